@@ -1,0 +1,113 @@
+#include "core/allocator.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "core/check.h"
+
+namespace quire {
+
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+size_t rounded(size_t bytes) { return (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment; }
+
+void count_in(AllocatorStats& stats, size_t bytes) {
+  stats.bytes_in_use += static_cast<int64_t>(bytes);
+  stats.peak_bytes = std::max(stats.peak_bytes, stats.bytes_in_use);
+}
+
+}  // namespace
+
+Allocator::~Allocator() = default;
+
+CachingAllocator::~CachingAllocator() {
+  for (const auto& [capacity, block] : free_) std::free(block);
+}
+
+void* CachingAllocator::system_allocate(size_t bytes) { return std::aligned_alloc(kAlignment, bytes); }
+
+void CachingAllocator::system_deallocate(void* pointer, size_t) { std::free(pointer); }
+
+void* CachingAllocator::allocate(size_t bytes) {
+  const size_t wanted = rounded(bytes);
+  const std::lock_guard lock(mutex_);
+  const auto found = free_.lower_bound(wanted);
+  if (found != free_.end() && found->first <= wanted + wanted / 8) {
+    void* block = found->second;
+    capacity_[block] = found->first;
+    free_.erase(found);
+    count_in(stats_, wanted);
+    return block;
+  }
+  void* block = system_allocate(wanted);
+  if (block == nullptr) {
+    // Cached blocks of other sizes may be all that is missing.
+    for (const auto& [capacity, cached] : free_) {
+      system_deallocate(cached, capacity);
+      stats_.bytes_from_system -= static_cast<int64_t>(capacity);
+    }
+    free_.clear();
+    block = system_allocate(wanted);
+  }
+  if (block == nullptr) {
+    fail(ErrorKind::memory, "out of memory: {} bytes wanted, {} in use; use fewer rows, a shorter subsequence or a smaller model",
+         wanted, stats_.bytes_in_use);
+  }
+  capacity_[block] = wanted;
+  stats_.bytes_from_system += static_cast<int64_t>(wanted);
+  ++stats_.system_allocations;
+  count_in(stats_, wanted);
+  return block;
+}
+
+void CachingAllocator::deallocate(void* pointer, size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto found = capacity_.find(pointer);
+  free_.emplace(found->second, pointer);
+  capacity_.erase(found);
+  stats_.bytes_in_use -= static_cast<int64_t>(rounded(bytes));
+}
+
+AllocatorStats CachingAllocator::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void CachingAllocator::reset_peak() {
+  const std::lock_guard lock(mutex_);
+  stats_.peak_bytes = stats_.bytes_in_use;
+}
+
+void CachingAllocator::trim() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [capacity, block] : free_) {
+    system_deallocate(block, capacity);
+    stats_.bytes_from_system -= static_cast<int64_t>(capacity);
+  }
+  free_.clear();
+}
+
+void* CountingAllocator::allocate(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  count_in(stats_, rounded(bytes));
+  return reinterpret_cast<void*>(kAlignment);
+}
+
+void CountingAllocator::deallocate(void*, size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  stats_.bytes_in_use -= static_cast<int64_t>(rounded(bytes));
+}
+
+AllocatorStats CountingAllocator::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void CountingAllocator::reset_peak() {
+  const std::lock_guard lock(mutex_);
+  stats_.peak_bytes = stats_.bytes_in_use;
+}
+
+}  // namespace quire

@@ -1,0 +1,78 @@
+#include "core/device.h"
+
+#include <array>
+#include <cstring>
+
+#include "core/check.h"
+
+namespace quire {
+
+namespace {
+
+class CpuMemory : public DeviceBackend {
+ public:
+  std::string name() const override { return "cpu"; }
+  Allocator& allocator() override { return allocator_; }
+  void copy_to_host(void* host, const void* device, size_t bytes) override { std::memcpy(host, device, bytes); }
+  void copy_from_host(void* device, const void* host, size_t bytes) override { std::memcpy(device, host, bytes); }
+  void copy_within(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  void zero(void* device, size_t bytes) override { std::memset(device, 0, bytes); }
+  void synchronize() override {}
+
+ private:
+  CachingAllocator allocator_;
+};
+
+class MetaMemory : public DeviceBackend {
+ public:
+  std::string name() const override { return "meta"; }
+  Allocator& allocator() override { return allocator_; }
+  void copy_to_host(void*, const void*, size_t) override {
+    fail(ErrorKind::internal, "meta: a tensor without values was read");
+  }
+  void copy_from_host(void*, const void*, size_t) override {}
+  void copy_within(void*, const void*, size_t) override {}
+  void zero(void*, size_t) override {}
+  void synchronize() override {}
+
+ private:
+  CountingAllocator allocator_;
+};
+
+using Backends = std::array<std::unique_ptr<DeviceBackend>, kDeviceKinds>;
+
+// Never destroyed: tensors held by other statics may be freed after main.
+Backends& backends() {
+  static Backends& all = *new Backends{std::make_unique<CpuMemory>(), nullptr, std::make_unique<MetaMemory>()};
+  return all;
+}
+
+}  // namespace
+
+DeviceBackend::~DeviceBackend() = default;
+
+const char* name_of(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::cpu:
+      return "cpu";
+    case DeviceKind::cuda:
+      return "cuda";
+    case DeviceKind::meta:
+      return "meta";
+  }
+  return "?";
+}
+
+bool has_device_backend(DeviceKind kind) { return backends()[static_cast<size_t>(kind)] != nullptr; }
+
+DeviceBackend& device_backend(DeviceKind kind) {
+  const auto& found = backends()[static_cast<size_t>(kind)];
+  if (found == nullptr) fail(ErrorKind::config, "device {}: no backend library is loaded; use run.device=cpu", name_of(kind));
+  return *found;
+}
+
+void register_device_backend(DeviceKind kind, std::unique_ptr<DeviceBackend> backend) {
+  backends()[static_cast<size_t>(kind)] = std::move(backend);
+}
+
+}  // namespace quire

@@ -1,0 +1,47 @@
+// Where a tensor lives, and the interface a device library implements.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/allocator.h"
+
+namespace quire {
+
+// meta counts bytes and computes nothing: planning without a GPU and checks of paper-scale configurations.
+enum class DeviceKind : uint8_t { cpu, cuda, meta };
+inline constexpr int kDeviceKinds = 3;
+
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  int8_t index = 0;
+  bool operator==(const Device&) const = default;
+};
+
+inline constexpr Device kCpu{DeviceKind::cpu, 0};
+inline constexpr Device kMeta{DeviceKind::meta, 0};
+
+const char* name_of(DeviceKind kind);
+
+// Memory and copies of one kind of device. The kernels themselves are bound to op slots by the backend's
+// registration function (kernels/backend.h).
+class DeviceBackend {
+ public:
+  virtual ~DeviceBackend();
+  virtual std::string name() const = 0;  // e.g. "cpu"
+  virtual Allocator& allocator() = 0;
+  virtual void copy_to_host(void* host, const void* device, size_t bytes) = 0;
+  virtual void copy_from_host(void* device, const void* host, size_t bytes) = 0;
+  virtual void copy_within(void* to, const void* from, size_t bytes) = 0;
+  virtual void zero(void* device, size_t bytes) = 0;
+  virtual void synchronize() = 0;
+};
+
+// Throws Error(config) when no library for the device has been loaded. cpu and meta memory are built in.
+DeviceBackend& device_backend(DeviceKind kind);
+void register_device_backend(DeviceKind kind, std::unique_ptr<DeviceBackend> backend);
+bool has_device_backend(DeviceKind kind);
+
+}  // namespace quire

@@ -1,0 +1,7 @@
+#include "core/error.h"
+
+namespace quire {
+
+Error::~Error() = default;
+
+}  // namespace quire

@@ -1,0 +1,36 @@
+// The one exception type of quire. Only main files turn it into an exit code.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace quire {
+
+// The value is the exit code of the program.
+enum class ErrorKind : int {
+  internal = 1,
+  config = 2,  // configuration or usage
+  data = 3,
+  checkpoint = 4,
+  numerics = 5,
+  communication = 6,
+  disk = 7,
+  memory = 8,
+};
+
+// Not an error: the run was asked to stop and can be resumed.
+inline constexpr int kExitStopped = 75;
+
+// The message is one line: what, where, what to do.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  ~Error() override;  // out of line: the type is emitted once, in libquire, and catch works across libraries
+  ErrorKind kind() const { return kind_; }
+  int exit_code() const { return static_cast<int>(kind_); }
+
+ private:
+  ErrorKind kind_;
+};
+
+}  // namespace quire

@@ -1,0 +1,31 @@
+// Files that exist whole or not at all, with checksums. Every failure is Error(disk) naming the path and the reason,
+// unless the text says otherwise.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace quire {
+
+// XXH3, 64 bit, as 16 hexadecimal digits.
+std::string checksum_of(std::span<const std::byte> bytes);
+std::string checksum_of_file(const std::filesystem::path& path);  // streams
+
+std::vector<std::byte> read_file(const std::filesystem::path& path);
+std::string read_text_file(const std::filesystem::path& path);
+
+// Writes all bytes and flushes them to disk (fsync). The file must not exist yet, or is replaced in place.
+void write_file_durably(const std::filesystem::path& path, std::span<const std::byte> bytes);
+void write_file_durably(const std::filesystem::path& path, std::string_view text);
+// Writes PATH.partial, flushes it, renames it to PATH, flushes the folder.
+void replace_file_atomically(const std::filesystem::path& path, std::string_view text);
+
+void flush_file(const std::filesystem::path& path);       // fsync
+void flush_directory(const std::filesystem::path& path);  // fsync of the folder entry list
+// rename(2) followed by flush_directory of the parent.
+void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
+
+}  // namespace quire

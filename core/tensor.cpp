@@ -1,0 +1,143 @@
+#include "core/tensor.h"
+
+#include "core/check.h"
+
+namespace quire {
+
+const char* name_of(DType type) {
+  switch (type) {
+    case DType::f64:
+      return "f64";
+    case DType::f32:
+      return "f32";
+    case DType::bf16:
+      return "bf16";
+    case DType::i64:
+      return "i64";
+    case DType::i32:
+      return "i32";
+    case DType::u16:
+      return "u16";
+    case DType::i8:
+      return "i8";
+    case DType::u8:
+      return "u8";
+  }
+  return "?";
+}
+
+Storage::Storage(size_t bytes, Device device)
+    : data_(device_backend(device.kind).allocator().allocate(bytes)), bytes_(bytes), device_(device) {}
+
+Storage::~Storage() { device_backend(device_.kind).allocator().deallocate(data_, bytes_); }
+
+Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
+  Tensor tensor;
+  tensor.shape_ = shape;
+  tensor.strides_ = shape;
+  int64_t stride = 1;
+  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+    QUIRE_CHECK(shape[axis] >= 0, "tensor: negative size in {}", shape.to_string());
+    tensor.strides_[axis] = stride;
+    stride *= shape[axis];
+  }
+  tensor.dtype_ = dtype;
+  tensor.device_ = device;
+  tensor.storage_ = std::make_shared<Storage>(static_cast<size_t>(shape.numel()) * size_of(dtype), device);
+  return tensor;
+}
+
+Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
+  const Tensor tensor = empty(shape, dtype, device);
+  tensor.zero();
+  return tensor;
+}
+
+bool Tensor::is_contiguous() const {
+  int64_t stride = 1;
+  for (int axis = rank() - 1; axis >= 0; --axis) {
+    if (shape_[axis] != 1 && strides_[axis] != stride) return false;
+    stride *= shape_[axis];
+  }
+  return true;
+}
+
+void* Tensor::raw() const {
+  QUIRE_CHECK(defined(), "tensor: the tensor is undefined");
+  return static_cast<char*>(storage_->data()) + offset_ * static_cast<int64_t>(size_of(dtype_));
+}
+
+Tensor Tensor::reshape(const Shape& shape) const {
+  QUIRE_CHECK(is_contiguous(), "reshape: {} is not contiguous", shape_.to_string());
+  QUIRE_CHECK(shape.numel() == numel(), "reshape: {} has not the size of {}", shape_.to_string(), shape.to_string());
+  Tensor view = *this;
+  view.shape_ = shape;
+  view.strides_ = shape;
+  int64_t stride = 1;
+  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+    view.strides_[axis] = stride;
+    stride *= shape[axis];
+  }
+  return view;
+}
+
+Tensor Tensor::slice(int axis, int64_t begin, int64_t end) const {
+  QUIRE_CHECK(begin >= 0 && begin <= end && end <= dim(axis), "slice: {}..{} of axis {} in {}", begin, end, axis,
+              shape_.to_string());
+  Tensor view = *this;
+  view.offset_ += begin * strides_[axis];
+  view.shape_[axis] = end - begin;
+  return view;
+}
+
+Tensor Tensor::select(int axis, int64_t index) const {
+  const Tensor one = slice(axis, index, index + 1);
+  const int dropped = axis < 0 ? axis + rank() : axis;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  for (int i = 0; i < rank(); ++i) {
+    if (i == dropped) continue;
+    sizes.push_back(shape_[i]);
+    strides.push_back(strides_[i]);
+  }
+  Tensor view = one;
+  view.shape_ = Shape(sizes);
+  view.strides_ = Shape(strides);
+  return view;
+}
+
+Tensor Tensor::transpose(int first, int second) const {
+  Tensor view = *this;
+  std::swap(view.shape_[first], view.shape_[second]);
+  std::swap(view.strides_[first], view.strides_[second]);
+  return view;
+}
+
+void Tensor::copy_from(const Tensor& source) const {
+  QUIRE_CHECK(source.numel() == numel() && source.dtype() == dtype_, "copy: {} {} from {} {}", name_of(dtype_),
+              shape_.to_string(), name_of(source.dtype()), source.shape().to_string());
+  QUIRE_CHECK(is_contiguous() && source.is_contiguous() && device_ == source.device(),
+              "copy: both tensors must be contiguous and on one device");
+  if (numel() > 0) device_backend(device_.kind).copy_within(raw(), source.raw(), static_cast<size_t>(bytes()));
+}
+
+void Tensor::zero() const {
+  QUIRE_CHECK(is_contiguous(), "zero: {} is not contiguous", shape_.to_string());
+  if (numel() > 0) device_backend(device_.kind).zero(raw(), static_cast<size_t>(bytes()));
+}
+
+void Tensor::upload(const void* host, int64_t count) const {
+  QUIRE_CHECK(count == numel() && is_contiguous(), "upload: {} values into {}", count, shape_.to_string());
+  if (count > 0) device_backend(device_.kind).copy_from_host(raw(), host, static_cast<size_t>(bytes()));
+}
+
+void Tensor::download(void* host) const {
+  QUIRE_CHECK(is_contiguous(), "download: {} is not contiguous", shape_.to_string());
+  if (numel() > 0) device_backend(device_.kind).copy_to_host(host, raw(), static_cast<size_t>(bytes()));
+}
+
+void Tensor::check_dtype(DType wanted) const {
+  QUIRE_CHECK(dtype_ == wanted, "tensor: elements are {}, not {}", name_of(dtype_), name_of(wanted));
+}
+
+}  // namespace quire

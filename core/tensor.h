@@ -1,0 +1,103 @@
+// Tensor: a value handle on shared storage. It makes views; it does no arithmetic.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/device.h"
+#include "core/dtype.h"
+#include "core/shape.h"
+
+namespace quire {
+
+// A block of bytes that goes back to its allocator with the last tensor that views it.
+class Storage {
+ public:
+  Storage(size_t bytes, Device device);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+
+ private:
+  void* data_;
+  size_t bytes_;
+  Device device_;
+};
+
+class Tensor {
+ public:
+  Tensor() = default;  // undefined: no storage; optional arguments use it
+  static Tensor empty(const Shape& shape, DType dtype, Device device = kCpu);
+  static Tensor zeros(const Shape& shape, DType dtype, Device device = kCpu);
+  template <typename T>
+  static Tensor from(std::span<const T> values, const Shape& shape, Device device = kCpu) {
+    Tensor tensor = empty(shape, dtype_of<T>(), device);
+    tensor.upload(values.data(), static_cast<int64_t>(values.size()));
+    return tensor;
+  }
+  template <typename T>
+  static Tensor from(const std::vector<T>& values, const Shape& shape, Device device = kCpu) {
+    return from(std::span<const T>(values), shape, device);
+  }
+
+  bool defined() const { return storage_ != nullptr; }
+  const Shape& shape() const { return shape_; }
+  int64_t dim(int axis) const { return shape_[axis]; }
+  int rank() const { return shape_.rank(); }
+  int64_t stride(int axis) const { return strides_[axis]; }  // in elements
+  int64_t numel() const { return shape_.numel(); }
+  int64_t bytes() const { return numel() * static_cast<int64_t>(size_of(dtype_)); }
+  DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
+  bool is_contiguous() const;
+  bool is_meta() const { return device_.kind == DeviceKind::meta; }
+
+  void* raw() const;
+  // Throws when T is not the element type. Shared storage: const is about the handle, not the values.
+  template <typename T>
+  T* data() const {
+    check_dtype(dtype_of<T>());
+    return static_cast<T*>(raw());
+  }
+
+  // Views. All check bounds; none copies.
+  Tensor reshape(const Shape& shape) const;                        // contiguous tensors only
+  Tensor slice(int axis, int64_t begin, int64_t end) const;
+  Tensor select(int axis, int64_t index) const;                    // drops the axis
+  Tensor transpose(int first, int second) const;
+
+  // Contiguous tensors of one device and equal size.
+  void copy_from(const Tensor& source) const;
+  void zero() const;
+  template <typename T>
+  std::vector<T> to_vector() const {
+    std::vector<T> values(static_cast<size_t>(numel()));
+    check_dtype(dtype_of<T>());
+    download(values.data());
+    return values;
+  }
+  void upload(const void* host, int64_t count) const;
+  void download(void* host) const;
+
+ private:
+  void check_dtype(DType wanted) const;
+
+  std::shared_ptr<Storage> storage_;
+  Shape shape_;
+  Shape strides_;
+  int64_t offset_ = 0;  // in elements
+  DType dtype_ = DType::f32;
+  Device device_ = kCpu;
+};
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+
+}  // namespace quire

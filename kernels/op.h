@@ -1,0 +1,116 @@
+// Op<void(Args...)>: one typed slot per operation with a function pointer per device. The only place where a device is
+// chosen, where "same device" is checked, and where calls are counted and timed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace quire {
+
+struct OpStats {
+  std::string name;
+  int64_t calls = 0;
+  double seconds = 0;
+};
+
+// What every slot knows; the list of all slots serves profiles and the test that finds every device bound.
+class OpBase {
+ public:
+  explicit OpBase(const char* name);
+  OpBase(const OpBase&) = delete;
+  OpBase& operator=(const OpBase&) = delete;
+  const char* name() const { return name_; }
+  virtual bool is_bound(DeviceKind kind) const = 0;
+  OpStats stats() const { return {name_, calls_, seconds_}; }
+  void reset_stats();
+
+  static const std::vector<OpBase*>& all();
+  // Timing costs two clock reads a call; off by default.
+  static void set_timing(bool on);
+
+ protected:
+  ~OpBase() = default;
+  [[noreturn]] void fail_unbound(DeviceKind kind) const;
+  [[noreturn]] void fail_mixed(Device first, Device second) const;
+  double start() const;
+  void finish(double started);
+
+ private:
+  const char* name_;
+  int64_t calls_ = 0;
+  double seconds_ = 0;
+};
+
+namespace op_detail {
+
+// Finds the device of the first defined tensor and whether another one differs.
+struct DeviceFinder {
+  bool found = false;
+  Device device{};
+  bool mixed = false;
+  Device other{};
+
+  void operator()(const Tensor& tensor) {
+    if (!tensor.defined()) return;
+    if (!found) {
+      found = true;
+      device = tensor.device();
+    } else if (!(tensor.device() == device)) {
+      mixed = true;
+      other = tensor.device();
+    }
+  }
+};
+
+// Argument structs list their tensors in for_each_tensor(f).
+template <typename T>
+concept HoldsTensors = requires(const T& value, DeviceFinder& finder) { value.for_each_tensor(finder); };
+
+template <typename T>
+void visit(const T& value, DeviceFinder& finder) {
+  if constexpr (std::is_same_v<T, Tensor>) {
+    finder(value);
+  } else if constexpr (HoldsTensors<T>) {
+    value.for_each_tensor(finder);
+  }
+}
+
+}  // namespace op_detail
+
+template <typename Signature>
+class Op;
+
+template <typename... Args>
+class Op<void(Args...)> final : public OpBase {
+ public:
+  using Function = void (*)(Args...);
+  explicit Op(const char* name) : OpBase(name) {}
+
+  void bind(DeviceKind kind, Function function) { functions_[static_cast<size_t>(kind)] = function; }
+  bool is_bound(DeviceKind kind) const override {
+    return kind == DeviceKind::meta || functions_[static_cast<size_t>(kind)] != nullptr;
+  }
+
+  // On meta tensors it does nothing: shapes and bytes are all there is.
+  void operator()(Args... args) {
+    op_detail::DeviceFinder finder;
+    (op_detail::visit(args, finder), ...);
+    if (finder.mixed) fail_mixed(finder.device, finder.other);
+    if (finder.device.kind == DeviceKind::meta) return;
+    const Function function = functions_[static_cast<size_t>(finder.device.kind)];
+    if (function == nullptr) fail_unbound(finder.device.kind);
+    const double started = start();
+    function(args...);
+    finish(started);
+  }
+
+ private:
+  std::array<Function, kDeviceKinds> functions_{};
+};
+
+}  // namespace quire
