@@ -1,0 +1,64 @@
+// Blockwise softmax attention of a segment over itself and carried keys, with an online softmax and its own backward.
+#pragma once
+
+#include "core/random.h"
+#include "kernels/op.h"
+
+namespace quire::ops {
+
+// R rows, T queries, H query heads, Hk key heads (query head h reads key head h / (H / Hk)), D key size, Dv value size,
+// C ring slots, N table entries. Key positions: 0..T-1 in the segment, -1 (newest), -2, ... in the ring. Query i sees the
+// keys at first_visible[r, i] <= p <= i (p < i unless attend_self); their distance is d = i - p. An empty set gives zero.
+//
+//   logit = scale * ((q + u).k + (q + v_bias).r[d]) + bias[h, d]
+//
+// bias is the T5 form (Raffel et al. 2020), u, v_bias and r the Transformer-XL form (Dai et al. 2019, 3.3); each optional.
+// In both tables entry n belongs to distance N - 1 - n; N must exceed every visible distance.
+struct AttentionInputs {
+  Tensor q;              // [R, T, H, D]
+  Tensor k;              // [R, T, Hk, D]
+  Tensor v;              // [R, T, Hk, Dv]
+  Tensor cache_k;        // [R, C, Hk, D]   optional, a ring
+  Tensor cache_v;        // [R, C, Hk, Dv]
+  Tensor cache_head;     // i32 [R]         slot of the next write
+  Tensor first_visible;  // i32 [R, T]      at least -C
+  Tensor bias;           // [H, N]          optional
+  Tensor r;              // [N, H, D]       optional, with u and v_bias [H, D]
+  Tensor u;
+  Tensor v_bias;
+  double scale = 1;
+  bool attend_self = true;
+  // Dropout of probabilities: counter (scope, global row, query, (h * (N or C + T) + d) / 4).
+  double dropout = 0;
+  RandomKey key;
+  uint32_t scope = 0;
+  int64_t first_row = 0;
+
+  template <typename F>
+  void for_each_tensor(F& f) const {
+    for (const Tensor* tensor : {&q, &k, &v, &cache_k, &cache_v, &cache_head, &first_visible, &bias, &r, &u, &v_bias}) {
+      f(*tensor);
+    }
+  }
+};
+
+// All overwrite, except that undefined ones are not computed.
+struct AttentionGradients {
+  Tensor dq, dk, dv;
+  Tensor dcache_k, dcache_v;  // optional: slots outside the visible range become zero
+  Tensor dbias;
+  Tensor dr, du, dv_bias;
+
+  template <typename F>
+  void for_each_tensor(F& f) const {
+    for (const Tensor* tensor : {&dq, &dk, &dv, &dcache_k, &dcache_v, &dbias, &dr, &du, &dv_bias}) f(*tensor);
+  }
+};
+
+// out [R, T, H, Dv]; lse [R, H, T]: log of the softmax denominator, -inf for an empty set.
+extern Op<void(const Tensor& out, const Tensor& lse, const AttentionInputs& in)> attention;
+extern Op<void(const AttentionGradients& gradients, const Tensor& dout, const Tensor& out, const Tensor& lse,
+               const AttentionInputs& in)>
+    attention_backward;
+
+}  // namespace quire::ops

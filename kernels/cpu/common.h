@@ -1,0 +1,83 @@
+// Shared by the CPU kernels: element type dispatch, Eigen views, tiles that depend on shapes only.
+#pragma once
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <cmath>
+
+#include "core/check.h"
+#include "core/tensor.h"
+#include "core/thread_pool.h"
+
+namespace quire::cpu {
+
+template <typename T>
+using RowMatrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+template <typename T>
+using MatrixView = Eigen::Map<RowMatrix<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
+template <typename T>
+using ConstMatrixView = Eigen::Map<const RowMatrix<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
+template <typename T>
+using ArrayView = Eigen::Map<Eigen::Array<T, Eigen::Dynamic, 1>>;
+template <typename T>
+using ConstArrayView = Eigen::Map<const Eigen::Array<T, Eigen::Dynamic, 1>>;
+
+// Calls function(T{}) with T = float or double.
+template <typename Function>
+void dispatch(const char* op, DType dtype, Function&& function) {
+  if (dtype == DType::f32) {
+    function(float{});
+  } else if (dtype == DType::f64) {
+    function(double{});
+  } else {
+    fail(ErrorKind::internal, "{}: {} has no CPU kernel; use f32", op, name_of(dtype));
+  }
+}
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Elements a tile of a memory-bound kernel handles: large against the cost of handing it out, small enough for two or
+// more threads to share the work.
+inline constexpr int64_t kElementTile = 16384;
+
+// Calls body(begin, end) over [0, count) in tiles.
+template <typename Body>
+void for_elements(int64_t count, Body&& body) {
+  parallel_for(ceil_div(count, kElementTile), [&](int64_t tile) {
+    body(tile * kElementTile, std::min(count, (tile + 1) * kElementTile));
+  });
+}
+
+// Calls body(begin, end) over rows of `width` elements.
+template <typename Body>
+void for_rows(int64_t rows, int64_t width, Body&& body) {
+  const int64_t per_tile = std::max<int64_t>(1, kElementTile / std::max<int64_t>(width, 1));
+  parallel_for(ceil_div(rows, per_tile), [&](int64_t tile) {
+    body(tile * per_tile, std::min(rows, (tile + 1) * per_tile));
+  });
+}
+
+// Rows of partial sums of a reduction over rows: few, and set by the shape alone.
+inline int64_t reduction_parts(int64_t rows) { return std::clamp<int64_t>(rows / 64, 1, 16); }
+
+// Bytes of scratch that stays with the thread: kernels run in the same order every step, so it is allocated once.
+template <typename T>
+T* scratch(int slot, int64_t count) {
+  static thread_local std::array<std::vector<T>, 16> buffers;
+  std::vector<T>& buffer = buffers[static_cast<size_t>(slot)];
+  if (static_cast<int64_t>(buffer.size()) < count) buffer.resize(static_cast<size_t>(count));
+  return buffer.data();
+}
+
+void bind_attention_backward();
+void bind_attention_forward();
+void bind_cross_entropy();
+void bind_elementwise();
+void bind_embedding();
+void bind_gemm();
+void bind_norm();
+void bind_optimizer();
+void bind_position();
+void bind_state();
+
+}  // namespace quire::cpu

@@ -1,0 +1,70 @@
+#include "kernels/cross_entropy.h"
+
+#include "kernels/cpu/common.h"
+
+namespace quire::cpu {
+
+namespace {
+
+void cross_entropy(const Tensor& nll, const Tensor& lse, const Tensor& logits, const Tensor& targets,
+                   const Tensor& mask) {
+  const int64_t rows = logits.dim(0);
+  const int64_t width = logits.dim(1);
+  QUIRE_CHECK(logits.is_contiguous() && targets.numel() == rows && mask.numel() == rows && nll.numel() == rows,
+              "cross_entropy: {} targets for logits {}", targets.numel(), logits.shape().to_string());
+  const int32_t* target = targets.data<int32_t>();
+  const uint8_t* counted = mask.data<uint8_t>();
+  dispatch("cross_entropy", logits.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for_rows(rows, width, [&](int64_t begin, int64_t end) {
+      for (int64_t m = begin; m < end; ++m) {
+        const ConstArrayView<T> x(logits.data<T>() + m * width, width);
+        const T top = x.maxCoeff();
+        const T log_sum = top + std::log((x - top).exp().sum());
+        lse.data<T>()[m] = log_sum;
+        nll.data<T>()[m] = counted[m] != 0 ? log_sum - x[target[m]] : T{0};
+      }
+    });
+  });
+}
+
+void cross_entropy_backward(const Tensor& logits, const Tensor& lse, const Tensor& targets, const Tensor& mask,
+                            double factor) {
+  const int64_t rows = logits.dim(0);
+  const int64_t width = logits.dim(1);
+  const int32_t* target = targets.data<int32_t>();
+  const uint8_t* counted = mask.data<uint8_t>();
+  dispatch("cross_entropy_backward", logits.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for_rows(rows, width, [&](int64_t begin, int64_t end) {
+      for (int64_t m = begin; m < end; ++m) {
+        ArrayView<T> x(logits.data<T>() + m * width, width);
+        if (counted[m] == 0) {
+          x.setZero();
+          continue;
+        }
+        x = static_cast<T>(factor) * (x - lse.data<T>()[m]).exp();
+        x[target[m]] -= static_cast<T>(factor);
+      }
+    });
+  });
+}
+
+void sum_all(const Tensor& total, const Tensor& in) {
+  dispatch("sum_all", in.dtype(), [&](auto type) {
+    using T = decltype(type);
+    double sum = 0;
+    for (const T* x = in.data<T>(), *end = x + in.numel(); x != end; ++x) sum += static_cast<double>(*x);
+    total.data<double>()[0] = sum;
+  });
+}
+
+}  // namespace
+
+void bind_cross_entropy() {
+  ops::cross_entropy.bind(DeviceKind::cpu, cross_entropy);
+  ops::cross_entropy_backward.bind(DeviceKind::cpu, cross_entropy_backward);
+  ops::sum_all.bind(DeviceKind::cpu, sum_all);
+}
+
+}  // namespace quire::cpu

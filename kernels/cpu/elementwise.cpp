@@ -1,0 +1,306 @@
+#include "kernels/elementwise.h"
+
+#include <cstring>
+
+#include "kernels/cpu/common.h"
+
+namespace quire::cpu {
+
+namespace {
+
+void require_same(const char* op, std::initializer_list<const Tensor*> tensors) {
+  const Tensor& first = **tensors.begin();
+  for (const Tensor* tensor : tensors) {
+    QUIRE_CHECK(tensor->numel() == first.numel() && tensor->is_contiguous() && tensor->dtype() == first.dtype(),
+                "{}: {} {} beside {} {}; all must be contiguous and alike", op, name_of(tensor->dtype()),
+                tensor->shape().to_string(), name_of(first.dtype()), first.shape().to_string());
+  }
+}
+
+void copy_axis(char* out, const char* in, const Tensor& to, const Tensor& from, int axis, int64_t width) {
+  if (axis == to.rank()) {
+    std::memcpy(out, in, static_cast<size_t>(width));
+    return;
+  }
+  for (int64_t i = 0; i < to.dim(axis); ++i) {
+    copy_axis(out + i * to.stride(axis) * width, in + i * from.stride(axis) * width, to, from, axis + 1, width);
+  }
+}
+
+void copy(const Tensor& out, const Tensor& in) {
+  QUIRE_CHECK(out.shape() == in.shape() && out.dtype() == in.dtype(), "copy: {} from {}", out.shape().to_string(),
+              in.shape().to_string());
+  copy_axis(static_cast<char*>(out.raw()), static_cast<const char*>(in.raw()), out, in, 0,
+            static_cast<int64_t>(size_of(in.dtype())));
+}
+
+void convert(const Tensor& out, const Tensor& in) {
+  QUIRE_CHECK(out.numel() == in.numel() && out.is_contiguous() && in.is_contiguous(), "convert: {} from {}",
+              out.shape().to_string(), in.shape().to_string());
+  dispatch("convert", out.dtype(), [&](auto to) {
+    dispatch("convert", in.dtype(), [&](auto from) {
+      auto* y = out.data<decltype(to)>();
+      const auto* x = in.data<decltype(from)>();
+      for_elements(out.numel(), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) y[i] = static_cast<decltype(to)>(x[i]);
+      });
+    });
+  });
+}
+
+void add(const Tensor& out, const Tensor& a, const Tensor& b, double alpha, double beta) {
+  require_same("add", {&out, &a, &b});
+  dispatch("add", out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    T* y = out.data<T>();
+    const T* x = a.data<T>();
+    const T* z = b.data<T>();
+    const T p = static_cast<T>(alpha);
+    const T q = static_cast<T>(beta);
+    for_elements(out.numel(), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) y[i] = p * x[i] + q * z[i];
+    });
+  });
+}
+
+void multiply(const Tensor& out, const Tensor& a, const Tensor& b) {
+  require_same("multiply", {&out, &a, &b});
+  dispatch("multiply", out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    T* y = out.data<T>();
+    const T* x = a.data<T>();
+    const T* z = b.data<T>();
+    for_elements(out.numel(), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) y[i] = x[i] * z[i];
+    });
+  });
+}
+
+void scale(const Tensor& out, const Tensor& in, double alpha) {
+  require_same("scale", {&out, &in});
+  dispatch("scale", out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    T* y = out.data<T>();
+    const T* x = in.data<T>();
+    const T p = static_cast<T>(alpha);
+    for_elements(out.numel(), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) y[i] = p * x[i];
+    });
+  });
+}
+
+void add_bias(const Tensor& out, const Tensor& in, const Tensor& bias) {
+  require_same("add_bias", {&out, &in});
+  const int64_t width = bias.numel();
+  QUIRE_CHECK(width > 0 && in.numel() % width == 0, "add_bias: {} values on rows of {}", width, in.shape().to_string());
+  dispatch("add_bias", out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    T* y = out.data<T>();
+    const T* x = in.data<T>();
+    const T* b = bias.data<T>();
+    for_rows(in.numel() / width, width, [&](int64_t begin, int64_t end) {
+      for (int64_t m = begin; m < end; ++m) {
+        for (int64_t n = 0; n < width; ++n) y[m * width + n] = x[m * width + n] + b[n];
+      }
+    });
+  });
+}
+
+void sum_rows(const Tensor& out, const Tensor& in, bool accumulate) {
+  const int64_t width = out.numel();
+  const int64_t rows = width == 0 ? 0 : in.numel() / width;
+  QUIRE_CHECK(in.is_contiguous() && rows * width == in.numel(), "sum_rows: {} into {}", in.shape().to_string(),
+              out.shape().to_string());
+  dispatch("sum_rows", out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const T* x = in.data<T>();
+    T* y = out.data<T>();
+    const int64_t parts = reduction_parts(rows);
+    const Tensor partial = Tensor::empty({parts, width}, out.dtype());
+    T* sums = partial.data<T>();
+    parallel_for(parts, [&](int64_t part) {
+      T* sum = sums + part * width;
+      std::fill(sum, sum + width, T{0});
+      for (int64_t m = rows * part / parts; m < rows * (part + 1) / parts; ++m) {
+        for (int64_t n = 0; n < width; ++n) sum[n] += x[m * width + n];
+      }
+    });
+    for (int64_t n = 0; n < width; ++n) {
+      T total = accumulate ? y[n] : T{0};
+      for (int64_t part = 0; part < parts; ++part) total += sums[part * width + n];
+      y[n] = total;
+    }
+  });
+}
+
+void scale_heads(const Tensor& out, const Tensor& x, const Tensor& s) {
+  require_same("scale_heads", {&out, &x});
+  const int64_t heads = s.numel();
+  const int64_t size = x.dim(-1);
+  QUIRE_CHECK(x.dim(-2) == heads, "scale_heads: {} scales for {}", heads, x.shape().to_string());
+  dispatch("scale_heads", out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    T* y = out.data<T>();
+    const T* in = x.data<T>();
+    const T* factor = s.data<T>();
+    for_rows(x.numel() / size, size, [&](int64_t begin, int64_t end) {
+      for (int64_t m = begin; m < end; ++m) {
+        const T f = std::abs(factor[m % heads]);
+        for (int64_t d = 0; d < size; ++d) y[m * size + d] = f * in[m * size + d];
+      }
+    });
+  });
+}
+
+void scale_heads_backward(const Tensor& dx, const Tensor& ds, const Tensor& dy, const Tensor& x, const Tensor& s,
+                          bool accumulate) {
+  require_same("scale_heads_backward", {&dx, &dy, &x});
+  const int64_t heads = s.numel();
+  const int64_t size = x.dim(-1);
+  const int64_t tokens = x.numel() / (heads * size);
+  dispatch("scale_heads_backward", dx.dtype(), [&](auto type) {
+    using T = decltype(type);
+    T* out = dx.data<T>();
+    const T* grad = dy.data<T>();
+    const T* in = x.data<T>();
+    const T* factor = s.data<T>();
+    T* dfactor = ds.data<T>();
+    parallel_for(heads, [&](int64_t h) {
+      const T sign = factor[h] < 0 ? T{-1} : T{1};
+      const T f = std::abs(factor[h]);
+      T sum = 0;
+      for (int64_t m = 0; m < tokens; ++m) {
+        const int64_t at = (m * heads + h) * size;
+        for (int64_t d = 0; d < size; ++d) {
+          sum += grad[at + d] * in[at + d];
+          out[at + d] = f * grad[at + d];
+        }
+      }
+      dfactor[h] = (accumulate ? dfactor[h] : T{0}) + sign * sum;
+    });
+  });
+}
+
+// gelu(x) = x/2 (1 + tanh(c (x + 0.044715 x^3))), c = sqrt(2/pi)
+constexpr double kGeluC = 0.7978845608028654;
+constexpr double kGeluA = 0.044715;
+
+void activation(const Tensor& out, const Tensor& in, ops::Activation kind) {
+  require_same("activation", {&out, &in});
+  dispatch("activation", out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for_elements(out.numel(), [&](int64_t begin, int64_t end) {
+      ArrayView<T> y(out.data<T>() + begin, end - begin);
+      const ConstArrayView<T> x(in.data<T>() + begin, end - begin);
+      if (kind == ops::Activation::relu) {
+        y = x.max(T{0});
+      } else {
+        y = T(0.5) * x * (T{1} + (T(kGeluC) * (x + T(kGeluA) * x.cube())).tanh());
+      }
+    });
+  });
+}
+
+void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, ops::Activation kind) {
+  require_same("activation_backward", {&dx, &dy, &x});
+  dispatch("activation_backward", dx.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for_elements(dx.numel(), [&](int64_t begin, int64_t end) {
+      ArrayView<T> out(dx.data<T>() + begin, end - begin);
+      const ConstArrayView<T> grad(dy.data<T>() + begin, end - begin);
+      const ConstArrayView<T> in(x.data<T>() + begin, end - begin);
+      if (kind == ops::Activation::relu) {
+        out = (in > T{0}).select(grad, T{0});
+        return;
+      }
+      T* t = scratch<T>(0, end - begin);
+      ArrayView<T> tanh(t, end - begin);
+      tanh = (T(kGeluC) * (in + T(kGeluA) * in.cube())).tanh();
+      out = grad * (T(0.5) * (T{1} + tanh) +
+                    T(0.5 * kGeluC) * in * (T{1} - tanh.square()) * (T{1} + T(3 * kGeluA) * in.square()));
+    });
+  });
+}
+
+void swiglu(const Tensor& out, const Tensor& gate, const Tensor& up) {
+  require_same("swiglu", {&out, &gate, &up});
+  dispatch("swiglu", out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for_elements(out.numel(), [&](int64_t begin, int64_t end) {
+      ArrayView<T> y(out.data<T>() + begin, end - begin);
+      const ConstArrayView<T> g(gate.data<T>() + begin, end - begin);
+      const ConstArrayView<T> u(up.data<T>() + begin, end - begin);
+      y = g * u / (T{1} + (-g).exp());
+    });
+  });
+}
+
+void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout, const Tensor& gate, const Tensor& up) {
+  require_same("swiglu_backward", {&dgate, &dup, &dout, &gate, &up});
+  dispatch("swiglu_backward", dgate.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for_elements(dgate.numel(), [&](int64_t begin, int64_t end) {
+      const int64_t count = end - begin;
+      ArrayView<T> dg(dgate.data<T>() + begin, count);
+      ArrayView<T> du(dup.data<T>() + begin, count);
+      const ConstArrayView<T> dy(dout.data<T>() + begin, count);
+      const ConstArrayView<T> g(gate.data<T>() + begin, count);
+      const ConstArrayView<T> u(up.data<T>() + begin, count);
+      ArrayView<T> sigmoid(scratch<T>(0, count), count);
+      sigmoid = T{1} / (T{1} + (-g).exp());
+      dg = dy * u * sigmoid * (T{1} + g * (T{1} - sigmoid));
+      du = dy * g * sigmoid;
+    });
+  });
+}
+
+void dropout(const Tensor& out, const Tensor& in, const Tensor& residual, const ops::DropoutKey& options) {
+  require_same("dropout", {&out, &in});
+  QUIRE_CHECK(in.rank() == 3, "dropout: {} is not [R, T, N]", in.shape().to_string());
+  const int64_t tokens = in.dim(1);
+  const int64_t width = in.dim(2);
+  // keep when bits >= p 2^32: one comparison an element
+  const auto threshold = static_cast<uint64_t>(options.probability * 4294967296.0);
+  dispatch("dropout", out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    T* y = out.data<T>();
+    const T* x = in.data<T>();
+    const T* rest = residual.defined() ? residual.data<T>() : nullptr;
+    const T keep_scale = static_cast<T>(1.0 / (1.0 - options.probability));
+    for_rows(in.dim(0) * tokens, width, [&](int64_t begin, int64_t end) {
+      for (int64_t m = begin; m < end; ++m) {
+        const auto row = static_cast<uint32_t>(options.first_row + m / tokens);
+        const auto token = static_cast<uint32_t>(m % tokens);
+        for (int64_t n = 0; n < width; n += 4) {
+          const auto bits = philox(options.key, options.scope, row, token, static_cast<uint32_t>(n / 4));
+          for (int64_t lane = 0; lane < std::min<int64_t>(4, width - n); ++lane) {
+            const int64_t at = m * width + n + lane;
+            const T kept = bits[static_cast<size_t>(lane)] >= threshold ? x[at] * keep_scale : T{0};
+            y[at] = rest == nullptr ? kept : rest[at] + kept;
+          }
+        }
+      }
+    });
+  });
+}
+
+}  // namespace
+
+void bind_elementwise() {
+  ops::copy.bind(DeviceKind::cpu, copy);
+  ops::convert.bind(DeviceKind::cpu, convert);
+  ops::add.bind(DeviceKind::cpu, add);
+  ops::multiply.bind(DeviceKind::cpu, multiply);
+  ops::scale.bind(DeviceKind::cpu, scale);
+  ops::add_bias.bind(DeviceKind::cpu, add_bias);
+  ops::sum_rows.bind(DeviceKind::cpu, sum_rows);
+  ops::scale_heads.bind(DeviceKind::cpu, scale_heads);
+  ops::scale_heads_backward.bind(DeviceKind::cpu, scale_heads_backward);
+  ops::activation.bind(DeviceKind::cpu, activation);
+  ops::activation_backward.bind(DeviceKind::cpu, activation_backward);
+  ops::swiglu.bind(DeviceKind::cpu, swiglu);
+  ops::swiglu_backward.bind(DeviceKind::cpu, swiglu_backward);
+  ops::dropout.bind(DeviceKind::cpu, dropout);
+}
+
+}  // namespace quire::cpu

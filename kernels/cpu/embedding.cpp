@@ -1,0 +1,68 @@
+#include "kernels/embedding.h"
+
+#include <numeric>
+
+#include "kernels/cpu/common.h"
+
+namespace quire::cpu {
+
+namespace {
+
+void embedding(const Tensor& out, const Tensor& table, const Tensor& ids, double scale) {
+  const int64_t width = table.dim(1);
+  const int64_t vocabulary = table.dim(0);
+  QUIRE_CHECK(out.numel() == ids.numel() * width && out.is_contiguous() && table.is_contiguous(),
+              "embedding: {} from table {} and {} ids", out.shape().to_string(), table.shape().to_string(), ids.numel());
+  const int32_t* id = ids.data<int32_t>();
+  for (int64_t m = 0; m < ids.numel(); ++m) {
+    if (id[m] < 0 || id[m] >= vocabulary) {
+      fail(ErrorKind::data, "embedding: token id {} is outside the vocabulary of {}", id[m], vocabulary);
+    }
+  }
+  dispatch("embedding", table.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for_rows(ids.numel(), width, [&](int64_t begin, int64_t end) {
+      for (int64_t m = begin; m < end; ++m) {
+        ArrayView<T>(out.data<T>() + m * width, width) =
+            static_cast<T>(scale) * ConstArrayView<T>(table.data<T>() + id[m] * width, width);
+      }
+    });
+  });
+}
+
+void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& ids, double scale) {
+  const int64_t width = dtable.dim(1);
+  const int64_t count = ids.numel();
+  QUIRE_CHECK(dout.numel() == count * width && dout.is_contiguous(), "embedding_backward: {} for {} ids",
+              dout.shape().to_string(), count);
+  const int32_t* id = ids.data<int32_t>();
+  std::vector<int32_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return id[a] < id[b]; });
+  std::vector<int64_t> runs;  // where a new id begins
+  for (int64_t m = 0; m < count; ++m) {
+    if (m == 0 || id[order[static_cast<size_t>(m)]] != id[order[static_cast<size_t>(m - 1)]]) runs.push_back(m);
+  }
+  runs.push_back(count);
+  dispatch("embedding_backward", dtable.dtype(), [&](auto type) {
+    using T = decltype(type);
+    parallel_for(static_cast<int64_t>(runs.size()) - 1, [&](int64_t run) {
+      const int64_t begin = runs[static_cast<size_t>(run)];
+      const int64_t row = id[order[static_cast<size_t>(begin)]];
+      ArrayView<T> total(dtable.data<T>() + row * width, width);
+      for (int64_t m = begin; m < runs[static_cast<size_t>(run) + 1]; ++m) {
+        total += static_cast<T>(scale) *
+                 ConstArrayView<T>(dout.data<T>() + order[static_cast<size_t>(m)] * width, width);
+      }
+    });
+  });
+}
+
+}  // namespace
+
+void bind_embedding() {
+  ops::embedding.bind(DeviceKind::cpu, embedding);
+  ops::embedding_backward.bind(DeviceKind::cpu, embedding_backward);
+}
+
+}  // namespace quire::cpu

@@ -1,0 +1,90 @@
+#include "kernels/gemm.h"
+
+#include "kernels/cpu/common.h"
+
+namespace quire::cpu {
+
+namespace {
+
+// Each tile of c is one single-threaded product over the whole of K. Tiles shrink until there are enough for a handful
+// of threads; below 64 a side packing would cost more than it spreads.
+struct Tiling {
+  int64_t rows;
+  int64_t columns;
+};
+
+Tiling tiling(int64_t m, int64_t n) {
+  Tiling tile{std::min<int64_t>(m, 512), std::min<int64_t>(n, 1024)};
+  while (ceil_div(m, tile.rows) * ceil_div(n, tile.columns) < 8) {
+    if (tile.rows >= tile.columns && tile.rows >= 128) {
+      tile.rows = ceil_div(tile.rows, 2);
+    } else if (tile.columns >= 128) {
+      tile.columns = ceil_div(tile.columns, 2);
+    } else if (tile.rows >= 128) {
+      tile.rows = ceil_div(tile.rows, 2);
+    } else {
+      break;
+    }
+  }
+  return tile;
+}
+
+template <typename T>
+ConstMatrixView<T> view(const Tensor& t) {
+  return {t.data<T>(), t.dim(0), t.dim(1), Eigen::OuterStride<>(t.stride(0))};
+}
+
+template <typename C, typename A, typename B>
+void product(C&& c, const A& a, const B& b, bool accumulate) {
+  if (accumulate) {
+    c.noalias() += a * b;
+  } else {
+    c.noalias() = a * b;
+  }
+}
+
+template <typename T>
+void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& options) {
+  const int64_t m = c.dim(0);
+  const int64_t n = c.dim(1);
+  const int64_t k = options.transpose_a ? a.dim(0) : a.dim(1);
+  QUIRE_CHECK((options.transpose_a ? a.dim(1) : a.dim(0)) == m && (options.transpose_b ? b.dim(0) : b.dim(1)) == n &&
+                  (options.transpose_b ? b.dim(1) : b.dim(0)) == k,
+              "gemm: {} from {}{} and {}{}", c.shape().to_string(), a.shape().to_string(),
+              options.transpose_a ? " transposed" : "", b.shape().to_string(), options.transpose_b ? " transposed" : "");
+  if (m == 0 || n == 0) return;
+  const ConstMatrixView<T> av = view<T>(a);
+  const ConstMatrixView<T> bv = view<T>(b);
+  const Tiling tile = tiling(m, n);
+  const int64_t across = ceil_div(n, tile.columns);
+  T* const out = c.data<T>();
+  const int64_t stride = c.stride(0);
+  parallel_for(ceil_div(m, tile.rows) * across, [&](int64_t index) {
+    const int64_t i = index / across * tile.rows;
+    const int64_t j = index % across * tile.columns;
+    const int64_t rows = std::min(tile.rows, m - i);
+    const int64_t columns = std::min(tile.columns, n - j);
+    MatrixView<T> part(out + i * stride + j, rows, columns, Eigen::OuterStride<>(stride));
+    if (!options.transpose_a && !options.transpose_b) {
+      product(part, av.middleRows(i, rows), bv.middleCols(j, columns), options.accumulate);
+    } else if (!options.transpose_a) {
+      product(part, av.middleRows(i, rows), bv.middleRows(j, columns).transpose(), options.accumulate);
+    } else if (!options.transpose_b) {
+      product(part, av.middleCols(i, rows).transpose(), bv.middleCols(j, columns), options.accumulate);
+    } else {
+      product(part, av.middleCols(i, rows).transpose(), bv.middleRows(j, columns).transpose(), options.accumulate);
+    }
+  });
+}
+
+void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& options) {
+  QUIRE_CHECK(a.rank() == 2 && b.rank() == 2 && c.rank() == 2, "gemm: ranks {}, {}, {}", c.rank(), a.rank(), b.rank());
+  QUIRE_CHECK(a.stride(1) == 1 && b.stride(1) == 1 && c.stride(1) == 1, "gemm: inner strides must be 1");
+  dispatch("gemm", c.dtype(), [&](auto type) { run<decltype(type)>(c, a, b, options); });
+}
+
+}  // namespace
+
+void bind_gemm() { ops::gemm.bind(DeviceKind::cpu, gemm); }
+
+}  // namespace quire::cpu

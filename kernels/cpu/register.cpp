@@ -1,0 +1,19 @@
+#include <cstring>
+
+#include "kernels/cpu/common.h"
+
+extern "C" __attribute__((visibility("default"))) const char* quire_register_backend(const char* build_id) {
+  if (std::strcmp(build_id, QUIRE_BUILD_ID) != 0) return nullptr;
+  using namespace quire::cpu;
+  bind_attention_backward();
+  bind_attention_forward();
+  bind_cross_entropy();
+  bind_elementwise();
+  bind_embedding();
+  bind_gemm();
+  bind_norm();
+  bind_optimizer();
+  bind_position();
+  bind_state();
+  return QUIRE_CPU_NAME;
+}

@@ -1,0 +1,51 @@
+// Elementwise operations and reductions over rows. Contiguous tensors unless said otherwise; f32 or f64.
+#pragma once
+
+#include "core/random.h"
+#include "kernels/op.h"
+
+namespace quire::ops {
+
+// out = in for any strides with equal shapes and element types.
+extern Op<void(const Tensor& out, const Tensor& in)> copy;
+// out = in, converting between f32 and f64 (contiguous).
+extern Op<void(const Tensor& out, const Tensor& in)> convert;
+// out = alpha * a + beta * b; out may be a or b.
+extern Op<void(const Tensor& out, const Tensor& a, const Tensor& b, double alpha, double beta)> add;
+// out = a * b.
+extern Op<void(const Tensor& out, const Tensor& a, const Tensor& b)> multiply;
+// out = alpha * in; out may be in.
+extern Op<void(const Tensor& out, const Tensor& in, double alpha)> scale;
+// out [M, N] = in [M, N] + bias [N]; out may be in.
+extern Op<void(const Tensor& out, const Tensor& in, const Tensor& bias)> add_bias;
+// out [N] (+)= sum over M of in [M, N].
+extern Op<void(const Tensor& out, const Tensor& in, bool accumulate)> sum_rows;
+// x [M, H, D] times |s_h|: out = |s_h| x.   (attention with normalised queries and keys: Memorizing Transformers 3.2)
+extern Op<void(const Tensor& out, const Tensor& x, const Tensor& s)> scale_heads;
+// dx = |s_h| dy;  ds [H] (+)= sign(s_h) sum dy x.
+extern Op<void(const Tensor& dx, const Tensor& ds, const Tensor& dy, const Tensor& x, const Tensor& s, bool accumulate)>
+    scale_heads_backward;
+
+enum class Activation { relu, gelu };  // gelu: the tanh form of Hendrycks and Gimpel 2016
+
+extern Op<void(const Tensor& out, const Tensor& in, Activation kind)> activation;
+// dx = dy * activation'(x); dx may be dy.
+extern Op<void(const Tensor& dx, const Tensor& dy, const Tensor& x, Activation kind)> activation_backward;
+// SwiGLU (Shazeer 2020): out = silu(gate) * up.
+extern Op<void(const Tensor& out, const Tensor& gate, const Tensor& up)> swiglu;
+extern Op<void(const Tensor& dgate, const Tensor& dup, const Tensor& dout, const Tensor& gate, const Tensor& up)>
+    swiglu_backward;
+
+// Which random numbers a dropout draws. One 32-bit value per element: counter (scope, global row, token, element / 4),
+// so masks do not depend on ranks, threads, micro-batches or recomputation.
+struct DropoutKey {
+  RandomKey key;
+  uint32_t scope = 0;
+  int64_t first_row = 0;  // global index of row 0
+  double probability = 0;
+};
+// in [R, T, N]; out = (residual +) in * mask / (1 - p). residual may be undefined; out may be in or residual.
+// Its own backward: dx = dropout(dy).
+extern Op<void(const Tensor& out, const Tensor& in, const Tensor& residual, const DropoutKey& key)> dropout;
+
+}  // namespace quire::ops

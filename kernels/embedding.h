@@ -1,0 +1,13 @@
+// Token embedding.
+#pragma once
+
+#include "kernels/op.h"
+
+namespace quire::ops {
+
+// out [M, E] = scale * table[ids[m]]; ids i32 in [0, V).
+extern Op<void(const Tensor& out, const Tensor& table, const Tensor& ids, double scale)> embedding;
+// dtable [V, E] += scale * sum of dout over equal ids, in order of position: deterministic.
+extern Op<void(const Tensor& dtable, const Tensor& dout, const Tensor& ids, double scale)> embedding_backward;
+
+}  // namespace quire::ops

@@ -1,0 +1,17 @@
+// Tables of position terms. Distances run from the query back to the key: d >= 0. In every table that attention reads,
+// entry n of N belongs to distance N - 1 - n (the order of Transformer-XL's R before its relative shift).
+#pragma once
+
+#include "kernels/op.h"
+
+namespace quire::ops {
+
+// out [N, E], E even: row n = [sin(d w_0) .. , cos(d w_0) ..], w_i = 10000^(-2i/E), d = min(N - 1 - n, clamp) (Dai et
+// al. 2019, 3.3; clamp 0 is off). Angles are computed in f64.
+extern Op<void(const Tensor& out, int64_t clamp)> sinusoid;
+// out [H, N] = table [H, B] at index i32 [N].
+extern Op<void(const Tensor& out, const Tensor& table, const Tensor& index)> gather_columns;
+// dtable [H, B] += sums of dout [H, N] over equal index, in order.
+extern Op<void(const Tensor& dtable, const Tensor& dout, const Tensor& index)> gather_columns_backward;
+
+}  // namespace quire::ops

@@ -1,0 +1,15 @@
+// Rings of carried entries (StatePool logs). A ring has C slots a row; head [R] is the slot of the next write, the
+// newest entry is at head - 1, length [R] entries are valid.
+#pragma once
+
+#include "kernels/op.h"
+
+namespace quire::ops {
+
+// ring [R, C, N]: slot (head + j) % C <- values [R, T, N] at begin + j, 0 <= j < count. head, begin, count i32 [R].
+extern Op<void(const Tensor& ring, const Tensor& values, const Tensor& head, const Tensor& begin, const Tensor& count)>
+    ring_append;
+// out [R, M, N]: the newest M entries in order of age, newest last, zero where there is none. head, length i32 [R].
+extern Op<void(const Tensor& out, const Tensor& ring, const Tensor& head, const Tensor& length)> ring_gather;
+
+}  // namespace quire::ops
