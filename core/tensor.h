@@ -55,6 +55,8 @@ class Tensor {
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
   bool is_contiguous() const;
+  // Handles on the storage, this one included: a gradient that others still hold is not changed in place.
+  int64_t use_count() const { return storage_.use_count(); }
   bool is_meta() const { return device_.kind == DeviceKind::meta; }
 
   void* raw() const;

@@ -29,13 +29,14 @@ void cross_entropy(const Tensor& nll, const Tensor& lse, const Tensor& logits, c
 }
 
 void cross_entropy_backward(const Tensor& logits, const Tensor& lse, const Tensor& targets, const Tensor& mask,
-                            double factor) {
+                            const Tensor& factor) {
   const int64_t rows = logits.dim(0);
   const int64_t width = logits.dim(1);
   const int32_t* target = targets.data<int32_t>();
   const uint8_t* counted = mask.data<uint8_t>();
   dispatch("cross_entropy_backward", logits.dtype(), [&](auto type) {
     using T = decltype(type);
+    const T weight = static_cast<T>(factor.data<double>()[0]);
     for_rows(rows, width, [&](int64_t begin, int64_t end) {
       for (int64_t m = begin; m < end; ++m) {
         ArrayView<T> x(logits.data<T>() + m * width, width);
@@ -43,8 +44,8 @@ void cross_entropy_backward(const Tensor& logits, const Tensor& lse, const Tenso
           x.setZero();
           continue;
         }
-        x = static_cast<T>(factor) * (x - lse.data<T>()[m]).exp();
-        x[target[m]] -= static_cast<T>(factor);
+        x = weight * (x - lse.data<T>()[m]).exp();
+        x[target[m]] -= weight;
       }
     });
   });

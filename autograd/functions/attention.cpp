@@ -1,0 +1,76 @@
+#include "autograd/functions/attention.h"
+
+#include "kernels/position.h"
+
+namespace quire {
+
+namespace {
+
+Tensor empty_if(const Variable& x) {
+  return x.needs_gradient() ? Tensor::empty(x.shape(), x.value().dtype(), x.value().device()) : Tensor();
+}
+
+void give(const Variable& x, const Tensor& gradient) {
+  if (x.needs_gradient()) x.gradient()->add(gradient);
+}
+
+}  // namespace
+
+Variable attention(Tape& tape, const AttentionVariables& x, ops::AttentionInputs in) {
+  in.q = x.q.value();
+  in.k = x.k.value();
+  in.v = x.v.value();
+  in.cache_k = x.cache_k.value();
+  in.cache_v = x.cache_v.value();
+  in.bias = x.bias.value();
+  in.r = x.r.value();
+  in.u = x.u.value();
+  in.v_bias = x.v_bias.value();
+  const Shape shape{in.q.dim(0), in.q.dim(1), in.q.dim(2), in.v.dim(3)};
+  const Tensor y = Tensor::empty(shape, in.q.dtype(), in.q.device());
+  const Tensor lse = Tensor::empty({shape[0], shape[2], shape[1]}, in.q.dtype(), in.q.device());
+  ops::attention(y, lse, in);
+  const Variable out =
+      tape.output(y, {&x.q, &x.k, &x.v, &x.cache_k, &x.cache_v, &x.bias, &x.r, &x.u, &x.v_bias});
+  if (out.needs_gradient()) {
+    tape.record("attention", out, [x, in, y, lse](const Tensor& dout) {
+      ops::AttentionGradients g;
+      g.dq = Tensor::empty(in.q.shape(), in.q.dtype(), in.q.device());
+      g.dk = empty_if(x.k);
+      g.dv = empty_if(x.v);
+      g.dcache_k = empty_if(x.cache_k);
+      g.dcache_v = empty_if(x.cache_v);
+      g.dbias = empty_if(x.bias);
+      g.dr = empty_if(x.r);
+      g.du = empty_if(x.u);
+      g.dv_bias = empty_if(x.v_bias);
+      ops::attention_backward(g, dout, y, lse, in);
+      give(x.q, g.dq);
+      give(x.k, g.dk);
+      give(x.v, g.dv);
+      give(x.cache_k, g.dcache_k);
+      give(x.cache_v, g.dcache_v);
+      give(x.bias, g.dbias);
+      give(x.r, g.dr);
+      give(x.u, g.du);
+      give(x.v_bias, g.dv_bias);
+    });
+  }
+  return out;
+}
+
+Variable gather_columns(Tape& tape, const Variable& table, const Tensor& index) {
+  const Tensor y = Tensor::empty({table.dim(0), index.numel()}, table.value().dtype(), table.value().device());
+  ops::gather_columns(y, table.value(), index);
+  const Variable out = tape.output(y, {&table});
+  if (out.needs_gradient()) {
+    tape.record("gather_columns", out, [dtable = table.gradient(), index](const Tensor& dout) {
+      const auto [to, accumulate] = dtable->target();
+      if (!accumulate) to.zero();
+      ops::gather_columns_backward(to, dout, index);
+    });
+  }
+  return out;
+}
+
+}  // namespace quire

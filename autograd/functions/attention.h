@@ -1,0 +1,22 @@
+// Attention as one record with its own backward; shapes and formula in kernels/attention.h.
+#pragma once
+
+#include "autograd/tape.h"
+#include "kernels/attention.h"
+
+namespace quire {
+
+struct AttentionVariables {
+  Variable q, k, v;            // [R, T, H, D], [R, T, Hk, D], [R, T, Hk, Dv]
+  Variable cache_k, cache_v;   // [R, C, Hk, D or Dv]: rings; constants, or projections of carried hidden states
+  Variable bias;               // [H, N]
+  Variable r, u, v_bias;       // [N, H, D], [H, D], [H, D]
+};
+
+// settings: cache_head, first_visible, scale, attend_self and dropout; its other tensors are taken from the variables.
+Variable attention(Tape& tape, const AttentionVariables& x, ops::AttentionInputs settings);
+
+// out [H, N] = table [H, B] at index i32 [N]: bias by distance from a table by bucket.
+Variable gather_columns(Tape& tape, const Variable& table, const Tensor& index);
+
+}  // namespace quire

@@ -1,0 +1,154 @@
+#include "autograd/functions/basic.h"
+
+#include "core/check.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/gemm.h"
+
+namespace quire {
+
+namespace {
+
+Tensor like(const Tensor& tensor) { return Tensor::empty(tensor.shape(), tensor.dtype(), tensor.device()); }
+
+Tensor as_matrix(const Tensor& tensor) {
+  const int64_t width = tensor.dim(-1);
+  return tensor.reshape({width == 0 ? 0 : tensor.numel() / width, width});
+}
+
+}  // namespace
+
+Variable add(Tape& tape, const Variable& a, const Variable& b) {
+  QUIRE_CHECK(a.shape() == b.shape(), "add: {} and {}", a.shape().to_string(), b.shape().to_string());
+  const Tensor sum = like(a.value());
+  ops::add(sum, a.value(), b.value(), 1, 1);
+  const Variable out = tape.output(sum, {&a, &b});
+  if (out.needs_gradient()) {
+    tape.record("add", out, [da = a.gradient(), db = b.gradient()](const Tensor& dout) {
+      if (da) da->add(dout);
+      if (db) db->add(dout);
+    });
+  }
+  return out;
+}
+
+Variable multiply(Tape& tape, const Variable& a, const Variable& b) {
+  QUIRE_CHECK(a.shape() == b.shape(), "multiply: {} and {}", a.shape().to_string(), b.shape().to_string());
+  const Tensor product = like(a.value());
+  ops::multiply(product, a.value(), b.value());
+  const Variable out = tape.output(product, {&a, &b});
+  if (out.needs_gradient()) {
+    tape.record("multiply", out, [a, b](const Tensor& dout) {
+      for (const auto& [to, other] : {std::pair{&a, &b}, std::pair{&b, &a}}) {
+        if (!to->needs_gradient()) continue;
+        const Tensor term = like(dout);
+        ops::multiply(term, dout, other->value());
+        to->gradient()->add(term);
+      }
+    });
+  }
+  return out;
+}
+
+Variable scale(Tape& tape, const Variable& x, double factor) {
+  const Tensor scaled = like(x.value());
+  ops::scale(scaled, x.value(), factor);
+  const Variable out = tape.output(scaled, {&x});
+  if (out.needs_gradient()) {
+    tape.record("scale", out, [dx = x.gradient(), factor](const Tensor& dout) {
+      const Tensor term = like(dout);
+      ops::scale(term, dout, factor);
+      dx->add(term);
+    });
+  }
+  return out;
+}
+
+Variable reshape(Tape& tape, const Variable& x, const Shape& shape) {
+  const Variable out = tape.output(x.value().reshape(shape), {&x});
+  if (out.needs_gradient()) {
+    tape.record("reshape", out, [dx = x.gradient()](const Tensor& dout) { dx->add(dout); });
+  }
+  return out;
+}
+
+Variable linear(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias) {
+  QUIRE_CHECK(weight.value().rank() == 2 && x.dim(-1) == weight.dim(1), "linear: x {} and weight {}",
+              x.shape().to_string(), weight.shape().to_string());
+  Shape shape = x.shape();
+  shape[-1] = weight.dim(0);
+  const Tensor y = Tensor::empty(shape, x.value().dtype(), x.value().device());
+  ops::gemm(as_matrix(y), as_matrix(x.value()), weight.value(), {.transpose_b = true});
+  if (bias.defined()) ops::add_bias(y, y, bias.value());
+  const Variable out = tape.output(y, {&x, &weight, &bias});
+  if (out.needs_gradient()) {
+    tape.record("linear", out,
+                [in = x.value(), dx = x.gradient(), w = weight.value(), dw = weight.gradient(),
+                 db = bias.gradient()](const Tensor& dout) {
+                  const Tensor dy = as_matrix(dout);
+                  if (dx) {
+                    const auto [to, accumulate] = dx->target();
+                    ops::gemm(as_matrix(to), dy, w, {.accumulate = accumulate});
+                  }
+                  if (dw) {
+                    const auto [to, accumulate] = dw->target();
+                    ops::gemm(to, dy, as_matrix(in), {.transpose_a = true, .accumulate = accumulate});
+                  }
+                  if (db) {
+                    const auto [to, accumulate] = db->target();
+                    ops::sum_rows(to, dout, accumulate);
+                  }
+                });
+  }
+  return out;
+}
+
+Variable weighted_sum(Tape& tape, const Variable& x, const Tensor& weights) {
+  const Tensor product = like(x.value());
+  ops::multiply(product, x.value(), weights);
+  const Tensor total = Tensor::empty({1}, DType::f64, x.value().device());
+  ops::sum_all(total, product);
+  const Variable out = tape.output(total, {&x});
+  if (out.needs_gradient()) {
+    tape.record("weighted_sum", out, [dx = x.gradient(), weights](const Tensor& dout) {
+      const Tensor term = like(weights);
+      ops::scale(term, weights, dout.data<double>()[0]);
+      dx->add(term);
+    });
+  }
+  return out;
+}
+
+Variable scale_heads(Tape& tape, const Variable& x, const Variable& s) {
+  const Tensor y = like(x.value());
+  ops::scale_heads(y, x.value(), s.value());
+  const Variable out = tape.output(y, {&x, &s});
+  if (out.needs_gradient()) {
+    tape.record("scale_heads", out,
+                [in = x.value(), factor = s.value(), dx = x.gradient(), ds = s.gradient()](const Tensor& dout) {
+                  const Tensor term = like(dout);
+                  const Gradient::Target to = ds ? ds->target() : Gradient::Target{like(factor), false};
+                  ops::scale_heads_backward(term, to.tensor, dout, in, factor, to.accumulate);
+                  if (dx) dx->add(term);
+                });
+  }
+  return out;
+}
+
+Variable dropout(Tape& tape, const Variable& x, const Variable& residual, const ops::DropoutKey& key) {
+  if (key.probability == 0) return residual.defined() ? add(tape, residual, x) : x;
+  const Tensor y = like(x.value());
+  ops::dropout(y, x.value(), residual.value(), key);
+  const Variable out = tape.output(y, {&x, &residual});
+  if (out.needs_gradient()) {
+    tape.record("dropout", out, [dx = x.gradient(), dresidual = residual.gradient(), key](const Tensor& dout) {
+      if (dresidual) dresidual->add(dout);
+      if (!dx) return;
+      const Tensor term = like(dout);
+      ops::dropout(term, dout, Tensor(), key);
+      dx->add(term);
+    });
+  }
+  return out;
+}
+
+}  // namespace quire

@@ -1,0 +1,26 @@
+// Sums, products, reshapes and linear maps.
+#pragma once
+
+#include "autograd/tape.h"
+#include "kernels/elementwise.h"
+
+namespace quire {
+
+Variable add(Tape& tape, const Variable& a, const Variable& b);
+Variable multiply(Tape& tape, const Variable& a, const Variable& b);
+Variable scale(Tape& tape, const Variable& x, double factor);
+Variable reshape(Tape& tape, const Variable& x, const Shape& shape);
+
+// y [.., N] = x [.., K] W^T + b; W [N, K], b [N] may be undefined.
+Variable linear(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias = {});
+
+// f64 [1]: sum of x * weights. The loss of tests and golden cases.
+Variable weighted_sum(Tape& tape, const Variable& x, const Tensor& weights);
+
+// x [.., H, D] times |s_h|, s [H].
+Variable scale_heads(Tape& tape, const Variable& x, const Variable& s);
+
+// x [R, T, N]; identity when the probability is 0. residual may be undefined: residual + dropout(x) in one pass.
+Variable dropout(Tape& tape, const Variable& x, const Variable& residual, const ops::DropoutKey& key);
+
+}  // namespace quire

@@ -1,0 +1,21 @@
+// Token embedding and the projection to the vocabulary with its cross-entropy.
+#pragma once
+
+#include "autograd/tape.h"
+
+namespace quire {
+
+// out [R, T, E] = scale * table[ids [R, T]]; ids i32.
+Variable embedding(Tape& tape, const Variable& table, const Tensor& ids, double scale);
+
+struct CrossEntropy {
+  Variable sum;  // f64 [1]: nats over the counted targets
+  Tensor nll;    // [M] per target, 0 where the mask is 0
+};
+// hidden [.., E], weight [V, E], targets i32 [M], mask u8 [M]. Logits exist for one chunk of tokens at a time (at most
+// kLogitsBudget of them); they are computed again in the backward pass unless one chunk holds them all.
+inline constexpr int64_t kLogitsBudget = int64_t{8} << 20;
+CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const Variable& weight, const Tensor& targets,
+                                      const Tensor& mask, int64_t logits_budget = kLogitsBudget);
+
+}  // namespace quire

@@ -1,0 +1,60 @@
+// A value in the computation and, when it takes part in training, the place where its gradient is gathered.
+#pragma once
+
+#include <memory>
+
+#include "core/tensor.h"
+
+namespace quire {
+
+class Gradient {
+ public:
+  Gradient(const Shape& shape, DType dtype, Device device) : shape_(shape), dtype_(dtype), device_(device) {}
+  // Of a parameter: a slice of the gradient arena, which is zeroed once a step and always accumulated into.
+  static std::shared_ptr<Gradient> into(const Tensor& arena);
+
+  bool has_value() const { return value_.defined(); }
+  const Tensor& value() const { return value_; }
+  // Hands the value out and forgets it (not for parameters).
+  Tensor take();
+
+  // Adds a tensor that nobody changes afterwards. The first one is adopted without a copy; a value that others still
+  // hold is replaced, not changed.
+  void add(const Tensor& term);
+  // Where a kernel writes its term itself.
+  struct Target {
+    Tensor tensor;
+    bool accumulate;
+  };
+  Target target();
+
+ private:
+  Shape shape_;
+  DType dtype_;
+  Device device_;
+  Tensor value_;
+  bool in_arena_ = false;
+};
+
+class Variable {
+ public:
+  Variable() = default;  // undefined: optional arguments use it
+  Variable(Tensor value, std::shared_ptr<Gradient> gradient) : value_(std::move(value)), gradient_(std::move(gradient)) {}
+  static Variable constant(Tensor value) { return {std::move(value), nullptr}; }
+  // A leaf whose gradient is kept after the sweep.
+  static Variable leaf(Tensor value);
+
+  bool defined() const { return value_.defined(); }
+  const Tensor& value() const { return value_; }
+  const Shape& shape() const { return value_.shape(); }
+  int64_t dim(int axis) const { return value_.dim(axis); }
+  bool needs_gradient() const { return gradient_ != nullptr; }
+  const std::shared_ptr<Gradient>& gradient() const { return gradient_; }
+  Variable detached() const { return constant(value_); }
+
+ private:
+  Tensor value_;
+  std::shared_ptr<Gradient> gradient_;
+};
+
+}  // namespace quire
