@@ -1,0 +1,66 @@
+// The tree of a configuration text, with the place of every key and value. It keeps what YAML libraries drop: whether a
+// value was quoted, duplicates (refused) and exact positions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quire {
+
+// Where a key or value was written. line 0 means that the file name says it all ("command line: a.b=1").
+struct ConfigLocation {
+  std::string file;
+  std::string folder;  // relative paths are resolved against it; empty: they stay as they are
+  int line = 0;        // from 1
+  int column = 0;      // from 1
+
+  std::string to_string() const;  // "run.yaml:3:7"
+};
+
+struct ConfigEntry;
+
+struct ConfigNode {
+  enum class Kind { null, scalar, list, map };
+
+  Kind kind = Kind::null;
+  std::string text;     // of a scalar
+  bool quoted = false;  // a quoted scalar is text, whatever it looks like
+  ConfigLocation location;
+  std::vector<ConfigEntry> entries;  // of a list (keys are empty) or a map, in written order
+
+  const ConfigEntry* find(std::string_view key) const;  // nullptr when absent
+  // Walks a dotted key; list entries by index. nullptr when absent.
+  const ConfigNode* at(std::string_view dotted) const;
+  std::string describe() const;  // for messages: "'abc'", "a list", "nothing"
+
+  static ConfigNode scalar(std::string text, bool quoted = false);
+  static ConfigNode list();
+  static ConfigNode map();
+  void add(std::string key, ConfigNode value);
+};
+
+struct ConfigEntry {
+  std::string key;
+  ConfigLocation key_location;
+  ConfigNode value;
+};
+
+// Reads one YAML document into a map. Syntax errors, duplicate keys, anchors, aliases, tags, further documents, control
+// characters and invalid UTF-8 are Error(config) with the place.
+ConfigNode parse_yaml(std::string_view text, const std::string& file, const std::string& folder = "");
+ConfigNode load_yaml(const std::string& path);
+
+// Applies "key.path=value", the value written as YAML. Lists are addressed by index and do not grow. Relative paths in
+// the value are relative to the current directory, where the command was typed. `source` begins the messages.
+void apply_override(ConfigNode& root, const std::string& override_text, const std::string& source = "command line");
+
+// YAML of a map in block style; lists of plain values in flow style.
+std::string write_yaml(const ConfigNode& map);
+// YAML on one line.
+std::string flow_yaml(const ConfigNode& node);
+
+std::string join_key(std::string_view prefix, std::string_view key);  // "a" and "b": "a.b"; "" and "b": "b"
+
+}  // namespace quire

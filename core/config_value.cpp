@@ -1,0 +1,155 @@
+#include "core/config_value.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <regex>
+
+#include "core/check.h"
+
+namespace quire {
+
+namespace {
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c); });
+  return text;
+}
+
+bool matches(const std::string& text, const char* pattern) {
+  return std::regex_match(text, std::regex(pattern));
+}
+
+[[noreturn]] void wrong_type(const ConfigNode& node, const ValueContext& context, std::string_view expected,
+                             std::string_view hint = {}) {
+  config_error(node.location, context.key,
+               fmt::format("expects {}, got {}{}{}", expected, node.describe(), hint.empty() ? "" : "; ", hint));
+}
+
+// Numbers that other YAML readers would take for something else get their own hint.
+void check_number_spelling(const ConfigNode& node, const ValueContext& context, std::string_view expected) {
+  if (node.kind != ConfigNode::Kind::scalar || node.quoted) wrong_type(node, context, expected);
+  const std::string text = lower(node.text);
+  if (matches(text, "[-+]?0[0-9_]+") || matches(text, "[-+]?0o[0-7_]*")) {
+    wrong_type(node, context, expected, "it looks like an octal number, write it without the leading zero");
+  }
+  if (matches(text, "[-+]?0[xb][0-9a-f_]*")) wrong_type(node, context, expected, "write it in decimal");
+  if (matches(text, "[-+]?\\.?(nan|inf|infinity)")) wrong_type(node, context, expected, "it must be finite");
+}
+
+std::string number_text(double value) {
+  return write_value(value).text;
+}
+
+void check_range(const ConfigNode& node, const ValueContext& context, double value) {
+  const FieldInfo& info = context.info;
+  const bool too_small = info.min && (info.min_exclusive ? value <= *info.min : value < *info.min);
+  const bool too_big = info.max && value > *info.max;
+  if (!too_small && !too_big) return;
+  std::string bounds;
+  if (info.min) bounds = fmt::format("{} {}", info.min_exclusive ? "above" : "at least", number_text(*info.min));
+  if (info.max) bounds += fmt::format("{}at most {}", bounds.empty() ? "" : " and ", number_text(*info.max));
+  config_error(node.location, context.key, fmt::format("must be {}, got {}", bounds, node.text));
+}
+
+}  // namespace
+
+void config_error(const ConfigLocation& place, std::string_view key, std::string_view message) {
+  if (key.empty()) fail(ErrorKind::config, "{}: {}", place.to_string(), message);
+  fail(ErrorKind::config, "{}: {}: {}", place.to_string(), key, message);
+}
+
+void read_value(const ConfigNode& node, const ValueContext& context, bool& value) {
+  const bool is_plain = node.kind == ConfigNode::Kind::scalar && !node.quoted;
+  if (is_plain && (node.text == "true" || node.text == "false")) {
+    value = node.text == "true";
+    return;
+  }
+  const std::string text = is_plain ? lower(node.text) : "";
+  const bool means_true = text == "yes" || text == "on" || text == "y" || text == "true" || text == "1";
+  const bool means_false = text == "no" || text == "off" || text == "n" || text == "false" || text == "0";
+  wrong_type(node, context, "true or false", means_true ? "write true" : means_false ? "write false" : "");
+}
+
+void read_value(const ConfigNode& node, const ValueContext& context, int64_t& value) {
+  check_number_spelling(node, context, "an integer");
+  const std::string& text = node.text;
+  // 1e6 is an integer; 1.5e6 and 1e-3 are not written as one.
+  if (!matches(text, "-?(0|[1-9][0-9]*)([eE]\\+?[0-9]{1,2})?")) wrong_type(node, context, "an integer");
+  const size_t exponent = text.find_first_of("eE");
+  std::string digits = text.substr(0, exponent);
+  if (exponent != std::string::npos) digits.append(std::stoul(text.substr(exponent + 1)), '0');
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc{}) config_error(node.location, context.key, fmt::format("{} does not fit 64 bits", text));
+  check_range(node, context, static_cast<double>(value));
+}
+
+void read_value(const ConfigNode& node, const ValueContext& context, double& value) {
+  check_number_spelling(node, context, "a number");
+  const std::string& text = node.text;
+  if (!matches(text, "-?((0|[1-9][0-9]*)(\\.[0-9]*)?|\\.[0-9]+)([eE][-+]?[0-9]+)?"))
+    wrong_type(node, context, "a number");
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{}) {
+    config_error(node.location, context.key, fmt::format("{} does not fit a 64-bit floating-point number", text));
+  }
+  check_range(node, context, value);
+}
+
+void read_value(const ConfigNode& node, const ValueContext& context, std::string& value) {
+  if (node.kind != ConfigNode::Kind::scalar) wrong_type(node, context, "text");
+  value = node.text;
+  if (context.info.path && !value.empty() && !node.location.folder.empty()) {
+    value = (std::filesystem::path(node.location.folder) / value).lexically_normal().string();
+  }
+}
+
+size_t read_choice(const ConfigNode& node, const ValueContext& context, std::span<const std::string_view> choices) {
+  if (node.kind == ConfigNode::Kind::scalar) {
+    const auto found = std::find(choices.begin(), choices.end(), node.text);
+    if (found != choices.end()) return static_cast<size_t>(found - choices.begin());
+  }
+  wrong_type(node, context, fmt::format("one of {}", fmt::join(choices, ", ")));
+}
+
+void expect_list(const ConfigNode& node, const ValueContext& context) {
+  if (node.kind != ConfigNode::Kind::list) wrong_type(node, context, "a list such as [a, b]");
+}
+
+bool is_none(const ConfigNode& node) {
+  return node.kind == ConfigNode::Kind::null ||
+         (node.kind == ConfigNode::Kind::scalar && !node.quoted && node.text == "none");
+}
+
+ConfigNode write_value(bool value) {
+  return ConfigNode::scalar(value ? "true" : "false");
+}
+
+ConfigNode write_value(int64_t value) {
+  return ConfigNode::scalar(std::to_string(value));
+}
+
+ConfigNode write_value(double value) {
+  QUIRE_CHECK(std::isfinite(value), "configuration: {} cannot be written", value);
+  std::array<char, 32> buffer{};
+  // People write 0.0005 and 1000000: without an exponent as long as it fits this many characters.
+  constexpr size_t kReadable = 9;
+  auto written = std::to_chars(buffer.data(), buffer.data() + kReadable, value, std::chars_format::fixed);
+  if (written.ec != std::errc{}) written = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  return ConfigNode::scalar(std::string(buffer.data(), written.ptr));
+}
+
+ConfigNode write_value(const std::string& value) {
+  static constexpr std::array<std::string_view, 11> kReserved{"true", "false", "yes", "no", "on", "off",
+                                                              "null", "none",  "nan", "y",  "n"};
+  const auto is_letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '/' || c == '_';
+  };
+  const bool is_word = !value.empty() && is_letter(value.front()) &&
+                       std::find(kReserved.begin(), kReserved.end(), lower(value)) == kReserved.end();
+  return ConfigNode::scalar(value, !is_word);
+}
+
+}  // namespace quire
