@@ -39,7 +39,8 @@ class Gradient {
 class Variable {
  public:
   Variable() = default;  // undefined: optional arguments use it
-  Variable(Tensor value, std::shared_ptr<Gradient> gradient) : value_(std::move(value)), gradient_(std::move(gradient)) {}
+  Variable(Tensor value, std::shared_ptr<Gradient> gradient)
+      : value_(std::move(value)), gradient_(std::move(gradient)) {}
   static Variable constant(Tensor value) { return {std::move(value), nullptr}; }
   // A leaf whose gradient is kept after the sweep.
   static Variable leaf(Tensor value);

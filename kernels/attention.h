@@ -7,13 +7,14 @@
 namespace quire::ops {
 
 // R rows, T queries, H query heads, Hk key heads (query head h reads key head h / (H / Hk)), D key size, Dv value size,
-// C ring slots, N table entries. Key positions: 0..T-1 in the segment, -1 (newest), -2, ... in the ring. Query i sees the
-// keys at first_visible[r, i] <= p <= i (p < i unless attend_self); their distance is d = i - p. An empty set gives zero.
+// C ring slots, N table entries. Key positions: 0..T-1 in the segment, -1 (newest), -2, ... in the ring. Query i sees
+// the keys at first_visible[r, i] <= p <= i (p < i unless attend_self); their distance is d = i - p. An empty set gives
+// zero.
 //
 //   logit = scale * ((q + u).k + (q + v_bias).r[d]) + bias[h, d]
 //
-// bias is the T5 form (Raffel et al. 2020), u, v_bias and r the Transformer-XL form (Dai et al. 2019, 3.3); each optional.
-// In both tables entry n belongs to distance N - 1 - n; N must exceed every visible distance.
+// bias is the T5 form (Raffel et al. 2020), u, v_bias and r the Transformer-XL form (Dai et al. 2019, 3.3); each
+// optional. In both tables entry n belongs to distance N - 1 - n; N must exceed every visible distance.
 struct AttentionInputs {
   Tensor q;              // [R, T, H, D]
   Tensor k;              // [R, T, Hk, D]

@@ -19,7 +19,8 @@ std::filesystem::path library_folder() {
 }
 
 bool runs_v3() {
-  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && __builtin_cpu_supports("bmi2") != 0;
+  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
+         __builtin_cpu_supports("bmi2") != 0;
 }
 
 BackendReport load() {
@@ -41,8 +42,8 @@ BackendReport load() {
     const auto register_backend = reinterpret_cast<RegisterBackend>(dlsym(handle, "quire_register_backend"));
     const char* name = register_backend == nullptr ? nullptr : register_backend(backend_build_id());
     if (name == nullptr) {
-      report.notices.push_back(fmt::format("{}: built from other sources than libquire.so; build both again",
-                                           path.filename().string()));
+      report.notices.push_back(
+          fmt::format("{}: built from other sources than libquire.so; build both again", path.filename().string()));
       continue;
     }
     report.cpu = name;
@@ -54,7 +55,9 @@ BackendReport load() {
 
 }  // namespace
 
-const char* backend_build_id() { return QUIRE_BUILD_ID; }
+const char* backend_build_id() {
+  return QUIRE_BUILD_ID;
+}
 
 const BackendReport& load_backends() {
   static const BackendReport report = load();

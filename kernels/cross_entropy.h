@@ -9,7 +9,8 @@ namespace quire::ops {
 extern Op<void(const Tensor& nll, const Tensor& lse, const Tensor& logits, const Tensor& targets, const Tensor& mask)>
     cross_entropy;
 // In place: logits <- mask * factor * (softmax - onehot(target)); factor f64 [1].
-extern Op<void(const Tensor& logits, const Tensor& lse, const Tensor& targets, const Tensor& mask, const Tensor& factor)>
+extern Op<void(const Tensor& logits, const Tensor& lse, const Tensor& targets, const Tensor& mask,
+               const Tensor& factor)>
     cross_entropy_backward;
 // total (f64 [1]) = sum of in, in a fixed order.
 extern Op<void(const Tensor& total, const Tensor& in)> sum_all;

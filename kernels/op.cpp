@@ -21,16 +21,22 @@ double now() {
 
 }  // namespace
 
-OpBase::OpBase(const char* name) : name_(name) { slots().push_back(this); }
+OpBase::OpBase(const char* name) : name_(name) {
+  slots().push_back(this);
+}
 
 void OpBase::reset_stats() {
   calls_ = 0;
   seconds_ = 0;
 }
 
-const std::vector<OpBase*>& OpBase::all() { return slots(); }
+const std::vector<OpBase*>& OpBase::all() {
+  return slots();
+}
 
-void OpBase::set_timing(bool on) { g_timing = on; }
+void OpBase::set_timing(bool on) {
+  g_timing = on;
+}
 
 void OpBase::fail_unbound(DeviceKind kind) const {
   fail(ErrorKind::internal, "{}: no kernel for device {}", name_, name_of(kind));
@@ -41,7 +47,9 @@ void OpBase::fail_mixed(Device first, Device second) const {
        name_of(second.kind), second.index);
 }
 
-double OpBase::start() const { return g_timing ? now() : 0; }
+double OpBase::start() const {
+  return g_timing ? now() : 0;
+}
 
 void OpBase::finish(double started) {
   // Ranks that are threads of one process share the slots; a lost count in a profile is harmless, a torn one is not.

@@ -69,7 +69,9 @@ struct DeviceFinder {
 
 // Argument structs list their tensors in for_each_tensor(f).
 template <typename T>
-concept HoldsTensors = requires(const T& value, DeviceFinder& finder) { value.for_each_tensor(finder); };
+concept HoldsTensors = requires(const T& value, DeviceFinder& finder) {
+  value.for_each_tensor(finder);
+};
 
 template <typename T>
 void visit(const T& value, DeviceFinder& finder) {

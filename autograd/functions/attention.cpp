@@ -30,8 +30,7 @@ Variable attention(Tape& tape, const AttentionVariables& x, ops::AttentionInputs
   const Tensor y = Tensor::empty(shape, in.q.dtype(), in.q.device());
   const Tensor lse = Tensor::empty({shape[0], shape[2], shape[1]}, in.q.dtype(), in.q.device());
   ops::attention(y, lse, in);
-  const Variable out =
-      tape.output(y, {&x.q, &x.k, &x.v, &x.cache_k, &x.cache_v, &x.bias, &x.r, &x.u, &x.v_bias});
+  const Variable out = tape.output(y, {&x.q, &x.k, &x.v, &x.cache_k, &x.cache_v, &x.bias, &x.r, &x.u, &x.v_bias});
   if (out.needs_gradient()) {
     tape.record("attention", out, [x, in, y, lse](const Tensor& dout) {
       ops::AttentionGradients g;

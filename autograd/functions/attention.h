@@ -7,10 +7,10 @@
 namespace quire {
 
 struct AttentionVariables {
-  Variable q, k, v;            // [R, T, H, D], [R, T, Hk, D], [R, T, Hk, Dv]
-  Variable cache_k, cache_v;   // [R, C, Hk, D or Dv]: rings; constants, or projections of carried hidden states
-  Variable bias;               // [H, N]
-  Variable r, u, v_bias;       // [N, H, D], [H, D], [H, D]
+  Variable q, k, v;           // [R, T, H, D], [R, T, Hk, D], [R, T, Hk, Dv]
+  Variable cache_k, cache_v;  // [R, C, Hk, D or Dv]: rings; constants, or projections of carried hidden states
+  Variable bias;              // [H, N]
+  Variable r, u, v_bias;      // [N, H, D], [H, D], [H, D]
 };
 
 // settings: cache_head, first_visible, scale, attend_self and dropout; its other tensors are taken from the variables.

@@ -8,7 +8,9 @@ namespace quire {
 
 namespace {
 
-Tensor like(const Tensor& tensor) { return Tensor::empty(tensor.shape(), tensor.dtype(), tensor.device()); }
+Tensor like(const Tensor& tensor) {
+  return Tensor::empty(tensor.shape(), tensor.dtype(), tensor.device());
+}
 
 Tensor as_matrix(const Tensor& tensor) {
   const int64_t width = tensor.dim(-1);

@@ -6,7 +6,9 @@ namespace quire {
 
 namespace {
 
-Tensor like(const Tensor& tensor) { return Tensor::empty(tensor.shape(), tensor.dtype(), tensor.device()); }
+Tensor like(const Tensor& tensor) {
+  return Tensor::empty(tensor.shape(), tensor.dtype(), tensor.device());
+}
 
 Tensor per_row(const Tensor& x) {
   return Tensor::empty({x.numel() / x.dim(-1)}, x.dtype(), x.device());
@@ -32,11 +34,12 @@ Variable rms_norm(Tape& tape, const Variable& x, const Variable& weight, double 
   ops::rms_norm(y, rstd, x.value(), weight.value(), eps);
   const Variable out = tape.output(y, {&x, &weight});
   if (out.needs_gradient()) {
-    tape.record("rms_norm", out,
-                [in = x.value(), dx = x.gradient(), w = weight.value(), dw = weight.gradient(), rstd](const Tensor& dout) {
-                  const Gradient::Target to = dx ? dx->target() : Gradient::Target{like(in), false};
-                  ops::rms_norm_backward(to.tensor, accumulated(dw, w), dout, in, w, rstd, to.accumulate);
-                });
+    tape.record(
+        "rms_norm", out,
+        [in = x.value(), dx = x.gradient(), w = weight.value(), dw = weight.gradient(), rstd](const Tensor& dout) {
+          const Gradient::Target to = dx ? dx->target() : Gradient::Target{like(in), false};
+          ops::rms_norm_backward(to.tensor, accumulated(dw, w), dout, in, w, rstd, to.accumulate);
+        });
   }
   return out;
 }

@@ -167,6 +167,8 @@ void attention_backward(const ops::AttentionGradients& gradients, const Tensor& 
 
 }  // namespace
 
-void bind_attention_backward() { ops::attention_backward.bind(DeviceKind::cpu, attention_backward); }
+void bind_attention_backward() {
+  ops::attention_backward.bind(DeviceKind::cpu, attention_backward);
+}
 
 }  // namespace quire::cpu

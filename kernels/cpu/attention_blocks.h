@@ -39,8 +39,9 @@ struct AttentionSizes {
     QUIRE_CHECK(slots == 0 || (in.cache_v.dim(1) == slots && in.cache_head.numel() == rows),
                 "attention: cache_v {}, cache_head {}", in.cache_v.shape().to_string(),
                 in.cache_head.shape().to_string());
-    QUIRE_CHECK(!in.r.defined() || (in.u.defined() && in.v_bias.defined() && in.r.dim(1) == heads && in.r.dim(2) == size),
-                "attention: r is {}", in.r.shape().to_string());
+    QUIRE_CHECK(
+        !in.r.defined() || (in.u.defined() && in.v_bias.defined() && in.r.dim(1) == heads && in.r.dim(2) == size),
+        "attention: r is {}", in.r.shape().to_string());
     QUIRE_CHECK(!in.bias.defined() || (in.bias.dim(0) == heads && in.bias.dim(1) == entries), "attention: bias is {}",
                 in.bias.shape().to_string());
   }
@@ -113,7 +114,9 @@ class QueryBlock {
   ConstMatrixView<T> values(const KeyBlock& b) const { return part(b.cached ? in_.cache_v : in_.v, b, s_.value_size); }
 
   // Visible columns of query a in a block: [begin, end).
-  int64_t column_begin(int64_t a, const KeyBlock& b) const { return std::max<int64_t>(visible_begin_[a] - b.position, 0); }
+  int64_t column_begin(int64_t a, const KeyBlock& b) const {
+    return std::max<int64_t>(visible_begin_[a] - b.position, 0);
+  }
   int64_t column_end(int64_t a, const KeyBlock& b) const { return std::min(visible_end_[a] - b.position, b.count); }
 
   // Position terms: column c of the block of terms belongs to distance largest - c; query a and key j meet at
@@ -164,8 +167,8 @@ class QueryBlock {
       const uint64_t element = base + static_cast<uint64_t>(first_ + a - b.position - j);
       if (element / 4 != group) {
         group = element / 4;
-        bits = philox(in_.key, in_.scope, static_cast<uint32_t>(in_.first_row + row_), static_cast<uint32_t>(first_ + a),
-                      static_cast<uint32_t>(group));
+        bits = philox(in_.key, in_.scope, static_cast<uint32_t>(in_.first_row + row_),
+                      static_cast<uint32_t>(first_ + a), static_cast<uint32_t>(group));
       }
       row[j] = bits[element % 4] >= threshold ? row[j] * kept : T{0};
     }

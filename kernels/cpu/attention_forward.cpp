@@ -68,6 +68,8 @@ void attention(const Tensor& out, const Tensor& lse, const ops::AttentionInputs&
 
 }  // namespace
 
-void bind_attention_forward() { ops::attention.bind(DeviceKind::cpu, attention); }
+void bind_attention_forward() {
+  ops::attention.bind(DeviceKind::cpu, attention);
+}
 
 }  // namespace quire::cpu

@@ -34,7 +34,9 @@ void dispatch(const char* op, DType dtype, Function&& function) {
   }
 }
 
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
 
 // Elements a tile of a memory-bound kernel handles: large against the cost of handing it out, small enough for two or
 // more threads to share the work.
@@ -43,22 +45,22 @@ inline constexpr int64_t kElementTile = 16384;
 // Calls body(begin, end) over [0, count) in tiles.
 template <typename Body>
 void for_elements(int64_t count, Body&& body) {
-  parallel_for(ceil_div(count, kElementTile), [&](int64_t tile) {
-    body(tile * kElementTile, std::min(count, (tile + 1) * kElementTile));
-  });
+  parallel_for(ceil_div(count, kElementTile),
+               [&](int64_t tile) { body(tile * kElementTile, std::min(count, (tile + 1) * kElementTile)); });
 }
 
 // Calls body(begin, end) over rows of `width` elements.
 template <typename Body>
 void for_rows(int64_t rows, int64_t width, Body&& body) {
   const int64_t per_tile = std::max<int64_t>(1, kElementTile / std::max<int64_t>(width, 1));
-  parallel_for(ceil_div(rows, per_tile), [&](int64_t tile) {
-    body(tile * per_tile, std::min(rows, (tile + 1) * per_tile));
-  });
+  parallel_for(ceil_div(rows, per_tile),
+               [&](int64_t tile) { body(tile * per_tile, std::min(rows, (tile + 1) * per_tile)); });
 }
 
 // Rows of partial sums of a reduction over rows: few, and set by the shape alone.
-inline int64_t reduction_parts(int64_t rows) { return std::clamp<int64_t>(rows / 64, 1, 16); }
+inline int64_t reduction_parts(int64_t rows) {
+  return std::clamp<int64_t>(rows / 64, 1, 16);
+}
 
 // Bytes of scratch that stays with the thread: kernels run in the same order every step, so it is allocated once.
 template <typename T>

@@ -12,7 +12,8 @@ void embedding(const Tensor& out, const Tensor& table, const Tensor& ids, double
   const int64_t width = table.dim(1);
   const int64_t vocabulary = table.dim(0);
   QUIRE_CHECK(out.numel() == ids.numel() * width && out.is_contiguous() && table.is_contiguous(),
-              "embedding: {} from table {} and {} ids", out.shape().to_string(), table.shape().to_string(), ids.numel());
+              "embedding: {} from table {} and {} ids", out.shape().to_string(), table.shape().to_string(),
+              ids.numel());
   const int32_t* id = ids.data<int32_t>();
   for (int64_t m = 0; m < ids.numel(); ++m) {
     if (id[m] < 0 || id[m] >= vocabulary) {
@@ -51,8 +52,8 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
       const int64_t row = id[order[static_cast<size_t>(begin)]];
       ArrayView<T> total(dtable.data<T>() + row * width, width);
       for (int64_t m = begin; m < runs[static_cast<size_t>(run) + 1]; ++m) {
-        total += static_cast<T>(scale) *
-                 ConstArrayView<T>(dout.data<T>() + order[static_cast<size_t>(m)] * width, width);
+        total +=
+            static_cast<T>(scale) * ConstArrayView<T>(dout.data<T>() + order[static_cast<size_t>(m)] * width, width);
       }
     });
   });

@@ -51,7 +51,8 @@ void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptio
   QUIRE_CHECK((options.transpose_a ? a.dim(1) : a.dim(0)) == m && (options.transpose_b ? b.dim(0) : b.dim(1)) == n &&
                   (options.transpose_b ? b.dim(1) : b.dim(0)) == k,
               "gemm: {} from {}{} and {}{}", c.shape().to_string(), a.shape().to_string(),
-              options.transpose_a ? " transposed" : "", b.shape().to_string(), options.transpose_b ? " transposed" : "");
+              options.transpose_a ? " transposed" : "", b.shape().to_string(),
+              options.transpose_b ? " transposed" : "");
   if (m == 0 || n == 0) return;
   const ConstMatrixView<T> av = view<T>(a);
   const ConstMatrixView<T> bv = view<T>(b);
@@ -85,6 +86,8 @@ void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOpti
 
 }  // namespace
 
-void bind_gemm() { ops::gemm.bind(DeviceKind::cpu, gemm); }
+void bind_gemm() {
+  ops::gemm.bind(DeviceKind::cpu, gemm);
+}
 
 }  // namespace quire::cpu

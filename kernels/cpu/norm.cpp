@@ -106,26 +106,25 @@ void layer_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& 
   dispatch("layer_norm_backward", x.dtype(), [&](auto type) {
     using T = decltype(type);
     const ConstArrayView<T> w(weight.data<T>(), width);
-    with_weight_gradients<T>(
-        rstd.numel(), width, {dweight.data<T>(), dbias.data<T>()}, [&](int64_t m, T* sums) {
-          const ConstArrayView<T> in(x.data<T>() + m * width, width);
-          const ConstArrayView<T> grad(dy.data<T>() + m * width, width);
-          const T mu = mean.data<T>()[m];
-          const T r = rstd.data<T>()[m];
-          ArrayView<T> dw(sums, width);
-          ArrayView<T> db(sums + width, width);
-          dw += grad * (in - mu) * r;
-          db += grad;
-          // dx = r (g - mean(g) - x_hat mean(g x_hat)), g = w dy
-          const T average = (grad * w).mean();
-          const T dot = (grad * w * (in - mu)).mean() * r * r;
-          ArrayView<T> out(dx.data<T>() + m * width, width);
-          if (accumulate_dx) {
-            out += r * (grad * w - average - (in - mu) * dot);
-          } else {
-            out = r * (grad * w - average - (in - mu) * dot);
-          }
-        });
+    with_weight_gradients<T>(rstd.numel(), width, {dweight.data<T>(), dbias.data<T>()}, [&](int64_t m, T* sums) {
+      const ConstArrayView<T> in(x.data<T>() + m * width, width);
+      const ConstArrayView<T> grad(dy.data<T>() + m * width, width);
+      const T mu = mean.data<T>()[m];
+      const T r = rstd.data<T>()[m];
+      ArrayView<T> dw(sums, width);
+      ArrayView<T> db(sums + width, width);
+      dw += grad * (in - mu) * r;
+      db += grad;
+      // dx = r (g - mean(g) - x_hat mean(g x_hat)), g = w dy
+      const T average = (grad * w).mean();
+      const T dot = (grad * w * (in - mu)).mean() * r * r;
+      ArrayView<T> out(dx.data<T>() + m * width, width);
+      if (accumulate_dx) {
+        out += r * (grad * w - average - (in - mu) * dot);
+      } else {
+        out = r * (grad * w - average - (in - mu) * dot);
+      }
+    });
   });
 }
 

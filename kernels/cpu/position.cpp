@@ -18,8 +18,8 @@ void sinusoid(const Tensor& out, int64_t clamp) {
         if (clamp > 0) distance = std::min(distance, clamp);
         T* row = out.data<T>() + n * width;
         for (int64_t i = 0; i < width / 2; ++i) {
-          const double angle =
-              static_cast<double>(distance) * std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(width));
+          const double angle = static_cast<double>(distance) *
+                               std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(width));
           row[i] = static_cast<T>(std::sin(angle));
           row[width / 2 + i] = static_cast<T>(std::cos(angle));
         }

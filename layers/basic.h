@@ -1,0 +1,47 @@
+// Linear maps, normalisation and feed-forward layers.
+#pragma once
+
+#include "layers/forward.h"
+#include "layers/model_config.h"
+#include "layers/scope.h"
+
+namespace quire {
+
+class Linear {
+ public:
+  // y = x W^T (+ b); W [out, in].
+  Linear(const Scope& scope, int64_t in, int64_t out, double std, bool bias = false);
+  Variable operator()(Tape& tape, const Variable& x) const;
+
+ private:
+  Parameter weight_;
+  Parameter bias_;
+};
+
+class Norm {
+ public:
+  Norm(const Scope& scope, int64_t width, const NormConfig& config);
+  Variable operator()(Tape& tape, const Variable& x) const;
+
+ private:
+  NormKind kind_;
+  double eps_;
+  Parameter weight_;
+  Parameter bias_;
+};
+
+class Mlp {
+ public:
+  // residual_std: standard deviation of the projection that adds to the residual stream.
+  Mlp(const Scope& scope, int64_t width, const MlpConfig& config, double std, double residual_std, double dropout);
+  Variable operator()(const Forward& f, const Variable& x) const;  // [R, T, E] -> [R, T, E]
+
+ private:
+  MlpKind kind_;
+  uint32_t random_scope_;
+  double dropout_;
+  std::vector<Linear> in_;  // gate and up, or one
+  Linear out_;
+};
+
+}  // namespace quire

@@ -1,0 +1,82 @@
+#include "layers/composition.h"
+
+#include <fmt/format.h>
+
+#include "layers/memory/memory.h"
+
+namespace quire {
+
+const std::vector<CompositionRule>& composition_rules() {
+  static const std::vector<CompositionRule> rules{
+      {"position", "position xl needs an even width: half sines, half cosines",
+       [](const LayerConfig& l, const ModelConfig& m) { return l.position == Position::xl && m.width % 2 != 0; }},
+      {"attention.cache.length", "set attention.cache.length or attention.window: the cache needs a length",
+       [](const LayerConfig& l, const ModelConfig&) {
+         return l.attention.cache.kind != CacheKind::none && l.attention.cache_length() == 0;
+       }},
+      {"attention.cache.length", "a length without a cache has no meaning; set attention.cache.kind to hidden or kv",
+       [](const LayerConfig& l, const ModelConfig&) {
+         return l.attention.cache.kind == CacheKind::none && l.attention.cache.length.has_value();
+       }},
+      {"attention.cache.length", "the cache is longer than attention.window: tokens beyond the window are never seen",
+       [](const LayerConfig& l, const ModelConfig&) {
+         return l.attention.cache.kind != CacheKind::none && l.attention.window.has_value() &&
+                l.attention.cache_length() > *l.attention.window;
+       }},
+      {"attention.mask_empty_cache", "false needs attention.cache.kind: kv; there are no empty key slots otherwise",
+       [](const LayerConfig& l, const ModelConfig&) {
+         return !l.attention.mask_empty_cache && l.attention.cache.kind != CacheKind::kv;
+       }},
+      {"attention.t5.max_distance", "attention.t5.max_distance must exceed half of attention.t5.buckets",
+       [](const LayerConfig& l, const ModelConfig&) {
+         return l.position == Position::t5 && l.attention.t5.max_distance <= l.attention.t5.buckets / 2;
+       }},
+      {"attention.qk_norm", "normalised queries and keys go with position t5 or none; xl adds terms to the raw query",
+       [](const LayerConfig& l, const ModelConfig&) { return l.attention.qk_norm && l.position == Position::xl; }},
+  };
+  return rules;
+}
+
+CompositionFault find_composition_fault(const LayerConfig& layer, const ModelConfig& model) {
+  for (const CompositionRule& rule : composition_rules()) {
+    if (rule.refused(layer, model)) return {rule.key, rule.message, true};
+  }
+  return {};
+}
+
+std::vector<LayerConfig> ModelConfig::layer_configs() const {
+  std::vector<LayerConfig> configs(static_cast<size_t>(layers), LayerConfig{position, attention});
+  for (const ConfigOverlay& overlay : layer_overrides) {
+    for (const int64_t layer : overlay.layers) {
+      const int64_t index = layer < 0 ? layer + layers : layer;
+      configs[static_cast<size_t>(index)] = apply_overlay(configs[static_cast<size_t>(index)], overlay);
+    }
+  }
+  return configs;
+}
+
+void ModelConfig::check(ConfigChecker& c) const {
+  c.require(head_size.has_value() || width % heads == 0, "heads",
+            fmt::format("width {} is no multiple of {} heads; set head_size or other heads", width, heads));
+  const auto require_layers = [&](const std::vector<int64_t>& wanted, const std::string& key) {
+    for (const int64_t layer : wanted) {
+      c.require(layer >= -layers && layer < layers, key, fmt::format("there is no layer {} among {}", layer, layers));
+    }
+  };
+  for (size_t i = 0; i < layer_overrides.size(); ++i) {
+    require_layers(layer_overrides[i].layers, fmt::format("layer_overrides.{}.layers", i));
+  }
+  const std::vector<LayerConfig> configs = layer_configs();
+  for (size_t i = 0; i < configs.size(); ++i) {
+    const CompositionFault fault = find_composition_fault(configs[i], *this);
+    c.require(!fault.found, fault.key,
+              layer_overrides.empty() ? fault.message : fmt::format("{} (layer {})", fault.message, i));
+  }
+  for (size_t i = 0; i < memory.size(); ++i) {
+    require_layers(memory[i].layers, fmt::format("memory.{}.layers", i));
+    c.require(has_memory(memory[i].kind), fmt::format("memory.{}.kind", i),
+              fmt::format("there is no memory '{}'; known: {}", memory[i].kind, known_memories()));
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,26 @@
+// What every layer of one forward pass shares.
+#pragma once
+
+#include "autograd/tape.h"
+#include "core/batch.h"
+#include "core/random.h"
+#include "kernels/elementwise.h"
+#include "layers/state.h"
+
+namespace quire {
+
+struct Forward {
+  Tape& tape;
+  const Batch& batch;
+  const StateView& state;
+  RandomKey key{};
+  bool training = false;
+  // Reading ahead of a document leaves its state as it is when false (scoring alternatives, for example).
+  bool write_state = true;
+
+  ops::DropoutKey dropout(uint32_t scope, double probability) const {
+    return {key, scope, batch.first_row, training ? probability : 0.0};
+  }
+};
+
+}  // namespace quire

@@ -1,0 +1,69 @@
+#include "layers/language_model.h"
+
+#include <cmath>
+
+#include "autograd/functions/basic.h"
+#include "autograd/functions/embedding.h"
+#include "core/check.h"
+#include "kernels/gemm.h"
+
+namespace quire {
+
+LanguageModel::LanguageModel(const Scope& scope, const ModelConfig& config, int64_t vocabulary)
+    : config_(config), vocabulary_(vocabulary) {
+  const Initializer normal = Initializer::normal(config.initialization.std);
+  embedding_ = scope.child("embedding").param("weight", {vocabulary, config.width}, normal);
+  const std::vector<LayerConfig> layers = config.layer_configs();
+  for (int64_t i = 0; i < config.layers; ++i) {
+    std::vector<MemoryConfig> memories;
+    for (const MemoryConfig& memory : config.memory) {
+      for (const int64_t layer : memory.layers) {
+        if ((layer < 0 ? layer + config.layers : layer) == i) memories.push_back(memory);
+      }
+    }
+    blocks_.push_back(
+        std::make_unique<Block>(scope.child("blocks", i), config, layers[static_cast<size_t>(i)], memories));
+  }
+  if (config.norm.last) norm_.emplace(scope.child("norm"), config.width, config.norm);
+  if (!config.embedding.tied) head_ = scope.child("head").param("weight", {vocabulary, config.width}, normal);
+}
+
+const Variable& LanguageModel::head() const {
+  return head_.defined() ? head_ : embedding_;
+}
+
+Variable LanguageModel::hidden(const Forward& f) const {
+  const Batch& batch = f.batch;
+  const Device device = static_cast<const Variable&>(embedding_).value().device();
+  const Tensor ids = Tensor::from(batch.tokens, {batch.rows, batch.length}, device);
+  const double factor = config_.embedding.scale ? std::sqrt(static_cast<double>(config_.width)) : 1.0;
+  Variable x = embedding(f.tape, embedding_, ids, factor);
+  x = dropout(f.tape, x, {}, f.dropout(hash_scope("embedding.dropout"), config_.dropout.embedding));
+  for (const std::unique_ptr<Block>& block : blocks_) x = (*block)(f, x);
+  if (norm_) x = (*norm_)(f.tape, x);
+  return dropout(f.tape, x, {}, f.dropout(hash_scope("output.dropout"), config_.dropout.output));
+}
+
+std::vector<std::pair<std::string, int64_t>> LanguageModel::loss_counts(const Batch& batch) {
+  return {{"nll", batch.target_count}};
+}
+
+LossTerms LanguageModel::loss(const Forward& f) const {
+  const Variable h = hidden(f);
+  const Device device = h.value().device();
+  const Batch& batch = f.batch;
+  const int64_t count = batch.rows * batch.length;
+  const CrossEntropy entropy = projection_cross_entropy(f.tape, h, head(), Tensor::from(batch.targets, {count}, device),
+                                                        Tensor::from(batch.loss_mask, {count}, device));
+  return {{{"nll", entropy.sum, batch.target_count, 1.0}}, entropy.nll};
+}
+
+Tensor LanguageModel::next_logits(const Forward& f, int64_t at) const {
+  QUIRE_CHECK(!f.tape.recording(), "next_logits: needs a tape that does not record");
+  const Tensor h = hidden(f).value();
+  const Tensor logits = Tensor::empty({f.batch.rows, vocabulary_}, h.dtype(), h.device());
+  ops::gemm(logits, h.select(1, at), head().value(), {.transpose_b = true});
+  return logits;
+}
+
+}  // namespace quire

@@ -1,0 +1,52 @@
+// The decoder-only language model.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "layers/block.h"
+
+namespace quire {
+
+// One part of the loss. Sums and counts cross micro-batches and ranks, never means.
+struct LossTerm {
+  std::string name;
+  Variable sum;       // f64 [1]
+  int64_t count = 0;  // of this micro-batch
+  double weight = 1;
+};
+
+struct LossTerms {
+  std::vector<LossTerm> terms;
+  Tensor nll;  // [R * T]: nats per target, 0 where nothing is counted
+};
+
+class LanguageModel {
+ public:
+  // Declares parameters and state through the scope. vocabulary counts the tokenizer's ids.
+  LanguageModel(const Scope& scope, const ModelConfig& config, int64_t vocabulary);
+
+  // The counts that loss() will report for a batch, known before any forward pass: gradients are scaled exactly.
+  static std::vector<std::pair<std::string, int64_t>> loss_counts(const Batch& batch);
+  LossTerms loss(const Forward& f) const;
+  // f32 or f64 [R, V]: logits of the token after position `at` of each row. For generation.
+  Tensor next_logits(const Forward& f, int64_t at) const;
+
+  // Documents of a concatenated row begin at multiples of this.
+  int64_t alignment() const { return 1; }
+  int64_t vocabulary() const { return vocabulary_; }
+
+ private:
+  Variable hidden(const Forward& f) const;  // [R, T, E] before the projection
+  const Variable& head() const;             // [V, E]
+
+  ModelConfig config_;
+  int64_t vocabulary_;
+  Parameter embedding_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::optional<Norm> norm_;
+  Parameter head_;
+};
+
+}  // namespace quire

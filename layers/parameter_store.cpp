@@ -1,0 +1,106 @@
+#include "layers/parameter_store.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "core/check.h"
+#include "core/random.h"
+
+namespace quire {
+
+namespace {
+
+constexpr int64_t kAlignment = 16;  // elements: every parameter starts on a cache line
+
+int64_t aligned(int64_t count) {
+  return (count + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// Box-Muller on Philox draws keyed by the parameter's name.
+std::vector<double> draw(const ParameterStore::Entry& entry, uint64_t seed) {
+  std::vector<double> values(static_cast<size_t>(entry.shape.numel()), entry.initializer.mean);
+  if (entry.initializer.std == 0) return values;
+  const uint32_t scope = hash_scope(entry.name);
+  for (size_t i = 0; i < values.size(); i += 2) {
+    const auto bits = philox(RandomKey::of(seed, 0), scope, 0, 0, static_cast<uint32_t>(i / 2));
+    const double u = (static_cast<double>(bits[0]) + 1) * 0x1p-32;  // in (0, 1]
+    const double angle = 2 * std::numbers::pi * static_cast<double>(bits[1]) * 0x1p-32;
+    const double radius = entry.initializer.std * std::sqrt(-2 * std::log(u));
+    values[i] += radius * std::cos(angle);
+    if (i + 1 < values.size()) values[i + 1] += radius * std::sin(angle);
+  }
+  return values;
+}
+
+void store(const Tensor& to, const std::vector<double>& values) {
+  if (to.dtype() == DType::f64) {
+    to.upload(values.data(), to.numel());
+  } else {
+    const std::vector<float> narrow(values.begin(), values.end());
+    to.upload(narrow.data(), to.numel());
+  }
+}
+
+}  // namespace
+
+const ParameterStore::Entry* ParameterStore::parameter(const std::string& name, const Shape& shape,
+                                                       Initializer initializer, bool decays) {
+  const auto found = by_name_.find(name);
+  if (found != by_name_.end()) {
+    if (!(found->second->shape == shape)) {
+      fail(ErrorKind::checkpoint, "parameter {}: the model wants {} but {} is stored", name, shape.to_string(),
+           found->second->shape.to_string());
+    }
+    return found->second;
+  }
+  if (is_allocated()) fail(ErrorKind::checkpoint, "parameter {}: the stored model has none of this name", name);
+  entries_.push_back({name, shape, initializer, decays, 0, {}});
+  by_name_[name] = &entries_.back();
+  return &entries_.back();
+}
+
+ParameterStore::Buffer* ParameterStore::buffer(const std::string& name, const Shape& shape, DType dtype, double fill) {
+  const auto found = buffers_by_name_.find(name);
+  if (found != buffers_by_name_.end()) {
+    QUIRE_CHECK(found->second->value.shape() == shape, "buffer {}: {} wanted, {} stored", name, shape.to_string(),
+                found->second->value.shape().to_string());
+    return found->second;
+  }
+  Buffer buffer{name, Tensor::empty(shape, dtype)};
+  store(buffer.value, std::vector<double>(static_cast<size_t>(shape.numel()), fill));
+  buffers_.push_back(std::move(buffer));
+  buffers_by_name_[name] = &buffers_.back();
+  return &buffers_.back();
+}
+
+Tensor ParameterStore::slice(const Tensor& arena, const Entry& entry) {
+  return arena.slice(0, entry.offset, entry.offset + entry.shape.numel()).reshape(entry.shape);
+}
+
+void ParameterStore::allocate(DType dtype, Device device, uint64_t seed) {
+  QUIRE_CHECK(!is_allocated(), "parameters: allocated twice");
+  int64_t total = 0;
+  for (const bool decays : {true, false}) {
+    for (Entry& entry : entries_) {
+      if (entry.decays != decays) continue;
+      entry.offset = total;
+      total += aligned(entry.shape.numel());
+    }
+    if (decays) decayed_ = total;
+  }
+  values_ = Tensor::zeros({total}, dtype, device);
+  gradients_ = Tensor::zeros({total}, dtype, device);
+  for (Entry& entry : entries_) {
+    const Tensor value = slice(values_, entry);
+    if (!value.is_meta()) store(value, draw(entry, seed));
+    entry.variable = Variable(value, Gradient::into(slice(gradients_, entry)));
+  }
+}
+
+int64_t ParameterStore::parameter_count() const {
+  int64_t count = 0;
+  for (const Entry& entry : entries_) count += entry.shape.numel();
+  return count;
+}
+
+}  // namespace quire

@@ -1,0 +1,83 @@
+// Parameters are named slices of one flat arena; gradients are a parallel arena, moments too (trainers/optimizer.h).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "autograd/variable.h"
+
+namespace quire {
+
+// How a parameter begins: normal(mean, std) drawn from the hash of its name, so that it does not depend on the others.
+struct Initializer {
+  double mean = 0;
+  double std = 0;
+  static Initializer constant(double value) { return {value, 0}; }
+  static Initializer normal(double std) { return {0, std}; }
+};
+
+class ParameterStore {
+ public:
+  struct Entry {
+    std::string name;
+    Shape shape;
+    Initializer initializer;
+    bool decays = true;  // takes part in weight decay: matrices do, gains and biases do not
+    int64_t offset = 0;  // in the arena, in elements
+    Variable variable;   // defined after allocate()
+  };
+  struct Buffer {
+    std::string name;
+    Tensor value;  // saved, not trained, equal on all ranks
+  };
+
+  // Before allocate(): declares. Afterwards: finds, so that a second model (evaluation, generation) shares the weights.
+  // Throws Error(checkpoint) when the name is unknown or the shape differs.
+  const Entry* parameter(const std::string& name, const Shape& shape, Initializer initializer, bool decays);
+  Buffer* buffer(const std::string& name, const Shape& shape, DType dtype, double fill);
+
+  // Lays out the arenas (decaying parameters first) and draws the initial values.
+  void allocate(DType dtype, Device device, uint64_t seed);
+  bool is_allocated() const { return values_.defined(); }
+
+  const Tensor& values() const { return values_; }        // [N]
+  const Tensor& gradients() const { return gradients_; }  // [N]
+  int64_t decayed_elements() const { return decayed_; }   // the first so many elements decay
+  int64_t parameter_count() const;                        // without alignment gaps
+  const std::deque<Entry>& entries() const { return entries_; }
+  const std::deque<Buffer>& buffers() const { return buffers_; }
+  // The slice of any parallel arena that belongs to a parameter.
+  static Tensor slice(const Tensor& arena, const Entry& entry);
+  void zero_gradients() const { gradients_.zero(); }
+
+ private:
+  std::deque<Entry> entries_;  // deque: addresses stay
+  std::deque<Buffer> buffers_;
+  std::map<std::string, Entry*, std::less<>> by_name_;
+  std::map<std::string, Buffer*, std::less<>> buffers_by_name_;
+  Tensor values_;
+  Tensor gradients_;
+  int64_t decayed_ = 0;
+};
+
+// What a layer keeps of a parameter.
+class Parameter {
+ public:
+  Parameter() = default;
+  explicit Parameter(const ParameterStore::Entry* entry) : entry_(entry) {}
+  operator const Variable&() const {  // NOLINT: a parameter is used wherever a variable is
+    static const Variable undefined;
+    return entry_ == nullptr ? undefined : entry_->variable;
+  }
+  bool defined() const { return entry_ != nullptr; }
+  const Tensor& value() const { return entry_->variable.value(); }
+
+ private:
+  const ParameterStore::Entry* entry_ = nullptr;
+};
+
+}  // namespace quire
