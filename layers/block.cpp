@@ -5,14 +5,14 @@
 namespace quire {
 
 Block::Block(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
-             std::span<const MemoryConfig> memories)
+             std::span<const MemoryConfig> memories, std::shared_ptr<PositionTables> tables)
     : pre_(model.norm.placement == NormPlacement::pre),
       dropout_(model.dropout.residual),
       attention_dropout_scope_(hash_scope(scope.path() + ".attention.residual")),
       mlp_dropout_scope_(hash_scope(scope.path() + ".mlp.residual")),
       attention_norm_(scope.child("attention_norm"), model.width, model.norm),
       mlp_norm_(scope.child("mlp_norm"), model.width, model.norm),
-      attention_(scope.child("attention"), model, layer, memories),
+      attention_(scope.child("attention"), model, layer, memories, std::move(tables)),
       mlp_(scope.child("mlp"), model.width, model.mlp, model.initialization.std, model.residual_std(),
            model.dropout.mlp) {
   if (layer.attention.cache.kind == CacheKind::hidden) {

@@ -7,7 +7,8 @@ namespace quire {
 
 class Block {
  public:
-  Block(const Scope& scope, const ModelConfig& model, const LayerConfig& layer, std::span<const MemoryConfig> memories);
+  Block(const Scope& scope, const ModelConfig& model, const LayerConfig& layer, std::span<const MemoryConfig> memories,
+        std::shared_ptr<PositionTables> tables = std::make_shared<PositionTables>());
   Variable operator()(const Forward& f, const Variable& x) const;  // [R, T, E] -> [R, T, E]
 
  private:

@@ -5,7 +5,6 @@
 #include "autograd/functions/attention.h"
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
-#include "kernels/position.h"
 #include "layers/visibility.h"
 
 namespace quire {
@@ -26,7 +25,7 @@ Tensor bucket_index(const T5Config& config, int64_t count, Device device) {
 }  // namespace
 
 SoftmaxAttention::SoftmaxAttention(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
-                                   std::span<const MemoryConfig> memories)
+                                   std::span<const MemoryConfig> memories, std::shared_ptr<PositionTables> tables)
     : config_(layer.attention),
       position_(layer.position),
       width_(model.width),
@@ -37,7 +36,8 @@ SoftmaxAttention::SoftmaxAttention(const Scope& scope, const ModelConfig& model,
       query_(scope.child("query"), width_, heads_ * head_size_, model.initialization.std),
       key_(scope.child("key"), width_, heads_ * head_size_, model.initialization.std),
       value_(scope.child("value"), width_, heads_ * head_size_, model.initialization.std),
-      out_(scope.child("out"), heads_ * head_size_, width_, model.residual_std()) {
+      out_(scope.child("out"), heads_ * head_size_, width_, model.residual_std()),
+      tables_(std::move(tables)) {
   const Initializer normal = Initializer::normal(model.initialization.std);
   const Shape per_head{heads_, head_size_};
   if (position_ == Position::xl) {
@@ -109,8 +109,7 @@ Variable SoftmaxAttention::operator()(const Forward& f, const Variable& z, const
   int64_t reach = tokens + slots;  // entries of a table by distance
   if (config_.window) reach = std::min(reach, *config_.window + 1);
   if (position_ == Position::xl) {
-    const Tensor angles = Tensor::empty({reach, width_}, z.value().dtype(), device);
-    ops::sinusoid(angles, config_.xl.clamp);
+    const Tensor angles = tables_->sinusoid(reach, width_, config_.xl.clamp, z.value().dtype(), device);
     x.r = reshape(tape, (*relative_)(tape, Variable::constant(angles)), {reach, heads_, head_size_});
     x.u = u_;
     x.v_bias = v_;

@@ -6,13 +6,14 @@
 
 #include "layers/basic.h"
 #include "layers/memory/memory.h"
+#include "layers/position_tables.h"
 
 namespace quire {
 
 class SoftmaxAttention {
  public:
   SoftmaxAttention(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
-                   std::span<const MemoryConfig> memories);
+                   std::span<const MemoryConfig> memories, std::shared_ptr<PositionTables> tables);
 
   // z [R, T, E]: the (normalised) input. carried_z [R, M, E]: carried input states, normalised alike, when the layer's
   // cache holds hidden states; carried_length tells how many are valid, newest last. Returns what is added to the
@@ -37,6 +38,7 @@ class SoftmaxAttention {
   Parameter head_scale_;            // qk_norm: [H]
   LogId cached_keys_, cached_values_;
   std::vector<std::unique_ptr<Memory>> memories_;
+  std::shared_ptr<PositionTables> tables_;
 };
 
 }  // namespace quire

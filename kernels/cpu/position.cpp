@@ -12,14 +12,17 @@ void sinusoid(const Tensor& out, int64_t clamp) {
   QUIRE_CHECK(width % 2 == 0, "sinusoid: width {} is odd; sines and cosines need an even one", width);
   dispatch("sinusoid", out.dtype(), [&](auto type) {
     using T = decltype(type);
+    std::vector<double> frequency(static_cast<size_t>(width / 2));
+    for (int64_t i = 0; i < width / 2; ++i) {
+      frequency[static_cast<size_t>(i)] = std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(width));
+    }
     for_rows(entries, width, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         int64_t distance = entries - 1 - n;
         if (clamp > 0) distance = std::min(distance, clamp);
         T* row = out.data<T>() + n * width;
         for (int64_t i = 0; i < width / 2; ++i) {
-          const double angle = static_cast<double>(distance) *
-                               std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(width));
+          const double angle = static_cast<double>(distance) * frequency[static_cast<size_t>(i)];
           row[i] = static_cast<T>(std::sin(angle));
           row[width / 2 + i] = static_cast<T>(std::cos(angle));
         }
