@@ -1,0 +1,193 @@
+// The configuration of a run: one YAML file.
+#pragma once
+
+#include "core/config.h"
+#include "layers/model_config.h"
+#include "trainers/schedule.h"
+
+namespace quire {
+
+enum class DeviceChoice { automatic, cpu, cuda };
+enum class Precision { automatic, f32, f64, bf16 };
+enum class NonfinitePolicy { stop };
+enum class PackChoice { pad, concat };
+enum class OptimizerKind { adamw };
+enum class CheckpointErrorPolicy { stop, warn };
+
+template <>
+struct EnumNames<DeviceChoice> {
+  static constexpr auto value = std::to_array<std::pair<DeviceChoice, std::string_view>>(
+      {{DeviceChoice::automatic, "auto"}, {DeviceChoice::cpu, "cpu"}, {DeviceChoice::cuda, "cuda"}});
+};
+template <>
+struct EnumNames<Precision> {
+  static constexpr auto value = std::to_array<std::pair<Precision, std::string_view>>(
+      {{Precision::automatic, "auto"}, {Precision::f32, "f32"}, {Precision::f64, "f64"}, {Precision::bf16, "bf16"}});
+};
+template <>
+struct EnumNames<NonfinitePolicy> {
+  static constexpr auto value =
+      std::to_array<std::pair<NonfinitePolicy, std::string_view>>({{NonfinitePolicy::stop, "stop"}});
+};
+template <>
+struct EnumNames<PackChoice> {
+  static constexpr auto value =
+      std::to_array<std::pair<PackChoice, std::string_view>>({{PackChoice::pad, "pad"}, {PackChoice::concat, "concat"}});
+};
+template <>
+struct EnumNames<OptimizerKind> {
+  static constexpr auto value =
+      std::to_array<std::pair<OptimizerKind, std::string_view>>({{OptimizerKind::adamw, "adamw"}});
+};
+template <>
+struct EnumNames<CheckpointErrorPolicy> {
+  static constexpr auto value = std::to_array<std::pair<CheckpointErrorPolicy, std::string_view>>(
+      {{CheckpointErrorPolicy::stop, "stop"}, {CheckpointErrorPolicy::warn, "warn"}});
+};
+
+struct NonfiniteConfig {
+  NonfinitePolicy policy = NonfinitePolicy::stop;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("policy", policy, {.help = "what a step with a non-finite loss or gradient does", .resumable = true});
+  }
+};
+
+struct RunSection {
+  std::string name = "run";
+  int64_t seed = 1;
+  DeviceChoice device = DeviceChoice::automatic;
+  Precision precision = Precision::automatic;
+  int64_t threads = 0;
+  NonfiniteConfig on_nonfinite;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("name", name, {.help = "the run directory is runs/NAME unless --run-dir says otherwise"});
+    v.field("seed", seed, {.help = "of initial weights, document order and dropout", .min = 0});
+    v.field("device", device, {.help = "where the model lives"});
+    v.field("precision", precision, {.help = "auto is f32 on the CPU; f64 is for checks"});
+    v.field("threads", threads,
+            {.help = "CPU threads; 0 is one per core; results do not depend on it", .min = 0, .max = 4096, .resumable = true});
+    v.section("on_nonfinite", on_nonfinite, "non-finite values");
+  }
+  void check(ConfigChecker& c) const {
+    c.require(precision != Precision::bf16 || device == DeviceChoice::cuda, "precision",
+              "bf16 is refused on the CPU, where it is slower than f32; use f32");
+  }
+};
+
+struct DataConfig {
+  std::string corpus;
+  std::string split = "train";
+  int64_t subsequence = 512;
+  int64_t rows = 8;
+  int64_t accumulate = 1;
+  PackChoice pack = PackChoice::pad;
+  std::optional<int64_t> vocabulary;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("corpus", corpus, {.help = "file made by quire prepare", .path = true});
+    v.field("split", split, {.help = "the part of the corpus to train on"});
+    v.field("subsequence", subsequence,
+            {.help = "model positions per row and step", .unit = "tokens", .min = 1, .max = 1 << 24});
+    v.field("rows", rows, {.help = "documents read side by side in one optimizer step, on all ranks together", .min = 1, .max = 1 << 20});
+    v.field("accumulate", accumulate,
+            {.help = "blocks the rows of a rank are cut into; less memory, same result", .min = 1, .resumable = true});
+    v.field("pack", pack, {.help = "after a document's end: padding, or the next document as another segment"});
+    v.field("vocabulary", vocabulary, {.help = "number of token ids when there is no corpus (bench)", .min = 2, .max = 1 << 30});
+  }
+  void check(ConfigChecker& c) const {
+    c.require(accumulate <= rows, "accumulate", "must not be above data.rows: a block needs a row");
+  }
+};
+
+struct OptimizerConfig {
+  OptimizerKind kind = OptimizerKind::adamw;
+  double lr = 5e-4;
+  std::vector<double> betas{0.9, 0.95};
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  double clip = 1.0;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("kind", kind, {.help = "AdamW: decay is not scaled by the moments; gains, biases and position terms do not decay"});
+    v.field("lr", lr, {.help = "peak learning rate", .min = 0, .resumable = true});
+    v.field("betas", betas, {.help = "decay of the two moments", .min = 0, .max = 0.999999});
+    v.field("eps", eps, {.help = "added to the root of the second moment", .min = 0, .min_exclusive = true});
+    v.field("weight_decay", weight_decay, {.help = "times the learning rate, per step", .min = 0, .resumable = true});
+    v.field("clip", clip, {.help = "largest norm of the whole gradient; 0 is off", .min = 0, .resumable = true});
+  }
+  void check(ConfigChecker& c) const { c.require(betas.size() == 2, "betas", "needs two numbers, as in [0.9, 0.95]"); }
+};
+
+struct EvaluateConfig {
+  int64_t every = 500;
+  std::string split = "valid";
+  int64_t rows = 8;
+  std::optional<int64_t> documents;
+  ConfigSettings set;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("every", every, {.help = "evaluate during training; 0 is never", .unit = "steps", .min = 0, .resumable = true});
+    v.field("split", split, {.help = "the part of the corpus to evaluate on", .resumable = true});
+    v.field("rows", rows, {.help = "documents read side by side; the result does not depend on it", .min = 1, .resumable = true});
+    v.field("documents", documents, {.help = "only the first so many documents, during training", .min = 1, .resumable = true});
+    v.map("set", set, "keys that differ at evaluation, e.g. {model.attention.cache.length: 1024}");
+  }
+};
+
+struct CheckpointConfig {
+  int64_t every = 500;
+  int64_t keep = 3;
+  CheckpointErrorPolicy on_error = CheckpointErrorPolicy::stop;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("every", every, {.help = "write a checkpoint; 0 is at the end only", .unit = "steps", .min = 0, .resumable = true});
+    v.field("keep", keep, {.help = "newest checkpoints that are kept", .min = 1, .resumable = true});
+    v.field("on_error", on_error, {.help = "a checkpoint that cannot be written stops the run, or is a warning", .resumable = true});
+  }
+};
+
+struct LogConfig {
+  int64_t every = 10;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("every", every, {.help = "a line in metrics.jsonl", .unit = "steps", .min = 1, .resumable = true});
+  }
+};
+
+struct RunConfig {
+  RunSection run;
+  DataConfig data;
+  ModelConfig model;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  EvaluateConfig evaluate;
+  CheckpointConfig checkpoint;
+  LogConfig log;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.section("run", run, "name, seed and machine");
+    v.section("data", data, "what is read, and how it is cut");
+    v.section("model", model, "the network");
+    v.section("optimizer", optimizer, "how weights are updated");
+    v.section("schedule", schedule, "learning rate over the run");
+    v.section("evaluate", evaluate, "evaluation during training");
+    v.section("checkpoint", checkpoint, "what is kept on disk");
+    v.section("log", log, "metrics");
+  }
+  void check(ConfigChecker& c) const;
+};
+
+// The configuration evaluation and generation run with: evaluate.set applied, then more overrides.
+RunConfig evaluation_config(const RunConfig& config, const std::vector<std::string>& overrides = {});
+
+}  // namespace quire
