@@ -97,12 +97,12 @@ SplitRules parse_split_options(const std::vector<std::string>& options) {
 }
 
 SplitDocuments assign_documents(const std::vector<std::filesystem::path>& inputs, const SplitRules& rules) {
-  if (inputs.empty() && rules.paths.empty()) {
-    fail(ErrorKind::config, "there is nothing to prepare: give --input PATH or --split NAME=PATH");
-  }
   if (inputs.empty() && !rules.shares.empty()) {
     fail(ErrorKind::config, "--split {}={}: a fraction is a share of the --input documents, and there is no --input",
          rules.shares.front().name, rules.shares.front().share);
+  }
+  if (inputs.empty() && rules.paths.empty()) {
+    fail(ErrorKind::config, "there is nothing to prepare: give --input PATH or --split NAME=PATH");
   }
   SplitDocuments result;
   for (const std::filesystem::path& input : inputs) add(result, "train", input);
