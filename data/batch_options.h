@@ -1,0 +1,25 @@
+// What the classes between a split and the batches need to know. The YAML structs are filled into this.
+#pragma once
+
+#include <cstdint>
+
+namespace quire {
+
+enum class Pack : uint8_t {
+  pad,     // the rest of a row after the end of a document is padding
+  concat,  // the next document follows in the same row, as another segment
+};
+
+struct BatchOptions {
+  int64_t subsequence = 512;  // T: model positions per row and step
+  int64_t rows = 8;           // of all ranks together
+  int64_t first_row = 0;      // this rank makes rows [first_row, last_row)
+  int64_t last_row = 8;
+  Pack pack = Pack::pad;
+  int64_t alignment = 1;  // concat: a document begins at a multiple of this
+  uint64_t seed = 1;      // of the order of documents
+  bool shuffle = true;    // false: the order of the split, for evaluation
+  bool endless = true;    // false: every document once, then no more batches
+};
+
+}  // namespace quire

@@ -1,0 +1,24 @@
+#include "data/batch_source.h"
+
+namespace quire {
+
+BatchStream::~BatchStream() = default;
+
+BatchSource::BatchSource(Corpus& corpus, const std::string& split, const BatchOptions& options)
+    : dealing_(corpus.split(split).offsets(), options),
+      packer_(corpus.split(split), corpus.tokenizer().bos_id(), corpus.tokenizer().eos_id(), options),
+      cursor_(dealing_.start()) {}
+
+BatchSource::BatchSource(Corpus& corpus, const std::string& split, const BatchOptions& options, Cursor resume_from)
+    : BatchSource(corpus, split, options) {
+  dealing_.check(resume_from);
+  cursor_ = std::move(resume_from);
+}
+
+std::optional<CursoredBatch> BatchSource::next() {
+  if (dealing_.done(cursor_)) return std::nullopt;
+  const std::vector<Piece> pieces = dealing_.step(cursor_);
+  return CursoredBatch{packer_.pack(pieces), cursor_};
+}
+
+}  // namespace quire

@@ -1,0 +1,75 @@
+// Reads a corpus. The tokens are mapped into memory, not loaded.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "data/corpus_manifest.h"
+#include "data/tokenizer.h"
+
+namespace quire {
+
+class Hdf5Reader;
+
+class Split {
+ public:
+  int64_t documents() const { return static_cast<int64_t>(names_.size()); }
+  int64_t length(int64_t document) const;  // in stored tokens: without BOS and EOS
+  // Copies tokens [begin, begin + count) of a document.
+  void tokens(int64_t document, int64_t begin, int64_t count, int32_t* out) const;
+  const std::string& name(int64_t document) const { return names_.at(static_cast<size_t>(document)); }
+  int64_t bytes(int64_t document) const { return bytes_.at(static_cast<size_t>(document)); }
+  int64_t words(int64_t document) const { return words_.at(static_cast<size_t>(document)); }
+  const SplitTotals& totals() const { return totals_; }
+  std::span<const int64_t> offsets() const { return offsets_; }  // [documents + 1], in stored tokens
+
+ private:
+  friend class Corpus;
+  // `where` names file and split in messages.
+  static Split load(const Hdf5Reader& reader, const std::string& group, std::span<const std::byte> file,
+                    const std::string& where);
+  void check_ids(int64_t vocabulary, const std::string& where) const;
+
+  DType dtype_ = DType::u8;
+  const std::byte* data_ = nullptr;  // inside the map of the Corpus
+  std::vector<int64_t> offsets_;
+  std::vector<int64_t> bytes_;
+  std::vector<int64_t> words_;
+  std::vector<std::string> names_;
+  SplitTotals totals_;
+};
+
+class Corpus {
+ public:
+  // Reads the whole file once for its checksum. Anything wrong with it is Error(data).
+  static std::unique_ptr<Corpus> open(const std::filesystem::path& path);
+
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  std::vector<std::string> split_names() const;
+  // Lives as long as the corpus. An unknown name is Error(config). The first use checks every token id of the split.
+  const Split& split(const std::string& name);
+  // Checksum of the file: checkpoints remember it.
+  const std::string& hash() const { return manifest_.checksum; }
+  const CorpusManifest& manifest() const { return manifest_; }
+
+ private:
+  explicit Corpus(const std::filesystem::path& path);
+  std::string describe(const std::string& split) const;
+
+  std::filesystem::path path_;
+  CorpusManifest manifest_;
+  std::unique_ptr<MappedFile> map_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::map<std::string, Split> splits_;
+  std::mutex mutex_;
+  std::set<std::string> checked_;  // splits whose token ids were looked at
+};
+
+}  // namespace quire

@@ -1,0 +1,61 @@
+#include "data/document_source.h"
+
+#include <gtest/gtest.h>
+
+#include "core/file_io.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
+
+namespace quire {
+namespace {
+
+using test::TemporaryDirectory;
+
+TEST(DocumentSource, FindsTextFilesBelowAFolderInOneOrder) {
+  const TemporaryDirectory folder;
+  std::filesystem::create_directories(folder / "b/deep");
+  write_file_durably(folder / "c.txt", "ccc");
+  write_file_durably(folder / "b/deep/x.y.txt", "x");
+  write_file_durably(folder / "a.TXT", "");
+  write_file_durably(folder / "readme.md", "no");
+  write_file_durably(folder / "noextension", "no");
+  const DocumentList list = find_documents(folder.path());
+  ASSERT_EQ(list.documents.size(), 3U);
+  EXPECT_EQ(list.documents[0].name, "a");
+  EXPECT_EQ(list.documents[1].name, "b/deep/x.y");
+  EXPECT_EQ(list.documents[2].name, "c");
+  EXPECT_EQ(list.documents[2].bytes, 3);
+  EXPECT_EQ(list.ignored, 2);
+  // A slash at the end changes nothing.
+  EXPECT_EQ(find_documents(folder / "b/").documents.front().name, "deep/x.y");
+}
+
+TEST(DocumentSource, OneFileIsOneDocument) {
+  const TemporaryDirectory folder;
+  write_file_durably(folder / "c.txt", "ccc");
+  const DocumentList list = find_documents(folder / "c.txt");
+  ASSERT_EQ(list.documents.size(), 1U);
+  EXPECT_EQ(list.documents[0].name, "c");
+}
+
+TEST(DocumentSource, NothingFoundIsAnError) {
+  const TemporaryDirectory folder;
+  EXPECT_ERROR(find_documents(folder.path()), ErrorKind::data, "no .txt file in this folder");
+  EXPECT_ERROR(find_documents(folder / "none"), ErrorKind::data, "none: no such file or folder");
+  write_file_durably(folder / "x.pdf", "x");
+  EXPECT_ERROR(find_documents(folder / "x.pdf"), ErrorKind::data, "x.pdf: not a .txt file");
+  EXPECT_ERROR(find_documents(folder.path()), ErrorKind::data, "1 files of other kinds");
+}
+
+TEST(DocumentReader, ReadsInChunks) {
+  const TemporaryDirectory folder;
+  write_file_durably(folder / "c.txt", "abcdefgh");
+  DocumentReader reader(find_documents(folder / "c.txt").documents[0], 3);
+  EXPECT_EQ(reader.next(), "abc");
+  EXPECT_EQ(reader.next(), "def");
+  EXPECT_EQ(reader.next(), "gh");
+  EXPECT_EQ(reader.next(), "");
+}
+
+}  // namespace
+}  // namespace quire

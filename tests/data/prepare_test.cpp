@@ -1,0 +1,156 @@
+#include "data/prepare.h"
+
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "core/file_io.h"
+#include "data/corpus.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_directory.h"
+#include "trainers/cli/prepare.h"
+
+namespace quire {
+namespace {
+
+class PrepareTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directories(folder_ / "books/poems");
+    std::filesystem::create_directories(folder_ / "held_out");
+    for (int i = 0; i < 10; ++i) {
+      write_file_durably(folder_ / ("books/" + std::to_string(i) + ".txt"), "book " + std::to_string(i));
+    }
+    write_file_durably(folder_ / "books/poems/rose.txt", "a rose is a rose");
+    write_file_durably(folder_ / "books/notes.md", "no document");
+    write_file_durably(folder_ / "books/empty.txt", "");
+    write_file_durably(folder_ / "held_out/last.txt", "the last words");
+    options_.inputs = {folder_ / "books"};
+    options_.output = folder_ / "c.h5";
+  }
+
+  PrepareReport prepare() const { return prepare_corpus(options_, {}); }
+  std::vector<std::string> names(const std::string& split) const {
+    const auto corpus = Corpus::open(options_.output);
+    std::vector<std::string> result;
+    for (int64_t i = 0; i < corpus->split(split).documents(); ++i) result.push_back(corpus->split(split).name(i));
+    return result;
+  }
+
+  test::TemporaryDirectory folder_;
+  PrepareOptions options_;
+};
+
+TEST_F(PrepareTest, EverythingIsTrainWithoutSplits) {
+  int64_t calls = 0;
+  PrepareProgress last;
+  const PrepareReport report = prepare_corpus(options_, [&](const PrepareProgress& progress) {
+    ++calls;
+    last = progress;
+  });
+  ASSERT_EQ(report.splits.size(), 1U);
+  const auto& train = report.splits.at("train");
+  EXPECT_EQ(train.totals, (SplitTotals{.documents = 11, .tokens = 76, .bytes = 76, .words = 25}));
+  EXPECT_EQ(train.dropped, 1);
+  EXPECT_EQ(report.ignored, 1);
+  EXPECT_EQ(report.vocabulary, 258);
+  EXPECT_EQ(calls, 12);
+  EXPECT_EQ(last.documents, 11);
+  EXPECT_EQ(last.bytes, last.total_bytes);
+  EXPECT_EQ(names("train").back(), "poems/rose");
+}
+
+TEST_F(PrepareTest, SplitsFromPaths) {
+  options_.splits = {"valid=" + (folder_ / "held_out").string()};
+  prepare();
+  EXPECT_EQ(names("train").size(), 11U);
+  EXPECT_EQ(names("valid"), std::vector<std::string>{"last"});
+  // Only splits, and a split from several paths.
+  options_.inputs.clear();
+  options_.force = true;
+  options_.splits = {"a=" + (folder_ / "held_out").string(), "a=" + (folder_ / "books/1.txt").string()};
+  const PrepareReport report = prepare();
+  EXPECT_EQ(report.splits.size(), 1U);
+  EXPECT_EQ(names("a"), (std::vector<std::string>{"last", "1"}));
+}
+
+TEST_F(PrepareTest, SharesAreStable) {
+  options_.splits = {"valid=0.3", "test=0.01"};
+  prepare();
+  const std::vector<std::string> valid = names("valid");
+  const std::vector<std::string> test = names("test");
+  EXPECT_EQ(valid.size(), 3U);  // 3.3 documents
+  EXPECT_EQ(test.size(), 1U);   // at least one
+  EXPECT_EQ(names("train").size(), 7U);
+
+  // Another place, another order of inputs: the same choice.
+  std::filesystem::rename(folder_ / "books", folder_ / "moved");
+  options_.inputs = {folder_ / "moved"};
+  options_.force = true;
+  prepare();
+  EXPECT_EQ(names("valid"), valid);
+  EXPECT_EQ(names("test"), test);
+}
+
+TEST_F(PrepareTest, RefusesWhatMakesNoSense) {
+  const auto with_splits = [this](std::vector<std::string> splits) {
+    options_.splits = std::move(splits);
+    prepare();
+  };
+  EXPECT_ERROR(with_splits({"valid"}), ErrorKind::config, "--split valid: expected NAME=PATH or NAME=FRACTION");
+  EXPECT_ERROR(with_splits({"=x"}), ErrorKind::config, "expected NAME=PATH");
+  EXPECT_ERROR(with_splits({"valid=1.5"}), ErrorKind::config, "a fraction lies between 0 and 1");
+  EXPECT_ERROR(with_splits({"valid=nan"}), ErrorKind::config, "a fraction lies between 0 and 1");
+  EXPECT_ERROR(with_splits({"train=0.5"}), ErrorKind::config, "train is what the other fractions leave");
+  EXPECT_ERROR(with_splits({"valid=0.1", "valid=0.2"}), ErrorKind::config, "has a fraction already");
+  EXPECT_ERROR(with_splits({"valid=0.6", "test=0.5"}), ErrorKind::data, "leaves no document");
+  EXPECT_ERROR(with_splits({"valid=" + (folder_ / "books/1.txt").string()}), ErrorKind::data,
+               "given twice, for split train and for split valid");
+  EXPECT_ERROR(with_splits({"valid=" + (folder_ / "nowhere").string()}), ErrorKind::data, "no such file or folder");
+  options_.inputs.clear();
+  EXPECT_ERROR(with_splits({}), ErrorKind::config, "nothing to prepare");
+  EXPECT_ERROR(with_splits({"valid=0.1"}), ErrorKind::config, "there is no --input");
+  EXPECT_FALSE(std::filesystem::exists(options_.output));
+}
+
+TEST_F(PrepareTest, TwoDocumentsOfOneNameAreRefused) {
+  write_file_durably(folder_ / "held_out/1.txt", "another first book");
+  options_.inputs.push_back(folder_ / "held_out");
+  EXPECT_ERROR(prepare(), ErrorKind::data, "split train: two documents are named 1");
+}
+
+TEST_F(PrepareTest, InvalidUtf8NamesTheFile) {
+  write_file_durably(folder_ / "books/latin1.txt", "caf\xE9 au lait");
+  EXPECT_ERROR(prepare(), ErrorKind::data, "books/latin1.txt: invalid UTF-8 at byte 3");
+  EXPECT_FALSE(std::filesystem::exists(options_.output));
+  options_.any_bytes = true;
+  EXPECT_EQ(prepare().splits.at("train").totals.documents, 12);
+}
+
+TEST_F(PrepareTest, OnlyEmptyDocumentsAreNoCorpus) {
+  options_.inputs = {folder_ / "books/empty.txt"};
+  EXPECT_ERROR(prepare(), ErrorKind::data, "split train has no document left");
+}
+
+TEST_F(PrepareTest, TheVerbPrintsOneJsonObject) {
+  CLI::App app;
+  add_prepare(app);
+  const auto run = [&](std::vector<std::string> arguments) {
+    std::reverse(arguments.begin(), arguments.end());  // what CLI11 expects of a vector
+    app.parse(arguments);
+  };
+  testing::internal::CaptureStdout();
+  run({"prepare", "--input", folder_ / "books", "--split", "valid=0.1", "--output", options_.output, "--json"});
+  std::fflush(stdout);
+  const auto json = nlohmann::json::parse(testing::internal::GetCapturedStdout());
+  EXPECT_EQ(json.at("splits").at("valid").at("documents"), 1);
+  EXPECT_EQ(json.at("splits").at("train").at("dropped"), 1);
+  EXPECT_EQ(json.at("xxh3"), Corpus::open(options_.output)->hash());
+  EXPECT_ERROR(run({"prepare", "--input", folder_ / "books", "--output", options_.output}), ErrorKind::config,
+               "use --force");
+  EXPECT_NE(app.get_subcommand("prepare")->help().find("quire prepare --input"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace quire
