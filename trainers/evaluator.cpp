@@ -1,0 +1,162 @@
+#include "trainers/evaluator.h"
+
+#include <chrono>
+#include <cmath>
+#include <numbers>
+
+#include "core/check.h"
+#include "data/batch_source.h"
+
+namespace quire {
+
+namespace {
+
+// Widest view of a layer: what is carried, and the window that cuts it.
+struct Reach {
+  int64_t carried = 0;
+  std::optional<int64_t> window;
+  bool attend_self = true;
+
+  int64_t visible(int64_t position, int64_t segment_begin, int64_t t) const {
+    const int64_t before = segment_begin == 0 ? std::min(carried, position - t) : 0;
+    const int64_t reachable = t - segment_begin + before;
+    return (window ? std::min(reachable, *window) : reachable) + (attend_self ? 1 : 0);
+  }
+};
+
+std::vector<Reach> reaches(const ModelConfig& model) {
+  std::vector<Reach> all;
+  for (const LayerConfig& layer : model.layer_configs()) {
+    all.push_back({layer.attention.cache_length(), layer.attention.window, layer.attention.attend_self});
+  }
+  return all;
+}
+
+// Runs of rows that hold something: near the end of a split most rows are empty and need no arithmetic.
+std::vector<std::pair<int64_t, int64_t>> active_runs(const Batch& batch) {
+  std::vector<std::pair<int64_t, int64_t>> runs;
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    if (batch.segment[static_cast<size_t>(batch.at(row, 0))] < 0) continue;
+    if (!runs.empty() && runs.back().second == row) {
+      ++runs.back().second;
+    } else {
+      runs.emplace_back(row, row + 1);
+    }
+  }
+  return runs;
+}
+
+std::vector<double> as_doubles(const Tensor& tensor) {
+  if (tensor.dtype() == DType::f64) return tensor.to_vector<double>();
+  const std::vector<float> values = tensor.to_vector<float>();
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+double EvaluationResult::token_perplexity() const { return std::exp(nll / static_cast<double>(tokens)); }
+double EvaluationResult::word_perplexity() const { return std::exp(nll / static_cast<double>(words)); }
+double EvaluationResult::bits_per_byte() const { return nll / (std::numbers::ln2 * static_cast<double>(bytes)); }
+
+EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus& corpus, const Machine& machine,
+                          const EvaluationOptions& options) {
+  const auto started = std::chrono::steady_clock::now();
+  const Split& split = corpus.split(options.split);
+  const int64_t documents = std::min(options.documents.value_or(split.documents()), split.documents());
+  const int64_t rows = std::min(options.rows, documents);
+  const int64_t length = config.data.subsequence;
+
+  Network network(store, config.model, corpus.tokenizer().vocabulary_size(), machine.dtype);
+  StatePool state(network.layout, rows, length, machine.dtype, machine.device);
+  // Documents begin their own row: the cut into subsequences, and so the result, does not depend on the others.
+  BatchSource source(corpus, options.split,
+                     {.subsequence = length,
+                      .rows = rows,
+                      .first_row = 0,
+                      .last_row = rows,
+                      .pack = Pack::pad,
+                      .shuffle = false,
+                      .endless = false,
+                      .documents = documents});
+  EvaluationResult result;
+  result.split = options.split;
+  int64_t expected = 0;
+  for (int64_t document = 0; document < documents; ++document) {
+    const int64_t targets = split.length(document) + 1;
+    result.documents.push_back(
+        {split.name(document), targets, split.words(document), split.bytes(document), 0.0});
+    expected += targets;
+  }
+  const std::vector<Reach> layers = reaches(config.model);
+  double context = 0;
+  int64_t done = 0;
+  while (const auto item = source.next()) {
+    const Batch& batch = item->batch;
+    state.begin_step(batch);
+    for (const auto& [begin, end] : active_runs(batch)) {
+      const Batch part = batch.row_block(begin, end);
+      Tape tape(false);
+      const StateView view = state.view(begin, end);
+      const LossTerms loss = network.model.loss({.tape = tape, .batch = part, .state = view});
+      const std::vector<double> nll = as_doubles(loss.nll);
+      for (size_t i = 0; i < nll.size(); ++i) {
+        if (part.loss_mask[i] == 0) continue;
+        result.documents[static_cast<size_t>(part.document[i])].nll += nll[i];
+        int64_t seen = 0;
+        for (const Reach& reach : layers) {
+          seen = std::max(seen, reach.visible(part.position[i], 0, static_cast<int64_t>(i) % length));
+        }
+        context += static_cast<double>(seen);
+      }
+    }
+    state.commit();
+    done += batch.target_count;
+    if (options.progress) options.progress(done, expected);
+    if (options.stop && options.stop()) {
+      result.complete = false;
+      break;
+    }
+  }
+  for (const DocumentResult& document : result.documents) {
+    result.tokens += document.tokens;
+    result.words += document.words;
+    result.bytes += document.bytes;
+    result.nll += document.nll;
+  }
+  QUIRE_CHECK(!result.complete || done == result.tokens, "evaluate: {} targets were read of {}", done, result.tokens);
+  if (!std::isfinite(result.nll)) {
+    fail(ErrorKind::numerics, "evaluate: the loss on split {} is not finite; the weights of this checkpoint overflow",
+         options.split);
+  }
+  result.context_mean = context / static_cast<double>(std::max<int64_t>(done, 1));
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  return result;
+}
+
+nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& config, int64_t rows) {
+  const AttentionConfig& attention = config.model.attention;
+  nlohmann::ordered_json json{
+      {"split", result.split},
+      {"documents", result.documents.size()},
+      {"tokens", result.tokens},
+      {"words", result.words},
+      {"bytes", result.bytes},
+      {"nll", result.nll},
+      {"token_perplexity", result.token_perplexity()},
+      {"word_perplexity", result.word_perplexity()},
+      {"bits_per_byte", result.bits_per_byte()},
+      {"window", attention.window ? nlohmann::ordered_json(*attention.window) : nlohmann::ordered_json()},
+      {"cache", {{"kind", name_in_config(attention.cache.kind)}, {"length", attention.cache_length()}}},
+      {"memory", nlohmann::ordered_json::array()},
+      {"subsequence", config.data.subsequence},
+      {"rows", std::min<int64_t>(rows, static_cast<int64_t>(result.documents.size()))},
+      {"context_mean", result.context_mean},
+      {"seconds", result.seconds},
+  };
+  for (const MemoryConfig& memory : config.model.memory) {
+    json["memory"].push_back({{"kind", memory.kind}, {"size", memory.size}});
+  }
+  return json;
+}
+
+}  // namespace quire

@@ -1,0 +1,51 @@
+// Perplexity of documents, each read from its beginning to its end with its own state.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "data/corpus.h"
+#include "trainers/model.h"
+
+namespace quire {
+
+struct DocumentResult {
+  std::string name;
+  int64_t tokens = 0;  // targets, EOS included
+  int64_t words = 0;
+  int64_t bytes = 0;
+  double nll = 0;      // nats
+};
+
+struct EvaluationResult {
+  std::string split;
+  std::vector<DocumentResult> documents;
+  int64_t tokens = 0;
+  int64_t words = 0;
+  int64_t bytes = 0;
+  double nll = 0;           // total nats, summed in f64
+  double context_mean = 0;  // mean over targets of the document's tokens that the widest layer sees
+  double seconds = 0;
+  bool complete = true;     // false when options.stop ended it early: the sums are then partial
+
+  double token_perplexity() const;
+  double word_perplexity() const;  // over whitespace-separated words of the original text
+  double bits_per_byte() const;    // over bytes of the original text
+};
+
+struct EvaluationOptions {
+  std::string split;
+  int64_t rows = 8;
+  std::optional<int64_t> documents;                                     // only the first so many
+  std::function<void(int64_t tokens, int64_t total)> progress;          // may be empty
+  std::function<bool()> stop;                                           // may be empty; asked after every step
+};
+
+// config: from evaluation_config(). The store holds the weights; nothing of the training state is touched.
+EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus& corpus, const Machine& machine,
+                          const EvaluationOptions& options);
+
+// {"split", "documents", "tokens", ...} as in the documentation; the configuration tells window, cache and memory.
+nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& config, int64_t rows);
+
+}  // namespace quire

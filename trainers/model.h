@@ -1,0 +1,31 @@
+// A model with its weights, and the machine it runs on.
+#pragma once
+
+#include <memory>
+
+#include "core/thread_pool.h"
+#include "layers/language_model.h"
+#include "trainers/config.h"
+
+namespace quire {
+
+// Where and in which type a run computes. Error(config) when the machine cannot do what the configuration asks.
+struct Machine {
+  Device device;
+  DType dtype;
+  std::string backend;  // "cpu-v3"
+
+  static Machine choose(const RunSection& run);
+};
+
+// The network of a configuration over a store of weights. A second network over the same store (other window, cache or
+// subsequence) serves evaluation and generation; its state layout is its own.
+struct Network {
+  Network(ParameterStore& store, const ModelConfig& config, int64_t vocabulary, DType dtype)
+      : model(Scope(store, layout, dtype), config, vocabulary) {}
+
+  StateLayout layout;
+  LanguageModel model;
+};
+
+}  // namespace quire

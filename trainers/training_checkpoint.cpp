@@ -1,0 +1,126 @@
+#include "trainers/training_checkpoint.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/check.h"
+
+namespace quire {
+
+namespace {
+
+constexpr int64_t kVersion = 1;
+
+std::string state_part(int64_t first_row, int64_t last_row) {
+  return fmt::format("state-{:08}-{:08}", first_row, last_row);
+}
+
+// Looks tensors of a part up by name; what is missing or has another shape is an error that names it.
+class PartLookup {
+ public:
+  PartLookup(const CheckpointReader& reader, const std::string& file) : file_(file) {
+    if (!reader.has_part(file)) {
+      fail(ErrorKind::checkpoint, "{}: has no {}.h5; it was made with other data.rows", reader.path().string(), file);
+    }
+    CheckpointPart part = reader.read_part(file);
+    for (NamedTensor& tensor : part.tensors) tensors_[tensor.name] = std::move(tensor.tensor);
+  }
+  Tensor get(const std::string& name) {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) {
+      fail(ErrorKind::checkpoint, "{}.h5: has no {}; the checkpoint is of another model", file_, name);
+    }
+    used_.push_back(name);
+    return found->second;
+  }
+  Tensor get(const std::string& name, const Tensor& like) {
+    Tensor tensor = get(name);
+    if (!(tensor.shape() == like.shape()) || tensor.dtype() != like.dtype()) {
+      fail(ErrorKind::checkpoint, "{}.h5: {} is {} {} but the model wants {} {}", file_, name, name_of(tensor.dtype()),
+           tensor.shape().to_string(), name_of(like.dtype()), like.shape().to_string());
+    }
+    return tensor;
+  }
+  void require_all_used() const {
+    for (const auto& [name, tensor] : tensors_) {
+      if (std::find(used_.begin(), used_.end(), name) == used_.end()) {
+        fail(ErrorKind::checkpoint, "{}.h5: {} is not in this model; the checkpoint is of another model", file_, name);
+      }
+    }
+  }
+
+ private:
+  std::string file_;
+  std::map<std::string, Tensor> tensors_;
+  std::vector<std::string> used_;
+};
+
+}  // namespace
+
+std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir, const TrainingState& training,
+                                    const RunConfig& config, const Corpus& corpus, const Cursor& cursor,
+                                    const Machine& machine) {
+  CheckpointPart model{"model", {}, {}};
+  for (const ParameterStore::Entry& entry : training.store.entries()) {
+    model.tensors.push_back({entry.name, entry.variable.value()});
+  }
+  for (const ParameterStore::Buffer& buffer : training.store.buffers()) {
+    model.tensors.push_back({"buffer." + buffer.name, buffer.value});
+  }
+  const std::vector<CheckpointPart> parts{
+      std::move(model),
+      {"optimizer", training.optimizer->save(), {}},
+      {state_part(training.first_row, training.last_row), training.state->save(), {}},
+  };
+  const nlohmann::json meta{
+      {"version", kVersion},
+      {"step", training.step},
+      {"tokens", training.tokens},
+      {"rows", config.data.rows},
+      {"corpus", corpus.hash()},
+      {"cursor", cursor_to_json(cursor)},
+      {"backend", machine.backend},
+      {"dtype", name_of(machine.dtype)},
+  };
+  return write_checkpoint(checkpoints_dir, training.step, parts, meta,
+                          {{"config.yaml", dump_config(config)}, {"tokenizer.txt", corpus.tokenizer().serialise()}});
+}
+
+RunConfig checkpoint_config(const CheckpointReader& reader) {
+  return parse_config<RunConfig>(reader.read_text("config.yaml"), (reader.path() / "config.yaml").string());
+}
+
+std::unique_ptr<Tokenizer> checkpoint_tokenizer(const CheckpointReader& reader) {
+  return make_tokenizer(reader.read_text("tokenizer.txt"));
+}
+
+void load_weights(const CheckpointReader& reader, ParameterStore& store) {
+  PartLookup model(reader, "model");
+  for (const ParameterStore::Entry& entry : store.entries()) {
+    entry.variable.value().copy_from(model.get(entry.name, entry.variable.value()));
+  }
+  for (const ParameterStore::Buffer& buffer : store.buffers()) {
+    buffer.value.copy_from(model.get("buffer." + buffer.name, buffer.value));
+  }
+  model.require_all_used();
+}
+
+Cursor load_training(const CheckpointReader& reader, TrainingState& training, bool drop_state) {
+  const nlohmann::json& meta = reader.meta();
+  if (meta.value("version", int64_t{0}) != kVersion) {
+    fail(ErrorKind::checkpoint, "{}: version {} of the checkpoint format; this program reads {}", reader.path().string(),
+         meta.value("version", int64_t{0}), kVersion);
+  }
+  load_weights(reader, training.store);
+  PartLookup moments(reader, "optimizer");
+  training.optimizer->load([&](const std::string& name) { return moments.get(name); });
+  if (!drop_state) {
+    PartLookup rows(reader, state_part(training.first_row, training.last_row));
+    training.state->load([&](const std::string& name) { return rows.get(name); });
+  }
+  training.step = meta.at("step").get<int64_t>();
+  training.tokens = meta.at("tokens").get<int64_t>();
+  return cursor_from_json(meta.at("cursor").get<std::string>());
+}
+
+}  // namespace quire

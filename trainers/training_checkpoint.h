@@ -1,0 +1,28 @@
+// What a checkpoint of a run holds, and how a run goes on from it.
+#pragma once
+
+#include <filesystem>
+
+#include "data/corpus.h"
+#include "data/cursor.h"
+#include "trainers/checkpoint.h"
+#include "trainers/step.h"
+
+namespace quire {
+
+// Parameters, buffers, moments, the state of every row, cursor, configuration, tokenizer, corpus hash, kernel variant.
+std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir, const TrainingState& training,
+                                    const RunConfig& config, const Corpus& corpus, const Cursor& cursor,
+                                    const Machine& machine);
+
+// The configuration and tokenizer a checkpoint was made with.
+RunConfig checkpoint_config(const CheckpointReader& reader);
+std::unique_ptr<Tokenizer> checkpoint_tokenizer(const CheckpointReader& reader);
+
+// Weights only. Error(checkpoint) names the first parameter that is missing, left over or of another shape.
+void load_weights(const CheckpointReader& reader, ParameterStore& store);
+
+// Everything a run needs to go on bit for bit; returns the cursor. Without state when drop_state is set.
+Cursor load_training(const CheckpointReader& reader, TrainingState& training, bool drop_state);
+
+}  // namespace quire
