@@ -1,57 +1,80 @@
-// HDF5 through memory images: files are written by us (so a full disk is our error and every file has a checksum) and
-// are read only after their checksum was verified. Thread-safe by one global lock.
+// HDF5 files. Small ones (checkpoints) are built and read as memory images: they are written to disk by us, so a full
+// disk is our error and every file has a checksum. A corpus is too large for that and is written in pieces by HDF5.
+// Files are read only after their checksum was verified, because HDF5 crashes on some damaged files. Thread-safe by
+// one global lock.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/tensor.h"
 
 namespace quire {
 
-// Builds a file in memory. Paths use '/', groups are made as needed; dotted parameter names are plain dataset names.
+// Builds a file in memory or on disk. Paths use '/', groups are made as needed; dotted parameter names are plain
+// dataset names. The bytes depend only on what is put and in which order (no times are stored).
 class Hdf5Writer {
  public:
-  Hdf5Writer();
+  Hdf5Writer();                                            // in memory: finish() returns the bytes
+  explicit Hdf5Writer(const std::filesystem::path& path);  // on disk: ends with close(); failures are Error(disk)
   ~Hdf5Writer();
   Hdf5Writer(const Hdf5Writer&) = delete;
   Hdf5Writer& operator=(const Hdf5Writer&) = delete;
 
-  void put(const std::string& path, const Tensor& tensor);  // any dtype; bf16 as u16 with attribute "dtype"
+  // A contiguous tensor on the CPU, any dtype; bf16 as u16 with attribute "dtype".
+  void put(const std::string& path, const Tensor& tensor);
+  // A contiguous dataset of `count` elements that arrives in pieces: fill() must fill the whole buffer each time.
+  void put_stream(const std::string& path, DType dtype, int64_t count,
+                  const std::function<void(std::span<std::byte>)>& fill);
+  // Texts are UTF-8 without NUL characters.
   void put_text(const std::string& path, const std::string& text);
   void put_texts(const std::string& path, const std::vector<std::string>& texts);
-  void set_attribute(const std::string& path, const std::string& name, int64_t value);  // path "/" is the root
+  // The object at the path is made a group when it does not exist; "/" is the root.
+  void set_attribute(const std::string& path, const std::string& name, int64_t value);
   void set_attribute(const std::string& path, const std::string& name, const std::string& value);
-  // Closes the file and returns its bytes. Nothing can be added afterwards.
+  // Each ends the file. Nothing can be added afterwards.
   std::vector<std::byte> finish();
+  void close();
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
-// Reads an image whose checksum the caller has verified. Errors are Error(kind given to open) naming the dataset.
+struct DatasetInfo {
+  DType dtype;
+  Shape shape;
+};
+
+// Reads a file whose checksum the caller has verified, ours or one made by h5py. Errors have the kind given to open and
+// name the file and the dataset.
 class Hdf5Reader {
  public:
-  static Hdf5Reader open_image(std::vector<std::byte> bytes, const std::string& name_for_errors);
-  static Hdf5Reader open_file(const std::filesystem::path& path);  // for test data and the corpus header
+  static Hdf5Reader open_image(std::vector<std::byte> bytes, const std::string& name_for_errors,
+                               ErrorKind kind = ErrorKind::data);
+  static Hdf5Reader open_file(const std::filesystem::path& path, ErrorKind kind = ErrorKind::data);
   Hdf5Reader(Hdf5Reader&&) noexcept;
   Hdf5Reader& operator=(Hdf5Reader&&) noexcept;
   ~Hdf5Reader();
 
   bool has(const std::string& path) const;
-  std::vector<std::string> list(const std::string& group) const;        // names inside a group, sorted
+  std::vector<std::string> list(const std::string& group) const;       // names inside a group, sorted
   std::vector<std::string> attributes(const std::string& path) const;  // names, sorted
-  Tensor get(const std::string& path) const;                            // on the CPU
+  DatasetInfo info(const std::string& path) const;                     // as get() would return it
+  // On the CPU. Element types that Tensor lacks are widened: f16 to f32, i16 to i32, u32 and u64 to i64.
+  Tensor get(const std::string& path) const;
   std::string get_text(const std::string& path) const;
   std::vector<std::string> get_texts(const std::string& path) const;
-  int64_t attribute_int(const std::string& path, const std::string& name) const;      // integers of any width
-  double attribute_double(const std::string& path, const std::string& name) const;    // floats and integers
+  bool has_attribute(const std::string& path, const std::string& name) const;
+  int64_t attribute_int(const std::string& path, const std::string& name) const;    // integers of any width
+  double attribute_double(const std::string& path, const std::string& name) const;  // floats and integers
   std::string attribute_text(const std::string& path, const std::string& name) const;
   bool attribute_is_text(const std::string& path, const std::string& name) const;
   // Byte offset in the file of a contiguous dataset, for memory mapping.

@@ -133,7 +133,8 @@ TEST(Config, YamlBeyondPlainDataIsRefused) {
   EXPECT_EQ(example_error("? [a]\n: b\n"), "run.yaml:1:3: a key must be text, not a list or section");
   EXPECT_EQ(example_error("corpus: a\nmodel: {width: 3\n").substr(0, 14), "run.yaml:3:1: ");
   EXPECT_EQ(example_error("corpus: a\n\twidth: 3\n").substr(0, 11), "run.yaml:2:");
-  EXPECT_NE(example_error("corpus: " + std::string(100000, '[')).find("YAML"), std::string::npos);
+  const std::string deep = std::string(20000, '[') + std::string(20000, ']');
+  EXPECT_NE(example_error("corpus: " + deep), "no error");
   EXPECT_EQ(example_error("corpus: a\nname: b\xff\n"), "run.yaml:2:8: invalid UTF-8 (byte 0xff)");
   EXPECT_EQ(example_error("corpus: a\nname: b\x04\n"), "run.yaml:2:8: control character (byte 0x04)");
 }

@@ -1,0 +1,56 @@
+// Open files and memory maps. Every failure is Error(disk) naming the path and the reason.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+namespace quire {
+
+// A file descriptor that closes itself. Short reads and writes are completed and interrupted ones repeated.
+class File {
+ public:
+  static File open(const std::filesystem::path& path);    // for reading
+  static File create(const std::filesystem::path& path);  // for writing; an existing file is emptied
+  // For reading and writing, without a name from the beginning: it disappears with the process, however that ends.
+  static File scratch(const std::filesystem::path& folder);
+
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File();
+
+  void write(std::span<const std::byte> bytes);
+  // Fills the buffer as far as the file goes; returns the number of bytes, 0 at the end.
+  size_t read(std::span<std::byte> buffer);
+  void rewind();
+  void flush();  // fsync
+  int64_t size() const;
+  int descriptor() const { return descriptor_; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  File(int descriptor, std::filesystem::path path) : descriptor_(descriptor), path_(std::move(path)) {}
+
+  int descriptor_ = -1;
+  std::filesystem::path path_;  // for messages
+};
+
+// A whole file, read-only, paged in as it is used. The map outlives the File.
+class MappedFile {
+ public:
+  explicit MappedFile(const File& file);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(address_), size_}; }
+
+ private:
+  void* address_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,78 @@
+// What the HDF5 reader and writer share: the lock, handles that close themselves, checked calls, element types.
+// Included by core/hdf5_*.cpp only.
+#pragma once
+
+#include <hdf5.h>
+
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "core/dtype.h"
+#include "core/error.h"
+
+namespace quire::hdf5 {
+
+// Held around every sequence of HDF5 calls: Debian builds the library without thread safety. The first one also tells
+// HDF5 not to flush at exit (after a failed write that crashes the process) and not to print errors (we report them).
+class Lock {
+ public:
+  Lock();
+
+ private:
+  std::unique_lock<std::recursive_mutex> lock_;
+};
+
+class Handle {
+ public:
+  using Close = herr_t (*)(hid_t);
+  Handle() = default;
+  Handle(hid_t id, Close closer) : id_(id), close_(closer) {}
+  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(id_, other.id_);
+    std::swap(close_, other.close_);
+    return *this;
+  }
+  ~Handle() { close(); }
+  operator hid_t() const { return id_; }
+  // False when HDF5 could not close the object: for a file that is a failed write.
+  bool close() { return id_ < 0 || close_(std::exchange(id_, -1)) >= 0; }
+
+ private:
+  hid_t id_ = -1;
+  Close close_ = nullptr;
+};
+
+// Turns a failed call into an Error that says which file, which object, and HDF5's own innermost reason.
+class Checker {
+ public:
+  Checker(ErrorKind kind, std::string file) : kind_(kind), file_(std::move(file)) {}
+  Handle handle(hid_t id, Handle::Close close, const char* action, const std::string& path) const {
+    check(id, action, path);
+    return {id, close};
+  }
+  // HDF5 returns something negative for a failure, whatever the type.
+  template <typename Value>
+  Value check(Value value, const char* action, const std::string& path) const {
+    if (value < 0) failed(action, path);
+    return value;
+  }
+  [[noreturn]] void failed(const char* action, const std::string& path) const;
+  [[noreturn]] void wrong(const std::string& path, const std::string& what) const;
+
+ private:
+  ErrorKind kind_;
+  std::string file_;
+};
+
+hid_t file_type(DType type);    // little endian; bf16 as u16
+hid_t memory_type(DType type);  // of this machine
+// A name for a file in memory: HDF5 takes two of one name for the same file.
+std::string new_image_name();
+// Whether there is an object at the path; a missing group on the way is a plain no.
+bool exists(const Checker& checker, hid_t file, const std::string& path);
+// A variable-length UTF-8 string.
+Handle text_type(const Checker& checker);
+
+}  // namespace quire::hdf5
