@@ -1,8 +1,8 @@
 #include "trainers/cli/config_verb.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
-#include <regex>
 
 #include "core/check.h"
 
@@ -33,7 +33,14 @@ void run(const Arguments& arguments, bool wants_print, const ConfigVerb& verb) {
 }  // namespace
 
 std::vector<ConfigKey> find_config_keys(const std::vector<ConfigKey>& keys, const std::string& wanted) {
-  const std::string name = std::regex_replace(wanted, std::regex("\\.[0-9]+(?=\\.|$)"), ".N");
+  std::string name;
+  for (size_t begin = 0; begin <= wanted.size();) {
+    const size_t end = std::min(wanted.find('.', begin), wanted.size());
+    const std::string part = wanted.substr(begin, end - begin);
+    const bool is_index = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+    name = join_key(name, is_index ? "N" : part);
+    begin = end + 1;
+  }
   std::vector<ConfigKey> found;
   for (const ConfigKey& key : keys) {
     if (key.key == name || key.key.rfind(name + ".", 0) == 0) found.push_back(key);
