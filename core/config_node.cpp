@@ -109,8 +109,11 @@ std::string ConfigNode::describe() const {
   switch (kind) {
     case Kind::null:
       return "nothing";
-    case Kind::scalar:
-      return quoted ? fmt::format("the quoted text \"{}\"", text) : fmt::format("'{}'", text);
+    case Kind::scalar: {
+      constexpr size_t kLongest = 60;
+      const std::string shown = text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
+      return quoted ? fmt::format("the quoted text \"{}\"", shown) : fmt::format("'{}'", shown);
+    }
     case Kind::list:
       return "a list";
     case Kind::map:

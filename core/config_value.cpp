@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <regex>
 
 #include "core/check.h"
 
@@ -18,8 +17,73 @@ std::string lower(std::string text) {
   return text;
 }
 
-bool matches(const std::string& text, const char* pattern) {
-  return std::regex_match(text, std::regex(pattern));
+// Reads the spelling of a number from the front. (std::regex would overflow the stack on long text.)
+class Spelling {
+ public:
+  explicit Spelling(std::string_view text) : rest_(text) {}
+  bool skip(std::string_view any_of) {
+    const bool found = !rest_.empty() && any_of.find(rest_.front()) != std::string_view::npos;
+    if (found) rest_.remove_prefix(1);
+    return found;
+  }
+  std::string_view take(std::string_view any_of) {
+    const std::string_view taken = rest_.substr(0, std::min(rest_.find_first_not_of(any_of), rest_.size()));
+    rest_.remove_prefix(taken.size());
+    return taken;
+  }
+  std::string_view rest() const { return rest_; }
+
+ private:
+  std::string_view rest_;
+};
+
+constexpr std::string_view kDigits = "0123456789";
+
+// 1e6 is an integer; 1.5e6 and 1e-3 are not written as one.
+bool is_integer(std::string_view text) {
+  Spelling spelling(text);
+  spelling.skip("-");
+  const std::string_view digits = spelling.take(kDigits);
+  if (digits.empty() || (digits.size() > 1 && digits.front() == '0')) return false;
+  if (spelling.rest().empty()) return true;
+  if (!spelling.skip("eE")) return false;
+  spelling.skip("+");
+  const size_t exponent = spelling.take(kDigits).size();
+  return (exponent == 1 || exponent == 2) && spelling.rest().empty();
+}
+
+bool is_number(std::string_view text) {
+  Spelling spelling(text);
+  spelling.skip("-");
+  const std::string_view digits = spelling.take(kDigits);
+  if (digits.size() > 1 && digits.front() == '0') return false;
+  const bool has_fraction = spelling.skip(".") && !spelling.take(kDigits).empty();
+  if (digits.empty() && !has_fraction) return false;
+  if (!spelling.skip("eE")) return spelling.rest().empty();
+  spelling.skip("-+");
+  return !spelling.take(kDigits).empty() && spelling.rest().empty();
+}
+
+bool looks_octal(std::string_view text) {
+  Spelling spelling(text);
+  spelling.skip("-+");
+  if (!spelling.skip("0") || spelling.rest().empty()) return false;
+  spelling.skip("o");
+  spelling.take("0123456789_");
+  return spelling.rest().empty();
+}
+
+bool looks_hexadecimal(std::string_view text) {
+  Spelling spelling(text);
+  spelling.skip("-+");
+  return spelling.skip("0") && spelling.skip("xb");
+}
+
+bool looks_infinite(std::string_view text) {
+  Spelling spelling(text);
+  spelling.skip("-+");
+  spelling.skip(".");
+  return spelling.rest() == "nan" || spelling.rest() == "inf" || spelling.rest() == "infinity";
 }
 
 [[noreturn]] void wrong_type(const ConfigNode& node, const ValueContext& context, std::string_view expected,
@@ -32,11 +96,11 @@ bool matches(const std::string& text, const char* pattern) {
 void check_number_spelling(const ConfigNode& node, const ValueContext& context, std::string_view expected) {
   if (node.kind != ConfigNode::Kind::scalar || node.quoted) wrong_type(node, context, expected);
   const std::string text = lower(node.text);
-  if (matches(text, "[-+]?0[0-9_]+") || matches(text, "[-+]?0o[0-7_]*")) {
+  if (looks_octal(text)) {
     wrong_type(node, context, expected, "it looks like an octal number, write it without the leading zero");
   }
-  if (matches(text, "[-+]?0[xb][0-9a-f_]*")) wrong_type(node, context, expected, "write it in decimal");
-  if (matches(text, "[-+]?\\.?(nan|inf|infinity)")) wrong_type(node, context, expected, "it must be finite");
+  if (looks_hexadecimal(text)) wrong_type(node, context, expected, "write it in decimal");
+  if (looks_infinite(text)) wrong_type(node, context, expected, "it must be finite");
 }
 
 std::string number_text(double value) {
@@ -76,24 +140,24 @@ void read_value(const ConfigNode& node, const ValueContext& context, bool& value
 void read_value(const ConfigNode& node, const ValueContext& context, int64_t& value) {
   check_number_spelling(node, context, "an integer");
   const std::string& text = node.text;
-  // 1e6 is an integer; 1.5e6 and 1e-3 are not written as one.
-  if (!matches(text, "-?(0|[1-9][0-9]*)([eE]\\+?[0-9]{1,2})?")) wrong_type(node, context, "an integer");
+  if (!is_integer(text)) wrong_type(node, context, "an integer");
   const size_t exponent = text.find_first_of("eE");
   std::string digits = text.substr(0, exponent);
   if (exponent != std::string::npos) digits.append(std::stoul(text.substr(exponent + 1)), '0');
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc{}) config_error(node.location, context.key, fmt::format("{} does not fit 64 bits", text));
+  if (error != std::errc{})
+    config_error(node.location, context.key, fmt::format("{} does not fit 64 bits", node.describe()));
   check_range(node, context, static_cast<double>(value));
 }
 
 void read_value(const ConfigNode& node, const ValueContext& context, double& value) {
   check_number_spelling(node, context, "a number");
   const std::string& text = node.text;
-  if (!matches(text, "-?((0|[1-9][0-9]*)(\\.[0-9]*)?|\\.[0-9]+)([eE][-+]?[0-9]+)?"))
-    wrong_type(node, context, "a number");
+  if (!is_number(text)) wrong_type(node, context, "a number");
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{}) {
-    config_error(node.location, context.key, fmt::format("{} does not fit a 64-bit floating-point number", text));
+    config_error(node.location, context.key,
+                 fmt::format("{} does not fit a 64-bit floating-point number", node.describe()));
   }
   check_range(node, context, value);
 }

@@ -21,7 +21,7 @@ struct BatchOptions {
   uint64_t seed = 1;      // of the order of documents
   bool shuffle = true;    // false: the order of the split, for evaluation
   bool endless = true;    // false: every document once, then no more batches
-  std::optional<int64_t> documents;  // only the first so many of the split
+  std::optional<int64_t> documents = {};  // only the first so many of the split
 };
 
 }  // namespace quire

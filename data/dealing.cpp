@@ -9,9 +9,9 @@
 namespace quire {
 
 Dealing::Dealing(std::span<const int64_t> offsets, const BatchOptions& options)
-    : offsets_(offsets),
+    : offsets_(options.documents ? offsets.first(static_cast<size_t>(*options.documents) + 1) : offsets),
       options_(options),
-      order_(static_cast<int64_t>(offsets.size()) - 1, options.seed, options.shuffle) {
+      order_(static_cast<int64_t>(offsets_.size()) - 1, options.seed, options.shuffle) {
   QUIRE_CHECK(options.subsequence > 0 && options.rows > 0 && options.alignment > 0,
               "dealing: subsequence {}, rows {}, alignment {}", options.subsequence, options.rows, options.alignment);
 }

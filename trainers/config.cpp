@@ -1,4 +1,5 @@
 #include "trainers/config.h"
+#include "core/error.h"
 
 namespace quire {
 

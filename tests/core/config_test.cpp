@@ -86,11 +86,15 @@ TEST(Config, WrongTypesAreRefused) {
   EXPECT_EQ(error("every: 1_000"), "run.yaml:2:8: every: expects an integer, got '1_000'");
   EXPECT_EQ(error("every: [1]"), "run.yaml:2:8: every: expects an integer, got a list");
   EXPECT_EQ(error("every: none"), "run.yaml:2:8: every: expects an integer, got 'none'");
-  EXPECT_EQ(error("every: 9223372036854775808"), "run.yaml:2:8: every: 9223372036854775808 does not fit 64 bits");
-  EXPECT_EQ(error("every: 1e99"), "run.yaml:2:8: every: 1e99 does not fit 64 bits");
+  EXPECT_EQ(error("every: 9223372036854775808"), "run.yaml:2:8: every: '9223372036854775808' does not fit 64 bits");
+  EXPECT_EQ(error("every: 1e99"), "run.yaml:2:8: every: '1e99' does not fit 64 bits");
   EXPECT_EQ(error("lr: .nan"), "run.yaml:2:5: lr: expects a number, got '.nan'; it must be finite");
   EXPECT_EQ(error("lr: -inf"), "run.yaml:2:5: lr: expects a number, got '-inf'; it must be finite");
-  EXPECT_EQ(error("lr: 1e400"), "run.yaml:2:5: lr: 1e400 does not fit a 64-bit floating-point number");
+  EXPECT_EQ(error("lr: 1e400"), "run.yaml:2:5: lr: '1e400' does not fit a 64-bit floating-point number");
+  EXPECT_EQ(error("lr: 1e"), "run.yaml:2:5: lr: expects a number, got '1e'");
+  EXPECT_EQ(error("lr: ."), "run.yaml:2:5: lr: expects a number, got '.'");
+  EXPECT_EQ(error("lr: 0x1p3"), "run.yaml:2:5: lr: expects a number, got '0x1p3'; write it in decimal");
+  EXPECT_NE(error("every: " + std::string(300000, '1')).find("1111...' does not fit 64 bits"), std::string::npos);
   EXPECT_EQ(error("lr: fast"), "run.yaml:2:5: lr: expects a number, got 'fast'");
   EXPECT_EQ(error("name:"), "run.yaml:2:1: name: expects text, got nothing");
   EXPECT_EQ(error("betas: 0.9"), "run.yaml:2:8: betas: expects a list such as [a, b], got '0.9'");
@@ -100,6 +104,18 @@ TEST(Config, WrongTypesAreRefused) {
             "run.yaml:2:17: model.memory: expects a list such as [a, b], got a section");
   EXPECT_EQ(error("model: {attention: {cache: {kind: keys}}}"),
             "run.yaml:2:35: model.attention.cache.kind: expects one of none, hidden, kv, got 'keys'");
+}
+
+TEST(Config, Numbers) {
+  const auto number = [](const std::string& text) { return example("corpus: a\nclip: " + text + "\n").clip; };
+  EXPECT_EQ(number("0"), 0.0);
+  EXPECT_EQ(number("5e-4"), 5e-4);
+  EXPECT_EQ(number(".5"), 0.5);
+  EXPECT_EQ(number("2."), 2.0);
+  EXPECT_EQ(number("1E+3"), 1000.0);
+  EXPECT_EQ(number("0.1"), 0.1);
+  EXPECT_EQ(number("0e0"), 0.0);
+  EXPECT_EQ(example("corpus: a\nevery: 9223372036854775807\n").every, 9223372036854775807);
 }
 
 TEST(Config, RangesAreChecked) {
@@ -133,7 +149,8 @@ TEST(Config, YamlBeyondPlainDataIsRefused) {
   EXPECT_EQ(example_error("? [a]\n: b\n"), "run.yaml:1:3: a key must be text, not a list or section");
   EXPECT_EQ(example_error("corpus: a\nmodel: {width: 3\n").substr(0, 14), "run.yaml:3:1: ");
   EXPECT_EQ(example_error("corpus: a\n\twidth: 3\n").substr(0, 11), "run.yaml:2:");
-  EXPECT_NE(example_error("corpus: " + std::string(100000, '[')).find("YAML"), std::string::npos);
+  const std::string deep = std::string(20000, '[') + std::string(20000, ']');
+  EXPECT_NE(example_error("corpus: " + deep), "no error");
   EXPECT_EQ(example_error("corpus: a\nname: b\xff\n"), "run.yaml:2:8: invalid UTF-8 (byte 0xff)");
   EXPECT_EQ(example_error("corpus: a\nname: b\x04\n"), "run.yaml:2:8: control character (byte 0x04)");
 }

@@ -9,7 +9,7 @@
 #include "data/corpus.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
-#include "trainers/cli/prepare.h"
+#include "trainers/cli/verbs.h"
 
 namespace quire {
 namespace {

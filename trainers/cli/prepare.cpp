@@ -1,4 +1,4 @@
-#include "trainers/cli/prepare.h"
+#include "trainers/cli/verbs.h"
 
 #include <unistd.h>
 

@@ -1,0 +1,20 @@
+// Messages for people: on stderr, and in the run's log file once there is one.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace quire {
+
+void log_info(const std::string& text);
+void log_warn(const std::string& text);       // stderr: "quire: warning: ..."
+void log_error(const std::string& text);      // stderr: "quire: error: ..."; for main files
+void log_file_only(const std::string& text);  // what a terminal shows in another form
+
+// From now on messages are appended to the file as well, with times. Error(disk) when it cannot be opened.
+void log_to_file(const std::filesystem::path& path);
+
+// A line that stays below the messages of a terminal, such as a progress bar; empty removes it.
+void show_status_line(const std::string& text);
+
+}  // namespace quire

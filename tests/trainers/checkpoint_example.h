@@ -1,0 +1,49 @@
+// A small checkpoint whose content follows from its step.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trainers/checkpoint.h"
+
+namespace quire {
+
+inline std::vector<CheckpointPart> example_parts(int64_t step, int64_t size = 1000) {
+  std::vector<float> weights(static_cast<size_t>(size));
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(step) + 0.5F * static_cast<float>(i);
+  std::vector<int64_t> cursor{step, -step, int64_t{1} << 40};
+  return {{"model",
+           {{"blocks.0.mlp.up", Tensor::from(weights, {size / 10, 10})},
+            {"blocks.0.scale", Tensor::from(std::vector<double>{0.1}, {1})}},
+           {{"tokenizer", "bytes"}}},
+          {"optimizer", {{"blocks.0.mlp.up.m", Tensor::from(weights, {size})}}, {}},
+          {"state-00000000-00000008", {{"cursor", Tensor::from(cursor, {3})}}, {}}};
+}
+
+inline std::filesystem::path write_example(const std::filesystem::path& folder, int64_t step, int64_t size = 1000) {
+  return write_checkpoint(folder, step, example_parts(step, size), {{"tokens", step * 100}},
+                          {{"config.yaml", "run: {seed: 1}\n"}});
+}
+
+inline bool holds_example(const CheckpointReader& reader, int64_t size = 1000) {
+  const auto parts = example_parts(reader.step(), size);
+  if (reader.parts().size() != parts.size() || reader.meta().at("tokens") != reader.step() * 100) return false;
+  for (const CheckpointPart& wanted : parts) {
+    const CheckpointPart part = reader.read_part(wanted.file);
+    if (part.texts != wanted.texts || part.tensors.size() != wanted.tensors.size()) return false;
+    for (size_t i = 0; i < part.tensors.size(); ++i) {
+      const Tensor& a = part.tensors[i].tensor;
+      const Tensor& b = wanted.tensors[i].tensor;
+      if (part.tensors[i].name != wanted.tensors[i].name || a.dtype() != b.dtype() || a.shape() != b.shape())
+        return false;
+      std::vector<std::byte> left(static_cast<size_t>(a.bytes()));
+      std::vector<std::byte> right(static_cast<size_t>(b.bytes()));
+      a.download(left.data());
+      b.download(right.data());
+      if (left != right) return false;
+    }
+  }
+  return reader.read_text("config.yaml") == "run: {seed: 1}\n";
+}
+
+}  // namespace quire

@@ -1,0 +1,140 @@
+#include "trainers/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "checkpoint_example.h"
+#include "core/error.h"
+#include "core/file_io.h"
+#include "temporary_folder.h"
+
+namespace quire {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string checkpoint_error(const fs::path& path) {
+  try {
+    CheckpointReader::open(path);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::checkpoint) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST(Checkpoint, RoundTrip) {
+  const TemporaryFolder folder;
+  const fs::path path = write_example(folder / "checkpoints", 500);
+  EXPECT_EQ(path, folder / "checkpoints" / "step-00000500");
+  EXPECT_EQ(names_in(path), (std::vector<std::string>{"config.yaml", "manifest.json", "meta.json", "model.h5",
+                                                      "optimizer.h5", "state-00000000-00000008.h5"}));
+  const CheckpointReader reader = CheckpointReader::open(path);
+  EXPECT_EQ(reader.step(), 500);
+  EXPECT_EQ(reader.parts(), (std::vector<std::string>{"model", "optimizer", "state-00000000-00000008"}));
+  EXPECT_TRUE(reader.has_part("optimizer"));
+  EXPECT_FALSE(reader.has_part("config.yaml"));
+  EXPECT_TRUE(holds_example(reader));
+  EXPECT_THROW(reader.read_part("absent"), Error);
+}
+
+TEST(Checkpoint, DamageInAnyFileIsRefused) {
+  const TemporaryFolder folder;
+  const fs::path path = write_example(folder.path(), 3);
+  for (const std::string& name : names_in(path)) {
+    const std::vector<std::byte> good = read_file(path / name);
+    for (const double where : {0.0, 0.3, 0.5, 0.9}) {
+      std::vector<std::byte> bad = good;
+      bad[static_cast<size_t>(where * static_cast<double>(bad.size()))] ^= std::byte{0x01};
+      write_file_durably(path / name, bad);
+      EXPECT_NE(checkpoint_error(path).find(name), std::string::npos) << name << " " << where;
+    }
+    write_file_durably(path / name, std::span(good).first(good.size() / 2));
+    EXPECT_NE(checkpoint_error(path).find(name), std::string::npos);
+    fs::remove(path / name);
+    EXPECT_EQ(checkpoint_error(path), (path / name).string() + ": is missing; use another checkpoint of the run");
+    EXPECT_FALSE(latest_checkpoint(folder.path()).has_value());
+    write_file_durably(path / name, good);
+  }
+  EXPECT_EQ(checkpoint_error(path), "no error");
+}
+
+TEST(Checkpoint, AnUnknownVersionSaysSo) {
+  const TemporaryFolder folder;
+  const fs::path manifest = write_example(folder.path(), 3) / "manifest.json";
+  std::string text = read_text_file(manifest);
+  text.replace(text.find("\"version\": 1"), 12, "\"version\": 2");
+  write_file_durably(manifest, text);
+  EXPECT_EQ(checkpoint_error(manifest.parent_path()),
+            manifest.string() + ": has version 2, this program reads 1; use a matching quire");
+}
+
+TEST(Checkpoint, LatestSkipsWhatDoesNotVerify) {
+  const TemporaryFolder folder;
+  EXPECT_FALSE(latest_checkpoint(folder / "absent").has_value());
+  EXPECT_FALSE(latest_checkpoint(folder.path()).has_value());
+  write_example(folder.path(), 99999999);
+  write_example(folder.path(), 100000000);
+  EXPECT_EQ(latest_checkpoint(folder.path()), folder / "step-100000000");
+  fs::resize_file(folder / "step-100000000/model.h5", 100);
+  EXPECT_EQ(latest_checkpoint(folder.path()), folder / "step-99999999");
+  fs::create_directory(folder / "step-200000000");
+  fs::create_directory(folder / "step-junk");
+  EXPECT_EQ(latest_checkpoint(folder.path()), folder / "step-99999999");
+}
+
+TEST(Checkpoint, ResolvesRunsFoldersAndCheckpoints) {
+  const TemporaryFolder folder;
+  const fs::path path = write_example(folder / "checkpoints", 7);
+  EXPECT_EQ(resolve_checkpoint(folder.path()), path);
+  EXPECT_EQ(resolve_checkpoint(folder / "checkpoints"), path);
+  EXPECT_EQ(resolve_checkpoint(path), path);
+  fs::create_directory(folder / "empty");
+  for (const char* name : {"empty", "absent"}) {
+    try {
+      resolve_checkpoint(folder / name);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::checkpoint);
+      EXPECT_NE(std::string(error.what()).find("give a run or a checkpoint"), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(Checkpoint, KeepsTheNewest) {
+  const TemporaryFolder folder;
+  for (const int64_t step : {1, 20, 3, 100}) write_example(folder.path(), step);
+  keep_newest_checkpoints(folder.path(), 5);
+  EXPECT_EQ(names_in(folder.path()).size(), 4U);
+  keep_newest_checkpoints(folder.path(), 2);
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"step-00000020", "step-00000100"}));
+}
+
+TEST(Checkpoint, TheSameStepIsReplaced) {
+  const TemporaryFolder folder;
+  const fs::path path = write_example(folder.path(), 4);
+  fs::resize_file(path / "model.h5", 10);
+  write_example(folder.path(), 4);
+  EXPECT_TRUE(holds_example(CheckpointReader::open(path)));
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"step-00000004"}));
+}
+
+TEST(Checkpoint, RemainsOfCrashesAreCleared) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / ".step-00000001.partial/x");
+  fs::create_directories(folder / ".step-00000002.removed");
+  fs::create_directories(folder / ".step-notes");
+  write_example(folder.path(), 4);
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{".step-notes", "step-00000004"}));
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,77 @@
+#include "trainers/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "core/error.h"
+#include "core/file_io.h"
+#include "temporary_folder.h"
+
+namespace quire {
+namespace {
+
+TEST(Metrics, OneObjectPerLineInTheGivenOrder) {
+  const TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  MetricsLog log(path);
+  log.append({{"step", 1}, {"loss", 2.5}, {"alpha", "a\xff"}});
+  log.append({{"step", 2}, {"loss", std::nan("")}, {"grad_norm", INFINITY}});
+  // Read while the log is still open: every line is written out at once.
+  EXPECT_EQ(read_text_file(path),
+            "{\"step\":1,\"loss\":2.5,\"alpha\":\"a\ufffd\"}\n{\"step\":2,\"loss\":null,\"grad_norm\":null}\n");
+}
+
+TEST(Metrics, TruncateDropsLaterSteps) {
+  const TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  truncate_metrics_after(path, 5);  // nothing there: nothing to do
+  {
+    MetricsLog log(path);
+    for (int step = 1; step <= 10; ++step) log.append({{"step", step}, {"loss", 0.1 * step}});
+  }
+  const std::string before = read_text_file(path);
+  truncate_metrics_after(path, 10);
+  EXPECT_EQ(read_text_file(path), before);
+  truncate_metrics_after(path, 4);
+  EXPECT_EQ(read_metrics(path).size(), 4U);
+  EXPECT_EQ(read_text_file(path), before.substr(0, before.find("{\"step\":5")));
+  MetricsLog(path).append({{"step", 5}});
+  EXPECT_EQ(read_metrics(path).back().at("step"), 5);
+}
+
+TEST(Metrics, ATornLastLineIsDropped) {
+  const TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  std::ofstream(path) << "{\"step\":1}\n{\"step\":2,\"lo";
+  EXPECT_EQ(read_metrics(path).size(), 1U);
+  MetricsLog(path).append({{"step", 2}});
+  EXPECT_EQ(read_text_file(path), "{\"step\":1}\n{\"step\":2}\n");
+}
+
+TEST(Metrics, OtherDamageIsAnErrorWithItsLine) {
+  const TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  std::ofstream(path) << "{\"step\":1}\nrubbish\n{\"step\":2}\n";
+  try {
+    read_metrics(path);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::data);
+    EXPECT_EQ(std::string(error.what()), path.string() + ":2: not a JSON object; remove this line");
+  }
+}
+
+TEST(Metrics, WhatCannotBeOpenedIsADiskError) {
+  const TemporaryFolder folder;
+  try {
+    MetricsLog(folder / "absent" / "metrics.jsonl");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::disk);
+  }
+}
+
+}  // namespace
+}  // namespace quire

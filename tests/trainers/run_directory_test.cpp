@@ -1,0 +1,76 @@
+#include "trainers/run_directory.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "core/error.h"
+#include "core/file_io.h"
+#include "core/log.h"
+#include "temporary_folder.h"
+
+namespace quire {
+namespace {
+
+template <class Work>
+void expect_error(ErrorKind kind, const std::string& part, Work&& work) {
+  try {
+    work();
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind) << error.what();
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST(RunDirectory, IsNeverOverwritten) {
+  const TemporaryFolder folder;
+  const auto path = folder / "runs/first";
+  {
+    const RunDirectory run = RunDirectory::create(path);
+    EXPECT_TRUE(std::filesystem::is_directory(run.checkpoints()));
+    std::ofstream(run.config()) << "run: {}\n";
+    expect_error(ErrorKind::config, "another process is running here", [&] { RunDirectory::create(path); });
+    expect_error(ErrorKind::config, "another process is running here", [&] { RunDirectory::open(path); });
+  }
+  expect_error(ErrorKind::config, "already holds a run; continue it with --resume " + path.string(),
+               [&] { RunDirectory::create(path); });
+  EXPECT_EQ(RunDirectory::open(path).metrics(), path / "metrics.jsonl");
+}
+
+TEST(RunDirectory, AnEmptyOneIsTaken) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "run");
+  EXPECT_NO_THROW(RunDirectory::create(folder / "run"));
+  EXPECT_NO_THROW(RunDirectory::create(folder / "run"));  // the first attempt ended before it wrote its configuration
+}
+
+TEST(RunDirectory, WhatCannotBeMadeIsADiskError) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "file") << "x";
+  expect_error(ErrorKind::disk, "cannot be made", [&] { RunDirectory::create(folder / "file" / "run"); });
+  expect_error(ErrorKind::disk, "cannot be made", [&] { RunDirectory::create("/proc/run"); });
+  expect_error(ErrorKind::config, "no run here", [&] { RunDirectory::open(folder / "absent"); });
+}
+
+TEST(RunDirectory, DefaultNames) {
+  EXPECT_EQ(default_run_directory("quickstart"), std::filesystem::path("runs/quickstart"));
+  for (const char* name : {"", ".", "..", "a/b"}) {
+    expect_error(ErrorKind::config, "run.name", [&] { default_run_directory(name); });
+  }
+}
+
+TEST(Log, GoesToTheFileWithTimes) {
+  const TemporaryFolder folder;
+  log_to_file(folder / "log.txt");
+  log_info("hello {}");
+  log_file_only("quiet");
+  const std::string text = read_text_file(folder / "log.txt");
+  EXPECT_NE(text.find(" info: hello {}\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(" info: quiet\n"), std::string::npos) << text;
+  std::ofstream(folder / "file") << "x";
+  expect_error(ErrorKind::disk, "the log cannot be opened", [&] { log_to_file(folder / "file" / "log.txt"); });
+}
+
+}  // namespace
+}  // namespace quire

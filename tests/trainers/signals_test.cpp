@@ -1,0 +1,49 @@
+#include "trainers/signals.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace quire {
+namespace {
+
+TEST(StopSignals, RemembersTheFirst) {
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+    const StopSignals signals;
+    EXPECT_FALSE(signals.requested());
+    std::raise(number);
+    EXPECT_TRUE(signals.requested());
+    EXPECT_EQ(signals.signal_number(), number);
+    if (number != SIGUSR1) std::raise(SIGUSR1);
+    EXPECT_EQ(signals.signal_number(), number);
+  }
+  const StopSignals fresh;
+  EXPECT_FALSE(fresh.requested());
+  EXPECT_STREQ(fresh.name(), "");
+}
+
+TEST(StopSignals, ASecondInterruptEndsTheProcess) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const StopSignals signals;
+    std::raise(SIGINT);
+    if (!signals.requested()) ::_exit(1);
+    std::raise(SIGINT);
+    ::_exit(2);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
+}
+
+TEST(StopSignals, GivesTheHandlersBack) {
+  struct sigaction before = {};
+  sigaction(SIGTERM, nullptr, &before);
+  { const StopSignals signals; }
+  struct sigaction after = {};
+  sigaction(SIGTERM, nullptr, &after);
+  EXPECT_EQ(before.sa_handler, after.sa_handler);
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,146 @@
+#include "trainers/benchmark.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "kernels/gemm.h"
+
+namespace quire {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point time) { return std::chrono::duration<double>(Clock::now() - time).count(); }
+
+Batch random_batch(const DataConfig& data, int64_t vocabulary, int64_t step) {
+  const auto count = static_cast<size_t>(data.rows * data.subsequence);
+  Batch batch;
+  batch.rows = data.rows;
+  batch.length = data.subsequence;
+  batch.tokens.resize(count);
+  batch.targets.resize(count);
+  batch.loss_mask.assign(count, 1);
+  batch.segment.assign(count, 0);
+  batch.position.resize(count);
+  batch.document.assign(count, 0);
+  batch.starts.assign(static_cast<size_t>(data.rows), step == 0 ? 1 : 0);
+  batch.target_count = static_cast<int64_t>(count);
+  for (size_t i = 0; i < count; ++i) {
+    const auto bits = philox(RandomKey::of(7, step), hash_scope("bench"), 0, 0, static_cast<uint32_t>(i));
+    batch.tokens[i] = static_cast<int32_t>(bits[0] % static_cast<uint64_t>(vocabulary));
+    batch.targets[i] = static_cast<int32_t>(bits[1] % static_cast<uint64_t>(vocabulary));
+    batch.position[i] = static_cast<int32_t>(static_cast<int64_t>(i) % data.subsequence);
+  }
+  return batch;
+}
+
+// The best of a few products that are large enough to hide every overhead.
+double product_flops(const Machine& machine) {
+  constexpr int64_t kSize = 1024;
+  const Tensor a = Tensor::zeros({kSize, kSize}, machine.dtype, machine.device);
+  const Tensor b = Tensor::zeros({kSize, kSize}, machine.dtype, machine.device);
+  const Tensor c = Tensor::zeros({kSize, kSize}, machine.dtype, machine.device);
+  double best = 1e9;
+  for (int repeat = 0; repeat < 8; ++repeat) {
+    const auto started = Clock::now();
+    ops::gemm(c, a, b, {});
+    best = std::min(best, seconds_since(started));
+  }
+  return 2.0 * kSize * kSize * kSize / best;
+}
+
+}  // namespace
+
+double training_flops(const ModelConfig& model, int64_t vocabulary, int64_t rows, int64_t subsequence) {
+  const auto e = static_cast<double>(model.width);
+  const double inner = static_cast<double>(model.heads * model.size_of_head());
+  const auto tokens = static_cast<double>(rows * subsequence);
+  double forward = 2 * e * static_cast<double>(vocabulary) * tokens;
+  for (const LayerConfig& layer : model.layer_configs()) {
+    const AttentionConfig& attention = layer.attention;
+    const int64_t carried = attention.cache_length();
+    const double matrices = model.mlp.kind == MlpKind::swiglu ? 3 : 2;
+    forward += tokens * 2 * (4 * e * inner + matrices * e * static_cast<double>(model.mlp.hidden));
+    if (attention.cache.kind == CacheKind::hidden) forward += static_cast<double>(rows * carried) * 2 * 2 * e * inner;
+    double pairs = 0;  // query and key, one row
+    for (int64_t t = 0; t < subsequence; ++t) {
+      const int64_t before = t + carried;
+      pairs += static_cast<double>(std::min(before, attention.window.value_or(before)) + (attention.attend_self ? 1 : 0));
+    }
+    const double products = layer.position == Position::xl ? 3 : 2;  // q.k, p v, and q.r
+    forward += static_cast<double>(rows) * pairs * 2 * products * inner;
+    if (layer.position == Position::xl) {
+      const int64_t reach = std::min(subsequence + carried, attention.window.value_or(subsequence + carried) + 1);
+      forward += static_cast<double>(reach) * 2 * e * inner;
+    }
+  }
+  return 3 * forward;
+}
+
+BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, const BenchmarkOptions& options) {
+  const int64_t vocabulary = config.data.vocabulary.value_or(258);
+  const auto communicator = make_local_communicator();
+  BenchmarkResult result;
+  result.measured_peak_flops = product_flops(machine);
+  Allocator& allocator = device_backend(machine.device.kind).allocator();
+  allocator.trim();
+  allocator.reset_peak();
+  TrainingState training(config, vocabulary, machine, *communicator);
+  std::vector<double> times;
+  for (int64_t step = 0; step < options.warmup + options.steps; ++step) {
+    const Batch batch = random_batch(config.data, vocabulary, step);
+    if (step == options.warmup) {
+      for (OpBase* op : OpBase::all()) op->reset_stats();
+      OpBase::set_timing(options.profile);
+    }
+    const auto started = Clock::now();
+    train_step(training, config, batch, *communicator);
+    if (step >= options.warmup) times.push_back(1000 * seconds_since(started));
+  }
+  OpBase::set_timing(false);
+  std::sort(times.begin(), times.end());
+  result.parameters = training.store.parameter_count();
+  result.step_ms_median = times[times.size() / 2];
+  result.step_ms_min = times.front();
+  result.step_ms_max = times.back();
+  result.tokens_per_second =
+      static_cast<double>(config.data.rows * config.data.subsequence) / (result.step_ms_median / 1000);
+  result.model_flops = training_flops(config.model, vocabulary, config.data.rows, config.data.subsequence);
+  result.peak_bytes = allocator.stats().peak_bytes;
+  result.state_bytes = training.state->bytes();
+  if (options.profile) {
+    for (const OpBase* op : OpBase::all()) {
+      if (op->stats().calls > 0) result.operations.push_back(op->stats());
+    }
+    std::sort(result.operations.begin(), result.operations.end(),
+              [](const OpStats& a, const OpStats& b) { return a.seconds > b.seconds; });
+  }
+  return result;
+}
+
+nlohmann::ordered_json to_json(const BenchmarkResult& result, const std::string& config, const Machine& machine,
+                               int threads) {
+  nlohmann::ordered_json json{
+      {"config", config},
+      {"device", name_of(machine.device.kind)},
+      {"backend", machine.backend},
+      {"threads", threads},
+      {"parameters", result.parameters},
+      {"tokens_per_second", result.tokens_per_second},
+      {"step_ms", {{"median", result.step_ms_median}, {"min", result.step_ms_min}, {"max", result.step_ms_max}}},
+      {"model_flops", result.model_flops},
+      {"measured_peak_flops", result.measured_peak_flops},
+      {"model_flops_share", result.model_flops_share()},
+      {"peak_bytes", result.peak_bytes},
+      {"state_bytes", result.state_bytes},
+  };
+  if (!result.operations.empty()) {
+    for (const OpStats& op : result.operations) {
+      json["operations"].push_back({{"name", op.name}, {"calls", op.calls}, {"ms", 1000 * op.seconds}});
+    }
+  }
+  return json;
+}
+
+}  // namespace quire

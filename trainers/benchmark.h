@@ -1,0 +1,42 @@
+// Speed and memory of a configuration's training step on random tokens.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "kernels/op.h"
+#include "trainers/step.h"
+
+namespace quire {
+
+struct BenchmarkOptions {
+  int64_t steps = 10;
+  int64_t warmup = 3;
+  bool profile = false;  // time every operation
+};
+
+struct BenchmarkResult {
+  int64_t parameters = 0;
+  double tokens_per_second = 0;  // at the median step
+  double step_ms_median = 0;
+  double step_ms_min = 0;
+  double step_ms_max = 0;
+  double model_flops = 0;         // of one step: products of the forward pass, times three
+  double measured_peak_flops = 0; // per second: a large f32 product with the same threads, measured in this run
+  int64_t peak_bytes = 0;         // tensors, at most at once
+  int64_t state_bytes = 0;
+  std::vector<OpStats> operations;  // by time, when profiling
+
+  double model_flops_share() const { return model_flops / (step_ms_median / 1000) / measured_peak_flops; }
+};
+
+// Multiplications and additions of a training step, counting a backward pass as two forward passes: every weight matrix
+// once per token it is applied to (carried hidden states included), attention over what a token sees in full rows.
+double training_flops(const ModelConfig& model, int64_t vocabulary, int64_t rows, int64_t subsequence);
+
+// Needs no corpus: config.data.vocabulary (default 258) random token ids; every row starts once and then carries on.
+BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, const BenchmarkOptions& options);
+
+nlohmann::ordered_json to_json(const BenchmarkResult& result, const std::string& config, const Machine& machine,
+                               int threads);
+
+}  // namespace quire

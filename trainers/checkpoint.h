@@ -1,0 +1,75 @@
+// Checkpoints: directories that exist whole or not at all.
+//
+//   checkpoints/step-00000500/model.h5, optimizer.h5, state-....h5   the parts, in the order given
+//                             meta.json, config.yaml                 and other texts
+//                             manifest.json                          sizes and XXH3 checksums of all of these
+//
+// What a part means is up to the caller. Names that begin with a dot are writes or removals that did not end.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace quire {
+
+// One HDF5 file. Names are unique within tensors and within texts.
+struct CheckpointPart {
+  std::string file;  // without .h5
+  std::vector<NamedTensor> tensors;
+  std::vector<std::pair<std::string, std::string>> texts;
+};
+
+using TextFiles = std::vector<std::pair<std::string, std::string>>;  // file name, content
+
+// Writes checkpoints_dir/step-NNNNNNNN durably and returns it; one of the same step is replaced. After a failure (full
+// disk: Error(disk)) the earlier checkpoints are as they were. Tensors are contiguous and on the CPU.
+std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints_dir, int64_t step,
+                                       std::span<const CheckpointPart> parts, const nlohmann::json& meta,
+                                       const TextFiles& texts = {});
+
+// Removes all but the newest `count` checkpoints.
+void keep_newest_checkpoints(const std::filesystem::path& checkpoints_dir, int64_t count);
+
+// The newest checkpoint that verifies; those that do not are skipped with a warning.
+std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& checkpoints_dir);
+
+// The checkpoint that a user means by a checkpoint, a run directory or its checkpoints folder. Error(checkpoint).
+std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
+
+// An open checkpoint. All damage is Error(checkpoint).
+class CheckpointReader {
+ public:
+  // Verifies every file against the manifest before anything else is read.
+  static CheckpointReader open(const std::filesystem::path& checkpoint);
+
+  const std::filesystem::path& path() const { return path_; }
+  int64_t step() const { return step_; }
+  const nlohmann::json& meta() const { return meta_; }
+  const std::vector<std::string>& parts() const { return parts_; }  // without .h5, in the order written
+  bool has_part(const std::string& file) const;
+  CheckpointPart read_part(const std::string& file) const;  // tensors and texts sorted by name
+  std::string read_text(const std::string& file_name) const;
+
+ private:
+  struct File {
+    std::string name;
+    std::string checksum;
+  };
+  const File& find(const std::string& name) const;
+
+  std::filesystem::path path_;
+  int64_t step_ = 0;
+  nlohmann::json meta_;
+  std::vector<std::string> parts_;
+  std::vector<File> files_;
+};
+
+}  // namespace quire

@@ -1,0 +1,33 @@
+// manifest.json of a checkpoint: what it holds, so that damage shows before a file is opened.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace quire {
+
+struct ManifestFile {
+  std::string name;
+  int64_t bytes = 0;
+  std::string checksum;  // XXH3
+};
+
+struct Manifest {
+  int64_t step = 0;
+  std::vector<ManifestFile> files;  // in the order written
+
+  std::string to_json() const;  // carries a checksum of itself
+  // Reads CHECKPOINT/manifest.json. Error(checkpoint) when it is missing, damaged or of an unknown version.
+  static Manifest read(const std::filesystem::path& checkpoint);
+  // Compares every file with what is on disk. Error(checkpoint).
+  void verify(const std::filesystem::path& checkpoint) const;
+};
+
+// "step-00000500", and back; nothing for other names.
+std::string checkpoint_name(int64_t step);
+std::optional<int64_t> checkpoint_step(const std::string& name);
+
+}  // namespace quire

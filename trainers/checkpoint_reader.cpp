@@ -1,0 +1,121 @@
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/file_io.h"
+#include "core/hdf5_file.h"
+#include "core/log.h"
+#include "trainers/checkpoint.h"
+#include "trainers/checkpoint_manifest.h"
+
+namespace quire {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPartEnding = ".h5";
+
+bool is_part(const std::string& name) {
+  return name.size() > kPartEnding.size() && name.substr(name.size() - kPartEnding.size()) == kPartEnding;
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+// The step-NNNNNNNN folders, newest first.
+std::vector<fs::path> checkpoints_in(const fs::path& folder) {
+  std::vector<std::pair<int64_t, fs::path>> found;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (const auto step = checkpoint_step(entry.path().filename().string())) found.emplace_back(*step, entry.path());
+  }
+  if (error) fail(ErrorKind::checkpoint, "{}: cannot be read: {}", folder.string(), error.message());
+  std::sort(found.rbegin(), found.rend());
+  std::vector<fs::path> paths;
+  for (const auto& [step, path] : found) paths.push_back(path);
+  return paths;
+}
+
+}  // namespace
+
+CheckpointReader CheckpointReader::open(const fs::path& checkpoint) {
+  if (!is_folder(checkpoint)) fail(ErrorKind::checkpoint, "{}: no such checkpoint folder", checkpoint.string());
+  const Manifest manifest = Manifest::read(checkpoint);
+  manifest.verify(checkpoint);
+  CheckpointReader reader;
+  reader.path_ = checkpoint;
+  reader.step_ = manifest.step;
+  for (const ManifestFile& file : manifest.files) {
+    reader.files_.push_back({file.name, file.checksum});
+    if (is_part(file.name)) reader.parts_.push_back(file.name.substr(0, file.name.size() - kPartEnding.size()));
+  }
+  reader.meta_ = nlohmann::json::parse(reader.read_text("meta.json"), nullptr, false);
+  if (reader.meta_.is_discarded()) fail(ErrorKind::checkpoint, "{}: meta.json is not JSON", checkpoint.string());
+  return reader;
+}
+
+bool CheckpointReader::has_part(const std::string& file) const {
+  return std::find(parts_.begin(), parts_.end(), file) != parts_.end();
+}
+
+const CheckpointReader::File& CheckpointReader::find(const std::string& name) const {
+  const auto found = std::find_if(files_.begin(), files_.end(), [&](const File& file) { return file.name == name; });
+  if (found == files_.end()) fail(ErrorKind::checkpoint, "{}: has no file {}", path_.string(), name);
+  return *found;
+}
+
+// The bytes that are parsed are the bytes that were verified, even if the file changes in between.
+CheckpointPart CheckpointReader::read_part(const std::string& file) const {
+  const File& entry = find(file + std::string(kPartEnding));
+  const std::string name = (path_ / entry.name).string();
+  std::vector<std::byte> bytes = read_file(name);
+  if (checksum_of(bytes) != entry.checksum) fail(ErrorKind::checkpoint, "{}: changed while it was read", name);
+  const Hdf5Reader reader = Hdf5Reader::open_image(std::move(bytes), name, ErrorKind::checkpoint);
+  CheckpointPart part{file, {}, {}};
+  if (reader.has("tensors")) {
+    for (const std::string& tensor : reader.list("tensors")) {
+      part.tensors.push_back({tensor, reader.get("tensors/" + tensor)});
+    }
+  }
+  if (reader.has("texts")) {
+    for (const std::string& text : reader.list("texts"))
+      part.texts.emplace_back(text, reader.get_text("texts/" + text));
+  }
+  return part;
+}
+
+std::string CheckpointReader::read_text(const std::string& file_name) const {
+  const File& entry = find(file_name);
+  std::string text = read_text_file(path_ / entry.name);
+  if (checksum_of(std::as_bytes(std::span<const char>(text.data(), text.size()))) != entry.checksum) {
+    fail(ErrorKind::checkpoint, "{}: changed while it was read", (path_ / entry.name).string());
+  }
+  return text;
+}
+
+std::optional<fs::path> latest_checkpoint(const fs::path& checkpoints_dir) {
+  if (!is_folder(checkpoints_dir)) return std::nullopt;
+  for (const fs::path& path : checkpoints_in(checkpoints_dir)) {
+    try {
+      Manifest::read(path).verify(path);
+      return path;
+    } catch (const Error& error) {
+      log_warn(fmt::format("checkpoint skipped: {}", error.what()));
+    }
+  }
+  return std::nullopt;
+}
+
+fs::path resolve_checkpoint(const fs::path& path) {
+  if (!is_folder(path)) fail(ErrorKind::checkpoint, "{}: no such folder; give a run or a checkpoint", path.string());
+  const bool is_checkpoint =
+      checkpoint_step(path.filename().string()).has_value() || fs::exists(path / "manifest.json");
+  if (is_checkpoint) return path;
+  const fs::path folder = is_folder(path / "checkpoints") ? path / "checkpoints" : path;
+  if (const auto latest = latest_checkpoint(folder)) return *latest;
+  fail(ErrorKind::checkpoint, "{}: holds no whole checkpoint; give a run or a checkpoint", path.string());
+}
+
+}  // namespace quire

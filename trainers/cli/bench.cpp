@@ -1,0 +1,64 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "core/check.h"
+#include "trainers/benchmark.h"
+#include "trainers/cli/program.h"
+#include "trainers/cli/verbs.h"
+
+namespace quire {
+
+namespace {
+
+struct Arguments {
+  std::string config;
+  std::vector<std::string> overrides;
+  BenchmarkOptions options;
+  bool json = false;
+};
+
+constexpr double kMiB = 1 << 20;
+
+void run(const Arguments& arguments) {
+  const RunConfig config = load_config<RunConfig>(arguments.config, arguments.overrides);
+  const Machine machine = Machine::choose(config.run);
+  ThreadPool threads(static_cast<int>(config.run.threads));
+  const ThreadPool::Use use(threads);
+  const BenchmarkResult result = run_benchmark(config, machine, arguments.options);
+  if (arguments.json) return print_json(to_json(result, arguments.config, machine, threads.threads()));
+  print(fmt::format("{}: {} parameters, {} rows of {}, {}, {} threads\n", arguments.config, result.parameters,
+                    config.data.rows, config.data.subsequence, machine.backend, threads.threads()));
+  print(fmt::format("  step {:.1f} ms (min {:.1f}, max {:.1f}), {:.0f} tokens/s\n", result.step_ms_median,
+                    result.step_ms_min, result.step_ms_max, result.tokens_per_second));
+  print(fmt::format("  {:.1f} GFLOP a step, {:.0f} % of the {:.0f} GFLOP/s of a large product\n", result.model_flops / 1e9,
+                    100 * result.model_flops_share(), result.measured_peak_flops / 1e9));
+  print(fmt::format("  peak memory {:.0f} MiB, state {:.1f} MiB\n", static_cast<double>(result.peak_bytes) / kMiB,
+                    static_cast<double>(result.state_bytes) / kMiB));
+  for (const OpStats& op : result.operations) {
+    print(fmt::format("  {:<28} {:>7} calls {:>10.2f} ms a step\n", op.name, op.calls,
+                      1000 * op.seconds / static_cast<double>(arguments.options.steps)));
+  }
+}
+
+}  // namespace
+
+void add_bench(CLI::App& program) {
+  CLI::App& app = add_verb(program, "bench", "Time and memory of a training step on random tokens; needs no corpus",
+                           "quire bench run.yaml data.rows=4 --steps 20 --profile");
+  const auto arguments = std::make_shared<Arguments>();
+  app.add_option("CONFIG", arguments->config, "YAML file of a run")->required();
+  app.add_option("OVERRIDES", arguments->overrides, "key.path=value; data.vocabulary sets the number of token ids");
+  app.add_option("--steps", arguments->options.steps, "Steps that are timed")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000000}))
+      ->capture_default_str();
+  app.add_option("--warmup", arguments->options.warmup, "Steps before them")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{0}, int64_t{1000000}))
+      ->capture_default_str();
+  app.add_flag("--profile", arguments->options.profile, "Also the time of every operation");
+  app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
+  app.callback([arguments] { run(*arguments); });
+}
+
+}  // namespace quire

@@ -1,0 +1,67 @@
+#include "trainers/cli/config_verb.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "core/check.h"
+
+namespace quire {
+
+namespace {
+
+struct Arguments {
+  std::string path;
+  std::vector<std::string> overrides;
+  bool check = false;
+  std::string print;
+  std::string explain;
+  bool list = false;
+};
+
+void run(const Arguments& arguments, bool wants_print, const ConfigVerb& verb) {
+  if (arguments.list) return print(format_config_keys(verb.keys()));
+  if (!arguments.explain.empty()) return print(format_config_keys(find_config_keys(verb.keys(), arguments.explain)));
+  if (arguments.path.empty()) fail(ErrorKind::config, "config: give a YAML file, --list or --explain KEY");
+  const ConfigTexts texts = verb.load(arguments.path, arguments.overrides);
+  if (!wants_print) return print(fmt::format("{}: valid\n", arguments.path));
+  if (arguments.print == "minimal") return print(texts.minimal);
+  if (arguments.print.empty() || arguments.print == "full") return print(texts.full);
+  fail(ErrorKind::config, "--print {}: expects full or minimal; put the file before --print", arguments.print);
+}
+
+}  // namespace
+
+std::vector<ConfigKey> find_config_keys(const std::vector<ConfigKey>& keys, const std::string& wanted) {
+  std::string name;
+  for (size_t begin = 0; begin <= wanted.size();) {
+    const size_t end = std::min(wanted.find('.', begin), wanted.size());
+    const std::string part = wanted.substr(begin, end - begin);
+    const bool is_index = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+    name = join_key(name, is_index ? "N" : part);
+    begin = end + 1;
+  }
+  std::vector<ConfigKey> found;
+  for (const ConfigKey& key : keys) {
+    if (key.key == name || key.key.rfind(name + ".", 0) == 0) found.push_back(key);
+  }
+  if (found.empty()) fail(ErrorKind::config, "{}: no such key; quire config --list shows all keys", wanted);
+  return found;
+}
+
+void add_config_verb(CLI::App& program, ConfigVerb verb) {
+  CLI::App& app = add_verb(program, "config", "Check, print and explain configurations",
+                           "quire config run.yaml data.rows=16 --print minimal");
+  const auto arguments = std::make_shared<Arguments>();
+  app.add_option("CONFIG", arguments->path, "YAML file of a run");
+  app.add_option("OVERRIDES", arguments->overrides, "key.path=value");
+  app.add_flag("--check", arguments->check, "Check the file and say whether it is valid (the default)");
+  CLI::Option* print_option = app.add_option("--print", arguments->print,
+                                             "Print all keys (full) or those that differ from the defaults (minimal)");
+  print_option->expected(0, 1)->type_name("[full|minimal]");
+  app.add_option("--explain", arguments->explain, "Describe a key or the keys of a section")->type_name("KEY");
+  app.add_flag("--list", arguments->list, "Describe every key");
+  app.callback([arguments, print_option, verb = std::move(verb)] { run(*arguments, print_option->count() > 0, verb); });
+}
+
+}  // namespace quire

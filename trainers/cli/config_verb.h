@@ -1,0 +1,38 @@
+// The verb `config` for any configuration struct:
+//   void add_config(CLI::App& program) { add_config_verb(program, config_verb_for<RunConfig>()); }
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "trainers/cli/program.h"
+
+namespace quire {
+
+struct ConfigTexts {
+  std::string full;
+  std::string minimal;
+};
+
+struct ConfigVerb {
+  std::function<ConfigTexts(const std::string& path, const std::vector<std::string>& overrides)> load;
+  std::function<std::vector<ConfigKey>()> keys;
+};
+
+template <ConfigStructType T>
+ConfigVerb config_verb_for() {
+  return {[](const std::string& path, const std::vector<std::string>& overrides) {
+            const T config = load_config<T>(path, overrides);
+            return ConfigTexts{dump_config(config), dump_config_minimal(config)};
+          },
+          [] { return list_config_keys<T>(); }};
+}
+
+void add_config_verb(CLI::App& program, ConfigVerb verb);
+
+// The keys that `wanted` names: one key (an index may stand for N) or all keys of a section. Error(config) for none.
+std::vector<ConfigKey> find_config_keys(const std::vector<ConfigKey>& keys, const std::string& wanted);
+
+}  // namespace quire

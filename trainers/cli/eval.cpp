@@ -1,0 +1,103 @@
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "core/check.h"
+#include "trainers/cli/program.h"
+#include "trainers/cli/verbs.h"
+#include "trainers/evaluator.h"
+#include "trainers/progress.h"
+#include "trainers/training_checkpoint.h"
+
+namespace quire {
+
+namespace {
+
+struct Arguments {
+  std::string checkpoint;
+  std::vector<std::string> overrides;
+  std::string corpus;
+  std::string split;
+  bool documents = false;
+  bool json = false;
+};
+
+nlohmann::ordered_json document_json(const DocumentResult& document) {
+  return {{"name", document.name},
+          {"tokens", document.tokens},
+          {"words", document.words},
+          {"bytes", document.bytes},
+          {"nll", document.nll},
+          {"bits_per_byte", document.nll / (std::log(2.0) * static_cast<double>(document.bytes))}};
+}
+
+void run(const Arguments& arguments) {
+  const CheckpointReader reader = CheckpointReader::open(resolve_checkpoint(arguments.checkpoint));
+  const RunConfig trained = checkpoint_config(reader);
+  RunConfig config = evaluation_config(trained, arguments.overrides);
+  if (!arguments.corpus.empty()) config.data.corpus = arguments.corpus;
+  const std::string split = arguments.split.empty() ? config.evaluate.split : arguments.split;
+
+  const Machine machine = Machine::choose(config.run);
+  ThreadPool threads(static_cast<int>(config.run.threads));
+  const ThreadPool::Use use(threads);
+  const std::unique_ptr<Corpus> corpus = Corpus::open(config.data.corpus);
+  const std::unique_ptr<Tokenizer> tokenizer = checkpoint_tokenizer(reader);
+  if (corpus->tokenizer().serialise() != tokenizer->serialise()) {
+    fail(ErrorKind::data, "{}: its tokenizer ({}) is not the one the model was trained with ({}); prepare it with that one",
+         config.data.corpus, corpus->tokenizer().kind(), tokenizer->kind());
+  }
+  ParameterStore store;
+  Network network(store, config.model, tokenizer->vocabulary_size(), machine.dtype);
+  store.allocate(machine.dtype, machine.device, 0);
+  load_weights(reader, store);
+
+  std::unique_ptr<Progress> progress;
+  const EvaluationResult result = evaluate(
+      store, config, *corpus, machine,
+      {.split = split, .rows = config.evaluate.rows, .documents = {},
+       .progress =
+           [&](int64_t done, int64_t total) {
+             if (!progress) progress = std::make_unique<Progress>("eval", total);
+             progress->update(done);
+           },
+       .stop = {}});
+  if (progress) progress->finish();
+
+  nlohmann::ordered_json json = to_json(result, config, config.evaluate.rows);
+  json["step"] = reader.step();
+  if (arguments.documents) {
+    for (const DocumentResult& document : result.documents) json["by_document"].push_back(document_json(document));
+  }
+  if (arguments.json) return print_json(json);
+  print(fmt::format("{}: split {} of {}\n", reader.path().string(), split, config.data.corpus));
+  print(fmt::format("  documents {}  tokens {}  words {}  bytes {}\n", result.documents.size(), result.tokens,
+                    result.words, result.bytes));
+  print(fmt::format("  bits per byte    {:.4f}\n  token perplexity {:.4f}\n  word perplexity  {:.2f}\n", result.bits_per_byte(),
+                    result.token_perplexity(), result.word_perplexity()));
+  print(fmt::format("  mean context {:.0f} tokens  {:.1f} s, {:.0f} tokens/s\n", result.context_mean, result.seconds,
+                    static_cast<double>(result.tokens) / result.seconds));
+  if (!arguments.documents) return;
+  for (const DocumentResult& document : result.documents) {
+    print(fmt::format("  {:<32} {:>10} bytes  {:.4f} bits per byte\n", document.name, document.bytes,
+                      document.nll / (std::log(2.0) * static_cast<double>(document.bytes))));
+  }
+}
+
+}  // namespace
+
+void add_eval(CLI::App& program) {
+  CLI::App& app = add_verb(program, "eval", "Perplexity and bits per byte of a checkpoint",
+                           "quire eval runs/first --split valid model.attention.cache.length=1024 --json");
+  const auto arguments = std::make_shared<Arguments>();
+  app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")->required();
+  app.add_option("OVERRIDES", arguments->overrides, "key.path=value: window, cache, data.subsequence, evaluate.rows, run.threads");
+  app.add_option("--corpus", arguments->corpus, "Another corpus with the same tokenizer")->type_name("FILE");
+  app.add_option("--split", arguments->split, "Part of the corpus (default: evaluate.split)")->type_name("NAME");
+  app.add_flag("--documents", arguments->documents, "Also a line for every document");
+  app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
+  app.callback([arguments] { run(*arguments); });
+}
+
+}  // namespace quire

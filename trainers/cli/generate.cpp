@@ -1,0 +1,89 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "core/check.h"
+#include "trainers/cli/program.h"
+#include "trainers/cli/verbs.h"
+#include "trainers/generator.h"
+#include "trainers/training_checkpoint.h"
+
+namespace quire {
+
+namespace {
+
+struct Arguments {
+  std::string checkpoint;
+  std::vector<std::string> overrides;
+  std::string prompt;
+  SamplingOptions sampling;
+  bool json = false;
+};
+
+void run(const Arguments& arguments) {
+  const CheckpointReader reader = CheckpointReader::open(resolve_checkpoint(arguments.checkpoint));
+  const RunConfig config = evaluation_config(checkpoint_config(reader), arguments.overrides);
+  const Machine machine = Machine::choose(config.run);
+  ThreadPool threads(static_cast<int>(config.run.threads));
+  const ThreadPool::Use use(threads);
+  const std::unique_ptr<Tokenizer> tokenizer = checkpoint_tokenizer(reader);
+  ParameterStore store;
+  const Network network(store, config.model, tokenizer->vocabulary_size(), machine.dtype);
+  store.allocate(machine.dtype, machine.device, 0);
+  load_weights(reader, store);
+
+  const auto started = std::chrono::steady_clock::now();
+  Generator generator(store, config, *tokenizer, machine, arguments.prompt);
+  const int64_t read = generator.position();
+  if (!arguments.json) print(arguments.prompt);
+  const std::string text = generate(generator, *tokenizer, arguments.sampling, [&](std::string_view piece) {
+    if (arguments.json) return;
+    print(piece);
+    std::fflush(stdout);
+  });
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  if (!arguments.json) return print("\n");
+  print_json({{"prompt", arguments.prompt},
+              {"text", text},
+              {"prompt_tokens", read},
+              {"tokens", generator.position() - read},
+              {"seed", arguments.sampling.seed},
+              {"seconds", seconds}});
+}
+
+}  // namespace
+
+void add_generate(CLI::App& program) {
+  CLI::App& app = add_verb(program, "generate", "Continue a text, of any length",
+                           "quire generate runs/first --prompt \"In the beginning\" --length 500 --temperature 0.8");
+  const auto arguments = std::make_shared<Arguments>();
+  SamplingOptions& sampling = arguments->sampling;
+  app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")->required();
+  app.add_option("OVERRIDES", arguments->overrides, "key.path=value: window, cache, data.subsequence, run.threads");
+  app.add_option("--prompt", arguments->prompt, "Text to go on from")->type_name("TEXT");
+  app.add_option("--length", sampling.length, "Tokens to make at most; the end of the document ends it sooner")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str();
+  app.add_option("--temperature", sampling.temperature, "0 always takes the most likely token")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  app.add_option("--top-k", sampling.top_k, "Only the N most likely tokens; 0 is off")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str();
+  app.add_option("--top-p", sampling.top_p, "Only the most likely tokens that together reach this probability; 1 is off")
+      ->type_name("X")
+      ->check(CLI::Range(0.000001, 1.0))
+      ->capture_default_str();
+  app.add_option("--seed", sampling.seed, "The same seed gives the same text")->type_name("N")->capture_default_str();
+  app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
+  app.callback([arguments] { run(*arguments); });
+}
+
+}  // namespace quire

@@ -1,0 +1,94 @@
+#include "trainers/cli/program.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <new>
+#include <nlohmann/json.hpp>
+
+#include "core/check.h"
+#include "core/log.h"
+
+namespace quire {
+
+namespace {
+
+void report(std::string message) {
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  log_error(message);
+}
+
+// Output that stays in a buffer until exit could be lost without anyone noticing.
+void flush_stdout() {
+  std::cout.flush();
+  if (!std::cout || std::fflush(stdout) != 0) {
+    fail(ErrorKind::disk, "standard output cannot be written: {}", std::strerror(errno));
+  }
+}
+
+// The verb whose --help answers the question that a usage error raises.
+std::string help_command(const CLI::App& program) {
+  const auto verbs = program.get_subcommands();
+  return verbs.empty() ? "quire --help" : fmt::format("quire {} --help", verbs.front()->get_name());
+}
+
+int parse_and_run(CLI::App& program, int argc, const char* const* argv) {
+  try {
+    program.parse(argc, argv);
+  } catch (const Exit& exit) {
+    flush_stdout();
+    return exit.code;
+  } catch (const CLI::Success& help_or_version) {
+    program.exit(help_or_version);
+  } catch (const CLI::ParseError& error) {
+    std::string message = error.what();
+    while (!message.empty() && (message.back() == '.' || message.back() == '\n')) message.pop_back();
+    fail(ErrorKind::config, "{}; see {}", message, help_command(program));
+  }
+  flush_stdout();
+  return 0;
+}
+
+}  // namespace
+
+CLI::App& add_verb(CLI::App& program, const std::string& name, const std::string& description,
+                   const std::string& example) {
+  CLI::App* verb = program.add_subcommand(name, description);
+  verb->footer("Example:\n  " + example);
+  return *verb;
+}
+
+int run_program(int argc, const char* const* argv, const std::string& version, std::span<const AddVerb> verbs) {
+  try {
+    CLI::App program("quire trains language models on long documents.", "quire");
+    program.set_version_flag("--version", version);
+    program.footer("quire VERB --help describes a verb and gives an example.");
+    program.require_subcommand(1);
+    for (const AddVerb add : verbs) add(program);
+    return parse_and_run(program, argc, argv);
+  } catch (const Error& error) {
+    report(error.what());
+    return error.exit_code();
+  } catch (const std::bad_alloc&) {
+    report("out of memory; use a smaller model, fewer rows or more accumulation");
+    return static_cast<int>(ErrorKind::memory);
+  } catch (const std::exception& error) {
+    report(fmt::format("internal: {}", error.what()));
+    return static_cast<int>(ErrorKind::internal);
+  }
+}
+
+void print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) {
+    fail(ErrorKind::disk, "standard output cannot be written: {}", std::strerror(errno));
+  }
+}
+
+void print_json(const nlohmann::ordered_json& object) {
+  print(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace quire

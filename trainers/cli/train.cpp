@@ -1,0 +1,61 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "core/check.h"
+#include "trainers/cli/program.h"
+#include "trainers/cli/verbs.h"
+#include "trainers/signals.h"
+#include "trainers/trainer.h"
+
+namespace quire {
+
+namespace {
+
+struct Arguments {
+  std::vector<std::string> positional;  // [CONFIG] key.path=value ...
+  std::string run_directory;
+  std::string resume;
+  bool drop_state = false;
+};
+
+std::unique_ptr<Trainer> make_trainer(const Arguments& arguments) {
+  if (!arguments.resume.empty()) {
+    if (!arguments.run_directory.empty()) {
+      fail(ErrorKind::config, "train: --run-dir has no meaning with --resume, which goes on in the run's own directory");
+    }
+    for (const std::string& text : arguments.positional) {
+      if (text.find('=') == std::string::npos) {
+        fail(ErrorKind::config, "train: {}: --resume uses the configuration of the run; give only key.path=value", text);
+      }
+    }
+    return Trainer::resume(arguments.resume, arguments.positional, arguments.drop_state);
+  }
+  if (arguments.positional.empty()) fail(ErrorKind::config, "train: give a YAML file, or --resume RUN_DIR");
+  if (arguments.drop_state) fail(ErrorKind::config, "train: --drop-state needs --resume");
+  const std::vector<std::string> overrides(arguments.positional.begin() + 1, arguments.positional.end());
+  const RunConfig config = load_config<RunConfig>(arguments.positional.front(), overrides);
+  return Trainer::start(config, arguments.run_directory.empty() ? default_run_directory(config.run.name)
+                                                                : std::filesystem::path(arguments.run_directory));
+}
+
+}  // namespace
+
+void add_train(CLI::App& program) {
+  CLI::App& app = add_verb(program, "train", "Train a model, or go on with a run",
+                           "quire train run.yaml optimizer.lr=3e-4 --run-dir runs/first\n  quire train --resume runs/first");
+  const auto arguments = std::make_shared<Arguments>();
+  app.add_option("CONFIG", arguments->positional, "YAML file of the run, then any number of key.path=value")
+      ->type_name("CONFIG [key.path=value ...]");
+  app.add_option("--run-dir", arguments->run_directory, "Where the run is kept (default: runs/NAME)")->type_name("DIR");
+  app.add_option("--resume", arguments->resume, "Go on from a run directory or one of its checkpoints; only resumable keys may change")
+      ->type_name("RUN_DIR|CHECKPOINT");
+  app.add_flag("--drop-state", arguments->drop_state, "With --resume: begin with empty caches and memories");
+  app.callback([arguments] {
+    // Before anything is made: a signal during start-up ends in a clean stop, too.
+    const StopSignals signals;
+    const std::unique_ptr<Trainer> trainer = make_trainer(*arguments);
+    if (trainer->run([&] { return signals.requested(); }) == RunOutcome::stopped) throw Exit{kExitStopped};
+  });
+}
+
+}  // namespace quire

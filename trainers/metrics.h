@@ -1,0 +1,33 @@
+// metrics.jsonl: one JSON object per logged step.
+#pragma once
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace quire {
+
+// Appends lines, each written out at once. A last line that a crash left half-written is removed first.
+class MetricsLog {
+ public:
+  explicit MetricsLog(const std::filesystem::path& path);
+  // Non-finite numbers become null. Error(disk) when the line cannot be written.
+  void append(const nlohmann::ordered_json& object);
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::filesystem::path path_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+// All whole lines; an absent file has none. A torn last line is dropped, other damage is Error(data).
+std::vector<nlohmann::ordered_json> read_metrics(const std::filesystem::path& path);
+
+// Drops what was logged after `step`, before a run goes on from there. The file is replaced whole.
+void truncate_metrics_after(const std::filesystem::path& path, int64_t step);
+
+}  // namespace quire

@@ -1,0 +1,37 @@
+// The folder of one run: config.yaml, metrics.jsonl, log.txt, checkpoints/.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace quire {
+
+// While it lives no other process can create or open the same run.
+class RunDirectory {
+ public:
+  // A new run. Error(config) when the folder already holds one, Error(disk) when it cannot be made or written.
+  static RunDirectory create(const std::filesystem::path& path);
+  // A run to go on with. Error(config) when there is none.
+  static RunDirectory open(const std::filesystem::path& path);
+
+  RunDirectory(RunDirectory&& other) noexcept;
+  RunDirectory& operator=(RunDirectory&&) = delete;
+  ~RunDirectory();
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path config() const { return path_ / "config.yaml"; }
+  std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
+  std::filesystem::path log() const { return path_ / "log.txt"; }
+  std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
+
+ private:
+  explicit RunDirectory(std::filesystem::path path);  // takes the lock
+
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+};
+
+// runs/NAME below the current folder. Error(config) for a name that is not a single folder name.
+std::filesystem::path default_run_directory(const std::string& name);
+
+}  // namespace quire

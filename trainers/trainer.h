@@ -1,0 +1,58 @@
+// A training run from its first step to its last: batches, steps, metrics, evaluation, checkpoints, resuming, stopping.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+#include "data/prefetcher.h"
+#include "trainers/evaluator.h"
+#include "trainers/metrics.h"
+#include "trainers/run_directory.h"
+#include "trainers/step.h"
+
+namespace quire {
+
+enum class RunOutcome { finished, stopped };  // stopped: asked to, and resumable
+
+class Trainer {
+ public:
+  // A new run in an empty directory.
+  static std::unique_ptr<Trainer> start(const RunConfig& config, const std::filesystem::path& run_directory);
+  // Goes on from a run directory's newest whole checkpoint, or from the one given. Only resumable keys may be overridden.
+  static std::unique_ptr<Trainer> resume(const std::filesystem::path& run_or_checkpoint,
+                                         const std::vector<std::string>& overrides, bool drop_state);
+  ~Trainer();
+
+  // stop is asked after every step and during evaluation.
+  RunOutcome run(const std::function<bool()>& stop);
+
+  const RunConfig& config() const { return config_; }
+  const TrainingState& training() const { return *training_; }
+  const std::filesystem::path& directory() const { return directory_.path(); }
+
+ private:
+  Trainer(RunConfig config, RunDirectory directory);
+  void open_batches(const std::optional<Cursor>& from);
+  void log_step(const StepResult& result, double seconds, int64_t targets, int64_t steps);
+  bool evaluate_now(const std::function<bool()>& stop);  // false when it was stopped
+  void save();
+
+  RunConfig config_;
+  RunConfig evaluation_config_;
+  RunDirectory directory_;
+  Machine machine_;
+  ThreadPool threads_;
+  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<Corpus> corpus_;
+  std::unique_ptr<TrainingState> training_;
+  std::unique_ptr<BatchStream> batches_;
+  Cursor cursor_;  // as of the batch last consumed
+  std::unique_ptr<MetricsLog> metrics_;
+  int64_t saved_step_ = 0;
+};
+
+// The batches of one rank. Also for tests.
+BatchOptions batch_options(const RunConfig& config, const TrainingState& training);
+
+}  // namespace quire
