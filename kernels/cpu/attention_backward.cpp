@@ -77,7 +77,7 @@ struct Backward {
                 dvisible;
           }
           if (with_terms) {
-            ArrayView<T>(dterms + a * kTermBlock + block.term_column(a) + begin, width) = dvisible;
+            ArrayView<T>(dterms + a * kTermBlock + block.term_column(a, keys) + begin, width) = dvisible;
           }
         }
         const Tensor& dk = keys.cached ? g.dcache_k : g.dk;

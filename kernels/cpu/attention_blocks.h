@@ -87,16 +87,18 @@ class QueryBlock {
     const int32_t* first_visible = in.first_visible.data<int32_t>() + row * s.queries + first_query;
     low_ = std::numeric_limits<int64_t>::max();
     high_ = std::numeric_limits<int64_t>::min();
+    int64_t farthest = 0;
     for (int64_t a = 0; a < count_; ++a) {
       visible_begin_[a] = first_visible[a];
       visible_end_[a] = first_ + a + (in.attend_self ? 1 : 0);
       if (visible_begin_[a] >= visible_end_[a]) continue;
       low_ = std::min(low_, visible_begin_[a]);
       high_ = std::max(high_, visible_end_[a]);
+      farthest = std::max(farthest, first_ + a - visible_begin_[a]);
     }
     QUIRE_CHECK(empty() || low_ >= -s.slots, "attention: position {} lies before the {} carried keys", low_, s.slots);
-    QUIRE_CHECK(empty() || s.entries == 0 || first_ + count_ - 1 - low_ < s.entries,
-                "attention: distance {} is outside a table of {}", first_ + count_ - 1 - low_, s.entries);
+    QUIRE_CHECK(s.entries == 0 || farthest < s.entries, "attention: distance {} is outside a table of {}", farthest,
+                s.entries);
     load(content_, in.u);
     if (in.r.defined()) load(position_, in.v_bias);
   }
@@ -119,13 +121,17 @@ class QueryBlock {
   }
   int64_t column_end(int64_t a, const KeyBlock& b) const { return std::min(visible_end_[a] - b.position, b.count); }
 
-  // Position terms: column c of the block of terms belongs to distance largest - c; query a and key j meet at
-  // c = count - 1 - a + j.
-  int64_t largest_distance(const KeyBlock& b) const { return first_ + count_ - 1 - b.position; }
-  int64_t term_count(const KeyBlock& b) const {
-    return largest_distance(b) - std::max<int64_t>(0, first_ - (b.position + b.count - 1)) + 1;
+  // Position terms: column c of the block of terms belongs to distance largest - c. Behind a window the last query and
+  // the first key are further apart than the table reaches; no such pair is visible.
+  int64_t largest_distance(const KeyBlock& b) const {
+    return std::min(first_ + count_ - 1 - b.position, s_.entries - 1);
   }
-  int64_t term_column(int64_t a) const { return count_ - 1 - a; }
+  int64_t term_count(const KeyBlock& b) const {
+    const int64_t smallest = std::max<int64_t>(0, first_ - (b.position + b.count - 1));
+    return std::max<int64_t>(0, largest_distance(b) - smallest + 1);
+  }
+  // The column for query a and key 0 of the block; keys follow. Below zero where key 0 is beyond the table.
+  int64_t term_column(int64_t a, const KeyBlock& b) const { return largest_distance(b) - (first_ + a - b.position); }
   // First row of the table that the block reads.
   int64_t table_row(const KeyBlock& b) const { return s_.entries - 1 - largest_distance(b); }
   ConstMatrixView<T> table(const KeyBlock& b) const {
@@ -148,7 +154,7 @@ class QueryBlock {
       const int64_t width = column_end(a, b) - begin;
       if (width <= 0) continue;
       ArrayView<T> row(logits_ + a * kKeyBlock + begin, width);
-      if (in_.r.defined()) row += ConstArrayView<T>(terms_ + a * kTermBlock + term_column(a) + begin, width);
+      if (in_.r.defined()) row += ConstArrayView<T>(terms_ + a * kTermBlock + term_column(a, b) + begin, width);
       if (in_.bias.defined()) {
         row += ConstArrayView<T>(in_.bias.template data<T>() + head_ * s_.entries + bias_index(a, b) + begin, width);
       }

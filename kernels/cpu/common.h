@@ -63,10 +63,13 @@ inline int64_t reduction_parts(int64_t rows) {
 }
 
 // Bytes of scratch that stays with the thread: kernels run in the same order every step, so it is allocated once.
+// Aligned like tensors are: Eigen begins a sum at the first aligned element, so its order and its bits depend on the
+// address.
 template <typename T>
 T* scratch(int slot, int64_t count) {
-  static thread_local std::array<std::vector<T>, 16> buffers;
-  std::vector<T>& buffer = buffers[static_cast<size_t>(slot)];
+  using Buffer = std::vector<T, Eigen::aligned_allocator<T>>;
+  static thread_local std::array<Buffer, 16> buffers;
+  Buffer& buffer = buffers[static_cast<size_t>(slot)];
   if (static_cast<int64_t>(buffer.size()) < count) buffer.resize(static_cast<size_t>(count));
   return buffer.data();
 }

@@ -1,0 +1,154 @@
+#include "tests/kernels/attention_cases.h"
+
+#include <algorithm>
+
+#include "tests/kernels/op_cases.h"
+#include "tests/support/attention_reference.h"
+#include "tests/support/compare.h"
+
+namespace quire::test {
+
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+// The first position each query sees. Carried entries reach back between nothing and all of the ring.
+Tensor visible_from(const AttentionForm& form, RandomTensors& random) {
+  std::vector<int32_t> first;
+  for (int64_t r = 0; r < form.rows; ++r) {
+    int64_t low = form.slots == 0 ? 0 : -(r == 0 ? form.slots : random.below(form.slots + 1));
+    const int64_t padding = form.documents ? random.below(3) + 1 : 0;
+    for (int64_t i = 0; i < form.queries; ++i) {
+      if (form.documents && i > 0 && random.below(5) == 0) low = i;
+      const int64_t from = form.window ? std::max(low, i - *form.window) : low;
+      first.push_back(static_cast<int32_t>(i >= form.queries - padding ? form.queries + 1 : from));
+    }
+  }
+  return Tensor::from(first, {form.rows, form.queries});
+}
+
+Tensors flattened(const ops::AttentionInputs& in) {
+  return {in.q, in.k, in.v, in.cache_k, in.cache_v, in.cache_head, in.first_visible, in.bias, in.r, in.u, in.v_bias};
+}
+
+ops::AttentionInputs assembled(ops::AttentionInputs settings, const Tensors& t) {
+  settings.q = t[0];
+  settings.k = t[1];
+  settings.v = t[2];
+  settings.cache_k = t[3];
+  settings.cache_v = t[4];
+  settings.cache_head = t[5];
+  settings.first_visible = t[6];
+  settings.bias = t[7];
+  settings.r = t[8];
+  settings.u = t[9];
+  settings.v_bias = t[10];
+  return settings;
+}
+
+Tensors run(const ops::AttentionInputs& in) {
+  const Tensor out = Tensor::zeros({in.q.dim(0), in.q.dim(1), in.q.dim(2), in.v.dim(3)}, in.q.dtype());
+  const Tensor lse = Tensor::zeros({in.q.dim(0), in.q.dim(2), in.q.dim(1)}, in.q.dtype());
+  ops::attention(out, lse, in);
+  return {out, lse};
+}
+
+// Gradients that exist, in the order of AttentionGradients.
+Tensors defined_ones(const ops::AttentionGradients& g) {
+  Tensors found;
+  for (const Tensor* t : {&g.dq, &g.dk, &g.dv, &g.dcache_k, &g.dcache_v, &g.dbias, &g.dr, &g.du, &g.dv_bias}) {
+    if (t->defined()) found.push_back(*t);
+  }
+  return found;
+}
+
+// Filled with ones: a kernel that leaves a value alone is found out.
+Tensor dirty(const Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return converted(Tensor::from(std::vector<double>(static_cast<size_t>(tensor.numel()), 1.0), tensor.shape()),
+                   tensor.dtype());
+}
+
+Tensors run_backward(const ops::AttentionInputs& in, const Tensor& dout) {
+  const Tensors forward = run(in);
+  const ops::AttentionGradients g{dirty(in.q),    dirty(in.k), dirty(in.v), dirty(in.cache_k), dirty(in.cache_v),
+                                  dirty(in.bias), dirty(in.r), dirty(in.u), dirty(in.v_bias)};
+  ops::attention_backward(g, dout, forward[0], forward[1], in);
+  return defined_ones(g);
+}
+
+void add_case(std::vector<OpCase>& cases, const AttentionForm& form) {
+  const auto seed = static_cast<uint32_t>(cases.size());
+  const ops::AttentionInputs in = attention_inputs(form, seed);
+  Tensors inputs = flattened(in);
+  const int64_t keys = form.queries + form.slots;
+  // A logit is a sum over the head size, an output one over the keys, a table's gradient one over rows and queries.
+  const int64_t terms = 2 * form.size + keys + form.rows * form.queries;
+  cases.push_back({"attention", form.name, inputs, [in](const Tensors& t) { return run(assembled(in, t)); },
+                   [in](const Tensors& t) {
+                     const AttentionReference reference = attention_reference(assembled(in, t));
+                     return Tensors{reference.out, reference.lse};
+                   },
+                   terms});
+  inputs.push_back(RandomTensors(seed + 1).normal({form.rows, form.queries, form.heads, form.value_size}));
+  cases.push_back(
+      {"attention_backward", form.name, inputs,
+       [in](const Tensors& t) { return run_backward(assembled(in, t), t[11]); },
+       [in](const Tensors& t) { return defined_ones(attention_reference_gradients(assembled(in, t), t[11])); }, terms});
+}
+
+}  // namespace
+
+ops::AttentionInputs attention_inputs(const AttentionForm& form, uint32_t seed) {
+  RandomTensors random(seed);
+  ops::AttentionInputs in;
+  in.q = random.normal({form.rows, form.queries, form.heads, form.size});
+  in.k = random.normal({form.rows, form.queries, form.kv_heads, form.size});
+  in.v = random.normal({form.rows, form.queries, form.kv_heads, form.value_size});
+  if (form.slots > 0) {
+    in.cache_k = random.normal({form.rows, form.slots, form.kv_heads, form.size});
+    in.cache_v = random.normal({form.rows, form.slots, form.kv_heads, form.value_size});
+    in.cache_head = random.integers({form.rows}, 0, form.slots);
+  }
+  in.first_visible = visible_from(form, random);
+  const int64_t reach = form.queries + form.slots;
+  const int64_t entries = (form.window ? std::min(reach, *form.window + 1) : reach) + form.spare_entries;
+  if (form.bias) in.bias = random.normal({form.heads, entries});
+  if (form.relative) {
+    in.r = random.normal({entries, form.heads, form.size});
+    in.u = random.normal({form.heads, form.size});
+    in.v_bias = random.normal({form.heads, form.size});
+  }
+  in.scale = form.scale;
+  in.attend_self = form.attend_self;
+  in.dropout = form.dropout;
+  in.key = RandomKey::of(seed, 3);
+  in.scope = hash_scope("attention");
+  in.first_row = 4;
+  return in;
+}
+
+void add_attention_cases(std::vector<OpCase>& cases) {
+  const std::vector<AttentionForm> forms{
+      {.name = "one", .rows = 1, .queries = 1, .heads = 1, .kv_heads = 1, .size = 1, .value_size = 1},
+      {.name = "nothing_visible", .rows = 1, .queries = 1, .attend_self = false, .bias = true, .relative = true},
+      {.name = "causal", .rows = 5, .queries = 7, .heads = 3, .kv_heads = 3, .size = 5, .value_size = 2},
+      {.name = "ring", .rows = 5, .queries = 3, .slots = 7},
+      {.name = "ring_of_one", .queries = 1, .slots = 1, .bias = true},
+      {.name = "window", .queries = 11, .slots = 6, .window = 3, .attend_self = false},
+      {.name = "documents", .rows = 4, .queries = 13, .slots = 5, .documents = true, .bias = true, .relative = true},
+      {.name = "grouped_heads", .heads = 6, .kv_heads = 2, .size = 4, .value_size = 7, .slots = 4, .relative = true},
+      {.name = "bias", .rows = 3, .queries = 9, .slots = 8, .bias = true, .spare_entries = 2},
+      {.name = "relative", .rows = 3, .queries = 9, .slots = 8, .relative = true, .spare_entries = 2},
+      // More than one block of 64 queries and of 128 keys, none of them full.
+      {.name = "blocks", .rows = 1, .queries = 150, .heads = 1, .kv_heads = 1, .slots = 141, .relative = true},
+      {.name = "blocks_window", .queries = 131, .slots = 300, .window = 70, .bias = true, .relative = true},
+      {.name = "blocks_short_window", .queries = 133, .slots = 9, .window = 2, .attend_self = false, .relative = true},
+      {.name = "blocks_documents", .queries = 137, .slots = 150, .documents = true, .bias = true},
+      {.name = "dropout", .rows = 2, .queries = 67, .slots = 9, .bias = true, .dropout = 0.4},
+      {.name = "large_logits", .rows = 1, .queries = 9, .slots = 6, .scale = 30},
+  };
+  for (const AttentionForm& form : forms) add_case(cases, form);
+}
+
+}  // namespace quire::test

@@ -1,0 +1,33 @@
+// Random attention inputs of a described form.
+#pragma once
+
+#include <optional>
+
+#include "kernels/attention.h"
+#include "tests/support/random_tensor.h"
+
+namespace quire::test {
+
+struct AttentionForm {
+  std::string name = {};
+  int64_t rows = 2;
+  int64_t queries = 5;
+  int64_t heads = 2;
+  int64_t kv_heads = 2;
+  int64_t size = 3;
+  int64_t value_size = 3;
+  int64_t slots = 0;                   // of the ring; heads of rows lie anywhere in it
+  std::optional<int64_t> window = {};  // distances 1..window
+  bool attend_self = true;
+  bool documents = false;     // every row holds several documents and ends in padding
+  bool bias = false;          // T5
+  bool relative = false;      // Transformer-XL
+  int64_t spare_entries = 0;  // of the tables, beyond the largest distance
+  double dropout = 0;
+  double scale = 0.6;
+};
+
+// Tensors in f64.
+ops::AttentionInputs attention_inputs(const AttentionForm& form, uint32_t seed);
+
+}  // namespace quire::test

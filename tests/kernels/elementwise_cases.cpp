@@ -1,0 +1,178 @@
+#include <cmath>
+
+#include "kernels/elementwise.h"
+#include "kernels/optimizer.h"
+#include "tests/kernels/op_cases.h"
+#include "tests/support/compare.h"
+
+namespace quire::test {
+
+namespace {
+
+// Sizes around one tile of the CPU kernels (16384 elements), and the smallest.
+const std::vector<Shape> kShapes{{1}, {7, 3}, {2, 3, 5}, {16384}, {3, 16411}, {0}};
+
+std::string size_name(const Shape& shape) {
+  return std::to_string(shape.numel());
+}
+
+// out[i] = f(a[i], b[i])
+OpCase::Run for_each_pair(double (*f)(double, double)) {
+  return [f](const std::vector<Tensor>& in) {
+    const Tensor out = like(in[0]);
+    for (int64_t i = 0; i < out.numel(); ++i) values(out)[i] = f(values(in[0])[i], values(in[1])[i]);
+    return std::vector<Tensor>{out};
+  };
+}
+
+void add_copies(std::vector<OpCase>& cases, RandomTensors& random) {
+  // A transposed, cut view into another one: any strides.
+  cases.push_back({"copy",
+                   "strided",
+                   {random.normal({5, 7, 3})},
+                   [](const std::vector<Tensor>& in) {
+                     const Tensor out = Tensor::zeros({3, 9, 4}, in[0].dtype());
+                     ops::copy(out.slice(1, 2, 7).slice(2, 0, 4), in[0].slice(1, 1, 5).transpose(0, 2).transpose(1, 2));
+                     return std::vector<Tensor>{out};
+                   },
+                   [](const std::vector<Tensor>& in) {
+                     const Tensor out = Tensor::zeros({3, 9, 4}, DType::f64);
+                     for (int64_t c = 0; c < 3; ++c) {
+                       for (int64_t a = 0; a < 5; ++a) {
+                         for (int64_t b = 0; b < 4; ++b) {
+                           values(out)[(c * 9 + a + 2) * 4 + b] = values(in[0])[(a * 7 + b + 1) * 3 + c];
+                         }
+                       }
+                     }
+                     return std::vector<Tensor>{out};
+                   },
+                   0});
+  cases.push_back({"copy",
+                   "integers",
+                   {random.integers({3, 4}, 0, 9)},
+                   [](const std::vector<Tensor>& in) {
+                     const Tensor out = Tensor::zeros({4, 3}, DType::i32);
+                     ops::copy(out, in[0].transpose(0, 1));
+                     const std::vector<int32_t> got = out.to_vector<int32_t>();
+                     return std::vector<Tensor>{Tensor::from(std::vector<double>(got.begin(), got.end()), {4, 3})};
+                   },
+                   [](const std::vector<Tensor>& in) {
+                     const Tensor out = Tensor::zeros({4, 3}, DType::f64);
+                     for (int64_t i = 0; i < 12; ++i) values(out)[i % 4 * 3 + i / 4] = in[0].data<int32_t>()[i];
+                     return std::vector<Tensor>{out};
+                   },
+                   0});
+  for (const Shape& shape : kShapes) {
+    cases.push_back({"convert",
+                     size_name(shape),
+                     {random.normal(shape)},
+                     [](const std::vector<Tensor>& in) {
+                       // To f32 and back, whatever the input is: its values are on the f32 grid.
+                       const Tensor narrow = Tensor::zeros(in[0].shape(), DType::f32);
+                       const Tensor wide = Tensor::zeros(in[0].shape(), DType::f64);
+                       ops::convert(narrow, in[0]);
+                       ops::convert(wide, narrow);
+                       return std::vector<Tensor>{narrow, wide};
+                     },
+                     [](const std::vector<Tensor>& in) {
+                       return std::vector<Tensor>{in[0], in[0]};
+                     },
+                     0});
+  }
+}
+
+void add_sums(std::vector<OpCase>& cases, RandomTensors& random) {
+  for (const Shape& shape : kShapes) {
+    const std::string size = size_name(shape);
+    cases.push_back({"add",
+                     size,
+                     {random.normal(shape), random.normal(shape)},
+                     [](const std::vector<Tensor>& in) {
+                       const Tensor out = like(in[0]);
+                       ops::add(out, in[0], in[1], 0.75, -2);
+                       ops::add(in[1], in[0], in[1], 0.75, -2);  // in place
+                       return std::vector<Tensor>{out, in[1]};
+                     },
+                     [](const std::vector<Tensor>& in) {
+                       const Tensor out = for_each_pair([](double a, double b) { return 0.75 * a - 2 * b; })(in)[0];
+                       return std::vector<Tensor>{out, out};
+                     }});
+    cases.push_back({"multiply",
+                     size,
+                     {random.normal(shape), random.normal(shape)},
+                     [](const std::vector<Tensor>& in) {
+                       const Tensor out = like(in[0]);
+                       ops::multiply(out, in[0], in[1]);
+                       return std::vector<Tensor>{out};
+                     },
+                     for_each_pair([](double a, double b) { return a * b; })});
+    cases.push_back({"scale",
+                     size,
+                     {random.normal(shape)},
+                     [](const std::vector<Tensor>& in) {
+                       ops::scale(in[0], in[0], -0.3);
+                       return std::vector<Tensor>{in[0]};
+                     },
+                     [](const std::vector<Tensor>& in) {
+                       for (int64_t i = 0; i < in[0].numel(); ++i) values(in[0])[i] *= -0.3;
+                       return std::vector<Tensor>{in[0]};
+                     }});
+  }
+  for (const auto& [rows, width] : {std::pair{1, 1}, {5, 7}, {257, 129}}) {
+    cases.push_back({"add_bias",
+                     std::to_string(rows) + "x" + std::to_string(width),
+                     {random.normal({rows, width}), random.normal({width})},
+                     [](const std::vector<Tensor>& in) {
+                       const Tensor out = like(in[0]);
+                       ops::add_bias(out, in[0], in[1]);
+                       return std::vector<Tensor>{out};
+                     },
+                     [n = width](const std::vector<Tensor>& in) {
+                       const Tensor out = like(in[0]);
+                       for (int64_t i = 0; i < out.numel(); ++i)
+                         values(out)[i] = values(in[0])[i] + values(in[1])[i % n];
+                       return std::vector<Tensor>{out};
+                     }});
+  }
+}
+
+void add_adamw(std::vector<OpCase>& cases, RandomTensors& random) {
+  const ops::AdamW options{0.01, 0.8, 0.95, 1e-6, 0.1, 0.5, 3};
+  for (const int64_t count : {1, 17, 40000}) {
+    Tensor second = random.normal({count});
+    for (int64_t i = 0; i < count; ++i) values(second)[i] *= values(second)[i];
+    cases.push_back({"adamw",
+                     std::to_string(count),
+                     {random.normal({count}), random.normal({count}),
+                      converted(converted(second, DType::f32), DType::f64), random.normal({count})},
+                     [options](const std::vector<Tensor>& in) {
+                       ops::adamw(in[0], in[1], in[2], in[3], options);
+                       return std::vector<Tensor>{in[0], in[1], in[2]};
+                     },
+                     [o = options](const std::vector<Tensor>& in) {
+                       for (int64_t i = 0; i < in[0].numel(); ++i) {
+                         double& w = values(in[0])[i];
+                         double& m = values(in[1])[i];
+                         double& v = values(in[2])[i];
+                         const double g = o.gradient_scale * values(in[3])[i];
+                         m = o.beta1 * m + (1 - o.beta1) * g;
+                         v = o.beta2 * v + (1 - o.beta2) * g * g;
+                         const double m_hat = m / (1 - std::pow(o.beta1, o.step));
+                         const double v_hat = v / (1 - std::pow(o.beta2, o.step));
+                         w -= o.learning_rate * (m_hat / (std::sqrt(v_hat) + o.eps) + o.weight_decay * w);
+                       }
+                       return std::vector<Tensor>{in[0], in[1], in[2]};
+                     }});
+  }
+}
+
+}  // namespace
+
+void add_elementwise_cases(std::vector<OpCase>& cases) {
+  RandomTensors random(1);
+  add_copies(cases, random);
+  add_sums(cases, random);
+  add_adamw(cases, random);
+}
+
+}  // namespace quire::test

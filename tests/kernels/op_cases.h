@@ -1,0 +1,50 @@
+// The table of op cases. A case describes one call of an operation once: its inputs, how to call it and what should
+// come out. Every check of kernels (precision, threads, other devices) runs over this table.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace quire::test {
+
+struct OpCase {
+  using Run = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
+
+  std::string op;       // the slot's name
+  std::string variant;  // letters, digits and underscores
+  // f64 tensors with values on the f32 grid, converted to the type under test; integers; or undefined.
+  std::vector<Tensor> inputs;
+  Run kernel;     // on inputs of one type, returns the outputs
+  Run reference;  // slow and obvious, on f64
+  // Terms of the longest sum behind one value of an output. 0: nothing is rounded, the result must be exact.
+  int64_t sum_length = 1;
+
+  std::string name() const { return op + (variant.empty() ? "" : "_" + variant); }
+  // Largest relative Frobenius error of an output. Rounding errors of a sum of n terms of like size are independent, so
+  // they grow like sqrt(n) units in the last place beside a result that grows like sqrt(n) too or, with terms of one
+  // sign, like n; sums that cancel (means, softmax gradients) lose a few units more. 8 units per term of the root cover
+  // exp, tanh and division (1 to 4 units each), and nothing that is wrong by formula hides below 1e-5.
+  double tolerance(DType dtype) const;
+};
+
+const std::vector<OpCase>& op_cases();
+
+// The parts of the table.
+void add_elementwise_cases(std::vector<OpCase>& cases);
+void add_activation_cases(std::vector<OpCase>& cases);
+void add_reduction_cases(std::vector<OpCase>& cases);
+void add_norm_cases(std::vector<OpCase>& cases);
+void add_lookup_cases(std::vector<OpCase>& cases);
+void add_ring_cases(std::vector<OpCase>& cases);
+void add_attention_cases(std::vector<OpCase>& cases);
+
+// For kernels and references alike.
+Tensor like(const Tensor& tensor);
+inline double* values(const Tensor& tensor) {
+  return tensor.data<double>();
+}
+
+}  // namespace quire::test

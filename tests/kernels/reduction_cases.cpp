@@ -1,0 +1,126 @@
+// Products and sums.
+#include "kernels/cross_entropy.h"
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+#include "kernels/optimizer.h"
+#include "tests/kernels/op_cases.h"
+#include "tests/support/compare.h"
+
+namespace quire::test {
+
+namespace {
+
+void add_gemm(std::vector<OpCase>& cases, RandomTensors& random, int64_t m, int64_t n, int64_t k, bool transpose_a,
+              bool transpose_b, int64_t gap) {
+  // Inputs are a, b and what c holds before. An accumulating product is one more call on the same c.
+  const auto options = [=](bool accumulate) { return ops::GemmOptions{transpose_a, transpose_b, accumulate}; };
+  cases.push_back({"gemm",
+                   std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + (transpose_a ? "_ta" : "") +
+                       (transpose_b ? "_tb" : "") + (gap > 0 ? "_strided" : ""),
+                   {transpose_a ? random.normal({k, m}) : random.normal({m, k}),
+                    transpose_b ? random.normal({n, k}) : random.normal({k, n}), random.normal({m, n})},
+                   [=](const std::vector<Tensor>& in) {
+                     const Tensor a = with_row_gap(in[0], gap);
+                     const Tensor b = with_row_gap(in[1], gap);
+                     const Tensor c = with_row_gap(in[2], gap);
+                     const Tensor sum = with_row_gap(in[2], gap);
+                     ops::gemm(c, a, b, options(false));
+                     ops::gemm(sum, a, b, options(true));
+                     return std::vector<Tensor>{packed(c), packed(sum)};
+                   },
+                   [=](const std::vector<Tensor>& in) {
+                     const Tensor c = like(in[2]);
+                     for (int64_t i = 0; i < m; ++i) {
+                       for (int64_t j = 0; j < n; ++j) {
+                         double sum = 0;
+                         for (int64_t p = 0; p < k; ++p) {
+                           sum += values(in[0])[transpose_a ? p * m + i : i * k + p] *
+                                  values(in[1])[transpose_b ? j * k + p : p * n + j];
+                         }
+                         values(c)[i * n + j] = sum;
+                         values(in[2])[i * n + j] += sum;
+                       }
+                     }
+                     return std::vector<Tensor>{c, in[2]};
+                   },
+                   k});
+}
+
+void add_row_sums(std::vector<OpCase>& cases, RandomTensors& random) {
+  for (const auto& [rows, width] : {std::pair{1, 1}, {3, 7}, {0, 5}, {1031, 13}}) {
+    cases.push_back({"sum_rows",
+                     std::to_string(rows) + "x" + std::to_string(width),
+                     {random.normal({rows, width}), random.normal({width})},
+                     [](const std::vector<Tensor>& in) {
+                       const Tensor out = like(in[1]);
+                       ops::sum_rows(out, in[0], false);
+                       ops::sum_rows(in[1], in[0], true);
+                       return std::vector<Tensor>{out, in[1]};
+                     },
+                     [n = width](const std::vector<Tensor>& in) {
+                       const Tensor out = like(in[1]);
+                       for (int64_t i = 0; i < in[0].numel(); ++i) {
+                         values(out)[i % n] += values(in[0])[i];
+                         values(in[1])[i % n] += values(in[0])[i];
+                       }
+                       return std::vector<Tensor>{out, in[1]};
+                     },
+                     rows + 1});
+  }
+}
+
+std::vector<Tensor> scalar(double value) {
+  return {Tensor::from(std::vector<double>{value}, {1})};
+}
+
+void add_totals(std::vector<OpCase>& cases, RandomTensors& random) {
+  for (const int64_t count : {0, 1, 33001}) {
+    // Summed in f64 whatever the input is, so the f32 run is as exact as the f64 one.
+    cases.push_back({"sum_all",
+                     std::to_string(count),
+                     {random.normal({count}, 1, 0.1)},
+                     [](const std::vector<Tensor>& in) {
+                       const Tensor total = Tensor::zeros({1}, DType::f64);
+                       ops::sum_all(total, in[0]);
+                       return std::vector<Tensor>{total};
+                     },
+                     [](const std::vector<Tensor>& in) {
+                       double sum = 0;
+                       for (const double x : in[0].to_vector<double>()) sum += x;
+                       return scalar(sum);
+                     }});
+    cases.push_back({"squared_norm",
+                     std::to_string(count),
+                     {random.normal({count})},
+                     [](const std::vector<Tensor>& in) {
+                       const Tensor total = scalar(2)[0];  // accumulates
+                       ops::squared_norm(total, in[0]);
+                       return std::vector<Tensor>{total};
+                     },
+                     [](const std::vector<Tensor>& in) {
+                       double sum = 2;
+                       for (const double x : in[0].to_vector<double>()) sum += x * x;
+                       return scalar(sum);
+                     }});
+  }
+}
+
+}  // namespace
+
+void add_reduction_cases(std::vector<OpCase>& cases) {
+  RandomTensors random(3);
+  for (const bool transpose_a : {false, true}) {
+    for (const bool transpose_b : {false, true}) {
+      add_gemm(cases, random, 1, 1, 1, transpose_a, transpose_b, 0);
+      add_gemm(cases, random, 7, 13, 5, transpose_a, transpose_b, 3);
+      add_gemm(cases, random, 131, 67, 149, transpose_a, transpose_b, 0);
+    }
+  }
+  add_gemm(cases, random, 1, 257, 31, false, true, 0);
+  add_gemm(cases, random, 5, 3, 0, false, false, 0);  // an empty sum is zero
+  add_gemm(cases, random, 0, 3, 5, false, false, 0);
+  add_row_sums(cases, random);
+  add_totals(cases, random);
+}
+
+}  // namespace quire::test

@@ -1,0 +1,92 @@
+// Rings of carried entries.
+#include "kernels/state.h"
+#include "tests/kernels/op_cases.h"
+#include "tests/support/compare.h"
+
+namespace quire::test {
+
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+int64_t at(const Tensor& integers, int64_t row) {
+  return integers.data<int32_t>()[row];
+}
+
+Tensor row_of(const std::vector<int32_t>& values) {
+  return Tensor::from(values, {static_cast<int64_t>(values.size())});
+}
+
+struct Ring {
+  int64_t slots;
+  int64_t tokens;
+  int64_t entry;
+  std::vector<int32_t> head, begin, count;
+};
+
+void add_append(std::vector<OpCase>& cases, RandomTensors& random, const std::string& name, const Ring& ring) {
+  const auto rows = static_cast<int64_t>(ring.head.size());
+  cases.push_back({"ring_append",
+                   name,
+                   {random.normal({rows, ring.slots, ring.entry}), random.normal({rows, ring.tokens, ring.entry}),
+                    row_of(ring.head), row_of(ring.begin), row_of(ring.count)},
+                   [](const Tensors& in) {
+                     ops::ring_append(in[0], in[1], in[2], in[3], in[4]);
+                     return Tensors{in[0]};
+                   },
+                   [ring, rows](const Tensors& in) {
+                     for (int64_t r = 0; r < rows; ++r) {
+                       for (int64_t j = 0; j < at(in[4], r); ++j) {
+                         const int64_t slot = (at(in[2], r) + j) % ring.slots;
+                         for (int64_t n = 0; n < ring.entry; ++n) {
+                           values(in[0])[(r * ring.slots + slot) * ring.entry + n] =
+                               values(in[1])[(r * ring.tokens + at(in[3], r) + j) * ring.entry + n];
+                         }
+                       }
+                     }
+                     return Tensors{in[0]};
+                   },
+                   0});
+}
+
+void add_gather(std::vector<OpCase>& cases, RandomTensors& random, int64_t slots, int64_t wanted, int64_t entry,
+                const std::vector<int32_t>& head, const std::vector<int32_t>& length) {
+  const auto rows = static_cast<int64_t>(head.size());
+  cases.push_back(
+      {"ring_gather",
+       std::to_string(slots) + "x" + std::to_string(wanted) + "x" + std::to_string(entry),
+       {random.normal({rows, slots, entry}), row_of(head), row_of(length), random.normal({rows, wanted, entry})},
+       [](const Tensors& in) {
+         ops::ring_gather(in[3], in[0], in[1], in[2]);
+         return Tensors{in[3]};
+       },
+       [=](const Tensors& in) {
+         const Tensor out = like(in[3]);
+         for (int64_t r = 0; r < rows; ++r) {
+           for (int64_t age = 1; age <= std::min(at(in[2], r), wanted); ++age) {
+             const int64_t slot = (at(in[1], r) - age + slots) % slots;
+             for (int64_t n = 0; n < entry; ++n) {
+               values(out)[(r * wanted + wanted - age) * entry + n] = values(in[0])[(r * slots + slot) * entry + n];
+             }
+           }
+         }
+         return Tensors{out};
+       },
+       0});
+}
+
+}  // namespace
+
+void add_ring_cases(std::vector<OpCase>& cases) {
+  RandomTensors random(6);
+  add_append(cases, random, "one", {1, 1, 1, {0}, {0}, {1}});
+  // A row that writes nothing, one that wraps, one that ends at the end, one that fills the ring.
+  add_append(cases, random, "wraps", {7, 5, 3, {2, 5, 4, 6, 3}, {0, 0, 2, 1, 0}, {0, 5, 3, 2, 4}});
+  add_append(cases, random, "full", {5, 5, 2, {0, 3}, {0, 0}, {5, 5}});
+  add_gather(cases, random, 1, 1, 1, {0}, {1});
+  add_gather(cases, random, 7, 4, 3, {0, 2, 5, 6}, {4, 4, 0, 3});
+  add_gather(cases, random, 5, 5, 2, {3, 0}, {5, 2});
+  add_gather(cases, random, 6, 2, 2, {1, 4}, {4, 1});  // more entries than wanted: the newest
+}
+
+}  // namespace quire::test

@@ -1,0 +1,19 @@
+// The attention of kernels/attention.h in plain loops over every pair of query and key, in f64. It follows the formula
+// of the header and shares nothing with the kernels.
+#pragma once
+
+#include "kernels/attention.h"
+
+namespace quire::test {
+
+struct AttentionReference {
+  Tensor out;   // [R, T, H, Dv]
+  Tensor lse;   // [R, H, T]
+  Tensor prob;  // [R, H, T, C + T] before dropout; key position p is column p + C
+};
+AttentionReference attention_reference(const ops::AttentionInputs& in);
+
+// All gradients that the inputs have.
+ops::AttentionGradients attention_reference_gradients(const ops::AttentionInputs& in, const Tensor& dout);
+
+}  // namespace quire::test
