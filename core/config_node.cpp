@@ -1,5 +1,6 @@
 #include "core/config_node.h"
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 
@@ -110,8 +111,9 @@ std::string ConfigNode::describe() const {
     case Kind::null:
       return "nothing";
     case Kind::scalar: {
-      constexpr size_t kLongest = 60;
-      const std::string shown = text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
+      size_t length = std::min<size_t>(text.size(), 60);
+      while (length < text.size() && (static_cast<unsigned char>(text[length]) & 0xC0U) == 0x80U) --length;
+      const std::string shown = length == text.size() ? text : text.substr(0, length) + "...";
       return quoted ? fmt::format("the quoted text \"{}\"", shown) : fmt::format("'{}'", shown);
     }
     case Kind::list:
