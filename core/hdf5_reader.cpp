@@ -37,7 +37,7 @@ DType element_type(const Checker& checker, hid_t type, const std::string& path) 
   checker.wrong(path, "has an element type that is neither a number nor a bool");
 }
 
-std::string strip_padding(std::string text, H5T_str_t padding) {
+std::string strip_padding(const std::string& text, H5T_str_t padding) {
   if (padding == H5T_STR_NULLTERM) return text.substr(0, text.find('\0'));
   const size_t last = text.find_last_not_of(padding == H5T_STR_NULLPAD ? '\0' : ' ');
   return text.substr(0, last == std::string::npos ? 0 : last + 1);

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/file_io.h"
 #include "core/hdf5_file.h"
+#include "data/utf8.h"
 
 namespace quire {
 
@@ -49,6 +50,17 @@ bool is_split_name(const std::string& name) {
 
 }  // namespace
 
+struct CorpusWriter::OpenDocument {
+  Spool* spool = nullptr;
+  std::string name;
+  std::string origin;
+  int64_t tokens = 0;
+  int64_t bytes = 0;
+  int64_t words = 0;
+  bool in_word = false;
+  Utf8Validator validator;
+};
+
 CorpusWriter::CorpusWriter(std::filesystem::path output, const Tokenizer& tokenizer, const CorpusWriterOptions& options)
     : output_(std::move(output)),
       partial_(with_suffix(output_, ".partial")),
@@ -81,14 +93,14 @@ void CorpusWriter::begin_split(const std::string& split) {
 void CorpusWriter::begin_document(const std::string& split, const std::string& name, const std::string& origin) {
   QUIRE_CHECK(!document_, "corpus writer: {} begins before {} ended", name, document_->name);
   begin_split(split);
-  document_.emplace();
+  document_ = std::make_unique<OpenDocument>();
   document_->spool = &spools_.at(split);
   document_->name = name;
   document_->origin = origin;
 }
 
 void CorpusWriter::append(std::string_view bytes) {
-  QUIRE_CHECK(document_.has_value(), "corpus writer: text outside a document");
+  QUIRE_CHECK(document_ != nullptr, "corpus writer: text outside a document");
   OpenDocument& document = *document_;
   if (!options_.any_bytes) {
     if (const std::optional<int64_t> wrong = document.validator.feed(bytes)) {
@@ -109,9 +121,9 @@ void CorpusWriter::append(std::string_view bytes) {
 }
 
 void CorpusWriter::end_document() {
-  QUIRE_CHECK(document_.has_value(), "corpus writer: no document to end");
-  const OpenDocument document = std::move(*document_);
-  document_.reset();
+  QUIRE_CHECK(document_ != nullptr, "corpus writer: no document to end");
+  const std::unique_ptr<OpenDocument> ended = std::move(document_);
+  const OpenDocument& document = *ended;
   if (const std::optional<int64_t> wrong = document.validator.finish(); wrong && !options_.any_bytes) {
     fail(ErrorKind::data, "{}: invalid UTF-8 at byte {} (cut off at the end); repair the file or use --any-bytes",
          document.origin, *wrong);

@@ -8,7 +8,8 @@
 #pragma once
 
 #include <map>
-#include <optional>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,7 +17,6 @@
 #include "core/dtype.h"
 #include "data/corpus_manifest.h"
 #include "data/tokenizer.h"
-#include "data/utf8.h"
 
 namespace quire {
 
@@ -57,16 +57,7 @@ class CorpusWriter {
     std::vector<std::string> names;
     int64_t dropped = 0;
   };
-  struct OpenDocument {
-    Spool* spool = nullptr;
-    std::string name;
-    std::string origin;
-    int64_t tokens = 0;
-    int64_t bytes = 0;
-    int64_t words = 0;
-    bool in_word = false;
-    Utf8Validator validator;
-  };
+  struct OpenDocument;
 
   void store(Spool& spool, std::span<const int32_t> ids) const;
   void write_file();
@@ -78,7 +69,7 @@ class CorpusWriter {
   CorpusWriterOptions options_;
   DType dtype_;
   std::map<std::string, Spool> spools_;
-  std::optional<OpenDocument> document_;
+  std::unique_ptr<OpenDocument> document_;
   std::vector<int32_t> ids_;
 };
 

@@ -28,6 +28,7 @@ bool is_number(const std::string& text, double& value) {
 // Moves the documents of a share out of `from`; the order of the rest stays.
 std::vector<DocumentFile> take_share(std::vector<DocumentFile>& from, size_t count) {
   std::vector<std::tuple<uint64_t, std::string>> ranked;
+  ranked.reserve(from.size());
   for (const DocumentFile& document : from) ranked.emplace_back(hash_of_name(document.name), document.name);
   std::sort(ranked.begin(), ranked.end());
   const auto limit = ranked[count - 1];
