@@ -100,7 +100,7 @@ class StatePool {
   struct RegisterData {
     Tensor current;  // [rows, ...]
     Tensor next;
-    bool put = false;
+    std::vector<uint8_t> put;  // this step, per row
   };
   struct LogData {
     Tensor ring;  // [rows, C, ...]
