@@ -15,7 +15,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point time) { return std::chrono::duration<double>(Clock::now() - time).count(); }
+double seconds_since(Clock::time_point time) {
+  return std::chrono::duration<double>(Clock::now() - time).count();
+}
 
 std::unique_ptr<Corpus> open_corpus(const RunConfig& config) {
   const std::string& path = config.data.corpus;
@@ -50,13 +52,17 @@ BatchOptions batch_options(const RunConfig& config, const TrainingState& trainin
           .endless = true};
 }
 
-Trainer::Trainer(RunConfig config, RunDirectory directory)
+Trainer::Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, RunDirectory directory)
     : config_(std::move(config)),
       evaluation_config_(evaluation_config(config_)),
       directory_(std::move(directory)),
       machine_(Machine::choose(config_.run)),
       threads_(static_cast<int>(config_.run.threads)),
-      communicator_(make_local_communicator()) {}
+      communicator_(make_local_communicator()),
+      corpus_(std::move(corpus)) {
+  training_ =
+      std::make_unique<TrainingState>(config_, corpus_->tokenizer().vocabulary_size(), machine_, *communicator_);
+}
 
 Trainer::~Trainer() = default;
 
@@ -68,14 +74,11 @@ void Trainer::open_batches(const std::optional<Cursor>& from) {
 }
 
 std::unique_ptr<Trainer> Trainer::start(const RunConfig& config, const std::filesystem::path& run_directory) {
-  // Everything that can be wrong with the data is found before the directory exists.
+  // Everything that can be wrong with machine, configuration and data is found before the directory exists.
   Machine::choose(config.run);
   evaluation_config(config);
-  open_corpus(config);
-  std::unique_ptr<Trainer> trainer(new Trainer(config, RunDirectory::create(run_directory)));
-  trainer->corpus_ = open_corpus(config);
-  trainer->training_ = std::make_unique<TrainingState>(trainer->config_, trainer->corpus_->tokenizer().vocabulary_size(),
-                                                       trainer->machine_, *trainer->communicator_);
+  std::unique_ptr<Corpus> corpus = open_corpus(config);
+  std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(corpus), RunDirectory::create(run_directory)));
   trainer->open_batches(std::nullopt);
   replace_file_atomically(trainer->directory_.config(), dump_config(trainer->config_));
   trainer->metrics_ = std::make_unique<MetricsLog>(trainer->directory_.metrics());
@@ -92,20 +95,19 @@ std::unique_ptr<Trainer> Trainer::resume(const std::filesystem::path& run_or_che
 
   // RUN/checkpoints/step-N
   const std::filesystem::path directory = std::filesystem::absolute(checkpoint).parent_path().parent_path();
-  std::unique_ptr<Trainer> trainer(new Trainer(config, RunDirectory::open(directory)));
-  trainer->corpus_ = open_corpus(config);
+  std::unique_ptr<Corpus> corpus = open_corpus(config);
   const auto stored = reader.meta().at("corpus").get<std::string>();
-  if (trainer->corpus_->hash() != stored) {
+  if (corpus->hash() != stored) {
     fail(ErrorKind::data, "{}: its checksum is {} but the run was trained on {}; resume with the corpus it began with",
-         config.data.corpus, trainer->corpus_->hash(), stored);
+         config.data.corpus, corpus->hash(), stored);
   }
-  trainer->training_ = std::make_unique<TrainingState>(config, trainer->corpus_->tokenizer().vocabulary_size(),
-                                                       trainer->machine_, *trainer->communicator_);
+  std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(corpus), RunDirectory::open(directory)));
   trainer->cursor_ = load_training(reader, *trainer->training_, drop_state);
   trainer->saved_step_ = trainer->training_->step;
   if (reader.meta().at("backend").get<std::string>() != trainer->machine_.backend) {
-    log_warn(fmt::format("the checkpoint was written with {} kernels, this run uses {}: results may differ in the last bits",
-                         reader.meta().at("backend").get<std::string>(), trainer->machine_.backend));
+    log_warn(
+        fmt::format("the checkpoint was written with {} kernels, this run uses {}: results may differ in the last bits",
+                    reader.meta().at("backend").get<std::string>(), trainer->machine_.backend));
   }
   trainer->open_batches(trainer->cursor_);
   truncate_metrics_after(trainer->directory_.metrics(), trainer->training_->step);
@@ -159,11 +161,14 @@ RunOutcome Trainer::run(const std::function<bool()>& stop) {
     }
     if (stopping && !last) {
       progress.finish();
-      log_info(fmt::format("stopped after step {}; go on with: quire train --resume {}", step, directory_.path().string()));
+      log_info(
+          fmt::format("stopped after step {}; go on with: quire train --resume {}", step, directory_.path().string()));
       return RunOutcome::stopped;
     }
   }
   progress.finish();
+  log_info(fmt::format("finished after step {}; evaluate it with: quire eval {}", training_->step,
+                       directory_.path().string()));
   return RunOutcome::finished;
 }
 
@@ -176,25 +181,24 @@ void Trainer::log_step(const StepResult& result, double seconds, int64_t targets
       {"tokens", training_->tokens},
       {"tokens_per_second", static_cast<double>(targets) / seconds},
       {"step_ms", 1000 * seconds / static_cast<double>(steps)},
-      {"epoch", static_cast<double>(cursor_.next_place) /
-                    static_cast<double>(corpus_->split(config_.data.split).documents())},
+      {"epoch",
+       static_cast<double>(cursor_.next_place) / static_cast<double>(corpus_->split(config_.data.split).documents())},
       {"peak_bytes", device_backend(machine_.device.kind).allocator().stats().peak_bytes},
   });
 }
 
 bool Trainer::evaluate_now(const std::function<bool()>& stop) {
-  const EvaluationResult result =
-      evaluate(training_->store, evaluation_config_, *corpus_, machine_,
-               {.split = config_.evaluate.split,
-                .rows = config_.evaluate.rows,
-                .documents = config_.evaluate.documents,
-                .progress = {},
-                .stop = stop});
+  const EvaluationResult result = evaluate(training_->store, evaluation_config_, *corpus_, machine_,
+                                           {.split = config_.evaluate.split,
+                                            .rows = config_.evaluate.rows,
+                                            .documents = config_.evaluate.documents,
+                                            .progress = {},
+                                            .stop = stop});
   if (!result.complete) return false;
   nlohmann::ordered_json line{{"step", training_->step}};
   line["evaluation"] = to_json(result, evaluation_config_, config_.evaluate.rows);
   metrics_->append(line);
-  log_info(fmt::format("step {}: {} of {} documents: {:.4f} bits per byte, token perplexity {:.3f}", training_->step,
+  log_info(fmt::format("step {}: split {}, {} documents: {:.4f} bits per byte, token perplexity {:.3f}", training_->step,
                        config_.evaluate.split, result.documents.size(), result.bits_per_byte(),
                        result.token_perplexity()));
   return true;

@@ -19,7 +19,8 @@ class Trainer {
  public:
   // A new run in an empty directory.
   static std::unique_ptr<Trainer> start(const RunConfig& config, const std::filesystem::path& run_directory);
-  // Goes on from a run directory's newest whole checkpoint, or from the one given. Only resumable keys may be overridden.
+  // Goes on from a run directory's newest whole checkpoint, or from the one given. Only resumable keys may be
+  // overridden.
   static std::unique_ptr<Trainer> resume(const std::filesystem::path& run_or_checkpoint,
                                          const std::vector<std::string>& overrides, bool drop_state);
   ~Trainer();
@@ -32,7 +33,7 @@ class Trainer {
   const std::filesystem::path& directory() const { return directory_.path(); }
 
  private:
-  Trainer(RunConfig config, RunDirectory directory);
+  Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, RunDirectory directory);
   void open_batches(const std::optional<Cursor>& from);
   void log_step(const StepResult& result, double seconds, int64_t targets, int64_t steps);
   bool evaluate_now(const std::function<bool()>& stop);  // false when it was stopped
