@@ -186,7 +186,7 @@ std::vector<int64_t> StateView::lengths(LogId id) const {
 
 Tensor StateView::gather(LogId id) const {
   const StateLayout::Log& spec = pool_->layout_.logs()[at(id.index)];
-  const Tensor out = Tensor::empty(with_leading({rows(), spec.length}, spec.entry), pool_->dtype_, pool_->device_);
+  Tensor out = Tensor::empty(with_leading({rows(), spec.length}, spec.entry), pool_->dtype_, pool_->device_);
   const Tensor length = per_row([&](int64_t row) { return pool_->logs_[at(id.index)].length[at(row)]; });
   ops::ring_gather(out, ring(id), ring_head(id), length);
   return out;
