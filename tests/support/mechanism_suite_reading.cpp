@@ -205,6 +205,19 @@ TEST_P(MechanismSplit, AnyCutReadsTheSame) {
   }
 }
 
+// As generation does: a long prompt, then token by token with the same state.
+TEST_P(MechanismSplit, TheCutMayChangeInsideADocument) {
+  const auto documents = random_documents({{24}, {17}}, kVocabulary, 1);
+  const ModelConfig model = config().model;
+  const std::vector<Batch> long_steps = cut(documents, 12, pack());
+  const std::vector<Batch> short_steps = cut(documents, 1, pack());
+  ModelReader reader(model, kVocabulary, 2, 12);
+  ModelReader mixed(model, kVocabulary, 2, 12);
+  std::vector<Batch> steps{long_steps[0]};
+  steps.insert(steps.end(), short_steps.begin() + 12, short_steps.end());
+  EXPECT_LT(largest_difference(all_values(mixed.read(steps)), all_values(reader.read(long_steps))), 1e-10);
+}
+
 // With frozen weights carried inputs give the keys and values that were carried.
 TEST_P(MechanismCaches, HiddenStatesAndKeysReadTheSame) {
   const std::vector<Batch> batches = example_batches();
