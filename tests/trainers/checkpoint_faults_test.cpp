@@ -10,7 +10,7 @@
 #include <random>
 #include <thread>
 
-#include "checkpoint_example.h"
+#include "tests/trainers/checkpoint_example.h"
 #include "core/error.h"
 #include "tests/support/temporary_directory.h"
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "checkpoint_example.h"
+#include "tests/trainers/checkpoint_example.h"
 #include "core/error.h"
 #include "core/file_io.h"
 #include "tests/support/temporary_directory.h"
