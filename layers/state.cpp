@@ -60,7 +60,12 @@ int64_t StatePool::bytes() const {
 
 void StatePool::clear_row(int64_t row) {
   for (RegisterData& data : registers_) data.current.slice(0, row, row + 1).zero();
-  for (size_t i = 0; i < logs_.size(); ++i) begin_document(layout_.logs()[i], logs_[i], row);
+  for (size_t i = 0; i < logs_.size(); ++i) {
+    // The ring begins anew too: where a document's entries wrap decides how sums over them are grouped, and so the last
+    // bits of its logits.
+    logs_[i].head[at(row)] = 0;
+    begin_document(layout_.logs()[i], logs_[i], row);
+  }
 }
 
 void StatePool::begin_document(const StateLayout::Log& spec, LogData& log, int64_t row) {
