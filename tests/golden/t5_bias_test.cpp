@@ -5,6 +5,7 @@
 #include "layers/visibility.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
+#include "tests/support/hand_batch.h"
 #include "tests/support/random_tensor.h"
 
 namespace quire::test {

@@ -32,21 +32,6 @@ Tensor swapped(const Tensor& tensor, int first, int second) {
   return packed_copy(tensor.transpose(first, second));
 }
 
-Batch one_segment(int64_t rows, int64_t length, const std::vector<uint8_t>& starts) {
-  Batch batch;
-  batch.rows = rows;
-  batch.length = length;
-  const auto count = static_cast<size_t>(rows * length);
-  batch.tokens.assign(count, 0);
-  batch.targets.assign(count, 0);
-  batch.loss_mask.assign(count, 0);
-  batch.segment.assign(count, 0);
-  batch.position.assign(count, 0);
-  batch.document.assign(count, 0);
-  batch.starts = starts;
-  return batch;
-}
-
 AttentionVariables one_hot_values(const AttentionVariables& x, const ops::AttentionInputs& settings, int64_t carried) {
   const int64_t rows = x.k.dim(0);
   const int64_t tokens = x.k.dim(1);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "autograd/functions/attention.h"
-#include "core/batch.h"
 
 namespace quire::test {
 
@@ -10,9 +9,6 @@ namespace quire::test {
 Tensor part(const Tensor& tensor, int axis, int64_t begin, int64_t end);
 Tensor joined(const Tensor& a, const Tensor& b, int axis);
 Tensor swapped(const Tensor& tensor, int first, int second);
-
-// One segment per row, no padding.
-Batch one_segment(int64_t rows, int64_t length, const std::vector<uint8_t>& starts);
 
 // The same queries and keys with values that are one-hot in the key's position: attention's output [R, T, H, M + T]
 // then is its probabilities over the newest M carried keys and those of the segment.

@@ -7,6 +7,7 @@
 #include "layers/visibility.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
+#include "tests/support/hand_batch.h"
 
 namespace quire::test {
 namespace {
