@@ -37,6 +37,7 @@ TEST(ConfigFaults, NameFileLineColumnAndWhatWasMeant) {
       {"optimizer: {lr: 1e-2}", "optimizer: {lr: .nan}", "must be finite"},
       {"optimizer: {lr: 1e-2}", "optimizer: {betas: [0.9]}", "needs two numbers"},
       {"every: 0, split", "every: 0, set: {model.width: 8}, split", "model.width cannot differ at evaluation"},
+      {"every: 0, split", "every: 0, set: {data.corpus: b.h5}, split", "data.corpus cannot differ at evaluation"},
       {"every: 0, split", "every: 0, set: {model.attention.cache.lenth: 8}, split", "model.attention.cache.length"},
   };
   const TinyRun tiny;

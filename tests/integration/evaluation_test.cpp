@@ -94,5 +94,18 @@ TEST_F(Evaluation, ContextMeanByHand) {
   EXPECT_DOUBLE_EQ(evaluate_rows(model, cut, 1).context_mean, (1 + 2 + 1 + 2 + 2) / 5.0);
 }
 
+TEST_F(Evaluation, OverridesOfLayersMaySeeFurther) {
+  const std::string overrides = "model.layer_overrides=[{layers: [-1], attention: {window: 20, cache: {length: 20}}}]";
+  const RunConfig config = tiny_config({overrides, "model.initialization.std=0.4"});
+  Model model(config);
+  const EvaluationResult trained = evaluate_rows(model, config, 3);
+  for (const char* text : {"model.layer_overrides.0.attention.window=40",
+                           "model.layer_overrides.0.attention.cache.length=3", "model.layer_overrides=[]"}) {
+    EXPECT_NE(evaluate_rows(model, evaluation_config(config, {text}), 3).nll, trained.nll) << text;
+  }
+  EXPECT_ERROR(evaluation_config(config, {"model.layer_overrides=[{layers: [0], position: none}]"}), ErrorKind::config,
+               "model.layer_overrides: cannot differ");
+}
+
 }  // namespace
 }  // namespace quire::test
