@@ -107,5 +107,18 @@ TEST(DiskFaults, OutputThatIsLost) {
   }
 }
 
+// The numbers of closed descriptors go to the next files opened: nothing may be printed into them.
+TEST(DiskFaults, ClosedDescriptors) {
+  const TinyRun tiny;
+  ProgramOptions options;
+  options.closed = true;
+  ASSERT_EQ(run_quire(tiny.train_arguments("run"), options).code, 0);
+  ASSERT_EQ(tiny.train("whole").code, 0);
+  EXPECT_EQ(read_text(tiny / "run/config.yaml"), read_text(tiny / "whole/config.yaml"));
+  EXPECT_EQ(comparable_metrics(tiny / "run"), comparable_metrics(tiny / "whole"));
+  expect_same_checkpoint(tiny.checkpoint("run", 20), tiny.checkpoint("whole", 20));
+  EXPECT_EQ(run_quire({"eval", (tiny / "run").string()}, options).code, 7);
+}
+
 }  // namespace
 }  // namespace quire::test

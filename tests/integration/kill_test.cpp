@@ -24,6 +24,14 @@ void wait_for_growth(RunningProgram& program, const std::filesystem::path& path)
   while (size_of_file(path) <= before && program.running()) std::this_thread::sleep_for(std::chrono::microseconds(200));
 }
 
+// A checkpoint whose writing has begun and not ended.
+bool holds_unfinished(const std::filesystem::path& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().filename().string().front() == '.') return true;
+  }
+  return false;
+}
+
 TEST(Kill, TenTimesWhileSavingAndTheWeightsAreTheSame) {
   const TinyRun tiny;
   ASSERT_EQ(tiny.train("whole", {"schedule.steps=150", "checkpoint.every=0"}).code, 0);
@@ -33,6 +41,7 @@ TEST(Kill, TenTimesWhileSavingAndTheWeightsAreTheSame) {
   const std::filesystem::path metrics = tiny / "killed/metrics.jsonl";
   std::mt19937 random(11);
   int64_t furthest = 0;
+  int unfinished = 0;
   for (int round = 0; round < 10; ++round) {
     RunningProgram program(round == 0 ? tiny.train_arguments("killed", first)
                                       : tiny.resume_arguments(tiny / "killed", saving));
@@ -45,6 +54,7 @@ TEST(Kill, TenTimesWhileSavingAndTheWeightsAreTheSame) {
     ASSERT_TRUE(program.running()) << round << program.wait().err;
     program.send(SIGKILL);
     EXPECT_EQ(program.wait().signal, SIGKILL);
+    unfinished += holds_unfinished(tiny / "killed/checkpoints") ? 1 : 0;
     const std::vector<int64_t> steps = checkpoint_steps(tiny / "killed/checkpoints");
     const int64_t newest = steps.empty() ? 0 : steps.front();
     EXPECT_GE(newest, furthest) << "a finished checkpoint was lost";
@@ -52,6 +62,7 @@ TEST(Kill, TenTimesWhileSavingAndTheWeightsAreTheSame) {
     furthest = newest;
   }
   EXPECT_GT(furthest, 0);
+  EXPECT_GT(unfinished, 0) << "no kill came while a checkpoint was written";
   const ProgramResult finished = tiny.resume("killed", {"checkpoint.every=0"});
   ASSERT_EQ(finished.code, 0) << finished.err;
   EXPECT_EQ(comparable_metrics(tiny / "whole"), comparable_metrics(tiny / "killed"));

@@ -25,8 +25,8 @@ TEST(Learning, ARepeatedSentenceIsLearntByHeart) {
   ASSERT_EQ(trained.code, 0) << trained.err;
   const auto lines = read_metrics(tiny / "run/metrics.jsonl");
   EXPECT_GT(lines.front()["loss"].get<double>(), 1.0);
-  EXPECT_LT(lines[lines.size() - 2]["loss"].get<double>(), 0.2);
-  EXPECT_LT(lines.back()["evaluation"]["bits_per_byte"].get<double>(), 0.3);
+  EXPECT_LT(lines[lines.size() - 2]["loss"].get<double>(), 0.03);
+  EXPECT_LT(lines.back()["evaluation"]["bits_per_byte"].get<double>(), 0.1);
 }
 
 // Every document repeats a random word of 12 letters, longer than a subsequence of 8: without what is carried from one
@@ -56,9 +56,9 @@ TEST(Learning, WhatIsCarriedIsUsed) {
   const auto bits = [&](const std::string& run) {
     return read_metrics(tiny / run / "metrics.jsonl").back()["evaluation"]["bits_per_byte"].get<double>();
   };
-  // Eight letters are 3 bits each.
-  EXPECT_GT(bits("without"), 2.7);
-  EXPECT_LT(bits("with"), 2.0);
+  // Eight letters are 3 bits each; the first twelve of 120 nobody can know.
+  EXPECT_GT(bits("without"), 2.9);
+  EXPECT_LT(bits("with"), 0.45);
 }
 
 }  // namespace

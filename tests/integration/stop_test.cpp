@@ -68,5 +68,32 @@ TEST(Stop, AnEvaluationThatWasCutShortIsMadeUpFor) {
   }
 }
 
+TEST(Stop, ARunHasOneProcess) {
+  const TinyRun tiny;
+  RunningProgram program(tiny.train_arguments("run", {"schedule.steps=1000000", "log.every=1", "checkpoint.every=5"}));
+  ASSERT_TRUE(wait_for_lines(program, tiny / "run/metrics.jsonl", 12));
+  for (const ProgramResult& result : {tiny.train("run"), tiny.resume("run")}) {
+    EXPECT_EQ(result.code, 2);
+    EXPECT_NE(result.err.find("another process is running here"), std::string::npos) << result.err;
+  }
+  program.send(SIGTERM);
+  EXPECT_EQ(program.wait().code, 75);
+}
+
+// Before the first step, too.
+TEST(Stop, ASignalDuringTheStart) {
+  const TinyRun tiny;
+  ASSERT_EQ(tiny.train("whole").code, 0);
+  RunningProgram program(tiny.train_arguments("run"));
+  while (program.running() && !std::filesystem::exists(tiny / "run/config.yaml")) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  program.send(SIGTERM);
+  const int code = program.wait().code;
+  EXPECT_TRUE(code == 75 || code == 0) << code;
+  EXPECT_EQ(tiny.resume("run").code, 0);
+  EXPECT_EQ(comparable_metrics(tiny / "whole"), comparable_metrics(tiny / "run"));
+}
+
 }  // namespace
 }  // namespace quire::test

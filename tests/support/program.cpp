@@ -48,6 +48,7 @@ RunningProgram::RunningProgram(std::vector<std::string> arguments, const Program
   if (child_ > 0) return;
   redirect(options.out.empty() ? capture_ / "out" : options.out, STDOUT_FILENO);
   redirect(capture_ / "err", STDERR_FILENO);
+  for (int descriptor = 0; options.closed && descriptor <= STDERR_FILENO; ++descriptor) ::close(descriptor);
   for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
   if (!options.folder.empty() && ::chdir(options.folder.c_str()) != 0) ::_exit(127);
   ::execv(pointers.front(), pointers.data());

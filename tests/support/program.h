@@ -26,6 +26,7 @@ struct ProgramOptions {
   std::filesystem::path folder;                                  // to run in; empty: the current one
   std::vector<std::pair<std::string, std::string>> environment;  // added to this process's
   std::filesystem::path out;                                     // instead of capturing, e.g. /dev/full
+  bool closed = false;                                           // without stdin, stdout and stderr
 };
 
 // A program that runs beside the test. The destructor kills what is still running.
