@@ -81,6 +81,9 @@ RunOutcome Trainer::run(const std::function<bool()>& stop) {
 }
 
 void Trainer::log_step(const StepResult& result, double seconds, int64_t targets, int64_t steps) {
+  // BOS has a target, too: a document of n tokens counts n + 1.
+  const Split& split = corpus_->split(config_.data.split);
+  const int64_t epoch = split.totals().tokens + split.documents();
   metrics_->append({
       {"step", training_->step},
       {"loss", result.loss},
@@ -89,8 +92,7 @@ void Trainer::log_step(const StepResult& result, double seconds, int64_t targets
       {"tokens", training_->tokens},
       {"tokens_per_second", static_cast<double>(targets) / seconds},
       {"step_ms", 1000 * seconds / static_cast<double>(steps)},
-      {"epoch",
-       static_cast<double>(cursor_.next_place) / static_cast<double>(corpus_->split(config_.data.split).documents())},
+      {"epoch", static_cast<double>(training_->tokens) / static_cast<double>(epoch)},
       {"peak_bytes", device_backend(machine_.device.kind).allocator().stats().peak_bytes},
   });
 }

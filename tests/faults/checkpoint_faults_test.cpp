@@ -1,5 +1,5 @@
 // Checkpoints that are damaged, or of another model: evaluation refuses, a run falls back to the one before.
-#include "expect_fault.h"
+#include "tests/faults/expect_fault.h"
 
 namespace quire::test {
 namespace {

@@ -1,5 +1,5 @@
 // Wrong configurations are refused before anything is made, with the place and what to write instead.
-#include "expect_fault.h"
+#include "tests/faults/expect_fault.h"
 
 namespace quire::test {
 namespace {

@@ -1,5 +1,5 @@
 // Corpora and documents that cannot be used.
-#include "expect_fault.h"
+#include "tests/faults/expect_fault.h"
 #include "tests/support/handmade_corpus.h"
 
 namespace quire::test {

@@ -1,5 +1,5 @@
 // Disks that are full and folders that cannot be written.
-#include "expect_fault.h"
+#include "tests/faults/expect_fault.h"
 #include "tests/support/small_disk.h"
 
 namespace quire::test {

@@ -3,7 +3,7 @@
 
 #include "core/check.h"
 #include "data/corpus.h"
-#include "expect_fault.h"
+#include "tests/faults/expect_fault.h"
 #include "trainers/training_checkpoint.h"
 
 namespace quire::test {

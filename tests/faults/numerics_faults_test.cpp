@@ -1,7 +1,7 @@
 // Values that overflow stop the run; what is on disk stays sound.
 #include <cmath>
 
-#include "expect_fault.h"
+#include "tests/faults/expect_fault.h"
 
 namespace quire::test {
 namespace {

@@ -1,5 +1,5 @@
 // Command lines that mean nothing.
-#include "expect_fault.h"
+#include "tests/faults/expect_fault.h"
 
 namespace quire::test {
 namespace {

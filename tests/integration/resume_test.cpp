@@ -13,6 +13,9 @@ TEST(Resume, TwoRunsWithOneSeedLogTheSame) {
   EXPECT_EQ(comparable_metrics(tiny / "a").size(), 23U);  // evaluated at 7, 14 and the end
   EXPECT_EQ(comparable_metrics(tiny / "a"), comparable_metrics(tiny / "b"));
   expect_same_checkpoint(tiny.checkpoint("a", 20), tiny.checkpoint("b", 20));
+  // 589 bytes in 6 documents are 595 targets.
+  const auto last = comparable_metrics(tiny / "a").at(20);
+  EXPECT_DOUBLE_EQ(last["epoch"].get<double>(), last["tokens"].get<double>() / 595);
 }
 
 // As if the process had ended right after the checkpoint of step 10: what came later is still in the files.
