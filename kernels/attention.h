@@ -29,7 +29,7 @@ struct AttentionInputs {
   Tensor v_bias;
   double scale = 1;
   bool attend_self = true;
-  // Dropout of probabilities: counter (scope, global row, query, (h * (N or C + T) + d) / 4).
+  // Dropout of probabilities: counter (scope, global row, query, (h * (C + T) + d) / 4).
   double dropout = 0;
   RandomKey key;
   uint32_t scope = 0;

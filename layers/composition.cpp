@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "layers/memory/memory.h"
 
 namespace quire {
@@ -59,8 +61,11 @@ void ModelConfig::check(ConfigChecker& c) const {
   c.require(head_size.has_value() || width % heads == 0, "heads",
             fmt::format("width {} is no multiple of {} heads; set head_size or other heads", width, heads));
   const auto require_layers = [&](const std::vector<int64_t>& wanted, const std::string& key) {
+    std::set<int64_t> named;
     for (const int64_t layer : wanted) {
       c.require(layer >= -layers && layer < layers, key, fmt::format("there is no layer {} among {}", layer, layers));
+      const int64_t index = layer < 0 ? layer + layers : layer;
+      c.require(named.insert(index).second, key, fmt::format("layer {} is named twice", index));
     }
   };
   for (size_t i = 0; i < layer_overrides.size(); ++i) {

@@ -90,6 +90,11 @@ void ParameterStore::allocate(DType dtype, Device device, uint64_t seed) {
   }
   values_ = Tensor::zeros({total}, dtype, device);
   gradients_ = Tensor::zeros({total}, dtype, device);
+  for (Buffer& buffer : buffers_) {
+    const Tensor filled = buffer.value;  // on the host until now
+    buffer.value = Tensor::empty(filled.shape(), filled.dtype(), device);
+    buffer.value.upload(filled.raw(), filled.numel());
+  }
   for (Entry& entry : entries_) {
     const Tensor value = slice(values_, entry);
     if (!value.is_meta()) store(value, draw(entry, seed));

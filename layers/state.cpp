@@ -1,5 +1,8 @@
 #include "layers/state.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "core/check.h"
 #include "kernels/state.h"
 
@@ -31,10 +34,11 @@ LogId StateLayout::add_log(const std::string& name, const Shape& entry, int64_t 
 }
 
 StatePool::StatePool(StateLayout layout, int64_t rows, int64_t segment, DType dtype, Device device)
-    : layout_(std::move(layout)), rows_(rows), dtype_(dtype), device_(device) {
+    : layout_(std::move(layout)), rows_(rows), segment_(segment), dtype_(dtype), device_(device) {
   for (const StateLayout::Register& spec : layout_.registers()) {
     registers_.push_back({Tensor::zeros(with_leading({rows}, spec.shape), dtype, device),
-                          Tensor::zeros(with_leading({rows}, spec.shape), dtype, device), false});
+                          Tensor::zeros(with_leading({rows}, spec.shape), dtype, device),
+                          std::vector<uint8_t>(at(rows), 0)});
   }
   for (const StateLayout::Log& spec : layout_.logs()) {
     LogData log;
@@ -57,16 +61,31 @@ int64_t StatePool::bytes() const {
 void StatePool::clear_row(int64_t row) {
   for (RegisterData& data : registers_) data.current.slice(0, row, row + 1).zero();
   for (size_t i = 0; i < logs_.size(); ++i) {
-    const StateLayout::Log& spec = layout_.logs()[i];
-    logs_[i].length[at(row)] = spec.filled_with_zeros ? spec.length : 0;
-    if (spec.filled_with_zeros) logs_[i].ring.slice(0, row, row + 1).zero();
+    // The ring begins anew too: where a document's entries wrap decides how sums over them are grouped, and so the last
+    // bits of its logits.
+    logs_[i].head[at(row)] = 0;
+    begin_document(layout_.logs()[i], logs_[i], row);
+  }
+}
+
+void StatePool::begin_document(const StateLayout::Log& spec, LogData& log, int64_t row) {
+  log.length[at(row)] = spec.filled_with_zeros ? spec.length : 0;
+  if (!spec.filled_with_zeros) return;
+  // The readable slots only: those behind the head may hold what this step appended.
+  const Tensor ring = log.ring.select(0, row);
+  for (int64_t age = 1; age <= spec.length; ++age) {
+    ring.select(0, (log.head[at(row)] - age + log.slots) % log.slots).zero();
   }
 }
 
 void StatePool::begin_step(const Batch& batch) {
   QUIRE_CHECK(batch.rows == rows_, "state: a batch of {} rows for a pool of {}; rows never change during a run",
               batch.rows, rows_);
+  QUIRE_CHECK(batch.length <= segment_, "state: a batch of {} positions for a pool of {}", batch.length, segment_);
   carries_ = carried_positions(batch);
+  // What a step that failed has put or appended is forgotten.
+  for (RegisterData& data : registers_) std::fill(data.put.begin(), data.put.end(), uint8_t{0});
+  for (LogData& log : logs_) std::fill(log.appended.begin(), log.appended.end(), uint8_t{0});
   for (int64_t row = 0; row < rows_; ++row) {
     if (batch.starts[at(row)] != 0) clear_row(row);
   }
@@ -74,23 +93,19 @@ void StatePool::begin_step(const Batch& batch) {
 
 void StatePool::commit(std::span<const uint8_t> cleared) {
   for (RegisterData& data : registers_) {
-    if (!data.put) continue;
     for (int64_t row = 0; row < rows_; ++row) {
-      if (carries_[at(row)].count == 0) continue;
+      if (std::exchange(data.put[at(row)], uint8_t{0}) == 0 || carries_[at(row)].count == 0) continue;
       data.current.slice(0, row, row + 1).copy_from(data.next.slice(0, row, row + 1));
     }
-    data.put = false;
   }
   for (size_t i = 0; i < logs_.size(); ++i) {
     LogData& log = logs_[i];
-    const int64_t limit = layout_.logs()[i].length;
     for (int64_t row = 0; row < rows_; ++row) {
       const RowCarry& carry = carries_[at(row)];
-      if (log.appended[at(row)] == 0 || carry.count == 0) continue;
-      log.appended[at(row)] = 0;
+      if (std::exchange(log.appended[at(row)], uint8_t{0}) == 0 || carry.count == 0) continue;
+      if (carry.replaces) begin_document(layout_.logs()[i], log, row);
       log.head[at(row)] = (log.head[at(row)] + carry.count) % log.slots;
-      const int64_t before = carry.replaces ? 0 : log.length[at(row)];
-      log.length[at(row)] = std::min(limit, before + carry.count);
+      log.length[at(row)] = std::min(layout_.logs()[i].length, log.length[at(row)] + carry.count);
     }
   }
   for (size_t row = 0; row < cleared.size(); ++row) {
@@ -159,7 +174,7 @@ Tensor StateView::current(RegisterId id) const {
 void StateView::put(RegisterId id, const Tensor& next) const {
   StatePool::RegisterData& data = pool_->registers_[at(id.index)];
   data.next.slice(0, begin_, end_).copy_from(next);
-  data.put = true;
+  for (int64_t row = begin_; row < end_; ++row) data.put[at(row)] = 1;
 }
 
 Tensor StateView::ring(LogId id) const {

@@ -100,7 +100,7 @@ class StatePool {
   struct RegisterData {
     Tensor current;  // [rows, ...]
     Tensor next;
-    bool put = false;
+    std::vector<uint8_t> put;  // this step, per row
   };
   struct LogData {
     Tensor ring;  // [rows, C, ...]
@@ -110,9 +110,11 @@ class StatePool {
     int64_t slots = 0;
   };
   void clear_row(int64_t row);
+  static void begin_document(const StateLayout::Log& spec, LogData& log, int64_t row);
 
   StateLayout layout_;
   int64_t rows_;
+  int64_t segment_;
   DType dtype_;
   Device device_;
   std::vector<RegisterData> registers_;

@@ -11,7 +11,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point time) { return std::chrono::duration<double>(Clock::now() - time).count(); }
+double seconds_since(Clock::time_point time) {
+  return std::chrono::duration<double>(Clock::now() - time).count();
+}
 
 Batch random_batch(const DataConfig& data, int64_t vocabulary, int64_t step) {
   const auto count = static_cast<size_t>(data.rows * data.subsequence);
@@ -66,7 +68,8 @@ double training_flops(const ModelConfig& model, int64_t vocabulary, int64_t rows
     double pairs = 0;  // query and key, one row
     for (int64_t t = 0; t < subsequence; ++t) {
       const int64_t before = t + carried;
-      pairs += static_cast<double>(std::min(before, attention.window.value_or(before)) + (attention.attend_self ? 1 : 0));
+      pairs +=
+          static_cast<double>(std::min(before, attention.window.value_or(before)) + (attention.attend_self ? 1 : 0));
     }
     const double products = layer.position == Position::xl ? 3 : 2;  // q.k, p v, and q.r
     forward += static_cast<double>(rows) * pairs * 2 * products * inner;

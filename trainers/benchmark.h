@@ -20,9 +20,9 @@ struct BenchmarkResult {
   double step_ms_median = 0;
   double step_ms_min = 0;
   double step_ms_max = 0;
-  double model_flops = 0;         // of one step: products of the forward pass, times three
-  double measured_peak_flops = 0; // per second: a large f32 product with the same threads, measured in this run
-  int64_t peak_bytes = 0;         // tensors, at most at once
+  double model_flops = 0;          // of one step: products of the forward pass, times three
+  double measured_peak_flops = 0;  // per second: a large f32 product with the same threads, measured in this run
+  int64_t peak_bytes = 0;          // tensors, at most at once
   int64_t state_bytes = 0;
   std::vector<OpStats> operations;  // by time, when profiling
 

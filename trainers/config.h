@@ -31,8 +31,8 @@ struct EnumNames<NonfinitePolicy> {
 };
 template <>
 struct EnumNames<PackChoice> {
-  static constexpr auto value =
-      std::to_array<std::pair<PackChoice, std::string_view>>({{PackChoice::pad, "pad"}, {PackChoice::concat, "concat"}});
+  static constexpr auto value = std::to_array<std::pair<PackChoice, std::string_view>>(
+      {{PackChoice::pad, "pad"}, {PackChoice::concat, "concat"}});
 };
 template <>
 struct EnumNames<OptimizerKind> {
@@ -69,7 +69,10 @@ struct RunSection {
     v.field("device", device, {.help = "where the model lives"});
     v.field("precision", precision, {.help = "auto is f32 on the CPU; f64 is for checks"});
     v.field("threads", threads,
-            {.help = "CPU threads; 0 is one per core; results do not depend on it", .min = 0, .max = 4096, .resumable = true});
+            {.help = "CPU threads; 0 is one per core; results do not depend on it",
+             .min = 0,
+             .max = 4096,
+             .resumable = true});
     v.section("on_nonfinite", on_nonfinite, "non-finite values");
   }
   void check(ConfigChecker& c) const {
@@ -89,15 +92,21 @@ struct DataConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("corpus", corpus, {.help = "file made by quire prepare; on --resume the same one, wherever it is now", .resumable = true, .path = true});
+    v.field("corpus", corpus,
+            {.help = "file made by quire prepare; on --resume the same one, wherever it is now",
+             .resumable = true,
+             .path = true});
     v.field("split", split, {.help = "the part of the corpus to train on"});
     v.field("subsequence", subsequence,
             {.help = "model positions per row and step", .unit = "tokens", .min = 1, .max = 1 << 24});
-    v.field("rows", rows, {.help = "documents read side by side in one optimizer step, on all ranks together", .min = 1, .max = 1 << 20});
+    v.field(
+        "rows", rows,
+        {.help = "documents read side by side in one optimizer step, on all ranks together", .min = 1, .max = 1 << 20});
     v.field("accumulate", accumulate,
             {.help = "blocks the rows of a rank are cut into; less memory, same result", .min = 1, .resumable = true});
     v.field("pack", pack, {.help = "after a document's end: padding, or the next document as another segment"});
-    v.field("vocabulary", vocabulary, {.help = "number of token ids when there is no corpus (bench)", .min = 2, .max = 1 << 30});
+    v.field("vocabulary", vocabulary,
+            {.help = "number of token ids when there is no corpus (bench)", .min = 2, .max = 1 << 30});
   }
   void check(ConfigChecker& c) const {
     c.require(accumulate <= rows, "accumulate", "must not be above data.rows: a block needs a row");
@@ -114,7 +123,8 @@ struct OptimizerConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("kind", kind, {.help = "AdamW: decay is not scaled by the moments; gains, biases and position terms do not decay"});
+    v.field("kind", kind,
+            {.help = "AdamW: decay is not scaled by the moments; gains, biases and position terms do not decay"});
     v.field("lr", lr, {.help = "peak learning rate", .min = 0, .resumable = true});
     v.field("betas", betas, {.help = "decay of the two moments", .min = 0, .max = 0.999999});
     v.field("eps", eps, {.help = "added to the root of the second moment", .min = 0, .min_exclusive = true});
@@ -133,10 +143,13 @@ struct EvaluateConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("every", every, {.help = "evaluate during training; 0 is never", .unit = "steps", .min = 0, .resumable = true});
+    v.field("every", every,
+            {.help = "evaluate during training; 0 is never", .unit = "steps", .min = 0, .resumable = true});
     v.field("split", split, {.help = "the part of the corpus to evaluate on", .resumable = true});
-    v.field("rows", rows, {.help = "documents read side by side; the result does not depend on it", .min = 1, .resumable = true});
-    v.field("documents", documents, {.help = "only the first so many documents, during training", .min = 1, .resumable = true});
+    v.field("rows", rows,
+            {.help = "documents read side by side; the result does not depend on it", .min = 1, .resumable = true});
+    v.field("documents", documents,
+            {.help = "only the first so many documents, during training", .min = 1, .resumable = true});
     v.map("set", set, "keys that differ at evaluation, e.g. {model.attention.cache.length: 1024}");
   }
 };
@@ -148,9 +161,13 @@ struct CheckpointConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("every", every, {.help = "write a checkpoint; 0 is at the end only", .unit = "steps", .min = 0, .resumable = true});
+    v.field("every", every,
+            {.help = "write a checkpoint; 0 is at the end only", .unit = "steps", .min = 0, .resumable = true});
     v.field("keep", keep, {.help = "newest checkpoints that are kept", .min = 1, .resumable = true});
-    v.field("on_error", on_error, {.help = "a checkpoint that cannot be written stops the run, or is a warning (the last one always stops it)", .resumable = true});
+    v.field(
+        "on_error", on_error,
+        {.help = "a checkpoint that cannot be written stops the run, or is a warning (the last one always stops it)",
+         .resumable = true});
   }
 };
 

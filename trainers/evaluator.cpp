@@ -54,9 +54,15 @@ std::vector<double> as_doubles(const Tensor& tensor) {
 
 }  // namespace
 
-double EvaluationResult::token_perplexity() const { return std::exp(nll / static_cast<double>(tokens)); }
-double EvaluationResult::word_perplexity() const { return std::exp(nll / static_cast<double>(words)); }
-double EvaluationResult::bits_per_byte() const { return nll / (std::numbers::ln2 * static_cast<double>(bytes)); }
+double EvaluationResult::token_perplexity() const {
+  return std::exp(nll / static_cast<double>(tokens));
+}
+double EvaluationResult::word_perplexity() const {
+  return std::exp(nll / static_cast<double>(words));
+}
+double EvaluationResult::bits_per_byte() const {
+  return nll / (std::numbers::ln2 * static_cast<double>(bytes));
+}
 
 EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus& corpus, const Machine& machine,
                           const EvaluationOptions& options) {
@@ -83,8 +89,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   int64_t expected = 0;
   for (int64_t document = 0; document < documents; ++document) {
     const int64_t targets = split.length(document) + 1;
-    result.documents.push_back(
-        {split.name(document), targets, split.words(document), split.bytes(document), 0.0});
+    result.documents.push_back({split.name(document), targets, split.words(document), split.bytes(document), 0.0});
     expected += targets;
   }
   const std::vector<Reach> layers = reaches(config.model);

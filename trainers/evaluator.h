@@ -14,7 +14,7 @@ struct DocumentResult {
   int64_t tokens = 0;  // targets, EOS included
   int64_t words = 0;
   int64_t bytes = 0;
-  double nll = 0;      // nats
+  double nll = 0;  // nats
 };
 
 struct EvaluationResult {
@@ -26,7 +26,7 @@ struct EvaluationResult {
   double nll = 0;           // total nats, summed in f64
   double context_mean = 0;  // mean over targets of the document's tokens that the widest layer sees
   double seconds = 0;
-  bool complete = true;     // false when options.stop ended it early: the sums are then partial
+  bool complete = true;  // false when options.stop ended it early: the sums are then partial
 
   double token_perplexity() const;
   double word_perplexity() const;  // over whitespace-separated words of the original text
@@ -36,9 +36,9 @@ struct EvaluationResult {
 struct EvaluationOptions {
   std::string split;
   int64_t rows = 8;
-  std::optional<int64_t> documents;                                     // only the first so many
-  std::function<void(int64_t tokens, int64_t total)> progress;          // may be empty
-  std::function<bool()> stop;                                           // may be empty; asked after every step
+  std::optional<int64_t> documents;                             // only the first so many
+  std::function<void(int64_t tokens, int64_t total)> progress;  // may be empty
+  std::function<bool()> stop;                                   // may be empty; asked after every step
 };
 
 // config: from evaluation_config(). The store holds the weights; nothing of the training state is touched.

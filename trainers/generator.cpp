@@ -114,8 +114,7 @@ void Generator::read(std::span<const int32_t> ids) {
   state_.begin_step(batch);
   Tape tape(false);
   const StateView view = state_.view(0, 1);
-  const Tensor logits =
-      network_.model.next_logits({.tape = tape, .batch = batch, .state = view}, batch.length - 1);
+  const Tensor logits = network_.model.next_logits({.tape = tape, .batch = batch, .state = view}, batch.length - 1);
   state_.commit();
   if (logits.dtype() == DType::f64) {
     const std::vector<double> wide = logits.to_vector<double>();
@@ -127,8 +126,8 @@ void Generator::read(std::span<const int32_t> ids) {
 }
 
 int32_t Generator::next(const SamplingOptions& options) {
-  const auto bits = philox(RandomKey::of(options.seed, 0), hash_scope("generate"), 0,
-                           static_cast<uint32_t>(position_), static_cast<uint32_t>(position_ >> 32));
+  const auto bits = philox(RandomKey::of(options.seed, 0), hash_scope("generate"), 0, static_cast<uint32_t>(position_),
+                           static_cast<uint32_t>(position_ >> 32));
   const double draw = static_cast<double>((static_cast<uint64_t>(bits[0]) << 21) ^ (bits[1] >> 11)) * 0x1p-53;
   // BOS only ever begins a document.
   logits_[static_cast<size_t>(tokenizer_.bos_id())] = -INFINITY;

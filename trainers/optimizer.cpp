@@ -47,7 +47,9 @@ void Optimizer::load(const std::function<Tensor(const std::string&)>& get) {
   }
 }
 
-double clipping_factor(double norm, double clip) { return clip > 0 && norm > clip ? clip / norm : 1.0; }
+double clipping_factor(double norm, double clip) {
+  return clip > 0 && norm > clip ? clip / norm : 1.0;
+}
 
 bool weights_are_finite(const ParameterStore& store) {
   const Tensor total = Tensor::zeros({1}, DType::f64, store.values().device());

@@ -77,6 +77,8 @@ RunOutcome Trainer::run(const std::function<bool()>& stop) {
     }
   }
   progress.finish();
+  log_info(fmt::format("finished after step {}; evaluate it with: quire eval {}", training_->step,
+                       directory_.path().string()));
   return RunOutcome::finished;
 }
 
@@ -120,8 +122,8 @@ bool Trainer::evaluate_now(const std::function<bool()>& stop) {
   nlohmann::ordered_json line{{"step", training_->step}};
   line["evaluation"] = to_json(result, evaluation_config_, config_.evaluate.rows);
   metrics_->append(line);
-  log_info(fmt::format("step {}: {} of {} documents: {:.4f} bits per byte, token perplexity {:.3f}", training_->step,
-                       config_.evaluate.split, result.documents.size(), result.bits_per_byte(),
+  log_info(fmt::format("step {}: split {}, {} documents: {:.4f} bits per byte, token perplexity {:.3f}",
+                       training_->step, config_.evaluate.split, result.documents.size(), result.bits_per_byte(),
                        result.token_perplexity()));
   return true;
 }

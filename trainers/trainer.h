@@ -33,7 +33,7 @@ class Trainer {
   const std::filesystem::path& directory() const { return directory_.path(); }
 
  private:
-  Trainer(RunConfig config, RunDirectory directory);
+  Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, RunDirectory directory);
   static std::unique_ptr<Trainer> start_over(const std::filesystem::path& run_directory,
                                              const std::vector<std::string>& overrides);
   void open_batches(const std::optional<Cursor>& from);

@@ -51,14 +51,14 @@ BatchOptions batch_options(const RunConfig& config, const TrainingState& trainin
           .endless = true};
 }
 
-Trainer::Trainer(RunConfig config, RunDirectory directory)
+Trainer::Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, RunDirectory directory)
     : config_(std::move(config)),
       evaluation_config_(evaluation_config(config_)),
       directory_(std::move(directory)),
       machine_(Machine::choose(config_.run)),
       threads_(static_cast<int>(config_.run.threads)),
       communicator_(make_local_communicator()),
-      corpus_(open_corpus(config_)),
+      corpus_(std::move(corpus)),
       training_(
           std::make_unique<TrainingState>(config_, corpus_->tokenizer().vocabulary_size(), machine_, *communicator_)) {}
 
@@ -79,11 +79,11 @@ void Trainer::open_files() {
 }
 
 std::unique_ptr<Trainer> Trainer::start(const RunConfig& config, const fs::path& run_directory) {
-  // Everything that can be wrong with the data is found before the directory exists.
+  // Everything that can be wrong with machine, configuration and data is found before the directory exists.
   Machine::choose(config.run);
   evaluation_config(config);
-  open_corpus(config);
-  std::unique_ptr<Trainer> trainer(new Trainer(config, RunDirectory::create(run_directory)));
+  std::unique_ptr<Corpus> corpus = open_corpus(config);
+  std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(corpus), RunDirectory::create(run_directory)));
   trainer->open_batches(std::nullopt);
   trainer->open_files();
   return trainer;
@@ -94,7 +94,7 @@ std::unique_ptr<Trainer> Trainer::start_over(const fs::path& run_directory, cons
   const RunConfig before = load_config<RunConfig>(directory.config().string());
   const RunConfig config = with_overrides(before, overrides);
   require_resumable(diff_configs(before, config));
-  std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(directory)));
+  std::unique_ptr<Trainer> trainer(new Trainer(config, open_corpus(config), std::move(directory)));
   log_warn(fmt::format("{}: the run ended before its first checkpoint; it begins again", run_directory.string()));
   trainer->open_batches(std::nullopt);
   trainer->open_files();
@@ -112,12 +112,13 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
   const RunConfig config = with_overrides(before, overrides);
   require_resumable(diff_configs(before, config));
 
-  std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(directory)));
+  std::unique_ptr<Corpus> corpus = open_corpus(config);
   const auto stored = reader.meta().at("corpus").get<std::string>();
-  if (trainer->corpus_->hash() != stored) {
+  if (corpus->hash() != stored) {
     fail(ErrorKind::data, "{}: its checksum is {} but the run was trained on {}; resume with the corpus it began with",
-         config.data.corpus, trainer->corpus_->hash(), stored);
+         config.data.corpus, corpus->hash(), stored);
   }
+  std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(corpus), std::move(directory)));
   trainer->cursor_ = load_training(reader, *trainer->training_, drop_state);
   trainer->saved_step_ = trainer->training_->step;
   const auto backend = reader.meta().at("backend").get<std::string>();

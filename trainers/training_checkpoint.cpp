@@ -73,14 +73,9 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
       {state_part(training.first_row, training.last_row), training.state->save(), {}},
   };
   const nlohmann::json meta{
-      {"version", kVersion},
-      {"step", training.step},
-      {"tokens", training.tokens},
-      {"rows", config.data.rows},
-      {"corpus", corpus.hash()},
-      {"cursor", cursor_to_json(cursor)},
-      {"backend", machine.backend},
-      {"dtype", name_of(machine.dtype)},
+      {"version", kVersion},        {"step", training.step},           {"tokens", training.tokens},
+      {"rows", config.data.rows},   {"corpus", corpus.hash()},         {"cursor", cursor_to_json(cursor)},
+      {"backend", machine.backend}, {"dtype", name_of(machine.dtype)},
   };
   return write_checkpoint(checkpoints_dir, training.step, parts, meta,
                           {{"config.yaml", dump_config(config)}, {"tokenizer.txt", corpus.tokenizer().serialise()}});
@@ -108,8 +103,8 @@ void load_weights(const CheckpointReader& reader, ParameterStore& store) {
 Cursor load_training(const CheckpointReader& reader, TrainingState& training, bool drop_state) {
   const nlohmann::json& meta = reader.meta();
   if (meta.value("version", int64_t{0}) != kVersion) {
-    fail(ErrorKind::checkpoint, "{}: version {} of the checkpoint format; this program reads {}", reader.path().string(),
-         meta.value("version", int64_t{0}), kVersion);
+    fail(ErrorKind::checkpoint, "{}: version {} of the checkpoint format; this program reads {}",
+         reader.path().string(), meta.value("version", int64_t{0}), kVersion);
   }
   load_weights(reader, training.store);
   PartLookup moments(reader, "optimizer");

@@ -14,6 +14,11 @@ void cross_entropy(const Tensor& nll, const Tensor& lse, const Tensor& logits, c
               "cross_entropy: {} targets for logits {}", targets.numel(), logits.shape().to_string());
   const int32_t* target = targets.data<int32_t>();
   const uint8_t* counted = mask.data<uint8_t>();
+  for (int64_t m = 0; m < rows; ++m) {
+    if (counted[m] != 0 && (target[m] < 0 || target[m] >= width)) {
+      fail(ErrorKind::data, "cross_entropy: target {} is outside the vocabulary of {}", target[m], width);
+    }
+  }
   dispatch("cross_entropy", logits.dtype(), [&](auto type) {
     using T = decltype(type);
     for_rows(rows, width, [&](int64_t begin, int64_t end) {

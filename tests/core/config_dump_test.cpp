@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "config_example.h"
+#include "tests/core/config_example.h"
 #include "core/config.h"
 
 namespace quire {

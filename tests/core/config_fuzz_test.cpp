@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "config_example.h"
+#include "tests/core/config_example.h"
 
 namespace quire {
 namespace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "config_example.h"
+#include "tests/core/config_example.h"
 
 namespace quire {
 namespace {

@@ -1,8 +1,5 @@
-#include "tests/kernels/attention_cases.h"
-
-#include <algorithm>
-
 #include "tests/kernels/op_cases.h"
+#include "tests/support/attention_inputs.h"
 #include "tests/support/attention_reference.h"
 #include "tests/support/compare.h"
 
@@ -11,21 +8,6 @@ namespace quire::test {
 namespace {
 
 using Tensors = std::vector<Tensor>;
-
-// The first position each query sees. Carried entries reach back between nothing and all of the ring.
-Tensor visible_from(const AttentionForm& form, RandomTensors& random) {
-  std::vector<int32_t> first;
-  for (int64_t r = 0; r < form.rows; ++r) {
-    int64_t low = form.slots == 0 ? 0 : -(r == 0 ? form.slots : random.below(form.slots + 1));
-    const int64_t padding = form.documents ? random.below(3) + 1 : 0;
-    for (int64_t i = 0; i < form.queries; ++i) {
-      if (form.documents && i > 0 && random.below(5) == 0) low = i;
-      const int64_t from = form.window ? std::max(low, i - *form.window) : low;
-      first.push_back(static_cast<int32_t>(i >= form.queries - padding ? form.queries + 1 : from));
-    }
-  }
-  return Tensor::from(first, {form.rows, form.queries});
-}
 
 Tensors flattened(const ops::AttentionInputs& in) {
   return {in.q, in.k, in.v, in.cache_k, in.cache_v, in.cache_head, in.first_visible, in.bias, in.r, in.u, in.v_bias};
@@ -98,35 +80,6 @@ void add_case(std::vector<OpCase>& cases, const AttentionForm& form) {
 }
 
 }  // namespace
-
-ops::AttentionInputs attention_inputs(const AttentionForm& form, uint32_t seed) {
-  RandomTensors random(seed);
-  ops::AttentionInputs in;
-  in.q = random.normal({form.rows, form.queries, form.heads, form.size});
-  in.k = random.normal({form.rows, form.queries, form.kv_heads, form.size});
-  in.v = random.normal({form.rows, form.queries, form.kv_heads, form.value_size});
-  if (form.slots > 0) {
-    in.cache_k = random.normal({form.rows, form.slots, form.kv_heads, form.size});
-    in.cache_v = random.normal({form.rows, form.slots, form.kv_heads, form.value_size});
-    in.cache_head = random.integers({form.rows}, 0, form.slots);
-  }
-  in.first_visible = visible_from(form, random);
-  const int64_t reach = form.queries + form.slots;
-  const int64_t entries = (form.window ? std::min(reach, *form.window + 1) : reach) + form.spare_entries;
-  if (form.bias) in.bias = random.normal({form.heads, entries});
-  if (form.relative) {
-    in.r = random.normal({entries, form.heads, form.size});
-    in.u = random.normal({form.heads, form.size});
-    in.v_bias = random.normal({form.heads, form.size});
-  }
-  in.scale = form.scale;
-  in.attend_self = form.attend_self;
-  in.dropout = form.dropout;
-  in.key = RandomKey::of(seed, 3);
-  in.scope = hash_scope("attention");
-  in.first_row = 4;
-  return in;
-}
 
 void add_attention_cases(std::vector<OpCase>& cases) {
   const std::vector<AttentionForm> forms{

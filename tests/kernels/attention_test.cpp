@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/kernels/attention_cases.h"
+#include "tests/support/attention_inputs.h"
 #include "tests/support/compare.h"
 #include "tests/support/expect_error.h"
 

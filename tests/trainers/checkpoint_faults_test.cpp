@@ -10,9 +10,9 @@
 #include <random>
 #include <thread>
 
-#include "checkpoint_example.h"
+#include "tests/trainers/checkpoint_example.h"
 #include "core/error.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace quire {
 namespace {
@@ -34,7 +34,7 @@ constexpr int64_t kSize = 200000;
 TEST(CheckpointFaults, KillingTheWriterNeverLosesAFinishedOne) {
   std::mt19937 random(7);
   for (int round = 0; round < 10; ++round) {
-    const TemporaryFolder folder;
+    const test::TemporaryDirectory folder;
     int ends[2] = {-1, -1};
     ASSERT_EQ(::pipe(ends), 0);
     const pid_t child = ::fork();
@@ -81,7 +81,7 @@ int fails_and_keeps_the_first(const fs::path& folder) {
 }
 
 TEST(CheckpointFaults, AFileSizeLimitKeepsThePreviousOne) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   write_example(folder.path(), 1, kSize);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -97,7 +97,7 @@ TEST(CheckpointFaults, AFileSizeLimitKeepsThePreviousOne) {
 }
 
 TEST(CheckpointFaults, AFullDiskKeepsThePreviousOne) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   if (::mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=8m") != 0) {
     GTEST_SKIP() << "mounting a small disk is not permitted here; the test with a file size limit covers the same";
   }

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "checkpoint_example.h"
+#include "tests/trainers/checkpoint_example.h"
 #include "core/error.h"
 #include "core/file_io.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace quire {
 namespace {
@@ -32,7 +32,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
 }
 
 TEST(Checkpoint, RoundTrip) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   const fs::path path = write_example(folder / "checkpoints", 500);
   EXPECT_EQ(path, folder / "checkpoints" / "step-00000500");
   EXPECT_EQ(names_in(path), (std::vector<std::string>{"config.yaml", "manifest.json", "meta.json", "model.h5",
@@ -47,7 +47,7 @@ TEST(Checkpoint, RoundTrip) {
 }
 
 TEST(Checkpoint, DamageInAnyFileIsRefused) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   const fs::path path = write_example(folder.path(), 3);
   for (const std::string& name : names_in(path)) {
     const std::vector<std::byte> good = read_file(path / name);
@@ -68,7 +68,7 @@ TEST(Checkpoint, DamageInAnyFileIsRefused) {
 }
 
 TEST(Checkpoint, AnUnknownVersionSaysSo) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   const fs::path manifest = write_example(folder.path(), 3) / "manifest.json";
   std::string text = read_text_file(manifest);
   text.replace(text.find("\"version\": 1"), 12, "\"version\": 2");
@@ -78,7 +78,7 @@ TEST(Checkpoint, AnUnknownVersionSaysSo) {
 }
 
 TEST(Checkpoint, LatestSkipsWhatDoesNotVerify) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   EXPECT_FALSE(latest_checkpoint(folder / "absent").has_value());
   EXPECT_FALSE(latest_checkpoint(folder.path()).has_value());
   write_example(folder.path(), 99999999);
@@ -92,7 +92,7 @@ TEST(Checkpoint, LatestSkipsWhatDoesNotVerify) {
 }
 
 TEST(Checkpoint, ResolvesRunsFoldersAndCheckpoints) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   const fs::path path = write_example(folder / "checkpoints", 7);
   EXPECT_EQ(resolve_checkpoint(folder.path()), path);
   EXPECT_EQ(resolve_checkpoint(folder / "checkpoints"), path);
@@ -110,7 +110,7 @@ TEST(Checkpoint, ResolvesRunsFoldersAndCheckpoints) {
 }
 
 TEST(Checkpoint, KeepsTheNewest) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   for (const int64_t step : {1, 20, 3, 100}) write_example(folder.path(), step);
   keep_newest_checkpoints(folder.path(), 5);
   EXPECT_EQ(names_in(folder.path()).size(), 4U);
@@ -119,7 +119,7 @@ TEST(Checkpoint, KeepsTheNewest) {
 }
 
 TEST(Checkpoint, TheSameStepIsReplaced) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   const fs::path path = write_example(folder.path(), 4);
   fs::resize_file(path / "model.h5", 10);
   write_example(folder.path(), 4);
@@ -128,7 +128,7 @@ TEST(Checkpoint, TheSameStepIsReplaced) {
 }
 
 TEST(Checkpoint, RemainsOfCrashesAreCleared) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   fs::create_directories(folder / ".step-00000001.partial/x");
   fs::create_directories(folder / ".step-00000002.removed");
   fs::create_directories(folder / ".step-notes");

@@ -7,13 +7,13 @@
 
 #include "core/error.h"
 #include "core/file_io.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace quire {
 namespace {
 
 TEST(Metrics, OneObjectPerLineInTheGivenOrder) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   const auto path = folder / "metrics.jsonl";
   MetricsLog log(path);
   log.append({{"step", 1}, {"loss", 2.5}, {"alpha", "a\xff"}});
@@ -24,7 +24,7 @@ TEST(Metrics, OneObjectPerLineInTheGivenOrder) {
 }
 
 TEST(Metrics, TruncateDropsLaterSteps) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   const auto path = folder / "metrics.jsonl";
   truncate_metrics_after(path, 5);  // nothing there: nothing to do
   {
@@ -42,7 +42,7 @@ TEST(Metrics, TruncateDropsLaterSteps) {
 }
 
 TEST(Metrics, ATornLastLineIsDropped) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   const auto path = folder / "metrics.jsonl";
   std::ofstream(path) << "{\"step\":1}\n{\"step\":2,\"lo";
   EXPECT_EQ(read_metrics(path).size(), 1U);
@@ -51,7 +51,7 @@ TEST(Metrics, ATornLastLineIsDropped) {
 }
 
 TEST(Metrics, OtherDamageIsAnErrorWithItsLine) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   const auto path = folder / "metrics.jsonl";
   std::ofstream(path) << "{\"step\":1}\nrubbish\n{\"step\":2}\n";
   try {
@@ -64,7 +64,7 @@ TEST(Metrics, OtherDamageIsAnErrorWithItsLine) {
 }
 
 TEST(Metrics, WhatCannotBeOpenedIsADiskError) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   try {
     MetricsLog(folder / "absent" / "metrics.jsonl");
     FAIL();

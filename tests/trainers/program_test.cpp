@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 #include "trainers/cli/config_verb.h"
 
 namespace quire {
@@ -118,7 +118,7 @@ TEST(Program, LostOutputIsAnError) {
 }
 
 TEST(ConfigVerb, ChecksPrintsAndExplains) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   const std::string path = (folder / "run.yaml").string();
   std::ofstream(path) << "width: 8\n";
   EXPECT_EQ(run({"config", path.c_str(), "--check"}).out, path + ": valid\n");

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/file_io.h"
 #include "core/log.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace quire {
 namespace {
@@ -24,7 +24,7 @@ void expect_error(ErrorKind kind, const std::string& part, Work&& work) {
 }
 
 TEST(RunDirectory, IsNeverOverwritten) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   const auto path = folder / "runs/first";
   {
     const RunDirectory run = RunDirectory::create(path);
@@ -39,14 +39,14 @@ TEST(RunDirectory, IsNeverOverwritten) {
 }
 
 TEST(RunDirectory, AnEmptyOneIsTaken) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   std::filesystem::create_directories(folder / "run");
   EXPECT_NO_THROW(RunDirectory::create(folder / "run"));
   EXPECT_NO_THROW(RunDirectory::create(folder / "run"));  // the first attempt ended before it wrote its configuration
 }
 
 TEST(RunDirectory, WhatCannotBeMadeIsADiskError) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   std::ofstream(folder / "file") << "x";
   expect_error(ErrorKind::disk, "cannot be made", [&] { RunDirectory::create(folder / "file" / "run"); });
   expect_error(ErrorKind::disk, "cannot be made", [&] { RunDirectory::create("/proc/run"); });
@@ -61,7 +61,7 @@ TEST(RunDirectory, DefaultNames) {
 }
 
 TEST(Log, GoesToTheFileWithTimes) {
-  const TemporaryFolder folder;
+  const test::TemporaryDirectory folder;
   log_to_file(folder / "log.txt");
   log_info("hello {}");
   log_file_only("quiet");

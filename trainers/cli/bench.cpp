@@ -30,8 +30,8 @@ void run(const Arguments& arguments) {
                     config.data.rows, config.data.subsequence, machine.backend, threads.threads()));
   print(fmt::format("  step {:.1f} ms (min {:.1f}, max {:.1f}), {:.0f} tokens/s\n", result.step_ms_median,
                     result.step_ms_min, result.step_ms_max, result.tokens_per_second));
-  print(fmt::format("  {:.1f} GFLOP a step, {:.0f} % of the {:.0f} GFLOP/s of a large product\n", result.model_flops / 1e9,
-                    100 * result.model_flops_share(), result.measured_peak_flops / 1e9));
+  print(fmt::format("  {:.1f} GFLOP a step, {:.0f} % of the {:.0f} GFLOP/s of a large product\n",
+                    result.model_flops / 1e9, 100 * result.model_flops_share(), result.measured_peak_flops / 1e9));
   print(fmt::format("  peak memory {:.0f} MiB, state {:.1f} MiB\n", static_cast<double>(result.peak_bytes) / kMiB,
                     static_cast<double>(result.state_bytes) / kMiB));
   for (const OpStats& op : result.operations) {

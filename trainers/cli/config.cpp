@@ -1,9 +1,11 @@
+#include "trainers/config.h"
 #include "trainers/cli/config_verb.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/config.h"
 
 namespace quire {
 
-void add_config(CLI::App& program) { add_config_verb(program, config_verb_for<RunConfig>()); }
+void add_config(CLI::App& program) {
+  add_config_verb(program, config_verb_for<RunConfig>());
+}
 
 }  // namespace quire

@@ -45,7 +45,8 @@ void run(const Arguments& arguments) {
   const std::unique_ptr<Corpus> corpus = Corpus::open(config.data.corpus);
   const std::unique_ptr<Tokenizer> tokenizer = checkpoint_tokenizer(reader);
   if (corpus->tokenizer().serialise() != tokenizer->serialise()) {
-    fail(ErrorKind::data, "{}: its tokenizer ({}) is not the one the model was trained with ({}); prepare it with that one",
+    fail(ErrorKind::data,
+         "{}: its tokenizer ({}) is not the one the model was trained with ({}); prepare it with that one",
          config.data.corpus, corpus->tokenizer().kind(), tokenizer->kind());
   }
   ParameterStore store;
@@ -54,15 +55,16 @@ void run(const Arguments& arguments) {
   load_weights(reader, store);
 
   std::unique_ptr<Progress> progress;
-  const EvaluationResult result = evaluate(
-      store, config, *corpus, machine,
-      {.split = split, .rows = config.evaluate.rows, .documents = {},
-       .progress =
-           [&](int64_t done, int64_t total) {
-             if (!progress) progress = std::make_unique<Progress>("eval", total);
-             progress->update(done);
-           },
-       .stop = {}});
+  const EvaluationResult result = evaluate(store, config, *corpus, machine,
+                                           {.split = split,
+                                            .rows = config.evaluate.rows,
+                                            .documents = {},
+                                            .progress =
+                                                [&](int64_t done, int64_t total) {
+                                                  if (!progress) progress = std::make_unique<Progress>("eval", total);
+                                                  progress->update(done);
+                                                },
+                                            .stop = {}});
   if (progress) progress->finish();
 
   nlohmann::ordered_json json = to_json(result, config, config.evaluate.rows);
@@ -74,8 +76,8 @@ void run(const Arguments& arguments) {
   print(fmt::format("{}: split {} of {}\n", reader.path().string(), split, config.data.corpus));
   print(fmt::format("  documents {}  tokens {}  words {}  bytes {}\n", result.documents.size(), result.tokens,
                     result.words, result.bytes));
-  print(fmt::format("  bits per byte    {:.4f}\n  token perplexity {:.4f}\n  word perplexity  {:.2f}\n", result.bits_per_byte(),
-                    result.token_perplexity(), result.word_perplexity()));
+  print(fmt::format("  bits per byte    {:.4f}\n  token perplexity {:.4f}\n  word perplexity  {:.2f}\n",
+                    result.bits_per_byte(), result.token_perplexity(), result.word_perplexity()));
   print(fmt::format("  mean context {:.0f} tokens  {:.1f} s, {:.0f} tokens/s\n", result.context_mean, result.seconds,
                     static_cast<double>(result.tokens) / result.seconds));
   if (!arguments.documents) return;
@@ -91,8 +93,10 @@ void add_eval(CLI::App& program) {
   CLI::App& app = add_verb(program, "eval", "Perplexity and bits per byte of a checkpoint",
                            "quire eval runs/first --split valid model.attention.cache.length=1024 --json");
   const auto arguments = std::make_shared<Arguments>();
-  app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")->required();
-  app.add_option("OVERRIDES", arguments->overrides, "key.path=value: window, cache, data.subsequence, evaluate.rows, run.threads");
+  app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")
+      ->required();
+  app.add_option("OVERRIDES", arguments->overrides,
+                 "key.path=value: window, cache, data.subsequence, evaluate.rows, run.threads");
   app.add_option("--corpus", arguments->corpus, "Another corpus with the same tokenizer")->type_name("FILE");
   app.add_option("--split", arguments->split, "Part of the corpus (default: evaluate.split)")->type_name("NAME");
   app.add_flag("--documents", arguments->documents, "Also a line for every document");

@@ -62,7 +62,8 @@ void add_generate(CLI::App& program) {
                            "quire generate runs/first --prompt \"In the beginning\" --length 500 --temperature 0.8");
   const auto arguments = std::make_shared<Arguments>();
   SamplingOptions& sampling = arguments->sampling;
-  app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")->required();
+  app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")
+      ->required();
   app.add_option("OVERRIDES", arguments->overrides, "key.path=value: window, cache, data.subsequence, run.threads");
   app.add_option("--prompt", arguments->prompt, "Text to go on from")->type_name("TEXT");
   app.add_option("--length", sampling.length, "Tokens to make at most; the end of the document ends it sooner")
@@ -77,7 +78,8 @@ void add_generate(CLI::App& program) {
       ->type_name("N")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
-  app.add_option("--top-p", sampling.top_p, "Only the most likely tokens that together reach this probability; 1 is off")
+  app.add_option("--top-p", sampling.top_p,
+                 "Only the most likely tokens that together reach this probability; 1 is off")
       ->type_name("X")
       ->check(CLI::Range(0.000001, 1.0))
       ->capture_default_str();

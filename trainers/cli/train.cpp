@@ -21,11 +21,13 @@ struct Arguments {
 std::unique_ptr<Trainer> make_trainer(const Arguments& arguments) {
   if (!arguments.resume.empty()) {
     if (!arguments.run_directory.empty()) {
-      fail(ErrorKind::config, "train: --run-dir has no meaning with --resume, which goes on in the run's own directory");
+      fail(ErrorKind::config,
+           "train: --run-dir has no meaning with --resume, which goes on in the run's own directory");
     }
     for (const std::string& text : arguments.positional) {
       if (text.find('=') == std::string::npos) {
-        fail(ErrorKind::config, "train: {}: --resume uses the configuration of the run; give only key.path=value", text);
+        fail(ErrorKind::config, "train: {}: --resume uses the configuration of the run; give only key.path=value",
+             text);
       }
     }
     return Trainer::resume(arguments.resume, arguments.positional, arguments.drop_state);
@@ -41,13 +43,15 @@ std::unique_ptr<Trainer> make_trainer(const Arguments& arguments) {
 }  // namespace
 
 void add_train(CLI::App& program) {
-  CLI::App& app = add_verb(program, "train", "Train a model, or go on with a run",
-                           "quire train run.yaml optimizer.lr=3e-4 --run-dir runs/first\n  quire train --resume runs/first");
+  CLI::App& app =
+      add_verb(program, "train", "Train a model, or go on with a run",
+               "quire train run.yaml optimizer.lr=3e-4 --run-dir runs/first\n  quire train --resume runs/first");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CONFIG", arguments->positional, "YAML file of the run, then any number of key.path=value")
       ->type_name("CONFIG [key.path=value ...]");
   app.add_option("--run-dir", arguments->run_directory, "Where the run is kept (default: runs/NAME)")->type_name("DIR");
-  app.add_option("--resume", arguments->resume, "Go on from a run directory or one of its checkpoints; only resumable keys may change")
+  app.add_option("--resume", arguments->resume,
+                 "Go on from a run directory or one of its checkpoints; only resumable keys may change")
       ->type_name("RUN_DIR|CHECKPOINT");
   app.add_flag("--drop-state", arguments->drop_state, "With --resume: begin with empty caches and memories");
   app.callback([arguments] {

@@ -1,0 +1,138 @@
+// Fused operations against plain compositions of what they stand for.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "autograd/functions/attention.h"
+#include "autograd/functions/basic.h"
+#include "autograd/functions/embedding.h"
+#include "tests/support/attention_inputs.h"
+#include "tests/support/attention_reference.h"
+#include "tests/support/compare.h"
+
+namespace quire::test {
+namespace {
+
+TEST(FusedAttention, EqualsExplicitSoftmax) {
+  const AttentionForm form{.rows = 3,
+                           .queries = 70,
+                           .heads = 4,
+                           .kv_heads = 2,
+                           .size = 5,
+                           .value_size = 3,
+                           .slots = 133,
+                           .window = 140,
+                           .bias = true,
+                           .relative = true,
+                           .dropout = 0.2};
+  const ops::AttentionInputs in = attention_inputs(form, 17);
+  const AttentionVariables x{Variable::leaf(in.q),       Variable::leaf(in.k),       Variable::leaf(in.v),
+                             Variable::leaf(in.cache_k), Variable::leaf(in.cache_v), Variable::leaf(in.bias),
+                             Variable::leaf(in.r),       Variable::leaf(in.u),       Variable::leaf(in.v_bias)};
+  Tape tape;
+  const Variable y = attention(tape, x, in);
+  EXPECT_LE(relative_error(y.value(), attention_reference(in).out), 1e-12);
+
+  const Tensor dout = RandomTensors(18).normal(y.shape());
+  tape.backward({{weighted_sum(tape, y, dout), 1.0}});
+  const ops::AttentionGradients wanted = attention_reference_gradients(in, dout);
+  EXPECT_LE(relative_error(x.q.gradient()->value(), wanted.dq), 1e-12);
+  EXPECT_LE(relative_error(x.k.gradient()->value(), wanted.dk), 1e-12);
+  EXPECT_LE(relative_error(x.v.gradient()->value(), wanted.dv), 1e-12);
+  EXPECT_LE(relative_error(x.cache_k.gradient()->value(), wanted.dcache_k), 1e-12);
+  EXPECT_LE(relative_error(x.cache_v.gradient()->value(), wanted.dcache_v), 1e-12);
+  EXPECT_LE(relative_error(x.bias.gradient()->value(), wanted.dbias), 1e-12);
+  EXPECT_LE(relative_error(x.r.gradient()->value(), wanted.dr), 1e-12);
+  EXPECT_LE(relative_error(x.u.gradient()->value(), wanted.du), 1e-12);
+  EXPECT_LE(relative_error(x.v_bias.gradient()->value(), wanted.dv_bias), 1e-12);
+}
+
+TEST(FusedAttention, GradientsThatNobodyWantsAreLeftOut) {
+  const ops::AttentionInputs in = attention_inputs({.slots = 4, .bias = true, .relative = true}, 19);
+  const auto constant = [](const Tensor& t) { return Variable::constant(t); };
+  const Variable v = Variable::leaf(in.v);
+  Tape tape;
+  const Variable y = attention(tape,
+                               {constant(in.q), constant(in.k), v, constant(in.cache_k), constant(in.cache_v),
+                                constant(in.bias), constant(in.r), constant(in.u), constant(in.v_bias)},
+                               in);
+  const Tensor dout = RandomTensors(20).normal(y.shape());
+  tape.backward({{weighted_sum(tape, y, dout), 1.0}});
+  EXPECT_LE(relative_error(v.gradient()->value(), attention_reference_gradients(in, dout).dv), 1e-12);
+}
+
+struct Projection {
+  Variable hidden, weight;
+  CrossEntropy loss;
+};
+
+Projection project(const Tensor& targets, const Tensor& mask, int64_t budget, DType dtype) {
+  RandomTensors random(21);
+  Projection p{Variable::leaf(random.normal({3, 11, 13}, 1, 0, dtype)),
+               Variable::leaf(random.normal({29, 13}, 0.5, 0, dtype)),
+               {}};
+  Tape tape;
+  p.loss = projection_cross_entropy(tape, p.hidden, p.weight, targets, mask, budget);
+  tape.backward({{p.loss.sum, 0.25}});
+  return p;
+}
+
+TEST(ProjectionCrossEntropy, ChunksChangeNothing) {
+  RandomTensors random(22);
+  const Tensor targets = random.integers({33}, 0, 29);
+  const Tensor mask = random.flags({33});
+  const Projection whole = project(targets, mask, 1 << 20, DType::f64);
+  for (const int64_t budget : {1, 29, 5 * 29, 32 * 29, 33 * 29}) {  // 1, 1, 5, 32 and 33 positions at a time
+    const Projection parts = project(targets, mask, budget, DType::f64);
+    EXPECT_LE(relative_error(parts.loss.nll, whole.loss.nll), 1e-14);
+    EXPECT_LE(relative_error(parts.loss.sum.value(), whole.loss.sum.value()), 1e-14);
+    EXPECT_LE(relative_error(parts.hidden.gradient()->value(), whole.hidden.gradient()->value()), 1e-13);
+    EXPECT_LE(relative_error(parts.weight.gradient()->value(), whole.weight.gradient()->value()), 1e-13);
+  }
+}
+
+TEST(ProjectionCrossEntropy, EqualsLogSoftmaxOfAllLogits) {
+  RandomTensors random(23);
+  const Tensor targets = random.integers({33}, 0, 29);
+  const Tensor mask = random.flags({33});
+  const Projection fused = project(targets, mask, 7 * 29, DType::f64);
+  Tape tape(false);
+  const Tensor logits = linear(tape, fused.hidden.detached(), fused.weight.detached()).value();
+  double total = 0;
+  for (int64_t m = 0; m < 33; ++m) {
+    const double* x = logits.data<double>() + m * 29;
+    double sum = 0;
+    for (int64_t v = 0; v < 29; ++v) sum += std::exp(x[v]);
+    const bool counted = mask.data<uint8_t>()[m] != 0;
+    const double nll = counted ? std::log(sum) - x[targets.data<int32_t>()[m]] : 0;
+    EXPECT_NEAR(fused.loss.nll.data<double>()[m], nll, 1e-12);
+    total += nll;
+  }
+  EXPECT_NEAR(fused.loss.sum.value().data<double>()[0], total, 1e-11);
+}
+
+TEST(ProjectionCrossEntropy, SinglePrecisionStaysClose) {
+  RandomTensors random(24);
+  const Tensor targets = random.integers({33}, 0, 29);
+  const Tensor mask = random.flags({33});
+  const Projection wide = project(targets, mask, 5 * 29, DType::f64);
+  const Projection narrow = project(targets, mask, 5 * 29, DType::f32);
+  // Sums of 13, 29 and 33 terms in f32: sqrt(75) units of 6e-8 with a factor 8 for exp and cancellation.
+  EXPECT_EQ(narrow.loss.nll.dtype(), DType::f32);
+  EXPECT_LE(relative_error(narrow.loss.nll, wide.loss.nll), 4e-6);
+  EXPECT_LE(relative_error(narrow.hidden.gradient()->value(), wide.hidden.gradient()->value()), 4e-6);
+  EXPECT_LE(relative_error(narrow.weight.gradient()->value(), wide.weight.gradient()->value()), 4e-6);
+}
+
+TEST(FusedDropout, EqualsDropoutAndAdd) {
+  const Tensor x = RandomTensors(25).normal({2, 5, 9});
+  const Tensor residual = RandomTensors(26).normal({2, 5, 9});
+  const ops::DropoutKey key{RandomKey::of(1, 2), 3, 4, 0.5};
+  Tape tape(false);
+  const Variable fused = dropout(tape, Variable::constant(x), Variable::constant(residual), key);
+  const Variable parts = add(tape, Variable::constant(residual), dropout(tape, Variable::constant(x), {}, key));
+  EXPECT_TRUE(same_bits(fused.value(), parts.value()));
+}
+
+}  // namespace
+}  // namespace quire::test

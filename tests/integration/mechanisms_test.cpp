@@ -1,0 +1,74 @@
+// The configurations that run the mechanism suite.
+#include "tests/support/mechanism_suite.h"
+
+namespace quire::test {
+namespace {
+
+const std::vector<std::string> kDropout{
+    "model.dropout={embedding: 0.1, attention: 0.2, mlp: 0.3, residual: 0.2, output: 0.1}"};
+
+std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+std::vector<MechanismCase> cases() {
+  const std::string position = "model.position=";
+  const std::string window = "model.attention.window=";
+  const std::string cache = "model.attention.cache=";
+  const std::string memory = "model.memory=";
+  const std::vector<std::string> xl_hidden{position + "xl", cache + "{kind: hidden, length: 6}"};
+  const std::vector<std::string> t5_kv{position + "t5", window + "5", "model.attention.qk_norm=true",
+                                       cache + "{kind: kv}"};
+  return {
+      {"window_none", {position + "none", window + "3"}},
+      {"window_t5", {position + "t5", window + "4", "model.attention.attend_self=false"}},
+      {.name = "xl_hidden", .settings = xl_hidden, .other_cache = {cache + "{kind: kv, length: 6}"}},
+      {.name = "xl_hidden_window",
+       .settings = {position + "xl", window + "5", cache + "{kind: hidden}",
+                    "model.attention.xl={share_biases: false, clamp: 3}"},
+       .other_cache = {cache + "{kind: kv}"},
+       .split_invariant = true},
+      {.name = "xl_kv",
+       .settings = {position + "xl", window + "6", cache + "{kind: kv}"},
+       .other_cache = {cache + "{kind: hidden}"},
+       .split_invariant = true},
+      {.name = "t5_kv", .settings = t5_kv, .other_cache = {cache + "{kind: hidden}"}, .split_invariant = true},
+      {.name = "t5_kv_empty_slots",
+       .settings = {position + "t5", cache + "{kind: kv, length: 4}", "model.attention.mask_empty_cache=false"},
+       .concat = false},
+      {.name = "post_norm",
+       .settings = {position + "xl", cache + "{kind: hidden, length: 5}",
+                    "model.norm={kind: layer, placement: post, last: false}",
+                    "model.mlp={kind: relu, hidden: 12, bias: true}", "model.head_size=3"},
+       .other_cache = {cache + "{kind: kv, length: 5}"}},
+      {"untied",
+       {position + "none", cache + "{kind: kv, length: 9}", "model.embedding={tied: false, scale: true}",
+        "model.mlp={kind: gelu, hidden: 10, bias: false}"}},
+      {"trivial_register", {position + "none", memory + "[{kind: trivial_register, layers: [0, 1]}]"}},
+      {"trivial_log", {position + "t5", memory + "[{kind: trivial_log, layers: [-1], size: 4}]"}},
+      {"trivial_both",
+       joined(xl_hidden,
+              {memory + "[{kind: trivial_register, layers: [0]}, {kind: trivial_log, layers: [0, 1], size: 9}]"})},
+      {"mixture",
+       {"model.layers=3", memory + "[{kind: trivial_log, layers: [1], size: 3}]",
+        "model.layer_overrides=[{layers: [0], position: t5, attention: {window: 4, cache: {kind: kv}}}, "
+        "{layers: [1], attention: {cache: {kind: hidden, length: 5}}}, {layers: [-1], position: none}]"}},
+      {"xl_hidden_dropout", joined(xl_hidden, kDropout)},
+      {"t5_kv_dropout", joined(t5_kv, kDropout)},
+  };
+}
+
+const std::vector<MechanismParam>& params() {
+  static const std::vector<MechanismParam> all = with_packs(cases());
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Mechanisms, MechanismReading, ::testing::ValuesIn(params()), name_of_param);
+INSTANTIATE_TEST_SUITE_P(Mechanisms, MechanismSplit, ::testing::ValuesIn(split_invariant_of(params())), name_of_param);
+INSTANTIATE_TEST_SUITE_P(Mechanisms, MechanismCaches, ::testing::ValuesIn(with_other_cache_of(params())),
+                         name_of_param);
+INSTANTIATE_TEST_SUITE_P(Mechanisms, MechanismTraining, ::testing::ValuesIn(params()), name_of_param);
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,63 @@
+// Kernels refuse what does not fit, and say what it was.
+#include <gtest/gtest.h>
+
+#include "kernels/cross_entropy.h"
+#include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+#include "kernels/gemm.h"
+#include "kernels/norm.h"
+#include "kernels/position.h"
+#include "kernels/state.h"
+#include "tests/support/expect_error.h"
+
+namespace quire::test {
+namespace {
+
+Tensor zeros(const Shape& shape, DType dtype = DType::f32) {
+  return Tensor::zeros(shape, dtype);
+}
+
+TEST(BadInput, TokenIdsBeyondTheVocabulary) {
+  const Tensor ids = Tensor::from(std::vector<int32_t>{0, 3}, {2});
+  EXPECT_ERROR(ops::embedding(zeros({2, 2}), zeros({3, 2}), ids, 1), ErrorKind::data,
+               "token id 3 is outside the vocabulary of 3");
+  const Tensor mask = Tensor::from(std::vector<uint8_t>{1, 1}, {2});
+  EXPECT_ERROR(ops::cross_entropy(zeros({2}), zeros({2}), zeros({2, 3}), ids, mask), ErrorKind::data,
+               "target 3 is outside the vocabulary of 3");
+  const Tensor masked = Tensor::from(std::vector<uint8_t>{1, 0}, {2});
+  EXPECT_NO_THROW(ops::cross_entropy(zeros({2}), zeros({2}), zeros({2, 3}), ids, masked));
+}
+
+TEST(BadInput, ShapesThatDoNotFit) {
+  EXPECT_ERROR(ops::gemm(zeros({2, 3}), zeros({2, 5}), zeros({4, 3}), {}), ErrorKind::internal,
+               "gemm: [2, 3] from [2, 5] and [4, 3]");
+  EXPECT_ERROR(ops::gemm(zeros({2, 3}), zeros({5, 2}).transpose(0, 1), zeros({5, 3}), {}), ErrorKind::internal,
+               "gemm: inner strides must be 1");
+  EXPECT_ERROR(ops::rms_norm(zeros({2, 3}), zeros({2}), zeros({2, 3}), zeros({4}), 1e-5), ErrorKind::internal,
+               "rms_norm: weight has 4 values but x is [2, 3]");
+  EXPECT_ERROR(ops::sinusoid(zeros({2, 3}), 0), ErrorKind::internal, "sinusoid: width 3 is odd");
+  EXPECT_ERROR(ops::dropout(zeros({6}), zeros({6}), Tensor(), {}), ErrorKind::internal, "[6] is not [R, T, N]");
+  EXPECT_ERROR(ops::add(zeros({2}), zeros({2}), zeros({3}), 1, 1), ErrorKind::internal, "add: f32 [3] beside f32 [2]");
+  const Tensor one = Tensor::from(std::vector<int32_t>{1}, {1});
+  EXPECT_ERROR(ops::ring_append(zeros({1, 4, 2}), zeros({1, 3, 5}), one, one, one), ErrorKind::internal,
+               "ring_append: values [1, 3, 5] into ring [1, 4, 2]");
+  EXPECT_ERROR(ops::ring_gather(zeros({1, 5, 2}), zeros({1, 4, 2}), one, one), ErrorKind::internal,
+               "ring_gather: [1, 5, 2] out of ring [1, 4, 2]");
+}
+
+TEST(BadInput, TypesAndDevicesThatDoNotFit) {
+  EXPECT_ERROR(ops::scale(zeros({2}, DType::bf16), zeros({2}, DType::bf16), 2), ErrorKind::internal,
+               "scale: bf16 has no CPU kernel");
+  EXPECT_ERROR(ops::add(zeros({2}), zeros({2}), zeros({2}, DType::f64), 1, 1), ErrorKind::internal, "f64 [2] beside");
+  EXPECT_ERROR(ops::scale(zeros({2}), Tensor::empty({2}, DType::f32, kMeta), 2), ErrorKind::internal,
+               "scale: tensors on cpu:0 and meta:0");
+}
+
+// On the meta device operations do nothing: planning needs shapes and bytes only.
+TEST(MetaDevice, ComputesNothing) {
+  const Tensor x = Tensor::empty({1 << 20, 1 << 20}, DType::f32, kMeta);
+  EXPECT_NO_THROW(ops::add(x, x, x, 1, 1));
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,149 @@
+#include "layers/composition.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/trivial_memories.h"
+#include "trainers/model.h"
+
+namespace quire::test {
+namespace {
+
+RunConfig parse(const std::vector<std::string>& settings) {
+  return parse_config<RunConfig>("model: {width: 8, heads: 2, layers: 2}\n", "run.yaml", settings);
+}
+
+struct Refusal {
+  std::vector<std::string> settings;
+  std::string key;
+  std::string message;
+};
+
+const std::vector<Refusal>& refusals() {
+  static const std::vector<Refusal> all{
+      {{"model.width=9", "model.heads=3"}, "model.position", "position xl needs an even width"},
+      {{"model.attention.cache.kind=hidden"}, "model.attention.cache.length", "the cache needs a length"},
+      {{"model.attention.cache.kind=kv"}, "model.attention.cache.length", "the cache needs a length"},
+      {{"model.attention.cache.length=4"}, "model.attention.cache.length", "a length without a cache has no meaning"},
+      {{"model.attention={window: 4, cache: {kind: kv, length: 5}}"},
+       "model.attention.cache.length",
+       "the cache is longer than attention.window"},
+      {{"model.attention={mask_empty_cache: false, cache: {kind: hidden, length: 4}}"},
+       "model.attention.mask_empty_cache",
+       "false needs attention.cache.kind: kv"},
+      {{"model.position=t5", "model.attention.t5={buckets: 8, max_distance: 4}"},
+       "model.attention.t5.max_distance",
+       "must exceed half of attention.t5.buckets"},
+      {{"model.attention.qk_norm=true"}, "model.attention.qk_norm", "go with position t5 or none"},
+  };
+  return all;
+}
+
+TEST(Composition, EveryRuleRefusesWithKeyAndReason) {
+  std::set<std::string> met;
+  for (const Refusal& refusal : refusals()) {
+    EXPECT_ERROR(parse(refusal.settings), ErrorKind::config, refusal.key);
+    EXPECT_ERROR(parse(refusal.settings), ErrorKind::config, refusal.message);
+    for (const CompositionRule& rule : composition_rules()) {
+      if (std::string(rule.message).find(refusal.message) != std::string::npos) met.insert(rule.message);
+    }
+  }
+  EXPECT_EQ(met.size(), composition_rules().size()) << "a rule has no case above";
+}
+
+// One step away from each refusal.
+TEST(Composition, NeighboursOfRefusalsAreAllowed) {
+  const std::vector<std::vector<std::string>> allowed{
+      {"model.width=9", "model.heads=3", "model.position=none"},
+      {"model.width=9", "model.heads=3", "model.position=t5"},
+      {"model.attention={window: 4, cache: {kind: hidden}}"},
+      {"model.attention={cache: {kind: kv, length: 4}}"},
+      {"model.attention={window: 5, cache: {kind: kv, length: 5}}"},
+      {"model.attention={mask_empty_cache: false, cache: {kind: kv, length: 4}}"},
+      {"model.position=t5", "model.attention.t5={buckets: 8, max_distance: 5}"},
+      {"model.position=none", "model.attention.qk_norm=true"},
+      {"model.width=9", "model.position=none", "model.head_size=5"},
+  };
+  for (const std::vector<std::string>& settings : allowed) EXPECT_NO_THROW(parse(settings)) << settings[0];
+}
+
+TEST(Composition, OverridesAreCheckedPerLayer) {
+  const auto overrides = [](const std::string& text) {
+    return std::vector<std::string>{"model.attention={window: 8, cache: {kind: kv}}", "model.layer_overrides=" + text};
+  };
+  const RunConfig config = parse(overrides("[{layers: [-1], position: t5, attention: {window: 4}}]"));
+  const std::vector<LayerConfig> layers = config.model.layer_configs();
+  EXPECT_EQ(layers[0].position, Position::xl);
+  EXPECT_EQ(layers[0].attention.cache_length(), 8);
+  EXPECT_EQ(layers[1].position, Position::t5);
+  EXPECT_EQ(layers[1].attention.cache_length(), 4);
+  EXPECT_EQ(layers[1].attention.cache.kind, CacheKind::kv);
+
+  EXPECT_ERROR(parse(overrides("[{layers: [1], attention: {cache: {length: 9}}}]")), ErrorKind::config,
+               "tokens beyond the window are never seen (layer 1)");
+  EXPECT_ERROR(parse(overrides("[{layers: [0], attention: {qk_norm: true}}]")), ErrorKind::config, "(layer 0)");
+  EXPECT_ERROR(parse(overrides("[{layers: [2], position: t5}]")), ErrorKind::config,
+               "model.layer_overrides.0.layers: there is no layer 2 among 2");
+  EXPECT_ERROR(parse(overrides("[{layers: [-3], position: t5}]")), ErrorKind::config, "there is no layer -3 among 2");
+  EXPECT_ERROR(parse(overrides("[{layers: [0], width: 4}]")), ErrorKind::config, "width");
+}
+
+TEST(Composition, WholeModelIsChecked) {
+  EXPECT_ERROR(parse({"model.heads=3"}), ErrorKind::config, "model.heads: width 8 is no multiple of 3 heads");
+  EXPECT_ERROR(parse({"data.pack=concat", "model.attention={mask_empty_cache: false, cache: {kind: kv, length: 4}}"}),
+               ErrorKind::config, "data.pack: concat cannot be combined");
+  EXPECT_ERROR(parse({"data.pack=concat",
+                      "model.layer_overrides=[{layers: [1], attention: {mask_empty_cache: false, "
+                      "cache: {kind: kv, length: 4}}}]"}),
+               ErrorKind::config, "data.pack: concat cannot be combined");
+}
+
+TEST(Composition, MemoriesAreCheckedByName) {
+  EXPECT_ERROR(parse({"model.memory=[{kind: knm, layers: [0]}]"}), ErrorKind::config,
+               "model.memory.0.kind: there is no memory 'knm'");
+  register_trivial_memories();
+  EXPECT_NO_THROW(parse({"model.memory=[{kind: trivial_log, layers: [0, -1]}]"}));
+  EXPECT_ERROR(parse({"model.memory=[{kind: trivial_log, layers: [2]}]"}), ErrorKind::config,
+               "model.memory.0.layers: there is no layer 2 among 2");
+  EXPECT_ERROR(parse({"model.memory=[{kind: trivial_log, layers: [1, -1]}]"}), ErrorKind::config,
+               "model.memory.0.layers: layer 1 is named twice");
+  EXPECT_ERROR(parse({"model.memory=[{layers: [1]}]"}), ErrorKind::config, "model.memory.0.kind");
+}
+
+// All combinations of what the rules speak of: refused by the configuration exactly when a rule says so, and the others
+// can be built.
+TEST(Composition, WhatIsNotRefusedBuilds) {
+  int built = 0;
+  for (const char* position : {"t5", "xl", "none"}) {
+    for (const char* cache : {"{kind: none}", "{kind: hidden, length: 3}", "{kind: kv, length: 3}", "{kind: kv}"}) {
+      for (const char* rest :
+           {"", ", window: 4", ", window: 2", ", qk_norm: true", ", mask_empty_cache: false", ", attend_self: false"}) {
+        const std::string attention = std::string("{cache: ") + cache + rest + "}";
+        RunConfig config;
+        try {
+          config = parse({"model.attention=" + attention, std::string("model.position=") + position});
+        } catch (const Error& error) {
+          EXPECT_EQ(error.kind(), ErrorKind::config);
+          continue;
+        }
+        EXPECT_FALSE(find_composition_fault({config.model.position, config.model.attention}, config.model).found);
+        ParameterStore store;
+        const Network network(store, config.model, 11, DType::f32);
+        store.allocate(DType::f32, kMeta, 1);
+        const size_t logs = config.model.attention.cache.kind == CacheKind::none     ? 0
+                            : config.model.attention.cache.kind == CacheKind::hidden ? 2
+                                                                                     : 4;
+        EXPECT_EQ(network.layout.logs().size(), logs) << attention;
+        ++built;
+      }
+    }
+  }
+  // Per position 5 without a cache, 4 with hidden states, 5 with keys of a length, 2 with keys as long as a window;
+  // Transformer-XL loses the three with normalised keys.
+  EXPECT_EQ(built, 3 * 16 - 3);
+}
+
+}  // namespace
+}  // namespace quire::test

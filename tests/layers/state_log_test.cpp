@@ -1,0 +1,224 @@
+// Logs of the state pool.
+#include "layers/state.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/hand_batch.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/random_tensor.h"
+
+namespace quire::test {
+namespace {
+
+// [R, T, 1]: row r holds first + 100 r, first + 100 r + 1, ...
+Tensor numbered(int64_t rows, int64_t tokens, double first) {
+  std::vector<double> values;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t t = 0; t < tokens; ++t) values.push_back(first + static_cast<double>(100 * r + t));
+  }
+  return Tensor::from(values, {rows, tokens, 1});
+}
+
+std::vector<double> row_of(const Tensor& tensor, int64_t row) {
+  return tensor.select(0, row).to_vector<double>();
+}
+
+using Row = std::vector<double>;
+
+class Logs : public ::testing::Test {
+ protected:
+  static constexpr int64_t kLength = 4;
+
+  void make(int64_t rows, int64_t segment, bool filled = false) {
+    StateLayout layout;
+    log_ = layout.add_log("log", {1}, kLength, filled);
+    layout_ = layout;
+    rows_ = rows;
+    pool_ = std::make_unique<StatePool>(layout, rows, segment, DType::f64, kCpu);
+  }
+  StateView view() { return pool_->view(0, rows_); }
+  // One whole step that appends first, first + 1, ...
+  void step(const Batch& batch, double first) {
+    pool_->begin_step(batch);
+    view().append(log_, numbered(batch.rows, batch.length, first));
+    pool_->commit();
+  }
+  Row carried(int64_t row) { return row_of(view().gather(log_), row); }
+  int64_t length(int64_t row) { return view().lengths(log_)[static_cast<size_t>(row)]; }
+
+  StateLayout layout_;
+  LogId log_;
+  int64_t rows_ = 0;
+  std::unique_ptr<StatePool> pool_;
+};
+
+TEST_F(Logs, GatherIsOrderedByAgeAndWrapsAround) {
+  make(1, 3);
+  double next = 1;
+  for (int round = 0; round < 12; ++round) {
+    step(batch_of({{0, 0, 0}}, {0}), next);
+    next += 3;
+    const Row wanted = round == 0 ? Row{0, 1, 2, 3} : Row{next - 4, next - 3, next - 2, next - 1};
+    EXPECT_EQ(carried(0), wanted) << "round " << round;
+    EXPECT_EQ(length(0), round == 0 ? 3 : 4);
+  }
+}
+
+TEST_F(Logs, ASegmentMayBeLongerThanTheLog) {
+  make(1, 7);
+  step(batch_of({{0, 0, 0, 0, 0, 0, 0}}, {1}), 1);
+  EXPECT_EQ(carried(0), (Row{4, 5, 6, 7}));
+  step(batch_of({{0, 0, 0, 0, 0, 0, 0}}, {0}), 8);
+  EXPECT_EQ(carried(0), (Row{11, 12, 13, 14}));
+}
+
+TEST_F(Logs, AppendsAreInvisibleUntilCommit) {
+  make(1, 3);
+  step(batch_of({{0, 0, 0}}, {1}), 1);
+  step(batch_of({{0, 0, 0}}, {0}), 4);
+  pool_->begin_step(batch_of({{0, 0, 0}}, {0}));
+  const Row before = carried(0);
+  view().append(log_, numbered(1, 3, 7));
+  EXPECT_EQ(carried(0), before);  // nothing readable was overwritten
+  EXPECT_EQ(length(0), 4);
+  pool_->commit();
+  EXPECT_EQ(carried(0), (Row{6, 7, 8, 9}));
+}
+
+TEST_F(Logs, PaddingIsNotWritten) {
+  make(3, 3);
+  step(batch_of({{0, 0, 0}, {0, -1, -1}, {-1, -1, -1}}, {1, 1, 1}), 1);
+  EXPECT_EQ(carried(0), (Row{0, 1, 2, 3}));
+  EXPECT_EQ(carried(1), (Row{0, 0, 0, 101}));
+  EXPECT_EQ(carried(2), (Row{0, 0, 0, 0}));
+  EXPECT_EQ(length(2), 0);
+  step(batch_of({{0, 0, -1}, {0, 0, 0}, {0, -1, -1}}, {0, 0, 0}), 4);
+  EXPECT_EQ(carried(0), (Row{2, 3, 4, 5}));
+  EXPECT_EQ(carried(1), (Row{101, 104, 105, 106}));
+  EXPECT_EQ(carried(2), (Row{0, 0, 0, 204}));
+}
+
+TEST_F(Logs, ARowIsResetAlone) {
+  make(2, 2);
+  step(batch_of({{0, 0}, {0, 0}}, {1, 1}), 1);
+  pool_->begin_step(batch_of({{0, 0}, {0, 0}}, {0, 1}));
+  EXPECT_EQ(carried(0), (Row{0, 0, 1, 2}));
+  EXPECT_EQ(carried(1), (Row{0, 0, 0, 0}));
+  view().append(log_, numbered(2, 2, 3));
+  pool_->commit();
+  EXPECT_EQ(carried(0), (Row{1, 2, 3, 4}));
+  EXPECT_EQ(carried(1), (Row{0, 0, 103, 104}));
+}
+
+TEST_F(Logs, ALaterDocumentInTheRowReplacesWhatWasCarried) {
+  make(1, 4);
+  step(batch_of({{0, 0, 0, 0}}, {1}), 1);
+  step(batch_of({{0, 0, 1, 1}}, {0}), 5);
+  EXPECT_EQ(carried(0), (Row{0, 0, 7, 8}));
+  EXPECT_EQ(length(0), 2);
+  step(batch_of({{0, 0, 0, 0}}, {0}), 9);
+  EXPECT_EQ(carried(0), (Row{9, 10, 11, 12}));
+}
+
+TEST_F(Logs, FilledLogsHoldZerosBeforeADocument) {
+  make(2, 3, true);
+  EXPECT_EQ(length(0), kLength);
+  EXPECT_EQ(carried(0), (Row{0, 0, 0, 0}));
+  step(batch_of({{0, 0, 0}, {0, 0, 0}}, {1, 1}), 1);
+  step(batch_of({{0, 0, 0}, {0, 0, 0}}, {0, 0}), 4);
+  EXPECT_EQ(carried(1), (Row{103, 104, 105, 106}));
+  // Row 0 begins a document with the step, row 1 inside it: both carry zeros before it.
+  step(batch_of({{0, -1, -1}, {0, 1, 1}}, {1, 0}), 7);
+  EXPECT_EQ(length(0), kLength);
+  EXPECT_EQ(length(1), kLength);
+  EXPECT_EQ(carried(0), (Row{0, 0, 0, 7}));
+  EXPECT_EQ(carried(1), (Row{0, 0, 108, 109}));
+}
+
+TEST_F(Logs, FlaggedRowsAreEmptied) {
+  make(2, 2);
+  step(batch_of({{0, 0}, {0, 0}}, {1, 1}), 1);
+  pool_->begin_step(batch_of({{0, 0}, {0, 0}}, {0, 0}));
+  view().append(log_, numbered(2, 2, 3));
+  pool_->commit(std::vector<uint8_t>{1, 0});
+  EXPECT_EQ(carried(0), (Row{0, 0, 0, 0}));
+  EXPECT_EQ(carried(1), (Row{101, 102, 103, 104}));
+}
+
+TEST_F(Logs, WhatAStepDoesNotCommitIsForgotten) {
+  make(1, 2);
+  step(batch_of({{0, 0}}, {1}), 1);
+  pool_->begin_step(batch_of({{0, 0}}, {0}));
+  view().append(log_, numbered(1, 2, 50));
+  // The step failed. The next one appends nothing.
+  pool_->begin_step(batch_of({{0, 0}}, {0}));
+  pool_->commit();
+  EXPECT_EQ(carried(0), (Row{0, 0, 1, 2}));
+  // Neither does a row of padding hand its append on to the next step.
+  pool_->begin_step(batch_of({{-1, -1}}, {0}));
+  view().append(log_, numbered(1, 2, 60));
+  pool_->commit();
+  pool_->begin_step(batch_of({{0, 0}}, {0}));
+  pool_->commit();
+  EXPECT_EQ(carried(0), (Row{0, 0, 1, 2}));
+}
+
+TEST_F(Logs, RowBlocksAreDisjoint) {
+  make(3, 2);
+  pool_->begin_step(batch_of({{0, 0}, {0, 0}, {0, -1}}, {1, 1, 1}));
+  pool_->view(1, 3).append(log_, numbered(2, 2, 1));
+  EXPECT_EQ(pool_->view(1, 3).carry(1).count, 1);
+  pool_->commit();
+  EXPECT_EQ(carried(0), (Row{0, 0, 0, 0}));
+  EXPECT_EQ(carried(1), (Row{0, 0, 1, 2}));
+  EXPECT_EQ(carried(2), (Row{0, 0, 0, 101}));
+  EXPECT_EQ(length(0), 0);
+}
+
+TEST_F(Logs, SavedStateGoesOnTheSame) {
+  make(2, 3);
+  step(batch_of({{0, 0, 0}, {0, 0, -1}}, {1, 1}), 1);
+  step(batch_of({{0, 0, 0}, {0, 0, 0}}, {0, 0}), 4);
+  std::map<std::string, Tensor> saved;
+  for (const NamedTensor& tensor : pool_->save()) saved[tensor.name] = clone(tensor.tensor);
+  EXPECT_EQ(saved.size(), 3U);
+
+  StatePool other(layout_, 2, 3, DType::f64, kCpu);
+  other.load([&](const std::string& name) { return saved.at(name); });
+  for (StatePool* pool : {pool_.get(), &other}) {
+    pool->begin_step(batch_of({{0, 0, -1}, {0, 0, 0}}, {0, 1}));
+    pool->view(0, 2).append(log_, numbered(2, 3, 7));
+    pool->commit();
+  }
+  for (int64_t row = 0; row < 2; ++row) EXPECT_EQ(row_of(other.view(0, 2).gather(log_), row), carried(row));
+  EXPECT_EQ(carried(0), (Row{5, 6, 7, 8}));
+}
+
+TEST_F(Logs, RefusesStateThatDoesNotFit) {
+  make(2, 3);
+  std::map<std::string, Tensor> saved;
+  for (const NamedTensor& tensor : pool_->save()) saved[tensor.name] = clone(tensor.tensor);
+  const auto get = [&](const std::string& name) { return saved.at(name); };
+  StatePool longer(layout_, 2, 4, DType::f64, kCpu);
+  EXPECT_ERROR(longer.load(get), ErrorKind::checkpoint,
+               "state log.ring: f64 [2, 7, 1] is stored but this configuration wants f64 [2, 8, 1]");
+  StatePool narrow(layout_, 2, 3, DType::f32, kCpu);
+  EXPECT_ERROR(narrow.load(get), ErrorKind::checkpoint, "wants f32");
+  saved["log.length"] = Tensor::from(std::vector<int64_t>{0, kLength + 1}, {2});
+  EXPECT_ERROR(pool_->load(get), ErrorKind::checkpoint, "row 1 has head 0 and length 5 for 7 slots");
+  saved["log.length"] = Tensor::from(std::vector<int64_t>{0, 0}, {2});
+  saved["log.head"] = Tensor::from(std::vector<int64_t>{-1, 0}, {2});
+  EXPECT_ERROR(pool_->load(get), ErrorKind::checkpoint, "row 0 has head -1");
+}
+
+TEST_F(Logs, RefusesBatchesOfOtherSizes) {
+  make(2, 3);
+  EXPECT_ERROR(pool_->begin_step(batch_of({{0, 0, 0}}, {1})), ErrorKind::internal, "a batch of 1 rows for a pool of 2");
+  EXPECT_ERROR(pool_->begin_step(batch_of({{0, 0, 0, 0}, {0, 0, 0, 0}}, {1, 1})), ErrorKind::internal,
+               "4 positions for a pool of 3");
+  StateLayout layout;
+  EXPECT_ERROR(layout.add_log("empty", {1}, 0), ErrorKind::internal, "state empty: length 0");
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,28 @@
+// Batches cut by hand from lists of documents, one list per row: every edge a mechanism meets (a document that goes on,
+// ends, begins inside a row, fills a row to its last position; padding; a row that has run out) lies where a test puts
+// it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "core/batch.h"
+#include "data/batch_options.h"
+
+namespace quire::test {
+
+// A document of n positions has n + 1 ids: position p reads ids[p] and predicts ids[p + 1].
+using Document = std::vector<int32_t>;
+
+// Documents with random ids below `vocabulary`; lengths[row][i] positions. Ids depend on seed, row and i only.
+std::vector<std::vector<Document>> random_documents(const std::vector<std::vector<int64_t>>& lengths,
+                                                    int32_t vocabulary, uint32_t seed);
+
+// One batch per step until every row has run out. Documents are numbered row by row.
+std::vector<Batch> cut(const std::vector<std::vector<Document>>& rows, int64_t length, Pack pack);
+
+// The batches with everything padded away except the documents that `kept` accepts.
+std::vector<Batch> only(std::vector<Batch> batches, const std::function<bool(int64_t document)>& kept);
+
+}  // namespace quire::test

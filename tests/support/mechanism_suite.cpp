@@ -1,0 +1,70 @@
+#include "tests/support/mechanism_suite.h"
+
+#include "tests/support/trivial_memories.h"
+
+namespace quire::test {
+
+// A program instantiates the suites it has cases for.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MechanismReading);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MechanismSplit);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MechanismCaches);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MechanismTraining);
+
+namespace {
+
+// Weights are large, so that a wrong term shows.
+constexpr const char* kBase = R"(
+run: {name: mechanism, precision: f64}
+data: {subsequence: 8, rows: 3}
+model:
+  width: 8
+  layers: 2
+  heads: 2
+  mlp: {hidden: 12}
+  attention: {t5: {buckets: 6, max_distance: 8}}
+  initialization: {std: 0.3, scale_residual: false}
+optimizer: {lr: 0.01}
+schedule: {warmup: 3, steps: 20}
+evaluate: {rows: 2}
+)";
+
+}  // namespace
+
+RunConfig mechanism_config(const std::vector<std::string>& settings) {
+  register_trivial_memories();
+  return parse_config<RunConfig>(kBase, "mechanism.yaml", settings);
+}
+
+std::vector<MechanismParam> with_packs(const std::vector<MechanismCase>& cases) {
+  std::vector<MechanismParam> params;
+  for (const MechanismCase& mechanism : cases) {
+    params.push_back({mechanism, PackChoice::pad});
+    if (mechanism.concat) params.push_back({mechanism, PackChoice::concat});
+  }
+  return params;
+}
+
+std::vector<MechanismParam> split_invariant_of(const std::vector<MechanismParam>& params) {
+  std::vector<MechanismParam> kept;
+  for (const MechanismParam& param : params) {
+    if (param.mechanism.split_invariant) kept.push_back(param);
+  }
+  return kept;
+}
+
+std::vector<MechanismParam> with_other_cache_of(const std::vector<MechanismParam>& params) {
+  std::vector<MechanismParam> kept;
+  for (const MechanismParam& param : params) {
+    if (!param.mechanism.other_cache.empty()) kept.push_back(param);
+  }
+  return kept;
+}
+
+RunConfig MechanismTest::config(std::vector<std::string> more) {
+  std::vector<std::string> settings = GetParam().mechanism.settings;
+  settings.push_back("data.pack=" + std::string(name_in_config(GetParam().pack)));
+  settings.insert(settings.end(), more.begin(), more.end());
+  return mechanism_config(settings);
+}
+
+}  // namespace quire::test

@@ -1,0 +1,56 @@
+// What every mechanism must keep, checked on any model configuration. A new mechanism adds one line to a list of cases
+// and instantiates the suites below with it; the checks are in mechanism_suite_reading.cpp (one model, f64) and
+// mechanism_suite_training.cpp (whole training steps over a corpus).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "trainers/config.h"
+
+namespace quire::test {
+
+struct MechanismCase {
+  std::string name;
+  std::vector<std::string> settings;  // key=value over mechanism_config()
+  // Settings of the same model with the other kind of cache; empty when there is none.
+  std::vector<std::string> other_cache = {};
+  bool split_invariant = false;  // the cut into subsequences does not matter
+  bool concat = true;            // data.pack: concat is allowed
+};
+
+struct MechanismParam {
+  MechanismCase mechanism;
+  PackChoice pack = PackChoice::pad;
+};
+inline void PrintTo(const MechanismParam& param, std::ostream* out) {
+  *out << param.mechanism.name;
+}
+
+// Tiny: width 8, two heads, two layers, three rows of eight positions.
+RunConfig mechanism_config(const std::vector<std::string>& settings);
+
+// Each case with both ways to pack.
+std::vector<MechanismParam> with_packs(const std::vector<MechanismCase>& cases);
+std::vector<MechanismParam> split_invariant_of(const std::vector<MechanismParam>& params);
+std::vector<MechanismParam> with_other_cache_of(const std::vector<MechanismParam>& params);
+
+class MechanismTest : public ::testing::TestWithParam<MechanismParam> {
+ protected:
+  // The case's configuration with more settings.
+  static RunConfig config(std::vector<std::string> more = {});
+};
+
+class MechanismReading : public MechanismTest {};
+class MechanismSplit : public MechanismTest {};   // split_invariant_of
+class MechanismCaches : public MechanismTest {};  // with_other_cache_of
+class MechanismTraining : public MechanismTest {};
+
+inline std::string name_of_param(const ::testing::TestParamInfo<MechanismParam>& info) {
+  return info.param.mechanism.name + "_" + std::string(name_in_config(info.param.pack));
+}
+
+}  // namespace quire::test

@@ -1,0 +1,49 @@
+#include "tests/support/model_reader.h"
+
+namespace quire::test {
+
+ModelReader::ModelReader(const ModelConfig& config, int64_t vocabulary, int64_t rows, int64_t length)
+    : network_(store_, config, vocabulary, DType::f64), state_(network_.layout, rows, length, DType::f64, kCpu) {
+  store_.allocate(DType::f64, kCpu, 1);
+}
+
+LossTerms ModelReader::forward(Tape& tape, const Batch& batch, bool write) {
+  state_.begin_step(batch);
+  const StateView view = state_.view(0, batch.rows);
+  return network_.model.loss({.tape = tape,
+                              .batch = batch,
+                              .state = view,
+                              .key = RandomKey::of(5, 1),
+                              .training = training,
+                              .write_state = write});
+}
+
+void ModelReader::step(const Batch& batch, DocumentNll* nll) {
+  Tape tape(false);
+  const std::vector<double> values = forward(tape, batch, true).nll.to_vector<double>();
+  state_.commit();
+  if (nll == nullptr) return;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (batch.loss_mask[i] != 0) (*nll)[{batch.document[i], batch.position[i]}] = values[i];
+  }
+}
+
+DocumentNll ModelReader::read(const std::vector<Batch>& batches) {
+  DocumentNll nll;
+  for (const Batch& batch : batches) step(batch, &nll);
+  return nll;
+}
+
+double ModelReader::loss(const Batch& batch) {
+  Tape tape(false);
+  return forward(tape, batch, false).terms[0].sum.value().to_vector<double>()[0];
+}
+
+void ModelReader::gradient(const Batch& batch) {
+  Tape tape;
+  const LossTerms terms = forward(tape, batch, false);
+  store_.zero_gradients();
+  tape.backward({{terms.terms[0].sum, 1.0}});
+}
+
+}  // namespace quire::test

@@ -1,0 +1,44 @@
+// A model that reads batches one after the other in f64, as training and evaluation do, and shows what they do not: the
+// nats of every target, gradients, state.
+#pragma once
+
+#include <map>
+
+#include "tests/support/document_rows.h"
+#include "trainers/model.h"
+
+namespace quire::test {
+
+// Nats per (document, position in the document).
+using DocumentNll = std::map<std::pair<int64_t, int64_t>, double>;
+
+class ModelReader {
+ public:
+  // Weights depend on the configuration and the names of parameters only.
+  ModelReader(const ModelConfig& config, int64_t vocabulary, int64_t rows, int64_t length);
+
+  // How the next passes run; the same key gives the same dropout masks.
+  bool training = false;
+
+  // One step: reads, writes state, commits. Adds to `nll` when given.
+  void step(const Batch& batch, DocumentNll* nll = nullptr);
+  DocumentNll read(const std::vector<Batch>& batches);
+
+  // Loss (sum of nats) of a batch after what was read so far; nothing is written.
+  double loss(const Batch& batch);
+  // The same with its gradient, left in store().gradients().
+  void gradient(const Batch& batch);
+
+  const ParameterStore& store() const { return store_; }
+  StatePool& state() { return state_; }
+  bool carries() const { return !network_.layout.logs().empty() || !network_.layout.registers().empty(); }
+
+ private:
+  LossTerms forward(Tape& tape, const Batch& batch, bool write);
+
+  ParameterStore store_;
+  Network network_;
+  StatePool state_;
+};
+
+}  // namespace quire::test

@@ -1,0 +1,50 @@
+// A training run without a run directory: batches of a small corpus, one optimizer step after the other, and everything
+// a checkpoint must bring back as bytes.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "data/batch_source.h"
+#include "trainers/training_checkpoint.h"
+
+namespace quire::test {
+
+// What a run has become. Two runs are the same when these are equal.
+struct RunSnapshot {
+  std::map<std::string, std::vector<std::byte>> tensors;  // weights, moments, state
+  Cursor cursor;
+  int64_t step = 0;
+  int64_t tokens = 0;
+};
+// Names of what differs; empty when all bits are the same.
+std::string difference(const RunSnapshot& a, const RunSnapshot& b);
+
+class TrainingRun {
+ public:
+  // The corpus must outlive this; the communicator is the local one unless another is given.
+  TrainingRun(const RunConfig& config, Corpus& corpus, std::unique_ptr<Communicator> communicator = nullptr);
+  // Goes on from a checkpoint.
+  TrainingRun(const RunConfig& config, Corpus& corpus, const std::filesystem::path& checkpoint);
+
+  StepResult step();
+  std::vector<double> losses(int64_t steps);  // of so many more steps
+
+  std::filesystem::path save(const std::filesystem::path& folder) const;
+  RunSnapshot snapshot() const;
+
+  TrainingState& training() { return *training_; }
+  const Machine& machine() const { return machine_; }
+  const Cursor& cursor() const { return cursor_; }
+
+ private:
+  RunConfig config_;
+  Corpus& corpus_;
+  Machine machine_;
+  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<TrainingState> training_;
+  std::unique_ptr<BatchSource> batches_;
+  Cursor cursor_;
+};
+
+}  // namespace quire::test

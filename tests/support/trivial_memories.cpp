@@ -1,0 +1,129 @@
+#include "tests/support/trivial_memories.h"
+
+#include <algorithm>
+
+#include "autograd/functions/basic.h"
+#include "layers/memory/memory.h"
+#include "tests/support/compare.h"
+
+namespace quire::test {
+
+namespace {
+
+// Arithmetic on the host in f64 whatever the model's type is: there is little of it.
+class TrivialMemory : public Memory {
+ public:
+  TrivialMemory(const Scope& scope, int64_t heads) : weight_(scope.param("weight", {heads}, {0.5, 0.25})) {}
+
+  Variable combine(const Forward& f, const MixerTensors& mixer) final {
+    const Tensor& v = mixer.v.value();
+    const Variable mean = Variable::constant(over_first_segments(f, v));
+    if (f.write_state) write(f.state, v);
+    return add(f.tape, mixer.local, scale_heads(f.tape, mean, weight_));
+  }
+
+ private:
+  // Mean of what a row carries, [H * D]; empty when it carries nothing.
+  virtual std::vector<double> mean(const StateView& state, int64_t row) const = 0;
+  virtual void write(const StateView& state, const Tensor& v) const = 0;
+
+  // The row's mean at every position of its segment 0, zeros elsewhere: a document that began inside the row has
+  // nothing to do with what the row carries. [R, T, H, D]
+  Tensor over_first_segments(const Forward& f, const Tensor& v) const {
+    const int64_t entry = v.dim(2) * v.dim(3);
+    std::vector<double> out(static_cast<size_t>(v.numel()), 0);
+    for (int64_t r = 0; r < v.dim(0); ++r) {
+      const std::vector<double> carried = mean(f.state, r);
+      for (int64_t t = 0; t < v.dim(1); ++t) {
+        const int64_t at = f.batch.at(r, t);
+        if (f.batch.segment[static_cast<size_t>(at)] == 0) {
+          std::copy(carried.begin(), carried.end(), out.begin() + at * entry);
+        }
+      }
+    }
+    return converted(Tensor::from(out, v.shape()), v.dtype());
+  }
+
+  Parameter weight_;
+};
+
+class TrivialRegister final : public TrivialMemory {
+ public:
+  TrivialRegister(const Scope& scope, int64_t heads, int64_t head_size)
+      : TrivialMemory(scope, heads),
+        sum_(scope.state_register("sum", {heads, head_size})),
+        count_(scope.state_register("count", {1})) {}
+
+ private:
+  std::vector<double> mean(const StateView& state, int64_t row) const override {
+    const double count = values_of(state.current(count_))[static_cast<size_t>(row)];
+    if (count == 0) return {};
+    std::vector<double> mean = values_of(state.current(sum_).select(0, row));
+    for (double& value : mean) value /= count;
+    return mean;
+  }
+
+  void write(const StateView& state, const Tensor& v) const override {
+    std::vector<double> sums = values_of(state.current(sum_));
+    std::vector<double> counts = values_of(state.current(count_));
+    const std::vector<double> values = values_of(v);
+    const int64_t entry = v.dim(2) * v.dim(3);
+    for (int64_t r = 0; r < state.rows(); ++r) {
+      const RowCarry& carry = state.carry(r);
+      const auto sum = sums.begin() + r * entry;
+      double& count = counts[static_cast<size_t>(r)];
+      if (carry.replaces) {
+        std::fill(sum, sum + entry, 0.0);
+        count = 0;
+      }
+      for (int64_t t = carry.begin; t < carry.begin + carry.count; ++t) {
+        const auto value = values.begin() + (r * v.dim(1) + t) * entry;
+        for (int64_t i = 0; i < entry; ++i) sum[i] += value[i];
+      }
+      count += static_cast<double>(carry.count);
+    }
+    state.put(sum_, converted(Tensor::from(sums, state.current(sum_).shape()), v.dtype()));
+    state.put(count_, converted(Tensor::from(counts, state.current(count_).shape()), v.dtype()));
+  }
+
+  RegisterId sum_, count_;
+};
+
+class TrivialLog final : public TrivialMemory {
+ public:
+  TrivialLog(const Scope& scope, int64_t size, int64_t heads, int64_t head_size)
+      : TrivialMemory(scope, heads), values_(scope.state_log("values", {heads, head_size}, size)) {}
+
+ private:
+  std::vector<double> mean(const StateView& state, int64_t row) const override {
+    const int64_t readable = state.lengths(values_)[static_cast<size_t>(row)];
+    if (readable == 0) return {};
+    const Tensor entries = state.gather(values_).select(0, row);  // [M, H, D], newest last
+    const int64_t entry = entries.dim(1) * entries.dim(2);
+    const std::vector<double> values = values_of(entries);
+    std::vector<double> mean(static_cast<size_t>(entry), 0);
+    for (int64_t m = entries.dim(0) - readable; m < entries.dim(0); ++m) {
+      for (int64_t i = 0; i < entry; ++i) {
+        mean[static_cast<size_t>(i)] += values[static_cast<size_t>(m * entry + i)] / static_cast<double>(readable);
+      }
+    }
+    return mean;
+  }
+
+  void write(const StateView& state, const Tensor& v) const override { state.append(values_, v); }
+
+  LogId values_;
+};
+
+}  // namespace
+
+void register_trivial_memories() {
+  register_memory("trivial_register", [](const Scope& scope, const MemoryConfig&, int64_t heads, int64_t head_size) {
+    return std::make_unique<TrivialRegister>(scope, heads, head_size);
+  });
+  register_memory("trivial_log", [](const Scope& scope, const MemoryConfig& config, int64_t heads, int64_t head_size) {
+    return std::make_unique<TrivialLog>(scope, config.size, heads, head_size);
+  });
+}
+
+}  // namespace quire::test
