@@ -123,6 +123,13 @@ Corpus::Corpus(const std::filesystem::path& path) : path_(path) {
   for (const std::string& name : reader.list("splits")) {
     splits_[name] = Split::load(reader, "splits/" + name, map_->bytes(), describe(name));
   }
+  bool described = manifest_.tokenizer == tokenizer_->kind() &&
+                   manifest_.vocabulary == tokenizer_->vocabulary_size() && manifest_.splits.size() == splits_.size();
+  for (const auto& [name, split] : splits_) {
+    const auto found = manifest_.splits.find(name);
+    described = described && found != manifest_.splits.end() && found->second == split.totals();
+  }
+  if (!described) fail_split(manifest_path(path).string(), "the summary does not fit the corpus: damaged");
 }
 
 std::unique_ptr<Corpus> Corpus::open(const std::filesystem::path& path) {

@@ -38,6 +38,12 @@ std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints_
 // Removes all but the newest `count` checkpoints.
 void keep_newest_checkpoints(const std::filesystem::path& checkpoints_dir, int64_t count);
 
+// Removes those of steps above `step`: a run that went on from an earlier checkpoint has left them behind.
+void remove_checkpoints_after(const std::filesystem::path& checkpoints_dir, int64_t step);
+
+// Steps of all checkpoints, whole or damaged, newest first. A folder that is not there has none.
+std::vector<int64_t> checkpoint_steps(const std::filesystem::path& checkpoints_dir);
+
 // The newest checkpoint that verifies; those that do not are skipped with a warning.
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& checkpoints_dir);
 

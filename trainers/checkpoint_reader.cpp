@@ -24,20 +24,6 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-// The step-NNNNNNNN folders, newest first.
-std::vector<fs::path> checkpoints_in(const fs::path& folder) {
-  std::vector<std::pair<int64_t, fs::path>> found;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    if (const auto step = checkpoint_step(entry.path().filename().string())) found.emplace_back(*step, entry.path());
-  }
-  if (error) fail(ErrorKind::checkpoint, "{}: cannot be read: {}", folder.string(), error.message());
-  std::sort(found.rbegin(), found.rend());
-  std::vector<fs::path> paths;
-  for (const auto& [step, path] : found) paths.push_back(path);
-  return paths;
-}
-
 }  // namespace
 
 CheckpointReader CheckpointReader::open(const fs::path& checkpoint) {
@@ -95,9 +81,21 @@ std::string CheckpointReader::read_text(const std::string& file_name) const {
   return text;
 }
 
+std::vector<int64_t> checkpoint_steps(const fs::path& checkpoints_dir) {
+  std::vector<int64_t> steps;
+  if (!is_folder(checkpoints_dir)) return steps;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints_dir, error)) {
+    if (const auto step = checkpoint_step(entry.path().filename().string())) steps.push_back(*step);
+  }
+  if (error) fail(ErrorKind::checkpoint, "{}: cannot be read: {}", checkpoints_dir.string(), error.message());
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
 std::optional<fs::path> latest_checkpoint(const fs::path& checkpoints_dir) {
-  if (!is_folder(checkpoints_dir)) return std::nullopt;
-  for (const fs::path& path : checkpoints_in(checkpoints_dir)) {
+  for (const int64_t step : checkpoint_steps(checkpoints_dir)) {
+    const fs::path path = checkpoints_dir / checkpoint_name(step);
     try {
       Manifest::read(path).verify(path);
       return path;
@@ -108,7 +106,9 @@ std::optional<fs::path> latest_checkpoint(const fs::path& checkpoints_dir) {
   return std::nullopt;
 }
 
-fs::path resolve_checkpoint(const fs::path& path) {
+fs::path resolve_checkpoint(const fs::path& given) {
+  // "RUN/checkpoints/step-00000005/", as a shell completes it, ends in an empty name.
+  const fs::path path = given.has_filename() ? given : given.parent_path();
   if (!is_folder(path)) fail(ErrorKind::checkpoint, "{}: no such folder; give a run or a checkpoint", path.string());
   const bool is_checkpoint =
       checkpoint_step(path.filename().string()).has_value() || fs::exists(path / "manifest.json");

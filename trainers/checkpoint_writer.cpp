@@ -82,6 +82,17 @@ void move_into_place(const fs::path& partial, const fs::path& target) {
   rename_durably(partial, target);
 }
 
+void remove_checkpoint(const fs::path& checkpoints_dir, int64_t step) {
+  try {
+    // Under its own name a half-removed checkpoint would look damaged.
+    const fs::path removed = hidden(checkpoints_dir, step, kRemoved);
+    rename_durably(checkpoints_dir / checkpoint_name(step), removed);
+    fs::remove_all(removed);
+  } catch (const fs::filesystem_error& error) {
+    fail(ErrorKind::disk, "{}: an old checkpoint cannot be removed: {}", checkpoints_dir.string(), error.what());
+  }
+}
+
 }  // namespace
 
 fs::path write_checkpoint(const fs::path& checkpoints_dir, int64_t step, std::span<const CheckpointPart> parts,
@@ -113,20 +124,13 @@ fs::path write_checkpoint(const fs::path& checkpoints_dir, int64_t step, std::sp
 
 void keep_newest_checkpoints(const fs::path& checkpoints_dir, int64_t count) {
   QUIRE_CHECK(count >= 1, "keep_newest_checkpoints: count {}", count);
-  std::vector<int64_t> steps;
-  try {
-    for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints_dir)) {
-      if (const auto step = checkpoint_step(entry.path().filename().string())) steps.push_back(*step);
-    }
-    std::sort(steps.rbegin(), steps.rend());
-    for (size_t i = static_cast<size_t>(count); i < steps.size(); ++i) {
-      // Under its own name a half-removed checkpoint would look damaged.
-      const fs::path removed = hidden(checkpoints_dir, steps[i], kRemoved);
-      rename_durably(checkpoints_dir / checkpoint_name(steps[i]), removed);
-      fs::remove_all(removed);
-    }
-  } catch (const fs::filesystem_error& error) {
-    fail(ErrorKind::disk, "{}: old checkpoints cannot be removed: {}", checkpoints_dir.string(), error.what());
+  const std::vector<int64_t> steps = checkpoint_steps(checkpoints_dir);
+  for (size_t i = static_cast<size_t>(count); i < steps.size(); ++i) remove_checkpoint(checkpoints_dir, steps[i]);
+}
+
+void remove_checkpoints_after(const fs::path& checkpoints_dir, int64_t step) {
+  for (const int64_t other : checkpoint_steps(checkpoints_dir)) {
+    if (other > step) remove_checkpoint(checkpoints_dir, other);
   }
 }
 

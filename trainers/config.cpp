@@ -5,15 +5,33 @@ namespace quire {
 
 namespace {
 
-// What may differ between training and evaluation without being another model.
-bool may_differ_at_evaluation(const std::string& key) {
-  for (const std::string_view prefix : {"data.subsequence", "model.attention.window", "model.attention.cache.",
-                                        "model.attention.xl.clamp", "evaluate.", "run.threads", "data.corpus"}) {
+// What a model sees may be another at evaluation without its being another model.
+bool is_about_sight(const std::string& key) {
+  for (const std::string_view prefix :
+       {"data.subsequence", "model.attention.window", "model.attention.cache.", "model.attention.xl.clamp"}) {
     if (key.starts_with(prefix)) return true;
   }
   // layer_overrides.N.attention.window and .cache
   return key.starts_with("model.layer_overrides.") &&
          (key.find(".attention.window") != std::string::npos || key.find(".attention.cache.") != std::string::npos);
+}
+
+// Layer overrides are compared by what they come to.
+bool layers_differ_in_sight_only(const ModelConfig& before, const ModelConfig& after) {
+  const std::vector<LayerConfig> a = before.layer_configs();
+  const std::vector<LayerConfig> b = after.layer_configs();
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    for (const ConfigDifference& difference : diff_configs(a[i], b[i])) {
+      if (!is_about_sight(join_key("model", difference.key))) return false;
+    }
+  }
+  return true;
+}
+
+// On the command line of an evaluation also where and on what it runs.
+bool may_differ_at_evaluation(const std::string& key) {
+  return is_about_sight(key) || key.starts_with("evaluate.") || key == "run.threads" || key == "data.corpus";
 }
 
 }  // namespace
@@ -27,7 +45,7 @@ void RunConfig::check(ConfigChecker& c) const {
     }
   }
   for (size_t i = 0; i < evaluate.set.size(); ++i) {
-    c.require(may_differ_at_evaluation(evaluate.set[i].first), "evaluate.set",
+    c.require(is_about_sight(evaluate.set[i].first), "evaluate.set",
               evaluate.set[i].first +
                   " cannot differ at evaluation; window, cache, data.subsequence and model.attention.xl.clamp can");
   }
@@ -36,13 +54,14 @@ void RunConfig::check(ConfigChecker& c) const {
 RunConfig evaluation_config(const RunConfig& config, const std::vector<std::string>& overrides) {
   RunConfig changed = with_overrides(config, settings_as_overrides(config.evaluate.set), "evaluate.set");
   changed = with_overrides(changed, overrides);
-  RunConfig before = config;
-  for (const ConfigDifference& difference : diff_configs(before, changed)) {
-    if (!may_differ_at_evaluation(difference.key)) {
-      throw Error(ErrorKind::config, difference.key +
-                                         ": cannot differ from the trained model; window, cache, data.subsequence, "
-                                         "data.corpus and evaluate.* can");
-    }
+  for (const ConfigDifference& difference : diff_configs(config, changed)) {
+    const bool may_differ = difference.key == "model.layer_overrides"
+                                ? layers_differ_in_sight_only(config.model, changed.model)
+                                : may_differ_at_evaluation(difference.key);
+    if (may_differ) continue;
+    throw Error(ErrorKind::config, difference.key +
+                                       ": cannot differ from the trained model; window, cache, data.subsequence, "
+                                       "data.corpus and evaluate.* can");
   }
   return changed;
 }

@@ -92,7 +92,10 @@ struct DataConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("corpus", corpus, {.help = "file made by quire prepare", .path = true});
+    v.field("corpus", corpus,
+            {.help = "file made by quire prepare; on --resume the same one, wherever it is now",
+             .resumable = true,
+             .path = true});
     v.field("split", split, {.help = "the part of the corpus to train on"});
     v.field("subsequence", subsequence,
             {.help = "model positions per row and step", .unit = "tokens", .min = 1, .max = 1 << 24});
@@ -161,8 +164,10 @@ struct CheckpointConfig {
     v.field("every", every,
             {.help = "write a checkpoint; 0 is at the end only", .unit = "steps", .min = 0, .resumable = true});
     v.field("keep", keep, {.help = "newest checkpoints that are kept", .min = 1, .resumable = true});
-    v.field("on_error", on_error,
-            {.help = "a checkpoint that cannot be written stops the run, or is a warning", .resumable = true});
+    v.field(
+        "on_error", on_error,
+        {.help = "a checkpoint that cannot be written stops the run, or is a warning (the last one always stops it)",
+         .resumable = true});
   }
 };
 

@@ -16,6 +16,8 @@ void cache_keys(AttentionConfig& attention, int64_t subsequence) {
   const int64_t seen = attention.window.value_or(subsequence - 1);
   if (seen < 1) return;
   attention.cache = {CacheKind::kv, seen};
+  // The model never met longer distances.
+  attention.window = seen;
 }
 
 // Bytes at the end of text that begin a UTF-8 sequence which is not complete yet.

@@ -47,7 +47,7 @@ class Generator {
   int64_t position_ = 0;  // tokens read, BOS included
 };
 
-// Prompt and continuation; each piece of text is handed to `write` as soon as it is whole UTF-8.
+// The continuation; each piece of it is handed to `write` as soon as it is whole UTF-8.
 std::string generate(Generator& generator, const Tokenizer& tokenizer, const SamplingOptions& options,
                      const std::function<void(std::string_view)>& write);
 

@@ -51,6 +51,12 @@ double clipping_factor(double norm, double clip) {
   return clip > 0 && norm > clip ? clip / norm : 1.0;
 }
 
+bool weights_are_finite(const ParameterStore& store) {
+  const Tensor total = Tensor::zeros({1}, DType::f64, store.values().device());
+  ops::squared_norm(total, store.values());
+  return std::isfinite(total.to_vector<double>()[0]);
+}
+
 double gradient_norm(const ParameterStore& store) {
   const Tensor total = Tensor::zeros({1}, DType::f64, store.gradients().device());
   ops::squared_norm(total, store.gradients());

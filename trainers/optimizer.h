@@ -31,4 +31,7 @@ double clipping_factor(double norm, double clip);
 // L2 norm of the whole gradient arena.
 double gradient_norm(const ParameterStore& store);
 
+// False when an update overflowed.
+bool weights_are_finite(const ParameterStore& store);
+
 }  // namespace quire

@@ -1,10 +1,8 @@
 #include "trainers/trainer.h"
 
 #include <chrono>
-#include <cmath>
 
 #include "core/check.h"
-#include "core/file_io.h"
 #include "core/log.h"
 #include "trainers/progress.h"
 #include "trainers/training_checkpoint.h"
@@ -19,102 +17,7 @@ double seconds_since(Clock::time_point time) {
   return std::chrono::duration<double>(Clock::now() - time).count();
 }
 
-std::unique_ptr<Corpus> open_corpus(const RunConfig& config) {
-  const std::string& path = config.data.corpus;
-  if (path.empty()) {
-    fail(ErrorKind::config, "data.corpus: name the file that quire prepare made, for example data.corpus=corpus.h5");
-  }
-  if (!std::filesystem::exists(path)) {
-    fail(ErrorKind::data, "{}: no such corpus; make one with quire prepare --output {}", path, path);
-  }
-  std::unique_ptr<Corpus> corpus = Corpus::open(path);
-  corpus->split(config.data.split);
-  if (config.evaluate.every > 0) corpus->split(config.evaluate.split);
-  const int64_t vocabulary = corpus->tokenizer().vocabulary_size();
-  if (config.data.vocabulary && *config.data.vocabulary != vocabulary) {
-    fail(ErrorKind::config, "data.vocabulary: {} but the tokenizer of {} has {} ids; leave it out",
-         *config.data.vocabulary, path, vocabulary);
-  }
-  return corpus;
-}
-
 }  // namespace
-
-BatchOptions batch_options(const RunConfig& config, const TrainingState& training) {
-  return {.subsequence = config.data.subsequence,
-          .rows = config.data.rows,
-          .first_row = training.first_row,
-          .last_row = training.last_row,
-          .pack = config.data.pack == PackChoice::pad ? Pack::pad : Pack::concat,
-          .alignment = training.network.model.alignment(),
-          .seed = static_cast<uint64_t>(config.run.seed),
-          .shuffle = true,
-          .endless = true};
-}
-
-Trainer::Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, RunDirectory directory)
-    : config_(std::move(config)),
-      evaluation_config_(evaluation_config(config_)),
-      directory_(std::move(directory)),
-      machine_(Machine::choose(config_.run)),
-      threads_(static_cast<int>(config_.run.threads)),
-      communicator_(make_local_communicator()),
-      corpus_(std::move(corpus)) {
-  training_ =
-      std::make_unique<TrainingState>(config_, corpus_->tokenizer().vocabulary_size(), machine_, *communicator_);
-}
-
-Trainer::~Trainer() = default;
-
-void Trainer::open_batches(const std::optional<Cursor>& from) {
-  const BatchOptions options = batch_options(config_, *training_);
-  auto source = from ? std::make_unique<BatchSource>(*corpus_, config_.data.split, options, *from)
-                     : std::make_unique<BatchSource>(*corpus_, config_.data.split, options);
-  batches_ = std::make_unique<Prefetcher>(std::move(source));
-}
-
-std::unique_ptr<Trainer> Trainer::start(const RunConfig& config, const std::filesystem::path& run_directory) {
-  // Everything that can be wrong with machine, configuration and data is found before the directory exists.
-  Machine::choose(config.run);
-  evaluation_config(config);
-  std::unique_ptr<Corpus> corpus = open_corpus(config);
-  std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(corpus), RunDirectory::create(run_directory)));
-  trainer->open_batches(std::nullopt);
-  replace_file_atomically(trainer->directory_.config(), dump_config(trainer->config_));
-  trainer->metrics_ = std::make_unique<MetricsLog>(trainer->directory_.metrics());
-  return trainer;
-}
-
-std::unique_ptr<Trainer> Trainer::resume(const std::filesystem::path& run_or_checkpoint,
-                                         const std::vector<std::string>& overrides, bool drop_state) {
-  const std::filesystem::path checkpoint = resolve_checkpoint(run_or_checkpoint);
-  const CheckpointReader reader = CheckpointReader::open(checkpoint);
-  const RunConfig before = checkpoint_config(reader);
-  const RunConfig config = with_overrides(before, overrides);
-  require_resumable(diff_configs(before, config));
-
-  // RUN/checkpoints/step-N
-  const std::filesystem::path directory = std::filesystem::absolute(checkpoint).parent_path().parent_path();
-  std::unique_ptr<Corpus> corpus = open_corpus(config);
-  const auto stored = reader.meta().at("corpus").get<std::string>();
-  if (corpus->hash() != stored) {
-    fail(ErrorKind::data, "{}: its checksum is {} but the run was trained on {}; resume with the corpus it began with",
-         config.data.corpus, corpus->hash(), stored);
-  }
-  std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(corpus), RunDirectory::open(directory)));
-  trainer->cursor_ = load_training(reader, *trainer->training_, drop_state);
-  trainer->saved_step_ = trainer->training_->step;
-  if (reader.meta().at("backend").get<std::string>() != trainer->machine_.backend) {
-    log_warn(
-        fmt::format("the checkpoint was written with {} kernels, this run uses {}: results may differ in the last bits",
-                    reader.meta().at("backend").get<std::string>(), trainer->machine_.backend));
-  }
-  trainer->open_batches(trainer->cursor_);
-  truncate_metrics_after(trainer->directory_.metrics(), trainer->training_->step);
-  replace_file_atomically(trainer->directory_.config(), dump_config(config));
-  trainer->metrics_ = std::make_unique<MetricsLog>(trainer->directory_.metrics());
-  return trainer;
-}
 
 RunOutcome Trainer::run(const std::function<bool()>& stop) {
   const ThreadPool::Use use(threads_);
@@ -123,7 +26,11 @@ RunOutcome Trainer::run(const std::function<bool()>& stop) {
                        config_.run.name, training_->store.parameter_count(),
                        corpus_->split(config_.data.split).documents(), threads_.threads(), machine_.backend,
                        directory_.path().string()));
-  if (training_->step > 0) log_info(fmt::format("going on from step {}", training_->step));
+  if (training_->step > 0) {
+    log_info(fmt::format("going on from step {}", training_->step));
+    // What a signal cut short last time.
+    if (evaluation_due() && !was_evaluated() && !evaluate_now(stop)) return RunOutcome::stopped;
+  }
 
   Progress progress("train", config_.schedule.steps, training_->step);
   auto since = Clock::now();
@@ -147,19 +54,22 @@ RunOutcome Trainer::run(const std::function<bool()>& stop) {
     }
     progress.update(step, fmt::format("loss {:.3f}", result.loss));
 
-    const auto due = [&](int64_t every) { return every > 0 && step % every == 0; };
     bool stopping = stop();
-    if (!stopping && config_.evaluate.every > 0 && (due(config_.evaluate.every) || last)) {
+    bool evaluated = true;
+    if (evaluation_due()) {
       const auto evaluation_started = Clock::now();
-      stopping = !evaluate_now(stop);
+      evaluated = !stopping && evaluate_now(stop);
+      stopping = stopping || !evaluated;
       since += Clock::now() - evaluation_started;
     }
-    if (stopping || last || due(config_.checkpoint.every)) {
-      const auto saving_started = Clock::now();
+    if (stopping || last) {
       save();
+    } else if (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0) {
+      const auto saving_started = Clock::now();
+      try_to_save();
       since += Clock::now() - saving_started;
     }
-    if (stopping && !last) {
+    if (stopping && !(last && evaluated)) {
       progress.finish();
       log_info(
           fmt::format("stopped after step {}; go on with: quire train --resume {}", step, directory_.path().string()));
@@ -173,6 +83,9 @@ RunOutcome Trainer::run(const std::function<bool()>& stop) {
 }
 
 void Trainer::log_step(const StepResult& result, double seconds, int64_t targets, int64_t steps) {
+  // BOS has a target, too: a document of n tokens counts n + 1.
+  const Split& split = corpus_->split(config_.data.split);
+  const int64_t epoch = split.totals().tokens + split.documents();
   metrics_->append({
       {"step", training_->step},
       {"loss", result.loss},
@@ -181,10 +94,21 @@ void Trainer::log_step(const StepResult& result, double seconds, int64_t targets
       {"tokens", training_->tokens},
       {"tokens_per_second", static_cast<double>(targets) / seconds},
       {"step_ms", 1000 * seconds / static_cast<double>(steps)},
-      {"epoch",
-       static_cast<double>(cursor_.next_place) / static_cast<double>(corpus_->split(config_.data.split).documents())},
+      {"epoch", static_cast<double>(training_->tokens) / static_cast<double>(epoch)},
       {"peak_bytes", device_backend(machine_.device.kind).allocator().stats().peak_bytes},
   });
+}
+
+bool Trainer::evaluation_due() const {
+  const int64_t every = config_.evaluate.every;
+  return every > 0 && (training_->step % every == 0 || training_->step == config_.schedule.steps);
+}
+
+bool Trainer::was_evaluated() const {
+  for (const auto& line : read_metrics(directory_.metrics())) {
+    if (line.contains("evaluation") && line.value("step", int64_t{0}) == training_->step) return true;
+  }
+  return false;
 }
 
 bool Trainer::evaluate_now(const std::function<bool()>& stop) {
@@ -198,20 +122,32 @@ bool Trainer::evaluate_now(const std::function<bool()>& stop) {
   nlohmann::ordered_json line{{"step", training_->step}};
   line["evaluation"] = to_json(result, evaluation_config_, config_.evaluate.rows);
   metrics_->append(line);
-  log_info(fmt::format("step {}: split {}, {} documents: {:.4f} bits per byte, token perplexity {:.3f}", training_->step,
-                       config_.evaluate.split, result.documents.size(), result.bits_per_byte(),
+  log_info(fmt::format("step {}: split {}, {} documents: {:.4f} bits per byte, token perplexity {:.3f}",
+                       training_->step, config_.evaluate.split, result.documents.size(), result.bits_per_byte(),
                        result.token_perplexity()));
   return true;
 }
 
 void Trainer::save() {
   if (saved_step_ == training_->step) return;
+  if (!weights_are_finite(training_->store)) {
+    fail(ErrorKind::numerics,
+         "step {}: the update made weights that are not finite, so no checkpoint is written. Resume from the last one "
+         "with a lower optimizer.lr",
+         training_->step);
+  }
+  const std::filesystem::path folder = directory_.checkpoints();
+  save_training(folder, *training_, config_, *corpus_, cursor_, machine_);
+  saved_step_ = training_->step;
+  remove_checkpoints_after(folder, training_->step);
+  keep_newest_checkpoints(folder, config_.checkpoint.keep);
+}
+
+void Trainer::try_to_save() {
   try {
-    save_training(directory_.checkpoints(), *training_, config_, *corpus_, cursor_, machine_);
-    keep_newest_checkpoints(directory_.checkpoints(), config_.checkpoint.keep);
-    saved_step_ = training_->step;
+    save();
   } catch (const Error& error) {
-    if (config_.checkpoint.on_error == CheckpointErrorPolicy::stop) throw;
+    if (error.kind() == ErrorKind::numerics || config_.checkpoint.on_error == CheckpointErrorPolicy::stop) throw;
     log_warn(fmt::format("no checkpoint of step {}: {}", training_->step, error.what()));
   }
 }

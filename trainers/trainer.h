@@ -19,8 +19,8 @@ class Trainer {
  public:
   // A new run in an empty directory.
   static std::unique_ptr<Trainer> start(const RunConfig& config, const std::filesystem::path& run_directory);
-  // Goes on from a run directory's newest whole checkpoint, or from the one given. Only resumable keys may be
-  // overridden.
+  // Goes on from a run directory's newest whole checkpoint, or from the one given; a run that was killed before its
+  // first checkpoint begins again. Only resumable keys may be overridden.
   static std::unique_ptr<Trainer> resume(const std::filesystem::path& run_or_checkpoint,
                                          const std::vector<std::string>& overrides, bool drop_state);
   ~Trainer();
@@ -34,10 +34,16 @@ class Trainer {
 
  private:
   Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, RunDirectory directory);
+  static std::unique_ptr<Trainer> start_over(const std::filesystem::path& run_directory,
+                                             const std::vector<std::string>& overrides);
   void open_batches(const std::optional<Cursor>& from);
+  void open_files();
   void log_step(const StepResult& result, double seconds, int64_t targets, int64_t steps);
+  bool evaluation_due() const;                           // after the step that was taken last
+  bool was_evaluated() const;                            // as metrics.jsonl has it
   bool evaluate_now(const std::function<bool()>& stop);  // false when it was stopped
   void save();
+  void try_to_save();  // checkpoint.on_error says whether a failure stops the run
 
   RunConfig config_;
   RunConfig evaluation_config_;

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "core/file_io.h"
-#include "core/hdf5_file.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/handmade_corpus.h"
 #include "tests/support/small_corpus.h"
 #include "tests/support/small_disk.h"
 #include "tests/support/temporary_directory.h"
@@ -14,6 +14,7 @@
 namespace quire {
 namespace {
 
+using test::HandmadeCorpus;
 using test::SmallDisk;
 using test::TemporaryDirectory;
 using test::write_corpus;
@@ -30,30 +31,6 @@ std::vector<int32_t> tokens_of(const Split& split, int64_t document, int64_t beg
   split.tokens(document, begin, count, ids.data());
   return ids;
 }
-
-// A corpus file put together by hand, with a manifest that fits it.
-struct HandmadeCorpus {
-  int64_t version = kCorpusVersion;
-  std::vector<int64_t> offsets{0, 2, 3};
-  Tensor tokens = Tensor::from<uint8_t>({1, 2, 3}, {3});
-
-  void write(const std::filesystem::path& path) const {
-    Hdf5Writer writer(path);
-    writer.set_attribute("/", "format", std::string(kCorpusFormat));
-    writer.set_attribute("/", "version", version);
-    writer.put_text("tokenizer", "byte\n");
-    writer.put("splits/train/tokens", tokens);
-    writer.put("splits/train/offsets", Tensor::from(offsets, {static_cast<int64_t>(offsets.size())}));
-    writer.put("splits/train/bytes", Tensor::from<int64_t>({2, 1}, {2}));
-    writer.put("splits/train/words", Tensor::from<int64_t>({1, 1}, {2}));
-    writer.put_texts("splits/train/names", {"a", "b"});
-    writer.close();
-    CorpusManifest manifest;
-    manifest.size = static_cast<int64_t>(std::filesystem::file_size(path));
-    manifest.checksum = checksum_of_file(path);
-    write_file_durably(manifest_path(path), manifest_to_json(manifest));
-  }
-};
 
 TEST(Corpus, HoldsWhatWasWritten) {
   const TemporaryDirectory folder;
@@ -206,6 +183,21 @@ TEST(Corpus, ContentThatDoesNotFitIsRefused) {
   floating.tokens = Tensor::from<float>({1, 2, 3}, {3});
   floating.write(path);
   EXPECT_ERROR(Corpus::open(path), ErrorKind::data, "the tokens have the wrong type");
+}
+
+TEST(Corpus, AManifestOfOtherContentsIsRefused) {
+  const TemporaryDirectory folder;
+  const std::filesystem::path path = folder / "c.h5";
+  for (const char* text : {"\"documents\": 2", "\"tokens\": 3", "\"vocabulary\": 258", "\"train\"", "\"byte\""}) {
+    HandmadeCorpus{}.write(path);
+    std::string manifest = read_text_file(manifest_path(path));
+    const size_t at = manifest.find(text);
+    ASSERT_NE(at, std::string::npos) << text;
+    char& last_but_one = manifest[at + std::string(text).size() - 2];
+    last_but_one = last_but_one == ' ' ? '1' : '7';
+    write_file_durably(manifest_path(path), manifest);
+    EXPECT_ERROR(Corpus::open(path), ErrorKind::data, "run quire prepare again");
+  }
 }
 
 TEST(Corpus, TokenIdsAreCheckedAgainstTheVocabulary) {

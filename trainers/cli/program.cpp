@@ -1,5 +1,8 @@
 #include "trainers/cli/program.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
@@ -21,10 +24,20 @@ void report(std::string message) {
   log_error(message);
 }
 
+// The next file opened would get the number of a closed stdout, and what is printed would end up in that file. Reading
+// ends keep writes an error.
+void hold_closed_descriptors() {
+  for (int descriptor = 0; descriptor <= STDERR_FILENO; ++descriptor) {
+    if (::fcntl(descriptor, F_GETFD) == -1) {
+      [[maybe_unused]] const int held = ::open("/dev/null", O_RDONLY);
+    }
+  }
+}
+
 // Output that stays in a buffer until exit could be lost without anyone noticing.
 void flush_stdout() {
   std::cout.flush();
-  if (!std::cout || std::fflush(stdout) != 0) {
+  if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     fail(ErrorKind::disk, "standard output cannot be written: {}", std::strerror(errno));
   }
 }
@@ -62,6 +75,7 @@ CLI::App& add_verb(CLI::App& program, const std::string& name, const std::string
 }
 
 int run_program(int argc, const char* const* argv, const std::string& version, std::span<const AddVerb> verbs) {
+  hold_closed_descriptors();
   try {
     CLI::App program("quire trains language models on long documents.", "quire");
     program.set_version_flag("--version", version);

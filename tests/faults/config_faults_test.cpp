@@ -1,0 +1,89 @@
+// Wrong configurations are refused before anything is made, with the place and what to write instead.
+#include "tests/faults/expect_fault.h"
+
+namespace quire::test {
+namespace {
+
+struct Fault {
+  const char* find;     // in the tiny configuration
+  const char* replace;  // what stands there instead
+  const char* message;
+};
+
+TEST(ConfigFaults, NameFileLineColumnAndWhatWasMeant) {
+  const Fault faults[] = {
+      {"  width: 16", "  wdith: 16", "run.yaml:4:3: model.wdith: unknown key; did you mean model.width?"},
+      {"  width: 16", "  subsequence: 16",
+       "run.yaml:4:3: model.subsequence: unknown key; did you mean data.subsequence?"},
+      {"  width: 16", "  width: 16\n  width: 16", "run.yaml:5:3"},
+      {"  width: 16", "  width: wide", "run.yaml:4:10: model.width: expects an integer, got 'wide'"},
+      {"  width: 16", "  width: 020", "octal"},
+      {"  width: 16", "  width: 0", "run.yaml:4:10: model.width: must be at least 1"},
+      {"  width: 16", "  width: 15", "heads"},
+      {"  width: 16", "  width: 16\n  embedding: {tied: yes}",
+       "model.embedding.tied: expects true or false, got 'yes'; write true"},
+      {"  width: 16", "  width: 16\n  embedding: {tied: on}", "write true"},
+      {"kind: hidden", "kind: hiden", "hidden"},
+      {"cache: {kind: hidden, length: 12}", "window: 8, cache: {kind: hidden, length: 12}",
+       "longer than attention.window"},
+      {"cache: {kind: hidden, length: 12}", "cache: {length: 12}", "a length without a cache has no meaning"},
+      {"cache: {kind: hidden, length: 12}", "cache: {kind: hidden}", "the cache needs a length"},
+      {"cache: {kind: hidden, length: 12}", "mask_empty_cache: false", "needs attention.cache.kind: kv"},
+      {"rows: 3}", "rows: 3, accumulate: 4}", "must not be above data.rows"},
+      {"rows: 3}", "rows: 3", "run.yaml:"},
+      {"warmup: 2, steps: 20", "warmup: 30, steps: 20", "must not be above steps"},
+      {"threads: 1", "threads: 1, precision: bf16", "bf16 is refused on the CPU"},
+      {"threads: 1", "threads: 1, device: cuda", "cuda"},
+      {"optimizer: {lr: 1e-2}", "optimizer: {lr: .nan}", "must be finite"},
+      {"optimizer: {lr: 1e-2}", "optimizer: {betas: [0.9]}", "needs two numbers"},
+      {"every: 0, split", "every: 0, set: {model.width: 8}, split", "model.width cannot differ at evaluation"},
+      {"every: 0, split", "every: 0, set: {data.corpus: b.h5}, split", "data.corpus cannot differ at evaluation"},
+      {"every: 0, split", "every: 0, set: {model.attention.cache.lenth: 8}, split", "model.attention.cache.length"},
+  };
+  const TinyRun tiny;
+  for (const Fault& fault : faults) {
+    std::string text = kTinyConfig;
+    const size_t at = text.find(fault.find);
+    ASSERT_NE(at, std::string::npos) << fault.find;
+    write_text(tiny.config(), text.replace(at, std::string(fault.find).size(), fault.replace));
+    EXPECT_FAULT(tiny.train("run"), 2, fault.message);
+  }
+  EXPECT_FALSE(std::filesystem::exists(tiny / "run"));
+}
+
+TEST(ConfigFaults, ConcatNeedsAnEmptyCacheToBeMasked) {
+  const TinyRun tiny;
+  const std::vector<std::string> overrides{"data.pack=concat", "model.attention.cache.kind=kv",
+                                           "model.attention.mask_empty_cache=false"};
+  EXPECT_FAULT(tiny.train("run", overrides), 2, "concat cannot be combined with model.attention.mask_empty_cache");
+}
+
+TEST(ConfigFaults, Overrides) {
+  const TinyRun tiny;
+  const std::pair<const char*, const char*> faults[] = {
+      {"model.width", "not of the form key.path=value"},
+      {"model.wdth=3", "did you mean model.width?"},
+      {"model.width=abc", "expects an integer, got 'abc'"},
+      {"model.width=", "model.width"},
+      {"=3", "="},
+      {"model.memory.0.size=3", "model.memory"},
+  };
+  for (const auto& [text, message] : faults) EXPECT_FAULT(tiny.train("run", {text}), 2, message);
+  EXPECT_FALSE(std::filesystem::exists(tiny / "run"));
+}
+
+TEST(ConfigFaults, AMissingFile) {
+  const TinyRun tiny;
+  for (const char* verb : {"train", "bench", "config"}) {
+    EXPECT_FAULT(run_quire({verb, (tiny / "absent.yaml").string()}), 2, "absent.yaml: No such file or directory");
+    EXPECT_FAULT(run_quire({verb, (tiny / "").string()}), 2, "is a folder");
+  }
+}
+
+TEST(ConfigFaults, ARunNameThatIsNoFolderName) {
+  const TinyRun tiny;
+  EXPECT_FAULT(run_quire({"train", tiny.config().string(), "run.name=a/b"}), 2, "is not a folder name");
+}
+
+}  // namespace
+}  // namespace quire::test

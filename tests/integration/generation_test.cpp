@@ -1,0 +1,130 @@
+// What the generator reads token by token is what the model reads in one piece.
+#include "tests/support/tiny_run.h"
+#include "trainers/generator.h"
+
+namespace quire::test {
+namespace {
+
+const std::string kText = "a quire is a gathering of leaves";
+
+struct Model {
+  explicit Model(const std::vector<std::string>& overrides)
+      : config(with_more(overrides)),
+        machine(Machine::choose(config.run)),
+        network(store, config.model, 258, machine.dtype) {
+    store.allocate(machine.dtype, machine.device, 5);
+  }
+  static RunConfig with_more(std::vector<std::string> overrides) {
+    overrides.emplace_back("model.initialization.std=0.4");
+    return parse_config<RunConfig>(kTinyConfig, "tiny", overrides);
+  }
+  RunConfig config;
+  Machine machine;
+  ParameterStore store;
+  Network network;
+};
+
+// Logits after BOS and the first `count` bytes of the text, read by the network as it is, in pieces.
+std::vector<float> logits_of(Model& model, Network& network, int64_t count, int64_t piece) {
+  const ByteTokenizer tokenizer;
+  std::vector<int32_t> ids{tokenizer.bos_id()};
+  tokenizer.encode(kText.substr(0, static_cast<size_t>(count)), ids);
+  StatePool state(network.layout, 1, piece, model.machine.dtype, model.machine.device);
+  std::vector<float> logits;
+  for (size_t begin = 0; begin < ids.size(); begin += static_cast<size_t>(piece)) {
+    const size_t length = std::min(ids.size() - begin, static_cast<size_t>(piece));
+    Batch batch;
+    batch.rows = 1;
+    batch.length = static_cast<int64_t>(length);
+    batch.tokens.assign(&ids[begin], &ids[begin] + length);
+    batch.targets.assign(length, 0);
+    batch.loss_mask.assign(length, 0);
+    batch.segment.assign(length, 0);
+    batch.document.assign(length, 0);
+    for (size_t i = 0; i < length; ++i) batch.position.push_back(static_cast<int32_t>(begin + i));
+    batch.starts = {static_cast<uint8_t>(begin == 0 ? 1 : 0)};
+    state.begin_step(batch);
+    Tape tape(false);
+    const StateView view = state.view(0, 1);
+    logits =
+        network.model.next_logits({.tape = tape, .batch = batch, .state = view}, batch.length - 1).to_vector<float>();
+    state.commit();
+  }
+  return logits;
+}
+
+void expect_near(const std::vector<float>& a, const std::vector<float>& b, const std::string& what) {
+  ASSERT_EQ(a.size(), b.size());
+  double worst = 0;
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    worst = std::max(worst, std::abs(static_cast<double>(a[i]) - b[i]));
+    largest = std::max(largest, std::abs(static_cast<double>(b[i])));
+  }
+  EXPECT_GT(largest, 0.1) << what;
+  EXPECT_LT(worst, 1e-4 * std::max(1.0, largest)) << what;
+}
+
+std::vector<float> generator_logits(Model& model, const std::vector<std::string>& overrides, int64_t count) {
+  const ByteTokenizer tokenizer;
+  const RunConfig config = evaluation_config(model.config, overrides);
+  return Generator(model.store, config, tokenizer, model.machine, kText.substr(0, static_cast<size_t>(count))).logits();
+}
+
+TEST(Generation, TokenByTokenEqualsOneSegment) {
+  for (const char* position : {"model.position=xl", "model.position=t5", "model.position=none"}) {
+    Model model({position, "model.attention.window=7", "model.attention.cache.kind=kv",
+                 "model.attention.cache.length=7", "data.subsequence=40"});
+    for (const int64_t count : {0, 1, 6, 7, 8, 31}) {
+      const std::vector<float> whole = logits_of(model, model.network, count, 40);
+      expect_near(generator_logits(model, {"data.subsequence=1"}, count), whole, position);
+      expect_near(generator_logits(model, {"data.subsequence=5"}, count), whole, position);
+    }
+  }
+}
+
+TEST(Generation, KeysAndValuesStandForHiddenStates) {
+  for (const char* norm : {"model.norm.placement=pre", "model.norm.placement=post"}) {
+    for (const char* window : {"model.attention.window=none", "model.attention.window=12"}) {
+      Model model({norm, window});
+      for (const int64_t piece : {1, 5, 16}) {
+        for (const int64_t count : {4, 30}) {
+          expect_near(generator_logits(model, {"data.subsequence=" + std::to_string(piece)}, count),
+                      logits_of(model, model.network, count, piece), norm);
+        }
+      }
+    }
+  }
+}
+
+// A model without a cache generates with what its subsequence would have shown it: never a longer distance.
+TEST(Generation, WithoutACacheItSlides) {
+  Model model({"model.attention.cache.kind=none", "model.attention.cache.length=none", "data.subsequence=8"});
+  Model sliding({"model.attention.cache.kind=none", "model.attention.cache.length=none", "model.attention.window=7",
+                 "data.subsequence=40"});
+  for (const int64_t count : {3, 7, 8, 31}) {
+    expect_near(generator_logits(model, {}, count), logits_of(sliding, sliding.network, count, 40), "sliding");
+  }
+}
+
+// Tokens that were generated are read like those of a prompt.
+TEST(Generation, GeneratedTokensAreReadLikeAPrompt) {
+  Model model({"data.subsequence=1"});
+  const ByteTokenizer tokenizer;
+  Generator generator(model.store, model.config, tokenizer, model.machine, "");
+  std::string text;
+  for (int i = 0; i < 20; ++i) {
+    const int32_t id = generator.next({.length = 1, .temperature = 0});
+    if (id == tokenizer.eos_id()) break;
+    text += static_cast<char>(id);
+  }
+  EXPECT_EQ(generator.position(), static_cast<int64_t>(text.size()) + 1);
+  Generator prompted(model.store, model.config, tokenizer, model.machine, text);
+  std::vector<float> left = generator.logits();
+  std::vector<float> right = prompted.logits();
+  left[256] = right[256] = 0;  // next() rules BOS out
+  EXPECT_EQ(left, right);
+}
+
+}  // namespace
+}  // namespace quire::test
