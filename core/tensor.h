@@ -34,6 +34,8 @@ class Tensor {
   Tensor() = default;  // undefined: no storage; optional arguments use it
   static Tensor empty(const Shape& shape, DType dtype, Device device = kCpu);
   static Tensor zeros(const Shape& shape, DType dtype, Device device = kCpu);
+  // Contiguous, with the shape, element type and device of another; values are not copied.
+  static Tensor empty_like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
   template <typename T>
   static Tensor from(std::span<const T> values, const Shape& shape, Device device = kCpu) {
     Tensor tensor = empty(shape, dtype_of<T>(), device);
@@ -68,9 +70,9 @@ class Tensor {
   }
 
   // Views. All check bounds; none copies.
-  Tensor reshape(const Shape& shape) const;                        // contiguous tensors only
+  Tensor reshape(const Shape& shape) const;  // contiguous tensors only
   Tensor slice(int axis, int64_t begin, int64_t end) const;
-  Tensor select(int axis, int64_t index) const;                    // drops the axis
+  Tensor select(int axis, int64_t index) const;  // drops the axis
   Tensor transpose(int first, int second) const;
 
   // Contiguous tensors of one device and equal size.

@@ -7,7 +7,7 @@ namespace quire {
 namespace {
 
 Tensor empty_if(const Variable& x) {
-  return x.needs_gradient() ? Tensor::empty(x.shape(), x.value().dtype(), x.value().device()) : Tensor();
+  return x.needs_gradient() ? Tensor::empty_like(x.value()) : Tensor();
 }
 
 void give(const Variable& x, const Tensor& gradient) {
@@ -34,7 +34,7 @@ Variable attention(Tape& tape, const AttentionVariables& x, ops::AttentionInputs
   if (out.needs_gradient()) {
     tape.record("attention", out, [x, in, y, lse](const Tensor& dout) {
       ops::AttentionGradients g;
-      g.dq = Tensor::empty(in.q.shape(), in.q.dtype(), in.q.device());
+      g.dq = Tensor::empty_like(in.q);
       g.dk = empty_if(x.k);
       g.dv = empty_if(x.v);
       g.dcache_k = empty_if(x.cache_k);

@@ -8,10 +8,6 @@ namespace quire {
 
 namespace {
 
-Tensor like(const Tensor& tensor) {
-  return Tensor::empty(tensor.shape(), tensor.dtype(), tensor.device());
-}
-
 Tensor as_matrix(const Tensor& tensor) {
   const int64_t width = tensor.dim(-1);
   return tensor.reshape({width == 0 ? 0 : tensor.numel() / width, width});
@@ -21,7 +17,7 @@ Tensor as_matrix(const Tensor& tensor) {
 
 Variable add(Tape& tape, const Variable& a, const Variable& b) {
   QUIRE_CHECK(a.shape() == b.shape(), "add: {} and {}", a.shape().to_string(), b.shape().to_string());
-  const Tensor sum = like(a.value());
+  const Tensor sum = Tensor::empty_like(a.value());
   ops::add(sum, a.value(), b.value(), 1, 1);
   const Variable out = tape.output(sum, {&a, &b});
   if (out.needs_gradient()) {
@@ -35,14 +31,14 @@ Variable add(Tape& tape, const Variable& a, const Variable& b) {
 
 Variable multiply(Tape& tape, const Variable& a, const Variable& b) {
   QUIRE_CHECK(a.shape() == b.shape(), "multiply: {} and {}", a.shape().to_string(), b.shape().to_string());
-  const Tensor product = like(a.value());
+  const Tensor product = Tensor::empty_like(a.value());
   ops::multiply(product, a.value(), b.value());
   const Variable out = tape.output(product, {&a, &b});
   if (out.needs_gradient()) {
     tape.record("multiply", out, [a, b](const Tensor& dout) {
       for (const auto& [to, other] : {std::pair{&a, &b}, std::pair{&b, &a}}) {
         if (!to->needs_gradient()) continue;
-        const Tensor term = like(dout);
+        const Tensor term = Tensor::empty_like(dout);
         ops::multiply(term, dout, other->value());
         to->gradient()->add(term);
       }
@@ -52,12 +48,12 @@ Variable multiply(Tape& tape, const Variable& a, const Variable& b) {
 }
 
 Variable scale(Tape& tape, const Variable& x, double factor) {
-  const Tensor scaled = like(x.value());
+  const Tensor scaled = Tensor::empty_like(x.value());
   ops::scale(scaled, x.value(), factor);
   const Variable out = tape.output(scaled, {&x});
   if (out.needs_gradient()) {
     tape.record("scale", out, [dx = x.gradient(), factor](const Tensor& dout) {
-      const Tensor term = like(dout);
+      const Tensor term = Tensor::empty_like(dout);
       ops::scale(term, dout, factor);
       dx->add(term);
     });
@@ -105,14 +101,14 @@ Variable linear(Tape& tape, const Variable& x, const Variable& weight, const Var
 }
 
 Variable weighted_sum(Tape& tape, const Variable& x, const Tensor& weights) {
-  const Tensor product = like(x.value());
+  const Tensor product = Tensor::empty_like(x.value());
   ops::multiply(product, x.value(), weights);
   const Tensor total = Tensor::empty({1}, DType::f64, x.value().device());
   ops::sum_all(total, product);
   const Variable out = tape.output(total, {&x});
   if (out.needs_gradient()) {
     tape.record("weighted_sum", out, [dx = x.gradient(), weights](const Tensor& dout) {
-      const Tensor term = like(weights);
+      const Tensor term = Tensor::empty_like(weights);
       ops::scale(term, weights, dout.data<double>()[0]);
       dx->add(term);
     });
@@ -121,14 +117,14 @@ Variable weighted_sum(Tape& tape, const Variable& x, const Tensor& weights) {
 }
 
 Variable scale_heads(Tape& tape, const Variable& x, const Variable& s) {
-  const Tensor y = like(x.value());
+  const Tensor y = Tensor::empty_like(x.value());
   ops::scale_heads(y, x.value(), s.value());
   const Variable out = tape.output(y, {&x, &s});
   if (out.needs_gradient()) {
     tape.record("scale_heads", out,
                 [in = x.value(), factor = s.value(), dx = x.gradient(), ds = s.gradient()](const Tensor& dout) {
-                  const Tensor term = like(dout);
-                  const Gradient::Target to = ds ? ds->target() : Gradient::Target{like(factor), false};
+                  const Tensor term = Tensor::empty_like(dout);
+                  const Gradient::Target to = ds ? ds->target() : Gradient::Target{Tensor::empty_like(factor), false};
                   ops::scale_heads_backward(term, to.tensor, dout, in, factor, to.accumulate);
                   if (dx) dx->add(term);
                 });
@@ -138,14 +134,14 @@ Variable scale_heads(Tape& tape, const Variable& x, const Variable& s) {
 
 Variable dropout(Tape& tape, const Variable& x, const Variable& residual, const ops::DropoutKey& key) {
   if (key.probability == 0) return residual.defined() ? add(tape, residual, x) : x;
-  const Tensor y = like(x.value());
+  const Tensor y = Tensor::empty_like(x.value());
   ops::dropout(y, x.value(), residual.value(), key);
   const Variable out = tape.output(y, {&x, &residual});
   if (out.needs_gradient()) {
     tape.record("dropout", out, [dx = x.gradient(), dresidual = residual.gradient(), key](const Tensor& dout) {
       if (dresidual) dresidual->add(dout);
       if (!dx) return;
-      const Tensor term = like(dout);
+      const Tensor term = Tensor::empty_like(dout);
       ops::dropout(term, dout, Tensor(), key);
       dx->add(term);
     });

@@ -6,10 +6,6 @@ namespace quire {
 
 namespace {
 
-Tensor like(const Tensor& tensor) {
-  return Tensor::empty(tensor.shape(), tensor.dtype(), tensor.device());
-}
-
 Tensor per_row(const Tensor& x) {
   return Tensor::empty({x.numel() / x.dim(-1)}, x.dtype(), x.device());
 }
@@ -17,7 +13,7 @@ Tensor per_row(const Tensor& x) {
 // Where a gradient that accumulates goes; scratch when the weight is constant.
 Tensor accumulated(const std::shared_ptr<Gradient>& gradient, const Tensor& weight) {
   if (!gradient) {
-    const Tensor unused = like(weight);
+    const Tensor unused = Tensor::empty_like(weight);
     unused.zero();
     return unused;
   }
@@ -29,7 +25,7 @@ Tensor accumulated(const std::shared_ptr<Gradient>& gradient, const Tensor& weig
 }  // namespace
 
 Variable rms_norm(Tape& tape, const Variable& x, const Variable& weight, double eps) {
-  const Tensor y = like(x.value());
+  const Tensor y = Tensor::empty_like(x.value());
   const Tensor rstd = per_row(x.value());
   ops::rms_norm(y, rstd, x.value(), weight.value(), eps);
   const Variable out = tape.output(y, {&x, &weight});
@@ -37,7 +33,7 @@ Variable rms_norm(Tape& tape, const Variable& x, const Variable& weight, double 
     tape.record(
         "rms_norm", out,
         [in = x.value(), dx = x.gradient(), w = weight.value(), dw = weight.gradient(), rstd](const Tensor& dout) {
-          const Gradient::Target to = dx ? dx->target() : Gradient::Target{like(in), false};
+          const Gradient::Target to = dx ? dx->target() : Gradient::Target{Tensor::empty_like(in), false};
           ops::rms_norm_backward(to.tensor, accumulated(dw, w), dout, in, w, rstd, to.accumulate);
         });
   }
@@ -45,7 +41,7 @@ Variable rms_norm(Tape& tape, const Variable& x, const Variable& weight, double 
 }
 
 Variable layer_norm(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias, double eps) {
-  const Tensor y = like(x.value());
+  const Tensor y = Tensor::empty_like(x.value());
   const Tensor mean = per_row(x.value());
   const Tensor rstd = per_row(x.value());
   ops::layer_norm(y, mean, rstd, x.value(), weight.value(), bias.value(), eps);
@@ -54,7 +50,7 @@ Variable layer_norm(Tape& tape, const Variable& x, const Variable& weight, const
     tape.record("layer_norm", out,
                 [in = x.value(), dx = x.gradient(), w = weight.value(), dw = weight.gradient(), db = bias.gradient(),
                  mean, rstd](const Tensor& dout) {
-                  const Gradient::Target to = dx ? dx->target() : Gradient::Target{like(in), false};
+                  const Gradient::Target to = dx ? dx->target() : Gradient::Target{Tensor::empty_like(in), false};
                   ops::layer_norm_backward(to.tensor, accumulated(dw, w), accumulated(db, w), dout, in, w, mean, rstd,
                                            to.accumulate);
                 });
@@ -63,13 +59,13 @@ Variable layer_norm(Tape& tape, const Variable& x, const Variable& weight, const
 }
 
 Variable l2_normalize(Tape& tape, const Variable& x, double eps) {
-  const Tensor y = like(x.value());
+  const Tensor y = Tensor::empty_like(x.value());
   const Tensor rnorm = per_row(x.value());
   ops::l2_norm(y, rnorm, x.value(), eps);
   const Variable out = tape.output(y, {&x});
   if (out.needs_gradient()) {
     tape.record("l2_normalize", out, [y, dx = x.gradient(), rnorm](const Tensor& dout) {
-      const Tensor term = like(dout);
+      const Tensor term = Tensor::empty_like(dout);
       ops::l2_norm_backward(term, dout, y, rnorm);
       dx->add(term);
     });
@@ -78,12 +74,12 @@ Variable l2_normalize(Tape& tape, const Variable& x, double eps) {
 }
 
 Variable activation(Tape& tape, const Variable& x, ops::Activation kind) {
-  const Tensor y = like(x.value());
+  const Tensor y = Tensor::empty_like(x.value());
   ops::activation(y, x.value(), kind);
   const Variable out = tape.output(y, {&x});
   if (out.needs_gradient()) {
     tape.record("activation", out, [in = x.value(), dx = x.gradient(), kind](const Tensor& dout) {
-      const Tensor term = like(dout);
+      const Tensor term = Tensor::empty_like(dout);
       ops::activation_backward(term, dout, in, kind);
       dx->add(term);
     });
@@ -92,13 +88,13 @@ Variable activation(Tape& tape, const Variable& x, ops::Activation kind) {
 }
 
 Variable swiglu(Tape& tape, const Variable& gate, const Variable& up) {
-  const Tensor y = like(gate.value());
+  const Tensor y = Tensor::empty_like(gate.value());
   ops::swiglu(y, gate.value(), up.value());
   const Variable out = tape.output(y, {&gate, &up});
   if (out.needs_gradient()) {
     tape.record("swiglu", out, [gate, up](const Tensor& dout) {
-      const Tensor dgate = like(dout);
-      const Tensor dup = like(dout);
+      const Tensor dgate = Tensor::empty_like(dout);
+      const Tensor dup = Tensor::empty_like(dout);
       ops::swiglu_backward(dgate, dup, dout, gate.value(), up.value());
       if (gate.needs_gradient()) gate.gradient()->add(dgate);
       if (up.needs_gradient()) up.gradient()->add(dup);
