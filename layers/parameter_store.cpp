@@ -77,7 +77,7 @@ Tensor ParameterStore::slice(const Tensor& arena, const Entry& entry) {
   return arena.slice(0, entry.offset, entry.offset + entry.shape.numel()).reshape(entry.shape);
 }
 
-void ParameterStore::allocate(DType dtype, Device device, uint64_t seed) {
+void ParameterStore::lay_out(DType dtype, Device device) {
   QUIRE_CHECK(!is_allocated(), "parameters: allocated twice");
   int64_t total = 0;
   for (const bool decays : {true, false}) {
@@ -89,12 +89,21 @@ void ParameterStore::allocate(DType dtype, Device device, uint64_t seed) {
     if (decays) decayed_ = total;
   }
   values_ = Tensor::zeros({total}, dtype, device);
-  gradients_ = Tensor::zeros({total}, dtype, device);
   for (Buffer& buffer : buffers_) {
     const Tensor filled = buffer.value;  // on the host until now
     buffer.value = Tensor::empty(filled.shape(), filled.dtype(), device);
     buffer.value.upload(filled.raw(), filled.numel());
   }
+}
+
+void ParameterStore::allocate_frozen(DType dtype, Device device) {
+  lay_out(dtype, device);
+  for (Entry& entry : entries_) entry.variable = Variable::constant(slice(values_, entry));
+}
+
+void ParameterStore::allocate(DType dtype, Device device, uint64_t seed) {
+  lay_out(dtype, device);
+  gradients_ = Tensor::zeros(values_.shape(), dtype, device);
   for (Entry& entry : entries_) {
     const Tensor value = slice(values_, entry);
     if (!value.is_meta()) store(value, draw(entry, seed));

@@ -42,6 +42,8 @@ class ParameterStore {
 
   // Lays out the arenas (decaying parameters first) and draws the initial values.
   void allocate(DType dtype, Device device, uint64_t seed);
+  // For evaluation and generation: no gradients, and values that mean nothing until they are loaded.
+  void allocate_frozen(DType dtype, Device device);
   bool is_allocated() const { return values_.defined(); }
 
   const Tensor& values() const { return values_; }        // [N]
@@ -59,6 +61,8 @@ class ParameterStore {
   std::deque<Buffer> buffers_;
   std::map<std::string, Entry*, std::less<>> by_name_;
   std::map<std::string, Buffer*, std::less<>> buffers_by_name_;
+  void lay_out(DType dtype, Device device);
+
   Tensor values_;
   Tensor gradients_;
   int64_t decayed_ = 0;

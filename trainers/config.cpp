@@ -1,4 +1,7 @@
 #include "trainers/config.h"
+
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace quire {
@@ -29,11 +32,6 @@ bool layers_differ_in_sight_only(const ModelConfig& before, const ModelConfig& a
   return true;
 }
 
-// On the command line of an evaluation also where and on what it runs.
-bool may_differ_at_evaluation(const std::string& key) {
-  return is_about_sight(key) || key.starts_with("evaluate.") || key == "run.threads" || key == "data.corpus";
-}
-
 }  // namespace
 
 void RunConfig::check(ConfigChecker& c) const {
@@ -51,17 +49,20 @@ void RunConfig::check(ConfigChecker& c) const {
   }
 }
 
-RunConfig evaluation_config(const RunConfig& config, const std::vector<std::string>& overrides) {
+RunConfig evaluation_config(const RunConfig& config, const std::vector<std::string>& overrides,
+                            const std::vector<std::string>& others) {
   RunConfig changed = with_overrides(config, settings_as_overrides(config.evaluate.set), "evaluate.set");
   changed = with_overrides(changed, overrides);
   for (const ConfigDifference& difference : diff_configs(config, changed)) {
-    const bool may_differ = difference.key == "model.layer_overrides"
-                                ? layers_differ_in_sight_only(config.model, changed.model)
-                                : may_differ_at_evaluation(difference.key);
+    const bool may_differ =
+        difference.key == "model.layer_overrides"
+            ? layers_differ_in_sight_only(config.model, changed.model)
+            : is_about_sight(difference.key) || std::find(others.begin(), others.end(), difference.key) != others.end();
     if (may_differ) continue;
-    throw Error(ErrorKind::config, difference.key +
-                                       ": cannot differ from the trained model; window, cache, data.subsequence, "
-                                       "data.corpus and evaluate.* can");
+    std::string allowed = "window, cache, data.subsequence and model.attention.xl.clamp";
+    for (const std::string& key : others) allowed += ", " + key;
+    throw Error(ErrorKind::config,
+                difference.key + ": has no effect here or would be another model; what may change: " + allowed);
   }
   return changed;
 }

@@ -204,7 +204,10 @@ struct RunConfig {
   void check(ConfigChecker& c) const;
 };
 
-// The configuration evaluation and generation run with: evaluate.set applied, then more overrides.
-RunConfig evaluation_config(const RunConfig& config, const std::vector<std::string>& overrides = {});
+// The configuration evaluation and generation run with: evaluate.set applied, then overrides. These may change what a
+// model sees (window, cache, data.subsequence, model.attention.xl.clamp) and the keys in `others`; Error(config) for
+// the rest, which would have no effect or make it another model.
+RunConfig evaluation_config(const RunConfig& config, const std::vector<std::string>& overrides = {},
+                            const std::vector<std::string>& others = {});
 
 }  // namespace quire

@@ -35,7 +35,8 @@ nlohmann::ordered_json document_json(const DocumentResult& document) {
 void run(const Arguments& arguments) {
   const CheckpointReader reader = CheckpointReader::open(resolve_checkpoint(arguments.checkpoint));
   const RunConfig trained = checkpoint_config(reader);
-  RunConfig config = evaluation_config(trained, arguments.overrides);
+  RunConfig config = evaluation_config(trained, arguments.overrides,
+                                       {"evaluate.rows", "evaluate.split", "run.threads", "data.corpus"});
   if (!arguments.corpus.empty()) config.data.corpus = arguments.corpus;
   const std::string split = arguments.split.empty() ? config.evaluate.split : arguments.split;
 
@@ -51,7 +52,7 @@ void run(const Arguments& arguments) {
   }
   ParameterStore store;
   Network network(store, config.model, tokenizer->vocabulary_size(), machine.dtype);
-  store.allocate(machine.dtype, machine.device, 0);
+  store.allocate_frozen(machine.dtype, machine.device);
   load_weights(reader, store);
 
   std::unique_ptr<Progress> progress;

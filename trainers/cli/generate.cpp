@@ -26,14 +26,14 @@ struct Arguments {
 
 void run(const Arguments& arguments) {
   const CheckpointReader reader = CheckpointReader::open(resolve_checkpoint(arguments.checkpoint));
-  const RunConfig config = evaluation_config(checkpoint_config(reader), arguments.overrides);
+  const RunConfig config = evaluation_config(checkpoint_config(reader), arguments.overrides, {"run.threads"});
   const Machine machine = Machine::choose(config.run);
   ThreadPool threads(static_cast<int>(config.run.threads));
   const ThreadPool::Use use(threads);
   const std::unique_ptr<Tokenizer> tokenizer = checkpoint_tokenizer(reader);
   ParameterStore store;
   const Network network(store, config.model, tokenizer->vocabulary_size(), machine.dtype);
-  store.allocate(machine.dtype, machine.device, 0);
+  store.allocate_frozen(machine.dtype, machine.device);
   load_weights(reader, store);
 
   const auto started = std::chrono::steady_clock::now();
