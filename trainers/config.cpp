@@ -59,10 +59,9 @@ RunConfig evaluation_config(const RunConfig& config, const std::vector<std::stri
             ? layers_differ_in_sight_only(config.model, changed.model)
             : is_about_sight(difference.key) || std::find(others.begin(), others.end(), difference.key) != others.end();
     if (may_differ) continue;
-    std::string allowed = "window, cache, data.subsequence and model.attention.xl.clamp";
+    std::string allowed = "window, cache, data.subsequence, model.attention.xl.clamp";
     for (const std::string& key : others) allowed += ", " + key;
-    throw Error(ErrorKind::config,
-                difference.key + ": has no effect here or would be another model; what may change: " + allowed);
+    throw Error(ErrorKind::config, difference.key + ": cannot differ from the training run; what may: " + allowed);
   }
   return changed;
 }

@@ -64,6 +64,10 @@ TEST(CheckpointFaults, AnotherModel) {
   ASSERT_EQ(tiny.train("deep", {"schedule.steps=2", "model.layers=3"}).code, 0);
   EXPECT_FAULT(run_quire({"eval", (tiny / "narrow").string(), "model.width=24"}), 2, "model.width: cannot differ");
   EXPECT_FAULT(run_quire({"generate", (tiny / "narrow").string(), "model.heads=1"}), 2, "model.heads: cannot differ");
+  // Nor what would have no effect.
+  EXPECT_FAULT(run_quire({"eval", (tiny / "narrow").string(), "evaluate.documents=1"}), 2,
+               "evaluate.documents: cannot");
+  EXPECT_FAULT(run_quire({"generate", (tiny / "narrow").string(), "evaluate.rows=1"}), 2, "evaluate.rows: cannot");
 
   // Whole checkpoints whose configuration and weights do not belong together.
   const CheckpointReader narrow = CheckpointReader::open(tiny.checkpoint("narrow", 2));
