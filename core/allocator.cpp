@@ -11,7 +11,9 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-size_t rounded(size_t bytes) { return (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment; }
+size_t rounded(size_t bytes) {
+  return (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 void count_in(AllocatorStats& stats, size_t bytes) {
   stats.bytes_in_use += static_cast<int64_t>(bytes);
@@ -26,9 +28,13 @@ CachingAllocator::~CachingAllocator() {
   for (const auto& [capacity, block] : free_) std::free(block);
 }
 
-void* CachingAllocator::system_allocate(size_t bytes) { return std::aligned_alloc(kAlignment, bytes); }
+void* CachingAllocator::system_allocate(size_t bytes) {
+  return std::aligned_alloc(kAlignment, bytes);
+}
 
-void CachingAllocator::system_deallocate(void* pointer, size_t) { std::free(pointer); }
+void CachingAllocator::system_deallocate(void* pointer, size_t) {
+  std::free(pointer);
+}
 
 void* CachingAllocator::allocate(size_t bytes) {
   const size_t wanted = rounded(bytes);
@@ -52,8 +58,9 @@ void* CachingAllocator::allocate(size_t bytes) {
     block = system_allocate(wanted);
   }
   if (block == nullptr) {
-    fail(ErrorKind::memory, "out of memory: {} bytes wanted, {} in use; use fewer rows, a shorter subsequence or a smaller model",
-         wanted, stats_.bytes_in_use);
+    fail(ErrorKind::memory,
+         "out of memory: {} bytes wanted, {} in use; use fewer rows, a shorter subsequence or a smaller model", wanted,
+         stats_.bytes_in_use);
   }
   capacity_[block] = wanted;
   stats_.bytes_from_system += static_cast<int64_t>(wanted);

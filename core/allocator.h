@@ -11,10 +11,10 @@
 namespace quire {
 
 struct AllocatorStats {
-  int64_t bytes_in_use = 0;         // handed out now
-  int64_t peak_bytes = 0;           // most handed out at once since reset_peak()
-  int64_t bytes_from_system = 0;    // handed out plus cached
-  int64_t system_allocations = 0;   // calls that reached the operating system
+  int64_t bytes_in_use = 0;        // handed out now
+  int64_t peak_bytes = 0;          // most handed out at once since reset_peak()
+  int64_t bytes_from_system = 0;   // handed out plus cached
+  int64_t system_allocations = 0;  // calls that reached the operating system
 };
 
 class Allocator {
@@ -47,8 +47,8 @@ class CachingAllocator : public Allocator {
 
  private:
   mutable std::mutex mutex_;
-  std::multimap<size_t, void*> free_;              // capacity -> block
-  std::unordered_map<void*, size_t> capacity_;     // of blocks handed out
+  std::multimap<size_t, void*> free_;           // capacity -> block
+  std::unordered_map<void*, size_t> capacity_;  // of blocks handed out
   AllocatorStats stats_;
 };
 

@@ -11,14 +11,14 @@ struct Batch {
   int64_t length = 0;     // T
   int64_t first_row = 0;  // global index of row 0: random masks and state depend on it, not on the rank
 
-  std::vector<int32_t> tokens;      // [R, T]; padding holds 0
-  std::vector<int32_t> targets;     // [R, T]; the token that follows; 0 where loss_mask is 0
-  std::vector<uint8_t> loss_mask;   // [R, T]; 1 where the target counts
-  std::vector<int32_t> segment;     // [R, T]; 0, 1, ... the documents of a row in order; -1 for padding
-  std::vector<int32_t> position;    // [R, T]; position in the document (BOS is 0); 0 for padding
-  std::vector<int64_t> document;    // [R, T]; index of the document in its split; -1 for padding
-  std::vector<uint8_t> starts;      // [R]; 1 when segment 0 is the beginning of a document: the row's state is dropped
-  int64_t target_count = 0;         // sum of loss_mask
+  std::vector<int32_t> tokens;     // [R, T]; padding holds 0
+  std::vector<int32_t> targets;    // [R, T]; the token that follows; 0 where loss_mask is 0
+  std::vector<uint8_t> loss_mask;  // [R, T]; 1 where the target counts
+  std::vector<int32_t> segment;    // [R, T]; 0, 1, ... the documents of a row in order; -1 for padding
+  std::vector<int32_t> position;   // [R, T]; position in the document (BOS is 0); 0 for padding
+  std::vector<int64_t> document;   // [R, T]; index of the document in its split; -1 for padding
+  std::vector<uint8_t> starts;     // [R]; 1 when segment 0 is the beginning of a document: the row's state is dropped
+  int64_t target_count = 0;        // sum of loss_mask
 
   int64_t at(int64_t row, int64_t t) const { return row * length + t; }
   // Rows [begin, end) as a batch of its own.
@@ -27,9 +27,9 @@ struct Batch {
 
 // What a row carries on: only the last segment of a row, only its unpadded positions, is written to state.
 struct RowCarry {
-  int64_t begin = 0;            // first position written
-  int64_t count = 0;            // number of positions written; 0 for an empty row
-  bool replaces = false;        // a later document began inside the row: what was carried before is dropped
+  int64_t begin = 0;      // first position written
+  int64_t count = 0;      // number of positions written; 0 for an empty row
+  bool replaces = false;  // a later document began inside the row: what was carried before is dropped
 };
 std::vector<RowCarry> carried_positions(const Batch& batch);
 

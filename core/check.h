@@ -16,7 +16,7 @@ template <typename... Args>
 }  // namespace quire
 
 // Internal consistency at a public entry: throws Error(internal). Name the operation, give the values, hint at the fix.
-#define QUIRE_CHECK(condition, ...)                                                        \
-  do {                                                                                     \
+#define QUIRE_CHECK(condition, ...)                                                                 \
+  do {                                                                                              \
     if (!(condition)) throw ::quire::Error(::quire::ErrorKind::internal, fmt::format(__VA_ARGS__)); \
   } while (false)

@@ -83,7 +83,9 @@ class InProcessCommunicator : public Communicator {
 
 Communicator::~Communicator() = default;
 
-std::unique_ptr<Communicator> make_local_communicator() { return std::make_unique<LocalCommunicator>(); }
+std::unique_ptr<Communicator> make_local_communicator() {
+  return std::make_unique<LocalCommunicator>();
+}
 
 std::vector<std::unique_ptr<Communicator>> make_in_process_group(int size) {
   const auto group = std::make_shared<Group>(size);

@@ -63,11 +63,14 @@ const char* name_of(DeviceKind kind) {
   return "?";
 }
 
-bool has_device_backend(DeviceKind kind) { return backends()[static_cast<size_t>(kind)] != nullptr; }
+bool has_device_backend(DeviceKind kind) {
+  return backends()[static_cast<size_t>(kind)] != nullptr;
+}
 
 DeviceBackend& device_backend(DeviceKind kind) {
   const auto& found = backends()[static_cast<size_t>(kind)];
-  if (found == nullptr) fail(ErrorKind::config, "device {}: no backend library is loaded; use run.device=cpu", name_of(kind));
+  if (found == nullptr)
+    fail(ErrorKind::config, "device {}: no backend library is loaded; use run.device=cpu", name_of(kind));
   return *found;
 }
 

@@ -27,7 +27,9 @@ constexpr size_t size_of(DType type) {
 }
 
 const char* name_of(DType type);
-constexpr bool is_floating(DType type) { return type == DType::f64 || type == DType::f32 || type == DType::bf16; }
+constexpr bool is_floating(DType type) {
+  return type == DType::f64 || type == DType::f32 || type == DType::bf16;
+}
 
 // dtype_of<float>() == DType::f32. bf16 is storage only on the CPU and has its own struct in core/bfloat16.h.
 template <typename T>

@@ -40,7 +40,9 @@ inline std::array<uint32_t, 4> philox(RandomKey key, uint32_t scope, uint32_t ro
 }
 
 // Uniform in [0, 1) with 24 bits.
-inline float uniform_from_bits(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24F; }
+inline float uniform_from_bits(uint32_t bits) {
+  return static_cast<float>(bits >> 8) * 0x1p-24F;
+}
 
 // FNV-1a: names of random streams. Stable across versions, part of the checkpoint contract.
 constexpr uint32_t hash_scope(std::string_view path) {

@@ -19,8 +19,12 @@ int64_t Shape::numel() const {
   return count;
 }
 
-bool Shape::operator==(const Shape& other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
+bool Shape::operator==(const Shape& other) const {
+  return std::equal(begin(), end(), other.begin(), other.end());
+}
 
-std::string Shape::to_string() const { return fmt::format("[{}]", fmt::join(begin(), end(), ", ")); }
+std::string Shape::to_string() const {
+  return fmt::format("[{}]", fmt::join(begin(), end(), ", "));
+}
 
 }  // namespace quire

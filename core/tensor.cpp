@@ -29,7 +29,9 @@ const char* name_of(DType type) {
 Storage::Storage(size_t bytes, Device device)
     : data_(device_backend(device.kind).allocator().allocate(bytes)), bytes_(bytes), device_(device) {}
 
-Storage::~Storage() { device_backend(device_.kind).allocator().deallocate(data_, bytes_); }
+Storage::~Storage() {
+  device_backend(device_.kind).allocator().deallocate(data_, bytes_);
+}
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   Tensor tensor;

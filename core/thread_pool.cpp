@@ -91,7 +91,9 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : state_->workers) worker.join();
 }
 
-int ThreadPool::threads() const { return static_cast<int>(state_->workers.size()) + 1; }
+int ThreadPool::threads() const {
+  return static_cast<int>(state_->workers.size()) + 1;
+}
 
 void ThreadPool::run(int64_t tiles, const std::function<void(int64_t)>& work) {
   if (tiles <= 1 || state_->workers.empty() || t_inside_tile) {
@@ -122,7 +124,11 @@ ThreadPool& ThreadPool::current() {
   return single;
 }
 
-ThreadPool::Use::Use(ThreadPool& pool) : previous_(t_pool) { t_pool = &pool; }
-ThreadPool::Use::~Use() { t_pool = previous_; }
+ThreadPool::Use::Use(ThreadPool& pool) : previous_(t_pool) {
+  t_pool = &pool;
+}
+ThreadPool::Use::~Use() {
+  t_pool = previous_;
+}
 
 }  // namespace quire

@@ -17,10 +17,10 @@ struct BatchOptions {
   int64_t first_row = 0;      // this rank makes rows [first_row, last_row)
   int64_t last_row = 8;
   Pack pack = Pack::pad;
-  int64_t alignment = 1;  // concat: a document begins at a multiple of this
-  uint64_t seed = 1;      // of the order of documents
-  bool shuffle = true;    // false: the order of the split, for evaluation
-  bool endless = true;    // false: every document once, then no more batches
+  int64_t alignment = 1;                  // concat: a document begins at a multiple of this
+  uint64_t seed = 1;                      // of the order of documents
+  bool shuffle = true;                    // false: the order of the split, for evaluation
+  bool endless = true;                    // false: every document once, then no more batches
   std::optional<int64_t> documents = {};  // only the first so many of the split
 };
 

@@ -123,8 +123,8 @@ Corpus::Corpus(const std::filesystem::path& path) : path_(path) {
   for (const std::string& name : reader.list("splits")) {
     splits_[name] = Split::load(reader, "splits/" + name, map_->bytes(), describe(name));
   }
-  bool described = manifest_.tokenizer == tokenizer_->kind() &&
-                   manifest_.vocabulary == tokenizer_->vocabulary_size() && manifest_.splits.size() == splits_.size();
+  bool described = manifest_.tokenizer == tokenizer_->kind() && manifest_.vocabulary == tokenizer_->vocabulary_size() &&
+                   manifest_.splits.size() == splits_.size();
   for (const auto& [name, split] : splits_) {
     const auto found = manifest_.splits.find(name);
     described = described && found != manifest_.splits.end() && found->second == split.totals();

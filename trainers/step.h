@@ -33,8 +33,8 @@ struct StepResult {
   int64_t targets = 0;  // of all ranks
 };
 
-// One optimizer step on the rows of this rank. Throws Error(numerics) when the loss or the gradient is not finite: weights
-// and moments are then as they were, and so is carried state but for rows whose document begins in this step.
+// One optimizer step on the rows of this rank. Throws Error(numerics) when the loss or the gradient is not finite:
+// weights and moments are then as they were, and so is carried state but for rows whose document begins in this step.
 StepResult train_step(TrainingState& training, const RunConfig& config, const Batch& batch, Communicator& communicator);
 
 }  // namespace quire

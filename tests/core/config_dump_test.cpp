@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "tests/core/config_example.h"
 #include "core/config.h"
+#include "tests/core/config_example.h"
 
 namespace quire {
 namespace {

@@ -11,8 +11,8 @@
 #include "layers/visibility.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
-#include "tests/support/hand_batch.h"
 #include "tests/support/compare.h"
+#include "tests/support/hand_batch.h"
 
 namespace quire::test {
 namespace {

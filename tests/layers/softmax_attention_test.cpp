@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "layers/block.h"
-#include "tests/support/hand_batch.h"
 #include "tests/support/compare.h"
+#include "tests/support/hand_batch.h"
 
 namespace quire::test {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/hand_batch.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/hand_batch.h"
 
 namespace quire::test {
 namespace {

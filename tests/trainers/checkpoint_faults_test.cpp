@@ -10,9 +10,9 @@
 #include <random>
 #include <thread>
 
-#include "tests/trainers/checkpoint_example.h"
 #include "core/error.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/trainers/checkpoint_example.h"
 
 namespace quire {
 namespace {

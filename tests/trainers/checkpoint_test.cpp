@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "tests/trainers/checkpoint_example.h"
 #include "core/error.h"
 #include "core/file_io.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/trainers/checkpoint_example.h"
 
 namespace quire {
 namespace {
