@@ -16,12 +16,11 @@ struct Tiling {
 Tiling tiling(int64_t m, int64_t n) {
   Tiling tile{std::min<int64_t>(m, 512), std::min<int64_t>(n, 1024)};
   while (ceil_div(m, tile.rows) * ceil_div(n, tile.columns) < 8) {
-    if (tile.rows >= tile.columns && tile.rows >= 128) {
+    const bool by_rows = tile.rows >= 128 && (tile.rows >= tile.columns || tile.columns < 128);
+    if (by_rows) {
       tile.rows = ceil_div(tile.rows, 2);
     } else if (tile.columns >= 128) {
       tile.columns = ceil_div(tile.columns, 2);
-    } else if (tile.rows >= 128) {
-      tile.rows = ceil_div(tile.rows, 2);
     } else {
       break;
     }
