@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <string_view>
 
@@ -28,7 +29,7 @@ int64_t terminal_width() {
 }
 
 std::string duration(double seconds) {
-  const auto total = static_cast<int64_t>(seconds + 0.5);
+  const auto total = static_cast<int64_t>(std::llround(seconds));
   if (total >= 3600) return fmt::format("{}:{:02}:{:02}", total / 3600, total / 60 % 60, total % 60);
   return fmt::format("{}:{:02}", total / 60, total % 60);
 }
