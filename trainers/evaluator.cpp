@@ -17,9 +17,9 @@ struct Reach {
   std::optional<int64_t> window;
   bool attend_self = true;
 
-  int64_t visible(int64_t position, int64_t segment_begin, int64_t t) const {
-    const int64_t before = segment_begin == 0 ? std::min(carried, position - t) : 0;
-    const int64_t reachable = t - segment_begin + before;
+  // Position in the document and in its row: evaluation has one document a row and step.
+  int64_t visible(int64_t position, int64_t t) const {
+    const int64_t reachable = t + std::min(carried, position - t);
     return (window ? std::min(reachable, *window) : reachable) + (attend_self ? 1 : 0);
   }
 };
@@ -109,7 +109,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
         result.documents[static_cast<size_t>(part.document[i])].nll += nll[i];
         int64_t seen = 0;
         for (const Reach& reach : layers) {
-          seen = std::max(seen, reach.visible(part.position[i], 0, static_cast<int64_t>(i) % length));
+          seen = std::max(seen, reach.visible(part.position[i], static_cast<int64_t>(i) % length));
         }
         context += static_cast<double>(seen);
       }
