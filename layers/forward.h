@@ -17,6 +17,8 @@ struct Forward {
   bool training = false;
   // Reading ahead of a document leaves its state as it is when false (scoring alternatives, for example).
   bool write_state = true;
+  // What the sweep will be seeded with for the sum of nats: 1 / targets of the whole step in training.
+  double nll_seed = 1;
 
   ops::DropoutKey dropout(uint32_t scope, double probability) const {
     return {key, scope, batch.first_row, training ? probability : 0.0};

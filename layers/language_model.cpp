@@ -55,7 +55,7 @@ LossTerms LanguageModel::loss(const Forward& f) const {
   const Batch& batch = f.batch;
   const int64_t count = batch.rows * batch.length;
   const CrossEntropy entropy = projection_cross_entropy(f.tape, h, head(), Tensor::from(batch.targets, {count}, device),
-                                                        Tensor::from(batch.loss_mask, {count}, device));
+                                                        Tensor::from(batch.loss_mask, {count}, device), f.nll_seed);
   return {{{"nll", entropy.sum, batch.target_count, 1.0}}, entropy.nll};
 }
 

@@ -97,15 +97,16 @@ void add_lookups(std::vector<GradientCase>& cases) {
   const Tensor targets = r.integers({6}, 0, 7);
   const Tensor mask = r.flags({6});
   for (const int64_t budget : {1000, 15, 1}) {  // all positions at once, two at a time, one at a time
-    cases.push_back(
-        {"projection_cross_entropy_" + std::to_string(budget),
-         {r.normal({2, 3, 5}), r.normal({7, 5})},
-         [=](Tape& t, const Inputs& x) { return projection_cross_entropy(t, x[0], x[1], targets, mask, budget).sum; }});
+    cases.push_back({"projection_cross_entropy_" + std::to_string(budget),
+                     {r.normal({2, 3, 5}), r.normal({7, 5})},
+                     [=](Tape& t, const Inputs& x) {
+                       return projection_cross_entropy(t, x[0], x[1], targets, mask, 1.0, budget).sum;
+                     }});
   }
   cases.push_back({"tied_embedding", {r.normal({7, 3})}, [=](Tape& t, const Inputs& x) {
                      const Tensor tokens = RandomTensors(8).integers({2, 3}, 0, 7);
                      const Variable h = embedding(t, x[0], tokens, 2);
-                     return projection_cross_entropy(t, h, x[0], targets, mask, 15).sum;
+                     return projection_cross_entropy(t, h, x[0], targets, mask, 1.0, 15).sum;
                    }});
 }
 
