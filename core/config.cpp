@@ -48,6 +48,7 @@ void expect_section(const ConfigNode& node, const std::string& key) {
 struct Reading {
   const ConfigStruct& root;
   std::string root_key;
+  std::string written;
   struct Missing {
     ConfigLocation place;
     std::string key;
@@ -75,6 +76,11 @@ class ReadVisitor : public ConfigVisitor {
     seen_.emplace_back(name);
     const ConfigNode* value = child(node_, name);
     if (value != nullptr) {
+      if (!info.inapplicable.empty()) {
+        if (!reading_.written.empty() && node_.find(name)->key_location.file == reading_.written) return;
+        config_error(node_.find(name)->key_location, join_key(key_, name),
+                     fmt::format("means nothing here: {}; leave it out", info.inapplicable));
+      }
       field.read(*value, {join_key(key_, name), info});
     } else if (info.required) {
       reading_.missing.push_back({node_.location, join_key(key_, name)});
@@ -182,8 +188,9 @@ void ConfigChecker::require(bool condition, std::string_view key, std::string_vi
   }
 }
 
-void read_config(const ConfigStruct& value, const ConfigNode& node, const std::string& key, ReadMode mode) {
-  Reading reading{value, key, {}};
+void read_config(const ConfigStruct& value, const ConfigNode& node, const std::string& key, ReadMode mode,
+                 const std::string& written) {
+  Reading reading{value, key, written, {}};
   ReadVisitor visitor(node, key, reading);
   value.fields(visitor);
   visitor.refuse_unknown();

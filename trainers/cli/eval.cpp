@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "trainers/cli/ema_flag.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/evaluator.h"
@@ -20,6 +21,7 @@ struct Arguments {
   std::string corpus;
   std::string split;
   bool documents = false;
+  std::optional<bool> ema;
   bool json = false;
 };
 
@@ -53,7 +55,8 @@ void run(const Arguments& arguments) {
   ParameterStore store;
   Network network(store, config.model, tokenizer->vocabulary_size(), machine.dtype);
   store.allocate_frozen(machine.dtype, machine.device);
-  load_weights(reader, store);
+  const Weights weights = chosen_weights(arguments.ema, config);
+  load_weights(reader, store, weights);
 
   std::unique_ptr<Progress> progress;
   const EvaluationResult result = evaluate(store, config, *corpus, machine,
@@ -70,11 +73,13 @@ void run(const Arguments& arguments) {
 
   nlohmann::ordered_json json = to_json(result, config, config.evaluate.rows);
   json["step"] = reader.step();
+  json["weights"] = weights == Weights::average ? "average" : "trained";
   if (arguments.documents) {
     for (const DocumentResult& document : result.documents) json["by_document"].push_back(document_json(document));
   }
   if (arguments.json) return print_json(json);
-  print(fmt::format("{}: split {} of {}\n", reader.path().string(), split, config.data.corpus));
+  print(fmt::format("{}: split {} of {}{}\n", reader.path().string(), split, config.data.corpus,
+                    weights == Weights::average ? ", average of the weights" : ""));
   print(fmt::format("  documents {}  tokens {}  words {}  bytes {}\n", result.documents.size(), result.tokens,
                     result.words, result.bytes));
   print(fmt::format("  bits per byte    {:.4f}\n  token perplexity {:.4f}\n  word perplexity  {:.2f}\n",
@@ -101,6 +106,7 @@ void add_eval(CLI::App& program) {
   app.add_option("--corpus", arguments->corpus, "Another corpus with the same tokenizer")->type_name("FILE");
   app.add_option("--split", arguments->split, "Part of the corpus (default: evaluate.split)")->type_name("NAME");
   app.add_flag("--documents", arguments->documents, "Also a line for every document");
+  add_ema_flag(app, arguments->ema);
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
   app.callback([arguments] { run(*arguments); });
 }
