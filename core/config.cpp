@@ -171,6 +171,28 @@ class CheckVisitor : public ConfigVisitor {
 
 }  // namespace
 
+std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_view wanted) {
+  std::vector<std::string> names;  // of keys and of the sections around them
+  for (const ConfigKey& key : keys) {
+    for (size_t end = key.key.find('.'); end != std::string::npos; end = key.key.find('.', end + 1)) {
+      names.push_back(key.key.substr(0, end));
+    }
+    names.push_back(key.key);
+  }
+  std::string nearest;
+  size_t least = 2 + wanted.size() / 3;
+  for (const std::string& name : names) {
+    const size_t distance = edit_distance(name, wanted);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = name;
+  }
+  if (!nearest.empty()) return nearest;
+  const auto same_last = std::find_if(names.begin(), names.end(),
+                                      [&](const auto& name) { return last_segment(name) == last_segment(wanted); });
+  return same_last == names.end() ? "" : *same_last;
+}
+
 ConfigStruct::~ConfigStruct() = default;
 ConfigList::~ConfigList() = default;
 ConfigField::~ConfigField() = default;

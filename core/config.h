@@ -116,7 +116,10 @@ std::vector<ConfigKey> list_config_keys() {
   T defaults{};
   return list_config_keys(StructRef<T>(defaults));
 }
-// One paragraph per key, for a terminal.
+// One paragraph per key, for a terminal; one table per section, for a page.
 std::string format_config_keys(const std::vector<ConfigKey>& keys);
+std::string config_keys_as_markdown(const std::vector<ConfigKey>& keys);
+// The key that a misspelt one most likely means: the nearest, or one of the same last name; empty when none is near.
+std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_view wanted);
 
 }  // namespace quire

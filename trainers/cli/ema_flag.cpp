@@ -5,8 +5,12 @@
 namespace quire {
 
 void add_ema_flag(CLI::App& verb, std::optional<bool>& ema) {
-  verb.add_flag("--ema,!--no-ema", ema,
-                "Use the average of the weights that optimizer.ema.decay keeps (default: optimizer.ema.evaluate)");
+  CLI::Option* use = verb.add_flag_callback(
+      "--ema", [&ema] { ema = true; },
+      "Use the average of the weights that optimizer.ema.decay keeps (default: optimizer.ema.evaluate)");
+  verb.add_flag_callback(
+          "--no-ema", [&ema] { ema = false; }, "Use the trained weights")
+      ->excludes(use);
 }
 
 Weights chosen_weights(const std::optional<bool>& ema, const RunConfig& config) {
