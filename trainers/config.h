@@ -18,11 +18,14 @@ template <>
 struct EnumNames<DeviceChoice> {
   static constexpr auto value = std::to_array<std::pair<DeviceChoice, std::string_view>>(
       {{DeviceChoice::automatic, "auto"}, {DeviceChoice::cpu, "cpu"}, {DeviceChoice::cuda, "cuda"}});
+  static constexpr auto help = std::to_array<std::string_view>({"the best there is", "this machine's cores", "a GPU"});
 };
 template <>
 struct EnumNames<Precision> {
   static constexpr auto value = std::to_array<std::pair<Precision, std::string_view>>(
       {{Precision::automatic, "auto"}, {Precision::f32, "f32"}, {Precision::f64, "f64"}, {Precision::bf16, "bf16"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"f32 on the CPU, bf16 on a GPU", "single precision", "double precision, for checks", "GPU only"});
 };
 template <>
 struct EnumNames<NonfinitePolicy> {
@@ -40,6 +43,8 @@ template <>
 struct EnumNames<CheckpointErrorPolicy> {
   static constexpr auto value = std::to_array<std::pair<CheckpointErrorPolicy, std::string_view>>(
       {{CheckpointErrorPolicy::stop, "stop"}, {CheckpointErrorPolicy::warn, "warn"}});
+  static constexpr auto help =
+      std::to_array<std::string_view>({"the run ends with exit code 7", "a warning, but for the last checkpoint"});
 };
 
 struct NonfiniteConfig {
@@ -69,7 +74,7 @@ struct RunSection {
     v.field("name", name, {.help = "the run directory is runs/NAME unless --run-dir says otherwise"});
     v.field("seed", seed, {.help = "of initial weights, document order and dropout", .min = 0});
     v.field("device", device, {.help = "where the model lives"});
-    v.field("precision", precision, {.help = "auto is f32 on the CPU; f64 is for checks"});
+    v.field("precision", precision, {.help = "type of weights and activations"});
     v.field("threads", threads,
             {.help = "CPU threads; 0 is one per core; results do not depend on it",
              .min = 0,
@@ -150,10 +155,7 @@ struct CheckpointConfig {
     v.field("every", every,
             {.help = "write a checkpoint; 0 is at the end only", .unit = "steps", .min = 0, .resumable = true});
     v.field("keep", keep, {.help = "newest checkpoints that are kept", .min = 1, .resumable = true});
-    v.field(
-        "on_error", on_error,
-        {.help = "a checkpoint that cannot be written stops the run, or is a warning (the last one always stops it)",
-         .resumable = true});
+    v.field("on_error", on_error, {.help = "what a checkpoint that cannot be written does", .resumable = true});
   }
 };
 

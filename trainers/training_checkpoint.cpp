@@ -83,7 +83,8 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
 }
 
 RunConfig checkpoint_config(const CheckpointReader& reader) {
-  return parse_config<RunConfig>(reader.read_text("config.yaml"), (reader.path() / "config.yaml").string());
+  const std::string name = (reader.path() / "config.yaml").string();
+  return read_config<RunConfig>(parse_yaml(reader.read_text("config.yaml"), name), name);
 }
 
 std::unique_ptr<Tokenizer> checkpoint_tokenizer(const CheckpointReader& reader) {

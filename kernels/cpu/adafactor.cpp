@@ -1,4 +1,6 @@
 // Adafactor. Rows are cut into a few parts that the shape sets; sums are f64 and combine in the order of the parts.
+#include <array>
+
 #include "kernels/cpu/common.h"
 #include "kernels/optimizer.h"
 
@@ -13,6 +15,21 @@ struct Parts {
   int64_t count;
   int64_t begin(int64_t part) const { return rows * part / count; }
 };
+
+// Adds up value(j) for j in [0, count) in eight lanes, which a processor can add side by side.
+template <typename Value>
+double sum_in_lanes(int64_t count, const Value& value) {
+  constexpr int64_t kLanes = 8;
+  std::array<double, kLanes> lanes{};
+  int64_t j = 0;
+  for (; j + kLanes <= count; j += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[static_cast<size_t>(lane)] += value(j + lane);
+  }
+  for (; j < count; ++j) lanes[0] += value(j);
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
 
 double sum_of(const double* values, int64_t count) {
   double sum = 0;
@@ -39,13 +56,17 @@ struct Step {
     const double size = std::sqrt(squared_weight / static_cast<double>(count));
     rate = static_cast<T>(o.learning_rate * (o.parameter_scale ? std::max(o.eps2, size) : 1.0));
   }
-  void apply(T* w, int64_t i, T u) const {
-    u *= clip;
-    if (mean != nullptr) {
-      mean[i] = beta * mean[i] + (T{1} - beta) * u;
-      u = mean[i];
+  // update(i) is u before its clipping, for i in [begin, end). Two loops without a branch in them.
+  template <typename Update>
+  void apply(T* w, int64_t begin, int64_t end, const Update& update) const {
+    if (mean == nullptr) {
+      for (int64_t i = begin; i < end; ++i) w[i] = keep * w[i] - rate * (clip * update(i));
+      return;
     }
-    w[i] = keep * w[i] - rate * u;
+    for (int64_t i = begin; i < end; ++i) {
+      mean[i] = beta * mean[i] + (T{1} - beta) * (clip * update(i));
+      w[i] = keep * w[i] - rate * mean[i];
+    }
   }
 };
 
@@ -70,7 +91,7 @@ void update_each(T* w, T* second, T* mean, const T* gradient, int64_t count, con
   });
   const Step<T> step(o, sum_of(update_sums, tiles), sum_of(weight_sums, tiles), count, mean);
   for_elements(count, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) step.apply(w, i, gradient[i] * factor / std::sqrt(second[i]));
+    step.apply(w, begin, end, [&](int64_t i) { return gradient[i] * factor / std::sqrt(second[i]); });
   });
 }
 
@@ -85,13 +106,13 @@ void update_factored(T* w, T* row, T* column, T* mean, const T* gradient, int64_
     double* sums = column_sums + part * m;
     std::fill(sums, sums + m, 0.0);
     for (int64_t i = parts.begin(part); i < parts.begin(part + 1); ++i) {
-      double sum = 0;
-      for (int64_t j = 0; j < m; ++j) {
-        const double g = static_cast<double>(gradient[i * m + j] * factor);
-        sum += g * g;
-        sums[j] += g * g;
-      }
-      row_sums[i] = sum;
+      const T* line = gradient + i * m;
+      const auto square = [&](int64_t j) {
+        const double g = static_cast<double>(line[j] * factor);
+        return g * g;
+      };
+      row_sums[i] = sum_in_lanes(m, square);
+      for (int64_t j = 0; j < m; ++j) sums[j] += square(j);
     }
   });
   const auto moment = [&](T before, double squares, int64_t count) {
@@ -120,12 +141,17 @@ void update_factored(T* w, T* row, T* column, T* mean, const T* gradient, int64_
     double updates = 0;
     double weights = 0;
     for (int64_t i = parts.begin(part); i < parts.begin(part + 1); ++i) {
-      for (int64_t j = 0; j < m; ++j) {
-        const double u = static_cast<double>(gradient[i * m + j] * factor * row_factors[i] * column_factors[j]);
+      const T* line = gradient + i * m;
+      const T row_factor = row_factors[i];
+      updates += sum_in_lanes(m, [&](int64_t j) {
+        const double u = static_cast<double>(line[j] * factor * row_factor * column_factors[j]);
+        return u * u;
+      });
+      if (!o.parameter_scale) continue;
+      weights += sum_in_lanes(m, [&](int64_t j) {
         const double x = static_cast<double>(w[i * m + j]);
-        updates += u * u;
-        weights += x * x;
-      }
+        return x * x;
+      });
     }
     update_sums[part] = updates;
     weight_sums[part] = weights;
@@ -133,9 +159,10 @@ void update_factored(T* w, T* row, T* column, T* mean, const T* gradient, int64_
   const Step<T> step(o, sum_of(update_sums, parts.count), sum_of(weight_sums, parts.count), n * m, mean);
   for_rows(n, m, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      for (int64_t j = 0; j < m; ++j) {
-        step.apply(w, i * m + j, gradient[i * m + j] * factor * row_factors[i] * column_factors[j]);
-      }
+      const T row_factor = row_factors[i];
+      const int64_t first = i * m;
+      step.apply(w, first, first + m,
+                 [&](int64_t k) { return gradient[k] * factor * row_factor * column_factors[k - first]; });
     }
   });
 }

@@ -1,4 +1,7 @@
 // What `quire inspect` says of a corpus, a checkpoint and a run.
+#include <chrono>
+#include <thread>
+
 #include "tests/support/tiny_run.h"
 
 namespace quire::test {
@@ -111,6 +114,7 @@ TEST(Inspect, ARun) {
   EXPECT_EQ(inspect(tiny / "run")["state"], "no checkpoint yet: --resume begins again");
   RunningProgram program(tiny.resume_arguments(tiny / "run", {"schedule.steps=100000000", "checkpoint.every=5"}));
   while (program.running() && checkpoint_steps(tiny / "run/checkpoints").empty()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   const ProgramResult while_running = run_quire({"inspect", (tiny / "run").string()});
   EXPECT_NE(while_running.out.find("run tiny, running"), std::string::npos) << while_running.out << while_running.err;
