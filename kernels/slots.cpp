@@ -44,6 +44,8 @@ QUIRE_SLOT(gather_columns);
 QUIRE_SLOT(gather_columns_backward);
 QUIRE_SLOT(squared_norm);
 QUIRE_SLOT(adamw);
+QUIRE_SLOT(adafactor);
+QUIRE_SLOT(moving_average);
 QUIRE_SLOT(ring_append);
 QUIRE_SLOT(ring_gather);
 QUIRE_SLOT(attention);

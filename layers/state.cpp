@@ -109,7 +109,10 @@ void StatePool::commit(std::span<const uint8_t> cleared) {
     }
   }
   for (size_t row = 0; row < cleared.size(); ++row) {
-    if (cleared[row] != 0) clear_row(static_cast<int64_t>(row));
+    if (cleared[row] == 0) continue;
+    clear_row(static_cast<int64_t>(row));
+    // Slots that cannot be read may still be multiplied by a probability of zero, which NaN survives.
+    for (LogData& log : logs_) log.ring.select(0, static_cast<int64_t>(row)).zero();
   }
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "trainers/model.h"
+#include "trainers/parameter_groups.h"
 
 namespace quire {
 
@@ -41,6 +43,15 @@ void RunConfig::check(ConfigChecker& c) const {
                 "concat cannot be combined with model.attention.mask_empty_cache: false, which needs an empty cache "
                 "at the start of every document; use pad");
     }
+  }
+  c.require(!optimizer.relative_step || schedule.kind == ScheduleKind::constant, "schedule.kind",
+            "optimizer.relative_step has its own course of the learning rate; use constant");
+  if (!optimizer.groups.empty()) {
+    // The model says its parameters' names without a corpus and without memory: the vocabulary changes only shapes.
+    ParameterStore store;
+    const Network declared(store, model, 2, DType::f32);
+    const std::optional<GroupFault> fault = find_group_fault(store, optimizer);
+    if (fault) c.require(false, join_key("optimizer", fault->key), fault->message);
   }
   for (size_t i = 0; i < evaluate.set.size(); ++i) {
     c.require(is_about_sight(evaluate.set[i].first), "evaluate.set",
