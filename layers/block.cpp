@@ -10,13 +10,13 @@ Block::Block(const Scope& scope, const ModelConfig& model, const LayerConfig& la
       dropout_(model.dropout.residual),
       attention_dropout_scope_(hash_scope(scope.path() + ".attention.residual")),
       mlp_dropout_scope_(hash_scope(scope.path() + ".mlp.residual")),
-      attention_norm_(scope.child("attention_norm"), model.width, model.norm),
-      mlp_norm_(scope.child("mlp_norm"), model.width, model.norm),
+      attention_norm_(scope.child("attention_norm"), model),
+      mlp_norm_(scope.child("mlp_norm"), model),
       attention_(scope.child("attention"), model, layer, memories, std::move(tables)),
-      mlp_(scope.child("mlp"), model.width, model.mlp, model.initialization.std, model.residual_std(),
-           model.dropout.mlp) {
+      mlp_(scope.child("mlp"), model) {
   if (layer.attention.cache.kind == CacheKind::hidden) {
-    hidden_ = scope.state_log("cache.hidden", {model.width}, layer.attention.cache_length());
+    hidden_ = scope.state_log("cache.hidden", {model.width}, layer.attention.cache_length(),
+                              {.dtype = layer.attention.cache.storage()});
   }
 }
 

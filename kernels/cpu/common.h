@@ -76,6 +76,7 @@ T* scratch(int slot, int64_t count) {
 
 void bind_attention_backward();
 void bind_attention_forward();
+void bind_convert();
 void bind_cross_entropy();
 void bind_elementwise();
 void bind_embedding();
@@ -83,6 +84,7 @@ void bind_gemm();
 void bind_norm();
 void bind_optimizer();
 void bind_position();
+void bind_rotary();
 void bind_state();
 
 }  // namespace quire::cpu

@@ -7,6 +7,7 @@ extern "C" __attribute__((visibility("default"))) const char* quire_register_bac
   using namespace quire::cpu;
   bind_attention_backward();
   bind_attention_forward();
+  bind_convert();
   bind_cross_entropy();
   bind_elementwise();
   bind_embedding();
@@ -14,6 +15,7 @@ extern "C" __attribute__((visibility("default"))) const char* quire_register_bac
   bind_norm();
   bind_optimizer();
   bind_position();
+  bind_rotary();
   bind_state();
   return QUIRE_CPU_NAME;
 }

@@ -76,6 +76,13 @@ TEST_F(Evaluation, LongerCachesAndOtherSubsequencesRun) {
   const EvaluationResult longer =
       evaluate_rows(model, evaluation_config(config, {"model.attention.cache.length=50"}), 3);
   const EvaluationResult shorter = evaluate_rows(model, evaluation_config(config, {"data.subsequence=7"}), 3);
+  const EvaluationResult span =
+      evaluate_rows(model, evaluation_config(config, {"model.attention.same_length=true"}), 3);
+  const EvaluationResult half =
+      evaluate_rows(model, evaluation_config(config, {"model.attention.cache.dtype=bf16"}), 3);
+  EXPECT_LT(span.context_mean, trained.context_mean);
+  EXPECT_NE(half.nll, trained.nll);
+  EXPECT_NEAR(half.nll / trained.nll, 1, 1e-2);
   EXPECT_GT(longer.context_mean, trained.context_mean);
   EXPECT_LT(shorter.context_mean, trained.context_mean);
   EXPECT_NE(longer.nll, trained.nll);
