@@ -1,10 +1,13 @@
 #include "kernels/gemm.h"
 
-#include "kernels/cpu/common.h"
+#include "kernels/cpu/product.h"
 
 namespace quire::cpu {
 
 namespace {
+
+// Columns of a tile are a multiple of the widest panel.
+constexpr int64_t kColumnStep = 32;
 
 // Each tile of c is one single-threaded product over the whole of K. Tiles shrink until there are enough for a handful
 // of threads; below 64 a side packing would cost more than it spreads.
@@ -20,26 +23,12 @@ Tiling tiling(int64_t m, int64_t n) {
     if (by_rows) {
       tile.rows = ceil_div(tile.rows, 2);
     } else if (tile.columns >= 128) {
-      tile.columns = ceil_div(tile.columns, 2);
+      tile.columns = ceil_div(tile.columns, 2 * kColumnStep) * kColumnStep;
     } else {
       break;
     }
   }
   return tile;
-}
-
-template <typename T>
-ConstMatrixView<T> view(const Tensor& t) {
-  return {t.data<T>(), t.dim(0), t.dim(1), Eigen::OuterStride<>(t.stride(0))};
-}
-
-template <typename C, typename A, typename B>
-void product(C&& c, const A& a, const B& b, bool accumulate) {
-  if (accumulate) {
-    c.noalias() += a * b;
-  } else {
-    c.noalias() = a * b;
-  }
 }
 
 template <typename T>
@@ -53,27 +42,21 @@ void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptio
               options.transpose_a ? " transposed" : "", b.shape().to_string(),
               options.transpose_b ? " transposed" : "");
   if (m == 0 || n == 0) return;
-  const ConstMatrixView<T> av = view<T>(a);
-  const ConstMatrixView<T> bv = view<T>(b);
+  if (k == 0) {
+    if (!options.accumulate) {
+      for (int64_t i = 0; i < m; ++i) std::fill_n(c.data<T>() + i * c.stride(0), n, T{0});
+    }
+    return;
+  }
+  const Operand<T> left{a.data<T>(), a.stride(0), options.transpose_a};
+  const Operand<T> right{b.data<T>(), b.stride(0), options.transpose_b};
   const Tiling tile = tiling(m, n);
   const int64_t across = ceil_div(n, tile.columns);
-  T* const out = c.data<T>();
-  const int64_t stride = c.stride(0);
   parallel_for(ceil_div(m, tile.rows) * across, [&](int64_t index) {
     const int64_t i = index / across * tile.rows;
     const int64_t j = index % across * tile.columns;
-    const int64_t rows = std::min(tile.rows, m - i);
-    const int64_t columns = std::min(tile.columns, n - j);
-    MatrixView<T> part(out + i * stride + j, rows, columns, Eigen::OuterStride<>(stride));
-    if (!options.transpose_a && !options.transpose_b) {
-      product(part, av.middleRows(i, rows), bv.middleCols(j, columns), options.accumulate);
-    } else if (!options.transpose_a) {
-      product(part, av.middleRows(i, rows), bv.middleRows(j, columns).transpose(), options.accumulate);
-    } else if (!options.transpose_b) {
-      product(part, av.middleCols(i, rows).transpose(), bv.middleCols(j, columns), options.accumulate);
-    } else {
-      product(part, av.middleCols(i, rows).transpose(), bv.middleRows(j, columns).transpose(), options.accumulate);
-    }
+    packed_product(c.data<T>() + i * c.stride(0) + j, c.stride(0), left.from(i, 0), right.from(0, j),
+                   std::min(tile.rows, m - i), std::min(tile.columns, n - j), k, options.accumulate);
   });
 }
 
