@@ -12,6 +12,7 @@ enum class MlpKind { swiglu, gelu, relu };
 enum class Position { t5, xl, rope, alibi, none };
 enum class MixerKind { softmax };
 enum class CacheKind { none, hidden, kv };
+enum class Recompute { none, blocks, attention, mlp };
 enum class StateType { automatic, f32, bf16 };
 enum class InitializationKind { normal, transformer_xl, fan_in };
 
@@ -52,6 +53,14 @@ template <>
 struct EnumNames<StateType> {
   static constexpr auto value = std::to_array<std::pair<StateType, std::string_view>>(
       {{StateType::automatic, "auto"}, {StateType::f32, "f32"}, {StateType::bf16, "bf16"}});
+};
+template <>
+struct EnumNames<Recompute> {
+  static constexpr auto value =
+      std::to_array<std::pair<Recompute, std::string_view>>({{Recompute::none, "none"},
+                                                             {Recompute::blocks, "blocks"},
+                                                             {Recompute::attention, "attention"},
+                                                             {Recompute::mlp, "mlp"}});
 };
 template <>
 struct EnumNames<InitializationKind> {
@@ -299,6 +308,7 @@ struct ModelConfig {
   EmbeddingConfig embedding;
   DropoutConfig dropout;
   InitializationConfig initialization;
+  Recompute recompute = Recompute::none;
 
   int64_t size_of_head() const { return head_size.value_or(width / heads); }
   int64_t heads_of_keys() const { return key_heads.value_or(heads); }
@@ -330,6 +340,10 @@ struct ModelConfig {
     v.section("embedding", embedding, "token embeddings");
     v.section("dropout", dropout, "dropout in training");
     v.section("initialization", initialization, "initial weights");
+    v.field("recompute", recompute,
+            {.help = "computed a second time in the backward pass instead of kept: whole blocks, or the attention or "
+                     "feed-forward part of each; less memory, same results",
+             .resumable = true});
   }
   void check(ConfigChecker& c) const;
 };

@@ -78,6 +78,10 @@ std::vector<MechanismCase> cases() {
        .settings = {position + "alibi", "model.key_heads=1", cache + "{kind: kv, length: 5, dtype: bf16}",
                     memory + "[{kind: trivial_log, layers: [0], size: 4}]"},
        .rank_tolerance = 2e-3},
+      {"recompute_blocks", joined(joined(xl_hidden, kDropout), {"model.recompute=blocks"})},
+      {"recompute_parts_memory",
+       {position + "rope", cache + "{kind: kv, length: 5}", "model.recompute=attention",
+        memory + "[{kind: trivial_register, layers: [0]}, {kind: trivial_log, layers: [1], size: 4}]"}},
       {"xl_hidden_dropout", joined(joined(xl_hidden, kDropout), {"model.dropout.position=0.2"})},
       {"t5_kv_dropout", joined(t5_kv, kDropout)},
   };
