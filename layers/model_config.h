@@ -117,8 +117,8 @@ struct CacheConfig {
     v.field("length", length,
             {.help = "tokens carried; none means the window", .unit = "tokens", .min = 1, .max = 1 << 24});
     v.field("dtype", dtype,
-            {.help = "how they are stored; auto is the precision of the run. bf16 needs half the memory of f32 and "
-                     "keeps 8 significant bits; arithmetic stays in the precision of the run"});
+            {.help = "how they are carried and saved; auto is the precision of the run. bf16 halves them and keeps 8 "
+                     "significant bits. A step reads them through copies in the precision of the run"});
   }
 };
 

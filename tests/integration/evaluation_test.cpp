@@ -97,6 +97,10 @@ TEST_F(Evaluation, ContextMeanByHand) {
   const RunConfig config = tiny_config({"model.layers=1"});
   Model model(config);
   EXPECT_DOUBLE_EQ(evaluate_rows(model, config, 1).context_mean, (1 + 2 + 1 + 2 + 3) / 5.0);
+  // A span of one is the token itself.
+  const RunConfig itself =
+      tiny_config({"model.layers=1", "model.attention.same_length=true", "model.attention.cache.length=1"});
+  EXPECT_DOUBLE_EQ(evaluate_rows(model, itself, 1).context_mean, 1);
   const RunConfig cut = tiny_config({"model.layers=1", "data.subsequence=1", "model.attention.cache.length=1"});
   EXPECT_DOUBLE_EQ(evaluate_rows(model, cut, 1).context_mean, (1 + 2 + 1 + 2 + 2) / 5.0);
 }

@@ -5,6 +5,7 @@
 
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
+#include "layers/memory/memory.h"
 #include "tests/support/compare.h"
 #include "tests/support/document_rows.h"
 #include "tests/support/trivial_memories.h"
@@ -87,6 +88,31 @@ INSTANTIATE_TEST_SUITE_P(
                       Settings{"model.position=none",
                                "model.memory=[{kind: trivial_register, layers: [0]}, {kind: "
                                "trivial_log, layers: [1, 2], size: 4}]"}));
+
+// A mechanism that only counts how often it may write.
+class WriteCounter final : public Memory {
+ public:
+  explicit WriteCounter(int64_t& count) : count_(count) {}
+  Variable combine(const Forward& f, const MixerTensors& mixer) override {
+    if (f.write_state) ++count_;
+    return mixer.local;
+  }
+
+ private:
+  int64_t& count_;
+};
+
+TEST(RecomputationState, IsWrittenOnce) {
+  int64_t count = 0;
+  register_memory("write_counter", [&](const Scope&, const MemoryConfig&, const MixerShape&) {
+    return std::make_unique<WriteCounter>(count);
+  });
+  for (const char* kind : {"none", "blocks", "attention", "mlp"}) {
+    count = 0;
+    train({"model.memory=[{kind: write_counter, layers: [0, 1, 2]}]"}, kind);
+    EXPECT_EQ(count, 3 * 3) << kind;  // layers and steps
+  }
+}
 
 // What one training step of a model needs at most beyond its weights, in bytes of the counting device.
 int64_t peak_of(const std::string& recompute) {
