@@ -4,6 +4,7 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/embedding.h"
 #include "autograd/functions/norm.h"
+#include "autograd/functions/rotary.h"
 #include "tests/support/attention_inputs.h"
 
 namespace quire::test {
@@ -135,6 +136,23 @@ void add_attention(std::vector<GradientCase>& cases, const AttentionForm& form) 
                    }});
 }
 
+void add_rotary(std::vector<GradientCase>& cases) {
+  RandomTensors r(6);
+  const auto turned = [](Tape& t, const Variable& x, const Tensor& head) {
+    ops::RotaryInputs settings;
+    settings.table = Tensor::zeros({10, 2, 2}, DType::f64);
+    settings.origin = 5;
+    settings.head = head;
+    ops::rotary_table(settings.table, settings.origin, 9);
+    return rotary(t, x, settings);
+  };
+  cases.push_back(
+      {"rotary", {r.normal({2, 5, 3, 4})}, [turned](Tape& t, const Inputs& x) { return turned(t, x[0], {}); }});
+  cases.push_back({"rotary_ring", {r.normal({2, 5, 1, 7})}, [turned](Tape& t, const Inputs& x) {
+                     return turned(t, x[0], Tensor::from(std::vector<int32_t>{3, 0}, {2}));
+                   }});
+}
+
 void add_attentions(std::vector<GradientCase>& cases) {
   const std::vector<AttentionForm> forms{
       {.name = "one", .rows = 1, .queries = 1, .heads = 1, .kv_heads = 1, .size = 1, .value_size = 1},
@@ -169,6 +187,7 @@ const std::vector<GradientCase>& gradient_cases() {
     add_basic(all);
     add_norms(all);
     add_lookups(all);
+    add_rotary(all);
     add_attentions(all);
     return all;
   }();

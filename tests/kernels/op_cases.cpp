@@ -24,6 +24,7 @@ const std::vector<OpCase>& op_cases() {
     add_lookup_cases(all);
     add_optimizer_cases(all);
     add_ring_cases(all);
+    add_rotary_cases(all);
     add_attention_cases(all);
     return all;
   }();

@@ -42,6 +42,7 @@ void add_norm_cases(std::vector<OpCase>& cases);
 void add_lookup_cases(std::vector<OpCase>& cases);
 void add_optimizer_cases(std::vector<OpCase>& cases);
 void add_ring_cases(std::vector<OpCase>& cases);
+void add_rotary_cases(std::vector<OpCase>& cases);
 void add_attention_cases(std::vector<OpCase>& cases);
 
 // For kernels and references alike.
