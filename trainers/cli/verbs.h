@@ -8,6 +8,7 @@ class App;
 namespace quire {
 
 void add_prepare(CLI::App& program);
+void add_tokenizer(CLI::App& program);
 void add_train(CLI::App& program);
 void add_eval(CLI::App& program);
 void add_generate(CLI::App& program);
