@@ -82,6 +82,19 @@ size_t File::read(std::span<std::byte> buffer) {
   return total;
 }
 
+size_t File::read_at(int64_t offset, std::span<std::byte> buffer) const {
+  size_t total = 0;
+  while (total < buffer.size()) {
+    const ssize_t count =
+        ::pread(descriptor_, buffer.data() + total, buffer.size() - total, offset + static_cast<int64_t>(total));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_with_errno("read", path_);
+    if (count == 0) break;
+    total += static_cast<size_t>(count);
+  }
+  return total;
+}
+
 void File::rewind() {
   if (::lseek(descriptor_, 0, SEEK_SET) < 0) fail_with_errno("seek in", path_);
 }

@@ -26,6 +26,8 @@ class File {
   void write(std::span<const std::byte> bytes);
   // Fills the buffer as far as the file goes; returns the number of bytes, 0 at the end.
   size_t read(std::span<std::byte> buffer);
+  // From a place, without moving where read() goes on.
+  size_t read_at(int64_t offset, std::span<std::byte> buffer) const;
   void rewind();
   void flush();  // fsync
   int64_t size() const;

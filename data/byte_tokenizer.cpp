@@ -9,13 +9,16 @@ std::unique_ptr<Tokenizer> ByteTokenizer::from_payload(const std::string& payloa
   return std::make_unique<ByteTokenizer>();
 }
 
-std::unique_ptr<Tokenizer> ByteTokenizer::from_option(const std::string& argument) {
+std::unique_ptr<Tokenizer> ByteTokenizer::from_option(const std::string& argument,
+                                                      const TokenizerOptions& /*options*/) {
   if (!argument.empty()) fail(ErrorKind::config, "tokenizer byte takes no argument, got \"{}\"", argument);
   return std::make_unique<ByteTokenizer>();
 }
 
 void ByteTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
-  for (const char c : text) ids.push_back(static_cast<uint8_t>(c));
+  const size_t before = ids.size();
+  ids.resize(before + text.size());
+  for (size_t i = 0; i < text.size(); ++i) ids[before + i] = static_cast<uint8_t>(text[i]);
 }
 
 std::string ByteTokenizer::decode(std::span<const int32_t> ids) const {

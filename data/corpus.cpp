@@ -119,7 +119,7 @@ Corpus::Corpus(const std::filesystem::path& path) : path_(path) {
   if (const int64_t version = reader.attribute_int("/", "version"); version != kCorpusVersion) {
     fail_split(path.string(), fmt::format("format version {}, this program reads version {}", version, kCorpusVersion));
   }
-  tokenizer_ = make_tokenizer(reader.get_text("tokenizer"));
+  tokenizer_ = make_tokenizer(reader.get_text("tokenizer"), path.string(), ErrorKind::data);
   for (const std::string& name : reader.list("splits")) {
     splits_[name] = Split::load(reader, "splits/" + name, map_->bytes(), describe(name));
   }

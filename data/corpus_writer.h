@@ -7,22 +7,26 @@
 //   /splits/NAME/names, bytes, words    one per document
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "core/dtype.h"
+#include "data/content_hash.h"
 #include "data/corpus_manifest.h"
 #include "data/tokenizer.h"
 
 namespace quire {
 
 struct CorpusWriterOptions {
-  bool any_bytes = false;  // accept text that is not UTF-8
-  bool force = false;      // replace an existing corpus
+  bool any_bytes = false;         // accept text that is not UTF-8
+  bool force = false;             // replace an existing corpus
+  bool allow_duplicates = false;  // accept a text that is in two splits
 };
 
 class CorpusWriter {
@@ -36,30 +40,48 @@ class CorpusWriter {
 
   // A split exists from here on, and finish() wants a document in it.
   void begin_split(const std::string& split);
-  // `origin` is the file that messages name.
+  // `origin` is what messages name: the file, and the line of a record. One name twice in a split is Error(data).
   void begin_document(const std::string& split, const std::string& name, const std::string& origin);
   void append(std::string_view bytes);
   void end_document();  // an empty document is dropped
 
+  int64_t documents(const std::string& split) const;
   int64_t dropped(const std::string& split) const;
-  // Writes both files under other names, flushes and renames them. A split without documents is Error(data).
+  // Documents of one split go into another. A name that is not there is Error(data) that says `origin`.
+  void move_documents(const std::string& from, const std::string& to, const std::vector<std::string>& names,
+                      const std::string& origin);
+  // So many documents, chosen by a hash of their texts: neither names nor order matter, equal texts stay together (so
+  // it may be some more).
+  void move_share(const std::string& from, const std::string& to, int64_t count);
+
+  // Writes both files under other names, flushes and renames them. A split without documents, or a text in two of
+  // them, is Error(data).
   CorpusManifest finish();
 
  private:
-  // Tokens go to a scratch file first: a contiguous dataset cannot grow.
-  struct Spool {
-    explicit Spool(File scratch) : file(std::move(scratch)) {}
-    File file;
-    std::vector<std::byte> buffer;
-    std::vector<int64_t> offsets{0};
-    std::vector<int64_t> bytes;
-    std::vector<int64_t> words;
-    std::vector<std::string> names;
+  struct Document {
+    std::string name;
+    Hash128 hash;
+    int64_t first = 0;  // token, in the scratch file
+    int64_t tokens = 0;
+    int64_t bytes = 0;
+    int64_t words = 0;
+  };
+  struct SplitDocuments {
+    std::vector<const Document*> documents;
+    std::unordered_set<std::string_view> names;
     int64_t dropped = 0;
   };
   struct OpenDocument;
 
-  void store(Spool& spool, std::span<const int32_t> ids) const;
+  SplitDocuments& find_split(const std::string& split);
+  // Those for which moves(document) holds; the order of all stays.
+  template <typename Moves>
+  void move_if(const std::string& from, const std::string& to, const Moves& moves);
+  void add(const std::string& split, const Document& document, const std::string& origin);
+  void encode(std::string_view text);
+  void store(std::span<const int32_t> ids);
+  void check_duplicates() const;
   void write_file();
 
   std::filesystem::path output_;
@@ -68,7 +90,12 @@ class CorpusWriter {
   const Tokenizer& tokenizer_;
   CorpusWriterOptions options_;
   DType dtype_;
-  std::map<std::string, Spool> spools_;
+  // Tokens go to a scratch file first: a contiguous dataset cannot grow, and splits are known in the end only.
+  File scratch_;
+  std::vector<std::byte> buffer_;
+  int64_t tokens_ = 0;  // of all documents so far
+  std::deque<Document> documents_;
+  std::map<std::string, SplitDocuments> splits_;
   std::unique_ptr<OpenDocument> document_;
   std::vector<int32_t> ids_;
 };

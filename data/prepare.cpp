@@ -10,38 +10,48 @@ namespace quire {
 PrepareReport prepare_corpus(const PrepareOptions& options,
                              const std::function<void(const PrepareProgress&)>& progress) {
   const auto begin = std::chrono::steady_clock::now();
-  const std::unique_ptr<Tokenizer> tokenizer = parse_tokenizer_option(options.tokenizer);
-  CorpusWriter writer(options.output, *tokenizer, {.any_bytes = options.any_bytes, .force = options.force});
-  const SplitDocuments documents = assign_documents(options.inputs, parse_split_options(options.splits));
+  const std::unique_ptr<Tokenizer> tokenizer =
+      parse_tokenizer_option(options.tokenizer, {.allow_lossy = options.lossy_tokenizer});
+  const SplitRules rules = parse_split_options(options.splits);
+  CorpusWriter writer(
+      options.output, *tokenizer,
+      {.any_bytes = options.any_bytes, .force = options.force, .allow_duplicates = options.allow_duplicates});
+  const SplitFiles files = find_split_files(options.inputs, rules);
+  const auto lists = read_lists(rules);
 
   PrepareProgress done;
-  for (const auto& [split, files] : documents.splits) {
-    done.total_documents += static_cast<int64_t>(files.size());
-    for (const DocumentFile& file : files) done.total_bytes += file.bytes;
+  for (const auto& [split, list] : files.splits) {
+    for (const DocumentFile& file : list) done.total_bytes += file.bytes;
   }
-  for (const auto& [split, files] : documents.splits) {
+  for (const auto& [split, list] : files.splits) {
     writer.begin_split(split);
-    for (const DocumentFile& file : files) {
-      writer.begin_document(split, file.name, file.path.string());
-      DocumentReader reader(file);
-      for (std::string_view chunk = reader.next(); !chunk.empty(); chunk = reader.next()) {
-        writer.append(chunk);
-        done.bytes += static_cast<int64_t>(chunk.size());
-        if (progress) progress(done);
+    for (const DocumentFile& file : list) {
+      const std::unique_ptr<DocumentReader> reader = open_documents(file, options.keys);
+      const int64_t before = done.bytes;
+      while (reader->next_document()) {
+        writer.begin_document(split, reader->name(), reader->where());
+        for (std::string_view piece = reader->next(); !piece.empty(); piece = reader->next()) {
+          writer.append(piece);
+          done.bytes = before + reader->consumed();
+          if (progress) progress(done);
+        }
+        writer.end_document();
+        ++done.documents;
       }
-      writer.end_document();
-      ++done.documents;
     }
   }
+  const int64_t inputs = writer.documents("train");
+  for (const auto& [split, names] : lists) writer.move_documents("train", split, names, "--split " + split + "=@LIST");
+  take_shares(writer, rules, inputs);
   if (progress) progress(done);
 
   const CorpusManifest manifest = writer.finish();
   PrepareReport report;
   for (const auto& [split, totals] : manifest.splits) {
-    const auto empty = documents.empty.find(split);
-    report.splits[split] = {totals, writer.dropped(split) + (empty == documents.empty.end() ? 0 : empty->second)};
+    report.splits[split] = {totals, writer.dropped(split)};
   }
-  report.ignored = documents.ignored;
+  report.ignored = files.ignored;
+  report.lossy = tokenizer->lossy();
   report.tokenizer = manifest.tokenizer;
   report.vocabulary = manifest.vocabulary;
   report.checksum = manifest.checksum;

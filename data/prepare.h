@@ -9,22 +9,25 @@
 #include <vector>
 
 #include "data/corpus_manifest.h"
+#include "data/document_reader.h"
 
 namespace quire {
 
 struct PrepareOptions {
-  std::vector<std::filesystem::path> inputs;  // .txt files and folders
+  std::vector<std::filesystem::path> inputs;  // files and folders
+  RecordKeys keys;                            // of .jsonl records
   std::string tokenizer = "byte";
   std::filesystem::path output;
-  std::vector<std::string> splits;  // NAME=PATH or NAME=FRACTION
+  bool lossy_tokenizer = false;     // accept a tokenizer that alters text
+  std::vector<std::string> splits;  // NAME=PATH, NAME=@LIST or NAME=FRACTION
   bool any_bytes = false;           // accept text that is not UTF-8
+  bool allow_duplicates = false;    // accept a text that is in two splits
   bool force = false;               // replace an existing corpus
 };
 
 struct PrepareProgress {
   int64_t documents = 0;  // finished
-  int64_t total_documents = 0;
-  int64_t bytes = 0;  // read
+  int64_t bytes = 0;      // of the files, read so far
   int64_t total_bytes = 0;
 };
 
@@ -36,6 +39,7 @@ struct PrepareReport {
   std::map<std::string, SplitReport> splits;
   int64_t ignored = 0;  // files that are not documents
   std::string tokenizer;
+  bool lossy = false;  // the tokenizer alters text; bytes and words are those of the original
   int64_t vocabulary = 0;
   std::string checksum;
   int64_t file_bytes = 0;

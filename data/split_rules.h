@@ -1,4 +1,5 @@
-// Which document goes into which split: --split NAME=PATH adds documents, --split NAME=0.1 takes a share of the inputs.
+// Which document goes into which split: --split NAME=PATH adds documents, NAME=@LIST picks documents of the inputs by
+// name, NAME=0.1 takes a share of them.
 #pragma once
 
 #include <filesystem>
@@ -6,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "data/corpus_writer.h"
 #include "data/document_source.h"
 
 namespace quire {
@@ -16,23 +18,31 @@ struct SplitShare {
 };
 
 struct SplitRules {
-  std::vector<std::pair<std::string, std::filesystem::path>> paths;
+  using Paths = std::vector<std::pair<std::string, std::filesystem::path>>;
+  Paths paths;
+  Paths lists;
   std::vector<SplitShare> shares;
 };
 
-// From options of the form NAME=PATH or NAME=FRACTION. A value that reads as a number is a fraction; a file of such a
-// name can be given as ./0.1. Anything else is Error(config).
+// From options of the form NAME=PATH, NAME=@LIST or NAME=FRACTION. A value that reads as a number is a fraction; a file
+// of such a name can be given as ./0.1. Anything else is Error(config).
 SplitRules parse_split_options(const std::vector<std::string>& options);
 
-struct SplitDocuments {
+struct SplitFiles {
   std::map<std::string, std::vector<DocumentFile>> splits;
-  std::map<std::string, int64_t> empty;  // documents without a byte, left out before shares are taken
-  int64_t ignored = 0;                   // files of other kinds
+  int64_t ignored = 0;  // files of other kinds
 };
 
-// Inputs go to "train", after the shares were taken out of them. A share is at least one document and is chosen by a
-// hash of the documents' names: a run again, or on another machine, chooses the same. One file in two places, or one
-// name twice in a split, is Error(data): documents for evaluation would be trained on, or could not be told apart.
-SplitDocuments assign_documents(const std::vector<std::filesystem::path>& inputs, const SplitRules& rules);
+// The files to read: inputs for "train", and those of the rules with paths. A file in two places, or two files that
+// give one name to a document of a split, is Error(data): documents for evaluation would be trained on, or could not
+// be told apart.
+SplitFiles find_split_files(const std::vector<std::filesystem::path>& inputs, const SplitRules& rules);
+
+// The names in the lists, one a line. One name in two lists is Error(data).
+std::map<std::string, std::vector<std::string>> read_lists(const SplitRules& rules);
+
+// Takes shares out of "train", once it has all documents. Shares are of the inputs, including what lists have taken,
+// and at least one document; which ones follows from a hash of the documents' texts.
+void take_shares(CorpusWriter& writer, const SplitRules& rules, int64_t inputs);
 
 }  // namespace quire

@@ -4,22 +4,24 @@
 
 #include "core/check.h"
 #include "data/byte_tokenizer.h"
+#include "data/sentencepiece_tokenizer.h"
 
 namespace quire {
 
 namespace {
 
-using Build = std::unique_ptr<Tokenizer> (*)(const std::string& text);
-
 struct Entry {
   const char* kind;
-  Build from_payload;  // what follows the kind in serialise()
-  Build from_option;   // what follows the colon in an option
+  // From what follows the kind in serialise().
+  std::unique_ptr<Tokenizer> (*from_payload)(const std::string& payload);
+  // From what follows the colon in an option.
+  std::unique_ptr<Tokenizer> (*from_option)(const std::string& argument, const TokenizerOptions& options);
 };
 
 // One line per tokenizer.
 constexpr std::array kTokenizers{
     Entry{"byte", ByteTokenizer::from_payload, ByteTokenizer::from_option},
+    Entry{"spm", SentencePieceTokenizer::from_payload, SentencePieceTokenizer::from_option},
 };
 
 const Entry& find_entry(const std::string& kind) {
@@ -43,14 +45,18 @@ std::pair<std::string, std::string> cut(const std::string& text, char separator)
 
 Tokenizer::~Tokenizer() = default;
 
-std::unique_ptr<Tokenizer> make_tokenizer(const std::string& serialised) {
-  const auto [kind, payload] = cut(serialised, '\n');
-  return find_entry(kind).from_payload(payload);
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& serialised, const std::string& where, ErrorKind kind) {
+  try {
+    const auto [name, payload] = cut(serialised, '\n');
+    return find_entry(name).from_payload(payload);
+  } catch (const Error& error) {
+    fail(kind, "{}: {}", where, error.what());
+  }
 }
 
-std::unique_ptr<Tokenizer> parse_tokenizer_option(const std::string& option) {
+std::unique_ptr<Tokenizer> parse_tokenizer_option(const std::string& option, const TokenizerOptions& options) {
   const auto [kind, argument] = cut(option, ':');
-  return find_entry(kind).from_option(argument);
+  return find_entry(kind).from_option(argument, options);
 }
 
 }  // namespace quire

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.h"
+
 namespace quire {
 
 class Tokenizer {
@@ -19,18 +21,27 @@ class Tokenizer {
   virtual int64_t content_size() const = 0;
   virtual int32_t bos_id() const = 0;
   virtual int32_t eos_id() const = 0;
-  // Appends the ids of the text, without BOS and EOS.
+  // Whether decode() may give another text than encode() got. All others give back every byte.
+  virtual bool lossy() const { return false; }
+  // Appends the ids of the text, without BOS and EOS. Text never gives their ids, whatever is written in it.
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
+  // For text that arrives in pieces: how much of its beginning can be encoded by itself, so that encoding piece by
+  // piece gives the ids of the whole, whatever follows. The rest is at most a few kilobytes.
+  virtual size_t divisible_prefix(std::string_view text) const = 0;
   // BOS and EOS have no text. An id beyond the vocabulary is Error(data).
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
   // What make_tokenizer() needs to build an equal one: "kind\n", then what the kind wants.
   virtual std::string serialise() const = 0;
 };
 
-// From serialise(). An unknown kind is Error(config) that names the known ones.
-std::unique_ptr<Tokenizer> make_tokenizer(const std::string& serialised);
+// From serialise(). Anything wrong with it is an Error of the given kind that begins with `where`.
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& serialised, const std::string& where, ErrorKind kind);
+
+struct TokenizerOptions {
+  bool allow_lossy = false;
+};
 
 // From a --tokenizer option, "KIND" or "KIND:ARGUMENT".
-std::unique_ptr<Tokenizer> parse_tokenizer_option(const std::string& option);
+std::unique_ptr<Tokenizer> parse_tokenizer_option(const std::string& option, const TokenizerOptions& options = {});
 
 }  // namespace quire

@@ -2,7 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <string_view>
 
 #include "core/check.h"
 
@@ -18,20 +20,40 @@ std::filesystem::path library_folder() {
   return std::filesystem::absolute(info.dli_fname).parent_path();
 }
 
+struct Variant {
+  const char* name;
+  bool (*runs)();
+  const char* needs;
+};
+
 bool runs_v3() {
   return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
          __builtin_cpu_supports("bmi2") != 0;
 }
 
+bool runs_v4() {
+  return runs_v3() && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+         __builtin_cpu_supports("avx512cd") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+         __builtin_cpu_supports("avx512vl") != 0;
+}
+
+// Best first. A developer build has one variant for the machine it was built on, a release the portable ones.
+constexpr Variant kVariants[] = {
+    {"native", runs_v3, "AVX2 and FMA"}, {"v4", runs_v4, "AVX-512"}, {"v3", runs_v3, "AVX2 and FMA"}};
+
 BackendReport load() {
   BackendReport report;
   const std::filesystem::path folder = library_folder();
-  // A developer build has one variant for the machine it was built on; a release has the portable one.
-  for (const char* variant : {"native", "v3"}) {
-    const std::filesystem::path path = folder / fmt::format("libquire_cpu_{}.so", variant);
-    if (!std::filesystem::exists(path)) continue;
-    if (!runs_v3()) {
-      report.notices.push_back(fmt::format("{}: this processor has no AVX2 and FMA", path.filename().string()));
+  const char* wanted = std::getenv("QUIRE_CPU");
+  for (const Variant& variant : kVariants) {
+    if (wanted != nullptr && wanted != std::string_view(variant.name)) continue;
+    const std::filesystem::path path = folder / fmt::format("libquire_cpu_{}.so", variant.name);
+    if (!std::filesystem::exists(path)) {
+      if (wanted != nullptr) report.notices.push_back(fmt::format("{} is missing", path.filename().string()));
+      continue;
+    }
+    if (!variant.runs()) {
+      report.notices.push_back(fmt::format("{}: this processor has no {}", path.filename().string(), variant.needs));
       continue;
     }
     void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -49,8 +71,12 @@ BackendReport load() {
     report.cpu = name;
     return report;
   }
+  if (report.notices.empty()) {
+    report.notices.push_back(wanted != nullptr ? fmt::format("QUIRE_CPU is {}, not v3, v4 or native", wanted)
+                                               : "libquire_cpu_v3.so is missing");
+  }
   fail(ErrorKind::config, "no CPU kernels could be loaded from {}: {}", folder.string(),
-       report.notices.empty() ? "libquire_cpu_v3.so is missing" : fmt::format("{}", fmt::join(report.notices, "; ")));
+       fmt::format("{}", fmt::join(report.notices, "; ")));
 }
 
 }  // namespace

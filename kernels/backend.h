@@ -18,8 +18,8 @@ struct BackendReport {
   std::vector<std::string> notices;  // one line for each library that was not found or could not be used
 };
 
-// Loads the CPU kernels that fit this machine, once per process; later calls return the same report. Throws
-// Error(config) when none can be loaded.
+// Loads the best CPU kernels that run on this machine (the variant named by the environment variable QUIRE_CPU, when it
+// is set), once per process; later calls return the same report. Throws Error(config) when none can be loaded.
 const BackendReport& load_backends();
 
 }  // namespace quire

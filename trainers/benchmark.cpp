@@ -1,5 +1,8 @@
 #include "trainers/benchmark.h"
 
+#include <malloc.h>
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -14,6 +17,29 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point time) {
   return std::chrono::duration<double>(Clock::now() - time).count();
 }
+
+// The best of a few products that are large enough to hide every overhead.
+double product_flops(const Machine& machine) {
+  constexpr int64_t kSize = 1024;
+  const Tensor a = Tensor::zeros({kSize, kSize}, machine.dtype, machine.device);
+  const Tensor b = Tensor::zeros({kSize, kSize}, machine.dtype, machine.device);
+  const Tensor c = Tensor::zeros({kSize, kSize}, machine.dtype, machine.device);
+  double best = 1e9;
+  for (int repeat = 0; repeat < 8; ++repeat) {
+    const auto started = Clock::now();
+    ops::gemm(c, a, b, {});
+    best = std::min(best, seconds_since(started));
+  }
+  return 2.0 * kSize * kSize * kSize / best;
+}
+
+// Bytes of the C heap: what malloc has from the system.
+int64_t heap_bytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<int64_t>(info.arena + info.hblkhd);
+}
+
+}  // namespace
 
 Batch random_batch(const DataConfig& data, int64_t vocabulary, int64_t step) {
   const auto count = static_cast<size_t>(data.rows * data.subsequence);
@@ -37,22 +63,11 @@ Batch random_batch(const DataConfig& data, int64_t vocabulary, int64_t step) {
   return batch;
 }
 
-// The best of a few products that are large enough to hide every overhead.
-double product_flops(const Machine& machine) {
-  constexpr int64_t kSize = 1024;
-  const Tensor a = Tensor::zeros({kSize, kSize}, machine.dtype, machine.device);
-  const Tensor b = Tensor::zeros({kSize, kSize}, machine.dtype, machine.device);
-  const Tensor c = Tensor::zeros({kSize, kSize}, machine.dtype, machine.device);
-  double best = 1e9;
-  for (int repeat = 0; repeat < 8; ++repeat) {
-    const auto started = Clock::now();
-    ops::gemm(c, a, b, {});
-    best = std::min(best, seconds_since(started));
-  }
-  return 2.0 * kSize * kSize * kSize / best;
+int64_t most_resident_bytes() {
+  struct rusage usage {};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024;
 }
-
-}  // namespace
 
 double training_flops(const ModelConfig& model, int64_t vocabulary, int64_t rows, int64_t subsequence) {
   const auto e = static_cast<double>(model.width);
@@ -93,11 +108,15 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   allocator.reset_peak();
   TrainingState training(config, vocabulary, machine, *communicator);
   std::vector<double> times;
+  int64_t allocations = 0;
+  int64_t heap = 0;
   for (int64_t step = 0; step < options.warmup + options.steps; ++step) {
     const Batch batch = random_batch(config.data, vocabulary, step);
     if (step == options.warmup) {
       for (OpBase* op : OpBase::all()) op->reset_stats();
       OpBase::set_timing(options.profile);
+      allocations = allocator.stats().system_allocations;
+      heap = heap_bytes();
     }
     const auto started = Clock::now();
     train_step(training, config, batch, *communicator);
@@ -114,6 +133,9 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   result.model_flops = training_flops(config.model, vocabulary, config.data.rows, config.data.subsequence);
   result.peak_bytes = allocator.stats().peak_bytes;
   result.state_bytes = training.state->bytes();
+  result.resident_bytes = most_resident_bytes();
+  result.system_allocations = allocator.stats().system_allocations - allocations;
+  result.heap_growth_bytes = heap_bytes() - heap;
   if (options.profile) {
     for (const OpBase* op : OpBase::all()) {
       if (op->stats().calls > 0) result.operations.push_back(op->stats());
@@ -139,6 +161,9 @@ nlohmann::ordered_json to_json(const BenchmarkResult& result, const std::string&
       {"model_flops_share", result.model_flops_share()},
       {"peak_bytes", result.peak_bytes},
       {"state_bytes", result.state_bytes},
+      {"resident_bytes", result.resident_bytes},
+      {"system_allocations", result.system_allocations},
+      {"heap_growth_bytes", result.heap_growth_bytes},
   };
   if (!result.operations.empty()) {
     for (const OpStats& op : result.operations) {

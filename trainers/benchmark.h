@@ -24,6 +24,10 @@ struct BenchmarkResult {
   double measured_peak_flops = 0;  // per second: a large f32 product with the same threads, measured in this run
   int64_t peak_bytes = 0;          // tensors, at most at once
   int64_t state_bytes = 0;
+  int64_t resident_bytes = 0;  // of the process, at most
+  // During the timed steps: calls of the tensor allocator that reached the system, and growth of the heap.
+  int64_t system_allocations = 0;
+  int64_t heap_growth_bytes = 0;
   std::vector<OpStats> operations;  // by time, when profiling
 
   double model_flops_share() const { return model_flops / (step_ms_median / 1000) / measured_peak_flops; }
@@ -32,6 +36,12 @@ struct BenchmarkResult {
 // Multiplications and additions of a training step, counting a backward pass as two forward passes: every weight matrix
 // once per token it is applied to (carried hidden states included), attention over what a token sees in full rows.
 double training_flops(const ModelConfig& model, int64_t vocabulary, int64_t rows, int64_t subsequence);
+
+// Random tokens; the documents of all rows begin at step 0 and go on for ever.
+Batch random_batch(const DataConfig& data, int64_t vocabulary, int64_t step);
+
+// Most memory this process has had resident.
+int64_t most_resident_bytes();
 
 // Needs no corpus: config.data.vocabulary (default 258) random token ids; every row starts once and then carries on.
 BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, const BenchmarkOptions& options);

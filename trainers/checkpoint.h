@@ -4,7 +4,8 @@
 //                             meta.json, config.yaml                 and other texts
 //                             manifest.json                          sizes and XXH3 checksums of all of these
 //
-// What a part means is up to the caller. Names that begin with a dot are writes or removals that did not end.
+// A part of more than kPartFileBytes goes on in optimizer.2.h5 and so on. What a part means is up to the caller. Names
+// that begin with a dot are writes or removals that did not end.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,13 @@
 
 namespace quire {
 
-// One HDF5 file. Names are unique within tensors and within texts.
+// Tensors of one file: a file is built in memory, and a single larger tensor has one to itself.
+inline constexpr int64_t kPartFileBytes = int64_t{256} << 20;
+
+// The name of the n-th file of a part, from 1.
+std::string part_file_name(const std::string& part, int number);
+
+// One HDF5 file, or several when it is large. Names are unique within tensors and within texts.
 struct CheckpointPart {
   std::string file;  // without .h5
   std::vector<NamedTensor> tensors;
@@ -33,7 +40,7 @@ using TextFiles = std::vector<std::pair<std::string, std::string>>;  // file nam
 // disk: Error(disk)) the earlier checkpoints are as they were. Tensors are contiguous and on the CPU.
 std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints_dir, int64_t step,
                                        std::span<const CheckpointPart> parts, const nlohmann::json& meta,
-                                       const TextFiles& texts = {});
+                                       const TextFiles& texts = {}, int64_t part_file_bytes = kPartFileBytes);
 
 // Removes all but the newest `count` checkpoints.
 void keep_newest_checkpoints(const std::filesystem::path& checkpoints_dir, int64_t count);
@@ -69,6 +76,7 @@ class CheckpointReader {
     std::string name;
     std::string checksum;
   };
+  void read_part_file(CheckpointPart& part, const File& entry) const;
   const File& find(const std::string& name) const;
 
   std::filesystem::path path_;

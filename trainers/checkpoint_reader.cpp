@@ -15,8 +15,12 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPartEnding = ".h5";
 
-bool is_part(const std::string& name) {
-  return name.size() > kPartEnding.size() && name.substr(name.size() - kPartEnding.size()) == kPartEnding;
+// The part whose first file this is.
+std::optional<std::string> part_of(const std::string& name) {
+  if (name.size() <= kPartEnding.size() || name.substr(name.size() - kPartEnding.size()) != kPartEnding) return {};
+  std::string part = name.substr(0, name.size() - kPartEnding.size());
+  if (part.find('.') != std::string::npos) return {};
+  return part;
 }
 
 bool is_folder(const fs::path& path) {
@@ -25,6 +29,10 @@ bool is_folder(const fs::path& path) {
 }
 
 }  // namespace
+
+std::string part_file_name(const std::string& part, int number) {
+  return part + (number == 1 ? "" : fmt::format(".{}", number)) + std::string(kPartEnding);
+}
 
 CheckpointReader CheckpointReader::open(const fs::path& checkpoint) {
   if (!is_folder(checkpoint)) fail(ErrorKind::checkpoint, "{}: no such checkpoint folder", checkpoint.string());
@@ -35,7 +43,7 @@ CheckpointReader CheckpointReader::open(const fs::path& checkpoint) {
   reader.step_ = manifest.step;
   for (const ManifestFile& file : manifest.files) {
     reader.files_.push_back({file.name, file.checksum});
-    if (is_part(file.name)) reader.parts_.push_back(file.name.substr(0, file.name.size() - kPartEnding.size()));
+    if (const auto part = part_of(file.name)) reader.parts_.push_back(*part);
   }
   reader.meta_ = nlohmann::json::parse(reader.read_text("meta.json"), nullptr, false);
   if (reader.meta_.is_discarded()) fail(ErrorKind::checkpoint, "{}: meta.json is not JSON", checkpoint.string());
@@ -53,13 +61,11 @@ const CheckpointReader::File& CheckpointReader::find(const std::string& name) co
 }
 
 // The bytes that are parsed are the bytes that were verified, even if the file changes in between.
-CheckpointPart CheckpointReader::read_part(const std::string& file) const {
-  const File& entry = find(file + std::string(kPartEnding));
+void CheckpointReader::read_part_file(CheckpointPart& part, const File& entry) const {
   const std::string name = (path_ / entry.name).string();
   std::vector<std::byte> bytes = read_file(name);
   if (checksum_of(bytes) != entry.checksum) fail(ErrorKind::checkpoint, "{}: changed while it was read", name);
   const Hdf5Reader reader = Hdf5Reader::open_image(std::move(bytes), name, ErrorKind::checkpoint);
-  CheckpointPart part{file, {}, {}};
   if (reader.has("tensors")) {
     for (const std::string& tensor : reader.list("tensors")) {
       part.tensors.push_back({tensor, reader.get("tensors/" + tensor)});
@@ -69,6 +75,20 @@ CheckpointPart CheckpointReader::read_part(const std::string& file) const {
     for (const std::string& text : reader.list("texts"))
       part.texts.emplace_back(text, reader.get_text("texts/" + text));
   }
+}
+
+CheckpointPart CheckpointReader::read_part(const std::string& file) const {
+  CheckpointPart part{file, {}, {}};
+  read_part_file(part, find(part_file_name(file, 1)));
+  for (int number = 2;; ++number) {
+    const std::string name = part_file_name(file, number);
+    const auto found =
+        std::find_if(files_.begin(), files_.end(), [&](const File& entry) { return entry.name == name; });
+    if (found == files_.end()) break;
+    read_part_file(part, *found);
+  }
+  std::sort(part.tensors.begin(), part.tensors.end(),
+            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
   return part;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 
 #include "core/check.h"
 #include "core/file_io.h"
@@ -33,13 +34,6 @@ void remove_remains(const fs::path& checkpoints_dir) {
   for (const fs::path& path : remains) fs::remove_all(path);
 }
 
-std::vector<std::byte> image_of(const CheckpointPart& part) {
-  Hdf5Writer writer;
-  for (const NamedTensor& named : part.tensors) writer.put("tensors/" + named.name, named.tensor);
-  for (const auto& [name, text] : part.texts) writer.put_text("texts/" + name, text);
-  return writer.finish();
-}
-
 class CheckpointFolder {
  public:
   explicit CheckpointFolder(const fs::path& path) : path_(path) {}
@@ -50,6 +44,23 @@ class CheckpointFolder {
   }
   void write(const std::string& name, const std::string& text) {
     write(name, std::as_bytes(std::span<const char>(text.data(), text.size())));
+  }
+  // Files are built in memory, so a large part becomes several.
+  void write(const CheckpointPart& part, int64_t file_bytes) {
+    int number = 1;
+    auto writer = std::make_unique<Hdf5Writer>();
+    int64_t bytes = 0;
+    for (const auto& [name, text] : part.texts) writer->put_text("texts/" + name, text);
+    for (const NamedTensor& named : part.tensors) {
+      if (bytes > 0 && bytes + named.tensor.bytes() > file_bytes) {
+        write(part_file_name(part.file, number++), writer->finish());
+        writer = std::make_unique<Hdf5Writer>();
+        bytes = 0;
+      }
+      writer->put("tensors/" + named.name, named.tensor);
+      bytes += named.tensor.bytes();
+    }
+    write(part_file_name(part.file, number), writer->finish());
   }
   // The manifest is last: its presence says that the rest was written.
   void finish(int64_t step) {
@@ -96,7 +107,7 @@ void remove_checkpoint(const fs::path& checkpoints_dir, int64_t step) {
 }  // namespace
 
 fs::path write_checkpoint(const fs::path& checkpoints_dir, int64_t step, std::span<const CheckpointPart> parts,
-                          const nlohmann::json& meta, const TextFiles& texts) {
+                          const nlohmann::json& meta, const TextFiles& texts, int64_t part_file_bytes) {
   QUIRE_CHECK(step >= 0, "write_checkpoint: step {}", step);
   const fs::path partial = hidden(checkpoints_dir, step, kPartial);
   const fs::path target = checkpoints_dir / checkpoint_name(step);
@@ -105,7 +116,7 @@ fs::path write_checkpoint(const fs::path& checkpoints_dir, int64_t step, std::sp
     remove_remains(checkpoints_dir);
     fs::create_directory(partial);
     CheckpointFolder folder(partial);
-    for (const CheckpointPart& part : parts) folder.write(part.file + ".h5", image_of(part));
+    for (const CheckpointPart& part : parts) folder.write(part, part_file_bytes);
     folder.write("meta.json", meta.dump(1) + "\n");
     for (const auto& [name, content] : texts) folder.write(name, content);
     folder.finish(step);

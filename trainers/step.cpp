@@ -64,6 +64,35 @@ void skip_step(TrainingState& training, const RunConfig& config, std::span<const
 
 }  // namespace
 
+void accumulate_gradients(TrainingState& training, const RunConfig& config, const Batch& batch,
+                          const std::vector<double>& counts,
+                          const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss) {
+  training.state->begin_step(batch);
+  training.store.zero_gradients();
+  const int64_t blocks = std::min(config.data.accumulate, batch.rows);
+  for (int64_t block = 0; block < blocks; ++block) {
+    const int64_t begin = batch.rows * block / blocks;
+    const int64_t end = batch.rows * (block + 1) / blocks;
+    const Batch part = blocks == 1 ? batch : batch.row_block(begin, end);
+    Tape tape;
+    const StateView view = training.state->view(begin, end);
+    const Forward forward{.tape = tape,
+                          .batch = part,
+                          .state = view,
+                          .key = RandomKey::of(static_cast<uint64_t>(config.run.seed), training.step + 1),
+                          .training = true,
+                          .write_state = true,
+                          .nll_seed = counts[0] > 0 ? 1 / counts[0] : 0.0};
+    const LossTerms loss = training.network.model.loss(forward);
+    on_loss(begin, end, loss);
+    std::vector<Tape::Seed> seeds;
+    for (size_t i = 0; i < loss.terms.size(); ++i) {
+      seeds.push_back({loss.terms[i].sum, counts[i] > 0 ? loss.terms[i].weight / counts[i] : 0.0});
+    }
+    tape.backward(seeds);
+  }
+}
+
 StepResult train_step(TrainingState& training, const RunConfig& config, const Batch& batch,
                       Communicator& communicator) {
   const int64_t step = training.step + 1;
@@ -77,37 +106,15 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
   communicator.all_reduce_sum(counts);
   result.targets = static_cast<int64_t>(counts[0]);
 
-  training.state->begin_step(batch);
-  training.store.zero_gradients();
   std::vector<double> sums(counts.size());
   std::vector<uint8_t> nonfinite_rows(static_cast<size_t>(batch.rows));
-  const int64_t blocks = std::min(config.data.accumulate, batch.rows);
-  for (int64_t block = 0; block < blocks; ++block) {
-    const int64_t begin = batch.rows * block / blocks;
-    const int64_t end = batch.rows * (block + 1) / blocks;
-    const Batch part = blocks == 1 ? batch : batch.row_block(begin, end);
-    Tape tape;
-    const StateView view = training.state->view(begin, end);
-    const Forward forward{.tape = tape,
-                          .batch = part,
-                          .state = view,
-                          .key = RandomKey::of(static_cast<uint64_t>(config.run.seed), step),
-                          .training = true,
-                          .write_state = true,
-                          .nll_seed = counts[0] > 0 ? 1 / counts[0] : 0.0};
-    const LossTerms loss = training.network.model.loss(forward);
-    std::vector<Tape::Seed> seeds;
-    for (size_t i = 0; i < loss.terms.size(); ++i) {
-      const LossTerm& term = loss.terms[i];
-      sums[i] += term.sum.value().to_vector<double>()[0];
-      seeds.push_back({term.sum, counts[i] > 0 ? term.weight / counts[i] : 0.0});
-    }
+  accumulate_gradients(training, config, batch, counts, [&](int64_t begin, int64_t end, const LossTerms& loss) {
+    for (size_t i = 0; i < loss.terms.size(); ++i) sums[i] += loss.terms[i].sum.value().to_vector<double>()[0];
     if (!std::isfinite(sums[0])) {
       mark_nonfinite_rows(
           std::span(nonfinite_rows).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)), loss.nll);
     }
-    tape.backward(seeds);
-  }
+  });
   reduce_gradients(training.store.gradients(), communicator);
   communicator.all_reduce_sum(sums);
 

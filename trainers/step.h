@@ -1,6 +1,7 @@
 // What a run changes from step to step, and one step of it.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "core/communicator.h"
@@ -38,6 +39,12 @@ struct StepResult {
   bool skipped = false;      // for a non-finite value
   int64_t cleared_rows = 0;  // of all ranks: those whose own loss was not finite
 };
+
+// Forward and backward passes over a batch, one block of rows after the other (data.accumulate). counts: targets of the
+// whole step, by loss term. on_loss gets each block's rows [begin, end) and losses before they are swept.
+void accumulate_gradients(TrainingState& training, const RunConfig& config, const Batch& batch,
+                          const std::vector<double>& counts,
+                          const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss);
 
 // One optimizer step on the rows of this rank. When the loss or the gradient is not finite, or too large for the
 // moments, weights and moments stay as they were. What happens then is up to run.on_nonfinite:

@@ -88,7 +88,8 @@ RunConfig checkpoint_config(const CheckpointReader& reader) {
 }
 
 std::unique_ptr<Tokenizer> checkpoint_tokenizer(const CheckpointReader& reader) {
-  return make_tokenizer(reader.read_text("tokenizer.txt"));
+  return make_tokenizer(reader.read_text("tokenizer.txt"), (reader.path() / "tokenizer.txt").string(),
+                        ErrorKind::checkpoint);
 }
 
 void load_weights(const CheckpointReader& reader, ParameterStore& store, Weights which) {

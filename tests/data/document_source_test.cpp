@@ -18,14 +18,25 @@ TEST(DocumentSource, FindsTextFilesBelowAFolderInOneOrder) {
   write_file_durably(folder / "b/deep/x.y.txt", "x");
   write_file_durably(folder / "a.TXT", "");
   write_file_durably(folder / "readme.md", "no");
+  write_file_durably(folder / "d.txt.gz", "");
+  write_file_durably(folder / "e.jsonl", "");
+  write_file_durably(folder / "f.g.JSONL.zst", "");
+  write_file_durably(folder / "no.gz", "");
   write_file_durably(folder / "noextension", "no");
   const DocumentList list = find_documents(folder.path());
-  ASSERT_EQ(list.documents.size(), 3U);
+  ASSERT_EQ(list.documents.size(), 6U);
   EXPECT_EQ(list.documents[0].name, "a");
   EXPECT_EQ(list.documents[1].name, "b/deep/x.y");
   EXPECT_EQ(list.documents[2].name, "c");
   EXPECT_EQ(list.documents[2].bytes, 3);
-  EXPECT_EQ(list.ignored, 2);
+  EXPECT_EQ(list.documents[2].format, FileFormat::text);
+  EXPECT_EQ(list.documents[3].name, "d");
+  EXPECT_EQ(list.documents[3].format, FileFormat::text);
+  EXPECT_EQ(list.documents[4].name, "e");
+  EXPECT_EQ(list.documents[4].format, FileFormat::records);
+  EXPECT_EQ(list.documents[5].name, "f.g");
+  EXPECT_EQ(list.documents[5].format, FileFormat::records);
+  EXPECT_EQ(list.ignored, 3);
   // A slash at the end changes nothing.
   EXPECT_EQ(find_documents(folder / "b/").documents.front().name, "deep/x.y");
 }
@@ -40,21 +51,12 @@ TEST(DocumentSource, OneFileIsOneDocument) {
 
 TEST(DocumentSource, NothingFoundIsAnError) {
   const TemporaryDirectory folder;
-  EXPECT_ERROR(find_documents(folder.path()), ErrorKind::data, "no .txt file in this folder");
+  EXPECT_ERROR(find_documents(folder.path()), ErrorKind::data, "no document in this folder");
   EXPECT_ERROR(find_documents(folder / "none"), ErrorKind::data, "none: no such file or folder");
   write_file_durably(folder / "x.pdf", "x");
-  EXPECT_ERROR(find_documents(folder / "x.pdf"), ErrorKind::data, "x.pdf: not a .txt file");
-  EXPECT_ERROR(find_documents(folder.path()), ErrorKind::data, "1 files of other kinds");
-}
-
-TEST(DocumentReader, ReadsInChunks) {
-  const TemporaryDirectory folder;
-  write_file_durably(folder / "c.txt", "abcdefgh");
-  DocumentReader reader(find_documents(folder / "c.txt").documents[0], 3);
-  EXPECT_EQ(reader.next(), "abc");
-  EXPECT_EQ(reader.next(), "def");
-  EXPECT_EQ(reader.next(), "gh");
-  EXPECT_EQ(reader.next(), "");
+  EXPECT_ERROR(find_documents(folder / "x.pdf"), ErrorKind::data,
+               "x.pdf: neither a document nor a folder of them; documents are .txt, .jsonl");
+  EXPECT_ERROR(find_documents(folder.path()), ErrorKind::data, "but 1 files of other kinds");
 }
 
 }  // namespace

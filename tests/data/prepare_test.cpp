@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/file_io.h"
 #include "data/corpus.h"
+#include "tests/support/compress.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "trainers/cli/verbs.h"
@@ -55,8 +58,8 @@ TEST_F(PrepareTest, EverythingIsTrainWithoutSplits) {
   EXPECT_EQ(train.dropped, 1);
   EXPECT_EQ(report.ignored, 1);
   EXPECT_EQ(report.vocabulary, 258);
-  EXPECT_EQ(calls, 12);
-  EXPECT_EQ(last.documents, 11);
+  EXPECT_EQ(calls, 12);  // once a file, and at the end; the empty file has nothing to read
+  EXPECT_EQ(last.documents, 12);
   EXPECT_EQ(last.bytes, last.total_bytes);
   EXPECT_EQ(names("train").back(), "poems/rose");
 }
@@ -86,11 +89,102 @@ TEST_F(PrepareTest, SharesAreStable) {
 
   // Another place, another order of inputs: the same choice.
   std::filesystem::rename(folder_ / "books", folder_ / "moved");
-  options_.inputs = {folder_ / "moved"};
+  std::filesystem::rename(folder_ / "moved/poems", folder_ / "poems");
+  options_.inputs = {folder_ / "poems", folder_ / "moved"};
   options_.force = true;
   prepare();
   EXPECT_EQ(names("valid"), valid);
   EXPECT_EQ(names("test"), test);
+  // Another document: those that were held out before stay so, or go for the new one.
+  write_file_durably(folder_ / "poems/another.txt", "another rose");
+  prepare();
+  for (const std::string& name : names("train")) {
+    EXPECT_TRUE(name == valid.back() || std::find(valid.begin(), valid.end(), name) == valid.end()) << name;
+  }
+}
+
+TEST_F(PrepareTest, EqualTextsGoIntoOneSplit) {
+  for (int i = 0; i < 10; ++i) {
+    write_file_durably(folder_ / ("books/copy" + std::to_string(i) + ".txt"), "book " + std::to_string(i));
+  }
+  options_.splits = {"valid=0.4"};
+  prepare();
+  std::set<std::string> valid;
+  for (const std::string& name : names("valid")) valid.insert(name);
+  EXPECT_GE(valid.size(), 8U);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(valid.count(std::to_string(i)), valid.count("copy" + std::to_string(i))) << i;
+  }
+}
+
+TEST_F(PrepareTest, ListsPickDocuments) {
+  write_file_durably(folder_ / "held", "3\r\n\npoems/rose\n");
+  write_file_durably(folder_ / "other", "7");
+  options_.splits = {"valid=@" + (folder_ / "held").string(), "test=@" + (folder_ / "other").string(), "dev=0.1"};
+  const PrepareReport report = prepare();
+  EXPECT_EQ(names("valid"), (std::vector<std::string>{"3", "poems/rose"}));
+  EXPECT_EQ(names("test"), std::vector<std::string>{"7"});
+  EXPECT_EQ(names("dev").size(), 1U);
+  EXPECT_EQ(names("train").size(), 7U);
+  EXPECT_EQ(report.splits.at("valid").totals, (SplitTotals{.documents = 2, .tokens = 22, .bytes = 22, .words = 7}));
+  // Tokens go with their documents.
+  const auto corpus = Corpus::open(options_.output);
+  const Split& valid = corpus->split("valid");
+  std::vector<int32_t> ids(static_cast<size_t>(valid.length(1)));
+  valid.tokens(1, 0, valid.length(1), ids.data());
+  EXPECT_EQ(corpus->tokenizer().decode(ids), "a rose is a rose");
+}
+
+TEST_F(PrepareTest, ListsThatDoNotFit) {
+  const auto with_lists = [this](const std::string& first, const std::string& second = "8") {
+    write_file_durably(folder_ / "first", first);
+    write_file_durably(folder_ / "second", second);
+    options_.splits = {"valid=@" + (folder_ / "first").string(), "test=@" + (folder_ / "second").string()};
+    prepare();
+  };
+  EXPECT_ERROR(with_lists("1\nrose\n"), ErrorKind::data, "--split valid=@LIST: no document is named \"rose\"");
+  EXPECT_ERROR(with_lists("1\n2", "2\n"), ErrorKind::data, "\"2\" is listed twice, for split valid and for split test");
+  EXPECT_ERROR(with_lists("1\n1"), ErrorKind::data, "listed twice");
+  EXPECT_ERROR(with_lists("\n"), ErrorKind::data, "the list for split valid is empty");
+  options_.splits = {"valid=@" + (folder_ / "absent").string()};
+  EXPECT_ERROR(prepare(), ErrorKind::data, "absent: no such file");
+  options_.splits = {"train=@" + (folder_ / "first").string()};
+  EXPECT_ERROR(prepare(), ErrorKind::config, "train is what the other lists leave");
+  options_.splits = {"valid=@" + (folder_ / "first").string()};
+  options_.inputs.clear();
+  EXPECT_ERROR(prepare(), ErrorKind::config, "a list names documents of --input");
+  EXPECT_FALSE(std::filesystem::exists(options_.output));
+}
+
+TEST_F(PrepareTest, OneTextInTwoSplitsIsRefused) {
+  write_file_durably(folder_ / "held_out/copy.txt", "book 4");
+  options_.splits = {"valid=" + (folder_ / "held_out").string()};
+  EXPECT_ERROR(prepare(), ErrorKind::data, "split valid: copy is the same text as 4 of split train");
+  EXPECT_FALSE(std::filesystem::exists(options_.output));
+  options_.allow_duplicates = true;
+  EXPECT_EQ(prepare().splits.at("valid").totals.documents, 2);
+}
+
+TEST_F(PrepareTest, RecordsAndCompressedFilesAreDocumentsToo) {
+  const std::string lines =
+      "{\"id\": \"x\", \"body\": \"first record\"}\n{\"id\": \"y\", \"body\": \"\"}\n{\"id\": \"z\", \"body\": "
+      "\"third\\nrecord here\"}\n";
+  write_file_durably(folder_ / "books/poems/more.jsonl.gz", test::gzipped(lines));
+  write_file_durably(folder_ / "books/zebra.txt.zst", test::zstandard("black and white"));
+  write_file_durably(folder_ / "held", "z");
+  options_.keys = {.text = "body", .name = "id"};
+  options_.splits = {"valid=@" + (folder_ / "held").string()};
+  const PrepareReport report = prepare();
+  EXPECT_EQ(report.splits.at("train").totals.documents, 13);
+  EXPECT_EQ(report.splits.at("train").dropped, 2);
+  EXPECT_EQ(report.splits.at("valid").totals, (SplitTotals{.documents = 1, .tokens = 17, .bytes = 17, .words = 3}));
+  const std::vector<std::string> train = names("train");
+  EXPECT_EQ(std::vector<std::string>(train.end() - 3, train.end()),
+            (std::vector<std::string>{"x", "poems/rose", "zebra"}));
+  // A name that is there already.
+  write_file_durably(folder_ / "books/a.jsonl", "{\"id\": \"0\", \"body\": \"nought\"}\n");
+  options_.force = true;
+  EXPECT_ERROR(prepare(), ErrorKind::data, "a.jsonl: line 1: split train has a document named 0 already");
 }
 
 TEST_F(PrepareTest, RefusesWhatMakesNoSense) {
@@ -98,7 +192,8 @@ TEST_F(PrepareTest, RefusesWhatMakesNoSense) {
     options_.splits = std::move(splits);
     prepare();
   };
-  EXPECT_ERROR(with_splits({"valid"}), ErrorKind::config, "--split valid: expected NAME=PATH or NAME=FRACTION");
+  EXPECT_ERROR(with_splits({"valid"}), ErrorKind::config,
+               "--split valid: expected NAME=PATH, NAME=@LIST or NAME=FRACTION");
   EXPECT_ERROR(with_splits({"=x"}), ErrorKind::config, "expected NAME=PATH");
   EXPECT_ERROR(with_splits({"valid=1.5"}), ErrorKind::config, "a fraction lies between 0 and 1");
   EXPECT_ERROR(with_splits({"valid=nan"}), ErrorKind::config, "a fraction lies between 0 and 1");

@@ -30,16 +30,18 @@ TEST(ByteTokenizer, SpecialTokensHaveNoTextAndOthersAreRefused) {
 }
 
 TEST(Tokenizer, IsRebuiltFromItsText) {
-  const auto tokenizer = make_tokenizer(parse_tokenizer_option("byte")->serialise());
+  const auto tokenizer = make_tokenizer(parse_tokenizer_option("byte")->serialise(), "x", ErrorKind::data);
   EXPECT_EQ(tokenizer->kind(), "byte");
-  EXPECT_ERROR(make_tokenizer("byte\nmore"), ErrorKind::data, "byte tokenizer");
+  EXPECT_ERROR(make_tokenizer("byte\nmore", "x.h5", ErrorKind::data), ErrorKind::data, "x.h5: byte tokenizer");
 }
 
 TEST(Tokenizer, UnknownKindsNameTheKnownOnes) {
   EXPECT_ERROR(parse_tokenizer_option("bite"), ErrorKind::config, "unknown tokenizer \"bite\"; there is: byte");
   EXPECT_ERROR(parse_tokenizer_option(""), ErrorKind::config, "there is: byte");
   EXPECT_ERROR(parse_tokenizer_option("byte:x"), ErrorKind::config, "takes no argument");
-  EXPECT_ERROR(make_tokenizer("spm\nmodel"), ErrorKind::config, "unknown tokenizer \"spm\"");
+  EXPECT_ERROR(make_tokenizer("bite\n", "x.h5", ErrorKind::data), ErrorKind::data,
+               "x.h5: unknown tokenizer \"bite\"; there is: byte, spm");
+  EXPECT_ERROR(make_tokenizer("bite\n", "step-1", ErrorKind::checkpoint), ErrorKind::checkpoint, "step-1: unknown");
 }
 
 }  // namespace

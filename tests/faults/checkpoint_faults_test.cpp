@@ -1,5 +1,7 @@
 // Checkpoints that are damaged, or of another model: evaluation refuses, a run falls back to the one before.
+#include "core/file_io.h"
 #include "tests/faults/expect_fault.h"
+#include "trainers/checkpoint_manifest.h"
 
 namespace quire::test {
 namespace {
@@ -55,6 +57,21 @@ TEST(CheckpointFaults, NothingWholeIsLeft) {
   EXPECT_EQ(resumed.code, 4) << resumed.err;
   EXPECT_EQ(resumed.errors().size(), 1U) << resumed.err;
   EXPECT_EQ(read_text(tiny / "run/metrics.jsonl"), metrics);
+}
+
+// Of a later version of quire, say: whole, but with a tokenizer that this program does not know.
+TEST(CheckpointFaults, AnUnknownTokenizer) {
+  const TinyRun tiny;
+  ASSERT_EQ(tiny.train("run", {"schedule.steps=2"}).code, 0);
+  const fs::path checkpoint = tiny.checkpoint("run", 2);
+  write_text(checkpoint / "tokenizer.txt", "bite\n");
+  Manifest manifest = Manifest::read(checkpoint);
+  for (ManifestFile& file : manifest.files) {
+    if (file.name == "tokenizer.txt") file = {file.name, 5, checksum_of_file(checkpoint / file.name)};
+  }
+  write_text(checkpoint / "manifest.json", manifest.to_json());
+  EXPECT_FAULT(run_quire({"eval", checkpoint.string()}), 4, "tokenizer.txt: unknown tokenizer \"bite\"");
+  EXPECT_FAULT(run_quire({"generate", checkpoint.string()}), 4, "tokenizer.txt: unknown tokenizer \"bite\"");
 }
 
 TEST(CheckpointFaults, AnotherModel) {

@@ -1,5 +1,6 @@
 // Corpora and documents that cannot be used.
 #include "tests/faults/expect_fault.h"
+#include "tests/support/compress.h"
 #include "tests/support/handmade_corpus.h"
 
 namespace quire::test {
@@ -56,7 +57,7 @@ TEST(DataFaults, PrepareRefusesEmptyFoldersAndBrokenText) {
     return run_quire({"prepare", "--input", (tiny / input).string(), "--output", output});
   };
   fs::create_directory(tiny / "empty");
-  EXPECT_FAULT(prepare("empty"), 3, "no .txt file in this folder");
+  EXPECT_FAULT(prepare("empty"), 3, "no document in this folder");
   EXPECT_FAULT(prepare("absent"), 3, "no such file or folder");
   write_text(tiny / "blank.txt", "");
   EXPECT_FAULT(prepare("blank.txt"), 3, "empty");
@@ -67,6 +68,60 @@ TEST(DataFaults, PrepareRefusesEmptyFoldersAndBrokenText) {
   for (const auto& entry : fs::directory_iterator(tiny / "")) {
     EXPECT_EQ(entry.path().filename().string().find("new.h5"), std::string::npos) << entry.path();
   }
+}
+
+TEST(DataFaults, PrepareRefusesBadRecordsAndCompressedFiles) {
+  const TinyRun tiny;
+  const auto prepare = [&](const std::string& input, const std::vector<std::string>& options = {}) {
+    std::vector<std::string> arguments{"prepare", "--input", (tiny / input).string(), "--output",
+                                       (tiny / "new.h5").string()};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return run_quire(arguments);
+  };
+  write_text(tiny / "r.jsonl", "{\"text\": \"good\"}\n{\"text\": \"bad}\n");
+  EXPECT_FAULT(prepare("r.jsonl"), 3, "r.jsonl: line 2: not a JSON object: column");
+  EXPECT_FAULT(prepare("r.jsonl", {"--text-key", "body"}), 3, "line 1: the record has no key \"body\"");
+  write_text(tiny / "r.jsonl", "{\"text\": \"\\ud834 alone\"}\n");
+  EXPECT_FAULT(prepare("r.jsonl", {"--any-bytes"}), 3, "line 1: not a JSON object");
+  write_text(tiny / "r.jsonl", "{\"text\": \"\"}\n{\"text\": \"\"}\n");
+  EXPECT_FAULT(prepare("r.jsonl"), 3, "split train has no document left (empty ones are dropped)");
+  for (const auto& [file, bytes] : {std::pair<std::string, std::string>{"a.txt.gz", gzipped("a text, and more of it")},
+                                    {"a.txt.zst", zstandard("a text, and more of it")}}) {
+    write_text(tiny / file, bytes.substr(0, bytes.size() - 3));
+    EXPECT_FAULT(prepare(file), 3, file + ": ends early");
+    write_text(tiny / file, "a text, and more of it");
+    EXPECT_FAULT(prepare(file), 3, file + ": damaged");
+  }
+  write_text(tiny / "a.txt", "a text");
+  EXPECT_FAULT(prepare("a.txt", {"--split", "valid=1.5"}), 2, "a fraction lies between 0 and 1");
+  EXPECT_FAULT(prepare("a.txt", {"--split", "valid=0.5"}), 3, "leaves no document of 1 for train");
+  EXPECT_FAULT(prepare("a.txt", {"--split", "valid=" + (tiny / "a.txt").string()}), 3, "given twice");
+  write_text(tiny / "b.txt", "a text");
+  EXPECT_FAULT(prepare("a.txt", {"--split", "valid=" + (tiny / "b.txt").string()}), 3, "b is the same text as a");
+  for (const auto& entry : fs::directory_iterator(tiny / "")) {
+    EXPECT_EQ(entry.path().filename().string().find("new.h5"), std::string::npos) << entry.path();
+  }
+}
+
+TEST(DataFaults, TokenizersThatCannotBeUsed) {
+  const TinyRun tiny;
+  write_text(tiny / "a.txt", "a text");
+  write_text(tiny / "spm.model", "no model");
+  const auto prepare = [&](const std::string& tokenizer) {
+    return run_quire({"prepare", "--input", (tiny / "a.txt").string(), "--tokenizer", tokenizer, "--output",
+                      (tiny / "new.h5").string()});
+  };
+  EXPECT_FAULT(prepare("bite"), 2, "unknown tokenizer \"bite\"; there is: byte, spm");
+  EXPECT_FAULT(prepare("spm:" + (tiny / "absent").string()), 3, "absent: no such file");
+  EXPECT_FAULT(prepare("spm:" + (tiny / "spm.model").string()), 3, "spm.model: not a SentencePiece model");
+
+  HandmadeCorpus corpus;
+  corpus.tokenizer = "bite\n";
+  corpus.write(tiny.corpus());
+  EXPECT_FAULT(tiny.train("run"), 3, "corpus.h5: unknown tokenizer \"bite\"");
+  corpus.tokenizer = "spm\n0a1";
+  corpus.write(tiny.corpus());
+  EXPECT_FAULT(tiny.train("run"), 3, "corpus.h5: the stored SentencePiece model is damaged");
 }
 
 TEST(DataFaults, PrepareNeverReplacesACorpusByItself) {

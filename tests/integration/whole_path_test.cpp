@@ -148,7 +148,7 @@ TEST_F(WholePath, BenchNeedsNoCorpus) {
 }
 
 TEST_F(WholePath, EveryVerbExplainsItself) {
-  for (const char* verb : {"prepare", "train", "eval", "generate", "bench", "config"}) {
+  for (const char* verb : {"prepare", "tokenizer", "train", "eval", "generate", "bench", "config"}) {
     const ProgramResult help = run_quire({verb, "--help"});
     EXPECT_EQ(help.code, 0) << verb;
     EXPECT_NE(help.out.find(std::string("Example:\n  quire ") + verb), std::string::npos) << help.out;

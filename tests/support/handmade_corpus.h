@@ -12,6 +12,7 @@ namespace quire::test {
 
 struct HandmadeCorpus {
   int64_t version = kCorpusVersion;
+  std::string tokenizer = "byte\n";
   std::vector<int64_t> offsets{0, 2, 3};
   Tensor tokens = Tensor::from<uint8_t>({1, 2, 3}, {3});
 
@@ -19,7 +20,7 @@ struct HandmadeCorpus {
     Hdf5Writer writer(path);
     writer.set_attribute("/", "format", std::string(kCorpusFormat));
     writer.set_attribute("/", "version", version);
-    writer.put_text("tokenizer", "byte\n");
+    writer.put_text("tokenizer", tokenizer);
     writer.put("splits/train/tokens", tokens);
     writer.put("splits/train/offsets", Tensor::from(offsets, {static_cast<int64_t>(offsets.size())}));
     writer.put("splits/train/bytes", Tensor::from<int64_t>({2, 1}, {2}));

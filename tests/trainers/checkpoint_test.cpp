@@ -46,6 +46,28 @@ TEST(Checkpoint, RoundTrip) {
   EXPECT_THROW(reader.read_part("absent"), Error);
 }
 
+TEST(Checkpoint, ALargePartIsSeveralFiles) {
+  const test::TemporaryDirectory folder;
+  CheckpointPart part{"model", {}, {{"note", "text"}}};
+  for (const char* name : {"c", "a", "b", "d"}) {
+    part.tensors.push_back({name, Tensor::from(std::vector<float>(10, static_cast<float>(name[0])), {10})});
+  }
+  // Two tensors of 40 bytes to a file; then each is larger than a file should be.
+  for (const auto& [limit, files] : {std::pair<int64_t, size_t>{100, 2}, {1, 4}, {1000, 1}}) {
+    const fs::path path = write_checkpoint(folder.path(), limit, std::vector{part}, {}, {}, limit);
+    EXPECT_EQ(names_in(path).size(), files + 2) << limit;  // manifest.json, meta.json
+    const CheckpointReader reader = CheckpointReader::open(path);
+    EXPECT_EQ(reader.parts(), std::vector<std::string>{"model"});
+    const CheckpointPart read = reader.read_part("model");
+    ASSERT_EQ(read.tensors.size(), 4U);
+    EXPECT_EQ(read.texts, part.texts);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(read.tensors[i].name, std::string(1, static_cast<char>('a' + i)));
+      EXPECT_EQ(read.tensors[i].tensor.to_vector<float>()[9], static_cast<float>('a' + static_cast<int>(i)));
+    }
+  }
+}
+
 TEST(Checkpoint, DamageInAnyFileIsRefused) {
   const test::TemporaryDirectory folder;
   const fs::path path = write_example(folder.path(), 3);

@@ -32,8 +32,11 @@ void run(const Arguments& arguments) {
                     result.step_ms_min, result.step_ms_max, result.tokens_per_second));
   print(fmt::format("  {:.1f} GFLOP a step, {:.0f} % of the {:.0f} GFLOP/s of a large product\n",
                     result.model_flops / 1e9, 100 * result.model_flops_share(), result.measured_peak_flops / 1e9));
-  print(fmt::format("  peak memory {:.0f} MiB, state {:.1f} MiB\n", static_cast<double>(result.peak_bytes) / kMiB,
-                    static_cast<double>(result.state_bytes) / kMiB));
+  print(fmt::format("  peak memory {:.0f} MiB in tensors (state {:.1f} MiB), {:.0f} MiB resident\n",
+                    static_cast<double>(result.peak_bytes) / kMiB, static_cast<double>(result.state_bytes) / kMiB,
+                    static_cast<double>(result.resident_bytes) / kMiB));
+  print(fmt::format("  during the timed steps: {} allocations from the system, heap grown by {} bytes\n",
+                    result.system_allocations, result.heap_growth_bytes));
   for (const OpStats& op : result.operations) {
     print(fmt::format("  {:<28} {:>7} calls {:>10.2f} ms a step\n", op.name, op.calls,
                       1000 * op.seconds / static_cast<double>(arguments.options.steps)));

@@ -8,11 +8,13 @@ class App;
 namespace quire {
 
 void add_prepare(CLI::App& program);
+void add_tokenizer(CLI::App& program);
 void add_train(CLI::App& program);
 void add_eval(CLI::App& program);
 void add_generate(CLI::App& program);
 void add_bench(CLI::App& program);
 void add_config(CLI::App& program);
 void add_inspect(CLI::App& program);
+void add_plan(CLI::App& program);
 
 }  // namespace quire

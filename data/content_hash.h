@@ -1,0 +1,29 @@
+// XXH3 with 128 bits of a text that arrives in pieces: texts of one hash are taken for equal.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+namespace quire {
+
+using Hash128 = std::array<uint64_t, 2>;
+
+class ContentHash {
+ public:
+  ContentHash();
+  ~ContentHash();
+  ContentHash(const ContentHash&) = delete;
+  ContentHash& operator=(const ContentHash&) = delete;
+
+  void reset();
+  void feed(std::string_view bytes);
+  Hash128 value() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quire

@@ -1,0 +1,47 @@
+// The SentencePiece library. sentencepiece_model.cpp uses it; where it was not found when quire was configured,
+// sentencepiece_missing.cpp takes its place, and every function is an error that names the package.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quire {
+
+class SentencePieceModel {
+ public:
+  enum class PieceKind : uint8_t { text, byte, control, unknown };
+
+  // From the bytes of a model file. Error(data), without the file's name, when they are none.
+  static std::unique_ptr<SentencePieceModel> parse(std::string_view bytes);
+
+  virtual ~SentencePieceModel() = default;
+  virtual int32_t pieces() const = 0;
+  // As the model writes it: U+2581 for a space, "<0x0A>" for a byte.
+  virtual std::string piece(int32_t id) const = 0;
+  virtual PieceKind kind(int32_t id) const = 0;
+  // The id of a piece, which may be unknown.
+  virtual std::optional<int32_t> find(std::string_view piece) const = 0;
+  // Control pieces of the model that begin and end a text.
+  virtual std::optional<int32_t> bos() const = 0;
+  virtual std::optional<int32_t> eos() const = 0;
+  // Appends ids. The text is UTF-8.
+  virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
+};
+
+struct SentencePieceTraining {
+  int64_t vocabulary = 8000;  // all pieces: unknown, BOS, EOS, newline and 256 bytes are 260 of them
+  std::string model = "unigram";
+  double character_coverage = 0.9995;  // the rest becomes bytes
+};
+
+// The bytes of a model that keeps text as it is. Sentences have no newlines; nothing ends them. The result does not
+// depend on the machine. What cannot be trained is Error(config).
+std::string train_sentencepiece(const SentencePieceTraining& options,
+                                const std::function<const std::string*()>& next_sentence);
+
+}  // namespace quire

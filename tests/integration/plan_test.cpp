@@ -1,0 +1,98 @@
+// quire plan beside what the same configuration then uses.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/file_io.h"
+#include "tests/support/program.h"
+
+namespace quire::test {
+namespace {
+
+constexpr const char* kConfig = R"(
+run: {name: plan, threads: 2}
+data: {corpus: none.h5, vocabulary: 1000, subsequence: 384, rows: 4}
+model: {width: 192, layers: 6, heads: 4, mlp: {kind: swiglu, hidden: 512}, attention: {cache: {kind: none}}}
+evaluate: {every: 0}
+)";
+
+struct PlanCase {
+  std::string name;
+  std::vector<std::string> settings;
+};
+
+class PlanAgainstRun : public ::testing::TestWithParam<PlanCase> {
+ protected:
+  nlohmann::json json_of(std::vector<std::string> arguments) {
+    const ProgramResult result = run_quire(std::move(arguments));
+    EXPECT_EQ(result.code, 0) << result.err;
+    return nlohmann::json::parse(result.out);
+  }
+  TemporaryDirectory folder_;
+};
+
+TEST_P(PlanAgainstRun, WithinFivePercent) {
+  const std::string config = (folder_ / "plan.yaml").string();
+  write_file_durably(config, std::string_view(kConfig));
+  std::vector<std::string> plan_arguments{"plan", config, "--json"};
+  std::vector<std::string> bench_arguments{"bench", config, "--json", "--steps", "1", "--warmup", "1"};
+  for (const std::string& setting : GetParam().settings) {
+    plan_arguments.push_back(setting);
+    bench_arguments.push_back(setting);
+  }
+  const nlohmann::json plan = json_of(plan_arguments);
+  const nlohmann::json run = json_of(bench_arguments);
+  EXPECT_EQ(plan["parameters"], run["parameters"]);
+  const nlohmann::json& bytes = plan["bytes"];
+  EXPECT_EQ(bytes["state"], run["state_bytes"]);
+  const auto step = bytes["weights"].get<double>() + bytes["gradients"].get<double>() + bytes["moments"].get<double>() +
+                    bytes["average"].get<double>() + bytes["state"].get<double>() + bytes["activations"].get<double>();
+  EXPECT_NEAR(step / run["peak_bytes"].get<double>(), 1, 0.05);
+  EXPECT_NEAR(
+      (step + bytes["workspace"].get<double>() + bytes["program"].get<double>()) / run["resident_bytes"].get<double>(),
+      1, 0.05)
+      << plan.dump(1) << run.dump(1);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plan, PlanAgainstRun,
+    ::testing::Values(
+        PlanCase{"rotary", {"model.position=rope"}},
+        PlanCase{"transformer_xl", {"model.position=xl", "model.attention.cache={kind: hidden, length: 384}"}},
+        PlanCase{"keys_and_values",
+                 {"model.position=t5", "model.attention.cache={kind: kv, length: 512}", "model.key_heads=2"}},
+        PlanCase{"wide_vocabulary", {"model.position=alibi", "data.vocabulary=30000", "data.rows=2"}},
+        PlanCase{"recompute", {"model.position=rope", "model.recompute=blocks", "data.rows=8"}},
+        PlanCase{"blocks_of_rows",
+                 {"model.position=none", "data.accumulate=2", "data.rows=8", "optimizer.kind=adafactor"}}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(Plan, RanksShareTheRows) {
+  const TemporaryDirectory folder;
+  const std::string config = (folder / "plan.yaml").string();
+  write_file_durably(config, std::string_view(kConfig));
+  const auto plan = [&](const std::string& ranks) {
+    return nlohmann::json::parse(run_quire({"plan", config, "--json", "-n", ranks}).out);
+  };
+  EXPECT_EQ(plan("1")["rows"], 4);
+  EXPECT_EQ(plan("3")["rows"], 2);
+  EXPECT_LT(plan("4")["bytes"]["activations"], plan("2")["bytes"]["activations"]);
+  const ProgramResult result = run_quire({"plan", config, "-n", "5"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.err.find("-n 5: data.rows is 4, and every rank needs a row"), std::string::npos) << result.err;
+}
+
+// What no machine here could hold.
+TEST(Plan, NeedsNoMemoryForALargeModel) {
+  const TemporaryDirectory folder;
+  const std::string config = (folder / "plan.yaml").string();
+  write_file_durably(config, std::string_view(kConfig));
+  const ProgramResult result =
+      run_quire({"plan", config, "--json", "model.width=8192", "model.layers=80", "model.heads=64",
+                 "model.mlp.hidden=28672", "data.vocabulary=128000", "data.subsequence=8192"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_GT(nlohmann::json::parse(result.out)["bytes"]["total"], int64_t{1} << 40);
+}
+
+}  // namespace
+}  // namespace quire::test

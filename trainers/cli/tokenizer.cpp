@@ -1,0 +1,81 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "core/check.h"
+#include "data/tokenizer_training.h"
+#include "trainers/cli/program.h"
+#include "trainers/cli/verbs.h"
+#include "trainers/progress.h"
+
+namespace quire {
+
+namespace {
+
+struct Arguments {
+  TokenizerTraining options;
+  bool json = false;
+};
+
+void run(const Arguments& arguments) {
+  std::unique_ptr<Progress> progress;
+  const TokenizerTraining& options = arguments.options;
+  const TokenizerTrainingReport report = train_tokenizer(options, [&progress](int64_t bytes, int64_t total) {
+    if (!progress) progress = std::make_unique<Progress>("tokenizer: bytes", total);
+    progress->update(bytes);
+  });
+  progress.reset();
+  if (arguments.json) {
+    return print_json({{"output", options.output.string()},
+                       {"model", options.model.model},
+                       {"vocabulary", report.vocabulary},
+                       {"sentences", report.sentences},
+                       {"used_sentences", report.used_sentences},
+                       {"bytes_per_token", report.bytes_per_token},
+                       {"seconds", report.seconds}});
+  }
+  print(fmt::format("{}: {} with {} ids from {} of {} lines, {:.2f} bytes a token, {:.1f} s\n", options.output.string(),
+                    options.model.model, report.vocabulary, report.used_sentences, report.sentences,
+                    report.bytes_per_token, report.seconds));
+}
+
+}  // namespace
+
+void add_tokenizer(CLI::App& program) {
+  const char* example = "quire tokenizer train --input books/ --vocab-size 8000 --output spm.model";
+  CLI::App& verb = add_verb(program, "tokenizer", "Train a tokenizer", example);
+  verb.require_subcommand(1);
+  CLI::App* app = verb.add_subcommand("train", "Train a SentencePiece model that gives back every byte of a text");
+  app->footer(std::string("Example:\n  ") + example);
+  const auto arguments = std::make_shared<Arguments>();
+  TokenizerTraining& options = arguments->options;
+  app->add_option("--input", options.inputs, "Documents, as for quire prepare")->type_name("PATH")->required();
+  app->add_option("--vocab-size", options.model.vocabulary,
+                  "Token ids, of which 260 are BOS, EOS, unknown, newline and the bytes")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{261}, int64_t{1} << 24))
+      ->required();
+  app->add_option("--output", options.output, "The model file, for quire prepare --tokenizer spm:FILE")
+      ->type_name("FILE")
+      ->required();
+  app->add_option("--model", options.model.model, "Kind of model")
+      ->check(CLI::IsMember({"unigram", "bpe"}))
+      ->capture_default_str();
+  app->add_option("--character-coverage", options.model.character_coverage,
+                  "Share of the characters that get a piece of their own; the rest becomes bytes")
+      ->type_name("X")
+      ->check(CLI::Range(0.98, 1.0))
+      ->capture_default_str();
+  app->add_option("--max-sentences", options.max_sentences, "Lines that are used; of more, a random choice")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
+      ->capture_default_str();
+  app->add_option("--text-key", options.keys.text, "Key of the text in .jsonl records")
+      ->type_name("KEY")
+      ->capture_default_str();
+  app->add_flag("--force", options.force, "Replace an existing file");
+  app->add_flag("--json", arguments->json, "Print one JSON object instead of text");
+  app->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace quire

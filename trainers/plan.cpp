@@ -1,0 +1,147 @@
+#include "trainers/plan.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/check.h"
+#include "trainers/benchmark.h"
+#include "trainers/checkpoint.h"
+
+namespace quire {
+
+namespace {
+
+// Program and libraries, measured; what a thread's kernels keep for packing and blocks.
+constexpr int64_t kProgramBytes = int64_t{25} << 20;
+constexpr int64_t kScratchElements = int64_t{650} << 10;
+
+// Tables and partial sums inside the attention kernels (kernels/cpu/attention_*.cpp), of the layer that needs most.
+int64_t attention_workspace(const RunConfig& config, int64_t block_rows, int64_t item) {
+  constexpr int64_t kRowGroups = 4;
+  const ModelConfig& model = config.model;
+  int64_t most = 0;
+  for (const LayerConfig& layer : model.layer_configs()) {
+    if (layer.position != Position::xl) continue;
+    int64_t reach = config.data.subsequence + layer.attention.cache_length();
+    if (layer.attention.window) reach = std::min(reach, *layer.attention.window + 1);
+    const int64_t table = reach * model.heads * model.size_of_head();
+    most = std::max(most, (std::min(block_rows, kRowGroups) + 1) * table);
+  }
+  return most * item;
+}
+
+// "blocks.3.attention.query.weight" belongs to "blocks"; names without a dot are parts themselves.
+std::vector<Plan::Part> parts_of(const ParameterStore& store) {
+  std::vector<Plan::Part> parts;
+  for (const ParameterStore::Entry& entry : store.entries()) {
+    const std::string part = entry.name.substr(0, entry.name.find('.'));
+    const auto found = std::find_if(parts.begin(), parts.end(), [&](const Plan::Part& p) { return p.name == part; });
+    Plan::Part& to = found != parts.end() ? *found : parts.emplace_back(Plan::Part{part, 0});
+    to.parameters += entry.shape.numel();
+  }
+  return parts;
+}
+
+}  // namespace
+
+int64_t Plan::total() const {
+  return weights + gradients + moments + average + state +
+         std::max({activations + workspace, evaluation + workspace, checkpoint_work}) + program;
+}
+
+Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
+  if (ranks > whole.data.rows) {
+    fail(ErrorKind::config, "-n {}: data.rows is {}, and every rank needs a row", ranks, whole.data.rows);
+  }
+  RunConfig config = whole;
+  config.data.rows = (whole.data.rows + ranks - 1) / ranks;
+  const int64_t vocabulary = config.data.vocabulary.value_or(258);
+  const DType dtype = config.run.precision == Precision::f64 ? DType::f64 : DType::f32;
+  const Machine machine{kMeta, dtype, "meta"};
+  Allocator& allocator = device_backend(DeviceKind::meta).allocator();
+  const auto peak = [&allocator] { return allocator.stats().peak_bytes; };
+  const int64_t before = allocator.stats().bytes_in_use;
+
+  Plan plan;
+  plan.rows = config.data.rows;
+  const auto communicator = make_local_communicator();
+  TrainingState training(config, vocabulary, machine, *communicator);
+  plan.parts = parts_of(training.store);
+  plan.parameters = training.store.parameter_count();
+  plan.weights = training.store.values().bytes();
+  for (const ParameterStore::Buffer& buffer : training.store.buffers()) plan.weights += buffer.value.bytes();
+  plan.gradients = training.store.gradients().bytes();
+  plan.moments = training.optimizer->bytes();
+  plan.average = training.average ? plan.weights : 0;
+  plan.state = training.state->bytes();
+  const int64_t persistent = allocator.stats().bytes_in_use;
+
+  // The second step has everything the first one leaves behind.
+  for (int64_t step = 0; step < 2; ++step) {
+    allocator.reset_peak();
+    const Batch batch = random_batch(config.data, vocabulary, step);
+    std::vector<double> counts;
+    for (const auto& [name, count] : LanguageModel::loss_counts(batch)) counts.push_back(static_cast<double>(count));
+    accumulate_gradients(training, config, batch, counts, [](int64_t, int64_t, const LossTerms&) {});
+    training.optimizer->update(step + 1, config.optimizer.lr, 1.0);
+    training.state->commit();
+  }
+  plan.activations = peak() - persistent;
+  const auto item = static_cast<int64_t>(size_of(dtype));
+  const int64_t block_rows = (config.data.rows + config.data.accumulate - 1) / config.data.accumulate;
+  plan.workspace = attention_workspace(config, block_rows, item) + threads * kScratchElements * item;
+  plan.program = kProgramBytes;
+
+  if (config.evaluate.every > 0) {
+    RunConfig evaluation = evaluation_config(config);
+    evaluation.data.rows = evaluation.evaluate.rows;
+    allocator.reset_peak();
+    const Network network(training.store, evaluation.model, vocabulary, dtype);
+    StatePool state(network.layout, evaluation.data.rows, evaluation.data.subsequence, dtype, kMeta);
+    const Batch batch = random_batch(evaluation.data, vocabulary, 0);
+    state.begin_step(batch);
+    Tape tape(false);
+    const StateView view = state.view(0, evaluation.data.rows);
+    network.model.loss({.tape = tape, .batch = batch, .state = view});
+    plan.evaluation = peak() - persistent;
+  }
+  QUIRE_CHECK(before <= allocator.stats().bytes_in_use, "plan: counted less than nothing");
+
+  // Parts of a checkpoint, each built in memory as files of limited size, of which HDF5 holds a second copy.
+  int64_t largest = 0;
+  for (const int64_t part : {plan.weights, plan.moments, plan.average, plan.state}) {
+    plan.checkpoint += part;
+    largest = std::max(largest, part);
+  }
+  int64_t largest_tensor = 0;
+  for (const ParameterStore::Entry& entry : training.store.entries()) {
+    largest_tensor = std::max(largest_tensor, entry.shape.numel() * item);
+  }
+  plan.checkpoint_work = 2 * std::min(largest, std::max(kPartFileBytes, largest_tensor));
+  return plan;
+}
+
+nlohmann::ordered_json to_json(const Plan& plan, const RunConfig& config) {
+  nlohmann::ordered_json parts;
+  for (const Plan::Part& part : plan.parts) parts[part.name] = part.parameters;
+  return {
+      {"parameters", plan.parameters},
+      {"parts", parts},
+      {"rows", plan.rows},
+      {"bytes",
+       {{"weights", plan.weights},
+        {"gradients", plan.gradients},
+        {"moments", plan.moments},
+        {"average", plan.average},
+        {"state", plan.state},
+        {"activations", plan.activations},
+        {"evaluation", plan.evaluation},
+        {"workspace", plan.workspace},
+        {"checkpoint_work", plan.checkpoint_work},
+        {"program", plan.program},
+        {"total", plan.total()}}},
+      {"disk", {{"checkpoint", plan.checkpoint}, {"kept", (config.checkpoint.keep + 1) * plan.checkpoint}}},
+  };
+}
+
+}  // namespace quire

@@ -1,0 +1,42 @@
+// What a run will need, without running it: the steps are taken on a device that only counts.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "trainers/config.h"
+
+namespace quire {
+
+// Bytes are those of one rank, the one with most rows.
+struct Plan {
+  struct Part {
+    std::string name;  // "embedding", "blocks" (all of them), "norm", ...
+    int64_t parameters = 0;
+  };
+  std::vector<Part> parts;
+  int64_t parameters = 0;
+  int64_t rows = 0;  // of that rank
+
+  int64_t weights = 0;
+  int64_t gradients = 0;
+  int64_t moments = 0;
+  int64_t average = 0;      // optimizer.ema
+  int64_t state = 0;        // what rows carry along their documents
+  int64_t activations = 0;  // at their most during a step: what the sweep needs, and gradients on their way
+  int64_t evaluation = 0;   // what an evaluation during training needs instead of activations: its state and one pass
+  int64_t workspace = 0;    // inside kernels
+  int64_t program = 0;      // code and libraries
+
+  int64_t checkpoint = 0;       // on disk
+  int64_t checkpoint_work = 0;  // in memory while one is written, in place of activations
+
+  // Memory at its most.
+  int64_t total() const;
+};
+
+// Token ids are those of config.data.vocabulary (default 258). Error(config) when there are more ranks than rows.
+Plan make_plan(const RunConfig& config, int64_t ranks, int threads);
+
+nlohmann::ordered_json to_json(const Plan& plan, const RunConfig& config);
+
+}  // namespace quire
