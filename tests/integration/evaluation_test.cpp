@@ -206,7 +206,7 @@ TEST(EvalProgram, ChoosesTheAverageOfTheWeights) {
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     const ProgramResult result = run_quire(arguments);
     EXPECT_EQ(result.code, 0) << result.err;
-    return nlohmann::json::parse(result.out);
+    return nlohmann::ordered_json::parse(result.out);
   };
   const auto in_training = [&](const std::string& run) { return comparable_metrics(tiny / run).back()["evaluation"]; };
   EXPECT_NE(nll("trained", {})["nll"], nll("trained", {"--ema"})["nll"]);
