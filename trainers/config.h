@@ -168,10 +168,31 @@ struct LogConfig {
   }
 };
 
+struct InitConfig {
+  std::optional<std::string> from;
+  std::vector<std::string> missing;
+  std::vector<std::string> unused;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("from", from,
+            {.help = "checkpoint or run directory whose weights the run begins with; a resumed run does not read it",
+             .path = true});
+    v.field("missing", missing,
+            {.help = "globs of parameters that it does not have (or has in another shape); they are drawn as usual"});
+    v.field("unused", unused, {.help = "globs of its parameters that are left out"});
+  }
+  void check(ConfigChecker& c) const {
+    c.require(from.has_value() || missing.empty(), "missing", "has no meaning without init.from");
+    c.require(from.has_value() || unused.empty(), "unused", "has no meaning without init.from");
+  }
+};
+
 struct RunConfig {
   RunSection run;
   DataConfig data;
   ModelConfig model;
+  InitConfig init;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   EvaluateConfig evaluate;
@@ -183,6 +204,7 @@ struct RunConfig {
     v.section("run", run, "name, seed and machine");
     v.section("data", data, "what is read, and how it is cut");
     v.section("model", model, "the network");
+    v.section("init", init, "weights to begin with");
     v.section("optimizer", optimizer, "how weights are updated");
     v.section("schedule", schedule, "learning rate over the run");
     v.section("evaluate", evaluate, "evaluation during training");

@@ -27,7 +27,7 @@ struct Reach {
 std::vector<Reach> reaches(const ModelConfig& model) {
   std::vector<Reach> all;
   for (const LayerConfig& layer : model.layer_configs()) {
-    all.push_back({layer.attention.cache_length(), layer.attention.window, layer.attention.attend_self});
+    all.push_back({layer.attention.cache_length(), layer.attention.reach(), layer.attention.attend_self});
   }
   return all;
 }
@@ -165,7 +165,7 @@ nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& 
       {"token_perplexity", result.token_perplexity()},
       {"word_perplexity", result.word_perplexity()},
       {"bits_per_byte", result.bits_per_byte()},
-      {"window", attention.window ? nlohmann::ordered_json(*attention.window) : nlohmann::ordered_json()},
+      {"window", attention.reach() ? nlohmann::ordered_json(*attention.reach()) : nlohmann::ordered_json()},
       {"cache", {{"kind", name_in_config(attention.cache.kind)}, {"length", attention.cache_length()}}},
       {"memory", nlohmann::ordered_json::array()},
       {"subsequence", config.data.subsequence},

@@ -92,7 +92,9 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
                           .batch = part,
                           .state = view,
                           .key = RandomKey::of(static_cast<uint64_t>(config.run.seed), step),
-                          .training = true};
+                          .training = true,
+                          .write_state = true,
+                          .nll_seed = counts[0] > 0 ? 1 / counts[0] : 0.0};
     const LossTerms loss = training.network.model.loss(forward);
     std::vector<Tape::Seed> seeds;
     for (size_t i = 0; i < loss.terms.size(); ++i) {

@@ -7,6 +7,7 @@
 
 #include "data/prefetcher.h"
 #include "trainers/evaluator.h"
+#include "trainers/initial_weights.h"
 #include "trainers/metrics.h"
 #include "trainers/run_directory.h"
 #include "trainers/step.h"
@@ -37,6 +38,7 @@ class Trainer {
   Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, RunDirectory directory);
   static std::unique_ptr<Trainer> start_over(const std::filesystem::path& run_directory,
                                              const std::vector<std::string>& overrides);
+  void load_initial_weights(const std::optional<InitialWeights>& weights);
   void open_batches(const std::optional<Cursor>& from);
   void open_files();
   void log_step(const StepResult& result, double seconds, int64_t targets, int64_t steps);

@@ -77,6 +77,7 @@ T* scratch(int slot, int64_t count) {
 void bind_adafactor();
 void bind_attention_backward();
 void bind_attention_forward();
+void bind_convert();
 void bind_cross_entropy();
 void bind_elementwise();
 void bind_embedding();
@@ -85,6 +86,7 @@ void bind_moving_average();
 void bind_norm();
 void bind_optimizer();
 void bind_position();
+void bind_rotary();
 void bind_state();
 
 }  // namespace quire::cpu

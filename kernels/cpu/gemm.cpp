@@ -1,34 +1,49 @@
 #include "kernels/gemm.h"
 
+#include <limits>
+
 #include "kernels/cpu/product.h"
 
 namespace quire::cpu {
 
 namespace {
 
-// Columns of a tile are a multiple of the widest panel.
-constexpr int64_t kColumnStep = 32;
-
-// Each tile of c is one single-threaded product over the whole of K. Tiles shrink until there are enough for a handful
-// of threads; below 64 a side packing would cost more than it spreads.
+// Each tile of c is one single-threaded product over the whole of K. How c is cut changes no bit, so it may depend on
+// the number of threads.
 struct Tiling {
   int64_t rows;
   int64_t columns;
 };
 
+// The cut with the least work for the thread that has most: whole rounds of tiles, each its area plus the packing of
+// its two sides. Tiles are at most 512 a side, what a core keeps in its second-level cache, and columns come in panels.
 Tiling tiling(int64_t m, int64_t n) {
-  Tiling tile{std::min<int64_t>(m, 512), std::min<int64_t>(n, 1024)};
-  while (ceil_div(m, tile.rows) * ceil_div(n, tile.columns) < 8) {
-    const bool by_rows = tile.rows >= 128 && (tile.rows >= tile.columns || tile.columns < 128);
-    if (by_rows) {
-      tile.rows = ceil_div(tile.rows, 2);
-    } else if (tile.columns >= 128) {
-      tile.columns = ceil_div(tile.columns, 2 * kColumnStep) * kColumnStep;
-    } else {
-      break;
+  constexpr int64_t kMost = 512;
+  constexpr int64_t kLeast = 64;
+  constexpr int64_t kPanelColumns = 32;
+  constexpr int64_t kPackingShare = 8;  // packing a column costs as much as this many products a row
+  const int64_t threads = ThreadPool::current().threads();
+  Tiling best{};
+  int64_t least = std::numeric_limits<int64_t>::max();
+  int64_t before = 0;
+  for (int64_t row_parts = ceil_div(m, kMost); row_parts <= ceil_div(m, kMost) + threads; ++row_parts) {
+    const int64_t rows = ceil_div(m, row_parts);
+    if (before != 0 && rows < kLeast) break;
+    before = rows;
+    int64_t columns = 0;
+    for (int64_t parts = ceil_div(n, kMost); parts <= ceil_div(n, kMost) + threads; ++parts) {
+      const int64_t wanted = ceil_div(ceil_div(n, parts), kPanelColumns) * kPanelColumns;
+      if (columns != 0 && (wanted < kLeast || wanted == columns)) continue;
+      columns = wanted;
+      const int64_t rounds = ceil_div(ceil_div(m, rows) * ceil_div(n, columns), threads);
+      const int64_t cost = rounds * (rows * columns + kPackingShare * (rows + columns));
+      if (cost < least) {
+        least = cost;
+        best = {rows, columns};
+      }
     }
   }
-  return tile;
+  return best;
 }
 
 template <typename T>

@@ -20,8 +20,9 @@ inline constexpr int kVectorBytes = 32;
 inline constexpr int kTileRows = 6;
 #endif
 inline constexpr int kTileVectors = 2;
-// Products per pass over a tile: a panel of b (kDepth x kTileVectors vectors) stays in the first-level cache.
-inline constexpr int64_t kDepth = 256;
+// Products per pass over a tile: deep enough that c is seldom read back, and a packed block of a stays in the
+// second-level cache.
+inline constexpr int64_t kDepth = 768;
 
 template <typename T>
 struct VectorOf {
@@ -233,54 +234,114 @@ void block_product(T* c, int64_t c_stride, const Operand<T>& a, const T* b, int6
   }
 }
 
+// Asks for a block of memory little by little while other work goes on.
+class Prefetch {
+ public:
+  Prefetch(const void* data, int64_t rows, int64_t row_bytes, int64_t stride_bytes, int64_t steps)
+      : data_(static_cast<const char*>(data)),
+        lines_(ceil_div(row_bytes, kLine)),
+        stride_(stride_bytes),
+        total_(rows * lines_),
+        per_step_(ceil_div(total_, std::max<int64_t>(steps, 1))) {}
+
+  void step() {
+    for (const int64_t end = std::min(total_, next_ + per_step_); next_ < end; ++next_) {
+      __builtin_prefetch(data_ + next_ / lines_ * stride_ + next_ % lines_ * kLine, 0, 2);
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  const char* data_;
+  int64_t lines_, stride_, total_, per_step_;
+  int64_t next_ = 0;
+};
+
+// b [depth, n] from row `begin` in panels of kPanel columns (the last one in whole vectors), each [depth, width].
+template <typename T>
+void pack_panels(T* to, const Operand<T>& b, int64_t begin, int64_t depth, int64_t n) {
+  constexpr int64_t kWidth = kLanes<T>;
+  if (b.transposed) {
+    for (int64_t j = 0; j < n; j += kPanel<T>) {
+      const int64_t columns = std::min<int64_t>(kPanel<T>, n - j);
+      const int64_t width = columns <= kWidth ? kWidth : kPanel<T>;
+      for (int64_t x = 0; x < width; x += kWidth) {
+        transpose_rows(to + x, width, b.at(begin, j + x), b.stride, std::min(kWidth, columns - x), depth);
+      }
+      to += width * depth;
+    }
+    return;
+  }
+  // Along the rows of b, as they lie in memory.
+  for (int64_t i = 0; i < depth; ++i) {
+    const T* from = b.at(begin + i, 0);
+    T* panel = to;
+    int64_t j = 0;
+    for (; j + kPanel<T> <= n; j += kPanel<T>) {
+      for (int v = 0; v < kTileVectors; ++v) {
+        store_vector(panel + i * kPanel<T> + v * kWidth, load_vector(from + j + v * kWidth));
+      }
+      panel += kPanel<T> * depth;
+    }
+    if (j < n) {
+      const int64_t width = n - j <= kWidth ? kWidth : kPanel<T>;
+      std::copy_n(from + j, n - j, panel + i * width);
+      std::fill_n(panel + i * width + n - j, width - (n - j), T{0});
+    }
+  }
+}
+
+// Rows [first, last) of a, not transposed, in tiles, each [depth, rows of the tile]. Vectors are written whole, so a
+// tile runs over into the next one, which is written after it; `to` needs one vector more.
+template <typename T>
+void pack_row_tiles(T* to, const Operand<T>& a, int64_t first, int64_t last, int64_t begin, int64_t depth) {
+  for_row_tiles(last - first, [&](int64_t row, int64_t rows) {
+    // From the last vector on: each runs over into the first of the next depth.
+    for (int64_t x = (rows - 1) / kLanes<T> * kLanes<T>; x >= 0; x -= kLanes<T>) {
+      transpose_rows(to + row * depth + x, rows, a.at(first + row + x, begin), a.stride,
+                     std::min<int64_t>(kLanes<T>, rows - x), depth);
+    }
+  });
+}
+
 // c [m, n] (+)= a b with b packed into panels, kDepth rows at a time, and a too where many panels read it.
 template <typename T>
 void packed_product(T* c, int64_t c_stride, const Operand<T>& a, const Operand<T>& b, int64_t m, int64_t n, int64_t k,
                     bool accumulate) {
   constexpr int64_t kWidth = kLanes<T>;
-  constexpr int64_t kManyColumns = 320;
+  constexpr int64_t kManyColumns = 256;
+  constexpr int64_t kBlockRows = 8 * kTileRows;  // of a, in the second-level cache while all panels go over them
   const bool pack_a = !a.transposed && n > kManyColumns;
   const int64_t deepest = std::min(k, kDepth);
   T* const packed_b = scratch<T>(13, (n + kPanel<T>)*deepest);
-  // Vectors are written whole, so a tile of a runs over into the next one, which is written after it.
-  T* const packed_a = pack_a ? scratch<T>(14, m * deepest + kWidth) : nullptr;
+  T* const packed_a = pack_a ? scratch<T>(14, kBlockRows * deepest + kWidth) : nullptr;
+  const int64_t blocks = ceil_div(m, kBlockRows);
   for (int64_t begin = 0; begin < k; begin += kDepth) {
     const int64_t depth = std::min(kDepth, k - begin);
-    T* to = packed_b;
-    for (int64_t j = 0; j < n; j += kPanel<T>) {
-      const int64_t columns = std::min<int64_t>(kPanel<T>, n - j);
-      const int64_t width = columns <= kWidth ? kWidth : kPanel<T>;
-      if (b.transposed) {
-        for (int64_t x = 0; x < width; x += kWidth) {
-          transpose_rows(to + x, width, b.at(begin, j + x), b.stride, std::min(kWidth, columns - x), depth);
-        }
-      } else if (columns == kPanel<T>) {
-        for (int64_t i = 0; i < depth; ++i) std::memcpy(to + i * width, b.at(begin + i, j), kPanel<T> * sizeof(T));
-      } else {
-        for (int64_t i = 0; i < depth; ++i) {
-          std::copy_n(b.at(begin + i, j), columns, to + i * width);
-          std::fill_n(to + i * width + columns, width - columns, T{0});
-        }
+    pack_panels(packed_b, b, begin, depth, n);
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t first = m * block / blocks;
+      const int64_t last = m * (block + 1) / blocks;
+      if (pack_a) pack_row_tiles(packed_a, a, first, last, begin, depth);
+      const int64_t coming = block + 1 < blocks ? m * (block + 2) / blocks - last : 0;
+      const int64_t calls = ceil_div(n, int64_t{kPanel<T>}) * ceil_div(last - first, int64_t{kTileRows});
+      const int64_t item = static_cast<int64_t>(sizeof(T));
+      Prefetch next = a.transposed ? Prefetch(a.at(last, begin), depth, coming * item, a.stride * item, calls)
+                                   : Prefetch(a.at(last, begin), coming, depth * item, a.stride * item, calls);
+      const T* panel = packed_b;
+      for (int64_t j = 0; j < n; j += kPanel<T>) {
+        const int64_t columns = std::min<int64_t>(kPanel<T>, n - j);
+        const bool one = columns <= kWidth;
+        const int64_t width = one ? kWidth : kPanel<T>;
+        for_row_tiles(last - first, [&](int64_t row, int64_t rows) {
+          next.step();
+          const T* from = pack_a ? packed_a + row * depth : a.at(first + row, begin);
+          tile_product_for<T>(rows, one, pack_a || a.transposed)(depth, from, pack_a ? rows : a.stride, panel, width,
+                                                                 c + (first + row) * c_stride + j, c_stride, columns,
+                                                                 accumulate || begin > 0);
+        });
+        panel += width * depth;
       }
-      to += width * depth;
-    }
-    if (pack_a) {
-      for_row_tiles(m, [&](int64_t first, int64_t rows) {
-        transpose_rows(packed_a + first * depth, rows, a.at(first, begin), a.stride, rows, depth);
-      });
-    }
-    const T* panel = packed_b;
-    for (int64_t j = 0; j < n; j += kPanel<T>) {
-      const int64_t columns = std::min<int64_t>(kPanel<T>, n - j);
-      const bool one = columns <= kWidth;
-      const int64_t width = one ? kWidth : kPanel<T>;
-      for_row_tiles(m, [&](int64_t first, int64_t rows) {
-        const T* from = pack_a ? packed_a + first * depth : a.at(first, begin);
-        tile_product_for<T>(rows, one, pack_a || a.transposed)(depth, from, pack_a ? rows : a.stride, panel, width,
-                                                               c + first * c_stride + j, c_stride, columns,
-                                                               accumulate || begin > 0);
-      });
-      panel += width * depth;
     }
   }
 }

@@ -8,6 +8,7 @@ extern "C" __attribute__((visibility("default"))) const char* quire_register_bac
   bind_adafactor();
   bind_attention_backward();
   bind_attention_forward();
+  bind_convert();
   bind_cross_entropy();
   bind_elementwise();
   bind_embedding();
@@ -16,6 +17,7 @@ extern "C" __attribute__((visibility("default"))) const char* quire_register_bac
   bind_norm();
   bind_optimizer();
   bind_position();
+  bind_rotary();
   bind_state();
   return QUIRE_CPU_NAME;
 }

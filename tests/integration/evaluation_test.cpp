@@ -76,6 +76,13 @@ TEST_F(Evaluation, LongerCachesAndOtherSubsequencesRun) {
   const EvaluationResult longer =
       evaluate_rows(model, evaluation_config(config, {"model.attention.cache.length=50"}), 3);
   const EvaluationResult shorter = evaluate_rows(model, evaluation_config(config, {"data.subsequence=7"}), 3);
+  const EvaluationResult span =
+      evaluate_rows(model, evaluation_config(config, {"model.attention.same_length=true"}), 3);
+  const EvaluationResult half =
+      evaluate_rows(model, evaluation_config(config, {"model.attention.cache.dtype=bf16"}), 3);
+  EXPECT_LT(span.context_mean, trained.context_mean);
+  EXPECT_NE(half.nll, trained.nll);
+  EXPECT_NEAR(half.nll / trained.nll, 1, 1e-2);
   EXPECT_GT(longer.context_mean, trained.context_mean);
   EXPECT_LT(shorter.context_mean, trained.context_mean);
   EXPECT_NE(longer.nll, trained.nll);
@@ -90,6 +97,10 @@ TEST_F(Evaluation, ContextMeanByHand) {
   const RunConfig config = tiny_config({"model.layers=1"});
   Model model(config);
   EXPECT_DOUBLE_EQ(evaluate_rows(model, config, 1).context_mean, (1 + 2 + 1 + 2 + 3) / 5.0);
+  // A span of one is the token itself.
+  const RunConfig itself =
+      tiny_config({"model.layers=1", "model.attention.same_length=true", "model.attention.cache.length=1"});
+  EXPECT_DOUBLE_EQ(evaluate_rows(model, itself, 1).context_mean, 1);
   const RunConfig cut = tiny_config({"model.layers=1", "data.subsequence=1", "model.attention.cache.length=1"});
   EXPECT_DOUBLE_EQ(evaluate_rows(model, cut, 1).context_mean, (1 + 2 + 1 + 2 + 2) / 5.0);
 }
