@@ -234,6 +234,10 @@ TEST(EvalProgram, ChoosesTheAverageOfTheWeights) {
   };
   EXPECT_NE(text("--ema"), text("--no-ema"));
 
+  // An average of weights that never change is these weights: it begins with those that init.from names.
+  ASSERT_EQ(tiny.train("again", with({"init.from=" + (tiny / "trained").string(), "optimizer.lr=0"})).code, 0);
+  EXPECT_EQ(nll("again", {"--ema"})["nll"], nll("trained", {})["nll"]);
+
   ASSERT_EQ(tiny.train("without", {"schedule.steps=2"}).code, 0);
   const ProgramResult refused = run_quire({"eval", (tiny / "without").string(), "--ema"});
   EXPECT_EQ(refused.code, 2);
