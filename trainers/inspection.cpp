@@ -192,9 +192,10 @@ Json inspect_checkpoint(const fs::path& path, bool every_parameter) {
     for (const std::string& line : describe_groups(store, config.optimizer))
       json["optimizer"]["groups"].push_back(line);
   }
-  json["average"] = reader.has_part("ema") ? Json{{"decay", *config.optimizer.ema.decay},
-                                                  {"bytes", bytes_of(reader.read_part("ema").tensors)}}
-                                           : Json();
+  json["average"] = nullptr;
+  if (config.optimizer.ema.decay) {
+    json["average"] = {{"decay", *config.optimizer.ema.decay}, {"bytes", bytes_of(reader.read_part("ema").tensors)}};
+  }
   Json rows = Json::array();
   int64_t state_bytes = 0;
   for (const std::string& name : reader.parts()) {

@@ -48,7 +48,7 @@ void skip_step(TrainingState& training, const RunConfig& config, std::span<const
   if (config.run.on_nonfinite.policy == NonfinitePolicy::stop) {
     fail(ErrorKind::numerics, "{}; weights are those of step {}. {}", what, training.step, kHint);
   }
-  if (training.skips_in_a_row == config.run.on_nonfinite.max_skips) {
+  if (training.skips_in_a_row >= config.run.on_nonfinite.max_skips) {
     fail(ErrorKind::numerics, "{}, and so were the {} steps before it (run.on_nonfinite.max_skips). {}", what,
          training.skips_in_a_row, kHint);
   }

@@ -72,6 +72,7 @@ Trainer::~Trainer() = default;
 void Trainer::load_initial_weights(const std::optional<InitialWeights>& weights) {
   if (!weights) return;
   weights->load(training_->store);
+  if (training_->average) training_->average->begin_anew();
   log_info(fmt::format(
       "{} parameters come from {}{}", weights->size(), weights->checkpoint().string(),
       weights->missing().empty() ? std::string() : fmt::format(", {} are drawn anew", weights->missing().size())));

@@ -14,7 +14,11 @@ WeightAverage::WeightAverage(const ParameterStore& weights, const ModelConfig& m
   average_.allocate_frozen(dtype, weights.values().device());
   QUIRE_CHECK(average_.values().numel() == weights.values().numel(), "weight average: {} values for {} weights",
               average_.values().numel(), weights.values().numel());
-  average_.values().copy_from(weights.values());
+  begin_anew();
+}
+
+void WeightAverage::begin_anew() {
+  average_.values().copy_from(weights_.values());
 }
 
 void WeightAverage::update(int64_t update) {

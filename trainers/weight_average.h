@@ -12,6 +12,9 @@ class WeightAverage {
   WeightAverage(const WeightAverage&) = delete;
   WeightAverage& operator=(const WeightAverage&) = delete;
 
+  // The average becomes the weights as they are now.
+  void begin_anew();
+
   // After update 1, 2, ...: average += (1 - keep) (weights - average), keep = min(decay, (1 + update) / (10 + update)).
   // The second term forgets the initial weights, which a long decay would keep for thousands of steps.
   void update(int64_t update);

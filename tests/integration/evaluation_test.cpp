@@ -217,7 +217,7 @@ TEST(EvalProgram, ChoosesTheAverageOfTheWeights) {
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     const ProgramResult result = run_quire(arguments);
     EXPECT_EQ(result.code, 0) << result.err;
-    return nlohmann::json::parse(result.out);
+    return nlohmann::ordered_json::parse(result.out);
   };
   const auto in_training = [&](const std::string& run) { return comparable_metrics(tiny / run).back()["evaluation"]; };
   EXPECT_NE(nll("trained", {})["nll"], nll("trained", {"--ema"})["nll"]);
@@ -233,6 +233,10 @@ TEST(EvalProgram, ChoosesTheAverageOfTheWeights) {
     return run_quire({"generate", (tiny / "trained").string(), "--length", "60", "--seed", "3", flag}).out;
   };
   EXPECT_NE(text("--ema"), text("--no-ema"));
+
+  // An average of weights that never change is these weights: it begins with those that init.from names.
+  ASSERT_EQ(tiny.train("again", with({"init.from=" + (tiny / "trained").string(), "optimizer.lr=0"})).code, 0);
+  EXPECT_EQ(nll("again", {"--ema"})["nll"], nll("trained", {})["nll"]);
 
   ASSERT_EQ(tiny.train("without", {"schedule.steps=2"}).code, 0);
   const ProgramResult refused = run_quire({"eval", (tiny / "without").string(), "--ema"});
