@@ -11,6 +11,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+Sampling sampling_choice(SamplingChoice choice) {
+  if (choice == SamplingChoice::windows) return Sampling::windows;
+  return choice == SamplingChoice::columns ? Sampling::columns : Sampling::documents;
+}
+
 std::unique_ptr<Corpus> open_corpus(const RunConfig& config) {
   const std::string& path = config.data.corpus;
   if (path.empty()) {
@@ -19,7 +24,8 @@ std::unique_ptr<Corpus> open_corpus(const RunConfig& config) {
   if (!std::filesystem::exists(path)) {
     fail(ErrorKind::data, "{}: no such corpus; make one with quire prepare --output {}", path, path);
   }
-  std::unique_ptr<Corpus> corpus = Corpus::open(path);
+  std::unique_ptr<Corpus> corpus =
+      Corpus::open(path, config.data.verify == VerifyChoice::once ? Verify::once : Verify::always);
   corpus->split(config.data.split);
   if (config.evaluate.every > 0) corpus->split(config.evaluate.split);
   const int64_t vocabulary = corpus->tokenizer().vocabulary_size();
@@ -44,6 +50,7 @@ BatchOptions batch_options(const RunConfig& config, const TrainingState& trainin
           .rows = config.data.rows,
           .first_row = training.first_row,
           .last_row = training.last_row,
+          .sampling = sampling_choice(config.data.sampling),
           .pack = config.data.pack == PackChoice::pad ? Pack::pad : Pack::concat,
           .alignment = training.network.model.alignment(),
           .seed = static_cast<uint64_t>(config.run.seed),
