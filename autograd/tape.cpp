@@ -27,6 +27,15 @@ void Tape::backward(const std::vector<Seed>& seeds) {
     const double weight = seed.weight;
     seed.scalar.gradient()->add(Tensor::from(std::vector<double>{weight}, {1}, seed.scalar.value().device()));
   }
+  sweep();
+}
+
+void Tape::backward(const Variable& output, const Tensor& gradient) {
+  if (output.needs_gradient()) output.gradient()->add(gradient);
+  sweep();
+}
+
+void Tape::sweep() {
   while (!records_.empty()) {
     // Moved out first: when this iteration ends, everything the record held is free.
     const Record record = std::move(records_.back());

@@ -32,8 +32,11 @@ class Tape {
     double weight;
   };
   void backward(const std::vector<Seed>& seeds);
+  // The sweep from the gradient of one output of any shape.
+  void backward(const Variable& output, const Tensor& gradient);
 
  private:
+  void sweep();
   struct Record {
     const char* name;
     std::shared_ptr<Gradient> gradient;

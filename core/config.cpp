@@ -48,6 +48,7 @@ void expect_section(const ConfigNode& node, const std::string& key) {
 struct Reading {
   const ConfigStruct& root;
   std::string root_key;
+  std::string written;
   struct Missing {
     ConfigLocation place;
     std::string key;
@@ -75,6 +76,11 @@ class ReadVisitor : public ConfigVisitor {
     seen_.emplace_back(name);
     const ConfigNode* value = child(node_, name);
     if (value != nullptr) {
+      if (!info.inapplicable.empty()) {
+        if (!reading_.written.empty() && node_.find(name)->key_location.file == reading_.written) return;
+        config_error(node_.find(name)->key_location, join_key(key_, name),
+                     fmt::format("means nothing here: {}; leave it out", info.inapplicable));
+      }
       field.read(*value, {join_key(key_, name), info});
     } else if (info.required) {
       reading_.missing.push_back({node_.location, join_key(key_, name)});
@@ -165,6 +171,28 @@ class CheckVisitor : public ConfigVisitor {
 
 }  // namespace
 
+std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_view wanted) {
+  std::vector<std::string> names;  // of keys and of the sections around them
+  for (const ConfigKey& key : keys) {
+    for (size_t end = key.key.find('.'); end != std::string::npos; end = key.key.find('.', end + 1)) {
+      names.push_back(key.key.substr(0, end));
+    }
+    names.push_back(key.key);
+  }
+  std::string nearest;
+  size_t least = 2 + wanted.size() / 3;
+  for (const std::string& name : names) {
+    const size_t distance = edit_distance(name, wanted);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = name;
+  }
+  if (!nearest.empty()) return nearest;
+  const auto same_last = std::find_if(names.begin(), names.end(),
+                                      [&](const auto& name) { return last_segment(name) == last_segment(wanted); });
+  return same_last == names.end() ? "" : *same_last;
+}
+
 ConfigStruct::~ConfigStruct() = default;
 ConfigList::~ConfigList() = default;
 ConfigField::~ConfigField() = default;
@@ -182,8 +210,9 @@ void ConfigChecker::require(bool condition, std::string_view key, std::string_vi
   }
 }
 
-void read_config(const ConfigStruct& value, const ConfigNode& node, const std::string& key, ReadMode mode) {
-  Reading reading{value, key, {}};
+void read_config(const ConfigStruct& value, const ConfigNode& node, const std::string& key, ReadMode mode,
+                 const std::string& written) {
+  Reading reading{value, key, written, {}};
   ReadVisitor visitor(node, key, reading);
   value.fields(visitor);
   visitor.refuse_unknown();

@@ -26,13 +26,15 @@ enum class ReadMode {
   overlay,   // required keys may be missing
   keys,      // nor do the checks run: names, types and ranges only
 };
-// Parses `node` over `value`. `key` is the dotted name of `value` for messages.
-void read_config(const ConfigStruct& value, const ConfigNode& node, const std::string& key, ReadMode mode);
+// Parses `node` over `value`. `key` is the dotted name of `value` for messages. Keys from the file `written`, which is
+// a configuration that was written out, are passed over when an override has made them inapplicable.
+void read_config(const ConfigStruct& value, const ConfigNode& node, const std::string& key, ReadMode mode,
+                 const std::string& written = "");
 
 template <ConfigStructType T>
-T read_config(const ConfigNode& node) {
+T read_config(const ConfigNode& node, const std::string& written = "") {
   T value{};
-  read_config(StructRef<T>(value), node, "", ReadMode::complete);
+  read_config(StructRef<T>(value), node, "", ReadMode::complete, written);
   return value;
 }
 
@@ -78,7 +80,7 @@ T with_overrides(const T& value, const std::vector<std::string>& overrides,
                  const std::string& source = "command line") {
   ConfigNode root = parse_yaml(dump_config(value), "configuration");
   for (const std::string& text : overrides) apply_override(root, text, source);
-  return read_config<T>(root);
+  return read_config<T>(root, "configuration");
 }
 
 std::vector<std::string> settings_as_overrides(const ConfigSettings& settings);  // "key=value"
@@ -106,6 +108,7 @@ struct ConfigKey {
   std::string help;
   bool required = false;
   bool resumable = false;
+  std::vector<ConfigChoice> choices;  // of an enum
 };
 std::vector<ConfigKey> list_config_keys(const ConfigStruct& defaults);
 template <ConfigStructType T>
@@ -113,7 +116,10 @@ std::vector<ConfigKey> list_config_keys() {
   T defaults{};
   return list_config_keys(StructRef<T>(defaults));
 }
-// One paragraph per key, for a terminal.
+// One paragraph per key, for a terminal; one table per section, for a page.
 std::string format_config_keys(const std::vector<ConfigKey>& keys);
+std::string config_keys_as_markdown(const std::vector<ConfigKey>& keys);
+// The key that a misspelt one most likely means: the nearest, or one of the same last name; empty when none is near.
+std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_view wanted);
 
 }  // namespace quire

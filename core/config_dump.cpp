@@ -8,32 +8,41 @@ namespace quire {
 
 namespace {
 
-// With defaults, leaves out what equals them; required keys are always written.
+// With defaults, leaves out what equals them; required keys are always written. Keys that mean nothing beside the other
+// values are written only into a tree of defaults: there they say what another choice would begin with.
 class WriteVisitor : public ConfigVisitor {
  public:
-  explicit WriteVisitor(const ConfigNode* defaults) : defaults_(defaults) {}
+  explicit WriteVisitor(const ConfigNode* defaults, bool inapplicable = false)
+      : defaults_(defaults), inapplicable_(inapplicable) {}
   ConfigNode tree = ConfigNode::map();
+
+  static ConfigNode default_tree(const ConfigStruct& defaults) {
+    WriteVisitor visitor(nullptr, true);
+    defaults.fields(visitor);
+    return std::move(visitor.tree);
+  }
 
  protected:
   void on_field(std::string_view name, const ConfigField& field, const FieldInfo& info) override {
+    if (!info.inapplicable.empty() && !inapplicable_) return;
     ConfigNode value = field.write();
     if (!info.required && is_default(name, value)) return;
     tree.add(std::string(name), std::move(value));
   }
   void on_section(std::string_view name, const ConfigStruct& section, std::string_view) override {
-    WriteVisitor inner(default_of(name));
+    WriteVisitor inner(default_of(name), inapplicable_);
     section.fields(inner);
     if (defaults_ != nullptr && inner.tree.entries.empty()) return;
     tree.add(std::string(name), std::move(inner.tree));
   }
   void on_list(std::string_view name, const ConfigList& list, std::string_view) override {
     ConfigNode item_defaults;
-    list.visit_default([&](const ConfigStruct& item) { item_defaults = write_config(item); });
+    list.visit_default([&](const ConfigStruct& item) { item_defaults = default_tree(item); });
     ConfigNode full = ConfigNode::list();
     ConfigNode written = ConfigNode::list();
     for (size_t i = 0; i < list.size(); ++i) {
       list.visit(i, [&](const ConfigStruct& item) {
-        WriteVisitor inner(defaults_ == nullptr ? nullptr : &item_defaults);
+        WriteVisitor inner(defaults_ == nullptr ? nullptr : &item_defaults, inapplicable_);
         item.fields(inner);
         written.add({}, std::move(inner.tree));
         full.add({}, write_config(item));
@@ -53,6 +62,7 @@ class WriteVisitor : public ConfigVisitor {
   }
 
   const ConfigNode* defaults_;
+  bool inapplicable_;
 };
 
 // All fields with dotted keys in listing order; an empty list of structs counts as one value.
@@ -95,7 +105,7 @@ class ListVisitor : public ConfigVisitor {
  protected:
   void on_field(std::string_view name, const ConfigField& field, const FieldInfo& info) override {
     keys_.push_back({join_key(key_, name), field.type(), info.required ? "" : flow_yaml(field.write()), range(info),
-                     std::string(info.unit), std::string(info.help), info.required, info.resumable});
+                     std::string(info.unit), std::string(info.help), info.required, info.resumable, field.choices()});
   }
   void on_section(std::string_view name, const ConfigStruct& section, std::string_view) override {
     ListVisitor inner(join_key(key_, name), keys_);
@@ -141,7 +151,7 @@ ConfigNode write_config(const ConfigStruct& value) {
 }
 
 ConfigNode write_config_minimal(const ConfigStruct& value, const ConfigStruct& defaults) {
-  const ConfigNode tree = write_config(defaults);
+  const ConfigNode tree = WriteVisitor::default_tree(defaults);
   WriteVisitor visitor(&tree);
   value.fields(visitor);
   return std::move(visitor.tree);
@@ -190,6 +200,9 @@ std::string format_config_keys(const std::vector<ConfigKey>& keys) {
     text += key.required ? ", required" : fmt::format(", default {}", key.default_value);
     if (key.resumable) text += ", may change on --resume";
     text += fmt::format("\n    {}\n", key.help);
+    for (const ConfigChoice& choice : key.choices) {
+      if (!choice.help.empty()) text += fmt::format("      {}: {}\n", choice.name, choice.help);
+    }
   }
   return text;
 }

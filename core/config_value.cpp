@@ -170,6 +170,30 @@ void read_value(const ConfigNode& node, const ValueContext& context, std::string
   }
 }
 
+void read_value(const ConfigNode& node, const ValueContext& context, Duration& value) {
+  constexpr std::string_view kExpected = "a duration such as 3h30m, 90s or a number of seconds";
+  if (node.kind != ConfigNode::Kind::scalar || node.quoted) wrong_type(node, context, kExpected);
+  Spelling spelling(node.text);
+  int64_t total = 0;
+  constexpr std::pair<std::string_view, int64_t> kUnits[] = {{"d", 86400}, {"h", 3600}, {"m", 60}, {"s", 1}};
+  size_t next = 0;  // units come from long to short, each at most once
+  do {
+    const std::string_view digits = spelling.take(kDigits);
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (digits.empty() || error != std::errc{} || number > 1'000'000'000) wrong_type(node, context, kExpected);
+    if (spelling.rest().empty() && next == 0) {
+      total = number;
+      break;
+    }
+    while (next < std::size(kUnits) && !spelling.skip(kUnits[next].first)) ++next;
+    if (next == std::size(kUnits)) wrong_type(node, context, kExpected);
+    total += number * kUnits[next++].second;
+  } while (!spelling.rest().empty());
+  check_range(node, context, static_cast<double>(total));
+  value.seconds = total;
+}
+
 size_t read_choice(const ConfigNode& node, const ValueContext& context, std::span<const std::string_view> choices) {
   if (node.kind == ConfigNode::Kind::scalar) {
     const auto found = std::find(choices.begin(), choices.end(), node.text);
@@ -203,6 +227,14 @@ ConfigNode write_value(double value) {
   auto written = std::to_chars(buffer.data(), buffer.data() + kReadable, value, std::chars_format::fixed);
   if (written.ec != std::errc{}) written = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
   return ConfigNode::scalar(std::string(buffer.data(), written.ptr));
+}
+
+ConfigNode write_value(const Duration& value) {
+  std::string text;
+  if (value.seconds >= 3600) text += fmt::format("{}h", value.seconds / 3600);
+  if (value.seconds / 60 % 60 != 0) text += fmt::format("{}m", value.seconds / 60 % 60);
+  if (value.seconds % 60 != 0 || text.empty()) text += fmt::format("{}s", value.seconds % 60);
+  return ConfigNode::scalar(text);
 }
 
 ConfigNode write_value(const std::string& value) {

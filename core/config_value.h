@@ -19,6 +19,8 @@ namespace quire {
 //   template <> struct EnumNames<Pack> {
 //     static constexpr auto value = std::to_array<std::pair<Pack, std::string_view>>({{Pack::pad, "pad"}, ...});
 //   };
+// It may add what each value means, in the same order, for the reference:
+//     static constexpr auto help = std::to_array<std::string_view>({"the rest of a row stays empty", ...});
 template <class E>
 struct EnumNames;
 
@@ -31,6 +33,12 @@ std::string_view name_in_config(E value) {
   return "?";
 }
 
+// A length of time: 3h30m, 90s or a number of seconds.
+struct Duration {
+  int64_t seconds = 0;
+  bool operator==(const Duration&) const = default;
+};
+
 struct FieldInfo {
   std::string_view help = {};
   std::string_view unit = {};
@@ -40,6 +48,9 @@ struct FieldInfo {
   bool resumable = false;      // may change on --resume
   bool required = false;       // has no usable default
   bool path = false;           // relative paths are resolved against the folder of the YAML file
+  // Why the key means nothing beside the fields listed before it ("only adafactor has it"); empty when it does. Such a
+  // key is refused when a text gives it, and left out when the configuration is written.
+  std::string_view inapplicable = {};
 };
 
 // The name of a field in messages, and its rules.
@@ -55,6 +66,7 @@ void read_value(const ConfigNode& node, const ValueContext& context, bool& value
 void read_value(const ConfigNode& node, const ValueContext& context, int64_t& value);
 void read_value(const ConfigNode& node, const ValueContext& context, double& value);
 void read_value(const ConfigNode& node, const ValueContext& context, std::string& value);
+void read_value(const ConfigNode& node, const ValueContext& context, Duration& value);
 size_t read_choice(const ConfigNode& node, const ValueContext& context, std::span<const std::string_view> choices);
 void expect_list(const ConfigNode& node, const ValueContext& context);
 bool is_none(const ConfigNode& node);  // none, null, ~
@@ -63,6 +75,7 @@ ConfigNode write_value(bool value);
 ConfigNode write_value(int64_t value);
 ConfigNode write_value(double value);  // the shortest text that reads back as the same number
 ConfigNode write_value(const std::string& value);
+ConfigNode write_value(const Duration& value);  // 3h30m
 
 template <class T>
 struct IsOptional : std::false_type {};
@@ -122,6 +135,30 @@ ConfigNode write_field(const T& value) {
   }
 }
 
+// A value of an enum, and what it means where EnumNames says so.
+struct ConfigChoice {
+  std::string name;
+  std::string help;
+};
+
+// Of an enum, also inside a list or an optional; empty for everything else.
+template <class T>
+std::vector<ConfigChoice> choices_of_field() {
+  std::vector<ConfigChoice> choices;
+  if constexpr (std::is_enum_v<T>) {
+    for (size_t i = 0; i < EnumNames<T>::value.size(); ++i) {
+      choices.push_back({std::string(EnumNames<T>::value[i].second), ""});
+      if constexpr (requires { EnumNames<T>::help; }) {
+        static_assert(EnumNames<T>::help.size() == EnumNames<T>::value.size());
+        choices.back().help = EnumNames<T>::help[i];
+      }
+    }
+  } else if constexpr (IsOptional<T>::value || IsVector<T>::value) {
+    choices = choices_of_field<typename T::value_type>();
+  }
+  return choices;
+}
+
 // "integer", "pad | concat", "none | integer", "list of number".
 template <class T>
 std::string type_of_field() {
@@ -139,6 +176,8 @@ std::string type_of_field() {
     return "integer";
   } else if constexpr (std::is_same_v<T, double>) {
     return "number";
+  } else if constexpr (std::is_same_v<T, Duration>) {
+    return "duration";
   } else {
     static_assert(std::is_same_v<T, std::string>, "not a configuration type");
     return "text";

@@ -56,6 +56,7 @@ class ConfigField {
  public:
   virtual ~ConfigField();
   virtual std::string type() const = 0;
+  virtual std::vector<ConfigChoice> choices() const { return {}; }
   virtual void read(const ConfigNode& node, const ValueContext& context) const = 0;
   virtual ConfigNode write() const = 0;
 };
@@ -105,6 +106,7 @@ class FieldRef : public ConfigField {
  public:
   explicit FieldRef(T& value) : value_(value) {}
   std::string type() const override { return type_of_field<T>(); }
+  std::vector<ConfigChoice> choices() const override { return choices_of_field<T>(); }
   void read(const ConfigNode& node, const ValueContext& context) const override { read_field(node, context, value_); }
   ConfigNode write() const override { return write_field(value_); }
 

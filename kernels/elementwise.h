@@ -8,7 +8,7 @@ namespace quire::ops {
 
 // out = in for any strides with equal shapes and element types.
 extern Op<void(const Tensor& out, const Tensor& in)> copy;
-// out = in, converting between f32 and f64 (contiguous).
+// out = in, converting between f64, f32 and bf16 (contiguous). To bf16 through f32, to the nearest, ties to even.
 extern Op<void(const Tensor& out, const Tensor& in)> convert;
 // out = alpha * a + beta * b; out may be a or b.
 extern Op<void(const Tensor& out, const Tensor& a, const Tensor& b, double alpha, double beta)> add;

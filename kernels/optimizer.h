@@ -20,4 +20,29 @@ struct AdamW {
 // Loshchilov and Hutter 2019, decoupled decay: w -= lr * (m_hat / (sqrt(v_hat) + eps) + decay * w). All [N], in place.
 extern Op<void(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient, const AdamW& options)> adamw;
 
+struct Adafactor {
+  double learning_rate = 0;
+  double beta1 = 0;  // of the mean of updates, when there is one
+  double beta2 = 0;
+  double eps1 = 1e-30;
+  double eps2 = 1e-3;
+  double update_clip = 1;
+  bool parameter_scale = false;
+  double weight_decay = 0;
+  double gradient_scale = 1;  // clipping factor
+};
+// Shazeer and Stern 2018, algorithms 4 (matrices) and 5 (vectors). With g the scaled gradient, means over an axis:
+//   row_i    <- beta2 row_i + (1 - beta2) (mean_j g_ij^2 + eps1)
+//   column_j <- beta2 column_j + (1 - beta2) (mean_i g_ij^2 + eps1)
+//   u_ij = g_ij / sqrt(row_i column_j / mean(row)),  u <- u / max(1, RMS(u) / update_clip)
+//   mean <- beta1 mean + (1 - beta1) u, and u <- mean, when mean is defined
+//   w <- (1 - learning_rate weight_decay) w - learning_rate s u,  s = max(eps2, RMS(w)) with parameter_scale, else 1
+// w, mean, gradient [n, m]; row [n], column [m]. Without column, row [n, m] holds the second moment of each weight.
+extern Op<void(const Tensor& w, const Tensor& row, const Tensor& column, const Tensor& mean, const Tensor& gradient,
+               const Adafactor& options)>
+    adafactor;
+
+// average += (1 - keep) (w - average); both [N].
+extern Op<void(const Tensor& average, const Tensor& w, double keep)> moving_average;
+
 }  // namespace quire::ops

@@ -7,6 +7,7 @@
 #include "kernels/norm.h"
 #include "kernels/optimizer.h"
 #include "kernels/position.h"
+#include "kernels/rotary.h"
 #include "kernels/state.h"
 
 #define QUIRE_SLOT(name) decltype(name) name(#name)
@@ -42,8 +43,12 @@ QUIRE_SLOT(sum_all);
 QUIRE_SLOT(sinusoid);
 QUIRE_SLOT(gather_columns);
 QUIRE_SLOT(gather_columns_backward);
+QUIRE_SLOT(rotary_table);
+QUIRE_SLOT(rotary);
 QUIRE_SLOT(squared_norm);
 QUIRE_SLOT(adamw);
+QUIRE_SLOT(adafactor);
+QUIRE_SLOT(moving_average);
 QUIRE_SLOT(ring_append);
 QUIRE_SLOT(ring_gather);
 QUIRE_SLOT(attention);

@@ -5,8 +5,8 @@
 
 namespace quire {
 
-Linear::Linear(const Scope& scope, int64_t in, int64_t out, double std, bool bias)
-    : weight_(scope.param("weight", {out, in}, Initializer::normal(std))) {
+Linear::Linear(const Scope& scope, int64_t in, int64_t out, Initializer initializer, bool bias)
+    : weight_(scope.param("weight", {out, in}, initializer)) {
   if (bias) bias_ = scope.param("bias", {out}, Initializer::constant(0));
 }
 
@@ -14,22 +14,29 @@ Variable Linear::operator()(Tape& tape, const Variable& x) const {
   return linear(tape, x, weight_, bias_);
 }
 
-Norm::Norm(const Scope& scope, int64_t width, const NormConfig& config)
-    : kind_(config.kind), eps_(config.eps), weight_(scope.param("weight", {width}, Initializer::constant(1))) {
-  if (kind_ == NormKind::layer) bias_ = scope.param("bias", {width}, Initializer::constant(0));
+Norm::Norm(const Scope& scope, const ModelConfig& model)
+    : kind_(model.norm.kind),
+      eps_(model.norm.eps),
+      weight_(scope.param("weight", {model.width}, Initialization(model).gain())) {
+  if (kind_ == NormKind::layer) bias_ = scope.param("bias", {model.width}, Initializer::constant(0));
 }
 
 Variable Norm::operator()(Tape& tape, const Variable& x) const {
   return kind_ == NormKind::rms ? rms_norm(tape, x, weight_, eps_) : layer_norm(tape, x, weight_, bias_, eps_);
 }
 
-Mlp::Mlp(const Scope& scope, int64_t width, const MlpConfig& config, double std, double residual_std, double dropout)
-    : kind_(config.kind),
+Mlp::Mlp(const Scope& scope, const ModelConfig& model)
+    : kind_(model.mlp.kind),
       random_scope_(hash_scope(scope.path() + ".dropout")),
-      dropout_(dropout),
-      out_(scope.child("down"), config.hidden, width, residual_std, config.bias) {
-  if (kind_ == MlpKind::swiglu) in_.emplace_back(scope.child("gate"), width, config.hidden, std, config.bias);
-  in_.emplace_back(scope.child("up"), width, config.hidden, std, config.bias);
+      dropout_(model.dropout.mlp),
+      out_(scope.child("down"), model.mlp.hidden, model.width, Initialization(model).residual(model.mlp.hidden),
+           model.mlp.bias) {
+  const Initializer initializer = Initialization(model).matrix(model.width);
+  const auto add_input = [&](const char* name) {
+    in_.emplace_back(scope.child(name), model.width, model.mlp.hidden, initializer, model.mlp.bias);
+  };
+  if (kind_ == MlpKind::swiglu) add_input("gate");
+  add_input("up");
 }
 
 Variable Mlp::operator()(const Forward& f, const Variable& x) const {

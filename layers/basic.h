@@ -2,6 +2,7 @@
 #pragma once
 
 #include "layers/forward.h"
+#include "layers/initialization.h"
 #include "layers/model_config.h"
 #include "layers/scope.h"
 
@@ -10,7 +11,7 @@ namespace quire {
 class Linear {
  public:
   // y = x W^T (+ b); W [out, in].
-  Linear(const Scope& scope, int64_t in, int64_t out, double std, bool bias = false);
+  Linear(const Scope& scope, int64_t in, int64_t out, Initializer initializer, bool bias = false);
   Variable operator()(Tape& tape, const Variable& x) const;
 
  private:
@@ -20,7 +21,7 @@ class Linear {
 
 class Norm {
  public:
-  Norm(const Scope& scope, int64_t width, const NormConfig& config);
+  Norm(const Scope& scope, const ModelConfig& model);
   Variable operator()(Tape& tape, const Variable& x) const;
 
  private:
@@ -32,8 +33,7 @@ class Norm {
 
 class Mlp {
  public:
-  // residual_std: standard deviation of the projection that adds to the residual stream.
-  Mlp(const Scope& scope, int64_t width, const MlpConfig& config, double std, double residual_std, double dropout);
+  Mlp(const Scope& scope, const ModelConfig& model);
   Variable operator()(const Forward& f, const Variable& x) const;  // [R, T, E] -> [R, T, E]
 
  private:

@@ -12,7 +12,16 @@ class Block {
   Variable operator()(const Forward& f, const Variable& x) const;  // [R, T, E] -> [R, T, E]
 
  private:
+  Variable run(const Forward& f, const Variable& x) const;
+  // What attention and feed-forward layer add, their normalisation included when it comes first.
+  Variable mixed(const Forward& f, const Variable& x) const;
+  Variable fed(const Forward& f, const Variable& h) const;
+  // One of the above, kept or recomputed.
+  using Part = Variable (Block::*)(const Forward& f, const Variable& x) const;
+  Variable call(Part part, Recompute when, const Forward& f, const Variable& x) const;
+
   bool pre_;
+  Recompute recompute_;
   double dropout_;
   uint32_t attention_dropout_scope_;
   uint32_t mlp_dropout_scope_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "layers/memory/memory.h"
@@ -25,6 +26,20 @@ const std::vector<CompositionRule>& composition_rules() {
          return l.attention.cache.kind != CacheKind::none && l.attention.window.has_value() &&
                 l.attention.cache_length() > *l.attention.window;
        }},
+      {"attention.cache.dtype", "a dtype without a cache has no meaning; set attention.cache.kind to hidden or kv",
+       [](const LayerConfig& l, const ModelConfig&) {
+         return l.attention.cache.kind == CacheKind::none && l.attention.cache.dtype != StateType::automatic;
+       }},
+      {"attention.same_length", "same_length counts the keys of a cache; set attention.cache.kind to hidden or kv",
+       [](const LayerConfig& l, const ModelConfig&) {
+         return l.attention.same_length && l.attention.cache.kind == CacheKind::none;
+       }},
+      {"attention.same_length", "same_length and attention.window both say how far a token sees; give one of them",
+       [](const LayerConfig& l, const ModelConfig&) {
+         return l.attention.same_length && l.attention.window.has_value();
+       }},
+      {"attention.same_length", "same_length counts the token itself; it does not go with attend_self: false",
+       [](const LayerConfig& l, const ModelConfig&) { return l.attention.same_length && !l.attention.attend_self; }},
       {"attention.mask_empty_cache", "false needs attention.cache.kind: kv; there are no empty key slots otherwise",
        [](const LayerConfig& l, const ModelConfig&) {
          return !l.attention.mask_empty_cache && l.attention.cache.kind != CacheKind::kv;
@@ -33,7 +48,15 @@ const std::vector<CompositionRule>& composition_rules() {
        [](const LayerConfig& l, const ModelConfig&) {
          return l.position == Position::t5 && l.attention.t5.max_distance <= l.attention.t5.buckets / 2;
        }},
-      {"attention.qk_norm", "normalised queries and keys go with position t5 or none; xl adds terms to the raw query",
+      {"attention.rope.dims", "position rope turns pairs of features: the number must be even",
+       [](const LayerConfig& l, const ModelConfig& m) {
+         return l.position == Position::rope && l.attention.rope.dims.value_or(m.size_of_head()) % 2 != 0;
+       }},
+      {"attention.rope.dims", "attention.rope.dims is more than a head has",
+       [](const LayerConfig& l, const ModelConfig& m) {
+         return l.position == Position::rope && l.attention.rope.dims.value_or(0) > m.size_of_head();
+       }},
+      {"attention.qk_norm", "normalised queries and keys do not go with position xl, which adds terms to the raw query",
        [](const LayerConfig& l, const ModelConfig&) { return l.attention.qk_norm && l.position == Position::xl; }},
   };
   return rules;
@@ -60,6 +83,8 @@ std::vector<LayerConfig> ModelConfig::layer_configs() const {
 void ModelConfig::check(ConfigChecker& c) const {
   c.require(head_size.has_value() || width % heads == 0, "heads",
             fmt::format("width {} is no multiple of {} heads; set head_size or other heads", width, heads));
+  c.require(heads % heads_of_keys() == 0, "key_heads",
+            fmt::format("{} heads are no multiple of {} key heads", heads, heads_of_keys()));
   const auto require_layers = [&](const std::vector<int64_t>& wanted, const std::string& key) {
     std::set<int64_t> named;
     for (const int64_t layer : wanted) {
@@ -77,6 +102,9 @@ void ModelConfig::check(ConfigChecker& c) const {
     c.require(!fault.found, fault.key,
               layer_overrides.empty() ? fault.message : fmt::format("{} (layer {})", fault.message, i));
   }
+  c.require(dropout.position == 0 || std::any_of(configs.begin(), configs.end(),
+                                                 [](const LayerConfig& l) { return l.position == Position::xl; }),
+            "dropout.position", "no layer has position xl, whose sinusoids it would drop");
   for (size_t i = 0; i < memory.size(); ++i) {
     require_layers(memory[i].layers, fmt::format("memory.{}.layers", i));
     c.require(has_memory(memory[i].kind), fmt::format("memory.{}.kind", i),

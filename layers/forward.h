@@ -12,11 +12,23 @@ namespace quire {
 struct Forward {
   Tape& tape;
   const Batch& batch;
-  const StateView& state;
+  StateView state;
   RandomKey key{};
   bool training = false;
   // Reading ahead of a document leaves its state as it is when false (scoring alternatives, for example).
   bool write_state = true;
+  // What the sweep will be seeded with for the sum of nats: 1 / targets of the whole step in training.
+  double nll_seed = 1;
+
+  // The same pass on another tape; the second pass of a recomputation writes nothing.
+  Forward on(Tape& other, bool again) const {
+    return {.tape = other,
+            .batch = batch,
+            .state = state,
+            .key = key,
+            .training = training,
+            .write_state = write_state && !again};
+  }
 
   ops::DropoutKey dropout(uint32_t scope, double probability) const {
     return {key, scope, batch.first_row, training ? probability : 0.0};

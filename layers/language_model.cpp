@@ -11,8 +11,8 @@ namespace quire {
 
 LanguageModel::LanguageModel(const Scope& scope, const ModelConfig& config, int64_t vocabulary)
     : config_(config), vocabulary_(vocabulary) {
-  const Initializer normal = Initializer::normal(config.initialization.std);
-  embedding_ = scope.child("embedding").param("weight", {vocabulary, config.width}, normal);
+  const Initializer initializer = Initialization(config).embedding();
+  embedding_ = scope.child("embedding").param("weight", {vocabulary, config.width}, initializer);
   const auto tables = std::make_shared<PositionTables>();
   const std::vector<LayerConfig> layers = config.layer_configs();
   for (int64_t i = 0; i < config.layers; ++i) {
@@ -25,8 +25,8 @@ LanguageModel::LanguageModel(const Scope& scope, const ModelConfig& config, int6
     blocks_.push_back(
         std::make_unique<Block>(scope.child("blocks", i), config, layers[static_cast<size_t>(i)], memories, tables));
   }
-  if (config.norm.last) norm_.emplace(scope.child("norm"), config.width, config.norm);
-  if (!config.embedding.tied) head_ = scope.child("head").param("weight", {vocabulary, config.width}, normal);
+  if (config.norm.last) norm_.emplace(scope.child("norm"), config);
+  if (!config.embedding.tied) head_ = scope.child("head").param("weight", {vocabulary, config.width}, initializer);
 }
 
 const Variable& LanguageModel::head() const {
@@ -55,7 +55,7 @@ LossTerms LanguageModel::loss(const Forward& f) const {
   const Batch& batch = f.batch;
   const int64_t count = batch.rows * batch.length;
   const CrossEntropy entropy = projection_cross_entropy(f.tape, h, head(), Tensor::from(batch.targets, {count}, device),
-                                                        Tensor::from(batch.loss_mask, {count}, device));
+                                                        Tensor::from(batch.loss_mask, {count}, device), f.nll_seed);
   return {{{"nll", entropy.sum, batch.target_count, 1.0}}, entropy.nll};
 }
 

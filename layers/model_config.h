@@ -1,18 +1,20 @@
 // The configuration of a model: one section per part.
 #pragma once
 
-#include <cmath>
-
 #include "core/config.h"
+#include "core/dtype.h"
 
 namespace quire {
 
 enum class NormKind { rms, layer };
 enum class NormPlacement { pre, post };
 enum class MlpKind { swiglu, gelu, relu };
-enum class Position { t5, xl, none };
+enum class Position { t5, xl, rope, alibi, none };
 enum class MixerKind { softmax };
 enum class CacheKind { none, hidden, kv };
+enum class Recompute { none, blocks, attention, mlp };
+enum class StateType { automatic, f32, bf16 };
+enum class InitializationKind { normal, transformer_xl, fan_in };
 
 template <>
 struct EnumNames<NormKind> {
@@ -31,8 +33,11 @@ struct EnumNames<MlpKind> {
 };
 template <>
 struct EnumNames<Position> {
-  static constexpr auto value = std::to_array<std::pair<Position, std::string_view>>(
-      {{Position::t5, "t5"}, {Position::xl, "xl"}, {Position::none, "none"}});
+  static constexpr auto value = std::to_array<std::pair<Position, std::string_view>>({{Position::t5, "t5"},
+                                                                                      {Position::xl, "xl"},
+                                                                                      {Position::rope, "rope"},
+                                                                                      {Position::alibi, "alibi"},
+                                                                                      {Position::none, "none"}});
 };
 template <>
 struct EnumNames<MixerKind> {
@@ -43,6 +48,26 @@ template <>
 struct EnumNames<CacheKind> {
   static constexpr auto value = std::to_array<std::pair<CacheKind, std::string_view>>(
       {{CacheKind::none, "none"}, {CacheKind::hidden, "hidden"}, {CacheKind::kv, "kv"}});
+};
+template <>
+struct EnumNames<StateType> {
+  static constexpr auto value = std::to_array<std::pair<StateType, std::string_view>>(
+      {{StateType::automatic, "auto"}, {StateType::f32, "f32"}, {StateType::bf16, "bf16"}});
+};
+template <>
+struct EnumNames<Recompute> {
+  static constexpr auto value =
+      std::to_array<std::pair<Recompute, std::string_view>>({{Recompute::none, "none"},
+                                                             {Recompute::blocks, "blocks"},
+                                                             {Recompute::attention, "attention"},
+                                                             {Recompute::mlp, "mlp"}});
+};
+template <>
+struct EnumNames<InitializationKind> {
+  static constexpr auto value = std::to_array<std::pair<InitializationKind, std::string_view>>(
+      {{InitializationKind::normal, "normal"},
+       {InitializationKind::transformer_xl, "transformer_xl"},
+       {InitializationKind::fan_in, "fan_in"}});
 };
 
 struct NormConfig {
@@ -76,6 +101,13 @@ struct MlpConfig {
 struct CacheConfig {
   CacheKind kind = CacheKind::none;
   std::optional<int64_t> length;
+  StateType dtype = StateType::automatic;
+
+  // Nothing is the type the model computes in.
+  std::optional<DType> storage() const {
+    if (dtype == StateType::automatic) return std::nullopt;
+    return dtype == StateType::bf16 ? DType::bf16 : DType::f32;
+  }
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -84,6 +116,9 @@ struct CacheConfig {
                      "states (Transformer-XL) or its keys and values"});
     v.field("length", length,
             {.help = "tokens carried; none means the window", .unit = "tokens", .min = 1, .max = 1 << 24});
+    v.field("dtype", dtype,
+            {.help = "how they are carried and saved; auto is the precision of the run. bf16 halves them and keeps 8 "
+                     "significant bits. A step reads them through copies in the precision of the run"});
   }
 };
 
@@ -111,18 +146,36 @@ struct T5Config {
   }
 };
 
+struct RopeConfig {
+  double base = 10000;
+  std::optional<int64_t> dims;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("base", base, {.help = "pair i of P turns by base^(-i/P) per token", .min = 1, .min_exclusive = true});
+    v.field("dims", dims,
+            {.help = "features of a head that are turned, the first ones, in pairs (i, i + dims/2); none means all",
+             .unit = "features",
+             .min = 2});
+  }
+};
+
 struct AttentionConfig {
   MixerKind kind = MixerKind::softmax;
   std::optional<int64_t> window;
+  bool same_length = false;
   bool attend_self = true;
   bool qk_norm = false;
   bool mask_empty_cache = true;
   CacheConfig cache;
   XlConfig xl;
   T5Config t5;
+  RopeConfig rope;
 
   // Tokens a layer carries. Meaningful when a cache is on and the configuration was checked.
   int64_t cache_length() const { return cache.kind == CacheKind::none ? 0 : cache.length.value_or(window.value_or(0)); }
+  // The largest distance a token sees; nothing is no limit. Transformer-XL's same_length counts the token itself.
+  std::optional<int64_t> reach() const { return same_length ? std::optional(cache_length() - 1) : window; }
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -132,14 +185,22 @@ struct AttentionConfig {
              .unit = "tokens",
              .min = 1,
              .max = 1 << 24});
+    v.field("same_length", same_length,
+            {.help = "a token sees cache.length keys, itself included (Transformer-XL's same_length): like window = "
+                     "cache.length - 1, and goes without a window"});
     v.field("attend_self", attend_self, {.help = "a token also sees itself"});
-    v.field("qk_norm", qk_norm, {.help = "queries and keys of length 1, with a learned scale per head"});
+    v.field(
+        "qk_norm", qk_norm,
+        {.help =
+             "queries and keys of length 1 before any rotation; logits, biases by distance included, are multiplied "
+             "by a learned scale per head"});
     v.field("mask_empty_cache", mask_empty_cache,
             {.help = "false: empty slots of a key/value cache count as zero keys, as published for the Memorizing "
                      "Transformer"});
     v.section("cache", cache, "what is carried along a document");
     v.section("xl", xl, "options of position: xl");
     v.section("t5", t5, "options of position: t5");
+    v.section("rope", rope, "options of position: rope");
   }
 };
 
@@ -157,6 +218,7 @@ struct LayerConfig {
 
 struct DropoutConfig {
   double embedding = 0;
+  double position = 0;
   double attention = 0;
   double mlp = 0;
   double residual = 0;
@@ -172,6 +234,7 @@ struct DropoutConfig {
       return info;
     };
     v.field("embedding", embedding, with("on token embeddings"));
+    v.field("position", position, with("on the sinusoids of position: xl, one mask for all rows"));
     v.field("attention", attention, with("on attention probabilities"));
     v.field("mlp", mlp, with("inside the feed-forward layers, after the activation"));
     v.field("residual", residual, with("on what attention and feed-forward layers add"));
@@ -191,14 +254,28 @@ struct EmbeddingConfig {
 };
 
 struct InitializationConfig {
-  double std = 0.02;
-  bool scale_residual = true;
+  InitializationKind kind = InitializationKind::normal;
+  std::optional<double> std;
+  std::optional<bool> scale_residual;
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("std", std, {.help = "standard deviation of weights and embeddings", .min = 0, .min_exclusive = true});
+    v.field(
+        "kind", kind,
+        {.help = "normal: all weights alike (GPT-2, DRT); transformer_xl: gains of normalisations are drawn around 1 "
+                 "as well; fan_in: a matrix by the number of its inputs, cut off at three deviations, embeddings by "
+                 "the width"});
+    v.field("std", std,
+            {.help = "standard deviation of weights and embeddings; none means 0.02; kind: fan_in has none",
+             .min = 0,
+             .min_exclusive = true});
     v.field("scale_residual", scale_residual,
-            {.help = "divide it by sqrt(2 layers) for the projections that add to the residual stream"});
+            {.help = "divide by sqrt(2 layers) for the projections that add to the residual stream; none means "
+                     "true, and false for transformer_xl"});
+  }
+  void check(ConfigChecker& c) const {
+    c.require(kind != InitializationKind::fan_in || !std, "std",
+              "kind: fan_in takes the deviation from the size of each matrix; leave std out or use kind: normal");
   }
 };
 
@@ -220,6 +297,7 @@ struct ModelConfig {
   int64_t width = 256;
   int64_t layers = 6;
   int64_t heads = 4;
+  std::optional<int64_t> key_heads;
   std::optional<int64_t> head_size;
   NormConfig norm;
   MlpConfig mlp;
@@ -230,13 +308,10 @@ struct ModelConfig {
   EmbeddingConfig embedding;
   DropoutConfig dropout;
   InitializationConfig initialization;
+  Recompute recompute = Recompute::none;
 
   int64_t size_of_head() const { return head_size.value_or(width / heads); }
-  // Standard deviation of the projections that add to the residual stream (Radford et al. 2019).
-  double residual_std() const {
-    return initialization.scale_residual ? initialization.std / std::sqrt(2.0 * static_cast<double>(layers))
-                                         : initialization.std;
-  }
+  int64_t heads_of_keys() const { return key_heads.value_or(heads); }
   // One entry per layer: position and attention with the overrides applied.
   std::vector<LayerConfig> layer_configs() const;
 
@@ -245,11 +320,19 @@ struct ModelConfig {
     v.field("width", width, {.help = "size of the residual stream", .unit = "features", .min = 1, .max = 1 << 20});
     v.field("layers", layers, {.help = "decoder blocks", .min = 1, .max = 10000});
     v.field("heads", heads, {.help = "attention heads", .min = 1, .max = 10000});
+    v.field(
+        "key_heads", key_heads,
+        {.help = "heads of keys and values, each shared by heads / key_heads query heads (grouped-query attention); "
+                 "none means heads",
+         .min = 1,
+         .max = 10000});
     v.field("head_size", head_size,
             {.help = "features of a head; none means width / heads", .unit = "features", .min = 1});
     v.section("norm", norm, "normalisation");
     v.section("mlp", mlp, "feed-forward layers");
-    v.field("position", position, {.help = "T5 bias by distance, Transformer-XL relative positions, or nothing"});
+    v.field("position", position,
+            {.help = "T5 bias by distance, Transformer-XL relative positions, rotary positions, ALiBi (slope "
+                     "2^(-8h/heads) of head h = 1, 2, ... for any number of heads), or nothing"});
     v.section("attention", attention, "the mixer of every layer");
     v.list("memory", memory, "memories beside the mixer");
     v.overlay("layer_overrides", layer_overrides, LayerConfig{position, attention},
@@ -257,6 +340,10 @@ struct ModelConfig {
     v.section("embedding", embedding, "token embeddings");
     v.section("dropout", dropout, "dropout in training");
     v.section("initialization", initialization, "initial weights");
+    v.field("recompute", recompute,
+            {.help = "computed a second time in the backward pass instead of kept: whole blocks, or the attention or "
+                     "feed-forward part of each; less memory, same results",
+             .resumable = true});
   }
   void check(ConfigChecker& c) const;
 };

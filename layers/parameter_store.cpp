@@ -1,5 +1,6 @@
 #include "layers/parameter_store.h"
 
+#include <array>
 #include <cmath>
 #include <numbers>
 
@@ -21,13 +22,20 @@ std::vector<double> draw(const ParameterStore::Entry& entry, uint64_t seed) {
   std::vector<double> values(static_cast<size_t>(entry.shape.numel()), entry.initializer.mean);
   if (entry.initializer.std == 0) return values;
   const uint32_t scope = hash_scope(entry.name);
-  for (size_t i = 0; i < values.size(); i += 2) {
-    const auto bits = philox(RandomKey::of(seed, 0), scope, 0, 0, static_cast<uint32_t>(i / 2));
+  const auto pair = [&](size_t i, uint32_t attempt) {
+    const auto bits = philox(RandomKey::of(seed, 0), scope, 0, attempt, static_cast<uint32_t>(i / 2));
     const double u = (static_cast<double>(bits[0]) + 1) * 0x1p-32;  // in (0, 1]
     const double angle = 2 * std::numbers::pi * static_cast<double>(bits[1]) * 0x1p-32;
     const double radius = entry.initializer.std * std::sqrt(-2 * std::log(u));
-    values[i] += radius * std::cos(angle);
-    if (i + 1 < values.size()) values[i + 1] += radius * std::sin(angle);
+    return std::array{radius * std::cos(angle), radius * std::sin(angle)};
+  };
+  const double cut = entry.initializer.cut * entry.initializer.std;
+  for (size_t i = 0; i < values.size(); i += 2) {
+    std::array<double, 2> z = pair(i, 0);
+    for (size_t k = 0; k < 2 && i + k < values.size(); ++k) {
+      for (uint32_t attempt = 1; cut > 0 && std::abs(z[k]) > cut; ++attempt) z[k] = pair(i, attempt)[k];
+      values[i + k] += z[k];
+    }
   }
   return values;
 }

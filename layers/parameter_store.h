@@ -16,8 +16,9 @@ namespace quire {
 struct Initializer {
   double mean = 0;
   double std = 0;
-  static Initializer constant(double value) { return {value, 0}; }
-  static Initializer normal(double std) { return {0, std}; }
+  double cut = 0;  // values further than cut * std from the mean are drawn again; 0 is off
+  static Initializer constant(double value) { return {value, 0, 0}; }
+  static Initializer normal(double std) { return {0, std, 0}; }
 };
 
 class ParameterStore {

@@ -1,9 +1,10 @@
-// Sinusoids by distance, computed once per size and shared by the layers of a model.
+// Tables by distance or position that hold no parameters, computed once per size and shared by the layers of a model.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
-#include <utility>
 
 #include "core/tensor.h"
 
@@ -13,10 +14,26 @@ class PositionTables {
  public:
   // [count, width], entry n at distance count - 1 - n (kernels/position.h).
   Tensor sinusoid(int64_t count, int64_t width, int64_t clamp, DType dtype, Device device);
+  // [heads, count]: -m d at distance d = count - 1 - n. ALiBi (Press et al. 2022) with slope m = 2^(-8 (h + 1) / heads)
+  // of head h = 0, 1, ... for any number of heads, as DRT has it; for powers of two it is also the published rule,
+  // which otherwise takes slopes from the next power of two.
+  Tensor alibi(int64_t heads, int64_t count, DType dtype, Device device);
+  // [before + after, 2, dims / 2]: rotary angles of positions -before, ..., after - 1 (kernels/rotary.h).
+  Tensor rotary(int64_t before, int64_t after, int64_t dims, double base, DType dtype, Device device);
 
  private:
-  // Few sizes occur: the training length, and the last partial segment of a prompt.
-  std::map<std::pair<int64_t, int64_t>, Tensor> tables_;  // (count, clamp)
+  enum class Kind { sinusoid, alibi, rotary };
+  struct Key {
+    Kind kind;
+    int64_t first, second, third;
+    double base;
+    auto operator<=>(const Key&) const = default;
+  };
+  Tensor find(const Key& key, const Shape& shape, DType dtype, Device device,
+              const std::function<void(const Tensor&)>& fill);
+
+  // Few sizes occur: those of training, and the last partial segment of a prompt.
+  std::map<Key, Tensor> tables_;
 };
 
 }  // namespace quire

@@ -33,8 +33,8 @@ class Scope {
   RegisterId state_register(const std::string& name, const Shape& shape) const {
     return layout_->add_register(join(name), shape);
   }
-  LogId state_log(const std::string& name, const Shape& entry, int64_t length, bool filled_with_zeros = false) const {
-    return layout_->add_log(join(name), entry, length, filled_with_zeros);
+  LogId state_log(const std::string& name, const Shape& entry, int64_t length, const LogOptions& options = {}) const {
+    return layout_->add_log(join(name), entry, length, options);
   }
 
  private:

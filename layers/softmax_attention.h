@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "autograd/functions/attention.h"
 #include "layers/basic.h"
 #include "layers/memory/memory.h"
 #include "layers/position_tables.h"
@@ -22,14 +23,20 @@ class SoftmaxAttention {
                       std::span<const int64_t> carried_length) const;
 
  private:
-  Variable heads_of(Tape& tape, const Linear& projection, const Variable& x) const;  // [R, T, H, D]
+  Variable heads_of(Tape& tape, const Linear& projection, const Variable& x, int64_t heads) const;  // [R, T, H, D]
+  // Queries and keys that logits are made of, turned to their positions.
+  void rotate(Tape& tape, AttentionVariables& x, const Tensor& cache_head) const;
+  // Terms by distance: tables of `reach` entries.
+  void add_position_terms(const Forward& f, AttentionVariables& x, int64_t reach) const;
 
   AttentionConfig config_;
   Position position_;
   int64_t width_;
   int64_t heads_;
+  int64_t key_heads_;
   int64_t head_size_;
   double dropout_;
+  double position_dropout_;
   uint32_t random_scope_;
   Linear query_, key_, value_, out_;
   std::optional<Linear> relative_;  // Transformer-XL: W_r

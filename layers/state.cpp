@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "kernels/elementwise.h"
 #include "kernels/state.h"
 
 namespace quire {
@@ -14,6 +15,13 @@ Shape with_leading(std::initializer_list<int64_t> leading, const Shape& rest) {
   std::vector<int64_t> sizes(leading);
   sizes.insert(sizes.end(), rest.begin(), rest.end());
   return Shape(sizes);
+}
+
+Tensor as_type(const Tensor& tensor, DType dtype) {
+  if (tensor.dtype() == dtype) return tensor;
+  const Tensor converted = Tensor::empty(tensor.shape(), dtype, tensor.device());
+  ops::convert(converted, tensor);
+  return converted;
 }
 
 size_t at(int64_t index) {
@@ -27,9 +35,9 @@ RegisterId StateLayout::add_register(const std::string& name, const Shape& shape
   return {static_cast<int>(registers_.size()) - 1};
 }
 
-LogId StateLayout::add_log(const std::string& name, const Shape& entry, int64_t length, bool filled_with_zeros) {
+LogId StateLayout::add_log(const std::string& name, const Shape& entry, int64_t length, const LogOptions& options) {
   QUIRE_CHECK(length > 0, "state {}: length {}", name, length);
-  logs_.push_back({name, entry, length, filled_with_zeros});
+  logs_.push_back({name, entry, length, options});
   return {static_cast<int>(logs_.size()) - 1};
 }
 
@@ -43,9 +51,9 @@ StatePool::StatePool(StateLayout layout, int64_t rows, int64_t segment, DType dt
   for (const StateLayout::Log& spec : layout_.logs()) {
     LogData log;
     log.slots = spec.length + segment;
-    log.ring = Tensor::zeros(with_leading({rows, log.slots}, spec.entry), dtype, device);
+    log.ring = Tensor::zeros(with_leading({rows, log.slots}, spec.entry), spec.options.dtype.value_or(dtype), device);
     log.head.assign(at(rows), 0);
-    log.length.assign(at(rows), spec.filled_with_zeros ? spec.length : 0);
+    log.length.assign(at(rows), spec.options.filled_with_zeros ? spec.length : 0);
     log.appended.assign(at(rows), 0);
     logs_.push_back(std::move(log));
   }
@@ -69,8 +77,8 @@ void StatePool::clear_row(int64_t row) {
 }
 
 void StatePool::begin_document(const StateLayout::Log& spec, LogData& log, int64_t row) {
-  log.length[at(row)] = spec.filled_with_zeros ? spec.length : 0;
-  if (!spec.filled_with_zeros) return;
+  log.length[at(row)] = spec.options.filled_with_zeros ? spec.length : 0;
+  if (!spec.options.filled_with_zeros) return;
   // The readable slots only: those behind the head may hold what this step appended.
   const Tensor ring = log.ring.select(0, row);
   for (int64_t age = 1; age <= spec.length; ++age) {
@@ -109,7 +117,10 @@ void StatePool::commit(std::span<const uint8_t> cleared) {
     }
   }
   for (size_t row = 0; row < cleared.size(); ++row) {
-    if (cleared[row] != 0) clear_row(static_cast<int64_t>(row));
+    if (cleared[row] == 0) continue;
+    clear_row(static_cast<int64_t>(row));
+    // Slots that cannot be read may still be multiplied by a probability of zero, which NaN survives.
+    for (LogData& log : logs_) log.ring.select(0, static_cast<int64_t>(row)).zero();
   }
 }
 
@@ -144,7 +155,7 @@ void StatePool::load(const std::function<Tensor(const std::string&)>& get) {
   for (size_t i = 0; i < logs_.size(); ++i) {
     const StateLayout::Log& spec = layout_.logs()[i];
     LogData& log = logs_[i];
-    log.ring.copy_from(fitting(spec.name + ".ring", log.ring.shape(), dtype_));
+    log.ring.copy_from(fitting(spec.name + ".ring", log.ring.shape(), log.ring.dtype()));
     log.head = fitting(spec.name + ".head", {rows_}, DType::i64).to_vector<int64_t>();
     log.length = fitting(spec.name + ".length", {rows_}, DType::i64).to_vector<int64_t>();
     for (int64_t row = 0; row < rows_; ++row) {
@@ -177,8 +188,12 @@ void StateView::put(RegisterId id, const Tensor& next) const {
   for (int64_t row = begin_; row < end_; ++row) data.put[at(row)] = 1;
 }
 
-Tensor StateView::ring(LogId id) const {
+Tensor StateView::stored_ring(LogId id) const {
   return pool_->logs_[at(id.index)].ring.slice(0, begin_, end_);
+}
+
+Tensor StateView::ring(LogId id) const {
+  return as_type(stored_ring(id), pool_->dtype_);
 }
 
 Tensor StateView::ring_head(LogId id) const {
@@ -192,17 +207,19 @@ std::vector<int64_t> StateView::lengths(LogId id) const {
 
 Tensor StateView::gather(LogId id) const {
   const StateLayout::Log& spec = pool_->layout_.logs()[at(id.index)];
-  Tensor out = Tensor::empty(with_leading({rows(), spec.length}, spec.entry), pool_->dtype_, pool_->device_);
+  const Tensor ring = stored_ring(id);
+  Tensor out = Tensor::empty(with_leading({rows(), spec.length}, spec.entry), ring.dtype(), pool_->device_);
   const Tensor length = per_row([&](int64_t row) { return pool_->logs_[at(id.index)].length[at(row)]; });
-  ops::ring_gather(out, ring(id), ring_head(id), length);
-  return out;
+  ops::ring_gather(out, ring, ring_head(id), length);
+  return as_type(out, pool_->dtype_);
 }
 
 void StateView::append(LogId id, const Tensor& values) const {
   StatePool::LogData& log = pool_->logs_[at(id.index)];
   const Tensor begin = per_row([&](int64_t row) { return pool_->carries_[at(row)].begin; });
   const Tensor count = per_row([&](int64_t row) { return pool_->carries_[at(row)].count; });
-  ops::ring_append(ring(id), values, ring_head(id), begin, count);
+  const Tensor ring = stored_ring(id);
+  ops::ring_append(ring, as_type(values, ring.dtype()), ring_head(id), begin, count);
   for (int64_t row = begin_; row < end_; ++row) log.appended[at(row)] = 1;
 }
 

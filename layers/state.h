@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,13 @@ struct LogId {
   bool defined() const { return index >= 0; }
 };
 
+struct LogOptions {
+  // Beginning a document fills the ring with M zero entries instead of emptying it (mask_empty_cache: false).
+  bool filled_with_zeros = false;
+  // How entries are stored; nothing is the type of the pool, which is what they are read and appended in.
+  std::optional<DType> dtype = {};
+};
+
 // The names, shapes and types of a model's state, in the order its layers declared them.
 class StateLayout {
  public:
@@ -32,11 +40,10 @@ class StateLayout {
     std::string name;
     Shape entry;     // of one token
     int64_t length;  // entries that can be read: M
-    // Beginning a document fills the ring with M zero entries instead of emptying it (mask_empty_cache: false).
-    bool filled_with_zeros;
+    LogOptions options;
   };
   RegisterId add_register(const std::string& name, const Shape& shape);
-  LogId add_log(const std::string& name, const Shape& entry, int64_t length, bool filled_with_zeros = false);
+  LogId add_log(const std::string& name, const Shape& entry, int64_t length, const LogOptions& options = {});
   const std::vector<Register>& registers() const { return registers_; }
   const std::vector<Log>& logs() const { return logs_; }
 
@@ -58,7 +65,7 @@ class StateView {
   Tensor current(RegisterId id) const;                // [R, ...]
   void put(RegisterId id, const Tensor& next) const;  // rows that write nothing this step keep what they have
 
-  Tensor ring(LogId id) const;                   // [R, C, ...]
+  Tensor ring(LogId id) const;                   // [R, C, ...], a copy when stored in another type
   Tensor ring_head(LogId id) const;              // i32 [R]
   std::vector<int64_t> lengths(LogId id) const;  // readable entries per row
   // [R, M, ...]: the readable entries, newest last, zeros before them.
@@ -70,6 +77,7 @@ class StateView {
   friend class StatePool;
   StateView(StatePool& pool, int64_t begin, int64_t end) : pool_(&pool), begin_(begin), end_(end) {}
   Tensor per_row(const std::function<int64_t(int64_t)>& value) const;
+  Tensor stored_ring(LogId id) const;
 
   StatePool* pool_;
   int64_t begin_;

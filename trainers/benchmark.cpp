@@ -57,24 +57,26 @@ double product_flops(const Machine& machine) {
 double training_flops(const ModelConfig& model, int64_t vocabulary, int64_t rows, int64_t subsequence) {
   const auto e = static_cast<double>(model.width);
   const double inner = static_cast<double>(model.heads * model.size_of_head());
+  const double key_inner = static_cast<double>(model.heads_of_keys() * model.size_of_head());
   const auto tokens = static_cast<double>(rows * subsequence);
   double forward = 2 * e * static_cast<double>(vocabulary) * tokens;
   for (const LayerConfig& layer : model.layer_configs()) {
     const AttentionConfig& attention = layer.attention;
     const int64_t carried = attention.cache_length();
     const double matrices = model.mlp.kind == MlpKind::swiglu ? 3 : 2;
-    forward += tokens * 2 * (4 * e * inner + matrices * e * static_cast<double>(model.mlp.hidden));
-    if (attention.cache.kind == CacheKind::hidden) forward += static_cast<double>(rows * carried) * 2 * 2 * e * inner;
+    forward += tokens * 2 * (2 * e * inner + 2 * e * key_inner + matrices * e * static_cast<double>(model.mlp.hidden));
+    if (attention.cache.kind == CacheKind::hidden)
+      forward += static_cast<double>(rows * carried) * 2 * 2 * e * key_inner;
     double pairs = 0;  // query and key, one row
     for (int64_t t = 0; t < subsequence; ++t) {
       const int64_t before = t + carried;
       pairs +=
-          static_cast<double>(std::min(before, attention.window.value_or(before)) + (attention.attend_self ? 1 : 0));
+          static_cast<double>(std::min(before, attention.reach().value_or(before)) + (attention.attend_self ? 1 : 0));
     }
     const double products = layer.position == Position::xl ? 3 : 2;  // q.k, p v, and q.r
     forward += static_cast<double>(rows) * pairs * 2 * products * inner;
     if (layer.position == Position::xl) {
-      const int64_t reach = std::min(subsequence + carried, attention.window.value_or(subsequence + carried) + 1);
+      const int64_t reach = std::min(subsequence + carried, attention.reach().value_or(subsequence + carried) + 1);
       forward += static_cast<double>(reach) * 2 * e * inner;
     }
   }

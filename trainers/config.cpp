@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "trainers/model.h"
+#include "trainers/parameter_groups.h"
 
 namespace quire {
 
@@ -10,13 +12,15 @@ namespace {
 
 // What a model sees may be another at evaluation without its being another model.
 bool is_about_sight(const std::string& key) {
-  for (const std::string_view prefix :
-       {"data.subsequence", "model.attention.window", "model.attention.cache.", "model.attention.xl.clamp"}) {
+  for (const std::string_view prefix : {"data.subsequence", "model.attention.window", "model.attention.same_length",
+                                        "model.attention.cache.", "model.attention.xl.clamp"}) {
     if (key.starts_with(prefix)) return true;
   }
-  // layer_overrides.N.attention.window and .cache
-  return key.starts_with("model.layer_overrides.") &&
-         (key.find(".attention.window") != std::string::npos || key.find(".attention.cache.") != std::string::npos);
+  if (!key.starts_with("model.layer_overrides.")) return false;
+  for (const std::string_view part : {".attention.window", ".attention.same_length", ".attention.cache."}) {
+    if (key.find(part) != std::string::npos) return true;
+  }
+  return false;
 }
 
 // Layer overrides are compared by what they come to.
@@ -42,10 +46,20 @@ void RunConfig::check(ConfigChecker& c) const {
                 "at the start of every document; use pad");
     }
   }
+  c.require(!optimizer.relative_step || schedule.kind == ScheduleKind::constant, "schedule.kind",
+            "optimizer.relative_step has its own course of the learning rate; use constant");
+  if (!optimizer.groups.empty()) {
+    // The model says its parameters' names without a corpus and without memory: the vocabulary changes only shapes.
+    ParameterStore store;
+    const Network declared(store, model, 2, DType::f32);
+    const std::optional<GroupFault> fault = find_group_fault(store, optimizer);
+    if (fault) c.require(false, join_key("optimizer", fault->key), fault->message);
+  }
   for (size_t i = 0; i < evaluate.set.size(); ++i) {
     c.require(is_about_sight(evaluate.set[i].first), "evaluate.set",
               evaluate.set[i].first +
-                  " cannot differ at evaluation; window, cache, data.subsequence and model.attention.xl.clamp can");
+                  " cannot differ at evaluation; window, same_length, cache, data.subsequence and "
+                  "model.attention.xl.clamp can");
   }
 }
 
@@ -59,7 +73,7 @@ RunConfig evaluation_config(const RunConfig& config, const std::vector<std::stri
             ? layers_differ_in_sight_only(config.model, changed.model)
             : is_about_sight(difference.key) || std::find(others.begin(), others.end(), difference.key) != others.end();
     if (may_differ) continue;
-    std::string allowed = "window, cache, data.subsequence, model.attention.xl.clamp";
+    std::string allowed = "window, same_length, cache, data.subsequence, model.attention.xl.clamp";
     for (const std::string& key : others) allowed += ", " + key;
     throw Error(ErrorKind::config, difference.key + ": cannot differ from the training run; what may: " + allowed);
   }

@@ -3,33 +3,38 @@
 
 #include "core/config.h"
 #include "layers/model_config.h"
+#include "trainers/optimizer_config.h"
 #include "trainers/schedule.h"
 
 namespace quire {
 
 enum class DeviceChoice { automatic, cpu, cuda };
 enum class Precision { automatic, f32, f64, bf16 };
-enum class NonfinitePolicy { stop };
+enum class NonfinitePolicy { stop, skip };
 enum class PackChoice { pad, concat };
 enum class SamplingChoice { documents, windows, columns };
 enum class VerifyChoice { once, always };
-enum class OptimizerKind { adamw };
 enum class CheckpointErrorPolicy { stop, warn };
 
 template <>
 struct EnumNames<DeviceChoice> {
   static constexpr auto value = std::to_array<std::pair<DeviceChoice, std::string_view>>(
       {{DeviceChoice::automatic, "auto"}, {DeviceChoice::cpu, "cpu"}, {DeviceChoice::cuda, "cuda"}});
+  static constexpr auto help = std::to_array<std::string_view>({"the best there is", "this machine's cores", "a GPU"});
 };
 template <>
 struct EnumNames<Precision> {
   static constexpr auto value = std::to_array<std::pair<Precision, std::string_view>>(
       {{Precision::automatic, "auto"}, {Precision::f32, "f32"}, {Precision::f64, "f64"}, {Precision::bf16, "bf16"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"f32 on the CPU, bf16 on a GPU", "single precision", "double precision, for checks", "GPU only"});
 };
 template <>
 struct EnumNames<NonfinitePolicy> {
-  static constexpr auto value =
-      std::to_array<std::pair<NonfinitePolicy, std::string_view>>({{NonfinitePolicy::stop, "stop"}});
+  static constexpr auto value = std::to_array<std::pair<NonfinitePolicy, std::string_view>>(
+      {{NonfinitePolicy::stop, "stop"}, {NonfinitePolicy::skip, "skip"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"the run ends with exit code 5", "weights and moments stay, rows with such values begin anew, the run goes on"});
 };
 template <>
 struct EnumNames<PackChoice> {
@@ -42,29 +47,35 @@ struct EnumNames<SamplingChoice> {
       std::to_array<std::pair<SamplingChoice, std::string_view>>({{SamplingChoice::documents, "documents"},
                                                                   {SamplingChoice::windows, "windows"},
                                                                   {SamplingChoice::columns, "columns"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"a row reads one after the other", "random slices of the documents as one text, nothing carried",
+       "the documents as one text in data.rows columns, read through"});
 };
 template <>
 struct EnumNames<VerifyChoice> {
   static constexpr auto value = std::to_array<std::pair<VerifyChoice, std::string_view>>(
       {{VerifyChoice::once, "once"}, {VerifyChoice::always, "always"}});
-};
-template <>
-struct EnumNames<OptimizerKind> {
-  static constexpr auto value =
-      std::to_array<std::pair<OptimizerKind, std::string_view>>({{OptimizerKind::adamw, "adamw"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"until the file changes; CORPUS.verified remembers it", "whenever it is opened"});
 };
 template <>
 struct EnumNames<CheckpointErrorPolicy> {
   static constexpr auto value = std::to_array<std::pair<CheckpointErrorPolicy, std::string_view>>(
       {{CheckpointErrorPolicy::stop, "stop"}, {CheckpointErrorPolicy::warn, "warn"}});
+  static constexpr auto help =
+      std::to_array<std::string_view>({"the run ends with exit code 7", "a warning, but for the last checkpoint"});
 };
 
 struct NonfiniteConfig {
   NonfinitePolicy policy = NonfinitePolicy::stop;
+  int64_t max_skips = 3;
 
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("policy", policy, {.help = "what a step with a non-finite loss or gradient does", .resumable = true});
+    v.field(
+        "max_skips", max_skips,
+        {.help = "more skipped steps in a row than this end the run", .unit = "steps", .min = 1, .resumable = true});
   }
 };
 
@@ -75,19 +86,25 @@ struct RunSection {
   Precision precision = Precision::automatic;
   int64_t threads = 0;
   NonfiniteConfig on_nonfinite;
+  std::optional<Duration> max_wall_time;
 
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("name", name, {.help = "the run directory is runs/NAME unless --run-dir says otherwise"});
     v.field("seed", seed, {.help = "of initial weights, document order and dropout", .min = 0});
     v.field("device", device, {.help = "where the model lives"});
-    v.field("precision", precision, {.help = "auto is f32 on the CPU; f64 is for checks"});
+    v.field("precision", precision, {.help = "type of weights and activations"});
     v.field("threads", threads,
             {.help = "CPU threads; 0 is one per core; results do not depend on it",
              .min = 0,
              .max = 4096,
              .resumable = true});
     v.section("on_nonfinite", on_nonfinite, "non-finite values");
+    v.field("max_wall_time", max_wall_time,
+            {.help = "after this long the step in progress ends, a checkpoint is written and quire train exits with "
+                     "75; counted anew by every quire train; leave time for both",
+             .min = 1,
+             .resumable = true});
   }
   void check(ConfigChecker& c) const {
     c.require(precision != Precision::bf16 || device == DeviceChoice::cuda, "precision",
@@ -121,11 +138,8 @@ struct DataConfig {
     v.field("accumulate", accumulate,
             {.help = "blocks the rows of a rank are cut into; less memory, same result", .min = 1, .resumable = true});
     v.field("pack", pack, {.help = "after a document's end: padding, or the next document as another segment"});
-    v.field(
-        "sampling", sampling,
-        {.help = "documents one by one; or all as one text, in random windows, or in columns that rows read through"});
-    v.field("verify", verify,
-            {.help = "read the corpus for its checksum once, until it changes, or always", .resumable = true});
+    v.field("sampling", sampling, {.help = "what a row reads; windows and columns reproduce papers"});
+    v.field("verify", verify, {.help = "read the whole corpus for its checksum", .resumable = true});
     v.field("vocabulary", vocabulary,
             {.help = "number of token ids when there is no corpus (bench)", .min = 2, .max = 1 << 30});
   }
@@ -135,27 +149,6 @@ struct DataConfig {
         sampling == SamplingChoice::documents || pack == PackChoice::pad, "pack",
         "concat is about single documents and has no meaning with data.sampling windows or columns; leave it out");
   }
-};
-
-struct OptimizerConfig {
-  OptimizerKind kind = OptimizerKind::adamw;
-  double lr = 5e-4;
-  std::vector<double> betas{0.9, 0.95};
-  double eps = 1e-8;
-  double weight_decay = 0.1;
-  double clip = 1.0;
-
-  template <class Visitor>
-  void fields(Visitor& v) {
-    v.field("kind", kind,
-            {.help = "AdamW: decay is not scaled by the moments; gains, biases and position terms do not decay"});
-    v.field("lr", lr, {.help = "peak learning rate", .min = 0, .resumable = true});
-    v.field("betas", betas, {.help = "decay of the two moments", .min = 0, .max = 0.999999});
-    v.field("eps", eps, {.help = "added to the root of the second moment", .min = 0, .min_exclusive = true});
-    v.field("weight_decay", weight_decay, {.help = "times the learning rate, per step", .min = 0, .resumable = true});
-    v.field("clip", clip, {.help = "largest norm of the whole gradient; 0 is off", .min = 0, .resumable = true});
-  }
-  void check(ConfigChecker& c) const { c.require(betas.size() == 2, "betas", "needs two numbers, as in [0.9, 0.95]"); }
 };
 
 struct EvaluateConfig {
@@ -188,10 +181,7 @@ struct CheckpointConfig {
     v.field("every", every,
             {.help = "write a checkpoint; 0 is at the end only", .unit = "steps", .min = 0, .resumable = true});
     v.field("keep", keep, {.help = "newest checkpoints that are kept", .min = 1, .resumable = true});
-    v.field(
-        "on_error", on_error,
-        {.help = "a checkpoint that cannot be written stops the run, or is a warning (the last one always stops it)",
-         .resumable = true});
+    v.field("on_error", on_error, {.help = "what a checkpoint that cannot be written does", .resumable = true});
   }
 };
 
@@ -204,10 +194,31 @@ struct LogConfig {
   }
 };
 
+struct InitConfig {
+  std::optional<std::string> from;
+  std::vector<std::string> missing;
+  std::vector<std::string> unused;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("from", from,
+            {.help = "checkpoint or run directory whose weights the run begins with; a resumed run does not read it",
+             .path = true});
+    v.field("missing", missing,
+            {.help = "globs of parameters that it does not have (or has in another shape); they are drawn as usual"});
+    v.field("unused", unused, {.help = "globs of its parameters that are left out"});
+  }
+  void check(ConfigChecker& c) const {
+    c.require(from.has_value() || missing.empty(), "missing", "has no meaning without init.from");
+    c.require(from.has_value() || unused.empty(), "unused", "has no meaning without init.from");
+  }
+};
+
 struct RunConfig {
   RunSection run;
   DataConfig data;
   ModelConfig model;
+  InitConfig init;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   EvaluateConfig evaluate;
@@ -219,6 +230,7 @@ struct RunConfig {
     v.section("run", run, "name, seed and machine");
     v.section("data", data, "what is read, and how it is cut");
     v.section("model", model, "the network");
+    v.section("init", init, "weights to begin with");
     v.section("optimizer", optimizer, "how weights are updated");
     v.section("schedule", schedule, "learning rate over the run");
     v.section("evaluate", evaluate, "evaluation during training");

@@ -27,7 +27,7 @@ struct Reach {
 std::vector<Reach> reaches(const ModelConfig& model) {
   std::vector<Reach> all;
   for (const LayerConfig& layer : model.layer_configs()) {
-    all.push_back({layer.attention.cache_length(), layer.attention.window, layer.attention.attend_self});
+    all.push_back({layer.attention.cache_length(), layer.attention.reach(), layer.attention.attend_self});
   }
   return all;
 }
@@ -92,6 +92,15 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
     result.documents.push_back({split.name(document), targets, split.words(document), split.bytes(document), 0.0});
     expected += targets;
   }
+  std::vector<ExactSum> sums(static_cast<size_t>(documents));
+  std::optional<PositionBins> bins;
+  if (options.bin_width) {
+    int64_t longest = 0;
+    for (const DocumentResult& document : result.documents) longest = std::max(longest, document.tokens);
+    bins.emplace(longest, *options.bin_width);
+    result.has_bytes_by_position = corpus.tokenizer().kind() == "byte";
+  }
+  const int32_t eos = corpus.tokenizer().eos_id();
   const std::vector<Reach> layers = reaches(config.model);
   double context = 0;
   int64_t done = 0;
@@ -106,7 +115,8 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
       const std::vector<double> nll = as_doubles(loss.nll);
       for (size_t i = 0; i < nll.size(); ++i) {
         if (part.loss_mask[i] == 0) continue;
-        result.documents[static_cast<size_t>(part.document[i])].nll += nll[i];
+        sums[static_cast<size_t>(part.document[i])].add(nll[i]);
+        if (bins) bins->add(part.position[i], nll[i], result.has_bytes_by_position && part.targets[i] != eos ? 1 : 0);
         int64_t seen = 0;
         for (const Reach& reach : layers) {
           seen = std::max(seen, reach.visible(part.position[i], static_cast<int64_t>(i) % length));
@@ -122,12 +132,17 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
       break;
     }
   }
-  for (const DocumentResult& document : result.documents) {
+  ExactSum total;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    DocumentResult& document = result.documents[i];
+    document.nll = sums[i].value();
     result.tokens += document.tokens;
     result.words += document.words;
     result.bytes += document.bytes;
-    result.nll += document.nll;
+    total.add(sums[i]);
   }
+  result.nll = total.value();
+  if (bins) result.by_position = bins->bins();
   QUIRE_CHECK(!result.complete || done == result.tokens, "evaluate: {} targets were read of {}", done, result.tokens);
   if (!std::isfinite(result.nll)) {
     fail(ErrorKind::numerics, "evaluate: the loss on split {} is not finite; the weights of this checkpoint overflow",
@@ -150,7 +165,7 @@ nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& 
       {"token_perplexity", result.token_perplexity()},
       {"word_perplexity", result.word_perplexity()},
       {"bits_per_byte", result.bits_per_byte()},
-      {"window", attention.window ? nlohmann::ordered_json(*attention.window) : nlohmann::ordered_json()},
+      {"window", attention.reach() ? nlohmann::ordered_json(*attention.reach()) : nlohmann::ordered_json()},
       {"cache", {{"kind", name_in_config(attention.cache.kind)}, {"length", attention.cache_length()}}},
       {"memory", nlohmann::ordered_json::array()},
       {"subsequence", config.data.subsequence},
@@ -162,6 +177,25 @@ nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& 
     json["memory"].push_back({{"kind", memory.kind}, {"size", memory.size}});
   }
   return json;
+}
+
+nlohmann::ordered_json positions_to_json(const EvaluationResult& result) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const PositionBin& bin : result.by_position) {
+    const double nll = bin.nll.value();
+    list.push_back(
+        {{"begin", bin.begin},
+         {"end", bin.end},
+         {"tokens", bin.tokens},
+         {"nll", nll},
+         {"nats_per_token",
+          bin.tokens > 0 ? nlohmann::ordered_json(nll / static_cast<double>(bin.tokens)) : nlohmann::ordered_json()},
+         {"bytes", result.has_bytes_by_position ? nlohmann::ordered_json(bin.bytes) : nlohmann::ordered_json()},
+         {"bits_per_byte", result.has_bytes_by_position && bin.bytes > 0
+                               ? nlohmann::ordered_json(nll / (std::numbers::ln2 * static_cast<double>(bin.bytes)))
+                               : nlohmann::ordered_json()}});
+  }
+  return list;
 }
 
 }  // namespace quire

@@ -6,6 +6,7 @@
 
 #include "data/corpus.h"
 #include "trainers/model.h"
+#include "trainers/position_bins.h"
 
 namespace quire {
 
@@ -23,8 +24,10 @@ struct EvaluationResult {
   int64_t tokens = 0;
   int64_t words = 0;
   int64_t bytes = 0;
-  double nll = 0;           // total nats, summed in f64
-  double context_mean = 0;  // mean over targets of the document's tokens that the widest layer sees
+  double nll = 0;                        // total nats; exactly the sum over documents, and over positions
+  double context_mean = 0;               // mean over targets of the document's tokens that the widest layer sees
+  std::vector<PositionBin> by_position;  // when asked for
+  bool has_bytes_by_position = false;    // every token is a byte, or the end of a document
   double seconds = 0;
   bool complete = true;  // false when options.stop ended it early: the sums are then partial
 
@@ -39,6 +42,7 @@ struct EvaluationOptions {
   std::optional<int64_t> documents;                             // only the first so many
   std::function<void(int64_t tokens, int64_t total)> progress;  // may be empty
   std::function<bool()> stop;                                   // may be empty; asked after every step
+  std::optional<int64_t> bin_width = {};                        // 0: powers of two; nothing: no bins
 };
 
 // config: from evaluation_config(). The store holds the weights; nothing of the training state is touched.
@@ -47,5 +51,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
 
 // {"split", "documents", "tokens", ...} as in the documentation; the configuration tells window, cache and memory.
 nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& config, int64_t rows);
+// [{"begin", "end", "tokens", "nll", "nats_per_token", "bytes", "bits_per_byte"}, ...]
+nlohmann::ordered_json positions_to_json(const EvaluationResult& result);
 
 }  // namespace quire

@@ -11,11 +11,16 @@ namespace quire {
 namespace {
 
 void cache_keys(AttentionConfig& attention, int64_t subsequence) {
-  if (attention.cache.kind == CacheKind::hidden) attention.cache.kind = CacheKind::kv;
+  if (attention.cache.kind == CacheKind::hidden) {
+    attention.cache.kind = CacheKind::kv;
+    // Rounded states give other keys than rounded keys: full precision is nearest to both.
+    attention.cache.dtype = StateType::automatic;
+  }
   if (attention.cache.kind != CacheKind::none) return;
   const int64_t seen = attention.window.value_or(subsequence - 1);
   if (seen < 1) return;
-  attention.cache = {CacheKind::kv, seen};
+  attention.cache.kind = CacheKind::kv;
+  attention.cache.length = seen;
   // The model never met longer distances.
   attention.window = seen;
 }

@@ -1,54 +1,49 @@
 #include "trainers/optimizer.h"
 
 #include <cmath>
+#include <limits>
 
 #include "core/check.h"
 #include "kernels/optimizer.h"
 
 namespace quire {
 
-Optimizer::Optimizer(const ParameterStore& store, const OptimizerConfig& config)
-    : store_(store),
-      config_(config),
-      first_(Tensor::zeros(store.values().shape(), store.values().dtype(), store.values().device())),
-      second_(Tensor::zeros(store.values().shape(), store.values().dtype(), store.values().device())) {}
+Optimizer::~Optimizer() = default;
 
-void Optimizer::update(int64_t step, double learning_rate, double gradient_scale) {
-  ops::AdamW options{.learning_rate = learning_rate,
-                     .beta1 = config_.betas[0],
-                     .beta2 = config_.betas[1],
-                     .eps = config_.eps,
-                     .weight_decay = config_.weight_decay,
-                     .gradient_scale = gradient_scale,
-                     .step = step};
-  const int64_t total = store_.values().numel();
-  const int64_t decayed = store_.decayed_elements();
-  for (const auto& [begin, end] : {std::pair{int64_t{0}, decayed}, std::pair{decayed, total}}) {
-    if (begin == end) continue;
-    if (begin == decayed) options.weight_decay = 0;
-    ops::adamw(store_.values().slice(0, begin, end), first_.slice(0, begin, end), second_.slice(0, begin, end),
-               store_.gradients().slice(0, begin, end), options);
-  }
+void Optimizer::load(const std::function<Tensor(const std::string&, const Tensor&)>& get) {
+  for (const NamedTensor& moment : save()) moment.tensor.copy_from(get(moment.name, moment.tensor));
 }
 
-std::vector<NamedTensor> Optimizer::save() const {
-  std::vector<NamedTensor> tensors;
-  for (const ParameterStore::Entry& entry : store_.entries()) {
-    tensors.push_back({"m." + entry.name, ParameterStore::slice(first_, entry)});
-    tensors.push_back({"v." + entry.name, ParameterStore::slice(second_, entry)});
-  }
-  return tensors;
+int64_t Optimizer::bytes() const {
+  int64_t total = 0;
+  for (const NamedTensor& moment : save()) total += moment.tensor.bytes();
+  return total;
 }
 
-void Optimizer::load(const std::function<Tensor(const std::string&)>& get) {
-  for (const ParameterStore::Entry& entry : store_.entries()) {
-    ParameterStore::slice(first_, entry).copy_from(get("m." + entry.name));
-    ParameterStore::slice(second_, entry).copy_from(get("v." + entry.name));
+std::unique_ptr<Optimizer> make_optimizer(const ParameterStore& store, const OptimizerConfig& config) {
+  const std::optional<GroupFault> fault = find_group_fault(store, config);
+  if (fault) fail(ErrorKind::config, "optimizer.{}: {}", fault->key, fault->message);
+  switch (config.kind) {
+    case OptimizerKind::adamw:
+      return make_adamw(store, config);
+    case OptimizerKind::adafactor:
+      return make_adafactor(store, config);
   }
+  fail(ErrorKind::internal, "optimizer.kind: {} has no implementation", static_cast<int>(config.kind));
+}
+
+double peak_learning_rate(const OptimizerConfig& config, int64_t update) {
+  if (!config.relative_step) return config.lr;
+  return std::min(0.01, 1.0 / std::sqrt(static_cast<double>(update)));
 }
 
 double clipping_factor(double norm, double clip) {
   return clip > 0 && norm > clip ? clip / norm : 1.0;
+}
+
+bool moments_can_hold(double norm, DType dtype) {
+  const double most = dtype == DType::f64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
+  return norm < std::sqrt(most);  // false for NaN, too
 }
 
 bool weights_are_finite(const ParameterStore& store) {

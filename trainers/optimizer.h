@@ -1,35 +1,50 @@
-// AdamW over the parameter arena.
+// From gradients to weights: one class per optimizer.kind, over the parameter arena.
 #pragma once
 
-#include "layers/parameter_store.h"
-#include "trainers/config.h"
+#include <functional>
+#include <memory>
+
+#include "trainers/parameter_groups.h"
 
 namespace quire {
 
 class Optimizer {
  public:
-  Optimizer(const ParameterStore& store, const OptimizerConfig& config);
+  virtual ~Optimizer();
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
 
-  // step counts from 1; gradient_scale is the clipping factor.
-  void update(int64_t step, double learning_rate, double gradient_scale);
+  // update counts from 1 and leaves skipped steps out; gradient_scale is the clipping factor.
+  virtual void update(int64_t update, double learning_rate, double gradient_scale) = 0;
 
-  // Moments by parameter name, prefixed "m." and "v.".
-  std::vector<NamedTensor> save() const;
-  void load(const std::function<Tensor(const std::string&)>& get);
-  int64_t bytes() const { return first_.bytes() + second_.bytes(); }
+  // Moments as views, each by parameter name with a prefix that says what it is.
+  virtual std::vector<NamedTensor> save() const = 0;
+  // get(name, like) returns a tensor of the shape and type of `like`.
+  void load(const std::function<Tensor(const std::string&, const Tensor&)>& get);
+  int64_t bytes() const;
 
- private:
-  const ParameterStore& store_;
-  OptimizerConfig config_;
-  Tensor first_;
-  Tensor second_;
+ protected:
+  Optimizer() = default;
 };
+
+// The store is allocated and outlives the optimizer.
+std::unique_ptr<Optimizer> make_optimizer(const ParameterStore& store, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_adamw(const ParameterStore& store, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_adafactor(const ParameterStore& store, const OptimizerConfig& config);
+
+// The peak learning rate that the schedule scales: optimizer.lr, or what relative_step says of an update.
+double peak_learning_rate(const OptimizerConfig& config, int64_t update);
 
 // Largest relative change of all gradients that keeps their norm at or below `clip` (0 is off).
 double clipping_factor(double norm, double clip);
 
 // L2 norm of the whole gradient arena.
 double gradient_norm(const ParameterStore& store);
+
+// Whether moments can take a gradient of this norm, after clipping. A second moment is a convex combination of squares
+// of single gradients, each at most the square of the norm: as long as that one is finite in the type of the moments,
+// they are, and nothing has to look at them.
+bool moments_can_hold(double norm, DType dtype);
 
 // False when an update overflowed.
 bool weights_are_finite(const ParameterStore& store);

@@ -64,6 +64,14 @@ RunDirectory RunDirectory::open(const std::filesystem::path& path) {
   return RunDirectory(path);
 }
 
+bool RunDirectory::is_in_use(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  const bool held = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(descriptor);
+  return held;
+}
+
 std::filesystem::path default_run_directory(const std::string& name) {
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos) {
     fail(ErrorKind::config, "run.name: '{}' is not a folder name; the run directory is runs/NAME", name);

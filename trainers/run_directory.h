@@ -14,6 +14,9 @@ class RunDirectory {
   // A run to go on with. Error(config) when there is none.
   static RunDirectory open(const std::filesystem::path& path);
 
+  // Whether a process holds the run right now.
+  static bool is_in_use(const std::filesystem::path& path);
+
   RunDirectory(RunDirectory&& other) noexcept;
   RunDirectory& operator=(RunDirectory&&) = delete;
   ~RunDirectory();

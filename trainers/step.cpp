@@ -1,8 +1,10 @@
 #include "trainers/step.h"
 
+#include <array>
 #include <cmath>
 
 #include "core/check.h"
+#include "kernels/elementwise.h"
 #include "trainers/gradient_reducer.h"
 
 namespace quire {
@@ -13,16 +15,61 @@ TrainingState::TrainingState(const RunConfig& config, int64_t vocabulary, const 
       last_row(config.data.rows * (communicator.rank() + 1) / communicator.size()),
       network(store, config.model, vocabulary, machine.dtype) {
   store.allocate(machine.dtype, machine.device, static_cast<uint64_t>(config.run.seed));
-  optimizer = std::make_unique<Optimizer>(store, config.optimizer);
+  optimizer = make_optimizer(store, config.optimizer);
+  if (config.optimizer.ema.decay) {
+    average = std::make_unique<WeightAverage>(store, config.model, vocabulary, *config.optimizer.ema.decay);
+  }
   state = std::make_unique<StatePool>(network.layout, last_row - first_row, config.data.subsequence, machine.dtype,
                                       machine.device);
 }
+
+namespace {
+
+// Marks the rows of a block in which the loss of a target is not finite. nll [R * T], 0 where nothing is counted.
+void mark_nonfinite_rows(std::span<uint8_t> marks, const Tensor& nll) {
+  const Tensor wide = nll.dtype() == DType::f64 ? nll : Tensor::empty(nll.shape(), DType::f64, nll.device());
+  if (nll.dtype() != DType::f64) ops::convert(wide, nll);
+  const std::vector<double> values = wide.to_vector<double>();
+  const size_t length = values.size() / marks.size();
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i])) marks[i / length] = 1;
+  }
+}
+
+// Ends the run, or this step without an update.
+void skip_step(TrainingState& training, const RunConfig& config, std::span<const uint8_t> nonfinite_rows,
+               Communicator& communicator, StepResult& result) {
+  const int64_t step = training.step + 1;
+  const std::string what =
+      fmt::format("step {}: loss {} and gradient norm {} are not finite, or too large for the moments", step,
+                  result.loss, result.grad_norm);
+  constexpr std::string_view kHint =
+      "Resume from the last checkpoint with a lower optimizer.lr or a smaller optimizer.clip";
+  if (config.run.on_nonfinite.policy == NonfinitePolicy::stop) {
+    fail(ErrorKind::numerics, "{}; weights are those of step {}. {}", what, training.step, kHint);
+  }
+  if (training.skips_in_a_row == config.run.on_nonfinite.max_skips) {
+    fail(ErrorKind::numerics, "{}, and so were the {} steps before it (run.on_nonfinite.max_skips). {}", what,
+         training.skips_in_a_row, kHint);
+  }
+  training.state->commit(nonfinite_rows);
+  result.skipped = true;
+  std::array<double, 1> cleared{0};
+  for (const uint8_t mark : nonfinite_rows) cleared[0] += mark;
+  communicator.all_reduce_sum(cleared);
+  result.cleared_rows = static_cast<int64_t>(cleared[0]);
+  ++training.skipped;
+  ++training.skips_in_a_row;
+}
+
+}  // namespace
 
 StepResult train_step(TrainingState& training, const RunConfig& config, const Batch& batch,
                       Communicator& communicator) {
   const int64_t step = training.step + 1;
   StepResult result;
-  result.learning_rate = learning_rate(config.schedule, config.optimizer.lr, step);
+  const int64_t update = step - training.skipped;
+  result.learning_rate = learning_rate(config.schedule, peak_learning_rate(config.optimizer, update), step);
 
   // Counts of the whole batch come first, so that every gradient is scaled exactly.
   std::vector<double> counts;
@@ -33,6 +80,7 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
   training.state->begin_step(batch);
   training.store.zero_gradients();
   std::vector<double> sums(counts.size());
+  std::vector<uint8_t> nonfinite_rows(static_cast<size_t>(batch.rows));
   const int64_t blocks = std::min(config.data.accumulate, batch.rows);
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t begin = batch.rows * block / blocks;
@@ -44,13 +92,19 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
                           .batch = part,
                           .state = view,
                           .key = RandomKey::of(static_cast<uint64_t>(config.run.seed), step),
-                          .training = true};
+                          .training = true,
+                          .write_state = true,
+                          .nll_seed = counts[0] > 0 ? 1 / counts[0] : 0.0};
     const LossTerms loss = training.network.model.loss(forward);
     std::vector<Tape::Seed> seeds;
     for (size_t i = 0; i < loss.terms.size(); ++i) {
       const LossTerm& term = loss.terms[i];
       sums[i] += term.sum.value().to_vector<double>()[0];
       seeds.push_back({term.sum, counts[i] > 0 ? term.weight / counts[i] : 0.0});
+    }
+    if (!std::isfinite(sums[0])) {
+      mark_nonfinite_rows(
+          std::span(nonfinite_rows).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)), loss.nll);
     }
     tape.backward(seeds);
   }
@@ -59,14 +113,15 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
 
   result.loss = counts[0] > 0 ? sums[0] / counts[0] : 0.0;
   result.grad_norm = gradient_norm(training.store);
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    fail(ErrorKind::numerics,
-         "step {}: loss {} and gradient norm {} are not finite; weights are those of step {}. Resume from the last "
-         "checkpoint with a lower optimizer.lr or a smaller optimizer.clip",
-         step, result.loss, result.grad_norm, training.step);
+  const double scale = clipping_factor(result.grad_norm, config.optimizer.clip);
+  if (std::isfinite(result.loss) && moments_can_hold(result.grad_norm * scale, training.store.values().dtype())) {
+    training.optimizer->update(update, result.learning_rate, scale);
+    if (training.average) training.average->update(update);
+    training.state->commit();
+    training.skips_in_a_row = 0;
+  } else {
+    skip_step(training, config, nonfinite_rows, communicator, result);
   }
-  training.optimizer->update(step, result.learning_rate, clipping_factor(result.grad_norm, config.optimizer.clip));
-  training.state->commit();
   training.step = step;
   training.tokens += result.targets;
   return result;

@@ -6,6 +6,7 @@
 #include "core/communicator.h"
 #include "trainers/model.h"
 #include "trainers/optimizer.h"
+#include "trainers/weight_average.h"
 
 namespace quire {
 
@@ -21,20 +22,30 @@ struct TrainingState {
   ParameterStore store;
   Network network;
   std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<WeightAverage> average;  // nullptr unless optimizer.ema.decay is set
   std::unique_ptr<StatePool> state;
-  int64_t step = 0;    // finished optimizer steps
-  int64_t tokens = 0;  // targets seen, on all ranks
+  int64_t step = 0;            // finished steps, skipped ones included
+  int64_t tokens = 0;          // targets seen, on all ranks
+  int64_t skipped = 0;         // steps without an update, of all
+  int64_t skips_in_a_row = 0;  // up to now
 };
 
 struct StepResult {
   double loss = 0;  // mean nats per target over the global batch
   double grad_norm = 0;
   double learning_rate = 0;
-  int64_t targets = 0;  // of all ranks
+  int64_t targets = 0;       // of all ranks
+  bool skipped = false;      // for a non-finite value
+  int64_t cleared_rows = 0;  // of all ranks: those whose own loss was not finite
 };
 
-// One optimizer step on the rows of this rank. Throws Error(numerics) when the loss or the gradient is not finite:
-// weights and moments are then as they were, and so is carried state but for rows whose document begins in this step.
+// One optimizer step on the rows of this rank. When the loss or the gradient is not finite, or too large for the
+// moments, weights and moments stay as they were. What happens then is up to run.on_nonfinite:
+//   stop  throws Error(numerics); carried state is as it was but for rows whose document begins in this step
+//   skip  the step counts, rows commit what they carry, and those with a target whose loss is not finite are emptied.
+//         A row's losses depend on that row alone, so neither ranks nor blocks of rows change which ones these are.
+//         A gradient that overflows beside finite losses is no row's fault, and empties none. More skips in a row than
+//         max_skips throw Error(numerics).
 StepResult train_step(TrainingState& training, const RunConfig& config, const Batch& batch, Communicator& communicator);
 
 }  // namespace quire

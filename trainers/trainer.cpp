@@ -1,5 +1,6 @@
 #include "trainers/trainer.h"
 
+#include <array>
 #include <chrono>
 
 #include "core/check.h"
@@ -19,13 +20,14 @@ double seconds_since(Clock::time_point time) {
 
 }  // namespace
 
-RunOutcome Trainer::run(const std::function<bool()>& stop) {
+RunOutcome Trainer::run(const std::function<std::string()>& stop) {
   const ThreadPool::Use use(threads_);
   log_to_file(directory_.log());
   log_info(fmt::format("{}: {} parameters, {} documents to train on, {} threads, {}; run directory {}",
                        config_.run.name, training_->store.parameter_count(),
                        corpus_->split(config_.data.split).documents(), threads_.threads(), machine_.backend,
                        directory_.path().string()));
+  for (const std::string& line : describe_groups(training_->store, config_.optimizer)) log_info(line);
   if (training_->step > 0) {
     log_info(fmt::format("going on from step {}", training_->step));
     // What a signal cut short last time.
@@ -46,7 +48,8 @@ RunOutcome Trainer::run(const std::function<bool()>& stop) {
 
     const int64_t step = training_->step;
     const bool last = step == config_.schedule.steps;
-    if (step % config_.log.every == 0 || last) {
+    if (result.skipped) warn_of_skip(result);
+    if (step % config_.log.every == 0 || last || result.skipped) {
       log_step(result, seconds_since(since), targets, steps);
       targets = 0;
       steps = 0;
@@ -54,14 +57,15 @@ RunOutcome Trainer::run(const std::function<bool()>& stop) {
     }
     progress.update(step, fmt::format("loss {:.3f}", result.loss));
 
-    bool stopping = stop();
+    std::string why = ask(stop);
     bool evaluated = true;
     if (evaluation_due()) {
       const auto evaluation_started = Clock::now();
-      evaluated = !stopping && evaluate_now(stop);
-      stopping = stopping || !evaluated;
+      evaluated = why.empty() && evaluate_now(stop);
+      if (!evaluated && why.empty()) why = ask(stop);
       since += Clock::now() - evaluation_started;
     }
+    const bool stopping = !why.empty();
     if (stopping || last) {
       save();
     } else if (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0) {
@@ -71,8 +75,8 @@ RunOutcome Trainer::run(const std::function<bool()>& stop) {
     }
     if (stopping && !(last && evaluated)) {
       progress.finish();
-      log_info(
-          fmt::format("stopped after step {}; go on with: quire train --resume {}", step, directory_.path().string()));
+      log_info(fmt::format("stopped after step {} ({}); go on with: quire train --resume {}", step, why,
+                           directory_.path().string()));
       return RunOutcome::stopped;
     }
   }
@@ -91,12 +95,29 @@ void Trainer::log_step(const StepResult& result, double seconds, int64_t targets
       {"loss", result.loss},
       {"lr", result.learning_rate},
       {"grad_norm", result.grad_norm},
+      {"skipped", training_->skipped},
       {"tokens", training_->tokens},
       {"tokens_per_second", static_cast<double>(targets) / seconds},
       {"step_ms", 1000 * seconds / static_cast<double>(steps)},
       {"epoch", static_cast<double>(training_->tokens) / static_cast<double>(epoch)},
       {"peak_bytes", device_backend(machine_.device.kind).allocator().stats().peak_bytes},
   });
+}
+
+void Trainer::warn_of_skip(const StepResult& result) const {
+  log_warn(
+      fmt::format("step {}: loss {} and gradient norm {}: no update, {} of {} rows begin anew; {} in a row, more "
+                  "than {} end the run (run.on_nonfinite)",
+                  training_->step, result.loss, result.grad_norm, result.cleared_rows, config_.data.rows,
+                  training_->skips_in_a_row, config_.run.on_nonfinite.max_skips));
+}
+
+std::string Trainer::ask(const std::function<std::string()>& stop) {
+  const std::string mine = stop();
+  std::array<double, 1> asked{mine.empty() ? 0.0 : 1.0};
+  communicator_->all_reduce_sum(asked);
+  if (asked[0] == 0) return "";
+  return mine.empty() ? "another rank was asked to" : mine;
 }
 
 bool Trainer::evaluation_due() const {
@@ -111,16 +132,19 @@ bool Trainer::was_evaluated() const {
   return false;
 }
 
-bool Trainer::evaluate_now(const std::function<bool()>& stop) {
-  const EvaluationResult result = evaluate(training_->store, evaluation_config_, *corpus_, machine_,
+bool Trainer::evaluate_now(const std::function<std::string()>& stop) {
+  const bool average = config_.optimizer.ema.evaluate;
+  ParameterStore& store = average ? training_->average->store() : training_->store;
+  const EvaluationResult result = evaluate(store, evaluation_config_, *corpus_, machine_,
                                            {.split = config_.evaluate.split,
                                             .rows = config_.evaluate.rows,
                                             .documents = config_.evaluate.documents,
                                             .progress = {},
-                                            .stop = stop});
+                                            .stop = [&] { return !ask(stop).empty(); }});
   if (!result.complete) return false;
   nlohmann::ordered_json line{{"step", training_->step}};
   line["evaluation"] = to_json(result, evaluation_config_, config_.evaluate.rows);
+  line["evaluation"]["weights"] = average ? "average" : "trained";
   metrics_->append(line);
   log_info(fmt::format("step {}: split {}, {} documents: {:.4f} bits per byte, token perplexity {:.3f}",
                        training_->step, config_.evaluate.split, result.documents.size(), result.bits_per_byte(),

@@ -7,6 +7,7 @@
 
 #include "data/prefetcher.h"
 #include "trainers/evaluator.h"
+#include "trainers/initial_weights.h"
 #include "trainers/metrics.h"
 #include "trainers/run_directory.h"
 #include "trainers/step.h"
@@ -25,8 +26,9 @@ class Trainer {
                                          const std::vector<std::string>& overrides, bool drop_state);
   ~Trainer();
 
-  // stop is asked after every step and during evaluation.
-  RunOutcome run(const std::function<bool()>& stop);
+  // stop is asked after every step and during evaluation; it says why the run shall stop, or nothing. What one rank is
+  // asked, all ranks do.
+  RunOutcome run(const std::function<std::string()>& stop);
 
   const RunConfig& config() const { return config_; }
   const TrainingState& training() const { return *training_; }
@@ -36,12 +38,15 @@ class Trainer {
   Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, RunDirectory directory);
   static std::unique_ptr<Trainer> start_over(const std::filesystem::path& run_directory,
                                              const std::vector<std::string>& overrides);
+  void load_initial_weights(const std::optional<InitialWeights>& weights);
   void open_batches(const std::optional<Cursor>& from);
   void open_files();
   void log_step(const StepResult& result, double seconds, int64_t targets, int64_t steps);
-  bool evaluation_due() const;                           // after the step that was taken last
-  bool was_evaluated() const;                            // as metrics.jsonl has it
-  bool evaluate_now(const std::function<bool()>& stop);  // false when it was stopped
+  bool evaluation_due() const;  // after the step that was taken last
+  bool was_evaluated() const;   // as metrics.jsonl has it
+  void warn_of_skip(const StepResult& result) const;
+  bool evaluate_now(const std::function<std::string()>& stop);  // false when it was stopped
+  std::string ask(const std::function<std::string()>& stop);    // on all ranks
   void save();
   void try_to_save();  // checkpoint.on_error says whether a failure stops the run
 

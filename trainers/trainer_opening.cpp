@@ -2,6 +2,7 @@
 #include "core/check.h"
 #include "core/file_io.h"
 #include "core/log.h"
+#include "data/sampler.h"
 #include "trainers/trainer.h"
 #include "trainers/training_checkpoint.h"
 
@@ -26,7 +27,10 @@ std::unique_ptr<Corpus> open_corpus(const RunConfig& config) {
   }
   std::unique_ptr<Corpus> corpus =
       Corpus::open(path, config.data.verify == VerifyChoice::once ? Verify::once : Verify::always);
-  corpus->split(config.data.split);
+  // Whether the rows can be made of it.
+  make_sampler(corpus->split(config.data.split).offsets(), {.subsequence = config.data.subsequence,
+                                                            .rows = config.data.rows,
+                                                            .sampling = sampling_choice(config.data.sampling)});
   if (config.evaluate.every > 0) corpus->split(config.evaluate.split);
   const int64_t vocabulary = corpus->tokenizer().vocabulary_size();
   if (config.data.vocabulary && *config.data.vocabulary != vocabulary) {
@@ -41,6 +45,11 @@ bool is_run_without_checkpoint(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path / "config.yaml", ignored) && !fs::exists(path / "manifest.json", ignored) &&
          fs::is_directory(path / "checkpoints", ignored) && checkpoint_steps(path / "checkpoints").empty();
+}
+
+std::optional<InitialWeights> open_initial_weights(const RunConfig& config, const Corpus& corpus) {
+  if (!config.init.from) return std::nullopt;
+  return InitialWeights::open(config, corpus.tokenizer());
 }
 
 }  // namespace
@@ -71,6 +80,14 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, RunDirectory 
 
 Trainer::~Trainer() = default;
 
+void Trainer::load_initial_weights(const std::optional<InitialWeights>& weights) {
+  if (!weights) return;
+  weights->load(training_->store);
+  log_info(fmt::format(
+      "{} parameters come from {}{}", weights->size(), weights->checkpoint().string(),
+      weights->missing().empty() ? std::string() : fmt::format(", {} are drawn anew", weights->missing().size())));
+}
+
 void Trainer::open_batches(const std::optional<Cursor>& from) {
   const BatchOptions options = batch_options(config_, *training_);
   auto source = from ? std::make_unique<BatchSource>(*corpus_, config_.data.split, options, *from)
@@ -90,7 +107,9 @@ std::unique_ptr<Trainer> Trainer::start(const RunConfig& config, const fs::path&
   Machine::choose(config.run);
   evaluation_config(config);
   std::unique_ptr<Corpus> corpus = open_corpus(config);
+  const std::optional<InitialWeights> weights = open_initial_weights(config, *corpus);
   std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(corpus), RunDirectory::create(run_directory)));
+  trainer->load_initial_weights(weights);
   trainer->open_batches(std::nullopt);
   trainer->open_files();
   return trainer;
@@ -101,7 +120,10 @@ std::unique_ptr<Trainer> Trainer::start_over(const fs::path& run_directory, cons
   const RunConfig before = load_config<RunConfig>(directory.config().string());
   const RunConfig config = with_overrides(before, overrides);
   require_resumable(diff_configs(before, config));
-  std::unique_ptr<Trainer> trainer(new Trainer(config, open_corpus(config), std::move(directory)));
+  std::unique_ptr<Corpus> corpus = open_corpus(config);
+  const std::optional<InitialWeights> weights = open_initial_weights(config, *corpus);
+  std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(corpus), std::move(directory)));
+  trainer->load_initial_weights(weights);
   log_warn(fmt::format("{}: the run ended before its first checkpoint; it begins again", run_directory.string()));
   trainer->open_batches(std::nullopt);
   trainer->open_files();

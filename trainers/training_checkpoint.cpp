@@ -10,6 +10,7 @@ namespace quire {
 namespace {
 
 constexpr int64_t kVersion = 1;
+constexpr const char* kAveragePart = "ema";
 
 std::string state_part(int64_t first_row, int64_t last_row) {
   return fmt::format("state-{:08}-{:08}", first_row, last_row);
@@ -67,22 +68,23 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
   for (const ParameterStore::Buffer& buffer : training.store.buffers()) {
     model.tensors.push_back({"buffer." + buffer.name, buffer.value});
   }
-  const std::vector<CheckpointPart> parts{
-      std::move(model),
-      {"optimizer", training.optimizer->save(), {}},
-      {state_part(training.first_row, training.last_row), training.state->save(), {}},
-  };
+  std::vector<CheckpointPart> parts{std::move(model), {"optimizer", training.optimizer->save(), {}}};
+  if (training.average) parts.push_back({kAveragePart, training.average->save(), {}});
+  parts.push_back({state_part(training.first_row, training.last_row), training.state->save(), {}});
   const nlohmann::json meta{
-      {"version", kVersion},        {"step", training.step},           {"tokens", training.tokens},
-      {"rows", config.data.rows},   {"corpus", corpus.hash()},         {"cursor", cursor_to_json(cursor)},
-      {"backend", machine.backend}, {"dtype", name_of(machine.dtype)},
+      {"version", kVersion},         {"step", training.step},
+      {"tokens", training.tokens},   {"rows", config.data.rows},
+      {"corpus", corpus.hash()},     {"cursor", cursor_to_json(cursor)},
+      {"backend", machine.backend},  {"dtype", name_of(machine.dtype)},
+      {"skipped", training.skipped}, {"skips_in_a_row", training.skips_in_a_row},
   };
   return write_checkpoint(checkpoints_dir, training.step, parts, meta,
                           {{"config.yaml", dump_config(config)}, {"tokenizer.txt", corpus.tokenizer().serialise()}});
 }
 
 RunConfig checkpoint_config(const CheckpointReader& reader) {
-  return parse_config<RunConfig>(reader.read_text("config.yaml"), (reader.path() / "config.yaml").string());
+  const std::string name = (reader.path() / "config.yaml").string();
+  return read_config<RunConfig>(parse_yaml(reader.read_text("config.yaml"), name), name);
 }
 
 std::unique_ptr<Tokenizer> checkpoint_tokenizer(const CheckpointReader& reader) {
@@ -90,7 +92,7 @@ std::unique_ptr<Tokenizer> checkpoint_tokenizer(const CheckpointReader& reader) 
                         ErrorKind::checkpoint);
 }
 
-void load_weights(const CheckpointReader& reader, ParameterStore& store) {
+void load_weights(const CheckpointReader& reader, ParameterStore& store, Weights which) {
   PartLookup model(reader, "model");
   for (const ParameterStore::Entry& entry : store.entries()) {
     entry.variable.value().copy_from(model.get(entry.name, entry.variable.value()));
@@ -99,6 +101,16 @@ void load_weights(const CheckpointReader& reader, ParameterStore& store) {
     buffer.value.copy_from(model.get("buffer." + buffer.name, buffer.value));
   }
   model.require_all_used();
+  if (which == Weights::trained) return;
+  if (!reader.has_part(kAveragePart)) {
+    fail(ErrorKind::config, "{}: holds no average of the weights; a run keeps one with optimizer.ema.decay",
+         reader.path().string());
+  }
+  PartLookup average(reader, kAveragePart);
+  for (const ParameterStore::Entry& entry : store.entries()) {
+    entry.variable.value().copy_from(average.get(entry.name, entry.variable.value()));
+  }
+  average.require_all_used();
 }
 
 Cursor load_training(const CheckpointReader& reader, TrainingState& training, bool drop_state) {
@@ -109,13 +121,21 @@ Cursor load_training(const CheckpointReader& reader, TrainingState& training, bo
   }
   load_weights(reader, training.store);
   PartLookup moments(reader, "optimizer");
-  training.optimizer->load([&](const std::string& name) { return moments.get(name); });
+  training.optimizer->load([&](const std::string& name, const Tensor& like) { return moments.get(name, like); });
+  moments.require_all_used();
+  if (training.average) {
+    PartLookup average(reader, kAveragePart);
+    training.average->load([&](const std::string& name, const Tensor& like) { return average.get(name, like); });
+    average.require_all_used();
+  }
   if (!drop_state) {
     PartLookup rows(reader, state_part(training.first_row, training.last_row));
     training.state->load([&](const std::string& name) { return rows.get(name); });
   }
   training.step = meta.at("step").get<int64_t>();
   training.tokens = meta.at("tokens").get<int64_t>();
+  training.skipped = meta.value("skipped", int64_t{0});
+  training.skips_in_a_row = meta.value("skips_in_a_row", int64_t{0});
   return cursor_from_json(meta.at("cursor").get<std::string>());
 }
 

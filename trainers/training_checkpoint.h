@@ -19,8 +19,11 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
 RunConfig checkpoint_config(const CheckpointReader& reader);
 std::unique_ptr<Tokenizer> checkpoint_tokenizer(const CheckpointReader& reader);
 
-// Weights only. Error(checkpoint) names the first parameter that is missing, left over or of another shape.
-void load_weights(const CheckpointReader& reader, ParameterStore& store);
+enum class Weights { trained, average };
+
+// Weights only. Error(checkpoint) names the first parameter that is missing, left over or of another shape. The average
+// has a part of its own; Error(config) when the run kept none.
+void load_weights(const CheckpointReader& reader, ParameterStore& store, Weights which = Weights::trained);
 
 // Everything a run needs to go on bit for bit; returns the cursor. Without state when drop_state is set.
 Cursor load_training(const CheckpointReader& reader, TrainingState& training, bool drop_state);

@@ -23,7 +23,7 @@ Variable embedding(Tape& tape, const Variable& table, const Tensor& ids, double 
 }
 
 CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const Variable& weight, const Tensor& targets,
-                                      const Tensor& mask, int64_t logits_budget) {
+                                      const Tensor& mask, double seed, int64_t logits_budget) {
   const int64_t width = weight.dim(1);
   const int64_t vocabulary = weight.dim(0);
   const Tensor h = hidden.value().reshape({hidden.value().numel() / width, width});
@@ -35,46 +35,44 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
   const Tensor target = targets.reshape({count});
   const Tensor counted = mask.reshape({count});
   const Tensor nll = Tensor::empty({count}, dtype, device);
-  const Tensor lse = Tensor::empty({count}, dtype, device);
-  const int64_t chunk = std::clamp<int64_t>(logits_budget / vocabulary, 1, std::max<int64_t>(count, 1));
-  const Tensor logits = Tensor::empty({chunk, vocabulary}, dtype, device);
+  const Tensor total = Tensor::empty({1}, DType::f64, device);
+  const Variable sum = tape.output(total, {&hidden, &weight});
+  const Tensor factor = sum.needs_gradient() ? Tensor::from(std::vector<double>{seed}, {1}, device) : Tensor();
+  const std::shared_ptr<Gradient> dweight = sum.needs_gradient() ? weight.gradient() : nullptr;
+  const Tensor dh =
+      sum.needs_gradient() && hidden.needs_gradient() ? Tensor::empty({count, width}, dtype, device) : Tensor();
 
-  const auto project = [w = weight.value()](const Tensor& to, const Tensor& from) {
-    ops::gemm(to, from, w, {.transpose_b = true});
-  };
+  // Chunks of nearly equal size: the weight is read for each.
+  const int64_t most = std::clamp<int64_t>(logits_budget / vocabulary, 1, std::max<int64_t>(count, 1));
+  const int64_t chunks = (count + most - 1) / most;
+  const int64_t chunk = chunks == 0 ? 1 : (count + chunks - 1) / chunks;
+  const Tensor logits = Tensor::empty({chunk, vocabulary}, dtype, device);
+  const Tensor lse = Tensor::empty({chunk}, dtype, device);
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int64_t end = std::min(count, begin + chunk);
     const Tensor part = logits.slice(0, 0, end - begin);
-    project(part, h.slice(0, begin, end));
-    ops::cross_entropy(nll.slice(0, begin, end), lse.slice(0, begin, end), part, target.slice(0, begin, end),
+    const Tensor log_sum = lse.slice(0, 0, end - begin);
+    const Tensor from = h.slice(0, begin, end);
+    ops::gemm(part, from, weight.value(), {.transpose_b = true});
+    ops::cross_entropy(nll.slice(0, begin, end), log_sum, part, target.slice(0, begin, end),
                        counted.slice(0, begin, end));
+    if (!dh.defined() && !dweight) continue;
+    ops::cross_entropy_backward(part, log_sum, target.slice(0, begin, end), counted.slice(0, begin, end), factor);
+    if (dh.defined()) ops::gemm(dh.slice(0, begin, end), part, weight.value(), {});
+    if (dweight) {
+      const auto [to, accumulate] = dweight->target();
+      ops::gemm(to, part, from, {.transpose_a = true, .accumulate = accumulate});
+    }
   }
-  const Tensor total = Tensor::empty({1}, DType::f64, device);
   ops::sum_all(total, nll);
-  const Variable sum = tape.output(total, {&hidden, &weight});
   if (sum.needs_gradient()) {
-    const bool kept = chunk >= count;
-    const Tensor saved = kept ? logits : Tensor();
     tape.record("projection_cross_entropy", sum,
-                [=, w = weight.value(), dh = hidden.gradient(), dw = weight.gradient()](const Tensor& dsum) {
-                  const Tensor dlogits = kept ? saved : Tensor::empty({chunk, vocabulary}, dtype, device);
-                  Gradient::Target to_h = dh ? dh->target() : Gradient::Target{};
-                  for (int64_t begin = 0; begin < count; begin += chunk) {
-                    const int64_t end = std::min(count, begin + chunk);
-                    const Tensor part = dlogits.slice(0, 0, end - begin);
-                    const Tensor from = h.slice(0, begin, end);
-                    if (!kept) project(part, from);
-                    ops::cross_entropy_backward(part, lse.slice(0, begin, end), target.slice(0, begin, end),
-                                                counted.slice(0, begin, end), dsum);
-                    if (dh) {
-                      ops::gemm(to_h.tensor.reshape({count, width}).slice(0, begin, end), part, w,
-                                {.accumulate = to_h.accumulate});
-                    }
-                    if (dw) {
-                      const auto [to, accumulate] = dw->target();
-                      ops::gemm(to, part, from, {.transpose_a = true, .accumulate = accumulate});
-                    }
-                  }
+                [dh, seed, to = hidden.gradient(), shape = hidden.shape()](const Tensor& dsum) {
+                  // On other devices the value is not read: it would wait for them.
+                  QUIRE_CHECK(dsum.device().kind != DeviceKind::cpu || dsum.data<double>()[0] == seed,
+                              "projection_cross_entropy: swept with {}, but gradients were taken for {}",
+                              dsum.data<double>()[0], seed);
+                  if (to) to->add(dh.reshape(shape));
                 });
   }
   return {sum, nll};

@@ -16,97 +16,129 @@ struct Backward {
   const Tensor& lse;
   const ops::AttentionInputs& in;
   const AttentionSizes& s;
+  const PositionTerms<T>& tables;
   int64_t groups;
-  Tensor dr, du, dv_bias, dbias;  // per group
+  Tensor dr, du, dv_bias;  // per group
+  Tensor dbias;            // per group, by distance with margins
 
   static T* at(const Tensor& tensor, int64_t offset) { return tensor.data<T>() + offset; }
 
-  MatrixView<T> key_gradient(const Tensor& d, int64_t row, int64_t kv_head, const KeyBlock& b, int64_t size) const {
+  T* key_gradient(const Tensor& d, int64_t row, int64_t kv_head, const KeyBlock& b, int64_t size) const {
     const int64_t per_row = b.cached ? s.slots : s.queries;
-    return {at(d, ((row * per_row + b.index) * s.kv_heads + kv_head) * size), b.count, size,
-            Eigen::OuterStride<>(s.kv_heads * size)};
+    return at(d, ((row * per_row + b.index) * s.kv_heads + kv_head) * size);
+  }
+
+  // p: logits to probabilities. ds: gradients of probabilities to gradients of logits. Both [keys, kQueryBlock].
+  static void softmax_gradient(const QueryBlock<T>& block, const KeyBlock& keys, const T* log_sum, const T* delta, T* p,
+                               T* ds) {
+    for (int64_t a = 0; a < block.lanes(); a += kLanes<T>) {
+      const Vector<T> l = load_vector(log_sum + a);
+      const Vector<T> d = load_vector(delta + a);
+      for (int64_t j = 0; j < keys.count; ++j) {
+        T* const x = p + j * kQueryBlock + a;
+        T* const dx = ds + j * kQueryBlock + a;
+        const Vector<T> probability = exponential<T>(load_vector(x) - l);
+        store_vector(x, probability);
+        store_vector(dx, probability * (load_vector(dx) - d));
+      }
+    }
+  }
+
+  // Gradients of the position terms, by query as the terms lie.
+  static void turn_terms(const QueryBlock<T>& block, const KeyBlock& keys, const T* ds, T* dterms) {
+    constexpr int64_t kWidth = kLanes<T>;
+    std::fill(dterms, dterms + block.count() * kTermStride, T{0});
+    for (int64_t a = 0; a < block.lanes(); a += kWidth) {
+      const int64_t queries = std::min(kWidth, block.count() - a);
+      for (int64_t j = 0; j < keys.count; j += kWidth) {
+        Vector<T> x[kWidth];
+        for (int64_t i = 0; i < kWidth; ++i) {
+          x[i] = j + i < keys.count ? load_vector(ds + (j + i) * kQueryBlock + a) : Vector<T>{};
+        }
+        transpose_square<T>(x);
+        for (int64_t i = 0; i < queries; ++i) store_vector(dterms + block.term_offset(a + i, keys) + j, x[i]);
+      }
+    }
   }
 
   void query_block(int64_t group, int64_t row, int64_t head, int64_t first_query) const {
-    QueryBlock<T> block(in, s, row, head, first_query);
+    QueryBlock<T> block(in, s, tables, row, head, first_query);
     const int64_t count = block.count();
     const int64_t out_stride = s.heads * s.value_size;
     const int64_t out_at = ((row * s.queries + first_query) * s.heads + head) * s.value_size;
-    const ConstMatrixView<T> dy(at(dout, out_at), count, s.value_size, Eigen::OuterStride<>(out_stride));
-    const ConstMatrixView<T> y(at(out, out_at), count, s.value_size, Eigen::OuterStride<>(out_stride));
-    const T* log_sum = at(lse, (row * s.heads + head) * s.queries + first_query);
-    T* delta = scratch<T>(4, kQueryBlock);
-    for (int64_t a = 0; a < count; ++a) delta[a] = dy.row(a).dot(y.row(a));
+    const T* dy = at(dout, out_at);
+    T* const delta = scratch<T>(5, kQueryBlock);
+    T* const log_sum = scratch<T>(6, kQueryBlock);
+    std::fill(delta, delta + kQueryBlock, T{0});
+    // A query that sees nothing, and lanes beyond the last query: exp(-inf - 0) is the zero they should give.
+    std::fill(log_sum, log_sum + kQueryBlock, T{0});
+    for (int64_t a = 0; a < count; ++a) {
+      delta[a] = (ConstArrayView<T>(dy + a * out_stride, s.value_size) *
+                  ConstArrayView<T>(at(out, out_at) + a * out_stride, s.value_size))
+                     .sum();
+      const T l = at(lse, (row * s.heads + head) * s.queries + first_query)[a];
+      if (std::isfinite(l)) log_sum[a] = l;
+    }
+    T* const dy_by_feature = scratch<T>(7, kQueryBlock * s.value_size);
+    block.by_feature(dy_by_feature, dy, out_stride, s.value_size);
 
-    MatrixView<T> dcontent(scratch<T>(5, kQueryBlock * s.size), count, s.size, Eigen::OuterStride<>(s.size));
-    MatrixView<T> dposition(scratch<T>(6, kQueryBlock * s.size), count, s.size, Eigen::OuterStride<>(s.size));
-    dcontent.setZero();
-    dposition.setZero();
-    const bool with_terms = in.r.defined();
+    T* const dcontent = scratch<T>(8, kQueryBlock * s.size);
+    T* const dposition = scratch<T>(9, kQueryBlock * s.size);
+    std::fill(dcontent, dcontent + count * s.size, T{0});
+    std::fill(dposition, dposition + count * s.size, T{0});
+    T* const ds = scratch<T>(10, kQueryBlock * kKeyBlock);
+    T* const dterms = in.r.defined() ? scratch<T>(11, kQueryBlock * kTermStride + kTermMargin) : nullptr;
     if (!block.empty()) {
       const int64_t ring_head = s.slots > 0 ? in.cache_head.data<int32_t>()[row] : 0;
       for_key_blocks(block.low(), block.high(), s.slots, ring_head, [&](const KeyBlock& keys) {
-        MatrixView<T> p = block.logits(keys);
-        MatrixView<T> ds(scratch<T>(7, kQueryBlock * kKeyBlock), count, keys.count, Eigen::OuterStride<>(kKeyBlock));
-        ds.noalias() = dy * block.values(keys).transpose();
-        T* dterms = nullptr;
-        const int64_t terms = with_terms ? block.term_count(keys) : 0;
-        if (with_terms) {
-          dterms = scratch<T>(8, kQueryBlock * kTermBlock);
-          std::fill(dterms, dterms + count * kTermBlock, T{0});
-        }
-        for (int64_t a = 0; a < count; ++a) {
-          T* const prob = p.data() + a * kKeyBlock;
-          T* const grad = ds.data() + a * kKeyBlock;
-          const int64_t begin = std::min(block.column_begin(a, keys), keys.count);
-          const int64_t end = std::max(begin, block.column_end(a, keys));
-          const int64_t width = end - begin;
-          std::fill(prob, prob + begin, T{0});
-          std::fill(prob + end, prob + keys.count, T{0});
-          std::fill(grad, grad + begin, T{0});
-          std::fill(grad + end, grad + keys.count, T{0});
-          if (width == 0) continue;
-          ArrayView<T> visible(prob + begin, width);
-          ArrayView<T> dvisible(grad + begin, width);
-          visible = (visible - log_sum[a]).exp();
-          if (in.dropout > 0) block.apply_dropout(grad, a, keys);
-          dvisible = visible * (dvisible - delta[a]);
-          if (in.dropout > 0) block.apply_dropout(prob, a, keys);  // dV sees what the forward pass multiplied
-          if (dbias.defined()) {
-            ArrayView<T>(at(dbias, (group * s.heads + head) * s.entries + block.bias_index(a, keys) + begin), width) +=
-                dvisible;
-          }
-          if (with_terms) {
-            ArrayView<T>(dterms + a * kTermBlock + block.term_column(a, keys) + begin, width) = dvisible;
+        T* const p = block.logits(keys);
+        block_product(ds, kQueryBlock, Operand<T>{block.values(keys), block.value_stride()}, dy_by_feature, kQueryBlock,
+                      keys.count, block.lanes(), s.value_size, false);
+        if (in.dropout > 0) block.apply_dropout(ds, keys);
+        softmax_gradient(block, keys, log_sum, delta, p, ds);
+        if (in.dropout > 0) block.apply_dropout(p, keys);  // dV sees what the forward pass multiplied
+        if (dbias.defined()) {
+          T* const by_distance = at(dbias, (group * s.heads + head) * dbias.dim(2));
+          for (int64_t j = 0; j < keys.count; ++j) {
+            T* const to = by_distance + block.bias_offset(j, keys);
+            for (int64_t a = 0; a < block.lanes(); a += kLanes<T>) {
+              store_vector(to + a, load_vector(to + a) + load_vector(ds + j * kQueryBlock + a));
+            }
           }
         }
         const Tensor& dk = keys.cached ? g.dcache_k : g.dk;
         const Tensor& dv = keys.cached ? g.dcache_v : g.dv;
         if (dv.defined()) {
-          key_gradient(dv, row, block.kv_head(), keys, s.value_size).noalias() += p.transpose() * dy;
+          block_product(key_gradient(dv, row, block.kv_head(), keys, s.value_size), block.value_stride(),
+                        Operand<T>{p, kQueryBlock}, dy, out_stride, keys.count, s.value_size, count, true);
         }
         if (dk.defined()) {
-          key_gradient(dk, row, block.kv_head(), keys, s.size).noalias() += ds.transpose() * block.content();
+          block_product(key_gradient(dk, row, block.kv_head(), keys, s.size), block.key_stride(),
+                        Operand<T>{ds, kQueryBlock}, block.content(), s.size, keys.count, s.size, count, true);
         }
-        dcontent.noalias() += ds * block.keys(keys);
-        if (with_terms) {
-          const ConstMatrixView<T> dt(dterms, count, terms, Eigen::OuterStride<>(kTermBlock));
-          dposition.noalias() += dt * block.table(keys);
-          MatrixView<T> table(at(dr, ((group * s.entries + block.table_row(keys)) * s.heads + head) * s.size), terms,
-                              s.size, Eigen::OuterStride<>(s.heads * s.size));
-          table.noalias() += dt.transpose() * block.positional();
+        block_product(dcontent, s.size, Operand<T>{ds, kQueryBlock, true}, block.keys(keys), block.key_stride(), count,
+                      s.size, keys.count, true);
+        if (in.r.defined()) {
+          const int64_t terms = block.term_count(keys);
+          turn_terms(block, keys, ds, dterms);
+          block_product(dposition, s.size, Operand<T>{dterms + kTermMargin, kTermStride}, block.table(keys),
+                        s.heads * s.size, count, s.size, terms, true);
+          block_product(at(dr, ((group * s.entries + block.table_row(keys)) * s.heads + head) * s.size),
+                        s.heads * s.size, Operand<T>{dterms + kTermMargin, kTermStride, true}, block.positional(),
+                        s.size, terms, s.size, count, true);
         }
       });
     }
     const T factor = static_cast<T>(in.scale);
-    MatrixView<T> dq(at(g.dq, ((row * s.queries + first_query) * s.heads + head) * s.size), count, s.size,
-                     Eigen::OuterStride<>(s.heads * s.size));
-    dq = factor * (dcontent + dposition);
-    if (du.defined()) {
-      MatrixView<T>(at(du, (group * s.heads + head) * s.size), 1, s.size, Eigen::OuterStride<>(s.size)) +=
-          factor * dcontent.colwise().sum();
-      MatrixView<T>(at(dv_bias, (group * s.heads + head) * s.size), 1, s.size, Eigen::OuterStride<>(s.size)) +=
-          factor * dposition.colwise().sum();
+    for (int64_t a = 0; a < count; ++a) {
+      ArrayView<T> dq(at(g.dq, ((row * s.queries + first_query + a) * s.heads + head) * s.size), s.size);
+      const ConstArrayView<T> content(dcontent + a * s.size, s.size);
+      const ConstArrayView<T> position(dposition + a * s.size, s.size);
+      dq = factor * (content + position);
+      if (du.defined()) {
+        ArrayView<T>(at(du, (group * s.heads + head) * s.size), s.size) += factor * content;
+        ArrayView<T>(at(dv_bias, (group * s.heads + head) * s.size), s.size) += factor * position;
+      }
     }
   }
 
@@ -134,6 +166,22 @@ void add_groups(const Tensor& total, const Tensor& parts) {
   });
 }
 
+// The same for a bias: total [H, N] by table entry, parts [groups, H, N + margins] by distance.
+template <typename T>
+void add_bias_groups(const Tensor& total, const Tensor& parts) {
+  const int64_t entries = total.dim(1);
+  const int64_t padded = parts.dim(2);
+  for (int64_t h = 0; h < total.dim(0); ++h) {
+    for (int64_t distance = 0; distance < entries; ++distance) {
+      T sum = 0;
+      for (int64_t group = 0; group < parts.dim(0); ++group) {
+        sum += parts.data<T>()[(group * total.dim(0) + h) * padded + kBiasMargin + distance];
+      }
+      total.data<T>()[h * entries + entries - 1 - distance] = sum;
+    }
+  }
+}
+
 void attention_backward(const ops::AttentionGradients& gradients, const Tensor& dout, const Tensor& out,
                         const Tensor& lse, const ops::AttentionInputs& in) {
   const AttentionSizes s(in);
@@ -153,15 +201,18 @@ void attention_backward(const ops::AttentionGradients& gradients, const Tensor& 
     du = Tensor::zeros({groups, s.heads, s.size}, type);
     dv_bias = Tensor::zeros({groups, s.heads, s.size}, type);
   }
-  if (in.bias.defined() && gradients.dbias.defined()) dbias = Tensor::zeros({groups, s.heads, s.entries}, type);
+  if (in.bias.defined() && gradients.dbias.defined()) {
+    dbias = Tensor::zeros({groups, s.heads, s.entries + 2 * kBiasMargin}, type);
+  }
   dispatch("attention_backward", type, [&](auto t) {
     using T = decltype(t);
-    const Backward<T> backward{gradients, dout, out, lse, in, s, groups, dr, du, dv_bias, dbias};
+    const PositionTerms<T> tables(in, s);
+    const Backward<T> backward{gradients, dout, out, lse, in, s, tables, groups, dr, du, dv_bias, dbias};
     parallel_for(groups * s.kv_heads, [&](int64_t task) { backward.task(task / s.kv_heads, task % s.kv_heads); });
     add_groups<T>(gradients.dr, dr);
     add_groups<T>(gradients.du, du);
     add_groups<T>(gradients.dv_bias, dv_bias);
-    add_groups<T>(gradients.dbias, dbias);
+    if (dbias.defined()) add_bias_groups<T>(gradients.dbias, dbias);
   });
 }
 

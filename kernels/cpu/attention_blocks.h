@@ -4,14 +4,20 @@
 #include <limits>
 
 #include "kernels/attention.h"
-#include "kernels/cpu/common.h"
+#include "kernels/cpu/product.h"
 
 namespace quire::cpu {
 
-// Queries and keys per block: a block of logits and one of position terms stay in the second-level cache.
+// Queries and keys per block. Logits lie transposed, keys by queries: every product then reads keys, values and
+// gradients where they are, and softmax runs along queries, one to a vector lane.
 inline constexpr int64_t kQueryBlock = 64;
 inline constexpr int64_t kKeyBlock = 128;
-inline constexpr int64_t kTermBlock = kQueryBlock + kKeyBlock;
+// Position terms lie by query. Columns in front of a row take what belongs to distances beyond the table, whole vectors
+// run over the end.
+inline constexpr int64_t kTermMargin = kQueryBlock + 16;
+inline constexpr int64_t kTermStride = kTermMargin + kQueryBlock + kKeyBlock + 16;
+// What a bias by distance has before its first and after its last entry: distances of pairs that are not visible.
+inline constexpr int64_t kBiasMargin = kQueryBlock + 16;
 
 struct AttentionSizes {
   int64_t rows, queries, heads, kv_heads, size, value_size, slots, entries;
@@ -69,25 +75,64 @@ void for_key_blocks(int64_t low, int64_t high, int64_t slots, int64_t head, Body
   }
 }
 
+// The tables of position terms in the order in which blocks read them.
+template <typename T>
+struct PositionTerms {
+  // [H, entries + 2 margins] by distance.
+  Tensor bias;
+  // [H, D, padded entries] by table row.
+  Tensor r;
+
+  PositionTerms(const ops::AttentionInputs& in, const AttentionSizes& s) {
+    if (in.bias.defined()) {
+      bias = Tensor::zeros({s.heads, s.entries + 2 * kBiasMargin}, in.q.dtype());
+      for (int64_t h = 0; h < s.heads; ++h) {
+        const T* from = in.bias.template data<T>() + h * s.entries;
+        std::reverse_copy(from, from + s.entries, bias.template data<T>() + h * bias.dim(1) + kBiasMargin);
+      }
+    }
+    if (in.r.defined()) {
+      constexpr int64_t kWidth = kLanes<T>;
+      const int64_t padded = ceil_div(s.entries, kWidth) * kWidth + kPanel<T>;
+      r = Tensor::zeros({s.heads, s.size, padded}, in.q.dtype());
+      parallel_for(s.heads, [&](int64_t h) {
+        for (int64_t n = 0; n < s.entries; n += kWidth) {
+          transpose_rows(r.template data<T>() + h * s.size * padded + n, padded,
+                         in.r.template data<T>() + (n * s.heads + h) * s.size, s.heads * s.size,
+                         std::min(kWidth, s.entries - n), s.size);
+        }
+      });
+    }
+  }
+};
+
 // One block of queries of one row and head.
 template <typename T>
 class QueryBlock {
  public:
-  QueryBlock(const ops::AttentionInputs& in, const AttentionSizes& s, int64_t row, int64_t head, int64_t first_query)
+  static constexpr int64_t kWidth = kLanes<T>;
+
+  QueryBlock(const ops::AttentionInputs& in, const AttentionSizes& s, const PositionTerms<T>& tables, int64_t row,
+             int64_t head, int64_t first_query)
       : in_(in),
         s_(s),
+        tables_(tables),
         row_(row),
         head_(head),
         first_(first_query),
         count_(std::min(kQueryBlock, s.queries - first_query)),
+        lanes_(ceil_div(count_, kWidth) * kWidth),
         content_(scratch<T>(0, kQueryBlock * s.size)),
-        position_(scratch<T>(1, kQueryBlock * s.size)),
+        position_(in.r.defined() ? scratch<T>(1, kQueryBlock * s.size) : nullptr),
         logits_(scratch<T>(2, kQueryBlock * kKeyBlock)),
-        terms_(scratch<T>(3, kQueryBlock * kTermBlock)) {
+        terms_(in.r.defined() ? scratch<T>(3, kQueryBlock * kTermStride + kTermMargin) : nullptr),
+        content_by_feature_(scratch<T>(4, kQueryBlock * s.size)) {
     const int32_t* first_visible = in.first_visible.data<int32_t>() + row * s.queries + first_query;
     low_ = std::numeric_limits<int64_t>::max();
     high_ = std::numeric_limits<int64_t>::min();
     int64_t farthest = 0;
+    visible_begin_.fill(0);
+    visible_end_.fill(std::numeric_limits<int64_t>::min());
     for (int64_t a = 0; a < count_; ++a) {
       visible_begin_[a] = first_visible[a];
       visible_end_[a] = first_ + a + (in.attend_self ? 1 : 0);
@@ -101,25 +146,36 @@ class QueryBlock {
                 s.entries);
     load(content_, in.u);
     if (in.r.defined()) load(position_, in.v_bias);
+    by_feature(content_by_feature_, content_, s.size, s.size);
   }
 
   bool empty() const { return low_ >= high_; }
   int64_t count() const { return count_; }
+  int64_t lanes() const { return lanes_; }  // count, in whole vectors
   int64_t low() const { return low_; }
   int64_t high() const { return high_; }
   int64_t kv_head() const { return head_ / (s_.heads / s_.kv_heads); }
 
-  ConstMatrixView<T> content() const { return {content_, count_, s_.size, Eigen::OuterStride<>(s_.size)}; }
-  ConstMatrixView<T> positional() const { return {position_, count_, s_.size, Eigen::OuterStride<>(s_.size)}; }
+  const T* content() const { return content_; }      // scale * (q + u)       [count, D]
+  const T* positional() const { return position_; }  // scale * (q + v_bias)  [count, D]
 
-  ConstMatrixView<T> keys(const KeyBlock& b) const { return part(b.cached ? in_.cache_k : in_.k, b, s_.size); }
-  ConstMatrixView<T> values(const KeyBlock& b) const { return part(b.cached ? in_.cache_v : in_.v, b, s_.value_size); }
+  int64_t key_stride() const { return s_.kv_heads * s_.size; }
+  int64_t value_stride() const { return s_.kv_heads * s_.value_size; }
+  const T* keys(const KeyBlock& b) const { return part(b.cached ? in_.cache_k : in_.k, b, s_.size); }
+  const T* values(const KeyBlock& b) const { return part(b.cached ? in_.cache_v : in_.v, b, s_.value_size); }
 
-  // Visible columns of query a in a block: [begin, end).
-  int64_t column_begin(int64_t a, const KeyBlock& b) const {
-    return std::max<int64_t>(visible_begin_[a] - b.position, 0);
+  // to [size, kQueryBlock] = transposed from [count, size]; lanes beyond the queries are zero.
+  void by_feature(T* to, const T* from, int64_t stride, int64_t size) const {
+    for (int64_t a = 0; a < lanes_; a += kWidth) {
+      transpose_rows(to + a, kQueryBlock, from + a * stride, stride, std::min(kWidth, count_ - a), size);
+    }
   }
-  int64_t column_end(int64_t a, const KeyBlock& b) const { return std::min(visible_end_[a] - b.position, b.count); }
+
+  // Visible keys of query a in a block: [begin, end).
+  int64_t key_begin(int64_t a, const KeyBlock& b) const { return std::max<int64_t>(visible_begin_[a] - b.position, 0); }
+  int64_t key_end(int64_t a, const KeyBlock& b) const {
+    return visible_begin_[a] < visible_end_[a] ? std::min(visible_end_[a] - b.position, b.count) : 0;
+  }
 
   // Position terms: column c of the block of terms belongs to distance largest - c. Behind a window the last query and
   // the first key are further apart than the table reaches; no such pair is visible.
@@ -130,53 +186,55 @@ class QueryBlock {
     const int64_t smallest = std::max<int64_t>(0, first_ - (b.position + b.count - 1));
     return std::max<int64_t>(0, largest_distance(b) - smallest + 1);
   }
-  // The column for query a and key 0 of the block; keys follow. Below zero where key 0 is beyond the table.
-  int64_t term_column(int64_t a, const KeyBlock& b) const { return largest_distance(b) - (first_ + a - b.position); }
+  // Where the term of query a and key 0 of the block lies, in a buffer of kTermStride a query; keys follow.
+  int64_t term_offset(int64_t a, const KeyBlock& b) const {
+    return a * kTermStride + kTermMargin + largest_distance(b) - (first_ + a - b.position);
+  }
   // First row of the table that the block reads.
   int64_t table_row(const KeyBlock& b) const { return s_.entries - 1 - largest_distance(b); }
-  ConstMatrixView<T> table(const KeyBlock& b) const {
-    return {in_.r.template data<T>() + (table_row(b) * s_.heads + head_) * s_.size, term_count(b), s_.size,
-            Eigen::OuterStride<>(s_.heads * s_.size)};
+  const T* table(const KeyBlock& b) const {
+    return in_.r.template data<T>() + (table_row(b) * s_.heads + head_) * s_.size;
   }
-  // Entry of the bias table for query a and key 0 of the block; keys follow.
-  int64_t bias_index(int64_t a, const KeyBlock& b) const { return s_.entries - 1 - (first_ + a - b.position); }
+  // Entry of the bias by distance for query 0 and key j of the block; queries follow.
+  int64_t bias_offset(int64_t j, const KeyBlock& b) const { return kBiasMargin + first_ - (b.position + j); }
 
-  // Logits [count, b.count]; only visible columns hold meaning.
-  MatrixView<T> logits(const KeyBlock& b) {
-    MatrixView<T> out(logits_, count_, b.count, Eigen::OuterStride<>(kKeyBlock));
-    out.noalias() = content() * keys(b).transpose();
-    if (in_.r.defined()) {
-      MatrixView<T> terms(terms_, count_, term_count(b), Eigen::OuterStride<>(kTermBlock));
-      terms.noalias() = positional() * table(b).transpose();
-    }
-    for (int64_t a = 0; a < count_; ++a) {
-      const int64_t begin = column_begin(a, b);
-      const int64_t width = column_end(a, b) - begin;
-      if (width <= 0) continue;
-      ArrayView<T> row(logits_ + a * kKeyBlock + begin, width);
-      if (in_.r.defined()) row += ConstArrayView<T>(terms_ + a * kTermBlock + term_column(a, b) + begin, width);
-      if (in_.bias.defined()) {
-        row += ConstArrayView<T>(in_.bias.template data<T>() + head_ * s_.entries + bias_index(a, b) + begin, width);
+  // Logits [b.count, kQueryBlock]: -inf where a query does not see a key.
+  T* logits(const KeyBlock& b) {
+    block_product(logits_, kQueryBlock, Operand<T>{keys(b), key_stride()}, content_by_feature_, kQueryBlock, b.count,
+                  lanes_, s_.size, false);
+    if (in_.r.defined()) add_terms(b);
+    if (in_.bias.defined()) {
+      const T* bias = tables_.bias.template data<T>() + head_ * tables_.bias.dim(1);
+      for (int64_t j = 0; j < b.count; ++j) {
+        const T* from = bias + bias_offset(j, b);
+        T* const to = logits_ + j * kQueryBlock;
+        for (int64_t a = 0; a < lanes_; a += kWidth) {
+          store_vector(to + a, load_vector(to + a) + load_vector(from + a));
+        }
       }
     }
-    return out;
+    hide(b);
+    return logits_;
   }
 
-  // Multiplies a row of probabilities (or their gradients) by mask / (1 - p).
-  void apply_dropout(T* row, int64_t a, const KeyBlock& b) const {
+  // Multiplies probabilities (or their gradients) [b.count, kQueryBlock] by mask / (1 - p).
+  void apply_dropout(T* probabilities, const KeyBlock& b) const {
     const auto threshold = static_cast<uint64_t>(in_.dropout * 4294967296.0);
     const T kept = static_cast<T>(1.0 / (1.0 - in_.dropout));
     const auto base = static_cast<uint64_t>(head_ * (s_.slots + s_.queries));
-    uint64_t group = std::numeric_limits<uint64_t>::max();
-    std::array<uint32_t, 4> bits{};
-    for (int64_t j = column_begin(a, b); j < column_end(a, b); ++j) {
-      const uint64_t element = base + static_cast<uint64_t>(first_ + a - b.position - j);
-      if (element / 4 != group) {
-        group = element / 4;
-        bits = philox(in_.key, in_.scope, static_cast<uint32_t>(in_.first_row + row_),
-                      static_cast<uint32_t>(first_ + a), static_cast<uint32_t>(group));
+    for (int64_t a = 0; a < count_; ++a) {
+      uint64_t group = std::numeric_limits<uint64_t>::max();
+      std::array<uint32_t, 4> bits{};
+      for (int64_t j = key_begin(a, b); j < key_end(a, b); ++j) {
+        const uint64_t element = base + static_cast<uint64_t>(first_ + a - b.position - j);
+        if (element / 4 != group) {
+          group = element / 4;
+          bits = philox(in_.key, in_.scope, static_cast<uint32_t>(in_.first_row + row_),
+                        static_cast<uint32_t>(first_ + a), static_cast<uint32_t>(group));
+        }
+        T& value = probabilities[j * kQueryBlock + a];
+        value = bits[element % 4] >= threshold ? value * kept : T{0};
       }
-      row[j] = bits[element % 4] >= threshold ? row[j] * kept : T{0};
     }
   }
 
@@ -195,21 +253,63 @@ class QueryBlock {
     }
   }
 
-  ConstMatrixView<T> part(const Tensor& keys, const KeyBlock& b, int64_t size) const {
+  const T* part(const Tensor& keys, const KeyBlock& b, int64_t size) const {
     const int64_t per_row = b.cached ? s_.slots : s_.queries;
-    return {keys.template data<T>() + ((row_ * per_row + b.index) * s_.kv_heads + kv_head()) * size, b.count, size,
-            Eigen::OuterStride<>(s_.kv_heads * size)};
+    return keys.template data<T>() + ((row_ * per_row + b.index) * s_.kv_heads + kv_head()) * size;
+  }
+
+  // logits += terms, which lie by query and shifted by one key from query to query.
+  void add_terms(const KeyBlock& b) {
+    const int64_t entries = tables_.r.dim(2);
+    const int64_t columns = ceil_div(term_count(b), kWidth) * kWidth;
+    block_product(terms_ + kTermMargin, kTermStride, Operand<T>{position_, s_.size},
+                  tables_.r.template data<T>() + head_ * s_.size * entries + table_row(b), entries, count_, columns,
+                  s_.size, false);
+    for (int64_t a = 0; a < lanes_; a += kWidth) {
+      for (int64_t j = 0; j < b.count; j += kWidth) {
+        Vector<T> x[kWidth];
+        for (int64_t i = 0; i < kWidth; ++i) {
+          x[i] = a + i < count_ ? load_vector(terms_ + term_offset(a + i, b) + j) : Vector<T>{};
+        }
+        transpose_square<T>(x);
+        const int64_t rows = std::min(kWidth, b.count - j);
+        for (int64_t i = 0; i < rows; ++i) {
+          T* const to = logits_ + (j + i) * kQueryBlock + a;
+          store_vector(to, load_vector(to) + x[i]);
+        }
+      }
+    }
+  }
+
+  void hide(const KeyBlock& b) {
+    std::array<int32_t, kQueryBlock> begin{};
+    std::array<int32_t, kQueryBlock> end{};
+    bool all = count_ == lanes_;
+    for (int64_t a = 0; a < count_; ++a) {
+      begin[a] = static_cast<int32_t>(std::min(key_begin(a, b), b.count));
+      end[a] = static_cast<int32_t>(std::max<int64_t>(key_end(a, b), 0));
+      all = all && begin[a] == 0 && end[a] == b.count;
+    }
+    if (all) return;
+    for (int32_t j = 0; j < static_cast<int32_t>(b.count); ++j) {
+      T* const row = logits_ + j * kQueryBlock;
+      for (int64_t a = 0; a < lanes_; ++a) {
+        row[a] = ((j >= begin[a]) & (j < end[a])) ? row[a] : -std::numeric_limits<T>::infinity();
+      }
+    }
   }
 
   const ops::AttentionInputs& in_;
   const AttentionSizes& s_;
-  int64_t row_, head_, first_, count_;
+  const PositionTerms<T>& tables_;
+  int64_t row_, head_, first_, count_, lanes_;
   int64_t low_, high_;
   std::array<int64_t, kQueryBlock> visible_begin_, visible_end_;
-  T* content_;   // scale * (q + u)       [count, D]
-  T* position_;  // scale * (q + v_bias)  [count, D]
+  T* content_;
+  T* position_;
   T* logits_;
   T* terms_;
+  T* content_by_feature_;  // [D, kQueryBlock]
 };
 
 }  // namespace quire::cpu

@@ -74,15 +74,19 @@ T* scratch(int slot, int64_t count) {
   return buffer.data();
 }
 
+void bind_adafactor();
 void bind_attention_backward();
 void bind_attention_forward();
+void bind_convert();
 void bind_cross_entropy();
 void bind_elementwise();
 void bind_embedding();
 void bind_gemm();
+void bind_moving_average();
 void bind_norm();
 void bind_optimizer();
 void bind_position();
+void bind_rotary();
 void bind_state();
 
 }  // namespace quire::cpu

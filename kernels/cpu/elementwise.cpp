@@ -34,20 +34,6 @@ void copy(const Tensor& out, const Tensor& in) {
             static_cast<int64_t>(size_of(in.dtype())));
 }
 
-void convert(const Tensor& out, const Tensor& in) {
-  QUIRE_CHECK(out.numel() == in.numel() && out.is_contiguous() && in.is_contiguous(), "convert: {} from {}",
-              out.shape().to_string(), in.shape().to_string());
-  dispatch("convert", out.dtype(), [&](auto to) {
-    dispatch("convert", in.dtype(), [&](auto from) {
-      auto* y = out.data<decltype(to)>();
-      const auto* x = in.data<decltype(from)>();
-      for_elements(out.numel(), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) y[i] = static_cast<decltype(to)>(x[i]);
-      });
-    });
-  });
-}
-
 void add(const Tensor& out, const Tensor& a, const Tensor& b, double alpha, double beta) {
   require_same("add", {&out, &a, &b});
   dispatch("add", out.dtype(), [&](auto type) {
@@ -288,7 +274,6 @@ void dropout(const Tensor& out, const Tensor& in, const Tensor& residual, const 
 
 void bind_elementwise() {
   ops::copy.bind(DeviceKind::cpu, copy);
-  ops::convert.bind(DeviceKind::cpu, convert);
   ops::add.bind(DeviceKind::cpu, add);
   ops::multiply.bind(DeviceKind::cpu, multiply);
   ops::scale.bind(DeviceKind::cpu, scale);

@@ -1,45 +1,49 @@
 #include "kernels/gemm.h"
 
-#include "kernels/cpu/common.h"
+#include <limits>
+
+#include "kernels/cpu/product.h"
 
 namespace quire::cpu {
 
 namespace {
 
-// Each tile of c is one single-threaded product over the whole of K. Tiles shrink until there are enough for a handful
-// of threads; below 64 a side packing would cost more than it spreads.
+// Each tile of c is one single-threaded product over the whole of K. How c is cut changes no bit, so it may depend on
+// the number of threads.
 struct Tiling {
   int64_t rows;
   int64_t columns;
 };
 
+// The cut with the least work for the thread that has most: whole rounds of tiles, each its area plus the packing of
+// its two sides. Tiles are at most 512 a side, what a core keeps in its second-level cache, and columns come in panels.
 Tiling tiling(int64_t m, int64_t n) {
-  Tiling tile{std::min<int64_t>(m, 512), std::min<int64_t>(n, 1024)};
-  while (ceil_div(m, tile.rows) * ceil_div(n, tile.columns) < 8) {
-    const bool by_rows = tile.rows >= 128 && (tile.rows >= tile.columns || tile.columns < 128);
-    if (by_rows) {
-      tile.rows = ceil_div(tile.rows, 2);
-    } else if (tile.columns >= 128) {
-      tile.columns = ceil_div(tile.columns, 2);
-    } else {
-      break;
+  constexpr int64_t kMost = 512;
+  constexpr int64_t kLeast = 64;
+  constexpr int64_t kPanelColumns = 32;
+  constexpr int64_t kPackingShare = 8;  // packing a column costs as much as this many products a row
+  const int64_t threads = ThreadPool::current().threads();
+  Tiling best{};
+  int64_t least = std::numeric_limits<int64_t>::max();
+  int64_t before = 0;
+  for (int64_t row_parts = ceil_div(m, kMost); row_parts <= ceil_div(m, kMost) + threads; ++row_parts) {
+    const int64_t rows = ceil_div(m, row_parts);
+    if (before != 0 && rows < kLeast) break;
+    before = rows;
+    int64_t columns = 0;
+    for (int64_t parts = ceil_div(n, kMost); parts <= ceil_div(n, kMost) + threads; ++parts) {
+      const int64_t wanted = ceil_div(ceil_div(n, parts), kPanelColumns) * kPanelColumns;
+      if (columns != 0 && (wanted < kLeast || wanted == columns)) continue;
+      columns = wanted;
+      const int64_t rounds = ceil_div(ceil_div(m, rows) * ceil_div(n, columns), threads);
+      const int64_t cost = rounds * (rows * columns + kPackingShare * (rows + columns));
+      if (cost < least) {
+        least = cost;
+        best = {rows, columns};
+      }
     }
   }
-  return tile;
-}
-
-template <typename T>
-ConstMatrixView<T> view(const Tensor& t) {
-  return {t.data<T>(), t.dim(0), t.dim(1), Eigen::OuterStride<>(t.stride(0))};
-}
-
-template <typename C, typename A, typename B>
-void product(C&& c, const A& a, const B& b, bool accumulate) {
-  if (accumulate) {
-    c.noalias() += a * b;
-  } else {
-    c.noalias() = a * b;
-  }
+  return best;
 }
 
 template <typename T>
@@ -53,27 +57,21 @@ void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptio
               options.transpose_a ? " transposed" : "", b.shape().to_string(),
               options.transpose_b ? " transposed" : "");
   if (m == 0 || n == 0) return;
-  const ConstMatrixView<T> av = view<T>(a);
-  const ConstMatrixView<T> bv = view<T>(b);
+  if (k == 0) {
+    if (!options.accumulate) {
+      for (int64_t i = 0; i < m; ++i) std::fill_n(c.data<T>() + i * c.stride(0), n, T{0});
+    }
+    return;
+  }
+  const Operand<T> left{a.data<T>(), a.stride(0), options.transpose_a};
+  const Operand<T> right{b.data<T>(), b.stride(0), options.transpose_b};
   const Tiling tile = tiling(m, n);
   const int64_t across = ceil_div(n, tile.columns);
-  T* const out = c.data<T>();
-  const int64_t stride = c.stride(0);
   parallel_for(ceil_div(m, tile.rows) * across, [&](int64_t index) {
     const int64_t i = index / across * tile.rows;
     const int64_t j = index % across * tile.columns;
-    const int64_t rows = std::min(tile.rows, m - i);
-    const int64_t columns = std::min(tile.columns, n - j);
-    MatrixView<T> part(out + i * stride + j, rows, columns, Eigen::OuterStride<>(stride));
-    if (!options.transpose_a && !options.transpose_b) {
-      product(part, av.middleRows(i, rows), bv.middleCols(j, columns), options.accumulate);
-    } else if (!options.transpose_a) {
-      product(part, av.middleRows(i, rows), bv.middleRows(j, columns).transpose(), options.accumulate);
-    } else if (!options.transpose_b) {
-      product(part, av.middleCols(i, rows).transpose(), bv.middleCols(j, columns), options.accumulate);
-    } else {
-      product(part, av.middleCols(i, rows).transpose(), bv.middleRows(j, columns).transpose(), options.accumulate);
-    }
+    packed_product(c.data<T>() + i * c.stride(0) + j, c.stride(0), left.from(i, 0), right.from(0, j),
+                   std::min(tile.rows, m - i), std::min(tile.columns, n - j), k, options.accumulate);
   });
 }
 

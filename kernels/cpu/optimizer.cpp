@@ -14,8 +14,22 @@ void squared_norm(const Tensor& total, const Tensor& x) {
     using T = decltype(type);
     parallel_for(tiles, [&](int64_t tile) {
       const int64_t begin = tile * kElementTile;
-      const ConstArrayView<T> part(x.data<T>() + begin, std::min(count - begin, kElementTile));
-      sums[static_cast<size_t>(tile)] = part.template cast<double>().square().sum();
+      const int64_t end = std::min(count, begin + kElementTile);
+      const T* values = x.data<T>();
+      // One sum per lane: the loop becomes vectors without leave to reorder sums.
+      constexpr int64_t kSums = 16;
+      std::array<double, kSums> lanes{};
+      int64_t i = begin;
+      for (; i + kSums <= end; i += kSums) {
+        for (int64_t lane = 0; lane < kSums; ++lane) {
+          const auto value = static_cast<double>(values[i + lane]);
+          lanes[static_cast<size_t>(lane)] += value * value;
+        }
+      }
+      double sum = 0;
+      for (; i < end; ++i) sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+      for (const double lane : lanes) sum += lane;
+      sums[static_cast<size_t>(tile)] = sum;
     });
   });
   double sum = 0;

@@ -5,15 +5,19 @@
 extern "C" __attribute__((visibility("default"))) const char* quire_register_backend(const char* build_id) {
   if (std::strcmp(build_id, QUIRE_BUILD_ID) != 0) return nullptr;
   using namespace quire::cpu;
+  bind_adafactor();
   bind_attention_backward();
   bind_attention_forward();
+  bind_convert();
   bind_cross_entropy();
   bind_elementwise();
   bind_embedding();
   bind_gemm();
+  bind_moving_average();
   bind_norm();
   bind_optimizer();
   bind_position();
+  bind_rotary();
   bind_state();
   return QUIRE_CPU_NAME;
 }

@@ -29,9 +29,9 @@ void register_memory(const std::string& kind, MemoryFactory factory) {
   registry()[kind] = std::move(factory);
 }
 
-std::unique_ptr<Memory> make_memory(const Scope& scope, const MemoryConfig& config, int64_t heads, int64_t head_size) {
+std::unique_ptr<Memory> make_memory(const Scope& scope, const MemoryConfig& config, const MixerShape& mixer) {
   QUIRE_CHECK(has_memory(config.kind), "memory: no kind '{}'", config.kind);
-  return registry().at(config.kind)(scope, config, heads, head_size);
+  return registry().at(config.kind)(scope, config, mixer);
 }
 
 }  // namespace quire

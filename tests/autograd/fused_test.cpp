@@ -9,6 +9,7 @@
 #include "tests/support/attention_inputs.h"
 #include "tests/support/attention_reference.h"
 #include "tests/support/compare.h"
+#include "tests/support/expect_error.h"
 
 namespace quire::test {
 namespace {
@@ -72,7 +73,7 @@ Projection project(const Tensor& targets, const Tensor& mask, int64_t budget, DT
                Variable::leaf(random.normal({29, 13}, 0.5, 0, dtype)),
                {}};
   Tape tape;
-  p.loss = projection_cross_entropy(tape, p.hidden, p.weight, targets, mask, budget);
+  p.loss = projection_cross_entropy(tape, p.hidden, p.weight, targets, mask, 0.25, budget);
   tape.backward({{p.loss.sum, 0.25}});
   return p;
 }
@@ -89,6 +90,16 @@ TEST(ProjectionCrossEntropy, ChunksChangeNothing) {
     EXPECT_LE(relative_error(parts.hidden.gradient()->value(), whole.hidden.gradient()->value()), 1e-13);
     EXPECT_LE(relative_error(parts.weight.gradient()->value(), whole.weight.gradient()->value()), 1e-13);
   }
+}
+
+TEST(ProjectionCrossEntropy, RefusesAnotherSeedThanItWasTold) {
+  RandomTensors random(25);
+  Tape tape;
+  const CrossEntropy loss =
+      projection_cross_entropy(tape, Variable::leaf(random.normal({2, 3})), Variable::leaf(random.normal({5, 3})),
+                               random.integers({2}, 0, 5), random.flags({2}), 0.5);
+  EXPECT_ERROR(tape.backward({{loss.sum, 1.0}}), ErrorKind::internal,
+               "projection_cross_entropy: swept with 1, but gradients were taken for 0.5");
 }
 
 TEST(ProjectionCrossEntropy, EqualsLogSoftmaxOfAllLogits) {

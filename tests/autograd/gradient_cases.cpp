@@ -4,6 +4,7 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/embedding.h"
 #include "autograd/functions/norm.h"
+#include "autograd/functions/rotary.h"
 #include "tests/support/attention_inputs.h"
 
 namespace quire::test {
@@ -97,15 +98,16 @@ void add_lookups(std::vector<GradientCase>& cases) {
   const Tensor targets = r.integers({6}, 0, 7);
   const Tensor mask = r.flags({6});
   for (const int64_t budget : {1000, 15, 1}) {  // all positions at once, two at a time, one at a time
-    cases.push_back(
-        {"projection_cross_entropy_" + std::to_string(budget),
-         {r.normal({2, 3, 5}), r.normal({7, 5})},
-         [=](Tape& t, const Inputs& x) { return projection_cross_entropy(t, x[0], x[1], targets, mask, budget).sum; }});
+    cases.push_back({"projection_cross_entropy_" + std::to_string(budget),
+                     {r.normal({2, 3, 5}), r.normal({7, 5})},
+                     [=](Tape& t, const Inputs& x) {
+                       return projection_cross_entropy(t, x[0], x[1], targets, mask, 1.0, budget).sum;
+                     }});
   }
   cases.push_back({"tied_embedding", {r.normal({7, 3})}, [=](Tape& t, const Inputs& x) {
                      const Tensor tokens = RandomTensors(8).integers({2, 3}, 0, 7);
                      const Variable h = embedding(t, x[0], tokens, 2);
-                     return projection_cross_entropy(t, h, x[0], targets, mask, 15).sum;
+                     return projection_cross_entropy(t, h, x[0], targets, mask, 1.0, 15).sum;
                    }});
 }
 
@@ -131,6 +133,23 @@ void add_attention(std::vector<GradientCase>& cases, const AttentionForm& form) 
                        variables.v_bias = x[next++];
                      }
                      return attention(t, variables, settings);
+                   }});
+}
+
+void add_rotary(std::vector<GradientCase>& cases) {
+  RandomTensors r(6);
+  const auto turned = [](Tape& t, const Variable& x, const Tensor& head) {
+    ops::RotaryInputs settings;
+    settings.table = Tensor::zeros({10, 2, 2}, DType::f64);
+    settings.origin = 5;
+    settings.head = head;
+    ops::rotary_table(settings.table, settings.origin, 9);
+    return rotary(t, x, settings);
+  };
+  cases.push_back(
+      {"rotary", {r.normal({2, 5, 3, 4})}, [turned](Tape& t, const Inputs& x) { return turned(t, x[0], {}); }});
+  cases.push_back({"rotary_ring", {r.normal({2, 5, 1, 7})}, [turned](Tape& t, const Inputs& x) {
+                     return turned(t, x[0], Tensor::from(std::vector<int32_t>{3, 0}, {2}));
                    }});
 }
 
@@ -168,6 +187,7 @@ const std::vector<GradientCase>& gradient_cases() {
     add_basic(all);
     add_norms(all);
     add_lookups(all);
+    add_rotary(all);
     add_attentions(all);
     return all;
   }();

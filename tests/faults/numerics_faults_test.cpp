@@ -38,5 +38,62 @@ TEST(NumericsFaults, ARunThatOverflowsKeepsItsCheckpointAndGoesOn) {
   expect_finite_weights(tiny.checkpoint("run", 20));
 }
 
+// Skipping cannot mend weights that have overflowed: it gives up, and the last checkpoint is sound.
+TEST(NumericsFaults, SkipsEndWhenTheyDoNotHelp) {
+  const TinyRun tiny;
+  const ProgramResult result = tiny.train("run", {"optimizer.lr=1e30", "optimizer.clip=0", "schedule.warmup=0",
+                                                  "run.on_nonfinite={policy: skip, max_skips: 2}", "log.every=100"});
+  EXPECT_EQ(result.code, 5) << result.err;
+  ASSERT_EQ(result.errors().size(), 1U) << result.err;
+  EXPECT_NE(result.errors().front().find("so were the 2 steps before it (run.on_nonfinite.max_skips)"),
+            std::string::npos)
+      << result.err;
+  for (const char* warning : {"1 in a row, more than 2 end the run", "2 in a row, more than 2 end the run"}) {
+    EXPECT_NE(result.err.find(warning), std::string::npos) << result.err;
+  }
+  const auto lines = comparable_metrics(tiny / "run");  // skipped steps are logged whatever log.every is
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0]["skipped"], 1);
+  EXPECT_EQ(lines[1]["skipped"], 2);
+  EXPECT_TRUE(lines[1]["loss"].is_null() || lines[1]["grad_norm"].is_null());
+}
+
+// A checkpoint whose carried state holds a NaN: the row begins anew, and the run goes on from every later checkpoint
+// as if it had not stopped.
+TEST(NumericsFaults, ARunSkipsAStepAndGoesOn) {
+  const TinyRun tiny;
+  const std::vector<std::string> options{"run.on_nonfinite={policy: skip}", "schedule.steps=6", "checkpoint.every=1",
+                                         "checkpoint.keep=100"};
+  ASSERT_EQ(tiny.train("run", options).code, 0);
+  const CheckpointReader reader = CheckpointReader::open(tiny.checkpoint("run", 3));
+  std::vector<CheckpointPart> parts;
+  for (const std::string& name : reader.parts()) {
+    parts.push_back(reader.read_part(name));
+    if (name.rfind("state-", 0) != 0) continue;
+    for (const NamedTensor& state : parts.back().tensors) {
+      if (!state.name.ends_with(".ring")) continue;
+      const Tensor row = state.tensor.select(0, 0);
+      std::fill_n(row.data<float>(), row.numel(), NAN);
+    }
+  }
+  write_checkpoint(tiny / "run/checkpoints", 3, parts, reader.meta(),
+                   {{"config.yaml", reader.read_text("config.yaml")}, {"tokenizer.txt", "byte\n"}});
+  const ProgramResult skipped = run_quire(tiny.resume_arguments(tiny.checkpoint("run", 3)));
+  ASSERT_EQ(skipped.code, 0) << skipped.err;
+  EXPECT_NE(
+      skipped.err.find("quire: warning: step 4: loss nan and gradient norm nan: no update, 1 of 3 rows begin anew"),
+      std::string::npos)
+      << skipped.err;
+  const auto lines = comparable_metrics(tiny / "run");
+  EXPECT_EQ(lines.at(3)["skipped"], 1);
+  EXPECT_TRUE(lines.at(3)["loss"].is_null());
+  EXPECT_EQ(lines.at(5)["skipped"], 1);
+  EXPECT_TRUE(lines.at(5)["loss"].is_number());
+  std::filesystem::copy(tiny / "run", tiny / "again", std::filesystem::copy_options::recursive);
+  ASSERT_EQ(run_quire(tiny.resume_arguments(tiny.checkpoint("again", 4))).code, 0);
+  EXPECT_EQ(comparable_metrics(tiny / "again"), lines);
+  expect_same_checkpoint(tiny.checkpoint("again", 6), tiny.checkpoint("run", 6));
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -24,8 +24,8 @@ class CachedAttention {
     StateLayout layout;
     const Shape entry{heads_, golden.number("d_head")};
     const bool filled = !golden.flag("mask_empty_cache");
-    keys_ = layout.add_log("keys", entry, window_, filled);
-    values_ = layout.add_log("values", entry, window_, filled);
+    keys_ = layout.add_log("keys", entry, window_, {.filled_with_zeros = filled});
+    values_ = layout.add_log("values", entry, window_, {.filled_with_zeros = filled});
     written_ = layout.add_log("written", {1}, window_);  // counts what a filled log does not tell
     pool_ = std::make_unique<StatePool>(layout, rows_, tokens_, golden.dtype(), kCpu);
   }

@@ -27,8 +27,10 @@ ModelConfig model_config(const GoldenCase& golden) {
   model.attention.xl.clamp = golden.number("clamp_len");
   model.attention.cache.kind = CacheKind::hidden;
   model.attention.cache.length = golden.number("mem_len");
-  // A span counts the token itself, a window does not.
-  if (golden.number("attn_span") > 0) model.attention.window = golden.number("attn_span") - 1;
+  model.attention.same_length = golden.number("attn_span") > 0;
+  if (model.attention.same_length) {
+    EXPECT_EQ(golden.number("attn_span"), golden.number("mem_len"));
+  }
   return model;
 }
 

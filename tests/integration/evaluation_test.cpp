@@ -76,6 +76,13 @@ TEST_F(Evaluation, LongerCachesAndOtherSubsequencesRun) {
   const EvaluationResult longer =
       evaluate_rows(model, evaluation_config(config, {"model.attention.cache.length=50"}), 3);
   const EvaluationResult shorter = evaluate_rows(model, evaluation_config(config, {"data.subsequence=7"}), 3);
+  const EvaluationResult span =
+      evaluate_rows(model, evaluation_config(config, {"model.attention.same_length=true"}), 3);
+  const EvaluationResult half =
+      evaluate_rows(model, evaluation_config(config, {"model.attention.cache.dtype=bf16"}), 3);
+  EXPECT_LT(span.context_mean, trained.context_mean);
+  EXPECT_NE(half.nll, trained.nll);
+  EXPECT_NEAR(half.nll / trained.nll, 1, 1e-2);
   EXPECT_GT(longer.context_mean, trained.context_mean);
   EXPECT_LT(shorter.context_mean, trained.context_mean);
   EXPECT_NE(longer.nll, trained.nll);
@@ -90,6 +97,10 @@ TEST_F(Evaluation, ContextMeanByHand) {
   const RunConfig config = tiny_config({"model.layers=1"});
   Model model(config);
   EXPECT_DOUBLE_EQ(evaluate_rows(model, config, 1).context_mean, (1 + 2 + 1 + 2 + 3) / 5.0);
+  // A span of one is the token itself.
+  const RunConfig itself =
+      tiny_config({"model.layers=1", "model.attention.same_length=true", "model.attention.cache.length=1"});
+  EXPECT_DOUBLE_EQ(evaluate_rows(model, itself, 1).context_mean, 1);
   const RunConfig cut = tiny_config({"model.layers=1", "data.subsequence=1", "model.attention.cache.length=1"});
   EXPECT_DOUBLE_EQ(evaluate_rows(model, cut, 1).context_mean, (1 + 2 + 1 + 2 + 2) / 5.0);
 }
@@ -105,6 +116,130 @@ TEST_F(Evaluation, OverridesOfLayersMaySeeFurther) {
   }
   EXPECT_ERROR(evaluation_config(config, {"model.layer_overrides=[{layers: [0], position: none}]"}), ErrorKind::config,
                "model.layer_overrides: cannot differ");
+}
+
+class ByPosition : public Evaluation {
+ protected:
+  EvaluationResult by_position(Model& model, const RunConfig& config, int64_t rows, int64_t width) {
+    return evaluate(model.store, config, *corpus_, model.machine,
+                    {.split = "valid", .rows = rows, .documents = {}, .progress = {}, .stop = {}, .bin_width = width});
+  }
+};
+
+// Bins are another way to add up the same losses: all sums are exact.
+TEST_F(ByPosition, AddsUpToThePlainEvaluation) {
+  const RunConfig config = tiny_config({"model.initialization.std=0.4"});
+  Model model(config);
+  const EvaluationResult plain = evaluate_rows(model, config, 3);
+  EXPECT_TRUE(plain.by_position.empty());
+  for (const int64_t width : {0, 1, 7, 1000}) {
+    const EvaluationResult result = by_position(model, config, 3, width);
+    EXPECT_EQ(result.nll, plain.nll);
+    ExactSum total;
+    int64_t tokens = 0;
+    int64_t bytes = 0;
+    int64_t end = 0;
+    for (const PositionBin& bin : result.by_position) {
+      EXPECT_EQ(bin.begin, end);
+      end = bin.end;
+      total.add(bin.nll);
+      tokens += bin.tokens;
+      bytes += bin.bytes;
+    }
+    EXPECT_EQ(total.value(), plain.nll) << width;
+    EXPECT_EQ(tokens, plain.tokens);
+    EXPECT_TRUE(result.has_bytes_by_position);
+    EXPECT_EQ(bytes, plain.bytes);
+  }
+}
+
+// Documents of 1, 83, 15, 16, 17, 40 and 2 bytes: position n has a target in each of at least n bytes.
+TEST_F(ByPosition, CountsTargetsByHand) {
+  const RunConfig config = tiny_config();
+  Model model(config);
+  const EvaluationResult result = by_position(model, config, 2, 0);
+  std::vector<int64_t> tokens;
+  std::vector<int64_t> bytes;
+  for (const PositionBin& bin : result.by_position) {
+    tokens.push_back(bin.tokens);
+    bytes.push_back(bin.bytes);
+  }
+  EXPECT_EQ(tokens, (std::vector<int64_t>{7, 7, 6 + 5, 20, 40, 1 + 2 + 2 * 16, 32 + 9, 20}));
+  EXPECT_EQ(bytes, (std::vector<int64_t>{7, 6, 5 + 5, 20, 39, 0 + 1 + 2 * 16, 32 + 8, 19}));
+}
+
+// Single losses are those of the plain evaluation; where rows and cut change nothing there, they change nothing here.
+TEST_F(ByPosition, DoesNotDependOnRowsAndTheCut) {
+  const RunConfig config = tiny_config({"model.attention.window=12", "model.layers=1", "model.initialization.std=0.4"});
+  Model model(config);
+  const EvaluationResult one = by_position(model, config, 1, 0);
+  for (const EvaluationResult& other : {by_position(model, config, 8, 0),
+                                        by_position(model, evaluation_config(config, {"data.subsequence=5"}), 2, 0)}) {
+    ASSERT_EQ(other.by_position.size(), one.by_position.size());
+    for (size_t i = 0; i < one.by_position.size(); ++i) {
+      EXPECT_EQ(other.by_position[i].tokens, one.by_position[i].tokens);
+      EXPECT_NEAR(other.by_position[i].nll.value() / one.by_position[i].nll.value(), 1, 1e-5) << i;
+    }
+  }
+}
+
+TEST(EvalProgram, PrintsPositionsAsTextAndJson) {
+  const TinyRun tiny;
+  ASSERT_EQ(tiny.train("run", {"schedule.steps=2"}).code, 0);
+  const std::string run = (tiny / "run").string();
+  const ProgramResult text = run_quire({"eval", run, "--by-position"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("nats per token  bits per byte"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("32..63"), std::string::npos) << text.out;
+  const auto plain = nlohmann::json::parse(run_quire({"eval", run, "--json"}).out);
+  const auto json = nlohmann::json::parse(run_quire({"eval", run, "--by-position", "--bins", "25", "--json"}).out);
+  EXPECT_EQ(json["nll"], plain["nll"]);
+  EXPECT_EQ(json["tokens"], plain["tokens"]);
+  ASSERT_EQ(json["by_position"].size(), 3U);
+  EXPECT_EQ(json["by_position"][2]["begin"], 50);
+  EXPECT_EQ(json["by_position"][2]["tokens"], 11);  // 50..60 of the longer document
+  EXPECT_EQ(json["by_position"][2]["bytes"], 10);
+  EXPECT_EQ(run_quire({"eval", run, "--bins", "25"}).code, 2);
+  EXPECT_EQ(run_quire({"eval", run, "--by-position", "--bins", "0"}).code, 2);
+}
+
+TEST(EvalProgram, ChoosesTheAverageOfTheWeights) {
+  const TinyRun tiny;
+  const std::vector<std::string> options{"schedule.steps=6", "evaluate.every=6", "optimizer.ema.decay=0.9"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), options.begin(), options.end());
+    return more;
+  };
+  ASSERT_EQ(tiny.train("trained", with({})).code, 0);
+  ASSERT_EQ(tiny.train("average", with({"optimizer.ema.evaluate=true"})).code, 0);
+  const auto nll = [&](const std::string& run, const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments{"eval", (tiny / run).string(), "--json"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const ProgramResult result = run_quire(arguments);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return nlohmann::json::parse(result.out);
+  };
+  const auto in_training = [&](const std::string& run) { return comparable_metrics(tiny / run).back()["evaluation"]; };
+  EXPECT_NE(nll("trained", {})["nll"], nll("trained", {"--ema"})["nll"]);
+  EXPECT_EQ(nll("trained", {})["weights"], "trained");
+  EXPECT_EQ(nll("trained", {"--ema"})["nll"], nll("average", {})["nll"]);
+  EXPECT_EQ(nll("average", {})["weights"], "average");
+  EXPECT_EQ(nll("trained", {})["nll"], nll("average", {"--no-ema"})["nll"]);
+  EXPECT_EQ(in_training("trained")["nll"], nll("trained", {})["nll"]);
+  EXPECT_EQ(in_training("trained")["weights"], "trained");
+  EXPECT_EQ(in_training("average")["nll"], nll("average", {})["nll"]);
+  EXPECT_EQ(in_training("average")["weights"], "average");
+  const auto text = [&](const std::string& flag) {
+    return run_quire({"generate", (tiny / "trained").string(), "--length", "60", "--seed", "3", flag}).out;
+  };
+  EXPECT_NE(text("--ema"), text("--no-ema"));
+
+  ASSERT_EQ(tiny.train("without", {"schedule.steps=2"}).code, 0);
+  const ProgramResult refused = run_quire({"eval", (tiny / "without").string(), "--ema"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.err.find("holds no average of the weights; a run keeps one with optimizer.ema.decay"),
+            std::string::npos)
+      << refused.err;
 }
 
 }  // namespace

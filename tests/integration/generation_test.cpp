@@ -72,8 +72,9 @@ std::vector<float> generator_logits(Model& model, const std::vector<std::string>
 }
 
 TEST(Generation, TokenByTokenEqualsOneSegment) {
-  for (const char* position : {"model.position=xl", "model.position=t5", "model.position=none"}) {
-    Model model({position, "model.attention.window=7", "model.attention.cache.kind=kv",
+  for (const char* position : {"model.position=xl", "model.position=t5", "model.position=rope", "model.position=alibi",
+                               "model.position=none"}) {
+    Model model({position, "model.key_heads=1", "model.attention.window=7", "model.attention.cache.kind=kv",
                  "model.attention.cache.length=7", "data.subsequence=40"});
     for (const int64_t count : {0, 1, 6, 7, 8, 31}) {
       const std::vector<float> whole = logits_of(model, model.network, count, 40);
@@ -95,6 +96,37 @@ TEST(Generation, KeysAndValuesStandForHiddenStates) {
       }
     }
   }
+}
+
+TEST(Generation, OtherPositionsHeadsAndSpans) {
+  for (const std::vector<std::string>& settings : std::vector<std::vector<std::string>>{
+           {"model.position=rope", "model.key_heads=1", "model.attention.qk_norm=true"},
+           {"model.position=alibi", "model.attention.window=12"},
+           {"model.key_heads=1", "model.attention.same_length=true"}}) {
+    Model model(settings);
+    for (const int64_t piece : {1, 5}) {
+      expect_near(generator_logits(model, {"data.subsequence=" + std::to_string(piece)}, 30),
+                  logits_of(model, model.network, 30, piece), settings[0]);
+    }
+  }
+}
+
+// Keys stored in bf16 stay so; hidden states stored in bf16 become keys of full precision, which are as near to them as
+// a rounding of 2^-8.
+TEST(Generation, ReadsCachesOfHalfSize) {
+  Model keys({"model.attention.cache={kind: kv, length: 12, dtype: bf16}"});
+  expect_near(generator_logits(keys, {"data.subsequence=5"}, 30), logits_of(keys, keys.network, 30, 5), "kv");
+  Model hidden({"model.attention.cache.dtype=bf16"});
+  const std::vector<float> got = generator_logits(hidden, {"data.subsequence=5"}, 30);
+  const std::vector<float> wanted = logits_of(hidden, hidden.network, 30, 5);
+  double difference = 0;
+  double norm = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    difference += std::pow(got[i] - wanted[i], 2);
+    norm += std::pow(wanted[i], 2);
+  }
+  EXPECT_LT(std::sqrt(difference / norm), 0.05);
+  EXPECT_GT(difference, 0);
 }
 
 // A model without a cache generates with what its subsequence would have shown it: never a longer distance.

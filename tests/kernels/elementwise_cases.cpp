@@ -78,6 +78,27 @@ void add_copies(std::vector<OpCase>& cases, RandomTensors& random) {
                        return std::vector<Tensor>{in[0], in[0]};
                      },
                      0});
+    cases.push_back({"convert",
+                     size_name(shape) + "_bf16",
+                     {random.normal(shape)},
+                     [](const std::vector<Tensor>& in) {
+                       const Tensor stored = Tensor::zeros(in[0].shape(), DType::bf16);
+                       const Tensor back = like(in[0]);
+                       ops::convert(stored, in[0]);
+                       ops::convert(back, stored);
+                       return std::vector<Tensor>{stored, back};
+                     },
+                     [](const std::vector<Tensor>& in) {
+                       const Tensor out = like(in[0]);
+                       for (int64_t i = 0; i < out.numel(); ++i) {
+                         // 8 significant bits, ties to even: what nearbyint does.
+                         int exponent = 0;
+                         const double part = std::frexp(values(in[0])[i], &exponent);
+                         values(out)[i] = std::ldexp(std::nearbyint(std::ldexp(part, 8)), exponent - 8);
+                       }
+                       return std::vector<Tensor>{out, out};
+                     },
+                     0});
   }
 }
 

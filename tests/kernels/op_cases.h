@@ -21,6 +21,8 @@ struct OpCase {
   Run reference;  // slow and obvious, on f64
   // Terms of the longest sum behind one value of an output. 0: nothing is rounded, the result must be exact.
   int64_t sum_length = 1;
+  // How much more rounding counts than in a sum: exp turns the absolute error of its argument into a relative one.
+  double amplification = 1;
 
   std::string name() const { return op + (variant.empty() ? "" : "_" + variant); }
   // Largest relative Frobenius error of an output. Rounding errors of a sum of n terms of like size are independent, so
@@ -38,7 +40,9 @@ void add_activation_cases(std::vector<OpCase>& cases);
 void add_reduction_cases(std::vector<OpCase>& cases);
 void add_norm_cases(std::vector<OpCase>& cases);
 void add_lookup_cases(std::vector<OpCase>& cases);
+void add_optimizer_cases(std::vector<OpCase>& cases);
 void add_ring_cases(std::vector<OpCase>& cases);
+void add_rotary_cases(std::vector<OpCase>& cases);
 void add_attention_cases(std::vector<OpCase>& cases);
 
 // For kernels and references alike.

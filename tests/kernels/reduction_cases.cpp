@@ -114,6 +114,7 @@ void add_reduction_cases(std::vector<OpCase>& cases) {
       add_gemm(cases, random, 1, 1, 1, transpose_a, transpose_b, 0);
       add_gemm(cases, random, 7, 13, 5, transpose_a, transpose_b, 3);
       add_gemm(cases, random, 131, 67, 149, transpose_a, transpose_b, 0);
+      add_gemm(cases, random, 15, 811, 801, transpose_a, transpose_b, 5);  // more than a tile, a pack and a depth
     }
   }
   add_gemm(cases, random, 1, 257, 31, false, true, 0);

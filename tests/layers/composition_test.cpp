@@ -36,7 +36,18 @@ const std::vector<Refusal>& refusals() {
       {{"model.position=t5", "model.attention.t5={buckets: 8, max_distance: 4}"},
        "model.attention.t5.max_distance",
        "must exceed half of attention.t5.buckets"},
-      {{"model.attention.qk_norm=true"}, "model.attention.qk_norm", "go with position t5 or none"},
+      {{"model.attention.qk_norm=true"}, "model.attention.qk_norm", "do not go with position xl"},
+      {{"model.position=rope", "model.head_size=3"}, "model.attention.rope.dims", "the number must be even"},
+      {{"model.position=rope", "model.attention.rope.dims=3"}, "model.attention.rope.dims", "the number must be even"},
+      {{"model.position=rope", "model.attention.rope.dims=6"}, "model.attention.rope.dims", "more than a head has"},
+      {{"model.attention.cache.dtype=bf16"}, "model.attention.cache.dtype", "a dtype without a cache"},
+      {{"model.attention.same_length=true"}, "model.attention.same_length", "counts the keys of a cache"},
+      {{"model.attention={same_length: true, window: 4, cache: {kind: kv}}"},
+       "model.attention.same_length",
+       "both say how far a token sees"},
+      {{"model.attention={same_length: true, attend_self: false, cache: {kind: kv, length: 4}}"},
+       "model.attention.same_length",
+       "counts the token itself"},
   };
   return all;
 }
@@ -65,6 +76,16 @@ TEST(Composition, NeighboursOfRefusalsAreAllowed) {
       {"model.position=t5", "model.attention.t5={buckets: 8, max_distance: 5}"},
       {"model.position=none", "model.attention.qk_norm=true"},
       {"model.width=9", "model.position=none", "model.head_size=5"},
+      {"model.position=rope", "model.attention.qk_norm=true"},
+      {"model.position=alibi", "model.attention.qk_norm=true"},
+      {"model.position=rope", "model.head_size=3", "model.attention.rope.dims=2"},
+      {"model.position=rope", "model.attention.rope.dims=4"},
+      {"model.position=alibi", "model.head_size=3"},
+      {"model.attention={cache: {kind: kv, length: 4, dtype: bf16}}"},
+      {"model.attention={same_length: true, cache: {kind: hidden, length: 1}}"},
+      {"model.key_heads=1"},
+      {"model.dropout.position=0.1", "model.layer_overrides=[{layers: [1], position: rope}]"},
+      {"model.initialization={kind: fan_in, scale_residual: false}"},
   };
   for (const std::vector<std::string>& settings : allowed) EXPECT_NO_THROW(parse(settings)) << settings[0];
 }
@@ -92,6 +113,14 @@ TEST(Composition, OverridesAreCheckedPerLayer) {
 
 TEST(Composition, WholeModelIsChecked) {
   EXPECT_ERROR(parse({"model.heads=3"}), ErrorKind::config, "model.heads: width 8 is no multiple of 3 heads");
+  EXPECT_ERROR(parse({"model.heads=4", "model.key_heads=3"}), ErrorKind::config,
+               "model.key_heads: 4 heads are no multiple of 3 key heads");
+  EXPECT_ERROR(parse({"model.key_heads=4"}), ErrorKind::config, "model.key_heads: 2 heads are no multiple of 4");
+  EXPECT_ERROR(parse({"model.position=t5", "model.dropout.position=0.1"}), ErrorKind::config,
+               "model.dropout.position: no layer has position xl");
+  EXPECT_ERROR(parse({"model.initialization={kind: fan_in, std: 0.1}"}), ErrorKind::config,
+               "model.initialization.std: kind: fan_in takes the deviation from the size");
+  EXPECT_ERROR(parse({"model.attention.rope.base=1"}), ErrorKind::config, "model.attention.rope.base");
   EXPECT_ERROR(parse({"data.pack=concat", "model.attention={mask_empty_cache: false, cache: {kind: kv, length: 4}}"}),
                ErrorKind::config, "data.pack: concat cannot be combined");
   EXPECT_ERROR(parse({"data.pack=concat",
@@ -116,7 +145,7 @@ TEST(Composition, MemoriesAreCheckedByName) {
 // can be built.
 TEST(Composition, WhatIsNotRefusedBuilds) {
   int built = 0;
-  for (const char* position : {"t5", "xl", "none"}) {
+  for (const char* position : {"t5", "xl", "rope", "alibi", "none"}) {
     for (const char* cache : {"{kind: none}", "{kind: hidden, length: 3}", "{kind: kv, length: 3}", "{kind: kv}"}) {
       for (const char* rest :
            {"", ", window: 4", ", window: 2", ", qk_norm: true", ", mask_empty_cache: false", ", attend_self: false"}) {
@@ -142,7 +171,7 @@ TEST(Composition, WhatIsNotRefusedBuilds) {
   }
   // Per position 5 without a cache, 4 with hidden states, 5 with keys of a length, 2 with keys as long as a window;
   // Transformer-XL loses the three with normalised keys.
-  EXPECT_EQ(built, 3 * 16 - 3);
+  EXPECT_EQ(built, 5 * 16 - 3);
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ TEST(ParameterStore, ParametersAndGradientsAreSlicesOfTheArenas) {
 TEST(ParameterStore, InitialValuesAreNormal) {
   ParameterStore store;
   const int64_t count = 100003;
-  const ParameterStore::Entry* w = store.parameter("w", {count}, {0.5, 0.02}, true);
+  const ParameterStore::Entry* w = store.parameter("w", {count}, {0.5, 0.02, 0}, true);
   const ParameterStore::Entry* other = store.parameter("other", {count}, Initializer::normal(1), true);
   store.allocate(DType::f64, kCpu, 7);
   const std::vector<double> x = w->variable.value().to_vector<double>();
@@ -118,10 +118,10 @@ TEST(ParameterStore, SinglePrecisionRoundsTheSameDraws) {
 TEST(ParameterStore, ASecondModelSharesTheWeights) {
   ParameterStore store;
   StateLayout training;
-  const Linear first(Scope(store, training, DType::f64, "layer"), 3, 2, 1.0, true);
+  const Linear first(Scope(store, training, DType::f64, "layer"), 3, 2, Initializer::normal(1), true);
   store.allocate(DType::f64, kCpu, 1);
   StateLayout evaluation;
-  const Linear second(Scope(store, evaluation, DType::f64, "layer"), 3, 2, 1.0, true);
+  const Linear second(Scope(store, evaluation, DType::f64, "layer"), 3, 2, Initializer::normal(1), true);
   EXPECT_EQ(store.entries().size(), 2U);
 
   const Variable x = Variable::constant(RandomTensors(1).normal({4, 3}));

@@ -20,6 +20,7 @@ struct Setting {
   bool attend_self = true;
   bool qk_norm = false;
   NormPlacement placement = NormPlacement::pre;
+  int64_t key_heads = 3;
 };
 
 // One block whose weights are drawn from the same seed whatever its cache is.
@@ -30,6 +31,7 @@ class OneBlock {
     model.width = kWidth;
     model.layers = 1;
     model.heads = 3;
+    model.key_heads = setting.key_heads;
     model.mlp.hidden = 7;
     model.position = setting.position;
     model.norm.placement = setting.placement;
@@ -123,6 +125,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Setting{.name = "t5", .position = Position::t5},
                       Setting{.name = "t5_window_no_self", .position = Position::t5, .window = 6, .attend_self = false},
                       Setting{.name = "t5_qk_norm", .position = Position::t5, .window = 6, .qk_norm = true},
+                      Setting{.name = "rope", .position = Position::rope},
+                      Setting{.name = "rope_window_grouped", .position = Position::rope, .window = 6, .key_heads = 1},
+                      Setting{.name = "rope_qk_norm", .position = Position::rope, .window = 7, .qk_norm = true},
+                      Setting{.name = "alibi_window", .position = Position::alibi, .window = 6},
+                      Setting{.name = "xl_grouped", .window = 7, .key_heads = 1},
                       Setting{.name = "no_position", .position = Position::none, .window = 6}),
     [](const auto& tested) { return tested.param.name; });
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/support/expect_error.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/random_tensor.h"
@@ -31,7 +33,7 @@ class Logs : public ::testing::Test {
 
   void make(int64_t rows, int64_t segment, bool filled = false) {
     StateLayout layout;
-    log_ = layout.add_log("log", {1}, kLength, filled);
+    log_ = layout.add_log("log", {1}, kLength, {.filled_with_zeros = filled});
     layout_ = layout;
     rows_ = rows;
     pool_ = std::make_unique<StatePool>(layout, rows, segment, DType::f64, kCpu);
@@ -218,6 +220,40 @@ TEST_F(Logs, RefusesBatchesOfOtherSizes) {
                "4 positions for a pool of 3");
   StateLayout layout;
   EXPECT_ERROR(layout.add_log("empty", {1}, 0), ErrorKind::internal, "state empty: length 0");
+}
+
+// Entries are rounded when they are stored, and the pool needs half the memory.
+TEST(LogsOfAnotherType, StoreAndRead) {
+  const auto pool_of = [](std::optional<DType> dtype) {
+    StateLayout layout;
+    layout.add_log("log", {3}, 4, {.dtype = dtype});
+    return StatePool(layout, 2, 5, DType::f32, kCpu);
+  };
+  const Tensor values = RandomTensors(1).normal({2, 5, 3}, 1, 0, DType::f32);
+  StatePool half = pool_of(DType::bf16);
+  StatePool whole = pool_of(std::nullopt);
+  EXPECT_EQ(2 * half.bytes(), whole.bytes());
+  const LogId log{0};
+  for (StatePool* pool : {&half, &whole}) {
+    pool->begin_step(one_segment(2, 5, {1, 1}));
+    pool->view(0, 2).append(log, values);
+    pool->commit();
+  }
+  const std::vector<float> got = half.view(0, 2).gather(log).to_vector<float>();
+  const std::vector<float> exact = whole.view(0, 2).gather(log).to_vector<float>();
+  ASSERT_EQ(got.size(), exact.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], static_cast<float>(bfloat16(exact[i])));
+  EXPECT_EQ(half.view(0, 2).ring(log).dtype(), DType::f32);
+
+  const std::vector<NamedTensor> saved = half.save();
+  EXPECT_EQ(saved[0].tensor.dtype(), DType::bf16);
+  const auto get = [&](const std::string& name) {
+    return std::find_if(saved.begin(), saved.end(), [&](const NamedTensor& t) { return t.name == name; })->tensor;
+  };
+  StatePool loaded = pool_of(DType::bf16);
+  loaded.load(get);
+  EXPECT_EQ(loaded.view(0, 2).gather(log).to_vector<float>(), got);
+  EXPECT_ERROR(whole.load(get), ErrorKind::checkpoint, "state log.ring: bf16 [2, 9, 3] is stored");
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ class TrivialMemoryTest : public ::testing::Test {
   void make(const std::string& kind, int64_t size) {
     register_trivial_memories();
     StateLayout layout;
-    memory = make_memory(Scope(store, layout, DType::f64, "m"), {kind, {0}, size}, 1, 1);
+    memory = make_memory(Scope(store, layout, DType::f64, "m"), {kind, {0}, size}, {1, 1, 1});
     store.allocate(DType::f64, kCpu, 1);
     store.values().slice(0, 0, 1).upload(std::vector<double>{2}.data(), 1);  // the weight
     pool = std::make_unique<StatePool>(layout, 2, 3, DType::f64, kCpu);

@@ -41,8 +41,8 @@ double ModelReader::loss(const Batch& batch) {
 
 void ModelReader::gradient(const Batch& batch) {
   Tape tape;
-  const LossTerms terms = forward(tape, batch, false);
   store_.zero_gradients();
+  const LossTerms terms = forward(tape, batch, false);
   tape.backward({{terms.terms[0].sum, 1.0}});
 }
 

@@ -6,6 +6,7 @@
 #include <numbers>
 #include <vector>
 
+#include "core/bfloat16.h"
 #include "core/random.h"
 #include "core/tensor.h"
 
@@ -14,6 +15,11 @@ namespace quire::test {
 // The same values in another floating type.
 inline Tensor converted(const Tensor& tensor, DType dtype) {
   if (!tensor.defined() || tensor.dtype() == dtype || !is_floating(tensor.dtype())) return tensor;
+  if (tensor.dtype() == DType::bf16) {
+    std::vector<double> values;
+    for (const bfloat16 value : tensor.to_vector<bfloat16>()) values.push_back(static_cast<float>(value));
+    return converted(Tensor::from(values, tensor.shape()), dtype);
+  }
   if (dtype == DType::f64) {
     const std::vector<float> values = tensor.to_vector<float>();
     return Tensor::from(std::vector<double>(values.begin(), values.end()), tensor.shape());

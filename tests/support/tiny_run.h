@@ -23,7 +23,7 @@ model:
   position: xl
   attention: {cache: {kind: hidden, length: 12}}
 optimizer: {lr: 1e-2}
-schedule: {kind: cosine, warmup: 2, steps: 20, final: 0.1}
+schedule: {kind: cosine, warmup: 2, steps: 20}
 evaluate: {every: 0, split: valid, rows: 2}
 checkpoint: {every: 10, keep: 3}
 log: {every: 1}

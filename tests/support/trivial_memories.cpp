@@ -13,11 +13,11 @@ namespace {
 // Arithmetic on the host in f64 whatever the model's type is: there is little of it.
 class TrivialMemory : public Memory {
  public:
-  TrivialMemory(const Scope& scope, int64_t heads) : weight_(scope.param("weight", {heads}, {0.5, 0.25})) {}
+  TrivialMemory(const Scope& scope, int64_t heads) : weight_(scope.param("weight", {heads}, {0.5, 0.25, 0})) {}
 
   Variable combine(const Forward& f, const MixerTensors& mixer) final {
     const Tensor& v = mixer.v.value();
-    const Variable mean = Variable::constant(over_first_segments(f, v));
+    const Variable mean = Variable::constant(over_first_segments(f, mixer));
     if (f.write_state) write(f.state, v);
     return add(f.tape, mixer.local, scale_heads(f.tape, mean, weight_));
   }
@@ -28,20 +28,26 @@ class TrivialMemory : public Memory {
   virtual void write(const StateView& state, const Tensor& v) const = 0;
 
   // The row's mean at every position of its segment 0, zeros elsewhere: a document that began inside the row has
-  // nothing to do with what the row carries. [R, T, H, D]
-  Tensor over_first_segments(const Forward& f, const Tensor& v) const {
-    const int64_t entry = v.dim(2) * v.dim(3);
-    std::vector<double> out(static_cast<size_t>(v.numel()), 0);
-    for (int64_t r = 0; r < v.dim(0); ++r) {
+  // nothing to do with what the row carries. Every head reads its value head. [R, T, H, D]
+  Tensor over_first_segments(const Forward& f, const MixerTensors& mixer) const {
+    const Shape shape = mixer.local.shape();
+    const int64_t heads = shape[2];
+    const int64_t size = shape[3];
+    const int64_t shared = heads / mixer.v.dim(2);
+    std::vector<double> out(static_cast<size_t>(shape.numel()), 0);
+    for (int64_t r = 0; r < shape[0]; ++r) {
       const std::vector<double> carried = mean(f.state, r);
-      for (int64_t t = 0; t < v.dim(1); ++t) {
+      if (carried.empty()) continue;
+      for (int64_t t = 0; t < shape[1]; ++t) {
         const int64_t at = f.batch.at(r, t);
-        if (f.batch.segment[static_cast<size_t>(at)] == 0) {
-          std::copy(carried.begin(), carried.end(), out.begin() + at * entry);
+        if (f.batch.segment[static_cast<size_t>(at)] != 0) continue;
+        for (int64_t h = 0; h < heads; ++h) {
+          const auto from = carried.begin() + h / shared * size;
+          std::copy(from, from + size, out.begin() + (at * heads + h) * size);
         }
       }
     }
-    return converted(Tensor::from(out, v.shape()), v.dtype());
+    return converted(Tensor::from(out, shape), mixer.local.value().dtype());
   }
 
   Parameter weight_;
@@ -49,9 +55,9 @@ class TrivialMemory : public Memory {
 
 class TrivialRegister final : public TrivialMemory {
  public:
-  TrivialRegister(const Scope& scope, int64_t heads, int64_t head_size)
-      : TrivialMemory(scope, heads),
-        sum_(scope.state_register("sum", {heads, head_size})),
+  TrivialRegister(const Scope& scope, const MixerShape& mixer)
+      : TrivialMemory(scope, mixer.heads),
+        sum_(scope.state_register("sum", {mixer.key_heads, mixer.head_size})),
         count_(scope.state_register("count", {1})) {}
 
  private:
@@ -91,8 +97,9 @@ class TrivialRegister final : public TrivialMemory {
 
 class TrivialLog final : public TrivialMemory {
  public:
-  TrivialLog(const Scope& scope, int64_t size, int64_t heads, int64_t head_size)
-      : TrivialMemory(scope, heads), values_(scope.state_log("values", {heads, head_size}, size)) {}
+  TrivialLog(const Scope& scope, int64_t size, const MixerShape& mixer)
+      : TrivialMemory(scope, mixer.heads),
+        values_(scope.state_log("values", {mixer.key_heads, mixer.head_size}, size)) {}
 
  private:
   std::vector<double> mean(const StateView& state, int64_t row) const override {
@@ -118,11 +125,11 @@ class TrivialLog final : public TrivialMemory {
 }  // namespace
 
 void register_trivial_memories() {
-  register_memory("trivial_register", [](const Scope& scope, const MemoryConfig&, int64_t heads, int64_t head_size) {
-    return std::make_unique<TrivialRegister>(scope, heads, head_size);
+  register_memory("trivial_register", [](const Scope& scope, const MemoryConfig&, const MixerShape& mixer) {
+    return std::make_unique<TrivialRegister>(scope, mixer);
   });
-  register_memory("trivial_log", [](const Scope& scope, const MemoryConfig& config, int64_t heads, int64_t head_size) {
-    return std::make_unique<TrivialLog>(scope, config.size, heads, head_size);
+  register_memory("trivial_log", [](const Scope& scope, const MemoryConfig& config, const MixerShape& mixer) {
+    return std::make_unique<TrivialLog>(scope, config.size, mixer);
   });
 }
 

@@ -17,9 +17,16 @@ struct Arguments {
   std::string print;
   std::string explain;
   bool list = false;
+  bool markdown = false;
 };
 
+constexpr const char* kReferenceHead =
+    "# Configuration reference\n\nEvery key of a run's YAML file. Written by `quire config --list --markdown`; change "
+    "it "
+    "there. `N` stands for an index in a list. \"May change\" marks what `quire train --resume` may override.\n\n";
+
 void run(const Arguments& arguments, bool wants_print, const ConfigVerb& verb) {
+  if (arguments.list && arguments.markdown) return print(kReferenceHead + config_keys_as_markdown(verb.keys()));
   if (arguments.list) return print(format_config_keys(verb.keys()));
   if (!arguments.explain.empty()) return print(format_config_keys(find_config_keys(verb.keys(), arguments.explain)));
   if (arguments.path.empty()) fail(ErrorKind::config, "config: give a YAML file, --list or --explain KEY");
@@ -45,7 +52,11 @@ std::vector<ConfigKey> find_config_keys(const std::vector<ConfigKey>& keys, cons
   for (const ConfigKey& key : keys) {
     if (key.key == name || key.key.rfind(name + ".", 0) == 0) found.push_back(key);
   }
-  if (found.empty()) fail(ErrorKind::config, "{}: no such key; quire config --list shows all keys", wanted);
+  if (found.empty()) {
+    const std::string meant = nearest_config_key(keys, name);
+    fail(ErrorKind::config, "{}: no such key; {}quire config --list shows all keys", wanted,
+         meant.empty() ? "" : fmt::format("did you mean {}? ", meant));
+  }
   return found;
 }
 
@@ -60,7 +71,8 @@ void add_config_verb(CLI::App& program, ConfigVerb verb) {
                                              "Print all keys (full) or those that differ from the defaults (minimal)");
   print_option->expected(0, 1)->type_name("[full|minimal]");
   app.add_option("--explain", arguments->explain, "Describe a key or the keys of a section")->type_name("KEY");
-  app.add_flag("--list", arguments->list, "Describe every key");
+  CLI::Option* list = app.add_flag("--list", arguments->list, "Describe every key");
+  app.add_flag("--markdown", arguments->markdown, "With --list: as the page configs/REFERENCE.md")->needs(list);
   app.callback([arguments, print_option, verb = std::move(verb)] { run(*arguments, print_option->count() > 0, verb); });
 }
 

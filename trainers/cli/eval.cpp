@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "trainers/cli/ema_flag.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/evaluator.h"
@@ -20,6 +21,9 @@ struct Arguments {
   std::string corpus;
   std::string split;
   bool documents = false;
+  bool by_position = false;
+  std::string bins = "log2";
+  std::optional<bool> ema;
   bool json = false;
 };
 
@@ -32,7 +36,24 @@ nlohmann::ordered_json document_json(const DocumentResult& document) {
           {"bits_per_byte", document.nll / (std::log(2.0) * static_cast<double>(document.bytes))}};
 }
 
+// Bits per byte count the bytes of a bin; the end of a document has none.
+void print_positions(const EvaluationResult& result) {
+  print(fmt::format("  {:>22} {:>12} {:>14}{}\n", "position", "targets", "nats per token",
+                    result.has_bytes_by_position ? "  bits per byte" : ""));
+  for (const PositionBin& bin : result.by_position) {
+    if (bin.tokens == 0) continue;
+    std::string line = fmt::format("  {:>22} {:>12} {:>14.4f}", fmt::format("{}..{}", bin.begin, bin.end - 1),
+                                   bin.tokens, bin.nll.value() / static_cast<double>(bin.tokens));
+    if (result.has_bytes_by_position && bin.bytes > 0) {
+      line += fmt::format(" {:>14.4f}", bin.nll.value() / (std::log(2.0) * static_cast<double>(bin.bytes)));
+    }
+    print(line + "\n");
+  }
+}
+
 void run(const Arguments& arguments) {
+  const std::optional<int64_t> bin_width =
+      arguments.by_position ? std::optional(parse_bin_width(arguments.bins)) : std::nullopt;
   const CheckpointReader reader = CheckpointReader::open(resolve_checkpoint(arguments.checkpoint));
   const RunConfig trained = checkpoint_config(reader);
   RunConfig config = evaluation_config(
@@ -54,7 +75,8 @@ void run(const Arguments& arguments) {
   ParameterStore store;
   Network network(store, config.model, tokenizer->vocabulary_size(), machine.dtype);
   store.allocate_frozen(machine.dtype, machine.device);
-  load_weights(reader, store);
+  const Weights weights = chosen_weights(arguments.ema, config);
+  load_weights(reader, store, weights);
 
   std::unique_ptr<Progress> progress;
   const EvaluationResult result = evaluate(store, config, *corpus, machine,
@@ -66,22 +88,27 @@ void run(const Arguments& arguments) {
                                                   if (!progress) progress = std::make_unique<Progress>("eval", total);
                                                   progress->update(done);
                                                 },
-                                            .stop = {}});
+                                            .stop = {},
+                                            .bin_width = bin_width});
   if (progress) progress->finish();
 
   nlohmann::ordered_json json = to_json(result, config, config.evaluate.rows);
   json["step"] = reader.step();
+  json["weights"] = weights == Weights::average ? "average" : "trained";
   if (arguments.documents) {
     for (const DocumentResult& document : result.documents) json["by_document"].push_back(document_json(document));
   }
+  if (arguments.by_position) json["by_position"] = positions_to_json(result);
   if (arguments.json) return print_json(json);
-  print(fmt::format("{}: split {} of {}\n", reader.path().string(), split, config.data.corpus));
+  print(fmt::format("{}: split {} of {}{}\n", reader.path().string(), split, config.data.corpus,
+                    weights == Weights::average ? ", average of the weights" : ""));
   print(fmt::format("  documents {}  tokens {}  words {}  bytes {}\n", result.documents.size(), result.tokens,
                     result.words, result.bytes));
   print(fmt::format("  bits per byte    {:.4f}\n  token perplexity {:.4f}\n  word perplexity  {:.2f}\n",
                     result.bits_per_byte(), result.token_perplexity(), result.word_perplexity()));
   print(fmt::format("  mean context {:.0f} tokens  {:.1f} s, {:.0f} tokens/s\n", result.context_mean, result.seconds,
                     static_cast<double>(result.tokens) / result.seconds));
+  if (arguments.by_position) print_positions(result);
   if (!arguments.documents) return;
   for (const DocumentResult& document : result.documents) {
     print(fmt::format("  {:<32} {:>10} bytes  {:.4f} bits per byte\n", document.name, document.bytes,
@@ -102,6 +129,14 @@ void add_eval(CLI::App& program) {
   app.add_option("--corpus", arguments->corpus, "Another corpus with the same tokenizer")->type_name("FILE");
   app.add_option("--split", arguments->split, "Part of the corpus (default: evaluate.split)")->type_name("NAME");
   app.add_flag("--documents", arguments->documents, "Also a line for every document");
+  CLI::Option* by_position =
+      app.add_flag("--by-position", arguments->by_position, "Also the loss by position in the document");
+  app.add_option("--bins", arguments->bins,
+                 "Positions of a line: up to powers of two (log2), or N tokens; with --by-position")
+      ->type_name("log2|N")
+      ->needs(by_position)
+      ->capture_default_str();
+  add_ema_flag(app, arguments->ema);
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
   app.callback([arguments] { run(*arguments); });
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "trainers/cli/ema_flag.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/generator.h"
@@ -21,6 +22,7 @@ struct Arguments {
   std::vector<std::string> overrides;
   std::string prompt;
   SamplingOptions sampling;
+  std::optional<bool> ema;
   bool json = false;
 };
 
@@ -34,7 +36,8 @@ void run(const Arguments& arguments) {
   ParameterStore store;
   const Network network(store, config.model, tokenizer->vocabulary_size(), machine.dtype);
   store.allocate_frozen(machine.dtype, machine.device);
-  load_weights(reader, store);
+  const Weights weights = chosen_weights(arguments.ema, config);
+  load_weights(reader, store, weights);
 
   const auto started = std::chrono::steady_clock::now();
   Generator generator(store, config, *tokenizer, machine, arguments.prompt);
@@ -84,6 +87,7 @@ void add_generate(CLI::App& program) {
       ->check(CLI::Range(0.000001, 1.0))
       ->capture_default_str();
   app.add_option("--seed", sampling.seed, "The same seed gives the same text")->type_name("N")->capture_default_str();
+  add_ema_flag(app, arguments->ema);
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
   app.callback([arguments] { run(*arguments); });
 }

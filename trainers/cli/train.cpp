@@ -4,7 +4,7 @@
 #include "core/check.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/signals.h"
+#include "trainers/stop_conditions.h"
 #include "trainers/trainer.h"
 
 namespace quire {
@@ -55,10 +55,14 @@ void add_train(CLI::App& program) {
       ->type_name("RUN_DIR|CHECKPOINT");
   app.add_flag("--drop-state", arguments->drop_state, "With --resume: begin with empty caches and memories");
   app.callback([arguments] {
-    // Before anything is made: a signal during start-up ends in a clean stop, too.
+    // Before anything is made: a signal during start-up ends in a clean stop, too, and start-up is wall time.
     const StopSignals signals;
+    const auto started = StopConditions::Clock::now();
     const std::unique_ptr<Trainer> trainer = make_trainer(*arguments);
-    if (trainer->run([&] { return signals.requested(); }) == RunOutcome::stopped) throw Exit{kExitStopped};
+    StopConditions conditions(signals, started, trainer->directory(), trainer->config().run.max_wall_time);
+    const RunOutcome outcome = trainer->run([&] { return conditions.reason(); });
+    conditions.remove_file();
+    if (outcome == RunOutcome::stopped) throw Exit{kExitStopped};
   });
 }
 

@@ -14,5 +14,6 @@ void add_eval(CLI::App& program);
 void add_generate(CLI::App& program);
 void add_bench(CLI::App& program);
 void add_config(CLI::App& program);
+void add_inspect(CLI::App& program);
 
 }  // namespace quire

@@ -1,0 +1,238 @@
+"""One model of compare.py in plain PyTorch: times training steps on random tokens and prints one JSON object.
+
+The arithmetic is that of the quire configuration of the same name: same shapes, same activations, same clipping, AdamW
+with decay on matrices only. Attention is scaled_dot_product_attention where it can express the model.
+"""
+
+import argparse
+import inspect
+import json
+import math
+import resource
+import time
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+if hasattr(F, "rms_norm"):
+
+    def rms_norm(x, weight):
+        return F.rms_norm(x, (x.shape[-1],), weight, 1e-5)
+else:
+
+    def rms_norm(x, weight):
+        return x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * weight
+
+
+if hasattr(F, "scaled_dot_product_attention"):
+
+    def causal_attention(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+else:  # before PyTorch 2.0
+
+    def causal_attention(q, k, v):
+        t = q.shape[-2]
+        hidden = torch.ones(t, t, dtype=torch.bool).triu(1)
+        logits = q @ k.transpose(-1, -2) * q.shape[-1]**-0.5
+        return logits.masked_fill(hidden, float("-inf")).softmax(-1) @ v
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return rms_norm(x, self.weight)
+
+
+class Rotary:
+    """cos and sin [T, D/2]; pairs are (i, i + D/2)."""
+
+    def __init__(self, length, size, base=10000.0):
+        angles = torch.arange(length)[:, None] * base ** (-torch.arange(0, size, 2) / size)
+        self.cos, self.sin = angles.cos(), angles.sin()
+
+    def __call__(self, x):  # [B, H, T, D]
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat([a * self.cos - b * self.sin, b * self.cos + a * self.sin], dim=-1)
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, width, heads, rotary=None):
+        super().__init__()
+        self.heads, self.rotary = heads, rotary
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def forward(self, x):
+        b, t, e = x.shape
+        q, k, v = self.qkv(x).view(b, t, 3, self.heads, e // self.heads).permute(2, 0, 3, 1, 4)
+        if self.rotary:
+            q, k = self.rotary(q), self.rotary(k)
+        y = causal_attention(q, k, v)
+        return self.out(y.transpose(1, 2).reshape(b, t, e))
+
+
+class SwiGlu(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.gate = nn.Linear(width, hidden, bias=False)
+        self.up = nn.Linear(width, hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x):
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Mlp(nn.Module):
+    def __init__(self, width, hidden, activation):
+        super().__init__()
+        self.up, self.down, self.activation = nn.Linear(width, hidden), nn.Linear(hidden, width), activation
+
+    def forward(self, x):
+        return self.down(self.activation(self.up(x)))
+
+
+class Block(nn.Module):
+    def __init__(self, norm, attention, mlp):
+        super().__init__()
+        self.attention_norm, self.attention, self.mlp_norm, self.mlp = norm(), attention, norm(), mlp
+
+    def forward(self, x, *carried):
+        if carried:
+            x = x + self.attention(self.attention_norm(x), self.attention_norm(carried[0]))
+        else:
+            x = x + self.attention(self.attention_norm(x))
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class RelativeAttention(nn.Module):
+    """Transformer-XL attention (Dai et al. 2019, 3.3) over [carried; x]; u and v belong to the model."""
+
+    def __init__(self, width, heads, u, v):
+        super().__init__()
+        self.heads, self.size, self.u, self.v = heads, width // heads, u, v
+        self.query, self.key, self.value, self.relative, self.out = (
+            nn.Linear(width, width, bias=False) for _ in range(5))
+        self.angles = self.hidden = None
+
+    def forward(self, x, carried):
+        b, t, e = x.shape
+        keys = torch.cat([carried, x], dim=1)
+        s = keys.shape[1]
+        if self.angles is None:
+            distance = torch.arange(s - 1, -1, -1.0)[:, None] * 10000.0 ** (-torch.arange(0, e, 2) / e)
+            self.angles = torch.cat([distance.sin(), distance.cos()], dim=-1)
+            self.hidden = torch.ones(t, s, dtype=torch.bool).triu(1 + s - t)
+        split = lambda y: y.view(y.shape[0], y.shape[1], self.heads, self.size).transpose(1, 2)
+        q, k, v = split(self.query(x)), split(self.key(keys)), split(self.value(keys))
+        r = self.relative(self.angles).view(s, self.heads, self.size).transpose(0, 1)
+        content = (q + self.u[:, None]) @ k.transpose(-1, -2)
+        position = (q + self.v[:, None]) @ r.transpose(-1, -2)
+        # Row i moves left by t - 1 - i: pad a column, read the rows one further on, drop it.
+        position = F.pad(position, (1, 0)).view(b, self.heads, s + 1, t)[:, :, 1:].view(b, self.heads, t, s)
+        logits = (content + position) * self.size**-0.5
+        p = logits.masked_fill(self.hidden, float("-inf")).softmax(-1)
+        return self.out((p @ v).transpose(1, 2).reshape(b, t, e))
+
+
+class Model(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        e, heads, hidden = shape["width"], shape["heads"], shape["hidden"]
+        self.embedding = nn.Embedding(shape["vocabulary"], e)
+        nn.init.normal_(self.embedding.weight, std=0.02)
+        self.cache = shape.get("cache", 0)
+        self.carried = None
+        blocks = []
+        if shape["kind"] == "llama":
+            rotary = Rotary(shape["length"], e // heads)
+            self.norm = RMSNorm(e)
+            for _ in range(shape["layers"]):
+                blocks.append(Block(lambda: RMSNorm(e), SelfAttention(e, heads, rotary), SwiGlu(e, hidden)))
+        elif shape["kind"] == "gpt2":
+            self.norm = nn.LayerNorm(e)
+            gelu = lambda x: F.gelu(x, approximate="tanh")
+            for _ in range(shape["layers"]):
+                blocks.append(Block(lambda: nn.LayerNorm(e), SelfAttention(e, heads), Mlp(e, hidden, gelu)))
+        else:
+            self.u, self.v = (nn.Parameter(0.02 * torch.randn(heads, e // heads)) for _ in range(2))
+            self.norm = RMSNorm(e)
+            for _ in range(shape["layers"]):
+                blocks.append(Block(lambda: RMSNorm(e), RelativeAttention(e, heads, self.u, self.v), Mlp(e, hidden, F.relu)))
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, tokens, targets):
+        x = self.embedding(tokens)
+        states = []
+        for i, block in enumerate(self.blocks):
+            if self.cache:
+                carried = self.carried[i] if self.carried else torch.zeros(x.shape[0], self.cache, x.shape[2])
+                states.append(torch.cat([carried, x.detach()], dim=1)[:, -self.cache:])
+                x = block(x, carried)
+            else:
+                x = block(x)
+        self.carried = states
+        logits = self.norm(x) @ self.embedding.weight.T
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+
+
+SHAPES = {
+    "llama": dict(kind="llama", width=256, layers=6, heads=4, hidden=688, vocabulary=256, rows=4, length=512),
+    "gpt2": dict(kind="gpt2", width=768, layers=12, heads=12, hidden=3072, vocabulary=50257, rows=1, length=512),
+    "transformer-xl": dict(kind="xl", width=256, layers=6, heads=4, hidden=1024, vocabulary=256, rows=4, length=512,
+                           cache=512),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", choices=SHAPES)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--compile", action="store_true", help="through torch.compile")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(1)
+    shape = SHAPES[arguments.model]
+    imported = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    model = Model(shape)
+    matrices = [p for p in model.parameters() if p.dim() >= 2]
+    others = [p for p in model.parameters() if p.dim() < 2]
+    fastest = {"fused": True} if "fused" in inspect.signature(torch.optim.AdamW).parameters else {}
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
+                                  lr=5e-4, betas=(0.9, 0.95), **fastest)
+    forward = torch.compile(model) if arguments.compile else model
+    times = []
+    for step in range(arguments.warmup + arguments.steps):
+        tokens = torch.randint(shape["vocabulary"], (shape["rows"], shape["length"]))
+        targets = torch.randint(shape["vocabulary"], (shape["rows"], shape["length"]))
+        started = time.perf_counter()
+        loss = forward(tokens, targets)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        loss.item()
+        if step >= arguments.warmup:
+            times.append(1000 * (time.perf_counter() - started))
+    times.sort()
+    print(json.dumps({
+        "torch": torch.__version__,
+        "blas": next((line.strip(" -") for line in torch.__config__.show().splitlines() if "Math Kernel" in line), "")
+        or torch.__config__.show().split("BLAS_INFO=")[-1].split(",")[0],
+        "cpu_capability": torch.backends.cpu.get_cpu_capability() if hasattr(torch.backends, "cpu") else "",
+        "threads": torch.get_num_threads(),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "step_ms": {"median": times[len(times) // 2], "min": times[0], "max": times[-1]},
+        "imported_rss_bytes": imported * 1024,
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+#include "kernels/cpu/common.h"
+#include "kernels/optimizer.h"
+
+namespace quire::cpu {
+
+namespace {
+
+void moving_average(const Tensor& average, const Tensor& w, double keep) {
+  QUIRE_CHECK(average.numel() == w.numel() && average.dtype() == w.dtype(), "moving_average: {} {} beside {} {}",
+              name_of(average.dtype()), average.numel(), name_of(w.dtype()), w.numel());
+  dispatch("moving_average", w.dtype(), [&](auto type) {
+    using T = decltype(type);
+    T* mean = average.data<T>();
+    const T* value = w.data<T>();
+    const T step = static_cast<T>(1.0 - keep);
+    for_elements(w.numel(), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) mean[i] += step * (value[i] - mean[i]);
+    });
+  });
+}
+
+}  // namespace
+
+void bind_moving_average() {
+  ops::moving_average.bind(DeviceKind::cpu, moving_average);
+}
+
+}  // namespace quire::cpu

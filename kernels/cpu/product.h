@@ -1,0 +1,349 @@
+// Single-threaded matrix products, shared by gemm and attention. A micro kernel keeps a tile of c in registers;
+// whatever the caller cuts the product into, every element of c is the same sum over k in the same order, kDepth at a
+// time, so tiles, threads and packing never change a bit.
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "kernels/cpu/common.h"
+
+namespace quire::cpu {
+
+// Register tile: kTileRows rows of kTileVectors vectors, with registers left for one row of b and one value of a.
+#if defined(__AVX512F__)
+inline constexpr int kVectorBytes = 64;
+inline constexpr int kTileRows = 14;
+#else
+inline constexpr int kVectorBytes = 32;
+inline constexpr int kTileRows = 6;
+#endif
+inline constexpr int kTileVectors = 2;
+// Products per pass over a tile: deep enough that c is seldom read back, and a packed block of a stays in the
+// second-level cache.
+inline constexpr int64_t kDepth = 768;
+
+template <typename T>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(kVectorBytes), aligned(alignof(T)), may_alias));
+};
+template <typename T>
+using Vector = typename VectorOf<T>::type;
+template <typename T>
+inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
+template <typename T>
+inline constexpr int kPanel = kTileVectors* kLanes<T>;
+
+template <typename T>
+Vector<T> load_vector(const T* from) {
+  return *reinterpret_cast<const Vector<T>*>(from);
+}
+template <typename T>
+void store_vector(T* to, Vector<T> value) {
+  *reinterpret_cast<Vector<T>*>(to) = value;
+}
+
+// Exponentials of a vector, exactly zero where they would be below the smallest normal number: what is hidden by -inf
+// adds nothing, to the last bit. (Eigen's vector exp stops at that number instead.)
+template <typename T>
+Vector<T> exponential(Vector<T> x) {
+  using Lane = Eigen::Array<T, kLanes<T>, 1>;
+  using Bits = decltype(x < x);
+  const T smallest = sizeof(T) == 4 ? T(-87) : T(-708);
+  Lane values;
+  store_vector(values.data(), x);
+  values = values.exp();
+  return (Vector<T>)((Bits)load_vector(values.data()) & (x >= smallest - Vector<T>{}));
+}
+
+template <typename T>
+Vector<T> larger(Vector<T> a, Vector<T> b) {
+  return a > b ? a : b;
+}
+
+// One operand of a product, row-major with any outer stride.
+template <typename T>
+struct Operand {
+  const T* data;
+  int64_t stride;
+  bool transposed = false;
+
+  const T* at(int64_t row, int64_t column) const {
+    return transposed ? data + column * stride + row : data + row * stride + column;
+  }
+  Operand from(int64_t row, int64_t column) const { return {at(row, column), stride, transposed}; }
+};
+
+// c [R, columns] (+)= a [R, depth] b [depth, V vectors]; columns <= V vectors are written. a is transposed or not.
+template <typename T, int R, int V, bool TransposedA>
+void tile_product(int64_t depth, const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* c, int64_t c_stride,
+                  int64_t columns, bool accumulate) {
+  constexpr int kWidth = kLanes<T>;
+  Vector<T> sum[R][V];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) sum[r][v] = Vector<T>{};
+  }
+  // Three rows to a pointer: the addressing modes reach base, base + stride and base + 2 stride.
+  const T* rows[(R + 2) / 3];
+  for (int g = 0; g < (R + 2) / 3; ++g) rows[g] = a + 3 * g * (TransposedA ? 0 : a_stride);
+#pragma GCC unroll 4
+  for (int64_t i = 0; i < depth; ++i) {
+    Vector<T> line[V];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) line[v] = load_vector(b + v * kWidth);
+    b += b_stride;
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const T factor = TransposedA ? a[r] : rows[r / 3][(r % 3) * a_stride + i];
+      const Vector<T> spread = factor - Vector<T>{};
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) sum[r][v] += spread * line[v];
+    }
+    if constexpr (TransposedA) a += a_stride;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+    T* const to = c + r * c_stride;
+    if (columns == V * kWidth) {
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) {
+        T* const part = to + v * kWidth;
+        store_vector(part, accumulate ? load_vector(part) + sum[r][v] : sum[r][v]);
+      }
+    } else {
+      T values[V * kWidth];
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) store_vector(values + v * kWidth, sum[r][v]);
+      for (int64_t j = 0; j < columns; ++j) to[j] = accumulate ? to[j] + values[j] : values[j];
+    }
+  }
+}
+
+template <typename T>
+using TileProduct = void (*)(int64_t, const T*, int64_t, const T*, int64_t, T*, int64_t, int64_t, bool);
+
+template <typename T, int V, bool TransposedA, int... R>
+constexpr std::array<TileProduct<T>, sizeof...(R)> tile_products(std::integer_sequence<int, R...>) {
+  return {tile_product<T, R + 1, V, TransposedA>...};
+}
+
+// The tile product for a number of rows, 1..kTileRows, and of vectors.
+template <typename T>
+TileProduct<T> tile_product_for(int64_t rows, bool one_vector, bool transposed_a) {
+  using Rows = std::make_integer_sequence<int, kTileRows>;
+  static constexpr auto two = tile_products<T, kTileVectors, false>(Rows{});
+  static constexpr auto two_transposed = tile_products<T, kTileVectors, true>(Rows{});
+  static constexpr auto one = tile_products<T, 1, false>(Rows{});
+  static constexpr auto one_transposed = tile_products<T, 1, true>(Rows{});
+  const auto& table = one_vector ? (transposed_a ? one_transposed : one) : (transposed_a ? two_transposed : two);
+  return table[static_cast<size_t>(rows - 1)];
+}
+
+// Calls body(first, count) for m rows in tiles of nearly equal height, none above kTileRows.
+template <typename Body>
+void for_row_tiles(int64_t m, Body&& body) {
+  const int64_t tiles = ceil_div(m, int64_t{kTileRows});
+  for (int64_t tile = 0, first = 0; tile < tiles; ++tile) {
+    const int64_t end = m * (tile + 1) / tiles;
+    body(first, end - first);
+    first = end;
+  }
+}
+
+// Transposition of a square of vectors in registers: in each pass blocks of S x S change places.
+template <typename T, int S, bool Second, size_t... J>
+Vector<T> exchange(Vector<T> a, Vector<T> b, std::index_sequence<J...>) {
+  constexpr size_t kWidth = kLanes<T>;
+  if constexpr (Second) {
+    return __builtin_shufflevector(a, b, ((J & S) != 0 ? kWidth + J : (J ^ S))...);
+  } else {
+    return __builtin_shufflevector(a, b, ((J & S) != 0 ? kWidth + (J ^ S) : J)...);
+  }
+}
+
+template <typename T, int S>
+__attribute__((always_inline)) inline void exchange_blocks(Vector<T> (&x)[kLanes<T>]) {
+  using Lanes = std::make_index_sequence<kLanes<T>>;
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes<T>; ++i) {
+    if ((i & S) != 0) continue;
+    const Vector<T> a = x[i];
+    const Vector<T> b = x[i + S];
+    x[i] = exchange<T, S, false>(a, b, Lanes{});
+    x[i + S] = exchange<T, S, true>(a, b, Lanes{});
+  }
+}
+
+template <typename T>
+__attribute__((always_inline)) inline void transpose_square(Vector<T> (&x)[kLanes<T>]) {
+  exchange_blocks<T, 1>(x);
+  exchange_blocks<T, 2>(x);
+  if constexpr (kLanes < T >> 4) exchange_blocks<T, 4>(x);
+  if constexpr (kLanes < T >> 8) exchange_blocks<T, 8>(x);
+}
+
+// to [k, to_stride] = transposed from [rows, k], rows at most one vector: whole vectors are written, zero from `rows`
+// on.
+template <typename T>
+__attribute__((noinline)) void transpose_rows(T* to, int64_t to_stride, const T* from, int64_t from_stride,
+                                              int64_t rows, int64_t k) {
+  constexpr int kWidth = kLanes<T>;
+  int64_t i = 0;
+  for (; i + kWidth <= k; i += kWidth) {
+    Vector<T> x[kWidth];
+#pragma GCC unroll 16
+    for (int r = 0; r < kWidth; ++r) x[r] = r < rows ? load_vector(from + r * from_stride + i) : Vector<T>{};
+    transpose_square<T>(x);
+#pragma GCC unroll 16
+    for (int r = 0; r < kWidth; ++r) store_vector(to + (i + r) * to_stride, x[r]);
+  }
+  for (; i < k; ++i) {
+    for (int r = 0; r < kWidth; ++r) to[i * to_stride + r] = r < rows ? from[r * from_stride + i] : T{0};
+  }
+}
+
+// c [m, n] (+)= a [m, k] b [k, n] with b as it lies: for blocks that stay in the cache anyway.
+template <typename T>
+void block_product(T* c, int64_t c_stride, const Operand<T>& a, const T* b, int64_t b_stride, int64_t m, int64_t n,
+                   int64_t k, bool accumulate) {
+  constexpr int64_t kWidth = kLanes<T>;
+  for (int64_t j = 0; j < n;) {
+    // A narrow rest of b may not be read beyond its last column: it goes through a padded copy.
+    const int64_t columns = std::min<int64_t>(kPanel<T>, n - j);
+    const bool one = columns <= kWidth;
+    const int64_t width = one ? kWidth : kPanel<T>;
+    const T* panel = b + j;
+    int64_t panel_stride = b_stride;
+    if (columns != width) {
+      T* const copy = scratch<T>(15, k * width);
+      for (int64_t i = 0; i < k; ++i) {
+        std::copy_n(b + i * b_stride + j, columns, copy + i * width);
+        std::fill_n(copy + i * width + columns, width - columns, T{0});
+      }
+      panel = copy;
+      panel_stride = width;
+    }
+    for_row_tiles(m, [&](int64_t first, int64_t rows) {
+      tile_product_for<T>(rows, one, a.transposed)(k, a.at(first, 0), a.stride, panel, panel_stride,
+                                                   c + first * c_stride + j, c_stride, columns, accumulate);
+    });
+    j += columns;
+  }
+}
+
+// Asks for a block of memory little by little while other work goes on.
+class Prefetch {
+ public:
+  Prefetch(const void* data, int64_t rows, int64_t row_bytes, int64_t stride_bytes, int64_t steps)
+      : data_(static_cast<const char*>(data)),
+        lines_(ceil_div(row_bytes, kLine)),
+        stride_(stride_bytes),
+        total_(rows * lines_),
+        per_step_(ceil_div(total_, std::max<int64_t>(steps, 1))) {}
+
+  void step() {
+    for (const int64_t end = std::min(total_, next_ + per_step_); next_ < end; ++next_) {
+      __builtin_prefetch(data_ + next_ / lines_ * stride_ + next_ % lines_ * kLine, 0, 2);
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  const char* data_;
+  int64_t lines_, stride_, total_, per_step_;
+  int64_t next_ = 0;
+};
+
+// b [depth, n] from row `begin` in panels of kPanel columns (the last one in whole vectors), each [depth, width].
+template <typename T>
+void pack_panels(T* to, const Operand<T>& b, int64_t begin, int64_t depth, int64_t n) {
+  constexpr int64_t kWidth = kLanes<T>;
+  if (b.transposed) {
+    for (int64_t j = 0; j < n; j += kPanel<T>) {
+      const int64_t columns = std::min<int64_t>(kPanel<T>, n - j);
+      const int64_t width = columns <= kWidth ? kWidth : kPanel<T>;
+      for (int64_t x = 0; x < width; x += kWidth) {
+        transpose_rows(to + x, width, b.at(begin, j + x), b.stride, std::min(kWidth, columns - x), depth);
+      }
+      to += width * depth;
+    }
+    return;
+  }
+  // Along the rows of b, as they lie in memory.
+  for (int64_t i = 0; i < depth; ++i) {
+    const T* from = b.at(begin + i, 0);
+    T* panel = to;
+    int64_t j = 0;
+    for (; j + kPanel<T> <= n; j += kPanel<T>) {
+      for (int v = 0; v < kTileVectors; ++v) {
+        store_vector(panel + i * kPanel<T> + v * kWidth, load_vector(from + j + v * kWidth));
+      }
+      panel += kPanel<T> * depth;
+    }
+    if (j < n) {
+      const int64_t width = n - j <= kWidth ? kWidth : kPanel<T>;
+      std::copy_n(from + j, n - j, panel + i * width);
+      std::fill_n(panel + i * width + n - j, width - (n - j), T{0});
+    }
+  }
+}
+
+// Rows [first, last) of a, not transposed, in tiles, each [depth, rows of the tile]. Vectors are written whole, so a
+// tile runs over into the next one, which is written after it; `to` needs one vector more.
+template <typename T>
+void pack_row_tiles(T* to, const Operand<T>& a, int64_t first, int64_t last, int64_t begin, int64_t depth) {
+  for_row_tiles(last - first, [&](int64_t row, int64_t rows) {
+    // From the last vector on: each runs over into the first of the next depth.
+    for (int64_t x = (rows - 1) / kLanes<T> * kLanes<T>; x >= 0; x -= kLanes<T>) {
+      transpose_rows(to + row * depth + x, rows, a.at(first + row + x, begin), a.stride,
+                     std::min<int64_t>(kLanes<T>, rows - x), depth);
+    }
+  });
+}
+
+// c [m, n] (+)= a b with b packed into panels, kDepth rows at a time, and a too where many panels read it.
+template <typename T>
+void packed_product(T* c, int64_t c_stride, const Operand<T>& a, const Operand<T>& b, int64_t m, int64_t n, int64_t k,
+                    bool accumulate) {
+  constexpr int64_t kWidth = kLanes<T>;
+  constexpr int64_t kManyColumns = 256;
+  constexpr int64_t kBlockRows = 8 * kTileRows;  // of a, in the second-level cache while all panels go over them
+  const bool pack_a = !a.transposed && n > kManyColumns;
+  const int64_t deepest = std::min(k, kDepth);
+  T* const packed_b = scratch<T>(13, (n + kPanel<T>)*deepest);
+  T* const packed_a = pack_a ? scratch<T>(14, kBlockRows * deepest + kWidth) : nullptr;
+  const int64_t blocks = ceil_div(m, kBlockRows);
+  for (int64_t begin = 0; begin < k; begin += kDepth) {
+    const int64_t depth = std::min(kDepth, k - begin);
+    pack_panels(packed_b, b, begin, depth, n);
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t first = m * block / blocks;
+      const int64_t last = m * (block + 1) / blocks;
+      if (pack_a) pack_row_tiles(packed_a, a, first, last, begin, depth);
+      const int64_t coming = block + 1 < blocks ? m * (block + 2) / blocks - last : 0;
+      const int64_t calls = ceil_div(n, int64_t{kPanel<T>}) * ceil_div(last - first, int64_t{kTileRows});
+      const int64_t item = static_cast<int64_t>(sizeof(T));
+      Prefetch next = a.transposed ? Prefetch(a.at(last, begin), depth, coming * item, a.stride * item, calls)
+                                   : Prefetch(a.at(last, begin), coming, depth * item, a.stride * item, calls);
+      const T* panel = packed_b;
+      for (int64_t j = 0; j < n; j += kPanel<T>) {
+        const int64_t columns = std::min<int64_t>(kPanel<T>, n - j);
+        const bool one = columns <= kWidth;
+        const int64_t width = one ? kWidth : kPanel<T>;
+        for_row_tiles(last - first, [&](int64_t row, int64_t rows) {
+          next.step();
+          const T* from = pack_a ? packed_a + row * depth : a.at(first + row, begin);
+          tile_product_for<T>(rows, one, pack_a || a.transposed)(depth, from, pack_a ? rows : a.stride, panel, width,
+                                                                 c + (first + row) * c_stride + j, c_stride, columns,
+                                                                 accumulate || begin > 0);
+        });
+        panel += width * depth;
+      }
+    }
+  }
+}
+
+}  // namespace quire::cpu

@@ -1,0 +1,89 @@
+#include "kernels/rotary.h"
+
+#include "kernels/cpu/common.h"
+
+namespace quire::cpu {
+
+namespace {
+
+void rotary_table(const Tensor& table, int64_t origin, double base) {
+  QUIRE_CHECK(table.rank() == 3 && table.dim(1) == 2 && table.is_contiguous(), "rotary_table: {} is not [N, 2, P]",
+              table.shape().to_string());
+  const int64_t pairs = table.dim(2);
+  std::vector<double> frequency(static_cast<size_t>(pairs));
+  for (int64_t i = 0; i < pairs; ++i) {
+    frequency[static_cast<size_t>(i)] = std::pow(base, -static_cast<double>(i) / static_cast<double>(pairs));
+  }
+  dispatch("rotary_table", table.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for_rows(table.dim(0), 2 * pairs, [&](int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n) {
+        T* row = table.data<T>() + n * 2 * pairs;
+        for (int64_t i = 0; i < pairs; ++i) {
+          const double angle = static_cast<double>(n - origin) * frequency[static_cast<size_t>(i)];
+          row[i] = static_cast<T>(std::cos(angle));
+          row[pairs + i] = static_cast<T>(std::sin(angle));
+        }
+      }
+    });
+  });
+}
+
+template <typename T>
+void turn(T* y, const T* x, const T* angles, int64_t pairs, int64_t size, bool inverse) {
+  const T* cosine = angles;
+  const T* sine = angles + pairs;
+  const T sign = inverse ? T{-1} : T{1};
+  for (int64_t i = 0; i < pairs; ++i) {
+    const T a = x[i];
+    const T b = x[i + pairs];
+    const T s = sign * sine[i];
+    y[i] = a * cosine[i] - b * s;
+    y[i + pairs] = a * s + b * cosine[i];
+  }
+  if (y != x) std::copy(x + 2 * pairs, x + size, y + 2 * pairs);
+}
+
+void rotary(const Tensor& out, const ops::RotaryInputs& in) {
+  const int64_t rows = in.x.dim(0);
+  const int64_t tokens = in.x.dim(1);
+  const int64_t heads = in.x.dim(2);
+  const int64_t size = in.x.dim(3);
+  const int64_t pairs = in.table.dim(2);
+  QUIRE_CHECK(out.shape() == in.x.shape() && out.is_contiguous() && in.x.is_contiguous() &&
+                  out.dtype() == in.x.dtype() && in.table.dtype() == in.x.dtype(),
+              "rotary: {} from {} {}; both must be contiguous and of the table's type", out.shape().to_string(),
+              name_of(in.x.dtype()), in.x.shape().to_string());
+  QUIRE_CHECK(2 * pairs <= size, "rotary: {} features are turned but a head has {}", 2 * pairs, size);
+  const bool ring = in.head.defined();
+  QUIRE_CHECK(!ring || in.head.numel() == rows, "rotary: {} heads of rings for {} rows", in.head.numel(), rows);
+  QUIRE_CHECK(ring ? in.origin >= tokens && in.origin <= in.table.dim(0)
+                   : in.origin >= 0 && in.origin + tokens <= in.table.dim(0),
+              "rotary: a table of {} with position 0 at {} is too short for {} {}", in.table.dim(0), in.origin, tokens,
+              ring ? "slots" : "tokens");
+  dispatch("rotary", out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for_rows(rows * tokens, heads * size, [&](int64_t begin, int64_t end) {
+      for (int64_t token = begin; token < end; ++token) {
+        int64_t position = token % tokens;
+        if (ring) {
+          const int64_t age = (in.head.data<int32_t>()[token / tokens] - 1 - position + tokens) % tokens;
+          position = -1 - age;
+        }
+        const T* angles = in.table.data<T>() + (in.origin + position) * 2 * pairs;
+        for (int64_t h = token * heads; h < (token + 1) * heads; ++h) {
+          turn(out.data<T>() + h * size, in.x.data<T>() + h * size, angles, pairs, size, in.inverse);
+        }
+      }
+    });
+  });
+}
+
+}  // namespace
+
+void bind_rotary() {
+  ops::rotary_table.bind(DeviceKind::cpu, rotary_table);
+  ops::rotary.bind(DeviceKind::cpu, rotary);
+}
+
+}  // namespace quire::cpu

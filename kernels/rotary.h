@@ -1,0 +1,30 @@
+// Rotary positions (Su et al. 2021, "RoFormer"): pairs of features are turned by an angle that grows with the position,
+// so that q.k depends on the distance only.
+#pragma once
+
+#include "kernels/op.h"
+
+namespace quire::ops {
+
+// table [N, 2, P]: row n holds the cosines, then the sines of (n - origin) * base^(-i/P), 0 <= i < P: what position
+// n - origin turns by. Angles are computed in f64.
+extern Op<void(const Tensor& table, int64_t origin, double base)> rotary_table;
+
+struct RotaryInputs {
+  Tensor x;            // [R, N, H, D]
+  Tensor table;        // of rotary_table with this origin; 2 P <= D
+  Tensor head;         // i32 [R], optional: x is a ring whose next write goes to slot head
+  int64_t origin = 0;  // row of the table that belongs to position 0
+  bool inverse = false;
+
+  template <typename F>
+  void for_each_tensor(F& f) const {
+    for (const Tensor* tensor : {&x, &table, &head}) f(*tensor);
+  }
+};
+// Features i and i + P of every head, 0 <= i < P, are turned by the angle of the token's position; the other D - 2 P
+// stay. Without head token n stands at position n; in a ring of N slots the newest entry, in slot head - 1, stands at
+// -1, the one before at -2, and so on round. inverse turns back, which is also the gradient. out may be x.
+extern Op<void(const Tensor& out, const RotaryInputs& in)> rotary;
+
+}  // namespace quire::ops

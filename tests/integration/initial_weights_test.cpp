@@ -1,0 +1,146 @@
+// Runs that begin with the weights of another run.
+#include "trainers/initial_weights.h"
+
+#include "data/byte_tokenizer.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/tiny_run.h"
+#include "trainers/model.h"
+
+namespace quire::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::map<std::string, Tensor> weights_of(const fs::path& checkpoint) {
+  std::map<std::string, Tensor> weights;
+  for (NamedTensor& tensor : CheckpointReader::open(checkpoint).read_part("model").tensors) {
+    weights[tensor.name] = std::move(tensor.tensor);
+  }
+  return weights;
+}
+
+class InitialWeightsTest : public ::testing::Test {
+ protected:
+  InitialWeightsTest() {
+    EXPECT_EQ(tiny_.train("source", {"schedule.steps=3", "model.position=t5"}).code, 0);
+    source_ = tiny_.checkpoint("source", 3);
+  }
+  RunConfig config(std::vector<std::string> settings) const {
+    settings.insert(settings.begin(), {"model.position=t5", "init.from=" + source_.string()});
+    return parse_config<RunConfig>(kTinyConfig, "tiny.yaml", settings);
+  }
+  // A model's weights after loading what it can.
+  std::map<std::string, Tensor> loaded(const std::vector<std::string>& settings) const {
+    const RunConfig run = config(settings);
+    ParameterStore store;
+    const Network network(store, run.model, ByteTokenizer().vocabulary_size(), DType::f32);
+    store.allocate(DType::f32, kCpu, 77);
+    InitialWeights::open(run, ByteTokenizer()).load(store);
+    std::map<std::string, Tensor> weights;
+    for (const ParameterStore::Entry& entry : store.entries()) weights[entry.name] = clone(entry.variable.value());
+    return weights;
+  }
+  void expect_refused(const std::vector<std::string>& settings, ErrorKind kind, const std::string& message) const {
+    EXPECT_ERROR(InitialWeights::open(config(settings), ByteTokenizer()), kind, message);
+  }
+
+  TinyRun tiny_;
+  fs::path source_;
+};
+
+TEST_F(InitialWeightsTest, EveryWeightComesFromTheCheckpoint) {
+  const std::map<std::string, Tensor> source = weights_of(source_);
+  // Another cache, window, normalised or not: what has no weights may differ.
+  const auto weights =
+      loaded({"model.attention={window: 30, cache: {kind: kv, length: 30}}", "model.recompute=blocks"});
+  ASSERT_EQ(weights.size(), source.size());
+  for (const auto& [name, tensor] : source) EXPECT_TRUE(same_bits(weights.at(name), tensor)) << name;
+}
+
+TEST_F(InitialWeightsTest, ANewRunTrainsOnAndResumesWithoutTheSource) {
+  const std::string from = "init.from=" + (tiny_ / "source").string();
+  const std::vector<std::string> settings{"model.position=t5", from, "schedule.steps=6", "checkpoint.every=3"};
+  ASSERT_EQ(tiny_.train("tuned", settings).code, 0);
+  // Its first loss is that of the trained weights, not that of new ones.
+  const auto losses = [&](const char* run) { return comparable_metrics(tiny_ / run); };
+  EXPECT_LT(losses("tuned").at(0)["loss"].get<double>(), losses("source").at(0)["loss"].get<double>() - 0.1);
+  EXPECT_EQ(losses("tuned").at(0)["step"], 1);
+
+  fs::copy(tiny_ / "tuned", tiny_ / "half", fs::copy_options::recursive);
+  fs::remove_all(tiny_.checkpoint("half", 6));
+  fs::remove_all(tiny_ / "source");
+  const ProgramResult resumed = tiny_.resume("half");
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  expect_same_checkpoint(tiny_.checkpoint("half", 6), tiny_.checkpoint("tuned", 6));
+  EXPECT_NE(read_text(tiny_ / "half" / "config.yaml").find("from:"), std::string::npos);
+
+  const ProgramResult refused = tiny_.train("again", settings);
+  EXPECT_EQ(refused.code, 4);
+  EXPECT_FALSE(fs::exists(tiny_ / "again")) << "a run directory was left behind";
+}
+
+TEST_F(InitialWeightsTest, NewParametersAreNamed) {
+  const std::map<std::string, Tensor> source = weights_of(source_);
+  expect_refused({"model.attention.qk_norm=true"}, ErrorKind::checkpoint,
+                 "has no blocks.0.attention.scale, blocks.1.attention.scale; name what is to be drawn anew in "
+                 "init.missing, for example [\"blocks.0.attention.scale\"]");
+  expect_refused({"model.attention.qk_norm=true", "init.missing=[blocks.0.*]"}, ErrorKind::checkpoint,
+                 "has no blocks.1.attention.scale;");
+  expect_refused({"model.attention.qk_norm=true", "init.missing=[\"*.scale\", \"*.scail\"]"}, ErrorKind::config,
+                 "init.missing: '*.scail' names no parameter that the checkpoint does not have");
+  const auto weights = loaded({"model.attention.qk_norm=true", "init.missing=[\"*.scale\"]"});
+  EXPECT_EQ(weights.size(), source.size() + 2);
+  EXPECT_EQ(weights.at("blocks.1.attention.scale").to_vector<float>(), (std::vector<float>{1, 1}));
+  for (const auto& [name, tensor] : source) EXPECT_TRUE(same_bits(weights.at(name), tensor)) << name;
+}
+
+TEST_F(InitialWeightsTest, LeftOverParametersAreNamed) {
+  expect_refused({"model.layers=1"}, ErrorKind::checkpoint,
+                 "has blocks.1.attention.bias, blocks.1.attention.key.weight");
+  expect_refused({"model.layers=1"}, ErrorKind::checkpoint, "and 5 more, which this model has not");
+  expect_refused({"model.layers=1", "init.unused=[\"blocks.1.*\", \"blocks.2.*\"]"}, ErrorKind::config,
+                 "init.unused: 'blocks.2.*' names no parameter that only the checkpoint has");
+  EXPECT_EQ(loaded({"model.layers=1", "init.unused=[\"blocks.1.*\"]"}).size(), weights_of(source_).size() - 10);
+}
+
+TEST_F(InitialWeightsTest, OtherShapesAreBoth) {
+  expect_refused({"model.mlp.hidden=32"}, ErrorKind::checkpoint,
+                 "blocks.0.mlp.down.weight is [16, 24] there and [16, 32] here");
+  const auto weights = loaded({"model.mlp.hidden=32", "init.missing=[\"*.mlp.*\"]", "init.unused=[\"*.mlp.*\"]"});
+  EXPECT_TRUE(same_bits(weights.at("embedding.weight"), weights_of(source_).at("embedding.weight")));
+}
+
+TEST_F(InitialWeightsTest, PrecisionMayDiffer) {
+  const RunConfig run = config({"run.precision=f64"});
+  ParameterStore store;
+  const Network network(store, run.model, ByteTokenizer().vocabulary_size(), DType::f64);
+  store.allocate(DType::f64, kCpu, 77);
+  InitialWeights::open(run, ByteTokenizer()).load(store);
+  const std::map<std::string, Tensor> source = weights_of(source_);
+  for (const ParameterStore::Entry& entry : store.entries()) {
+    EXPECT_EQ(values_of(entry.variable.value()), values_of(source.at(entry.name))) << entry.name;
+  }
+}
+
+TEST_F(InitialWeightsTest, AnotherTokenizerIsRefused) {
+  const CheckpointReader reader = CheckpointReader::open(source_);
+  const std::vector<CheckpointPart> parts{reader.read_part("model")};
+  const fs::path other =
+      write_checkpoint(tiny_ / "other", 1, parts, reader.meta(),
+                       {{"config.yaml", reader.read_text("config.yaml")}, {"tokenizer.txt", "letters\nabc"}});
+  expect_refused({"init.from=" + other.string()}, ErrorKind::checkpoint,
+                 "its tokenizer (letters) is not that of data.corpus (byte)");
+}
+
+TEST_F(InitialWeightsTest, BadUseIsRefused) {
+  EXPECT_ERROR(parse_config<RunConfig>(kTinyConfig, "tiny.yaml", {"init.missing=[a]"}), ErrorKind::config,
+               "init.missing: has no meaning without init.from");
+  EXPECT_ERROR(parse_config<RunConfig>(kTinyConfig, "tiny.yaml", {"init.unused=[a]"}), ErrorKind::config,
+               "init.unused: has no meaning without init.from");
+  expect_refused({"init.from=" + (tiny_ / "nothing").string()}, ErrorKind::checkpoint, "nothing");
+  const ProgramResult resumed = tiny_.resume("source", {"init.from=elsewhere"});
+  EXPECT_EQ(resumed.code, 2) << resumed.err;
+}
+
+}  // namespace
+}  // namespace quire::test

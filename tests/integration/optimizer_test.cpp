@@ -1,0 +1,129 @@
+// Optimizers, parameter groups and the average of weights over whole training steps.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/thread_pool.h"
+#include "tests/support/compare.h"
+#include "tests/support/mechanism_suite.h"
+#include "tests/support/small_corpus.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/training_run.h"
+
+namespace quire::test {
+namespace {
+
+class OptimizerRuns : public ::testing::Test {
+ protected:
+  OptimizerRuns() {
+    write_corpus(folder_ / "corpus.h5",
+                 {{"train", texts_of_lengths({3, 15, 30, 7, 23, 40, 1, 18})}, {"valid", texts_of_lengths({20, 9})}});
+    corpus_ = Corpus::open(folder_ / "corpus.h5");
+  }
+  TemporaryDirectory folder_;
+  std::unique_ptr<Corpus> corpus_;
+};
+
+const std::vector<std::vector<std::string>> kOptimizers{
+    {"optimizer={kind: adamw, lr: 0.01, groups: [{match: [\"embedding.*\"], weight_decay: 0, lr_scale: 0.1}]}"},
+    {"optimizer={kind: adamw, lr: 0.01, ema: {decay: 0.7}}"},
+    {"optimizer={kind: adafactor, lr: 0.01}"},
+    {"optimizer={kind: adafactor, lr: 0.5, momentum: 0.9, parameter_scale: true, ema: {decay: 0.9}, "
+     "groups: [{match: [\"*.mlp.*\"], lr_scale: 2}]}"},
+    {"optimizer={kind: adafactor, relative_step: true, parameter_scale: true}", "schedule={kind: constant, warmup: 0}"},
+};
+
+TEST_F(OptimizerRuns, ResumeBitForBitAndLearnOnAnyNumberOfThreads) {
+  for (const std::vector<std::string>& settings : kOptimizers) {
+    std::vector<std::string> all = settings;
+    all.emplace_back("run.precision=f32");
+    const RunConfig config = mechanism_config(all);
+    SCOPED_TRACE(settings.front());
+    TrainingRun straight(config, *corpus_);
+    const std::vector<double> losses = straight.losses(12);
+    EXPECT_LT(losses.back(), losses.front());
+    const RunSnapshot wanted = straight.snapshot();
+
+    ThreadPool pool(2);
+    const ThreadPool::Use use(pool);
+    TrainingRun first(config, *corpus_);
+    first.losses(5);
+    const RunSnapshot saved = first.snapshot();
+    TrainingRun second(config, *corpus_, first.save(folder_ / "checkpoints"));
+    EXPECT_EQ(difference(saved, second.snapshot()), "");
+    EXPECT_EQ(second.losses(7), std::vector<double>(losses.begin() + 5, losses.end()));
+    EXPECT_EQ(difference(wanted, second.snapshot()), "");
+  }
+}
+
+// One step from the same weights and gradients: a group changes its own parameters and no others.
+TEST_F(OptimizerRuns, AGroupChangesItsParametersOnly) {
+  const std::string plain = "optimizer={lr: 0.01, weight_decay: 0.5, clip: 0}";
+  const std::string grouped =
+      "optimizer={lr: 0.01, weight_decay: 0.5, clip: 0, groups: [{match: [\"embedding.*\"], lr_scale: 0}, "
+      "{match: [\"blocks.1.*\"], weight_decay: 0, lr_scale: 0.5}]}";
+  TrainingRun a(mechanism_config({plain, "schedule={kind: constant, warmup: 0}"}), *corpus_);
+  TrainingRun b(mechanism_config({grouped, "schedule={kind: constant, warmup: 0}"}), *corpus_);
+  const std::vector<std::string> names = [&] {
+    std::vector<std::string> list;
+    for (const auto& entry : a.training().store.entries()) list.push_back(entry.name);
+    return list;
+  }();
+  std::vector<Tensor> before;
+  for (const auto& entry : a.training().store.entries()) before.push_back(clone(entry.variable.value()));
+  a.step();
+  b.step();
+  int halved = 0;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto& entry_a = a.training().store.entries()[i];
+    const Tensor& x = entry_a.variable.value();
+    const Tensor& y = b.training().store.entries()[i].variable.value();
+    if (names[i].rfind("embedding.", 0) == 0) {
+      EXPECT_TRUE(same_bits(y, before[i])) << names[i];
+      EXPECT_FALSE(same_bits(x, before[i])) << names[i];
+    } else if (names[i].rfind("blocks.1.", 0) == 0) {
+      // w - 0.01 (u + d w) against w - 0.005 u: twice the second step is the first without its decay.
+      const double decay = entry_a.decays ? 0.01 * 0.5 : 0;
+      const std::vector<double> from = values_of(before[i]);
+      const std::vector<double> whole = values_of(x);
+      const std::vector<double> half = values_of(y);
+      for (size_t j = 0; j < from.size(); ++j) {
+        EXPECT_NEAR(2 * (half[j] - from[j]), whole[j] - from[j] + decay * from[j], 1e-9) << names[i];
+      }
+      ++halved;
+    } else {
+      EXPECT_TRUE(same_bits(x, y)) << names[i];
+    }
+  }
+  EXPECT_GT(halved, 3);
+}
+
+// average_n = average_{n-1} + (1 - keep_n) (w_n - average_{n-1}), keep_n = min(decay, (1 + n) / (10 + n)).
+TEST_F(OptimizerRuns, TheAverageFollowsTheWeights) {
+  TrainingRun run(mechanism_config({"optimizer={lr: 0.01, ema: {decay: 0.25}}"}), *corpus_);
+  std::vector<double> average = values_of(run.training().store.values());
+  for (int n = 1; n <= 4; ++n) {
+    run.step();
+    const std::vector<double> weights = values_of(run.training().store.values());
+    const double keep = std::min(0.25, (1.0 + n) / (10.0 + n));
+    EXPECT_EQ(keep == 0.25, n >= 2);
+    for (size_t i = 0; i < weights.size(); ++i) average[i] = keep * average[i] + (1 - keep) * weights[i];
+    const std::vector<double> kept = values_of(run.training().average->store().values());
+    for (size_t i = 0; i < weights.size(); ++i) ASSERT_NEAR(kept[i], average[i], 1e-7) << n;
+  }
+}
+
+TEST_F(OptimizerRuns, AdafactorKeepsTwoVectorsOfAMatrix) {
+  TrainingRun run(mechanism_config({"optimizer={kind: adafactor}"}), *corpus_);
+  int64_t expected = 0;
+  for (const auto& entry : run.training().store.entries()) {
+    const Shape& shape = entry.shape;
+    expected += shape.rank() < 2 ? shape.numel() : shape.numel() / shape[shape.rank() - 1] + shape[shape.rank() - 1];
+  }
+  const auto width = static_cast<int64_t>(size_of(run.training().store.values().dtype()));
+  EXPECT_EQ(run.training().optimizer->bytes(), expected * width);
+  EXPECT_LT(expected, run.training().store.parameter_count() / 2);
+}
+
+}  // namespace
+}  // namespace quire::test

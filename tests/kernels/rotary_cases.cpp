@@ -1,0 +1,103 @@
+// Rotary positions.
+#include <cmath>
+
+#include "kernels/rotary.h"
+#include "tests/kernels/op_cases.h"
+#include "tests/support/compare.h"
+
+namespace quire::test {
+
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+struct Form {
+  std::string name;
+  int64_t rows, tokens, heads, size, pairs;
+  int64_t before = 0;  // positions of the table below zero
+  bool ring = false;
+  bool inverse = false;
+};
+
+double angle_of(int64_t position, int64_t pair, int64_t pairs) {
+  return static_cast<double>(position) * std::pow(50.0, -static_cast<double>(pair) / static_cast<double>(pairs));
+}
+
+void add_rotary(std::vector<OpCase>& cases, RandomTensors& random, const Form& f) {
+  const Tensor head = f.ring ? random.integers({f.rows}, 0, f.tokens) : Tensor();
+  const auto run = [f](const Tensors& in, bool in_place) {
+    const Tensor table = Tensor::zeros({f.before + f.tokens, 2, f.pairs}, in[0].dtype());
+    ops::rotary_table(table, f.before, 50);
+    const Tensor out = in_place ? in[0] : like(in[0]);
+    ops::rotary(out, {.x = in[0], .table = table, .head = in[1], .origin = f.before, .inverse = f.inverse});
+    return out;
+  };
+  cases.push_back({"rotary",
+                   f.name,
+                   {random.normal({f.rows, f.tokens, f.heads, f.size}), head},
+                   [run](const Tensors& in) {
+                     const Tensor out = run(in, false);
+                     return Tensors{out, run(in, true)};
+                   },
+                   [f](const Tensors& in) {
+                     const Tensor out = like(in[0]);
+                     for (int64_t i = 0; i < out.numel(); ++i) {
+                       const int64_t feature = i % f.size;
+                       const int64_t token = i / (f.size * f.heads);
+                       int64_t position = token % f.tokens;
+                       if (f.ring) {
+                         // Back from the slot before the head until the slot is met.
+                         int64_t slot = in[1].data<int32_t>()[token / f.tokens];
+                         const int64_t wanted = token % f.tokens;
+                         position = 0;
+                         do {
+                           slot = (slot + f.tokens - 1) % f.tokens;
+                           --position;
+                         } while (slot != wanted);
+                       }
+                       const double* x = values(in[0]) + (i - feature);
+                       if (feature >= 2 * f.pairs) {
+                         values(out)[i] = x[feature];
+                         continue;
+                       }
+                       const int64_t pair = feature % f.pairs;
+                       const double angle = angle_of(position, pair, f.pairs) * (f.inverse ? -1 : 1);
+                       const double a = x[pair];
+                       const double b = x[pair + f.pairs];
+                       values(out)[i] = feature < f.pairs ? a * std::cos(angle) - b * std::sin(angle)
+                                                          : a * std::sin(angle) + b * std::cos(angle);
+                     }
+                     return Tensors{out, out};
+                   },
+                   2});
+}
+
+}  // namespace
+
+void add_rotary_cases(std::vector<OpCase>& cases) {
+  RandomTensors random(11);
+  for (const auto& [entries, pairs, origin] : {std::tuple{1, 1, 0}, {13, 3, 5}, {307, 32, 300}}) {
+    cases.push_back({"rotary_table",
+                     std::to_string(entries) + "x" + std::to_string(pairs),
+                     {random.normal({entries, 2, pairs})},
+                     [zero = origin](const Tensors& in) {
+                       ops::rotary_table(in[0], zero, 50);
+                       return Tensors{in[0]};
+                     },
+                     [zero = origin, p = pairs](const Tensors& in) {
+                       for (int64_t i = 0; i < in[0].numel(); ++i) {
+                         const double angle = angle_of(i / (2 * p) - zero, i % p, p);
+                         values(in[0])[i] = i / p % 2 == 0 ? std::cos(angle) : std::sin(angle);
+                       }
+                       return Tensors{in[0]};
+                     }});
+  }
+  for (const Form& form : {Form{"one", 1, 1, 1, 2, 1}, Form{"none", 2, 0, 1, 2, 1}, Form{"segment", 3, 7, 2, 6, 3},
+                           Form{"some_features", 2, 5, 3, 7, 2, 4}, Form{"ring", 3, 7, 2, 4, 2, 7, true},
+                           Form{"ring_of_one", 2, 1, 1, 4, 2, 3, true}, Form{"inverse", 2, 9, 2, 4, 2, 9, true, true},
+                           Form{"blocks", 2, 601, 2, 34, 17, 601, true}}) {
+    add_rotary(cases, random, form);
+  }
+}
+
+}  // namespace quire::test

@@ -1,0 +1,19 @@
+// --ema and --no-ema: which weights of a checkpoint a verb uses.
+#pragma once
+
+#include <optional>
+
+#include "trainers/training_checkpoint.h"
+
+namespace CLI {
+class App;
+}
+
+namespace quire {
+
+void add_ema_flag(CLI::App& verb, std::optional<bool>& ema);
+
+// What the flag says, or else optimizer.ema.evaluate.
+Weights chosen_weights(const std::optional<bool>& ema, const RunConfig& config);
+
+}  // namespace quire

@@ -1,0 +1,37 @@
+// A sum of losses that does not depend on the order in which they come: parts in any grouping add up to the whole.
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+namespace quire {
+
+// Fixed point with 2^-64 as the unit: an f32 above 2^-40 is held exactly, and 2^23 values of the largest size fit.
+class ExactSum {
+ public:
+  void add(double value) {
+    constexpr double kLargest = 0x1p40;  // what is above, or not a number, makes the sum infinite
+    if (!(std::abs(value) < kLargest)) {
+      overflow_ = true;
+      return;
+    }
+    add_units(static_cast<__int128>(std::ldexp(value, kBits)));
+  }
+  void add(const ExactSum& other) {
+    overflow_ = overflow_ || other.overflow_;
+    add_units(other.units_);
+  }
+  double value() const {
+    return overflow_ ? std::numeric_limits<double>::infinity() : std::ldexp(static_cast<double>(units_), -kBits);
+  }
+  bool operator==(const ExactSum&) const = default;
+
+ private:
+  static constexpr int kBits = 64;
+  void add_units(__int128 units) { overflow_ = __builtin_add_overflow(units_, units, &units_) || overflow_; }
+
+  __int128 units_ = 0;
+  bool overflow_ = false;
+};
+
+}  // namespace quire
