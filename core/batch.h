@@ -15,10 +15,11 @@ struct Batch {
   std::vector<int32_t> targets;    // [R, T]; the token that follows; 0 where loss_mask is 0
   std::vector<uint8_t> loss_mask;  // [R, T]; 1 where the target counts
   std::vector<int32_t> segment;    // [R, T]; 0, 1, ... the documents of a row in order; -1 for padding
-  std::vector<int32_t> position;   // [R, T]; position in the document (BOS is 0); 0 for padding
-  std::vector<int64_t> document;   // [R, T]; index of the document in its split; -1 for padding
-  std::vector<uint8_t> starts;     // [R]; 1 when segment 0 is the beginning of a document: the row's state is dropped
-  int64_t target_count = 0;        // sum of loss_mask
+  // Position in the document (BOS is 0), or in the stream where documents are read as one; 0 for padding.
+  std::vector<int32_t> position;  // [R, T]
+  std::vector<int64_t> document;  // [R, T]; index of the document in its split; -1 for padding
+  std::vector<uint8_t> starts;    // [R]; 1 when segment 0 is the beginning of a document: the row's state is dropped
+  int64_t target_count = 0;       // sum of loss_mask
 
   int64_t at(int64_t row, int64_t t) const { return row * length + t; }
   // Rows [begin, end) as a batch of its own.

@@ -11,14 +11,21 @@ enum class Pack : uint8_t {
   concat,  // the next document follows in the same row, as another segment
 };
 
+enum class Sampling : uint8_t {
+  documents,  // a row reads one document after the other
+  windows,    // random slices of all documents, read as one
+  columns,    // all documents read as one, cut into as many columns as there are rows
+};
+
 struct BatchOptions {
   int64_t subsequence = 512;  // T: model positions per row and step
   int64_t rows = 8;           // of all ranks together
   int64_t first_row = 0;      // this rank makes rows [first_row, last_row)
   int64_t last_row = 8;
-  Pack pack = Pack::pad;
-  int64_t alignment = 1;                  // concat: a document begins at a multiple of this
-  uint64_t seed = 1;                      // of the order of documents
+  Sampling sampling = Sampling::documents;
+  Pack pack = Pack::pad;                  // of documents
+  int64_t alignment = 1;                  // divides subsequence; concat: a document begins at a multiple of it
+  uint64_t seed = 1;                      // of the order of documents, and of windows
   bool shuffle = true;                    // false: the order of the split, for evaluation
   bool endless = true;                    // false: every document once, then no more batches
   std::optional<int64_t> documents = {};  // only the first so many of the split

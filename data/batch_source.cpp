@@ -5,19 +5,19 @@ namespace quire {
 BatchStream::~BatchStream() = default;
 
 BatchSource::BatchSource(Corpus& corpus, const std::string& split, const BatchOptions& options)
-    : dealing_(corpus.split(split).offsets(), options),
+    : sampler_(make_sampler(corpus.split(split).offsets(), options)),
       packer_(corpus.split(split), corpus.tokenizer().bos_id(), corpus.tokenizer().eos_id(), options),
-      cursor_(dealing_.start()) {}
+      cursor_(sampler_->start()) {}
 
 BatchSource::BatchSource(Corpus& corpus, const std::string& split, const BatchOptions& options, Cursor resume_from)
     : BatchSource(corpus, split, options) {
-  dealing_.check(resume_from);
+  sampler_->check(resume_from);
   cursor_ = std::move(resume_from);
 }
 
 std::optional<CursoredBatch> BatchSource::next() {
-  if (dealing_.done(cursor_)) return std::nullopt;
-  const std::vector<Piece> pieces = dealing_.step(cursor_);
+  if (sampler_->done(cursor_)) return std::nullopt;
+  const std::vector<Piece> pieces = sampler_->step(cursor_);
   return CursoredBatch{packer_.pack(pieces), cursor_};
 }
 

@@ -6,8 +6,8 @@
 #include "core/batch.h"
 #include "data/corpus.h"
 #include "data/cursor.h"
-#include "data/dealing.h"
 #include "data/packer.h"
+#include "data/sampler.h"
 
 namespace quire {
 
@@ -32,7 +32,7 @@ class BatchSource : public BatchStream {
   std::optional<CursoredBatch> next() override;
 
  private:
-  Dealing dealing_;
+  std::unique_ptr<Sampler> sampler_;
   Packer packer_;
   Cursor cursor_;
 };

@@ -1,5 +1,9 @@
 #include "data/corpus.h"
 
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <numeric>
 
@@ -57,13 +61,22 @@ void Split::tokens(int64_t document, int64_t begin, int64_t count, int32_t* out)
               [out](int64_t i, int32_t id) { out[i] = id; });
 }
 
-void Split::check_ids(int64_t vocabulary, const std::string& where) const {
+void Split::check_ids(const File& file, int64_t vocabulary, const std::string& where) const {
   if (dtype_ == DType::u8 && vocabulary >= 256) return;  // cannot be wrong
-  for_each_id(dtype_, data_, totals_.tokens, [&](int64_t i, int32_t id) {
-    if (id < 0 || id >= vocabulary) {
-      fail_split(where, fmt::format("token {} is {}, beyond the vocabulary of {}", i, id, vocabulary));
-    }
-  });
+  // Read, not mapped: a map would keep the whole split in the memory of this process.
+  const auto width = static_cast<int64_t>(size_of(dtype_));
+  std::vector<std::byte> buffer(static_cast<size_t>(std::min(totals_.tokens, int64_t{1} << 18) * width));
+  for (int64_t begin = 0; begin < totals_.tokens;) {
+    const size_t read = file.read_at(place_ + begin * width, buffer);
+    const int64_t count = std::min(static_cast<int64_t>(read) / width, totals_.tokens - begin);
+    if (count == 0) fail_split(where, "the tokens end early");
+    for_each_id(dtype_, buffer.data(), count, [&](int64_t i, int32_t id) {
+      if (id < 0 || id >= vocabulary) {
+        fail_split(where, fmt::format("token {} is {}, beyond the vocabulary of {}", begin + i, id, vocabulary));
+      }
+    });
+    begin += count;
+  }
 }
 
 Split Split::load(const Hdf5Reader& reader, const std::string& group, std::span<const std::byte> file,
@@ -96,6 +109,7 @@ Split Split::load(const Hdf5Reader& reader, const std::string& group, std::span<
   }
   split.dtype_ = dtype;
   split.data_ = file.data() + begin;
+  split.place_ = begin;
   split.totals_ = {.documents = static_cast<int64_t>(documents),
                    .tokens = tokens,
                    .bytes = sum(split.bytes_),
@@ -103,13 +117,29 @@ Split Split::load(const Hdf5Reader& reader, const std::string& group, std::span<
   return split;
 }
 
-Corpus::Corpus(const std::filesystem::path& path) : path_(path) {
+// Waits for other processes that verify the same file. Without locks, as on some network file systems, each verifies.
+void Corpus::verify_once(File& file, std::chrono::nanoseconds settle) {
+  while (::flock(file.descriptor(), LOCK_EX) != 0 && errno == EINTR) {
+  }
+  stamp_ = std::make_unique<CorpusStamp>(file, manifest_.checksum, settle);
+  if (!stamp_->verified()) {
+    verify_against_manifest(file, manifest_);
+    stamp_->set_verified();
+  }
+  ::flock(file.descriptor(), LOCK_UN);
+}
+
+Corpus::Corpus(const std::filesystem::path& path, Verify verify, std::chrono::nanoseconds settle) : path_(path) {
   if (!std::filesystem::exists(path)) {
     fail(ErrorKind::data, "{}: no such corpus; make one with quire prepare", path.string());
   }
   manifest_ = read_manifest(path);
   File file = File::open(path);
-  verify_against_manifest(file, manifest_);
+  if (verify == Verify::once) {
+    verify_once(file, settle);
+  } else {
+    verify_against_manifest(file, manifest_);
+  }
   map_ = std::make_unique<MappedFile>(file);
 
   const Hdf5Reader reader = Hdf5Reader::open_file(path);
@@ -132,8 +162,9 @@ Corpus::Corpus(const std::filesystem::path& path) : path_(path) {
   if (!described) fail_split(manifest_path(path).string(), "the summary does not fit the corpus: damaged");
 }
 
-std::unique_ptr<Corpus> Corpus::open(const std::filesystem::path& path) {
-  return std::unique_ptr<Corpus>(new Corpus(path));
+std::unique_ptr<Corpus> Corpus::open(const std::filesystem::path& path, Verify verify,
+                                     std::chrono::nanoseconds settle) {
+  return std::unique_ptr<Corpus>(new Corpus(path, verify, settle));
 }
 
 std::string Corpus::describe(const std::string& split) const {
@@ -153,7 +184,10 @@ const Split& Corpus::split(const std::string& name) {
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   if (checked_.count(name) == 0) {
-    found->second.check_ids(tokenizer_->vocabulary_size(), describe(name));
+    if (stamp_ == nullptr || !stamp_->checked(name)) {
+      found->second.check_ids(File::open(path_), tokenizer_->vocabulary_size(), describe(name));
+      if (stamp_ != nullptr) stamp_->set_checked(name);
+    }
     checked_.insert(name);
   }
   return found->second;

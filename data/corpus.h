@@ -1,6 +1,7 @@
 // Reads a corpus. The tokens are mapped into memory, not loaded.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 
 #include "core/dtype.h"
 #include "data/corpus_manifest.h"
+#include "data/corpus_stamp.h"
 #include "data/tokenizer.h"
 
 namespace quire {
@@ -35,10 +37,11 @@ class Split {
   // `where` names file and split in messages.
   static Split load(const Hdf5Reader& reader, const std::string& group, std::span<const std::byte> file,
                     const std::string& where);
-  void check_ids(int64_t vocabulary, const std::string& where) const;
+  void check_ids(const File& file, int64_t vocabulary, const std::string& where) const;
 
   DType dtype_ = DType::u8;
   const std::byte* data_ = nullptr;  // inside the map of the Corpus
+  int64_t place_ = 0;                // of the tokens in the file
   std::vector<int64_t> offsets_;
   std::vector<int64_t> bytes_;
   std::vector<int64_t> words_;
@@ -46,10 +49,17 @@ class Split {
   SplitTotals totals_;
 };
 
+enum class Verify : uint8_t {
+  always,  // read the whole file for its checksum
+  once,    // only when it changed since that was done (data/corpus_stamp.h)
+};
+
 class Corpus {
  public:
-  // Reads the whole file once for its checksum. Anything wrong with it is Error(data).
-  static std::unique_ptr<Corpus> open(const std::filesystem::path& path);
+  // Anything wrong with the file is Error(data). Of several processes that open it at once on a host, one verifies it
+  // while the others wait.
+  static std::unique_ptr<Corpus> open(const std::filesystem::path& path, Verify verify = Verify::always,
+                                      std::chrono::nanoseconds settle = std::chrono::seconds(2));
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   std::vector<std::string> split_names() const;
@@ -60,7 +70,8 @@ class Corpus {
   const CorpusManifest& manifest() const { return manifest_; }
 
  private:
-  explicit Corpus(const std::filesystem::path& path);
+  Corpus(const std::filesystem::path& path, Verify verify, std::chrono::nanoseconds settle);
+  void verify_once(File& file, std::chrono::nanoseconds settle);
   std::string describe(const std::string& split) const;
 
   std::filesystem::path path_;
@@ -69,7 +80,8 @@ class Corpus {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::map<std::string, Split> splits_;
   std::mutex mutex_;
-  std::set<std::string> checked_;  // splits whose token ids were looked at
+  std::set<std::string> checked_;       // splits whose token ids were looked at
+  std::unique_ptr<CorpusStamp> stamp_;  // only with Verify::once
 };
 
 }  // namespace quire

@@ -29,7 +29,8 @@ Batch Packer::pack(std::span<const Piece> pieces) const {
   int64_t row = -1;
   int32_t segment = 0;
   for (const Piece& piece : pieces) {
-    segment = piece.row == row ? segment + 1 : 0;
+    // The pieces of a stream are one segment.
+    segment = piece.row == row && !piece.stream ? segment + 1 : 0;
     row = piece.row;
     if (row >= options_.first_row && row < options_.last_row) put(piece, segment, batch);
   }
@@ -52,14 +53,16 @@ void Packer::put(const Piece& piece, int32_t segment, Batch& batch) const {
   if (piece.offset > 0) split_.tokens(piece.document, piece.offset - 1, 1, &batch.tokens[begin]);
   std::copy_n(&batch.targets[begin], count - 1, &batch.tokens[begin] + 1);
 
+  const int64_t first_position = piece.stream.value_or(piece.offset);
   for (size_t i = 0; i < count; ++i) {
     batch.loss_mask[begin + i] = 1;
     batch.segment[begin + i] = segment;
-    batch.position[begin + i] = static_cast<int32_t>(piece.offset + static_cast<int64_t>(i));
+    batch.position[begin + i] =
+        static_cast<int32_t>(std::min<int64_t>(first_position + static_cast<int64_t>(i), INT32_MAX));
     batch.document[begin + i] = piece.document;
   }
   batch.target_count += piece.count;
-  if (piece.position == 0 && piece.offset == 0) batch.starts[static_cast<size_t>(row)] = 1;
+  if (piece.position == 0 && first_position == 0) batch.starts[static_cast<size_t>(row)] = 1;
 }
 
 }  // namespace quire

@@ -6,7 +6,7 @@
 
 #include "core/batch.h"
 #include "data/corpus.h"
-#include "data/dealing.h"
+#include "data/sampler.h"
 
 namespace quire {
 

@@ -12,6 +12,8 @@ enum class DeviceChoice { automatic, cpu, cuda };
 enum class Precision { automatic, f32, f64, bf16 };
 enum class NonfinitePolicy { stop, skip };
 enum class PackChoice { pad, concat };
+enum class SamplingChoice { documents, windows, columns };
+enum class VerifyChoice { once, always };
 enum class CheckpointErrorPolicy { stop, warn };
 
 template <>
@@ -38,6 +40,23 @@ template <>
 struct EnumNames<PackChoice> {
   static constexpr auto value = std::to_array<std::pair<PackChoice, std::string_view>>(
       {{PackChoice::pad, "pad"}, {PackChoice::concat, "concat"}});
+};
+template <>
+struct EnumNames<SamplingChoice> {
+  static constexpr auto value =
+      std::to_array<std::pair<SamplingChoice, std::string_view>>({{SamplingChoice::documents, "documents"},
+                                                                  {SamplingChoice::windows, "windows"},
+                                                                  {SamplingChoice::columns, "columns"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"a row reads one after the other", "random slices of the documents as one text, nothing carried",
+       "the documents as one text in data.rows columns, read through"});
+};
+template <>
+struct EnumNames<VerifyChoice> {
+  static constexpr auto value = std::to_array<std::pair<VerifyChoice, std::string_view>>(
+      {{VerifyChoice::once, "once"}, {VerifyChoice::always, "always"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"until the file changes; CORPUS.verified remembers it", "whenever it is opened"});
 };
 template <>
 struct EnumNames<CheckpointErrorPolicy> {
@@ -100,6 +119,8 @@ struct DataConfig {
   int64_t rows = 8;
   int64_t accumulate = 1;
   PackChoice pack = PackChoice::pad;
+  SamplingChoice sampling = SamplingChoice::documents;
+  VerifyChoice verify = VerifyChoice::once;
   std::optional<int64_t> vocabulary;
 
   template <class Visitor>
@@ -117,11 +138,16 @@ struct DataConfig {
     v.field("accumulate", accumulate,
             {.help = "blocks the rows of a rank are cut into; less memory, same result", .min = 1, .resumable = true});
     v.field("pack", pack, {.help = "after a document's end: padding, or the next document as another segment"});
+    v.field("sampling", sampling, {.help = "what a row reads; windows and columns reproduce papers"});
+    v.field("verify", verify, {.help = "read the whole corpus for its checksum", .resumable = true});
     v.field("vocabulary", vocabulary,
             {.help = "number of token ids when there is no corpus (bench)", .min = 2, .max = 1 << 30});
   }
   void check(ConfigChecker& c) const {
     c.require(accumulate <= rows, "accumulate", "must not be above data.rows: a block needs a row");
+    c.require(
+        sampling == SamplingChoice::documents || pack == PackChoice::pad, "pack",
+        "concat is about single documents and has no meaning with data.sampling windows or columns; leave it out");
   }
 };
 

@@ -2,6 +2,7 @@
 #include "core/check.h"
 #include "core/file_io.h"
 #include "core/log.h"
+#include "data/sampler.h"
 #include "trainers/trainer.h"
 #include "trainers/training_checkpoint.h"
 
@@ -11,6 +12,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+Sampling sampling_choice(SamplingChoice choice) {
+  if (choice == SamplingChoice::windows) return Sampling::windows;
+  return choice == SamplingChoice::columns ? Sampling::columns : Sampling::documents;
+}
+
 std::unique_ptr<Corpus> open_corpus(const RunConfig& config) {
   const std::string& path = config.data.corpus;
   if (path.empty()) {
@@ -19,8 +25,12 @@ std::unique_ptr<Corpus> open_corpus(const RunConfig& config) {
   if (!std::filesystem::exists(path)) {
     fail(ErrorKind::data, "{}: no such corpus; make one with quire prepare --output {}", path, path);
   }
-  std::unique_ptr<Corpus> corpus = Corpus::open(path);
-  corpus->split(config.data.split);
+  std::unique_ptr<Corpus> corpus =
+      Corpus::open(path, config.data.verify == VerifyChoice::once ? Verify::once : Verify::always);
+  // Whether the rows can be made of it.
+  make_sampler(corpus->split(config.data.split).offsets(), {.subsequence = config.data.subsequence,
+                                                            .rows = config.data.rows,
+                                                            .sampling = sampling_choice(config.data.sampling)});
   if (config.evaluate.every > 0) corpus->split(config.evaluate.split);
   const int64_t vocabulary = corpus->tokenizer().vocabulary_size();
   if (config.data.vocabulary && *config.data.vocabulary != vocabulary) {
@@ -49,6 +59,7 @@ BatchOptions batch_options(const RunConfig& config, const TrainingState& trainin
           .rows = config.data.rows,
           .first_row = training.first_row,
           .last_row = training.last_row,
+          .sampling = sampling_choice(config.data.sampling),
           .pack = config.data.pack == PackChoice::pad ? Pack::pad : Pack::concat,
           .alignment = training.network.model.alignment(),
           .seed = static_cast<uint64_t>(config.run.seed),

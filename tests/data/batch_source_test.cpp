@@ -17,7 +17,13 @@ using test::take;
 // Lengths chosen so that documents are shorter than, equal to and longer than a subsequence of 5 (one less with BOS).
 const std::vector<int64_t> kLengths{1, 4, 5, 17, 2, 9, 3, 14, 30, 1, 8};
 
-class BatchSourceTest : public testing::TestWithParam<Pack> {
+struct Way {
+  std::string name;
+  Sampling sampling = Sampling::documents;
+  Pack pack = Pack::pad;
+};
+
+class BatchSourceTest : public testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
     test::write_corpus(folder_ / "c.h5", {{"train", test::texts_of_lengths(kLengths)}});
@@ -25,12 +31,14 @@ class BatchSourceTest : public testing::TestWithParam<Pack> {
   }
 
   BatchOptions options(int64_t rows) const {
-    return {.subsequence = 5,
+    const bool concat = GetParam().pack == Pack::concat;
+    return {.subsequence = concat ? 6 : 5,
             .rows = rows,
             .first_row = 0,
             .last_row = rows,
-            .pack = GetParam(),
-            .alignment = GetParam() == Pack::concat ? 2 : 1,
+            .sampling = GetParam().sampling,
+            .pack = GetParam().pack,
+            .alignment = concat ? 2 : 1,
             .seed = 3,
             .shuffle = true,
             .endless = true};
@@ -40,14 +48,21 @@ class BatchSourceTest : public testing::TestWithParam<Pack> {
   std::unique_ptr<Corpus> corpus_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Packs, BatchSourceTest, testing::Values(Pack::pad, Pack::concat),
-                         [](const auto& tested) { return tested.param == Pack::pad ? "pad" : "concat"; });
+const Way kPad{"pad"};
+const Way kConcat{.name = "concat", .sampling = Sampling::documents, .pack = Pack::concat};
+INSTANTIATE_TEST_SUITE_P(Ways, BatchSourceTest,
+                         testing::Values(kPad, kConcat, Way{.name = "windows", .sampling = Sampling::windows},
+                                         Way{.name = "columns", .sampling = Sampling::columns}),
+                         [](const auto& tested) { return tested.param.name; });
+using DocumentsTest = BatchSourceTest;
+INSTANTIATE_TEST_SUITE_P(Packs, DocumentsTest, testing::Values(kPad, kConcat),
+                         [](const auto& tested) { return tested.param.name; });
 
 // 60 steps go through several epochs.
 TEST_P(BatchSourceTest, ResumingAtEveryStepContinuesTheSameBatches) {
   BatchSource source(*corpus_, "train", options(4));
   const std::vector<CursoredBatch> all = take(source, 60);
-  ASSERT_GT(all.back().after.next_place, 2 * corpus_->split("train").documents());
+  ASSERT_GT(all.back().after.next_place, 2 * corpus_->split("train").documents());  // steps, for windows and columns
   for (size_t i = 0; i + 1 < all.size(); ++i) {
     // Through JSON, as a checkpoint stores it.
     const Cursor cursor = cursor_from_json(cursor_to_json(all[i].after));
@@ -78,7 +93,7 @@ TEST_P(BatchSourceTest, RanksMakeTheRowsOfTheWhole) {
   }
 }
 
-TEST_P(BatchSourceTest, EvaluationReadsEveryDocumentExactlyOnce) {
+TEST_P(DocumentsTest, EvaluationReadsEveryDocumentExactlyOnce) {
   for (const int64_t rows : {1, 3, 8, 20}) {
     BatchOptions once = options(rows);
     once.shuffle = false;
@@ -106,7 +121,7 @@ TEST_P(BatchSourceTest, EvaluationReadsEveryDocumentExactlyOnce) {
   }
 }
 
-TEST_P(BatchSourceTest, PrefetchedBatchesAreTheSame) {
+TEST_P(DocumentsTest, PrefetchedBatchesAreTheSame) {
   BatchSource source(*corpus_, "train", options(4));
   Prefetcher prefetcher(std::make_unique<BatchSource>(*corpus_, "train", options(4)));
   for (int step = 0; step < 50; ++step) ASSERT_TRUE(equal(*prefetcher.next(), *source.next())) << step;
@@ -127,7 +142,19 @@ TEST_P(BatchSourceTest, ACursorOfAnotherRunIsRefused) {
   BatchSource source(*corpus_, "train", options(4));
   const Cursor cursor = source.next()->after;
   EXPECT_ERROR(BatchSource(*corpus_, "train", options(5), cursor), ErrorKind::checkpoint, "4 rows, the run has 5");
+  Cursor impossible = cursor;
+  impossible.rows[1] = {.place = cursor.next_place + 3, .offset = 1};
+  EXPECT_ERROR(BatchSource(*corpus_, "train", options(4), impossible), ErrorKind::checkpoint, "the data cursor");
+  impossible = cursor;
+  impossible.next_place = -1;
+  EXPECT_ERROR(BatchSource(*corpus_, "train", options(4), impossible), ErrorKind::checkpoint, "the data cursor");
   EXPECT_ERROR(BatchSource(*corpus_, "valid", options(4)), ErrorKind::config, "no split \"valid\"");
+}
+
+TEST_P(BatchSourceTest, ASubsequenceHoldsWholePeriods) {
+  BatchOptions odd = options(4);
+  odd.alignment = 4;
+  EXPECT_ERROR(BatchSource(*corpus_, "train", odd), ErrorKind::config, "is not a multiple of 4");
 }
 
 class FailingStream : public BatchStream {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "core/file_io.h"
 #include "tests/support/compress.h"
 #include "tests/support/expect_error.h"
@@ -22,7 +24,8 @@ struct Format {
 class ByteSourceTest : public testing::TestWithParam<Format> {
  protected:
   std::filesystem::path file() const { return folder_ / ("x.txt" + GetParam().ending); }
-  void write(const std::string& bytes) const { write_file_durably(file(), bytes); }
+  // Not to disk, for there are many.
+  void write(const std::string& bytes) const { std::ofstream(file(), std::ios::binary) << bytes; }
   static std::string compressed(std::string_view text) { return GetParam().compress(text); }
 
   // Everything, in pieces of a size.
@@ -110,7 +113,7 @@ TEST_P(ByteSourceTest, DamageNeverCrashes) {
       write(bytes);
       try {
         const std::unique_ptr<ByteSource> source = open_byte_source(file());
-        std::string buffer(100'000, '\0');
+        std::string buffer(1000, '\0');
         const size_t count = source->read(buffer);
         if (GetParam().name == "gzip") {
           EXPECT_EQ(buffer.substr(0, count), text) << at;

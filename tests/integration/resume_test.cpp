@@ -23,6 +23,8 @@ TEST(Resume, TwentyStepsAreTenAndTen) {
   for (const std::vector<std::string>& options :
        {std::vector<std::string>{"evaluate.every=10"},
         {"data.pack=concat", "model.attention.cache.kind=kv"},
+        {"data.sampling=columns"},
+        {"data.sampling=windows"},
         {"model.dropout.residual=0.2", "data.accumulate=2", "model.position=t5"}}) {
     const TinyRun tiny;
     ASSERT_EQ(tiny.train("whole", options).code, 0);

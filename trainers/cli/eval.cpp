@@ -56,15 +56,16 @@ void run(const Arguments& arguments) {
       arguments.by_position ? std::optional(parse_bin_width(arguments.bins)) : std::nullopt;
   const CheckpointReader reader = CheckpointReader::open(resolve_checkpoint(arguments.checkpoint));
   const RunConfig trained = checkpoint_config(reader);
-  RunConfig config = evaluation_config(trained, arguments.overrides,
-                                       {"evaluate.rows", "evaluate.split", "run.threads", "data.corpus"});
+  RunConfig config = evaluation_config(
+      trained, arguments.overrides, {"evaluate.rows", "evaluate.split", "run.threads", "data.corpus", "data.verify"});
   if (!arguments.corpus.empty()) config.data.corpus = arguments.corpus;
   const std::string split = arguments.split.empty() ? config.evaluate.split : arguments.split;
 
   const Machine machine = Machine::choose(config.run);
   ThreadPool threads(static_cast<int>(config.run.threads));
   const ThreadPool::Use use(threads);
-  const std::unique_ptr<Corpus> corpus = Corpus::open(config.data.corpus);
+  const std::unique_ptr<Corpus> corpus =
+      Corpus::open(config.data.corpus, config.data.verify == VerifyChoice::once ? Verify::once : Verify::always);
   const std::unique_ptr<Tokenizer> tokenizer = checkpoint_tokenizer(reader);
   if (corpus->tokenizer().serialise() != tokenizer->serialise()) {
     fail(ErrorKind::data,
