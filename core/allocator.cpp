@@ -96,25 +96,16 @@ void CachingAllocator::trim() {
   free_.clear();
 }
 
-void* CountingAllocator::allocate(size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  count_in(stats_, rounded(bytes));
-  return reinterpret_cast<void*>(kAlignment);
+CountingAllocator::~CountingAllocator() {
+  trim();  // nothing may be left for the base to free
 }
 
-void CountingAllocator::deallocate(void*, size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  stats_.bytes_in_use -= static_cast<int64_t>(rounded(bytes));
+void* CountingAllocator::system_allocate(size_t bytes) {
+  void* const pointer = reinterpret_cast<void*>(next_);
+  next_ += bytes;
+  return pointer;
 }
 
-AllocatorStats CountingAllocator::stats() const {
-  const std::lock_guard lock(mutex_);
-  return stats_;
-}
-
-void CountingAllocator::reset_peak() {
-  const std::lock_guard lock(mutex_);
-  stats_.peak_bytes = stats_.bytes_in_use;
-}
+void CountingAllocator::system_deallocate(void*, size_t) {}
 
 }  // namespace quire

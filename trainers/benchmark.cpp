@@ -18,14 +18,16 @@ double seconds_since(Clock::time_point time) {
   return std::chrono::duration<double>(Clock::now() - time).count();
 }
 
-// The best of a few products that are large enough to hide every overhead.
+// The best of products that are large enough to hide every overhead, for long enough that threads are awake.
 double product_flops(const Machine& machine) {
   constexpr int64_t kSize = 1024;
+  constexpr double kSeconds = 0.2;
   const Tensor a = Tensor::zeros({kSize, kSize}, machine.dtype, machine.device);
   const Tensor b = Tensor::zeros({kSize, kSize}, machine.dtype, machine.device);
   const Tensor c = Tensor::zeros({kSize, kSize}, machine.dtype, machine.device);
   double best = 1e9;
-  for (int repeat = 0; repeat < 8; ++repeat) {
+  const auto begun = Clock::now();
+  for (int repeat = 0; repeat < 8 || seconds_since(begun) < kSeconds; ++repeat) {
     const auto started = Clock::now();
     ops::gemm(c, a, b, {});
     best = std::min(best, seconds_since(started));
@@ -133,6 +135,7 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   result.model_flops = training_flops(config.model, vocabulary, config.data.rows, config.data.subsequence);
   result.peak_bytes = allocator.stats().peak_bytes;
   result.state_bytes = training.state->bytes();
+  result.held_bytes = allocator.stats().bytes_from_system;
   result.resident_bytes = most_resident_bytes();
   result.system_allocations = allocator.stats().system_allocations - allocations;
   result.heap_growth_bytes = heap_bytes() - heap;
@@ -161,6 +164,7 @@ nlohmann::ordered_json to_json(const BenchmarkResult& result, const std::string&
       {"model_flops_share", result.model_flops_share()},
       {"peak_bytes", result.peak_bytes},
       {"state_bytes", result.state_bytes},
+      {"held_bytes", result.held_bytes},
       {"resident_bytes", result.resident_bytes},
       {"system_allocations", result.system_allocations},
       {"heap_growth_bytes", result.heap_growth_bytes},

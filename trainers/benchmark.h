@@ -24,6 +24,7 @@ struct BenchmarkResult {
   double measured_peak_flops = 0;  // per second: a large f32 product with the same threads, measured in this run
   int64_t peak_bytes = 0;          // tensors, at most at once
   int64_t state_bytes = 0;
+  int64_t held_bytes = 0;      // tensors, and free blocks that wait for the next of their size
   int64_t resident_bytes = 0;  // of the process, at most
   // During the timed steps: calls of the tensor allocator that reached the system, and growth of the heap.
   int64_t system_allocations = 0;

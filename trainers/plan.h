@@ -23,6 +23,7 @@ struct Plan {
   int64_t average = 0;      // optimizer.ema
   int64_t state = 0;        // what rows carry along their documents
   int64_t activations = 0;  // at their most during a step: what the sweep needs, and gradients on their way
+  int64_t free_blocks = 0;  // that the allocator holds during a step for tensors of other sizes
   int64_t evaluation = 0;   // what an evaluation during training needs instead of activations: its state and one pass
   int64_t workspace = 0;    // inside kernels
   int64_t program = 0;      // code and libraries

@@ -43,6 +43,7 @@ void run(const Arguments& arguments) {
   if (plan.average > 0) line("average", plan.average, "of the weights (optimizer.ema)");
   line("state", plan.state, "what rows carry along their documents");
   line("activations", plan.activations, "of a step; model.recompute and data.accumulate lower them");
+  line("free blocks", plan.free_blocks, "kept for the tensors of another moment of the step");
   line("workspace", plan.workspace, "inside kernels");
   line("program", plan.program, "code and libraries");
   if (plan.evaluation > 0) line("evaluation", plan.evaluation, "while it lasts, instead of activations");
