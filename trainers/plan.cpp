@@ -45,8 +45,7 @@ std::vector<Plan::Part> parts_of(const ParameterStore& store) {
 }  // namespace
 
 int64_t Plan::total() const {
-  return weights + gradients + moments + average + state + free_blocks +
-         std::max({activations + workspace, evaluation + workspace, checkpoint_work}) + program;
+  return persistent() + std::max({activations + workspace, evaluation + workspace, checkpoint_work});
 }
 
 Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
@@ -140,6 +139,7 @@ nlohmann::ordered_json to_json(const Plan& plan, const RunConfig& config) {
         {"workspace", plan.workspace},
         {"checkpoint_work", plan.checkpoint_work},
         {"program", plan.program},
+        {"step", plan.step()},
         {"total", plan.total()}}},
       {"disk", {{"checkpoint", plan.checkpoint}, {"kept", (config.checkpoint.keep + 1) * plan.checkpoint}}},
   };

@@ -31,8 +31,9 @@ struct Plan {
   int64_t checkpoint = 0;       // on disk
   int64_t checkpoint_work = 0;  // in memory while one is written, in place of activations
 
-  // Memory at its most.
-  int64_t total() const;
+  int64_t persistent() const { return weights + gradients + moments + average + state + free_blocks + program; }
+  int64_t step() const { return persistent() + activations + workspace; }  // memory at its most during a step
+  int64_t total() const;                                                   // and whatever else the run does
 };
 
 // Token ids are those of config.data.vocabulary (default 258). Error(config) when there are more ranks than rows.

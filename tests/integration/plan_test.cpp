@@ -48,9 +48,8 @@ TEST_P(PlanAgainstRun, WithinFivePercent) {
   const auto step = bytes["weights"].get<double>() + bytes["gradients"].get<double>() + bytes["moments"].get<double>() +
                     bytes["average"].get<double>() + bytes["state"].get<double>() + bytes["activations"].get<double>();
   EXPECT_NEAR(step / run["peak_bytes"].get<double>(), 1, 0.05);
-  EXPECT_NEAR(
-      (step + bytes["workspace"].get<double>() + bytes["program"].get<double>()) / run["resident_bytes"].get<double>(),
-      1, 0.05)
+  EXPECT_NEAR((step + bytes["free_blocks"].get<double>()) / run["held_bytes"].get<double>(), 1, 0.05);
+  EXPECT_NEAR(bytes["step"].get<double>() / run["resident_bytes"].get<double>(), 1, 0.05)
       << plan.dump(1) << run.dump(1);
 }
 

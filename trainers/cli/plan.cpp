@@ -48,7 +48,8 @@ void run(const Arguments& arguments) {
   line("program", plan.program, "code and libraries");
   if (plan.evaluation > 0) line("evaluation", plan.evaluation, "while it lasts, instead of activations");
   line("checkpoint", plan.checkpoint_work, "while one is written, instead of activations");
-  line("in all", plan.total(), "at most at once");
+  line("a step", plan.step(), "at its most");
+  line("in all", plan.total(), "with evaluation and checkpoints");
   print(fmt::format("disk: {} a checkpoint, {} for the {} that are kept and the one being written\n",
                     size_text(plan.checkpoint), size_text((config.checkpoint.keep + 1) * plan.checkpoint),
                     config.checkpoint.keep));
