@@ -316,16 +316,23 @@ void packed_product(T* c, int64_t c_stride, const Operand<T>& a, const Operand<T
   T* const packed_b = scratch<T>(13, (n + kPanel<T>)*deepest);
   T* const packed_a = pack_a ? scratch<T>(14, kBlockRows * deepest + kWidth) : nullptr;
   const int64_t blocks = ceil_div(m, kBlockRows);
+  constexpr auto item = static_cast<int64_t>(sizeof(T));
   for (int64_t begin = 0; begin < k; begin += kDepth) {
     const int64_t depth = std::min(kDepth, k - begin);
     pack_panels(packed_b, b, begin, depth, n);
+    const int64_t depth_after = std::min(kDepth, k - begin - depth);
+    const int64_t all_calls =
+        ceil_div(n, int64_t{kPanel<T>}) * blocks * ceil_div(ceil_div(m, blocks), int64_t{kTileRows});
+    const T* b_after = b.at(begin + depth, 0);
+    Prefetch next_b = b.transposed
+                          ? Prefetch(b_after, depth_after > 0 ? n : 0, depth_after * item, b.stride * item, all_calls)
+                          : Prefetch(b_after, depth_after, n * item, b.stride * item, all_calls);
     for (int64_t block = 0; block < blocks; ++block) {
       const int64_t first = m * block / blocks;
       const int64_t last = m * (block + 1) / blocks;
       if (pack_a) pack_row_tiles(packed_a, a, first, last, begin, depth);
       const int64_t coming = block + 1 < blocks ? m * (block + 2) / blocks - last : 0;
       const int64_t calls = ceil_div(n, int64_t{kPanel<T>}) * ceil_div(last - first, int64_t{kTileRows});
-      const int64_t item = static_cast<int64_t>(sizeof(T));
       Prefetch next = a.transposed ? Prefetch(a.at(last, begin), depth, coming * item, a.stride * item, calls)
                                    : Prefetch(a.at(last, begin), coming, depth * item, a.stride * item, calls);
       const T* panel = packed_b;
@@ -335,6 +342,7 @@ void packed_product(T* c, int64_t c_stride, const Operand<T>& a, const Operand<T
         const int64_t width = one ? kWidth : kPanel<T>;
         for_row_tiles(last - first, [&](int64_t row, int64_t rows) {
           next.step();
+          next_b.step();
           const T* from = pack_a ? packed_a + row * depth : a.at(first + row, begin);
           tile_product_for<T>(rows, one, pack_a || a.transposed)(depth, from, pack_a ? rows : a.stride, panel, width,
                                                                  c + (first + row) * c_stride + j, c_stride, columns,
