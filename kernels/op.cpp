@@ -28,6 +28,8 @@ OpBase::OpBase(const char* name) : name_(name) {
 void OpBase::reset_stats() {
   calls_ = 0;
   seconds_ = 0;
+  bytes_ = 0;
+  flops_ = 0;
 }
 
 const std::vector<OpBase*>& OpBase::all() {
@@ -36,6 +38,10 @@ const std::vector<OpBase*>& OpBase::all() {
 
 void OpBase::set_timing(bool on) {
   g_timing = on;
+}
+
+bool OpBase::timing() {
+  return g_timing;
 }
 
 void OpBase::fail_unbound(DeviceKind kind) const {
@@ -51,11 +57,12 @@ double OpBase::start() const {
   return g_timing ? now() : 0;
 }
 
-void OpBase::finish(double started) {
-  // Ranks that are threads of one process share the slots; a lost count in a profile is harmless, a torn one is not.
-  if (!g_timing) return;
+// Ranks that are threads of one process share the slots; a lost count in a profile is harmless, a torn one is not.
+void OpBase::finish(double started, double bytes, double flops) {
   ++calls_;
   seconds_ += now() - started;
+  bytes_ += bytes;
+  flops_ += flops;
 }
 
 }  // namespace quire

@@ -16,6 +16,8 @@ struct OpStats {
   std::string name;
   int64_t calls = 0;
   double seconds = 0;
+  double bytes = 0;  // of all operands, each once a call: what it has to move at least
+  double flops = 0;  // of slots that count them: products and attention
 };
 
 // What every slot knows; the list of all slots serves profiles and the test that finds every device bound.
@@ -26,24 +28,27 @@ class OpBase {
   OpBase& operator=(const OpBase&) = delete;
   const char* name() const { return name_; }
   virtual bool is_bound(DeviceKind kind) const = 0;
-  OpStats stats() const { return {name_, calls_, seconds_}; }
+  OpStats stats() const { return {name_, calls_, seconds_, bytes_, flops_}; }
   void reset_stats();
 
   static const std::vector<OpBase*>& all();
   // Timing costs two clock reads a call; off by default.
   static void set_timing(bool on);
+  static bool timing();
 
  protected:
   ~OpBase() = default;
   [[noreturn]] void fail_unbound(DeviceKind kind) const;
   [[noreturn]] void fail_mixed(Device first, Device second) const;
   double start() const;
-  void finish(double started);
+  void finish(double started, double bytes, double flops);
 
  private:
   const char* name_;
   int64_t calls_ = 0;
   double seconds_ = 0;
+  double bytes_ = 0;
+  double flops_ = 0;
 };
 
 namespace op_detail {
@@ -54,9 +59,11 @@ struct DeviceFinder {
   Device device{};
   bool mixed = false;
   Device other{};
+  int64_t bytes = 0;
 
   void operator()(const Tensor& tensor) {
     if (!tensor.defined()) return;
+    bytes += tensor.bytes();
     if (!found) {
       found = true;
       device = tensor.device();
@@ -91,7 +98,9 @@ template <typename... Args>
 class Op<void(Args...)> final : public OpBase {
  public:
   using Function = void (*)(Args...);
-  explicit Op(const char* name) : OpBase(name) {}
+  using Work = double (*)(Args...);
+  // flops: floating-point operations of a call, for profiles.
+  explicit Op(const char* name, Work flops = nullptr) : OpBase(name), flops_(flops) {}
 
   void bind(DeviceKind kind, Function function) { functions_[static_cast<size_t>(kind)] = function; }
   bool is_bound(DeviceKind kind) const override {
@@ -108,10 +117,11 @@ class Op<void(Args...)> final : public OpBase {
     if (function == nullptr) fail_unbound(finder.device.kind);
     const double started = start();
     function(args...);
-    finish(started);
+    if (timing()) finish(started, static_cast<double>(finder.bytes), flops_ == nullptr ? 0 : flops_(args...));
   }
 
  private:
+  Work flops_;
   std::array<Function, kDeviceKinds> functions_{};
 };
 

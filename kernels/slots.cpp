@@ -1,4 +1,6 @@
 // The slots themselves, in one place.
+#include <algorithm>
+
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
@@ -14,7 +16,41 @@
 
 namespace quire::ops {
 
-QUIRE_SLOT(gemm);
+namespace {
+
+double gemm_flops(const Tensor& c, const Tensor& a, const Tensor&, const GemmOptions& options) {
+  return 2.0 * static_cast<double>(c.dim(0)) * static_cast<double>(c.dim(1)) *
+         static_cast<double>(a.dim(options.transpose_a ? 0 : 1));
+}
+
+// Pairs of a query and a key it sees, times heads. Counted where the host can read what is visible.
+double attention_pairs(const AttentionInputs& in) {
+  if (in.first_visible.device().kind != DeviceKind::cpu) return 0;
+  const int32_t* first = in.first_visible.data<int32_t>();
+  const int64_t queries = in.q.dim(1);
+  double pairs = 0;
+  for (int64_t i = 0; i < in.first_visible.numel(); ++i) {
+    pairs += static_cast<double>(std::max<int64_t>(0, i % queries + (in.attend_self ? 1 : 0) - first[i]));
+  }
+  return pairs * static_cast<double>(in.q.dim(2));
+}
+
+// Products of a logit (one more for r) and with a value.
+double attention_flops(const Tensor&, const Tensor&, const AttentionInputs& in) {
+  const auto key = static_cast<double>(in.q.dim(3));
+  return attention_pairs(in) * 2 * (key * (in.r.defined() ? 2 : 1) + static_cast<double>(in.v.dim(3)));
+}
+
+// Logits once more, and two products for each of the forward pass.
+double attention_backward_flops(const AttentionGradients&, const Tensor&, const Tensor&, const Tensor&,
+                                const AttentionInputs& in) {
+  const auto key = static_cast<double>(in.q.dim(3));
+  return attention_pairs(in) * 2 * (key * (in.r.defined() ? 6 : 3) + 2 * static_cast<double>(in.v.dim(3)));
+}
+
+}  // namespace
+
+decltype(gemm) gemm("gemm", gemm_flops);
 QUIRE_SLOT(copy);
 QUIRE_SLOT(convert);
 QUIRE_SLOT(add);
@@ -51,7 +87,7 @@ QUIRE_SLOT(adafactor);
 QUIRE_SLOT(moving_average);
 QUIRE_SLOT(ring_append);
 QUIRE_SLOT(ring_gather);
-QUIRE_SLOT(attention);
-QUIRE_SLOT(attention_backward);
+decltype(attention) attention("attention", attention_flops);
+decltype(attention_backward) attention_backward("attention_backward", attention_backward_flops);
 
 }  // namespace quire::ops

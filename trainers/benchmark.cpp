@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 
 namespace quire {
@@ -33,6 +34,21 @@ double product_flops(const Machine& machine) {
     best = std::min(best, seconds_since(started));
   }
   return 2.0 * kSize * kSize * kSize / best;
+}
+
+// Two reads and a write of arrays that no cache holds.
+double sum_bandwidth(const Machine& machine) {
+  constexpr int64_t kCount = int64_t{24} << 20;
+  const Tensor a = Tensor::zeros({kCount}, machine.dtype, machine.device);
+  const Tensor b = Tensor::zeros({kCount}, machine.dtype, machine.device);
+  const Tensor c = Tensor::zeros({kCount}, machine.dtype, machine.device);
+  double best = 1e9;
+  for (int repeat = 0; repeat < 8; ++repeat) {
+    const auto started = Clock::now();
+    ops::add(c, a, b, 1, 1);
+    best = std::min(best, seconds_since(started));
+  }
+  return static_cast<double>(a.bytes() + b.bytes() + c.bytes()) / best;
 }
 
 // Bytes of the C heap: what malloc has from the system.
@@ -100,11 +116,16 @@ double training_flops(const ModelConfig& model, int64_t vocabulary, int64_t rows
   return 3 * forward;
 }
 
+double roofline_seconds(const BenchmarkResult& result, const OpStats& op) {
+  return std::max(op.flops / result.measured_peak_flops, op.bytes / result.measured_bandwidth);
+}
+
 BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, const BenchmarkOptions& options) {
   const int64_t vocabulary = config.data.vocabulary.value_or(258);
   const auto communicator = make_local_communicator();
   BenchmarkResult result;
   result.measured_peak_flops = product_flops(machine);
+  if (options.profile) result.measured_bandwidth = sum_bandwidth(machine);
   Allocator& allocator = device_backend(machine.device.kind).allocator();
   allocator.trim();
   allocator.reset_peak();
@@ -170,8 +191,14 @@ nlohmann::ordered_json to_json(const BenchmarkResult& result, const std::string&
       {"heap_growth_bytes", result.heap_growth_bytes},
   };
   if (!result.operations.empty()) {
+    json["measured_bandwidth"] = result.measured_bandwidth;
     for (const OpStats& op : result.operations) {
-      json["operations"].push_back({{"name", op.name}, {"calls", op.calls}, {"ms", 1000 * op.seconds}});
+      json["operations"].push_back({{"name", op.name},
+                                    {"calls", op.calls},
+                                    {"ms", 1000 * op.seconds},
+                                    {"flops", op.flops},
+                                    {"bytes", op.bytes},
+                                    {"roofline_ms", 1000 * roofline_seconds(result, op)}});
     }
   }
   return json;

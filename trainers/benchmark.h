@@ -22,6 +22,7 @@ struct BenchmarkResult {
   double step_ms_max = 0;
   double model_flops = 0;          // of one step: products of the forward pass, times three
   double measured_peak_flops = 0;  // per second: a large f32 product with the same threads, measured in this run
+  double measured_bandwidth = 0;   // bytes per second of a large sum with the same threads; when profiling
   int64_t peak_bytes = 0;          // tensors, at most at once
   int64_t state_bytes = 0;
   int64_t held_bytes = 0;      // tensors, and free blocks that wait for the next of their size
@@ -33,6 +34,9 @@ struct BenchmarkResult {
 
   double model_flops_share() const { return model_flops / (step_ms_median / 1000) / measured_peak_flops; }
 };
+
+// Seconds an operation would take if only its products and the bytes of its operands counted.
+double roofline_seconds(const BenchmarkResult& result, const OpStats& op);
 
 // Multiplications and additions of a training step, counting a backward pass as two forward passes: every weight matrix
 // once per token it is applied to (carried hidden states included), attention over what a token sees in full rows.

@@ -53,6 +53,8 @@ def main():
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--openblas-core", default="SKYLAKEX",
+                        help="kernels that OpenBLAS uses; old versions take new AMD processors for very old ones")
     parser.add_argument("--output", type=pathlib.Path, help="also write the results as JSON")
     arguments = parser.parse_args()
     threads = arguments.threads
@@ -62,8 +64,7 @@ def main():
         "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True).stdout.strip(),
         "processor": processor(), "threads": threads, "models": {},
     }
-    # OpenBLAS before 0.3.22 takes newer AMD processors for very old ones.
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_CORETYPE": os.environ.get("OPENBLAS_CORETYPE", "SKYLAKEX")}
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_CORETYPE": arguments.openblas_core}
     for model in arguments.models or ["llama", "gpt2", "transformer-xl"]:
         own, peers = [], {python: [] for python in arguments.python}
         for pair in range(arguments.pairs):
@@ -84,7 +85,7 @@ def main():
               f"{quire['peak_rss_bytes'] / 1e6:.0f} MB resident, {quire['peak_bytes'] / 1e6:.0f} MB tensors, "
               f"{100 * quire['model_flops_share']:.0f} % of {quire['measured_peak_flops'] / 1e9:.0f} GFLOP/s")
         for python, runs in peers.items():
-            peer = summary(runs) | {key: runs[-1][key] for key in ("torch", "blas", "parameters", "imported_rss_bytes")}
+            peer = summary(runs) | {key: runs[-1][key] for key in ("torch", "blas", "threads", "parameters", "imported_rss_bytes")}
             if peer["parameters"] != quire["parameters"]:
                 sys.exit(f"{model}: {quire['parameters']} parameters here and {peer['parameters']} in torch: not the same model")
             peer["ratio_of_minima"] = peer["step_ms_min"] / quire["step_ms_min"]

@@ -5,6 +5,7 @@ with decay on matrices only. Attention is scaled_dot_product_attention where it 
 """
 
 import argparse
+import ctypes
 import inspect
 import json
 import math
@@ -188,6 +189,21 @@ SHAPES = {
 }
 
 
+def blas_name():
+    """The library that multiplies, and for OpenBLAS the kernels it chose."""
+    with open("/proc/self/maps") as maps:
+        paths = sorted({line.split()[-1] for line in maps if "blas" in line and line.rstrip().endswith((".so", ".so.0", ".so.3"))})
+    for path in paths:
+        try:
+            name = ctypes.CDLL(path).openblas_get_corename
+        except (OSError, AttributeError):
+            continue
+        name.restype = ctypes.c_char_p
+        return f"OpenBLAS, {name().decode()}"
+    known = [line.strip(" -") for line in torch.__config__.show().splitlines() if "Math Kernel" in line]
+    return known[0].split(" Product")[0] if known else "unknown"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", choices=SHAPES)
@@ -223,9 +239,7 @@ def main():
     times.sort()
     print(json.dumps({
         "torch": torch.__version__,
-        "blas": next((line.strip(" -") for line in torch.__config__.show().splitlines() if "Math Kernel" in line), "")
-        or torch.__config__.show().split("BLAS_INFO=")[-1].split(",")[0],
-        "cpu_capability": torch.backends.cpu.get_cpu_capability() if hasattr(torch.backends, "cpu") else "",
+        "blas": blas_name(),
         "threads": torch.get_num_threads(),
         "parameters": sum(p.numel() for p in model.parameters()),
         "step_ms": {"median": times[len(times) // 2], "min": times[0], "max": times[-1]},

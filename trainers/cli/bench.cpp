@@ -37,9 +37,18 @@ void run(const Arguments& arguments) {
                     static_cast<double>(result.resident_bytes) / kMiB));
   print(fmt::format("  during the timed steps: {} allocations from the system, heap grown by {} bytes\n",
                     result.system_allocations, result.heap_growth_bytes));
+  if (result.operations.empty()) return;
+  print(fmt::format(
+      "  roofline: {:.0f} GFLOP/s, {:.1f} GB/s (a sum of large arrays); operands that lie in a cache move faster\n",
+      result.measured_peak_flops / 1e9, result.measured_bandwidth / 1e9));
+  print(fmt::format("  {:<26}{:>12}{:>12}{:>10}{:>8}{:>14}\n", "operation", "calls/step", "ms/step", "GFLOP/s", "GB/s",
+                    "of roofline"));
+  const auto steps = static_cast<double>(arguments.options.steps);
   for (const OpStats& op : result.operations) {
-    print(fmt::format("  {:<28} {:>7} calls {:>10.2f} ms a step\n", op.name, op.calls,
-                      1000 * op.seconds / static_cast<double>(arguments.options.steps)));
+    print(fmt::format("  {:<26}{:>12.0f}{:>12.2f}{:>10}{:>8.1f}{:>12.0f} %\n", op.name,
+                      static_cast<double>(op.calls) / steps, 1000 * op.seconds / steps,
+                      op.flops > 0 ? fmt::format("{:.0f}", op.flops / op.seconds / 1e9) : "-",
+                      op.bytes / op.seconds / 1e9, 100 * roofline_seconds(result, op) / op.seconds));
   }
 }
 
