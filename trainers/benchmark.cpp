@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 
+#include "data/corpus.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 
@@ -58,6 +60,13 @@ int64_t heap_bytes() {
 }
 
 }  // namespace
+
+int64_t expected_vocabulary(const RunConfig& config) {
+  constexpr int64_t kBytes = 258;
+  if (config.data.vocabulary) return *config.data.vocabulary;
+  if (config.data.corpus.empty() || !std::filesystem::exists(config.data.corpus)) return kBytes;
+  return Corpus::open(config.data.corpus, Verify::once)->tokenizer().vocabulary_size();
+}
 
 Batch random_batch(const DataConfig& data, int64_t vocabulary, int64_t step) {
   const auto count = static_cast<size_t>(data.rows * data.subsequence);
@@ -121,9 +130,10 @@ double roofline_seconds(const BenchmarkResult& result, const OpStats& op) {
 }
 
 BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, const BenchmarkOptions& options) {
-  const int64_t vocabulary = config.data.vocabulary.value_or(258);
+  const int64_t vocabulary = expected_vocabulary(config);
   const auto communicator = make_local_communicator();
   BenchmarkResult result;
+  result.vocabulary = vocabulary;
   result.measured_peak_flops = product_flops(machine);
   if (options.profile) result.measured_bandwidth = sum_bandwidth(machine);
   Allocator& allocator = device_backend(machine.device.kind).allocator();
@@ -178,6 +188,7 @@ nlohmann::ordered_json to_json(const BenchmarkResult& result, const std::string&
       {"backend", machine.backend},
       {"threads", threads},
       {"parameters", result.parameters},
+      {"vocabulary", result.vocabulary},
       {"tokens_per_second", result.tokens_per_second},
       {"step_ms", {{"median", result.step_ms_median}, {"min", result.step_ms_min}, {"max", result.step_ms_max}}},
       {"model_flops", result.model_flops},

@@ -16,6 +16,7 @@ struct BenchmarkOptions {
 
 struct BenchmarkResult {
   int64_t parameters = 0;
+  int64_t vocabulary = 0;
   double tokens_per_second = 0;  // at the median step
   double step_ms_median = 0;
   double step_ms_min = 0;
@@ -42,13 +43,17 @@ double roofline_seconds(const BenchmarkResult& result, const OpStats& op);
 // once per token it is applied to (carried hidden states included), attention over what a token sees in full rows.
 double training_flops(const ModelConfig& model, int64_t vocabulary, int64_t rows, int64_t subsequence);
 
+// Token ids of the model when nothing is read: data.vocabulary, or what the corpus has when it is there, or 258
+// (bytes).
+int64_t expected_vocabulary(const RunConfig& config);
+
 // Random tokens; the documents of all rows begin at step 0 and go on for ever.
 Batch random_batch(const DataConfig& data, int64_t vocabulary, int64_t step);
 
 // Most memory this process has had resident.
 int64_t most_resident_bytes();
 
-// Needs no corpus: config.data.vocabulary (default 258) random token ids; every row starts once and then carries on.
+// Needs no corpus: random token ids; every row starts once and then carries on.
 BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, const BenchmarkOptions& options);
 
 nlohmann::ordered_json to_json(const BenchmarkResult& result, const std::string& config, const Machine& machine,

@@ -54,7 +54,7 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
   }
   RunConfig config = whole;
   config.data.rows = (whole.data.rows + ranks - 1) / ranks;
-  const int64_t vocabulary = config.data.vocabulary.value_or(258);
+  const int64_t vocabulary = expected_vocabulary(whole);
   const DType dtype = config.run.precision == Precision::f64 ? DType::f64 : DType::f32;
   const Machine machine{kMeta, dtype, "meta"};
   Allocator& allocator = device_backend(DeviceKind::meta).allocator();
@@ -63,6 +63,7 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
   const int64_t before = allocator.stats().bytes_from_system;
 
   Plan plan;
+  plan.vocabulary = vocabulary;
   plan.rows = config.data.rows;
   const auto communicator = make_local_communicator();
   TrainingState training(config, vocabulary, machine, *communicator);
@@ -126,6 +127,7 @@ nlohmann::ordered_json to_json(const Plan& plan, const RunConfig& config) {
   return {
       {"parameters", plan.parameters},
       {"parts", parts},
+      {"vocabulary", plan.vocabulary},
       {"rows", plan.rows},
       {"bytes",
        {{"weights", plan.weights},

@@ -15,6 +15,7 @@ struct Plan {
   };
   std::vector<Part> parts;
   int64_t parameters = 0;
+  int64_t vocabulary = 0;
   int64_t rows = 0;  // of that rank
 
   int64_t weights = 0;
@@ -36,7 +37,7 @@ struct Plan {
   int64_t total() const;                                                   // and whatever else the run does
 };
 
-// Token ids are those of config.data.vocabulary (default 258). Error(config) when there are more ranks than rows.
+// Error(config) when there are more ranks than rows.
 Plan make_plan(const RunConfig& config, int64_t ranks, int threads);
 
 nlohmann::ordered_json to_json(const Plan& plan, const RunConfig& config);

@@ -59,7 +59,8 @@ void add_bench(CLI::App& program) {
                            "quire bench run.yaml data.rows=4 --steps 20 --profile");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CONFIG", arguments->config, "YAML file of a run")->required();
-  app.add_option("OVERRIDES", arguments->overrides, "key.path=value; data.vocabulary sets the number of token ids");
+  app.add_option("OVERRIDES", arguments->overrides,
+                 "key.path=value; data.vocabulary sets the number of token ids when the corpus is not there");
   app.add_option("--steps", arguments->options.steps, "Steps that are timed")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1000000}))

@@ -34,7 +34,7 @@ void run(const Arguments& arguments) {
                                              : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const Plan plan = make_plan(config, arguments.ranks, threads);
   if (arguments.json) return print_json(to_json(plan, config));
-  print(fmt::format("{}: {} parameters\n", arguments.config, plan.parameters));
+  print(fmt::format("{}: {} parameters, {} token ids\n", arguments.config, plan.parameters, plan.vocabulary));
   for (const Plan::Part& part : plan.parts) print(fmt::format("  {:<18}{:>12}\n", part.name, part.parameters));
   print(fmt::format("memory of a rank with {} of {} rows\n", plan.rows, config.data.rows));
   line("weights", plan.weights, "");
@@ -62,7 +62,8 @@ void add_plan(CLI::App& program) {
                            "quire plan run.yaml data.rows=64 -n 8");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CONFIG", arguments->config, "YAML file of a run")->required();
-  app.add_option("OVERRIDES", arguments->overrides, "key.path=value; data.vocabulary sets the number of token ids");
+  app.add_option("OVERRIDES", arguments->overrides,
+                 "key.path=value; data.vocabulary sets the number of token ids when the corpus is not there");
   app.add_option("-n,--ranks", arguments->ranks, "Processes the rows are dealt to")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
