@@ -257,6 +257,11 @@ class Prefetch {
   int64_t next_ = 0;
 };
 
+// Panels of b lie this far apart beyond their size: at whole pages their lines would fight for the same places in the
+// first-level cache while a row of b is spread over them.
+template <typename T>
+inline constexpr int64_t kPanelGap = kLanes<T>;
+
 // b [depth, n] from row `begin` in panels of kPanel columns (the last one in whole vectors), each [depth, width].
 template <typename T>
 void pack_panels(T* to, const Operand<T>& b, int64_t begin, int64_t depth, int64_t n) {
@@ -268,7 +273,7 @@ void pack_panels(T* to, const Operand<T>& b, int64_t begin, int64_t depth, int64
       for (int64_t x = 0; x < width; x += kWidth) {
         transpose_rows(to + x, width, b.at(begin, j + x), b.stride, std::min(kWidth, columns - x), depth);
       }
-      to += width * depth;
+      to += width * depth + kPanelGap<T>;
     }
     return;
   }
@@ -281,7 +286,7 @@ void pack_panels(T* to, const Operand<T>& b, int64_t begin, int64_t depth, int64
       for (int v = 0; v < kTileVectors; ++v) {
         store_vector(panel + i * kPanel<T> + v * kWidth, load_vector(from + j + v * kWidth));
       }
-      panel += kPanel<T> * depth;
+      panel += kPanel<T> * depth + kPanelGap<T>;
     }
     if (j < n) {
       const int64_t width = n - j <= kWidth ? kWidth : kPanel<T>;
@@ -313,7 +318,7 @@ void packed_product(T* c, int64_t c_stride, const Operand<T>& a, const Operand<T
   constexpr int64_t kBlockRows = 8 * kTileRows;  // of a, in the second-level cache while all panels go over them
   const bool pack_a = !a.transposed && n > kManyColumns;
   const int64_t deepest = std::min(k, kDepth);
-  T* const packed_b = scratch<T>(13, (n + kPanel<T>)*deepest);
+  T* const packed_b = scratch<T>(13, (n + kPanel<T>)*deepest + ceil_div(n, int64_t{kPanel<T>}) * kPanelGap<T>);
   T* const packed_a = pack_a ? scratch<T>(14, kBlockRows * deepest + kWidth) : nullptr;
   const int64_t blocks = ceil_div(m, kBlockRows);
   constexpr auto item = static_cast<int64_t>(sizeof(T));
@@ -348,7 +353,7 @@ void packed_product(T* c, int64_t c_stride, const Operand<T>& a, const Operand<T
                                                                  c + (first + row) * c_stride + j, c_stride, columns,
                                                                  accumulate || begin > 0);
         });
-        panel += width * depth;
+        panel += width * depth + kPanelGap<T>;
       }
     }
   }
