@@ -1,6 +1,6 @@
 // Single-threaded matrix products, shared by gemm and attention. A micro kernel keeps a tile of c in registers;
-// whatever the caller cuts the product into, every element of c is the same sum over k in the same order, kDepth at a
-// time, so tiles, threads and packing never change a bit.
+// whatever the caller cuts the product into, every element of c is the same sum over k in the same order, in parts that
+// depend on k alone, so tiles, threads and packing never change a bit.
 #pragma once
 
 #include <array>
@@ -23,6 +23,8 @@ inline constexpr int kTileVectors = 2;
 // Products per pass over a tile: deep enough that c is seldom read back, and a packed block of a stays in the
 // second-level cache.
 inline constexpr int64_t kDepth = 768;
+// Of longer sums a smaller part, so that only little of b is packed before anything is multiplied.
+inline constexpr int64_t kDepthOfLongSums = 256;
 
 template <typename T>
 struct VectorOf {
@@ -257,6 +259,15 @@ class Prefetch {
   int64_t next_ = 0;
 };
 
+// For a part [rows, columns] of an operand; nothing when it is empty.
+template <typename T>
+Prefetch prefetch_of(const Operand<T>& x, int64_t row, int64_t column, int64_t rows, int64_t columns, int64_t steps) {
+  constexpr auto item = static_cast<int64_t>(sizeof(T));
+  if (rows <= 0 || columns <= 0) return Prefetch(nullptr, 0, 0, 0, steps);
+  if (x.transposed) std::swap(rows, columns);
+  return Prefetch(x.at(row, column), rows, columns * item, x.stride * item, steps);
+}
+
 // Panels of b lie this far apart beyond their size: at whole pages their lines would fight for the same places in the
 // first-level cache while a row of b is spread over them.
 template <typename T>
@@ -317,29 +328,26 @@ void packed_product(T* c, int64_t c_stride, const Operand<T>& a, const Operand<T
   constexpr int64_t kManyColumns = 256;
   constexpr int64_t kBlockRows = 8 * kTileRows;  // of a, in the second-level cache while all panels go over them
   const bool pack_a = !a.transposed && n > kManyColumns;
-  const int64_t deepest = std::min(k, kDepth);
+  const int64_t deepest = std::min(k, k > 2 * kDepth ? kDepthOfLongSums : kDepth);
   T* const packed_b = scratch<T>(13, (n + kPanel<T>)*deepest + ceil_div(n, int64_t{kPanel<T>}) * kPanelGap<T>);
   T* const packed_a = pack_a ? scratch<T>(14, kBlockRows * deepest + kWidth) : nullptr;
   const int64_t blocks = ceil_div(m, kBlockRows);
-  constexpr auto item = static_cast<int64_t>(sizeof(T));
-  for (int64_t begin = 0; begin < k; begin += kDepth) {
-    const int64_t depth = std::min(kDepth, k - begin);
+  const auto first_row = [&](int64_t block) { return m * block / blocks; };
+  const int64_t panels = ceil_div(n, int64_t{kPanel<T>});
+  prefetch_of(a, 0, 0, first_row(1), deepest, 1).step();
+  for (int64_t begin = 0; begin < k; begin += deepest) {
+    const int64_t depth = std::min(deepest, k - begin);
+    const int64_t depth_after = std::min(deepest, k - begin - depth);
     pack_panels(packed_b, b, begin, depth, n);
-    const int64_t depth_after = std::min(kDepth, k - begin - depth);
-    const int64_t all_calls =
-        ceil_div(n, int64_t{kPanel<T>}) * blocks * ceil_div(ceil_div(m, blocks), int64_t{kTileRows});
-    const T* b_after = b.at(begin + depth, 0);
-    Prefetch next_b = b.transposed
-                          ? Prefetch(b_after, depth_after > 0 ? n : 0, depth_after * item, b.stride * item, all_calls)
-                          : Prefetch(b_after, depth_after, n * item, b.stride * item, all_calls);
+    Prefetch next_b = prefetch_of(b, begin + depth, 0, depth_after, n,
+                                  panels * blocks * ceil_div(ceil_div(m, blocks), int64_t{kTileRows}));
     for (int64_t block = 0; block < blocks; ++block) {
-      const int64_t first = m * block / blocks;
-      const int64_t last = m * (block + 1) / blocks;
+      const int64_t first = first_row(block);
+      const int64_t last = first_row(block + 1);
       if (pack_a) pack_row_tiles(packed_a, a, first, last, begin, depth);
-      const int64_t coming = block + 1 < blocks ? m * (block + 2) / blocks - last : 0;
-      const int64_t calls = ceil_div(n, int64_t{kPanel<T>}) * ceil_div(last - first, int64_t{kTileRows});
-      Prefetch next = a.transposed ? Prefetch(a.at(last, begin), depth, coming * item, a.stride * item, calls)
-                                   : Prefetch(a.at(last, begin), coming, depth * item, a.stride * item, calls);
+      const int64_t calls = panels * ceil_div(last - first, int64_t{kTileRows});
+      Prefetch next = block + 1 < blocks ? prefetch_of(a, last, begin, first_row(block + 2) - last, depth, calls)
+                                         : prefetch_of(a, 0, begin + depth, first_row(1), depth_after, calls);
       const T* panel = packed_b;
       for (int64_t j = 0; j < n; j += kPanel<T>) {
         const int64_t columns = std::min<int64_t>(kPanel<T>, n - j);

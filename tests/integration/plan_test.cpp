@@ -45,6 +45,7 @@ TEST_P(PlanAgainstRun, WithinFivePercent) {
   EXPECT_EQ(plan["parameters"], run["parameters"]);
   const nlohmann::json& bytes = plan["bytes"];
   EXPECT_EQ(bytes["state"], run["state_bytes"]);
+  EXPECT_EQ(run["system_allocations"], 0);
   const auto step = bytes["weights"].get<double>() + bytes["gradients"].get<double>() + bytes["moments"].get<double>() +
                     bytes["average"].get<double>() + bytes["state"].get<double>() + bytes["activations"].get<double>();
   EXPECT_NEAR(step / run["peak_bytes"].get<double>(), 1, 0.05);
