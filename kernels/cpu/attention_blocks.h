@@ -294,7 +294,9 @@ class QueryBlock {
     for (int32_t j = 0; j < static_cast<int32_t>(b.count); ++j) {
       T* const row = logits_ + j * kQueryBlock;
       for (int64_t a = 0; a < lanes_; ++a) {
-        row[a] = ((j >= begin[a]) & (j < end[a])) ? row[a] : -std::numeric_limits<T>::infinity();
+        // Without a branch, so that the loop becomes vectors.
+        const int visible = static_cast<int>(j >= begin[a]) & static_cast<int>(j < end[a]);
+        row[a] = visible != 0 ? row[a] : -std::numeric_limits<T>::infinity();
       }
     }
   }

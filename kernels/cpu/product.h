@@ -28,7 +28,7 @@ inline constexpr int64_t kDepthOfLongSums = 256;
 
 template <typename T>
 struct VectorOf {
-  typedef T type __attribute__((vector_size(kVectorBytes), aligned(alignof(T)), may_alias));
+  typedef T type __attribute__((vector_size(kVectorBytes)));
 };
 template <typename T>
 using Vector = typename VectorOf<T>::type;
@@ -39,11 +39,13 @@ inline constexpr int kPanel = kTileVectors* kLanes<T>;
 
 template <typename T>
 Vector<T> load_vector(const T* from) {
-  return *reinterpret_cast<const Vector<T>*>(from);
+  Vector<T> value;
+  std::memcpy(&value, from, sizeof(value));  // from any address
+  return value;
 }
 template <typename T>
 void store_vector(T* to, Vector<T> value) {
-  *reinterpret_cast<Vector<T>*>(to) = value;
+  std::memcpy(to, &value, sizeof(value));
 }
 
 // Exponentials of a vector, exactly zero where they would be below the smallest normal number: what is hidden by -inf
