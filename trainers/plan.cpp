@@ -1,7 +1,6 @@
 #include "trainers/plan.h"
 
 #include <algorithm>
-#include <map>
 
 #include "core/check.h"
 #include "trainers/benchmark.h"
@@ -23,7 +22,7 @@ int64_t attention_workspace(const RunConfig& config, int64_t block_rows, int64_t
   for (const LayerConfig& layer : model.layer_configs()) {
     if (layer.position != Position::xl) continue;
     int64_t reach = config.data.subsequence + layer.attention.cache_length();
-    if (layer.attention.window) reach = std::min(reach, *layer.attention.window + 1);
+    if (const auto largest = layer.attention.reach()) reach = std::min(reach, *largest + 1);
     const int64_t table = reach * model.heads * model.size_of_head();
     most = std::max(most, (std::min(block_rows, kRowGroups) + 1) * table);
   }
@@ -55,7 +54,7 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
   RunConfig config = whole;
   config.data.rows = (whole.data.rows + ranks - 1) / ranks;
   const int64_t vocabulary = expected_vocabulary(whole);
-  const DType dtype = config.run.precision == Precision::f64 ? DType::f64 : DType::f32;
+  const DType dtype = Machine::choose(config.run).dtype;
   const Machine machine{kMeta, dtype, "meta"};
   Allocator& allocator = device_backend(DeviceKind::meta).allocator();
   const auto peak = [&allocator] { return allocator.stats().peak_bytes; };
@@ -107,6 +106,7 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
     network.model.loss({.tape = tape, .batch = batch, .state = view});
     plan.evaluation = peak() - persistent;
   }
+
   // Parts of a checkpoint, each built in memory as files of limited size, of which HDF5 holds a second copy.
   int64_t largest = 0;
   for (const int64_t part : {plan.weights, plan.moments, plan.average, plan.state}) {

@@ -37,7 +37,7 @@ struct Plan {
   int64_t total() const;                                                   // and whatever else the run does
 };
 
-// Error(config) when there are more ranks than rows.
+// Error(config) when there are more ranks than rows, or for a device or precision that this build cannot run.
 Plan make_plan(const RunConfig& config, int64_t ranks, int threads);
 
 nlohmann::ordered_json to_json(const Plan& plan, const RunConfig& config);

@@ -1,5 +1,6 @@
 // Matrix products of training steps beside OpenBLAS, oneDNN and Eigen, in turn, on the same operands and threads.
 // Prints GFLOP/s (best of the repeats) and the ratio of quire to the best of the others.
+//   bench_products [THREADS [warm]]   warm: operands stay in the caches
 #include <dlfcn.h>
 #include <omp.h>
 
@@ -9,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -65,6 +67,7 @@ double seconds(const std::function<void(size_t)>& work, size_t index, size_t cop
 
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : 2;
+  const bool warm = argc > 2 && std::string_view(argv[2]) == "warm";
   omp_set_num_threads(threads);
   quire::load_backends();
   quire::ThreadPool pool(threads);
@@ -80,7 +83,7 @@ int main(int argc, char** argv) {
   for (const Product& p : kProducts) {
     // Operands in turn, as many as leave the caches between two uses, as in a training step.
     const int64_t bytes = 4 * (p.m * p.k + p.k * p.n + p.m * p.n);
-    const auto copies = static_cast<size_t>(std::clamp<int64_t>((int64_t{96} << 20) / bytes, 1, 16));
+    const auto copies = warm ? size_t{1} : static_cast<size_t>(std::clamp<int64_t>((int64_t{96} << 20) / bytes, 1, 16));
     std::vector<Tensor> a, b, c;
     for (size_t i = 0; i < copies; ++i) {
       std::vector<float> left(static_cast<size_t>(p.m * p.k)), right(static_cast<size_t>(p.k * p.n));

@@ -82,6 +82,17 @@ TEST(Plan, RanksShareTheRows) {
   EXPECT_NE(result.err.find("-n 5: data.rows is 4, and every rank needs a row"), std::string::npos) << result.err;
 }
 
+// Its figures would be those of another run.
+TEST(Plan, RefusesWhatCannotRun) {
+  const TemporaryDirectory folder;
+  const std::string config = (folder / "plan.yaml").string();
+  write_file_durably(config, std::string_view(kConfig));
+  const ProgramResult result = run_quire({"plan", config, "run.device=cuda", "run.precision=bf16"});
+  EXPECT_EQ(result.code, 2);
+  ASSERT_EQ(result.errors().size(), 1U) << result.err;
+  EXPECT_NE(result.errors()[0].find("run.device: cuda was asked for"), std::string::npos) << result.err;
+}
+
 // What no machine here could hold.
 TEST(Plan, NeedsNoMemoryForALargeModel) {
   const TemporaryDirectory folder;
