@@ -49,7 +49,7 @@ void store_vector(T* to, Vector<T> value) {
 }
 
 // Exponentials of a vector, exactly zero where they would be below the smallest normal number: what is hidden by -inf
-// adds nothing, to the last bit. (Eigen's vector exp stops at that number instead.)
+// adds nothing, to the last bit. (Eigen's vector exp stops at that number instead.) NaN stays NaN.
 template <typename T>
 Vector<T> exponential(Vector<T> x) {
   using Lane = Eigen::Array<T, kLanes<T>, 1>;
@@ -58,7 +58,8 @@ Vector<T> exponential(Vector<T> x) {
   Lane values;
   store_vector(values.data(), x);
   values = values.exp();
-  return (Vector<T>)((Bits)load_vector(values.data()) & (x >= smallest - Vector<T>{}));
+  const Bits kept = (Bits)load_vector(values.data()) & (x >= smallest - Vector<T>{});
+  return (Vector<T>)(kept | (x != x));  // a comparison that holds is all ones, which is a NaN
 }
 
 template <typename T>

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "tests/support/attention_inputs.h"
 #include "tests/support/compare.h"
 #include "tests/support/expect_error.h"
@@ -29,6 +32,26 @@ TEST(Attention, PaddingQueriesGiveExactZero) {
     for (int64_t n = 0; n < width; ++n) EXPECT_EQ(out.data<double>()[i * width + n], 0.0);
   }
   EXPECT_GE(padded, form.rows);
+}
+
+// A value that is not finite must reach the loss, or nothing would stop the run.
+TEST(Attention, NanReachesEveryQueryThatSeesIt) {
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    const AttentionForm form{.rows = 1, .queries = 70, .heads = 2, .kv_heads = 2, .slots = 5};
+    ops::AttentionInputs in = attention_inputs(form, 3);
+    const int64_t key = 65;
+    for (int64_t n = 0; n < form.kv_heads * form.size; ++n) {
+      in.k.data<double>()[key * form.kv_heads * form.size + n] = std::numeric_limits<double>::quiet_NaN();
+    }
+    for (Tensor* t : {&in.q, &in.k, &in.v, &in.cache_k, &in.cache_v}) *t = converted(*t, dtype);
+    const Tensor out = converted(output_of(in), DType::f64);
+    const int64_t width = form.heads * form.value_size;
+    for (int64_t i = 0; i < out.numel(); ++i) {
+      const int64_t query = i / width;
+      const bool sees = query >= key && in.first_visible.data<int32_t>()[query] <= key;
+      EXPECT_EQ(std::isnan(out.data<double>()[i]), sees) << name_of(dtype) << " query " << query;
+    }
+  }
 }
 
 TEST(Attention, KeysOutsideTheVisibleRangeChangeNothing) {

@@ -1,6 +1,9 @@
 // Kernels refuse what does not fit, and say what it was.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
@@ -51,6 +54,30 @@ TEST(BadInput, TypesAndDevicesThatDoNotFit) {
   EXPECT_ERROR(ops::add(zeros({2}), zeros({2}), zeros({2}, DType::f64), 1, 1), ErrorKind::internal, "f64 [2] beside");
   EXPECT_ERROR(ops::scale(zeros({2}), Tensor::empty({2}, DType::f32, kMeta), 2), ErrorKind::internal,
                "scale: tensors on cpu:0 and meta:0");
+}
+
+// Vector forms of exp, max and tanh differ in what they make of a NaN; a lost one would go unnoticed for the whole run.
+TEST(BadInput, NanStaysNan) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  constexpr int64_t kWidth = 37;
+  for (const int64_t where : {int64_t{0}, int64_t{20}, kWidth - 1}) {
+    const Tensor x = zeros({2, kWidth});
+    x.data<float>()[where] = nan;
+    const Tensor nll = zeros({2});
+    ops::cross_entropy(nll, zeros({2}), x, Tensor::from(std::vector<int32_t>{1, 1}, {2}),
+                       Tensor::from(std::vector<uint8_t>{1, 1}, {2}));
+    EXPECT_TRUE(std::isnan(nll.data<float>()[0])) << where;
+    EXPECT_FALSE(std::isnan(nll.data<float>()[1])) << where;
+    const Tensor y = zeros({2, kWidth});
+    for (const ops::Activation kind : {ops::Activation::relu, ops::Activation::gelu}) {
+      ops::activation(y, x, kind);
+      EXPECT_TRUE(std::isnan(y.data<float>()[where])) << where;
+    }
+    const Tensor one = zeros({2, kWidth});
+    one.data<float>()[where] = 1;
+    ops::swiglu(y, x, one);
+    EXPECT_TRUE(std::isnan(y.data<float>()[where])) << where;
+  }
 }
 
 // On the meta device operations do nothing: planning needs shapes and bytes only.
