@@ -59,7 +59,7 @@ Vector<T> exponential(Vector<T> x) {
   store_vector(values.data(), x);
   values = values.exp();
   const Bits kept = (Bits)load_vector(values.data()) & (x >= smallest - Vector<T>{});
-  return (Vector<T>)(kept | (x != x));  // a comparison that holds is all ones, which is a NaN
+  return x != x ? x : (Vector<T>)kept;
 }
 
 template <typename T>
