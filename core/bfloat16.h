@@ -12,14 +12,14 @@ struct bfloat16 {
   uint16_t bits = 0;
 
   bfloat16() = default;
-  explicit bfloat16(float value) {
+  constexpr explicit bfloat16(float value) {
     const uint32_t x = std::bit_cast<uint32_t>(value);
     const bool is_nan = (x & 0x7fffffffU) > 0x7f800000U;
     // A NaN keeps a set mantissa bit: rounding could carry it into infinity.
     bits = is_nan ? static_cast<uint16_t>((x >> 16) | 0x40U)
                   : static_cast<uint16_t>((x + 0x7fffU + ((x >> 16) & 1U)) >> 16);
   }
-  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  constexpr explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };
 
 template <>

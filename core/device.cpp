@@ -49,6 +49,7 @@ Backends& backends() {
 
 }  // namespace
 
+DeviceError::~DeviceError() = default;
 DeviceBackend::~DeviceBackend() = default;
 
 const char* name_of(DeviceKind kind) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,13 @@ inline constexpr Device kCpu{DeviceKind::cpu, 0};
 inline constexpr Device kMeta{DeviceKind::meta, 0};
 
 const char* name_of(DeviceKind kind);
+
+// A call of a device library that failed. Op adds which operation it was and the shapes (kernels/op.h).
+class DeviceError : public std::runtime_error {
+ public:
+  explicit DeviceError(const std::string& message) : std::runtime_error(message) {}
+  ~DeviceError() override;  // out of line, as that of Error
+};
 
 // Memory and copies of one kind of device. The kernels themselves are bound to op slots by the backend's
 // registration function (kernels/backend.h).

@@ -27,6 +27,10 @@ constexpr size_t size_of(DType type) {
 }
 
 const char* name_of(DType type);
+// What goes with values of a type: gains, biases, statistics, losses and gradients of parameters. f32 beside bf16.
+constexpr DType wide_type(DType type) {
+  return type == DType::bf16 ? DType::f32 : type;
+}
 constexpr bool is_floating(DType type) {
   return type == DType::f64 || type == DType::f32 || type == DType::bf16;
 }

@@ -19,7 +19,8 @@ struct RandomKey {
 };
 
 // The counter: which use (hash of the scope path), which global row, which token, which group of four elements.
-inline std::array<uint32_t, 4> philox(RandomKey key, uint32_t scope, uint32_t row, uint32_t token, uint32_t element) {
+constexpr std::array<uint32_t, 4> philox(RandomKey key, uint32_t scope, uint32_t row, uint32_t token,
+                                         uint32_t element) {
   uint32_t c0 = element;
   uint32_t c1 = token;
   uint32_t c2 = row;
@@ -40,7 +41,7 @@ inline std::array<uint32_t, 4> philox(RandomKey key, uint32_t scope, uint32_t ro
 }
 
 // Uniform in [0, 1) with 24 bits.
-inline float uniform_from_bits(uint32_t bits) {
+constexpr float uniform_from_bits(uint32_t bits) {
   return static_cast<float>(bits >> 8) * 0x1p-24F;
 }
 

@@ -35,13 +35,19 @@ class OpBase {
   // Timing costs two clock reads a call; off by default.
   static void set_timing(bool on);
   static bool timing();
+  // Waits for the device after every call, so that a kernel that fails is named and not the next one that waits.
+  static void set_checking(bool on);
+  static bool checking();
 
  protected:
   ~OpBase() = default;
   [[noreturn]] void fail_unbound(DeviceKind kind) const;
   [[noreturn]] void fail_mixed(Device first, Device second) const;
-  double start() const;
-  void finish(double started, double bytes, double flops);
+  // The operation, its operands ("[4, 512] f32, ...") and what the device's library said.
+  [[noreturn]] void fail_on_device(const std::string& operands, const DeviceError& error) const;
+  static void synchronize(DeviceKind kind);
+  double start(DeviceKind kind) const;
+  void finish(DeviceKind kind, double started, double bytes, double flops);
 
  private:
   const char* name_;
@@ -74,18 +80,24 @@ struct DeviceFinder {
   }
 };
 
+// The operands as text.
+struct OperandList {
+  std::string text;
+  void operator()(const Tensor& tensor);
+};
+
 // Argument structs list their tensors in for_each_tensor(f).
 template <typename T>
 concept HoldsTensors = requires(const T& value, DeviceFinder& finder) {
   value.for_each_tensor(finder);
 };
 
-template <typename T>
-void visit(const T& value, DeviceFinder& finder) {
+template <typename T, typename Visitor>
+void visit(const T& value, Visitor& visitor) {
   if constexpr (std::is_same_v<T, Tensor>) {
-    finder(value);
+    visitor(value);
   } else if constexpr (HoldsTensors<T>) {
-    value.for_each_tensor(finder);
+    value.for_each_tensor(visitor);
   }
 }
 
@@ -115,9 +127,18 @@ class Op<void(Args...)> final : public OpBase {
     if (finder.device.kind == DeviceKind::meta) return;
     const Function function = functions_[static_cast<size_t>(finder.device.kind)];
     if (function == nullptr) fail_unbound(finder.device.kind);
-    const double started = start();
-    function(args...);
-    if (timing()) finish(started, static_cast<double>(finder.bytes), flops_ == nullptr ? 0 : flops_(args...));
+    const double started = start(finder.device.kind);
+    try {
+      function(args...);
+      if (checking()) synchronize(finder.device.kind);
+    } catch (const DeviceError& error) {
+      op_detail::OperandList operands;
+      (op_detail::visit(args, operands), ...);
+      fail_on_device(operands.text, error);
+    }
+    if (timing()) {
+      finish(finder.device.kind, started, static_cast<double>(finder.bytes), flops_ == nullptr ? 0 : flops_(args...));
+    }
   }
 
  private:

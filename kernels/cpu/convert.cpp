@@ -1,4 +1,5 @@
 #include "core/bfloat16.h"
+#include "kernels/checks.h"
 #include "kernels/cpu/common.h"
 #include "kernels/elementwise.h"
 
@@ -27,8 +28,7 @@ void dispatch_storage(DType dtype, Function&& function) {
 }
 
 void convert(const Tensor& out, const Tensor& in) {
-  QUIRE_CHECK(out.numel() == in.numel() && out.is_contiguous() && in.is_contiguous(), "convert: {} from {}",
-              out.shape().to_string(), in.shape().to_string());
+  check_convert(out, in);
   dispatch_storage(out.dtype(), [&](auto to) {
     dispatch_storage(in.dtype(), [&](auto from) {
       using To = decltype(to);

@@ -2,20 +2,12 @@
 
 #include <cstring>
 
+#include "kernels/checks.h"
 #include "kernels/cpu/common.h"
 
 namespace quire::cpu {
 
 namespace {
-
-void require_same(const char* op, std::initializer_list<const Tensor*> tensors) {
-  const Tensor& first = **tensors.begin();
-  for (const Tensor* tensor : tensors) {
-    QUIRE_CHECK(tensor->numel() == first.numel() && tensor->is_contiguous() && tensor->dtype() == first.dtype(),
-                "{}: {} {} beside {} {}; all must be contiguous and alike", op, name_of(tensor->dtype()),
-                tensor->shape().to_string(), name_of(first.dtype()), first.shape().to_string());
-  }
-}
 
 void copy_axis(char* out, const char* in, const Tensor& to, const Tensor& from, int axis, int64_t width) {
   if (axis == to.rank()) {
@@ -28,14 +20,13 @@ void copy_axis(char* out, const char* in, const Tensor& to, const Tensor& from, 
 }
 
 void copy(const Tensor& out, const Tensor& in) {
-  QUIRE_CHECK(out.shape() == in.shape() && out.dtype() == in.dtype(), "copy: {} from {}", out.shape().to_string(),
-              in.shape().to_string());
+  check_copy(out, in);
   copy_axis(static_cast<char*>(out.raw()), static_cast<const char*>(in.raw()), out, in, 0,
             static_cast<int64_t>(size_of(in.dtype())));
 }
 
 void add(const Tensor& out, const Tensor& a, const Tensor& b, double alpha, double beta) {
-  require_same("add", {&out, &a, &b});
+  require_alike("add", {&out, &a, &b});
   dispatch("add", out.dtype(), [&](auto type) {
     using T = decltype(type);
     T* y = out.data<T>();
@@ -50,7 +41,7 @@ void add(const Tensor& out, const Tensor& a, const Tensor& b, double alpha, doub
 }
 
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b) {
-  require_same("multiply", {&out, &a, &b});
+  require_alike("multiply", {&out, &a, &b});
   dispatch("multiply", out.dtype(), [&](auto type) {
     using T = decltype(type);
     T* y = out.data<T>();
@@ -63,7 +54,7 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b) {
 }
 
 void scale(const Tensor& out, const Tensor& in, double alpha) {
-  require_same("scale", {&out, &in});
+  require_alike("scale", {&out, &in});
   dispatch("scale", out.dtype(), [&](auto type) {
     using T = decltype(type);
     T* y = out.data<T>();
@@ -76,9 +67,8 @@ void scale(const Tensor& out, const Tensor& in, double alpha) {
 }
 
 void add_bias(const Tensor& out, const Tensor& in, const Tensor& bias) {
-  require_same("add_bias", {&out, &in});
+  check_add_bias(out, in, bias);
   const int64_t width = bias.numel();
-  QUIRE_CHECK(width > 0 && in.numel() % width == 0, "add_bias: {} values on rows of {}", width, in.shape().to_string());
   dispatch("add_bias", out.dtype(), [&](auto type) {
     using T = decltype(type);
     T* y = out.data<T>();
@@ -120,7 +110,7 @@ void sum_rows(const Tensor& out, const Tensor& in, bool accumulate) {
 }
 
 void scale_heads(const Tensor& out, const Tensor& x, const Tensor& s) {
-  require_same("scale_heads", {&out, &x});
+  require_alike("scale_heads", {&out, &x});
   const int64_t heads = s.numel();
   const int64_t size = x.dim(-1);
   QUIRE_CHECK(x.dim(-2) == heads, "scale_heads: {} scales for {}", heads, x.shape().to_string());
@@ -140,7 +130,7 @@ void scale_heads(const Tensor& out, const Tensor& x, const Tensor& s) {
 
 void scale_heads_backward(const Tensor& dx, const Tensor& ds, const Tensor& dy, const Tensor& x, const Tensor& s,
                           bool accumulate) {
-  require_same("scale_heads_backward", {&dx, &dy, &x});
+  require_alike("scale_heads_backward", {&dx, &dy, &x});
   const int64_t heads = s.numel();
   const int64_t size = x.dim(-1);
   const int64_t tokens = x.numel() / (heads * size);
@@ -172,7 +162,7 @@ constexpr double kGeluC = 0.7978845608028654;
 constexpr double kGeluA = 0.044715;
 
 void activation(const Tensor& out, const Tensor& in, ops::Activation kind) {
-  require_same("activation", {&out, &in});
+  require_alike("activation", {&out, &in});
   dispatch("activation", out.dtype(), [&](auto type) {
     using T = decltype(type);
     for_elements(out.numel(), [&](int64_t begin, int64_t end) {
@@ -188,7 +178,7 @@ void activation(const Tensor& out, const Tensor& in, ops::Activation kind) {
 }
 
 void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, ops::Activation kind) {
-  require_same("activation_backward", {&dx, &dy, &x});
+  require_alike("activation_backward", {&dx, &dy, &x});
   dispatch("activation_backward", dx.dtype(), [&](auto type) {
     using T = decltype(type);
     for_elements(dx.numel(), [&](int64_t begin, int64_t end) {
@@ -209,7 +199,7 @@ void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, op
 }
 
 void swiglu(const Tensor& out, const Tensor& gate, const Tensor& up) {
-  require_same("swiglu", {&out, &gate, &up});
+  require_alike("swiglu", {&out, &gate, &up});
   dispatch("swiglu", out.dtype(), [&](auto type) {
     using T = decltype(type);
     for_elements(out.numel(), [&](int64_t begin, int64_t end) {
@@ -222,7 +212,7 @@ void swiglu(const Tensor& out, const Tensor& gate, const Tensor& up) {
 }
 
 void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout, const Tensor& gate, const Tensor& up) {
-  require_same("swiglu_backward", {&dgate, &dup, &dout, &gate, &up});
+  require_alike("swiglu_backward", {&dgate, &dup, &dout, &gate, &up});
   dispatch("swiglu_backward", dgate.dtype(), [&](auto type) {
     using T = decltype(type);
     for_elements(dgate.numel(), [&](int64_t begin, int64_t end) {
@@ -241,7 +231,7 @@ void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout,
 }
 
 void dropout(const Tensor& out, const Tensor& in, const Tensor& residual, const ops::DropoutKey& options) {
-  require_same("dropout", {&out, &in});
+  require_alike("dropout", {&out, &in});
   QUIRE_CHECK(in.rank() == 3, "dropout: {} is not [R, T, N]", in.shape().to_string());
   const int64_t tokens = in.dim(1);
   const int64_t width = in.dim(2);

@@ -31,8 +31,8 @@ ops::AttentionInputs assembled(ops::AttentionInputs settings, const Tensors& t) 
 }
 
 Tensors run(const ops::AttentionInputs& in) {
-  const Tensor out = Tensor::zeros({in.q.dim(0), in.q.dim(1), in.q.dim(2), in.v.dim(3)}, in.q.dtype());
-  const Tensor lse = Tensor::zeros({in.q.dim(0), in.q.dim(2), in.q.dim(1)}, in.q.dtype());
+  const Tensor out = beside(in.q, {in.q.dim(0), in.q.dim(1), in.q.dim(2), in.v.dim(3)});
+  const Tensor lse = wide_beside(in.q, {in.q.dim(0), in.q.dim(2), in.q.dim(1)});
   ops::attention(out, lse, in);
   return {out, lse};
 }
@@ -49,8 +49,8 @@ Tensors defined_ones(const ops::AttentionGradients& g) {
 // Filled with ones: a kernel that leaves a value alone is found out.
 Tensor dirty(const Tensor& tensor) {
   if (!tensor.defined()) return {};
-  return converted(Tensor::from(std::vector<double>(static_cast<size_t>(tensor.numel()), 1.0), tensor.shape()),
-                   tensor.dtype());
+  const Tensor ones = Tensor::from(std::vector<double>(static_cast<size_t>(tensor.numel()), 1.0), tensor.shape());
+  return on_device(converted(ones, tensor.dtype()), tensor.device());
 }
 
 Tensors run_backward(const ops::AttentionInputs& in, const Tensor& dout) {

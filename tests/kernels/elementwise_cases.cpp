@@ -31,7 +31,7 @@ void add_copies(std::vector<OpCase>& cases, RandomTensors& random) {
                    "strided",
                    {random.normal({5, 7, 3})},
                    [](const std::vector<Tensor>& in) {
-                     const Tensor out = Tensor::zeros({3, 9, 4}, in[0].dtype());
+                     const Tensor out = beside(in[0], {3, 9, 4});
                      ops::copy(out.slice(1, 2, 7).slice(2, 0, 4), in[0].slice(1, 1, 5).transpose(0, 2).transpose(1, 2));
                      return std::vector<Tensor>{out};
                    },
@@ -51,7 +51,7 @@ void add_copies(std::vector<OpCase>& cases, RandomTensors& random) {
                    "integers",
                    {random.integers({3, 4}, 0, 9)},
                    [](const std::vector<Tensor>& in) {
-                     const Tensor out = Tensor::zeros({4, 3}, DType::i32);
+                     const Tensor out = beside(in[0], {4, 3});
                      ops::copy(out, in[0].transpose(0, 1));
                      const std::vector<int32_t> got = out.to_vector<int32_t>();
                      return std::vector<Tensor>{Tensor::from(std::vector<double>(got.begin(), got.end()), {4, 3})};
@@ -68,8 +68,8 @@ void add_copies(std::vector<OpCase>& cases, RandomTensors& random) {
                      {random.normal(shape)},
                      [](const std::vector<Tensor>& in) {
                        // To f32 and back, whatever the input is: its values are on the f32 grid.
-                       const Tensor narrow = Tensor::zeros(in[0].shape(), DType::f32);
-                       const Tensor wide = Tensor::zeros(in[0].shape(), DType::f64);
+                       const Tensor narrow = Tensor::zeros(in[0].shape(), DType::f32, in[0].device());
+                       const Tensor wide = Tensor::zeros(in[0].shape(), DType::f64, in[0].device());
                        ops::convert(narrow, in[0]);
                        ops::convert(wide, narrow);
                        return std::vector<Tensor>{narrow, wide};
@@ -82,7 +82,7 @@ void add_copies(std::vector<OpCase>& cases, RandomTensors& random) {
                      size_name(shape) + "_bf16",
                      {random.normal(shape)},
                      [](const std::vector<Tensor>& in) {
-                       const Tensor stored = Tensor::zeros(in[0].shape(), DType::bf16);
+                       const Tensor stored = Tensor::zeros(in[0].shape(), DType::bf16, in[0].device());
                        const Tensor back = like(in[0]);
                        ops::convert(stored, in[0]);
                        ops::convert(back, stored);
@@ -153,7 +153,10 @@ void add_sums(std::vector<OpCase>& cases, RandomTensors& random) {
                        for (int64_t i = 0; i < out.numel(); ++i)
                          values(out)[i] = values(in[0])[i] + values(in[1])[i % n];
                        return std::vector<Tensor>{out};
-                     }});
+                     },
+                     1,
+                     1,
+                     {1}});
   }
 }
 

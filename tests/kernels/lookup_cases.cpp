@@ -26,7 +26,7 @@ void add_embedding(std::vector<OpCase>& cases, RandomTensors& random, int64_t vo
                    size,
                    {random.normal({vocabulary, width}), ids},
                    [=](const Tensors& in) {
-                     const Tensor out = Tensor::zeros({count, width}, in[0].dtype());
+                     const Tensor out = beside(in[0], {count, width});
                      ops::embedding(out, in[0], in[1], 1.7);
                      return Tensors{out};
                    },
@@ -67,8 +67,8 @@ void add_cross_entropy(std::vector<OpCase>& cases, RandomTensors& random, int64_
                        random.flags({rows})};
   cases.push_back({"cross_entropy", size, inputs,
                    [=](const Tensors& in) {
-                     const Tensor nll = Tensor::zeros({rows}, in[0].dtype());
-                     const Tensor lse = Tensor::zeros({rows}, in[0].dtype());
+                     const Tensor nll = wide_beside(in[0], {rows});
+                     const Tensor lse = wide_beside(in[0], {rows});
                      ops::cross_entropy(nll, lse, in[0], in[1], in[2]);
                      return Tensors{nll, lse};
                    },
@@ -85,10 +85,11 @@ void add_cross_entropy(std::vector<OpCase>& cases, RandomTensors& random, int64_
                    vocabulary});
   cases.push_back({"cross_entropy_backward", size, inputs,
                    [=](const Tensors& in) {
-                     const Tensor nll = Tensor::zeros({rows}, in[0].dtype());
-                     const Tensor lse = Tensor::zeros({rows}, in[0].dtype());
+                     const Tensor nll = wide_beside(in[0], {rows});
+                     const Tensor lse = wide_beside(in[0], {rows});
                      ops::cross_entropy(nll, lse, in[0], in[1], in[2]);
-                     ops::cross_entropy_backward(in[0], lse, in[1], in[2], Tensor::from(std::vector<double>{0.7}, {1}));
+                     ops::cross_entropy_backward(in[0], lse, in[1], in[2],
+                                                 Tensor::from(std::vector<double>{0.7}, {1}, in[0].device()));
                      return Tensors{in[0]};
                    },
                    [=](const Tensors& in) {
@@ -133,7 +134,7 @@ void add_tables(std::vector<OpCase>& cases, RandomTensors& random) {
                      size,
                      {random.normal({heads, buckets}), index},
                      [](const Tensors& in) {
-                       const Tensor out = Tensor::zeros({in[0].dim(0), in[1].numel()}, in[0].dtype());
+                       const Tensor out = beside(in[0], {in[0].dim(0), in[1].numel()});
                        ops::gather_columns(out, in[0], in[1]);
                        return Tensors{out};
                      },

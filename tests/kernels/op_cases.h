@@ -23,6 +23,8 @@ struct OpCase {
   int64_t sum_length = 1;
   // How much more rounding counts than in a sum: exp turns the absolute error of its argument into a relative one.
   double amplification = 1;
+  // Inputs that stay f32 when the others are bf16: parameters' vectors, statistics, masters (wide_type).
+  std::vector<size_t> wide = {};
 
   std::string name() const { return op + (variant.empty() ? "" : "_" + variant); }
   // Largest relative Frobenius error of an output. Rounding errors of a sum of n terms of like size are independent, so
@@ -45,8 +47,15 @@ void add_ring_cases(std::vector<OpCase>& cases);
 void add_rotary_cases(std::vector<OpCase>& cases);
 void add_attention_cases(std::vector<OpCase>& cases);
 
-// For kernels and references alike.
+// Copies of the inputs for one call: many operations write in place.
+std::vector<Tensor> inputs_of(const OpCase& op_case, DType dtype, Device device = kCpu);
+// bf16 inputs are no longer those the case was made with: the same values in f64, for the reference.
+std::vector<Tensor> rounded_inputs_of(const OpCase& op_case, DType dtype);
+
+// For kernels and references alike: zeros on the device and of the type of a tensor, or of what goes with that type.
 Tensor like(const Tensor& tensor);
+Tensor beside(const Tensor& tensor, const Shape& shape);
+Tensor wide_beside(const Tensor& tensor, const Shape& shape);
 inline double* values(const Tensor& tensor) {
   return tensor.data<double>();
 }

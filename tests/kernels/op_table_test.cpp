@@ -11,28 +11,21 @@
 namespace quire::test {
 namespace {
 
-// Copies: many operations write in place.
-std::vector<Tensor> inputs_as(const OpCase& op_case, DType dtype) {
-  std::vector<Tensor> inputs;
-  for (const Tensor& input : op_case.inputs) inputs.push_back(clone(converted(input, dtype)));
-  return inputs;
-}
-
 class OpTable : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(OpTable, AgreesWithReferenceOnAnyNumberOfThreads) {
   const OpCase& op_case = op_cases()[GetParam()];
-  const std::vector<Tensor> wanted = op_case.reference(inputs_as(op_case, DType::f64));
+  const std::vector<Tensor> wanted = op_case.reference(inputs_of(op_case, DType::f64));
   for (const DType dtype : {DType::f64, DType::f32}) {
     SCOPED_TRACE(name_of(dtype));
-    const std::vector<Tensor> got = op_case.kernel(inputs_as(op_case, dtype));
+    const std::vector<Tensor> got = op_case.kernel(inputs_of(op_case, dtype));
     ASSERT_EQ(got.size(), wanted.size());
     for (size_t i = 0; i < got.size(); ++i) {
       EXPECT_LE(relative_error(got[i], wanted[i]), op_case.tolerance(dtype)) << "output " << i;
     }
     ThreadPool pool(2);
     const ThreadPool::Use use(pool);
-    const std::vector<Tensor> again = op_case.kernel(inputs_as(op_case, dtype));
+    const std::vector<Tensor> again = op_case.kernel(inputs_of(op_case, dtype));
     for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(again[i], got[i])) << "output " << i;
   }
 }

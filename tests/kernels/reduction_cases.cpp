@@ -80,7 +80,7 @@ void add_totals(std::vector<OpCase>& cases, RandomTensors& random) {
                      std::to_string(count),
                      {random.normal({count}, 1, 0.1)},
                      [](const std::vector<Tensor>& in) {
-                       const Tensor total = Tensor::zeros({1}, DType::f64);
+                       const Tensor total = Tensor::zeros({1}, DType::f64, in[0].device());
                        ops::sum_all(total, in[0]);
                        return std::vector<Tensor>{total};
                      },

@@ -26,7 +26,7 @@ double angle_of(int64_t position, int64_t pair, int64_t pairs) {
 void add_rotary(std::vector<OpCase>& cases, RandomTensors& random, const Form& f) {
   const Tensor head = f.ring ? random.integers({f.rows}, 0, f.tokens) : Tensor();
   const auto run = [f](const Tensors& in, bool in_place) {
-    const Tensor table = Tensor::zeros({f.before + f.tokens, 2, f.pairs}, in[0].dtype());
+    const Tensor table = wide_beside(in[0], {f.before + f.tokens, 2, f.pairs});
     ops::rotary_table(table, f.before, 50);
     const Tensor out = in_place ? in[0] : like(in[0]);
     ops::rotary(out, {.x = in[0], .table = table, .head = in[1], .origin = f.before, .inverse = f.inverse});

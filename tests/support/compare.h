@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/elementwise.h"
 #include "tests/support/random_tensor.h"
 
 namespace quire::test {
@@ -36,27 +37,24 @@ inline double relative_error(const Tensor& a, const Tensor& b) {
 }
 
 inline bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
-         std::memcmp(a.raw(), b.raw(), static_cast<size_t>(a.bytes())) == 0;
+  if (!(a.shape() == b.shape()) || a.dtype() != b.dtype()) return false;
+  const Tensor x = on_device(a, kCpu);
+  const Tensor y = on_device(b, kCpu);
+  return std::memcmp(x.raw(), y.raw(), static_cast<size_t>(x.bytes())) == 0;
 }
 
 // A view with the values of a rank-2 tensor whose rows lie `gap` elements further apart than they need to.
 inline Tensor with_row_gap(const Tensor& tensor, int64_t gap) {
-  const Tensor wide = Tensor::zeros({tensor.dim(0), tensor.dim(1) + gap}, tensor.dtype());
-  const auto row_bytes = static_cast<size_t>(tensor.dim(1)) * size_of(tensor.dtype());
-  for (int64_t row = 0; row < tensor.dim(0); ++row) {
-    std::memcpy(wide.select(0, row).raw(), tensor.select(0, row).raw(), row_bytes);
-  }
-  return wide.slice(1, 0, tensor.dim(1));
+  const Tensor wide = Tensor::zeros({tensor.dim(0), tensor.dim(1) + gap}, tensor.dtype(), tensor.device());
+  const Tensor view = wide.slice(1, 0, tensor.dim(1));
+  ops::copy(view, tensor);
+  return view;
 }
 
 // Contiguous copy of a rank-2 view.
 inline Tensor packed(const Tensor& view) {
-  const Tensor copy = Tensor::zeros(view.shape(), view.dtype());
-  const auto row_bytes = static_cast<size_t>(view.dim(1)) * size_of(view.dtype());
-  for (int64_t row = 0; row < view.dim(0); ++row) {
-    std::memcpy(copy.select(0, row).raw(), view.select(0, row).raw(), row_bytes);
-  }
+  const Tensor copy = Tensor::empty_like(view);
+  ops::copy(copy, view);
   return copy;
 }
 

@@ -20,6 +20,13 @@ inline Tensor converted(const Tensor& tensor, DType dtype) {
     for (const bfloat16 value : tensor.to_vector<bfloat16>()) values.push_back(static_cast<float>(value));
     return converted(Tensor::from(values, tensor.shape()), dtype);
   }
+  if (dtype == DType::bf16) {
+    std::vector<bfloat16> rounded;
+    for (const double value : converted(tensor, DType::f64).to_vector<double>()) {
+      rounded.push_back(bfloat16(static_cast<float>(value)));
+    }
+    return Tensor::from(rounded, tensor.shape());
+  }
   if (dtype == DType::f64) {
     const std::vector<float> values = tensor.to_vector<float>();
     return Tensor::from(std::vector<double>(values.begin(), values.end()), tensor.shape());
@@ -30,8 +37,18 @@ inline Tensor converted(const Tensor& tensor, DType dtype) {
 
 inline Tensor clone(const Tensor& tensor) {
   if (!tensor.defined()) return tensor;
-  const Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype());
+  const Tensor copy = Tensor::empty_like(tensor);
   copy.copy_from(tensor);
+  return copy;
+}
+
+// A copy on another device.
+inline Tensor on_device(const Tensor& tensor, Device device) {
+  if (!tensor.defined()) return tensor;
+  std::vector<char> bytes(static_cast<size_t>(tensor.bytes()));
+  tensor.download(bytes.data());
+  const Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype(), device);
+  copy.upload(bytes.data(), copy.numel());
   return copy;
 }
 

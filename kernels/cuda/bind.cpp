@@ -1,0 +1,9 @@
+#include "kernels/cuda/bind.h"
+
+namespace quire::cuda {
+
+void bind_all() {
+  bind_elementwise();
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,22 @@
+// The families of CUDA kernels.
+#pragma once
+
+namespace quire::cuda {
+
+// Binds every slot to its CUDA kernel.
+void bind_all();
+
+void bind_attention_backward();
+void bind_attention_forward();
+void bind_cross_entropy();
+void bind_elementwise();
+void bind_embedding();
+void bind_gemm();
+void bind_norm();
+void bind_optimizer();
+void bind_position();
+void bind_reductions();
+void bind_rotary();
+void bind_state();
+
+}  // namespace quire::cuda

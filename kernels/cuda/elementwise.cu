@@ -1,0 +1,155 @@
+#include "kernels/elementwise.h"
+
+#include "kernels/checks.h"
+#include "kernels/cuda/runtime.h"
+
+namespace quire::cuda {
+
+namespace {
+
+template <typename T>
+__global__ void add_kernel(T* y, const T* a, const T* b, Wide<T> alpha, Wide<T> beta, int64_t count) {
+  for (int64_t i = first_element(); i < count; i += element_stride()) {
+    y[i] = narrow<T>(alpha * wide(a[i]) + beta * wide(b[i]));
+  }
+}
+
+void add(const Tensor& out, const Tensor& a, const Tensor& b, double alpha, double beta) {
+  require_alike("add", {&out, &a, &b});
+  dispatch(out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    launch(add_kernel<T>, blocks_for(out.numel()), kBlock, 0, out.data<T>(), a.data<T>(), b.data<T>(), alpha, beta,
+           out.numel());
+  });
+}
+
+template <typename T>
+__global__ void multiply_kernel(T* y, const T* a, const T* b, int64_t count) {
+  for (int64_t i = first_element(); i < count; i += element_stride()) y[i] = narrow<T>(wide(a[i]) * wide(b[i]));
+}
+
+void multiply(const Tensor& out, const Tensor& a, const Tensor& b) {
+  require_alike("multiply", {&out, &a, &b});
+  dispatch(out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    launch(multiply_kernel<T>, blocks_for(out.numel()), kBlock, 0, out.data<T>(), a.data<T>(), b.data<T>(),
+           out.numel());
+  });
+}
+
+template <typename T>
+__global__ void scale_kernel(T* y, const T* x, Wide<T> alpha, int64_t count) {
+  for (int64_t i = first_element(); i < count; i += element_stride()) y[i] = narrow<T>(alpha * wide(x[i]));
+}
+
+void scale(const Tensor& out, const Tensor& in, double alpha) {
+  require_alike("scale", {&out, &in});
+  dispatch(out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    launch(scale_kernel<T>, blocks_for(out.numel()), kBlock, 0, out.data<T>(), in.data<T>(), alpha, out.numel());
+  });
+}
+
+template <typename T>
+__global__ void add_bias_kernel(T* y, const T* x, const Wide<T>* bias, int64_t count, int64_t width) {
+  for (int64_t i = first_element(); i < count; i += element_stride()) y[i] = narrow<T>(wide(x[i]) + bias[i % width]);
+}
+
+void add_bias(const Tensor& out, const Tensor& in, const Tensor& bias) {
+  check_add_bias(out, in, bias);
+  dispatch(out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    launch(add_bias_kernel<T>, blocks_for(out.numel()), kBlock, 0, out.data<T>(), in.data<T>(), bias.data<Wide<T>>(),
+           out.numel(), bias.numel());
+  });
+}
+
+template <typename To, typename From>
+__device__ To as(From x) {
+  if constexpr (std::is_same_v<To, bfloat16>) {
+    return bfloat16(static_cast<float>(x));
+  } else if constexpr (std::is_same_v<From, bfloat16>) {
+    return static_cast<To>(static_cast<float>(x));
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+template <typename To, typename From>
+__global__ void convert_kernel(To* y, const From* x, int64_t count) {
+  for (int64_t i = first_element(); i < count; i += element_stride()) y[i] = as<To>(x[i]);
+}
+
+void convert(const Tensor& out, const Tensor& in) {
+  check_convert(out, in);
+  dispatch(out.dtype(), [&](auto to) {
+    dispatch(in.dtype(), [&](auto from) {
+      using To = decltype(to);
+      using From = decltype(from);
+      launch(convert_kernel<To, From>, blocks_for(out.numel()), kBlock, 0, out.data<To>(), in.data<From>(),
+             out.numel());
+    });
+  });
+}
+
+struct Strides {
+  int64_t size[kMaxRank];
+  int64_t to[kMaxRank];
+  int64_t from[kMaxRank];
+};
+
+template <typename Bytes>
+__global__ void copy_kernel(Bytes* y, const Bytes* x, Strides s, int64_t count) {
+  for (int64_t i = first_element(); i < count; i += element_stride()) {
+    int64_t rest = i;
+    int64_t to = 0;
+    int64_t from = 0;
+    for (int axis = kMaxRank - 1; axis >= 0; --axis) {
+      const int64_t at = rest % s.size[axis];
+      rest /= s.size[axis];
+      to += at * s.to[axis];
+      from += at * s.from[axis];
+    }
+    y[to] = x[from];
+  }
+}
+
+template <typename Bytes>
+void copy_as(const Tensor& out, const Tensor& in, const Strides& strides) {
+  launch(copy_kernel<Bytes>, blocks_for(out.numel()), kBlock, 0, static_cast<Bytes*>(out.raw()),
+         static_cast<const Bytes*>(in.raw()), strides, out.numel());
+}
+
+void copy(const Tensor& out, const Tensor& in) {
+  check_copy(out, in);
+  Strides strides;
+  for (int axis = 0; axis < kMaxRank; ++axis) {
+    const int at = axis - (kMaxRank - out.rank());  // missing axes in front have one entry
+    strides.size[axis] = at < 0 ? 1 : out.dim(at);
+    strides.to[axis] = at < 0 ? 0 : out.stride(at);
+    strides.from[axis] = at < 0 ? 0 : in.stride(at);
+  }
+  switch (size_of(out.dtype())) {
+    case 8:
+      return copy_as<uint64_t>(out, in, strides);
+    case 4:
+      return copy_as<uint32_t>(out, in, strides);
+    case 2:
+      return copy_as<uint16_t>(out, in, strides);
+    default:
+      return copy_as<uint8_t>(out, in, strides);
+  }
+}
+
+}  // namespace
+
+void bind_elementwise() {
+  ops::add.bind(DeviceKind::cuda, add);
+  ops::add_bias.bind(DeviceKind::cuda, add_bias);
+  ops::convert.bind(DeviceKind::cuda, convert);
+  ops::copy.bind(DeviceKind::cuda, copy);
+  ops::multiply.bind(DeviceKind::cuda, multiply);
+  ops::scale.bind(DeviceKind::cuda, scale);
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,131 @@
+// What every CUDA kernel file needs: launches on the backend's stream, element types, sums over a block. The same
+// sources compile as C++ in tests (tests/support/cuda_shim), so kernels use plain CUDA C++: barriers and warp
+// operations are reached by all threads, with the full mask.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "core/bfloat16.h"
+#include "core/tensor.h"
+#include "kernels/cuda/bind.h"
+
+namespace quire::cuda {
+
+// All kernels and copies of this process run on it, in order; so memory may be handed out again as soon as the last
+// kernel that uses it has been launched.
+cudaStream_t stream();
+
+inline void check(cudaError_t status) {
+  if (status != cudaSuccess) throw DeviceError(std::string("CUDA: ") + cudaGetErrorString(status));
+}
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = ~0U;
+inline constexpr int kBlock = 256;  // threads, unless a kernel needs another number
+
+template <typename Integer>
+constexpr __host__ __device__ Integer ceil_div(Integer a, std::type_identity_t<Integer> b) {
+  return (a + b - 1) / b;
+}
+
+// Threads of a block come in whole warps. A grid without blocks is not launched.
+template <typename... Parameters, typename... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 blocks, int threads, size_t shared_bytes, Arguments&&... arguments) {
+  if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0) return;
+  constexpr size_t kWithoutAsking = size_t{48} << 10;
+  if (shared_bytes > kWithoutAsking) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream();
+  check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));
+}
+
+// Blocks for `count` elements in a loop with stride: the device full, sums in an order that `count` alone sets.
+inline dim3 blocks_for(int64_t count, int threads = kBlock) {
+  constexpr int64_t kMost = 4096;
+  const int64_t blocks = ceil_div(count, threads);
+  return dim3(static_cast<unsigned>(blocks < kMost ? blocks : kMost));
+}
+__device__ inline int64_t first_element() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ inline int64_t element_stride() {
+  return static_cast<int64_t>(gridDim.x) * blockDim.x;
+}
+
+// Values are stored as T and computed with as Wide<T>; vectors of parameters and statistics beside T are stored so, too
+// (wide_type in core/dtype.h).
+template <typename T>
+using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+template <typename T>
+__device__ inline Wide<T> wide(T value) {
+  return static_cast<Wide<T>>(value);
+}
+template <typename T>
+__device__ inline T narrow(std::type_identity_t<Wide<T>> value) {
+  return static_cast<T>(value);
+}
+
+// Calls function(T{}) with T = float, double or bfloat16.
+template <typename Function>
+void dispatch(DType dtype, Function&& function) {
+  switch (dtype) {
+    case DType::f32:
+      return function(float{});
+    case DType::f64:
+      return function(double{});
+    case DType::bf16:
+      return function(bfloat16{});
+    default:
+      throw DeviceError(std::string("there is no CUDA kernel for ") + name_of(dtype));
+  }
+}
+
+template <typename T>
+__device__ inline T* dynamic_shared() {
+#ifdef __CUDACC__
+  extern __shared__ __align__(16) unsigned char memory[];
+  return reinterpret_cast<T*>(memory);
+#else
+  return static_cast<T*>(shim::dynamic_shared());
+#endif
+}
+
+template <typename T>
+__device__ inline T warp_sum(T value) {
+  for (int bits = kWarp / 2; bits > 0; bits /= 2) value += __shfl_xor_sync(kAllLanes, value, bits);
+  return value;
+}
+template <typename T>
+__device__ inline T warp_max(T value) {
+  for (int bits = kWarp / 2; bits > 0; bits /= 2) {
+    const T other = __shfl_xor_sync(kAllLanes, value, bits);
+    // Not-a-number wins, so that it reaches the loss.
+    value = other > value || other != other ? other : value;
+  }
+  return value;
+}
+
+// The sum over the block, for every thread, in a fixed order. partial: one value per warp, in shared memory; free again
+// when the next barrier is passed.
+template <typename T>
+__device__ inline T block_sum(T value, T* partial) {
+  const T sum = warp_sum(value);
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = sum;
+  __syncthreads();
+  T total = 0;
+  for (int w = 0; w < warps; ++w) total += partial[w];
+  __syncthreads();
+  return total;
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,55 @@
+// Runs the table of op cases on the CUDA device: a GPU, or the host in its place (tests/support/cuda_shim).
+#include <gtest/gtest.h>
+
+#include "kernels/op.h"
+#include "tests/kernels/op_cases.h"
+#include "tests/support/compare.h"
+#include "tests/support/cuda_device.h"
+
+namespace quire::test {
+namespace {
+
+constexpr Device kCuda{DeviceKind::cuda, 0};
+
+// Copies or counts; their types are part of the case.
+bool has_own_types(const OpCase& op_case) {
+  return op_case.op == "copy" || op_case.op == "convert" || op_case.sum_length == 0;
+}
+
+class CudaOpTable : public ::testing::TestWithParam<size_t> {
+ protected:
+  void SetUp() override {
+    const std::string missing = missing_cuda_device();
+    if (!missing.empty()) GTEST_SKIP() << missing;
+  }
+};
+
+TEST_P(CudaOpTable, AgreesWithReferenceAndRepeats) {
+  const OpCase& op_case = op_cases()[GetParam()];
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    if (dtype == DType::bf16 && has_own_types(op_case)) continue;
+    SCOPED_TRACE(name_of(dtype));
+    const std::vector<Tensor> wanted = op_case.reference(rounded_inputs_of(op_case, dtype));
+    const std::vector<Tensor> got = op_case.kernel(inputs_of(op_case, dtype, kCuda));
+    const std::vector<Tensor> again = op_case.kernel(inputs_of(op_case, dtype, kCuda));
+    ASSERT_EQ(got.size(), wanted.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_LE(relative_error(got[i], wanted[i]), op_case.tolerance(dtype)) << "output " << i;
+      EXPECT_TRUE(same_bits(again[i], got[i])) << "output " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, CudaOpTable, ::testing::Range<size_t>(0, op_cases().size()),
+                         [](const auto& tested) { return op_cases()[tested.param].name(); });
+
+TEST(CudaOpTableIsComplete, EverySlotIsBound) {
+  const std::string missing = missing_cuda_device();
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  for (const OpBase* slot : OpBase::all()) {
+    EXPECT_TRUE(slot->is_bound(DeviceKind::cuda)) << slot->name() << " has no CUDA kernel";
+  }
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,147 @@
+// Stands in for CUDA's header of this name when kernels are compiled as C++: a grid runs block after block, the threads
+// of a block as fibers that take turns at barriers and warp operations. Kernels see the same words; sanitizers see
+// ordinary code. What a kernel must keep here is stricter than on a GPU: barriers and warp operations are reached by
+// all threads of the block or warp, from the same line, with the full mask, and no thread has returned before.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <tuple>
+#include <type_traits>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+// One block runs at a time, on one thread of the host.
+#define __shared__ static
+
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+struct uint3 {
+  unsigned x, y, z;
+};
+
+inline uint3 threadIdx;
+inline uint3 blockIdx;
+inline dim3 blockDim;
+inline dim3 gridDim;
+inline constexpr int warpSize = 32;
+
+namespace quire::shim {
+
+// Runs body once for every thread of the grid. Aborts with one line on stderr when threads miss each other.
+void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
+void block_barrier(const char* file, int line);
+void* dynamic_shared();
+// All lanes give a value of up to 8 bytes and get those of all: lane l at 8 l. Valid until the next exchange.
+const unsigned char* exchange(const void* value, size_t bytes, unsigned mask, const char* file, int line);
+int lane();
+
+template <typename T>
+T from_lane(const unsigned char* values, int lane) {
+  T value;
+  std::memcpy(&value, values + 8 * lane, sizeof(T));
+  return value;
+}
+template <typename T>
+T shuffle(T value, int source, unsigned mask, const char* file, int line) {
+  static_assert(sizeof(T) <= 8);
+  return from_lane<T>(exchange(&value, sizeof(T), mask, file, line), source < 0 || source > 31 ? lane() : source);
+}
+inline unsigned ballot(bool vote, unsigned mask, const char* file, int line) {
+  const unsigned char mine = vote ? 1 : 0;
+  const unsigned char* all = exchange(&mine, 1, mask, file, line);
+  unsigned bits = 0;
+  for (int l = 0; l < 32; ++l) bits |= static_cast<unsigned>(all[8 * l]) << l;
+  return bits;
+}
+
+}  // namespace quire::shim
+
+#define __syncthreads() ::quire::shim::block_barrier(__FILE__, __LINE__)
+#define __syncwarp(...) static_cast<void>(::quire::shim::ballot(true, ~0U, __FILE__, __LINE__))
+#define __shfl_sync(mask, value, source) ::quire::shim::shuffle(value, source, mask, __FILE__, __LINE__)
+#define __shfl_xor_sync(mask, value, bits) \
+  ::quire::shim::shuffle(value, ::quire::shim::lane() ^ (bits), mask, __FILE__, __LINE__)
+#define __shfl_up_sync(mask, value, n) \
+  ::quire::shim::shuffle(value, ::quire::shim::lane() - static_cast<int>(n), mask, __FILE__, __LINE__)
+#define __shfl_down_sync(mask, value, n) \
+  ::quire::shim::shuffle(value, ::quire::shim::lane() + static_cast<int>(n), mask, __FILE__, __LINE__)
+#define __ballot_sync(mask, vote) ::quire::shim::ballot(vote, mask, __FILE__, __LINE__)
+#define __any_sync(mask, vote) (::quire::shim::ballot(vote, mask, __FILE__, __LINE__) != 0)
+#define __all_sync(mask, vote) (::quire::shim::ballot(vote, mask, __FILE__, __LINE__) == ~0U)
+
+inline int __popc(unsigned x) {
+  return __builtin_popcount(x);
+}
+inline int __ffs(int x) {
+  return __builtin_ffs(x);
+}
+inline int __clz(int x) {
+  return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x));
+}
+// Fibers take turns only at barriers and warp operations, so that these are atomic.
+template <typename T>
+T atomicAdd(T* to, T value) {
+  static_assert(!std::is_floating_point_v<T>, "sums of floating-point atomics depend on the order of threads");
+  const T before = *to;
+  *to += value;
+  return before;
+}
+template <typename T>
+T atomicMax(T* to, T value) {
+  const T before = *to;
+  if (value > before) *to = value;
+  return before;
+}
+inline float rsqrtf(float x) {
+  return 1.0F / std::sqrt(x);
+}
+inline double rsqrt(double x) {
+  return 1.0 / std::sqrt(x);
+}
+
+// The calls of the runtime library that launchers make.
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidConfiguration = 9 };
+using cudaStream_t = void*;
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+struct cudaLaunchConfig_t {
+  dim3 gridDim;
+  dim3 blockDim;
+  size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+};
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t check_launch(const cudaLaunchConfig_t& config);
+
+template <typename... Parameters, typename... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... given) {
+  const cudaError_t error = check_launch(*config);
+  if (error != cudaSuccess) return error;
+  // Values, as a GPU gets them.
+  const std::tuple<std::remove_cvref_t<Parameters>...> parameters(static_cast<Parameters>(given)...);
+  quire::shim::run_grid(config->gridDim, config->blockDim, config->dynamicSmemBytes,
+                        [&] { std::apply(kernel, parameters); });
+  return cudaSuccess;
+}
+template <typename Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
+  std::memset(to, value, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}

@@ -1,0 +1,318 @@
+// The threads of a block as fibers.
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "cuda_runtime.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+// void quire_shim_switch(void** saved, void* next): callee-saved registers go onto the stack that is left, whose end
+// goes to *saved; those of the other stack come back.
+asm(R"(
+.text
+.type quire_shim_switch, @function
+quire_shim_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size quire_shim_switch, .-quire_shim_switch
+)");
+extern "C" void quire_shim_switch(void** saved, void* next);
+
+namespace quire::shim {
+
+namespace {
+
+constexpr size_t kStackBytes = size_t{256} << 10;
+constexpr size_t kMaxShared = size_t{227} << 10;  // what a block of Hopper may have
+
+enum class Waits { no, for_block, for_warp, done };
+
+struct Fiber {
+  const void* stack = nullptr;
+  size_t stack_bytes = 0;
+  void* top = nullptr;  // saved stack pointer
+  uint3 index{};
+  Waits waits = Waits::done;
+  const char* file = "";
+  int line = 0;
+  int64_t warp_operations = 0;  // arrived at so far in this block
+  void* fake_stack = nullptr;   // AddressSanitizer
+  void* tsan = nullptr;
+};
+
+struct Scheduler {
+  std::vector<std::unique_ptr<Fiber>> fibers;
+  Fiber host;
+  Fiber* current = nullptr;
+  int threads = 0;
+  const std::function<void()>* body = nullptr;
+  std::vector<unsigned char> shared;
+  std::vector<unsigned char> lanes;  // [warp, 2, 32 lanes, 8 bytes]
+  char block_sync = 0;               // what a barrier orders, for ThreadSanitizer
+};
+
+Scheduler& scheduler() {
+  static Scheduler one;
+  return one;
+}
+
+[[noreturn]] void give_up(const char* what, const Fiber& fiber) {
+  std::fprintf(stderr, "cuda_shim: %s: thread %u,%u,%u at %s:%d\n", what, fiber.index.x, fiber.index.y, fiber.index.z,
+               fiber.file, fiber.line);
+  std::abort();
+}
+
+void switch_to([[maybe_unused]] Fiber& from, Fiber& to) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(&from.fake_stack, to.stack, to.stack_bytes);
+#endif
+#if defined(__SANITIZE_THREAD__)
+  __tsan_switch_to_fiber(to.tsan, __tsan_switch_to_fiber_no_sync);
+#endif
+  quire_shim_switch(&from.top, to.top);
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(from.fake_stack, nullptr, nullptr);
+#endif
+}
+
+void acquire([[maybe_unused]] void* what) {
+#if defined(__SANITIZE_THREAD__)
+  __tsan_acquire(what);
+#endif
+}
+void release([[maybe_unused]] void* what) {
+#if defined(__SANITIZE_THREAD__)
+  __tsan_release(what);
+#endif
+}
+
+void to_host() {
+  Scheduler& s = scheduler();
+  switch_to(*s.current, s.host);
+}
+
+[[noreturn]] void fiber_main() {
+  Scheduler& s = scheduler();
+#if defined(__SANITIZE_ADDRESS__)
+  // Fibers are entered for the first time from the host.
+  __sanitizer_finish_switch_fiber(nullptr, &s.host.stack, &s.host.stack_bytes);
+#endif
+  for (;;) {
+    acquire(&s.block_sync);
+    (*s.body)();
+    release(&s.block_sync);
+    s.current->waits = Waits::done;
+    to_host();
+  }
+}
+
+std::unique_ptr<Fiber> make_fiber() {
+  auto fiber = std::make_unique<Fiber>();
+  // A page below that nobody may touch ends a fiber that needs more.
+  constexpr size_t kGuard = 4096;
+  void* const memory =
+      ::mmap(nullptr, kStackBytes + kGuard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED || ::mprotect(memory, kGuard, PROT_NONE) != 0) std::abort();
+  char* const bottom = static_cast<char*>(memory) + kGuard;
+  fiber->stack = bottom;
+  fiber->stack_bytes = kStackBytes;
+  // Six registers and the address to begin at; a call leaves the stack 8 bytes off a multiple of 16.
+  void** top = reinterpret_cast<void**>(bottom + kStackBytes) - 3;
+  *--top = reinterpret_cast<void*>(&fiber_main);
+  top -= 6;
+  fiber->top = top;
+#if defined(__SANITIZE_THREAD__)
+  fiber->tsan = __tsan_create_fiber(0);
+#endif
+  return fiber;
+}
+
+// What the host needs to be switched back to.
+void know_host(Fiber& host) {
+#if defined(__SANITIZE_THREAD__)
+  host.tsan = __tsan_get_current_fiber();
+#endif
+  static_cast<void>(host);
+}
+
+bool warp_is_complete(const Scheduler& s, int thread) {
+  const int first = thread / 32 * 32;
+  const Fiber& fiber = *s.fibers[static_cast<size_t>(thread)];
+  for (int lane = first; lane < first + 32; ++lane) {
+    const Fiber& other = *s.fibers[static_cast<size_t>(lane)];
+    if (other.warp_operations < fiber.warp_operations) {
+      if (other.waits == Waits::done) give_up("a thread has returned before a warp operation that others reach", fiber);
+      return false;
+    }
+    if (other.warp_operations == fiber.warp_operations && other.waits == Waits::for_warp &&
+        (other.line != fiber.line || std::strcmp(other.file, fiber.file) != 0)) {
+      give_up("lanes of a warp are at different warp operations", fiber);
+    }
+  }
+  return true;
+}
+
+// True when every thread has arrived at the barrier.
+bool release_barrier(Scheduler& s) {
+  const Fiber* waiting = nullptr;
+  int at_barrier = 0;
+  for (int t = 0; t < s.threads; ++t) {
+    const Fiber& fiber = *s.fibers[static_cast<size_t>(t)];
+    if (fiber.waits != Waits::for_block) continue;
+    ++at_barrier;
+    if (waiting != nullptr && (waiting->line != fiber.line || std::strcmp(waiting->file, fiber.file) != 0)) {
+      give_up("divergent barrier: threads wait at different lines", fiber);
+    }
+    waiting = &fiber;
+  }
+  if (waiting == nullptr) return false;
+  if (at_barrier < s.threads) {
+    for (int t = 0; t < s.threads; ++t) {
+      if (s.fibers[static_cast<size_t>(t)]->waits == Waits::done) {
+        give_up("divergent barrier: a thread has returned before", *waiting);
+      }
+    }
+    return false;
+  }
+  for (int t = 0; t < s.threads; ++t) s.fibers[static_cast<size_t>(t)]->waits = Waits::no;
+  return true;
+}
+
+void run_block(Scheduler& s) {
+  for (int t = 0; t < s.threads; ++t) {
+    Fiber& fiber = *s.fibers[static_cast<size_t>(t)];
+    fiber.waits = Waits::no;
+    fiber.warp_operations = 0;
+  }
+  // Not a number everywhere: what is read before it is written shows.
+  std::fill(s.shared.begin(), s.shared.end(), static_cast<unsigned char>(0xff));
+  release(&s.block_sync);
+  for (;;) {
+    bool moved = false;
+    int done = 0;
+    for (int t = 0; t < s.threads; ++t) {
+      Fiber& fiber = *s.fibers[static_cast<size_t>(t)];
+      if (fiber.waits == Waits::done) {
+        ++done;
+        continue;
+      }
+      if (fiber.waits == Waits::for_block) continue;
+      if (fiber.waits == Waits::for_warp && !warp_is_complete(s, t)) continue;
+      fiber.waits = Waits::no;
+      moved = true;
+      s.current = &fiber;
+      threadIdx = fiber.index;
+      switch_to(s.host, fiber);
+    }
+    if (done == s.threads) break;
+    if (release_barrier(s)) continue;
+    if (!moved) {
+      for (int t = 0; t < s.threads; ++t) {
+        const Fiber& fiber = *s.fibers[static_cast<size_t>(t)];
+        if (fiber.waits != Waits::done) give_up("divergent barrier: threads wait for each other", fiber);
+      }
+    }
+  }
+  acquire(&s.block_sync);
+}
+
+}  // namespace
+
+void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body) {
+  Scheduler& s = scheduler();
+  s.threads = static_cast<int>(block.x * block.y * block.z);
+  while (static_cast<int>(s.fibers.size()) < s.threads) s.fibers.push_back(make_fiber());
+  know_host(s.host);
+  s.body = &body;
+  // Exactly as much as was asked for: an overrun leaves the buffer.
+  std::vector<unsigned char>(shared_bytes).swap(s.shared);
+  s.lanes.assign(static_cast<size_t>((s.threads + 31) / 32) * 2 * 32 * 8, 0);
+  blockDim = block;
+  gridDim = grid;
+  for (int t = 0; t < s.threads; ++t) {
+    const auto u = static_cast<unsigned>(t);
+    s.fibers[static_cast<size_t>(t)]->index = {u % block.x, u / block.x % block.y, u / (block.x * block.y)};
+  }
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        blockIdx = {x, y, z};
+        run_block(s);
+      }
+    }
+  }
+}
+
+void* dynamic_shared() {
+  return scheduler().shared.data();
+}
+
+void block_barrier(const char* file, int line) {
+  Scheduler& s = scheduler();
+  Fiber& fiber = *s.current;
+  fiber.waits = Waits::for_block;
+  fiber.file = file;
+  fiber.line = line;
+  release(&s.block_sync);
+  to_host();
+  acquire(&s.block_sync);
+}
+
+int lane() {
+  return static_cast<int>((threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32);
+}
+
+const unsigned char* exchange(const void* value, size_t bytes, unsigned mask, const char* file, int line) {
+  Scheduler& s = scheduler();
+  Fiber& fiber = *s.current;
+  fiber.file = file;
+  fiber.line = line;
+  if (mask != ~0U) give_up("a warp operation without the full mask", fiber);
+  const size_t warp = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * static_cast<size_t>(threadIdx.z))) / 32;
+  // Two buffers: a lane that goes on writes the next operation's values while others still read these.
+  unsigned char* const values = s.lanes.data() + (warp * 2 + static_cast<size_t>(fiber.warp_operations % 2)) * 256;
+  std::memcpy(values + 8 * lane(), value, bytes);
+  ++fiber.warp_operations;
+  fiber.waits = Waits::for_warp;
+  release(values);
+  to_host();
+  acquire(values);
+  return values;
+}
+
+}  // namespace quire::shim
+
+cudaError_t check_launch(const cudaLaunchConfig_t& config) {
+  const uint64_t threads = uint64_t{config.blockDim.x} * config.blockDim.y * config.blockDim.z;
+  const bool fits = config.gridDim.x > 0 && config.gridDim.y > 0 && config.gridDim.z > 0 &&
+                    config.gridDim.x <= 0x7fffffffU && config.gridDim.y <= 65535 && config.gridDim.z <= 65535 &&
+                    threads > 0 && threads <= 1024 && threads % 32 == 0 &&
+                    config.dynamicSmemBytes <= quire::shim::kMaxShared;
+  return fits ? cudaSuccess : cudaErrorInvalidConfiguration;
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : "invalid configuration argument";
+}

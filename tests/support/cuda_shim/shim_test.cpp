@@ -1,0 +1,93 @@
+// Whether the host in place of a GPU finds the mistakes it is there for.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "kernels/cuda/runtime.h"
+
+namespace quire::cuda {
+namespace {
+
+__global__ void reverse_kernel(int* values, bool wait) {
+  __shared__ int kept[64];
+  kept[threadIdx.x] = values[threadIdx.x];
+  if (wait) __syncthreads();
+  values[threadIdx.x] = kept[63 - threadIdx.x];
+}
+
+__global__ void sum_kernel(double* total, const float* x, int count) {
+  double* const partial = dynamic_shared<double>();
+  double sum = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) sum += x[i];
+  sum = block_sum(sum, partial);
+  if (threadIdx.x == 0) total[blockIdx.x] = sum;
+}
+
+__global__ void some_wait_kernel() {
+  if (threadIdx.x < 40) __syncthreads();
+}
+
+__global__ void two_lines_kernel() {
+  if (threadIdx.x < 40) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+}
+
+__global__ void half_a_warp_kernel(int* out) {
+  if (threadIdx.x < 16) out[0] = __shfl_xor_sync(kAllLanes, 1, 1);
+}
+
+__global__ void beyond_kernel(float* out) {
+  out[threadIdx.x] = 1;
+}
+
+__global__ void beyond_shared_kernel(float* out) {
+  float* const shared = dynamic_shared<float>();
+  shared[threadIdx.x] = 1;
+  __syncthreads();
+  out[threadIdx.x] = shared[63 - threadIdx.x];
+}
+
+TEST(CudaShim, BarriersAndShufflesExchangeValues) {
+  std::vector<int> values(64);
+  for (int i = 0; i < 64; ++i) values[static_cast<size_t>(i)] = i;
+  launch(reverse_kernel, dim3(1), 64, 0, values.data(), true);
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(values[static_cast<size_t>(i)], 63 - i);
+
+  const std::vector<float> ones(1000, 1.0F);
+  std::vector<double> totals(3);
+  launch(sum_kernel, dim3(3), 96, 3 * sizeof(double), totals.data(), ones.data(), 1000);
+  EXPECT_EQ(totals, std::vector<double>(3, 1000.0));
+}
+
+TEST(CudaShim, MissingBarrierGivesAnotherResult) {
+  std::vector<int> values(64);
+  for (int i = 0; i < 64; ++i) values[static_cast<size_t>(i)] = 100 + i;
+  launch(reverse_kernel, dim3(1), 64, 0, values.data(), false);
+  EXPECT_NE(values[0], 163);
+}
+
+TEST(CudaShim, RefusesWhatAGpuRefuses) {
+  EXPECT_THROW(launch(some_wait_kernel, dim3(1), 2048, 0), DeviceError);
+  EXPECT_THROW(launch(some_wait_kernel, dim3(1, 70000), 32, 0), DeviceError);
+  EXPECT_THROW(launch(some_wait_kernel, dim3(1), 32, size_t{300} << 10), DeviceError);
+}
+
+TEST(CudaShimDeathTest, FindsDivergentBarriers) {
+  EXPECT_DEATH(launch(some_wait_kernel, dim3(1), 64, 0), "divergent barrier: a thread has returned before");
+  EXPECT_DEATH(launch(two_lines_kernel, dim3(1), 64, 0), "divergent barrier: threads wait at different lines");
+  int out = 0;
+  EXPECT_DEATH(launch(half_a_warp_kernel, dim3(1), 32, 0, &out), "returned before a warp operation");
+}
+
+TEST(CudaShimDeathTest, SanitizerFindsOverruns) {
+  std::vector<float> out(63);
+  EXPECT_DEATH(launch(beyond_kernel, dim3(1), 64, 0, out.data()), "heap-buffer-overflow");
+  std::vector<float> enough(64);
+  EXPECT_DEATH(launch(beyond_shared_kernel, dim3(1), 64, 63 * sizeof(float), enough.data()), "heap-buffer-overflow");
+}
+
+}  // namespace
+}  // namespace quire::cuda
