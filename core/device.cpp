@@ -1,7 +1,9 @@
 #include "core/device.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <fstream>
 
 #include "core/check.h"
 
@@ -9,10 +11,34 @@ namespace quire {
 
 namespace {
 
+// A number that stands alone in a file, or after a word in it. 0 when there is none.
+int64_t number_in(const char* path, const std::string& word) {
+  std::ifstream file(path);
+  std::string found;
+  while (!word.empty() && file >> found && found != word) {
+  }
+  int64_t value = 0;
+  return file >> value ? value : 0;
+}
+
+// What the machine has, or the control group of this process where that is less.
+DeviceBackend::Memory host_memory() {
+  constexpr int64_t kKibi = 1024;
+  DeviceBackend::Memory memory{number_in("/proc/meminfo", "MemTotal:") * kKibi,
+                               number_in("/proc/meminfo", "MemAvailable:") * kKibi};
+  const int64_t limit = number_in("/sys/fs/cgroup/memory.max", "");
+  if (limit > 0 && limit < memory.total) {
+    memory.total = limit;
+    memory.free = std::min(memory.free, limit - number_in("/sys/fs/cgroup/memory.current", ""));
+  }
+  return memory;
+}
+
 class CpuMemory : public DeviceBackend {
  public:
   std::string name() const override { return "cpu"; }
   Allocator& allocator() override { return allocator_; }
+  Memory memory() const override { return host_memory(); }
   void copy_to_host(void* host, const void* device, size_t bytes) override { std::memcpy(host, device, bytes); }
   void copy_from_host(void* device, const void* host, size_t bytes) override { std::memcpy(device, host, bytes); }
   void copy_within(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
@@ -27,6 +53,7 @@ class MetaMemory : public DeviceBackend {
  public:
   std::string name() const override { return "meta"; }
   Allocator& allocator() override { return allocator_; }
+  Memory memory() const override { return {}; }
   void copy_to_host(void*, const void*, size_t) override {
     fail(ErrorKind::internal, "meta: a tensor without values was read");
   }

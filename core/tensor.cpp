@@ -26,14 +26,24 @@ const char* name_of(DType type) {
   return "?";
 }
 
-Storage::Storage(size_t bytes, Device device)
-    : data_(device_backend(device.kind).allocator().allocate(bytes)), bytes_(bytes), device_(device) {}
+namespace {
 
-Storage::~Storage() {
-  device_backend(device_.kind).allocator().deallocate(data_, bytes_);
+Allocator& allocator_of(Device device, bool uploaded) {
+  DeviceBackend& backend = device_backend(device.kind);
+  return uploaded ? backend.upload_allocator() : backend.allocator();
 }
 
-Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
+}  // namespace
+
+Storage::Storage(size_t bytes, Device device, bool uploaded)
+    : data_(allocator_of(device, uploaded).allocate(bytes)), bytes_(bytes), device_(device), uploaded_(uploaded) {}
+
+Storage::~Storage() {
+  allocator_of(device_, uploaded_).deallocate(data_, bytes_);
+}
+
+// Everything but the storage.
+Tensor Tensor::described(const Shape& shape, DType dtype, Device device) {
   Tensor tensor;
   tensor.shape_ = shape;
   tensor.strides_ = shape;
@@ -45,7 +55,21 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   }
   tensor.dtype_ = dtype;
   tensor.device_ = device;
-  tensor.storage_ = std::make_shared<Storage>(static_cast<size_t>(shape.numel()) * size_of(dtype), device);
+  return tensor;
+}
+
+Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
+  Tensor tensor = described(shape, dtype, device);
+  tensor.storage_ = std::make_shared<Storage>(static_cast<size_t>(tensor.bytes()), device);
+  return tensor;
+}
+
+Tensor Tensor::uploaded(const void* values, int64_t count, DType dtype, const Shape& shape, Device device) {
+  Tensor tensor = described(shape, dtype, device);
+  QUIRE_CHECK(count == tensor.numel(), "tensor: {} values for {}", count, shape.to_string());
+  const auto bytes = static_cast<size_t>(tensor.bytes());
+  tensor.storage_ = std::make_shared<Storage>(bytes, device, true);
+  if (bytes > 0) device_backend(device.kind).upload_new(tensor.storage_->data(), values, bytes);
   return tensor;
 }
 
@@ -118,9 +142,25 @@ Tensor Tensor::transpose(int first, int second) const {
 void Tensor::copy_from(const Tensor& source) const {
   QUIRE_CHECK(source.numel() == numel() && source.dtype() == dtype_, "copy: {} {} from {} {}", name_of(dtype_),
               shape_.to_string(), name_of(source.dtype()), source.shape().to_string());
-  QUIRE_CHECK(is_contiguous() && source.is_contiguous() && device_ == source.device(),
-              "copy: both tensors must be contiguous and on one device");
-  if (numel() > 0) device_backend(device_.kind).copy_within(raw(), source.raw(), static_cast<size_t>(bytes()));
+  QUIRE_CHECK(is_contiguous() && source.is_contiguous(), "copy: both tensors must be contiguous");
+  const Device from = source.device();
+  QUIRE_CHECK(device_ == from || device_ == kCpu || from == kCpu, "copy: from {} to {}; one must be on the host",
+              name_of(from.kind), name_of(device_.kind));
+  if (numel() == 0) return;
+  if (device_ == from) {
+    device_backend(device_.kind).copy_within(raw(), source.raw(), static_cast<size_t>(bytes()));
+  } else if (from == kCpu) {
+    upload(source.raw(), numel());
+  } else {
+    source.download(raw());
+  }
+}
+
+Tensor Tensor::to(Device device) const {
+  if (!defined() || device_ == device) return *this;
+  const Tensor copy = empty(shape_, dtype_, device);
+  copy.copy_from(*this);
+  return copy;
 }
 
 void Tensor::zero() const {

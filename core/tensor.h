@@ -15,7 +15,7 @@ namespace quire {
 // A block of bytes that goes back to its allocator with the last tensor that views it.
 class Storage {
  public:
-  Storage(size_t bytes, Device device);
+  Storage(size_t bytes, Device device, bool uploaded = false);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -27,6 +27,7 @@ class Storage {
   void* data_;
   size_t bytes_;
   Device device_;
+  bool uploaded_;  // from the upload allocator
 };
 
 class Tensor {
@@ -38,9 +39,7 @@ class Tensor {
   static Tensor empty_like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
   template <typename T>
   static Tensor from(std::span<const T> values, const Shape& shape, Device device = kCpu) {
-    Tensor tensor = empty(shape, dtype_of<T>(), device);
-    tensor.upload(values.data(), static_cast<int64_t>(values.size()));
-    return tensor;
+    return uploaded(values.data(), static_cast<int64_t>(values.size()), dtype_of<T>(), shape, device);
   }
   template <typename T>
   static Tensor from(const std::vector<T>& values, const Shape& shape, Device device = kCpu) {
@@ -75,8 +74,10 @@ class Tensor {
   Tensor select(int axis, int64_t index) const;  // drops the axis
   Tensor transpose(int first, int second) const;
 
-  // Contiguous tensors of one device and equal size.
+  // Contiguous tensors of equal size, on one device or one of them on the host.
   void copy_from(const Tensor& source) const;
+  // This tensor, or a copy on another device; from or to the host.
+  Tensor to(Device device) const;
   void zero() const;
   template <typename T>
   std::vector<T> to_vector() const {
@@ -90,6 +91,8 @@ class Tensor {
 
  private:
   void check_dtype(DType wanted) const;
+  static Tensor described(const Shape& shape, DType dtype, Device device);
+  static Tensor uploaded(const void* values, int64_t count, DType dtype, const Shape& shape, Device device);
 
   std::shared_ptr<Storage> storage_;
   Shape shape_;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/check.h"
+#include "core/device.h"
 
 namespace quire {
 
@@ -41,6 +42,39 @@ bool runs_v4() {
 constexpr Variant kVariants[] = {
     {"native", runs_v3, "AVX2 and FMA"}, {"v4", runs_v4, "AVX-512"}, {"v3", runs_v3, "AVX2 and FMA"}};
 
+// The name of the backend, or nullptr and why.
+const char* load_library(const std::filesystem::path& path, std::string& reason) {
+  const std::string file = path.filename().string();
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    reason = fmt::format("{}: {}", file, dlerror());
+    return nullptr;
+  }
+  const auto register_backend = reinterpret_cast<RegisterBackend>(dlsym(handle, "quire_register_backend"));
+  const char* name = register_backend == nullptr ? nullptr : register_backend(backend_build_id(), &reason);
+  if (name == nullptr && reason.empty()) {
+    reason = fmt::format("{}: built from other sources than libquire.so; build both again", file);
+  }
+  return name;
+}
+
+CudaReport load_gpu() {
+  CudaReport report;
+  // Put there by the program itself: tests have the host in its place.
+  if (has_device_backend(DeviceKind::cuda)) {
+    report.gpu = device_backend(DeviceKind::cuda).name();
+    return report;
+  }
+  const std::filesystem::path path = library_folder() / "libquire_cuda.so";
+  if (!std::filesystem::exists(path)) {
+    report.reason = "this build has no libquire_cuda.so, because nvcc was not found";
+    return report;
+  }
+  const char* name = load_library(path, report.reason);
+  if (name != nullptr) report.gpu = name;
+  return report;
+}
+
 BackendReport load() {
   BackendReport report;
   const std::filesystem::path folder = library_folder();
@@ -56,16 +90,10 @@ BackendReport load() {
       report.notices.push_back(fmt::format("{}: this processor has no {}", path.filename().string(), variant.needs));
       continue;
     }
-    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) {
-      report.notices.push_back(fmt::format("{}: {}", path.filename().string(), dlerror()));
-      continue;
-    }
-    const auto register_backend = reinterpret_cast<RegisterBackend>(dlsym(handle, "quire_register_backend"));
-    const char* name = register_backend == nullptr ? nullptr : register_backend(backend_build_id());
+    std::string reason;
+    const char* name = load_library(path, reason);
     if (name == nullptr) {
-      report.notices.push_back(
-          fmt::format("{}: built from other sources than libquire.so; build both again", path.filename().string()));
+      report.notices.push_back(reason);
       continue;
     }
     report.cpu = name;
@@ -87,6 +115,11 @@ const char* backend_build_id() {
 
 const BackendReport& load_backends() {
   static const BackendReport report = load();
+  return report;
+}
+
+const CudaReport& load_cuda() {
+  static const CudaReport report = load_gpu();
   return report;
 }
 

@@ -9,9 +9,9 @@ namespace quire {
 // Identifies the headers both sides were compiled from.
 const char* backend_build_id();
 
-// Signature of `extern "C" const char* quire_register_backend(const char* build_id)`: binds the slots and returns the
-// backend's name, or nullptr when the build ids differ.
-using RegisterBackend = const char* (*)(const char* build_id);
+// Signature of `extern "C" const char* quire_register_backend(const char* build_id, std::string* reason)`: binds the
+// slots and returns the backend's name, or nullptr when the build ids differ or *reason says why not.
+using RegisterBackend = const char* (*)(const char* build_id, std::string* reason);
 
 struct BackendReport {
   std::string cpu;                   // e.g. "cpu-v3"
@@ -21,5 +21,14 @@ struct BackendReport {
 // Loads the best CPU kernels that run on this machine (the variant named by the environment variable QUIRE_CPU, when it
 // is set), once per process; later calls return the same report. Throws Error(config) when none can be loaded.
 const BackendReport& load_backends();
+
+struct CudaReport {
+  std::string gpu;     // e.g. "NVIDIA H200"; empty without one that can be used
+  std::string reason;  // why there is none
+};
+
+// Looks for a GPU, once per process, and loads the CUDA kernels. Never throws: a machine without one goes on with its
+// CPU.
+const CudaReport& load_cuda();
 
 }  // namespace quire

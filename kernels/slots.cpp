@@ -23,13 +23,13 @@ double gemm_flops(const Tensor& c, const Tensor& a, const Tensor&, const GemmOpt
          static_cast<double>(a.dim(options.transpose_a ? 0 : 1));
 }
 
-// Pairs of a query and a key it sees, times heads. Counted where the host can read what is visible.
+// Pairs of a query and a key it sees, times heads.
 double attention_pairs(const AttentionInputs& in) {
-  if (in.first_visible.device().kind != DeviceKind::cpu) return 0;
-  const int32_t* first = in.first_visible.data<int32_t>();
+  const Tensor on_host = in.first_visible.to(kCpu);
+  const int32_t* first = on_host.data<int32_t>();
   const int64_t queries = in.q.dim(1);
   double pairs = 0;
-  for (int64_t i = 0; i < in.first_visible.numel(); ++i) {
+  for (int64_t i = 0; i < on_host.numel(); ++i) {
     pairs += static_cast<double>(std::max<int64_t>(0, i % queries + (in.attend_self ? 1 : 0) - first[i]));
   }
   return pairs * static_cast<double>(in.q.dim(2));

@@ -62,7 +62,7 @@ LossTerms LanguageModel::loss(const Forward& f) const {
 Tensor LanguageModel::next_logits(const Forward& f, int64_t at) const {
   QUIRE_CHECK(!f.tape.recording(), "next_logits: needs a tape that does not record");
   const Tensor h = hidden(f).value();
-  const Tensor logits = Tensor::empty({f.batch.rows, vocabulary_}, h.dtype(), h.device());
+  const Tensor logits = Tensor::empty({f.batch.rows, vocabulary_}, wide_type(h.dtype()), h.device());
   ops::gemm(logits, h.select(1, at), head().value(), {.transpose_b = true});
   return logits;
 }

@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/random.h"
+#include "kernels/elementwise.h"
 
 namespace quire {
 
@@ -96,7 +97,9 @@ void ParameterStore::lay_out(DType dtype, Device device) {
     }
     if (decays) decayed_ = total;
   }
-  values_ = Tensor::zeros({total}, dtype, device);
+  dtype_ = dtype;
+  values_ = Tensor::zeros({total}, wide_type(dtype), device);
+  if (values_.dtype() != dtype) published_ = Tensor::zeros({decayed_}, dtype, device);
   for (Buffer& buffer : buffers_) {
     const Tensor filled = buffer.value;  // on the host until now
     buffer.value = Tensor::empty(filled.shape(), filled.dtype(), device);
@@ -104,19 +107,28 @@ void ParameterStore::lay_out(DType dtype, Device device) {
   }
 }
 
+// Matrices are operands of products, in the type of the activations; vectors keep every bit.
+Tensor ParameterStore::read_by_layers(const Entry& entry) const {
+  return slice(entry.decays && published_.defined() ? published_ : values_, entry);
+}
+
+void ParameterStore::publish() const {
+  if (published_.defined()) ops::convert(published_, values_.slice(0, 0, decayed_));
+}
+
 void ParameterStore::allocate_frozen(DType dtype, Device device) {
   lay_out(dtype, device);
-  for (Entry& entry : entries_) entry.variable = Variable::constant(slice(values_, entry));
+  for (Entry& entry : entries_) entry.variable = Variable::constant(read_by_layers(entry));
 }
 
 void ParameterStore::allocate(DType dtype, Device device, uint64_t seed) {
   lay_out(dtype, device);
-  gradients_ = Tensor::zeros(values_.shape(), dtype, device);
+  gradients_ = Tensor::zeros(values_.shape(), values_.dtype(), device);
   for (Entry& entry : entries_) {
-    const Tensor value = slice(values_, entry);
-    if (!value.is_meta()) store(value, draw(entry, seed));
-    entry.variable = Variable(value, Gradient::into(slice(gradients_, entry)));
+    if (!values_.is_meta()) store(value(entry), draw(entry, seed));
+    entry.variable = Variable(read_by_layers(entry), Gradient::into(slice(gradients_, entry)));
   }
+  publish();
 }
 
 int64_t ParameterStore::parameter_count() const {

@@ -1,4 +1,5 @@
 // Parameters are named slices of one flat arena; gradients are a parallel arena, moments too (trainers/optimizer.h).
+// When a model computes in bf16 the arenas are f32, and layers read the matrices from a copy in bf16 (publish()).
 #pragma once
 
 #include <cstdint>
@@ -41,20 +42,26 @@ class ParameterStore {
   const Entry* parameter(const std::string& name, const Shape& shape, Initializer initializer, bool decays);
   Buffer* buffer(const std::string& name, const Shape& shape, DType dtype, double fill);
 
-  // Lays out the arenas (decaying parameters first) and draws the initial values.
+  // Lays out the arenas (decaying parameters first) and draws the initial values. dtype: what the model computes in.
   void allocate(DType dtype, Device device, uint64_t seed);
   // For evaluation and generation: no gradients, and values that mean nothing until they are loaded.
   void allocate_frozen(DType dtype, Device device);
+  // After every change of values(): brings the copy that layers read up to date. Nothing to do without one.
+  void publish() const;
   bool is_allocated() const { return values_.defined(); }
 
-  const Tensor& values() const { return values_; }        // [N]
+  DType dtype() const { return dtype_; }                  // what the model computes in
+  const Tensor& values() const { return values_; }        // [N] f32 or f64
   const Tensor& gradients() const { return gradients_; }  // [N]
-  int64_t decayed_elements() const { return decayed_; }   // the first so many elements decay
-  int64_t parameter_count() const;                        // without alignment gaps
+  int64_t published_bytes() const { return published_.defined() ? published_.bytes() : 0; }
+  int64_t decayed_elements() const { return decayed_; }  // the first so many elements decay
+  int64_t parameter_count() const;                       // without alignment gaps
   const std::deque<Entry>& entries() const { return entries_; }
   const std::deque<Buffer>& buffers() const { return buffers_; }
   // The slice of any parallel arena that belongs to a parameter.
   static Tensor slice(const Tensor& arena, const Entry& entry);
+  // The value that training changes, whatever layers read.
+  Tensor value(const Entry& entry) const { return slice(values_, entry); }
   void zero_gradients() const { gradients_.zero(); }
 
  private:
@@ -63,9 +70,12 @@ class ParameterStore {
   std::map<std::string, Entry*, std::less<>> by_name_;
   std::map<std::string, Buffer*, std::less<>> buffers_by_name_;
   void lay_out(DType dtype, Device device);
+  Tensor read_by_layers(const Entry& entry) const;
 
+  DType dtype_ = DType::f32;
   Tensor values_;
   Tensor gradients_;
+  Tensor published_;  // [decayed_] in dtype_, when values_ are of another type
   int64_t decayed_ = 0;
 };
 

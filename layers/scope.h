@@ -28,7 +28,7 @@ class Scope {
     return Parameter(store_->parameter(join(name), shape, initializer, false));
   }
   ParameterStore::Buffer* buffer(const std::string& name, const Shape& shape, double fill) const {
-    return store_->buffer(join(name), shape, dtype_, fill);
+    return store_->buffer(join(name), shape, wide_type(dtype_), fill);
   }
   RegisterId state_register(const std::string& name, const Shape& shape) const {
     return layout_->add_register(join(name), shape);

@@ -75,7 +75,7 @@ void SoftmaxAttention::rotate(Tape& tape, AttentionVariables& x, const Tensor& c
   const int64_t before = x.cache_k.defined() ? x.cache_k.dim(1) : 0;
   ops::RotaryInputs settings;
   settings.table = tables_->rotary(before, q.dim(1), config_.rope.dims.value_or(head_size_), config_.rope.base,
-                                   q.dtype(), q.device());
+                                   wide_type(q.dtype()), q.device());
   settings.origin = before;
   x.q = rotary(tape, x.q, settings);
   x.k = rotary(tape, x.k, settings);
@@ -100,7 +100,7 @@ void SoftmaxAttention::add_position_terms(const Forward& f, AttentionVariables& 
   } else if (position_ == Position::t5) {
     x.bias = gather_columns(tape, bias_table_, bucket_index(config_.t5, reach, device));
   } else if (position_ == Position::alibi) {
-    x.bias = Variable::constant(tables_->alibi(heads_, reach, dtype, device));
+    x.bias = Variable::constant(tables_->alibi(heads_, reach, wide_type(dtype), device));
   }
 }
 

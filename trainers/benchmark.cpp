@@ -10,6 +10,7 @@
 #include "data/corpus.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
+#include "trainers/plan.h"
 
 namespace quire {
 
@@ -130,6 +131,7 @@ double roofline_seconds(const BenchmarkResult& result, const OpStats& op) {
 }
 
 BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, const BenchmarkOptions& options) {
+  require_memory(config, machine, static_cast<int>(config.run.threads));
   const int64_t vocabulary = expected_vocabulary(config);
   const auto communicator = make_local_communicator();
   BenchmarkResult result;

@@ -57,7 +57,7 @@ class CheckpointFolder {
         writer = std::make_unique<Hdf5Writer>();
         bytes = 0;
       }
-      writer->put("tensors/" + named.name, named.tensor);
+      writer->put("tensors/" + named.name, named.tensor.to(kCpu));
       bytes += named.tensor.bytes();
     }
     write(part_file_name(part.file, number), writer->finish());

@@ -107,7 +107,7 @@ struct RunSection {
              .resumable = true});
   }
   void check(ConfigChecker& c) const {
-    c.require(precision != Precision::bf16 || device == DeviceChoice::cuda, "precision",
+    c.require(precision != Precision::bf16 || device != DeviceChoice::cpu, "precision",
               "bf16 is refused on the CPU, where it is slower than f32; use f32");
   }
 };

@@ -106,11 +106,14 @@ void InitialWeights::load(const ParameterStore& store) const {
     if (found->second.dtype() == to.dtype()) {
       to.copy_from(found->second);
     } else {
-      ops::convert(to, found->second);
+      const Tensor converted = Tensor::empty(to.shape(), to.dtype());
+      ops::convert(converted, found->second);
+      to.copy_from(converted);
     }
   };
-  for (const ParameterStore::Entry& entry : store.entries()) take(entry.name, entry.variable.value());
+  for (const ParameterStore::Entry& entry : store.entries()) take(entry.name, store.value(entry));
   for (const ParameterStore::Buffer& buffer : store.buffers()) take("buffer." + buffer.name, buffer.value);
+  store.publish();
 }
 
 }  // namespace quire

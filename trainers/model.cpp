@@ -1,19 +1,51 @@
 #include "trainers/model.h"
 
+#include <mutex>
+
 #include "core/check.h"
+#include "core/log.h"
 #include "kernels/backend.h"
 
 namespace quire {
 
+namespace {
+
+// Whether the run computes on a GPU. Error(config) when it must and cannot.
+bool uses_gpu(DeviceChoice choice) {
+  if (choice == DeviceChoice::cpu) return false;
+  const CudaReport& cuda = load_cuda();
+  if (!cuda.gpu.empty()) return true;
+  if (choice == DeviceChoice::cuda) {
+    fail(ErrorKind::config, "run.device: cuda was asked for but cannot be used: {}; use auto or cpu", cuda.reason);
+  }
+  static std::once_flag told;
+  std::call_once(told, [&] { log_info(fmt::format("computing on the CPU; no GPU can be used: {}", cuda.reason)); });
+  return false;
+}
+
+}  // namespace
+
+DType computing_type(Precision precision, DeviceKind kind) {
+  switch (precision) {
+    case Precision::automatic:
+      return kind == DeviceKind::cuda ? DType::bf16 : DType::f32;
+    case Precision::f32:
+      return DType::f32;
+    case Precision::f64:
+      return DType::f64;
+    case Precision::bf16:
+      return DType::bf16;
+  }
+  fail(ErrorKind::internal, "run.precision: {} is unknown", static_cast<int>(precision));
+}
+
 Machine Machine::choose(const RunSection& run) {
   const BackendReport& report = load_backends();
-  if (run.device == DeviceChoice::cuda) {
-    fail(ErrorKind::config, "run.device: cuda was asked for but this build has no CUDA backend; use auto or cpu");
-  }
-  if (run.precision == Precision::bf16) {
+  const Device device{uses_gpu(run.device) ? DeviceKind::cuda : DeviceKind::cpu, 0};
+  if (device == kCpu && run.precision == Precision::bf16) {
     fail(ErrorKind::config, "run.precision: bf16 is refused on the CPU, where it is slower than f32; use f32");
   }
-  return {kCpu, run.precision == Precision::f64 ? DType::f64 : DType::f32, report.cpu};
+  return {device, computing_type(run.precision, device.kind), device == kCpu ? report.cpu : load_cuda().gpu};
 }
 
 }  // namespace quire

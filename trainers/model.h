@@ -12,11 +12,14 @@ namespace quire {
 // Where and in which type a run computes. Error(config) when the machine cannot do what the configuration asks.
 struct Machine {
   Device device;
-  DType dtype;
-  std::string backend;  // "cpu-v3"
+  DType dtype;          // of activations, carried state and the matrices that products read
+  std::string backend;  // "cpu-v3", "NVIDIA H200"
 
   static Machine choose(const RunSection& run);
 };
+
+// What a precision means on a kind of device.
+DType computing_type(Precision precision, DeviceKind kind);
 
 // The network of a configuration over a store of weights. A second network over the same store (other window, cache or
 // subsequence) serves evaluation and generation; its state layout is its own.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "kernels/backend.h"
 #include "trainers/benchmark.h"
 #include "trainers/checkpoint.h"
 
@@ -41,10 +42,70 @@ std::vector<Plan::Part> parts_of(const ParameterStore& store) {
   return parts;
 }
 
+DeviceKind planned_device(const RunSection& run) {
+  if (run.device == DeviceChoice::automatic) return load_cuda().gpu.empty() ? DeviceKind::cpu : DeviceKind::cuda;
+  return run.device == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
+// One kind of what a run keeps, and what makes it smaller.
+struct MemoryClass {
+  const char* name;
+  int64_t bytes;
+  std::string remedy;
+};
+
+std::vector<MemoryClass> memory_classes(const Plan& plan, const RunConfig& config) {
+  const bool whole = config.model.recompute == Recompute::none;
+  const std::string activations = plan.rows > config.data.accumulate
+                                      ? fmt::format("data.accumulate above {}", config.data.accumulate)
+                                      : "a shorter data.subsequence";
+  return {
+      {"weights", plan.weights, "fewer model.layers or a smaller model.width"},
+      {"gradients", plan.gradients, "fewer model.layers or a smaller model.width"},
+      {"moments", plan.moments,
+       config.optimizer.kind == OptimizerKind::adamw ? "optimizer.kind: adafactor" : "a smaller model"},
+      {"average", plan.average, "no optimizer.ema"},
+      {"state", plan.state, "shorter caches and memories, or fewer data.rows"},
+      {"activations", plan.activations + plan.free_blocks, (whole ? "model.recompute: blocks, or " : "") + activations},
+      {"workspace", plan.workspace, "fewer data.rows"}};
+}
+
+std::string size_text(int64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  return bytes < 1'000'000'000 ? fmt::format("{:.0f} MB", value / 1e6) : fmt::format("{:.1f} GB", value / 1e9);
+}
+
 }  // namespace
+
+void require_memory(const Plan& plan, const RunConfig& config, int64_t available, const std::string& where) {
+  const int64_t needed = plan.on_gpu();
+  if (needed <= available) return;
+  const std::vector<MemoryClass> classes = memory_classes(plan, config);
+  std::string parts;
+  const MemoryClass* largest = &classes.front();
+  for (const MemoryClass& part : classes) {
+    if (part.bytes > largest->bytes) largest = &part;
+    if (part.bytes > 0) parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", part.name, size_text(part.bytes));
+  }
+  fail(ErrorKind::memory, "this run needs {} but {} has {} for it: {}. What would help most: {}", size_text(needed),
+       where, size_text(available), parts, largest->remedy);
+}
+
+void require_memory(const RunConfig& config, const Machine& machine, int threads) {
+  const DeviceBackend::Memory memory = device_backend(machine.device.kind).memory();
+  // The host may take memory from other programs' caches; a GPU has what is free.
+  const bool gpu = machine.device.kind == DeviceKind::cuda;
+  if (memory.total == 0) return;
+  require_memory(make_plan(config, 1, threads), config, gpu ? memory.free : memory.total,
+                 gpu ? machine.backend : "this machine");
+}
 
 int64_t Plan::total() const {
   return persistent() + std::max({activations + workspace, evaluation + workspace, checkpoint_work});
+}
+
+int64_t Plan::on_gpu() const {
+  return persistent() - program + std::max(activations, evaluation) + workspace;
 }
 
 Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
@@ -54,7 +115,7 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
   RunConfig config = whole;
   config.data.rows = (whole.data.rows + ranks - 1) / ranks;
   const int64_t vocabulary = expected_vocabulary(whole);
-  const DType dtype = Machine::choose(config.run).dtype;
+  const DType dtype = computing_type(config.run.precision, planned_device(config.run));
   const Machine machine{kMeta, dtype, "meta"};
   Allocator& allocator = device_backend(DeviceKind::meta).allocator();
   const auto peak = [&allocator] { return allocator.stats().peak_bytes; };
@@ -68,7 +129,7 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
   TrainingState training(config, vocabulary, machine, *communicator);
   plan.parts = parts_of(training.store);
   plan.parameters = training.store.parameter_count();
-  plan.weights = training.store.values().bytes();
+  plan.weights = training.store.values().bytes() + training.store.published_bytes();
   for (const ParameterStore::Buffer& buffer : training.store.buffers()) plan.weights += buffer.value.bytes();
   plan.gradients = training.store.gradients().bytes();
   plan.moments = training.optimizer->bytes();

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trainers/config.h"
+#include "trainers/model.h"
 
 namespace quire {
 
@@ -35,10 +35,19 @@ struct Plan {
   int64_t persistent() const { return weights + gradients + moments + average + state + free_blocks + program; }
   int64_t step() const { return persistent() + activations + workspace; }  // memory at its most during a step
   int64_t total() const;                                                   // and whatever else the run does
+  // The part of it that lies on a GPU.
+  int64_t on_gpu() const;
 };
 
-// Error(config) when there are more ranks than rows, or for a device or precision that this build cannot run.
+// Needs no GPU: run.device: cuda is planned as one would run it, auto as this machine does. Error(config) when there
+// are more ranks than rows.
 Plan make_plan(const RunConfig& config, int64_t ranks, int threads);
+
+// Throws Error(memory) when a run needs more than `available` bytes of the device: how much, for what, and which
+// setting would help most. where: "NVIDIA H200", "this machine".
+void require_memory(const Plan& plan, const RunConfig& config, int64_t available, const std::string& where);
+// The same for the machine a run has chosen.
+void require_memory(const RunConfig& config, const Machine& machine, int threads);
 
 nlohmann::ordered_json to_json(const Plan& plan, const RunConfig& config);
 

@@ -3,6 +3,7 @@
 #include "core/file_io.h"
 #include "core/log.h"
 #include "data/sampler.h"
+#include "trainers/plan.h"
 #include "trainers/trainer.h"
 #include "trainers/training_checkpoint.h"
 
@@ -105,9 +106,10 @@ void Trainer::open_files() {
 
 std::unique_ptr<Trainer> Trainer::start(const RunConfig& config, const fs::path& run_directory) {
   // Everything that can be wrong with machine, configuration and data is found before the directory exists.
-  Machine::choose(config.run);
+  const Machine machine = Machine::choose(config.run);
   evaluation_config(config);
   std::unique_ptr<Corpus> corpus = open_corpus(config);
+  require_memory(config, machine, static_cast<int>(config.run.threads));
   const std::optional<InitialWeights> weights = open_initial_weights(config, *corpus);
   std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(corpus), RunDirectory::create(run_directory)));
   trainer->load_initial_weights(weights);
@@ -143,6 +145,7 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
   require_resumable(diff_configs(before, config));
 
   std::unique_ptr<Corpus> corpus = open_corpus(config);
+  require_memory(config, Machine::choose(config.run), static_cast<int>(config.run.threads));
   const auto stored = reader.meta().at("corpus").get<std::string>();
   if (corpus->hash() != stored) {
     fail(ErrorKind::data, "{}: its checksum is {} but the run was trained on {}; resume with the corpus it began with",

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/check.h"
+#include "core/log.h"
 
 namespace quire {
 
@@ -63,7 +64,7 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
                                     const Machine& machine) {
   CheckpointPart model{"model", {}, {}};
   for (const ParameterStore::Entry& entry : training.store.entries()) {
-    model.tensors.push_back({entry.name, entry.variable.value()});
+    model.tensors.push_back({entry.name, training.store.value(entry)});
   }
   for (const ParameterStore::Buffer& buffer : training.store.buffers()) {
     model.tensors.push_back({"buffer." + buffer.name, buffer.value});
@@ -72,11 +73,17 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
   if (training.average) parts.push_back({kAveragePart, training.average->save(), {}});
   parts.push_back({state_part(training.first_row, training.last_row), training.state->save(), {}});
   const nlohmann::json meta{
-      {"version", kVersion},         {"step", training.step},
-      {"tokens", training.tokens},   {"rows", config.data.rows},
-      {"corpus", corpus.hash()},     {"cursor", cursor_to_json(cursor)},
-      {"backend", machine.backend},  {"dtype", name_of(machine.dtype)},
-      {"skipped", training.skipped}, {"skips_in_a_row", training.skips_in_a_row},
+      {"version", kVersion},
+      {"step", training.step},
+      {"tokens", training.tokens},
+      {"rows", config.data.rows},
+      {"corpus", corpus.hash()},
+      {"cursor", cursor_to_json(cursor)},
+      {"backend", machine.backend},
+      {"dtype", name_of(machine.dtype)},
+      {"skipped", training.skipped},
+      {"skips_in_a_row", training.skips_in_a_row},
+      {"kernels", device_backend(machine.device.kind).kernel_choices()},
   };
   return write_checkpoint(checkpoints_dir, training.step, parts, meta,
                           {{"config.yaml", dump_config(config)}, {"tokenizer.txt", corpus.tokenizer().serialise()}});
@@ -95,22 +102,26 @@ std::unique_ptr<Tokenizer> checkpoint_tokenizer(const CheckpointReader& reader) 
 void load_weights(const CheckpointReader& reader, ParameterStore& store, Weights which) {
   PartLookup model(reader, "model");
   for (const ParameterStore::Entry& entry : store.entries()) {
-    entry.variable.value().copy_from(model.get(entry.name, entry.variable.value()));
+    store.value(entry).copy_from(model.get(entry.name, store.value(entry)));
   }
   for (const ParameterStore::Buffer& buffer : store.buffers()) {
     buffer.value.copy_from(model.get("buffer." + buffer.name, buffer.value));
   }
   model.require_all_used();
-  if (which == Weights::trained) return;
+  if (which == Weights::trained) {
+    store.publish();
+    return;
+  }
   if (!reader.has_part(kAveragePart)) {
     fail(ErrorKind::config, "{}: holds no average of the weights; a run keeps one with optimizer.ema.decay",
          reader.path().string());
   }
   PartLookup average(reader, kAveragePart);
   for (const ParameterStore::Entry& entry : store.entries()) {
-    entry.variable.value().copy_from(average.get(entry.name, entry.variable.value()));
+    store.value(entry).copy_from(average.get(entry.name, store.value(entry)));
   }
   average.require_all_used();
+  store.publish();
 }
 
 Cursor load_training(const CheckpointReader& reader, TrainingState& training, bool drop_state) {
@@ -131,6 +142,11 @@ Cursor load_training(const CheckpointReader& reader, TrainingState& training, bo
   if (!drop_state) {
     PartLookup rows(reader, state_part(training.first_row, training.last_row));
     training.state->load([&](const std::string& name) { return rows.get(name); });
+  }
+  if (!device_backend(training.store.values().device().kind).use_kernel_choices(meta.value("kernels", ""))) {
+    log_warn(
+        "the checkpoint's choice of kernels is for another GPU or version of its libraries: results may differ in "
+        "the last bits");
   }
   training.step = meta.at("step").get<int64_t>();
   training.tokens = meta.at("tokens").get<int64_t>();

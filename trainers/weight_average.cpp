@@ -9,7 +9,7 @@ namespace quire {
 
 WeightAverage::WeightAverage(const ParameterStore& weights, const ModelConfig& model, int64_t vocabulary, double decay)
     : weights_(weights), decay_(decay) {
-  const DType dtype = weights.values().dtype();
+  const DType dtype = weights.dtype();
   { const Network declared(average_, model, vocabulary, dtype); }
   average_.allocate_frozen(dtype, weights.values().device());
   QUIRE_CHECK(average_.values().numel() == weights.values().numel(), "weight average: {} values for {} weights",
@@ -30,12 +30,13 @@ ParameterStore& WeightAverage::store() {
   for (size_t i = 0; i < weights_.buffers().size(); ++i) {
     average_.buffers()[i].value.copy_from(weights_.buffers()[i].value);
   }
+  average_.publish();
   return average_;
 }
 
 std::vector<NamedTensor> WeightAverage::save() const {
   std::vector<NamedTensor> tensors;
-  for (const ParameterStore::Entry& entry : average_.entries()) tensors.push_back({entry.name, entry.variable.value()});
+  for (const ParameterStore::Entry& entry : average_.entries()) tensors.push_back({entry.name, average_.value(entry)});
   return tensors;
 }
 

@@ -75,8 +75,7 @@ Variable linear(Tape& tape, const Variable& x, const Variable& weight, const Var
   Shape shape = x.shape();
   shape[-1] = weight.dim(0);
   const Tensor y = Tensor::empty(shape, x.value().dtype(), x.value().device());
-  ops::gemm(as_matrix(y), as_matrix(x.value()), weight.value(), {.transpose_b = true});
-  if (bias.defined()) ops::add_bias(y, y, bias.value());
+  ops::gemm(as_matrix(y), as_matrix(x.value()), weight.value(), {.transpose_b = true, .bias = bias.value()});
   const Variable out = tape.output(y, {&x, &weight, &bias});
   if (out.needs_gradient()) {
     tape.record("linear", out,

@@ -7,7 +7,7 @@ namespace quire {
 namespace {
 
 Tensor per_row(const Tensor& x) {
-  return Tensor::empty({x.numel() / x.dim(-1)}, x.dtype(), x.device());
+  return Tensor::empty({x.numel() / x.dim(-1)}, wide_type(x.dtype()), x.device());
 }
 
 // Where a gradient that accumulates goes; scratch when the weight is constant.

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "kernels/checks.h"
 #include "kernels/cpu/product.h"
 
 namespace quire::cpu {
@@ -47,20 +48,21 @@ Tiling tiling(int64_t m, int64_t n) {
 }
 
 template <typename T>
-void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& options) {
+void add_to_rows(T* c, int64_t stride, const T* bias, int64_t rows, int64_t columns) {
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) c[i * stride + j] += bias[j];
+  }
+}
+
+template <typename T>
+void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& options, int64_t k) {
   const int64_t m = c.dim(0);
   const int64_t n = c.dim(1);
-  const int64_t k = options.transpose_a ? a.dim(0) : a.dim(1);
-  QUIRE_CHECK((options.transpose_a ? a.dim(1) : a.dim(0)) == m && (options.transpose_b ? b.dim(0) : b.dim(1)) == n &&
-                  (options.transpose_b ? b.dim(1) : b.dim(0)) == k,
-              "gemm: {} from {}{} and {}{}", c.shape().to_string(), a.shape().to_string(),
-              options.transpose_a ? " transposed" : "", b.shape().to_string(),
-              options.transpose_b ? " transposed" : "");
   if (m == 0 || n == 0) return;
+  const T* bias = options.bias.defined() ? options.bias.data<T>() : nullptr;
   if (k == 0) {
-    if (!options.accumulate) {
-      for (int64_t i = 0; i < m; ++i) std::fill_n(c.data<T>() + i * c.stride(0), n, T{0});
-    }
+    for (int64_t i = 0; i < m && !options.accumulate; ++i) std::fill_n(c.data<T>() + i * c.stride(0), n, T{0});
+    if (bias != nullptr) add_to_rows(c.data<T>(), c.stride(0), bias, m, n);
     return;
   }
   const Operand<T> left{a.data<T>(), a.stride(0), options.transpose_a};
@@ -70,15 +72,17 @@ void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptio
   parallel_for(ceil_div(m, tile.rows) * across, [&](int64_t index) {
     const int64_t i = index / across * tile.rows;
     const int64_t j = index % across * tile.columns;
-    packed_product(c.data<T>() + i * c.stride(0) + j, c.stride(0), left.from(i, 0), right.from(0, j),
-                   std::min(tile.rows, m - i), std::min(tile.columns, n - j), k, options.accumulate);
+    T* const to = c.data<T>() + i * c.stride(0) + j;
+    const int64_t rows = std::min(tile.rows, m - i);
+    const int64_t columns = std::min(tile.columns, n - j);
+    packed_product(to, c.stride(0), left.from(i, 0), right.from(0, j), rows, columns, k, options.accumulate);
+    if (bias != nullptr) add_to_rows(to, c.stride(0), bias + j, rows, columns);
   });
 }
 
 void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& options) {
-  QUIRE_CHECK(a.rank() == 2 && b.rank() == 2 && c.rank() == 2, "gemm: ranks {}, {}, {}", c.rank(), a.rank(), b.rank());
-  QUIRE_CHECK(a.stride(1) == 1 && b.stride(1) == 1 && c.stride(1) == 1, "gemm: inner strides must be 1");
-  dispatch("gemm", c.dtype(), [&](auto type) { run<decltype(type)>(c, a, b, options); });
+  const int64_t k = check_gemm(c, a, b, options);
+  dispatch("gemm", c.dtype(), [&](auto type) { run<decltype(type)>(c, a, b, options, k); });
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include <cstring>
+#include <string>
 
 #include "kernels/cpu/common.h"
 
-extern "C" __attribute__((visibility("default"))) const char* quire_register_backend(const char* build_id) {
+extern "C" __attribute__((visibility("default"))) const char* quire_register_backend(const char* build_id,
+                                                                                     std::string*) {
   if (std::strcmp(build_id, QUIRE_BUILD_ID) != 0) return nullptr;
   using namespace quire::cpu;
   bind_adafactor();

@@ -1,9 +1,46 @@
+// What is called when the library has been loaded: looks for a GPU and binds the kernels.
+#include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "kernels/cuda/bind.h"
+#include "kernels/cuda/memory.h"
+#include "kernels/cuda/stream.h"
+#include "kernels/cuda/suitability.h"
+#include "kernels/op.h"
 
-extern "C" __attribute__((visibility("default"))) const char* quire_register_backend(const char* build_id) {
+namespace {
+
+// The name of the first GPU that is visible. Throws DeviceError with the reason when there is none to use.
+std::string find_gpu() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) throw quire::DeviceError(cudaGetErrorString(status));
+  if (count == 0) throw quire::DeviceError("no GPU is visible");
+  cudaDeviceProp properties{};
+  quire::cuda::check(cudaGetDeviceProperties(&properties, 0));
+  const std::string why = quire::cuda::why_unsuitable(properties.name, properties.major, properties.minor);
+  if (!why.empty()) throw quire::DeviceError(why);
+  quire::cuda::check(cudaSetDevice(0));
+  return properties.name;
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const char* quire_register_backend(const char* build_id,
+                                                                                     std::string* reason) {
   if (std::strcmp(build_id, QUIRE_BUILD_ID) != 0) return nullptr;
-  quire::cuda::bind_all();
-  return "cuda";
+  static std::string name;
+  try {
+    name = find_gpu();
+    quire::register_device_backend(quire::DeviceKind::cuda, quire::cuda::make_memory(name));
+    quire::cuda::bind_all();
+    quire::cuda::bind_gemm();
+  } catch (const quire::DeviceError& error) {
+    *reason = error.what();
+    return nullptr;
+  }
+  const char* checks = std::getenv("QUIRE_CUDA_CHECK");
+  quire::OpBase::set_checking(checks != nullptr && std::strcmp(checks, "1") == 0);
+  return name.c_str();
 }

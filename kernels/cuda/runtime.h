@@ -3,24 +3,15 @@
 // operations are reached by all threads, with the full mask.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <type_traits>
 #include <utility>
 
 #include "core/bfloat16.h"
 #include "core/tensor.h"
 #include "kernels/cuda/bind.h"
+#include "kernels/cuda/stream.h"
 
 namespace quire::cuda {
-
-// All kernels and copies of this process run on it, in order; so memory may be handed out again as soon as the last
-// kernel that uses it has been launched.
-cudaStream_t stream();
-
-inline void check(cudaError_t status) {
-  if (status != cudaSuccess) throw DeviceError(std::string("CUDA: ") + cudaGetErrorString(status));
-}
 
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = ~0U;

@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "tests/support/compare.h"
+#include "tests/support/test_device.h"
 
 namespace quire::test {
 
@@ -26,7 +27,7 @@ std::vector<std::string> golden_mechanisms(const std::filesystem::path& folder) 
 }
 
 Tensor GoldenCase::get(const std::string& dataset) const {
-  const Tensor tensor = file_.get(path_ + "/" + dataset);
+  const Tensor tensor = file_.get(path_ + "/" + dataset).to(test_device());
   return is_floating(tensor.dtype()) ? converted(tensor, dtype_) : tensor;
 }
 
@@ -59,7 +60,7 @@ void GoldenCase::expect_gradients(const std::map<std::string, Variable>& leaves)
   for (const auto& [name, leaf] : leaves) {
     if (!has("grad/" + name)) continue;
     const Gradient& gradient = *leaf.gradient();
-    expect("grad/" + name, gradient.has_value() ? gradient.value() : Tensor::zeros(leaf.shape(), dtype_));
+    expect("grad/" + name, gradient.has_value() ? gradient.value() : zeros(leaf.shape(), dtype_));
   }
 }
 

@@ -7,6 +7,7 @@
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/test_device.h"
 
 namespace quire::test {
 namespace {
@@ -19,7 +20,7 @@ TEST(GoldenT5Bias, Bucket) {
       buckets.push_back(static_cast<int32_t>(t5_bucket(position, golden.number("num_buckets"),
                                                        golden.number("max_distance"), golden.flag("bidirectional"))));
     }
-    golden.expect("out/bucket", Tensor::from(buckets, relative.shape()));
+    golden.expect("out/bucket", Tensor::from(buckets, relative.shape(), test_device()));
   });
 }
 
@@ -28,7 +29,7 @@ void expect_bias_and_mask(GoldenCase& golden, const Tensor& bias, const std::vec
   const int64_t queries = golden.number("q_len");
   const int64_t keys = golden.number("k_len");
   const int64_t heads = golden.number("heads");
-  const Tensor table = converted(bias, DType::f64);
+  const Tensor table = converted(bias, DType::f64).to(kCpu);
   const Tensor matrix = Tensor::zeros({heads, queries, keys}, DType::f64);
   std::vector<int32_t> mask(static_cast<size_t>(queries * keys));
   for (int64_t i = 0; i < queries; ++i) {
@@ -66,12 +67,12 @@ TEST(GoldenT5Bias, Attention) {
     if (carried > 0) {
       x.cache_k = Variable::leaf(part(k, 1, 0, carried));
       x.cache_v = Variable::leaf(part(v, 1, 0, carried));
-      settings.cache_head = Tensor::zeros({rows}, DType::i32);
+      settings.cache_head = zeros({rows}, DType::i32);
     }
     const std::vector<int64_t> lengths(static_cast<size_t>(rows), carried);
     const Batch batch = one_segment(rows, queries, std::vector<uint8_t>(static_cast<size_t>(rows), 1));
     const std::vector<int32_t> visible = first_visible(batch, lengths, window);
-    settings.first_visible = Tensor::from(visible, {rows, queries});
+    settings.first_visible = Tensor::from(visible, {rows, queries}, test_device());
     settings.attend_self = golden.flag("attend_self");
     settings.scale = golden.real("scale");
 
@@ -82,7 +83,7 @@ TEST(GoldenT5Bias, Attention) {
           t5_bucket(n + 1 - reach, golden.number("num_buckets"), golden.number("max_distance"), false)));
     }
     Tape tape;
-    x.bias = gather_columns(tape, in.at("bias_table"), Tensor::from(buckets, {reach}));
+    x.bias = gather_columns(tape, in.at("bias_table"), Tensor::from(buckets, {reach}, test_device()));
     const Variable out = attention(tape, x, settings);
 
     golden.expect("out/o", out.value());

@@ -2,13 +2,14 @@
 
 #include "kernels/elementwise.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/test_device.h"
 
 namespace quire::test {
 
 namespace {
 
 Tensor packed_copy(const Tensor& view) {
-  const Tensor copy = Tensor::zeros(view.shape(), view.dtype());
+  const Tensor copy = Tensor::empty_like(view);
   ops::copy(copy, view);
   return copy;
 }
@@ -22,7 +23,7 @@ Tensor part(const Tensor& tensor, int axis, int64_t begin, int64_t end) {
 Tensor joined(const Tensor& a, const Tensor& b, int axis) {
   Shape shape = a.shape();
   shape[axis] += b.dim(axis);
-  const Tensor whole = Tensor::zeros(shape, a.dtype());
+  const Tensor whole = Tensor::zeros(shape, a.dtype(), a.device());
   ops::copy(whole.slice(axis, 0, a.dim(axis)), a);
   ops::copy(whole.slice(axis, a.dim(axis), shape[axis]), b);
   return whole;
@@ -43,12 +44,13 @@ AttentionVariables one_hot_values(const AttentionVariables& x, const ops::Attent
     values.data<double>()[i * width + carried + i / heads % tokens] = 1;
   }
   AttentionVariables one_hot = x;
-  one_hot.v = Variable::constant(converted(values, dtype));
+  one_hot.v = Variable::constant(converted(values, dtype).to(test_device()));
   if (x.cache_k.defined()) {
     const int64_t slots = x.cache_k.dim(1);
     const Tensor ring = Tensor::zeros({rows, slots, heads, width}, DType::f64);
+    const std::vector<int32_t> heads_of_rows = settings.cache_head.to_vector<int32_t>();
     for (int64_t r = 0; r < rows; ++r) {
-      const int64_t head = settings.cache_head.data<int32_t>()[r];
+      const int64_t head = heads_of_rows[static_cast<size_t>(r)];
       for (int64_t age = 1; age <= carried; ++age) {
         const int64_t slot = (head - age + slots) % slots;
         for (int64_t h = 0; h < heads; ++h) {
@@ -56,7 +58,7 @@ AttentionVariables one_hot_values(const AttentionVariables& x, const ops::Attent
         }
       }
     }
-    one_hot.cache_v = Variable::constant(converted(ring, dtype));
+    one_hot.cache_v = Variable::constant(converted(ring, dtype).to(test_device()));
   }
   return one_hot;
 }

@@ -8,6 +8,7 @@
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/test_device.h"
 
 namespace quire::test {
 namespace {
@@ -43,9 +44,9 @@ TEST(GoldenXlRel, Attention) {
       const Variable z_memory = pre ? normalized(memory) : memory;
       a.cache_k = heads_of("W_k", z_memory);
       a.cache_v = heads_of("W_v", z_memory);
-      settings.cache_head = Tensor::zeros({rows}, DType::i32);
+      settings.cache_head = zeros({rows}, DType::i32);
     }
-    const Tensor angles = Tensor::zeros({carried + tokens, x.dim(2)}, golden.dtype());
+    const Tensor angles = zeros({carried + tokens, x.dim(2)}, golden.dtype());
     ops::sinusoid(angles, golden.number("clamp_len"));
     golden.expect("out/r", angles);
     a.r = reshape(tape, linear(tape, Variable::constant(angles), in.at("W_r")), {carried + tokens, heads, size});
@@ -55,7 +56,7 @@ TEST(GoldenXlRel, Attention) {
     const std::vector<int64_t> lengths(static_cast<size_t>(rows), carried);
     const Batch batch = one_segment(rows, tokens, std::vector<uint8_t>(static_cast<size_t>(rows), 0));
     const std::optional<int64_t> window = span > 0 ? std::optional(span - 1) : std::nullopt;
-    settings.first_visible = Tensor::from(first_visible(batch, lengths, window), {rows, tokens});
+    settings.first_visible = Tensor::from(first_visible(batch, lengths, window), {rows, tokens}, test_device());
     settings.scale = golden.real("scale");
 
     const Variable mixed = attention(tape, a, settings);

@@ -8,6 +8,7 @@
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/test_device.h"
 
 namespace quire::test {
 namespace {
@@ -27,7 +28,7 @@ class CachedAttention {
     keys_ = layout.add_log("keys", entry, window_, {.filled_with_zeros = filled});
     values_ = layout.add_log("values", entry, window_, {.filled_with_zeros = filled});
     written_ = layout.add_log("written", {1}, window_);  // counts what a filled log does not tell
-    pool_ = std::make_unique<StatePool>(layout, rows_, tokens_, golden.dtype(), kCpu);
+    pool_ = std::make_unique<StatePool>(layout, rows_, tokens_, golden.dtype(), test_device());
   }
 
   void run() {
@@ -52,9 +53,9 @@ class CachedAttention {
 
   void step(int64_t s, bool last) {
     std::vector<uint8_t> starts;
-    const Tensor flags = golden_.get("in/start_of_doc");
+    const std::vector<int32_t> flags = golden_.get("in/start_of_doc").to_vector<int32_t>();
     for (int64_t r = 0; r < rows_; ++r) {
-      starts.push_back(static_cast<uint8_t>(flags.data<int32_t>()[s * rows_ + r]));
+      starts.push_back(static_cast<uint8_t>(flags[static_cast<size_t>(s * rows_ + r)]));
     }
     const Batch batch = one_segment(rows_, tokens_, starts);
     pool_->begin_step(batch);
@@ -75,7 +76,8 @@ class CachedAttention {
     x.cache_v = Variable::constant(view().ring(values_));
     ops::AttentionInputs settings;
     settings.cache_head = view().ring_head(keys_);
-    settings.first_visible = Tensor::from(first_visible(batch, view().lengths(keys_), window_), {rows_, tokens_});
+    settings.first_visible =
+        Tensor::from(first_visible(batch, view().lengths(keys_), window_), {rows_, tokens_}, test_device());
     settings.attend_self = golden_.flag("attend_self");
     settings.scale = golden_.real("scale");
     const Variable out = attention(tape, x, settings);
@@ -83,7 +85,7 @@ class CachedAttention {
 
     view().append(keys_, key.value());
     view().append(values_, x.v.value());
-    view().append(written_, Tensor::zeros({rows_, tokens_, 1}, golden_.dtype()));
+    view().append(written_, zeros({rows_, tokens_, 1}, golden_.dtype()));
     tape.backward({{weighted_sum(tape, out, golden_.get("grad_out/o").select(0, s)), 1.0}});
     pool_->commit();
 
@@ -98,7 +100,7 @@ class CachedAttention {
       index.push_back(static_cast<int32_t>(
           t5_bucket(n - window_, golden_.number("num_buckets"), golden_.number("max_distance"), false)));
     }
-    return Tensor::from(index, {window_ + 1});
+    return Tensor::from(index, {window_ + 1}, test_device());
   }
 
   // (q.k + bias) |a_h|

@@ -13,6 +13,7 @@
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/compare.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/test_device.h"
 
 namespace quire::test {
 namespace {
@@ -39,7 +40,7 @@ TEST(GoldenXlRel, RelativeShift) {
     const int64_t carried = golden.number("mem_len");
     const int64_t keys = queries + carried;
     const DType dtype = golden.dtype();
-    const auto zeros = [&](const Shape& shape) { return Variable::constant(Tensor::zeros(shape, dtype)); };
+    const auto zeros = [&](const Shape& shape) { return Variable::constant(test::zeros(shape, dtype)); };
 
     AttentionVariables x;
     x.q = Variable::leaf(swapped(golden.get("in/x"), 1, 2));  // [B, T, H, S]: the head size is S
@@ -48,20 +49,20 @@ TEST(GoldenXlRel, RelativeShift) {
     x.v_bias = zeros({heads, keys});
     const Tensor unit = Tensor::zeros({keys, heads, keys}, DType::f64);
     for (int64_t i = 0; i < keys * heads; ++i) unit.data<double>()[i * keys + i / heads] = 1;
-    x.r = Variable::constant(converted(unit, dtype));
+    x.r = Variable::constant(converted(unit, dtype).to(test_device()));
     ops::AttentionInputs settings;
     if (carried > 0) {
       x.cache_k = zeros({rows, carried, heads, keys});
-      settings.cache_head = Tensor::zeros({rows}, DType::i32);
+      settings.cache_head = test::zeros({rows}, DType::i32);
     }
     const std::vector<int64_t> lengths(static_cast<size_t>(rows), carried);
     const Batch batch = one_segment(rows, queries, std::vector<uint8_t>(static_cast<size_t>(rows), 1));
-    settings.first_visible = Tensor::from(first_visible(batch, lengths, std::nullopt), {rows, queries});
+    settings.first_visible = Tensor::from(first_visible(batch, lengths, std::nullopt), {rows, queries}, test_device());
 
     x = one_hot_values(x, settings, carried);
     Tape tape;
     const Variable out = attention(tape, x, settings);
-    const Tensor prob = converted(swapped(out.value(), 1, 2), DType::f64);
+    const Tensor prob = converted(swapped(out.value(), 1, 2), DType::f64).to(kCpu);
 
     ops::AttentionInputs in = settings;
     in.q = x.q.value();
@@ -72,8 +73,8 @@ TEST(GoldenXlRel, RelativeShift) {
     in.r = x.r.value();
     in.u = x.u.value();
     in.v_bias = x.v_bias.value();
-    const Tensor lse = Tensor::zeros({rows, heads, queries}, dtype);
-    ops::attention(Tensor::zeros(out.shape(), dtype), lse, in);
+    const Tensor lse = test::zeros({rows, heads, queries}, dtype);
+    ops::attention(test::zeros(out.shape(), dtype), lse, in);
     const std::vector<double> log_sum = values_of(lse);
 
     const Tensor y = Tensor::zeros(prob.shape(), DType::f64);
@@ -86,7 +87,7 @@ TEST(GoldenXlRel, RelativeShift) {
     }
     golden.expect("out/y", converted(y, dtype));
     golden.expect("out/valid", Tensor::from(valid, {queries, keys}));
-    const Tensor dy = converted(golden.get("grad_out/y"), DType::f64);
+    const Tensor dy = converted(golden.get("grad_out/y"), DType::f64).to(kCpu);
     golden.expect("grad/x", converted(unshifted(dy, carried), dtype));
 
     // One-hot values make dy the gradient of the probabilities: dlogit = p (dy - sum of p dy).

@@ -7,6 +7,7 @@
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/test_device.h"
 
 namespace quire::test {
 namespace {
@@ -95,12 +96,12 @@ TEST(GoldenXlRel, Rollout) {
       blocks.emplace_back(scope.child("blocks", i), model, layers[static_cast<size_t>(i)],
                           std::span<const MemoryConfig>());
     }
-    store.allocate(golden.dtype(), kCpu, 1);
+    store.allocate(golden.dtype(), test_device(), 1);
     for (const ParameterStore::Entry& entry : store.entries()) {
       entry.variable.value().copy_from(golden.get("in/" + golden_name(entry.name)));
     }
 
-    StatePool pool(layout, rows, tokens, golden.dtype(), kCpu);
+    StatePool pool(layout, rows, tokens, golden.dtype(), test_device());
     const Tensor x = golden.get("in/x");
     const Tensor dy = golden.get("grad_out/y");
     Tensor all_y;

@@ -12,38 +12,48 @@ namespace {
 
 void add_gemm(std::vector<OpCase>& cases, RandomTensors& random, int64_t m, int64_t n, int64_t k, bool transpose_a,
               bool transpose_b, int64_t gap) {
-  // Inputs are a, b and what c holds before. An accumulating product is one more call on the same c.
+  // Inputs are a, b, what c holds before, and a bias. Products that accumulate, or add the bias, are calls of their
+  // own; the last one gives f32 from bf16.
   const auto options = [=](bool accumulate) { return ops::GemmOptions{transpose_a, transpose_b, accumulate}; };
-  cases.push_back({"gemm",
-                   std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + (transpose_a ? "_ta" : "") +
-                       (transpose_b ? "_tb" : "") + (gap > 0 ? "_strided" : ""),
-                   {transpose_a ? random.normal({k, m}) : random.normal({m, k}),
-                    transpose_b ? random.normal({n, k}) : random.normal({k, n}), random.normal({m, n})},
-                   [=](const std::vector<Tensor>& in) {
-                     const Tensor a = with_row_gap(in[0], gap);
-                     const Tensor b = with_row_gap(in[1], gap);
-                     const Tensor c = with_row_gap(in[2], gap);
-                     const Tensor sum = with_row_gap(in[2], gap);
-                     ops::gemm(c, a, b, options(false));
-                     ops::gemm(sum, a, b, options(true));
-                     return std::vector<Tensor>{packed(c), packed(sum)};
-                   },
-                   [=](const std::vector<Tensor>& in) {
-                     const Tensor c = like(in[2]);
-                     for (int64_t i = 0; i < m; ++i) {
-                       for (int64_t j = 0; j < n; ++j) {
-                         double sum = 0;
-                         for (int64_t p = 0; p < k; ++p) {
-                           sum += values(in[0])[transpose_a ? p * m + i : i * k + p] *
-                                  values(in[1])[transpose_b ? j * k + p : p * n + j];
-                         }
-                         values(c)[i * n + j] = sum;
-                         values(in[2])[i * n + j] += sum;
-                       }
-                     }
-                     return std::vector<Tensor>{c, in[2]};
-                   },
-                   k});
+  cases.push_back(
+      {"gemm",
+       std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + (transpose_a ? "_ta" : "") +
+           (transpose_b ? "_tb" : "") + (gap > 0 ? "_strided" : ""),
+       {transpose_a ? random.normal({k, m}) : random.normal({m, k}),
+        transpose_b ? random.normal({n, k}) : random.normal({k, n}), random.normal({m, n}), random.normal({n})},
+       [=](const std::vector<Tensor>& in) {
+         const Tensor a = with_row_gap(in[0], gap);
+         const Tensor b = with_row_gap(in[1], gap);
+         const Tensor c = with_row_gap(in[2], gap);
+         const Tensor sum = with_row_gap(in[2], gap);
+         ops::gemm(c, a, b, options(false));
+         ops::gemm(sum, a, b, options(true));
+         const Tensor biased = wide_beside(in[0], {m, n});
+         ops::GemmOptions with_bias = options(false);
+         with_bias.bias = in[3];
+         ops::gemm(biased, a, b, with_bias);
+         return std::vector<Tensor>{packed(c), packed(sum), biased};
+       },
+       [=](const std::vector<Tensor>& in) {
+         const Tensor c = like(in[2]);
+         const Tensor biased = like(in[2]);
+         for (int64_t i = 0; i < m; ++i) {
+           for (int64_t j = 0; j < n; ++j) {
+             double sum = 0;
+             for (int64_t p = 0; p < k; ++p) {
+               sum += values(in[0])[transpose_a ? p * m + i : i * k + p] *
+                      values(in[1])[transpose_b ? j * k + p : p * n + j];
+             }
+             values(c)[i * n + j] = sum;
+             values(in[2])[i * n + j] += sum;
+             values(biased)[i * n + j] = sum + values(in[3])[j];
+           }
+         }
+         return std::vector<Tensor>{c, in[2], biased};
+       },
+       k,
+       1,
+       {3}});
 }
 
 void add_row_sums(std::vector<OpCase>& cases, RandomTensors& random) {

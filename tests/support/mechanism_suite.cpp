@@ -1,5 +1,6 @@
 #include "tests/support/mechanism_suite.h"
 
+#include "tests/support/test_device.h"
 #include "tests/support/trivial_memories.h"
 
 namespace quire::test {
@@ -32,7 +33,9 @@ evaluate: {rows: 2}
 
 RunConfig mechanism_config(const std::vector<std::string>& settings) {
   register_trivial_memories();
-  return parse_config<RunConfig>(kBase, "mechanism.yaml", settings);
+  std::vector<std::string> all{std::string("run.device=") + name_of(test_device().kind)};
+  all.insert(all.end(), settings.begin(), settings.end());
+  return parse_config<RunConfig>(kBase, "mechanism.yaml", all);
 }
 
 std::vector<MechanismParam> with_packs(const std::vector<MechanismCase>& cases) {

@@ -104,13 +104,15 @@ TEST_P(MechanismReading, NumericGradient) {
       const std::vector<int64_t> elements = sample(gradient, random);
       EXPECT_NE(gradient[static_cast<size_t>(elements[0])], 0.0) << entry.name << " has no gradient";
       for (const int64_t element : elements) {
-        double& value = entry.variable.value().data<double>()[element];
-        const double before = value;
-        value = before + kStep;
-        const double above = reader.loss(batch);
-        value = before - kStep;
-        const double below = reader.loss(batch);
-        value = before;
+        const Tensor value = entry.variable.value().reshape({entry.shape.numel()}).slice(0, element, element + 1);
+        const double before = value.to_vector<double>()[0];
+        const auto loss_at = [&](double x) {
+          value.upload(&x, 1);
+          return reader.loss(batch);
+        };
+        const double above = loss_at(before + kStep);
+        const double below = loss_at(before - kStep);
+        value.upload(&before, 1);
         const double analytic = gradient[static_cast<size_t>(element)];
         const double numeric = (above - below) / (2 * kStep);
         EXPECT_NEAR(analytic, numeric, kTolerance * std::max(1.0, std::abs(numeric)))

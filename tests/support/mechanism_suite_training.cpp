@@ -6,6 +6,7 @@
 #include "tests/support/mechanism_suite.h"
 #include "tests/support/small_corpus.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/test_device.h"
 #include "tests/support/training_run.h"
 #include "trainers/evaluator.h"
 
@@ -184,6 +185,7 @@ TEST_P(MechanismTraining, AccumulationDoesNotMatter) {
 // Adam divides by the size of a gradient. Some are zero but for rounding (Transformer-XL: what all distances share
 // cancels in the softmax), so eps is well above the rounding of f32 here; else noise would become a full step.
 TEST_P(MechanismTraining, RanksDoNotMatter) {
+  if (!(test_device() == kCpu)) GTEST_SKIP() << "ranks that are threads share no GPU";
   SmallCorpus corpus;
   for (const auto& [precision, tolerance] :
        {std::pair{"f64", 1e-12}, std::pair{"f32", GetParam().mechanism.rank_tolerance}}) {

@@ -1,10 +1,13 @@
 #include "tests/support/model_reader.h"
 
+#include "tests/support/test_device.h"
+
 namespace quire::test {
 
 ModelReader::ModelReader(const ModelConfig& config, int64_t vocabulary, int64_t rows, int64_t length)
-    : network_(store_, config, vocabulary, DType::f64), state_(network_.layout, rows, length, DType::f64, kCpu) {
-  store_.allocate(DType::f64, kCpu, 1);
+    : network_(store_, config, vocabulary, DType::f64),
+      state_(network_.layout, rows, length, DType::f64, test_device()) {
+  store_.allocate(DType::f64, test_device(), 1);
 }
 
 LossTerms ModelReader::forward(Tape& tape, const Batch& batch, bool write) {

@@ -12,27 +12,24 @@
 
 namespace quire::test {
 
-// The same values in another floating type.
+// The same values in another floating type, on the same device.
 inline Tensor converted(const Tensor& tensor, DType dtype) {
   if (!tensor.defined() || tensor.dtype() == dtype || !is_floating(tensor.dtype())) return tensor;
+  std::vector<double> values;
   if (tensor.dtype() == DType::bf16) {
-    std::vector<double> values;
     for (const bfloat16 value : tensor.to_vector<bfloat16>()) values.push_back(static_cast<float>(value));
-    return converted(Tensor::from(values, tensor.shape()), dtype);
+  } else if (tensor.dtype() == DType::f32) {
+    for (const float value : tensor.to_vector<float>()) values.push_back(value);
+  } else {
+    values = tensor.to_vector<double>();
   }
-  if (dtype == DType::bf16) {
-    std::vector<bfloat16> rounded;
-    for (const double value : converted(tensor, DType::f64).to_vector<double>()) {
-      rounded.push_back(bfloat16(static_cast<float>(value)));
-    }
-    return Tensor::from(rounded, tensor.shape());
-  }
-  if (dtype == DType::f64) {
-    const std::vector<float> values = tensor.to_vector<float>();
-    return Tensor::from(std::vector<double>(values.begin(), values.end()), tensor.shape());
-  }
-  const std::vector<double> values = tensor.to_vector<double>();
-  return Tensor::from(std::vector<float>(values.begin(), values.end()), tensor.shape());
+  const Shape& shape = tensor.shape();
+  const Device device = tensor.device();
+  if (dtype == DType::f64) return Tensor::from(values, shape, device);
+  if (dtype == DType::f32) return Tensor::from(std::vector<float>(values.begin(), values.end()), shape, device);
+  std::vector<bfloat16> rounded;
+  for (const double value : values) rounded.push_back(bfloat16(static_cast<float>(value)));
+  return Tensor::from(rounded, shape, device);
 }
 
 inline Tensor clone(const Tensor& tensor) {
@@ -44,12 +41,7 @@ inline Tensor clone(const Tensor& tensor) {
 
 // A copy on another device.
 inline Tensor on_device(const Tensor& tensor, Device device) {
-  if (!tensor.defined()) return tensor;
-  std::vector<char> bytes(static_cast<size_t>(tensor.bytes()));
-  tensor.download(bytes.data());
-  const Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype(), device);
-  copy.upload(bytes.data(), copy.numel());
-  return copy;
+  return tensor.defined() && tensor.device() == device ? clone(tensor) : tensor.to(device);
 }
 
 // One stream of numbers: tensors drawn in the same order have the same values in every run.

@@ -57,7 +57,8 @@ Result run(std::vector<const char*> arguments) {
   testing::internal::CaptureStderr();
   Result result;
   const std::vector<AddVerb> verbs{add_fail, add_config};
-  result.code = run_program(static_cast<int>(arguments.size()), arguments.data(), "quire 1.2", verbs);
+  result.code = run_program(
+      static_cast<int>(arguments.size()), arguments.data(), [] { return std::string("quire 1.2"); }, verbs);
   result.out = testing::internal::GetCapturedStdout();
   result.err = testing::internal::GetCapturedStderr();
   return result;
@@ -107,7 +108,8 @@ TEST(Program, LostOutputIsAnError) {
       const std::vector<const char*> arguments =
           is_help ? std::vector<const char*>{"quire", "--help"} : std::vector<const char*>{"quire", "fail", "json"};
       const std::vector<AddVerb> verbs{add_fail};
-      ::_exit(run_program(static_cast<int>(arguments.size()), arguments.data(), "quire 1.2", verbs));
+      ::_exit(run_program(
+          static_cast<int>(arguments.size()), arguments.data(), [] { return std::string("quire 1.2"); }, verbs));
     }
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);

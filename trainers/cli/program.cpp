@@ -74,7 +74,8 @@ CLI::App& add_verb(CLI::App& program, const std::string& name, const std::string
   return *verb;
 }
 
-int run_program(int argc, const char* const* argv, const std::string& version, std::span<const AddVerb> verbs) {
+int run_program(int argc, const char* const* argv, const std::function<std::string()>& version,
+                std::span<const AddVerb> verbs) {
   hold_closed_descriptors();
   try {
     CLI::App program("quire trains language models on long documents.", "quire");

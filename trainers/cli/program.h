@@ -1,6 +1,7 @@
 // What all verbs of the program `quire` share: parsing, output, and the one place where exceptions become exit codes.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
@@ -25,7 +26,8 @@ struct Exit {
 
 // Runs the verb named on the command line. Errors are one line on stderr, "quire: error: what, where, what to do";
 // the result is the exit code (core/error.h).
-int run_program(int argc, const char* const* argv, const std::string& version, std::span<const AddVerb> verbs);
+int run_program(int argc, const char* const* argv, const std::function<std::string()>& version,
+                std::span<const AddVerb> verbs);
 
 // On stdout. Error(disk) when it cannot be written.
 void print(std::string_view text);

@@ -35,6 +35,7 @@ class HostInPlaceOfGpu : public DeviceBackend {
  public:
   std::string name() const override { return "cuda_shim"; }
   Allocator& allocator() override { return allocator_; }
+  Memory memory() const override { return {}; }
   void copy_to_host(void* host, const void* device, size_t bytes) override { std::memcpy(host, device, bytes); }
   void copy_from_host(void* device, const void* host, size_t bytes) override { std::memcpy(device, host, bytes); }
   void copy_within(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
@@ -48,6 +49,7 @@ class HostInPlaceOfGpu : public DeviceBackend {
 bool put_in_place() {
   register_device_backend(DeviceKind::cuda, std::make_unique<HostInPlaceOfGpu>());
   cuda::bind_all();
+  cuda::bind_gemm();
   return true;
 }
 

@@ -1,0 +1,294 @@
+// Products through cuBLASLt. It thinks in columns: a row-major C = A B is C^T = B^T A^T to it, so b comes first.
+#include <cublasLt.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+
+#include "core/check.h"
+#include "kernels/checks.h"
+#include "kernels/cuda/bind.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/stream.h"
+#include "kernels/elementwise.h"
+
+namespace quire::cuda {
+
+namespace {
+
+void check(cublasStatus_t status, const char* call) {
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    throw DeviceError(fmt::format("cuBLASLt: {}: {}", call, cublasLtGetStatusString(status)));
+  }
+}
+
+template <auto destroy>
+struct Destroy {
+  template <typename T>
+  void operator()(T* handle) const {
+    destroy(handle);
+  }
+};
+using MatmulDesc = std::unique_ptr<std::remove_pointer_t<cublasLtMatmulDesc_t>, Destroy<cublasLtMatmulDescDestroy>>;
+using MatrixLayout =
+    std::unique_ptr<std::remove_pointer_t<cublasLtMatrixLayout_t>, Destroy<cublasLtMatrixLayoutDestroy>>;
+using Preference =
+    std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, Destroy<cublasLtMatmulPreferenceDestroy>>;
+
+cudaDataType_t data_type(DType type) {
+  if (type == DType::f64) return CUDA_R_64F;
+  return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+// The largest power of two up to 256 that divides an address.
+int alignment_of(const void* pointer) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  int alignment = 256;
+  while (address % static_cast<uintptr_t>(alignment) != 0) alignment /= 2;
+  return alignment;
+}
+
+// All that decides how a product can be run.
+struct Problem {
+  int64_t m, n, k;
+  int64_t a_stride, b_stride, c_stride;
+  int a_alignment, b_alignment, c_alignment;
+  int in_type, out_type;
+  bool transpose_a, transpose_b, accumulate, bias;
+  auto operator<=>(const Problem&) const = default;
+};
+
+std::string to_text(const Problem& p) {
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {:d} {:d} {:d} {:d}", p.m, p.n, p.k, p.a_stride, p.b_stride,
+                     p.c_stride, p.a_alignment, p.b_alignment, p.c_alignment, p.in_type, p.out_type, p.transpose_a,
+                     p.transpose_b, p.accumulate, p.bias);
+}
+
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+
+// How each problem is run: the first proposal of cuBLASLt, which depends on its version and on the GPU only. The table
+// goes into checkpoints, so that a run goes on with what it began with.
+class Products {
+ public:
+  Products() { check(cublasLtCreate(&handle_), "cublasLtCreate"); }
+
+  void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& o, int64_t k) {
+    Problem problem{c.dim(0),
+                    c.dim(1),
+                    k,
+                    a.stride(0),
+                    b.stride(0),
+                    c.stride(0),
+                    alignment_of(a.raw()),
+                    alignment_of(b.raw()),
+                    alignment_of(c.raw()),
+                    static_cast<int>(a.dtype()),
+                    static_cast<int>(c.dtype()),
+                    o.transpose_a,
+                    o.transpose_b,
+                    o.accumulate,
+                    o.bias.defined()};
+    const Plan& plan = plan_of(problem, a.dtype(), c.dtype());
+    if (plan.has_bias) {
+      const void* bias = o.bias.raw();
+      check(cublasLtMatmulDescSetAttribute(plan.matmul.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
+            "bias");
+    }
+    const float one = 1;
+    const float beta = o.accumulate ? 1 : 0;
+    const double wide_one = 1;
+    const double wide_beta = beta;
+    const bool wide = a.dtype() == DType::f64;
+    check(cublasLtMatmul(handle_, plan.matmul.get(), wide ? static_cast<const void*>(&wide_one) : &one, b.raw(),
+                         plan.b.get(), a.raw(), plan.a.get(), wide ? static_cast<const void*>(&wide_beta) : &beta,
+                         c.raw(), plan.c.get(), c.raw(), plan.c.get(), &plan.algorithm, workspace(), kWorkspaceBytes,
+                         stream()),
+          "cublasLtMatmul");
+    if (o.bias.defined() && !plan.has_bias) ops::add_bias(c, c, o.bias);
+  }
+
+  std::string choices() const {
+    const std::lock_guard lock(mutex_);
+    std::string text = heading();
+    for (const auto& [problem, plan] : plans_) {
+      text += fmt::format("{}:{:d}", to_text(problem), plan.has_bias);
+      for (const uint64_t word : plan.algorithm.data) text += fmt::format(" {:x}", word);
+      text += '\n';
+    }
+    return plans_.empty() ? "" : text;
+  }
+
+  bool use_choices(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    if (text.rfind(heading(), 0) != 0) return text.empty();
+    for (size_t at = heading().size(); at < text.size();) {
+      const size_t end = text.find('\n', at);
+      const std::string line = text.substr(at, end - at);
+      const size_t colon = line.find(':');
+      stored_[line.substr(0, colon)] = line.substr(colon + 1);
+      at = end + 1;
+    }
+    return true;
+  }
+
+ private:
+  struct Plan {
+    MatmulDesc matmul;
+    MatrixLayout a, b, c;
+    cublasLtMatmulAlgo_t algorithm{};
+    bool has_bias = false;
+  };
+
+  static std::string heading() {
+    return fmt::format("cublasLt {} on {}\n", cublasLtGetVersion(), device_backend(DeviceKind::cuda).name());
+  }
+
+  static MatrixLayout layout(DType type, int64_t rows, int64_t columns, int64_t stride) {
+    cublasLtMatrixLayout_t made = nullptr;
+    check(cublasLtMatrixLayoutCreate(&made, data_type(type), static_cast<uint64_t>(columns),
+                                     static_cast<uint64_t>(rows), stride),
+          "cublasLtMatrixLayoutCreate");
+    return MatrixLayout(made);
+  }
+
+  template <typename T>
+  static void set(const MatmulDesc& desc, cublasLtMatmulDescAttributes_t attribute, T value) {
+    check(cublasLtMatmulDescSetAttribute(desc.get(), attribute, &value, sizeof value),
+          "cublasLtMatmulDescSetAttribute");
+  }
+
+  template <typename T>
+  static void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, T value) {
+    check(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value),
+          "cublasLtMatmulPreferenceSetAttribute");
+  }
+
+  const Plan& plan_of(const Problem& problem, DType in, DType out) {
+    const std::lock_guard lock(mutex_);
+    const auto found = plans_.find(problem);
+    if (found != plans_.end()) return found->second;
+    Plan plan = make_plan(problem, in, out);
+    choose(plan, problem);
+    return plans_.emplace(problem, std::move(plan)).first->second;
+  }
+
+  static Plan make_plan(const Problem& p, DType in, DType out) {
+    Plan plan;
+    cublasLtMatmulDesc_t made = nullptr;
+    check(cublasLtMatmulDescCreate(&made, in == DType::f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                   in == DType::f64 ? CUDA_R_64F : CUDA_R_32F),
+          "cublasLtMatmulDescCreate");
+    plan.matmul.reset(made);
+    set(plan.matmul, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(plan.matmul, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    plan.a = layout(in, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.a_stride);
+    plan.b = layout(in, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.b_stride);
+    plan.c = layout(out, p.m, p.n, p.c_stride);
+    return plan;
+  }
+
+  void choose(Plan& plan, const Problem& problem) {
+    if (problem.bias) {
+      set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      const DType bias = wide_type(static_cast<DType>(problem.in_type));
+      set(plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(data_type(bias)));
+      plan.has_bias = true;
+    }
+    const auto stored = stored_.find(to_text(problem));
+    if (stored != stored_.end() && use_stored(plan, stored->second)) return;
+    if (propose(plan, problem)) return;
+    // Not every type has the addition of a bias built in.
+    if (plan.has_bias) {
+      set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
+      plan.has_bias = false;
+      if (propose(plan, problem)) return;
+    }
+    throw DeviceError("cuBLASLt: knows no way to run this product");
+  }
+
+  bool propose(Plan& plan, const Problem& problem) {
+    cublasLtMatmulPreference_t made = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
+    const Preference preference(made);
+    set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+    // Partial sums, where a product is cut along K, are added up in f32 and in a fixed order.
+    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(problem.b_alignment));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(problem.a_alignment));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(problem.c_alignment));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(problem.c_alignment));
+    cublasLtMatmulHeuristicResult_t best{};
+    int count = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle_, plan.matmul.get(), plan.b.get(), plan.a.get(), plan.c.get(),
+                                       plan.c.get(), preference.get(), 1, &best, &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE || count == 0) return false;
+    check(status, "cublasLtMatmulAlgoGetHeuristic");
+    plan.algorithm = best.algo;
+    return true;
+  }
+
+  // "1 4f 0 ...": whether with the bias, and the words of the algorithm.
+  bool use_stored(Plan& plan, const std::string& text) const {
+    const char* at = text.c_str();
+    char* after = nullptr;
+    const bool with_bias = std::strtoull(at, &after, 10) != 0;
+    for (uint64_t& word : plan.algorithm.data) word = std::strtoull(after, &after, 16);
+    if (!with_bias && plan.has_bias) {
+      set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
+      plan.has_bias = false;
+    }
+    cublasLtMatmulHeuristicResult_t checked{};
+    return cublasLtMatmulAlgoCheck(handle_, plan.matmul.get(), plan.b.get(), plan.a.get(), plan.c.get(), plan.c.get(),
+                                   &plan.algorithm, &checked) == CUBLAS_STATUS_SUCCESS &&
+           checked.workspaceSize <= kWorkspaceBytes;
+  }
+
+  void* workspace() {
+    if (!workspace_.defined()) {
+      workspace_ = Tensor::empty({static_cast<int64_t>(kWorkspaceBytes)}, DType::u8, {DeviceKind::cuda, 0});
+    }
+    return workspace_.raw();
+  }
+
+  cublasLtHandle_t handle_ = nullptr;
+  mutable std::mutex mutex_;
+  std::map<Problem, Plan> plans_;
+  std::map<std::string, std::string> stored_;  // problem -> choice, of the checkpoint the run goes on from
+  Tensor workspace_;
+};
+
+// Never destroyed: the driver may have shut down before statics are.
+Products& products() {
+  static Products& all = *new Products;
+  return all;
+}
+
+void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& options) {
+  const int64_t k = check_gemm(c, a, b, options);
+  if (c.numel() == 0) return;
+  if (k == 0) {
+    for (int64_t i = 0; i < c.dim(0) && !options.accumulate; ++i) c.select(0, i).zero();
+    if (options.bias.defined()) ops::add_bias(c, c, options.bias);
+    return;
+  }
+  products().run(c, a, b, options, k);
+}
+
+}  // namespace
+
+std::string product_choices() {
+  return products().choices();
+}
+
+bool use_product_choices(const std::string& choices) {
+  return products().use_choices(choices);
+}
+
+void bind_gemm() {
+  ops::gemm.bind(DeviceKind::cuda, gemm);
+}
+
+}  // namespace quire::cuda

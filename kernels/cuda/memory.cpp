@@ -1,0 +1,202 @@
+#include "kernels/cuda/memory.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/stream.h"
+
+namespace quire::cuda {
+
+namespace {
+
+struct Streams {
+  cudaStream_t compute = nullptr;
+  cudaStream_t copy = nullptr;  // uploads of new tensors, beside the kernels
+};
+
+Streams& streams() {
+  static Streams all;
+  return all;
+}
+
+cudaEvent_t make_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return event;
+}
+
+// Freed blocks wait in the cache and not at the driver; on one stream the next kernel that gets a block runs after the
+// last one that used it.
+class GpuAllocator : public CachingAllocator {
+ protected:
+  void* system_allocate(size_t bytes) override {
+    void* block = nullptr;
+    const cudaError_t status = cudaMalloc(&block, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // forgotten: the caller frees what it can and asks again
+      return nullptr;
+    }
+    check(status);
+    return block;
+  }
+  void system_deallocate(void* block, size_t) override { check(cudaFree(block)); }
+};
+
+// Memory that the copy stream writes: a block that kernels may still read is written after them.
+class UploadAllocator : public Allocator {
+ public:
+  explicit UploadAllocator(GpuAllocator& from) : from_(from) {}
+
+  void* allocate(size_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    const size_t capacity = std::bit_ceil(std::max<size_t>(bytes, 512));
+    std::vector<Block>& free = free_[capacity];
+    if (free.empty()) {
+      void* const memory = from_.allocate(capacity);
+      // Whoever had it before may still be running.
+      const Block block{memory, make_event()};
+      check(cudaEventRecord(block.last_use, streams().compute));
+      free.push_back(block);
+    }
+    const Block block = free.back();
+    free.pop_back();
+    check(cudaStreamWaitEvent(streams().copy, block.last_use));
+    used_.emplace(block.memory, block);
+    return block.memory;
+  }
+
+  void deallocate(void* pointer, size_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    const auto found = used_.find(pointer);
+    check(cudaEventRecord(found->second.last_use, streams().compute));
+    free_[std::bit_ceil(std::max<size_t>(bytes, 512))].push_back(found->second);
+    used_.erase(found);
+  }
+
+  AllocatorStats stats() const override { return from_.stats(); }
+  void reset_peak() override { from_.reset_peak(); }
+
+ private:
+  struct Block {
+    void* memory;
+    cudaEvent_t last_use;
+  };
+  GpuAllocator& from_;
+  std::mutex mutex_;
+  std::unordered_map<size_t, std::vector<Block>> free_;  // by capacity
+  std::unordered_map<void*, Block> used_;
+};
+
+// Buffers in host memory that the GPU reads by itself. The host goes on as soon as it has filled one.
+class PinnedBuffers {
+ public:
+  static constexpr size_t kBytes = size_t{4} << 20;
+
+  // Copies on a stream, in pieces of a buffer.
+  void copy(void* device, const void* host, size_t bytes, cudaStream_t on) {
+    const std::lock_guard lock(mutex_);
+    for (size_t at = 0; at < bytes; at += kBytes) {
+      const size_t part = std::min(kBytes, bytes - at);
+      Buffer& buffer = next(part);
+      std::memcpy(buffer.memory, static_cast<const char*>(host) + at, part);
+      check(cudaMemcpyAsync(static_cast<char*>(device) + at, buffer.memory, part, cudaMemcpyHostToDevice, on));
+      check(cudaEventRecord(buffer.copied, on));
+    }
+  }
+
+ private:
+  struct Buffer {
+    void* memory = nullptr;
+    size_t bytes = 0;
+    cudaEvent_t copied = nullptr;
+  };
+  static constexpr size_t kMost = 64;  // of a size
+
+  // The one used longest ago, or a new one while the device is behind and there are few.
+  Buffer& next(size_t bytes) {
+    std::deque<Buffer>& buffers = buffers_[std::bit_ceil(std::max<size_t>(bytes, 4096))];
+    const bool waits = !buffers.empty() && cudaEventQuery(buffers.front().copied) == cudaErrorNotReady;
+    if (buffers.empty() || (waits && buffers.size() < kMost)) {
+      Buffer made;
+      made.bytes = std::bit_ceil(std::max<size_t>(bytes, 4096));
+      check(cudaMallocHost(&made.memory, made.bytes));
+      made.copied = make_event();
+      buffers.push_back(made);
+    } else {
+      check(cudaEventSynchronize(buffers.front().copied));
+      buffers.push_back(buffers.front());
+      buffers.pop_front();
+    }
+    return buffers.back();
+  }
+
+  std::mutex mutex_;
+  std::unordered_map<size_t, std::deque<Buffer>> buffers_;  // by size
+};
+
+class GpuMemory : public DeviceBackend {
+ public:
+  explicit GpuMemory(const std::string& name) : name_(name) {
+    check(cudaStreamCreateWithFlags(&streams().compute, cudaStreamNonBlocking));
+    check(cudaStreamCreateWithFlags(&streams().copy, cudaStreamNonBlocking));
+  }
+
+  std::string name() const override { return name_; }
+  Allocator& allocator() override { return allocator_; }
+  bool is_asynchronous() const override { return true; }
+  Memory memory() const override {
+    size_t free = 0;
+    size_t total = 0;
+    check(cudaMemGetInfo(&free, &total));
+    return {static_cast<int64_t>(total), static_cast<int64_t>(free)};
+  }
+
+  Allocator& upload_allocator() override { return uploads_; }
+  void upload_new(void* device, const void* host, size_t bytes) override {
+    pinned_.copy(device, host, bytes, streams().copy);
+    check(cudaEventRecord(uploaded_, streams().copy));
+    check(cudaStreamWaitEvent(streams().compute, uploaded_));
+  }
+
+  void copy_to_host(void* host, const void* device, size_t bytes) override {
+    check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, streams().compute));
+    synchronize();
+  }
+  void copy_from_host(void* device, const void* host, size_t bytes) override {
+    pinned_.copy(device, host, bytes, streams().compute);
+  }
+  void copy_within(void* to, const void* from, size_t bytes) override {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, streams().compute));
+  }
+  void zero(void* device, size_t bytes) override { check(cudaMemsetAsync(device, 0, bytes, streams().compute)); }
+  void synchronize() override { check(cudaStreamSynchronize(streams().compute)); }
+
+  std::string kernel_choices() const override { return product_choices(); }
+  bool use_kernel_choices(const std::string& choices) override { return use_product_choices(choices); }
+
+ private:
+  std::string name_;
+  GpuAllocator allocator_;
+  UploadAllocator uploads_{allocator_};
+  PinnedBuffers pinned_;
+  cudaEvent_t uploaded_ = make_event();
+};
+
+}  // namespace
+
+cudaStream_t stream() {
+  return streams().compute;
+}
+
+std::unique_ptr<DeviceBackend> make_memory(const std::string& name) {
+  return std::make_unique<GpuMemory>(name);
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,13 @@
+// Memory of the GPU, and copies between it and the host.
+#pragma once
+
+#include <memory>
+
+#include "core/device.h"
+
+namespace quire::cuda {
+
+// name: of the GPU. Makes the streams on the current device.
+std::unique_ptr<DeviceBackend> make_memory(const std::string& name);
+
+}  // namespace quire::cuda

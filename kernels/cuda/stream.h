@@ -1,0 +1,20 @@
+// The stream, and what every call of the CUDA runtime goes through.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "core/device.h"
+
+namespace quire::cuda {
+
+// All kernels of this process run on it, in order; so memory may be handed out again as soon as the last kernel that
+// uses it has been launched.
+cudaStream_t stream();
+
+inline void check(cudaError_t status) {
+  if (status != cudaSuccess) throw DeviceError(std::string("CUDA: ") + cudaGetErrorString(status));
+}
+
+}  // namespace quire::cuda

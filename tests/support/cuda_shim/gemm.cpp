@@ -1,0 +1,46 @@
+// Products in plain loops, where cuBLASLt would be.
+#include "kernels/checks.h"
+#include "kernels/cuda/runtime.h"
+
+namespace quire::cuda {
+
+namespace {
+
+template <typename To, typename From>
+void multiply(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& o, int64_t inner) {
+  using Sum = Wide<From>;
+  const From* x = a.data<From>();
+  const From* y = b.data<From>();
+  const int64_t x_row = o.transpose_a ? 1 : a.stride(0);
+  const int64_t x_inner = o.transpose_a ? a.stride(0) : 1;
+  const int64_t y_inner = o.transpose_b ? 1 : b.stride(0);
+  const int64_t y_column = o.transpose_b ? b.stride(0) : 1;
+  for (int64_t i = 0; i < c.dim(0); ++i) {
+    for (int64_t j = 0; j < c.dim(1); ++j) {
+      To& to = c.data<To>()[i * c.stride(0) + j];
+      Sum sum = o.accumulate ? wide(to) : Sum{0};
+      for (int64_t k = 0; k < inner; ++k) {
+        sum += wide(x[i * x_row + k * x_inner]) * wide(y[k * y_inner + j * y_column]);
+      }
+      if (o.bias.defined()) sum += o.bias.data<Sum>()[j];
+      to = static_cast<To>(sum);
+    }
+  }
+}
+
+void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& options) {
+  const int64_t inner = check_gemm(c, a, b, options);
+  if (a.dtype() == DType::bf16 && c.dtype() == DType::f32) {
+    multiply<float, bfloat16>(c, a, b, options, inner);
+    return;
+  }
+  dispatch(c.dtype(), [&](auto type) { multiply<decltype(type), decltype(type)>(c, a, b, options, inner); });
+}
+
+}  // namespace
+
+void bind_gemm() {
+  ops::gemm.bind(DeviceKind::cuda, gemm);
+}
+
+}  // namespace quire::cuda
