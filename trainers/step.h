@@ -25,6 +25,7 @@ struct TrainingState {
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<WeightAverage> average;  // nullptr unless optimizer.ema.decay is set
   std::unique_ptr<StatePool> state;
+  Tensor outcome;              // of the last step, on the device (ops::step_outcome)
   int64_t step = 0;            // finished steps, skipped ones included
   int64_t tokens = 0;          // targets seen, on all ranks
   int64_t skipped = 0;         // steps without an update, of all
@@ -32,9 +33,10 @@ struct TrainingState {
 };
 
 struct StepResult {
-  double loss = 0;  // mean nats per target over the global batch
-  double grad_norm = 0;
   double learning_rate = 0;
+  bool read = true;      // whether the device was asked for the next two
+  double loss = 0;       // mean nats per target over the global batch
+  double grad_norm = 0;
   int64_t targets = 0;       // of all ranks
   bool skipped = false;      // for a non-finite value
   int64_t cleared_rows = 0;  // of all ranks: those whose own loss was not finite
@@ -46,6 +48,10 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
                           const std::vector<double>& counts,
                           const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss);
 
+// Reading waits for everything a GPU still has to do. when_free: only where nothing has to be waited for, or where
+// run.on_nonfinite must know; a step that fails is then reported by a later one that reads, and changes nothing.
+enum class ReadResult { always, when_free };
+
 // One optimizer step on the rows of this rank. When the loss or the gradient is not finite, or too large for the
 // moments, weights and moments stay as they were. What happens then is up to run.on_nonfinite:
 //   stop  throws Error(numerics); carried state is as it was but for rows whose document begins in this step
@@ -53,6 +59,7 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
 //         A row's losses depend on that row alone, so neither ranks nor blocks of rows change which ones these are.
 //         A gradient that overflows beside finite losses is no row's fault, and empties none. More skips in a row than
 //         max_skips throw Error(numerics).
-StepResult train_step(TrainingState& training, const RunConfig& config, const Batch& batch, Communicator& communicator);
+StepResult train_step(TrainingState& training, const RunConfig& config, const Batch& batch, Communicator& communicator,
+                      ReadResult read = ReadResult::always);
 
 }  // namespace quire

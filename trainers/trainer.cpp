@@ -38,10 +38,14 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
   auto since = Clock::now();
   int64_t targets = 0;
   int64_t steps = 0;
+  std::string shown;
   while (training_->step < config_.schedule.steps) {
     const std::optional<CursoredBatch> item = batches_->next();
     QUIRE_CHECK(item.has_value(), "trainer: the endless batches ended");
-    const StepResult result = train_step(*training_, config_, item->batch, *communicator_);
+    const int64_t number = training_->step + 1;
+    const bool look = number % config_.log.every == 0 || number == config_.schedule.steps;
+    const StepResult result = train_step(*training_, config_, item->batch, *communicator_,
+                                         look ? ReadResult::always : ReadResult::when_free);
     cursor_ = item->after;
     targets += result.targets;
     ++steps;
@@ -55,7 +59,8 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
       steps = 0;
       since = Clock::now();
     }
-    progress.update(step, fmt::format("loss {:.3f}", result.loss));
+    if (result.read) shown = fmt::format("loss {:.3f}", result.loss);
+    progress.update(step, shown);
 
     std::string why = ask(stop);
     bool evaluated = true;

@@ -211,10 +211,21 @@ def main():
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compile", action="store_true", help="through torch.compile")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--precision", choices=["f32", "bf16"], default="f32", help="bf16: autocast over f32 weights")
+    parser.add_argument("--rows", type=int, help="instead of the model's own")
+    parser.add_argument("--length", type=int, help="of a row, and of the cache where there is one")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    torch.set_default_device(arguments.device)
     torch.manual_seed(1)
-    shape = SHAPES[arguments.model]
+    shape = dict(SHAPES[arguments.model])
+    shape["rows"] = arguments.rows or shape["rows"]
+    shape["length"] = arguments.length or shape["length"]
+    if arguments.length and "cache" in shape:
+        shape["cache"] = arguments.length
+    on_gpu = arguments.device != "cpu"
+    mixed = torch.autocast(arguments.device, torch.bfloat16, enabled=arguments.precision == "bf16")
     imported = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     model = Model(shape)
     matrices = [p for p in model.parameters() if p.dim() >= 2]
@@ -228,7 +239,8 @@ def main():
         tokens = torch.randint(shape["vocabulary"], (shape["rows"], shape["length"]))
         targets = torch.randint(shape["vocabulary"], (shape["rows"], shape["length"]))
         started = time.perf_counter()
-        loss = forward(tokens, targets)
+        with mixed:
+            loss = forward(tokens, targets)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -244,6 +256,8 @@ def main():
         "parameters": sum(p.numel() for p in model.parameters()),
         "step_ms": {"median": times[len(times) // 2], "min": times[0], "max": times[-1]},
         "imported_rss_bytes": imported * 1024,
+        "gpu": torch.cuda.get_device_name() if on_gpu else None,
+        "peak_bytes": torch.cuda.max_memory_allocated() if on_gpu else None,
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }))
 
