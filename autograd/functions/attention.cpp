@@ -28,7 +28,7 @@ Variable attention(Tape& tape, const AttentionVariables& x, ops::AttentionInputs
   in.v_bias = x.v_bias.value();
   const Shape shape{in.q.dim(0), in.q.dim(1), in.q.dim(2), in.v.dim(3)};
   const Tensor y = Tensor::empty(shape, in.q.dtype(), in.q.device());
-  const Tensor lse = Tensor::empty({shape[0], shape[2], shape[1]}, in.q.dtype(), in.q.device());
+  const Tensor lse = Tensor::empty({shape[0], shape[2], shape[1]}, wide_type(in.q.dtype()), in.q.device());
   ops::attention(y, lse, in);
   const Variable out = tape.output(y, {&x.q, &x.k, &x.v, &x.cache_k, &x.cache_v, &x.bias, &x.r, &x.u, &x.v_bias});
   if (out.needs_gradient()) {

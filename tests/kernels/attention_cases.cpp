@@ -61,6 +61,9 @@ Tensors run_backward(const ops::AttentionInputs& in, const Tensor& dout) {
   return defined_ones(g);
 }
 
+// bias, u and v_bias.
+const std::vector<size_t> kWide{7, 9, 10};
+
 void add_case(std::vector<OpCase>& cases, const AttentionForm& form, uint32_t seed) {
   const ops::AttentionInputs in = attention_inputs(form, seed);
   Tensors inputs = flattened(in);
@@ -74,13 +77,13 @@ void add_case(std::vector<OpCase>& cases, const AttentionForm& form, uint32_t se
                      const AttentionReference reference = attention_reference(assembled(in, t));
                      return Tensors{reference.out, reference.lse};
                    },
-                   terms, amplification});
+                   terms, amplification, kWide});
   inputs.push_back(RandomTensors(seed + 1).normal({form.rows, form.queries, form.heads, form.value_size}));
   cases.push_back(
       {"attention_backward", form.name, inputs,
        [in](const Tensors& t) { return run_backward(assembled(in, t), t[11]); },
        [in](const Tensors& t) { return defined_ones(attention_reference_gradients(assembled(in, t), t[11])); }, terms,
-       amplification});
+       amplification, kWide});
 }
 
 }  // namespace
@@ -103,6 +106,27 @@ void add_attention_cases(std::vector<OpCase>& cases) {
       {.name = "blocks_short_window", .queries = 133, .slots = 9, .window = 2, .attend_self = false, .relative = true},
       {.name = "blocks_documents", .queries = 137, .slots = 150, .documents = true, .bias = true},
       {.name = "dropout", .rows = 2, .queries = 67, .slots = 9, .bias = true, .dropout = 0.4},
+      // Heads of more than 64 and 128 features, in whole vectors and not.
+      {.name = "wide_heads",
+       .rows = 1,
+       .queries = 6,
+       .kv_heads = 1,
+       .size = 72,
+       .value_size = 136,
+       .slots = 3,
+       .relative = true,
+       .scale = 0.1},
+      {.name = "wide_odd_heads",
+       .rows = 1,
+       .queries = 6,
+       .heads = 1,
+       .kv_heads = 1,
+       .size = 133,
+       .value_size = 70,
+       .slots = 3,
+       .bias = true,
+       .relative = true,
+       .scale = 0.1},
       {.name = "large_logits", .rows = 1, .queries = 9, .slots = 6, .scale = 30},
   };
   uint32_t seed = 100;
