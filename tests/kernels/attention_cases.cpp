@@ -53,16 +53,16 @@ Tensor dirty(const Tensor& tensor) {
   return on_device(converted(ones, tensor.dtype()), tensor.device());
 }
 
-Tensors run_backward(const ops::AttentionInputs& in, const Tensor& dout) {
-  const Tensors forward = run(in);
+// dout, out and lse follow the inputs.
+Tensors run_backward(const ops::AttentionInputs& in, const Tensors& t) {
   const ops::AttentionGradients g{dirty(in.q),    dirty(in.k), dirty(in.v), dirty(in.cache_k), dirty(in.cache_v),
                                   dirty(in.bias), dirty(in.r), dirty(in.u), dirty(in.v_bias)};
-  ops::attention_backward(g, dout, forward[0], forward[1], in);
+  ops::attention_backward(g, t[11], t[12], t[13], in);
   return defined_ones(g);
 }
 
-// bias, u and v_bias.
-const std::vector<size_t> kWide{7, 9, 10};
+// bias, u, v_bias and lse.
+const std::vector<size_t> kWide{7, 9, 10, 13};
 
 void add_case(std::vector<OpCase>& cases, const AttentionForm& form, uint32_t seed) {
   const ops::AttentionInputs in = attention_inputs(form, seed);
@@ -78,12 +78,18 @@ void add_case(std::vector<OpCase>& cases, const AttentionForm& form, uint32_t se
                      return Tensors{reference.out, reference.lse};
                    },
                    terms, amplification, kWide});
+  // The gradient is one of out and lse as they were stored: rounding them is no error of the backward pass.
   inputs.push_back(RandomTensors(seed + 1).normal({form.rows, form.queries, form.heads, form.value_size}));
-  cases.push_back(
-      {"attention_backward", form.name, inputs,
-       [in](const Tensors& t) { return run_backward(assembled(in, t), t[11]); },
-       [in](const Tensors& t) { return defined_ones(attention_reference_gradients(assembled(in, t), t[11])); }, terms,
-       amplification, kWide});
+  const AttentionReference forward = attention_reference(in);
+  for (const Tensor& stored : {forward.out, forward.lse}) {
+    inputs.push_back(converted(converted(stored, DType::f32), DType::f64));
+  }
+  cases.push_back({"attention_backward", form.name, inputs,
+                   [in](const Tensors& t) { return run_backward(assembled(in, t), t); },
+                   [in](const Tensors& t) {
+                     return defined_ones(attention_reference_gradients(assembled(in, t), t[11], t[12], t[13]));
+                   },
+                   terms, amplification, kWide});
 }
 
 }  // namespace
