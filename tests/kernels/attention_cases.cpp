@@ -112,6 +112,16 @@ void add_attention_cases(std::vector<OpCase>& cases) {
       {.name = "blocks_short_window", .queries = 133, .slots = 9, .window = 2, .attend_self = false, .relative = true},
       {.name = "blocks_documents", .queries = 137, .slots = 150, .documents = true, .bias = true},
       {.name = "dropout", .rows = 2, .queries = 67, .slots = 9, .bias = true, .dropout = 0.4},
+      // Groups of four random numbers begin anywhere.
+      {.name = "dropout_relative",
+       .rows = 2,
+       .queries = 3,
+       .heads = 3,
+       .kv_heads = 1,
+       .slots = 4,
+       .bias = true,
+       .relative = true,
+       .dropout = 0.3},
       // Heads of more than 64 and 128 features, in whole vectors and not.
       {.name = "wide_heads",
        .rows = 1,
