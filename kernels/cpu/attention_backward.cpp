@@ -185,8 +185,7 @@ void add_bias_groups(const Tensor& total, const Tensor& parts) {
 void attention_backward(const ops::AttentionGradients& gradients, const Tensor& dout, const Tensor& out,
                         const Tensor& lse, const ops::AttentionInputs& in) {
   const AttentionSizes s(in);
-  QUIRE_CHECK(dout.is_contiguous() && dout.shape() == out.shape(), "attention_backward: dout {}, out {}",
-              dout.shape().to_string(), out.shape().to_string());
+  check_attention_backward(s, gradients, dout, out, lse, in);
   for (const Tensor* d : {&gradients.dk, &gradients.dv, &gradients.dcache_k, &gradients.dcache_v}) {
     if (d->defined()) d->zero();
   }

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "kernels/attention.h"
+#include "kernels/attention_sizes.h"
 #include "kernels/cpu/product.h"
 
 namespace quire::cpu {
@@ -18,40 +18,6 @@ inline constexpr int64_t kTermMargin = kQueryBlock + 16;
 inline constexpr int64_t kTermStride = kTermMargin + kQueryBlock + kKeyBlock + 16;
 // What a bias by distance has before its first and after its last entry: distances of pairs that are not visible.
 inline constexpr int64_t kBiasMargin = kQueryBlock + 16;
-
-struct AttentionSizes {
-  int64_t rows, queries, heads, kv_heads, size, value_size, slots, entries;
-
-  explicit AttentionSizes(const ops::AttentionInputs& in)
-      : rows(in.q.dim(0)),
-        queries(in.q.dim(1)),
-        heads(in.q.dim(2)),
-        kv_heads(in.k.dim(2)),
-        size(in.q.dim(3)),
-        value_size(in.v.dim(3)),
-        slots(in.cache_k.defined() ? in.cache_k.dim(1) : 0),
-        entries(in.r.defined() ? in.r.dim(0) : (in.bias.defined() ? in.bias.dim(1) : 0)) {
-    for (const Tensor* t : {&in.q, &in.k, &in.v, &in.cache_k, &in.cache_v, &in.bias, &in.r, &in.u, &in.v_bias}) {
-      QUIRE_CHECK(!t->defined() || (t->is_contiguous() && t->dtype() == in.q.dtype()),
-                  "attention: {} must be contiguous and of one type", t->shape().to_string());
-    }
-    QUIRE_CHECK(heads % kv_heads == 0, "attention: {} query heads are no multiple of {} key heads", heads, kv_heads);
-    QUIRE_CHECK(in.k.shape() == Shape({rows, queries, kv_heads, size}) &&
-                    in.v.shape() == Shape({rows, queries, kv_heads, value_size}),
-                "attention: q {}, k {}, v {}", in.q.shape().to_string(), in.k.shape().to_string(),
-                in.v.shape().to_string());
-    QUIRE_CHECK(in.first_visible.numel() == rows * queries, "attention: first_visible is {}",
-                in.first_visible.shape().to_string());
-    QUIRE_CHECK(slots == 0 || (in.cache_v.dim(1) == slots && in.cache_head.numel() == rows),
-                "attention: cache_v {}, cache_head {}", in.cache_v.shape().to_string(),
-                in.cache_head.shape().to_string());
-    QUIRE_CHECK(
-        !in.r.defined() || (in.u.defined() && in.v_bias.defined() && in.r.dim(1) == heads && in.r.dim(2) == size),
-        "attention: r is {}", in.r.shape().to_string());
-    QUIRE_CHECK(!in.bias.defined() || (in.bias.dim(0) == heads && in.bias.dim(1) == entries), "attention: bias is {}",
-                in.bias.shape().to_string());
-  }
-};
 
 // Keys at positions [position, position + count) lie one after the other in the segment or in the ring.
 struct KeyBlock {

@@ -56,9 +56,7 @@ void forward_block(const Tensor& out, const Tensor& lse, const ops::AttentionInp
 
 void attention(const Tensor& out, const Tensor& lse, const ops::AttentionInputs& in) {
   const AttentionSizes s(in);
-  QUIRE_CHECK(out.shape() == Shape({s.rows, s.queries, s.heads, s.value_size}) && out.is_contiguous() &&
-                  lse.shape() == Shape({s.rows, s.heads, s.queries}),
-              "attention: out {}, lse {}", out.shape().to_string(), lse.shape().to_string());
+  check_attention(s, out, lse, in);
   dispatch("attention", in.q.dtype(), [&](auto type) {
     using T = decltype(type);
     const PositionTerms<T> tables(in, s);

@@ -3,6 +3,8 @@
 namespace quire::cuda {
 
 void bind_all() {
+  bind_attention_backward();
+  bind_attention_forward();
   bind_elementwise();
 }
 

@@ -53,13 +53,16 @@ Tensor dirty(const Tensor& tensor) {
   return on_device(converted(ones, tensor.dtype()), tensor.device());
 }
 
-Tensors run_backward(const ops::AttentionInputs& in, const Tensor& dout) {
-  const Tensors forward = run(in);
+// dout, out and lse follow the inputs.
+Tensors run_backward(const ops::AttentionInputs& in, const Tensors& t) {
   const ops::AttentionGradients g{dirty(in.q),    dirty(in.k), dirty(in.v), dirty(in.cache_k), dirty(in.cache_v),
                                   dirty(in.bias), dirty(in.r), dirty(in.u), dirty(in.v_bias)};
-  ops::attention_backward(g, dout, forward[0], forward[1], in);
+  ops::attention_backward(g, t[11], t[12], t[13], in);
   return defined_ones(g);
 }
+
+// bias, u, v_bias and lse.
+const std::vector<size_t> kWide{7, 9, 10, 13};
 
 void add_case(std::vector<OpCase>& cases, const AttentionForm& form, uint32_t seed) {
   const ops::AttentionInputs in = attention_inputs(form, seed);
@@ -74,13 +77,19 @@ void add_case(std::vector<OpCase>& cases, const AttentionForm& form, uint32_t se
                      const AttentionReference reference = attention_reference(assembled(in, t));
                      return Tensors{reference.out, reference.lse};
                    },
-                   terms, amplification});
+                   terms, amplification, kWide});
+  // The gradient is one of out and lse as they were stored: rounding them is no error of the backward pass.
   inputs.push_back(RandomTensors(seed + 1).normal({form.rows, form.queries, form.heads, form.value_size}));
-  cases.push_back(
-      {"attention_backward", form.name, inputs,
-       [in](const Tensors& t) { return run_backward(assembled(in, t), t[11]); },
-       [in](const Tensors& t) { return defined_ones(attention_reference_gradients(assembled(in, t), t[11])); }, terms,
-       amplification});
+  const AttentionReference forward = attention_reference(in);
+  for (const Tensor& stored : {forward.out, forward.lse}) {
+    inputs.push_back(converted(converted(stored, DType::f32), DType::f64));
+  }
+  cases.push_back({"attention_backward", form.name, inputs,
+                   [in](const Tensors& t) { return run_backward(assembled(in, t), t); },
+                   [in](const Tensors& t) {
+                     return defined_ones(attention_reference_gradients(assembled(in, t), t[11], t[12], t[13]));
+                   },
+                   terms, amplification, kWide});
 }
 
 }  // namespace
@@ -103,6 +112,37 @@ void add_attention_cases(std::vector<OpCase>& cases) {
       {.name = "blocks_short_window", .queries = 133, .slots = 9, .window = 2, .attend_self = false, .relative = true},
       {.name = "blocks_documents", .queries = 137, .slots = 150, .documents = true, .bias = true},
       {.name = "dropout", .rows = 2, .queries = 67, .slots = 9, .bias = true, .dropout = 0.4},
+      // Groups of four random numbers begin anywhere.
+      {.name = "dropout_relative",
+       .rows = 2,
+       .queries = 3,
+       .heads = 3,
+       .kv_heads = 1,
+       .slots = 4,
+       .bias = true,
+       .relative = true,
+       .dropout = 0.3},
+      // Heads of more than 64 and 128 features, in whole vectors and not.
+      {.name = "wide_heads",
+       .rows = 1,
+       .queries = 6,
+       .kv_heads = 1,
+       .size = 72,
+       .value_size = 136,
+       .slots = 3,
+       .relative = true,
+       .scale = 0.1},
+      {.name = "wide_odd_heads",
+       .rows = 1,
+       .queries = 6,
+       .heads = 1,
+       .kv_heads = 1,
+       .size = 133,
+       .value_size = 70,
+       .slots = 3,
+       .bias = true,
+       .relative = true,
+       .scale = 0.1},
       {.name = "large_logits", .rows = 1, .queries = 9, .slots = 6, .scale = 30},
   };
   uint32_t seed = 100;

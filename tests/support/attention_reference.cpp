@@ -119,27 +119,34 @@ AttentionReference attention_reference(const ops::AttentionInputs& in) {
 }
 
 ops::AttentionGradients attention_reference_gradients(const ops::AttentionInputs& in, const Tensor& dout) {
-  const Reference ref(in);
   const AttentionReference forward = attention_reference(in);
+  return attention_reference_gradients(in, dout, forward.out, forward.lse);
+}
+
+ops::AttentionGradients attention_reference_gradients(const ops::AttentionInputs& in, const Tensor& dout,
+                                                      const Tensor& out, const Tensor& lse) {
+  const Reference ref(in);
   ops::AttentionGradients g{zeros_like(in.q),       zeros_like(in.k),       zeros_like(in.v),
                             zeros_like(in.cache_k), zeros_like(in.cache_v), zeros_like(in.bias),
                             zeros_like(in.r),       zeros_like(in.u),       zeros_like(in.v_bias)};
   ref.for_each_query([&](const Pair& q) {
-    const int64_t line = (q.row * ref.heads + q.head) * ref.queries + q.query;
-    const double* prob = forward.prob.data<double>() + line * (ref.slots + ref.queries) + ref.slots;
-    const double* dy = dout.data<double>() + ((q.row * ref.queries + q.query) * ref.heads + q.head) * ref.value_size;
+    const double log_sum = lse.data<double>()[(q.row * ref.heads + q.head) * ref.queries + q.query];
+    const auto prob = [&](const Pair& p) { return std::exp(ref.logit(p) - log_sum); };
+    const int64_t at = ((q.row * ref.queries + q.query) * ref.heads + q.head) * ref.value_size;
+    const double* y = out.data<double>() + at;
+    const double* dy = dout.data<double>() + at;
     const auto dprob = [&](const Pair& p) {
       const double* v = ref.key(p, in.v, in.cache_v, ref.value_size);
       double dot = 0;
       for (int64_t d = 0; d < ref.value_size; ++d) dot += dy[d] * v[d];
       return dot * ref.kept(p);
     };
-    double mean = 0;  // sum of p dp: what softmax takes away
-    ref.for_each_visible(q, [&](const Pair& p) { mean += prob[p.position] * dprob(p); });
+    double mean = 0;  // of dp over p: what softmax takes away
+    for (int64_t d = 0; d < ref.value_size; ++d) mean += dy[d] * y[d];
     ref.for_each_visible(q, [&](const Pair& p) {
       double* dv = ref.key(p, g.dv, g.dcache_v, ref.value_size);
-      for (int64_t d = 0; d < ref.value_size; ++d) dv[d] += prob[p.position] * ref.kept(p) * dy[d];
-      const double dlogit = prob[p.position] * (dprob(p) - mean);
+      for (int64_t d = 0; d < ref.value_size; ++d) dv[d] += prob(p) * ref.kept(p) * dy[d];
+      const double dlogit = prob(p) * (dprob(p) - mean);
       if (g.dbias.defined()) ref.bias(p, g.dbias) += dlogit;
       for (int64_t d = 0; d < ref.size; ++d) {
         const double ds = in.scale * dlogit;

@@ -13,7 +13,9 @@ struct AttentionReference {
 };
 AttentionReference attention_reference(const ops::AttentionInputs& in);
 
-// All gradients that the inputs have.
+// All gradients that the inputs have: of out and lse as the forward pass stored them, rounded or not.
+ops::AttentionGradients attention_reference_gradients(const ops::AttentionInputs& in, const Tensor& dout,
+                                                      const Tensor& out, const Tensor& lse);
 ops::AttentionGradients attention_reference_gradients(const ops::AttentionInputs& in, const Tensor& dout);
 
 }  // namespace quire::test

@@ -1,0 +1,506 @@
+// Three passes recompute the tiles, one for each side that is summed over the other: queries (dq), keys (dk, dv) and
+// distances (dr, dbias). Every sum has one writer and an order that shapes alone set. What all rows and queries share
+// is summed in parts, which are added in order.
+#include <algorithm>
+
+#include "kernels/cuda/attention_tiles.h"
+
+namespace quire::cuda {
+
+namespace {
+
+// What backward kernels get beside the operands.
+template <typename T>
+struct BackwardOperands {
+  using A = Wide<T>;
+  const T* dout;
+  const A* lse;                // [R, H, T]
+  const A* delta;              // [R, H, T]: dout . out, what softmax takes away
+  const VisibleRange* ranges;  // [R, tiles of queries]
+};
+
+// delta: one warp for a query and head.
+template <typename T>
+__global__ void delta_kernel(Wide<T>* delta, const T* dout, const T* out, AttentionOperands<T> in) {
+  const int64_t line = first_element() / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t lines = static_cast<int64_t>(in.rows) * in.queries * in.heads;
+  Wide<T> sum = 0;
+  if (line < lines) {
+    for (int f = lane; f < in.value_size; f += kWarp) {
+      sum += wide(dout[line * in.value_size + f]) * wide(out[line * in.value_size + f]);
+    }
+  }
+  sum = warp_sum(sum);
+  if (line >= lines || lane != 0) return;
+  const int64_t head = line % in.heads;
+  const int64_t query = line / in.heads % in.queries;
+  const int64_t row = line / in.heads / in.queries;
+  delta[(row * in.heads + head) * in.queries + query] = sum;
+}
+
+template <typename T>
+__global__ void ranges_kernel(VisibleRange* ranges, AttentionOperands<T> in) {
+  __shared__ int reach[kTile];
+  const int tiles = ceil_div(in.queries, kTile);
+  const int first_query = static_cast<int>(blockIdx.x) % tiles * kTile;
+  load_reach(reach, in, static_cast<int>(blockIdx.x) / tiles, first_query);
+  __syncthreads();
+  const VisibleRange range = visible_range(reach, in, first_query);
+  if (threadIdx.x == 0) ranges[blockIdx.x] = range;
+}
+
+// p: the probabilities of a tile as they multiplied the values, after dropout. ds: the gradients of its logits.
+template <bool kByDistance, typename T>
+__device__ inline void recompute(Pairs<Wide<T>>& p, Pairs<Wide<T>>& ds, const TileMemory<Wide<T>>& memory,
+                                 const AttentionOperands<T>& in, const BackwardOperands<T>& back, const Place& at,
+                                 const VisibleRange& range, int first_query, int origin) {
+  using A = Wide<T>;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      p[i][j] = 0;
+      ds[i][j] = 0;
+    }
+  }
+  load_reach(memory.reach, in, at.row, first_query);
+  fill_mask<kByDistance>(memory.mask, in, at, first_query, origin);
+  add_logits<kByDistance>(p, memory, in, at, range, first_query, origin);
+  for (int begin = 0; begin < in.value_size; begin += kDepth) {
+    const int features = in.value_size - begin < kDepth ? in.value_size - begin : kDepth;
+    fill_lines<kDepth, kDepthStride>(memory.content, kTile, begin, in.value_size, [&](int a, int f) {
+      const bool there = first_query + a < in.queries;
+      const T* const line = there ? line_of_query(back.dout, in.value_size, in, at, first_query + a) : nullptr;
+      return load_quad(line, f, in.value_size, in.value_quads);
+    });
+    const int first_key = first_query - origin - (kByDistance ? kTile - 1 : 0);
+    fill_lines<kDepth, kDepthStride>(kByDistance ? memory.band : memory.direct, kByDistance ? kBand : kTile, begin,
+                                     in.value_size,
+                                     [&](int n, int f) { return load_value(in, at, range, first_key + n, f); });
+    __syncthreads();
+    if constexpr (kByDistance) {
+      add_band(ds, memory.content, memory.band, features);
+    } else {
+      add_direct(ds, memory.content, memory.direct, features);
+    }
+    __syncthreads();
+  }
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int a = thread_y() + i * kSide;
+    const int reach = memory.reach[a];
+    A log_sum = 0;
+    A delta = 0;
+    if (reach >= 0) {
+      const int64_t line = (static_cast<int64_t>(at.row) * in.heads + at.head) * in.queries + first_query + a;
+      log_sum = back.lse[line];
+      delta = back.delta[line];
+      // All logits are -inf: their exponentials are the zeros they should be.
+      if (log_sum == -std::numeric_limits<A>::infinity()) log_sum = 0;
+    }
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      const int distance = distance_of<kByDistance>(origin, a, thread_x() + j * kSide);
+      const bool seen = is_visible(in, reach, distance);
+      const A probability = seen ? std::exp(p[i][j] + bias_of(in, at, distance) - log_sum) : A{0};
+      const A factor = seen ? kept<kByDistance>(memory.mask, in, at, origin, a, distance) : A{0};
+      p[i][j] = probability * factor;
+      ds[i][j] = seen ? probability * (ds[i][j] * factor - delta) : A{0};
+    }
+  }
+}
+
+// weights[c][a] = pairs[a][c].
+template <typename A>
+__device__ inline void store_turned(A* weights, const Pairs<A>& pairs) {
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      weights[(thread_x() + j * kSide) * kWeightStride + thread_y() + i * kSide] = pairs[i][j];
+    }
+  }
+}
+
+template <typename A>
+__device__ inline A sum_of_line(const A* weights) {
+  A sum = 0;
+  for (int x = 0; x < kTile; x += kQuad) {
+    const Quad<A> w = *reinterpret_cast<const Quad<A>*>(weights + x);
+    for (int n = 0; n < kQuad; ++n) sum += w.x[n];
+  }
+  return sum;
+}
+
+// dq of a row, head and tile of queries (x), of a slice of the features (y).
+template <typename T, int kChunks>
+__global__ void __launch_bounds__(kThreads)
+    query_gradient_kernel(T* dq, AttentionOperands<T> in, BackwardOperands<T> back) {
+  using A = Wide<T>;
+  const TileMemory<A> memory(false, in.r != nullptr);
+  const int tiles = ceil_div(in.queries, kTile);
+  const int line = static_cast<int>(blockIdx.x) / tiles;
+  const int query_tile = tiles - 1 - static_cast<int>(blockIdx.x) % tiles;
+  const int first_query = query_tile * kTile;
+  const int first_feature = static_cast<int>(blockIdx.y) * kChunks * kTile;
+  const Place at = place_of(in, line / in.heads, line % in.heads);
+  const VisibleRange range = back.ranges[at.row * tiles + query_tile];
+
+  Pairs<A> totals[kChunks] = {};
+  for (int tile = (range.low + in.slots) / kTile; tile * kTile - in.slots < range.high; ++tile) {
+    const int first_key = tile * kTile - in.slots;
+    const int origin = first_query - first_key;
+    Pairs<A> p;
+    Pairs<A> ds;
+    recompute<false>(p, ds, memory, in, back, at, range, first_query, origin);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) {
+        memory.weights[(thread_y() + i * kSide) * kWeightStride + thread_x() + j * kSide] = ds[i][j];
+      }
+    }
+    add_values(totals, memory, first_feature, in.size,
+               [&](int b, int f) { return load_key(in, at, range, first_key + b, f); });
+    if (in.r == nullptr) continue;
+    // The 127 distances of the tile, half by half: pair (a, b) belongs to one of them, at column a - b - 1 modulo 64.
+    for (int half = 0; half < 2; ++half) {
+      const int first_distance = origin - (kTile - 1) + half * kTile;
+      if (first_distance + kTile <= 0 || first_distance > range.far) continue;
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        const int a = thread_y() + i * kSide;
+#pragma unroll
+        for (int j = 0; j < kEach; ++j) {
+          const int b = thread_x() + j * kSide;
+          const int column = (a - b + kTile - 1) % kTile;
+          memory.weights[a * kWeightStride + column] = (b < a) == (half == 1) ? ds[i][j] : A{0};
+        }
+      }
+      add_values(totals, memory, first_feature, in.size,
+                 [&](int c, int f) { return load_term(in, at, first_distance + c, f); });
+    }
+  }
+
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int query = first_query + thread_y() + i * kSide;
+    if (query >= in.queries) continue;
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      const int f = first_feature + chunk * kTile + thread_x() * kQuad;
+      if (f >= in.size) continue;
+      store_quad(line_of_query(dq, in.size, in, at, query), f, in.size, in.quads, totals[chunk][i], in.scale);
+    }
+  }
+}
+
+// Gradients of the segment and of the ring; null where nobody asks.
+template <typename T>
+struct KeyGradients {
+  T *dk, *dv, *dcache_k, *dcache_v;
+  Wide<T>* sums;  // [R, H, C + T]: of the gradients of a key's logits over queries, in order of position
+};
+
+// Of a row, key head and tile of keys (x), and a slice of the features (y). Query heads of the group follow each other.
+template <typename T, int kChunks>
+__global__ void __launch_bounds__(kThreads)
+    key_gradient_kernel(KeyGradients<T> to, AttentionOperands<T> in, BackwardOperands<T> back) {
+  using A = Wide<T>;
+  const int keys = in.slots + in.queries;
+  const int key_tiles = ceil_div(keys, kTile);
+  const int line = static_cast<int>(blockIdx.x) / key_tiles;
+  const int first_key = static_cast<int>(blockIdx.x) % key_tiles * kTile - in.slots;
+  const bool any_cached = first_key < 0 && (to.dcache_k != nullptr || to.dcache_v != nullptr);
+  const bool any_new = first_key + kTile > 0 && (to.dk != nullptr || to.dv != nullptr);
+  if (!any_cached && !any_new && to.sums == nullptr) return;  // the whole block
+
+  const TileMemory<A> memory(false, in.r != nullptr);
+  const int first_feature = static_cast<int>(blockIdx.y) * kChunks * kTile;
+  const int row = line / in.kv_heads;
+  const int kv_head = line % in.kv_heads;
+  const int group = in.heads / in.kv_heads;
+  const int query_tiles = ceil_div(in.queries, kTile);
+
+  Pairs<A> key_totals[kChunks] = {};
+  Pairs<A> value_totals[kChunks] = {};
+  for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    const Place at = place_of(in, row, head);
+    A key_sum = 0;
+    for (int tile = first_key > 0 ? first_key / kTile : 0; tile < query_tiles; ++tile) {
+      const VisibleRange range = back.ranges[row * query_tiles + tile];
+      if (range.low >= first_key + kTile || range.high <= first_key) continue;
+      const int first_query = tile * kTile;
+      Pairs<A> p;
+      Pairs<A> ds;
+      recompute<false>(p, ds, memory, in, back, at, range, first_query, first_query - first_key);
+      store_turned(memory.weights, p);
+      add_values(value_totals, memory, first_feature, in.value_size, [&](int a, int f) {
+        const bool there = first_query + a < in.queries;
+        const T* const from = there ? line_of_query(back.dout, in.value_size, in, at, first_query + a) : nullptr;
+        return load_quad(from, f, in.value_size, in.value_quads);
+      });
+      store_turned(memory.weights, ds);
+      add_values(key_totals, memory, first_feature, in.size,
+                 [&](int a, int f) { return load_query(in, in.u, at, first_query + a, f); });
+      if (to.sums != nullptr && threadIdx.x < kTile) {
+        key_sum += sum_of_line(memory.weights + threadIdx.x * kWeightStride);
+      }
+    }
+    const int key = first_key + in.slots + static_cast<int>(threadIdx.x);
+    if (to.sums != nullptr && blockIdx.y == 0 && threadIdx.x < kTile && key < keys) {
+      to.sums[(static_cast<int64_t>(row) * in.heads + head) * keys + key] = key_sum;
+    }
+  }
+
+  const Place at = place_of(in, row, kv_head * group);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int position = first_key + thread_y() + i * kSide;
+    if (position >= in.queries) continue;
+    const bool has_keys = (position < 0 ? to.dcache_k : to.dk) != nullptr;
+    const bool has_values = (position < 0 ? to.dcache_v : to.dv) != nullptr;
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      const int f = first_feature + chunk * kTile + thread_x() * kQuad;
+      if (has_keys && f < in.size) {
+        store_quad(line_of_key(to.dk, to.dcache_k, in.size, in, at, position), f, in.size, in.quads,
+                   key_totals[chunk][i], A{1});
+      }
+      if (has_values && f < in.value_size) {
+        store_quad(line_of_key(to.dv, to.dcache_v, in.value_size, in, at, position), f, in.value_size, in.value_quads,
+                   value_totals[chunk][i], A{1});
+      }
+    }
+  }
+}
+
+// Of a head, tile of distances and group (x), and a slice of the features (y). A group has a share of all tiles of
+// queries of all rows.
+template <typename T, int kChunks>
+__global__ void __launch_bounds__(kThreads)
+    distance_gradient_kernel(Wide<T>* dr_parts,    // [groups, N, H, D] or null
+                             Wide<T>* sums_parts,  // [groups, H, N]: of the gradients of logits at a distance
+                             int groups, AttentionOperands<T> in, BackwardOperands<T> back) {
+  using A = Wide<T>;
+  const TileMemory<A> memory(true, in.r != nullptr);
+  const int distance_tiles = ceil_div(in.entries, kTile);
+  const int group = static_cast<int>(blockIdx.x) % groups;
+  const int line = static_cast<int>(blockIdx.x) / groups;
+  const int first_distance = line % distance_tiles * kTile;
+  const int head = line / distance_tiles;
+  const int first_feature = static_cast<int>(blockIdx.y) * kChunks * kTile;
+  const int query_tiles = ceil_div(in.queries, kTile);
+  const int64_t units = static_cast<int64_t>(in.rows) * query_tiles;
+
+  Pairs<A> totals[kChunks] = {};
+  A sum = 0;
+  for (int64_t unit = units * group / groups; unit < units * (group + 1) / groups; ++unit) {
+    const VisibleRange range = back.ranges[unit];
+    if (range.far < first_distance) continue;
+    const int first_query = static_cast<int>(unit % query_tiles) * kTile;
+    const Place at = place_of(in, static_cast<int>(unit / query_tiles), head);
+    Pairs<A> p;
+    Pairs<A> ds;
+    recompute<true>(p, ds, memory, in, back, at, range, first_query, first_distance);
+    store_turned(memory.weights, ds);
+    if (dr_parts != nullptr) {
+      add_values(totals, memory, first_feature, in.size,
+                 [&](int a, int f) { return load_query(in, in.v_bias, at, first_query + a, f); });
+    } else {
+      __syncthreads();
+    }
+    if (threadIdx.x < kTile) sum += sum_of_line(memory.weights + threadIdx.x * kWeightStride);
+  }
+
+  const int distance = first_distance + static_cast<int>(threadIdx.x);
+  if (blockIdx.y == 0 && threadIdx.x < kTile && distance < in.entries) {
+    sums_parts[(static_cast<int64_t>(group) * in.heads + head) * in.entries + in.entries - 1 - distance] = sum;
+  }
+  if (dr_parts == nullptr) return;
+  A* const part = dr_parts + static_cast<int64_t>(group) * in.entries * in.heads * in.size;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int mine = first_distance + thread_y() + i * kSide;
+    if (mine >= in.entries) continue;
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      const int f = first_feature + chunk * kTile + thread_x() * kQuad;
+      if (f >= in.size) continue;
+      store_quad(line_of_distance(part, in, Place{0, head, 0, 0}, mine), f, in.size, in.size % kQuad == 0,
+                 totals[chunk][i], A{1});
+    }
+  }
+}
+
+// to = factor * the sum of parts in order.
+template <typename To>
+__global__ void add_parts_kernel(To* to, const Wide<To>* parts, int count_of_parts, int64_t count, Wide<To> factor) {
+  for (int64_t i = first_element(); i < count; i += element_stride()) {
+    Wide<To> sum = 0;
+    for (int part = 0; part < count_of_parts; ++part) sum += parts[part * count + i];
+    to[i] = narrow<To>(factor * sum);
+  }
+}
+
+template <typename To>
+void add_parts(const Tensor& to, const Tensor& parts, double factor) {
+  launch(add_parts_kernel<To>, blocks_for(to.numel()), kBlock, 0, to.data<To>(), parts.data<Wide<To>>(), parts.dim(0),
+         to.numel(), factor);
+}
+
+// du and dv_bias are sums of keys and of lines of r, each times the sum of the gradients of its logits.
+inline constexpr int64_t kLinesOfPart = 512;
+inline constexpr int kFeatures = 64;
+
+// parts[part][head] = sum over a share of the lines of sums[line] * line.
+template <bool kKeys, typename T>
+__global__ void __launch_bounds__(kBlock)
+    weighted_lines_kernel(Wide<T>* parts, const Wide<T>* sums, int64_t lines, AttentionOperands<T> in) {
+  using A = Wide<T>;
+  constexpr int kAtOnce = kBlock / kFeatures;
+  __shared__ A partial[kAtOnce][kFeatures];
+  const int head = static_cast<int>(blockIdx.y);
+  const int keys = in.slots + in.queries;
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kLinesOfPart;
+  const int64_t end = begin + kLinesOfPart < lines ? begin + kLinesOfPart : lines;
+  const int first = static_cast<int>(threadIdx.x) / kFeatures;
+  const int column = static_cast<int>(threadIdx.x) % kFeatures;
+  for (int features = 0; features < in.size; features += kFeatures) {
+    const int f = features + column;
+    A total = 0;
+    for (int64_t n = begin + first; n < end && f < in.size; n += kAtOnce) {
+      const Place at = place_of(in, kKeys ? static_cast<int>(n / keys) : 0, head);
+      const int position = static_cast<int>(n % keys) - in.slots;
+      const A sum = kKeys ? sums[(static_cast<int64_t>(at.row) * in.heads + head) * keys + n % keys]
+                          : sums[static_cast<int64_t>(head) * in.entries + n];
+      // What nobody sees may be anything.
+      if (sum == 0) continue;
+      const T* const line =
+          kKeys ? line_of_key(in.k, in.cache_k, in.size, in, at, position) : in.r + (n * in.heads + head) * in.size;
+      total += sum * wide(line[f]);
+    }
+    partial[first][column] = total;
+    __syncthreads();
+    if (first == 0 && f < in.size) {
+      for (int other = 1; other < kAtOnce; ++other) total += partial[other][column];
+      parts[(static_cast<int64_t>(blockIdx.x) * in.heads + head) * in.size + f] = total;
+    }
+    __syncthreads();
+  }
+}
+
+template <bool kKeys, typename T>
+void add_weighted_lines(const Tensor& to, const Tensor& sums, int64_t lines, const AttentionOperands<T>& operands,
+                        double scale) {
+  using A = Wide<T>;
+  const int64_t count = ceil_div(lines, kLinesOfPart);
+  const Tensor parts = Tensor::empty(Shape({count, to.dim(0), to.dim(1)}), dtype_of<A>(), to.device());
+  launch(weighted_lines_kernel<kKeys, T>, dim3(static_cast<unsigned>(count), static_cast<unsigned>(operands.heads)),
+         kBlock, 0, parts.data<A>(), sums.data<A>(), lines, operands);
+  add_parts<A>(to, parts, scale);
+}
+
+// One call.
+template <typename T>
+struct Backward {
+  using A = Wide<T>;
+  const ops::AttentionGradients& g;
+  const ops::AttentionInputs& in;
+  const AttentionSizes& s;
+  const AttentionOperands<T>& operands;
+  const BackwardOperands<T>& back;
+
+  Tensor scratch(const Shape& shape) const { return Tensor::empty(shape, dtype_of<A>(), in.q.device()); }
+
+  void queries() const {
+    if (!g.dq.defined()) return;
+    with_chunks<T>(s.size, [&](auto chunks) {
+      constexpr int kChunks = decltype(chunks)::value;
+      const dim3 blocks(static_cast<unsigned>(s.rows * s.heads * ceil_div(s.queries, kTile)),
+                        static_cast<unsigned>(ceil_div(s.size, kChunks * kTile)));
+      launch(query_gradient_kernel<T, kChunks>, blocks, kThreads,
+             TileMemory<A>::bytes(false, in.r.defined(), in.dropout > 0), g.dq.data<T>(), operands, back);
+    });
+  }
+
+  void keys() const {
+    Tensor sums;
+    if (g.du.defined()) sums = scratch({s.rows, s.heads, s.slots + s.queries});
+    const auto gradient = [](const Tensor& tensor) { return tensor.defined() ? tensor.data<T>() : nullptr; };
+    const KeyGradients<T> to{gradient(g.dk), gradient(g.dv), gradient(g.dcache_k), gradient(g.dcache_v),
+                             g.du.defined() ? sums.data<A>() : nullptr};
+    const int64_t widest = std::max(s.size, s.value_size);
+    with_chunks<T>(widest, [&](auto chunks) {
+      constexpr int kChunks = decltype(chunks)::value;
+      const dim3 blocks(static_cast<unsigned>(s.rows * s.kv_heads * ceil_div(s.slots + s.queries, kTile)),
+                        static_cast<unsigned>(ceil_div(widest, kChunks * kTile)));
+      launch(key_gradient_kernel<T, kChunks>, blocks, kThreads,
+             TileMemory<A>::bytes(false, in.r.defined(), in.dropout > 0), to, operands, back);
+    });
+    if (g.du.defined()) {
+      add_weighted_lines<true>(g.du, sums, s.rows * (s.slots + s.queries), operands, in.scale);
+    }
+  }
+
+  void distances() const {
+    if (!g.dr.defined() && !g.dbias.defined() && !g.dv_bias.defined()) return;
+    // Blocks enough to fill a device, whatever device it is.
+    constexpr int64_t kBlocks = 1024;
+    const int64_t tiles = s.heads * ceil_div(s.entries, kTile);
+    const int64_t units = s.rows * ceil_div(s.queries, kTile);
+    const int64_t groups = std::max<int64_t>(1, std::min(units, ceil_div(kBlocks, std::max<int64_t>(1, tiles))));
+    Tensor dr_parts;
+    if (g.dr.defined()) dr_parts = scratch({groups, s.entries, s.heads, s.size});
+    const Tensor sums_parts = scratch({groups, s.heads, s.entries});
+    const int64_t width = g.dr.defined() ? s.size : 1;
+    with_chunks<T>(width, [&](auto chunks) {
+      constexpr int kChunks = decltype(chunks)::value;
+      const dim3 blocks(static_cast<unsigned>(tiles * groups), static_cast<unsigned>(ceil_div(width, kChunks * kTile)));
+      launch(distance_gradient_kernel<T, kChunks>, blocks, kThreads,
+             TileMemory<A>::bytes(true, in.r.defined(), in.dropout > 0), g.dr.defined() ? dr_parts.data<A>() : nullptr,
+             sums_parts.data<A>(), groups, operands, back);
+    });
+    if (g.dr.defined()) add_parts<T>(g.dr, dr_parts, 1);
+    if (!g.dbias.defined() && !g.dv_bias.defined()) return;
+    const Tensor sums = g.dbias.defined() ? g.dbias : scratch({s.heads, s.entries});
+    add_parts<A>(sums, sums_parts, 1);
+    if (g.dv_bias.defined()) add_weighted_lines<false>(g.dv_bias, sums, s.entries, operands, in.scale);
+  }
+};
+
+void attention_backward(const ops::AttentionGradients& g, const Tensor& dout, const Tensor& out, const Tensor& lse,
+                        const ops::AttentionInputs& in) {
+  const AttentionSizes s(in);
+  check_attention_backward(s, g, dout, out, lse, in);
+  dispatch(in.q.dtype(), [&](auto type) {
+    using T = decltype(type);
+    using A = Wide<T>;
+    AttentionOperands<T> operands = operands_of<T>(in, s);
+    operands.quads = operands.quads && in_quads<T>(s.size, {&g.dq, &g.dk, &g.dcache_k});
+    operands.value_quads = operands.value_quads && in_quads<T>(s.value_size, {&dout, &g.dv, &g.dcache_v});
+    const Device device = in.q.device();
+    const int64_t tiles = s.rows * ceil_div(s.queries, kTile);
+    const Tensor delta = Tensor::empty({s.rows, s.heads, s.queries}, dtype_of<A>(), device);
+    static_assert(sizeof(VisibleRange) == 3 * sizeof(int32_t));
+    const Tensor ranges = Tensor::empty({tiles, 3}, DType::i32, device);
+    launch(delta_kernel<T>, dim3(static_cast<unsigned>(ceil_div(delta.numel(), kBlock / kWarp))), kBlock, 0,
+           delta.data<A>(), dout.data<T>(), out.data<T>(), operands);
+    auto* const ranges_data = static_cast<VisibleRange*>(ranges.raw());
+    launch(ranges_kernel<T>, dim3(static_cast<unsigned>(tiles)), kTile, 0, ranges_data, operands);
+    const BackwardOperands<T> back{dout.data<T>(), lse.data<A>(), delta.data<A>(), ranges_data};
+    const Backward<T> backward{g, in, s, operands, back};
+    backward.queries();
+    backward.keys();
+    backward.distances();
+  });
+}
+
+}  // namespace
+
+void bind_attention_backward() {
+  ops::attention_backward.bind(DeviceKind::cuda, attention_backward);
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,508 @@
+// What the attention kernels share: tiles of 64 x 64 pairs, their logits, masks and sums over them.
+//
+// A tile pairs 64 queries either with 64 keys or with 64 distances. In the first kind the term of a pair belongs to one
+// of 127 distances, in the second its key is one of 127: a band. A thread owns pairs 16 apart in both directions, which
+// lie on 7 diagonals: it reads 7 lines of the band where it reads 4 of an ordinary operand, and nothing is computed for
+// pairs that are not there.
+//
+// Vectors of features pass through shared memory 32 at a time, so that any head size fits.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+
+#include "core/random.h"
+#include "kernels/attention_sizes.h"
+#include "kernels/cuda/runtime.h"
+
+namespace quire::cuda {
+
+inline constexpr int kTile = 64;  // queries, keys or distances
+inline constexpr int kSide = 16;  // a block has 16 x 16 threads; thread (y, x) owns pairs (y + 16 i, x + 16 j)
+inline constexpr int kThreads = kSide * kSide;
+inline constexpr int kEach = kTile / kSide;
+inline constexpr int kQuad = 4;  // features read at once
+inline constexpr int kDepth = 32;
+// Lines of operands and of weights in shared memory: eight lines read at once meet no bank twice.
+inline constexpr int kDepthStride = kDepth + kQuad;
+inline constexpr int kWeightStride = kTile + kQuad;
+inline constexpr int kBand = 2 * kTile - 1;
+// Random numbers come in groups of four distances; 64 distances touch at most 17 groups.
+inline constexpr int kMaskGroups = kTile / 4 + 1;
+
+// Values of one thread: of its pairs, or of its 4 lines and 4 features.
+template <typename A>
+using Pairs = A[kEach][kEach];
+
+template <typename T>
+struct alignas(kQuad * sizeof(T) < 16 ? kQuad * sizeof(T) : 16) Quad {
+  T x[kQuad];
+};
+
+__device__ inline int thread_x() {
+  return static_cast<int>(threadIdx.x) % kSide;
+}
+__device__ inline int thread_y() {
+  return static_cast<int>(threadIdx.x) / kSide;
+}
+
+// The operands of a call, as kernels get them.
+template <typename T>
+struct AttentionOperands {
+  using A = Wide<T>;
+  const T *q, *k, *v, *cache_k, *cache_v, *r;
+  const A *bias, *u, *v_bias;
+  const int32_t *cache_head, *first_visible;
+  int rows, queries, heads, kv_heads, size, value_size, slots, entries;
+  A scale;
+  bool attend_self;
+  bool table;  // bias or r
+  // Quads of features may be read and written as one, of keys and queries and of values.
+  bool quads, value_quads;
+  // Dropout: a probability stays, times `kept`, when its 32 bits are at least `threshold`.
+  bool dropout;
+  uint64_t threshold;
+  A kept;
+  RandomKey key;
+  uint32_t scope, first_row;
+};
+
+// True when lines of `size` features of all tensors begin where a quad may be read.
+template <typename T>
+bool in_quads(int64_t size, std::initializer_list<const Tensor*> tensors) {
+  if (size % kQuad != 0) return false;
+  for (const Tensor* tensor : tensors) {
+    if (tensor->defined() && reinterpret_cast<uintptr_t>(tensor->raw()) % alignof(Quad<T>) != 0) return false;
+  }
+  return true;
+}
+
+template <typename T>
+const T* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
+}
+
+template <typename T>
+AttentionOperands<T> operands_of(const ops::AttentionInputs& in, const AttentionSizes& s) {
+  using A = Wide<T>;
+  AttentionOperands<T> to{};
+  to.q = in.q.data<T>();
+  to.k = in.k.data<T>();
+  to.v = in.v.data<T>();
+  to.cache_k = data_or_null<T>(in.cache_k);
+  to.cache_v = data_or_null<T>(in.cache_v);
+  to.r = data_or_null<T>(in.r);
+  to.bias = data_or_null<A>(in.bias);
+  to.u = data_or_null<A>(in.u);
+  to.v_bias = data_or_null<A>(in.v_bias);
+  to.cache_head = data_or_null<int32_t>(in.cache_head);
+  to.first_visible = in.first_visible.data<int32_t>();
+  to.rows = static_cast<int>(s.rows);
+  to.queries = static_cast<int>(s.queries);
+  to.heads = static_cast<int>(s.heads);
+  to.kv_heads = static_cast<int>(s.kv_heads);
+  to.size = static_cast<int>(s.size);
+  to.value_size = static_cast<int>(s.value_size);
+  to.slots = static_cast<int>(s.slots);
+  to.entries = static_cast<int>(s.entries);
+  to.scale = static_cast<A>(in.scale);
+  to.attend_self = in.attend_self;
+  to.table = in.bias.defined() || in.r.defined();
+  to.quads = in_quads<T>(s.size, {&in.q, &in.k, &in.cache_k, &in.r});
+  to.value_quads = in_quads<T>(s.value_size, {&in.v, &in.cache_v});
+  to.dropout = in.dropout > 0;
+  to.threshold = static_cast<uint64_t>(in.dropout * 4294967296.0);
+  to.kept = static_cast<A>(1.0 / (1.0 - in.dropout));
+  to.key = in.key;
+  to.scope = in.scope;
+  to.first_row = static_cast<uint32_t>(in.first_row);
+  return to;
+}
+
+// A row and a head of it.
+struct Place {
+  int row, head, kv_head;
+  int ring_head;  // slot of the next write
+};
+
+template <typename T>
+__device__ inline Place place_of(const AttentionOperands<T>& in, int row, int head) {
+  int ring_head = 0;
+  if (in.slots > 0) {
+    ring_head = in.cache_head[row] % in.slots;
+    if (ring_head < 0) ring_head += in.slots;
+  }
+  return {row, head, head / (in.heads / in.kv_heads), ring_head};
+}
+
+// The vector of a query, [R, T, H, width].
+template <typename Pointer, typename T>
+__device__ inline Pointer line_of_query(Pointer tensor, int width, const AttentionOperands<T>& in, const Place& at,
+                                        int query) {
+  return tensor + ((static_cast<int64_t>(at.row) * in.queries + query) * in.heads + at.head) * width;
+}
+// The vector of a key at a position from -C to T - 1, in the segment or in the ring.
+template <typename Pointer, typename T>
+__device__ inline Pointer line_of_key(Pointer segment, Pointer ring, int width, const AttentionOperands<T>& in,
+                                      const Place& at, int position) {
+  if (position >= 0) {
+    return segment + ((static_cast<int64_t>(at.row) * in.queries + position) * in.kv_heads + at.kv_head) * width;
+  }
+  int slot = at.ring_head + position;
+  if (slot < 0) slot += in.slots;
+  return ring + ((static_cast<int64_t>(at.row) * in.slots + slot) * in.kv_heads + at.kv_head) * width;
+}
+// The vector of a distance in a table [N, H, D].
+template <typename Pointer, typename T>
+__device__ inline Pointer line_of_distance(Pointer table, const AttentionOperands<T>& in, const Place& at,
+                                           int distance) {
+  return table + (static_cast<int64_t>(in.entries - 1 - distance) * in.heads + at.head) * in.size;
+}
+
+// Features [first, first + 4) of a vector of `size`; zeros behind its end and where there is no vector.
+template <typename T>
+__device__ inline Quad<Wide<T>> load_quad(const T* line, int first, int size, bool quads) {
+  Quad<Wide<T>> to{};
+  if (line == nullptr) return to;
+  if (quads) {
+    const Quad<T> from = *reinterpret_cast<const Quad<T>*>(line + first);
+    for (int i = 0; i < kQuad; ++i) to.x[i] = wide(from.x[i]);
+  } else {
+    for (int i = 0; i < kQuad; ++i) {
+      if (first + i < size) to.x[i] = wide(line[first + i]);
+    }
+  }
+  return to;
+}
+template <typename T>
+__device__ inline void store_quad(T* line, int first, int size, bool quads, const Wide<T> (&values)[kQuad],
+                                  Wide<T> factor) {
+  if (quads) {
+    Quad<T> to;
+    for (int i = 0; i < kQuad; ++i) to.x[i] = narrow<T>(values[i] * factor);
+    *reinterpret_cast<Quad<T>*>(line + first) = to;
+  } else {
+    for (int i = 0; i < kQuad; ++i) {
+      if (first + i < size) line[first + i] = narrow<T>(values[i] * factor);
+    }
+  }
+}
+
+// to[line][f] = load(line, first + f), a quad at a time, for features below `size`.
+template <int kWidth, int kStride, typename A, typename Load>
+__device__ inline void fill_lines(A* to, int lines, int first, int size, Load load) {
+  constexpr int kQuads = kWidth / kQuad;
+  for (int item = static_cast<int>(threadIdx.x); item < lines * kQuads; item += kThreads) {
+    const int line = item / kQuads;
+    const int f = item % kQuads * kQuad;
+    if (first + f < size) *reinterpret_cast<Quad<A>*>(to + line * kStride + f) = load(line, first + f);
+  }
+}
+
+// The shared memory of a block. Operands of products over features and values that are summed take turns in one place.
+template <typename A>
+struct TileMemory {
+  A* content;      // [64, 32] of scale * (q + u), or dout
+  A* direct;       // [64, 32] of keys, values or r
+  A* band;         // [127, 32] of r, keys or values
+  A* position;     // [64, 32] of scale * (q + v_bias)
+  A* values;       // [64, 64]
+  A* weights;      // [64, 64]
+  uint32_t* mask;  // [64, kMaskGroups]
+  int* reach;      // [64]
+
+  // Kinds of tiles: by distance, and with Transformer-XL terms.
+  static constexpr __host__ __device__ int lines(bool by_distance, bool relative) {
+    const int with_keys = kTile + (by_distance ? kBand : kTile);
+    return with_keys + (relative ? kTile + (by_distance ? kTile : kBand) : 0);
+  }
+  static size_t bytes(bool by_distance, bool relative, bool dropout) {
+    const auto numbers = static_cast<size_t>(lines(by_distance, relative) * kDepthStride + kTile * kWeightStride);
+    const auto words = static_cast<size_t>(kTile + (dropout ? kTile * kMaskGroups : 0));
+    return numbers * sizeof(A) + words * sizeof(uint32_t);
+  }
+
+  __device__ TileMemory(bool by_distance, bool relative) {
+    A* const begin = dynamic_shared<A>();
+    static_assert(kTile * kTile <= 2 * kTile * kDepthStride);
+    values = begin;
+    content = begin;
+    A* const keys = content + kTile * kDepthStride;
+    position = keys + (by_distance ? kBand : kTile) * kDepthStride;
+    A* const terms = position + kTile * kDepthStride;
+    direct = by_distance ? terms : keys;
+    band = by_distance ? keys : terms;
+    weights = begin + lines(by_distance, relative) * kDepthStride;
+    reach = reinterpret_cast<int*>(weights + kTile * kWeightStride);
+    mask = reinterpret_cast<uint32_t*>(reach + kTile);
+  }
+};
+
+// What the queries of a tile see: keys at positions low <= p < high, at most `far` away.
+struct VisibleRange {
+  int low, high, far;
+};
+
+// reach[a]: the largest distance that query a of a tile sees, below zero when it sees nothing. Positions before the
+// ring and distances beyond the table count as not visible, whatever first_visible holds.
+template <typename T>
+__device__ inline void load_reach(int* reach, const AttentionOperands<T>& in, int row, int first_query) {
+  const int a = static_cast<int>(threadIdx.x);
+  if (a >= kTile) return;
+  const int query = first_query + a;
+  int farthest = -1;
+  if (query < in.queries) {
+    const int first = in.first_visible[static_cast<int64_t>(row) * in.queries + query];
+    const int from = first < -in.slots ? -in.slots : first;
+    farthest = from > query ? -1 : query - from;
+    if (in.table && farthest >= in.entries) farthest = in.entries - 1;
+  }
+  reach[a] = farthest;
+}
+
+template <typename T>
+__device__ inline bool is_visible(const AttentionOperands<T>& in, int reach, int distance) {
+  return distance >= (in.attend_self ? 0 : 1) && distance <= reach;
+}
+
+// Every thread finds the same.
+template <typename T>
+__device__ inline VisibleRange visible_range(const int* reach, const AttentionOperands<T>& in, int first_query) {
+  const int nearest = in.attend_self ? 0 : 1;
+  VisibleRange range{first_query + kTile, -in.slots, -1};
+  for (int a = 0; a < kTile; ++a) {
+    const int farthest = reach[a];
+    if (farthest < nearest) continue;
+    const int query = first_query + a;
+    range.low = query - farthest < range.low ? query - farthest : range.low;
+    range.high = query - nearest + 1;
+    range.far = farthest > range.far ? farthest : range.far;
+  }
+  return range;
+}
+
+// The distance of pair (a, c). c is a key, and `origin` the distance of pair (0, 0), or c is itself a distance.
+template <bool kByDistance>
+__device__ inline int distance_of(int origin, int a, int c) {
+  return kByDistance ? origin + c : origin + a - c;
+}
+
+// The first group of random numbers that query a of a tile needs.
+template <bool kByDistance, typename T>
+__device__ inline int64_t first_group(const AttentionOperands<T>& in, const Place& at, int origin, int a) {
+  const int64_t base = static_cast<int64_t>(at.head) * (in.slots + in.queries);
+  const int64_t element = base + (kByDistance ? origin : distance_of<false>(origin, a, kTile - 1));
+  // Rounds down; pairs with elements below zero are not visible.
+  return element >= 0 ? element / 4 : -((3 - element) / 4);
+}
+
+// mask[a][g]: bit n says whether number n of the group is kept.
+template <bool kByDistance, typename T>
+__device__ inline void fill_mask(uint32_t* mask, const AttentionOperands<T>& in, const Place& at, int first_query,
+                                 int origin) {
+  if (!in.dropout) return;
+  for (int item = static_cast<int>(threadIdx.x); item < kTile * kMaskGroups; item += kThreads) {
+    const int a = item / kMaskGroups;
+    const int64_t group = first_group<kByDistance>(in, at, origin, a) + item % kMaskGroups;
+    const auto bits = philox(in.key, in.scope, in.first_row + static_cast<uint32_t>(at.row),
+                             static_cast<uint32_t>(first_query + a), static_cast<uint32_t>(group));
+    uint32_t word = 0;
+    for (uint32_t n = 0; n < 4; ++n) word |= bits[n] >= in.threshold ? 1U << n : 0U;
+    mask[item] = word;
+  }
+}
+// What a probability is multiplied by.
+template <bool kByDistance, typename T>
+__device__ inline Wide<T> kept(const uint32_t* mask, const AttentionOperands<T>& in, const Place& at, int origin, int a,
+                               int distance) {
+  if (!in.dropout) return 1;
+  const int64_t element = static_cast<int64_t>(at.head) * (in.slots + in.queries) + distance;
+  const int number = static_cast<int>(element - 4 * first_group<kByDistance>(in, at, origin, a));
+  const uint32_t word = mask[a * kMaskGroups + number / 4];
+  return (word >> (number % 4)) % 2 != 0 ? in.kept : 0;
+}
+
+// sums[a][c] += x[a] . y[c], over `features` features in shared memory.
+template <typename A>
+__device__ inline void add_direct(Pairs<A>& sums, const A* x, const A* y, int features) {
+  const A* const left = x + thread_y() * kDepthStride;
+  const A* const right = y + thread_x() * kDepthStride;
+  for (int f = 0; f < features; f += kQuad) {
+    Quad<A> l[kEach];
+    Quad<A> r[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      l[i] = *reinterpret_cast<const Quad<A>*>(left + i * kSide * kDepthStride + f);
+      r[i] = *reinterpret_cast<const Quad<A>*>(right + i * kSide * kDepthStride + f);
+    }
+#pragma unroll
+    for (int n = 0; n < kQuad; ++n) {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+        for (int j = 0; j < kEach; ++j) sums[i][j] += l[i].x[n] * r[j].x[n];
+      }
+    }
+  }
+}
+
+// sums[a][c] += x[a] . band[a - c + 63].
+template <typename A>
+__device__ inline void add_band(Pairs<A>& sums, const A* x, const A* band, int features) {
+  constexpr int kDiagonals = 2 * kEach - 1;
+  const A* const left = x + thread_y() * kDepthStride;
+  const A* const right = band + (thread_y() - thread_x() + kSide - 1) * kDepthStride;
+  for (int f = 0; f < features; f += kQuad) {
+    Quad<A> l[kEach];
+    Quad<A> r[kDiagonals];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) l[i] = *reinterpret_cast<const Quad<A>*>(left + i * kSide * kDepthStride + f);
+#pragma unroll
+    for (int i = 0; i < kDiagonals; ++i) {
+      r[i] = *reinterpret_cast<const Quad<A>*>(right + i * kSide * kDepthStride + f);
+    }
+#pragma unroll
+    for (int n = 0; n < kQuad; ++n) {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+        for (int j = 0; j < kEach; ++j) sums[i][j] += l[i].x[n] * r[i - j + kEach - 1].x[n];
+      }
+    }
+  }
+}
+
+// totals[i][n] += sum over x < 64 of weights[y + 16 i][x] * values[x][4 thread_x + n]. Features from `features` on are
+// left alone.
+template <typename A>
+__device__ inline void add_weighted(Pairs<A>& totals, const A* weights, const A* values, int features) {
+  if (kQuad * thread_x() >= features) return;
+  const A* const left = weights + thread_y() * kWeightStride;
+  const A* const right = values + thread_x() * kQuad;
+  for (int x = 0; x < kTile; x += kQuad) {
+    Quad<A> w[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) w[i] = *reinterpret_cast<const Quad<A>*>(left + i * kSide * kWeightStride + x);
+#pragma unroll
+    for (int n = 0; n < kQuad; ++n) {
+      const Quad<A> v = *reinterpret_cast<const Quad<A>*>(right + (x + n) * kTile);
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+        for (int j = 0; j < kQuad; ++j) totals[i][j] += w[i].x[n] * v.x[j];
+      }
+    }
+  }
+}
+
+// Adds a tile of values, 64 features at a time, to what a thread keeps: load(line, feature) gives quads. Weights lie in
+// shared memory already; a barrier comes before they are read, and one after.
+template <int kChunks, typename A, typename Load>
+__device__ inline void add_values(Pairs<A> (&totals)[kChunks], const TileMemory<A>& memory, int first, int size,
+                                  Load load) {
+#pragma unroll
+  for (int chunk = 0; chunk < kChunks; ++chunk) {
+    const int begin = first + chunk * kTile;
+    if (chunk > 0 && begin >= size) break;
+    fill_lines<kTile, kTile>(memory.values, kTile, begin, size, load);
+    __syncthreads();
+    add_weighted(totals[chunk], memory.weights, memory.values, size - begin);
+    __syncthreads();
+  }
+}
+
+// scale * (q + u) of a query, or with v_bias.
+template <typename T>
+__device__ inline Quad<Wide<T>> load_query(const AttentionOperands<T>& in, const Wide<T>* addend, const Place& at,
+                                           int query, int first) {
+  Quad<Wide<T>> to{};
+  if (query >= in.queries) return to;
+  to = load_quad(line_of_query(in.q, in.size, in, at, query), first, in.size, in.quads);
+  const Wide<T>* const added = addend == nullptr ? nullptr : addend + static_cast<int64_t>(at.head) * in.size;
+  for (int i = 0; i < kQuad; ++i) {
+    if (added != nullptr && first + i < in.size) to.x[i] += added[first + i];
+    to.x[i] *= in.scale;
+  }
+  return to;
+}
+// Keys and values of positions outside [low, high) count as zero.
+template <typename T>
+__device__ inline Quad<Wide<T>> load_key(const AttentionOperands<T>& in, const Place& at, const VisibleRange& range,
+                                         int position, int first) {
+  const bool seen = position >= range.low && position < range.high;
+  const T* const line = seen ? line_of_key(in.k, in.cache_k, in.size, in, at, position) : nullptr;
+  return load_quad(line, first, in.size, in.quads);
+}
+template <typename T>
+__device__ inline Quad<Wide<T>> load_value(const AttentionOperands<T>& in, const Place& at, const VisibleRange& range,
+                                           int position, int first) {
+  const bool seen = position >= range.low && position < range.high;
+  const T* const line = seen ? line_of_key(in.v, in.cache_v, in.value_size, in, at, position) : nullptr;
+  return load_quad(line, first, in.value_size, in.value_quads);
+}
+template <typename T>
+__device__ inline Quad<Wide<T>> load_term(const AttentionOperands<T>& in, const Place& at, int distance, int first) {
+  const bool there = distance >= 0 && distance < in.entries;
+  return load_quad(there ? line_of_distance(in.r, in, at, distance) : nullptr, first, in.size, in.quads);
+}
+
+// The products of logits. Ends with a barrier; what was read from the operands' place before must be behind one.
+template <bool kByDistance, typename T>
+__device__ inline void add_logits(Pairs<Wide<T>>& sums, const TileMemory<Wide<T>>& memory,
+                                  const AttentionOperands<T>& in, const Place& at, const VisibleRange& range,
+                                  int first_query, int origin) {
+  const bool relative = in.r != nullptr;
+  for (int begin = 0; begin < in.size; begin += kDepth) {
+    const auto fill = [&](auto* to, int lines, auto load) {
+      fill_lines<kDepth, kDepthStride>(to, lines, begin, in.size, load);
+    };
+    const auto load_content = [&](int a, int f) { return load_query(in, in.u, at, first_query + a, f); };
+    const auto load_position = [&](int a, int f) { return load_query(in, in.v_bias, at, first_query + a, f); };
+    const int features = in.size - begin < kDepth ? in.size - begin : kDepth;
+    fill(memory.content, kTile, load_content);
+    if (relative) fill(memory.position, kTile, load_position);
+    if constexpr (kByDistance) {
+      const int first_key = first_query - origin - (kTile - 1);
+      fill(memory.band, kBand, [&](int n, int f) { return load_key(in, at, range, first_key + n, f); });
+      if (relative) fill(memory.direct, kTile, [&](int e, int f) { return load_term(in, at, origin + e, f); });
+      __syncthreads();
+      add_band(sums, memory.content, memory.band, features);
+      if (relative) add_direct(sums, memory.position, memory.direct, features);
+    } else {
+      const int first_key = first_query - origin;
+      const int first_distance = origin - (kTile - 1);
+      fill(memory.direct, kTile, [&](int b, int f) { return load_key(in, at, range, first_key + b, f); });
+      if (relative) fill(memory.band, kBand, [&](int n, int f) { return load_term(in, at, first_distance + n, f); });
+      __syncthreads();
+      add_direct(sums, memory.content, memory.direct, features);
+      if (relative) add_band(sums, memory.position, memory.band, features);
+    }
+    __syncthreads();
+  }
+}
+
+// The logit of a visible pair beside its products.
+template <typename T>
+__device__ inline Wide<T> bias_of(const AttentionOperands<T>& in, const Place& at, int distance) {
+  if (in.bias == nullptr) return 0;
+  return in.bias[static_cast<int64_t>(at.head) * in.entries + in.entries - 1 - distance];
+}
+
+// Chunks of 64 features whose sums a thread keeps in registers. Wider vectors are cut into slices, each with blocks of
+// its own.
+inline constexpr int kMostChunks = 2;
+template <typename T>
+int chunks_for(int64_t size) {
+  // f64 is there to check with, and has no registers for more.
+  return size <= kTile || std::is_same_v<T, double> ? 1 : kMostChunks;
+}
+// Calls function(std::integral_constant<int, chunks>).
+template <typename T, typename Function>
+void with_chunks(int64_t size, Function&& function) {
+  if (chunks_for<T>(size) == 1) return function(std::integral_constant<int, 1>{});
+  if constexpr (!std::is_same_v<T, double>) function(std::integral_constant<int, kMostChunks>{});
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,156 @@
+// What the table of op cases does not say about attention on the CUDA device, where nobody looks at first_visible.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/attention.h"
+#include "tests/support/attention_inputs.h"
+#include "tests/support/compare.h"
+#include "tests/support/cuda_device.h"
+
+namespace quire::test {
+namespace {
+
+constexpr Device kCuda{DeviceKind::cuda, 0};
+
+class CudaAttention : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string missing = missing_cuda_device();
+    if (!missing.empty()) GTEST_SKIP() << missing;
+  }
+};
+
+// The same call in f32 on the device.
+ops::AttentionInputs moved(ops::AttentionInputs in) {
+  for (Tensor* t : {&in.q, &in.k, &in.v, &in.cache_k, &in.cache_v, &in.cache_head, &in.first_visible, &in.bias, &in.r,
+                    &in.u, &in.v_bias}) {
+    *t = on_device(converted(*t, DType::f32), kCuda);
+  }
+  return in;
+}
+
+struct Results {
+  Tensor out, lse;
+  ops::AttentionGradients gradients;
+};
+
+Tensor empty_like(const Tensor& tensor) {
+  return tensor.defined() ? Tensor::empty_like(tensor) : Tensor();
+}
+
+ops::AttentionGradients all_gradients(const ops::AttentionInputs& in) {
+  return {empty_like(in.q),    empty_like(in.k), empty_like(in.v), empty_like(in.cache_k), empty_like(in.cache_v),
+          empty_like(in.bias), empty_like(in.r), empty_like(in.u), empty_like(in.v_bias)};
+}
+
+std::vector<Tensor> listed(const ops::AttentionGradients& g) {
+  return {g.dq, g.dk, g.dv, g.dcache_k, g.dcache_v, g.dbias, g.dr, g.du, g.dv_bias};
+}
+
+Tensor output_gradient(const Tensor& out) {
+  return on_device(RandomTensors(7).normal(out.shape(), 1, 0, out.dtype()), kCuda);
+}
+
+Results run(const ops::AttentionInputs& in) {
+  Results results;
+  results.out = Tensor::empty({in.q.dim(0), in.q.dim(1), in.q.dim(2), in.v.dim(3)}, in.q.dtype(), kCuda);
+  results.lse = Tensor::empty({in.q.dim(0), in.q.dim(2), in.q.dim(1)}, in.q.dtype(), kCuda);
+  ops::attention(results.out, results.lse, in);
+  results.gradients = all_gradients(in);
+  ops::attention_backward(results.gradients, output_gradient(results.out), results.out, results.lse, in);
+  return results;
+}
+
+TEST_F(CudaAttention, WhatLiesOutsideRingAndTableIsNotVisible) {
+  const AttentionForm form{.queries = 70, .slots = 5, .bias = true, .relative = true};
+  ops::AttentionInputs in = attention_inputs(form, 11);
+  const int64_t entries = 40;  // fewer than there are distances
+  in.bias = packed(in.bias.slice(1, 0, entries));
+  in.r = in.r.slice(0, 0, entries);
+  std::vector<int32_t> wild;
+  std::vector<int32_t> tame;
+  const std::vector<int32_t> values{std::numeric_limits<int32_t>::min(), -1000000, -6, -5, 3,
+                                    std::numeric_limits<int32_t>::max()};
+  for (int64_t i = 0; i < form.rows * form.queries; ++i) {
+    const auto query = static_cast<int32_t>(i % form.queries);
+    wild.push_back(values[static_cast<size_t>(i) % values.size()]);
+    tame.push_back(std::clamp(wild.back(), std::max(-5, query - static_cast<int32_t>(entries) + 1), 71));
+  }
+  in.first_visible = Tensor::from(tame, {form.rows, form.queries});
+  in.cache_head = Tensor::from(std::vector<int32_t>{2, 4}, {2});
+  const Results wanted = run(moved(in));
+  in.first_visible = Tensor::from(wild, {form.rows, form.queries});
+  in.cache_head = Tensor::from(std::vector<int32_t>{2 + 50000, 4 - 50000}, {2});
+  const Results got = run(moved(in));
+  EXPECT_TRUE(same_bits(got.out, wanted.out));
+  EXPECT_TRUE(same_bits(got.lse, wanted.lse));
+  for (size_t i = 0; i < 9; ++i) {
+    EXPECT_TRUE(same_bits(listed(got.gradients)[i], listed(wanted.gradients)[i])) << "gradient " << i;
+  }
+}
+
+TEST_F(CudaAttention, NanReachesEveryQueryThatSeesItAndNoOther) {
+  const AttentionForm form{.rows = 1, .queries = 70, .slots = 5, .window = 30};
+  ops::AttentionInputs in = attention_inputs(form, 3);
+  const int64_t key = 35;
+  const int64_t width = form.kv_heads * form.size;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (int64_t n = 0; n < width; ++n) in.k.data<double>()[key * width + n] = nan;
+  // Slots that were never written, in front of what anyone sees.
+  for (int64_t i = 0; i < form.queries; ++i) {
+    int32_t& first = in.first_visible.data<int32_t>()[i];
+    first = std::max(first, 0);
+  }
+  for (const Tensor& ring : {in.cache_k, in.cache_v}) {
+    std::fill(ring.data<double>(), ring.data<double>() + ring.numel(), nan);
+  }
+  const Results results = run(moved(in));
+  const std::vector<double> out = values_of(results.out);
+  const std::vector<double> lse = values_of(results.lse);
+  const std::vector<double> dq = values_of(results.gradients.dq);
+  for (int64_t query = 0; query < form.queries; ++query) {
+    const bool sees = query >= key && in.first_visible.data<int32_t>()[query] <= key;
+    for (int64_t n = 0; n < form.heads * form.value_size; ++n) {
+      EXPECT_EQ(std::isnan(out[static_cast<size_t>(query * form.heads * form.value_size + n)]), sees) << query;
+    }
+    for (int64_t n = 0; n < form.heads * form.size && sees; ++n) {
+      EXPECT_TRUE(std::isnan(dq[static_cast<size_t>(query * form.heads * form.size + n)])) << query;
+    }
+    for (int64_t h = 0; h < form.heads; ++h) {
+      EXPECT_EQ(std::isnan(lse[static_cast<size_t>(h * form.queries + query)]), sees) << query;
+    }
+  }
+  for (const Tensor& d : {results.gradients.dcache_k, results.gradients.dcache_v}) {
+    for (const double value : values_of(d)) EXPECT_EQ(value, 0.0);
+  }
+}
+
+TEST_F(CudaAttention, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
+  const AttentionForm form{.queries = 67, .heads = 4, .kv_heads = 2, .slots = 6, .bias = true, .relative = true};
+  const ops::AttentionInputs in = moved(attention_inputs(form, 5));
+  const Results all = run(in);
+  const Tensor dout = output_gradient(all.out);
+  const std::vector<Tensor> wanted = listed(all.gradients);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    ops::AttentionGradients one;
+    Tensor* const members[] = {&one.dq,    &one.dk, &one.dv, &one.dcache_k, &one.dcache_v,
+                               &one.dbias, &one.dr, &one.du, &one.dv_bias};
+    *members[i] = Tensor::empty_like(wanted[i]);
+    ops::attention_backward(one, dout, all.out, all.lse, in);
+    EXPECT_TRUE(same_bits(*members[i], wanted[i])) << "gradient " << i;
+  }
+}
+
+TEST_F(CudaAttention, NoQueriesGiveZeroGradients) {
+  const AttentionForm form{.queries = 0, .slots = 3, .bias = true, .relative = true};
+  const Results results = run(moved(attention_inputs(form, 6)));
+  for (const Tensor& gradient : listed(results.gradients)) {
+    for (const double value : values_of(gradient)) EXPECT_EQ(value, 0.0);
+  }
+}
+
+}  // namespace
+}  // namespace quire::test
