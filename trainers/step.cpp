@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "kernels/elementwise.h"
+#include "kernels/optimizer.h"
 #include "trainers/gradient_reducer.h"
 
 namespace quire {
@@ -21,6 +22,7 @@ TrainingState::TrainingState(const RunConfig& config, int64_t vocabulary, const 
   }
   state = std::make_unique<StatePool>(network.layout, last_row - first_row, config.data.subsequence, machine.dtype,
                                       machine.device);
+  outcome = Tensor::zeros({outcome::kEntries}, DType::f64, machine.device);
 }
 
 namespace {
@@ -36,21 +38,32 @@ void mark_nonfinite_rows(std::span<uint8_t> marks, const Tensor& nll) {
   }
 }
 
-// Ends the run, or this step without an update.
-void skip_step(TrainingState& training, const RunConfig& config, std::span<const uint8_t> nonfinite_rows,
+// Blocks of rows and what a step that fails looks at: losses by target.
+struct BlockLosses {
+  int64_t begin, end;
+  Tensor nll;
+};
+
+std::string describe_failure(int64_t step, double loss, double grad_norm) {
+  return fmt::format("step {}: loss {} and gradient norm {} are not finite, or too large for the moments", step, loss,
+                     grad_norm);
+}
+
+constexpr std::string_view kHint =
+    "Resume from the last checkpoint with a lower optimizer.lr or a smaller optimizer.clip";
+
+// This step changes neither weights nor moments; rows with a loss that is not finite begin anew.
+void skip_step(TrainingState& training, const RunConfig& config, const std::vector<BlockLosses>& blocks,
                Communicator& communicator, StepResult& result) {
-  const int64_t step = training.step + 1;
-  const std::string what =
-      fmt::format("step {}: loss {} and gradient norm {} are not finite, or too large for the moments", step,
-                  result.loss, result.grad_norm);
-  constexpr std::string_view kHint =
-      "Resume from the last checkpoint with a lower optimizer.lr or a smaller optimizer.clip";
-  if (config.run.on_nonfinite.policy == NonfinitePolicy::stop) {
-    fail(ErrorKind::numerics, "{}; weights are those of step {}. {}", what, training.step, kHint);
-  }
   if (training.skips_in_a_row >= config.run.on_nonfinite.max_skips) {
-    fail(ErrorKind::numerics, "{}, and so were the {} steps before it (run.on_nonfinite.max_skips). {}", what,
-         training.skips_in_a_row, kHint);
+    fail(ErrorKind::numerics, "{}, and so were the {} steps before it (run.on_nonfinite.max_skips). {}",
+         describe_failure(training.step + 1, result.loss, result.grad_norm), training.skips_in_a_row, kHint);
+  }
+  std::vector<uint8_t> nonfinite_rows(static_cast<size_t>(training.state->rows()));
+  for (const BlockLosses& block : blocks) {
+    mark_nonfinite_rows(std::span(nonfinite_rows)
+                            .subspan(static_cast<size_t>(block.begin), static_cast<size_t>(block.end - block.begin)),
+                        block.nll);
   }
   training.state->commit(nonfinite_rows);
   result.skipped = true;
@@ -60,6 +73,14 @@ void skip_step(TrainingState& training, const RunConfig& config, std::span<const
   result.cleared_rows = static_cast<int64_t>(cleared[0]);
   ++training.skipped;
   ++training.skips_in_a_row;
+}
+
+// Sums over all ranks, in place. The values of one rank stay where they are.
+void reduce_sums(const Tensor& sums, Communicator& communicator) {
+  if (communicator.size() == 1) return;
+  std::vector<double> values = sums.to_vector<double>();
+  communicator.all_reduce_sum(values);
+  sums.upload(values.data(), sums.numel());
 }
 
 }  // namespace
@@ -93,9 +114,20 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
   }
 }
 
-StepResult train_step(TrainingState& training, const RunConfig& config, const Batch& batch,
-                      Communicator& communicator) {
+void require_finite(const TrainingState& training) {
+  const std::vector<double> judged = training.outcome.to_vector<double>();
+  const auto failed = static_cast<int64_t>(judged[outcome::kFirstFailed]);
+  if (failed == 0) return;
+  training.outcome.zero();  // told once
+  fail(ErrorKind::numerics, "{}; weights are those of step {}. {}",
+       describe_failure(failed, judged[outcome::kLoss], judged[outcome::kGradientNorm]), failed - 1, kHint);
+}
+
+StepResult train_step(TrainingState& training, const RunConfig& config, const Batch& batch, Communicator& communicator,
+                      ReadResult read) {
   const int64_t step = training.step + 1;
+  const bool skips = config.run.on_nonfinite.policy == NonfinitePolicy::skip;
+  const Device device = training.store.values().device();
   StepResult result;
   const int64_t update = step - training.skipped;
   result.learning_rate = learning_rate(config.schedule, peak_learning_rate(config.optimizer, update), step);
@@ -106,28 +138,42 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
   communicator.all_reduce_sum(counts);
   result.targets = static_cast<int64_t>(counts[0]);
 
-  std::vector<double> sums(counts.size());
-  std::vector<uint8_t> nonfinite_rows(static_cast<size_t>(batch.rows));
+  const Tensor sums = Tensor::zeros({static_cast<int64_t>(counts.size())}, DType::f64, device);
+  std::vector<BlockLosses> blocks;
   accumulate_gradients(training, config, batch, counts, [&](int64_t begin, int64_t end, const LossTerms& loss) {
-    for (size_t i = 0; i < loss.terms.size(); ++i) sums[i] += loss.terms[i].sum.value().to_vector<double>()[0];
-    if (!std::isfinite(sums[0])) {
-      mark_nonfinite_rows(
-          std::span(nonfinite_rows).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)), loss.nll);
+    for (size_t i = 0; i < loss.terms.size(); ++i) {
+      const auto at = static_cast<int64_t>(i);
+      const Tensor sum = sums.slice(0, at, at + 1);
+      ops::add(sum, sum, loss.terms[i].sum.value(), 1, 1);
     }
+    if (skips) blocks.push_back({begin, end, loss.nll});
   });
   reduce_gradients(training.store.gradients(), communicator);
-  communicator.all_reduce_sum(sums);
+  reduce_sums(sums, communicator);
 
-  result.loss = counts[0] > 0 ? sums[0] / counts[0] : 0.0;
-  result.grad_norm = gradient_norm(training.store);
-  const double scale = clipping_factor(result.grad_norm, config.optimizer.clip);
-  if (std::isfinite(result.loss) && moments_can_hold(result.grad_norm * scale, training.store.values().dtype())) {
-    training.optimizer->update(update, result.learning_rate, scale);
-    if (training.average) training.average->update(update);
+  // Whether the step is applied is decided where its gradients are.
+  ops::step_outcome(training.outcome, sums.slice(0, 0, 1), squared_gradient_norm(training.store),
+                    {.targets = counts[0],
+                     .clip = config.optimizer.clip,
+                     .largest_norm = largest_gradient_norm(training.store.values().dtype()),
+                     .step = static_cast<double>(step),
+                     .sticky = !skips});
+  const Tensor control = training.outcome.slice(0, outcome::kGradientScale, outcome::kApply + 1);
+  training.optimizer->update(update, result.learning_rate, control);
+  training.store.publish();
+  if (training.average) training.average->update(update, control);
+
+  result.read = read == ReadResult::always || skips || !device_backend(device.kind).is_asynchronous();
+  if (result.read) {
+    if (!skips) require_finite(training);
+    const std::vector<double> judged = training.outcome.to_vector<double>();
+    result.loss = judged[outcome::kLoss];
+    result.grad_norm = judged[outcome::kGradientNorm];
+    if (judged[outcome::kApply] == 0) skip_step(training, config, blocks, communicator, result);
+  }
+  if (!result.skipped) {
     training.state->commit();
     training.skips_in_a_row = 0;
-  } else {
-    skip_step(training, config, nonfinite_rows, communicator, result);
   }
   training.step = step;
   training.tokens += result.targets;

@@ -52,6 +52,9 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
 // run.on_nonfinite must know; a step that fails is then reported by a later one that reads, and changes nothing.
 enum class ReadResult { always, when_free };
 
+// Throws Error(numerics) when a step failed that nobody has looked at yet.
+void require_finite(const TrainingState& training);
+
 // One optimizer step on the rows of this rank. When the loss or the gradient is not finite, or too large for the
 // moments, weights and moments stay as they were. What happens then is up to run.on_nonfinite:
 //   stop  throws Error(numerics); carried state is as it was but for rows whose document begins in this step

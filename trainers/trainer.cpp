@@ -138,6 +138,7 @@ bool Trainer::was_evaluated() const {
 }
 
 bool Trainer::evaluate_now(const std::function<std::string()>& stop) {
+  require_finite(*training_);
   const bool average = config_.optimizer.ema.evaluate;
   ParameterStore& store = average ? training_->average->store() : training_->store;
   const EvaluationResult result = evaluate(store, evaluation_config_, *corpus_, machine_,
@@ -159,6 +160,7 @@ bool Trainer::evaluate_now(const std::function<std::string()>& stop) {
 
 void Trainer::save() {
   if (saved_step_ == training_->step) return;
+  require_finite(*training_);
   if (!weights_are_finite(training_->store)) {
     fail(ErrorKind::numerics,
          "step {}: the update made weights that are not finite, so no checkpoint is written. Resume from the last one "

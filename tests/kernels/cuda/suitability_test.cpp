@@ -1,0 +1,17 @@
+#include "kernels/cuda/suitability.h"
+
+#include <gtest/gtest.h>
+
+namespace quire::cuda {
+namespace {
+
+TEST(CudaSuitability, OldGpusAreRefusedByName) {
+  EXPECT_EQ(why_unsuitable("Tesla T4", 7, 5), "Tesla T4 has compute capability 7.5; quire needs 8.0 (Ampere) or newer");
+  EXPECT_NE(why_unsuitable("Tesla V100", 7, 0), "");
+  EXPECT_EQ(why_unsuitable("NVIDIA A100", 8, 0), "");
+  EXPECT_EQ(why_unsuitable("NVIDIA H200", 9, 0), "");
+  EXPECT_EQ(why_unsuitable("a later one", 12, 0), "");
+}
+
+}  // namespace
+}  // namespace quire::cuda
