@@ -56,6 +56,7 @@ QUIRE_SLOT(convert);
 QUIRE_SLOT(add);
 QUIRE_SLOT(multiply);
 QUIRE_SLOT(scale);
+QUIRE_SLOT(scale_by);
 QUIRE_SLOT(add_bias);
 QUIRE_SLOT(sum_rows);
 QUIRE_SLOT(scale_heads);

@@ -4,6 +4,7 @@ namespace quire::cuda {
 
 void bind_all() {
   bind_elementwise();
+  bind_norm();
 }
 
 }  // namespace quire::cuda

@@ -138,8 +138,20 @@ void add_sums(std::vector<OpCase>& cases, RandomTensors& random) {
                        for (int64_t i = 0; i < in[0].numel(); ++i) values(in[0])[i] *= -0.3;
                        return std::vector<Tensor>{in[0]};
                      }});
+    cases.push_back({"scale_by",
+                     size,
+                     {random.normal(shape)},
+                     [](const std::vector<Tensor>& in) {
+                       const Tensor out = like(in[0]);
+                       ops::scale_by(out, in[0], Tensor::from(std::vector<double>{-0.3}, {1}, in[0].device()));
+                       return std::vector<Tensor>{out};
+                     },
+                     [](const std::vector<Tensor>& in) {
+                       for (int64_t i = 0; i < in[0].numel(); ++i) values(in[0])[i] *= -0.3;
+                       return std::vector<Tensor>{in[0]};
+                     }});
   }
-  for (const auto& [rows, width] : {std::pair{1, 1}, {5, 7}, {257, 129}}) {
+  for (const auto& [rows, width] : {std::pair{1, 1}, {5, 7}, {9, 16}, {257, 129}}) {
     cases.push_back({"add_bias",
                      std::to_string(rows) + "x" + std::to_string(width),
                      {random.normal({rows, width}), random.normal({width})},
