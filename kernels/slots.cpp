@@ -83,6 +83,7 @@ QUIRE_SLOT(gather_columns_backward);
 QUIRE_SLOT(rotary_table);
 QUIRE_SLOT(rotary);
 QUIRE_SLOT(squared_norm);
+QUIRE_SLOT(step_outcome);
 QUIRE_SLOT(adamw);
 QUIRE_SLOT(adafactor);
 QUIRE_SLOT(moving_average);

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "kernels/elementwise.h"
+#include "kernels/optimizer.h"
 #include "trainers/gradient_reducer.h"
 
 namespace quire {
@@ -118,12 +119,21 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
   reduce_gradients(training.store.gradients(), communicator);
   communicator.all_reduce_sum(sums);
 
-  result.loss = counts[0] > 0 ? sums[0] / counts[0] : 0.0;
-  result.grad_norm = gradient_norm(training.store);
-  const double scale = clipping_factor(result.grad_norm, config.optimizer.clip);
-  if (std::isfinite(result.loss) && moments_can_hold(result.grad_norm * scale, training.store.values().dtype())) {
-    training.optimizer->update(update, result.learning_rate, scale);
-    if (training.average) training.average->update(update);
+  const Device device = training.store.values().device();
+  const Tensor verdict = Tensor::zeros({outcome::kEntries}, DType::f64, device);
+  ops::step_outcome(verdict, Tensor::from(std::vector<double>{sums[0]}, {1}, device),
+                    squared_gradient_norm(training.store),
+                    {.targets = counts[0],
+                     .clip = config.optimizer.clip,
+                     .largest_norm = largest_gradient_norm(training.store.values().dtype()),
+                     .step = static_cast<double>(step)});
+  const std::vector<double> judged = verdict.to_vector<double>();
+  result.loss = judged[outcome::kLoss];
+  result.grad_norm = judged[outcome::kGradientNorm];
+  if (judged[outcome::kApply] != 0) {
+    const Tensor control = verdict.slice(0, outcome::kGradientScale, outcome::kApply + 1);
+    training.optimizer->update(update, result.learning_rate, control);
+    if (training.average) training.average->update(update, control);
     training.state->commit();
     training.skips_in_a_row = 0;
   } else {

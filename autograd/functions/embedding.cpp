@@ -57,7 +57,7 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
     ops::cross_entropy(nll.slice(0, begin, end), log_sum, part, target.slice(0, begin, end),
                        counted.slice(0, begin, end));
     if (!dh.defined() && !dweight) continue;
-    ops::cross_entropy_backward(part, log_sum, target.slice(0, begin, end), counted.slice(0, begin, end), factor);
+    ops::cross_entropy_backward(part, part, log_sum, target.slice(0, begin, end), counted.slice(0, begin, end), factor);
     if (dh.defined()) ops::gemm(dh.slice(0, begin, end), part, weight.value(), {});
     if (dweight) {
       const auto [to, accumulate] = dweight->target();
