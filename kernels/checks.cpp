@@ -46,4 +46,169 @@ void check_add_bias(const Tensor& out, const Tensor& in, const Tensor& bias) {
   QUIRE_CHECK(width > 0 && in.numel() % width == 0, "add_bias: {} values on rows of {}", width, in.shape().to_string());
 }
 
+void check_scale_by(const Tensor& out, const Tensor& in, const Tensor& factor) {
+  require_alike("scale_by", {&out, &in});
+  QUIRE_CHECK(factor.numel() == 1, "scale_by: {} factors", factor.numel());
+}
+
+void check_dropout(const Tensor& out, const Tensor& in, const Tensor& residual) {
+  require_alike("dropout", {&out, &in});
+  if (residual.defined()) require_alike("dropout", {&out, &residual});
+  QUIRE_CHECK(in.rank() == 3, "dropout: {} is not [R, T, N]", in.shape().to_string());
+}
+
+void check_sum_rows(const Tensor& out, const Tensor& in) {
+  const int64_t width = out.numel();
+  const int64_t rows = width == 0 ? 0 : in.numel() / width;
+  QUIRE_CHECK(in.is_contiguous() && out.is_contiguous() && rows * width == in.numel(), "sum_rows: {} into {}",
+              in.shape().to_string(), out.shape().to_string());
+}
+
+void check_scale_heads(const Tensor& out, const Tensor& x, const Tensor& s) {
+  require_alike("scale_heads", {&out, &x});
+  QUIRE_CHECK(x.dim(-2) == s.numel(), "scale_heads: {} scales for {}", s.numel(), x.shape().to_string());
+}
+
+void check_scale_heads_backward(const Tensor& dx, const Tensor& ds, const Tensor& dy, const Tensor& x,
+                                const Tensor& s) {
+  require_alike("scale_heads_backward", {&dx, &dy, &x});
+  require_alike("scale_heads_backward", {&ds, &s});
+  QUIRE_CHECK(x.dim(-2) == s.numel(), "scale_heads_backward: {} scales for {}", s.numel(), x.shape().to_string());
+}
+
+void check_l2_norm(const char* op, const Tensor& out, const Tensor& x, const Tensor& rnorm) {
+  const int64_t width = x.dim(-1);
+  QUIRE_CHECK(x.is_contiguous() && width > 0, "{}: {} must be contiguous with a last axis", op, x.shape().to_string());
+  QUIRE_CHECK(rnorm.numel() == x.numel() / width, "{}: {} row values for {}", op, rnorm.numel(), x.shape().to_string());
+  require_alike(op, {&out, &x});
+}
+
+void check_norm(const char* op, const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& per_row) {
+  check_l2_norm(op, y, x, per_row);
+  QUIRE_CHECK(weight.numel() == x.dim(-1) && weight.is_contiguous(), "{}: weight has {} values but x is {}", op,
+              weight.numel(), x.shape().to_string());
+}
+
+void check_norm_backward(const char* op, const Tensor& dx, const Tensor& dweight, const Tensor& dy, const Tensor& x,
+                         const Tensor& weight, const Tensor& per_row) {
+  check_norm(op, dx, x, weight, per_row);
+  require_alike(op, {&dy, &x});
+  require_alike(op, {&dweight, &weight});
+}
+
+void check_embedding(const Tensor& out, const Tensor& table, const Tensor& ids) {
+  QUIRE_CHECK(out.numel() == ids.numel() * table.dim(1) && out.is_contiguous() && table.is_contiguous(),
+              "embedding: {} from table {} and {} ids", out.shape().to_string(), table.shape().to_string(),
+              ids.numel());
+}
+
+void check_embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& ids) {
+  QUIRE_CHECK(dout.numel() == ids.numel() * dtable.dim(1) && dout.is_contiguous() && dtable.is_contiguous(),
+              "embedding_backward: {} for {} ids into {}", dout.shape().to_string(), ids.numel(),
+              dtable.shape().to_string());
+}
+
+void check_cross_entropy(const Tensor& nll, const Tensor& lse, const Tensor& logits, const Tensor& targets,
+                         const Tensor& mask) {
+  const int64_t rows = logits.dim(0);
+  QUIRE_CHECK(logits.is_contiguous() && targets.numel() == rows && mask.numel() == rows && nll.numel() == rows &&
+                  lse.numel() == rows,
+              "cross_entropy: {} targets for logits {}", targets.numel(), logits.shape().to_string());
+}
+
+void check_cross_entropy_backward(const Tensor& dlogits, const Tensor& logits, const Tensor& lse, const Tensor& targets,
+                                  const Tensor& mask, const Tensor& factor) {
+  const int64_t rows = logits.dim(0);
+  QUIRE_CHECK(dlogits.shape() == logits.shape() && dlogits.is_contiguous() && logits.is_contiguous() &&
+                  targets.numel() == rows && mask.numel() == rows && lse.numel() == rows && factor.numel() == 1,
+              "cross_entropy_backward: {} from {} and {} targets", dlogits.shape().to_string(),
+              logits.shape().to_string(), targets.numel());
+}
+
+void check_sinusoid(const Tensor& out) {
+  QUIRE_CHECK(out.dim(1) % 2 == 0, "sinusoid: width {} is odd; sines and cosines need an even one", out.dim(1));
+  QUIRE_CHECK(out.is_contiguous(), "sinusoid: {} is not contiguous", out.shape().to_string());
+}
+
+void check_gather_columns(const char* op, const Tensor& table, const Tensor& entries, const Tensor& index) {
+  QUIRE_CHECK(entries.numel() == table.dim(0) * index.numel() && entries.dtype() == table.dtype() &&
+                  entries.is_contiguous() && table.is_contiguous(),
+              "{}: {} {} and table {} {} for {} entries", op, name_of(entries.dtype()), entries.shape().to_string(),
+              name_of(table.dtype()), table.shape().to_string(), index.numel());
+}
+
+void check_rotary_table(const Tensor& table) {
+  QUIRE_CHECK(table.rank() == 3 && table.dim(1) == 2 && table.is_contiguous(), "rotary_table: {} is not [N, 2, P]",
+              table.shape().to_string());
+}
+
+void check_rotary(const Tensor& out, const ops::RotaryInputs& in) {
+  const int64_t rows = in.x.dim(0);
+  const int64_t tokens = in.x.dim(1);
+  const int64_t pairs = in.table.dim(2);
+  QUIRE_CHECK(out.shape() == in.x.shape() && out.is_contiguous() && in.x.is_contiguous() &&
+                  out.dtype() == in.x.dtype() && in.table.dtype() == wide_type(in.x.dtype()),
+              "rotary: {} from {} {} and a table of {}; out and x must be contiguous and alike",
+              out.shape().to_string(), name_of(in.x.dtype()), in.x.shape().to_string(), name_of(in.table.dtype()));
+  QUIRE_CHECK(2 * pairs <= in.x.dim(3), "rotary: {} features are turned but a head has {}", 2 * pairs, in.x.dim(3));
+  const bool ring = in.head.defined();
+  QUIRE_CHECK(!ring || in.head.numel() == rows, "rotary: {} heads of rings for {} rows", in.head.numel(), rows);
+  QUIRE_CHECK(ring ? in.origin >= tokens && in.origin <= in.table.dim(0)
+                   : in.origin >= 0 && in.origin + tokens <= in.table.dim(0),
+              "rotary: a table of {} with position 0 at {} is too short for {} {}", in.table.dim(0), in.origin, tokens,
+              ring ? "slots" : "tokens");
+}
+
+void check_ring_append(const Tensor& ring, const Tensor& values) {
+  QUIRE_CHECK(ring.dtype() == values.dtype() && values.dim(0) == ring.dim(0) && ring.is_contiguous() &&
+                  values.is_contiguous() && values.numel() * ring.dim(1) == ring.numel() * values.dim(1),
+              "ring_append: values {} into ring {}", values.shape().to_string(), ring.shape().to_string());
+}
+
+void check_ring_gather(const Tensor& out, const Tensor& ring) {
+  QUIRE_CHECK(ring.dtype() == out.dtype() && out.dim(0) == ring.dim(0) && out.dim(1) <= ring.dim(1) &&
+                  ring.is_contiguous() && out.is_contiguous() && out.numel() * ring.dim(1) == ring.numel() * out.dim(1),
+              "ring_gather: {} out of ring {}", out.shape().to_string(), ring.shape().to_string());
+}
+
+namespace {
+
+void check_control(const char* op, const Tensor& control) {
+  QUIRE_CHECK(control.numel() == 2 && control.dtype() == DType::f64 && control.is_contiguous(),
+              "{}: control is {} {}, not the gradient's scale and whether to apply", op, name_of(control.dtype()),
+              control.shape().to_string());
+}
+
+}  // namespace
+
+void check_adamw(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient, const Tensor& control) {
+  QUIRE_CHECK(w.numel() == gradient.numel() && m.numel() == w.numel() && v.numel() == w.numel(),
+              "adamw: {} weights, {} gradients", w.numel(), gradient.numel());
+  check_control("adamw", control);
+}
+
+void check_adafactor(const Tensor& w, const Tensor& row, const Tensor& column, const Tensor& mean,
+                     const Tensor& gradient, const Tensor& control) {
+  const int64_t n = w.dim(0);
+  const int64_t m = w.dim(1);
+  const bool factored = column.defined();
+  QUIRE_CHECK(gradient.shape() == w.shape() && (!mean.defined() || mean.shape() == w.shape()) &&
+                  row.numel() == (factored ? n : n * m) && (!factored || column.numel() == m),
+              "adafactor: moments of {} and {} for weights {}", row.numel(), factored ? column.numel() : 0,
+              w.shape().to_string());
+  check_control("adafactor", control);
+}
+
+void check_moving_average(const Tensor& average, const Tensor& w, const Tensor& control) {
+  QUIRE_CHECK(average.numel() == w.numel() && average.dtype() == w.dtype(), "moving_average: {} {} beside {} {}",
+              name_of(average.dtype()), average.numel(), name_of(w.dtype()), w.numel());
+  check_control("moving_average", control);
+}
+
+void check_step_outcome(const Tensor& outcome, const Tensor& loss_sum, const Tensor& squared_norm) {
+  QUIRE_CHECK(outcome.numel() == 6 && outcome.is_contiguous() && loss_sum.numel() == 1 && squared_norm.numel() == 1,
+              "step_outcome: {} from {} and {}", outcome.shape().to_string(), loss_sum.shape().to_string(),
+              squared_norm.shape().to_string());
+}
+
 }  // namespace quire

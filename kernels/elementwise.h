@@ -1,4 +1,5 @@
-// Elementwise operations and reductions over rows. Contiguous tensors unless said otherwise; f32 or f64.
+// Elementwise operations and reductions over rows. Contiguous tensors unless said otherwise; f32 or f64, and bf16 where
+// the device has it: biases, scales of heads, their gradients and sums over rows then are f32 (wide_type).
 #pragma once
 
 #include "core/random.h"
@@ -16,6 +17,8 @@ extern Op<void(const Tensor& out, const Tensor& a, const Tensor& b, double alpha
 extern Op<void(const Tensor& out, const Tensor& a, const Tensor& b)> multiply;
 // out = alpha * in; out may be in.
 extern Op<void(const Tensor& out, const Tensor& in, double alpha)> scale;
+// out = factor[0] * in; factor f64 [1], where the tensors are: a scale that the host does not wait for.
+extern Op<void(const Tensor& out, const Tensor& in, const Tensor& factor)> scale_by;
 // out [M, N] = in [M, N] + bias [N]; out may be in.
 extern Op<void(const Tensor& out, const Tensor& in, const Tensor& bias)> add_bias;
 // out [N] (+)= sum over M of in [M, N].

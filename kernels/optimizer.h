@@ -1,12 +1,17 @@
-// Optimizer steps on flat arenas.
+// Optimizer steps on flat arenas: f32 masters, or f64. What depends on the gradient stays where the gradient is:
+// control, f64 [2], holds a factor for the gradient and whether to apply the step. At 0 nothing changes, to the bit.
 #pragma once
 
 #include "kernels/op.h"
+#include "kernels/step_outcome.h"
 
 namespace quire::ops {
 
 // total (f64 [1]) += sum of x^2, summed in f64 in a fixed order.
 extern Op<void(const Tensor& total, const Tensor& x)> squared_norm;
+// Judges a step (kernels/step_outcome.h). outcome f64 [6], loss_sum and squared_norm f64 [1].
+extern Op<void(const Tensor& outcome, const Tensor& loss_sum, const Tensor& squared_norm, const StepOutcome& options)>
+    step_outcome;
 
 struct AdamW {
   double learning_rate = 0;
@@ -14,11 +19,12 @@ struct AdamW {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0;
-  double gradient_scale = 1;  // clipping factor
-  int64_t step = 1;           // counts from 1: bias correction
+  int64_t step = 1;  // counts from 1: bias correction
 };
 // Loshchilov and Hutter 2019, decoupled decay: w -= lr * (m_hat / (sqrt(v_hat) + eps) + decay * w). All [N], in place.
-extern Op<void(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient, const AdamW& options)> adamw;
+extern Op<void(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient, const Tensor& control,
+               const AdamW& options)>
+    adamw;
 
 struct Adafactor {
   double learning_rate = 0;
@@ -29,7 +35,6 @@ struct Adafactor {
   double update_clip = 1;
   bool parameter_scale = false;
   double weight_decay = 0;
-  double gradient_scale = 1;  // clipping factor
 };
 // Shazeer and Stern 2018, algorithms 4 (matrices) and 5 (vectors). With g the scaled gradient, means over an axis:
 //   row_i    <- beta2 row_i + (1 - beta2) (mean_j g_ij^2 + eps1)
@@ -39,10 +44,10 @@ struct Adafactor {
 //   w <- (1 - learning_rate weight_decay) w - learning_rate s u,  s = max(eps2, RMS(w)) with parameter_scale, else 1
 // w, mean, gradient [n, m]; row [n], column [m]. Without column, row [n, m] holds the second moment of each weight.
 extern Op<void(const Tensor& w, const Tensor& row, const Tensor& column, const Tensor& mean, const Tensor& gradient,
-               const Adafactor& options)>
+               const Tensor& control, const Adafactor& options)>
     adafactor;
 
 // average += (1 - keep) (w - average); both [N].
-extern Op<void(const Tensor& average, const Tensor& w, double keep)> moving_average;
+extern Op<void(const Tensor& average, const Tensor& w, const Tensor& control, double keep)> moving_average;
 
 }  // namespace quire::ops

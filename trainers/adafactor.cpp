@@ -42,7 +42,7 @@ class Adafactor : public Optimizer {
     }
   }
 
-  void update(int64_t update, double learning_rate, double gradient_scale) override {
+  void update(int64_t update, double learning_rate, const Tensor& control) override {
     for (size_t i = 0; i < moments_.size(); ++i) {
       const ParameterStore::Entry& entry = store_.entries()[i];
       const Matrix matrix = matrix_of(entry.shape);
@@ -50,7 +50,7 @@ class Adafactor : public Optimizer {
       const Moments& moments = moments_[i];
       ops::adafactor(ParameterStore::slice(store_.values(), entry).reshape(shape), moments.row, moments.column,
                      moments.mean.defined() ? moments.mean.reshape(shape) : Tensor(),
-                     ParameterStore::slice(store_.gradients(), entry).reshape(shape),
+                     ParameterStore::slice(store_.gradients(), entry).reshape(shape), control,
                      {.learning_rate = learning_rate * settings_[i].lr_scale,
                       .beta1 = config_.momentum.value_or(0),
                       .beta2 = 1.0 - std::pow(static_cast<double>(update), -config_.decay_exponent),
@@ -58,8 +58,7 @@ class Adafactor : public Optimizer {
                       .eps2 = config_.eps2,
                       .update_clip = config_.update_clip,
                       .parameter_scale = config_.parameter_scale,
-                      .weight_decay = settings_[i].weight_decay,
-                      .gradient_scale = gradient_scale});
+                      .weight_decay = settings_[i].weight_decay});
     }
   }
 

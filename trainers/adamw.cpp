@@ -47,16 +47,15 @@ class AdamW : public Optimizer {
         first_(Tensor::zeros(store.values().shape(), store.values().dtype(), store.values().device())),
         second_(Tensor::zeros(store.values().shape(), store.values().dtype(), store.values().device())) {}
 
-  void update(int64_t update, double learning_rate, double gradient_scale) override {
+  void update(int64_t update, double learning_rate, const Tensor& control) override {
     for (const Range& range : ranges_) {
       const auto part = [&](const Tensor& arena) { return arena.slice(0, range.begin, range.end); };
-      ops::adamw(part(store_.values()), part(first_), part(second_), part(store_.gradients()),
+      ops::adamw(part(store_.values()), part(first_), part(second_), part(store_.gradients()), control,
                  {.learning_rate = learning_rate * range.lr_scale,
                   .beta1 = config_.betas[0],
                   .beta2 = config_.betas[1],
                   .eps = config_.eps,
                   .weight_decay = range.weight_decay,
-                  .gradient_scale = gradient_scale,
                   .step = update});
     }
   }

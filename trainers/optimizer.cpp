@@ -37,13 +37,9 @@ double peak_learning_rate(const OptimizerConfig& config, int64_t update) {
   return std::min(0.01, 1.0 / std::sqrt(static_cast<double>(update)));
 }
 
-double clipping_factor(double norm, double clip) {
-  return clip > 0 && norm > clip ? clip / norm : 1.0;
-}
-
-bool moments_can_hold(double norm, DType dtype) {
-  const double most = dtype == DType::f64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
-  return norm < std::sqrt(most);  // false for NaN, too
+double largest_gradient_norm(DType dtype) {
+  return std::sqrt(dtype == DType::f64 ? std::numeric_limits<double>::max()
+                                       : static_cast<double>(std::numeric_limits<float>::max()));
 }
 
 bool weights_are_finite(const ParameterStore& store) {
@@ -52,10 +48,10 @@ bool weights_are_finite(const ParameterStore& store) {
   return std::isfinite(total.to_vector<double>()[0]);
 }
 
-double gradient_norm(const ParameterStore& store) {
+Tensor squared_gradient_norm(const ParameterStore& store) {
   const Tensor total = Tensor::zeros({1}, DType::f64, store.gradients().device());
   ops::squared_norm(total, store.gradients());
-  return std::sqrt(total.to_vector<double>()[0]);
+  return total;
 }
 
 }  // namespace quire

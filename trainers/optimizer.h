@@ -14,8 +14,8 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // update counts from 1 and leaves skipped steps out; gradient_scale is the clipping factor.
-  virtual void update(int64_t update, double learning_rate, double gradient_scale) = 0;
+  // update counts from 1 and leaves skipped steps out; control: see kernels/optimizer.h.
+  virtual void update(int64_t update, double learning_rate, const Tensor& control) = 0;
 
   // Moments as views, each by parameter name with a prefix that says what it is.
   virtual std::vector<NamedTensor> save() const = 0;
@@ -35,16 +35,13 @@ std::unique_ptr<Optimizer> make_adafactor(const ParameterStore& store, const Opt
 // The peak learning rate that the schedule scales: optimizer.lr, or what relative_step says of an update.
 double peak_learning_rate(const OptimizerConfig& config, int64_t update);
 
-// Largest relative change of all gradients that keeps their norm at or below `clip` (0 is off).
-double clipping_factor(double norm, double clip);
+// The square of the L2 norm of the whole gradient arena: f64 [1], on the weights' device.
+Tensor squared_gradient_norm(const ParameterStore& store);
 
-// L2 norm of the whole gradient arena.
-double gradient_norm(const ParameterStore& store);
-
-// Whether moments can take a gradient of this norm, after clipping. A second moment is a convex combination of squares
-// of single gradients, each at most the square of the norm: as long as that one is finite in the type of the moments,
-// they are, and nothing has to look at them.
-bool moments_can_hold(double norm, DType dtype);
+// Moments can take a gradient whose norm, after clipping, is below this. A second moment is a convex combination of
+// squares of single gradients, each at most the square of the norm: as long as that one is finite in the type of the
+// moments, they are, and nothing has to look at them.
+double largest_gradient_norm(DType dtype);
 
 // False when an update overflowed.
 bool weights_are_finite(const ParameterStore& store);

@@ -144,7 +144,7 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
     std::vector<double> counts;
     for (const auto& [name, count] : LanguageModel::loss_counts(batch)) counts.push_back(static_cast<double>(count));
     accumulate_gradients(training, config, batch, counts, [](int64_t, int64_t, const LossTerms&) {});
-    training.optimizer->update(step + 1, config.optimizer.lr, 1.0);
+    training.optimizer->update(step + 1, config.optimizer.lr, Tensor::empty({2}, DType::f64, kMeta));
     training.state->commit();
   }
   plan.activations = peak() - persistent;

@@ -34,8 +34,8 @@ struct TrainingState {
 
 struct StepResult {
   double learning_rate = 0;
-  bool read = true;      // whether the device was asked for the next two
-  double loss = 0;       // mean nats per target over the global batch
+  bool read = true;  // whether the device was asked for the next two
+  double loss = 0;   // mean nats per target over the global batch
   double grad_norm = 0;
   int64_t targets = 0;       // of all ranks
   bool skipped = false;      // for a non-finite value

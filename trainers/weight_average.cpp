@@ -21,9 +21,9 @@ void WeightAverage::begin_anew() {
   average_.values().copy_from(weights_.values());
 }
 
-void WeightAverage::update(int64_t update) {
+void WeightAverage::update(int64_t update, const Tensor& control) {
   const double keep = std::min(decay_, (1.0 + static_cast<double>(update)) / (10.0 + static_cast<double>(update)));
-  ops::moving_average(average_.values(), weights_.values(), keep);
+  ops::moving_average(average_.values(), weights_.values(), control, keep);
 }
 
 ParameterStore& WeightAverage::store() {

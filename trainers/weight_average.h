@@ -16,8 +16,9 @@ class WeightAverage {
   void begin_anew();
 
   // After update 1, 2, ...: average += (1 - keep) (weights - average), keep = min(decay, (1 + update) / (10 + update)).
-  // The second term forgets the initial weights, which a long decay would keep for thousands of steps.
-  void update(int64_t update);
+  // The second term forgets the initial weights, which a long decay would keep for thousands of steps. control: see
+  // kernels/optimizer.h.
+  void update(int64_t update, const Tensor& control);
 
   // For evaluate(). Buffers are not averaged: they are those of the training weights, as of this call.
   ParameterStore& store();

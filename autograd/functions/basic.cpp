@@ -108,7 +108,7 @@ Variable weighted_sum(Tape& tape, const Variable& x, const Tensor& weights) {
   if (out.needs_gradient()) {
     tape.record("weighted_sum", out, [dx = x.gradient(), weights](const Tensor& dout) {
       const Tensor term = Tensor::empty_like(weights);
-      ops::scale(term, weights, dout.data<double>()[0]);
+      ops::scale_by(term, weights, dout);
       dx->add(term);
     });
   }

@@ -34,7 +34,7 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
   const Device device = h.device();
   const Tensor target = targets.reshape({count});
   const Tensor counted = mask.reshape({count});
-  const Tensor nll = Tensor::empty({count}, dtype, device);
+  const Tensor nll = Tensor::empty({count}, wide_type(dtype), device);
   const Tensor total = Tensor::empty({1}, DType::f64, device);
   const Variable sum = tape.output(total, {&hidden, &weight});
   const Tensor factor = sum.needs_gradient() ? Tensor::from(std::vector<double>{seed}, {1}, device) : Tensor();
@@ -46,8 +46,11 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
   const int64_t most = std::clamp<int64_t>(logits_budget / vocabulary, 1, std::max<int64_t>(count, 1));
   const int64_t chunks = (count + most - 1) / most;
   const int64_t chunk = chunks == 0 ? 1 : (count + chunks - 1) / chunks;
-  const Tensor logits = Tensor::empty({chunk, vocabulary}, dtype, device);
-  const Tensor lse = Tensor::empty({chunk}, dtype, device);
+  // Logits and losses are f32 beside bf16; their gradients, operands of products, then have a place of their own.
+  const Tensor logits = Tensor::empty({chunk, vocabulary}, wide_type(dtype), device);
+  const Tensor dlogits =
+      logits.dtype() == dtype || !sum.needs_gradient() ? logits : Tensor::empty({chunk, vocabulary}, dtype, device);
+  const Tensor lse = Tensor::empty({chunk}, wide_type(dtype), device);
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int64_t end = std::min(count, begin + chunk);
     const Tensor part = logits.slice(0, 0, end - begin);
@@ -57,11 +60,13 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
     ops::cross_entropy(nll.slice(0, begin, end), log_sum, part, target.slice(0, begin, end),
                        counted.slice(0, begin, end));
     if (!dh.defined() && !dweight) continue;
-    ops::cross_entropy_backward(part, log_sum, target.slice(0, begin, end), counted.slice(0, begin, end), factor);
-    if (dh.defined()) ops::gemm(dh.slice(0, begin, end), part, weight.value(), {});
+    const Tensor dpart = dlogits.slice(0, 0, end - begin);
+    ops::cross_entropy_backward(dpart, part, log_sum, target.slice(0, begin, end), counted.slice(0, begin, end),
+                                factor);
+    if (dh.defined()) ops::gemm(dh.slice(0, begin, end), dpart, weight.value(), {});
     if (dweight) {
       const auto [to, accumulate] = dweight->target();
-      ops::gemm(to, part, from, {.transpose_a = true, .accumulate = accumulate});
+      ops::gemm(to, dpart, from, {.transpose_a = true, .accumulate = accumulate});
     }
   }
   ops::sum_all(total, nll);

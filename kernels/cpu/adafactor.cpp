@@ -1,6 +1,7 @@
 // Adafactor. Rows are cut into a few parts that the shape sets; sums are f64 and combine in the order of the parts.
 #include <array>
 
+#include "kernels/checks.h"
 #include "kernels/cpu/common.h"
 #include "kernels/optimizer.h"
 
@@ -72,8 +73,7 @@ struct Step {
 
 // The second moment of each weight by itself.
 template <typename T>
-void update_each(T* w, T* second, T* mean, const T* gradient, int64_t count, const ops::Adafactor& o) {
-  const T factor = static_cast<T>(o.gradient_scale);
+void update_each(T* w, T* second, T* mean, const T* gradient, T factor, int64_t count, const ops::Adafactor& o) {
   const int64_t tiles = ceil_div(count, kElementTile);
   double* update_sums = scratch<double>(kUpdateSums, tiles);
   double* weight_sums = scratch<double>(kWeightSums, tiles);
@@ -96,9 +96,8 @@ void update_each(T* w, T* second, T* mean, const T* gradient, int64_t count, con
 }
 
 template <typename T>
-void update_factored(T* w, T* row, T* column, T* mean, const T* gradient, int64_t n, int64_t m,
+void update_factored(T* w, T* row, T* column, T* mean, const T* gradient, T factor, int64_t n, int64_t m,
                      const ops::Adafactor& o) {
-  const T factor = static_cast<T>(o.gradient_scale);
   const Parts parts{n, reduction_parts(n)};
   double* column_sums = scratch<double>(kColumnSums, parts.count * m);
   double* row_sums = scratch<double>(kRowSums, n);
@@ -168,21 +167,20 @@ void update_factored(T* w, T* row, T* column, T* mean, const T* gradient, int64_
 }
 
 void adafactor(const Tensor& w, const Tensor& row, const Tensor& column, const Tensor& mean, const Tensor& gradient,
-               const ops::Adafactor& o) {
+               const Tensor& control, const ops::Adafactor& o) {
+  check_adafactor(w, row, column, mean, gradient, control);
+  if (control.data<double>()[1] == 0) return;
   const int64_t n = w.dim(0);
   const int64_t m = w.dim(1);
   const bool factored = column.defined();
-  QUIRE_CHECK(gradient.shape() == w.shape() && (!mean.defined() || mean.shape() == w.shape()) &&
-                  row.numel() == (factored ? n : n * m) && (!factored || column.numel() == m),
-              "adafactor: moments of {} and {} for weights {}", row.numel(), factored ? column.numel() : 0,
-              w.shape().to_string());
   dispatch("adafactor", w.dtype(), [&](auto type) {
     using T = decltype(type);
     T* means = mean.defined() ? mean.data<T>() : nullptr;
+    const T factor = static_cast<T>(control.data<double>()[0]);
     if (factored) {
-      update_factored(w.data<T>(), row.data<T>(), column.data<T>(), means, gradient.data<T>(), n, m, o);
+      update_factored(w.data<T>(), row.data<T>(), column.data<T>(), means, gradient.data<T>(), factor, n, m, o);
     } else {
-      update_each(w.data<T>(), row.data<T>(), means, gradient.data<T>(), n * m, o);
+      update_each(w.data<T>(), row.data<T>(), means, gradient.data<T>(), factor, n * m, o);
     }
   });
 }

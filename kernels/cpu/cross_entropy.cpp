@@ -1,5 +1,6 @@
 #include "kernels/cross_entropy.h"
 
+#include "kernels/checks.h"
 #include "kernels/cpu/common.h"
 
 namespace quire::cpu {
@@ -10,8 +11,7 @@ void cross_entropy(const Tensor& nll, const Tensor& lse, const Tensor& logits, c
                    const Tensor& mask) {
   const int64_t rows = logits.dim(0);
   const int64_t width = logits.dim(1);
-  QUIRE_CHECK(logits.is_contiguous() && targets.numel() == rows && mask.numel() == rows && nll.numel() == rows,
-              "cross_entropy: {} targets for logits {}", targets.numel(), logits.shape().to_string());
+  check_cross_entropy(nll, lse, logits, targets, mask);
   const int32_t* target = targets.data<int32_t>();
   const uint8_t* counted = mask.data<uint8_t>();
   for (int64_t m = 0; m < rows; ++m) {
@@ -33,8 +33,9 @@ void cross_entropy(const Tensor& nll, const Tensor& lse, const Tensor& logits, c
   });
 }
 
-void cross_entropy_backward(const Tensor& logits, const Tensor& lse, const Tensor& targets, const Tensor& mask,
-                            const Tensor& factor) {
+void cross_entropy_backward(const Tensor& dlogits, const Tensor& logits, const Tensor& lse, const Tensor& targets,
+                            const Tensor& mask, const Tensor& factor) {
+  check_cross_entropy_backward(dlogits, logits, lse, targets, mask, factor);
   const int64_t rows = logits.dim(0);
   const int64_t width = logits.dim(1);
   const int32_t* target = targets.data<int32_t>();
@@ -44,13 +45,14 @@ void cross_entropy_backward(const Tensor& logits, const Tensor& lse, const Tenso
     const T weight = static_cast<T>(factor.data<double>()[0]);
     for_rows(rows, width, [&](int64_t begin, int64_t end) {
       for (int64_t m = begin; m < end; ++m) {
-        ArrayView<T> x(logits.data<T>() + m * width, width);
+        const ConstArrayView<T> x(logits.data<T>() + m * width, width);
+        ArrayView<T> dx(dlogits.data<T>() + m * width, width);
         if (counted[m] == 0) {
-          x.setZero();
+          dx.setZero();
           continue;
         }
-        x = weight * (x - lse.data<T>()[m]).exp();
-        x[target[m]] -= weight;
+        dx = weight * (x - lse.data<T>()[m]).exp();
+        dx[target[m]] -= weight;
       }
     });
   });

@@ -66,6 +66,11 @@ void scale(const Tensor& out, const Tensor& in, double alpha) {
   });
 }
 
+void scale_by(const Tensor& out, const Tensor& in, const Tensor& factor) {
+  check_scale_by(out, in, factor);
+  scale(out, in, factor.data<double>()[0]);
+}
+
 void add_bias(const Tensor& out, const Tensor& in, const Tensor& bias) {
   check_add_bias(out, in, bias);
   const int64_t width = bias.numel();
@@ -83,10 +88,9 @@ void add_bias(const Tensor& out, const Tensor& in, const Tensor& bias) {
 }
 
 void sum_rows(const Tensor& out, const Tensor& in, bool accumulate) {
+  check_sum_rows(out, in);
   const int64_t width = out.numel();
   const int64_t rows = width == 0 ? 0 : in.numel() / width;
-  QUIRE_CHECK(in.is_contiguous() && rows * width == in.numel(), "sum_rows: {} into {}", in.shape().to_string(),
-              out.shape().to_string());
   dispatch("sum_rows", out.dtype(), [&](auto type) {
     using T = decltype(type);
     const T* x = in.data<T>();
@@ -110,10 +114,9 @@ void sum_rows(const Tensor& out, const Tensor& in, bool accumulate) {
 }
 
 void scale_heads(const Tensor& out, const Tensor& x, const Tensor& s) {
-  require_alike("scale_heads", {&out, &x});
+  check_scale_heads(out, x, s);
   const int64_t heads = s.numel();
   const int64_t size = x.dim(-1);
-  QUIRE_CHECK(x.dim(-2) == heads, "scale_heads: {} scales for {}", heads, x.shape().to_string());
   dispatch("scale_heads", out.dtype(), [&](auto type) {
     using T = decltype(type);
     T* y = out.data<T>();
@@ -130,7 +133,7 @@ void scale_heads(const Tensor& out, const Tensor& x, const Tensor& s) {
 
 void scale_heads_backward(const Tensor& dx, const Tensor& ds, const Tensor& dy, const Tensor& x, const Tensor& s,
                           bool accumulate) {
-  require_alike("scale_heads_backward", {&dx, &dy, &x});
+  check_scale_heads_backward(dx, ds, dy, x, s);
   const int64_t heads = s.numel();
   const int64_t size = x.dim(-1);
   const int64_t tokens = x.numel() / (heads * size);
@@ -231,8 +234,7 @@ void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout,
 }
 
 void dropout(const Tensor& out, const Tensor& in, const Tensor& residual, const ops::DropoutKey& options) {
-  require_alike("dropout", {&out, &in});
-  QUIRE_CHECK(in.rank() == 3, "dropout: {} is not [R, T, N]", in.shape().to_string());
+  check_dropout(out, in, residual);
   const int64_t tokens = in.dim(1);
   const int64_t width = in.dim(2);
   // keep when bits >= p 2^32: one comparison an element
@@ -267,6 +269,7 @@ void bind_elementwise() {
   ops::add.bind(DeviceKind::cpu, add);
   ops::multiply.bind(DeviceKind::cpu, multiply);
   ops::scale.bind(DeviceKind::cpu, scale);
+  ops::scale_by.bind(DeviceKind::cpu, scale_by);
   ops::add_bias.bind(DeviceKind::cpu, add_bias);
   ops::sum_rows.bind(DeviceKind::cpu, sum_rows);
   ops::scale_heads.bind(DeviceKind::cpu, scale_heads);

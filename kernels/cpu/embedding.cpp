@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "kernels/checks.h"
 #include "kernels/cpu/common.h"
 
 namespace quire::cpu {
@@ -11,9 +12,7 @@ namespace {
 void embedding(const Tensor& out, const Tensor& table, const Tensor& ids, double scale) {
   const int64_t width = table.dim(1);
   const int64_t vocabulary = table.dim(0);
-  QUIRE_CHECK(out.numel() == ids.numel() * width && out.is_contiguous() && table.is_contiguous(),
-              "embedding: {} from table {} and {} ids", out.shape().to_string(), table.shape().to_string(),
-              ids.numel());
+  check_embedding(out, table, ids);
   const int32_t* id = ids.data<int32_t>();
   for (int64_t m = 0; m < ids.numel(); ++m) {
     if (id[m] < 0 || id[m] >= vocabulary) {
@@ -34,8 +33,7 @@ void embedding(const Tensor& out, const Tensor& table, const Tensor& ids, double
 void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& ids, double scale) {
   const int64_t width = dtable.dim(1);
   const int64_t count = ids.numel();
-  QUIRE_CHECK(dout.numel() == count * width && dout.is_contiguous(), "embedding_backward: {} for {} ids",
-              dout.shape().to_string(), count);
+  check_embedding_backward(dtable, dout, ids);
   const int32_t* id = ids.data<int32_t>();
   std::vector<int32_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), 0);

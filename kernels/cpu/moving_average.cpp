@@ -1,3 +1,4 @@
+#include "kernels/checks.h"
 #include "kernels/cpu/common.h"
 #include "kernels/optimizer.h"
 
@@ -5,9 +6,9 @@ namespace quire::cpu {
 
 namespace {
 
-void moving_average(const Tensor& average, const Tensor& w, double keep) {
-  QUIRE_CHECK(average.numel() == w.numel() && average.dtype() == w.dtype(), "moving_average: {} {} beside {} {}",
-              name_of(average.dtype()), average.numel(), name_of(w.dtype()), w.numel());
+void moving_average(const Tensor& average, const Tensor& w, const Tensor& control, double keep) {
+  check_moving_average(average, w, control);
+  if (control.data<double>()[1] == 0) return;
   dispatch("moving_average", w.dtype(), [&](auto type) {
     using T = decltype(type);
     T* mean = average.data<T>();

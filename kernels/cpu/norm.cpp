@@ -1,23 +1,15 @@
 #include "kernels/norm.h"
 
+#include "kernels/checks.h"
 #include "kernels/cpu/common.h"
 
 namespace quire::cpu {
 
 namespace {
 
-int64_t width_of(const char* op, const Tensor& x, const Tensor& per_row) {
-  const int64_t width = x.dim(-1);
-  QUIRE_CHECK(x.is_contiguous() && width > 0, "{}: {} must be contiguous with a last axis", op, x.shape().to_string());
-  QUIRE_CHECK(per_row.numel() == x.numel() / width, "{}: {} row values for {}", op, per_row.numel(),
-              x.shape().to_string());
-  return width;
-}
-
 void rms_norm(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight, double eps) {
-  const int64_t width = width_of("rms_norm", x, rstd);
-  QUIRE_CHECK(weight.numel() == width, "rms_norm: weight has {} values but x is {}", weight.numel(),
-              x.shape().to_string());
+  check_norm("rms_norm", y, x, weight, rstd);
+  const int64_t width = x.dim(-1);
   dispatch("rms_norm", x.dtype(), [&](auto type) {
     using T = decltype(type);
     const ConstArrayView<T> w(weight.data<T>(), width);
@@ -55,7 +47,8 @@ void with_weight_gradients(int64_t rows, int64_t width, std::initializer_list<T*
 
 void rms_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dy, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd, bool accumulate_dx) {
-  const int64_t width = width_of("rms_norm_backward", x, rstd);
+  check_norm_backward("rms_norm_backward", dx, dweight, dy, x, weight, rstd);
+  const int64_t width = x.dim(-1);
   dispatch("rms_norm_backward", x.dtype(), [&](auto type) {
     using T = decltype(type);
     const ConstArrayView<T> w(weight.data<T>(), width);
@@ -79,9 +72,9 @@ void rms_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dy
 
 void layer_norm(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x, const Tensor& weight,
                 const Tensor& bias, double eps) {
-  const int64_t width = width_of("layer_norm", x, rstd);
-  QUIRE_CHECK(weight.numel() == width && bias.numel() == width, "layer_norm: weight has {} values but x is {}",
-              weight.numel(), x.shape().to_string());
+  check_norm("layer_norm", y, x, weight, rstd);
+  check_norm("layer_norm", y, x, bias, mean);
+  const int64_t width = x.dim(-1);
   dispatch("layer_norm", x.dtype(), [&](auto type) {
     using T = decltype(type);
     const ConstArrayView<T> w(weight.data<T>(), width);
@@ -102,7 +95,9 @@ void layer_norm(const Tensor& y, const Tensor& mean, const Tensor& rstd, const T
 void layer_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
                          const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd,
                          bool accumulate_dx) {
-  const int64_t width = width_of("layer_norm_backward", x, rstd);
+  check_norm_backward("layer_norm_backward", dx, dweight, dy, x, weight, rstd);
+  check_norm_backward("layer_norm_backward", dx, dbias, dy, x, weight, mean);
+  const int64_t width = x.dim(-1);
   dispatch("layer_norm_backward", x.dtype(), [&](auto type) {
     using T = decltype(type);
     const ConstArrayView<T> w(weight.data<T>(), width);
@@ -129,7 +124,8 @@ void layer_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& 
 }
 
 void l2_norm(const Tensor& y, const Tensor& rnorm, const Tensor& x, double eps) {
-  const int64_t width = width_of("l2_norm", x, rnorm);
+  check_l2_norm("l2_norm", y, x, rnorm);
+  const int64_t width = x.dim(-1);
   dispatch("l2_norm", x.dtype(), [&](auto type) {
     using T = decltype(type);
     for_rows(rnorm.numel(), width, [&](int64_t begin, int64_t end) {
@@ -144,7 +140,9 @@ void l2_norm(const Tensor& y, const Tensor& rnorm, const Tensor& x, double eps) 
 }
 
 void l2_norm_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, const Tensor& rnorm) {
-  const int64_t width = width_of("l2_norm_backward", y, rnorm);
+  check_l2_norm("l2_norm_backward", dx, y, rnorm);
+  check_l2_norm("l2_norm_backward", dy, y, rnorm);
+  const int64_t width = y.dim(-1);
   dispatch("l2_norm_backward", y.dtype(), [&](auto type) {
     using T = decltype(type);
     for_rows(rnorm.numel(), width, [&](int64_t begin, int64_t end) {

@@ -1,5 +1,6 @@
 #include "kernels/optimizer.h"
 
+#include "kernels/checks.h"
 #include "kernels/cpu/common.h"
 
 namespace quire::cpu {
@@ -37,9 +38,16 @@ void squared_norm(const Tensor& total, const Tensor& x) {
   total.data<double>()[0] += sum;
 }
 
-void adamw(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient, const ops::AdamW& o) {
-  QUIRE_CHECK(w.numel() == gradient.numel() && m.numel() == w.numel() && v.numel() == w.numel(),
-              "adamw: {} weights, {} gradients", w.numel(), gradient.numel());
+void step_outcome(const Tensor& outcome, const Tensor& loss_sum, const Tensor& squared_norm,
+                  const ops::StepOutcome& o) {
+  check_step_outcome(outcome, loss_sum, squared_norm);
+  judge_step(outcome.data<double>(), loss_sum.data<double>()[0], std::sqrt(squared_norm.data<double>()[0]), o);
+}
+
+void adamw(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient, const Tensor& control,
+           const ops::AdamW& o) {
+  check_adamw(w, m, v, gradient, control);
+  if (control.data<double>()[1] == 0) return;
   const double correction1 = 1.0 - std::pow(o.beta1, static_cast<double>(o.step));
   const double correction2 = 1.0 - std::pow(o.beta2, static_cast<double>(o.step));
   dispatch("adamw", w.dtype(), [&](auto type) {
@@ -52,7 +60,7 @@ void adamw(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& grad
     const T b2 = static_cast<T>(o.beta2);
     const T a1 = static_cast<T>(1.0 - o.beta1);
     const T a2 = static_cast<T>(1.0 - o.beta2);
-    const T factor = static_cast<T>(o.gradient_scale);
+    const T factor = static_cast<T>(control.data<double>()[0]);
     const T rate = static_cast<T>(o.learning_rate / correction1);
     const T root = static_cast<T>(1.0 / std::sqrt(correction2));
     const T eps = static_cast<T>(o.eps);
@@ -72,6 +80,7 @@ void adamw(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& grad
 
 void bind_optimizer() {
   ops::squared_norm.bind(DeviceKind::cpu, squared_norm);
+  ops::step_outcome.bind(DeviceKind::cpu, step_outcome);
   ops::adamw.bind(DeviceKind::cpu, adamw);
 }
 

@@ -1,5 +1,6 @@
 #include "kernels/position.h"
 
+#include "kernels/checks.h"
 #include "kernels/cpu/common.h"
 
 namespace quire::cpu {
@@ -9,7 +10,7 @@ namespace {
 void sinusoid(const Tensor& out, int64_t clamp) {
   const int64_t entries = out.dim(0);
   const int64_t width = out.dim(1);
-  QUIRE_CHECK(width % 2 == 0, "sinusoid: width {} is odd; sines and cosines need an even one", width);
+  check_sinusoid(out);
   dispatch("sinusoid", out.dtype(), [&](auto type) {
     using T = decltype(type);
     std::vector<double> frequency(static_cast<size_t>(width / 2));
@@ -32,6 +33,7 @@ void sinusoid(const Tensor& out, int64_t clamp) {
 }
 
 void gather_columns(const Tensor& out, const Tensor& table, const Tensor& index) {
+  check_gather_columns("gather_columns", table, out, index);
   const int64_t heads = table.dim(0);
   const int64_t columns = table.dim(1);
   const int64_t count = index.numel();
@@ -45,6 +47,7 @@ void gather_columns(const Tensor& out, const Tensor& table, const Tensor& index)
 }
 
 void gather_columns_backward(const Tensor& dtable, const Tensor& dout, const Tensor& index) {
+  check_gather_columns("gather_columns_backward", dtable, dout, index);
   const int64_t heads = dtable.dim(0);
   const int64_t columns = dtable.dim(1);
   const int64_t count = index.numel();

@@ -1,5 +1,6 @@
 #include "kernels/rotary.h"
 
+#include "kernels/checks.h"
 #include "kernels/cpu/common.h"
 
 namespace quire::cpu {
@@ -7,8 +8,7 @@ namespace quire::cpu {
 namespace {
 
 void rotary_table(const Tensor& table, int64_t origin, double base) {
-  QUIRE_CHECK(table.rank() == 3 && table.dim(1) == 2 && table.is_contiguous(), "rotary_table: {} is not [N, 2, P]",
-              table.shape().to_string());
+  check_rotary_table(table);
   const int64_t pairs = table.dim(2);
   std::vector<double> frequency(static_cast<size_t>(pairs));
   for (int64_t i = 0; i < pairs; ++i) {
@@ -45,22 +45,13 @@ void turn(T* y, const T* x, const T* angles, int64_t pairs, int64_t size, bool i
 }
 
 void rotary(const Tensor& out, const ops::RotaryInputs& in) {
+  check_rotary(out, in);
   const int64_t rows = in.x.dim(0);
   const int64_t tokens = in.x.dim(1);
   const int64_t heads = in.x.dim(2);
   const int64_t size = in.x.dim(3);
   const int64_t pairs = in.table.dim(2);
-  QUIRE_CHECK(out.shape() == in.x.shape() && out.is_contiguous() && in.x.is_contiguous() &&
-                  out.dtype() == in.x.dtype() && in.table.dtype() == in.x.dtype(),
-              "rotary: {} from {} {}; both must be contiguous and of the table's type", out.shape().to_string(),
-              name_of(in.x.dtype()), in.x.shape().to_string());
-  QUIRE_CHECK(2 * pairs <= size, "rotary: {} features are turned but a head has {}", 2 * pairs, size);
   const bool ring = in.head.defined();
-  QUIRE_CHECK(!ring || in.head.numel() == rows, "rotary: {} heads of rings for {} rows", in.head.numel(), rows);
-  QUIRE_CHECK(ring ? in.origin >= tokens && in.origin <= in.table.dim(0)
-                   : in.origin >= 0 && in.origin + tokens <= in.table.dim(0),
-              "rotary: a table of {} with position 0 at {} is too short for {} {}", in.table.dim(0), in.origin, tokens,
-              ring ? "slots" : "tokens");
   dispatch("rotary", out.dtype(), [&](auto type) {
     using T = decltype(type);
     for_rows(rows * tokens, heads * size, [&](int64_t begin, int64_t end) {

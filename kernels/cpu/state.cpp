@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "kernels/checks.h"
 #include "kernels/cpu/common.h"
 
 namespace quire::cpu {
@@ -14,9 +15,7 @@ void ring_append(const Tensor& ring, const Tensor& values, const Tensor& head, c
   const int64_t slots = ring.dim(1);
   const int64_t entry = ring.numel() / std::max<int64_t>(rows * slots, 1) * static_cast<int64_t>(size_of(ring.dtype()));
   const int64_t tokens = values.dim(1);
-  QUIRE_CHECK(ring.dtype() == values.dtype() && values.dim(0) == rows && ring.is_contiguous() &&
-                  values.is_contiguous() && values.numel() * slots == ring.numel() * tokens,
-              "ring_append: values {} into ring {}", values.shape().to_string(), ring.shape().to_string());
+  check_ring_append(ring, values);
   char* to = static_cast<char*>(ring.raw());
   const char* from = static_cast<const char*>(values.raw());
   parallel_for(rows, [&](int64_t r) {
@@ -37,9 +36,7 @@ void ring_gather(const Tensor& out, const Tensor& ring, const Tensor& head, cons
   const int64_t slots = ring.dim(1);
   const int64_t wanted = out.dim(1);
   const int64_t entry = ring.numel() / std::max<int64_t>(rows * slots, 1) * static_cast<int64_t>(size_of(ring.dtype()));
-  QUIRE_CHECK(ring.dtype() == out.dtype() && out.dim(0) == rows && wanted <= slots && ring.is_contiguous() &&
-                  out.is_contiguous() && out.numel() * slots == ring.numel() * wanted,
-              "ring_gather: {} out of ring {}", out.shape().to_string(), ring.shape().to_string());
+  check_ring_gather(out, ring);
   char* to = static_cast<char*>(out.raw());
   const char* from = static_cast<const char*>(ring.raw());
   parallel_for(rows, [&](int64_t r) {

@@ -3,9 +3,20 @@
 namespace quire::cuda {
 
 void bind_all() {
+  bind_activation();
+  bind_adafactor();
   bind_attention_backward();
   bind_attention_forward();
+  bind_cross_entropy();
+  bind_dropout();
   bind_elementwise();
+  bind_embedding();
+  bind_norm();
+  bind_optimizer();
+  bind_position();
+  bind_reductions();
+  bind_rotary();
+  bind_state();
 }
 
 }  // namespace quire::cuda

@@ -6,9 +6,12 @@ namespace quire::cuda {
 // Binds every slot to its CUDA kernel.
 void bind_all();
 
+void bind_activation();
+void bind_adafactor();
 void bind_attention_backward();
 void bind_attention_forward();
 void bind_cross_entropy();
+void bind_dropout();
 void bind_elementwise();
 void bind_embedding();
 void bind_gemm();

@@ -1,66 +1,89 @@
 #include "kernels/elementwise.h"
 
 #include "kernels/checks.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/map.h"
 
 namespace quire::cuda {
 
 namespace {
 
 template <typename T>
-__global__ void add_kernel(T* y, const T* a, const T* b, Wide<T> alpha, Wide<T> beta, int64_t count) {
-  for (int64_t i = first_element(); i < count; i += element_stride()) {
-    y[i] = narrow<T>(alpha * wide(a[i]) + beta * wide(b[i]));
-  }
-}
+struct AddTerms {
+  Wide<T> alpha;
+  Wide<T> beta;
+  __device__ void operator()(Wide<T>* y, const Wide<T>* x) const { y[0] = alpha * x[0] + beta * x[1]; }
+};
 
 void add(const Tensor& out, const Tensor& a, const Tensor& b, double alpha, double beta) {
   require_alike("add", {&out, &a, &b});
   dispatch(out.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(add_kernel<T>, blocks_for(out.numel()), kBlock, 0, out.data<T>(), a.data<T>(), b.data<T>(), alpha, beta,
-           out.numel());
+    map<T>(AddTerms<T>{static_cast<Wide<T>>(alpha), static_cast<Wide<T>>(beta)}, {&out}, {&a, &b});
   });
 }
 
 template <typename T>
-__global__ void multiply_kernel(T* y, const T* a, const T* b, int64_t count) {
-  for (int64_t i = first_element(); i < count; i += element_stride()) y[i] = narrow<T>(wide(a[i]) * wide(b[i]));
-}
+struct Multiply {
+  __device__ void operator()(Wide<T>* y, const Wide<T>* x) const { y[0] = x[0] * x[1]; }
+};
 
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b) {
   require_alike("multiply", {&out, &a, &b});
   dispatch(out.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(multiply_kernel<T>, blocks_for(out.numel()), kBlock, 0, out.data<T>(), a.data<T>(), b.data<T>(),
-           out.numel());
+    map<T>(Multiply<T>{}, {&out}, {&a, &b});
   });
 }
 
 template <typename T>
-__global__ void scale_kernel(T* y, const T* x, Wide<T> alpha, int64_t count) {
-  for (int64_t i = first_element(); i < count; i += element_stride()) y[i] = narrow<T>(alpha * wide(x[i]));
-}
+struct Scale {
+  Wide<T> alpha;
+  __device__ void operator()(Wide<T>* y, const Wide<T>* x) const { y[0] = alpha * x[0]; }
+};
 
 void scale(const Tensor& out, const Tensor& in, double alpha) {
   require_alike("scale", {&out, &in});
   dispatch(out.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(scale_kernel<T>, blocks_for(out.numel()), kBlock, 0, out.data<T>(), in.data<T>(), alpha, out.numel());
+    map<T>(Scale<T>{static_cast<Wide<T>>(alpha)}, {&out}, {&in});
   });
 }
 
 template <typename T>
-__global__ void add_bias_kernel(T* y, const T* x, const Wide<T>* bias, int64_t count, int64_t width) {
-  for (int64_t i = first_element(); i < count; i += element_stride()) y[i] = narrow<T>(wide(x[i]) + bias[i % width]);
+struct ScaleBy {
+  const double* factor;
+  __device__ void operator()(Wide<T>* y, const Wide<T>* x) const { y[0] = static_cast<Wide<T>>(*factor) * x[0]; }
+};
+
+void scale_by(const Tensor& out, const Tensor& in, const Tensor& factor) {
+  check_scale_by(out, in, factor);
+  dispatch(out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    map<T>(ScaleBy<T>{factor.data<double>()}, {&out}, {&in});
+  });
+}
+
+template <typename T, int kPack>
+__global__ void add_bias_kernel(T* y, const T* x, const Wide<T>* bias, int64_t count, int64_t width, bool aligned) {
+  for (int64_t i = first_element() * kPack; i < count; i += element_stride() * kPack) {
+    Pack<T, kPack> pack = load<kPack>(x + i, aligned);
+    const Pack<Wide<T>, kPack> add = load<kPack>(bias + i % width, aligned);
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) pack.value[k] = narrow<T>(wide(pack.value[k]) + add.value[k]);
+    store<kPack>(y + i, pack, aligned);
+  }
 }
 
 void add_bias(const Tensor& out, const Tensor& in, const Tensor& bias) {
   check_add_bias(out, in, bias);
+  const bool aligned = are_aligned({out.raw(), in.raw(), bias.raw()});
   dispatch(out.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(add_bias_kernel<T>, blocks_for(out.numel()), kBlock, 0, out.data<T>(), in.data<T>(), bias.data<Wide<T>>(),
-           out.numel(), bias.numel());
+    with_pack<T>(bias.numel(), [&](auto pack) {
+      constexpr int kPack = decltype(pack)::value;
+      launch(add_bias_kernel<T, kPack>, blocks_for(out.numel() / kPack), kBlock, 0, out.data<T>(), in.data<T>(),
+             bias.data<Wide<T>>(), out.numel(), bias.numel(), aligned);
+    });
   });
 }
 
@@ -150,6 +173,7 @@ void bind_elementwise() {
   ops::copy.bind(DeviceKind::cuda, copy);
   ops::multiply.bind(DeviceKind::cuda, multiply);
   ops::scale.bind(DeviceKind::cuda, scale);
+  ops::scale_by.bind(DeviceKind::cuda, scale_by);
 }
 
 }  // namespace quire::cuda

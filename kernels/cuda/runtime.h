@@ -80,6 +80,15 @@ void dispatch(DType dtype, Function&& function) {
   }
 }
 
+// The same for what stays f32 beside bf16: masters of parameters, moments, tables that are computed with.
+template <typename Function>
+void dispatch_wide(DType dtype, Function&& function) {
+  if (dtype == DType::bf16) throw DeviceError("it is f32 or f64, beside bf16 too");
+  dispatch(wide_type(dtype), [&](auto type) {
+    if constexpr (!std::is_same_v<decltype(type), bfloat16>) function(type);
+  });
+}
+
 template <typename T>
 __device__ inline T* dynamic_shared() {
 #ifdef __CUDACC__

@@ -195,12 +195,10 @@ TEST_P(Nonfinite, StopIsTheDefaultAndLeavesEverythingAsItWas) {
 
 // Finite gradients whose squares are not: the second moment would become infinite, and the weight never move again.
 TEST_P(Nonfinite, AGradientTooLargeForTheMomentsIsNoticed) {
-  EXPECT_TRUE(moments_can_hold(1e19, DType::f32));
-  EXPECT_FALSE(moments_can_hold(2e19, DType::f32));
-  EXPECT_TRUE(moments_can_hold(1e150, DType::f64));
-  EXPECT_FALSE(moments_can_hold(1e160, DType::f64));
-  EXPECT_FALSE(moments_can_hold(INFINITY, DType::f64));
-  EXPECT_FALSE(moments_can_hold(NAN, DType::f32));
+  EXPECT_GT(largest_gradient_norm(DType::f32), 1e19);
+  EXPECT_LT(largest_gradient_norm(DType::f32), 2e19);
+  EXPECT_GT(largest_gradient_norm(DType::f64), 1e150);
+  EXPECT_LT(largest_gradient_norm(DType::f64), 1e160);
 
   for (const std::string clip : {"0", "1"}) {
     TrainingRun run(config({"optimizer.clip=" + clip, "model.norm.last=false", "model.embedding.tied=false"}),

@@ -138,8 +138,20 @@ void add_sums(std::vector<OpCase>& cases, RandomTensors& random) {
                        for (int64_t i = 0; i < in[0].numel(); ++i) values(in[0])[i] *= -0.3;
                        return std::vector<Tensor>{in[0]};
                      }});
+    cases.push_back({"scale_by",
+                     size,
+                     {random.normal(shape)},
+                     [](const std::vector<Tensor>& in) {
+                       const Tensor out = like(in[0]);
+                       ops::scale_by(out, in[0], f64_beside(in[0], {-0.3}));
+                       return std::vector<Tensor>{out};
+                     },
+                     [](const std::vector<Tensor>& in) {
+                       for (int64_t i = 0; i < in[0].numel(); ++i) values(in[0])[i] *= -0.3;
+                       return std::vector<Tensor>{in[0]};
+                     }});
   }
-  for (const auto& [rows, width] : {std::pair{1, 1}, {5, 7}, {257, 129}}) {
+  for (const auto& [rows, width] : {std::pair{1, 1}, {5, 7}, {9, 16}, {257, 129}}) {
     cases.push_back({"add_bias",
                      std::to_string(rows) + "x" + std::to_string(width),
                      {random.normal({rows, width}), random.normal({width})},
@@ -161,24 +173,39 @@ void add_sums(std::vector<OpCase>& cases, RandomTensors& random) {
 }
 
 void add_adamw(std::vector<OpCase>& cases, RandomTensors& random) {
-  const ops::AdamW options{0.01, 0.8, 0.95, 1e-6, 0.1, 0.5, 3};
+  const ops::AdamW options{0.01, 0.8, 0.95, 1e-6, 0.1, 3};
+  constexpr double kScale = 0.5;
   for (const int64_t count : {1, 17, 40000}) {
     Tensor second = random.normal({count});
     for (int64_t i = 0; i < count; ++i) values(second)[i] *= values(second)[i];
+    const std::vector<Tensor> inputs{random.normal({count}), random.normal({count}),
+                                     converted(converted(second, DType::f32), DType::f64), random.normal({count})};
+    const auto run = [options](double apply) {
+      return [options, apply](const std::vector<Tensor>& in) {
+        ops::adamw(in[0], in[1], in[2], in[3], f64_beside(in[0], {kScale, apply}), options);
+        return std::vector<Tensor>{in[0], in[1], in[2]};
+      };
+    };
     cases.push_back({"adamw",
-                     std::to_string(count),
-                     {random.normal({count}), random.normal({count}),
-                      converted(converted(second, DType::f32), DType::f64), random.normal({count})},
-                     [options](const std::vector<Tensor>& in) {
-                       ops::adamw(in[0], in[1], in[2], in[3], options);
+                     std::to_string(count) + "_not_applied",
+                     inputs,
+                     run(0),
+                     [](const std::vector<Tensor>& in) {
                        return std::vector<Tensor>{in[0], in[1], in[2]};
                      },
+                     0,
+                     1,
+                     {0, 1, 2, 3}});
+    cases.push_back({"adamw",
+                     std::to_string(count),
+                     inputs,
+                     run(1),
                      [o = options](const std::vector<Tensor>& in) {
                        for (int64_t i = 0; i < in[0].numel(); ++i) {
                          double& w = values(in[0])[i];
                          double& m = values(in[1])[i];
                          double& v = values(in[2])[i];
-                         const double g = o.gradient_scale * values(in[3])[i];
+                         const double g = kScale * values(in[3])[i];
                          m = o.beta1 * m + (1 - o.beta1) * g;
                          v = o.beta2 * v + (1 - o.beta2) * g * g;
                          const double m_hat = m / (1 - std::pow(o.beta1, o.step));
@@ -186,7 +213,10 @@ void add_adamw(std::vector<OpCase>& cases, RandomTensors& random) {
                          w -= o.learning_rate * (m_hat / (std::sqrt(v_hat) + o.eps) + o.weight_decay * w);
                        }
                        return std::vector<Tensor>{in[0], in[1], in[2]};
-                     }});
+                     },
+                     1,
+                     1,
+                     {0, 1, 2, 3}});
   }
 }
 

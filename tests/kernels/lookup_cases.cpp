@@ -50,7 +50,9 @@ void add_embedding(std::vector<OpCase>& cases, RandomTensors& random, int64_t vo
                      }
                      return Tensors{in[0]};
                    },
-                   count});
+                   count,
+                   1,
+                   {0}});
 }
 
 void add_cross_entropy(std::vector<OpCase>& cases, RandomTensors& random, int64_t rows, int64_t vocabulary,
@@ -63,9 +65,12 @@ void add_cross_entropy(std::vector<OpCase>& cases, RandomTensors& random, int64_
     for (int64_t v = 0; v < vocabulary; ++v) sum += std::exp(x[v] - top);
     return top + std::log(sum);
   };
+  // The last one has the type of the gradient.
   const Tensors inputs{random.normal({rows, vocabulary}, std), random.integers({rows}, 0, vocabulary),
-                       random.flags({rows})};
-  cases.push_back({"cross_entropy", size, inputs,
+                       random.flags({rows}), random.normal({rows, vocabulary})};
+  cases.push_back({"cross_entropy",
+                   size,
+                   inputs,
                    [=](const Tensors& in) {
                      const Tensor nll = wide_beside(in[0], {rows});
                      const Tensor lse = wide_beside(in[0], {rows});
@@ -82,15 +87,20 @@ void add_cross_entropy(std::vector<OpCase>& cases, RandomTensors& random, int64_
                      }
                      return Tensors{nll, lse};
                    },
-                   vocabulary});
-  cases.push_back({"cross_entropy_backward", size, inputs,
+                   vocabulary,
+                   1,
+                   {0}});
+  cases.push_back({"cross_entropy_backward",
+                   size,
+                   inputs,
                    [=](const Tensors& in) {
                      const Tensor nll = wide_beside(in[0], {rows});
                      const Tensor lse = wide_beside(in[0], {rows});
                      ops::cross_entropy(nll, lse, in[0], in[1], in[2]);
-                     ops::cross_entropy_backward(in[0], lse, in[1], in[2],
-                                                 Tensor::from(std::vector<double>{0.7}, {1}, in[0].device()));
-                     return Tensors{in[0]};
+                     const Tensor factor = f64_beside(in[0], {0.7});
+                     ops::cross_entropy_backward(in[3], in[0], lse, in[1], in[2], factor);
+                     ops::cross_entropy_backward(in[0], in[0], lse, in[1], in[2], factor);
+                     return Tensors{in[3], in[0]};
                    },
                    [=](const Tensors& in) {
                      const Tensor out = like(in[0]);
@@ -100,10 +110,12 @@ void add_cross_entropy(std::vector<OpCase>& cases, RandomTensors& random, int64_
                        const double hit = i % vocabulary == id_at(in[1], m) ? 1 : 0;
                        values(out)[i] = 0.7 * (std::exp(values(in[0])[i] - log_sum(in[0], m)) - hit);
                      }
-                     return Tensors{out};
+                     return Tensors{out, out};
                    },
                    // exp() turns the absolute error of a logit near 100 into a relative one.
-                   std > 10 ? vocabulary + 100 * 100 : vocabulary});
+                   std > 10 ? vocabulary + 100 * 100 : vocabulary,
+                   1,
+                   {0}});
 }
 
 void add_tables(std::vector<OpCase>& cases, RandomTensors& random) {
@@ -145,7 +157,9 @@ void add_tables(std::vector<OpCase>& cases, RandomTensors& random) {
                        }
                        return Tensors{out};
                      },
-                     0});
+                     0,
+                     1,
+                     {0}});
     cases.push_back({"gather_columns_backward",
                      size,
                      {random.normal({heads, buckets}), random.normal({heads, count}), index},
@@ -159,7 +173,9 @@ void add_tables(std::vector<OpCase>& cases, RandomTensors& random) {
                        }
                        return Tensors{in[0]};
                      },
-                     count + 1});
+                     count + 1,
+                     1,
+                     {0, 1}});
   }
 }
 
@@ -183,7 +199,10 @@ void add_scale_heads(std::vector<OpCase>& cases, RandomTensors& random) {
                          values(out)[i] = values(in[0])[i] * std::abs(values(in[1])[i / size % heads]);
                        }
                        return Tensors{out};
-                     }});
+                     },
+                     1,
+                     1,
+                     {1}});
     cases.push_back({"scale_heads_backward",
                      name,
                      {random.normal(shape), random.normal(shape), scales, random.normal({heads})},
@@ -207,7 +226,9 @@ void add_scale_heads(std::vector<OpCase>& cases, RandomTensors& random) {
                        }
                        return Tensors{dx, ds, in[3]};
                      },
-                     shape[0] * size});
+                     shape[0] * size,
+                     1,
+                     {2, 3}});
   }
 }
 
@@ -219,11 +240,14 @@ void add_lookup_cases(std::vector<OpCase>& cases) {
   add_embedding(cases, random, 11, 7, 29);
   add_embedding(cases, random, 5, 3, 0);
   add_embedding(cases, random, 17, 129, 301);
+  add_embedding(cases, random, 3, 259, 70);
+  add_embedding(cases, random, 2, 24, 403);  // long runs of one token
   add_cross_entropy(cases, random, 1, 1, 1);
   add_cross_entropy(cases, random, 7, 13, 2);
   add_cross_entropy(cases, random, 0, 3, 1);
   add_cross_entropy(cases, random, 5, 7, 100);
   add_cross_entropy(cases, random, 67, 523, 3);
+  add_cross_entropy(cases, random, 3, 2056, 5);
   add_tables(cases, random);
   add_scale_heads(cases, random);
 }

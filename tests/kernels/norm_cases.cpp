@@ -171,25 +171,45 @@ void add_l2(std::vector<OpCase>& cases, RandomTensors& random, const Shape& shap
 
 void add_norm_cases(std::vector<OpCase>& cases) {
   RandomTensors random(4);
-  for (const Shape& shape : {Shape{1, 1}, Shape{5, 7}, Shape{0, 3}, Shape{211, 37}, Shape{3, 641}}) {
+  for (const Shape& shape :
+       {Shape{1, 1}, Shape{5, 7}, Shape{0, 3}, Shape{211, 37}, Shape{3, 641}, Shape{19, 64}, Shape{2, 1304}}) {
     const std::string size = std::to_string(shape[0]) + "x" + std::to_string(shape[1]);
     const Tensors inputs{random.normal(shape, 1.5, 0.5), random.normal({shape[1]}), random.normal({shape[1]})};
     cases.push_back(
-        {"rms_norm", size, inputs, run_rms, [](const Tensors& in) { return forward(in, false); }, shape[1]});
-    cases.push_back(
-        {"layer_norm", size, inputs, run_layer, [](const Tensors& in) { return forward(in, true); }, shape[1]});
+        {"rms_norm", size, inputs, run_rms, [](const Tensors& in) { return forward(in, false); }, shape[1], 1, {1, 2}});
+    cases.push_back({"layer_norm",
+                     size,
+                     inputs,
+                     run_layer,
+                     [](const Tensors& in) { return forward(in, true); },
+                     shape[1],
+                     1,
+                     {1, 2}});
   }
   // Not one or two columns: a normalised row is then constant up to eps, and its derivative is all cancellation.
-  for (const Shape& shape : {Shape{1, 5}, Shape{5, 7}, Shape{0, 3}, Shape{211, 37}, Shape{3, 641}}) {
+  for (const Shape& shape :
+       {Shape{1, 5}, Shape{5, 7}, Shape{0, 3}, Shape{211, 37}, Shape{3, 641}, Shape{19, 64}, Shape{2, 1304}}) {
     const std::string size = std::to_string(shape[0]) + "x" + std::to_string(shape[1]);
     const Tensors inputs{random.normal(shape, 1.5, 0.5), random.normal({shape[1]}), random.normal(shape),
                          random.normal(shape),           random.normal({shape[1]}), random.normal({shape[1]})};
     // Row means are sums over the width; weight gradients are sums over the rows.
     const int64_t terms = shape[0] + shape[1];
-    cases.push_back({"rms_norm_backward", size, inputs, run_rms_backward,
-                     [](const Tensors& in) { return backward(in, false); }, terms});
-    cases.push_back({"layer_norm_backward", size, inputs, run_layer_backward,
-                     [](const Tensors& in) { return backward(in, true); }, terms});
+    cases.push_back({"rms_norm_backward",
+                     size,
+                     inputs,
+                     run_rms_backward,
+                     [](const Tensors& in) { return backward(in, false); },
+                     terms,
+                     1,
+                     {1, 4, 5}});
+    cases.push_back({"layer_norm_backward",
+                     size,
+                     inputs,
+                     run_layer_backward,
+                     [](const Tensors& in) { return backward(in, true); },
+                     terms,
+                     1,
+                     {1, 4, 5}});
     add_l2(cases, random, shape, size);
   }
 }

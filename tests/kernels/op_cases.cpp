@@ -42,6 +42,10 @@ Tensor wide_beside(const Tensor& tensor, const Shape& shape) {
   return Tensor::zeros(shape, wide_type(tensor.dtype()), tensor.device());
 }
 
+Tensor f64_beside(const Tensor& tensor, const std::vector<double>& values) {
+  return Tensor::from(values, {static_cast<int64_t>(values.size())}, tensor.device());
+}
+
 const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> cases = [] {
     std::vector<OpCase> all;

@@ -56,6 +56,8 @@ std::vector<Tensor> rounded_inputs_of(const OpCase& op_case, DType dtype);
 Tensor like(const Tensor& tensor);
 Tensor beside(const Tensor& tensor, const Shape& shape);
 Tensor wide_beside(const Tensor& tensor, const Shape& shape);
+// Scalars that are f64 beside any type.
+Tensor f64_beside(const Tensor& tensor, const std::vector<double>& values);
 inline double* values(const Tensor& tensor) {
   return tensor.data<double>();
 }

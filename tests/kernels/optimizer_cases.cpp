@@ -1,5 +1,7 @@
 // Optimizer updates beside those of AdamW.
 #include <cmath>
+#include <limits>
+#include <numeric>
 
 #include "kernels/optimizer.h"
 #include "tests/kernels/op_cases.h"
@@ -17,11 +19,11 @@ double root_mean_square(const std::vector<double>& x) {
 
 // The algorithms as printed: row sums times column sums over the sum of all.
 void update_by_definition(double* w, double* row, double* column, double* mean, const double* gradient, int64_t n,
-                          int64_t m, const ops::Adafactor& o) {
+                          int64_t m, double scale_of_gradient, const ops::Adafactor& o) {
   const auto count = static_cast<size_t>(n * m);
   std::vector<double> g(gradient, gradient + count);
   std::vector<double> v(count);
-  for (double& value : g) value *= o.gradient_scale;
+  for (double& value : g) value *= scale_of_gradient;
   const auto blend = [&](double& moment, double now) { moment = o.beta2 * moment + (1 - o.beta2) * now; };
   if (column == nullptr) {
     for (size_t i = 0; i < count; ++i) {
@@ -64,6 +66,7 @@ struct AdafactorVariant {
   bool factored;
   bool mean;
   ops::Adafactor options;
+  double scale = 1;
 };
 
 void add_adafactor(std::vector<OpCase>& cases, RandomTensors& random) {
@@ -79,8 +82,8 @@ void add_adafactor(std::vector<OpCase>& cases, RandomTensors& random) {
         .eps1 = 1e-3,
         .update_clip = 0.5,
         .parameter_scale = true,
-        .weight_decay = 0.3,
-        .gradient_scale = 0.7}},
+        .weight_decay = 0.3},
+       0.7},
       {"small_weights",
        true,
        false,
@@ -103,20 +106,28 @@ void add_adafactor(std::vector<OpCase>& cases, RandomTensors& random) {
         return factored ? in[3] : Tensor();
       };
       const auto mean = [has = variant.mean](const std::vector<Tensor>& in) { return has ? in.back() : Tensor(); };
+      const auto run = [=, o = variant.options, s = variant.scale](double apply) {
+        return [=](const std::vector<Tensor>& in) {
+          ops::adafactor(in[0], in[1], column(in), mean(in), in[2], f64_beside(in[0], {s, apply}), o);
+          return in;
+        };
+      };
+      std::vector<size_t> all(inputs.size());
+      std::iota(all.begin(), all.end(), size_t{0});
       cases.push_back({"adafactor", std::string(variant.name) + "_" + std::to_string(n) + "x" + std::to_string(m),
-                       inputs,
-                       [=, o = variant.options](const std::vector<Tensor>& in) {
-                         ops::adafactor(in[0], in[1], column(in), mean(in), in[2], o);
-                         return in;
-                       },
-                       [=, n = n, m = m, o = variant.options](const std::vector<Tensor>& in) {
+                       inputs, run(1),
+                       [=, n = n, m = m, o = variant.options, s = variant.scale](const std::vector<Tensor>& in) {
                          const Tensor c = column(in);
                          const Tensor b = mean(in);
                          update_by_definition(values(in[0]), values(in[1]), c.defined() ? values(c) : nullptr,
-                                              b.defined() ? values(b) : nullptr, values(in[2]), n, m, o);
+                                              b.defined() ? values(b) : nullptr, values(in[2]), n, m, s, o);
                          return in;
                        },
-                       m});
+                       m, 1, all});
+      if (n > 5) continue;
+      cases.push_back({"adafactor",
+                       std::string(variant.name) + "_" + std::to_string(n) + "x" + std::to_string(m) + "_not_applied",
+                       inputs, run(0), [](const std::vector<Tensor>& in) { return in; }, 0, 1, all});
     }
   }
 }
@@ -127,7 +138,7 @@ void add_moving_average(std::vector<OpCase>& cases, RandomTensors& random) {
                      std::to_string(count),
                      {random.normal({count}), random.normal({count})},
                      [](const std::vector<Tensor>& in) {
-                       ops::moving_average(in[0], in[1], 0.75);
+                       ops::moving_average(in[0], in[1], f64_beside(in[0], {0.5, 1}), 0.75);
                        return std::vector<Tensor>{in[0]};
                      },
                      [](const std::vector<Tensor>& in) {
@@ -135,7 +146,79 @@ void add_moving_average(std::vector<OpCase>& cases, RandomTensors& random) {
                          values(in[0])[i] = 0.75 * values(in[0])[i] + 0.25 * values(in[1])[i];
                        }
                        return std::vector<Tensor>{in[0]};
-                     }});
+                     },
+                     1,
+                     1,
+                     {0, 1}});
+    cases.push_back({"moving_average",
+                     std::to_string(count) + "_not_applied",
+                     {random.normal({count}), random.normal({count})},
+                     [](const std::vector<Tensor>& in) {
+                       ops::moving_average(in[0], in[1], f64_beside(in[0], {0.5, 0}), 0.75);
+                       return std::vector<Tensor>{in[0]};
+                     },
+                     [](const std::vector<Tensor>& in) { return std::vector<Tensor>{in[0]}; },
+                     0,
+                     1,
+                     {0, 1}});
+  }
+}
+
+struct Judged {
+  const char* name;
+  double loss_sum, squared_norm;
+  bool sticky;
+  double failed_before;
+  double loss, norm, scale, apply, first_failed;  // wanted
+};
+
+void add_step_outcome(std::vector<OpCase>& cases) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  // 4 targets, clipped to 5, moments hold norms below 7, step 9.
+  for (const Judged& j : {Judged{"good", 6, 16, false, 0, 1.5, 4, 1, 1, 0},
+                          {"clipped", -6, 100, true, 0, -1.5, 10, 0.5, 1, 0},
+                          {"loss_infinite", infinity, 16, false, 0, infinity, 4, 1, 0, 0},
+                          {"loss_infinite_sticky", infinity, 16, true, 0, infinity, 4, 1, 0, 9},
+                          {"norm_infinite", 6, infinity, true, 0, 1.5, infinity, 0, 0, 9},
+                          {"good_after_failed", 6, 16, true, 3, 1.5, 4, 1, 0, 3},
+                          {"failed_after_failed", -infinity, 16, true, 3, -infinity, 4, 1, 0, 3},
+                          {"good_after_failed_not_sticky", 6, 16, false, 3, 1.5, 4, 1, 1, 3}}) {
+    cases.push_back(
+        {"step_outcome",
+         j.name,
+         {Tensor::from(std::vector<double>{0}, {1})},
+         [j](const std::vector<Tensor>& in) {
+           const Tensor outcome = f64_beside(in[0], {-1, -1, -1, -1, j.failed_before, -1});
+           ops::step_outcome(outcome, f64_beside(in[0], {j.loss_sum}), f64_beside(in[0], {j.squared_norm}),
+                             {.targets = 4, .clip = 5, .largest_norm = 7, .step = 9, .sticky = j.sticky});
+           return std::vector<Tensor>{outcome};
+         },
+         [j](const std::vector<Tensor>& in) {
+           return std::vector<Tensor>{f64_beside(in[0], {j.loss, j.norm, j.scale, j.apply, j.first_failed, -1})};
+         },
+         0});
+  }
+  struct Applies {
+    const char* name;
+    double loss_sum, squared_norm, targets, clip, apply;
+  };
+  for (const Applies& a : {Applies{"loss_nan", nan, 16, 4, 5, 0},
+                           {"norm_nan", 6, nan, 4, 5, 0},
+                           {"too_large", 6, 50, 4, 0, 0},
+                           {"as_large_as_clipped", 6, 50, 4, 6, 1},
+                           {"without_targets", 0, 16, 0, 5, 1}}) {
+    cases.push_back({"step_outcome",
+                     a.name,
+                     {Tensor::from(std::vector<double>{0}, {1})},
+                     [a](const std::vector<Tensor>& in) {
+                       const Tensor outcome = f64_beside(in[0], {0, 0, 0, 0, 0, 0});
+                       ops::step_outcome(outcome, f64_beside(in[0], {a.loss_sum}), f64_beside(in[0], {a.squared_norm}),
+                                         {.targets = a.targets, .clip = a.clip, .largest_norm = 7, .step = 9});
+                       return std::vector<Tensor>{outcome.slice(0, outcome::kApply, outcome::kApply + 1)};
+                     },
+                     [a](const std::vector<Tensor>& in) { return std::vector<Tensor>{f64_beside(in[0], {a.apply})}; },
+                     0});
   }
 }
 
@@ -145,6 +228,7 @@ void add_optimizer_cases(std::vector<OpCase>& cases) {
   RandomTensors random(8);
   add_adafactor(cases, random);
   add_moving_average(cases, random);
+  add_step_outcome(cases);
 }
 
 }  // namespace quire::test

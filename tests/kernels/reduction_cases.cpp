@@ -57,7 +57,7 @@ void add_gemm(std::vector<OpCase>& cases, RandomTensors& random, int64_t m, int6
 }
 
 void add_row_sums(std::vector<OpCase>& cases, RandomTensors& random) {
-  for (const auto& [rows, width] : {std::pair{1, 1}, {3, 7}, {0, 5}, {1031, 13}}) {
+  for (const auto& [rows, width] : {std::pair{1, 1}, {3, 7}, {0, 5}, {37, 264}, {1031, 13}}) {
     cases.push_back({"sum_rows",
                      std::to_string(rows) + "x" + std::to_string(width),
                      {random.normal({rows, width}), random.normal({width})},
@@ -75,7 +75,9 @@ void add_row_sums(std::vector<OpCase>& cases, RandomTensors& random) {
                        }
                        return std::vector<Tensor>{out, in[1]};
                      },
-                     rows + 1});
+                     rows + 1,
+                     1,
+                     {1}});
   }
 }
 
@@ -103,7 +105,7 @@ void add_totals(std::vector<OpCase>& cases, RandomTensors& random) {
                      std::to_string(count),
                      {random.normal({count})},
                      [](const std::vector<Tensor>& in) {
-                       const Tensor total = scalar(2)[0];  // accumulates
+                       const Tensor total = f64_beside(in[0], {2});  // accumulates
                        ops::squared_norm(total, in[0]);
                        return std::vector<Tensor>{total};
                      },
@@ -111,7 +113,10 @@ void add_totals(std::vector<OpCase>& cases, RandomTensors& random) {
                        double sum = 2;
                        for (const double x : in[0].to_vector<double>()) sum += x * x;
                        return scalar(sum);
-                     }});
+                     },
+                     1,
+                     1,
+                     {0}});
   }
 }
 

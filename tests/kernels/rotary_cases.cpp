@@ -90,12 +90,15 @@ void add_rotary_cases(std::vector<OpCase>& cases) {
                          values(in[0])[i] = i / p % 2 == 0 ? std::cos(angle) : std::sin(angle);
                        }
                        return Tensors{in[0]};
-                     }});
+                     },
+                     1,
+                     1,
+                     {0}});
   }
   for (const Form& form : {Form{"one", 1, 1, 1, 2, 1}, Form{"none", 2, 0, 1, 2, 1}, Form{"segment", 3, 7, 2, 6, 3},
                            Form{"some_features", 2, 5, 3, 7, 2, 4}, Form{"ring", 3, 7, 2, 4, 2, 7, true},
                            Form{"ring_of_one", 2, 1, 1, 4, 2, 3, true}, Form{"inverse", 2, 9, 2, 4, 2, 9, true, true},
-                           Form{"blocks", 2, 601, 2, 34, 17, 601, true}}) {
+                           Form{"many_heads", 1, 3, 9, 64, 32}, Form{"blocks", 2, 601, 2, 34, 17, 601, true}}) {
     add_rotary(cases, random, form);
   }
 }

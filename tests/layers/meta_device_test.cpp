@@ -56,7 +56,7 @@ TEST_P(MetaDevice, WholeStepsOfAPaperScaleModel) {
     const LossTerms loss =
         network.model.loss({.tape = tape, .batch = batches[step], .state = view, .key = {}, .training = true});
     tape.backward({{loss.terms[0].sum, 1.0}});
-    optimizer->update(static_cast<int64_t>(step) + 1, 1e-3, 1.0);
+    optimizer->update(static_cast<int64_t>(step) + 1, 1e-3, Tensor::empty({2}, DType::f64, kMeta));
     state.commit();
   }
 

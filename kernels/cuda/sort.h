@@ -1,0 +1,13 @@
+// Sorting, from a library on the GPU (sort.cu, with CUB) and on the host in tests.
+#pragma once
+
+#include "core/tensor.h"
+
+namespace quire::cuda {
+
+// Sorts pairs by key, stable; keys are at least 0 and below 2^key_bits. All i32 and of equal length; the inputs may be
+// overwritten.
+void sort_pairs(const Tensor& sorted_keys, const Tensor& sorted_values, const Tensor& keys, const Tensor& values,
+                int key_bits);
+
+}  // namespace quire::cuda
