@@ -24,7 +24,7 @@ __device__ inline T moment(T before, double now, double beta2) {
   return static_cast<T>(beta2 * static_cast<double>(before) + (1.0 - beta2) * now);
 }
 
-// Rows of w [n, m] in turn to the warps of the grid.
+// Rows of w [n, m] in turn to the warps of the grid: two to a warp, more when there are very many.
 struct Rows {
   int64_t first = first_element() / kWarp;
   int64_t stride = element_stride() / kWarp;
@@ -33,7 +33,7 @@ struct Rows {
 
 dim3 blocks_for_rows(int64_t n) {
   constexpr int64_t kMost = 1024;
-  const int64_t blocks = ceil_div(n, kBlock / kWarp);
+  const int64_t blocks = ceil_div(n, 2 * kBlock / kWarp);
   return dim3(static_cast<unsigned>(blocks < kMost ? blocks : kMost));
 }
 
