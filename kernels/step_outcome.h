@@ -27,7 +27,10 @@ inline constexpr int kEntries = 6;
 
 constexpr void judge_step(double* entries, double loss_sum, double gradient_norm, const ops::StepOutcome& options) {
   // What was wrong stays to be read.
-  if (options.sticky && entries[outcome::kFirstFailed] != 0) return;
+  if (options.sticky && entries[outcome::kFirstFailed] != 0) {
+    entries[outcome::kApply] = 0;
+    return;
+  }
   const double loss = options.targets > 0 ? loss_sum / options.targets : 0;
   // The largest factor that keeps the norm at or below the limit.
   const double scale = options.clip > 0 && gradient_norm > options.clip ? options.clip / gradient_norm : 1;

@@ -181,8 +181,8 @@ void add_step_outcome(std::vector<OpCase>& cases) {
                           {"loss_infinite", infinity, 16, false, 0, infinity, 4, 1, 0, 0},
                           {"loss_infinite_sticky", infinity, 16, true, 0, infinity, 4, 1, 0, 9},
                           {"norm_infinite", 6, infinity, true, 0, 1.5, infinity, 0, 0, 9},
-                          {"good_after_failed", 6, 16, true, 3, 1.5, 4, 1, 0, 3},
-                          {"failed_after_failed", -infinity, 16, true, 3, -infinity, 4, 1, 0, 3},
+                          {"good_after_failed", 6, 16, true, 3, -1, -1, -1, 0, 3},
+                          {"failed_after_failed", -infinity, 16, true, 3, -1, -1, -1, 0, 3},
                           {"good_after_failed_not_sticky", 6, 16, false, 3, 1.5, 4, 1, 1, 3}}) {
     cases.push_back(
         {"step_outcome",

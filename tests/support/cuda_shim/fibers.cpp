@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "cuda_runtime.h"
+#include "tests/support/cuda_shim/cuda_runtime.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
