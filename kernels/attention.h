@@ -14,7 +14,10 @@ namespace quire::ops {
 //   logit = scale * ((q + u).k + (q + v_bias).r[d]) + bias[h, d]
 //
 // bias is the T5 form (Raffel et al. 2020), u, v_bias and r the Transformer-XL form (Dai et al. 2019, 3.3); each
-// optional. In both tables entry n belongs to distance N - 1 - n; N must exceed every visible distance.
+// optional. In both tables entry n belongs to distance N - 1 - n; N must exceed every visible distance. The CPU refuses
+// keys before the ring or beyond a table; to a GPU, whose integers nobody waits for, they are not visible.
+//
+// bias, u, v_bias, lse and their gradients stay f32 when the others are bf16 (wide_type).
 struct AttentionInputs {
   Tensor q;              // [R, T, H, D]
   Tensor k;              // [R, T, Hk, D]

@@ -112,6 +112,9 @@ void add_attention_cases(std::vector<OpCase>& cases) {
       {.name = "blocks_short_window", .queries = 133, .slots = 9, .window = 2, .attend_self = false, .relative = true},
       {.name = "blocks_documents", .queries = 137, .slots = 150, .documents = true, .bias = true},
       {.name = "dropout", .rows = 2, .queries = 67, .slots = 9, .bias = true, .dropout = 0.4},
+      // The farthest key alone in the last of 64 or 128 distances.
+      {.name = "window_of_one", .queries = 5, .window = 1, .relative = true},
+      {.name = "window_of_64", .rows = 1, .queries = 2, .slots = 64, .window = 64, .bias = true, .relative = true},
       // Groups of four random numbers begin anywhere.
       {.name = "dropout_relative",
        .rows = 2,
