@@ -70,6 +70,11 @@ CudaReport load_gpu() {
     report.reason = "this build has no libquire_cuda.so, because nvcc was not found";
     return report;
   }
+  // CUDA's libraries are large: without a driver they are not loaded at all.
+  if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) == nullptr) {
+    report.reason = fmt::format("there is no NVIDIA driver ({})", dlerror());
+    return report;
+  }
   const char* name = load_library(path, report.reason);
   if (name != nullptr) report.gpu = name;
   return report;

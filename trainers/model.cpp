@@ -1,9 +1,6 @@
 #include "trainers/model.h"
 
-#include <mutex>
-
 #include "core/check.h"
-#include "core/log.h"
 #include "kernels/backend.h"
 
 namespace quire {
@@ -18,8 +15,6 @@ bool uses_gpu(DeviceChoice choice) {
   if (choice == DeviceChoice::cuda) {
     fail(ErrorKind::config, "run.device: cuda was asked for but cannot be used: {}; use auto or cpu", cuda.reason);
   }
-  static std::once_flag told;
-  std::call_once(told, [&] { log_info(fmt::format("computing on the CPU; no GPU can be used: {}", cuda.reason)); });
   return false;
 }
 
@@ -45,7 +40,9 @@ Machine Machine::choose(const RunSection& run) {
   if (device == kCpu && run.precision == Precision::bf16) {
     fail(ErrorKind::config, "run.precision: bf16 is refused on the CPU, where it is slower than f32; use f32");
   }
-  return {device, computing_type(run.precision, device.kind), device == kCpu ? report.cpu : load_cuda().gpu};
+  const bool wanted = run.device == DeviceChoice::automatic;
+  return {device, computing_type(run.precision, device.kind), device == kCpu ? report.cpu : load_cuda().gpu,
+          wanted ? load_cuda().reason : ""};
 }
 
 }  // namespace quire

@@ -14,6 +14,7 @@ struct Machine {
   Device device;
   DType dtype;          // of activations, carried state and the matrices that products read
   std::string backend;  // "cpu-v3", "NVIDIA H200"
+  std::string without_gpu = "";  // why there is none, when one would have been used
 
   static Machine choose(const RunSection& run);
 };

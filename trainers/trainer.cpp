@@ -27,6 +27,7 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
                        config_.run.name, training_->store.parameter_count(),
                        corpus_->split(config_.data.split).documents(), threads_.threads(), machine_.backend,
                        directory_.path().string()));
+  if (!machine_.without_gpu.empty()) log_info(fmt::format("no GPU is used: {}", machine_.without_gpu));
   for (const std::string& line : describe_groups(training_->store, config_.optimizer)) log_info(line);
   if (training_->step > 0) {
     log_info(fmt::format("going on from step {}", training_->step));
