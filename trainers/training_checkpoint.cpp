@@ -59,8 +59,8 @@ class PartLookup {
 }  // namespace
 
 std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir, const TrainingState& training,
-                                    const RunConfig& config, const Corpus& corpus, const Cursor& cursor,
-                                    const Machine& machine) {
+                                    const RunConfig& config, const Corpus& corpus, const TrainingMixture* mixture,
+                                    const Cursor& cursor, const Machine& machine) {
   CheckpointPart model{"model", {}, {}};
   for (const ParameterStore::Entry& entry : training.store.entries()) {
     model.tensors.push_back({entry.name, entry.variable.value()});
@@ -71,13 +71,14 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
   std::vector<CheckpointPart> parts{std::move(model), {"optimizer", training.optimizer->save(), {}}};
   if (training.average) parts.push_back({kAveragePart, training.average->save(), {}});
   parts.push_back({state_part(training.first_row, training.last_row), training.state->save(), {}});
-  const nlohmann::json meta{
+  nlohmann::json meta{
       {"version", kVersion},         {"step", training.step},
       {"tokens", training.tokens},   {"rows", config.data.rows},
       {"corpus", corpus.hash()},     {"cursor", cursor_to_json(cursor)},
       {"backend", machine.backend},  {"dtype", name_of(machine.dtype)},
       {"skipped", training.skipped}, {"skips_in_a_row", training.skips_in_a_row},
   };
+  if (mixture != nullptr) meta["mix"] = mixture->hashes();
   return write_checkpoint(checkpoints_dir, training.step, parts, meta,
                           {{"config.yaml", dump_config(config)}, {"tokenizer.txt", corpus.tokenizer().serialise()}});
 }

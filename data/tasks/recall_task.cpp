@@ -1,6 +1,7 @@
 #include "data/tasks/recall_task.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "core/check.h"
@@ -31,10 +32,10 @@ class RecallDocument : public TaskDocument {
 struct Fact {
   std::string before;  // ends with the word that the rest follows from
   std::string value;   // what has to be remembered
-  std::string after;
-  int64_t said = 0;  // where the value was last said
-  int64_t due = 0;   // where it comes back
-  int64_t left = 0;  // mentions to come
+  std::string after;   // empty: the sentence ends
+  int64_t said = 0;    // where the value was last said
+  int64_t due = 0;     // where it comes back
+  int64_t left = 0;    // mentions to come
 };
 
 // Writes one document from its beginning to its end.
@@ -81,12 +82,27 @@ class Writer {
   }
 
   Fact new_fact() {
-    const std::string word = new_word();
-    const int64_t kind = random_.below(3);
-    if (kind == 0) return fact(capitalised(word), fmt::format(" {}", capitalised(made_up_word(random_))), " ");
-    if (kind == 1)
-      return fact(fmt::format("{} (", capitalised(word)), fmt::format("{}", 1000 + random_.below(9000)), ") ");
-    return fact(fmt::format("The {}, that", word), fmt::format(" {}", prose_thing(random_)), ", ");
+    switch (random_.one_of(config_.kinds)) {
+      case FactKind::names:
+        return fact(capitalised(new_word()), fmt::format(" {}", capitalised(made_up_word(random_))), " ");
+      case FactKind::numbers:
+        return fact(fmt::format("{} (", capitalised(new_word())), fmt::format("{}", 1000 + random_.below(9000)), ") ");
+      case FactKind::definitions:
+        return fact(fmt::format("The {}, that", new_word()), fmt::format(" {}", prose_thing(random_)), ", ");
+      case FactKind::signs:
+        break;
+    }
+    return new_sign();
+  }
+
+  Fact new_sign() {
+    std::string place = prose_place(random_.below(kPlaceCount));
+    while (!words_.insert(place).second) place = prose_place(random_.below(kPlaceCount));
+    std::string letters = " ";
+    for (int64_t i = 0; i < config_.key; ++i) letters += static_cast<char>('A' + random_.below(26));
+    Fact sign = fact(fmt::format("The sign of the {} is", place), letters, "");
+    sign.left = std::numeric_limits<int64_t>::max();
+    return sign;
   }
 
   Fact fact(const std::string& before, const std::string& value, const std::string& after) const {
@@ -104,7 +120,7 @@ class Writer {
       const bool is_space = tokenizer_.decode({&ids_[i], 1}) == " ";
       marks_.push_back(recalled && !is_space ? kCounted | kRecalled : kCounted);
     }
-    tokenizer_.encode(fmt::format("{}{}. ", fact.after, prose_deed(random_)), ids_);
+    tokenizer_.encode(fact.after.empty() ? ". " : fmt::format("{}{}. ", fact.after, prose_deed(random_)), ids_);
     if (again) --fact.left;
     const bool near = random_.uniform() < config_.near_share;
     const int64_t from = near ? config_.nearest / 8 : config_.nearest;

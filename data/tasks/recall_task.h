@@ -1,7 +1,6 @@
-// Long documents in which facts come back: surnames ("Edda Korrin"), numbers ("Tarvil (4827)") and definitions ("a
-// brimmet, that worn lantern,"). What a fact says cannot be guessed, only remembered, and it follows the same word
-// each time, so that the last mention is all a reader needs. Where a fact comes back after config.nearest tokens or
-// more, its words are marked as recalled.
+// Long documents in which facts come back: surnames, numbers, definitions and signs (config.kinds). What a fact says
+// cannot be guessed, only remembered, and it follows the same word each time, so that the last mention is all a reader
+// needs. Where a fact comes back after config.nearest tokens or more, its words are marked as recalled.
 #pragma once
 
 #include "data/tasks/task.h"

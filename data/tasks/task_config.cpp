@@ -1,5 +1,6 @@
 #include "data/tasks/task_config.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace quire {
@@ -37,7 +38,11 @@ void TaskConfig::check(ConfigChecker& c) const {
   c.require(!shortest || *shortest <= length, "shortest", "must not be above length");
   c.require(length % align == 0, "length", "is not a multiple of align");
   c.require(!shortest || *shortest % align == 0, "shortest", "is not a multiple of align");
-  c.require(*kind() != TaskKind::recall || nearest <= farthest, "farthest", "must not be below nearest");
+  if (*kind() != TaskKind::recall) return;
+  c.require(nearest <= farthest, "farthest", "must not be below nearest");
+  c.require(!kinds.empty(), "kinds", "needs at least one kind of fact");
+  c.require(facts <= 16 || std::find(kinds.begin(), kinds.end(), FactKind::signs) == kinds.end(), "facts",
+            "must not be above 16 with signs, of which there are so many");
 }
 
 }  // namespace quire

@@ -10,6 +10,7 @@ namespace quire {
 
 enum class TaskKind { passkey, multikey, hops, recall };
 enum class Alphabet { digits, letters, tokens };
+enum class FactKind { names, numbers, definitions, signs };
 enum class TaskLoss { all, answer };
 
 template <>
@@ -18,6 +19,19 @@ struct EnumNames<Alphabet> {
       {{Alphabet::digits, "digits"}, {Alphabet::letters, "letters"}, {Alphabet::tokens, "tokens"}});
   static constexpr auto help = std::to_array<std::string_view>(
       {"0 to 9", "a to z", "any token of the tokenizer, as published (DRT, appendix D)"});
+};
+template <>
+struct EnumNames<FactKind> {
+  static constexpr auto value =
+      std::to_array<std::pair<FactKind, std::string_view>>({{FactKind::names, "names"},
+                                                            {FactKind::numbers, "numbers"},
+                                                            {FactKind::definitions, "definitions"},
+                                                            {FactKind::signs, "signs"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"\"Tarvil Korrin\": the surname is recalled", "\"Tarvil (4827)\": the number",
+       "\"the brimmet, that worn lantern,\": what it is",
+       "\"the sign of the mill is QK\": `key` letters; of 16 things that are the same in every document, so that a "
+       "small model soon learns to look them up"});
 };
 template <>
 struct EnumNames<TaskLoss> {
@@ -37,6 +51,7 @@ struct TaskConfig {
   int64_t align = 1;
   std::optional<double> depth = {};
   TaskLoss loss = TaskLoss::all;
+  std::vector<FactKind> kinds{FactKind::names, FactKind::numbers, FactKind::definitions};
   int64_t facts = 8;
   int64_t mentions = 4;
   int64_t nearest = 512;
@@ -65,7 +80,7 @@ struct TaskConfig {
              .min = 2,
              .max = 1 << 30,
              .inapplicable = any});
-    v.field("key", key, {.help = "symbols of a key", .min = 1, .max = 64, .inapplicable = needles});
+    v.field("key", key, {.help = "symbols of a key or of a sign", .min = 1, .max = 64, .inapplicable = any});
     v.field("alphabet", alphabet, {.help = "what keys are written in", .inapplicable = needles});
     v.field("keys", keys,
             {.help = "multikey: needles, one of which is asked for; hops: chains",
@@ -85,13 +100,15 @@ struct TaskConfig {
              .max = 1,
              .inapplicable = place});
     v.field("loss", loss, {.help = "which tokens count", .inapplicable = needles});
+    v.field("kinds", kinds, {.help = "what is recalled; each as often", .inapplicable = recall});
     v.field("facts", facts,
             {.help = "facts that are alive at a time; a new one comes when one was said for the last time",
              .min = 1,
              .max = 4096,
              .inapplicable = recall});
-    v.field("mentions", mentions,
-            {.help = "how often a fact comes back", .min = 1, .max = 4096, .inapplicable = recall});
+    v.field(
+        "mentions", mentions,
+        {.help = "how often a fact comes back; signs stay to the end", .min = 1, .max = 4096, .inapplicable = recall});
     v.field("nearest", nearest,
             {.help = "a fact counts as recalled when it was last said so long before",
              .unit = "tokens",
