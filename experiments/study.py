@@ -6,7 +6,7 @@
 A study is a JSON file (see experiments/recall). Every unit (a variant with a seed) is trained in slices of at most
 --slice and evaluated; its results are appended to WORK/results.jsonl, so that a study that was stopped goes on where it
 was when the same command is given again. The report (WORK/report.md, WORK/curves.svg) is written from the finished
-units. Needs Python 3.9, matplotlib (Debian: python3-matplotlib) and the built program.
+units. Needs Python 3.9 and the built program; for curves, matplotlib (Debian: python3-matplotlib).
 """
 
 import argparse
@@ -210,7 +210,11 @@ def report_lines(study, units):
 
 
 def draw_curves(study, units, path):
-    import matplotlib
+    """False without matplotlib."""
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        return False
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "study"  # the same picture every time
     from matplotlib import pyplot
@@ -239,13 +243,16 @@ def draw_curves(study, units, path):
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
+    return True
 
 
 def write_report(study, units, work):
     lines = report_lines(study, units)
     (work / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    draw_curves(study, units, work / "curves.svg")
     print("\n".join(lines))
+    if not draw_curves(study, units, work / "curves.svg"):
+        print("study: no curves.svg: matplotlib is missing (Debian: python3-matplotlib); then --report draws them",
+              file=sys.stderr)
 
 
 def main():

@@ -1,7 +1,5 @@
 #include "data/tasks/prose.h"
 
-#include <array>
-
 namespace quire {
 
 namespace {
@@ -29,10 +27,6 @@ constexpr Words kTimes[] = {
 constexpr Words kRemarks[] = {"nobody asked why",       "there was little to say", "the wind had turned",
                               "it was the usual price", "the road was empty",      "the water kept rising",
                               "everyone knew it",       "the fire had gone out"};
-
-constexpr std::array<Words, kPlaceCount> kSignPlaces{"mill",   "bridge", "harbour", "orchard", "tower", "market",
-                                                     "church", "garden", "inn",     "school",  "forge", "stable",
-                                                     "ferry",  "bakery", "quarry",  "well"};
 
 constexpr Words kOnsets[] = {"b", "d", "f", "g", "h", "k",  "l",  "m",  "n", "p",
                              "r", "s", "t", "v", "z", "br", "dr", "tr", "st"};
@@ -106,10 +100,6 @@ int64_t prose_label_count() {
 std::string prose_label(int64_t number) {
   const auto index = static_cast<size_t>(number);
   return std::string(kAdjectives[index / std::size(kThings)]) + "-" + std::string(kThings[index % std::size(kThings)]);
-}
-
-std::string prose_place(int64_t number) {
-  return std::string(kSignPlaces[static_cast<size_t>(number)]);
 }
 
 std::string prose_thing(TaskRandom& random) {

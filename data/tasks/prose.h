@@ -18,10 +18,6 @@ std::string capitalised(std::string word);
 int64_t prose_label_count();
 std::string prose_label(int64_t number);
 
-// "mill": one of the kPlaceCount things that signs are about.
-inline constexpr int64_t kPlaceCount = 16;
-std::string prose_place(int64_t number);
-
 // "worn lantern": an adjective and a noun, for definitions.
 std::string prose_thing(TaskRandom& random);
 // "walked slowly toward the river": the end of a sentence about a person.

@@ -1,6 +1,7 @@
 #include "data/tasks/recall_task.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <set>
 
@@ -32,7 +33,7 @@ class RecallDocument : public TaskDocument {
 struct Fact {
   std::string before;  // ends with the word that the rest follows from
   std::string value;   // what has to be remembered
-  std::string after;   // empty: the sentence ends
+  std::string after;   // empty: nothing is told
   int64_t said = 0;    // where the value was last said
   int64_t due = 0;     // where it comes back
   int64_t left = 0;    // mentions to come
@@ -95,14 +96,17 @@ class Writer {
     return new_sign();
   }
 
+  // What each may say is written in symbols of its own.
   Fact new_sign() {
-    std::string place = prose_place(random_.below(kPlaceCount));
-    while (!words_.insert(place).second) place = prose_place(random_.below(kPlaceCount));
-    std::string letters = " ";
-    for (int64_t i = 0; i < config_.key; ++i) letters += static_cast<char>('A' + random_.below(26));
-    Fact sign = fact(fmt::format("The sign of the {} is", place), letters, "");
-    sign.left = std::numeric_limits<int64_t>::max();
-    return sign;
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kSigns{
+        {{"number", "0123456789"}, {"letter", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}, {"mark", "+*/=%&#@$!"}}};
+    for (;;) {
+      const auto& [name, symbols] = random_.one_of(kSigns);
+      if (!words_.insert(std::string(name)).second) continue;
+      Fact sign = fact(std::string(name), fmt::format(" {}", random_.one_of(symbols)), "");
+      sign.left = std::numeric_limits<int64_t>::max();
+      return sign;
+    }
   }
 
   Fact fact(const std::string& before, const std::string& value, const std::string& after) const {
@@ -120,11 +124,11 @@ class Writer {
       const bool is_space = tokenizer_.decode({&ids_[i], 1}) == " ";
       marks_.push_back(recalled && !is_space ? kCounted | kRecalled : kCounted);
     }
-    tokenizer_.encode(fact.after.empty() ? ". " : fmt::format("{}{}. ", fact.after, prose_deed(random_)), ids_);
+    tokenizer_.encode(fact.after.empty() ? "; " : fmt::format("{}{}. ", fact.after, prose_deed(random_)), ids_);
     if (again) --fact.left;
     const bool near = random_.uniform() < config_.near_share;
-    const int64_t from = near ? config_.nearest / 8 : config_.nearest;
-    const int64_t to = near ? config_.nearest / 2 : config_.farthest;
+    const int64_t from = near ? 0 : config_.nearest;
+    const int64_t to = near ? config_.nearest / 8 : config_.farthest;
     fact.due = fact.said + from + random_.below(to - from + 1);
   }
 

@@ -7,6 +7,8 @@ namespace quire {
 
 namespace {
 
+constexpr int64_t kSigns = 3;
+
 constexpr std::string_view kHops = "hops:";
 
 // What follows "hops:"; 0 when that is no number from 1 to 16.
@@ -41,8 +43,8 @@ void TaskConfig::check(ConfigChecker& c) const {
   if (*kind() != TaskKind::recall) return;
   c.require(nearest <= farthest, "farthest", "must not be below nearest");
   c.require(!kinds.empty(), "kinds", "needs at least one kind of fact");
-  c.require(facts <= 16 || std::find(kinds.begin(), kinds.end(), FactKind::signs) == kinds.end(), "facts",
-            "must not be above 16 with signs, of which there are so many");
+  c.require(facts <= kSigns || std::find(kinds.begin(), kinds.end(), FactKind::signs) == kinds.end(), "facts",
+            "must not be above 3 with signs, of which there are so many");
 }
 
 }  // namespace quire

@@ -30,8 +30,8 @@ struct EnumNames<FactKind> {
   static constexpr auto help = std::to_array<std::string_view>(
       {"\"Tarvil Korrin\": the surname is recalled", "\"Tarvil (4827)\": the number",
        "\"the brimmet, that worn lantern,\": what it is",
-       "\"the sign of the mill is QK\": `key` letters; of 16 things that are the same in every document, so that a "
-       "small model soon learns to look them up"});
+       "\"number 4; letter K; mark #;\": three that every document has, so that a small model soon learns to look them "
+       "up"});
 };
 template <>
 struct EnumNames<TaskLoss> {
@@ -80,7 +80,7 @@ struct TaskConfig {
              .min = 2,
              .max = 1 << 30,
              .inapplicable = any});
-    v.field("key", key, {.help = "symbols of a key or of a sign", .min = 1, .max = 64, .inapplicable = any});
+    v.field("key", key, {.help = "symbols of a key", .min = 1, .max = 64, .inapplicable = needles});
     v.field("alphabet", alphabet, {.help = "what keys are written in", .inapplicable = needles});
     v.field("keys", keys,
             {.help = "multikey: needles, one of which is asked for; hops: chains",
@@ -122,7 +122,7 @@ struct TaskConfig {
              .max = 1 << 28,
              .inapplicable = recall});
     v.field("near_share", near_share,
-            {.help = "share of mentions that come after nearest/8 to nearest/2 tokens instead; they are not marked",
+            {.help = "share of mentions that come within nearest/8 tokens instead; they are not marked",
              .min = 0,
              .max = 1,
              .inapplicable = recall});
