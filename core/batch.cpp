@@ -24,6 +24,7 @@ Batch Batch::row_block(int64_t begin, int64_t end) const {
   block.tokens = part(tokens, from, to);
   block.targets = part(targets, from, to);
   block.loss_mask = part(loss_mask, from, to);
+  if (!recalled.empty()) block.recalled = part(recalled, from, to);
   block.segment = part(segment, from, to);
   block.position = part(position, from, to);
   block.document = part(document, from, to);

@@ -14,7 +14,9 @@ struct Batch {
   std::vector<int32_t> tokens;     // [R, T]; padding holds 0
   std::vector<int32_t> targets;    // [R, T]; the token that follows; 0 where loss_mask is 0
   std::vector<uint8_t> loss_mask;  // [R, T]; 1 where the target counts
-  std::vector<int32_t> segment;    // [R, T]; 0, 1, ... the documents of a row in order; -1 for padding
+  // 1 where the target repeats what the document said long before: reported apart. Empty when no document has marks.
+  std::vector<uint8_t> recalled;  // [R, T]
+  std::vector<int32_t> segment;   // [R, T]; 0, 1, ... the documents of a row in order; -1 for padding
   // Position in the document (BOS is 0), or in the stream where documents are read as one; 0 for padding.
   std::vector<int32_t> position;  // [R, T]
   std::vector<int64_t> document;  // [R, T]; index of the document in its split; -1 for padding

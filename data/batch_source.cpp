@@ -15,6 +15,20 @@ BatchSource::BatchSource(Corpus& corpus, const std::string& split, const BatchOp
   cursor_ = std::move(resume_from);
 }
 
+BatchSource::BatchSource(std::shared_ptr<const Mixture> mixture, const Tokenizer& tokenizer,
+                         const BatchOptions& options)
+    : sampler_(make_sampler(mixture, options)),
+      mixture_(std::move(mixture)),
+      packer_(*mixture_, tokenizer.bos_id(), tokenizer.eos_id(), options),
+      cursor_(sampler_->start()) {}
+
+BatchSource::BatchSource(std::shared_ptr<const Mixture> mixture, const Tokenizer& tokenizer,
+                         const BatchOptions& options, Cursor resume_from)
+    : BatchSource(std::move(mixture), tokenizer, options) {
+  sampler_->check(resume_from);
+  cursor_ = std::move(resume_from);
+}
+
 std::optional<CursoredBatch> BatchSource::next() {
   if (sampler_->done(cursor_)) return std::nullopt;
   const std::vector<Piece> pieces = sampler_->step(cursor_);

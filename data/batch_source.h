@@ -6,6 +6,7 @@
 #include "core/batch.h"
 #include "data/corpus.h"
 #include "data/cursor.h"
+#include "data/mixture.h"
 #include "data/packer.h"
 #include "data/sampler.h"
 
@@ -29,10 +30,15 @@ class BatchSource : public BatchStream {
   // The corpus must outlive this. Error(checkpoint) when the cursor does not fit.
   BatchSource(Corpus& corpus, const std::string& split, const BatchOptions& options);
   BatchSource(Corpus& corpus, const std::string& split, const BatchOptions& options, Cursor resume_from);
+  // Of a mixture, which is read by nobody else at the same time.
+  BatchSource(std::shared_ptr<const Mixture> mixture, const Tokenizer& tokenizer, const BatchOptions& options);
+  BatchSource(std::shared_ptr<const Mixture> mixture, const Tokenizer& tokenizer, const BatchOptions& options,
+              Cursor resume_from);
   std::optional<CursoredBatch> next() override;
 
  private:
   std::unique_ptr<Sampler> sampler_;
+  std::shared_ptr<const Mixture> mixture_;
   Packer packer_;
   Cursor cursor_;
 };

@@ -61,6 +61,16 @@ void Split::tokens(int64_t document, int64_t begin, int64_t count, int32_t* out)
               [out](int64_t i, int32_t id) { out[i] = id; });
 }
 
+void Split::marks(int64_t document, int64_t begin, int64_t count, uint8_t* out) const {
+  QUIRE_CHECK(begin >= 0 && count >= 0 && begin + count <= length(document) + 1, "split: targets {}..{} of {}", begin,
+              begin + count, length(document) + 1);
+  if (marks_ == nullptr) {
+    std::fill_n(out, count, kCounted);
+  } else {
+    std::copy_n(marks_ + offsets_[static_cast<size_t>(document)] + document + begin, count, out);
+  }
+}
+
 void Split::check_ids(const File& file, int64_t vocabulary, const std::string& where) const {
   if (dtype_ == DType::u8 && vocabulary >= 256) return;  // cannot be wrong
   // Read, not mapped: a map would keep the whole split in the memory of this process.
@@ -106,6 +116,16 @@ Split Split::load(const Hdf5Reader& reader, const std::string& group, std::span<
   const int64_t begin = reader.contiguous_offset(group + "/tokens");
   if (begin + tokens * static_cast<int64_t>(size_of(dtype)) > static_cast<int64_t>(file.size())) {
     fail_split(where, "the tokens reach beyond the end of the file");
+  }
+  if (reader.has(group + "/marks")) {
+    const auto [type, size] = reader.info(group + "/marks");
+    const int64_t targets = tokens + static_cast<int64_t>(documents);
+    if (type != DType::u8 || size.rank() != 1 || size[0] != targets)
+      fail_split(where, "the marks do not fit the tokens");
+    const int64_t at = reader.contiguous_offset(group + "/marks");
+    if (at + targets > static_cast<int64_t>(file.size()))
+      fail_split(where, "the marks reach beyond the end of the file");
+    split.marks_ = reinterpret_cast<const uint8_t*>(file.data() + at);
   }
   split.dtype_ = dtype;
   split.data_ = file.data() + begin;

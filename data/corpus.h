@@ -14,18 +14,21 @@
 #include "core/dtype.h"
 #include "data/corpus_manifest.h"
 #include "data/corpus_stamp.h"
+#include "data/documents.h"
 #include "data/tokenizer.h"
 
 namespace quire {
 
 class Hdf5Reader;
 
-class Split {
+class Split : public Documents {
  public:
   int64_t documents() const { return static_cast<int64_t>(names_.size()); }
-  int64_t length(int64_t document) const;  // in stored tokens: without BOS and EOS
-  // Copies tokens [begin, begin + count) of a document.
-  void tokens(int64_t document, int64_t begin, int64_t count, int32_t* out) const;
+  int64_t length(int64_t document) const override;
+  void tokens(int64_t document, int64_t begin, int64_t count, int32_t* out) const override;
+  // Generated corpora have marks (quire prepare --task).
+  void marks(int64_t document, int64_t begin, int64_t count, uint8_t* out) const override;
+  bool marked() const override { return marks_ != nullptr; }
   const std::string& name(int64_t document) const { return names_.at(static_cast<size_t>(document)); }
   int64_t bytes(int64_t document) const { return bytes_.at(static_cast<size_t>(document)); }
   int64_t words(int64_t document) const { return words_.at(static_cast<size_t>(document)); }
@@ -42,6 +45,7 @@ class Split {
   DType dtype_ = DType::u8;
   const std::byte* data_ = nullptr;  // inside the map of the Corpus
   int64_t place_ = 0;                // of the tokens in the file
+  const uint8_t* marks_ = nullptr;   // inside the map; length + 1 of every document, one after the other
   std::vector<int64_t> offsets_;
   std::vector<int64_t> bytes_;
   std::vector<int64_t> words_;

@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "core/file_io.h"
 #include "core/hdf5_file.h"
+#include "data/documents.h"
 #include "data/utf8.h"
 
 namespace quire {
@@ -111,6 +112,7 @@ void CorpusWriter::begin_document(const std::string& split, const std::string& n
   document_->origin = origin;
   document_->document.name = name;
   document_->document.first = tokens_;
+  document_->document.first_mark = marks_;
 }
 
 void CorpusWriter::append(std::string_view bytes) {
@@ -121,6 +123,16 @@ void CorpusWriter::append(std::string_view bytes) {
       fail(ErrorKind::data, "{}: invalid UTF-8 at byte {}; repair the file or use --any-bytes", open.origin, *wrong);
     }
   }
+  count(bytes);
+  if (!open.pending.empty()) bytes = open.pending += bytes;
+  const size_t whole = tokenizer_.divisible_prefix(bytes);
+  encode(bytes.substr(0, whole));
+  open.pending = std::string(bytes.substr(whole));
+}
+
+// Bytes, words and the hash of the text.
+void CorpusWriter::count(std::string_view bytes) {
+  OpenDocument& open = *document_;
   open.hash.feed(bytes);
   for (const char c : bytes) {
     const bool in_word = !is_space(c);
@@ -128,10 +140,23 @@ void CorpusWriter::append(std::string_view bytes) {
     open.in_word = in_word;
   }
   open.document.bytes += static_cast<int64_t>(bytes.size());
-  if (!open.pending.empty()) bytes = open.pending += bytes;
-  const size_t whole = tokenizer_.divisible_prefix(bytes);
-  encode(bytes.substr(0, whole));
-  open.pending = std::string(bytes.substr(whole));
+}
+
+void CorpusWriter::append_tokens(std::span<const int32_t> ids) {
+  QUIRE_CHECK(document_ != nullptr, "corpus writer: tokens outside a document");
+  count(tokenizer_.decode(ids));
+  document_->document.tokens += static_cast<int64_t>(ids.size());
+  store(ids);
+}
+
+void CorpusWriter::append_marks(std::span<const uint8_t> marks) {
+  QUIRE_CHECK(document_ != nullptr, "corpus writer: marks outside a document");
+  if (!marks_scratch_) {
+    marks_scratch_ = File::scratch(output_.has_parent_path() ? output_.parent_path() : ".");
+  }
+  marks_scratch_->write(std::as_bytes(marks));
+  document_->document.marks += static_cast<int64_t>(marks.size());
+  marks_ += static_cast<int64_t>(marks.size());
 }
 
 void CorpusWriter::encode(std::string_view text) {
@@ -153,6 +178,8 @@ void CorpusWriter::end_document() {
     ++find_split(ended->split).dropped;
     return;
   }
+  QUIRE_CHECK(ended->document.marks == 0 || ended->document.marks == ended->document.tokens + 1,
+              "corpus writer: {} marks for {} tokens", ended->document.marks, ended->document.tokens);
   ended->document.hash = ended->hash.value();
   tokens_ += ended->document.tokens;
   documents_.push_back(std::move(ended->document));
@@ -241,6 +268,32 @@ void CorpusWriter::check_duplicates() const {
   }
 }
 
+void CorpusWriter::write_marks(Hdf5Writer& writer, const std::string& group, const SplitDocuments& split) {
+  int64_t targets = 0;
+  int64_t marked = 0;
+  for (const Document* document : split.documents) {
+    targets += document->tokens + 1;
+    marked += document->marks;
+  }
+  if (marked == 0) return;
+  QUIRE_CHECK(marked == targets, "corpus writer: {} of {} targets of a split have marks", marked, targets);
+  size_t document = 0;
+  int64_t done = 0;  // of this document
+  writer.put_stream(group + "/marks", DType::u8, targets, [&](std::span<std::byte> piece) {
+    while (!piece.empty()) {
+      const Document& from = *split.documents[document];
+      const size_t count = std::min(piece.size(), static_cast<size_t>(from.marks - done));
+      QUIRE_CHECK(marks_scratch_->read_at(from.first_mark + done, piece.first(count)) == count,
+                  "corpus writer: the scratch file of marks is too short");
+      piece = piece.subspan(count);
+      done += static_cast<int64_t>(count);
+      if (done < from.marks) continue;
+      ++document;
+      done = 0;
+    }
+  });
+}
+
 void CorpusWriter::write_file() {
   Hdf5Writer writer(partial_);
   writer.set_attribute("/", "format", std::string(kCorpusFormat));
@@ -281,6 +334,7 @@ void CorpusWriter::write_file() {
     writer.put(group + "/bytes", Tensor::from(bytes, {documents}));
     writer.put(group + "/words", Tensor::from(words, {documents}));
     writer.put_texts(group + "/names", names);
+    write_marks(writer, group, split);
   }
   writer.close();
 }

@@ -5,11 +5,13 @@
 //   /splits/NAME/tokens     u8, u16 or i32, all documents one after the other, contiguous in the file
 //   /splits/NAME/offsets    i64 [documents + 1], in tokens
 //   /splits/NAME/names, bytes, words    one per document
+//   /splits/NAME/marks      u8, one per target (data/documents.h); only where documents were generated with marks
 #pragma once
 
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +24,8 @@
 #include "data/tokenizer.h"
 
 namespace quire {
+
+class Hdf5Writer;
 
 struct CorpusWriterOptions {
   bool any_bytes = false;         // accept text that is not UTF-8
@@ -43,6 +47,9 @@ class CorpusWriter {
   // `origin` is what messages name: the file, and the line of a record. One name twice in a split is Error(data).
   void begin_document(const std::string& split, const std::string& name, const std::string& origin);
   void append(std::string_view bytes);
+  // Tokens that were made as such, with the marks of as many targets; the marks of a document end with that of EOS.
+  void append_tokens(std::span<const int32_t> ids);
+  void append_marks(std::span<const uint8_t> marks);
   void end_document();  // an empty document is dropped
 
   int64_t documents(const std::string& split) const;
@@ -66,6 +73,8 @@ class CorpusWriter {
     int64_t tokens = 0;
     int64_t bytes = 0;
     int64_t words = 0;
+    int64_t first_mark = 0;  // in the scratch file of marks
+    int64_t marks = 0;       // tokens + 1, or none
   };
   struct SplitDocuments {
     std::vector<const Document*> documents;
@@ -81,7 +90,9 @@ class CorpusWriter {
   void add(const std::string& split, const Document& document, const std::string& origin);
   void encode(std::string_view text);
   void store(std::span<const int32_t> ids);
+  void count(std::string_view bytes);
   void check_duplicates() const;
+  void write_marks(Hdf5Writer& writer, const std::string& group, const SplitDocuments& split);
   void write_file();
 
   std::filesystem::path output_;
@@ -98,6 +109,8 @@ class CorpusWriter {
   std::map<std::string, SplitDocuments> splits_;
   std::unique_ptr<OpenDocument> document_;
   std::vector<int32_t> ids_;
+  std::optional<File> marks_scratch_;  // once there are marks
+  int64_t marks_ = 0;                  // of all documents so far
 };
 
 }  // namespace quire

@@ -5,13 +5,18 @@
 #include <tuple>
 
 #include "core/check.h"
+#include "data/split_list.h"
 
 namespace quire {
 
 Dealing::Dealing(std::span<const int64_t> offsets, const BatchOptions& options)
-    : offsets_(options.documents ? offsets.first(static_cast<size_t>(*options.documents) + 1) : offsets),
-      options_(options),
-      order_(static_cast<int64_t>(offsets_.size()) - 1, options.seed, options.shuffle) {
+    : Dealing(std::make_shared<SplitList>(
+                  options.documents ? offsets.first(static_cast<size_t>(*options.documents) + 1) : offsets,
+                  options.seed, options.shuffle),
+              options) {}
+
+Dealing::Dealing(std::shared_ptr<const ReadingList> list, const BatchOptions& options)
+    : list_(std::move(list)), options_(options) {
   QUIRE_CHECK(options.subsequence > 0 && options.rows > 0 && options.alignment > 0,
               "dealing: subsequence {}, rows {}, alignment {}", options.subsequence, options.rows, options.alignment);
 }
@@ -23,19 +28,18 @@ Cursor Dealing::start() const {
 }
 
 int64_t Dealing::positions(int64_t place) const {
-  const auto document = static_cast<size_t>(order_.at(place));
-  return offsets_[document + 1] - offsets_[document] + 1;
+  return list_->positions(list_->document(place));
 }
 
 bool Dealing::exhausted(const Cursor& cursor) const {
-  return !options_.endless && cursor.next_place >= order_.documents();
+  return !options_.endless && cursor.next_place >= list_->documents();
 }
 
 void Dealing::check(const Cursor& cursor) const {
   if (static_cast<int64_t>(cursor.rows.size()) != options_.rows) {
     fail(ErrorKind::checkpoint, "the data cursor has {} rows, the run has {}", cursor.rows.size(), options_.rows);
   }
-  bool fits = cursor.next_place >= 0 && (options_.endless || cursor.next_place <= order_.documents());
+  bool fits = cursor.next_place >= 0 && (options_.endless || cursor.next_place <= list_->documents());
   for (const RowCursor& row : cursor.rows) {
     if (row.place == -1) {
       fits = fits && row.offset == 0;
@@ -57,7 +61,7 @@ std::vector<Piece> Dealing::step(Cursor& cursor) const {
     const int64_t length = positions(at.place);
     const int64_t count = std::min(options_.subsequence - position, length - at.offset);
     pieces.push_back(
-        {.row = row, .position = position, .count = count, .document = order_.at(at.place), .offset = at.offset});
+        {.row = row, .position = position, .count = count, .document = list_->document(at.place), .offset = at.offset});
     at.offset += count;
     if (at.offset < length) return;
     at = {};

@@ -2,10 +2,11 @@
 // global row that becomes free, the lowest one of several.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "data/document_order.h"
+#include "data/documents.h"
 #include "data/sampler.h"
 
 namespace quire {
@@ -14,6 +15,7 @@ class Dealing : public Sampler {
  public:
   // Offsets are those of Split::offsets(); they must outlive this.
   Dealing(std::span<const int64_t> offsets, const BatchOptions& options);
+  Dealing(std::shared_ptr<const ReadingList> list, const BatchOptions& options);
 
   Cursor start() const override;
   void check(const Cursor& cursor) const override;
@@ -24,9 +26,8 @@ class Dealing : public Sampler {
   int64_t positions(int64_t place) const;  // of a document with its BOS
   bool exhausted(const Cursor& cursor) const;
 
-  std::span<const int64_t> offsets_;
+  std::shared_ptr<const ReadingList> list_;
   BatchOptions options_;
-  DocumentOrder order_;
 };
 
 }  // namespace quire

@@ -6,8 +6,8 @@
 
 namespace quire {
 
-Packer::Packer(const Split& split, int32_t bos, int32_t eos, const BatchOptions& options)
-    : split_(split), bos_(bos), eos_(eos), options_(options) {
+Packer::Packer(const Documents& documents, int32_t bos, int32_t eos, const BatchOptions& options)
+    : documents_(documents), bos_(bos), eos_(eos), options_(options) {
   QUIRE_CHECK(0 <= options.first_row && options.first_row <= options.last_row && options.last_row <= options.rows,
               "packer: rows {}..{} of {}", options.first_row, options.last_row, options.rows);
 }
@@ -21,6 +21,7 @@ Batch Packer::pack(std::span<const Piece> pieces) const {
   batch.tokens.assign(cells, 0);
   batch.targets.assign(cells, 0);
   batch.loss_mask.assign(cells, 0);
+  if (documents_.marked()) batch.recalled.assign(cells, 0);
   batch.segment.assign(cells, -1);
   batch.position.assign(cells, 0);
   batch.document.assign(cells, -1);
@@ -39,7 +40,7 @@ Batch Packer::pack(std::span<const Piece> pieces) const {
 
 void Packer::put(const Piece& piece, int32_t segment, Batch& batch) const {
   const int64_t row = piece.row - options_.first_row;
-  const int64_t length = split_.length(piece.document);
+  const int64_t length = documents_.length(piece.document);
   QUIRE_CHECK(piece.offset + piece.count <= length + 1, "packer: positions {}..{} of a document of {}", piece.offset,
               piece.offset + piece.count, length + 1);
   const auto begin = static_cast<size_t>(batch.at(row, piece.position));
@@ -47,22 +48,38 @@ void Packer::put(const Piece& piece, int32_t segment, Batch& batch) const {
 
   // Offset k holds stored token k - 1 and predicts stored token k.
   const int64_t known = std::min(piece.count, length - piece.offset);
-  split_.tokens(piece.document, piece.offset, known, &batch.targets[begin]);
+  documents_.tokens(piece.document, piece.offset, known, &batch.targets[begin]);
   if (known < piece.count) batch.targets[begin + count - 1] = eos_;
   batch.tokens[begin] = bos_;
-  if (piece.offset > 0) split_.tokens(piece.document, piece.offset - 1, 1, &batch.tokens[begin]);
+  if (piece.offset > 0) documents_.tokens(piece.document, piece.offset - 1, 1, &batch.tokens[begin]);
   std::copy_n(&batch.targets[begin], count - 1, &batch.tokens[begin] + 1);
 
   const int64_t first_position = piece.stream.value_or(piece.offset);
   for (size_t i = 0; i < count; ++i) {
-    batch.loss_mask[begin + i] = 1;
     batch.segment[begin + i] = segment;
     batch.position[begin + i] =
         static_cast<int32_t>(std::min<int64_t>(first_position + static_cast<int64_t>(i), INT32_MAX));
     batch.document[begin + i] = piece.document;
   }
-  batch.target_count += piece.count;
+  if (documents_.marked()) {
+    put_marks(piece, begin, batch);
+  } else {
+    std::fill_n(&batch.loss_mask[begin], count, uint8_t{1});
+    batch.target_count += piece.count;
+  }
   if (piece.position == 0 && first_position == 0) batch.starts[static_cast<size_t>(row)] = 1;
+}
+
+void Packer::put_marks(const Piece& piece, size_t begin, Batch& batch) const {
+  std::vector<uint8_t> marks(static_cast<size_t>(piece.count));
+  documents_.marks(piece.document, piece.offset, piece.count, marks.data());
+  for (size_t i = 0; i < marks.size(); ++i) {
+    const bool counted = (marks[i] & kCounted) != 0;
+    batch.loss_mask[begin + i] = counted ? 1 : 0;
+    batch.recalled[begin + i] = counted && (marks[i] & kRecalled) != 0 ? 1 : 0;
+    batch.target_count += counted ? 1 : 0;
+    if (!counted) batch.targets[begin + i] = 0;
+  }
 }
 
 }  // namespace quire

@@ -10,6 +10,7 @@
 
 #include "data/batch_options.h"
 #include "data/cursor.h"
+#include "data/documents.h"
 
 namespace quire {
 
@@ -42,5 +43,7 @@ class Sampler {
 // By options.sampling. Offsets are those of Split::offsets(); they must outlive the sampler. Options that do not fit
 // the split or one another are Error(config).
 std::unique_ptr<Sampler> make_sampler(std::span<const int64_t> offsets, const BatchOptions& options);
+// Of documents that do not lie one after the other; options.sampling must be documents.
+std::unique_ptr<Sampler> make_sampler(std::shared_ptr<const ReadingList> list, const BatchOptions& options);
 
 }  // namespace quire

@@ -1,5 +1,6 @@
 #include "layers/language_model.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "autograd/functions/basic.h"
@@ -8,6 +9,21 @@
 #include "kernels/gemm.h"
 
 namespace quire {
+
+namespace {
+
+// Ties go to the lower id.
+template <typename T>
+int32_t place_of_largest(const std::vector<T>& values) {
+  return static_cast<int32_t>(std::max_element(values.begin(), values.end()) - values.begin());
+}
+
+int32_t most_likely(const Tensor& logits) {
+  return logits.dtype() == DType::f64 ? place_of_largest(logits.to_vector<double>())
+                                      : place_of_largest(logits.to_vector<float>());
+}
+
+}  // namespace
 
 LanguageModel::LanguageModel(const Scope& scope, const ModelConfig& config, int64_t vocabulary)
     : config_(config), vocabulary_(vocabulary) {
@@ -49,14 +65,31 @@ std::vector<std::pair<std::string, int64_t>> LanguageModel::loss_counts(const Ba
   return {{"nll", batch.target_count}};
 }
 
-LossTerms LanguageModel::loss(const Forward& f) const {
-  const Variable h = hidden(f);
+CrossEntropy LanguageModel::cross_entropy(const Forward& f, const Variable& h) const {
   const Device device = h.value().device();
   const Batch& batch = f.batch;
   const int64_t count = batch.rows * batch.length;
-  const CrossEntropy entropy = projection_cross_entropy(f.tape, h, head(), Tensor::from(batch.targets, {count}, device),
-                                                        Tensor::from(batch.loss_mask, {count}, device), f.nll_seed);
-  return {{{"nll", entropy.sum, batch.target_count, 1.0}}, entropy.nll};
+  return projection_cross_entropy(f.tape, h, head(), Tensor::from(batch.targets, {count}, device),
+                                  Tensor::from(batch.loss_mask, {count}, device), f.nll_seed);
+}
+
+LossTerms LanguageModel::loss(const Forward& f) const {
+  const CrossEntropy entropy = cross_entropy(f, hidden(f));
+  return {{{"nll", entropy.sum, f.batch.target_count, 1.0}}, entropy.nll};
+}
+
+TargetScores LanguageModel::score(const Forward& f, const std::vector<int64_t>& cells) const {
+  QUIRE_CHECK(!f.tape.recording(), "score: needs a tape that does not record");
+  const Variable h = hidden(f);
+  TargetScores scores{cross_entropy(f, h).nll, {}};
+  const int64_t width = h.value().dim(2);
+  const Tensor flat = h.value().reshape({f.batch.rows * f.batch.length, width});
+  for (const int64_t cell : cells) {
+    const Tensor logits = Tensor::empty({1, vocabulary_}, wide_type(flat.dtype()), flat.device());
+    ops::gemm(logits, flat.slice(0, cell, cell + 1), head().value(), {.transpose_b = true});
+    scores.best.push_back(most_likely(logits));
+  }
+  return scores;
 }
 
 Tensor LanguageModel::next_logits(const Forward& f, int64_t at) const {

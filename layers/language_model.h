@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "autograd/functions/embedding.h"
 #include "layers/block.h"
 
 namespace quire {
@@ -22,6 +23,11 @@ struct LossTerms {
   Tensor nll;  // [R * T]: nats per target, 0 where nothing is counted
 };
 
+struct TargetScores {
+  Tensor nll;                 // as LossTerms::nll
+  std::vector<int32_t> best;  // the most likely token at each cell that was asked for
+};
+
 class LanguageModel {
  public:
   // Declares parameters and state through the scope. vocabulary counts the tokenizer's ids.
@@ -30,6 +36,9 @@ class LanguageModel {
   // The counts that loss() will report for a batch, known before any forward pass: gradients are scaled exactly.
   static std::vector<std::pair<std::string, int64_t>> loss_counts(const Batch& batch);
   LossTerms loss(const Forward& f) const;
+  // The loss of every target and the most likely tokens at some cells (r * T + t). Without a tape that records. Logits
+  // exist for a few cells at a time.
+  TargetScores score(const Forward& f, const std::vector<int64_t>& cells) const;
   // f32 or f64 [R, V]: logits of the token after position `at` of each row. For generation.
   Tensor next_logits(const Forward& f, int64_t at) const;
 
@@ -39,7 +48,8 @@ class LanguageModel {
 
  private:
   Variable hidden(const Forward& f) const;  // [R, T, E] before the projection
-  const Variable& head() const;             // [V, E]
+  CrossEntropy cross_entropy(const Forward& f, const Variable& hidden) const;
+  const Variable& head() const;  // [V, E]
 
   ModelConfig config_;
   int64_t vocabulary_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/config.h"
+#include "data/tasks/task_config.h"
 #include "layers/model_config.h"
 #include "trainers/optimizer_config.h"
 #include "trainers/schedule.h"
@@ -112,8 +113,37 @@ struct RunSection {
   }
 };
 
+// What a run is trained on, in place of data.split of data.corpus: documents of a corpus, or of a task.
+struct MixConfig {
+  std::optional<std::string> corpus;
+  TaskConfig task;
+  std::string split = "train";
+  double weight = 1;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("corpus", corpus,
+            {.help = "file made by quire prepare with the tokenizer of data.corpus; with a task, the text between its "
+                     "facts (none: built-in sentences)",
+             .resumable = true,
+             .path = true});
+    v.field("split", split,
+            {.help = "the part of that corpus", .inapplicable = corpus ? "" : "there is no corpus beside it"});
+    v.field("weight", weight,
+            {.help = "share of the positions that are read, relative to the other entries",
+             .min = 0,
+             .min_exclusive = true});
+    task.fields(v);
+  }
+  void check(ConfigChecker& c) const {
+    c.require(corpus || task.task, "task", "an entry of data.mix needs a corpus or a task");
+    task.check(c);
+  }
+};
+
 struct DataConfig {
   std::string corpus;
+  std::vector<MixConfig> mix;
   std::string split = "train";
   int64_t subsequence = 512;
   int64_t rows = 8;
@@ -129,7 +159,12 @@ struct DataConfig {
             {.help = "file made by quire prepare; on --resume the same one, wherever it is now",
              .resumable = true,
              .path = true});
-    v.field("split", split, {.help = "the part of the corpus to train on"});
+    v.list("mix", mix,
+           "to train on other documents than data.split of data.corpus, as in [{corpus: books.h5, weight: 3}, {task: "
+           "passkey, length: 4096}]; data.corpus has the tokenizer and what is evaluated");
+    v.field("split", split,
+            {.help = "the part of the corpus to train on",
+             .inapplicable = mix.empty() ? "" : "data.mix says what is trained on"});
     v.field("subsequence", subsequence,
             {.help = "model positions per row and step", .unit = "tokens", .min = 1, .max = 1 << 24});
     v.field(
@@ -144,6 +179,8 @@ struct DataConfig {
             {.help = "number of token ids when there is no corpus (bench)", .min = 2, .max = 1 << 30});
   }
   void check(ConfigChecker& c) const {
+    c.require(mix.empty() || sampling == SamplingChoice::documents, "sampling",
+              "data.mix is read by documents; windows and columns read data.split of one corpus as one text");
     c.require(accumulate <= rows, "accumulate", "must not be above data.rows: a block needs a row");
     c.require(
         sampling == SamplingChoice::documents || pack == PackChoice::pad, "pack",

@@ -46,6 +46,29 @@ std::vector<std::pair<int64_t, int64_t>> active_runs(const Batch& batch) {
   return runs;
 }
 
+std::vector<int64_t> recalled_cells(const Batch& batch) {
+  std::vector<int64_t> cells;
+  for (size_t i = 0; i < batch.recalled.size(); ++i) {
+    if (batch.recalled[i] != 0) cells.push_back(static_cast<int64_t>(i));
+  }
+  return cells;
+}
+
+// Targets of a document that count.
+int64_t counted_targets(const Split& split, int64_t document) {
+  const int64_t targets = split.length(document) + 1;
+  if (!split.marked()) return targets;
+  constexpr int64_t kPiece = int64_t{1} << 16;
+  std::vector<uint8_t> marks;
+  int64_t counted = 0;
+  for (int64_t begin = 0; begin < targets; begin += kPiece) {
+    marks.resize(static_cast<size_t>(std::min(kPiece, targets - begin)));
+    split.marks(document, begin, static_cast<int64_t>(marks.size()), marks.data());
+    for (const uint8_t mark : marks) counted += (mark & kCounted) != 0 ? 1 : 0;
+  }
+  return counted;
+}
+
 std::vector<double> as_doubles(const Tensor& tensor) {
   if (tensor.dtype() == DType::f64) return tensor.to_vector<double>();
   const std::vector<float> values = tensor.to_vector<float>();
@@ -58,9 +81,11 @@ double EvaluationResult::token_perplexity() const {
   return std::exp(nll / static_cast<double>(tokens));
 }
 double EvaluationResult::word_perplexity() const {
+  if (!has_text) return std::nan("");
   return std::exp(nll / static_cast<double>(words));
 }
 double EvaluationResult::bits_per_byte() const {
+  if (!has_text) return std::nan("");
   return nll / (std::numbers::ln2 * static_cast<double>(bytes));
 }
 
@@ -88,17 +113,21 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   result.split = options.split;
   int64_t expected = 0;
   for (int64_t document = 0; document < documents; ++document) {
-    const int64_t targets = split.length(document) + 1;
-    result.documents.push_back({split.name(document), targets, split.words(document), split.bytes(document), 0.0});
+    const int64_t targets = counted_targets(split, document);
+    result.has_text = result.has_text && targets == split.length(document) + 1;
+    result.documents.push_back({split.name(document), targets, split.words(document), split.bytes(document), 0.0, {}});
     expected += targets;
   }
   std::vector<ExactSum> sums(static_cast<size_t>(documents));
+  std::vector<ExactSum> recall_sums(split.marked() ? static_cast<size_t>(documents) : 0);
   std::optional<PositionBins> bins;
   if (options.bin_width) {
     int64_t longest = 0;
-    for (const DocumentResult& document : result.documents) longest = std::max(longest, document.tokens);
+    for (int64_t document = 0; document < documents; ++document) {
+      longest = std::max(longest, split.length(document) + 1);
+    }
     bins.emplace(longest, *options.bin_width);
-    result.has_bytes_by_position = corpus.tokenizer().kind() == "byte";
+    result.has_bytes_by_position = corpus.tokenizer().kind() == "byte" && result.has_text;
   }
   const int32_t eos = corpus.tokenizer().eos_id();
   const std::vector<Reach> layers = reaches(config.model);
@@ -111,8 +140,17 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
       const Batch part = batch.row_block(begin, end);
       Tape tape(false);
       const StateView view = state.view(begin, end);
-      const LossTerms loss = network.model.loss({.tape = tape, .batch = part, .state = view});
-      const std::vector<double> nll = as_doubles(loss.nll);
+      const std::vector<int64_t> recalled = recalled_cells(part);
+      const TargetScores scores = network.model.score({.tape = tape, .batch = part, .state = view}, recalled);
+      const std::vector<double> nll = as_doubles(scores.nll);
+      for (size_t k = 0; k < recalled.size(); ++k) {
+        const auto cell = static_cast<size_t>(recalled[k]);
+        const auto document = static_cast<size_t>(part.document[cell]);
+        recall_sums[document].add(nll[cell]);
+        RecallResult& recall = result.documents[document].recall;
+        ++recall.tokens;
+        recall.correct += scores.best[k] == part.targets[cell] ? 1 : 0;
+      }
       for (size_t i = 0; i < nll.size(); ++i) {
         if (part.loss_mask[i] == 0) continue;
         sums[static_cast<size_t>(part.document[i])].add(nll[i]);
@@ -133,6 +171,8 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
     }
   }
   ExactSum total;
+  ExactSum recalled_total;
+  if (split.marked()) result.recall.emplace();
   for (size_t i = 0; i < sums.size(); ++i) {
     DocumentResult& document = result.documents[i];
     document.nll = sums[i].value();
@@ -140,7 +180,13 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
     result.words += document.words;
     result.bytes += document.bytes;
     total.add(sums[i]);
+    if (!result.recall) continue;
+    document.recall.nll = recall_sums[i].value();
+    result.recall->tokens += document.recall.tokens;
+    result.recall->correct += document.recall.correct;
+    recalled_total.add(recall_sums[i]);
   }
+  if (result.recall) result.recall->nll = recalled_total.value();
   result.nll = total.value();
   if (bins) result.by_position = bins->bins();
   QUIRE_CHECK(!result.complete || done == result.tokens, "evaluate: {} targets were read of {}", done, result.tokens);
@@ -173,10 +219,21 @@ nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& 
       {"context_mean", result.context_mean},
       {"seconds", result.seconds},
   };
+  if (result.recall) json["recall"] = recall_to_json(*result.recall);
   for (const MemoryConfig& memory : config.model.memory) {
     json["memory"].push_back({{"kind", memory.kind}, {"size", memory.size}});
   }
   return json;
+}
+
+nlohmann::ordered_json recall_to_json(const RecallResult& recall) {
+  const auto tokens = static_cast<double>(recall.tokens);
+  const bool any = recall.tokens > 0;
+  return {{"tokens", recall.tokens},
+          {"nll", recall.nll},
+          {"perplexity", any ? nlohmann::ordered_json(std::exp(recall.nll / tokens)) : nlohmann::ordered_json()},
+          {"accuracy",
+           any ? nlohmann::ordered_json(static_cast<double>(recall.correct) / tokens) : nlohmann::ordered_json()}};
 }
 
 nlohmann::ordered_json positions_to_json(const EvaluationResult& result) {

@@ -10,12 +10,20 @@
 
 namespace quire {
 
+// Targets that repeat what their document said long before: what a memory is for.
+struct RecallResult {
+  int64_t tokens = 0;
+  int64_t correct = 0;  // the most likely token was right
+  double nll = 0;       // nats
+};
+
 struct DocumentResult {
   std::string name;
-  int64_t tokens = 0;  // targets, EOS included
+  int64_t tokens = 0;  // targets that count, EOS included
   int64_t words = 0;
   int64_t bytes = 0;
   double nll = 0;  // nats
+  RecallResult recall;
 };
 
 struct EvaluationResult {
@@ -28,12 +36,16 @@ struct EvaluationResult {
   double context_mean = 0;               // mean over targets of the document's tokens that the widest layer sees
   std::vector<PositionBin> by_position;  // when asked for
   bool has_bytes_by_position = false;    // every token is a byte, or the end of a document
+  // Of a corpus with marks (quire prepare --task).
+  std::optional<RecallResult> recall;
+  // Every target counts, so that nats can be divided by bytes and words.
+  bool has_text = true;
   double seconds = 0;
   bool complete = true;  // false when options.stop ended it early: the sums are then partial
 
   double token_perplexity() const;
-  double word_perplexity() const;  // over whitespace-separated words of the original text
-  double bits_per_byte() const;    // over bytes of the original text
+  double word_perplexity() const;  // over whitespace-separated words of the original text; NaN without has_text
+  double bits_per_byte() const;    // over bytes of the original text; NaN without has_text
 };
 
 struct EvaluationOptions {
@@ -51,6 +63,8 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
 
 // {"split", "documents", "tokens", ...} as in the documentation; the configuration tells window, cache and memory.
 nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& config, int64_t rows);
+// {"tokens", "nll", "perplexity", "accuracy"}
+nlohmann::ordered_json recall_to_json(const RecallResult& recall);
 // [{"begin", "end", "tokens", "nll", "nats_per_token", "bytes", "bits_per_byte"}, ...]
 nlohmann::ordered_json positions_to_json(const EvaluationResult& result);
 

@@ -88,20 +88,41 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
   return order[weights.size() - 1];
 }
 
-Generator::Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine,
-                     std::string_view prompt)
+Generator::Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine)
     : tokenizer_(tokenizer),
       subsequence_(config.data.subsequence),
       network_(store, generation_config(config), tokenizer.vocabulary_size(), machine.dtype),
-      state_(network_.layout, 1, subsequence_, machine.dtype, machine.device) {
+      state_(network_.layout, 1, subsequence_, machine.dtype, machine.device) {}
+
+Generator::Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine,
+                     std::string_view prompt)
+    : Generator(store, config, tokenizer, machine) {
   std::vector<int32_t> ids{tokenizer.bos_id()};
   tokenizer.encode(prompt, ids);
-  for (size_t begin = 0; begin < ids.size(); begin += static_cast<size_t>(subsequence_)) {
-    read(std::span(ids).subspan(begin, std::min(ids.size() - begin, static_cast<size_t>(subsequence_))));
-  }
+  read(ids);
+}
+
+void Generator::begin_document() {
+  position_ = 0;
+  const int32_t bos = tokenizer_.bos_id();
+  read({&bos, 1});
 }
 
 void Generator::read(std::span<const int32_t> ids) {
+  while (!ids.empty()) {
+    const size_t count = std::min(ids.size(), static_cast<size_t>(subsequence_));
+    read_subsequence(ids.first(count));
+    ids = ids.subspan(count);
+  }
+}
+
+int32_t Generator::most_likely() const {
+  std::vector<float> logits = logits_;
+  logits[static_cast<size_t>(tokenizer_.bos_id())] = -INFINITY;
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+void Generator::read_subsequence(std::span<const int32_t> ids) {
   const size_t count = ids.size();
   Batch batch;
   batch.rows = 1;

@@ -27,9 +27,18 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
 
 class Generator {
  public:
-  // Reads BOS and the prompt in subsequences.
+  // Has read nothing.
+  Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine);
+  // Reads BOS and the prompt.
   Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine,
             std::string_view prompt);
+
+  // Forgets what was read: a new document begins, with BOS.
+  void begin_document();
+  // Goes on with these tokens, in subsequences.
+  void read(std::span<const int32_t> ids);
+  // The most likely token after what was read; ties go to the lower id, and BOS is none.
+  int32_t most_likely() const;
 
   // The next token, or EOS. Logits of the token after everything read so far: logits().
   int32_t next(const SamplingOptions& options);
@@ -37,7 +46,7 @@ class Generator {
   int64_t position() const { return position_; }
 
  private:
-  void read(std::span<const int32_t> ids);
+  void read_subsequence(std::span<const int32_t> ids);
 
   const Tokenizer& tokenizer_;
   int64_t subsequence_;

@@ -12,8 +12,8 @@ namespace quire {
 // Where and in which type a run computes. Error(config) when the machine cannot do what the configuration asks.
 struct Machine {
   Device device;
-  DType dtype;          // of activations, carried state and the matrices that products read
-  std::string backend;  // "cpu-v3", "NVIDIA H200"
+  DType dtype;                   // of activations, carried state and the matrices that products read
+  std::string backend;           // "cpu-v3", "NVIDIA H200"
   std::string without_gpu = "";  // why there is none, when one would have been used
 
   static Machine choose(const RunSection& run);

@@ -23,11 +23,15 @@ double seconds_since(Clock::time_point time) {
 RunOutcome Trainer::run(const std::function<std::string()>& stop) {
   const ThreadPool::Use use(threads_);
   log_to_file(directory_.log());
-  log_info(fmt::format("{}: {} parameters, {} documents to train on, {} threads, {}; run directory {}",
-                       config_.run.name, training_->store.parameter_count(),
-                       corpus_->split(config_.data.split).documents(), threads_.threads(), machine_.backend,
+  const std::string documents =
+      mixture_ ? "a mixture" : fmt::format("{} documents", corpus_->split(config_.data.split).documents());
+  log_info(fmt::format("{}: {} parameters, {} to train on, {} threads, {}; run directory {}", config_.run.name,
+                       training_->store.parameter_count(), documents, threads_.threads(), machine_.backend,
                        directory_.path().string()));
   if (!machine_.without_gpu.empty()) log_info(fmt::format("no GPU is used: {}", machine_.without_gpu));
+  if (mixture_) {
+    for (const std::string& line : mixture_->describe()) log_info(line);
+  }
   for (const std::string& line : describe_groups(training_->store, config_.optimizer)) log_info(line);
   if (training_->step > 0) {
     log_info(fmt::format("going on from step {}", training_->step));
@@ -45,8 +49,8 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
     QUIRE_CHECK(item.has_value(), "trainer: the endless batches ended");
     const int64_t number = training_->step + 1;
     const bool look = number % config_.log.every == 0 || number == config_.schedule.steps;
-    const StepResult result = train_step(*training_, config_, item->batch, *communicator_,
-                                         look ? ReadResult::always : ReadResult::when_free);
+    const StepResult result =
+        train_step(*training_, config_, item->batch, *communicator_, look ? ReadResult::always : ReadResult::when_free);
     cursor_ = item->after;
     targets += result.targets;
     ++steps;
@@ -93,9 +97,12 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
 }
 
 void Trainer::log_step(const StepResult& result, double seconds, int64_t targets, int64_t steps) {
-  // BOS has a target, too: a document of n tokens counts n + 1.
-  const Split& split = corpus_->split(config_.data.split);
-  const int64_t epoch = split.totals().tokens + split.documents();
+  nlohmann::ordered_json epoch;  // a mixture has none
+  if (!mixture_) {
+    // BOS has a target, too: a document of n tokens counts n + 1.
+    const Split& split = corpus_->split(config_.data.split);
+    epoch = static_cast<double>(training_->tokens) / static_cast<double>(split.totals().tokens + split.documents());
+  }
   metrics_->append({
       {"step", training_->step},
       {"loss", result.loss},
@@ -105,7 +112,7 @@ void Trainer::log_step(const StepResult& result, double seconds, int64_t targets
       {"tokens", training_->tokens},
       {"tokens_per_second", static_cast<double>(targets) / seconds},
       {"step_ms", 1000 * seconds / static_cast<double>(steps)},
-      {"epoch", static_cast<double>(training_->tokens) / static_cast<double>(epoch)},
+      {"epoch", epoch},
       {"peak_bytes", device_backend(machine_.device.kind).allocator().stats().peak_bytes},
   });
 }
@@ -153,9 +160,16 @@ bool Trainer::evaluate_now(const std::function<std::string()>& stop) {
   line["evaluation"] = to_json(result, evaluation_config_, config_.evaluate.rows);
   line["evaluation"]["weights"] = average ? "average" : "trained";
   metrics_->append(line);
-  log_info(fmt::format("step {}: split {}, {} documents: {:.4f} bits per byte, token perplexity {:.3f}",
-                       training_->step, config_.evaluate.split, result.documents.size(), result.bits_per_byte(),
-                       result.token_perplexity()));
+  std::string text = fmt::format("step {}: split {}, {} documents: ", training_->step, config_.evaluate.split,
+                                 result.documents.size());
+  if (result.has_text) text += fmt::format("{:.4f} bits per byte, ", result.bits_per_byte());
+  text += fmt::format("token perplexity {:.3f}", result.token_perplexity());
+  if (result.recall && result.recall->tokens > 0) {
+    text += fmt::format(", {:.1f} % of {} recalled tokens",
+                        100 * static_cast<double>(result.recall->correct) / static_cast<double>(result.recall->tokens),
+                        result.recall->tokens);
+  }
+  log_info(text);
   return true;
 }
 
@@ -169,7 +183,7 @@ void Trainer::save() {
          training_->step);
   }
   const std::filesystem::path folder = directory_.checkpoints();
-  save_training(folder, *training_, config_, *corpus_, cursor_, machine_);
+  save_training(folder, *training_, config_, *corpus_, mixture_.get(), cursor_, machine_);
   saved_step_ = training_->step;
   remove_checkpoints_after(folder, training_->step);
   keep_newest_checkpoints(folder, config_.checkpoint.keep);

@@ -11,6 +11,7 @@
 #include "trainers/metrics.h"
 #include "trainers/run_directory.h"
 #include "trainers/step.h"
+#include "trainers/training_mixture.h"
 
 namespace quire {
 
@@ -35,7 +36,8 @@ class Trainer {
   const std::filesystem::path& directory() const { return directory_.path(); }
 
  private:
-  Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, RunDirectory directory);
+  Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, std::unique_ptr<TrainingMixture> mixture,
+          RunDirectory directory);
   static std::unique_ptr<Trainer> start_over(const std::filesystem::path& run_directory,
                                              const std::vector<std::string>& overrides);
   void load_initial_weights(const std::optional<InitialWeights>& weights);
@@ -57,6 +59,7 @@ class Trainer {
   ThreadPool threads_;
   std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<Corpus> corpus_;
+  std::unique_ptr<TrainingMixture> mixture_;  // nullptr: data.split of data.corpus
   std::unique_ptr<TrainingState> training_;
   std::unique_ptr<BatchStream> batches_;
   Cursor cursor_;  // as of the batch last consumed

@@ -28,10 +28,12 @@ std::unique_ptr<Corpus> open_corpus(const RunConfig& config) {
   }
   std::unique_ptr<Corpus> corpus =
       Corpus::open(path, config.data.verify == VerifyChoice::once ? Verify::once : Verify::always);
-  // Whether the rows can be made of it.
-  make_sampler(corpus->split(config.data.split).offsets(), {.subsequence = config.data.subsequence,
-                                                            .rows = config.data.rows,
-                                                            .sampling = sampling_choice(config.data.sampling)});
+  if (config.data.mix.empty()) {
+    // Whether the rows can be made of it.
+    make_sampler(corpus->split(config.data.split).offsets(), {.subsequence = config.data.subsequence,
+                                                              .rows = config.data.rows,
+                                                              .sampling = sampling_choice(config.data.sampling)});
+  }
   if (config.evaluate.every > 0) corpus->split(config.evaluate.split);
   const int64_t vocabulary = corpus->tokenizer().vocabulary_size();
   if (config.data.vocabulary && *config.data.vocabulary != vocabulary) {
@@ -39,6 +41,13 @@ std::unique_ptr<Corpus> open_corpus(const RunConfig& config) {
          *config.data.vocabulary, path, vocabulary);
   }
   return corpus;
+}
+
+// Hashes of the corpora that a run is trained on beside data.corpus.
+void require_same_mix(const std::vector<std::string>& stored, const TrainingMixture& mixture) {
+  if (stored == mixture.hashes()) return;
+  fail(ErrorKind::data,
+       "data.mix: a corpus is not the one that the run was trained on; resume with those it began with");
 }
 
 // Killed before its first checkpoint: there is a configuration, and nothing else to go on from.
@@ -68,7 +77,8 @@ BatchOptions batch_options(const RunConfig& config, const TrainingState& trainin
           .endless = true};
 }
 
-Trainer::Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, RunDirectory directory)
+Trainer::Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, std::unique_ptr<TrainingMixture> mixture,
+                 RunDirectory directory)
     : config_(std::move(config)),
       evaluation_config_(evaluation_config(config_)),
       directory_(std::move(directory)),
@@ -76,6 +86,7 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, RunDirectory 
       threads_(static_cast<int>(config_.run.threads)),
       communicator_(make_local_communicator()),
       corpus_(std::move(corpus)),
+      mixture_(std::move(mixture)),
       training_(
           std::make_unique<TrainingState>(config_, corpus_->tokenizer().vocabulary_size(), machine_, *communicator_)) {}
 
@@ -92,8 +103,16 @@ void Trainer::load_initial_weights(const std::optional<InitialWeights>& weights)
 
 void Trainer::open_batches(const std::optional<Cursor>& from) {
   const BatchOptions options = batch_options(config_, *training_);
-  auto source = from ? std::make_unique<BatchSource>(*corpus_, config_.data.split, options, *from)
-                     : std::make_unique<BatchSource>(*corpus_, config_.data.split, options);
+  std::unique_ptr<BatchSource> source;
+  if (mixture_) {
+    const std::shared_ptr<const Mixture> mixture = mixture_->documents();
+    const Tokenizer& tokenizer = corpus_->tokenizer();
+    source = from ? std::make_unique<BatchSource>(mixture, tokenizer, options, *from)
+                  : std::make_unique<BatchSource>(mixture, tokenizer, options);
+  } else {
+    source = from ? std::make_unique<BatchSource>(*corpus_, config_.data.split, options, *from)
+                  : std::make_unique<BatchSource>(*corpus_, config_.data.split, options);
+  }
   batches_ = std::make_unique<Prefetcher>(std::move(source));
 }
 
@@ -109,9 +128,11 @@ std::unique_ptr<Trainer> Trainer::start(const RunConfig& config, const fs::path&
   const Machine machine = Machine::choose(config.run);
   evaluation_config(config);
   std::unique_ptr<Corpus> corpus = open_corpus(config);
+  std::unique_ptr<TrainingMixture> mixture = TrainingMixture::open(config, *corpus);
   require_memory(config, machine, static_cast<int>(config.run.threads));
   const std::optional<InitialWeights> weights = open_initial_weights(config, *corpus);
-  std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(corpus), RunDirectory::create(run_directory)));
+  std::unique_ptr<Trainer> trainer(
+      new Trainer(config, std::move(corpus), std::move(mixture), RunDirectory::create(run_directory)));
   trainer->load_initial_weights(weights);
   trainer->open_batches(std::nullopt);
   trainer->open_files();
@@ -124,8 +145,9 @@ std::unique_ptr<Trainer> Trainer::start_over(const fs::path& run_directory, cons
   const RunConfig config = with_overrides(before, overrides);
   require_resumable(diff_configs(before, config));
   std::unique_ptr<Corpus> corpus = open_corpus(config);
+  std::unique_ptr<TrainingMixture> mixture = TrainingMixture::open(config, *corpus);
   const std::optional<InitialWeights> weights = open_initial_weights(config, *corpus);
-  std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(corpus), std::move(directory)));
+  std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(corpus), std::move(mixture), std::move(directory)));
   trainer->load_initial_weights(weights);
   log_warn(fmt::format("{}: the run ended before its first checkpoint; it begins again", run_directory.string()));
   trainer->open_batches(std::nullopt);
@@ -151,7 +173,9 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
     fail(ErrorKind::data, "{}: its checksum is {} but the run was trained on {}; resume with the corpus it began with",
          config.data.corpus, corpus->hash(), stored);
   }
-  std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(corpus), std::move(directory)));
+  std::unique_ptr<TrainingMixture> mixture = TrainingMixture::open(config, *corpus);
+  if (mixture) require_same_mix(reader.meta().value("mix", std::vector<std::string>{}), *mixture);
+  std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(corpus), std::move(mixture), std::move(directory)));
   trainer->cursor_ = load_training(reader, *trainer->training_, drop_state);
   trainer->saved_step_ = trainer->training_->step;
   const auto backend = reader.meta().at("backend").get<std::string>();

@@ -60,8 +60,8 @@ class PartLookup {
 }  // namespace
 
 std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir, const TrainingState& training,
-                                    const RunConfig& config, const Corpus& corpus, const Cursor& cursor,
-                                    const Machine& machine) {
+                                    const RunConfig& config, const Corpus& corpus, const TrainingMixture* mixture,
+                                    const Cursor& cursor, const Machine& machine) {
   CheckpointPart model{"model", {}, {}};
   for (const ParameterStore::Entry& entry : training.store.entries()) {
     model.tensors.push_back({entry.name, training.store.value(entry)});
@@ -72,7 +72,7 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
   std::vector<CheckpointPart> parts{std::move(model), {"optimizer", training.optimizer->save(), {}}};
   if (training.average) parts.push_back({kAveragePart, training.average->save(), {}});
   parts.push_back({state_part(training.first_row, training.last_row), training.state->save(), {}});
-  const nlohmann::json meta{
+  nlohmann::json meta{
       {"version", kVersion},
       {"step", training.step},
       {"tokens", training.tokens},
@@ -85,6 +85,7 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
       {"skips_in_a_row", training.skips_in_a_row},
       {"kernels", device_backend(machine.device.kind).kernel_choices()},
   };
+  if (mixture != nullptr) meta["mix"] = mixture->hashes();
   return write_checkpoint(checkpoints_dir, training.step, parts, meta,
                           {{"config.yaml", dump_config(config)}, {"tokenizer.txt", corpus.tokenizer().serialise()}});
 }

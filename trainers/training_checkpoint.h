@@ -7,13 +7,15 @@
 #include "data/cursor.h"
 #include "trainers/checkpoint.h"
 #include "trainers/step.h"
+#include "trainers/training_mixture.h"
 
 namespace quire {
 
-// Parameters, buffers, moments, the state of every row, cursor, configuration, tokenizer, corpus hash, kernel variant.
+// mixture: nullptr without data.mix. Parameters, buffers, moments, the state of every row, cursor, configuration,
+// tokenizer, corpus hash, kernel variant.
 std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir, const TrainingState& training,
-                                    const RunConfig& config, const Corpus& corpus, const Cursor& cursor,
-                                    const Machine& machine);
+                                    const RunConfig& config, const Corpus& corpus, const TrainingMixture* mixture,
+                                    const Cursor& cursor, const Machine& machine);
 
 // The configuration and tokenizer a checkpoint was made with.
 RunConfig checkpoint_config(const CheckpointReader& reader);

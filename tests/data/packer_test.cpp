@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "data/corpus.h"
 #include "data/dealing.h"
 #include "tests/support/small_corpus.h"
 #include "tests/support/temporary_directory.h"

@@ -7,6 +7,7 @@
 
 #include "core/file_io.h"
 #include "data/sentencepiece_spec.h"
+#include "data/tasks/needle_task.h"
 #include "data/text_units.h"
 #include "data/tokenizer_training.h"
 #include "tests/support/expect_error.h"
@@ -306,6 +307,33 @@ TEST_F(TokenizerTrainingTest, RefusesWhatCannotBeTrained) {
   EXPECT_NO_THROW(std::filesystem::remove(folder_ / "books/b.jsonl"));
   EXPECT_ERROR(train_tokenizer(options_, {}), ErrorKind::data, "there is no text to train a tokenizer on");
   EXPECT_FALSE(std::filesystem::exists(options_.output));
+}
+
+// Keys are the same tokens where they are hidden and where they are the answer; a model without them is refused.
+TEST(SentencePieceTokenizer, WritesKeysAndFactsOrIsRefused) {
+  const SentencePieceTokenizer tokenizer(small_sentencepiece());
+  const std::unique_ptr<Filler> filler = make_prose_filler(tokenizer);
+  for (const char* alphabet : {"digits", "letters", "tokens"}) {
+    TaskConfig config{.task = "passkey", .length = 700};
+    config.alphabet = std::string_view(alphabet) == "digits"    ? Alphabet::digits
+                      : std::string_view(alphabet) == "letters" ? Alphabet::letters
+                                                                : Alphabet::tokens;
+    const auto document = NeedleTask(config, {tokenizer, *filler, 1, 0}, "here").needle(3);
+    std::vector<int32_t> ids(699);
+    document->tokens(0, 699, ids.data());
+    const std::vector<int32_t>& key = document->answer();
+    EXPECT_EQ(key.size(), 5U);
+    const auto hidden = std::search(ids.begin() + document->needle_begin(), ids.end(), key.begin(), key.end());
+    EXPECT_LT(hidden - ids.begin(), document->needle_begin() + 30) << alphabet;
+    EXPECT_TRUE(std::equal(key.begin(), key.end(), ids.end() - 5)) << alphabet;
+  }
+  const TaskConfig recall{.task = "recall", .length = 2000};
+  EXPECT_EQ(make_task(recall, {tokenizer, *filler, 1, 0}, "here")->document(0)->length(), 1999);
+
+  const SentencePieceTokenizer foreign(foreign_model({}));
+  EXPECT_ERROR(make_task({.task = "passkey"}, {foreign, *filler, 1, 0}, "here"), ErrorKind::config,
+               "here: the tokenizer (spm) cannot write the key: \"0\"");
+  EXPECT_ERROR(make_task(recall, {foreign, *filler, 1, 0}, "here"), ErrorKind::config, "cannot write the facts");
 }
 
 }  // namespace

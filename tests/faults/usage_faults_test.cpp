@@ -27,5 +27,24 @@ TEST(UsageFaults, OfTrain) {
   EXPECT_FAULT(run_quire({"train", "--resume", "x", "--run-dir", "y"}), 2, "--run-dir has no meaning with --resume");
 }
 
+TEST(UsageFaults, OfPreparedTasks) {
+  const TemporaryDirectory folder;
+  const auto prepare = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"prepare", "--output", (folder / "c.h5").string()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_quire(arguments);
+  };
+  EXPECT_FAULT(prepare({"--task", "passkeys", "--split", "train=1"}), 2, "is no task; there is: passkey");
+  EXPECT_FAULT(prepare({"--task", "passkey", "--split", "train=1", "--set", "length=40"}), 2,
+               "length 40 is too short for task passkey");
+  EXPECT_FAULT(prepare({"--task", "passkey", "--split", "train=1", "--set", "lenth=40"}), 2, "length");
+  EXPECT_FAULT(prepare({"--task", "passkey"}), 2, "--task needs --split NAME=COUNT");
+  EXPECT_FAULT(prepare({"--task", "passkey", "--input", "x", "--split", "train=1"}), 2, "--input has no meaning");
+  EXPECT_FAULT(prepare({"--task", "passkey", "--filler", "x", "--tokenizer", "byte", "--split", "train=1"}), 2,
+               "--tokenizer has no meaning with --filler");
+  EXPECT_FAULT(prepare({"--input", "x", "--seed", "3"}), 2, "--seed has no meaning without --task");
+  EXPECT_FALSE(std::filesystem::exists(folder / "c.h5"));
+}
+
 }  // namespace
 }  // namespace quire::test

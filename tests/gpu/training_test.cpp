@@ -54,8 +54,8 @@ int64_t steps(int64_t on_gpu, int64_t on_host) {
 TEST_F(CudaTraining, FiftyStepsGiveTheLossesOfTheCpu) {
   const std::vector<std::vector<std::string>> models{
       {"model.attention.cache.kind=hidden"},
-      {"model.position=t5", "model.attention.cache.kind=kv", "model.attention.window=20", "model.attention.qk_norm=true",
-       "model.mlp={kind: gelu, hidden: 40, bias: true}"},
+      {"model.position=t5", "model.attention.cache.kind=kv", "model.attention.window=20",
+       "model.attention.qk_norm=true", "model.mlp={kind: gelu, hidden: 40, bias: true}"},
       {"model.position=rope", "model.key_heads=1", "model.attention.cache.kind=kv", "model.dropout.attention=0.2",
        "model.norm.kind=layer"},
       {"model.position=alibi", "data.pack=concat", "model.embedding.tied=false", "optimizer.kind=adafactor"}};

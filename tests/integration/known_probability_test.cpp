@@ -71,5 +71,42 @@ TEST_F(KnownProbability, OneLikelyLetter) {
   expect_nll(kTargets * std::log(266.0) - 4 * std::log(9.0));
 }
 
+// The same model on "aab", of which "a" and "b" at the end were said before, and on "ba", whose "b" does not count: it
+// always takes the a for most likely.
+TEST_F(KnownProbability, MarkedTargets) {
+  const float one = 1;
+  parameter(store_, "norm.bias").slice(0, 0, 1).upload(&one, 1);
+  const auto weight = static_cast<float>(std::log(9.0));
+  parameter(store_, "head.weight").select(0, 'a').slice(0, 0, 1).upload(&weight, 1);
+  const ByteTokenizer tokenizer;
+  CorpusWriter writer(folder_ / "marked.h5", tokenizer, {});
+  const auto add = [&](const std::string& text, const std::vector<uint8_t>& marks) {
+    writer.begin_document("valid", text, "here");
+    writer.append_tokens(std::vector<int32_t>(text.begin(), text.end()));
+    writer.append_marks(marks);
+    writer.end_document();
+  };
+  add("aab", {kCounted, kCounted | kRecalled, kCounted | kRecalled, kCounted});
+  add("ba", {0, kCounted | kRecalled, 0});
+  writer.finish();
+  corpus_ = Corpus::open(folder_ / "marked.h5");
+  const double a = std::log(266.0) - std::log(9.0);
+  const double other = std::log(266.0);
+  const EvaluationResult result = evaluate_all();
+  EXPECT_EQ(result.tokens, 5);  // a a b EOS, a
+  EXPECT_NEAR(result.nll, 3 * a + 2 * other, 1e-5);
+  EXPECT_FALSE(result.has_text);
+  EXPECT_TRUE(std::isnan(result.bits_per_byte()));
+  ASSERT_TRUE(result.recall.has_value());
+  EXPECT_EQ(result.recall->tokens, 3);
+  EXPECT_EQ(result.recall->correct, 2);
+  EXPECT_NEAR(result.recall->nll, 2 * a + other, 1e-5);
+  EXPECT_EQ(result.documents[0].recall.correct, 1);
+  EXPECT_NEAR(result.documents[1].recall.nll, a, 1e-5);
+  const auto json = recall_to_json(*result.recall);
+  EXPECT_NEAR(json["accuracy"].get<double>(), 2.0 / 3, 1e-9);
+  EXPECT_NEAR(json["perplexity"].get<double>(), std::exp((2 * a + other) / 3), 1e-4);
+}
+
 }  // namespace
 }  // namespace quire::test

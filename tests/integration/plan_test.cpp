@@ -4,7 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "core/file_io.h"
+#include "kernels/backend.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/program.h"
+#include "trainers/plan.h"
 
 namespace quire::test {
 namespace {
@@ -83,14 +86,67 @@ TEST(Plan, RanksShareTheRows) {
 }
 
 // Its figures would be those of another run.
-TEST(Plan, RefusesWhatCannotRun) {
+// A GPU is planned without one: bf16 activations and caches, f32 weights with a bf16 copy of the matrices.
+TEST(Plan, NeedsNoGpu) {
   const TemporaryDirectory folder;
   const std::string config = (folder / "plan.yaml").string();
   write_file_durably(config, std::string_view(kConfig));
-  const ProgramResult result = run_quire({"plan", config, "run.device=cuda", "run.precision=bf16"});
+  const auto bytes = [&](const char* precision) {
+    const ProgramResult result = run_quire({"plan", config, "--json", "run.device=cuda", precision,
+                                            "model.attention.cache={kind: kv, length: 384}", "model.position=rope"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return nlohmann::json::parse(result.out)["bytes"];
+  };
+  const nlohmann::json wide = bytes("run.precision=f32");
+  const nlohmann::json mixed = bytes("run.precision=auto");
+  EXPECT_EQ(mixed["gradients"], wide["gradients"]);
+  EXPECT_EQ(mixed["state"].get<int64_t>() * 2, wide["state"].get<int64_t>());
+  EXPECT_NEAR(mixed["weights"].get<double>() / wide["weights"].get<double>(), 1.5, 0.01);
+  EXPECT_LT(mixed["activations"].get<double>(), 0.65 * wide["activations"].get<double>());
+}
+
+TEST(Plan, ARunWithoutItsGpuSaysWhy) {
+  if (!load_cuda().gpu.empty()) GTEST_SKIP() << "there is one";
+  const TemporaryDirectory folder;
+  const std::string config = (folder / "plan.yaml").string();
+  write_file_durably(config, std::string_view(kConfig));
+  const ProgramResult result = run_quire({"bench", config, "run.device=cuda"});
   EXPECT_EQ(result.code, 2);
   ASSERT_EQ(result.errors().size(), 1U) << result.err;
-  EXPECT_NE(result.errors()[0].find("run.device: cuda was asked for"), std::string::npos) << result.err;
+  EXPECT_NE(result.errors()[0].find("run.device: cuda was asked for but cannot be used: " + load_cuda().reason),
+            std::string::npos)
+      << result.err;
+}
+
+TEST(Plan, WhatDoesNotFitIsRefusedByClass) {
+  RunConfig config = parse_config<RunConfig>(kConfig, "plan.yaml");
+  Plan plan;
+  plan.rows = 4;
+  plan.weights = 2'000'000'000;
+  plan.gradients = 2'000'000'000;
+  plan.moments = 4'000'000'000;
+  plan.state = 50'000'000;
+  plan.activations = 9'000'000'000;
+  plan.program = 16'000'000;
+  require_memory(plan, config, 17'050'000'000, "NVIDIA H200");  // to the byte
+  EXPECT_ERROR(require_memory(plan, config, 17'049'999'999, "NVIDIA H200"), ErrorKind::memory,
+               "this run needs 17.1 GB but NVIDIA H200 has 17.0 GB for it: weights 2.0 GB, gradients 2.0 GB, moments "
+               "4.0 GB, state 50 MB, activations 9.0 GB. What would help most: model.recompute: blocks, or "
+               "data.accumulate above 1");
+  plan.moments = 20'000'000'000;
+  EXPECT_ERROR(require_memory(plan, config, 17'000'000'000, "NVIDIA H200"), ErrorKind::memory,
+               "What would help most: optimizer.kind: adafactor");
+}
+
+TEST(Plan, ARunThatDoesNotFitEndsBeforeItBegins) {
+  const TemporaryDirectory folder;
+  const std::string config = (folder / "plan.yaml").string();
+  write_file_durably(config, std::string_view(kConfig));
+  const ProgramResult result =
+      run_quire({"bench", config, "run.device=cpu", "model.width=65536", "model.heads=64", "model.layers=64"});
+  EXPECT_EQ(result.code, 8);
+  ASSERT_EQ(result.errors().size(), 1U) << result.err;
+  EXPECT_NE(result.errors()[0].find("but this machine has"), std::string::npos) << result.err;
 }
 
 // What no machine here could hold.

@@ -62,7 +62,7 @@ std::vector<double> TrainingRun::losses(int64_t steps) {
 }
 
 std::filesystem::path TrainingRun::save(const std::filesystem::path& folder) const {
-  return save_training(folder, *training_, config_, corpus_, cursor_, machine_);
+  return save_training(folder, *training_, config_, corpus_, nullptr, cursor_, machine_);
 }
 
 RunSnapshot TrainingRun::snapshot() const {

@@ -27,13 +27,22 @@ struct Arguments {
   bool json = false;
 };
 
-nlohmann::ordered_json document_json(const DocumentResult& document) {
-  return {{"name", document.name},
-          {"tokens", document.tokens},
-          {"words", document.words},
-          {"bytes", document.bytes},
-          {"nll", document.nll},
-          {"bits_per_byte", document.nll / (std::log(2.0) * static_cast<double>(document.bytes))}};
+double bits_per_byte(const EvaluationResult& result, const DocumentResult& document) {
+  return result.has_text ? document.nll / (std::log(2.0) * static_cast<double>(document.bytes)) : std::nan("");
+}
+
+nlohmann::ordered_json document_json(const EvaluationResult& result, const DocumentResult& document) {
+  nlohmann::ordered_json json{{"name", document.name},   {"tokens", document.tokens},
+                              {"words", document.words}, {"bytes", document.bytes},
+                              {"nll", document.nll},     {"bits_per_byte", bits_per_byte(result, document)}};
+  if (result.recall) json["recall"] = recall_to_json(document.recall);
+  return json;
+}
+
+void print_recall(const RecallResult& recall) {
+  const auto tokens = static_cast<double>(recall.tokens);
+  print(fmt::format("  recall: {} tokens, perplexity {:.4f}, {:.1f} % most likely\n", recall.tokens,
+                    std::exp(recall.nll / tokens), 100 * static_cast<double>(recall.correct) / tokens));
 }
 
 // Bits per byte count the bytes of a bin; the end of a document has none.
@@ -96,7 +105,8 @@ void run(const Arguments& arguments) {
   json["step"] = reader.step();
   json["weights"] = weights == Weights::average ? "average" : "trained";
   if (arguments.documents) {
-    for (const DocumentResult& document : result.documents) json["by_document"].push_back(document_json(document));
+    for (const DocumentResult& document : result.documents)
+      json["by_document"].push_back(document_json(result, document));
   }
   if (arguments.by_position) json["by_position"] = positions_to_json(result);
   if (arguments.json) return print_json(json);
@@ -104,15 +114,21 @@ void run(const Arguments& arguments) {
                     weights == Weights::average ? ", average of the weights" : ""));
   print(fmt::format("  documents {}  tokens {}  words {}  bytes {}\n", result.documents.size(), result.tokens,
                     result.words, result.bytes));
-  print(fmt::format("  bits per byte    {:.4f}\n  token perplexity {:.4f}\n  word perplexity  {:.2f}\n",
-                    result.bits_per_byte(), result.token_perplexity(), result.word_perplexity()));
+  if (result.has_text) print(fmt::format("  bits per byte    {:.4f}\n", result.bits_per_byte()));
+  print(fmt::format("  token perplexity {:.4f}\n", result.token_perplexity()));
+  if (result.has_text) print(fmt::format("  word perplexity  {:.2f}\n", result.word_perplexity()));
+  if (result.recall && result.recall->tokens > 0) print_recall(*result.recall);
   print(fmt::format("  mean context {:.0f} tokens  {:.1f} s, {:.0f} tokens/s\n", result.context_mean, result.seconds,
                     static_cast<double>(result.tokens) / result.seconds));
   if (arguments.by_position) print_positions(result);
   if (!arguments.documents) return;
   for (const DocumentResult& document : result.documents) {
-    print(fmt::format("  {:<32} {:>10} bytes  {:.4f} bits per byte\n", document.name, document.bytes,
-                      document.nll / (std::log(2.0) * static_cast<double>(document.bytes))));
+    std::string line = fmt::format("  {:<32} {:>10} bytes", document.name, document.bytes);
+    if (result.has_text) line += fmt::format("  {:.4f} bits per byte", bits_per_byte(result, document));
+    if (document.recall.tokens > 0) {
+      line += fmt::format("  {}/{} recalled", document.recall.correct, document.recall.tokens);
+    }
+    print(line + "\n");
   }
 }
 

@@ -26,8 +26,8 @@ std::string version() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  constexpr quire::AddVerb kVerbs[] = {quire::add_prepare, quire::add_tokenizer, quire::add_train,
-                                       quire::add_eval,    quire::add_generate,  quire::add_bench,
-                                       quire::add_plan,    quire::add_config,    quire::add_inspect};
+  constexpr quire::AddVerb kVerbs[] = {quire::add_prepare,  quire::add_tokenizer, quire::add_train, quire::add_eval,
+                                       quire::add_generate, quire::add_needle,    quire::add_bench, quire::add_plan,
+                                       quire::add_config,   quire::add_inspect};
   return quire::run_program(argc, argv, version, kVerbs);
 }

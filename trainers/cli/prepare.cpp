@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "data/prepare.h"
+#include "data/tasks/task_corpus.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/progress.h"
@@ -12,7 +13,7 @@ namespace quire {
 
 namespace {
 
-nlohmann::ordered_json to_json(const PrepareOptions& options, const PrepareReport& report) {
+nlohmann::ordered_json to_json(const std::filesystem::path& output, const PrepareReport& report) {
   nlohmann::ordered_json splits = nlohmann::ordered_json::object();
   for (const auto& [name, split] : report.splits) {
     splits[name] = {{"documents", split.totals.documents},
@@ -21,13 +22,13 @@ nlohmann::ordered_json to_json(const PrepareOptions& options, const PrepareRepor
                     {"words", split.totals.words},
                     {"dropped", split.dropped}};
   }
-  return {{"output", options.output.string()}, {"tokenizer", report.tokenizer},   {"vocabulary", report.vocabulary},
-          {"file_bytes", report.file_bytes},   {"xxh3", report.checksum},         {"splits", splits},
-          {"ignored_files", report.ignored},   {"lossy_tokenizer", report.lossy}, {"seconds", report.seconds}};
+  return {{"output", output.string()},       {"tokenizer", report.tokenizer},   {"vocabulary", report.vocabulary},
+          {"file_bytes", report.file_bytes}, {"xxh3", report.checksum},         {"splits", splits},
+          {"ignored_files", report.ignored}, {"lossy_tokenizer", report.lossy}, {"seconds", report.seconds}};
 }
 
-void print_text(const PrepareOptions& options, const PrepareReport& report) {
-  print(fmt::format("{}: {} bytes, tokenizer {} with {} ids, {:.1f} s\n", options.output.string(), report.file_bytes,
+void print_text(const std::filesystem::path& output, const PrepareReport& report) {
+  print(fmt::format("{}: {} bytes, tokenizer {} with {} ids, {:.1f} s\n", output.string(), report.file_bytes,
                     report.tokenizer, report.vocabulary, report.seconds));
   for (const auto& [name, split] : report.splits) {
     const std::string dropped =
@@ -41,28 +42,74 @@ void print_text(const PrepareOptions& options, const PrepareReport& report) {
 
 struct Arguments {
   PrepareOptions options;
+  std::optional<std::string> task;
+  std::vector<std::string> settings;
+  std::optional<uint64_t> seed;
+  std::string filler;
   bool json = false;
 };
 
-void run(const Arguments& arguments) {
+void print_report(const Arguments& arguments, const PrepareReport& report) {
+  if (arguments.json) return print_json(to_json(arguments.options.output, report));
+  print_text(arguments.options.output, report);
+}
+
+// Documents that are made, not read.
+void run_task(const CLI::App& app, const Arguments& arguments) {
+  const PrepareOptions& given = arguments.options;
+  for (const char* option : {"--input", "--text-key", "--name-key", "--any-bytes", "--allow-duplicates"}) {
+    if (app.count(option) > 0) fail(ErrorKind::config, "prepare: {} has no meaning with --task", option);
+  }
+  if (!arguments.filler.empty() && app.count("--tokenizer") > 0) {
+    fail(ErrorKind::config, "prepare: --tokenizer has no meaning with --filler, whose tokenizer is used");
+  }
+  const auto config =
+      parse_config<TaskConfig>(fmt::format("task: \"{}\"", *arguments.task), "--task", arguments.settings);
+  std::unique_ptr<Progress> progress;
+  const PrepareReport report = prepare_task_corpus({.task = config,
+                                                    .splits = given.splits,
+                                                    .seed = arguments.seed.value_or(1),
+                                                    .filler = arguments.filler,
+                                                    .tokenizer = given.tokenizer,
+                                                    .output = given.output,
+                                                    .lossy_tokenizer = given.lossy_tokenizer,
+                                                    .force = given.force},
+                                                   [&progress](int64_t done, int64_t total) {
+                                                     if (!progress) {
+                                                       progress =
+                                                           std::make_unique<Progress>("prepare: documents", total);
+                                                     }
+                                                     progress->update(done);
+                                                   });
+  progress.reset();
+  print_report(arguments, report);
+}
+
+void run(const CLI::App& app, const Arguments& arguments) {
+  if (arguments.task) return run_task(app, arguments);
+  for (const char* option : {"--set", "--seed", "--filler"}) {
+    if (app.count(option) > 0) fail(ErrorKind::config, "prepare: {} has no meaning without --task", option);
+  }
   std::unique_ptr<Progress> progress;
   const PrepareReport report = prepare_corpus(arguments.options, [&progress](const PrepareProgress& at) {
     if (!progress) progress = std::make_unique<Progress>("prepare: bytes", at.total_bytes);
     progress->update(at.bytes, fmt::format("{} documents", at.documents));
   });
   progress.reset();
-  if (arguments.json) return print_json(to_json(arguments.options, report));
-  print_text(arguments.options, report);
+  print_report(arguments, report);
 }
 
 }  // namespace
 
 void add_prepare(CLI::App& program) {
-  CLI::App& app = add_verb(program, "prepare", "Turn documents into a corpus for training",
-                           "quire prepare --input books/ --split valid=0.1 --output corpus.h5\n"
-                           "  quire prepare --split train=books/ --split valid=held_out/ --output corpus.h5\n"
-                           "  quire prepare --input web.jsonl.zst --name-key url --split valid=@urls.txt --tokenizer "
-                           "spm:spm.model --output web.h5");
+  CLI::App& app =
+      add_verb(program, "prepare", "Turn documents into a corpus for training",
+               "quire prepare --input books/ --split valid=0.1 --output corpus.h5\n"
+               "  quire prepare --split train=books/ --split valid=held_out/ --output corpus.h5\n"
+               "  quire prepare --input web.jsonl.zst --name-key url --split valid=@urls.txt --tokenizer "
+               "spm:spm.model --output web.h5\n"
+               "  quire prepare --task recall --set length=8192 --split train=200 --split valid=20 --output "
+               "recall.h5");
   const auto arguments = std::make_shared<Arguments>();
   PrepareOptions& options = arguments->options;
   app.add_option("--input", options.inputs,
@@ -83,13 +130,25 @@ void add_prepare(CLI::App& program) {
   app.add_option(
          "--split", options.splits,
          "Documents of another split: more files, names from the inputs (one a line), or a share of the inputs, "
-         "chosen by a hash of the text; may be repeated")
-      ->type_name("NAME=PATH|NAME=@LIST|NAME=FRACTION");
+         "chosen by a hash of the text; with --task a number of documents; may be repeated")
+      ->type_name("NAME=PATH|NAME=@LIST|NAME=FRACTION|NAME=COUNT");
+  app.add_option("--task", arguments->task,
+                 "Make documents instead of reading them: passkey, multikey, hops:N or recall; tokens that repeat what "
+                 "was said before are marked, and quire eval reports them apart")
+      ->type_name("TASK");
+  app.add_option("--set", arguments->settings,
+                 "With --task: an option of it, as in length=8192 (quire config --list, data.mix); may be repeated")
+      ->type_name("KEY=VALUE");
+  app.add_option("--seed", arguments->seed, "With --task: the same seed gives the same documents (default: 1)")
+      ->type_name("N");
+  app.add_option("--filler", arguments->filler,
+                 "With --task: text between the facts (default: built-in sentences; split train)")
+      ->type_name("CORPUS[:SPLIT]");
   app.add_flag("--any-bytes", options.any_bytes, "Accept text that is not UTF-8");
   app.add_flag("--allow-duplicates", options.allow_duplicates, "Accept a text that is in two splits");
   app.add_flag("--force", options.force, "Replace an existing corpus");
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
-  app.callback([arguments] { run(*arguments); });
+  app.callback([&app, arguments] { run(app, *arguments); });
 }
 
 }  // namespace quire

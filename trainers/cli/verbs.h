@@ -12,6 +12,7 @@ void add_tokenizer(CLI::App& program);
 void add_train(CLI::App& program);
 void add_eval(CLI::App& program);
 void add_generate(CLI::App& program);
+void add_needle(CLI::App& program);
 void add_bench(CLI::App& program);
 void add_config(CLI::App& program);
 void add_inspect(CLI::App& program);

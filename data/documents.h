@@ -1,0 +1,33 @@
+// Documents as rows read them: a corpus split, generated documents, or a mixture of both.
+#pragma once
+
+#include <cstdint>
+
+namespace quire {
+
+// What a target is, bit by bit.
+inline constexpr uint8_t kCounted = 1;   // it counts for the loss
+inline constexpr uint8_t kRecalled = 2;  // it repeats what the document said long before; reported apart
+
+class Documents {
+ public:
+  virtual ~Documents() = default;
+  virtual int64_t length(int64_t document) const = 0;  // in stored tokens: without BOS and EOS
+  // Copies tokens [begin, begin + count) of a document.
+  virtual void tokens(int64_t document, int64_t begin, int64_t count, int32_t* out) const = 0;
+  // Marks of targets [begin, begin + count): target k is token k, target length() is EOS.
+  virtual void marks(int64_t document, int64_t begin, int64_t count, uint8_t* out) const = 0;
+  // Without marks every target counts and none is recalled.
+  virtual bool marked() const = 0;
+};
+
+// Which documents are read, in which order, and how long they are. Dealing replays it on every rank.
+class ReadingList {
+ public:
+  virtual ~ReadingList() = default;
+  virtual int64_t documents() const = 0;                  // of an epoch
+  virtual int64_t document(int64_t place) const = 0;      // at a place of the endless order
+  virtual int64_t positions(int64_t document) const = 0;  // with BOS
+};
+
+}  // namespace quire

@@ -1,0 +1,37 @@
+// What lies between the facts of a generated document: text of any length, of which any part can be asked for, so that
+// a document of millions of tokens is never in memory.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "data/corpus.h"
+#include "data/tasks/task_random.h"
+#include "data/tokenizer.h"
+
+namespace quire {
+
+// The filler of one document.
+class FillerText {
+ public:
+  virtual ~FillerText() = default;
+  // Tokens [begin, begin + count).
+  virtual void tokens(int64_t begin, int64_t count, int32_t* out) = 0;
+  // Appends a sentence, or as much of a corpus, for documents that are made sentence by sentence.
+  virtual void passage(TaskRandom& random, std::vector<int32_t>& out) = 0;
+};
+
+class Filler {
+ public:
+  virtual ~Filler() = default;
+  virtual std::unique_ptr<FillerText> open(const DocumentKey& document) const = 0;
+};
+
+// Sentences of the built-in grammar (data/tasks/prose.h). The tokenizer must outlive it.
+std::unique_ptr<Filler> make_prose_filler(const Tokenizer& tokenizer);
+// The documents of a split as one endless text, from a place that is drawn for each document. The split must outlive
+// it.
+std::unique_ptr<Filler> make_corpus_filler(const Split& split);
+
+}  // namespace quire

@@ -1,0 +1,34 @@
+// What is hidden in a needle document, what is asked, and the answer: one passkey, one of several keys, or a chain of
+// variables (Hu et al. 2025, appendix D).
+#pragma once
+
+#include <memory>
+
+#include "data/tasks/key_alphabet.h"
+
+namespace quire {
+
+struct NeedleScene {
+  std::vector<std::vector<int32_t>> needles;  // hidden in any order
+  size_t asked = 0;                           // the needle whose depth counts
+  std::vector<int32_t> question;
+  std::vector<int32_t> answer;
+  std::vector<uint8_t> recalled;  // of the answer: symbols of keys, not what stands between them
+  int64_t scored = 0;             // token of the answer that the published metric looks at
+};
+
+class NeedleKind {
+ public:
+  virtual ~NeedleKind() = default;
+  virtual NeedleScene scene(TaskRandom& random) const = 0;
+  // At most, of any scene.
+  virtual int64_t longest_needles() const = 0;
+  virtual int64_t longest_question() const = 0;
+  virtual int64_t answer_length() const = 0;
+};
+
+// The tokenizer must outlive it. Error(config) that begins with `where` as in make_task().
+std::unique_ptr<NeedleKind> make_needle_kind(const TaskConfig& config, const Tokenizer& tokenizer,
+                                             const std::string& where);
+
+}  // namespace quire

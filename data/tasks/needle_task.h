@@ -1,0 +1,65 @@
+// Documents of filler in which needles are hidden, with a question and its answer at the end. Any part can be asked
+// for, so that documents of millions of tokens are never in memory.
+//
+//   BOS filler NEEDLE filler ... filler QUESTION ANSWER [filler that does not count]
+//
+// With config.align above 1 the last token of the question is the first position of the document's last chunk, and no
+// needle is in the two last chunks: a model that retrieves once a chunk, at its end, has seen the question by then.
+#pragma once
+
+#include "data/tasks/needle_scene.h"
+#include "data/tasks/task.h"
+
+namespace quire {
+
+class NeedleDocument : public TaskDocument {
+ public:
+  // offsets: how many tokens of filler precede each needle of the scene.
+  NeedleDocument(NeedleScene scene, std::vector<int64_t> offsets, int64_t length, int64_t tail, TaskLoss loss,
+                 std::unique_ptr<FillerText> filler);
+
+  NeedleDocument(const NeedleDocument&) = delete;
+  NeedleDocument& operator=(const NeedleDocument&) = delete;
+
+  int64_t length() const override { return length_; }
+  void tokens(int64_t begin, int64_t count, int32_t* out) const override;
+  void marks(int64_t begin, int64_t count, uint8_t* out) const override;
+
+  // The stored token with which the answer begins.
+  int64_t answer_begin() const { return answer_begin_; }
+  const std::vector<int32_t>& answer() const { return scene_.answer; }
+  int64_t scored() const { return scene_.scored; }
+  int64_t needle_begin() const { return needle_begin_; }  // of the needle that is asked for
+
+ private:
+  struct Part {
+    int64_t begin = 0;
+    const std::vector<int32_t>* ids = nullptr;  // nothing: filler from `place` on
+    int64_t place = 0;
+  };
+
+  NeedleScene scene_;
+  int64_t length_;
+  TaskLoss loss_;
+  std::unique_ptr<FillerText> filler_;
+  std::vector<Part> parts_;  // by begin
+  int64_t answer_begin_ = 0;
+  int64_t needle_begin_ = 0;
+};
+
+class NeedleTask : public Task {
+ public:
+  NeedleTask(const TaskConfig& config, const TaskSources& sources, const std::string& where);
+  std::unique_ptr<TaskDocument> document(int64_t index) const override { return needle(index); }
+  std::unique_ptr<NeedleDocument> needle(int64_t index) const;
+  // Positions that the shortest document can have.
+  int64_t least_positions() const;
+
+ private:
+  int64_t tail() const;  // positions from the question's last token on
+
+  const Filler& filler_;
+  std::unique_ptr<NeedleKind> kind_;
+};
+
+}  // namespace quire

@@ -1,0 +1,51 @@
+// Generated documents with a known right answer. A document follows from (seed, task, index, options) alone, and its
+// length is known without making it.
+#pragma once
+
+#include <memory>
+
+#include "data/documents.h"
+#include "data/tasks/filler.h"
+#include "data/tasks/task_config.h"
+
+namespace quire {
+
+class TaskDocument {
+ public:
+  virtual ~TaskDocument() = default;
+  virtual int64_t length() const = 0;  // in stored tokens
+  virtual void tokens(int64_t begin, int64_t count, int32_t* out) const = 0;
+  virtual void marks(int64_t begin, int64_t count, uint8_t* out) const = 0;  // as Documents::marks()
+};
+
+class Task {
+ public:
+  virtual ~Task() = default;
+  // In model positions: BOS and the stored tokens.
+  int64_t positions(int64_t index) const;
+  virtual std::unique_ptr<TaskDocument> document(int64_t index) const = 0;
+  double mean_positions() const;
+
+ protected:
+  Task(const TaskConfig& config, uint64_t seed, uint32_t number) : config_(config), seed_(seed), number_(number) {}
+  DocumentKey key_of(int64_t index) const { return {.seed = seed_, .task = number_, .index = index}; }
+
+  TaskConfig config_;
+
+ private:
+  uint64_t seed_;
+  uint32_t number_;
+};
+
+// Where a task's documents come from. Tokenizer and filler must outlive the task.
+struct TaskSources {
+  const Tokenizer& tokenizer;
+  const Filler& filler;
+  uint64_t seed = 0;
+  uint32_t number = 0;  // tells tasks of one run apart
+};
+
+// Error(config), beginning with `where`, when the tokenizer cannot write the key or a length is too short.
+std::unique_ptr<Task> make_task(const TaskConfig& config, const TaskSources& sources, const std::string& where);
+
+}  // namespace quire

@@ -1,0 +1,133 @@
+// What a generated document is. Its keys are those of an entry of data.mix, of quire prepare --set and quire needle
+// --set.
+#pragma once
+
+#include <string>
+
+#include "core/config.h"
+
+namespace quire {
+
+enum class TaskKind { passkey, multikey, hops, recall };
+enum class Alphabet { digits, letters, tokens };
+enum class FactKind { names, numbers, definitions, signs };
+enum class TaskLoss { all, answer };
+
+template <>
+struct EnumNames<Alphabet> {
+  static constexpr auto value = std::to_array<std::pair<Alphabet, std::string_view>>(
+      {{Alphabet::digits, "digits"}, {Alphabet::letters, "letters"}, {Alphabet::tokens, "tokens"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"0 to 9", "a to z", "any token of the tokenizer, as published (DRT, appendix D)"});
+};
+template <>
+struct EnumNames<FactKind> {
+  static constexpr auto value =
+      std::to_array<std::pair<FactKind, std::string_view>>({{FactKind::names, "names"},
+                                                            {FactKind::numbers, "numbers"},
+                                                            {FactKind::definitions, "definitions"},
+                                                            {FactKind::signs, "signs"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"\"Tarvil Korrin\": the surname is recalled", "\"Tarvil (4827)\": the number",
+       "\"the brimmet, that worn lantern,\": what it is",
+       "\"number 4; letter K; mark #;\": three that every document has, so that a small model soon learns to look them "
+       "up"});
+};
+template <>
+struct EnumNames<TaskLoss> {
+  static constexpr auto value =
+      std::to_array<std::pair<TaskLoss, std::string_view>>({{TaskLoss::all, "all"}, {TaskLoss::answer, "answer"}});
+  static constexpr auto help =
+      std::to_array<std::string_view>({"everything up to the end of the answer, as published", "the answer only"});
+};
+
+struct TaskConfig {
+  std::optional<std::string> task = {};
+  int64_t length = 4096;
+  std::optional<int64_t> shortest = {};
+  int64_t key = 5;
+  Alphabet alphabet = Alphabet::digits;
+  int64_t keys = 4;
+  int64_t align = 1;
+  std::optional<double> depth = {};
+  TaskLoss loss = TaskLoss::all;
+  std::vector<FactKind> kinds{FactKind::names, FactKind::numbers, FactKind::definitions};
+  int64_t facts = 8;
+  int64_t mentions = 4;
+  int64_t nearest = 512;
+  int64_t farthest = 1024;
+  double near_share = 0.3;
+
+  // Of `task`; nothing when it is none or no task. "hops:3" has three hops.
+  std::optional<TaskKind> kind() const;
+  int64_t hops() const;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("task", task,
+            {.help = "documents made on the fly: passkey, multikey, hops:N or recall; none is a corpus as it is"});
+    const std::optional<TaskKind> is = kind();
+    const std::string_view any = task ? "" : "it belongs to a task";
+    const std::string_view needles = is && *is == TaskKind::recall ? "task recall has no needles" : any;
+    const std::string_view several = is && *is == TaskKind::passkey ? "task passkey has one key" : needles;
+    const std::string_view place = is && *is == TaskKind::hops ? "task hops spreads its needles" : needles;
+    const std::string_view recall = is && *is != TaskKind::recall ? "only task recall has it" : any;
+    v.field("length", length,
+            {.help = "of a document, BOS included", .unit = "tokens", .min = 2, .max = 1 << 30, .inapplicable = any});
+    v.field("shortest", shortest,
+            {.help = "lengths are drawn between this and length, each octave alike; none: all have one length",
+             .unit = "tokens",
+             .min = 2,
+             .max = 1 << 30,
+             .inapplicable = any});
+    v.field("key", key, {.help = "symbols of a key", .min = 1, .max = 64, .inapplicable = needles});
+    v.field("alphabet", alphabet, {.help = "what keys are written in", .inapplicable = needles});
+    v.field("keys", keys,
+            {.help = "multikey: needles, one of which is asked for; hops: chains",
+             .min = 1,
+             .max = 256,
+             .inapplicable = several});
+    v.field("align", align,
+            {.help = "length of a model's chunks: the question ends with the first token of the last chunk, the answer "
+                     "lies in it; 1: the answer ends the document",
+             .unit = "tokens",
+             .min = 1,
+             .max = 1 << 20,
+             .inapplicable = needles});
+    v.field("depth", depth,
+            {.help = "where the needle is: 0 is the beginning, 1 before the question; none draws it",
+             .min = 0,
+             .max = 1,
+             .inapplicable = place});
+    v.field("loss", loss, {.help = "which tokens count", .inapplicable = needles});
+    v.field("kinds", kinds, {.help = "what is recalled; each as often", .inapplicable = recall});
+    v.field("facts", facts,
+            {.help = "facts that are alive at a time; a new one comes when one was said for the last time",
+             .min = 1,
+             .max = 4096,
+             .inapplicable = recall});
+    v.field(
+        "mentions", mentions,
+        {.help = "how often a fact comes back; signs stay to the end", .min = 1, .max = 4096, .inapplicable = recall});
+    v.field("nearest", nearest,
+            {.help = "a fact counts as recalled when it was last said so long before",
+             .unit = "tokens",
+             .min = 1,
+             .max = 1 << 28,
+             .inapplicable = recall});
+    v.field("farthest", farthest,
+            {.help = "it comes back after nearest to farthest tokens, at the next end of a sentence",
+             .unit = "tokens",
+             .min = 1,
+             .max = 1 << 28,
+             .inapplicable = recall});
+    v.field("near_share", near_share,
+            {.help = "share of mentions that come within nearest/8 tokens instead; they are not marked",
+             .min = 0,
+             .max = 1,
+             .inapplicable = recall});
+  }
+  void check(ConfigChecker& c) const;
+};
+
+}  // namespace quire

@@ -1,0 +1,122 @@
+"""The study driver, with a program in place of quire that stops, goes on and evaluates as that does."""
+
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "experiments"))
+import study  # noqa: E402
+
+# Stops after the first slice of every run; what it evaluates follows from the run's name.
+FAKE = """#!/usr/bin/env python3
+import json, pathlib, sys
+a = sys.argv[1:]
+log = pathlib.Path(__file__).with_name("calls.txt")
+log.open("a").write(" ".join(a) + "\\n")
+if a[0] == "prepare":
+    pathlib.Path(a[a.index("--output") + 1]).touch()
+elif a[0] == "train" and a[1] != "--resume":
+    run = pathlib.Path(a[a.index("--run-dir") + 1])
+    run.mkdir(parents=True)
+    (run / "config.yaml").touch()
+    sys.exit(75)
+elif a[0] == "train":
+    run = pathlib.Path(a[2])
+    lines = [{"step": 1, "loss": 2.0, "tokens_per_second": 10.0}, {"step": 2, "evaluation": {"bits_per_byte": 1.5}}]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\\n" for line in lines))
+elif a[0] == "eval":
+    variant, seed, _ = pathlib.Path(a[1]).name.split("-")
+    gain = 0.25 if variant == "xl" else 0.0
+    documents = [{"name": str(i), "bits_per_byte": 2 + i / 8 + int(seed) / 64 - gain} for i in range(4)]
+    value = sum(d["bits_per_byte"] for d in documents) / 4
+    print(json.dumps({"bits_per_byte": value, "recall": {"accuracy": 0.5 + gain}, "by_document": documents}))
+"""
+
+
+class StudyTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name)
+        (self.path / "quire").write_text(FAKE, encoding="utf-8")
+        (self.path / "quire").chmod(0o755)
+        (self.path / "base.yaml").write_text("run: {name: base}\n", encoding="utf-8")
+        self.write({})
+
+    def write(self, more):
+        study_of = {"name": "test", "config": "base.yaml", "prepare": [["--output", "{work}/c.h5"]],
+                    "set": ["data.corpus={work}/c.h5"], "variants": {"window": ["a=1"], "xl": ["a=2"]},
+                    "seeds": [1, 2], "metrics": ["bits_per_byte", "recall.accuracy"], **more}
+        (self.path / "study.json").write_text(json.dumps(study_of), encoding="utf-8")
+
+    def run_study(self, *more):
+        command = [sys.executable, study.__file__, str(self.path / "study.json"), "--work", str(self.path / "work"),
+                   "--quire", str(self.path / "quire"), *more]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def calls(self):
+        return (self.path / "calls.txt").read_text(encoding="utf-8").splitlines()
+
+    def test_runs_every_unit_in_slices_and_reports(self):
+        done = self.run_study("--slice", "2m")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| window | 2 | 2.2109 ± 0.0110 | 0.5000 ± 0.0000 | 10 |", done.stdout)
+        # Every document differs by the same, so the interval is a point.
+        self.assertIn("| xl | bits_per_byte | 4 | -0.2500 | -0.2500 to -0.2500 |", done.stdout)
+        calls = self.calls()
+        self.assertEqual(sum(call.startswith("prepare") for call in calls), 1)
+        self.assertEqual(sum("run.max_wall_time=120s" in call for call in calls), 8)  # two slices a unit
+        self.assertEqual(sum(call.startswith("eval") for call in calls), 4)
+        # Nothing is done twice.
+        self.assertEqual(self.run_study().returncode, 0)
+        self.assertEqual(self.calls(), calls)
+
+    def test_goes_on_where_it_was_stopped(self):
+        self.assertEqual(self.run_study("--one-slice").returncode, 75)
+        self.assertEqual(len([call for call in self.calls() if call.startswith("train")]), 1)
+        self.assertEqual(self.run_study("--one-slice").returncode, 75)  # the unit is finished, the next one begun
+        self.assertIn("train --resume", self.calls()[2])
+        self.assertEqual(self.run_study().returncode, 0)
+        # A line that a crash cut short is done again, from the trained run.
+        results = self.path / "work/results.jsonl"
+        results.write_text(results.read_text(encoding="utf-8")[:-40], encoding="utf-8")
+        before = len(self.calls())
+        self.assertEqual(self.run_study().returncode, 0)
+        self.assertEqual([call.split()[0] for call in self.calls()[before:]], ["train", "eval"])
+        self.assertEqual(self.run_study().returncode, 0)
+
+    def test_results_of_another_configuration_are_not_taken(self):
+        self.assertEqual(self.run_study().returncode, 0)
+        before = len(self.calls())
+        (self.path / "base.yaml").write_text("run: {name: other}\n", encoding="utf-8")
+        self.assertEqual(self.run_study().returncode, 0)
+        self.assertEqual(sum(call.startswith("eval") for call in self.calls()[before:]), 4)
+
+    def test_mistakes_are_one_line(self):
+        for more, part in (({"sets": []}, "unknown key sets"), ({"baseline": "x"}, "baseline x is no variant"),
+                           ({"seeds": []}, "seeds is missing"), ({"name": "{books}"}, "give --define books=VALUE")):
+            self.write(more)
+            done = self.run_study()
+            self.assertEqual(done.returncode, 2)
+            self.assertTrue(done.stderr.startswith("study: error: ") and part in done.stderr, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1)
+        self.write({})
+        self.assertIn("use a number with s, m or h", self.run_study("--slice", "25").stderr)
+
+    def test_the_interval_covers_the_mean(self):
+        differences = [0.1, -0.2, 0.3, 0.4, -0.1, 0.25, 0.05, 0.15]
+        low, high = study.bootstrap_interval(differences)
+        mean = statistics.fmean(differences)
+        error = statistics.pstdev(differences) / len(differences) ** 0.5
+        self.assertAlmostEqual(low, mean - 1.96 * error, delta=0.03)
+        self.assertAlmostEqual(high, mean + 1.96 * error, delta=0.03)
+        self.assertEqual(study.bootstrap_interval(differences), (low, high))  # the same every time
+
+
+if __name__ == "__main__":
+    unittest.main()

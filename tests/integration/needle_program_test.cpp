@@ -1,0 +1,70 @@
+// quire needle on a small model.
+#include "tests/faults/expect_fault.h"
+
+namespace quire::test {
+namespace {
+
+class NeedleProgram : public ::testing::Test {
+ protected:
+  NeedleProgram() { EXPECT_EQ(tiny_.train("run", {"schedule.steps=2", "data.subsequence=64"}).code, 0); }
+  ProgramResult needle(const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments{"needle", (tiny_ / "run").string()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_quire(arguments);
+  }
+  TinyRun tiny_;
+};
+
+TEST_F(NeedleProgram, PrintsATableJsonAndAPicture) {
+  const std::string svg = (tiny_ / "n.svg").string();
+  const ProgramResult text = needle({"--lengths", "256,1k", "--depths", "0,1", "--samples", "2", "--svg", svg});
+  ASSERT_EQ(text.code, 0) << text.err;
+  for (const char* part : {"task single, 2 samples a cell", "whole answer", "one token", "depth 100 %", "1k"}) {
+    EXPECT_NE(text.out.find(part), std::string::npos) << text.out;
+  }
+  EXPECT_NE(read_text(svg).find("<svg"), std::string::npos);
+
+  const ProgramResult json =
+      needle({"--lengths", "300", "--task", "hops:2", "--samples", "1", "--set", "key=3", "--json"});
+  ASSERT_EQ(json.code, 0) << json.err;
+  const auto object = nlohmann::json::parse(json.out);
+  EXPECT_EQ(object["cells"].size(), 1U);
+  EXPECT_TRUE(object["cells"][0]["depth"].is_null());
+  EXPECT_EQ(object["cells"][0]["length"], 300);
+  EXPECT_EQ(object["key"], 3);
+  // The same command gives the same numbers.
+  auto again = nlohmann::json::parse(
+      needle({"--lengths", "300", "--task", "hops:2", "--samples", "1", "--set", "key=3", "--json"}).out);
+  EXPECT_EQ(again["cells"], object["cells"]);
+}
+
+// A document sixty-four times as long takes no more memory: with its logits it would be 64 MiB more.
+TEST_F(NeedleProgram, MemoryDoesNotGrowWithTheLength) {
+  const auto resident = [&](const std::string& length) {
+    const ProgramResult result =
+        needle({"--lengths", length, "--depths", "0.5", "--samples", "1", "--set", "alphabet=letters", "--json"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return nlohmann::json::parse(result.out)["resident_bytes"].get<int64_t>();
+  };
+  EXPECT_LT(resident("64k") - resident("1k"), int64_t{6} << 20);
+}
+
+TEST_F(NeedleProgram, WhatMeansNothingIsRefused) {
+  EXPECT_FAULT(needle({"--lengths", "50"}), 2,
+               "needle: length 50 is too short for task passkey, which needs at least 64");
+  EXPECT_FAULT(needle({"--lengths", "1x"}), 2, "--lengths 1x: \"1x\" is no length");
+  EXPECT_FAULT(needle({"--lengths", "1k", "--depths", "2"}), 2, "--depths 2: \"2\" is no depth");
+  EXPECT_FAULT(needle({"--lengths", "1k", "--task", "hops:2", "--depths", "1"}), 2,
+               "--depths has no meaning with hops");
+  EXPECT_FAULT(needle({"--lengths", "1k", "--task", "recall"}), 2, "--task recall has no needles");
+  EXPECT_FAULT(needle({"--lengths", "1k", "--task", "triple"}), 2, "\"triple\" is no task");
+  EXPECT_FAULT(needle({"--lengths", "1k", "--set", "length=3"}), 2, "--set length=3 has no meaning here");
+  EXPECT_FAULT(needle({"--lengths", "1000", "--align", "64"}), 2, "not a multiple of the alignment 64");
+  EXPECT_FAULT(needle({"--lengths", "1k", "--filler", (tiny_ / "x.h5").string()}), 3, "x.h5: no such corpus");
+  EXPECT_FAULT(needle({"--lengths", "1k", "data.rows=5"}), 2, "data.rows: cannot differ from the training run");
+  EXPECT_FAULT(needle({"--lengths", "1k", "--samples", "0"}), 2, "--help");
+  EXPECT_FAULT(needle({}), 2, "--lengths is required");
+}
+
+}  // namespace
+}  // namespace quire::test

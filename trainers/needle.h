@@ -1,0 +1,58 @@
+// Retrieval at chosen lengths: needle documents (data/tasks/needle_task.h) are read from their beginning, and the
+// answer is made token by token.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "data/tasks/filler.h"
+#include "data/tasks/task_config.h"
+
+namespace quire {
+
+// Whatever reads a text and says what comes next: a model, or something in its place.
+class Predictor {
+ public:
+  virtual ~Predictor() = default;
+  virtual void begin_document() = 0;  // BOS
+  virtual void read(std::span<const int32_t> ids) = 0;
+  virtual int32_t most_likely() = 0;
+};
+
+struct NeedleOptions {
+  TaskConfig task;               // its length and depth are those of the cell
+  std::vector<int64_t> lengths;  // in positions, BOS included
+  std::vector<double> depths;    // empty: one column, with needles anywhere
+  int64_t samples = 5;           // documents of a cell; the same of every depth but for the needle's place
+  uint64_t seed = 1;
+};
+
+struct NeedleCell {
+  int64_t length = 0;
+  std::optional<double> depth;
+  int64_t samples = 0;
+  int64_t exact = 0;      // the whole answer was made, greedily
+  int64_t one_token = 0;  // the token that is published: the first of a key, the last of a chain after the right others
+};
+
+struct NeedleResult {
+  std::vector<NeedleCell> cells;  // by length, then by depth
+  int64_t tokens = 0;             // that were read
+  double seconds = 0;
+};
+
+// "1k,4k,1M,300": k is 1024, M is 1024 k. Error(config) for anything else, beginning with `where`.
+std::vector<int64_t> parse_lengths(const std::string& text, const std::string& where);
+// "0,0.25,1".
+std::vector<double> parse_depths(const std::string& text, const std::string& where);
+std::string format_length(int64_t length);
+
+// Error(config) before anything is read when a length does not hold the task or the tokenizer cannot write the key.
+// Memory does not grow with the length. progress(tokens read, of all) may be empty.
+NeedleResult find_needles(Predictor& predictor, const Tokenizer& tokenizer, const Filler& filler,
+                          const NeedleOptions& options, const std::function<void(int64_t, int64_t)>& progress);
+
+// [{"length", "depth", "samples", "exact_match", "one_token"}, ...]
+nlohmann::ordered_json cells_to_json(const NeedleResult& result);
+
+}  // namespace quire
