@@ -58,7 +58,8 @@ struct Fiber {
   const char* file = "";
   int line = 0;
   int64_t warp_operations = 0;  // arrived at so far in this block
-  void* fake_stack = nullptr;   // AddressSanitizer
+  int64_t barriers = 0;
+  void* fake_stack = nullptr;  // AddressSanitizer
   void* tsan = nullptr;
 };
 
@@ -70,7 +71,11 @@ struct Scheduler {
   const std::function<void()>* body = nullptr;
   std::vector<unsigned char> shared;
   std::vector<unsigned char> lanes;  // [warp, 2, 32 lanes, 8 bytes]
-  char block_sync = 0;               // what a barrier orders, for ThreadSanitizer
+  // What orders threads, for ThreadSanitizer: the beginning and the end of a block, and its barriers in turn. Were they
+  // one, a thread would be ordered behind another that is already further on, and a race between them hidden.
+  char begin_sync = 0;
+  char end_sync = 0;
+  char barrier_sync[2] = {};
 };
 
 Scheduler& scheduler() {
@@ -120,9 +125,9 @@ void to_host() {
   __sanitizer_finish_switch_fiber(nullptr, &s.host.stack, &s.host.stack_bytes);
 #endif
   for (;;) {
-    acquire(&s.block_sync);
+    acquire(&s.begin_sync);
     (*s.body)();
-    release(&s.block_sync);
+    release(&s.end_sync);
     s.current->waits = Waits::done;
     to_host();
   }
@@ -205,10 +210,11 @@ void run_block(Scheduler& s) {
     Fiber& fiber = *s.fibers[static_cast<size_t>(t)];
     fiber.waits = Waits::no;
     fiber.warp_operations = 0;
+    fiber.barriers = 0;
   }
   // Not a number everywhere: what is read before it is written shows.
   std::fill(s.shared.begin(), s.shared.end(), static_cast<unsigned char>(0xff));
-  release(&s.block_sync);
+  release(&s.begin_sync);
   for (;;) {
     bool moved = false;
     int done = 0;
@@ -235,7 +241,7 @@ void run_block(Scheduler& s) {
       }
     }
   }
-  acquire(&s.block_sync);
+  acquire(&s.end_sync);
 }
 
 }  // namespace
@@ -275,9 +281,10 @@ void block_barrier(const char* file, int line) {
   fiber.waits = Waits::for_block;
   fiber.file = file;
   fiber.line = line;
-  release(&s.block_sync);
+  char* const sync = &s.barrier_sync[fiber.barriers++ % 2];
+  release(sync);
   to_host();
-  acquire(&s.block_sync);
+  acquire(sync);
 }
 
 int lane() {
