@@ -139,11 +139,8 @@ Json inspect_corpus(const fs::path& path) {
   for (const std::string& name : corpus->split_names()) {
     const Split& split = corpus->split(name);
     const SplitTotals& totals = split.totals();
-    Json entry{{"name", name},
-               {"documents", totals.documents},
-               {"tokens", totals.tokens},
-               {"bytes", totals.bytes},
-               {"words", totals.words}};
+    Json entry{{"name", name},          {"documents", totals.documents}, {"tokens", totals.tokens},
+               {"bytes", totals.bytes}, {"words", totals.words},         {"marked", split.marked()}};
     if (split.documents() > 0) {
       int64_t longest = 0;
       int64_t shortest = 0;

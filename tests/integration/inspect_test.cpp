@@ -45,6 +45,18 @@ TEST(Inspect, ACorpus) {
   }
 }
 
+TEST(Inspect, ACorpusWithRecalledTokens) {
+  const TinyRun tiny;
+  EXPECT_EQ(inspect(tiny.corpus())["splits"][0]["marked"], false);
+  const TemporaryDirectory folder;
+  const std::filesystem::path corpus = folder / "recall.h5";
+  const ProgramResult made = run_quire(
+      {"prepare", "--task", "recall", "--set", "length=2048", "--split", "valid=1", "--output", corpus.string()});
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_EQ(inspect(corpus)["splits"][0]["marked"], true);
+  EXPECT_NE(inspect_text(corpus).find("words; recalled tokens are marked\n"), std::string::npos);
+}
+
 TEST(Inspect, ACheckpoint) {
   const TinyRun tiny;
   ASSERT_EQ(tiny.train("run", {"schedule.steps=4", "optimizer.ema.decay=0.5",

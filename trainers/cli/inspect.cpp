@@ -43,8 +43,9 @@ void print_corpus(const Json& json) {
                     text(json, "checksum")));
   print(fmt::format("  tokenizer {}, {} ids\n", text(json, "tokenizer"), text(json, "vocabulary")));
   for (const Json& split : json.at("splits")) {
-    print(fmt::format("  split {}: {} documents, {} tokens, {} bytes, {} words\n", text(split, "name"),
-                      text(split, "documents"), text(split, "tokens"), text(split, "bytes"), text(split, "words")));
+    print(fmt::format("  split {}: {} documents, {} tokens, {} bytes, {} words{}\n", text(split, "name"),
+                      text(split, "documents"), text(split, "tokens"), text(split, "bytes"), text(split, "words"),
+                      split.at("marked").get<bool>() ? "; recalled tokens are marked" : ""));
     for (const char* which : {"longest", "shortest"}) {
       if (!split.contains(which)) continue;
       print(fmt::format("    {:<9} {}: {} tokens, {} bytes\n", which, text(split.at(which), "name"),
