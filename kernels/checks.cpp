@@ -27,6 +27,11 @@ int64_t check_gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops:
                                     o.bias.dtype() == wide_type(a.dtype())),
               "gemm: bias {} {} for {}{}", name_of(o.bias.dtype()), o.bias.shape().to_string(), c.shape().to_string(),
               o.accumulate ? " that accumulates" : "");
+  QUIRE_CHECK(!o.activation || (!o.accumulate && c.is_contiguous()),
+              "gemm: an activation needs a contiguous result that does not accumulate");
+  QUIRE_CHECK(!o.pre.defined() ||
+                  (o.activation && o.pre.is_contiguous() && o.pre.shape() == c.shape() && o.pre.dtype() == c.dtype()),
+              "gemm: pre is {} for {}", o.pre.shape().to_string(), c.shape().to_string());
   return k;
 }
 

@@ -1,7 +1,9 @@
 // Matrix products.
 #pragma once
 
-#include "kernels/op.h"
+#include <optional>
+
+#include "kernels/elementwise.h"
 
 namespace quire::ops {
 
@@ -9,17 +11,22 @@ struct GemmOptions {
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;  // c += instead of c =
-  Tensor bias = {};         // [N], optional: added to every row; not with accumulate
+  // Neither goes with accumulate. The bias [N] is added to every row, then the activation is applied; pre (shape and
+  // type of c, contiguous) keeps what it was applied to.
+  Tensor bias = {};
+  std::optional<Activation> activation = {};
+  Tensor pre = {};
 
   template <typename F>
   void for_each_tensor(F& f) const {
     f(bias);
+    f(pre);
   }
 };
 
-// c [M, N] (+)= op(a) [M, K] op(b) [K, N] (+ bias). Rank-2 tensors with unit inner stride and any outer stride. a and b
-// are f32, f64 or bf16; c is of their type, or f32 for bf16; bias is of the type that goes with theirs (wide_type).
-// c aliases neither a nor b.
+// c [M, N] (+)= op(a) [M, K] op(b) [K, N], or activation(op(a) op(b) + bias). Rank-2 tensors with unit inner stride and
+// any outer stride. a and b are f32, f64 or bf16; c is of their type, or f32 for bf16; bias is of the type that goes
+// with theirs (wide_type). c aliases neither a nor b.
 extern Op<void(const Tensor& c, const Tensor& a, const Tensor& b, const GemmOptions& options)> gemm;
 
 }  // namespace quire::ops

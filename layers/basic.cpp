@@ -14,6 +14,10 @@ Variable Linear::operator()(Tape& tape, const Variable& x) const {
   return linear(tape, x, weight_, bias_);
 }
 
+Variable Linear::operator()(Tape& tape, const Variable& x, ops::Activation activation) const {
+  return linear_activation(tape, x, weight_, bias_, activation);
+}
+
 Norm::Norm(const Scope& scope, const ModelConfig& model)
     : kind_(model.norm.kind),
       eps_(model.norm.eps),
@@ -44,8 +48,7 @@ Variable Mlp::operator()(const Forward& f, const Variable& x) const {
   if (kind_ == MlpKind::swiglu) {
     inner = swiglu(f.tape, in_[0](f.tape, x), in_[1](f.tape, x));
   } else {
-    inner =
-        activation(f.tape, in_[0](f.tape, x), kind_ == MlpKind::relu ? ops::Activation::relu : ops::Activation::gelu);
+    inner = in_[0](f.tape, x, kind_ == MlpKind::relu ? ops::Activation::relu : ops::Activation::gelu);
   }
   return out_(f.tape, dropout(f.tape, inner, {}, f.dropout(random_scope_, dropout_)));
 }

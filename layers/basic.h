@@ -13,6 +13,7 @@ class Linear {
   // y = x W^T (+ b); W [out, in].
   Linear(const Scope& scope, int64_t in, int64_t out, Initializer initializer, bool bias = false);
   Variable operator()(Tape& tape, const Variable& x) const;
+  Variable operator()(Tape& tape, const Variable& x, ops::Activation activation) const;
 
  private:
   Parameter weight_;

@@ -69,31 +69,70 @@ Variable reshape(Tape& tape, const Variable& x, const Shape& shape) {
   return out;
 }
 
-Variable linear(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias) {
+namespace {
+
+// y [.., N], not yet computed.
+Tensor linear_result(const Variable& x, const Variable& weight) {
   QUIRE_CHECK(weight.value().rank() == 2 && x.dim(-1) == weight.dim(1), "linear: x {} and weight {}",
               x.shape().to_string(), weight.shape().to_string());
   Shape shape = x.shape();
   shape[-1] = weight.dim(0);
-  const Tensor y = Tensor::empty(shape, x.value().dtype(), x.value().device());
+  return Tensor::empty(shape, x.value().dtype(), x.value().device());
+}
+
+// What the gradient of x W^T + b goes to.
+struct LinearGradients {
+  Tensor in, w;
+  std::shared_ptr<Gradient> dx, dw, db;
+
+  LinearGradients(const Variable& x, const Variable& weight, const Variable& bias)
+      : in(x.value()), w(weight.value()), dx(x.gradient()), dw(weight.gradient()), db(bias.gradient()) {}
+
+  void add(const Tensor& dout) const {
+    const Tensor dy = as_matrix(dout);
+    if (dx) {
+      const auto [to, accumulate] = dx->target();
+      ops::gemm(as_matrix(to), dy, w, {.accumulate = accumulate});
+    }
+    if (dw) {
+      const auto [to, accumulate] = dw->target();
+      ops::gemm(to, dy, as_matrix(in), {.transpose_a = true, .accumulate = accumulate});
+    }
+    if (db) {
+      const auto [to, accumulate] = db->target();
+      ops::sum_rows(to, dout, accumulate);
+    }
+  }
+};
+
+}  // namespace
+
+Variable linear(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias) {
+  const Tensor y = linear_result(x, weight);
   ops::gemm(as_matrix(y), as_matrix(x.value()), weight.value(), {.transpose_b = true, .bias = bias.value()});
   const Variable out = tape.output(y, {&x, &weight, &bias});
   if (out.needs_gradient()) {
     tape.record("linear", out,
-                [in = x.value(), dx = x.gradient(), w = weight.value(), dw = weight.gradient(),
-                 db = bias.gradient()](const Tensor& dout) {
-                  const Tensor dy = as_matrix(dout);
-                  if (dx) {
-                    const auto [to, accumulate] = dx->target();
-                    ops::gemm(as_matrix(to), dy, w, {.accumulate = accumulate});
-                  }
-                  if (dw) {
-                    const auto [to, accumulate] = dw->target();
-                    ops::gemm(to, dy, as_matrix(in), {.transpose_a = true, .accumulate = accumulate});
-                  }
-                  if (db) {
-                    const auto [to, accumulate] = db->target();
-                    ops::sum_rows(to, dout, accumulate);
-                  }
+                [gradients = LinearGradients(x, weight, bias)](const Tensor& dout) { gradients.add(dout); });
+  }
+  return out;
+}
+
+Variable linear_activation(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias,
+                           ops::Activation kind) {
+  const Tensor y = linear_result(x, weight);
+  const Variable out = tape.output(y, {&x, &weight, &bias});
+  // ReLU's derivative can be told from its result.
+  const bool keeps = out.needs_gradient() && kind != ops::Activation::relu;
+  const Tensor pre = keeps ? Tensor::empty_like(y) : Tensor();
+  ops::gemm(as_matrix(y), as_matrix(x.value()), weight.value(),
+            {.transpose_b = true, .bias = bias.value(), .activation = kind, .pre = keeps ? as_matrix(pre) : Tensor()});
+  if (out.needs_gradient()) {
+    tape.record("linear_activation", out,
+                [gradients = LinearGradients(x, weight, bias), at = keeps ? pre : y, kind](const Tensor& dout) {
+                  const Tensor dpre = Tensor::empty_like(dout);
+                  ops::activation_backward(dpre, dout, at, kind);
+                  gradients.add(dpre);
                 });
   }
   return out;

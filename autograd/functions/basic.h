@@ -13,6 +13,9 @@ Variable reshape(Tape& tape, const Variable& x, const Shape& shape);
 
 // y [.., N] = x [.., K] W^T + b; W [N, K], b [N] may be undefined.
 Variable linear(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias = {});
+// y = activation(x W^T + b), as one operation.
+Variable linear_activation(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias,
+                           ops::Activation kind);
 
 // f64 [1]: sum of x * weights. The loss of tests and golden cases.
 Variable weighted_sum(Tape& tape, const Variable& x, const Tensor& weights);

@@ -82,7 +82,10 @@ void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptio
 
 void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& options) {
   const int64_t k = check_gemm(c, a, b, options);
-  dispatch("gemm", c.dtype(), [&](auto type) { run<decltype(type)>(c, a, b, options, k); });
+  const Tensor& product = options.pre.defined() ? options.pre : c;
+  dispatch("gemm", c.dtype(), [&](auto type) { run<decltype(type)>(product, a, b, options, k); });
+  // Over the whole and not by tiles, whose cut may change: vectors and what is left over do not round alike.
+  if (options.activation) ops::activation(c, product, *options.activation);
 }
 
 }  // namespace

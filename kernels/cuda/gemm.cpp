@@ -56,13 +56,15 @@ struct Problem {
   int a_alignment, b_alignment, c_alignment;
   int in_type, out_type;
   bool transpose_a, transpose_b, accumulate, bias;
+  int activation;  // 0: none
+  bool pre;
   auto operator<=>(const Problem&) const = default;
 };
 
 std::string to_text(const Problem& p) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {:d} {:d} {:d} {:d}", p.m, p.n, p.k, p.a_stride, p.b_stride,
-                     p.c_stride, p.a_alignment, p.b_alignment, p.c_alignment, p.in_type, p.out_type, p.transpose_a,
-                     p.transpose_b, p.accumulate, p.bias);
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {:d} {:d} {:d} {:d} {} {:d}", p.m, p.n, p.k, p.a_stride,
+                     p.b_stride, p.c_stride, p.a_alignment, p.b_alignment, p.c_alignment, p.in_type, p.out_type,
+                     p.transpose_a, p.transpose_b, p.accumulate, p.bias, p.activation, p.pre);
 }
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
@@ -74,27 +76,27 @@ class Products {
   Products() { check(cublasLtCreate(&handle_), "cublasLtCreate"); }
 
   void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& o, int64_t k) {
-    Problem problem{c.dim(0),
-                    c.dim(1),
-                    k,
-                    a.stride(0),
-                    b.stride(0),
-                    c.stride(0),
-                    alignment_of(a.raw()),
-                    alignment_of(b.raw()),
-                    alignment_of(c.raw()),
-                    static_cast<int>(a.dtype()),
-                    static_cast<int>(c.dtype()),
-                    o.transpose_a,
-                    o.transpose_b,
-                    o.accumulate,
-                    o.bias.defined()};
-    const Plan& plan = plan_of(problem, a.dtype(), c.dtype());
-    if (plan.has_bias) {
-      const void* bias = o.bias.raw();
-      check(cublasLtMatmulDescSetAttribute(plan.matmul.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
-            "bias");
-    }
+    const Problem problem{c.dim(0),
+                          c.dim(1),
+                          k,
+                          a.stride(0),
+                          b.stride(0),
+                          c.stride(0),
+                          alignment_of(a.raw()),
+                          alignment_of(b.raw()),
+                          alignment_of(c.raw()),
+                          static_cast<int>(a.dtype()),
+                          static_cast<int>(c.dtype()),
+                          o.transpose_a,
+                          o.transpose_b,
+                          o.accumulate,
+                          o.bias.defined(),
+                          o.activation ? static_cast<int>(*o.activation) + 1 : 0,
+                          o.pre.defined()};
+    const Plan& plan = plan_of(problem, a.dtype(), c.dtype(), o);
+    set_pointers(plan, o);
+    // What the product does not do itself is done to its result.
+    const Tensor& to = plan.fused < Fused::activation && o.pre.defined() ? o.pre : c;
     const float one = 1;
     const float beta = o.accumulate ? 1 : 0;
     const double wide_one = 1;
@@ -102,17 +104,18 @@ class Products {
     const bool wide = a.dtype() == DType::f64;
     check(cublasLtMatmul(handle_, plan.matmul.get(), wide ? static_cast<const void*>(&wide_one) : &one, b.raw(),
                          plan.b.get(), a.raw(), plan.a.get(), wide ? static_cast<const void*>(&wide_beta) : &beta,
-                         c.raw(), plan.c.get(), c.raw(), plan.c.get(), &plan.algorithm, workspace(), kWorkspaceBytes,
+                         to.raw(), plan.c.get(), to.raw(), plan.c.get(), &plan.algorithm, workspace(), kWorkspaceBytes,
                          stream()),
           "cublasLtMatmul");
-    if (o.bias.defined() && !plan.has_bias) ops::add_bias(c, c, o.bias);
+    if (o.bias.defined() && plan.fused < Fused::bias) ops::add_bias(to, to, o.bias);
+    if (o.activation && plan.fused < Fused::activation) ops::activation(c, to, *o.activation);
   }
 
   std::string choices() const {
     const std::lock_guard lock(mutex_);
     std::string text = heading();
     for (const auto& [problem, plan] : plans_) {
-      text += fmt::format("{}:{:d}", to_text(problem), plan.has_bias);
+      text += fmt::format("{}:{}", to_text(problem), static_cast<int>(plan.fused));
       for (const uint64_t word : plan.algorithm.data) text += fmt::format(" {:x}", word);
       text += '\n';
     }
@@ -133,11 +136,14 @@ class Products {
   }
 
  private:
+  // How much of what follows a product it does itself.
+  enum class Fused { nothing, bias, activation };
+
   struct Plan {
     MatmulDesc matmul;
     MatrixLayout a, b, c;
     cublasLtMatmulAlgo_t algorithm{};
-    bool has_bias = false;
+    Fused fused = Fused::nothing;
   };
 
   static std::string heading() {
@@ -164,12 +170,12 @@ class Products {
           "cublasLtMatmulPreferenceSetAttribute");
   }
 
-  const Plan& plan_of(const Problem& problem, DType in, DType out) {
+  const Plan& plan_of(const Problem& problem, DType in, DType out, const ops::GemmOptions& o) {
     const std::lock_guard lock(mutex_);
     const auto found = plans_.find(problem);
     if (found != plans_.end()) return found->second;
     Plan plan = make_plan(problem, in, out);
-    choose(plan, problem);
+    choose(plan, problem, o);
     return plans_.emplace(problem, std::move(plan)).first->second;
   }
 
@@ -188,20 +194,54 @@ class Products {
     return plan;
   }
 
-  void choose(Plan& plan, const Problem& problem) {
-    if (problem.bias) {
-      set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  static cublasLtEpilogue_t epilogue(const Problem& p, Fused fused) {
+    const bool bias = p.bias && fused >= Fused::bias;
+    if (fused < Fused::activation || p.activation == 0) {
+      return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    }
+    if (p.activation == static_cast<int>(ops::Activation::relu) + 1) {
+      return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    }
+    if (p.pre) return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+  }
+
+  static void fuse(Plan& plan, const Problem& problem, Fused fused, const ops::GemmOptions& o) {
+    plan.fused = fused;
+    set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(problem, fused));
+    if (problem.bias && fused >= Fused::bias) {
       const DType bias = wide_type(static_cast<DType>(problem.in_type));
       set(plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(data_type(bias)));
-      plan.has_bias = true;
     }
+    if (problem.pre && fused == Fused::activation) {
+      set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, problem.n);
+    }
+    set_pointers(plan, o);  // the library looks at their alignment
+  }
+
+  static void set_pointers(const Plan& plan, const ops::GemmOptions& o) {
+    if (o.bias.defined() && plan.fused >= Fused::bias) {
+      set(plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(o.bias.raw()));
+    }
+    if (o.pre.defined() && plan.fused == Fused::activation) {
+      set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.pre.raw());
+    }
+  }
+
+  // ReLU writes no values it was applied to, only their signs.
+  static bool can_fuse(const Problem& p, Fused fused) {
+    if (fused == Fused::bias) return p.bias;
+    const bool relu = p.activation == static_cast<int>(ops::Activation::relu) + 1;
+    return fused == Fused::nothing || (p.activation != 0 && !(relu && p.pre));
+  }
+
+  void choose(Plan& plan, const Problem& problem, const ops::GemmOptions& o) {
     const auto stored = stored_.find(to_text(problem));
-    if (stored != stored_.end() && use_stored(plan, stored->second)) return;
-    if (propose(plan, problem)) return;
-    // Not every type has the addition of a bias built in.
-    if (plan.has_bias) {
-      set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
-      plan.has_bias = false;
+    if (stored != stored_.end() && use_stored(plan, problem, stored->second, o)) return;
+    // Not every type has everything built in.
+    for (const Fused fused : {Fused::activation, Fused::bias, Fused::nothing}) {
+      if (!can_fuse(problem, fused)) continue;
+      fuse(plan, problem, fused, o);
       if (propose(plan, problem)) return;
     }
     throw DeviceError("cuBLASLt: knows no way to run this product");
@@ -230,16 +270,13 @@ class Products {
     return true;
   }
 
-  // "1 4f 0 ...": whether with the bias, and the words of the algorithm.
-  bool use_stored(Plan& plan, const std::string& text) const {
-    const char* at = text.c_str();
+  // "1 4f 0 ...": how much is fused, and the words of the algorithm.
+  bool use_stored(Plan& plan, const Problem& problem, const std::string& text, const ops::GemmOptions& o) const {
     char* after = nullptr;
-    const bool with_bias = std::strtoull(at, &after, 10) != 0;
+    const auto fused = static_cast<Fused>(std::strtoul(text.c_str(), &after, 10));
+    if (fused > Fused::activation || !can_fuse(problem, fused)) return false;
+    fuse(plan, problem, fused, o);
     for (uint64_t& word : plan.algorithm.data) word = std::strtoull(after, &after, 16);
-    if (!with_bias && plan.has_bias) {
-      set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
-      plan.has_bias = false;
-    }
     cublasLtMatmulHeuristicResult_t checked{};
     return cublasLtMatmulAlgoCheck(handle_, plan.matmul.get(), plan.b.get(), plan.a.get(), plan.c.get(), plan.c.get(),
                                    &plan.algorithm, &checked) == CUBLAS_STATUS_SUCCESS &&

@@ -28,6 +28,12 @@ void add_basic(std::vector<GradientCase>& cases) {
   cases.push_back({"linear_bias", {a({3, 1}), a({2, 1}), a({2})}, [](Tape& t, const Inputs& x) {
                      return linear(t, x[0], x[1], x[2]);
                    }});
+  for (const ops::Activation kind : {ops::Activation::relu, ops::Activation::gelu}) {
+    const std::string name = kind == ops::Activation::relu ? "relu" : "gelu";
+    cases.push_back({"linear_" + name, {a({3, 5}), a({4, 5}), a({4})}, [kind](Tape& t, const Inputs& x) {
+                       return linear_activation(t, x[0], x[1], x[2], kind);
+                     }});
+  }
   cases.push_back({"linear_twice", {a({3, 5}), a({5, 5}), a({5})}, [](Tape& t, const Inputs& x) {
                      return linear(t, linear(t, x[0], x[1], x[2]), x[1], x[2]);
                    }});

@@ -1,4 +1,8 @@
 // Products and sums.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
@@ -32,11 +36,23 @@ void add_gemm(std::vector<OpCase>& cases, RandomTensors& random, int64_t m, int6
          ops::GemmOptions with_bias = options(false);
          with_bias.bias = in[3];
          ops::gemm(biased, a, b, with_bias);
-         return std::vector<Tensor>{packed(c), packed(sum), biased};
+         const Tensor active = wide_beside(in[0], {m, n});
+         const Tensor pre = wide_beside(in[0], {m, n});
+         ops::GemmOptions with_activation = with_bias;
+         with_activation.activation = ops::Activation::gelu;
+         with_activation.pre = pre;
+         ops::gemm(active, a, b, with_activation);
+         const Tensor rectified = beside(in[0], {m, n});
+         with_activation.activation = ops::Activation::relu;
+         with_activation.pre = Tensor();
+         ops::gemm(rectified, a, b, with_activation);
+         return std::vector<Tensor>{packed(c), packed(sum), biased, active, pre, rectified};
        },
        [=](const std::vector<Tensor>& in) {
          const Tensor c = like(in[2]);
          const Tensor biased = like(in[2]);
+         const Tensor active = like(in[2]);
+         const Tensor rectified = like(in[2]);
          for (int64_t i = 0; i < m; ++i) {
            for (int64_t j = 0; j < n; ++j) {
              double sum = 0;
@@ -46,12 +62,16 @@ void add_gemm(std::vector<OpCase>& cases, RandomTensors& random, int64_t m, int6
              }
              values(c)[i * n + j] = sum;
              values(in[2])[i * n + j] += sum;
-             values(biased)[i * n + j] = sum + values(in[3])[j];
+             const double x = sum + values(in[3])[j];
+             values(biased)[i * n + j] = x;
+             values(rectified)[i * n + j] = std::max(x, 0.0);
+             values(active)[i * n + j] =
+                 x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
            }
          }
-         return std::vector<Tensor>{c, in[2], biased};
+         return std::vector<Tensor>{c, in[2], biased, active, biased, rectified};
        },
-       k,
+       k + 1,  // the bias is one of the terms
        1,
        {3}});
 }

@@ -30,11 +30,13 @@ void multiply(const Tensor& c, const Tensor& a, const Tensor& b, const ops::Gemm
 
 void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& options) {
   const int64_t inner = check_gemm(c, a, b, options);
+  const Tensor& product = options.pre.defined() ? options.pre : c;
   if (a.dtype() == DType::bf16 && c.dtype() == DType::f32) {
-    multiply<float, bfloat16>(c, a, b, options, inner);
-    return;
+    multiply<float, bfloat16>(product, a, b, options, inner);
+  } else {
+    dispatch(c.dtype(), [&](auto type) { multiply<decltype(type), decltype(type)>(product, a, b, options, inner); });
   }
-  dispatch(c.dtype(), [&](auto type) { multiply<decltype(type), decltype(type)>(c, a, b, options, inner); });
+  if (options.activation) ops::activation(c, product, *options.activation);
 }
 
 }  // namespace
