@@ -7,6 +7,17 @@
 
 namespace quire {
 
+PrepareReport report_of(const CorpusManifest& manifest, const Tokenizer& tokenizer) {
+  PrepareReport report;
+  for (const auto& [split, totals] : manifest.splits) report.splits[split] = {totals, 0};
+  report.lossy = tokenizer.lossy();
+  report.tokenizer = manifest.tokenizer;
+  report.vocabulary = manifest.vocabulary;
+  report.checksum = manifest.checksum;
+  report.file_bytes = manifest.size;
+  return report;
+}
+
 PrepareReport prepare_corpus(const PrepareOptions& options,
                              const std::function<void(const PrepareProgress&)>& progress) {
   const auto begin = std::chrono::steady_clock::now();
@@ -46,16 +57,9 @@ PrepareReport prepare_corpus(const PrepareOptions& options,
   if (progress) progress(done);
 
   const CorpusManifest manifest = writer.finish();
-  PrepareReport report;
-  for (const auto& [split, totals] : manifest.splits) {
-    report.splits[split] = {totals, writer.dropped(split)};
-  }
+  PrepareReport report = report_of(manifest, *tokenizer);
+  for (auto& [split, part] : report.splits) part.dropped = writer.dropped(split);
   report.ignored = files.ignored;
-  report.lossy = tokenizer->lossy();
-  report.tokenizer = manifest.tokenizer;
-  report.vocabulary = manifest.vocabulary;
-  report.checksum = manifest.checksum;
-  report.file_bytes = manifest.size;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;
 }

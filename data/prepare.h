@@ -10,6 +10,7 @@
 
 #include "data/corpus_manifest.h"
 #include "data/document_reader.h"
+#include "data/tokenizer.h"
 
 namespace quire {
 
@@ -45,6 +46,9 @@ struct PrepareReport {
   int64_t file_bytes = 0;
   double seconds = 0;
 };
+
+// What a finished corpus file says of itself; splits without what was dropped.
+PrepareReport report_of(const CorpusManifest& manifest, const Tokenizer& tokenizer);
 
 // The progress function may be empty; it is called after every chunk.
 PrepareReport prepare_corpus(const PrepareOptions& options,

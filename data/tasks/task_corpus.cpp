@@ -87,14 +87,7 @@ PrepareReport prepare_task_corpus(const TaskCorpusOptions& options,
       if (progress) progress(index + 1, documents);
     }
   }
-  const CorpusManifest manifest = writer.finish();
-  PrepareReport report;
-  for (const auto& [split, totals] : manifest.splits) report.splits[split] = {totals, 0};
-  report.lossy = tokenizer->lossy();
-  report.tokenizer = manifest.tokenizer;
-  report.vocabulary = manifest.vocabulary;
-  report.checksum = manifest.checksum;
-  report.file_bytes = manifest.size;
+  PrepareReport report = report_of(writer.finish(), *tokenizer);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;
 }

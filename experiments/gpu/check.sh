@@ -4,8 +4,16 @@
 #   experiments/gpu/check.sh BUNDLE [CORPUS] [RESULT.json]
 # CORPUS: a file that `quire prepare` made with splits train and held_out; `./bootstrap demo` leaves one in quickstart/.
 set -uo pipefail
-bundle=$(realpath "${1:?usage: check.sh BUNDLE [CORPUS] [RESULT.json]}")
+if [ ! -x "${1:-}/bin/quire" ]; then
+  echo "check.sh: error: '${1:-}' is no bundle; usage: check.sh BUNDLE [CORPUS] [RESULT.json]" >&2
+  exit 2
+fi
+bundle=$(realpath "$1")
 corpus=${2:-}
+if [ -n "$corpus" ] && [ ! -f "$corpus" ]; then
+  echo "check.sh: error: $corpus: no such corpus; quire prepare makes one" >&2
+  exit 2
+fi
 result=${3:-}
 here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
 scratch=$(mktemp -d)
@@ -25,7 +33,7 @@ check() {
   echo "== $name: $([ "$status" = 0 ] && echo passed || echo "status $status"), $((SECONDS - started)) s"
 }
 
-nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader || echo 'nvidia-smi is not there'
+nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null || echo 'nvidia-smi is not there'
 "$bundle/bin/quire" --version
 check kernels "$bundle/tests/test_gpu"
 check golden "$bundle/tests/test_golden"

@@ -3,10 +3,13 @@
 import datetime
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
 file, bundle, names, outcomes, command = sys.argv[1:]
+if shutil.which("nvidia-smi") is None:
+    sys.exit(f"write_result: nvidia-smi is not there, so there is no result to keep; {file} is not written")
 gpu = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True)
 commit = pathlib.Path(bundle) / "COMMIT"
 pathlib.Path(file).write_text(json.dumps({

@@ -307,8 +307,10 @@ void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOpti
   const int64_t k = check_gemm(c, a, b, options);
   if (c.numel() == 0) return;
   if (k == 0) {
-    for (int64_t i = 0; i < c.dim(0) && !options.accumulate; ++i) c.select(0, i).zero();
-    if (options.bias.defined()) ops::add_bias(c, c, options.bias);
+    const Tensor& to = options.pre.defined() ? options.pre : c;
+    for (int64_t i = 0; i < to.dim(0) && !options.accumulate; ++i) to.select(0, i).zero();
+    if (options.bias.defined()) ops::add_bias(to, to, options.bias);
+    if (options.activation) ops::activation(c, to, *options.activation);
     return;
   }
   products().run(c, a, b, options, k);

@@ -75,7 +75,8 @@ class UploadAllocator : public Allocator {
   void deallocate(void* pointer, size_t bytes) override {
     const std::lock_guard lock(mutex_);
     const auto found = used_.find(pointer);
-    check(cudaEventRecord(found->second.last_use, streams().compute));
+    // Called by destructors: after an error that stays, whoever meets it next reports it.
+    static_cast<void>(cudaEventRecord(found->second.last_use, streams().compute));
     free_[std::bit_ceil(std::max<size_t>(bytes, 512))].push_back(found->second);
     used_.erase(found);
   }
@@ -123,6 +124,7 @@ class PinnedBuffers {
   Buffer& next(size_t bytes) {
     std::deque<Buffer>& buffers = buffers_[std::bit_ceil(std::max<size_t>(bytes, 4096))];
     const bool waits = !buffers.empty() && cudaEventQuery(buffers.front().copied) == cudaErrorNotReady;
+    if (waits) cudaGetLastError();  // forgotten: libraries that look for the last error would take it for theirs
     if (buffers.empty() || (waits && buffers.size() < kMost)) {
       Buffer made;
       made.bytes = std::bit_ceil(std::max<size_t>(bytes, 4096));

@@ -57,6 +57,7 @@ TEST_F(NeedleProgram, WhatMeansNothingIsRefused) {
   EXPECT_FAULT(needle({"--lengths", "1k", "--task", "hops:2", "--depths", "1"}), 2,
                "--depths has no meaning with hops");
   EXPECT_FAULT(needle({"--lengths", "1k", "--task", "recall"}), 2, "--task recall has no needles");
+  EXPECT_FAULT(needle({"--lengths", "1k", "--svg", "/no/such/folder/a.svg"}), 7, "there is no folder /no/such/folder");
   EXPECT_FAULT(needle({"--lengths", "1k", "--task", "triple"}), 2, "\"triple\" is no task");
   EXPECT_FAULT(needle({"--lengths", "1k", "--set", "length=3"}), 2, "--set length=3 has no meaning here");
   EXPECT_FAULT(needle({"--lengths", "1000", "--align", "64"}), 2, "not a multiple of the alignment 64");

@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -113,8 +114,26 @@ void print_table(const NeedleOptions& options, const NeedleResult& result, const
   }
 }
 
+// Last: a disk that is full by then takes nothing but the picture.
+void draw(const Arguments& arguments, const NeedleOptions& options, const NeedleResult& result) {
+  if (arguments.svg.empty()) return;
+  const std::string title = fmt::format("{}: whole answer, {} samples a cell", arguments.task, options.samples);
+  replace_file_atomically(arguments.svg, to_svg(heat_map(options, result, title)));
+}
+
+// Before documents are read, which may take hours.
+void require_folder_of(const std::string& file) {
+  if (file.empty()) return;
+  const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    fail(ErrorKind::disk, "--svg {}: there is no folder {}; make it first", file, folder.string());
+  }
+}
+
 void run(const Arguments& arguments) {
   NeedleOptions options = needle_options(arguments);
+  require_folder_of(arguments.svg);
   const CheckpointReader reader = CheckpointReader::open(resolve_checkpoint(arguments.checkpoint));
   const RunConfig config = evaluation_config(checkpoint_config(reader), arguments.overrides, {"run.threads"});
   const Machine machine = Machine::choose(config.run);
@@ -138,10 +157,6 @@ void run(const Arguments& arguments) {
   });
   progress.reset();
 
-  if (!arguments.svg.empty()) {
-    const std::string title = fmt::format("{}: whole answer, {} samples a cell", arguments.task, options.samples);
-    replace_file_atomically(arguments.svg, to_svg(heat_map(options, result, title)));
-  }
   if (arguments.json) {
     nlohmann::ordered_json json{{"checkpoint", reader.path().string()},
                                 {"step", reader.step()},
@@ -157,7 +172,8 @@ void run(const Arguments& arguments) {
                                 {"tokens", result.tokens},
                                 {"resident_bytes", most_resident_bytes()},
                                 {"seconds", result.seconds}};
-    return print_json(json);
+    print_json(json);
+    return draw(arguments, options, result);
   }
   print(fmt::format("{}: task {}, {} samples a cell, seed {}\n", reader.path().string(), arguments.task,
                     options.samples, options.seed));
@@ -165,6 +181,7 @@ void run(const Arguments& arguments) {
   print_table(options, result, "one token", &NeedleCell::one_token);
   print(fmt::format("  {} tokens, {:.1f} s, {:.0f} tokens/s, {} MiB resident\n", result.tokens, result.seconds,
                     static_cast<double>(result.tokens) / result.seconds, most_resident_bytes() >> 20));
+  draw(arguments, options, result);
   if (!arguments.svg.empty()) print(fmt::format("  {}\n", arguments.svg));
 }
 
