@@ -47,10 +47,10 @@ TrainingRun::TrainingRun(const RunConfig& config, Corpus& corpus, const std::fil
   batches_ = std::make_unique<BatchSource>(corpus, config_.data.split, batch_options(config_, *training_), cursor_);
 }
 
-StepResult TrainingRun::step() {
+StepResult TrainingRun::step(ReadResult read) {
   const std::optional<CursoredBatch> item = batches_->next();
   QUIRE_CHECK(item.has_value(), "training run: the endless batches ended");
-  const StepResult result = train_step(*training_, config_, item->batch, *communicator_);
+  const StepResult result = train_step(*training_, config_, item->batch, *communicator_, read);
   cursor_ = item->after;
   return result;
 }

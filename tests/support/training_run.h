@@ -27,7 +27,7 @@ class TrainingRun {
   // Goes on from a checkpoint.
   TrainingRun(const RunConfig& config, Corpus& corpus, const std::filesystem::path& checkpoint);
 
-  StepResult step();
+  StepResult step(ReadResult read = ReadResult::always);
   std::vector<double> losses(int64_t steps);  // of so many more steps
 
   std::filesystem::path save(const std::filesystem::path& folder) const;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cuda/runtime.h"
+#include "tests/kernels/cuda/waits.h"
 #include "tests/support/cuda_device.h"
 
 namespace quire::cuda {
@@ -31,16 +32,22 @@ class ExactAllocator : public Allocator {
   void reset_peak() override {}
 };
 
+int64_t g_waits = 0;
+
 class HostInPlaceOfGpu : public DeviceBackend {
  public:
   std::string name() const override { return "cuda_shim"; }
   Allocator& allocator() override { return allocator_; }
   Memory memory() const override { return {}; }
-  void copy_to_host(void* host, const void* device, size_t bytes) override { std::memcpy(host, device, bytes); }
+  bool is_asynchronous() const override { return true; }
+  void copy_to_host(void* host, const void* device, size_t bytes) override {
+    ++g_waits;
+    std::memcpy(host, device, bytes);
+  }
   void copy_from_host(void* device, const void* host, size_t bytes) override { std::memcpy(device, host, bytes); }
   void copy_within(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   void zero(void* device, size_t bytes) override { std::memset(device, 0, bytes); }
-  void synchronize() override {}
+  void synchronize() override { ++g_waits; }
 
  private:
   ExactAllocator allocator_;
@@ -57,6 +64,10 @@ bool put_in_place() {
 
 // Before main: whoever asks for a GPU finds this one.
 const bool g_in_place = put_in_place();
+
+int64_t waits_for_device() {
+  return g_waits;
+}
 
 std::string missing_cuda_device() {
   return g_in_place ? "" : "never";

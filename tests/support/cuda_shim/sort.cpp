@@ -9,8 +9,8 @@ namespace quire::cuda {
 
 void sort_pairs(const Tensor& sorted_keys, const Tensor& sorted_values, const Tensor& keys, const Tensor& values,
                 int key_bits) {
-  const std::vector<int32_t> key = keys.to_vector<int32_t>();
-  const std::vector<int32_t> value = values.to_vector<int32_t>();
+  const std::vector<int32_t> key(keys.data<int32_t>(), keys.data<int32_t>() + keys.numel());
+  const std::vector<int32_t> value(values.data<int32_t>(), values.data<int32_t>() + values.numel());
   std::vector<size_t> order(key.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key[a] < key[b]; });
