@@ -1,0 +1,40 @@
+// Vector-quantised keys and attention over them (Transformer-VQ); formulas in kernels/vq.h.
+#pragma once
+
+#include "autograd/functions/attention.h"
+#include "kernels/vq.h"
+
+namespace quire {
+
+struct Quantized {
+  Variable keys;   // [R, T, Hk, D]: codewords, exactly; the gradient goes to x as it is (straight-through), or nowhere
+  Tensor codes;    // i32 [R, T, Hk]
+  Variable error;  // f64 [1]: squared distances to the codewords over heads and unmasked tokens, the commitment loss
+};
+// x [R, T, Hk, D], codebook [Hk, S, D] wide, mask u8 [R * T].
+Quantized quantize(Tape& tape, const Variable& x, const Tensor& codebook, const Tensor& mask, bool straight_through);
+
+struct VqAttentionVariables {
+  // q, k (quantised), v of the subsequence; cache_k, cache_v: rings with the carried window, constants. Position terms
+  // [M + 1 entries] belong to distances M..0; beyond them there are none.
+  AttentionVariables keys;
+  Tensor codebook;  // [Hk, S, D] wide; undefined: no cache of older tokens
+};
+
+struct VqAttentionSettings {
+  // first_visible: keys seen one by one; cache_head, scale, attend_self, dropout as for attention().
+  ops::AttentionInputs attention;
+  ops::CodeCacheInputs caches;  // v, window_v and window_head are taken from the variables
+  int64_t block = 0;            // L
+  // false: what a block finds before it is constant, the keys and values of the same subsequence included.
+  bool through_cache = true;
+};
+
+struct VqAttentionResult {
+  Variable out;  // [R, T, H, Dv]
+  Tensor mean;   // [R, Hk, S, Dv], what rows carry on; undefined without a codebook
+  Tensor count;  // [R, Hk, S]
+};
+VqAttentionResult vq_attention(Tape& tape, const VqAttentionVariables& x, const VqAttentionSettings& settings);
+
+}  // namespace quire

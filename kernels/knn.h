@@ -1,0 +1,71 @@
+// External memory of keys and values with k-nearest-neighbour lookup (Wu et al. 2022, Memorizing Transformers 3.1).
+#pragma once
+
+#include "kernels/op.h"
+
+namespace quire::ops {
+
+// Per row a ring of C slots; entries count from the oldest readable one: entry m of row r is in slot
+// (head[r] - length[r] + m) mod C. Stored as f64, f32, bf16, or as i8 with one bf16 scale per vector:
+// x = scale * i8. H query heads, Hk key heads (query head h reads key head h / (H / Hk)), D key size, Dv value size.
+struct KnnMemory {
+  Tensor keys;         // [R, C, Hk, D]
+  Tensor key_scale;    // bf16 [R, C, Hk], with i8
+  Tensor values;       // [R, C, Hk, Dv]
+  Tensor value_scale;  // bf16 [R, C, Hk], with i8
+  Tensor head;         // i32 [R]
+  Tensor length;       // i32 [R]
+
+  template <typename F>
+  void for_each_tensor(F& f) const {
+    for (const Tensor* tensor : {&keys, &key_scale, &values, &value_scale, &head, &length}) f(*tensor);
+  }
+};
+
+enum class KnnSearch {
+  exact,
+  // Of the entries m = b, b + K, b + 2 K, ... the best one, for b = 0..K-1: approximate (published code).
+  bucketed,
+};
+// index i32 [R, T, H, K], score wide [R, T, H, K]: the K readable entries with the largest q.k, in descending order,
+// ties to the older entry (exact), or in order of buckets; -1 and 0 where there are fewer. q [R, T, H, D]. Products of
+// bf16 or i8 keys are summed in f32. A query or key with a NaN never wins against a number. Memory beyond the operands
+// is bounded by K and tiles, never T times C.
+extern Op<void(const Tensor& index, const Tensor& score, const Tensor& q, const KnnMemory& memory, KnnSearch search)>
+    knn_search;
+
+struct KnnAttentionInputs {
+  Tensor q;      // [R, T, H, D], scaled
+  Tensor index;  // i32 [R, T, H, K]; -1 takes no part
+  KnnMemory memory;
+
+  template <typename F>
+  void for_each_tensor(F& f) const {
+    f(q);
+    f(index);
+    memory.for_each_tensor(f);
+  }
+};
+// logit = q.k over the entries of index. out [R, T, H, Dv], lse wide [R, H, T]. When it goes on, out and lse hold
+// attention to other keys and then that to both; else they are overwritten, 0 and -inf for an empty set.
+extern Op<void(const Tensor& out, const Tensor& lse, const KnnAttentionInputs& in, bool goes_on)> knn_attention;
+// dq [R, T, H, D] (+)= as told; out, lse of the whole softmax. Keys and values are constant, the choice has no
+// gradient.
+extern Op<void(const Tensor& dq, const Tensor& dout, const Tensor& out, const Tensor& lse, const KnnAttentionInputs& in,
+               bool accumulate)>
+    knn_attention_backward;
+
+// out [R, T, H, D] = g_h a + (1 - g_h) b with g_h = sigmoid(bias[h]) (3.1); g = 0 in rows with open[r] = 0. bias [H]
+// wide, open u8 [R] (undefined: all ones).
+extern Op<void(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& open)> gate_heads;
+// dbias accumulates; da, db are overwritten.
+extern Op<void(const Tensor& da, const Tensor& db, const Tensor& dbias, const Tensor& dout, const Tensor& a,
+               const Tensor& b, const Tensor& bias, const Tensor& open)>
+    gate_heads_backward;
+
+// out i8 [N, D], scale bf16 [N]: x to the nearest multiple of scale, ties to even; scale is the least bf16 number with
+// 127 scale >= max |x|. A vector with a NaN or an infinity has scale NaN. x f32, f64 or bf16.
+extern Op<void(const Tensor& out, const Tensor& scale, const Tensor& x)> quantize_vectors;
+extern Op<void(const Tensor& out, const Tensor& in, const Tensor& scale)> dequantize_vectors;
+
+}  // namespace quire::ops

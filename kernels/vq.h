@@ -1,0 +1,105 @@
+// Transformer-VQ (Lingle 2024): nearest codewords, statistics of their use, the cache of values by codeword, and
+// attention to that cache.
+#pragma once
+
+#include "kernels/op.h"
+
+namespace quire::ops {
+
+// Symbols as in the paper: S codewords, D key size, Dv value size, H query heads, Hk key heads (query head h reads key
+// head and codebook h / (H / Hk)). Codebooks, counts, means, errors, lse, u and their gradients stay f32 when the
+// others are bf16 (wide_type).
+
+// codes i32 [N, Hk] = argmin_s |x - c_s|^2, ties to the lowest; quantized [N, Hk, D] = c_code, exactly; error [N, Hk] =
+// |x - c_code|^2, summed from the differences. x [N, Hk, D], codebook [Hk, S, D]. A vector with a NaN has code 0 and
+// error NaN. (section 2, equation 6)
+extern Op<void(const Tensor& codes, const Tensor& quantized, const Tensor& error, const Tensor& x,
+               const Tensor& codebook)>
+    nearest_code;
+// dx [N, Hk, D] = dquantized + 2 factor[0] mask_n (x - c_code): straight-through, plus the commitment loss.
+// dquantized may be undefined (no straight-through, or nobody used it). mask u8 [N]; factor f64 [1].
+extern Op<void(const Tensor& dx, const Tensor& dquantized, const Tensor& x, const Tensor& quantized, const Tensor& mask,
+               const Tensor& factor)>
+    nearest_code_backward;
+
+// What the moving averages of a codebook take from a batch; all accumulate, in the order of n:
+//   counts [Hk, S] += number of n with mask_n and code s;  sums [Hk, S, D] += their x
+extern Op<void(const Tensor& counts, const Tensor& sums, const Tensor& x, const Tensor& codes, const Tensor& mask)>
+    code_statistics;
+// to [Hk, S, D] += x[index[h, s], h]; index i32 [Hk, S], -1 for none.
+extern Op<void(const Tensor& to, const Tensor& x, const Tensor& index)> gather_vectors;
+
+// A codebook is kept as sums m and counts n of the keys of each codeword (section 3.4.1).
+struct CodebookUpdate {
+  double decay = 0.99;      // gamma; 0 takes the batch alone
+  double reseed = 0;        // codewords whose new count is below get a key of the batch, with count 1; 0 is off
+  bool reseed_all = false;  // all of them: initialisation from data
+};
+// m <- gamma m + (1 - gamma) sums, n <- gamma n + (1 - gamma) counts; in place. Where control (f64 [2], kernels/
+// optimizer.h) says not to apply, nothing changes. seeds [Hk, S, D] with present [Hk, S] (0 or 1): keys of the batch;
+// a codeword without one is not reseeded. seeds and present may be undefined when nothing reseeds.
+extern Op<void(const Tensor& m, const Tensor& n, const Tensor& sums, const Tensor& counts, const Tensor& seeds,
+               const Tensor& present, const Tensor& control, const CodebookUpdate& options)>
+    codebook_update;
+// codebook [Hk, S, D] = m / max(n', floor); n' = n, or with smoothing e > 0 (Laplace): (n + e) / (sum n + S e) sum n.
+extern Op<void(const Tensor& codebook, const Tensor& m, const Tensor& n, double floor, double smoothing)> codewords;
+
+// How the caches of the blocks of a subsequence are summed up (appendix B); the same values to rounding.
+enum class CodeReduction { serial, matmul, scan };
+
+// R rows of T tokens in B = ceil(T / L) blocks, and a ring of C slots with the window carried into the subsequence
+// (positions -1, -2, ... are slots head - 1, head - 2, ...). The cache b of row r, 0 <= b <= B, holds the mean value
+// and the number of tokens of every code over the tokens at positions [origin[r, b], limit[r, b]), and, where
+// origin[r, b] <= 0, what the row carried: mean, count. Within a run of equal origins limits never decrease; where the
+// origin changes the sum begins anew. limit <= origin: no tokens. Cache B is what the row carries on.
+struct CodeCacheInputs {
+  Tensor v;             // [R, T, Hk, Dv]
+  Tensor codes;         // i32 [R, T, Hk]; -1: the token never enters
+  Tensor window_v;      // [R, C, Hk, Dv]
+  Tensor window_codes;  // i32 [R, C, Hk]
+  Tensor window_head;   // i32 [R]
+  Tensor mean;          // [R, Hk, S, Dv] wide
+  Tensor count;         // [R, Hk, S] wide
+  Tensor origin;        // i32 [R, B + 1], at least -C
+  Tensor limit;         // i32 [R, B + 1]
+  CodeReduction reduction = CodeReduction::serial;
+
+  template <typename F>
+  void for_each_tensor(F& f) const {
+    for (const Tensor* tensor : {&v, &codes, &window_v, &window_codes, &window_head, &mean, &count, &origin, &limit}) {
+      f(*tensor);
+    }
+  }
+};
+// means [R, B + 1, Hk, S, Dv], counts [R, B + 1, Hk, S], wide: mean <- (n mean + sum v) / (n + m), n <- n + m; codes
+// never used have mean 0. (theorem 3.7)
+extern Op<void(const Tensor& means, const Tensor& counts, const CodeCacheInputs& in)> code_caches;
+// dv [R, T, Hk, Dv] accumulates. What was carried is constant. counts as code_caches gave them.
+extern Op<void(const Tensor& dv, const Tensor& dmeans, const Tensor& counts, const CodeCacheInputs& in)>
+    code_caches_backward;
+
+// Query t reads the cache of block t / block: codewords are keys, with the log of their count added, and means are
+// values. logit = (q + u).c_s + log n_s; codes with n_s = 0 take no part.
+struct CodeAttentionInputs {
+  Tensor q;         // [R, T, H, D], scaled
+  Tensor u;         // [H, D] wide, optional
+  Tensor codebook;  // [Hk, S, D] wide
+  Tensor means;     // [R, B + 1, Hk, S, Dv] wide; the last cache is not read
+  Tensor counts;    // [R, B + 1, Hk, S] wide
+  int64_t block = 0;
+
+  template <typename F>
+  void for_each_tensor(F& f) const {
+    for (const Tensor* tensor : {&q, &u, &codebook, &means, &counts}) f(*tensor);
+  }
+};
+// Goes on with a softmax: out [R, T, H, Dv] and lse [R, H, T] hold attention to other keys (ops::attention) and then
+// that to both. (section 3.3: divided before values are weighed)
+extern Op<void(const Tensor& out, const Tensor& lse, const CodeAttentionInputs& in)> code_attention;
+// dq [R, T, H, D] and du [H, D] accumulate, dmeans is overwritten; out, lse of the whole softmax. Codebook and counts
+// have no gradient (section 3.4.2).
+extern Op<void(const Tensor& dq, const Tensor& du, const Tensor& dmeans, const Tensor& dout, const Tensor& out,
+               const Tensor& lse, const CodeAttentionInputs& in)>
+    code_attention_backward;
+
+}  // namespace quire::ops
