@@ -16,6 +16,12 @@ struct AttentionVariables {
 // settings: cache_head, first_visible, scale, attend_self and dropout; its other tensors are taken from the variables.
 Variable attention(Tape& tape, const AttentionVariables& x, ops::AttentionInputs settings);
 
+// For functions that go on with its result: the operation's inputs, and its part of the backward pass with the result
+// and the sum of the whole softmax.
+ops::AttentionInputs attention_inputs(const AttentionVariables& x, ops::AttentionInputs settings);
+void add_attention_gradients(const AttentionVariables& x, const Tensor& dout, const Tensor& out, const Tensor& lse,
+                             const ops::AttentionInputs& in);
+
 // out [H, N] = table [H, B] at index i32 [N]: bias by distance from a table by bucket.
 Variable gather_columns(Tape& tape, const Variable& table, const Tensor& index);
 
