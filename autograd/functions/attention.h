@@ -16,6 +16,12 @@ struct AttentionVariables {
 // settings: cache_head, first_visible, scale, attend_self and dropout; its other tensors are taken from the variables.
 Variable attention(Tape& tape, const AttentionVariables& x, ops::AttentionInputs settings);
 
+// For functions that go on with the same softmax: inputs from variables, gradients for those that need one (and q), and
+// handing them over.
+ops::AttentionInputs attention_inputs(const AttentionVariables& x, ops::AttentionInputs settings);
+ops::AttentionGradients attention_gradients(const AttentionVariables& x);
+void give_gradients(const AttentionVariables& x, const ops::AttentionGradients& gradients);
+
 // out [H, N] = table [H, B] at index i32 [N]: bias by distance from a table by bucket.
 Variable gather_columns(Tape& tape, const Variable& table, const Tensor& index);
 

@@ -58,6 +58,7 @@ const std::vector<OpCase>& op_cases() {
     add_ring_cases(all);
     add_rotary_cases(all);
     add_attention_cases(all);
+    add_vq_cases(all);
     return all;
   }();
   return cases;
