@@ -14,8 +14,9 @@ namespace quire::ops {
 //   logit = scale * ((q + u).k + (q + v_bias).r[d]) + bias[h, d]
 //
 // bias is the T5 form (Raffel et al. 2020), u, v_bias and r the Transformer-XL form (Dai et al. 2019, 3.3); each
-// optional. In both tables entry n belongs to distance N - 1 - n; N must exceed every visible distance. The CPU refuses
-// keys before the ring or beyond a table; to a GPU, whose integers nobody waits for, they are not visible.
+// optional. In both tables entry n belongs to distance N - 1 - n; unless terms_end, N must exceed every visible
+// distance. The CPU refuses keys before the ring or beyond a table; to a GPU, whose integers nobody waits for, they are
+// not visible.
 //
 // bias, u, v_bias, lse and their gradients stay f32 when the others are bf16 (wide_type).
 struct AttentionInputs {
@@ -32,6 +33,9 @@ struct AttentionInputs {
   Tensor v_bias;
   double scale = 1;
   bool attend_self = true;
+  // Keys at distances beyond the tables are visible and have no position terms (Transformer-VQ: keys that are about to
+  // leave the window).
+  bool terms_end = false;
   // Dropout of probabilities: counter (scope, global row, query, (h * (C + T) + d) / 4).
   double dropout = 0;
   RandomKey key;

@@ -12,6 +12,7 @@
 #include "kernels/position.h"
 #include "kernels/rotary.h"
 #include "kernels/state.h"
+#include "kernels/vq.h"
 
 #define QUIRE_SLOT(name) decltype(name) name(#name)
 
@@ -77,6 +78,25 @@ double knn_attention_backward_flops(const Tensor&, const Tensor&, const Tensor&,
   return knn_attention_pairs(in) * 2 * static_cast<double>(2 * in.q.dim(3) + in.memory.values.dim(3));
 }
 
+double nearest_code_flops(const Tensor&, const Tensor&, const Tensor&, const Tensor& x, const Tensor& codebook) {
+  return 2.0 * static_cast<double>(x.numel()) * static_cast<double>(codebook.dim(1));
+}
+
+// Of a logit with all codewords, and of their values.
+double code_attention_pairs(const CodeAttentionInputs& in) {
+  return static_cast<double>(in.q.numel() / in.q.dim(3)) * static_cast<double>(in.codebook.dim(1));
+}
+
+double code_attention_flops(const Tensor&, const Tensor&, const CodeAttentionInputs& in) {
+  return code_attention_pairs(in) * 2 * static_cast<double>(in.q.dim(3) + in.means.dim(4));
+}
+
+double code_attention_backward_flops(const Tensor&, const Tensor&, const Tensor& dmeans, const Tensor&, const Tensor&,
+                                     const Tensor&, const CodeAttentionInputs& in) {
+  return code_attention_pairs(in) * 2 *
+         static_cast<double>(2 * in.q.dim(3) + (dmeans.defined() ? 2 : 1) * in.means.dim(4));
+}
+
 }  // namespace
 
 decltype(gemm) gemm("gemm", gemm_flops);
@@ -118,6 +138,17 @@ QUIRE_SLOT(adafactor);
 QUIRE_SLOT(moving_average);
 QUIRE_SLOT(ring_append);
 QUIRE_SLOT(ring_gather);
+decltype(nearest_code) nearest_code("nearest_code", nearest_code_flops);
+QUIRE_SLOT(nearest_code_backward);
+QUIRE_SLOT(masked_sum);
+QUIRE_SLOT(code_statistics);
+QUIRE_SLOT(gather_vectors);
+QUIRE_SLOT(codebook_update);
+QUIRE_SLOT(codewords);
+QUIRE_SLOT(code_caches);
+QUIRE_SLOT(code_caches_backward);
+decltype(code_attention) code_attention("code_attention", code_attention_flops);
+decltype(code_attention_backward) code_attention_backward("code_attention_backward", code_attention_backward_flops);
 decltype(attention) attention("attention", attention_flops);
 decltype(attention_backward) attention_backward("attention_backward", attention_backward_flops);
 decltype(knn_search) knn_search("knn_search", knn_search_flops);

@@ -22,7 +22,10 @@ extern Op<void(const Tensor& dx, const Tensor& dquantized, const Tensor& x, cons
                const Tensor& factor)>
     nearest_code_backward;
 
-// What the moving averages of a codebook take from a batch; all accumulate, in the order of n:
+// total f64 [1] = sum of x [N, K] over the rows with mask_n: the commitment loss from errors. x wide, mask u8 [N].
+extern Op<void(const Tensor& total, const Tensor& x, const Tensor& mask)> masked_sum;
+
+// What the moving averages of a codebook take from a batch; all accumulate, in the order of n; codes -1 count nothing:
 //   counts [Hk, S] += number of n with mask_n and code s;  sums [Hk, S, D] += their x
 extern Op<void(const Tensor& counts, const Tensor& sums, const Tensor& x, const Tensor& codes, const Tensor& mask)>
     code_statistics;
@@ -96,8 +99,8 @@ struct CodeAttentionInputs {
 // Goes on with a softmax: out [R, T, H, Dv] and lse [R, H, T] hold attention to other keys (ops::attention) and then
 // that to both. (section 3.3: divided before values are weighed)
 extern Op<void(const Tensor& out, const Tensor& lse, const CodeAttentionInputs& in)> code_attention;
-// dq [R, T, H, D] and du [H, D] accumulate, dmeans is overwritten; out, lse of the whole softmax. Codebook and counts
-// have no gradient (section 3.4.2).
+// dq [R, T, H, D] and du [H, D] accumulate, dmeans is overwritten, with zeros in the last cache; out, lse of the whole
+// softmax. Codebook and counts have no gradient (section 3.4.2). du and dmeans may be undefined.
 extern Op<void(const Tensor& dq, const Tensor& du, const Tensor& dmeans, const Tensor& dout, const Tensor& out,
                const Tensor& lse, const CodeAttentionInputs& in)>
     code_attention_backward;

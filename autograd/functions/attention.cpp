@@ -16,23 +16,22 @@ void give(const Variable& x, const Tensor& gradient) {
 
 }  // namespace
 
-ops::AttentionInputs attention_inputs(const AttentionVariables& x, ops::AttentionInputs in) {
-  in.q = x.q.value();
-  in.k = x.k.value();
-  in.v = x.v.value();
-  in.cache_k = x.cache_k.value();
-  in.cache_v = x.cache_v.value();
-  in.bias = x.bias.value();
-  in.r = x.r.value();
-  in.u = x.u.value();
-  in.v_bias = x.v_bias.value();
-  return in;
+ops::AttentionInputs attention_inputs(const AttentionVariables& x, ops::AttentionInputs settings) {
+  settings.q = x.q.value();
+  settings.k = x.k.value();
+  settings.v = x.v.value();
+  settings.cache_k = x.cache_k.value();
+  settings.cache_v = x.cache_v.value();
+  settings.bias = x.bias.value();
+  settings.r = x.r.value();
+  settings.u = x.u.value();
+  settings.v_bias = x.v_bias.value();
+  return settings;
 }
 
-void add_attention_gradients(const AttentionVariables& x, const Tensor& dout, const Tensor& out, const Tensor& lse,
-                             const ops::AttentionInputs& in) {
+ops::AttentionGradients attention_gradients(const AttentionVariables& x) {
   ops::AttentionGradients g;
-  g.dq = Tensor::empty_like(in.q);
+  g.dq = Tensor::empty_like(x.q.value());
   g.dk = empty_if(x.k);
   g.dv = empty_if(x.v);
   g.dcache_k = empty_if(x.cache_k);
@@ -41,7 +40,10 @@ void add_attention_gradients(const AttentionVariables& x, const Tensor& dout, co
   g.dr = empty_if(x.r);
   g.du = empty_if(x.u);
   g.dv_bias = empty_if(x.v_bias);
-  ops::attention_backward(g, dout, out, lse, in);
+  return g;
+}
+
+void give_gradients(const AttentionVariables& x, const ops::AttentionGradients& g) {
   give(x.q, g.dq);
   give(x.k, g.dk);
   give(x.v, g.dv);
@@ -51,6 +53,13 @@ void add_attention_gradients(const AttentionVariables& x, const Tensor& dout, co
   give(x.r, g.dr);
   give(x.u, g.du);
   give(x.v_bias, g.dv_bias);
+}
+
+void add_attention_gradients(const AttentionVariables& x, const Tensor& dout, const Tensor& out, const Tensor& lse,
+                             const ops::AttentionInputs& in) {
+  const ops::AttentionGradients gradients = attention_gradients(x);
+  ops::attention_backward(gradients, dout, out, lse, in);
+  give_gradients(x, gradients);
 }
 
 Variable attention(Tape& tape, const AttentionVariables& x, ops::AttentionInputs settings) {

@@ -16,9 +16,12 @@ struct AttentionVariables {
 // settings: cache_head, first_visible, scale, attend_self and dropout; its other tensors are taken from the variables.
 Variable attention(Tape& tape, const AttentionVariables& x, ops::AttentionInputs settings);
 
-// For functions that go on with its result: the operation's inputs, and its part of the backward pass with the result
-// and the sum of the whole softmax.
+// For functions that go on with the same softmax: inputs from variables, gradients for those that need one (and q), and
+// handing them over.
 ops::AttentionInputs attention_inputs(const AttentionVariables& x, ops::AttentionInputs settings);
+ops::AttentionGradients attention_gradients(const AttentionVariables& x);
+void give_gradients(const AttentionVariables& x, const ops::AttentionGradients& gradients);
+// The backward pass of local keys with the result and the sum of the whole softmax.
 void add_attention_gradients(const AttentionVariables& x, const Tensor& dout, const Tensor& out, const Tensor& lse,
                              const ops::AttentionInputs& in);
 

@@ -22,12 +22,16 @@ struct VqAttentionVariables {
 };
 
 struct VqAttentionSettings {
-  // first_visible: keys seen one by one; cache_head, scale, attend_self, dropout as for attention().
+  // first_visible: keys seen one by one; cache_head, scale, attend_self, dropout as for attention(). Dropout is for
+  // keys seen one by one. terms_end is set here.
   ops::AttentionInputs attention;
   ops::CodeCacheInputs caches;  // v, window_v and window_head are taken from the variables
   int64_t block = 0;            // L
   // false: what a block finds before it is constant, the keys and values of the same subsequence included.
   bool through_cache = true;
+  // i32 [R, T]: the first key of its own block that a query sees, max(first_visible, start of the block). Only when
+  // through_cache is false.
+  Tensor first_in_block;
 };
 
 struct VqAttentionResult {

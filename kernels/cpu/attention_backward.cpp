@@ -88,47 +88,44 @@ struct Backward {
     std::fill(dposition, dposition + count * s.size, T{0});
     T* const ds = scratch<T>(10, kQueryBlock * kKeyBlock);
     T* const dterms = in.r.defined() ? scratch<T>(11, kQueryBlock * kTermStride + kTermMargin) : nullptr;
-    if (!block.empty()) {
-      const int64_t ring_head = s.slots > 0 ? in.cache_head.data<int32_t>()[row] : 0;
-      for_key_blocks(block.low(), block.high(), s.slots, ring_head, [&](const KeyBlock& keys) {
-        T* const p = block.logits(keys);
-        block_product(ds, kQueryBlock, Operand<T>{block.values(keys), block.value_stride()}, dy_by_feature, kQueryBlock,
-                      keys.count, block.lanes(), s.value_size, false);
-        if (in.dropout > 0) block.apply_dropout(ds, keys);
-        softmax_gradient(block, keys, log_sum, delta, p, ds);
-        if (in.dropout > 0) block.apply_dropout(p, keys);  // dV sees what the forward pass multiplied
-        if (dbias.defined()) {
-          T* const by_distance = at(dbias, (group * s.heads + head) * dbias.dim(2));
-          for (int64_t j = 0; j < keys.count; ++j) {
-            T* const to = by_distance + block.bias_offset(j, keys);
-            for (int64_t a = 0; a < block.lanes(); a += kLanes<T>) {
-              store_vector(to + a, load_vector(to + a) + load_vector(ds + j * kQueryBlock + a));
-            }
+    block.for_visible_blocks([&](const KeyBlock& keys) {
+      T* const p = block.logits(keys);
+      block_product(ds, kQueryBlock, Operand<T>{block.values(keys), block.value_stride()}, dy_by_feature, kQueryBlock,
+                    keys.count, block.lanes(), s.value_size, false);
+      if (in.dropout > 0) block.apply_dropout(ds, keys);
+      softmax_gradient(block, keys, log_sum, delta, p, ds);
+      if (in.dropout > 0) block.apply_dropout(p, keys);  // dV sees what the forward pass multiplied
+      if (dbias.defined() && keys.terms) {
+        T* const by_distance = at(dbias, (group * s.heads + head) * dbias.dim(2));
+        for (int64_t j = 0; j < keys.count; ++j) {
+          T* const to = by_distance + block.bias_offset(j, keys);
+          for (int64_t a = 0; a < block.lanes(); a += kLanes<T>) {
+            store_vector(to + a, load_vector(to + a) + load_vector(ds + j * kQueryBlock + a));
           }
         }
-        const Tensor& dk = keys.cached ? g.dcache_k : g.dk;
-        const Tensor& dv = keys.cached ? g.dcache_v : g.dv;
-        if (dv.defined()) {
-          block_product(key_gradient(dv, row, block.kv_head(), keys, s.value_size), block.value_stride(),
-                        Operand<T>{p, kQueryBlock}, dy, out_stride, keys.count, s.value_size, count, true);
-        }
-        if (dk.defined()) {
-          block_product(key_gradient(dk, row, block.kv_head(), keys, s.size), block.key_stride(),
-                        Operand<T>{ds, kQueryBlock}, block.content(), s.size, keys.count, s.size, count, true);
-        }
-        block_product(dcontent, s.size, Operand<T>{ds, kQueryBlock, true}, block.keys(keys), block.key_stride(), count,
-                      s.size, keys.count, true);
-        if (in.r.defined()) {
-          const int64_t terms = block.term_count(keys);
-          turn_terms(block, keys, ds, dterms);
-          block_product(dposition, s.size, Operand<T>{dterms + kTermMargin, kTermStride}, block.table(keys),
-                        s.heads * s.size, count, s.size, terms, true);
-          block_product(at(dr, ((group * s.entries + block.table_row(keys)) * s.heads + head) * s.size),
-                        s.heads * s.size, Operand<T>{dterms + kTermMargin, kTermStride, true}, block.positional(),
-                        s.size, terms, s.size, count, true);
-        }
-      });
-    }
+      }
+      const Tensor& dk = keys.cached ? g.dcache_k : g.dk;
+      const Tensor& dv = keys.cached ? g.dcache_v : g.dv;
+      if (dv.defined()) {
+        block_product(key_gradient(dv, row, block.kv_head(), keys, s.value_size), block.value_stride(),
+                      Operand<T>{p, kQueryBlock}, dy, out_stride, keys.count, s.value_size, count, true);
+      }
+      if (dk.defined()) {
+        block_product(key_gradient(dk, row, block.kv_head(), keys, s.size), block.key_stride(),
+                      Operand<T>{ds, kQueryBlock}, block.content(), s.size, keys.count, s.size, count, true);
+      }
+      block_product(dcontent, s.size, Operand<T>{ds, kQueryBlock, true}, block.keys(keys), block.key_stride(), count,
+                    s.size, keys.count, true);
+      if (in.r.defined() && keys.terms) {
+        const int64_t terms = block.term_count(keys);
+        turn_terms(block, keys, ds, dterms);
+        block_product(dposition, s.size, Operand<T>{dterms + kTermMargin, kTermStride}, block.table(keys),
+                      s.heads * s.size, count, s.size, terms, true);
+        block_product(at(dr, ((group * s.entries + block.table_row(keys)) * s.heads + head) * s.size), s.heads * s.size,
+                      Operand<T>{dterms + kTermMargin, kTermStride, true}, block.positional(), s.size, terms, s.size,
+                      count, true);
+      }
+    });
     const T factor = static_cast<T>(in.scale);
     for (int64_t a = 0; a < count; ++a) {
       ArrayView<T> dq(at(g.dq, ((row * s.queries + first_query + a) * s.heads + head) * s.size), s.size);

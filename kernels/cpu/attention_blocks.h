@@ -25,19 +25,20 @@ struct KeyBlock {
   int64_t count;
   bool cached;
   int64_t index;  // token index in the segment, or slot
+  bool terms;     // some query is near enough for position terms
 };
 
 // Calls body(KeyBlock) for keys at positions [low, high) in order of position.
 template <typename Body>
-void for_key_blocks(int64_t low, int64_t high, int64_t slots, int64_t head, Body&& body) {
+void for_key_blocks(int64_t low, int64_t high, int64_t slots, int64_t head, bool terms, Body&& body) {
   for (int64_t p = low; p < std::min<int64_t>(high, 0);) {
     const int64_t slot = (head + p + slots) % slots;
     const int64_t count = std::min({kKeyBlock, -p, slots - slot, high - p});
-    body(KeyBlock{p, count, true, slot});
+    body(KeyBlock{p, count, true, slot, terms});
     p += count;
   }
   for (int64_t p = std::max<int64_t>(low, 0); p < high; p += kKeyBlock) {
-    body(KeyBlock{p, std::min(kKeyBlock, high - p), false, p});
+    body(KeyBlock{p, std::min(kKeyBlock, high - p), false, p, terms});
   }
 }
 
@@ -108,8 +109,8 @@ class QueryBlock {
       farthest = std::max(farthest, first_ + a - visible_begin_[a]);
     }
     QUIRE_CHECK(empty() || low_ >= -s.slots, "attention: position {} lies before the {} carried keys", low_, s.slots);
-    QUIRE_CHECK(s.entries == 0 || farthest < s.entries, "attention: distance {} is outside a table of {}", farthest,
-                s.entries);
+    QUIRE_CHECK(s.entries == 0 || in.terms_end || farthest < s.entries,
+                "attention: distance {} is outside a table of {}", farthest, s.entries);
     load(content_, in.u);
     if (in.r.defined()) load(position_, in.v_bias);
     by_feature(content_by_feature_, content_, s.size, s.size);
@@ -120,6 +121,17 @@ class QueryBlock {
   int64_t lanes() const { return lanes_; }  // count, in whole vectors
   int64_t low() const { return low_; }
   int64_t high() const { return high_; }
+
+  // Calls body(KeyBlock) for the keys that the queries see. Where the tables end, keys that are beyond them for every
+  // query come in blocks of their own, without terms.
+  template <typename Body>
+  void for_visible_blocks(Body&& body) const {
+    if (empty()) return;
+    const int64_t ring_head = s_.slots > 0 ? in_.cache_head.data<int32_t>()[row_] : 0;
+    const int64_t reached = in_.terms_end ? std::clamp(first_ - s_.entries + 1, low_, high_) : low_;
+    for_key_blocks(low_, reached, s_.slots, ring_head, false, body);
+    for_key_blocks(reached, high_, s_.slots, ring_head, true, body);
+  }
   int64_t kv_head() const { return head_ / (s_.heads / s_.kv_heads); }
 
   const T* content() const { return content_; }      // scale * (q + u)       [count, D]
@@ -144,7 +156,7 @@ class QueryBlock {
   }
 
   // Position terms: column c of the block of terms belongs to distance largest - c. Behind a window the last query and
-  // the first key are further apart than the table reaches; no such pair is visible.
+  // the first key are further apart than the table reaches: such a pair is not visible, or the tables end before it.
   int64_t largest_distance(const KeyBlock& b) const {
     return std::min(first_ + count_ - 1 - b.position, s_.entries - 1);
   }
@@ -168,8 +180,8 @@ class QueryBlock {
   T* logits(const KeyBlock& b) {
     block_product(logits_, kQueryBlock, Operand<T>{keys(b), key_stride()}, content_by_feature_, kQueryBlock, b.count,
                   lanes_, s_.size, false);
-    if (in_.r.defined()) add_terms(b);
-    if (in_.bias.defined()) {
+    if (in_.r.defined() && b.terms) add_terms(b);
+    if (in_.bias.defined() && b.terms) {
       const T* bias = tables_.bias.template data<T>() + head_ * tables_.bias.dim(1);
       for (int64_t j = 0; j < b.count; ++j) {
         const T* from = bias + bias_offset(j, b);
@@ -231,6 +243,11 @@ class QueryBlock {
     block_product(terms_ + kTermMargin, kTermStride, Operand<T>{position_, s_.size},
                   tables_.r.template data<T>() + head_ * s_.size * entries + table_row(b), entries, count_, columns,
                   s_.size, false);
+    if (in_.terms_end && first_ + count_ - 1 - b.position >= s_.entries) {
+      for (int64_t a = 0; a < count_; ++a) {
+        std::fill_n(terms_ + a * kTermStride, kTermMargin, T{0});
+      }
+    }
     for (int64_t a = 0; a < lanes_; a += kWidth) {
       for (int64_t j = 0; j < b.count; j += kWidth) {
         Vector<T> x[kWidth];

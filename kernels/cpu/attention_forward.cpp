@@ -16,34 +16,31 @@ void forward_block(const Tensor& out, const Tensor& lse, const ops::AttentionInp
   std::fill(tops, tops + kQueryBlock, std::numeric_limits<T>::lowest());  // finite: the difference of two is no NaN
   T* const total = scratch<T>(8, kQueryBlock * s.value_size);
   std::fill(total, total + count * s.value_size, T{0});
-  if (!block.empty()) {
-    const int64_t ring_head = s.slots > 0 ? in.cache_head.data<int32_t>()[row] : 0;
-    for_key_blocks(block.low(), block.high(), s.slots, ring_head, [&](const KeyBlock& keys) {
-      T* const p = block.logits(keys);
-      for (int64_t a = 0; a < block.lanes(); a += kLanes<T>) {
-        const Vector<T> before = load_vector(tops + a);
-        Vector<T> top = before;
-        for (int64_t j = 0; j < keys.count; ++j) top = larger<T>(top, load_vector(p + j * kQueryBlock + a));
-        const Vector<T> correction = exponential<T>(before - top);
-        Vector<T> sum = load_vector(sums + a) * correction;
-        for (int64_t j = 0; j < keys.count; ++j) {
-          T* const x = p + j * kQueryBlock + a;
-          const Vector<T> value = exponential<T>(load_vector(x) - top);
-          store_vector(x, value);
-          sum += value;
-        }
-        store_vector(corrections + a, correction);
-        store_vector(tops + a, top);
-        store_vector(sums + a, sum);
+  block.for_visible_blocks([&](const KeyBlock& keys) {
+    T* const p = block.logits(keys);
+    for (int64_t a = 0; a < block.lanes(); a += kLanes<T>) {
+      const Vector<T> before = load_vector(tops + a);
+      Vector<T> top = before;
+      for (int64_t j = 0; j < keys.count; ++j) top = larger<T>(top, load_vector(p + j * kQueryBlock + a));
+      const Vector<T> correction = exponential<T>(before - top);
+      Vector<T> sum = load_vector(sums + a) * correction;
+      for (int64_t j = 0; j < keys.count; ++j) {
+        T* const x = p + j * kQueryBlock + a;
+        const Vector<T> value = exponential<T>(load_vector(x) - top);
+        store_vector(x, value);
+        sum += value;
       }
-      for (int64_t a = 0; a < count; ++a) {
-        if (corrections[a] != T{1}) ArrayView<T>(total + a * s.value_size, s.value_size) *= corrections[a];
-      }
-      if (in.dropout > 0) block.apply_dropout(p, keys);
-      block_product(total, s.value_size, Operand<T>{p, kQueryBlock, true}, block.values(keys), block.value_stride(),
-                    count, s.value_size, keys.count, true);
-    });
-  }
+      store_vector(corrections + a, correction);
+      store_vector(tops + a, top);
+      store_vector(sums + a, sum);
+    }
+    for (int64_t a = 0; a < count; ++a) {
+      if (corrections[a] != T{1}) ArrayView<T>(total + a * s.value_size, s.value_size) *= corrections[a];
+    }
+    if (in.dropout > 0) block.apply_dropout(p, keys);
+    block_product(total, s.value_size, Operand<T>{p, kQueryBlock, true}, block.values(keys), block.value_stride(),
+                  count, s.value_size, keys.count, true);
+  });
   T* to = out.data<T>() + ((row * s.queries + first_query) * s.heads + head) * s.value_size;
   T* log_sum = lse.data<T>() + (row * s.heads + head) * s.queries + first_query;
   for (int64_t a = 0; a < count; ++a) {

@@ -92,5 +92,9 @@ void bind_optimizer();
 void bind_position();
 void bind_rotary();
 void bind_state();
+void bind_vq_attention();
+void bind_vq_caches();
+void bind_vq_codebook();
+void bind_vq_codes();
 
 }  // namespace quire::cpu

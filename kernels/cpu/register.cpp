@@ -25,5 +25,9 @@ extern "C" __attribute__((visibility("default"))) const char* quire_register_bac
   bind_position();
   bind_rotary();
   bind_state();
+  bind_vq_attention();
+  bind_vq_caches();
+  bind_vq_codebook();
+  bind_vq_codes();
   return QUIRE_CPU_NAME;
 }

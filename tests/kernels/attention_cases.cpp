@@ -146,6 +146,16 @@ void add_attention_cases(std::vector<OpCase>& cases) {
        .bias = true,
        .relative = true,
        .scale = 0.1},
+      // Keys beyond the tables.
+      {.name = "terms_end", .rows = 3, .queries = 9, .slots = 8, .bias = true, .relative = true, .spare_entries = -7},
+      {.name = "terms_end_blocks", .rows = 1, .queries = 150, .slots = 141, .relative = true, .spare_entries = -200},
+      {.name = "terms_end_window",
+       .queries = 131,
+       .slots = 300,
+       .window = 210,
+       .bias = true,
+       .relative = true,
+       .spare_entries = -70},
       {.name = "large_logits", .rows = 1, .queries = 9, .slots = 6, .scale = 30},
   };
   uint32_t seed = 100;

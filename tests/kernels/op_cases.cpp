@@ -109,6 +109,7 @@ const std::vector<OpCase>& op_cases() {
     add_rotary_cases(all);
     add_attention_cases(all);
     add_knn_cases(all);
+    add_vq_cases(all);
     return all;
   }();
   return cases;

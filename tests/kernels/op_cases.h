@@ -47,6 +47,7 @@ void add_ring_cases(std::vector<OpCase>& cases);
 void add_rotary_cases(std::vector<OpCase>& cases);
 void add_attention_cases(std::vector<OpCase>& cases);
 void add_knn_cases(std::vector<OpCase>& cases);
+void add_vq_cases(std::vector<OpCase>& cases);
 
 // Copies of the inputs for one call: many operations write in place.
 std::vector<Tensor> inputs_of(const OpCase& op_case, DType dtype, Device device = kCpu);

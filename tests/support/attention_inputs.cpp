@@ -45,6 +45,7 @@ ops::AttentionInputs attention_inputs(const AttentionForm& form, uint32_t seed) 
   }
   in.scale = form.scale;
   in.attend_self = form.attend_self;
+  in.terms_end = form.spare_entries < 0;
   in.dropout = form.dropout;
   in.key = RandomKey::of(seed, 3);
   in.scope = hash_scope("attention");

@@ -22,7 +22,7 @@ struct AttentionForm {
   bool documents = false;     // every row holds several documents and ends in padding
   bool bias = false;          // T5
   bool relative = false;      // Transformer-XL
-  int64_t spare_entries = 0;  // of the tables, beyond the largest distance
+  int64_t spare_entries = 0;  // of the tables, beyond the largest distance; below zero they end before it
   double dropout = 0;
   double scale = 0.6;
 };

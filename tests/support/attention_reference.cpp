@@ -38,6 +38,10 @@ class Reference {
     const int64_t slot = (in.cache_head.data<int32_t>()[p.row] + p.position + slots) % slots;
     return ring.data<double>() + ((p.row * slots + slot) * kv_heads + kv_head) * width;
   }
+  // Where tables end, keys beyond them have no position terms.
+  bool reached(const Pair& p, const Tensor& table, int axis) const {
+    return table.defined() && (!in.terms_end || distance(p) < table.dim(axis));
+  }
   double* query(const Pair& p, const Tensor& q) const {
     return q.data<double>() + ((p.row * queries + p.query) * heads + p.head) * size;
   }
@@ -55,10 +59,10 @@ class Reference {
     const double* k = key(p, in.k, in.cache_k, size);
     double sum = 0;
     for (int64_t d = 0; d < size; ++d) sum += (q[d] + (in.u.defined() ? of_head(p, in.u)[d] : 0)) * k[d];
-    if (in.r.defined()) {
+    if (reached(p, in.r, 0)) {
       for (int64_t d = 0; d < size; ++d) sum += (q[d] + of_head(p, in.v_bias)[d]) * term(p, in.r)[d];
     }
-    return in.scale * sum + (in.bias.defined() ? bias(p, in.bias) : 0);
+    return in.scale * sum + (reached(p, in.bias, 1) ? bias(p, in.bias) : 0);
   }
 
   // mask / (1 - p) of the documented counter.
@@ -147,15 +151,15 @@ ops::AttentionGradients attention_reference_gradients(const ops::AttentionInputs
       double* dv = ref.key(p, g.dv, g.dcache_v, ref.value_size);
       for (int64_t d = 0; d < ref.value_size; ++d) dv[d] += prob(p) * ref.kept(p) * dy[d];
       const double dlogit = prob(p) * (dprob(p) - mean);
-      if (g.dbias.defined()) ref.bias(p, g.dbias) += dlogit;
+      if (ref.reached(p, g.dbias, 1)) ref.bias(p, g.dbias) += dlogit;
       for (int64_t d = 0; d < ref.size; ++d) {
         const double ds = in.scale * dlogit;
         const double query = ref.query(p, in.q)[d];
         const double key = ref.key(p, in.k, in.cache_k, ref.size)[d];
         ref.query(p, g.dq)[d] += ds * key;
         ref.key(p, g.dk, g.dcache_k, ref.size)[d] += ds * (query + (in.u.defined() ? ref.of_head(p, in.u)[d] : 0));
-        if (!in.r.defined()) continue;
-        ref.of_head(p, g.du)[d] += ds * key;
+        if (g.du.defined()) ref.of_head(p, g.du)[d] += ds * key;
+        if (!ref.reached(p, in.r, 0)) continue;
         ref.query(p, g.dq)[d] += ds * ref.term(p, in.r)[d];
         ref.of_head(p, g.dv_bias)[d] += ds * ref.term(p, in.r)[d];
         ref.term(p, g.dr)[d] += ds * (query + ref.of_head(p, in.v_bias)[d]);

@@ -1,0 +1,166 @@
+#include "autograd/functions/vq.h"
+
+#include "core/check.h"
+#include "kernels/elementwise.h"
+
+namespace quire {
+
+Quantized quantize(Tape& tape, const Variable& x, const Tensor& codebook, const Tensor& mask, bool straight_through) {
+  const Tensor in = x.value();
+  QUIRE_CHECK(in.rank() == 4, "quantize: {} is not [R, T, H, D]", in.shape().to_string());
+  const int64_t count = in.dim(0) * in.dim(1);
+  const Shape vectors{count, in.dim(2), in.dim(3)};
+  const Tensor keys = Tensor::empty_like(in);
+  const Tensor codes = Tensor::empty({in.dim(0), in.dim(1), in.dim(2)}, DType::i32, in.device());
+  const Tensor errors = Tensor::empty({count, in.dim(2)}, wide_type(in.dtype()), in.device());
+  ops::nearest_code(codes.reshape({count, in.dim(2)}), keys.reshape(vectors), errors, in.reshape(vectors), codebook);
+  const Tensor total = Tensor::empty({1}, DType::f64, in.device());
+  ops::masked_sum(total, errors, mask);
+
+  Quantized result{Variable::constant(keys), codes, tape.output(total, {&x})};
+  if (result.error.needs_gradient()) {
+    tape.record("commitment", result.error, [x, keys, mask, vectors](const Tensor& derror) {
+      const Tensor dx = Tensor::empty_like(keys);
+      ops::nearest_code_backward(dx.reshape(vectors), Tensor(), x.value().reshape(vectors), keys.reshape(vectors), mask,
+                                 derror);
+      x.gradient()->add(dx);
+    });
+  }
+  if (straight_through) {
+    result.keys = tape.output(keys, {&x});
+    if (result.keys.needs_gradient()) {
+      tape.record("straight_through", result.keys, [dx = x.gradient()](const Tensor& dkeys) { dx->add(dkeys); });
+    }
+  }
+  return result;
+}
+
+namespace {
+
+Tensor scaled(const Tensor& x, double factor) {
+  if (factor == 1 || !x.defined()) return x;
+  const Tensor y = Tensor::empty_like(x);
+  ops::scale(y, x, factor);
+  return y;
+}
+
+Tensor zeros_like(const Tensor& x) {
+  const Tensor zeros = Tensor::empty_like(x);
+  zeros.zero();
+  return zeros;
+}
+
+// total += factor * term
+void add_scaled(const Tensor& total, const Tensor& term, double factor) {
+  if (total.defined()) ops::add(total, total, term, 1, factor);
+}
+
+// One cache of all.
+Tensor cache(const Tensor& all, int64_t index) {
+  const Tensor view = all.select(1, index);
+  const Tensor copy = Tensor::empty_like(view);
+  ops::copy(copy, view);
+  return copy;
+}
+
+// What the backward pass needs.
+struct VqAttention {
+  AttentionVariables x;
+  ops::AttentionInputs window;
+  ops::CodeCacheInputs caches;
+  ops::CodeAttentionInputs codes;
+  bool through_cache;
+  Tensor first_in_block;
+  Tensor out, lse;
+
+  void backward(const Tensor& dout) const {
+    ops::AttentionGradients g = attention_gradients(x);
+    if (through_cache) {
+      ops::attention_backward(g, dout, out, lse, window);
+    } else {
+      window_backward_within_blocks(g, dout);
+    }
+    if (codes.codebook.defined()) codes_backward(g, dout);
+    give_gradients(x, g);
+  }
+
+  // Keys and values of earlier blocks are constants: their gradients come from the pairs within blocks, in which the
+  // softmax is the whole one.
+  void window_backward_within_blocks(const ops::AttentionGradients& g, const Tensor& dout) const {
+    ops::AttentionGradients of_queries = g;
+    of_queries.dk = Tensor();
+    of_queries.dv = Tensor();
+    ops::attention_backward(of_queries, dout, out, lse, window);
+    if (!g.dk.defined() && !g.dv.defined()) return;
+    ops::AttentionGradients of_keys;
+    of_keys.dq = Tensor::empty_like(g.dq);
+    of_keys.dk = g.dk;
+    of_keys.dv = g.dv;
+    ops::AttentionInputs within = window;
+    within.first_visible = first_in_block;
+    ops::attention_backward(of_keys, dout, out, lse, within);
+  }
+
+  void codes_backward(const ops::AttentionGradients& g, const Tensor& dout) const {
+    const bool to_values = through_cache && g.dv.defined();
+    const Tensor dmeans = to_values ? Tensor::empty_like(codes.means) : Tensor();
+    if (window.scale == 1) {
+      ops::code_attention_backward(g.dq, g.du, dmeans, dout, out, lse, codes);
+    } else {
+      const Tensor dq = zeros_like(codes.q);
+      const Tensor du = g.du.defined() ? zeros_like(codes.u) : Tensor();
+      ops::code_attention_backward(dq, du, dmeans, dout, out, lse, codes);
+      add_scaled(g.dq, dq, window.scale);
+      add_scaled(g.du, du, window.scale);
+    }
+    if (to_values) ops::code_caches_backward(g.dv, dmeans, codes.counts, caches);
+  }
+};
+
+}  // namespace
+
+VqAttentionResult vq_attention(Tape& tape, const VqAttentionVariables& x, const VqAttentionSettings& settings) {
+  VqAttention call{x.keys,
+                   attention_inputs(x.keys, settings.attention),
+                   settings.caches,
+                   {},
+                   settings.through_cache,
+                   settings.first_in_block,
+                   {},
+                   {}};
+  QUIRE_CHECK(call.through_cache || call.first_in_block.defined(),
+              "vq_attention: constant caches need the first key of each query's own block");
+  call.window.terms_end = true;
+  const Tensor& q = call.window.q;
+  const Tensor& v = call.window.v;
+  const DType wide = wide_type(q.dtype());
+  call.out = Tensor::empty({q.dim(0), q.dim(1), q.dim(2), v.dim(3)}, q.dtype(), q.device());
+  call.lse = Tensor::empty({q.dim(0), q.dim(2), q.dim(1)}, wide, q.device());
+  ops::attention(call.out, call.lse, call.window);
+
+  VqAttentionResult result;
+  if (x.codebook.defined()) {
+    call.caches.v = v;
+    call.caches.window_v = call.window.cache_v;
+    call.caches.window_head = call.window.cache_head;
+    const int64_t count = call.caches.origin.dim(1);
+    call.codes.q = scaled(q, call.window.scale);
+    call.codes.u = scaled(call.window.u, call.window.scale);
+    call.codes.codebook = x.codebook;
+    call.codes.block = settings.block;
+    call.codes.means = Tensor::empty({v.dim(0), count, v.dim(2), x.codebook.dim(1), v.dim(3)}, wide, q.device());
+    call.codes.counts = Tensor::empty({v.dim(0), count, v.dim(2), x.codebook.dim(1)}, wide, q.device());
+    ops::code_caches(call.codes.means, call.codes.counts, call.caches);
+    ops::code_attention(call.out, call.lse, call.codes);
+    result.mean = cache(call.codes.means, count - 1);
+    result.count = cache(call.codes.counts, count - 1);
+  }
+  const AttentionVariables& k = x.keys;
+  result.out = tape.output(call.out, {&k.q, &k.k, &k.v, &k.cache_k, &k.cache_v, &k.bias, &k.r, &k.u, &k.v_bias});
+  if (result.out.needs_gradient()) {
+    tape.record("vq_attention", result.out, [call](const Tensor& dout) { call.backward(dout); });
+  }
+  return result;
+}
+
+}  // namespace quire

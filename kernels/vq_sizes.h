@@ -1,0 +1,49 @@
+// The sizes of calls of Transformer-VQ's operations, and what kernels of every device ask of their operands: types,
+// contiguous, shapes that fit. Throws Error(internal). Codes, origins and limits are not looked at: a device would have
+// to be waited for.
+#pragma once
+
+#include "kernels/vq.h"
+
+namespace quire {
+
+struct CodeSizes {
+  int64_t vectors, kv_heads, codes, size;
+};
+CodeSizes check_nearest_code(const Tensor& codes, const Tensor& quantized, const Tensor& error, const Tensor& x,
+                             const Tensor& codebook);
+void check_nearest_code_backward(const Tensor& dx, const Tensor& dquantized, const Tensor& x, const Tensor& quantized,
+                                 const Tensor& mask, const Tensor& factor);
+void check_masked_sum(const Tensor& total, const Tensor& x, const Tensor& mask);
+CodeSizes check_code_statistics(const Tensor& counts, const Tensor& sums, const Tensor& x, const Tensor& codes,
+                                const Tensor& mask);
+CodeSizes check_gather_vectors(const Tensor& to, const Tensor& x, const Tensor& index);
+void check_codebook_update(const Tensor& m, const Tensor& n, const Tensor& sums, const Tensor& counts,
+                           const Tensor& seeds, const Tensor& present, const Tensor& control,
+                           const ops::CodebookUpdate& options);
+void check_codewords(const Tensor& codebook, const Tensor& m, const Tensor& n);
+
+struct CodeCacheSizes {
+  int64_t rows, tokens, kv_heads, codes, value_size, slots;
+  int64_t caches;  // B + 1
+
+  explicit CodeCacheSizes(const ops::CodeCacheInputs& in);
+};
+void check_code_caches(const CodeCacheSizes& sizes, const Tensor& means, const Tensor& counts,
+                       const ops::CodeCacheInputs& in);
+void check_code_caches_backward(const CodeCacheSizes& sizes, const Tensor& dv, const Tensor& dmeans,
+                                const Tensor& counts, const ops::CodeCacheInputs& in);
+
+struct CodeAttentionSizes {
+  int64_t rows, queries, heads, kv_heads, size, value_size, codes, block;
+  int64_t caches;  // B + 1
+
+  explicit CodeAttentionSizes(const ops::CodeAttentionInputs& in);
+};
+void check_code_attention(const CodeAttentionSizes& sizes, const Tensor& out, const Tensor& lse,
+                          const ops::CodeAttentionInputs& in);
+void check_code_attention_backward(const CodeAttentionSizes& sizes, const Tensor& dq, const Tensor& du,
+                                   const Tensor& dmeans, const Tensor& dout, const Tensor& out, const Tensor& lse,
+                                   const ops::CodeAttentionInputs& in);
+
+}  // namespace quire
