@@ -62,6 +62,8 @@ class GoldenFile {
 
   // Runs the cases of a kind in f64 and f32 and finishes them.
   void for_each_case(const std::string& kind, const std::function<void(GoldenCase&)>& run) const;
+  // Of a file without kinds.
+  void for_each_case(const std::function<void(GoldenCase&)>& run) const { for_each_case("", run); }
 
  private:
   std::string mechanism_;
