@@ -35,6 +35,9 @@ enum class KnnSearch {
 extern Op<void(const Tensor& index, const Tensor& score, const Tensor& q, const KnnMemory& memory, KnnSearch search)>
     knn_search;
 
+// index [R, T, H, K] becomes -1 where keep u8 [R, T] is 0: queries that no entry belongs to.
+extern Op<void(const Tensor& index, const Tensor& keep)> drop_entries;
+
 struct KnnAttentionInputs {
   Tensor q;      // [R, T, H, D], scaled
   Tensor index;  // i32 [R, T, H, K]; -1 takes no part

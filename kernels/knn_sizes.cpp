@@ -105,6 +105,14 @@ void check_gate_heads(const char* op, const Tensor& out, const Tensor& a, const 
               "{}: open {} {} for {} rows", op, name_of(open.dtype()), open.shape().to_string(), a.dim(0));
 }
 
+void check_drop_entries(const Tensor& index, const Tensor& keep) {
+  QUIRE_CHECK(index.rank() == 4 && keep.rank() == 2 && index.dtype() == DType::i32 && keep.dtype() == DType::u8 &&
+                  index.is_contiguous() && keep.is_contiguous() && index.dim(0) == keep.dim(0) &&
+                  index.dim(1) == keep.dim(1),
+              "drop_entries: index {} {} for keep {} {}", name_of(index.dtype()), index.shape().to_string(),
+              name_of(keep.dtype()), keep.shape().to_string());
+}
+
 void check_softmax_share(const Tensor& share, const Tensor& part, const Tensor& whole) {
   require_alike("softmax_share", {&share, &part, &whole});
 }

@@ -23,6 +23,7 @@ void check_knn_attention_backward(const KnnSizes& sizes, const Tensor& dq, const
 
 void check_gate_heads(const char* op, const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias,
                       const Tensor& open);
+void check_drop_entries(const Tensor& index, const Tensor& keep);
 void check_softmax_share(const Tensor& share, const Tensor& part, const Tensor& whole);
 // Of quantize_vectors and dequantize_vectors.
 void check_quantized(const char* op, const Tensor& quantized, const Tensor& scale, const Tensor& x);

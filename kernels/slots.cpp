@@ -142,6 +142,7 @@ decltype(nearest_code) nearest_code("nearest_code", nearest_code_flops);
 QUIRE_SLOT(nearest_code_backward);
 QUIRE_SLOT(masked_sum);
 QUIRE_SLOT(code_statistics);
+QUIRE_SLOT(lookup_codes);
 QUIRE_SLOT(gather_vectors);
 QUIRE_SLOT(codebook_update);
 QUIRE_SLOT(codewords);
@@ -154,6 +155,7 @@ decltype(attention_backward) attention_backward("attention_backward", attention_
 decltype(knn_search) knn_search("knn_search", knn_search_flops);
 decltype(knn_attention) knn_attention("knn_attention", knn_attention_flops);
 decltype(knn_attention_backward) knn_attention_backward("knn_attention_backward", knn_attention_backward_flops);
+QUIRE_SLOT(drop_entries);
 QUIRE_SLOT(gate_heads);
 QUIRE_SLOT(gate_heads_backward);
 QUIRE_SLOT(softmax_share);

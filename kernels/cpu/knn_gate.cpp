@@ -86,9 +86,18 @@ void softmax_share(const Tensor& share, const Tensor& part, const Tensor& whole)
   });
 }
 
+void drop_entries(const Tensor& index, const Tensor& keep) {
+  check_drop_entries(index, keep);
+  const int64_t per_query = index.numel() / std::max<int64_t>(keep.numel(), 1);
+  for (int64_t i = 0; i < keep.numel(); ++i) {
+    if (keep.data<uint8_t>()[i] == 0) std::fill_n(index.data<int32_t>() + i * per_query, per_query, -1);
+  }
+}
+
 }  // namespace
 
 void bind_knn_gate() {
+  ops::drop_entries.bind(DeviceKind::cpu, drop_entries);
   ops::gate_heads.bind(DeviceKind::cpu, gate_heads);
   ops::gate_heads_backward.bind(DeviceKind::cpu, gate_heads_backward);
   ops::softmax_share.bind(DeviceKind::cpu, softmax_share);

@@ -11,12 +11,14 @@ void bind_all() {
   bind_dropout();
   bind_elementwise();
   bind_embedding();
+  bind_knn_drop();
   bind_norm();
   bind_optimizer();
   bind_position();
   bind_reductions();
   bind_rotary();
   bind_state();
+  bind_vq_lookup();
 }
 
 }  // namespace quire::cuda

@@ -15,11 +15,13 @@ void bind_dropout();
 void bind_elementwise();
 void bind_embedding();
 void bind_gemm();
+void bind_knn_drop();
 void bind_norm();
 void bind_optimizer();
 void bind_position();
 void bind_reductions();
 void bind_rotary();
 void bind_state();
+void bind_vq_lookup();
 
 }  // namespace quire::cuda

@@ -9,9 +9,11 @@ set(QUIRE_CUDA_KERNELS
   dropout.cu
   elementwise.cu
   embedding.cu
+  knn_drop.cu
   norm.cu
   optimizer.cu
   position.cu
   reductions.cu
   rotary.cu
-  state.cu)
+  state.cu
+  vq_lookup.cu)
