@@ -14,4 +14,8 @@ set(QUIRE_CUDA_KERNELS
   position.cu
   reductions.cu
   rotary.cu
-  state.cu)
+  state.cu
+  vq_attention.cu
+  vq_caches.cu
+  vq_codebook.cu
+  vq_codes.cu)
