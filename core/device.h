@@ -51,6 +51,8 @@ class DeviceBackend {
   // not wait for earlier kernels.
   virtual Allocator& upload_allocator() { return allocator(); }
   virtual void upload_new(void* device, const void* host, size_t bytes) { copy_from_host(device, host, bytes); }
+  // Memory of the host that the device's kernels read and write where it is.
+  virtual Allocator& host_allocator() { return allocator(); }
   virtual void copy_to_host(void* host, const void* device, size_t bytes) = 0;
   virtual void copy_from_host(void* device, const void* host, size_t bytes) = 0;
   virtual void copy_within(void* to, const void* from, size_t bytes) = 0;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -114,6 +115,25 @@ MappedFile::MappedFile(const File& file) : size_(static_cast<size_t>(file.size()
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.descriptor(), 0);
   if (address == MAP_FAILED) fail_with_errno("map", file.path());
   address_ = address;
+}
+
+std::shared_ptr<void> map_scratch_file(const std::filesystem::path& folder, size_t bytes) {
+  const File file = File::scratch(folder);
+  bytes = std::max<size_t>(bytes, 1);  // no file of no size can be mapped
+  if (const int error = ::posix_fallocate(file.descriptor(), 0, static_cast<off_t>(bytes)); error != 0) {
+    errno = error;
+    fail_with_errno(fmt::format("take {} bytes in", bytes).c_str(), folder);
+  }
+  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor(), 0);
+  if (address == MAP_FAILED) fail_with_errno("map", folder);
+  return {address, [bytes](void* memory) { ::munmap(memory, bytes); }};
+}
+
+void forget_pages(void* address, size_t bytes) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(address) / page * page;
+  // Advice: where it is not taken, the system frees pages when it needs them.
+  ::madvise(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(address) + bytes - begin, MADV_DONTNEED);
 }
 
 MappedFile::~MappedFile() {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -54,5 +55,11 @@ class MappedFile {
   void* address_ = nullptr;
   size_t size_ = 0;
 };
+
+// Zeroed memory that lies in a file without a name in a folder, whose space is taken at once: a full disk is an error
+// here and not a signal later. It disappears with the process, however that ends.
+std::shared_ptr<void> map_scratch_file(const std::filesystem::path& folder, size_t bytes);
+// Gives the main memory behind part of a mapped file back; the file keeps what was written.
+void forget_pages(void* address, size_t bytes);
 
 }  // namespace quire

@@ -38,7 +38,11 @@ Allocator& allocator_of(Device device, bool uploaded) {
 Storage::Storage(size_t bytes, Device device, bool uploaded)
     : data_(allocator_of(device, uploaded).allocate(bytes)), bytes_(bytes), device_(device), uploaded_(uploaded) {}
 
+Storage::Storage(std::shared_ptr<void> memory, size_t bytes, Device device)
+    : data_(memory.get()), bytes_(bytes), device_(device), uploaded_(false), owner_(std::move(memory)) {}
+
 Storage::~Storage() {
+  if (owner_) return;
   allocator_of(device_, uploaded_).deallocate(data_, bytes_);
 }
 
@@ -61,6 +65,12 @@ Tensor Tensor::described(const Shape& shape, DType dtype, Device device) {
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   Tensor tensor = described(shape, dtype, device);
   tensor.storage_ = std::make_shared<Storage>(static_cast<size_t>(tensor.bytes()), device);
+  return tensor;
+}
+
+Tensor Tensor::over(std::shared_ptr<void> memory, const Shape& shape, DType dtype, Device device) {
+  Tensor tensor = described(shape, dtype, device);
+  tensor.storage_ = std::make_shared<Storage>(std::move(memory), static_cast<size_t>(tensor.bytes()), device);
   return tensor;
 }
 

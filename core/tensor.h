@@ -16,6 +16,8 @@ namespace quire {
 class Storage {
  public:
   Storage(size_t bytes, Device device, bool uploaded = false);
+  // Memory of another owner, which keeps it as long as a tensor views it.
+  Storage(std::shared_ptr<void> memory, size_t bytes, Device device);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -28,6 +30,7 @@ class Storage {
   size_t bytes_;
   Device device_;
   bool uploaded_;  // from the upload allocator
+  std::shared_ptr<void> owner_;
 };
 
 class Tensor {
@@ -35,6 +38,8 @@ class Tensor {
   Tensor() = default;  // undefined: no storage; optional arguments use it
   static Tensor empty(const Shape& shape, DType dtype, Device device = kCpu);
   static Tensor zeros(const Shape& shape, DType dtype, Device device = kCpu);
+  // Over memory that kernels of the device can read and write: pinned memory of the host, a mapped file.
+  static Tensor over(std::shared_ptr<void> memory, const Shape& shape, DType dtype, Device device);
   // Contiguous, with the shape, element type and device of another; values are not copied.
   static Tensor empty_like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
   template <typename T>

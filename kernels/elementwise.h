@@ -29,7 +29,8 @@ extern Op<void(const Tensor& out, const Tensor& x, const Tensor& s)> scale_heads
 extern Op<void(const Tensor& dx, const Tensor& ds, const Tensor& dy, const Tensor& x, const Tensor& s, bool accumulate)>
     scale_heads_backward;
 
-enum class Activation { relu, gelu };  // gelu: the tanh form of Hendrycks and Gimpel 2016
+// gelu: the tanh form of Hendrycks and Gimpel 2016; silu: x sigmoid(x).
+enum class Activation { relu, gelu, silu };
 
 extern Op<void(const Tensor& out, const Tensor& in, Activation kind)> activation;
 // dx = dy * activation'(x); dx may be dy.

@@ -6,8 +6,9 @@
 namespace quire::ops {
 
 // Per row a ring of C slots; entries count from the oldest readable one: entry m of row r is in slot
-// (head[r] - length[r] + m) mod C. Stored as f64, f32, bf16, or as i8 with one bf16 scale per vector:
-// x = scale * i8. H query heads, Hk key heads (query head h reads key head h / (H / Hk)), D key size, Dv value size.
+// (head[r] - length[r] + m) mod C. Stored as f64 (beside f64 queries only), f32, bf16, or as i8 with one bf16 scale per
+// vector: x = scale * i8. Searching needs no values. H query heads, Hk key heads (query head h reads key head h / (H /
+// Hk)), D key size, Dv value size.
 struct KnnMemory {
   Tensor keys;         // [R, C, Hk, D]
   Tensor key_scale;    // bf16 [R, C, Hk], with i8
@@ -29,10 +30,13 @@ enum class KnnSearch {
 };
 // index i32 [R, T, H, K], score wide [R, T, H, K]: the K readable entries with the largest q.k, in descending order,
 // ties to the older entry (exact), or in order of buckets; -1 and 0 where there are fewer. q [R, T, H, D]. Products of
-// bf16 or i8 keys are summed in f32. A query or key with a NaN never wins against a number. Memory beyond the operands
-// is bounded by K and tiles, never T times C.
+// bf16 or i8 keys are summed in f32. NaN ranks below every number, -inf too: an entry with a NaN is found only where
+// there are not K others. Memory beyond the operands is bounded by K and tiles, never T times C.
 extern Op<void(const Tensor& index, const Tensor& score, const Tensor& q, const KnnMemory& memory, KnnSearch search)>
     knn_search;
+
+// index [R, T, H, K] becomes -1 where keep u8 [R, T] is 0: queries that no entry belongs to.
+extern Op<void(const Tensor& index, const Tensor& keep)> drop_entries;
 
 struct KnnAttentionInputs {
   Tensor q;      // [R, T, H, D], scaled
@@ -62,6 +66,10 @@ extern Op<void(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor
 extern Op<void(const Tensor& da, const Tensor& db, const Tensor& dbias, const Tensor& dout, const Tensor& a,
                const Tensor& b, const Tensor& bias, const Tensor& open)>
     gate_heads_backward;
+
+// share = 1 - exp(part - whole): the probability that a softmax has beyond its part; part and whole are the logarithms
+// of their sums, wide and alike. 0 where whole is -inf.
+extern Op<void(const Tensor& share, const Tensor& part, const Tensor& whole)> softmax_share;
 
 // out i8 [N, D], scale bf16 [N]: x to the nearest multiple of scale, ties to even; scale is the least bf16 number with
 // 127 scale >= max |x|. A vector with a NaN or an infinity has scale NaN. x f32, f64 or bf16.

@@ -6,9 +6,9 @@
 
 namespace quire::ops {
 
-// out [N, E], E even: row n = [sin(d w_0) .. , cos(d w_0) ..], w_i = 10000^(-2i/E), d = min(N - 1 - n, clamp) (Dai et
-// al. 2019, 3.3; clamp 0 is off). Angles are computed in f64.
-extern Op<void(const Tensor& out, int64_t clamp)> sinusoid;
+// out [N, E], E even: row n = [sin(d w_0) .. , cos(d w_0) ..], w_i = base^(-2i/E), d = min(N - 1 - n, clamp) (Dai et
+// al. 2019, 3.3: base 10000; clamp 0 is off). Angles are computed in f64.
+extern Op<void(const Tensor& out, int64_t clamp, double base)> sinusoid;
 // out [H, N] = table [H, B] at index i32 [N].
 extern Op<void(const Tensor& out, const Tensor& table, const Tensor& index)> gather_columns;
 // dtable [H, B] += sums of dout [H, N] over equal index, in order.

@@ -6,6 +6,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
+#include "kernels/knn.h"
 #include "kernels/norm.h"
 #include "kernels/optimizer.h"
 #include "kernels/position.h"
@@ -47,6 +48,34 @@ double attention_backward_flops(const AttentionGradients&, const Tensor&, const 
                                 const AttentionInputs& in) {
   const auto key = static_cast<double>(in.q.dim(3));
   return attention_pairs(in) * 2 * (key * (in.r.defined() ? 6 : 3) + 2 * static_cast<double>(in.v.dim(3)));
+}
+
+// Pairs of a query and an entry that is read: of all readable ones, or of at most `wanted`.
+double memory_pairs(const Tensor& q, const KnnMemory& memory, int64_t wanted) {
+  const Tensor on_host = memory.length.to(kCpu);
+  double entries = 0;
+  for (int64_t r = 0; r < on_host.numel(); ++r) {
+    entries += static_cast<double>(std::min<int64_t>(on_host.data<int32_t>()[r], wanted));
+  }
+  return entries * static_cast<double>(q.dim(1) * q.dim(2));
+}
+
+double knn_search_flops(const Tensor&, const Tensor&, const Tensor& q, const KnnMemory& memory, KnnSearch) {
+  return memory_pairs(q, memory, memory.keys.dim(1)) * 2 * static_cast<double>(q.dim(3));
+}
+
+// Of entries that are retrieved once each, as many as there are.
+double knn_attention_pairs(const KnnAttentionInputs& in) {
+  return memory_pairs(in.q, in.memory, in.index.dim(3));
+}
+
+double knn_attention_flops(const Tensor&, const Tensor&, const KnnAttentionInputs& in, bool) {
+  return knn_attention_pairs(in) * 2 * static_cast<double>(in.q.dim(3) + in.memory.values.dim(3));
+}
+
+double knn_attention_backward_flops(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                                    const KnnAttentionInputs& in, bool) {
+  return knn_attention_pairs(in) * 2 * static_cast<double>(2 * in.q.dim(3) + in.memory.values.dim(3));
 }
 
 double nearest_code_flops(const Tensor&, const Tensor&, const Tensor&, const Tensor& x, const Tensor& codebook) {
@@ -113,6 +142,7 @@ decltype(nearest_code) nearest_code("nearest_code", nearest_code_flops);
 QUIRE_SLOT(nearest_code_backward);
 QUIRE_SLOT(masked_sum);
 QUIRE_SLOT(code_statistics);
+QUIRE_SLOT(lookup_codes);
 QUIRE_SLOT(gather_vectors);
 QUIRE_SLOT(codebook_update);
 QUIRE_SLOT(codewords);
@@ -122,5 +152,14 @@ decltype(code_attention) code_attention("code_attention", code_attention_flops);
 decltype(code_attention_backward) code_attention_backward("code_attention_backward", code_attention_backward_flops);
 decltype(attention) attention("attention", attention_flops);
 decltype(attention_backward) attention_backward("attention_backward", attention_backward_flops);
+decltype(knn_search) knn_search("knn_search", knn_search_flops);
+decltype(knn_attention) knn_attention("knn_attention", knn_attention_flops);
+decltype(knn_attention_backward) knn_attention_backward("knn_attention_backward", knn_attention_backward_flops);
+QUIRE_SLOT(drop_entries);
+QUIRE_SLOT(gate_heads);
+QUIRE_SLOT(gate_heads_backward);
+QUIRE_SLOT(softmax_share);
+QUIRE_SLOT(quantize_vectors);
+QUIRE_SLOT(dequantize_vectors);
 
 }  // namespace quire::ops

@@ -16,6 +16,8 @@ namespace quire::ops {
 extern Op<void(const Tensor& codes, const Tensor& quantized, const Tensor& error, const Tensor& x,
                const Tensor& codebook)>
     nearest_code;
+// quantized [N, Hk, D] = c_code: codewords for codes that are known; zero where a code is not one of 0..S-1.
+extern Op<void(const Tensor& quantized, const Tensor& codes, const Tensor& codebook)> lookup_codes;
 // dx [N, Hk, D] = dquantized + 2 factor[0] mask_n (x - c_code): straight-through, plus the commitment loss.
 // dquantized may be undefined (no straight-through, or nobody used it). mask u8 [N]; factor f64 [1].
 extern Op<void(const Tensor& dx, const Tensor& dquantized, const Tensor& x, const Tensor& quantized, const Tensor& mask,

@@ -71,6 +71,17 @@ CodeSizes check_code_statistics(const Tensor& counts, const Tensor& sums, const 
   return s;
 }
 
+CodeSizes check_lookup_codes(const Tensor& quantized, const Tensor& codes, const Tensor& codebook) {
+  const char* const op = "lookup_codes";
+  require_rank(op, "quantized", quantized, 3);
+  require_rank(op, "codebook", codebook, 3);
+  const CodeSizes s{quantized.dim(0), quantized.dim(1), codebook.dim(1), quantized.dim(2)};
+  require(op, "quantized", quantized, quantized.shape(), quantized.dtype());
+  require(op, "codes", codes, {s.vectors, s.kv_heads}, DType::i32);
+  require(op, "codebook", codebook, {s.kv_heads, s.codes, s.size}, wide_type(quantized.dtype()));
+  return s;
+}
+
 CodeSizes check_gather_vectors(const Tensor& to, const Tensor& x, const Tensor& index) {
   const char* const op = "gather_vectors";
   require_rank(op, "x", x, 3);

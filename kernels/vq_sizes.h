@@ -17,6 +17,7 @@ void check_nearest_code_backward(const Tensor& dx, const Tensor& dquantized, con
 void check_masked_sum(const Tensor& total, const Tensor& x, const Tensor& mask);
 CodeSizes check_code_statistics(const Tensor& counts, const Tensor& sums, const Tensor& x, const Tensor& codes,
                                 const Tensor& mask);
+CodeSizes check_lookup_codes(const Tensor& quantized, const Tensor& codes, const Tensor& codebook);
 CodeSizes check_gather_vectors(const Tensor& to, const Tensor& x, const Tensor& index);
 void check_codebook_update(const Tensor& m, const Tensor& n, const Tensor& sums, const Tensor& counts,
                            const Tensor& seeds, const Tensor& present, const Tensor& control,

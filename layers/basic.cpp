@@ -22,11 +22,13 @@ Norm::Norm(const Scope& scope, const ModelConfig& model)
     : kind_(model.norm.kind),
       eps_(model.norm.eps),
       weight_(scope.param("weight", {model.width}, Initialization(model).gain())) {
-  if (kind_ == NormKind::layer) bias_ = scope.param("bias", {model.width}, Initializer::constant(0));
+  if (kind_ != NormKind::rms) bias_ = scope.param("bias", {model.width}, Initializer::constant(0));
 }
 
 Variable Norm::operator()(Tape& tape, const Variable& x) const {
-  return kind_ == NormKind::rms ? rms_norm(tape, x, weight_, eps_) : layer_norm(tape, x, weight_, bias_, eps_);
+  if (kind_ == NormKind::layer) return layer_norm(tape, x, weight_, bias_, eps_);
+  const Variable y = rms_norm(tape, x, weight_, eps_);
+  return kind_ == NormKind::rms ? y : add_bias(tape, y, bias_);
 }
 
 Mlp::Mlp(const Scope& scope, const ModelConfig& model)

@@ -2,8 +2,22 @@
 
 #include "autograd/functions/basic.h"
 #include "autograd/recompute.h"
+#include "layers/softmax_attention.h"
+#include "layers/vq_attention.h"
 
 namespace quire {
+
+namespace {
+
+std::unique_ptr<Mixer> make_mixer(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
+                                  std::span<const MemoryConfig> memories, std::shared_ptr<PositionTables> tables) {
+  if (layer.attention.kind == MixerKind::vq) {
+    return std::make_unique<VqAttention>(scope, model, layer, std::move(tables));
+  }
+  return std::make_unique<SoftmaxAttention>(scope, model, layer, memories, std::move(tables));
+}
+
+}  // namespace
 
 Block::Block(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
              std::span<const MemoryConfig> memories, std::shared_ptr<PositionTables> tables)
@@ -12,10 +26,12 @@ Block::Block(const Scope& scope, const ModelConfig& model, const LayerConfig& la
       dropout_(model.dropout.residual),
       attention_dropout_scope_(hash_scope(scope.path() + ".attention.residual")),
       mlp_dropout_scope_(hash_scope(scope.path() + ".mlp.residual")),
-      attention_norm_(scope.child("attention_norm"), model),
-      mlp_norm_(scope.child("mlp_norm"), model),
-      attention_(scope.child("attention"), model, layer, memories, std::move(tables)),
-      mlp_(scope.child("mlp"), model) {
+      layer_dropout_(model.dropout.layer),
+      attention_norm_(scope.child("attention_norm"), model) {
+  const bool fed = model.mlp.kind != MlpKind::none;
+  if (fed) mlp_norm_.emplace(scope.child("mlp_norm"), model);
+  attention_ = make_mixer(scope.child("attention"), model, layer, memories, std::move(tables));
+  if (fed) mlp_.emplace(scope.child("mlp"), model);
   if (layer.attention.cache.kind == CacheKind::hidden) {
     hidden_ = scope.state_log("cache.hidden", {model.width}, layer.attention.cache_length(),
                               {.dtype = layer.attention.cache.storage()});
@@ -39,20 +55,43 @@ Variable Block::mixed(const Forward& f, const Variable& x) const {
     if (f.write_state) f.state.append(hidden_, x.value());
     if (pre_) carried = attention_norm_(f.tape, carried);
   }
-  return attention_(f, pre_ ? attention_norm_(f.tape, x) : x, carried, carried_length);
+  return (*attention_)(f, pre_ ? attention_norm_(f.tape, x) : x, {carried, carried_length});
 }
 
 Variable Block::fed(const Forward& f, const Variable& h) const {
-  return mlp_(f, pre_ ? mlp_norm_(f.tape, h) : h);
+  return (*mlp_)(f, pre_ ? (*mlp_norm_)(f.tape, h) : h);
+}
+
+Variable Block::sum(const Forward& f, const Variable& added, const Variable& x, uint32_t scope) const {
+  Variable kept = added;
+  if (f.training && layer_dropout_ > 0) {
+    const Shape shape = added.shape();
+    const auto threshold = static_cast<uint64_t>(layer_dropout_ * 4294967296.0);
+    std::vector<double> factors;
+    for (int64_t r = 0; r < shape[0]; ++r) {
+      const auto bits = philox(f.key, scope + 1, static_cast<uint32_t>(f.batch.first_row + r), 0, 0);
+      factors.push_back(bits[0] >= threshold ? 1 / (1 - layer_dropout_) : 0.0);
+    }
+    const Tensor wide = Tensor::from(factors, {shape[0]}, added.value().device());
+    Tensor factor = wide;
+    if (wide_type(added.value().dtype()) != DType::f64) {
+      factor = Tensor::empty(wide.shape(), DType::f32, wide.device());
+      ops::convert(factor, wide);
+    }
+    const Variable by_row = reshape(f.tape, added, {1, shape[0], shape[1] * shape[2]});
+    kept = reshape(f.tape, scale_heads(f.tape, by_row, Variable::constant(factor)), shape);
+  }
+  return dropout(f.tape, kept, x, f.dropout(scope, dropout_));
 }
 
 Variable Block::run(const Forward& f, const Variable& x) const {
   const Variable attended = call(&Block::mixed, Recompute::attention, f, x);
-  Variable h = dropout(f.tape, attended, x, f.dropout(attention_dropout_scope_, dropout_));
+  Variable h = sum(f, attended, x, attention_dropout_scope_);
   if (!pre_) h = attention_norm_(f.tape, h);
+  if (!mlp_) return h;
   const Variable inner = call(&Block::fed, Recompute::mlp, f, h);
-  const Variable y = dropout(f.tape, inner, h, f.dropout(mlp_dropout_scope_, dropout_));
-  return pre_ ? y : mlp_norm_(f.tape, y);
+  const Variable y = sum(f, inner, h, mlp_dropout_scope_);
+  return pre_ ? y : (*mlp_norm_)(f.tape, y);
 }
 
 Variable Block::operator()(const Forward& f, const Variable& x) const {

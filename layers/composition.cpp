@@ -56,6 +56,28 @@ const std::vector<CompositionRule>& composition_rules() {
        [](const LayerConfig& l, const ModelConfig& m) {
          return l.position == Position::rope && l.attention.rope.dims.value_or(0) > m.size_of_head();
        }},
+      {"attention.kind", "vq keeps its own window and cache; leave attention.cache.kind at none",
+       [](const LayerConfig& l, const ModelConfig&) {
+         return l.attention.kind == MixerKind::vq && l.attention.cache.kind != CacheKind::none;
+       }},
+      {"position",
+       "vq reads tokens behind its window without a position, which rope cannot give; use xl, t5, alibi or "
+       "none",
+       [](const LayerConfig& l, const ModelConfig&) {
+         return l.attention.kind == MixerKind::vq && l.position == Position::rope;
+       }},
+      {"attention.qk_norm", "vq normalises queries and keys by itself; leave qk_norm out",
+       [](const LayerConfig& l, const ModelConfig&) {
+         return l.attention.kind == MixerKind::vq && l.attention.qk_norm;
+       }},
+      {"attention.attend_self", "vq always sees the token itself; leave attend_self at true",
+       [](const LayerConfig& l, const ModelConfig&) {
+         return l.attention.kind == MixerKind::vq && !l.attention.attend_self;
+       }},
+      {"dropout.attention", "vq has no dropout of probabilities: those of cached tokens stand for many; use 0",
+       [](const LayerConfig& l, const ModelConfig& m) {
+         return l.attention.kind == MixerKind::vq && m.dropout.attention > 0;
+       }},
       {"attention.qk_norm", "normalised queries and keys do not go with position xl, which adds terms to the raw query",
        [](const LayerConfig& l, const ModelConfig&) { return l.attention.qk_norm && l.position == Position::xl; }},
   };
@@ -105,8 +127,24 @@ void ModelConfig::check(ConfigChecker& c) const {
   c.require(dropout.position == 0 || std::any_of(configs.begin(), configs.end(),
                                                  [](const LayerConfig& l) { return l.position == Position::xl; }),
             "dropout.position", "no layer has position xl, whose sinusoids it would drop");
+  std::set<int64_t> with_memory;
   for (size_t i = 0; i < memory.size(); ++i) {
     require_layers(memory[i].layers, fmt::format("memory.{}.layers", i));
+    for (const int64_t layer : memory[i].layers) {
+      const bool first = with_memory.insert(layer < 0 ? layer + layers : layer).second;
+      c.require(
+          first || memory[i].combine != KnnCombine::joint, fmt::format("memory.{}.combine", i),
+          fmt::format("joint needs the local keys themselves; list it before the other memories of layer {}", layer));
+      const auto index = static_cast<size_t>(layer < 0 ? layer + layers : layer);
+      const AttentionConfig& mixer = configs[index].attention;
+      c.require(
+          memory[i].write != KnnWrite::evict || mixer.cache.kind != CacheKind::none, fmt::format("memory.{}.write", i),
+          fmt::format("layer {} has no cache that entries could leave; set attention.cache or write: produce", index));
+      c.require(memory[i].write != KnnWrite::evict || mixer.mask_empty_cache, fmt::format("memory.{}.write", i),
+                "the empty slots of attention.mask_empty_cache: false are no tokens; use write: produce");
+      c.require(mixer.kind == MixerKind::softmax, fmt::format("memory.{}.layers", i),
+                fmt::format("layer {} has attention.kind vq; a memory goes beside softmax attention", index));
+    }
     c.require(has_memory(memory[i].kind), fmt::format("memory.{}.kind", i),
               fmt::format("there is no memory '{}'; known: {}", memory[i].kind, known_memories()));
   }

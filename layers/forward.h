@@ -1,33 +1,57 @@
 // What every layer of one forward pass shares.
 #pragma once
 
+#include <map>
+#include <memory>
+
 #include "autograd/tape.h"
 #include "core/batch.h"
 #include "core/random.h"
 #include "kernels/elementwise.h"
 #include "layers/state.h"
+#include "layers/telemetry.h"
 
 namespace quire {
+
+// Entries that a layer chose (top-k), by the scope of the layer.
+using Selections = std::map<uint32_t, Tensor>;
 
 struct Forward {
   Tape& tape;
   const Batch& batch;
   StateView state;
   RandomKey key{};
+  RandomKey position_key{};  // of dropout.position: the same for dropout.position_steps steps
   bool training = false;
   // Reading ahead of a document leaves its state as it is when false (scoring alternatives, for example).
   bool write_state = true;
+  // The second pass of a recomputation: selections of the first one are used, not made again.
+  bool again = false;
+  std::shared_ptr<Selections> selections = {};
+  // Where layers leave numbers about themselves, when somebody looks.
+  Telemetry* telemetry = nullptr;
+  // Squared distances of keys to their codewords are added here, f64 [1], where it is defined. Their gradient does not
+  // wait for the sweep to be seeded with them: it is 1 / tokens of the whole step, times the weight in a layer.
+  Tensor commitment = {};
+  double commitment_seed = 0;
   // What the sweep will be seeded with for the sum of nats: 1 / targets of the whole step in training.
   double nll_seed = 1;
 
   // The same pass on another tape; the second pass of a recomputation writes nothing.
-  Forward on(Tape& other, bool again) const {
+  Forward on(Tape& other, bool second) const {
     return {.tape = other,
             .batch = batch,
             .state = state,
             .key = key,
+            .position_key = position_key,
             .training = training,
-            .write_state = write_state && !again};
+            .write_state = write_state && !second,
+            .again = second,
+            .selections = selections,
+            .telemetry = second ? nullptr : telemetry,
+            .commitment = second ? Tensor() : commitment,
+            .commitment_seed = commitment_seed,
+            .nll_seed = nll_seed};
   }
 
   ops::DropoutKey dropout(uint32_t scope, double probability) const {

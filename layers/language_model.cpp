@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "autograd/functions/basic.h"
 #include "autograd/functions/embedding.h"
@@ -61,8 +62,29 @@ Variable LanguageModel::hidden(const Forward& f) const {
   return dropout(f.tape, x, {}, f.dropout(hash_scope("output.dropout"), config_.dropout.output));
 }
 
-std::vector<std::pair<std::string, int64_t>> LanguageModel::loss_counts(const Batch& batch) {
-  return {{"nll", batch.target_count}};
+std::vector<Codebook*> LanguageModel::codebooks() const {
+  std::vector<Codebook*> codebooks;
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    if (Codebook* codebook = block->mixer().codebook()) codebooks.push_back(codebook);
+  }
+  return codebooks;
+}
+
+int64_t LanguageModel::alignment() const {
+  int64_t alignment = 1;
+  for (const LayerConfig& layer : config_.layer_configs()) {
+    if (layer.attention.kind == MixerKind::vq) alignment = std::lcm(alignment, layer.attention.vq.block);
+  }
+  return alignment;
+}
+
+std::vector<std::pair<std::string, int64_t>> LanguageModel::loss_counts(const Batch& batch) const {
+  std::vector<std::pair<std::string, int64_t>> counts{{"nll", batch.target_count}};
+  if (!codebooks().empty()) {
+    const auto padded = std::count(batch.segment.begin(), batch.segment.end(), -1);
+    counts.emplace_back("commitment", batch.rows * batch.length - padded);
+  }
+  return counts;
 }
 
 CrossEntropy LanguageModel::cross_entropy(const Forward& f, const Variable& h) const {
@@ -74,8 +96,19 @@ CrossEntropy LanguageModel::cross_entropy(const Forward& f, const Variable& h) c
 }
 
 LossTerms LanguageModel::loss(const Forward& f) const {
-  const CrossEntropy entropy = cross_entropy(f, hidden(f));
-  return {{{"nll", entropy.sum, f.batch.target_count, 1.0}}, entropy.nll};
+  Forward pass = f.on(f.tape, false);
+  if (config_.recompute != Recompute::none && f.tape.recording()) pass.selections = std::make_shared<Selections>();
+  const auto counts = loss_counts(f.batch);
+  if (counts.size() > 1) {
+    const Device device = static_cast<const Variable&>(embedding_).value().device();
+    pass.commitment = Tensor::zeros({1}, DType::f64, device);
+  }
+  const CrossEntropy entropy = cross_entropy(pass, hidden(pass));
+  LossTerms terms{{{counts[0].first, entropy.sum, counts[0].second, 1.0}}, entropy.nll};
+  if (counts.size() > 1) {
+    terms.terms.push_back({counts[1].first, Variable::constant(pass.commitment), counts[1].second, 0.0});
+  }
+  return terms;
 }
 
 TargetScores LanguageModel::score(const Forward& f, const std::vector<int64_t>& cells) const {

@@ -7,10 +7,12 @@
 
 #include "autograd/functions/embedding.h"
 #include "layers/block.h"
+#include "layers/codebook.h"
 
 namespace quire {
 
-// One part of the loss. Sums and counts cross micro-batches and ranks, never means.
+// One part of the loss. A sum without a gradient is there to be reported: what it adds to gradients is in them. Sums
+// and counts cross micro-batches and ranks, never means.
 struct LossTerm {
   std::string name;
   Variable sum;       // f64 [1]
@@ -33,8 +35,9 @@ class LanguageModel {
   // Declares parameters and state through the scope. vocabulary counts the tokenizer's ids.
   LanguageModel(const Scope& scope, const ModelConfig& config, int64_t vocabulary);
 
-  // The counts that loss() will report for a batch, known before any forward pass: gradients are scaled exactly.
-  static std::vector<std::pair<std::string, int64_t>> loss_counts(const Batch& batch);
+  // The counts that loss() will report for a batch, known before any forward pass: gradients are scaled exactly. First
+  // the targets.
+  std::vector<std::pair<std::string, int64_t>> loss_counts(const Batch& batch) const;
   LossTerms loss(const Forward& f) const;
   // The loss of every target and the most likely tokens at some cells (r * T + t). Without a tape that records. Logits
   // exist for a few cells at a time.
@@ -43,8 +46,10 @@ class LanguageModel {
   Tensor next_logits(const Forward& f, int64_t at) const;
 
   // Documents of a concatenated row begin at multiples of this.
-  int64_t alignment() const { return 1; }
+  int64_t alignment() const;
   int64_t vocabulary() const { return vocabulary_; }
+  // Codewords that learn from the keys of a step, in the order of layers.
+  std::vector<Codebook*> codebooks() const;
 
  private:
   Variable hidden(const Forward& f) const;  // [R, T, E] before the projection

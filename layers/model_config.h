@@ -3,14 +3,16 @@
 
 #include "core/config.h"
 #include "core/dtype.h"
+#include "layers/memory/memory_config.h"
+#include "layers/vq_config.h"
 
 namespace quire {
 
-enum class NormKind { rms, layer };
+enum class NormKind { rms, rms_bias, layer };
 enum class NormPlacement { pre, post };
-enum class MlpKind { swiglu, gelu, relu };
+enum class MlpKind { swiglu, gelu, relu, none };
 enum class Position { t5, xl, rope, alibi, none };
-enum class MixerKind { softmax };
+enum class MixerKind { softmax, vq };
 enum class CacheKind { none, hidden, kv };
 enum class Recompute { none, blocks, attention, mlp };
 enum class StateType { automatic, f32, bf16 };
@@ -18,8 +20,8 @@ enum class InitializationKind { normal, transformer_xl, fan_in };
 
 template <>
 struct EnumNames<NormKind> {
-  static constexpr auto value =
-      std::to_array<std::pair<NormKind, std::string_view>>({{NormKind::rms, "rms"}, {NormKind::layer, "layer"}});
+  static constexpr auto value = std::to_array<std::pair<NormKind, std::string_view>>(
+      {{NormKind::rms, "rms"}, {NormKind::rms_bias, "rms_bias"}, {NormKind::layer, "layer"}});
 };
 template <>
 struct EnumNames<NormPlacement> {
@@ -29,7 +31,7 @@ struct EnumNames<NormPlacement> {
 template <>
 struct EnumNames<MlpKind> {
   static constexpr auto value = std::to_array<std::pair<MlpKind, std::string_view>>(
-      {{MlpKind::swiglu, "swiglu"}, {MlpKind::gelu, "gelu"}, {MlpKind::relu, "relu"}});
+      {{MlpKind::swiglu, "swiglu"}, {MlpKind::gelu, "gelu"}, {MlpKind::relu, "relu"}, {MlpKind::none, "none"}});
 };
 template <>
 struct EnumNames<Position> {
@@ -42,7 +44,10 @@ struct EnumNames<Position> {
 template <>
 struct EnumNames<MixerKind> {
   static constexpr auto value =
-      std::to_array<std::pair<MixerKind, std::string_view>>({{MixerKind::softmax, "softmax"}});
+      std::to_array<std::pair<MixerKind, std::string_view>>({{MixerKind::softmax, "softmax"}, {MixerKind::vq, "vq"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"attention to the keys of window, cache and subsequence",
+       "keys are codewords; what is behind the window is read through them (Transformer-VQ)"});
 };
 template <>
 struct EnumNames<CacheKind> {
@@ -78,7 +83,7 @@ struct NormConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("kind", kind, {.help = "RMSNorm or LayerNorm"});
+    v.field("kind", kind, {.help = "RMSNorm, RMSNorm with a bias (Transformer-VQ) or LayerNorm"});
     v.field("placement", placement, {.help = "on the input of each sub-layer (pre) or after its residual sum (post)"});
     v.field("eps", eps, {.help = "added to the variance", .min = 0, .min_exclusive = true});
     v.field("last", last, {.help = "one more normalisation before the projection to the vocabulary"});
@@ -92,7 +97,9 @@ struct MlpConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("kind", kind, {.help = "gated SiLU, or one activation between two projections (gelu is the tanh form)"});
+    v.field("kind", kind,
+            {.help = "gated SiLU, or one activation between two projections (gelu is the tanh form); none: blocks "
+                     "without a feed-forward layer, as gated attention units are"});
     v.field("hidden", hidden, {.help = "inner width", .unit = "features", .min = 1, .max = 1 << 20});
     v.field("bias", bias, {.help = "biases in both projections"});
   }
@@ -125,12 +132,15 @@ struct CacheConfig {
 struct XlConfig {
   bool share_biases = true;
   int64_t clamp = 0;
+  double base = 10000;
 
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("share_biases", share_biases, {.help = "one pair of biases u, v for all layers instead of one per layer"});
     v.field("clamp", clamp,
             {.help = "distances above this share one position; 0 is off", .unit = "tokens", .min = 0, .max = 1 << 24});
+    v.field("base", base,
+            {.help = "sinusoid n of the width E turns by base^(-2n/E) per token", .min = 1, .min_exclusive = true});
   }
 };
 
@@ -171,7 +181,10 @@ struct AttentionConfig {
   XlConfig xl;
   T5Config t5;
   RopeConfig rope;
+  VqConfig vq;
 
+  // kind: vq: tokens before a block that are seen one by one.
+  int64_t vq_window() const { return window.value_or(vq.block); }
   // Tokens a layer carries. Meaningful when a cache is on and the configuration was checked.
   int64_t cache_length() const { return cache.kind == CacheKind::none ? 0 : cache.length.value_or(window.value_or(0)); }
   // The largest distance a token sees; nothing is no limit. Transformer-XL's same_length counts the token itself.
@@ -180,11 +193,13 @@ struct AttentionConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("kind", kind, {.help = "the mixer of a layer"});
-    v.field("window", window,
-            {.help = "a token sees the keys at distances 1..window; none means all of cache and subsequence",
-             .unit = "tokens",
-             .min = 1,
-             .max = 1 << 24});
+    v.field(
+        "window", window,
+        {.help = "a token sees the keys at distances 1..window; none means all of cache and subsequence. kind: vq sees "
+                 "older ones too, by their codewords; none then means vq.block",
+         .unit = "tokens",
+         .min = 1,
+         .max = 1 << 24});
     v.field("same_length", same_length,
             {.help = "a token sees cache.length keys, itself included (Transformer-XL's same_length): like window = "
                      "cache.length - 1, and goes without a window"});
@@ -201,6 +216,7 @@ struct AttentionConfig {
     v.section("xl", xl, "options of position: xl");
     v.section("t5", t5, "options of position: t5");
     v.section("rope", rope, "options of position: rope");
+    v.section("vq", vq, "options of kind: vq");
   }
 };
 
@@ -222,7 +238,9 @@ struct DropoutConfig {
   double attention = 0;
   double mlp = 0;
   double residual = 0;
+  double layer = 0;
   double output = 0;
+  int64_t position_steps = 1;
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -238,7 +256,14 @@ struct DropoutConfig {
     v.field("attention", attention, with("on attention probabilities"));
     v.field("mlp", mlp, with("inside the feed-forward layers, after the activation"));
     v.field("residual", residual, with("on what attention and feed-forward layers add"));
+    v.field("layer", layer, with("all that a layer adds to a row (layer drop): one draw a row and block"));
     v.field("output", output, with("before the projection to the vocabulary"));
+    v.field("position_steps", position_steps,
+            {.help = "the mask of dropout.position is drawn anew each so many steps; Transformer-VQ keeps it for the "
+                     "updates of a sequence",
+             .unit = "steps",
+             .min = 1,
+             .resumable = true});
   }
 };
 
@@ -276,20 +301,6 @@ struct InitializationConfig {
   void check(ConfigChecker& c) const {
     c.require(kind != InitializationKind::fan_in || !std, "std",
               "kind: fan_in takes the deviation from the size of each matrix; leave std out or use kind: normal");
-  }
-};
-
-// A memory beside the mixer of some layers; kinds come from the registry in layers/memory/memory.h.
-struct MemoryConfig {
-  std::string kind;
-  std::vector<int64_t> layers;
-  int64_t size = 8;
-
-  template <class Visitor>
-  void fields(Visitor& v) {
-    v.field("kind", kind, {.help = "registered mechanism", .required = true});
-    v.field("layers", layers, {.help = "layers from 0; negatives from the end", .required = true});
-    v.field("size", size, {.help = "entries per row", .unit = "tokens", .min = 1});
   }
 };
 

@@ -18,19 +18,19 @@ int64_t aligned(int64_t count) {
   return (count + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Box-Muller on Philox draws keyed by the parameter's name.
-std::vector<double> draw(const ParameterStore::Entry& entry, uint64_t seed) {
-  std::vector<double> values(static_cast<size_t>(entry.shape.numel()), entry.initializer.mean);
-  if (entry.initializer.std == 0) return values;
-  const uint32_t scope = hash_scope(entry.name);
+// Box-Muller on Philox draws keyed by the name of the parameter or buffer.
+std::vector<double> draw(const std::string& name, int64_t count, const Initializer& initializer, uint64_t seed) {
+  std::vector<double> values(static_cast<size_t>(count), initializer.mean);
+  if (initializer.std == 0) return values;
+  const uint32_t scope = hash_scope(name);
   const auto pair = [&](size_t i, uint32_t attempt) {
     const auto bits = philox(RandomKey::of(seed, 0), scope, 0, attempt, static_cast<uint32_t>(i / 2));
     const double u = (static_cast<double>(bits[0]) + 1) * 0x1p-32;  // in (0, 1]
     const double angle = 2 * std::numbers::pi * static_cast<double>(bits[1]) * 0x1p-32;
-    const double radius = entry.initializer.std * std::sqrt(-2 * std::log(u));
+    const double radius = initializer.std * std::sqrt(-2 * std::log(u));
     return std::array{radius * std::cos(angle), radius * std::sin(angle)};
   };
-  const double cut = entry.initializer.cut * entry.initializer.std;
+  const double cut = initializer.cut * initializer.std;
   for (size_t i = 0; i < values.size(); i += 2) {
     std::array<double, 2> z = pair(i, 0);
     for (size_t k = 0; k < 2 && i + k < values.size(); ++k) {
@@ -68,16 +68,16 @@ const ParameterStore::Entry* ParameterStore::parameter(const std::string& name, 
   return &entries_.back();
 }
 
-ParameterStore::Buffer* ParameterStore::buffer(const std::string& name, const Shape& shape, DType dtype, double fill) {
+ParameterStore::Buffer* ParameterStore::buffer(const std::string& name, const Shape& shape, DType dtype,
+                                               Initializer initializer) {
   const auto found = buffers_by_name_.find(name);
   if (found != buffers_by_name_.end()) {
     QUIRE_CHECK(found->second->value.shape() == shape, "buffer {}: {} wanted, {} stored", name, shape.to_string(),
                 found->second->value.shape().to_string());
     return found->second;
   }
-  Buffer buffer{name, Tensor::empty(shape, dtype)};
-  store(buffer.value, std::vector<double>(static_cast<size_t>(shape.numel()), fill));
-  buffers_.push_back(std::move(buffer));
+  if (is_allocated()) fail(ErrorKind::checkpoint, "buffer {}: the stored model has none of this name", name);
+  buffers_.push_back({name, Tensor::empty(shape, dtype, kMeta), initializer});
   buffers_by_name_[name] = &buffers_.back();
   return &buffers_.back();
 }
@@ -100,11 +100,7 @@ void ParameterStore::lay_out(DType dtype, Device device) {
   dtype_ = dtype;
   values_ = Tensor::zeros({total}, wide_type(dtype), device);
   if (values_.dtype() != dtype) published_ = Tensor::zeros({decayed_}, dtype, device);
-  for (Buffer& buffer : buffers_) {
-    const Tensor filled = buffer.value;  // on the host until now
-    buffer.value = Tensor::empty(filled.shape(), filled.dtype(), device);
-    buffer.value.upload(filled.raw(), filled.numel());
-  }
+  for (Buffer& buffer : buffers_) buffer.value = Tensor::zeros(buffer.value.shape(), buffer.value.dtype(), device);
 }
 
 // Matrices are operands of products, in the type of the activations; vectors keep every bit.
@@ -125,8 +121,12 @@ void ParameterStore::allocate(DType dtype, Device device, uint64_t seed) {
   lay_out(dtype, device);
   gradients_ = Tensor::zeros(values_.shape(), values_.dtype(), device);
   for (Entry& entry : entries_) {
-    if (!values_.is_meta()) store(value(entry), draw(entry, seed));
+    if (!values_.is_meta()) store(value(entry), draw(entry.name, entry.shape.numel(), entry.initializer, seed));
     entry.variable = Variable(read_by_layers(entry), Gradient::into(slice(gradients_, entry)));
+  }
+  for (const Buffer& buffer : buffers_) {
+    if (buffer.value.is_meta()) continue;
+    store(buffer.value, draw(buffer.name, buffer.value.numel(), buffer.initializer, seed));
   }
   publish();
 }

@@ -35,12 +35,13 @@ class ParameterStore {
   struct Buffer {
     std::string name;
     Tensor value;  // saved, not trained, equal on all ranks
+    Initializer initializer;
   };
 
   // Before allocate(): declares. Afterwards: finds, so that a second model (evaluation, generation) shares the weights.
   // Throws Error(checkpoint) when the name is unknown or the shape differs.
   const Entry* parameter(const std::string& name, const Shape& shape, Initializer initializer, bool decays);
-  Buffer* buffer(const std::string& name, const Shape& shape, DType dtype, double fill);
+  Buffer* buffer(const std::string& name, const Shape& shape, DType dtype, Initializer initializer);
 
   // Lays out the arenas (decaying parameters first) and draws the initial values. dtype: what the model computes in.
   void allocate(DType dtype, Device device, uint64_t seed);

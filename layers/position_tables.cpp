@@ -28,9 +28,9 @@ Tensor PositionTables::find(const Key& key, const Shape& shape, DType dtype, Dev
   return table;
 }
 
-Tensor PositionTables::sinusoid(int64_t count, int64_t width, int64_t clamp, DType dtype, Device device) {
-  return find({Kind::sinusoid, count, width, clamp, 0}, {count, width}, dtype, device,
-              [&](const Tensor& table) { ops::sinusoid(table, clamp); });
+Tensor PositionTables::sinusoid(int64_t count, int64_t width, int64_t clamp, double base, DType dtype, Device device) {
+  return find({Kind::sinusoid, count, width, clamp, base}, {count, width}, dtype, device,
+              [&](const Tensor& table) { ops::sinusoid(table, clamp, base); });
 }
 
 Tensor PositionTables::alibi(int64_t heads, int64_t count, DType dtype, Device device) {

@@ -13,7 +13,7 @@ namespace quire {
 class PositionTables {
  public:
   // [count, width], entry n at distance count - 1 - n (kernels/position.h).
-  Tensor sinusoid(int64_t count, int64_t width, int64_t clamp, DType dtype, Device device);
+  Tensor sinusoid(int64_t count, int64_t width, int64_t clamp, double base, DType dtype, Device device);
   // [heads, count]: -m d at distance d = count - 1 - n. ALiBi (Press et al. 2022) with slope m = 2^(-8 (h + 1) / heads)
   // of head h = 0, 1, ... for any number of heads, as DRT has it; for powers of two it is also the published rule,
   // which otherwise takes slopes from the next power of two.

@@ -27,11 +27,11 @@ class Scope {
   Parameter param_without_decay(const std::string& name, const Shape& shape, Initializer initializer) const {
     return Parameter(store_->parameter(join(name), shape, initializer, false));
   }
-  ParameterStore::Buffer* buffer(const std::string& name, const Shape& shape, double fill) const {
-    return store_->buffer(join(name), shape, wide_type(dtype_), fill);
+  ParameterStore::Buffer* buffer(const std::string& name, const Shape& shape, Initializer initializer) const {
+    return store_->buffer(join(name), shape, wide_type(dtype_), initializer);
   }
-  RegisterId state_register(const std::string& name, const Shape& shape) const {
-    return layout_->add_register(join(name), shape);
+  RegisterId state_register(const std::string& name, const Shape& shape, bool wide = false) const {
+    return layout_->add_register(join(name), shape, wide);
   }
   LogId state_log(const std::string& name, const Shape& entry, int64_t length, const LogOptions& options = {}) const {
     return layout_->add_log(join(name), entry, length, options);

@@ -1,6 +1,7 @@
 #include "layers/softmax_attention.h"
 
 #include <cmath>
+#include <tuple>
 
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
@@ -13,15 +14,6 @@ namespace {
 
 constexpr double kQkNormEps = 1e-6;  // Memorizing Transformer code
 
-// T5 buckets of a table whose entry n of count belongs to distance count - 1 - n.
-Tensor bucket_index(const T5Config& config, int64_t count, Device device) {
-  std::vector<int32_t> index;
-  for (int64_t n = 0; n < count; ++n) {
-    index.push_back(static_cast<int32_t>(t5_bucket(n + 1 - count, config.buckets, config.max_distance, false)));
-  }
-  return Tensor::from(index, {count}, device);
-}
-
 }  // namespace
 
 SoftmaxAttention::SoftmaxAttention(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
@@ -33,24 +25,13 @@ SoftmaxAttention::SoftmaxAttention(const Scope& scope, const ModelConfig& model,
       key_heads_(model.heads_of_keys()),
       head_size_(model.size_of_head()),
       dropout_(model.dropout.attention),
-      position_dropout_(model.dropout.position),
       random_scope_(hash_scope(scope.path() + ".dropout")),
       query_(scope.child("query"), width_, heads_ * head_size_, Initialization(model).matrix(width_)),
       key_(scope.child("key"), width_, key_heads_ * head_size_, Initialization(model).matrix(width_)),
       value_(scope.child("value"), width_, key_heads_ * head_size_, Initialization(model).matrix(width_)),
       out_(scope.child("out"), heads_ * head_size_, width_, Initialization(model).residual(heads_ * head_size_)),
+      position_terms_(scope, model, layer, tables),
       tables_(std::move(tables)) {
-  const Initialization initialization(model);
-  if (position_ == Position::xl) {
-    const Shape per_head{heads_, head_size_};
-    relative_.emplace(scope.child("relative"), width_, heads_ * head_size_, initialization.matrix(width_));
-    const Scope owner = config_.xl.share_biases ? scope.root().child("position") : scope;
-    u_ = owner.param_without_decay("u", per_head, initialization.position_bias());
-    v_ = owner.param_without_decay("v", per_head, initialization.position_bias());
-  } else if (position_ == Position::t5) {
-    bias_table_ = scope.param_without_decay("bias", {heads_, config_.t5.buckets},
-                                            initialization.distance_bias(config_.t5.buckets));
-  }
   if (config_.qk_norm) head_scale_ = scope.param("scale", {heads_}, Initializer::constant(1));
   if (config_.cache.kind == CacheKind::kv) {
     const LogOptions options{.filled_with_zeros = !config_.mask_empty_cache, .dtype = config_.cache.storage()};
@@ -59,8 +40,9 @@ SoftmaxAttention::SoftmaxAttention(const Scope& scope, const ModelConfig& model,
     cached_values_ = scope.state_log("cache.values", entry, config_.cache_length(), options);
   }
   for (size_t i = 0; i < memories.size(); ++i) {
-    memories_.push_back(make_memory(scope.child("memory", static_cast<int64_t>(i)), memories[i],
-                                    {.heads = heads_, .key_heads = key_heads_, .head_size = head_size_}));
+    memories_.push_back(
+        make_memory(scope.child("memory", static_cast<int64_t>(i)), memories[i],
+                    {.width = width_, .heads = heads_, .key_heads = key_heads_, .head_size = head_size_}));
   }
 }
 
@@ -84,28 +66,35 @@ void SoftmaxAttention::rotate(Tape& tape, AttentionVariables& x, const Tensor& c
   x.cache_k = rotary(tape, x.cache_k, settings);
 }
 
-void SoftmaxAttention::add_position_terms(const Forward& f, AttentionVariables& x, int64_t reach) const {
-  Tape& tape = f.tape;
-  const DType dtype = x.q.value().dtype();
-  const Device device = x.q.value().device();
-  if (position_ == Position::xl) {
-    Variable angles = Variable::constant(tables_->sinusoid(reach, width_, config_.xl.clamp, dtype, device));
-    // One mask for all rows and layers, and so for all ranks and micro-batches: row 0 draws it.
-    ops::DropoutKey key = f.dropout(hash_scope("position.dropout"), position_dropout_);
-    key.first_row = 0;
-    angles = reshape(tape, dropout(tape, reshape(tape, angles, {1, reach, width_}), {}, key), {reach, width_});
-    x.r = reshape(tape, (*relative_)(tape, angles), {reach, heads_, head_size_});
-    x.u = u_;
-    x.v_bias = v_;
-  } else if (position_ == Position::t5) {
-    x.bias = gather_columns(tape, bias_table_, bucket_index(config_.t5, reach, device));
-  } else if (position_ == Position::alibi) {
-    x.bias = Variable::constant(tables_->alibi(heads_, reach, wide_type(dtype), device));
+std::pair<Variable, Variable> SoftmaxAttention::keys_and_values(Tape& tape, const Variable& z) const {
+  Variable k = heads_of(tape, key_, z, key_heads_);
+  if (config_.qk_norm) k = l2_normalize(tape, k, kQkNormEps);
+  return {k, heads_of(tape, value_, z, key_heads_)};
+}
+
+// What memories want to know beyond queries, keys and values.
+void SoftmaxAttention::describe(const Forward& f, MixerTensors& mixer, const CarriedInputs& inputs) const {
+  mixer.scaled_q = config_.qk_norm ? scale_heads(f.tape, mixer.q, head_scale_)
+                                   : scale(f.tape, mixer.q, 1.0 / std::sqrt(static_cast<double>(head_size_)));
+  mixer.project = [this](const Tensor& z) {
+    Tape tape(false);
+    const auto [k, v] = keys_and_values(tape, Variable::constant(z));
+    return std::pair{k.value(), v.value()};
+  };
+  if (inputs.z.defined()) {
+    mixer.carried_most = inputs.z.dim(1);
+    mixer.carried_length.assign(inputs.length.begin(), inputs.length.end());
+    mixer.carried = [z = inputs.z.value(), project = mixer.project] { return project(z); };
+  } else if (cached_keys_.defined()) {
+    mixer.carried_most = config_.cache_length();
+    mixer.carried_length = f.state.lengths(cached_keys_);
+    mixer.carried = [this, state = f.state] {
+      return std::pair{state.gather(cached_keys_), state.gather(cached_values_)};
+    };
   }
 }
 
-Variable SoftmaxAttention::operator()(const Forward& f, const Variable& z, const Variable& carried_z,
-                                      std::span<const int64_t> carried_length) const {
+Variable SoftmaxAttention::operator()(const Forward& f, const Variable& z, const CarriedInputs& carried_inputs) const {
   Tape& tape = f.tape;
   const int64_t rows = z.dim(0);
   const int64_t tokens = z.dim(1);
@@ -113,25 +102,19 @@ Variable SoftmaxAttention::operator()(const Forward& f, const Variable& z, const
 
   AttentionVariables x;
   x.q = heads_of(tape, query_, z, heads_);
-  x.k = heads_of(tape, key_, z, key_heads_);
-  x.v = heads_of(tape, value_, z, key_heads_);
-  if (config_.qk_norm) {
-    x.q = l2_normalize(tape, x.q, kQkNormEps);
-    x.k = l2_normalize(tape, x.k, kQkNormEps);
-  }
-  const MixerTensors mixer{x.q, x.k, x.v, {}};
+  if (config_.qk_norm) x.q = l2_normalize(tape, x.q, kQkNormEps);
+  std::tie(x.k, x.v) = keys_and_values(tape, z);
+  MixerTensors mixer{.z = z, .q = x.q, .scaled_q = {}, .k = x.k, .v = x.v, .local = {}};
 
   ops::AttentionInputs settings;
   std::vector<int64_t> carried(static_cast<size_t>(rows), 0);
   int64_t slots = 0;
-  if (carried_z.defined()) {
+  if (carried_inputs.z.defined()) {
     // Carried states are constant, the projections are not: W_k and W_v learn from them too.
-    slots = carried_z.dim(1);
-    x.cache_k = heads_of(tape, key_, carried_z, key_heads_);
-    x.cache_v = heads_of(tape, value_, carried_z, key_heads_);
-    if (config_.qk_norm) x.cache_k = l2_normalize(tape, x.cache_k, kQkNormEps);
+    slots = carried_inputs.z.dim(1);
+    std::tie(x.cache_k, x.cache_v) = keys_and_values(tape, carried_inputs.z);
     settings.cache_head = Tensor::zeros({rows}, DType::i32, device);  // newest in the last slot
-    carried.assign(carried_length.begin(), carried_length.end());
+    carried.assign(carried_inputs.length.begin(), carried_inputs.length.end());
   } else if (cached_keys_.defined()) {
     slots = config_.cache_length();
     carried = f.state.lengths(cached_keys_);
@@ -149,7 +132,7 @@ Variable SoftmaxAttention::operator()(const Forward& f, const Variable& z, const
 
   int64_t reach = tokens + slots;  // entries of a table by distance
   if (const auto largest = config_.reach()) reach = std::min(reach, *largest + 1);
-  add_position_terms(f, x, reach);
+  position_terms_.add(f, x, reach);
   if (position_ == Position::rope) rotate(tape, x, settings.cache_head);
   if (config_.qk_norm) {
     // (q.k + bias) |a_h|: the scale is applied after the bias is added.
@@ -159,13 +142,20 @@ Variable SoftmaxAttention::operator()(const Forward& f, const Variable& z, const
           reshape(tape, scale_heads(tape, reshape(tape, x.bias, {1, heads_, reach}), head_scale_), {heads_, reach});
     }
   }
-  Variable mixed = attention(tape, x, settings);
+  const bool joined = !memories_.empty() && memories_.front()->joins_softmax();
+  Variable mixed = joined ? Variable() : attention(tape, x, settings);
   if (cached_keys_.defined() && f.write_state) {
     f.state.append(cached_keys_, mixer.k.value());
     f.state.append(cached_values_, mixer.v.value());
   }
-  for (const std::unique_ptr<Memory>& memory : memories_) {
-    mixed = memory->combine(f, {mixer.q, mixer.k, mixer.v, mixed});
+  if (!memories_.empty()) {
+    mixer.attention = &x;
+    mixer.settings = &settings;
+    describe(f, mixer, carried_inputs);
+    for (const std::unique_ptr<Memory>& memory : memories_) {
+      mixer.local = mixed;
+      mixed = memory->combine(f, mixer);
+    }
   }
   return out_(tape, reshape(tape, mixed, {rows, tokens, heads_ * head_size_}));
 }

@@ -3,6 +3,7 @@
 // commit(). Nothing else in the program remembers anything about a document.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
@@ -22,11 +23,25 @@ struct LogId {
   bool defined() const { return index >= 0; }
 };
 
+// Where a log lies: with the model, in host memory that a GPU reads by itself, or in a mapped file.
+enum class LogPlace { device, host, file };
+
 struct LogOptions {
   // Beginning a document fills the ring with M zero entries instead of emptying it (mask_empty_cache: false).
   bool filled_with_zeros = false;
   // How entries are stored; nothing is the type of the pool, which is what they are read and appended in.
   std::optional<DType> dtype = {};
+  LogPlace place = LogPlace::device;
+  // What a step appends waits outside the ring for the commit, so that the ring has no more slots than entries.
+  bool waits = false;
+  // The step in which each entry was made is kept.
+  bool ages = false;
+};
+
+// Consecutive entries of a log that were made in one step (a count of commits).
+struct LogRun {
+  int64_t step;
+  int64_t count;
 };
 
 // The names, shapes and types of a model's state, in the order its layers declared them.
@@ -35,6 +50,7 @@ class StateLayout {
   struct Register {
     std::string name;
     Shape shape;  // of one row
+    bool wide;    // f32 where the model computes in bf16: counts and running means
   };
   struct Log {
     std::string name;
@@ -42,7 +58,7 @@ class StateLayout {
     int64_t length;  // entries that can be read: M
     LogOptions options;
   };
-  RegisterId add_register(const std::string& name, const Shape& shape);
+  RegisterId add_register(const std::string& name, const Shape& shape, bool wide = false);
   LogId add_log(const std::string& name, const Shape& entry, int64_t length, const LogOptions& options = {});
   const std::vector<Register>& registers() const { return registers_; }
   const std::vector<Log>& logs() const { return logs_; }
@@ -66,18 +82,38 @@ class StateView {
   void put(RegisterId id, const Tensor& next) const;  // rows that write nothing this step keep what they have
 
   Tensor ring(LogId id) const;                   // [R, C, ...], a copy when stored in another type
+  Tensor stored_ring(LogId id) const;            // as it is stored
   Tensor ring_head(LogId id) const;              // i32 [R]
   std::vector<int64_t> lengths(LogId id) const;  // readable entries per row
   // [R, M, ...]: the readable entries, newest last, zeros before them.
   Tensor gather(LogId id) const;
   // values [R, T, ...]: the carried positions of each row are taken.
   void append(LogId id, const Tensor& values) const;
+  // Logs that wait only: entries begin[r], ..., begin[r] + count[r] - 1 of row r instead. All such logs of a layer take
+  // as many.
+  void append(LogId id, const Tensor& values, std::span<const int64_t> begin, std::span<const int64_t> count) const;
+  // Entries first[r], ..., first[r] + count[r] - 1, counted from the oldest readable one, become the last count[r] of
+  // values [R, N, ...] at the commit; their age is that of entries made in this step. Rows that begin a document
+  // meanwhile forget it.
+  void replace(LogId id, const Tensor& values, std::span<const int64_t> first, std::span<const int64_t> count) const;
+  // [R, N, ...], as stored: entries first[r], ..., first[r] + count[r] - 1 from the oldest, the last one at the end.
+  Tensor gather(LogId id, int64_t entries, std::span<const int64_t> first, std::span<const int64_t> count) const;
+
+  // Of logs with ages: the commits since each entry of a row was made, 1 for those of the last step, as runs from the
+  // oldest entry on.
+  std::vector<LogRun> ages(LogId id, int64_t row) const;
+  // How many of the newest entries are at most that many commits old.
+  int64_t entries_within(LogId id, int64_t row, int64_t commits) const;
+
+  // Some rows of this view, [begin, end) of its own.
+  StateView block(int64_t begin, int64_t end) const { return {*pool_, begin_ + begin, begin_ + end}; }
+  // Gives back the main memory that reading this view's part of a log in a file has taken.
+  void forget_pages(LogId id) const;
 
  private:
   friend class StatePool;
   StateView(StatePool& pool, int64_t begin, int64_t end) : pool_(&pool), begin_(begin), end_(end) {}
   Tensor per_row(const std::function<int64_t(int64_t)>& value) const;
-  Tensor stored_ring(LogId id) const;
 
   StatePool* pool_;
   int64_t begin_;
@@ -87,7 +123,9 @@ class StateView {
 class StatePool {
  public:
   // rows: those of this rank, the first being global row first_row. segment: T, the most a log takes in one step.
-  StatePool(StateLayout layout, int64_t rows, int64_t segment, DType dtype, Device device);
+  // scratch: folder of logs that lie in files; empty is the folder for temporary files.
+  StatePool(StateLayout layout, int64_t rows, int64_t segment, DType dtype, Device device,
+            const std::filesystem::path& scratch = {});
 
   int64_t rows() const { return rows_; }
   int64_t bytes() const;
@@ -98,7 +136,7 @@ class StatePool {
   // Makes this step's puts and appends visible. Rows flagged in cleared (non-finite values) are emptied instead.
   void commit(std::span<const uint8_t> cleared = {});
 
-  // Everything that is carried, for checkpoints: names end in .value, .ring, .head, .length; first axis: rows.
+  // Everything that is carried, for checkpoints: names end in .value, .ring, .head, .length, .ages; first axis: rows.
   std::vector<NamedTensor> save() const;
   // get(name) returns a tensor of the shape that save() gave. Throws Error(checkpoint) when it does not fit.
   void load(const std::function<Tensor(const std::string&)>& get);
@@ -110,14 +148,26 @@ class StatePool {
     Tensor next;
     std::vector<uint8_t> put;  // this step, per row
   };
+  // For rows [begin, ...) of the pool: values[r, from[r] + j] goes to entry to[r] + j (replacements) or to the end.
+  struct Waiting {
+    int64_t begin;
+    Tensor values;
+    std::vector<int64_t> from, to, count;
+  };
   struct LogData {
     Tensor ring;  // [rows, C, ...]
     std::vector<int64_t> head;
     std::vector<int64_t> length;
-    std::vector<uint8_t> appended;  // this step, per row
+    std::vector<int64_t> taken;             // entries of this step per row; -1: none were offered
+    std::vector<std::vector<LogRun>> runs;  // per row, oldest first; the step is that of clock_
+    std::vector<Waiting> appends, replacements;
     int64_t slots = 0;
   };
+  Tensor make_ring(const StateLayout::Log& spec, int64_t slots, const std::filesystem::path& scratch) const;
+  void write_waiting(const StateLayout::Log& spec, LogData& log);
+  void advance_ages(const StateLayout::Log& spec, LogData& log, int64_t row, int64_t added) const;
   void clear_row(int64_t row);
+  DType dtype_of(const StateLayout::Register& spec) const { return spec.wide ? wide_type(dtype_) : dtype_; }
   static void begin_document(const StateLayout::Log& spec, LogData& log, int64_t row);
 
   StateLayout layout_;
@@ -128,6 +178,7 @@ class StatePool {
   std::vector<RegisterData> registers_;
   std::vector<LogData> logs_;
   std::vector<RowCarry> carries_;
+  int64_t clock_ = 0;  // commits
 };
 
 }  // namespace quire

@@ -1,5 +1,7 @@
 #include "trainers/config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/error.h"
@@ -10,14 +12,27 @@ namespace quire {
 
 namespace {
 
+constexpr std::string_view kSight =
+    "window, same_length, cache, data.subsequence, model.attention.xl.clamp, block, cache and reduction of "
+    "model.attention.vq, what model.memory holds and finds";
+
 // What a model sees may be another at evaluation without its being another model.
 bool is_about_sight(const std::string& key) {
-  for (const std::string_view prefix : {"data.subsequence", "model.attention.window", "model.attention.same_length",
-                                        "model.attention.cache.", "model.attention.xl.clamp"}) {
+  for (const std::string_view prefix :
+       {"data.subsequence", "model.attention.window", "model.attention.same_length", "model.attention.cache.",
+        "model.attention.xl.clamp", "model.attention.vq.block", "model.attention.vq.cache",
+        "model.attention.vq.reduction"}) {
     if (key.starts_with(prefix)) return true;
   }
+  if (key.starts_with("model.memory.")) {
+    for (const std::string_view suffix :
+         {".size", ".top_k", ".closed_when_empty", ".least", ".write", ".search", ".place", ".dtype", ".stale.keep"}) {
+      if (key.ends_with(suffix)) return true;
+    }
+  }
   if (!key.starts_with("model.layer_overrides.")) return false;
-  for (const std::string_view part : {".attention.window", ".attention.same_length", ".attention.cache."}) {
+  for (const std::string_view part : {".attention.window", ".attention.same_length", ".attention.cache.",
+                                      ".attention.vq.block", ".attention.vq.cache", ".attention.vq.reduction"}) {
     if (key.find(part) != std::string::npos) return true;
   }
   return false;
@@ -57,9 +72,7 @@ void RunConfig::check(ConfigChecker& c) const {
   }
   for (size_t i = 0; i < evaluate.set.size(); ++i) {
     c.require(is_about_sight(evaluate.set[i].first), "evaluate.set",
-              evaluate.set[i].first +
-                  " cannot differ at evaluation; window, same_length, cache, data.subsequence and "
-                  "model.attention.xl.clamp can");
+              evaluate.set[i].first + fmt::format(" cannot differ at evaluation; {} can", kSight));
   }
 }
 
@@ -73,7 +86,7 @@ RunConfig evaluation_config(const RunConfig& config, const std::vector<std::stri
             ? layers_differ_in_sight_only(config.model, changed.model)
             : is_about_sight(difference.key) || std::find(others.begin(), others.end(), difference.key) != others.end();
     if (may_differ) continue;
-    std::string allowed = "window, same_length, cache, data.subsequence, model.attention.xl.clamp";
+    std::string allowed(kSight);
     for (const std::string& key : others) allowed += ", " + key;
     throw Error(ErrorKind::config, difference.key + ": cannot differ from the training run; what may: " + allowed);
   }

@@ -98,7 +98,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   const int64_t length = config.data.subsequence;
 
   Network network(store, config.model, corpus.tokenizer().vocabulary_size(), machine.dtype);
-  StatePool state(network.layout, rows, length, machine.dtype, machine.device);
+  StatePool state(network.layout, rows, length, machine.dtype, machine.device, machine.scratch);
   // Documents begin their own row: the cut into subsequences, and so the result, does not depend on the others.
   BatchSource source(corpus, options.split,
                      {.subsequence = length,

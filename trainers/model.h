@@ -1,6 +1,7 @@
 // A model with its weights, and the machine it runs on.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 
 #include "core/thread_pool.h"
@@ -12,8 +13,10 @@ namespace quire {
 // Where and in which type a run computes. Error(config) when the machine cannot do what the configuration asks.
 struct Machine {
   Device device;
-  DType dtype;                   // of activations, carried state and the matrices that products read
-  std::string backend;           // "cpu-v3", "NVIDIA H200"
+  DType dtype;          // of activations, carried state and the matrices that products read
+  std::string backend;  // "cpu-v3", "NVIDIA H200"
+  // Folder of what lies in files and not in memory; empty is the one for temporary files.
+  std::filesystem::path scratch = {};
   std::string without_gpu = "";  // why there is none, when one would have been used
 
   static Machine choose(const RunSection& run);

@@ -142,7 +142,8 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
     allocator.reset_peak();
     const Batch batch = random_batch(config.data, vocabulary, step);
     std::vector<double> counts;
-    for (const auto& [name, count] : LanguageModel::loss_counts(batch)) counts.push_back(static_cast<double>(count));
+    for (const auto& [name, count] : training.network.model.loss_counts(batch))
+      counts.push_back(static_cast<double>(count));
     accumulate_gradients(training, config, batch, counts, [](int64_t, int64_t, const LossTerms&) {});
     training.optimizer->update(step + 1, config.optimizer.lr, Tensor::empty({2}, DType::f64, kMeta));
     training.state->commit();

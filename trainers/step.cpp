@@ -21,7 +21,7 @@ TrainingState::TrainingState(const RunConfig& config, int64_t vocabulary, const 
     average = std::make_unique<WeightAverage>(store, config.model, vocabulary, *config.optimizer.ema.decay);
   }
   state = std::make_unique<StatePool>(network.layout, last_row - first_row, config.data.subsequence, machine.dtype,
-                                      machine.device);
+                                      machine.device, machine.scratch);
   outcome = Tensor::zeros({outcome::kEntries}, DType::f64, machine.device);
 }
 
@@ -101,13 +101,17 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
                           .batch = part,
                           .state = view,
                           .key = RandomKey::of(static_cast<uint64_t>(config.run.seed), training.step + 1),
+                          .position_key = RandomKey::of(static_cast<uint64_t>(config.run.seed),
+                                                        training.step / config.model.dropout.position_steps + 1),
                           .training = true,
                           .write_state = true,
+                          .commitment_seed = counts.size() > 1 && counts[1] > 0 ? 1 / counts[1] : 0.0,
                           .nll_seed = counts[0] > 0 ? 1 / counts[0] : 0.0};
     const LossTerms loss = training.network.model.loss(forward);
     on_loss(begin, end, loss);
     std::vector<Tape::Seed> seeds;
     for (size_t i = 0; i < loss.terms.size(); ++i) {
+      if (!loss.terms[i].sum.needs_gradient()) continue;
       seeds.push_back({loss.terms[i].sum, counts[i] > 0 ? loss.terms[i].weight / counts[i] : 0.0});
     }
     tape.backward(seeds);
@@ -134,10 +138,21 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
 
   // Counts of the whole batch come first, so that every gradient is scaled exactly.
   std::vector<double> counts;
-  for (const auto& [name, count] : LanguageModel::loss_counts(batch)) counts.push_back(static_cast<double>(count));
+  std::vector<std::string> names;
+  for (const auto& [name, count] : training.network.model.loss_counts(batch)) {
+    counts.push_back(static_cast<double>(count));
+    names.push_back(name);
+  }
   communicator.all_reduce_sum(counts);
   result.targets = static_cast<int64_t>(counts[0]);
 
+  const std::vector<Codebook*> codebooks = training.network.model.codebooks();
+  for (Codebook* codebook : codebooks) {
+    codebook->begin_step({.key = RandomKey::of(static_cast<uint64_t>(config.run.seed), step),
+                          .update = update,
+                          .rows = config.data.rows,
+                          .length = batch.length});
+  }
   const Tensor sums = Tensor::zeros({static_cast<int64_t>(counts.size())}, DType::f64, device);
   std::vector<BlockLosses> blocks;
   accumulate_gradients(training, config, batch, counts, [&](int64_t begin, int64_t end, const LossTerms& loss) {
@@ -149,6 +164,9 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
     if (skips) blocks.push_back({begin, end, loss.nll});
   });
   reduce_gradients(training.store.gradients(), communicator);
+  for (Codebook* codebook : codebooks) {
+    for (const Tensor& sum : codebook->sums()) reduce_gradients(sum.reshape({sum.numel()}), communicator);
+  }
   reduce_sums(sums, communicator);
 
   // Whether the step is applied is decided where its gradients are.
@@ -161,6 +179,7 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
   const Tensor control = training.outcome.slice(0, outcome::kGradientScale, outcome::kApply + 1);
   training.optimizer->update(update, result.learning_rate, control);
   training.store.publish();
+  for (Codebook* codebook : codebooks) codebook->update(control);
   if (training.average) training.average->update(update, control);
 
   result.read = read == ReadResult::always || skips || !device_backend(device.kind).is_asynchronous();
@@ -169,6 +188,11 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
     const std::vector<double> judged = training.outcome.to_vector<double>();
     result.loss = judged[outcome::kLoss];
     result.grad_norm = judged[outcome::kGradientNorm];
+    const std::vector<double> totals = sums.to_vector<double>();
+    for (size_t i = 1; i < counts.size(); ++i) {
+      result.telemetry.emplace_back(names[i], counts[i] > 0 ? totals[i] / counts[i] : 0.0);
+    }
+    for (const Codebook* codebook : codebooks) codebook->report(result.telemetry);
     if (judged[outcome::kApply] == 0) skip_step(training, config, blocks, communicator, result);
   }
   if (!result.skipped) {

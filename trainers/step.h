@@ -37,6 +37,8 @@ struct StepResult {
   bool read = true;  // whether the device was asked for the next two
   double loss = 0;   // mean nats per target over the global batch
   double grad_norm = 0;
+  // Means of the other terms of the loss, and numbers about the inside of the model; when read.
+  Telemetry telemetry;
   int64_t targets = 0;       // of all ranks
   bool skipped = false;      // for a non-finite value
   int64_t cleared_rows = 0;  // of all ranks: those whose own loss was not finite

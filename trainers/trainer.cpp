@@ -103,7 +103,7 @@ void Trainer::log_step(const StepResult& result, double seconds, int64_t targets
     const Split& split = corpus_->split(config_.data.split);
     epoch = static_cast<double>(training_->tokens) / static_cast<double>(split.totals().tokens + split.documents());
   }
-  metrics_->append({
+  nlohmann::ordered_json line{
       {"step", training_->step},
       {"loss", result.loss},
       {"lr", result.learning_rate},
@@ -114,7 +114,9 @@ void Trainer::log_step(const StepResult& result, double seconds, int64_t targets
       {"step_ms", 1000 * seconds / static_cast<double>(steps)},
       {"epoch", epoch},
       {"peak_bytes", device_backend(machine_.device.kind).allocator().stats().peak_bytes},
-  });
+  };
+  for (const auto& [name, value] : result.telemetry) line["telemetry"][name] = value;
+  metrics_->append(line);
 }
 
 void Trainer::warn_of_skip(const StepResult& result) const {

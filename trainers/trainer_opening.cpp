@@ -62,6 +62,13 @@ std::optional<InitialWeights> open_initial_weights(const RunConfig& config, cons
   return InitialWeights::open(config, corpus.tokenizer());
 }
 
+// Memories that lie in files lie in the run directory.
+Machine machine_for(const RunConfig& config, const fs::path& run_directory) {
+  Machine machine = Machine::choose(config.run);
+  machine.scratch = run_directory;
+  return machine;
+}
+
 }  // namespace
 
 BatchOptions batch_options(const RunConfig& config, const TrainingState& training) {
@@ -82,7 +89,7 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, std::unique_p
     : config_(std::move(config)),
       evaluation_config_(evaluation_config(config_)),
       directory_(std::move(directory)),
-      machine_(Machine::choose(config_.run)),
+      machine_(machine_for(config_, directory_.path())),
       threads_(static_cast<int>(config_.run.threads)),
       communicator_(make_local_communicator()),
       corpus_(std::move(corpus)),

@@ -55,6 +55,13 @@ void give_gradients(const AttentionVariables& x, const ops::AttentionGradients& 
   give(x.v_bias, g.dv_bias);
 }
 
+void add_attention_gradients(const AttentionVariables& x, const Tensor& dout, const Tensor& out, const Tensor& lse,
+                             const ops::AttentionInputs& in) {
+  const ops::AttentionGradients gradients = attention_gradients(x);
+  ops::attention_backward(gradients, dout, out, lse, in);
+  give_gradients(x, gradients);
+}
+
 Variable attention(Tape& tape, const AttentionVariables& x, ops::AttentionInputs settings) {
   const ops::AttentionInputs in = attention_inputs(x, std::move(settings));
   const Shape shape{in.q.dim(0), in.q.dim(1), in.q.dim(2), in.v.dim(3)};
@@ -63,11 +70,8 @@ Variable attention(Tape& tape, const AttentionVariables& x, ops::AttentionInputs
   ops::attention(y, lse, in);
   const Variable out = tape.output(y, {&x.q, &x.k, &x.v, &x.cache_k, &x.cache_v, &x.bias, &x.r, &x.u, &x.v_bias});
   if (out.needs_gradient()) {
-    tape.record("attention", out, [x, in, y, lse](const Tensor& dout) {
-      const ops::AttentionGradients g = attention_gradients(x);
-      ops::attention_backward(g, dout, y, lse, in);
-      give_gradients(x, g);
-    });
+    tape.record("attention", out,
+                [x, in, y, lse](const Tensor& dout) { add_attention_gradients(x, dout, y, lse, in); });
   }
   return out;
 }

@@ -21,6 +21,9 @@ Variable attention(Tape& tape, const AttentionVariables& x, ops::AttentionInputs
 ops::AttentionInputs attention_inputs(const AttentionVariables& x, ops::AttentionInputs settings);
 ops::AttentionGradients attention_gradients(const AttentionVariables& x);
 void give_gradients(const AttentionVariables& x, const ops::AttentionGradients& gradients);
+// The backward pass of local keys with the result and the sum of the whole softmax.
+void add_attention_gradients(const AttentionVariables& x, const Tensor& dout, const Tensor& out, const Tensor& lse,
+                             const ops::AttentionInputs& in);
 
 // out [H, N] = table [H, B] at index i32 [N]: bias by distance from a table by bucket.
 Variable gather_columns(Tape& tape, const Variable& table, const Tensor& index);

@@ -61,6 +61,22 @@ Variable scale(Tape& tape, const Variable& x, double factor) {
   return out;
 }
 
+Variable add_bias(Tape& tape, const Variable& x, const Variable& bias) {
+  const Tensor y = Tensor::empty_like(x.value());
+  const Shape matrix{y.numel() / bias.dim(0), bias.dim(0)};
+  ops::add_bias(y.reshape(matrix), x.value().reshape(matrix), bias.value());
+  const Variable out = tape.output(y, {&x, &bias});
+  if (out.needs_gradient()) {
+    tape.record("add_bias", out, [dx = x.gradient(), db = bias.gradient(), matrix](const Tensor& dout) {
+      if (dx) dx->add(dout);
+      if (!db) return;
+      const auto [to, accumulate] = db->target();
+      ops::sum_rows(to, dout.reshape(matrix), accumulate);
+    });
+  }
+  return out;
+}
+
 Variable reshape(Tape& tape, const Variable& x, const Shape& shape) {
   const Variable out = tape.output(x.value().reshape(shape), {&x});
   if (out.needs_gradient()) {
@@ -149,6 +165,18 @@ Variable weighted_sum(Tape& tape, const Variable& x, const Tensor& weights) {
       const Tensor term = Tensor::empty_like(weights);
       ops::scale_by(term, weights, dout);
       dx->add(term);
+    });
+  }
+  return out;
+}
+
+Variable with_loss(Tape& tape, const Variable& x, const Variable& loss, double weight) {
+  const Variable out = tape.output(x.value(), {&x, &loss});
+  if (out.needs_gradient()) {
+    tape.record("with_loss", out, [x, loss, weight](const Tensor& dout) {
+      if (x.needs_gradient()) x.gradient()->add(dout);
+      if (!loss.needs_gradient()) return;
+      loss.gradient()->add(Tensor::from(std::vector<double>{weight}, {1}, dout.device()));
     });
   }
   return out;

@@ -9,6 +9,8 @@ namespace quire {
 Variable add(Tape& tape, const Variable& a, const Variable& b);
 Variable multiply(Tape& tape, const Variable& a, const Variable& b);
 Variable scale(Tape& tape, const Variable& x, double factor);
+// x [.., N] + bias [N].
+Variable add_bias(Tape& tape, const Variable& x, const Variable& bias);
 Variable reshape(Tape& tape, const Variable& x, const Shape& shape);
 
 // y [.., N] = x [.., K] W^T + b; W [N, K], b [N] may be undefined.
@@ -19,6 +21,9 @@ Variable linear_activation(Tape& tape, const Variable& x, const Variable& weight
 
 // f64 [1]: sum of x * weights. The loss of tests and golden cases.
 Variable weighted_sum(Tape& tape, const Variable& x, const Tensor& weights);
+
+// x, with weight * loss (f64 [1]) added to whatever the sweep is seeded with, once x takes part in that.
+Variable with_loss(Tape& tape, const Variable& x, const Variable& loss, double weight);
 
 // x [.., H, D] times |s_h|, s [H].
 Variable scale_heads(Tape& tape, const Variable& x, const Variable& s);

@@ -173,6 +173,8 @@ void activation(const Tensor& out, const Tensor& in, ops::Activation kind) {
       const ConstArrayView<T> x(in.data<T>() + begin, end - begin);
       if (kind == ops::Activation::relu) {
         y = x.max(T{0});
+      } else if (kind == ops::Activation::silu) {
+        y = x / (T{1} + (-x).exp());
       } else {
         y = T(0.5) * x * (T{1} + (T(kGeluC) * (x + T(kGeluA) * x.cube())).tanh());
       }
@@ -190,6 +192,13 @@ void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, op
       const ConstArrayView<T> in(x.data<T>() + begin, end - begin);
       if (kind == ops::Activation::relu) {
         out = (in > T{0}).select(grad, T{0});
+        return;
+      }
+      if (kind == ops::Activation::silu) {
+        T* s = scratch<T>(0, end - begin);
+        ArrayView<T> sigmoid(s, end - begin);
+        sigmoid = T{1} / (T{1} + (-in).exp());
+        out = grad * sigmoid * (T{1} + in * (T{1} - sigmoid));
         return;
       }
       T* t = scratch<T>(0, end - begin);

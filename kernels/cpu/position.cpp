@@ -7,7 +7,7 @@ namespace quire::cpu {
 
 namespace {
 
-void sinusoid(const Tensor& out, int64_t clamp) {
+void sinusoid(const Tensor& out, int64_t clamp, double base) {
   const int64_t entries = out.dim(0);
   const int64_t width = out.dim(1);
   check_sinusoid(out);
@@ -15,7 +15,7 @@ void sinusoid(const Tensor& out, int64_t clamp) {
     using T = decltype(type);
     std::vector<double> frequency(static_cast<size_t>(width / 2));
     for (int64_t i = 0; i < width / 2; ++i) {
-      frequency[static_cast<size_t>(i)] = std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(width));
+      frequency[static_cast<size_t>(i)] = std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(width));
     }
     for_rows(entries, width, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {

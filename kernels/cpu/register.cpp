@@ -15,6 +15,10 @@ extern "C" __attribute__((visibility("default"))) const char* quire_register_bac
   bind_elementwise();
   bind_embedding();
   bind_gemm();
+  bind_knn_attention();
+  bind_knn_gate();
+  bind_knn_search();
+  bind_knn_storage();
   bind_moving_average();
   bind_norm();
   bind_optimizer();

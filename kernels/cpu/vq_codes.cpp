@@ -152,6 +152,24 @@ void code_statistics(const Tensor& counts, const Tensor& sums, const Tensor& x, 
   });
 }
 
+void lookup_codes(const Tensor& quantized, const Tensor& codes, const Tensor& codebook) {
+  const CodeSizes s = check_lookup_codes(quantized, codes, codebook);
+  dispatch("lookup_codes", quantized.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for_rows(s.vectors * s.kv_heads, s.size, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t code = codes.data<int32_t>()[i];
+        T* const to = quantized.data<T>() + i * s.size;
+        if (code >= 0 && code < s.codes) {
+          std::copy_n(codebook.data<T>() + (i % s.kv_heads * s.codes + code) * s.size, s.size, to);
+        } else {
+          std::fill_n(to, s.size, T{0});
+        }
+      }
+    });
+  });
+}
+
 void gather_vectors(const Tensor& to, const Tensor& x, const Tensor& index) {
   const CodeSizes s = check_gather_vectors(to, x, index);
   dispatch("gather_vectors", x.dtype(), [&](auto type) {
@@ -173,6 +191,7 @@ void bind_vq_codes() {
   ops::nearest_code_backward.bind(DeviceKind::cpu, nearest_code_backward);
   ops::masked_sum.bind(DeviceKind::cpu, masked_sum);
   ops::code_statistics.bind(DeviceKind::cpu, code_statistics);
+  ops::lookup_codes.bind(DeviceKind::cpu, lookup_codes);
   ops::gather_vectors.bind(DeviceKind::cpu, gather_vectors);
 }
 

@@ -41,12 +41,29 @@ struct GeluBackward {
   }
 };
 
+template <typename T>
+struct Silu {
+  using W = Wide<T>;
+  __device__ void operator()(W* y, const W* in) const { y[0] = in[0] / (W{1} + std::exp(-in[0])); }
+};
+
+template <typename T>
+struct SiluBackward {
+  using W = Wide<T>;
+  __device__ void operator()(W* dx, const W* in) const {
+    const W sigmoid = W{1} / (W{1} + std::exp(-in[1]));
+    dx[0] = in[0] * sigmoid * (W{1} + in[1] * (W{1} - sigmoid));
+  }
+};
+
 void activation(const Tensor& out, const Tensor& in, ops::Activation kind) {
   require_alike("activation", {&out, &in});
   dispatch(out.dtype(), [&](auto type) {
     using T = decltype(type);
     if (kind == ops::Activation::relu) {
       map<T>(Relu<T>{}, {&out}, {&in});
+    } else if (kind == ops::Activation::silu) {
+      map<T>(Silu<T>{}, {&out}, {&in});
     } else {
       map<T>(Gelu<T>{}, {&out}, {&in});
     }
@@ -59,6 +76,8 @@ void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, op
     using T = decltype(type);
     if (kind == ops::Activation::relu) {
       map<T>(ReluBackward<T>{}, {&dx}, {&dy, &x});
+    } else if (kind == ops::Activation::silu) {
+      map<T>(SiluBackward<T>{}, {&dx}, {&dy, &x});
     } else {
       map<T>(GeluBackward<T>{}, {&dx}, {&dy, &x});
     }

@@ -11,6 +11,7 @@ void bind_all() {
   bind_dropout();
   bind_elementwise();
   bind_embedding();
+  bind_knn_drop();
   bind_norm();
   bind_optimizer();
   bind_position();
@@ -21,6 +22,7 @@ void bind_all() {
   bind_vq_caches();
   bind_vq_codebook();
   bind_vq_codes();
+  bind_vq_lookup();
 }
 
 }  // namespace quire::cuda

@@ -15,6 +15,7 @@ void bind_dropout();
 void bind_elementwise();
 void bind_embedding();
 void bind_gemm();
+void bind_knn_drop();
 void bind_norm();
 void bind_optimizer();
 void bind_position();
@@ -25,5 +26,6 @@ void bind_vq_attention();
 void bind_vq_caches();
 void bind_vq_codebook();
 void bind_vq_codes();
+void bind_vq_lookup();
 
 }  // namespace quire::cuda

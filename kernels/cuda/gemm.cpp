@@ -228,11 +228,12 @@ class Products {
     }
   }
 
-  // ReLU writes no values it was applied to, only their signs.
+  // ReLU writes no values it was applied to, only their signs; there is no SiLU.
   static bool can_fuse(const Problem& p, Fused fused) {
     if (fused == Fused::bias) return p.bias;
     const bool relu = p.activation == static_cast<int>(ops::Activation::relu) + 1;
-    return fused == Fused::nothing || (p.activation != 0 && !(relu && p.pre));
+    const bool silu = p.activation == static_cast<int>(ops::Activation::silu) + 1;
+    return fused == Fused::nothing || (p.activation != 0 && !silu && !(relu && p.pre));
   }
 
   void choose(Plan& plan, const Problem& problem, const ops::GemmOptions& o) {

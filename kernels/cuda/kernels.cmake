@@ -9,6 +9,7 @@ set(QUIRE_CUDA_KERNELS
   dropout.cu
   elementwise.cu
   embedding.cu
+  knn_drop.cu
   norm.cu
   optimizer.cu
   position.cu
@@ -18,4 +19,5 @@ set(QUIRE_CUDA_KERNELS
   vq_attention.cu
   vq_caches.cu
   vq_codebook.cu
-  vq_codes.cu)
+  vq_codes.cu
+  vq_lookup.cu)

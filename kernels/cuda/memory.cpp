@@ -49,6 +49,22 @@ class GpuAllocator : public CachingAllocator {
   void system_deallocate(void* block, size_t) override { check(cudaFree(block)); }
 };
 
+// Host memory at the same address for both sides.
+class PinnedAllocator : public CachingAllocator {
+ protected:
+  void* system_allocate(size_t bytes) override {
+    void* block = nullptr;
+    const cudaError_t status = cudaHostAlloc(&block, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // forgotten: the caller says what was too much
+      return nullptr;
+    }
+    check(status);
+    return block;
+  }
+  void system_deallocate(void* block, size_t) override { check(cudaFreeHost(block)); }
+};
+
 // Memory that the copy stream writes: a block that kernels may still read is written after them.
 class UploadAllocator : public Allocator {
  public:
@@ -161,6 +177,7 @@ class GpuMemory : public DeviceBackend {
   }
 
   Allocator& upload_allocator() override { return uploads_; }
+  Allocator& host_allocator() override { return pinned_memory_; }
   void upload_new(void* device, const void* host, size_t bytes) override {
     pinned_.copy(device, host, bytes, streams().copy);
     check(cudaEventRecord(uploaded_, streams().copy));
@@ -175,7 +192,7 @@ class GpuMemory : public DeviceBackend {
     pinned_.copy(device, host, bytes, streams().compute);
   }
   void copy_within(void* to, const void* from, size_t bytes) override {
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, streams().compute));
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, streams().compute));
   }
   void zero(void* device, size_t bytes) override { check(cudaMemsetAsync(device, 0, bytes, streams().compute)); }
   void synchronize() override { check(cudaStreamSynchronize(streams().compute)); }
@@ -187,6 +204,7 @@ class GpuMemory : public DeviceBackend {
   std::string name_;
   GpuAllocator allocator_;
   UploadAllocator uploads_{allocator_};
+  PinnedAllocator pinned_memory_;
   PinnedBuffers pinned_;
   cudaEvent_t uploaded_ = make_event();
 };

@@ -8,25 +8,25 @@ namespace quire::cuda {
 namespace {
 
 template <typename T>
-__global__ void sinusoid_kernel(T* out, int64_t entries, int64_t half, int64_t clamp) {
+__global__ void sinusoid_kernel(T* out, int64_t entries, int64_t half, int64_t clamp, double base) {
   for (int64_t i = first_element(); i < entries * half; i += element_stride()) {
     const int64_t n = i / half;
     const int64_t column = i % half;
     int64_t distance = entries - 1 - n;
     if (clamp > 0 && distance > clamp) distance = clamp;
-    const double frequency = std::pow(10000.0, -static_cast<double>(column) / static_cast<double>(half));
+    const double frequency = std::pow(base, -static_cast<double>(column) / static_cast<double>(half));
     const double angle = static_cast<double>(distance) * frequency;
     out[n * 2 * half + column] = static_cast<T>(static_cast<Wide<T>>(std::sin(angle)));
     out[n * 2 * half + half + column] = static_cast<T>(static_cast<Wide<T>>(std::cos(angle)));
   }
 }
 
-void sinusoid(const Tensor& out, int64_t clamp) {
+void sinusoid(const Tensor& out, int64_t clamp, double base) {
   check_sinusoid(out);
   dispatch(out.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(sinusoid_kernel<T>, blocks_for(out.numel() / 2), kBlock, 0, out.data<T>(), out.dim(0), out.dim(1) / 2,
-           clamp);
+    launch(sinusoid_kernel<T>, blocks_for(out.numel() / 2), kBlock, 0, out.data<T>(), out.dim(0), out.dim(1) / 2, clamp,
+           base);
   });
 }
 

@@ -9,7 +9,7 @@ namespace quire {
 namespace {
 
 std::map<std::string, MemoryFactory>& registry() {
-  static std::map<std::string, MemoryFactory> all;
+  static std::map<std::string, MemoryFactory> all{{"knn", make_knn_memory}};
   return all;
 }
 

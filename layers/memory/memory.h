@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "autograd/functions/attention.h"
 #include "layers/forward.h"
 #include "layers/model_config.h"
 #include "layers/scope.h"
@@ -14,6 +15,7 @@ namespace quire {
 
 // The heads of the layer's mixer.
 struct MixerShape {
+  int64_t width;      // E
   int64_t heads;      // H: of queries
   int64_t key_heads;  // Hk: of keys and values, each shared by H / Hk query heads
   int64_t head_size;  // D
@@ -22,9 +24,20 @@ struct MixerShape {
 // What the softmax mixer of the layer computed for the current segment. Queries and keys are normalised when qk_norm is
 // on, and never rotated: a rotary memory chooses its own positions.
 struct MixerTensors {
-  Variable q;      // [R, T, H, D]
-  Variable k, v;   // [R, T, Hk, D]
-  Variable local;  // [R, T, H, D]: local attention
+  Variable z;         // [R, T, E]: the input of the mixer
+  Variable q;         // [R, T, H, D]
+  Variable scaled_q;  // [R, T, H, D]: its product with a key is a logit
+  Variable k, v;      // [R, T, Hk, D]
+  Variable local;     // [R, T, H, D]: local attention; undefined for a memory that joins its softmax
+  // Local attention, for a memory that joins its softmax.
+  const AttentionVariables* attention = nullptr;
+  const ops::AttentionInputs* settings = nullptr;
+  // Keys and values that the cache carries, [R, W, Hk, D], newest last, and how many are valid; W is 0 without a cache.
+  std::function<std::pair<Tensor, Tensor>()> carried = {};
+  std::vector<int64_t> carried_length = {};
+  int64_t carried_most = 0;
+  // Keys and values of other inputs [R, N, E] with the weights of now.
+  std::function<std::pair<Tensor, Tensor>(const Tensor& z)> project = {};
 };
 
 class Memory {
@@ -32,6 +45,8 @@ class Memory {
   virtual ~Memory() = default;
   // Reads what earlier steps wrote, combines it with local attention, queues what this step adds. [R, T, H, D].
   virtual Variable combine(const Forward& f, const MixerTensors& mixer) = 0;
+  // One softmax over local keys and its entries: it is handed the former instead of local attention.
+  virtual bool joins_softmax() const { return false; }
 };
 
 using MemoryFactory =
@@ -42,5 +57,8 @@ std::string known_memories();  // "knn, ..." or "none yet"
 std::unique_ptr<Memory> make_memory(const Scope& scope, const MemoryConfig& config, const MixerShape& mixer);
 // For mechanisms outside this folder.
 void register_memory(const std::string& kind, MemoryFactory factory);
+
+// Mechanisms of this folder.
+std::unique_ptr<Memory> make_knn_memory(const Scope& scope, const MemoryConfig& config, const MixerShape& mixer);
 
 }  // namespace quire

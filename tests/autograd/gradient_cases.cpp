@@ -3,6 +3,7 @@
 #include "autograd/functions/attention.h"
 #include "autograd/functions/basic.h"
 #include "autograd/functions/embedding.h"
+#include "autograd/functions/knn.h"
 #include "autograd/functions/norm.h"
 #include "autograd/functions/rotary.h"
 #include "tests/support/attention_inputs.h"
@@ -185,6 +186,50 @@ void add_attentions(std::vector<GradientCase>& cases) {
                    }});
 }
 
+void add_knn(std::vector<GradientCase>& cases) {
+  RandomTensors r(9);
+  ops::KnnMemory memory;
+  memory.keys = r.normal({2, 5, 1, 3});
+  memory.values = r.normal({2, 5, 1, 4});
+  memory.head = Tensor::from(std::vector<int32_t>{2, 4}, {2});
+  memory.length = Tensor::from(std::vector<int32_t>{5, 2}, {2});
+  // [2, 3, 2, 2]: different entries, one query without any.
+  const Tensor index =
+      Tensor::from(std::vector<int32_t>{4, 0, 1, 2, -1, -1, 3, -1, 0, 4, 2, 1, 1, 0, 0, -1, -1, -1, 1, -1, 0, 1, -1, 0},
+                   {2, 3, 2, 2});
+  const Tensor q = r.normal({2, 3, 2, 3});
+  cases.push_back(
+      {"knn_attention", {q}, [=](Tape& t, const Inputs& x) { return knn_attention(t, x[0], index, memory); }});
+  cases.push_back({"knn_attention_twice", {q}, [=](Tape& t, const Inputs& x) {
+                     return add(t, knn_attention(t, x[0], index, memory),
+                                knn_attention(t, scale(t, x[0], 2), index, memory));
+                   }});
+  for (const bool attend_self : {true, false}) {
+    const AttentionForm form{
+        .queries = 3, .kv_heads = 1, .value_size = 4, .slots = 2, .attend_self = attend_self, .bias = true};
+    const ops::AttentionInputs settings = attention_inputs(form, 77);
+    cases.push_back({attend_self ? "joint_attention" : "joint_attention_others",
+                     {settings.q, settings.k, settings.v, settings.bias, q},
+                     [=](Tape& t, const Inputs& x) {
+                       AttentionVariables local{x[0], x[1], x[2], {}, {}, x[3], {}, {}, {}};
+                       local.cache_k = Variable::constant(settings.cache_k);
+                       local.cache_v = Variable::constant(settings.cache_v);
+                       return joint_attention(t, local, settings, x[4], index, memory);
+                     }});
+  }
+  const Shape shape{3, 2, 5, 2};
+  const Tensor open = Tensor::from(std::vector<uint8_t>{1, 0, 1}, {3});
+  cases.push_back({"gate_heads", {r.normal(shape), r.normal(shape), r.normal({5})}, [](Tape& t, const Inputs& x) {
+                     return gate_heads(t, x[0], x[1], x[2], {});
+                   }});
+  cases.push_back({"gate_heads_closed",
+                   {r.normal(shape), r.normal(shape), r.normal({5})},
+                   [open](Tape& t, const Inputs& x) { return gate_heads(t, x[0], x[1], x[2], open); }});
+  cases.push_back({"gate_heads_twice", {r.normal(shape), r.normal({5})}, [open](Tape& t, const Inputs& x) {
+                     return gate_heads(t, gate_heads(t, x[0], x[0], x[1], open), x[0], x[1], {});
+                   }});
+}
+
 }  // namespace
 
 const std::vector<GradientCase>& gradient_cases() {
@@ -195,6 +240,7 @@ const std::vector<GradientCase>& gradient_cases() {
     add_lookups(all);
     add_rotary(all);
     add_attentions(all);
+    add_knn(all);
     return all;
   }();
   return cases;

@@ -29,6 +29,7 @@ class GoldenCase {
   int64_t number(const std::string& attribute) const { return file_.attribute_int(path_, attribute); }
   bool flag(const std::string& attribute) const { return number(attribute) != 0; }
   double real(const std::string& attribute) const { return file_.attribute_double(path_, attribute); }
+  std::string text(const std::string& attribute) const { return file_.attribute_text(path_, attribute); }
   DType dtype() const { return dtype_; }
 
   std::vector<std::string> names(const std::string& group) const { return file_.list(path_ + "/" + group); }

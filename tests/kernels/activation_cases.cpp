@@ -20,20 +20,23 @@ double gelu_inner(double x) {
 }
 
 double activate(double x, Activation kind) {
+  if (kind == Activation::silu) return x * sigmoid(x);
   return kind == Activation::relu ? std::max(x, 0.0) : 0.5 * x * (1 + std::tanh(gelu_inner(x)));
 }
 
 double slope(double x, Activation kind) {
   if (kind == Activation::relu) return x > 0 ? 1 : 0;
+  if (kind == Activation::silu) return sigmoid(x) * (1 + x * (1 - sigmoid(x)));
   const double t = std::tanh(gelu_inner(x));
   const double inner = std::sqrt(2 / std::numbers::pi) * (1 + 3 * 0.044715 * x * x);
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner;
 }
 
 void add_activations(std::vector<OpCase>& cases, RandomTensors& random) {
-  for (const Activation kind : {Activation::relu, Activation::gelu}) {
+  for (const Activation kind : {Activation::relu, Activation::gelu, Activation::silu}) {
     for (const int64_t count : {1, 13, 33333}) {
-      const std::string name = (kind == Activation::relu ? "relu_" : "gelu_") + std::to_string(count);
+      const char* const names[]{"relu_", "gelu_", "silu_"};
+      const std::string name = names[static_cast<int>(kind)] + std::to_string(count);
       // A single value is positive: below zero 1 + tanh cancels, and its error is small beside other values only.
       const double mean = count == 1 ? 5 : 0;
       cases.push_back({"activation",

@@ -38,7 +38,7 @@ TEST(BadInput, ShapesThatDoNotFit) {
                "gemm: inner strides must be 1");
   EXPECT_ERROR(ops::rms_norm(zeros({2, 3}), zeros({2}), zeros({2, 3}), zeros({4}), 1e-5), ErrorKind::internal,
                "rms_norm: weight has 4 values but x is [2, 3]");
-  EXPECT_ERROR(ops::sinusoid(zeros({2, 3}), 0), ErrorKind::internal, "sinusoid: width 3 is odd");
+  EXPECT_ERROR(ops::sinusoid(zeros({2, 3}), 0, 1e4), ErrorKind::internal, "sinusoid: width 3 is odd");
   EXPECT_ERROR(ops::dropout(zeros({6}), zeros({6}), Tensor(), {}), ErrorKind::internal, "[6] is not [R, T, N]");
   EXPECT_ERROR(ops::add(zeros({2}), zeros({2}), zeros({3}), 1, 1), ErrorKind::internal, "add: f32 [3] beside f32 [2]");
   const Tensor one = Tensor::from(std::vector<int32_t>{1}, {1});
@@ -69,7 +69,7 @@ TEST(BadInput, NanStaysNan) {
     EXPECT_TRUE(std::isnan(nll.data<float>()[0])) << where;
     EXPECT_FALSE(std::isnan(nll.data<float>()[1])) << where;
     const Tensor y = zeros({2, kWidth});
-    for (const ops::Activation kind : {ops::Activation::relu, ops::Activation::gelu}) {
+    for (const ops::Activation kind : {ops::Activation::relu, ops::Activation::gelu, ops::Activation::silu}) {
       ops::activation(y, x, kind);
       EXPECT_TRUE(std::isnan(y.data<float>()[where])) << where;
     }

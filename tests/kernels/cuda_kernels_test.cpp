@@ -171,7 +171,7 @@ TEST_F(CudaKernels, NanStaysNan) {
     EXPECT_TRUE(std::isnan(nll.to_vector<float>()[0])) << where;
     EXPECT_FALSE(std::isnan(nll.to_vector<float>()[1])) << where;
     const Tensor y = clone(x);
-    for (const ops::Activation kind : {ops::Activation::relu, ops::Activation::gelu}) {
+    for (const ops::Activation kind : {ops::Activation::relu, ops::Activation::gelu, ops::Activation::silu}) {
       ops::activation(y, x, kind);
       EXPECT_TRUE(std::isnan(y.to_vector<float>()[where])) << where;
     }

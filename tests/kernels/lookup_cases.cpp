@@ -119,20 +119,21 @@ void add_cross_entropy(std::vector<OpCase>& cases, RandomTensors& random, int64_
 }
 
 void add_tables(std::vector<OpCase>& cases, RandomTensors& random) {
-  for (const auto& [entries, width, clamp] : {std::tuple{1, 2, 0}, {13, 6, 0}, {301, 34, 0}, {29, 8, 7}}) {
+  for (const auto& [entries, width, clamp, base] :
+       {std::tuple{1, 2, 0, 1e4}, {13, 6, 0, 1e5}, {301, 34, 0, 1e4}, {29, 8, 7, 1e4}}) {
     cases.push_back({"sinusoid",
                      std::to_string(entries) + "x" + std::to_string(width) + (clamp > 0 ? "_clamped" : ""),
                      {random.normal({entries, width})},
-                     [limit = clamp](const Tensors& in) {
-                       ops::sinusoid(in[0], limit);
+                     [limit = clamp, b = base](const Tensors& in) {
+                       ops::sinusoid(in[0], limit, b);
                        return Tensors{in[0]};
                      },
-                     [n = entries, e = width, limit = clamp](const Tensors& in) {
+                     [n = entries, e = width, limit = clamp, b = base](const Tensors& in) {
                        for (int64_t i = 0; i < in[0].numel(); ++i) {
                          const int64_t distance = n - 1 - i / e;
                          const int64_t d = limit > 0 ? std::min<int64_t>(distance, limit) : distance;
                          const int64_t column = i % e;
-                         const double w = std::pow(10000.0, -2.0 * static_cast<double>(column % (e / 2)) / e);
+                         const double w = std::pow(b, -2.0 * static_cast<double>(column % (e / 2)) / e);
                          const double angle = static_cast<double>(d) * w;
                          values(in[0])[i] = column < e / 2 ? std::sin(angle) : std::cos(angle);
                        }

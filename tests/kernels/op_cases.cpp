@@ -42,6 +42,56 @@ Tensor wide_beside(const Tensor& tensor, const Shape& shape) {
   return Tensor::zeros(shape, wide_type(tensor.dtype()), tensor.device());
 }
 
+namespace {
+
+template <typename T>
+Tensor recast_from(const Tensor& tensor, DType dtype) {
+  const std::vector<T> from = tensor.to_vector<T>();
+  const auto with = [&](auto type) {
+    using To = decltype(type);
+    std::vector<To> to;
+    for (const T value : from) {
+      // bf16 through f32, both ways.
+      if constexpr (std::is_same_v<T, bfloat16> || std::is_same_v<To, bfloat16>) {
+        to.push_back(static_cast<To>(static_cast<float>(value)));
+      } else {
+        to.push_back(static_cast<To>(value));
+      }
+    }
+    return Tensor::from(to, tensor.shape(), tensor.device());
+  };
+  switch (dtype) {
+    case DType::f64:
+      return with(double{});
+    case DType::f32:
+      return with(float{});
+    case DType::bf16:
+      return with(bfloat16{});
+    case DType::i32:
+      return with(int32_t{});
+    default:
+      return with(int8_t{});
+  }
+}
+
+}  // namespace
+
+Tensor recast(const Tensor& tensor, DType dtype) {
+  if (!tensor.defined() || tensor.dtype() == dtype) return tensor;
+  switch (tensor.dtype()) {
+    case DType::f64:
+      return recast_from<double>(tensor, dtype);
+    case DType::f32:
+      return recast_from<float>(tensor, dtype);
+    case DType::bf16:
+      return recast_from<bfloat16>(tensor, dtype);
+    case DType::i32:
+      return recast_from<int32_t>(tensor, dtype);
+    default:
+      return recast_from<int8_t>(tensor, dtype);
+  }
+}
+
 Tensor f64_beside(const Tensor& tensor, const std::vector<double>& values) {
   return Tensor::from(values, {static_cast<int64_t>(values.size())}, tensor.device());
 }
@@ -58,6 +108,7 @@ const std::vector<OpCase>& op_cases() {
     add_ring_cases(all);
     add_rotary_cases(all);
     add_attention_cases(all);
+    add_knn_cases(all);
     add_vq_cases(all);
     return all;
   }();

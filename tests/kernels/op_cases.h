@@ -46,6 +46,7 @@ void add_optimizer_cases(std::vector<OpCase>& cases);
 void add_ring_cases(std::vector<OpCase>& cases);
 void add_rotary_cases(std::vector<OpCase>& cases);
 void add_attention_cases(std::vector<OpCase>& cases);
+void add_knn_cases(std::vector<OpCase>& cases);
 void add_vq_cases(std::vector<OpCase>& cases);
 
 // Copies of the inputs for one call: many operations write in place.
@@ -57,6 +58,8 @@ std::vector<Tensor> rounded_inputs_of(const OpCase& op_case, DType dtype);
 Tensor like(const Tensor& tensor);
 Tensor beside(const Tensor& tensor, const Shape& shape);
 Tensor wide_beside(const Tensor& tensor, const Shape& shape);
+// The same values as another type, integers too, on the same device.
+Tensor recast(const Tensor& tensor, DType dtype);
 // Scalars that are f64 beside any type.
 Tensor f64_beside(const Tensor& tensor, const std::vector<double>& values);
 inline double* values(const Tensor& tensor) {

@@ -1,4 +1,6 @@
 // Rings of carried entries.
+#include <algorithm>
+
 #include "kernels/state.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/support/compare.h"
@@ -75,6 +77,29 @@ void add_gather(std::vector<OpCase>& cases, RandomTensors& random, int64_t slots
        0});
 }
 
+// Memories keep their entries in other types, too: small whole numbers, exact in each.
+void add_stored(std::vector<OpCase>& cases, RandomTensors& random, DType type) {
+  const auto numbers = [&](const Shape& shape) { return recast(random.integers(shape, -100, 100), DType::f64); };
+  const auto row = [](std::vector<OpCase>& all, const char* op) -> OpCase& {
+    return *std::find_if(all.rbegin(), all.rend(), [op](const OpCase& c) { return c.op == op; });
+  };
+  std::vector<OpCase> plain;
+  add_append(plain, random, "stored_" + std::string(name_of(type)), {7, 5, 3, {2, 5, 4}, {0, 0, 2}, {0, 5, 3}});
+  add_gather(plain, random, 7, 4, 3, {0, 2, 5}, {4, 4, 0});
+  for (const char* op : {"ring_append", "ring_gather"}) {
+    OpCase stored = row(plain, op);
+    stored.variant = "stored_" + std::string(name_of(type));
+    const auto is_real = [](const Tensor& tensor) { return tensor.dtype() != DType::i32; };
+    for (Tensor& input : stored.inputs) input = is_real(input) ? numbers(input.shape()) : input;
+    stored.kernel = [kernel = stored.kernel, type, is_real](const Tensors& in) {
+      Tensors recasted;
+      for (const Tensor& input : in) recasted.push_back(is_real(input) ? recast(input, type) : input);
+      return Tensors{recast(kernel(recasted)[0], in[0].dtype())};
+    };
+    cases.push_back(stored);
+  }
+}
+
 }  // namespace
 
 void add_ring_cases(std::vector<OpCase>& cases) {
@@ -87,6 +112,7 @@ void add_ring_cases(std::vector<OpCase>& cases) {
   add_gather(cases, random, 7, 4, 3, {0, 2, 5, 6}, {4, 4, 0, 3});
   add_gather(cases, random, 5, 5, 2, {3, 0}, {5, 2});
   add_gather(cases, random, 6, 2, 2, {1, 4}, {4, 1});  // more entries than wanted: the newest
+  for (const DType type : {DType::bf16, DType::i8, DType::i32}) add_stored(cases, random, type);
 }
 
 }  // namespace quire::test

@@ -48,6 +48,11 @@ const std::vector<Refusal>& refusals() {
       {{"model.attention={same_length: true, attend_self: false, cache: {kind: kv, length: 4}}"},
        "model.attention.same_length",
        "counts the token itself"},
+      {{"model.attention={kind: vq, cache: {kind: kv, length: 4}}"}, "model.attention.kind", "leave attention.cache"},
+      {{"model.attention.kind=vq", "model.position=rope"}, "model.position", "which rope cannot give"},
+      {{"model.attention={kind: vq, qk_norm: true}"}, "model.attention.qk_norm", "vq normalises queries and keys"},
+      {{"model.attention={kind: vq, attend_self: false}"}, "model.attention.attend_self", "vq always sees the token"},
+      {{"model.attention.kind=vq", "model.dropout.attention=0.1"}, "model.dropout.attention", "vq has no dropout"},
   };
   return all;
 }

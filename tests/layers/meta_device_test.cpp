@@ -73,7 +73,7 @@ TEST_P(MetaDevice, WholeStepsOfAPaperScaleModel) {
 
 TEST(MetaDeviceCount, BuffersLiveWhereTheWeightsDo) {
   ParameterStore store;
-  ParameterStore::Buffer* buffer = store.buffer("counts", {3}, DType::f32, 1);
+  ParameterStore::Buffer* buffer = store.buffer("counts", {3}, DType::f32, Initializer::constant(1));
   store.allocate(DType::f32, kMeta, 1);
   EXPECT_TRUE(buffer->value.is_meta());
 }

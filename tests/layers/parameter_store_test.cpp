@@ -143,11 +143,19 @@ TEST(ParameterStore, RefusesModelsThatDoNotFit) {
 
 TEST(ParameterStore, BuffersAreFilledAndShared) {
   ParameterStore store;
-  ParameterStore::Buffer* counts = store.buffer("codebook.counts", {3}, DType::f32, 1.5);
-  EXPECT_EQ(counts->value.to_vector<float>(), (std::vector<float>{1.5F, 1.5F, 1.5F}));
-  EXPECT_EQ(store.buffer("codebook.counts", {3}, DType::f32, 0), counts);
+  ParameterStore::Buffer* counts = store.buffer("codebook.counts", {3}, DType::f32, Initializer::constant(1.5));
+  EXPECT_EQ(store.buffer("codebook.counts", {3}, DType::f32, Initializer::constant(0)), counts);
   EXPECT_EQ(store.buffers().size(), 1U);
-  EXPECT_ERROR(store.buffer("codebook.counts", {4}, DType::f32, 0), ErrorKind::internal, "[4] wanted, [3] stored");
+  EXPECT_ERROR(store.buffer("codebook.counts", {4}, DType::f32, Initializer::constant(0)), ErrorKind::internal,
+               "[4] wanted, [3] stored");
+  const ParameterStore::Buffer* sums = store.buffer("codebook.sums", {2, 50}, DType::f32, Initializer::normal(2));
+  store.allocate(DType::f32, kCpu, 1);
+  EXPECT_EQ(counts->value.to_vector<float>(), (std::vector<float>{1.5F, 1.5F, 1.5F}));
+  double squares = 0;
+  for (const float value : sums->value.to_vector<float>()) squares += value * value;
+  EXPECT_NEAR(squares / 100, 4, 1.5);
+  EXPECT_ERROR(store.buffer("other", {3}, DType::f32, Initializer::constant(0)), ErrorKind::checkpoint,
+               "the stored model has none of this name");
 }
 
 TEST(ParameterStore, MetaParametersOnlyCount) {

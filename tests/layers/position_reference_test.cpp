@@ -164,8 +164,7 @@ class Positions : public ::testing::TestWithParam<Setting> {
     const StateView state = pool_->view(0, 1);
     Tape tape(false);
     const Variable x = Variable::constant(Tensor::from(z, {1, batch.length, kWidth}));
-    const Vector y =
-        (*attention_)({.tape = tape, .batch = batch, .state = state}, x, {}, {}).value().to_vector<double>();
+    const Vector y = (*attention_)({.tape = tape, .batch = batch, .state = state}, x, {}).value().to_vector<double>();
     pool_->commit();
     return y;
   }

@@ -14,7 +14,8 @@ class TrivialMemoryTest : public ::testing::Test {
   void make(const std::string& kind, int64_t size) {
     register_trivial_memories();
     StateLayout layout;
-    memory = make_memory(Scope(store, layout, DType::f64, "m"), {kind, {0}, size}, {1, 1, 1});
+    memory = make_memory(Scope(store, layout, DType::f64, "m"),
+                         {.kind = kind, .layers = {0}, .size = size, .stale = {}}, {1, 1, 1, 1});
     store.allocate(DType::f64, kCpu, 1);
     store.values().slice(0, 0, 1).upload(std::vector<double>{2}.data(), 1);  // the weight
     pool = std::make_unique<StatePool>(layout, 2, 3, DType::f64, kCpu);
@@ -28,7 +29,8 @@ class TrivialMemoryTest : public ::testing::Test {
     const std::vector<double> tokens(batch.tokens.begin(), batch.tokens.end());
     const Variable v = Variable::constant(Tensor::from(tokens, {2, 3, 1, 1}));
     const Variable local = Variable::constant(Tensor::from(std::vector<double>(6, 100), {2, 3, 1, 1}));
-    const Variable out = memory->combine({.tape = tape, .batch = batch, .state = view}, {v, v, v, local});
+    const Variable out = memory->combine({.tape = tape, .batch = batch, .state = view},
+                                         {.z = {}, .q = v, .scaled_q = v, .k = v, .v = v, .local = local});
     pool->commit();
     return out.value().to_vector<double>();
   }

@@ -30,7 +30,7 @@ struct Reader {
 
   bool done() const { return current == documents->size(); }
 
-  void fill(Batch& batch, int64_t row, Pack pack) {
+  void fill(Batch& batch, int64_t row, Pack pack, int64_t alignment) {
     int32_t segment = 0;
     if (!done() && offset == 0) batch.starts[static_cast<size_t>(row)] = 1;
     for (int64_t t = 0; t < batch.length && !done(); ++t) {
@@ -48,6 +48,7 @@ struct Reader {
       ++current;
       ++segment;
       if (pack == Pack::pad) return;
+      t = (t + alignment) / alignment * alignment - 1;
     }
   }
 };
@@ -72,7 +73,7 @@ std::vector<std::vector<Document>> random_documents(const std::vector<std::vecto
   return rows;
 }
 
-std::vector<Batch> cut(const std::vector<std::vector<Document>>& rows, int64_t length, Pack pack) {
+std::vector<Batch> cut(const std::vector<std::vector<Document>>& rows, int64_t length, Pack pack, int64_t alignment) {
   std::vector<Reader> readers;
   int64_t documents = 0;
   for (const std::vector<Document>& row : rows) {
@@ -89,7 +90,7 @@ std::vector<Batch> cut(const std::vector<std::vector<Document>>& rows, int64_t l
   while (left()) {
     batches.push_back(empty_batch(static_cast<int64_t>(rows.size()), length));
     for (size_t row = 0; row < readers.size(); ++row) {
-      readers[row].fill(batches.back(), static_cast<int64_t>(row), pack);
+      readers[row].fill(batches.back(), static_cast<int64_t>(row), pack, alignment);
     }
   }
   return batches;

@@ -19,8 +19,9 @@ using Document = std::vector<int32_t>;
 std::vector<std::vector<Document>> random_documents(const std::vector<std::vector<int64_t>>& lengths,
                                                     int32_t vocabulary, uint32_t seed);
 
-// One batch per step until every row has run out. Documents are numbered row by row.
-std::vector<Batch> cut(const std::vector<std::vector<Document>>& rows, int64_t length, Pack pack);
+// One batch per step until every row has run out. In a row of several they begin at multiples of alignment. Documents are numbered row by row.
+std::vector<Batch> cut(const std::vector<std::vector<Document>>& rows, int64_t length, Pack pack,
+                       int64_t alignment = 1);
 
 // The batches with everything padded away except the documents that `kept` accepts.
 std::vector<Batch> only(std::vector<Batch> batches, const std::function<bool(int64_t document)>& kept);

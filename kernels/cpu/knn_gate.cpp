@@ -1,0 +1,106 @@
+// The gate between attention to the memory and to local keys, and how much probability went to the memory.
+#include "kernels/cpu/common.h"
+#include "kernels/knn_sizes.h"
+
+namespace quire::cpu {
+
+namespace {
+
+template <typename T>
+T sigmoid(T x) {
+  return T{1} / (T{1} + std::exp(-x));
+}
+
+bool is_open(const Tensor& open, int64_t row) {
+  return !open.defined() || open.data<uint8_t>()[row] != 0;
+}
+
+void gate_heads(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& open) {
+  check_gate_heads("gate_heads", out, a, b, bias, open);
+  const int64_t heads = a.dim(2);
+  const int64_t size = a.dim(3);
+  const int64_t lines = a.dim(0) * a.dim(1) * heads;
+  dispatch("gate_heads", a.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for_rows(lines, size, [&](int64_t begin, int64_t end) {
+      for (int64_t line = begin; line < end; ++line) {
+        const T g = is_open(open, line / (a.dim(1) * heads)) ? sigmoid(bias.data<T>()[line % heads]) : T{0};
+        const ConstArrayView<T> from(b.data<T>() + line * size, size);
+        ArrayView<T> to(out.data<T>() + line * size, size);
+        if (g == T{0}) {
+          to = from;
+        } else {
+          to = g * ConstArrayView<T>(a.data<T>() + line * size, size) + (T{1} - g) * from;
+        }
+      }
+    });
+  });
+}
+
+void gate_heads_backward(const Tensor& da, const Tensor& db, const Tensor& dbias, const Tensor& dout, const Tensor& a,
+                         const Tensor& b, const Tensor& bias, const Tensor& open) {
+  check_gate_heads("gate_heads_backward", dout, a, b, bias, open);
+  check_gate_heads("gate_heads_backward", da, a, db, dbias, open);
+  const int64_t heads = a.dim(2);
+  const int64_t size = a.dim(3);
+  const int64_t tokens = a.dim(0) * a.dim(1);
+  dispatch("gate_heads_backward", a.dtype(), [&](auto type) {
+    using T = decltype(type);
+    // Parts of the sums over tokens, added up in their order.
+    const int64_t parts = reduction_parts(tokens);
+    const Tensor partial = Tensor::zeros({parts, heads}, bias.dtype());
+    parallel_for(parts, [&](int64_t part) {
+      T* const sums = partial.data<T>() + part * heads;
+      for (int64_t m = tokens * part / parts; m < tokens * (part + 1) / parts; ++m) {
+        const bool gated = is_open(open, m / a.dim(1));
+        for (int64_t h = 0; h < heads; ++h) {
+          const T g = gated ? sigmoid(bias.data<T>()[h]) : T{0};
+          const int64_t at = (m * heads + h) * size;
+          const ConstArrayView<T> gradient(dout.data<T>() + at, size);
+          ArrayView<T>(da.data<T>() + at, size) = g * gradient;
+          ArrayView<T>(db.data<T>() + at, size) = (T{1} - g) * gradient;
+          if (!gated) continue;
+          const ConstArrayView<T> x(a.data<T>() + at, size);
+          const ConstArrayView<T> y(b.data<T>() + at, size);
+          sums[h] += g * (T{1} - g) * (gradient * (x - y)).sum();
+        }
+      }
+    });
+    for (int64_t part = 0; part < parts; ++part) {
+      for (int64_t h = 0; h < heads; ++h) dbias.data<T>()[h] += partial.data<T>()[part * heads + h];
+    }
+  });
+}
+
+void softmax_share(const Tensor& share, const Tensor& part, const Tensor& whole) {
+  check_softmax_share(share, part, whole);
+  dispatch("softmax_share", share.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for_elements(share.numel(), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T all = whole.data<T>()[i];
+        const bool empty = all == -std::numeric_limits<T>::infinity();
+        share.data<T>()[i] = empty ? T{0} : -std::expm1(part.data<T>()[i] - all);
+      }
+    });
+  });
+}
+
+void drop_entries(const Tensor& index, const Tensor& keep) {
+  check_drop_entries(index, keep);
+  const int64_t per_query = index.numel() / std::max<int64_t>(keep.numel(), 1);
+  for (int64_t i = 0; i < keep.numel(); ++i) {
+    if (keep.data<uint8_t>()[i] == 0) std::fill_n(index.data<int32_t>() + i * per_query, per_query, -1);
+  }
+}
+
+}  // namespace
+
+void bind_knn_gate() {
+  ops::drop_entries.bind(DeviceKind::cpu, drop_entries);
+  ops::gate_heads.bind(DeviceKind::cpu, gate_heads);
+  ops::gate_heads_backward.bind(DeviceKind::cpu, gate_heads_backward);
+  ops::softmax_share.bind(DeviceKind::cpu, softmax_share);
+}
+
+}  // namespace quire::cpu

@@ -1,0 +1,120 @@
+// How kernels read an external memory: entries of one row and key head by their age, as numbers of type T whatever they
+// are stored as.
+#pragma once
+
+#include "core/bfloat16.h"
+#include "kernels/cpu/product.h"
+#include "kernels/knn_sizes.h"
+
+namespace quire::cpu {
+
+// Calls function(S{}) with the type that a memory is stored as.
+template <typename T, typename Function>
+void dispatch_stored(const char* op, DType dtype, Function&& function) {
+  if (dtype == DType::f32) {
+    function(float{});
+  } else if (dtype == DType::bf16) {
+    function(bfloat16{});
+  } else if (dtype == DType::i8) {
+    function(int8_t{});
+  } else if constexpr (std::is_same_v<T, double>) {
+    function(double{});
+  } else {
+    fail(ErrorKind::internal, "{}: no memory is stored as {}", op, name_of(dtype));
+  }
+}
+
+template <typename E, int N>
+struct LanesOf {
+  typedef E type __attribute__((vector_size(N * sizeof(E))));
+};
+
+// A vector of stored numbers; those of i8 are to be scaled.
+template <typename T, typename S>
+Vector<T> load_stored(const S* from) {
+  if constexpr (std::is_same_v<S, T>) {
+    return load_vector(from);
+  } else if constexpr (std::is_same_v<S, bfloat16>) {
+    using Words = typename LanesOf<uint32_t, kLanes<T>>::type;
+    using Floats = typename LanesOf<float, kLanes<T>>::type;
+    typename LanesOf<uint16_t, kLanes<T>>::type bits;
+    std::memcpy(&bits, from, sizeof(bits));
+    return __builtin_convertvector((Floats)(__builtin_convertvector(bits, Words) << 16), Vector<T>);
+  } else {
+    typename LanesOf<S, kLanes<T>>::type values;
+    std::memcpy(&values, from, sizeof(values));
+    return __builtin_convertvector(values, Vector<T>);
+  }
+}
+
+template <typename T, typename S>
+T from_stored(S value) {
+  if constexpr (std::is_same_v<S, bfloat16>) {
+    return static_cast<float>(value);
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+// Keys or values of one row and key head.
+template <typename T, typename S>
+class StoredVectors {
+ public:
+  StoredVectors(const char* op, const Tensor& stored, const Tensor& scale, const ops::KnnMemory& memory, int64_t row,
+                int64_t kv_head)
+      : slots_(stored.dim(1)), width_(stored.dim(3)), stride_(stored.dim(2) * width_), scale_stride_(stored.dim(2)) {
+    const int64_t first = (row * slots_ * stored.dim(2)) + kv_head;
+    data_ = stored.data<S>() + first * width_;
+    if (scale.defined()) scale_ = scale.data<bfloat16>() + first;
+    length_ = memory.length.data<int32_t>()[row];
+    const int64_t head = memory.head.data<int32_t>()[row];
+    QUIRE_CHECK(length_ >= 0 && length_ <= slots_ && head >= 0 && head <= slots_,
+                "{}: row {} has {} entries and its next one in slot {} of {}", op, row, length_, head, slots_);
+    oldest_ = (head - length_ + slots_) % std::max<int64_t>(slots_, 1);
+  }
+
+  int64_t length() const { return length_; }
+  int64_t width() const { return width_; }
+  int64_t slot(int64_t entry) const { return oldest_ + entry < slots_ ? oldest_ + entry : oldest_ + entry - slots_; }
+  const S* at(int64_t slot) const { return data_ + slot * stride_; }
+  // Of the vector in a slot; 1 unless it is stored as i8.
+  T scale(int64_t slot) const {
+    if constexpr (std::is_same_v<S, int8_t>) return from_stored<T>(scale_[slot * scale_stride_]);
+    return T{1};
+  }
+
+  struct Rows {
+    const T* data;
+    int64_t stride;
+  };
+  // Entries [first, first + count): as they lie, or copied to `room` [count, width].
+  Rows rows(int64_t first, int64_t count, T* room) const {
+    const int64_t begin = slot(first);
+    if constexpr (std::is_same_v<S, T>) {
+      if (begin + count <= slots_) return {at(begin), stride_};
+    }
+    for (int64_t i = 0; i < count; ++i) copy(room + i * width_, slot(first + i));
+    return {room, width_};
+  }
+
+  void prefetch(int64_t slot) const {
+    const char* const line = reinterpret_cast<const char*>(at(slot));
+    for (int64_t byte = 0; byte < width_ * static_cast<int64_t>(sizeof(S)); byte += 64) __builtin_prefetch(line + byte);
+  }
+
+ private:
+  void copy(T* to, int64_t slot) const {
+    const S* const from = at(slot);
+    const T factor = scale(slot);
+    int64_t d = 0;
+    for (; d + kLanes<T> <= width_; d += kLanes<T>) store_vector(to + d, load_stored<T>(from + d) * factor);
+    for (; d < width_; ++d) to[d] = from_stored<T>(from[d]) * factor;
+  }
+
+  int64_t slots_, width_, stride_, scale_stride_;
+  const S* data_;
+  const bfloat16* scale_ = nullptr;
+  int64_t length_, oldest_;
+};
+
+}  // namespace quire::cpu

@@ -1,0 +1,353 @@
+#include "layers/memory/knn.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "autograd/functions/basic.h"
+#include "autograd/functions/knn.h"
+#include "core/check.h"
+#include "kernels/elementwise.h"
+
+namespace quire {
+
+namespace {
+
+constexpr int64_t kProbes = 64;  // tokens whose stored keys are compared with those of now
+
+std::optional<DType> stored_as(KnnStorage storage) {
+  switch (storage) {
+    case KnnStorage::f32:
+      return DType::f32;
+    case KnnStorage::bf16:
+      return DType::bf16;
+    case KnnStorage::int8:
+      return DType::i8;
+    case KnnStorage::automatic:
+      break;
+  }
+  return std::nullopt;
+}
+
+std::vector<double> on_host(const Tensor& tensor) {
+  if (tensor.dtype() == DType::f64) return tensor.to_vector<double>();
+  const Tensor wide = Tensor::empty(tensor.shape(), DType::f64, tensor.device());
+  ops::convert(wide, tensor);
+  return wide.to_vector<double>();
+}
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+// 1 for queries of the document that a row goes on with.
+std::vector<uint8_t> readers(const Batch& batch) {
+  std::vector<uint8_t> reads;
+  for (const int32_t segment : batch.segment) reads.push_back(segment == 0 ? 1 : 0);
+  return reads;
+}
+
+bool any_later_document(const Batch& batch) {
+  return std::any_of(batch.segment.begin(), batch.segment.end(), [](int32_t segment) { return segment > 0; });
+}
+
+}  // namespace
+
+KnnMemory::KnnMemory(const Scope& scope, const MemoryConfig& config, const MixerShape& mixer)
+    : name_(scope.path()), scope_(hash_scope(scope.path())), config_(config), mixer_(mixer) {
+  if (config.combine == KnnCombine::gate) {
+    gate_ = scope.param_without_decay("gate", {mixer.heads}, Initializer::constant(config.gate));
+  }
+  keys_ = declare(scope, "keys");
+  values_ = declare(scope, "values");
+  if (config.stale.refresh > 0) {
+    inputs_ = scope.state_log("inputs", {mixer.width}, config.size, {.place = config.place, .waits = true});
+  } else if (config.write != KnnWrite::never) {
+    const int64_t probes = std::min(kProbes, config.size);
+    probe_inputs_ = scope.state_log("probe.inputs", {mixer.width}, probes, {.waits = true});
+    probe_keys_ = scope.state_log("probe.keys", {mixer.key_heads, mixer.head_size}, probes, {.waits = true});
+  }
+}
+
+KnnMemory::Vectors KnnMemory::declare(const Scope& scope, const std::string& name) const {
+  const std::optional<DType> dtype = stored_as(config_.dtype);
+  Vectors vectors;
+  vectors.log = scope.state_log(name, {mixer_.key_heads, mixer_.head_size}, config_.size,
+                                {.dtype = dtype, .place = config_.place, .waits = true, .ages = name == "keys"});
+  if (dtype == DType::i8) {
+    vectors.scale = scope.state_log(name + ".scale", {mixer_.key_heads}, config_.size,
+                                    {.dtype = DType::bf16, .place = config_.place, .waits = true});
+  }
+  return vectors;
+}
+
+void KnnMemory::store(const Vectors& vectors, const Tensor& values,
+                      const std::function<void(LogId, const Tensor&)>& write) const {
+  if (!vectors.scale.defined()) {
+    write(vectors.log, values);
+    return;
+  }
+  const Tensor small = Tensor::empty(values.shape(), DType::i8, values.device());
+  const Tensor scale = Tensor::empty({values.dim(0), values.dim(1), values.dim(2)}, DType::bf16, values.device());
+  const int64_t count = scale.numel();
+  ops::quantize_vectors(small.reshape({count, values.dim(3)}), scale.reshape({count}),
+                        values.reshape({count, values.dim(3)}));
+  write(vectors.log, small);
+  write(vectors.scale, scale);
+}
+
+ops::KnnMemory KnnMemory::view(const StateView& state) const {
+  ops::KnnMemory memory;
+  memory.keys = state.stored_ring(keys_.log);
+  memory.values = state.stored_ring(values_.log);
+  if (keys_.scale.defined()) {
+    memory.key_scale = state.stored_ring(keys_.scale);
+    memory.value_scale = state.stored_ring(values_.scale);
+  }
+  memory.head = state.ring_head(keys_.log);
+  std::vector<int32_t> length;
+  for (int64_t row = 0; row < state.rows(); ++row) {
+    int64_t entries = state.lengths(keys_.log)[static_cast<size_t>(row)];
+    // The oldest are those made longest ago.
+    if (config_.stale.keep) entries = std::min(entries, state.entries_within(keys_.log, row, *config_.stale.keep));
+    length.push_back(static_cast<int32_t>(entries < config_.least ? 0 : entries));
+  }
+  memory.length = Tensor::from(length, {state.rows()}, memory.keys.device());
+  return memory;
+}
+
+Tensor KnnMemory::select(const Forward& f, const Tensor& q) const {
+  if (f.selections && f.again) {
+    const Tensor index = f.selections->at(scope_);
+    f.selections->erase(scope_);
+    return index;
+  }
+  const Device device = q.device();
+  const Shape shape{q.dim(0), q.dim(1), q.dim(2), std::min(config_.top_k, config_.size)};
+  const Tensor index = Tensor::empty(shape, DType::i32, device);
+  const Tensor score = Tensor::empty(shape, wide_type(q.dtype()), device);
+  const ops::KnnSearch how =
+      config_.search == KnnSearchKind::bucketed ? ops::KnnSearch::bucketed : ops::KnnSearch::exact;
+  // A file is read row by row, so that no more of it than one row's memory is in main memory at once.
+  const int64_t step = config_.place == LogPlace::file ? 1 : q.dim(0);
+  for (int64_t row = 0; row < q.dim(0); row += step) {
+    const StateView state = f.state.block(row, row + step);
+    ops::knn_search(index.slice(0, row, row + step), score.slice(0, row, row + step), q.slice(0, row, row + step),
+                    view(state), how);
+    state.forget_pages(keys_.log);
+  }
+  if (any_later_document(f.batch)) {
+    ops::drop_entries(index, Tensor::from(readers(f.batch), {q.dim(0), q.dim(1)}, device));
+  }
+  if (f.selections) (*f.selections)[scope_] = index;
+  return index;
+}
+
+Variable KnnMemory::combine(const Forward& f, const MixerTensors& mixer) {
+  Tape& tape = f.tape;
+  const Tensor index = select(f, mixer.q.value());
+  const ops::KnnMemory memory = view(f.state);
+  Variable mixed;
+  Tensor share;
+  if (config_.combine == KnnCombine::joint) {
+    mixed = joint_attention(tape, *mixer.attention, *mixer.settings, mixer.scaled_q, index, memory,
+                            f.telemetry != nullptr ? &share : nullptr);
+  } else {
+    const Variable found = knn_attention(tape, mixer.scaled_q, index, memory);
+    if (config_.combine == KnnCombine::add) {
+      mixed = add(tape, found, mixer.local);
+    } else {
+      Tensor open;
+      const Shape by_query{f.batch.rows * f.batch.length, 1, mixer_.heads, mixer_.head_size};
+      if (config_.closed_when_empty) {
+        std::vector<uint8_t> reads = readers(f.batch);
+        const std::vector<int32_t> length = memory.length.to_vector<int32_t>();
+        for (size_t i = 0; i < reads.size(); ++i) {
+          if (length[i / static_cast<size_t>(f.batch.length)] == 0) reads[i] = 0;
+        }
+        open = Tensor::from(reads, {by_query[0]}, found.value().device());
+      }
+      const Variable gated =
+          gate_heads(tape, reshape(tape, found, by_query), reshape(tape, mixer.local, by_query), gate_, open);
+      mixed = reshape(tape, gated, mixer.local.shape());
+    }
+  }
+  if (config_.place == LogPlace::file) f.state.forget_pages(values_.log);
+  if (f.telemetry != nullptr) observe(f, mixer, index, share);
+  if (f.write_state && config_.write != KnnWrite::never) {
+    write(f, mixer);
+    if (config_.stale.refresh > 0 && f.training) refresh(f, mixer);
+  }
+  return mixed;
+}
+
+void KnnMemory::write(const Forward& f, const MixerTensors& mixer) const {
+  const StateView& state = f.state;
+  if (config_.write == KnnWrite::produce) {
+    const auto append = [&](LogId log, const Tensor& values) { state.append(log, values); };
+    store(keys_, mixer.k.value(), append);
+    store(values_, mixer.v.value(), append);
+  } else {
+    // What the cache of W tokens will no longer hold: of its own entries and the segment's, all but the last W.
+    const auto [keys, values] = mixer.carried();
+    const int64_t most = mixer.carried_most;
+    std::vector<int64_t> begin, count;
+    for (int64_t row = 0; row < state.rows(); ++row) {
+      const RowCarry& carry = state.carry(row);
+      const int64_t held = carry.replaces ? 0 : mixer.carried_length[static_cast<size_t>(row)];
+      begin.push_back(carry.replaces ? most + carry.begin : most - held);
+      count.push_back(carry.count == 0 ? 0 : std::max<int64_t>(0, held + carry.count - most));
+    }
+    const auto joined = [&](const Tensor& older, const Tensor& newer) {
+      const Tensor both =
+          Tensor::empty({newer.dim(0), most + newer.dim(1), newer.dim(2), newer.dim(3)}, newer.dtype(), newer.device());
+      ops::copy(both.slice(1, 0, most), older);
+      ops::copy(both.slice(1, most, most + newer.dim(1)), newer);
+      return both;
+    };
+    const auto append = [&](LogId log, const Tensor& from) { state.append(log, from, begin, count); };
+    store(keys_, joined(keys, mixer.k.value()), append);
+    store(values_, joined(values, mixer.v.value()), append);
+  }
+  if (inputs_.defined()) state.append(inputs_, mixer.z.value());
+  if (probe_inputs_.defined() && f.training) {
+    std::vector<int64_t> last, count;
+    for (int64_t row = 0; row < state.rows(); ++row) {
+      const RowCarry& carry = state.carry(row);
+      last.push_back(std::max<int64_t>(0, carry.begin + carry.count - 1));
+      count.push_back(carry.count > 0 ? 1 : 0);
+    }
+    state.append(probe_inputs_, mixer.z.value(), last, count);
+    state.append(probe_keys_, mixer.k.value(), last, count);
+  }
+}
+
+// The entries whose turn is longest ago are the oldest in order of their ages: a pointer that goes round memory. Where
+// it stands follows from the ages: behind the entries made last.
+void KnnMemory::refresh(const Forward& f, const MixerTensors& mixer) {
+  const StateView& state = f.state;
+  std::vector<int64_t> first, count;
+  int64_t most = 0;
+  for (int64_t row = 0; row < state.rows(); ++row) {
+    const int64_t length = state.lengths(keys_.log)[static_cast<size_t>(row)];
+    const auto wanted = static_cast<int64_t>(std::ceil(config_.stale.refresh * static_cast<double>(length)));
+    // The run with the greatest age, and what follows it.
+    int64_t at = 0;
+    int64_t begin = 0;
+    int64_t oldest = -1;
+    for (const LogRun& run : state.ages(keys_.log, row)) {
+      if (run.step > oldest) {
+        oldest = run.step;
+        begin = at;
+      }
+      at += run.count;
+    }
+    first.push_back(begin);
+    count.push_back(std::min(wanted, length - begin));
+    most = std::max(most, count.back());
+  }
+  if (most == 0) return;
+  const Tensor inputs = state.gather(inputs_, most, first, count);
+  const auto [keys, values] = mixer.project(inputs);
+  const auto replace = [&](LogId log, const Tensor& made) { state.replace(log, made, first, count); };
+  store(keys_, keys, replace);
+  store(values_, values, replace);
+}
+
+void KnnMemory::observe(const Forward& f, const MixerTensors& mixer, const Tensor& index, const Tensor& share) const {
+  Telemetry& telemetry = *f.telemetry;
+  if (gate_.defined()) {
+    double mean = 0;
+    const std::vector<double> biases = on_host(gate_.value());
+    for (size_t h = 0; h < biases.size(); ++h) {
+      const double gate = 1 / (1 + std::exp(-biases[h]));
+      telemetry.emplace_back(name_ + ".gate." + std::to_string(h), gate);
+      mean += gate / static_cast<double>(biases.size());
+    }
+    telemetry.emplace_back(name_ + ".share", mean);
+  } else if (share.defined()) {
+    telemetry.emplace_back(name_ + ".share", mean_of(on_host(share)));
+  }
+  double entries = 0;
+  for (const int64_t length : f.state.lengths(keys_.log)) {
+    entries += static_cast<double>(length) / static_cast<double>(f.state.rows());
+  }
+  telemetry.emplace_back(name_ + ".entries", entries);
+  telemetry.emplace_back(name_ + ".age", mean_age(f.state, index));
+  if (const std::optional<double> similar = cosine(f, mixer)) telemetry.emplace_back(name_ + ".cosine", *similar);
+}
+
+double KnnMemory::mean_age(const StateView& state, const Tensor& index) const {
+  const std::vector<int32_t> found = index.to_vector<int32_t>();
+  const std::vector<int32_t> readable = view(state).length.to_vector<int32_t>();
+  const size_t per_row = found.size() / static_cast<size_t>(state.rows());
+  double sum = 0;
+  double count = 0;
+  for (int64_t row = 0; row < state.rows(); ++row) {
+    std::vector<double> ages;
+    for (const LogRun& run : state.ages(keys_.log, row)) {
+      ages.insert(ages.end(), static_cast<size_t>(run.count), static_cast<double>(run.step));
+    }
+    // Entries count from the oldest one that may be retrieved.
+    const auto hidden = static_cast<int64_t>(ages.size()) - readable[static_cast<size_t>(row)];
+    for (size_t i = 0; i < per_row; ++i) {
+      const int32_t entry = found[static_cast<size_t>(row) * per_row + i];
+      if (entry < 0) continue;
+      sum += ages[static_cast<size_t>(hidden + entry)];
+      ++count;
+    }
+  }
+  return count > 0 ? sum / count : 0;
+}
+
+std::optional<double> KnnMemory::cosine(const Forward& f, const MixerTensors& mixer) const {
+  if (!inputs_.defined() && !probe_inputs_.defined()) return std::nullopt;
+  const StateView& state = f.state;
+  const LogId from = inputs_.defined() ? inputs_ : probe_inputs_;
+  double sum = 0;
+  double count = 0;
+  for (int64_t row = 0; row < state.rows(); ++row) {
+    const StateView one = state.block(row, row + 1);
+    int64_t length = one.lengths(from)[0];
+    const std::vector<LogRun> ages = one.ages(keys_.log, 0);
+    if (length == 0 || ages.empty()) continue;
+    // The oldest ones, which are the most stale; of probes, one a step, those of steps that memory still holds.
+    const int64_t gone = inputs_.defined() ? 0 : std::max<int64_t>(0, length - ages.front().step);
+    length -= gone;
+    const std::vector<int64_t> first{gone};
+    const std::vector<int64_t> taken{std::min(length, kProbes)};
+    const Tensor stored = inputs_.defined() ? one.gather(keys_.log, taken[0], first, taken)
+                                            : one.gather(probe_keys_, taken[0], first, taken);
+    Tensor wide = stored;
+    if (stored.dtype() == DType::i8) {
+      const Tensor scale = one.gather(keys_.scale, taken[0], first, taken);
+      wide = Tensor::empty(stored.shape(), mixer.k.value().dtype(), stored.device());
+      ops::dequantize_vectors(wide.reshape({scale.numel(), mixer_.head_size}),
+                              stored.reshape({scale.numel(), mixer_.head_size}), scale.reshape({scale.numel()}));
+    }
+    const std::vector<double> before = on_host(wide);
+    const std::vector<double> now = on_host(mixer.project(one.gather(from, taken[0], first, taken)).first);
+    const auto size = static_cast<size_t>(mixer_.head_size);
+    for (size_t i = 0; i < now.size(); i += size) {
+      double product = 0;
+      double a = 0;
+      double b = 0;
+      for (size_t d = 0; d < size; ++d) {
+        product += now[i + d] * before[i + d];
+        a += now[i + d] * now[i + d];
+        b += before[i + d] * before[i + d];
+      }
+      if (a == 0 || b == 0) continue;
+      sum += product / std::sqrt(a * b);
+      ++count;
+    }
+  }
+  return count > 0 ? std::optional(sum / count) : std::nullopt;
+}
+
+std::unique_ptr<Memory> make_knn_memory(const Scope& scope, const MemoryConfig& config, const MixerShape& mixer) {
+  return std::make_unique<KnnMemory>(scope, config, mixer);
+}
+
+}  // namespace quire

@@ -1,0 +1,35 @@
+// Terms that attention adds to logits by distance: Transformer-XL, T5 or ALiBi.
+#pragma once
+
+#include <optional>
+
+#include "autograd/functions/attention.h"
+#include "layers/basic.h"
+#include "layers/position_tables.h"
+
+namespace quire {
+
+class PositionTerms {
+ public:
+  PositionTerms(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
+                std::shared_ptr<PositionTables> tables);
+
+  // Gives x its tables for distances below reach. factor multiplies the Transformer-XL terms u, v_bias and r: 1, or
+  // what the queries and keys beside them were scaled by. x.q is there.
+  void add(const Forward& f, AttentionVariables& x, int64_t reach, double factor = 1) const;
+
+ private:
+  Position position_;
+  XlConfig xl_;
+  T5Config t5_;
+  int64_t width_;
+  int64_t heads_;
+  int64_t head_size_;
+  double dropout_;
+  std::optional<Linear> relative_;  // Transformer-XL: W_r
+  Parameter u_, v_;                 // Transformer-XL: global content and position biases, [H, D]
+  Parameter bias_table_;            // T5: [H, buckets]
+  std::shared_ptr<PositionTables> tables_;
+};
+
+}  // namespace quire

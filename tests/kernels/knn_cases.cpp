@@ -1,0 +1,588 @@
+// External memories: search, attention to what it found, gate, storage.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/knn.h"
+#include "tests/kernels/op_cases.h"
+#include "tests/support/compare.h"
+
+namespace quire::test {
+
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+enum class Keys { random, equal, duplicated, clustered, rising, falling, with_nan };
+
+struct KnnForm {
+  std::string name;
+  int64_t rows = 2, queries = 5, heads = 2, kv_heads = 2, size = 5, value_size = 3, slots = 11, wanted = 3;
+  std::vector<int32_t> head{4, 9}, length{11, 6};
+  // f64 stands for the type of the queries.
+  DType stored = DType::f64;
+  Keys keys = Keys::random;
+};
+
+Tensor integers_of(const std::vector<int32_t>& values) {
+  return Tensor::from(values, {static_cast<int64_t>(values.size())});
+}
+
+// Halves of small integers: their products and sums are exact in every type.
+Tensor halves(RandomTensors& random, const Shape& shape) {
+  const Tensor x = recast(random.integers(shape, -4, 5), DType::f64);
+  for (int64_t i = 0; i < x.numel(); ++i) values(x)[i] /= 2;
+  return x;
+}
+
+// keys, key scales, values, value scales, head, length.
+constexpr size_t kMemoryTensors = 6;
+
+Tensors memory_tensors(const KnnForm& form, RandomTensors& random, bool exact) {
+  const Shape scales{form.rows, form.slots, form.kv_heads};
+  Tensors memory;
+  for (const int64_t size : {form.size, form.value_size}) {
+    const Shape shape{form.rows, form.slots, form.kv_heads, size};
+    if (form.stored == DType::i8) {
+      memory.push_back(recast(random.integers(shape, -127, 128), DType::i8));
+      memory.push_back(converted(random.normal(scales, 0.01), DType::bf16));
+      if (exact) {
+        memory[memory.size() - 2] = recast(halves(random, shape), DType::i8);
+        memory.back() = recast(halves(random, scales), DType::bf16);
+      }
+      continue;
+    }
+    Tensor x = exact ? halves(random, shape) : converted(random.normal(shape), DType::bf16);
+    memory.push_back(converted(x, DType::f64));
+    memory.push_back({});
+  }
+  const Tensor keys = memory[0];
+  for (int64_t i = 0; i < keys.numel() && form.stored != DType::i8; ++i) {
+    double& x = values(keys)[i];
+    const int64_t entry = i / (form.size * form.kv_heads) % form.slots;
+    switch (form.keys) {
+      case Keys::random:
+        break;
+      case Keys::equal:
+        x = 0.5;
+        break;
+      case Keys::duplicated:
+        x = values(keys)[i % (form.size * form.kv_heads) + entry % 3 * form.size * form.kv_heads];
+        break;
+      case Keys::clustered:  // nearly all alike
+        x = i % 7 == 0 ? x : 1;
+        break;
+      case Keys::rising:
+        x = static_cast<double>(entry) / 8;
+        break;
+      case Keys::falling:
+        x = -static_cast<double>(entry) / 8;
+        break;
+      case Keys::with_nan:
+        if (i % (3 * form.size + 1) == 0) x = std::nan("");
+        break;
+    }
+  }
+  memory.push_back(integers_of(form.head));
+  memory.push_back(integers_of(form.length));
+  return memory;
+}
+
+ops::KnnMemory assembled(const KnnForm& form, const Tensors& in, size_t first) {
+  const auto stored = [&](const Tensor& x) {
+    return form.stored == DType::f64 || form.stored == DType::i8 ? x : recast(x, form.stored);
+  };
+  return {stored(in[first]),     recast(in[first + 1], DType::bf16),
+          stored(in[first + 2]), recast(in[first + 3], DType::bf16),
+          in[first + 4],         in[first + 5]};
+}
+
+// What the kernels are to see: entry m of a row and head.
+class Entries {
+ public:
+  Entries(const Tensors& in, size_t first, bool of_values)
+      : stored_(recast(in[first + (of_values ? 2 : 0)], DType::f64)),
+        scale_(recast(in[first + (of_values ? 3 : 1)], DType::f64)),
+        head_(in[first + 4]),
+        length_(in[first + 5]) {}
+
+  int64_t length(int64_t row) const { return length_.data<int32_t>()[row]; }
+  double at(int64_t row, int64_t entry, int64_t kv_head, int64_t d) const {
+    const int64_t slots = stored_.dim(1);
+    const int64_t slot = (head_.data<int32_t>()[row] - length(row) + entry + slots) % slots;
+    const int64_t vector = (row * slots + slot) * stored_.dim(2) + kv_head;
+    return values(stored_)[vector * stored_.dim(3) + d] * (scale_.defined() ? values(scale_)[vector] : 1);
+  }
+
+ private:
+  Tensor stored_, scale_, head_, length_;
+};
+
+double& element(const Tensor& x, int64_t row, int64_t query, int64_t head, int64_t i) {
+  return values(x)[((row * x.dim(1) + query) * x.dim(2) + head) * x.dim(3) + i];
+}
+
+double product(const KnnForm& form, const Entries& keys, const Tensor& q, int64_t row, int64_t query, int64_t head,
+               int64_t entry) {
+  double sum = 0;
+  for (int64_t d = 0; d < form.size; ++d) {
+    sum += element(q, row, query, head, d) * keys.at(row, entry, head / (form.heads / form.kv_heads), d);
+  }
+  return sum;
+}
+
+// Calls body(row, query, head).
+template <typename Body>
+void for_queries(const KnnForm& form, Body&& body) {
+  for (int64_t row = 0; row < form.rows; ++row) {
+    for (int64_t query = 0; query < form.queries; ++query) {
+      for (int64_t head = 0; head < form.heads; ++head) body(row, query, head);
+    }
+  }
+}
+
+bool comes_before(double a, double b) {
+  return a > b || (!std::isnan(a) && std::isnan(b));
+}
+
+// Comparable: a NaN that both have is no difference.
+Tensor shown(const Tensor& scores) {
+  const Tensor copy = recast(on_device(scores, kCpu), DType::f64);
+  for (int64_t i = 0; i < copy.numel(); ++i) values(copy)[i] = std::isnan(values(copy)[i]) ? 1e9 : values(copy)[i];
+  return copy;
+}
+
+void add_search(std::vector<OpCase>& cases, RandomTensors& random, const KnnForm& form, ops::KnnSearch search) {
+  Tensors inputs{halves(random, {form.rows, form.queries, form.heads, form.size})};
+  for (const Tensor& tensor : memory_tensors(form, random, true)) inputs.push_back(tensor);
+  const Shape shape{form.rows, form.queries, form.heads, form.wanted};
+  const bool exact = search == ops::KnnSearch::exact;
+  cases.push_back({"knn_search", exact ? form.name : "bucketed_" + form.name, inputs,
+                   [=](const Tensors& in) {
+                     const Tensor index = recast(wide_beside(in[0], shape), DType::i32);
+                     const Tensor score = wide_beside(in[0], shape);
+                     ops::knn_search(index, score, in[0], assembled(form, in, 1), search);
+                     return Tensors{recast(index, DType::f64), shown(score)};
+                   },
+                   [=](const Tensors& in) {
+                     const Entries keys(in, 1, false);
+                     const Tensor index = Tensor::zeros(shape, DType::f64);
+                     const Tensor score = Tensor::zeros(shape, DType::f64);
+                     for_queries(form, [&](int64_t row, int64_t query, int64_t head) {
+                       std::vector<std::pair<int64_t, double>> order;
+                       for (int64_t m = 0; m < keys.length(row); ++m) {
+                         order.emplace_back(m, product(form, keys, in[0], row, query, head, m));
+                       }
+                       if (exact) {
+                         std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+                           return comes_before(a.second, b.second);
+                         });
+                       }
+                       for (int64_t k = 0; k < form.wanted; ++k) {
+                         std::pair<int64_t, double> best{-1, 0};
+                         if (exact) {
+                           if (k < static_cast<int64_t>(order.size())) best = order[static_cast<size_t>(k)];
+                         } else {
+                           for (int64_t m = k; m < keys.length(row); m += form.wanted) {
+                             const auto& other = order[static_cast<size_t>(m)];
+                             if (best.first < 0 || comes_before(other.second, best.second)) best = other;
+                           }
+                         }
+                         element(index, row, query, head, k) = static_cast<double>(best.first);
+                         element(score, row, query, head, k) = best.second;
+                       }
+                     });
+                     return Tensors{index, shown(score)};
+                   },
+                   0});
+}
+
+// Different entries, some missing, and a query of each row that has none.
+Tensor retrieved(const KnnForm& form, RandomTensors& random) {
+  std::vector<int32_t> index;
+  for_queries(form, [&](int64_t row, int64_t query, int64_t) {
+    const int64_t length = form.length[static_cast<size_t>(row)];
+    std::vector<int32_t> entries(static_cast<size_t>(length));
+    std::iota(entries.begin(), entries.end(), 0);
+    for (int64_t k = 0; k < form.wanted; ++k) {
+      if (entries.empty() || (form.queries > 1 && query == row) || random.below(5) == 0) {
+        index.push_back(-1);
+        continue;
+      }
+      const auto at = entries.begin() + random.below(static_cast<int64_t>(entries.size()));
+      index.push_back(*at);
+      entries.erase(at);
+    }
+  });
+  return Tensor::from(index, {form.rows, form.queries, form.heads, form.wanted});
+}
+
+double& sum_at(const Tensor& lse, int64_t row, int64_t query, int64_t head) {
+  return values(lse)[(row * lse.dim(1) + head) * lse.dim(2) + query];
+}
+
+// q, index, memory, out, lse.
+constexpr size_t kOut = 2 + kMemoryTensors;
+
+Tensors attention_reference(const KnnForm& form, const Tensors& in, bool goes_on) {
+  const Entries keys(in, 2, false);
+  const Entries stored(in, 2, true);
+  const Tensor out = clone(in[kOut]);
+  const Tensor lse = clone(in[kOut + 1]);
+  for_queries(form, [&](int64_t row, int64_t query, int64_t head) {
+    double& log_sum = sum_at(lse, row, query, head);
+    if (!goes_on) log_sum = -kInfinity;
+    double top = log_sum;
+    std::vector<std::pair<int64_t, double>> logits;
+    for (int64_t k = 0; k < form.wanted; ++k) {
+      const int32_t entry = in[1].data<int32_t>()[((row * form.queries + query) * form.heads + head) * form.wanted + k];
+      if (entry < 0) continue;
+      logits.emplace_back(entry, product(form, keys, in[0], row, query, head, entry));
+      top = std::max(top, logits.back().second);
+    }
+    double sum = std::exp(log_sum - top);
+    if (top == -kInfinity) sum = 0;
+    const double before = sum;
+    for (const auto& [entry, logit] : logits) sum += std::exp(logit - top);
+    for (int64_t d = 0; d < form.value_size; ++d) {
+      double& to = element(out, row, query, head, d);
+      double total = before == 0 ? 0 : before * to;
+      for (const auto& [entry, logit] : logits) {
+        total += std::exp(logit - top) * stored.at(row, entry, head / (form.heads / form.kv_heads), d);
+      }
+      to = sum > 0 ? total / sum : 0;
+    }
+    log_sum = sum > 0 ? top + std::log(sum) : -kInfinity;
+  });
+  return {out, lse};
+}
+
+void add_attention(std::vector<OpCase>& cases, RandomTensors& random, const KnnForm& form, bool goes_on) {
+  const Shape shape{form.rows, form.queries, form.heads, form.value_size};
+  Tensors inputs{random.normal({form.rows, form.queries, form.heads, form.size}), retrieved(form, random)};
+  for (const Tensor& tensor : memory_tensors(form, random, false)) inputs.push_back(tensor);
+  inputs.push_back(random.normal(shape));
+  inputs.push_back(random.normal({form.rows, form.heads, form.queries}));
+  // One query with nothing before it.
+  if (goes_on) {
+    values(inputs.back())[0] = -kInfinity;
+    std::fill_n(values(inputs[kOut]), form.value_size, 0.0);
+  }
+  const std::string name = form.name + (goes_on ? "_goes_on" : "");
+  const int64_t terms = 2 * form.size + form.wanted;
+  cases.push_back({"knn_attention",
+                   name,
+                   inputs,
+                   [=](const Tensors& in) {
+                     ops::knn_attention(in[kOut], in[kOut + 1], {in[0], in[1], assembled(form, in, 2)}, goes_on);
+                     return Tensors{in[kOut], in[kOut + 1]};
+                   },
+                   [=](const Tensors& in) { return attention_reference(form, in, goes_on); },
+                   terms,
+                   3,
+                   {kOut + 1}});
+  const Tensors forward = attention_reference(form, inputs, goes_on);
+  for (size_t i = 0; i < 2; ++i) inputs[kOut + i] = converted(converted(forward[i], DType::f32), DType::f64);
+  inputs.push_back(random.normal(shape));
+  inputs.push_back(random.normal({form.rows, form.queries, form.heads, form.size}));
+  const bool accumulate = goes_on;
+  cases.push_back(
+      {"knn_attention_backward",
+       name,
+       inputs,
+       [=](const Tensors& in) {
+         ops::knn_attention_backward(in[kOut + 3], in[kOut + 2], in[kOut], in[kOut + 1],
+                                     {in[0], in[1], assembled(form, in, 2)}, accumulate);
+         return Tensors{in[kOut + 3]};
+       },
+       [=](const Tensors& in) {
+         const Entries keys(in, 2, false);
+         const Entries stored(in, 2, true);
+         const Tensor dq = accumulate ? clone(in[kOut + 3]) : Tensor::zeros(in[0].shape(), DType::f64);
+         for_queries(form, [&](int64_t row, int64_t query, int64_t head) {
+           const int64_t kv_head = head / (form.heads / form.kv_heads);
+           for (int64_t k = 0; k < form.wanted; ++k) {
+             const int32_t entry =
+                 in[1].data<int32_t>()[((row * form.queries + query) * form.heads + head) * form.wanted + k];
+             if (entry < 0) continue;
+             const double logit = product(form, keys, in[0], row, query, head, entry);
+             double dp = 0;
+             for (int64_t d = 0; d < form.value_size; ++d) {
+               dp += element(in[kOut + 2], row, query, head, d) *
+                     (stored.at(row, entry, kv_head, d) - element(in[kOut], row, query, head, d));
+             }
+             const double dlogit = std::exp(logit - sum_at(in[kOut + 1], row, query, head)) * dp;
+             for (int64_t d = 0; d < form.size; ++d) {
+               element(dq, row, query, head, d) += dlogit * keys.at(row, entry, kv_head, d);
+             }
+           }
+         });
+         return Tensors{dq};
+       },
+       terms + form.value_size,
+       3,
+       {kOut + 1}});
+}
+
+void add_gate(std::vector<OpCase>& cases, RandomTensors& random, const std::string& name, const Shape& shape,
+              bool all_open) {
+  const Tensor open = all_open ? Tensor() : random.flags({shape[0]});
+  if (!all_open) open.data<uint8_t>()[0] = 0;
+  const Tensor bias = random.normal({shape[2]});
+  const auto gate = [shape](const Tensors& in, int64_t line) {
+    const bool closed = in[3].defined() && in[3].data<uint8_t>()[line / (shape[1] * shape[2])] == 0;
+    return closed ? 0 : 1 / (1 + std::exp(-values(in[2])[line % shape[2]]));
+  };
+  cases.push_back({"gate_heads",
+                   name,
+                   {random.normal(shape), random.normal(shape), bias, open},
+                   [](const Tensors& in) {
+                     const Tensor out = like(in[0]);
+                     ops::gate_heads(out, in[0], in[1], in[2], in[3]);
+                     return Tensors{out};
+                   },
+                   [=](const Tensors& in) {
+                     const Tensor out = like(in[0]);
+                     for (int64_t i = 0; i < out.numel(); ++i) {
+                       const double g = gate(in, i / shape[3]);
+                       values(out)[i] = g * values(in[0])[i] + (1 - g) * values(in[1])[i];
+                     }
+                     return Tensors{out};
+                   },
+                   2,
+                   1,
+                   {2}});
+  cases.push_back(
+      {"gate_heads_backward",
+       name,
+       {random.normal(shape), random.normal(shape), bias, open, random.normal(shape), random.normal({shape[2]})},
+       [](const Tensors& in) {
+         const Tensor da = like(in[0]);
+         const Tensor db = like(in[0]);
+         ops::gate_heads_backward(da, db, in[5], in[4], in[0], in[1], in[2], in[3]);
+         return Tensors{da, db, in[5]};
+       },
+       [=](const Tensors& in) {
+         const Tensor da = like(in[0]);
+         const Tensor db = like(in[0]);
+         for (int64_t i = 0; i < da.numel(); ++i) {
+           const double g = gate(in, i / shape[3]);
+           const double gradient = values(in[4])[i];
+           values(da)[i] = g * gradient;
+           values(db)[i] = (1 - g) * gradient;
+           values(in[5])[i / shape[3] % shape[2]] += g * (1 - g) * gradient * (values(in[0])[i] - values(in[1])[i]);
+         }
+         return Tensors{da, db, in[5]};
+       },
+       shape[0] * shape[1] * shape[3],
+       2,
+       {2, 5}});
+}
+
+void add_share(std::vector<OpCase>& cases, RandomTensors& random) {
+  const Tensor part = random.normal({2, 3, 67});
+  const Tensor whole = clone(part);
+  for (int64_t i = 0; i < part.numel(); ++i) {
+    values(whole)[i] = static_cast<float>(values(part)[i] + std::abs(values(part)[(i + 1) % part.numel()]));
+  }
+  values(whole)[1] = values(part)[1];               // nothing was added
+  values(part)[2] = -kInfinity;                     // nothing was there before
+  values(part)[3] = values(whole)[3] = -kInfinity;  // nothing at all
+  cases.push_back({"softmax_share",
+                   "",
+                   {part, whole},
+                   [](const Tensors& in) {
+                     const Tensor share = like(in[0]);
+                     ops::softmax_share(share, in[0], in[1]);
+                     return Tensors{share};
+                   },
+                   [](const Tensors& in) {
+                     const Tensor share = like(in[0]);
+                     for (int64_t i = 0; i < share.numel(); ++i) {
+                       const double all = values(in[1])[i];
+                       values(share)[i] = all == -kInfinity ? 0 : 1 - std::exp(values(in[0])[i] - all);
+                     }
+                     return Tensors{share};
+                   },
+                   2,
+                   3,
+                   {0, 1}});
+}
+
+void add_quantize(std::vector<OpCase>& cases, RandomTensors& random, int64_t vectors, int64_t width) {
+  const Tensor x = random.normal({vectors, width});
+  for (int64_t d = 0; d < width; ++d) {
+    double* const row = values(x) + d;
+    row[0] = 0;
+    if (vectors < 8) continue;
+    row[width] = static_cast<float>(1e-39 * static_cast<double>(d));        // below the smallest normal number
+    row[2 * width] = static_cast<double>(d % 255) - 127;                    // the scale is one
+    row[3 * width] = static_cast<double>(d % 20) / 2 + (d == 0 ? 127 : 0);  // ties
+    row[4 * width] = static_cast<float>(row[4 * width] * 1e36);
+  }
+  if (vectors >= 8) {
+    values(x)[5 * width + width / 2] = std::nan("");
+    values(x)[6 * width] = -kInfinity;
+  }
+  const std::string name = std::to_string(vectors) + "x" + std::to_string(width);
+  // Numbers a vector; NaN as scale is shown as 1e9.
+  cases.push_back({"quantize_vectors",
+                   name,
+                   {x},
+                   [=](const Tensors& in) {
+                     const Tensor out = recast(wide_beside(in[0], {vectors, width}), DType::i8);
+                     const Tensor scale = recast(wide_beside(in[0], {vectors}), DType::bf16);
+                     ops::quantize_vectors(out, scale, in[0]);
+                     return Tensors{recast(out, DType::f64), shown(scale)};
+                   },
+                   [=](const Tensors& in) {
+                     const Tensor out = Tensor::zeros({vectors, width}, DType::f64);
+                     const Tensor scale = Tensor::zeros({vectors}, DType::f64);
+                     for (int64_t n = 0; n < vectors; ++n) {
+                       double largest = 0;
+                       bool finite = true;
+                       for (int64_t d = 0; d < width; ++d) {
+                         const double size = std::abs(values(in[0])[n * width + d]);
+                         finite = finite && std::isfinite(size);
+                         largest = std::max(largest, size);
+                       }
+                       values(scale)[n] = std::nan("");
+                       if (!finite) continue;
+                       // Every positive bf16 number in turn.
+                       for (uint16_t bits = 0; bits < 0x7f80; ++bits) {
+                         const double step = static_cast<float>(std::bit_cast<bfloat16>(bits));
+                         if (127 * step < largest) continue;
+                         values(scale)[n] = step;
+                         break;
+                       }
+                       for (int64_t d = 0; d < width && largest > 0; ++d) {
+                         const double quotient = values(in[0])[n * width + d] / values(scale)[n];
+                         values(out)[n * width + d] = std::nearbyint(quotient);
+                       }
+                     }
+                     return Tensors{out, shown(scale)};
+                   },
+                   0});
+  cases.push_back({"dequantize_vectors",
+                   name,
+                   {recast(random.integers({vectors, width}, -127, 128), DType::i8),
+                    converted(random.normal({vectors}, 0.1), DType::bf16), random.normal({vectors, width})},
+                   [](const Tensors& in) {
+                     ops::dequantize_vectors(in[2], in[0], recast(in[1], DType::bf16));
+                     return Tensors{in[2]};
+                   },
+                   [=](const Tensors& in) {
+                     const Tensor numbers = recast(in[0], DType::f64);
+                     for (int64_t i = 0; i < in[2].numel(); ++i) {
+                       values(in[2])[i] = values(numbers)[i] * values(recast(in[1], DType::f64))[i / width];
+                     }
+                     return Tensors{in[2]};
+                   }});
+}
+
+}  // namespace
+
+void add_knn_cases(std::vector<OpCase>& cases) {
+  RandomTensors random(40);
+  const std::vector<KnnForm> forms{
+      {.name = "one",
+       .rows = 1,
+       .queries = 1,
+       .heads = 1,
+       .kv_heads = 1,
+       .size = 1,
+       .value_size = 1,
+       .slots = 1,
+       .wanted = 1,
+       .head = {0},
+       .length = {1}},
+      {.name = "empty", .length = {0, 0}},
+      {.name = "wraps", .rows = 4, .wanted = 1, .head = {0, 3, 10, 5}, .length = {11, 11, 4, 7}},
+      {.name = "all", .wanted = 11, .length = {11, 11}},
+      {.name = "more_than_there", .wanted = 17, .length = {11, 0}},
+      {.name = "grouped", .heads = 6, .kv_heads = 2, .size = 7, .value_size = 20, .wanted = 4},
+      {.name = "one_key_head",
+       .heads = 3,
+       .kv_heads = 1,
+       .size = 33,
+       .value_size = 17,
+       .slots = 70,
+       .wanted = 8,
+       .head = {69, 3},
+       .length = {64, 70}},
+      {.name = "f32", .queries = 3, .size = 20, .value_size = 36, .stored = DType::f32},
+      {.name = "bf16", .queries = 3, .size = 20, .value_size = 36, .stored = DType::bf16},
+      {.name = "i8", .queries = 3, .size = 20, .value_size = 36, .stored = DType::i8},
+      {.name = "wide",
+       .rows = 1,
+       .queries = 3,
+       .size = 133,
+       .value_size = 70,
+       .slots = 37,
+       .wanted = 5,
+       .head = {20},
+       .length = {37}},
+      {.name = "blocks",
+       .rows = 1,
+       .queries = 37,
+       .heads = 1,
+       .kv_heads = 1,
+       .size = 64,
+       .value_size = 64,
+       .slots = 700,
+       .wanted = 32,
+       .head = {650},
+       .length = {699}},
+      {.name = "blocks_i8",
+       .rows = 1,
+       .queries = 19,
+       .heads = 2,
+       .kv_heads = 1,
+       .size = 48,
+       .value_size = 16,
+       .slots = 300,
+       .wanted = 7,
+       .head = {100},
+       .length = {290},
+       .stored = DType::i8},
+  };
+  for (const KnnForm& form : forms) {
+    add_search(cases, random, form, ops::KnnSearch::exact);
+    add_search(cases, random, form, ops::KnnSearch::bucketed);
+    add_attention(cases, random, form, false);
+    add_attention(cases, random, form, true);
+  }
+  for (const auto& [name, keys] : {std::pair{"equal", Keys::equal},
+                                   {"duplicated", Keys::duplicated},
+                                   {"clustered", Keys::clustered},
+                                   {"rising", Keys::rising},
+                                   {"falling", Keys::falling},
+                                   {"nan", Keys::with_nan}}) {
+    const KnnForm form{.name = name,
+                       .rows = 1,
+                       .queries = 3,
+                       .heads = 1,
+                       .kv_heads = 1,
+                       .slots = 240,
+                       .wanted = 6,
+                       .head = {17},
+                       .length = {237},
+                       .keys = keys};
+    add_search(cases, random, form, ops::KnnSearch::exact);
+    add_search(cases, random, form, ops::KnnSearch::bucketed);
+  }
+  // Fewer numbers than wanted: entries with a NaN come last.
+  const KnnForm few{.name = "few_numbers", .size = 1, .wanted = 11, .length = {11, 11}, .keys = Keys::with_nan};
+  add_search(cases, random, few, ops::KnnSearch::exact);
+  add_gate(cases, random, "1x1x1x1", {1, 1, 1, 1}, true);
+  add_gate(cases, random, "all_open", {2, 3, 5, 7}, true);
+  add_gate(cases, random, "some_open", {4, 67, 3, 33}, false);
+  add_share(cases, random);
+  add_quantize(cases, random, 1, 1);
+  add_quantize(cases, random, 9, 37);
+  add_quantize(cases, random, 67, 64);
+}
+
+}  // namespace quire::test

@@ -1,0 +1,198 @@
+// Search of an external memory: to the last bit what sorting all scores gives, in any number of threads; and what its
+// kernels refuse.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/thread_pool.h"
+#include "kernels/attention.h"
+#include "kernels/knn.h"
+#include "tests/support/compare.h"
+#include "tests/support/expect_error.h"
+
+namespace quire::test {
+namespace {
+
+Tensor integers_of(const std::vector<int32_t>& values) {
+  return Tensor::from(values, {static_cast<int64_t>(values.size())});
+}
+
+struct Found {
+  Tensor index, score;
+};
+
+Found search(const Tensor& q, const ops::KnnMemory& memory, int64_t wanted) {
+  const Shape shape{q.dim(0), q.dim(1), q.dim(2), wanted};
+  const Found found{Tensor::empty(shape, DType::i32), Tensor::empty(shape, q.dtype())};
+  ops::knn_search(found.index, found.score, q, memory, ops::KnnSearch::exact);
+  return found;
+}
+
+// Scores as sums in order of features with fused multiply-adds, stably sorted.
+template <typename T>
+Found sorted(const Tensor& q, const ops::KnnMemory& memory, int64_t wanted) {
+  const Shape shape{q.dim(0), q.dim(1), q.dim(2), wanted};
+  const Found found{Tensor::empty(shape, DType::i32), Tensor::zeros(shape, q.dtype())};
+  const int64_t heads = q.dim(2);
+  const int64_t size = q.dim(3);
+  const int64_t slots = memory.keys.dim(1);
+  const int64_t kv_heads = memory.keys.dim(2);
+  for (int64_t line = 0; line < q.dim(0) * q.dim(1) * heads; ++line) {
+    const int64_t row = line / (q.dim(1) * heads);
+    const int64_t length = memory.length.data<int32_t>()[row];
+    std::vector<std::pair<T, int32_t>> scores;
+    for (int64_t m = 0; m < length; ++m) {
+      const int64_t slot = (memory.head.data<int32_t>()[row] - length + m + slots) % slots;
+      const T* key =
+          memory.keys.data<T>() + ((row * slots + slot) * kv_heads + line % heads / (heads / kv_heads)) * size;
+      T sum = 0;
+      for (int64_t d = 0; d < size; ++d) sum = std::fma(q.data<T>()[line * size + d], key[d], sum);
+      scores.emplace_back(sum, static_cast<int32_t>(m));
+    }
+    std::stable_sort(scores.begin(), scores.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    for (int64_t k = 0; k < wanted; ++k) {
+      const bool there = k < static_cast<int64_t>(scores.size());
+      found.index.data<int32_t>()[line * wanted + k] = there ? scores[static_cast<size_t>(k)].second : -1;
+      if (there) found.score.data<T>()[line * wanted + k] = scores[static_cast<size_t>(k)].first;
+    }
+  }
+  return found;
+}
+
+struct Form {
+  const char* name;
+  int64_t rows, queries, heads, kv_heads, size, slots, wanted;
+  double spread;  // of keys about one of eight centres; 0: all are centres, so most scores are tied
+};
+
+TEST(KnnSearch, EqualsSortingBitForBit) {
+  const Form forms[]{{"random", 2, 70, 4, 4, 64, 3000, 32, 4},   {"clustered", 1, 61, 2, 2, 32, 2500, 32, 1e-6},
+                     {"tied", 1, 40, 2, 1, 24, 1500, 16, 0},     {"many_wanted", 1, 9, 1, 1, 16, 1201, 500, 1},
+                     {"all_wanted", 2, 5, 2, 1, 7, 211, 211, 1}, {"one_wanted", 1, 33, 1, 1, 70, 999, 1, 1},
+                     {"one_query", 3, 1, 2, 2, 64, 1000, 32, 1}, {"wide", 1, 6, 1, 1, 200, 513, 9, 1},
+                     {"long_rows", 1, 300, 8, 2, 16, 700, 33, 1}};
+  uint32_t seed = 7;
+  for (const Form& form : forms) {
+    SCOPED_TRACE(form.name);
+    RandomTensors random(seed++);
+    const Tensor q = random.normal({form.rows, form.queries, form.heads, form.size}, 1, 0, DType::f32);
+    const Tensor centres = random.normal({8, form.size}, 1, 0, DType::f32);
+    ops::KnnMemory memory;
+    memory.keys = random.normal({form.rows, form.slots, form.kv_heads, form.size}, form.spread, 0, DType::f32);
+    for (int64_t i = 0; i < memory.keys.numel(); ++i) {
+      const int64_t vector = i / form.size;
+      memory.keys.data<float>()[i] += centres.data<float>()[vector * vector % 8 * form.size + i % form.size];
+    }
+    std::vector<int32_t> head, length;
+    for (int64_t r = 0; r < form.rows; ++r) {
+      head.push_back(static_cast<int32_t>(random.below(form.slots)));
+      length.push_back(static_cast<int32_t>(r == 0 ? form.slots : form.slots - random.below(form.slots / 2)));
+    }
+    memory.head = integers_of(head);
+    memory.length = integers_of(length);
+    const Found wanted = sorted<float>(q, memory, form.wanted);
+    const Found found = search(q, memory, form.wanted);
+    EXPECT_TRUE(same_bits(found.index, wanted.index));
+    EXPECT_TRUE(same_bits(found.score, wanted.score));
+    ThreadPool pool(2);
+    const ThreadPool::Use use(pool);
+    EXPECT_TRUE(same_bits(search(q, memory, form.wanted).index, wanted.index));
+  }
+}
+
+// Keys converted block by block are the keys that were converted before.
+TEST(KnnSearch, StoredTypesAreExactlyWhatTheyStandFor) {
+  RandomTensors random(3);
+  const int64_t slots = 700;
+  const Tensor q = random.normal({1, 50, 2, 40}, 1, 0, DType::f32);
+  const Tensor keys = random.normal({1, slots, 2, 40}, 1, 0, DType::f32);
+  ops::KnnMemory memory;
+  memory.head = integers_of({100});
+  memory.length = integers_of({650});
+  memory.keys = converted(keys, DType::bf16);
+  ops::KnnMemory plain = memory;
+  plain.keys = converted(memory.keys, DType::f32);
+  EXPECT_TRUE(same_bits(search(q, memory, 20).score, sorted<float>(q, plain, 20).score));
+  memory.keys = Tensor::empty({1, slots, 2, 40}, DType::i8);
+  memory.key_scale = Tensor::empty({1, slots, 2}, DType::bf16);
+  ops::quantize_vectors(memory.keys, memory.key_scale, keys);
+  ops::dequantize_vectors(plain.keys, memory.keys, memory.key_scale);
+  EXPECT_TRUE(same_bits(search(q, memory, 20).score, sorted<float>(q, plain, 20).score));
+  EXPECT_TRUE(same_bits(search(q, memory, 20).index, sorted<float>(q, plain, 20).index));
+  EXPECT_LE(relative_error(plain.keys, keys), 0.01);
+}
+
+// k = M is attention to everything that is remembered.
+TEST(KnnAttention, ToAllEntriesIsFullAttention) {
+  RandomTensors random(4);
+  const int64_t slots = 37;
+  const int64_t queries = 1;  // of a segment that it does not see
+  ops::KnnMemory memory;
+  memory.keys = random.normal({2, slots, 2, 8});
+  memory.values = random.normal({2, slots, 2, 5});
+  memory.head = integers_of({5, 30});
+  memory.length = integers_of({37, 37});
+  const Tensor q = random.normal({2, queries, 4, 8});
+  const Tensor out = Tensor::empty({2, queries, 4, 5}, DType::f64);
+  const Tensor lse = Tensor::empty({2, 4, queries}, DType::f64);
+  ops::knn_attention(out, lse, {q, search(q, memory, slots).index, memory}, false);
+  // The same ring as carried keys.
+  ops::AttentionInputs full;
+  full.q = q;
+  full.k = Tensor::zeros({2, queries, 2, 8}, DType::f64);
+  full.v = Tensor::zeros({2, queries, 2, 5}, DType::f64);
+  full.cache_k = memory.keys;
+  full.cache_v = memory.values;
+  full.cache_head = memory.head;
+  full.attend_self = false;
+  full.first_visible = integers_of(std::vector<int32_t>(static_cast<size_t>(2 * queries), -37)).reshape({2, queries});
+  const Tensor full_out = Tensor::empty_like(out);
+  const Tensor full_lse = Tensor::empty_like(lse);
+  ops::attention(full_out, full_lse, full);
+  EXPECT_LE(relative_error(out, full_out), 1e-12);
+  EXPECT_LE(relative_error(lse, full_lse), 1e-12);
+}
+
+TEST(KnnBadInput, IsRefused) {
+  const auto zeros = [](const Shape& shape, DType dtype = DType::f32) { return Tensor::zeros(shape, dtype); };
+  ops::KnnMemory memory;
+  memory.keys = zeros({2, 4, 1, 3});
+  memory.values = zeros({2, 4, 1, 2});
+  memory.head = integers_of({0, 1});
+  memory.length = integers_of({4, 1});
+  const Tensor q = zeros({2, 5, 2, 3});
+  const Tensor index = zeros({2, 5, 2, 6}, DType::i32);
+  const Tensor score = zeros({2, 5, 2, 6});
+  const auto run = [&](const ops::KnnMemory& m) { ops::knn_search(index, score, q, m, ops::KnnSearch::exact); };
+  EXPECT_NO_THROW(run(memory));
+  ops::KnnMemory wrong = memory;
+  wrong.keys = zeros({2, 4, 1, 7});
+  EXPECT_ERROR(run(wrong), ErrorKind::internal, "knn_search: keys [2, 4, 1, 7] for queries [2, 5, 2, 3]");
+  wrong.keys = zeros({2, 4, 3, 3});
+  EXPECT_ERROR(run(wrong), ErrorKind::internal, "knn_search: keys [2, 4, 3, 3]");
+  wrong.keys = zeros({2, 4, 1, 3}, DType::f64);
+  EXPECT_ERROR(run(wrong), ErrorKind::internal, "keys stored as f64 beside f32 queries");
+  wrong.keys = zeros({2, 4, 1, 3}, DType::i8);
+  EXPECT_ERROR(run(wrong), ErrorKind::internal, "i8 needs one bf16 scale a vector");
+  wrong = memory;
+  wrong.length = integers_of({5, 1});
+  EXPECT_ERROR(run(wrong), ErrorKind::internal, "row 0 has 5 entries");
+  EXPECT_ERROR(ops::knn_search(index, zeros({2, 5, 2, 5}), q, memory, ops::KnnSearch::exact), ErrorKind::internal,
+               "knn_search: score f32 [2, 5, 2, 5] beside index [2, 5, 2, 6]");
+  const Tensor out = zeros({2, 5, 2, 2});
+  const Tensor lse = zeros({2, 2, 5});
+  EXPECT_NO_THROW(ops::knn_attention(out, lse, {q, zeros({2, 5, 2, 6}, DType::i32), memory}, false));
+  const Tensor far = zeros({2, 5, 2, 6}, DType::i32);
+  far.data<int32_t>()[70] = 1;
+  EXPECT_ERROR(ops::knn_attention(out, lse, {q, far, memory}, false), ErrorKind::internal,
+               "knn_attention: entry 1 of 1");
+  EXPECT_ERROR(ops::knn_attention(zeros({2, 5, 2, 3}), lse, {q, far, memory}, false), ErrorKind::internal,
+               "knn_attention: out f32 [2, 5, 2, 3]");
+  EXPECT_ERROR(ops::gate_heads(q, q, q, zeros({3}), {}), ErrorKind::internal, "gate_heads: bias f32 [3]");
+  EXPECT_ERROR(ops::quantize_vectors(zeros({2, 3}, DType::i8), zeros({2}), zeros({2, 3})), ErrorKind::internal,
+               "quantize_vectors: i8 [2, 3] with f32 scales [2]");
+}
+
+}  // namespace
+}  // namespace quire::test
