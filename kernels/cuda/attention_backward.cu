@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kThreads)
     // The 127 distances of the tile, half by half: pair (a, b) belongs to one of them, at column a - b - 1 modulo 64.
     for (int half = 0; half < 2; ++half) {
       const int first_distance = origin - (kTile - 1) + half * kTile;
-      if (first_distance + kTile <= 0 || first_distance > range.far) continue;
+      if (first_distance + kTile <= 0 || first_distance > range.far || first_distance >= in.entries) continue;
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
         const int a = thread_y() + i * kSide;

@@ -58,7 +58,7 @@ struct AttentionOperands {
   int rows, queries, heads, kv_heads, size, value_size, slots, entries;
   A scale;
   bool attend_self;
-  bool table;  // bias or r
+  bool table;  // bias or r, and what is beyond it is not visible
   // Quads of features may be read and written as one, of keys and queries and of values.
   bool quads, value_quads;
   // Dropout: a probability stays, times `kept`, when its 32 bits are at least `threshold`.
@@ -109,7 +109,7 @@ AttentionOperands<T> operands_of(const ops::AttentionInputs& in, const Attention
   to.entries = static_cast<int>(s.entries);
   to.scale = static_cast<A>(in.scale);
   to.attend_self = in.attend_self;
-  to.table = in.bias.defined() || in.r.defined();
+  to.table = (in.bias.defined() || in.r.defined()) && !in.terms_end;
   to.quads = in_quads<T>(s.size, {&in.q, &in.k, &in.cache_k, &in.r});
   to.value_quads = in_quads<T>(s.value_size, {&in.v, &in.cache_v});
   to.dropout = in.dropout > 0;
@@ -246,7 +246,8 @@ struct VisibleRange {
 };
 
 // reach[a]: the largest distance that query a of a tile sees, below zero when it sees nothing. Positions before the
-// ring and distances beyond the table count as not visible, whatever first_visible holds.
+// ring and, unless terms end before what is visible, distances beyond the table count as not visible, whatever
+// first_visible holds.
 template <typename T>
 __device__ inline void load_reach(int* reach, const AttentionOperands<T>& in, int row, int first_query) {
   const int a = static_cast<int>(threadIdx.x);
@@ -486,7 +487,7 @@ __device__ inline void add_logits(Pairs<Wide<T>>& sums, const TileMemory<Wide<T>
 // The logit of a visible pair beside its products.
 template <typename T>
 __device__ inline Wide<T> bias_of(const AttentionOperands<T>& in, const Place& at, int distance) {
-  if (in.bias == nullptr) return 0;
+  if (in.bias == nullptr || distance >= in.entries) return 0;
   return in.bias[static_cast<int64_t>(at.head) * in.entries + in.entries - 1 - distance];
 }
 

@@ -18,6 +18,10 @@ void bind_all() {
   bind_reductions();
   bind_rotary();
   bind_state();
+  bind_vq_attention();
+  bind_vq_caches();
+  bind_vq_codebook();
+  bind_vq_codes();
   bind_vq_lookup();
 }
 

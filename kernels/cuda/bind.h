@@ -22,6 +22,10 @@ void bind_position();
 void bind_reductions();
 void bind_rotary();
 void bind_state();
+void bind_vq_attention();
+void bind_vq_caches();
+void bind_vq_codebook();
+void bind_vq_codes();
 void bind_vq_lookup();
 
 }  // namespace quire::cuda

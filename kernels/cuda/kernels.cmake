@@ -16,4 +16,8 @@ set(QUIRE_CUDA_KERNELS
   reductions.cu
   rotary.cu
   state.cu
+  vq_attention.cu
+  vq_caches.cu
+  vq_codebook.cu
+  vq_codes.cu
   vq_lookup.cu)
