@@ -71,6 +71,10 @@ Tensor StatePool::make_ring(const StateLayout::Log& spec, int64_t slots, const s
   }
   const size_t bytes = static_cast<size_t>(shape.numel()) * size_of(dtype);
   if (spec.options.place == LogPlace::file) {
+    if (!(device_ == kCpu)) {
+      fail(ErrorKind::config, "{}: a GPU does not read a memory in a file; use place: host or run.device: cpu",
+           spec.name);
+    }
     const std::filesystem::path folder = scratch.empty() ? std::filesystem::temp_directory_path() : scratch;
     return Tensor::over(map_scratch_file(folder, bytes), shape, dtype, device_);
   }
@@ -81,10 +85,14 @@ Tensor StatePool::make_ring(const StateLayout::Log& spec, int64_t slots, const s
   return Tensor::over(memory, shape, dtype, device_);
 }
 
-int64_t StatePool::bytes() const {
+int64_t StatePool::bytes(LogPlace place) const {
   int64_t total = 0;
-  for (const RegisterData& data : registers_) total += data.current.bytes() + data.next.bytes();
-  for (const LogData& log : logs_) total += log.ring.bytes();
+  if (place == LogPlace::device) {
+    for (const RegisterData& data : registers_) total += data.current.bytes() + data.next.bytes();
+  }
+  for (size_t i = 0; i < logs_.size(); ++i) {
+    if (layout_.logs()[i].options.place == place) total += logs_[i].ring.bytes();
+  }
   return total;
 }
 

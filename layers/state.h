@@ -128,7 +128,9 @@ class StatePool {
             const std::filesystem::path& scratch = {});
 
   int64_t rows() const { return rows_; }
-  int64_t bytes() const;
+  // In main memory or on the device; of logs that lie elsewhere.
+  int64_t bytes() const { return bytes(LogPlace::device) + bytes(LogPlace::host); }
+  int64_t bytes(LogPlace place) const;
 
   // Rows whose document begins are emptied. batch has all rows of the pool.
   void begin_step(const Batch& batch);

@@ -105,7 +105,7 @@ int64_t Plan::total() const {
 }
 
 int64_t Plan::on_gpu() const {
-  return persistent() - program + std::max(activations, evaluation) + workspace;
+  return persistent() - program - host_state + std::max(activations, evaluation) + workspace;
 }
 
 Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
@@ -134,7 +134,10 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
   plan.gradients = training.store.gradients().bytes();
   plan.moments = training.optimizer->bytes();
   plan.average = training.average ? plan.weights : 0;
-  plan.state = training.state->bytes();
+  const bool gpu = planned_device(config.run) == DeviceKind::cuda;
+  plan.state = gpu ? training.state->bytes(LogPlace::device) : training.state->bytes();
+  plan.host_state = gpu ? training.state->bytes(LogPlace::host) : 0;
+  plan.file_state = training.state->bytes(LogPlace::file);
   const int64_t persistent = allocator.stats().bytes_in_use;
 
   // The second step has everything the first one leaves behind.
@@ -144,6 +147,9 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
     std::vector<double> counts;
     for (const auto& [name, count] : training.network.model.loss_counts(batch))
       counts.push_back(static_cast<double>(count));
+    for (Codebook* codebook : training.network.model.codebooks()) {
+      codebook->begin_step({.key = {}, .update = step + 1, .rows = plan.rows, .length = batch.length});
+    }
     accumulate_gradients(training, config, batch, counts, [](int64_t, int64_t, const LossTerms&) {});
     training.optimizer->update(step + 1, config.optimizer.lr, Tensor::empty({2}, DType::f64, kMeta));
     training.state->commit();
@@ -171,7 +177,8 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
 
   // Parts of a checkpoint, each built in memory as files of limited size, of which HDF5 holds a second copy.
   int64_t largest = 0;
-  for (const int64_t part : {plan.weights, plan.moments, plan.average, plan.state}) {
+  for (const int64_t part :
+       {plan.weights, plan.moments, plan.average, plan.state + plan.host_state + plan.file_state}) {
     plan.checkpoint += part;
     largest = std::max(largest, part);
   }
@@ -197,6 +204,8 @@ nlohmann::ordered_json to_json(const Plan& plan, const RunConfig& config) {
         {"moments", plan.moments},
         {"average", plan.average},
         {"state", plan.state},
+        {"host_state", plan.host_state},
+        {"file_state", plan.file_state},
         {"activations", plan.activations},
         {"free_blocks", plan.free_blocks},
         {"evaluation", plan.evaluation},

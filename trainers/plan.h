@@ -23,6 +23,8 @@ struct Plan {
   int64_t moments = 0;
   int64_t average = 0;      // optimizer.ema
   int64_t state = 0;        // what rows carry along their documents
+  int64_t host_state = 0;   // the same in memory of the host beside a GPU
+  int64_t file_state = 0;   // and in files
   int64_t activations = 0;  // at their most during a step: what the sweep needs, and gradients on their way
   int64_t free_blocks = 0;  // that the allocator holds during a step for tensors of other sizes
   int64_t evaluation = 0;   // what an evaluation during training needs instead of activations: its state and one pass
@@ -32,7 +34,9 @@ struct Plan {
   int64_t checkpoint = 0;       // on disk
   int64_t checkpoint_work = 0;  // in memory while one is written, in place of activations
 
-  int64_t persistent() const { return weights + gradients + moments + average + state + free_blocks + program; }
+  int64_t persistent() const {
+    return weights + gradients + moments + average + state + host_state + free_blocks + program;
+  }
   int64_t step() const { return persistent() + activations + workspace; }  // memory at its most during a step
   int64_t total() const;                                                   // and whatever else the run does
   // The part of it that lies on a GPU.

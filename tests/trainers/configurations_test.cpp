@@ -59,6 +59,10 @@ TEST(PaperConfigurations, HaveThePublishedSizes) {
     return static_cast<double>(parameters_of(load(name).model, vocabulary)) / 1e6;
   };
   EXPECT_NEAR(millions("papers/transformer-xl-enwik8.yaml", 204), 41, 0.5);
+  // Published as 190 million and 1.3 billion; codebooks are buffers and not counted.
+  EXPECT_NEAR(millions("papers/transformer-vq-enwik8.yaml", 258), 184.5, 0.5);
+  EXPECT_NEAR(millions("papers/transformer-vq-pg19.yaml", 32002), 1311, 1);
+  EXPECT_NEAR(millions("papers/memorizing-transformer.yaml", 32002), 184, 1);
   EXPECT_NEAR(millions("papers/drt-baseline-window-alibi.yaml", 50265), 124, 1);
 }
 

@@ -42,6 +42,9 @@ void run(const Arguments& arguments) {
   line("moments", plan.moments, "of the optimizer");
   if (plan.average > 0) line("average", plan.average, "of the weights (optimizer.ema)");
   line("state", plan.state, "what rows carry along their documents");
+  if (plan.host_state > 0) line("host state", plan.host_state, "memories in memory of the host");
+  if (plan.file_state > 0)
+    line("in files", plan.file_state, "memories in files of the run directory: disk, not memory");
   line("activations", plan.activations, "of a step; model.recompute and data.accumulate lower them");
   line("free blocks", plan.free_blocks, "kept for the tensors of another moment of the step");
   line("workspace", plan.workspace, "inside kernels");
