@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <map>
 
 #include "core/check.h"
 #include "kernels/elementwise.h"
@@ -75,6 +76,16 @@ void skip_step(TrainingState& training, const RunConfig& config, const std::vect
   ++training.skips_in_a_row;
 }
 
+// Of each name the mean over the blocks of rows of this rank.
+void add_means(Telemetry& to, const Telemetry& from) {
+  std::map<std::string, std::pair<double, int>> sums;
+  for (const auto& [name, value] : from) {
+    sums[name].first += value;
+    ++sums[name].second;
+  }
+  for (const auto& [name, sum] : sums) to.emplace_back(name, sum.first / sum.second);
+}
+
 // Sums over all ranks, in place. The values of one rank stay where they are.
 void reduce_sums(const Tensor& sums, Communicator& communicator) {
   if (communicator.size() == 1) return;
@@ -87,7 +98,8 @@ void reduce_sums(const Tensor& sums, Communicator& communicator) {
 
 void accumulate_gradients(TrainingState& training, const RunConfig& config, const Batch& batch,
                           const std::vector<double>& counts,
-                          const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss) {
+                          const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss,
+                          Telemetry* telemetry) {
   training.state->begin_step(batch);
   training.store.zero_gradients();
   const int64_t blocks = std::min(config.data.accumulate, batch.rows);
@@ -105,6 +117,7 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
                                                         training.step / config.model.dropout.position_steps + 1),
                           .training = true,
                           .write_state = true,
+                          .telemetry = telemetry,
                           .commitment_seed = counts.size() > 1 && counts[1] > 0 ? 1 / counts[1] : 0.0,
                           .nll_seed = counts[0] > 0 ? 1 / counts[0] : 0.0};
     const LossTerms loss = training.network.model.loss(forward);
@@ -155,14 +168,18 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
   }
   const Tensor sums = Tensor::zeros({static_cast<int64_t>(counts.size())}, DType::f64, device);
   std::vector<BlockLosses> blocks;
-  accumulate_gradients(training, config, batch, counts, [&](int64_t begin, int64_t end, const LossTerms& loss) {
-    for (size_t i = 0; i < loss.terms.size(); ++i) {
-      const auto at = static_cast<int64_t>(i);
-      const Tensor sum = sums.slice(0, at, at + 1);
-      ops::add(sum, sum, loss.terms[i].sum.value(), 1, 1);
-    }
-    if (skips) blocks.push_back({begin, end, loss.nll});
-  });
+  Telemetry seen;
+  accumulate_gradients(
+      training, config, batch, counts,
+      [&](int64_t begin, int64_t end, const LossTerms& loss) {
+        for (size_t i = 0; i < loss.terms.size(); ++i) {
+          const auto at = static_cast<int64_t>(i);
+          const Tensor sum = sums.slice(0, at, at + 1);
+          ops::add(sum, sum, loss.terms[i].sum.value(), 1, 1);
+        }
+        if (skips) blocks.push_back({begin, end, loss.nll});
+      },
+      read == ReadResult::always ? &seen : nullptr);
   reduce_gradients(training.store.gradients(), communicator);
   for (Codebook* codebook : codebooks) {
     for (const Tensor& sum : codebook->sums()) reduce_gradients(sum.reshape({sum.numel()}), communicator);
@@ -192,7 +209,10 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
     for (size_t i = 1; i < counts.size(); ++i) {
       result.telemetry.emplace_back(names[i], counts[i] > 0 ? totals[i] / counts[i] : 0.0);
     }
-    for (const Codebook* codebook : codebooks) codebook->report(result.telemetry);
+    add_means(result.telemetry, seen);
+    if (read == ReadResult::always) {
+      for (const Codebook* codebook : codebooks) codebook->report(result.telemetry);
+    }
     if (judged[outcome::kApply] == 0) skip_step(training, config, blocks, communicator, result);
   }
   if (!result.skipped) {

@@ -45,10 +45,12 @@ struct StepResult {
 };
 
 // Forward and backward passes over a batch, one block of rows after the other (data.accumulate). counts: targets of the
-// whole step, by loss term. on_loss gets each block's rows [begin, end) and losses before they are swept.
+// whole step, by loss term. on_loss gets each block's rows [begin, end) and losses before they are swept. telemetry,
+// when given, receives what the layers say of each block.
 void accumulate_gradients(TrainingState& training, const RunConfig& config, const Batch& batch,
                           const std::vector<double>& counts,
-                          const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss);
+                          const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss,
+                          Telemetry* telemetry = nullptr);
 
 // Reading waits for everything a GPU still has to do. when_free: only where nothing has to be waited for, or where
 // run.on_nonfinite must know; a step that fails is then reported by a later one that reads, and changes nothing.

@@ -3,11 +3,7 @@
 
 #include <numeric>
 
-#include "kernels/cpu/product.h"
-
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
+#include "kernels/cpu/knn_memory.h"
 
 namespace quire::cpu {
 
@@ -27,6 +23,41 @@ inline uint32_t lanes_above(Vector<double> x, double limit) {
 #endif
 }
 
+// A bit for each lane with x > limit, of integers of one size.
+template <typename T, typename Lanes, typename Rank>
+uint32_t ranks_above(Lanes x, Rank limit) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(Rank) == 4) return _mm512_cmpgt_epi32_mask((__m512i)x, _mm512_set1_epi32(limit));
+  if constexpr (sizeof(Rank) == 8) return _mm512_cmpgt_epi64_mask((__m512i)x, _mm512_set1_epi64(limit));
+#else
+  const auto above = x > limit - Lanes{};
+  if constexpr (sizeof(Rank) == 4) return static_cast<uint32_t>(_mm256_movemask_ps((__m256)above));
+  return static_cast<uint32_t>(_mm256_movemask_pd((__m256d)above));
+#endif
+}
+
+// Writes the lanes whose bits are set, one after the other; a whole vector is written.
+inline void store_lanes(float* to, const float* from, uint32_t bits) {
+#if defined(__AVX512F__)
+  _mm512_storeu_ps(to, _mm512_maskz_compress_ps(static_cast<__mmask16>(bits), _mm512_loadu_ps(from)));
+#else
+  for (; bits != 0; bits &= bits - 1) *to++ = from[std::countr_zero(bits)];
+#endif
+}
+inline void store_lanes(double* to, const double* from, uint32_t bits) {
+  for (; bits != 0; bits &= bits - 1) *to++ = from[std::countr_zero(bits)];
+}
+template <int Lanes>
+void store_lanes(int32_t* to, const int32_t* from, uint32_t bits) {
+#if defined(__AVX512F__)
+  if constexpr (Lanes == 16) {
+    _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(static_cast<__mmask16>(bits), _mm512_loadu_si512(from)));
+    return;
+  }
+#endif
+  for (; bits != 0; bits &= bits - 1) *to++ = from[std::countr_zero(bits)];
+}
+
 // Integers in the order of the numbers: zeros are equal, NaN is the least of all.
 template <typename T>
 auto rank_of(T x) {
@@ -35,6 +66,21 @@ auto rank_of(T x) {
   const auto bits = std::bit_cast<Rank>(x + T{0});
   const Rank order = bits < 0 ? bits ^ kLargest : bits;
   return x == x ? order : std::numeric_limits<Rank>::min();
+}
+
+template <typename T, typename Ranks>
+Ranks ranks_of(Vector<T> x) {
+  using Rank = decltype(rank_of(T{}));
+  const Ranks bits = (Ranks)(x + Vector<T>{});
+  const Ranks order = bits < 0 ? bits ^ std::numeric_limits<Rank>::max() : bits;
+  return x == x ? order : Ranks{} + std::numeric_limits<Rank>::min();
+}
+
+// A number of that rank.
+template <typename T, typename Rank>
+T with_rank(Rank order) {
+  if (order == std::numeric_limits<Rank>::min()) return std::numeric_limits<T>::quiet_NaN();
+  return std::bit_cast<T>(order < 0 ? order ^ std::numeric_limits<Rank>::max() : order);
 }
 
 // Of many queries. Scores that may be among a query's best are pushed; when its buffer is full, all but the best are
@@ -47,7 +93,7 @@ class BestOfMany {
   // wanted: at least 1. Uses four slots of scratch from `slot` on, and those of another type.
   BestOfMany(int slot, int64_t queries, int64_t wanted)
       : wanted_(wanted),
-        room_(ceil_div(2 * wanted + 64, int64_t{kPanel<T>}) * kPanel<T>),
+        room_(ceil_div(wanted + kSpare, int64_t{kPanel<T>}) * kPanel<T>),
         limits_(scratch<T>(slot, queries)),
         scores_(scratch<T>(slot + 1, queries * (room_ + kPanel<T>))),
         counts_(scratch<int32_t>(slot, queries)),
@@ -64,7 +110,22 @@ class BestOfMany {
       hits |= lanes_above(load_vector(scores + v * kLanes<T>), limits_[query]) << (v * kLanes<T>);
     }
     if (count < kPanel<T>) hits &= (uint32_t{1} << count) - 1;
-    if (hits != 0) push(query, scores, first, hits);
+    if (hits != 0) push(query, scores, hits, [first](int j) { return static_cast<int32_t>(first + j); });
+  }
+  // Scores of `count` entries in order of age, at most a vector, which can be read.
+  void offer(int64_t query, const T* scores, const int32_t* entries, int64_t count) {
+    const uint32_t hits =
+        lanes_above(load_vector(scores), limits_[query]) & static_cast<uint32_t>((uint64_t{1} << count) - 1);
+    if (hits != 0) push(query, scores, hits, [entries](int j) { return entries[j]; });
+  }
+  // What a score has to exceed. NaN: nothing yet.
+  T limit(int64_t query) const { return limits_[query]; }
+  const T* limits() const { return limits_; }
+  // Raises limits that more than one of two scores at hand would.
+  void tighten(int64_t queries) {
+    for (int64_t n = 0; n < queries; ++n) {
+      if (counts_[n] >= 2 * wanted_) keep_best(n);
+    }
   }
 
   // Writes the best in descending order, with -1 and 0 where there are fewer.
@@ -73,7 +134,11 @@ class BestOfMany {
     const int64_t count = counts_[query];
     const T* const from = scores_of(query);
     const int32_t* const found = entries_of(query);
-    for (int64_t i = 0; i < count; ++i) ranks_[i] = rank_of(from[i]);
+    for (int64_t i = 0; i < count; i += kLanes<T>) {
+      using Ranks = typename LanesOf<Rank, kLanes<T>>::type;
+      const Ranks ranks = ranks_of<T, Ranks>(load_vector(from + i));
+      std::memcpy(ranks_ + i, &ranks, sizeof(ranks));
+    }
     constexpr int64_t kFew = 128;
     if (count <= kFew) {
       // The place of each is the number of those before it.
@@ -103,14 +168,15 @@ class BestOfMany {
   T* scores_of(int64_t query) const { return scores_ + query * (room_ + kPanel<T>); }
   int32_t* entries_of(int64_t query) const { return entries_ + query * (room_ + kPanel<T>); }
 
-  void push(int64_t query, const T* scores, int64_t first, uint32_t hits) {
+  template <typename EntryOf>
+  void push(int64_t query, const T* scores, uint32_t hits, EntryOf&& entry_of) {
     int32_t count = counts_[query];
     T* const to = scores_of(query);
     int32_t* const entries = entries_of(query);
     for (; hits != 0; hits &= hits - 1) {
       const int j = std::countr_zero(hits);
       to[count] = scores[j];
-      entries[count] = static_cast<int32_t>(first + j);
+      entries[count] = entry_of(j);
       ++count;
     }
     counts_[query] = count;
@@ -118,23 +184,35 @@ class BestOfMany {
   }
 
   // Keeps the best in order of age.
-  void keep_best(int64_t query) {
+  __attribute__((noinline)) void keep_best(int64_t query) {
     const int32_t count = counts_[query];
     T* const scores = scores_of(query);
     int32_t* const entries = entries_of(query);
+    using Ranks = typename LanesOf<Rank, kLanes<T>>::type;
     Rank low = std::numeric_limits<Rank>::max();
     Rank high = std::numeric_limits<Rank>::min();
+    for (int32_t i = 0; i < count; i += kLanes<T>) {
+      const Ranks ranks = ranks_of<T, Ranks>(load_vector(scores + i));
+      std::memcpy(ranks_ + i, &ranks, sizeof(ranks));
+    }
     for (int32_t i = 0; i < count; ++i) {
-      ranks_[i] = rank_of(scores[i]);
       low = std::min(low, ranks_[i]);
       high = std::max(high, ranks_[i]);
     }
     // The largest rank that at least `wanted` reach, or one that exactly as many do.
     int64_t equal = wanted_;  // how many of those at `low` stay
-    while (low < high) {
-      using Unsigned = std::make_unsigned_t<Rank>;
-      const auto half = (static_cast<Unsigned>(high) - static_cast<Unsigned>(low)) / 2 + 1;
-      const auto middle = static_cast<Rank>(static_cast<Unsigned>(low) + half);
+    using Unsigned = std::make_unsigned_t<Rank>;
+    int32_t at_low = count;
+    int32_t at_high = 1;
+    for (bool halve = false; low < high; halve = !halve) {
+      // By turns where the count would be met on a straight line, and half-way.
+      const auto width = static_cast<Unsigned>(high) - static_cast<Unsigned>(low);
+      auto part = width / 2;
+      if (!halve) {
+        part = static_cast<Unsigned>(static_cast<double>(width) * static_cast<double>(at_low - wanted_) /
+                                     static_cast<double>(at_low - at_high + 1));
+      }
+      const auto middle = static_cast<Rank>(static_cast<Unsigned>(low) + std::min(part, width - 1) + 1);
       int32_t reached = 0;
       for (int32_t i = 0; i < count; ++i) reached += ranks_[i] >= middle ? 1 : 0;
       if (reached == wanted_) {
@@ -143,30 +221,40 @@ class BestOfMany {
       }
       if (reached > wanted_) {
         low = middle;
+        at_low = reached;
       } else {
         high = middle - 1;
+        at_high = reached;
       }
     }
     for (int32_t i = 0; i < count; ++i) equal -= ranks_[i] > low ? 1 : 0;
     int32_t kept = 0;
     Rank least = std::numeric_limits<Rank>::max();
-    T limit = 0;
-    for (int32_t i = 0; i < count; ++i) {
-      const bool tied = ranks_[i] == low;
-      const bool stays = ranks_[i] > low || (tied && equal > 0);
-      equal -= tied ? 1 : 0;
-      if (stays && ranks_[i] <= least) {
-        least = ranks_[i];
-        limit = scores[i];
+    for (int32_t i = 0; i < count; i += kLanes<T>) {
+      Ranks ranks;
+      std::memcpy(&ranks, ranks_ + i, sizeof(ranks));
+      uint32_t stay = ranks_above<T>(ranks, low);
+      if (equal > 0) {
+        for (int j = 0; j < kLanes<T>; ++j) {
+          if (equal == 0 || ranks_[i + j] != low || i + j >= count) continue;
+          stay |= uint32_t{1} << j;
+          --equal;
+          least = low;
+        }
       }
-      scores[kept] = scores[i];
-      entries[kept] = entries[i];
-      kept += stays ? 1 : 0;
+      if (count - i < kLanes<T>) stay &= (uint32_t{1} << (count - i)) - 1;
+      store_lanes(scores + kept, scores + i, stay);
+      store_lanes<kLanes<T>>(entries + kept, entries + i, stay);
+      kept += std::popcount(stay);
+    }
+    if (least != low) {
+      for (int32_t i = 0; i < count; ++i) least = std::min(least, ranks_[i] > low ? ranks_[i] : least);
     }
     counts_[query] = kept;
-    limits_[query] = limit;
+    limits_[query] = with_rank<T>(least);
   }
 
+  static constexpr int64_t kSpare = 64;
   int64_t wanted_, room_;
   T* limits_;
   T* scores_;

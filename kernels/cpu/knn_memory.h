@@ -2,6 +2,10 @@
 // are stored as.
 #pragma once
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include "core/bfloat16.h"
 #include "kernels/cpu/product.h"
 #include "kernels/knn_sizes.h"
@@ -29,21 +33,53 @@ struct LanesOf {
   typedef E type __attribute__((vector_size(N * sizeof(E))));
 };
 
+// Integers of a vector's width from narrower ones. (Of g++ 12's own conversions these are many instructions.)
+inline void widen(const int8_t* from, LanesOf<int32_t, 16>::type& to) {
+#if defined(__AVX512F__)
+  to = (LanesOf<int32_t, 16>::type)_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#else
+  for (int i = 0; i < 16; ++i) to[i] = from[i];
+#endif
+}
+inline void widen(const uint16_t* from, LanesOf<int32_t, 16>::type& to) {
+#if defined(__AVX512F__)
+  to = (LanesOf<int32_t, 16>::type)_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+#else
+  for (int i = 0; i < 16; ++i) to[i] = from[i];
+#endif
+}
+inline void widen(const int8_t* from, LanesOf<int32_t, 8>::type& to) {
+  to = (LanesOf<int32_t, 8>::type)_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+}
+inline void widen(const uint16_t* from, LanesOf<int32_t, 8>::type& to) {
+  to = (LanesOf<int32_t, 8>::type)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+inline void widen(const int8_t* from, LanesOf<int32_t, 4>::type& to) {
+  for (int i = 0; i < 4; ++i) to[i] = from[i];
+}
+inline void widen(const uint16_t* from, LanesOf<int32_t, 4>::type& to) {
+  for (int i = 0; i < 4; ++i) to[i] = from[i];
+}
+
 // A vector of stored numbers; those of i8 are to be scaled.
 template <typename T, typename S>
 Vector<T> load_stored(const S* from) {
   if constexpr (std::is_same_v<S, T>) {
     return load_vector(from);
-  } else if constexpr (std::is_same_v<S, bfloat16>) {
-    using Words = typename LanesOf<uint32_t, kLanes<T>>::type;
-    using Floats = typename LanesOf<float, kLanes<T>>::type;
-    typename LanesOf<uint16_t, kLanes<T>>::type bits;
-    std::memcpy(&bits, from, sizeof(bits));
-    return __builtin_convertvector((Floats)(__builtin_convertvector(bits, Words) << 16), Vector<T>);
-  } else {
-    typename LanesOf<S, kLanes<T>>::type values;
+  } else if constexpr (std::is_same_v<S, float>) {
+    typename LanesOf<float, kLanes<T>>::type values;
     std::memcpy(&values, from, sizeof(values));
     return __builtin_convertvector(values, Vector<T>);
+  } else {
+    typename LanesOf<int32_t, kLanes<T>>::type words;
+    if constexpr (std::is_same_v<S, bfloat16>) {
+      using Floats = typename LanesOf<float, kLanes<T>>::type;
+      widen(reinterpret_cast<const uint16_t*>(from), words);
+      return __builtin_convertvector((Floats)(words << 16), Vector<T>);
+    } else {
+      widen(from, words);
+      return __builtin_convertvector(words, Vector<T>);
+    }
   }
 }
 
@@ -97,9 +133,40 @@ class StoredVectors {
     return {room, width_};
   }
 
+  // x times the vectors in as many slots as a vector has lanes: the same sums as those of a product of matrices.
+  Vector<T> products(const T* x, const int64_t* slots) const {
+    constexpr int64_t kWidth = kLanes<T>;
+    Vector<T> sum{};
+    int64_t d = 0;
+    for (; d + kWidth <= width_; d += kWidth) {
+      Vector<T> lines[kWidth];
+#pragma GCC unroll 16
+      for (int r = 0; r < kWidth; ++r) {
+        lines[r] = load_stored<T>(at(slots[r]) + d);
+        if constexpr (std::is_same_v<S, int8_t>) lines[r] *= scale(slots[r]);
+      }
+      transpose_square<T>(lines);
+#pragma GCC unroll 16
+      for (int r = 0; r < kWidth; ++r) {
+        const Vector<T> spread = x[d + r] - Vector<T>{};
+        sum += spread * lines[r];
+      }
+    }
+    for (; d < width_; ++d) {
+      T line[kWidth];
+      for (int r = 0; r < kWidth; ++r) line[r] = from_stored<T>(at(slots[r])[d]) * scale(slots[r]);
+      const Vector<T> spread = x[d] - Vector<T>{};
+      sum += spread * load_vector(line);
+    }
+    return sum;
+  }
+
+  // Into the second-level cache.
   void prefetch(int64_t slot) const {
     const char* const line = reinterpret_cast<const char*>(at(slot));
-    for (int64_t byte = 0; byte < width_ * static_cast<int64_t>(sizeof(S)); byte += 64) __builtin_prefetch(line + byte);
+    for (int64_t byte = 0; byte < width_ * static_cast<int64_t>(sizeof(S)); byte += 64) {
+      __builtin_prefetch(line + byte, 0, 2);
+    }
   }
 
  private:

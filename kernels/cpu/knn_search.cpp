@@ -1,6 +1,7 @@
 // Search of an external memory: blocks of keys, converted and transposed once for many queries, tiles of scores that
 // stay in the first-level cache until they have been compared with the worst of each query's best.
 #include "kernels/cpu/knn_best.h"
+#include "kernels/cpu/knn_filter.h"
 #include "kernels/cpu/knn_memory.h"
 
 namespace quire::cpu {
@@ -8,7 +9,8 @@ namespace quire::cpu {
 namespace {
 
 // Keys of a block, in the second-level cache while all queries go over them.
-constexpr int64_t kKeyBytes = int64_t{128} << 10;
+constexpr int64_t kKeyBytes = int64_t{160} << 10;
+constexpr int64_t kKeys = 512;
 // Queries of one unit of work. Fewer where there would not be enough units for the threads of a machine: every unit
 // reads, converts and transposes all keys of its head.
 constexpr int64_t kQueries = 37 * int64_t{kTileRows};
@@ -73,42 +75,166 @@ void pack_keys(T* to, const StoredVectors<T, S>& keys, int64_t first, int64_t co
 }
 
 // Queries [first, first + count) of a row and key head; they are counted heads of the group first.
-template <typename Best, typename T, typename S>
-void search_unit(const Tensor& index, const Tensor& score, const Tensor& q, const ops::KnnMemory& memory,
-                 const KnnSizes& s, int64_t row, int64_t kv_head, int64_t first, int64_t count) {
-  const StoredVectors<T, S> keys("knn_search", memory.keys, memory.key_scale, memory, row, kv_head);
-  const auto line = [&](int64_t query) {
-    return (row * s.queries + query / s.group()) * s.heads + kv_head * s.group() + query % s.group();
-  };
-  T* const queries = scratch<T>(0, count * s.size);
-  for (int64_t n = 0; n < count; ++n) {
-    std::copy_n(q.data<T>() + line(first + n) * s.size, s.size, queries + n * s.size);
+template <typename T, typename S>
+class Unit {
+ public:
+  Unit(const Tensor& q, const ops::KnnMemory& memory, const KnnSizes& s, int64_t row, int64_t kv_head, int64_t first,
+       int64_t count)
+      : keys_("knn_search", memory.keys, memory.key_scale, memory, row, kv_head),
+        s_(s),
+        row_(row),
+        kv_head_(kv_head),
+        first_(first),
+        count_(count),
+        queries_(scratch<T>(0, count * s.size)),
+        panel_size_(kPanel<T> * s.size + kPanelGap<T>),
+        panels_(std::clamp<int64_t>(kKeyBytes / (panel_size_ * static_cast<int64_t>(sizeof(T))), 1, kKeys / kPanel<T>)),
+        packed_(scratch<T>(8, panels_ * panel_size_)) {
+    for (int64_t n = 0; n < count; ++n) {
+      std::copy_n(q.data<T>() + line(n) * s.size, s.size, queries_ + n * s.size);
+    }
   }
-  Best best(1, count, s.wanted);
-  const int64_t panel_size = kPanel<T> * s.size + kPanelGap<T>;
-  const int64_t panels = std::clamp<int64_t>(kKeyBytes / (panel_size * static_cast<int64_t>(sizeof(T))), 1,
-                                             std::max<int64_t>(1, ceil_div(keys.length(), int64_t{kPanel<T>})));
-  T* const packed = scratch<T>(8, panels * panel_size);
-  alignas(kVectorBytes) T tile[kTileRows * kPanel<T>];
-  for (int64_t begin = 0; begin < keys.length(); begin += panels * kPanel<T>) {
-    const int64_t block = std::min(panels * kPanel<T>, keys.length() - begin);
-    pack_keys(packed, keys, begin, block);
-    for_row_tiles(count, [&](int64_t query, int64_t rows) {
+
+  template <typename Best>
+  void search_all(Best& best) const {
+    for_blocks([&](int64_t begin, int64_t block) { search_block(best, begin, block); });
+  }
+
+#if defined(__AVX512F__)
+  // The same result: scores only what passes the filter, wherever it lets little pass.
+  void search_filtered(BestOfMany<T>& best) const {
+    KnnFilter filter(queries_, count_, s_.size);
+    Pending pending(*this, best, filter);
+    constexpr int64_t kPause = 8;  // blocks without the filter when it did not help
+    int64_t without = 2;           // nothing is known at first: everything would pass
+    for_blocks([&](int64_t begin, int64_t block) {
+      if (without > 0 || !filter.load(keys_, begin, block)) {
+        without = std::max<int64_t>(without - 1, 0);
+        pending.finish();  // entries come in order of age
+        search_block(best, begin, block);
+        return;
+      }
+      best.tighten(count_);
+      filter.set_limits(best.limits());
+      int64_t passed = 0;
+      int64_t next = begin + block;  // keys of the next block are asked for one by one
+      for_row_tiles(count_, [&](int64_t query, int64_t rows) {
+        for (int64_t j = 0; j < block; j += kPanel<T>) {
+          uint32_t hits[16];
+          if (next < keys_.length()) keys_.prefetch(keys_.slot(next++));
+          uint32_t found = filter.run(query, rows, j / kPanel<T>, hits);
+          const int64_t columns = std::min<int64_t>(kPanel<T>, block - j);
+          const auto there = static_cast<uint32_t>((uint64_t{1} << columns) - 1);
+          for (; found != 0; found &= found - 1) {
+            const int r = std::countr_zero(found);
+            passed += pending.add(query + r, begin + j, hits[r] & there);
+          }
+        }
+      });
+      if (passed * 12 > count_ * block) without = kPause;
+    });
+    pending.finish();
+  }
+#endif
+
+  template <typename Best>
+  void write(Best& best, const Tensor& index, const Tensor& score) const {
+    for (int64_t n = 0; n < count_; ++n) {
+      const int64_t at = line(n) * s_.wanted;
+      best.finish(n, index.data<int32_t>() + at, score.data<T>() + at);
+    }
+  }
+
+ private:
+#if defined(__AVX512F__)
+  // Entries that passed the filter, scored as many at a time as a vector holds.
+  class Pending {
+   public:
+    Pending(const Unit& unit, BestOfMany<T>& best, KnnFilter& filter)
+        : unit_(unit),
+          best_(best),
+          filter_(filter),
+          entries_(scratch<int32_t>(13, unit.count_ * kWidth)),
+          counts_(scratch<int32_t>(14, unit.count_)) {
+      std::fill(counts_, counts_ + unit.count_, 0);
+    }
+
+    int64_t add(int64_t query, int64_t first, uint32_t hits) {
+      const int64_t number = std::popcount(hits);
+      for (; hits != 0; hits &= hits - 1) {
+        const int64_t entry = first + std::countr_zero(hits);
+        unit_.keys_.prefetch(unit_.keys_.slot(entry));
+        entries_[query * kWidth + counts_[query]++] = static_cast<int32_t>(entry);
+        if (counts_[query] == kWidth) score(query);
+      }
+      return number;
+    }
+    void finish() {
+      for (int64_t n = 0; n < unit_.count_; ++n) {
+        if (counts_[n] > 0) score(n);
+      }
+    }
+
+   private:
+    static constexpr int64_t kWidth = kLanes<T>;
+
+    // The same sums as those of a tile.
+    __attribute__((noinline)) void score(int64_t query) {
+      int32_t* const entries = entries_ + query * kWidth;
+      const int64_t count = std::exchange(counts_[query], 0);
+      int64_t slots[kWidth];
+      for (int64_t j = 0; j < kWidth; ++j) slots[j] = unit_.keys_.slot(entries[std::min(j, count - 1)]);
+      const Vector<T> sums = unit_.keys_.products(unit_.queries_ + query * unit_.s_.size, slots);
+      T scores[kWidth];
+      store_vector(scores, sums);
+      const T before = best_.limit(query);
+      best_.offer(query, scores, entries, count);
+      if (best_.limit(query) != before) filter_.set_limit(query, best_.limit(query));
+    }
+
+    const Unit& unit_;
+    BestOfMany<T>& best_;
+    KnnFilter& filter_;
+    int32_t* entries_;
+    int32_t* counts_;
+  };
+#endif
+
+  int64_t line(int64_t n) const {
+    const int64_t query = first_ + n;
+    return (row_ * s_.queries + query / s_.group()) * s_.heads + kv_head_ * s_.group() + query % s_.group();
+  }
+
+  // Calls body(first entry, count) for all keys, the oldest first.
+  template <typename Body>
+  void for_blocks(Body&& body) const {
+    const int64_t most = panels_ * kPanel<T>;
+    for (int64_t begin = 0; begin < keys_.length(); begin += most) body(begin, std::min(most, keys_.length() - begin));
+  }
+
+  template <typename Best>
+  void search_block(Best& best, int64_t begin, int64_t block) const {
+    pack_keys(packed_, keys_, begin, block);
+    for_row_tiles(count_, [&](int64_t query, int64_t rows) {
+      alignas(kVectorBytes) T tile[kTileRows * kPanel<T>];
       const auto product = tile_product_for<T>(rows, false, false);
-      const T* panel = packed;
+      const T* panel = packed_;
       for (int64_t j = 0; j < block; j += kPanel<T>) {
-        product(s.size, queries + query * s.size, s.size, panel, kPanel<T>, tile, kPanel<T>, kPanel<T>, false);
+        product(s_.size, queries_ + query * s_.size, s_.size, panel, kPanel<T>, tile, kPanel<T>, kPanel<T>, false);
         const int64_t columns = std::min<int64_t>(kPanel<T>, block - j);
         for (int64_t r = 0; r < rows; ++r) best.offer(query + r, tile + r * kPanel<T>, begin + j, columns);
-        panel += panel_size;
+        panel += panel_size_;
       }
     });
   }
-  for (int64_t n = 0; n < count; ++n) {
-    const int64_t at = line(first + n) * s.wanted;
-    best.finish(n, index.data<int32_t>() + at, score.data<T>() + at);
-  }
-}
+
+  StoredVectors<T, S> keys_;
+  const KnnSizes& s_;
+  int64_t row_, kv_head_, first_, count_;
+  T* queries_;
+  int64_t panel_size_, panels_;
+  T* packed_;
+};
 
 void knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const ops::KnnMemory& memory,
                 ops::KnnSearch search) {
@@ -127,9 +253,23 @@ void knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const
         const int64_t head = unit / units;
         const int64_t first = queries * (unit % units) / units;
         const int64_t count = queries * (unit % units + 1) / units - first;
-        const auto run =
-            search == ops::KnnSearch::exact ? search_unit<BestOfMany<T>, T, S> : search_unit<BestOfBuckets<T>, T, S>;
-        run(index, score, q, memory, s, head / s.kv_heads, head % s.kv_heads, first, count);
+        const Unit<T, S> work(q, memory, s, head / s.kv_heads, head % s.kv_heads, first, count);
+        if (search == ops::KnnSearch::bucketed) {
+          BestOfBuckets<T> best(1, count, s.wanted);
+          work.search_all(best);
+          work.write(best, index, score);
+          return;
+        }
+        BestOfMany<T> best(1, count, s.wanted);
+        if constexpr (std::is_same_v<T, float> && kFilterBuilt) {
+          if (can_filter()) {
+            work.search_filtered(best);
+            work.write(best, index, score);
+            return;
+          }
+        }
+        work.search_all(best);
+        work.write(best, index, score);
       });
     });
   });

@@ -47,7 +47,7 @@ TEST(GoldenXlRel, Attention) {
       settings.cache_head = zeros({rows}, DType::i32);
     }
     const Tensor angles = zeros({carried + tokens, x.dim(2)}, golden.dtype());
-    ops::sinusoid(angles, golden.number("clamp_len"));
+    ops::sinusoid(angles, golden.number("clamp_len"), 1e4);
     golden.expect("out/r", angles);
     a.r = reshape(tape, linear(tape, Variable::constant(angles), in.at("W_r")), {carried + tokens, heads, size});
     a.u = in.at("u");

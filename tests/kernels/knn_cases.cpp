@@ -411,6 +411,23 @@ void add_share(std::vector<OpCase>& cases, RandomTensors& random) {
                    {0, 1}});
 }
 
+void add_drop(std::vector<OpCase>& cases, RandomTensors& random, const Shape& shape) {
+  cases.push_back({"drop_entries",
+                   std::to_string(shape.numel()),
+                   {random.normal({1}), random.integers(shape, 0, 50), random.flags({shape[0], shape[1]})},
+                   [](const Tensors& in) {
+                     ops::drop_entries(in[1], in[2]);
+                     return Tensors{in[1]};
+                   },
+                   [](const Tensors& in) {
+                     for (int64_t i = 0; i < in[1].numel(); ++i) {
+                       const int64_t query = i / (in[1].dim(2) * in[1].dim(3));
+                       if (in[2].data<uint8_t>()[query] == 0) in[1].data<int32_t>()[i] = -1;
+                     }
+                     return Tensors{in[1]};
+                   }});
+}
+
 void add_quantize(std::vector<OpCase>& cases, RandomTensors& random, int64_t vectors, int64_t width) {
   const Tensor x = random.normal({vectors, width});
   for (int64_t d = 0; d < width; ++d) {
@@ -580,6 +597,8 @@ void add_knn_cases(std::vector<OpCase>& cases) {
   add_gate(cases, random, "all_open", {2, 3, 5, 7}, true);
   add_gate(cases, random, "some_open", {4, 67, 3, 33}, false);
   add_share(cases, random);
+  add_drop(cases, random, {1, 1, 1, 1});
+  add_drop(cases, random, {3, 7, 2, 5});
   add_quantize(cases, random, 1, 1);
   add_quantize(cases, random, 9, 37);
   add_quantize(cases, random, 67, 64);

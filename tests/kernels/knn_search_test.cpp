@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "core/thread_pool.h"
 #include "kernels/attention.h"
@@ -50,7 +51,9 @@ Found sorted(const Tensor& q, const ops::KnnMemory& memory, int64_t wanted) {
       for (int64_t d = 0; d < size; ++d) sum = std::fma(q.data<T>()[line * size + d], key[d], sum);
       scores.emplace_back(sum, static_cast<int32_t>(m));
     }
-    std::stable_sort(scores.begin(), scores.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    std::stable_sort(scores.begin(), scores.end(), [](const auto& a, const auto& b) {
+      return a.first > b.first || (!std::isnan(a.first) && std::isnan(b.first));
+    });
     for (int64_t k = 0; k < wanted; ++k) {
       const bool there = k < static_cast<int64_t>(scores.size());
       found.index.data<int32_t>()[line * wanted + k] = there ? scores[static_cast<size_t>(k)].second : -1;
@@ -98,6 +101,75 @@ TEST(KnnSearch, EqualsSortingBitForBit) {
     ThreadPool pool(2);
     const ThreadPool::Use use(pool);
     EXPECT_TRUE(same_bits(search(q, memory, form.wanted).index, wanted.index));
+  }
+}
+
+// Searches that leave keys out have to be sure of it: numbers of very different sizes, none at all, no numbers.
+TEST(KnnSearch, LosesNothingOnUnusualNumbers) {
+  constexpr int64_t kSlots = 4100;
+  constexpr int64_t kSize = 36;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  using Change = std::function<void(float* keys, float* queries)>;
+  const auto every = [](int64_t step, float factor) {
+    return [=](float* keys, float*) {
+      for (int64_t m = 0; m < kSlots; m += step) {
+        for (int64_t d = 0; d < kSize; ++d) keys[m * kSize + d] *= factor;
+      }
+    };
+  };
+  const std::pair<const char*, Change> changes[]{
+      {"long ones", every(97, 1000)},
+      {"short ones", every(2, 1e-20F)},
+      {"tiny", every(1, 1e-22F)},
+      {"huge", every(1, 1e25F)},
+      {"overflow", every(3, 1e38F)},
+      {"one NaN", [&](float* keys, float*) { keys[3000 * kSize + 7] = nan; }},
+      {"infinities",
+       [&](float* keys, float*) {
+         keys[2000 * kSize] = infinity;
+         keys[2100 * kSize + 35] = -infinity;
+       }},
+      {"queries",
+       [&](float*, float* queries) {
+         std::fill_n(queries, kSize, 0.0F);
+         queries[kSize] = nan;
+         queries[2 * kSize + 35] = infinity;
+         for (int64_t d = 0; d < kSize; ++d) queries[3 * kSize + d] *= 1e-21F;
+         for (int64_t d = 0; d < kSize; ++d) queries[4 * kSize + d] *= 1e25F;
+       }},
+      {"all negative",
+       [&](float* keys, float* queries) {
+         for (int64_t i = 0; i < kSlots * kSize; ++i) keys[i] = -std::abs(keys[i]);
+         for (int64_t i = 0; i < 20 * kSize; ++i) queries[i] = std::abs(queries[i]);
+       }},
+      {"rising",
+       [&](float* keys, float* queries) {
+         for (int64_t i = 0; i < kSlots * kSize; ++i) keys[i] += static_cast<float>(i / kSize) / 100;
+         for (int64_t i = 0; i < 20 * kSize; ++i) queries[i] = std::abs(queries[i]);
+       }},
+      {"all alike",
+       [&](float* keys, float*) {
+         for (int64_t i = 0; i < kSlots * kSize; ++i) keys[i] = static_cast<float>(i % kSize);
+       }},
+  };
+  for (const auto& [name, change] : changes) {
+    SCOPED_TRACE(name);
+    RandomTensors random(11);
+    const Tensor q = random.normal({1, 20, 1, kSize}, 1, 0, DType::f32);
+    ops::KnnMemory memory;
+    memory.keys = random.normal({1, kSlots, 1, kSize}, 1, 0, DType::f32);
+    memory.head = integers_of({700});
+    memory.length = integers_of({kSlots});
+    change(memory.keys.data<float>(), q.data<float>());
+    const Found wanted = sorted<float>(q, memory, 16);
+    const Found found = search(q, memory, 16);
+    EXPECT_TRUE(same_bits(found.index, wanted.index));
+    for (int64_t i = 0; i < found.score.numel(); ++i) {
+      const float a = found.score.data<float>()[i];
+      const float b = wanted.score.data<float>()[i];
+      EXPECT_TRUE(a == b || (std::isnan(a) && std::isnan(b))) << i << ": " << a << " " << b;
+    }
   }
 }
 

@@ -180,6 +180,29 @@ void add_gather(std::vector<OpCase>& cases, RandomTensors& random, const Shape& 
                    {0}});
 }
 
+void add_lookup(std::vector<OpCase>& cases, RandomTensors& random, const Shape& shape, int64_t codes) {
+  cases.push_back({"lookup_codes",
+                   std::to_string(shape[0]),
+                   {random.normal(shape), random.integers({shape[0], shape[1]}, -1, codes + 1),
+                    random.normal({shape[1], codes, shape[2]})},
+                   [](const Tensors& in) {
+                     ops::lookup_codes(in[0], in[1], in[2]);
+                     return Tensors{in[0]};
+                   },
+                   [codes](const Tensors& in) {
+                     const int64_t heads = in[0].dim(1), size = in[0].dim(2);
+                     for (int64_t i = 0; i < in[0].numel(); ++i) {
+                       const int64_t code = at(in[1], i / size);
+                       const int64_t row = i / size % heads * codes + code;
+                       values(in[0])[i] = code < 0 || code >= codes ? 0 : values(in[2])[row * size + i % size];
+                     }
+                     return Tensors{in[0]};
+                   },
+                   1,
+                   1,
+                   {2}});
+}
+
 void add_update(std::vector<OpCase>& cases, RandomTensors& random, const std::string& name, const Shape& shape,
                 const ops::CodebookUpdate& options, bool seeds, bool applies = true) {
   const Shape per_code{shape[0], shape[1]};
@@ -276,6 +299,8 @@ void add_codebook_cases(std::vector<OpCase>& cases, RandomTensors& random) {
   add_statistics(cases, random, "masked", {9, 2, 3}, 4, random.integers({9, 2}, 0, 4), zeros({9}, DType::u8));
   add_gather(cases, random, {1, 1, 1}, 1);
   add_gather(cases, random, {29, 3, 5}, 13);
+  add_lookup(cases, random, {1, 1, 1}, 1);
+  add_lookup(cases, random, {41, 3, 5}, 7);
   add_update(cases, random, "one", {1, 1, 1}, {}, false);
   add_update(cases, random, "odd", {3, 13, 5}, {.decay = 0.9}, false);
   add_update(cases, random, "batch_alone", {2, 7, 35}, {.decay = 0}, true);

@@ -57,7 +57,16 @@ std::map<std::string, int64_t> awkward_moments(const RunConfig& config, Corpus& 
   return moments;
 }
 
+// Codebooks learn the same.
+void expect_near_buffers(const ParameterStore& a, const ParameterStore& b, double tolerance) {
+  ASSERT_EQ(a.buffers().size(), b.buffers().size());
+  for (size_t i = 0; i < a.buffers().size(); ++i) {
+    EXPECT_LT(relative_error(a.buffers()[i].value, b.buffers()[i].value), tolerance) << a.buffers()[i].name;
+  }
+}
+
 struct RankResult {
+  std::vector<Tensor> buffers;
   std::vector<double> losses;
   Tensor weights;
   int64_t first_row = 0;
@@ -79,6 +88,9 @@ std::vector<RankResult> train_on_ranks(const RunConfig& config, Corpus& corpus, 
         TrainingRun run(config, corpus, std::move(communicator));
         result.losses = run.losses(steps);
         result.weights = run.training().store.values();
+        for (const ParameterStore::Buffer& buffer : run.training().store.buffers()) {
+          result.buffers.push_back(buffer.value);
+        }
         result.first_row = run.training().first_row;
         result.state = run.training().state->save();
       } catch (const std::exception& error) {
@@ -178,6 +190,7 @@ TEST_P(MechanismTraining, AccumulationDoesNotMatter) {
       EXPECT_NEAR(other->step().loss, loss, 1e-12 * loss) << "step " << step;
       EXPECT_LT(relative_error(other->training().store.gradients(), one.training().store.gradients()), 1e-12)
           << "step " << step;
+      expect_near_buffers(other->training().store, one.training().store, 1e-12);
     }
   }
 }
@@ -202,9 +215,16 @@ TEST_P(MechanismTraining, RanksDoNotMatter) {
         ASSERT_EQ(rank.error, "");
         expect_near(rank.losses, losses, tolerance);
         EXPECT_LT(relative_error(rank.weights, one.training().store.values()), tolerance);
+        for (size_t i = 0; i < rank.buffers.size(); ++i) {
+          const ParameterStore::Buffer& buffer = one.training().store.buffers()[i];
+          EXPECT_LT(relative_error(rank.buffers[i], buffer.value), 10 * tolerance) << buffer.name;
+        }
         expect_same_rows(rank, state, 10 * tolerance);  // activations add up what all weights differ by
       }
       EXPECT_TRUE(same_bits(ranks[0].weights, ranks[1].weights));
+      for (size_t i = 0; i < ranks[0].buffers.size(); ++i) {
+        EXPECT_TRUE(same_bits(ranks[0].buffers[i], ranks[1].buffers[i]));
+      }
     }
   }
 }

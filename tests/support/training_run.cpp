@@ -70,6 +70,9 @@ RunSnapshot TrainingRun::snapshot() const {
   for (const ParameterStore::Entry& entry : training_->store.entries()) {
     snapshot.tensors["w." + entry.name] = bytes_of(entry.variable.value());
   }
+  for (const ParameterStore::Buffer& buffer : training_->store.buffers()) {
+    snapshot.tensors["buffer." + buffer.name] = bytes_of(buffer.value);
+  }
   for (const NamedTensor& moment : training_->optimizer->save()) {
     snapshot.tensors[moment.name] = bytes_of(moment.tensor);
   }

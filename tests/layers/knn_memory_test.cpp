@@ -1,0 +1,248 @@
+// The kNN memory of a layer: against full attention, where it lies, what enters it and when, keys of earlier weights.
+#include "layers/memory/knn.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "autograd/functions/basic.h"
+#include "layers/softmax_attention.h"
+#include "tests/support/compare.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/hand_batch.h"
+#include "tests/support/random_tensor.h"
+#include "trainers/config.h"
+
+namespace quire::test {
+namespace {
+
+constexpr int64_t kWidth = 12;
+constexpr int64_t kTokens = 5;
+
+// One mixer that reads documents in pieces of kTokens.
+class Reader {
+ public:
+  explicit Reader(const std::vector<std::string>& settings, DType dtype = DType::f64) : dtype_(dtype) {
+    const RunConfig config = parse_config<RunConfig>(
+        "model: {width: 12, heads: 2, layers: 1, position: none, initialization: {std: 0.5}}", "model.yaml", settings);
+    mixer_ =
+        std::make_unique<SoftmaxAttention>(Scope(store_, layout_, dtype), config.model, config.model.layer_configs()[0],
+                                           config.model.memory, std::make_shared<PositionTables>());
+    store_.allocate(dtype, kCpu, 3);
+    pool_ = std::make_unique<StatePool>(layout_, 1, kTokens, dtype, kCpu);
+  }
+
+  // x [1, N, E], N a multiple of kTokens; [N * E] results.
+  std::vector<double> read(const Tensor& x, bool begins = true) {
+    std::vector<double> all;
+    for (int64_t t = 0; t < x.dim(1); t += kTokens) {
+      const std::vector<double> part = step(x.slice(1, t, t + kTokens).reshape({1, kTokens, kWidth}), begins && t == 0);
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }
+
+  std::vector<double> step(const Tensor& x, bool begins = false) {
+    const Batch batch = one_segment(1, x.dim(1), {static_cast<uint8_t>(begins ? 1 : 0)});
+    pool_->begin_step(batch);
+    Tape tape(false);
+    telemetry_.clear();
+    const Variable y = (*mixer_)(
+        {.tape = tape, .batch = batch, .state = pool_->view(0, 1), .training = true, .telemetry = &telemetry_},
+        Variable::constant(converted(x, dtype_)), {});
+    pool_->commit();
+    return values_of(y.value());
+  }
+
+  StateView state() { return pool_->view(0, 1); }
+  StatePool& pool() { return *pool_; }
+  const StateLayout& layout() const { return layout_; }
+  LogId log(const std::string& name) const {
+    for (size_t i = 0; i < layout_.logs().size(); ++i) {
+      if (layout_.logs()[i].name == name) return {static_cast<int>(i)};
+    }
+    ADD_FAILURE() << "no log " << name;
+    return {};
+  }
+  int64_t length(const std::string& name) { return state().lengths(log(name))[0]; }
+  Tensor parameter(const std::string& name) {
+    for (const ParameterStore::Entry& entry : store_.entries()) {
+      if (entry.name == name) return entry.variable.value();
+    }
+    ADD_FAILURE() << "no parameter " << name;
+    return {};
+  }
+  double told(const std::string& name) const {
+    for (const auto& [key, value] : telemetry_) {
+      if (key == name) return value;
+    }
+    ADD_FAILURE() << "nothing about " << name;
+    return 0;
+  }
+
+ private:
+  DType dtype_;
+  ParameterStore store_;
+  StateLayout layout_;
+  std::unique_ptr<SoftmaxAttention> mixer_;
+  std::unique_ptr<StatePool> pool_;
+  Telemetry telemetry_;
+};
+
+Tensor text(int64_t tokens, uint32_t seed = 1) {
+  return RandomTensors(seed).normal({1, tokens, kWidth});
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double largest = a.size() == b.size() ? 0 : std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+  return largest;
+}
+
+// Without positions it does not matter whether the past is a cache of keys or a memory that is retrieved whole.
+TEST(KnnMemory, AllOfAWholeDocumentIsFullAttention) {
+  const Tensor x = text(40);
+  for (const auto& [dtype, tolerance] : {std::pair{DType::f64, 1e-13}, std::pair{DType::f32, 1e-5}}) {
+    Reader full({"model.attention.cache={kind: kv, length: 40}"}, dtype);
+    for (const char* key_heads : {"1", "2"}) {
+      const std::string heads = std::string("model.key_heads=") + key_heads;
+      Reader cached({"model.attention.cache={kind: kv, length: 40}", heads}, dtype);
+      Reader retrieved({"model.memory=[{kind: knn, layers: [0], size: 40, top_k: 40, combine: joint}]", heads}, dtype);
+      EXPECT_LT(largest_difference(cached.read(x), retrieved.read(x)), tolerance) << key_heads;
+    }
+  }
+}
+
+TEST(KnnMemory, OfTheOldestNothingIsLeftWhenItIsFull) {
+  Reader reader({"model.memory=[{kind: knn, layers: [0], size: 12, top_k: 2}]"});
+  reader.read(text(25));
+  EXPECT_EQ(reader.length("memory.0.keys"), 12);
+  // Two of the third, all of the fourth and fifth step.
+  const std::vector<LogRun> ages = reader.state().ages(reader.log("memory.0.keys"), 0);
+  ASSERT_EQ(ages.size(), 3U);
+  EXPECT_EQ(ages[0].step, 3);
+  EXPECT_EQ(ages[0].count, 2);
+  EXPECT_EQ(ages[2].step, 1);
+  EXPECT_EQ(ages[2].count, 5);
+  EXPECT_EQ(reader.pool().bytes(), 2 * 12 * kWidth * 8 + 2 * 12 * kWidth * 8) << "keys, values and two probes";
+}
+
+TEST(KnnMemory, WhereItLiesDoesNotMatter) {
+  const Tensor x = text(40);
+  const std::string begin = "model.memory=[{kind: knn, layers: [0], size: 17, top_k: 3, place: ";
+  Reader device({begin + "device}]"});
+  const std::vector<double> wanted = device.read(x);
+  for (const std::string place : {"host", "file"}) {
+    Reader other({begin + place + "}]"});
+    EXPECT_EQ(other.read(x), wanted) << place;
+    EXPECT_EQ(values_of(other.state().stored_ring(other.log("memory.0.keys"))),
+              values_of(device.state().stored_ring(device.log("memory.0.keys"))));
+  }
+}
+
+TEST(KnnMemory, SmallerNumbersLoseLittle) {
+  const Tensor x = text(40);
+  const std::string begin = "model.memory=[{kind: knn, layers: [0], size: 40, top_k: 40, combine: joint, dtype: ";
+  Reader whole({begin + "f32}]"}, DType::f32);
+  const std::vector<double> wanted = whole.read(x);
+  double norm = 0;
+  for (const double value : wanted) norm += value * value;
+  for (const auto& [dtype, bytes, most] : {std::tuple{"bf16", 2, 6e-3}, std::tuple{"int8", 1, 1.2e-2}}) {
+    Reader other({begin + dtype + "}]"}, DType::f32);
+    const std::vector<double> got = other.read(x);
+    double error = 0;
+    for (size_t i = 0; i < got.size(); ++i) error += (got[i] - wanted[i]) * (got[i] - wanted[i]);
+    EXPECT_LT(std::sqrt(error / norm), most) << dtype;
+    EXPECT_GT(error, 0);
+    EXPECT_EQ(other.state().stored_ring(other.log("memory.0.keys")).bytes(), 40 * kWidth * bytes);
+  }
+}
+
+TEST(KnnMemory, EvictedEntriesAreThoseTheCacheNoLongerHolds) {
+  // Cache and memory hold every token once: attention to both is attention to all.
+  const Tensor x = text(40);
+  Reader full({"model.attention.cache={kind: kv, length: 40}"});
+  Reader split({"model.attention.cache={kind: kv, length: 7}",
+                "model.memory=[{kind: knn, layers: [0], size: 40, top_k: 40, combine: joint, write: evict}]"});
+  EXPECT_LT(largest_difference(split.read(x), full.read(x)), 1e-13);
+  EXPECT_EQ(split.length("memory.0.keys"), 33);
+  EXPECT_EQ(split.length("cache.keys"), 7);
+}
+
+TEST(KnnMemory, EntriesOfEarlierStepsAreNotRetrieved) {
+  const Tensor x = text(40);
+  Reader kept({"model.memory=[{kind: knn, layers: [0], size: 40, top_k: 40, combine: joint, stale: {keep: 2}}]"});
+  Reader small({"model.memory=[{kind: knn, layers: [0], size: 10, top_k: 10, combine: joint}]"});
+  EXPECT_LT(largest_difference(kept.read(x), small.read(x)), 1e-14);
+  EXPECT_EQ(kept.length("memory.0.keys"), 40);
+  EXPECT_NEAR(kept.told("memory.0.age"), 1.5, 1e-12);
+}
+
+TEST(KnnMemory, LeastEntriesAndReadingOnly) {
+  const Tensor x = text(20);
+  Reader closed({"model.memory=[{kind: knn, layers: [0], size: 40, top_k: 4, least: 40, closed_when_empty: true}]"});
+  Reader none({});
+  EXPECT_EQ(closed.read(x), none.read(x));
+  Reader never({"model.memory=[{kind: knn, layers: [0], size: 40, top_k: 4, write: never}]"});
+  never.read(x);
+  EXPECT_EQ(never.length("memory.0.keys"), 0);
+}
+
+// A third of the entries a step: after three steps with other weights all of them are as these make them.
+TEST(KnnMemory, RefreshedEntriesFollowTheWeights) {
+  Reader reader({"model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4, stale: {refresh: 0.34}}]"});
+  const Tensor x = text(20);
+  reader.read(x);
+  EXPECT_NEAR(reader.told("memory.0.cosine"), 1, 1e-12);
+  ops::scale(reader.parameter("key.weight"), RandomTensors(7).normal({kWidth, kWidth}), 0.5);
+  ops::scale(reader.parameter("value.weight"), RandomTensors(8).normal({kWidth, kWidth}), 0.5);
+  // The age at which an entry is refreshed stays bounded, whatever is appended meanwhile.
+  for (int step = 0; step < 5; ++step) {
+    reader.step(text(kTokens, 30 + static_cast<uint32_t>(step)));
+    for (const LogRun& run : reader.state().ages(reader.log("memory.0.keys"), 0)) EXPECT_LE(run.step, 4) << step;
+  }
+  EXPECT_NEAR(reader.told("memory.0.cosine"), 1, 1e-12);
+
+  Reader stale({"model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4}]"});
+  stale.read(x);
+  EXPECT_NEAR(stale.told("memory.0.cosine"), 1, 1e-12);
+  ops::scale(stale.parameter("key.weight"), RandomTensors(7).normal({kWidth, kWidth}), 0.5);
+  stale.step(text(kTokens));
+  EXPECT_LT(stale.told("memory.0.cosine"), 0.9);
+}
+
+TEST(KnnMemory, StateOfAnotherSizeIsRefused) {
+  Reader reader({"model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4}]"});
+  reader.read(text(10));
+  const std::vector<NamedTensor> saved = reader.pool().save();
+  Reader larger({"model.memory=[{kind: knn, layers: [0], size: 21, top_k: 4}]"});
+  const auto get = [&](const std::string& name) {
+    for (const NamedTensor& tensor : saved) {
+      if (tensor.name == name) return tensor.tensor;
+    }
+    return Tensor();
+  };
+  EXPECT_ERROR(larger.pool().load(get), ErrorKind::checkpoint, "--drop-state");
+  Reader same({"model.memory=[{kind: knn, layers: [0], size: 20, top_k: 9}]"});
+  same.pool().load(get);
+  EXPECT_EQ(same.length("memory.0.keys"), 10);
+  EXPECT_EQ(same.state().ages(same.log("memory.0.keys"), 0)[0].step, 2);
+}
+
+TEST(KnnMemory, ContradictionsAreRefused) {
+  const auto refused = [](const std::string& memory, const std::string& message,
+                          const std::string& other = "model.width=12") {
+    EXPECT_ERROR(Reader({"model.memory=[{kind: knn, layers: [0], " + memory + "}]", other}), ErrorKind::config,
+                 message);
+  };
+  refused("size: 10, top_k: 3, search: bucketed", "a size that is a multiple of top_k");
+  refused("write: evict", "has no cache that entries could leave");
+  refused("stale: {keep: 2, refresh: 0.1}", "use keep or refresh");
+  refused("size: 4, least: 5", "memory would never be read");
+  refused("write: evict, stale: {refresh: 0.1}", "use write: produce", "model.attention.cache={kind: kv, length: 4}");
+  refused("top_k: 4", "a memory goes beside softmax attention", "model.attention.kind=vq");
+  refused("top_k: 4}, {kind: knn, layers: [0], combine: joint", "list it before the other memories");
+}
+
+}  // namespace
+}  // namespace quire::test
