@@ -39,10 +39,11 @@ def run(command, environment=None):
 def jobs(prefix, program, pythons, repeats):
     """(key, function) in the order of a round."""
     for tokens in sorted(set(PORT_LENGTHS) | set(t for lengths in LENGTHS.values() for t in lengths)):
-        few = 1 if tokens >= 32768 else repeats
+        few = 2 if tokens >= 32768 else repeats
         for form, lengths in LENGTHS.items():
             if tokens in lengths:
-                yield (form, tokens), lambda f=form, t=tokens, n=few: run([*prefix, program, f, t, n])
+                yield (form, tokens), lambda f=form, t=tokens, n=1 if form == "full" else few: run(
+                    [*prefix, program, f, t, n])
         if tokens not in PORT_LENGTHS:
             continue
         for python in pythons:
@@ -58,7 +59,7 @@ def main():
     parser.add_argument("--program", default=ROOT / "build/native/bin/bench_vq")
     parser.add_argument("--prefix", default="", help="a command to run every program under, such as taskset -c 0")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--repeats", type=int, default=3, help="timed steps of a process, below 32768 tokens")
+    parser.add_argument("--repeats", type=int, default=3, help="timed steps of a process, 2 from 32768 tokens on, 1 of full")
     parser.add_argument("--output")
     a = parser.parse_args()
 
