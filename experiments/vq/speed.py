@@ -36,34 +36,36 @@ def run(command, environment=None):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def jobs(program, pythons, repeats):
+def jobs(prefix, program, pythons, repeats):
     """(key, function) in the order of a round."""
     for tokens in sorted(set(PORT_LENGTHS) | set(t for lengths in LENGTHS.values() for t in lengths)):
-        few = 1 if tokens >= 32768 else repeats
+        few = 2 if tokens >= 32768 else repeats
         for form, lengths in LENGTHS.items():
             if tokens in lengths:
-                yield (form, tokens), lambda f=form, t=tokens, n=few: run([program, f, t, n])
+                yield (form, tokens), lambda f=form, t=tokens, n=1 if form == "full" else few: run(
+                    [*prefix, program, f, t, n])
         if tokens not in PORT_LENGTHS:
             continue
         for python in pythons:
             for blocks in PORT_BLOCKS:
                 if blocks * 512 <= tokens:
                     yield (python, tokens), lambda p=python, t=tokens, b=blocks, n=few: run(
-                        [p, HERE / "torch_layer.py", "--tokens", t, "--repeats", n, "--blocks", b], PORT_ENVIRONMENT)
+                        [*prefix, p, HERE / "torch_layer.py", "--tokens", t, "--repeats", n, "--blocks", b], PORT_ENVIRONMENT)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", action="append", default=[], help="an interpreter with PyTorch; may be repeated")
     parser.add_argument("--program", default=ROOT / "build/native/bin/bench_vq")
+    parser.add_argument("--prefix", default="", help="a command to run every program under, such as taskset -c 0")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--repeats", type=int, default=3, help="timed steps of a process, below 32768 tokens")
+    parser.add_argument("--repeats", type=int, default=3, help="timed steps of a process, 2 from 32768 tokens on, 1 of full")
     parser.add_argument("--output")
     a = parser.parse_args()
 
     results = {}
     for _ in range(a.rounds):
-        for key, work in jobs(a.program, a.python, a.repeats):
+        for key, work in jobs(a.prefix.split(), a.program, a.python, a.repeats):
             found = work()
             entry = results.setdefault(key, {"seconds": [], "resident_mb": 0, "version": found.get("version", ""),
                                              "best_blocks": None})
@@ -80,32 +82,34 @@ def main():
     print("| us a token | " + " | ".join(f"T {tokens}" for tokens in lengths) + " |")
     print("|---" * (len(lengths) + 1) + "|")
     forms = list(dict.fromkeys(form for form, _ in results))
+    names = {form: f"PyTorch {entry['version']}" if entry["version"] else form for (form, _), entry in results.items()}
     for form in forms:
-        versions = {results[key]["version"] for key in results if key[0] == form}
-        name = f"PyTorch {versions.pop()}" if form in a.python else form
         cells = [f"{best(form, t) / t * 1e6:.1f}" if best(form, t) else "" for t in lengths]
-        print(f"| {name} | " + " | ".join(cells) + " |")
+        print(f"| {names[form]} | " + " | ".join(cells) + " |")
     ratios = {}
     for tokens in lengths:
         vq = best("vq", tokens)
         for form in forms:
-            if form != "vq" and best(form, tokens):
-                ratios[f"{form} over vq at {tokens}"] = best(form, tokens) / vq
-    ratios["vq: a token at 131072 over 8192"] = best("vq", 131072) / best("vq", 8192) / 16
+            other = best(form, tokens)
+            if form == "vq" or not other:
+                continue
+            if form == "window":  # the one that is faster than vq
+                ratios[f"vq over window at {tokens}"] = vq / other
+            else:
+                ratios[f"{names[form]} over vq at {tokens}"] = other / vq
+    ratios["vq: a token at 131072 over one at 8192"] = best("vq", 131072) / best("vq", 8192) / 16
     for name, value in ratios.items():
         print(f"{name}: {value:.2f}")
-    print("resident MB: " + ", ".join(f"{form} {t}: {results[form, t]['resident_mb']:.0f}" for form, t in results))
+    print("resident MB: " + ", ".join(f"{names[form]} {t}: {results[form, t]['resident_mb']:.0f}" for form, t in results))
     if a.output:
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
         pathlib.Path(a.output).write_text(json.dumps({
             "commit": commit.stdout.strip(),
-            "runs": [{"form": "pytorch" if form in a.python else form, "tokens": tokens, **entry,
+            "runs": [{"form": names[form], "tokens": tokens, **entry,
                       "us_a_token": min(entry["seconds"]) / tokens * 1e6,
                       "median_us_a_token": statistics.median(entry["seconds"]) / tokens * 1e6}
                      for (form, tokens), entry in results.items()],
-            "ratios": {name.replace(form, f"pytorch {results[form, t]['version']}") if form in a.python else name: value
-                       for name, value in ratios.items()
-                       for form, t in [next((k for k in results if name.startswith(k[0])), ("", 0))]},
+            "ratios": ratios,
         }, indent=1) + "\n")
 
 

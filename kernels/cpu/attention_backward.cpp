@@ -47,7 +47,6 @@ struct Backward {
   // Gradients of the position terms, by query as the terms lie.
   static void turn_terms(const QueryBlock<T>& block, const KeyBlock& keys, const T* ds, T* dterms) {
     constexpr int64_t kWidth = kLanes<T>;
-    std::fill(dterms, dterms + block.count() * kTermStride, T{0});
     for (int64_t a = 0; a < block.lanes(); a += kWidth) {
       const int64_t queries = std::min(kWidth, block.count() - a);
       for (int64_t j = 0; j < keys.count; j += kWidth) {
@@ -87,7 +86,17 @@ struct Backward {
     std::fill(dcontent, dcontent + count * s.size, T{0});
     std::fill(dposition, dposition + count * s.size, T{0});
     T* const ds = scratch<T>(10, kQueryBlock * kKeyBlock);
-    T* const dterms = in.r.defined() ? scratch<T>(11, kQueryBlock * kTermStride + kTermMargin) : nullptr;
+    T* const dterms = in.r.defined() ? scratch<T>(11, block.term_buffer()) : nullptr;
+    const auto clear_terms = [&] { std::fill(dterms, dterms + count * block.term_stride(), T{0}); };
+    const auto add_terms = [&](const KeyBlock& keys) {
+      const int64_t terms = block.term_count(keys);
+      const Operand<T> by_query{dterms + kTermMargin, block.term_stride()};
+      block_product(dposition, s.size, by_query, block.table(keys), s.heads * s.size, count, s.size, terms, true);
+      block_product(at(dr, ((group * s.entries + block.table_row(keys)) * s.heads + head) * s.size), s.heads * s.size,
+                    Operand<T>{by_query.data, by_query.stride, true}, block.positional(), s.size, terms, s.size, count,
+                    true);
+    };
+    if (block.terms_at_once()) clear_terms();
     block.for_visible_blocks([&](const KeyBlock& keys) {
       T* const p = block.logits(keys);
       block_product(ds, kQueryBlock, Operand<T>{block.values(keys), block.value_stride()}, dy_by_feature, kQueryBlock,
@@ -117,15 +126,12 @@ struct Backward {
       block_product(dcontent, s.size, Operand<T>{ds, kQueryBlock, true}, block.keys(keys), block.key_stride(), count,
                     s.size, keys.count, true);
       if (in.r.defined() && keys.terms) {
-        const int64_t terms = block.term_count(keys);
+        if (!block.terms_at_once()) clear_terms();
         turn_terms(block, keys, ds, dterms);
-        block_product(dposition, s.size, Operand<T>{dterms + kTermMargin, kTermStride}, block.table(keys),
-                      s.heads * s.size, count, s.size, terms, true);
-        block_product(at(dr, ((group * s.entries + block.table_row(keys)) * s.heads + head) * s.size), s.heads * s.size,
-                      Operand<T>{dterms + kTermMargin, kTermStride, true}, block.positional(), s.size, terms, s.size,
-                      count, true);
+        if (!block.terms_at_once()) add_terms(keys);
       }
     });
+    if (block.terms_at_once()) add_terms(block.all_terms());
     const T factor = static_cast<T>(in.scale);
     for (int64_t a = 0; a < count; ++a) {
       ArrayView<T> dq(at(g.dq, ((row * s.queries + first_query + a) * s.heads + head) * s.size), s.size);

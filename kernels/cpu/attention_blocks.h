@@ -15,7 +15,9 @@ inline constexpr int64_t kKeyBlock = 128;
 // Position terms lie by query. Columns in front of a row take what belongs to distances beyond the table, whole vectors
 // run over the end.
 inline constexpr int64_t kTermMargin = kQueryBlock + 16;
-inline constexpr int64_t kTermStride = kTermMargin + kQueryBlock + kKeyBlock + 16;
+// The terms of all keys that a block of queries sees are computed at once, unless they are more: then they are computed
+// for one block of keys after the other, and half as many again as there are pairs.
+inline constexpr int64_t kMostTerms = 1024;
 // What a bias by distance has before its first and after its last entry: distances of pairs that are not visible.
 inline constexpr int64_t kBiasMargin = kQueryBlock + 16;
 
@@ -92,7 +94,6 @@ class QueryBlock {
         content_(scratch<T>(0, kQueryBlock * s.size)),
         position_(in.r.defined() ? scratch<T>(1, kQueryBlock * s.size) : nullptr),
         logits_(scratch<T>(2, kQueryBlock * kKeyBlock)),
-        terms_(in.r.defined() ? scratch<T>(3, kQueryBlock * kTermStride + kTermMargin) : nullptr),
         content_by_feature_(scratch<T>(4, kQueryBlock * s.size)) {
     const int32_t* first_visible = in.first_visible.data<int32_t>() + row * s.queries + first_query;
     low_ = std::numeric_limits<int64_t>::max();
@@ -114,6 +115,13 @@ class QueryBlock {
     load(content_, in.u);
     if (in.r.defined()) load(position_, in.v_bias);
     by_feature(content_by_feature_, content_, s.size, s.size);
+    if (empty() || !in.r.defined()) return;
+    const int64_t reached = in.terms_end ? std::clamp(first_ - s.entries + 1, low_, high_) : low_;
+    all_terms_ = {reached, high_ - reached, false, 0, true};
+    at_once_ = all_terms_.count <= kMostTerms;
+    term_stride_ = kTermMargin + kQueryBlock + (at_once_ ? all_terms_.count : kKeyBlock) + 16;
+    terms_ = scratch<T>(3, term_buffer());
+    if (at_once_ && all_terms_.count > 0) compute_terms(all_terms_);
   }
 
   bool empty() const { return low_ >= high_; }
@@ -164,9 +172,14 @@ class QueryBlock {
     const int64_t smallest = std::max<int64_t>(0, first_ - (b.position + b.count - 1));
     return std::max<int64_t>(0, largest_distance(b) - smallest + 1);
   }
-  // Where the term of query a and key 0 of the block lies, in a buffer of kTermStride a query; keys follow.
+  // The keys whose terms are computed together with those of a block: all, or its own.
+  bool terms_at_once() const { return at_once_; }
+  const KeyBlock& all_terms() const { return all_terms_; }
+  int64_t term_stride() const { return term_stride_; }
+  int64_t term_buffer() const { return kQueryBlock * term_stride_ + kTermMargin; }
+  // Where the term of query a and key 0 of the block lies, in a buffer of term_stride() a query; keys follow.
   int64_t term_offset(int64_t a, const KeyBlock& b) const {
-    return a * kTermStride + kTermMargin + largest_distance(b) - (first_ + a - b.position);
+    return a * term_stride_ + kTermMargin + largest_distance(at_once_ ? all_terms_ : b) - (first_ + a - b.position);
   }
   // First row of the table that the block reads.
   int64_t table_row(const KeyBlock& b) const { return s_.entries - 1 - largest_distance(b); }
@@ -236,18 +249,20 @@ class QueryBlock {
     return keys.template data<T>() + ((row_ * per_row + b.index) * s_.kv_heads + kv_head()) * size;
   }
 
-  // logits += terms, which lie by query and shifted by one key from query to query.
-  void add_terms(const KeyBlock& b) {
+  void compute_terms(const KeyBlock& b) {
     const int64_t entries = tables_.r.dim(2);
     const int64_t columns = ceil_div(term_count(b), kWidth) * kWidth;
-    block_product(terms_ + kTermMargin, kTermStride, Operand<T>{position_, s_.size},
+    block_product(terms_ + kTermMargin, term_stride_, Operand<T>{position_, s_.size},
                   tables_.r.template data<T>() + head_ * s_.size * entries + table_row(b), entries, count_, columns,
                   s_.size, false);
     if (in_.terms_end && first_ + count_ - 1 - b.position >= s_.entries) {
-      for (int64_t a = 0; a < count_; ++a) {
-        std::fill_n(terms_ + a * kTermStride, kTermMargin, T{0});
-      }
+      for (int64_t a = 0; a < count_; ++a) std::fill_n(terms_ + a * term_stride_, kTermMargin, T{0});
     }
+  }
+
+  // logits += terms, which lie by query and shifted by one key from query to query.
+  void add_terms(const KeyBlock& b) {
+    if (!at_once_) compute_terms(b);
     for (int64_t a = 0; a < lanes_; a += kWidth) {
       for (int64_t j = 0; j < b.count; j += kWidth) {
         Vector<T> x[kWidth];
@@ -293,8 +308,11 @@ class QueryBlock {
   T* content_;
   T* position_;
   T* logits_;
-  T* terms_;
+  T* terms_ = nullptr;
   T* content_by_feature_;  // [D, kQueryBlock]
+  KeyBlock all_terms_{};
+  bool at_once_ = false;
+  int64_t term_stride_ = 0;
 };
 
 }  // namespace quire::cpu

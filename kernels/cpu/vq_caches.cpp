@@ -24,7 +24,11 @@ class CodePart {
         ring_head_(s.slots > 0 ? in.window_head.data<int32_t>()[row_] : 0) {
     if (codes() == 0) return;
     // A stable sort by cache and code.
-    const auto code_at = [&](int64_t position) { return static_cast<int64_t>(*code(position)) - begin_; };
+    const auto code_at = [&](int64_t position) {
+      const int64_t found = *code(position);
+      QUIRE_CHECK(found < s.codes, "code_caches: code {} of {}", found, s.codes);
+      return found - begin_;
+    };
     for (int64_t b = 0; b < s.caches; ++b) {
       int64_t* const ends = offsets_.data() + b * (codes() + 1);
       const auto [first, last] = added(b);

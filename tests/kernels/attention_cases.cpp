@@ -146,6 +146,16 @@ void add_attention_cases(std::vector<OpCase>& cases) {
        .bias = true,
        .relative = true,
        .scale = 0.1},
+      // More terms than the CPU computes at once.
+      {.name = "many_terms", .rows = 1, .queries = 70, .heads = 1, .kv_heads = 1, .slots = 1090, .relative = true},
+      {.name = "many_terms_end",
+       .rows = 1,
+       .queries = 70,
+       .heads = 1,
+       .kv_heads = 1,
+       .slots = 1190,
+       .relative = true,
+       .spare_entries = -77},
       // Keys beyond the tables.
       {.name = "terms_end", .rows = 3, .queries = 9, .slots = 8, .bias = true, .relative = true, .spare_entries = -7},
       {.name = "terms_end_blocks", .rows = 1, .queries = 150, .slots = 141, .relative = true, .spare_entries = -200},

@@ -11,6 +11,7 @@
 #include "kernels/norm.h"
 #include "kernels/position.h"
 #include "kernels/state.h"
+#include "kernels/vq.h"
 #include "tests/support/expect_error.h"
 
 namespace quire::test {
@@ -46,6 +47,41 @@ TEST(BadInput, ShapesThatDoNotFit) {
                "ring_append: values [1, 3, 5] into ring [1, 4, 2]");
   EXPECT_ERROR(ops::ring_gather(zeros({1, 5, 2}), zeros({1, 4, 2}), one, one), ErrorKind::internal,
                "ring_gather: [1, 5, 2] out of ring [1, 4, 2]");
+}
+
+TEST(BadInput, CodesAndCachesThatDoNotFit) {
+  const auto integers = [](const Shape& shape) { return zeros(shape, DType::i32); };
+  EXPECT_ERROR(ops::nearest_code(integers({4, 1}), zeros({4, 1, 3}), zeros({4, 1}), zeros({4, 1, 3}), zeros({2, 5, 3})),
+               ErrorKind::internal, "nearest_code: codebook is [2, 5, 3] f32; it must be [1, 5, 3] f32 and contiguous");
+  const Tensor control = Tensor::from(std::vector<double>{1, 1}, {2});
+  EXPECT_ERROR(ops::codebook_update(zeros({1, 5, 3}), zeros({1, 5}), zeros({1, 5, 3}), zeros({1, 5}), {}, {}, control,
+                                    {.reseed = 1}),
+               ErrorKind::internal, "codewords are to be seeded anew, but there are no seeds");
+  EXPECT_ERROR(ops::codebook_update(zeros({1, 5, 3}), zeros({1, 5}), zeros({1, 5, 3}), zeros({1, 5}), {}, {}, control,
+                                    {.decay = 1}),
+               ErrorKind::internal, "decay 1 is not in [0, 1)");
+
+  ops::CodeCacheInputs caches;
+  caches.v = zeros({1, 3, 1, 2});
+  caches.codes = Tensor::from(std::vector<int32_t>{0, 4, 1}, {1, 3, 1});
+  caches.mean = zeros({1, 1, 4, 2});
+  caches.count = zeros({1, 1, 4});
+  caches.origin = integers({1, 2});
+  caches.limit = Tensor::from(std::vector<int32_t>{0, 3}, {1, 2});
+  const auto sum_up = [&] { ops::code_caches(zeros({1, 2, 1, 4, 2}), zeros({1, 2, 1, 4}), caches); };
+  EXPECT_ERROR(sum_up(), ErrorKind::internal, "code_caches: code 4 of 4");
+  caches.codes = integers({1, 3, 1});
+  caches.limit = Tensor::from(std::vector<int32_t>{0, 5}, {1, 2});
+  EXPECT_ERROR(sum_up(), ErrorKind::internal, "code_caches: tokens [0, 5) of 3 with a window of 0");
+
+  const ops::CodeAttentionInputs in{zeros({1, 5, 3, 2}), {}, zeros({2, 4, 2}), zeros({1, 3, 2, 4, 2}),
+                                    zeros({1, 3, 2, 4}), 2};
+  EXPECT_ERROR(ops::code_attention(zeros({1, 5, 3, 2}), zeros({1, 3, 5}), in), ErrorKind::internal,
+               "code_attention: 3 query heads are no multiple of 2 key heads");
+  ops::CodeAttentionInputs few = in;
+  few.q = zeros({1, 5, 2, 2});
+  EXPECT_ERROR(ops::code_attention(zeros({1, 5, 2, 2}), zeros({1, 2, 5}), few), ErrorKind::internal,
+               "code_attention: 3 caches for 5 queries in blocks of 2");
 }
 
 TEST(BadInput, TypesAndDevicesThatDoNotFit) {
