@@ -11,6 +11,10 @@ void bind_all() {
   bind_dropout();
   bind_elementwise();
   bind_embedding();
+  bind_knn_attention();
+  bind_knn_gate();
+  bind_knn_search();
+  bind_knn_storage();
   bind_norm();
   bind_optimizer();
   bind_position();
