@@ -1,5 +1,6 @@
 // Vectors stored as i8 with one scale each.
 #include "kernels/cpu/knn_memory.h"
+#include "kernels/knn_scale.h"
 
 namespace quire::cpu {
 
@@ -13,18 +14,6 @@ void dispatch_values(const char* op, DType dtype, Function&& function) {
   } else {
     dispatch(op, dtype, function);
   }
-}
-
-// The least bf16 number whose 127-fold reaches `largest`.
-bfloat16 scale_for(double largest) {
-  bfloat16 scale(0.0F);
-  if (!std::isfinite(largest)) return bfloat16(std::numeric_limits<float>::quiet_NaN());
-  const auto reaches = [largest](bfloat16 x) { return 127.0 * static_cast<float>(x) >= largest; };
-  scale = bfloat16(static_cast<float>(largest / 127));
-  // The nearest one is it, or the one next to it: bit patterns of positive numbers are in their order.
-  while (!reaches(scale)) ++scale.bits;
-  while (scale.bits > 0 && reaches(std::bit_cast<bfloat16>(static_cast<uint16_t>(scale.bits - 1)))) --scale.bits;
-  return scale;
 }
 
 void quantize_vectors(const Tensor& out, const Tensor& scale, const Tensor& x) {
@@ -43,7 +32,7 @@ void quantize_vectors(const Tensor& out, const Tensor& scale, const Tensor& x) {
           largest = size > largest || size != size ? size : largest;
           if (largest != largest) break;
         }
-        const bfloat16 factor = scale_for(largest);
+        const bfloat16 factor = scale_reaching(largest);
         scale.data<bfloat16>()[n] = factor;
         const double step = static_cast<float>(factor);
         for (int64_t d = 0; d < width; ++d) {

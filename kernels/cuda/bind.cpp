@@ -11,7 +11,11 @@ void bind_all() {
   bind_dropout();
   bind_elementwise();
   bind_embedding();
+  bind_knn_attention();
   bind_knn_drop();
+  bind_knn_gate();
+  bind_knn_search();
+  bind_knn_storage();
   bind_norm();
   bind_optimizer();
   bind_position();

@@ -9,7 +9,11 @@ set(QUIRE_CUDA_KERNELS
   dropout.cu
   elementwise.cu
   embedding.cu
+  knn_attention.cu
   knn_drop.cu
+  knn_gate.cu
+  knn_search.cu
+  knn_storage.cu
   norm.cu
   optimizer.cu
   position.cu

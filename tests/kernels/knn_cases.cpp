@@ -590,6 +590,21 @@ void add_knn_cases(std::vector<OpCase>& cases) {
     add_search(cases, random, form, ops::KnnSearch::exact);
     add_search(cases, random, form, ops::KnnSearch::bucketed);
   }
+  // Long enough to be searched in parts; more wanted than fit into a GPU's shared memory.
+  for (const auto& [name, wanted] : {std::pair{"parts", 6}, {"parts_many_wanted", 130}}) {
+    const KnnForm form{.name = name,
+                       .rows = 2,
+                       .queries = 3,
+                       .heads = 2,
+                       .kv_heads = 1,
+                       .size = 4,
+                       .slots = 2500,
+                       .wanted = wanted,
+                       .head = {17, 90},
+                       .length = {2400, 100}};
+    add_search(cases, random, form, ops::KnnSearch::exact);
+    add_search(cases, random, form, ops::KnnSearch::bucketed);
+  }
   // Fewer numbers than wanted: entries with a NaN come last.
   const KnnForm few{.name = "few_numbers", .size = 1, .wanted = 11, .length = {11, 11}, .keys = Keys::with_nan};
   add_search(cases, random, few, ops::KnnSearch::exact);

@@ -1,0 +1,74 @@
+// How kernels read an external memory: entries by their age, as numbers whatever they are stored as. What head and length
+// say is not waited for: lengths beyond the ring count as its size.
+#pragma once
+
+#include "kernels/cuda/attention_tiles.h"
+#include "kernels/knn_sizes.h"
+
+namespace quire::cuda {
+
+// Calls function(T{}, S{}) with the types of queries and of what is stored.
+template <typename Function>
+void dispatch_stored(DType query, DType stored, Function&& function) {
+  dispatch(query, [&](auto type) {
+    using T = decltype(type);
+    switch (stored) {
+      case DType::f32:
+        return function(type, float{});
+      case DType::bf16:
+        return function(type, bfloat16{});
+      case DType::i8:
+        return function(type, int8_t{});
+      default:
+        if constexpr (std::is_same_v<T, double>) return function(type, double{});
+        throw DeviceError(std::string("no memory is stored as ") + name_of(stored));
+    }
+  });
+}
+
+template <typename A, typename S>
+__device__ inline A from_stored(S value) {
+  if constexpr (std::is_same_v<S, bfloat16>) {
+    return static_cast<float>(value);
+  } else {
+    return static_cast<A>(value);
+  }
+}
+
+// Keys or values of a memory [R, C, Hk, width].
+template <typename S>
+struct StoredVectors {
+  const S* data;
+  const bfloat16* scale;  // of i8
+  const int32_t *head, *length;
+  int64_t slots, kv_heads, width;
+
+  static StoredVectors of(const Tensor& stored, const Tensor& scales, const ops::KnnMemory& memory) {
+    return {stored.data<S>(),
+            data_or_null<bfloat16>(scales),
+            memory.head.data<int32_t>(),
+            memory.length.data<int32_t>(),
+            stored.dim(1),
+            stored.dim(2),
+            stored.dim(3)};
+  }
+
+  __device__ int64_t length_of(int64_t row) const {
+    const int64_t entries = length[row];
+    return entries < 0 ? 0 : entries > slots ? slots : entries;
+  }
+  // Vector number of an entry, below length_of(row).
+  __device__ int64_t vector_of(int64_t row, int64_t kv_head, int64_t entry) const {
+    int64_t slot = (head[row] - length_of(row) + entry) % slots;
+    if (slot < 0) slot += slots;
+    return (row * slots + slot) * kv_heads + kv_head;
+  }
+  __device__ const S* line(int64_t vector) const { return data + vector * width; }
+  template <typename A>
+  __device__ A factor(int64_t vector) const {
+    if constexpr (std::is_same_v<S, int8_t>) return static_cast<float>(scale[vector]);
+    return A{1};
+  }
+};
+
+}  // namespace quire::cuda
