@@ -59,6 +59,7 @@ Variable LanguageModel::hidden(const Forward& f) const {
   x = dropout(f.tape, x, {}, f.dropout(hash_scope("embedding.dropout"), config_.dropout.embedding));
   for (const std::unique_ptr<Block>& block : blocks_) x = (*block)(f, x);
   if (norm_) x = (*norm_)(f.tape, x);
+  if (config_.embedding.output_scale != 1) x = scale(f.tape, x, config_.embedding.output_scale);
   return dropout(f.tape, x, {}, f.dropout(hash_scope("output.dropout"), config_.dropout.output));
 }
 

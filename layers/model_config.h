@@ -270,11 +270,16 @@ struct DropoutConfig {
 struct EmbeddingConfig {
   bool tied = true;
   bool scale = false;
+  double output_scale = 1;
 
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("tied", tied, {.help = "the projection to the vocabulary is the embedding table"});
     v.field("scale", scale, {.help = "multiply embeddings by sqrt(width)"});
+    v.field("output_scale", output_scale,
+            {.help = "logits are multiplied by this; Transformer-VQ has 0.005 with its large tied embeddings",
+             .min = 0,
+             .min_exclusive = true});
   }
 };
 

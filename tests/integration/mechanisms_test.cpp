@@ -45,7 +45,7 @@ std::vector<MechanismCase> cases() {
                     "model.mlp={kind: relu, hidden: 12, bias: true}", "model.head_size=3"},
        .other_cache = {cache + "{kind: kv, length: 5}"}},
       {"untied",
-       {position + "none", cache + "{kind: kv, length: 9}", "model.embedding={tied: false, scale: true}",
+       {position + "none", cache + "{kind: kv, length: 9}", "model.embedding={tied: false, scale: true, output_scale: 0.5}",
         "model.mlp={kind: gelu, hidden: 10, bias: false}"}},
       {"trivial_register", {position + "none", memory + "[{kind: trivial_register, layers: [0, 1]}]"}},
       {"trivial_log", {position + "t5", memory + "[{kind: trivial_log, layers: [-1], size: 4}]"}},

@@ -417,14 +417,14 @@ void add_drop(std::vector<OpCase>& cases, RandomTensors& random, const Shape& sh
                    {random.normal({1}), random.integers(shape, 0, 50), random.flags({shape[0], shape[1]})},
                    [](const Tensors& in) {
                      ops::drop_entries(in[1], in[2]);
-                     return Tensors{in[1]};
+                     return Tensors{recast(in[1], DType::f64)};
                    },
                    [](const Tensors& in) {
                      for (int64_t i = 0; i < in[1].numel(); ++i) {
                        const int64_t query = i / (in[1].dim(2) * in[1].dim(3));
                        if (in[2].data<uint8_t>()[query] == 0) in[1].data<int32_t>()[i] = -1;
                      }
-                     return Tensors{in[1]};
+                     return Tensors{recast(in[1], DType::f64)};
                    }});
 }
 
