@@ -80,6 +80,17 @@ CudaReport load_gpu() {
   return report;
 }
 
+FaissReport find_faiss() {
+  FaissReport report;
+  const std::filesystem::path path = library_folder() / "libquire_faiss.so";
+  if (!std::filesystem::exists(path)) {
+    report.reason = "this build has no libquire_faiss.so, because libfaiss-dev was not found";
+    return report;
+  }
+  report.found = load_library(path, report.reason) != nullptr;
+  return report;
+}
+
 BackendReport load() {
   BackendReport report;
   const std::filesystem::path folder = library_folder();
@@ -125,6 +136,11 @@ const BackendReport& load_backends() {
 
 const CudaReport& load_cuda() {
   static const CudaReport report = load_gpu();
+  return report;
+}
+
+const FaissReport& load_faiss() {
+  static const FaissReport report = find_faiss();
   return report;
 }
 

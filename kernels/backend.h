@@ -31,4 +31,12 @@ struct CudaReport {
 // CPU.
 const CudaReport& load_cuda();
 
+struct FaissReport {
+  bool found = false;
+  std::string reason;  // why it was not
+};
+
+// Looks for the inverted file of FAISS, once per process, when one is wanted (kernels/knn_index.h). Never throws.
+const FaissReport& load_faiss();
+
 }  // namespace quire
