@@ -59,6 +59,8 @@ StatePool::StatePool(StateLayout layout, int64_t rows, int64_t segment, DType dt
     log.length.assign(at(rows), spec.options.filled_with_zeros ? spec.length : 0);
     log.taken.assign(at(rows), -1);
     log.runs.resize(at(rows));
+    log.written.assign(at(rows), 0);
+    log.document.assign(at(rows), 0);
     logs_.push_back(std::move(log));
   }
 }
@@ -164,6 +166,8 @@ void StatePool::advance_ages(const StateLayout::Log& spec, LogData& log, int64_t
 void StatePool::begin_document(const StateLayout::Log& spec, LogData& log, int64_t row) {
   log.length[at(row)] = spec.options.filled_with_zeros ? spec.length : 0;
   log.runs[at(row)].clear();
+  log.written[at(row)] = 0;
+  ++log.document[at(row)];
   if (!spec.options.filled_with_zeros) return;
   // The readable slots only: those behind the head may hold what this step appended.
   const Tensor ring = log.ring.select(0, row);
@@ -225,6 +229,7 @@ void StatePool::commit(std::span<const uint8_t> cleared) {
       if (taken <= 0 || carries_[at(row)].count == 0) continue;
       log.head[at(row)] = (log.head[at(row)] + (spec.options.waits ? std::min(taken, log.slots) : taken)) % log.slots;
       log.length[at(row)] = std::min(spec.length, log.length[at(row)] + taken);
+      log.written[at(row)] += taken;
       advance_ages(spec, log, row, std::min(taken, spec.length));
     }
   }
@@ -256,6 +261,7 @@ std::vector<NamedTensor> StatePool::save() const {
         for (int64_t n = 0; n < run.count; ++n) ages[entry++] = static_cast<int32_t>(clock_ - run.step + 1);
       }
     }
+    tensors.push_back({name + ".written", Tensor::from(logs_[i].written, {rows_})});
     tensors.push_back({name + ".ages", Tensor::from(ages, {rows_, length})});
   }
   return tensors;
@@ -289,6 +295,14 @@ void StatePool::load(const std::function<Tensor(const std::string&)>& get) {
       }
     }
     if (!spec.options.ages) continue;
+    for (int64_t& document : log.document) ++document;
+    log.written = fitting(spec.name + ".written", {rows_}, DType::i64).to_vector<int64_t>();
+    for (int64_t row = 0; row < rows_; ++row) {
+      if (log.written[at(row)] < log.length[at(row)]) {
+        fail(ErrorKind::checkpoint, "state {}: row {} has {} entries of {} written", spec.name, row,
+             log.length[at(row)], log.written[at(row)]);
+      }
+    }
     const std::vector<int32_t> ages =
         fitting(spec.name + ".ages", {rows_, spec.length}, DType::i32).to_vector<int32_t>();
     for (int64_t row = 0; row < rows_; ++row) {
@@ -411,6 +425,14 @@ std::vector<LogRun> StateView::ages(LogId id, int64_t row) const {
   std::vector<LogRun> runs = pool_->logs_[at(id.index)].runs[at(begin_ + row)];
   for (LogRun& run : runs) run.step = pool_->clock_ + 1 - run.step;
   return runs;
+}
+
+int64_t StateView::written(LogId id, int64_t row) const {
+  return pool_->logs_[at(id.index)].written[at(begin_ + row)];
+}
+
+int64_t StateView::document(LogId id, int64_t row) const {
+  return pool_->logs_[at(id.index)].document[at(begin_ + row)];
 }
 
 int64_t StateView::entries_within(LogId id, int64_t row, int64_t commits) const {

@@ -75,6 +75,7 @@ class StatePool;
 class StateView {
  public:
   int64_t rows() const { return end_ - begin_; }
+  int64_t first_row() const { return begin_; }  // of the pool
   // Whether row r of this view has a carry-over for its first segment, and what it will write (core/batch.h).
   const RowCarry& carry(int64_t row) const;
 
@@ -102,6 +103,9 @@ class StateView {
   // Of logs with ages: the commits since each entry of a row was made, 1 for those of the last step, as runs from the
   // oldest entry on.
   std::vector<LogRun> ages(LogId id, int64_t row) const;
+  // Of logs with ages: entries that the row's document has written so far, and the number of documents before it.
+  int64_t written(LogId id, int64_t row) const;
+  int64_t document(LogId id, int64_t row) const;
   // How many of the newest entries are at most that many commits old.
   int64_t entries_within(LogId id, int64_t row, int64_t commits) const;
 
@@ -138,7 +142,8 @@ class StatePool {
   // Makes this step's puts and appends visible. Rows flagged in cleared (non-finite values) are emptied instead.
   void commit(std::span<const uint8_t> cleared = {});
 
-  // Everything that is carried, for checkpoints: names end in .value, .ring, .head, .length, .ages; first axis: rows.
+  // Everything that is carried, for checkpoints: names end in .value, .ring, .head, .length, .ages, .written; first
+  // axis: rows.
   std::vector<NamedTensor> save() const;
   // get(name) returns a tensor of the shape that save() gave. Throws Error(checkpoint) when it does not fit.
   void load(const std::function<Tensor(const std::string&)>& get);
@@ -161,6 +166,8 @@ class StatePool {
     std::vector<int64_t> head;
     std::vector<int64_t> length;
     std::vector<int64_t> taken;             // entries of this step per row; -1: none were offered
+    std::vector<int64_t> written;           // per row, of its document
+    std::vector<int64_t> document;          // per row: documents begun so far, in this process
     std::vector<std::vector<LogRun>> runs;  // per row, oldest first; the step is that of clock_
     std::vector<Waiting> appends, replacements;
     int64_t slots = 0;

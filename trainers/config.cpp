@@ -26,7 +26,8 @@ bool is_about_sight(const std::string& key) {
   }
   if (key.starts_with("model.memory.")) {
     for (const std::string_view suffix :
-         {".size", ".top_k", ".closed_when_empty", ".least", ".write", ".search", ".place", ".dtype", ".stale.keep"}) {
+         {".size", ".top_k", ".closed_when_empty", ".least", ".write", ".search", ".place", ".dtype", ".stale.keep",
+          ".inverted.lists", ".inverted.probes", ".inverted.period"}) {
       if (key.ends_with(suffix)) return true;
     }
   }

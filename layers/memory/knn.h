@@ -2,7 +2,10 @@
 // attends to the top_k of its head with the largest products, and a learned gate mixes that with local attention.
 #pragma once
 
+#include <map>
+
 #include "kernels/knn.h"
+#include "kernels/knn_index.h"
 #include "layers/memory/memory.h"
 
 namespace quire {
@@ -24,8 +27,13 @@ class KnnMemory final : public Memory {
   void store(const Vectors& vectors, const Tensor& values,
              const std::function<void(LogId, const Tensor&)>& write) const;
   ops::KnnMemory view(const StateView& state) const;
+  // The inverted file of a row and key head, brought up to date; nullptr while it has learned nothing.
+  KnnIndex* index_of(const StateView& state, const ops::KnnMemory& memory, int64_t row, int64_t key_head);
+  void select_inverted(const StateView& state, const Tensor& index, const Tensor& q);
+  // The share of an exact search's entries that are in index, for the first queries of the first row.
+  double recall_of(const StateView& state, const Tensor& q, const Tensor& index) const;
   // The entries that each query of the first segment of a row retrieves, i32 [R, T, H, K].
-  Tensor select(const Forward& f, const Tensor& q) const;
+  Tensor select(const Forward& f, const Tensor& q);
   void write(const Forward& f, const MixerTensors& mixer) const;
   void refresh(const Forward& f, const MixerTensors& mixer);
   void observe(const Forward& f, const MixerTensors& mixer, const Tensor& index, const Tensor& share) const;
@@ -41,6 +49,12 @@ class KnnMemory final : public Memory {
   Vectors keys_, values_;
   LogId inputs_;                     // with stale.refresh
   LogId probe_inputs_, probe_keys_;  // one token a step without
+  // By row of the pool and key head, with the document that they are of. What they hold follows from memory alone.
+  struct Index {
+    int64_t document = -1;
+    std::unique_ptr<KnnIndex> lists;
+  };
+  std::map<std::pair<int64_t, int64_t>, Index> indices_;
 };
 
 }  // namespace quire

@@ -9,7 +9,7 @@ namespace quire {
 
 enum class KnnCombine { gate, joint, add };
 enum class KnnWrite { produce, evict, never };
-enum class KnnSearchKind { exact, bucketed };
+enum class KnnSearchKind { exact, bucketed, inverted };
 enum class KnnStorage { automatic, f32, bf16, int8 };
 
 template <>
@@ -30,9 +30,10 @@ struct EnumNames<KnnWrite> {
 template <>
 struct EnumNames<KnnSearchKind> {
   static constexpr auto value = std::to_array<std::pair<KnnSearchKind, std::string_view>>(
-      {{KnnSearchKind::exact, "exact"}, {KnnSearchKind::bucketed, "bucketed"}});
+      {{KnnSearchKind::exact, "exact"}, {KnnSearchKind::bucketed, "bucketed"}, {KnnSearchKind::inverted, "inverted"}});
   static constexpr auto help = std::to_array<std::string_view>(
-      {"the top_k entries with the largest products", "the best entry of each of top_k buckets, as published"});
+      {"the top_k entries with the largest products", "the best entry of each of top_k buckets, as published",
+       "an inverted file (FAISS) for very large memories on the CPU: of groups of entries those nearest to a query"});
 };
 template <>
 struct EnumNames<KnnStorage> {
@@ -69,6 +70,26 @@ struct StaleConfig {
   }
 };
 
+struct InvertedConfig {
+  int64_t lists = 1024;
+  int64_t probes = 32;
+  int64_t period = 16384;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("lists", lists,
+            {.help = "groups; fewer while there are not 39 entries for each", .min = 1, .max = 1 << 20});
+    v.field("probes", probes, {.help = "groups that a query looks at", .min = 1, .max = 1 << 20});
+    v.field(
+        "period", period,
+        {.help = "the groups are learned anew each time so many entries have been written; until the first time the "
+                 "search is exact",
+         .unit = "entries",
+         .min = 1,
+         .max = 1 << 28});
+  }
+};
+
 // Kinds come from the registry in layers/memory/memory.h.
 struct MemoryConfig {
   std::string kind;
@@ -83,6 +104,7 @@ struct MemoryConfig {
   KnnSearchKind search = KnnSearchKind::exact;
   LogPlace place = LogPlace::device;
   KnnStorage dtype = KnnStorage::automatic;
+  InvertedConfig inverted;
   StaleConfig stale;
 
   template <class Visitor>
@@ -113,6 +135,7 @@ struct MemoryConfig {
     v.field("place", place, {.help = "where memory lies"});
     v.field("dtype", dtype,
             {.help = "how entries are stored; auto is the precision of the run. int8: one scale per vector"});
+    v.section("inverted", inverted, "options of search: inverted");
     v.section("stale", stale, "keys and values that were made with earlier weights");
   }
   void check(ConfigChecker& c) const {
@@ -122,6 +145,13 @@ struct MemoryConfig {
               "needs the inputs of entries, which the cache does not carry; use write: produce");
     c.require(search != KnnSearchKind::bucketed || size % top_k == 0, "size",
               "bucketed search needs a size that is a multiple of top_k");
+    if (search == KnnSearchKind::inverted) {
+      c.require(!stale.keep && stale.refresh == 0, "search",
+                "inverted goes with entries that stay as they were written; leave stale.keep and stale.refresh out");
+      c.require(inverted.period < size, "inverted.period", "must be below size: the groups would never be learned");
+      c.require(place == LogPlace::device && dtype != KnnStorage::int8, "search",
+                "inverted reads keys in main memory as f32 or bf16; leave place and dtype as they are");
+    }
     c.require(least <= size, "least", "is more than size: memory would never be read");
   }
 };

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "autograd/functions/basic.h"
+#include "kernels/backend.h"
 #include "layers/softmax_attention.h"
 #include "tests/support/compare.h"
 #include "tests/support/expect_error.h"
@@ -211,6 +212,39 @@ TEST(KnnMemory, RefreshedEntriesFollowTheWeights) {
   EXPECT_LT(stale.told("memory.0.cosine"), 0.9);
 }
 
+// With all groups looked at it is the exact search; a reader that goes on from saved state finds the same with few.
+TEST(KnnMemory, AnInvertedFileFindsTheSameAfterAResume) {
+  if (!load_faiss().found) GTEST_SKIP() << load_faiss().reason;
+  const Tensor x = text(200);
+  const auto memory = [](const std::string& search) {
+    return std::vector<std::string>{"model.memory=[{kind: knn, layers: [0], size: 120, top_k: 4, combine: joint, " +
+                                    search + "}]"};
+  };
+  Reader exact(memory("search: exact"), DType::f32);
+  Reader all(memory("search: inverted, inverted: {lists: 4, probes: 4, period: 80}"), DType::f32);
+  EXPECT_EQ(all.read(x), exact.read(x));
+  EXPECT_EQ(all.told("memory.0.recall"), 1);
+  const std::vector<std::string> few = memory("search: inverted, inverted: {lists: 4, probes: 1, period: 50}");
+  Reader straight(few, DType::f32);
+  straight.read(x.slice(1, 0, 165).to(kCpu));
+  EXPECT_GT(straight.told("memory.0.recall"), 0.2);
+  EXPECT_LT(straight.told("memory.0.recall"), 1);
+  const std::vector<NamedTensor> saved = straight.pool().save();
+  Reader resumed(few, DType::f32);
+  resumed.pool().load([&](const std::string& name) {
+    for (const NamedTensor& tensor : saved) {
+      if (tensor.name == name) return tensor.tensor;
+    }
+    return Tensor();
+  });
+  for (int64_t t = 165; t < 200; t += kTokens) {
+    const Tensor piece = x.slice(1, t, t + kTokens).reshape({1, kTokens, kWidth});
+    EXPECT_EQ(resumed.step(piece), straight.step(piece)) << t;
+  }
+  // Another document begins with nothing.
+  EXPECT_EQ(straight.read(x), Reader(few, DType::f32).read(x));
+}
+
 TEST(KnnMemory, StateOfAnotherSizeIsRefused) {
   Reader reader({"model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4}]"});
   reader.read(text(10));
@@ -238,6 +272,9 @@ TEST(KnnMemory, ContradictionsAreRefused) {
   refused("size: 10, top_k: 3, search: bucketed", "a size that is a multiple of top_k");
   refused("write: evict", "has no cache that entries could leave");
   refused("stale: {keep: 2, refresh: 0.1}", "use keep or refresh");
+  refused("size: 100, search: inverted", "the groups would never be learned");
+  refused("search: inverted, stale: {keep: 3}", "entries that stay as they were written");
+  refused("search: inverted, place: file", "leave place and dtype as they are");
   refused("size: 4, least: 5", "memory would never be read");
   refused("write: evict, stale: {refresh: 0.1}", "use write: produce", "model.attention.cache={kind: kv, length: 4}");
   refused("top_k: 4", "a memory goes beside softmax attention", "model.attention.kind=vq");
