@@ -15,7 +15,7 @@ class TrivialMemoryTest : public ::testing::Test {
     register_trivial_memories();
     StateLayout layout;
     memory = make_memory(Scope(store, layout, DType::f64, "m"),
-                         {.kind = kind, .layers = {0}, .size = size, .stale = {}}, {1, 1, 1, 1});
+                         {.kind = kind, .layers = {0}, .size = size, .inverted = {}, .stale = {}}, {1, 1, 1, 1});
     store.allocate(DType::f64, kCpu, 1);
     store.values().slice(0, 0, 1).upload(std::vector<double>{2}.data(), 1);  // the weight
     pool = std::make_unique<StatePool>(layout, 2, 3, DType::f64, kCpu);
