@@ -1,6 +1,7 @@
 // Search of an external memory beside FAISS's flat index, in turn, on one thread; attention to what was found by
 // gathering it and by dense products. Prints one JSON object.
-//   bench_knn_search [ENTRIES...]   default: 8192 65536
+//   bench_knn_search [ENTRIES...]     default: everything, search at 8192 65536
+//   bench_knn_search index ENTRIES    the inverted file alone
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -17,6 +18,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "kernels/knn.h"
+#include "kernels/knn_index.h"
 
 #ifdef QUIRE_BENCH_FAISS
 #include <faiss/IndexFlat.h>
@@ -204,10 +206,63 @@ void bench_attention(int64_t entries) {
   std::printf("}");
 }
 
+// The inverted file beside the exact search: one row and head, keys about 4096 centres (a normal cloud has no groups to
+// find, and text has some).
+void bench_index(int64_t entries) {
+  const quire::Shape shape{1, entries, 1, kSize};
+  ops::KnnMemory memory;
+  memory.keys = normal(shape, 1);
+  const Tensor centres = normal({4096, kSize}, 4);
+  const Tensor q = normal({1, kTokens, 1, kSize}, 3);
+  for (int64_t i = 0; i < entries * kSize; ++i) {
+    float& x = memory.keys.data<float>()[i];
+    x = x * 0.5F + centres.data<float>()[i / kSize * 2654435761 % 4096 * kSize + i % kSize];
+  }
+  for (int64_t i = 0; i < kTokens * kSize; ++i) {
+    float& x = q.data<float>()[i];
+    x = x * 0.5F + centres.data<float>()[i / kSize * 7 % 4096 * kSize + i % kSize];
+  }
+  memory.head = Tensor::from(std::vector<int32_t>{0}, {1});
+  memory.length = Tensor::from(std::vector<int32_t>{static_cast<int32_t>(entries)}, {1});
+  const quire::ReadEntries read = quire::read_entries(memory, 0, 0, entries);
+  const auto lists = static_cast<int64_t>(std::sqrt(static_cast<double>(entries)));
+  quire::KnnIndex index({kSize, entries, lists, entries / 4});
+  const double built = seconds([&] { index.update(entries, read); });
+  const Tensor exact = Tensor::empty({1, kTokens, 1, kWanted}, DType::i32);
+  const Tensor found = Tensor::empty({1, kTokens, 1, kWanted}, DType::i32);
+  const Tensor score = Tensor::empty({1, kTokens, 1, kWanted}, DType::f32);
+  std::vector<Timed> all;
+  all.push_back({"exact", [&] { ops::knn_search(exact, score, q, memory, ops::KnnSearch::exact); }});
+  std::vector<double> recalls;
+  for (const int64_t probes : {2, 8, 32}) {
+    const auto search = [&, probes] {
+      index.search(found.data<int32_t>(), score.data<float>(), q.data<float>(), kTokens, kWanted, probes, read);
+    };
+    if (recalls.empty()) all[0].work();
+    search();
+    recalls.push_back(quire::recall(found.data<int32_t>(), exact.data<int32_t>(), kTokens, kWanted));
+    char name[64];
+    std::snprintf(name, sizeof(name), "%ld of %ld lists, recall %.3f", static_cast<long>(probes),
+                  static_cast<long>(lists), recalls.back());
+    all.push_back({name, search});
+  }
+  run(all, 5);
+  std::printf("{\"entries\": %ld, \"unit\": \"us a query\", \"learned in seconds\": %.2f, \"index\": {",
+              static_cast<long>(entries), built);
+  print(all, static_cast<double>(kTokens));
+  std::printf("}");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   quire::load_backends();
+  if (argc == 3 && std::string(argv[1]) == "index") {
+    std::printf("[");
+    bench_index(std::atol(argv[2]));
+    std::printf("}]\n");
+    return 0;
+  }
   std::vector<int64_t> sizes;
   for (int i = 1; i < argc; ++i) sizes.push_back(std::atol(argv[i]));
   const bool chosen = !sizes.empty();
@@ -223,6 +278,13 @@ int main(int argc, char** argv) {
       std::printf(",\n");
       bench_attention(entries);
       std::printf("}");
+    }
+    if (quire::load_faiss().found) {
+      for (const int64_t entries : {65536, 262144}) {
+        std::printf(",\n");
+        bench_index(entries);
+        std::printf("}");
+      }
     }
   }
   std::printf("]\n");

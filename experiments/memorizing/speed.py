@@ -58,11 +58,15 @@ def processor():
     return platform.processor()
 
 
+def kind_of(part):
+    return next(kind for kind in ("search", "attention", "index") if kind in part)
+
+
 def merged(runs):
     """The least time and the median of the medians of several runs of the program."""
     result = json.loads(json.dumps(runs[0]))
     for i, part in enumerate(result):
-        kind = "search" if "search" in part else "attention"
+        kind = kind_of(part)
         for name in part[kind]:
             every = [one[i][kind][name] for one in runs]
             part[kind][name] = {"least": min(t["least"] for t in every),
@@ -92,7 +96,7 @@ def main():
         "processor": processor(), "threads": 1, "head_size": 64, "top_k": 32, "runs": merged(runs), "wheel": wheel,
     }
     for part in results["runs"]:
-        kind = "search" if "search" in part else "attention"
+        kind = kind_of(part)
         print(f"{kind}, {part['entries']} entries, {part['unit']} and head: least (median)")
         rows = dict(part[kind])
         if kind == "search" and wheel:

@@ -227,7 +227,10 @@ class KnnFilter {
       sum = _mm512_dpbusd_epi32(sum, size, size);
       _mm512_storeu_si512(at, _mm512_xor_si512(x, _mm512_set1_epi8(-128)));
     }
-    return _mm512_reduce_max_epi32(sum);
+    // (g++ 12 warns about its own header's maximum over lanes.)
+    int32_t norms[16];
+    _mm512_storeu_si512(norms, sum);
+    return *std::max_element(norms, norms + 16);
   }
 
   int64_t count_, size_, quads_;

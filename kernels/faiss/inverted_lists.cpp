@@ -40,6 +40,7 @@ class FaissLists final : public InvertedLists {
     index_.cp.seed = 1;
     index_.cp.niter = 10;
     index_.cp.min_points_per_centroid = 1;
+    index_.cp.max_points_per_centroid = 64;  // of more entries some are drawn: learning is most of the work
     index_.train(count, keys);
   }
 
