@@ -215,18 +215,18 @@ TEST(KnnMemory, RefreshedEntriesFollowTheWeights) {
 // With all groups looked at it is the exact search; a reader that goes on from saved state finds the same with few.
 TEST(KnnMemory, AnInvertedFileFindsTheSameAfterAResume) {
   if (!load_faiss().found) GTEST_SKIP() << load_faiss().reason;
-  const Tensor x = text(200);
+  const Tensor x = text(700);
   const auto memory = [](const std::string& search) {
-    return std::vector<std::string>{"model.memory=[{kind: knn, layers: [0], size: 120, top_k: 4, combine: joint, " +
+    return std::vector<std::string>{"model.memory=[{kind: knn, layers: [0], size: 400, top_k: 4, combine: joint, " +
                                     search + "}]"};
   };
   Reader exact(memory("search: exact"), DType::f32);
-  Reader all(memory("search: inverted, inverted: {lists: 4, probes: 4, period: 80}"), DType::f32);
+  Reader all(memory("search: inverted, inverted: {lists: 4, probes: 4, period: 200}"), DType::f32);
   EXPECT_EQ(all.read(x), exact.read(x));
   EXPECT_EQ(all.told("memory.0.recall"), 1);
-  const std::vector<std::string> few = memory("search: inverted, inverted: {lists: 4, probes: 1, period: 50}");
+  const std::vector<std::string> few = memory("search: inverted, inverted: {lists: 4, probes: 1, period: 200}");
   Reader straight(few, DType::f32);
-  straight.read(x.slice(1, 0, 165).to(kCpu));
+  straight.read(x.slice(1, 0, 565).to(kCpu));
   EXPECT_GT(straight.told("memory.0.recall"), 0.2);
   EXPECT_LT(straight.told("memory.0.recall"), 1);
   const std::vector<NamedTensor> saved = straight.pool().save();
@@ -237,7 +237,7 @@ TEST(KnnMemory, AnInvertedFileFindsTheSameAfterAResume) {
     }
     return Tensor();
   });
-  for (int64_t t = 165; t < 200; t += kTokens) {
+  for (int64_t t = 565; t < 700; t += kTokens) {
     const Tensor piece = x.slice(1, t, t + kTokens).reshape({1, kTokens, kWidth});
     EXPECT_EQ(resumed.step(piece), straight.step(piece)) << t;
   }
@@ -273,8 +273,8 @@ TEST(KnnMemory, ContradictionsAreRefused) {
   refused("write: evict", "has no cache that entries could leave");
   refused("stale: {keep: 2, refresh: 0.1}", "use keep or refresh");
   refused("size: 100, search: inverted", "the groups would never be learned");
-  refused("search: inverted, stale: {keep: 3}", "entries that stay as they were written");
-  refused("search: inverted, place: file", "leave place and dtype as they are");
+  refused("size: 100000, search: inverted, stale: {keep: 3}", "entries that stay as they were written");
+  refused("size: 100000, search: inverted, place: file", "leave place and dtype as they are");
   refused("size: 4, least: 5", "memory would never be read");
   refused("write: evict, stale: {refresh: 0.1}", "use write: produce", "model.attention.cache={kind: kv, length: 4}");
   refused("top_k: 4", "a memory goes beside softmax attention", "model.attention.kind=vq");
