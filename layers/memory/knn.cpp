@@ -97,6 +97,17 @@ void KnnMemory::store(const Vectors& vectors, const Tensor& values,
   write(vectors.scale, scale);
 }
 
+std::vector<int32_t> KnnMemory::readable(const StateView& state) const {
+  std::vector<int32_t> readable;
+  for (int64_t row = 0; row < state.rows(); ++row) {
+    int64_t entries = state.lengths(keys_.log)[static_cast<size_t>(row)];
+    // The oldest are those made longest ago.
+    if (config_.stale.keep) entries = std::min(entries, state.entries_within(keys_.log, row, *config_.stale.keep));
+    readable.push_back(static_cast<int32_t>(entries < config_.least ? 0 : entries));
+  }
+  return readable;
+}
+
 ops::KnnMemory KnnMemory::view(const StateView& state) const {
   ops::KnnMemory memory;
   memory.keys = state.stored_ring(keys_.log);
@@ -106,14 +117,7 @@ ops::KnnMemory KnnMemory::view(const StateView& state) const {
     memory.value_scale = state.stored_ring(values_.scale);
   }
   memory.head = state.ring_head(keys_.log);
-  std::vector<int32_t> length;
-  for (int64_t row = 0; row < state.rows(); ++row) {
-    int64_t entries = state.lengths(keys_.log)[static_cast<size_t>(row)];
-    // The oldest are those made longest ago.
-    if (config_.stale.keep) entries = std::min(entries, state.entries_within(keys_.log, row, *config_.stale.keep));
-    length.push_back(static_cast<int32_t>(entries < config_.least ? 0 : entries));
-  }
-  memory.length = Tensor::from(length, {state.rows()}, memory.keys.device());
+  memory.length = Tensor::from(readable(state), {state.rows()}, memory.keys.device());
   return memory;
 }
 
@@ -138,7 +142,7 @@ void KnnMemory::select_inverted(const StateView& state, const Tensor& index, con
   const int64_t tokens = q.dim(1);
   const int64_t wanted = index.dim(3);
   const int64_t group = mixer_.heads / mixer_.key_heads;
-  const std::vector<int32_t> length = memory.length.to_vector<int32_t>();
+  const std::vector<int32_t> length = readable(state);
   std::vector<float> queries(static_cast<size_t>(tokens * group * mixer_.head_size));
   std::vector<int32_t> found(static_cast<size_t>(tokens * group * wanted));
   std::vector<float> scores(found.size());
@@ -192,7 +196,8 @@ Tensor KnnMemory::select(const Forward& f, const Tensor& q) {
   const Shape shape{q.dim(0), q.dim(1), q.dim(2), std::min(config_.top_k, config_.size)};
   const Tensor index = Tensor::empty(shape, DType::i32, device);
   const Tensor score = Tensor::empty(shape, wide_type(q.dtype()), device);
-  const bool inverted = config_.search == KnnSearchKind::inverted;
+  // Planning only counts.
+  const bool inverted = config_.search == KnnSearchKind::inverted && device.kind != DeviceKind::meta;
   if (inverted && (q.dtype() != DType::f32 || !(device == kCpu))) {
     fail(ErrorKind::config, "{}: search: inverted works on the CPU in f32; use run.precision: f32 or search: exact",
          name_);
@@ -241,7 +246,7 @@ Variable KnnMemory::combine(const Forward& f, const MixerTensors& mixer) {
       const Shape by_query{f.batch.rows * f.batch.length, 1, mixer_.heads, mixer_.head_size};
       if (config_.closed_when_empty) {
         std::vector<uint8_t> reads = readers(f.batch);
-        const std::vector<int32_t> length = memory.length.to_vector<int32_t>();
+        const std::vector<int32_t> length = readable(f.state);
         for (size_t i = 0; i < reads.size(); ++i) {
           if (length[i / static_cast<size_t>(f.batch.length)] == 0) reads[i] = 0;
         }
@@ -359,7 +364,7 @@ void KnnMemory::observe(const Forward& f, const MixerTensors& mixer, const Tenso
 
 double KnnMemory::mean_age(const StateView& state, const Tensor& index) const {
   const std::vector<int32_t> found = index.to_vector<int32_t>();
-  const std::vector<int32_t> readable = view(state).length.to_vector<int32_t>();
+  const std::vector<int32_t> entries = readable(state);
   const size_t per_row = found.size() / static_cast<size_t>(state.rows());
   double sum = 0;
   double count = 0;
@@ -369,7 +374,7 @@ double KnnMemory::mean_age(const StateView& state, const Tensor& index) const {
       ages.insert(ages.end(), static_cast<size_t>(run.count), static_cast<double>(run.step));
     }
     // Entries count from the oldest one that may be retrieved.
-    const auto hidden = static_cast<int64_t>(ages.size()) - readable[static_cast<size_t>(row)];
+    const auto hidden = static_cast<int64_t>(ages.size()) - entries[static_cast<size_t>(row)];
     for (size_t i = 0; i < per_row; ++i) {
       const int32_t entry = found[static_cast<size_t>(row) * per_row + i];
       if (entry < 0) continue;

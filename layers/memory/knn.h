@@ -26,6 +26,8 @@ class KnnMemory final : public Memory {
   // Applies write to the log and the scales with values as they are stored.
   void store(const Vectors& vectors, const Tensor& values,
              const std::function<void(LogId, const Tensor&)>& write) const;
+  // Entries of each row that may be retrieved, the newest ones.
+  std::vector<int32_t> readable(const StateView& state) const;
   ops::KnnMemory view(const StateView& state) const;
   // The inverted file of a row and key head, brought up to date; nullptr while it has learned nothing.
   KnnIndex* index_of(const StateView& state, const ops::KnnMemory& memory, int64_t row, int64_t key_head);

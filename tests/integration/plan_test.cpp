@@ -87,6 +87,23 @@ TEST(Plan, RanksShareTheRows) {
 
 // Its figures would be those of another run.
 // A GPU is planned without one: bf16 activations and caches, f32 weights with a bf16 copy of the matrices.
+// Whatever a memory looks at when it runs: planning only counts. One in a file is no main memory.
+TEST(Plan, CountsMemoriesOfEveryKind) {
+  const auto plan_of = [](const std::string& options) {
+    return make_plan(parse_config<RunConfig>(kConfig, "plan.yaml",
+                                             {"model.memory=[{kind: knn, layers: [3], size: 50000, " + options + "}]"}),
+                     1, 2);
+  };
+  const int64_t whole = 2 * 4 * int64_t{50000} * 192 * 4;
+  for (const std::string options : {"search: inverted", "closed_when_empty: true, least: 10", "stale: {keep: 3}",
+                                    "search: bucketed, top_k: 50", "combine: joint"}) {
+    EXPECT_GE(plan_of(options).state, whole) << options;
+  }
+  EXPECT_LT(plan_of("place: file").state, whole / 10);
+  EXPECT_GE(plan_of("place: file").file_state, whole);
+  EXPECT_LT(plan_of("dtype: int8").state, whole / 3);
+}
+
 TEST(Plan, NeedsNoGpu) {
   const TemporaryDirectory folder;
   const std::string config = (folder / "plan.yaml").string();
