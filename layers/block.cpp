@@ -2,6 +2,7 @@
 
 #include "autograd/functions/basic.h"
 #include "autograd/recompute.h"
+#include "layers/host_values.h"
 #include "layers/softmax_attention.h"
 #include "layers/vq_attention.h"
 
@@ -72,12 +73,7 @@ Variable Block::sum(const Forward& f, const Variable& added, const Variable& x, 
       const auto bits = philox(f.key, scope + 1, static_cast<uint32_t>(f.batch.first_row + r), 0, 0);
       factors.push_back(bits[0] >= threshold ? 1 / (1 - layer_dropout_) : 0.0);
     }
-    const Tensor wide = Tensor::from(factors, {shape[0]}, added.value().device());
-    Tensor factor = wide;
-    if (wide_type(added.value().dtype()) != DType::f64) {
-      factor = Tensor::empty(wide.shape(), DType::f32, wide.device());
-      ops::convert(factor, wide);
-    }
+    const Tensor factor = tensor_of(factors, {shape[0]}, wide_type(added.value().dtype()), added.value().device());
     const Variable by_row = reshape(f.tape, added, {1, shape[0], shape[1] * shape[2]});
     kept = reshape(f.tape, scale_heads(f.tape, by_row, Variable::constant(factor)), shape);
   }

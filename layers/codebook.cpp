@@ -4,18 +4,9 @@
 #include <cmath>
 
 #include "kernels/elementwise.h"
+#include "layers/host_values.h"
 
 namespace quire {
-
-namespace {
-
-std::vector<double> on_host(const Tensor& tensor) {
-  if (tensor.dtype() == DType::f64) return tensor.to_vector<double>();
-  const std::vector<float> values = tensor.to_vector<float>();
-  return {values.begin(), values.end()};
-}
-
-}  // namespace
 
 Codebook::Codebook(const Scope& scope, const CodebookConfig& config, int64_t heads, int64_t codes, int64_t size)
     : name_(scope.path()),
@@ -75,13 +66,7 @@ void Codebook::count(const Batch& batch, const Tensor& keys, const Tensor& codes
   }
   const Device device = keys.device();
   ops::gather_vectors(seeds_, flat, Tensor::from(index, {heads_, codes_}, device));
-  const Tensor wide = Tensor::from(present, {heads_, codes_}, device);
-  Tensor narrow = wide;
-  if (present_.dtype() != DType::f64) {
-    narrow = Tensor::empty_like(present_);
-    ops::convert(narrow, wide);
-  }
-  ops::add(present_, present_, narrow, 1, 1);
+  ops::add(present_, present_, tensor_of(present, {heads_, codes_}, present_.dtype(), device), 1, 1);
 }
 
 std::vector<Tensor> Codebook::sums() const {
@@ -108,12 +93,12 @@ void Codebook::update(const Tensor& control) {
 }
 
 void Codebook::report(Telemetry& telemetry) const {
-  const std::vector<double> averages = on_host(count_->value);
+  const std::vector<double> averages = values_on_host(count_->value);
   const auto [least, most] = std::minmax_element(averages.begin(), averages.end());
   const auto dead = std::count_if(averages.begin(), averages.end(), [](double count) { return count < 1; });
   if (step_counts_.defined()) {
     // Over the codewords of a head: the mean over heads.
-    const std::vector<double> counts = on_host(step_counts_);
+    const std::vector<double> counts = values_on_host(step_counts_);
     double perplexity = 0;
     for (int64_t h = 0; h < heads_; ++h) {
       const auto begin = counts.begin() + h * codes_;

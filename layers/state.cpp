@@ -232,6 +232,10 @@ void StatePool::commit(std::span<const uint8_t> cleared) {
       log.written[at(row)] += taken;
       advance_ages(spec, log, row, std::min(taken, spec.length));
     }
+    // What the step has read and written of a file: the next one reads it from there.
+    if (spec.options.place == LogPlace::file && device_ == kCpu) {
+      quire::forget_pages(log.ring.raw(), static_cast<size_t>(log.ring.bytes()));
+    }
   }
   for (size_t row = 0; row < cleared.size(); ++row) {
     if (cleared[row] == 0) continue;

@@ -6,6 +6,7 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
 #include "autograd/functions/vq.h"
+#include "layers/host_values.h"
 
 namespace quire {
 
@@ -62,14 +63,9 @@ VqAttention::VqAttention(const Scope& scope, const ModelConfig& model, const Lay
 
 Variable VqAttention::normalised(Tape& tape, const Linear& projection, const Variable& z, int64_t heads) const {
   const Variable x = reshape(tape, projection(tape, z), {z.dim(0), z.dim(1), heads, head_size_});
-  const Device device = z.value().device();
-  const DType wide = wide_type(z.value().dtype());
-  const double gain = std::pow(static_cast<double>(head_size_), -0.25);
-  const std::vector<double> gains(static_cast<size_t>(head_size_), gain);
-  const std::vector<float> narrow(gains.begin(), gains.end());
-  const Variable weight = Variable::constant(wide == DType::f64 ? Tensor::from(gains, {head_size_}, device)
-                                                                : Tensor::from(narrow, {head_size_}, device));
-  return rms_norm(tape, x, weight, eps_);
+  const std::vector<double> gains(static_cast<size_t>(head_size_), std::pow(static_cast<double>(head_size_), -0.25));
+  const Tensor weight = tensor_of(gains, {head_size_}, wide_type(z.value().dtype()), z.value().device());
+  return rms_norm(tape, x, Variable::constant(weight), eps_);
 }
 
 Variable VqAttention::operator()(const Forward& f, const Variable& z, const CarriedInputs&) const {

@@ -1,4 +1,5 @@
 #include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/online_softmax.h"
 
 namespace quire::cpu {
 
@@ -11,32 +12,15 @@ void forward_block(const Tensor& out, const Tensor& lse, const ops::AttentionInp
   const int64_t count = block.count();
   T* const sums = scratch<T>(5, kQueryBlock);
   T* const tops = scratch<T>(6, kQueryBlock);
-  T* const corrections = scratch<T>(7, kQueryBlock);
+  const OnlineSoftmax<T> softmax{sums, tops, scratch<T>(7, kQueryBlock)};
   std::fill(sums, sums + kQueryBlock, T{0});
-  std::fill(tops, tops + kQueryBlock, std::numeric_limits<T>::lowest());  // finite: the difference of two is no NaN
+  std::fill(tops, tops + kQueryBlock, std::numeric_limits<T>::lowest());
   T* const total = scratch<T>(8, kQueryBlock * s.value_size);
   std::fill(total, total + count * s.value_size, T{0});
   block.for_visible_blocks([&](const KeyBlock& keys) {
     T* const p = block.logits(keys);
-    for (int64_t a = 0; a < block.lanes(); a += kLanes<T>) {
-      const Vector<T> before = load_vector(tops + a);
-      Vector<T> top = before;
-      for (int64_t j = 0; j < keys.count; ++j) top = larger<T>(top, load_vector(p + j * kQueryBlock + a));
-      const Vector<T> correction = exponential<T>(before - top);
-      Vector<T> sum = load_vector(sums + a) * correction;
-      for (int64_t j = 0; j < keys.count; ++j) {
-        T* const x = p + j * kQueryBlock + a;
-        const Vector<T> value = exponential<T>(load_vector(x) - top);
-        store_vector(x, value);
-        sum += value;
-      }
-      store_vector(corrections + a, correction);
-      store_vector(tops + a, top);
-      store_vector(sums + a, sum);
-    }
-    for (int64_t a = 0; a < count; ++a) {
-      if (corrections[a] != T{1}) ArrayView<T>(total + a * s.value_size, s.value_size) *= corrections[a];
-    }
+    softmax.take(p, kQueryBlock, keys.count, block.lanes());
+    softmax.correct(total, count, s.value_size);
     if (in.dropout > 0) block.apply_dropout(p, keys);
     block_product(total, s.value_size, Operand<T>{p, kQueryBlock, true}, block.values(keys), block.value_stride(),
                   count, s.value_size, keys.count, true);

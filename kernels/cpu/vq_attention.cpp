@@ -1,7 +1,7 @@
 // Attention to the caches of codewords. Logits lie transposed, codewords by queries, as in attention_blocks.h.
 #include <limits>
 
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/online_softmax.h"
 #include "kernels/vq_sizes.h"
 
 namespace quire::cpu {
@@ -105,10 +105,10 @@ void forward_tile(const Tensor& out, const Tensor& lse, const CodeBlocks<T>& blo
   T* const log_sum = lse.data<T>() + blocks.lse_at(q);
   T* const sums = scratch<T>(3, kQueryBlock);
   T* const tops = scratch<T>(4, kQueryBlock);
-  T* const corrections = scratch<T>(5, kQueryBlock);
+  const OnlineSoftmax<T> softmax{sums, tops, scratch<T>(5, kQueryBlock)};
   T* const total = scratch<T>(6, kQueryBlock * s.value_size);
   std::fill(sums, sums + kQueryBlock, T{0});
-  std::fill(tops, tops + kQueryBlock, std::numeric_limits<T>::lowest());  // finite: the difference of two is no NaN
+  std::fill(tops, tops + kQueryBlock, std::numeric_limits<T>::lowest());
   for (int64_t a = 0; a < q.count; ++a) {
     if (log_sum[a] != -std::numeric_limits<T>::infinity()) {
       tops[a] = log_sum[a];
@@ -121,25 +121,8 @@ void forward_tile(const Tensor& out, const Tensor& lse, const CodeBlocks<T>& blo
     const int64_t count = std::min(kCodeBlock, s.codes - code);
     if (!blocks.used(cache, code, count)) continue;
     T* const p = blocks.logits(q, kv_head, cache, code, count);
-    for (int64_t a = 0; a < q.lanes; a += kLanes<T>) {
-      const Vector<T> before = load_vector(tops + a);
-      Vector<T> top = before;
-      for (int64_t j = 0; j < count; ++j) top = larger<T>(top, load_vector(p + j * kQueryBlock + a));
-      const Vector<T> correction = exponential<T>(before - top);
-      Vector<T> sum = load_vector(sums + a) * correction;
-      for (int64_t j = 0; j < count; ++j) {
-        T* const x = p + j * kQueryBlock + a;
-        const Vector<T> value = exponential<T>(load_vector(x) - top);
-        store_vector(x, value);
-        sum += value;
-      }
-      store_vector(corrections + a, correction);
-      store_vector(tops + a, top);
-      store_vector(sums + a, sum);
-    }
-    for (int64_t a = 0; a < q.count; ++a) {
-      if (corrections[a] != T{1}) ArrayView<T>(total + a * s.value_size, s.value_size) *= corrections[a];
-    }
+    softmax.take(p, kQueryBlock, count, q.lanes);
+    softmax.correct(total, q.count, s.value_size);
     block_product(total, s.value_size, Operand<T>{p, kQueryBlock, true}, blocks.means(cache) + code * s.value_size,
                   s.value_size, q.count, s.value_size, count, true);
   }

@@ -3,6 +3,7 @@
 // is summed in parts, which are added in order.
 #include <algorithm>
 
+#include "kernels/cuda/attention_softmax.h"
 #include "kernels/cuda/attention_tiles.h"
 
 namespace quire::cuda {
@@ -18,26 +19,6 @@ struct BackwardOperands {
   const A* delta;              // [R, H, T]: dout . out, what softmax takes away
   const VisibleRange* ranges;  // [R, tiles of queries]
 };
-
-// delta: one warp for a query and head.
-template <typename T>
-__global__ void delta_kernel(Wide<T>* delta, const T* dout, const T* out, AttentionOperands<T> in) {
-  const int64_t line = first_element() / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t lines = static_cast<int64_t>(in.rows) * in.queries * in.heads;
-  Wide<T> sum = 0;
-  if (line < lines) {
-    for (int f = lane; f < in.value_size; f += kWarp) {
-      sum += wide(dout[line * in.value_size + f]) * wide(out[line * in.value_size + f]);
-    }
-  }
-  sum = warp_sum(sum);
-  if (line >= lines || lane != 0) return;
-  const int64_t head = line % in.heads;
-  const int64_t query = line / in.heads % in.queries;
-  const int64_t row = line / in.heads / in.queries;
-  delta[(row * in.heads + head) * in.queries + query] = sum;
-}
 
 template <typename T>
 __global__ void ranges_kernel(VisibleRange* ranges, AttentionOperands<T> in) {
@@ -485,8 +466,7 @@ void attention_backward(const ops::AttentionGradients& g, const Tensor& dout, co
     const Tensor delta = Tensor::empty({s.rows, s.heads, s.queries}, dtype_of<A>(), device);
     static_assert(sizeof(VisibleRange) == 3 * sizeof(int32_t));
     const Tensor ranges = Tensor::empty({tiles, 3}, DType::i32, device);
-    launch(delta_kernel<T>, dim3(static_cast<unsigned>(ceil_div(delta.numel(), kBlock / kWarp))), kBlock, 0,
-           delta.data<A>(), dout.data<T>(), out.data<T>(), operands);
+    launch_delta<T>(delta, dout, out);
     auto* const ranges_data = static_cast<VisibleRange*>(ranges.raw());
     launch(ranges_kernel<T>, dim3(static_cast<unsigned>(tiles)), kTile, 0, ranges_data, operands);
     const BackwardOperands<T> back{dout.data<T>(), lse.data<A>(), delta.data<A>(), ranges_data};

@@ -1,3 +1,4 @@
+#include "kernels/cuda/attention_softmax.h"
 #include "kernels/cuda/attention_tiles.h"
 
 namespace quire::cuda {
@@ -44,19 +45,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(T* out, Wide<T>* ls
         p[i][j] = seen ? p[i][j] + bias_of(in, at, distance) : -std::numeric_limits<A>::infinity();
         largest = p[i][j] > largest ? p[i][j] : largest;
       }
-      // The 16 threads of a line are half a warp.
-      for (int bits = kSide / 2; bits > 0; bits /= 2) {
-        const A other = __shfl_xor_sync(kAllLanes, largest, bits);
-        largest = other > largest ? other : largest;
-      }
-      const A correction = std::exp(top[i] - largest);
-      top[i] = largest;
-      sum[i] *= correction;
-#pragma unroll
-      for (int chunk = 0; chunk < kChunks; ++chunk) {
-#pragma unroll
-        for (int n = 0; n < kQuad; ++n) totals[chunk][i][n] *= correction;
-      }
+      largest = go_on(top[i], sum[i], totals, i, largest);
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
         const int c = thread_x() + j * kSide;
@@ -72,8 +61,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(T* out, Wide<T>* ls
 
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
-    A all = sum[i];
-    for (int bits = kSide / 2; bits > 0; bits /= 2) all += __shfl_xor_sync(kAllLanes, all, bits);
+    const A all = sum_of_line(sum[i]);
     const int query = first_query + thread_y() + i * kSide;
     if (query >= in.queries) continue;
     const bool empty = all == 0;

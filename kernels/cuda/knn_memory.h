@@ -2,7 +2,7 @@
 // length say is not waited for: lengths beyond the ring count as its size.
 #pragma once
 
-#include "kernels/cuda/attention_tiles.h"
+#include "kernels/cuda/tiles.h"
 #include "kernels/knn_sizes.h"
 
 namespace quire::cuda {

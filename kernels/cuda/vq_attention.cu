@@ -1,6 +1,6 @@
 // Attention to the caches of codewords, in tiles of 64 queries and 64 codewords (attention_tiles.h). Three passes in
 // the backward direction: queries, the sums of their gradients for u, and the caches' means. Every sum has one writer.
-#include "kernels/cuda/attention_tiles.h"
+#include "kernels/cuda/attention_softmax.h"
 #include "kernels/cuda/columns.h"
 #include "kernels/vq_sizes.h"
 
@@ -168,19 +168,7 @@ __global__ void __launch_bounds__(kThreads)
       A largest = top[i];
 #pragma unroll
       for (int j = 0; j < kEach; ++j) largest = p[i][j] > largest ? p[i][j] : largest;
-      // The 16 threads of a line are half a warp.
-      for (int bits = kSide / 2; bits > 0; bits /= 2) {
-        const A other = __shfl_xor_sync(kAllLanes, largest, bits);
-        largest = other > largest ? other : largest;
-      }
-      const A correction = std::exp(top[i] - largest);
-      top[i] = largest;
-      sum[i] *= correction;
-#pragma unroll
-      for (int chunk = 0; chunk < kChunks; ++chunk) {
-#pragma unroll
-        for (int n = 0; n < kQuad; ++n) totals[chunk][i][n] *= correction;
-      }
+      largest = go_on(top[i], sum[i], totals, i, largest);
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
         const A value = std::exp(p[i][j] - largest);
@@ -194,8 +182,7 @@ __global__ void __launch_bounds__(kThreads)
 
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
-    A all = sum[i];
-    for (int bits = kSide / 2; bits > 0; bits /= 2) all += __shfl_xor_sync(kAllLanes, all, bits);
+    const A all = sum_of_line(sum[i]);
     const int a = thread_y() + i * kSide;
     if (at.first + a >= at.end) continue;
     const bool empty = all == 0;
@@ -245,26 +232,6 @@ struct CodeBackwardOperands {
   const A* lse;    // [R, H, T]
   const A* delta;  // [R, H, T]: dout . out, what softmax takes away
 };
-
-// One warp for a query and head.
-template <typename T>
-__global__ void code_delta_kernel(Wide<T>* delta, const T* dout, const T* out, CodeOperands<T> in) {
-  const int64_t line = first_element() / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t lines = static_cast<int64_t>(in.rows) * in.queries * in.heads;
-  Wide<T> sum = 0;
-  if (line < lines) {
-    for (int f = lane; f < in.value_size; f += kWarp) {
-      sum += wide(dout[line * in.value_size + f]) * wide(out[line * in.value_size + f]);
-    }
-  }
-  sum = warp_sum(sum);
-  if (line >= lines || lane != 0) return;
-  const int64_t head = line % in.heads;
-  const int64_t query = line / in.heads % in.queries;
-  const int64_t row = line / in.heads / in.queries;
-  delta[(row * in.heads + head) * in.queries + query] = sum;
-}
 
 // Logits to probabilities.
 template <typename T>
@@ -411,8 +378,7 @@ void code_attention_backward(const Tensor& dq, const Tensor& du, const Tensor& d
     operands.value_quads =
         operands.value_quads && in_quads<T>(s.value_size, {&dout}) && in_quads<A>(s.value_size, {&dmeans});
     const Tensor delta = Tensor::empty({s.rows, s.heads, s.queries}, dtype_of<A>(), device);
-    launch(code_delta_kernel<T>, dim3(static_cast<unsigned>(ceil_div(delta.numel(), kBlock / kWarp))), kBlock, 0,
-           delta.data<A>(), dout.data<T>(), out.data<T>(), operands);
+    launch_delta<T>(delta, dout, out);
     const CodeBackwardOperands<T> back{dout.data<T>(), lse.data<A>(), delta.data<A>()};
     const size_t shared = TileMemory<A>::bytes(false, false, false);
     const Tensor terms = du.defined() ? Tensor::empty(dq.shape(), dtype_of<A>(), device) : Tensor();

@@ -1,5 +1,5 @@
 // Nearest codewords and what is gathered by them.
-#include "kernels/cuda/attention_tiles.h"
+#include "kernels/cuda/tiles.h"
 #include "kernels/cuda/sort.h"
 #include "kernels/cuda/total.h"
 #include "kernels/vq_sizes.h"

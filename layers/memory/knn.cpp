@@ -7,6 +7,7 @@
 #include "autograd/functions/knn.h"
 #include "core/check.h"
 #include "kernels/elementwise.h"
+#include "layers/host_values.h"
 
 namespace quire {
 
@@ -26,13 +27,6 @@ std::optional<DType> stored_as(KnnStorage storage) {
       break;
   }
   return std::nullopt;
-}
-
-std::vector<double> on_host(const Tensor& tensor) {
-  if (tensor.dtype() == DType::f64) return tensor.to_vector<double>();
-  const Tensor wide = Tensor::empty(tensor.shape(), DType::f64, tensor.device());
-  ops::convert(wide, tensor);
-  return wide.to_vector<double>();
 }
 
 double mean_of(const std::vector<double>& values) {
@@ -343,7 +337,7 @@ void KnnMemory::observe(const Forward& f, const MixerTensors& mixer, const Tenso
   Telemetry& telemetry = *f.telemetry;
   if (gate_.defined()) {
     double mean = 0;
-    const std::vector<double> biases = on_host(gate_.value());
+    const std::vector<double> biases = values_on_host(gate_.value());
     for (size_t h = 0; h < biases.size(); ++h) {
       const double gate = 1 / (1 + std::exp(-biases[h]));
       telemetry.emplace_back(name_ + ".gate." + std::to_string(h), gate);
@@ -351,7 +345,7 @@ void KnnMemory::observe(const Forward& f, const MixerTensors& mixer, const Tenso
     }
     telemetry.emplace_back(name_ + ".share", mean);
   } else if (share.defined()) {
-    telemetry.emplace_back(name_ + ".share", mean_of(on_host(share)));
+    telemetry.emplace_back(name_ + ".share", mean_of(values_on_host(share)));
   }
   double entries = 0;
   for (const int64_t length : f.state.lengths(keys_.log)) {
@@ -410,8 +404,8 @@ std::optional<double> KnnMemory::cosine(const Forward& f, const MixerTensors& mi
       ops::dequantize_vectors(wide.reshape({scale.numel(), mixer_.head_size}),
                               stored.reshape({scale.numel(), mixer_.head_size}), scale.reshape({scale.numel()}));
     }
-    const std::vector<double> before = on_host(wide);
-    const std::vector<double> now = on_host(mixer.project(one.gather(from, taken[0], first, taken)).first);
+    const std::vector<double> before = values_on_host(wide);
+    const std::vector<double> now = values_on_host(mixer.project(one.gather(from, taken[0], first, taken)).first);
     const auto size = static_cast<size_t>(mixer_.head_size);
     for (size_t i = 0; i < now.size(); i += size) {
       double product = 0;

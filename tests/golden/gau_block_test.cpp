@@ -18,6 +18,7 @@
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/compare.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/state_logs.h"
 #include "tests/support/test_device.h"
 
 namespace quire::test {
@@ -166,24 +167,16 @@ class Unit {
     return joined(window, Tensor::zeros(free, window.dtype(), test_device()), 1);
   }
 
-  LogId log_named(const std::string& name) const {
-    for (size_t i = 0; i < layout_.logs().size(); ++i) {
-      if (layout_.logs()[i].name == name) return {static_cast<int>(i)};
-    }
-    ADD_FAILURE() << "no log " << name;
-    return {};
-  }
-
   void expect_state() {
     const StateView state = pool_->view(0, rows_);
     golden_.expect("out/state_mean", state.current({0}));
     golden_.expect("out/state_count", state.current({1}));
-    const LogId keys = log_named("attention.window.keys");
+    const LogId keys = log_named(layout_, "attention.window.keys");
     golden_.expect("out/state_k_hat", state.gather(keys));
-    golden_.expect("out/state_v", state.gather(log_named("attention.window.values")));
+    golden_.expect("out/state_v", state.gather(log_named(layout_, "attention.window.values")));
     const std::vector<int64_t> first(static_cast<size_t>(rows_), 0);
     const std::vector<int64_t> lengths = state.lengths(keys);
-    golden_.expect("out/state_z", state.gather(log_named("attention.window.codes"), window_, first, lengths));
+    golden_.expect("out/state_z", state.gather(log_named(layout_, "attention.window.codes"), window_, first, lengths));
     golden_.expect("out/state_len", Tensor::from(std::vector<int32_t>(lengths.begin(), lengths.end()), {rows_}));
   }
 

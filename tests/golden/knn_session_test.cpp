@@ -10,6 +10,7 @@
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/compare.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/state_logs.h"
 #include "tests/support/test_device.h"
 
 namespace quire::test {
@@ -257,14 +258,6 @@ class Session {
     memory.length = lengths_of(state, keys).to(test_device());
     ops::knn_search(index, score, q.value(), memory, ops::KnnSearch::exact);
     return index;
-  }
-
-  static LogId log_named(const StateLayout& layout, const std::string& name) {
-    for (size_t i = 0; i < layout.logs().size(); ++i) {
-      if (layout.logs()[i].name == name) return {static_cast<int>(i)};
-    }
-    ADD_FAILURE() << "no log " << name;
-    return {};
   }
 
   GoldenCase& golden_;

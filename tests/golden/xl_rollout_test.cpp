@@ -7,6 +7,7 @@
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/state_logs.h"
 #include "tests/support/test_device.h"
 
 namespace quire::test {
@@ -58,14 +59,6 @@ std::string golden_name(const std::string& parameter) {
   std::string name = "l";
   name.append(parameter, layer, dot - layer);
   return name.append("_").append(names.at(parameter.substr(dot + 1)));
-}
-
-LogId log_named(const StateLayout& layout, const std::string& name) {
-  for (size_t i = 0; i < layout.logs().size(); ++i) {
-    if (layout.logs()[i].name == name) return {static_cast<int>(i)};
-  }
-  ADD_FAILURE() << "no log " << name;
-  return {};
 }
 
 // [n_layer, B, m, E]: what each layer carries, the newest m entries.

@@ -1,4 +1,4 @@
-// External memories: search, attention to what it found, gate, storage.
+// External memories: search and attention to what it found.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -145,13 +145,6 @@ void for_queries(const KnnForm& form, Body&& body) {
 
 bool comes_before(double a, double b) {
   return a > b || (!std::isnan(a) && std::isnan(b));
-}
-
-// Comparable: a NaN that both have is no difference.
-Tensor shown(const Tensor& scores) {
-  const Tensor copy = recast(on_device(scores, kCpu), DType::f64);
-  for (int64_t i = 0; i < copy.numel(); ++i) values(copy)[i] = std::isnan(values(copy)[i]) ? 1e9 : values(copy)[i];
-  return copy;
 }
 
 void add_search(std::vector<OpCase>& cases, RandomTensors& random, const KnnForm& form, ops::KnnSearch search) {
@@ -326,179 +319,6 @@ void add_attention(std::vector<OpCase>& cases, RandomTensors& random, const KnnF
        {kOut + 1}});
 }
 
-void add_gate(std::vector<OpCase>& cases, RandomTensors& random, const std::string& name, const Shape& shape,
-              bool all_open) {
-  const Tensor open = all_open ? Tensor() : random.flags({shape[0]});
-  if (!all_open) open.data<uint8_t>()[0] = 0;
-  const Tensor bias = random.normal({shape[2]});
-  const auto gate = [shape](const Tensors& in, int64_t line) {
-    const bool closed = in[3].defined() && in[3].data<uint8_t>()[line / (shape[1] * shape[2])] == 0;
-    return closed ? 0 : 1 / (1 + std::exp(-values(in[2])[line % shape[2]]));
-  };
-  cases.push_back({"gate_heads",
-                   name,
-                   {random.normal(shape), random.normal(shape), bias, open},
-                   [](const Tensors& in) {
-                     const Tensor out = like(in[0]);
-                     ops::gate_heads(out, in[0], in[1], in[2], in[3]);
-                     return Tensors{out};
-                   },
-                   [=](const Tensors& in) {
-                     const Tensor out = like(in[0]);
-                     for (int64_t i = 0; i < out.numel(); ++i) {
-                       const double g = gate(in, i / shape[3]);
-                       values(out)[i] = g * values(in[0])[i] + (1 - g) * values(in[1])[i];
-                     }
-                     return Tensors{out};
-                   },
-                   2,
-                   1,
-                   {2}});
-  cases.push_back(
-      {"gate_heads_backward",
-       name,
-       {random.normal(shape), random.normal(shape), bias, open, random.normal(shape), random.normal({shape[2]})},
-       [](const Tensors& in) {
-         const Tensor da = like(in[0]);
-         const Tensor db = like(in[0]);
-         ops::gate_heads_backward(da, db, in[5], in[4], in[0], in[1], in[2], in[3]);
-         return Tensors{da, db, in[5]};
-       },
-       [=](const Tensors& in) {
-         const Tensor da = like(in[0]);
-         const Tensor db = like(in[0]);
-         for (int64_t i = 0; i < da.numel(); ++i) {
-           const double g = gate(in, i / shape[3]);
-           const double gradient = values(in[4])[i];
-           values(da)[i] = g * gradient;
-           values(db)[i] = (1 - g) * gradient;
-           values(in[5])[i / shape[3] % shape[2]] += g * (1 - g) * gradient * (values(in[0])[i] - values(in[1])[i]);
-         }
-         return Tensors{da, db, in[5]};
-       },
-       shape[0] * shape[1] * shape[3],
-       2,
-       {2, 5}});
-}
-
-void add_share(std::vector<OpCase>& cases, RandomTensors& random) {
-  const Tensor part = random.normal({2, 3, 67});
-  const Tensor whole = clone(part);
-  for (int64_t i = 0; i < part.numel(); ++i) {
-    values(whole)[i] = static_cast<float>(values(part)[i] + std::abs(values(part)[(i + 1) % part.numel()]));
-  }
-  values(whole)[1] = values(part)[1];               // nothing was added
-  values(part)[2] = -kInfinity;                     // nothing was there before
-  values(part)[3] = values(whole)[3] = -kInfinity;  // nothing at all
-  cases.push_back({"softmax_share",
-                   "",
-                   {part, whole},
-                   [](const Tensors& in) {
-                     const Tensor share = like(in[0]);
-                     ops::softmax_share(share, in[0], in[1]);
-                     return Tensors{share};
-                   },
-                   [](const Tensors& in) {
-                     const Tensor share = like(in[0]);
-                     for (int64_t i = 0; i < share.numel(); ++i) {
-                       const double all = values(in[1])[i];
-                       values(share)[i] = all == -kInfinity ? 0 : 1 - std::exp(values(in[0])[i] - all);
-                     }
-                     return Tensors{share};
-                   },
-                   2,
-                   3,
-                   {0, 1}});
-}
-
-void add_drop(std::vector<OpCase>& cases, RandomTensors& random, const Shape& shape) {
-  cases.push_back({"drop_entries",
-                   std::to_string(shape.numel()),
-                   {random.normal({1}), random.integers(shape, 0, 50), random.flags({shape[0], shape[1]})},
-                   [](const Tensors& in) {
-                     ops::drop_entries(in[1], in[2]);
-                     return Tensors{recast(in[1], DType::f64)};
-                   },
-                   [](const Tensors& in) {
-                     for (int64_t i = 0; i < in[1].numel(); ++i) {
-                       const int64_t query = i / (in[1].dim(2) * in[1].dim(3));
-                       if (in[2].data<uint8_t>()[query] == 0) in[1].data<int32_t>()[i] = -1;
-                     }
-                     return Tensors{recast(in[1], DType::f64)};
-                   }});
-}
-
-void add_quantize(std::vector<OpCase>& cases, RandomTensors& random, int64_t vectors, int64_t width) {
-  const Tensor x = random.normal({vectors, width});
-  for (int64_t d = 0; d < width; ++d) {
-    double* const row = values(x) + d;
-    row[0] = 0;
-    if (vectors < 8) continue;
-    row[width] = static_cast<float>(1e-39 * static_cast<double>(d));        // below the smallest normal number
-    row[2 * width] = static_cast<double>(d % 255) - 127;                    // the scale is one
-    row[3 * width] = static_cast<double>(d % 20) / 2 + (d == 0 ? 127 : 0);  // ties
-    row[4 * width] = static_cast<float>(row[4 * width] * 1e36);
-  }
-  if (vectors >= 8) {
-    values(x)[5 * width + width / 2] = std::nan("");
-    values(x)[6 * width] = -kInfinity;
-  }
-  const std::string name = std::to_string(vectors) + "x" + std::to_string(width);
-  // Numbers a vector; NaN as scale is shown as 1e9.
-  cases.push_back({"quantize_vectors",
-                   name,
-                   {x},
-                   [=](const Tensors& in) {
-                     const Tensor out = recast(wide_beside(in[0], {vectors, width}), DType::i8);
-                     const Tensor scale = recast(wide_beside(in[0], {vectors}), DType::bf16);
-                     ops::quantize_vectors(out, scale, in[0]);
-                     return Tensors{recast(out, DType::f64), shown(scale)};
-                   },
-                   [=](const Tensors& in) {
-                     const Tensor out = Tensor::zeros({vectors, width}, DType::f64);
-                     const Tensor scale = Tensor::zeros({vectors}, DType::f64);
-                     for (int64_t n = 0; n < vectors; ++n) {
-                       double largest = 0;
-                       bool finite = true;
-                       for (int64_t d = 0; d < width; ++d) {
-                         const double size = std::abs(values(in[0])[n * width + d]);
-                         finite = finite && std::isfinite(size);
-                         largest = std::max(largest, size);
-                       }
-                       values(scale)[n] = std::nan("");
-                       if (!finite) continue;
-                       // Every positive bf16 number in turn.
-                       for (uint16_t bits = 0; bits < 0x7f80; ++bits) {
-                         const double step = static_cast<float>(std::bit_cast<bfloat16>(bits));
-                         if (127 * step < largest) continue;
-                         values(scale)[n] = step;
-                         break;
-                       }
-                       for (int64_t d = 0; d < width && largest > 0; ++d) {
-                         const double quotient = values(in[0])[n * width + d] / values(scale)[n];
-                         values(out)[n * width + d] = std::nearbyint(quotient);
-                       }
-                     }
-                     return Tensors{out, shown(scale)};
-                   },
-                   0});
-  cases.push_back({"dequantize_vectors",
-                   name,
-                   {recast(random.integers({vectors, width}, -127, 128), DType::i8),
-                    converted(random.normal({vectors}, 0.1), DType::bf16), random.normal({vectors, width})},
-                   [](const Tensors& in) {
-                     ops::dequantize_vectors(in[2], in[0], recast(in[1], DType::bf16));
-                     return Tensors{in[2]};
-                   },
-                   [=](const Tensors& in) {
-                     const Tensor numbers = recast(in[0], DType::f64);
-                     for (int64_t i = 0; i < in[2].numel(); ++i) {
-                       values(in[2])[i] = values(numbers)[i] * values(recast(in[1], DType::f64))[i / width];
-                     }
-                     return Tensors{in[2]};
-                   }});
-}
-
 }  // namespace
 
 void add_knn_cases(std::vector<OpCase>& cases) {
@@ -608,15 +428,6 @@ void add_knn_cases(std::vector<OpCase>& cases) {
   // Fewer numbers than wanted: entries with a NaN come last.
   const KnnForm few{.name = "few_numbers", .size = 1, .wanted = 11, .length = {11, 11}, .keys = Keys::with_nan};
   add_search(cases, random, few, ops::KnnSearch::exact);
-  add_gate(cases, random, "1x1x1x1", {1, 1, 1, 1}, true);
-  add_gate(cases, random, "all_open", {2, 3, 5, 7}, true);
-  add_gate(cases, random, "some_open", {4, 67, 3, 33}, false);
-  add_share(cases, random);
-  add_drop(cases, random, {1, 1, 1, 1});
-  add_drop(cases, random, {3, 7, 2, 5});
-  add_quantize(cases, random, 1, 1);
-  add_quantize(cases, random, 9, 37);
-  add_quantize(cases, random, 67, 64);
 }
 
 }  // namespace quire::test

@@ -92,6 +92,16 @@ Tensor recast(const Tensor& tensor, DType dtype) {
   }
 }
 
+// No score of halves and no square: small, so that other differences stay large beside it.
+constexpr double kShownNan = -1.0 / 3;
+
+Tensor shown(const Tensor& tensor) {
+  const Tensor copy = recast(on_device(tensor, kCpu), DType::f64);
+  for (int64_t i = 0; i < copy.numel(); ++i)
+    values(copy)[i] = std::isnan(values(copy)[i]) ? kShownNan : values(copy)[i];
+  return copy;
+}
+
 Tensor f64_beside(const Tensor& tensor, const std::vector<double>& values) {
   return Tensor::from(values, {static_cast<int64_t>(values.size())}, tensor.device());
 }
@@ -109,7 +119,9 @@ const std::vector<OpCase>& op_cases() {
     add_rotary_cases(all);
     add_attention_cases(all);
     add_knn_cases(all);
-    add_vq_cases(all);
+    add_knn_gate_cases(all);
+    add_vq_attention_cases(all);
+    add_vq_codebook_cases(all);
     return all;
   }();
   return cases;

@@ -47,7 +47,9 @@ void add_ring_cases(std::vector<OpCase>& cases);
 void add_rotary_cases(std::vector<OpCase>& cases);
 void add_attention_cases(std::vector<OpCase>& cases);
 void add_knn_cases(std::vector<OpCase>& cases);
-void add_vq_cases(std::vector<OpCase>& cases);
+void add_knn_gate_cases(std::vector<OpCase>& cases);
+void add_vq_attention_cases(std::vector<OpCase>& cases);
+void add_vq_codebook_cases(std::vector<OpCase>& cases);
 
 // Copies of the inputs for one call: many operations write in place.
 std::vector<Tensor> inputs_of(const OpCase& op_case, DType dtype, Device device = kCpu);
@@ -60,6 +62,8 @@ Tensor beside(const Tensor& tensor, const Shape& shape);
 Tensor wide_beside(const Tensor& tensor, const Shape& shape);
 // The same values as another type, integers too, on the same device.
 Tensor recast(const Tensor& tensor, DType dtype);
+// In f64 on the host and comparable: a NaN that both have is no difference.
+Tensor shown(const Tensor& tensor);
 // Scalars that are f64 beside any type.
 Tensor f64_beside(const Tensor& tensor, const std::vector<double>& values);
 inline double* values(const Tensor& tensor) {

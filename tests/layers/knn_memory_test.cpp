@@ -12,6 +12,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/state_logs.h"
 #include "trainers/config.h"
 
 namespace quire::test {
@@ -58,13 +59,7 @@ class Reader {
   StateView state() { return pool_->view(0, 1); }
   StatePool& pool() { return *pool_; }
   const StateLayout& layout() const { return layout_; }
-  LogId log(const std::string& name) const {
-    for (size_t i = 0; i < layout_.logs().size(); ++i) {
-      if (layout_.logs()[i].name == name) return {static_cast<int>(i)};
-    }
-    ADD_FAILURE() << "no log " << name;
-    return {};
-  }
+  LogId log(const std::string& name) const { return log_named(layout_, name); }
   int64_t length(const std::string& name) { return state().lengths(log(name))[0]; }
   Tensor parameter(const std::string& name) {
     for (const ParameterStore::Entry& entry : store_.entries()) {

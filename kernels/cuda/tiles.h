@@ -1,0 +1,242 @@
+// Tiles of 64 x 64 pairs: their products, sums over them, and the shared memory that operands pass through.
+//
+// A thread owns pairs 16 apart in both directions. Vectors of features pass through shared memory 32 at a time, so that
+// any size fits.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "core/random.h"
+#include "kernels/cuda/runtime.h"
+
+namespace quire::cuda {
+
+inline constexpr int kTile = 64;  // queries, keys or distances
+inline constexpr int kSide = 16;  // a block has 16 x 16 threads; thread (y, x) owns pairs (y + 16 i, x + 16 j)
+inline constexpr int kThreads = kSide * kSide;
+inline constexpr int kEach = kTile / kSide;
+inline constexpr int kQuad = 4;  // features read at once
+inline constexpr int kDepth = 32;
+// Lines of operands and of weights in shared memory: eight lines read at once meet no bank twice.
+inline constexpr int kDepthStride = kDepth + kQuad;
+inline constexpr int kWeightStride = kTile + kQuad;
+inline constexpr int kBand = 2 * kTile - 1;
+// Random numbers come in groups of four distances; 64 distances touch at most 17 groups.
+inline constexpr int kMaskGroups = kTile / 4 + 1;
+
+// Values of one thread: of its pairs, or of its 4 lines and 4 features.
+template <typename A>
+using Pairs = A[kEach][kEach];
+
+template <typename T>
+struct alignas(kQuad * sizeof(T) < 16 ? kQuad * sizeof(T) : 16) Quad {
+  T x[kQuad];
+};
+
+__device__ inline int thread_x() {
+  return static_cast<int>(threadIdx.x) % kSide;
+}
+__device__ inline int thread_y() {
+  return static_cast<int>(threadIdx.x) / kSide;
+}
+
+// True when lines of `size` features of all tensors begin where a quad may be read.
+template <typename T>
+bool in_quads(int64_t size, std::initializer_list<const Tensor*> tensors) {
+  if (size % kQuad != 0) return false;
+  for (const Tensor* tensor : tensors) {
+    if (tensor->defined() && reinterpret_cast<uintptr_t>(tensor->raw()) % alignof(Quad<T>) != 0) return false;
+  }
+  return true;
+}
+
+template <typename T>
+const T* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
+}
+
+// Features [first, first + 4) of a vector of `size`; zeros behind its end and where there is no vector.
+template <typename T>
+__device__ inline Quad<Wide<T>> load_quad(const T* line, int first, int size, bool quads) {
+  Quad<Wide<T>> to{};
+  if (line == nullptr) return to;
+  if (quads) {
+    const Quad<T> from = *reinterpret_cast<const Quad<T>*>(line + first);
+    for (int i = 0; i < kQuad; ++i) to.x[i] = wide(from.x[i]);
+  } else {
+    for (int i = 0; i < kQuad; ++i) {
+      if (first + i < size) to.x[i] = wide(line[first + i]);
+    }
+  }
+  return to;
+}
+template <typename T>
+__device__ inline void store_quad(T* line, int first, int size, bool quads, const Wide<T> (&values)[kQuad],
+                                  Wide<T> factor) {
+  if (quads) {
+    Quad<T> to;
+    for (int i = 0; i < kQuad; ++i) to.x[i] = narrow<T>(values[i] * factor);
+    *reinterpret_cast<Quad<T>*>(line + first) = to;
+  } else {
+    for (int i = 0; i < kQuad; ++i) {
+      if (first + i < size) line[first + i] = narrow<T>(values[i] * factor);
+    }
+  }
+}
+
+// to[line][f] = load(line, first + f), a quad at a time, for features below `size`.
+template <int kWidth, int kStride, typename A, typename Load>
+__device__ inline void fill_lines(A* to, int lines, int first, int size, Load load) {
+  constexpr int kQuads = kWidth / kQuad;
+  for (int item = static_cast<int>(threadIdx.x); item < lines * kQuads; item += kThreads) {
+    const int line = item / kQuads;
+    const int f = item % kQuads * kQuad;
+    if (first + f < size) *reinterpret_cast<Quad<A>*>(to + line * kStride + f) = load(line, first + f);
+  }
+}
+
+// The shared memory of a block. Operands of products over features and values that are summed take turns in one place.
+template <typename A>
+struct TileMemory {
+  A* content;      // [64, 32] of scale * (q + u), or dout
+  A* direct;       // [64, 32] of keys, values or r
+  A* band;         // [127, 32] of r, keys or values
+  A* position;     // [64, 32] of scale * (q + v_bias)
+  A* values;       // [64, 64]
+  A* weights;      // [64, 64]
+  uint32_t* mask;  // [64, kMaskGroups]
+  int* reach;      // [64]
+
+  // Kinds of tiles: by distance, and with Transformer-XL terms.
+  static constexpr __host__ __device__ int lines(bool by_distance, bool relative) {
+    const int with_keys = kTile + (by_distance ? kBand : kTile);
+    return with_keys + (relative ? kTile + (by_distance ? kTile : kBand) : 0);
+  }
+  static size_t bytes(bool by_distance, bool relative, bool dropout) {
+    const auto numbers = static_cast<size_t>(lines(by_distance, relative) * kDepthStride + kTile * kWeightStride);
+    const auto words = static_cast<size_t>(kTile + (dropout ? kTile * kMaskGroups : 0));
+    return numbers * sizeof(A) + words * sizeof(uint32_t);
+  }
+
+  __device__ TileMemory(bool by_distance, bool relative) {
+    A* const begin = dynamic_shared<A>();
+    static_assert(kTile * kTile <= 2 * kTile * kDepthStride);
+    values = begin;
+    content = begin;
+    A* const keys = content + kTile * kDepthStride;
+    position = keys + (by_distance ? kBand : kTile) * kDepthStride;
+    A* const terms = position + kTile * kDepthStride;
+    direct = by_distance ? terms : keys;
+    band = by_distance ? keys : terms;
+    weights = begin + lines(by_distance, relative) * kDepthStride;
+    reach = reinterpret_cast<int*>(weights + kTile * kWeightStride);
+    mask = reinterpret_cast<uint32_t*>(reach + kTile);
+  }
+};
+
+// sums[a][c] += x[a] . y[c], over `features` features in shared memory.
+template <typename A>
+__device__ inline void add_direct(Pairs<A>& sums, const A* x, const A* y, int features) {
+  const A* const left = x + thread_y() * kDepthStride;
+  const A* const right = y + thread_x() * kDepthStride;
+  for (int f = 0; f < features; f += kQuad) {
+    Quad<A> l[kEach];
+    Quad<A> r[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      l[i] = *reinterpret_cast<const Quad<A>*>(left + i * kSide * kDepthStride + f);
+      r[i] = *reinterpret_cast<const Quad<A>*>(right + i * kSide * kDepthStride + f);
+    }
+#pragma unroll
+    for (int n = 0; n < kQuad; ++n) {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+        for (int j = 0; j < kEach; ++j) sums[i][j] += l[i].x[n] * r[j].x[n];
+      }
+    }
+  }
+}
+
+// sums[a][c] += x[a] . band[a - c + 63].
+template <typename A>
+__device__ inline void add_band(Pairs<A>& sums, const A* x, const A* band, int features) {
+  constexpr int kDiagonals = 2 * kEach - 1;
+  const A* const left = x + thread_y() * kDepthStride;
+  const A* const right = band + (thread_y() - thread_x() + kSide - 1) * kDepthStride;
+  for (int f = 0; f < features; f += kQuad) {
+    Quad<A> l[kEach];
+    Quad<A> r[kDiagonals];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) l[i] = *reinterpret_cast<const Quad<A>*>(left + i * kSide * kDepthStride + f);
+#pragma unroll
+    for (int i = 0; i < kDiagonals; ++i) {
+      r[i] = *reinterpret_cast<const Quad<A>*>(right + i * kSide * kDepthStride + f);
+    }
+#pragma unroll
+    for (int n = 0; n < kQuad; ++n) {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+        for (int j = 0; j < kEach; ++j) sums[i][j] += l[i].x[n] * r[i - j + kEach - 1].x[n];
+      }
+    }
+  }
+}
+
+// totals[i][n] += sum over x < 64 of weights[y + 16 i][x] * values[x][4 thread_x + n]. Features from `features` on are
+// left alone.
+template <typename A>
+__device__ inline void add_weighted(Pairs<A>& totals, const A* weights, const A* values, int features) {
+  if (kQuad * thread_x() >= features) return;
+  const A* const left = weights + thread_y() * kWeightStride;
+  const A* const right = values + thread_x() * kQuad;
+  for (int x = 0; x < kTile; x += kQuad) {
+    Quad<A> w[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) w[i] = *reinterpret_cast<const Quad<A>*>(left + i * kSide * kWeightStride + x);
+#pragma unroll
+    for (int n = 0; n < kQuad; ++n) {
+      const Quad<A> v = *reinterpret_cast<const Quad<A>*>(right + (x + n) * kTile);
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+        for (int j = 0; j < kQuad; ++j) totals[i][j] += w[i].x[n] * v.x[j];
+      }
+    }
+  }
+}
+
+// Adds a tile of values, 64 features at a time, to what a thread keeps: load(line, feature) gives quads. Weights lie in
+// shared memory already; a barrier comes before they are read, and one after.
+template <int kChunks, typename A, typename Load>
+__device__ inline void add_values(Pairs<A> (&totals)[kChunks], const TileMemory<A>& memory, int first, int size,
+                                  Load load) {
+#pragma unroll
+  for (int chunk = 0; chunk < kChunks; ++chunk) {
+    const int begin = first + chunk * kTile;
+    if (chunk > 0 && begin >= size) break;
+    fill_lines<kTile, kTile>(memory.values, kTile, begin, size, load);
+    __syncthreads();
+    add_weighted(totals[chunk], memory.weights, memory.values, size - begin);
+    __syncthreads();
+  }
+}
+
+// Chunks of 64 features whose sums a thread keeps in registers. Wider vectors are cut into slices, each with blocks of
+// its own.
+inline constexpr int kMostChunks = 2;
+template <typename T>
+int chunks_for(int64_t size) {
+  // f64 is there to check with, and has no registers for more.
+  return size <= kTile || std::is_same_v<T, double> ? 1 : kMostChunks;
+}
+// Calls function(std::integral_constant<int, chunks>).
+template <typename T, typename Function>
+void with_chunks(int64_t size, Function&& function) {
+  if (chunks_for<T>(size) == 1) return function(std::integral_constant<int, 1>{});
+  if constexpr (!std::is_same_v<T, double>) function(std::integral_constant<int, kMostChunks>{});
+}
+
+}  // namespace quire::cuda
