@@ -135,6 +135,12 @@ void check_sinusoid(const Tensor& out) {
   QUIRE_CHECK(out.is_contiguous(), "sinusoid: {} is not contiguous", out.shape().to_string());
 }
 
+void check_sinusoid_at(const Tensor& out, const Tensor& position) {
+  check_sinusoid(out);
+  QUIRE_CHECK(position.dtype() == DType::i32 && position.numel() == out.dim(0), "sinusoid_at: {} positions for {} rows",
+              position.numel(), out.dim(0));
+}
+
 void check_gather_columns(const char* op, const Tensor& table, const Tensor& entries, const Tensor& index) {
   QUIRE_CHECK(entries.numel() == table.dim(0) * index.numel() && entries.dtype() == table.dtype() &&
                   entries.is_contiguous() && table.is_contiguous(),

@@ -36,6 +36,7 @@ void check_cross_entropy_backward(const Tensor& dlogits, const Tensor& logits, c
                                   const Tensor& mask, const Tensor& factor);
 
 void check_sinusoid(const Tensor& out);
+void check_sinusoid_at(const Tensor& out, const Tensor& position);
 // table [H, B], entries [H, N], index [N].
 void check_gather_columns(const char* op, const Tensor& table, const Tensor& entries, const Tensor& index);
 void check_rotary_table(const Tensor& table);

@@ -18,10 +18,10 @@ struct AdamW {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  double weight_decay = 0;
+  double decay = 0;  // share of w that goes in a step
   int64_t step = 1;  // counts from 1: bias correction
 };
-// Loshchilov and Hutter 2019, decoupled decay: w -= lr * (m_hat / (sqrt(v_hat) + eps) + decay * w). All [N], in place.
+// Loshchilov and Hutter 2019, decoupled decay: w -= lr * m_hat / (sqrt(v_hat) + eps) + decay * w. All [N], in place.
 extern Op<void(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient, const Tensor& control,
                const AdamW& options)>
     adamw;
@@ -34,14 +34,14 @@ struct Adafactor {
   double eps2 = 1e-3;
   double update_clip = 1;
   bool parameter_scale = false;
-  double weight_decay = 0;
+  double decay = 0;  // share of w that goes in a step
 };
 // Shazeer and Stern 2018, algorithms 4 (matrices) and 5 (vectors). With g the scaled gradient, means over an axis:
 //   row_i    <- beta2 row_i + (1 - beta2) (mean_j g_ij^2 + eps1)
 //   column_j <- beta2 column_j + (1 - beta2) (mean_i g_ij^2 + eps1)
 //   u_ij = g_ij / sqrt(row_i column_j / mean(row)),  u <- u / max(1, RMS(u) / update_clip)
 //   mean <- beta1 mean + (1 - beta1) u, and u <- mean, when mean is defined
-//   w <- (1 - learning_rate weight_decay) w - learning_rate s u,  s = max(eps2, RMS(w)) with parameter_scale, else 1
+//   w <- (1 - decay) w - learning_rate s u,  s = max(eps2, RMS(w)) with parameter_scale, else 1
 // w, mean, gradient [n, m]; row [n], column [m]. Without column, row [n, m] holds the second moment of each weight.
 extern Op<void(const Tensor& w, const Tensor& row, const Tensor& column, const Tensor& mean, const Tensor& gradient,
                const Tensor& control, const Adafactor& options)>

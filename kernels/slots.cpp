@@ -127,6 +127,7 @@ QUIRE_SLOT(cross_entropy);
 QUIRE_SLOT(cross_entropy_backward);
 QUIRE_SLOT(sum_all);
 QUIRE_SLOT(sinusoid);
+QUIRE_SLOT(sinusoid_at);
 QUIRE_SLOT(gather_columns);
 QUIRE_SLOT(gather_columns_backward);
 QUIRE_SLOT(rotary_table);

@@ -69,8 +69,10 @@ Variable Block::sum(const Forward& f, const Variable& added, const Variable& x, 
     const Shape shape = added.shape();
     const auto threshold = static_cast<uint64_t>(layer_dropout_ * 4294967296.0);
     std::vector<double> factors;
+    // One draw for all that the block adds to a row.
     for (int64_t r = 0; r < shape[0]; ++r) {
-      const auto bits = philox(f.key, scope + 1, static_cast<uint32_t>(f.batch.first_row + r), 0, 0);
+      const auto row = static_cast<uint32_t>(f.batch.first_row + r);
+      const auto bits = philox(f.key, attention_dropout_scope_ + 1, row, 0, 0);
       factors.push_back(bits[0] >= threshold ? 1 / (1 - layer_dropout_) : 0.0);
     }
     const Tensor factor = tensor_of(factors, {shape[0]}, wide_type(added.value().dtype()), added.value().device());

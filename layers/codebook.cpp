@@ -20,9 +20,14 @@ Codebook::Codebook(const Scope& scope, const CodebookConfig& config, int64_t hea
                         Initializer::normal(1 / std::sqrt(static_cast<double>(heads * codes))))),
       count_(scope.buffer("count", {heads, codes}, Initializer::constant(1))) {}
 
-Tensor Codebook::codewords() const {
+Tensor Codebook::codewords(DType dtype) const {
   const Tensor codewords = Tensor::empty_like(sum_->value);
   ops::codewords(codewords, sum_->value, count_->value, config_.floor, config_.smoothing);
+  if (config_.dtype == CodewordType::automatic && dtype != codewords.dtype()) {
+    const Tensor rounded = Tensor::empty(codewords.shape(), dtype, codewords.device());
+    ops::convert(rounded, codewords);
+    ops::convert(codewords, rounded);
+  }
   return codewords;
 }
 

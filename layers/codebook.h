@@ -18,7 +18,8 @@ class Codebook {
   Codebook& operator=(const Codebook&) = delete;
 
   const std::string& name() const { return name_; }
-  Tensor codewords() const;  // [Hk, S, D] f32 or f64
+  // [Hk, S, D] f32 or f64, for a model that computes in dtype.
+  Tensor codewords(DType dtype) const;
 
   // One optimizer step: begin_step, count in every training pass over rows of the step, the sums() of all ranks added
   // up in place, update.

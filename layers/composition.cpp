@@ -124,6 +124,8 @@ void ModelConfig::check(ConfigChecker& c) const {
     c.require(!fault.found, fault.key,
               layer_overrides.empty() ? fault.message : fmt::format("{} (layer {})", fault.message, i));
   }
+  c.require(!embedding.sinusoid || width % 2 == 0, "embedding.sinusoid",
+            fmt::format("width {} is odd; sines and cosines need an even one", width));
   c.require(dropout.position == 0 || std::any_of(configs.begin(), configs.end(),
                                                  [](const LayerConfig& l) { return l.position == Position::xl; }),
             "dropout.position", "no layer has position xl, whose sinusoids it would drop");

@@ -16,6 +16,11 @@ namespace quire {
 // Entries that a layer chose (top-k), by the scope of the layer.
 using Selections = std::map<uint32_t, Tensor>;
 
+struct CommitmentSeeds {
+  double by_token = 0;
+  double by_position = 0;
+};
+
 struct Forward {
   Tape& tape;
   const Batch& batch;
@@ -31,9 +36,10 @@ struct Forward {
   // Where layers leave numbers about themselves, when somebody looks.
   Telemetry* telemetry = nullptr;
   // Squared distances of keys to their codewords are added here, f64 [1], where it is defined. Their gradient does not
-  // wait for the sweep to be seeded with them: it is 1 / tokens of the whole step, times the weight in a layer.
+  // wait for the sweep to be seeded with them: it is 1 / tokens, or 1 / positions, of the whole step, times the weight
+  // in a layer.
   Tensor commitment = {};
-  double commitment_seed = 0;
+  CommitmentSeeds commitment_seeds = {};
   // What the sweep will be seeded with for the sum of nats: 1 / targets of the whole step in training.
   double nll_seed = 1;
 
@@ -50,7 +56,7 @@ struct Forward {
             .selections = selections,
             .telemetry = second ? nullptr : telemetry,
             .commitment = second ? Tensor() : commitment,
-            .commitment_seed = commitment_seed,
+            .commitment_seeds = commitment_seeds,
             .nll_seed = nll_seed};
   }
 

@@ -22,7 +22,9 @@ Initialization::Initialization(const ModelConfig& model)
       residual_factor_(model.initialization.scale_residual.value_or(kind_ != InitializationKind::transformer_xl)
                            ? 1 / std::sqrt(2.0 * static_cast<double>(model.layers))
                            : 1),
-      width_(model.width) {}
+      width_(model.width),
+      embedding_std_(model.initialization.embedding_std),
+      position_bias_std_(model.initialization.position_bias_std) {}
 
 Initializer Initialization::matrix(int64_t inputs) const {
   return kind_ == InitializationKind::fan_in ? by_inputs(inputs) : Initializer::normal(std_);
@@ -35,6 +37,10 @@ Initializer Initialization::residual(int64_t inputs) const {
 }
 
 Initializer Initialization::embedding() const {
+  return embedding_std_ ? Initializer::normal(*embedding_std_) : head();
+}
+
+Initializer Initialization::head() const {
   return matrix(width_);
 }
 
@@ -44,7 +50,7 @@ Initializer Initialization::gain() const {
 
 Initializer Initialization::position_bias() const {
   // A fan-in says nothing about a vector that is added to queries; Transformer-XL's own value.
-  return Initializer::normal(std_);
+  return Initializer::normal(position_bias_std_.value_or(std_));
 }
 
 Initializer Initialization::distance_bias(int64_t buckets) const {

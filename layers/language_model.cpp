@@ -8,6 +8,7 @@
 #include "autograd/functions/embedding.h"
 #include "core/check.h"
 #include "kernels/gemm.h"
+#include "kernels/position.h"
 
 namespace quire {
 
@@ -28,8 +29,11 @@ int32_t most_likely(const Tensor& logits) {
 
 LanguageModel::LanguageModel(const Scope& scope, const ModelConfig& config, int64_t vocabulary)
     : config_(config), vocabulary_(vocabulary) {
-  const Initializer initializer = Initialization(config).embedding();
-  embedding_ = scope.child("embedding").param("weight", {vocabulary, config.width}, initializer);
+  const Initialization initialization(config);
+  embedding_ = scope.child("embedding").param("weight", {vocabulary, config.width}, initialization.embedding());
+  if (config.embedding.sinusoid) {
+    sinusoid_ = scope.child("embedding").param_without_decay("sinusoid", {1}, Initializer::constant(0));
+  }
   const auto tables = std::make_shared<PositionTables>();
   const std::vector<LayerConfig> layers = config.layer_configs();
   for (int64_t i = 0; i < config.layers; ++i) {
@@ -43,11 +47,22 @@ LanguageModel::LanguageModel(const Scope& scope, const ModelConfig& config, int6
         std::make_unique<Block>(scope.child("blocks", i), config, layers[static_cast<size_t>(i)], memories, tables));
   }
   if (config.norm.last) norm_.emplace(scope.child("norm"), config);
-  if (!config.embedding.tied) head_ = scope.child("head").param("weight", {vocabulary, config.width}, initializer);
+  if (!config.embedding.tied)
+    head_ = scope.child("head").param("weight", {vocabulary, config.width}, initialization.head());
+  if (config.embedding.output_bias) {
+    head_bias_ = scope.child("head").param_without_decay("bias", {vocabulary}, Initializer::constant(0));
+  }
 }
 
 const Variable& LanguageModel::head() const {
   return head_.defined() ? head_ : embedding_;
+}
+
+// The hidden states are multiplied by output_scale before the projection.
+Variable LanguageModel::head_bias(Tape& tape) const {
+  if (!head_bias_.defined()) return {};
+  const double factor = config_.embedding.output_scale;
+  return factor == 1 ? head_bias_ : scale(tape, head_bias_, factor);
 }
 
 Variable LanguageModel::hidden(const Forward& f) const {
@@ -56,6 +71,12 @@ Variable LanguageModel::hidden(const Forward& f) const {
   const Tensor ids = Tensor::from(batch.tokens, {batch.rows, batch.length}, device);
   const double factor = config_.embedding.scale ? std::sqrt(static_cast<double>(config_.width)) : 1.0;
   Variable x = embedding(f.tape, embedding_, ids, factor);
+  if (sinusoid_.defined()) {
+    const Tensor positions = Tensor::empty_like(x.value());
+    ops::sinusoid_at(positions.reshape({ids.numel(), config_.width}),
+                     Tensor::from(batch.position, {ids.numel()}, device), config_.embedding.sinusoid_base);
+    x = add_scaled(f.tape, x, positions, sinusoid_);
+  }
   x = dropout(f.tape, x, {}, f.dropout(hash_scope("embedding.dropout"), config_.dropout.embedding));
   for (const std::unique_ptr<Block>& block : blocks_) x = (*block)(f, x);
   if (norm_) x = (*norm_)(f.tape, x);
@@ -92,7 +113,7 @@ CrossEntropy LanguageModel::cross_entropy(const Forward& f, const Variable& h) c
   const Device device = h.value().device();
   const Batch& batch = f.batch;
   const int64_t count = batch.rows * batch.length;
-  return projection_cross_entropy(f.tape, h, head(), Tensor::from(batch.targets, {count}, device),
+  return projection_cross_entropy(f.tape, h, head(), head_bias(f.tape), Tensor::from(batch.targets, {count}, device),
                                   Tensor::from(batch.loss_mask, {count}, device), f.nll_seed);
 }
 
@@ -120,7 +141,8 @@ TargetScores LanguageModel::score(const Forward& f, const std::vector<int64_t>& 
   const Tensor flat = h.value().reshape({f.batch.rows * f.batch.length, width});
   for (const int64_t cell : cells) {
     const Tensor logits = Tensor::empty({1, vocabulary_}, wide_type(flat.dtype()), flat.device());
-    ops::gemm(logits, flat.slice(0, cell, cell + 1), head().value(), {.transpose_b = true});
+    ops::gemm(logits, flat.slice(0, cell, cell + 1), head().value(),
+              {.transpose_b = true, .bias = head_bias(f.tape).value()});
     scores.best.push_back(most_likely(logits));
   }
   return scores;
@@ -130,7 +152,7 @@ Tensor LanguageModel::next_logits(const Forward& f, int64_t at) const {
   QUIRE_CHECK(!f.tape.recording(), "next_logits: needs a tape that does not record");
   const Tensor h = hidden(f).value();
   const Tensor logits = Tensor::empty({f.batch.rows, vocabulary_}, wide_type(h.dtype()), h.device());
-  ops::gemm(logits, h.select(1, at), head().value(), {.transpose_b = true});
+  ops::gemm(logits, h.select(1, at), head().value(), {.transpose_b = true, .bias = head_bias(f.tape).value()});
   return logits;
 }
 

@@ -54,14 +54,17 @@ class LanguageModel {
  private:
   Variable hidden(const Forward& f) const;  // [R, T, E] before the projection
   CrossEntropy cross_entropy(const Forward& f, const Variable& hidden) const;
-  const Variable& head() const;  // [V, E]
+  const Variable& head() const;          // [V, E]
+  Variable head_bias(Tape& tape) const;  // [V], or undefined
 
   ModelConfig config_;
   int64_t vocabulary_;
   Parameter embedding_;
+  Parameter sinusoid_;  // [1], the factor of positions
   std::vector<std::unique_ptr<Block>> blocks_;
   std::optional<Norm> norm_;
   Parameter head_;
+  Parameter head_bias_;
 };
 
 }  // namespace quire

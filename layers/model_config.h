@@ -271,6 +271,9 @@ struct EmbeddingConfig {
   bool tied = true;
   bool scale = false;
   double output_scale = 1;
+  bool output_bias = false;
+  bool sinusoid = false;
+  double sinusoid_base = 1e5;
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -280,6 +283,15 @@ struct EmbeddingConfig {
             {.help = "logits are multiplied by this; Transformer-VQ has 0.005 with its large tied embeddings",
              .min = 0,
              .min_exclusive = true});
+    v.field("output_bias", output_bias, {.help = "a learned bias for every token of the vocabulary"});
+    v.field("sinusoid", sinusoid,
+            {.help = "add sinusoids of the position in the document, times a learned number that begins at 0 "
+                     "(Transformer-VQ, for images)"});
+    v.field("sinusoid_base", sinusoid_base,
+            {.help = "sinusoid n of the width E turns by base^(-2n/E) per token",
+             .min = 1,
+             .min_exclusive = true,
+             .inapplicable = sinusoid ? "" : "embedding.sinusoid is false"});
   }
 };
 
@@ -287,6 +299,8 @@ struct InitializationConfig {
   InitializationKind kind = InitializationKind::normal;
   std::optional<double> std;
   std::optional<bool> scale_residual;
+  std::optional<double> embedding_std;
+  std::optional<double> position_bias_std;
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -302,6 +316,13 @@ struct InitializationConfig {
     v.field("scale_residual", scale_residual,
             {.help = "divide by sqrt(2 layers) for the projections that add to the residual stream; none means "
                      "true, and false for transformer_xl"});
+    v.field("embedding_std", embedding_std,
+            {.help = "of token embeddings alone; none means as kind and std have it (Transformer-VQ has 1)",
+             .min = 0,
+             .min_exclusive = true});
+    v.field(
+        "position_bias_std", position_bias_std,
+        {.help = "of u and v of position: xl; none means as kind and std have it (Transformer-VQ has 0)", .min = 0});
   }
   void check(ConfigChecker& c) const {
     c.require(kind != InitializationKind::fan_in || !std, "std",

@@ -78,7 +78,7 @@ Variable VqAttention::operator()(const Forward& f, const Variable& z, const Carr
   Variable v = config_.vq.activation == VqActivation::silu ? value_(tape, z, ops::Activation::silu) : value_(tape, z);
   v = reshape(tape, v, {rows, tokens, key_heads_, value_size_});
 
-  const Tensor codebook = codebook_->codewords();
+  const Tensor codebook = codebook_->codewords(z.value().dtype());
   const Tensor mask = token_mask(f.batch, device);
   const Quantized quantized = quantize(tape, k, codebook, mask, config_.vq.straight_through);
 
@@ -141,7 +141,9 @@ Variable VqAttention::operator()(const Forward& f, const Variable& z, const Carr
   if (gate_) y = swiglu(tape, (*gate_)(tape, z), y);
   y = out_(tape, y);
   if (f.training && config_.vq.commitment > 0) {
-    y = with_loss(tape, y, quantized.error, config_.vq.commitment * f.commitment_seed);
+    const double seed = config_.vq.commitment_mean == CommitmentMean::tokens ? f.commitment_seeds.by_token
+                                                                             : f.commitment_seeds.by_position;
+    y = with_loss(tape, y, quantized.error, config_.vq.commitment * seed);
   }
   return y;
 }

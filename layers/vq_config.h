@@ -8,6 +8,8 @@ namespace quire {
 
 enum class VqActivation { silu, none };
 enum class CodebookInitialization { normal, data, kmeans };
+enum class CodewordType { automatic, f32 };
+enum class CommitmentMean { tokens, positions };
 
 template <>
 struct EnumNames<VqActivation> {
@@ -23,6 +25,18 @@ struct EnumNames<CodebookInitialization> {
   static constexpr auto help = std::to_array<std::string_view>(
       {"small normal numbers, as published", "keys of the first step, from its end on",
        "the same, and codebook.rounds steps that take the mean of their own keys alone"});
+};
+template <>
+struct EnumNames<CodewordType> {
+  static constexpr auto value = std::to_array<std::pair<CodewordType, std::string_view>>(
+      {{CodewordType::automatic, "auto"}, {CodewordType::f32, "f32"}});
+};
+template <>
+struct EnumNames<CommitmentMean> {
+  static constexpr auto value = std::to_array<std::pair<CommitmentMean, std::string_view>>(
+      {{CommitmentMean::tokens, "tokens"}, {CommitmentMean::positions, "positions"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"over the tokens of a step", "over all positions of a step, padding too, as published"});
 };
 template <>
 struct EnumNames<ops::CodeReduction> {
@@ -41,6 +55,7 @@ struct CodebookConfig {
   double reseed = 0;
   CodebookInitialization init = CodebookInitialization::normal;
   int64_t rounds = 10;
+  CodewordType dtype = CodewordType::automatic;
   bool frozen = false;
 
   template <class Visitor>
@@ -63,6 +78,10 @@ struct CodebookConfig {
              .resumable = true});
     v.field("init", init, {.help = "where codewords begin; data and kmeans also replace what init.from has loaded"});
     v.field("rounds", rounds, {.help = "of init: kmeans", .unit = "steps", .min = 1, .max = 1000000});
+    v.field("dtype", dtype,
+            {.help = "of codewords where keys are compared with them and where they are read; auto rounds them to the "
+                     "precision of the run, so that a key has the same logits in the window and in the cache. Sums, "
+                     "counts and distances are f32 or wider"});
     v.field("frozen", frozen, {.help = "codewords stay as they are", .resumable = true});
   }
 };
@@ -79,6 +98,7 @@ struct VqConfig {
   bool current_codewords = false;
   ops::CodeReduction reduction = ops::CodeReduction::serial;
   double commitment = 1e-4;
+  CommitmentMean commitment_mean = CommitmentMean::tokens;
   CodebookConfig codebook;
 
   template <class Visitor>
@@ -106,12 +126,12 @@ struct VqConfig {
     v.field("current_codewords", current_codewords,
             {.help = "keys carried into a subsequence take today's codewords; false: those they had, as published"});
     v.field("reduction", reduction, {.help = "how the caches of a subsequence are summed up: same values to rounding"});
-    v.field(
-        "commitment", commitment,
-        {.help = "weight of the squared distance between keys and their codewords: the mean over tokens, summed over "
-                 "heads and layers",
-         .min = 0,
-         .resumable = true});
+    v.field("commitment", commitment,
+            {.help = "weight of the squared distance between keys and their codewords: a mean, summed over heads and "
+                     "layers",
+             .min = 0,
+             .resumable = true});
+    v.field("commitment_mean", commitment_mean, {.help = "what the mean is over", .resumable = true});
     v.section("codebook", codebook, "the codewords");
   }
 };

@@ -58,7 +58,7 @@ class Adafactor : public Optimizer {
                       .eps2 = config_.eps2,
                       .update_clip = config_.update_clip,
                       .parameter_scale = config_.parameter_scale,
-                      .weight_decay = settings_[i].weight_decay});
+                      .decay = decay_of_step(config_, settings_[i], learning_rate)});
     }
   }
 

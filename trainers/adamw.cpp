@@ -55,7 +55,7 @@ class AdamW : public Optimizer {
                   .beta1 = config_.betas[0],
                   .beta2 = config_.betas[1],
                   .eps = config_.eps,
-                  .weight_decay = range.weight_decay,
+                  .decay = decay_of_step(config_, {range.weight_decay, range.lr_scale}, learning_rate),
                   .step = update});
     }
   }

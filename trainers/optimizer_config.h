@@ -70,6 +70,7 @@ struct OptimizerConfig {
   bool parameter_scale = false;
   double eps2 = 1e-3;
   double weight_decay = 0.1;
+  bool decay_with_rate = true;
   double clip = 1.0;
   std::vector<ParameterGroupConfig> groups;
   EmaConfig ema;
@@ -129,6 +130,10 @@ struct OptimizerConfig {
             {.help = "of matrices, times the learning rate, per step; not scaled by moments; gains, biases and "
                      "position terms do not decay",
              .min = 0,
+             .resumable = true});
+    v.field("decay_with_rate", decay_with_rate,
+            {.help = "false: weight_decay is the share of a matrix that goes in each step, whatever the learning rate "
+                     "(Transformer-VQ); times lr_scale of its group",
              .resumable = true});
     v.field("clip", clip, {.help = "largest norm of the whole gradient; 0 is off", .min = 0, .resumable = true});
     v.list("groups", groups, "parameters with another weight decay or learning rate");

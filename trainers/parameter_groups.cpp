@@ -40,6 +40,11 @@ std::vector<ParameterSettings> parameter_settings(const ParameterStore& store, c
   return all;
 }
 
+double decay_of_step(const OptimizerConfig& config, const ParameterSettings& settings, double learning_rate) {
+  const double rate = settings.lr_scale * (config.decay_with_rate ? learning_rate : 1.0);
+  return rate * settings.weight_decay;
+}
+
 std::optional<GroupFault> find_group_fault(const ParameterStore& store, const OptimizerConfig& config) {
   for (size_t i = 0; i < config.groups.size(); ++i) {
     for (size_t j = 0; j < config.groups[i].match.size(); ++j) {

@@ -19,6 +19,9 @@ struct ParameterSettings {
 // One per entry of the store, in its order. The parameters need not be allocated.
 std::vector<ParameterSettings> parameter_settings(const ParameterStore& store, const OptimizerConfig& config);
 
+// The share of a parameter that goes in a step with this learning rate.
+double decay_of_step(const OptimizerConfig& config, const ParameterSettings& settings, double learning_rate);
+
 struct GroupFault {
   std::string key;  // "groups.0.match.1"
   std::string message;

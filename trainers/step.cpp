@@ -118,7 +118,8 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
                           .training = true,
                           .write_state = true,
                           .telemetry = telemetry,
-                          .commitment_seed = counts.size() > 1 && counts[1] > 0 ? 1 / counts[1] : 0.0,
+                          .commitment_seeds = {counts.size() > 1 && counts[1] > 0 ? 1 / counts[1] : 0.0,
+                                               1 / static_cast<double>(config.data.rows * batch.length)},
                           .nll_seed = counts[0] > 0 ? 1 / counts[0] : 0.0};
     const LossTerms loss = training.network.model.loss(forward);
     on_loss(begin, end, loss);

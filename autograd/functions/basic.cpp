@@ -8,6 +8,13 @@ namespace quire {
 
 namespace {
 
+Tensor converted(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  const Tensor y = Tensor::empty(x.shape(), dtype, x.device());
+  ops::convert(y, x);
+  return y;
+}
+
 Tensor as_matrix(const Tensor& tensor) {
   const int64_t width = tensor.dim(-1);
   return tensor.reshape({width == 0 ? 0 : tensor.numel() / width, width});
@@ -56,6 +63,28 @@ Variable scale(Tape& tape, const Variable& x, double factor) {
       const Tensor term = Tensor::empty_like(dout);
       ops::scale(term, dout, factor);
       dx->add(term);
+    });
+  }
+  return out;
+}
+
+Variable add_scaled(Tape& tape, const Variable& x, const Tensor& y, const Variable& factor) {
+  QUIRE_CHECK(x.shape() == y.shape() && factor.value().numel() == 1, "add_scaled: {} and {} times {}",
+              x.shape().to_string(), y.shape().to_string(), factor.shape().to_string());
+  const Tensor sum = Tensor::empty_like(y);
+  ops::scale_by(sum, y, converted(factor.value(), DType::f64));
+  ops::add(sum, sum, x.value(), 1, 1);
+  const Variable out = tape.output(sum, {&x, &factor});
+  if (out.needs_gradient()) {
+    tape.record("add_scaled", out, [dx = x.gradient(), y, factor](const Tensor& dout) {
+      if (dx) dx->add(dout);
+      if (!factor.needs_gradient()) return;
+      const DType wide = factor.value().dtype();
+      const Tensor product = Tensor::empty(y.shape(), wide, y.device());
+      ops::multiply(product, converted(dout, wide), converted(y, wide));
+      const Tensor total = Tensor::empty({1}, DType::f64, y.device());
+      ops::sum_all(total, product);
+      factor.gradient()->add(converted(total, wide));
     });
   }
   return out;

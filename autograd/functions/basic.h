@@ -9,6 +9,8 @@ namespace quire {
 Variable add(Tape& tape, const Variable& a, const Variable& b);
 Variable multiply(Tape& tape, const Variable& a, const Variable& b);
 Variable scale(Tape& tape, const Variable& x, double factor);
+// x + factor[0] * y; factor [1], wide; y is constant.
+Variable add_scaled(Tape& tape, const Variable& x, const Tensor& y, const Variable& factor);
 // x [.., N] + bias [N].
 Variable add_bias(Tape& tape, const Variable& x, const Variable& bias);
 Variable reshape(Tape& tape, const Variable& x, const Shape& shape);

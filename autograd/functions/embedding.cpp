@@ -22,8 +22,8 @@ Variable embedding(Tape& tape, const Variable& table, const Tensor& ids, double 
   return out;
 }
 
-CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const Variable& weight, const Tensor& targets,
-                                      const Tensor& mask, double seed, int64_t logits_budget) {
+CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const Variable& weight, const Variable& bias,
+                                      const Tensor& targets, const Tensor& mask, double seed, int64_t logits_budget) {
   const int64_t width = weight.dim(1);
   const int64_t vocabulary = weight.dim(0);
   const Tensor h = hidden.value().reshape({hidden.value().numel() / width, width});
@@ -36,11 +36,13 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
   const Tensor counted = mask.reshape({count});
   const Tensor nll = Tensor::empty({count}, wide_type(dtype), device);
   const Tensor total = Tensor::empty({1}, DType::f64, device);
-  const Variable sum = tape.output(total, {&hidden, &weight});
+  const Variable sum = tape.output(total, {&hidden, &weight, &bias});
   const Tensor factor = sum.needs_gradient() ? Tensor::from(std::vector<double>{seed}, {1}, device) : Tensor();
   const std::shared_ptr<Gradient> dweight = sum.needs_gradient() ? weight.gradient() : nullptr;
   const Tensor dh =
       sum.needs_gradient() && hidden.needs_gradient() ? Tensor::empty({count, width}, dtype, device) : Tensor();
+  const bool biased = sum.needs_gradient() && bias.needs_gradient();
+  const Tensor dbias = biased ? Tensor::zeros({vocabulary}, wide_type(dtype), device) : Tensor();
 
   // Chunks of nearly equal size: the weight is read for each.
   const int64_t most = std::clamp<int64_t>(logits_budget / vocabulary, 1, std::max<int64_t>(count, 1));
@@ -56,10 +58,10 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
     const Tensor part = logits.slice(0, 0, end - begin);
     const Tensor log_sum = lse.slice(0, 0, end - begin);
     const Tensor from = h.slice(0, begin, end);
-    ops::gemm(part, from, weight.value(), {.transpose_b = true});
+    ops::gemm(part, from, weight.value(), {.transpose_b = true, .bias = bias.value()});
     ops::cross_entropy(nll.slice(0, begin, end), log_sum, part, target.slice(0, begin, end),
                        counted.slice(0, begin, end));
-    if (!dh.defined() && !dweight) continue;
+    if (!dh.defined() && !dweight && !dbias.defined()) continue;
     const Tensor dpart = dlogits.slice(0, 0, end - begin);
     ops::cross_entropy_backward(dpart, part, log_sum, target.slice(0, begin, end), counted.slice(0, begin, end),
                                 factor);
@@ -68,17 +70,20 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
       const auto [to, accumulate] = dweight->target();
       ops::gemm(to, dpart, from, {.transpose_a = true, .accumulate = accumulate});
     }
+    if (dbias.defined()) ops::sum_rows(dbias, dpart, begin > 0);
   }
   ops::sum_all(total, nll);
   if (sum.needs_gradient()) {
-    tape.record("projection_cross_entropy", sum,
-                [dh, seed, to = hidden.gradient(), shape = hidden.shape()](const Tensor& dsum) {
-                  // On other devices the value is not read: it would wait for them.
-                  QUIRE_CHECK(dsum.device().kind != DeviceKind::cpu || dsum.data<double>()[0] == seed,
-                              "projection_cross_entropy: swept with {}, but gradients were taken for {}",
-                              dsum.data<double>()[0], seed);
-                  if (to) to->add(dh.reshape(shape));
-                });
+    tape.record(
+        "projection_cross_entropy", sum,
+        [dh, dbias, seed, to = hidden.gradient(), db = bias.gradient(), shape = hidden.shape()](const Tensor& dsum) {
+          // On other devices the value is not read: it would wait for them.
+          QUIRE_CHECK(dsum.device().kind != DeviceKind::cpu || dsum.data<double>()[0] == seed,
+                      "projection_cross_entropy: swept with {}, but gradients were taken for {}",
+                      dsum.data<double>()[0], seed);
+          if (to) to->add(dh.reshape(shape));
+          if (db) db->add(dbias);
+        });
   }
   return {sum, nll};
 }

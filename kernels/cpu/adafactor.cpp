@@ -49,9 +49,7 @@ struct Step {
 
   // clip and rate follow from sums over the whole parameter.
   Step(const ops::Adafactor& o, double squared_update, double squared_weight, int64_t count, T* mean_of_updates)
-      : keep(static_cast<T>(1.0 - o.learning_rate * o.weight_decay)),
-        beta(static_cast<T>(o.beta1)),
-        mean(mean_of_updates) {
+      : keep(static_cast<T>(1.0 - o.decay)), beta(static_cast<T>(o.beta1)), mean(mean_of_updates) {
     const double rms = std::sqrt(squared_update / static_cast<double>(count));
     clip = static_cast<T>(1.0 / std::max(1.0, rms / o.update_clip));
     const double size = std::sqrt(squared_weight / static_cast<double>(count));

@@ -64,7 +64,7 @@ void adamw(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& grad
     const T rate = static_cast<T>(o.learning_rate / correction1);
     const T root = static_cast<T>(1.0 / std::sqrt(correction2));
     const T eps = static_cast<T>(o.eps);
-    const T keep = static_cast<T>(1.0 - o.learning_rate * o.weight_decay);
+    const T keep = static_cast<T>(1.0 - o.decay);
     for_elements(w.numel(), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const T g = grad[i] * factor;

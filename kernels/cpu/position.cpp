@@ -7,29 +7,42 @@ namespace quire::cpu {
 
 namespace {
 
-void sinusoid(const Tensor& out, int64_t clamp, double base) {
-  const int64_t entries = out.dim(0);
+// Row n of out belongs to distance(n).
+template <typename Distance>
+void fill_sinusoid(const char* name, const Tensor& out, double base, const Distance& distance) {
   const int64_t width = out.dim(1);
-  check_sinusoid(out);
-  dispatch("sinusoid", out.dtype(), [&](auto type) {
+  dispatch(name, out.dtype(), [&](auto type) {
     using T = decltype(type);
     std::vector<double> frequency(static_cast<size_t>(width / 2));
     for (int64_t i = 0; i < width / 2; ++i) {
       frequency[static_cast<size_t>(i)] = std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(width));
     }
-    for_rows(entries, width, [&](int64_t begin, int64_t end) {
+    for_rows(out.dim(0), width, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
-        int64_t distance = entries - 1 - n;
-        if (clamp > 0) distance = std::min(distance, clamp);
+        const auto d = static_cast<double>(distance(n));
         T* row = out.data<T>() + n * width;
         for (int64_t i = 0; i < width / 2; ++i) {
-          const double angle = static_cast<double>(distance) * frequency[static_cast<size_t>(i)];
+          const double angle = d * frequency[static_cast<size_t>(i)];
           row[i] = static_cast<T>(std::sin(angle));
           row[width / 2 + i] = static_cast<T>(std::cos(angle));
         }
       }
     });
   });
+}
+
+void sinusoid(const Tensor& out, int64_t clamp, double base) {
+  check_sinusoid(out);
+  const int64_t entries = out.dim(0);
+  fill_sinusoid("sinusoid", out, base, [=](int64_t n) {
+    const int64_t distance = entries - 1 - n;
+    return clamp > 0 ? std::min(distance, clamp) : distance;
+  });
+}
+
+void sinusoid_at(const Tensor& out, const Tensor& position, double base) {
+  check_sinusoid_at(out, position);
+  fill_sinusoid("sinusoid_at", out, base, [at = position.data<int32_t>()](int64_t n) { return at[n]; });
 }
 
 void gather_columns(const Tensor& out, const Tensor& table, const Tensor& index) {
@@ -64,6 +77,7 @@ void gather_columns_backward(const Tensor& dtable, const Tensor& dout, const Ten
 
 void bind_position() {
   ops::sinusoid.bind(DeviceKind::cpu, sinusoid);
+  ops::sinusoid_at.bind(DeviceKind::cpu, sinusoid_at);
   ops::gather_columns.bind(DeviceKind::cpu, gather_columns);
   ops::gather_columns_backward.bind(DeviceKind::cpu, gather_columns_backward);
 }

@@ -132,7 +132,7 @@ struct Step {
   double count;
 
   Step(const ops::Adafactor& o, int64_t all)
-      : keep(static_cast<T>(1.0 - o.learning_rate * o.weight_decay)),
+      : keep(static_cast<T>(1.0 - o.decay)),
         beta(static_cast<T>(o.beta1)),
         learning_rate(o.learning_rate),
         update_clip(o.update_clip),

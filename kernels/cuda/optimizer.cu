@@ -78,7 +78,7 @@ void adamw(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& grad
                                   .rate = static_cast<T>(o.learning_rate / correction1),
                                   .root = static_cast<T>(1.0 / std::sqrt(correction2)),
                                   .eps = static_cast<T>(o.eps),
-                                  .keep = static_cast<T>(1.0 - o.learning_rate * o.weight_decay)};
+                                  .keep = static_cast<T>(1.0 - o.decay)};
     launch(adamw_kernel<T>, blocks_for(ceil_div(w.numel(), aligned ? kPackOf<T> : 1)), kBlock, 0, w.data<T>(),
            m.data<T>(), v.data<T>(), gradient.data<T>(), control.data<double>(), factors, w.numel(), aligned);
   });

@@ -7,12 +7,14 @@ namespace quire::cuda {
 
 namespace {
 
+// Row n belongs to position[n], or to distance entries - 1 - n where there are no positions.
 template <typename T>
-__global__ void sinusoid_kernel(T* out, int64_t entries, int64_t half, int64_t clamp, double base) {
+__global__ void sinusoid_kernel(T* out, const int32_t* position, int64_t entries, int64_t half, int64_t clamp,
+                                double base) {
   for (int64_t i = first_element(); i < entries * half; i += element_stride()) {
     const int64_t n = i / half;
     const int64_t column = i % half;
-    int64_t distance = entries - 1 - n;
+    int64_t distance = position != nullptr ? position[n] : entries - 1 - n;
     if (clamp > 0 && distance > clamp) distance = clamp;
     const double frequency = std::pow(base, -static_cast<double>(column) / static_cast<double>(half));
     const double angle = static_cast<double>(distance) * frequency;
@@ -21,13 +23,22 @@ __global__ void sinusoid_kernel(T* out, int64_t entries, int64_t half, int64_t c
   }
 }
 
-void sinusoid(const Tensor& out, int64_t clamp, double base) {
-  check_sinusoid(out);
+void fill_sinusoid(const Tensor& out, const int32_t* position, int64_t clamp, double base) {
   dispatch(out.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(sinusoid_kernel<T>, blocks_for(out.numel() / 2), kBlock, 0, out.data<T>(), out.dim(0), out.dim(1) / 2, clamp,
-           base);
+    launch(sinusoid_kernel<T>, blocks_for(out.numel() / 2), kBlock, 0, out.data<T>(), position, out.dim(0),
+           out.dim(1) / 2, clamp, base);
   });
+}
+
+void sinusoid(const Tensor& out, int64_t clamp, double base) {
+  check_sinusoid(out);
+  fill_sinusoid(out, nullptr, clamp, base);
+}
+
+void sinusoid_at(const Tensor& out, const Tensor& position, double base) {
+  check_sinusoid_at(out, position);
+  fill_sinusoid(out, position.data<int32_t>(), 0, base);
 }
 
 template <typename T>
@@ -77,6 +88,7 @@ void bind_position() {
   ops::gather_columns.bind(DeviceKind::cuda, gather_columns);
   ops::gather_columns_backward.bind(DeviceKind::cuda, gather_columns_backward);
   ops::sinusoid.bind(DeviceKind::cuda, sinusoid);
+  ops::sinusoid_at.bind(DeviceKind::cuda, sinusoid_at);
 }
 
 }  // namespace quire::cuda

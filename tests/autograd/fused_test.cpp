@@ -63,7 +63,7 @@ TEST(FusedAttention, GradientsThatNobodyWantsAreLeftOut) {
 }
 
 struct Projection {
-  Variable hidden, weight;
+  Variable hidden, weight, bias;
   CrossEntropy loss;
 };
 
@@ -71,9 +71,10 @@ Projection project(const Tensor& targets, const Tensor& mask, int64_t budget, DT
   RandomTensors random(21);
   Projection p{Variable::leaf(random.normal({3, 11, 13}, 1, 0, dtype)),
                Variable::leaf(random.normal({29, 13}, 0.5, 0, dtype)),
+               Variable::leaf(random.normal({29}, 0.5, 0, wide_type(dtype))),
                {}};
   Tape tape;
-  p.loss = projection_cross_entropy(tape, p.hidden, p.weight, targets, mask, 0.25, budget);
+  p.loss = projection_cross_entropy(tape, p.hidden, p.weight, p.bias, targets, mask, 0.25, budget);
   tape.backward({{p.loss.sum, 0.25}});
   return p;
 }
@@ -89,6 +90,7 @@ TEST(ProjectionCrossEntropy, ChunksChangeNothing) {
     EXPECT_LE(relative_error(parts.loss.sum.value(), whole.loss.sum.value()), 1e-14);
     EXPECT_LE(relative_error(parts.hidden.gradient()->value(), whole.hidden.gradient()->value()), 1e-13);
     EXPECT_LE(relative_error(parts.weight.gradient()->value(), whole.weight.gradient()->value()), 1e-13);
+    EXPECT_LE(relative_error(parts.bias.gradient()->value(), whole.bias.gradient()->value()), 1e-13);
   }
 }
 
@@ -96,7 +98,7 @@ TEST(ProjectionCrossEntropy, RefusesAnotherSeedThanItWasTold) {
   RandomTensors random(25);
   Tape tape;
   const CrossEntropy loss =
-      projection_cross_entropy(tape, Variable::leaf(random.normal({2, 3})), Variable::leaf(random.normal({5, 3})),
+      projection_cross_entropy(tape, Variable::leaf(random.normal({2, 3})), Variable::leaf(random.normal({5, 3})), {},
                                random.integers({2}, 0, 5), random.flags({2}), 0.5);
   EXPECT_ERROR(tape.backward({{loss.sum, 1.0}}), ErrorKind::internal,
                "projection_cross_entropy: swept with 1, but gradients were taken for 0.5");
@@ -108,7 +110,7 @@ TEST(ProjectionCrossEntropy, EqualsLogSoftmaxOfAllLogits) {
   const Tensor mask = random.flags({33});
   const Projection fused = project(targets, mask, 7 * 29, DType::f64);
   Tape tape(false);
-  const Tensor logits = linear(tape, fused.hidden.detached(), fused.weight.detached()).value();
+  const Tensor logits = linear(tape, fused.hidden.detached(), fused.weight.detached(), fused.bias.detached()).value();
   double total = 0;
   for (int64_t m = 0; m < 33; ++m) {
     const double* x = logits.data<double>() + m * 29;

@@ -19,6 +19,9 @@ void add_basic(std::vector<GradientCase>& cases) {
   const auto a = [&](const Shape& shape) { return r.normal(shape); };
   cases.push_back({"add", {a({3, 5}), a({3, 5})}, [](Tape& t, const Inputs& x) { return add(t, x[0], x[1]); }});
   cases.push_back({"add_to_itself", {a({7})}, [](Tape& t, const Inputs& x) { return add(t, x[0], x[0]); }});
+  cases.push_back({"add_scaled", {a({3, 7}), a({1})}, [y = a({3, 7})](Tape& t, const Inputs& x) {
+                     return add_scaled(t, x[0], y, x[1]);
+                   }});
   cases.push_back(
       {"multiply", {a({1, 7}), a({1, 7})}, [](Tape& t, const Inputs& x) { return multiply(t, x[0], x[1]); }});
   cases.push_back({"square", {a({5})}, [](Tape& t, const Inputs& x) { return multiply(t, x[0], x[0]); }});
@@ -106,15 +109,15 @@ void add_lookups(std::vector<GradientCase>& cases) {
   const Tensor mask = r.flags({6});
   for (const int64_t budget : {1000, 15, 1}) {  // all positions at once, two at a time, one at a time
     cases.push_back({"projection_cross_entropy_" + std::to_string(budget),
-                     {r.normal({2, 3, 5}), r.normal({7, 5})},
+                     {r.normal({2, 3, 5}), r.normal({7, 5}), r.normal({7})},
                      [=](Tape& t, const Inputs& x) {
-                       return projection_cross_entropy(t, x[0], x[1], targets, mask, 1.0, budget).sum;
+                       return projection_cross_entropy(t, x[0], x[1], x[2], targets, mask, 1.0, budget).sum;
                      }});
   }
   cases.push_back({"tied_embedding", {r.normal({7, 3})}, [=](Tape& t, const Inputs& x) {
                      const Tensor tokens = RandomTensors(8).integers({2, 3}, 0, 7);
                      const Variable h = embedding(t, x[0], tokens, 2);
-                     return projection_cross_entropy(t, h, x[0], targets, mask, 1.0, 15).sum;
+                     return projection_cross_entropy(t, h, x[0], {}, targets, mask, 1.0, 15).sum;
                    }});
 }
 

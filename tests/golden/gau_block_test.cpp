@@ -134,7 +134,7 @@ class Unit {
                     .state = pool_->view(0, rows_),
                     .training = true,
                     .commitment = commitment_,
-                    .commitment_seed = masked ? 1 / static_cast<double>(rows_ * tokens_) : 0};
+                    .commitment_seeds = {masked ? 1 / static_cast<double>(rows_ * tokens_) : 0, 0}};
     const Variable x = Variable::leaf(golden_.get("in/x"));
     const Variable y = block_(f, x);
     tape.backward({{weighted_sum(tape, y, dy), 1.0}});
@@ -205,7 +205,7 @@ class Unit {
                      heads(activation(tape, linear(tape, z, in("w_g")), ops::Activation::silu), model_.heads).value());
     }
     const std::vector<uint8_t> all(static_cast<size_t>(rows_ * tokens_), 1);
-    golden_.expect("out/z", quantize(tape, k, block_.mixer().codebook()->codewords(),
+    golden_.expect("out/z", quantize(tape, k, block_.mixer().codebook()->codewords(golden_.dtype()),
                                      Tensor::from(all, {rows_ * tokens_}, test_device()), true)
                                 .codes);
     // (q + v).R_m for distances m = 0..M, which a table has in reverse.

@@ -45,7 +45,8 @@ std::vector<MechanismCase> cases() {
                     "model.mlp={kind: relu, hidden: 12, bias: true}", "model.head_size=3"},
        .other_cache = {cache + "{kind: kv, length: 5}"}},
       {"untied",
-       {position + "none", cache + "{kind: kv, length: 9}", "model.embedding={tied: false, scale: true, output_scale: 0.5}",
+       {position + "none", cache + "{kind: kv, length: 9}",
+        "model.embedding={tied: false, scale: true, output_scale: 0.5}",
         "model.mlp={kind: gelu, hidden: 10, bias: false}"}},
       {"trivial_register", {position + "none", memory + "[{kind: trivial_register, layers: [0, 1]}]"}},
       {"trivial_log", {position + "t5", memory + "[{kind: trivial_log, layers: [-1], size: 4}]"}},
@@ -82,7 +83,7 @@ std::vector<MechanismCase> cases() {
        .rank_tolerance = 2e-3},
       {.name = "vq_gated_unit",
        .settings = {position + "xl", window + "5", "model.heads=1", "model.head_size=4", "model.mlp.kind=none",
-                    "model.norm.kind=rms_bias",
+                    "model.norm.kind=rms_bias", "model.embedding={tied: false, sinusoid: true, output_bias: true}",
                     "model.attention.vq={block: 4, codes: 5, value_size: 6, " + vq_exact + "}",
                     "model.attention.kind=vq"},
        .split_invariant = true},
@@ -112,7 +113,8 @@ std::vector<MechanismCase> cases() {
        .exact_gradient = false},
       {"vq_beside_softmax",
        {position + "xl", cache + "{kind: hidden, length: 6}",
-        "model.layer_overrides=[{layers: [0], attention: {kind: vq, cache: {kind: none, length: none}, window: 4, vq: {block: 4, "
+        "model.layer_overrides=[{layers: [0], attention: {kind: vq, cache: {kind: none, length: none}, window: 4, vq: "
+        "{block: 4, "
         "codes: 4, " +
             vq_exact + "}}}]"}},
       {"knn_gate", joined(t5_kv, {memory + "[{kind: knn, layers: [1], size: 9, top_k: 3, gate: 0.4}]"})},

@@ -98,6 +98,31 @@ TEST_F(OptimizerRuns, AGroupChangesItsParametersOnly) {
   EXPECT_GT(halved, 3);
 }
 
+// A learning rate of 0 leaves a decay that is not multiplied by it: weights of matrices keep three quarters.
+TEST_F(OptimizerRuns, DecayWithoutTheRateDoesNotDependOnIt) {
+  for (const std::string kind : {"adamw", "adafactor"}) {
+    SCOPED_TRACE(kind);
+    TrainingRun run(mechanism_config({"optimizer={kind: " + kind +
+                                      ", lr: 0, weight_decay: 0.25, decay_with_rate: false, groups: "
+                                      "[{match: [\"embedding.*\"], lr_scale: 0.5}]}"}),
+                    *corpus_);
+    std::vector<Tensor> before;
+    for (const auto& entry : run.training().store.entries()) before.push_back(clone(entry.variable.value()));
+    run.step();
+    int decayed = 0;
+    for (size_t i = 0; i < before.size(); ++i) {
+      const auto& entry = run.training().store.entries()[i];
+      const bool halved = entry.name.rfind("embedding.", 0) == 0;
+      const double share = !entry.decays ? 0 : halved ? 0.125 : 0.25;
+      const std::vector<double> from = values_of(before[i]);
+      const std::vector<double> to = values_of(entry.variable.value());
+      for (size_t j = 0; j < from.size(); ++j) EXPECT_NEAR(to[j], (1 - share) * from[j], 1e-7) << entry.name;
+      decayed += entry.decays ? 1 : 0;
+    }
+    EXPECT_GT(decayed, 3);
+  }
+}
+
 // average_n = average_{n-1} + (1 - keep_n) (w_n - average_{n-1}), keep_n = min(decay, (1 + n) / (10 + n)).
 TEST_F(OptimizerRuns, TheAverageFollowsTheWeights) {
   TrainingRun run(mechanism_config({"optimizer={lr: 0.01, ema: {decay: 0.25}}"}), *corpus_);

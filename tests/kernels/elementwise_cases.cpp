@@ -210,7 +210,7 @@ void add_adamw(std::vector<OpCase>& cases, RandomTensors& random) {
                          v = o.beta2 * v + (1 - o.beta2) * g * g;
                          const double m_hat = m / (1 - std::pow(o.beta1, o.step));
                          const double v_hat = v / (1 - std::pow(o.beta2, o.step));
-                         w -= o.learning_rate * (m_hat / (std::sqrt(v_hat) + o.eps) + o.weight_decay * w);
+                         w -= o.learning_rate * m_hat / (std::sqrt(v_hat) + o.eps) + o.decay * w;
                        }
                        return std::vector<Tensor>{in[0], in[1], in[2]};
                      },

@@ -140,6 +140,24 @@ void add_tables(std::vector<OpCase>& cases, RandomTensors& random) {
                        return Tensors{in[0]};
                      }});
   }
+  for (const auto& [rows, width, largest] : {std::tuple{1, 2, 1}, {31, 34, 100000}, {0, 4, 1}}) {
+    cases.push_back({"sinusoid_at",
+                     std::to_string(rows) + "x" + std::to_string(width),
+                     {random.normal({rows, width}), random.integers({rows}, 0, largest)},
+                     [](const Tensors& in) {
+                       ops::sinusoid_at(in[0], in[1], 1e5);
+                       return Tensors{in[0]};
+                     },
+                     [e = width](const Tensors& in) {
+                       for (int64_t i = 0; i < in[0].numel(); ++i) {
+                         const int64_t column = i % e;
+                         const double w = std::pow(1e5, -2.0 * static_cast<double>(column % (e / 2)) / e);
+                         const double angle = static_cast<double>(id_at(in[1], i / e)) * w;
+                         values(in[0])[i] = column < e / 2 ? std::sin(angle) : std::cos(angle);
+                       }
+                       return Tensors{in[0]};
+                     }});
+  }
   for (const auto& [heads, buckets, count] : {std::tuple{1, 1, 1}, {3, 8, 29}, {2, 5, 0}}) {
     const std::string size = std::to_string(heads) + "x" + std::to_string(buckets) + "x" + std::to_string(count);
     const Tensor index = random.integers({count}, 0, buckets);

@@ -57,7 +57,7 @@ void update_by_definition(double* w, double* row, double* column, double* mean, 
       mean[i] = o.beta1 * mean[i] + (1 - o.beta1) * u[i];
       u[i] = mean[i];
     }
-    w[i] = (1 - o.learning_rate * o.weight_decay) * w[i] - o.learning_rate * scale * u[i];
+    w[i] = (1 - o.decay) * w[i] - o.learning_rate * scale * u[i];
   }
 }
 
@@ -82,7 +82,7 @@ void add_adafactor(std::vector<OpCase>& cases, RandomTensors& random) {
         .eps1 = 1e-3,
         .update_clip = 0.5,
         .parameter_scale = true,
-        .weight_decay = 0.3},
+        .decay = 0.03},
        0.7},
       {"small_weights",
        true,

@@ -102,5 +102,14 @@ TEST(Initialization, FanIn) {
   EXPECT_GT(largest, 2.8 / 8);
 }
 
+TEST(Initialization, EmbeddingsAndPositionBiasesMayHaveTheirOwn) {
+  const Weights weights(
+      {"model.initialization={kind: fan_in, embedding_std: 1, position_bias_std: 0}", "model.embedding.tied=false"});
+  weights.expect("embedding.weight", 0, 1);
+  weights.expect("head.weight", 0, 0.98658 / 8);
+  weights.expect("position.u", 0, 0);
+  weights.expect("position.v", 0, 0);
+}
+
 }  // namespace
 }  // namespace quire::test

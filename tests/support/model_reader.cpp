@@ -25,7 +25,7 @@ LossTerms ModelReader::forward(Tape& tape, const Batch& batch, bool write) {
                               .key = RandomKey::of(5, 1),
                               .training = training,
                               .write_state = write,
-                              .commitment_seed = kCommitment});
+                              .commitment_seeds = {kCommitment, kCommitment}});
 }
 
 void ModelReader::step(const Batch& batch, DocumentNll* nll) {

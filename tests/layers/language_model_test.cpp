@@ -1,0 +1,142 @@
+// What lies before and after the blocks of a model: positions at the input, a bias of the vocabulary, layer drop.
+#include "layers/language_model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/support/compare.h"
+#include "tests/support/hand_batch.h"
+#include "tests/support/model_reader.h"
+#include "trainers/config.h"
+
+namespace quire::test {
+namespace {
+
+constexpr int64_t kVocabulary = 7;
+
+class Model {
+ public:
+  explicit Model(const std::vector<std::string>& settings, int64_t rows = 1)
+      : reader_(parse_config<RunConfig>("model: {width: 6, heads: 2, layers: 1, position: none, mlp: {kind: relu, "
+                                        "hidden: 5}, embedding: {tied: false}, initialization: {std: 0.5}}",
+                                        "model.yaml", settings)
+                    .model,
+                kVocabulary, rows, 8) {}
+
+  Tensor parameter(const std::string& name) const {
+    for (const ParameterStore::Entry& entry : reader_.store().entries()) {
+      if (entry.name == name) return entry.variable.value();
+    }
+    ADD_FAILURE() << "no parameter " << name;
+    return {};
+  }
+  ModelReader& reader() { return reader_; }
+
+  // Nats of every target, position by position; all of the first row, then of the next.
+  std::vector<double> nats(const Batch& batch) {
+    DocumentNll nll;
+    reader_.step(batch, &nll);
+    std::vector<double> values;
+    for (const auto& [place, value] : nll) values.push_back(value);
+    return values;
+  }
+
+ private:
+  ModelReader reader_;
+};
+
+// Rows of one document each, in which token t is (t + 1) mod 7 and predicts the next one.
+Batch counting(int64_t rows, int64_t length, int32_t first_position = 0) {
+  Batch batch = one_segment(rows, length, std::vector<uint8_t>(static_cast<size_t>(rows), 1));
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t t = 0; t < length; ++t) {
+      const auto i = static_cast<size_t>(batch.at(r, t));
+      batch.tokens[i] = static_cast<int32_t>((t + 1) % kVocabulary);
+      batch.targets[i] = static_cast<int32_t>((t + 2) % kVocabulary);
+      batch.position[i] = first_position + static_cast<int32_t>(t);
+      batch.document[i] = r;
+      batch.loss_mask[i] = 1;
+    }
+  }
+  batch.target_count = rows * length;
+  return batch;
+}
+
+// A token at position p reads its embedding and the learned factor times [sin(p w) | cos(p w)].
+TEST(InputSinusoid, AddsThePositionInTheDocument) {
+  Model with({"model.embedding.sinusoid=true", "model.embedding.sinusoid_base=100"});
+  Model without({});
+  EXPECT_EQ(with.nats(counting(1, 1, 20)), without.nats(counting(1, 1)));  // the factor begins at 0
+  with.parameter("embedding.sinusoid").data<double>()[0] = 0.7;
+  double* const row = without.parameter("embedding.weight").data<double>() + 6;  // of token 1
+  for (int i = 0; i < 3; ++i) {
+    const double angle = 20 * std::pow(100, -2.0 * i / 6);
+    row[i] += 0.7 * std::sin(angle);
+    row[3 + i] += 0.7 * std::cos(angle);
+  }
+  EXPECT_NEAR(with.nats(counting(1, 1, 20))[0], without.nats(counting(1, 1))[0], 1e-13);
+  EXPECT_GT(std::abs(with.nats(counting(1, 1, 21))[0] - without.nats(counting(1, 1))[0]), 1e-3);
+}
+
+TEST(OutputBias, IsAddedToLogitsAndScaledWithThem) {
+  Model with({"model.embedding.output_bias=true", "model.embedding.output_scale=0.5"});
+  Model without({"model.embedding.output_scale=0.5"});
+  double* const bias = with.parameter("head.bias").data<double>();
+  for (int v = 0; v < kVocabulary; ++v) bias[v] = 0.3 * v - 1;
+  // The logits of the first position, but for a constant, from the nats of every target.
+  std::vector<double> logits;
+  Batch batch = counting(1, 1);
+  for (int32_t v = 0; v < kVocabulary; ++v) {
+    batch.targets[0] = v;
+    logits.push_back(-without.nats(batch)[0]);
+  }
+  double sum = 0;
+  for (int v = 0; v < kVocabulary; ++v) sum += std::exp(logits[static_cast<size_t>(v)] + 0.5 * bias[v]);
+  for (int32_t v = 0; v < kVocabulary; ++v) {
+    batch.targets[0] = v;
+    const double wanted = std::log(sum) - logits[static_cast<size_t>(v)] - 0.5 * bias[v];
+    EXPECT_NEAR(with.nats(batch)[0], wanted, 1e-13);
+  }
+}
+
+TEST(OutputBias, IsInTheLogitsOfGeneration) {
+  Model model({"model.embedding.output_bias=true"});
+  model.parameter("head.bias").data<double>()[5] = 1000;
+  Batch batch = counting(1, 1);
+  batch.targets[0] = 5;
+  EXPECT_NEAR(model.nats(batch)[0], 0, 1e-12);
+}
+
+// A row keeps all that a layer adds, divided by the probability of being kept, or nothing of it.
+TEST(LayerDrop, KeepsOrDropsWhatALayerAddsToARow) {
+  constexpr int64_t kRows = 16;
+  Model dropping({"model.dropout.layer=0.25"}, kRows);
+  Model kept({}, kRows);
+  Model dropped({}, kRows);
+  for (const char* name : {"blocks.0.attention.out.weight", "blocks.0.mlp.down.weight"}) {
+    for (int64_t i = 0; i < kept.parameter(name).numel(); ++i) {
+      kept.parameter(name).data<double>()[i] /= 0.75;
+      dropped.parameter(name).data<double>()[i] = 0;
+    }
+  }
+  dropping.reader().training = true;
+  const std::vector<double> seen = dropping.nats(counting(kRows, 4));
+  const std::vector<double> whole = kept.nats(counting(kRows, 4));
+  const std::vector<double> nothing = dropped.nats(counting(kRows, 4));
+  int rows_kept = 0;
+  for (int64_t r = 0; r < kRows; ++r) {
+    const auto first = static_cast<size_t>(4 * r);
+    const bool is_kept = std::abs(seen[first] - whole[first]) < 1e-9;
+    const std::vector<double>& wanted = is_kept ? whole : nothing;
+    for (size_t i = first; i < first + 4; ++i) EXPECT_NEAR(seen[i], wanted[i], 1e-12) << "row " << r;
+    rows_kept += is_kept ? 1 : 0;
+  }
+  EXPECT_GE(rows_kept, 6);
+  EXPECT_LE(rows_kept, 15);
+  dropping.reader().training = false;
+  EXPECT_EQ(dropping.nats(counting(kRows, 4)), Model({}, kRows).nats(counting(kRows, 4)));
+}
+
+}  // namespace
+}  // namespace quire::test
