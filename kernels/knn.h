@@ -59,12 +59,14 @@ extern Op<void(const Tensor& dq, const Tensor& dout, const Tensor& out, const Te
                bool accumulate)>
     knn_attention_backward;
 
-// out [R, T, H, D] = g_h a + (1 - g_h) b with g_h = sigmoid(bias[h]) (3.1); g = 0 in rows with open[r] = 0. bias [H]
-// wide, open u8 [R] (undefined: all ones).
-extern Op<void(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& open)> gate_heads;
-// dbias accumulates; da, db are overwritten.
-extern Op<void(const Tensor& da, const Tensor& db, const Tensor& dbias, const Tensor& dout, const Tensor& a,
-               const Tensor& b, const Tensor& bias, const Tensor& open)>
+// out [R, T, H, D] = g a + (1 - g) b with g = sigmoid(bias[h] + content[n, h]) of token n = r T + t (3.1); g = 0 in
+// rows with open[r] = 0. bias [H] wide, content [R T, H] like a (undefined: zeros), open u8 [R] (undefined: all ones).
+extern Op<void(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& content,
+               const Tensor& open)>
+    gate_heads;
+// dbias accumulates; da, db and dcontent [R T, H], which is defined as content is, are overwritten.
+extern Op<void(const Tensor& da, const Tensor& db, const Tensor& dbias, const Tensor& dcontent, const Tensor& dout,
+               const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& content, const Tensor& open)>
     gate_heads_backward;
 
 // share = 1 - exp(part - whole): the probability that a softmax has beyond its part; part and whole are the logarithms

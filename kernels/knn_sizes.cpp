@@ -95,14 +95,28 @@ void check_knn_attention_backward(const KnnSizes& s, const Tensor& dq, const Ten
 }
 
 void check_gate_heads(const char* op, const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias,
-                      const Tensor& open) {
+                      const Tensor& content, const Tensor& open) {
   QUIRE_CHECK(a.rank() == 4, "{}: {} is not [R, T, H, D]", op, a.shape().to_string());
   require_alike(op, {&a, &b, &out});
   QUIRE_CHECK(bias.numel() == a.dim(2) && bias.is_contiguous() && bias.dtype() == wide_type(a.dtype()),
               "{}: bias {} {} for {} {}", op, name_of(bias.dtype()), bias.shape().to_string(), name_of(a.dtype()),
               a.shape().to_string());
+  QUIRE_CHECK(!content.defined() || (has_shape(content, {a.dim(0) * a.dim(1), a.dim(2)}) && content.is_contiguous() &&
+                                     content.dtype() == a.dtype()),
+              "{}: content {} {} for {} {}", op, name_of(content.dtype()), content.shape().to_string(),
+              name_of(a.dtype()), a.shape().to_string());
   QUIRE_CHECK(!open.defined() || (open.numel() == a.dim(0) && open.dtype() == DType::u8 && open.is_contiguous()),
               "{}: open {} {} for {} rows", op, name_of(open.dtype()), open.shape().to_string(), a.dim(0));
+}
+
+void check_gate_heads_backward(const Tensor& da, const Tensor& db, const Tensor& dbias, const Tensor& dcontent,
+                               const Tensor& dout, const Tensor& a, const Tensor& b, const Tensor& bias,
+                               const Tensor& content, const Tensor& open) {
+  const char* const op = "gate_heads_backward";
+  check_gate_heads(op, dout, a, b, bias, content, open);
+  check_gate_heads(op, da, a, db, dbias, dcontent, open);
+  QUIRE_CHECK(content.defined() == dcontent.defined(), "{}: {} content and {} gradient of it", op,
+              content.defined() ? "a" : "no", dcontent.defined() ? "a" : "no");
 }
 
 void check_drop_entries(const Tensor& index, const Tensor& keep) {

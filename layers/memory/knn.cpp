@@ -29,6 +29,10 @@ std::optional<DType> stored_as(KnnStorage storage) {
   return std::nullopt;
 }
 
+double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+
 double mean_of(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
@@ -50,8 +54,11 @@ bool any_later_document(const Batch& batch) {
 
 KnnMemory::KnnMemory(const Scope& scope, const MemoryConfig& config, const MixerShape& mixer)
     : name_(scope.path()), scope_(hash_scope(scope.path())), config_(config), mixer_(mixer) {
-  if (config.combine == KnnCombine::gate) {
+  if (config.is_gated()) {
     gate_ = scope.param_without_decay("gate", {mixer.heads}, Initializer::constant(config.gate));
+  }
+  if (config.combine == KnnCombine::content_gate) {
+    content_.emplace(scope.child("content"), mixer.width, mixer.heads, Initializer::constant(0));
   }
   keys_ = declare(scope, "keys");
   values_ = declare(scope, "values");
@@ -223,41 +230,56 @@ Tensor KnnMemory::select(const Forward& f, const Tensor& q) {
 }
 
 Variable KnnMemory::combine(const Forward& f, const MixerTensors& mixer) {
-  Tape& tape = f.tape;
   const Tensor index = select(f, mixer.q.value());
   const ops::KnnMemory memory = view(f.state);
   Variable mixed;
-  Tensor share;
-  if (config_.combine == KnnCombine::joint) {
-    mixed = joint_attention(tape, *mixer.attention, *mixer.settings, mixer.scaled_q, index, memory,
-                            f.telemetry != nullptr ? &share : nullptr);
-  } else {
-    const Variable found = knn_attention(tape, mixer.scaled_q, index, memory);
-    if (config_.combine == KnnCombine::add) {
-      mixed = add(tape, found, mixer.local);
-    } else {
-      Tensor open;
-      const Shape by_query{f.batch.rows * f.batch.length, 1, mixer_.heads, mixer_.head_size};
-      if (config_.closed_when_empty) {
-        std::vector<uint8_t> reads = readers(f.batch);
-        const std::vector<int32_t> length = readable(f.state);
-        for (size_t i = 0; i < reads.size(); ++i) {
-          if (length[i / static_cast<size_t>(f.batch.length)] == 0) reads[i] = 0;
-        }
-        open = Tensor::from(reads, {by_query[0]}, found.value().device());
-      }
-      const Variable gated =
-          gate_heads(tape, reshape(tape, found, by_query), reshape(tape, mixer.local, by_query), gate_, open);
-      mixed = reshape(tape, gated, mixer.local.shape());
-    }
+  Shares shares;
+  switch (config_.combine) {
+    case KnnCombine::gate:
+    case KnnCombine::content_gate:
+      mixed = gated(f, mixer, knn_attention(f.tape, mixer.scaled_q, index, memory), shares);
+      break;
+    case KnnCombine::joint:
+      mixed = joint_attention(f.tape, *mixer.attention, *mixer.settings, mixer.scaled_q, index, memory,
+                              f.telemetry != nullptr ? &shares.joint : nullptr);
+      break;
+    case KnnCombine::add:
+      mixed = add(f.tape, knn_attention(f.tape, mixer.scaled_q, index, memory), mixer.local);
+      break;
+    case KnnCombine::stop_forward:
+      mixed = with_gradient_to(f.tape, knn_attention(f.tape, mixer.scaled_q.detached(), index, memory).value(),
+                               mixer.local);
+      break;
   }
   if (config_.place == LogPlace::file) f.state.forget_pages(values_.log);
-  if (f.telemetry != nullptr) observe(f, mixer, index, share);
+  if (f.telemetry != nullptr) observe(f, mixer, index, shares);
   if (f.write_state && config_.write != KnnWrite::never) {
     write(f, mixer);
     if (config_.stale.refresh > 0 && f.training) refresh(f, mixer);
   }
   return mixed;
+}
+
+Variable KnnMemory::gated(const Forward& f, const MixerTensors& mixer, const Variable& found, Shares& shares) const {
+  Tape& tape = f.tape;
+  const Shape by_query{f.batch.rows * f.batch.length, 1, mixer_.heads, mixer_.head_size};
+  Tensor open;
+  if (config_.closed_when_empty) {
+    std::vector<uint8_t> reads = readers(f.batch);
+    const std::vector<int32_t> length = readable(f.state);
+    for (size_t i = 0; i < reads.size(); ++i) {
+      if (length[i / static_cast<size_t>(f.batch.length)] == 0) reads[i] = 0;
+    }
+    open = Tensor::from(reads, {by_query[0]}, found.value().device());
+  }
+  Variable content;
+  if (content_) {
+    content = reshape(tape, (*content_)(tape, mixer.z), {by_query[0], mixer_.heads});
+    shares.content = content.value();
+  }
+  const Variable both =
+      gate_heads(tape, reshape(tape, found, by_query), reshape(tape, mixer.local, by_query), gate_, content, open);
+  return reshape(tape, both, mixer.local.shape());
 }
 
 void KnnMemory::write(const Forward& f, const MixerTensors& mixer) const {
@@ -333,20 +355,27 @@ void KnnMemory::refresh(const Forward& f, const MixerTensors& mixer) {
   store(values_, values, replace);
 }
 
-void KnnMemory::observe(const Forward& f, const MixerTensors& mixer, const Tensor& index, const Tensor& share) const {
-  Telemetry& telemetry = *f.telemetry;
-  if (gate_.defined()) {
-    double mean = 0;
-    const std::vector<double> biases = values_on_host(gate_.value());
-    for (size_t h = 0; h < biases.size(); ++h) {
-      const double gate = 1 / (1 + std::exp(-biases[h]));
-      telemetry.emplace_back(name_ + ".gate." + std::to_string(h), gate);
-      mean += gate / static_cast<double>(biases.size());
+// Of each head, over the tokens of the rows where it depends on them.
+void KnnMemory::observe_gate(const Forward& f, const Tensor& content) const {
+  const std::vector<double> biases = values_on_host(gate_.value());
+  const std::vector<double> of_tokens = content.defined() ? values_on_host(content) : std::vector<double>();
+  double share = 0;
+  for (size_t h = 0; h < biases.size(); ++h) {
+    std::vector<double> gates;
+    for (size_t n = 0; n < of_tokens.size() / biases.size(); ++n) {
+      if (f.batch.segment[n] >= 0) gates.push_back(sigmoid(biases[h] + of_tokens[n * biases.size() + h]));
     }
-    telemetry.emplace_back(name_ + ".share", mean);
-  } else if (share.defined()) {
-    telemetry.emplace_back(name_ + ".share", mean_of(values_on_host(share)));
+    const double gate = content.defined() ? mean_of(gates) : sigmoid(biases[h]);
+    f.telemetry->emplace_back(name_ + ".gate." + std::to_string(h), gate);
+    share += gate / static_cast<double>(biases.size());
   }
+  f.telemetry->emplace_back(name_ + ".share", share);
+}
+
+void KnnMemory::observe(const Forward& f, const MixerTensors& mixer, const Tensor& index, const Shares& shares) const {
+  Telemetry& telemetry = *f.telemetry;
+  if (gate_.defined()) observe_gate(f, shares.content);
+  if (shares.joint.defined()) telemetry.emplace_back(name_ + ".share", mean_of(values_on_host(shares.joint)));
   double entries = 0;
   for (const int64_t length : f.state.lengths(keys_.log)) {
     entries += static_cast<double>(length) / static_cast<double>(f.state.rows());

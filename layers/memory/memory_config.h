@@ -7,17 +7,25 @@
 
 namespace quire {
 
-enum class KnnCombine { gate, joint, add };
+enum class KnnCombine { gate, content_gate, joint, add, stop_forward };
 enum class KnnWrite { produce, evict, never };
 enum class KnnSearchKind { exact, bucketed, inverted };
 enum class KnnStorage { automatic, f32, bf16, int8 };
 
 template <>
 struct EnumNames<KnnCombine> {
-  static constexpr auto value = std::to_array<std::pair<KnnCombine, std::string_view>>(
-      {{KnnCombine::gate, "gate"}, {KnnCombine::joint, "joint"}, {KnnCombine::add, "add"}});
+  static constexpr auto value =
+      std::to_array<std::pair<KnnCombine, std::string_view>>({{KnnCombine::gate, "gate"},
+                                                              {KnnCombine::content_gate, "content_gate"},
+                                                              {KnnCombine::joint, "joint"},
+                                                              {KnnCombine::add, "add"},
+                                                              {KnnCombine::stop_forward, "stop_forward"}});
   static constexpr auto help = std::to_array<std::string_view>(
-      {"a learned share per head (Memorizing Transformer)", "one softmax with the local keys", "the sum of both"});
+      {"a learned share per head (Memorizing Transformer)",
+       "a share per head and token: the layer's input, through a matrix that begins at zero, is added to what gate "
+       "learns",
+       "one softmax with the local keys", "the sum of both",
+       "retrieved values alone go forward, and the gradient to local attention alone, as published"});
 };
 template <>
 struct EnumNames<KnnWrite> {
@@ -107,6 +115,8 @@ struct MemoryConfig {
   InvertedConfig inverted;
   StaleConfig stale;
 
+  bool is_gated() const { return combine == KnnCombine::gate || combine == KnnCombine::content_gate; }
+
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("kind", kind, {.help = "registered mechanism", .required = true});
@@ -122,11 +132,13 @@ struct MemoryConfig {
              .min = 1,
              .max = 1024});
     v.field("combine", combine, {.help = "how retrieved values meet local attention"});
-    v.field(
-        "gate", gate,
-        {.help = "combine: gate. The share of memory in a head begins at sigmoid of this", .min = -100, .max = 100});
+    v.field("gate", gate,
+            {.help = "combine: gate, content_gate. The share of memory in a head begins at sigmoid of this",
+             .min = -100,
+             .max = 100});
     v.field("closed_when_empty", closed_when_empty,
-            {.help = "combine: gate. A query that finds nothing keeps local attention whole; false: its share for "
+            {.help = "combine: gate, content_gate. A query that finds nothing keeps local attention whole; false: its "
+                     "share for "
                      "memory is lost, as published"});
     v.field("least", least,
             {.help = "memory of a row is not read while it holds fewer entries", .unit = "entries", .min = 0});
@@ -139,6 +151,8 @@ struct MemoryConfig {
     v.section("stale", stale, "keys and values that were made with earlier weights");
   }
   void check(ConfigChecker& c) const {
+    c.require(is_gated() || gate == 0, "gate", "only combine: gate and content_gate have one");
+    c.require(is_gated() || !closed_when_empty, "closed_when_empty", "only combine: gate and content_gate can close");
     c.require(!stale.keep || stale.refresh == 0, "stale.keep",
               "refreshed entries are no longer in the order of their age; use keep or refresh");
     c.require(stale.refresh == 0 || write != KnnWrite::evict, "stale.refresh",

@@ -116,6 +116,9 @@ std::vector<MechanismCase> cases() {
         "codes: 4, " +
             vq_exact + "}}}]"}},
       {"knn_gate", joined(t5_kv, {memory + "[{kind: knn, layers: [1], size: 9, top_k: 3, gate: 0.4}]"})},
+      {"knn_content_gate",
+       joined(xl_hidden, {memory + "[{kind: knn, layers: [1], size: 10, top_k: 3, combine: content_gate, gate: -0.3, "
+                                   "closed_when_empty: true}]"})},
       {"knn_joint",
        {position + "rope", "model.key_heads=1", cache + "{kind: kv, length: 5}",
         memory + "[{kind: knn, layers: [0, 1], size: 11, top_k: 20, combine: joint, closed_when_empty: false}]"}},

@@ -261,7 +261,9 @@ TEST(KnnBadInput, IsRefused) {
                "knn_attention: entry 1 of 1");
   EXPECT_ERROR(ops::knn_attention(zeros({2, 5, 2, 3}), lse, {q, far, memory}, false), ErrorKind::internal,
                "knn_attention: out f32 [2, 5, 2, 3]");
-  EXPECT_ERROR(ops::gate_heads(q, q, q, zeros({3}), {}), ErrorKind::internal, "gate_heads: bias f32 [3]");
+  EXPECT_ERROR(ops::gate_heads(q, q, q, zeros({3}), {}, {}), ErrorKind::internal, "gate_heads: bias f32 [3]");
+  EXPECT_ERROR(ops::gate_heads(q, q, q, zeros({2}), zeros({2, 2}), {}), ErrorKind::internal,
+               "gate_heads: content f32 [2, 2]");
   EXPECT_ERROR(ops::quantize_vectors(zeros({2, 3}, DType::i8), zeros({2}), zeros({2, 3})), ErrorKind::internal,
                "quantize_vectors: i8 [2, 3] with f32 scales [2]");
 }

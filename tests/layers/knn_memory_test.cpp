@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "autograd/functions/basic.h"
 #include "kernels/backend.h"
@@ -45,15 +46,21 @@ class Reader {
   }
 
   std::vector<double> step(const Tensor& x, bool begins = false) {
-    const Batch batch = one_segment(1, x.dim(1), {static_cast<uint8_t>(begins ? 1 : 0)});
-    pool_->begin_step(batch);
     Tape tape(false);
-    telemetry_.clear();
-    const Variable y = (*mixer_)(
-        {.tape = tape, .batch = batch, .state = pool_->view(0, 1), .training = true, .telemetry = &telemetry_},
-        Variable::constant(converted(x, dtype_)), {});
-    pool_->commit();
-    return values_of(y.value());
+    return values_of(forward(tape, x, begins).value());
+  }
+
+  // The gradient of a step that results get as it is, by parameter.
+  std::map<std::string, std::vector<double>> gradients(const Tensor& x, const Tensor& of_results) {
+    store_.zero_gradients();
+    Tape tape;
+    const Variable y = forward(tape, x, false);
+    tape.backward(y, of_results);
+    std::map<std::string, std::vector<double>> all;
+    for (const ParameterStore::Entry& entry : store_.entries()) {
+      all[entry.name] = values_of(ParameterStore::slice(store_.gradients(), entry));
+    }
+    return all;
   }
 
   StateView state() { return pool_->view(0, 1); }
@@ -77,6 +84,17 @@ class Reader {
   }
 
  private:
+  Variable forward(Tape& tape, const Tensor& x, bool begins) {
+    const Batch batch = one_segment(1, x.dim(1), {static_cast<uint8_t>(begins ? 1 : 0)});
+    pool_->begin_step(batch);
+    telemetry_.clear();
+    const Variable y = (*mixer_)(
+        {.tape = tape, .batch = batch, .state = pool_->view(0, 1), .training = true, .telemetry = &telemetry_},
+        Variable::constant(converted(x, dtype_)), {});
+    pool_->commit();
+    return y;
+  }
+
   DType dtype_;
   ParameterStore store_;
   StateLayout layout_;
@@ -107,6 +125,63 @@ TEST(KnnMemory, AllOfAWholeDocumentIsFullAttention) {
       EXPECT_LT(largest_difference(cached.read(x), retrieved.read(x)), tolerance) << key_heads;
     }
   }
+}
+
+constexpr const char* kSmall = "model.memory=[{kind: knn, layers: [0], size: 12, top_k: 3, ";
+
+// With a gate that opens heads one by one.
+std::vector<double> with_open_heads(const Tensor& x, double first, double second) {
+  Reader reader({std::string(kSmall) + "combine: gate}]"});
+  const std::vector<double> biases{first, second};
+  reader.parameter("memory.0.gate").upload(biases.data(), 2);
+  return reader.read(x);
+}
+
+TEST(KnnMemory, AContentGateIsAShareOfEachHeadAndToken) {
+  const Tensor x = text(20);
+  Reader reader({std::string(kSmall) + "combine: content_gate, gate: 0.3}]"});
+  EXPECT_EQ(reader.read(x), Reader({std::string(kSmall) + "combine: gate, gate: 0.3}]"}).read(x)) << "at first";
+  const Tensor weight = reader.parameter("memory.0.content.weight");
+  ASSERT_EQ(weight.shape(), (Shape{2, kWidth}));
+  ops::scale(weight, RandomTensors(5).normal({2, kWidth}), 1);
+  const std::vector<double> got = reader.read(x);
+
+  // The projection behind is linear: what each head adds when it looks at memory instead.
+  const std::vector<double> local = with_open_heads(x, -200, -200);
+  const std::vector<std::vector<double>> opened{with_open_heads(x, 200, -200), with_open_heads(x, -200, 200)};
+  std::vector<double> wanted = local;
+  std::vector<double> last_gates(2, 0.0);
+  for (size_t t = 0; t < 20; ++t) {
+    for (size_t h = 0; h < 2; ++h) {
+      double logit = 0.3;
+      for (size_t i = 0; i < kWidth; ++i) {
+        logit += weight.data<double>()[h * kWidth + i] * x.data<double>()[t * kWidth + i];
+      }
+      const double gate = 1 / (1 + std::exp(-logit));
+      for (size_t i = t * kWidth; i < (t + 1) * kWidth; ++i) wanted[i] += gate * (opened[h][i] - local[i]);
+      if (t >= 20 - kTokens) last_gates[h] += gate / kTokens;
+    }
+  }
+  EXPECT_LT(largest_difference(got, wanted), 1e-13);
+  EXPECT_NEAR(reader.told("memory.0.gate.0"), last_gates[0], 1e-13);
+  EXPECT_NEAR(reader.told("memory.0.gate.1"), last_gates[1], 1e-13);
+  EXPECT_NEAR(reader.told("memory.0.share"), (last_gates[0] + last_gates[1]) / 2, 1e-13);
+}
+
+TEST(KnnMemory, StopForwardHasTheValueOfMemoryAndTheGradientOfLocalAttention) {
+  const Tensor x = text(20);
+  Reader stopped({std::string(kSmall) + "combine: stop_forward}]"});
+  EXPECT_LT(largest_difference(stopped.read(x), with_open_heads(x, 200, 200)), 1e-13);
+  Reader local({});
+  local.read(x);
+  const Tensor next = text(kTokens, 2);
+  const Tensor of_results = RandomTensors(3).normal({1, kTokens, kWidth});
+  const auto got = stopped.gradients(next, of_results);
+  const auto wanted = local.gradients(next, of_results);
+  for (const std::string name : {"query.weight", "key.weight", "value.weight"}) {
+    EXPECT_EQ(got.at(name), wanted.at(name)) << name;
+  }
+  EXPECT_GT(largest_difference(got.at("out.weight"), wanted.at("out.weight")), 0.1);
 }
 
 TEST(KnnMemory, OfTheOldestNothingIsLeftWhenItIsFull) {
@@ -270,6 +345,8 @@ TEST(KnnMemory, ContradictionsAreRefused) {
   refused("size: 100, search: inverted", "the groups would never be learned");
   refused("size: 100000, search: inverted, stale: {keep: 3}", "entries that stay as they were written");
   refused("size: 100000, search: inverted, place: file", "leave place and dtype as they are");
+  refused("combine: add, gate: 0.5", "only combine: gate and content_gate have one");
+  refused("combine: stop_forward, closed_when_empty: true", "only combine: gate and content_gate can close");
   refused("size: 4, least: 5", "memory would never be read");
   refused("write: evict, stale: {refresh: 0.1}", "use write: produce", "model.attention.cache={kind: kv, length: 4}");
   refused("top_k: 4", "a memory goes beside softmax attention", "model.attention.kind=vq");
