@@ -282,22 +282,41 @@ Variable KnnMemory::gated(const Forward& f, const MixerTensors& mixer, const Var
   return reshape(tape, both, mixer.local.shape());
 }
 
+// Of `count` tokens of a document in a row of a tensor, the first of which is at `begin` and has `position`, those that
+// enter memory: every stride-th of the document, whatever it is cut into.
+void KnnMemory::Entering::add(int64_t begin, int64_t count, int64_t position) {
+  const int64_t skipped = stride - 1 - ((position % stride) + stride) % stride;
+  begins.push_back(begin + skipped);
+  counts.push_back(count > skipped ? (count - skipped - 1) / stride + 1 : 0);
+}
+
 void KnnMemory::write(const Forward& f, const MixerTensors& mixer) const {
   const StateView& state = f.state;
+  Entering entering{.stride = config_.stride};
+  const auto append = [&](LogId log, const Tensor& values) {
+    state.append(log, values, entering.begins, entering.counts, entering.stride);
+  };
+  const auto position_of = [&](int64_t row, int64_t t) {
+    return f.batch.position[static_cast<size_t>(f.batch.at(row, t))];
+  };
   if (config_.write == KnnWrite::produce) {
-    const auto append = [&](LogId log, const Tensor& values) { state.append(log, values); };
+    for (int64_t row = 0; row < state.rows(); ++row) {
+      const RowCarry& carry = state.carry(row);
+      entering.add(carry.begin, carry.count, carry.count > 0 ? position_of(row, carry.begin) : 0);
+    }
     store(keys_, mixer.k.value(), append);
     store(values_, mixer.v.value(), append);
+    if (inputs_.defined()) append(inputs_, mixer.z.value());
   } else {
     // What the cache of W tokens will no longer hold: of its own entries and the segment's, all but the last W.
     const auto [keys, values] = mixer.carried();
     const int64_t most = mixer.carried_most;
-    std::vector<int64_t> begin, count;
     for (int64_t row = 0; row < state.rows(); ++row) {
       const RowCarry& carry = state.carry(row);
       const int64_t held = carry.replaces ? 0 : mixer.carried_length[static_cast<size_t>(row)];
-      begin.push_back(carry.replaces ? most + carry.begin : most - held);
-      count.push_back(carry.count == 0 ? 0 : std::max<int64_t>(0, held + carry.count - most));
+      entering.add(carry.replaces ? most + carry.begin : most - held,
+                   carry.count == 0 ? 0 : std::max<int64_t>(0, held + carry.count - most),
+                   carry.count == 0 ? 0 : position_of(row, carry.begin) - held);
     }
     const auto joined = [&](const Tensor& older, const Tensor& newer) {
       const Tensor both =
@@ -306,11 +325,9 @@ void KnnMemory::write(const Forward& f, const MixerTensors& mixer) const {
       ops::copy(both.slice(1, most, most + newer.dim(1)), newer);
       return both;
     };
-    const auto append = [&](LogId log, const Tensor& from) { state.append(log, from, begin, count); };
     store(keys_, joined(keys, mixer.k.value()), append);
     store(values_, joined(values, mixer.v.value()), append);
   }
-  if (inputs_.defined()) state.append(inputs_, mixer.z.value());
   if (probe_inputs_.defined() && f.training) {
     std::vector<int64_t> last, count;
     for (int64_t row = 0; row < state.rows(); ++row) {

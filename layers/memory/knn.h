@@ -37,6 +37,12 @@ class KnnMemory final : public Memory {
   double recall_of(const StateView& state, const Tensor& q, const Tensor& index) const;
   // The entries that each query of the first segment of a row retrieves, i32 [R, T, H, K].
   Tensor select(const Forward& f, const Tensor& q);
+  // Which tokens of each row a step writes: counts[r] from begins[r] on.
+  struct Entering {
+    int64_t stride;
+    std::vector<int64_t> begins = {}, counts = {};
+    void add(int64_t begin, int64_t count, int64_t position);
+  };
   void write(const Forward& f, const MixerTensors& mixer) const;
   void refresh(const Forward& f, const MixerTensors& mixer);
   // What the combination leaves for telemetry, when somebody looks.

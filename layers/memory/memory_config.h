@@ -109,6 +109,7 @@ struct MemoryConfig {
   bool closed_when_empty = false;
   int64_t least = 0;
   KnnWrite write = KnnWrite::produce;
+  int64_t stride = 1;
   KnnSearchKind search = KnnSearchKind::exact;
   LogPlace place = LogPlace::device;
   KnnStorage dtype = KnnStorage::automatic;
@@ -143,6 +144,12 @@ struct MemoryConfig {
     v.field("least", least,
             {.help = "memory of a row is not read while it holds fewer entries", .unit = "entries", .min = 0});
     v.field("write", write, {.help = "when keys and values enter memory", .resumable = true});
+    v.field("stride", stride,
+            {.help = "of a document's tokens every so many enter memory, which reaches as many times farther",
+             .unit = "tokens",
+             .min = 1,
+             .max = 1 << 20,
+             .resumable = true});
     v.field("search", search, {.help = "how entries are found"});
     v.field("place", place, {.help = "where memory lies"});
     v.field("dtype", dtype,
@@ -157,6 +164,8 @@ struct MemoryConfig {
               "refreshed entries are no longer in the order of their age; use keep or refresh");
     c.require(stale.refresh == 0 || write != KnnWrite::evict, "stale.refresh",
               "needs the inputs of entries, which the cache does not carry; use write: produce");
+    c.require(stride == 1 || write != KnnWrite::never, "stride",
+              "says which tokens enter memory, and with write: never none do; leave it out");
     c.require(search != KnnSearchKind::bucketed || size % top_k == 0, "size",
               "bucketed search needs a size that is a multiple of top_k");
     if (search == KnnSearchKind::inverted) {

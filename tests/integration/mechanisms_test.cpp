@@ -128,6 +128,12 @@ std::vector<MechanismCase> cases() {
       {"knn_evicted_hidden",
        joined(xl_hidden,
               {memory + "[{kind: knn, layers: [1], size: 6, top_k: 2, write: evict, closed_when_empty: true}]"})},
+      {.name = "knn_strides_stop_forward",
+       .settings = {position + "t5", window + "4", cache + "{kind: kv, length: 3}",
+                    memory + "[{kind: knn, layers: [0], size: 5, top_k: 3, stride: 2, stale: {refresh: 0.4}}, "
+                             "{kind: knn, layers: [1], size: 4, top_k: 3, stride: 3, write: evict, "
+                             "combine: stop_forward}]"},
+       .exact_gradient = false},
       {"knn_bucketed_kept",
        joined(t5_kv, {memory + "[{kind: knn, layers: [0], size: 8, top_k: 4, search: bucketed, stale: {keep: 1}}]"})},
       {"knn_refreshed",

@@ -35,11 +35,11 @@ class Reader {
     pool_ = std::make_unique<StatePool>(layout_, 1, kTokens, dtype, kCpu);
   }
 
-  // x [1, N, E], N a multiple of kTokens; [N * E] results.
-  std::vector<double> read(const Tensor& x, bool begins = true) {
+  // x [1, N, E], N a multiple of the piece; [N * E] results.
+  std::vector<double> read(const Tensor& x, int64_t piece = kTokens) {
     std::vector<double> all;
-    for (int64_t t = 0; t < x.dim(1); t += kTokens) {
-      const std::vector<double> part = step(x.slice(1, t, t + kTokens).reshape({1, kTokens, kWidth}), begins && t == 0);
+    for (int64_t t = 0; t < x.dim(1); t += piece) {
+      const std::vector<double> part = step(x.slice(1, t, t + piece).reshape({1, piece, kWidth}), t == 0);
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
@@ -48,6 +48,13 @@ class Reader {
   std::vector<double> step(const Tensor& x, bool begins = false) {
     Tape tape(false);
     return values_of(forward(tape, x, begins).value());
+  }
+  // With positions and segments of one's own.
+  void step_with(const Tensor& x, const std::vector<int32_t>& segments, const std::vector<int32_t>& positions) {
+    Batch batch = batch_of({segments}, {0});
+    batch.position = positions;
+    Tape tape(false);
+    forward(tape, x, batch);
   }
 
   // The gradient of a step that results get as it is, by parameter.
@@ -67,6 +74,12 @@ class Reader {
   StatePool& pool() { return *pool_; }
   const StateLayout& layout() const { return layout_; }
   LogId log(const std::string& name) const { return log_named(layout_, name); }
+  // The entries of a log from the oldest on.
+  std::vector<double> entries(const std::string& name) {
+    const std::vector<int64_t> first{0};
+    const std::vector<int64_t> count{length(name)};
+    return values_of(state().gather(log(name), count[0], first, count));
+  }
   int64_t length(const std::string& name) { return state().lengths(log(name))[0]; }
   Tensor parameter(const std::string& name) {
     for (const ParameterStore::Entry& entry : store_.entries()) {
@@ -85,7 +98,13 @@ class Reader {
 
  private:
   Variable forward(Tape& tape, const Tensor& x, bool begins) {
-    const Batch batch = one_segment(1, x.dim(1), {static_cast<uint8_t>(begins ? 1 : 0)});
+    Batch batch = one_segment(1, x.dim(1), {static_cast<uint8_t>(begins ? 1 : 0)});
+    if (begins) read_ = 0;
+    for (int32_t& position : batch.position) position = read_++;
+    return forward(tape, x, batch);
+  }
+
+  Variable forward(Tape& tape, const Tensor& x, const Batch& batch) {
     pool_->begin_step(batch);
     telemetry_.clear();
     const Variable y = (*mixer_)(
@@ -101,6 +120,7 @@ class Reader {
   std::unique_ptr<SoftmaxAttention> mixer_;
   std::unique_ptr<StatePool> pool_;
   Telemetry telemetry_;
+  int32_t read_ = 0;  // tokens of the document
 };
 
 Tensor text(int64_t tokens, uint32_t seed = 1) {
@@ -240,6 +260,52 @@ TEST(KnnMemory, EvictedEntriesAreThoseTheCacheNoLongerHolds) {
   EXPECT_EQ(split.length("cache.keys"), 7);
 }
 
+// Whatever the document is cut into, and counted from its beginning.
+TEST(KnnMemory, WithAStrideEveryNthTokenEnters) {
+  const Tensor x = text(40);
+  const std::string memory = "model.memory=[{kind: knn, layers: [0], combine: joint, top_k: 3, ";
+  Reader all({memory + "size: 40}]"});
+  all.read(x);
+  for (const auto& [write, entered] : {std::pair{"produce", 40}, {"evict", 33}}) {
+    for (const int64_t piece : {5, 4, 2, 1}) {
+      SCOPED_TRACE(write + std::string(", ") + std::to_string(piece));
+      Reader some({"model.attention.cache={kind: kv, length: 7}",
+                   memory + "size: 9, stride: 3, write: " + std::string(write) + "}]"});
+      some.read(text(10, 4), 2);
+      some.read(x, piece);
+      ASSERT_EQ(some.length("memory.0.keys"), 9);
+      for (const std::string log : {"memory.0.keys", "memory.0.values"}) {
+        const std::vector<double> every = all.entries(log);
+        std::vector<double> wanted;
+        for (int64_t token = 0; token < entered; ++token) {
+          if ((token + 1) % 3 != 0 || token < (entered / 3 - 9) * 3) continue;
+          wanted.insert(wanted.end(), every.begin() + token * kWidth, every.begin() + (token + 1) * kWidth);
+        }
+        EXPECT_LT(largest_difference(some.entries(log), wanted), 1e-14) << log;
+      }
+    }
+  }
+}
+
+// Of a document that begins inside the row, and not of padding.
+TEST(KnnMemory, AStrideCountsFromTheBeginningOfTheDocument) {
+  Reader all({"model.memory=[{kind: knn, layers: [0], size: 9, top_k: 3}]"});
+  const auto of_token = [&](const Tensor& x, int64_t token) {
+    all.read(x);
+    const std::vector<double> keys = all.entries("memory.0.keys");
+    return std::vector<double>(keys.begin() + token * kWidth, keys.begin() + (token + 1) * kWidth);
+  };
+  Reader some({"model.memory=[{kind: knn, layers: [0], size: 9, top_k: 3, stride: 2}]"});
+  const Tensor x = text(kTokens);
+  some.step_with(x, {0, 0, 0, -1, -1}, {4, 5, 6, 0, 0});
+  EXPECT_EQ(some.entries("memory.0.keys"), of_token(x, 1));
+  some.step_with(x, {0, 0, 1, 1, 1}, {7, 8, 0, 1, 2});
+  EXPECT_EQ(some.entries("memory.0.keys"), of_token(x, 3));
+  Reader few({"model.memory=[{kind: knn, layers: [0], size: 9, top_k: 3, stride: 12}]"});
+  few.read(text(30));
+  EXPECT_EQ(few.length("memory.0.keys"), 2);
+}
+
 TEST(KnnMemory, EntriesOfEarlierStepsAreNotRetrieved) {
   const Tensor x = text(40);
   Reader kept({"model.memory=[{kind: knn, layers: [0], size: 40, top_k: 40, combine: joint, stale: {keep: 2}}]"});
@@ -273,6 +339,13 @@ TEST(KnnMemory, RefreshedEntriesFollowTheWeights) {
     for (const LogRun& run : reader.state().ages(reader.log("memory.0.keys"), 0)) EXPECT_LE(run.step, 4) << step;
   }
   EXPECT_NEAR(reader.told("memory.0.cosine"), 1, 1e-12);
+
+  // The inputs are those of the tokens that entered.
+  Reader some({"model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4, stride: 2, stale: {refresh: 0.34}}]"});
+  some.read(x);
+  ops::scale(some.parameter("key.weight"), RandomTensors(7).normal({kWidth, kWidth}), 0.5);
+  for (int step = 0; step < 5; ++step) some.step(text(kTokens, 30 + static_cast<uint32_t>(step)));
+  EXPECT_NEAR(some.told("memory.0.cosine"), 1, 1e-12);
 
   Reader stale({"model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4}]"});
   stale.read(x);
@@ -347,6 +420,7 @@ TEST(KnnMemory, ContradictionsAreRefused) {
   refused("size: 100000, search: inverted, place: file", "leave place and dtype as they are");
   refused("combine: add, gate: 0.5", "only combine: gate and content_gate have one");
   refused("combine: stop_forward, closed_when_empty: true", "only combine: gate and content_gate can close");
+  refused("write: never, stride: 2", "says which tokens enter memory");
   refused("size: 4, least: 5", "memory would never be read");
   refused("write: evict, stale: {refresh: 0.1}", "use write: produce", "model.attention.cache={kind: kv, length: 4}");
   refused("top_k: 4", "a memory goes beside softmax attention", "model.attention.kind=vq");
