@@ -23,6 +23,8 @@ std::optional<DType> stored_as(KnnStorage storage) {
       return DType::bf16;
     case KnnStorage::int8:
       return DType::i8;
+    case KnnStorage::fp8:
+      return DType::f8;
     case KnnStorage::automatic:
       break;
   }
@@ -76,7 +78,7 @@ KnnMemory::Vectors KnnMemory::declare(const Scope& scope, const std::string& nam
   Vectors vectors;
   vectors.log = scope.state_log(name, {mixer_.key_heads, mixer_.head_size}, config_.size,
                                 {.dtype = dtype, .place = config_.place, .waits = true, .ages = name == "keys"});
-  if (dtype == DType::i8) {
+  if (dtype && ops::has_scale(*dtype)) {
     vectors.scale = scope.state_log(name + ".scale", {mixer_.key_heads}, config_.size,
                                     {.dtype = DType::bf16, .place = config_.place, .waits = true});
   }
@@ -89,7 +91,7 @@ void KnnMemory::store(const Vectors& vectors, const Tensor& values,
     write(vectors.log, values);
     return;
   }
-  const Tensor small = Tensor::empty(values.shape(), DType::i8, values.device());
+  const Tensor small = Tensor::empty(values.shape(), *stored_as(config_.dtype), values.device());
   const Tensor scale = Tensor::empty({values.dim(0), values.dim(1), values.dim(2)}, DType::bf16, values.device());
   const int64_t count = scale.numel();
   ops::quantize_vectors(small.reshape({count, values.dim(3)}), scale.reshape({count}),
@@ -444,7 +446,7 @@ std::optional<double> KnnMemory::cosine(const Forward& f, const MixerTensors& mi
     const Tensor stored = inputs_.defined() ? one.gather(keys_.log, taken[0], first, taken)
                                             : one.gather(probe_keys_, taken[0], first, taken);
     Tensor wide = stored;
-    if (stored.dtype() == DType::i8) {
+    if (ops::has_scale(stored.dtype())) {
       const Tensor scale = one.gather(keys_.scale, taken[0], first, taken);
       wide = Tensor::empty(stored.shape(), mixer.k.value().dtype(), stored.device());
       ops::dequantize_vectors(wide.reshape({scale.numel(), mixer_.head_size}),

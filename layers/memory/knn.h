@@ -19,7 +19,7 @@ class KnnMemory final : public Memory {
   bool joins_softmax() const override { return config_.combine == KnnCombine::joint; }
 
  private:
-  // Vectors [Hk, D] in a ring, with a ring of scales beside them when they are stored as 8-bit integers.
+  // Vectors [Hk, D] in a ring, with a ring of scales beside them when they are stored in 8 bits.
   struct Vectors {
     LogId log, scale;
   };

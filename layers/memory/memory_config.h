@@ -10,7 +10,7 @@ namespace quire {
 enum class KnnCombine { gate, content_gate, joint, add, stop_forward };
 enum class KnnWrite { produce, evict, never };
 enum class KnnSearchKind { exact, bucketed, inverted };
-enum class KnnStorage { automatic, f32, bf16, int8 };
+enum class KnnStorage { automatic, f32, bf16, int8, fp8 };
 
 template <>
 struct EnumNames<KnnCombine> {
@@ -48,7 +48,8 @@ struct EnumNames<KnnStorage> {
   static constexpr auto value = std::to_array<std::pair<KnnStorage, std::string_view>>({{KnnStorage::automatic, "auto"},
                                                                                         {KnnStorage::f32, "f32"},
                                                                                         {KnnStorage::bf16, "bf16"},
-                                                                                        {KnnStorage::int8, "int8"}});
+                                                                                        {KnnStorage::int8, "int8"},
+                                                                                        {KnnStorage::fp8, "fp8"}});
 };
 template <>
 struct EnumNames<LogPlace> {
@@ -152,8 +153,9 @@ struct MemoryConfig {
              .resumable = true});
     v.field("search", search, {.help = "how entries are found"});
     v.field("place", place, {.help = "where memory lies"});
-    v.field("dtype", dtype,
-            {.help = "how entries are stored; auto is the precision of the run. int8: one scale per vector"});
+    v.field(
+        "dtype", dtype,
+        {.help = "how entries are stored; auto is the precision of the run. int8, fp8 (E4M3): one scale per vector"});
     v.section("inverted", inverted, "options of search: inverted");
     v.section("stale", stale, "keys and values that were made with earlier weights");
   }
@@ -172,7 +174,7 @@ struct MemoryConfig {
       c.require(!stale.keep && stale.refresh == 0, "search",
                 "inverted goes with entries that stay as they were written; leave stale.keep and stale.refresh out");
       c.require(inverted.period < size, "inverted.period", "must be below size: the groups would never be learned");
-      c.require(place == LogPlace::device && dtype != KnnStorage::int8, "search",
+      c.require(place == LogPlace::device && dtype != KnnStorage::int8 && dtype != KnnStorage::fp8, "search",
                 "inverted reads keys in main memory as f32 or bf16; leave place and dtype as they are");
     }
     c.require(least <= size, "least", "is more than size: memory would never be read");

@@ -1,8 +1,9 @@
-// External memories: how retrieved values meet local attention, and how vectors are stored as 8-bit integers.
+// External memories: how retrieved values meet local attention, and how vectors are stored in 8 bits.
 #include <cmath>
 #include <limits>
 
 #include "core/bfloat16.h"
+#include "core/float8.h"
 #include "kernels/knn.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/support/compare.h"
@@ -126,7 +127,22 @@ void add_drop(std::vector<OpCase>& cases, RandomTensors& random, const Shape& sh
                    }});
 }
 
-void add_quantize(std::vector<OpCase>& cases, RandomTensors& random, int64_t vectors, int64_t width) {
+// The number of a stored type that is nearest to x, of two the even one; x is not beyond them.
+double nearest_stored(DType stored, double x) {
+  if (stored == DType::i8) return std::nearbyint(x);
+  int best = 0;
+  for (int bits = 0; bits < 0x7f; ++bits) {
+    const auto off = [&](int candidate) {
+      const double value = static_cast<float>(std::bit_cast<float8>(static_cast<uint8_t>(candidate)));
+      return std::abs(std::abs(x) - value);
+    };
+    if (off(bits) < off(best) || (off(bits) == off(best) && bits % 2 == 0)) best = bits;
+  }
+  return std::copysign(static_cast<double>(static_cast<float>(std::bit_cast<float8>(static_cast<uint8_t>(best)))), x);
+}
+
+void add_quantize(std::vector<OpCase>& cases, RandomTensors& random, DType stored, int64_t vectors, int64_t width) {
+  const double most = stored == DType::i8 ? 127 : 448;
   const Tensor x = random.normal({vectors, width});
   for (int64_t d = 0; d < width; ++d) {
     double* const row = values(x) + d;
@@ -135,19 +151,25 @@ void add_quantize(std::vector<OpCase>& cases, RandomTensors& random, int64_t vec
     row[width] = static_cast<float>(1e-39 * static_cast<double>(d));        // below the smallest normal number
     row[2 * width] = static_cast<double>(d % 255) - 127;                    // the scale is one
     row[3 * width] = static_cast<double>(d % 20) / 2 + (d == 0 ? 127 : 0);  // ties
+    if (stored == DType::f8) {
+      row[2 * width] = static_cast<double>(d * 16 % 448) + (d == 0 ? 448 : 0);
+      // From the smallest ones on: halves of the last place.
+      row[3 * width] = d == 0 ? 448 : std::ldexp(static_cast<double>(2 * d + 1), -10 + static_cast<int>(d % 13));
+      row[3 * width] = std::min(row[3 * width], 448.0);
+    }
     row[4 * width] = static_cast<float>(row[4 * width] * 1e36);
   }
   if (vectors >= 8) {
     values(x)[5 * width + width / 2] = std::nan("");
     values(x)[6 * width] = -kInfinity;
   }
-  const std::string name = std::to_string(vectors) + "x" + std::to_string(width);
+  const std::string name = (stored == DType::i8 ? "" : "f8_") + std::to_string(vectors) + "x" + std::to_string(width);
   // Numbers a vector; NaN as scale is compared as what shown() gives.
   cases.push_back({"quantize_vectors",
                    name,
                    {x},
                    [=](const Tensors& in) {
-                     const Tensor out = recast(wide_beside(in[0], {vectors, width}), DType::i8);
+                     const Tensor out = recast(wide_beside(in[0], {vectors, width}), stored);
                      const Tensor scale = recast(wide_beside(in[0], {vectors}), DType::bf16);
                      ops::quantize_vectors(out, scale, in[0]);
                      return Tensors{recast(out, DType::f64), shown(scale)};
@@ -168,13 +190,13 @@ void add_quantize(std::vector<OpCase>& cases, RandomTensors& random, int64_t vec
                        // Every positive bf16 number in turn.
                        for (uint16_t bits = 0; bits < 0x7f80; ++bits) {
                          const double step = static_cast<float>(std::bit_cast<bfloat16>(bits));
-                         if (127 * step < largest) continue;
+                         if (most * step < largest) continue;
                          values(scale)[n] = step;
                          break;
                        }
                        for (int64_t d = 0; d < width && largest > 0; ++d) {
                          const double quotient = values(in[0])[n * width + d] / values(scale)[n];
-                         values(out)[n * width + d] = std::nearbyint(quotient);
+                         values(out)[n * width + d] = nearest_stored(stored, quotient);
                        }
                      }
                      return Tensors{out, shown(scale)};
@@ -182,7 +204,8 @@ void add_quantize(std::vector<OpCase>& cases, RandomTensors& random, int64_t vec
                    0});
   cases.push_back({"dequantize_vectors",
                    name,
-                   {recast(random.integers({vectors, width}, -127, 128), DType::i8),
+                   {stored == DType::i8 ? recast(random.integers({vectors, width}, -127, 128), DType::i8)
+                                        : recast(random.normal({vectors, width}, 100), DType::f8),
                     converted(random.normal({vectors}, 0.1), DType::bf16), random.normal({vectors, width})},
                    [](const Tensors& in) {
                      ops::dequantize_vectors(in[2], in[0], recast(in[1], DType::bf16));
@@ -209,9 +232,11 @@ void add_knn_gate_cases(std::vector<OpCase>& cases) {
   add_share(cases, random);
   add_drop(cases, random, {1, 1, 1, 1});
   add_drop(cases, random, {3, 7, 2, 5});
-  add_quantize(cases, random, 1, 1);
-  add_quantize(cases, random, 9, 37);
-  add_quantize(cases, random, 67, 64);
+  for (const DType stored : {DType::i8, DType::f8}) {
+    add_quantize(cases, random, stored, 1, 1);
+    add_quantize(cases, random, stored, 9, 37);
+    add_quantize(cases, random, stored, 67, 64);
+  }
 }
 
 }  // namespace quire::test

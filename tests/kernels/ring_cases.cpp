@@ -80,7 +80,7 @@ void add_gather(std::vector<OpCase>& cases, RandomTensors& random, int64_t slots
 
 // Memories keep their entries in other types, too: small whole numbers, exact in each.
 void add_stored(std::vector<OpCase>& cases, RandomTensors& random, DType type) {
-  const auto numbers = [&](const Shape& shape) { return recast(random.integers(shape, -100, 100), DType::f64); };
+  const auto numbers = [&](const Shape& shape) { return recast(random.integers(shape, -16, 17), DType::f64); };
   const auto row = [](std::vector<OpCase>& all, const char* op) -> OpCase& {
     return *std::find_if(all.rbegin(), all.rend(), [op](const OpCase& c) { return c.op == op; });
   };
@@ -114,7 +114,7 @@ void add_ring_cases(std::vector<OpCase>& cases) {
   add_gather(cases, random, 7, 4, 3, {0, 2, 5, 6}, {4, 4, 0, 3});
   add_gather(cases, random, 5, 5, 2, {3, 0}, {5, 2});
   add_gather(cases, random, 6, 2, 2, {1, 4}, {4, 1});  // more entries than wanted: the newest
-  for (const DType type : {DType::bf16, DType::i8, DType::i32}) add_stored(cases, random, type);
+  for (const DType type : {DType::bf16, DType::i8, DType::f8, DType::i32}) add_stored(cases, random, type);
 }
 
 }  // namespace quire::test

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "autograd/functions/basic.h"
+#include "core/hdf5_file.h"
 #include "kernels/backend.h"
 #include "layers/softmax_attention.h"
 #include "tests/support/compare.h"
@@ -238,7 +239,8 @@ TEST(KnnMemory, SmallerNumbersLoseLittle) {
   const std::vector<double> wanted = whole.read(x);
   double norm = 0;
   for (const double value : wanted) norm += value * value;
-  for (const auto& [dtype, bytes, most] : {std::tuple{"bf16", 2, 6e-3}, std::tuple{"int8", 1, 1.2e-2}}) {
+  for (const auto& [dtype, bytes, most] :
+       {std::tuple{"bf16", 2, 6e-3}, std::tuple{"int8", 1, 1.2e-2}, std::tuple{"fp8", 1, 4e-2}}) {
     Reader other({begin + dtype + "}]"}, DType::f32);
     const std::vector<double> got = other.read(x);
     double error = 0;
@@ -406,6 +408,22 @@ TEST(KnnMemory, StateOfAnotherSizeIsRefused) {
   EXPECT_EQ(same.state().ages(same.log("memory.0.keys"), 0)[0].step, 2);
 }
 
+TEST(KnnMemory, StateOfAnotherTypeIsRefused) {
+  const std::string begin = "model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4, dtype: ";
+  Reader reader({begin + "fp8}]"}, DType::f32);
+  reader.read(text(10));
+  Hdf5Writer writer;
+  for (const NamedTensor& tensor : reader.pool().save()) writer.put(tensor.name, tensor.tensor);
+  const Hdf5Reader saved = Hdf5Reader::open_image(writer.finish(), "image");
+  const auto get = [&](const std::string& name) { return saved.get(name); };
+  Reader other({begin + "int8}]"}, DType::f32);
+  EXPECT_ERROR(other.pool().load(get), ErrorKind::checkpoint, "f8 [1, 20, 2, 6] is stored but");
+  Reader same({begin + "fp8}]"}, DType::f32);
+  same.pool().load(get);
+  const Tensor next = text(kTokens, 2);
+  EXPECT_EQ(same.step(next), reader.step(next));
+}
+
 TEST(KnnMemory, ContradictionsAreRefused) {
   const auto refused = [](const std::string& memory, const std::string& message,
                           const std::string& other = "model.width=12") {
@@ -417,6 +435,7 @@ TEST(KnnMemory, ContradictionsAreRefused) {
   refused("stale: {keep: 2, refresh: 0.1}", "use keep or refresh");
   refused("size: 100, search: inverted", "the groups would never be learned");
   refused("size: 100000, search: inverted, stale: {keep: 3}", "entries that stay as they were written");
+  refused("size: 100000, search: inverted, dtype: fp8", "leave place and dtype as they are");
   refused("size: 100000, search: inverted, place: file", "leave place and dtype as they are");
   refused("combine: add, gate: 0.5", "only combine: gate and content_gate have one");
   refused("combine: stop_forward, closed_when_empty: true", "only combine: gate and content_gate can close");
