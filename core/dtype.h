@@ -6,7 +6,7 @@
 
 namespace quire {
 
-enum class DType : uint8_t { f64, f32, bf16, i64, i32, u16, i8, u8 };
+enum class DType : uint8_t { f64, f32, bf16, i64, i32, u16, i8, f8, u8 };
 
 constexpr size_t size_of(DType type) {
   switch (type) {
@@ -20,6 +20,7 @@ constexpr size_t size_of(DType type) {
     case DType::u16:
       return 2;
     case DType::i8:
+    case DType::f8:
     case DType::u8:
       return 1;
   }
@@ -31,6 +32,7 @@ const char* name_of(DType type);
 constexpr DType wide_type(DType type) {
   return type == DType::bf16 ? DType::f32 : type;
 }
+// What is computed with; f8 (core/float8.h) is storage only.
 constexpr bool is_floating(DType type) {
   return type == DType::f64 || type == DType::f32 || type == DType::bf16;
 }

@@ -28,7 +28,7 @@ class Hdf5Writer {
   Hdf5Writer(const Hdf5Writer&) = delete;
   Hdf5Writer& operator=(const Hdf5Writer&) = delete;
 
-  // A contiguous tensor on the CPU, any dtype; bf16 as u16 with attribute "dtype".
+  // A contiguous tensor on the CPU, any dtype; bf16 as u16 and f8 as u8, with attribute "dtype".
   void put(const std::string& path, const Tensor& tensor);
   // A contiguous dataset of `count` elements that arrives in pieces: fill() must fill the whole buffer each time.
   void put_stream(const std::string& path, DType dtype, int64_t count,

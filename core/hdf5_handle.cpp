@@ -67,6 +67,7 @@ hid_t file_type(DType type) {
       return H5T_STD_U16LE;
     case DType::i8:
       return H5T_STD_I8LE;
+    case DType::f8:
     case DType::u8:
       return H5T_STD_U8LE;
   }
@@ -88,6 +89,7 @@ hid_t memory_type(DType type) {
       return H5T_NATIVE_UINT16;
     case DType::i8:
       return H5T_NATIVE_INT8;
+    case DType::f8:
     case DType::u8:
       return H5T_NATIVE_UINT8;
   }

@@ -66,7 +66,7 @@ class Checker {
   std::string file_;
 };
 
-hid_t file_type(DType type);    // little endian; bf16 as u16
+hid_t file_type(DType type);    // little endian; bf16 as u16, f8 as u8
 hid_t memory_type(DType type);  // of this machine
 // A name for a file in memory: HDF5 takes two of one name for the same file.
 std::string new_image_name();

@@ -101,11 +101,13 @@ struct Hdf5Reader::Impl {
 
   DatasetInfo info(const Opened& opened, const std::string& path) const {
     DType dtype = element_type(checker, opened.type, path);
-    if (dtype == DType::u16 && checker.check(H5Aexists(opened.object, "dtype"), "look up attributes of", path) > 0) {
-      const Opened mark = attribute(path, "dtype");
-      if (H5Tget_class(mark.type) == H5T_STRING && attribute_texts(mark, path) == std::vector<std::string>{"bf16"}) {
-        dtype = DType::bf16;
+    for (const auto& [stored, marked] : {std::pair{DType::u16, DType::bf16}, std::pair{DType::u8, DType::f8}}) {
+      if (dtype != stored || checker.check(H5Aexists(opened.object, "dtype"), "look up attributes of", path) == 0) {
+        continue;
       }
+      const Opened mark = attribute(path, "dtype");
+      if (H5Tget_class(mark.type) != H5T_STRING) continue;
+      if (attribute_texts(mark, path) == std::vector<std::string>{name_of(marked)}) dtype = marked;
     }
     const int rank = checker.check(H5Sget_simple_extent_ndims(opened.space), "measure", path);
     if (rank > kMaxRank) checker.wrong(path, fmt::format("has {} dimensions, more than {}", rank, kMaxRank));

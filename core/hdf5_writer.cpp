@@ -98,7 +98,8 @@ void Hdf5Writer::put(const std::string& path, const Tensor& tensor) {
     const hid_t type = hdf5::memory_type(tensor.dtype());
     checker.check(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, tensor.raw()), "write", path);
   }
-  if (tensor.dtype() == DType::bf16) set_attribute(path, "dtype", std::string("bf16"));
+  const bool marked = tensor.dtype() == DType::bf16 || tensor.dtype() == DType::f8;
+  if (marked) set_attribute(path, "dtype", std::string(name_of(tensor.dtype())));
 }
 
 void Hdf5Writer::put_stream(const std::string& path, DType dtype, int64_t count,

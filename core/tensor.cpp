@@ -20,6 +20,8 @@ const char* name_of(DType type) {
       return "u16";
     case DType::i8:
       return "i8";
+    case DType::f8:
+      return "f8";
     case DType::u8:
       return "u8";
   }

@@ -5,15 +5,20 @@
 
 namespace quire::ops {
 
+// Whether vectors stored as a type have a scale each.
+constexpr bool has_scale(DType stored) {
+  return stored == DType::i8 || stored == DType::f8;
+}
+
 // Per row a ring of C slots; entries count from the oldest readable one: entry m of row r is in slot
-// (head[r] - length[r] + m) mod C. Stored as f64 (beside f64 queries only), f32, bf16, or as i8 with one bf16 scale per
-// vector: x = scale * i8. Searching needs no values. H query heads, Hk key heads (query head h reads key head h / (H /
-// Hk)), D key size, Dv value size.
+// (head[r] - length[r] + m) mod C. Stored as f64 (beside f64 queries only), f32, bf16, or as i8 or f8 with one bf16
+// scale per vector: x = scale * what is stored. Searching needs no values. H query heads, Hk key heads (query head h
+// reads key head h / (H / Hk)), D key size, Dv value size.
 struct KnnMemory {
   Tensor keys;         // [R, C, Hk, D]
-  Tensor key_scale;    // bf16 [R, C, Hk], with i8
+  Tensor key_scale;    // bf16 [R, C, Hk], with i8 and f8
   Tensor values;       // [R, C, Hk, Dv]
-  Tensor value_scale;  // bf16 [R, C, Hk], with i8
+  Tensor value_scale;  // bf16 [R, C, Hk], with i8 and f8
   Tensor head;         // i32 [R]
   Tensor length;       // i32 [R]
 
@@ -30,8 +35,8 @@ enum class KnnSearch {
 };
 // index i32 [R, T, H, K], score wide [R, T, H, K]: the K readable entries with the largest q.k, in descending order,
 // ties to the older entry (exact), or in order of buckets; -1 and 0 where there are fewer. q [R, T, H, D]. Products of
-// bf16 or i8 keys are summed in f32. NaN ranks below every number, -inf too: an entry with a NaN is found only where
-// there are not K others. Memory beyond the operands is bounded by K and tiles, never T times C.
+// bf16, i8 or f8 keys are summed in f32. NaN ranks below every number, -inf too: an entry with a NaN is found only
+// where there are not K others. Memory beyond the operands is bounded by K and tiles, never T times C.
 extern Op<void(const Tensor& index, const Tensor& score, const Tensor& q, const KnnMemory& memory, KnnSearch search)>
     knn_search;
 
@@ -59,20 +64,23 @@ extern Op<void(const Tensor& dq, const Tensor& dout, const Tensor& out, const Te
                bool accumulate)>
     knn_attention_backward;
 
-// out [R, T, H, D] = g_h a + (1 - g_h) b with g_h = sigmoid(bias[h]) (3.1); g = 0 in rows with open[r] = 0. bias [H]
-// wide, open u8 [R] (undefined: all ones).
-extern Op<void(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& open)> gate_heads;
-// dbias accumulates; da, db are overwritten.
-extern Op<void(const Tensor& da, const Tensor& db, const Tensor& dbias, const Tensor& dout, const Tensor& a,
-               const Tensor& b, const Tensor& bias, const Tensor& open)>
+// out [R, T, H, D] = g a + (1 - g) b with g = sigmoid(bias[h] + content[n, h]) of token n = r T + t (3.1); g = 0 in
+// rows with open[r] = 0. bias [H] wide, content [R T, H] like a (undefined: zeros), open u8 [R] (undefined: all ones).
+extern Op<void(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& content,
+               const Tensor& open)>
+    gate_heads;
+// dbias accumulates; da, db and dcontent [R T, H], which is defined as content is, are overwritten.
+extern Op<void(const Tensor& da, const Tensor& db, const Tensor& dbias, const Tensor& dcontent, const Tensor& dout,
+               const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& content, const Tensor& open)>
     gate_heads_backward;
 
 // share = 1 - exp(part - whole): the probability that a softmax has beyond its part; part and whole are the logarithms
 // of their sums, wide and alike. 0 where whole is -inf.
 extern Op<void(const Tensor& share, const Tensor& part, const Tensor& whole)> softmax_share;
 
-// out i8 [N, D], scale bf16 [N]: x to the nearest multiple of scale, ties to even; scale is the least bf16 number with
-// 127 scale >= max |x|. A vector with a NaN or an infinity has scale NaN. x f32, f64 or bf16.
+// out i8 or f8 [N, D], scale bf16 [N]: x / scale to the nearest number of that type, ties to even; scale is the least
+// bf16 number with 127 scale (i8) or 448 scale (f8) >= max |x|. A vector with a NaN or an infinity has scale NaN. x
+// f32, f64 or bf16.
 extern Op<void(const Tensor& out, const Tensor& scale, const Tensor& x)> quantize_vectors;
 extern Op<void(const Tensor& out, const Tensor& in, const Tensor& scale)> dequantize_vectors;
 

@@ -6,6 +6,7 @@
 
 #include "core/bfloat16.h"
 #include "core/check.h"
+#include "core/float8.h"
 #include "kernels/backend.h"
 
 namespace quire {
@@ -46,6 +47,10 @@ ReadEntries read_entries(const ops::KnnMemory& memory, int64_t row, int64_t kv_h
       } else if (keys.dtype() == DType::i8) {
         const auto scale = static_cast<float>(scales.data<bfloat16>()[vector]);
         const int8_t* const from = keys.data<int8_t>() + vector * size;
+        for (int64_t d = 0; d < size; ++d) line[d] = scale * static_cast<float>(from[d]);
+      } else if (keys.dtype() == DType::f8) {
+        const auto scale = static_cast<float>(scales.data<bfloat16>()[vector]);
+        const float8* const from = keys.data<float8>() + vector * size;
         for (int64_t d = 0; d < size; ++d) line[d] = scale * static_cast<float>(from[d]);
       } else {
         fail(ErrorKind::internal, "knn index: keys stored as {}", name_of(keys.dtype()));

@@ -14,15 +14,14 @@ bool has_shape(const Tensor& tensor, std::initializer_list<int64_t> shape) {
 void check_stored(const char* op, const char* name, const KnnSizes& s, const Tensor& stored, const Tensor& scale,
                   DType query) {
   const DType type = stored.dtype();
-  QUIRE_CHECK(
-      type == DType::f32 || type == DType::bf16 || type == DType::i8 || (type == DType::f64 && query == DType::f64),
-      "{}: {} stored as {} beside {} queries", op, name, name_of(type), name_of(query));
+  const bool scaled = ops::has_scale(type);
+  QUIRE_CHECK(type == DType::f32 || type == DType::bf16 || scaled || (type == DType::f64 && query == DType::f64),
+              "{}: {} stored as {} beside {} queries", op, name, name_of(type), name_of(query));
   QUIRE_CHECK(stored.is_contiguous(), "{}: {} are not contiguous", op, name);
-  const bool scaled = type == DType::i8;
   QUIRE_CHECK(scaled == scale.defined() && (!scaled || (scale.dtype() == DType::bf16 && scale.is_contiguous() &&
                                                         has_shape(scale, {s.rows, s.slots, s.kv_heads}))),
-              "{}: {} stored as {} with {} scales {}; i8 needs one bf16 scale a vector and nothing else has any", op,
-              name, name_of(type), name_of(scale.dtype()), scale.shape().to_string());
+              "{}: {} stored as {} with {} scales {}; i8 and f8 need one bf16 scale a vector and nothing else has any",
+              op, name, name_of(type), name_of(scale.dtype()), scale.shape().to_string());
 }
 
 void check_call(const char* op, const KnnSizes& s, const Tensor& q, const Tensor& index, const ops::KnnMemory& memory) {
@@ -95,14 +94,28 @@ void check_knn_attention_backward(const KnnSizes& s, const Tensor& dq, const Ten
 }
 
 void check_gate_heads(const char* op, const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias,
-                      const Tensor& open) {
+                      const Tensor& content, const Tensor& open) {
   QUIRE_CHECK(a.rank() == 4, "{}: {} is not [R, T, H, D]", op, a.shape().to_string());
   require_alike(op, {&a, &b, &out});
   QUIRE_CHECK(bias.numel() == a.dim(2) && bias.is_contiguous() && bias.dtype() == wide_type(a.dtype()),
               "{}: bias {} {} for {} {}", op, name_of(bias.dtype()), bias.shape().to_string(), name_of(a.dtype()),
               a.shape().to_string());
+  QUIRE_CHECK(!content.defined() || (has_shape(content, {a.dim(0) * a.dim(1), a.dim(2)}) && content.is_contiguous() &&
+                                     content.dtype() == a.dtype()),
+              "{}: content {} {} for {} {}", op, name_of(content.dtype()), content.shape().to_string(),
+              name_of(a.dtype()), a.shape().to_string());
   QUIRE_CHECK(!open.defined() || (open.numel() == a.dim(0) && open.dtype() == DType::u8 && open.is_contiguous()),
               "{}: open {} {} for {} rows", op, name_of(open.dtype()), open.shape().to_string(), a.dim(0));
+}
+
+void check_gate_heads_backward(const Tensor& da, const Tensor& db, const Tensor& dbias, const Tensor& dcontent,
+                               const Tensor& dout, const Tensor& a, const Tensor& b, const Tensor& bias,
+                               const Tensor& content, const Tensor& open) {
+  const char* const op = "gate_heads_backward";
+  check_gate_heads(op, dout, a, b, bias, content, open);
+  check_gate_heads(op, da, a, db, dbias, dcontent, open);
+  QUIRE_CHECK(content.defined() == dcontent.defined(), "{}: {} content and {} gradient of it", op,
+              content.defined() ? "a" : "no", dcontent.defined() ? "a" : "no");
 }
 
 void check_drop_entries(const Tensor& index, const Tensor& keep) {
@@ -118,7 +131,7 @@ void check_softmax_share(const Tensor& share, const Tensor& part, const Tensor& 
 }
 
 void check_quantized(const char* op, const Tensor& quantized, const Tensor& scale, const Tensor& x) {
-  QUIRE_CHECK(quantized.dtype() == DType::i8 && scale.dtype() == DType::bf16 && is_floating(x.dtype()) &&
+  QUIRE_CHECK(ops::has_scale(quantized.dtype()) && scale.dtype() == DType::bf16 && is_floating(x.dtype()) &&
                   quantized.is_contiguous() && scale.is_contiguous() && x.is_contiguous() &&
                   quantized.numel() == x.numel() && x.rank() > 0 && scale.numel() * x.dim(-1) == x.numel(),
               "{}: {} {} with {} scales {} beside {} {}", op, name_of(quantized.dtype()), quantized.shape().to_string(),

@@ -22,7 +22,10 @@ void check_knn_attention_backward(const KnnSizes& sizes, const Tensor& dq, const
                                   const Tensor& lse, const ops::KnnAttentionInputs& in);
 
 void check_gate_heads(const char* op, const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias,
-                      const Tensor& open);
+                      const Tensor& content, const Tensor& open);
+void check_gate_heads_backward(const Tensor& da, const Tensor& db, const Tensor& dbias, const Tensor& dcontent,
+                               const Tensor& dout, const Tensor& a, const Tensor& b, const Tensor& bias,
+                               const Tensor& content, const Tensor& open);
 void check_drop_entries(const Tensor& index, const Tensor& keep);
 void check_softmax_share(const Tensor& share, const Tensor& part, const Tensor& whole);
 // Of quantize_vectors and dequantize_vectors.

@@ -141,7 +141,7 @@ void StatePool::write_waiting(const StateLayout::Log& spec, LogData& log) {
     }
     const auto n = static_cast<int64_t>(slot.size());
     ops::ring_append(log.ring.slice(0, update.begin, update.begin + n), update.values, Tensor::from(slot, {n}, device_),
-                     Tensor::from(from, {n}, device_), Tensor::from(count, {n}, device_));
+                     Tensor::from(from, {n}, device_), Tensor::from(count, {n}, device_), 1);
   }
 }
 
@@ -216,13 +216,13 @@ void StatePool::commit(std::span<const uint8_t> cleared) {
         // Of more entries than the ring has slots the last ones.
         const int64_t written = std::min(append.count[r], log.slots);
         head.push_back(static_cast<int32_t>(log.head[at(append.begin) + r]));
-        from.push_back(static_cast<int32_t>(append.from[r] + append.count[r] - written));
+        from.push_back(static_cast<int32_t>(append.from[r] + (append.count[r] - written) * append.stride));
         count.push_back(static_cast<int32_t>(written));
       }
       const auto n = static_cast<int64_t>(head.size());
       ops::ring_append(log.ring.slice(0, append.begin, append.begin + n), append.values,
                        Tensor::from(head, {n}, device_), Tensor::from(from, {n}, device_),
-                       Tensor::from(count, {n}, device_));
+                       Tensor::from(count, {n}, device_), append.stride);
     }
     for (int64_t row = 0; row < rows_; ++row) {
       const int64_t taken = std::exchange(log.taken[at(row)], -1);
@@ -385,16 +385,20 @@ void StateView::append(LogId id, const Tensor& values) const {
   const Tensor begin = per_row([&](int64_t row) { return pool_->carries_[at(row)].begin; });
   const Tensor count = per_row([&](int64_t row) { return pool_->carries_[at(row)].count; });
   const Tensor ring = stored_ring(id);
-  ops::ring_append(ring, as_type(values, ring.dtype()), ring_head(id), begin, count);
+  ops::ring_append(ring, as_type(values, ring.dtype()), ring_head(id), begin, count, 1);
   for (int64_t row = begin_; row < end_; ++row) log.taken[at(row)] = pool_->carries_[at(row)].count;
 }
 
-void StateView::append(LogId id, const Tensor& values, std::span<const int64_t> begin,
-                       std::span<const int64_t> count) const {
+void StateView::append(LogId id, const Tensor& values, std::span<const int64_t> begin, std::span<const int64_t> count,
+                       int64_t stride) const {
   StatePool::LogData& log = pool_->logs_[at(id.index)];
   QUIRE_CHECK(pool_->layout_.logs()[at(id.index)].options.waits, "state: entries of a log that does not wait");
-  log.appends.push_back(
-      {begin_, as_type(values, log.ring.dtype()), {begin.begin(), begin.end()}, {}, {count.begin(), count.end()}});
+  log.appends.push_back({begin_,
+                         as_type(values, log.ring.dtype()),
+                         {begin.begin(), begin.end()},
+                         {},
+                         {count.begin(), count.end()},
+                         stride});
   for (int64_t row = begin_; row < end_; ++row) log.taken[at(row)] = count[at(row - begin_)];
 }
 
@@ -409,7 +413,8 @@ void StateView::replace(LogId id, const Tensor& values, std::span<const int64_t>
                               as_type(values, log.ring.dtype()),
                               std::move(from),
                               {first.begin(), first.end()},
-                              {count.begin(), count.end()}});
+                              {count.begin(), count.end()},
+                              1});
 }
 
 Tensor StateView::gather(LogId id, int64_t entries, std::span<const int64_t> first,

@@ -90,9 +90,10 @@ class StateView {
   Tensor gather(LogId id) const;
   // values [R, T, ...]: the carried positions of each row are taken.
   void append(LogId id, const Tensor& values) const;
-  // Logs that wait only: entries begin[r], ..., begin[r] + count[r] - 1 of row r instead. All such logs of a layer take
-  // as many.
-  void append(LogId id, const Tensor& values, std::span<const int64_t> begin, std::span<const int64_t> count) const;
+  // Logs that wait only: count[r] entries of row r from begin[r] on instead, `stride` apart. All such logs of a layer
+  // take as many.
+  void append(LogId id, const Tensor& values, std::span<const int64_t> begin, std::span<const int64_t> count,
+              int64_t stride = 1) const;
   // Entries first[r], ..., first[r] + count[r] - 1, counted from the oldest readable one, become the last count[r] of
   // values [R, N, ...] at the commit; their age is that of entries made in this step. Rows that begin a document
   // meanwhile forget it.
@@ -155,11 +156,13 @@ class StatePool {
     Tensor next;
     std::vector<uint8_t> put;  // this step, per row
   };
-  // For rows [begin, ...) of the pool: values[r, from[r] + j] goes to entry to[r] + j (replacements) or to the end.
+  // For rows [begin, ...) of the pool: values[r, from[r] + j stride] goes to entry to[r] + j (replacements) or to the
+  // end.
   struct Waiting {
     int64_t begin;
     Tensor values;
     std::vector<int64_t> from, to, count;
+    int64_t stride = 1;
   };
   struct LogData {
     Tensor ring;  // [rows, C, ...]

@@ -163,6 +163,9 @@ double training_flops(const ModelConfig& model, int64_t vocabulary, int64_t rows
     const auto uses = static_cast<double>(memory.layers.size());
     searched += uses * tokens * 2 * static_cast<double>(memory.size) * inner;
     forward += uses * tokens * 2 * 2 * static_cast<double>(memory.top_k) * inner;
+    if (memory.combine == KnnCombine::content_gate) {
+      forward += uses * tokens * 2 * static_cast<double>(model.width * model.heads);
+    }
   }
   return 3 * forward + searched;
 }

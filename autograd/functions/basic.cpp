@@ -211,6 +211,17 @@ Variable with_loss(Tape& tape, const Variable& x, const Variable& loss, double w
   return out;
 }
 
+Variable with_gradient_to(Tape& tape, const Tensor& value, const Variable& x) {
+  QUIRE_CHECK(value.shape() == x.shape() && value.dtype() == x.value().dtype(),
+              "with_gradient_to: {} {} with the gradient of {} {}", name_of(value.dtype()), value.shape().to_string(),
+              name_of(x.value().dtype()), x.shape().to_string());
+  const Variable out = tape.output(value, {&x});
+  if (out.needs_gradient()) {
+    tape.record("with_gradient_to", out, [dx = x.gradient()](const Tensor& dout) { dx->add(dout); });
+  }
+  return out;
+}
+
 Variable scale_heads(Tape& tape, const Variable& x, const Variable& s) {
   const Tensor y = Tensor::empty_like(x.value());
   ops::scale_heads(y, x.value(), s.value());

@@ -27,6 +27,9 @@ Variable weighted_sum(Tape& tape, const Variable& x, const Tensor& weights);
 // x, with weight * loss (f64 [1]) added to whatever the sweep is seeded with, once x takes part in that.
 Variable with_loss(Tape& tape, const Variable& x, const Variable& loss, double weight);
 
+// value, with the gradient of x: x gets what the result gets.
+Variable with_gradient_to(Tape& tape, const Tensor& value, const Variable& x);
+
 // x [.., H, D] times |s_h|, s [H].
 Variable scale_heads(Tape& tape, const Variable& x, const Variable& s);
 

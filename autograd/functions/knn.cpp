@@ -60,20 +60,24 @@ Variable joint_attention(Tape& tape, const AttentionVariables& x, const ops::Att
   return out;
 }
 
-Variable gate_heads(Tape& tape, const Variable& a, const Variable& b, const Variable& bias, const Tensor& open) {
+Variable gate_heads(Tape& tape, const Variable& a, const Variable& b, const Variable& bias, const Variable& content,
+                    const Tensor& open) {
   const Tensor y = Tensor::empty_like(a.value());
-  ops::gate_heads(y, a.value(), b.value(), bias.value(), open);
-  const Variable out = tape.output(y, {&a, &b, &bias});
+  ops::gate_heads(y, a.value(), b.value(), bias.value(), content.value(), open);
+  const Variable out = tape.output(y, {&a, &b, &bias, &content});
   if (out.needs_gradient()) {
-    tape.record("gate_heads", out, [a, b, bias, open](const Tensor& dout) {
+    tape.record("gate_heads", out, [a, b, bias, content, open](const Tensor& dout) {
       const Tensor da = Tensor::empty_like(dout);
       const Tensor db = Tensor::empty_like(dout);
+      const Tensor dcontent = content.defined() ? Tensor::empty_like(content.value()) : Tensor();
       const Gradient::Target to =
           bias.needs_gradient() ? bias.gradient()->target() : Gradient::Target{Tensor::empty_like(bias.value()), false};
       if (!to.accumulate) to.tensor.zero();
-      ops::gate_heads_backward(da, db, to.tensor, dout, a.value(), b.value(), bias.value(), open);
+      ops::gate_heads_backward(da, db, to.tensor, dcontent, dout, a.value(), b.value(), bias.value(), content.value(),
+                               open);
       if (a.needs_gradient()) a.gradient()->add(da);
       if (b.needs_gradient()) b.gradient()->add(db);
+      if (content.needs_gradient()) content.gradient()->add(dcontent);
     });
   }
   return out;

@@ -15,7 +15,9 @@ Variable knn_attention(Tape& tape, const Variable& q, const Tensor& index, const
 Variable joint_attention(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& settings,
                          const Variable& q, const Tensor& index, const ops::KnnMemory& memory,
                          Tensor* memory_share = nullptr);
-// g a + (1 - g) b with g = sigmoid(bias[h]); rows with open[r] = 0 keep b. open u8 [R] may be undefined.
-Variable gate_heads(Tape& tape, const Variable& a, const Variable& b, const Variable& bias, const Tensor& open);
+// g a + (1 - g) b with g = sigmoid(bias[h] + content[n, h]); rows with open[r] = 0 keep b. content [R T, H] and open u8
+// [R] may be undefined.
+Variable gate_heads(Tape& tape, const Variable& a, const Variable& b, const Variable& bias, const Variable& content,
+                    const Tensor& open);
 
 }  // namespace quire

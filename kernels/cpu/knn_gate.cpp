@@ -11,20 +11,42 @@ T sigmoid(T x) {
   return T{1} / (T{1} + std::exp(-x));
 }
 
-bool is_open(const Tensor& open, int64_t row) {
-  return !open.defined() || open.data<uint8_t>()[row] != 0;
-}
+// g by the line of [R, T, H]; 0 in rows that are closed.
+template <typename T>
+class Gates {
+ public:
+  Gates(const Tensor& a, const Tensor& bias, const Tensor& content, const Tensor& open)
+      : bias_(bias.data<T>()),
+        content_(content.defined() ? content.data<T>() : nullptr),
+        open_(open.defined() ? open.data<uint8_t>() : nullptr),
+        heads_(a.dim(2)),
+        lines_(a.dim(1) * a.dim(2)) {}
 
-void gate_heads(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& open) {
-  check_gate_heads("gate_heads", out, a, b, bias, open);
-  const int64_t heads = a.dim(2);
+  bool is_open(int64_t line) const { return open_ == nullptr || open_[line / lines_] != 0; }
+  T at(int64_t line) const {
+    if (!is_open(line)) return T{0};
+    const T bias = bias_[line % heads_];
+    return sigmoid(content_ == nullptr ? bias : bias + content_[line]);
+  }
+
+ private:
+  const T* bias_;
+  const T* content_;
+  const uint8_t* open_;
+  int64_t heads_, lines_;
+};
+
+void gate_heads(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& content,
+                const Tensor& open) {
+  check_gate_heads("gate_heads", out, a, b, bias, content, open);
   const int64_t size = a.dim(3);
-  const int64_t lines = a.dim(0) * a.dim(1) * heads;
+  const int64_t lines = a.dim(0) * a.dim(1) * a.dim(2);
   dispatch("gate_heads", a.dtype(), [&](auto type) {
     using T = decltype(type);
+    const Gates<T> gates(a, bias, content, open);
     for_rows(lines, size, [&](int64_t begin, int64_t end) {
       for (int64_t line = begin; line < end; ++line) {
-        const T g = is_open(open, line / (a.dim(1) * heads)) ? sigmoid(bias.data<T>()[line % heads]) : T{0};
+        const T g = gates.at(line);
         const ConstArrayView<T> from(b.data<T>() + line * size, size);
         ArrayView<T> to(out.data<T>() + line * size, size);
         if (g == T{0}) {
@@ -37,32 +59,37 @@ void gate_heads(const Tensor& out, const Tensor& a, const Tensor& b, const Tenso
   });
 }
 
-void gate_heads_backward(const Tensor& da, const Tensor& db, const Tensor& dbias, const Tensor& dout, const Tensor& a,
-                         const Tensor& b, const Tensor& bias, const Tensor& open) {
-  check_gate_heads("gate_heads_backward", dout, a, b, bias, open);
-  check_gate_heads("gate_heads_backward", da, a, db, dbias, open);
+void gate_heads_backward(const Tensor& da, const Tensor& db, const Tensor& dbias, const Tensor& dcontent,
+                         const Tensor& dout, const Tensor& a, const Tensor& b, const Tensor& bias,
+                         const Tensor& content, const Tensor& open) {
+  check_gate_heads_backward(da, db, dbias, dcontent, dout, a, b, bias, content, open);
   const int64_t heads = a.dim(2);
   const int64_t size = a.dim(3);
   const int64_t tokens = a.dim(0) * a.dim(1);
   dispatch("gate_heads_backward", a.dtype(), [&](auto type) {
     using T = decltype(type);
+    const Gates<T> gates(a, bias, content, open);
     // Parts of the sums over tokens, added up in their order.
     const int64_t parts = reduction_parts(tokens);
     const Tensor partial = Tensor::zeros({parts, heads}, bias.dtype());
     parallel_for(parts, [&](int64_t part) {
       T* const sums = partial.data<T>() + part * heads;
       for (int64_t m = tokens * part / parts; m < tokens * (part + 1) / parts; ++m) {
-        const bool gated = is_open(open, m / a.dim(1));
         for (int64_t h = 0; h < heads; ++h) {
-          const T g = gated ? sigmoid(bias.data<T>()[h]) : T{0};
-          const int64_t at = (m * heads + h) * size;
+          const int64_t line = m * heads + h;
+          const int64_t at = line * size;
+          const T g = gates.at(line);
           const ConstArrayView<T> gradient(dout.data<T>() + at, size);
           ArrayView<T>(da.data<T>() + at, size) = g * gradient;
           ArrayView<T>(db.data<T>() + at, size) = (T{1} - g) * gradient;
-          if (!gated) continue;
-          const ConstArrayView<T> x(a.data<T>() + at, size);
-          const ConstArrayView<T> y(b.data<T>() + at, size);
-          sums[h] += g * (T{1} - g) * (gradient * (x - y)).sum();
+          T slope{0};
+          if (gates.is_open(line)) {
+            const ConstArrayView<T> x(a.data<T>() + at, size);
+            const ConstArrayView<T> y(b.data<T>() + at, size);
+            slope = g * (T{1} - g) * (gradient * (x - y)).sum();
+            sums[h] += slope;
+          }
+          if (dcontent.defined()) dcontent.data<T>()[line] = slope;
         }
       }
     });

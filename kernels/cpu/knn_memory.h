@@ -7,6 +7,7 @@
 #endif
 
 #include "core/bfloat16.h"
+#include "core/float8.h"
 #include "kernels/cpu/product.h"
 #include "kernels/knn_sizes.h"
 
@@ -21,6 +22,8 @@ void dispatch_stored(const char* op, DType dtype, Function&& function) {
     function(bfloat16{});
   } else if (dtype == DType::i8) {
     function(int8_t{});
+  } else if (dtype == DType::f8) {
+    function(float8{});
   } else if constexpr (std::is_same_v<T, double>) {
     function(double{});
   } else {
@@ -61,7 +64,22 @@ inline void widen(const uint16_t* from, LanesOf<int32_t, 4>::type& to) {
   for (int i = 0; i < 4; ++i) to[i] = from[i];
 }
 
-// A vector of stored numbers; those of i8 are to be scaled.
+// Whether vectors stored as S have a scale each.
+template <typename S>
+inline constexpr bool kHasScale = std::is_same_v<S, int8_t> || std::is_same_v<S, float8>;
+
+// What float8 does, for many: bytes that were widened.
+template <typename Words, typename Floats>
+Floats floats_of_float8(Words words) {
+  const Words magnitude = words & 0x7f;
+  const Words small = magnitude < 8;  // all bits where it is so
+  const Words without_one = small & std::bit_cast<int32_t>(0x1p-6F);
+  const Floats size = (Floats)((magnitude << 20) + (120 << 23) - (small << 23)) - (Floats)without_one;
+  const Words nan = (magnitude == 0x7f) & 0x7fc00000;
+  return (Floats)((Words)size | nan | ((words & 0x80) << 24));
+}
+
+// A vector of stored numbers; those that have a scale are to be scaled.
 template <typename T, typename S>
 Vector<T> load_stored(const S* from) {
   if constexpr (std::is_same_v<S, T>) {
@@ -71,11 +89,15 @@ Vector<T> load_stored(const S* from) {
     std::memcpy(&values, from, sizeof(values));
     return __builtin_convertvector(values, Vector<T>);
   } else {
-    typename LanesOf<int32_t, kLanes<T>>::type words;
+    using Words = typename LanesOf<int32_t, kLanes<T>>::type;
+    using Floats = typename LanesOf<float, kLanes<T>>::type;
+    Words words;
     if constexpr (std::is_same_v<S, bfloat16>) {
-      using Floats = typename LanesOf<float, kLanes<T>>::type;
       widen(reinterpret_cast<const uint16_t*>(from), words);
       return __builtin_convertvector((Floats)(words << 16), Vector<T>);
+    } else if constexpr (std::is_same_v<S, float8>) {
+      widen(reinterpret_cast<const int8_t*>(from), words);
+      return __builtin_convertvector((floats_of_float8<Words, Floats>(words)), Vector<T>);
     } else {
       widen(from, words);
       return __builtin_convertvector(words, Vector<T>);
@@ -85,7 +107,7 @@ Vector<T> load_stored(const S* from) {
 
 template <typename T, typename S>
 T from_stored(S value) {
-  if constexpr (std::is_same_v<S, bfloat16>) {
+  if constexpr (std::is_same_v<S, bfloat16> || std::is_same_v<S, float8>) {
     return static_cast<float>(value);
   } else {
     return static_cast<T>(value);
@@ -113,9 +135,9 @@ class StoredVectors {
   int64_t width() const { return width_; }
   int64_t slot(int64_t entry) const { return oldest_ + entry < slots_ ? oldest_ + entry : oldest_ + entry - slots_; }
   const S* at(int64_t slot) const { return data_ + slot * stride_; }
-  // Of the vector in a slot; 1 unless it is stored as i8.
+  // Of the vector in a slot; 1 where none is stored.
   T scale(int64_t slot) const {
-    if constexpr (std::is_same_v<S, int8_t>) return from_stored<T>(scale_[slot * scale_stride_]);
+    if constexpr (kHasScale<S>) return from_stored<T>(scale_[slot * scale_stride_]);
     return T{1};
   }
 
@@ -143,7 +165,7 @@ class StoredVectors {
 #pragma GCC unroll 16
       for (int r = 0; r < kWidth; ++r) {
         lines[r] = load_stored<T>(at(slots[r]) + d);
-        if constexpr (std::is_same_v<S, int8_t>) lines[r] *= scale(slots[r]);
+        if constexpr (kHasScale<S>) lines[r] *= scale(slots[r]);
       }
       transpose_square<T>(lines);
 #pragma GCC unroll 16

@@ -9,8 +9,8 @@ namespace quire::cpu {
 
 namespace {
 
-void ring_append(const Tensor& ring, const Tensor& values, const Tensor& head, const Tensor& begin,
-                 const Tensor& count) {
+void ring_append(const Tensor& ring, const Tensor& values, const Tensor& head, const Tensor& begin, const Tensor& count,
+                 int64_t stride) {
   const int64_t rows = ring.dim(0);
   const int64_t slots = ring.dim(1);
   const int64_t entry = ring.numel() / std::max<int64_t>(rows * slots, 1) * static_cast<int64_t>(size_of(ring.dtype()));
@@ -22,10 +22,11 @@ void ring_append(const Tensor& ring, const Tensor& values, const Tensor& head, c
     const int64_t first = begin.data<int32_t>()[r];
     int64_t slot = head.data<int32_t>()[r];
     for (int64_t left = count.data<int32_t>()[r], t = first; left > 0;) {
-      const int64_t run = std::min(left, slots - slot);  // to the end of the ring, then from its start
+      // To the end of the ring, then from its start; neighbours together.
+      const int64_t run = stride == 1 ? std::min(left, slots - slot) : 1;
       std::memcpy(to + (r * slots + slot) * entry, from + (r * tokens + t) * entry, static_cast<size_t>(run * entry));
       slot = (slot + run) % slots;
-      t += run;
+      t += run * stride;
       left -= run;
     }
   });

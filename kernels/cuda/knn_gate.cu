@@ -9,61 +9,79 @@ namespace quire::cuda {
 
 namespace {
 
-// g of a head; 0 in rows that are closed.
-template <typename A>
-__device__ inline A gate_of(const A* bias, const uint8_t* open, int64_t head, int64_t row) {
-  return open != nullptr && open[row] == 0 ? A{0} : A{1} / (A{1} + std::exp(-bias[head]));
-}
+// g by the line of [R, T, H]; 0 in rows that are closed.
+template <typename T>
+struct Gates {
+  using A = Wide<T>;
+  const A* bias;
+  const T* content;
+  const uint8_t* open;
+  int64_t tokens, heads;
 
-const uint8_t* flags_of(const Tensor& open) {
-  return open.defined() ? open.data<uint8_t>() : nullptr;
-}
+  Gates(const Tensor& a, const Tensor& biases, const Tensor& contents, const Tensor& flags)
+      : bias(biases.data<A>()),
+        content(contents.defined() ? contents.data<T>() : nullptr),
+        open(flags.defined() ? flags.data<uint8_t>() : nullptr),
+        tokens(a.dim(1)),
+        heads(a.dim(2)) {}
+
+  __device__ A at(int64_t line) const {
+    if (open != nullptr && open[line / (tokens * heads)] == 0) return A{0};
+    const A x = content == nullptr ? bias[line % heads] : bias[line % heads] + wide(content[line]);
+    return A{1} / (A{1} + std::exp(-x));
+  }
+};
 
 template <typename T>
-__global__ void gate_heads_kernel(T* out, const T* a, const T* b, const Wide<T>* bias, const uint8_t* open,
-                                  int64_t count, int64_t tokens, int64_t heads, int64_t size) {
+__global__ void gate_heads_kernel(T* out, const T* a, const T* b, Gates<T> gates, int64_t count, int64_t size) {
   using A = Wide<T>;
   for (int64_t i = first_element(); i < count; i += element_stride()) {
-    const int64_t line = i / size;
-    const A g = gate_of(bias, open, line % heads, line / (tokens * heads));
+    const A g = gates.at(i / size);
     // What a closed gate hides may be anything.
     out[i] = g == 0 ? b[i] : narrow<T>(g * wide(a[i]) + (A{1} - g) * wide(b[i]));
   }
 }
 
-void gate_heads(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& open) {
-  check_gate_heads("gate_heads", out, a, b, bias, open);
+void gate_heads(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& content,
+                const Tensor& open) {
+  check_gate_heads("gate_heads", out, a, b, bias, content, open);
   dispatch(a.dtype(), [&](auto type) {
     using T = decltype(type);
     launch(gate_heads_kernel<T>, blocks_for(out.numel()), kBlock, 0, out.data<T>(), a.data<T>(), b.data<T>(),
-           bias.data<Wide<T>>(), flags_of(open), out.numel(), a.dim(1), a.dim(2), a.dim(3));
+           Gates<T>(a, bias, content, open), out.numel(), a.dim(3));
   });
 }
 
-// da, db, and partial [heads, parts]: sums over the tokens of a part.
+constexpr int kTokensOfWarp = 4;
+constexpr int kTokensOfBlock = kBlock / kWarp * kTokensOfWarp;
+
+// da, db, dcontent, and partial [heads, parts]: sums over the tokens of a block. A warp takes a token of a head.
 template <typename T>
-__global__ void gate_heads_backward_kernel(T* da, T* db, Wide<T>* partial, const T* dout, const T* a, const T* b,
-                                           const Wide<T>* bias, const uint8_t* open, int64_t rows, int64_t tokens,
-                                           int64_t size) {
+__global__ void gate_heads_backward_kernel(T* da, T* db, T* dcontent, Wide<T>* partial, const T* dout, const T* a,
+                                           const T* b, Gates<T> gates, int64_t tokens, int64_t size) {
   using A = Wide<T>;
   __shared__ A of_warps[kBlock / kWarp];
-  const int64_t heads = gridDim.y;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t head = blockIdx.y;
-  const int64_t all = rows * tokens;
-  const int64_t begin = all * blockIdx.x / gridDim.x;
-  const int64_t values = (all * (blockIdx.x + 1) / gridDim.x - begin) * size;
-  A sum = 0;
-  for (int64_t i = threadIdx.x; i < values; i += blockDim.x) {
-    const int64_t token = begin + i / size;
-    const int64_t at = (token * heads + head) * size + i % size;
-    const A g = gate_of(bias, open, head, token / tokens);
-    const A gradient = wide(dout[at]);
-    da[at] = narrow<T>(g * gradient);
-    db[at] = narrow<T>((A{1} - g) * gradient);
-    if (g != 0) sum += g * (A{1} - g) * gradient * (wide(a[at]) - wide(b[at]));
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kTokensOfBlock + threadIdx.x / kWarp * kTokensOfWarp;
+  A all = 0;
+  for (int64_t token = first; token < first + kTokensOfWarp && token < tokens; ++token) {
+    const int64_t line = token * gates.heads + head;
+    const A g = gates.at(line);
+    A sum = 0;
+    for (int64_t at = line * size + lane; at < (line + 1) * size; at += kWarp) {
+      const A gradient = wide(dout[at]);
+      da[at] = narrow<T>(g * gradient);
+      db[at] = narrow<T>((A{1} - g) * gradient);
+      if (g != 0) sum += gradient * (wide(a[at]) - wide(b[at]));
+    }
+    const A slope = g == 0 ? A{0} : g * (A{1} - g) * warp_sum(sum);
+    if (dcontent != nullptr && lane == 0) dcontent[line] = narrow<T>(slope);
+    all += slope;
   }
-  sum = block_sum(sum, of_warps);
-  if (threadIdx.x == 0) partial[head * gridDim.x + blockIdx.x] = sum;
+  // Every lane of a warp has its sum.
+  all = block_sum(lane == 0 ? all : A{0}, of_warps);
+  if (threadIdx.x == 0) partial[head * gridDim.x + blockIdx.x] = all;
 }
 
 template <typename A>
@@ -75,23 +93,21 @@ __global__ void gate_heads_finish_kernel(A* dbias, const A* partial, int64_t par
   if (threadIdx.x == 0) dbias[blockIdx.x] += sum;
 }
 
-void gate_heads_backward(const Tensor& da, const Tensor& db, const Tensor& dbias, const Tensor& dout, const Tensor& a,
-                         const Tensor& b, const Tensor& bias, const Tensor& open) {
-  check_gate_heads("gate_heads_backward", dout, a, b, bias, open);
-  check_gate_heads("gate_heads_backward", da, a, db, dbias, open);
-  constexpr int64_t kOfBlock = 8 * kBlock;
-  constexpr int64_t kMostParts = 512;
+void gate_heads_backward(const Tensor& da, const Tensor& db, const Tensor& dbias, const Tensor& dcontent,
+                         const Tensor& dout, const Tensor& a, const Tensor& b, const Tensor& bias,
+                         const Tensor& content, const Tensor& open) {
+  check_gate_heads_backward(da, db, dbias, dcontent, dout, a, b, bias, content, open);
   const int64_t heads = a.dim(2);
-  if (a.numel() == 0) return;
-  const int64_t wanted = ceil_div(a.numel() / heads, kOfBlock);
-  const int64_t parts = wanted < kMostParts ? wanted : kMostParts;
+  const int64_t tokens = a.dim(0) * a.dim(1);
+  const int64_t parts = ceil_div(tokens, kTokensOfBlock);
+  if (parts == 0 || heads == 0) return;
   dispatch(a.dtype(), [&](auto type) {
     using T = decltype(type);
     using A = Wide<T>;
     const Tensor partial = Tensor::empty({heads, parts}, bias.dtype(), a.device());
     launch(gate_heads_backward_kernel<T>, dim3(static_cast<unsigned>(parts), static_cast<unsigned>(heads)), kBlock, 0,
-           da.data<T>(), db.data<T>(), partial.data<A>(), dout.data<T>(), a.data<T>(), b.data<T>(), bias.data<A>(),
-           flags_of(open), a.dim(0), a.dim(1), a.dim(3));
+           da.data<T>(), db.data<T>(), dcontent.defined() ? dcontent.data<T>() : nullptr, partial.data<A>(),
+           dout.data<T>(), a.data<T>(), b.data<T>(), Gates<T>(a, bias, content, open), tokens, a.dim(3));
     launch(gate_heads_finish_kernel<A>, dim3(static_cast<unsigned>(heads)), kBlock, 0, dbias.data<A>(),
            static_cast<const A*>(partial.data<A>()), parts);
   });

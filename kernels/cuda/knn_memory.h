@@ -2,6 +2,7 @@
 // length say is not waited for: lengths beyond the ring count as its size.
 #pragma once
 
+#include "core/float8.h"
 #include "kernels/cuda/tiles.h"
 #include "kernels/knn_sizes.h"
 
@@ -19,6 +20,8 @@ void dispatch_stored(DType query, DType stored, Function&& function) {
         return function(type, bfloat16{});
       case DType::i8:
         return function(type, int8_t{});
+      case DType::f8:
+        return function(type, float8{});
       default:
         if constexpr (std::is_same_v<T, double>) return function(type, double{});
         throw DeviceError(std::string("no memory is stored as ") + name_of(stored));
@@ -28,7 +31,7 @@ void dispatch_stored(DType query, DType stored, Function&& function) {
 
 template <typename A, typename S>
 __device__ inline A from_stored(S value) {
-  if constexpr (std::is_same_v<S, bfloat16>) {
+  if constexpr (std::is_same_v<S, bfloat16> || std::is_same_v<S, float8>) {
     return static_cast<float>(value);
   } else {
     return static_cast<A>(value);
@@ -39,7 +42,7 @@ __device__ inline A from_stored(S value) {
 template <typename S>
 struct StoredVectors {
   const S* data;
-  const bfloat16* scale;  // of i8
+  const bfloat16* scale;  // of i8 and f8
   const int32_t *head, *length;
   int64_t slots, kv_heads, width;
 
@@ -66,7 +69,7 @@ struct StoredVectors {
   __device__ const S* line(int64_t vector) const { return data + vector * width; }
   template <typename A>
   __device__ A factor(int64_t vector) const {
-    if constexpr (std::is_same_v<S, int8_t>) return static_cast<float>(scale[vector]);
+    if constexpr (std::is_same_v<S, int8_t> || std::is_same_v<S, float8>) return static_cast<float>(scale[vector]);
     return A{1};
   }
 };

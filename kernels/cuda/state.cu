@@ -33,18 +33,19 @@ int64_t bytes_of_entry(const Tensor& ring) {
 // A block an entry; units: of an entry.
 template <typename Unit>
 __global__ void ring_append_kernel(Unit* ring, const Unit* values, const int32_t* head, const int32_t* begin,
-                                   const int32_t* count, int64_t slots, int64_t tokens, int64_t units) {
+                                   const int32_t* count, int64_t stride, int64_t slots, int64_t tokens,
+                                   int64_t units) {
   const int64_t row = blockIdx.x / tokens;
   const int64_t j = blockIdx.x % tokens;
   // What a later entry would overwrite is not written.
   if (j >= count[row] || j < count[row] - slots) return;
   Unit* const to = ring + (row * slots + (head[row] + j) % slots) * units;
-  const Unit* const from = values + (row * tokens + begin[row] + j) * units;
+  const Unit* const from = values + (row * tokens + begin[row] + j * stride) * units;
   for (int64_t i = threadIdx.x; i < units; i += blockDim.x) to[i] = from[i];
 }
 
 void ring_append(const Tensor& ring, const Tensor& values, const Tensor& head, const Tensor& begin,
-                 const Tensor& count) {
+                 const Tensor& count, int64_t stride) {
   check_ring_append(ring, values);
   const int64_t entry = bytes_of_entry(ring);
   if (entry == 0) return;
@@ -52,7 +53,7 @@ void ring_append(const Tensor& ring, const Tensor& values, const Tensor& head, c
     using Unit = decltype(unit);
     launch(ring_append_kernel<Unit>, dim3(static_cast<unsigned>(values.dim(0) * values.dim(1))), 4 * kWarp, 0,
            static_cast<Unit*>(ring.raw()), static_cast<const Unit*>(values.raw()), head.data<int32_t>(),
-           begin.data<int32_t>(), count.data<int32_t>(), ring.dim(1), values.dim(1),
+           begin.data<int32_t>(), count.data<int32_t>(), stride, ring.dim(1), values.dim(1),
            entry / static_cast<int64_t>(sizeof(Unit)));
   });
 }

@@ -23,10 +23,16 @@ std::optional<DType> stored_as(KnnStorage storage) {
       return DType::bf16;
     case KnnStorage::int8:
       return DType::i8;
+    case KnnStorage::fp8:
+      return DType::f8;
     case KnnStorage::automatic:
       break;
   }
   return std::nullopt;
+}
+
+double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
 }
 
 double mean_of(const std::vector<double>& values) {
@@ -50,8 +56,11 @@ bool any_later_document(const Batch& batch) {
 
 KnnMemory::KnnMemory(const Scope& scope, const MemoryConfig& config, const MixerShape& mixer)
     : name_(scope.path()), scope_(hash_scope(scope.path())), config_(config), mixer_(mixer) {
-  if (config.combine == KnnCombine::gate) {
+  if (config.is_gated()) {
     gate_ = scope.param_without_decay("gate", {mixer.heads}, Initializer::constant(config.gate));
+  }
+  if (config.combine == KnnCombine::content_gate) {
+    content_.emplace(scope.child("content"), mixer.width, mixer.heads, Initializer::constant(0));
   }
   keys_ = declare(scope, "keys");
   values_ = declare(scope, "values");
@@ -69,7 +78,7 @@ KnnMemory::Vectors KnnMemory::declare(const Scope& scope, const std::string& nam
   Vectors vectors;
   vectors.log = scope.state_log(name, {mixer_.key_heads, mixer_.head_size}, config_.size,
                                 {.dtype = dtype, .place = config_.place, .waits = true, .ages = name == "keys"});
-  if (dtype == DType::i8) {
+  if (dtype && ops::has_scale(*dtype)) {
     vectors.scale = scope.state_log(name + ".scale", {mixer_.key_heads}, config_.size,
                                     {.dtype = DType::bf16, .place = config_.place, .waits = true});
   }
@@ -82,7 +91,7 @@ void KnnMemory::store(const Vectors& vectors, const Tensor& values,
     write(vectors.log, values);
     return;
   }
-  const Tensor small = Tensor::empty(values.shape(), DType::i8, values.device());
+  const Tensor small = Tensor::empty(values.shape(), *stored_as(config_.dtype), values.device());
   const Tensor scale = Tensor::empty({values.dim(0), values.dim(1), values.dim(2)}, DType::bf16, values.device());
   const int64_t count = scale.numel();
   ops::quantize_vectors(small.reshape({count, values.dim(3)}), scale.reshape({count}),
@@ -223,36 +232,29 @@ Tensor KnnMemory::select(const Forward& f, const Tensor& q) {
 }
 
 Variable KnnMemory::combine(const Forward& f, const MixerTensors& mixer) {
-  Tape& tape = f.tape;
   const Tensor index = select(f, mixer.q.value());
   const ops::KnnMemory memory = view(f.state);
   Variable mixed;
-  Tensor share;
-  if (config_.combine == KnnCombine::joint) {
-    mixed = joint_attention(tape, *mixer.attention, *mixer.settings, mixer.scaled_q, index, memory,
-                            f.telemetry != nullptr ? &share : nullptr);
-  } else {
-    const Variable found = knn_attention(tape, mixer.scaled_q, index, memory);
-    if (config_.combine == KnnCombine::add) {
-      mixed = add(tape, found, mixer.local);
-    } else {
-      Tensor open;
-      const Shape by_query{f.batch.rows * f.batch.length, 1, mixer_.heads, mixer_.head_size};
-      if (config_.closed_when_empty) {
-        std::vector<uint8_t> reads = readers(f.batch);
-        const std::vector<int32_t> length = readable(f.state);
-        for (size_t i = 0; i < reads.size(); ++i) {
-          if (length[i / static_cast<size_t>(f.batch.length)] == 0) reads[i] = 0;
-        }
-        open = Tensor::from(reads, {by_query[0]}, found.value().device());
-      }
-      const Variable gated =
-          gate_heads(tape, reshape(tape, found, by_query), reshape(tape, mixer.local, by_query), gate_, open);
-      mixed = reshape(tape, gated, mixer.local.shape());
-    }
+  Shares shares;
+  switch (config_.combine) {
+    case KnnCombine::gate:
+    case KnnCombine::content_gate:
+      mixed = gated(f, mixer, knn_attention(f.tape, mixer.scaled_q, index, memory), shares);
+      break;
+    case KnnCombine::joint:
+      mixed = joint_attention(f.tape, *mixer.attention, *mixer.settings, mixer.scaled_q, index, memory,
+                              f.telemetry != nullptr ? &shares.joint : nullptr);
+      break;
+    case KnnCombine::add:
+      mixed = add(f.tape, knn_attention(f.tape, mixer.scaled_q, index, memory), mixer.local);
+      break;
+    case KnnCombine::stop_forward:
+      mixed = with_gradient_to(f.tape, knn_attention(f.tape, mixer.scaled_q.detached(), index, memory).value(),
+                               mixer.local);
+      break;
   }
   if (config_.place == LogPlace::file) f.state.forget_pages(values_.log);
-  if (f.telemetry != nullptr) observe(f, mixer, index, share);
+  if (f.telemetry != nullptr) observe(f, mixer, index, shares);
   if (f.write_state && config_.write != KnnWrite::never) {
     write(f, mixer);
     if (config_.stale.refresh > 0 && f.training) refresh(f, mixer);
@@ -260,22 +262,63 @@ Variable KnnMemory::combine(const Forward& f, const MixerTensors& mixer) {
   return mixed;
 }
 
+Variable KnnMemory::gated(const Forward& f, const MixerTensors& mixer, const Variable& found, Shares& shares) const {
+  Tape& tape = f.tape;
+  const Shape by_query{f.batch.rows * f.batch.length, 1, mixer_.heads, mixer_.head_size};
+  Tensor open;
+  if (config_.closed_when_empty) {
+    std::vector<uint8_t> reads = readers(f.batch);
+    const std::vector<int32_t> length = readable(f.state);
+    for (size_t i = 0; i < reads.size(); ++i) {
+      if (length[i / static_cast<size_t>(f.batch.length)] == 0) reads[i] = 0;
+    }
+    open = Tensor::from(reads, {by_query[0]}, found.value().device());
+  }
+  Variable content;
+  if (content_) {
+    content = reshape(tape, (*content_)(tape, mixer.z), {by_query[0], mixer_.heads});
+    shares.content = content.value();
+  }
+  const Variable both =
+      gate_heads(tape, reshape(tape, found, by_query), reshape(tape, mixer.local, by_query), gate_, content, open);
+  return reshape(tape, both, mixer.local.shape());
+}
+
+// Of `count` tokens of a document in a row of a tensor, the first of which is at `begin` and has `position`, those that
+// enter memory: every stride-th of the document, whatever it is cut into.
+void KnnMemory::Entering::add(int64_t begin, int64_t count, int64_t position) {
+  const int64_t skipped = stride - 1 - ((position % stride) + stride) % stride;
+  begins.push_back(begin + skipped);
+  counts.push_back(count > skipped ? (count - skipped - 1) / stride + 1 : 0);
+}
+
 void KnnMemory::write(const Forward& f, const MixerTensors& mixer) const {
   const StateView& state = f.state;
+  Entering entering{.stride = config_.stride};
+  const auto append = [&](LogId log, const Tensor& values) {
+    state.append(log, values, entering.begins, entering.counts, entering.stride);
+  };
+  const auto position_of = [&](int64_t row, int64_t t) {
+    return f.batch.position[static_cast<size_t>(f.batch.at(row, t))];
+  };
   if (config_.write == KnnWrite::produce) {
-    const auto append = [&](LogId log, const Tensor& values) { state.append(log, values); };
+    for (int64_t row = 0; row < state.rows(); ++row) {
+      const RowCarry& carry = state.carry(row);
+      entering.add(carry.begin, carry.count, carry.count > 0 ? position_of(row, carry.begin) : 0);
+    }
     store(keys_, mixer.k.value(), append);
     store(values_, mixer.v.value(), append);
+    if (inputs_.defined()) append(inputs_, mixer.z.value());
   } else {
     // What the cache of W tokens will no longer hold: of its own entries and the segment's, all but the last W.
     const auto [keys, values] = mixer.carried();
     const int64_t most = mixer.carried_most;
-    std::vector<int64_t> begin, count;
     for (int64_t row = 0; row < state.rows(); ++row) {
       const RowCarry& carry = state.carry(row);
       const int64_t held = carry.replaces ? 0 : mixer.carried_length[static_cast<size_t>(row)];
-      begin.push_back(carry.replaces ? most + carry.begin : most - held);
-      count.push_back(carry.count == 0 ? 0 : std::max<int64_t>(0, held + carry.count - most));
+      entering.add(carry.replaces ? most + carry.begin : most - held,
+                   carry.count == 0 ? 0 : std::max<int64_t>(0, held + carry.count - most),
+                   carry.count == 0 ? 0 : position_of(row, carry.begin) - held);
     }
     const auto joined = [&](const Tensor& older, const Tensor& newer) {
       const Tensor both =
@@ -284,11 +327,9 @@ void KnnMemory::write(const Forward& f, const MixerTensors& mixer) const {
       ops::copy(both.slice(1, most, most + newer.dim(1)), newer);
       return both;
     };
-    const auto append = [&](LogId log, const Tensor& from) { state.append(log, from, begin, count); };
     store(keys_, joined(keys, mixer.k.value()), append);
     store(values_, joined(values, mixer.v.value()), append);
   }
-  if (inputs_.defined()) state.append(inputs_, mixer.z.value());
   if (probe_inputs_.defined() && f.training) {
     std::vector<int64_t> last, count;
     for (int64_t row = 0; row < state.rows(); ++row) {
@@ -333,20 +374,27 @@ void KnnMemory::refresh(const Forward& f, const MixerTensors& mixer) {
   store(values_, values, replace);
 }
 
-void KnnMemory::observe(const Forward& f, const MixerTensors& mixer, const Tensor& index, const Tensor& share) const {
-  Telemetry& telemetry = *f.telemetry;
-  if (gate_.defined()) {
-    double mean = 0;
-    const std::vector<double> biases = values_on_host(gate_.value());
-    for (size_t h = 0; h < biases.size(); ++h) {
-      const double gate = 1 / (1 + std::exp(-biases[h]));
-      telemetry.emplace_back(name_ + ".gate." + std::to_string(h), gate);
-      mean += gate / static_cast<double>(biases.size());
+// Of each head, over the tokens of the rows where it depends on them.
+void KnnMemory::observe_gate(const Forward& f, const Tensor& content) const {
+  const std::vector<double> biases = values_on_host(gate_.value());
+  const std::vector<double> of_tokens = content.defined() ? values_on_host(content) : std::vector<double>();
+  double share = 0;
+  for (size_t h = 0; h < biases.size(); ++h) {
+    std::vector<double> gates;
+    for (size_t n = 0; n < of_tokens.size() / biases.size(); ++n) {
+      if (f.batch.segment[n] >= 0) gates.push_back(sigmoid(biases[h] + of_tokens[n * biases.size() + h]));
     }
-    telemetry.emplace_back(name_ + ".share", mean);
-  } else if (share.defined()) {
-    telemetry.emplace_back(name_ + ".share", mean_of(values_on_host(share)));
+    const double gate = content.defined() ? mean_of(gates) : sigmoid(biases[h]);
+    f.telemetry->emplace_back(name_ + ".gate." + std::to_string(h), gate);
+    share += gate / static_cast<double>(biases.size());
   }
+  f.telemetry->emplace_back(name_ + ".share", share);
+}
+
+void KnnMemory::observe(const Forward& f, const MixerTensors& mixer, const Tensor& index, const Shares& shares) const {
+  Telemetry& telemetry = *f.telemetry;
+  if (gate_.defined()) observe_gate(f, shares.content);
+  if (shares.joint.defined()) telemetry.emplace_back(name_ + ".share", mean_of(values_on_host(shares.joint)));
   double entries = 0;
   for (const int64_t length : f.state.lengths(keys_.log)) {
     entries += static_cast<double>(length) / static_cast<double>(f.state.rows());
@@ -398,7 +446,7 @@ std::optional<double> KnnMemory::cosine(const Forward& f, const MixerTensors& mi
     const Tensor stored = inputs_.defined() ? one.gather(keys_.log, taken[0], first, taken)
                                             : one.gather(probe_keys_, taken[0], first, taken);
     Tensor wide = stored;
-    if (stored.dtype() == DType::i8) {
+    if (ops::has_scale(stored.dtype())) {
       const Tensor scale = one.gather(keys_.scale, taken[0], first, taken);
       wide = Tensor::empty(stored.shape(), mixer.k.value().dtype(), stored.device());
       ops::dequantize_vectors(wide.reshape({scale.numel(), mixer_.head_size}),

@@ -6,6 +6,7 @@
 
 #include "kernels/knn.h"
 #include "kernels/knn_index.h"
+#include "layers/basic.h"
 #include "layers/memory/memory.h"
 
 namespace quire {
@@ -18,7 +19,7 @@ class KnnMemory final : public Memory {
   bool joins_softmax() const override { return config_.combine == KnnCombine::joint; }
 
  private:
-  // Vectors [Hk, D] in a ring, with a ring of scales beside them when they are stored as 8-bit integers.
+  // Vectors [Hk, D] in a ring, with a ring of scales beside them when they are stored in 8 bits.
   struct Vectors {
     LogId log, scale;
   };
@@ -36,9 +37,23 @@ class KnnMemory final : public Memory {
   double recall_of(const StateView& state, const Tensor& q, const Tensor& index) const;
   // The entries that each query of the first segment of a row retrieves, i32 [R, T, H, K].
   Tensor select(const Forward& f, const Tensor& q);
+  // Which tokens of each row a step writes: counts[r] from begins[r] on.
+  struct Entering {
+    int64_t stride;
+    std::vector<int64_t> begins = {}, counts = {};
+    void add(int64_t begin, int64_t count, int64_t position);
+  };
   void write(const Forward& f, const MixerTensors& mixer) const;
   void refresh(const Forward& f, const MixerTensors& mixer);
-  void observe(const Forward& f, const MixerTensors& mixer, const Tensor& index, const Tensor& share) const;
+  // What the combination leaves for telemetry, when somebody looks.
+  struct Shares {
+    Tensor joint;    // joint: wide [R, H, T]
+    Tensor content;  // content_gate: [R T, H]
+  };
+  // A share per head, g a + (1 - g) b of [R, T, H, D].
+  Variable gated(const Forward& f, const MixerTensors& mixer, const Variable& found, Shares& shares) const;
+  void observe(const Forward& f, const MixerTensors& mixer, const Tensor& index, const Shares& shares) const;
+  void observe_gate(const Forward& f, const Tensor& content) const;
   double mean_age(const StateView& state, const Tensor& index) const;
   // Cosine between keys as they are stored and as the weights of now would make them; nothing without entries.
   std::optional<double> cosine(const Forward& f, const MixerTensors& mixer) const;
@@ -47,7 +62,8 @@ class KnnMemory final : public Memory {
   uint32_t scope_;
   MemoryConfig config_;
   MixerShape mixer_;
-  Parameter gate_;  // [H]
+  Parameter gate_;                 // [H]
+  std::optional<Linear> content_;  // content_gate
   Vectors keys_, values_;
   LogId inputs_;                     // with stale.refresh
   LogId probe_inputs_, probe_keys_;  // one token a step without

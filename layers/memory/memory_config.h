@@ -7,17 +7,25 @@
 
 namespace quire {
 
-enum class KnnCombine { gate, joint, add };
+enum class KnnCombine { gate, content_gate, joint, add, stop_forward };
 enum class KnnWrite { produce, evict, never };
 enum class KnnSearchKind { exact, bucketed, inverted };
-enum class KnnStorage { automatic, f32, bf16, int8 };
+enum class KnnStorage { automatic, f32, bf16, int8, fp8 };
 
 template <>
 struct EnumNames<KnnCombine> {
-  static constexpr auto value = std::to_array<std::pair<KnnCombine, std::string_view>>(
-      {{KnnCombine::gate, "gate"}, {KnnCombine::joint, "joint"}, {KnnCombine::add, "add"}});
+  static constexpr auto value =
+      std::to_array<std::pair<KnnCombine, std::string_view>>({{KnnCombine::gate, "gate"},
+                                                              {KnnCombine::content_gate, "content_gate"},
+                                                              {KnnCombine::joint, "joint"},
+                                                              {KnnCombine::add, "add"},
+                                                              {KnnCombine::stop_forward, "stop_forward"}});
   static constexpr auto help = std::to_array<std::string_view>(
-      {"a learned share per head (Memorizing Transformer)", "one softmax with the local keys", "the sum of both"});
+      {"a learned share per head (Memorizing Transformer)",
+       "a share per head and token: the layer's input, through a matrix that begins at zero, is added to what gate "
+       "learns",
+       "one softmax with the local keys", "the sum of both",
+       "retrieved values alone go forward, and the gradient to local attention alone, as published"});
 };
 template <>
 struct EnumNames<KnnWrite> {
@@ -40,7 +48,8 @@ struct EnumNames<KnnStorage> {
   static constexpr auto value = std::to_array<std::pair<KnnStorage, std::string_view>>({{KnnStorage::automatic, "auto"},
                                                                                         {KnnStorage::f32, "f32"},
                                                                                         {KnnStorage::bf16, "bf16"},
-                                                                                        {KnnStorage::int8, "int8"}});
+                                                                                        {KnnStorage::int8, "int8"},
+                                                                                        {KnnStorage::fp8, "fp8"}});
 };
 template <>
 struct EnumNames<LogPlace> {
@@ -101,11 +110,14 @@ struct MemoryConfig {
   bool closed_when_empty = false;
   int64_t least = 0;
   KnnWrite write = KnnWrite::produce;
+  int64_t stride = 1;
   KnnSearchKind search = KnnSearchKind::exact;
   LogPlace place = LogPlace::device;
   KnnStorage dtype = KnnStorage::automatic;
   InvertedConfig inverted;
   StaleConfig stale;
+
+  bool is_gated() const { return combine == KnnCombine::gate || combine == KnnCombine::content_gate; }
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -122,34 +134,47 @@ struct MemoryConfig {
              .min = 1,
              .max = 1024});
     v.field("combine", combine, {.help = "how retrieved values meet local attention"});
-    v.field(
-        "gate", gate,
-        {.help = "combine: gate. The share of memory in a head begins at sigmoid of this", .min = -100, .max = 100});
+    v.field("gate", gate,
+            {.help = "combine: gate, content_gate. The share of memory in a head begins at sigmoid of this",
+             .min = -100,
+             .max = 100});
     v.field("closed_when_empty", closed_when_empty,
-            {.help = "combine: gate. A query that finds nothing keeps local attention whole; false: its share for "
+            {.help = "combine: gate, content_gate. A query that finds nothing keeps local attention whole; false: its "
+                     "share for "
                      "memory is lost, as published"});
     v.field("least", least,
             {.help = "memory of a row is not read while it holds fewer entries", .unit = "entries", .min = 0});
     v.field("write", write, {.help = "when keys and values enter memory", .resumable = true});
+    v.field("stride", stride,
+            {.help = "of a document's tokens every so many enter memory, which reaches as many times farther",
+             .unit = "tokens",
+             .min = 1,
+             .max = 1 << 20,
+             .resumable = true});
     v.field("search", search, {.help = "how entries are found"});
     v.field("place", place, {.help = "where memory lies"});
-    v.field("dtype", dtype,
-            {.help = "how entries are stored; auto is the precision of the run. int8: one scale per vector"});
+    v.field(
+        "dtype", dtype,
+        {.help = "how entries are stored; auto is the precision of the run. int8, fp8 (E4M3): one scale per vector"});
     v.section("inverted", inverted, "options of search: inverted");
     v.section("stale", stale, "keys and values that were made with earlier weights");
   }
   void check(ConfigChecker& c) const {
+    c.require(is_gated() || gate == 0, "gate", "only combine: gate and content_gate have one");
+    c.require(is_gated() || !closed_when_empty, "closed_when_empty", "only combine: gate and content_gate can close");
     c.require(!stale.keep || stale.refresh == 0, "stale.keep",
               "refreshed entries are no longer in the order of their age; use keep or refresh");
     c.require(stale.refresh == 0 || write != KnnWrite::evict, "stale.refresh",
               "needs the inputs of entries, which the cache does not carry; use write: produce");
+    c.require(stride == 1 || write != KnnWrite::never, "stride",
+              "says which tokens enter memory, and with write: never none do; leave it out");
     c.require(search != KnnSearchKind::bucketed || size % top_k == 0, "size",
               "bucketed search needs a size that is a multiple of top_k");
     if (search == KnnSearchKind::inverted) {
       c.require(!stale.keep && stale.refresh == 0, "search",
                 "inverted goes with entries that stay as they were written; leave stale.keep and stale.refresh out");
       c.require(inverted.period < size, "inverted.period", "must be below size: the groups would never be learned");
-      c.require(place == LogPlace::device && dtype != KnnStorage::int8, "search",
+      c.require(place == LogPlace::device && dtype != KnnStorage::int8 && dtype != KnnStorage::fp8, "search",
                 "inverted reads keys in main memory as f32 or bf16; leave place and dtype as they are");
     }
     c.require(least <= size, "least", "is more than size: memory would never be read");

@@ -223,14 +223,21 @@ void add_knn(std::vector<GradientCase>& cases) {
   const Shape shape{3, 2, 5, 2};
   const Tensor open = Tensor::from(std::vector<uint8_t>{1, 0, 1}, {3});
   cases.push_back({"gate_heads", {r.normal(shape), r.normal(shape), r.normal({5})}, [](Tape& t, const Inputs& x) {
-                     return gate_heads(t, x[0], x[1], x[2], {});
+                     return gate_heads(t, x[0], x[1], x[2], {}, {});
                    }});
   cases.push_back({"gate_heads_closed",
                    {r.normal(shape), r.normal(shape), r.normal({5})},
-                   [open](Tape& t, const Inputs& x) { return gate_heads(t, x[0], x[1], x[2], open); }});
+                   [open](Tape& t, const Inputs& x) { return gate_heads(t, x[0], x[1], x[2], {}, open); }});
   cases.push_back({"gate_heads_twice", {r.normal(shape), r.normal({5})}, [open](Tape& t, const Inputs& x) {
-                     return gate_heads(t, gate_heads(t, x[0], x[0], x[1], open), x[0], x[1], {});
+                     return gate_heads(t, gate_heads(t, x[0], x[0], x[1], {}, open), x[0], x[1], {}, {});
                    }});
+  for (const bool closed : {false, true}) {
+    cases.push_back({closed ? "gate_heads_content_closed" : "gate_heads_content",
+                     {r.normal(shape), r.normal(shape), r.normal({5}), r.normal({6, 5})},
+                     [closed, open](Tape& t, const Inputs& x) {
+                       return gate_heads(t, x[0], x[1], x[2], x[3], closed ? open : Tensor());
+                     }});
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "core/bfloat16.h"
 #include "core/file_io.h"
+#include "core/float8.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/small_disk.h"
 #include "tests/support/temporary_directory.h"
@@ -84,6 +85,7 @@ TEST(Hdf5, RoundTripOfEveryTypeInMemory) {
   writer.put("i8", Tensor::from<int8_t>({-128}, {1}));
   writer.put("u8", Tensor::from<uint8_t>({255}, {1}));
   writer.put("bf16", Tensor::from<bfloat16>({bfloat16(1.5F)}, {1}));
+  writer.put("f8", Tensor::from<float8>({float8(-0.875), float8(448)}, {2}));
   writer.put("empty", Tensor::empty({0, 3}, DType::f32));
   writer.put_text("text", "lines\nand \xC3\xA9");
   writer.put_texts("names", {"a", "", "long name"});
@@ -105,6 +107,9 @@ TEST(Hdf5, RoundTripOfEveryTypeInMemory) {
   EXPECT_EQ(reader.get("u8").to_vector<uint8_t>()[0], 255);
   EXPECT_EQ(reader.info("bf16").dtype, DType::bf16);
   EXPECT_EQ(static_cast<float>(reader.get("bf16").to_vector<bfloat16>()[0]), 1.5F);
+  EXPECT_EQ(reader.info("f8").dtype, DType::f8);
+  EXPECT_EQ(static_cast<float>(reader.get("f8").to_vector<float8>()[0]), -0.875F);
+  EXPECT_EQ(static_cast<float>(reader.get("f8").to_vector<float8>()[1]), 448.0F);
   EXPECT_EQ(reader.get("empty").shape(), (Shape{0, 3}));
   EXPECT_EQ(reader.get_text("text"), "lines\nand \xC3\xA9");
   EXPECT_EQ(reader.get_texts("names"), (std::vector<std::string>{"a", "", "long name"}));

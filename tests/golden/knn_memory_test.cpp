@@ -57,7 +57,7 @@ class MemoryAttention {
       Tensor lse;
       const Variable v_m = knn_attention(tape, scaled, index, memory, &lse);
       const Variable v_c = attention(tape, x, settings);
-      v_a = combine == "add" ? add(tape, v_m, v_c) : gate_heads(tape, v_m, v_c, in_.at("gate_bias"), {});
+      v_a = combine == "add" ? add(tape, v_m, v_c) : gate_heads(tape, v_m, v_c, in_.at("gate_bias"), {}, {});
       golden_.expect("out/v_m", v_m.value());
       golden_.expect("out/v_c", v_c.value());
       expect_probabilities(scaled.value(), index, memory, lse);

@@ -118,6 +118,9 @@ std::vector<MechanismCase> cases() {
         "codes: 4, " +
             vq_exact + "}}}]"}},
       {"knn_gate", joined(t5_kv, {memory + "[{kind: knn, layers: [1], size: 9, top_k: 3, gate: 0.4}]"})},
+      {"knn_content_gate",
+       joined(xl_hidden, {memory + "[{kind: knn, layers: [1], size: 10, top_k: 3, combine: content_gate, gate: -0.3, "
+                                   "closed_when_empty: true}]"})},
       {"knn_joint",
        {position + "rope", "model.key_heads=1", cache + "{kind: kv, length: 5}",
         memory + "[{kind: knn, layers: [0, 1], size: 11, top_k: 20, combine: joint, closed_when_empty: false}]"}},
@@ -127,6 +130,12 @@ std::vector<MechanismCase> cases() {
       {"knn_evicted_hidden",
        joined(xl_hidden,
               {memory + "[{kind: knn, layers: [1], size: 6, top_k: 2, write: evict, closed_when_empty: true}]"})},
+      {.name = "knn_strides_stop_forward",
+       .settings = {position + "t5", window + "4", cache + "{kind: kv, length: 3}",
+                    memory + "[{kind: knn, layers: [0], size: 5, top_k: 3, stride: 2, stale: {refresh: 0.4}}, "
+                             "{kind: knn, layers: [1], size: 4, top_k: 3, stride: 3, write: evict, "
+                             "combine: stop_forward}]"},
+       .exact_gradient = false},
       {"knn_bucketed_kept",
        joined(t5_kv, {memory + "[{kind: knn, layers: [0], size: 8, top_k: 4, search: bucketed, stale: {keep: 1}}]"})},
       {"knn_refreshed",
@@ -135,6 +144,9 @@ std::vector<MechanismCase> cases() {
       {.name = "knn_int8",
        .settings = joined(xl_hidden, {memory + "[{kind: knn, layers: [1], size: 12, top_k: 3, dtype: int8}]"}),
        .rank_tolerance = 2e-2},
+      {.name = "knn_fp8",
+       .settings = joined(t5_kv, {memory + "[{kind: knn, layers: [1], size: 12, top_k: 3, dtype: fp8}]"}),
+       .rank_tolerance = 4e-2},
       {.name = "knn_bf16_in_a_file",
        .settings = joined(t5_kv, {memory + "[{kind: knn, layers: [1], size: 7, top_k: 3, dtype: bf16, place: file}]"}),
        .rank_tolerance = 2e-3},

@@ -102,6 +102,7 @@ TEST(Plan, CountsMemoriesOfEveryKind) {
   EXPECT_LT(plan_of("place: file").state, whole / 10);
   EXPECT_GE(plan_of("place: file").file_state, whole);
   EXPECT_LT(plan_of("dtype: int8").state, whole / 3);
+  EXPECT_EQ(plan_of("dtype: fp8").state, plan_of("dtype: int8").state);
 }
 
 TEST(Plan, NeedsNoGpu) {

@@ -43,7 +43,7 @@ TEST(BadInput, ShapesThatDoNotFit) {
   EXPECT_ERROR(ops::dropout(zeros({6}), zeros({6}), Tensor(), {}), ErrorKind::internal, "[6] is not [R, T, N]");
   EXPECT_ERROR(ops::add(zeros({2}), zeros({2}), zeros({3}), 1, 1), ErrorKind::internal, "add: f32 [3] beside f32 [2]");
   const Tensor one = Tensor::from(std::vector<int32_t>{1}, {1});
-  EXPECT_ERROR(ops::ring_append(zeros({1, 4, 2}), zeros({1, 3, 5}), one, one, one), ErrorKind::internal,
+  EXPECT_ERROR(ops::ring_append(zeros({1, 4, 2}), zeros({1, 3, 5}), one, one, one, 1), ErrorKind::internal,
                "ring_append: values [1, 3, 5] into ring [1, 4, 2]");
   EXPECT_ERROR(ops::ring_gather(zeros({1, 5, 2}), zeros({1, 4, 2}), one, one), ErrorKind::internal,
                "ring_gather: [1, 5, 2] out of ring [1, 4, 2]");

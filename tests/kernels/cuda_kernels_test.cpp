@@ -96,7 +96,7 @@ TEST_F(CudaKernels, AddressesDoNotChangeABit) {
          }},
         {{normal({2, 3, 8}, dtype), normal({2, 3, 8}, dtype), normal({2, 3, 8}, dtype)},
          [&](const std::vector<Tensor>& in) {
-           ops::ring_append(in[0], in[1], integers({2, 0}), integers({0, 1}), integers({3, 2}));
+           ops::ring_append(in[0], in[1], integers({2, 0}), integers({0, 1}), integers({3, 2}), 1);
            ops::ring_gather(in[2], in[0], integers({2, 2}), integers({3, 1}));
            return std::vector<Tensor>{in[0], in[2]};
          }},

@@ -45,11 +45,12 @@ Tensors memory_tensors(const KnnForm& form, RandomTensors& random, bool exact) {
   Tensors memory;
   for (const int64_t size : {form.size, form.value_size}) {
     const Shape shape{form.rows, form.slots, form.kv_heads, size};
-    if (form.stored == DType::i8) {
-      memory.push_back(recast(random.integers(shape, -127, 128), DType::i8));
+    if (ops::has_scale(form.stored)) {
+      memory.push_back(form.stored == DType::i8 ? recast(random.integers(shape, -127, 128), DType::i8)
+                                                : recast(random.normal(shape, 100), DType::f8));
       memory.push_back(converted(random.normal(scales, 0.01), DType::bf16));
       if (exact) {
-        memory[memory.size() - 2] = recast(halves(random, shape), DType::i8);
+        memory[memory.size() - 2] = recast(halves(random, shape), form.stored);
         memory.back() = recast(halves(random, scales), DType::bf16);
       }
       continue;
@@ -59,7 +60,7 @@ Tensors memory_tensors(const KnnForm& form, RandomTensors& random, bool exact) {
     memory.push_back({});
   }
   const Tensor keys = memory[0];
-  for (int64_t i = 0; i < keys.numel() && form.stored != DType::i8; ++i) {
+  for (int64_t i = 0; i < keys.numel() && !ops::has_scale(form.stored); ++i) {
     double& x = values(keys)[i];
     const int64_t entry = i / (form.size * form.kv_heads) % form.slots;
     switch (form.keys) {
@@ -92,7 +93,7 @@ Tensors memory_tensors(const KnnForm& form, RandomTensors& random, bool exact) {
 
 ops::KnnMemory assembled(const KnnForm& form, const Tensors& in, size_t first) {
   const auto stored = [&](const Tensor& x) {
-    return form.stored == DType::f64 || form.stored == DType::i8 ? x : recast(x, form.stored);
+    return form.stored == DType::f64 || ops::has_scale(form.stored) ? x : recast(x, form.stored);
   };
   return {stored(in[first]),     recast(in[first + 1], DType::bf16),
           stored(in[first + 2]), recast(in[first + 3], DType::bf16),
@@ -352,6 +353,7 @@ void add_knn_cases(std::vector<OpCase>& cases) {
       {.name = "f32", .queries = 3, .size = 20, .value_size = 36, .stored = DType::f32},
       {.name = "bf16", .queries = 3, .size = 20, .value_size = 36, .stored = DType::bf16},
       {.name = "i8", .queries = 3, .size = 20, .value_size = 36, .stored = DType::i8},
+      {.name = "f8", .queries = 3, .size = 20, .value_size = 36, .stored = DType::f8},
       {.name = "wide",
        .rows = 1,
        .queries = 3,
@@ -384,6 +386,18 @@ void add_knn_cases(std::vector<OpCase>& cases) {
        .head = {100},
        .length = {290},
        .stored = DType::i8},
+      {.name = "odd_f8",
+       .rows = 1,
+       .queries = 19,
+       .heads = 2,
+       .kv_heads = 1,
+       .size = 51,
+       .value_size = 18,
+       .slots = 300,
+       .wanted = 7,
+       .head = {100},
+       .length = {290},
+       .stored = DType::f8},
   };
   for (const KnnForm& form : forms) {
     add_search(cases, random, form, ops::KnnSearch::exact);

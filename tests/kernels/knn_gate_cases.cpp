@@ -1,8 +1,9 @@
-// External memories: how retrieved values meet local attention, and how vectors are stored as 8-bit integers.
+// External memories: how retrieved values meet local attention, and how vectors are stored in 8 bits.
 #include <cmath>
 #include <limits>
 
 #include "core/bfloat16.h"
+#include "core/float8.h"
 #include "kernels/knn.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/support/compare.h"
@@ -16,20 +17,23 @@ using Tensors = std::vector<Tensor>;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 void add_gate(std::vector<OpCase>& cases, RandomTensors& random, const std::string& name, const Shape& shape,
-              bool all_open) {
+              bool all_open, bool with_content) {
   const Tensor open = all_open ? Tensor() : random.flags({shape[0]});
   if (!all_open) open.data<uint8_t>()[0] = 0;
   const Tensor bias = random.normal({shape[2]});
+  const Shape lines{shape[0] * shape[1], shape[2]};
+  const Tensor content = with_content ? random.normal(lines) : Tensor();
   const auto gate = [shape](const Tensors& in, int64_t line) {
     const bool closed = in[3].defined() && in[3].data<uint8_t>()[line / (shape[1] * shape[2])] == 0;
-    return closed ? 0 : 1 / (1 + std::exp(-values(in[2])[line % shape[2]]));
+    const double x = values(in[2])[line % shape[2]] + (in[4].defined() ? values(in[4])[line] : 0);
+    return closed ? 0 : 1 / (1 + std::exp(-x));
   };
   cases.push_back({"gate_heads",
                    name,
-                   {random.normal(shape), random.normal(shape), bias, open},
+                   {random.normal(shape), random.normal(shape), bias, open, content},
                    [](const Tensors& in) {
                      const Tensor out = like(in[0]);
-                     ops::gate_heads(out, in[0], in[1], in[2], in[3]);
+                     ops::gate_heads(out, in[0], in[1], in[2], in[4], in[3]);
                      return Tensors{out};
                    },
                    [=](const Tensors& in) {
@@ -43,31 +47,37 @@ void add_gate(std::vector<OpCase>& cases, RandomTensors& random, const std::stri
                    2,
                    1,
                    {2}});
-  cases.push_back(
-      {"gate_heads_backward",
-       name,
-       {random.normal(shape), random.normal(shape), bias, open, random.normal(shape), random.normal({shape[2]})},
-       [](const Tensors& in) {
-         const Tensor da = like(in[0]);
-         const Tensor db = like(in[0]);
-         ops::gate_heads_backward(da, db, in[5], in[4], in[0], in[1], in[2], in[3]);
-         return Tensors{da, db, in[5]};
-       },
-       [=](const Tensors& in) {
-         const Tensor da = like(in[0]);
-         const Tensor db = like(in[0]);
-         for (int64_t i = 0; i < da.numel(); ++i) {
-           const double g = gate(in, i / shape[3]);
-           const double gradient = values(in[4])[i];
-           values(da)[i] = g * gradient;
-           values(db)[i] = (1 - g) * gradient;
-           values(in[5])[i / shape[3] % shape[2]] += g * (1 - g) * gradient * (values(in[0])[i] - values(in[1])[i]);
-         }
-         return Tensors{da, db, in[5]};
-       },
-       shape[0] * shape[1] * shape[3],
-       2,
-       {2, 5}});
+  cases.push_back({"gate_heads_backward",
+                   name,
+                   {random.normal(shape), random.normal(shape), bias, open, content, random.normal(shape),
+                    random.normal({shape[2]})},
+                   [](const Tensors& in) {
+                     const Tensor da = like(in[0]);
+                     const Tensor db = like(in[0]);
+                     const Tensor dcontent = in[4].defined() ? like(in[4]) : Tensor();
+                     ops::gate_heads_backward(da, db, in[6], dcontent, in[5], in[0], in[1], in[2], in[4], in[3]);
+                     if (!dcontent.defined()) return Tensors{da, db, in[6]};
+                     return Tensors{da, db, in[6], dcontent};
+                   },
+                   [=](const Tensors& in) {
+                     const Tensor dcontent = Tensor::zeros(lines, DType::f64);
+                     const Tensor da = like(in[0]);
+                     const Tensor db = like(in[0]);
+                     for (int64_t i = 0; i < da.numel(); ++i) {
+                       const double g = gate(in, i / shape[3]);
+                       const double gradient = values(in[5])[i];
+                       values(da)[i] = g * gradient;
+                       values(db)[i] = (1 - g) * gradient;
+                       const double slope = g * (1 - g) * gradient * (values(in[0])[i] - values(in[1])[i]);
+                       values(in[6])[i / shape[3] % shape[2]] += slope;
+                       values(dcontent)[i / shape[3]] += slope;
+                     }
+                     if (!in[4].defined()) return Tensors{da, db, in[6]};
+                     return Tensors{da, db, in[6], dcontent};
+                   },
+                   shape[0] * shape[1] * shape[3],
+                   2,
+                   {2, 6}});
 }
 
 void add_share(std::vector<OpCase>& cases, RandomTensors& random) {
@@ -117,7 +127,22 @@ void add_drop(std::vector<OpCase>& cases, RandomTensors& random, const Shape& sh
                    }});
 }
 
-void add_quantize(std::vector<OpCase>& cases, RandomTensors& random, int64_t vectors, int64_t width) {
+// The number of a stored type that is nearest to x, of two the even one; x is not beyond them.
+double nearest_stored(DType stored, double x) {
+  if (stored == DType::i8) return std::nearbyint(x);
+  int best = 0;
+  for (int bits = 0; bits < 0x7f; ++bits) {
+    const auto off = [&](int candidate) {
+      const double value = static_cast<float>(std::bit_cast<float8>(static_cast<uint8_t>(candidate)));
+      return std::abs(std::abs(x) - value);
+    };
+    if (off(bits) < off(best) || (off(bits) == off(best) && bits % 2 == 0)) best = bits;
+  }
+  return std::copysign(static_cast<double>(static_cast<float>(std::bit_cast<float8>(static_cast<uint8_t>(best)))), x);
+}
+
+void add_quantize(std::vector<OpCase>& cases, RandomTensors& random, DType stored, int64_t vectors, int64_t width) {
+  const double most = stored == DType::i8 ? 127 : 448;
   const Tensor x = random.normal({vectors, width});
   for (int64_t d = 0; d < width; ++d) {
     double* const row = values(x) + d;
@@ -126,19 +151,25 @@ void add_quantize(std::vector<OpCase>& cases, RandomTensors& random, int64_t vec
     row[width] = static_cast<float>(1e-39 * static_cast<double>(d));        // below the smallest normal number
     row[2 * width] = static_cast<double>(d % 255) - 127;                    // the scale is one
     row[3 * width] = static_cast<double>(d % 20) / 2 + (d == 0 ? 127 : 0);  // ties
+    if (stored == DType::f8) {
+      row[2 * width] = static_cast<double>(d * 16 % 448) + (d == 0 ? 448 : 0);
+      // From the smallest ones on: halves of the last place.
+      row[3 * width] = d == 0 ? 448 : std::ldexp(static_cast<double>(2 * d + 1), -10 + static_cast<int>(d % 13));
+      row[3 * width] = std::min(row[3 * width], 448.0);
+    }
     row[4 * width] = static_cast<float>(row[4 * width] * 1e36);
   }
   if (vectors >= 8) {
     values(x)[5 * width + width / 2] = std::nan("");
     values(x)[6 * width] = -kInfinity;
   }
-  const std::string name = std::to_string(vectors) + "x" + std::to_string(width);
+  const std::string name = (stored == DType::i8 ? "" : "f8_") + std::to_string(vectors) + "x" + std::to_string(width);
   // Numbers a vector; NaN as scale is compared as what shown() gives.
   cases.push_back({"quantize_vectors",
                    name,
                    {x},
                    [=](const Tensors& in) {
-                     const Tensor out = recast(wide_beside(in[0], {vectors, width}), DType::i8);
+                     const Tensor out = recast(wide_beside(in[0], {vectors, width}), stored);
                      const Tensor scale = recast(wide_beside(in[0], {vectors}), DType::bf16);
                      ops::quantize_vectors(out, scale, in[0]);
                      return Tensors{recast(out, DType::f64), shown(scale)};
@@ -159,13 +190,13 @@ void add_quantize(std::vector<OpCase>& cases, RandomTensors& random, int64_t vec
                        // Every positive bf16 number in turn.
                        for (uint16_t bits = 0; bits < 0x7f80; ++bits) {
                          const double step = static_cast<float>(std::bit_cast<bfloat16>(bits));
-                         if (127 * step < largest) continue;
+                         if (most * step < largest) continue;
                          values(scale)[n] = step;
                          break;
                        }
                        for (int64_t d = 0; d < width && largest > 0; ++d) {
                          const double quotient = values(in[0])[n * width + d] / values(scale)[n];
-                         values(out)[n * width + d] = std::nearbyint(quotient);
+                         values(out)[n * width + d] = nearest_stored(stored, quotient);
                        }
                      }
                      return Tensors{out, shown(scale)};
@@ -173,7 +204,8 @@ void add_quantize(std::vector<OpCase>& cases, RandomTensors& random, int64_t vec
                    0});
   cases.push_back({"dequantize_vectors",
                    name,
-                   {recast(random.integers({vectors, width}, -127, 128), DType::i8),
+                   {stored == DType::i8 ? recast(random.integers({vectors, width}, -127, 128), DType::i8)
+                                        : recast(random.normal({vectors, width}, 100), DType::f8),
                     converted(random.normal({vectors}, 0.1), DType::bf16), random.normal({vectors, width})},
                    [](const Tensors& in) {
                      ops::dequantize_vectors(in[2], in[0], recast(in[1], DType::bf16));
@@ -192,15 +224,19 @@ void add_quantize(std::vector<OpCase>& cases, RandomTensors& random, int64_t vec
 
 void add_knn_gate_cases(std::vector<OpCase>& cases) {
   RandomTensors random(41);
-  add_gate(cases, random, "1x1x1x1", {1, 1, 1, 1}, true);
-  add_gate(cases, random, "all_open", {2, 3, 5, 7}, true);
-  add_gate(cases, random, "some_open", {4, 67, 3, 33}, false);
+  add_gate(cases, random, "1x1x1x1", {1, 1, 1, 1}, true, false);
+  add_gate(cases, random, "all_open", {2, 3, 5, 7}, true, false);
+  add_gate(cases, random, "some_open", {4, 67, 3, 33}, false, false);
+  add_gate(cases, random, "content", {2, 3, 5, 7}, true, true);
+  add_gate(cases, random, "content_some_open", {4, 67, 3, 33}, false, true);
   add_share(cases, random);
   add_drop(cases, random, {1, 1, 1, 1});
   add_drop(cases, random, {3, 7, 2, 5});
-  add_quantize(cases, random, 1, 1);
-  add_quantize(cases, random, 9, 37);
-  add_quantize(cases, random, 67, 64);
+  for (const DType stored : {DType::i8, DType::f8}) {
+    add_quantize(cases, random, stored, 1, 1);
+    add_quantize(cases, random, stored, 9, 37);
+    add_quantize(cases, random, stored, 67, 64);
+  }
 }
 
 }  // namespace quire::test

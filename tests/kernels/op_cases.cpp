@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/float8.h"
 #include "tests/support/random_tensor.h"
 
 namespace quire::test {
@@ -52,7 +53,9 @@ Tensor recast_from(const Tensor& tensor, DType dtype) {
     std::vector<To> to;
     for (const T value : from) {
       // bf16 through f32, both ways.
-      if constexpr (std::is_same_v<T, bfloat16> || std::is_same_v<To, bfloat16>) {
+      constexpr bool kByFloat =
+          std::is_same_v<T, bfloat16> || std::is_same_v<To, bfloat16> || std::is_same_v<T, float8>;
+      if constexpr (kByFloat) {
         to.push_back(static_cast<To>(static_cast<float>(value)));
       } else {
         to.push_back(static_cast<To>(value));
@@ -69,6 +72,8 @@ Tensor recast_from(const Tensor& tensor, DType dtype) {
       return with(bfloat16{});
     case DType::i32:
       return with(int32_t{});
+    case DType::f8:
+      return with(float8{});
     default:
       return with(int8_t{});
   }
@@ -87,6 +92,8 @@ Tensor recast(const Tensor& tensor, DType dtype) {
       return recast_from<bfloat16>(tensor, dtype);
     case DType::i32:
       return recast_from<int32_t>(tensor, dtype);
+    case DType::f8:
+      return recast_from<float8>(tensor, dtype);
     default:
       return recast_from<int8_t>(tensor, dtype);
   }

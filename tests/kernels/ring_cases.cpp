@@ -24,6 +24,7 @@ struct Ring {
   int64_t tokens;
   int64_t entry;
   std::vector<int32_t> head, begin, count;
+  int64_t stride = 1;
 };
 
 void add_append(std::vector<OpCase>& cases, RandomTensors& random, const std::string& name, const Ring& ring) {
@@ -32,8 +33,8 @@ void add_append(std::vector<OpCase>& cases, RandomTensors& random, const std::st
                    name,
                    {random.normal({rows, ring.slots, ring.entry}), random.normal({rows, ring.tokens, ring.entry}),
                     row_of(ring.head), row_of(ring.begin), row_of(ring.count)},
-                   [](const Tensors& in) {
-                     ops::ring_append(in[0], in[1], in[2], in[3], in[4]);
+                   [stride = ring.stride](const Tensors& in) {
+                     ops::ring_append(in[0], in[1], in[2], in[3], in[4], stride);
                      return Tensors{in[0]};
                    },
                    [ring, rows](const Tensors& in) {
@@ -42,7 +43,7 @@ void add_append(std::vector<OpCase>& cases, RandomTensors& random, const std::st
                          const int64_t slot = (at(in[2], r) + j) % ring.slots;
                          for (int64_t n = 0; n < ring.entry; ++n) {
                            values(in[0])[(r * ring.slots + slot) * ring.entry + n] =
-                               values(in[1])[(r * ring.tokens + at(in[3], r) + j) * ring.entry + n];
+                               values(in[1])[(r * ring.tokens + at(in[3], r) + j * ring.stride) * ring.entry + n];
                          }
                        }
                      }
@@ -79,7 +80,7 @@ void add_gather(std::vector<OpCase>& cases, RandomTensors& random, int64_t slots
 
 // Memories keep their entries in other types, too: small whole numbers, exact in each.
 void add_stored(std::vector<OpCase>& cases, RandomTensors& random, DType type) {
-  const auto numbers = [&](const Shape& shape) { return recast(random.integers(shape, -100, 100), DType::f64); };
+  const auto numbers = [&](const Shape& shape) { return recast(random.integers(shape, -16, 17), DType::f64); };
   const auto row = [](std::vector<OpCase>& all, const char* op) -> OpCase& {
     return *std::find_if(all.rbegin(), all.rend(), [op](const OpCase& c) { return c.op == op; });
   };
@@ -108,11 +109,12 @@ void add_ring_cases(std::vector<OpCase>& cases) {
   // A row that writes nothing, one that wraps, one that ends at the end, one that fills the ring.
   add_append(cases, random, "wraps", {7, 5, 3, {2, 5, 4, 6, 3}, {0, 0, 2, 1, 0}, {0, 5, 3, 2, 4}});
   add_append(cases, random, "full", {5, 5, 2, {0, 3}, {0, 0}, {5, 5}});
+  add_append(cases, random, "every_third", {7, 11, 3, {2, 5, 4, 6}, {0, 2, 1, 10}, {0, 3, 4, 1}, 3});
   add_gather(cases, random, 1, 1, 1, {0}, {1});
   add_gather(cases, random, 7, 4, 3, {0, 2, 5, 6}, {4, 4, 0, 3});
   add_gather(cases, random, 5, 5, 2, {3, 0}, {5, 2});
   add_gather(cases, random, 6, 2, 2, {1, 4}, {4, 1});  // more entries than wanted: the newest
-  for (const DType type : {DType::bf16, DType::i8, DType::i32}) add_stored(cases, random, type);
+  for (const DType type : {DType::bf16, DType::i8, DType::f8, DType::i32}) add_stored(cases, random, type);
 }
 
 }  // namespace quire::test

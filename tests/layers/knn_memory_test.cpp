@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "autograd/functions/basic.h"
+#include "core/hdf5_file.h"
 #include "kernels/backend.h"
 #include "layers/softmax_attention.h"
 #include "tests/support/compare.h"
@@ -34,32 +36,51 @@ class Reader {
     pool_ = std::make_unique<StatePool>(layout_, 1, kTokens, dtype, kCpu);
   }
 
-  // x [1, N, E], N a multiple of kTokens; [N * E] results.
-  std::vector<double> read(const Tensor& x, bool begins = true) {
+  // x [1, N, E], N a multiple of the piece; [N * E] results.
+  std::vector<double> read(const Tensor& x, int64_t piece = kTokens) {
     std::vector<double> all;
-    for (int64_t t = 0; t < x.dim(1); t += kTokens) {
-      const std::vector<double> part = step(x.slice(1, t, t + kTokens).reshape({1, kTokens, kWidth}), begins && t == 0);
+    for (int64_t t = 0; t < x.dim(1); t += piece) {
+      const std::vector<double> part = step(x.slice(1, t, t + piece).reshape({1, piece, kWidth}), t == 0);
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
   }
 
   std::vector<double> step(const Tensor& x, bool begins = false) {
-    const Batch batch = one_segment(1, x.dim(1), {static_cast<uint8_t>(begins ? 1 : 0)});
-    pool_->begin_step(batch);
     Tape tape(false);
-    telemetry_.clear();
-    const Variable y = (*mixer_)(
-        {.tape = tape, .batch = batch, .state = pool_->view(0, 1), .training = true, .telemetry = &telemetry_},
-        Variable::constant(converted(x, dtype_)), {});
-    pool_->commit();
-    return values_of(y.value());
+    return values_of(forward(tape, x, begins).value());
+  }
+  // With positions and segments of one's own.
+  void step_with(const Tensor& x, const std::vector<int32_t>& segments, const std::vector<int32_t>& positions) {
+    Batch batch = batch_of({segments}, {0});
+    batch.position = positions;
+    Tape tape(false);
+    forward(tape, x, batch);
+  }
+
+  // The gradient of a step that results get as it is, by parameter.
+  std::map<std::string, std::vector<double>> gradients(const Tensor& x, const Tensor& of_results) {
+    store_.zero_gradients();
+    Tape tape;
+    const Variable y = forward(tape, x, false);
+    tape.backward(y, of_results);
+    std::map<std::string, std::vector<double>> all;
+    for (const ParameterStore::Entry& entry : store_.entries()) {
+      all[entry.name] = values_of(ParameterStore::slice(store_.gradients(), entry));
+    }
+    return all;
   }
 
   StateView state() { return pool_->view(0, 1); }
   StatePool& pool() { return *pool_; }
   const StateLayout& layout() const { return layout_; }
   LogId log(const std::string& name) const { return log_named(layout_, name); }
+  // The entries of a log from the oldest on.
+  std::vector<double> entries(const std::string& name) {
+    const std::vector<int64_t> first{0};
+    const std::vector<int64_t> count{length(name)};
+    return values_of(state().gather(log(name), count[0], first, count));
+  }
   int64_t length(const std::string& name) { return state().lengths(log(name))[0]; }
   Tensor parameter(const std::string& name) {
     for (const ParameterStore::Entry& entry : store_.entries()) {
@@ -77,12 +98,30 @@ class Reader {
   }
 
  private:
+  Variable forward(Tape& tape, const Tensor& x, bool begins) {
+    Batch batch = one_segment(1, x.dim(1), {static_cast<uint8_t>(begins ? 1 : 0)});
+    if (begins) read_ = 0;
+    for (int32_t& position : batch.position) position = read_++;
+    return forward(tape, x, batch);
+  }
+
+  Variable forward(Tape& tape, const Tensor& x, const Batch& batch) {
+    pool_->begin_step(batch);
+    telemetry_.clear();
+    const Variable y = (*mixer_)(
+        {.tape = tape, .batch = batch, .state = pool_->view(0, 1), .training = true, .telemetry = &telemetry_},
+        Variable::constant(converted(x, dtype_)), {});
+    pool_->commit();
+    return y;
+  }
+
   DType dtype_;
   ParameterStore store_;
   StateLayout layout_;
   std::unique_ptr<SoftmaxAttention> mixer_;
   std::unique_ptr<StatePool> pool_;
   Telemetry telemetry_;
+  int32_t read_ = 0;  // tokens of the document
 };
 
 Tensor text(int64_t tokens, uint32_t seed = 1) {
@@ -107,6 +146,63 @@ TEST(KnnMemory, AllOfAWholeDocumentIsFullAttention) {
       EXPECT_LT(largest_difference(cached.read(x), retrieved.read(x)), tolerance) << key_heads;
     }
   }
+}
+
+constexpr const char* kSmall = "model.memory=[{kind: knn, layers: [0], size: 12, top_k: 3, ";
+
+// With a gate that opens heads one by one.
+std::vector<double> with_open_heads(const Tensor& x, double first, double second) {
+  Reader reader({std::string(kSmall) + "combine: gate}]"});
+  const std::vector<double> biases{first, second};
+  reader.parameter("memory.0.gate").upload(biases.data(), 2);
+  return reader.read(x);
+}
+
+TEST(KnnMemory, AContentGateIsAShareOfEachHeadAndToken) {
+  const Tensor x = text(20);
+  Reader reader({std::string(kSmall) + "combine: content_gate, gate: 0.3}]"});
+  EXPECT_EQ(reader.read(x), Reader({std::string(kSmall) + "combine: gate, gate: 0.3}]"}).read(x)) << "at first";
+  const Tensor weight = reader.parameter("memory.0.content.weight");
+  ASSERT_EQ(weight.shape(), (Shape{2, kWidth}));
+  ops::scale(weight, RandomTensors(5).normal({2, kWidth}), 1);
+  const std::vector<double> got = reader.read(x);
+
+  // The projection behind is linear: what each head adds when it looks at memory instead.
+  const std::vector<double> local = with_open_heads(x, -200, -200);
+  const std::vector<std::vector<double>> opened{with_open_heads(x, 200, -200), with_open_heads(x, -200, 200)};
+  std::vector<double> wanted = local;
+  std::vector<double> last_gates(2, 0.0);
+  for (size_t t = 0; t < 20; ++t) {
+    for (size_t h = 0; h < 2; ++h) {
+      double logit = 0.3;
+      for (size_t i = 0; i < kWidth; ++i) {
+        logit += weight.data<double>()[h * kWidth + i] * x.data<double>()[t * kWidth + i];
+      }
+      const double gate = 1 / (1 + std::exp(-logit));
+      for (size_t i = t * kWidth; i < (t + 1) * kWidth; ++i) wanted[i] += gate * (opened[h][i] - local[i]);
+      if (t >= 20 - kTokens) last_gates[h] += gate / kTokens;
+    }
+  }
+  EXPECT_LT(largest_difference(got, wanted), 1e-13);
+  EXPECT_NEAR(reader.told("memory.0.gate.0"), last_gates[0], 1e-13);
+  EXPECT_NEAR(reader.told("memory.0.gate.1"), last_gates[1], 1e-13);
+  EXPECT_NEAR(reader.told("memory.0.share"), (last_gates[0] + last_gates[1]) / 2, 1e-13);
+}
+
+TEST(KnnMemory, StopForwardHasTheValueOfMemoryAndTheGradientOfLocalAttention) {
+  const Tensor x = text(20);
+  Reader stopped({std::string(kSmall) + "combine: stop_forward}]"});
+  EXPECT_LT(largest_difference(stopped.read(x), with_open_heads(x, 200, 200)), 1e-13);
+  Reader local({});
+  local.read(x);
+  const Tensor next = text(kTokens, 2);
+  const Tensor of_results = RandomTensors(3).normal({1, kTokens, kWidth});
+  const auto got = stopped.gradients(next, of_results);
+  const auto wanted = local.gradients(next, of_results);
+  for (const std::string name : {"query.weight", "key.weight", "value.weight"}) {
+    EXPECT_EQ(got.at(name), wanted.at(name)) << name;
+  }
+  EXPECT_GT(largest_difference(got.at("out.weight"), wanted.at("out.weight")), 0.1);
 }
 
 TEST(KnnMemory, OfTheOldestNothingIsLeftWhenItIsFull) {
@@ -143,7 +239,8 @@ TEST(KnnMemory, SmallerNumbersLoseLittle) {
   const std::vector<double> wanted = whole.read(x);
   double norm = 0;
   for (const double value : wanted) norm += value * value;
-  for (const auto& [dtype, bytes, most] : {std::tuple{"bf16", 2, 6e-3}, std::tuple{"int8", 1, 1.2e-2}}) {
+  for (const auto& [dtype, bytes, most] :
+       {std::tuple{"bf16", 2, 6e-3}, std::tuple{"int8", 1, 1.2e-2}, std::tuple{"fp8", 1, 4e-2}}) {
     Reader other({begin + dtype + "}]"}, DType::f32);
     const std::vector<double> got = other.read(x);
     double error = 0;
@@ -163,6 +260,52 @@ TEST(KnnMemory, EvictedEntriesAreThoseTheCacheNoLongerHolds) {
   EXPECT_LT(largest_difference(split.read(x), full.read(x)), 1e-13);
   EXPECT_EQ(split.length("memory.0.keys"), 33);
   EXPECT_EQ(split.length("cache.keys"), 7);
+}
+
+// Whatever the document is cut into, and counted from its beginning.
+TEST(KnnMemory, WithAStrideEveryNthTokenEnters) {
+  const Tensor x = text(40);
+  const std::string memory = "model.memory=[{kind: knn, layers: [0], combine: joint, top_k: 3, ";
+  Reader all({memory + "size: 40}]"});
+  all.read(x);
+  for (const auto& [write, entered] : {std::pair{"produce", 40}, {"evict", 33}}) {
+    for (const int64_t piece : {5, 4, 2, 1}) {
+      SCOPED_TRACE(write + std::string(", ") + std::to_string(piece));
+      Reader some({"model.attention.cache={kind: kv, length: 7}",
+                   memory + "size: 9, stride: 3, write: " + std::string(write) + "}]"});
+      some.read(text(10, 4), 2);
+      some.read(x, piece);
+      ASSERT_EQ(some.length("memory.0.keys"), 9);
+      for (const std::string log : {"memory.0.keys", "memory.0.values"}) {
+        const std::vector<double> every = all.entries(log);
+        std::vector<double> wanted;
+        for (int64_t token = 0; token < entered; ++token) {
+          if ((token + 1) % 3 != 0 || token < (entered / 3 - 9) * 3) continue;
+          wanted.insert(wanted.end(), every.begin() + token * kWidth, every.begin() + (token + 1) * kWidth);
+        }
+        EXPECT_LT(largest_difference(some.entries(log), wanted), 1e-14) << log;
+      }
+    }
+  }
+}
+
+// Of a document that begins inside the row, and not of padding.
+TEST(KnnMemory, AStrideCountsFromTheBeginningOfTheDocument) {
+  Reader all({"model.memory=[{kind: knn, layers: [0], size: 9, top_k: 3}]"});
+  const auto of_token = [&](const Tensor& x, int64_t token) {
+    all.read(x);
+    const std::vector<double> keys = all.entries("memory.0.keys");
+    return std::vector<double>(keys.begin() + token * kWidth, keys.begin() + (token + 1) * kWidth);
+  };
+  Reader some({"model.memory=[{kind: knn, layers: [0], size: 9, top_k: 3, stride: 2}]"});
+  const Tensor x = text(kTokens);
+  some.step_with(x, {0, 0, 0, -1, -1}, {4, 5, 6, 0, 0});
+  EXPECT_EQ(some.entries("memory.0.keys"), of_token(x, 1));
+  some.step_with(x, {0, 0, 1, 1, 1}, {7, 8, 0, 1, 2});
+  EXPECT_EQ(some.entries("memory.0.keys"), of_token(x, 3));
+  Reader few({"model.memory=[{kind: knn, layers: [0], size: 9, top_k: 3, stride: 12}]"});
+  few.read(text(30));
+  EXPECT_EQ(few.length("memory.0.keys"), 2);
 }
 
 TEST(KnnMemory, EntriesOfEarlierStepsAreNotRetrieved) {
@@ -198,6 +341,13 @@ TEST(KnnMemory, RefreshedEntriesFollowTheWeights) {
     for (const LogRun& run : reader.state().ages(reader.log("memory.0.keys"), 0)) EXPECT_LE(run.step, 4) << step;
   }
   EXPECT_NEAR(reader.told("memory.0.cosine"), 1, 1e-12);
+
+  // The inputs are those of the tokens that entered.
+  Reader some({"model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4, stride: 2, stale: {refresh: 0.34}}]"});
+  some.read(x);
+  ops::scale(some.parameter("key.weight"), RandomTensors(7).normal({kWidth, kWidth}), 0.5);
+  for (int step = 0; step < 5; ++step) some.step(text(kTokens, 30 + static_cast<uint32_t>(step)));
+  EXPECT_NEAR(some.told("memory.0.cosine"), 1, 1e-12);
 
   Reader stale({"model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4}]"});
   stale.read(x);
@@ -258,6 +408,22 @@ TEST(KnnMemory, StateOfAnotherSizeIsRefused) {
   EXPECT_EQ(same.state().ages(same.log("memory.0.keys"), 0)[0].step, 2);
 }
 
+TEST(KnnMemory, StateOfAnotherTypeIsRefused) {
+  const std::string begin = "model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4, dtype: ";
+  Reader reader({begin + "fp8}]"}, DType::f32);
+  reader.read(text(10));
+  Hdf5Writer writer;
+  for (const NamedTensor& tensor : reader.pool().save()) writer.put(tensor.name, tensor.tensor);
+  const Hdf5Reader saved = Hdf5Reader::open_image(writer.finish(), "image");
+  const auto get = [&](const std::string& name) { return saved.get(name); };
+  Reader other({begin + "int8}]"}, DType::f32);
+  EXPECT_ERROR(other.pool().load(get), ErrorKind::checkpoint, "f8 [1, 20, 2, 6] is stored but");
+  Reader same({begin + "fp8}]"}, DType::f32);
+  same.pool().load(get);
+  const Tensor next = text(kTokens, 2);
+  EXPECT_EQ(same.step(next), reader.step(next));
+}
+
 TEST(KnnMemory, ContradictionsAreRefused) {
   const auto refused = [](const std::string& memory, const std::string& message,
                           const std::string& other = "model.width=12") {
@@ -269,7 +435,11 @@ TEST(KnnMemory, ContradictionsAreRefused) {
   refused("stale: {keep: 2, refresh: 0.1}", "use keep or refresh");
   refused("size: 100, search: inverted", "the groups would never be learned");
   refused("size: 100000, search: inverted, stale: {keep: 3}", "entries that stay as they were written");
+  refused("size: 100000, search: inverted, dtype: fp8", "leave place and dtype as they are");
   refused("size: 100000, search: inverted, place: file", "leave place and dtype as they are");
+  refused("combine: add, gate: 0.5", "only combine: gate and content_gate have one");
+  refused("combine: stop_forward, closed_when_empty: true", "only combine: gate and content_gate can close");
+  refused("write: never, stride: 2", "says which tokens enter memory");
   refused("size: 4, least: 5", "memory would never be read");
   refused("write: evict, stale: {refresh: 0.1}", "use write: produce", "model.attention.cache={kind: kv, length: 4}");
   refused("top_k: 4", "a memory goes beside softmax attention", "model.attention.kind=vq");

@@ -1,0 +1,84 @@
+// A log that lies in a file: how much of it stays in main memory.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "kernels/knn.h"
+#include "layers/state.h"
+#include "tests/support/hand_batch.h"
+#include "tests/support/random_tensor.h"
+
+namespace quire::test {
+namespace {
+
+// Bytes of main memory that this process has in the mapping of an address (Linux: /proc/self/smaps).
+int64_t resident_bytes(const void* address) {
+  const auto wanted = reinterpret_cast<uintptr_t>(address);
+  std::ifstream maps("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0;
+    uintptr_t end = 0;
+    char dash = 0;
+    std::istringstream words(line);
+    if (words >> std::hex >> begin >> dash >> end && dash == '-') {
+      inside = begin <= wanted && wanted < end;
+    } else if (inside && line.rfind("Rss:", 0) == 0) {
+      return std::stoll(line.substr(4)) * 1024;
+    }
+  }
+  return -1;
+}
+
+// 64 MiB are written and searched, and after each step no page of them stays.
+TEST(LogsInFiles, TakeNoMainMemoryFromStepToStep) {
+  constexpr int64_t kRows = 2;
+  constexpr int64_t kTokens = 4096;
+  constexpr int64_t kLength = 32768;
+  constexpr int64_t kSize = 256;
+  constexpr int64_t kBytes = kRows * kLength * kSize * 4;
+  constexpr int64_t kMost = int64_t{1} << 20;
+  StateLayout layout;
+  const LogId log = layout.add_log("keys", {1, kSize}, kLength, {.place = LogPlace::file, .waits = true});
+  StatePool pool(layout, kRows, kTokens, DType::f32, kCpu);
+  const StateView view = pool.view(0, kRows);
+  const Tensor ring = view.stored_ring(log);
+  ASSERT_EQ(ring.bytes(), kBytes);
+  if (resident_bytes(ring.raw()) < 0) GTEST_SKIP() << "the system does not say what is resident";
+
+  RandomTensors random(1);
+  const Tensor keys = random.normal({kRows, kTokens, 1, kSize}, 1, 0, DType::f32);
+  const Tensor q = random.normal({kRows, 1, 1, kSize}, 1, 0, DType::f32);
+  const Tensor index = Tensor::empty({kRows, 1, 1, 4}, DType::i32);
+  const Tensor score = Tensor::empty({kRows, 1, 1, 4}, DType::f32);
+  const auto search = [&] {
+    ops::KnnMemory memory;
+    memory.keys = ring;
+    memory.head = view.ring_head(log);
+    const std::vector<int64_t> lengths = view.lengths(log);
+    memory.length = Tensor::from(std::vector<int32_t>(lengths.begin(), lengths.end()), {kRows});
+    ops::knn_search(index, score, q, memory, ops::KnnSearch::exact);
+  };
+  for (int64_t written = 0; written < kLength + 2 * kTokens; written += kTokens) {
+    pool.begin_step(one_segment(kRows, kTokens, std::vector<uint8_t>(kRows, written == 0 ? 1 : 0)));
+    search();
+    view.append(log, keys);
+    pool.commit();
+    EXPECT_LE(resident_bytes(ring.raw()), kMost) << "after " << written + kTokens << " tokens";
+  }
+  // Nothing of this is true because nothing was there: a search reads all of it, row by row it need not stay.
+  search();
+  EXPECT_GE(resident_bytes(ring.raw()), kBytes / 2);
+  EXPECT_GE(index.data<int32_t>()[0], 0);
+  pool.view(0, 1).forget_pages(log);
+  const int64_t half = resident_bytes(ring.raw());
+  EXPECT_LE(half, kBytes / 2 + kMost);
+  pool.view(1, 2).forget_pages(log);
+  EXPECT_LE(resident_bytes(ring.raw()), kMost);
+  search();
+  EXPECT_GE(index.data<int32_t>()[0], 0) << "the file keeps what was written";
+}
+
+}  // namespace
+}  // namespace quire::test
