@@ -104,7 +104,7 @@ Batch random_batch(const DataConfig& data, int64_t vocabulary, int64_t step) {
     const auto bits = philox(RandomKey::of(7, step), hash_scope("bench"), 0, 0, static_cast<uint32_t>(i));
     batch.tokens[i] = static_cast<int32_t>(bits[0] % static_cast<uint64_t>(vocabulary));
     batch.targets[i] = static_cast<int32_t>(bits[1] % static_cast<uint64_t>(vocabulary));
-    batch.position[i] = static_cast<int32_t>(static_cast<int64_t>(i) % data.subsequence);
+    batch.position[i] = static_cast<int32_t>(step * data.subsequence + static_cast<int64_t>(i) % data.subsequence);
   }
   return batch;
 }
