@@ -167,7 +167,7 @@ struct MemoryConfig {
     c.require(stale.refresh == 0 || write != KnnWrite::evict, "stale.refresh",
               "needs the inputs of entries, which the cache does not carry; use write: produce");
     c.require(stride == 1 || write != KnnWrite::never, "stride",
-              "says which tokens enter memory, and with write: never none do; leave it out");
+              "says which tokens enter memory, and with write: never none do; set it to 1");
     c.require(search != KnnSearchKind::bucketed || size % top_k == 0, "size",
               "bucketed search needs a size that is a multiple of top_k");
     if (search == KnnSearchKind::inverted) {
