@@ -36,12 +36,14 @@ def run(command, environment=None):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def jobs(prefix, program, pythons, repeats):
+def jobs(prefix, program, pythons, repeats, forms, only):
     """(key, function) in the order of a round."""
     for tokens in sorted(set(PORT_LENGTHS) | set(t for lengths in LENGTHS.values() for t in lengths)):
+        if only and tokens not in only:
+            continue
         few = 2 if tokens >= 32768 else repeats
         for form, lengths in LENGTHS.items():
-            if tokens in lengths:
+            if tokens in lengths and (not forms or form in forms):
                 yield (form, tokens), lambda f=form, t=tokens, n=1 if form == "full" else few: run(
                     [*prefix, program, f, t, n])
         if tokens not in PORT_LENGTHS:
@@ -59,13 +61,15 @@ def main():
     parser.add_argument("--program", default=ROOT / "build/native/bin/bench_vq")
     parser.add_argument("--prefix", default="", help="a command to run every program under, such as taskset -c 0")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--form", action="append", choices=LENGTHS, help="only this form; may be repeated")
+    parser.add_argument("--tokens", action="append", type=int, help="only this length; may be repeated")
     parser.add_argument("--repeats", type=int, default=3, help="timed steps of a process, 2 from 32768 tokens on, 1 of full")
     parser.add_argument("--output")
     a = parser.parse_args()
 
     results = {}
     for _ in range(a.rounds):
-        for key, work in jobs(a.prefix.split(), a.program, a.python, a.repeats):
+        for key, work in jobs(a.prefix.split(), a.program, a.python, a.repeats, a.form, a.tokens):
             found = work()
             entry = results.setdefault(key, {"seconds": [], "resident_mb": 0, "version": found.get("version", ""),
                                              "best_blocks": None})
