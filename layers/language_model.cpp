@@ -47,8 +47,9 @@ LanguageModel::LanguageModel(const Scope& scope, const ModelConfig& config, int6
         std::make_unique<Block>(scope.child("blocks", i), config, layers[static_cast<size_t>(i)], memories, tables));
   }
   if (config.norm.last) norm_.emplace(scope.child("norm"), config);
-  if (!config.embedding.tied)
+  if (!config.embedding.tied) {
     head_ = scope.child("head").param("weight", {vocabulary, config.width}, initialization.head());
+  }
   if (config.embedding.output_bias) {
     head_bias_ = scope.child("head").param_without_decay("bias", {vocabulary}, Initializer::constant(0));
   }

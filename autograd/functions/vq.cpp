@@ -1,5 +1,6 @@
 #include "autograd/functions/vq.h"
 
+#include "autograd/functions/basic.h"
 #include "core/check.h"
 #include "kernels/elementwise.h"
 
@@ -26,12 +27,7 @@ Quantized quantize(Tape& tape, const Variable& x, const Tensor& codebook, const 
       x.gradient()->add(dx);
     });
   }
-  if (straight_through) {
-    result.keys = tape.output(keys, {&x});
-    if (result.keys.needs_gradient()) {
-      tape.record("straight_through", result.keys, [dx = x.gradient()](const Tensor& dkeys) { dx->add(dkeys); });
-    }
-  }
+  if (straight_through) result.keys = with_gradient_to(tape, keys, x);
   return result;
 }
 

@@ -4,23 +4,12 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/kernels/op_cases.h"
+#include "tests/kernels/vq_cases.h"
 #include "tests/support/compare.h"
 
 namespace quire::test {
 
 namespace {
-
-using Tensors = std::vector<Tensor>;
-
-int32_t at(const Tensor& integers, int64_t i) {
-  return integers.data<int32_t>()[i];
-}
-
-// Whole numbers in [low, high), as counts are kept.
-Tensor whole(RandomTensors& random, const Shape& shape, int64_t low, int64_t high) {
-  return recast(random.integers(shape, low, high), DType::f64);
-}
 
 // --- nearest codewords
 

@@ -100,12 +100,19 @@ TEST(OutputBias, IsAddedToLogitsAndScaledWithThem) {
   }
 }
 
+// What generation samples from is what the loss is made of.
 TEST(OutputBias, IsInTheLogitsOfGeneration) {
-  Model model({"model.embedding.output_bias=true"});
-  model.parameter("head.bias").data<double>()[5] = 1000;
+  Model model({"model.embedding.output_bias=true", "model.embedding.output_scale=0.5"});
+  double* const bias = model.parameter("head.bias").data<double>();
+  for (int v = 0; v < kVocabulary; ++v) bias[v] = 0.9 * v - 1;
   Batch batch = counting(1, 1);
-  batch.targets[0] = 5;
-  EXPECT_NEAR(model.nats(batch)[0], 0, 1e-12);
+  const std::vector<double> logits = values_of(model.reader().next_logits(batch, 0));
+  double sum = 0;
+  for (const double logit : logits) sum += std::exp(logit);
+  for (int32_t v = 0; v < kVocabulary; ++v) {
+    batch.targets[0] = v;
+    EXPECT_NEAR(model.nats(batch)[0], std::log(sum) - logits[static_cast<size_t>(v)], 1e-13);
+  }
 }
 
 // A row keeps all that a layer adds, divided by the probability of being kept, or nothing of it.

@@ -54,6 +54,13 @@ double ModelReader::loss(const Batch& batch) {
   return loss;
 }
 
+Tensor ModelReader::next_logits(const Batch& batch, int64_t at) {
+  Tape tape(false);
+  state_.begin_step(batch);
+  const StateView view = state_.view(0, batch.rows);
+  return network_.model.next_logits({.tape = tape, .batch = batch, .state = view, .write_state = false}, at);
+}
+
 void ModelReader::gradient(const Batch& batch) {
   Tape tape;
   store_.zero_gradients();

@@ -29,6 +29,9 @@ class ModelReader {
   // The same with its gradient, left in store().gradients().
   void gradient(const Batch& batch);
 
+  // Logits of the token after position `at` of each row, after what was read so far; nothing is written.
+  Tensor next_logits(const Batch& batch, int64_t at);
+
   const ParameterStore& store() const { return store_; }
   StatePool& state() { return state_; }
   bool carries() const { return !network_.layout.logs().empty() || !network_.layout.registers().empty(); }
