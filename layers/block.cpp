@@ -3,8 +3,8 @@
 #include "autograd/functions/basic.h"
 #include "autograd/recompute.h"
 #include "layers/host_values.h"
-#include "layers/softmax_attention.h"
-#include "layers/vq_attention.h"
+#include "layers/mixers/softmax_attention.h"
+#include "layers/mixers/vq_attention.h"
 
 namespace quire {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "layers/basic.h"
-#include "layers/mixer.h"
+#include "layers/mixers/mixer.h"
 
 namespace quire {
 

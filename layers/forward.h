@@ -8,7 +8,7 @@
 #include "core/batch.h"
 #include "core/random.h"
 #include "kernels/elementwise.h"
-#include "layers/state.h"
+#include "layers/state/state.h"
 #include "layers/telemetry.h"
 
 namespace quire {

@@ -7,7 +7,7 @@
 
 #include "autograd/functions/embedding.h"
 #include "layers/block.h"
-#include "layers/codebook.h"
+#include "layers/mixers/codebook.h"
 
 namespace quire {
 

@@ -1,10 +1,10 @@
 // The configuration of a model: one section per part.
 #pragma once
 
-#include "core/config.h"
+#include "core/config/config.h"
 #include "core/dtype.h"
 #include "layers/memory/memory_config.h"
-#include "layers/vq_config.h"
+#include "layers/mixers/vq_config.h"
 
 namespace quire {
 

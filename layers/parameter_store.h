@@ -1,5 +1,6 @@
-// Parameters are named slices of one flat arena; gradients are a parallel arena, moments too (trainers/optimizer.h).
-// When a model computes in bf16 the arenas are f32, and layers read the matrices from a copy in bf16 (publish()).
+// Parameters are named slices of one flat arena; gradients are a parallel arena, moments too
+// (trainers/optimizer/optimizer.h). When a model computes in bf16 the arenas are f32, and layers read the matrices from
+// a copy in bf16 (publish()).
 #pragma once
 
 #include <cstdint>

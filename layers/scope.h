@@ -5,7 +5,7 @@
 #include <string>
 
 #include "layers/parameter_store.h"
-#include "layers/state.h"
+#include "layers/state/state.h"
 
 namespace quire {
 

@@ -6,7 +6,7 @@
 
 #include "data/tasks/task_config.h"
 #include "data/tasks/task_random.h"
-#include "data/tokenizer.h"
+#include "data/tokenizers/tokenizer.h"
 
 namespace quire {
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "data/tasks/key_alphabet.h"
+#include "data/tasks/task.h"
 
 namespace quire {
 

@@ -2,10 +2,6 @@
 
 #include <cmath>
 
-#include "core/check.h"
-#include "data/tasks/needle_task.h"
-#include "data/tasks/recall_task.h"
-
 namespace quire {
 
 int64_t Task::positions(int64_t index) const {
@@ -23,12 +19,6 @@ double Task::mean_positions() const {
   if (!config_.shortest || *config_.shortest == config_.length) return length;
   const auto shortest = static_cast<double>(*config_.shortest);
   return (length - shortest) / std::log(length / shortest);
-}
-
-std::unique_ptr<Task> make_task(const TaskConfig& config, const TaskSources& sources, const std::string& where) {
-  QUIRE_CHECK(config.kind().has_value(), "make_task: {} is no task", config.task.value_or("none"));
-  if (config.kind() == TaskKind::recall) return std::make_unique<RecallTask>(config, sources, where);
-  return std::make_unique<NeedleTask>(config, sources, where);
 }
 
 }  // namespace quire

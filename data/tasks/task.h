@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "data/documents.h"
+#include "data/corpus/documents.h"
 #include "data/tasks/filler.h"
 #include "data/tasks/task_config.h"
 
@@ -44,8 +44,5 @@ struct TaskSources {
   uint64_t seed = 0;
   uint32_t number = 0;  // tells tasks of one run apart
 };
-
-// Error(config), beginning with `where`, when the tokenizer cannot write the key or a length is too short.
-std::unique_ptr<Task> make_task(const TaskConfig& config, const TaskSources& sources, const std::string& where);
 
 }  // namespace quire

@@ -6,9 +6,10 @@
 #include <numeric>
 
 #include "core/check.h"
-#include "data/corpus_writer.h"
+#include "data/corpus/corpus_writer.h"
 #include "data/tasks/filler_source.h"
-#include "data/tasks/task.h"
+#include "data/tasks/make_task.h"
+#include "data/tokenizers/make_tokenizer.h"
 
 namespace quire {
 

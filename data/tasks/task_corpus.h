@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "data/prepare.h"
+#include "data/corpus/prepare.h"
 #include "data/tasks/task_config.h"
 
 namespace quire {

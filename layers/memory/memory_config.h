@@ -1,9 +1,9 @@
 // The configuration of memories beside the mixer of a layer.
 #pragma once
 
-#include "core/config.h"
+#include "core/config/config.h"
 #include "core/dtype.h"
-#include "layers/state.h"
+#include "layers/state/state.h"
 
 namespace quire {
 

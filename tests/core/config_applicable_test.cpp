@@ -1,7 +1,7 @@
 // Durations, keys that mean nothing beside others, and what the values of a choice mean.
 #include <gtest/gtest.h>
 
-#include "core/config.h"
+#include "core/config/config.h"
 #include "core/error.h"
 
 namespace quire {

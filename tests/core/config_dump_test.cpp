@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "core/config.h"
+#include "core/config/config.h"
 #include "tests/core/config_example.h"
 
 namespace quire {

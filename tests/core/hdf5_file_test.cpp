@@ -1,4 +1,4 @@
-#include "core/hdf5_file.h"
+#include "core/files/hdf5_file.h"
 
 #include <gtest/gtest.h>
 #include <hdf5.h>
@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "core/bfloat16.h"
-#include "core/file_io.h"
+#include "core/files/file_io.h"
 #include "core/float8.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/small_disk.h"

@@ -1,8 +1,8 @@
-#include "data/batch_source.h"
+#include "data/batches/batch_source.h"
 
 #include <gtest/gtest.h>
 
-#include "data/prefetcher.h"
+#include "data/batches/prefetcher.h"
 #include "tests/support/batches.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/small_corpus.h"

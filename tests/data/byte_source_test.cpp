@@ -1,10 +1,10 @@
-#include "data/byte_source.h"
+#include "data/sources/open_byte_source.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "core/file_io.h"
+#include "core/files/file_io.h"
 #include "tests/support/compress.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"

@@ -1,4 +1,4 @@
-#include "data/corpus_stamp.h"
+#include "data/corpus/corpus_stamp.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "core/file_io.h"
-#include "data/corpus.h"
+#include "core/files/file_io.h"
+#include "data/corpus/corpus.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/handmade_corpus.h"
 #include "tests/support/small_corpus.h"

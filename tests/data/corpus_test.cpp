@@ -1,10 +1,10 @@
-#include "data/corpus.h"
+#include "data/corpus/corpus.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "core/file_io.h"
+#include "core/files/file_io.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/handmade_corpus.h"
 #include "tests/support/small_corpus.h"

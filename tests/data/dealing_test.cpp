@@ -1,4 +1,4 @@
-#include "data/dealing.h"
+#include "data/batches/dealing.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "data/document_order.h"
+#include "data/corpus/document_order.h"
 
 #include <gtest/gtest.h>
 

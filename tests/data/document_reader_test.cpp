@@ -1,9 +1,9 @@
-#include "data/document_reader.h"
+#include "data/sources/open_documents.h"
 
 #include <gtest/gtest.h>
 
-#include "core/file_io.h"
-#include "data/record_reader.h"
+#include "core/files/file_io.h"
+#include "data/sources/record_reader.h"
 #include "tests/support/compress.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"

@@ -1,8 +1,8 @@
-#include "data/document_source.h"
+#include "data/sources/document_source.h"
 
 #include <gtest/gtest.h>
 
-#include "core/file_io.h"
+#include "core/files/file_io.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 

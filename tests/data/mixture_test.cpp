@@ -1,11 +1,12 @@
-#include "data/mixture.h"
+#include "data/batches/mixture.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "data/batch_source.h"
-#include "data/byte_tokenizer.h"
+#include "data/batches/batch_source.h"
+#include "data/tasks/make_task.h"
+#include "data/tokenizers/byte_tokenizer.h"
 #include "tests/support/batches.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/small_corpus.h"

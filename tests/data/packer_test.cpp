@@ -1,9 +1,9 @@
-#include "data/packer.h"
+#include "data/batches/packer.h"
 
 #include <gtest/gtest.h>
 
-#include "data/corpus.h"
-#include "data/dealing.h"
+#include "data/batches/dealing.h"
+#include "data/corpus/corpus.h"
 #include "tests/support/small_corpus.h"
 #include "tests/support/temporary_directory.h"
 

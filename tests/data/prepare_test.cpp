@@ -1,4 +1,4 @@
-#include "data/prepare.h"
+#include "data/corpus/prepare.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/file_io.h"
-#include "data/corpus.h"
+#include "core/files/file_io.h"
+#include "data/corpus/corpus.h"
 #include "tests/support/compress.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"

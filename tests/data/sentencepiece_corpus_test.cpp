@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
 
-#include "core/file_io.h"
-#include "core/hdf5_file.h"
-#include "data/corpus.h"
-#include "data/prepare.h"
+#include "core/files/file_io.h"
+#include "core/files/hdf5_file.h"
+#include "data/corpus/corpus.h"
+#include "data/corpus/prepare.h"
 #include "tests/support/small_tokenizer.h"
 #include "tests/support/temporary_directory.h"
 

@@ -1,9 +1,9 @@
 // Linked with the source that stands in for SentencePiece, whatever the build has.
 #include <gtest/gtest.h>
 
-#include "core/file_io.h"
-#include "data/tokenizer.h"
-#include "data/tokenizer_training.h"
+#include "core/files/file_io.h"
+#include "data/tokenizers/make_tokenizer.h"
+#include "data/tokenizers/tokenizer_training.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 

@@ -1,15 +1,17 @@
-#include "data/sentencepiece_tokenizer.h"
+#include "data/tokenizers/sentencepiece_tokenizer.h"
 
 #include <gtest/gtest.h>
 #include <sentencepiece_trainer.h>
 
 #include <random>
 
-#include "core/file_io.h"
-#include "data/sentencepiece_spec.h"
+#include "core/files/file_io.h"
+#include "data/sources/text_units.h"
+#include "data/tasks/make_task.h"
 #include "data/tasks/needle_task.h"
-#include "data/text_units.h"
-#include "data/tokenizer_training.h"
+#include "data/tokenizers/make_tokenizer.h"
+#include "data/tokenizers/sentencepiece_spec.h"
+#include "data/tokenizers/tokenizer_training.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/small_tokenizer.h"
 #include "tests/support/temporary_directory.h"

@@ -3,9 +3,9 @@
 
 #include <set>
 
-#include "data/batch_source.h"
-#include "data/columns.h"
-#include "data/windows.h"
+#include "data/batches/batch_source.h"
+#include "data/batches/columns.h"
+#include "data/batches/windows.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/small_corpus.h"
 #include "tests/support/temporary_directory.h"

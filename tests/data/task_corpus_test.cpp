@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "data/byte_tokenizer.h"
-#include "data/tasks/task.h"
+#include "data/tasks/make_task.h"
+#include "data/tokenizers/byte_tokenizer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/handmade_corpus.h"
 #include "tests/support/small_corpus.h"

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
-#include "core/config.h"
-#include "data/byte_tokenizer.h"
+#include "core/config/config.h"
+#include "data/tasks/make_task.h"
 #include "data/tasks/needle_task.h"
 #include "data/tasks/prose.h"
 #include "data/tasks/task_documents.h"
+#include "data/tokenizers/byte_tokenizer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/small_corpus.h"
 #include "tests/support/temporary_directory.h"

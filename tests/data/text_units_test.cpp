@@ -1,4 +1,4 @@
-#include "data/text_units.h"
+#include "data/sources/text_units.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "data/tokenizer.h"
+#include "data/tokenizers/make_tokenizer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Checkpoints that are damaged, or of another model: evaluation refuses, a run falls back to the one before.
-#include "core/file_io.h"
+#include "core/files/file_io.h"
 #include "tests/faults/expect_fault.h"
-#include "trainers/checkpoint_manifest.h"
+#include "trainers/checkpoint/checkpoint_manifest.h"
 
 namespace quire::test {
 namespace {

@@ -2,9 +2,9 @@
 #include <random>
 
 #include "core/check.h"
-#include "data/corpus.h"
+#include "data/corpus/corpus.h"
 #include "tests/faults/expect_fault.h"
-#include "trainers/training_checkpoint.h"
+#include "trainers/checkpoint/training_checkpoint.h"
 
 namespace quire::test {
 namespace {

@@ -13,7 +13,7 @@
 #include "autograd/functions/vq.h"
 #include "kernels/optimizer.h"
 #include "layers/block.h"
-#include "layers/codebook.h"
+#include "layers/mixers/codebook.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/compare.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "autograd/variable.h"
-#include "core/hdf5_file.h"
+#include "core/files/hdf5_file.h"
 
 namespace quire::test {
 

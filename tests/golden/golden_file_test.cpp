@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/file_io.h"
+#include "core/files/file_io.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 

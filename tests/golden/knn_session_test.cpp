@@ -5,7 +5,7 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
 #include "kernels/knn.h"
-#include "layers/softmax_attention.h"
+#include "layers/mixers/softmax_attention.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/compare.h"

@@ -3,7 +3,7 @@
 
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
-#include "layers/state.h"
+#include "layers/state/state.h"
 #include "layers/visibility.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"

@@ -7,7 +7,8 @@
 #include "tests/support/small_corpus.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/training_run.h"
-#include "trainers/evaluator.h"
+#include "trainers/evaluation/evaluator.h"
+#include "trainers/run/evaluation_config.h"
 
 namespace quire::test {
 namespace {

@@ -1,7 +1,8 @@
 // What evaluation may depend on, and what not.
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_run.h"
-#include "trainers/evaluator.h"
+#include "trainers/evaluation/evaluator.h"
+#include "trainers/run/evaluation_config.h"
 
 namespace quire::test {
 namespace {

@@ -1,6 +1,7 @@
 // What the generator reads token by token is what the model reads in one piece.
 #include "tests/support/tiny_run.h"
-#include "trainers/generator.h"
+#include "trainers/evaluation/generator.h"
+#include "trainers/run/evaluation_config.h"
 
 namespace quire::test {
 namespace {

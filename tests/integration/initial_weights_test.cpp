@@ -1,10 +1,10 @@
 // Runs that begin with the weights of another run.
-#include "trainers/initial_weights.h"
+#include "trainers/checkpoint/initial_weights.h"
 
-#include "data/byte_tokenizer.h"
+#include "data/tokenizers/byte_tokenizer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_run.h"
-#include "trainers/model.h"
+#include "trainers/run/model.h"
 
 namespace quire::test {
 namespace {

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "tests/support/tiny_run.h"
-#include "trainers/evaluator.h"
+#include "trainers/evaluation/evaluator.h"
 
 namespace quire::test {
 namespace {

@@ -3,11 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/file_io.h"
+#include "core/files/file_io.h"
 #include "kernels/backend.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/program.h"
-#include "trainers/plan.h"
+#include "trainers/plan/plan.h"
 
 namespace quire::test {
 namespace {

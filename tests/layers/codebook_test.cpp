@@ -1,5 +1,5 @@
 // Codebooks: moving averages once a step, beginnings from data, codewords that nobody uses, telemetry.
-#include "layers/codebook.h"
+#include "layers/mixers/codebook.h"
 
 #include <gtest/gtest.h>
 

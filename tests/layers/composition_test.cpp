@@ -6,7 +6,7 @@
 
 #include "tests/support/expect_error.h"
 #include "tests/support/trivial_memories.h"
-#include "trainers/model.h"
+#include "trainers/run/model.h"
 
 namespace quire::test {
 namespace {

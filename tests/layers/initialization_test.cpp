@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "trainers/model.h"
+#include "trainers/run/model.h"
 
 namespace quire::test {
 namespace {

@@ -7,15 +7,15 @@
 #include <map>
 
 #include "autograd/functions/basic.h"
-#include "core/hdf5_file.h"
+#include "core/files/hdf5_file.h"
 #include "kernels/backend.h"
-#include "layers/softmax_attention.h"
+#include "layers/mixers/softmax_attention.h"
 #include "tests/support/compare.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/state_logs.h"
-#include "trainers/config.h"
+#include "trainers/run/config.h"
 
 namespace quire::test {
 namespace {

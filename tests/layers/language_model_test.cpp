@@ -8,7 +8,7 @@
 #include "tests/support/compare.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/model_reader.h"
-#include "trainers/config.h"
+#include "trainers/run/config.h"
 
 namespace quire::test {
 namespace {

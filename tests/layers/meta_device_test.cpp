@@ -3,8 +3,8 @@
 #include <sys/resource.h>
 
 #include "tests/support/document_rows.h"
-#include "trainers/model.h"
-#include "trainers/optimizer.h"
+#include "trainers/optimizer/optimizer.h"
+#include "trainers/run/model.h"
 
 namespace quire::test {
 namespace {

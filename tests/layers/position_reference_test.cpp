@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "layers/softmax_attention.h"
+#include "layers/mixers/softmax_attention.h"
 #include "tests/support/compare.h"
 #include "tests/support/hand_batch.h"
 

@@ -9,7 +9,7 @@
 #include "tests/support/compare.h"
 #include "tests/support/document_rows.h"
 #include "tests/support/trivial_memories.h"
-#include "trainers/model.h"
+#include "trainers/run/model.h"
 
 namespace quire::test {
 namespace {

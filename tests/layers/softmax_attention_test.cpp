@@ -1,5 +1,5 @@
 // The softmax mixer with its caches: what is carried must not change what is computed.
-#include "layers/softmax_attention.h"
+#include "layers/mixers/softmax_attention.h"
 
 #include <gtest/gtest.h>
 

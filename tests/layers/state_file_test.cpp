@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "kernels/knn.h"
-#include "layers/state.h"
+#include "layers/state/state.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/random_tensor.h"
 

@@ -1,5 +1,5 @@
 // Logs of the state pool.
-#include "layers/state.h"
+#include "layers/state/state.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Registers of the state pool.
-#include "layers/state.h"
+#include "layers/state/state.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Vector-quantised attention as a layer: what its options change, and only then.
-#include "layers/vq_attention.h"
+#include "layers/mixers/vq_attention.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "tests/support/compare.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/random_tensor.h"
-#include "trainers/config.h"
+#include "trainers/run/config.h"
 
 namespace quire::test {
 namespace {

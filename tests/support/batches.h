@@ -1,7 +1,7 @@
 // Comparing and collecting batches.
 #pragma once
 
-#include "data/batch_source.h"
+#include "data/batches/batch_source.h"
 
 namespace quire::test {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/batch.h"
-#include "data/batch_options.h"
+#include "data/batches/batch_options.h"
 
 namespace quire::test {
 
@@ -19,7 +19,8 @@ using Document = std::vector<int32_t>;
 std::vector<std::vector<Document>> random_documents(const std::vector<std::vector<int64_t>>& lengths,
                                                     int32_t vocabulary, uint32_t seed);
 
-// One batch per step until every row has run out. In a row of several they begin at multiples of alignment. Documents are numbered row by row.
+// One batch per step until every row has run out. In a row of several they begin at multiples of alignment. Documents
+// are numbered row by row.
 std::vector<Batch> cut(const std::vector<std::vector<Document>>& rows, int64_t length, Pack pack,
                        int64_t alignment = 1);
 

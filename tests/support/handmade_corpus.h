@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <vector>
 
-#include "core/file_io.h"
-#include "core/hdf5_file.h"
-#include "data/corpus_manifest.h"
+#include "core/files/file_io.h"
+#include "core/files/hdf5_file.h"
+#include "data/corpus/corpus_manifest.h"
 
 namespace quire::test {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "trainers/config.h"
+#include "trainers/run/config.h"
 
 namespace quire::test {
 

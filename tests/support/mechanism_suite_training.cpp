@@ -8,7 +8,8 @@
 #include "tests/support/temporary_directory.h"
 #include "tests/support/test_device.h"
 #include "tests/support/training_run.h"
-#include "trainers/evaluator.h"
+#include "trainers/evaluation/evaluator.h"
+#include "trainers/run/evaluation_config.h"
 
 namespace quire::test {
 

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "tests/support/document_rows.h"
-#include "trainers/model.h"
+#include "trainers/run/model.h"
 
 namespace quire::test {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "data/byte_tokenizer.h"
-#include "data/corpus_writer.h"
+#include "data/corpus/corpus_writer.h"
+#include "data/tokenizers/byte_tokenizer.h"
 
 namespace quire::test {
 

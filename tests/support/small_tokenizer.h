@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "data/sentencepiece_model.h"
+#include "data/tokenizers/sentencepiece_model.h"
 
 namespace quire::test {
 

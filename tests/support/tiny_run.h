@@ -8,8 +8,8 @@
 #include "tests/support/compare.h"
 #include "tests/support/program.h"
 #include "tests/support/small_corpus.h"
-#include "trainers/checkpoint.h"
-#include "trainers/metrics.h"
+#include "trainers/checkpoint/checkpoint.h"
+#include "trainers/run/metrics.h"
 
 namespace quire::test {
 

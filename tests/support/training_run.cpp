@@ -1,7 +1,7 @@
 #include "tests/support/training_run.h"
 
 #include "core/check.h"
-#include "trainers/trainer.h"
+#include "trainers/run/trainer.h"
 
 namespace quire::test {
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "data/batch_source.h"
-#include "trainers/training_checkpoint.h"
+#include "data/batches/batch_source.h"
+#include "trainers/checkpoint/training_checkpoint.h"
 
 namespace quire::test {
 

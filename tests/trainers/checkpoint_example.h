@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "trainers/checkpoint.h"
+#include "trainers/checkpoint/checkpoint.h"
 
 namespace quire {
 

@@ -1,11 +1,11 @@
-#include "trainers/checkpoint.h"
+#include "trainers/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/file_io.h"
+#include "core/files/file_io.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/trainers/checkpoint_example.h"
 

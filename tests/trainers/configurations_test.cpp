@@ -4,7 +4,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "trainers/model.h"
+#include "trainers/run/evaluation_config.h"
+#include "trainers/run/model.h"
 
 namespace quire::test {
 namespace {

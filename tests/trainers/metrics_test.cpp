@@ -1,4 +1,4 @@
-#include "trainers/metrics.h"
+#include "trainers/run/metrics.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "core/error.h"
-#include "core/file_io.h"
+#include "core/files/file_io.h"
 #include "tests/support/temporary_directory.h"
 
 namespace quire {

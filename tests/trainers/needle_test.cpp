@@ -1,12 +1,12 @@
-#include "trainers/needle.h"
+#include "trainers/evaluation/needle.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "data/byte_tokenizer.h"
+#include "data/tokenizers/byte_tokenizer.h"
 #include "tests/support/expect_error.h"
-#include "trainers/heat_map.h"
+#include "trainers/evaluation/heat_map.h"
 
 namespace quire {
 namespace {

@@ -1,11 +1,11 @@
 // What belongs to an optimizer's kind, and which parameters a group takes.
-#include "trainers/optimizer_config.h"
+#include "trainers/optimizer/optimizer_config.h"
 
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "trainers/config.h"
-#include "trainers/optimizer.h"
+#include "trainers/optimizer/optimizer.h"
+#include "trainers/run/config.h"
 
 namespace quire {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainers/position_bins.h"
+#include "trainers/evaluation/position_bins.h"
 
 #include <gtest/gtest.h>
 

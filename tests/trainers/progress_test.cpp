@@ -1,4 +1,4 @@
-#include "trainers/progress.h"
+#include "trainers/run/progress.h"
 
 #include <gtest/gtest.h>
 

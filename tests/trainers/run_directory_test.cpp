@@ -1,11 +1,11 @@
-#include "trainers/run_directory.h"
+#include "trainers/run/run_directory.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
 #include "core/error.h"
-#include "core/file_io.h"
+#include "core/files/file_io.h"
 #include "core/log.h"
 #include "tests/support/temporary_directory.h"
 

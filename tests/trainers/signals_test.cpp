@@ -1,4 +1,4 @@
-#include "trainers/signals.h"
+#include "trainers/run/signals.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-#include "trainers/stop_conditions.h"
+#include "trainers/run/stop_conditions.h"
 
 #include <gtest/gtest.h>
 

@@ -2,9 +2,9 @@
 #include <memory>
 
 #include "core/check.h"
-#include "trainers/benchmark.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
+#include "trainers/plan/benchmark.h"
 
 namespace quire {
 

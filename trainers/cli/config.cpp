@@ -1,4 +1,4 @@
-#include "trainers/config.h"
+#include "trainers/run/config.h"
 #include "trainers/cli/config_verb.h"
 #include "trainers/cli/verbs.h"
 

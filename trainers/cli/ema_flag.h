@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "trainers/training_checkpoint.h"
+#include "trainers/checkpoint/training_checkpoint.h"
 
 namespace CLI {
 class App;

@@ -4,12 +4,13 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/cli/ema_flag.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/evaluator.h"
-#include "trainers/progress.h"
-#include "trainers/training_checkpoint.h"
+#include "trainers/evaluation/evaluator.h"
+#include "trainers/run/evaluation_config.h"
+#include "trainers/run/progress.h"
 
 namespace quire {
 

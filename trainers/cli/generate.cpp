@@ -7,11 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/cli/ema_flag.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/generator.h"
-#include "trainers/training_checkpoint.h"
+#include "trainers/evaluation/generator.h"
+#include "trainers/run/evaluation_config.h"
 
 namespace quire {
 

@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "trainers/checkpoint/inspection.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/inspection.h"
 
 namespace quire {
 

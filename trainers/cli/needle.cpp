@@ -5,17 +5,18 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
-#include "core/file_io.h"
+#include "core/files/file_io.h"
 #include "data/tasks/filler_source.h"
-#include "trainers/benchmark.h"
+#include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/cli/ema_flag.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/generator.h"
-#include "trainers/heat_map.h"
-#include "trainers/needle.h"
-#include "trainers/progress.h"
-#include "trainers/training_checkpoint.h"
+#include "trainers/evaluation/generator.h"
+#include "trainers/evaluation/heat_map.h"
+#include "trainers/evaluation/needle.h"
+#include "trainers/plan/benchmark.h"
+#include "trainers/run/evaluation_config.h"
+#include "trainers/run/progress.h"
 
 namespace quire {
 

@@ -5,7 +5,7 @@
 #include "core/check.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/plan.h"
+#include "trainers/plan/plan.h"
 
 namespace quire {
 

@@ -3,11 +3,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
-#include "data/prepare.h"
+#include "data/corpus/prepare.h"
 #include "data/tasks/task_corpus.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/progress.h"
+#include "trainers/run/progress.h"
 
 namespace quire {
 

@@ -3,10 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
-#include "data/tokenizer_training.h"
+#include "data/tokenizers/tokenizer_training.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/progress.h"
+#include "trainers/run/progress.h"
 
 namespace quire {
 

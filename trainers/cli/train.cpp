@@ -4,8 +4,8 @@
 #include "core/check.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/stop_conditions.h"
-#include "trainers/trainer.h"
+#include "trainers/run/stop_conditions.h"
+#include "trainers/run/trainer.h"
 
 namespace quire {
 

@@ -1,0 +1,226 @@
+// Reading: a visitor that takes values from the tree, then one that runs the checks.
+#include "core/config/config.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+
+namespace quire {
+
+namespace {
+
+// Optimal string alignment distance: insertions, deletions, replacements and swaps of neighbours.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        cost[i][j] = i + j;
+        continue;
+      }
+      cost[i][j] =
+          std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, cost[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return cost[a.size()][b.size()];
+}
+
+std::string_view last_segment(std::string_view key) {
+  const size_t dot = key.rfind('.');
+  return dot == std::string_view::npos ? key : key.substr(dot + 1);
+}
+
+const ConfigNode* child(const ConfigNode& node, std::string_view name) {
+  const ConfigEntry* entry = node.find(name);
+  return entry == nullptr ? nullptr : &entry->value;
+}
+
+void expect_section(const ConfigNode& node, const std::string& key) {
+  if (node.kind != ConfigNode::Kind::map && node.kind != ConfigNode::Kind::null) {
+    config_error(node.location, key, fmt::format("expects a section of 'key: value' lines, got {}", node.describe()));
+  }
+}
+
+// What is missing is reported after what is wrong: a misspelt required key is both.
+struct Reading {
+  const ConfigStruct& root;
+  std::string root_key;
+  std::string written;
+  struct Missing {
+    ConfigLocation place;
+    std::string key;
+  };
+  std::vector<Missing> missing;
+};
+
+class ReadVisitor : public ConfigVisitor {
+ public:
+  ReadVisitor(const ConfigNode& node, std::string key, Reading& reading)
+      : node_(node), key_(std::move(key)), reading_(reading) {
+    expect_section(node, key_);
+  }
+
+  void refuse_unknown() const {
+    for (const ConfigEntry& entry : node_.entries) {
+      if (std::find(seen_.begin(), seen_.end(), entry.key) == seen_.end()) {
+        config_error(entry.key_location, join_key(key_, entry.key), "unknown key; " + suggestion(entry.key));
+      }
+    }
+  }
+
+ protected:
+  void on_field(std::string_view name, const ConfigField& field, const FieldInfo& info) override {
+    seen_.emplace_back(name);
+    const ConfigNode* value = child(node_, name);
+    if (value != nullptr) {
+      if (!info.inapplicable.empty()) {
+        if (!reading_.written.empty() && node_.find(name)->key_location.file == reading_.written) return;
+        config_error(node_.find(name)->key_location, join_key(key_, name),
+                     fmt::format("means nothing here: {}; leave it out", info.inapplicable));
+      }
+      field.read(*value, {join_key(key_, name), info});
+    } else if (info.required) {
+      reading_.missing.push_back({node_.location, join_key(key_, name)});
+    }
+  }
+
+  void on_section(std::string_view name, const ConfigStruct& section, std::string_view) override {
+    seen_.emplace_back(name);
+    ConfigNode absent;
+    absent.location = node_.location;
+    const ConfigNode* value = child(node_, name);
+    read(value == nullptr ? absent : *value, section, join_key(key_, name));
+  }
+
+  void on_list(std::string_view name, const ConfigList& list, std::string_view) override {
+    seen_.emplace_back(name);
+    const ConfigNode* value = child(node_, name);
+    if (value == nullptr) return;
+    const std::string key = join_key(key_, name);
+    expect_list(*value, {key, {}});
+    list.reset(value->entries.size());
+    for (size_t i = 0; i < value->entries.size(); ++i) {
+      list.visit(
+          i, [&](const ConfigStruct& item) { read(value->entries[i].value, item, join_key(key, std::to_string(i))); });
+    }
+  }
+
+ private:
+  void read(const ConfigNode& node, const ConfigStruct& value, std::string key) {
+    ReadVisitor inner(node, std::move(key), reading_);
+    value.fields(inner);
+    inner.refuse_unknown();
+  }
+
+  // A slip of the finger, else a key of that name elsewhere, else a similar one, else what there is.
+  std::string suggestion(const std::string& unknown) const {
+    const auto nearest = std::min_element(seen_.begin(), seen_.end(), [&](const auto& a, const auto& b) {
+      return edit_distance(a, unknown) < edit_distance(b, unknown);
+    });
+    const size_t distance = nearest == seen_.end() ? std::string::npos : edit_distance(*nearest, unknown);
+    std::string meant = distance <= 1 + unknown.size() / 3 ? join_key(key_, *nearest) : "";
+    if (distance > 1) {
+      for (const ConfigKey& other : list_config_keys(reading_.root)) {
+        if (last_segment(other.key) != last_segment(unknown)) continue;
+        meant = join_key(reading_.root_key, other.key);
+        break;
+      }
+    }
+    if (!meant.empty()) return fmt::format("did you mean {}?", meant);
+    return fmt::format("the keys here are {}", fmt::join(seen_, ", "));
+  }
+
+  const ConfigNode& node_;
+  std::string key_;
+  Reading& reading_;
+  std::vector<std::string> seen_;
+};
+
+class CheckVisitor : public ConfigVisitor {
+ public:
+  CheckVisitor(const ConfigNode& root, std::string root_key, std::string path)
+      : root_(root), root_key_(std::move(root_key)), path_(std::move(path)) {}
+
+  // Innermost first: a check may rely on its parts being sound.
+  void run(const ConfigStruct& value, const std::string& path) const {
+    CheckVisitor inner(root_, root_key_, path);
+    value.fields(inner);
+    ConfigChecker checker(root_, root_key_, path);
+    value.check(checker);
+  }
+
+ protected:
+  void on_field(std::string_view, const ConfigField&, const FieldInfo&) override {}
+  void on_section(std::string_view name, const ConfigStruct& section, std::string_view) override {
+    run(section, join_key(path_, name));
+  }
+  void on_list(std::string_view name, const ConfigList& list, std::string_view) override {
+    for (size_t i = 0; i < list.size(); ++i) {
+      list.visit(i, [&](const ConfigStruct& item) { run(item, join_key(join_key(path_, name), std::to_string(i))); });
+    }
+  }
+
+ private:
+  const ConfigNode& root_;
+  std::string root_key_;
+  std::string path_;
+};
+
+}  // namespace
+
+std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_view wanted) {
+  std::vector<std::string> names;  // of keys and of the sections around them
+  for (const ConfigKey& key : keys) {
+    for (size_t end = key.key.find('.'); end != std::string::npos; end = key.key.find('.', end + 1)) {
+      names.push_back(key.key.substr(0, end));
+    }
+    names.push_back(key.key);
+  }
+  std::string nearest;
+  size_t least = 2 + wanted.size() / 3;
+  for (const std::string& name : names) {
+    const size_t distance = edit_distance(name, wanted);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = name;
+  }
+  if (!nearest.empty()) return nearest;
+  const auto same_last = std::find_if(names.begin(), names.end(),
+                                      [&](const auto& name) { return last_segment(name) == last_segment(wanted); });
+  return same_last == names.end() ? "" : *same_last;
+}
+
+ConfigStruct::~ConfigStruct() = default;
+ConfigList::~ConfigList() = default;
+ConfigField::~ConfigField() = default;
+ConfigVisitor::~ConfigVisitor() = default;
+
+void ConfigChecker::require(bool condition, std::string_view key, std::string_view message) const {
+  if (condition) return;
+  const std::string path = join_key(path_, key);
+  for (std::string_view existing = path;;) {
+    if (const ConfigNode* node = root_.at(existing)) {
+      config_error(node->location, join_key(root_key_, path), message);
+    }
+    const size_t dot = existing.rfind('.');
+    existing = existing.substr(0, dot == std::string_view::npos ? 0 : dot);
+  }
+}
+
+void read_config(const ConfigStruct& value, const ConfigNode& node, const std::string& key, ReadMode mode,
+                 const std::string& written) {
+  Reading reading{value, key, written, {}};
+  ReadVisitor visitor(node, key, reading);
+  value.fields(visitor);
+  visitor.refuse_unknown();
+  if (mode == ReadMode::complete && !reading.missing.empty()) {
+    const Reading::Missing& first = reading.missing.front();
+    config_error(first.place, first.key, "this key is required");
+  }
+  if (mode != ReadMode::keys) CheckVisitor(node, key, "").run(value, "");
+}
+
+}  // namespace quire

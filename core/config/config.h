@@ -1,0 +1,125 @@
+// Typed configuration: one listing per struct drives parsing, validation, overrides, dumping and help.
+//
+//   struct DataConfig {
+//     int64_t rows = 8;
+//     CacheConfig cache;                  // a struct of the same form
+//     std::vector<MemoryConfig> memory;   // a list of such structs
+//     template <class Visitor> void fields(Visitor& v) {
+//       v.field("rows", rows, {.help = "...", .unit = "rows", .min = 1});
+//       v.section("cache", cache, "...");
+//       v.list("memory", memory, "...");
+//     }
+//     void check(ConfigChecker& c) const;  // optional: contradictions between fields
+//   };
+//   const RunConfig config = load_config<RunConfig>("run.yaml", {"data.rows=16"});
+//
+// What a text does not mention keeps the value the struct had before: parsing over an existing value is an overlay.
+#pragma once
+
+#include "core/config/config_value.h"
+#include "core/config/config_visitor.h"
+
+namespace quire {
+
+enum class ReadMode {
+  complete,  // required keys must be there, and the checks of all structs run
+  overlay,   // required keys may be missing
+  keys,      // nor do the checks run: names, types and ranges only
+};
+// Parses `node` over `value`. `key` is the dotted name of `value` for messages. Keys from the file `written`, which is
+// a configuration that was written out, are passed over when an override has made them inapplicable.
+void read_config(const ConfigStruct& value, const ConfigNode& node, const std::string& key, ReadMode mode,
+                 const std::string& written = "");
+
+template <ConfigStructType T>
+T read_config(const ConfigNode& node, const std::string& written = "") {
+  T value{};
+  read_config(StructRef<T>(value), node, "", ReadMode::complete, written);
+  return value;
+}
+
+template <ConfigStructType T>
+T load_config(const std::string& path, const std::vector<std::string>& overrides = {}) {
+  ConfigNode root = load_yaml(path);
+  for (const std::string& text : overrides) apply_override(root, text);
+  return read_config<T>(root);
+}
+
+// `name` stands for the file in messages. Relative paths stay as they are.
+template <ConfigStructType T>
+T parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides = {}) {
+  ConfigNode root = parse_yaml(text, name);
+  for (const std::string& override_text : overrides) apply_override(root, override_text);
+  return read_config<T>(root);
+}
+
+// An entry of an overlay list, applied: only the keys it gives change.
+template <ConfigStructType T>
+T apply_overlay(T base, const ConfigOverlay& overlay) {
+  read_config(StructRef<T>(base), overlay.changes, overlay.key, ReadMode::overlay);
+  return base;
+}
+
+// The tree of every key (or, when minimal, of those that differ from the defaults), for write_yaml.
+ConfigNode write_config(const ConfigStruct& value);
+ConfigNode write_config_minimal(const ConfigStruct& value, const ConfigStruct& defaults);
+
+template <ConfigStructType T>
+std::string dump_config(T value) {
+  return write_yaml(write_config(StructRef<T>(value)));
+}
+template <ConfigStructType T>
+std::string dump_config_minimal(T value) {
+  T defaults{};
+  return write_yaml(write_config_minimal(StructRef<T>(value), StructRef<T>(defaults)));
+}
+
+// The configuration with overrides applied, as on --resume and for evaluate.set. `source` names them in messages.
+template <ConfigStructType T>
+T with_overrides(const T& value, const std::vector<std::string>& overrides,
+                 const std::string& source = "command line") {
+  ConfigNode root = parse_yaml(dump_config(value), "configuration");
+  for (const std::string& text : overrides) apply_override(root, text, source);
+  return read_config<T>(root, "configuration");
+}
+
+std::vector<std::string> settings_as_overrides(const ConfigSettings& settings);  // "key=value"
+
+struct ConfigDifference {
+  std::string key;     // dotted
+  std::string before;  // as YAML; empty when the key exists in one only, as in a longer list
+  std::string after;
+  bool resumable = false;
+};
+std::vector<ConfigDifference> diff_configs(const ConfigStruct& before, const ConfigStruct& after);
+template <ConfigStructType T>
+std::vector<ConfigDifference> diff_configs(T before, T after) {
+  return diff_configs(StructRef<T>(before), StructRef<T>(after));
+}
+// Error(config) that names every changed key that is not resumable.
+void require_resumable(const std::vector<ConfigDifference>& differences);
+
+struct ConfigKey {
+  std::string key;  // dotted; N stands for the index in a list
+  std::string type;
+  std::string default_value;  // as YAML; empty when required
+  std::string range;          // "at least 1", "0 to 1", empty
+  std::string unit;
+  std::string help;
+  bool required = false;
+  bool resumable = false;
+  std::vector<ConfigChoice> choices;  // of an enum
+};
+std::vector<ConfigKey> list_config_keys(const ConfigStruct& defaults);
+template <ConfigStructType T>
+std::vector<ConfigKey> list_config_keys() {
+  T defaults{};
+  return list_config_keys(StructRef<T>(defaults));
+}
+// One paragraph per key, for a terminal; one table per section, for a page.
+std::string format_config_keys(const std::vector<ConfigKey>& keys);
+std::string config_keys_as_markdown(const std::vector<ConfigKey>& keys);
+// The key that a misspelt one most likely means: the nearest, or one of the same last name; empty when none is near.
+std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_view wanted);
+
+}  // namespace quire

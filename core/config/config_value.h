@@ -1,0 +1,187 @@
+// The values a configuration field can hold: their types, how they are read and how they are written.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/config/config_node.h"
+
+namespace quire {
+
+// Specialise for every enum used in a configuration:
+//   template <> struct EnumNames<Pack> {
+//     static constexpr auto value = std::to_array<std::pair<Pack, std::string_view>>({{Pack::pad, "pad"}, ...});
+//   };
+// It may add what each value means, in the same order, for the reference:
+//     static constexpr auto help = std::to_array<std::string_view>({"the rest of a row stays empty", ...});
+template <class E>
+struct EnumNames;
+
+// The name of an enum value in configuration files.
+template <class E>
+std::string_view name_in_config(E value) {
+  for (const auto& [candidate, name] : EnumNames<E>::value) {
+    if (candidate == value) return name;
+  }
+  return "?";
+}
+
+// A length of time: 3h30m, 90s or a number of seconds.
+struct Duration {
+  int64_t seconds = 0;
+  bool operator==(const Duration&) const = default;
+};
+
+struct FieldInfo {
+  std::string_view help = {};
+  std::string_view unit = {};
+  std::optional<double> min = {};  // of a number, or of every number of a list
+  std::optional<double> max = {};
+  bool min_exclusive = false;  // the value must be above min
+  bool resumable = false;      // may change on --resume
+  bool required = false;       // has no usable default
+  bool path = false;           // relative paths are resolved against the folder of the YAML file
+  // Why the key means nothing beside the fields listed before it ("only adafactor has it"); empty when it does. Such a
+  // key is refused when a text gives it, and left out when the configuration is written.
+  std::string_view inapplicable = {};
+};
+
+// The name of a field in messages, and its rules.
+struct ValueContext {
+  std::string key;
+  FieldInfo info;
+};
+
+// Error(config): "run.yaml:3:7: model.width: <message>".
+[[noreturn]] void config_error(const ConfigLocation& place, std::string_view key, std::string_view message);
+
+void read_value(const ConfigNode& node, const ValueContext& context, bool& value);
+void read_value(const ConfigNode& node, const ValueContext& context, int64_t& value);
+void read_value(const ConfigNode& node, const ValueContext& context, double& value);
+void read_value(const ConfigNode& node, const ValueContext& context, std::string& value);
+void read_value(const ConfigNode& node, const ValueContext& context, Duration& value);
+size_t read_choice(const ConfigNode& node, const ValueContext& context, std::span<const std::string_view> choices);
+void expect_list(const ConfigNode& node, const ValueContext& context);
+bool is_none(const ConfigNode& node);  // none, null, ~
+
+ConfigNode write_value(bool value);
+ConfigNode write_value(int64_t value);
+ConfigNode write_value(double value);  // the shortest text that reads back as the same number
+ConfigNode write_value(const std::string& value);
+ConfigNode write_value(const Duration& value);  // 3h30m
+
+template <class T>
+struct IsOptional : std::false_type {};
+template <class T>
+struct IsOptional<std::optional<T>> : std::true_type {};
+template <class T>
+struct IsVector : std::false_type {};
+template <class T>
+struct IsVector<std::vector<T>> : std::true_type {};
+
+template <class E>
+constexpr auto choices_of() {
+  std::array<std::string_view, EnumNames<E>::value.size()> names{};
+  for (size_t i = 0; i < names.size(); ++i) names[i] = EnumNames<E>::value[i].second;
+  return names;
+}
+
+template <class T>
+void read_field(const ConfigNode& node, const ValueContext& context, T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    value = EnumNames<T>::value[read_choice(node, context, choices_of<T>())].first;
+  } else if constexpr (IsOptional<T>::value) {
+    if (is_none(node)) {
+      value.reset();
+    } else {
+      typename T::value_type inner{};
+      read_field(node, context, inner);
+      value = std::move(inner);
+    }
+  } else if constexpr (IsVector<T>::value) {
+    expect_list(node, context);
+    T items;
+    for (const ConfigEntry& entry : node.entries) {
+      const ValueContext item{join_key(context.key, std::to_string(items.size())), context.info};
+      typename T::value_type inner{};
+      read_field(entry.value, item, inner);
+      items.push_back(std::move(inner));
+    }
+    value = std::move(items);
+  } else {
+    read_value(node, context, value);
+  }
+}
+
+template <class T>
+ConfigNode write_field(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return ConfigNode::scalar(std::string(name_in_config(value)));
+  } else if constexpr (IsOptional<T>::value) {
+    return value ? write_field(*value) : ConfigNode::scalar("none");
+  } else if constexpr (IsVector<T>::value) {
+    ConfigNode node = ConfigNode::list();
+    for (const auto& item : value) node.add({}, write_field(item));
+    return node;
+  } else {
+    return write_value(value);
+  }
+}
+
+// A value of an enum, and what it means where EnumNames says so.
+struct ConfigChoice {
+  std::string name;
+  std::string help;
+};
+
+// Of an enum, also inside a list or an optional; empty for everything else.
+template <class T>
+std::vector<ConfigChoice> choices_of_field() {
+  std::vector<ConfigChoice> choices;
+  if constexpr (std::is_enum_v<T>) {
+    for (size_t i = 0; i < EnumNames<T>::value.size(); ++i) {
+      choices.push_back({std::string(EnumNames<T>::value[i].second), ""});
+      if constexpr (requires { EnumNames<T>::help; }) {
+        static_assert(EnumNames<T>::help.size() == EnumNames<T>::value.size());
+        choices.back().help = EnumNames<T>::help[i];
+      }
+    }
+  } else if constexpr (IsOptional<T>::value || IsVector<T>::value) {
+    choices = choices_of_field<typename T::value_type>();
+  }
+  return choices;
+}
+
+// "integer", "pad | concat", "none | integer", "list of number".
+template <class T>
+std::string type_of_field() {
+  if constexpr (std::is_enum_v<T>) {
+    std::string text;
+    for (const std::string_view name : choices_of<T>()) text.append(text.empty() ? "" : " | ").append(name);
+    return text;
+  } else if constexpr (IsOptional<T>::value) {
+    return std::string("none | ").append(type_of_field<typename T::value_type>());
+  } else if constexpr (IsVector<T>::value) {
+    return std::string("list of ").append(type_of_field<typename T::value_type>());
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return "true | false";
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    return "integer";
+  } else if constexpr (std::is_same_v<T, double>) {
+    return "number";
+  } else if constexpr (std::is_same_v<T, Duration>) {
+    return "duration";
+  } else {
+    static_assert(std::is_same_v<T, std::string>, "not a configuration type");
+    return "text";
+  }
+}
+
+}  // namespace quire

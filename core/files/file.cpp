@@ -1,0 +1,143 @@
+#include "core/files/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "core/check.h"
+
+namespace quire {
+
+namespace {
+
+[[noreturn]] void fail_with_errno(const char* action, const std::filesystem::path& path) {
+  const int error = errno;
+  fail(ErrorKind::disk, "cannot {} {}: {}", action, path.string(), std::generic_category().message(error));
+}
+
+int open_descriptor(const std::filesystem::path& path, int flags, const char* action) {
+  int descriptor = -1;
+  do {
+    descriptor = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+  } while (descriptor < 0 && errno == EINTR);
+  if (descriptor < 0) fail_with_errno(action, path);
+  return descriptor;
+}
+
+}  // namespace
+
+File File::open(const std::filesystem::path& path) {
+  return {open_descriptor(path, O_RDONLY, "open"), path};
+}
+
+File File::create(const std::filesystem::path& path) {
+  return {open_descriptor(path, O_WRONLY | O_CREAT | O_TRUNC, "create"), path};
+}
+
+File File::scratch(const std::filesystem::path& folder) {
+  // Not O_TMPFILE: network file systems lack it.
+  std::string name = (folder / ".quire-scratch-XXXXXX").string();
+  const int descriptor = ::mkostemp(name.data(), O_CLOEXEC);
+  if (descriptor < 0) fail_with_errno("create a temporary file in", folder);
+  File file(descriptor, name);
+  if (::unlink(name.c_str()) != 0) fail_with_errno("unlink", name);
+  return file;
+}
+
+File::File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void File::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail_with_errno("write", path_);
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+}
+
+size_t File::read(std::span<std::byte> buffer) {
+  size_t total = 0;
+  while (total < buffer.size()) {
+    const ssize_t count = ::read(descriptor_, buffer.data() + total, buffer.size() - total);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_with_errno("read", path_);
+    if (count == 0) break;
+    total += static_cast<size_t>(count);
+  }
+  return total;
+}
+
+size_t File::read_at(int64_t offset, std::span<std::byte> buffer) const {
+  size_t total = 0;
+  while (total < buffer.size()) {
+    const ssize_t count =
+        ::pread(descriptor_, buffer.data() + total, buffer.size() - total, offset + static_cast<int64_t>(total));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_with_errno("read", path_);
+    if (count == 0) break;
+    total += static_cast<size_t>(count);
+  }
+  return total;
+}
+
+void File::rewind() {
+  if (::lseek(descriptor_, 0, SEEK_SET) < 0) fail_with_errno("seek in", path_);
+}
+
+void File::flush() {
+  if (::fsync(descriptor_) != 0) fail_with_errno("flush", path_);
+}
+
+int64_t File::size() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) fail_with_errno("stat", path_);
+  return status.st_size;
+}
+
+MappedFile::MappedFile(const File& file) : size_(static_cast<size_t>(file.size())) {
+  if (size_ == 0) return;  // mmap refuses empty maps
+  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.descriptor(), 0);
+  if (address == MAP_FAILED) fail_with_errno("map", file.path());
+  address_ = address;
+}
+
+std::shared_ptr<void> map_scratch_file(const std::filesystem::path& folder, size_t bytes) {
+  const File file = File::scratch(folder);
+  bytes = std::max<size_t>(bytes, 1);  // no file of no size can be mapped
+  if (const int error = ::posix_fallocate(file.descriptor(), 0, static_cast<off_t>(bytes)); error != 0) {
+    errno = error;
+    fail_with_errno(fmt::format("take {} bytes in", bytes).c_str(), folder);
+  }
+  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor(), 0);
+  if (address == MAP_FAILED) fail_with_errno("map", folder);
+  return {address, [bytes](void* memory) { ::munmap(memory, bytes); }};
+}
+
+void forget_pages(void* address, size_t bytes) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(address) / page * page;
+  // Advice: where it is not taken, the system frees pages when it needs them.
+  ::madvise(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(address) + bytes - begin, MADV_DONTNEED);
+}
+
+MappedFile::~MappedFile() {
+  if (address_ != nullptr) ::munmap(address_, size_);
+}
+
+}  // namespace quire

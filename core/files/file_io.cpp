@@ -1,0 +1,116 @@
+#include "core/files/file_io.h"
+
+#include <xxhash.h>
+
+#include <system_error>
+
+#include "core/check.h"
+
+namespace quire {
+
+namespace {
+
+constexpr size_t kChunk = size_t{1} << 20;
+
+std::string hexadecimal(XXH64_hash_t hash) {
+  return fmt::format("{:016x}", hash);
+}
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+struct StateDeleter {
+  void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+};
+
+template <typename Container>
+Container read_whole(const std::filesystem::path& path) {
+  File file = File::open(path);
+  Container content(static_cast<size_t>(file.size()), typename Container::value_type{});
+  const std::span<std::byte> buffer = std::as_writable_bytes(std::span(content.data(), content.size()));
+  const size_t count = file.read(buffer);
+  if (count != content.size()) {
+    fail(ErrorKind::disk, "cannot read {}: it became shorter while it was read", path.string());
+  }
+  return content;
+}
+
+}  // namespace
+
+std::string checksum_of(std::span<const std::byte> bytes) {
+  return hexadecimal(XXH3_64bits(bytes.data(), bytes.size()));
+}
+
+std::string checksum_of_file(File& file) {
+  const std::unique_ptr<XXH3_state_t, StateDeleter> state(XXH3_createState());
+  if (state == nullptr || XXH3_64bits_reset(state.get()) != XXH_OK) {
+    fail(ErrorKind::memory, "checksum: no memory for the XXH3 state");
+  }
+  std::vector<std::byte> buffer(kChunk);
+  while (const size_t count = file.read(buffer)) {
+    if (XXH3_64bits_update(state.get(), buffer.data(), count) != XXH_OK) {
+      fail(ErrorKind::internal, "checksum: XXH3 refused {} bytes", count);
+    }
+  }
+  return hexadecimal(XXH3_64bits_digest(state.get()));
+}
+
+std::string checksum_of_file(const std::filesystem::path& path) {
+  File file = File::open(path);
+  return checksum_of_file(file);
+}
+
+std::vector<std::byte> read_file(const std::filesystem::path& path) {
+  return read_whole<std::vector<std::byte>>(path);
+}
+
+std::string read_text_file(const std::filesystem::path& path) {
+  return read_whole<std::string>(path);
+}
+
+void write_file_durably(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  File file = File::create(path);
+  file.write(bytes);
+  file.flush();
+}
+
+void write_file_durably(const std::filesystem::path& path, std::string_view text) {
+  write_file_durably(path, bytes_of(text));
+}
+
+void replace_file_atomically(const std::filesystem::path& path, std::string_view text) {
+  const std::filesystem::path partial = with_suffix(path, ".partial");
+  try {
+    write_file_durably(partial, text);
+    rename_durably(partial, path);
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(partial, ignored);
+    throw;
+  }
+}
+
+void flush_file(const std::filesystem::path& path) {
+  File::open(path).flush();
+}
+
+void flush_directory(const std::filesystem::path& path) {
+  // A bare file name has an empty parent.
+  File::open(path.empty() ? std::filesystem::path(".") : path).flush();
+}
+
+void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::error_code error;
+  std::filesystem::rename(from, to, error);
+  if (error) fail(ErrorKind::disk, "cannot rename {} to {}: {}", from.string(), to.string(), error.message());
+  flush_directory(to.parent_path());
+}
+
+std::filesystem::path with_suffix(const std::filesystem::path& path, std::string_view suffix) {
+  std::filesystem::path result = path;
+  result += suffix;
+  return result;
+}
+
+}  // namespace quire

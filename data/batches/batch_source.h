@@ -1,0 +1,46 @@
+// Batches one after the other, each with the cursor from which the next one follows.
+#pragma once
+
+#include <optional>
+
+#include "core/batch.h"
+#include "data/batches/cursor.h"
+#include "data/batches/mixture.h"
+#include "data/batches/packer.h"
+#include "data/batches/sampler.h"
+#include "data/corpus/corpus.h"
+
+namespace quire {
+
+struct CursoredBatch {
+  Batch batch;
+  Cursor after;  // save this once the batch has been consumed
+};
+
+class BatchStream {
+ public:
+  virtual ~BatchStream();
+  // Nothing when the documents have run out.
+  virtual std::optional<CursoredBatch> next() = 0;
+};
+
+// Makes each batch when it is asked for.
+class BatchSource : public BatchStream {
+ public:
+  // The corpus must outlive this. Error(checkpoint) when the cursor does not fit.
+  BatchSource(Corpus& corpus, const std::string& split, const BatchOptions& options);
+  BatchSource(Corpus& corpus, const std::string& split, const BatchOptions& options, Cursor resume_from);
+  // Of a mixture, which is read by nobody else at the same time.
+  BatchSource(std::shared_ptr<const Mixture> mixture, const Tokenizer& tokenizer, const BatchOptions& options);
+  BatchSource(std::shared_ptr<const Mixture> mixture, const Tokenizer& tokenizer, const BatchOptions& options,
+              Cursor resume_from);
+  std::optional<CursoredBatch> next() override;
+
+ private:
+  std::unique_ptr<Sampler> sampler_;
+  std::shared_ptr<const Mixture> mixture_;
+  Packer packer_;
+  Cursor cursor_;
+};
+
+}  // namespace quire

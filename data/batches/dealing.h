@@ -1,0 +1,33 @@
+// Which row reads which part of which document in a step, one document at a time. The next document goes to the first
+// global row that becomes free, the lowest one of several.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "data/batches/sampler.h"
+#include "data/corpus/documents.h"
+
+namespace quire {
+
+class Dealing : public Sampler {
+ public:
+  // Offsets are those of Split::offsets(); they must outlive this.
+  Dealing(std::span<const int64_t> offsets, const BatchOptions& options);
+  Dealing(std::shared_ptr<const ReadingList> list, const BatchOptions& options);
+
+  Cursor start() const override;
+  void check(const Cursor& cursor) const override;
+  std::vector<Piece> step(Cursor& cursor) const override;
+  bool done(const Cursor& cursor) const override;
+
+ private:
+  int64_t positions(int64_t place) const;  // of a document with its BOS
+  bool exhausted(const Cursor& cursor) const;
+
+  std::shared_ptr<const ReadingList> list_;
+  BatchOptions options_;
+};
+
+}  // namespace quire

@@ -1,0 +1,55 @@
+// Documents of several corpora and tasks, dealt in fixed proportions. Where a document comes from follows from its
+// place in the endless order alone: places go in blocks, in each of which every part has its share of the slots, in an
+// order drawn for the block. So a cursor needs nothing but the place, and each part is read without gaps or repetition.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "data/corpus/document_order.h"
+#include "data/tasks/task_documents.h"
+
+namespace quire {
+
+// One part: a split of a corpus, or a task.
+struct MixturePart {
+  double weight = 1;                              // share of the positions that are read
+  const Split* split = nullptr;                   // must outlive the mixture
+  std::unique_ptr<TaskDocuments> task = nullptr;  // when there is no split
+};
+
+class Mixture : public ReadingList, public Documents {
+ public:
+  Mixture(std::vector<MixturePart> parts, uint64_t seed);
+
+  // Documents of all parts are numbered together: document d is number d / parts of part d % parts.
+  int64_t part_of(int64_t document) const { return document % parts(); }
+  int64_t number_in_part(int64_t document) const { return document / parts(); }
+  int64_t parts() const { return static_cast<int64_t>(parts_.size()); }
+  // Share of the documents that come from a part.
+  double share(int64_t part) const;
+
+  int64_t documents() const override;  // tasks never end: as many as there are numbers
+  int64_t document(int64_t place) const override;
+  int64_t positions(int64_t document) const override { return length(document) + 1; }
+  int64_t length(int64_t document) const override;
+  void tokens(int64_t document, int64_t begin, int64_t count, int32_t* out) const override;
+  void marks(int64_t document, int64_t begin, int64_t count, uint8_t* out) const override;
+  bool marked() const override { return marked_; }
+
+ private:
+  struct Part {
+    MixturePart source;
+    std::unique_ptr<DocumentOrder> order;  // of a split
+    int64_t first_slot = 0;
+    int64_t slots = 0;  // of a block
+    const Documents& documents() const;
+  };
+  const Part& part(int64_t document) const { return parts_[static_cast<size_t>(part_of(document))]; }
+
+  std::vector<Part> parts_;
+  DocumentOrder slots_;
+  bool marked_ = false;
+};
+
+}  // namespace quire

@@ -1,0 +1,30 @@
+// Fills batches. The model reads BOS t1 .. tn of a document with n stored tokens and predicts t1 .. tn EOS: n + 1
+// positions, each with a target that counts unless it is marked otherwise.
+#pragma once
+
+#include <span>
+
+#include "core/batch.h"
+#include "data/batches/sampler.h"
+#include "data/corpus/documents.h"
+
+namespace quire {
+
+class Packer {
+ public:
+  // The documents must outlive this.
+  Packer(const Documents& documents, int32_t bos, int32_t eos, const BatchOptions& options);
+  // Pieces of all rows, sorted by row and position; those of other ranks are skipped.
+  Batch pack(std::span<const Piece> pieces) const;
+
+ private:
+  void put(const Piece& piece, int32_t segment, Batch& batch) const;
+  void put_marks(const Piece& piece, size_t begin, Batch& batch) const;
+
+  const Documents& documents_;
+  int32_t bos_;
+  int32_t eos_;
+  BatchOptions options_;
+};
+
+}  // namespace quire

@@ -1,0 +1,7 @@
+#include "data/batches/sampler.h"
+
+namespace quire {
+
+Sampler::~Sampler() = default;
+
+}  // namespace quire

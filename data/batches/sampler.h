@@ -1,0 +1,43 @@
+// Which positions of which documents a step reads. It follows from the documents' lengths, the options and the cursor
+// alone, so every rank computes it for all rows and the result does not depend on the number of ranks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "data/batches/batch_options.h"
+#include "data/batches/cursor.h"
+#include "data/corpus/documents.h"
+
+namespace quire {
+
+// A run of positions of one row: BOS is offset 0 of a document, its last token offset `length`.
+struct Piece {
+  int64_t row = 0;
+  int64_t position = 0;  // in the row
+  int64_t count = 0;
+  int64_t document = 0;  // index in the split
+  int64_t offset = 0;    // of the first position in the document
+  // Place in a stream of documents that are read as one: the pieces of a row are then one segment. Nothing: the
+  // document stands alone.
+  std::optional<int64_t> stream = {};
+  bool operator==(const Piece&) const = default;
+};
+
+class Sampler {
+ public:
+  virtual ~Sampler();
+  virtual Cursor start() const = 0;
+  // Error(checkpoint) when the cursor cannot belong to this corpus and these options.
+  virtual void check(const Cursor& cursor) const = 0;
+  // The pieces of the next step, sorted by row and position; moves the cursor. Rows for which nothing is left have
+  // none.
+  virtual std::vector<Piece> step(Cursor& cursor) const = 0;
+  // Only without `endless`: everything was read.
+  virtual bool done(const Cursor& cursor) const = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,217 @@
+#include "data/corpus/corpus.h"
+
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+
+#include "core/check.h"
+#include "core/files/hdf5_file.h"
+#include "data/tokenizers/make_tokenizer.h"
+
+namespace quire {
+
+namespace {
+
+// Calls use(id) for stored elements; the map gives no alignment.
+template <typename Stored, typename Use>
+void for_each_id(const std::byte* data, int64_t count, const Use& use) {
+  for (int64_t i = 0; i < count; ++i) {
+    Stored value;
+    std::memcpy(&value, data + i * static_cast<int64_t>(sizeof(Stored)), sizeof(Stored));
+    use(i, static_cast<int32_t>(value));
+  }
+}
+
+template <typename Use>
+void for_each_id(DType dtype, const std::byte* data, int64_t count, const Use& use) {
+  if (dtype == DType::u8) return for_each_id<uint8_t>(data, count, use);
+  if (dtype == DType::u16) return for_each_id<uint16_t>(data, count, use);
+  return for_each_id<int32_t>(data, count, use);
+}
+
+[[noreturn]] void fail_split(const std::string& where, const std::string& what) {
+  fail(ErrorKind::data, "{}: {}; run quire prepare again", where, what);
+}
+
+int64_t sum(const std::vector<int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), int64_t{0});
+}
+
+std::vector<int64_t> integers(const Hdf5Reader& reader, const std::string& dataset, const std::string& where) {
+  const Tensor tensor = reader.get(dataset);
+  if (tensor.dtype() != DType::i64 || tensor.rank() != 1) fail_split(where, dataset + " is not a list of integers");
+  return tensor.to_vector<int64_t>();
+}
+
+}  // namespace
+
+int64_t Split::length(int64_t document) const {
+  QUIRE_CHECK(document >= 0 && document < documents(), "split: document {} of {}", document, documents());
+  const auto index = static_cast<size_t>(document);
+  return offsets_[index + 1] - offsets_[index];
+}
+
+void Split::tokens(int64_t document, int64_t begin, int64_t count, int32_t* out) const {
+  QUIRE_CHECK(begin >= 0 && count >= 0 && begin + count <= length(document), "split: tokens {}..{} of {}", begin,
+              begin + count, length(document));
+  const int64_t first = offsets_[static_cast<size_t>(document)] + begin;
+  for_each_id(dtype_, data_ + first * static_cast<int64_t>(size_of(dtype_)), count,
+              [out](int64_t i, int32_t id) { out[i] = id; });
+}
+
+void Split::marks(int64_t document, int64_t begin, int64_t count, uint8_t* out) const {
+  QUIRE_CHECK(begin >= 0 && count >= 0 && begin + count <= length(document) + 1, "split: targets {}..{} of {}", begin,
+              begin + count, length(document) + 1);
+  if (marks_ == nullptr) {
+    std::fill_n(out, count, kCounted);
+  } else {
+    std::copy_n(marks_ + offsets_[static_cast<size_t>(document)] + document + begin, count, out);
+  }
+}
+
+void Split::check_ids(const File& file, int64_t vocabulary, const std::string& where) const {
+  if (dtype_ == DType::u8 && vocabulary >= 256) return;  // cannot be wrong
+  // Read, not mapped: a map would keep the whole split in the memory of this process.
+  const auto width = static_cast<int64_t>(size_of(dtype_));
+  std::vector<std::byte> buffer(static_cast<size_t>(std::min(totals_.tokens, int64_t{1} << 18) * width));
+  for (int64_t begin = 0; begin < totals_.tokens;) {
+    const size_t read = file.read_at(place_ + begin * width, buffer);
+    const int64_t count = std::min(static_cast<int64_t>(read) / width, totals_.tokens - begin);
+    if (count == 0) fail_split(where, "the tokens end early");
+    for_each_id(dtype_, buffer.data(), count, [&](int64_t i, int32_t id) {
+      if (id < 0 || id >= vocabulary) {
+        fail_split(where, fmt::format("token {} is {}, beyond the vocabulary of {}", begin + i, id, vocabulary));
+      }
+    });
+    begin += count;
+  }
+}
+
+Split Split::load(const Hdf5Reader& reader, const std::string& group, std::span<const std::byte> file,
+                  const std::string& where) {
+  Split split;
+  split.offsets_ = integers(reader, group + "/offsets", where);
+  split.bytes_ = integers(reader, group + "/bytes", where);
+  split.words_ = integers(reader, group + "/words", where);
+  split.names_ = reader.get_texts(group + "/names");
+  const size_t documents = split.names_.size();
+  if (documents == 0) fail_split(where, "there is no document in it");
+  if (split.offsets_.size() != documents + 1 || split.bytes_.size() != documents || split.words_.size() != documents) {
+    fail_split(where, "names, offsets and counts do not belong together");
+  }
+  // Empty documents are never stored, so the offsets rise strictly.
+  for (size_t i = 0; i < documents; ++i) {
+    if (split.offsets_[i] >= split.offsets_[i + 1]) fail_split(where, "the document offsets do not rise");
+  }
+  const auto [dtype, shape] = reader.info(group + "/tokens");
+  if (shape.rank() != 1 || (dtype != DType::u8 && dtype != DType::u16 && dtype != DType::i32)) {
+    fail_split(where, "the tokens have the wrong type");
+  }
+  const int64_t tokens = shape[0];
+  if (split.offsets_.front() != 0 || split.offsets_.back() != tokens) {
+    fail_split(where, "the document offsets do not fit the tokens");
+  }
+  const int64_t begin = reader.contiguous_offset(group + "/tokens");
+  if (begin + tokens * static_cast<int64_t>(size_of(dtype)) > static_cast<int64_t>(file.size())) {
+    fail_split(where, "the tokens reach beyond the end of the file");
+  }
+  if (reader.has(group + "/marks")) {
+    const auto [type, size] = reader.info(group + "/marks");
+    const int64_t targets = tokens + static_cast<int64_t>(documents);
+    if (type != DType::u8 || size.rank() != 1 || size[0] != targets)
+      fail_split(where, "the marks do not fit the tokens");
+    const int64_t at = reader.contiguous_offset(group + "/marks");
+    if (at + targets > static_cast<int64_t>(file.size()))
+      fail_split(where, "the marks reach beyond the end of the file");
+    split.marks_ = reinterpret_cast<const uint8_t*>(file.data() + at);
+  }
+  split.dtype_ = dtype;
+  split.data_ = file.data() + begin;
+  split.place_ = begin;
+  split.totals_ = {.documents = static_cast<int64_t>(documents),
+                   .tokens = tokens,
+                   .bytes = sum(split.bytes_),
+                   .words = sum(split.words_)};
+  return split;
+}
+
+// Waits for other processes that verify the same file. Without locks, as on some network file systems, each verifies.
+void Corpus::verify_once(File& file, std::chrono::nanoseconds settle) {
+  while (::flock(file.descriptor(), LOCK_EX) != 0 && errno == EINTR) {
+  }
+  stamp_ = std::make_unique<CorpusStamp>(file, manifest_.checksum, settle);
+  if (!stamp_->verified()) {
+    verify_against_manifest(file, manifest_);
+    stamp_->set_verified();
+  }
+  ::flock(file.descriptor(), LOCK_UN);
+}
+
+Corpus::Corpus(const std::filesystem::path& path, Verify verify, std::chrono::nanoseconds settle) : path_(path) {
+  if (!std::filesystem::exists(path)) {
+    fail(ErrorKind::data, "{}: no such corpus; make one with quire prepare", path.string());
+  }
+  manifest_ = read_manifest(path);
+  File file = File::open(path);
+  if (verify == Verify::once) {
+    verify_once(file, settle);
+  } else {
+    verify_against_manifest(file, manifest_);
+  }
+  map_ = std::make_unique<MappedFile>(file);
+
+  const Hdf5Reader reader = Hdf5Reader::open_file(path);
+  if (!reader.has_attribute("/", "format") || reader.attribute_text("/", "format") != kCorpusFormat) {
+    fail(ErrorKind::data, "{}: not a corpus of quire", path.string());
+  }
+  if (const int64_t version = reader.attribute_int("/", "version"); version != kCorpusVersion) {
+    fail_split(path.string(), fmt::format("format version {}, this program reads version {}", version, kCorpusVersion));
+  }
+  tokenizer_ = make_tokenizer(reader.get_text("tokenizer"), path.string(), ErrorKind::data);
+  for (const std::string& name : reader.list("splits")) {
+    splits_[name] = Split::load(reader, "splits/" + name, map_->bytes(), describe(name));
+  }
+  bool described = manifest_.tokenizer == tokenizer_->kind() && manifest_.vocabulary == tokenizer_->vocabulary_size() &&
+                   manifest_.splits.size() == splits_.size();
+  for (const auto& [name, split] : splits_) {
+    const auto found = manifest_.splits.find(name);
+    described = described && found != manifest_.splits.end() && found->second == split.totals();
+  }
+  if (!described) fail_split(manifest_path(path).string(), "the summary does not fit the corpus: damaged");
+}
+
+std::unique_ptr<Corpus> Corpus::open(const std::filesystem::path& path, Verify verify,
+                                     std::chrono::nanoseconds settle) {
+  return std::unique_ptr<Corpus>(new Corpus(path, verify, settle));
+}
+
+std::string Corpus::describe(const std::string& split) const {
+  return fmt::format("{}: split {}", path_.string(), split);
+}
+
+std::vector<std::string> Corpus::split_names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, split] : splits_) names.push_back(name);
+  return names;
+}
+
+const Split& Corpus::split(const std::string& name) {
+  const auto found = splits_.find(name);
+  if (found == splits_.end()) {
+    fail(ErrorKind::config, "{}: no split \"{}\"; there is: {}", path_.string(), name, fmt::join(split_names(), ", "));
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (checked_.count(name) == 0) {
+    if (stamp_ == nullptr || !stamp_->checked(name)) {
+      found->second.check_ids(File::open(path_), tokenizer_->vocabulary_size(), describe(name));
+      if (stamp_ != nullptr) stamp_->set_checked(name);
+    }
+    checked_.insert(name);
+  }
+  return found->second;
+}
+
+}  // namespace quire

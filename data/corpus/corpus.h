@@ -1,0 +1,91 @@
+// Reads a corpus. The tokens are mapped into memory, not loaded.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "data/corpus/corpus_manifest.h"
+#include "data/corpus/corpus_stamp.h"
+#include "data/corpus/documents.h"
+#include "data/tokenizers/tokenizer.h"
+
+namespace quire {
+
+class Hdf5Reader;
+
+class Split : public Documents {
+ public:
+  int64_t documents() const { return static_cast<int64_t>(names_.size()); }
+  int64_t length(int64_t document) const override;
+  void tokens(int64_t document, int64_t begin, int64_t count, int32_t* out) const override;
+  // Generated corpora have marks (quire prepare --task).
+  void marks(int64_t document, int64_t begin, int64_t count, uint8_t* out) const override;
+  bool marked() const override { return marks_ != nullptr; }
+  const std::string& name(int64_t document) const { return names_.at(static_cast<size_t>(document)); }
+  int64_t bytes(int64_t document) const { return bytes_.at(static_cast<size_t>(document)); }
+  int64_t words(int64_t document) const { return words_.at(static_cast<size_t>(document)); }
+  const SplitTotals& totals() const { return totals_; }
+  std::span<const int64_t> offsets() const { return offsets_; }  // [documents + 1], in stored tokens
+
+ private:
+  friend class Corpus;
+  // `where` names file and split in messages.
+  static Split load(const Hdf5Reader& reader, const std::string& group, std::span<const std::byte> file,
+                    const std::string& where);
+  void check_ids(const File& file, int64_t vocabulary, const std::string& where) const;
+
+  DType dtype_ = DType::u8;
+  const std::byte* data_ = nullptr;  // inside the map of the Corpus
+  int64_t place_ = 0;                // of the tokens in the file
+  const uint8_t* marks_ = nullptr;   // inside the map; length + 1 of every document, one after the other
+  std::vector<int64_t> offsets_;
+  std::vector<int64_t> bytes_;
+  std::vector<int64_t> words_;
+  std::vector<std::string> names_;
+  SplitTotals totals_;
+};
+
+enum class Verify : uint8_t {
+  always,  // read the whole file for its checksum
+  once,    // only when it changed since that was done (data/corpus/corpus_stamp.h)
+};
+
+class Corpus {
+ public:
+  // Anything wrong with the file is Error(data). Of several processes that open it at once on a host, one verifies it
+  // while the others wait.
+  static std::unique_ptr<Corpus> open(const std::filesystem::path& path, Verify verify = Verify::always,
+                                      std::chrono::nanoseconds settle = std::chrono::seconds(2));
+
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  std::vector<std::string> split_names() const;
+  // Lives as long as the corpus. An unknown name is Error(config). The first use checks every token id of the split.
+  const Split& split(const std::string& name);
+  // Checksum of the file: checkpoints remember it.
+  const std::string& hash() const { return manifest_.checksum; }
+  const CorpusManifest& manifest() const { return manifest_; }
+
+ private:
+  Corpus(const std::filesystem::path& path, Verify verify, std::chrono::nanoseconds settle);
+  void verify_once(File& file, std::chrono::nanoseconds settle);
+  std::string describe(const std::string& split) const;
+
+  std::filesystem::path path_;
+  CorpusManifest manifest_;
+  std::unique_ptr<MappedFile> map_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::map<std::string, Split> splits_;
+  std::mutex mutex_;
+  std::set<std::string> checked_;       // splits whose token ids were looked at
+  std::unique_ptr<CorpusStamp> stamp_;  // only with Verify::once
+};
+
+}  // namespace quire

@@ -1,0 +1,42 @@
+// CORPUS.verified: remembers that a corpus file was read and found right, so that it need not be read again until it
+// changes. In the folder of the corpus, or in the user's cache folder where that one is read-only.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "core/files/file.h"
+
+namespace quire {
+
+class CorpusStamp {
+ public:
+  // Of the open corpus file, whose manifest has this checksum. A file that was changed less than `settle` ago is not
+  // trusted and not remembered: another change might not show in its times.
+  CorpusStamp(const File& corpus, std::string checksum, std::chrono::nanoseconds settle);
+
+  // Whether the file is the one that was verified. What cannot be read counts as no stamp.
+  bool verified() const { return verified_; }
+  // Splits whose token ids were found right as well.
+  bool checked(const std::string& split) const { return verified_ && splits_.count(split) > 0; }
+  // Both write the stamp. Where it cannot be written, the next one verifies again.
+  void set_verified();
+  void set_checked(const std::string& split);
+
+ private:
+  std::string to_json() const;
+  void read();
+  void write() const;
+
+  std::filesystem::path beside_;
+  std::filesystem::path cached_;  // empty without a cache folder
+  std::string identity_;          // device, inode, size and times of the file, and its checksum
+  bool settled_ = false;
+  bool verified_ = false;
+  std::set<std::string> splits_;
+};
+
+}  // namespace quire

@@ -1,0 +1,69 @@
+#include "data/corpus/prepare.h"
+
+#include <chrono>
+
+#include "data/corpus/corpus_writer.h"
+#include "data/corpus/split_rules.h"
+#include "data/sources/open_documents.h"
+#include "data/tokenizers/make_tokenizer.h"
+
+namespace quire {
+
+PrepareReport report_of(const CorpusManifest& manifest, const Tokenizer& tokenizer) {
+  PrepareReport report;
+  for (const auto& [split, totals] : manifest.splits) report.splits[split] = {totals, 0};
+  report.lossy = tokenizer.lossy();
+  report.tokenizer = manifest.tokenizer;
+  report.vocabulary = manifest.vocabulary;
+  report.checksum = manifest.checksum;
+  report.file_bytes = manifest.size;
+  return report;
+}
+
+PrepareReport prepare_corpus(const PrepareOptions& options,
+                             const std::function<void(const PrepareProgress&)>& progress) {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::unique_ptr<Tokenizer> tokenizer =
+      parse_tokenizer_option(options.tokenizer, {.allow_lossy = options.lossy_tokenizer});
+  const SplitRules rules = parse_split_options(options.splits);
+  CorpusWriter writer(
+      options.output, *tokenizer,
+      {.any_bytes = options.any_bytes, .force = options.force, .allow_duplicates = options.allow_duplicates});
+  const SplitFiles files = find_split_files(options.inputs, rules);
+  const auto lists = read_lists(rules);
+
+  PrepareProgress done;
+  for (const auto& [split, list] : files.splits) {
+    for (const DocumentFile& file : list) done.total_bytes += file.bytes;
+  }
+  for (const auto& [split, list] : files.splits) {
+    writer.begin_split(split);
+    for (const DocumentFile& file : list) {
+      const std::unique_ptr<DocumentReader> reader = open_documents(file, options.keys);
+      const int64_t before = done.bytes;
+      while (reader->next_document()) {
+        writer.begin_document(split, reader->name(), reader->where());
+        for (std::string_view piece = reader->next(); !piece.empty(); piece = reader->next()) {
+          writer.append(piece);
+          done.bytes = before + reader->consumed();
+          if (progress) progress(done);
+        }
+        writer.end_document();
+        ++done.documents;
+      }
+    }
+  }
+  const int64_t inputs = writer.documents("train");
+  for (const auto& [split, names] : lists) writer.move_documents("train", split, names, "--split " + split + "=@LIST");
+  take_shares(writer, rules, inputs);
+  if (progress) progress(done);
+
+  const CorpusManifest manifest = writer.finish();
+  PrepareReport report = report_of(manifest, *tokenizer);
+  for (auto& [split, part] : report.splits) part.dropped = writer.dropped(split);
+  report.ignored = files.ignored;
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return report;
+}
+
+}  // namespace quire

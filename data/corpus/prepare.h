@@ -1,0 +1,57 @@
+// From documents to a corpus: what `quire prepare` does.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "data/corpus/corpus_manifest.h"
+#include "data/sources/document_reader.h"
+#include "data/tokenizers/tokenizer.h"
+
+namespace quire {
+
+struct PrepareOptions {
+  std::vector<std::filesystem::path> inputs;  // files and folders
+  RecordKeys keys;                            // of .jsonl records
+  std::string tokenizer = "byte";
+  std::filesystem::path output;
+  bool lossy_tokenizer = false;     // accept a tokenizer that alters text
+  std::vector<std::string> splits;  // NAME=PATH, NAME=@LIST or NAME=FRACTION
+  bool any_bytes = false;           // accept text that is not UTF-8
+  bool allow_duplicates = false;    // accept a text that is in two splits
+  bool force = false;               // replace an existing corpus
+};
+
+struct PrepareProgress {
+  int64_t documents = 0;  // finished
+  int64_t bytes = 0;      // of the files, read so far
+  int64_t total_bytes = 0;
+};
+
+struct PrepareReport {
+  struct SplitReport {
+    SplitTotals totals;
+    int64_t dropped = 0;  // empty documents
+  };
+  std::map<std::string, SplitReport> splits;
+  int64_t ignored = 0;  // files that are not documents
+  std::string tokenizer;
+  bool lossy = false;  // the tokenizer alters text; bytes and words are those of the original
+  int64_t vocabulary = 0;
+  std::string checksum;
+  int64_t file_bytes = 0;
+  double seconds = 0;
+};
+
+// What a finished corpus file says of itself; splits without what was dropped.
+PrepareReport report_of(const CorpusManifest& manifest, const Tokenizer& tokenizer);
+
+// The progress function may be empty; it is called after every chunk.
+PrepareReport prepare_corpus(const PrepareOptions& options,
+                             const std::function<void(const PrepareProgress&)>& progress);
+
+}  // namespace quire

@@ -1,0 +1,48 @@
+// Which document goes into which split: --split NAME=PATH adds documents, NAME=@LIST picks documents of the inputs by
+// name, NAME=0.1 takes a share of them.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "data/corpus/corpus_writer.h"
+#include "data/sources/document_source.h"
+
+namespace quire {
+
+struct SplitShare {
+  std::string name;
+  double share = 0;  // between 0 and 1
+};
+
+struct SplitRules {
+  using Paths = std::vector<std::pair<std::string, std::filesystem::path>>;
+  Paths paths;
+  Paths lists;
+  std::vector<SplitShare> shares;
+};
+
+// From options of the form NAME=PATH, NAME=@LIST or NAME=FRACTION. A value that reads as a number is a fraction; a file
+// of such a name can be given as ./0.1. Anything else is Error(config).
+SplitRules parse_split_options(const std::vector<std::string>& options);
+
+struct SplitFiles {
+  std::map<std::string, std::vector<DocumentFile>> splits;
+  int64_t ignored = 0;  // files of other kinds
+};
+
+// The files to read: inputs for "train", and those of the rules with paths. A file in two places, or two files that
+// give one name to a document of a split, is Error(data): documents for evaluation would be trained on, or could not
+// be told apart.
+SplitFiles find_split_files(const std::vector<std::filesystem::path>& inputs, const SplitRules& rules);
+
+// The names in the lists, one a line. One name in two lists is Error(data).
+std::map<std::string, std::vector<std::string>> read_lists(const SplitRules& rules);
+
+// Takes shares out of "train", once it has all documents. Shares are of the inputs, including what lists have taken,
+// and at least one document; which ones follows from a hash of the documents' texts.
+void take_shares(CorpusWriter& writer, const SplitRules& rules, int64_t inputs);
+
+}  // namespace quire

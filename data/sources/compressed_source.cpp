@@ -1,0 +1,48 @@
+#include "data/sources/compressed_source.h"
+
+#include "core/check.h"
+
+namespace quire {
+
+namespace {
+
+constexpr size_t kWindow = size_t{1} << 18;
+
+}  // namespace
+
+CompressedSource::CompressedSource(File file, std::string format)
+    : file_(std::move(file)), format_(std::move(format)), window_(kWindow) {}
+
+void CompressedSource::fail_damaged(const std::string& reason) const {
+  fail(ErrorKind::data, "{}: damaged {} data after byte {}: {}; copy or download the file again", file_.path().string(),
+       format_, consumed(), reason);
+}
+
+bool CompressedSource::fill() {
+  begin_of_window_ += static_cast<int64_t>(held_);
+  used_ = 0;
+  held_ = file_.read(std::as_writable_bytes(std::span(window_)));
+  return held_ > 0;
+}
+
+size_t CompressedSource::read(std::span<char> buffer) {
+  size_t made = 0;
+  while (made < buffer.size()) {
+    // A decompressor may hold bytes back when the buffer was full, so it is asked before the file is.
+    const Progress progress =
+        decompress(std::span<const char>(window_).subspan(used_, held_ - used_), buffer.subspan(made));
+    used_ += progress.taken;
+    made += progress.made;
+    complete_ = progress.complete;
+    if (progress.taken > 0 || progress.made > 0) continue;
+    if (used_ < held_) fail_damaged("it cannot be decompressed");
+    if (fill()) continue;
+    if (complete_) break;
+    fail(ErrorKind::data,
+         "{}: ends early: its {} data goes on after byte {}, the last; copy or download the file again",
+         file_.path().string(), format_, consumed());
+  }
+  return made;
+}
+
+}  // namespace quire

@@ -1,0 +1,45 @@
+// What gzip and zstd files have in common: a window of compressed bytes that is filled again when it was used up.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/files/file.h"
+#include "data/sources/byte_source.h"
+
+namespace quire {
+
+class CompressedSource : public ByteSource {
+ public:
+  size_t read(std::span<char> buffer) override;
+  int64_t consumed() const override { return begin_of_window_ + static_cast<int64_t>(used_); }
+
+ protected:
+  CompressedSource(File file, std::string format);
+
+  struct Progress {
+    size_t taken = 0;      // of the compressed bytes
+    size_t made = 0;       // bytes put into the buffer
+    bool complete = true;  // a member or frame ended: the file may end here
+  };
+  // Decompresses what it can. Neither taken nor made means that it needs more compressed bytes.
+  virtual Progress decompress(std::span<const char> compressed, std::span<char> buffer) = 0;
+  [[noreturn]] void fail_damaged(const std::string& reason) const;
+
+ private:
+  bool fill();
+
+  File file_;
+  std::string format_;
+  std::vector<char> window_;
+  size_t used_ = 0;
+  size_t held_ = 0;
+  int64_t begin_of_window_ = 0;  // in the file
+  bool complete_ = false;
+};
+
+std::unique_ptr<ByteSource> open_gzip(File file);
+std::unique_ptr<ByteSource> open_zstd(File file);
+
+}  // namespace quire

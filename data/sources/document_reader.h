@@ -1,0 +1,34 @@
+// Reads the documents of a file one after the other, each in pieces.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "data/sources/document_source.h"
+
+namespace quire {
+
+// Which keys of a .jsonl record are read.
+struct RecordKeys {
+  std::string text = "text";
+  std::optional<std::string> name = {};  // without it, records are named FILE:LINE
+};
+
+class DocumentReader {
+ public:
+  static constexpr size_t kChunk = size_t{1} << 20;
+
+  virtual ~DocumentReader();
+  // Goes to the next document, which is then described by the functions below. False at the end of the file.
+  virtual bool next_document() = 0;
+  virtual const std::string& name() const = 0;
+  virtual std::string where() const = 0;  // file, and line of a record, for messages
+  // The next bytes of the document, valid until the next call; empty at its end.
+  virtual std::string_view next() = 0;
+  // Bytes of the file that were read so far.
+  virtual int64_t consumed() const = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,41 @@
+// .jsonl files: a JSON object a line, with the text of a document in one of its keys.
+#pragma once
+
+#include "data/sources/byte_source.h"
+#include "data/sources/document_reader.h"
+
+namespace quire {
+
+class RecordReader : public DocumentReader {
+ public:
+  // JSON is parsed as a whole, so a record needs memory of a few times its size: a longer one is Error(data).
+  static constexpr size_t kLongestRecord = size_t{1} << 28;
+
+  RecordReader(const DocumentFile& file, RecordKeys keys, size_t chunk, size_t longest = kLongestRecord);
+  bool next_document() override;
+  const std::string& name() const override { return name_; }
+  std::string where() const override;
+  std::string_view next() override;
+  int64_t consumed() const override { return source_->consumed(); }
+
+ private:
+  bool next_line();
+  void parse();
+  [[noreturn]] void fail_record(const std::string& what) const;
+
+  std::string file_name_;
+  std::string path_;
+  RecordKeys keys_;
+  std::unique_ptr<ByteSource> source_;
+  std::string buffer_;
+  size_t used_ = 0;
+  size_t held_ = 0;
+  size_t longest_;
+  std::string line_;
+  int64_t line_number_ = 0;
+  std::string name_;
+  std::string text_;
+  size_t given_ = 0;  // of the text
+};
+
+}  // namespace quire

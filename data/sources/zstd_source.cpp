@@ -1,0 +1,43 @@
+#include <zstd.h>
+
+#include "core/check.h"
+#include "data/sources/compressed_source.h"
+
+namespace quire {
+
+namespace {
+
+class ZstdSource : public CompressedSource {
+ public:
+  explicit ZstdSource(File file) : CompressedSource(std::move(file), "zstd"), stream_(ZSTD_createDStream()) {
+    if (stream_ == nullptr) fail(ErrorKind::memory, "zstd: no memory to begin");
+  }
+  ~ZstdSource() override { ZSTD_freeDStream(stream_); }
+  ZstdSource(const ZstdSource&) = delete;
+  ZstdSource& operator=(const ZstdSource&) = delete;
+
+ protected:
+  Progress decompress(std::span<const char> compressed, std::span<char> buffer) override {
+    if (compressed.empty() && between_frames_) return {.taken = 0, .made = 0, .complete = any_frame_};
+    ZSTD_inBuffer in{compressed.data(), compressed.size(), 0};
+    ZSTD_outBuffer out{buffer.data(), buffer.size(), 0};
+    const size_t result = ZSTD_decompressStream(stream_, &out, &in);
+    if (ZSTD_isError(result) != 0) fail_damaged(ZSTD_getErrorName(result));
+    between_frames_ = result == 0;
+    any_frame_ = any_frame_ || between_frames_;
+    return {.taken = in.pos, .made = out.pos, .complete = between_frames_};
+  }
+
+ private:
+  ZSTD_DStream* stream_;
+  bool between_frames_ = true;
+  bool any_frame_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteSource> open_zstd(File file) {
+  return std::make_unique<ZstdSource>(std::move(file));
+}
+
+}  // namespace quire

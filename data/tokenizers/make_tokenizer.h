@@ -1,0 +1,15 @@
+// The registry of tokenizers: one line per kind in make_tokenizer.cpp.
+#pragma once
+
+#include "core/error.h"
+#include "data/tokenizers/tokenizer.h"
+
+namespace quire {
+
+// From serialise(). Anything wrong with it is an Error of the given kind that begins with `where`.
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& serialised, const std::string& where, ErrorKind kind);
+
+// From a --tokenizer option, "KIND" or "KIND:ARGUMENT".
+std::unique_ptr<Tokenizer> parse_tokenizer_option(const std::string& option, const TokenizerOptions& options = {});
+
+}  // namespace quire

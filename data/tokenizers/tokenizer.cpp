@@ -1,0 +1,7 @@
+#include "data/tokenizers/tokenizer.h"
+
+namespace quire {
+
+Tokenizer::~Tokenizer() = default;
+
+}  // namespace quire

@@ -1,0 +1,39 @@
+// Tokenizers: text to ids and back. Corpora and checkpoints hold the tokenizer itself, as text.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quire {
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer();
+  virtual std::string kind() const = 0;         // the name in the registry
+  virtual int64_t vocabulary_size() const = 0;  // with BOS and EOS
+  // encode() gives ids below this: it decides how wide stored tokens are.
+  virtual int64_t content_size() const = 0;
+  virtual int32_t bos_id() const = 0;
+  virtual int32_t eos_id() const = 0;
+  // Whether decode() may give another text than encode() got. All others give back every byte.
+  virtual bool lossy() const { return false; }
+  // Appends the ids of the text, without BOS and EOS. Text never gives their ids, whatever is written in it.
+  virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
+  // For text that arrives in pieces: how much of its beginning can be encoded by itself, so that encoding piece by
+  // piece gives the ids of the whole, whatever follows. The rest is at most a few kilobytes.
+  virtual size_t divisible_prefix(std::string_view text) const = 0;
+  // BOS and EOS have no text. An id beyond the vocabulary is Error(data).
+  virtual std::string decode(std::span<const int32_t> ids) const = 0;
+  // What make_tokenizer() needs to build an equal one: "kind\n", then what the kind wants.
+  virtual std::string serialise() const = 0;
+};
+
+struct TokenizerOptions {
+  bool allow_lossy = false;
+};
+
+}  // namespace quire

@@ -1,0 +1,37 @@
+// Trains a SentencePiece model on documents: what `quire tokenizer train` does.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "data/sources/document_reader.h"
+#include "data/tokenizers/sentencepiece_model.h"
+
+namespace quire {
+
+struct TokenizerTraining {
+  std::vector<std::filesystem::path> inputs;  // files and folders
+  RecordKeys keys;                            // of .jsonl records
+  SentencePieceTraining model;
+  int64_t max_sentences = 1'000'000;  // lines that are used; SentencePiece holds them in memory
+  std::filesystem::path output;
+  bool force = false;  // replace an existing file
+};
+
+struct TokenizerTrainingReport {
+  int64_t vocabulary = 0;
+  int64_t sentences = 0;       // lines that were read
+  int64_t used_sentences = 0;  // of them
+  double bytes_per_token = 0;  // on the used lines
+  double seconds = 0;
+};
+
+// The progress function may be empty; it is called while documents are read. Of more lines than max_sentences, a random
+// choice is used, the same for the same documents.
+TokenizerTrainingReport train_tokenizer(const TokenizerTraining& options,
+                                        const std::function<void(int64_t bytes, int64_t total_bytes)>& progress);
+
+}  // namespace quire

@@ -1,0 +1,163 @@
+#include "layers/mixers/softmax_attention.h"
+
+#include <cmath>
+#include <tuple>
+
+#include "autograd/functions/basic.h"
+#include "autograd/functions/norm.h"
+#include "autograd/functions/rotary.h"
+#include "layers/visibility.h"
+
+namespace quire {
+
+namespace {
+
+constexpr double kQkNormEps = 1e-6;  // Memorizing Transformer code
+
+}  // namespace
+
+SoftmaxAttention::SoftmaxAttention(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
+                                   std::span<const MemoryConfig> memories, std::shared_ptr<PositionTables> tables)
+    : config_(layer.attention),
+      position_(layer.position),
+      width_(model.width),
+      heads_(model.heads),
+      key_heads_(model.heads_of_keys()),
+      head_size_(model.size_of_head()),
+      dropout_(model.dropout.attention),
+      random_scope_(hash_scope(scope.path() + ".dropout")),
+      query_(scope.child("query"), width_, heads_ * head_size_, Initialization(model).matrix(width_)),
+      key_(scope.child("key"), width_, key_heads_ * head_size_, Initialization(model).matrix(width_)),
+      value_(scope.child("value"), width_, key_heads_ * head_size_, Initialization(model).matrix(width_)),
+      out_(scope.child("out"), heads_ * head_size_, width_, Initialization(model).residual(heads_ * head_size_)),
+      position_terms_(scope, model, layer, tables),
+      tables_(std::move(tables)) {
+  if (config_.qk_norm) head_scale_ = scope.param("scale", {heads_}, Initializer::constant(1));
+  if (config_.cache.kind == CacheKind::kv) {
+    const LogOptions options{.filled_with_zeros = !config_.mask_empty_cache, .dtype = config_.cache.storage()};
+    const Shape entry{key_heads_, head_size_};
+    cached_keys_ = scope.state_log("cache.keys", entry, config_.cache_length(), options);
+    cached_values_ = scope.state_log("cache.values", entry, config_.cache_length(), options);
+  }
+  for (size_t i = 0; i < memories.size(); ++i) {
+    memories_.push_back(
+        make_memory(scope.child("memory", static_cast<int64_t>(i)), memories[i],
+                    {.width = width_, .heads = heads_, .key_heads = key_heads_, .head_size = head_size_}));
+  }
+}
+
+Variable SoftmaxAttention::heads_of(Tape& tape, const Linear& projection, const Variable& x, int64_t heads) const {
+  return reshape(tape, projection(tape, x), {x.dim(0), x.dim(1), heads, head_size_});
+}
+
+// Positions count from the beginning of the subsequence, carried keys stand at -1, -2, ...: angles stay small however
+// long a document is. Only differences matter, so a document that begins inside the row needs no count of its own.
+void SoftmaxAttention::rotate(Tape& tape, AttentionVariables& x, const Tensor& cache_head) const {
+  const Tensor& q = x.q.value();
+  const int64_t before = x.cache_k.defined() ? x.cache_k.dim(1) : 0;
+  ops::RotaryInputs settings;
+  settings.table = tables_->rotary(before, q.dim(1), config_.rope.dims.value_or(head_size_), config_.rope.base,
+                                   wide_type(q.dtype()), q.device());
+  settings.origin = before;
+  x.q = rotary(tape, x.q, settings);
+  x.k = rotary(tape, x.k, settings);
+  if (before == 0) return;
+  settings.head = cache_head;
+  x.cache_k = rotary(tape, x.cache_k, settings);
+}
+
+std::pair<Variable, Variable> SoftmaxAttention::keys_and_values(Tape& tape, const Variable& z) const {
+  Variable k = heads_of(tape, key_, z, key_heads_);
+  if (config_.qk_norm) k = l2_normalize(tape, k, kQkNormEps);
+  return {k, heads_of(tape, value_, z, key_heads_)};
+}
+
+// What memories want to know beyond queries, keys and values.
+void SoftmaxAttention::describe(const Forward& f, MixerTensors& mixer, const CarriedInputs& inputs) const {
+  mixer.scaled_q = config_.qk_norm ? scale_heads(f.tape, mixer.q, head_scale_)
+                                   : scale(f.tape, mixer.q, 1.0 / std::sqrt(static_cast<double>(head_size_)));
+  mixer.project = [this](const Tensor& z) {
+    Tape tape(false);
+    const auto [k, v] = keys_and_values(tape, Variable::constant(z));
+    return std::pair{k.value(), v.value()};
+  };
+  if (inputs.z.defined()) {
+    mixer.carried_most = inputs.z.dim(1);
+    mixer.carried_length.assign(inputs.length.begin(), inputs.length.end());
+    mixer.carried = [z = inputs.z.value(), project = mixer.project] { return project(z); };
+  } else if (cached_keys_.defined()) {
+    mixer.carried_most = config_.cache_length();
+    mixer.carried_length = f.state.lengths(cached_keys_);
+    mixer.carried = [this, state = f.state] {
+      return std::pair{state.gather(cached_keys_), state.gather(cached_values_)};
+    };
+  }
+}
+
+Variable SoftmaxAttention::operator()(const Forward& f, const Variable& z, const CarriedInputs& carried_inputs) const {
+  Tape& tape = f.tape;
+  const int64_t rows = z.dim(0);
+  const int64_t tokens = z.dim(1);
+  const Device device = z.value().device();
+
+  AttentionVariables x;
+  x.q = heads_of(tape, query_, z, heads_);
+  if (config_.qk_norm) x.q = l2_normalize(tape, x.q, kQkNormEps);
+  std::tie(x.k, x.v) = keys_and_values(tape, z);
+  MixerTensors mixer{.z = z, .q = x.q, .scaled_q = {}, .k = x.k, .v = x.v, .local = {}};
+
+  ops::AttentionInputs settings;
+  std::vector<int64_t> carried(static_cast<size_t>(rows), 0);
+  int64_t slots = 0;
+  if (carried_inputs.z.defined()) {
+    // Carried states are constant, the projections are not: W_k and W_v learn from them too.
+    slots = carried_inputs.z.dim(1);
+    std::tie(x.cache_k, x.cache_v) = keys_and_values(tape, carried_inputs.z);
+    settings.cache_head = Tensor::zeros({rows}, DType::i32, device);  // newest in the last slot
+    carried.assign(carried_inputs.length.begin(), carried_inputs.length.end());
+  } else if (cached_keys_.defined()) {
+    slots = config_.cache_length();
+    carried = f.state.lengths(cached_keys_);
+    x.cache_k = Variable::constant(f.state.ring(cached_keys_));
+    x.cache_v = Variable::constant(f.state.ring(cached_values_));
+    settings.cache_head = f.state.ring_head(cached_keys_);
+  }
+  settings.first_visible = Tensor::from(first_visible(f.batch, carried, config_.reach()), {rows, tokens}, device);
+  settings.attend_self = config_.attend_self;
+  settings.dropout = f.training ? dropout_ : 0;
+  settings.key = f.key;
+  settings.scope = random_scope_;
+  settings.first_row = f.batch.first_row;
+  settings.scale = config_.qk_norm ? 1.0 : 1.0 / std::sqrt(static_cast<double>(head_size_));
+
+  int64_t reach = tokens + slots;  // entries of a table by distance
+  if (const auto largest = config_.reach()) reach = std::min(reach, *largest + 1);
+  position_terms_.add(f, x, reach);
+  if (position_ == Position::rope) rotate(tape, x, settings.cache_head);
+  if (config_.qk_norm) {
+    // (q.k + bias) |a_h|: the scale is applied after the bias is added.
+    x.q = scale_heads(tape, x.q, head_scale_);
+    if (x.bias.defined()) {
+      x.bias =
+          reshape(tape, scale_heads(tape, reshape(tape, x.bias, {1, heads_, reach}), head_scale_), {heads_, reach});
+    }
+  }
+  const bool joined = !memories_.empty() && memories_.front()->joins_softmax();
+  Variable mixed = joined ? Variable() : attention(tape, x, settings);
+  if (cached_keys_.defined() && f.write_state) {
+    f.state.append(cached_keys_, mixer.k.value());
+    f.state.append(cached_values_, mixer.v.value());
+  }
+  if (!memories_.empty()) {
+    mixer.attention = &x;
+    mixer.settings = &settings;
+    describe(f, mixer, carried_inputs);
+    for (const std::unique_ptr<Memory>& memory : memories_) {
+      mixer.local = mixed;
+      mixed = memory->combine(f, mixer);
+    }
+  }
+  return out_(tape, reshape(tape, mixed, {rows, tokens, heads_ * head_size_}));
+}
+
+}  // namespace quire

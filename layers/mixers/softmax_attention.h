@@ -1,0 +1,44 @@
+// The softmax mixer: projections, positions, window, cache.
+#pragma once
+
+#include <memory>
+
+#include "autograd/functions/attention.h"
+#include "layers/basic.h"
+#include "layers/memory/memory.h"
+#include "layers/mixers/mixer.h"
+#include "layers/position_terms.h"
+
+namespace quire {
+
+class SoftmaxAttention final : public Mixer {
+ public:
+  SoftmaxAttention(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
+                   std::span<const MemoryConfig> memories, std::shared_ptr<PositionTables> tables);
+
+  Variable operator()(const Forward& f, const Variable& z, const CarriedInputs& carried_inputs) const override;
+
+ private:
+  Variable heads_of(Tape& tape, const Linear& projection, const Variable& x, int64_t heads) const;  // [R, T, H, D]
+  std::pair<Variable, Variable> keys_and_values(Tape& tape, const Variable& z) const;  // normalised with qk_norm
+  void describe(const Forward& f, MixerTensors& mixer, const CarriedInputs& inputs) const;
+  // Queries and keys that logits are made of, turned to their positions.
+  void rotate(Tape& tape, AttentionVariables& x, const Tensor& cache_head) const;
+
+  AttentionConfig config_;
+  Position position_;
+  int64_t width_;
+  int64_t heads_;
+  int64_t key_heads_;
+  int64_t head_size_;
+  double dropout_;
+  uint32_t random_scope_;
+  Linear query_, key_, value_, out_;
+  PositionTerms position_terms_;
+  Parameter head_scale_;  // qk_norm: [H]
+  LogId cached_keys_, cached_values_;
+  std::vector<std::unique_ptr<Memory>> memories_;
+  std::shared_ptr<PositionTables> tables_;
+};
+
+}  // namespace quire

@@ -1,0 +1,45 @@
+// The mixer of Transformer-VQ (Lingle 2024): keys are codewords. Tokens of the window are seen one by one, older ones
+// through the number and the mean value of the tokens of each codeword. With a gate and without a feed-forward layer it
+// is the gated attention unit; with one query head (SHGA), one key head (MQA) or as many as queries (MHA).
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "layers/basic.h"
+#include "layers/mixers/codebook.h"
+#include "layers/mixers/mixer.h"
+#include "layers/mixers/vq_blocks.h"
+#include "layers/position_terms.h"
+
+namespace quire {
+
+class VqAttention final : public Mixer {
+ public:
+  VqAttention(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
+              std::shared_ptr<PositionTables> tables);
+
+  Variable operator()(const Forward& f, const Variable& z, const CarriedInputs& carried) const override;
+  Codebook* codebook() const override { return codebook_.get(); }
+
+ private:
+  // [R, T, heads, D]: rows of norm D^(1/4), so that no logit exceeds sqrt(D).
+  Variable normalised(Tape& tape, const Linear& projection, const Variable& z, int64_t heads) const;
+
+  AttentionConfig config_;
+  VqBlocks blocks_;
+  int64_t heads_;
+  int64_t key_heads_;
+  int64_t head_size_;
+  int64_t value_size_;
+  double eps_;
+  Linear query_, key_, value_;
+  std::optional<Linear> gate_;
+  Linear out_;
+  PositionTerms position_terms_;
+  std::unique_ptr<Codebook> codebook_;
+  LogId window_keys_, window_values_, window_codes_;
+  RegisterId mean_, count_;
+};
+
+}  // namespace quire

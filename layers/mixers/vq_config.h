@@ -1,0 +1,139 @@
+// The configuration of vector-quantised attention (Transformer-VQ).
+#pragma once
+
+#include "core/config/config.h"
+#include "kernels/vq.h"
+
+namespace quire {
+
+enum class VqActivation { silu, none };
+enum class CodebookInitialization { normal, data, kmeans };
+enum class CodewordType { automatic, f32 };
+enum class CommitmentMean { tokens, positions };
+
+template <>
+struct EnumNames<VqActivation> {
+  static constexpr auto value = std::to_array<std::pair<VqActivation, std::string_view>>(
+      {{VqActivation::silu, "silu"}, {VqActivation::none, "none"}});
+};
+template <>
+struct EnumNames<CodebookInitialization> {
+  static constexpr auto value =
+      std::to_array<std::pair<CodebookInitialization, std::string_view>>({{CodebookInitialization::normal, "normal"},
+                                                                          {CodebookInitialization::data, "data"},
+                                                                          {CodebookInitialization::kmeans, "kmeans"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"small normal numbers, as published", "keys of the first step, from its end on",
+       "the same, and codebook.rounds steps that take the mean of their own keys alone"});
+};
+template <>
+struct EnumNames<CodewordType> {
+  static constexpr auto value = std::to_array<std::pair<CodewordType, std::string_view>>(
+      {{CodewordType::automatic, "auto"}, {CodewordType::f32, "f32"}});
+};
+template <>
+struct EnumNames<CommitmentMean> {
+  static constexpr auto value = std::to_array<std::pair<CommitmentMean, std::string_view>>(
+      {{CommitmentMean::tokens, "tokens"}, {CommitmentMean::positions, "positions"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"over the tokens of a step", "over all positions of a step, padding too, as published"});
+};
+template <>
+struct EnumNames<ops::CodeReduction> {
+  static constexpr auto value =
+      std::to_array<std::pair<ops::CodeReduction, std::string_view>>({{ops::CodeReduction::serial, "serial"},
+                                                                      {ops::CodeReduction::matmul, "matmul"},
+                                                                      {ops::CodeReduction::scan, "scan"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"one block after the other", "a product over all pairs of blocks", "pairs of blocks, pairs of pairs, ..."});
+};
+
+struct CodebookConfig {
+  double decay = 0.99;
+  double floor = 0.01;
+  double smoothing = 0;
+  double reseed = 0;
+  CodebookInitialization init = CodebookInitialization::normal;
+  int64_t rounds = 10;
+  CodewordType dtype = CodewordType::automatic;
+  bool frozen = false;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("decay", decay,
+            {.help = "gamma of the moving averages of the keys of each codeword and of their number, once a step",
+             .min = 0,
+             .max = 1,
+             .resumable = true});
+    v.field("floor", floor,
+            {.help = "a codeword is the sum of its keys divided by their number, or by this where it is more",
+             .min = 0,
+             .min_exclusive = true});
+    v.field("smoothing", smoothing, {.help = "added to the number of keys of every codeword (Laplace)", .min = 0});
+    v.field("reseed", reseed,
+            {.help = "a codeword whose number of keys falls below becomes a key of the step; 0 leaves it alone, as "
+                     "published",
+             .unit = "keys",
+             .min = 0,
+             .resumable = true});
+    v.field("init", init, {.help = "where codewords begin; data and kmeans also replace what init.from has loaded"});
+    v.field("rounds", rounds, {.help = "of init: kmeans", .unit = "steps", .min = 1, .max = 1000000});
+    v.field("dtype", dtype,
+            {.help = "of codewords where keys are compared with them and where they are read; auto rounds them to the "
+                     "precision of the run, so that a key has the same logits in the window and in the cache. Sums, "
+                     "counts and distances are f32 or wider"});
+    v.field("frozen", frozen, {.help = "codewords stay as they are", .resumable = true});
+  }
+};
+
+struct VqConfig {
+  int64_t codes = 512;
+  int64_t block = 512;
+  std::optional<int64_t> value_size;
+  bool gate = true;
+  VqActivation activation = VqActivation::silu;
+  bool cache = true;
+  bool through_cache = true;
+  bool straight_through = true;
+  bool current_codewords = false;
+  ops::CodeReduction reduction = ops::CodeReduction::serial;
+  double commitment = 1e-4;
+  CommitmentMean commitment_mean = CommitmentMean::tokens;
+  CodebookConfig codebook;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("codes", codes, {.help = "codewords of each key head", .min = 1, .max = 1 << 20});
+    v.field("block", block,
+            {.help = "tokens of a block: what is older than a block's window is read from the cache. Documents of a "
+                     "concatenated row begin at multiples of it",
+             .unit = "tokens",
+             .min = 1,
+             .max = 1 << 24});
+    v.field("value_size", value_size,
+            {.help = "features of a value; none means those of a key", .unit = "features", .min = 1, .max = 1 << 20});
+    v.field("gate", gate, {.help = "gated attention unit: the result is multiplied by silu of a projection"});
+    v.field("activation", activation, {.help = "of values"});
+    v.field(
+        "cache", cache,
+        {.help = "tokens behind the window are read through the means of their codewords; false: they are not seen"});
+    v.field("through_cache", through_cache,
+            {.help = "gradients reach values of earlier blocks of the same subsequence; false: what a block finds "
+                     "before it is constant"});
+    v.field(
+        "straight_through", straight_through,
+        {.help = "the gradient of a codeword goes to its key as it is; false: keys learn from the commitment alone"});
+    v.field("current_codewords", current_codewords,
+            {.help = "keys carried into a subsequence take today's codewords; false: those they had, as published"});
+    v.field("reduction", reduction, {.help = "how the caches of a subsequence are summed up: same values to rounding"});
+    v.field("commitment", commitment,
+            {.help = "weight of the squared distance between keys and their codewords: a mean, summed over heads and "
+                     "layers",
+             .min = 0,
+             .resumable = true});
+    v.field("commitment_mean", commitment_mean, {.help = "what the mean is over", .resumable = true});
+    v.section("codebook", codebook, "the codewords");
+  }
+};
+
+}  // namespace quire

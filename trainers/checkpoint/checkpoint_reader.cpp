@@ -1,0 +1,141 @@
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/files/file_io.h"
+#include "core/files/hdf5_file.h"
+#include "core/log.h"
+#include "trainers/checkpoint/checkpoint.h"
+#include "trainers/checkpoint/checkpoint_manifest.h"
+
+namespace quire {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPartEnding = ".h5";
+
+// The part whose first file this is.
+std::optional<std::string> part_of(const std::string& name) {
+  if (name.size() <= kPartEnding.size() || name.substr(name.size() - kPartEnding.size()) != kPartEnding) return {};
+  std::string part = name.substr(0, name.size() - kPartEnding.size());
+  if (part.find('.') != std::string::npos) return {};
+  return part;
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+}  // namespace
+
+std::string part_file_name(const std::string& part, int number) {
+  return part + (number == 1 ? "" : fmt::format(".{}", number)) + std::string(kPartEnding);
+}
+
+CheckpointReader CheckpointReader::open(const fs::path& checkpoint) {
+  if (!is_folder(checkpoint)) fail(ErrorKind::checkpoint, "{}: no such checkpoint folder", checkpoint.string());
+  const Manifest manifest = Manifest::read(checkpoint);
+  manifest.verify(checkpoint);
+  CheckpointReader reader;
+  reader.path_ = checkpoint;
+  reader.step_ = manifest.step;
+  for (const ManifestFile& file : manifest.files) {
+    reader.files_.push_back({file.name, file.checksum});
+    if (const auto part = part_of(file.name)) reader.parts_.push_back(*part);
+  }
+  reader.meta_ = nlohmann::json::parse(reader.read_text("meta.json"), nullptr, false);
+  if (reader.meta_.is_discarded()) fail(ErrorKind::checkpoint, "{}: meta.json is not JSON", checkpoint.string());
+  return reader;
+}
+
+bool CheckpointReader::has_part(const std::string& file) const {
+  return std::find(parts_.begin(), parts_.end(), file) != parts_.end();
+}
+
+const CheckpointReader::File& CheckpointReader::find(const std::string& name) const {
+  const auto found = std::find_if(files_.begin(), files_.end(), [&](const File& file) { return file.name == name; });
+  if (found == files_.end()) fail(ErrorKind::checkpoint, "{}: has no file {}", path_.string(), name);
+  return *found;
+}
+
+// The bytes that are parsed are the bytes that were verified, even if the file changes in between.
+void CheckpointReader::read_part_file(CheckpointPart& part, const File& entry) const {
+  const std::string name = (path_ / entry.name).string();
+  std::vector<std::byte> bytes = read_file(name);
+  if (checksum_of(bytes) != entry.checksum) fail(ErrorKind::checkpoint, "{}: changed while it was read", name);
+  const Hdf5Reader reader = Hdf5Reader::open_image(std::move(bytes), name, ErrorKind::checkpoint);
+  if (reader.has("tensors")) {
+    for (const std::string& tensor : reader.list("tensors")) {
+      part.tensors.push_back({tensor, reader.get("tensors/" + tensor)});
+    }
+  }
+  if (reader.has("texts")) {
+    for (const std::string& text : reader.list("texts"))
+      part.texts.emplace_back(text, reader.get_text("texts/" + text));
+  }
+}
+
+CheckpointPart CheckpointReader::read_part(const std::string& file) const {
+  CheckpointPart part{file, {}, {}};
+  read_part_file(part, find(part_file_name(file, 1)));
+  for (int number = 2;; ++number) {
+    const std::string name = part_file_name(file, number);
+    const auto found =
+        std::find_if(files_.begin(), files_.end(), [&](const File& entry) { return entry.name == name; });
+    if (found == files_.end()) break;
+    read_part_file(part, *found);
+  }
+  std::sort(part.tensors.begin(), part.tensors.end(),
+            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
+  return part;
+}
+
+std::string CheckpointReader::read_text(const std::string& file_name) const {
+  const File& entry = find(file_name);
+  std::string text = read_text_file(path_ / entry.name);
+  if (checksum_of(std::as_bytes(std::span<const char>(text.data(), text.size()))) != entry.checksum) {
+    fail(ErrorKind::checkpoint, "{}: changed while it was read", (path_ / entry.name).string());
+  }
+  return text;
+}
+
+std::vector<int64_t> checkpoint_steps(const fs::path& checkpoints_dir) {
+  std::vector<int64_t> steps;
+  if (!is_folder(checkpoints_dir)) return steps;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints_dir, error)) {
+    if (const auto step = checkpoint_step(entry.path().filename().string())) steps.push_back(*step);
+  }
+  if (error) fail(ErrorKind::checkpoint, "{}: cannot be read: {}", checkpoints_dir.string(), error.message());
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+std::optional<fs::path> latest_checkpoint(const fs::path& checkpoints_dir) {
+  for (const int64_t step : checkpoint_steps(checkpoints_dir)) {
+    const fs::path path = checkpoints_dir / checkpoint_name(step);
+    try {
+      Manifest::read(path).verify(path);
+      return path;
+    } catch (const Error& error) {
+      log_warn(fmt::format("checkpoint skipped: {}", error.what()));
+    }
+  }
+  return std::nullopt;
+}
+
+fs::path resolve_checkpoint(const fs::path& given) {
+  // "RUN/checkpoints/step-00000005/", as a shell completes it, ends in an empty name.
+  const fs::path path = given.has_filename() ? given : given.parent_path();
+  if (!is_folder(path)) fail(ErrorKind::checkpoint, "{}: no such folder; give a run or a checkpoint", path.string());
+  const bool is_checkpoint =
+      checkpoint_step(path.filename().string()).has_value() || fs::exists(path / "manifest.json");
+  if (is_checkpoint) return path;
+  const fs::path folder = is_folder(path / "checkpoints") ? path / "checkpoints" : path;
+  if (const auto latest = latest_checkpoint(folder)) return *latest;
+  fail(ErrorKind::checkpoint, "{}: holds no whole checkpoint; give a run or a checkpoint", path.string());
+}
+
+}  // namespace quire

@@ -1,0 +1,148 @@
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "core/check.h"
+#include "core/files/file_io.h"
+#include "core/files/hdf5_file.h"
+#include "trainers/checkpoint/checkpoint.h"
+#include "trainers/checkpoint/checkpoint_manifest.h"
+
+namespace quire {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPartial = ".partial";
+constexpr std::string_view kRemoved = ".removed";
+
+fs::path hidden(const fs::path& checkpoints_dir, int64_t step, std::string_view suffix) {
+  return with_suffix(checkpoints_dir / fmt::format(".{}", checkpoint_name(step)), suffix);
+}
+
+// What a crash left behind. Only the process that holds the run directory gets here.
+void remove_remains(const fs::path& checkpoints_dir) {
+  std::vector<fs::path> remains;
+  for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints_dir)) {
+    const std::string name = entry.path().filename().string();
+    const std::string suffix = entry.path().extension().string();
+    if (name.rfind(".step-", 0) == 0 && (suffix == kPartial || suffix == kRemoved)) remains.push_back(entry.path());
+  }
+  for (const fs::path& path : remains) fs::remove_all(path);
+}
+
+class CheckpointFolder {
+ public:
+  explicit CheckpointFolder(const fs::path& path) : path_(path) {}
+
+  void write(const std::string& name, std::span<const std::byte> bytes) {
+    write_file_durably(path_ / name, bytes);
+    manifest_.files.push_back({name, static_cast<int64_t>(bytes.size()), checksum_of(bytes)});
+  }
+  void write(const std::string& name, const std::string& text) {
+    write(name, std::as_bytes(std::span<const char>(text.data(), text.size())));
+  }
+  // Files are built in memory, so a large part becomes several.
+  void write(const CheckpointPart& part, int64_t file_bytes) {
+    int number = 1;
+    auto writer = std::make_unique<Hdf5Writer>();
+    int64_t bytes = 0;
+    for (const auto& [name, text] : part.texts) writer->put_text("texts/" + name, text);
+    for (const NamedTensor& named : part.tensors) {
+      if (bytes > 0 && bytes + named.tensor.bytes() > file_bytes) {
+        write(part_file_name(part.file, number++), writer->finish());
+        writer = std::make_unique<Hdf5Writer>();
+        bytes = 0;
+      }
+      writer->put("tensors/" + named.name, named.tensor.to(kCpu));
+      bytes += named.tensor.bytes();
+    }
+    write(part_file_name(part.file, number), writer->finish());
+  }
+  // The manifest is last: its presence says that the rest was written.
+  void finish(int64_t step) {
+    manifest_.step = step;
+    write_file_durably(path_ / "manifest.json", std::string_view(manifest_.to_json()));
+    flush_directory(path_);
+  }
+
+ private:
+  fs::path path_;
+  Manifest manifest_;
+};
+
+// A checkpoint of the same step can exist when a run was resumed from an earlier one. The two change places in one
+// step, so that at every moment one of them has the name.
+void move_into_place(const fs::path& partial, const fs::path& target) {
+  if (fs::exists(target)) {
+    if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
+      flush_directory(target.parent_path());
+      fs::remove_all(partial);
+      return;
+    }
+    // A file system without exchange.
+    const fs::path removed = target.parent_path() / fmt::format(".{}{}", target.filename().string(), kRemoved);
+    rename_durably(target, removed);
+    rename_durably(partial, target);
+    fs::remove_all(removed);
+    return;
+  }
+  rename_durably(partial, target);
+}
+
+void remove_checkpoint(const fs::path& checkpoints_dir, int64_t step) {
+  try {
+    // Under its own name a half-removed checkpoint would look damaged.
+    const fs::path removed = hidden(checkpoints_dir, step, kRemoved);
+    rename_durably(checkpoints_dir / checkpoint_name(step), removed);
+    fs::remove_all(removed);
+  } catch (const fs::filesystem_error& error) {
+    fail(ErrorKind::disk, "{}: an old checkpoint cannot be removed: {}", checkpoints_dir.string(), error.what());
+  }
+}
+
+}  // namespace
+
+fs::path write_checkpoint(const fs::path& checkpoints_dir, int64_t step, std::span<const CheckpointPart> parts,
+                          const nlohmann::json& meta, const TextFiles& texts, int64_t part_file_bytes) {
+  QUIRE_CHECK(step >= 0, "write_checkpoint: step {}", step);
+  const fs::path partial = hidden(checkpoints_dir, step, kPartial);
+  const fs::path target = checkpoints_dir / checkpoint_name(step);
+  try {
+    fs::create_directories(checkpoints_dir);
+    remove_remains(checkpoints_dir);
+    fs::create_directory(partial);
+    CheckpointFolder folder(partial);
+    for (const CheckpointPart& part : parts) folder.write(part, part_file_bytes);
+    folder.write("meta.json", meta.dump(1) + "\n");
+    for (const auto& [name, content] : texts) folder.write(name, content);
+    folder.finish(step);
+    move_into_place(partial, target);
+  } catch (const fs::filesystem_error& error) {
+    std::error_code ignored;
+    fs::remove_all(partial, ignored);
+    fail(ErrorKind::disk, "checkpoint {}: {}", target.string(), error.what());
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(partial, ignored);
+    throw;
+  }
+  return target;
+}
+
+void keep_newest_checkpoints(const fs::path& checkpoints_dir, int64_t count) {
+  QUIRE_CHECK(count >= 1, "keep_newest_checkpoints: count {}", count);
+  const std::vector<int64_t> steps = checkpoint_steps(checkpoints_dir);
+  for (size_t i = static_cast<size_t>(count); i < steps.size(); ++i) remove_checkpoint(checkpoints_dir, steps[i]);
+}
+
+void remove_checkpoints_after(const fs::path& checkpoints_dir, int64_t step) {
+  for (const int64_t other : checkpoint_steps(checkpoints_dir)) {
+    if (other > step) remove_checkpoint(checkpoints_dir, other);
+  }
+}
+
+}  // namespace quire

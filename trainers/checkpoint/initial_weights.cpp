@@ -1,0 +1,119 @@
+#include "trainers/checkpoint/initial_weights.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "kernels/elementwise.h"
+#include "trainers/checkpoint/checkpoint.h"
+#include "trainers/run/model.h"
+
+namespace quire {
+
+namespace {
+
+// Names that no glob covers. Error(config) for a glob that covers none of them: a slip of the pen.
+std::vector<std::string> not_named(const std::vector<std::string>& names, const std::vector<std::string>& globs,
+                                   const char* key, const char* what) {
+  std::vector<bool> used(globs.size(), false);
+  std::vector<std::string> left;
+  for (const std::string& name : names) {
+    bool covered = false;
+    for (size_t i = 0; i < globs.size(); ++i) {
+      if (fnmatch(globs[i].c_str(), name.c_str(), 0) != 0) continue;
+      used[i] = true;
+      covered = true;
+    }
+    if (!covered) left.push_back(name);
+  }
+  for (size_t i = 0; i < globs.size(); ++i) {
+    if (!used[i]) fail(ErrorKind::config, "{}: '{}' names no parameter that {}", key, globs[i], what);
+  }
+  return left;
+}
+
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 5;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  return names.size() > kMost ? fmt::format("{} and {} more", text, names.size() - kMost) : text;
+}
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+InitialWeights InitialWeights::open(const RunConfig& config, const Tokenizer& tokenizer) {
+  InitialWeights weights;
+  weights.checkpoint_ = resolve_checkpoint(*config.init.from);
+  const CheckpointReader reader = CheckpointReader::open(weights.checkpoint_);
+  const std::string path = weights.checkpoint_.string();
+  const std::string theirs = reader.read_text("tokenizer.txt");
+  if (theirs != tokenizer.serialise()) {
+    fail(ErrorKind::checkpoint,
+         "init.from: {}: its tokenizer ({}) is not that of data.corpus ({}); prepare the corpus with the checkpoint's",
+         path, first_line(theirs), first_line(tokenizer.serialise()));
+  }
+
+  // Declares names and shapes; nothing is allocated but buffers.
+  ParameterStore wanted;
+  const Network network(wanted, config.model, tokenizer.vocabulary_size(), DType::f32);
+  std::map<std::string, Shape> shapes;
+  for (const ParameterStore::Entry& entry : wanted.entries()) shapes[entry.name] = entry.shape;
+  for (const ParameterStore::Buffer& buffer : wanted.buffers()) shapes["buffer." + buffer.name] = buffer.value.shape();
+
+  std::vector<std::string> unused;
+  std::string misfit;
+  for (NamedTensor& tensor : reader.read_part("model").tensors) {
+    const auto found = shapes.find(tensor.name);
+    if (found != shapes.end() && found->second == tensor.tensor.shape()) {
+      weights.tensors_[tensor.name] = std::move(tensor.tensor);
+      continue;
+    }
+    unused.push_back(tensor.name);
+    if (found != shapes.end() && misfit.empty()) {
+      misfit = fmt::format("; {} is {} there and {} here", tensor.name, tensor.tensor.shape().to_string(),
+                           found->second.to_string());
+    }
+  }
+  for (const auto& [name, shape] : shapes) {
+    if (!weights.tensors_.contains(name)) weights.missing_.push_back(name);
+  }
+  const std::vector<std::string> missing =
+      not_named(weights.missing_, config.init.missing, "init.missing", "the checkpoint does not have");
+  const std::vector<std::string> left = not_named(unused, config.init.unused, "init.unused", "only the checkpoint has");
+  if (!missing.empty()) {
+    fail(ErrorKind::checkpoint,
+         "init.from: {} has no {}{}; name what is to be drawn anew in init.missing, for example [\"{}\"]", path,
+         some_of(missing), misfit, missing.front());
+  }
+  if (!left.empty()) {
+    fail(ErrorKind::checkpoint,
+         "init.from: {} has {}, which this model has not{}; name what is to be left out in init.unused, for example "
+         "[\"{}\"]",
+         path, some_of(left), misfit, left.front());
+  }
+  return weights;
+}
+
+void InitialWeights::load(const ParameterStore& store) const {
+  const auto take = [&](const std::string& name, const Tensor& to) {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) return;
+    if (found->second.dtype() == to.dtype()) {
+      to.copy_from(found->second);
+    } else {
+      const Tensor converted = Tensor::empty(to.shape(), to.dtype());
+      ops::convert(converted, found->second);
+      to.copy_from(converted);
+    }
+  };
+  for (const ParameterStore::Entry& entry : store.entries()) take(entry.name, store.value(entry));
+  for (const ParameterStore::Buffer& buffer : store.buffers()) take("buffer." + buffer.name, buffer.value);
+  store.publish();
+}
+
+}  // namespace quire

@@ -1,0 +1,36 @@
+// init.from: a run that begins with the weights of another run's checkpoint. Weights only: moments, carried state and
+// the place in the data begin anew, and the cache, the window and everything else without weights may differ.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "core/tensor.h"
+#include "data/tokenizers/tokenizer.h"
+#include "layers/parameter_store.h"
+#include "trainers/run/config.h"
+
+namespace quire {
+
+class InitialWeights {
+ public:
+  // Reads the checkpoint and compares it with the model of the configuration, before anything is made for the run.
+  // Parameters are matched by name and shape. Error(checkpoint) when the tokenizer is another one, and when parameters
+  // that init.missing or init.unused do not name are missing or left over; Error(config) for a glob that names none.
+  static InitialWeights open(const RunConfig& config, const Tokenizer& tokenizer);
+
+  // Overwrites what the checkpoint has; other parameters keep what they were drawn as.
+  void load(const ParameterStore& store) const;
+
+  const std::filesystem::path& checkpoint() const { return checkpoint_; }
+  size_t size() const { return tensors_.size(); }
+  const std::vector<std::string>& missing() const { return missing_; }  // drawn anew
+
+ private:
+  std::filesystem::path checkpoint_;
+  std::map<std::string, Tensor> tensors_;  // those the model takes, buffers with the prefix "buffer."
+  std::vector<std::string> missing_;
+};
+
+}  // namespace quire

@@ -1,0 +1,241 @@
+#include "trainers/checkpoint/inspection.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+
+#include "core/check.h"
+#include "data/corpus/corpus.h"
+#include "trainers/checkpoint/checkpoint_manifest.h"
+#include "trainers/checkpoint/training_checkpoint.h"
+#include "trainers/run/metrics.h"
+#include "trainers/run/run_directory.h"
+
+namespace quire {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+bool begins_like_hdf5(const fs::path& path) {
+  constexpr std::array<char, 8> kSignature{'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
+  std::array<char, 8> begin{};
+  std::ifstream stream(path, std::ios::binary);
+  return stream.read(begin.data(), begin.size()) && begin == kSignature;
+}
+
+Json document_json(const Split& split, int64_t document) {
+  return {{"name", split.name(document)}, {"tokens", split.length(document)}, {"bytes", split.bytes(document)}};
+}
+
+int64_t bytes_of(const std::vector<NamedTensor>& tensors) {
+  int64_t total = 0;
+  for (const NamedTensor& named : tensors) total += named.tensor.bytes();
+  return total;
+}
+
+// "blocks.3.mlp.up.weight" belongs to "blocks.N.mlp".
+std::string part_of(const std::string& name) {
+  std::string part;
+  size_t begin = 0;
+  for (int component = 0; component < 3 && begin < name.size(); ++component) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    if (component > 0 && end == name.size()) break;  // the last says what it is, not where
+    const std::string text = name.substr(begin, end - begin);
+    const bool is_index = text.find_first_not_of("0123456789") == std::string::npos;
+    part = join_key(part, is_index ? "N" : text);
+    begin = end + 1;
+  }
+  return part;
+}
+
+Json parameters_json(const CheckpointPart& model, bool every_parameter) {
+  constexpr std::string_view kBuffer = "buffer.";
+  Json parts = Json::array();
+  Json list = Json::array();
+  int64_t count = 0;
+  int64_t bytes = 0;
+  int64_t buffers = 0;
+  std::vector<std::pair<std::string, std::pair<int64_t, int64_t>>> by_part;
+  for (const NamedTensor& named : model.tensors) {
+    const Tensor& tensor = named.tensor;
+    if (every_parameter) {
+      Json shape = Json::array();
+      for (int axis = 0; axis < tensor.rank(); ++axis) shape.push_back(tensor.dim(axis));
+      list.push_back(
+          {{"name", named.name}, {"shape", shape}, {"dtype", name_of(tensor.dtype())}, {"bytes", tensor.bytes()}});
+    }
+    if (named.name.rfind(kBuffer, 0) == 0) {
+      buffers += tensor.bytes();
+      continue;
+    }
+    const std::string part = part_of(named.name);
+    auto found = std::find_if(by_part.begin(), by_part.end(), [&](const auto& entry) { return entry.first == part; });
+    if (found == by_part.end()) found = by_part.insert(by_part.end(), {part, {0, 0}});
+    found->second.first += tensor.numel();
+    found->second.second += tensor.bytes();
+    count += tensor.numel();
+    bytes += tensor.bytes();
+  }
+  for (const auto& [name, size] : by_part) {
+    parts.push_back({{"name", name}, {"count", size.first}, {"bytes", size.second}});
+  }
+  Json json{{"count", count}, {"bytes", bytes}, {"buffer_bytes", buffers}, {"parts", parts}};
+  if (every_parameter) json["list"] = list;
+  return json;
+}
+
+// Rows of one state file: "state-00000000-00000003" holds global rows 0 to 2.
+Json rows_json(const CheckpointPart& part, const Cursor& cursor) {
+  const auto first = std::stoll(part.file.substr(part.file.find('-') + 1));
+  const auto last = std::stoll(part.file.substr(part.file.rfind('-') + 1));
+  Json rows = Json::array();
+  for (int64_t row = first; row < last; ++row) {
+    Json json{{"row", row}};
+    const auto index = static_cast<size_t>(row);
+    const bool reads = index < cursor.rows.size() && cursor.rows[index].place >= 0;
+    json["place"] = reads ? Json(cursor.rows[index].place) : Json();
+    json["offset"] = reads ? Json(cursor.rows[index].offset) : Json();
+    json["lengths"] = Json::object();
+    for (const NamedTensor& named : part.tensors) {
+      if (!named.name.ends_with(".length")) continue;
+      json["lengths"][named.name.substr(0, named.name.size() - 7)] =
+          named.tensor.to_vector<int64_t>().at(static_cast<size_t>(row - first));
+    }
+    rows.push_back(json);
+  }
+  return rows;
+}
+
+}  // namespace
+
+Inspected what_is(const fs::path& given) {
+  constexpr const char* kHint = "give a corpus, a checkpoint or a run directory";
+  const fs::path path = given.has_filename() ? given : given.parent_path();
+  std::error_code error;
+  if (!fs::exists(path, error)) fail(ErrorKind::config, "{}: no such file or folder; {}", path.string(), kHint);
+  if (fs::is_directory(path, error)) {
+    if (checkpoint_step(path.filename().string()) || fs::exists(path / "manifest.json")) return Inspected::checkpoint;
+    if (fs::exists(path / "config.yaml")) return Inspected::run;
+    if (!checkpoint_steps(path).empty()) return Inspected::checkpoint;
+  } else if (fs::exists(manifest_path(path)) || begins_like_hdf5(path)) {
+    return Inspected::corpus;
+  }
+  fail(ErrorKind::config, "{}: is none of the things quire makes; {}", path.string(), kHint);
+}
+
+Json inspect_corpus(const fs::path& path) {
+  const std::unique_ptr<Corpus> corpus = Corpus::open(path);
+  const CorpusManifest& manifest = corpus->manifest();
+  Json json{{"kind", "corpus"},
+            {"path", path.string()},
+            {"verified", true},
+            {"file_bytes", manifest.size},
+            {"checksum", manifest.checksum},
+            {"tokenizer", manifest.tokenizer},
+            {"vocabulary", manifest.vocabulary},
+            {"splits", Json::array()}};
+  for (const std::string& name : corpus->split_names()) {
+    const Split& split = corpus->split(name);
+    const SplitTotals& totals = split.totals();
+    Json entry{{"name", name},          {"documents", totals.documents}, {"tokens", totals.tokens},
+               {"bytes", totals.bytes}, {"words", totals.words},         {"marked", split.marked()}};
+    if (split.documents() > 0) {
+      int64_t longest = 0;
+      int64_t shortest = 0;
+      for (int64_t document = 1; document < split.documents(); ++document) {
+        if (split.length(document) > split.length(longest)) longest = document;
+        if (split.length(document) < split.length(shortest)) shortest = document;
+      }
+      entry["longest"] = document_json(split, longest);
+      entry["shortest"] = document_json(split, shortest);
+    }
+    json["splits"].push_back(entry);
+  }
+  return json;
+}
+
+Json inspect_checkpoint(const fs::path& path, bool every_parameter) {
+  const CheckpointReader reader = CheckpointReader::open(resolve_checkpoint(path));
+  const nlohmann::json& meta = reader.meta();
+  const RunConfig config = checkpoint_config(reader);
+  const Cursor cursor = cursor_from_json(meta.at("cursor").get<std::string>());
+  int64_t file_bytes = 0;
+  for (const auto& entry : fs::directory_iterator(reader.path())) {
+    if (entry.is_regular_file()) file_bytes += static_cast<int64_t>(entry.file_size());
+  }
+  Json json{{"kind", "checkpoint"},
+            {"path", reader.path().string()},
+            {"verified", true},
+            {"step", reader.step()},
+            {"steps", config.schedule.steps},
+            {"tokens", meta.at("tokens").get<int64_t>()},
+            {"skipped", meta.value("skipped", int64_t{0})},
+            {"file_bytes", file_bytes},
+            {"dtype", meta.at("dtype").get<std::string>()},
+            {"backend", meta.at("backend").get<std::string>()},
+            {"corpus", meta.at("corpus").get<std::string>()},
+            {"tokenizer", checkpoint_tokenizer(reader)->kind()},
+            {"parameters", parameters_json(reader.read_part("model"), every_parameter)}};
+  const CheckpointPart moments = reader.read_part("optimizer");
+  json["optimizer"] = {{"kind", name_in_config(config.optimizer.kind)},
+                       {"tensors", moments.tensors.size()},
+                       {"bytes", bytes_of(moments.tensors)},
+                       {"groups", Json::array()}};
+  if (!config.optimizer.groups.empty()) {
+    ParameterStore store;
+    const Network declared(store, config.model, checkpoint_tokenizer(reader)->vocabulary_size(), DType::f32);
+    for (const std::string& line : describe_groups(store, config.optimizer))
+      json["optimizer"]["groups"].push_back(line);
+  }
+  json["average"] = nullptr;
+  if (config.optimizer.ema.decay) {
+    json["average"] = {{"decay", *config.optimizer.ema.decay}, {"bytes", bytes_of(reader.read_part("ema").tensors)}};
+  }
+  Json rows = Json::array();
+  int64_t state_bytes = 0;
+  for (const std::string& name : reader.parts()) {
+    if (name.rfind("state-", 0) != 0) continue;
+    const CheckpointPart part = reader.read_part(name);
+    state_bytes += bytes_of(part.tensors);
+    for (const Json& row : rows_json(part, cursor)) rows.push_back(row);
+  }
+  json["state"] = {{"bytes", state_bytes}, {"next_place", cursor.next_place}, {"rows", rows}};
+  json["config"] = dump_config_minimal(config);
+  return json;
+}
+
+Json inspect_run(const fs::path& path) {
+  const RunConfig config = load_config<RunConfig>((path / "config.yaml").string());
+  Json json{{"kind", "run"}, {"path", path.string()}, {"name", config.run.name}, {"steps", config.schedule.steps}};
+  std::optional<int64_t> latest;
+  Json checkpoints = Json::array();
+  const fs::path folder = path / "checkpoints";
+  for (const int64_t step : checkpoint_steps(folder)) {
+    Json entry{{"step", step}, {"damage", nullptr}};
+    try {
+      const fs::path checkpoint = folder / checkpoint_name(step);
+      Manifest::read(checkpoint).verify(checkpoint);
+      if (!latest) latest = step;
+    } catch (const Error& error) {
+      entry["damage"] = error.what();
+    }
+    checkpoints.push_back(entry);
+  }
+  json["latest"] = latest ? Json(*latest) : Json();
+  json["state"] = RunDirectory::is_in_use(path)      ? "running"
+                  : !latest                          ? "no checkpoint yet: --resume begins again"
+                  : *latest >= config.schedule.steps ? "finished"
+                                                     : "stopped: --resume goes on";
+  json["checkpoints"] = checkpoints;
+  json["last_metrics"] = nullptr;
+  json["last_evaluation"] = nullptr;
+  for (const Json& line : read_metrics(path / "metrics.jsonl")) {
+    json[line.contains("evaluation") ? "last_evaluation" : "last_metrics"] = line;
+  }
+  json["config"] = dump_config_minimal(config);
+  return json;
+}
+
+}  // namespace quire

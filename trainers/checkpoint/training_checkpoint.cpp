@@ -1,0 +1,160 @@
+#include "trainers/checkpoint/training_checkpoint.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "data/tokenizers/make_tokenizer.h"
+
+namespace quire {
+
+namespace {
+
+constexpr int64_t kVersion = 1;
+constexpr const char* kAveragePart = "ema";
+
+std::string state_part(int64_t first_row, int64_t last_row) {
+  return fmt::format("state-{:08}-{:08}", first_row, last_row);
+}
+
+// Looks tensors of a part up by name; what is missing or has another shape is an error that names it.
+class PartLookup {
+ public:
+  PartLookup(const CheckpointReader& reader, const std::string& file) : file_(file) {
+    if (!reader.has_part(file)) {
+      fail(ErrorKind::checkpoint, "{}: has no {}.h5; it was made with other data.rows", reader.path().string(), file);
+    }
+    CheckpointPart part = reader.read_part(file);
+    for (NamedTensor& tensor : part.tensors) tensors_[tensor.name] = std::move(tensor.tensor);
+  }
+  Tensor get(const std::string& name) {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) {
+      fail(ErrorKind::checkpoint, "{}.h5: has no {}; the checkpoint is of another model", file_, name);
+    }
+    used_.push_back(name);
+    return found->second;
+  }
+  Tensor get(const std::string& name, const Tensor& like) {
+    Tensor tensor = get(name);
+    if (!(tensor.shape() == like.shape()) || tensor.dtype() != like.dtype()) {
+      fail(ErrorKind::checkpoint, "{}.h5: {} is {} {} but the model wants {} {}", file_, name, name_of(tensor.dtype()),
+           tensor.shape().to_string(), name_of(like.dtype()), like.shape().to_string());
+    }
+    return tensor;
+  }
+  void require_all_used() const {
+    for (const auto& [name, tensor] : tensors_) {
+      if (std::find(used_.begin(), used_.end(), name) == used_.end()) {
+        fail(ErrorKind::checkpoint, "{}.h5: {} is not in this model; the checkpoint is of another model", file_, name);
+      }
+    }
+  }
+
+ private:
+  std::string file_;
+  std::map<std::string, Tensor> tensors_;
+  std::vector<std::string> used_;
+};
+
+}  // namespace
+
+std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir, const TrainingState& training,
+                                    const RunConfig& config, const Corpus& corpus, const TrainingMixture* mixture,
+                                    const Cursor& cursor, const Machine& machine) {
+  CheckpointPart model{"model", {}, {}};
+  for (const ParameterStore::Entry& entry : training.store.entries()) {
+    model.tensors.push_back({entry.name, training.store.value(entry)});
+  }
+  for (const ParameterStore::Buffer& buffer : training.store.buffers()) {
+    model.tensors.push_back({"buffer." + buffer.name, buffer.value});
+  }
+  std::vector<CheckpointPart> parts{std::move(model), {"optimizer", training.optimizer->save(), {}}};
+  if (training.average) parts.push_back({kAveragePart, training.average->save(), {}});
+  parts.push_back({state_part(training.first_row, training.last_row), training.state->save(), {}});
+  nlohmann::json meta{
+      {"version", kVersion},
+      {"step", training.step},
+      {"tokens", training.tokens},
+      {"rows", config.data.rows},
+      {"corpus", corpus.hash()},
+      {"cursor", cursor_to_json(cursor)},
+      {"backend", machine.backend},
+      {"dtype", name_of(machine.dtype)},
+      {"skipped", training.skipped},
+      {"skips_in_a_row", training.skips_in_a_row},
+      {"kernels", device_backend(machine.device.kind).kernel_choices()},
+  };
+  if (mixture != nullptr) meta["mix"] = mixture->hashes();
+  return write_checkpoint(checkpoints_dir, training.step, parts, meta,
+                          {{"config.yaml", dump_config(config)}, {"tokenizer.txt", corpus.tokenizer().serialise()}});
+}
+
+RunConfig checkpoint_config(const CheckpointReader& reader) {
+  const std::string name = (reader.path() / "config.yaml").string();
+  return read_config<RunConfig>(parse_yaml(reader.read_text("config.yaml"), name), name);
+}
+
+std::unique_ptr<Tokenizer> checkpoint_tokenizer(const CheckpointReader& reader) {
+  return make_tokenizer(reader.read_text("tokenizer.txt"), (reader.path() / "tokenizer.txt").string(),
+                        ErrorKind::checkpoint);
+}
+
+void load_weights(const CheckpointReader& reader, ParameterStore& store, Weights which) {
+  PartLookup model(reader, "model");
+  for (const ParameterStore::Entry& entry : store.entries()) {
+    store.value(entry).copy_from(model.get(entry.name, store.value(entry)));
+  }
+  for (const ParameterStore::Buffer& buffer : store.buffers()) {
+    buffer.value.copy_from(model.get("buffer." + buffer.name, buffer.value));
+  }
+  model.require_all_used();
+  if (which == Weights::trained) {
+    store.publish();
+    return;
+  }
+  if (!reader.has_part(kAveragePart)) {
+    fail(ErrorKind::config, "{}: holds no average of the weights; a run keeps one with optimizer.ema.decay",
+         reader.path().string());
+  }
+  PartLookup average(reader, kAveragePart);
+  for (const ParameterStore::Entry& entry : store.entries()) {
+    store.value(entry).copy_from(average.get(entry.name, store.value(entry)));
+  }
+  average.require_all_used();
+  store.publish();
+}
+
+Cursor load_training(const CheckpointReader& reader, TrainingState& training, bool drop_state) {
+  const nlohmann::json& meta = reader.meta();
+  if (meta.value("version", int64_t{0}) != kVersion) {
+    fail(ErrorKind::checkpoint, "{}: version {} of the checkpoint format; this program reads {}",
+         reader.path().string(), meta.value("version", int64_t{0}), kVersion);
+  }
+  load_weights(reader, training.store);
+  PartLookup moments(reader, "optimizer");
+  training.optimizer->load([&](const std::string& name, const Tensor& like) { return moments.get(name, like); });
+  moments.require_all_used();
+  if (training.average) {
+    PartLookup average(reader, kAveragePart);
+    training.average->load([&](const std::string& name, const Tensor& like) { return average.get(name, like); });
+    average.require_all_used();
+  }
+  if (!drop_state) {
+    PartLookup rows(reader, state_part(training.first_row, training.last_row));
+    training.state->load([&](const std::string& name) { return rows.get(name); });
+  }
+  if (!device_backend(training.store.values().device().kind).use_kernel_choices(meta.value("kernels", ""))) {
+    log_warn(
+        "the checkpoint's choice of kernels is for another GPU or version of its libraries: results may differ in "
+        "the last bits");
+  }
+  training.step = meta.at("step").get<int64_t>();
+  training.tokens = meta.at("tokens").get<int64_t>();
+  training.skipped = meta.value("skipped", int64_t{0});
+  training.skips_in_a_row = meta.value("skips_in_a_row", int64_t{0});
+  return cursor_from_json(meta.at("cursor").get<std::string>());
+}
+
+}  // namespace quire

@@ -1,0 +1,71 @@
+// Perplexity of documents, each read from its beginning to its end with its own state.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "data/corpus/corpus.h"
+#include "trainers/evaluation/position_bins.h"
+#include "trainers/run/model.h"
+
+namespace quire {
+
+// Targets that repeat what their document said long before: what a memory is for.
+struct RecallResult {
+  int64_t tokens = 0;
+  int64_t correct = 0;  // the most likely token was right
+  double nll = 0;       // nats
+};
+
+struct DocumentResult {
+  std::string name;
+  int64_t tokens = 0;  // targets that count, EOS included
+  int64_t words = 0;
+  int64_t bytes = 0;
+  double nll = 0;  // nats
+  RecallResult recall;
+};
+
+struct EvaluationResult {
+  std::string split;
+  std::vector<DocumentResult> documents;
+  int64_t tokens = 0;
+  int64_t words = 0;
+  int64_t bytes = 0;
+  double nll = 0;                        // total nats; exactly the sum over documents, and over positions
+  double context_mean = 0;               // mean over targets of the document's tokens that the widest layer sees
+  std::vector<PositionBin> by_position;  // when asked for
+  bool has_bytes_by_position = false;    // every token is a byte, or the end of a document
+  // Of a corpus with marks (quire prepare --task).
+  std::optional<RecallResult> recall;
+  // Every target counts, so that nats can be divided by bytes and words.
+  bool has_text = true;
+  double seconds = 0;
+  bool complete = true;  // false when options.stop ended it early: the sums are then partial
+
+  double token_perplexity() const;
+  double word_perplexity() const;  // over whitespace-separated words of the original text; NaN without has_text
+  double bits_per_byte() const;    // over bytes of the original text; NaN without has_text
+};
+
+struct EvaluationOptions {
+  std::string split;
+  int64_t rows = 8;
+  std::optional<int64_t> documents;                             // only the first so many
+  std::function<void(int64_t tokens, int64_t total)> progress;  // may be empty
+  std::function<bool()> stop;                                   // may be empty; asked after every step
+  std::optional<int64_t> bin_width = {};                        // 0: powers of two; nothing: no bins
+};
+
+// config: from evaluation_config(). The store holds the weights; nothing of the training state is touched.
+EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus& corpus, const Machine& machine,
+                          const EvaluationOptions& options);
+
+// {"split", "documents", "tokens", ...} as in the documentation; the configuration tells window, cache and memory.
+nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& config, int64_t rows);
+// {"tokens", "nll", "perplexity", "accuracy"}
+nlohmann::ordered_json recall_to_json(const RecallResult& recall);
+// [{"begin", "end", "tokens", "nll", "nats_per_token", "bytes", "bits_per_byte"}, ...]
+nlohmann::ordered_json positions_to_json(const EvaluationResult& result);
+
+}  // namespace quire

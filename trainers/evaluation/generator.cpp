@@ -1,0 +1,183 @@
+#include "trainers/evaluation/generator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/check.h"
+
+namespace quire {
+
+namespace {
+
+void cache_keys(AttentionConfig& attention, int64_t subsequence) {
+  if (attention.cache.kind == CacheKind::hidden) {
+    attention.cache.kind = CacheKind::kv;
+    // Rounded states give other keys than rounded keys: full precision is nearest to both.
+    attention.cache.dtype = StateType::automatic;
+  }
+  if (attention.cache.kind != CacheKind::none) return;
+  const int64_t seen = attention.window.value_or(subsequence - 1);
+  if (seen < 1) return;
+  attention.cache.kind = CacheKind::kv;
+  attention.cache.length = seen;
+  // The model never met longer distances.
+  attention.window = seen;
+}
+
+// Bytes at the end of text that begin a UTF-8 sequence which is not complete yet.
+size_t incomplete_tail(std::string_view text) {
+  for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
+    const auto byte = static_cast<uint8_t>(text[text.size() - back]);
+    if ((byte & 0xC0U) == 0x80U) continue;
+    const size_t wanted = byte >= 0xF0U ? 4 : byte >= 0xE0U ? 3 : byte >= 0xC0U ? 2 : 1;
+    return wanted > back ? back : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+ModelConfig generation_config(const RunConfig& config) {
+  ModelConfig model = config.model;
+  // Layers may differ, so each becomes an override of its own.
+  const std::vector<LayerConfig> layers = model.layer_configs();
+  model.layer_overrides.clear();
+  cache_keys(model.attention, config.data.subsequence);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    LayerConfig layer = layers[i];
+    cache_keys(layer.attention, config.data.subsequence);
+    model.layer_overrides.push_back({{static_cast<int64_t>(i)},
+                                     write_config(StructRef<LayerConfig>(layer)),
+                                     fmt::format("model.layer_overrides.{}", i)});
+  }
+  return model;
+}
+
+int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double draw) {
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  // Ties go to the lower id, so that a seed gives the same text everywhere.
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+  });
+  if (options.temperature == 0) return order[0];
+  if (options.top_k > 0 && static_cast<size_t>(options.top_k) < order.size()) {
+    order.resize(static_cast<size_t>(options.top_k));
+  }
+  std::vector<double> weights;
+  double total = 0;
+  const double top = logits[static_cast<size_t>(order[0])];
+  for (const int32_t id : order) {
+    weights.push_back(std::exp((static_cast<double>(logits[static_cast<size_t>(id)]) - top) / options.temperature));
+    total += weights.back();
+  }
+  if (options.top_p < 1) {
+    // The smallest set of most likely tokens whose probability reaches top_p.
+    double kept = 0;
+    size_t count = 0;
+    while (count < weights.size() && kept < options.top_p * total) kept += weights[count++];
+    weights.resize(std::max<size_t>(count, 1));
+    total = kept;
+  }
+  double below = draw * total;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    below -= weights[i];
+    if (below < 0) return order[i];
+  }
+  return order[weights.size() - 1];
+}
+
+Generator::Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine)
+    : tokenizer_(tokenizer),
+      subsequence_(config.data.subsequence),
+      network_(store, generation_config(config), tokenizer.vocabulary_size(), machine.dtype),
+      state_(network_.layout, 1, subsequence_, machine.dtype, machine.device) {}
+
+Generator::Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine,
+                     std::string_view prompt)
+    : Generator(store, config, tokenizer, machine) {
+  std::vector<int32_t> ids{tokenizer.bos_id()};
+  tokenizer.encode(prompt, ids);
+  read(ids);
+}
+
+void Generator::begin_document() {
+  position_ = 0;
+  const int32_t bos = tokenizer_.bos_id();
+  read({&bos, 1});
+}
+
+void Generator::read(std::span<const int32_t> ids) {
+  while (!ids.empty()) {
+    const size_t count = std::min(ids.size(), static_cast<size_t>(subsequence_));
+    read_subsequence(ids.first(count));
+    ids = ids.subspan(count);
+  }
+}
+
+int32_t Generator::most_likely() const {
+  std::vector<float> logits = logits_;
+  logits[static_cast<size_t>(tokenizer_.bos_id())] = -INFINITY;
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+void Generator::read_subsequence(std::span<const int32_t> ids) {
+  const size_t count = ids.size();
+  Batch batch;
+  batch.rows = 1;
+  batch.length = static_cast<int64_t>(count);
+  batch.tokens.assign(ids.begin(), ids.end());
+  batch.targets.assign(count, 0);
+  batch.loss_mask.assign(count, 0);
+  batch.segment.assign(count, 0);
+  batch.document.assign(count, 0);
+  for (size_t i = 0; i < count; ++i) {
+    batch.position.push_back(static_cast<int32_t>(std::min<int64_t>(position_ + static_cast<int64_t>(i), INT32_MAX)));
+  }
+  batch.starts = {static_cast<uint8_t>(position_ == 0 ? 1 : 0)};
+
+  state_.begin_step(batch);
+  Tape tape(false);
+  const StateView view = state_.view(0, 1);
+  const Tensor logits = network_.model.next_logits({.tape = tape, .batch = batch, .state = view}, batch.length - 1);
+  state_.commit();
+  if (logits.dtype() == DType::f64) {
+    const std::vector<double> wide = logits.to_vector<double>();
+    logits_.assign(wide.begin(), wide.end());
+  } else {
+    logits_ = logits.to_vector<float>();
+  }
+  position_ += static_cast<int64_t>(count);
+}
+
+int32_t Generator::next(const SamplingOptions& options) {
+  const auto bits = philox(RandomKey::of(options.seed, 0), hash_scope("generate"), 0, static_cast<uint32_t>(position_),
+                           static_cast<uint32_t>(position_ >> 32));
+  const double draw = static_cast<double>((static_cast<uint64_t>(bits[0]) << 21) ^ (bits[1] >> 11)) * 0x1p-53;
+  // BOS only ever begins a document.
+  logits_[static_cast<size_t>(tokenizer_.bos_id())] = -INFINITY;
+  const int32_t id = sample_token(logits_, options, draw);
+  if (id != tokenizer_.eos_id()) read({&id, 1});
+  return id;
+}
+
+std::string generate(Generator& generator, const Tokenizer& tokenizer, const SamplingOptions& options,
+                     const std::function<void(std::string_view)>& write) {
+  std::string text;
+  size_t written = 0;
+  for (int64_t i = 0; i < options.length; ++i) {
+    const int32_t id = generator.next(options);
+    if (id == tokenizer.eos_id()) break;
+    text += tokenizer.decode({&id, 1});
+    const size_t whole = text.size() - incomplete_tail(text);
+    if (write && whole > written) {
+      write(std::string_view(text).substr(written, whole - written));
+      written = whole;
+    }
+  }
+  if (write && written < text.size()) write(std::string_view(text).substr(written));
+  return text;
+}
+
+}  // namespace quire

@@ -1,0 +1,63 @@
+// Text from a model, token by token, with state that carries any length.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "data/tokenizers/tokenizer.h"
+#include "trainers/run/model.h"
+
+namespace quire {
+
+struct SamplingOptions {
+  int64_t length = 256;      // tokens to make at most
+  double temperature = 1.0;  // 0: the most likely token
+  int64_t top_k = 0;         // 0 is off
+  double top_p = 1.0;        // nucleus (Holtzman et al. 2020); 1 is off
+  uint64_t seed = 1;
+};
+
+// The configuration a model generates with: each layer keeps keys and values, which with fixed weights is the same as
+// carried hidden states and saves their projection at every token. A layer without a cache keeps what its window (or
+// one subsequence) would have shown it.
+ModelConfig generation_config(const RunConfig& config);
+
+// Picks one token id from logits [V]. `draw` is a uniform number in [0, 1).
+int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double draw);
+
+class Generator {
+ public:
+  // Has read nothing.
+  Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine);
+  // Reads BOS and the prompt.
+  Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine,
+            std::string_view prompt);
+
+  // Forgets what was read: a new document begins, with BOS.
+  void begin_document();
+  // Goes on with these tokens, in subsequences.
+  void read(std::span<const int32_t> ids);
+  // The most likely token after what was read; ties go to the lower id, and BOS is none.
+  int32_t most_likely() const;
+
+  // The next token, or EOS. Logits of the token after everything read so far: logits().
+  int32_t next(const SamplingOptions& options);
+  const std::vector<float>& logits() const { return logits_; }
+  int64_t position() const { return position_; }
+
+ private:
+  void read_subsequence(std::span<const int32_t> ids);
+
+  const Tokenizer& tokenizer_;
+  int64_t subsequence_;
+  Network network_;
+  StatePool state_;
+  std::vector<float> logits_;
+  int64_t position_ = 0;  // tokens read, BOS included
+};
+
+// The continuation; each piece of it is handed to `write` as soon as it is whole UTF-8.
+std::string generate(Generator& generator, const Tokenizer& tokenizer, const SamplingOptions& options,
+                     const std::function<void(std::string_view)>& write);
+
+}  // namespace quire

@@ -1,0 +1,96 @@
+// Adafactor (Shazeer and Stern 2018, algorithms 4 and 5): the second moments of a matrix are kept as one number per row
+// and one per column. Weight decay is decoupled, as in AdamW. The mean of updates is taken before the learning rate, so
+// that a change of the rate acts at once.
+#include <cmath>
+
+#include "kernels/optimizer.h"
+#include "trainers/optimizer/optimizer.h"
+
+namespace quire {
+
+namespace {
+
+// Leading axes of a parameter count as rows.
+struct Matrix {
+  int64_t rows = 1;
+  int64_t columns = 1;
+};
+
+Matrix matrix_of(const Shape& shape) {
+  if (shape.rank() < 2) return {1, shape.numel()};
+  const int64_t columns = shape[shape.rank() - 1];
+  return {shape.numel() / columns, columns};
+}
+
+class Adafactor : public Optimizer {
+ public:
+  Adafactor(const ParameterStore& store, const OptimizerConfig& config)
+      : store_(store), config_(config), settings_(parameter_settings(store, config)) {
+    const DType dtype = store.values().dtype();
+    const Device device = store.values().device();
+    for (const ParameterStore::Entry& entry : store.entries()) {
+      const Matrix matrix = matrix_of(entry.shape);
+      Moments moments;
+      if (entry.shape.rank() >= 2) {
+        moments.row = Tensor::zeros({matrix.rows}, dtype, device);
+        moments.column = Tensor::zeros({matrix.columns}, dtype, device);
+      } else {
+        moments.row = Tensor::zeros({matrix.columns}, dtype, device);
+      }
+      if (config.momentum) moments.mean = Tensor::zeros(entry.shape, dtype, device);
+      moments_.push_back(std::move(moments));
+    }
+  }
+
+  void update(int64_t update, double learning_rate, const Tensor& control) override {
+    for (size_t i = 0; i < moments_.size(); ++i) {
+      const ParameterStore::Entry& entry = store_.entries()[i];
+      const Matrix matrix = matrix_of(entry.shape);
+      const Shape shape{matrix.rows, matrix.columns};
+      const Moments& moments = moments_[i];
+      ops::adafactor(ParameterStore::slice(store_.values(), entry).reshape(shape), moments.row, moments.column,
+                     moments.mean.defined() ? moments.mean.reshape(shape) : Tensor(),
+                     ParameterStore::slice(store_.gradients(), entry).reshape(shape), control,
+                     {.learning_rate = learning_rate * settings_[i].lr_scale,
+                      .beta1 = config_.momentum.value_or(0),
+                      .beta2 = 1.0 - std::pow(static_cast<double>(update), -config_.decay_exponent),
+                      .eps1 = config_.eps1,
+                      .eps2 = config_.eps2,
+                      .update_clip = config_.update_clip,
+                      .parameter_scale = config_.parameter_scale,
+                      .decay = decay_of_step(config_, settings_[i], learning_rate)});
+    }
+  }
+
+  std::vector<NamedTensor> save() const override {
+    std::vector<NamedTensor> tensors;
+    for (size_t i = 0; i < moments_.size(); ++i) {
+      const std::string& name = store_.entries()[i].name;
+      const Moments& moments = moments_[i];
+      tensors.push_back({(moments.column.defined() ? "row." : "v.") + name, moments.row});
+      if (moments.column.defined()) tensors.push_back({"column." + name, moments.column});
+      if (moments.mean.defined()) tensors.push_back({"m." + name, moments.mean});
+    }
+    return tensors;
+  }
+
+ private:
+  struct Moments {
+    Tensor row;     // [rows], or [N] of a vector
+    Tensor column;  // [columns] of a matrix
+    Tensor mean;    // of updates, when there is one
+  };
+
+  const ParameterStore& store_;
+  OptimizerConfig config_;
+  std::vector<ParameterSettings> settings_;
+  std::vector<Moments> moments_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_adafactor(const ParameterStore& store, const OptimizerConfig& config) {
+  return std::make_unique<Adafactor>(store, config);
+}
+
+}  // namespace quire

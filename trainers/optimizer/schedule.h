@@ -1,0 +1,85 @@
+// The learning rate as a function of the step.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "core/config/config.h"
+
+namespace quire {
+
+enum class ScheduleKind { constant, linear, cosine, inverse_sqrt, wsd };
+enum class DecayShape { linear, one_minus_sqrt };
+
+template <>
+struct EnumNames<ScheduleKind> {
+  static constexpr auto value =
+      std::to_array<std::pair<ScheduleKind, std::string_view>>({{ScheduleKind::constant, "constant"},
+                                                                {ScheduleKind::linear, "linear"},
+                                                                {ScheduleKind::cosine, "cosine"},
+                                                                {ScheduleKind::inverse_sqrt, "inverse_sqrt"},
+                                                                {ScheduleKind::wsd, "wsd"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"stays at the peak", "a straight line down to final", "a half cosine down to final",
+       "falls with the root of the step: peak * sqrt(warmup / step)",
+       "stays at the peak (stable), then falls to final over the last `decay` steps"});
+};
+template <>
+struct EnumNames<DecayShape> {
+  static constexpr auto value = std::to_array<std::pair<DecayShape, std::string_view>>(
+      {{DecayShape::linear, "linear"}, {DecayShape::one_minus_sqrt, "one_minus_sqrt"}});
+  static constexpr auto help =
+      std::to_array<std::string_view>({"1 - p of the decay's share p", "1 - sqrt(p): steeper at its beginning"});
+};
+
+struct ScheduleConfig {
+  ScheduleKind kind = ScheduleKind::cosine;
+  int64_t warmup = 200;
+  int64_t steps = 2000;
+  double final = 0.1;
+  std::optional<int64_t> decay;
+  DecayShape decay_shape = DecayShape::linear;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("kind", kind, {.help = "the course of the learning rate after the warm-up"});
+    // Only now, when the kind has been read.
+    const bool ends = kind != ScheduleKind::constant && kind != ScheduleKind::inverse_sqrt;
+    const std::string_view wsd_only = kind == ScheduleKind::wsd ? "" : "only schedule.kind wsd has it";
+    v.field("warmup", warmup, {.help = "linear rise to the peak learning rate", .unit = "steps", .min = 0});
+    v.field("steps", steps, {.help = "length of the run", .unit = "steps", .min = 1, .resumable = true});
+    v.field("final", final,
+            {.help = "share of the peak learning rate at the end (linear, cosine, wsd)",
+             .min = 0,
+             .max = 1,
+             .inapplicable = ends ? "" : "schedule.kind constant and inverse_sqrt have no final rate"});
+    v.field("decay", decay,
+            {.help = "length of the decay at the end of the run (wsd, which needs it)",
+             .unit = "steps",
+             .min = 1,
+             .resumable = true,
+             .inapplicable = wsd_only});
+    v.field("decay_shape", decay_shape,
+            {.help = "how the rate falls (wsd)", .resumable = true, .inapplicable = wsd_only});
+  }
+  void check(ConfigChecker& c) const {
+    c.require(warmup <= steps, "warmup", "must not be above steps");
+    c.require(kind != ScheduleKind::wsd || decay.has_value(), "decay",
+              "wsd needs the length of its decay, for example a fifth of schedule.steps");
+    c.require(!decay || warmup + *decay <= steps, "decay", "warmup and decay together must not be above steps");
+  }
+};
+
+// The rate of step 1, 2, ... It is peak * step / warmup up to the warm-up's end, where all kinds are at the peak, and
+// with p = (step - warmup) / (steps - warmup) from there on
+//   constant      peak
+//   linear        peak * (final + (1 - final) (1 - p))
+//   cosine        peak * (final + (1 - final) (1 + cos(pi p)) / 2)       Loshchilov and Hutter 2017, without restarts
+//   inverse_sqrt  peak * sqrt(max(warmup, 1) / step)                     Vaswani et al. 2017, section 5.3
+//   wsd           peak, then with p = (step - steps + decay) / decay     Hu et al. 2024 (MiniCPM), section 4
+//                 peak * (final + (1 - final) (1 - p))                     linear
+//                 peak * (final + (1 - final) (1 - sqrt(p)))               one_minus_sqrt: Haegele et al. 2024
+// Beyond `steps` those that end stay at final * peak.
+double learning_rate(const ScheduleConfig& config, double peak, int64_t step);
+
+}  // namespace quire

@@ -1,0 +1,35 @@
+// The exponential moving average of the weights, as a second set of weights that evaluation can use.
+#pragma once
+
+#include "trainers/run/model.h"
+
+namespace quire {
+
+class WeightAverage {
+ public:
+  // Begins with the weights as they are.
+  WeightAverage(const ParameterStore& weights, const ModelConfig& model, int64_t vocabulary, double decay);
+  WeightAverage(const WeightAverage&) = delete;
+  WeightAverage& operator=(const WeightAverage&) = delete;
+
+  // The average becomes the weights as they are now.
+  void begin_anew();
+
+  // After update 1, 2, ...: average += (1 - keep) (weights - average), keep = min(decay, (1 + update) / (10 + update)).
+  // The second term forgets the initial weights, which a long decay would keep for thousands of steps. control: see
+  // kernels/optimizer.h.
+  void update(int64_t update, const Tensor& control);
+
+  // For evaluate(). Buffers are not averaged: they are those of the training weights, as of this call.
+  ParameterStore& store();
+
+  std::vector<NamedTensor> save() const;  // by parameter name
+  void load(const std::function<Tensor(const std::string&, const Tensor&)>& get);
+
+ private:
+  const ParameterStore& weights_;
+  double decay_;
+  ParameterStore average_;
+};
+
+}  // namespace quire

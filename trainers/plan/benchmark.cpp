@@ -1,0 +1,247 @@
+#include "trainers/plan/benchmark.h"
+
+#include <malloc.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/random.h"
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+#include "trainers/plan/plan.h"
+#include "trainers/plan/random_batch.h"
+
+namespace quire {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point time) {
+  return std::chrono::duration<double>(Clock::now() - time).count();
+}
+
+// Seconds of the fastest of several calls, from an idle device to an idle device.
+template <typename Call>
+double best_seconds(const Machine& machine, int repeats, double at_least, const Call& call) {
+  DeviceBackend& device = device_backend(machine.device.kind);
+  double best = 1e9;
+  const auto begun = Clock::now();
+  for (int repeat = 0; repeat < repeats || seconds_since(begun) < at_least; ++repeat) {
+    device.synchronize();
+    const auto started = Clock::now();
+    call();
+    device.synchronize();
+    best = std::min(best, seconds_since(started));
+  }
+  return best;
+}
+
+// Random, as zeros would let a GPU run faster than any model does.
+Tensor random_values(const Shape& shape, const Machine& machine) {
+  std::vector<float> values(static_cast<size_t>(shape.numel()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = uniform_from_bits(philox({}, 0, 0, 0, static_cast<uint32_t>(i))[0]) - 0.5F;
+  }
+  const Tensor narrow = Tensor::from(values, shape, machine.device);
+  if (machine.dtype == DType::f32) return narrow;
+  const Tensor converted = Tensor::empty(shape, machine.dtype, machine.device);
+  ops::convert(converted, narrow);
+  return converted;
+}
+
+// Of products that are large enough to hide every overhead, for long enough that threads are awake.
+double product_flops(const Machine& machine) {
+  const int64_t size = machine.device == kCpu ? 1024 : 8192;
+  const Tensor a = random_values({size, size}, machine);
+  const Tensor b = random_values({size, size}, machine);
+  const Tensor c = Tensor::zeros({size, size}, machine.dtype, machine.device);
+  const double seconds = best_seconds(machine, 8, 0.2, [&] { ops::gemm(c, a, b, {}); });
+  return 2.0 * static_cast<double>(size * size * size) / seconds;
+}
+
+// Two reads and a write of arrays that no cache holds.
+double sum_bandwidth(const Machine& machine) {
+  const int64_t count = machine.device == kCpu ? int64_t{24} << 20 : int64_t{512} << 20;
+  const Tensor a = Tensor::zeros({count}, machine.dtype, machine.device);
+  const Tensor b = Tensor::zeros({count}, machine.dtype, machine.device);
+  const Tensor c = Tensor::zeros({count}, machine.dtype, machine.device);
+  const double seconds = best_seconds(machine, 8, 0, [&] { ops::add(c, a, b, 1, 1); });
+  return static_cast<double>(a.bytes() + b.bytes() + c.bytes()) / seconds;
+}
+
+// Bytes of the C heap: what malloc has from the system.
+int64_t heap_bytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<int64_t>(info.arena + info.hblkhd);
+}
+
+}  // namespace
+
+int64_t most_resident_bytes() {
+  struct rusage usage {};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024;
+}
+
+double training_flops(const ModelConfig& model, int64_t vocabulary, int64_t rows, int64_t subsequence) {
+  const auto e = static_cast<double>(model.width);
+  const double inner = static_cast<double>(model.heads * model.size_of_head());
+  const double key_inner = static_cast<double>(model.heads_of_keys() * model.size_of_head());
+  const auto tokens = static_cast<double>(rows * subsequence);
+  double forward = 2 * e * static_cast<double>(vocabulary) * tokens;
+  const double matrices = model.mlp.kind == MlpKind::none ? 0 : model.mlp.kind == MlpKind::swiglu ? 3 : 2;
+  const double mlp = matrices * e * static_cast<double>(model.mlp.hidden);
+  for (const LayerConfig& layer : model.layer_configs()) {
+    const AttentionConfig& attention = layer.attention;
+    if (attention.kind == MixerKind::vq) {
+      // Of the nearest codeword there is no gradient, and it is a small part.
+      const VqConfig& vq = attention.vq;
+      const auto value = static_cast<double>(vq.value_size.value_or(model.size_of_head()));
+      const double values = static_cast<double>(model.heads) * value;
+      const double matrices_of_mixer =
+          e * (inner + key_inner + static_cast<double>(model.heads_of_keys()) * value + values * (vq.gate ? 2 : 1));
+      const double codes = vq.cache ? static_cast<double>(vq.codes) : 0;
+      const double seen = static_cast<double>(attention.vq_window()) +
+                          (vq.cache ? static_cast<double>(std::min(vq.block, subsequence) + 1) / 2 : 1) + codes;
+      const double products = (layer.position == Position::xl ? 2 : 1) * inner + values;
+      forward += tokens * 2 * (matrices_of_mixer + mlp + seen * products);
+      continue;
+    }
+    const int64_t carried = attention.cache_length();
+    forward += tokens * 2 * (2 * e * inner + 2 * e * key_inner + mlp);
+    if (attention.cache.kind == CacheKind::hidden)
+      forward += static_cast<double>(rows * carried) * 2 * 2 * e * key_inner;
+    double pairs = 0;  // query and key, one row
+    for (int64_t t = 0; t < subsequence; ++t) {
+      const int64_t before = t + carried;
+      pairs +=
+          static_cast<double>(std::min(before, attention.reach().value_or(before)) + (attention.attend_self ? 1 : 0));
+    }
+    const double products = layer.position == Position::xl ? 3 : 2;  // q.k, p v, and q.r
+    forward += static_cast<double>(rows) * pairs * 2 * products * inner;
+    if (layer.position == Position::xl) {
+      const int64_t reach = std::min(subsequence + carried, attention.reach().value_or(subsequence + carried) + 1);
+      forward += static_cast<double>(reach) * 2 * e * inner;
+    }
+  }
+  // Memories are searched forward only. How many entries a row holds is not known here: as many as fit.
+  double searched = 0;
+  for (const MemoryConfig& memory : model.memory) {
+    if (memory.kind != "knn") continue;
+    const auto uses = static_cast<double>(memory.layers.size());
+    searched += uses * tokens * 2 * static_cast<double>(memory.size) * inner;
+    forward += uses * tokens * 2 * 2 * static_cast<double>(memory.top_k) * inner;
+    if (memory.combine == KnnCombine::content_gate) {
+      forward += uses * tokens * 2 * static_cast<double>(model.width * model.heads);
+    }
+  }
+  return 3 * forward + searched;
+}
+
+double roofline_seconds(const BenchmarkResult& result, const OpStats& op) {
+  return std::max(op.flops / result.measured_peak_flops, op.bytes / result.measured_bandwidth);
+}
+
+BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, const BenchmarkOptions& options) {
+  require_memory(config, machine, static_cast<int>(config.run.threads));
+  const int64_t vocabulary = expected_vocabulary(config);
+  const auto communicator = make_local_communicator();
+  BenchmarkResult result;
+  result.vocabulary = vocabulary;
+  result.measured_peak_flops = product_flops(machine);
+  if (options.profile) result.measured_bandwidth = sum_bandwidth(machine);
+  Allocator& allocator = device_backend(machine.device.kind).allocator();
+  allocator.trim();
+  allocator.reset_peak();
+  TrainingState training(config, vocabulary, machine, *communicator);
+  // Steps follow each other without waiting for the device, as in training: where it works on when a call returns, a
+  // time is the mean of several steps.
+  DeviceBackend& device = device_backend(machine.device.kind);
+  const int64_t group = device.is_asynchronous() ? std::max<int64_t>(1, (options.steps + 4) / 5) : 1;
+  std::vector<double> times;
+  auto started = Clock::now();
+  int64_t since = 0;
+  int64_t allocations = 0;
+  int64_t heap = 0;
+  for (int64_t step = 0; step < options.warmup + options.steps; ++step) {
+    const Batch batch = random_batch(config.data, vocabulary, step);
+    if (step == options.warmup) {
+      for (OpBase* op : OpBase::all()) op->reset_stats();
+      OpBase::set_timing(options.profile);
+      allocations = allocator.stats().system_allocations;
+      heap = heap_bytes();
+    }
+    if (since == 0) {
+      device.synchronize();
+      started = Clock::now();
+    }
+    train_step(training, config, batch, *communicator, ReadResult::when_free);
+    if (step < options.warmup) continue;
+    if (++since < group && step + 1 < options.warmup + options.steps) continue;
+    device.synchronize();
+    times.push_back(1000 * seconds_since(started) / static_cast<double>(since));
+    since = 0;
+  }
+  OpBase::set_timing(false);
+  std::sort(times.begin(), times.end());
+  result.parameters = training.store.parameter_count();
+  result.step_ms_median = times[times.size() / 2];
+  result.step_ms_min = times.front();
+  result.step_ms_max = times.back();
+  result.tokens_per_second =
+      static_cast<double>(config.data.rows * config.data.subsequence) / (result.step_ms_median / 1000);
+  result.model_flops = training_flops(config.model, vocabulary, config.data.rows, config.data.subsequence);
+  result.peak_bytes = allocator.stats().peak_bytes;
+  result.state_bytes = training.state->bytes();
+  result.held_bytes = allocator.stats().bytes_from_system;
+  result.resident_bytes = most_resident_bytes();
+  result.system_allocations = allocator.stats().system_allocations - allocations;
+  result.heap_growth_bytes = heap_bytes() - heap;
+  if (options.profile) {
+    for (const OpBase* op : OpBase::all()) {
+      if (op->stats().calls > 0) result.operations.push_back(op->stats());
+    }
+    std::sort(result.operations.begin(), result.operations.end(),
+              [](const OpStats& a, const OpStats& b) { return a.seconds > b.seconds; });
+  }
+  return result;
+}
+
+nlohmann::ordered_json to_json(const BenchmarkResult& result, const std::string& config, const Machine& machine,
+                               int threads) {
+  nlohmann::ordered_json json{
+      {"config", config},
+      {"device", name_of(machine.device.kind)},
+      {"backend", machine.backend},
+      {"threads", threads},
+      {"parameters", result.parameters},
+      {"vocabulary", result.vocabulary},
+      {"tokens_per_second", result.tokens_per_second},
+      {"step_ms", {{"median", result.step_ms_median}, {"min", result.step_ms_min}, {"max", result.step_ms_max}}},
+      {"model_flops", result.model_flops},
+      {"measured_peak_flops", result.measured_peak_flops},
+      {"model_flops_share", result.model_flops_share()},
+      {"peak_bytes", result.peak_bytes},
+      {"state_bytes", result.state_bytes},
+      {"held_bytes", result.held_bytes},
+      {"resident_bytes", result.resident_bytes},
+      {"system_allocations", result.system_allocations},
+      {"heap_growth_bytes", result.heap_growth_bytes},
+  };
+  if (!result.operations.empty()) {
+    json["measured_bandwidth"] = result.measured_bandwidth;
+    for (const OpStats& op : result.operations) {
+      json["operations"].push_back({{"name", op.name},
+                                    {"calls", op.calls},
+                                    {"ms", 1000 * op.seconds},
+                                    {"flops", op.flops},
+                                    {"bytes", op.bytes},
+                                    {"roofline_ms", 1000 * roofline_seconds(result, op)}});
+    }
+  }
+  return json;
+}
+
+}  // namespace quire

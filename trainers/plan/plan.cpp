@@ -1,0 +1,223 @@
+#include "trainers/plan/plan.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "kernels/backend.h"
+#include "trainers/checkpoint/checkpoint.h"
+#include "trainers/plan/random_batch.h"
+#include "trainers/run/evaluation_config.h"
+#include "trainers/run/step.h"
+
+namespace quire {
+
+namespace {
+
+// Program and libraries, measured; what a thread's kernels keep for packing and blocks.
+constexpr int64_t kProgramBytes = int64_t{16} << 20;
+constexpr int64_t kScratchElements = int64_t{650} << 10;
+
+// Tables and partial sums inside the attention kernels (kernels/cpu/attention_*.cpp), of the layer that needs most.
+int64_t attention_workspace(const RunConfig& config, int64_t block_rows, int64_t item) {
+  constexpr int64_t kRowGroups = 4;
+  const ModelConfig& model = config.model;
+  int64_t most = 0;
+  for (const LayerConfig& layer : model.layer_configs()) {
+    if (layer.position != Position::xl) continue;
+    int64_t reach = config.data.subsequence + layer.attention.cache_length();
+    if (const auto largest = layer.attention.reach()) reach = std::min(reach, *largest + 1);
+    const int64_t table = reach * model.heads * model.size_of_head();
+    most = std::max(most, (std::min(block_rows, kRowGroups) + 1) * table);
+  }
+  return most * item;
+}
+
+// "blocks.3.attention.query.weight" belongs to "blocks"; names without a dot are parts themselves.
+std::vector<Plan::Part> parts_of(const ParameterStore& store) {
+  std::vector<Plan::Part> parts;
+  for (const ParameterStore::Entry& entry : store.entries()) {
+    const std::string part = entry.name.substr(0, entry.name.find('.'));
+    const auto found = std::find_if(parts.begin(), parts.end(), [&](const Plan::Part& p) { return p.name == part; });
+    Plan::Part& to = found != parts.end() ? *found : parts.emplace_back(Plan::Part{part, 0});
+    to.parameters += entry.shape.numel();
+  }
+  return parts;
+}
+
+DeviceKind planned_device(const RunSection& run) {
+  if (run.device == DeviceChoice::automatic) return load_cuda().gpu.empty() ? DeviceKind::cpu : DeviceKind::cuda;
+  return run.device == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
+// One kind of what a run keeps, and what makes it smaller.
+struct MemoryClass {
+  const char* name;
+  int64_t bytes;
+  std::string remedy;
+};
+
+std::vector<MemoryClass> memory_classes(const Plan& plan, const RunConfig& config) {
+  const bool whole = config.model.recompute == Recompute::none;
+  const std::string activations = plan.rows > config.data.accumulate
+                                      ? fmt::format("data.accumulate above {}", config.data.accumulate)
+                                      : "a shorter data.subsequence";
+  return {
+      {"weights", plan.weights, "fewer model.layers or a smaller model.width"},
+      {"gradients", plan.gradients, "fewer model.layers or a smaller model.width"},
+      {"moments", plan.moments,
+       config.optimizer.kind == OptimizerKind::adamw ? "optimizer.kind: adafactor" : "a smaller model"},
+      {"average", plan.average, "no optimizer.ema"},
+      {"state", plan.state, "shorter caches and memories, or fewer data.rows"},
+      {"activations", plan.activations + plan.free_blocks, (whole ? "model.recompute: blocks, or " : "") + activations},
+      {"workspace", plan.workspace, "fewer data.rows"}};
+}
+
+std::string size_text(int64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  return bytes < 1'000'000'000 ? fmt::format("{:.0f} MB", value / 1e6) : fmt::format("{:.1f} GB", value / 1e9);
+}
+
+}  // namespace
+
+void require_memory(const Plan& plan, const RunConfig& config, int64_t available, const std::string& where) {
+  const int64_t needed = plan.on_gpu();
+  if (needed <= available) return;
+  const std::vector<MemoryClass> classes = memory_classes(plan, config);
+  std::string parts;
+  const MemoryClass* largest = &classes.front();
+  for (const MemoryClass& part : classes) {
+    if (part.bytes > largest->bytes) largest = &part;
+    if (part.bytes > 0) parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", part.name, size_text(part.bytes));
+  }
+  fail(ErrorKind::memory, "this run needs {} but {} has {} for it: {}. What would help most: {}", size_text(needed),
+       where, size_text(available), parts, largest->remedy);
+}
+
+void require_memory(const RunConfig& config, const Machine& machine, int threads) {
+  const DeviceBackend::Memory memory = device_backend(machine.device.kind).memory();
+  // The host may take memory from other programs' caches; a GPU has what is free.
+  const bool gpu = machine.device.kind == DeviceKind::cuda;
+  if (memory.total == 0) return;
+  require_memory(make_plan(config, 1, threads), config, gpu ? memory.free : memory.total,
+                 gpu ? machine.backend : "this machine");
+}
+
+int64_t Plan::total() const {
+  return persistent() + std::max({activations + workspace, evaluation + workspace, checkpoint_work});
+}
+
+int64_t Plan::on_gpu() const {
+  return persistent() - program - host_state + std::max(activations, evaluation) + workspace;
+}
+
+Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
+  if (ranks > whole.data.rows) {
+    fail(ErrorKind::config, "-n {}: data.rows is {}, and every rank needs a row", ranks, whole.data.rows);
+  }
+  RunConfig config = whole;
+  config.data.rows = (whole.data.rows + ranks - 1) / ranks;
+  const int64_t vocabulary = expected_vocabulary(whole);
+  const DType dtype = computing_type(config.run.precision, planned_device(config.run));
+  const Machine machine{kMeta, dtype, "meta"};
+  Allocator& allocator = device_backend(DeviceKind::meta).allocator();
+  const auto peak = [&allocator] { return allocator.stats().peak_bytes; };
+  allocator.trim();
+  const int64_t before = allocator.stats().bytes_from_system;
+
+  Plan plan;
+  plan.vocabulary = vocabulary;
+  plan.rows = config.data.rows;
+  const auto communicator = make_local_communicator();
+  TrainingState training(config, vocabulary, machine, *communicator);
+  plan.parts = parts_of(training.store);
+  plan.parameters = training.store.parameter_count();
+  plan.weights = training.store.values().bytes() + training.store.published_bytes();
+  for (const ParameterStore::Buffer& buffer : training.store.buffers()) plan.weights += buffer.value.bytes();
+  plan.gradients = training.store.gradients().bytes();
+  plan.moments = training.optimizer->bytes();
+  plan.average = training.average ? plan.weights : 0;
+  const bool gpu = planned_device(config.run) == DeviceKind::cuda;
+  plan.state = gpu ? training.state->bytes(LogPlace::device) : training.state->bytes();
+  plan.host_state = gpu ? training.state->bytes(LogPlace::host) : 0;
+  plan.file_state = training.state->bytes(LogPlace::file);
+  const int64_t persistent = allocator.stats().bytes_in_use;
+
+  // The second step has everything the first one leaves behind.
+  for (int64_t step = 0; step < 2; ++step) {
+    allocator.reset_peak();
+    const Batch batch = random_batch(config.data, vocabulary, step);
+    std::vector<double> counts;
+    for (const auto& [name, count] : training.network.model.loss_counts(batch))
+      counts.push_back(static_cast<double>(count));
+    for (Codebook* codebook : training.network.model.codebooks()) {
+      codebook->begin_step({.key = {}, .update = step + 1, .rows = plan.rows, .length = batch.length});
+    }
+    accumulate_gradients(training, config, batch, counts, [](int64_t, int64_t, const LossTerms&) {});
+    training.optimizer->update(step + 1, config.optimizer.lr, Tensor::empty({2}, DType::f64, kMeta));
+    training.state->commit();
+  }
+  plan.activations = peak() - persistent;
+  plan.free_blocks = allocator.stats().bytes_from_system - before - peak();
+  const auto item = static_cast<int64_t>(size_of(dtype));
+  const int64_t block_rows = (config.data.rows + config.data.accumulate - 1) / config.data.accumulate;
+  plan.workspace = attention_workspace(config, block_rows, item) + threads * kScratchElements * item;
+  plan.program = kProgramBytes;
+
+  if (config.evaluate.every > 0) {
+    RunConfig evaluation = evaluation_config(config);
+    evaluation.data.rows = evaluation.evaluate.rows;
+    allocator.reset_peak();
+    const Network network(training.store, evaluation.model, vocabulary, dtype);
+    StatePool state(network.layout, evaluation.data.rows, evaluation.data.subsequence, dtype, kMeta);
+    const Batch batch = random_batch(evaluation.data, vocabulary, 0);
+    state.begin_step(batch);
+    Tape tape(false);
+    const StateView view = state.view(0, evaluation.data.rows);
+    network.model.loss({.tape = tape, .batch = batch, .state = view});
+    plan.evaluation = peak() - persistent;
+  }
+
+  // Parts of a checkpoint, each built in memory as files of limited size, of which HDF5 holds a second copy.
+  int64_t largest = 0;
+  for (const int64_t part :
+       {plan.weights, plan.moments, plan.average, plan.state + plan.host_state + plan.file_state}) {
+    plan.checkpoint += part;
+    largest = std::max(largest, part);
+  }
+  int64_t largest_tensor = 0;
+  for (const ParameterStore::Entry& entry : training.store.entries()) {
+    largest_tensor = std::max(largest_tensor, entry.shape.numel() * item);
+  }
+  plan.checkpoint_work = 2 * std::min(largest, std::max(kPartFileBytes, largest_tensor));
+  return plan;
+}
+
+nlohmann::ordered_json to_json(const Plan& plan, const RunConfig& config) {
+  nlohmann::ordered_json parts;
+  for (const Plan::Part& part : plan.parts) parts[part.name] = part.parameters;
+  return {
+      {"parameters", plan.parameters},
+      {"parts", parts},
+      {"vocabulary", plan.vocabulary},
+      {"rows", plan.rows},
+      {"bytes",
+       {{"weights", plan.weights},
+        {"gradients", plan.gradients},
+        {"moments", plan.moments},
+        {"average", plan.average},
+        {"state", plan.state},
+        {"host_state", plan.host_state},
+        {"file_state", plan.file_state},
+        {"activations", plan.activations},
+        {"free_blocks", plan.free_blocks},
+        {"evaluation", plan.evaluation},
+        {"workspace", plan.workspace},
+        {"checkpoint_work", plan.checkpoint_work},
+        {"program", plan.program},
+        {"step", plan.step()},
+        {"total", plan.total()}}},
+      {"disk", {{"checkpoint", plan.checkpoint}, {"kept", (config.checkpoint.keep + 1) * plan.checkpoint}}},
+  };
+}
+
+}  // namespace quire

@@ -1,0 +1,18 @@
+// What may be another at evaluation and generation than in training.
+#pragma once
+
+#include "trainers/run/config.h"
+
+namespace quire {
+
+// What a model sees may be another at evaluation without its being another model: window, cache, sizes of memories.
+bool may_differ_at_evaluation(const std::string& key);
+std::string_view what_may_differ_at_evaluation();  // for messages
+
+// The configuration evaluation and generation run with: evaluate.set applied, then overrides. These may change what a
+// model sees (window, cache, data.subsequence, model.attention.xl.clamp) and the keys in `others`; Error(config) for
+// the rest, which would have no effect or make it another model.
+RunConfig evaluation_config(const RunConfig& config, const std::vector<std::string>& overrides = {},
+                            const std::vector<std::string>& others = {});
+
+}  // namespace quire

@@ -1,0 +1,51 @@
+#include "trainers/run/model.h"
+
+#include "core/check.h"
+#include "kernels/backend.h"
+
+namespace quire {
+
+namespace {
+
+// Whether the run computes on a GPU. Error(config) when it must and cannot.
+bool uses_gpu(DeviceChoice choice) {
+  if (choice == DeviceChoice::cpu) return false;
+  const CudaReport& cuda = load_cuda();
+  if (!cuda.gpu.empty()) return true;
+  if (choice == DeviceChoice::cuda) {
+    fail(ErrorKind::config, "run.device: cuda was asked for but cannot be used: {}; use auto or cpu", cuda.reason);
+  }
+  return false;
+}
+
+}  // namespace
+
+DType computing_type(Precision precision, DeviceKind kind) {
+  switch (precision) {
+    case Precision::automatic:
+      return kind == DeviceKind::cuda ? DType::bf16 : DType::f32;
+    case Precision::f32:
+      return DType::f32;
+    case Precision::f64:
+      return DType::f64;
+    case Precision::bf16:
+      return DType::bf16;
+  }
+  fail(ErrorKind::internal, "run.precision: {} is unknown", static_cast<int>(precision));
+}
+
+Machine Machine::choose(const RunSection& run) {
+  const BackendReport& report = load_backends();
+  const Device device{uses_gpu(run.device) ? DeviceKind::cuda : DeviceKind::cpu, 0};
+  if (device == kCpu && run.precision == Precision::bf16) {
+    fail(ErrorKind::config, "run.precision: bf16 is refused on the CPU, where it is slower than f32; use f32");
+  }
+  const bool wanted = run.device == DeviceChoice::automatic;
+  return {device,
+          computing_type(run.precision, device.kind),
+          device == kCpu ? report.cpu : load_cuda().gpu,
+          {},
+          wanted ? load_cuda().reason : ""};
+}
+
+}  // namespace quire

@@ -1,0 +1,228 @@
+#include "trainers/run/step.h"
+
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "core/check.h"
+#include "kernels/elementwise.h"
+#include "kernels/optimizer.h"
+#include "trainers/run/gradient_reducer.h"
+
+namespace quire {
+
+TrainingState::TrainingState(const RunConfig& config, int64_t vocabulary, const Machine& machine,
+                             const Communicator& communicator)
+    : first_row(config.data.rows * communicator.rank() / communicator.size()),
+      last_row(config.data.rows * (communicator.rank() + 1) / communicator.size()),
+      network(store, config.model, vocabulary, machine.dtype) {
+  store.allocate(machine.dtype, machine.device, static_cast<uint64_t>(config.run.seed));
+  optimizer = make_optimizer(store, config.optimizer);
+  if (config.optimizer.ema.decay) {
+    average = std::make_unique<WeightAverage>(store, config.model, vocabulary, *config.optimizer.ema.decay);
+  }
+  state = std::make_unique<StatePool>(network.layout, last_row - first_row, config.data.subsequence, machine.dtype,
+                                      machine.device, machine.scratch);
+  outcome = Tensor::zeros({outcome::kEntries}, DType::f64, machine.device);
+}
+
+namespace {
+
+// Marks the rows of a block in which the loss of a target is not finite. nll [R * T], 0 where nothing is counted.
+void mark_nonfinite_rows(std::span<uint8_t> marks, const Tensor& nll) {
+  const Tensor wide = nll.dtype() == DType::f64 ? nll : Tensor::empty(nll.shape(), DType::f64, nll.device());
+  if (nll.dtype() != DType::f64) ops::convert(wide, nll);
+  const std::vector<double> values = wide.to_vector<double>();
+  const size_t length = values.size() / marks.size();
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i])) marks[i / length] = 1;
+  }
+}
+
+// Blocks of rows and what a step that fails looks at: losses by target.
+struct BlockLosses {
+  int64_t begin, end;
+  Tensor nll;
+};
+
+std::string describe_failure(int64_t step, double loss, double grad_norm) {
+  return fmt::format("step {}: loss {} and gradient norm {} are not finite, or too large for the moments", step, loss,
+                     grad_norm);
+}
+
+constexpr std::string_view kHint =
+    "Resume from the last checkpoint with a lower optimizer.lr or a smaller optimizer.clip";
+
+// This step changes neither weights nor moments; rows with a loss that is not finite begin anew.
+void skip_step(TrainingState& training, const RunConfig& config, const std::vector<BlockLosses>& blocks,
+               Communicator& communicator, StepResult& result) {
+  if (training.skips_in_a_row >= config.run.on_nonfinite.max_skips) {
+    fail(ErrorKind::numerics, "{}, and so were the {} steps before it (run.on_nonfinite.max_skips). {}",
+         describe_failure(training.step + 1, result.loss, result.grad_norm), training.skips_in_a_row, kHint);
+  }
+  std::vector<uint8_t> nonfinite_rows(static_cast<size_t>(training.state->rows()));
+  for (const BlockLosses& block : blocks) {
+    mark_nonfinite_rows(std::span(nonfinite_rows)
+                            .subspan(static_cast<size_t>(block.begin), static_cast<size_t>(block.end - block.begin)),
+                        block.nll);
+  }
+  training.state->commit(nonfinite_rows);
+  result.skipped = true;
+  std::array<double, 1> cleared{0};
+  for (const uint8_t mark : nonfinite_rows) cleared[0] += mark;
+  communicator.all_reduce_sum(cleared);
+  result.cleared_rows = static_cast<int64_t>(cleared[0]);
+  ++training.skipped;
+  ++training.skips_in_a_row;
+}
+
+// Of each name the mean over the blocks of rows of this rank.
+void add_means(Telemetry& to, const Telemetry& from) {
+  std::map<std::string, std::pair<double, int>> sums;
+  for (const auto& [name, value] : from) {
+    sums[name].first += value;
+    ++sums[name].second;
+  }
+  for (const auto& [name, sum] : sums) to.emplace_back(name, sum.first / sum.second);
+}
+
+// Sums over all ranks, in place. The values of one rank stay where they are.
+void reduce_sums(const Tensor& sums, Communicator& communicator) {
+  if (communicator.size() == 1) return;
+  std::vector<double> values = sums.to_vector<double>();
+  communicator.all_reduce_sum(values);
+  sums.upload(values.data(), sums.numel());
+}
+
+}  // namespace
+
+void accumulate_gradients(TrainingState& training, const RunConfig& config, const Batch& batch,
+                          const std::vector<double>& counts,
+                          const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss,
+                          Telemetry* telemetry) {
+  training.state->begin_step(batch);
+  training.store.zero_gradients();
+  const int64_t blocks = std::min(config.data.accumulate, batch.rows);
+  for (int64_t block = 0; block < blocks; ++block) {
+    const int64_t begin = batch.rows * block / blocks;
+    const int64_t end = batch.rows * (block + 1) / blocks;
+    const Batch part = blocks == 1 ? batch : batch.row_block(begin, end);
+    Tape tape;
+    const StateView view = training.state->view(begin, end);
+    const Forward forward{.tape = tape,
+                          .batch = part,
+                          .state = view,
+                          .key = RandomKey::of(static_cast<uint64_t>(config.run.seed), training.step + 1),
+                          .position_key = RandomKey::of(static_cast<uint64_t>(config.run.seed),
+                                                        training.step / config.model.dropout.position_steps + 1),
+                          .training = true,
+                          .write_state = true,
+                          .telemetry = telemetry,
+                          .commitment_seeds = {counts.size() > 1 && counts[1] > 0 ? 1 / counts[1] : 0.0,
+                                               1 / static_cast<double>(config.data.rows * batch.length)},
+                          .nll_seed = counts[0] > 0 ? 1 / counts[0] : 0.0};
+    const LossTerms loss = training.network.model.loss(forward);
+    on_loss(begin, end, loss);
+    std::vector<Tape::Seed> seeds;
+    for (size_t i = 0; i < loss.terms.size(); ++i) {
+      if (!loss.terms[i].sum.needs_gradient()) continue;
+      seeds.push_back({loss.terms[i].sum, counts[i] > 0 ? loss.terms[i].weight / counts[i] : 0.0});
+    }
+    tape.backward(seeds);
+  }
+}
+
+void require_finite(const TrainingState& training) {
+  const std::vector<double> judged = training.outcome.to_vector<double>();
+  const auto failed = static_cast<int64_t>(judged[outcome::kFirstFailed]);
+  if (failed == 0) return;
+  training.outcome.zero();  // told once
+  fail(ErrorKind::numerics, "{}; weights are those of step {}. {}",
+       describe_failure(failed, judged[outcome::kLoss], judged[outcome::kGradientNorm]), failed - 1, kHint);
+}
+
+StepResult train_step(TrainingState& training, const RunConfig& config, const Batch& batch, Communicator& communicator,
+                      ReadResult read) {
+  const int64_t step = training.step + 1;
+  const bool skips = config.run.on_nonfinite.policy == NonfinitePolicy::skip;
+  const Device device = training.store.values().device();
+  StepResult result;
+  const int64_t update = step - training.skipped;
+  result.learning_rate = learning_rate(config.schedule, peak_learning_rate(config.optimizer, update), step);
+
+  // Counts of the whole batch come first, so that every gradient is scaled exactly.
+  std::vector<double> counts;
+  std::vector<std::string> names;
+  for (const auto& [name, count] : training.network.model.loss_counts(batch)) {
+    counts.push_back(static_cast<double>(count));
+    names.push_back(name);
+  }
+  communicator.all_reduce_sum(counts);
+  result.targets = static_cast<int64_t>(counts[0]);
+
+  const std::vector<Codebook*> codebooks = training.network.model.codebooks();
+  for (Codebook* codebook : codebooks) {
+    codebook->begin_step({.key = RandomKey::of(static_cast<uint64_t>(config.run.seed), step),
+                          .update = update,
+                          .rows = config.data.rows,
+                          .length = batch.length});
+  }
+  const Tensor sums = Tensor::zeros({static_cast<int64_t>(counts.size())}, DType::f64, device);
+  std::vector<BlockLosses> blocks;
+  Telemetry seen;
+  accumulate_gradients(
+      training, config, batch, counts,
+      [&](int64_t begin, int64_t end, const LossTerms& loss) {
+        for (size_t i = 0; i < loss.terms.size(); ++i) {
+          const auto at = static_cast<int64_t>(i);
+          const Tensor sum = sums.slice(0, at, at + 1);
+          ops::add(sum, sum, loss.terms[i].sum.value(), 1, 1);
+        }
+        if (skips) blocks.push_back({begin, end, loss.nll});
+      },
+      read == ReadResult::always ? &seen : nullptr);
+  reduce_gradients(training.store.gradients(), communicator);
+  for (Codebook* codebook : codebooks) {
+    for (const Tensor& sum : codebook->sums()) reduce_gradients(sum.reshape({sum.numel()}), communicator);
+  }
+  reduce_sums(sums, communicator);
+
+  // Whether the step is applied is decided where its gradients are.
+  ops::step_outcome(training.outcome, sums.slice(0, 0, 1), squared_gradient_norm(training.store),
+                    {.targets = counts[0],
+                     .clip = config.optimizer.clip,
+                     .largest_norm = largest_gradient_norm(training.store.values().dtype()),
+                     .step = static_cast<double>(step),
+                     .sticky = !skips});
+  const Tensor control = training.outcome.slice(0, outcome::kGradientScale, outcome::kApply + 1);
+  training.optimizer->update(update, result.learning_rate, control);
+  training.store.publish();
+  for (Codebook* codebook : codebooks) codebook->update(control);
+  if (training.average) training.average->update(update, control);
+
+  result.read = read == ReadResult::always || skips || !device_backend(device.kind).is_asynchronous();
+  if (result.read) {
+    if (!skips) require_finite(training);
+    const std::vector<double> judged = training.outcome.to_vector<double>();
+    result.loss = judged[outcome::kLoss];
+    result.grad_norm = judged[outcome::kGradientNorm];
+    const std::vector<double> totals = sums.to_vector<double>();
+    for (size_t i = 1; i < counts.size(); ++i) {
+      result.telemetry.emplace_back(names[i], counts[i] > 0 ? totals[i] / counts[i] : 0.0);
+    }
+    add_means(result.telemetry, seen);
+    if (read == ReadResult::always) {
+      for (const Codebook* codebook : codebooks) codebook->report(result.telemetry);
+    }
+    if (judged[outcome::kApply] == 0) skip_step(training, config, blocks, communicator, result);
+  }
+  if (!result.skipped) {
+    training.state->commit();
+    training.skips_in_a_row = 0;
+  }
+  training.step = step;
+  training.tokens += result.targets;
+  return result;
+}
+
+}  // namespace quire

@@ -1,0 +1,72 @@
+// What a run changes from step to step, and one step of it.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "core/communicator.h"
+#include "trainers/optimizer/optimizer.h"
+#include "trainers/optimizer/weight_average.h"
+#include "trainers/run/model.h"
+
+namespace quire {
+
+// Weights, moments and carried state of the rows of this rank.
+struct TrainingState {
+  // Declares the model, draws its weights and makes empty state. vocabulary counts the tokenizer's ids.
+  TrainingState(const RunConfig& config, int64_t vocabulary, const Machine& machine, const Communicator& communicator);
+  TrainingState(const TrainingState&) = delete;
+  TrainingState& operator=(const TrainingState&) = delete;
+
+  int64_t first_row;  // global rows [first_row, last_row) belong to this rank
+  int64_t last_row;
+  ParameterStore store;
+  Network network;
+  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<WeightAverage> average;  // nullptr unless optimizer.ema.decay is set
+  std::unique_ptr<StatePool> state;
+  Tensor outcome;              // of the last step, on the device (ops::step_outcome)
+  int64_t step = 0;            // finished steps, skipped ones included
+  int64_t tokens = 0;          // targets seen, on all ranks
+  int64_t skipped = 0;         // steps without an update, of all
+  int64_t skips_in_a_row = 0;  // up to now
+};
+
+struct StepResult {
+  double learning_rate = 0;
+  bool read = true;  // whether the device was asked for the next two
+  double loss = 0;   // mean nats per target over the global batch
+  double grad_norm = 0;
+  // Means of the other terms of the loss, and numbers about the inside of the model; when read.
+  Telemetry telemetry;
+  int64_t targets = 0;       // of all ranks
+  bool skipped = false;      // for a non-finite value
+  int64_t cleared_rows = 0;  // of all ranks: those whose own loss was not finite
+};
+
+// Forward and backward passes over a batch, one block of rows after the other (data.accumulate). counts: targets of the
+// whole step, by loss term. on_loss gets each block's rows [begin, end) and losses before they are swept. telemetry,
+// when given, receives what the layers say of each block.
+void accumulate_gradients(TrainingState& training, const RunConfig& config, const Batch& batch,
+                          const std::vector<double>& counts,
+                          const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss,
+                          Telemetry* telemetry = nullptr);
+
+// Reading waits for everything a GPU still has to do. when_free: only where nothing has to be waited for, or where
+// run.on_nonfinite must know; a step that fails is then reported by a later one that reads, and changes nothing.
+enum class ReadResult { always, when_free };
+
+// Throws Error(numerics) when a step failed that nobody has looked at yet.
+void require_finite(const TrainingState& training);
+
+// One optimizer step on the rows of this rank. When the loss or the gradient is not finite, or too large for the
+// moments, weights and moments stay as they were. What happens then is up to run.on_nonfinite:
+//   stop  throws Error(numerics); carried state is as it was but for rows whose document begins in this step
+//   skip  the step counts, rows commit what they carry, and those with a target whose loss is not finite are emptied.
+//         A row's losses depend on that row alone, so neither ranks nor blocks of rows change which ones these are.
+//         A gradient that overflows beside finite losses is no row's fault, and empties none. More skips in a row than
+//         max_skips throw Error(numerics).
+StepResult train_step(TrainingState& training, const RunConfig& config, const Batch& batch, Communicator& communicator,
+                      ReadResult read = ReadResult::always);
+
+}  // namespace quire

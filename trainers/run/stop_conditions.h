@@ -1,0 +1,37 @@
+// What asks a run to stop at the end of its step: a signal, a file named STOP in the run directory, the wall time.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "core/config/config_value.h"
+#include "trainers/run/signals.h"
+
+namespace quire {
+
+class StopConditions {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // Wall time counts from `started`. The signals outlive this.
+  StopConditions(const StopSignals& signals, Clock::time_point started, const std::filesystem::path& run_directory,
+                 std::optional<Duration> max_wall_time);
+
+  // Why the run shall stop; empty while it may go on. Cheap enough for every step: the file is looked for once a
+  // second.
+  std::string reason();
+
+  // Removes the file, so that the run can go on later. Error(disk) when it cannot be removed.
+  void remove_file() const;
+
+ private:
+  const StopSignals& signals_;
+  Clock::time_point started_;
+  std::filesystem::path file_;
+  std::optional<Duration> max_wall_time_;
+  std::optional<Clock::time_point> looked_;
+  bool file_seen_ = false;
+};
+
+}  // namespace quire

@@ -1,0 +1,203 @@
+#include "trainers/run/trainer.h"
+
+#include <array>
+#include <chrono>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "trainers/checkpoint/training_checkpoint.h"
+#include "trainers/run/progress.h"
+
+namespace quire {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point time) {
+  return std::chrono::duration<double>(Clock::now() - time).count();
+}
+
+}  // namespace
+
+RunOutcome Trainer::run(const std::function<std::string()>& stop) {
+  const ThreadPool::Use use(threads_);
+  log_to_file(directory_.log());
+  const std::string documents =
+      mixture_ ? "a mixture" : fmt::format("{} documents", corpus_->split(config_.data.split).documents());
+  log_info(fmt::format("{}: {} parameters, {} to train on, {} threads, {}; run directory {}", config_.run.name,
+                       training_->store.parameter_count(), documents, threads_.threads(), machine_.backend,
+                       directory_.path().string()));
+  if (!machine_.without_gpu.empty()) log_info(fmt::format("no GPU is used: {}", machine_.without_gpu));
+  if (mixture_) {
+    for (const std::string& line : mixture_->describe()) log_info(line);
+  }
+  for (const std::string& line : describe_groups(training_->store, config_.optimizer)) log_info(line);
+  if (training_->step > 0) {
+    log_info(fmt::format("going on from step {}", training_->step));
+    // What a signal cut short last time.
+    if (evaluation_due() && !was_evaluated() && !evaluate_now(stop)) return RunOutcome::stopped;
+  }
+
+  Progress progress("train", config_.schedule.steps, training_->step);
+  auto since = Clock::now();
+  int64_t targets = 0;
+  int64_t steps = 0;
+  std::string shown;
+  while (training_->step < config_.schedule.steps) {
+    const std::optional<CursoredBatch> item = batches_->next();
+    QUIRE_CHECK(item.has_value(), "trainer: the endless batches ended");
+    const int64_t number = training_->step + 1;
+    const bool look = number % config_.log.every == 0 || number == config_.schedule.steps;
+    const StepResult result =
+        train_step(*training_, config_, item->batch, *communicator_, look ? ReadResult::always : ReadResult::when_free);
+    cursor_ = item->after;
+    targets += result.targets;
+    ++steps;
+
+    const int64_t step = training_->step;
+    const bool last = step == config_.schedule.steps;
+    if (result.skipped) warn_of_skip(result);
+    if (step % config_.log.every == 0 || last || result.skipped) {
+      log_step(result, seconds_since(since), targets, steps);
+      targets = 0;
+      steps = 0;
+      since = Clock::now();
+    }
+    if (result.read) shown = fmt::format("loss {:.3f}", result.loss);
+    progress.update(step, shown);
+
+    std::string why = ask(stop);
+    bool evaluated = true;
+    if (evaluation_due()) {
+      const auto evaluation_started = Clock::now();
+      evaluated = why.empty() && evaluate_now(stop);
+      if (!evaluated && why.empty()) why = ask(stop);
+      since += Clock::now() - evaluation_started;
+    }
+    const bool stopping = !why.empty();
+    if (stopping || last) {
+      save();
+    } else if (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0) {
+      const auto saving_started = Clock::now();
+      try_to_save();
+      since += Clock::now() - saving_started;
+    }
+    if (stopping && !(last && evaluated)) {
+      progress.finish();
+      log_info(fmt::format("stopped after step {} ({}); go on with: quire train --resume {}", step, why,
+                           directory_.path().string()));
+      return RunOutcome::stopped;
+    }
+  }
+  progress.finish();
+  log_info(fmt::format("finished after step {}; evaluate it with: quire eval {}", training_->step,
+                       directory_.path().string()));
+  return RunOutcome::finished;
+}
+
+void Trainer::log_step(const StepResult& result, double seconds, int64_t targets, int64_t steps) {
+  nlohmann::ordered_json epoch;  // a mixture has none
+  if (!mixture_) {
+    // BOS has a target, too: a document of n tokens counts n + 1.
+    const Split& split = corpus_->split(config_.data.split);
+    epoch = static_cast<double>(training_->tokens) / static_cast<double>(split.totals().tokens + split.documents());
+  }
+  nlohmann::ordered_json line{
+      {"step", training_->step},
+      {"loss", result.loss},
+      {"lr", result.learning_rate},
+      {"grad_norm", result.grad_norm},
+      {"skipped", training_->skipped},
+      {"tokens", training_->tokens},
+      {"tokens_per_second", static_cast<double>(targets) / seconds},
+      {"step_ms", 1000 * seconds / static_cast<double>(steps)},
+      {"epoch", epoch},
+      {"peak_bytes", device_backend(machine_.device.kind).allocator().stats().peak_bytes},
+  };
+  for (const auto& [name, value] : result.telemetry) line["telemetry"][name] = value;
+  metrics_->append(line);
+}
+
+void Trainer::warn_of_skip(const StepResult& result) const {
+  log_warn(
+      fmt::format("step {}: loss {} and gradient norm {}: no update, {} of {} rows begin anew; {} in a row, more "
+                  "than {} end the run (run.on_nonfinite)",
+                  training_->step, result.loss, result.grad_norm, result.cleared_rows, config_.data.rows,
+                  training_->skips_in_a_row, config_.run.on_nonfinite.max_skips));
+}
+
+std::string Trainer::ask(const std::function<std::string()>& stop) {
+  const std::string mine = stop();
+  std::array<double, 1> asked{mine.empty() ? 0.0 : 1.0};
+  communicator_->all_reduce_sum(asked);
+  if (asked[0] == 0) return "";
+  return mine.empty() ? "another rank was asked to" : mine;
+}
+
+bool Trainer::evaluation_due() const {
+  const int64_t every = config_.evaluate.every;
+  return every > 0 && (training_->step % every == 0 || training_->step == config_.schedule.steps);
+}
+
+bool Trainer::was_evaluated() const {
+  for (const auto& line : read_metrics(directory_.metrics())) {
+    if (line.contains("evaluation") && line.value("step", int64_t{0}) == training_->step) return true;
+  }
+  return false;
+}
+
+bool Trainer::evaluate_now(const std::function<std::string()>& stop) {
+  require_finite(*training_);
+  const bool average = config_.optimizer.ema.evaluate;
+  ParameterStore& store = average ? training_->average->store() : training_->store;
+  const EvaluationResult result = evaluate(store, evaluation_config_, *corpus_, machine_,
+                                           {.split = config_.evaluate.split,
+                                            .rows = config_.evaluate.rows,
+                                            .documents = config_.evaluate.documents,
+                                            .progress = {},
+                                            .stop = [&] { return !ask(stop).empty(); }});
+  if (!result.complete) return false;
+  nlohmann::ordered_json line{{"step", training_->step}};
+  line["evaluation"] = to_json(result, evaluation_config_, config_.evaluate.rows);
+  line["evaluation"]["weights"] = average ? "average" : "trained";
+  metrics_->append(line);
+  std::string text = fmt::format("step {}: split {}, {} documents: ", training_->step, config_.evaluate.split,
+                                 result.documents.size());
+  if (result.has_text) text += fmt::format("{:.4f} bits per byte, ", result.bits_per_byte());
+  text += fmt::format("token perplexity {:.3f}", result.token_perplexity());
+  if (result.recall && result.recall->tokens > 0) {
+    text += fmt::format(", {:.1f} % of {} recalled tokens",
+                        100 * static_cast<double>(result.recall->correct) / static_cast<double>(result.recall->tokens),
+                        result.recall->tokens);
+  }
+  log_info(text);
+  return true;
+}
+
+void Trainer::save() {
+  if (saved_step_ == training_->step) return;
+  require_finite(*training_);
+  if (!weights_are_finite(training_->store)) {
+    fail(ErrorKind::numerics,
+         "step {}: the update made weights that are not finite, so no checkpoint is written. Resume from the last one "
+         "with a lower optimizer.lr",
+         training_->step);
+  }
+  const std::filesystem::path folder = directory_.checkpoints();
+  save_training(folder, *training_, config_, *corpus_, mixture_.get(), cursor_, machine_);
+  saved_step_ = training_->step;
+  remove_checkpoints_after(folder, training_->step);
+  keep_newest_checkpoints(folder, config_.checkpoint.keep);
+}
+
+void Trainer::try_to_save() {
+  try {
+    save();
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::numerics || config_.checkpoint.on_error == CheckpointErrorPolicy::stop) throw;
+    log_warn(fmt::format("no checkpoint of step {}: {}", training_->step, error.what()));
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,73 @@
+// A training run from its first step to its last: batches, steps, metrics, evaluation, checkpoints, resuming, stopping.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+#include "data/batches/prefetcher.h"
+#include "trainers/checkpoint/initial_weights.h"
+#include "trainers/evaluation/evaluator.h"
+#include "trainers/run/metrics.h"
+#include "trainers/run/run_directory.h"
+#include "trainers/run/step.h"
+#include "trainers/run/training_mixture.h"
+
+namespace quire {
+
+enum class RunOutcome { finished, stopped };  // stopped: asked to, and resumable
+
+class Trainer {
+ public:
+  // A new run in an empty directory.
+  static std::unique_ptr<Trainer> start(const RunConfig& config, const std::filesystem::path& run_directory);
+  // Goes on from a run directory's newest whole checkpoint, or from the one given; a run that was killed before its
+  // first checkpoint begins again. Only resumable keys may be overridden.
+  static std::unique_ptr<Trainer> resume(const std::filesystem::path& run_or_checkpoint,
+                                         const std::vector<std::string>& overrides, bool drop_state);
+  ~Trainer();
+
+  // stop is asked after every step and during evaluation; it says why the run shall stop, or nothing. What one rank is
+  // asked, all ranks do.
+  RunOutcome run(const std::function<std::string()>& stop);
+
+  const RunConfig& config() const { return config_; }
+  const TrainingState& training() const { return *training_; }
+  const std::filesystem::path& directory() const { return directory_.path(); }
+
+ private:
+  Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, std::unique_ptr<TrainingMixture> mixture,
+          RunDirectory directory);
+  static std::unique_ptr<Trainer> start_over(const std::filesystem::path& run_directory,
+                                             const std::vector<std::string>& overrides);
+  void load_initial_weights(const std::optional<InitialWeights>& weights);
+  void open_batches(const std::optional<Cursor>& from);
+  void open_files();
+  void log_step(const StepResult& result, double seconds, int64_t targets, int64_t steps);
+  bool evaluation_due() const;  // after the step that was taken last
+  bool was_evaluated() const;   // as metrics.jsonl has it
+  void warn_of_skip(const StepResult& result) const;
+  bool evaluate_now(const std::function<std::string()>& stop);  // false when it was stopped
+  std::string ask(const std::function<std::string()>& stop);    // on all ranks
+  void save();
+  void try_to_save();  // checkpoint.on_error says whether a failure stops the run
+
+  RunConfig config_;
+  RunConfig evaluation_config_;
+  RunDirectory directory_;
+  Machine machine_;
+  ThreadPool threads_;
+  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<Corpus> corpus_;
+  std::unique_ptr<TrainingMixture> mixture_;  // nullptr: data.split of data.corpus
+  std::unique_ptr<TrainingState> training_;
+  std::unique_ptr<BatchStream> batches_;
+  Cursor cursor_;  // as of the batch last consumed
+  std::unique_ptr<MetricsLog> metrics_;
+  int64_t saved_step_ = 0;
+};
+
+// The batches of one rank. Also for tests.
+BatchOptions batch_options(const RunConfig& config, const TrainingState& training);
+
+}  // namespace quire

@@ -1,0 +1,35 @@
+// What data.mix describes: its corpora, kept open, and the mixture of them and the tasks.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/batches/mixture.h"
+#include "trainers/run/config.h"
+
+namespace quire {
+
+class TrainingMixture {
+ public:
+  // nullptr without data.mix. Everything that can be wrong with it is an Error that names the entry. The corpus is
+  // data.corpus, whose tokenizer all have; it must outlive the mixture.
+  static std::unique_ptr<TrainingMixture> open(const RunConfig& config, Corpus& corpus);
+
+  std::shared_ptr<const Mixture> documents() const { return documents_; }
+  // Checksum of the corpus of every entry, empty without one: a run goes on with the same.
+  const std::vector<std::string>& hashes() const { return hashes_; }
+  // A line for every entry: what it is, and its share of the documents.
+  std::vector<std::string> describe() const;
+
+ private:
+  Corpus& open_corpus(const MixConfig& entry, const DataConfig& data, Corpus& main, const std::string& where);
+
+  std::vector<std::unique_ptr<Corpus>> corpora_;
+  std::vector<std::unique_ptr<Filler>> fillers_;
+  std::vector<std::string> hashes_;
+  std::vector<std::string> names_;
+  std::shared_ptr<const Mixture> documents_;
+};
+
+}  // namespace quire
