@@ -2,16 +2,17 @@
 
 namespace quire {
 
-Variable recompute(Tape& tape, const std::vector<Variable>& inputs, const RecomputedFunction& function) {
+std::vector<Variable> recompute(Tape& tape, const std::vector<Variable>& inputs, const RecomputedFunction& function) {
   if (!tape.recording()) return function(tape, inputs, false);
   Tape first(false);
-  // A leaf whatever the inputs are: parameters inside may want gradients.
-  const Variable out = Variable::leaf(function(first, inputs, false).value());
-  tape.record("recompute", out, [inputs, function](const Tensor& dout) {
+  std::vector<Variable> outputs;
+  // Leaves whatever the inputs are: parameters inside may want gradients.
+  for (const Variable& output : function(first, inputs, false)) outputs.push_back(Variable::leaf(output.value()));
+  tape.record("recompute", outputs, [inputs, function](const std::vector<Tensor>& gradients) {
     Tape second;
-    second.backward(function(second, inputs, true), dout);
+    second.backward(function(second, inputs, true), gradients);
   });
-  return out;
+  return outputs;
 }
 
 }  // namespace quire

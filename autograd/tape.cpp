@@ -1,5 +1,7 @@
 #include "autograd/tape.h"
 
+#include <algorithm>
+
 #include "core/check.h"
 
 namespace quire {
@@ -16,6 +18,27 @@ Variable Tape::output(Tensor value, std::initializer_list<const Variable*> input
 void Tape::record(const char* name, const Variable& output, std::function<void(const Tensor&)> backward) {
   QUIRE_CHECK(output.needs_gradient(), "{}: recorded without a gradient", name);
   records_.push_back({name, output.gradient(), std::move(backward)});
+}
+
+void Tape::record(const char* name, const std::vector<Variable>& outputs,
+                  std::function<void(const std::vector<Tensor>&)> backward) {
+  std::vector<std::shared_ptr<Gradient>> more;
+  for (size_t i = 1; i < outputs.size(); ++i) {
+    QUIRE_CHECK(outputs[i].needs_gradient(), "{}: output {} recorded without a gradient", name, i);
+    more.push_back(outputs[i].gradient());
+  }
+  record(name, outputs.front(), [more, backward = std::move(backward)](const Tensor& first) {
+    std::vector<Tensor> gradients{first};
+    for (const std::shared_ptr<Gradient>& gradient : more) {
+      gradients.push_back(gradient->has_value() ? gradient->take() : Tensor());
+    }
+    backward(gradients);
+  });
+  records_.back().more = std::move(more);
+}
+
+bool Tape::Record::is_wanted() const {
+  return gradient->has_value() || std::any_of(more.begin(), more.end(), [](const auto& g) { return g->has_value(); });
 }
 
 void Tape::backward(const std::vector<Seed>& seeds) {
@@ -35,12 +58,20 @@ void Tape::backward(const Variable& output, const Tensor& gradient) {
   sweep();
 }
 
+void Tape::backward(const std::vector<Variable>& outputs, const std::vector<Tensor>& gradients) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].needs_gradient() && gradients[i].defined()) outputs[i].gradient()->add(gradients[i]);
+  }
+  sweep();
+}
+
 void Tape::sweep() {
   while (!records_.empty()) {
     // Moved out first: when this iteration ends, everything the record held is free.
     const Record record = std::move(records_.back());
     records_.pop_back();
-    if (record.gradient->has_value()) record.backward(record.gradient->take());
+    if (!record.is_wanted()) continue;
+    record.backward(record.gradient->has_value() ? record.gradient->take() : Tensor());
   }
 }
 

@@ -25,6 +25,9 @@ class Tape {
   // Called for an output that needs a gradient. backward receives the output's gradient and adds to its inputs'; it
   // holds what it needs and nothing else (never the output's value unless it uses it).
   void record(const char* name, const Variable& output, std::function<void(const Tensor& doutput)> backward);
+  // For an operation with several outputs: backward receives the gradient of each, undefined where nothing arrived.
+  void record(const char* name, const std::vector<Variable>& outputs,
+              std::function<void(const std::vector<Tensor>& doutputs)> backward);
 
   // d(sum of seed_i * scalar_i): scalars are f64 [1]. Clears the tape; gradients of leaves and parameters remain.
   struct Seed {
@@ -34,6 +37,8 @@ class Tape {
   void backward(const std::vector<Seed>& seeds);
   // The sweep from the gradient of one output of any shape.
   void backward(const Variable& output, const Tensor& gradient);
+  // From those of several outputs; an undefined one counts as none.
+  void backward(const std::vector<Variable>& outputs, const std::vector<Tensor>& gradients);
 
  private:
   void sweep();
@@ -41,6 +46,8 @@ class Tape {
     const char* name;
     std::shared_ptr<Gradient> gradient;
     std::function<void(const Tensor&)> backward;
+    std::vector<std::shared_ptr<Gradient>> more = {};  // of further outputs, which backward takes itself
+    bool is_wanted() const;
   };
 
   bool recording_;

@@ -45,7 +45,8 @@ Mlp::Mlp(const Scope& scope, const ModelConfig& model)
   add_input("up");
 }
 
-Variable Mlp::operator()(const Forward& f, const Variable& x) const {
+Variable Mlp::operator()(const Forward& f, const PartInput& input) const {
+  const Variable& x = input.z;
   Variable inner;
   if (kind_ == MlpKind::swiglu) {
     inner = swiglu(f.tape, in_[0](f.tape, x), in_[1](f.tape, x));

@@ -1,9 +1,9 @@
 // Linear maps, normalisation and feed-forward layers.
 #pragma once
 
-#include "layers/forward.h"
 #include "layers/initialization.h"
 #include "layers/model_config.h"
+#include "layers/part.h"
 #include "layers/scope.h"
 
 namespace quire {
@@ -32,10 +32,10 @@ class Norm {
   Parameter bias_;
 };
 
-class Mlp {
+class Mlp final : public Part {
  public:
   Mlp(const Scope& scope, const ModelConfig& model);
-  Variable operator()(const Forward& f, const Variable& x) const;  // [R, T, E] -> [R, T, E]
+  Variable operator()(const Forward& f, const PartInput& input) const override;
 
  private:
   MlpKind kind_;

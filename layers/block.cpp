@@ -1,99 +1,74 @@
 #include "layers/block.h"
 
-#include "autograd/functions/basic.h"
-#include "autograd/recompute.h"
 #include "layers/host_values.h"
-#include "layers/mixers/softmax_attention.h"
-#include "layers/mixers/vq_attention.h"
+#include "layers/mechanism_registry.h"
 
 namespace quire {
 
-namespace {
-
-std::unique_ptr<Mixer> make_mixer(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
-                                  std::span<const MemoryConfig> memories, std::shared_ptr<PositionTables> tables) {
-  if (layer.attention.kind == MixerKind::vq) {
-    return std::make_unique<VqAttention>(scope, model, layer, std::move(tables));
-  }
-  return std::make_unique<SoftmaxAttention>(scope, model, layer, memories, std::move(tables));
-}
-
-}  // namespace
-
-Block::Block(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
-             std::span<const MemoryConfig> memories, std::shared_ptr<PositionTables> tables)
-    : pre_(model.norm.placement == NormPlacement::pre),
-      recompute_(model.recompute),
-      dropout_(model.dropout.residual),
-      attention_dropout_scope_(hash_scope(scope.path() + ".attention.residual")),
-      mlp_dropout_scope_(hash_scope(scope.path() + ".mlp.residual")),
+Block::Block(const Scope& scope, const ModelConfig& model, const std::vector<SubLayerSpec>& parts)
+    : recomputes_(model.recompute == Recompute::blocks),
       layer_dropout_(model.dropout.layer),
-      attention_norm_(scope.child("attention_norm"), model) {
-  const bool fed = model.mlp.kind != MlpKind::none;
-  if (fed) mlp_norm_.emplace(scope.child("mlp_norm"), model);
-  attention_ = make_mixer(scope.child("attention"), model, layer, memories, std::move(tables));
-  if (fed) mlp_.emplace(scope.child("mlp"), model);
-  if (layer.attention.cache.kind == CacheKind::hidden) {
-    hidden_ = scope.state_log("cache.hidden", {model.width}, layer.attention.cache_length(),
-                              {.dtype = layer.attention.cache.storage()});
+      draw_scope_(hash_scope(scope.path() + ".attention.residual") + 1) {
+  recomputed_.begin(scope.declared());
+  for (const SubLayerSpec& part : parts) sub_layers_.push_back(std::make_unique<SubLayer>(scope, model, part));
+  for (size_t i = 0; i < parts.size(); ++i) sub_layers_[i]->make_part(scope, parts[i]);
+  recomputed_.end(scope.declared());
+}
+
+Tensor Block::drawn_rows(const Forward& f, const Variable& x) const {
+  if (!f.training || layer_dropout_ == 0) return {};
+  const auto threshold = static_cast<uint64_t>(layer_dropout_ * 4294967296.0);
+  std::vector<double> factors;
+  for (int64_t r = 0; r < x.dim(0); ++r) {
+    const auto bits = philox(f.key, draw_scope_, static_cast<uint32_t>(f.batch.first_row + r), 0, 0);
+    factors.push_back(bits[0] >= threshold ? 1 / (1 - layer_dropout_) : 0.0);
   }
-}
-
-Variable Block::call(Part part, Recompute when, const Forward& f, const Variable& x) const {
-  if (recompute_ != when) return (this->*part)(f, x);
-  return recompute(f.tape, {x}, [this, part, f](Tape& tape, const std::vector<Variable>& inputs, bool again) {
-    return (this->*part)(f.on(tape, again), inputs[0]);
-  });
-}
-
-Variable Block::mixed(const Forward& f, const Variable& x) const {
-  Variable carried;
-  std::vector<int64_t> carried_length;
-  if (hidden_.defined()) {
-    carried = Variable::constant(f.state.gather(hidden_));
-    carried_length = f.state.lengths(hidden_);
-    // Stored before the normalisation: it is repeated with today's parameters each time the states are read.
-    if (f.write_state) f.state.append(hidden_, x.value());
-    if (pre_) carried = attention_norm_(f.tape, carried);
-  }
-  return (*attention_)(f, pre_ ? attention_norm_(f.tape, x) : x, {carried, carried_length});
-}
-
-Variable Block::fed(const Forward& f, const Variable& h) const {
-  return (*mlp_)(f, pre_ ? (*mlp_norm_)(f.tape, h) : h);
-}
-
-Variable Block::sum(const Forward& f, const Variable& added, const Variable& x, uint32_t scope) const {
-  Variable kept = added;
-  if (f.training && layer_dropout_ > 0) {
-    const Shape shape = added.shape();
-    const auto threshold = static_cast<uint64_t>(layer_dropout_ * 4294967296.0);
-    std::vector<double> factors;
-    // One draw for all that the block adds to a row.
-    for (int64_t r = 0; r < shape[0]; ++r) {
-      const auto row = static_cast<uint32_t>(f.batch.first_row + r);
-      const auto bits = philox(f.key, attention_dropout_scope_ + 1, row, 0, 0);
-      factors.push_back(bits[0] >= threshold ? 1 / (1 - layer_dropout_) : 0.0);
-    }
-    const Tensor factor = tensor_of(factors, {shape[0]}, wide_type(added.value().dtype()), added.value().device());
-    const Variable by_row = reshape(f.tape, added, {1, shape[0], shape[1] * shape[2]});
-    kept = reshape(f.tape, scale_heads(f.tape, by_row, Variable::constant(factor)), shape);
-  }
-  return dropout(f.tape, kept, x, f.dropout(scope, dropout_));
+  return tensor_of(factors, {x.dim(0)}, wide_type(x.value().dtype()), x.value().device());
 }
 
 Variable Block::run(const Forward& f, const Variable& x) const {
-  const Variable attended = call(&Block::mixed, Recompute::attention, f, x);
-  Variable h = sum(f, attended, x, attention_dropout_scope_);
-  if (!pre_) h = attention_norm_(f.tape, h);
-  if (!mlp_) return h;
-  const Variable inner = call(&Block::fed, Recompute::mlp, f, h);
-  const Variable y = sum(f, inner, h, mlp_dropout_scope_);
-  return pre_ ? y : (*mlp_norm_)(f.tape, y);
+  const Tensor kept = drawn_rows(f, x);
+  Variable h = x;
+  for (const std::unique_ptr<SubLayer>& part : sub_layers_) h = (*part)(f, h, kept);
+  return h;
 }
 
 Variable Block::operator()(const Forward& f, const Variable& x) const {
-  return call(&Block::run, Recompute::blocks, f, x);
+  if (!recomputes_) return run(f, x);
+  return recomputed_(f, x, [this](const Forward& pass, const Variable& in) { return run(pass, in); });
+}
+
+std::vector<SubLayerSpec> mixer_and_mlp(const Place& place, const Surroundings& around) {
+  const Mechanism& mixer = mechanism(Role::mixer, place.layer.attention.mechanism.kind);
+  std::vector<SubLayerSpec> parts{
+      {"attention", Recompute::attention, [&](const Scope& scope) { return mixer.make_mixer(scope, place, around); }}};
+  if (place.model.mlp.kind != MlpKind::none) {
+    parts.push_back(
+        {"mlp", Recompute::mlp, [&](const Scope& scope) { return std::make_unique<Mlp>(scope, place.model); }});
+  }
+  return parts;
+}
+
+std::vector<std::unique_ptr<Block>> make_blocks(const Scope& root, const ModelConfig& model, int64_t begin, int64_t end,
+                                                const std::vector<SubLayerSpec>& further) {
+  const std::vector<LayerConfig> layers = model.layer_configs();
+  Surroundings around;
+  std::vector<std::unique_ptr<Block>> blocks;
+  for (int64_t i = begin; i < end; ++i) {
+    std::vector<MemoryConfig> memories;
+    for (const MemoryConfig& memory : model.memory) {
+      for (const int64_t layer : memory.layers) {
+        if (model.layer_index(layer) == i) memories.push_back(memory);
+      }
+    }
+    around.memories = memories;
+    const LayerConfig& layer = layers[static_cast<size_t>(i)];
+    const Place place{.model = model, .layer = layer, .options = layer.attention.mechanism.options, .index = i};
+    std::vector<SubLayerSpec> parts = mixer_and_mlp(place, around);
+    parts.insert(parts.end(), further.begin(), further.end());
+    blocks.push_back(std::make_unique<Block>(root.child("blocks", i), model, parts));
+  }
+  return blocks;
 }
 
 }  // namespace quire

@@ -1,43 +1,35 @@
-// One decoder block: mixer and feed-forward layer around the residual stream.
+// A block: a list of sub-layers around the residual stream, as a rule a mixer and a feed-forward layer.
 #pragma once
 
-#include <memory>
-#include <optional>
-
-#include "layers/basic.h"
-#include "layers/mixers/mixer.h"
+#include "layers/mechanism.h"
+#include "layers/sub_layer.h"
+#include "layers/surroundings.h"
 
 namespace quire {
 
 class Block {
  public:
-  Block(const Scope& scope, const ModelConfig& model, const LayerConfig& layer, std::span<const MemoryConfig> memories,
-        std::shared_ptr<PositionTables> tables = std::make_shared<PositionTables>());
+  Block(const Scope& scope, const ModelConfig& model, const std::vector<SubLayerSpec>& parts);
   Variable operator()(const Forward& f, const Variable& x) const;  // [R, T, E] -> [R, T, E]
-  const Mixer& mixer() const { return *attention_; }
 
  private:
   Variable run(const Forward& f, const Variable& x) const;
-  // What attention and feed-forward layer add, their normalisation included when it comes first.
-  Variable mixed(const Forward& f, const Variable& x) const;
-  Variable fed(const Forward& f, const Variable& h) const;
-  // x + what a layer adds, with dropout. Layer drop: all of it or nothing for a row.
-  Variable sum(const Forward& f, const Variable& added, const Variable& x, uint32_t scope) const;
-  // One of the above, kept or recomputed.
-  using Part = Variable (Block::*)(const Forward& f, const Variable& x) const;
-  Variable call(Part part, Recompute when, const Forward& f, const Variable& x) const;
+  // Layer drop: all that the block adds to a row, or nothing. Wide [R]; undefined without.
+  Tensor drawn_rows(const Forward& f, const Variable& x) const;
 
-  bool pre_;
-  Recompute recompute_;
-  double dropout_;
-  uint32_t attention_dropout_scope_;
-  uint32_t mlp_dropout_scope_;
+  bool recomputes_;
   double layer_dropout_;
-  Norm attention_norm_;
-  std::optional<Norm> mlp_norm_;  // with a feed-forward layer
-  std::unique_ptr<Mixer> attention_;
-  std::optional<Mlp> mlp_;
-  LogId hidden_;  // Transformer-XL: the block's inputs before its normalisation
+  uint32_t draw_scope_;
+  Recomputed recomputed_;
+  std::vector<std::unique_ptr<SubLayer>> sub_layers_;
 };
+
+// The mixer of a place (that of a mixer) and the feed-forward layer. What is referred to outlives the making.
+std::vector<SubLayerSpec> mixer_and_mlp(const Place& place, const Surroundings& around);
+
+// Blocks [begin, end) of a model, named blocks.N: layers count through all parts of a stack. further: parts that a
+// stack adds to its blocks.
+std::vector<std::unique_ptr<Block>> make_blocks(const Scope& root, const ModelConfig& model, int64_t begin, int64_t end,
+                                                const std::vector<SubLayerSpec>& further = {});
 
 }  // namespace quire

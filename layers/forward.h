@@ -1,6 +1,7 @@
 // What every layer of one forward pass shares.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -8,6 +9,7 @@
 #include "core/batch.h"
 #include "core/random.h"
 #include "kernels/elementwise.h"
+#include "layers/declarations.h"
 #include "layers/state/state.h"
 #include "layers/telemetry.h"
 
@@ -16,13 +18,8 @@ namespace quire {
 // Entries that a layer chose (top-k), by the scope of the layer.
 using Selections = std::map<uint32_t, Tensor>;
 
-struct CommitmentSeeds {
-  double by_token = 0;
-  double by_position = 0;
-};
-
 struct Forward {
-  Tape& tape;
+  std::reference_wrapper<Tape> tape;
   const Batch& batch;
   StateView state;
   RandomKey key{};
@@ -33,31 +30,27 @@ struct Forward {
   // The second pass of a recomputation: selections of the first one are used, not made again.
   bool again = false;
   std::shared_ptr<Selections> selections = {};
+  // What layers leave for later ones, by ValueId.
+  std::shared_ptr<std::vector<Variable>> values = {};
   // Where layers leave numbers about themselves, when somebody looks.
   Telemetry* telemetry = nullptr;
-  // Squared distances of keys to their codewords are added here, f64 [1], where it is defined. Their gradient does not
-  // wait for the sweep to be seeded with them: it is 1 / tokens, or 1 / positions, of the whole step, times the weight
-  // in a layer.
-  Tensor commitment = {};
-  CommitmentSeeds commitment_seeds = {};
+  // Sums of auxiliary losses, f64 [terms], where somebody asks for them; and what each is multiplied by in the mean of
+  // the whole step, 1 / count (none outside training): layers/auxiliary_loss.h.
+  Tensor loss_sums = {};
+  std::vector<double> loss_seeds = {};
   // What the sweep will be seeded with for the sum of nats: 1 / targets of the whole step in training.
   double nll_seed = 1;
 
   // The same pass on another tape; the second pass of a recomputation writes nothing.
   Forward on(Tape& other, bool second) const {
-    return {.tape = other,
-            .batch = batch,
-            .state = state,
-            .key = key,
-            .position_key = position_key,
-            .training = training,
-            .write_state = write_state && !second,
-            .again = second,
-            .selections = selections,
-            .telemetry = second ? nullptr : telemetry,
-            .commitment = second ? Tensor() : commitment,
-            .commitment_seeds = commitment_seeds,
-            .nll_seed = nll_seed};
+    Forward pass = *this;
+    pass.tape = other;
+    if (!second) return pass;
+    pass.write_state = false;
+    pass.again = true;
+    pass.telemetry = nullptr;
+    pass.loss_sums = {};
+    return pass;
   }
 
   ops::DropoutKey dropout(uint32_t scope, double probability) const {

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "autograd/functions/basic.h"
 #include "autograd/functions/embedding.h"
 #include "core/check.h"
 #include "kernels/gemm.h"
 #include "kernels/position.h"
+#include "layers/mechanism_registry.h"
 
 namespace quire {
 
@@ -28,24 +28,15 @@ int32_t most_likely(const Tensor& logits) {
 }  // namespace
 
 LanguageModel::LanguageModel(const Scope& scope, const ModelConfig& config, int64_t vocabulary)
-    : config_(config), vocabulary_(vocabulary) {
+    : config_(config), vocabulary_(vocabulary), declared_(scope.declared()) {
   const Initialization initialization(config);
   embedding_ = scope.child("embedding").param("weight", {vocabulary, config.width}, initialization.embedding());
   if (config.embedding.sinusoid) {
     sinusoid_ = scope.child("embedding").param_without_decay("sinusoid", {1}, Initializer::constant(0));
   }
-  const auto tables = std::make_shared<PositionTables>();
+  const Mechanism& stack = mechanism(Role::stack, config.stack.mechanism.kind);
   const std::vector<LayerConfig> layers = config.layer_configs();
-  for (int64_t i = 0; i < config.layers; ++i) {
-    std::vector<MemoryConfig> memories;
-    for (const MemoryConfig& memory : config.memory) {
-      for (const int64_t layer : memory.layers) {
-        if ((layer < 0 ? layer + config.layers : layer) == i) memories.push_back(memory);
-      }
-    }
-    blocks_.push_back(
-        std::make_unique<Block>(scope.child("blocks", i), config, layers[static_cast<size_t>(i)], memories, tables));
-  }
+  stack_ = stack.make_stack(scope.child("stack"), {config, layers.front(), config.stack.mechanism.options});
   if (config.norm.last) norm_.emplace(scope.child("norm"), config);
   if (!config.embedding.tied) {
     head_ = scope.child("head").param("weight", {vocabulary, config.width}, initialization.head());
@@ -79,35 +70,25 @@ Variable LanguageModel::hidden(const Forward& f) const {
     x = add_scaled(f.tape, x, positions, sinusoid_);
   }
   x = dropout(f.tape, x, {}, f.dropout(hash_scope("embedding.dropout"), config_.dropout.embedding));
-  for (const std::unique_ptr<Block>& block : blocks_) x = (*block)(f, x);
+  x = (*stack_)(f, x);
   if (norm_) x = (*norm_)(f.tape, x);
   if (config_.embedding.output_scale != 1) x = scale(f.tape, x, config_.embedding.output_scale);
   return dropout(f.tape, x, {}, f.dropout(hash_scope("output.dropout"), config_.dropout.output));
 }
 
-std::vector<Codebook*> LanguageModel::codebooks() const {
-  std::vector<Codebook*> codebooks;
-  for (const std::unique_ptr<Block>& block : blocks_) {
-    if (Codebook* codebook = block->mixer().codebook()) codebooks.push_back(codebook);
-  }
-  return codebooks;
-}
-
-int64_t LanguageModel::alignment() const {
-  int64_t alignment = 1;
-  for (const LayerConfig& layer : config_.layer_configs()) {
-    if (layer.attention.kind == MixerKind::vq) alignment = std::lcm(alignment, layer.attention.vq.block);
-  }
-  return alignment;
-}
-
 std::vector<std::pair<std::string, int64_t>> LanguageModel::loss_counts(const Batch& batch) const {
-  std::vector<std::pair<std::string, int64_t>> counts{{"nll", batch.target_count}};
-  if (!codebooks().empty()) {
-    const auto padded = std::count(batch.segment.begin(), batch.segment.end(), -1);
-    counts.emplace_back("commitment", batch.rows * batch.length - padded);
-  }
+  std::vector<std::pair<std::string, int64_t>> counts = declared_.losses.counts(batch);
+  counts.insert(counts.begin(), {"nll", batch.target_count});
   return counts;
+}
+
+Forward LanguageModel::begin(const Forward& f) const {
+  Forward pass = f;
+  if (config_.recompute != Recompute::none && f.tape.get().recording()) {
+    pass.selections = std::make_shared<Selections>();
+  }
+  pass.values = std::make_shared<std::vector<Variable>>(declared_.values.size());
+  return pass;
 }
 
 CrossEntropy LanguageModel::cross_entropy(const Forward& f, const Variable& h) const {
@@ -119,24 +100,24 @@ CrossEntropy LanguageModel::cross_entropy(const Forward& f, const Variable& h) c
 }
 
 LossTerms LanguageModel::loss(const Forward& f) const {
-  Forward pass = f.on(f.tape, false);
-  if (config_.recompute != Recompute::none && f.tape.recording()) pass.selections = std::make_shared<Selections>();
-  const auto counts = loss_counts(f.batch);
-  if (counts.size() > 1) {
+  Forward pass = begin(f);
+  if (declared_.losses.size() > 0) {
     const Device device = static_cast<const Variable&>(embedding_).value().device();
-    pass.commitment = Tensor::zeros({1}, DType::f64, device);
+    pass.loss_sums = Tensor::zeros({declared_.losses.size()}, DType::f64, device);
   }
   const CrossEntropy entropy = cross_entropy(pass, hidden(pass));
-  LossTerms terms{{{counts[0].first, entropy.sum, counts[0].second, 1.0}}, entropy.nll};
-  if (counts.size() > 1) {
-    terms.terms.push_back({counts[1].first, Variable::constant(pass.commitment), counts[1].second, 0.0});
+  const auto counts = loss_counts(f.batch);
+  LossTerms terms{{{counts[0].first, entropy.sum, counts[0].second}}, entropy.nll};
+  for (size_t i = 1; i < counts.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    terms.terms.push_back({counts[i].first, Variable::constant(pass.loss_sums.slice(0, at - 1, at)), counts[i].second});
   }
   return terms;
 }
 
 TargetScores LanguageModel::score(const Forward& f, const std::vector<int64_t>& cells) const {
-  QUIRE_CHECK(!f.tape.recording(), "score: needs a tape that does not record");
-  const Variable h = hidden(f);
+  QUIRE_CHECK(!f.tape.get().recording(), "score: needs a tape that does not record");
+  const Variable h = hidden(begin(f));
   TargetScores scores{cross_entropy(f, h).nll, {}};
   const int64_t width = h.value().dim(2);
   const Tensor flat = h.value().reshape({f.batch.rows * f.batch.length, width});
@@ -150,8 +131,8 @@ TargetScores LanguageModel::score(const Forward& f, const std::vector<int64_t>& 
 }
 
 Tensor LanguageModel::next_logits(const Forward& f, int64_t at) const {
-  QUIRE_CHECK(!f.tape.recording(), "next_logits: needs a tape that does not record");
-  const Tensor h = hidden(f).value();
+  QUIRE_CHECK(!f.tape.get().recording(), "next_logits: needs a tape that does not record");
+  const Tensor h = hidden(begin(f)).value();
   const Tensor logits = Tensor::empty({f.batch.rows, vocabulary_}, wide_type(h.dtype()), h.device());
   ops::gemm(logits, h.select(1, at), head().value(), {.transpose_b = true, .bias = head_bias(f.tape).value()});
   return logits;

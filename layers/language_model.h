@@ -6,18 +6,17 @@
 #include <vector>
 
 #include "autograd/functions/embedding.h"
-#include "layers/block.h"
-#include "layers/mixers/codebook.h"
+#include "layers/basic.h"
+#include "layers/stack.h"
 
 namespace quire {
 
-// One part of the loss. A sum without a gradient is there to be reported: what it adds to gradients is in them. Sums
-// and counts cross micro-batches and ranks, never means.
+// One part of the loss. A sum without a gradient is there to be reported: what it adds to gradients is in them
+// (layers/auxiliary_loss.h). Sums and counts cross micro-batches and ranks, never means.
 struct LossTerm {
   std::string name;
   Variable sum;       // f64 [1]
   int64_t count = 0;  // of this micro-batch
-  double weight = 1;
 };
 
 struct LossTerms {
@@ -32,7 +31,8 @@ struct TargetScores {
 
 class LanguageModel {
  public:
-  // Declares parameters and state through the scope. vocabulary counts the tokenizer's ids.
+  // Declares parameters and state through the scope, whose declarations outlive the model. vocabulary counts the
+  // tokenizer's ids.
   LanguageModel(const Scope& scope, const ModelConfig& config, int64_t vocabulary);
 
   // The counts that loss() will report for a batch, known before any forward pass: gradients are scaled exactly. First
@@ -45,11 +45,9 @@ class LanguageModel {
   // f32 or f64 [R, V]: logits of the token after position `at` of each row. For generation.
   Tensor next_logits(const Forward& f, int64_t at) const;
 
-  // Documents of a concatenated row begin at multiples of this.
-  int64_t alignment() const;
   int64_t vocabulary() const { return vocabulary_; }
-  // Codewords that learn from the keys of a step, in the order of layers.
-  std::vector<Codebook*> codebooks() const;
+  // What learns once a step, in the order of layers.
+  const std::vector<Learner*>& learners() const { return declared_.learners; }
 
  private:
   Variable hidden(const Forward& f) const;  // [R, T, E] before the projection
@@ -57,11 +55,15 @@ class LanguageModel {
   const Variable& head() const;          // [V, E]
   Variable head_bias(Tape& tape) const;  // [V], or undefined
 
+  // The pass with what its layers share.
+  Forward begin(const Forward& f) const;
+
   ModelConfig config_;
   int64_t vocabulary_;
+  const Declarations& declared_;
   Parameter embedding_;
   Parameter sinusoid_;  // [1], the factor of positions
-  std::vector<std::unique_ptr<Block>> blocks_;
+  std::unique_ptr<Stack> stack_;
   std::optional<Norm> norm_;
   Parameter head_;
   Parameter head_bias_;

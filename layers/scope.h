@@ -1,24 +1,26 @@
-// Through a scope a layer names what it owns: parameters (trained), buffers (saved, not trained) and state (carried
-// along a document, one entry per row). Dotted paths are the names in checkpoints, optimizer groups and logs.
+// Through a scope a layer names what it owns: parameters (trained), buffers (saved, not trained), state (carried along
+// a document, one entry per row), learners and loss terms. Dotted paths are the names in checkpoints, optimizer groups
+// and logs.
 #pragma once
 
 #include <string>
 
+#include "layers/declarations.h"
 #include "layers/parameter_store.h"
-#include "layers/state/state.h"
 
 namespace quire {
 
 class Scope {
  public:
-  Scope(ParameterStore& store, StateLayout& layout, DType dtype, std::string path = "")
-      : store_(&store), layout_(&layout), dtype_(dtype), path_(std::move(path)) {}
+  Scope(ParameterStore& store, Declarations& declared, DType dtype, std::string path = "")
+      : store_(&store), declared_(&declared), dtype_(dtype), path_(std::move(path)) {}
 
-  Scope child(const std::string& name) const { return {*store_, *layout_, dtype_, join(name)}; }
+  Scope child(const std::string& name) const { return {*store_, *declared_, dtype_, join(name)}; }
   Scope child(const std::string& name, int64_t index) const { return child(name + "." + std::to_string(index)); }
-  Scope root() const { return {*store_, *layout_, dtype_, ""}; }
+  Scope root() const { return {*store_, *declared_, dtype_, ""}; }
   const std::string& path() const { return path_; }
   DType dtype() const { return dtype_; }
+  const Declarations& declared() const { return *declared_; }
 
   // Matrices decay, vectors do not.
   Parameter param(const std::string& name, const Shape& shape, Initializer initializer) const {
@@ -31,17 +33,27 @@ class Scope {
     return store_->buffer(join(name), shape, wide_type(dtype_), initializer);
   }
   RegisterId state_register(const std::string& name, const Shape& shape, bool wide = false) const {
-    return layout_->add_register(join(name), shape, wide);
+    return declared_->state.add_register(join(name), shape, wide);
   }
   LogId state_log(const std::string& name, const Shape& entry, int64_t length, const LogOptions& options = {}) const {
-    return layout_->add_log(join(name), entry, length, options);
+    return declared_->state.add_log(join(name), entry, length, options);
   }
+  // The layer keeps the learner as long as the model lives.
+  void learner(Learner& learner) const { declared_->learners.push_back(&learner); }
+  // `name` is that of metrics.jsonl, without the path: layers share it (layers/loss_table.h).
+  LossTermId loss_term(const std::string& name, double weight, BatchCount count) const {
+    return declared_->losses.add(name, weight, count);
+  }
+  // A value that this layer leaves for later ones of the same pass, and one that an earlier layer leaves: `path` is
+  // that layer's, with the name. Error(internal) when no layer before leaves it.
+  ValueId leaves_value(const std::string& name) const;
+  ValueId reads_value(const std::string& path) const;
 
  private:
   std::string join(const std::string& name) const { return path_.empty() ? name : path_ + "." + name; }
 
   ParameterStore* store_;
-  StateLayout* layout_;
+  Declarations* declared_;
   DType dtype_;
   std::string path_;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/log.h"
 
 namespace quire {
 
@@ -66,6 +67,7 @@ class ReadVisitor : public ConfigVisitor {
   void refuse_unknown() const {
     for (const ConfigEntry& entry : node_.entries) {
       if (std::find(seen_.begin(), seen_.end(), entry.key) == seen_.end()) {
+        if (belongs_to_another_kind(entry)) continue;
         config_error(entry.key_location, join_key(key_, entry.key), "unknown key; " + suggestion(entry.key));
       }
     }
@@ -107,8 +109,47 @@ class ReadVisitor : public ConfigVisitor {
           i, [&](const ConfigStruct& item) { read(value->entries[i].value, item, join_key(key, std::to_string(i))); });
     }
   }
+  void on_kinds(std::string_view name, const ConfigKinds& choice, KindOptions where, const FieldInfo& info) override {
+    ConfigVisitor::on_kinds(name, choice, where, info);
+    for (const ConfigChoice& other : choice.choices()) {
+      if (other.name == choice.kind()) continue;
+      if (where == KindOptions::in_section) {
+        foreign_.push_back({other.name, std::string(name), other.name, choice.kind()});
+        continue;
+      }
+      choice.visit_default(other.name, [&](const ConfigStruct& options) {
+        for (const ConfigKey& key : list_config_keys(options)) {
+          foreign_.push_back({key.key.substr(0, key.key.find('.')), std::string(name), other.name, choice.kind()});
+        }
+      });
+    }
+  }
 
  private:
+  // A key that another kind would have.
+  struct Foreign {
+    std::string key;
+    std::string field;  // that holds the kind
+    std::string theirs;
+    std::string chosen;
+  };
+  // Left out, with a word, when an override has changed the kind that a file gave; an error when one text gives both.
+  bool belongs_to_another_kind(const ConfigEntry& entry) const {
+    const auto foreign =
+        std::find_if(foreign_.begin(), foreign_.end(), [&](const auto& f) { return f.key == entry.key; });
+    if (foreign == foreign_.end()) return false;
+    const ConfigEntry* field = node_.find(foreign->field);
+    const bool overridden = field != nullptr && field->value.location.line == 0 && entry.key_location.line != 0;
+    if (!overridden) {
+      config_error(entry.key_location, join_key(key_, entry.key),
+                   fmt::format("belongs to {}: {}, but {} is {} here; leave it out, or change {}", foreign->field,
+                               foreign->theirs, foreign->field, foreign->chosen, join_key(key_, foreign->field)));
+    }
+    log_info(fmt::format("{} is left out: it belongs to {}: {}, and {} is {} now", join_key(key_, entry.key),
+                         foreign->field, foreign->theirs, join_key(key_, foreign->field), foreign->chosen));
+    return true;
+  }
+
   void read(const ConfigNode& node, const ConfigStruct& value, std::string key) {
     ReadVisitor inner(node, std::move(key), reading_);
     value.fields(inner);
@@ -137,6 +178,7 @@ class ReadVisitor : public ConfigVisitor {
   std::string key_;
   Reading& reading_;
   std::vector<std::string> seen_;
+  std::vector<Foreign> foreign_;
 };
 
 class CheckVisitor : public ConfigVisitor {
@@ -161,6 +203,11 @@ class CheckVisitor : public ConfigVisitor {
     for (size_t i = 0; i < list.size(); ++i) {
       list.visit(i, [&](const ConfigStruct& item) { run(item, join_key(join_key(path_, name), std::to_string(i))); });
     }
+  }
+  void on_kinds(std::string_view, const ConfigKinds& choice, KindOptions where, const FieldInfo&) override {
+    choice.visit([&](const ConfigStruct& options) {
+      run(options, where == KindOptions::beside ? path_ : join_key(path_, choice.kind()));
+    });
   }
 
  private:

@@ -90,6 +90,7 @@ struct ConfigDifference {
   std::string before;  // as YAML; empty when the key exists in one only, as in a longer list
   std::string after;
   bool resumable = false;
+  bool at_evaluation = false;  // may be another at evaluation
 };
 std::vector<ConfigDifference> diff_configs(const ConfigStruct& before, const ConfigStruct& after);
 template <ConfigStructType T>
@@ -98,6 +99,15 @@ std::vector<ConfigDifference> diff_configs(T before, T after) {
 }
 // Error(config) that names every changed key that is not resumable.
 void require_resumable(const std::vector<ConfigDifference>& differences);
+
+// A key and the value it has.
+struct ConfigSetting {
+  std::string key;    // dotted
+  std::string value;  // as YAML
+  bool resumable = false;
+  bool at_evaluation = false;
+};
+std::vector<ConfigSetting> list_settings(const ConfigStruct& value);
 
 struct ConfigKey {
   std::string key;  // dotted; N stands for the index in a list
@@ -108,6 +118,7 @@ struct ConfigKey {
   std::string help;
   bool required = false;
   bool resumable = false;
+  bool at_evaluation = false;
   std::vector<ConfigChoice> choices;  // of an enum
 };
 std::vector<ConfigKey> list_config_keys(const ConfigStruct& defaults);

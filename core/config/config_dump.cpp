@@ -50,6 +50,21 @@ class WriteVisitor : public ConfigVisitor {
     }
     if (!is_default(name, full)) tree.add(std::string(name), std::move(written));
   }
+  // What the chosen kind begins with is default, whatever kind is.
+  void on_kinds(std::string_view name, const ConfigKinds& choice, KindOptions where, const FieldInfo& info) override {
+    on_field(name, KindField(choice), info);
+    choice.visit([&](const ConfigStruct& options) {
+      ConfigNode defaults;
+      choice.visit_default(choice.kind(), [&](const ConfigStruct& fresh) { defaults = default_tree(fresh); });
+      WriteVisitor inner(defaults_ == nullptr ? nullptr : &defaults, inapplicable_);
+      options.fields(inner);
+      if (where == KindOptions::beside) {
+        for (ConfigEntry& entry : inner.tree.entries) tree.add(entry.key, std::move(entry.value));
+      } else if (!inner.tree.entries.empty()) {
+        tree.add(choice.kind(), std::move(inner.tree));
+      }
+    });
+  }
 
  private:
   const ConfigNode* default_of(std::string_view name) const {
@@ -68,16 +83,11 @@ class WriteVisitor : public ConfigVisitor {
 // All fields with dotted keys in listing order; an empty list of structs counts as one value.
 class FlattenVisitor : public ConfigVisitor {
  public:
-  struct Item {
-    std::string key;
-    std::string value;
-    bool resumable;
-  };
-  FlattenVisitor(std::string key, std::vector<Item>& items) : key_(std::move(key)), items_(items) {}
+  FlattenVisitor(std::string key, std::vector<ConfigSetting>& items) : key_(std::move(key)), items_(items) {}
 
  protected:
   void on_field(std::string_view name, const ConfigField& field, const FieldInfo& info) override {
-    items_.push_back({join_key(key_, name), flow_yaml(field.write()), info.resumable});
+    items_.push_back({join_key(key_, name), flow_yaml(field.write()), info.resumable, info.at_evaluation});
   }
   void on_section(std::string_view name, const ConfigStruct& section, std::string_view) override {
     FlattenVisitor inner(join_key(key_, name), items_);
@@ -95,7 +105,7 @@ class FlattenVisitor : public ConfigVisitor {
 
  private:
   std::string key_;
-  std::vector<Item>& items_;
+  std::vector<ConfigSetting>& items_;
 };
 
 class ListVisitor : public ConfigVisitor {
@@ -105,7 +115,8 @@ class ListVisitor : public ConfigVisitor {
  protected:
   void on_field(std::string_view name, const ConfigField& field, const FieldInfo& info) override {
     keys_.push_back({join_key(key_, name), field.type(), info.required ? "" : flow_yaml(field.write()), range(info),
-                     std::string(info.unit), std::string(info.help), info.required, info.resumable, field.choices()});
+                     std::string(info.unit), std::string(info.help), info.required, info.resumable, info.at_evaluation,
+                     field.choices()});
   }
   void on_section(std::string_view name, const ConfigStruct& section, std::string_view) override {
     ListVisitor inner(join_key(key_, name), keys_);
@@ -114,6 +125,19 @@ class ListVisitor : public ConfigVisitor {
   void on_list(std::string_view name, const ConfigList& list, std::string_view) override {
     ListVisitor inner(join_key(join_key(key_, name), "N"), keys_);
     list.visit_default([&](const ConfigStruct& item) { item.fields(inner); });
+  }
+  // The options of every kind.
+  void on_kinds(std::string_view name, const ConfigKinds& choice, KindOptions where, const FieldInfo& info) override {
+    on_field(name, KindField(choice), info);
+    for (const ConfigChoice& kind : choice.choices()) {
+      choice.visit_default(kind.name, [&](const ConfigStruct& options) {
+        if (where == KindOptions::in_section) return on_section(kind.name, options, "");
+        const size_t first = keys_.size();
+        options.fields(*this);
+        for (size_t i = first; i < keys_.size(); ++i)
+          keys_[i].help = fmt::format("kind: {}. {}", kind.name, keys_[i].help);
+      });
+    }
   }
 
  private:
@@ -130,14 +154,7 @@ class ListVisitor : public ConfigVisitor {
   std::vector<ConfigKey>& keys_;
 };
 
-std::vector<FlattenVisitor::Item> flatten(const ConfigStruct& value) {
-  std::vector<FlattenVisitor::Item> items;
-  FlattenVisitor visitor("", items);
-  value.fields(visitor);
-  return items;
-}
-
-const FlattenVisitor::Item* find(const std::vector<FlattenVisitor::Item>& items, const std::string& key) {
+const ConfigSetting* find(const std::vector<ConfigSetting>& items, const std::string& key) {
   const auto found = std::find_if(items.begin(), items.end(), [&](const auto& item) { return item.key == key; });
   return found == items.end() ? nullptr : &*found;
 }
@@ -157,18 +174,26 @@ ConfigNode write_config_minimal(const ConfigStruct& value, const ConfigStruct& d
   return std::move(visitor.tree);
 }
 
+std::vector<ConfigSetting> list_settings(const ConfigStruct& value) {
+  std::vector<ConfigSetting> items;
+  FlattenVisitor visitor("", items);
+  value.fields(visitor);
+  return items;
+}
+
 std::vector<ConfigDifference> diff_configs(const ConfigStruct& before, const ConfigStruct& after) {
-  const auto old_items = flatten(before);
-  const auto new_items = flatten(after);
+  const auto old_items = list_settings(before);
+  const auto new_items = list_settings(after);
   std::vector<ConfigDifference> differences;
   for (const auto& item : old_items) {
     const auto* other = find(new_items, item.key);
     if (other != nullptr && other->value == item.value) continue;
-    differences.push_back({item.key, item.value, other == nullptr ? "" : other->value, item.resumable});
+    differences.push_back(
+        {item.key, item.value, other == nullptr ? "" : other->value, item.resumable, item.at_evaluation});
   }
   for (const auto& item : new_items) {
     // A longer or shorter list is another model, whatever its entries would allow.
-    if (find(old_items, item.key) == nullptr) differences.push_back({item.key, "", item.value, false});
+    if (find(old_items, item.key) == nullptr) differences.push_back({item.key, "", item.value, false, false});
   }
   return differences;
 }
@@ -199,6 +224,7 @@ std::string format_config_keys(const std::vector<ConfigKey>& keys) {
     if (!key.unit.empty()) text += fmt::format(", in {}", key.unit);
     text += key.required ? ", required" : fmt::format(", default {}", key.default_value);
     if (key.resumable) text += ", may change on --resume";
+    if (key.at_evaluation) text += ", may differ at evaluation";
     text += fmt::format("\n    {}\n", key.help);
     for (const ConfigChoice& choice : key.choices) {
       if (!choice.help.empty()) text += fmt::format("      {}: {}\n", choice.name, choice.help);

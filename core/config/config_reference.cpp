@@ -29,7 +29,7 @@ std::string config_keys_as_markdown(const std::vector<ConfigKey>& keys) {
     const std::string first = key.key.substr(0, key.key.find('.'));
     if (first != section) {
       section = first;
-      text += fmt::format("{}## {}\n\n| key | values | default | on resume | meaning |\n|---|---|---|---|---|\n",
+      text += fmt::format("{}## {}\n\n| key | values | default | may change | meaning |\n|---|---|---|---|---|\n",
                           text.empty() ? "" : "\n", section);
     }
     std::string values = cell(key.type);
@@ -39,9 +39,10 @@ std::string config_keys_as_markdown(const std::vector<ConfigKey>& keys) {
     for (const ConfigChoice& choice : key.choices) {
       if (!choice.help.empty()) meaning += fmt::format("<br>{}: {}", code(choice.name), cell(choice.help));
     }
-    text +=
-        fmt::format("| {} | {} | {} | {} | {} |\n", code(key.key), values,
-                    key.required ? "required" : code(key.default_value), key.resumable ? "may change" : "", meaning);
+    std::string change = key.resumable ? "on resume" : "";
+    if (key.at_evaluation) change += change.empty() ? "at evaluation" : ", at evaluation";
+    text += fmt::format("| {} | {} | {} | {} | {} |\n", code(key.key), values,
+                        key.required ? "required" : code(key.default_value), change, meaning);
   }
   return text;
 }

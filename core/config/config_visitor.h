@@ -61,6 +61,21 @@ class ConfigField {
   virtual ConfigNode write() const = 0;
 };
 
+// A choice between kinds, each with options of its own.
+class ConfigKinds {
+ public:
+  virtual ~ConfigKinds();
+  virtual std::vector<ConfigChoice> choices() const = 0;
+  virtual std::string kind() const = 0;  // that was chosen; empty when none was
+  // Another kind than before begins with the default values of its options. `kind` is one of choices().
+  virtual void choose(const std::string& kind) const = 0;
+  virtual void visit(const std::function<void(const ConfigStruct&)>& use) const = 0;  // of the chosen kind
+  virtual void visit_default(const std::string& kind, const std::function<void(const ConfigStruct&)>& use) const = 0;
+};
+
+// Where the options of a kind stand: in a section named after it, or beside the key that names it.
+enum class KindOptions { in_section, beside };
+
 // One entry of an overlay list such as model.layer_overrides: {layers: [0, -1], <keys of the struct it changes>}.
 struct ConfigOverlay {
   std::vector<int64_t> layers;
@@ -114,6 +129,18 @@ class FieldRef : public ConfigField {
   T& value_;
 };
 
+class KindField : public ConfigField {
+ public:
+  explicit KindField(const ConfigKinds& kinds) : kinds_(kinds) {}
+  std::string type() const override;
+  std::vector<ConfigChoice> choices() const override { return kinds_.choices(); }
+  void read(const ConfigNode& node, const ValueContext& context) const override;
+  ConfigNode write() const override;
+
+ private:
+  const ConfigKinds& kinds_;
+};
+
 class SettingsRef : public ConfigField {
  public:
   explicit SettingsRef(ConfigSettings& value) : value_(value) {}
@@ -154,6 +181,10 @@ class ConfigVisitor {
   void list(std::string_view name, std::vector<T>& items, std::string_view help = {}) {
     on_list(name, ListRef<T>(items), help);
   }
+  // The key `name` holds the kind.
+  void kinds(std::string_view name, const ConfigKinds& choice, KindOptions where, const FieldInfo& info) {
+    on_kinds(name, choice, where, info);
+  }
   // Dotted keys with values that are kept as text, for a later with_overrides().
   void map(std::string_view name, ConfigSettings& settings, const FieldInfo& info) {
     on_field(name, SettingsRef(settings), info);
@@ -172,6 +203,8 @@ class ConfigVisitor {
   virtual void on_field(std::string_view name, const ConfigField& field, const FieldInfo& info) = 0;
   virtual void on_section(std::string_view name, const ConfigStruct& section, std::string_view help) = 0;
   virtual void on_list(std::string_view name, const ConfigList& list, std::string_view help) = 0;
+  // Unless a visitor has its own: the key as a field, then the options of the chosen kind.
+  virtual void on_kinds(std::string_view name, const ConfigKinds& choice, KindOptions where, const FieldInfo& info);
 };
 
 }  // namespace quire

@@ -54,7 +54,7 @@ bool any_later_document(const Batch& batch) {
 
 }  // namespace
 
-KnnMemory::KnnMemory(const Scope& scope, const MemoryConfig& config, const MixerShape& mixer)
+KnnMemory::KnnMemory(const Scope& scope, const KnnConfig& config, const MixerShape& mixer)
     : name_(scope.path()), scope_(hash_scope(scope.path())), config_(config), mixer_(mixer) {
   if (config.is_gated()) {
     gate_ = scope.param_without_decay("gate", {mixer.heads}, Initializer::constant(config.gate));
@@ -470,10 +470,6 @@ std::optional<double> KnnMemory::cosine(const Forward& f, const MixerTensors& mi
     }
   }
   return count > 0 ? std::optional(sum / count) : std::nullopt;
-}
-
-std::unique_ptr<Memory> make_knn_memory(const Scope& scope, const MemoryConfig& config, const MixerShape& mixer) {
-  return std::make_unique<KnnMemory>(scope, config, mixer);
 }
 
 }  // namespace quire

@@ -7,16 +7,17 @@
 #include "kernels/knn.h"
 #include "kernels/knn_index.h"
 #include "layers/basic.h"
+#include "layers/memory/knn_config.h"
 #include "layers/memory/memory.h"
 
 namespace quire {
 
 class KnnMemory final : public Memory {
  public:
-  KnnMemory(const Scope& scope, const MemoryConfig& config, const MixerShape& mixer);
+  KnnMemory(const Scope& scope, const KnnConfig& config, const MixerShape& mixer);
 
   Variable combine(const Forward& f, const MixerTensors& mixer) override;
-  bool joins_softmax() const override { return config_.combine == KnnCombine::joint; }
+  bool joins_attention() const override { return config_.combine == KnnCombine::joint; }
 
  private:
   // Vectors [Hk, D] in a ring, with a ring of scales beside them when they are stored in 8 bits.
@@ -60,7 +61,7 @@ class KnnMemory final : public Memory {
 
   std::string name_;
   uint32_t scope_;
-  MemoryConfig config_;
+  KnnConfig config_;
   MixerShape mixer_;
   Parameter gate_;                 // [H]
   std::optional<Linear> content_;  // content_gate

@@ -1,15 +1,11 @@
-// Memories beside the mixer of a layer. A mechanism is one file pair here, its configuration, and one registry line;
-// the trivial ones that prove the interface live in tests/support.
+// Memories beside the mixer of a layer: what they are handed, and what they give back. A mechanism is one file pair
+// here, with its configuration and its descriptor (layers/mechanism.h).
 #pragma once
 
 #include <functional>
-#include <memory>
-#include <string>
 
 #include "autograd/functions/attention.h"
 #include "layers/forward.h"
-#include "layers/model_config.h"
-#include "layers/scope.h"
 
 namespace quire {
 
@@ -21,15 +17,15 @@ struct MixerShape {
   int64_t head_size;  // D
 };
 
-// What the softmax mixer of the layer computed for the current segment. Queries and keys are normalised when qk_norm is
-// on, and never rotated: a rotary memory chooses its own positions.
+// What the attention mixer of the layer computed for the current segment. Queries and keys are normalised when qk_norm
+// is on, and never rotated: a rotary memory chooses its own positions.
 struct MixerTensors {
   Variable z;         // [R, T, E]: the input of the mixer
   Variable q;         // [R, T, H, D]
   Variable scaled_q;  // [R, T, H, D]: its product with a key is a logit
   Variable k, v;      // [R, T, Hk, D]
-  Variable local;     // [R, T, H, D]: local attention; undefined for a memory that joins its softmax
-  // Local attention, for a memory that joins its softmax.
+  Variable local;     // [R, T, H, D]: local attention; undefined for a memory that joins it
+  // Local attention, for a memory that joins it.
   const AttentionVariables* attention = nullptr;
   const ops::AttentionInputs* settings = nullptr;
   // Keys and values that the cache carries, [R, W, Hk, D], newest last, and how many are valid; W is 0 without a cache.
@@ -45,20 +41,8 @@ class Memory {
   virtual ~Memory() = default;
   // Reads what earlier steps wrote, combines it with local attention, queues what this step adds. [R, T, H, D].
   virtual Variable combine(const Forward& f, const MixerTensors& mixer) = 0;
-  // One softmax over local keys and its entries: it is handed the former instead of local attention.
-  virtual bool joins_softmax() const { return false; }
+  // One distribution over local keys and its entries: it is handed the former instead of local attention.
+  virtual bool joins_attention() const { return false; }
 };
-
-using MemoryFactory =
-    std::function<std::unique_ptr<Memory>(const Scope& scope, const MemoryConfig& config, const MixerShape& mixer)>;
-
-bool has_memory(const std::string& kind);
-std::string known_memories();  // "knn, ..." or "none yet"
-std::unique_ptr<Memory> make_memory(const Scope& scope, const MemoryConfig& config, const MixerShape& mixer);
-// For mechanisms outside this folder.
-void register_memory(const std::string& kind, MemoryFactory factory);
-
-// Mechanisms of this folder.
-std::unique_ptr<Memory> make_knn_memory(const Scope& scope, const MemoryConfig& config, const MixerShape& mixer);
 
 }  // namespace quire

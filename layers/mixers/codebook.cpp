@@ -37,7 +37,7 @@ bool Codebook::reseeds() const {
          (config_.init == CodebookInitialization::kmeans && step_.update <= config_.rounds);
 }
 
-void Codebook::begin_step(const Step& step) {
+void Codebook::begin_step(const LearnerStep& step) {
   step_ = step;
   if (config_.frozen) return;
   const auto cleared = [](Tensor& tensor, const Tensor& like) {

@@ -4,40 +4,28 @@
 
 #include <vector>
 
-#include "layers/forward.h"
+#include "layers/learner.h"
 #include "layers/mixers/vq_config.h"
 #include "layers/scope.h"
-#include "layers/telemetry.h"
 
 namespace quire {
 
-class Codebook {
+class Codebook final : public Learner {
  public:
   Codebook(const Scope& scope, const CodebookConfig& config, int64_t heads, int64_t codes, int64_t size);
-  Codebook(const Codebook&) = delete;
-  Codebook& operator=(const Codebook&) = delete;
 
-  const std::string& name() const { return name_; }
   // [Hk, S, D] f32 or f64, for a model that computes in dtype.
   Tensor codewords(DType dtype) const;
 
-  // One optimizer step: begin_step, count in every training pass over rows of the step, the sums() of all ranks added
-  // up in place, update.
-  struct Step {
-    RandomKey key;
-    int64_t update = 1;  // counts from 1
-    int64_t rows = 0;    // of all ranks
-    int64_t length = 0;  // T
-  };
-  void begin_step(const Step& step);
+  void begin_step(const LearnerStep& step) override;
   // keys [R, T, Hk, D], codes i32 [R, T, Hk], mask u8 [R * T].
   void count(const Batch& batch, const Tensor& keys, const Tensor& codes, const Tensor& mask);
-  std::vector<Tensor> sums() const;
-  void update(const Tensor& control);  // kernels/optimizer.h
+  std::vector<Tensor> sums() const override;
+  void update(const Tensor& control) override;
 
   // Of the last step: perplexity of the use of codewords, those whose average count is below 1, extremes of that
   // count. Reads from the device.
-  void report(Telemetry& telemetry) const;
+  void report(Telemetry& telemetry) const override;
 
  private:
   bool reseeds() const;
@@ -48,7 +36,7 @@ class Codebook {
   int64_t heads_, codes_, size_;
   ParameterStore::Buffer* sum_;    // [Hk, S, D]
   ParameterStore::Buffer* count_;  // [Hk, S]
-  Step step_;
+  LearnerStep step_;
   Tensor step_sums_, step_counts_;  // of the keys of this step
   Tensor seeds_, present_;          // keys that codewords may begin anew with, and whether there is one
 };

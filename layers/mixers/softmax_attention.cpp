@@ -6,6 +6,8 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
 #include "autograd/functions/rotary.h"
+#include "layers/mechanism_list.h"
+#include "layers/mechanism_registry.h"
 #include "layers/visibility.h"
 
 namespace quire {
@@ -16,22 +18,21 @@ constexpr double kQkNormEps = 1e-6;  // Memorizing Transformer code
 
 }  // namespace
 
-SoftmaxAttention::SoftmaxAttention(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
-                                   std::span<const MemoryConfig> memories, std::shared_ptr<PositionTables> tables)
-    : config_(layer.attention),
-      position_(layer.position),
-      width_(model.width),
-      heads_(model.heads),
-      key_heads_(model.heads_of_keys()),
-      head_size_(model.size_of_head()),
-      dropout_(model.dropout.attention),
+SoftmaxAttention::SoftmaxAttention(const Scope& scope, const Place& place, const Surroundings& around)
+    : config_(place.layer.attention),
+      position_(place.layer.position),
+      width_(place.model.width),
+      heads_(place.model.heads),
+      key_heads_(place.model.heads_of_keys()),
+      head_size_(place.model.size_of_head()),
+      dropout_(place.model.dropout.attention),
       random_scope_(hash_scope(scope.path() + ".dropout")),
-      query_(scope.child("query"), width_, heads_ * head_size_, Initialization(model).matrix(width_)),
-      key_(scope.child("key"), width_, key_heads_ * head_size_, Initialization(model).matrix(width_)),
-      value_(scope.child("value"), width_, key_heads_ * head_size_, Initialization(model).matrix(width_)),
-      out_(scope.child("out"), heads_ * head_size_, width_, Initialization(model).residual(heads_ * head_size_)),
-      position_terms_(scope, model, layer, tables),
-      tables_(std::move(tables)) {
+      query_(scope.child("query"), width_, heads_ * head_size_, Initialization(place.model).matrix(width_)),
+      key_(scope.child("key"), width_, key_heads_ * head_size_, Initialization(place.model).matrix(width_)),
+      value_(scope.child("value"), width_, key_heads_ * head_size_, Initialization(place.model).matrix(width_)),
+      out_(scope.child("out"), heads_ * head_size_, width_, Initialization(place.model).residual(heads_ * head_size_)),
+      position_terms_(scope, place.model, place.layer, around.tables),
+      tables_(around.tables) {
   if (config_.qk_norm) head_scale_ = scope.param("scale", {heads_}, Initializer::constant(1));
   if (config_.cache.kind == CacheKind::kv) {
     const LogOptions options{.filled_with_zeros = !config_.mask_empty_cache, .dtype = config_.cache.storage()};
@@ -39,10 +40,16 @@ SoftmaxAttention::SoftmaxAttention(const Scope& scope, const ModelConfig& model,
     cached_keys_ = scope.state_log("cache.keys", entry, config_.cache_length(), options);
     cached_values_ = scope.state_log("cache.values", entry, config_.cache_length(), options);
   }
-  for (size_t i = 0; i < memories.size(); ++i) {
-    memories_.push_back(
-        make_memory(scope.child("memory", static_cast<int64_t>(i)), memories[i],
-                    {.width = width_, .heads = heads_, .key_heads = key_heads_, .head_size = head_size_}));
+  if (config_.cache.kind == CacheKind::hidden) {
+    cached_inputs_ =
+        scope.state_log("cache.hidden", {width_}, config_.cache_length(), {.dtype = config_.cache.storage()});
+  }
+  const MixerShape shape{.width = width_, .heads = heads_, .key_heads = key_heads_, .head_size = head_size_};
+  for (size_t i = 0; i < around.memories.size(); ++i) {
+    const KindConfig& memory = around.memories[i].mechanism;
+    const Place beside{place.model, place.layer, memory.options, place.index};
+    memories_.push_back(mechanism(Role::memory, memory.kind)
+                            .make_memory(scope.child("memory", static_cast<int64_t>(i)), beside, shape));
   }
 }
 
@@ -83,7 +90,7 @@ void SoftmaxAttention::describe(const Forward& f, MixerTensors& mixer, const Car
   };
   if (inputs.z.defined()) {
     mixer.carried_most = inputs.z.dim(1);
-    mixer.carried_length.assign(inputs.length.begin(), inputs.length.end());
+    mixer.carried_length = inputs.length;
     mixer.carried = [z = inputs.z.value(), project = mixer.project] { return project(z); };
   } else if (cached_keys_.defined()) {
     mixer.carried_most = config_.cache_length();
@@ -94,8 +101,19 @@ void SoftmaxAttention::describe(const Forward& f, MixerTensors& mixer, const Car
   }
 }
 
-Variable SoftmaxAttention::operator()(const Forward& f, const Variable& z, const CarriedInputs& carried_inputs) const {
+SoftmaxAttention::CarriedInputs SoftmaxAttention::carried_inputs(const Forward& f, const PartInput& input) const {
+  if (!cached_inputs_.defined()) return {};
+  CarriedInputs carried{Variable::constant(f.state.gather(cached_inputs_)), f.state.lengths(cached_inputs_)};
+  // Stored before the normalisation: it is repeated with today's parameters each time the states are read.
+  if (f.write_state) f.state.append(cached_inputs_, input.x.value());
+  if (input.norm != nullptr) carried.z = (*input.norm)(f.tape, carried.z);
+  return carried;
+}
+
+Variable SoftmaxAttention::operator()(const Forward& f, const PartInput& input) const {
   Tape& tape = f.tape;
+  const Variable& z = input.z;
+  const CarriedInputs carried_inputs = this->carried_inputs(f, input);
   const int64_t rows = z.dim(0);
   const int64_t tokens = z.dim(1);
   const Device device = z.value().device();
@@ -114,7 +132,7 @@ Variable SoftmaxAttention::operator()(const Forward& f, const Variable& z, const
     slots = carried_inputs.z.dim(1);
     std::tie(x.cache_k, x.cache_v) = keys_and_values(tape, carried_inputs.z);
     settings.cache_head = Tensor::zeros({rows}, DType::i32, device);  // newest in the last slot
-    carried.assign(carried_inputs.length.begin(), carried_inputs.length.end());
+    carried = carried_inputs.length;
   } else if (cached_keys_.defined()) {
     slots = config_.cache_length();
     carried = f.state.lengths(cached_keys_);
@@ -142,7 +160,7 @@ Variable SoftmaxAttention::operator()(const Forward& f, const Variable& z, const
           reshape(tape, scale_heads(tape, reshape(tape, x.bias, {1, heads_, reach}), head_scale_), {heads_, reach});
     }
   }
-  const bool joined = !memories_.empty() && memories_.front()->joins_softmax();
+  const bool joined = !memories_.empty() && memories_.front()->joins_attention();
   Variable mixed = joined ? Variable() : attention(tape, x, settings);
   if (cached_keys_.defined() && f.write_state) {
     f.state.append(cached_keys_, mixer.k.value());
@@ -158,6 +176,86 @@ Variable SoftmaxAttention::operator()(const Forward& f, const Variable& z, const
     }
   }
   return out_(tape, reshape(tape, mixed, {rows, tokens, heads_ * head_size_}));
+}
+
+namespace {
+
+// Tokens that are visible at distances up to the window, of the row and of what the cache carries into it.
+int64_t reach(const Place& place, const TargetPlace& target) {
+  const AttentionConfig& attention = place.layer.attention;
+  const int64_t reachable = target.t + std::min(attention.cache_length(), target.position - target.t);
+  return std::min(reachable, attention.reach().value_or(reachable));
+}
+
+StepFlops flops(const Place& place, const StepShape& shape) {
+  const ModelConfig& model = place.model;
+  const AttentionConfig& attention = place.layer.attention;
+  const auto e = static_cast<double>(model.width);
+  const auto rows = static_cast<double>(shape.rows);
+  const double inner = static_cast<double>(model.heads * model.size_of_head());
+  const double key_inner = static_cast<double>(model.heads_of_keys() * model.size_of_head());
+  const int64_t carried = attention.cache_length();
+  double sum = rows * static_cast<double>(shape.subsequence) * 2 * (2 * e * inner + 2 * e * key_inner);
+  if (attention.cache.kind == CacheKind::hidden) sum += rows * static_cast<double>(carried) * 2 * 2 * e * key_inner;
+  double pairs = 0;  // query and key, one row
+  for (int64_t t = 0; t < shape.subsequence; ++t) {
+    const int64_t before = t + carried;
+    pairs +=
+        static_cast<double>(std::min(before, attention.reach().value_or(before)) + (attention.attend_self ? 1 : 0));
+  }
+  const bool relative = place.layer.position == Position::xl;
+  sum += rows * pairs * 2 * (relative ? 3 : 2) * inner;  // q.k, p v, and q.r
+  if (relative) {
+    const int64_t most = shape.subsequence + carried;
+    sum += static_cast<double>(std::min(most, attention.reach().value_or(most) + 1)) * 2 * e * inner;
+  }
+  return {.learned = sum};
+}
+
+// Generation keeps keys and values, which with fixed weights is the same as carried hidden states and saves their
+// projection at every token. A layer without a cache keeps what its window, or one subsequence, would have shown it.
+bool read(const ReadingPlace& place, Purpose purpose) {
+  if (purpose == Purpose::evaluate) return true;
+  AttentionConfig& attention = place.layer.attention;
+  if (attention.cache.kind == CacheKind::hidden) {
+    attention.cache.kind = CacheKind::kv;
+    // Rounded states give other keys than rounded keys: full precision is nearest to both.
+    attention.cache.dtype = StateType::automatic;
+  }
+  if (attention.cache.kind != CacheKind::none) return true;
+  const int64_t seen = attention.window.value_or(place.subsequence - 1);
+  if (seen < 1) return true;
+  attention.cache.kind = CacheKind::kv;
+  attention.cache.length = seen;
+  // The model never met longer distances.
+  attention.window = seen;
+  // In training the first tokens of a subsequence see less.
+  return false;
+}
+
+Promises promises(const Place& place) {
+  const AttentionConfig& attention = place.layer.attention;
+  const bool carries =
+      attention.cache.kind != CacheKind::none && attention.mask_empty_cache && attention.cache.dtype != StateType::bf16;
+  return {.split_invariant = carries && attention.reach() && *attention.reach() <= attention.cache_length(),
+          .full_attention = carries && !attention.reach() ? attention.cache_length() : 0};
+}
+
+}  // namespace
+
+Mechanism softmax_mixer() {
+  return {
+      .role = Role::mixer,
+      .kind = "softmax",
+      .help = "attention to the keys of window, cache and subsequence",
+      .make_mixer = [](const Scope& scope, const Place& place, const Surroundings& around) -> std::unique_ptr<Part> {
+        return std::make_unique<SoftmaxAttention>(scope, place, around);
+      },
+      .takes_memory = true,
+      .reading = read,
+      .reach = reach,
+      .flops = flops,
+      .promises = promises};
 }
 
 }  // namespace quire

@@ -5,22 +5,28 @@
 
 #include "autograd/functions/attention.h"
 #include "layers/basic.h"
+#include "layers/mechanism.h"
 #include "layers/memory/memory.h"
-#include "layers/mixers/mixer.h"
 #include "layers/position_terms.h"
+#include "layers/surroundings.h"
 
 namespace quire {
 
-class SoftmaxAttention final : public Mixer {
+class SoftmaxAttention final : public Part {
  public:
-  SoftmaxAttention(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
-                   std::span<const MemoryConfig> memories, std::shared_ptr<PositionTables> tables);
+  SoftmaxAttention(const Scope& scope, const Place& place, const Surroundings& around);
 
-  Variable operator()(const Forward& f, const Variable& z, const CarriedInputs& carried_inputs) const override;
+  Variable operator()(const Forward& f, const PartInput& input) const override;
 
  private:
   Variable heads_of(Tape& tape, const Linear& projection, const Variable& x, int64_t heads) const;  // [R, T, H, D]
   std::pair<Variable, Variable> keys_and_values(Tape& tape, const Variable& z) const;  // normalised with qk_norm
+  // What the layer carries of its own inputs (cache.kind: hidden), normalised like the input; undefined without.
+  struct CarriedInputs {
+    Variable z;                   // [R, M, E], newest last
+    std::vector<int64_t> length;  // valid ones per row
+  };
+  CarriedInputs carried_inputs(const Forward& f, const PartInput& input) const;
   void describe(const Forward& f, MixerTensors& mixer, const CarriedInputs& inputs) const;
   // Queries and keys that logits are made of, turned to their positions.
   void rotate(Tape& tape, AttentionVariables& x, const Tensor& cache_head) const;
@@ -36,6 +42,7 @@ class SoftmaxAttention final : public Mixer {
   Linear query_, key_, value_, out_;
   PositionTerms position_terms_;
   Parameter head_scale_;  // qk_norm: [H]
+  LogId cached_inputs_;   // Transformer-XL: the layer's inputs before its normalisation
   LogId cached_keys_, cached_values_;
   std::vector<std::unique_ptr<Memory>> memories_;
   std::shared_ptr<PositionTables> tables_;

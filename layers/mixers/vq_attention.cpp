@@ -6,14 +6,30 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
 #include "autograd/functions/vq.h"
+#include "layers/auxiliary_loss.h"
 #include "layers/host_values.h"
+#include "layers/mechanism_list.h"
 
 namespace quire {
 
 namespace {
 
-int64_t value_size_of(const ModelConfig& model, const LayerConfig& layer) {
-  return layer.attention.vq.value_size.value_or(model.size_of_head());
+const VqConfig& options(const Place& place) {
+  return place.options.get<VqConfig>();
+}
+
+int64_t value_size_of(const Place& place) {
+  return options(place).value_size.value_or(place.model.size_of_head());
+}
+
+// Tokens before a block that are seen one by one.
+int64_t window_of(const Place& place) {
+  return place.layer.attention.window.value_or(options(place).block);
+}
+
+Linear projection(const Scope& scope, const char* name, const Place& place, int64_t outputs) {
+  const int64_t width = place.model.width;
+  return {scope.child(name), width, outputs, Initialization(place.model).matrix(width)};
 }
 
 // 1 for positions with a token.
@@ -33,32 +49,33 @@ Tensor codewords_of(const Tensor& ring, const Tensor& codes, const Tensor& codeb
 
 }  // namespace
 
-VqAttention::VqAttention(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
-                         std::shared_ptr<PositionTables> tables)
-    : config_(layer.attention),
-      blocks_{layer.attention.vq.block, layer.attention.vq_window(), layer.attention.vq.cache},
-      heads_(model.heads),
-      key_heads_(model.heads_of_keys()),
-      head_size_(model.size_of_head()),
-      value_size_(value_size_of(model, layer)),
-      eps_(model.norm.eps),
-      query_(scope.child("query"), model.width, heads_ * head_size_, Initialization(model).matrix(model.width)),
-      key_(scope.child("key"), model.width, key_heads_ * head_size_, Initialization(model).matrix(model.width)),
-      value_(scope.child("value"), model.width, key_heads_ * value_size_, Initialization(model).matrix(model.width)),
-      gate_(config_.vq.gate ? std::optional<Linear>(std::in_place, scope.child("gate"), model.width,
-                                                    heads_ * value_size_, Initialization(model).matrix(model.width))
-                            : std::nullopt),
-      out_(scope.child("out"), heads_ * value_size_, model.width, Initialization(model).residual(heads_ * value_size_)),
-      position_terms_(scope, model, layer, std::move(tables)),
-      codebook_(std::make_unique<Codebook>(scope.child("codebook"), config_.vq.codebook, key_heads_, config_.vq.codes,
-                                           head_size_)) {
+VqAttention::VqAttention(const Scope& scope, const Place& place, const Surroundings& around)
+    : config_(options(place)),
+      blocks_{config_.block, window_of(place), config_.cache},
+      heads_(place.model.heads),
+      key_heads_(place.model.heads_of_keys()),
+      head_size_(place.model.size_of_head()),
+      value_size_(value_size_of(place)),
+      eps_(place.model.norm.eps),
+      query_(projection(scope, "query", place, heads_ * head_size_)),
+      key_(projection(scope, "key", place, key_heads_ * head_size_)),
+      value_(projection(scope, "value", place, key_heads_ * value_size_)),
+      gate_(config_.gate ? std::optional(projection(scope, "gate", place, heads_ * value_size_)) : std::nullopt),
+      out_(scope.child("out"), heads_ * value_size_, place.model.width,
+           Initialization(place.model).residual(heads_ * value_size_)),
+      position_terms_(scope, place.model, place.layer, around.tables),
+      codebook_(
+          std::make_unique<Codebook>(scope.child("codebook"), config_.codebook, key_heads_, config_.codes, head_size_)),
+      commitment_(scope.loss_term("commitment", config_.commitment,
+                                  config_.commitment_mean == CommitmentMean::tokens ? count_tokens : count_positions)) {
+  scope.learner(*codebook_);
   const LogOptions codes{.dtype = DType::i32};
   window_keys_ = scope.state_log("window.keys", {key_heads_, head_size_}, blocks_.window);
   window_values_ = scope.state_log("window.values", {key_heads_, value_size_}, blocks_.window);
   window_codes_ = scope.state_log("window.codes", {key_heads_}, blocks_.window, codes);
   if (!blocks_.cache) return;
-  mean_ = scope.state_register("cache.mean", {key_heads_, config_.vq.codes, value_size_}, true);
-  count_ = scope.state_register("cache.count", {key_heads_, config_.vq.codes}, true);
+  mean_ = scope.state_register("cache.mean", {key_heads_, config_.codes, value_size_}, true);
+  count_ = scope.state_register("cache.count", {key_heads_, config_.codes}, true);
 }
 
 Variable VqAttention::normalised(Tape& tape, const Linear& projection, const Variable& z, int64_t heads) const {
@@ -68,19 +85,20 @@ Variable VqAttention::normalised(Tape& tape, const Linear& projection, const Var
   return rms_norm(tape, x, Variable::constant(weight), eps_);
 }
 
-Variable VqAttention::operator()(const Forward& f, const Variable& z, const CarriedInputs&) const {
+Variable VqAttention::operator()(const Forward& f, const PartInput& input) const {
   Tape& tape = f.tape;
+  const Variable& z = input.z;
   const int64_t rows = z.dim(0);
   const int64_t tokens = z.dim(1);
   const Device device = z.value().device();
   const Variable q = normalised(tape, query_, z, heads_);
   const Variable k = normalised(tape, key_, z, key_heads_);
-  Variable v = config_.vq.activation == VqActivation::silu ? value_(tape, z, ops::Activation::silu) : value_(tape, z);
+  Variable v = config_.activation == VqActivation::silu ? value_(tape, z, ops::Activation::silu) : value_(tape, z);
   v = reshape(tape, v, {rows, tokens, key_heads_, value_size_});
 
   const Tensor codebook = codebook_->codewords(z.value().dtype());
   const Tensor mask = token_mask(f.batch, device);
-  const Quantized quantized = quantize(tape, k, codebook, mask, config_.vq.straight_through);
+  const Quantized quantized = quantize(tape, k, codebook, mask, config_.straight_through);
 
   VqAttentionVariables x;
   const Tensor window_codes = f.state.stored_ring(window_codes_);
@@ -88,16 +106,16 @@ Variable VqAttention::operator()(const Forward& f, const Variable& z, const Carr
   x.keys.k = quantized.keys;
   x.keys.v = v;
   Tensor carried_keys = f.state.ring(window_keys_);
-  if (config_.vq.current_codewords) carried_keys = codewords_of(carried_keys, window_codes, codebook);
+  if (config_.current_codewords) carried_keys = codewords_of(carried_keys, window_codes, codebook);
   x.keys.cache_k = Variable::constant(carried_keys);
   x.keys.cache_v = Variable::constant(f.state.ring(window_values_));
   const std::vector<int64_t> carried = f.state.lengths(window_keys_);
   VqAttentionSettings settings;
   settings.block = std::min(blocks_.block, tokens);
-  settings.through_cache = config_.vq.through_cache;
+  settings.through_cache = config_.through_cache;
   settings.attention.cache_head = f.state.ring_head(window_keys_);
   settings.attention.first_visible = Tensor::from(blocks_.first_visible(f.batch, carried), {rows, tokens}, device);
-  if (!config_.vq.through_cache) {
+  if (!config_.through_cache) {
     std::vector<int32_t> own = blocks_.first_visible(f.batch, carried);
     for (int64_t i = 0; i < rows * tokens; ++i) {
       const int64_t begin = i % tokens / settings.block * settings.block;
@@ -105,7 +123,6 @@ Variable VqAttention::operator()(const Forward& f, const Variable& z, const Carr
     }
     settings.first_in_block = Tensor::from(own, {rows, tokens}, device);
   }
-  settings.attention.attend_self = config_.attend_self;
   position_terms_.add(f, x.keys, blocks_.window + 1, std::pow(static_cast<double>(head_size_), -0.25));
   if (blocks_.cache) {
     x.codebook = codebook;
@@ -121,7 +138,7 @@ Variable VqAttention::operator()(const Forward& f, const Variable& z, const Carr
     settings.caches.count = f.state.current(count_);
     settings.caches.origin = Tensor::from(caches.origin, per_block, device);
     settings.caches.limit = Tensor::from(caches.limit, per_block, device);
-    settings.caches.reduction = config_.vq.reduction;
+    settings.caches.reduction = config_.reduction;
   }
   const VqAttentionResult mixed = vq_attention(tape, x, settings);
 
@@ -135,17 +152,71 @@ Variable VqAttention::operator()(const Forward& f, const Variable& z, const Carr
     }
     if (f.training) codebook_->count(f.batch, k.value(), quantized.codes, mask);
   }
-  if (f.commitment.defined()) ops::add(f.commitment, f.commitment, quantized.error.value(), 1, 1);
 
   Variable y = reshape(tape, mixed.out, {rows, tokens, heads_ * value_size_});
   if (gate_) y = swiglu(tape, (*gate_)(tape, z), y);
-  y = out_(tape, y);
-  if (f.training && config_.vq.commitment > 0) {
-    const double seed = config_.vq.commitment_mean == CommitmentMean::tokens ? f.commitment_seeds.by_token
-                                                                             : f.commitment_seeds.by_position;
-    y = with_loss(tape, y, quantized.error, config_.vq.commitment * seed);
-  }
-  return y;
+  return add_loss(f, commitment_, quantized.error, out_(tape, y));
+}
+
+namespace {
+
+constexpr CompositionRule kRules[] = {
+    {"attention.kind", "vq keeps its own window and cache; leave attention.cache.kind at none",
+     [](const Place& p) { return p.layer.attention.cache.kind != CacheKind::none; }},
+    {"position",
+     "vq reads tokens behind its window without a position, which rope cannot give; use xl, t5, alibi or none",
+     [](const Place& p) { return p.layer.position == Position::rope; }},
+    {"attention.qk_norm", "vq normalises queries and keys by itself; leave qk_norm out",
+     [](const Place& p) { return p.layer.attention.qk_norm; }},
+    {"attention.attend_self", "vq always sees the token itself; leave attend_self at true",
+     [](const Place& p) { return !p.layer.attention.attend_self; }},
+    {"dropout.attention", "vq has no dropout of probabilities: those of cached tokens stand for many; use 0",
+     [](const Place& p) { return p.model.dropout.attention > 0; }},
+};
+
+// Through the cache all of the document; without it what the window of the target's block holds.
+int64_t reach(const Place& place, const TargetPlace& target) {
+  return options(place).cache ? target.position : std::min(target.position, window_of(place));
+}
+
+StepFlops flops(const Place& place, const StepShape& shape) {
+  const ModelConfig& model = place.model;
+  const VqConfig& vq = options(place);
+  const auto e = static_cast<double>(model.width);
+  const double inner = static_cast<double>(model.heads * model.size_of_head());
+  const double key_inner = static_cast<double>(model.heads_of_keys() * model.size_of_head());
+  const auto value = static_cast<double>(value_size_of(place));
+  const double values = static_cast<double>(model.heads) * value;
+  const double matrices =
+      e * (inner + key_inner + static_cast<double>(model.heads_of_keys()) * value + values * (vq.gate ? 2 : 1));
+  const double codes = vq.cache ? static_cast<double>(vq.codes) : 0;
+  const double seen = static_cast<double>(window_of(place)) +
+                      (vq.cache ? static_cast<double>(std::min(vq.block, shape.subsequence) + 1) / 2 : 1) + codes;
+  const double products = (place.layer.position == Position::xl ? 2 : 1) * inner + values;
+  // Of the nearest codeword there is no gradient, and it is a small part.
+  return {.learned = static_cast<double>(shape.rows * shape.subsequence) * 2 * (matrices + seen * products)};
+}
+
+}  // namespace
+
+Mechanism vq_mixer() {
+  return {
+      .role = Role::mixer,
+      .kind = "vq",
+      .help = "keys are codewords; what is behind the window is read through them (Transformer-VQ)",
+      .options = [] { return ConfigBox(VqConfig{}); },
+      .rules = kRules,
+      .make_mixer = [](const Scope& scope, const Place& place, const Surroundings& around) -> std::unique_ptr<Part> {
+        return std::make_unique<VqAttention>(scope, place, around);
+      },
+      .alignment = [](const Place& place) { return options(place).block; },
+      .reach = reach,
+      .flops = flops,
+      .promises =
+          [](const Place& place) {
+            const VqConfig& vq = options(place);
+            return Promises{.exact_gradient = !vq.straight_through && vq.through_cache, .split_invariant = true};
+          }};
 }
 
 }  // namespace quire

@@ -7,26 +7,27 @@
 #include <optional>
 
 #include "layers/basic.h"
+#include "layers/mechanism.h"
 #include "layers/mixers/codebook.h"
-#include "layers/mixers/mixer.h"
 #include "layers/mixers/vq_blocks.h"
+#include "layers/mixers/vq_config.h"
 #include "layers/position_terms.h"
+#include "layers/surroundings.h"
 
 namespace quire {
 
-class VqAttention final : public Mixer {
+class VqAttention final : public Part {
  public:
-  VqAttention(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
-              std::shared_ptr<PositionTables> tables);
+  VqAttention(const Scope& scope, const Place& place, const Surroundings& around);
 
-  Variable operator()(const Forward& f, const Variable& z, const CarriedInputs& carried) const override;
-  Codebook* codebook() const override { return codebook_.get(); }
+  Variable operator()(const Forward& f, const PartInput& input) const override;
+  const Codebook& codebook() const { return *codebook_; }
 
  private:
   // [R, T, heads, D]: rows of norm D^(1/4), so that no logit exceeds sqrt(D).
   Variable normalised(Tape& tape, const Linear& projection, const Variable& z, int64_t heads) const;
 
-  AttentionConfig config_;
+  VqConfig config_;
   VqBlocks blocks_;
   int64_t heads_;
   int64_t key_heads_;
@@ -38,6 +39,7 @@ class VqAttention final : public Mixer {
   Linear out_;
   PositionTerms position_terms_;
   std::unique_ptr<Codebook> codebook_;
+  LossTermId commitment_;
   LogId window_keys_, window_values_, window_codes_;
   RegisterId mean_, count_;
 };

@@ -109,14 +109,15 @@ struct VqConfig {
                      "concatenated row begin at multiples of it",
              .unit = "tokens",
              .min = 1,
-             .max = 1 << 24});
+             .max = 1 << 24,
+             .at_evaluation = true});
     v.field("value_size", value_size,
             {.help = "features of a value; none means those of a key", .unit = "features", .min = 1, .max = 1 << 20});
     v.field("gate", gate, {.help = "gated attention unit: the result is multiplied by silu of a projection"});
     v.field("activation", activation, {.help = "of values"});
-    v.field(
-        "cache", cache,
-        {.help = "tokens behind the window are read through the means of their codewords; false: they are not seen"});
+    v.field("cache", cache,
+            {.help = "tokens behind the window are read through the means of their codewords; false: they are not seen",
+             .at_evaluation = true});
     v.field("through_cache", through_cache,
             {.help = "gradients reach values of earlier blocks of the same subsequence; false: what a block finds "
                      "before it is constant"});
@@ -125,7 +126,8 @@ struct VqConfig {
         {.help = "the gradient of a codeword goes to its key as it is; false: keys learn from the commitment alone"});
     v.field("current_codewords", current_codewords,
             {.help = "keys carried into a subsequence take today's codewords; false: those they had, as published"});
-    v.field("reduction", reduction, {.help = "how the caches of a subsequence are summed up: same values to rounding"});
+    v.field("reduction", reduction,
+            {.help = "how the caches of a subsequence are summed up: same values to rounding", .at_evaluation = true});
     v.field("commitment", commitment,
             {.help = "weight of the squared distance between keys and their codewords: a mean, summed over heads and "
                      "layers",

@@ -43,6 +43,10 @@ LogId StateLayout::add_log(const std::string& name, const Shape& entry, int64_t 
   return {static_cast<int>(logs_.size()) - 1};
 }
 
+bool StateLayout::has_files() const {
+  return std::any_of(logs_.begin(), logs_.end(), [](const Log& log) { return log.options.place == LogPlace::file; });
+}
+
 StatePool::StatePool(StateLayout layout, int64_t rows, int64_t segment, DType dtype, Device device,
                      const std::filesystem::path& scratch)
     : layout_(std::move(layout)), rows_(rows), segment_(segment), dtype_(dtype), device_(device) {
@@ -74,8 +78,7 @@ Tensor StatePool::make_ring(const StateLayout::Log& spec, int64_t slots, const s
   const size_t bytes = static_cast<size_t>(shape.numel()) * size_of(dtype);
   if (spec.options.place == LogPlace::file) {
     if (!(device_ == kCpu)) {
-      fail(ErrorKind::config, "{}: a GPU does not read a memory in a file; use place: host or run.device: cpu",
-           spec.name);
+      fail(ErrorKind::config, "{}: {}", spec.name, kNoFilesOnGpu);
     }
     const std::filesystem::path folder = scratch.empty() ? std::filesystem::temp_directory_path() : scratch;
     return Tensor::over(map_scratch_file(folder, bytes), shape, dtype, device_);

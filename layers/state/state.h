@@ -44,6 +44,9 @@ struct LogRun {
   int64_t count;
 };
 
+inline constexpr const char* kNoFilesOnGpu =
+    "a GPU does not read a memory in a file; use place: host or run.device: cpu";
+
 // The names, shapes and types of a model's state, in the order its layers declared them.
 class StateLayout {
  public:
@@ -62,6 +65,7 @@ class StateLayout {
   LogId add_log(const std::string& name, const Shape& entry, int64_t length, const LogOptions& options = {});
   const std::vector<Register>& registers() const { return registers_; }
   const std::vector<Log>& logs() const { return logs_; }
+  bool has_files() const;  // whether a log lies in one
 
  private:
   std::vector<Register> registers_;

@@ -35,10 +35,10 @@ ModelConfig model_config(const GoldenCase& golden) {
   model.norm.eps = golden.real("ln_eps");
   model.mlp.kind = MlpKind::none;
   model.position = Position::xl;
-  model.attention.kind = MixerKind::vq;
+  model.attention.mechanism = KindConfig(Role::mixer, "vq");
   model.attention.window = golden.number("mem_len");
   model.attention.xl = {.share_biases = false, .clamp = 0, .base = golden.real("pe_lam")};
-  VqConfig& vq = model.attention.vq;
+  auto& vq = model.attention.mechanism.options.get<VqConfig>();
   vq.codes = golden.number("n_code");
   vq.block = golden.number("block_len");
   vq.value_size = golden.number("d_v");
@@ -70,6 +70,17 @@ const std::map<std::string, std::string>& golden_names() {
   return names;
 }
 
+std::unique_ptr<Block> make_block(const Scope& scope, const ModelConfig& model) {
+  const LayerConfig layer = model.layer_configs()[0];
+  const Place place{model, layer, layer.attention.mechanism.options};
+  const Surroundings around;
+  return std::make_unique<Block>(scope, model, mixer_and_mlp(place, around));
+}
+
+Codebook& codebook_of(const Declarations& declared) {
+  return static_cast<Codebook&>(*declared.learners.at(0));
+}
+
 class Unit {
  public:
   explicit Unit(GoldenCase& golden)
@@ -78,8 +89,8 @@ class Unit {
         rows_(golden.number("batch")),
         tokens_(golden.number("seq_len")),
         window_(golden.number("mem_len")),
-        scope_(store_, layout_, golden.dtype()),
-        block_(scope_, model_, model_.layer_configs()[0], {}) {
+        scope_(store_, declared_, golden.dtype()),
+        block_(make_block(scope_, model_)) {
     store_.allocate(golden.dtype(), test_device(), 1);
     for (const ParameterStore::Entry& entry : store_.entries()) {
       const Tensor value = golden.get("in/" + golden_names().at(entry.name));
@@ -97,7 +108,7 @@ class Unit {
     expect_parts();
     read_mixed();
     // Commitment and codebook.
-    Codebook& codebook = *block_.mixer().codebook();
+    Codebook& codebook = codebook_of(declared_);
     codebook.begin_step({.key = {}, .update = 2, .rows = rows_, .length = tokens_});
     const Tensor none = Tensor::zeros(y.shape(), y.dtype(), y.device());
     forward(none, true);
@@ -124,7 +135,7 @@ class Unit {
       segments[i / static_cast<size_t>(tokens_)].push_back(masked && mask[i] == 0 ? -1 : 0);
     }
     const Batch batch = batch_of(segments, std::vector<uint8_t>(static_cast<size_t>(rows_), 0));
-    pool_ = std::make_unique<StatePool>(layout_, rows_, tokens_, golden_.dtype(), test_device());
+    pool_ = std::make_unique<StatePool>(declared_.state, rows_, tokens_, golden_.dtype(), test_device());
     pool_->load([this](const std::string& name) { return initial_state(name); });
     pool_->begin_step(batch);
     commitment_ = Tensor::zeros({1}, DType::f64, test_device());
@@ -133,10 +144,10 @@ class Unit {
                     .batch = batch,
                     .state = pool_->view(0, rows_),
                     .training = true,
-                    .commitment = commitment_,
-                    .commitment_seeds = {masked ? 1 / static_cast<double>(rows_ * tokens_) : 0, 0}};
+                    .loss_sums = commitment_,
+                    .loss_seeds = {masked ? 1 / static_cast<double>(rows_ * tokens_) : 0}};
     const Variable x = Variable::leaf(golden_.get("in/x"));
-    const Variable y = block_(f, x);
+    const Variable y = (*block_)(f, x);
     tape.backward({{weighted_sum(tape, y, dy), 1.0}});
     pool_->commit();
     const Tensor dx = x.gradient()->value();
@@ -171,12 +182,13 @@ class Unit {
     const StateView state = pool_->view(0, rows_);
     golden_.expect("out/state_mean", state.current({0}));
     golden_.expect("out/state_count", state.current({1}));
-    const LogId keys = log_named(layout_, "attention.window.keys");
+    const LogId keys = log_named(declared_.state, "attention.window.keys");
     golden_.expect("out/state_k_hat", state.gather(keys));
-    golden_.expect("out/state_v", state.gather(log_named(layout_, "attention.window.values")));
+    golden_.expect("out/state_v", state.gather(log_named(declared_.state, "attention.window.values")));
     const std::vector<int64_t> first(static_cast<size_t>(rows_), 0);
     const std::vector<int64_t> lengths = state.lengths(keys);
-    golden_.expect("out/state_z", state.gather(log_named(layout_, "attention.window.codes"), window_, first, lengths));
+    golden_.expect("out/state_z",
+                   state.gather(log_named(declared_.state, "attention.window.codes"), window_, first, lengths));
     golden_.expect("out/state_len", Tensor::from(std::vector<int32_t>(lengths.begin(), lengths.end()), {rows_}));
   }
 
@@ -205,7 +217,7 @@ class Unit {
                      heads(activation(tape, linear(tape, z, in("w_g")), ops::Activation::silu), model_.heads).value());
     }
     const std::vector<uint8_t> all(static_cast<size_t>(rows_ * tokens_), 1);
-    golden_.expect("out/z", quantize(tape, k, block_.mixer().codebook()->codewords(golden_.dtype()),
+    golden_.expect("out/z", quantize(tape, k, codebook_of(declared_).codewords(golden_.dtype()),
                                      Tensor::from(all, {rows_ * tokens_}, test_device()), true)
                                 .codes);
     // (q + v).R_m for distances m = 0..M, which a table has in reverse.
@@ -269,9 +281,9 @@ class Unit {
   ModelConfig model_;
   int64_t rows_, tokens_, window_;
   ParameterStore store_;
-  StateLayout layout_;
+  Declarations declared_;
   Scope scope_;
-  Block block_;
+  std::unique_ptr<Block> block_;
   std::unique_ptr<StatePool> pool_;
   Tensor commitment_, dx_;
 };

@@ -5,6 +5,7 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
 #include "kernels/knn.h"
+#include "layers/memory/knn_config.h"
 #include "layers/mixers/softmax_attention.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
@@ -166,12 +167,10 @@ class Session {
     model.attention.qk_norm = golden_.flag("qk_norm");
     model.attention.t5 = {golden_.number("num_buckets"), golden_.number("max_distance")};
     model.attention.cache.kind = CacheKind::kv;
-    MemoryConfig memory;
-    memory.kind = "knn";
-    memory.layers = {0};
-    memory.size = golden_.number("mem_size");
-    memory.top_k = golden_.number("top_k");
-    model.memory = {memory};
+    KindConfig memory(Role::memory, "knn");
+    memory.options.get<KnnConfig>().size = golden_.number("mem_size");
+    memory.options.get<KnnConfig>().top_k = golden_.number("top_k");
+    model.memory = {{.layers = {0}, .mechanism = memory}};
     return model;
   }
 
@@ -198,9 +197,11 @@ class Session {
   Reading read(const std::vector<double>& gate, BySegment* found, BySegment* before) {
     const ModelConfig config = model();
     ParameterStore store;
-    StateLayout layout;
-    SoftmaxAttention mixer(Scope(store, layout, golden_.dtype()), config, config.layer_configs()[0], config.memory,
-                           std::make_shared<PositionTables>());
+    Declarations declared;
+    StateLayout& layout = declared.state;
+    const LayerConfig layer = config.layer_configs()[0];
+    SoftmaxAttention mixer(Scope(store, declared, golden_.dtype()), {config, layer, layer.attention.mechanism.options},
+                           {.memories = config.memory});
     store.allocate(golden_.dtype(), test_device(), 1);
     for (const ParameterStore::Entry& entry : store.entries()) {
       const bool other = entry.name == "memory.0.gate" && !gate.empty();
@@ -223,7 +224,7 @@ class Session {
         found->add(search(state, keys, golden_.get("in/q").select(0, segment)));
       }
       Tape tape;
-      const Variable y = mixer({.tape = tape, .batch = batch, .state = state}, x, {});
+      const Variable y = mixer({.tape = tape, .batch = batch, .state = state}, {x, x, nullptr});
       const Tensor zeros = Tensor::zeros({rows_, tokens_, 2 * inner_}, golden_.dtype(), test_device());
       tape.backward({{weighted_sum(tape, y, joined(flat("grad_out/v_a"), zeros, 2)), 1.0}});
       pool.commit();

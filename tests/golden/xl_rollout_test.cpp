@@ -81,14 +81,10 @@ TEST(GoldenXlRel, Rollout) {
     const int64_t rows = golden.number("batch");
     const int64_t tokens = golden.number("seg_len");
     ParameterStore store;
-    StateLayout layout;
-    const Scope scope(store, layout, golden.dtype());
-    std::vector<Block> blocks;
-    const std::vector<LayerConfig> layers = model.layer_configs();
-    for (int64_t i = 0; i < model.layers; ++i) {
-      blocks.emplace_back(scope.child("blocks", i), model, layers[static_cast<size_t>(i)],
-                          std::span<const MemoryConfig>());
-    }
+    Declarations declared;
+    const StateLayout& layout = declared.state;
+    const Scope scope(store, declared, golden.dtype());
+    const std::vector<std::unique_ptr<Block>> blocks = make_blocks(scope, model, 0, model.layers);
     store.allocate(golden.dtype(), test_device(), 1);
     for (const ParameterStore::Entry& entry : store.entries()) {
       entry.variable.value().copy_from(golden.get("in/" + golden_name(entry.name)));
@@ -108,7 +104,7 @@ TEST(GoldenXlRel, Rollout) {
       const Forward f{.tape = tape, .batch = batch, .state = state};
       const Variable input = Variable::leaf(x.select(0, segment));
       Variable y = input;
-      for (const Block& block : blocks) y = block(f, y);
+      for (const std::unique_ptr<Block>& block : blocks) y = (*block)(f, y);
       tape.backward({{weighted_sum(tape, y, dy.select(0, segment)), 1.0}});
       pool.commit();
 

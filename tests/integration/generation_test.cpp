@@ -30,7 +30,7 @@ std::vector<float> logits_of(Model& model, Network& network, int64_t count, int6
   const ByteTokenizer tokenizer;
   std::vector<int32_t> ids{tokenizer.bos_id()};
   tokenizer.encode(kText.substr(0, static_cast<size_t>(count)), ids);
-  StatePool state(network.layout, 1, piece, model.machine.dtype, model.machine.device);
+  StatePool state(network.declared.state, 1, piece, model.machine.dtype, model.machine.device);
   std::vector<float> logits;
   for (size_t begin = 0; begin < ids.size(); begin += static_cast<size_t>(piece)) {
     const size_t length = std::min(ids.size() - begin, static_cast<size_t>(piece));

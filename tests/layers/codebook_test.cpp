@@ -39,7 +39,7 @@ Keys keys_of(uint32_t seed) {
 class Book {
  public:
   explicit Book(const CodebookConfig& config)
-      : codebook_(Scope(store_, layout_, DType::f64, "book"), config, 2, kCodes, kSize) {
+      : codebook_(Scope(store_, declared_, DType::f64, "book"), config, 2, kCodes, kSize) {
     store_.allocate(DType::f64, kCpu, 1);
   }
   Codebook& operator*() { return codebook_; }
@@ -62,7 +62,7 @@ class Book {
 
  private:
   ParameterStore store_;
-  StateLayout layout_;
+  Declarations declared_;
   Codebook codebook_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "layers/mechanism_registry.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/trivial_memories.h"
 #include "trainers/run/model.h"
@@ -53,8 +54,27 @@ const std::vector<Refusal>& refusals() {
       {{"model.attention={kind: vq, qk_norm: true}"}, "model.attention.qk_norm", "vq normalises queries and keys"},
       {{"model.attention={kind: vq, attend_self: false}"}, "model.attention.attend_self", "vq always sees the token"},
       {{"model.attention.kind=vq", "model.dropout.attention=0.1"}, "model.dropout.attention", "vq has no dropout"},
+      {{"model.memory=[{kind: knn, layers: [0]}, {kind: knn, layers: [0], combine: joint}]"},
+       "model.memory.1.combine",
+       "list it before the other memories"},
+      {{"model.memory=[{kind: knn, layers: [0], write: evict}]"},
+       "model.memory.0.write",
+       "no cache that entries could"},
+      {{"model.memory=[{kind: knn, layers: [0], write: evict}]",
+        "model.attention={mask_empty_cache: false, cache: {kind: kv, length: 4}}", "model.position=none"},
+       "model.memory.0.write",
+       "the empty slots of attention.mask_empty_cache"},
   };
   return all;
+}
+
+// Those of all layers, and those of each mechanism.
+std::vector<CompositionRule> all_rules() {
+  std::vector<CompositionRule> rules(attention_rules().begin(), attention_rules().end());
+  for (const Mechanism* mechanism : mechanisms()) {
+    rules.insert(rules.end(), mechanism->rules.begin(), mechanism->rules.end());
+  }
+  return rules;
 }
 
 TEST(Composition, EveryRuleRefusesWithKeyAndReason) {
@@ -62,11 +82,11 @@ TEST(Composition, EveryRuleRefusesWithKeyAndReason) {
   for (const Refusal& refusal : refusals()) {
     EXPECT_ERROR(parse(refusal.settings), ErrorKind::config, refusal.key);
     EXPECT_ERROR(parse(refusal.settings), ErrorKind::config, refusal.message);
-    for (const CompositionRule& rule : composition_rules()) {
+    for (const CompositionRule& rule : all_rules()) {
       if (std::string(rule.message).find(refusal.message) != std::string::npos) met.insert(rule.message);
     }
   }
-  EXPECT_EQ(met.size(), composition_rules().size()) << "a rule has no case above";
+  EXPECT_EQ(met.size(), all_rules().size()) << "a rule has no case above";
 }
 
 // One step away from each refusal.
@@ -136,7 +156,7 @@ TEST(Composition, WholeModelIsChecked) {
 
 TEST(Composition, MemoriesAreCheckedByName) {
   EXPECT_ERROR(parse({"model.memory=[{kind: knm, layers: [0]}]"}), ErrorKind::config,
-               "model.memory.0.kind: there is no memory 'knm'");
+               "model.memory.0.kind: expects one of knn");
   register_trivial_memories();
   EXPECT_NO_THROW(parse({"model.memory=[{kind: trivial_log, layers: [0, -1]}]"}));
   EXPECT_ERROR(parse({"model.memory=[{kind: trivial_log, layers: [2]}]"}), ErrorKind::config,
@@ -162,14 +182,13 @@ TEST(Composition, WhatIsNotRefusedBuilds) {
           EXPECT_EQ(error.kind(), ErrorKind::config);
           continue;
         }
-        EXPECT_FALSE(find_composition_fault({config.model.position, config.model.attention}, config.model).found);
         ParameterStore store;
         const Network network(store, config.model, 11, DType::f32);
         store.allocate(DType::f32, kMeta, 1);
         const size_t logs = config.model.attention.cache.kind == CacheKind::none     ? 0
                             : config.model.attention.cache.kind == CacheKind::hidden ? 2
                                                                                      : 4;
-        EXPECT_EQ(network.layout.logs().size(), logs) << attention;
+        EXPECT_EQ(network.declared.state.logs().size(), logs) << attention;
         ++built;
       }
     }

@@ -29,11 +29,12 @@ class Reader {
   explicit Reader(const std::vector<std::string>& settings, DType dtype = DType::f64) : dtype_(dtype) {
     const RunConfig config = parse_config<RunConfig>(
         "model: {width: 12, heads: 2, layers: 1, position: none, initialization: {std: 0.5}}", "model.yaml", settings);
-    mixer_ =
-        std::make_unique<SoftmaxAttention>(Scope(store_, layout_, dtype), config.model, config.model.layer_configs()[0],
-                                           config.model.memory, std::make_shared<PositionTables>());
+    const LayerConfig layer = config.model.layer_configs()[0];
+    mixer_ = std::make_unique<SoftmaxAttention>(Scope(store_, declared_, dtype),
+                                                Place{config.model, layer, layer.attention.mechanism.options},
+                                                Surroundings{.memories = config.model.memory});
     store_.allocate(dtype, kCpu, 3);
-    pool_ = std::make_unique<StatePool>(layout_, 1, kTokens, dtype, kCpu);
+    pool_ = std::make_unique<StatePool>(declared_.state, 1, kTokens, dtype, kCpu);
   }
 
   // x [1, N, E], N a multiple of the piece; [N * E] results.
@@ -73,8 +74,8 @@ class Reader {
 
   StateView state() { return pool_->view(0, 1); }
   StatePool& pool() { return *pool_; }
-  const StateLayout& layout() const { return layout_; }
-  LogId log(const std::string& name) const { return log_named(layout_, name); }
+  const StateLayout& layout() const { return declared_.state; }
+  LogId log(const std::string& name) const { return log_named(declared_.state, name); }
   // The entries of a log from the oldest on.
   std::vector<double> entries(const std::string& name) {
     const std::vector<int64_t> first{0};
@@ -108,16 +109,17 @@ class Reader {
   Variable forward(Tape& tape, const Tensor& x, const Batch& batch) {
     pool_->begin_step(batch);
     telemetry_.clear();
+    const Variable z = Variable::constant(converted(x, dtype_));
     const Variable y = (*mixer_)(
         {.tape = tape, .batch = batch, .state = pool_->view(0, 1), .training = true, .telemetry = &telemetry_},
-        Variable::constant(converted(x, dtype_)), {});
+        {z, z, nullptr});
     pool_->commit();
     return y;
   }
 
   DType dtype_;
   ParameterStore store_;
-  StateLayout layout_;
+  Declarations declared_;
   std::unique_ptr<SoftmaxAttention> mixer_;
   std::unique_ptr<StatePool> pool_;
   Telemetry telemetry_;
@@ -442,7 +444,7 @@ TEST(KnnMemory, ContradictionsAreRefused) {
   refused("write: never, stride: 2", "says which tokens enter memory");
   refused("size: 4, least: 5", "memory would never be read");
   refused("write: evict, stale: {refresh: 0.1}", "use write: produce", "model.attention.cache={kind: kv, length: 4}");
-  refused("top_k: 4", "a memory goes beside softmax attention", "model.attention.kind=vq");
+  refused("top_k: 4", "beside which no memory goes", "model.attention.kind=vq");
   refused("top_k: 4}, {kind: knn, layers: [0], combine: joint", "list it before the other memories");
 }
 

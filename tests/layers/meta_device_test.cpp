@@ -45,7 +45,7 @@ TEST_P(MetaDevice, WholeStepsOfAPaperScaleModel) {
   const Network network(store, config.model, kVocabulary, DType::f32);
   store.allocate(DType::f32, kMeta, 1);
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(store, config.optimizer);
-  StatePool state(network.layout, kRows, length, DType::f32, kMeta);
+  StatePool state(network.declared.state, kRows, length, DType::f32, kMeta);
   const std::vector<std::vector<int64_t>> lengths(static_cast<size_t>(kRows), {length + 100, length});
   const std::vector<Batch> batches = cut(random_documents(lengths, kVocabulary, 1), length, Pack::concat);
   for (size_t step = 0; step < 2; ++step) {

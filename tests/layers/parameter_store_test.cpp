@@ -117,10 +117,10 @@ TEST(ParameterStore, SinglePrecisionRoundsTheSameDraws) {
 
 TEST(ParameterStore, ASecondModelSharesTheWeights) {
   ParameterStore store;
-  StateLayout training;
+  Declarations training;
   const Linear first(Scope(store, training, DType::f64, "layer"), 3, 2, Initializer::normal(1), true);
   store.allocate(DType::f64, kCpu, 1);
-  StateLayout evaluation;
+  Declarations evaluation;
   const Linear second(Scope(store, evaluation, DType::f64, "layer"), 3, 2, Initializer::normal(1), true);
   EXPECT_EQ(store.entries().size(), 2U);
 
@@ -168,8 +168,8 @@ TEST(ParameterStore, MetaParametersOnlyCount) {
 
 TEST(Scope, NamesAreDottedPaths) {
   ParameterStore store;
-  StateLayout layout;
-  const Scope scope(store, layout, DType::f32);
+  Declarations declared;
+  const Scope scope(store, declared, DType::f32);
   scope.child("blocks", 3).child("memory").param("gain", {4}, Initializer::constant(1));
   scope.child("blocks", 3).param("matrix", {4, 4}, Initializer::constant(1));
   scope.child("a").root().param("shared", {4}, Initializer::constant(1));
@@ -177,7 +177,7 @@ TEST(Scope, NamesAreDottedPaths) {
   EXPECT_FALSE(named(store, "blocks.3.memory.gain").decays);
   EXPECT_TRUE(named(store, "blocks.3.matrix").decays);
   EXPECT_FALSE(named(store, "shared").decays);
-  EXPECT_EQ(layout.logs()[0].name, "blocks.3.cache.keys");
+  EXPECT_EQ(declared.state.logs()[0].name, "blocks.3.cache.keys");
 }
 
 }  // namespace

@@ -145,10 +145,11 @@ class Reference {
 class Positions : public ::testing::TestWithParam<Setting> {
  protected:
   Positions() : model_(model_of(GetParam())) {
-    StateLayout layout;
-    attention_ = std::make_unique<SoftmaxAttention>(Scope(store_, layout, DType::f64, "attention"), model_,
-                                                    model_.layer_configs()[0], std::span<const MemoryConfig>(),
-                                                    std::make_shared<PositionTables>());
+    Declarations declared;
+    const LayerConfig layer = model_.layer_configs()[0];
+    const Place place{model_, layer, layer.attention.mechanism.options};
+    attention_ =
+        std::make_unique<SoftmaxAttention>(Scope(store_, declared, DType::f64, "attention"), place, Surroundings{});
     store_.allocate(DType::f64, kCpu, 3);
     for (const ParameterStore::Entry& entry : store_.entries()) {
       if (entry.name != "attention.scale") continue;
@@ -156,7 +157,7 @@ class Positions : public ::testing::TestWithParam<Setting> {
         entry.variable.value().data<double>()[h] = h % 2 == 0 ? 3.5 : -2.0;  // learned scales: their size counts
       }
     }
-    pool_ = std::make_unique<StatePool>(layout, 1, kTokens, DType::f64, kCpu);
+    pool_ = std::make_unique<StatePool>(declared.state, 1, kTokens, DType::f64, kCpu);
   }
 
   Vector read(const Batch& batch, const Vector& z) {
@@ -164,7 +165,8 @@ class Positions : public ::testing::TestWithParam<Setting> {
     const StateView state = pool_->view(0, 1);
     Tape tape(false);
     const Variable x = Variable::constant(Tensor::from(z, {1, batch.length, kWidth}));
-    const Vector y = (*attention_)({.tape = tape, .batch = batch, .state = state}, x, {}).value().to_vector<double>();
+    const Vector y =
+        (*attention_)({.tape = tape, .batch = batch, .state = state}, {x, x, nullptr}).value().to_vector<double>();
     pool_->commit();
     return y;
   }

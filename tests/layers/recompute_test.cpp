@@ -40,7 +40,7 @@ Pass train(std::vector<std::string> settings, const std::string& recompute) {
   ParameterStore store;
   Network network(store, config.model, kVocabulary, DType::f32);
   store.allocate(DType::f32, kCpu, 1);
-  StatePool pool(network.layout, 2, kLength, DType::f32, kCpu);
+  StatePool pool(network.declared.state, 2, kLength, DType::f32, kCpu);
   Pass pass;
   for (const Batch& batch : cut(random_documents({{15}, {4, 9}}, kVocabulary, 1), kLength, Pack::concat)) {
     pool.begin_step(batch);
@@ -103,10 +103,13 @@ class WriteCounter final : public Memory {
 };
 
 TEST(RecomputationState, IsWrittenOnce) {
-  int64_t count = 0;
-  register_memory("write_counter", [&](const Scope&, const MemoryConfig&, const MixerShape&) {
-    return std::make_unique<WriteCounter>(count);
-  });
+  static int64_t count;
+  register_mechanism({.role = Role::memory,
+                      .kind = "write_counter",
+                      .help = "counts what it would write",
+                      .make_memory = [](const Scope&, const Place&, const MixerShape&) -> std::unique_ptr<Memory> {
+                        return std::make_unique<WriteCounter>(count);
+                      }});
   for (const char* kind : {"none", "blocks", "attention", "mlp"}) {
     count = 0;
     train({"model.memory=[{kind: write_counter, layers: [0, 1, 2]}]"}, kind);
@@ -122,7 +125,7 @@ int64_t peak_of(const std::string& recompute) {
   ParameterStore store;
   const Network network(store, config.model, 64, DType::f32);
   store.allocate(DType::f32, kMeta, 1);
-  StatePool pool(network.layout, 8, 64, DType::f32, kMeta);
+  StatePool pool(network.declared.state, 8, 64, DType::f32, kMeta);
   const Batch batch = cut(random_documents(std::vector<std::vector<int64_t>>(8, {64}), 64, 1), 64, Pack::pad)[0];
   pool.begin_step(batch);
   Allocator& allocator = device_backend(DeviceKind::meta).allocator();
@@ -158,10 +161,10 @@ TEST(Recompute, GradientsReachInputsAndParameters) {
     const Variable weight = Variable::leaf(clone(w));
     const auto function = [&](Tape& tape, const std::vector<Variable>& in, bool) {
       const Variable y = activation(tape, linear(tape, in[0], weight), ops::Activation::gelu);
-      return add(tape, linear(tape, y, weight), in[0]);
+      return std::vector{add(tape, linear(tape, y, weight), in[0])};
     };
     Tape tape;
-    const Variable y = twice ? recompute(tape, {a}, function) : function(tape, {a}, false);
+    const Variable y = twice ? recompute(tape, {a}, function)[0] : function(tape, {a}, false)[0];
     const Variable z = add(tape, y, a);  // the input has another use
     tape.backward({{weighted_sum(tape, z, dy), 1.0}});
     if (wanted.empty()) {
@@ -178,11 +181,11 @@ TEST(Recompute, TellsTheSecondPassAndKeepsNothing) {
   const auto function = [&](Tape& tape, const std::vector<Variable>& in, bool again) {
     passes.push_back(again);
     EXPECT_EQ(tape.recording(), again);
-    return scale(tape, in[0], 2);
+    return std::vector{scale(tape, in[0], 2)};
   };
   const Variable x = Variable::leaf(RandomTensors(1).normal({3}));
   Tape tape;
-  const Variable y = recompute(tape, {x}, function);
+  const Variable y = recompute(tape, {x}, function)[0];
   EXPECT_EQ(tape.size(), 1U);
   tape.backward({{weighted_sum(tape, y, RandomTensors(2).normal({3})), 1.0}});
   EXPECT_EQ(passes, (std::vector<bool>{false, true}));
@@ -190,7 +193,7 @@ TEST(Recompute, TellsTheSecondPassAndKeepsNothing) {
   Tape evaluation(false);
   const auto plain = [&](Tape&, const std::vector<Variable>& in, bool again) {
     passes.push_back(again);
-    return in[0];
+    return std::vector{in[0]};
   };
   recompute(evaluation, {x}, plain);
   EXPECT_EQ(passes, std::vector<bool>{false});

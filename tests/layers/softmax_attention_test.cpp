@@ -42,11 +42,10 @@ class OneBlock {
     model.attention.t5 = {8, 16};
     model.attention.cache.kind = cache;
     if (cache != CacheKind::none) model.attention.cache.length = length;
-    StateLayout layout;
-    block_ = std::make_unique<Block>(Scope(store_, layout, DType::f64, "block"), model, model.layer_configs()[0],
-                                     std::span<const MemoryConfig>());
+    Declarations declared;
+    block_ = std::move(make_blocks(Scope(store_, declared, DType::f64), model, 0, 1)[0]);
     store_.allocate(DType::f64, kCpu, 3);
-    pool_ = std::make_unique<StatePool>(layout, kRows, segment, DType::f64, kCpu);
+    pool_ = std::make_unique<StatePool>(declared.state, kRows, segment, DType::f64, kCpu);
   }
 
   Tensor operator()(const Batch& batch, const Tensor& x) {

@@ -3,22 +3,31 @@
 
 #include <gtest/gtest.h>
 
+#include "layers/mechanism_registry.h"
 #include "layers/memory/memory.h"
+#include "layers/scope.h"
 #include "tests/support/document_rows.h"
+#include "trainers/run/config.h"
 
 namespace quire::test {
 namespace {
 
 class TrivialMemoryTest : public ::testing::Test {
  protected:
-  void make(const std::string& kind, int64_t size) {
+  void make(const std::string& kind, const std::string& more = "") {
     register_trivial_memories();
-    StateLayout layout;
-    memory = make_memory(Scope(store, layout, DType::f64, "m"),
-                         {.kind = kind, .layers = {0}, .size = size, .inverted = {}, .stale = {}}, {1, 1, 1, 1});
+    Declarations declared;
+    const RunConfig config =
+        parse_config<RunConfig>("model: {width: 1, heads: 1, layers: 1, position: none}\n", "model.yaml",
+                                {"model.memory=[{kind: " + kind + ", layers: [0]" + more + "}]"});
+    const LayerConfig layer = config.model.layer_configs()[0];
+    const KindConfig& chosen = config.model.memory[0].mechanism;
+    memory =
+        mechanism(Role::memory, kind)
+            .make_memory(Scope(store, declared, DType::f64, "m"), {config.model, layer, chosen.options}, {1, 1, 1, 1});
     store.allocate(DType::f64, kCpu, 1);
     store.values().slice(0, 0, 1).upload(std::vector<double>{2}.data(), 1);  // the weight
-    pool = std::make_unique<StatePool>(layout, 2, 3, DType::f64, kCpu);
+    pool = std::make_unique<StatePool>(declared.state, 2, 3, DType::f64, kCpu);
   }
 
   // Values are the tokens, local output is 100: what comes out is 100 + 2 * mean.
@@ -48,7 +57,7 @@ std::vector<Batch> batches() {
 }
 
 TEST_F(TrivialMemoryTest, RegisterReadsTheMeanOfTheDocumentSoFar) {
-  make("trivial_register", 8);
+  make("trivial_register");
   const std::vector<Batch> steps = batches();
   EXPECT_EQ(step(steps[0]), (Values{100, 100, 100, 100, 100, 100}));
   // Row 1: 40 belongs to the first document, which carried 10, 20, 30; 50 and 60 begin another.
@@ -58,7 +67,7 @@ TEST_F(TrivialMemoryTest, RegisterReadsTheMeanOfTheDocumentSoFar) {
 }
 
 TEST_F(TrivialMemoryTest, LogReadsTheMeanOfItsLastEntries) {
-  make("trivial_log", 4);
+  make("trivial_log", ", size: 4");
   const std::vector<Batch> steps = batches();
   EXPECT_EQ(step(steps[0]), (Values{100, 100, 100, 100, 100, 100}));
   EXPECT_EQ(step(steps[1]), (Values{104, 104, 104, 140, 100, 100}));

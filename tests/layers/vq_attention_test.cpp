@@ -26,10 +26,12 @@ class Layer {
         "model: {width: 8, heads: 2, layers: 1, position: alibi, initialization: {std: 0.5}, attention: {kind: vq, "
         "window: 4, vq: {block: 4, codes: 6}}}",
         "model.yaml", settings);
-    mixer_ = std::make_unique<VqAttention>(Scope(store_, layout_, DType::f64), config.model,
-                                           config.model.layer_configs()[0], std::make_shared<PositionTables>());
+    const LayerConfig layer = config.model.layer_configs()[0];
+    mixer_ =
+        std::make_unique<VqAttention>(Scope(store_, declared_, DType::f64),
+                                      Place{config.model, layer, layer.attention.mechanism.options}, Surroundings{});
     store_.allocate(DType::f64, kCpu, 3);
-    pool_ = std::make_unique<StatePool>(layout_, kRows, kTokens, DType::f64, kCpu);
+    pool_ = std::make_unique<StatePool>(declared_.state, kRows, kTokens, DType::f64, kCpu);
   }
 
   // x [R, T, E]; state goes on.
@@ -37,24 +39,26 @@ class Layer {
     const Batch batch = one_segment(kRows, kTokens, std::vector<uint8_t>(kRows, begins ? 1 : 0));
     pool_->begin_step(batch);
     Tape tape(false);
-    const Variable y =
-        (*mixer_)({.tape = tape, .batch = batch, .state = pool_->view(0, kRows)}, Variable::constant(x), {});
+    const Variable z = Variable::constant(x);
+    const Variable y = (*mixer_)({.tape = tape, .batch = batch, .state = pool_->view(0, kRows)}, {z, z, nullptr});
     pool_->commit();
     return values_of(y.value());
   }
 
   // The gradient of the key projection from the commitment loss alone, in a batch with padding.
-  std::vector<double> commitment_gradient(const Tensor& x, const Batch& batch, const CommitmentSeeds& seeds) {
+  std::vector<double> commitment_gradient(const Tensor& x, const Batch& batch) {
     pool_->begin_step(batch);
     store_.zero_gradients();
     Tape tape;
+    const Variable z = Variable::constant(x);
+    const double count = static_cast<double>(declared_.losses.counts(batch)[0].second);
     const Variable y = (*mixer_)({.tape = tape,
                                   .batch = batch,
                                   .state = pool_->view(0, kRows),
                                   .training = true,
                                   .write_state = false,
-                                  .commitment_seeds = seeds},
-                                 Variable::constant(x), {});
+                                  .loss_seeds = {1 / count}},
+                                 {z, z, nullptr});
     const Variable nothing = weighted_sum(tape, y, Tensor::zeros(y.shape(), DType::f64));
     tape.backward({{nothing, 1.0}});
     return values_of(gradient("key.weight"));
@@ -65,7 +69,7 @@ class Layer {
     const Tensor& sum = store_.buffers()[0].value;
     ops::copy(sum, RandomTensors(77).normal(sum.shape()));
   }
-  const Codebook& codebook() const { return *mixer_->codebook(); }
+  const Codebook& codebook() const { return mixer_->codebook(); }
 
  private:
   Tensor gradient(const std::string& name) const {
@@ -77,7 +81,7 @@ class Layer {
   }
 
   ParameterStore store_;
-  StateLayout layout_;
+  Declarations declared_;
   std::unique_ptr<VqAttention> mixer_;
   std::unique_ptr<StatePool> pool_;
 };
@@ -118,11 +122,10 @@ TEST(VqAttention, TheCommitmentIsAMeanOverTokensOrOverAllPositions) {
   std::vector<std::vector<int32_t>> segments(kRows, std::vector<int32_t>(kTokens, 0));
   for (int64_t t = 4; t < kTokens; ++t) segments[1][static_cast<size_t>(t)] = -1;
   const Batch batch = batch_of(segments, {1, 1});
-  const CommitmentSeeds seeds{1.0 / 12, 1.0 / 16};
   const std::string weight = "model.attention.vq.commitment=0.5";
-  const std::vector<double> tokens = Layer({weight}).commitment_gradient(inputs(5), batch, seeds);
+  const std::vector<double> tokens = Layer({weight}).commitment_gradient(inputs(5), batch);
   const std::vector<double> positions =
-      Layer({weight, "model.attention.vq.commitment_mean=positions"}).commitment_gradient(inputs(5), batch, seeds);
+      Layer({weight, "model.attention.vq.commitment_mean=positions"}).commitment_gradient(inputs(5), batch);
   double largest = 0;
   for (size_t i = 0; i < tokens.size(); ++i) {
     EXPECT_NEAR(positions[i], tokens[i] * 12 / 16, 1e-14);

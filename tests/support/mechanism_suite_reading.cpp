@@ -1,3 +1,4 @@
+#include "layers/model_mechanisms.h"
 #include "tests/support/compare.h"
 #include "tests/support/mechanism_suite.h"
 #include "tests/support/model_reader.h"
@@ -19,10 +20,7 @@ Pack pack() {
 }
 
 int64_t alignment() {
-  ParameterStore store;
-  const Network declared(store, mechanism_config(MechanismTest::GetParam().mechanism.settings).model, kVocabulary,
-                         DType::f64);
-  return declared.model.alignment();
+  return alignment_of(mechanism_config(MechanismTest::GetParam().mechanism.settings).model);
 }
 
 std::vector<Batch> example_batches(uint32_t seed = 1) {

@@ -6,13 +6,13 @@ namespace quire::test {
 
 namespace {
 
-constexpr double kCommitment = 0.3;
+constexpr double kAuxiliary = 0.3;
 
 }  // namespace
 
 ModelReader::ModelReader(const ModelConfig& config, int64_t vocabulary, int64_t rows, int64_t length)
     : network_(store_, config, vocabulary, DType::f64),
-      state_(network_.layout, rows, length, DType::f64, test_device()) {
+      state_(network_.declared.state, rows, length, DType::f64, test_device()) {
   store_.allocate(DType::f64, test_device(), 1);
 }
 
@@ -25,7 +25,7 @@ LossTerms ModelReader::forward(Tape& tape, const Batch& batch, bool write) {
                               .key = RandomKey::of(5, 1),
                               .training = training,
                               .write_state = write,
-                              .commitment_seeds = {kCommitment, kCommitment}});
+                              .loss_seeds = std::vector<double>(network_.declared.losses.size(), kAuxiliary)});
 }
 
 void ModelReader::step(const Batch& batch, DocumentNll* nll) {
@@ -46,10 +46,11 @@ DocumentNll ModelReader::read(const std::vector<Batch>& batches) {
 
 double ModelReader::loss(const Batch& batch) {
   Tape tape(false);
-  // A commitment loss is in the gradients with its weight in each layer: the suite's configurations give it 1.
-  double loss = 0;
-  for (const LossTerm& term : forward(tape, batch, false).terms) {
-    loss += term.sum.value().to_vector<double>()[0] * (term.name == "commitment" ? kCommitment : 1);
+  // Auxiliary losses are in the gradients with their weight in each layer: the suite's configurations give them 1.
+  const LossTerms terms = forward(tape, batch, false);
+  double loss = terms.terms[0].sum.value().to_vector<double>()[0];
+  for (size_t i = 1; i < terms.terms.size(); ++i) {
+    loss += kAuxiliary * terms.terms[i].sum.value().to_vector<double>()[0];
   }
   return loss;
 }

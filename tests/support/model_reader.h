@@ -34,7 +34,9 @@ class ModelReader {
 
   const ParameterStore& store() const { return store_; }
   StatePool& state() { return state_; }
-  bool carries() const { return !network_.layout.logs().empty() || !network_.layout.registers().empty(); }
+  bool carries() const {
+    return !network_.declared.state.logs().empty() || !network_.declared.state.registers().empty();
+  }
 
  private:
   LossTerms forward(Tape& tape, const Batch& batch, bool write);

@@ -27,6 +27,7 @@ struct ProgramOptions {
   std::vector<std::pair<std::string, std::string>> environment;  // added to this process's
   std::filesystem::path out;                                     // instead of capturing, e.g. /dev/full
   bool closed = false;                                           // without stdin, stdout and stderr
+  std::string program = "quire";                                 // of the build's bin folder
 };
 
 // A program that runs beside the test. The destructor kills what is still running.

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "autograd/functions/basic.h"
+#include "layers/mechanism_registry.h"
 #include "layers/memory/memory.h"
+#include "layers/scope.h"
 #include "tests/support/compare.h"
 
 namespace quire::test {
@@ -95,6 +97,15 @@ class TrivialRegister final : public TrivialMemory {
   RegisterId sum_, count_;
 };
 
+struct TrivialLogConfig {
+  int64_t size = 8192;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("size", size, {.help = "values that are kept", .min = 1, .at_evaluation = true});
+  }
+};
+
 class TrivialLog final : public TrivialMemory {
  public:
   TrivialLog(const Scope& scope, int64_t size, const MixerShape& mixer)
@@ -125,12 +136,24 @@ class TrivialLog final : public TrivialMemory {
 }  // namespace
 
 void register_trivial_memories() {
-  register_memory("trivial_register", [](const Scope& scope, const MemoryConfig&, const MixerShape& mixer) {
-    return std::make_unique<TrivialRegister>(scope, mixer);
-  });
-  register_memory("trivial_log", [](const Scope& scope, const MemoryConfig& config, const MixerShape& mixer) {
-    return std::make_unique<TrivialLog>(scope, config.size, mixer);
-  });
+  if (find_mechanism(Role::memory, "trivial_log") != nullptr) return;
+  register_mechanism(
+      {.role = Role::memory,
+       .kind = "trivial_register",
+       .help = "the mean of all values of the document, times a weight",
+       .make_memory = [](const Scope& scope, const Place&, const MixerShape& mixer) -> std::unique_ptr<Memory> {
+         return std::make_unique<TrivialRegister>(scope, mixer);
+       },
+       .promises = [](const Place&) { return Promises{}; }});
+  register_mechanism(
+      {.role = Role::memory,
+       .kind = "trivial_log",
+       .help = "the mean of the last values of the document, times a weight",
+       .options = [] { return ConfigBox(TrivialLogConfig{}); },
+       .make_memory = [](const Scope& scope, const Place& place, const MixerShape& mixer) -> std::unique_ptr<Memory> {
+         return std::make_unique<TrivialLog>(scope, place.options.get<TrivialLogConfig>().size, mixer);
+       },
+       .promises = [](const Place&) { return Promises{}; }});
 }
 
 }  // namespace quire::test

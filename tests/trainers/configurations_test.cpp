@@ -45,7 +45,7 @@ TEST_P(Configurations, LoadsAndCanBeLaidOut) {
   const Network second(store, evaluation.model, 258, DType::f32);
   EXPECT_GT(store.parameter_count(), 0);
   // One row is enough to see that the state can be made.
-  EXPECT_GE(StatePool(network.layout, 1, config.data.subsequence, DType::f32, kMeta).bytes(), 0);
+  EXPECT_GE(StatePool(network.declared.state, 1, config.data.subsequence, DType::f32, kMeta).bytes(), 0);
   EXPECT_EQ(parse_config<RunConfig>(dump_config(config), GetParam()).run.name, config.run.name);
 }
 

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/files/file_io.h"
 #include "data/tasks/filler_source.h"
+#include "layers/model_mechanisms.h"
 #include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/cli/ema_flag.h"
 #include "trainers/cli/program.h"
@@ -145,7 +146,7 @@ void run(const Arguments& arguments) {
   const std::unique_ptr<Filler> filler = source.make(*tokenizer);
   ParameterStore store;
   const Network network(store, config.model, tokenizer->vocabulary_size(), machine.dtype);
-  options.task.align = arguments.align.value_or(network.model.alignment());
+  options.task.align = arguments.align.value_or(alignment_of(config.model));
   store.allocate_frozen(machine.dtype, machine.device);
   const Weights weights = chosen_weights(arguments.ema, config);
   load_weights(reader, store, weights);

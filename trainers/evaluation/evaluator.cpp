@@ -6,31 +6,11 @@
 
 #include "core/check.h"
 #include "data/batches/batch_source.h"
+#include "layers/model_mechanisms.h"
 
 namespace quire {
 
 namespace {
-
-// Widest view of a layer: what is carried, and the window that cuts it.
-struct Reach {
-  int64_t carried = 0;
-  std::optional<int64_t> window;
-  bool attend_self = true;
-
-  // Position in the document and in its row: evaluation has one document a row and step.
-  int64_t visible(int64_t position, int64_t t) const {
-    const int64_t reachable = t + std::min(carried, position - t);
-    return (window ? std::min(reachable, *window) : reachable) + (attend_self ? 1 : 0);
-  }
-};
-
-std::vector<Reach> reaches(const ModelConfig& model) {
-  std::vector<Reach> all;
-  for (const LayerConfig& layer : model.layer_configs()) {
-    all.push_back({layer.attention.cache_length(), layer.attention.reach(), layer.attention.attend_self});
-  }
-  return all;
-}
 
 // Runs of rows that hold something: near the end of a split most rows are empty and need no arithmetic.
 std::vector<std::pair<int64_t, int64_t>> active_runs(const Batch& batch) {
@@ -69,6 +49,21 @@ int64_t counted_targets(const Split& split, int64_t document) {
   return counted;
 }
 
+// {"kind", and the options that may be another at evaluation}.
+nlohmann::ordered_json kind_to_json(const KindConfig& config) {
+  nlohmann::ordered_json json{{"kind", config.kind}};
+  config.options.visit([&](const ConfigStruct& options) {
+    for (const ConfigSetting& setting : list_settings(options)) {
+      if (!setting.at_evaluation) continue;
+      // Numbers and truth values are written as such, none as null, everything else as text.
+      const auto value =
+          nlohmann::ordered_json::parse(setting.value == "none" ? "null" : setting.value, nullptr, false);
+      json[setting.key] = value.is_discarded() ? nlohmann::ordered_json(setting.value) : value;
+    }
+  });
+  return json;
+}
+
 std::vector<double> as_doubles(const Tensor& tensor) {
   if (tensor.dtype() == DType::f64) return tensor.to_vector<double>();
   const std::vector<float> values = tensor.to_vector<float>();
@@ -97,8 +92,9 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   const int64_t rows = std::min(options.rows, documents);
   const int64_t length = config.data.subsequence;
 
-  Network network(store, config.model, corpus.tokenizer().vocabulary_size(), machine.dtype);
-  StatePool state(network.layout, rows, length, machine.dtype, machine.device, machine.scratch);
+  const ModelReading reading = reading_of(config.model, length, Purpose::evaluate);
+  Network network(store, reading.model, corpus.tokenizer().vocabulary_size(), machine.dtype);
+  StatePool state(network.declared.state, rows, length, machine.dtype, machine.device, machine.scratch);
   // Documents begin their own row: the cut into subsequences, and so the result, does not depend on the others.
   BatchSource source(corpus, options.split,
                      {.subsequence = length,
@@ -110,6 +106,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
                       .endless = false,
                       .documents = documents});
   EvaluationResult result;
+  result.as_trained = reading.as_trained;
   result.split = options.split;
   int64_t expected = 0;
   for (int64_t document = 0; document < documents; ++document) {
@@ -130,7 +127,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
     result.has_bytes_by_position = corpus.tokenizer().kind() == "byte" && result.has_text;
   }
   const int32_t eos = corpus.tokenizer().eos_id();
-  const std::vector<Reach> layers = reaches(config.model);
+  const ModelReach reach(reading.model);
   double context = 0;
   int64_t done = 0;
   while (const auto item = source.next()) {
@@ -155,11 +152,8 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
         if (part.loss_mask[i] == 0) continue;
         sums[static_cast<size_t>(part.document[i])].add(nll[i]);
         if (bins) bins->add(part.position[i], nll[i], result.has_bytes_by_position && part.targets[i] != eos ? 1 : 0);
-        int64_t seen = 0;
-        for (const Reach& reach : layers) {
-          seen = std::max(seen, reach.visible(part.position[i], static_cast<int64_t>(i) % length));
-        }
-        context += static_cast<double>(seen);
+        // A target sees its own position too.
+        context += static_cast<double>(1 + reach({part.position[i], static_cast<int64_t>(i) % length}));
       }
     }
     state.commit();
@@ -213,15 +207,20 @@ nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& 
       {"bits_per_byte", result.bits_per_byte()},
       {"window", attention.reach() ? nlohmann::ordered_json(*attention.reach()) : nlohmann::ordered_json()},
       {"cache", {{"kind", name_in_config(attention.cache.kind)}, {"length", attention.cache_length()}}},
+      {"attention", kind_to_json(attention.mechanism)},
       {"memory", nlohmann::ordered_json::array()},
+      {"stack", kind_to_json(config.model.stack.mechanism)},
       {"subsequence", config.data.subsequence},
       {"rows", std::min<int64_t>(rows, static_cast<int64_t>(result.documents.size()))},
       {"context_mean", result.context_mean},
+      {"as_trained", result.as_trained},
       {"seconds", result.seconds},
   };
   if (result.recall) json["recall"] = recall_to_json(*result.recall);
   for (const MemoryConfig& memory : config.model.memory) {
-    json["memory"].push_back({{"kind", memory.kind}, {"size", memory.size}});
+    nlohmann::ordered_json entry = kind_to_json(memory.mechanism);
+    entry["layers"] = memory.layers;
+    json["memory"].push_back(std::move(entry));
   }
   return json;
 }

@@ -32,8 +32,11 @@ struct EvaluationResult {
   int64_t tokens = 0;
   int64_t words = 0;
   int64_t bytes = 0;
-  double nll = 0;                        // total nats; exactly the sum over documents, and over positions
-  double context_mean = 0;               // mean over targets of the document's tokens that the widest layer sees
+  double nll = 0;  // total nats; exactly the sum over documents, and over positions
+  // Mean over targets of the document's tokens that the widest mechanism sees, the one at the target's position
+  // included.
+  double context_mean = 0;
+  bool as_trained = true;                // reading computes what training does
   std::vector<PositionBin> by_position;  // when asked for
   bool has_bytes_by_position = false;    // every token is a byte, or the end of a document
   // Of a corpus with marks (quire prepare --task).

@@ -5,25 +5,11 @@
 #include <numeric>
 
 #include "core/check.h"
+#include "layers/model_mechanisms.h"
 
 namespace quire {
 
 namespace {
-
-void cache_keys(AttentionConfig& attention, int64_t subsequence) {
-  if (attention.cache.kind == CacheKind::hidden) {
-    attention.cache.kind = CacheKind::kv;
-    // Rounded states give other keys than rounded keys: full precision is nearest to both.
-    attention.cache.dtype = StateType::automatic;
-  }
-  if (attention.cache.kind != CacheKind::none) return;
-  const int64_t seen = attention.window.value_or(subsequence - 1);
-  if (seen < 1) return;
-  attention.cache.kind = CacheKind::kv;
-  attention.cache.length = seen;
-  // The model never met longer distances.
-  attention.window = seen;
-}
 
 // Bytes at the end of text that begin a UTF-8 sequence which is not complete yet.
 size_t incomplete_tail(std::string_view text) {
@@ -37,22 +23,6 @@ size_t incomplete_tail(std::string_view text) {
 }
 
 }  // namespace
-
-ModelConfig generation_config(const RunConfig& config) {
-  ModelConfig model = config.model;
-  // Layers may differ, so each becomes an override of its own.
-  const std::vector<LayerConfig> layers = model.layer_configs();
-  model.layer_overrides.clear();
-  cache_keys(model.attention, config.data.subsequence);
-  for (size_t i = 0; i < layers.size(); ++i) {
-    LayerConfig layer = layers[i];
-    cache_keys(layer.attention, config.data.subsequence);
-    model.layer_overrides.push_back({{static_cast<int64_t>(i)},
-                                     write_config(StructRef<LayerConfig>(layer)),
-                                     fmt::format("model.layer_overrides.{}", i)});
-  }
-  return model;
-}
 
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double draw) {
   std::vector<int32_t> order(logits.size());
@@ -91,8 +61,9 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
 Generator::Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine)
     : tokenizer_(tokenizer),
       subsequence_(config.data.subsequence),
-      network_(store, generation_config(config), tokenizer.vocabulary_size(), machine.dtype),
-      state_(network_.layout, 1, subsequence_, machine.dtype, machine.device) {}
+      network_(store, reading_of(config.model, config.data.subsequence, Purpose::generate).model,
+               tokenizer.vocabulary_size(), machine.dtype),
+      state_(network_.declared.state, 1, subsequence_, machine.dtype, machine.device) {}
 
 Generator::Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine,
                      std::string_view prompt)

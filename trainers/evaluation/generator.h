@@ -17,11 +17,6 @@ struct SamplingOptions {
   uint64_t seed = 1;
 };
 
-// The configuration a model generates with: each layer keeps keys and values, which with fixed weights is the same as
-// carried hidden states and saves their projection at every token. A layer without a cache keeps what its window (or
-// one subsequence) would have shown it.
-ModelConfig generation_config(const RunConfig& config);
-
 // Picks one token id from logits [V]. `draw` is a uniform number in [0, 1).
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double draw);
 

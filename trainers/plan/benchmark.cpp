@@ -9,6 +9,7 @@
 #include "core/random.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
+#include "layers/model_mechanisms.h"
 #include "trainers/plan/plan.h"
 #include "trainers/plan/random_batch.h"
 
@@ -87,57 +88,12 @@ int64_t most_resident_bytes() {
 
 double training_flops(const ModelConfig& model, int64_t vocabulary, int64_t rows, int64_t subsequence) {
   const auto e = static_cast<double>(model.width);
-  const double inner = static_cast<double>(model.heads * model.size_of_head());
-  const double key_inner = static_cast<double>(model.heads_of_keys() * model.size_of_head());
   const auto tokens = static_cast<double>(rows * subsequence);
-  double forward = 2 * e * static_cast<double>(vocabulary) * tokens;
   const double matrices = model.mlp.kind == MlpKind::none ? 0 : model.mlp.kind == MlpKind::swiglu ? 3 : 2;
   const double mlp = matrices * e * static_cast<double>(model.mlp.hidden);
-  for (const LayerConfig& layer : model.layer_configs()) {
-    const AttentionConfig& attention = layer.attention;
-    if (attention.kind == MixerKind::vq) {
-      // Of the nearest codeword there is no gradient, and it is a small part.
-      const VqConfig& vq = attention.vq;
-      const auto value = static_cast<double>(vq.value_size.value_or(model.size_of_head()));
-      const double values = static_cast<double>(model.heads) * value;
-      const double matrices_of_mixer =
-          e * (inner + key_inner + static_cast<double>(model.heads_of_keys()) * value + values * (vq.gate ? 2 : 1));
-      const double codes = vq.cache ? static_cast<double>(vq.codes) : 0;
-      const double seen = static_cast<double>(attention.vq_window()) +
-                          (vq.cache ? static_cast<double>(std::min(vq.block, subsequence) + 1) / 2 : 1) + codes;
-      const double products = (layer.position == Position::xl ? 2 : 1) * inner + values;
-      forward += tokens * 2 * (matrices_of_mixer + mlp + seen * products);
-      continue;
-    }
-    const int64_t carried = attention.cache_length();
-    forward += tokens * 2 * (2 * e * inner + 2 * e * key_inner + mlp);
-    if (attention.cache.kind == CacheKind::hidden)
-      forward += static_cast<double>(rows * carried) * 2 * 2 * e * key_inner;
-    double pairs = 0;  // query and key, one row
-    for (int64_t t = 0; t < subsequence; ++t) {
-      const int64_t before = t + carried;
-      pairs +=
-          static_cast<double>(std::min(before, attention.reach().value_or(before)) + (attention.attend_self ? 1 : 0));
-    }
-    const double products = layer.position == Position::xl ? 3 : 2;  // q.k, p v, and q.r
-    forward += static_cast<double>(rows) * pairs * 2 * products * inner;
-    if (layer.position == Position::xl) {
-      const int64_t reach = std::min(subsequence + carried, attention.reach().value_or(subsequence + carried) + 1);
-      forward += static_cast<double>(reach) * 2 * e * inner;
-    }
-  }
-  // Memories are searched forward only. How many entries a row holds is not known here: as many as fit.
-  double searched = 0;
-  for (const MemoryConfig& memory : model.memory) {
-    if (memory.kind != "knn") continue;
-    const auto uses = static_cast<double>(memory.layers.size());
-    searched += uses * tokens * 2 * static_cast<double>(memory.size) * inner;
-    forward += uses * tokens * 2 * 2 * static_cast<double>(memory.top_k) * inner;
-    if (memory.combine == KnnCombine::content_gate) {
-      forward += uses * tokens * 2 * static_cast<double>(model.width * model.heads);
-    }
-  }
-  return 3 * forward + searched;
+  const double forward = tokens * 2 * (e * static_cast<double>(vocabulary) + static_cast<double>(model.layers) * mlp);
+  const StepFlops mechanisms = flops_of(model, {rows, subsequence});
+  return 3 * (forward + mechanisms.learned) + mechanisms.forward;
 }
 
 double roofline_seconds(const BenchmarkResult& result, const OpStats& op) {

@@ -137,6 +137,7 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
   plan.moments = training.optimizer->bytes();
   plan.average = training.average ? plan.weights : 0;
   const bool gpu = planned_device(config.run) == DeviceKind::cuda;
+  if (gpu && training.network.declared.state.has_files()) fail(ErrorKind::config, "model.memory: {}", kNoFilesOnGpu);
   plan.state = gpu ? training.state->bytes(LogPlace::device) : training.state->bytes();
   plan.host_state = gpu ? training.state->bytes(LogPlace::host) : 0;
   plan.file_state = training.state->bytes(LogPlace::file);
@@ -149,8 +150,8 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
     std::vector<double> counts;
     for (const auto& [name, count] : training.network.model.loss_counts(batch))
       counts.push_back(static_cast<double>(count));
-    for (Codebook* codebook : training.network.model.codebooks()) {
-      codebook->begin_step({.key = {}, .update = step + 1, .rows = plan.rows, .length = batch.length});
+    for (Learner* learner : training.network.model.learners()) {
+      learner->begin_step({.key = {}, .update = step + 1, .rows = plan.rows, .length = batch.length});
     }
     accumulate_gradients(training, config, batch, counts, [](int64_t, int64_t, const LossTerms&) {});
     training.optimizer->update(step + 1, config.optimizer.lr, Tensor::empty({2}, DType::f64, kMeta));
@@ -168,7 +169,7 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
     evaluation.data.rows = evaluation.evaluate.rows;
     allocator.reset_peak();
     const Network network(training.store, evaluation.model, vocabulary, dtype);
-    StatePool state(network.layout, evaluation.data.rows, evaluation.data.subsequence, dtype, kMeta);
+    StatePool state(network.declared.state, evaluation.data.rows, evaluation.data.subsequence, dtype, kMeta);
     const Batch batch = random_batch(evaluation.data, vocabulary, 0);
     state.begin_step(batch);
     Tape tape(false);

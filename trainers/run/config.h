@@ -166,7 +166,11 @@ struct DataConfig {
             {.help = "the part of the corpus to train on",
              .inapplicable = mix.empty() ? "" : "data.mix says what is trained on"});
     v.field("subsequence", subsequence,
-            {.help = "model positions per row and step", .unit = "tokens", .min = 1, .max = 1 << 24});
+            {.help = "model positions per row and step",
+             .unit = "tokens",
+             .min = 1,
+             .max = 1 << 24,
+             .at_evaluation = true});
     v.field(
         "rows", rows,
         {.help = "documents read side by side in one optimizer step, on all ranks together", .min = 1, .max = 1 << 20});

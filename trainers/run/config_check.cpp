@@ -1,6 +1,7 @@
 // Contradictions between the sections of a run's configuration.
 #include <fmt/format.h>
 
+#include "layers/model_mechanisms.h"
 #include "trainers/optimizer/parameter_groups.h"
 #include "trainers/run/config.h"
 #include "trainers/run/evaluation_config.h"
@@ -16,19 +17,29 @@ void RunConfig::check(ConfigChecker& c) const {
                 "at the start of every document; use pad");
     }
   }
+  const int64_t alignment = data.pack == PackChoice::concat ? alignment_of(model) : 1;
+  c.require(
+      data.subsequence % alignment == 0, "data.subsequence",
+      fmt::format("{} is not a multiple of {}, the period of the model's chunks and blocks: with data.pack: concat "
+                  "documents begin at multiples of it",
+                  data.subsequence, alignment));
+  // The model says the names of its parameters and state without a corpus and without memory: the vocabulary changes
+  // only shapes.
+  ParameterStore store;
+  const Network declared(store, model, 2, DType::f32);
+  c.require(run.device != DeviceChoice::cuda || !declared.declared.state.has_files(), "model.memory", kNoFilesOnGpu);
   c.require(!optimizer.relative_step || schedule.kind == ScheduleKind::constant, "schedule.kind",
             "optimizer.relative_step has its own course of the learning rate; use constant");
   if (!optimizer.groups.empty()) {
-    // The model says its parameters' names without a corpus and without memory: the vocabulary changes only shapes.
-    ParameterStore store;
-    const Network declared(store, model, 2, DType::f32);
     const std::optional<GroupFault> fault = find_group_fault(store, optimizer);
     if (fault) c.require(false, join_key("optimizer", fault->key), fault->message);
   }
-  for (size_t i = 0; i < evaluate.set.size(); ++i) {
-    c.require(
-        may_differ_at_evaluation(evaluate.set[i].first), "evaluate.set",
-        evaluate.set[i].first + fmt::format(" cannot differ at evaluation; {} can", what_may_differ_at_evaluation()));
+  for (const auto& [key, value] : evaluate.set) {
+    const std::string nearest = nearest_config_key(list_config_keys<RunConfig>(), key);
+    const bool misspelt = !may_differ_at_evaluation(key) && nearest != key && may_differ_at_evaluation(nearest);
+    c.require(may_differ_at_evaluation(key), "evaluate.set",
+              misspelt ? fmt::format("there is no {}; did you mean {}?", key, nearest)
+                       : fmt::format("{} cannot differ at evaluation; {} can", key, kMayDiffer));
   }
 }
 

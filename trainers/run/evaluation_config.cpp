@@ -8,31 +8,28 @@
 
 namespace quire {
 
-std::string_view what_may_differ_at_evaluation() {
-  return "window, same_length, cache, data.subsequence, model.attention.xl.clamp, block, cache and reduction of "
-         "model.attention.vq, what model.memory holds and finds";
-}
-
 bool may_differ_at_evaluation(const std::string& key) {
-  for (const std::string_view prefix :
-       {"data.subsequence", "model.attention.window", "model.attention.same_length", "model.attention.cache.",
-        "model.attention.xl.clamp", "model.attention.vq.block", "model.attention.vq.cache",
-        "model.attention.vq.reduction"}) {
-    if (key.starts_with(prefix)) return true;
-  }
-  if (key.starts_with("model.memory.")) {
-    for (const std::string_view suffix :
-         {".size", ".top_k", ".closed_when_empty", ".least", ".write", ".search", ".place", ".dtype", ".stale.keep",
-          ".inverted.lists", ".inverted.probes", ".inverted.period"}) {
-      if (key.ends_with(suffix)) return true;
+  // A list's entries are numbered where a configuration gives one, and N in the listing.
+  static const std::vector<std::string> known = [] {
+    std::vector<std::string> keys;
+    for (const ConfigKey& listed : list_config_keys<RunConfig>()) {
+      if (listed.at_evaluation) keys.push_back(listed.key);
     }
+    return keys;
+  }();
+  std::string pattern;
+  for (size_t begin = 0; begin <= key.size();) {
+    const size_t end = std::min(key.find('.', begin), key.size());
+    const std::string part = key.substr(begin, end - begin);
+    const bool number =
+        !part.empty() && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
+    pattern = join_key(pattern, number ? "N" : part);
+    begin = end + 1;
   }
-  if (!key.starts_with("model.layer_overrides.")) return false;
-  for (const std::string_view part : {".attention.window", ".attention.same_length", ".attention.cache.",
-                                      ".attention.vq.block", ".attention.vq.cache", ".attention.vq.reduction"}) {
-    if (key.find(part) != std::string::npos) return true;
-  }
-  return false;
+  // Layer overrides change keys of the layer.
+  constexpr std::string_view kOverride = "model.layer_overrides.N.";
+  if (pattern.starts_with(kOverride)) pattern = "model." + pattern.substr(kOverride.size());
+  return std::find(known.begin(), known.end(), pattern) != known.end();
 }
 
 namespace {
@@ -44,7 +41,7 @@ bool layers_differ_in_sight_only(const ModelConfig& before, const ModelConfig& a
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i) {
     for (const ConfigDifference& difference : diff_configs(a[i], b[i])) {
-      if (!may_differ_at_evaluation(join_key("model", difference.key))) return false;
+      if (!difference.at_evaluation) return false;
     }
   }
   return true;
@@ -62,7 +59,7 @@ RunConfig evaluation_config(const RunConfig& config, const std::vector<std::stri
                                 : may_differ_at_evaluation(difference.key) ||
                                       std::find(others.begin(), others.end(), difference.key) != others.end();
     if (may_differ) continue;
-    std::string allowed(what_may_differ_at_evaluation());
+    std::string allowed(kMayDiffer);
     for (const std::string& key : others) allowed += ", " + key;
     throw Error(ErrorKind::config, difference.key + ": cannot differ from the training run; what may: " + allowed);
   }

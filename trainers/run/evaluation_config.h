@@ -6,8 +6,9 @@
 namespace quire {
 
 // What a model sees may be another at evaluation without its being another model: window, cache, sizes of memories.
-bool may_differ_at_evaluation(const std::string& key);
-std::string_view what_may_differ_at_evaluation();  // for messages
+bool may_differ_at_evaluation(const std::string& key);  // by the fields that say so
+inline constexpr std::string_view kMayDiffer =
+    "window, cache, data.subsequence, and what quire config --list marks so of mixers and memories";
 
 // The configuration evaluation and generation run with: evaluate.set applied, then overrides. These may change what a
 // model sees (window, cache, data.subsequence, model.attention.xl.clamp) and the keys in `others`; Error(config) for

@@ -26,12 +26,14 @@ struct Machine {
 DType computing_type(Precision precision, DeviceKind kind);
 
 // The network of a configuration over a store of weights. A second network over the same store (other window, cache or
-// subsequence) serves evaluation and generation; its state layout is its own.
+// subsequence) serves evaluation and generation; what its layers declare, their state above all, is its own.
 struct Network {
   Network(ParameterStore& store, const ModelConfig& config, int64_t vocabulary, DType dtype)
-      : model(Scope(store, layout, dtype), config, vocabulary) {}
+      : model(Scope(store, declared, dtype), config, vocabulary) {}
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
 
-  StateLayout layout;
+  Declarations declared;
   LanguageModel model;
 };
 

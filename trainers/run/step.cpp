@@ -21,8 +21,8 @@ TrainingState::TrainingState(const RunConfig& config, int64_t vocabulary, const 
   if (config.optimizer.ema.decay) {
     average = std::make_unique<WeightAverage>(store, config.model, vocabulary, *config.optimizer.ema.decay);
   }
-  state = std::make_unique<StatePool>(network.layout, last_row - first_row, config.data.subsequence, machine.dtype,
-                                      machine.device, machine.scratch);
+  state = std::make_unique<StatePool>(network.declared.state, last_row - first_row, config.data.subsequence,
+                                      machine.dtype, machine.device, machine.scratch);
   outcome = Tensor::zeros({outcome::kEntries}, DType::f64, machine.device);
 }
 
@@ -102,6 +102,8 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
                           Telemetry* telemetry) {
   training.state->begin_step(batch);
   training.store.zero_gradients();
+  std::vector<double> seeds;  // what makes a mean of the step of each sum
+  for (const double count : counts) seeds.push_back(count > 0 ? 1 / count : 0.0);
   const int64_t blocks = std::min(config.data.accumulate, batch.rows);
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t begin = batch.rows * block / blocks;
@@ -118,17 +120,11 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
                           .training = true,
                           .write_state = true,
                           .telemetry = telemetry,
-                          .commitment_seeds = {counts.size() > 1 && counts[1] > 0 ? 1 / counts[1] : 0.0,
-                                               1 / static_cast<double>(config.data.rows * batch.length)},
-                          .nll_seed = counts[0] > 0 ? 1 / counts[0] : 0.0};
+                          .loss_seeds = {seeds.begin() + 1, seeds.end()},
+                          .nll_seed = seeds[0]};
     const LossTerms loss = training.network.model.loss(forward);
     on_loss(begin, end, loss);
-    std::vector<Tape::Seed> seeds;
-    for (size_t i = 0; i < loss.terms.size(); ++i) {
-      if (!loss.terms[i].sum.needs_gradient()) continue;
-      seeds.push_back({loss.terms[i].sum, counts[i] > 0 ? loss.terms[i].weight / counts[i] : 0.0});
-    }
-    tape.backward(seeds);
+    tape.backward({{loss.terms[0].sum, seeds[0]}});
   }
 }
 
@@ -160,12 +156,12 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
   communicator.all_reduce_sum(counts);
   result.targets = static_cast<int64_t>(counts[0]);
 
-  const std::vector<Codebook*> codebooks = training.network.model.codebooks();
-  for (Codebook* codebook : codebooks) {
-    codebook->begin_step({.key = RandomKey::of(static_cast<uint64_t>(config.run.seed), step),
-                          .update = update,
-                          .rows = config.data.rows,
-                          .length = batch.length});
+  const std::vector<Learner*>& learners = training.network.model.learners();
+  for (Learner* learner : learners) {
+    learner->begin_step({.key = RandomKey::of(static_cast<uint64_t>(config.run.seed), step),
+                         .update = update,
+                         .rows = config.data.rows,
+                         .length = batch.length});
   }
   const Tensor sums = Tensor::zeros({static_cast<int64_t>(counts.size())}, DType::f64, device);
   std::vector<BlockLosses> blocks;
@@ -182,8 +178,8 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
       },
       read == ReadResult::always ? &seen : nullptr);
   reduce_gradients(training.store.gradients(), communicator);
-  for (Codebook* codebook : codebooks) {
-    for (const Tensor& sum : codebook->sums()) reduce_gradients(sum.reshape({sum.numel()}), communicator);
+  for (const Learner* learner : learners) {
+    for (const Tensor& sum : learner->sums()) reduce_gradients(sum.reshape({sum.numel()}), communicator);
   }
   reduce_sums(sums, communicator);
 
@@ -197,7 +193,7 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
   const Tensor control = training.outcome.slice(0, outcome::kGradientScale, outcome::kApply + 1);
   training.optimizer->update(update, result.learning_rate, control);
   training.store.publish();
-  for (Codebook* codebook : codebooks) codebook->update(control);
+  for (Learner* learner : learners) learner->update(control);
   if (training.average) training.average->update(update, control);
 
   result.read = read == ReadResult::always || skips || !device_backend(device.kind).is_asynchronous();
@@ -212,7 +208,7 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
     }
     add_means(result.telemetry, seen);
     if (read == ReadResult::always) {
-      for (const Codebook* codebook : codebooks) codebook->report(result.telemetry);
+      for (const Learner* learner : learners) learner->report(result.telemetry);
     }
     if (judged[outcome::kApply] == 0) skip_step(training, config, blocks, communicator, result);
   }

@@ -3,6 +3,7 @@
 #include "core/files/file_io.h"
 #include "core/log.h"
 #include "data/batches/make_sampler.h"
+#include "layers/model_mechanisms.h"
 #include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/plan/plan.h"
 #include "trainers/run/evaluation_config.h"
@@ -79,7 +80,7 @@ BatchOptions batch_options(const RunConfig& config, const TrainingState& trainin
           .last_row = training.last_row,
           .sampling = sampling_choice(config.data.sampling),
           .pack = config.data.pack == PackChoice::pad ? Pack::pad : Pack::concat,
-          .alignment = training.network.model.alignment(),
+          .alignment = config.data.pack == PackChoice::concat ? alignment_of(config.model) : 1,
           .seed = static_cast<uint64_t>(config.run.seed),
           .shuffle = true,
           .endless = true};

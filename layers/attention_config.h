@@ -1,0 +1,168 @@
+// The configuration of a layer's mixer: positions, what a token sees, what is carried.
+#pragma once
+
+#include "core/config/config.h"
+#include "core/dtype.h"
+#include "layers/mechanism_registry.h"
+
+namespace quire {
+
+enum class Position { t5, xl, rope, alibi, none };
+enum class CacheKind { none, hidden, kv };
+enum class StateType { automatic, f32, bf16 };
+
+template <>
+struct EnumNames<Position> {
+  static constexpr auto value = std::to_array<std::pair<Position, std::string_view>>({{Position::t5, "t5"},
+                                                                                      {Position::xl, "xl"},
+                                                                                      {Position::rope, "rope"},
+                                                                                      {Position::alibi, "alibi"},
+                                                                                      {Position::none, "none"}});
+};
+template <>
+struct EnumNames<CacheKind> {
+  static constexpr auto value = std::to_array<std::pair<CacheKind, std::string_view>>(
+      {{CacheKind::none, "none"}, {CacheKind::hidden, "hidden"}, {CacheKind::kv, "kv"}});
+};
+template <>
+struct EnumNames<StateType> {
+  static constexpr auto value = std::to_array<std::pair<StateType, std::string_view>>(
+      {{StateType::automatic, "auto"}, {StateType::f32, "f32"}, {StateType::bf16, "bf16"}});
+};
+
+struct CacheConfig {
+  CacheKind kind = CacheKind::none;
+  std::optional<int64_t> length;
+  StateType dtype = StateType::automatic;
+
+  // Nothing is the type the model computes in.
+  std::optional<DType> storage() const {
+    if (dtype == StateType::automatic) return std::nullopt;
+    return dtype == StateType::bf16 ? DType::bf16 : DType::f32;
+  }
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("kind", kind,
+            {.help = "what a layer carries from one subsequence of a document to the next: its input "
+                     "states (Transformer-XL) or its keys and values",
+             .at_evaluation = true});
+    v.field("length", length,
+            {.help = "tokens carried; none means the window",
+             .unit = "tokens",
+             .min = 1,
+             .max = 1 << 24,
+             .at_evaluation = true});
+    v.field("dtype", dtype,
+            {.help = "how they are carried and saved; auto is the precision of the run. bf16 halves them and keeps 8 "
+                     "significant bits. A step reads them through copies in the precision of the run",
+             .at_evaluation = true});
+  }
+};
+
+struct XlConfig {
+  bool share_biases = true;
+  int64_t clamp = 0;
+  double base = 10000;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("share_biases", share_biases, {.help = "one pair of biases u, v for all layers instead of one per layer"});
+    v.field("clamp", clamp,
+            {.help = "distances above this share one position; 0 is off",
+             .unit = "tokens",
+             .min = 0,
+             .max = 1 << 24,
+             .at_evaluation = true});
+    v.field("base", base,
+            {.help = "sinusoid n of the width E turns by base^(-2n/E) per token", .min = 1, .min_exclusive = true});
+  }
+};
+
+struct T5Config {
+  int64_t buckets = 32;
+  int64_t max_distance = 128;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("buckets", buckets, {.help = "learned biases per head and layer", .min = 2, .max = 4096});
+    v.field("max_distance", max_distance,
+            {.help = "distances from here on share the last bucket", .unit = "tokens", .min = 2, .max = 1 << 24});
+  }
+};
+
+struct RopeConfig {
+  double base = 10000;
+  std::optional<int64_t> dims;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("base", base, {.help = "pair i of P turns by base^(-i/P) per token", .min = 1, .min_exclusive = true});
+    v.field("dims", dims,
+            {.help = "features of a head that are turned, the first ones, in pairs (i, i + dims/2); none means all",
+             .unit = "features",
+             .min = 2});
+  }
+};
+
+struct AttentionConfig {
+  KindConfig mechanism{Role::mixer};
+  std::optional<int64_t> window;
+  bool same_length = false;
+  bool attend_self = true;
+  bool qk_norm = false;
+  bool mask_empty_cache = true;
+  CacheConfig cache;
+  XlConfig xl;
+  T5Config t5;
+  RopeConfig rope;
+
+  // Tokens a layer carries. Meaningful when a cache is on and the configuration was checked.
+  int64_t cache_length() const { return cache.kind == CacheKind::none ? 0 : cache.length.value_or(window.value_or(0)); }
+  // The largest distance a token sees; nothing is no limit. Transformer-XL's same_length counts the token itself.
+  std::optional<int64_t> reach() const { return same_length ? std::optional(cache_length() - 1) : window; }
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.kinds("kind", RegisteredKinds(mechanism), KindOptions::in_section,
+            {.help = "the mixer of a layer; its own options stand in a section of that name"});
+    v.field("window", window,
+            {.help = "a token sees the keys at distances 1..window; none means all of cache and subsequence. A mixer "
+                     "that reads older tokens in another way says what none means for it",
+             .unit = "tokens",
+             .min = 1,
+             .max = 1 << 24,
+             .at_evaluation = true});
+    v.field("same_length", same_length,
+            {.help = "a token sees cache.length keys, itself included (Transformer-XL's same_length): like window = "
+                     "cache.length - 1, and goes without a window",
+             .at_evaluation = true});
+    v.field("attend_self", attend_self, {.help = "a token also sees itself"});
+    v.field(
+        "qk_norm", qk_norm,
+        {.help =
+             "queries and keys of length 1 before any rotation; logits, biases by distance included, are multiplied "
+             "by a learned scale per head"});
+    v.field("mask_empty_cache", mask_empty_cache,
+            {.help = "false: empty slots of a key/value cache count as zero keys, as published for the Memorizing "
+                     "Transformer"});
+    v.section("cache", cache, "what is carried along a document");
+    v.section("xl", xl, "options of position: xl");
+    v.section("t5", t5, "options of position: t5");
+    v.section("rope", rope, "options of position: rope");
+  }
+};
+
+// What model.layer_overrides may change for some layers.
+struct LayerConfig {
+  Position position = Position::xl;
+  AttentionConfig attention;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("position", position, {.help = "position information"});
+    v.section("attention", attention, "the mixer");
+  }
+};
+
+}  // namespace quire

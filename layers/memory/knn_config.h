@@ -1,0 +1,183 @@
+// The options of a kNN memory.
+#pragma once
+
+#include "core/config/config.h"
+#include "core/dtype.h"
+#include "layers/state/log_place.h"
+
+namespace quire {
+
+enum class KnnCombine { gate, content_gate, joint, add, stop_forward };
+enum class KnnWrite { produce, evict, never };
+enum class KnnSearchKind { exact, bucketed, inverted };
+enum class KnnStorage { automatic, f32, bf16, int8, fp8 };
+
+template <>
+struct EnumNames<KnnCombine> {
+  static constexpr auto value =
+      std::to_array<std::pair<KnnCombine, std::string_view>>({{KnnCombine::gate, "gate"},
+                                                              {KnnCombine::content_gate, "content_gate"},
+                                                              {KnnCombine::joint, "joint"},
+                                                              {KnnCombine::add, "add"},
+                                                              {KnnCombine::stop_forward, "stop_forward"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"a learned share per head (Memorizing Transformer)",
+       "a share per head and token: the layer's input, through a matrix that begins at zero, is added to what gate "
+       "learns",
+       "one softmax with the local keys", "the sum of both",
+       "retrieved values alone go forward, and the gradient to local attention alone, as published"});
+};
+template <>
+struct EnumNames<KnnWrite> {
+  static constexpr auto value = std::to_array<std::pair<KnnWrite, std::string_view>>(
+      {{KnnWrite::produce, "produce"}, {KnnWrite::evict, "evict"}, {KnnWrite::never, "never"}});
+  static constexpr auto help =
+      std::to_array<std::string_view>({"after the step that has made them", "when they leave the cache of the layer",
+                                       "not at all: what is in memory is only read"});
+};
+template <>
+struct EnumNames<KnnSearchKind> {
+  static constexpr auto value = std::to_array<std::pair<KnnSearchKind, std::string_view>>(
+      {{KnnSearchKind::exact, "exact"}, {KnnSearchKind::bucketed, "bucketed"}, {KnnSearchKind::inverted, "inverted"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"the top_k entries with the largest products", "the best entry of each of top_k buckets, as published",
+       "an inverted file (FAISS) for very large memories on the CPU: of groups of entries those nearest to a query"});
+};
+template <>
+struct EnumNames<KnnStorage> {
+  static constexpr auto value = std::to_array<std::pair<KnnStorage, std::string_view>>({{KnnStorage::automatic, "auto"},
+                                                                                        {KnnStorage::f32, "f32"},
+                                                                                        {KnnStorage::bf16, "bf16"},
+                                                                                        {KnnStorage::int8, "int8"},
+                                                                                        {KnnStorage::fp8, "fp8"}});
+};
+
+struct StaleConfig {
+  std::optional<int64_t> keep;
+  double refresh = 0;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("keep", keep,
+            {.help = "entries made more steps ago are not retrieved; none: all are",
+             .unit = "steps",
+             .min = 1,
+             .resumable = true,
+             .at_evaluation = true});
+    v.field("refresh", refresh,
+            {.help = "share of a row's entries that each step projects anew with the weights of now, those first "
+                     "whose turn is longest ago; memory then also holds the layer's inputs",
+             .min = 0,
+             .max = 1});
+  }
+};
+
+struct InvertedConfig {
+  int64_t lists = 1024;
+  int64_t probes = 32;
+  int64_t period = 16384;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("lists", lists,
+            {.help = "groups; fewer while there are not 39 entries for each",
+             .min = 1,
+             .max = 1 << 20,
+             .at_evaluation = true});
+    v.field("probes", probes,
+            {.help = "groups that a query looks at", .min = 1, .max = 1 << 20, .at_evaluation = true});
+    v.field(
+        "period", period,
+        {.help = "the groups are learned anew each time so many entries have been written; until the first time the "
+                 "search is exact",
+         .unit = "entries",
+         .min = 1,
+         .max = 1 << 28,
+         .at_evaluation = true});
+  }
+};
+
+struct KnnConfig {
+  int64_t size = 8192;
+  int64_t top_k = 32;
+  KnnCombine combine = KnnCombine::gate;
+  double gate = 0;
+  bool closed_when_empty = false;
+  int64_t least = 0;
+  KnnWrite write = KnnWrite::produce;
+  int64_t stride = 1;
+  KnnSearchKind search = KnnSearchKind::exact;
+  LogPlace place = LogPlace::device;
+  KnnStorage dtype = KnnStorage::automatic;
+  InvertedConfig inverted;
+  StaleConfig stale;
+
+  bool is_gated() const { return combine == KnnCombine::gate || combine == KnnCombine::content_gate; }
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("size", size,
+            {.help = "keys and values that a row holds for each key head, the oldest go first",
+             .unit = "tokens",
+             .min = 1,
+             .max = 1 << 28,
+             .at_evaluation = true});
+    v.field("top_k", top_k,
+            {.help = "entries a query retrieves; when more than there are, all of them",
+             .unit = "entries",
+             .min = 1,
+             .max = 1024,
+             .at_evaluation = true});
+    v.field("combine", combine, {.help = "how retrieved values meet local attention"});
+    v.field("gate", gate,
+            {.help = "combine: gate, content_gate. The share of memory in a head begins at sigmoid of this",
+             .min = -100,
+             .max = 100});
+    v.field("closed_when_empty", closed_when_empty,
+            {.help = "combine: gate, content_gate. A query that finds nothing keeps local attention whole; false: its "
+                     "share for "
+                     "memory is lost, as published",
+             .at_evaluation = true});
+    v.field("least", least,
+            {.help = "memory of a row is not read while it holds fewer entries",
+             .unit = "entries",
+             .min = 0,
+             .at_evaluation = true});
+    v.field("write", write, {.help = "when keys and values enter memory", .resumable = true, .at_evaluation = true});
+    v.field("stride", stride,
+            {.help = "of a document's tokens every so many enter memory, which reaches as many times farther",
+             .unit = "tokens",
+             .min = 1,
+             .max = 1 << 20,
+             .resumable = true});
+    v.field("search", search, {.help = "how entries are found", .at_evaluation = true});
+    v.field("place", place, {.help = "where memory lies", .at_evaluation = true});
+    v.field("dtype", dtype,
+            {.help = "how entries are stored; auto is the precision of the run. int8, fp8 (E4M3): one scale per vector",
+             .at_evaluation = true});
+    v.section("inverted", inverted, "options of search: inverted");
+    v.section("stale", stale, "keys and values that were made with earlier weights");
+  }
+  void check(ConfigChecker& c) const {
+    c.require(is_gated() || gate == 0, "gate", "only combine: gate and content_gate have one");
+    c.require(is_gated() || !closed_when_empty, "closed_when_empty", "only combine: gate and content_gate can close");
+    c.require(!stale.keep || stale.refresh == 0, "stale.keep",
+              "refreshed entries are no longer in the order of their age; use keep or refresh");
+    c.require(stale.refresh == 0 || write != KnnWrite::evict, "stale.refresh",
+              "needs the inputs of entries, which the cache does not carry; use write: produce");
+    c.require(stride == 1 || write != KnnWrite::never, "stride",
+              "says which tokens enter memory, and with write: never none do; set it to 1");
+    c.require(search != KnnSearchKind::bucketed || size % top_k == 0, "size",
+              "bucketed search needs a size that is a multiple of top_k");
+    if (search == KnnSearchKind::inverted) {
+      c.require(!stale.keep && stale.refresh == 0, "search",
+                "inverted goes with entries that stay as they were written; leave stale.keep and stale.refresh out");
+      c.require(inverted.period < size, "inverted.period", "must be below size: the groups would never be learned");
+      c.require(place == LogPlace::device && dtype != KnnStorage::int8 && dtype != KnnStorage::fp8, "search",
+                "inverted reads keys in main memory as f32 or bf16; leave place and dtype as they are");
+    }
+    c.require(least <= size, "least", "is more than size: memory would never be read");
+  }
+};
+
+}  // namespace quire

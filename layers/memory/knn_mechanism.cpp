@@ -1,0 +1,73 @@
+// What the kNN memory tells about itself.
+#include <algorithm>
+
+#include "layers/mechanism_list.h"
+#include "layers/memory/knn.h"
+#include "layers/model_config.h"
+
+namespace quire {
+
+namespace {
+
+const KnnConfig& options(const Place& place) {
+  return place.options.get<KnnConfig>();
+}
+
+bool evicts(const Place& place) {
+  return options(place).write == KnnWrite::evict;
+}
+
+constexpr CompositionRule kRules[] = {
+    {"combine", "joint needs the local keys themselves; list it before the other memories of the layer",
+     [](const Place& p) { return p.before > 0 && options(p).combine == KnnCombine::joint; }},
+    {"write", "the layer has no cache that entries could leave; set attention.cache or write: produce",
+     [](const Place& p) { return evicts(p) && p.layer.attention.cache.kind == CacheKind::none; }},
+    {"write", "the empty slots of attention.mask_empty_cache: false are no tokens; use write: produce",
+     [](const Place& p) { return evicts(p) && !p.layer.attention.mask_empty_cache; }},
+};
+
+// Entries come from earlier steps: of those written before the row begins, the last `size`, every stride-th token.
+int64_t reach(const Place& place, const TargetPlace& target) {
+  const KnnConfig& knn = options(place);
+  if (knn.write == KnnWrite::never) return 0;
+  const int64_t begin = target.position - target.t;
+  const int64_t held = std::min(begin, knn.size * knn.stride);
+  return held / knn.stride < std::max<int64_t>(knn.least, 1) ? 0 : target.t + held;
+}
+
+// Memory is searched forward only. How many entries a row holds is not known here: as many as fit.
+StepFlops flops(const Place& place, const StepShape& shape) {
+  const KnnConfig& knn = options(place);
+  const ModelConfig& model = place.model;
+  const auto tokens = static_cast<double>(shape.rows * shape.subsequence);
+  const double inner = static_cast<double>(model.heads * model.size_of_head());
+  StepFlops flops;
+  flops.forward = tokens * 2 * static_cast<double>(knn.size) * inner;
+  flops.learned = tokens * 2 * 2 * static_cast<double>(knn.top_k) * inner;
+  if (knn.combine == KnnCombine::content_gate) {
+    flops.learned += tokens * 2 * static_cast<double>(model.width * model.heads);
+  }
+  return flops;
+}
+
+}  // namespace
+
+Mechanism knn_memory() {
+  return {
+      .role = Role::memory,
+      .kind = "knn",
+      .help = "keys and values of the document's past tokens, searched by every query (Memorizing Transformer)",
+      .options = [] { return ConfigBox(KnnConfig{}); },
+      .rules = kRules,
+      .make_memory = [](const Scope& scope, const Place& place, const MixerShape& mixer) -> std::unique_ptr<Memory> {
+        return std::make_unique<KnnMemory>(scope, options(place), mixer);
+      },
+      .reach = reach,
+      .flops = flops,
+      .promises =
+          [](const Place& place) {
+            return Promises{.exact_gradient = options(place).combine != KnnCombine::stop_forward};
+          }};
+}
+
+}  // namespace quire

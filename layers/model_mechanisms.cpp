@@ -1,0 +1,122 @@
+#include "layers/model_mechanisms.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "layers/mechanism_registry.h"
+
+namespace quire {
+
+namespace {
+
+const Mechanism& descriptor(const KindConfig& config) {
+  return mechanism(config.role, config.kind);
+}
+
+}  // namespace
+
+void visit_mechanisms(const ModelConfig& model, const MechanismVisitor& visit) {
+  const std::vector<LayerConfig> layers = model.layer_configs();
+  for (int64_t i = 0; i < model.layers; ++i) {
+    const LayerConfig& layer = layers[static_cast<size_t>(i)];
+    const KindConfig& mixer = layer.attention.mechanism;
+    Place place{model, layer, mixer.options, i};
+    visit(descriptor(mixer), place, "");
+    int64_t before = 0;
+    for (size_t m = 0; m < model.memory.size(); ++m) {
+      const MemoryConfig& memory = model.memory[m];
+      for (const int64_t of : memory.layers) {
+        if (model.layer_index(of) != i) continue;
+        const Place beside{model, layer, memory.mechanism.options, i, before++};
+        visit(descriptor(memory.mechanism), beside, fmt::format("memory.{}", m));
+      }
+    }
+  }
+  const KindConfig& stack = model.stack.mechanism;
+  visit(descriptor(stack), {model, layers.front(), stack.options}, "");
+}
+
+int64_t alignment_of(const ModelConfig& model) {
+  int64_t alignment = 1;
+  visit_mechanisms(model, [&](const Mechanism& mechanism, const Place& place, const std::string&) {
+    alignment = std::lcm(alignment, mechanism.alignment(place));
+  });
+  return alignment;
+}
+
+int64_t grain_of(const ModelConfig& model) {
+  int64_t grain = 1;
+  visit_mechanisms(model, [&](const Mechanism& mechanism, const Place& place, const std::string&) {
+    grain = std::lcm(grain, mechanism.grain(place));
+  });
+  return grain;
+}
+
+StepFlops flops_of(const ModelConfig& model, const StepShape& shape) {
+  StepFlops sum;
+  visit_mechanisms(model, [&](const Mechanism& mechanism, const Place& place, const std::string&) {
+    const StepFlops flops = mechanism.flops(place, shape);
+    sum.learned += flops.learned;
+    sum.forward += flops.forward;
+  });
+  return sum;
+}
+
+Promises promises_of(const ModelConfig& model) {
+  Promises all{.split_invariant = true, .full_attention = std::numeric_limits<int64_t>::max()};
+  visit_mechanisms(model, [&](const Mechanism& mechanism, const Place& place, const std::string&) {
+    const Promises promises = mechanism.promises(place);
+    all.exact_gradient = all.exact_gradient && promises.exact_gradient;
+    all.split_invariant = all.split_invariant && promises.split_invariant;
+    if (mechanism.role == Role::mixer) all.full_attention = std::min(all.full_attention, promises.full_attention);
+  });
+  if (!model.memory.empty()) all.full_attention = 0;
+  return all;
+}
+
+ModelReach::ModelReach(const ModelConfig& model) : model_(model) {
+  visit_mechanisms(model_, [&](const Mechanism& mechanism, const Place& place, const std::string&) {
+    layers_.push_back(std::make_unique<LayerConfig>(place.layer));
+    // A mixer's options are part of the layer, those of others of the model.
+    const ConfigBox& options =
+        mechanism.role == Role::mixer ? layers_.back()->attention.mechanism.options : place.options;
+    const Place kept{model_, *layers_.back(), options, place.index, place.before};
+    reaches_.emplace_back([&mechanism, kept](const TargetPlace& target) { return mechanism.reach(kept, target); });
+  });
+}
+
+int64_t ModelReach::operator()(const TargetPlace& target) const {
+  int64_t most = 0;
+  for (const auto& reach : reaches_) most = std::max(most, reach(target));
+  return most;
+}
+
+ModelReading reading_of(const ModelConfig& model, int64_t subsequence, Purpose purpose) {
+  ModelReading reading{model};
+  // Layers may differ, so each becomes an override of its own.
+  std::vector<LayerConfig> layers = model.layer_configs();
+  const auto ask = [&](KindConfig& config, LayerConfig& layer) {
+    const ReadingPlace place{reading.model, layer, config.options, subsequence};
+    reading.as_trained = descriptor(config).reading(place, purpose) && reading.as_trained;
+  };
+  for (LayerConfig& layer : layers) ask(layer.attention.mechanism, layer);
+  for (MemoryConfig& memory : reading.model.memory) {
+    for (const int64_t layer : memory.layers) {
+      ask(memory.mechanism, layers[static_cast<size_t>(model.layer_index(layer))]);
+    }
+  }
+  ask(reading.model.stack.mechanism, layers.front());
+  reading.model.layer_overrides.clear();
+  for (size_t i = 0; i < layers.size(); ++i) {
+    reading.model.layer_overrides.push_back({{static_cast<int64_t>(i)},
+                                             write_config(StructRef<LayerConfig>(layers[i])),
+                                             fmt::format("model.layer_overrides.{}", i)});
+  }
+  reading.model.position = layers.front().position;
+  reading.model.attention = layers.front().attention;
+  return reading;
+}
+
+}  // namespace quire

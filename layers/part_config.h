@@ -1,0 +1,164 @@
+// The configuration of a model's parts without state: norms, feed-forward layers, embeddings, dropout, initial weights.
+#pragma once
+
+#include "core/config/config.h"
+
+namespace quire {
+
+enum class NormKind { rms, rms_bias, layer };
+enum class NormPlacement { pre, post };
+enum class MlpKind { swiglu, gelu, relu, none };
+enum class InitializationKind { normal, transformer_xl, fan_in };
+
+template <>
+struct EnumNames<NormKind> {
+  static constexpr auto value = std::to_array<std::pair<NormKind, std::string_view>>(
+      {{NormKind::rms, "rms"}, {NormKind::rms_bias, "rms_bias"}, {NormKind::layer, "layer"}});
+};
+template <>
+struct EnumNames<NormPlacement> {
+  static constexpr auto value = std::to_array<std::pair<NormPlacement, std::string_view>>(
+      {{NormPlacement::pre, "pre"}, {NormPlacement::post, "post"}});
+};
+template <>
+struct EnumNames<MlpKind> {
+  static constexpr auto value = std::to_array<std::pair<MlpKind, std::string_view>>(
+      {{MlpKind::swiglu, "swiglu"}, {MlpKind::gelu, "gelu"}, {MlpKind::relu, "relu"}, {MlpKind::none, "none"}});
+};
+template <>
+struct EnumNames<InitializationKind> {
+  static constexpr auto value = std::to_array<std::pair<InitializationKind, std::string_view>>(
+      {{InitializationKind::normal, "normal"},
+       {InitializationKind::transformer_xl, "transformer_xl"},
+       {InitializationKind::fan_in, "fan_in"}});
+};
+
+struct NormConfig {
+  NormKind kind = NormKind::rms;
+  NormPlacement placement = NormPlacement::pre;
+  double eps = 1e-5;
+  bool last = true;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("kind", kind, {.help = "RMSNorm, RMSNorm with a bias (Transformer-VQ) or LayerNorm"});
+    v.field("placement", placement, {.help = "on the input of each sub-layer (pre) or after its residual sum (post)"});
+    v.field("eps", eps, {.help = "added to the variance", .min = 0, .min_exclusive = true});
+    v.field("last", last, {.help = "one more normalisation before the projection to the vocabulary"});
+  }
+};
+
+struct MlpConfig {
+  MlpKind kind = MlpKind::swiglu;
+  int64_t hidden = 688;
+  bool bias = false;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("kind", kind,
+            {.help = "gated SiLU, or one activation between two projections (gelu is the tanh form); none: blocks "
+                     "without a feed-forward layer, as gated attention units are"});
+    v.field("hidden", hidden, {.help = "inner width", .unit = "features", .min = 1, .max = 1 << 20});
+    v.field("bias", bias, {.help = "biases in both projections"});
+  }
+};
+
+struct DropoutConfig {
+  double embedding = 0;
+  double position = 0;
+  double attention = 0;
+  double mlp = 0;
+  double residual = 0;
+  double layer = 0;
+  double output = 0;
+  int64_t position_steps = 1;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    const FieldInfo range{.unit = "probability", .min = 0, .max = 0.999};
+    const auto with = [&](std::string_view help) {
+      FieldInfo info = range;
+      info.help = help;
+      info.resumable = true;
+      return info;
+    };
+    v.field("embedding", embedding, with("on token embeddings"));
+    v.field("position", position, with("on the sinusoids of position: xl, one mask for all rows"));
+    v.field("attention", attention, with("on attention probabilities"));
+    v.field("mlp", mlp, with("inside the feed-forward layers, after the activation"));
+    v.field("residual", residual, with("on what attention and feed-forward layers add"));
+    v.field("layer", layer, with("all that a layer adds to a row (layer drop): one draw a row and block"));
+    v.field("output", output, with("before the projection to the vocabulary"));
+    v.field("position_steps", position_steps,
+            {.help = "the mask of dropout.position is drawn anew each so many steps; Transformer-VQ keeps it for the "
+                     "updates of a sequence",
+             .unit = "steps",
+             .min = 1,
+             .resumable = true});
+  }
+};
+
+struct EmbeddingConfig {
+  bool tied = true;
+  bool scale = false;
+  double output_scale = 1;
+  bool output_bias = false;
+  bool sinusoid = false;
+  double sinusoid_base = 1e5;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("tied", tied, {.help = "the projection to the vocabulary is the embedding table"});
+    v.field("scale", scale, {.help = "multiply embeddings by sqrt(width)"});
+    v.field("output_scale", output_scale,
+            {.help = "logits are multiplied by this; Transformer-VQ has 0.005 with its large tied embeddings",
+             .min = 0,
+             .min_exclusive = true});
+    v.field("output_bias", output_bias, {.help = "a learned bias for every token of the vocabulary"});
+    v.field("sinusoid", sinusoid,
+            {.help = "add sinusoids of the position in the document, times a learned number that begins at 0 "
+                     "(Transformer-VQ, for images)"});
+    v.field("sinusoid_base", sinusoid_base,
+            {.help = "sinusoid n of the width E turns by base^(-2n/E) per token",
+             .min = 1,
+             .min_exclusive = true,
+             .inapplicable = sinusoid ? "" : "embedding.sinusoid is false"});
+  }
+};
+
+struct InitializationConfig {
+  InitializationKind kind = InitializationKind::normal;
+  std::optional<double> std;
+  std::optional<bool> scale_residual;
+  std::optional<double> embedding_std;
+  std::optional<double> position_bias_std;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field(
+        "kind", kind,
+        {.help = "normal: all weights alike (GPT-2, DRT); transformer_xl: gains of normalisations are drawn around 1 "
+                 "as well; fan_in: a matrix by the number of its inputs, cut off at three deviations, embeddings by "
+                 "the width"});
+    v.field("std", std,
+            {.help = "standard deviation of weights and embeddings; none means 0.02; kind: fan_in has none",
+             .min = 0,
+             .min_exclusive = true});
+    v.field("scale_residual", scale_residual,
+            {.help = "divide by sqrt(2 layers) for the projections that add to the residual stream; none means "
+                     "true, and false for transformer_xl"});
+    v.field("embedding_std", embedding_std,
+            {.help = "of token embeddings alone; none means as kind and std have it (Transformer-VQ has 1)",
+             .min = 0,
+             .min_exclusive = true});
+    v.field(
+        "position_bias_std", position_bias_std,
+        {.help = "of u and v of position: xl; none means as kind and std have it (Transformer-VQ has 0)", .min = 0});
+  }
+  void check(ConfigChecker& c) const {
+    c.require(kind != InitializationKind::fan_in || !std, "std",
+              "kind: fan_in takes the deviation from the size of each matrix; leave std out or use kind: normal");
+  }
+};
+
+}  // namespace quire

@@ -1,0 +1,36 @@
+// The plain stack: all blocks, one after the other.
+#include "layers/block.h"
+#include "layers/mechanism_list.h"
+#include "layers/stack.h"
+
+namespace quire {
+
+namespace {
+
+class PlainStack final : public Stack {
+ public:
+  PlainStack(const Scope& scope, const Place& place)
+      : blocks_(make_blocks(scope.root(), place.model, 0, place.model.layers)) {}
+
+  Variable operator()(const Forward& f, const Variable& x) const override {
+    Variable y = x;
+    for (const std::unique_ptr<Block>& block : blocks_) y = (*block)(f, y);
+    return y;
+  }
+
+ private:
+  std::vector<std::unique_ptr<Block>> blocks_;
+};
+
+}  // namespace
+
+Mechanism plain_stack() {
+  return {.role = Role::stack,
+          .kind = "plain",
+          .help = "one block after the other",
+          .make_stack = [](const Scope& scope, const Place& place) -> std::unique_ptr<Stack> {
+            return std::make_unique<PlainStack>(scope, place);
+          }};
+}
+
+}  // namespace quire

@@ -1,0 +1,18 @@
+// Where a log lies, as a choice of the configuration.
+#pragma once
+
+#include "core/config/config.h"
+#include "layers/state/state.h"
+
+namespace quire {
+
+template <>
+struct EnumNames<LogPlace> {
+  static constexpr auto value = std::to_array<std::pair<LogPlace, std::string_view>>(
+      {{LogPlace::device, "device"}, {LogPlace::host, "host"}, {LogPlace::file, "file"}});
+  static constexpr auto help =
+      std::to_array<std::string_view>({"with the model", "pinned memory of the host, read by the GPU where it is",
+                                       "a mapped file in the run directory, without a name; CPU only"});
+};
+
+}  // namespace quire

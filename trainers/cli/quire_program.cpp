@@ -1,0 +1,37 @@
+#include "trainers/cli/quire_program.h"
+
+#include <string>
+
+#include "kernels/backend.h"
+#include "trainers/cli/program.h"
+#include "trainers/cli/verbs.h"
+
+namespace quire {
+
+namespace {
+
+// Names the build and the backends found; a missing one is a line, not an error.
+std::string version() {
+  std::string text = "quire " QUIRE_VERSION " (" QUIRE_BUILD ")";
+  try {
+    const BackendReport& report = load_backends();
+    text += "\nbackends: " + report.cpu;
+    const CudaReport& cuda = load_cuda();
+    if (!cuda.gpu.empty()) text += ", cuda on " + cuda.gpu;
+    for (const std::string& notice : report.notices) text += "\n  " + notice;
+    if (cuda.gpu.empty()) text += "\n  without a GPU: " + cuda.reason;
+  } catch (const std::exception& error) {
+    text += "\nbackends: none; " + std::string(error.what());
+  }
+  return text;
+}
+
+}  // namespace
+
+int quire_main(int argc, const char* const* argv) {
+  constexpr AddVerb kVerbs[] = {add_prepare, add_tokenizer, add_train, add_eval,   add_generate,
+                                add_needle,  add_bench,     add_plan,  add_config, add_inspect};
+  return run_program(argc, argv, version, kVerbs);
+}
+
+}  // namespace quire
