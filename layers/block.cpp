@@ -34,8 +34,8 @@ Block::Block(const Scope& scope, const ModelConfig& model, const LayerConfig& la
   attention_ = make_mixer(scope.child("attention"), model, layer, memories, std::move(tables));
   if (fed) mlp_.emplace(scope.child("mlp"), model);
   if (layer.attention.cache.kind == CacheKind::hidden) {
-    hidden_ = scope.state_log("cache.hidden", {model.width}, layer.attention.cache_length(),
-                              {.dtype = layer.attention.cache.storage()});
+    hidden_ = scope.state_log(scope.state_logs("cache", layer.attention.cache_length()), "hidden", {model.width},
+                              layer.attention.cache.storage());
   }
 }
 
@@ -51,7 +51,7 @@ Variable Block::mixed(const Forward& f, const Variable& x) const {
   std::vector<int64_t> carried_length;
   if (hidden_.defined()) {
     carried = Variable::constant(f.state.gather(hidden_));
-    carried_length = f.state.lengths(hidden_);
+    carried_length = f.state.initial_lengths(hidden_.group);
     // Stored before the normalisation: it is repeated with today's parameters each time the states are read.
     if (f.write_state) f.state.append(hidden_, x.value());
     if (pre_) carried = attention_norm_(f.tape, carried);

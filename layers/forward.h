@@ -1,6 +1,7 @@
 // What every layer of one forward pass shares.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -8,7 +9,8 @@
 #include "core/batch.h"
 #include "core/random.h"
 #include "kernels/elementwise.h"
-#include "layers/state/state.h"
+#include "layers/batch_tables.h"
+#include "layers/state/state_view.h"
 #include "layers/telemetry.h"
 
 namespace quire {
@@ -22,7 +24,7 @@ struct CommitmentSeeds {
 };
 
 struct Forward {
-  Tape& tape;
+  std::reference_wrapper<Tape> tape;
   const Batch& batch;
   StateView state;
   RandomKey key{};
@@ -43,21 +45,19 @@ struct Forward {
   // What the sweep will be seeded with for the sum of nats: 1 / targets of the whole step in training.
   double nll_seed = 1;
 
+  // What layers derive from the batch; every copy of this struct shares it.
+  std::shared_ptr<BatchTables> tables = std::make_shared<BatchTables>();
+
   // The same pass on another tape; the second pass of a recomputation writes nothing.
   Forward on(Tape& other, bool second) const {
-    return {.tape = other,
-            .batch = batch,
-            .state = state,
-            .key = key,
-            .position_key = position_key,
-            .training = training,
-            .write_state = write_state && !second,
-            .again = second,
-            .selections = selections,
-            .telemetry = second ? nullptr : telemetry,
-            .commitment = second ? Tensor() : commitment,
-            .commitment_seeds = commitment_seeds,
-            .nll_seed = nll_seed};
+    Forward pass = *this;
+    pass.tape = other;
+    pass.again = second;
+    if (!second) return pass;
+    pass.write_state = false;
+    pass.telemetry = nullptr;
+    pass.commitment = Tensor();
+    return pass;
   }
 
   ops::DropoutKey dropout(uint32_t scope, double probability) const {

@@ -120,7 +120,8 @@ CrossEntropy LanguageModel::cross_entropy(const Forward& f, const Variable& h) c
 
 LossTerms LanguageModel::loss(const Forward& f) const {
   Forward pass = f.on(f.tape, false);
-  if (config_.recompute != Recompute::none && f.tape.recording()) pass.selections = std::make_shared<Selections>();
+  if (config_.recompute != Recompute::none && f.tape.get().recording())
+    pass.selections = std::make_shared<Selections>();
   const auto counts = loss_counts(f.batch);
   if (counts.size() > 1) {
     const Device device = static_cast<const Variable&>(embedding_).value().device();
@@ -135,7 +136,7 @@ LossTerms LanguageModel::loss(const Forward& f) const {
 }
 
 TargetScores LanguageModel::score(const Forward& f, const std::vector<int64_t>& cells) const {
-  QUIRE_CHECK(!f.tape.recording(), "score: needs a tape that does not record");
+  QUIRE_CHECK(!f.tape.get().recording(), "score: needs a tape that does not record");
   const Variable h = hidden(f);
   TargetScores scores{cross_entropy(f, h).nll, {}};
   const int64_t width = h.value().dim(2);
@@ -150,7 +151,7 @@ TargetScores LanguageModel::score(const Forward& f, const std::vector<int64_t>& 
 }
 
 Tensor LanguageModel::next_logits(const Forward& f, int64_t at) const {
-  QUIRE_CHECK(!f.tape.recording(), "next_logits: needs a tape that does not record");
+  QUIRE_CHECK(!f.tape.get().recording(), "next_logits: needs a tape that does not record");
   const Tensor h = hidden(f).value();
   const Tensor logits = Tensor::empty({f.batch.rows, vocabulary_}, wide_type(h.dtype()), h.device());
   ops::gemm(logits, h.select(1, at), head().value(), {.transpose_b = true, .bias = head_bias(f.tape).value()});

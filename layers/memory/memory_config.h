@@ -3,7 +3,7 @@
 
 #include "core/config/config.h"
 #include "core/dtype.h"
-#include "layers/state/state.h"
+#include "layers/state/state_layout.h"
 
 namespace quire {
 

@@ -16,7 +16,7 @@ class Codebook;
 // What a block carries of its own inputs (cache.kind: hidden), normalised like the input.
 struct CarriedInputs {
   Variable z;                       // [R, M, E], newest last; undefined when the layer's cache is of another kind
-  std::span<const int64_t> length;  // valid ones per row
+  std::span<const int64_t> length;  // valid ones per segment
 };
 
 class Mixer {

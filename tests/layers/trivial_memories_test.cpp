@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "layers/memory/memory.h"
+#include "layers/state/state_pool.h"
 #include "tests/support/document_rows.h"
 
 namespace quire::test {

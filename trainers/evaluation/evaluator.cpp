@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "data/batches/batch_source.h"
+#include "layers/state/state_pool.h"
 
 namespace quire {
 
