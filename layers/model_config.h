@@ -122,10 +122,15 @@ struct CacheConfig {
             {.help = "what a layer carries from one subsequence of a document to the next: its input "
                      "states (Transformer-XL) or its keys and values"});
     v.field("length", length,
-            {.help = "tokens carried; none means the window", .unit = "tokens", .min = 1, .max = 1 << 24});
+            {.help = "tokens carried; none means the window",
+             .unit = "tokens",
+             .min = 1,
+             .max = 1 << 24,
+             .sizes_state = true});
     v.field("dtype", dtype,
             {.help = "how they are carried and saved; auto is the precision of the run. bf16 halves them and keeps 8 "
-                     "significant bits. A step reads them through copies in the precision of the run"});
+                     "significant bits. A step reads them through copies in the precision of the run",
+             .sizes_state = true});
   }
 };
 

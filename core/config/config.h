@@ -90,14 +90,16 @@ struct ConfigDifference {
   std::string before;  // as YAML; empty when the key exists in one only, as in a longer list
   std::string after;
   bool resumable = false;
+  bool sizes_state = false;
 };
 std::vector<ConfigDifference> diff_configs(const ConfigStruct& before, const ConfigStruct& after);
 template <ConfigStructType T>
 std::vector<ConfigDifference> diff_configs(T before, T after) {
   return diff_configs(StructRef<T>(before), StructRef<T>(after));
 }
-// Error(config) that names every changed key that is not resumable.
-void require_resumable(const std::vector<ConfigDifference>& differences);
+// Error(config) that names every changed key that is not resumable. Where carried state is dropped, those that size it
+// are.
+void require_resumable(const std::vector<ConfigDifference>& differences, bool drop_state = false);
 
 struct ConfigKey {
   std::string key;  // dotted; N stands for the index in a list
@@ -108,6 +110,7 @@ struct ConfigKey {
   std::string help;
   bool required = false;
   bool resumable = false;
+  bool sizes_state = false;
   std::vector<ConfigChoice> choices;  // of an enum
 };
 std::vector<ConfigKey> list_config_keys(const ConfigStruct& defaults);

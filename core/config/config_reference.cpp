@@ -39,9 +39,9 @@ std::string config_keys_as_markdown(const std::vector<ConfigKey>& keys) {
     for (const ConfigChoice& choice : key.choices) {
       if (!choice.help.empty()) meaning += fmt::format("<br>{}: {}", code(choice.name), cell(choice.help));
     }
-    text +=
-        fmt::format("| {} | {} | {} | {} | {} |\n", code(key.key), values,
-                    key.required ? "required" : code(key.default_value), key.resumable ? "may change" : "", meaning);
+    const char* const on_resume = key.resumable ? "may change" : key.sizes_state ? "with --drop-state" : "";
+    text += fmt::format("| {} | {} | {} | {} | {} |\n", code(key.key), values,
+                        key.required ? "required" : code(key.default_value), on_resume, meaning);
   }
   return text;
 }

@@ -127,7 +127,8 @@ struct MemoryConfig {
             {.help = "keys and values that a row holds for each key head, the oldest go first",
              .unit = "tokens",
              .min = 1,
-             .max = 1 << 28});
+             .max = 1 << 28,
+             .sizes_state = true});
     v.field("top_k", top_k,
             {.help = "entries a query retrieves; when more than there are, all of them",
              .unit = "entries",
@@ -153,9 +154,9 @@ struct MemoryConfig {
              .resumable = true});
     v.field("search", search, {.help = "how entries are found"});
     v.field("place", place, {.help = "where memory lies"});
-    v.field(
-        "dtype", dtype,
-        {.help = "how entries are stored; auto is the precision of the run. int8, fp8 (E4M3): one scale per vector"});
+    v.field("dtype", dtype,
+            {.help = "how entries are stored; auto is the precision of the run. int8, fp8 (E4M3): one scale per vector",
+             .sizes_state = true});
     v.section("inverted", inverted, "options of search: inverted");
     v.section("stale", stale, "keys and values that were made with earlier weights");
   }
