@@ -33,24 +33,20 @@ Batch Batch::row_block(int64_t begin, int64_t end) const {
   return block;
 }
 
-std::vector<RowCarry> carried_positions(const Batch& batch) {
-  std::vector<RowCarry> carries(static_cast<size_t>(batch.rows));
-  for (int64_t r = 0; r < batch.rows; ++r) {
-    RowCarry& carry = carries[static_cast<size_t>(r)];
-    int32_t last = -1;
+std::vector<Segment> segments_of(const Batch& batch) {
+  std::vector<Segment> segments;
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    int32_t current = -1;
     for (int64_t t = 0; t < batch.length; ++t) {
-      const int32_t segment = batch.segment[static_cast<size_t>(batch.at(r, t))];
-      if (segment < 0) continue;
-      if (segment != last) {
-        carry.begin = t;
-        carry.count = 0;
-        last = segment;
-      }
-      ++carry.count;
+      if (!batch.has_token(batch.at(row, t))) continue;
+      const int32_t number = batch.segment[static_cast<size_t>(batch.at(row, t))];
+      if (number != current) segments.push_back({.row = row, .begin = t, .carried = number == 0});
+      current = number;
+      segments.back().count = t + 1 - segments.back().begin;
     }
-    carry.replaces = last > 0;
+    if (current >= 0) segments.back().last = true;
   }
-  return carries;
+  return segments;
 }
 
 }  // namespace quire

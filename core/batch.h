@@ -1,6 +1,7 @@
 // What the data path hands to the model: R rows of T model positions. Plain host data; the model uploads what it needs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -24,16 +25,21 @@ struct Batch {
   int64_t target_count = 0;       // sum of loss_mask
 
   int64_t at(int64_t row, int64_t t) const { return row * length + t; }
+  // False for padding. cell: at(row, t).
+  bool has_token(int64_t cell) const { return segment[static_cast<size_t>(cell)] >= 0; }
   // Rows [begin, end) as a batch of its own.
   Batch row_block(int64_t begin, int64_t end) const;
 };
 
-// What a row carries on: only the last segment of a row, only its unpadded positions, is written to state.
-struct RowCarry {
-  int64_t begin = 0;      // first position written
-  int64_t count = 0;      // number of positions written; 0 for an empty row
-  bool replaces = false;  // a later document began inside the row: what was carried before is dropped
+// The tokens of one document in a row. Padding is not part of it.
+struct Segment {
+  int64_t row = 0;
+  int64_t begin = 0;  // the position of its first token
+  int64_t count = 0;
+  bool carried = false;  // it is handed the state of its row; the others begin with empty state
+  bool last = false;     // what it leaves becomes the state of its row
 };
-std::vector<RowCarry> carried_positions(const Batch& batch);
+// In the order of rows and positions.
+std::vector<Segment> segments_of(const Batch& batch);
 
 }  // namespace quire

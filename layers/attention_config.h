@@ -52,11 +52,13 @@ struct CacheConfig {
              .unit = "tokens",
              .min = 1,
              .max = 1 << 24,
-             .at_evaluation = true});
+             .at_evaluation = true,
+             .sizes_state = true});
     v.field("dtype", dtype,
             {.help = "how they are carried and saved; auto is the precision of the run. bf16 halves them and keeps 8 "
                      "significant bits. A step reads them through copies in the precision of the run",
-             .at_evaluation = true});
+             .at_evaluation = true,
+             .sizes_state = true});
   }
 };
 

@@ -6,7 +6,7 @@
 
 #include "layers/learner.h"
 #include "layers/loss_table.h"
-#include "layers/state/state.h"
+#include "layers/state/state_layout.h"
 
 namespace quire {
 

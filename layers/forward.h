@@ -9,8 +9,9 @@
 #include "core/batch.h"
 #include "core/random.h"
 #include "kernels/elementwise.h"
+#include "layers/batch_tables.h"
 #include "layers/declarations.h"
-#include "layers/state/state.h"
+#include "layers/state/state_view.h"
 #include "layers/telemetry.h"
 
 namespace quire {
@@ -40,6 +41,8 @@ struct Forward {
   std::vector<double> loss_seeds = {};
   // What the sweep will be seeded with for the sum of nats: 1 / targets of the whole step in training.
   double nll_seed = 1;
+  // What layers derive from the batch; every copy of this struct shares it.
+  std::shared_ptr<BatchTables> tables = std::make_shared<BatchTables>();
 
   // The same pass on another tape; the second pass of a recomputation writes nothing.
   Forward on(Tape& other, bool second) const {

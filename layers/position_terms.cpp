@@ -59,7 +59,9 @@ void PositionTerms::add(const Forward& f, AttentionVariables& x, int64_t reach, 
     x.u = scaled(tape, u_, factor);
     x.v_bias = scaled(tape, v_, factor);
   } else if (position_ == Position::t5) {
-    x.bias = gather_columns(tape, bias_table_, bucket_index(t5_, reach, device));
+    const Tensor index = f.tables->find({hash_scope("t5_buckets"), {t5_.buckets, t5_.max_distance, reach}},
+                                        [&] { return bucket_index(t5_, reach, device); });
+    x.bias = gather_columns(tape, bias_table_, index);
   } else if (position_ == Position::alibi) {
     x.bias = Variable::constant(tables_->alibi(heads_, reach, wide_type(dtype), device));
   }

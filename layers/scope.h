@@ -32,11 +32,20 @@ class Scope {
   ParameterStore::Buffer* buffer(const std::string& name, const Shape& shape, Initializer initializer) const {
     return store_->buffer(join(name), shape, wide_type(dtype_), initializer);
   }
-  RegisterId state_register(const std::string& name, const Shape& shape, bool wide = false) const {
-    return declared_->state.add_register(join(name), shape, wide);
+  RegisterId state_register(const std::string& name, const Shape& shape, const RegisterOptions& options = {}) const {
+    return declared_->state.add_register(join(name), shape, options);
   }
-  LogId state_log(const std::string& name, const Shape& entry, int64_t length, const LogOptions& options = {}) const {
-    return declared_->state.add_log(join(name), entry, length, options);
+  // Logs that move together. Without a name they have that of the scope.
+  LogGroupId state_logs(const std::string& name, int64_t length, const LogGroupOptions& options = {}) const {
+    return declared_->state.add_log_group(join(name), length, options);
+  }
+  LogId state_log(LogGroupId group, const std::string& name, const Shape& entry,
+                  std::optional<DType> dtype = {}) const {
+    return declared_->state.add_log(group, name, entry, dtype);
+  }
+  template <typename T>
+  DerivedId<T> derived_state(std::function<std::unique_ptr<T>()> make) const {
+    return declared_->state.add_derived<T>(std::move(make));
   }
   // The layer keeps the learner as long as the model lives.
   void learner(Learner& learner) const { declared_->learners.push_back(&learner); }
@@ -50,7 +59,9 @@ class Scope {
   ValueId reads_value(const std::string& path) const;
 
  private:
-  std::string join(const std::string& name) const { return path_.empty() ? name : path_ + "." + name; }
+  std::string join(const std::string& name) const {
+    return path_.empty() || name.empty() ? path_ + name : path_ + "." + name;
+  }
 
   ParameterStore* store_;
   Declarations* declared_;

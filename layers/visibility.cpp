@@ -5,27 +5,48 @@
 
 namespace quire {
 
-std::vector<int32_t> first_visible(const Batch& batch, std::span<const int64_t> carried,
-                                   std::optional<int64_t> window) {
-  std::vector<int32_t> first(static_cast<size_t>(batch.rows * batch.length));
-  for (int64_t r = 0; r < batch.rows; ++r) {
-    int64_t low = 0;
-    int32_t current = -1;
-    for (int64_t t = 0; t < batch.length; ++t) {
-      const auto at = static_cast<size_t>(batch.at(r, t));
-      const int32_t segment = batch.segment[at];
-      if (segment < 0) {
-        first[at] = static_cast<int32_t>(batch.length + 1);
-        continue;
-      }
-      if (segment != current) {
-        current = segment;
-        low = segment == 0 ? t - carried[static_cast<size_t>(r)] : t;
-      }
-      first[at] = static_cast<int32_t>(window ? std::max(low, t - *window) : low);
+std::vector<int32_t> first_visible(const Batch& batch, std::span<const Segment> segments,
+                                   std::span<const int64_t> initial, std::optional<int64_t> window) {
+  std::vector<int32_t> first(static_cast<size_t>(batch.rows * batch.length), static_cast<int32_t>(batch.length + 1));
+  for (size_t s = 0; s < segments.size(); ++s) {
+    const Segment& segment = segments[s];
+    const int64_t low = segment.begin - initial[s];
+    for (int64_t t = segment.begin; t < segment.begin + segment.count; ++t) {
+      if (!batch.has_token(batch.at(segment.row, t))) continue;
+      first[static_cast<size_t>(batch.at(segment.row, t))] =
+          static_cast<int32_t>(window ? std::max(low, t - *window) : low);
     }
   }
   return first;
+}
+
+Tensor first_visible(const Forward& f, std::span<const int64_t> initial, std::optional<int64_t> window) {
+  std::vector<int64_t> numbers(initial.begin(), initial.end());
+  numbers.push_back(window.value_or(-1));
+  return f.tables->find({hash_scope("first_visible"), numbers}, [&] {
+    return Tensor::from(first_visible(f.batch, f.state.segments(), initial, window), {f.batch.rows, f.batch.length},
+                        f.state.device());
+  });
+}
+
+Tensor token_mask(const Forward& f) {
+  return f.tables->find({hash_scope("token_mask"), {}}, [&] {
+    std::vector<uint8_t> mask;
+    for (const int32_t segment : f.batch.segment) mask.push_back(segment >= 0 ? 1 : 0);
+    return Tensor::from(mask, {f.batch.rows * f.batch.length}, f.state.device());
+  });
+}
+
+Tensor carried_mask(const Forward& f) {
+  return f.tables->find({hash_scope("carried_mask"), {}}, [&] {
+    std::vector<uint8_t> mask(f.batch.segment.size(), 0);
+    bool all = true;
+    for (const Segment& segment : f.state.segments()) {
+      all = all && segment.carried;
+      if (segment.carried) std::fill_n(mask.begin() + f.batch.at(segment.row, segment.begin), segment.count, 1);
+    }
+    return all ? Tensor() : Tensor::from(mask, {f.batch.rows, f.batch.length}, f.state.device());
+  });
 }
 
 int64_t t5_bucket(int64_t relative, int64_t buckets, int64_t max_distance, bool bidirectional) {

@@ -6,13 +6,22 @@
 #include <span>
 #include <vector>
 
-#include "core/batch.h"
+#include "layers/forward.h"
 
 namespace quire {
 
 // First visible key position per query, [R * T], for ops::AttentionInputs: keys of the query's own segment within the
-// window; the first segment of a row also sees carried[r] keys before it. Padding sees nothing (T + 1).
-std::vector<int32_t> first_visible(const Batch& batch, std::span<const int64_t> carried, std::optional<int64_t> window);
+// window, and before it the initial[s] keys that segment s begins with. Padding sees nothing (T + 1).
+std::vector<int32_t> first_visible(const Batch& batch, std::span<const Segment> segments,
+                                   std::span<const int64_t> initial, std::optional<int64_t> window);
+// The same as a tensor i32 [R, T], made once a pass.
+Tensor first_visible(const Forward& f, std::span<const int64_t> initial, std::optional<int64_t> window);
+
+// u8 [R * T]: 1 for positions with a token. Made once a pass.
+Tensor token_mask(const Forward& f);
+// u8 [R, T]: 1 for queries of segments that are handed the state of their row; undefined when all are. Made once a
+// pass.
+Tensor carried_mask(const Forward& f);
 
 // Bucket of a relative position key - query (Raffel et al. 2020, with the 2^-23 of the published JAX code that keeps
 // exact powers from falling into the lower bucket).

@@ -91,14 +91,16 @@ struct ConfigDifference {
   std::string after;
   bool resumable = false;
   bool at_evaluation = false;  // may be another at evaluation
+  bool sizes_state = false;
 };
 std::vector<ConfigDifference> diff_configs(const ConfigStruct& before, const ConfigStruct& after);
 template <ConfigStructType T>
 std::vector<ConfigDifference> diff_configs(T before, T after) {
   return diff_configs(StructRef<T>(before), StructRef<T>(after));
 }
-// Error(config) that names every changed key that is not resumable.
-void require_resumable(const std::vector<ConfigDifference>& differences);
+// Error(config) that names every changed key that is not resumable. Where carried state is dropped, those that size it
+// are.
+void require_resumable(const std::vector<ConfigDifference>& differences, bool drop_state = false);
 
 // A key and the value it has.
 struct ConfigSetting {
@@ -106,6 +108,7 @@ struct ConfigSetting {
   std::string value;  // as YAML
   bool resumable = false;
   bool at_evaluation = false;
+  bool sizes_state = false;
 };
 std::vector<ConfigSetting> list_settings(const ConfigStruct& value);
 
@@ -119,6 +122,7 @@ struct ConfigKey {
   bool required = false;
   bool resumable = false;
   bool at_evaluation = false;
+  bool sizes_state = false;
   std::vector<ConfigChoice> choices;  // of an enum
 };
 std::vector<ConfigKey> list_config_keys(const ConfigStruct& defaults);

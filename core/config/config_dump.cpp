@@ -87,7 +87,8 @@ class FlattenVisitor : public ConfigVisitor {
 
  protected:
   void on_field(std::string_view name, const ConfigField& field, const FieldInfo& info) override {
-    items_.push_back({join_key(key_, name), flow_yaml(field.write()), info.resumable, info.at_evaluation});
+    items_.push_back(
+        {join_key(key_, name), flow_yaml(field.write()), info.resumable, info.at_evaluation, info.sizes_state});
   }
   void on_section(std::string_view name, const ConfigStruct& section, std::string_view) override {
     FlattenVisitor inner(join_key(key_, name), items_);
@@ -116,7 +117,7 @@ class ListVisitor : public ConfigVisitor {
   void on_field(std::string_view name, const ConfigField& field, const FieldInfo& info) override {
     keys_.push_back({join_key(key_, name), field.type(), info.required ? "" : flow_yaml(field.write()), range(info),
                      std::string(info.unit), std::string(info.help), info.required, info.resumable, info.at_evaluation,
-                     field.choices()});
+                     info.sizes_state, field.choices()});
   }
   void on_section(std::string_view name, const ConfigStruct& section, std::string_view) override {
     ListVisitor inner(join_key(key_, name), keys_);
@@ -188,25 +189,30 @@ std::vector<ConfigDifference> diff_configs(const ConfigStruct& before, const Con
   for (const auto& item : old_items) {
     const auto* other = find(new_items, item.key);
     if (other != nullptr && other->value == item.value) continue;
-    differences.push_back(
-        {item.key, item.value, other == nullptr ? "" : other->value, item.resumable, item.at_evaluation});
+    differences.push_back({item.key, item.value, other == nullptr ? "" : other->value, item.resumable,
+                           item.at_evaluation, other != nullptr && item.sizes_state});
   }
   for (const auto& item : new_items) {
     // A longer or shorter list is another model, whatever its entries would allow.
-    if (find(old_items, item.key) == nullptr) differences.push_back({item.key, "", item.value, false, false});
+    if (find(old_items, item.key) == nullptr) differences.push_back({item.key, "", item.value});
   }
   return differences;
 }
 
-void require_resumable(const std::vector<ConfigDifference>& differences) {
+void require_resumable(const std::vector<ConfigDifference>& differences, bool drop_state) {
   std::string fixed;
+  bool all_size_state = true;
   for (const ConfigDifference& difference : differences) {
-    if (difference.resumable) continue;
+    if (difference.resumable || (drop_state && difference.sizes_state)) continue;
+    all_size_state = all_size_state && difference.sizes_state;
     fixed += fmt::format("{}{} (was {}, now {})", fixed.empty() ? "" : ", ", difference.key,
                          difference.before.empty() ? "absent" : difference.before,
                          difference.after.empty() ? "absent" : difference.after);
   }
-  if (!fixed.empty()) fail(ErrorKind::config, "cannot change on --resume: {}; start a new run for that", fixed);
+  if (fixed.empty()) return;
+  fail(
+      ErrorKind::config, "cannot change on --resume: {}; {}", fixed,
+      all_size_state ? "--drop-state allows it and begins with empty caches and memories" : "start a new run for that");
 }
 
 std::vector<ConfigKey> list_config_keys(const ConfigStruct& defaults) {
@@ -224,6 +230,7 @@ std::string format_config_keys(const std::vector<ConfigKey>& keys) {
     if (!key.unit.empty()) text += fmt::format(", in {}", key.unit);
     text += key.required ? ", required" : fmt::format(", default {}", key.default_value);
     if (key.resumable) text += ", may change on --resume";
+    if (key.sizes_state) text += ", may change on --resume with --drop-state";
     if (key.at_evaluation) text += ", may differ at evaluation";
     text += fmt::format("\n    {}\n", key.help);
     for (const ConfigChoice& choice : key.choices) {

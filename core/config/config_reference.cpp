@@ -39,7 +39,7 @@ std::string config_keys_as_markdown(const std::vector<ConfigKey>& keys) {
     for (const ConfigChoice& choice : key.choices) {
       if (!choice.help.empty()) meaning += fmt::format("<br>{}: {}", code(choice.name), cell(choice.help));
     }
-    std::string change = key.resumable ? "on resume" : "";
+    std::string change = key.resumable ? "on resume" : key.sizes_state ? "on resume with --drop-state" : "";
     if (key.at_evaluation) change += change.empty() ? "at evaluation" : ", at evaluation";
     text += fmt::format("| {} | {} | {} | {} | {} |\n", code(key.key), values,
                         key.required ? "required" : code(key.default_value), change, meaning);

@@ -46,6 +46,7 @@ struct FieldInfo {
   std::optional<double> max = {};
   bool min_exclusive = false;  // the value must be above min
   bool resumable = false;      // may change on --resume
+  bool sizes_state = false;    // may change on --resume with --drop-state: what rows carry would not fit
   bool required = false;       // has no usable default
   bool at_evaluation = false;  // may be another at evaluation without its being another model
   bool path = false;           // relative paths are resolved against the folder of the YAML file

@@ -2,8 +2,6 @@
 // attends to the top_k of its head with the largest products, and a learned gate mixes that with local attention.
 #pragma once
 
-#include <map>
-
 #include "kernels/knn.h"
 #include "kernels/knn_index.h"
 #include "layers/basic.h"
@@ -20,32 +18,33 @@ class KnnMemory final : public Memory {
   bool joins_attention() const override { return config_.combine == KnnCombine::joint; }
 
  private:
-  // Vectors [Hk, D] in a ring, with a ring of scales beside them when they are stored in 8 bits.
+  static constexpr int64_t kProbes = 64;  // tokens whose stored keys are compared with current ones
+
+  // knn_write.cpp: what memory holds, and what enters it.
+
+  // Vectors [Hk, D] in a log, with a log of scales beside them when they are stored in 8 bits.
   struct Vectors {
     LogId log, scale;
   };
+  void declare_logs(const Scope& scope);
   Vectors declare(const Scope& scope, const std::string& name) const;
   // Applies write to the log and the scales with values as they are stored.
   void store(const Vectors& vectors, const Tensor& values,
              const std::function<void(LogId, const Tensor&)>& write) const;
+  void write(const Forward& f, const MixerTensors& mixer) const;
+  void refresh(const Forward& f, const MixerTensors& mixer) const;
+
+  // knn_search.cpp: what is retrieved.
+
   // Entries of each row that may be retrieved, the newest ones.
   std::vector<int32_t> readable(const StateView& state) const;
   ops::KnnMemory view(const StateView& state) const;
-  // The inverted file of a row and key head, brought up to date; nullptr while it has learned nothing.
-  KnnIndex* index_of(const StateView& state, const ops::KnnMemory& memory, int64_t row, int64_t key_head);
-  void select_inverted(const StateView& state, const Tensor& index, const Tensor& q);
+  void select_inverted(const StateView& state, const Tensor& index, const Tensor& q) const;
   // The share of an exact search's entries that are in index, for the first queries of the first row.
   double recall_of(const StateView& state, const Tensor& q, const Tensor& index) const;
-  // The entries that each query of the first segment of a row retrieves, i32 [R, T, H, K].
-  Tensor select(const Forward& f, const Tensor& q);
-  // Which tokens of each row a step writes: counts[r] from begins[r] on.
-  struct Entering {
-    int64_t stride;
-    std::vector<int64_t> begins = {}, counts = {};
-    void add(int64_t begin, int64_t count, int64_t position);
-  };
-  void write(const Forward& f, const MixerTensors& mixer) const;
-  void refresh(const Forward& f, const MixerTensors& mixer);
+  // The entries that each query of a segment with carried state retrieves, i32 [R, T, H, K].
+  Tensor select(const Forward& f, const Tensor& q) const;
+
   // What the combination leaves for telemetry, when somebody looks.
   struct Shares {
     Tensor joint;    // joint: wide [R, H, T]
@@ -53,10 +52,13 @@ class KnnMemory final : public Memory {
   };
   // A share per head, g a + (1 - g) b of [R, T, H, D].
   Variable gated(const Forward& f, const MixerTensors& mixer, const Variable& found, Shares& shares) const;
+
+  // knn_telemetry.cpp.
+
   void observe(const Forward& f, const MixerTensors& mixer, const Tensor& index, const Shares& shares) const;
   void observe_gate(const Forward& f, const Tensor& content) const;
   double mean_age(const StateView& state, const Tensor& index) const;
-  // Cosine between keys as they are stored and as the weights of now would make them; nothing without entries.
+  // Cosine between keys as they are stored and as the current weights would make them; nothing without entries.
   std::optional<double> cosine(const Forward& f, const MixerTensors& mixer) const;
 
   std::string name_;
@@ -65,15 +67,18 @@ class KnnMemory final : public Memory {
   MixerShape mixer_;
   Parameter gate_;                 // [H]
   std::optional<Linear> content_;  // content_gate
+  LogGroupId entries_;             // keys, values, scales, inputs
   Vectors keys_, values_;
   LogId inputs_;                     // with stale.refresh
   LogId probe_inputs_, probe_keys_;  // one token a step without
-  // By row of the pool and key head, with the document that they are of. What they hold follows from memory alone.
-  struct Index {
-    int64_t document = -1;
-    std::unique_ptr<KnnIndex> lists;
+  // search: inverted. One inverted file per key head, made of the keys of a row.
+  struct InvertedFiles final : DerivedState {
+    std::vector<KnnIndex> of_heads;
+    void clear() override {
+      for (KnnIndex& index : of_heads) index.clear();
+    }
   };
-  std::map<std::pair<int64_t, int64_t>, Index> indices_;
+  DerivedId<InvertedFiles> inverted_;
 };
 
 }  // namespace quire

@@ -121,7 +121,8 @@ struct KnnConfig {
              .unit = "tokens",
              .min = 1,
              .max = 1 << 28,
-             .at_evaluation = true});
+             .at_evaluation = true,
+             .sizes_state = true});
     v.field("top_k", top_k,
             {.help = "entries a query retrieves; when more than there are, all of them",
              .unit = "entries",
@@ -154,7 +155,8 @@ struct KnnConfig {
     v.field("place", place, {.help = "where memory lies", .at_evaluation = true});
     v.field("dtype", dtype,
             {.help = "how entries are stored; auto is the precision of the run. int8, fp8 (E4M3): one scale per vector",
-             .at_evaluation = true});
+             .at_evaluation = true,
+             .sizes_state = true});
     v.section("inverted", inverted, "options of search: inverted");
     v.section("stale", stale, "keys and values that were made with earlier weights");
   }

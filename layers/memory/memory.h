@@ -28,7 +28,8 @@ struct MixerTensors {
   // Local attention, for a memory that joins it.
   const AttentionVariables* attention = nullptr;
   const ops::AttentionInputs* settings = nullptr;
-  // Keys and values that the cache carries, [R, W, Hk, D], newest last, and how many are valid; W is 0 without a cache.
+  // Keys and values that the cache carries, [R, W, Hk, D], newest last, and how many of them each segment begins with;
+  // W is 0 without a cache.
   std::function<std::pair<Tensor, Tensor>()> carried = {};
   std::vector<int64_t> carried_length = {};
   int64_t carried_most = 0;

@@ -64,8 +64,7 @@ void Codebook::count(const Batch& batch, const Tensor& keys, const Tensor& codes
     const auto bits = philox(step_.key, random_scope_, 0, 0, static_cast<uint32_t>(code));
     const int64_t row = static_cast<int64_t>(bits[0]) % step_.rows - batch.first_row;
     const int64_t t = static_cast<int64_t>(bits[1]) % step_.length;
-    const bool here =
-        row >= 0 && row < batch.rows && t < batch.length && batch.segment[static_cast<size_t>(batch.at(row, t))] >= 0;
+    const bool here = row >= 0 && row < batch.rows && t < batch.length && batch.has_token(batch.at(row, t));
     index.push_back(here ? static_cast<int32_t>(batch.at(row, t)) : -1);
     present.push_back(here ? 1 : 0);
   }

@@ -34,15 +34,15 @@ SoftmaxAttention::SoftmaxAttention(const Scope& scope, const Place& place, const
       position_terms_(scope, place.model, place.layer, around.tables),
       tables_(around.tables) {
   if (config_.qk_norm) head_scale_ = scope.param("scale", {heads_}, Initializer::constant(1));
-  if (config_.cache.kind == CacheKind::kv) {
-    const LogOptions options{.filled_with_zeros = !config_.mask_empty_cache, .dtype = config_.cache.storage()};
-    const Shape entry{key_heads_, head_size_};
-    cached_keys_ = scope.state_log("cache.keys", entry, config_.cache_length(), options);
-    cached_values_ = scope.state_log("cache.values", entry, config_.cache_length(), options);
-  }
-  if (config_.cache.kind == CacheKind::hidden) {
-    cached_inputs_ =
-        scope.state_log("cache.hidden", {width_}, config_.cache_length(), {.dtype = config_.cache.storage()});
+  if (config_.cache.kind != CacheKind::none) {
+    const LogGroupId cache =
+        scope.state_logs("cache", config_.cache_length(), {.filled_with_zeros = !config_.mask_empty_cache});
+    if (config_.cache.kind == CacheKind::kv) {
+      cached_keys_ = scope.state_log(cache, "keys", {key_heads_, head_size_}, config_.cache.storage());
+      cached_values_ = scope.state_log(cache, "values", {key_heads_, head_size_}, config_.cache.storage());
+    } else {
+      cached_inputs_ = scope.state_log(cache, "hidden", {width_}, config_.cache.storage());
+    }
   }
   const MixerShape shape{.width = width_, .heads = heads_, .key_heads = key_heads_, .head_size = head_size_};
   for (size_t i = 0; i < around.memories.size(); ++i) {
@@ -94,7 +94,7 @@ void SoftmaxAttention::describe(const Forward& f, MixerTensors& mixer, const Car
     mixer.carried = [z = inputs.z.value(), project = mixer.project] { return project(z); };
   } else if (cached_keys_.defined()) {
     mixer.carried_most = config_.cache_length();
-    mixer.carried_length = f.state.lengths(cached_keys_);
+    mixer.carried_length = f.state.initial_lengths(cached_keys_.group);
     mixer.carried = [this, state = f.state] {
       return std::pair{state.gather(cached_keys_), state.gather(cached_values_)};
     };
@@ -103,7 +103,8 @@ void SoftmaxAttention::describe(const Forward& f, MixerTensors& mixer, const Car
 
 SoftmaxAttention::CarriedInputs SoftmaxAttention::carried_inputs(const Forward& f, const PartInput& input) const {
   if (!cached_inputs_.defined()) return {};
-  CarriedInputs carried{Variable::constant(f.state.gather(cached_inputs_)), f.state.lengths(cached_inputs_)};
+  CarriedInputs carried{Variable::constant(f.state.gather(cached_inputs_)),
+                        f.state.initial_lengths(cached_inputs_.group)};
   // Stored before the normalisation: it is repeated with today's parameters each time the states are read.
   if (f.write_state) f.state.append(cached_inputs_, input.x.value());
   if (input.norm != nullptr) carried.z = (*input.norm)(f.tape, carried.z);
@@ -125,22 +126,22 @@ Variable SoftmaxAttention::operator()(const Forward& f, const PartInput& input) 
   MixerTensors mixer{.z = z, .q = x.q, .scaled_q = {}, .k = x.k, .v = x.v, .local = {}};
 
   ops::AttentionInputs settings;
-  std::vector<int64_t> carried(static_cast<size_t>(rows), 0);
+  std::vector<int64_t> initial(f.state.segments().size(), 0);  // keys that each segment begins with
   int64_t slots = 0;
   if (carried_inputs.z.defined()) {
     // Carried states are constant, the projections are not: W_k and W_v learn from them too.
     slots = carried_inputs.z.dim(1);
     std::tie(x.cache_k, x.cache_v) = keys_and_values(tape, carried_inputs.z);
     settings.cache_head = Tensor::zeros({rows}, DType::i32, device);  // newest in the last slot
-    carried = carried_inputs.length;
+    initial = carried_inputs.length;
   } else if (cached_keys_.defined()) {
     slots = config_.cache_length();
-    carried = f.state.lengths(cached_keys_);
+    initial = f.state.initial_lengths(cached_keys_.group);
     x.cache_k = Variable::constant(f.state.ring(cached_keys_));
     x.cache_v = Variable::constant(f.state.ring(cached_values_));
-    settings.cache_head = f.state.ring_head(cached_keys_);
+    settings.cache_head = f.state.ring_head(cached_keys_.group);
   }
-  settings.first_visible = Tensor::from(first_visible(f.batch, carried, config_.reach()), {rows, tokens}, device);
+  settings.first_visible = first_visible(f, initial, config_.reach());
   settings.attend_self = config_.attend_self;
   settings.dropout = f.training ? dropout_ : 0;
   settings.key = f.key;

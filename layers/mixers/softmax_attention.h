@@ -24,7 +24,7 @@ class SoftmaxAttention final : public Part {
   // What the layer carries of its own inputs (cache.kind: hidden), normalised like the input; undefined without.
   struct CarriedInputs {
     Variable z;                   // [R, M, E], newest last
-    std::vector<int64_t> length;  // valid ones per row
+    std::vector<int64_t> length;  // valid ones per segment
   };
   CarriedInputs carried_inputs(const Forward& f, const PartInput& input) const;
   void describe(const Forward& f, MixerTensors& mixer, const CarriedInputs& inputs) const;

@@ -9,10 +9,16 @@
 #include "layers/auxiliary_loss.h"
 #include "layers/host_values.h"
 #include "layers/mechanism_list.h"
+#include "layers/visibility.h"
 
 namespace quire {
 
 namespace {
+
+// Tables of a pass.
+constexpr uint32_t kFirstVisible = hash_scope("vq.first_visible");
+constexpr uint32_t kFirstInBlock = hash_scope("vq.first_in_block");
+constexpr uint32_t kCaches = hash_scope("vq.caches");
 
 const VqConfig& options(const Place& place) {
   return place.options.get<VqConfig>();
@@ -30,13 +36,6 @@ int64_t window_of(const Place& place) {
 Linear projection(const Scope& scope, const char* name, const Place& place, int64_t outputs) {
   const int64_t width = place.model.width;
   return {scope.child(name), width, outputs, Initialization(place.model).matrix(width)};
-}
-
-// 1 for positions with a token.
-Tensor token_mask(const Batch& batch, Device device) {
-  std::vector<uint8_t> mask;
-  for (const int32_t segment : batch.segment) mask.push_back(segment >= 0 ? 1 : 0);
-  return Tensor::from(mask, {batch.rows * batch.length}, device);
 }
 
 // Keys of a ring with today's codewords in the place of those they were stored with.
@@ -69,13 +68,13 @@ VqAttention::VqAttention(const Scope& scope, const Place& place, const Surroundi
       commitment_(scope.loss_term("commitment", config_.commitment,
                                   config_.commitment_mean == CommitmentMean::tokens ? count_tokens : count_positions)) {
   scope.learner(*codebook_);
-  const LogOptions codes{.dtype = DType::i32};
-  window_keys_ = scope.state_log("window.keys", {key_heads_, head_size_}, blocks_.window);
-  window_values_ = scope.state_log("window.values", {key_heads_, value_size_}, blocks_.window);
-  window_codes_ = scope.state_log("window.codes", {key_heads_}, blocks_.window, codes);
+  const LogGroupId window = scope.state_logs("window", blocks_.window);
+  window_keys_ = scope.state_log(window, "keys", {key_heads_, head_size_});
+  window_values_ = scope.state_log(window, "values", {key_heads_, value_size_});
+  window_codes_ = scope.state_log(window, "codes", {key_heads_}, DType::i32);
   if (!blocks_.cache) return;
-  mean_ = scope.state_register("cache.mean", {key_heads_, config_.codes, value_size_}, true);
-  count_ = scope.state_register("cache.count", {key_heads_, config_.codes}, true);
+  mean_ = scope.state_register("cache.mean", {key_heads_, config_.codes, value_size_}, {.wide = true});
+  count_ = scope.state_register("cache.count", {key_heads_, config_.codes}, {.wide = true});
 }
 
 Variable VqAttention::normalised(Tape& tape, const Linear& projection, const Variable& z, int64_t heads) const {
@@ -90,14 +89,13 @@ Variable VqAttention::operator()(const Forward& f, const PartInput& input) const
   const Variable& z = input.z;
   const int64_t rows = z.dim(0);
   const int64_t tokens = z.dim(1);
-  const Device device = z.value().device();
   const Variable q = normalised(tape, query_, z, heads_);
   const Variable k = normalised(tape, key_, z, key_heads_);
   Variable v = config_.activation == VqActivation::silu ? value_(tape, z, ops::Activation::silu) : value_(tape, z);
   v = reshape(tape, v, {rows, tokens, key_heads_, value_size_});
 
   const Tensor codebook = codebook_->codewords(z.value().dtype());
-  const Tensor mask = token_mask(f.batch, device);
+  const Tensor mask = token_mask(f);
   const Quantized quantized = quantize(tape, k, codebook, mask, config_.straight_through);
 
   VqAttentionVariables x;
@@ -109,35 +107,41 @@ Variable VqAttention::operator()(const Forward& f, const PartInput& input) const
   if (config_.current_codewords) carried_keys = codewords_of(carried_keys, window_codes, codebook);
   x.keys.cache_k = Variable::constant(carried_keys);
   x.keys.cache_v = Variable::constant(f.state.ring(window_values_));
-  const std::vector<int64_t> carried = f.state.lengths(window_keys_);
+  const std::vector<int64_t> initial = f.state.initial_lengths(window_keys_.group);
+  const auto table = [&](uint32_t kind, int64_t block, const Shape& shape, const auto& make) {
+    std::vector<int64_t> numbers{block, blocks_.window, blocks_.cache ? 1 : 0};
+    numbers.insert(numbers.end(), initial.begin(), initial.end());
+    return f.tables->find({kind, numbers}, [&] { return Tensor::from(make(), shape, f.state.device()); });
+  };
+  const auto first_visible = [&] { return blocks_.first_visible(f.batch, f.state.segments(), initial); };
   VqAttentionSettings settings;
   settings.block = std::min(blocks_.block, tokens);
   settings.through_cache = config_.through_cache;
-  settings.attention.cache_head = f.state.ring_head(window_keys_);
-  settings.attention.first_visible = Tensor::from(blocks_.first_visible(f.batch, carried), {rows, tokens}, device);
+  settings.attention.cache_head = f.state.ring_head(window_keys_.group);
+  settings.attention.first_visible = table(kFirstVisible, blocks_.block, {rows, tokens}, first_visible);
   if (!config_.through_cache) {
-    std::vector<int32_t> own = blocks_.first_visible(f.batch, carried);
-    for (int64_t i = 0; i < rows * tokens; ++i) {
-      const int64_t begin = i % tokens / settings.block * settings.block;
-      own[static_cast<size_t>(i)] = std::max(own[static_cast<size_t>(i)], static_cast<int32_t>(begin));
-    }
-    settings.first_in_block = Tensor::from(own, {rows, tokens}, device);
+    settings.first_in_block = table(kFirstInBlock, blocks_.block, {rows, tokens}, [&] {
+      std::vector<int32_t> own = first_visible();
+      for (int64_t i = 0; i < rows * tokens; ++i) {
+        const int64_t begin = i % tokens / settings.block * settings.block;
+        own[static_cast<size_t>(i)] = std::max(own[static_cast<size_t>(i)], static_cast<int32_t>(begin));
+      }
+      return own;
+    });
   }
   position_terms_.add(f, x.keys, blocks_.window + 1, std::pow(static_cast<double>(head_size_), -0.25));
   if (blocks_.cache) {
     x.codebook = codebook;
-    std::vector<RowCarry> carries;
-    for (int64_t r = 0; r < rows; ++r) carries.push_back(f.state.carry(r));
-    VqBlocks blocks = blocks_;
-    blocks.block = settings.block;
-    const VqBlocks::Caches caches = blocks.caches(f.batch, carried, carries);
-    const Shape per_block{rows, static_cast<int64_t>(caches.origin.size()) / rows};
+    const VqBlocks blocks{settings.block, blocks_.window, true};
+    const Shape by_block{2, rows, (tokens + blocks.block - 1) / blocks.block + 1};
+    const Tensor caches =
+        table(kCaches, blocks.block, by_block, [&] { return blocks.caches(f.batch, f.state.segments(), initial); });
     settings.caches.codes = quantized.codes;
     settings.caches.window_codes = window_codes;
     settings.caches.mean = f.state.current(mean_);
     settings.caches.count = f.state.current(count_);
-    settings.caches.origin = Tensor::from(caches.origin, per_block, device);
-    settings.caches.limit = Tensor::from(caches.limit, per_block, device);
+    settings.caches.origin = caches.select(0, 0);
+    settings.caches.limit = caches.select(0, 1);
     settings.caches.reduction = config_.reduction;
   }
   const VqAttentionResult mixed = vq_attention(tape, x, settings);

@@ -14,15 +14,14 @@ struct VqBlocks {
   int64_t window = 0;  // M: tokens before a block that are seen one by one
   bool cache = true;   // tokens behind the window are seen through their codewords; without, up to the window itself
 
-  // First visible key per query, [R * T], for ops::AttentionInputs. carried[r] <= M tokens came with the row.
-  std::vector<int32_t> first_visible(const Batch& batch, std::span<const int64_t> carried) const;
+  // First visible key per query, [R * T], for ops::AttentionInputs. Segment s begins with initial[s] <= M tokens.
+  std::vector<int32_t> first_visible(const Batch& batch, std::span<const Segment> segments,
+                                     std::span<const int64_t> initial) const;
 
-  // For ops::CodeCacheInputs, [R * (B + 1)] each: the cache that a block reads holds all tokens of its document before
-  // its window; the last entry, which the row carries on, those before the window of the next token.
-  struct Caches {
-    std::vector<int32_t> origin, limit;
-  };
-  Caches caches(const Batch& batch, std::span<const int64_t> carried, std::span<const RowCarry> carries) const;
+  // For ops::CodeCacheInputs, [2, R, B + 1], origins and limits: the cache that a block reads holds all tokens of its
+  // document before its window; the last entry, which the row carries on, those before the window of the next token.
+  std::vector<int32_t> caches(const Batch& batch, std::span<const Segment> segments,
+                              std::span<const int64_t> initial) const;
 };
 
 }  // namespace quire

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/config/config.h"
-#include "layers/state/state.h"
+#include "layers/state/state_layout.h"
 
 namespace quire {
 

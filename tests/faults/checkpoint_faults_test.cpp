@@ -47,6 +47,30 @@ TEST(CheckpointFaults, EvalRefusesAndResumeFallsBack) {
   }
 }
 
+// Its configuration need not be one that this program can read.
+TEST(CheckpointFaults, AnotherVersionOfTheFormat) {
+  const TinyRun tiny;
+  ASSERT_EQ(tiny.train("run", {"schedule.steps=3"}).code, 0);
+  const fs::path checkpoint = tiny.checkpoint("run", 3);
+  const CheckpointReader reader = CheckpointReader::open(checkpoint);
+  std::vector<CheckpointPart> parts;
+  for (const std::string& name : reader.parts()) parts.push_back(reader.read_part(name));
+  nlohmann::json meta = reader.meta();
+  EXPECT_EQ(meta.at("version"), 2);
+  meta["version"] = 1;
+  write_checkpoint(tiny / "run/checkpoints", 3, parts, meta,
+                   {{"config.yaml", "of_another_time: 1\n"}, {"tokenizer.txt", reader.read_text("tokenizer.txt")}});
+  const std::string line =
+      checkpoint.string() + ": has version 1 of the checkpoint format, this program reads 2; use a matching quire\n";
+  const std::string path = checkpoint.string();
+  EXPECT_FAULT(tiny.resume("run"), 4, line);
+  EXPECT_FAULT(run_quire({"eval", path}), 4, line);
+  EXPECT_FAULT(run_quire({"generate", path}), 4, line);
+  EXPECT_FAULT(run_quire({"needle", path}), 4, line);
+  EXPECT_FAULT(run_quire({"inspect", path}), 4, line);
+  EXPECT_FAULT(tiny.train("tuned", {"init.from=" + path}), 4, line);
+}
+
 TEST(CheckpointFaults, NothingWholeIsLeft) {
   const TinyRun tiny;
   ASSERT_EQ(tiny.train("run").code, 0);

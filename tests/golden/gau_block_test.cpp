@@ -14,6 +14,7 @@
 #include "kernels/optimizer.h"
 #include "layers/block.h"
 #include "layers/mixers/codebook.h"
+#include "layers/state/state_pool.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/compare.h"
@@ -167,7 +168,8 @@ class Unit {
     if (name == "attention.cache.count.value") return golden_.get("in/state_count");
     const std::vector<int32_t> lengths = golden_.get("in/state_len").to_vector<int32_t>();
     if (name.ends_with(".head")) return Tensor::from(std::vector<int64_t>(lengths.size(), window_), {rows_});
-    if (name.ends_with(".length")) {
+    if (name.ends_with(".empty")) return Tensor::from(std::vector<uint8_t>(lengths.size(), 0), {rows_});
+    if (name.ends_with(".length") || name.ends_with(".written")) {
       return Tensor::from(std::vector<int64_t>(lengths.begin(), lengths.end()), {rows_});
     }
     const Tensor window = golden_.get(name.find("keys") != std::string::npos     ? "in/state_k_hat"
@@ -186,7 +188,7 @@ class Unit {
     golden_.expect("out/state_k_hat", state.gather(keys));
     golden_.expect("out/state_v", state.gather(log_named(declared_.state, "attention.window.values")));
     const std::vector<int64_t> first(static_cast<size_t>(rows_), 0);
-    const std::vector<int64_t> lengths = state.lengths(keys);
+    const std::vector<int64_t> lengths = state.lengths(keys.group);
     golden_.expect("out/state_z",
                    state.gather(log_named(declared_.state, "attention.window.codes"), window_, first, lengths));
     golden_.expect("out/state_len", Tensor::from(std::vector<int32_t>(lengths.begin(), lengths.end()), {rows_}));

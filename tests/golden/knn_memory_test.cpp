@@ -131,7 +131,8 @@ class MemoryAttention {
     settings.cache_head = zeros({rows_}, DType::i32);
     const std::vector<int64_t> lengths(static_cast<size_t>(rows_), window_);
     const Batch batch = one_segment(rows_, tokens_, std::vector<uint8_t>(static_cast<size_t>(rows_), 0));
-    settings.first_visible = Tensor::from(first_visible(batch, lengths, window_), {rows_, tokens_}, test_device());
+    settings.first_visible =
+        Tensor::from(first_visible(batch, segments_of(batch), lengths, window_), {rows_, tokens_}, test_device());
     settings.attend_self = golden_.flag("attend_self");
     return settings;
   }

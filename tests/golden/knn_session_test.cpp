@@ -7,6 +7,7 @@
 #include "kernels/knn.h"
 #include "layers/memory/knn_config.h"
 #include "layers/mixers/softmax_attention.h"
+#include "layers/state/state_pool.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/compare.h"
@@ -28,7 +29,7 @@ Tensor oldest_first(const StateView& state, LogId log, int64_t entries, DType dt
   for (int64_t row = 0; row < state.rows(); ++row) {
     const StateView one = state.block(row, row + 1);
     const std::vector<int64_t> first{0};
-    const std::vector<int64_t> count = one.lengths(log);
+    const std::vector<int64_t> count = one.lengths(log.group);
     const Tensor held = one.gather(log, entries, first, count);
     shape = held.shape();
     const std::vector<double> values = values_of(held);
@@ -42,7 +43,7 @@ Tensor oldest_first(const StateView& state, LogId log, int64_t entries, DType dt
 }
 
 Tensor lengths_of(const StateView& state, LogId log) {
-  const std::vector<int64_t> lengths = state.lengths(log);
+  const std::vector<int64_t> lengths = state.lengths(log.group);
   return Tensor::from(std::vector<int32_t>(lengths.begin(), lengths.end()), {state.rows()});
 }
 
@@ -74,9 +75,9 @@ TEST(GoldenKnnMemory, FirstInFirstOut) {
     const int64_t size = golden.number("mem_size");
     const Shape entry{golden.number("heads"), golden.number("d_head")};
     StateLayout layout;
-    const LogOptions options{.waits = true, .ages = true};
-    const LogId keys = layout.add_log("keys", entry, size, options);
-    const LogId values = layout.add_log("values", entry, size, options);
+    const LogGroupId memory = layout.add_log_group("memory", size, {.waits = true, .ages = true});
+    const LogId keys = layout.add_log(memory, "keys", entry);
+    const LogId values = layout.add_log(memory, "values", entry);
     StatePool pool(layout, rows, tokens, golden.dtype(), test_device());
     const Tensor k = golden.get("in/k");
     const Tensor v = golden.get("in/v");
@@ -95,7 +96,7 @@ TEST(GoldenKnnMemory, FirstInFirstOut) {
       std::vector<int32_t> position;
       for (int64_t row = 0; row < rows; ++row) {
         const size_t begin = position.size();
-        for (const LogRun& run : state.ages(keys, row)) {
+        for (const LogRun& run : state.ages(memory, row)) {
           const auto made = static_cast<int32_t>(segment + 1 - run.step);
           // Of a segment that is not held whole the last entries.
           for (int64_t i = tokens - run.count; i < tokens; ++i) {
@@ -255,7 +256,7 @@ class Session {
     ops::KnnMemory memory;
     memory.keys = state.stored_ring(keys);
     memory.values = memory.keys;
-    memory.head = state.ring_head(keys);
+    memory.head = state.ring_head(keys.group);
     memory.length = lengths_of(state, keys).to(test_device());
     ops::knn_search(index, score, q.value(), memory, ops::KnnSearch::exact);
     return index;

@@ -71,7 +71,7 @@ TEST(GoldenT5Bias, Attention) {
     }
     const std::vector<int64_t> lengths(static_cast<size_t>(rows), carried);
     const Batch batch = one_segment(rows, queries, std::vector<uint8_t>(static_cast<size_t>(rows), 1));
-    const std::vector<int32_t> visible = first_visible(batch, lengths, window);
+    const std::vector<int32_t> visible = first_visible(batch, segments_of(batch), lengths, window);
     settings.first_visible = Tensor::from(visible, {rows, queries}, test_device());
     settings.attend_self = golden.flag("attend_self");
     settings.scale = golden.real("scale");

@@ -56,7 +56,8 @@ TEST(GoldenXlRel, Attention) {
     const std::vector<int64_t> lengths(static_cast<size_t>(rows), carried);
     const Batch batch = one_segment(rows, tokens, std::vector<uint8_t>(static_cast<size_t>(rows), 0));
     const std::optional<int64_t> window = span > 0 ? std::optional(span - 1) : std::nullopt;
-    settings.first_visible = Tensor::from(first_visible(batch, lengths, window), {rows, tokens}, test_device());
+    settings.first_visible =
+        Tensor::from(first_visible(batch, segments_of(batch), lengths, window), {rows, tokens}, test_device());
     settings.scale = golden.real("scale");
 
     const Variable mixed = attention(tape, a, settings);

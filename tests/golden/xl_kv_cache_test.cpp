@@ -3,7 +3,7 @@
 
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
-#include "layers/state/state.h"
+#include "layers/state/state_pool.h"
 #include "layers/visibility.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
@@ -25,9 +25,9 @@ class CachedAttention {
     StateLayout layout;
     const Shape entry{heads_, golden.number("d_head")};
     const bool filled = !golden.flag("mask_empty_cache");
-    keys_ = layout.add_log("keys", entry, window_, {.filled_with_zeros = filled});
-    values_ = layout.add_log("values", entry, window_, {.filled_with_zeros = filled});
-    written_ = layout.add_log("written", {1}, window_);  // counts what a filled log does not tell
+    const LogGroupId cache = layout.add_log_group("cache", window_, {.filled_with_zeros = filled});
+    keys_ = layout.add_log(cache, "keys", entry);
+    values_ = layout.add_log(cache, "values", entry);
     pool_ = std::make_unique<StatePool>(layout, rows_, tokens_, golden.dtype(), test_device());
   }
 
@@ -36,7 +36,10 @@ class CachedAttention {
     std::vector<int32_t> lengths;
     for (int64_t s = 0; s < segments; ++s) {
       step(s, s + 1 == segments);
-      for (const int64_t length : view().lengths(written_)) lengths.push_back(static_cast<int32_t>(length));
+      for (int64_t row = 0; row < rows_; ++row) {
+        // What a filled log does not tell.
+        lengths.push_back(static_cast<int32_t>(std::min(window_, view().written(keys_.group, row))));
+      }
     }
     golden_.expect("out/o", out_);
     golden_.expect("out/cache_k", view().gather(keys_));
@@ -75,9 +78,10 @@ class CachedAttention {
     x.cache_k = Variable::constant(view().ring(keys_));
     x.cache_v = Variable::constant(view().ring(values_));
     ops::AttentionInputs settings;
-    settings.cache_head = view().ring_head(keys_);
+    settings.cache_head = view().ring_head(keys_.group);
     settings.first_visible =
-        Tensor::from(first_visible(batch, view().lengths(keys_), window_), {rows_, tokens_}, test_device());
+        Tensor::from(first_visible(batch, segments_of(batch), view().initial_lengths(keys_.group), window_),
+                     {rows_, tokens_}, test_device());
     settings.attend_self = golden_.flag("attend_self");
     settings.scale = golden_.real("scale");
     const Variable out = attention(tape, x, settings);
@@ -85,7 +89,6 @@ class CachedAttention {
 
     view().append(keys_, key.value());
     view().append(values_, x.v.value());
-    view().append(written_, zeros({rows_, tokens_, 1}, golden_.dtype()));
     tape.backward({{weighted_sum(tape, out, golden_.get("grad_out/o").select(0, s)), 1.0}});
     pool_->commit();
 
@@ -120,7 +123,7 @@ class CachedAttention {
   GoldenCase& golden_;
   int64_t rows_, tokens_, heads_, window_;
   std::map<std::string, Variable> leaves_;
-  LogId keys_, values_, written_;
+  LogId keys_, values_;
   std::unique_ptr<StatePool> pool_;
   Tensor out_;
   std::map<std::string, Tensor> gradients_;

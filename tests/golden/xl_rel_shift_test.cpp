@@ -57,7 +57,8 @@ TEST(GoldenXlRel, RelativeShift) {
     }
     const std::vector<int64_t> lengths(static_cast<size_t>(rows), carried);
     const Batch batch = one_segment(rows, queries, std::vector<uint8_t>(static_cast<size_t>(rows), 1));
-    settings.first_visible = Tensor::from(first_visible(batch, lengths, std::nullopt), {rows, queries}, test_device());
+    settings.first_visible =
+        Tensor::from(first_visible(batch, segments_of(batch), lengths, std::nullopt), {rows, queries}, test_device());
 
     x = one_hot_values(x, settings, carried);
     Tape tape;

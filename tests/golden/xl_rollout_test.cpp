@@ -4,6 +4,7 @@
 
 #include "autograd/functions/basic.h"
 #include "layers/block.h"
+#include "layers/state/state_pool.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/hand_batch.h"
@@ -66,7 +67,7 @@ Tensor carried_states(const StateView& state, const StateLayout& layout, int64_t
   Tensor all;
   for (int64_t i = 0; i < layers; ++i) {
     const LogId log = log_named(layout, "blocks." + std::to_string(i) + ".cache.hidden");
-    for (const int64_t length : state.lengths(log)) EXPECT_EQ(length, count);
+    for (const int64_t length : state.lengths(log.group)) EXPECT_EQ(length, count);
     const Tensor entries = state.gather(log);
     const Tensor newest = part(entries, 1, entries.dim(1) - count, entries.dim(1));
     const Tensor layer = newest.reshape({1, newest.dim(0), newest.dim(1), newest.dim(2)});

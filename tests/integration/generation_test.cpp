@@ -1,4 +1,5 @@
 // What the generator reads token by token is what the model reads in one piece.
+#include "layers/state/state_pool.h"
 #include "tests/support/tiny_run.h"
 #include "trainers/evaluation/generator.h"
 #include "trainers/run/evaluation_config.h"

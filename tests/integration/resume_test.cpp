@@ -105,6 +105,34 @@ TEST(Resume, AFinishedRunHasNothingLeftToDo) {
   EXPECT_EQ(comparable_metrics(tiny / "run"), before);
 }
 
+// What is carried would not fit: other sizes need --drop-state, and are told so.
+TEST(Resume, SizesOfStateChangeWithDropState) {
+  const TinyRun tiny;
+  const std::string memory = "model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4}]";
+  ASSERT_EQ(tiny.train("run", {"schedule.steps=10", "schedule.kind=constant", memory}).code, 0);
+  const std::vector<std::string> changes{"model.memory.0.size=30", "model.attention.cache.length=9"};
+  for (const std::string& change : changes) {
+    const ProgramResult refused = tiny.resume("run", {change, "schedule.steps=12"});
+    EXPECT_EQ(refused.code, 2) << refused.err;
+    EXPECT_NE(refused.err.find("--drop-state allows it"), std::string::npos) << refused.err;
+  }
+  const std::vector<std::string> begin{"train", "--resume", (tiny / "run").string(), "--drop-state"};
+  const auto drop_state = [&](const std::vector<std::string>& overrides) {
+    std::vector<std::string> arguments = begin;
+    arguments.insert(arguments.end(), overrides.begin(), overrides.end());
+    return run_quire(arguments);
+  };
+  const ProgramResult refused = drop_state({changes[0], "model.width=32"});
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_NE(refused.err.find("model.width (was 16, now 32); start a new run"), std::string::npos) << refused.err;
+  const ProgramResult resumed = drop_state({changes[0], changes[1], "schedule.steps=12"});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(comparable_metrics(tiny / "run").back()["step"], 12);
+  EXPECT_NE(read_text(tiny / "run/config.yaml").find("size: 30"), std::string::npos);
+  // From there it goes on as any run.
+  EXPECT_EQ(tiny.resume("run", {"schedule.steps=14"}).code, 0);
+}
+
 TEST(Resume, DropStateBeginsWithEmptyCaches) {
   const TinyRun tiny;
   ASSERT_EQ(tiny.train("run", {"schedule.steps=10", "schedule.kind=constant"}).code, 0);

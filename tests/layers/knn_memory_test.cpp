@@ -10,6 +10,7 @@
 #include "core/files/hdf5_file.h"
 #include "kernels/backend.h"
 #include "layers/mixers/softmax_attention.h"
+#include "layers/state/state_pool.h"
 #include "tests/support/compare.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/hand_batch.h"
@@ -82,7 +83,7 @@ class Reader {
     const std::vector<int64_t> count{length(name)};
     return values_of(state().gather(log(name), count[0], first, count));
   }
-  int64_t length(const std::string& name) { return state().lengths(log(name))[0]; }
+  int64_t length(const std::string& name) { return state().lengths(log(name).group)[0]; }
   Tensor parameter(const std::string& name) {
     for (const ParameterStore::Entry& entry : store_.entries()) {
       if (entry.name == name) return entry.variable.value();
@@ -212,7 +213,7 @@ TEST(KnnMemory, OfTheOldestNothingIsLeftWhenItIsFull) {
   reader.read(text(25));
   EXPECT_EQ(reader.length("memory.0.keys"), 12);
   // Two of the third, all of the fourth and fifth step.
-  const std::vector<LogRun> ages = reader.state().ages(reader.log("memory.0.keys"), 0);
+  const std::vector<LogRun> ages = reader.state().ages(reader.log("memory.0.keys").group, 0);
   ASSERT_EQ(ages.size(), 3U);
   EXPECT_EQ(ages[0].step, 3);
   EXPECT_EQ(ages[0].count, 2);
@@ -340,7 +341,7 @@ TEST(KnnMemory, RefreshedEntriesFollowTheWeights) {
   // The age at which an entry is refreshed stays bounded, whatever is appended meanwhile.
   for (int step = 0; step < 5; ++step) {
     reader.step(text(kTokens, 30 + static_cast<uint32_t>(step)));
-    for (const LogRun& run : reader.state().ages(reader.log("memory.0.keys"), 0)) EXPECT_LE(run.step, 4) << step;
+    for (const LogRun& run : reader.state().ages(reader.log("memory.0.keys").group, 0)) EXPECT_LE(run.step, 4) << step;
   }
   EXPECT_NEAR(reader.told("memory.0.cosine"), 1, 1e-12);
 
@@ -407,7 +408,7 @@ TEST(KnnMemory, StateOfAnotherSizeIsRefused) {
   Reader same({"model.memory=[{kind: knn, layers: [0], size: 20, top_k: 9}]"});
   same.pool().load(get);
   EXPECT_EQ(same.length("memory.0.keys"), 10);
-  EXPECT_EQ(same.state().ages(same.log("memory.0.keys"), 0)[0].step, 2);
+  EXPECT_EQ(same.state().ages(same.log("memory.0.keys").group, 0)[0].step, 2);
 }
 
 TEST(KnnMemory, StateOfAnotherTypeIsRefused) {

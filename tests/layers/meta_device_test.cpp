@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include "layers/state/state_pool.h"
 #include "tests/support/document_rows.h"
 #include "trainers/optimizer/optimizer.h"
 #include "trainers/run/model.h"

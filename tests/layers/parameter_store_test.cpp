@@ -173,11 +173,13 @@ TEST(Scope, NamesAreDottedPaths) {
   scope.child("blocks", 3).child("memory").param("gain", {4}, Initializer::constant(1));
   scope.child("blocks", 3).param("matrix", {4, 4}, Initializer::constant(1));
   scope.child("a").root().param("shared", {4}, Initializer::constant(1));
-  scope.child("blocks", 3).state_log("cache.keys", {2, 5}, 7);
+  scope.child("blocks", 3).state_log(scope.child("blocks", 3).state_logs("cache", 7), "keys", {2, 5});
+  scope.state_log(scope.child("memory").state_logs("", 7), "keys", {2, 5});
   EXPECT_FALSE(named(store, "blocks.3.memory.gain").decays);
   EXPECT_TRUE(named(store, "blocks.3.matrix").decays);
   EXPECT_FALSE(named(store, "shared").decays);
   EXPECT_EQ(declared.state.logs()[0].name, "blocks.3.cache.keys");
+  EXPECT_EQ(declared.state.logs()[1].name, "memory.keys");
 }
 
 }  // namespace

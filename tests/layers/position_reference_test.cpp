@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "layers/mixers/softmax_attention.h"
+#include "layers/state/state_pool.h"
 #include "tests/support/compare.h"
 #include "tests/support/hand_batch.h"
 

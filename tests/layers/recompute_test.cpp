@@ -6,6 +6,7 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
 #include "layers/memory/memory.h"
+#include "layers/state/state_pool.h"
 #include "tests/support/compare.h"
 #include "tests/support/document_rows.h"
 #include "tests/support/trivial_memories.h"

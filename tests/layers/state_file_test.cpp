@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "kernels/knn.h"
-#include "layers/state/state.h"
+#include "layers/state/state_pool.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/random_tensor.h"
 
@@ -40,7 +40,8 @@ TEST(LogsInFiles, TakeNoMainMemoryFromStepToStep) {
   constexpr int64_t kBytes = kRows * kLength * kSize * 4;
   constexpr int64_t kMost = int64_t{1} << 20;
   StateLayout layout;
-  const LogId log = layout.add_log("keys", {1, kSize}, kLength, {.place = LogPlace::file, .waits = true});
+  const LogGroupId group = layout.add_log_group("memory", kLength, {.place = LogPlace::file, .waits = true});
+  const LogId log = layout.add_log(group, "keys", {1, kSize});
   StatePool pool(layout, kRows, kTokens, DType::f32, kCpu);
   const StateView view = pool.view(0, kRows);
   const Tensor ring = view.stored_ring(log);
@@ -55,8 +56,8 @@ TEST(LogsInFiles, TakeNoMainMemoryFromStepToStep) {
   const auto search = [&] {
     ops::KnnMemory memory;
     memory.keys = ring;
-    memory.head = view.ring_head(log);
-    const std::vector<int64_t> lengths = view.lengths(log);
+    memory.head = view.ring_head(group);
+    const std::vector<int64_t> lengths = view.lengths(group);
     memory.length = Tensor::from(std::vector<int32_t>(lengths.begin(), lengths.end()), {kRows});
     ops::knn_search(index, score, q, memory, ops::KnnSearch::exact);
   };

@@ -1,5 +1,5 @@
 // Logs of the state pool.
-#include "layers/state/state.h"
+#include "layers/state/state_pool.h"
 
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ class Logs : public ::testing::Test {
 
   void make(int64_t rows, int64_t segment, bool filled = false) {
     StateLayout layout;
-    log_ = layout.add_log("log", {1}, kLength, {.filled_with_zeros = filled});
+    log_ = layout.add_log(layout.add_log_group("log", kLength, {.filled_with_zeros = filled}), "values", {1});
     layout_ = layout;
     rows_ = rows;
     pool_ = std::make_unique<StatePool>(layout, rows, segment, DType::f64, kCpu);
@@ -46,7 +46,7 @@ class Logs : public ::testing::Test {
     pool_->commit();
   }
   Row carried(int64_t row) { return row_of(view().gather(log_), row); }
-  int64_t length(int64_t row) { return view().lengths(log_)[static_cast<size_t>(row)]; }
+  int64_t length(int64_t row) { return view().lengths(log_.group)[static_cast<size_t>(row)]; }
 
   StateLayout layout_;
   LogId log_;
@@ -169,7 +169,7 @@ TEST_F(Logs, RowBlocksAreDisjoint) {
   make(3, 2);
   pool_->begin_step(batch_of({{0, 0}, {0, 0}, {0, -1}}, {1, 1, 1}));
   pool_->view(1, 3).append(log_, numbered(2, 2, 1));
-  EXPECT_EQ(pool_->view(1, 3).carry(1).count, 1);
+  EXPECT_EQ(pool_->view(1, 3).last_segment(1).count, 1);
   pool_->commit();
   EXPECT_EQ(carried(0), (Row{0, 0, 0, 0}));
   EXPECT_EQ(carried(1), (Row{0, 0, 1, 2}));
@@ -183,7 +183,7 @@ TEST_F(Logs, SavedStateGoesOnTheSame) {
   step(batch_of({{0, 0, 0}, {0, 0, 0}}, {0, 0}), 4);
   std::map<std::string, Tensor> saved;
   for (const NamedTensor& tensor : pool_->save()) saved[tensor.name] = clone(tensor.tensor);
-  EXPECT_EQ(saved.size(), 3U);
+  EXPECT_EQ(saved.size(), 4U);
 
   StatePool other(layout_, 2, 3, DType::f64, kCpu);
   other.load([&](const std::string& name) { return saved.at(name); });
@@ -203,7 +203,7 @@ TEST_F(Logs, RefusesStateThatDoesNotFit) {
   const auto get = [&](const std::string& name) { return saved.at(name); };
   StatePool longer(layout_, 2, 4, DType::f64, kCpu);
   EXPECT_ERROR(longer.load(get), ErrorKind::checkpoint,
-               "state log.ring: f64 [2, 7, 1] is stored but this configuration wants f64 [2, 8, 1]");
+               "state log.values.ring: f64 [2, 7, 1] is stored but this configuration wants f64 [2, 8, 1]");
   StatePool narrow(layout_, 2, 3, DType::f32, kCpu);
   EXPECT_ERROR(narrow.load(get), ErrorKind::checkpoint, "wants f32");
   saved["log.length"] = Tensor::from(std::vector<int64_t>{0, kLength + 1}, {2});
@@ -219,21 +219,21 @@ TEST_F(Logs, RefusesBatchesOfOtherSizes) {
   EXPECT_ERROR(pool_->begin_step(batch_of({{0, 0, 0, 0}, {0, 0, 0, 0}}, {1, 1})), ErrorKind::internal,
                "4 positions for a pool of 3");
   StateLayout layout;
-  EXPECT_ERROR(layout.add_log("empty", {1}, 0), ErrorKind::internal, "state empty: length 0");
+  EXPECT_ERROR(layout.add_log_group("empty", 0), ErrorKind::internal, "state empty: length 0");
 }
 
 // Entries are rounded when they are stored, and the pool needs half the memory.
 TEST(LogsOfAnotherType, StoreAndRead) {
   const auto pool_of = [](std::optional<DType> dtype) {
     StateLayout layout;
-    layout.add_log("log", {3}, 4, {.dtype = dtype});
+    layout.add_log(layout.add_log_group("log", 4), "values", {3}, dtype);
     return StatePool(layout, 2, 5, DType::f32, kCpu);
   };
   const Tensor values = RandomTensors(1).normal({2, 5, 3}, 1, 0, DType::f32);
   StatePool half = pool_of(DType::bf16);
   StatePool whole = pool_of(std::nullopt);
   EXPECT_EQ(2 * half.bytes(), whole.bytes());
-  const LogId log{0};
+  const LogId log{0, {0}};
   for (StatePool* pool : {&half, &whole}) {
     pool->begin_step(one_segment(2, 5, {1, 1}));
     pool->view(0, 2).append(log, values);
@@ -246,14 +246,14 @@ TEST(LogsOfAnotherType, StoreAndRead) {
   EXPECT_EQ(half.view(0, 2).ring(log).dtype(), DType::f32);
 
   const std::vector<NamedTensor> saved = half.save();
-  EXPECT_EQ(saved[0].tensor.dtype(), DType::bf16);
+  EXPECT_EQ(saved.back().tensor.dtype(), DType::bf16);
   const auto get = [&](const std::string& name) {
     return std::find_if(saved.begin(), saved.end(), [&](const NamedTensor& t) { return t.name == name; })->tensor;
   };
   StatePool loaded = pool_of(DType::bf16);
   loaded.load(get);
   EXPECT_EQ(loaded.view(0, 2).gather(log).to_vector<float>(), got);
-  EXPECT_ERROR(whole.load(get), ErrorKind::checkpoint, "state log.ring: bf16 [2, 9, 3] is stored");
+  EXPECT_ERROR(whole.load(get), ErrorKind::checkpoint, "state log.values.ring: bf16 [2, 9, 3] is stored");
 }
 
 }  // namespace

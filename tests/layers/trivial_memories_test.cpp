@@ -6,6 +6,7 @@
 #include "layers/mechanism_registry.h"
 #include "layers/memory/memory.h"
 #include "layers/scope.h"
+#include "layers/state/state_pool.h"
 #include "tests/support/document_rows.h"
 #include "trainers/run/config.h"
 

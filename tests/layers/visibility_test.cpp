@@ -9,17 +9,26 @@ namespace {
 
 using Positions = std::vector<int32_t>;
 
+// carried: what each row carries, which its first segment begins with.
+Positions visible(const Batch& batch, const std::vector<int64_t>& carried, std::optional<int64_t> window) {
+  const std::vector<Segment> segments = segments_of(batch);
+  std::vector<int64_t> initial;
+  for (const Segment& segment : segments) {
+    initial.push_back(segment.carried ? carried[static_cast<size_t>(segment.row)] : 0);
+  }
+  return first_visible(batch, segments, initial, window);
+}
+
 TEST(FirstVisible, CarriedKeysBelongToTheFirstSegment) {
   const Batch batch = batch_of({{0, 0, 1, 1, 2}, {0, 0, 0, -1, -1}}, {0, 0});
-  const std::vector<int64_t> carried{3, 0};
   const int32_t nothing = 6;  // T + 1: padding
-  EXPECT_EQ(first_visible(batch, carried, std::nullopt), (Positions{-3, -3, 2, 2, 4, 0, 0, 0, nothing, nothing}));
+  EXPECT_EQ(visible(batch, {3, 0}, std::nullopt), (Positions{-3, -3, 2, 2, 4, 0, 0, 0, nothing, nothing}));
 }
 
 TEST(FirstVisible, AWindowCutsEachSegment) {
   const Batch batch = batch_of({{0, 0, 0, 0, 1, 1, 1, 1}}, {0});
-  EXPECT_EQ(first_visible(batch, std::vector<int64_t>{5}, 2), (Positions{-2, -1, 0, 1, 4, 4, 4, 5}));
-  EXPECT_EQ(first_visible(batch, std::vector<int64_t>{1}, 2), (Positions{-1, -1, 0, 1, 4, 4, 4, 5}));
+  EXPECT_EQ(visible(batch, {5}, 2), (Positions{-2, -1, 0, 1, 4, 4, 4, 5}));
+  EXPECT_EQ(visible(batch, {1}, 2), (Positions{-1, -1, 0, 1, 4, 4, 4, 5}));
 }
 
 TEST(T5Bucket, GrowsWithDistanceAndEnds) {

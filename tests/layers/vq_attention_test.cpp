@@ -7,6 +7,7 @@
 
 #include "autograd/functions/basic.h"
 #include "kernels/elementwise.h"
+#include "layers/state/state_pool.h"
 #include "tests/support/compare.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/random_tensor.h"

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "layers/state/state_pool.h"
 #include "tests/support/document_rows.h"
 #include "trainers/run/model.h"
 

@@ -19,30 +19,30 @@ class TrivialMemory : public Memory {
 
   Variable combine(const Forward& f, const MixerTensors& mixer) final {
     const Tensor& v = mixer.v.value();
-    const Variable mean = Variable::constant(over_first_segments(f, mixer));
+    const Variable mean = Variable::constant(over_segments(f, mixer));
     if (f.write_state) write(f.state, v);
     return add(f.tape, mixer.local, scale_heads(f.tape, mean, weight_));
   }
 
  private:
-  // Mean of what a row carries, [H * D]; empty when it carries nothing.
-  virtual std::vector<double> mean(const StateView& state, int64_t row) const = 0;
+  // Mean of what segment s, which is in that row, begins with, [H * D]; without values when that is nothing.
+  virtual std::vector<double> mean(const StateView& state, size_t s, int64_t row) const = 0;
   virtual void write(const StateView& state, const Tensor& v) const = 0;
 
-  // The row's mean at every position of its segment 0, zeros elsewhere: a document that began inside the row has
-  // nothing to do with what the row carries. Every head reads its value head. [R, T, H, D]
-  Tensor over_first_segments(const Forward& f, const MixerTensors& mixer) const {
+  // What each segment begins with, at all of its positions: a document that began inside the row has nothing to do with
+  // what the row carries. Every head reads its value head. [R, T, H, D]
+  Tensor over_segments(const Forward& f, const MixerTensors& mixer) const {
     const Shape shape = mixer.local.shape();
     const int64_t heads = shape[2];
     const int64_t size = shape[3];
     const int64_t shared = heads / mixer.v.dim(2);
     std::vector<double> out(static_cast<size_t>(shape.numel()), 0);
-    for (int64_t r = 0; r < shape[0]; ++r) {
-      const std::vector<double> carried = mean(f.state, r);
+    const std::vector<Segment> segments = f.state.segments();
+    for (size_t s = 0; s < segments.size(); ++s) {
+      const std::vector<double> carried = mean(f.state, s, segments[s].row);
       if (carried.empty()) continue;
-      for (int64_t t = 0; t < shape[1]; ++t) {
-        const int64_t at = f.batch.at(r, t);
-        if (f.batch.segment[static_cast<size_t>(at)] != 0) continue;
+      for (int64_t t = segments[s].begin; t < segments[s].begin + segments[s].count; ++t) {
+        const int64_t at = f.batch.at(segments[s].row, t);
         for (int64_t h = 0; h < heads; ++h) {
           const auto from = carried.begin() + h / shared * size;
           std::copy(from, from + size, out.begin() + (at * heads + h) * size);
@@ -60,38 +60,35 @@ class TrivialRegister final : public TrivialMemory {
   TrivialRegister(const Scope& scope, const MixerShape& mixer)
       : TrivialMemory(scope, mixer.heads),
         sum_(scope.state_register("sum", {mixer.key_heads, mixer.head_size})),
-        count_(scope.state_register("count", {1})) {}
+        count_(scope.state_register("count", {1}, {.dtype = DType::i64})) {}
 
  private:
-  std::vector<double> mean(const StateView& state, int64_t row) const override {
-    const double count = values_of(state.current(count_))[static_cast<size_t>(row)];
-    if (count == 0) return {};
-    std::vector<double> mean = values_of(state.current(sum_).select(0, row));
+  std::vector<double> mean(const StateView& state, size_t s, int64_t) const override {
+    if (state.is_empty(count_)[s] != 0) return {};
+    const auto place = static_cast<int64_t>(s);
+    const auto count = static_cast<double>(state.initial(count_).to_vector<int64_t>()[s]);
+    std::vector<double> mean = values_of(state.initial(sum_).select(0, place));
     for (double& value : mean) value /= count;
     return mean;
   }
 
   void write(const StateView& state, const Tensor& v) const override {
-    std::vector<double> sums = values_of(state.current(sum_));
-    std::vector<double> counts = values_of(state.current(count_));
+    std::vector<double> sums = values_of(state.initial(sum_));
+    std::vector<int64_t> counts = state.initial(count_).to_vector<int64_t>();
     const std::vector<double> values = values_of(v);
     const int64_t entry = v.dim(2) * v.dim(3);
-    for (int64_t r = 0; r < state.rows(); ++r) {
-      const RowCarry& carry = state.carry(r);
-      const auto sum = sums.begin() + r * entry;
-      double& count = counts[static_cast<size_t>(r)];
-      if (carry.replaces) {
-        std::fill(sum, sum + entry, 0.0);
-        count = 0;
-      }
-      for (int64_t t = carry.begin; t < carry.begin + carry.count; ++t) {
-        const auto value = values.begin() + (r * v.dim(1) + t) * entry;
+    const std::vector<Segment> segments = state.segments();
+    for (size_t s = 0; s < segments.size(); ++s) {
+      const auto sum = sums.begin() + static_cast<int64_t>(s) * entry;
+      for (int64_t t = segments[s].begin; t < segments[s].begin + segments[s].count; ++t) {
+        const auto value = values.begin() + (segments[s].row * v.dim(1) + t) * entry;
         for (int64_t i = 0; i < entry; ++i) sum[i] += value[i];
       }
-      count += static_cast<double>(carry.count);
+      counts[s] += segments[s].count;
     }
-    state.put(sum_, converted(Tensor::from(sums, state.current(sum_).shape()), v.dtype()));
-    state.put(count_, converted(Tensor::from(counts, state.current(count_).shape()), v.dtype()));
+    const auto leaving = static_cast<int64_t>(segments.size());
+    state.put_by_segment(sum_, converted(Tensor::from(sums, {leaving, v.dim(2), v.dim(3)}), v.dtype()));
+    state.put_by_segment(count_, Tensor::from(counts, {leaving, 1}));
   }
 
   RegisterId sum_, count_;
@@ -110,11 +107,11 @@ class TrivialLog final : public TrivialMemory {
  public:
   TrivialLog(const Scope& scope, int64_t size, const MixerShape& mixer)
       : TrivialMemory(scope, mixer.heads),
-        values_(scope.state_log("values", {mixer.key_heads, mixer.head_size}, size)) {}
+        values_(scope.state_log(scope.state_logs("", size), "values", {mixer.key_heads, mixer.head_size})) {}
 
  private:
-  std::vector<double> mean(const StateView& state, int64_t row) const override {
-    const int64_t readable = state.lengths(values_)[static_cast<size_t>(row)];
+  std::vector<double> mean(const StateView& state, size_t s, int64_t row) const override {
+    const int64_t readable = state.initial_lengths(values_.group)[s];
     if (readable == 0) return {};
     const Tensor entries = state.gather(values_).select(0, row);  // [M, H, D], newest last
     const int64_t entry = entries.dim(1) * entries.dim(2);

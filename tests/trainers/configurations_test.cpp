@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "layers/state/state_pool.h"
 #include "trainers/run/evaluation_config.h"
 #include "trainers/run/model.h"
 

@@ -6,7 +6,7 @@
 
 #include "core/check.h"
 #include "kernels/elementwise.h"
-#include "trainers/checkpoint/checkpoint.h"
+#include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/run/model.h"
 
 namespace quire {
@@ -49,7 +49,7 @@ std::string first_line(const std::string& text) {
 InitialWeights InitialWeights::open(const RunConfig& config, const Tokenizer& tokenizer) {
   InitialWeights weights;
   weights.checkpoint_ = resolve_checkpoint(*config.init.from);
-  const CheckpointReader reader = CheckpointReader::open(weights.checkpoint_);
+  const CheckpointReader reader = open_checkpoint(weights.checkpoint_);
   const std::string path = weights.checkpoint_.string();
   const std::string theirs = reader.read_text("tokenizer.txt");
   if (theirs != tokenizer.serialise()) {

@@ -157,7 +157,7 @@ Json inspect_corpus(const fs::path& path) {
 }
 
 Json inspect_checkpoint(const fs::path& path, bool every_parameter) {
-  const CheckpointReader reader = CheckpointReader::open(resolve_checkpoint(path));
+  const CheckpointReader reader = open_checkpoint(resolve_checkpoint(path));
   const nlohmann::json& meta = reader.meta();
   const RunConfig config = checkpoint_config(reader);
   const Cursor cursor = cursor_from_json(meta.at("cursor").get<std::string>());

@@ -11,7 +11,7 @@ namespace quire {
 
 namespace {
 
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
 constexpr const char* kAveragePart = "ema";
 
 std::string state_part(int64_t first_row, int64_t last_row) {
@@ -91,6 +91,17 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
                           {{"config.yaml", dump_config(config)}, {"tokenizer.txt", corpus.tokenizer().serialise()}});
 }
 
+CheckpointReader open_checkpoint(const std::filesystem::path& checkpoint) {
+  CheckpointReader reader = CheckpointReader::open(checkpoint);
+  const auto version = reader.meta().value("version", int64_t{0});
+  if (version != kVersion) {
+    fail(ErrorKind::checkpoint,
+         "{}: has version {} of the checkpoint format, this program reads {}; use a matching quire",
+         checkpoint.string(), version, kVersion);
+  }
+  return reader;
+}
+
 RunConfig checkpoint_config(const CheckpointReader& reader) {
   const std::string name = (reader.path() / "config.yaml").string();
   return read_config<RunConfig>(parse_yaml(reader.read_text("config.yaml"), name), name);
@@ -128,10 +139,6 @@ void load_weights(const CheckpointReader& reader, ParameterStore& store, Weights
 
 Cursor load_training(const CheckpointReader& reader, TrainingState& training, bool drop_state) {
   const nlohmann::json& meta = reader.meta();
-  if (meta.value("version", int64_t{0}) != kVersion) {
-    fail(ErrorKind::checkpoint, "{}: version {} of the checkpoint format; this program reads {}",
-         reader.path().string(), meta.value("version", int64_t{0}), kVersion);
-  }
   load_weights(reader, training.store);
   PartLookup moments(reader, "optimizer");
   training.optimizer->load([&](const std::string& name, const Tensor& like) { return moments.get(name, like); });

@@ -17,6 +17,9 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
                                     const RunConfig& config, const Corpus& corpus, const TrainingMixture* mixture,
                                     const Cursor& cursor, const Machine& machine);
 
+// What every use of a checkpoint begins with. Error(checkpoint) when another version of the format wrote it.
+CheckpointReader open_checkpoint(const std::filesystem::path& checkpoint);
+
 // The configuration and tokenizer a checkpoint was made with.
 RunConfig checkpoint_config(const CheckpointReader& reader);
 std::unique_ptr<Tokenizer> checkpoint_tokenizer(const CheckpointReader& reader);

@@ -64,7 +64,7 @@ void print_positions(const EvaluationResult& result) {
 void run(const Arguments& arguments) {
   const std::optional<int64_t> bin_width =
       arguments.by_position ? std::optional(parse_bin_width(arguments.bins)) : std::nullopt;
-  const CheckpointReader reader = CheckpointReader::open(resolve_checkpoint(arguments.checkpoint));
+  const CheckpointReader reader = open_checkpoint(resolve_checkpoint(arguments.checkpoint));
   const RunConfig trained = checkpoint_config(reader);
   RunConfig config = evaluation_config(
       trained, arguments.overrides, {"evaluate.rows", "evaluate.split", "run.threads", "data.corpus", "data.verify"});

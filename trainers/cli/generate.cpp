@@ -28,7 +28,7 @@ struct Arguments {
 };
 
 void run(const Arguments& arguments) {
-  const CheckpointReader reader = CheckpointReader::open(resolve_checkpoint(arguments.checkpoint));
+  const CheckpointReader reader = open_checkpoint(resolve_checkpoint(arguments.checkpoint));
   const RunConfig config = evaluation_config(checkpoint_config(reader), arguments.overrides, {"run.threads"});
   const Machine machine = Machine::choose(config.run);
   ThreadPool threads(static_cast<int>(config.run.threads));

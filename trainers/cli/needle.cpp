@@ -136,7 +136,7 @@ void require_folder_of(const std::string& file) {
 void run(const Arguments& arguments) {
   NeedleOptions options = needle_options(arguments);
   require_folder_of(arguments.svg);
-  const CheckpointReader reader = CheckpointReader::open(resolve_checkpoint(arguments.checkpoint));
+  const CheckpointReader reader = open_checkpoint(resolve_checkpoint(arguments.checkpoint));
   const RunConfig config = evaluation_config(checkpoint_config(reader), arguments.overrides, {"run.threads"});
   const Machine machine = Machine::choose(config.run);
   ThreadPool threads(static_cast<int>(config.run.threads));

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "data/batches/batch_source.h"
 #include "layers/model_mechanisms.h"
+#include "layers/state/state_pool.h"
 
 namespace quire {
 

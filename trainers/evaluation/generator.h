@@ -5,6 +5,7 @@
 #include <string>
 
 #include "data/tokenizers/tokenizer.h"
+#include "layers/state/state_pool.h"
 #include "trainers/run/model.h"
 
 namespace quire {

@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "kernels/backend.h"
+#include "layers/state/state_pool.h"
 #include "trainers/checkpoint/checkpoint.h"
 #include "trainers/plan/random_batch.h"
 #include "trainers/run/evaluation_config.h"

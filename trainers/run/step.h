@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "core/communicator.h"
+#include "layers/state/state_pool.h"
 #include "trainers/optimizer/optimizer.h"
 #include "trainers/optimizer/weight_average.h"
 #include "trainers/run/model.h"

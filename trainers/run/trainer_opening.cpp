@@ -170,10 +170,10 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
   const fs::path checkpoint = resolve_checkpoint(run_or_checkpoint);
   // RUN/checkpoints/step-N. The lock comes first: a process that still trains here would remove what is read.
   RunDirectory directory = RunDirectory::open(fs::absolute(checkpoint).parent_path().parent_path());
-  const CheckpointReader reader = CheckpointReader::open(checkpoint);
+  const CheckpointReader reader = open_checkpoint(checkpoint);
   const RunConfig before = checkpoint_config(reader);
   const RunConfig config = with_overrides(before, overrides);
-  require_resumable(diff_configs(before, config));
+  require_resumable(diff_configs(before, config), drop_state);
 
   std::unique_ptr<Corpus> corpus = open_corpus(config);
   require_memory(config, Machine::choose(config.run), static_cast<int>(config.run.threads));

@@ -1,0 +1,125 @@
+// What the memory's queries retrieve.
+#include <algorithm>
+
+#include "core/check.h"
+#include "layers/memory/knn.h"
+#include "layers/visibility.h"
+
+namespace quire {
+
+std::vector<int32_t> KnnMemory::readable(const StateView& state) const {
+  std::vector<int32_t> readable;
+  for (int64_t row = 0; row < state.rows(); ++row) {
+    int64_t entries = state.lengths(entries_)[static_cast<size_t>(row)];
+    // The oldest are those made longest ago.
+    if (config_.stale.keep) entries = std::min(entries, state.entries_within(entries_, row, *config_.stale.keep));
+    readable.push_back(static_cast<int32_t>(entries < config_.least ? 0 : entries));
+  }
+  return readable;
+}
+
+ops::KnnMemory KnnMemory::view(const StateView& state) const {
+  ops::KnnMemory memory;
+  memory.keys = state.stored_ring(keys_.log);
+  memory.values = state.stored_ring(values_.log);
+  if (keys_.scale.defined()) {
+    memory.key_scale = state.stored_ring(keys_.scale);
+    memory.value_scale = state.stored_ring(values_.scale);
+  }
+  memory.head = state.ring_head(entries_);
+  memory.length = Tensor::from(readable(state), {state.rows()}, memory.keys.device());
+  return memory;
+}
+
+void KnnMemory::select_inverted(const StateView& state, const Tensor& index, const Tensor& q) const {
+  const ops::KnnMemory memory = view(state);
+  const int64_t tokens = q.dim(1);
+  const int64_t wanted = index.dim(3);
+  const int64_t group = mixer_.heads / mixer_.key_heads;
+  const std::vector<int32_t> length = readable(state);
+  std::vector<float> queries(static_cast<size_t>(tokens * group * mixer_.head_size));
+  std::vector<int32_t> found(static_cast<size_t>(tokens * group * wanted));
+  std::vector<float> scores(found.size());
+  for (int64_t row = 0; row < state.rows(); ++row) {
+    if (length[static_cast<size_t>(row)] == 0) {
+      const Tensor none = index.select(0, row);
+      std::fill_n(none.data<int32_t>(), none.numel(), -1);
+      continue;
+    }
+    const int64_t written = state.written(entries_, row);
+    for (int64_t key_head = 0; key_head < mixer_.key_heads; ++key_head) {
+      KnnIndex& lists = state.derived(inverted_, row).of_heads[static_cast<size_t>(key_head)];
+      lists.update(written, read_entries(memory, row, key_head, written));
+      if (!lists.is_ready()) break;  // all heads learn at the same time: until then the search was exact
+      // Queries of the heads that read this key head, [T * group, D].
+      const auto place = [&](int64_t t, int64_t g) { return (row * tokens + t) * mixer_.heads + key_head * group + g; };
+      for (int64_t t = 0; t < tokens; ++t) {
+        for (int64_t g = 0; g < group; ++g) {
+          std::copy_n(q.data<float>() + place(t, g) * mixer_.head_size, mixer_.head_size,
+                      queries.begin() + (t * group + g) * mixer_.head_size);
+        }
+      }
+      lists.search(found.data(), scores.data(), queries.data(), tokens * group, wanted, config_.inverted.probes,
+                   read_entries(memory, row, key_head, written));
+      for (int64_t t = 0; t < tokens; ++t) {
+        for (int64_t g = 0; g < group; ++g) {
+          std::copy_n(found.begin() + (t * group + g) * wanted, wanted, index.data<int32_t>() + place(t, g) * wanted);
+        }
+      }
+    }
+  }
+}
+
+double KnnMemory::recall_of(const StateView& state, const Tensor& q, const Tensor& index) const {
+  const int64_t queries = std::min<int64_t>(64, q.dim(1));
+  const Shape shape{1, queries, q.dim(2), q.dim(3)};
+  const Tensor sample = q.select(0, 0).slice(0, 0, queries).reshape(shape);
+  const Tensor exact = Tensor::empty({1, queries, index.dim(2), index.dim(3)}, DType::i32, q.device());
+  const Tensor score = Tensor::empty(exact.shape(), wide_type(q.dtype()), q.device());
+  ops::knn_search(exact, score, sample, view(state.block(0, 1)), ops::KnnSearch::exact);
+  const std::vector<int32_t> wanted = exact.to_vector<int32_t>();
+  const std::vector<int32_t> found = index.select(0, 0).slice(0, 0, queries).to_vector<int32_t>();
+  return recall(found.data(), wanted.data(), queries * index.dim(2), index.dim(3));
+}
+
+Tensor KnnMemory::select(const Forward& f, const Tensor& q) const {
+  if (f.selections && f.again) {
+    const Tensor index = f.selections->at(scope_);
+    f.selections->erase(scope_);
+    return index;
+  }
+  const Device device = q.device();
+  const Shape shape{q.dim(0), q.dim(1), q.dim(2), std::min(config_.top_k, config_.size)};
+  const Tensor index = Tensor::empty(shape, DType::i32, device);
+  const Tensor score = Tensor::empty(shape, wide_type(q.dtype()), device);
+  // Planning only counts.
+  const bool inverted = config_.search == KnnSearchKind::inverted && device.kind != DeviceKind::meta;
+  if (inverted && (q.dtype() != DType::f32 || !(device == kCpu))) {
+    fail(ErrorKind::config, "{}: search: inverted works on the CPU in f32; use run.precision: f32 or search: exact",
+         name_);
+  }
+  const ops::KnnSearch how =
+      config_.search == KnnSearchKind::bucketed ? ops::KnnSearch::bucketed : ops::KnnSearch::exact;
+  // A file is read row by row, so that no more of it than one row's memory is in main memory at once.
+  const int64_t step = config_.place == LogPlace::file || inverted ? 1 : q.dim(0);
+  // Rows whose groups are not learned yet are searched exactly.
+  const auto learned = [&](int64_t row) {
+    return inverted && f.state.written(entries_, row) >= config_.inverted.period;
+  };
+  for (int64_t row = 0; row < q.dim(0); row += step) {
+    const StateView state = f.state.block(row, row + step);
+    if (learned(row)) continue;
+    ops::knn_search(index.slice(0, row, row + step), score.slice(0, row, row + step), q.slice(0, row, row + step),
+                    view(state), how);
+    state.forget_pages(keys_.log);
+  }
+  if (inverted) select_inverted(f.state, index, q);
+  if (f.telemetry != nullptr && config_.search != KnnSearchKind::exact) {
+    f.telemetry->emplace_back(name_ + ".recall", recall_of(f.state, q, index));
+  }
+  if (const Tensor readers = carried_mask(f); readers.defined()) ops::drop_entries(index, readers);
+  if (f.selections) (*f.selections)[scope_] = index;
+  return index;
+}
+
+}  // namespace quire

@@ -1,0 +1,123 @@
+// What the memory tells about itself.
+#include <cmath>
+
+#include "kernels/elementwise.h"
+#include "layers/host_values.h"
+#include "layers/memory/knn.h"
+
+namespace quire {
+
+namespace {
+
+double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+}  // namespace
+
+// Of each head, over the tokens of the rows where it depends on them.
+void KnnMemory::observe_gate(const Forward& f, const Tensor& content) const {
+  const std::vector<double> biases = values_on_host(gate_.value());
+  const std::vector<double> of_tokens = content.defined() ? values_on_host(content) : std::vector<double>();
+  double share = 0;
+  for (size_t h = 0; h < biases.size(); ++h) {
+    std::vector<double> gates;
+    for (size_t n = 0; n < of_tokens.size() / biases.size(); ++n) {
+      if (f.batch.has_token(static_cast<int64_t>(n)))
+        gates.push_back(sigmoid(biases[h] + of_tokens[n * biases.size() + h]));
+    }
+    const double gate = content.defined() ? mean_of(gates) : sigmoid(biases[h]);
+    f.telemetry->emplace_back(name_ + ".gate." + std::to_string(h), gate);
+    share += gate / static_cast<double>(biases.size());
+  }
+  f.telemetry->emplace_back(name_ + ".share", share);
+}
+
+void KnnMemory::observe(const Forward& f, const MixerTensors& mixer, const Tensor& index, const Shares& shares) const {
+  Telemetry& telemetry = *f.telemetry;
+  if (gate_.defined()) observe_gate(f, shares.content);
+  if (shares.joint.defined()) telemetry.emplace_back(name_ + ".share", mean_of(values_on_host(shares.joint)));
+  double entries = 0;
+  for (const int64_t length : f.state.lengths(entries_)) {
+    entries += static_cast<double>(length) / static_cast<double>(f.state.rows());
+  }
+  telemetry.emplace_back(name_ + ".entries", entries);
+  telemetry.emplace_back(name_ + ".age", mean_age(f.state, index));
+  if (const std::optional<double> similar = cosine(f, mixer)) telemetry.emplace_back(name_ + ".cosine", *similar);
+}
+
+double KnnMemory::mean_age(const StateView& state, const Tensor& index) const {
+  const std::vector<int32_t> found = index.to_vector<int32_t>();
+  const std::vector<int32_t> entries = readable(state);
+  const size_t per_row = found.size() / static_cast<size_t>(state.rows());
+  double sum = 0;
+  double count = 0;
+  for (int64_t row = 0; row < state.rows(); ++row) {
+    std::vector<double> ages;
+    for (const LogRun& run : state.ages(entries_, row)) {
+      ages.insert(ages.end(), static_cast<size_t>(run.count), static_cast<double>(run.step));
+    }
+    // Entries count from the oldest one that may be retrieved.
+    const auto hidden = static_cast<int64_t>(ages.size()) - entries[static_cast<size_t>(row)];
+    for (size_t i = 0; i < per_row; ++i) {
+      const int32_t entry = found[static_cast<size_t>(row) * per_row + i];
+      if (entry < 0) continue;
+      sum += ages[static_cast<size_t>(hidden + entry)];
+      ++count;
+    }
+  }
+  return count > 0 ? sum / count : 0;
+}
+
+std::optional<double> KnnMemory::cosine(const Forward& f, const MixerTensors& mixer) const {
+  if (!inputs_.defined() && !probe_inputs_.defined()) return std::nullopt;
+  const StateView& state = f.state;
+  const LogId from = inputs_.defined() ? inputs_ : probe_inputs_;
+  double sum = 0;
+  double count = 0;
+  for (int64_t row = 0; row < state.rows(); ++row) {
+    const StateView one = state.block(row, row + 1);
+    int64_t length = one.lengths(from.group)[0];
+    const std::vector<LogRun> ages = one.ages(entries_, 0);
+    if (length == 0 || ages.empty()) continue;
+    // The oldest ones, which are the most stale; of probes, one a step, those of steps that memory still holds.
+    const int64_t gone = inputs_.defined() ? 0 : std::max<int64_t>(0, length - ages.front().step);
+    length -= gone;
+    const std::vector<int64_t> first{gone};
+    const std::vector<int64_t> taken{std::min(length, kProbes)};
+    const Tensor stored = inputs_.defined() ? one.gather(keys_.log, taken[0], first, taken)
+                                            : one.gather(probe_keys_, taken[0], first, taken);
+    Tensor wide = stored;
+    if (ops::has_scale(stored.dtype())) {
+      const Tensor scale = one.gather(keys_.scale, taken[0], first, taken);
+      wide = Tensor::empty(stored.shape(), mixer.k.value().dtype(), stored.device());
+      ops::dequantize_vectors(wide.reshape({scale.numel(), mixer_.head_size}),
+                              stored.reshape({scale.numel(), mixer_.head_size}), scale.reshape({scale.numel()}));
+    }
+    const std::vector<double> before = values_on_host(wide);
+    const std::vector<double> now = values_on_host(mixer.project(one.gather(from, taken[0], first, taken)).first);
+    const auto size = static_cast<size_t>(mixer_.head_size);
+    for (size_t i = 0; i < now.size(); i += size) {
+      double product = 0;
+      double a = 0;
+      double b = 0;
+      for (size_t d = 0; d < size; ++d) {
+        product += now[i + d] * before[i + d];
+        a += now[i + d] * now[i + d];
+        b += before[i + d] * before[i + d];
+      }
+      if (a == 0 || b == 0) continue;
+      sum += product / std::sqrt(a * b);
+      ++count;
+    }
+  }
+  return count > 0 ? std::optional(sum / count) : std::nullopt;
+}
+
+}  // namespace quire

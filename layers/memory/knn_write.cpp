@@ -1,0 +1,147 @@
+// What the memory holds of a row, and what a step writes to it.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/elementwise.h"
+#include "layers/memory/knn.h"
+
+namespace quire {
+
+namespace {
+
+std::optional<DType> stored_as(KnnStorage storage) {
+  switch (storage) {
+    case KnnStorage::f32:
+      return DType::f32;
+    case KnnStorage::bf16:
+      return DType::bf16;
+    case KnnStorage::int8:
+      return DType::i8;
+    case KnnStorage::fp8:
+      return DType::f8;
+    case KnnStorage::automatic:
+      break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void KnnMemory::declare_logs(const Scope& scope) {
+  entries_ = scope.state_logs("", config_.size, {.place = config_.place, .waits = true, .ages = true});
+  keys_ = declare(scope, "keys");
+  values_ = declare(scope, "values");
+  if (config_.stale.refresh > 0) {
+    inputs_ = scope.state_log(entries_, "inputs", {mixer_.width});
+  } else if (config_.write != KnnWrite::never) {
+    const LogGroupId probe = scope.state_logs("probe", std::min(kProbes, config_.size), {.waits = true});
+    probe_inputs_ = scope.state_log(probe, "inputs", {mixer_.width});
+    probe_keys_ = scope.state_log(probe, "keys", {mixer_.key_heads, mixer_.head_size});
+  }
+}
+
+KnnMemory::Vectors KnnMemory::declare(const Scope& scope, const std::string& name) const {
+  const std::optional<DType> dtype = stored_as(config_.dtype);
+  Vectors vectors;
+  vectors.log = scope.state_log(entries_, name, {mixer_.key_heads, mixer_.head_size}, dtype);
+  if (dtype && ops::has_scale(*dtype)) {
+    vectors.scale = scope.state_log(entries_, name + ".scale", {mixer_.key_heads}, DType::bf16);
+  }
+  return vectors;
+}
+
+void KnnMemory::store(const Vectors& vectors, const Tensor& values,
+                      const std::function<void(LogId, const Tensor&)>& write) const {
+  if (!vectors.scale.defined()) {
+    write(vectors.log, values);
+    return;
+  }
+  const Tensor small = Tensor::empty(values.shape(), *stored_as(config_.dtype), values.device());
+  const Tensor scale = Tensor::empty({values.dim(0), values.dim(1), values.dim(2)}, DType::bf16, values.device());
+  const int64_t count = scale.numel();
+  ops::quantize_vectors(small.reshape({count, values.dim(3)}), scale.reshape({count}),
+                        values.reshape({count, values.dim(3)}));
+  write(vectors.log, small);
+  write(vectors.scale, scale);
+}
+
+void KnnMemory::write(const Forward& f, const MixerTensors& mixer) const {
+  const StateView& state = f.state;
+  // With evict: what the cache of W tokens will no longer hold, of its own entries and the segment's all but the last
+  // W.
+  const bool evicts = config_.write == KnnWrite::evict;
+  const int64_t most = evicts ? mixer.carried_most : 0;
+  const int64_t stride = config_.stride;
+  const std::vector<int64_t> none(static_cast<size_t>(state.rows()), 0);
+  std::vector<int64_t> first = none, count = none, last = none, one = none;
+  const std::vector<Segment> segments = state.segments();
+  for (size_t s = 0; s < segments.size(); ++s) {
+    const Segment& segment = segments[s];
+    if (!segment.last) continue;
+    const auto row = static_cast<size_t>(segment.row);
+    const int64_t held = evicts ? mixer.carried_length[s] : 0;
+    const int64_t leaving = held + segment.count - most;
+    // Every stride-th token of the document enters, however the document is cut.
+    const int64_t position = f.batch.position[static_cast<size_t>(f.batch.at(segment.row, segment.begin))] - held;
+    const int64_t skipped = stride - 1 - ((position % stride) + stride) % stride;
+    first[row] = most + segment.begin - held + skipped;
+    count[row] = leaving > skipped ? (leaving - skipped - 1) / stride + 1 : 0;
+    last[row] = segment.begin + segment.count - 1;
+    one[row] = 1;
+  }
+  const auto append = [&](LogId log, const Tensor& values) { state.append(log, values, first, count, stride); };
+  if (evicts) {
+    const auto [keys, values] = mixer.carried();
+    const auto joined = [&](const Tensor& older, const Tensor& newer) {
+      const Tensor both =
+          Tensor::empty({newer.dim(0), most + newer.dim(1), newer.dim(2), newer.dim(3)}, newer.dtype(), newer.device());
+      ops::copy(both.slice(1, 0, most), older);
+      ops::copy(both.slice(1, most, most + newer.dim(1)), newer);
+      return both;
+    };
+    store(keys_, joined(keys, mixer.k.value()), append);
+    store(values_, joined(values, mixer.v.value()), append);
+  } else {
+    store(keys_, mixer.k.value(), append);
+    store(values_, mixer.v.value(), append);
+    if (inputs_.defined()) append(inputs_, mixer.z.value());
+  }
+  if (probe_inputs_.defined() && f.training) {
+    state.append(probe_inputs_, mixer.z.value(), last, one);
+    state.append(probe_keys_, mixer.k.value(), last, one);
+  }
+}
+
+// The entries whose turn is longest ago are the oldest in order of their ages: a pointer that goes round memory. Where
+// it stands follows from the ages: behind the entries made last.
+void KnnMemory::refresh(const Forward& f, const MixerTensors& mixer) const {
+  const StateView& state = f.state;
+  std::vector<int64_t> first, count;
+  int64_t most = 0;
+  for (int64_t row = 0; row < state.rows(); ++row) {
+    const int64_t length = state.lengths(entries_)[static_cast<size_t>(row)];
+    const auto wanted = static_cast<int64_t>(std::ceil(config_.stale.refresh * static_cast<double>(length)));
+    // The run with the greatest age, and what follows it.
+    int64_t at = 0;
+    int64_t begin = 0;
+    int64_t oldest = -1;
+    for (const LogRun& run : state.ages(entries_, row)) {
+      if (run.step > oldest) {
+        oldest = run.step;
+        begin = at;
+      }
+      at += run.count;
+    }
+    first.push_back(begin);
+    count.push_back(std::min(wanted, length - begin));
+    most = std::max(most, count.back());
+  }
+  if (most == 0) return;
+  const Tensor inputs = state.gather(inputs_, most, first, count);
+  const auto [keys, values] = mixer.project(inputs);
+  const auto replace = [&](LogId log, const Tensor& made) { state.replace(log, made, first, count); };
+  store(keys_, keys, replace);
+  store(values_, values, replace);
+}
+
+}  // namespace quire

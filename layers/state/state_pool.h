@@ -1,0 +1,48 @@
+// What rows carry along their documents. A register is small and has a current and a next copy; a log is a ring of
+// entries per row with room for one step beyond what can be read, so nothing readable is overwritten before commit().
+// Nothing else in the program remembers anything about a document.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/batch.h"
+#include "core/tensor.h"
+#include "layers/state/state_layout.h"
+#include "layers/state/state_view.h"
+
+namespace quire {
+
+class StatePool {
+ public:
+  // segment: T, the most tokens of a step. scratch: folder of logs that lie in files; empty is the folder for temporary
+  // files.
+  StatePool(StateLayout layout, int64_t rows, int64_t segment, DType dtype, Device device,
+            const std::filesystem::path& scratch = {});
+
+  int64_t rows() const { return state_.rows; }
+  // In main memory or on the device; of logs that lie elsewhere.
+  int64_t bytes() const { return bytes(LogPlace::device) + bytes(LogPlace::host); }
+  int64_t bytes(LogPlace place) const;
+
+  // Rows whose document begins are emptied. batch has all rows of the pool.
+  void begin_step(const Batch& batch);
+  StateView view(int64_t begin, int64_t end) { return {state_, begin, end}; }
+  // Makes this step's puts and appends visible. Rows flagged in cleared (non-finite values) are emptied instead.
+  void commit(std::span<const uint8_t> cleared = {});
+
+  // Everything that is carried, for checkpoints (state_save.h).
+  std::vector<NamedTensor> save() const;
+  void load(const std::function<Tensor(const std::string&)>& get);
+
+ private:
+  void clear_row(int64_t row);
+  void commit_group(size_t group);
+
+  StateRows state_;
+};
+
+}  // namespace quire

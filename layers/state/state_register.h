@@ -1,0 +1,33 @@
+// A register: small values with a current and a next copy for each row. Layers read current and put next; the commit
+// copies what was put.
+#pragma once
+
+#include <vector>
+
+#include "core/batch.h"
+#include "core/tensor.h"
+#include "layers/state/state_layout.h"
+
+namespace quire {
+
+struct StateRegister {
+  StateRegister(const StateLayout::Register& spec, int64_t rows, DType pool_type, Device device);
+
+  void clear_row(int64_t row);
+  // What a step that failed has put is forgotten.
+  void forget();
+  void put(int64_t row, bool written);
+  // last: the segment of each row that its state comes from.
+  void commit(const std::vector<Segment>& last);
+
+  Tensor current;              // [rows, ...]
+  Tensor next;                 // [rows, ...]
+  std::vector<uint8_t> empty;  // [rows]: nothing was committed since the document began or the row was cleared
+
+ private:
+  // What this step does with a row. left: it puts nothing there, and an earlier document's value does not stay.
+  enum class Offer : uint8_t { none, left, written };
+  std::vector<Offer> offers_;
+};
+
+}  // namespace quire
