@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "autograd/functions/embedding.h"
+#include "core/insertion.h"
 #include "layers/block.h"
 #include "layers/mixers/codebook.h"
 
@@ -32,8 +33,9 @@ struct TargetScores {
 
 class LanguageModel {
  public:
-  // Declares parameters and state through the scope. vocabulary counts the tokenizer's ids.
-  LanguageModel(const Scope& scope, const ModelConfig& config, int64_t vocabulary);
+  // Declares parameters and state through the scope. vocabulary counts the tokenizer's ids. The ids that the model
+  // inserts follow them; they have embeddings of their own and no logits.
+  LanguageModel(const Scope& scope, const ModelConfig& config, int64_t vocabulary, const Insertion& insertion = {});
 
   // The counts that loss() will report for a batch, known before any forward pass: gradients are scaled exactly. First
   // the targets.
@@ -48,18 +50,23 @@ class LanguageModel {
   // Documents of a concatenated row begin at multiples of this.
   int64_t alignment() const;
   int64_t vocabulary() const { return vocabulary_; }
+  // What stands between the tokens of every batch the model reads.
+  const Insertion& insertion() const { return insertion_; }
   // Codewords that learn from the keys of a step, in the order of layers.
   std::vector<Codebook*> codebooks() const;
 
  private:
-  Variable hidden(const Forward& f) const;  // [R, T, E] before the projection
+  Variable embedded(const Forward& f) const;  // [R, T, E]: what the tokens stand for
+  Variable hidden(const Forward& f) const;    // [R, T, E] before the projection
   CrossEntropy cross_entropy(const Forward& f, const Variable& hidden) const;
   const Variable& head() const;          // [V, E]
   Variable head_bias(Tape& tape) const;  // [V], or undefined
 
   ModelConfig config_;
   int64_t vocabulary_;
+  Insertion insertion_;
   Parameter embedding_;
+  Parameter inserted_;  // [inserted ids, E], when there are any
   Parameter sinusoid_;  // [1], the factor of positions
   std::vector<std::unique_ptr<Block>> blocks_;
   std::optional<Norm> norm_;

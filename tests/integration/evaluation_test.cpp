@@ -15,11 +15,14 @@ RunConfig tiny_config(const std::vector<std::string>& overrides = {}) {
 
 // A model with weights large enough to have opinions.
 struct Model {
-  explicit Model(const RunConfig& config)
-      : machine(Machine::choose(config.run)), network(store, config.model, 258, machine.dtype) {
+  explicit Model(const RunConfig& config, const Insertion& inserted = {})
+      : machine(Machine::choose(config.run)),
+        insertion(inserted),
+        network(store, config.model, 258, machine.dtype, inserted) {
     store.allocate(machine.dtype, machine.device, 5);
   }
   Machine machine;
+  Insertion insertion;
   ParameterStore store;
   Network network;
 };
@@ -32,8 +35,9 @@ class Evaluation : public ::testing::Test {
     corpus_ = Corpus::open(folder_ / "c.h5");
   }
   EvaluationResult evaluate_rows(Model& model, const RunConfig& config, int64_t rows) {
-    return evaluate(model.store, config, *corpus_, model.machine,
-                    {.split = "valid", .rows = rows, .documents = {}, .progress = {}, .stop = {}});
+    return evaluate(
+        model.store, config, *corpus_, model.machine,
+        {.split = "valid", .rows = rows, .documents = {}, .progress = {}, .stop = {}, .insertion = model.insertion});
   }
   TemporaryDirectory folder_;
   std::unique_ptr<Corpus> corpus_;
@@ -123,7 +127,13 @@ class ByPosition : public Evaluation {
  protected:
   EvaluationResult by_position(Model& model, const RunConfig& config, int64_t rows, int64_t width) {
     return evaluate(model.store, config, *corpus_, model.machine,
-                    {.split = "valid", .rows = rows, .documents = {}, .progress = {}, .stop = {}, .bin_width = width});
+                    {.split = "valid",
+                     .rows = rows,
+                     .documents = {},
+                     .progress = {},
+                     .stop = {},
+                     .bin_width = width,
+                     .insertion = model.insertion});
   }
 };
 
@@ -182,6 +192,47 @@ TEST_F(ByPosition, DoesNotDependOnRowsAndTheCut) {
       EXPECT_NEAR(other.by_position[i].nll.value() / one.by_position[i].nll.value(), 1, 1e-5) << i;
     }
   }
+}
+
+// Whatever the cut, inserted tokens are read and nothing else.
+TEST_F(ByPosition, CountsTheTextAndNotWhatIsInserted) {
+  const RunConfig config = tiny_config({"model.attention.window=12", "model.layers=1", "model.initialization.std=0.4"});
+  Model plain(config);
+  const EvaluationResult wanted = by_position(plain, config, 3, 7);
+  for (const Insertion& insertion : {Insertion{.period = 1, .ids = 1}, Insertion{.period = 5, .ids = 2}}) {
+    Model model(config, insertion);
+    const EvaluationResult one = by_position(model, config, 1, 7);
+    EXPECT_EQ(one.tokens, wanted.tokens);
+    EXPECT_EQ(one.bytes, wanted.bytes);
+    EXPECT_NE(one.nll, wanted.nll);
+    ASSERT_EQ(one.by_position.size(), wanted.by_position.size());
+    for (size_t i = 0; i < one.by_position.size(); ++i) {
+      EXPECT_EQ(one.by_position[i].tokens, wanted.by_position[i].tokens) << i;
+      EXPECT_EQ(one.by_position[i].bytes, wanted.by_position[i].bytes) << i;
+    }
+    for (const char* subsequence : {"data.subsequence=5", "data.subsequence=100"}) {
+      const EvaluationResult other = by_position(model, evaluation_config(config, {subsequence}), 3, 7);
+      EXPECT_EQ(other.context_mean, one.context_mean);
+      for (size_t i = 0; i < one.documents.size(); ++i) {
+        EXPECT_EQ(other.documents[i].tokens, one.documents[i].tokens);
+        EXPECT_NEAR(other.documents[i].nll / one.documents[i].nll, 1, 1e-5) << i;
+      }
+      for (size_t i = 0; i < one.by_position.size(); ++i) {
+        EXPECT_NEAR(other.by_position[i].nll.value() / one.by_position[i].nll.value(), 1, 1e-5) << i;
+      }
+    }
+  }
+}
+
+// "abc" is read as BOS a * b c with a period of 2. One layer with a window of 2 positions before each: BOS sees itself
+// (1), a both (2), b itself and a (2) beside the inserted token, c both (2) beside it.
+TEST_F(Evaluation, ContextMeanCountsTheText) {
+  write_corpus(folder_ / "d.h5", {{"valid", {"abc"}}});
+  corpus_ = Corpus::open(folder_ / "d.h5");
+  const RunConfig config =
+      tiny_config({"model.layers=1", "model.attention.window=2", "model.attention.cache.length=2"});
+  Model model(config, {.period = 2, .ids = 1});
+  EXPECT_DOUBLE_EQ(evaluate_rows(model, config, 1).context_mean, (1 + 2 + 2 + 2) / 4.0);
 }
 
 TEST(EvalProgram, PrintsPositionsAsTextAndJson) {

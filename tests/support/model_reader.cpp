@@ -10,8 +10,9 @@ constexpr double kCommitment = 0.3;
 
 }  // namespace
 
-ModelReader::ModelReader(const ModelConfig& config, int64_t vocabulary, int64_t rows, int64_t length)
-    : network_(store_, config, vocabulary, DType::f64),
+ModelReader::ModelReader(const ModelConfig& config, int64_t vocabulary, int64_t rows, int64_t length,
+                         const Insertion& insertion)
+    : network_(store_, config, vocabulary, DType::f64, insertion),
       state_(network_.layout, rows, length, DType::f64, test_device()) {
   store_.allocate(DType::f64, test_device(), 1);
 }

@@ -15,7 +15,8 @@ using DocumentNll = std::map<std::pair<int64_t, int64_t>, double>;
 class ModelReader {
  public:
   // Weights depend on the configuration and the names of parameters only.
-  ModelReader(const ModelConfig& config, int64_t vocabulary, int64_t rows, int64_t length);
+  ModelReader(const ModelConfig& config, int64_t vocabulary, int64_t rows, int64_t length,
+              const Insertion& insertion = {});
 
   // How the next passes run; the same key gives the same dropout masks.
   bool training = false;

@@ -17,10 +17,12 @@ struct Reach {
   std::optional<int64_t> window;
   bool attend_self = true;
 
-  // Position in the document and in its row: evaluation has one document a row and step.
-  int64_t visible(int64_t position, int64_t t) const {
+  // How many tokens of the text a position sees. Position in the document and in its row: evaluation has one document a
+  // row and step.
+  int64_t visible(const Insertion& insertion, int64_t position, int64_t t) const {
     const int64_t reachable = t + std::min(carried, position - t);
-    return (window ? std::min(reachable, *window) : reachable) + (attend_self ? 1 : 0);
+    const int64_t seen = window ? std::min(reachable, *window) : reachable;
+    return insertion.tokens_before(position + (attend_self ? 1 : 0)) - insertion.tokens_before(position - seen);
   }
 };
 
@@ -97,7 +99,8 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   const int64_t rows = std::min(options.rows, documents);
   const int64_t length = config.data.subsequence;
 
-  Network network(store, config.model, corpus.tokenizer().vocabulary_size(), machine.dtype);
+  Network network(store, config.model, corpus.tokenizer().vocabulary_size(), machine.dtype, options.insertion);
+  const Insertion& insertion = network.model.insertion();
   StatePool state(network.layout, rows, length, machine.dtype, machine.device, machine.scratch);
   // Documents begin their own row: the cut into subsequences, and so the result, does not depend on the others.
   BatchSource source(corpus, options.split,
@@ -106,6 +109,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
                       .first_row = 0,
                       .last_row = rows,
                       .pack = Pack::pad,
+                      .insertion = insertion,
                       .shuffle = false,
                       .endless = false,
                       .documents = documents});
@@ -154,10 +158,11 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
       for (size_t i = 0; i < nll.size(); ++i) {
         if (part.loss_mask[i] == 0) continue;
         sums[static_cast<size_t>(part.document[i])].add(nll[i]);
-        if (bins) bins->add(part.position[i], nll[i], result.has_bytes_by_position && part.targets[i] != eos ? 1 : 0);
+        const int64_t token = insertion.tokens_before(part.position[i]);
+        if (bins) bins->add(token, nll[i], result.has_bytes_by_position && part.targets[i] != eos ? 1 : 0);
         int64_t seen = 0;
         for (const Reach& reach : layers) {
-          seen = std::max(seen, reach.visible(part.position[i], static_cast<int64_t>(i) % length));
+          seen = std::max(seen, reach.visible(insertion, part.position[i], static_cast<int64_t>(i) % length));
         }
         context += static_cast<double>(seen);
       }

@@ -34,7 +34,7 @@ struct EvaluationResult {
   int64_t bytes = 0;
   double nll = 0;                        // total nats; exactly the sum over documents, and over positions
   double context_mean = 0;               // mean over targets of the document's tokens that the widest layer sees
-  std::vector<PositionBin> by_position;  // when asked for
+  std::vector<PositionBin> by_position;  // of the text, without inserted tokens; when asked for
   bool has_bytes_by_position = false;    // every token is a byte, or the end of a document
   // Of a corpus with marks (quire prepare --task).
   std::optional<RecallResult> recall;
@@ -55,6 +55,7 @@ struct EvaluationOptions {
   std::function<void(int64_t tokens, int64_t total)> progress;  // may be empty
   std::function<bool()> stop;                                   // may be empty; asked after every step
   std::optional<int64_t> bin_width = {};                        // 0: powers of two; nothing: no bins
+  Insertion insertion = {};                                     // that of the model
 };
 
 // config: from evaluation_config(). The store holds the weights; nothing of the training state is touched.

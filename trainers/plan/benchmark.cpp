@@ -166,7 +166,7 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   int64_t allocations = 0;
   int64_t heap = 0;
   for (int64_t step = 0; step < options.warmup + options.steps; ++step) {
-    const Batch batch = random_batch(config.data, vocabulary, step);
+    const Batch batch = random_batch(config.data, vocabulary, training.network.model.insertion(), step);
     if (step == options.warmup) {
       for (OpBase* op : OpBase::all()) op->reset_stats();
       OpBase::set_timing(options.profile);

@@ -28,8 +28,9 @@ DType computing_type(Precision precision, DeviceKind kind);
 // The network of a configuration over a store of weights. A second network over the same store (other window, cache or
 // subsequence) serves evaluation and generation; its state layout is its own.
 struct Network {
-  Network(ParameterStore& store, const ModelConfig& config, int64_t vocabulary, DType dtype)
-      : model(Scope(store, layout, dtype), config, vocabulary) {}
+  Network(ParameterStore& store, const ModelConfig& config, int64_t vocabulary, DType dtype,
+          const Insertion& insertion = {})
+      : model(Scope(store, layout, dtype), config, vocabulary, insertion) {}
 
   StateLayout layout;
   LanguageModel model;
