@@ -39,9 +39,7 @@ void Inserter::spread(Batch& batch, int64_t cell, int64_t phase, int64_t count) 
 void Inserter::check(std::span<const int32_t> ids, std::string_view where) const {
   for (const int32_t id : ids) {
     if (id >= 0 && id < vocabulary_) continue;
-    fail(ErrorKind::data,
-         "{}: token id {} is not one of the tokenizer's {}; was the corpus made with another tokenizer?", where, id,
-         vocabulary_);
+    fail(ErrorKind::data, "{}: token id {} is outside the tokenizer's vocabulary of {}", where, id, vocabulary_);
   }
 }
 

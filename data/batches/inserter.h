@@ -22,7 +22,8 @@ class Inserter {
   // Such a run begins at a cell of the batch, where tokens, targets, loss_mask and recalled have its tokens without
   // gaps: each moves to its position, and inserted tokens fill the gaps.
   void spread(Batch& batch, int64_t cell, int64_t phase, int64_t count) const;
-  // Error(data) for an id that is not the tokenizer's: it could be taken for an inserted one. `where` is the text's.
+  // Error(data) for an id that is not the tokenizer's: the model would take it for an inserted one. `where` names the
+  // text in the message.
   void check(std::span<const int32_t> ids, std::string_view where) const;
 
  private:

@@ -296,7 +296,7 @@ TEST_F(InserterTest, AnIdThatCouldBeInsertedIsRefused) {
     for (const Insertion& insertion : {Insertion{}, Insertion{.period = 2, .ids = 1}}) {
       const Packer packer(documents, corpus_->tokenizer(), options(insertion, 8, 1));
       EXPECT_ERROR(packer.pack(std::vector<Piece>{{.count = 5}}), ErrorKind::data,
-                   "document 0: token id " + std::to_string(id) + " is not one of the tokenizer's 258");
+                   "document 0: token id " + std::to_string(id) + " is outside the tokenizer's vocabulary of 258");
     }
   }
 }

@@ -212,7 +212,7 @@ TEST(Generation, NeverGivesOrReadsAnInsertedId) {
     EXPECT_LT(id, 258);
   }
   for (const int32_t id : {258, 259, -1}) {
-    EXPECT_ERROR(generator.read({&id, 1}), ErrorKind::data, "is not one of the tokenizer's 258");
+    EXPECT_ERROR(generator.read({&id, 1}), ErrorKind::data, "is outside the tokenizer's vocabulary of 258");
   }
 }
 
