@@ -1,34 +1,48 @@
 #include "core/batch.h"
 
+#include <algorithm>
+
 #include "core/check.h"
 
 namespace quire {
 
-namespace {
-
-template <typename T>
-std::vector<T> part(const std::vector<T>& values, int64_t begin, int64_t end) {
-  return {values.begin() + begin, values.begin() + end};
+Batch Batch::empty(int64_t rows, int64_t length, int64_t first_row, BatchParts parts) {
+  QUIRE_CHECK(rows >= 0 && length >= 0, "batch: {} rows of {} positions", rows, length);
+  Batch batch;
+  batch.rows = rows;
+  batch.length = length;
+  batch.first_row = first_row;
+  const auto cells = static_cast<size_t>(rows * length);
+  batch.tokens.assign(cells, 0);
+  batch.targets.assign(cells, 0);
+  batch.loss_mask.assign(cells, 0);
+  if (parts.recalled) batch.recalled.assign(cells, 0);
+  if (parts.inserted) batch.inserted.assign(cells, 0);
+  batch.segment.assign(cells, -1);
+  batch.position.assign(cells, 0);
+  batch.document.assign(cells, -1);
+  batch.starts.assign(static_cast<size_t>(rows), 0);
+  return batch;
 }
-
-}  // namespace
 
 Batch Batch::row_block(int64_t begin, int64_t end) const {
   QUIRE_CHECK(begin >= 0 && begin <= end && end <= rows, "batch: rows {}..{} of {}", begin, end, rows);
-  Batch block;
-  block.rows = end - begin;
-  block.length = length;
-  block.first_row = first_row + begin;
-  const int64_t from = begin * length;
-  const int64_t to = end * length;
-  block.tokens = part(tokens, from, to);
-  block.targets = part(targets, from, to);
-  block.loss_mask = part(loss_mask, from, to);
-  if (!recalled.empty()) block.recalled = part(recalled, from, to);
-  block.segment = part(segment, from, to);
-  block.position = part(position, from, to);
-  block.document = part(document, from, to);
-  block.starts = part(starts, begin, end);
+  Batch block =
+      empty(end - begin, length, first_row + begin, {.recalled = !recalled.empty(), .inserted = !inserted.empty()});
+  // An absent part is empty in both.
+  const auto take = [](const auto& from, int64_t first, auto& to) {
+    if (!to.empty()) std::copy_n(from.begin() + first, to.size(), to.begin());
+  };
+  const int64_t first = at(begin, 0);
+  take(tokens, first, block.tokens);
+  take(targets, first, block.targets);
+  take(loss_mask, first, block.loss_mask);
+  take(recalled, first, block.recalled);
+  take(inserted, first, block.inserted);
+  take(segment, first, block.segment);
+  take(position, first, block.position);
+  take(document, first, block.document);
+  take(starts, begin, block.starts);
   for (const uint8_t counted : block.loss_mask) block.target_count += counted;
   return block;
 }

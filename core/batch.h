@@ -7,6 +7,12 @@
 
 namespace quire {
 
+// Parts that not every batch has.
+struct BatchParts {
+  bool recalled = false;
+  bool inserted = false;
+};
+
 struct Batch {
   int64_t rows = 0;       // R
   int64_t length = 0;     // T
@@ -17,12 +23,18 @@ struct Batch {
   std::vector<uint8_t> loss_mask;  // [R, T]; 1 where the target counts
   // 1 where the target repeats what the document said long before: reported apart. Empty when no document has marks.
   std::vector<uint8_t> recalled;  // [R, T]
+  // 1 where the model inserted a token (core/insertion.h), which is no target. Empty when it inserts none.
+  std::vector<uint8_t> inserted;  // [R, T]
   std::vector<int32_t> segment;   // [R, T]; 0, 1, ... the documents of a row in order; -1 for padding
-  // Position in the document (BOS is 0), or in the stream where documents are read as one; 0 for padding.
+  // Model position in the document (BOS is 0), or in the stream where documents are read as one: inserted tokens are
+  // counted. 0 for padding.
   std::vector<int32_t> position;  // [R, T]
   std::vector<int64_t> document;  // [R, T]; index of the document in its split; -1 for padding
   std::vector<uint8_t> starts;    // [R]; 1 when segment 0 is the beginning of a document: the row's state is dropped
   int64_t target_count = 0;       // sum of loss_mask
+
+  // Nothing but padding.
+  static Batch empty(int64_t rows, int64_t length, int64_t first_row = 0, BatchParts parts = {});
 
   int64_t at(int64_t row, int64_t t) const { return row * length + t; }
   // False for padding. cell: at(row, t).

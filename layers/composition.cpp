@@ -91,6 +91,7 @@ void ModelConfig::check(ConfigChecker& c) const {
   for (size_t i = 0; i < memory.size(); ++i) require_layers(memory[i].layers, fmt::format("memory.{}.layers", i));
 
   const Mechanism* mixer = nullptr;  // of the layer
+  Insertion insertion;
   visit_mechanisms(*this, [&](const Mechanism& mechanism, const Place& place, const std::string& section) {
     const bool in_layers =
         mechanism.role != Role::stack && (!layer_overrides.empty() || mechanism.role == Role::memory);
@@ -103,6 +104,12 @@ void ModelConfig::check(ConfigChecker& c) const {
       c.require(mixer->takes_memory, join_key(section, "layers"),
                 fmt::format("layer {} has attention.kind {}, beside which no memory goes", place.index, mixer->kind));
     }
+    const Insertion inserted = mechanism.insertion(place);
+    c.require(!inserted.any() || !insertion.any() || inserted == insertion, section,
+              fmt::format("{} inserts a token after every {}, another mechanism of the model after every {}; set them "
+                          "alike",
+                          mechanism.kind, inserted.period, insertion.period));
+    if (inserted.any()) insertion = inserted;
     // Its own rules first: they say more.
     for (const CompositionRule& rule : mechanism.rules) require(rule);
     if (mechanism.role != Role::mixer) return;

@@ -9,6 +9,7 @@
 #include "kernels/gemm.h"
 #include "kernels/position.h"
 #include "layers/mechanism_registry.h"
+#include "layers/model_mechanisms.h"
 
 namespace quire {
 
@@ -28,9 +29,12 @@ int32_t most_likely(const Tensor& logits) {
 }  // namespace
 
 LanguageModel::LanguageModel(const Scope& scope, const ModelConfig& config, int64_t vocabulary)
-    : config_(config), vocabulary_(vocabulary), declared_(scope.declared()) {
+    : config_(config), vocabulary_(vocabulary), insertion_(insertion_of(config)), declared_(scope.declared()) {
   const Initialization initialization(config);
   embedding_ = scope.child("embedding").param("weight", {vocabulary, config.width}, initialization.embedding());
+  if (insertion_.any()) {
+    inserted_ = scope.child("embedding").param("inserted", {insertion_.ids, config.width}, initialization.embedding());
+  }
   if (config.embedding.sinusoid) {
     sinusoid_ = scope.child("embedding").param_without_decay("sinusoid", {1}, Initializer::constant(0));
   }
@@ -57,16 +61,30 @@ Variable LanguageModel::head_bias(Tape& tape) const {
   return factor == 1 ? head_bias_ : scale(tape, head_bias_, factor);
 }
 
+Variable LanguageModel::embedded(const Forward& f) const {
+  const Batch& batch = f.batch;
+  const Shape shape{batch.rows, batch.length};
+  const Device device = static_cast<const Variable&>(embedding_).value().device();
+  const double factor = config_.embedding.scale ? std::sqrt(static_cast<double>(config_.width)) : 1.0;
+  if (!insertion_.any()) return embedding(f.tape, embedding_, Tensor::from(batch.tokens, shape, device), factor);
+  // Each position has a row of one table, and zeros of the other.
+  const auto first = static_cast<int32_t>(vocabulary_);
+  std::vector<int32_t> ids = batch.tokens;
+  std::vector<int32_t> inserted = batch.tokens;
+  for (int32_t& id : ids) id = id < first ? id : -1;
+  for (int32_t& id : inserted) id -= first;
+  return add(f.tape, embedding(f.tape, embedding_, Tensor::from(ids, shape, device), factor),
+             embedding(f.tape, inserted_, Tensor::from(inserted, shape, device), factor));
+}
+
 Variable LanguageModel::hidden(const Forward& f) const {
   const Batch& batch = f.batch;
-  const Device device = static_cast<const Variable&>(embedding_).value().device();
-  const Tensor ids = Tensor::from(batch.tokens, {batch.rows, batch.length}, device);
-  const double factor = config_.embedding.scale ? std::sqrt(static_cast<double>(config_.width)) : 1.0;
-  Variable x = embedding(f.tape, embedding_, ids, factor);
+  Variable x = embedded(f);
   if (sinusoid_.defined()) {
+    const int64_t count = batch.rows * batch.length;
     const Tensor positions = Tensor::empty_like(x.value());
-    ops::sinusoid_at(positions.reshape({ids.numel(), config_.width}),
-                     Tensor::from(batch.position, {ids.numel()}, device), config_.embedding.sinusoid_base);
+    ops::sinusoid_at(positions.reshape({count, config_.width}),
+                     Tensor::from(batch.position, {count}, x.value().device()), config_.embedding.sinusoid_base);
     x = add_scaled(f.tape, x, positions, sinusoid_);
   }
   x = dropout(f.tape, x, {}, f.dropout(hash_scope("embedding.dropout"), config_.dropout.embedding));

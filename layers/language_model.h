@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "autograd/functions/embedding.h"
+#include "core/insertion.h"
 #include "layers/basic.h"
 #include "layers/stack.h"
 
@@ -32,7 +33,8 @@ struct TargetScores {
 class LanguageModel {
  public:
   // Declares parameters and state through the scope, whose declarations outlive the model. vocabulary counts the
-  // tokenizer's ids.
+  // tokenizer's ids. The ids that the model's mechanisms insert follow them; they have embeddings of their own and no
+  // logits.
   LanguageModel(const Scope& scope, const ModelConfig& config, int64_t vocabulary);
 
   // The counts that loss() will report for a batch, known before any forward pass: gradients are scaled exactly. First
@@ -46,11 +48,14 @@ class LanguageModel {
   Tensor next_logits(const Forward& f, int64_t at) const;
 
   int64_t vocabulary() const { return vocabulary_; }
+  // What stands between the tokens of every batch the model reads.
+  const Insertion& insertion() const { return insertion_; }
   // What learns once a step, in the order of layers.
   const std::vector<Learner*>& learners() const { return declared_.learners; }
 
  private:
-  Variable hidden(const Forward& f) const;  // [R, T, E] before the projection
+  Variable embedded(const Forward& f) const;  // [R, T, E]: what the tokens stand for
+  Variable hidden(const Forward& f) const;    // [R, T, E] before the projection
   CrossEntropy cross_entropy(const Forward& f, const Variable& hidden) const;
   const Variable& head() const;          // [V, E]
   Variable head_bias(Tape& tape) const;  // [V], or undefined
@@ -60,8 +65,10 @@ class LanguageModel {
 
   ModelConfig config_;
   int64_t vocabulary_;
+  Insertion insertion_;
   const Declarations& declared_;
   Parameter embedding_;
+  Parameter inserted_;  // [inserted ids, E], when there are any
   Parameter sinusoid_;  // [1], the factor of positions
   std::unique_ptr<Stack> stack_;
   std::optional<Norm> norm_;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/config/config_box.h"
+#include "core/insertion.h"
 
 namespace quire {
 
@@ -87,6 +88,8 @@ struct Mechanism {
   bool takes_memory = false;
   // Documents of a concatenated row begin at multiples of it.
   int64_t (*alignment)(const Place&) = [](const Place&) -> int64_t { return 1; };
+  // Ids that stand between the tokens of every document that the model reads.
+  Insertion (*insertion)(const Place&) = [](const Place&) { return Insertion{}; };
   // After how many positions of a document its state advances, however many a call hands in.
   int64_t (*grain)(const Place&) = [](const Place&) -> int64_t { return 1; };
   // Changes the configuration to that for reading; whether the result is what training computes.

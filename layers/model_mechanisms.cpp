@@ -46,6 +46,15 @@ int64_t alignment_of(const ModelConfig& model) {
   return alignment;
 }
 
+Insertion insertion_of(const ModelConfig& model) {
+  Insertion insertion;
+  visit_mechanisms(model, [&](const Mechanism& mechanism, const Place& place, const std::string&) {
+    const Insertion inserted = mechanism.insertion(place);
+    if (inserted.any()) insertion = inserted;
+  });
+  return insertion;
+}
+
 int64_t grain_of(const ModelConfig& model) {
   int64_t grain = 1;
   visit_mechanisms(model, [&](const Mechanism& mechanism, const Place& place, const std::string&) {

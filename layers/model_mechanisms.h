@@ -14,6 +14,8 @@ void visit_mechanisms(const ModelConfig& model, const MechanismVisitor& visit);
 
 // Documents of a concatenated row begin at multiples of this.
 int64_t alignment_of(const ModelConfig& model);
+// What the mechanisms insert into documents. Two that insert different things are refused by the model's check.
+Insertion insertion_of(const ModelConfig& model);
 // State of a document advances after multiples of this.
 int64_t grain_of(const ModelConfig& model);
 StepFlops flops_of(const ModelConfig& model, const StepShape& shape);

@@ -5,7 +5,7 @@
 
 namespace quire {
 
-// out [R, T, E] = scale * table[ids [R, T]]; ids i32.
+// out [R, T, E] = scale * table[ids [R, T]]; ids i32. Where an id is negative: zeros.
 Variable embedding(Tape& tape, const Variable& table, const Tensor& ids, double scale);
 
 struct CrossEntropy {

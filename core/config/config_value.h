@@ -46,9 +46,9 @@ struct FieldInfo {
   std::optional<double> max = {};
   bool min_exclusive = false;  // the value must be above min
   bool resumable = false;      // may change on --resume
-  bool sizes_state = false;    // may change on --resume with --drop-state: what rows carry would not fit
   bool required = false;       // has no usable default
   bool at_evaluation = false;  // may be another at evaluation without its being another model
+  bool sizes_state = false;    // may change on --resume with --drop-state: what rows carry would not fit
   bool path = false;           // relative paths are resolved against the folder of the YAML file
   // Why the key means nothing beside the fields listed before it ("only adafactor has it"); empty when it does. Such a
   // key is refused when a text gives it, and left out when the configuration is written.

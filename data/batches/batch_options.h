@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/insertion.h"
+
 namespace quire {
 
 enum class Pack : uint8_t {
@@ -24,6 +26,7 @@ struct BatchOptions {
   int64_t last_row = 8;
   Sampling sampling = Sampling::documents;
   Pack pack = Pack::pad;                  // of documents
+  Insertion insertion = {};               // what the model reads between the tokens
   int64_t alignment = 1;                  // divides subsequence; concat: a document begins at a multiple of it
   uint64_t seed = 1;                      // of the order of documents, and of windows
   bool shuffle = true;                    // false: the order of the split, for evaluation

@@ -7,7 +7,7 @@ BatchStream::~BatchStream() = default;
 
 BatchSource::BatchSource(Corpus& corpus, const std::string& split, const BatchOptions& options)
     : sampler_(make_sampler(corpus.split(split).offsets(), options)),
-      packer_(corpus.split(split), corpus.tokenizer().bos_id(), corpus.tokenizer().eos_id(), options),
+      packer_(corpus.split(split), corpus.tokenizer(), options),
       cursor_(sampler_->start()) {}
 
 BatchSource::BatchSource(Corpus& corpus, const std::string& split, const BatchOptions& options, Cursor resume_from)
@@ -20,7 +20,7 @@ BatchSource::BatchSource(std::shared_ptr<const Mixture> mixture, const Tokenizer
                          const BatchOptions& options)
     : sampler_(make_sampler(mixture, options)),
       mixture_(std::move(mixture)),
-      packer_(*mixture_, tokenizer.bos_id(), tokenizer.eos_id(), options),
+      packer_(*mixture_, tokenizer, options),
       cursor_(sampler_->start()) {}
 
 BatchSource::BatchSource(std::shared_ptr<const Mixture> mixture, const Tokenizer& tokenizer,

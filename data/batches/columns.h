@@ -1,6 +1,7 @@
 // The corpus as `rows` contiguous columns of the token stream, one a row, read from top to bottom (Dai et al. 2019). A
 // row's state is dropped at the top of its column, so once an epoch, and never between documents. Columns differ by at
-// most one position; what does not fill the last subsequence of an epoch is padding.
+// most one token; what does not fill the last subsequence of an epoch is padding. What a model inserts is counted from
+// the top of each column, so that it stands in the same places of all rows.
 #pragma once
 
 #include "data/batches/token_stream.h"
@@ -18,7 +19,7 @@ class Columns : public Sampler {
   int64_t steps_per_epoch() const { return steps_; }
 
  private:
-  int64_t top_of(int64_t row) const;
+  int64_t top_of(int64_t row) const;  // a token of the stream
 
   TokenStream stream_;
   BatchOptions options_;

@@ -10,7 +10,7 @@ namespace quire {
 
 struct RowCursor {
   int64_t place = -1;  // of the row's document in the order of documents; -1 when the row is free
-  int64_t offset = 0;  // model positions of the document already read, BOS included
+  int64_t offset = 0;  // model positions of the document already read, BOS and inserted tokens included
   bool operator==(const RowCursor&) const = default;
 };
 

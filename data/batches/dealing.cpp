@@ -28,7 +28,7 @@ Cursor Dealing::start() const {
 }
 
 int64_t Dealing::positions(int64_t place) const {
-  return list_->positions(list_->document(place));
+  return options_.insertion.positions(list_->tokens_with_bos(list_->document(place)));
 }
 
 bool Dealing::exhausted(const Cursor& cursor) const {
@@ -60,8 +60,13 @@ std::vector<Piece> Dealing::step(Cursor& cursor) const {
     RowCursor& at = cursor.rows[static_cast<size_t>(row)];
     const int64_t length = positions(at.place);
     const int64_t count = std::min(options_.subsequence - position, length - at.offset);
-    pieces.push_back(
-        {.row = row, .position = position, .count = count, .document = list_->document(at.place), .offset = at.offset});
+    pieces.push_back({.row = row,
+                      .position = position,
+                      .count = count,
+                      .document = list_->document(at.place),
+                      .offset = options_.insertion.tokens_before(at.offset),
+                      .place = at.offset,
+                      .phase = at.offset});
     at.offset += count;
     if (at.offset < length) return;
     at = {};

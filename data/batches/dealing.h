@@ -23,7 +23,7 @@ class Dealing : public Sampler {
   bool done(const Cursor& cursor) const override;
 
  private:
-  int64_t positions(int64_t place) const;  // of a document with its BOS
+  int64_t positions(int64_t place) const;  // model positions of the document
   bool exhausted(const Cursor& cursor) const;
 
   std::shared_ptr<const ReadingList> list_;

@@ -31,7 +31,7 @@ class Mixture : public ReadingList, public Documents {
 
   int64_t documents() const override;  // tasks never end: as many as there are numbers
   int64_t document(int64_t place) const override;
-  int64_t positions(int64_t document) const override { return length(document) + 1; }
+  int64_t tokens_with_bos(int64_t document) const override { return length(document) + 1; }
   int64_t length(int64_t document) const override;
   void tokens(int64_t document, int64_t begin, int64_t count, int32_t* out) const override;
   void marks(int64_t document, int64_t begin, int64_t count, uint8_t* out) const override;

@@ -6,27 +6,19 @@
 
 namespace quire {
 
-Packer::Packer(const Documents& documents, int32_t bos, int32_t eos, const BatchOptions& options)
-    : documents_(documents), bos_(bos), eos_(eos), options_(options) {
+Packer::Packer(const Documents& documents, const Tokenizer& tokenizer, const BatchOptions& options)
+    : documents_(documents),
+      bos_(tokenizer.bos_id()),
+      eos_(tokenizer.eos_id()),
+      options_(options),
+      inserter_(options.insertion, tokenizer.vocabulary_size()) {
   QUIRE_CHECK(0 <= options.first_row && options.first_row <= options.last_row && options.last_row <= options.rows,
               "packer: rows {}..{} of {}", options.first_row, options.last_row, options.rows);
 }
 
 Batch Packer::pack(std::span<const Piece> pieces) const {
-  Batch batch;
-  batch.rows = options_.last_row - options_.first_row;
-  batch.length = options_.subsequence;
-  batch.first_row = options_.first_row;
-  const auto cells = static_cast<size_t>(batch.rows * batch.length);
-  batch.tokens.assign(cells, 0);
-  batch.targets.assign(cells, 0);
-  batch.loss_mask.assign(cells, 0);
-  if (documents_.marked()) batch.recalled.assign(cells, 0);
-  batch.segment.assign(cells, -1);
-  batch.position.assign(cells, 0);
-  batch.document.assign(cells, -1);
-  batch.starts.assign(static_cast<size_t>(batch.rows), 0);
-
+  Batch batch = Batch::empty(options_.last_row - options_.first_row, options_.subsequence, options_.first_row,
+                             {.recalled = documents_.marked(), .inserted = options_.insertion.any()});
   int64_t row = -1;
   int32_t segment = 0;
   for (const Piece& piece : pieces) {
@@ -40,39 +32,50 @@ Batch Packer::pack(std::span<const Piece> pieces) const {
 
 void Packer::put(const Piece& piece, int32_t segment, Batch& batch) const {
   const int64_t row = piece.row - options_.first_row;
-  const int64_t length = documents_.length(piece.document);
-  QUIRE_CHECK(piece.offset + piece.count <= length + 1, "packer: positions {}..{} of a document of {}", piece.offset,
-              piece.offset + piece.count, length + 1);
-  const auto begin = static_cast<size_t>(batch.at(row, piece.position));
-  const auto count = static_cast<size_t>(piece.count);
-
-  // Offset k holds stored token k - 1 and predicts stored token k.
-  const int64_t known = std::min(piece.count, length - piece.offset);
-  documents_.tokens(piece.document, piece.offset, known, &batch.targets[begin]);
-  if (known < piece.count) batch.targets[begin + count - 1] = eos_;
-  batch.tokens[begin] = bos_;
-  if (piece.offset > 0) documents_.tokens(piece.document, piece.offset - 1, 1, &batch.tokens[begin]);
-  std::copy_n(&batch.targets[begin], count - 1, &batch.tokens[begin] + 1);
-
-  const int64_t first_position = piece.stream.value_or(piece.offset);
-  for (size_t i = 0; i < count; ++i) {
-    batch.segment[begin + i] = segment;
-    batch.position[begin + i] =
-        static_cast<int32_t>(std::min<int64_t>(first_position + static_cast<int64_t>(i), INT32_MAX));
-    batch.document[begin + i] = piece.document;
+  const int64_t cell = batch.at(row, piece.position);
+  const auto begin = static_cast<size_t>(cell);
+  // Nothing but an inserted token at the end of a document has no token.
+  const int64_t tokens = inserter_.tokens(piece.phase, piece.count);
+  if (tokens > 0) {
+    put_tokens(piece, begin, tokens, batch);
+    if (documents_.marked()) {
+      put_marks(piece, begin, tokens, batch);
+    } else {
+      std::fill_n(&batch.loss_mask[begin], tokens, uint8_t{1});
+      batch.target_count += tokens;
+    }
   }
-  if (documents_.marked()) {
-    put_marks(piece, begin, batch);
-  } else {
-    std::fill_n(&batch.loss_mask[begin], count, uint8_t{1});
-    batch.target_count += piece.count;
+  inserter_.spread(batch, cell, piece.phase, piece.count);
+
+  for (int64_t i = 0; i < piece.count; ++i) {
+    const auto at = static_cast<size_t>(cell + i);
+    batch.segment[at] = segment;
+    batch.position[at] = static_cast<int32_t>(std::min<int64_t>(piece.place + i, INT32_MAX));
+    batch.document[at] = piece.document;
   }
-  if (piece.position == 0 && first_position == 0) batch.starts[static_cast<size_t>(row)] = 1;
+  if (piece.position == 0 && piece.place == 0) batch.starts[static_cast<size_t>(row)] = 1;
 }
 
-void Packer::put_marks(const Piece& piece, size_t begin, Batch& batch) const {
-  std::vector<uint8_t> marks(static_cast<size_t>(piece.count));
-  documents_.marks(piece.document, piece.offset, piece.count, marks.data());
+// Tokens of the text and their targets, without gaps.
+void Packer::put_tokens(const Piece& piece, size_t begin, int64_t count, Batch& batch) const {
+  const int64_t length = documents_.length(piece.document);
+  QUIRE_CHECK(piece.offset + count <= length + 1, "packer: tokens {}..{} of a document of {}", piece.offset,
+              piece.offset + count, length + 1);
+  // Offset k holds stored token k - 1 and predicts stored token k.
+  const int64_t known = std::min(count, length - piece.offset);
+  documents_.tokens(piece.document, piece.offset, known, &batch.targets[begin]);
+  batch.tokens[begin] = bos_;
+  if (piece.offset > 0) documents_.tokens(piece.document, piece.offset - 1, 1, &batch.tokens[begin]);
+  const std::string where = fmt::format("document {}", piece.document);
+  inserter_.check({&batch.tokens[begin], 1}, where);
+  inserter_.check({&batch.targets[begin], static_cast<size_t>(known)}, where);
+  if (known < count) batch.targets[begin + static_cast<size_t>(count) - 1] = eos_;
+  std::copy_n(&batch.targets[begin], count - 1, &batch.tokens[begin] + 1);
+}
+
+void Packer::put_marks(const Piece& piece, size_t begin, int64_t count, Batch& batch) const {
+  std::vector<uint8_t> marks(static_cast<size_t>(count));
+  documents_.marks(piece.document, piece.offset, count, marks.data());
   for (size_t i = 0; i < marks.size(); ++i) {
     const bool counted = (marks[i] & kCounted) != 0;
     batch.loss_mask[begin + i] = counted ? 1 : 0;

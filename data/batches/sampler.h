@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,16 +13,16 @@
 
 namespace quire {
 
-// A run of positions of one row: BOS is offset 0 of a document, its last token offset `length`.
+// A run of model positions of one row, inserted tokens included.
 struct Piece {
   int64_t row = 0;
   int64_t position = 0;  // in the row
   int64_t count = 0;
   int64_t document = 0;  // index in the split
-  int64_t offset = 0;    // of the first position in the document
-  // Place in a stream of documents that are read as one: the pieces of a row are then one segment. Nothing: the
-  // document stands alone.
-  std::optional<int64_t> stream = {};
+  int64_t offset = 0;    // in the document, of the first token of the run: BOS is 0, the last token `length`
+  int64_t place = 0;     // of the first position: Batch::position
+  int64_t phase = 0;     // of the first position: where it stands for the insertion, which may count from elsewhere
+  bool stream = false;   // documents are read as one: the pieces of a row are one segment
   bool operator==(const Piece&) const = default;
 };
 

@@ -7,7 +7,8 @@
 namespace quire {
 
 TokenStream::TokenStream(std::span<const int64_t> offsets, const BatchOptions& options)
-    : offsets_(options.documents ? offsets.first(static_cast<size_t>(*options.documents) + 1) : offsets) {
+    : offsets_(options.documents ? offsets.first(static_cast<size_t>(*options.documents) + 1) : offsets),
+      insertion_(options.insertion) {
   QUIRE_CHECK(documents() > 0 && options.subsequence > 0 && options.rows > 0,
               "token stream: {} documents, subsequence {}, rows {}", documents(), options.subsequence, options.rows);
 }
@@ -16,24 +17,34 @@ int64_t TokenStream::begin_of(int64_t document) const {
   return offsets_[static_cast<size_t>(document)] + document;
 }
 
-int64_t TokenStream::positions() const {
+int64_t TokenStream::tokens() const {
   return begin_of(documents());
 }
 
-void TokenStream::read(int64_t row, int64_t begin, int64_t count, int64_t place, std::vector<Piece>& pieces) const {
-  QUIRE_CHECK(begin >= 0 && count >= 0 && begin + count <= positions(), "token stream: positions {}..{} of {}", begin,
-              begin + count, positions());
-  // The last document that begins at `begin` or before.
+void TokenStream::read(int64_t row, int64_t top, int64_t begin, int64_t count, int64_t place,
+                       std::vector<Piece>& pieces) const {
+  QUIRE_CHECK(top >= 0 && begin >= 0 && count >= 0 && begin + count <= insertion_.positions(tokens() - top),
+              "token stream: positions {}..{} after token {} of {}", begin, begin + count, top, tokens());
+  // An inserted token belongs to the document of the token before it.
+  const int64_t first = top + insertion_.tokens_before(begin) - (insertion_.is_inserted(begin) ? 1 : 0);
+  // The last document that begins at `first` or before.
   int64_t document = 0;
   for (int64_t end = documents(); end - document > 1;) {
     const int64_t middle = document + (end - document) / 2;
-    (begin_of(middle) <= begin ? document : end) = middle;
+    (begin_of(middle) <= first ? document : end) = middle;
   }
   for (int64_t read = 0; read < count; ++document) {
-    const int64_t offset = begin + read - begin_of(document);
-    const int64_t here = std::min(count - read, begin_of(document + 1) - begin - read);
-    pieces.push_back(
-        {.row = row, .position = read, .count = here, .document = document, .offset = offset, .stream = place + read});
+    const int64_t at = begin + read;
+    const int64_t end = insertion_.position_of(begin_of(document + 1) - top);
+    const int64_t here = std::min(count - read, end - at);
+    pieces.push_back({.row = row,
+                      .position = read,
+                      .count = here,
+                      .document = document,
+                      .offset = top + insertion_.tokens_before(at) - begin_of(document),
+                      .place = place + read,
+                      .phase = at,
+                      .stream = true});
     read += here;
   }
 }

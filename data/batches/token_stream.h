@@ -1,5 +1,5 @@
-// The documents of a split one after the other, in the order of the split: n + 1 positions each, from BOS to the one
-// that predicts EOS. BOS so marks where a document begins, and EOS is predicted where it ends, as when documents stand
+// The documents of a split one after the other, in the order of the split: n + 1 tokens each, from BOS to the one that
+// predicts EOS. BOS so marks where a document begins, and EOS is predicted where it ends, as when documents stand
 // alone.
 #pragma once
 
@@ -15,16 +15,17 @@ class TokenStream {
   // Offsets are those of Split::offsets(); they must outlive this.
   TokenStream(std::span<const int64_t> offsets, const BatchOptions& options);
 
-  int64_t positions() const;
-  // Appends the pieces that fill the beginning of a row with positions [begin, begin + count). `place` is the first
-  // one's Piece::stream.
-  void read(int64_t row, int64_t begin, int64_t count, int64_t place, std::vector<Piece>& pieces) const;
+  int64_t tokens() const;  // with every BOS
+  // Appends the pieces that fill the beginning of a row with `count` model positions from `begin` on. They are counted
+  // from token `top` of the stream, and so are the tokens to insert. `place` is the first piece's.
+  void read(int64_t row, int64_t top, int64_t begin, int64_t count, int64_t place, std::vector<Piece>& pieces) const;
 
  private:
   int64_t begin_of(int64_t document) const;
   int64_t documents() const { return static_cast<int64_t>(offsets_.size()) - 1; }
 
   std::span<const int64_t> offsets_;
+  Insertion insertion_;
 };
 
 // A cursor that counts steps and nothing else.

@@ -9,24 +9,18 @@
 //   marks
 #pragma once
 
-#include <deque>
-#include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <vector>
 
-#include "core/dtype.h"
-#include "data/corpus/content_hash.h"
 #include "data/corpus/corpus_manifest.h"
+#include "data/corpus/token_spool.h"
+#include "data/corpus/written_documents.h"
 #include "data/tokenizers/tokenizer.h"
 
 namespace quire {
-
-class Hdf5Writer;
 
 struct CorpusWriterOptions {
   bool any_bytes = false;         // accept text that is not UTF-8
@@ -44,7 +38,7 @@ class CorpusWriter {
   CorpusWriter& operator=(const CorpusWriter&) = delete;
 
   // A split exists from here on, and finish() wants a document in it.
-  void begin_split(const std::string& split);
+  void begin_split(const std::string& split) { documents_.begin_split(split); }
   // `origin` is what messages name: the file, and the line of a record. One name twice in a split is Error(data).
   void begin_document(const std::string& split, const std::string& name, const std::string& origin);
   void append(std::string_view bytes);
@@ -53,65 +47,38 @@ class CorpusWriter {
   void append_marks(std::span<const uint8_t> marks);
   void end_document();  // an empty document is dropped
 
-  int64_t documents(const std::string& split) const;
-  int64_t dropped(const std::string& split) const;
+  int64_t documents(const std::string& split) const { return documents_.documents(split); }
+  int64_t dropped(const std::string& split) const { return documents_.dropped(split); }
   // Documents of one split go into another. A name that is not there is Error(data) that says `origin`.
   void move_documents(const std::string& from, const std::string& to, const std::vector<std::string>& names,
-                      const std::string& origin);
+                      const std::string& origin) {
+    documents_.move_documents(from, to, names, origin);
+  }
   // So many documents, chosen by a hash of their texts: neither names nor order matter, equal texts stay together (so
   // it may be some more).
-  void move_share(const std::string& from, const std::string& to, int64_t count);
+  void move_share(const std::string& from, const std::string& to, int64_t count) {
+    documents_.move_share(from, to, count);
+  }
 
   // Writes both files under other names, flushes and renames them. A split without documents, or a text in two of
   // them, is Error(data).
   CorpusManifest finish();
 
  private:
-  struct Document {
-    std::string name;
-    Hash128 hash;
-    int64_t first = 0;  // token, in the scratch file
-    int64_t tokens = 0;
-    int64_t bytes = 0;
-    int64_t words = 0;
-    int64_t first_mark = 0;  // in the scratch file of marks
-    int64_t marks = 0;       // tokens + 1, or none
-  };
-  struct SplitDocuments {
-    std::vector<const Document*> documents;
-    std::unordered_set<std::string_view> names;
-    int64_t dropped = 0;
-  };
   struct OpenDocument;
 
-  SplitDocuments& find_split(const std::string& split);
-  // Those for which moves(document) holds; the order of all stays.
-  template <typename Moves>
-  void move_if(const std::string& from, const std::string& to, const Moves& moves);
-  void add(const std::string& split, const Document& document, const std::string& origin);
   void encode(std::string_view text);
-  void store(std::span<const int32_t> ids);
   void count(std::string_view bytes);
-  void check_duplicates() const;
-  void write_marks(Hdf5Writer& writer, const std::string& group, const SplitDocuments& split);
-  void write_file();
 
   std::filesystem::path output_;
   std::filesystem::path partial_;
   std::filesystem::path manifest_partial_;
   const Tokenizer& tokenizer_;
   CorpusWriterOptions options_;
-  DType dtype_;
-  // Tokens go to a scratch file first: a contiguous dataset cannot grow, and splits are known in the end only.
-  File scratch_;
-  std::vector<std::byte> buffer_;
-  int64_t tokens_ = 0;  // of all documents so far
-  std::deque<Document> documents_;
-  std::map<std::string, SplitDocuments> splits_;
+  TokenSpool spool_;
+  WrittenDocuments documents_;
   std::unique_ptr<OpenDocument> document_;
   std::vector<int32_t> ids_;
-  std::optional<File> marks_scratch_;  // once there are marks
-  int64_t marks_ = 0;                  // of all documents so far
 };
 
 }  // namespace quire

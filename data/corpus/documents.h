@@ -27,7 +27,7 @@ class ReadingList {
   virtual ~ReadingList() = default;
   virtual int64_t documents() const = 0;                  // of an epoch
   virtual int64_t document(int64_t place) const = 0;      // at a place of the endless order
-  virtual int64_t positions(int64_t document) const = 0;  // with BOS
+  virtual int64_t tokens_with_bos(int64_t document) const = 0;
 };
 
 }  // namespace quire

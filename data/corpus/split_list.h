@@ -16,7 +16,7 @@ class SplitList : public ReadingList {
 
   int64_t documents() const override { return order_.documents(); }
   int64_t document(int64_t place) const override { return order_.at(place); }
-  int64_t positions(int64_t document) const override {
+  int64_t tokens_with_bos(int64_t document) const override {
     const auto index = static_cast<size_t>(document);
     return offsets_[index + 1] - offsets_[index] + 1;
   }

@@ -15,7 +15,7 @@ void embedding(const Tensor& out, const Tensor& table, const Tensor& ids, double
   check_embedding(out, table, ids);
   const int32_t* id = ids.data<int32_t>();
   for (int64_t m = 0; m < ids.numel(); ++m) {
-    if (id[m] < 0 || id[m] >= vocabulary) {
+    if (id[m] >= vocabulary) {
       fail(ErrorKind::data, "embedding: token id {} is outside the vocabulary of {}", id[m], vocabulary);
     }
   }
@@ -23,8 +23,12 @@ void embedding(const Tensor& out, const Tensor& table, const Tensor& ids, double
     using T = decltype(type);
     for_rows(ids.numel(), width, [&](int64_t begin, int64_t end) {
       for (int64_t m = begin; m < end; ++m) {
-        ArrayView<T>(out.data<T>() + m * width, width) =
-            static_cast<T>(scale) * ConstArrayView<T>(table.data<T>() + id[m] * width, width);
+        ArrayView<T> row(out.data<T>() + m * width, width);
+        if (id[m] < 0) {
+          row.setZero();
+        } else {
+          row = static_cast<T>(scale) * ConstArrayView<T>(table.data<T>() + id[m] * width, width);
+        }
       }
     });
   });
@@ -40,7 +44,8 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return id[a] < id[b]; });
   std::vector<int64_t> runs;  // where a new id begins
   for (int64_t m = 0; m < count; ++m) {
-    if (m == 0 || id[order[static_cast<size_t>(m)]] != id[order[static_cast<size_t>(m - 1)]]) runs.push_back(m);
+    if (id[order[static_cast<size_t>(m)]] < 0) continue;
+    if (runs.empty() || id[order[static_cast<size_t>(m)]] != id[order[static_cast<size_t>(m - 1)]]) runs.push_back(m);
   }
   runs.push_back(count);
   dispatch("embedding_backward", dtable.dtype(), [&](auto type) {

@@ -21,12 +21,13 @@ __global__ void embedding_kernel(T* out, const T* table, const int32_t* ids, Wid
   if (m >= count) return;
   const int64_t id = ids[m];
   const bool known = id >= 0 && id < vocabulary;
+  const Wide<T> otherwise = id < 0 ? Wide<T>{0} : std::numeric_limits<Wide<T>>::quiet_NaN();
   for (int64_t e = static_cast<int64_t>(threadIdx.x % kWarp) * kPack; e < width; e += kWarp * kPack) {
     Pack<T, kPack> pack{};
     if (known) pack = load<kPack>(table + id * width + e, aligned);
 #pragma unroll
     for (int k = 0; k < kPack; ++k) {
-      pack.value[k] = narrow<T>(known ? scale * wide(pack.value[k]) : std::numeric_limits<Wide<T>>::quiet_NaN());
+      pack.value[k] = narrow<T>(known ? scale * wide(pack.value[k]) : otherwise);
     }
     store<kPack>(out + m * width + e, pack, aligned);
   }
@@ -46,7 +47,7 @@ void embedding(const Tensor& out, const Tensor& table, const Tensor& ids, double
   });
 }
 
-// Unknown tokens get the number after the last one.
+// Tokens that are not in the table get the number after the last one.
 __global__ void number_kernel(int32_t* keys, int32_t* positions, const int32_t* ids, int64_t count,
                               int32_t vocabulary) {
   for (int64_t m = first_element(); m < count; m += element_stride()) {

@@ -101,6 +101,13 @@ void add_lookups(std::vector<GradientCase>& cases) {
   const Tensor ids = r.integers({2, 5}, 0, 4);
   cases.push_back(
       {"embedding", {r.normal({7, 3})}, [ids](Tape& t, const Inputs& x) { return embedding(t, x[0], ids, 1.3); }});
+  // Two tables as one: an id has a row of one of them.
+  const Tensor mixed = RandomTensors(31).integers({3, 7}, -3, 4);
+  const Tensor others = RandomTensors(31).integers({3, 7}, -3, 4);
+  for (int64_t i = 0; i < others.numel(); ++i) others.data<int32_t>()[i] = -1 - others.data<int32_t>()[i];
+  cases.push_back({"embedding_of_two_tables", {r.normal({4, 3}), r.normal({3, 3})}, [=](Tape& t, const Inputs& x) {
+                     return add(t, embedding(t, x[0], mixed, 1.3), embedding(t, x[1], others, 0.7));
+                   }});
   const Tensor index = r.integers({11}, 0, 4);
   cases.push_back({"gather_columns", {r.normal({3, 5})}, [index](Tape& t, const Inputs& x) {
                      return gather_columns(t, x[0], index);

@@ -13,6 +13,17 @@ std::vector<int64_t> offsets_of(const std::vector<int64_t>& lengths) {
   return offsets;
 }
 
+// Where nothing is inserted, position, place and token are one.
+Piece run(int64_t row, int64_t position, int64_t count, int64_t document, int64_t offset) {
+  return {.row = row,
+          .position = position,
+          .count = count,
+          .document = document,
+          .offset = offset,
+          .place = offset,
+          .phase = offset};
+}
+
 BatchOptions in_order(int64_t subsequence, int64_t rows, Pack pack) {
   return {.subsequence = subsequence,
           .rows = rows,
@@ -30,13 +41,13 @@ TEST(Dealing, PadByHand) {
   const std::vector<int64_t> offsets = offsets_of({5, 2, 3, 1});
   const Dealing dealing(offsets, in_order(4, 2, Pack::pad));
   Cursor cursor = dealing.start();
-  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{{0, 0, 4, 0, 0}, {1, 0, 3, 1, 0}}));
+  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{run(0, 0, 4, 0, 0), run(1, 0, 3, 1, 0)}));
   EXPECT_EQ(cursor, (Cursor{2, {{0, 4}, {-1, 0}}}));
   // Document 2 ends exactly with the subsequence: its row is free in the next step.
-  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{{0, 0, 2, 0, 4}, {1, 0, 4, 2, 0}}));
+  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{run(0, 0, 2, 0, 4), run(1, 0, 4, 2, 0)}));
   EXPECT_EQ(cursor, (Cursor{3, {{-1, 0}, {-1, 0}}}));
   EXPECT_FALSE(dealing.done(cursor));
-  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{{0, 0, 2, 3, 0}}));
+  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{run(0, 0, 2, 3, 0)}));
   EXPECT_TRUE(dealing.done(cursor));
   EXPECT_TRUE(dealing.step(cursor).empty());
 }
@@ -46,12 +57,12 @@ TEST(Dealing, ConcatByHand) {
   const Dealing dealing(offsets, in_order(8, 2, Pack::concat));
   Cursor cursor = dealing.start();
   // Row 1 is free at 3, row 0 at 6, then row 1 at 7.
-  EXPECT_EQ(dealing.step(cursor),
-            (std::vector<Piece>{{0, 0, 6, 0, 0}, {0, 6, 2, 3, 0}, {1, 0, 3, 1, 0}, {1, 3, 4, 2, 0}, {1, 7, 1, 4, 0}}));
+  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{run(0, 0, 6, 0, 0), run(0, 6, 2, 3, 0), run(1, 0, 3, 1, 0),
+                                                      run(1, 3, 4, 2, 0), run(1, 7, 1, 4, 0)}));
   EXPECT_EQ(cursor, (Cursor{5, {{-1, 0}, {4, 1}}}));
-  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{{1, 0, 8, 4, 1}}));
+  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{run(1, 0, 8, 4, 1)}));
   EXPECT_FALSE(dealing.done(cursor));
-  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{{1, 0, 1, 4, 9}}));
+  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{run(1, 0, 1, 4, 9)}));
   EXPECT_TRUE(dealing.done(cursor));
 }
 
@@ -62,18 +73,17 @@ TEST(Dealing, ConcatKeepsTheAlignment) {
   const Dealing dealing(offsets, options);
   Cursor cursor = dealing.start();
   // Six positions, the next multiple is 8: full. Then three positions, and the next document at 4.
-  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{{0, 0, 6, 0, 0}}));
-  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{{0, 0, 3, 1, 0}, {0, 4, 4, 2, 0}}));
-  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{{0, 0, 2, 3, 0}}));
+  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{run(0, 0, 6, 0, 0)}));
+  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{run(0, 0, 3, 1, 0), run(0, 4, 4, 2, 0)}));
+  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{run(0, 0, 2, 3, 0)}));
 }
 
 TEST(Dealing, TiesGoToTheLowestRow) {
   const std::vector<int64_t> offsets = offsets_of({1, 1, 1, 1, 1, 1});
   const Dealing dealing(offsets, in_order(4, 3, Pack::concat));
   Cursor cursor = dealing.start();
-  EXPECT_EQ(dealing.step(cursor),
-            (std::vector<Piece>{
-                {0, 0, 2, 0, 0}, {0, 2, 2, 3, 0}, {1, 0, 2, 1, 0}, {1, 2, 2, 4, 0}, {2, 0, 2, 2, 0}, {2, 2, 2, 5, 0}}));
+  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{run(0, 0, 2, 0, 0), run(0, 2, 2, 3, 0), run(1, 0, 2, 1, 0),
+                                                      run(1, 2, 2, 4, 0), run(2, 0, 2, 2, 0), run(2, 2, 2, 5, 0)}));
 }
 
 TEST(Dealing, RowsRunOnIntoTheNextEpoch) {
@@ -82,7 +92,7 @@ TEST(Dealing, RowsRunOnIntoTheNextEpoch) {
   options.endless = true;
   const Dealing dealing(offsets, options);
   Cursor cursor = dealing.start();
-  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{{0, 0, 2, 0, 0}, {1, 0, 4, 1, 0}, {2, 0, 2, 0, 0}}));
+  EXPECT_EQ(dealing.step(cursor), (std::vector<Piece>{run(0, 0, 2, 0, 0), run(1, 0, 4, 1, 0), run(2, 0, 2, 0, 0)}));
   EXPECT_EQ(cursor.next_place, 3);
   EXPECT_FALSE(dealing.done(cursor));
   EXPECT_EQ(dealing.step(cursor).front().document, 1);

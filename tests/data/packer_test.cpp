@@ -33,7 +33,7 @@ class PackerTest : public testing::Test {
   std::vector<Batch> all_batches() {
     const Split& split = corpus_->split("train");
     const Dealing dealing(split.offsets(), options_);
-    const Packer packer(split, kBos, kEos, options_);
+    const Packer packer(split, corpus_->tokenizer(), options_);
     std::vector<Batch> batches;
     for (Cursor cursor = dealing.start(); !dealing.done(cursor);) batches.push_back(packer.pack(dealing.step(cursor)));
     return batches;

@@ -66,7 +66,7 @@ std::string golden_name(const std::string& parameter) {
 Tensor carried_states(const StateView& state, const StateLayout& layout, int64_t layers, int64_t count) {
   Tensor all;
   for (int64_t i = 0; i < layers; ++i) {
-    const LogId log = log_named(layout, "blocks." + std::to_string(i) + ".cache.hidden");
+    const LogId log = log_named(layout, "blocks." + std::to_string(i) + ".attention.cache.hidden");
     for (const int64_t length : state.lengths(log.group)) EXPECT_EQ(length, count);
     const Tensor entries = state.gather(log);
     const Tensor newest = part(entries, 1, entries.dim(1) - count, entries.dim(1));

@@ -1,5 +1,6 @@
 // What evaluation may depend on, and what not.
 #include "tests/support/expect_error.h"
+#include "tests/support/inserting_stack.h"
 #include "tests/support/tiny_run.h"
 #include "trainers/evaluation/evaluator.h"
 #include "trainers/run/evaluation_config.h"
@@ -182,6 +183,51 @@ TEST_F(ByPosition, DoesNotDependOnRowsAndTheCut) {
       EXPECT_NEAR(other.by_position[i].nll.value() / one.by_position[i].nll.value(), 1, 1e-5) << i;
     }
   }
+}
+
+// Whatever the cut, inserted tokens are read and nothing else.
+TEST_F(ByPosition, CountsTheTextAndNotWhatIsInserted) {
+  std::vector<std::string> settings{"model.attention.window=12", "model.layers=1", "model.initialization.std=0.4"};
+  const RunConfig without = tiny_config(settings);
+  Model plain(without);
+  const EvaluationResult wanted = by_position(plain, without, 3, 7);
+  settings.emplace_back();
+  for (const Insertion& insertion : {Insertion{.period = 1, .ids = 1}, Insertion{.period = 5, .ids = 2}}) {
+    settings.back() = inserting(insertion);
+    const RunConfig config = tiny_config(settings);
+    Model model(config);
+    const EvaluationResult one = by_position(model, config, 1, 7);
+    EXPECT_EQ(one.tokens, wanted.tokens);
+    EXPECT_EQ(one.bytes, wanted.bytes);
+    EXPECT_NE(one.nll, wanted.nll);
+    ASSERT_EQ(one.by_position.size(), wanted.by_position.size());
+    for (size_t i = 0; i < one.by_position.size(); ++i) {
+      EXPECT_EQ(one.by_position[i].tokens, wanted.by_position[i].tokens) << i;
+      EXPECT_EQ(one.by_position[i].bytes, wanted.by_position[i].bytes) << i;
+    }
+    for (const char* subsequence : {"data.subsequence=5", "data.subsequence=100"}) {
+      const EvaluationResult other = by_position(model, evaluation_config(config, {subsequence}), 3, 7);
+      EXPECT_EQ(other.context_mean, one.context_mean);
+      for (size_t i = 0; i < one.documents.size(); ++i) {
+        EXPECT_EQ(other.documents[i].tokens, one.documents[i].tokens);
+        EXPECT_NEAR(other.documents[i].nll / one.documents[i].nll, 1, 1e-5) << i;
+      }
+      for (size_t i = 0; i < one.by_position.size(); ++i) {
+        EXPECT_NEAR(other.by_position[i].nll.value() / one.by_position[i].nll.value(), 1, 1e-5) << i;
+      }
+    }
+  }
+}
+
+// "abc" is read as BOS a * b c with a period of 2. One layer with a window of 2 positions before each: BOS sees itself
+// (1), a both (2), b itself and a (2) beside the inserted token, c both (2) beside it.
+TEST_F(Evaluation, ContextMeanCountsTheText) {
+  write_corpus(folder_ / "d.h5", {{"valid", {"abc"}}});
+  corpus_ = Corpus::open(folder_ / "d.h5");
+  const RunConfig config =
+      tiny_config({"model.layers=1", "model.attention.window=2", "model.attention.cache.length=2"});
+  Model model(config, {.period = 2, .ids = 1});
+  EXPECT_DOUBLE_EQ(evaluate_rows(model, config, 1).context_mean, (1 + 2 + 2 + 2) / 4.0);
 }
 
 TEST(EvalProgram, PrintsPositionsAsTextAndJson) {

@@ -1,5 +1,8 @@
 // What the generator reads token by token is what the model reads in one piece.
 #include "layers/state/state_pool.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/hand_batch.h"
+#include "tests/support/inserting_stack.h"
 #include "tests/support/tiny_run.h"
 #include "trainers/evaluation/generator.h"
 #include "trainers/run/evaluation_config.h"
@@ -10,13 +13,14 @@ namespace {
 const std::string kText = "a quire is a gathering of leaves";
 
 struct Model {
-  explicit Model(const std::vector<std::string>& overrides)
-      : config(with_more(overrides)),
+  explicit Model(const std::vector<std::string>& overrides, const Insertion& inserted = {})
+      : config(with_more(overrides, inserted)),
         machine(Machine::choose(config.run)),
         network(store, config.model, 258, machine.dtype) {
     store.allocate(machine.dtype, machine.device, 5);
   }
-  static RunConfig with_more(std::vector<std::string> overrides) {
+  static RunConfig with_more(std::vector<std::string> overrides, const Insertion& inserted) {
+    overrides.push_back(inserting(inserted));
     overrides.emplace_back("model.initialization.std=0.4");
     return parse_config<RunConfig>(kTinyConfig, "tiny", overrides);
   }
@@ -29,22 +33,28 @@ struct Model {
 // Logits after BOS and the first `count` bytes of the text, read by the network as it is, in pieces.
 std::vector<float> logits_of(Model& model, Network& network, int64_t count, int64_t piece) {
   const ByteTokenizer tokenizer;
-  std::vector<int32_t> ids{tokenizer.bos_id()};
-  tokenizer.encode(kText.substr(0, static_cast<size_t>(count)), ids);
+  std::vector<int32_t> text{tokenizer.bos_id()};
+  tokenizer.encode(kText.substr(0, static_cast<size_t>(count)), text);
+  // With what the model inserts.
+  const Insertion& insertion = network.model.insertion();
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto token = static_cast<int64_t>(i);
+    if (insertion.any() && token > 0 && token % insertion.period == 0) {
+      const int64_t number = token / insertion.period - 1;
+      ids.push_back(static_cast<int32_t>(258 + number % insertion.ids));
+    }
+    ids.push_back(text[i]);
+  }
   StatePool state(network.declared.state, 1, piece, model.machine.dtype, model.machine.device);
   std::vector<float> logits;
   for (size_t begin = 0; begin < ids.size(); begin += static_cast<size_t>(piece)) {
-    const size_t length = std::min(ids.size() - begin, static_cast<size_t>(piece));
-    Batch batch;
-    batch.rows = 1;
-    batch.length = static_cast<int64_t>(length);
-    batch.tokens.assign(&ids[begin], &ids[begin] + length);
-    batch.targets.assign(length, 0);
-    batch.loss_mask.assign(length, 0);
-    batch.segment.assign(length, 0);
-    batch.document.assign(length, 0);
-    for (size_t i = 0; i < length; ++i) batch.position.push_back(static_cast<int32_t>(begin + i));
-    batch.starts = {static_cast<uint8_t>(begin == 0 ? 1 : 0)};
+    const auto length = static_cast<int64_t>(std::min(ids.size() - begin, static_cast<size_t>(piece)));
+    Batch batch = one_segment(1, length, {static_cast<uint8_t>(begin == 0 ? 1 : 0)});
+    for (size_t i = 0; i < batch.tokens.size(); ++i) {
+      batch.tokens[i] = ids[begin + i];
+      batch.position[i] = static_cast<int32_t>(begin + i);
+    }
     state.begin_step(batch);
     Tape tape(false);
     const StateView view = state.view(0, 1);
@@ -70,7 +80,8 @@ void expect_near(const std::vector<float>& a, const std::vector<float>& b, const
 std::vector<float> generator_logits(Model& model, const std::vector<std::string>& overrides, int64_t count) {
   const ByteTokenizer tokenizer;
   const RunConfig config = evaluation_config(model.config, overrides);
-  return Generator(model.store, config, tokenizer, model.machine, kText.substr(0, static_cast<size_t>(count))).logits();
+  const std::string prompt = kText.substr(0, static_cast<size_t>(count));
+  return Generator(model.store, config, tokenizer, model.machine, prompt).logits();
 }
 
 TEST(Generation, TokenByTokenEqualsOneSegment) {
@@ -158,6 +169,53 @@ TEST(Generation, GeneratedTokensAreReadLikeAPrompt) {
   std::vector<float> right = prompted.logits();
   left[256] = right[256] = 0;  // next() rules BOS out
   EXPECT_EQ(left, right);
+}
+
+const std::vector<std::string> kWindowed{"model.position=rope", "model.attention.window=7",
+                                         "model.attention.cache.kind=kv", "model.attention.cache.length=7"};
+
+// However the text arrives, inserted tokens stand where they would if it were read at once.
+TEST(Generation, InsertedTokensGoOnInsideThePeriod) {
+  const ByteTokenizer tokenizer;
+  for (const Insertion& insertion : {Insertion{.period = 1, .ids = 1}, Insertion{.period = 3, .ids = 2},
+                                     Insertion{.period = 5, .ids = 1}, Insertion{.period = 100, .ids = 1}}) {
+    Model model(kWindowed, insertion);
+    std::vector<int32_t> ids{tokenizer.bos_id()};
+    tokenizer.encode(kText, ids);
+    for (const char* subsequence : {"data.subsequence=1", "data.subsequence=4", "data.subsequence=80"}) {
+      const RunConfig config = evaluation_config(model.config, {subsequence});
+      Generator one_by_one(model.store, config, tokenizer, model.machine);
+      for (size_t read = 1; read < ids.size(); ++read) {
+        one_by_one.read({&ids[read - 1], 1});
+        const auto tokens = static_cast<int64_t>(read);
+        EXPECT_EQ(one_by_one.tokens(), tokens);
+        EXPECT_EQ(one_by_one.position(), insertion.positions(tokens));
+        ASSERT_EQ(one_by_one.logits().size(), 258U);
+        const std::vector<float> whole = logits_of(model, model.network, tokens - 1, 80);
+        expect_near(one_by_one.logits(), whole, "token by token");
+        if (read % 7 != 0) continue;
+        // A prompt, and the rest after it.
+        Generator resumed(model.store, config, tokenizer, model.machine);
+        resumed.read(std::span(ids).first(read / 2));
+        resumed.read(std::span(ids).subspan(read / 2, read - read / 2));
+        expect_near(resumed.logits(), whole, "in two parts");
+      }
+    }
+  }
+}
+
+TEST(Generation, NeverGivesOrReadsAnInsertedId) {
+  const ByteTokenizer tokenizer;
+  Model model(kWindowed, {.period = 2, .ids = 2});
+  Generator generator(model.store, model.config, tokenizer, model.machine, "abc");
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_LT(generator.most_likely(), 258);
+    const int32_t id = generator.next({.temperature = 5.0, .seed = static_cast<uint64_t>(i)});
+    EXPECT_LT(id, 258);
+  }
+  for (const int32_t id : {258, 259, -1}) {
+    EXPECT_ERROR(generator.read({&id, 1}), ErrorKind::data, "is outside the tokenizer's vocabulary of 258");
+  }
 }
 
 }  // namespace

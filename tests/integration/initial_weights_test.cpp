@@ -3,6 +3,7 @@
 
 #include "data/tokenizers/byte_tokenizer.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/inserting_stack.h"
 #include "tests/support/tiny_run.h"
 #include "trainers/run/model.h"
 
@@ -108,6 +109,46 @@ TEST_F(InitialWeightsTest, OtherShapesAreBoth) {
                  "blocks.0.mlp.down.weight is [16, 24] there and [16, 32] here");
   const auto weights = loaded({"model.mlp.hidden=32", "init.missing=[\"*.mlp.*\"]", "init.unused=[\"*.mlp.*\"]"});
   EXPECT_TRUE(same_bits(weights.at("embedding.weight"), weights_of(source_).at("embedding.weight")));
+}
+
+// A checkpoint with other weights beside those of the source.
+fs::path with_weights(const fs::path& source, const fs::path& folder, const std::vector<NamedTensor>& more) {
+  const CheckpointReader reader = CheckpointReader::open(source);
+  std::vector<CheckpointPart> parts{reader.read_part("model")};
+  parts[0].tensors.insert(parts[0].tensors.end(), more.begin(), more.end());
+  return write_checkpoint(
+      folder, 1, parts, reader.meta(),
+      {{"config.yaml", reader.read_text("config.yaml")}, {"tokenizer.txt", reader.read_text("tokenizer.txt")}});
+}
+
+TEST_F(InitialWeightsTest, InsertedTokensBeginAsTheMeanOfTheVocabulary) {
+  const std::map<std::string, Tensor> source = weights_of(source_);
+  const std::vector<double> table = values_of(source.at("embedding.weight"));
+  const auto weights = loaded({inserting({.period = 4, .ids = 3})});
+  ASSERT_EQ(weights.size(), source.size() + 1);
+  for (const auto& [name, tensor] : source) EXPECT_TRUE(same_bits(weights.at(name), tensor)) << name;
+  const std::vector<double> inserted = values_of(weights.at("embedding.inserted"));
+  ASSERT_EQ(inserted.size(), 3U * 16);
+  for (size_t i = 0; i < inserted.size(); ++i) {
+    double sum = 0;
+    for (size_t row = 0; row < 258; ++row) sum += table[16 * row + i % 16];
+    EXPECT_EQ(inserted[i], static_cast<float>(sum / 258)) << i;
+  }
+  // Named, they are drawn like any new parameter.
+  const auto drawn = loaded({"init.missing=[embedding.inserted]", inserting({.period = 4, .ids = 3})});
+  EXPECT_NE(values_of(drawn.at("embedding.inserted")), inserted);
+  EXPECT_EQ(InitialWeights::open(config({inserting({.period = 4, .ids = 3})}), ByteTokenizer()).missing().size(), 0U);
+}
+
+TEST_F(InitialWeightsTest, OtherDifferencesOfInsertedTokensAreRefused) {
+  const std::string three = inserting({.period = 4, .ids = 3});
+  expect_refused({"model.attention.qk_norm=true", three}, ErrorKind::checkpoint, "has no blocks.0.attention.scale");
+  const Tensor two = Tensor::from(std::vector<float>(2 * 16, 0.5F), {2, 16});
+  const std::string with_two =
+      "init.from=" + with_weights(source_, tiny_ / "two", {{"embedding.inserted", two}}).string();
+  expect_refused({with_two, three}, ErrorKind::checkpoint, "embedding.inserted is [2, 16] there and [3, 16] here");
+  expect_refused({with_two}, ErrorKind::checkpoint, "has embedding.inserted, which this model has not");
+  EXPECT_EQ(values_of(loaded({with_two, inserting({.period = 9, .ids = 2})}).at("embedding.inserted")), values_of(two));
 }
 
 TEST_F(InitialWeightsTest, PrecisionMayDiffer) {

@@ -18,10 +18,12 @@ int64_t id_at(const Tensor& ids, int64_t i) {
   return ids.data<int32_t>()[i];
 }
 
-void add_embedding(std::vector<OpCase>& cases, RandomTensors& random, int64_t vocabulary, int64_t width,
-                   int64_t count) {
-  const std::string size = std::to_string(vocabulary) + "x" + std::to_string(width) + "x" + std::to_string(count);
-  const Tensor ids = random.integers({count}, 0, vocabulary);
+// Ids from `least` on; those below zero have no row.
+void add_embedding(std::vector<OpCase>& cases, RandomTensors& random, int64_t vocabulary, int64_t width, int64_t count,
+                   int64_t least = 0) {
+  const std::string size = std::to_string(vocabulary) + "x" + std::to_string(width) + "x" + std::to_string(count) +
+                           (least < 0 ? "_absent" : "");
+  const Tensor ids = random.integers({count}, least, vocabulary);
   cases.push_back({"embedding",
                    size,
                    {random.normal({vocabulary, width}), ids},
@@ -33,6 +35,7 @@ void add_embedding(std::vector<OpCase>& cases, RandomTensors& random, int64_t vo
                    [=](const Tensors& in) {
                      const Tensor out = Tensor::zeros({count, width}, DType::f64);
                      for (int64_t i = 0; i < out.numel(); ++i) {
+                       if (id_at(in[1], i / width) < 0) continue;
                        values(out)[i] = 1.7 * values(in[0])[id_at(in[1], i / width) * width + i % width];
                      }
                      return Tensors{out};
@@ -46,6 +49,7 @@ void add_embedding(std::vector<OpCase>& cases, RandomTensors& random, int64_t vo
                    },
                    [=](const Tensors& in) {
                      for (int64_t i = 0; i < in[1].numel(); ++i) {
+                       if (id_at(in[2], i / width) < 0) continue;
                        values(in[0])[id_at(in[2], i / width) * width + i % width] += 1.7 * values(in[1])[i];
                      }
                      return Tensors{in[0]};
@@ -262,6 +266,10 @@ void add_lookup_cases(std::vector<OpCase>& cases) {
   add_embedding(cases, random, 17, 129, 301);
   add_embedding(cases, random, 3, 259, 70);
   add_embedding(cases, random, 2, 24, 403);  // long runs of one token
+  RandomTensors absent(57);
+  add_embedding(cases, absent, 1, 3, 70, -40);  // nearly all, in long runs
+  add_embedding(cases, absent, 7, 129, 301, -3);
+  add_embedding(cases, absent, 5, 8, 1, -1);
   add_cross_entropy(cases, random, 1, 1, 1);
   add_cross_entropy(cases, random, 7, 13, 2);
   add_cross_entropy(cases, random, 0, 3, 1);

@@ -21,10 +21,10 @@ int64_t tables_of(std::vector<std::string> settings) {
   settings.insert(settings.begin(), {"model.width=8", "model.heads=2"});
   const RunConfig config = parse_config<RunConfig>("model: {mlp: {hidden: 8}}", "model.yaml", settings);
   ParameterStore store;
-  StateLayout layout;
-  const LanguageModel model(Scope(store, layout, DType::f32), config.model, 16);
+  Declarations declared;
+  const LanguageModel model(Scope(store, declared, DType::f32), config.model, 16);
   store.allocate(DType::f32, kCpu, 1);
-  StatePool pool(layout, kRows, kTokens, DType::f32, kCpu);
+  StatePool pool(declared.state, kRows, kTokens, DType::f32, kCpu);
   Batch batch = batch_of({{0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 1, 1, 1, -1}}, {0, 0});
   pool.begin_step(batch);
   Tape tape;

@@ -7,6 +7,7 @@
 
 #include "tests/support/compare.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/inserting_stack.h"
 #include "tests/support/model_reader.h"
 #include "trainers/run/config.h"
 
@@ -17,19 +18,17 @@ constexpr int64_t kVocabulary = 7;
 
 class Model {
  public:
-  explicit Model(const std::vector<std::string>& settings, int64_t rows = 1)
+  explicit Model(const std::vector<std::string>& settings, int64_t rows = 1, int64_t vocabulary = kVocabulary)
       : reader_(parse_config<RunConfig>("model: {width: 6, heads: 2, layers: 1, position: none, mlp: {kind: relu, "
                                         "hidden: 5}, embedding: {tied: false}, initialization: {std: 0.5}}",
                                         "model.yaml", settings)
                     .model,
-                kVocabulary, rows, 8) {}
+                vocabulary, rows, 8) {}
 
-  Tensor parameter(const std::string& name) const {
-    for (const ParameterStore::Entry& entry : reader_.store().entries()) {
-      if (entry.name == name) return entry.variable.value();
-    }
-    ADD_FAILURE() << "no parameter " << name;
-    return {};
+  Tensor parameter(const std::string& name) const { return entry(name).variable.value(); }
+  // What the last backward pass left there.
+  std::vector<double> gradient(const std::string& name) const {
+    return values_of(ParameterStore::slice(reader_.store().gradients(), entry(name)));
   }
   ModelReader& reader() { return reader_; }
 
@@ -43,6 +42,13 @@ class Model {
   }
 
  private:
+  const ParameterStore::Entry& entry(const std::string& name) const {
+    for (const ParameterStore::Entry& entry : reader_.store().entries()) {
+      if (entry.name == name) return entry;
+    }
+    throw std::out_of_range("no parameter " + name);
+  }
+
   ModelReader reader_;
 };
 
@@ -113,6 +119,55 @@ TEST(OutputBias, IsInTheLogitsOfGeneration) {
     batch.targets[0] = v;
     EXPECT_NEAR(model.nats(batch)[0], std::log(sum) - logits[static_cast<size_t>(v)], 1e-13);
   }
+}
+
+void put_rows(const Tensor& from, const Tensor& to, int64_t row) {
+  std::copy_n(from.data<double>(), from.numel(), to.data<double>() + row * to.dim(1));
+}
+
+// Sums of some ten terms near 1, in another order.
+void expect_near(const std::vector<double>& got, const std::vector<double>& wanted) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 1e-13) << i;
+}
+
+// Like a larger vocabulary whose last ids can never come next: their logits are so low that the model gives them the
+// probability 0.
+TEST(InsertedTokens, AreReadLikeTokensAndNeverPredicted) {
+  Model with_inserted({inserting({.period = 3, .ids = 2})}, 2);
+  Model larger({"model.embedding.output_bias=true"}, 2, kVocabulary + 2);
+  const Tensor inserted = with_inserted.parameter("embedding.inserted");
+  ASSERT_EQ(inserted.shape(), (Shape{2, 6}));
+  for (int64_t i = 1; i < inserted.numel(); ++i) EXPECT_NE(inserted.data<double>()[i], inserted.data<double>()[i - 1]);
+  put_rows(with_inserted.parameter("embedding.weight"), larger.parameter("embedding.weight"), 0);
+  put_rows(inserted, larger.parameter("embedding.weight"), kVocabulary);
+  put_rows(with_inserted.parameter("head.weight"), larger.parameter("head.weight"), 0);
+  for (int v = 0; v < 2; ++v) larger.parameter("head.bias").data<double>()[kVocabulary + v] = -1e5;
+
+  Batch batch = counting(2, 8);
+  for (const int64_t t : {3, 6}) {
+    for (int64_t row = 0; row < 2; ++row) {
+      const auto i = static_cast<size_t>(batch.at(row, t));
+      batch.tokens[i] = static_cast<int32_t>(kVocabulary + (t == 3 ? 0 : 1));
+      batch.targets[i] = 0;
+      batch.loss_mask[i] = 0;
+      --batch.target_count;
+    }
+  }
+  expect_near(with_inserted.nats(batch), larger.nats(batch));
+  const Tensor logits = with_inserted.reader().next_logits(batch, 4);
+  EXPECT_EQ(logits.shape(), (Shape{2, kVocabulary}));
+  const std::vector<double> all = values_of(larger.reader().next_logits(batch, 4));
+  const auto second = all.begin() + kVocabulary + 2;
+  expect_near(values_of(logits.slice(0, 1, 2)), {second, second + kVocabulary});
+
+  with_inserted.reader().gradient(batch);
+  larger.reader().gradient(batch);
+  std::vector<double> both = with_inserted.gradient("embedding.weight");
+  const std::vector<double> own = with_inserted.gradient("embedding.inserted");
+  for (const double value : own) EXPECT_NE(value, 0);
+  both.insert(both.end(), own.begin(), own.end());
+  expect_near(both, larger.gradient("embedding.weight"));
 }
 
 // A row keeps all that a layer adds, divided by the probability of being kept, or nothing of it.

@@ -7,8 +7,9 @@ namespace quire::test {
 
 inline bool equal(const Batch& a, const Batch& b) {
   return a.rows == b.rows && a.length == b.length && a.first_row == b.first_row && a.tokens == b.tokens &&
-         a.targets == b.targets && a.loss_mask == b.loss_mask && a.segment == b.segment && a.position == b.position &&
-         a.document == b.document && a.starts == b.starts && a.target_count == b.target_count;
+         a.targets == b.targets && a.loss_mask == b.loss_mask && a.recalled == b.recalled && a.inserted == b.inserted &&
+         a.segment == b.segment && a.position == b.position && a.document == b.document && a.starts == b.starts &&
+         a.target_count == b.target_count;
 }
 
 inline bool equal(const CursoredBatch& a, const CursoredBatch& b) {

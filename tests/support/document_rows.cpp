@@ -6,21 +6,6 @@ namespace quire::test {
 
 namespace {
 
-Batch empty_batch(int64_t rows, int64_t length) {
-  Batch batch;
-  batch.rows = rows;
-  batch.length = length;
-  const auto cells = static_cast<size_t>(rows * length);
-  batch.tokens.assign(cells, 0);
-  batch.targets.assign(cells, 0);
-  batch.loss_mask.assign(cells, 0);
-  batch.segment.assign(cells, -1);
-  batch.position.assign(cells, 0);
-  batch.document.assign(cells, -1);
-  batch.starts.assign(static_cast<size_t>(rows), 0);
-  return batch;
-}
-
 // Where a row stands.
 struct Reader {
   const std::vector<Document>* documents;
@@ -88,7 +73,7 @@ std::vector<Batch> cut(const std::vector<std::vector<Document>>& rows, int64_t l
   };
   std::vector<Batch> batches;
   while (left()) {
-    batches.push_back(empty_batch(static_cast<int64_t>(rows.size()), length));
+    batches.push_back(Batch::empty(static_cast<int64_t>(rows.size()), length));
     for (size_t row = 0; row < readers.size(); ++row) {
       readers[row].fill(batches.back(), static_cast<int64_t>(row), pack, alignment);
     }

@@ -9,17 +9,11 @@ namespace quire::test {
 
 // segments[r]: the segment of each position of row r, -1 for padding. Tokens and targets are 0, nothing counts.
 inline Batch batch_of(const std::vector<std::vector<int32_t>>& segments, const std::vector<uint8_t>& starts) {
-  Batch batch;
-  batch.rows = static_cast<int64_t>(segments.size());
-  batch.length = static_cast<int64_t>(segments[0].size());
+  Batch batch = Batch::empty(static_cast<int64_t>(segments.size()), static_cast<int64_t>(segments[0].size()));
+  batch.segment.clear();
   for (const std::vector<int32_t>& row : segments) batch.segment.insert(batch.segment.end(), row.begin(), row.end());
   batch.starts = starts;
-  const size_t count = batch.segment.size();
-  batch.tokens.assign(count, 0);
-  batch.targets.assign(count, 0);
-  batch.loss_mask.assign(count, 0);
-  batch.position.assign(count, 0);
-  batch.document.assign(count, 0);
+  batch.document.assign(batch.segment.size(), 0);
   return batch;
 }
 

@@ -1,7 +1,7 @@
 #include "tests/support/mechanism_suite.h"
 
 #include "tests/support/test_device.h"
-#include "tests/support/trivial_memories.h"
+#include "tests/support/test_mechanisms.h"
 
 namespace quire::test {
 
@@ -32,7 +32,7 @@ evaluate: {rows: 2}
 }  // namespace
 
 RunConfig mechanism_config(const std::vector<std::string>& settings) {
-  register_trivial_memories();
+  register_test_mechanisms();
   std::vector<std::string> all{std::string("run.device=") + name_of(test_device().kind)};
   all.insert(all.end(), settings.begin(), settings.end());
   return parse_config<RunConfig>(kBase, "mechanism.yaml", all);

@@ -44,6 +44,23 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
+// Rows that all are the mean of the table's.
+Tensor mean_rows(const Tensor& table, int64_t rows) {
+  const int64_t width = table.dim(1);
+  const Tensor wide = Tensor::empty(table.shape(), DType::f64);
+  ops::convert(wide, table);
+  const std::vector<double> values = wide.to_vector<double>();
+  std::vector<double> sums(static_cast<size_t>(width), 0.0);
+  for (size_t i = 0; i < values.size(); ++i) sums[i % sums.size()] += values[i];
+  std::vector<double> means;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (const double sum : sums) means.push_back(sum / static_cast<double>(table.dim(0)));
+  }
+  const Tensor mean = Tensor::empty({rows, width}, table.dtype());
+  ops::convert(mean, Tensor::from(means, {rows, width}));
+  return mean;
+}
+
 }  // namespace
 
 InitialWeights InitialWeights::open(const RunConfig& config, const Tokenizer& tokenizer) {
@@ -82,8 +99,16 @@ InitialWeights InitialWeights::open(const RunConfig& config, const Tokenizer& to
   for (const auto& [name, shape] : shapes) {
     if (!weights.tensors_.contains(name)) weights.missing_.push_back(name);
   }
-  const std::vector<std::string> missing =
+  std::vector<std::string> missing =
       not_named(weights.missing_, config.init.missing, "init.missing", "the checkpoint does not have");
+  // A checkpoint that has them in another shape is refused like any other.
+  const std::string inserted = "embedding.inserted";
+  const auto table = weights.tensors_.find("embedding.weight");
+  if (table != weights.tensors_.end() && std::find(unused.begin(), unused.end(), inserted) == unused.end() &&
+      std::erase(missing, inserted) > 0) {
+    weights.tensors_[inserted] = mean_rows(table->second, network.model.insertion().ids);
+    std::erase(weights.missing_, inserted);
+  }
   const std::vector<std::string> left = not_named(unused, config.init.unused, "init.unused", "only the checkpoint has");
   if (!missing.empty()) {
     fail(ErrorKind::checkpoint,

@@ -18,6 +18,8 @@ class InitialWeights {
   // Reads the checkpoint and compares it with the model of the configuration, before anything is made for the run.
   // Parameters are matched by name and shape. Error(checkpoint) when the tokenizer is another one, and when parameters
   // that init.missing or init.unused do not name are missing or left over; Error(config) for a glob that names none.
+  // Embeddings of inserted tokens may be missing: each begins as the mean embedding of the vocabulary, unless
+  // init.missing names them.
   static InitialWeights open(const RunConfig& config, const Tokenizer& tokenizer);
 
   // Overwrites what the checkpoint has; other parameters keep what they were drawn as.

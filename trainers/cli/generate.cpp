@@ -42,7 +42,7 @@ void run(const Arguments& arguments) {
 
   const auto started = std::chrono::steady_clock::now();
   Generator generator(store, config, *tokenizer, machine, arguments.prompt);
-  const int64_t read = generator.position();
+  const int64_t read = generator.tokens();
   if (!arguments.json) print(arguments.prompt);
   const std::string text = generate(generator, *tokenizer, arguments.sampling, [&](std::string_view piece) {
     if (arguments.json) return;
@@ -54,7 +54,7 @@ void run(const Arguments& arguments) {
   print_json({{"prompt", arguments.prompt},
               {"text", text},
               {"prompt_tokens", read},
-              {"tokens", generator.position() - read},
+              {"tokens", generator.tokens() - read},
               {"seed", arguments.sampling.seed},
               {"seconds", seconds}});
 }

@@ -95,6 +95,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
 
   const ModelReading reading = reading_of(config.model, length, Purpose::evaluate);
   Network network(store, reading.model, corpus.tokenizer().vocabulary_size(), machine.dtype);
+  const Insertion& insertion = network.model.insertion();
   StatePool state(network.declared.state, rows, length, machine.dtype, machine.device, machine.scratch);
   // Documents begin their own row: the cut into subsequences, and so the result, does not depend on the others.
   BatchSource source(corpus, options.split,
@@ -103,6 +104,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
                       .first_row = 0,
                       .last_row = rows,
                       .pack = Pack::pad,
+                      .insertion = insertion,
                       .shuffle = false,
                       .endless = false,
                       .documents = documents});
@@ -152,9 +154,14 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
       for (size_t i = 0; i < nll.size(); ++i) {
         if (part.loss_mask[i] == 0) continue;
         sums[static_cast<size_t>(part.document[i])].add(nll[i]);
-        if (bins) bins->add(part.position[i], nll[i], result.has_bytes_by_position && part.targets[i] != eos ? 1 : 0);
+        // Positions of the document count tokens that the model inserts; what is reported does not.
+        const int64_t position = part.position[i];
+        const int64_t token = insertion.tokens_before(position);
+        if (bins) bins->add(token, nll[i], result.has_bytes_by_position && part.targets[i] != eos ? 1 : 0);
         // A target sees its own position too.
-        context += static_cast<double>(1 + reach({part.position[i], static_cast<int64_t>(i) % length}));
+        const int64_t seen = reach({position, static_cast<int64_t>(i) % length});
+        context +=
+            static_cast<double>(insertion.tokens_before(position + 1) - insertion.tokens_before(position - seen));
       }
     }
     state.commit();

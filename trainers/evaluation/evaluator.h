@@ -37,7 +37,7 @@ struct EvaluationResult {
   // included.
   double context_mean = 0;
   bool as_trained = true;                // reading computes what training does
-  std::vector<PositionBin> by_position;  // when asked for
+  std::vector<PositionBin> by_position;  // of the text, without inserted tokens; when asked for
   bool has_bytes_by_position = false;    // every token is a byte, or the end of a document
   // Of a corpus with marks (quire prepare --task).
   std::optional<RecallResult> recall;

@@ -63,6 +63,7 @@ Generator::Generator(ParameterStore& store, const RunConfig& config, const Token
       subsequence_(config.data.subsequence),
       network_(store, reading_of(config.model, config.data.subsequence, Purpose::generate).model,
                tokenizer.vocabulary_size(), machine.dtype),
+      inserter_(network_.model.insertion(), tokenizer.vocabulary_size()),
       state_(network_.declared.state, 1, subsequence_, machine.dtype, machine.device) {}
 
 Generator::Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine,
@@ -80,10 +81,13 @@ void Generator::begin_document() {
 }
 
 void Generator::read(std::span<const int32_t> ids) {
-  while (!ids.empty()) {
-    const size_t count = std::min(ids.size(), static_cast<size_t>(subsequence_));
-    read_subsequence(ids.first(count));
-    ids = ids.subspan(count);
+  inserter_.check(ids, "the text to go on with");
+  const int64_t end = inserter_.insertion().positions(tokens() + static_cast<int64_t>(ids.size()));
+  while (position_ < end) {
+    const int64_t count = std::min(end - position_, subsequence_);
+    const auto taken = static_cast<size_t>(inserter_.tokens(position_, count));
+    read_subsequence(ids.first(taken), count);
+    ids = ids.subspan(taken);
   }
 }
 
@@ -93,20 +97,16 @@ int32_t Generator::most_likely() const {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-void Generator::read_subsequence(std::span<const int32_t> ids) {
-  const size_t count = ids.size();
-  Batch batch;
-  batch.rows = 1;
-  batch.length = static_cast<int64_t>(count);
-  batch.tokens.assign(ids.begin(), ids.end());
-  batch.targets.assign(count, 0);
-  batch.loss_mask.assign(count, 0);
-  batch.segment.assign(count, 0);
-  batch.document.assign(count, 0);
-  for (size_t i = 0; i < count; ++i) {
-    batch.position.push_back(static_cast<int32_t>(std::min<int64_t>(position_ + static_cast<int64_t>(i), INT32_MAX)));
+void Generator::read_subsequence(std::span<const int32_t> ids, int64_t count) {
+  Batch batch = Batch::empty(1, count, 0, {.inserted = inserter_.insertion().any()});
+  std::copy(ids.begin(), ids.end(), batch.tokens.begin());
+  inserter_.spread(batch, 0, position_, count);
+  batch.segment.assign(static_cast<size_t>(count), 0);
+  batch.document.assign(static_cast<size_t>(count), 0);
+  for (int64_t i = 0; i < count; ++i) {
+    batch.position[static_cast<size_t>(i)] = static_cast<int32_t>(std::min<int64_t>(position_ + i, INT32_MAX));
   }
-  batch.starts = {static_cast<uint8_t>(position_ == 0 ? 1 : 0)};
+  batch.starts[0] = position_ == 0 ? 1 : 0;
 
   state_.begin_step(batch);
   Tape tape(false);
@@ -119,7 +119,7 @@ void Generator::read_subsequence(std::span<const int32_t> ids) {
   } else {
     logits_ = logits.to_vector<float>();
   }
-  position_ += static_cast<int64_t>(count);
+  position_ += count;
 }
 
 int32_t Generator::next(const SamplingOptions& options) {

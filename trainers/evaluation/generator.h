@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "data/batches/inserter.h"
 #include "data/tokenizers/tokenizer.h"
 #include "layers/state/state_pool.h"
 #include "trainers/run/model.h"
@@ -31,7 +32,8 @@ class Generator {
 
   // Forgets what was read: a new document begins, with BOS.
   void begin_document();
-  // Goes on with these tokens, in subsequences.
+  // Goes on with these tokens, in subsequences. What the model inserts is read with the token that follows it. An id
+  // that is not the tokenizer's is Error(data).
   void read(std::span<const int32_t> ids);
   // The most likely token after what was read; ties go to the lower id, and BOS is none.
   int32_t most_likely() const;
@@ -39,17 +41,20 @@ class Generator {
   // The next token, or EOS. Logits of the token after everything read so far: logits().
   int32_t next(const SamplingOptions& options);
   const std::vector<float>& logits() const { return logits_; }
-  int64_t position() const { return position_; }
+  int64_t position() const { return position_; }  // model positions read
+  int64_t tokens() const { return inserter_.insertion().tokens_before(position_); }
 
  private:
-  void read_subsequence(std::span<const int32_t> ids);
+  // The next `count` model positions, which these tokens fill together with inserted ones.
+  void read_subsequence(std::span<const int32_t> ids, int64_t count);
 
   const Tokenizer& tokenizer_;
   int64_t subsequence_;
   Network network_;
+  Inserter inserter_;
   StatePool state_;
   std::vector<float> logits_;
-  int64_t position_ = 0;  // tokens read, BOS included
+  int64_t position_ = 0;  // model positions read
 };
 
 // The continuation; each piece of it is handed to `write` as soon as it is whole UTF-8.

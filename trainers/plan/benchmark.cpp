@@ -119,10 +119,11 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   std::vector<double> times;
   auto started = Clock::now();
   int64_t since = 0;
+  int64_t targets = 0;  // tokens of the text: what the model inserts is none
   int64_t allocations = 0;
   int64_t heap = 0;
   for (int64_t step = 0; step < options.warmup + options.steps; ++step) {
-    const Batch batch = random_batch(config.data, vocabulary, step);
+    const Batch batch = random_batch(config.data, vocabulary, training.network.model.insertion(), step);
     if (step == options.warmup) {
       for (OpBase* op : OpBase::all()) op->reset_stats();
       OpBase::set_timing(options.profile);
@@ -135,6 +136,7 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
     }
     train_step(training, config, batch, *communicator, ReadResult::when_free);
     if (step < options.warmup) continue;
+    targets += batch.target_count;
     if (++since < group && step + 1 < options.warmup + options.steps) continue;
     device.synchronize();
     times.push_back(1000 * seconds_since(started) / static_cast<double>(since));
@@ -146,8 +148,8 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   result.step_ms_median = times[times.size() / 2];
   result.step_ms_min = times.front();
   result.step_ms_max = times.back();
-  result.tokens_per_second =
-      static_cast<double>(config.data.rows * config.data.subsequence) / (result.step_ms_median / 1000);
+  const double targets_per_step = static_cast<double>(targets) / static_cast<double>(options.steps);
+  result.tokens_per_second = targets_per_step / (result.step_ms_median / 1000);
   result.model_flops = training_flops(config.model, vocabulary, config.data.rows, config.data.subsequence);
   result.peak_bytes = allocator.stats().peak_bytes;
   result.state_bytes = training.state->bytes();

@@ -147,7 +147,7 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
   // The second step has everything the first one leaves behind.
   for (int64_t step = 0; step < 2; ++step) {
     allocator.reset_peak();
-    const Batch batch = random_batch(config.data, vocabulary, step);
+    const Batch batch = random_batch(config.data, vocabulary, training.network.model.insertion(), step);
     std::vector<double> counts;
     for (const auto& [name, count] : training.network.model.loss_counts(batch))
       counts.push_back(static_cast<double>(count));
@@ -171,7 +171,7 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
     allocator.reset_peak();
     const Network network(training.store, evaluation.model, vocabulary, dtype);
     StatePool state(network.declared.state, evaluation.data.rows, evaluation.data.subsequence, dtype, kMeta);
-    const Batch batch = random_batch(evaluation.data, vocabulary, 0);
+    const Batch batch = random_batch(evaluation.data, vocabulary, network.model.insertion(), 0);
     state.begin_step(batch);
     Tape tape(false);
     const StateView view = state.view(0, evaluation.data.rows);

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/random.h"
+#include "data/batches/inserter.h"
 #include "data/corpus/corpus.h"
 
 namespace quire {
@@ -14,25 +15,23 @@ int64_t expected_vocabulary(const RunConfig& config) {
   return Corpus::open(config.data.corpus, Verify::once)->tokenizer().vocabulary_size();
 }
 
-Batch random_batch(const DataConfig& data, int64_t vocabulary, int64_t step) {
-  const auto count = static_cast<size_t>(data.rows * data.subsequence);
-  Batch batch;
-  batch.rows = data.rows;
-  batch.length = data.subsequence;
-  batch.tokens.resize(count);
-  batch.targets.resize(count);
-  batch.loss_mask.assign(count, 1);
-  batch.segment.assign(count, 0);
-  batch.position.resize(count);
-  batch.document.assign(count, 0);
-  batch.starts.assign(static_cast<size_t>(data.rows), step == 0 ? 1 : 0);
-  batch.target_count = static_cast<int64_t>(count);
-  for (size_t i = 0; i < count; ++i) {
+Batch random_batch(const DataConfig& data, int64_t vocabulary, const Insertion& insertion, int64_t step) {
+  const Inserter inserter(insertion, vocabulary);
+  Batch batch = Batch::empty(data.rows, data.subsequence, 0, {.inserted = insertion.any()});
+  const int64_t place = step * data.subsequence;
+  const int64_t tokens = inserter.tokens(place, data.subsequence);
+  for (size_t i = 0; i < batch.tokens.size(); ++i) {
     const auto bits = philox(RandomKey::of(7, step), hash_scope("bench"), 0, 0, static_cast<uint32_t>(i));
     batch.tokens[i] = static_cast<int32_t>(bits[0] % static_cast<uint64_t>(vocabulary));
     batch.targets[i] = static_cast<int32_t>(bits[1] % static_cast<uint64_t>(vocabulary));
-    batch.position[i] = static_cast<int32_t>(step * data.subsequence + static_cast<int64_t>(i) % data.subsequence);
+    batch.position[i] = static_cast<int32_t>(place + static_cast<int64_t>(i) % data.subsequence);
   }
+  batch.loss_mask.assign(batch.tokens.size(), 1);
+  batch.segment.assign(batch.tokens.size(), 0);
+  batch.document.assign(batch.tokens.size(), 0);
+  batch.starts.assign(static_cast<size_t>(data.rows), step == 0 ? 1 : 0);
+  for (int64_t row = 0; row < data.rows; ++row) inserter.spread(batch, batch.at(row, 0), place, data.subsequence);
+  batch.target_count = data.rows * tokens;
   return batch;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/batch.h"
+#include "core/insertion.h"
 #include "trainers/run/config.h"
 
 namespace quire {
@@ -10,7 +11,7 @@ namespace quire {
 // (bytes).
 int64_t expected_vocabulary(const RunConfig& config);
 
-// Random tokens; the documents of all rows begin at step 0 and go on for ever.
-Batch random_batch(const DataConfig& data, int64_t vocabulary, int64_t step);
+// Random tokens with what the model inserts; the documents of all rows begin at step 0 and go on for ever.
+Batch random_batch(const DataConfig& data, int64_t vocabulary, const Insertion& insertion, int64_t step);
 
 }  // namespace quire

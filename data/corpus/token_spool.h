@@ -1,0 +1,45 @@
+// Tokens and marks of a corpus that is being written wait in scratch files: a contiguous dataset cannot grow, and which
+// split a document belongs to is known in the end only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/files/file.h"
+
+namespace quire {
+
+class TokenSpool {
+ public:
+  // In a folder with room for them. Ids are below content_size, which decides how wide they are stored.
+  TokenSpool(std::filesystem::path folder, int64_t content_size);
+
+  void append(std::span<const int32_t> ids);
+  void append_marks(std::span<const uint8_t> marks);
+  int64_t tokens() const { return tokens_; }  // appended so far
+  int64_t marks() const { return marks_; }
+
+  DType dtype() const { return dtype_; }
+  // Everything appended can be read from here on.
+  void flush();
+  // Bytes of the stored tokens from `begin` on.
+  void read(int64_t begin, std::span<std::byte> into) const;
+  void read_marks(int64_t first, std::span<std::byte> into) const;
+
+ private:
+  std::filesystem::path folder_;
+  int64_t content_size_;
+  DType dtype_;
+  File tokens_file_;
+  std::optional<File> marks_file_;  // once there are marks
+  std::vector<std::byte> buffer_;
+  int64_t tokens_ = 0;
+  int64_t marks_ = 0;
+};
+
+}  // namespace quire

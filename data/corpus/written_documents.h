@@ -1,0 +1,66 @@
+// The documents of a corpus that is being written, and which split each belongs to.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "data/corpus/content_hash.h"
+
+namespace quire {
+
+struct WrittenDocument {
+  std::string name;
+  Hash128 hash;       // of its text
+  int64_t first = 0;  // token, in the spool
+  int64_t tokens = 0;
+  int64_t bytes = 0;
+  int64_t words = 0;
+  int64_t first_mark = 0;  // in the spool
+  int64_t marks = 0;       // tokens + 1, or none
+};
+
+struct WrittenSplit {
+  std::vector<const WrittenDocument*> documents;
+  std::unordered_set<std::string_view> names;
+  int64_t dropped = 0;
+};
+
+class WrittenDocuments {
+ public:
+  // `corpus` is what messages name.
+  explicit WrittenDocuments(std::string corpus) : corpus_(std::move(corpus)) {}
+
+  void begin_split(const std::string& split);
+  // One name twice in a split is Error(data) that says `origin`.
+  void add(const std::string& split, WrittenDocument document, const std::string& origin);
+  void drop(const std::string& split) { ++find_split(split).dropped; }
+
+  int64_t documents(const std::string& split) const;
+  int64_t dropped(const std::string& split) const;
+  const std::map<std::string, WrittenSplit>& splits() const { return splits_; }
+
+  // As CorpusWriter has them.
+  void move_documents(const std::string& from, const std::string& to, const std::vector<std::string>& names,
+                      const std::string& origin);
+  void move_share(const std::string& from, const std::string& to, int64_t count);
+  // A text in two splits is Error(data).
+  void check_duplicates() const;
+
+ private:
+  WrittenSplit& find_split(const std::string& split);
+  // Those for which moves(document) holds; the order of all stays.
+  template <typename Moves>
+  void move_if(const std::string& from, const std::string& to, const Moves& moves);
+  void add(const std::string& split, const WrittenDocument* document, const std::string& origin);
+
+  std::string corpus_;
+  std::deque<WrittenDocument> documents_;  // deque: addresses stay
+  std::map<std::string, WrittenSplit> splits_;
+};
+
+}  // namespace quire

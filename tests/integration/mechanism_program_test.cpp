@@ -1,0 +1,148 @@
+// Mechanisms through the program: configuration, plan, training with a kill and a resume, evaluation, generation,
+// needles, and what they tell in metrics.jsonl.
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/support/tiny_run.h"
+
+namespace quire::test {
+namespace {
+
+struct ProgramCase {
+  std::string name;
+  std::vector<std::string> settings;
+  std::string telemetry;               // the end of a name that a logged step has
+  std::vector<std::string> described;  // what eval --json says of the mechanism, as JSON pointers
+};
+void PrintTo(const ProgramCase& value, std::ostream* out) {
+  *out << value.name;
+}
+
+class MechanismProgram : public ::testing::TestWithParam<ProgramCase> {
+ protected:
+  std::vector<std::string> settings(std::vector<std::string> more = {}) const {
+    more.insert(more.begin(), GetParam().settings.begin(), GetParam().settings.end());
+    return more;
+  }
+  static ProgramResult run(std::vector<std::string> arguments) {
+    return run_quire(std::move(arguments), {.program = "quire_with_mechanisms"});
+  }
+  static nlohmann::json json_of(const ProgramResult& result) {
+    EXPECT_EQ(result.code, 0) << result.err;
+    return nlohmann::json::parse(result.out);
+  }
+  const TinyRun tiny_;
+};
+
+TEST_P(MechanismProgram, IsCheckedAndPlanned) {
+  std::vector<std::string> check{"config", tiny_.config().string(), "--check"};
+  std::vector<std::string> plan{"plan", tiny_.config().string(), "--json"};
+  for (const std::string& setting : settings()) {
+    check.push_back(setting);
+    plan.push_back(setting);
+  }
+  const ProgramResult checked = run(check);
+  EXPECT_EQ(checked.code, 0) << checked.err;
+  EXPECT_GT(json_of(run(plan)).at("bytes").at("state").get<int64_t>(), 0);
+}
+
+// Killed at step 13 with checkpoints every 4 steps: documents are in their middle, rows at different places.
+TEST_P(MechanismProgram, KilledAndResumedItTrainsTheSame) {
+  for (const char* pack : {"data.pack=pad", "data.pack=concat"}) {
+    const std::string whole = std::string("whole-") + pack;
+    const std::string killed = std::string("killed-") + pack;
+    const std::vector<std::string> all = settings({pack, "schedule.steps=20", "checkpoint.every=4"});
+    const ProgramResult trained = run(tiny_.train_arguments(whole, all));
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    std::filesystem::copy(tiny_ / whole, tiny_ / killed, std::filesystem::copy_options::recursive);
+    // As a kill behind step 13 leaves it: lines of later steps than the last checkpoint are there, later ones are not.
+    for (const int64_t step : {16, 20}) std::filesystem::remove_all(tiny_.checkpoint(killed, step));
+    const ProgramResult resumed = run(tiny_.resume_arguments(tiny_ / killed));
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_EQ(comparable_metrics(tiny_ / whole), comparable_metrics(tiny_ / killed));
+    expect_same_checkpoint(tiny_.checkpoint(whole, 20), tiny_.checkpoint(killed, 20));
+  }
+}
+
+TEST_P(MechanismProgram, SurvivesARealKill) {
+  const std::vector<std::string> all = settings({"schedule.steps=60", "checkpoint.every=5"});
+  ASSERT_EQ(run(tiny_.train_arguments("whole", all)).code, 0);
+  {
+    RunningProgram program(tiny_.train_arguments("killed", all), {.program = "quire_with_mechanisms"});
+    while (checkpoint_steps(tiny_ / "killed/checkpoints").empty() && program.running()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    program.send(SIGKILL);
+    program.wait();
+  }
+  const ProgramResult resumed = run(tiny_.resume_arguments(tiny_ / "killed"));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(comparable_metrics(tiny_ / "whole"), comparable_metrics(tiny_ / "killed"));
+  expect_same_checkpoint(tiny_.checkpoint("whole", 60), tiny_.checkpoint("killed", 60));
+}
+
+TEST_P(MechanismProgram, ReadsTheSameWithAnyNumberOfRows) {
+  ASSERT_EQ(run(tiny_.train_arguments("run", settings())).code, 0);
+  const auto evaluate = [&](const std::string& rows) {
+    return json_of(run({"eval", (tiny_ / "run").string(), "--json", "--documents", "evaluate.rows=" + rows}));
+  };
+  const nlohmann::json one = evaluate("1");
+  for (const char* rows : {"3", "8"}) {
+    const nlohmann::json many = evaluate(rows);
+    // f32 sums in another order, 1e-6 of some nats a token.
+    EXPECT_NEAR(many.at("nll").get<double>() / one.at("nll").get<double>(), 1, 1e-5) << rows;
+    EXPECT_EQ(many.at("context_mean"), one.at("context_mean"));
+  }
+  for (const std::string& described : GetParam().described) {
+    EXPECT_TRUE(one.contains(nlohmann::json::json_pointer(described))) << described << " in " << one.dump();
+  }
+  bool told = false;
+  for (const nlohmann::ordered_json& line : read_metrics(tiny_ / "run/metrics.jsonl")) {
+    for (const auto& [name, value] : line.at("telemetry").items()) {
+      told = told || (name.ends_with(GetParam().telemetry) && value.is_number());
+    }
+  }
+  EXPECT_TRUE(told) << GetParam().telemetry;
+}
+
+TEST_P(MechanismProgram, GeneratesAndFindsNeedles) {
+  ASSERT_EQ(run(tiny_.train_arguments("run", settings())).code, 0);
+  const std::vector<std::string> generate{
+      "generate", (tiny_ / "run").string(), "--prompt", "abcdefghijklmnopqrst", "--length", "40", "--json"};
+  const nlohmann::json text = json_of(run(generate));
+  EXPECT_EQ(json_of(run(generate)), text);
+  const ProgramResult needle =
+      run({"needle", (tiny_ / "run").string(), "--lengths", "256", "--samples", "2", "--json"});
+  EXPECT_EQ(json_of(needle).at("cells").size(), 5U) << needle.out;
+}
+
+std::vector<ProgramCase> cases() {
+  const std::string vq = "{block: 4, codes: 5, value_size: 6, codebook: {reseed: 0.5}}";
+  const std::string knn = "model.memory=[{kind: knn, layers: [-1], size: 24, top_k: 4}]";
+  return {
+      {"vq",
+       {"model.attention={kind: vq, window: 6, vq: " + vq + "}", "model.heads=1", "model.mlp.kind=none"},
+       "codebook.perplexity",
+       {"/attention/cache", "/attention/block"}},
+      {"knn", {knn}, "memory.0.gate.1", {"/memory/0/size", "/memory/0/top_k", "/cache/length"}},
+      {"mixture",
+       {knn,
+        "model.layer_overrides=[{layers: [0], attention: {kind: vq, cache: {kind: none, length: none}, window: 4, "
+        "vq: " +
+            vq + "}}]"},
+       "memory.0.share",
+       {"/memory/0/stale.keep"}},
+      {"fast_weight",
+       {"model.memory=[{kind: fast_weight, layers: [0, 1], chunk: 4, rate: 0.5}]"},
+       "memory.0.power",
+       {"/memory/0/kind"}},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(Mechanisms, MechanismProgram, ::testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace quire::test
