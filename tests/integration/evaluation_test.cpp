@@ -224,9 +224,9 @@ TEST_F(ByPosition, CountsTheTextAndNotWhatIsInserted) {
 TEST_F(Evaluation, ContextMeanCountsTheText) {
   write_corpus(folder_ / "d.h5", {{"valid", {"abc"}}});
   corpus_ = Corpus::open(folder_ / "d.h5");
-  const RunConfig config =
-      tiny_config({"model.layers=1", "model.attention.window=2", "model.attention.cache.length=2"});
-  Model model(config, {.period = 2, .ids = 1});
+  const RunConfig config = tiny_config({"model.layers=1", "model.attention.window=2", "model.attention.cache.length=2",
+                                        inserting({.period = 2, .ids = 1})});
+  Model model(config);
   EXPECT_DOUBLE_EQ(evaluate_rows(model, config, 1).context_mean, (1 + 2 + 2 + 2) / 4.0);
 }
 

@@ -26,9 +26,12 @@ class MechanismProgram : public ::testing::TestWithParam<ProgramCase> {
     more.insert(more.begin(), GetParam().settings.begin(), GetParam().settings.end());
     return more;
   }
-  static ProgramResult run(std::vector<std::string> arguments) {
-    return run_quire(std::move(arguments), {.program = "quire_with_mechanisms"});
+  static ProgramOptions options() {
+    ProgramOptions options;
+    options.program = "quire_with_mechanisms";
+    return options;
   }
+  static ProgramResult run(std::vector<std::string> arguments) { return run_quire(std::move(arguments), options()); }
   static nlohmann::json json_of(const ProgramResult& result) {
     EXPECT_EQ(result.code, 0) << result.err;
     return nlohmann::json::parse(result.out);
@@ -70,7 +73,7 @@ TEST_P(MechanismProgram, SurvivesARealKill) {
   const std::vector<std::string> all = settings({"schedule.steps=60", "checkpoint.every=5"});
   ASSERT_EQ(run(tiny_.train_arguments("whole", all)).code, 0);
   {
-    RunningProgram program(tiny_.train_arguments("killed", all), {.program = "quire_with_mechanisms"});
+    RunningProgram program(tiny_.train_arguments("killed", all), options());
     while (checkpoint_steps(tiny_ / "killed/checkpoints").empty() && program.running()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -142,7 +145,7 @@ std::vector<ProgramCase> cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Mechanisms, MechanismProgram, ::testing::ValuesIn(cases()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace quire::test
