@@ -16,7 +16,9 @@ void bind_all() {
   bind_knn_gate();
   bind_knn_search();
   bind_knn_storage();
+  bind_l2_norm();
   bind_norm();
+  bind_norm_backward();
   bind_optimizer();
   bind_position();
   bind_reductions();

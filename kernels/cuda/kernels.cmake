@@ -14,7 +14,9 @@ set(QUIRE_CUDA_KERNELS
   knn_gate.cu
   knn_search.cu
   knn_storage.cu
+  l2_norm.cu
   norm.cu
+  norm_backward.cu
   optimizer.cu
   position.cu
   reductions.cu

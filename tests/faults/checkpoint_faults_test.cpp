@@ -66,7 +66,7 @@ TEST(CheckpointFaults, AnotherVersionOfTheFormat) {
   EXPECT_FAULT(tiny.resume("run"), 4, line);
   EXPECT_FAULT(run_quire({"eval", path}), 4, line);
   EXPECT_FAULT(run_quire({"generate", path}), 4, line);
-  EXPECT_FAULT(run_quire({"needle", path}), 4, line);
+  EXPECT_FAULT(run_quire({"needle", path, "--lengths", "300"}), 4, line);
   EXPECT_FAULT(run_quire({"inspect", path}), 4, line);
   EXPECT_FAULT(tiny.train("tuned", {"init.from=" + path}), 4, line);
 }

@@ -1,6 +1,7 @@
 // Whole runs on a GPU beside the same runs on the CPU.
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "kernels/backend.h"
 #include "tests/support/compare.h"
 #include "tests/support/cuda_device.h"

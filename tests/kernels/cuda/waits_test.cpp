@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "tests/support/small_corpus.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/training_run.h"
