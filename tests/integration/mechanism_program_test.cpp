@@ -115,7 +115,8 @@ TEST_P(MechanismProgram, GeneratesAndFindsNeedles) {
   const std::vector<std::string> generate{
       "generate", (tiny_ / "run").string(), "--prompt", "abcdefghijklmnopqrst", "--length", "40", "--json"};
   const nlohmann::json text = json_of(run(generate));
-  EXPECT_EQ(json_of(run(generate)), text);
+  EXPECT_EQ(text.at("tokens"), 40);
+  EXPECT_EQ(json_of(run(generate)).at("text"), text.at("text"));
   const ProgramResult needle =
       run({"needle", (tiny_ / "run").string(), "--lengths", "256", "--samples", "2", "--json"});
   EXPECT_EQ(json_of(needle).at("cells").size(), 5U) << needle.out;

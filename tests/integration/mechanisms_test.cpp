@@ -154,10 +154,11 @@ std::vector<MechanismCase> cases() {
        {position + "t5", "model.recompute=blocks",
         memory +
             "[{kind: knn, layers: [0], size: 7, top_k: 3, place: host}, {kind: trivial_log, layers: [0], size: 4}]"}},
-      {"fast_weight", {position + "t5", memory + "[{kind: fast_weight, layers: [0, 1], chunk: 3, weight: 1}]"}},
+      {"fast_weight",
+       {position + "t5", memory + "[{kind: fast_weight, layers: [0, 1], chunk: 3, rate: 0.05, weight: 1}]"}},
       {.name = "fast_weight_carried",
-       .settings = joined(
-           t5_kv, {memory + "[{kind: fast_weight, layers: [1], chunk: 5, weight: 1}]", "model.recompute=blocks"}),
+       .settings = joined(t5_kv, {memory + "[{kind: fast_weight, layers: [1], chunk: 5, rate: 0.05, weight: 1}]",
+                                  "model.recompute=blocks"}),
        .split_invariant = true},
       {"recompute_blocks", joined(joined(xl_hidden, kDropout), {"model.recompute=blocks"})},
       {"recompute_parts_memory",

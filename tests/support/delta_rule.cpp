@@ -32,6 +32,14 @@ struct Step {
 }  // namespace
 
 DeltaRule delta_rule(Tape& tape, const DeltaRuleInputs& in) {
+  const auto result = [&](const Tensor& value) {
+    return tape.recording() ? Variable::leaf(value) : Variable::constant(value);
+  };
+  const Device device = in.q.value().device();
+  if (device.kind == DeviceKind::meta) {  // planning only counts
+    return {result(Tensor::empty_like(in.q.value())), result(Tensor::empty({1}, DType::f64, device)), in.weights,
+            in.gathered, 0};
+  }
   const int64_t heads = in.q.dim(2), size = in.q.dim(3), square = size * size, all = heads * square;
   const Values q = values_of(in.q.value()), k = values_of(in.k.value()), v = values_of(in.v.value());
   const Values begin = values_of(in.begin.value());
@@ -64,11 +72,8 @@ DeltaRule delta_rule(Tape& tape, const DeltaRuleInputs& in) {
       changed = ends;
     }
   }
-  const auto result = [&](const Tensor& value) {
-    return tape.recording() ? Variable::leaf(value) : Variable::constant(value);
-  };
-  DeltaRule read{result(like(out, in.q.value())), result(Tensor::from(error, {1}, in.q.value().device())),
-                 like(s, in.weights), like(a, in.gathered), power};
+  DeltaRule read{result(like(out, in.q.value())), result(Tensor::from(error, {1}, device)), like(s, in.weights),
+                 like(a, in.gathered), power};
   if (!tape.recording()) return read;
   tape.record("delta_rule", {read.out, read.error}, [=](const std::vector<Tensor>& gradients) {
     const Values dout = gradients[0].defined() ? values_of(gradients[0]) : Values(q.size());
