@@ -1,3 +1,5 @@
+#include <set>
+
 #include "layers/model_mechanisms.h"
 #include "tests/support/compare.h"
 #include "tests/support/mechanism_suite.h"
@@ -100,6 +102,7 @@ TEST_P(MechanismReading, NumericGradient) {
   ModelReader reader = make_reader(config());
   reader.training = true;
   const std::vector<Batch> batches = example_batches();
+  std::set<std::string> learns;  // parameters with a gradient in one of the steps
   for (size_t step = 0; step < 2; ++step) {
     reader.step(batches[step]);
     const Batch& batch = batches[step + 1];
@@ -108,7 +111,7 @@ TEST_P(MechanismReading, NumericGradient) {
     for (const ParameterStore::Entry& entry : reader.store().entries()) {
       const std::vector<double> gradient = ParameterStore::slice(reader.store().gradients(), entry).to_vector<double>();
       const std::vector<int64_t> elements = sample(gradient, random);
-      EXPECT_NE(gradient[static_cast<size_t>(elements[0])], 0.0) << entry.name << " has no gradient";
+      if (gradient[static_cast<size_t>(elements[0])] != 0) learns.insert(entry.name);
       for (const int64_t element : elements) {
         const Tensor value = entry.variable.value().reshape({entry.shape.numel()}).slice(0, element, element + 1);
         const double before = value.to_vector<double>()[0];
@@ -125,6 +128,9 @@ TEST_P(MechanismReading, NumericGradient) {
             << entry.name << "[" << element << "], step " << step + 2;
       }
     }
+  }
+  for (const ParameterStore::Entry& entry : reader.store().entries()) {
+    EXPECT_TRUE(learns.contains(entry.name)) << entry.name << " has no gradient";
   }
 }
 
