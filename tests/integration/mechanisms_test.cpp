@@ -110,6 +110,7 @@ std::vector<MechanismCase> cases() {
       {.name = "vq_blocks_constant",
        .settings = {position + "none", "model.attention.vq={block: 2, codes: 4, through_cache: false, commitment: 1}",
                     "model.attention.kind=vq"},
+       .split_invariant = true,
        .exact_gradient = false},
       {"vq_beside_softmax",
        {position + "xl", cache + "{kind: hidden, length: 6}",
@@ -165,7 +166,7 @@ std::vector<MechanismCase> cases() {
        {position + "rope", cache + "{kind: kv, length: 5}", "model.recompute=attention",
         memory + "[{kind: trivial_register, layers: [0]}, {kind: trivial_log, layers: [1], size: 4}]"}},
       {"xl_hidden_dropout", joined(joined(xl_hidden, kDropout), {"model.dropout.position=0.2"})},
-      {"t5_kv_dropout", joined(t5_kv, kDropout)},
+      {.name = "t5_kv_dropout", .settings = joined(t5_kv, kDropout), .split_invariant = true},
   };
 }
 

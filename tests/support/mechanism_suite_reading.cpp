@@ -1,4 +1,6 @@
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "layers/model_mechanisms.h"
 #include "tests/support/compare.h"
@@ -238,6 +240,45 @@ TEST_P(MechanismCaches, HiddenStatesAndKeysReadTheSame) {
   ModelReader reader = make_reader(config());
   ModelReader other = make_reader(config(GetParam().mechanism.other_cache));
   EXPECT_LT(largest_difference(all_values(reader.read(batches)), all_values(other.read(batches))), 1e-10);
+}
+
+// What a descriptor says of a configuration is what the case expects, and so what the other tests have checked.
+TEST_P(MechanismReading, KeepsThePromisesOfItsDescriptors) {
+  const MechanismCase& mechanism = GetParam().mechanism;
+  const RunConfig all = config();
+  const Promises promises = promises_of(all.model);
+  EXPECT_EQ(promises.exact_gradient, mechanism.exact_gradient);
+  EXPECT_EQ(promises.split_invariant, mechanism.split_invariant);
+  const int64_t tokens = std::min<int64_t>(promises.full_attention, 12);
+  if (tokens < 2) return;
+  // As many tokens as the promise covers, piece by piece: as if all were read at once.
+  const auto document = random_documents({{tokens - 1}}, kVocabulary, 8);
+  ModelReader pieces(all.model, kVocabulary, 1, 2);
+  ModelReader whole(all.model, kVocabulary, 1, tokens);
+  const DocumentNll wanted = whole.read(cut(document, tokens, Pack::pad));
+  for (const auto& [place, nll] : pieces.read(cut(document, 2, Pack::pad))) EXPECT_NEAR(nll, wanted.at(place), 1e-10);
+}
+
+// Every query reads spans of its own document that lie before it, with weights that sum to 1.
+TEST_P(MechanismReading, RetrievesWhatLiesBeforeTheQuery) {
+  ModelReader reader = make_reader(config());
+  for (const Batch& batch : example_batches()) {
+    Retrievals retrieved;
+    reader.retrieved = &retrieved;
+    reader.step(batch);
+    for (const auto& [name, all] : retrieved) {
+      std::map<std::tuple<int64_t, int64_t, int64_t>, double> weights;
+      for (const Retrieval& one : all) {
+        const auto cell = static_cast<size_t>(batch.at(one.row, one.t));
+        EXPECT_TRUE(batch.has_token(static_cast<int64_t>(cell))) << name;
+        EXPECT_LT(one.begin, one.end) << name;
+        EXPECT_GE(one.begin, 0) << name;
+        EXPECT_LE(one.end, batch.position[cell]) << name;
+        weights[{one.row, one.t, one.head}] += one.weight;
+      }
+      for (const auto& [query, weight] : weights) EXPECT_NEAR(weight, 1, 1e-9) << name;
+    }
+  }
 }
 
 }  // namespace quire::test
