@@ -23,12 +23,14 @@ Pack pack() {
   return MechanismTest::GetParam().pack == PackChoice::pad ? Pack::pad : Pack::concat;
 }
 
-int64_t alignment() {
-  return alignment_of(mechanism_config(MechanismTest::GetParam().mechanism.settings).model);
+// As the case's model reads them.
+std::vector<Batch> batches_of(const std::vector<std::vector<Document>>& rows, int64_t length) {
+  const ModelConfig model = mechanism_config(MechanismTest::GetParam().mechanism.settings).model;
+  return with_inserted(cut(rows, length, pack(), alignment_of(model)), insertion_of(model), kVocabulary);
 }
 
 std::vector<Batch> example_batches(uint32_t seed = 1) {
-  return cut(random_documents(kLengths, kVocabulary, seed), kLength, pack(), alignment());
+  return batches_of(random_documents(kLengths, kVocabulary, seed), kLength);
 }
 
 ModelReader make_reader(const RunConfig& config) {
@@ -215,7 +217,7 @@ TEST_P(MechanismSplit, AnyCutReadsTheSame) {
   DocumentNll first;
   for (const int64_t length : {12, 6, 4, 1}) {
     ModelReader reader(model, kVocabulary, 2, length);
-    const DocumentNll nll = reader.read(cut(documents, length, pack(), alignment()));
+    const DocumentNll nll = reader.read(batches_of(documents, length));
     if (first.empty()) first = nll;
     EXPECT_LT(largest_difference(all_values(nll), all_values(first)), 1e-10) << "T = " << length;
   }
@@ -225,8 +227,8 @@ TEST_P(MechanismSplit, AnyCutReadsTheSame) {
 TEST_P(MechanismSplit, TheCutMayChangeInsideADocument) {
   const auto documents = random_documents({{24}, {17}}, kVocabulary, 1);
   const ModelConfig model = config().model;
-  const std::vector<Batch> long_steps = cut(documents, 12, pack(), alignment());
-  const std::vector<Batch> short_steps = cut(documents, 1, pack(), alignment());
+  const std::vector<Batch> long_steps = batches_of(documents, 12);
+  const std::vector<Batch> short_steps = batches_of(documents, 1);
   ModelReader reader(model, kVocabulary, 2, 12);
   ModelReader mixed(model, kVocabulary, 2, 12);
   std::vector<Batch> steps{long_steps[0]};

@@ -158,6 +158,9 @@ void run(const Arguments& arguments) {
   ParameterStore store;
   const Network network(store, config.model, tokenizer->vocabulary_size(), machine.dtype);
   options.task.align = arguments.align.value_or(chunk_for(options.task, network.model, config.model, *tokenizer));
+  if (!arguments.align) {
+    for (int64_t& length : options.lengths) length -= length % options.task.align;
+  }
   store.allocate_frozen(machine.dtype, machine.device);
   const Weights weights = chosen_weights(arguments.ema, config);
   load_weights(reader, store, weights);
@@ -230,7 +233,7 @@ void add_needle(CLI::App& program) {
   app.add_option(
          "--align", arguments->align,
          "The question ends with the first token of the last chunk of N tokens; 1: the answer ends the document "
-         "(default: the model's chunks)")
+         "(default: the model's chunks; lengths are then rounded down to whole ones)")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app.add_option("--set", arguments->settings,
