@@ -31,6 +31,10 @@ Variable Norm::operator()(Tape& tape, const Variable& x) const {
   return kind_ == NormKind::rms ? y : add_bias(tape, y, bias_);
 }
 
+Variable PartInput::normalised(Tape& tape) const {
+  return norm == nullptr ? x : (*norm)(tape, x);
+}
+
 Mlp::Mlp(const Scope& scope, const ModelConfig& model)
     : kind_(model.mlp.kind),
       random_scope_(hash_scope(scope.path() + ".dropout")),
@@ -46,7 +50,7 @@ Mlp::Mlp(const Scope& scope, const ModelConfig& model)
 }
 
 Variable Mlp::operator()(const Forward& f, const PartInput& input) const {
-  const Variable& x = input.z;
+  const Variable x = input.normalised(f.tape);
   Variable inner;
   if (kind_ == MlpKind::swiglu) {
     inner = swiglu(f.tape, in_[0](f.tape, x), in_[1](f.tape, x));

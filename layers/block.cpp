@@ -20,8 +20,7 @@ void SubLayer::make_part(const Scope& block, const SubLayerSpec& spec) {
 }
 
 Variable SubLayer::added(const Forward& f, const Variable& x) const {
-  if (pre_) return (*part_)(f, {norm_(f.tape, x), x, &norm_});
-  return (*part_)(f, {x, x, nullptr});
+  return (*part_)(f, {x, pre_ ? &norm_ : nullptr});
 }
 
 Variable SubLayer::operator()(const Forward& f, const Variable& x, const Tensor& kept) const {

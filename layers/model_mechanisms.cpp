@@ -79,9 +79,8 @@ Promises promises_of(const ModelConfig& model) {
     const Promises promises = mechanism.promises(place);
     all.exact_gradient = all.exact_gradient && promises.exact_gradient;
     all.split_invariant = all.split_invariant && promises.split_invariant;
-    if (mechanism.role == Role::mixer) all.full_attention = std::min(all.full_attention, promises.full_attention);
+    all.full_attention = std::min(all.full_attention, promises.full_attention);
   });
-  if (!model.memory.empty()) all.full_attention = 0;
   return all;
 }
 

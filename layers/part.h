@@ -9,9 +9,10 @@ namespace quire {
 class Norm;
 
 struct PartInput {
-  Variable z;                  // [R, T, E]: the input, normalised where the normalisation comes first
-  Variable x;                  // [R, T, E]: before the normalisation
-  const Norm* norm = nullptr;  // what made z of x; nullptr where the normalisation follows the sum
+  Variable x;                  // [R, T, E]: what the residual stream holds
+  const Norm* norm = nullptr;  // nullptr where the normalisation follows the sum
+  // x with the normalisation, where it comes first. Called once: it is an operation.
+  Variable normalised(Tape& tape) const;
 };
 
 class Part {

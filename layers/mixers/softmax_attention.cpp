@@ -113,8 +113,8 @@ SoftmaxAttention::CarriedInputs SoftmaxAttention::carried_inputs(const Forward& 
 
 Variable SoftmaxAttention::operator()(const Forward& f, const PartInput& input) const {
   Tape& tape = f.tape;
-  const Variable& z = input.z;
   const CarriedInputs carried_inputs = this->carried_inputs(f, input);
+  const Variable z = input.normalised(tape);
   const int64_t rows = z.dim(0);
   const int64_t tokens = z.dim(1);
   const Device device = z.value().device();

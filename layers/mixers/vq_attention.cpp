@@ -86,7 +86,7 @@ Variable VqAttention::normalised(Tape& tape, const Linear& projection, const Var
 
 Variable VqAttention::operator()(const Forward& f, const PartInput& input) const {
   Tape& tape = f.tape;
-  const Variable& z = input.z;
+  const Variable z = input.normalised(tape);
   const int64_t rows = z.dim(0);
   const int64_t tokens = z.dim(1);
   const Variable q = normalised(tape, query_, z, heads_);

@@ -1,4 +1,6 @@
 // The plain stack: all blocks, one after the other.
+#include <limits>
+
 #include "layers/block.h"
 #include "layers/mechanism_list.h"
 #include "layers/stack.h"
@@ -30,7 +32,11 @@ Mechanism plain_stack() {
           .help = "one block after the other",
           .make_stack = [](const Scope& scope, const Place& place) -> std::unique_ptr<Stack> {
             return std::make_unique<PlainStack>(scope, place);
-          }};
+          },
+          .promises =
+              [](const Place&) {
+                return Promises{.split_invariant = true, .full_attention = std::numeric_limits<int64_t>::max()};
+              }};
 }
 
 }  // namespace quire

@@ -25,9 +25,10 @@ LogId StateLayout::add_log(LogGroupId group, const std::string& name, const Shap
   return {static_cast<int>(logs_.size()) - 1, group};
 }
 
-bool StateLayout::has_files() const {
-  return std::any_of(groups_.begin(), groups_.end(),
-                     [](const LogGroup& group) { return group.options.place == LogPlace::file; });
+std::string StateLayout::first_in_file() const {
+  const auto found = std::find_if(groups_.begin(), groups_.end(),
+                                  [](const LogGroup& group) { return group.options.place == LogPlace::file; });
+  return found == groups_.end() ? "" : found->name;
 }
 
 }  // namespace quire

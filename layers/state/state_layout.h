@@ -57,7 +57,7 @@ struct LogGroupOptions {
 };
 
 inline constexpr const char* kNoFilesOnGpu =
-    "a GPU does not read a memory in a file; use place: host or run.device: cpu";
+    "a GPU does not read state in a file; use place: host or run.device: cpu";
 
 // The names, shapes and types of a model's state, in the order its layers declared them.
 class StateLayout {
@@ -95,7 +95,7 @@ class StateLayout {
   const std::vector<Register>& registers() const { return registers_; }
   const std::vector<LogGroup>& log_groups() const { return groups_; }
   const std::vector<Log>& logs() const { return logs_; }
-  bool has_files() const;  // whether logs lie in files
+  std::string first_in_file() const;  // the name of a group that lies in a file; empty when none does
   const std::vector<MakeDerived>& derived() const { return derived_; }
 
  private:

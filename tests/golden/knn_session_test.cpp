@@ -225,7 +225,7 @@ class Session {
         found->add(search(state, keys, golden_.get("in/q").select(0, segment)));
       }
       Tape tape;
-      const Variable y = mixer({.tape = tape, .batch = batch, .state = state}, {x, x, nullptr});
+      const Variable y = mixer({.tape = tape, .batch = batch, .state = state}, {x, nullptr});
       const Tensor zeros = Tensor::zeros({rows_, tokens_, 2 * inner_}, golden_.dtype(), test_device());
       tape.backward({{weighted_sum(tape, y, joined(flat("grad_out/v_a"), zeros, 2)), 1.0}});
       pool.commit();

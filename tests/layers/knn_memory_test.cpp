@@ -113,7 +113,7 @@ class Reader {
     const Variable z = Variable::constant(converted(x, dtype_));
     const Variable y = (*mixer_)(
         {.tape = tape, .batch = batch, .state = pool_->view(0, 1), .training = true, .telemetry = &telemetry_},
-        {z, z, nullptr});
+        {z, nullptr});
     pool_->commit();
     return y;
   }

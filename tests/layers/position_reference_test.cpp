@@ -167,7 +167,7 @@ class Positions : public ::testing::TestWithParam<Setting> {
     Tape tape(false);
     const Variable x = Variable::constant(Tensor::from(z, {1, batch.length, kWidth}));
     const Vector y =
-        (*attention_)({.tape = tape, .batch = batch, .state = state}, {x, x, nullptr}).value().to_vector<double>();
+        (*attention_)({.tape = tape, .batch = batch, .state = state}, {x, nullptr}).value().to_vector<double>();
     pool_->commit();
     return y;
   }

@@ -41,7 +41,7 @@ class Layer {
     pool_->begin_step(batch);
     Tape tape(false);
     const Variable z = Variable::constant(x);
-    const Variable y = (*mixer_)({.tape = tape, .batch = batch, .state = pool_->view(0, kRows)}, {z, z, nullptr});
+    const Variable y = (*mixer_)({.tape = tape, .batch = batch, .state = pool_->view(0, kRows)}, {z, nullptr});
     pool_->commit();
     return values_of(y.value());
   }
@@ -59,7 +59,7 @@ class Layer {
                                   .training = true,
                                   .write_state = false,
                                   .loss_seeds = {1 / count}},
-                                 {z, z, nullptr});
+                                 {z, nullptr});
     const Variable nothing = weighted_sum(tape, y, Tensor::zeros(y.shape(), DType::f64));
     tape.backward({{nothing, 1.0}});
     return values_of(gradient("key.weight"));

@@ -34,10 +34,7 @@ class KeyPower final : public Learner {
  public:
   KeyPower(const Scope& scope, double decay)
       : name_(scope.path()), decay_(decay), power_(scope.buffer("power", {1}, Initializer::constant(1))) {}
-  double value() const {
-    if (power_->value.device().kind == DeviceKind::meta) return 1;  // planning only counts
-    return values_on_host(power_->value)[0];
-  }
+  double value() const { return values_on_host(power_->value)[0]; }
   void add(double sum, double count) {
     if (!sums_.defined()) return;  // a pass outside a step
     sums_.data<double>()[0] += sum;

@@ -70,7 +70,8 @@ class ChunkReader final : public Part {
   Variable operator()(const Forward& f, const PartInput& input) const override {
     const Variable& means = (*f.values)[static_cast<size_t>(means_.index)];
     const Tensor& readable = (*f.values)[static_cast<size_t>(readable_.index)].value();
-    const Variable queries = query_(f.tape, input.z);  // W goes with the query, V with the sum: both are linear
+    const Variable queries =
+        query_(f.tape, input.normalised(f.tape));  // W goes with the query, V with the sum: both are linear
     const Tensor chosen =
         f.again ? f.selections->at(hash_scope(name_)) : best_two(queries.value(), means.value(), readable);
     if (f.selections) (*f.selections)[hash_scope(name_)] = chosen;

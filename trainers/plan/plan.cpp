@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "kernels/backend.h"
+#include "layers/model_mechanisms.h"
 #include "layers/state/state_pool.h"
 #include "trainers/checkpoint/checkpoint.h"
 #include "trainers/plan/random_batch.h"
@@ -138,7 +139,8 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
   plan.moments = training.optimizer->bytes();
   plan.average = training.average ? plan.weights : 0;
   const bool gpu = planned_device(config.run) == DeviceKind::cuda;
-  if (gpu && training.network.declared.state.has_files()) fail(ErrorKind::config, "model.memory: {}", kNoFilesOnGpu);
+  const std::string in_file = training.network.declared.state.first_in_file();
+  if (gpu && !in_file.empty()) fail(ErrorKind::config, "model: {}: {}", in_file, kNoFilesOnGpu);
   plan.state = gpu ? training.state->bytes(LogPlace::device) : training.state->bytes();
   plan.host_state = gpu ? training.state->bytes(LogPlace::host) : 0;
   plan.file_state = training.state->bytes(LogPlace::file);
@@ -169,7 +171,8 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
     RunConfig evaluation = evaluation_config(config);
     evaluation.data.rows = evaluation.evaluate.rows;
     allocator.reset_peak();
-    const Network network(training.store, evaluation.model, vocabulary, dtype);
+    const ModelReading reading = reading_of(evaluation.model, evaluation.data.subsequence, Purpose::evaluate);
+    const Network network(training.store, reading.model, vocabulary, dtype);
     StatePool state(network.declared.state, evaluation.data.rows, evaluation.data.subsequence, dtype, kMeta);
     const Batch batch = random_batch(evaluation.data, vocabulary, network.model.insertion(), 0);
     state.begin_step(batch);

@@ -27,7 +27,9 @@ void RunConfig::check(ConfigChecker& c) const {
   // only shapes.
   ParameterStore store;
   const Network declared(store, model, 2, DType::f32);
-  c.require(run.device != DeviceChoice::cuda || !declared.declared.state.has_files(), "model.memory", kNoFilesOnGpu);
+  const std::string in_file = declared.declared.state.first_in_file();
+  c.require(run.device != DeviceChoice::cuda || in_file.empty(), "model",
+            fmt::format("{}: {}", in_file, kNoFilesOnGpu));
   c.require(!optimizer.relative_step || schedule.kind == ScheduleKind::constant, "schedule.kind",
             "optimizer.relative_step has its own course of the learning rate; use constant");
   if (!optimizer.groups.empty()) {
