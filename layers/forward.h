@@ -11,8 +11,8 @@
 #include "kernels/elementwise.h"
 #include "layers/batch_tables.h"
 #include "layers/declarations.h"
+#include "layers/retrieval.h"
 #include "layers/state/state_view.h"
-#include "layers/telemetry.h"
 
 namespace quire {
 
@@ -35,6 +35,8 @@ struct Forward {
   std::shared_ptr<std::vector<Variable>> values = {};
   // Where layers leave numbers about themselves, when somebody looks.
   Telemetry* telemetry = nullptr;
+  // Where mechanisms that retrieve say what they have read, when somebody asks.
+  Retrievals* retrieved = nullptr;
   // Sums of auxiliary losses, f64 [terms], where somebody asks for them; and what each is multiplied by in the mean of
   // the whole step, 1 / count (none outside training): layers/auxiliary_loss.h.
   Tensor loss_sums = {};
@@ -52,6 +54,7 @@ struct Forward {
     pass.write_state = false;
     pass.again = true;
     pass.telemetry = nullptr;
+    pass.retrieved = nullptr;
     pass.loss_sums = {};
     return pass;
   }

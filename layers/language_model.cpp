@@ -123,7 +123,10 @@ LossTerms LanguageModel::loss(const Forward& f) const {
     const Device device = static_cast<const Variable&>(embedding_).value().device();
     pass.loss_sums = Tensor::zeros({declared_.losses.size()}, DType::f64, device);
   }
+  Retrievals retrieved;
+  if (pass.telemetry != nullptr && pass.retrieved == nullptr) pass.retrieved = &retrieved;
   const CrossEntropy entropy = cross_entropy(pass, hidden(pass));
+  if (pass.telemetry != nullptr) report_distances(*pass.retrieved, pass.batch, *pass.telemetry);
   const auto counts = loss_counts(f.batch);
   LossTerms terms{{{counts[0].first, entropy.sum, counts[0].second}}, entropy.nll};
   for (size_t i = 1; i < counts.size(); ++i) {

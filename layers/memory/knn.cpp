@@ -30,7 +30,8 @@ KnnMemory::KnnMemory(const Scope& scope, const KnnConfig& config, const MixerSha
 }
 
 Variable KnnMemory::combine(const Forward& f, const MixerTensors& mixer) {
-  const Tensor index = select(f, mixer.q.value());
+  const Selected selected = select(f, mixer.q.value());
+  const Tensor& index = selected.index;
   const ops::KnnMemory memory = view(f.state);
   Variable mixed;
   Shares shares;
@@ -53,6 +54,7 @@ Variable KnnMemory::combine(const Forward& f, const MixerTensors& mixer) {
   }
   if (config_.place == LogPlace::file) f.state.forget_pages(values_.log);
   if (f.telemetry != nullptr) observe(f, mixer, index, shares);
+  if (f.retrieved != nullptr) report_retrieved(f, mixer, selected);
   if (f.write_state && config_.write != KnnWrite::never) {
     write(f, mixer);
     if (config_.stale.refresh > 0 && f.training) refresh(f, mixer);

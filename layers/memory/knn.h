@@ -39,11 +39,16 @@ class KnnMemory final : public Memory {
   // Entries of each row that may be retrieved, the newest ones.
   std::vector<int32_t> readable(const StateView& state) const;
   ops::KnnMemory view(const StateView& state) const;
-  void select_inverted(const StateView& state, const Tensor& index, const Tensor& q) const;
+  struct Selected {
+    Tensor index;
+    Tensor score;  // products with the queries as they are, wide [R, T, H, K]; undefined in the second pass
+  };
+  void select_inverted(const StateView& state, const Selected& to, const Tensor& q) const;
   // The share of an exact search's entries that are in index, for the first queries of the first row.
   double recall_of(const StateView& state, const Tensor& q, const Tensor& index) const;
   // The entries that each query of a segment with carried state retrieves, i32 [R, T, H, K].
-  Tensor select(const Forward& f, const Tensor& q) const;
+  Selected select(const Forward& f, const Tensor& q) const;
+  void report_retrieved(const Forward& f, const MixerTensors& mixer, const Selected& selected) const;
 
   // What the combination leaves for telemetry, when somebody looks.
   struct Shares {

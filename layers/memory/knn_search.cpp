@@ -31,7 +31,8 @@ ops::KnnMemory KnnMemory::view(const StateView& state) const {
   return memory;
 }
 
-void KnnMemory::select_inverted(const StateView& state, const Tensor& index, const Tensor& q) const {
+void KnnMemory::select_inverted(const StateView& state, const Selected& to, const Tensor& q) const {
+  const Tensor& index = to.index;
   const ops::KnnMemory memory = view(state);
   const int64_t tokens = q.dim(1);
   const int64_t wanted = index.dim(3);
@@ -64,6 +65,7 @@ void KnnMemory::select_inverted(const StateView& state, const Tensor& index, con
       for (int64_t t = 0; t < tokens; ++t) {
         for (int64_t g = 0; g < group; ++g) {
           std::copy_n(found.begin() + (t * group + g) * wanted, wanted, index.data<int32_t>() + place(t, g) * wanted);
+          std::copy_n(scores.begin() + (t * group + g) * wanted, wanted, to.score.data<float>() + place(t, g) * wanted);
         }
       }
     }
@@ -82,11 +84,11 @@ double KnnMemory::recall_of(const StateView& state, const Tensor& q, const Tenso
   return recall(found.data(), wanted.data(), queries * index.dim(2), index.dim(3));
 }
 
-Tensor KnnMemory::select(const Forward& f, const Tensor& q) const {
+KnnMemory::Selected KnnMemory::select(const Forward& f, const Tensor& q) const {
   if (f.selections && f.again) {
     const Tensor index = f.selections->at(scope_);
     f.selections->erase(scope_);
-    return index;
+    return {index, {}};
   }
   const Device device = q.device();
   const Shape shape{q.dim(0), q.dim(1), q.dim(2), std::min(config_.top_k, config_.size)};
@@ -113,13 +115,13 @@ Tensor KnnMemory::select(const Forward& f, const Tensor& q) const {
                     view(state), how);
     state.forget_pages(keys_.log);
   }
-  if (inverted) select_inverted(f.state, index, q);
+  if (inverted) select_inverted(f.state, {index, score}, q);
   if (f.telemetry != nullptr && config_.search != KnnSearchKind::exact) {
     f.telemetry->emplace_back(name_ + ".recall", recall_of(f.state, q, index));
   }
   if (const Tensor readers = carried_mask(f); readers.defined()) ops::drop_entries(index, readers);
   if (f.selections) (*f.selections)[scope_] = index;
-  return index;
+  return {index, score};
 }
 
 }  // namespace quire

@@ -1,5 +1,6 @@
 // What the memory tells about itself.
 #include <cmath>
+#include <numeric>
 
 #include "kernels/elementwise.h"
 #include "layers/host_values.h"
@@ -50,6 +51,42 @@ void KnnMemory::observe(const Forward& f, const MixerTensors& mixer, const Tenso
   telemetry.emplace_back(name_ + ".entries", entries);
   telemetry.emplace_back(name_ + ".age", mean_age(f.state, index));
   if (const std::optional<double> similar = cosine(f, mixer)) telemetry.emplace_back(name_ + ".cosine", *similar);
+}
+
+// An entry is the token at position stride - 1, 2 stride - 1, ... of its document.
+void KnnMemory::report_retrieved(const Forward& f, const MixerTensors& mixer, const Selected& selected) const {
+  const std::vector<int32_t> entries = readable(f.state);
+  const std::vector<int32_t> index = selected.index.to_vector<int32_t>();
+  const std::vector<double> score = values_on_host(selected.score);
+  const std::vector<double> q = values_on_host(mixer.q.value());
+  const std::vector<double> scaled = values_on_host(mixer.scaled_q.value());
+  const auto size = static_cast<size_t>(mixer_.head_size);
+  const auto wanted = static_cast<size_t>(selected.index.dim(3));
+  std::vector<Retrieval>& to = (*f.retrieved)[name_];
+  for (size_t query = 0; query < index.size() / wanted; ++query) {
+    const auto head = static_cast<int64_t>(query) % mixer_.heads;
+    const int64_t at = static_cast<int64_t>(query) / mixer_.heads;
+    if (!f.batch.has_token(at)) continue;
+    const int64_t row = at / f.batch.length;
+    // Logits are products of the scaled query.
+    const double scale =
+        std::inner_product(&scaled[query * size], &scaled[query * size] + size, &q[query * size], 0.0) /
+        std::inner_product(&q[query * size], &q[query * size] + size, &q[query * size], 1e-300);
+    const size_t first = to.size();
+    double sum = 0;
+    double most = -INFINITY;
+    for (size_t i = query * wanted; i < (query + 1) * wanted; ++i) {
+      if (index[i] >= 0) most = std::max(most, scale * score[i]);
+    }
+    for (size_t i = query * wanted; i < (query + 1) * wanted; ++i) {
+      if (index[i] < 0) continue;
+      const int64_t number = f.state.written(entries_, row) - entries[static_cast<size_t>(row)] + index[i];
+      const int64_t position = (number + 1) * config_.stride - 1;
+      to.push_back({row, at % f.batch.length, head, position, position + 1, std::exp(scale * score[i] - most)});
+      sum += to.back().weight;
+    }
+    for (size_t i = first; i < to.size(); ++i) to[i].weight /= sum;
+  }
 }
 
 double KnnMemory::mean_age(const StateView& state, const Tensor& index) const {

@@ -3,6 +3,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/inserting_stack.h"
+#include "tests/support/test_mechanisms.h"
 #include "tests/support/tiny_run.h"
 #include "trainers/evaluation/generator.h"
 #include "trainers/run/evaluation_config.h"
@@ -20,7 +21,7 @@ struct Model {
     store.allocate(machine.dtype, machine.device, 5);
   }
   static RunConfig with_more(std::vector<std::string> overrides, const Insertion& inserted) {
-    overrides.push_back(inserting(inserted));
+    if (inserted.any()) overrides.push_back(inserting(inserted));
     overrides.emplace_back("model.initialization.std=0.4");
     return parse_config<RunConfig>(kTinyConfig, "tiny", overrides);
   }
@@ -219,6 +220,30 @@ TEST(Generation, InsertedTokensGoOnInsideThePeriod) {
         resumed.read(std::span(ids).subspan(read / 2, read - read / 2));
         expect_near(resumed.logits(), whole, "in two parts");
       }
+    }
+  }
+}
+
+// Whatever a chunk holds when the text stops: nothing, some of its tokens, all of them, the inserted one too.
+TEST(Generation, ChunksGoOnFromEveryOffset) {
+  register_test_mechanisms();
+  const ByteTokenizer tokenizer;
+  for (const char* stack : {"model.stack={kind: two_halves, two_halves: {chunk: 3, length: 40}}",
+                            "model.stack={kind: two_halves, two_halves: {chunk: 2, length: 3}}"}) {
+    std::vector<std::string> settings = kWindowed;
+    settings.insert(settings.end(), {stack, "model.layers=4"});
+    Model model(settings);
+    std::vector<int32_t> ids{tokenizer.bos_id()};
+    tokenizer.encode(kText, ids);
+    const RunConfig config = evaluation_config(model.config, {"data.subsequence=5"});
+    Generator one_by_one(model.store, config, tokenizer, model.machine);
+    for (size_t tokens = 1; tokens < ids.size(); ++tokens) {
+      one_by_one.read({&ids[tokens - 1], 1});
+      const std::vector<float> whole = logits_of(model, model.network, static_cast<int64_t>(tokens) - 1, 80);
+      expect_near(one_by_one.logits(), whole, "token by token");
+      Generator prompted(model.store, config, tokenizer, model.machine);
+      prompted.read(std::span(ids).first(tokens));
+      expect_near(prompted.logits(), whole, "a prompt");
     }
   }
 }

@@ -142,6 +142,10 @@ std::vector<ProgramCase> cases() {
        {"model.memory=[{kind: fast_weight, layers: [0, 1], chunk: 4, rate: 0.5}]"},
        "memory.0.power",
        {"/memory/0/kind"}},
+      {"two_halves",
+       {"model.stack={kind: two_halves, two_halves: {chunk: 3, length: 40}}", "model.layers=4"},
+       "chunks.distance",
+       {"/stack/length"}},
   };
 }
 

@@ -11,7 +11,7 @@ TEST(Reference, ThePageIsUpToDate) {
       << "a key has changed; write the page again with: build/native/bin/quire config --list --markdown > "
          "configs/REFERENCE.md";
   for (const char* key : {"| `optimizer.groups.N.match` | list of text | required |  |", "<br>`wsd`: stays at the peak",
-                          "| `schedule.steps` | integer, at least 1, in steps | `2000` | may change |"}) {
+                          "| `schedule.steps` | integer, at least 1, in steps | `2000` | on resume |"}) {
     EXPECT_NE(result.out.find(key), std::string::npos) << key;
   }
 }

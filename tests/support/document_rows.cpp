@@ -81,6 +81,21 @@ std::vector<Batch> cut(const std::vector<std::vector<Document>>& rows, int64_t l
   return batches;
 }
 
+std::vector<Batch> with_inserted(std::vector<Batch> batches, const Insertion& insertion, int32_t vocabulary) {
+  for (Batch& batch : batches) {
+    if (insertion.any()) batch.inserted.assign(batch.tokens.size(), 0);
+    for (size_t i = 0; i < batch.tokens.size(); ++i) {
+      if (batch.segment[i] < 0 || !insertion.is_inserted(batch.position[i])) continue;
+      batch.tokens[i] = vocabulary + static_cast<int32_t>(insertion.id_at(batch.position[i]));
+      batch.target_count -= batch.loss_mask[i];
+      batch.targets[i] = 0;
+      batch.loss_mask[i] = 0;
+      batch.inserted[i] = 1;
+    }
+  }
+  return batches;
+}
+
 std::vector<Batch> only(std::vector<Batch> batches, const std::function<bool(int64_t document)>& kept) {
   for (Batch& batch : batches) {
     for (size_t i = 0; i < batch.tokens.size(); ++i) {
@@ -88,6 +103,7 @@ std::vector<Batch> only(std::vector<Batch> batches, const std::function<bool(int
       batch.target_count -= batch.loss_mask[i];
       batch.tokens[i] = batch.targets[i] = batch.position[i] = 0;
       batch.loss_mask[i] = 0;
+      if (!batch.inserted.empty()) batch.inserted[i] = 0;
       batch.segment[i] = -1;
       batch.document[i] = -1;
     }

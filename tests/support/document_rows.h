@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/batch.h"
+#include "core/insertion.h"
 #include "data/batches/batch_options.h"
 
 namespace quire::test {
@@ -23,6 +24,9 @@ std::vector<std::vector<Document>> random_documents(const std::vector<std::vecto
 // are numbered row by row.
 std::vector<Batch> cut(const std::vector<std::vector<Document>>& rows, int64_t length, Pack pack,
                        int64_t alignment = 1);
+
+// The batches with inserted ids, which follow the vocabulary and are no targets, where a model reads them.
+std::vector<Batch> with_inserted(std::vector<Batch> batches, const Insertion& insertion, int32_t vocabulary);
 
 // The batches with everything padded away except the documents that `kept` accepts.
 std::vector<Batch> only(std::vector<Batch> batches, const std::function<bool(int64_t document)>& kept);

@@ -40,13 +40,13 @@ class KeyPower final : public Learner {
   }
   void add(double sum, double count) {
     if (!sums_.defined()) return;  // a pass outside a step
-    const std::vector<double> before = values_on_host(sums_);
-    sums_.copy_from(tensor_of({before[0] + sum, before[1] + count}, {2}, sums_.dtype(), kCpu));
+    sums_.data<double>()[0] += sum;
+    sums_.data<double>()[1] += count;
   }
-  void begin_step(const LearnerStep&) override { sums_ = Tensor::zeros({2}, power_->value.dtype(), kCpu); }
+  void begin_step(const LearnerStep&) override { sums_ = Tensor::zeros({2}, DType::f64, kCpu); }
   std::vector<Tensor> sums() const override { return {sums_}; }
   void update(const Tensor& control) override {
-    const std::vector<double> sums = values_on_host(sums_);
+    const std::vector<double> sums = sums_.to_vector<double>();
     if (control.to_vector<double>()[1] == 0 || sums[1] == 0) return;
     const double next = decay_ * value() + (1 - decay_) * sums[0] / sums[1];
     power_->value.copy_from(tensor_of({next}, {1}, power_->value.dtype(), power_->value.device()));

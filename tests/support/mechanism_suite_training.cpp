@@ -10,6 +10,7 @@
 #include "tests/support/training_run.h"
 #include "trainers/evaluation/evaluator.h"
 #include "trainers/run/evaluation_config.h"
+#include "trainers/run/trainer.h"
 
 namespace quire::test {
 
@@ -34,16 +35,10 @@ class SmallCorpus {
 };
 
 // Steps after which a checkpoint is hardest to get right, by the kind of moment.
-std::map<std::string, int64_t> awkward_moments(const RunConfig& config, Corpus& corpus) {
+std::map<std::string, int64_t> awkward_moments(const BatchOptions& options, Corpus& corpus) {
   const int64_t documents = corpus.split("train").documents();
   std::map<std::string, int64_t> moments{{"first step", 1}};
-  BatchSource source(corpus, "train",
-                     {.subsequence = config.data.subsequence,
-                      .rows = config.data.rows,
-                      .first_row = 0,
-                      .last_row = config.data.rows,
-                      .pack = config.data.pack == PackChoice::pad ? Pack::pad : Pack::concat,
-                      .seed = static_cast<uint64_t>(config.run.seed)});
+  BatchSource source(corpus, "train", options);
   int64_t dealt = 0;
   for (int64_t step = 1; step < kSteps; ++step) {
     const Cursor cursor = source.next()->after;
@@ -131,7 +126,8 @@ TEST_P(MechanismTraining, ResumesBitForBit) {
   const std::vector<double> losses = straight.losses(kSteps);
   const RunSnapshot wanted = straight.snapshot();
 
-  const std::map<std::string, int64_t> moments = awkward_moments(run_config, *corpus);
+  const std::map<std::string, int64_t> moments =
+      awkward_moments(batch_options(run_config, straight.training()), *corpus);
   EXPECT_EQ(moments.size(), 4U) << "the corpus has no such moment";
   for (const auto& [moment, step] : moments) {
     TrainingRun first(run_config, *corpus);

@@ -25,6 +25,7 @@ LossTerms ModelReader::forward(Tape& tape, const Batch& batch, bool write) {
                               .key = RandomKey::of(5, 1),
                               .training = training,
                               .write_state = write,
+                              .retrieved = retrieved,
                               .loss_seeds = std::vector<double>(network_.declared.losses.size(), kAuxiliary)});
 }
 

@@ -20,6 +20,8 @@ class ModelReader {
 
   // How the next passes run; the same key gives the same dropout masks.
   bool training = false;
+  // Where the next passes say what they retrieve.
+  Retrievals* retrieved = nullptr;
 
   // One step: reads, writes state, commits. Adds to `nll` when given.
   void step(const Batch& batch, DocumentNll* nll = nullptr);

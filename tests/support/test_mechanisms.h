@@ -6,6 +6,7 @@
 namespace quire::test {
 
 Mechanism fast_weight_memory();  // tests/support/fast_weight
+Mechanism two_halves_stack();    // tests/support/two_halves
 
 void register_test_mechanisms();  // once, however often it is called
 

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/files/file_io.h"
 #include "data/tasks/filler_source.h"
+#include "data/tasks/needle_scene.h"
 #include "layers/model_mechanisms.h"
 #include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/cli/ema_flag.h"
@@ -49,6 +50,16 @@ class ModelPredictor : public Predictor {
  private:
   Generator generator_;
 };
+
+// The chunk of a document's end, in tokens of the text: as many of the model's as hold the answer. 1 where the state of
+// the model advances with every token.
+int64_t chunk_for(const TaskConfig& task, const LanguageModel& model, const ModelConfig& config,
+                  const Tokenizer& tokenizer) {
+  const int64_t chunk = model.insertion().tokens_before(grain_of(config));
+  if (chunk == 1) return 1;
+  const int64_t needed = make_needle_kind(task, tokenizer, "needle")->answer_length() + 1;
+  return (needed + chunk - 1) / chunk * chunk;
+}
 
 // What the command line says of the task; the model has a say in the alignment.
 NeedleOptions needle_options(const Arguments& arguments) {
@@ -146,7 +157,10 @@ void run(const Arguments& arguments) {
   const std::unique_ptr<Filler> filler = source.make(*tokenizer);
   ParameterStore store;
   const Network network(store, config.model, tokenizer->vocabulary_size(), machine.dtype);
-  options.task.align = arguments.align.value_or(alignment_of(config.model));
+  options.task.align = arguments.align.value_or(chunk_for(options.task, network.model, config.model, *tokenizer));
+  if (!arguments.align) {
+    for (int64_t& length : options.lengths) length -= length % options.task.align;
+  }
   store.allocate_frozen(machine.dtype, machine.device);
   const Weights weights = chosen_weights(arguments.ema, config);
   load_weights(reader, store, weights);
@@ -219,7 +233,7 @@ void add_needle(CLI::App& program) {
   app.add_option(
          "--align", arguments->align,
          "The question ends with the first token of the last chunk of N tokens; 1: the answer ends the document "
-         "(default: the model's chunks)")
+         "(default: the model's chunks; lengths are then rounded down to whole ones)")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app.add_option("--set", arguments->settings,

@@ -1,0 +1,182 @@
+// A stack of two halves. A token is inserted behind every `chunk` tokens of the text, and with it they are a chunk; the
+// mean of what the lower half of the blocks makes of a chunk stands for it. Each block of the upper half has one more
+// sub-layer: it reads the two whole chunks before its position that score best, among the last `length` of the
+// document.
+#include <cmath>
+
+#include "autograd/functions/attention.h"
+#include "autograd/functions/basic.h"
+#include "autograd/functions/embedding.h"
+#include "layers/block.h"
+#include "layers/scope.h"
+#include "layers/stack.h"
+#include "layers/state/log_place.h"
+#include "tests/support/chunk_means.h"
+#include "tests/support/test_mechanisms.h"
+
+namespace quire::test {
+
+namespace {
+
+struct TwoHalvesConfig {
+  int64_t chunk = 64, length = 1024;
+  LogPlace place = LogPlace::file;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("chunk", chunk, {.help = "tokens of the text in a chunk", .unit = "tokens", .min = 1});
+    v.field("length", length,
+            {.help = "chunks that a row remembers", .min = 1, .at_evaluation = true, .sizes_state = true});
+    v.field("place", place, {.help = "where they lie", .at_evaluation = true});
+  }
+  int64_t positions() const { return chunk + 1; }  // of a chunk
+};
+
+const TwoHalvesConfig& options(const Place& place) {
+  return place.options.get<TwoHalvesConfig>();
+}
+
+// y [R, T, E]: softmax(q . c / sqrt(E)) c over the two chosen means c. Each position is a row with two carried keys.
+Variable read_chosen(Tape& tape, const Variable& queries, const Variable& means, const Tensor& chosen) {
+  const int64_t count = chosen.dim(0) * chosen.dim(1), size = queries.dim(2);
+  const Device device = queries.value().device();
+  std::vector<int32_t> first, rows = chosen.to_vector<int32_t>();
+  for (size_t i = 0; i < rows.size(); i += 2) first.push_back(rows[i] >= 0 ? -2 : rows[i + 1] >= 0 ? -1 : 0);
+  AttentionVariables x;
+  x.q = reshape(tape, queries, {count, 1, 1, size});
+  x.k = x.v = x.q.detached();  // not visible
+  const Variable table = reshape(tape, means, {means.dim(0) * means.dim(1), size});
+  const Variable found = embedding(tape, table, chosen.reshape({count, 2}).to(device), 1);
+  x.cache_k = x.cache_v = reshape(tape, found, {count, 2, 1, size});
+  ops::AttentionInputs settings;
+  settings.cache_head = Tensor::zeros({count}, DType::i32, device);  // the best one is the newest
+  settings.first_visible = Tensor::from(first, {count, 1}, device);
+  settings.scale = 1 / std::sqrt(static_cast<double>(size));
+  settings.attend_self = false;
+  return reshape(tape, attention(tape, x, settings), queries.shape());
+}
+
+// The further sub-layer of the upper blocks.
+class ChunkReader final : public Part {
+ public:
+  ChunkReader(const Scope& scope, const ModelConfig& model, const std::string& stack, int64_t positions)
+      : name_(scope.path()),
+        positions_(positions),
+        means_(scope.reads_value(stack + ".means")),
+        readable_(scope.reads_value(stack + ".readable")),
+        query_(scope.child("query"), model.width, model.width, Initialization(model).matrix(model.width)),
+        out_(scope.child("out"), model.width, model.width, Initialization(model).residual(model.width)) {}
+
+  Variable operator()(const Forward& f, const PartInput& input) const override {
+    const Variable& means = (*f.values)[static_cast<size_t>(means_.index)];
+    const Tensor& readable = (*f.values)[static_cast<size_t>(readable_.index)].value();
+    const Variable queries = query_(f.tape, input.z);  // W goes with the query, V with the sum: both are linear
+    const Tensor chosen =
+        f.again ? f.selections->at(hash_scope(name_)) : best_two(queries.value(), means.value(), readable);
+    if (f.selections) (*f.selections)[hash_scope(name_)] = chosen;
+    if (f.retrieved != nullptr) report(f, queries.value(), means.value(), chosen, readable);
+    return out_(f.tape, read_chosen(f.tape, queries, means, chosen));
+  }
+
+ private:
+  void report(const Forward& f, const Tensor& queries, const Tensor& means, const Tensor& chosen,
+              const Tensor& readable) const {
+    const std::vector<int32_t> range = readable.to_vector<int32_t>(), chunks = chosen.to_vector<int32_t>();
+    const std::vector<double> weights = weights_of(queries, means, chosen);
+    std::vector<Retrieval>& to = (*f.retrieved)[name_];
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      if (chunks[i] < 0) continue;
+      const auto cell = static_cast<int64_t>(i / 2);
+      const int64_t end = (f.batch.position[i / 2] / positions_ - (range[i | 1] - 1 - chunks[i])) * positions_;
+      to.push_back({cell / f.batch.length, cell % f.batch.length, -1, end - positions_, end, weights[i]});
+    }
+  }
+
+  std::string name_;
+  int64_t positions_;
+  ValueId means_, readable_;
+  Linear query_, out_;
+};
+
+class TwoHalves final : public Stack {
+ public:
+  TwoHalves(const Scope& scope, const Place& place)
+      : positions_(options(place).positions()),
+        lower_(make_blocks(scope.root(), place.model, 0, place.model.layers / 2)),
+        means_(scope.leaves_value("means")),
+        readable_(scope.leaves_value("readable")),
+        sum_(scope.state_register("sum", {place.model.width + 1}, {.dtype = DType::f64})) {
+    const TwoHalvesConfig& config = options(place);
+    const LogGroupId chunks = scope.state_logs("chunks", config.length, {.grain = positions_, .place = config.place});
+    log_ = scope.state_log(chunks, "means", {place.model.width});
+    const auto make = [&](const Scope& part) {
+      return std::make_unique<ChunkReader>(part, place.model, scope.path(), positions_);
+    };
+    upper_ = make_blocks(scope.root(), place.model, place.model.layers / 2, place.model.layers,
+                         {{"chunks", Recompute::attention, make}});
+  }
+
+  Variable operator()(const Forward& f, const Variable& x) const override {
+    Variable y = x;
+    for (const std::unique_ptr<Block>& block : lower_) y = (*block)(f, y);
+    const ChunkMeans chunks = chunk_means(f.tape, {.x = y,
+                                                   .remembered = f.state.gather(log_),
+                                                   .lengths = f.state.initial_lengths(log_.group),
+                                                   .sums = f.state.initial(sum_),
+                                                   .segments = f.state.segments(),
+                                                   .batch = f.batch,
+                                                   .positions = positions_});
+    f.state.forget_pages(log_);
+    if (f.write_state) {
+      f.state.append(log_, chunks.means.value(), chunks.first, chunks.count);
+      f.state.put_by_segment(sum_, chunks.sums);
+    }
+    (*f.values)[static_cast<size_t>(means_.index)] = chunks.means;
+    (*f.values)[static_cast<size_t>(readable_.index)] = Variable::constant(chunks.readable);
+    for (const std::unique_ptr<Block>& block : upper_) y = (*block)(f, y);
+    return y;
+  }
+
+ private:
+  int64_t positions_;
+  std::vector<std::unique_ptr<Block>> lower_, upper_;
+  ValueId means_, readable_;
+  RegisterId sum_;  // of the chunk that is not whole yet, and its positions
+  LogId log_;
+};
+
+constexpr CompositionRule kRules[] = {{"layers", "stack.kind two_halves needs a layer for each half; use at least 2",
+                                       [](const Place& place) { return place.model.layers < 2; }}};
+
+int64_t reach(const Place& place, const TargetPlace& target) {
+  const int64_t size = options(place).positions(), whole = target.position / size;
+  return whole > 0 ? target.position - std::max<int64_t>(0, whole - options(place).length) * size : 0;
+}
+
+// Of each position in an upper block: two matrices, the two chunks that are read, and the scores of all.
+StepFlops flops(const Place& place, const StepShape& shape) {
+  const auto width = static_cast<double>(place.model.width);
+  const auto times = static_cast<double>((place.model.layers + 1) / 2 * shape.rows * shape.subsequence);
+  return {.learned = times * 2 * (2 * width * width + 4 * width),
+          .forward = times * 2 * width * static_cast<double>(options(place).length)};
+}
+
+}  // namespace
+
+Mechanism two_halves_stack() {
+  return {.role = Role::stack,
+          .kind = "two_halves",
+          .help = "the upper half of the blocks reads means of chunks of what the lower half makes",
+          .options = [] { return ConfigBox(TwoHalvesConfig{}); },
+          .rules = kRules,
+          .make_stack = [](const Scope& scope, const Place& place) -> std::unique_ptr<Stack> {
+            return std::make_unique<TwoHalves>(scope, place);
+          },
+          .alignment = [](const Place& place) { return options(place).positions(); },
+          .insertion = [](const Place& place) { return Insertion{.period = options(place).chunk, .ids = 1}; },
+          .grain = [](const Place& place) { return options(place).positions(); },
+          .reach = reach,
+          .flops = flops};
+}
+
+}  // namespace quire::test
