@@ -41,7 +41,7 @@ struct NormConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("kind", kind, {.help = "RMSNorm, RMSNorm with a bias (Transformer-VQ) or LayerNorm"});
+    v.field("kind", kind, {.help = "RMSNorm, RMSNorm with a bias (Lingle 2024) or LayerNorm"});
     v.field("placement", placement, {.help = "on the input of each sub-layer (pre) or after its residual sum (post)"});
     v.field("eps", eps, {.help = "added to the variance", .min = 0, .min_exclusive = true});
     v.field("last", last, {.help = "one more normalisation before the projection to the vocabulary"});
@@ -90,7 +90,7 @@ struct DropoutConfig {
     v.field("layer", layer, with("all that a layer adds to a row (layer drop): one draw a row and block"));
     v.field("output", output, with("before the projection to the vocabulary"));
     v.field("position_steps", position_steps,
-            {.help = "the mask of dropout.position is drawn anew each so many steps; Transformer-VQ keeps it for the "
+            {.help = "the mask of dropout.position is drawn anew each so many steps; Lingle 2024 keeps it for the "
                      "updates of a sequence",
              .unit = "steps",
              .min = 1,
@@ -111,13 +111,13 @@ struct EmbeddingConfig {
     v.field("tied", tied, {.help = "the projection to the vocabulary is the embedding table"});
     v.field("scale", scale, {.help = "multiply embeddings by sqrt(width)"});
     v.field("output_scale", output_scale,
-            {.help = "logits are multiplied by this; Transformer-VQ has 0.005 with its large tied embeddings",
+            {.help = "logits are multiplied by this; Lingle 2024 has 0.005 with its large tied embeddings",
              .min = 0,
              .min_exclusive = true});
     v.field("output_bias", output_bias, {.help = "a learned bias for every token of the vocabulary"});
     v.field("sinusoid", sinusoid,
             {.help = "add sinusoids of the position in the document, times a learned number that begins at 0 "
-                     "(Transformer-VQ, for images)"});
+                     "(Lingle 2024, for images)"});
     v.field("sinusoid_base", sinusoid_base,
             {.help = "sinusoid n of the width E turns by base^(-2n/E) per token",
              .min = 1,
@@ -148,12 +148,12 @@ struct InitializationConfig {
             {.help = "divide by sqrt(2 layers) for the projections that add to the residual stream; none means "
                      "true, and false for transformer_xl"});
     v.field("embedding_std", embedding_std,
-            {.help = "of token embeddings alone; none means as kind and std have it (Transformer-VQ has 1)",
+            {.help = "of token embeddings alone; none means the value that kind and std give (Lingle 2024 has 1)",
              .min = 0,
              .min_exclusive = true});
-    v.field(
-        "position_bias_std", position_bias_std,
-        {.help = "of u and v of position: xl; none means as kind and std have it (Transformer-VQ has 0)", .min = 0});
+    v.field("position_bias_std", position_bias_std,
+            {.help = "of u and v of position: xl; none means the value that kind and std give (Lingle 2024 has 0)",
+             .min = 0});
   }
   void check(ConfigChecker& c) const {
     c.require(kind != InitializationKind::fan_in || !std, "std",

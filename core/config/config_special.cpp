@@ -24,6 +24,13 @@ void flatten(const ConfigNode& node, const std::string& key, const ValueContext&
 
 constexpr std::string_view kLayers = "layers";
 
+// Removes what reading has left out: options of a kind that an override has replaced.
+void keep_known(ConfigNode& changes, const ConfigNode& known) {
+  if (changes.kind != ConfigNode::Kind::map || known.kind != ConfigNode::Kind::map) return;
+  std::erase_if(changes.entries, [&](const ConfigEntry& change) { return known.find(change.key) == nullptr; });
+  for (ConfigEntry& change : changes.entries) keep_known(change.value, known.find(change.key)->value);
+}
+
 }  // namespace
 
 std::string SettingsRef::type() const {
@@ -60,6 +67,7 @@ std::string OverlaysRef::type() const {
 void OverlaysRef::read(const ConfigNode& node, const ValueContext& context) const {
   expect_list(node, context);
   std::vector<ConfigOverlay> overlays;
+  const ConfigNode unchanged = write_config(prototype_);
   for (const ConfigEntry& entry : node.entries) {
     ConfigOverlay overlay{{}, entry.value, join_key(context.key, std::to_string(overlays.size()))};
     const ConfigNode* layers = entry.value.at(kLayers);
@@ -69,6 +77,9 @@ void OverlaysRef::read(const ConfigNode& node, const ValueContext& context) cons
     read_field(*layers, {join_key(overlay.key, kLayers), {}}, overlay.layers);
     std::erase_if(overlay.changes.entries, [](const ConfigEntry& change) { return change.key == kLayers; });
     read_config(prototype_, overlay.changes, overlay.key, ReadMode::keys);
+    keep_known(overlay.changes, write_config(prototype_));
+    // The next entry changes what this one has begun with.
+    read_config(prototype_, unchanged, overlay.key, ReadMode::keys);
     overlays.push_back(std::move(overlay));
   }
   value_ = std::move(overlays);

@@ -126,12 +126,12 @@ void config_error(const ConfigLocation& place, std::string_view key, std::string
 }
 
 void read_value(const ConfigNode& node, const ValueContext& context, bool& value) {
-  const bool is_plain = node.kind == ConfigNode::Kind::scalar && !node.quoted;
-  if (is_plain && (node.text == "true" || node.text == "false")) {
+  const bool is_unquoted = node.kind == ConfigNode::Kind::scalar && !node.quoted;
+  if (is_unquoted && (node.text == "true" || node.text == "false")) {
     value = node.text == "true";
     return;
   }
-  const std::string text = is_plain ? lower(node.text) : "";
+  const std::string text = is_unquoted ? lower(node.text) : "";
   const bool means_true = text == "yes" || text == "on" || text == "y" || text == "true" || text == "1";
   const bool means_false = text == "no" || text == "off" || text == "n" || text == "false" || text == "0";
   wrong_type(node, context, "true or false", means_true ? "write true" : means_false ? "write false" : "");

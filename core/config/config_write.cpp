@@ -8,7 +8,7 @@ namespace quire {
 
 namespace {
 
-bool is_plain_character(char c) {
+bool needs_no_quotes(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
          c == '/' || c == '-' || c == '+';
 }
@@ -34,17 +34,17 @@ std::string quote(const std::string& text) {
 }
 
 std::string key_text(const std::string& key) {
-  const bool plain = !key.empty() && key.front() != '-' && std::all_of(key.begin(), key.end(), is_plain_character) &&
-                     key != "null" && key != "Null" && key != "NULL";
-  return plain ? key : quote(key);
+  const bool as_it_is = !key.empty() && key.front() != '-' && std::all_of(key.begin(), key.end(), needs_no_quotes) &&
+                        key != "null" && key != "Null" && key != "NULL";
+  return as_it_is ? key : quote(key);
 }
 
 // Unquoted text that would be read differently inside a flow list or as a multi-line value is quoted as well.
 std::string scalar_text(const ConfigNode& node) {
-  const bool plain = !node.quoted && !node.text.empty() &&
-                     std::all_of(node.text.begin(), node.text.end(), is_plain_character) && node.text != "-" &&
-                     node.text.substr(0, 3) != "---" && node.text.substr(0, 3) != "...";
-  return plain ? node.text : quote(node.text);
+  const bool as_it_is = !node.quoted && !node.text.empty() &&
+                        std::all_of(node.text.begin(), node.text.end(), needs_no_quotes) && node.text != "-" &&
+                        node.text.substr(0, 3) != "---" && node.text.substr(0, 3) != "...";
+  return as_it_is ? node.text : quote(node.text);
 }
 
 bool is_flat(const ConfigNode& node) {

@@ -7,9 +7,9 @@ namespace quire {
 
 namespace {
 
-class PlainSource : public ByteSource {
+class UncompressedSource : public ByteSource {
  public:
-  explicit PlainSource(File file) : file_(std::move(file)) {}
+  explicit UncompressedSource(File file) : file_(std::move(file)) {}
   size_t read(std::span<char> buffer) override {
     const size_t count = file_.read(std::as_writable_bytes(buffer));
     consumed_ += static_cast<int64_t>(count);
@@ -34,7 +34,7 @@ std::unique_ptr<ByteSource> open_byte_source(const std::filesystem::path& path) 
     case Compression::none:
       break;
   }
-  return std::make_unique<PlainSource>(std::move(file));
+  return std::make_unique<UncompressedSource>(std::move(file));
 }
 
 }  // namespace quire

@@ -7,7 +7,7 @@ namespace {
 using Words = std::string_view;
 
 constexpr Words kAdjectives[] = {"old",    "quiet", "grey",   "narrow",  "worn",  "patient", "heavy",  "clever",
-                                 "broken", "tall",  "warm",   "early",   "plain", "distant", "silver", "hollow",
+                                 "broken", "tall",  "warm",   "early",   "small", "distant", "silver", "hollow",
                                  "brown",  "proud", "sleepy", "careful", "wet",   "long",    "bright", "crooked"};
 constexpr Words kPeople[] = {"ferryman", "widow",  "miller",  "teacher",  "baker",   "sailor",    "clerk", "shepherd",
                              "doctor",   "weaver", "captain", "gardener", "printer", "traveller", "child", "neighbour"};

@@ -151,14 +151,14 @@ void SentencePieceTokenizer::encode_exactly(std::string_view text, std::vector<i
   while (!text.empty()) {
     const char* invalid = utf8::find_invalid(text.data(), text.data() + text.size());
     const std::string_view valid = text.substr(0, static_cast<size_t>(invalid - text.data()));
-    const std::string_view plain = valid.substr(0, valid.find(kSpaceMark));
-    if (!plain.empty()) {
+    const std::string_view exact = valid.substr(0, valid.find(kSpaceMark));
+    if (!exact.empty()) {
       const size_t before = ids.size();
-      model_->encode(plain, ids);
-      if (const std::string back = decode(std::span(ids).subspan(before)); back != plain) {
-        fail(ErrorKind::data, "tokenizer spm: the model turns \"{}\" into \"{}\"; use another model", plain, back);
+      model_->encode(exact, ids);
+      if (const std::string back = decode(std::span(ids).subspan(before)); back != exact) {
+        fail(ErrorKind::data, "tokenizer spm: the model turns \"{}\" into \"{}\"; use another model", exact, back);
       }
-      text.remove_prefix(plain.size());
+      text.remove_prefix(exact.size());
       continue;
     }
     const size_t count = valid.empty() ? 1 : kSpaceMark.size();

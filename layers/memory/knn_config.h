@@ -24,7 +24,7 @@ struct EnumNames<KnnCombine> {
       {"a learned share per head (Memorizing Transformer)",
        "a share per head and token: the layer's input, through a matrix that begins at zero, is added to what gate "
        "learns",
-       "one softmax with the local keys", "the sum of both",
+       "one distribution over entries and local keys", "the sum of both",
        "retrieved values alone go forward, and the gradient to local attention alone, as published"});
 };
 template <>

@@ -26,13 +26,15 @@ constexpr CompositionRule kRules[] = {
      [](const Place& p) { return evicts(p) && !p.layer.attention.mask_empty_cache; }},
 };
 
-// Entries come from earlier steps: of those written before the row begins, the last `size`, every stride-th token.
+// Entries come from earlier steps: of those written before the row begins, the last `size`, every stride-th token. What
+// the cache still holds has not been evicted.
 int64_t reach(const Place& place, const TargetPlace& target) {
   const KnnConfig& knn = options(place);
   if (knn.write == KnnWrite::never) return 0;
   const int64_t begin = target.position - target.t;
-  const int64_t held = std::min(begin, knn.size * knn.stride);
-  return held / knn.stride < std::max<int64_t>(knn.least, 1) ? 0 : target.t + held;
+  const int64_t cached = evicts(place) ? std::min(begin, place.layer.attention.cache_length()) : 0;
+  const int64_t held = std::min(begin - cached, knn.size * knn.stride);
+  return held / knn.stride < std::max<int64_t>(knn.least, 1) ? 0 : target.t + cached + held;
 }
 
 // Memory is searched forward only. How many entries a row holds is not known here: as many as fit.

@@ -107,6 +107,80 @@ TEST_F(Evaluation, ContextMeanByHand) {
   EXPECT_DOUBLE_EQ(evaluate_rows(model, cut, 1).context_mean, (1 + 2 + 1 + 2 + 2) / 5.0);
 }
 
+constexpr const char* kVq = "model.attention={kind: vq, window: 3, vq: {block: 4, codes: 5, value_size: 6}}";
+
+// Through the cache of codewords a target sees all of its document, whatever block and window are: 1, 2, ..., n.
+TEST_F(Evaluation, ContextMeanOfCodewordsIsTheWholeDocument) {
+  const RunConfig config = tiny_config({kVq});
+  Model model(config);
+  double sum = 0;
+  int64_t targets = 0;
+  for (const int64_t bytes : {1, 5 * 16 + 3, 16 - 1, 16, 16 + 1, 40, 2}) {
+    for (int64_t n = 1; n <= bytes + 1; ++n) sum += static_cast<double>(n);  // its end is a target too
+    targets += bytes + 1;
+  }
+  const EvaluationResult result = evaluate_rows(model, config, 3);
+  EXPECT_EQ(result.tokens, targets);
+  EXPECT_DOUBLE_EQ(result.context_mean, sum / static_cast<double>(targets));
+  // Without the cache a target sees three tokens and itself.
+  const RunConfig without = evaluation_config(config, {"model.attention.vq.cache=false"});
+  write_corpus(folder_ / "d.h5", {{"valid", {"abcde"}}});
+  corpus_ = Corpus::open(folder_ / "d.h5");
+  EXPECT_DOUBLE_EQ(evaluate_rows(model, without, 1).context_mean, (1 + 2 + 3 + 4 + 4 + 4) / 6.0);
+}
+
+// Rows of packed documents have to fit blocks; a document that is read in a row of its own does not.
+TEST_F(Evaluation, SubsequencesNeedNotFitTheBlocksOfTraining) {
+  const RunConfig config = tiny_config({kVq, "data.pack=concat", "model.initialization.std=0.4"});
+  EXPECT_ERROR(tiny_config({kVq, "data.pack=concat", "data.subsequence=7"}), ErrorKind::config,
+               "data.subsequence: 7 is not a multiple of 4");
+  Model model(config);
+  const double nll = evaluate_rows(model, config, 3).nll;
+  EXPECT_NEAR(evaluate_rows(model, evaluation_config(config, {"data.subsequence=7"}), 3).nll / nll, 1, 1e-5);
+}
+
+// A document of nine bytes has ten targets, in rows of four positions: 0..3, 4..7, 8..9.
+TEST_F(Evaluation, ContextMeanOfAMemoryByHand) {
+  write_corpus(folder_ / "d.h5", {{"valid", {"abcdefghi"}}});
+  corpus_ = Corpus::open(folder_ / "d.h5");
+  const auto context = [&](const std::string& cache, const std::string& memory) {
+    const RunConfig config = tiny_config({"model.layers=1", "data.subsequence=4", "model.attention.cache=" + cache,
+                                          "model.memory=[{kind: knn, layers: [0], top_k: 1, " + memory + "}]"});
+    Model model(config);
+    return 10 * evaluate_rows(model, config, 1).context_mean;
+  };
+  const std::string none = "{kind: none}";
+  // The row, and the last three tokens before it.
+  EXPECT_DOUBLE_EQ(context(none, "size: 3"), (1 + 2 + 3 + 4) + (4 + 5 + 6 + 7) + (4 + 5));
+  // All tokens before the row.
+  EXPECT_DOUBLE_EQ(context(none, "size: 50"), 10 * 11 / 2);
+  // Every other token, two of them: as far back as four tokens.
+  EXPECT_DOUBLE_EQ(context(none, "size: 2, stride: 2"), (1 + 2 + 3 + 4) + (5 + 6 + 7 + 8) + (5 + 6));
+  // Memory is read once it holds five entries.
+  EXPECT_DOUBLE_EQ(context(none, "size: 8, least: 5"), (1 + 2 + 3 + 4) + (1 + 2 + 3 + 4) + (9 + 10));
+  EXPECT_DOUBLE_EQ(context(none, "size: 8, write: never"), 2 * (1 + 2 + 3 + 4) + (1 + 2));
+  // The cache holds two tokens before the row, memory three that have left it.
+  const std::string two = "{kind: kv, length: 2}";
+  EXPECT_DOUBLE_EQ(context(two, "size: 3, write: evict"), (1 + 2 + 3 + 4) + (5 + 6 + 7 + 8) + (6 + 7));
+  EXPECT_DOUBLE_EQ(context(two, "size: 8, write: evict, least: 3"), (1 + 2 + 3 + 4) + (3 + 4 + 5 + 6) + (9 + 10));
+  // What is in the cache and in memory counts once.
+  EXPECT_DOUBLE_EQ(context(two, "size: 3"), (1 + 2 + 3 + 4) + (4 + 5 + 6 + 7) + (4 + 5));
+}
+
+TEST_F(Evaluation, TheResultNamesMixerAndMemory) {
+  const RunConfig config = tiny_config({kVq, "model.layer_overrides=[{layers: [-1], attention: {kind: softmax}}]",
+                                        "model.memory=[{kind: knn, layers: [-1], size: 3, top_k: 2}]"});
+  Model model(config);
+  const nlohmann::ordered_json json = to_json(evaluate_rows(model, config, 1), config, 1);
+  EXPECT_EQ(json["attention"]["kind"], "vq");
+  EXPECT_EQ(json["attention"]["block"], 4);
+  EXPECT_EQ(json["attention"]["cache"], true);
+  EXPECT_EQ(json["memory"][0]["kind"], "knn");
+  EXPECT_EQ(json["memory"][0]["top_k"], 2);
+  EXPECT_EQ(json["layers"][0]["kind"], "vq");
+  EXPECT_EQ(json["layers"][1]["kind"], "softmax");
+}
+
 TEST_F(Evaluation, OverridesOfLayersMaySeeFurther) {
   const std::string overrides = "model.layer_overrides=[{layers: [-1], attention: {window: 20, cache: {length: 20}}}]";
   const RunConfig config = tiny_config({overrides, "model.initialization.std=0.4"});

@@ -153,6 +153,25 @@ TEST(Generation, WithoutACacheItSlides) {
   }
 }
 
+// However few tokens a call hands in, blocks and windows of the mixer stand where training has them: without a window
+// the block is one.
+TEST(Generation, CodewordsAreReadInTheTrainedBlocks) {
+  for (const char* position : {"xl", "t5", "alibi", "none"}) {
+    for (const char* options : {"window: none, vq: {block: 4, ", "window: 6, vq: {block: 4, ",
+                                "window: 2, vq: {block: 5, ", "window: none, vq: {cache: false, block: 4, "}) {
+      Model model({std::string("model.position=") + position, "data.subsequence=20",
+                   std::string("model.attention={kind: vq, ") + options + "codes: 5, value_size: 6}}"});
+      for (const int64_t count : {0, 3, 4, 12, 13, 18, 31}) {
+        const std::vector<float> trained = logits_of(model, model.network, count, 20);
+        const std::string what = std::string(position) + ", " + options + std::to_string(count);
+        expect_near(generator_logits(model, {}, count), trained, what);
+        expect_near(generator_logits(model, {"data.subsequence=1"}, count), trained, what + " one by one");
+        expect_near(generator_logits(model, {"data.subsequence=7"}, count), trained, what + " by seven");
+      }
+    }
+  }
+}
+
 // Tokens that were generated are read like those of a prompt.
 TEST(Generation, GeneratedTokensAreReadLikeAPrompt) {
   Model model({"data.subsequence=1"});

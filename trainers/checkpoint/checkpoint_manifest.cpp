@@ -20,7 +20,7 @@ std::string checksum_of_text(const std::string& text) {
   return checksum_of(std::as_bytes(std::span<const char>(text.data(), text.size())));
 }
 
-bool is_plain_name(const std::string& name) {
+bool is_file_name(const std::string& name) {
   return !name.empty() && name.find('/') == std::string::npos && name.front() != '.';
 }
 
@@ -60,7 +60,7 @@ Manifest Manifest::read(const std::filesystem::path& checkpoint) {
     for (const auto& file : json.at("files")) {
       manifest.files.push_back(
           {file.at("name").get<std::string>(), file.at("bytes").get<int64_t>(), file.at("xxh3").get<std::string>()});
-      if (!is_plain_name(manifest.files.back().name)) damaged(path, "names a file outside the checkpoint");
+      if (!is_file_name(manifest.files.back().name)) damaged(path, "names a file outside the checkpoint");
     }
     return manifest;
   } catch (const nlohmann::json::exception&) {

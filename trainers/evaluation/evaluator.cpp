@@ -230,6 +230,11 @@ nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& 
     entry["layers"] = memory.layers;
     json["memory"].push_back(std::move(entry));
   }
+  if (!config.model.layer_overrides.empty()) {
+    for (const LayerConfig& layer : config.model.layer_configs()) {
+      json["layers"].push_back(kind_to_json(layer.attention.mechanism));
+    }
+  }
   return json;
 }
 

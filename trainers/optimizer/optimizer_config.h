@@ -133,7 +133,7 @@ struct OptimizerConfig {
              .resumable = true});
     v.field("decay_with_rate", decay_with_rate,
             {.help = "false: weight_decay is the share of a matrix that goes in each step, whatever the learning rate "
-                     "(Transformer-VQ); times lr_scale of its group",
+                     "(Lingle 2024); times lr_scale of its group",
              .resumable = true});
     v.field("clip", clip, {.help = "largest norm of the whole gradient; 0 is off", .min = 0, .resumable = true});
     v.list("groups", groups, "parameters with another weight decay or learning rate");

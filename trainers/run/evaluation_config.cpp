@@ -10,13 +10,6 @@ namespace quire {
 
 bool may_differ_at_evaluation(const std::string& key) {
   // A list's entries are numbered where a configuration gives one, and N in the listing.
-  static const std::vector<std::string> known = [] {
-    std::vector<std::string> keys;
-    for (const ConfigKey& listed : list_config_keys<RunConfig>()) {
-      if (listed.at_evaluation) keys.push_back(listed.key);
-    }
-    return keys;
-  }();
   std::string pattern;
   for (size_t begin = 0; begin <= key.size();) {
     const size_t end = std::min(key.find('.', begin), key.size());
@@ -29,7 +22,9 @@ bool may_differ_at_evaluation(const std::string& key) {
   // Layer overrides change keys of the layer.
   constexpr std::string_view kOverride = "model.layer_overrides.N.";
   if (pattern.starts_with(kOverride)) pattern = "model." + pattern.substr(kOverride.size());
-  return std::find(known.begin(), known.end(), pattern) != known.end();
+  const std::vector<ConfigKey> keys = list_config_keys<RunConfig>();
+  return std::any_of(keys.begin(), keys.end(),
+                     [&](const ConfigKey& listed) { return listed.at_evaluation && listed.key == pattern; });
 }
 
 namespace {
@@ -51,13 +46,16 @@ bool layers_differ_in_sight_only(const ModelConfig& before, const ModelConfig& a
 
 RunConfig evaluation_config(const RunConfig& config, const std::vector<std::string>& overrides,
                             const std::vector<std::string>& others) {
-  RunConfig changed = with_overrides(config, settings_as_overrides(config.evaluate.set), "evaluate.set");
+  // Documents are read in rows of their own, so what training asks of packed rows does not matter.
+  RunConfig base = config;
+  base.data.pack = PackChoice::pad;
+  RunConfig changed = with_overrides(base, settings_as_overrides(config.evaluate.set), "evaluate.set");
   changed = with_overrides(changed, overrides);
-  for (const ConfigDifference& difference : diff_configs(config, changed)) {
-    const bool may_differ = difference.key == "model.layer_overrides"
-                                ? layers_differ_in_sight_only(config.model, changed.model)
-                                : may_differ_at_evaluation(difference.key) ||
-                                      std::find(others.begin(), others.end(), difference.key) != others.end();
+  for (const ConfigDifference& difference : diff_configs(base, changed)) {
+    const bool may_differ =
+        difference.key == "model.layer_overrides"
+            ? layers_differ_in_sight_only(config.model, changed.model)
+            : difference.at_evaluation || std::find(others.begin(), others.end(), difference.key) != others.end();
     if (may_differ) continue;
     std::string allowed(kMayDiffer);
     for (const std::string& key : others) allowed += ", " + key;

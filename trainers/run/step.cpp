@@ -1,80 +1,15 @@
 #include "trainers/run/step.h"
 
-#include <array>
-#include <cmath>
 #include <map>
 
-#include "core/check.h"
 #include "kernels/elementwise.h"
 #include "kernels/optimizer.h"
 #include "trainers/run/gradient_reducer.h"
+#include "trainers/run/nonfinite.h"
 
 namespace quire {
 
-TrainingState::TrainingState(const RunConfig& config, int64_t vocabulary, const Machine& machine,
-                             const Communicator& communicator)
-    : first_row(config.data.rows * communicator.rank() / communicator.size()),
-      last_row(config.data.rows * (communicator.rank() + 1) / communicator.size()),
-      network(store, config.model, vocabulary, machine.dtype) {
-  store.allocate(machine.dtype, machine.device, static_cast<uint64_t>(config.run.seed));
-  optimizer = make_optimizer(store, config.optimizer);
-  if (config.optimizer.ema.decay) {
-    average = std::make_unique<WeightAverage>(store, config.model, vocabulary, *config.optimizer.ema.decay);
-  }
-  state = std::make_unique<StatePool>(network.declared.state, last_row - first_row, config.data.subsequence,
-                                      machine.dtype, machine.device, machine.scratch);
-  outcome = Tensor::zeros({outcome::kEntries}, DType::f64, machine.device);
-}
-
 namespace {
-
-// Marks the rows of a block in which the loss of a target is not finite. nll [R * T], 0 where nothing is counted.
-void mark_nonfinite_rows(std::span<uint8_t> marks, const Tensor& nll) {
-  const Tensor wide = nll.dtype() == DType::f64 ? nll : Tensor::empty(nll.shape(), DType::f64, nll.device());
-  if (nll.dtype() != DType::f64) ops::convert(wide, nll);
-  const std::vector<double> values = wide.to_vector<double>();
-  const size_t length = values.size() / marks.size();
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (!std::isfinite(values[i])) marks[i / length] = 1;
-  }
-}
-
-// Blocks of rows and what a step that fails looks at: losses by target.
-struct BlockLosses {
-  int64_t begin, end;
-  Tensor nll;
-};
-
-std::string describe_failure(int64_t step, double loss, double grad_norm) {
-  return fmt::format("step {}: loss {} and gradient norm {} are not finite, or too large for the moments", step, loss,
-                     grad_norm);
-}
-
-constexpr std::string_view kHint =
-    "Resume from the last checkpoint with a lower optimizer.lr or a smaller optimizer.clip";
-
-// This step changes neither weights nor moments; rows with a loss that is not finite begin anew.
-void skip_step(TrainingState& training, const RunConfig& config, const std::vector<BlockLosses>& blocks,
-               Communicator& communicator, StepResult& result) {
-  if (training.skips_in_a_row >= config.run.on_nonfinite.max_skips) {
-    fail(ErrorKind::numerics, "{}, and so were the {} steps before it (run.on_nonfinite.max_skips). {}",
-         describe_failure(training.step + 1, result.loss, result.grad_norm), training.skips_in_a_row, kHint);
-  }
-  std::vector<uint8_t> nonfinite_rows(static_cast<size_t>(training.state->rows()));
-  for (const BlockLosses& block : blocks) {
-    mark_nonfinite_rows(std::span(nonfinite_rows)
-                            .subspan(static_cast<size_t>(block.begin), static_cast<size_t>(block.end - block.begin)),
-                        block.nll);
-  }
-  training.state->commit(nonfinite_rows);
-  result.skipped = true;
-  std::array<double, 1> cleared{0};
-  for (const uint8_t mark : nonfinite_rows) cleared[0] += mark;
-  communicator.all_reduce_sum(cleared);
-  result.cleared_rows = static_cast<int64_t>(cleared[0]);
-  ++training.skipped;
-  ++training.skips_in_a_row;
-}
 
 // Of each name the mean over the blocks of rows of this rank.
 void add_means(Telemetry& to, const Telemetry& from) {
@@ -126,15 +61,6 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
     on_loss(begin, end, loss);
     tape.backward({{loss.terms[0].sum, seeds[0]}});
   }
-}
-
-void require_finite(const TrainingState& training) {
-  const std::vector<double> judged = training.outcome.to_vector<double>();
-  const auto failed = static_cast<int64_t>(judged[outcome::kFirstFailed]);
-  if (failed == 0) return;
-  training.outcome.zero();  // told once
-  fail(ErrorKind::numerics, "{}; weights are those of step {}. {}",
-       describe_failure(failed, judged[outcome::kLoss], judged[outcome::kGradientNorm]), failed - 1, kHint);
 }
 
 StepResult train_step(TrainingState& training, const RunConfig& config, const Batch& batch, Communicator& communicator,
@@ -210,7 +136,10 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
     if (read == ReadResult::always) {
       for (const Learner* learner : learners) learner->report(result.telemetry);
     }
-    if (judged[outcome::kApply] == 0) skip_step(training, config, blocks, communicator, result);
+    if (judged[outcome::kApply] == 0) {
+      result.skipped = true;
+      result.cleared_rows = skip_step(training, config, blocks, communicator, result.loss, result.grad_norm);
+    }
   }
   if (!result.skipped) {
     training.state->commit();

@@ -1,37 +1,11 @@
-// What a run changes from step to step, and one step of it.
+// One step of a run.
 #pragma once
 
 #include <functional>
-#include <memory>
 
-#include "core/communicator.h"
-#include "layers/state/state_pool.h"
-#include "trainers/optimizer/optimizer.h"
-#include "trainers/optimizer/weight_average.h"
-#include "trainers/run/model.h"
+#include "trainers/run/training_state.h"
 
 namespace quire {
-
-// Weights, moments and carried state of the rows of this rank.
-struct TrainingState {
-  // Declares the model, draws its weights and makes empty state. vocabulary counts the tokenizer's ids.
-  TrainingState(const RunConfig& config, int64_t vocabulary, const Machine& machine, const Communicator& communicator);
-  TrainingState(const TrainingState&) = delete;
-  TrainingState& operator=(const TrainingState&) = delete;
-
-  int64_t first_row;  // global rows [first_row, last_row) belong to this rank
-  int64_t last_row;
-  ParameterStore store;
-  Network network;
-  std::unique_ptr<Optimizer> optimizer;
-  std::unique_ptr<WeightAverage> average;  // nullptr unless optimizer.ema.decay is set
-  std::unique_ptr<StatePool> state;
-  Tensor outcome;              // of the last step, on the device (ops::step_outcome)
-  int64_t step = 0;            // finished steps, skipped ones included
-  int64_t tokens = 0;          // targets seen, on all ranks
-  int64_t skipped = 0;         // steps without an update, of all
-  int64_t skips_in_a_row = 0;  // up to now
-};
 
 struct StepResult {
   double learning_rate = 0;
@@ -54,11 +28,9 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
                           Telemetry* telemetry = nullptr);
 
 // Reading waits for everything a GPU still has to do. when_free: only where nothing has to be waited for, or where
-// run.on_nonfinite must know; a step that fails is then reported by a later one that reads, and changes nothing.
+// run.on_nonfinite must know; a step that fails is then reported by a later one that reads, and changes nothing
+// (trainers/run/nonfinite.h).
 enum class ReadResult { always, when_free };
-
-// Throws Error(numerics) when a step failed that nobody has looked at yet.
-void require_finite(const TrainingState& training);
 
 // One optimizer step on the rows of this rank. When the loss or the gradient is not finite, or too large for the
 // moments, weights and moments stay as they were. What happens then is up to run.on_nonfinite:

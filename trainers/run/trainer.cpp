@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "trainers/checkpoint/training_checkpoint.h"
+#include "trainers/run/nonfinite.h"
 #include "trainers/run/progress.h"
 
 namespace quire {

@@ -7,6 +7,7 @@
 #include "tests/support/small_corpus.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/training_run.h"
+#include "trainers/run/nonfinite.h"
 
 namespace quire::test {
 namespace {

@@ -1,0 +1,85 @@
+// A register whose documents begin with a learned value: rows that were emptied begin with it again.
+#include <gtest/gtest.h>
+
+#include "layers/state/state_pool.h"
+#include "tests/support/compare.h"
+#include "tests/support/document_rows.h"
+#include "tests/support/test_mechanisms.h"
+#include "trainers/run/model.h"
+
+namespace quire::test {
+namespace {
+
+constexpr int64_t kVocabulary = 13;
+constexpr int64_t kLength = 6;
+
+// One document of two steps in one row; the memory learns every four positions, so the second step begins inside a
+// chunk. Attention without a cache: the memory alone knows about the first step.
+class Reader {
+ public:
+  Reader() {
+    register_test_mechanisms();
+    const RunConfig config = parse_config<RunConfig>(
+        "model: {width: 8, layers: 1, heads: 2, mlp: {hidden: 12}, initialization: {std: 0.3}}\n", "run.yaml",
+        {"model.memory=[{kind: fast_weight, layers: [0], chunk: 4}]"});
+    network_ = std::make_unique<Network>(store_, config.model, kVocabulary, DType::f64);
+    store_.allocate(DType::f64, kCpu, 1);
+    state_ = std::make_unique<StatePool>(network_->declared.state, 1, kLength, DType::f64, kCpu);
+  }
+
+  struct Step {
+    Tensor nll, begin;  // the gradient of the learned value
+  };
+  Step step(const Batch& batch, bool cleared = false) {
+    state_->begin_step(batch);
+    store_.zero_gradients();
+    Tape tape;
+    const StateView view = state_->view(0, 1);
+    const LossTerms loss = network_->model.loss({.tape = tape,
+                                                 .batch = batch,
+                                                 .state = view,
+                                                 .training = true,
+                                                 .loss_seeds = std::vector<double>(network_->declared.losses.size())});
+    tape.backward({{loss.terms[0].sum, 1.0}});
+    const uint8_t flag = cleared ? 1 : 0;
+    state_->commit({&flag, 1});
+    Step step{clone(loss.nll), {}};
+    for (const ParameterStore::Entry& entry : store_.entries()) {
+      if (entry.name.ends_with(".begin")) step.begin = clone(ParameterStore::slice(store_.gradients(), entry));
+    }
+    return step;
+  }
+
+ private:
+  ParameterStore store_;
+  std::unique_ptr<Network> network_;
+  std::unique_ptr<StatePool> state_;
+};
+
+TEST(LearnedState, SurvivesAClearedRow) {
+  const std::vector<Batch> batches = cut(random_documents({{2 * kLength}}, kVocabulary, 1), kLength, Pack::pad);
+  ASSERT_EQ(batches.size(), 2U);
+  const Tensor zero = Tensor::zeros({2, 4, 4}, DType::f64, kCpu);
+
+  Reader carried;
+  const Reader::Step first = carried.step(batches[0]);
+  EXPECT_GT(relative_error(first.begin, zero), 0);
+  const Reader::Step second = carried.step(batches[1]);
+  // What is carried is constant.
+  EXPECT_EQ(relative_error(second.begin, zero), 0);
+
+  // As if nothing had been read before.
+  Reader fresh;
+  const Reader::Step wanted = fresh.step(batches[1]);
+  EXPECT_GT(relative_error(wanted.nll, second.nll), 1e-3);
+  EXPECT_GT(relative_error(wanted.begin, zero), 0);
+
+  Reader cleared;
+  cleared.step(batches[0], true);
+  const Reader::Step got = cleared.step(batches[1]);
+  EXPECT_TRUE(same_bits(got.nll, wanted.nll));
+  EXPECT_TRUE(same_bits(got.begin, wanted.begin));
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,25 @@
+// Steps whose loss or gradient is not finite, or too large for the moments: run.on_nonfinite.
+#pragma once
+
+#include <span>
+
+#include "trainers/run/training_state.h"
+
+namespace quire {
+
+// Losses by target of a block of rows [begin, end), [rows * T], 0 where nothing is counted.
+struct BlockLosses {
+  int64_t begin, end;
+  Tensor nll;
+};
+
+// Throws Error(numerics) when a step failed that nobody has looked at yet.
+void require_finite(const TrainingState& training);
+
+// Counts the step as skipped: it has changed neither weights nor moments; rows with a loss that is not finite are
+// emptied, the others commit. Returns how many are emptied on all ranks. Throws Error(numerics) after max_skips in a
+// row. loss and grad_norm are those of the step, for the message.
+int64_t skip_step(TrainingState& training, const RunConfig& config, std::span<const BlockLosses> blocks,
+                  Communicator& communicator, double loss, double grad_norm);
+
+}  // namespace quire

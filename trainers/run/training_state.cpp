@@ -1,0 +1,22 @@
+#include "trainers/run/training_state.h"
+
+#include "kernels/optimizer.h"
+
+namespace quire {
+
+TrainingState::TrainingState(const RunConfig& config, int64_t vocabulary, const Machine& machine,
+                             const Communicator& communicator)
+    : first_row(config.data.rows * communicator.rank() / communicator.size()),
+      last_row(config.data.rows * (communicator.rank() + 1) / communicator.size()),
+      network(store, config.model, vocabulary, machine.dtype) {
+  store.allocate(machine.dtype, machine.device, static_cast<uint64_t>(config.run.seed));
+  optimizer = make_optimizer(store, config.optimizer);
+  if (config.optimizer.ema.decay) {
+    average = std::make_unique<WeightAverage>(store, config.model, vocabulary, *config.optimizer.ema.decay);
+  }
+  state = std::make_unique<StatePool>(network.declared.state, last_row - first_row, config.data.subsequence,
+                                      machine.dtype, machine.device, machine.scratch);
+  outcome = Tensor::zeros({outcome::kEntries}, DType::f64, machine.device);
+}
+
+}  // namespace quire

@@ -1,0 +1,35 @@
+// What a run changes from step to step.
+#pragma once
+
+#include <memory>
+
+#include "core/communicator.h"
+#include "layers/state/state_pool.h"
+#include "trainers/optimizer/optimizer.h"
+#include "trainers/optimizer/weight_average.h"
+#include "trainers/run/model.h"
+
+namespace quire {
+
+// Weights, moments and carried state of the rows of this rank.
+struct TrainingState {
+  // Declares the model, draws its weights and makes empty state. vocabulary counts the tokenizer's ids.
+  TrainingState(const RunConfig& config, int64_t vocabulary, const Machine& machine, const Communicator& communicator);
+  TrainingState(const TrainingState&) = delete;
+  TrainingState& operator=(const TrainingState&) = delete;
+
+  int64_t first_row;  // global rows [first_row, last_row) belong to this rank
+  int64_t last_row;
+  ParameterStore store;
+  Network network;
+  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<WeightAverage> average;  // nullptr unless optimizer.ema.decay is set
+  std::unique_ptr<StatePool> state;
+  Tensor outcome;              // of the last step, on the device (ops::step_outcome)
+  int64_t step = 0;            // finished steps, skipped ones included
+  int64_t tokens = 0;          // targets seen, on all ranks
+  int64_t skipped = 0;         // steps without an update, of all
+  int64_t skips_in_a_row = 0;  // up to now
+};
+
+}  // namespace quire
