@@ -74,8 +74,8 @@ class Leaves final : public Part {
         left_(scope.child("left"), width, width, Initializer::normal(0.5)),
         summary_(scope.leaves_value("summary")) {}
   Variable operator()(const Forward& f, const PartInput& input) const override {
-    (*f.values)[static_cast<size_t>(summary_.index)] = left_(f.tape, input.z);
-    return out_(f.tape, input.z);
+    (*f.values)[static_cast<size_t>(summary_.index)] = left_(f.tape, input.normalised(f.tape));
+    return out_(f.tape, input.normalised(f.tape));
   }
 
  private:
@@ -89,7 +89,7 @@ class Reads final : public Part {
       : out_(scope.child("out"), width, width, Initializer::normal(0.5)), summary_(scope.reads_value(path)) {}
   Variable operator()(const Forward& f, const PartInput& input) const override {
     const Variable& read = (*f.values)[static_cast<size_t>(summary_.index)];
-    return activation(f.tape, add(f.tape, out_(f.tape, input.z), read), ops::Activation::gelu);
+    return activation(f.tape, add(f.tape, out_(f.tape, input.normalised(f.tape)), read), ops::Activation::gelu);
   }
 
  private:
