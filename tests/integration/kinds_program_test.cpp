@@ -163,7 +163,7 @@ TEST_F(KindsProgram, EveryVerbRefusesTheSame) {
         "data.pack=concat"},
        "data.subsequence: 16 is not a multiple of 5"},
       {{"run.device=cuda", "model.memory=[{kind: knn, layers: [0], size: 24, top_k: 4, place: file}]"},
-       "a GPU does not read a memory in a file"},
+       "a GPU does not read state in a file"},
       {{kVq, "model.memory=[{kind: knn, layers: [0]}]"}, "layer 0 has attention.kind vq, beside which no memory goes"},
       {{kFastWeight, "model.key_heads=1"}, "fast_weight has a matrix for every head"},
   };

@@ -4,6 +4,7 @@
 #include "layers/state/state_pool.h"
 #include "tests/support/compare.h"
 #include "tests/support/document_rows.h"
+#include "tests/support/hand_batch.h"
 #include "tests/support/test_mechanisms.h"
 #include "trainers/run/model.h"
 
@@ -79,6 +80,33 @@ TEST(LearnedState, SurvivesAClearedRow) {
   const Reader::Step got = cleared.step(batches[1]);
   EXPECT_TRUE(same_bits(got.nll, wanted.nll));
   EXPECT_TRUE(same_bits(got.begin, wanted.begin));
+}
+
+// However long the subsequence is, a layer leaves few records: the tape grows with layers, not with chunks.
+TEST(FastWeight, LeavesFewRecordsOnTheTape) {
+  register_test_mechanisms();
+  std::vector<size_t> records;
+  for (const int64_t length : {64, 512}) {
+    const RunConfig config =
+        parse_config<RunConfig>("model: {width: 16, layers: 1, heads: 4, mlp: {hidden: 16}}\n", "run.yaml",
+                                {"model.memory=[{kind: fast_weight, layers: [0], chunk: 16}]"});
+    ParameterStore store;
+    const Network network(store, config.model, kVocabulary, DType::f32);
+    store.allocate(DType::f32, kCpu, 1);
+    StatePool state(network.declared.state, 1, length, DType::f32, kCpu);
+    const Batch batch = one_segment(1, length, {1});
+    state.begin_step(batch);
+    Tape tape;
+    network.model.loss({.tape = tape,
+                        .batch = batch,
+                        .state = state.view(0, 1),
+                        .training = true,
+                        .loss_seeds = std::vector<double>(network.declared.losses.size())});
+    records.push_back(tape.size());
+  }
+  EXPECT_EQ(records[0], records[1]);
+  EXPECT_LE(records[1], 2000U);
+  EXPECT_GT(records[1], 5U);
 }
 
 }  // namespace
