@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/check.h"
 #include "layers/mechanism_registry.h"
 
 namespace quire {
@@ -50,7 +51,9 @@ Insertion insertion_of(const ModelConfig& model) {
   Insertion insertion;
   visit_mechanisms(model, [&](const Mechanism& mechanism, const Place& place, const std::string&) {
     const Insertion inserted = mechanism.insertion(place);
-    if (inserted.any()) insertion = inserted;
+    if (!inserted.any()) return;
+    QUIRE_CHECK(inserted.period > 0, "{}: inserts a token after every {} tokens", mechanism.kind, inserted.period);
+    insertion = inserted;
   });
   return insertion;
 }

@@ -93,8 +93,8 @@ int main(int argc, char** argv) {
       b.push_back(Tensor::from(right, p.transpose_b ? quire::Shape{p.n, p.k} : quire::Shape{p.k, p.n}));
       c.push_back(Tensor::zeros({p.m, p.n}, DType::f32));
     }
-    const auto lda = a[0].dim(1);
-    const auto ldb = b[0].dim(1);
+    [[maybe_unused]] const auto lda = a[0].dim(1);
+    [[maybe_unused]] const auto ldb = b[0].dim(1);
     std::vector<std::function<void(size_t)>> peers;
     peers.emplace_back([&](size_t i) {
       quire::ops::gemm(c[i], a[i], b[i], {.transpose_a = p.transpose_a, .transpose_b = p.transpose_b});
