@@ -142,7 +142,8 @@ void add_eval(CLI::App& program) {
   app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")
       ->required();
   app.add_option("OVERRIDES", arguments->overrides,
-                 "key.path=value: window, cache, data.subsequence, evaluate.rows, run.threads");
+                 "key.path=value: what configs/REFERENCE.md marks so, as window, cache and data.subsequence; also "
+                 "evaluate.rows, evaluate.split, run.threads, data.corpus and data.verify");
   app.add_option("--corpus", arguments->corpus, "Another corpus with the same tokenizer")->type_name("FILE");
   app.add_option("--split", arguments->split, "Part of the corpus (default: evaluate.split)")->type_name("NAME");
   app.add_flag("--documents", arguments->documents, "Also a line for every document");

@@ -63,11 +63,12 @@ struct ScheduleConfig {
             {.help = "how the rate falls (wsd)", .resumable = true, .inapplicable = wsd_only});
   }
   void check(ConfigChecker& c) const {
-    c.require(warmup <= steps, "warmup", "must not be above steps");
+    check_steps(c);
     c.require(kind != ScheduleKind::wsd || decay.has_value(), "decay",
               "wsd needs the length of its decay, for example a fifth of schedule.steps");
-    c.require(!decay || warmup + *decay <= steps, "decay", "warmup and decay together must not be above steps");
   }
+  // Ten steps are everyone's first trial, with the warm-up of a long run.
+  void check_steps(ConfigChecker& c) const;
 };
 
 // The rate of step 1, 2, ... It is peak * step / warmup up to the warm-up's end, where all kinds are at the peak, and

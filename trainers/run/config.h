@@ -21,7 +21,10 @@ template <>
 struct EnumNames<DeviceChoice> {
   static constexpr auto value = std::to_array<std::pair<DeviceChoice, std::string_view>>(
       {{DeviceChoice::automatic, "auto"}, {DeviceChoice::cpu, "cpu"}, {DeviceChoice::cuda, "cuda"}});
-  static constexpr auto help = std::to_array<std::string_view>({"the best there is", "this machine's cores", "a GPU"});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"a GPU when there is one, else the CPU", "the cores of this machine", "one NVIDIA GPU"});
+  static constexpr auto meant =
+      std::to_array<std::pair<std::string_view, std::string_view>>({{"gpu", "cuda"}, {"nvidia", "cuda"}});
 };
 template <>
 struct EnumNames<Precision> {
