@@ -42,7 +42,7 @@ void expect_section(const ConfigNode& node, const std::string& key) {
   }
 }
 
-// What is missing is reported after what is wrong: a misspelt required key is both.
+// Missing keys are reported after wrong ones, because a misspelt required key is both.
 struct Reading {
   const ConfigStruct& root;
   std::string root_key;
@@ -130,7 +130,8 @@ class ReadVisitor : public ConfigVisitor {
     std::string theirs;
     std::string chosen;
   };
-  // Left out, with a word, when an override has changed the kind that a file gave; an error when one text gives both.
+  // Such a key is left out, with a message, when an override has changed the kind that a file gave. It is an error when
+  // one text gives both.
   bool belongs_to_another_kind(const ConfigEntry& entry) const {
     const auto foreign =
         std::find_if(foreign_.begin(), foreign_.end(), [&](const auto& f) { return f.key == entry.key; });

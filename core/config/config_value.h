@@ -49,11 +49,11 @@ struct FieldInfo {
   bool min_exclusive = false;  // the value must be above min
   bool resumable = false;      // may change on --resume
   bool required = false;       // has no usable default
-  bool at_evaluation = false;  // may be another at evaluation without its being another model
-  bool sizes_state = false;    // may change on --resume with --drop-state: what rows carry would not fit
+  bool at_evaluation = false;  // may differ at evaluation: the weights fit any value
+  bool sizes_state = false;    // may change on --resume with --drop-state, because carried state would not fit
   bool path = false;           // relative paths are resolved against the folder of the YAML file
-  // Why the key means nothing beside the fields listed before it ("only adafactor has it"); empty when it does. Such a
-  // key is refused when a text gives it, and left out when the configuration is written.
+  // Why the key has no meaning with the values of the fields before it ("only adafactor has it"); empty when it has
+  // one. A key without meaning is refused when a text gives it, and left out when the configuration is written.
   std::string_view inapplicable = {};
 };
 

@@ -1,4 +1,4 @@
-// What a run will need, without running it: the steps are taken on a device that only counts.
+// Computes what a run will need without running it: its steps are made on Device::meta, which only counts bytes.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -25,7 +25,7 @@ struct Plan {
   int64_t state = 0;        // what rows carry along their documents
   int64_t host_state = 0;   // the same in memory of the host beside a GPU
   int64_t file_state = 0;   // and in files
-  int64_t activations = 0;  // at their most during a step: what the sweep needs, and gradients on their way
+  int64_t activations = 0;  // most bytes of other tensors during a step: activations, their gradients, kernels' scratch
   int64_t free_blocks = 0;  // that the allocator holds during a step for tensors of other sizes
   int64_t evaluation = 0;   // what an evaluation during training needs instead of activations: its state and one pass
   int64_t evaluation_blocks = 0;  // what it takes from the system: no block that a step has left fits
