@@ -406,7 +406,7 @@ struct Backward {
     const KeyGradientScratch scratch(s, g, dtype_of<A>(), in.q.device());
     const auto gradient = [](const Tensor& tensor) { return tensor.defined() ? tensor.data<T>() : nullptr; };
     const KeyGradients<T> to{gradient(g.dk), gradient(g.dv), gradient(g.dcache_k), gradient(g.dcache_v),
-                             data_or_null<A>(scratch.sums)};
+                             scratch.sums.defined() ? scratch.sums.data<A>() : nullptr};
     const int64_t widest = std::max(s.size, s.value_size);
     with_chunks<T>(widest, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
@@ -430,8 +430,9 @@ struct Backward {
       const dim3 blocks(static_cast<unsigned>(tiles * scratch.groups),
                         static_cast<unsigned>(ceil_div(width, kChunks * kTile)));
       launch(distance_gradient_kernel<T, kChunks>, blocks, kThreads,
-             TileMemory<A>::bytes(true, in.r.defined(), in.dropout > 0), data_or_null<A>(scratch.r_parts),
-             scratch.sum_parts.data<A>(), scratch.groups, operands, back);
+             TileMemory<A>::bytes(true, in.r.defined(), in.dropout > 0),
+             scratch.r_parts.defined() ? scratch.r_parts.data<A>() : nullptr, scratch.sum_parts.data<A>(),
+             scratch.groups, operands, back);
     });
     if (g.dr.defined()) add_parts<T>(g.dr, scratch.r_parts, 1);
     if (!g.dbias.defined() && !g.dv_bias.defined()) return;

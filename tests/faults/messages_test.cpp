@@ -143,7 +143,8 @@ TEST(Messages, SharesAndListsOfSplits) {
   };
   const ProgramResult fifth = prepare("valid=0.05");
   EXPECT_EQ(fifth.code, 0) << fifth.err;
-  EXPECT_NE(fifth.err.find("quire: warning: split valid holds 20 % of the text, and 5 % was asked for: it is 1 whole "),
+  EXPECT_NE(fifth.err.find("quire: warning: split valid holds 20 % of the text, and 5 % was asked for: documents are "
+                           "not cut, and it has 1 of 5;"),
             std::string::npos)
       << fifth.err;
   EXPECT_EQ(prepare("valid=0.2").err.find("warning"), std::string::npos);
