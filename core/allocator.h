@@ -11,9 +11,9 @@
 namespace quire {
 
 struct AllocatorStats {
-  int64_t bytes_in_use = 0;        // handed out now
-  int64_t peak_bytes = 0;          // most handed out at once since reset_peak()
-  int64_t bytes_from_system = 0;   // handed out plus cached
+  int64_t bytes_in_use = 0;        // in blocks that callers hold
+  int64_t peak_bytes = 0;          // largest bytes_in_use since reset_peak()
+  int64_t bytes_from_system = 0;   // in use and cached
   int64_t system_allocations = 0;  // calls that reached the operating system
 };
 
@@ -29,8 +29,8 @@ class Allocator {
   virtual void trim() {}
 };
 
-// Keeps freed blocks and hands them out again: a training step has the same sizes each time, so after the first
-// steps nothing is allocated from the system. Best fit with at most an eighth of waste. Thread-safe.
+// Keeps freed blocks in a cache and reuses them: a training step asks for the same sizes each time, so after the first
+// steps nothing is allocated from the system. It takes the best fit, with at most an eighth of waste. Thread-safe.
 class CachingAllocator : public Allocator {
  public:
   ~CachingAllocator() override;
@@ -52,7 +52,7 @@ class CachingAllocator : public Allocator {
   AllocatorStats stats_;
 };
 
-// Device::meta: what the same requests would hold on a device, with addresses that must never be read.
+// The allocator of meta tensors: it counts what the same requests would take on a device. Its addresses are never read.
 class CountingAllocator : public CachingAllocator {
  public:
   ~CountingAllocator() override;

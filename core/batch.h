@@ -7,7 +7,7 @@
 
 namespace quire {
 
-// Parts that not every batch has.
+// Which optional parts a batch has.
 struct BatchParts {
   bool recalled = false;
   bool inserted = false;
@@ -21,19 +21,20 @@ struct Batch {
   std::vector<int32_t> tokens;     // [R, T]; padding holds 0
   std::vector<int32_t> targets;    // [R, T]; the token that follows; 0 where loss_mask is 0
   std::vector<uint8_t> loss_mask;  // [R, T]; 1 where the target counts
-  // 1 where the target repeats what the document said long before: reported apart. Empty when no document has marks.
+  // 1 where the target repeats what the document said long before; such targets are also reported by themselves. Empty
+  // when no document has marks.
   std::vector<uint8_t> recalled;  // [R, T]
   // 1 where the model inserted a token (core/insertion.h), which is no target. Empty when it inserts none.
   std::vector<uint8_t> inserted;  // [R, T]
   std::vector<int32_t> segment;   // [R, T]; 0, 1, ... the documents of a row in order; -1 for padding
-  // Model position in the document (BOS is 0), or in the stream where documents are read as one: inserted tokens are
-  // counted. 0 for padding.
+  // Model position in the document (BOS is 0, inserted tokens count), or in the stream where all documents are read as
+  // one text. Padding has 0.
   std::vector<int32_t> position;  // [R, T]
   std::vector<int64_t> document;  // [R, T]; index of the document in its split; -1 for padding
   std::vector<uint8_t> starts;    // [R]; 1 when segment 0 is the beginning of a document: the row's state is dropped
   int64_t target_count = 0;       // sum of loss_mask
 
-  // Nothing but padding.
+  // A batch that holds only padding.
   static Batch empty(int64_t rows, int64_t length, int64_t first_row = 0, BatchParts parts = {});
 
   int64_t at(int64_t row, int64_t t) const { return row * length + t; }
@@ -48,8 +49,8 @@ struct Segment {
   int64_t row = 0;
   int64_t begin = 0;  // the position of its first token
   int64_t count = 0;
-  bool carried = false;  // it is handed the state of its row; the others begin with empty state
-  bool last = false;     // what it leaves becomes the state of its row
+  bool carried = false;  // begins with the state of its row; other segments begin with empty state
+  bool last = false;     // its final state becomes the state of its row
 };
 // In the order of rows and positions.
 std::vector<Segment> segments_of(const Batch& batch);

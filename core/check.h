@@ -15,7 +15,8 @@ template <typename... Args>
 
 }  // namespace quire
 
-// Internal consistency at a public entry: throws Error(internal). Name the operation, give the values, hint at the fix.
+// Checks internal consistency at a public entry and throws Error(internal). The message names the operation, gives the
+// values and hints at the fix.
 #define QUIRE_CHECK(condition, ...)                                                                 \
   do {                                                                                              \
     if (!(condition)) throw ::quire::Error(::quire::ErrorKind::internal, fmt::format(__VA_ARGS__)); \

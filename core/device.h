@@ -40,15 +40,15 @@ class DeviceBackend {
   virtual ~DeviceBackend();
   virtual std::string name() const = 0;  // e.g. "cpu"
   virtual Allocator& allocator() = 0;
-  // Calls return before the device has done the work, and reading a result waits for all of it.
+  // True when calls return before the device has done the work; reading a result then waits for all of it.
   virtual bool is_asynchronous() const { return false; }
   struct Memory {
     int64_t total = 0;
     int64_t free = 0;  // what this process could still get
   };
   virtual Memory memory() const = 0;
-  // For tensors made from host values: memory from upload_allocator() that nothing has used yet, so that the copy need
-  // not wait for earlier kernels.
+  // Tensors made from host values take memory from upload_allocator(), which no kernel still uses, so that their copy
+  // need not wait for earlier kernels.
   virtual Allocator& upload_allocator() { return allocator(); }
   virtual void upload_new(void* device, const void* host, size_t bytes) { copy_from_host(device, host, bytes); }
   // Memory of the host that the device's kernels read and write where it is.
@@ -58,10 +58,10 @@ class DeviceBackend {
   virtual void copy_within(void* to, const void* from, size_t bytes) = 0;
   virtual void zero(void* device, size_t bytes) = 0;
   virtual void synchronize() = 0;
-  // How kernels that can be run in several ways were run so far, for checkpoints: a run that goes on uses the same ones
-  // and so gets the same bits. Empty when there is no choice.
+  // Which variants of kernels this process has chosen so far. Checkpoints keep this text, so that a resumed run uses
+  // the same variants and gets the same bits. Empty when there is no choice.
   virtual std::string kernel_choices() const { return ""; }
-  // False when they were made for another device or library: the run then chooses anew.
+  // Returns false when the choices belong to another device or library version; the run then chooses again.
   virtual bool use_kernel_choices(const std::string& choices) { return choices.empty(); }
 };
 

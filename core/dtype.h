@@ -28,11 +28,11 @@ constexpr size_t size_of(DType type) {
 }
 
 const char* name_of(DType type);
-// What goes with values of a type: gains, biases, statistics, losses and gradients of parameters. f32 beside bf16.
+// The type of gains, biases, statistics, losses and parameter gradients beside values of a type: f32 beside bf16.
 constexpr DType wide_type(DType type) {
   return type == DType::bf16 ? DType::f32 : type;
 }
-// What is computed with; f8 (core/float8.h) is storage only.
+// True for types that operations compute with; f8 (core/float8.h) is for storage only.
 constexpr bool is_floating(DType type) {
   return type == DType::f64 || type == DType::f32 || type == DType::bf16;
 }

@@ -18,10 +18,10 @@ enum class ErrorKind : int {
   memory = 8,
 };
 
-// Not an error: the run was asked to stop and can be resumed.
+// The exit code of a run that was asked to stop and can be resumed, which is no error.
 inline constexpr int kExitStopped = 75;
 
-// The message is one line: what, where, what to do.
+// The message is one line that says what is wrong, where, and what to do.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}

@@ -1,4 +1,4 @@
-// Messages for people: on stderr, and in the run's log file once there is one.
+// Messages for people, written to stderr and to the run's log file once there is one.
 #pragma once
 
 #include <filesystem>
@@ -9,12 +9,12 @@ namespace quire {
 void log_info(const std::string& text);
 void log_warn(const std::string& text);       // stderr: "quire: warning: ..."
 void log_error(const std::string& text);      // stderr: "quire: error: ..."; for main files
-void log_file_only(const std::string& text);  // what a terminal shows in another form
+void log_file_only(const std::string& text);  // for text that the terminal shows in another form
 
 // From now on messages are appended to the file as well, with times. Error(disk) when it cannot be opened.
 void log_to_file(const std::filesystem::path& path);
 
-// A line that stays below the messages of a terminal, such as a progress bar; empty removes it.
+// Shows a line below the messages of a terminal, such as a progress bar. An empty text removes it.
 void show_status_line(const std::string& text);
 
 }  // namespace quire

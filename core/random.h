@@ -18,7 +18,7 @@ struct RandomKey {
   }
 };
 
-// The counter: which use (hash of the scope path), which global row, which token, which group of four elements.
+// The counter names the use (a hash of the scope path), the global row, the token and the group of four elements.
 constexpr std::array<uint32_t, 4> philox(RandomKey key, uint32_t scope, uint32_t row, uint32_t token,
                                          uint32_t element) {
   uint32_t c0 = element;

@@ -12,11 +12,11 @@
 
 namespace quire {
 
-// A block of bytes that goes back to its allocator with the last tensor that views it.
+// A block of bytes, which is given back to its allocator when the last tensor that views it is destroyed.
 class Storage {
  public:
   Storage(size_t bytes, Device device, bool uploaded = false);
-  // Memory of another owner, which keeps it as long as a tensor views it.
+  // A view of memory that `owner` holds; the owner lives as long as a tensor views it.
   Storage(std::shared_ptr<void> memory, size_t bytes, Device device);
   ~Storage();
   Storage(const Storage&) = delete;
@@ -61,7 +61,7 @@ class Tensor {
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
   bool is_contiguous() const;
-  // Handles on the storage, this one included: a gradient that others still hold is not changed in place.
+  // The number of handles on the storage, this one included. A gradient that others still hold is not changed in place.
   int64_t use_count() const { return storage_.use_count(); }
   bool is_meta() const { return device_.kind == DeviceKind::meta; }
 

@@ -1,5 +1,5 @@
-// Worker threads for CPU kernels. Work is cut into tiles that depend on shapes only; which thread takes a tile never
-// changes a result, because every tile writes its own output.
+// Worker threads for CPU kernels. Work is cut into tiles that depend on shapes only, and every tile writes its own
+// output, so results do not depend on which thread takes which tile.
 #pragma once
 
 #include <cstdint>

@@ -72,7 +72,9 @@ CudaReport load_gpu() {
   }
   // CUDA's libraries are large: without a driver they are not loaded at all.
   if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) == nullptr) {
-    report.reason = fmt::format("there is no NVIDIA driver ({})", dlerror());
+    const std::string why = dlerror();
+    const bool absent = why.starts_with("libcuda.so.1: cannot open shared object file: No such file");
+    report.reason = absent ? "there is no NVIDIA driver" : fmt::format("the NVIDIA driver cannot be loaded ({})", why);
     return report;
   }
   const char* name = load_library(path, report.reason);

@@ -121,13 +121,17 @@ class Op<void(Args...)> final : public OpBase {
     return kind == DeviceKind::meta || functions_[static_cast<size_t>(kind)] != nullptr;
   }
 
-  // On meta tensors it does nothing: shapes and bytes are all there is.
+  // On meta tensors nothing is computed: shapes and bytes are all there is. A function that is bound for meta takes
+  // what the kernels of a device would take beside the operands (kernels/planned_scratch.h).
   void operator()(Args... args) {
     op_detail::DeviceFinder finder;
     (op_detail::visit(args, finder), ...);
     if (finder.mixed) fail_mixed(finder.device, finder.other);
-    if (finder.device.kind == DeviceKind::meta) return;
     const Function function = functions_[static_cast<size_t>(finder.device.kind)];
+    if (finder.device.kind == DeviceKind::meta) {
+      if (function != nullptr) function(args...);
+      return;
+    }
     if (function == nullptr) fail_unbound(finder.device.kind);
     const double started = start(finder.device.kind);
     try {

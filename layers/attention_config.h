@@ -48,15 +48,15 @@ struct CacheConfig {
                      "states (Transformer-XL) or its keys and values",
              .at_evaluation = true});
     v.field("length", length,
-            {.help = "tokens carried; none means the window",
+            {.help = "number of tokens that a layer carries; none: the window",
              .unit = "tokens",
              .min = 1,
              .max = 1 << 24,
              .at_evaluation = true,
              .sizes_state = true});
     v.field("dtype", dtype,
-            {.help = "how they are carried and saved; auto is the precision of the run. bf16 halves them and keeps 8 "
-                     "significant bits. A step reads them through copies in the precision of the run",
+            {.help = "number type of the cache; auto: the precision of the run. bf16 needs half the memory and keeps 8 "
+                     "significant bits",
              .at_evaluation = true,
              .sizes_state = true});
   }
@@ -71,13 +71,12 @@ struct XlConfig {
   void fields(Visitor& v) {
     v.field("share_biases", share_biases, {.help = "one pair of biases u, v for all layers instead of one per layer"});
     v.field("clamp", clamp,
-            {.help = "distances above this share one position; 0 is off",
+            {.help = "larger distances are treated as this one; 0: no limit",
              .unit = "tokens",
              .min = 0,
              .max = 1 << 24,
              .at_evaluation = true});
-    v.field("base", base,
-            {.help = "sinusoid n of the width E turns by base^(-2n/E) per token", .min = 1, .min_exclusive = true});
+    v.field("base", base, {.help = "sinusoid n advances by base^(-2n/E) per token", .min = 1, .min_exclusive = true});
   }
 };
 
@@ -87,9 +86,10 @@ struct T5Config {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("buckets", buckets, {.help = "learned biases per head and layer", .min = 2, .max = 4096});
-    v.field("max_distance", max_distance,
-            {.help = "distances from here on share the last bucket", .unit = "tokens", .min = 2, .max = 1 << 24});
+    v.field("buckets", buckets, {.help = "number of learned biases per head and layer", .min = 2, .max = 4096});
+    v.field(
+        "max_distance", max_distance,
+        {.help = "this distance and larger ones share the last bucket", .unit = "tokens", .min = 2, .max = 1 << 24});
   }
 };
 
@@ -99,11 +99,12 @@ struct RopeConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("base", base, {.help = "pair i of P turns by base^(-i/P) per token", .min = 1, .min_exclusive = true});
-    v.field("dims", dims,
-            {.help = "features of a head that are turned, the first ones, in pairs (i, i + dims/2); none means all",
-             .unit = "features",
-             .min = 2});
+    v.field("base", base, {.help = "pair i of P is rotated by base^(-i/P) per token", .min = 1, .min_exclusive = true});
+    v.field(
+        "dims", dims,
+        {.help = "number of features of a head that are rotated: the first ones, in pairs (i, i + dims/2); none: all",
+         .unit = "features",
+         .min = 2});
   }
 };
 
@@ -127,27 +128,25 @@ struct AttentionConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.kinds("kind", RegisteredKinds(mechanism), KindOptions::in_section,
-            {.help = "the mixer of a layer; its own options stand in a section of that name"});
+            {.help = "kind of mixer; its options stand in a section of that name"});
     v.field("window", window,
-            {.help = "a token sees the keys at distances 1..window; none means all of cache and subsequence. A mixer "
-                     "that reads older tokens in another way says what none means for it",
+            {.help = "largest distance between a token and a key that it sees; none: everything in cache and "
+                     "subsequence. Some kinds of mixer say in their options what none means for them",
              .unit = "tokens",
              .min = 1,
              .max = 1 << 24,
              .at_evaluation = true});
     v.field("same_length", same_length,
-            {.help = "a token sees cache.length keys, itself included (Transformer-XL's same_length): like window = "
-                     "cache.length - 1, and goes without a window",
+            {.help = "every token sees cache.length keys, itself included (Transformer-XL's same_length). This equals "
+                     "window: cache.length - 1 and cannot be combined with a window",
              .at_evaluation = true});
     v.field("attend_self", attend_self, {.help = "a token also sees itself"});
-    v.field(
-        "qk_norm", qk_norm,
-        {.help =
-             "queries and keys of length 1 before any rotation; logits, biases by distance included, are multiplied "
-             "by a learned scale per head"});
+    v.field("qk_norm", qk_norm,
+            {.help = "queries and keys are normalised to length 1 before rotation, and the logits, biases by distance "
+                     "included, are multiplied by a learned scale per head"});
     v.field("mask_empty_cache", mask_empty_cache,
-            {.help = "false: empty slots of a key/value cache count as zero keys, as published for the Memorizing "
-                     "Transformer"});
+            {.help = "empty slots of a key/value cache are not seen; false: they count as zero keys, as published for "
+                     "the Memorizing Transformer"});
     v.section("cache", cache, "what is carried along a document");
     v.section("xl", xl, "options of position: xl");
     v.section("t5", t5, "options of position: t5");

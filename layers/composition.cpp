@@ -17,7 +17,9 @@ std::span<const CompositionRule> attention_rules() {
        [](const Place& p) {
          return p.layer.attention.cache.kind != CacheKind::none && p.layer.attention.cache_length() == 0;
        }},
-      {"attention.cache.length", "a length without a cache has no meaning; set attention.cache.kind to hidden or kv",
+      {"attention.cache.length",
+       "a length without a cache has no meaning; set attention.cache.kind to hidden or kv, or "
+       "write length: none",
        [](const Place& p) {
          return p.layer.attention.cache.kind == CacheKind::none && p.layer.attention.cache.length.has_value();
        }},
@@ -72,6 +74,37 @@ std::vector<LayerConfig> ModelConfig::layer_configs() const {
   return configs;
 }
 
+namespace {
+
+// The key that a broken rule of a layer points to: the rule's own, or, where an override has broken it, what the last
+// such override says of it.
+std::string place_of_fault(const ModelConfig& model, const Mechanism& mechanism, const CompositionRule& rule,
+                           const Place& place) {
+  const LayerConfig base{model.position, model.attention};
+  const bool same_kind = model.attention.mechanism.kind == mechanism.kind;
+  if (same_kind && rule.refused({model, base, base.attention.mechanism.options, place.index})) return rule.key;
+  for (size_t i = model.layer_overrides.size(); i-- > 0;) {
+    const ConfigOverlay& overlay = model.layer_overrides[i];
+    const auto covers = [&](int64_t layer) { return model.layer_index(layer) == place.index; };
+    if (std::none_of(overlay.layers.begin(), overlay.layers.end(), covers)) continue;
+    std::string key = rule.key;
+    while (!key.empty() && overlay.changes.at(key) == nullptr) {
+      key.resize(key.find('.') == std::string::npos ? 0 : key.rfind('.'));
+    }
+    if (key.empty()) continue;
+    // A section with a single entry means that entry.
+    const ConfigNode* node = overlay.changes.at(key);
+    while (node->kind == ConfigNode::Kind::map && node->entries.size() == 1) {
+      key = join_key(key, node->entries.front().key);
+      node = &node->entries.front().value;
+    }
+    return fmt::format("layer_overrides.{}.{}", i, key);
+  }
+  return rule.key;
+}
+
+}  // namespace
+
 void ModelConfig::check(ConfigChecker& c) const {
   c.require(head_size.has_value() || width % heads == 0, "heads",
             fmt::format("width {} is no multiple of {} heads; set head_size or other heads", width, heads));
@@ -96,7 +129,9 @@ void ModelConfig::check(ConfigChecker& c) const {
     const bool in_layers =
         mechanism.role != Role::stack && (!layer_overrides.empty() || mechanism.role == Role::memory);
     const auto require = [&](const CompositionRule& rule) {
-      c.require(!rule.refused(place), join_key(section, rule.key),
+      if (!rule.refused(place)) return;
+      const bool of_layer = mechanism.role == Role::mixer;
+      c.require(false, of_layer ? place_of_fault(*this, mechanism, rule, place) : join_key(section, rule.key),
                 in_layers ? fmt::format("{} (layer {})", rule.message, place.index) : rule.message);
     };
     if (mechanism.role == Role::mixer) mixer = &mechanism;

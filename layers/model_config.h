@@ -25,7 +25,7 @@ struct StackConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.kinds("kind", RegisteredKinds(mechanism), KindOptions::in_section,
-            {.help = "how the blocks are put together; options stand in a section of that name"});
+            {.help = "kind of stack: how the blocks are connected; its options stand in a section of that name"});
   }
 };
 
@@ -56,17 +56,15 @@ struct ModelConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("width", width, {.help = "size of the residual stream", .unit = "features", .min = 1, .max = 1 << 20});
-    v.field("layers", layers, {.help = "decoder blocks", .min = 1, .max = 10000});
-    v.field("heads", heads, {.help = "attention heads", .min = 1, .max = 10000});
-    v.field(
-        "key_heads", key_heads,
-        {.help = "heads of keys and values, each shared by heads / key_heads query heads (grouped-query attention); "
-                 "none means heads",
-         .min = 1,
-         .max = 10000});
-    v.field("head_size", head_size,
-            {.help = "features of a head; none means width / heads", .unit = "features", .min = 1});
+    v.field("width", width, {.help = "size of the residual stream (E)", .unit = "features", .min = 1, .max = 1 << 20});
+    v.field("layers", layers, {.help = "number of blocks", .min = 1, .max = 10000});
+    v.field("heads", heads, {.help = "number of attention heads", .min = 1, .max = 10000});
+    v.field("key_heads", key_heads,
+            {.help = "number of key/value heads, each shared by heads / key_heads query heads (grouped-query "
+                     "attention); none: the value of `heads`",
+             .min = 1,
+             .max = 10000});
+    v.field("head_size", head_size, {.help = "features of a head; none: width / heads", .unit = "features", .min = 1});
     v.section("norm", norm, "normalisation");
     v.section("mlp", mlp, "feed-forward layers");
     v.field("position", position,
@@ -81,8 +79,8 @@ struct ModelConfig {
     v.section("dropout", dropout, "dropout in training");
     v.section("initialization", initialization, "initial weights");
     v.field("recompute", recompute,
-            {.help = "computed a second time in the backward pass instead of kept: whole blocks, or the attention or "
-                     "feed-forward part of each; less memory, same results",
+            {.help = "activations that are computed again in the backward pass instead of kept: those of whole blocks, "
+                     "or of their attention or feed-forward part. This saves memory and changes no result",
              .resumable = true});
   }
   void check(ConfigChecker& c) const;

@@ -43,8 +43,9 @@ struct NormConfig {
   void fields(Visitor& v) {
     v.field("kind", kind, {.help = "RMSNorm, RMSNorm with a bias (Lingle 2024) or LayerNorm"});
     v.field("placement", placement, {.help = "on the input of each sub-layer (pre) or after its residual sum (post)"});
-    v.field("eps", eps, {.help = "added to the variance", .min = 0, .min_exclusive = true});
-    v.field("last", last, {.help = "one more normalisation before the projection to the vocabulary"});
+    v.field("eps", eps, {.help = "number that is added to the variance", .min = 0, .min_exclusive = true});
+    v.field("last", last,
+            {.help = "the output of the last block is normalised before the projection to the vocabulary"});
   }
 };
 
@@ -58,8 +59,8 @@ struct MlpConfig {
     v.field("kind", kind,
             {.help = "gated SiLU, or one activation between two projections (gelu is the tanh form); none: blocks "
                      "without a feed-forward layer, as gated attention units are"});
-    v.field("hidden", hidden, {.help = "inner width", .unit = "features", .min = 1, .max = 1 << 20});
-    v.field("bias", bias, {.help = "biases in both projections"});
+    v.field("hidden", hidden, {.help = "number of hidden features", .unit = "features", .min = 1, .max = 1 << 20});
+    v.field("bias", bias, {.help = "the projections have biases"});
   }
 };
 
@@ -82,15 +83,15 @@ struct DropoutConfig {
       info.resumable = true;
       return info;
     };
-    v.field("embedding", embedding, with("on token embeddings"));
-    v.field("position", position, with("on the sinusoids of position: xl, one mask for all rows"));
-    v.field("attention", attention, with("on attention probabilities"));
-    v.field("mlp", mlp, with("inside the feed-forward layers, after the activation"));
-    v.field("residual", residual, with("on what attention and feed-forward layers add"));
-    v.field("layer", layer, with("all that a layer adds to a row (layer drop): one draw a row and block"));
-    v.field("output", output, with("before the projection to the vocabulary"));
+    v.field("embedding", embedding, with("dropout of token embeddings"));
+    v.field("position", position, with("dropout of the sinusoids of position: xl, with one mask for all rows"));
+    v.field("attention", attention, with("dropout of attention probabilities"));
+    v.field("mlp", mlp, with("dropout of the hidden features of feed-forward layers"));
+    v.field("residual", residual, with("dropout of what attention and feed-forward layers add to the residual stream"));
+    v.field("layer", layer, with("probability that a block is left out for a row (layer drop)"));
+    v.field("output", output, with("dropout before the projection to the vocabulary"));
     v.field("position_steps", position_steps,
-            {.help = "the mask of dropout.position is drawn anew each so many steps; Lingle 2024 keeps it for the "
+            {.help = "number of steps for which a mask of dropout.position is kept; Lingle 2024 keeps it for the "
                      "updates of a sequence",
              .unit = "steps",
              .min = 1,
@@ -108,18 +109,18 @@ struct EmbeddingConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("tied", tied, {.help = "the projection to the vocabulary is the embedding table"});
-    v.field("scale", scale, {.help = "multiply embeddings by sqrt(width)"});
+    v.field("tied", tied, {.help = "the projection to the vocabulary uses the embedding table"});
+    v.field("scale", scale, {.help = "embeddings are multiplied by sqrt(width)"});
     v.field("output_scale", output_scale,
             {.help = "logits are multiplied by this; Lingle 2024 has 0.005 with its large tied embeddings",
              .min = 0,
              .min_exclusive = true});
     v.field("output_bias", output_bias, {.help = "a learned bias for every token of the vocabulary"});
     v.field("sinusoid", sinusoid,
-            {.help = "add sinusoids of the position in the document, times a learned number that begins at 0 "
-                     "(Lingle 2024, for images)"});
+            {.help = "sinusoids of the position in the document, times a learned number that begins at 0, are added to "
+                     "the embeddings (Lingle 2024, for images)"});
     v.field("sinusoid_base", sinusoid_base,
-            {.help = "sinusoid n of the width E turns by base^(-2n/E) per token",
+            {.help = "sinusoid n advances by base^(-2n/E) per token",
              .min = 1,
              .min_exclusive = true,
              .inapplicable = sinusoid ? "" : "embedding.sinusoid is false"});
@@ -140,19 +141,23 @@ struct InitializationConfig {
         {.help = "normal: all weights alike (GPT-2, DRT); transformer_xl: gains of normalisations are drawn around 1 "
                  "as well; fan_in: a matrix by the number of its inputs, cut off at three deviations, embeddings by "
                  "the width"});
-    v.field("std", std,
-            {.help = "standard deviation of weights and embeddings; none means 0.02; kind: fan_in has none",
-             .min = 0,
-             .min_exclusive = true});
+    v.field(
+        "std", std,
+        {.help = "standard deviation of weights and embeddings; none: 0.02. It cannot be combined with kind: fan_in",
+         .min = 0,
+         .min_exclusive = true});
     v.field("scale_residual", scale_residual,
-            {.help = "divide by sqrt(2 layers) for the projections that add to the residual stream; none means "
-                     "true, and false for transformer_xl"});
-    v.field("embedding_std", embedding_std,
-            {.help = "of token embeddings alone; none means the value that kind and std give (Lingle 2024 has 1)",
-             .min = 0,
-             .min_exclusive = true});
+            {.help = "projections that add to the residual stream are divided by sqrt(2 layers); none: true, but false "
+                     "for transformer_xl"});
+    v.field(
+        "embedding_std", embedding_std,
+        {.help =
+             "standard deviation of token embeddings; none: the value that `kind` and `std` give (Lingle 2024 has 1)",
+         .min = 0,
+         .min_exclusive = true});
     v.field("position_bias_std", position_bias_std,
-            {.help = "of u and v of position: xl; none means the value that kind and std give (Lingle 2024 has 0)",
+            {.help = "standard deviation of u and v of position: xl; none: the value that `kind` and `std` give "
+                     "(Lingle 2024 has 0)",
              .min = 0});
   }
   void check(ConfigChecker& c) const {

@@ -5,33 +5,30 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/spelling.h"
 
 namespace quire {
 
 namespace {
 
-// Optimal string alignment distance: insertions, deletions, replacements and swaps of neighbours.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) {
-    for (size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        cost[i][j] = i + j;
-        continue;
-      }
-      cost[i][j] =
-          std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, cost[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
-      }
-    }
-  }
-  return cost[a.size()][b.size()];
-}
-
 std::string_view last_segment(std::string_view key) {
   const size_t dot = key.rfind('.');
   return dot == std::string_view::npos ? key : key.substr(dot + 1);
+}
+
+// The key whose meaning has the words of `name`: "learning_rate" is optimizer.lr, "peak learning rate". The shortest
+// meaning counts. Empty when there is none.
+std::string key_with_meaning(const std::vector<ConfigKey>& keys, std::string_view name) {
+  std::string words(last_segment(name));
+  std::replace(words.begin(), words.end(), '_', ' ');
+  constexpr size_t kShortestWords = 8;  // shorter ones are in too many meanings
+  if (words.size() < kShortestWords) return "";
+  const ConfigKey* found = nullptr;
+  for (const ConfigKey& key : keys) {
+    if (key.help.find(words) == std::string::npos) continue;
+    if (found == nullptr || key.help.size() < found->help.size()) found = &key;
+  }
+  return found == nullptr ? "" : found->key;
 }
 
 const ConfigNode* child(const ConfigNode& node, std::string_view name) {
@@ -45,7 +42,7 @@ void expect_section(const ConfigNode& node, const std::string& key) {
   }
 }
 
-// What is missing is reported after what is wrong: a misspelt required key is both.
+// Missing keys are reported after wrong ones, because a misspelt required key is both.
 struct Reading {
   const ConfigStruct& root;
   std::string root_key;
@@ -133,7 +130,8 @@ class ReadVisitor : public ConfigVisitor {
     std::string theirs;
     std::string chosen;
   };
-  // Left out, with a word, when an override has changed the kind that a file gave; an error when one text gives both.
+  // Such a key is left out, with a message, when an override has changed the kind that a file gave. It is an error when
+  // one text gives both.
   bool belongs_to_another_kind(const ConfigEntry& entry) const {
     const auto foreign =
         std::find_if(foreign_.begin(), foreign_.end(), [&](const auto& f) { return f.key == entry.key; });
@@ -156,18 +154,20 @@ class ReadVisitor : public ConfigVisitor {
     inner.refuse_unknown();
   }
 
-  // A slip of the finger, else a key of that name elsewhere, else a similar one, else what there is.
+  // What a misspelt key most likely means: a key of this section that differs by few letters, else a key of the same
+  // name elsewhere, else one whose meaning has these words.
   std::string suggestion(const std::string& unknown) const {
-    const auto nearest = std::min_element(seen_.begin(), seen_.end(), [&](const auto& a, const auto& b) {
-      return edit_distance(a, unknown) < edit_distance(b, unknown);
-    });
-    const size_t distance = nearest == seen_.end() ? std::string::npos : edit_distance(*nearest, unknown);
-    std::string meant = distance <= 1 + unknown.size() / 3 ? join_key(key_, *nearest) : "";
-    if (distance > 1) {
-      for (const ConfigKey& other : list_config_keys(reading_.root)) {
-        if (last_segment(other.key) != last_segment(unknown)) continue;
-        meant = join_key(reading_.root_key, other.key);
-        break;
+    const std::string nearest = nearest_name(seen_, unknown);
+    std::string meant = nearest.empty() ? "" : join_key(key_, nearest);
+    if (nearest.empty() || edit_distance(nearest, unknown) > 1) {
+      const std::vector<ConfigKey> keys = list_config_keys(reading_.root);
+      const auto same_name = std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& other) {
+        return last_segment(other.key) == last_segment(unknown);
+      });
+      if (same_name != keys.end()) meant = join_key(reading_.root_key, same_name->key);
+      if (meant.empty()) {
+        const std::string described = key_with_meaning(keys, unknown);
+        if (!described.empty()) meant = join_key(reading_.root_key, described);
       }
     }
     if (!meant.empty()) return fmt::format("did you mean {}?", meant);
@@ -226,18 +226,11 @@ std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_v
     }
     names.push_back(key.key);
   }
-  std::string nearest;
-  size_t least = 2 + wanted.size() / 3;
-  for (const std::string& name : names) {
-    const size_t distance = edit_distance(name, wanted);
-    if (distance >= least) continue;
-    least = distance;
-    nearest = name;
-  }
+  const std::string nearest = nearest_name(names, wanted);
   if (!nearest.empty()) return nearest;
   const auto same_last = std::find_if(names.begin(), names.end(),
                                       [&](const auto& name) { return last_segment(name) == last_segment(wanted); });
-  return same_last == names.end() ? "" : *same_last;
+  return same_last == names.end() ? key_with_meaning(keys, wanted) : *same_last;
 }
 
 ConfigStruct::~ConfigStruct() = default;

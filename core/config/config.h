@@ -13,7 +13,8 @@
 //   };
 //   const RunConfig config = load_config<RunConfig>("run.yaml", {"data.rows=16"});
 //
-// What a text does not mention keeps the value the struct had before: parsing over an existing value is an overlay.
+// Keys that a text does not mention keep the values that the struct had before, so parsing over an existing value is an
+// overlay.
 #pragma once
 
 #include "core/config/config_value.h"
@@ -24,10 +25,10 @@ namespace quire {
 enum class ReadMode {
   complete,  // required keys must be there, and the checks of all structs run
   overlay,   // required keys may be missing
-  keys,      // nor do the checks run: names, types and ranges only
+  keys,      // as overlay, and no checks run: only names, types and ranges are looked at
 };
-// Parses `node` over `value`. `key` is the dotted name of `value` for messages. Keys from the file `written`, which is
-// a configuration that was written out, are passed over when an override has made them inapplicable.
+// Parses `node` over `value`. `key` is the dotted name of `value` for messages. `written` names a file that quire wrote
+// itself: its keys are skipped where an override has made them inapplicable.
 void read_config(const ConfigStruct& value, const ConfigNode& node, const std::string& key, ReadMode mode,
                  const std::string& written = "");
 
@@ -53,7 +54,7 @@ T parse_config(std::string_view text, const std::string& name, const std::vector
   return read_config<T>(root);
 }
 
-// An entry of an overlay list, applied: only the keys it gives change.
+// Applies an entry of an overlay list: only the keys that it gives change.
 template <ConfigStructType T>
 T apply_overlay(T base, const ConfigOverlay& overlay) {
   read_config(StructRef<T>(base), overlay.changes, overlay.key, ReadMode::overlay);
@@ -90,7 +91,7 @@ struct ConfigDifference {
   std::string before;  // as YAML; empty when the key exists in one only, as in a longer list
   std::string after;
   bool resumable = false;
-  bool at_evaluation = false;  // may be another at evaluation
+  bool at_evaluation = false;  // may differ at evaluation
   bool sizes_state = false;
 };
 std::vector<ConfigDifference> diff_configs(const ConfigStruct& before, const ConfigStruct& after);
@@ -98,8 +99,8 @@ template <ConfigStructType T>
 std::vector<ConfigDifference> diff_configs(T before, T after) {
   return diff_configs(StructRef<T>(before), StructRef<T>(after));
 }
-// Error(config) that names every changed key that is not resumable. Where carried state is dropped, those that size it
-// are.
+// Throws Error(config) that names every changed key that is not resumable. With drop_state, keys that only change the
+// size of carried state may change.
 void require_resumable(const std::vector<ConfigDifference>& differences, bool drop_state = false);
 
 // A key and the value it has.
@@ -134,7 +135,8 @@ std::vector<ConfigKey> list_config_keys() {
 // One paragraph per key, for a terminal; one table per section, for a page.
 std::string format_config_keys(const std::vector<ConfigKey>& keys);
 std::string config_keys_as_markdown(const std::vector<ConfigKey>& keys);
-// The key that a misspelt one most likely means: the nearest, or one of the same last name; empty when none is near.
+// The key that a misspelt one most likely means: the nearest one, else one with the same last part, else one whose help
+// has the same words. Empty when there is none.
 std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_view wanted);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// The tree of a configuration text, with the place of every key and value. It keeps what YAML libraries drop: whether a
-// value was quoted, duplicates (refused) and exact positions.
+// The tree of a configuration text, with the place of every key and value. It keeps what YAML libraries drop: exact
+// positions and whether a value was quoted. Duplicate keys are refused.
 #pragma once
 
 #include <cstdint>

@@ -44,7 +44,15 @@ std::string config_keys_as_markdown(const std::vector<ConfigKey>& keys) {
     text += fmt::format("| {} | {} | {} | {} | {} |\n", code(key.key), values,
                         key.required ? "required" : code(key.default_value), change, meaning);
   }
-  return text;
+  std::string at_evaluation;
+  for (const ConfigKey& key : keys) {
+    if (key.at_evaluation) at_evaluation += fmt::format("- {}\n", code(key.key));
+  }
+  if (at_evaluation.empty()) return text;
+  return text +
+         "\n## Keys that may differ at evaluation\n\nThey change what a model sees and leave its weights as they are. "
+         "In `model.layer_overrides` they may differ, too.\n\n" +
+         at_evaluation;
 }
 
 }  // namespace quire

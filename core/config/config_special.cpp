@@ -24,7 +24,7 @@ void flatten(const ConfigNode& node, const std::string& key, const ValueContext&
 
 constexpr std::string_view kLayers = "layers";
 
-// Removes what reading has left out: options of a kind that an override has replaced.
+// Removes the keys that reading has left out: the options of a kind that an override has replaced.
 void keep_known(ConfigNode& changes, const ConfigNode& known) {
   if (changes.kind != ConfigNode::Kind::map || known.kind != ConfigNode::Kind::map) return;
   std::erase_if(changes.entries, [&](const ConfigEntry& change) { return known.find(change.key) == nullptr; });
@@ -78,7 +78,7 @@ void OverlaysRef::read(const ConfigNode& node, const ValueContext& context) cons
     std::erase_if(overlay.changes.entries, [](const ConfigEntry& change) { return change.key == kLayers; });
     read_config(prototype_, overlay.changes, overlay.key, ReadMode::keys);
     keep_known(overlay.changes, write_config(prototype_));
-    // The next entry changes what this one has begun with.
+    // Every entry is checked against the same prototype.
     read_config(prototype_, unchanged, overlay.key, ReadMode::keys);
     overlays.push_back(std::move(overlay));
   }

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/check.h"
+#include "core/spelling.h"
 
 namespace quire {
 
@@ -194,12 +195,19 @@ void read_value(const ConfigNode& node, const ValueContext& context, Duration& v
   value.seconds = total;
 }
 
-size_t read_choice(const ConfigNode& node, const ValueContext& context, std::span<const std::string_view> choices) {
+size_t read_choice(const ConfigNode& node, const ValueContext& context, std::span<const std::string_view> choices,
+                   OtherWords meant) {
   if (node.kind == ConfigNode::Kind::scalar) {
     const auto found = std::find(choices.begin(), choices.end(), node.text);
     if (found != choices.end()) return static_cast<size_t>(found - choices.begin());
   }
-  wrong_type(node, context, fmt::format("one of {}", fmt::join(choices, ", ")));
+  const auto translated =
+      std::find_if(meant.begin(), meant.end(), [&](const auto& pair) { return pair.first == lower(node.text); });
+  const std::vector<std::string> names(choices.begin(), choices.end());
+  const std::string nearest =
+      translated != meant.end() ? std::string(translated->second) : nearest_name(names, lower(node.text));
+  wrong_type(node, context, fmt::format("one of {}", fmt::join(choices, ", ")),
+             nearest.empty() ? "" : fmt::format("did you mean {}?", nearest));
 }
 
 void expect_list(const ConfigNode& node, const ValueContext& context) {

@@ -21,6 +21,8 @@ namespace quire {
 //   };
 // It may add what each value means, in the same order, for the reference:
 //     static constexpr auto help = std::to_array<std::string_view>({"the rest of a row stays empty", ...});
+// and words that people write for a value, with the name of that value:
+//     static constexpr auto meant = std::to_array<std::pair<std::string_view, std::string_view>>({{"padding", "pad"}});
 template <class E>
 struct EnumNames;
 
@@ -47,11 +49,11 @@ struct FieldInfo {
   bool min_exclusive = false;  // the value must be above min
   bool resumable = false;      // may change on --resume
   bool required = false;       // has no usable default
-  bool at_evaluation = false;  // may be another at evaluation without its being another model
-  bool sizes_state = false;    // may change on --resume with --drop-state: what rows carry would not fit
+  bool at_evaluation = false;  // may differ at evaluation: the weights fit any value
+  bool sizes_state = false;    // may change on --resume with --drop-state, because carried state would not fit
   bool path = false;           // relative paths are resolved against the folder of the YAML file
-  // Why the key means nothing beside the fields listed before it ("only adafactor has it"); empty when it does. Such a
-  // key is refused when a text gives it, and left out when the configuration is written.
+  // Why the key has no meaning with the values of the fields before it ("only adafactor has it"); empty when it has
+  // one. A key without meaning is refused when a text gives it, and left out when the configuration is written.
   std::string_view inapplicable = {};
 };
 
@@ -69,7 +71,10 @@ void read_value(const ConfigNode& node, const ValueContext& context, int64_t& va
 void read_value(const ConfigNode& node, const ValueContext& context, double& value);
 void read_value(const ConfigNode& node, const ValueContext& context, std::string& value);
 void read_value(const ConfigNode& node, const ValueContext& context, Duration& value);
-size_t read_choice(const ConfigNode& node, const ValueContext& context, std::span<const std::string_view> choices);
+// Which of `choices` the node names. `meant` holds other words for them, which the error message translates.
+using OtherWords = std::span<const std::pair<std::string_view, std::string_view>>;
+size_t read_choice(const ConfigNode& node, const ValueContext& context, std::span<const std::string_view> choices,
+                   OtherWords meant = {});
 void expect_list(const ConfigNode& node, const ValueContext& context);
 bool is_none(const ConfigNode& node);  // none, null, ~
 
@@ -98,7 +103,9 @@ constexpr auto choices_of() {
 template <class T>
 void read_field(const ConfigNode& node, const ValueContext& context, T& value) {
   if constexpr (std::is_enum_v<T>) {
-    value = EnumNames<T>::value[read_choice(node, context, choices_of<T>())].first;
+    OtherWords meant;
+    if constexpr (requires { EnumNames<T>::meant; }) meant = EnumNames<T>::meant;
+    value = EnumNames<T>::value[read_choice(node, context, choices_of<T>(), meant)].first;
   } else if constexpr (IsOptional<T>::value) {
     if (is_none(node)) {
       value.reset();

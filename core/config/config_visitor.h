@@ -1,5 +1,5 @@
-// What a config struct's fields() talks to. Structs and fields are handed on without their types, so that parsing,
-// checking and dumping are ordinary classes in source files.
+// The interface that a config struct's fields() calls. It hides the types of structs and fields, so that parsing,
+// checking and writing are ordinary classes in source files.
 #pragma once
 
 #include <concepts>
@@ -30,7 +30,7 @@ class ConfigChecker {
   std::string path_;
 };
 
-// A struct whose type is forgotten.
+// A config struct of any type.
 class ConfigStruct {
  public:
   virtual ~ConfigStruct();
@@ -203,7 +203,7 @@ class ConfigVisitor {
   virtual void on_field(std::string_view name, const ConfigField& field, const FieldInfo& info) = 0;
   virtual void on_section(std::string_view name, const ConfigStruct& section, std::string_view help) = 0;
   virtual void on_list(std::string_view name, const ConfigList& list, std::string_view help) = 0;
-  // Unless a visitor has its own: the key as a field, then the options of the chosen kind.
+  // By default the key is visited as a field, then the options of the chosen kind.
   virtual void on_kinds(std::string_view name, const ConfigKinds& choice, KindOptions where, const FieldInfo& info);
 };
 

@@ -19,6 +19,9 @@ namespace quire {
 
 namespace {
 
+// Trees are walked by recursion, so their depth has a limit.
+constexpr size_t kDeepest = 32;
+
 class TreeBuilder : public YAML::EventHandler {
  public:
   TreeBuilder(const std::string& file, const std::string& folder) : file_(file), folder_(folder) {}
@@ -95,6 +98,10 @@ class TreeBuilder : public YAML::EventHandler {
     if (expects_key()) {
       fail(ErrorKind::config, "{}: a key must be text, not a list or section", place(mark).to_string());
     }
+    if (open_.size() >= kDeepest) {
+      fail(ErrorKind::config, "{}: sections and lists are nested more than {} deep; no configuration needs that",
+           place(mark).to_string(), kDeepest);
+    }
     node.location = place(mark);
     open_.push_back({std::move(node), false, {}, {}});
   }
@@ -154,9 +161,34 @@ void check_characters(std::string_view text, const std::string& file) {
   }
 }
 
+// YAML allows no tab in the indentation of a line, and yaml-cpp then complains about something else. The place of the
+// first such line up to the one where reading ended; line 0 when there is none.
+ConfigLocation tab_before(std::string_view text, const ConfigLocation& end) {
+  ConfigLocation place{end.file, end.folder, 1, 0};
+  for (size_t begin = 0; begin < text.size() && place.line <= end.line; ++place.line) {
+    const size_t line_end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, line_end - begin);
+    const size_t tab = line.substr(0, line.find_first_not_of(" \t")).find('\t');
+    if (tab != std::string_view::npos) {
+      place.column = static_cast<int>(tab) + 1;
+      return place;
+    }
+    begin = line_end + 1;
+  }
+  return {};
+}
+
+constexpr std::string_view kHdf5Signature = "\x89HDF\r\n";
+
 }  // namespace
 
 ConfigNode parse_yaml(std::string_view text, const std::string& file, const std::string& folder) {
+  if (text.starts_with(kHdf5Signature)) {
+    fail(ErrorKind::config,
+         "{}: is an HDF5 file such as a corpus, not a configuration; give the YAML file of a run, in which data.corpus "
+         "names the corpus",
+         file);
+  }
   check_characters(text, file);
   std::istringstream stream{std::string(text)};
   TreeBuilder builder(file, folder);
@@ -169,6 +201,10 @@ ConfigNode parse_yaml(std::string_view text, const std::string& file, const std:
       }
     }
   } catch (const YAML::Exception& error) {
+    const ConfigLocation tab = tab_before(text, builder.place(error.mark));
+    if (tab.line > 0) {
+      fail(ErrorKind::config, "{}: a tab indents this line; YAML wants spaces", tab.to_string());
+    }
     fail(ErrorKind::config, "{}: YAML: {}", builder.place(error.mark).to_string(), error.msg);
   }
   ConfigNode root = builder.take();

@@ -15,7 +15,7 @@ class File {
  public:
   static File open(const std::filesystem::path& path);    // for reading
   static File create(const std::filesystem::path& path);  // for writing; an existing file is emptied
-  // For reading and writing, without a name from the beginning: it disappears with the process, however that ends.
+  // A temporary file for reading and writing that has no name: it disappears when the process ends, even by a crash.
   static File scratch(const std::filesystem::path& folder);
 
   File(File&& other) noexcept;
@@ -27,7 +27,7 @@ class File {
   void write(std::span<const std::byte> bytes);
   // Fills the buffer as far as the file goes; returns the number of bytes, 0 at the end.
   size_t read(std::span<std::byte> buffer);
-  // From a place, without moving where read() goes on.
+  // Reads from an offset and leaves the position of read() as it is.
   size_t read_at(int64_t offset, std::span<std::byte> buffer) const;
   void rewind();
   void flush();  // fsync
@@ -56,10 +56,10 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// Zeroed memory that lies in a file without a name in a folder, whose space is taken at once: a full disk is an error
-// here and not a signal later. It disappears with the process, however that ends.
+// Zeroed memory in a file without a name in `folder`. Its disk space is reserved at once, so that a full disk is an
+// error here and not a signal later. The file disappears when the process ends, even by a crash.
 std::shared_ptr<void> map_scratch_file(const std::filesystem::path& folder, size_t bytes);
-// Gives the main memory behind part of a mapped file back; the file keeps what was written.
+// Frees the main memory behind part of a mapped file; the file keeps its content.
 void forget_pages(void* address, size_t bytes);
 
 }  // namespace quire

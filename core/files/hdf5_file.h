@@ -1,5 +1,5 @@
-// HDF5 files. Small ones (checkpoints) are built and read as memory images: they are written to disk by us, so a full
-// disk is our error and every file has a checksum. A corpus is too large for that and is written in pieces by HDF5.
+// HDF5 files. Small ones (checkpoints) are built and read as memory images, which quire itself writes to disk: it then
+// sees a full disk, and every file has a checksum. A corpus is too large for that and is written in pieces by HDF5.
 // Files are read only after their checksum was verified, because HDF5 crashes on some damaged files. Thread-safe by
 // one global lock.
 #pragma once

@@ -1,5 +1,5 @@
 // What the HDF5 reader and writer share: the lock, handles that close themselves, checked calls, element types.
-// Included by core/hdf5_*.cpp only.
+// Included by core/files/hdf5_*.cpp only.
 #pragma once
 
 #include <hdf5.h>
@@ -36,7 +36,7 @@ class Handle {
   }
   ~Handle() { close(); }
   operator hid_t() const { return id_; }
-  // False when HDF5 could not close the object: for a file that is a failed write.
+  // Returns false when HDF5 could not close the object; for a file this means that a write has failed.
   bool close() { return id_ < 0 || close_(std::exchange(id_, -1)) >= 0; }
 
  private:

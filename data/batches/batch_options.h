@@ -1,4 +1,4 @@
-// What the classes between a split and the batches need to know. The YAML structs are filled into this.
+// The options of the classes between a split and its batches, filled from the configuration.
 #pragma once
 
 #include <cstdint>

@@ -14,13 +14,13 @@ namespace quire {
 
 struct CursoredBatch {
   Batch batch;
-  Cursor after;  // save this once the batch has been consumed
+  Cursor after;  // the cursor to save once the batch has been consumed
 };
 
 class BatchStream {
  public:
   virtual ~BatchStream();
-  // Nothing when the documents have run out.
+  // Returns nothing when the documents have run out.
   virtual std::optional<CursoredBatch> next() = 0;
 };
 
@@ -30,7 +30,7 @@ class BatchSource : public BatchStream {
   // The corpus must outlive this. Error(checkpoint) when the cursor does not fit.
   BatchSource(Corpus& corpus, const std::string& split, const BatchOptions& options);
   BatchSource(Corpus& corpus, const std::string& split, const BatchOptions& options, Cursor resume_from);
-  // Of a mixture, which is read by nobody else at the same time.
+  // The batches of a mixture, which no other reader uses at the same time.
   BatchSource(std::shared_ptr<const Mixture> mixture, const Tokenizer& tokenizer, const BatchOptions& options);
   BatchSource(std::shared_ptr<const Mixture> mixture, const Tokenizer& tokenizer, const BatchOptions& options,
               Cursor resume_from);

@@ -1,7 +1,7 @@
 // The corpus as `rows` contiguous columns of the token stream, one a row, read from top to bottom (Dai et al. 2019). A
 // row's state is dropped at the top of its column, so once an epoch, and never between documents. Columns differ by at
-// most one token; what does not fill the last subsequence of an epoch is padding. What a model inserts is counted from
-// the top of each column, so that it stands in the same places of all rows.
+// most one token; the rest of the last subsequence of an epoch is padding. Inserted tokens are counted from the top of
+// each column, so they have the same positions in all rows.
 #pragma once
 
 #include "data/batches/token_stream.h"

@@ -1,5 +1,5 @@
-// Which row reads which part of which document in a step, one document at a time. The next document goes to the first
-// global row that becomes free, the lowest one of several.
+// Decides which row reads which part of which document in a step. A row reads one document at a time, and the next
+// document goes to the global row that becomes free first; of several such rows, to the lowest.
 #pragma once
 
 #include <memory>

@@ -17,13 +17,13 @@ class Inserter {
   Inserter(const Insertion& insertion, int64_t vocabulary);
   const Insertion& insertion() const { return insertion_; }
 
-  // How many tokens of the text a run of `count` positions has, the first of which stands at `phase` for the insertion.
+  // The number of text tokens among `count` positions. `phase` is the position of the first one as Insertion counts it.
   int64_t tokens(int64_t phase, int64_t count) const;
-  // Such a run begins at a cell of the batch, where tokens, targets, loss_mask and recalled have its tokens without
-  // gaps: each moves to its position, and inserted tokens fill the gaps.
+  // Inserts tokens into `count` positions that begin at a cell of the batch. Before the call the text tokens (with
+  // their targets and marks) stand there without gaps; each moves to its position, and inserted tokens fill the gaps.
   void spread(Batch& batch, int64_t cell, int64_t phase, int64_t count) const;
-  // Error(data) for an id that is not the tokenizer's: the model would take it for an inserted one. `where` names the
-  // text in the message.
+  // Throws Error(data) for an id beyond the tokenizer's vocabulary, which the model would take for an inserted token.
+  // `where` names the text in the message.
   void check(std::span<const int32_t> ids, std::string_view where) const;
 
  private:

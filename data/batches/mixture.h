@@ -1,6 +1,6 @@
-// Documents of several corpora and tasks, dealt in fixed proportions. Where a document comes from follows from its
-// place in the endless order alone: places go in blocks, in each of which every part has its share of the slots, in an
-// order drawn for the block. So a cursor needs nothing but the place, and each part is read without gaps or repetition.
+// Documents of several corpora and tasks in fixed proportions. The place of a document in the endless order alone
+// decides where it comes from: places form blocks, and in each block every part has its share of the slots, in an order
+// drawn for the block. A cursor therefore needs only the place, and each part is read without gaps or repetition.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ class Mixture : public ReadingList, public Documents {
   // Share of the documents that come from a part.
   double share(int64_t part) const;
 
-  int64_t documents() const override;  // tasks never end: as many as there are numbers
+  int64_t documents() const override;  // the largest number there is, because tasks never end
   int64_t document(int64_t place) const override;
   int64_t tokens_with_bos(int64_t document) const override { return length(document) + 1; }
   int64_t length(int64_t document) const override;

@@ -1,6 +1,6 @@
 // Fills batches. The model reads BOS t1 .. tn of a document with n stored tokens and predicts t1 .. tn EOS: n + 1
-// positions, each with a target that counts unless it is marked otherwise. What the model inserts lies between them and
-// has no target, so each target counts exactly once.
+// positions, each with a target that counts unless it is marked otherwise. Inserted tokens lie between them and have no
+// target, so each target counts exactly once.
 #pragma once
 
 #include <span>

@@ -20,8 +20,8 @@ class Prefetcher : public BatchStream {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // The same batches as the source's, in the same order. Its exception is thrown here, at its place in the order, and
-  // again by every later call.
+  // Returns the batches of the source in the same order. An exception of the source is thrown here, at its place in the
+  // order, and again by every later call.
   std::optional<CursoredBatch> next() override;
 
  private:

@@ -1,5 +1,5 @@
-// Which positions of which documents a step reads. It follows from the documents' lengths, the options and the cursor
-// alone, so every rank computes it for all rows and the result does not depend on the number of ranks.
+// Decides which positions of which documents a step reads. The decision depends only on the lengths of the documents,
+// the options and the cursor: every rank makes it for all rows, so it does not depend on the number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ struct Piece {
   int64_t position = 0;  // in the row
   int64_t count = 0;
   int64_t document = 0;  // index in the split
-  int64_t offset = 0;    // in the document, of the first token of the run: BOS is 0, the last token `length`
-  int64_t place = 0;     // of the first position: Batch::position
-  int64_t phase = 0;     // of the first position: where it stands for the insertion, which may count from elsewhere
-  bool stream = false;   // documents are read as one: the pieces of a row are one segment
+  int64_t offset = 0;    // of the first token in its document: BOS is 0, the last token is `length`
+  int64_t place = 0;     // Batch::position of the first position
+  int64_t phase = 0;     // position of the first one as Insertion counts it, which may begin elsewhere
+  bool stream = false;   // all documents are read as one text: the pieces of a row form one segment
   bool operator==(const Piece&) const = default;
 };
 
@@ -35,7 +35,7 @@ class Sampler {
   // The pieces of the next step, sorted by row and position; moves the cursor. Rows for which nothing is left have
   // none.
   virtual std::vector<Piece> step(Cursor& cursor) const = 0;
-  // Only without `endless`: everything was read.
+  // True when everything was read; never with `endless`.
   virtual bool done(const Cursor& cursor) const = 0;
 };
 

@@ -1,6 +1,5 @@
-// The documents of a split one after the other, in the order of the split: n + 1 tokens each, from BOS to the one that
-// predicts EOS. BOS so marks where a document begins, and EOS is predicted where it ends, as when documents stand
-// alone.
+// All documents of a split as one text, in the order of the split. A document has n + 1 tokens, from BOS to the one
+// that predicts EOS: BOS marks its beginning and EOS is predicted at its end, as when documents are read by themselves.
 #pragma once
 
 #include <span>
@@ -16,8 +15,8 @@ class TokenStream {
   TokenStream(std::span<const int64_t> offsets, const BatchOptions& options);
 
   int64_t tokens() const;  // with every BOS
-  // Appends the pieces that fill the beginning of a row with `count` model positions from `begin` on. They are counted
-  // from token `top` of the stream, and so are the tokens to insert. `place` is the first piece's.
+  // Appends the pieces that fill the beginning of a row with `count` model positions from `begin` on. Positions and
+  // inserted tokens are counted from token `top` of the stream. `place` is the place of the first piece.
   void read(int64_t row, int64_t top, int64_t begin, int64_t count, int64_t place, std::vector<Piece>& pieces) const;
 
  private:

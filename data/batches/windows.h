@@ -1,6 +1,6 @@
-// Every row and step is a random slice of the token stream, read without anything before it: the state of all rows is
-// dropped at every step. Slices are drawn with replacement; the draw depends on seed, step and row. What a model
-// inserts stands in the stream, so a slice may begin anywhere between two inserted tokens, or with one.
+// In every step each row reads a random slice of the token stream with empty state: the state of all rows is dropped at
+// every step. Slices are drawn with replacement, from seed, step and row. Inserted tokens are part of the stream, so a
+// slice may begin with one or anywhere between two of them.
 #pragma once
 
 #include "data/batches/token_stream.h"

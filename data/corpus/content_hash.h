@@ -1,4 +1,4 @@
-// XXH3 with 128 bits of a text that arrives in pieces: texts of one hash are taken for equal.
+// The 128-bit XXH3 hash of a text that arrives in pieces. Texts with the same hash count as equal.
 #pragma once
 
 #include <array>

@@ -3,6 +3,7 @@
 #include <sys/file.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <numeric>
@@ -44,6 +45,23 @@ std::vector<int64_t> integers(const Hdf5Reader& reader, const std::string& datas
   const Tensor tensor = reader.get(dataset);
   if (tensor.dtype() != DType::i64 || tensor.rank() != 1) fail_split(where, dataset + " is not a list of integers");
   return tensor.to_vector<int64_t>();
+}
+
+// People name the folder or the text that the corpus is to be made of.
+void require_corpus_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    fail(ErrorKind::data, "{}: is a folder, not a corpus; make a corpus of it: quire prepare --input {} --output {}.h5",
+         path.string(), path.string(), (path.has_filename() ? path : path.parent_path()).string());
+  }
+  if (std::filesystem::exists(manifest_path(path), ignored)) return;  // damage is told apart later
+  constexpr std::string_view kHdf5Signature = "\x89HDF\r\n\x1a\n";
+  std::array<std::byte, kHdf5Signature.size()> begin{};
+  const size_t read = File::open(path).read_at(0, begin);
+  if (read == begin.size() && std::memcmp(begin.data(), kHdf5Signature.data(), read) == 0) return;
+  fail(ErrorKind::data,
+       "{}: is not a corpus; quire prepare makes one of texts: quire prepare --input {} --output {}.h5", path.string(),
+       path.string(), std::filesystem::path(path).replace_extension().string());
 }
 
 }  // namespace
@@ -154,6 +172,7 @@ Corpus::Corpus(const std::filesystem::path& path, Verify verify, std::chrono::na
   if (!std::filesystem::exists(path)) {
     fail(ErrorKind::data, "{}: no such corpus; make one with quire prepare", path.string());
   }
+  require_corpus_file(path);
   manifest_ = read_manifest(path);
   File file = File::open(path);
   if (verify == Verify::once) {

@@ -54,14 +54,14 @@ class Split : public Documents {
 };
 
 enum class Verify : uint8_t {
-  always,  // read the whole file for its checksum
-  once,    // only when it changed since that was done (data/corpus/corpus_stamp.h)
+  always,  // the whole file is read for its checksum
+  once,    // the file is read only when it has changed since it was verified (data/corpus/corpus_stamp.h)
 };
 
 class Corpus {
  public:
-  // Anything wrong with the file is Error(data). Of several processes that open it at once on a host, one verifies it
-  // while the others wait.
+  // Any fault of the file is Error(data). When several processes of a host open it at once, one verifies it and the
+  // others wait.
   static std::unique_ptr<Corpus> open(const std::filesystem::path& path, Verify verify = Verify::always,
                                       std::chrono::nanoseconds settle = std::chrono::seconds(2));
 

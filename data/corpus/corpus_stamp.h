@@ -1,5 +1,5 @@
-// CORPUS.verified: remembers that a corpus file was read and found right, so that it need not be read again until it
-// changes. In the folder of the corpus, or in the user's cache folder where that one is read-only.
+// CORPUS.verified remembers that the checksum of a corpus file was verified, so that the file need not be read again
+// until it changes. It lies beside the corpus, or in the user's cache folder where that folder is read-only.
 #pragma once
 
 #include <chrono>
@@ -14,8 +14,8 @@ namespace quire {
 
 class CorpusStamp {
  public:
-  // Of the open corpus file, whose manifest has this checksum. A file that was changed less than `settle` ago is not
-  // trusted and not remembered: another change might not show in its times.
+  // The stamp of an open corpus file, whose manifest has this checksum. A file that was changed less than `settle` ago
+  // is not trusted and not remembered, because another change might not show in its times.
   CorpusStamp(const File& corpus, std::string checksum, std::chrono::nanoseconds settle);
 
   // Whether the file is the one that was verified. What cannot be read counts as no stamp.

@@ -5,8 +5,7 @@
 //   /splits/NAME/tokens     u8, u16 or i32, all documents one after the other, contiguous in the file
 //   /splits/NAME/offsets    i64 [documents + 1], in tokens
 //   /splits/NAME/names, bytes, words    one per document
-//   /splits/NAME/marks      u8, one per target (data/corpus/documents.h); only where documents were generated with
-//   marks
+//   /splits/NAME/marks      u8, one per target (data/corpus/documents.h); only in generated corpora
 #pragma once
 
 #include <memory>
@@ -37,12 +36,13 @@ class CorpusWriter {
   CorpusWriter(const CorpusWriter&) = delete;
   CorpusWriter& operator=(const CorpusWriter&) = delete;
 
-  // A split exists from here on, and finish() wants a document in it.
+  // Makes a split. finish() fails unless it has a document by then.
   void begin_split(const std::string& split) { documents_.begin_split(split); }
   // `origin` is what messages name: the file, and the line of a record. One name twice in a split is Error(data).
   void begin_document(const std::string& split, const std::string& name, const std::string& origin);
   void append(std::string_view bytes);
-  // Tokens that were made as such, with the marks of as many targets; the marks of a document end with that of EOS.
+  // Appends tokens that were generated as tokens, and the marks of their targets. The last mark of a document is that
+  // of EOS.
   void append_tokens(std::span<const int32_t> ids);
   void append_marks(std::span<const uint8_t> marks);
   void end_document();  // an empty document is dropped
@@ -54,8 +54,8 @@ class CorpusWriter {
                       const std::string& origin) {
     documents_.move_documents(from, to, names, origin);
   }
-  // So many documents, chosen by a hash of their texts: neither names nor order matter, equal texts stay together (so
-  // it may be some more).
+  // Moves `count` documents, chosen by a hash of their texts: names and order do not matter, and equal texts stay
+  // together, so that some more may move.
   void move_share(const std::string& from, const std::string& to, int64_t count) {
     documents_.move_share(from, to, count);
   }

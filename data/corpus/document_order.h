@@ -1,5 +1,5 @@
-// The order of documents, epoch after epoch: a keyed permutation computed on the fly, so that nothing is stored,
-// nothing has to be shuffled, and any position can be asked for.
+// The order of documents in every epoch: a keyed permutation that is computed for one place at a time, so that no list
+// is stored or shuffled.
 #pragma once
 
 #include <cstdint>

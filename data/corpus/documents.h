@@ -5,9 +5,9 @@
 
 namespace quire {
 
-// What a target is, bit by bit.
+// The bits of a target's mark.
 inline constexpr uint8_t kCounted = 1;   // it counts for the loss
-inline constexpr uint8_t kRecalled = 2;  // it repeats what the document said long before; reported apart
+inline constexpr uint8_t kRecalled = 2;  // it repeats what the document said long before
 
 class Documents {
  public:
@@ -21,12 +21,12 @@ class Documents {
   virtual bool marked() const = 0;
 };
 
-// Which documents are read, in which order, and how long they are. Dealing replays it on every rank.
+// The documents to read, their order and their lengths. Every rank deals all of them, and so knows what others read.
 class ReadingList {
  public:
   virtual ~ReadingList() = default;
-  virtual int64_t documents() const = 0;                  // of an epoch
-  virtual int64_t document(int64_t place) const = 0;      // at a place of the endless order
+  virtual int64_t documents() const = 0;              // of an epoch
+  virtual int64_t document(int64_t place) const = 0;  // at a place of the endless order
   virtual int64_t tokens_with_bos(int64_t document) const = 0;
 };
 

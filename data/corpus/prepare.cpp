@@ -11,7 +11,7 @@ namespace quire {
 
 PrepareReport report_of(const CorpusManifest& manifest, const Tokenizer& tokenizer) {
   PrepareReport report;
-  for (const auto& [split, totals] : manifest.splits) report.splits[split] = {totals, 0};
+  for (const auto& [split, totals] : manifest.splits) report.splits[split].totals = totals;
   report.lossy = tokenizer.lossy();
   report.tokenizer = manifest.tokenizer;
   report.vocabulary = manifest.vocabulary;
@@ -19,6 +19,28 @@ PrepareReport report_of(const CorpusManifest& manifest, const Tokenizer& tokeniz
   report.file_bytes = manifest.size;
   return report;
 }
+
+namespace {
+
+// Documents are not cut, so a share of few documents, or of documents of unlike lengths, is not the one that was asked.
+void describe_shares(PrepareReport& report, const SplitRules& rules) {
+  std::vector<std::string> names{"train"};
+  for (const auto& [name, path] : rules.lists) names.push_back(name);
+  for (const SplitShare& share : rules.shares) names.push_back(share.name);
+  SplitTotals inputs;
+  for (const std::string& name : names) {
+    inputs.documents += report.splits[name].totals.documents;
+    inputs.bytes += report.splits[name].totals.bytes;
+  }
+  for (const SplitShare& share : rules.shares) {
+    PrepareReport::SplitReport& split = report.splits[share.name];
+    split.asked = share.share;
+    split.share = static_cast<double>(split.totals.bytes) / static_cast<double>(inputs.bytes);
+    split.of_documents = inputs.documents;
+  }
+}
+
+}  // namespace
 
 PrepareReport prepare_corpus(const PrepareOptions& options,
                              const std::function<void(const PrepareProgress&)>& progress) {
@@ -61,6 +83,7 @@ PrepareReport prepare_corpus(const PrepareOptions& options,
   const CorpusManifest manifest = writer.finish();
   PrepareReport report = report_of(manifest, *tokenizer);
   for (auto& [split, part] : report.splits) part.dropped = writer.dropped(split);
+  describe_shares(report, rules);
   report.ignored = files.ignored;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;

@@ -1,4 +1,4 @@
-// The documents of a split, epoch after epoch, in an order of their own each time.
+// The documents of a split in an endless order: every epoch has its own permutation.
 #pragma once
 
 #include <span>

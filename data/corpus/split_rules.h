@@ -1,5 +1,5 @@
-// Which document goes into which split: --split NAME=PATH adds documents, NAME=@LIST picks documents of the inputs by
-// name, NAME=0.1 takes a share of them.
+// Decides which document goes into which split: --split NAME=PATH adds documents, NAME=@LIST selects documents of the
+// inputs by name, NAME=0.1 selects a share of them.
 #pragma once
 
 #include <filesystem>
@@ -24,8 +24,8 @@ struct SplitRules {
   std::vector<SplitShare> shares;
 };
 
-// From options of the form NAME=PATH, NAME=@LIST or NAME=FRACTION. A value that reads as a number is a fraction; a file
-// of such a name can be given as ./0.1. Anything else is Error(config).
+// Parses options of the form NAME=PATH, NAME=@LIST or NAME=FRACTION. A value that is a number is a fraction; a file of
+// such a name can be given as ./0.1. Anything else is Error(config).
 SplitRules parse_split_options(const std::vector<std::string>& options);
 
 struct SplitFiles {
@@ -41,8 +41,8 @@ SplitFiles find_split_files(const std::vector<std::filesystem::path>& inputs, co
 // The names in the lists, one a line. One name in two lists is Error(data).
 std::map<std::string, std::vector<std::string>> read_lists(const SplitRules& rules);
 
-// Takes shares out of "train", once it has all documents. Shares are of the inputs, including what lists have taken,
-// and at least one document; which ones follows from a hash of the documents' texts.
+// Moves shares out of "train", once it has all documents. A share counts documents of the inputs, including those that
+// lists have taken, and is at least one document. A hash of the texts selects the documents.
 void take_shares(CorpusWriter& writer, const SplitRules& rules, int64_t inputs);
 
 }  // namespace quire

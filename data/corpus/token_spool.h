@@ -1,5 +1,5 @@
-// Tokens and marks of a corpus that is being written wait in scratch files: a contiguous dataset cannot grow, and which
-// split a document belongs to is known in the end only.
+// Scratch files for the tokens and marks of a corpus while its documents are read: a contiguous dataset cannot grow,
+// and the split of a document is known only at the end.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 #include "data/corpus/written_documents.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -18,6 +19,17 @@ bool is_split_name(const std::string& name) {
 struct HashOfHash {
   size_t operator()(const Hash128& hash) const { return hash[0]; }
 };
+
+// Documents of .txt files are named without the ending, and lists of file names have it.
+std::optional<std::string> find_name(const WrittenSplit& split, const std::string& name) {
+  constexpr std::string_view kEnding = ".txt";
+  const std::string other =
+      name.ends_with(kEnding) ? name.substr(0, name.size() - kEnding.size()) : name + std::string(kEnding);
+  for (const std::string& spelling : {name, other}) {
+    if (split.names.count(spelling) > 0) return spelling;
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -76,13 +88,18 @@ void WrittenDocuments::move_if(const std::string& from, const std::string& to, c
 
 void WrittenDocuments::move_documents(const std::string& from, const std::string& to,
                                       const std::vector<std::string>& names, const std::string& origin) {
+  std::unordered_map<std::string, const std::string*> moved;  // the name of a document, and how the list has it
   for (const std::string& name : names) {
-    if (find_split(from).names.count(name) == 0) {
-      fail(ErrorKind::data, "{}: no document is named \"{}\" (names are paths below --input, without .txt)", origin,
-           name);
+    const std::optional<std::string> found = find_name(find_split(from), name);
+    if (!found) {
+      fail(ErrorKind::data, "{}: no document is named \"{}\" (names are paths below --input, with or without .txt)",
+           origin, name);
+    }
+    const auto [at, is_new] = moved.emplace(*found, &name);
+    if (!is_new) {
+      fail(ErrorKind::data, "{}: \"{}\" and \"{}\" name the same document", origin, *at->second, name);
     }
   }
-  const std::unordered_set<std::string_view> moved(names.begin(), names.end());
   move_if(from, to, [&](const WrittenDocument& document) { return moved.count(document.name) > 0; });
 }
 

@@ -44,7 +44,7 @@ class WrittenDocuments {
   int64_t dropped(const std::string& split) const;
   const std::map<std::string, WrittenSplit>& splits() const { return splits_; }
 
-  // As CorpusWriter has them.
+  // See CorpusWriter.
   void move_documents(const std::string& from, const std::string& to, const std::vector<std::string>& names,
                       const std::string& origin);
   void move_share(const std::string& from, const std::string& to, int64_t count);
@@ -53,7 +53,7 @@ class WrittenDocuments {
 
  private:
   WrittenSplit& find_split(const std::string& split);
-  // Those for which moves(document) holds; the order of all stays.
+  // Moves the documents for which moves(document) is true and keeps the order.
   template <typename Moves>
   void move_if(const std::string& from, const std::string& to, const Moves& moves);
   void add(const std::string& split, const WrittenDocument* document, const std::string& origin);

@@ -21,7 +21,7 @@ class DocumentReader {
   static constexpr size_t kChunk = size_t{1} << 20;
 
   virtual ~DocumentReader();
-  // Goes to the next document, which is then described by the functions below. False at the end of the file.
+  // Moves to the next document, which the functions below then describe. Returns false at the end of the file.
   virtual bool next_document() = 0;
   virtual const std::string& name() const = 0;
   virtual std::string where() const = 0;  // file, and line of a record, for messages

@@ -1,6 +1,6 @@
-// Cuts text where a tokenizer encodes it: after every newline, and lines that are too long before a space. Where the
-// cuts lie follows from the text alone, so it does not matter in which pieces a document was read, and memory does not
-// grow with the length of a document or a line.
+// Cuts text into the units that a tokenizer encodes: after every newline, and before a space where a line is too long.
+// The cuts depend on the text alone and not on the pieces in which a document was read, and memory does not grow with
+// the length of a document or a line.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@ namespace quire {
 // Bytes of a line that are encoded together. Ordinary paragraphs are shorter.
 inline constexpr size_t kLongestUnit = 4096;
 
-// Bytes of the first unit of a text: up to and including a newline; or up to the last space before the limit, and
-// without a space up to the limit, between characters; or all of it.
+// Bytes of the first unit of a text. A unit ends with a newline; in a longer line it ends before the last space within
+// the limit, or at the limit, between characters, when there is no space; else it is the whole text.
 size_t first_unit(std::string_view text);
 
-// Bytes of the beginning that are whole units whatever follows.
+// Bytes at the beginning of the text that form whole units, whatever text follows.
 size_t whole_units(std::string_view text);
 
 }  // namespace quire

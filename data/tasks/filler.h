@@ -1,5 +1,5 @@
-// What lies between the facts of a generated document: text of any length, of which any part can be asked for, so that
-// a document of millions of tokens is never in memory.
+// The text between the facts of a generated document. It has any length, and any part of it can be made by itself, so
+// that a document of millions of tokens is never in memory.
 #pragma once
 
 #include <memory>
@@ -30,8 +30,8 @@ class Filler {
 
 // Sentences of the built-in grammar (data/tasks/prose.h). The tokenizer must outlive it.
 std::unique_ptr<Filler> make_prose_filler(const Tokenizer& tokenizer);
-// The documents of a split as one endless text, from a place that is drawn for each document. The split must outlive
-// it.
+// The documents of a split as one endless text; each generated document begins at a random place in it. The split must
+// outlive the filler.
 std::unique_ptr<Filler> make_corpus_filler(const Split& split);
 
 }  // namespace quire

@@ -18,7 +18,7 @@ class KeyAlphabet {
   int64_t size() const { return static_cast<int64_t>(ids_.size()); }
   // Keys of `symbols` tokens that differ from one another.
   std::vector<std::vector<int32_t>> draw(int64_t count, int64_t symbols, TaskRandom& random) const;
-  // Whether there are so many.
+  // Whether `count` different keys exist.
   bool has(int64_t count, int64_t symbols) const;
 
  private:

@@ -22,7 +22,7 @@ class NeedleKind {
  public:
   virtual ~NeedleKind() = default;
   virtual NeedleScene scene(TaskRandom& random) const = 0;
-  // At most, of any scene.
+  // The largest number of tokens that a scene can have.
   virtual int64_t longest_needles() const = 0;
   virtual int64_t longest_question() const = 0;
   virtual int64_t answer_length() const = 0;

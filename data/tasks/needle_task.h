@@ -3,8 +3,8 @@
 //
 //   BOS filler NEEDLE filler ... filler QUESTION ANSWER [filler that does not count]
 //
-// With config.align above 1 the last token of the question is the first position of the document's last chunk, and no
-// needle is in the two last chunks: a model that retrieves once a chunk, at its end, has seen the question by then.
+// With config.align above 1 the last token of the question is the first position of the document's last chunk, and the
+// two last chunks hold no needle: a model that retrieves at the end of every chunk has then read the question.
 #pragma once
 
 #include "data/tasks/needle_scene.h"

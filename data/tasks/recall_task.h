@@ -1,6 +1,6 @@
-// Long documents in which facts come back: surnames, numbers, definitions and signs (config.kinds). What a fact says
-// cannot be guessed, only remembered, and it follows the same word each time, so that the last mention is all a reader
-// needs. Where a fact comes back after config.nearest tokens or more, its words are marked as recalled.
+// Long documents in which facts come back: surnames, numbers, definitions and signs (config.kinds). The content of a
+// fact is random, so it can only be remembered, and it follows the same word each time, so that a reader needs only the
+// last mention. Where a fact comes back after config.nearest tokens or more, its words are marked as recalled.
 #pragma once
 
 #include "data/tasks/task.h"

@@ -1,5 +1,5 @@
-// Generated documents with a known right answer. A document follows from (seed, task, index, options) alone, and its
-// length is known without making it.
+// Generated documents with a known answer. A document depends only on (seed, task, index, options), and its length is
+// known before it is made.
 #pragma once
 
 #include <memory>

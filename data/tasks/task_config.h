@@ -58,14 +58,15 @@ struct TaskConfig {
   int64_t farthest = 1024;
   double near_share = 0.3;
 
-  // Of `task`; nothing when it is none or no task. "hops:3" has three hops.
+  // The kind of `task`; nothing when it is none or not a task. "hops:3" has three hops.
   std::optional<TaskKind> kind() const;
   int64_t hops() const;
 
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("task", task,
-            {.help = "documents made on the fly: passkey, multikey, hops:N or recall; none is a corpus as it is"});
+            {.help = "task whose documents are made while training: passkey, multikey, hops:N or recall; none: the "
+                     "documents of the corpus"});
     const std::optional<TaskKind> is = kind();
     const std::string_view any = task ? "" : "it belongs to a task";
     const std::string_view needles = is && *is == TaskKind::recall ? "task recall has no needles" : any;
@@ -73,59 +74,68 @@ struct TaskConfig {
     const std::string_view place = is && *is == TaskKind::hops ? "task hops spreads its needles" : needles;
     const std::string_view recall = is && *is != TaskKind::recall ? "only task recall has it" : any;
     v.field("length", length,
-            {.help = "of a document, BOS included", .unit = "tokens", .min = 2, .max = 1 << 30, .inapplicable = any});
-    v.field("shortest", shortest,
-            {.help = "lengths are drawn between this and length, each octave alike; none: all have one length",
+            {.help = "length of a document, BOS included",
              .unit = "tokens",
              .min = 2,
              .max = 1 << 30,
              .inapplicable = any});
-    v.field("key", key, {.help = "symbols of a key", .min = 1, .max = 64, .inapplicable = needles});
-    v.field("alphabet", alphabet, {.help = "what keys are written in", .inapplicable = needles});
+    v.field("shortest", shortest,
+            {.help = "lengths are drawn from shortest to length, uniformly in their logarithm; none: all documents "
+                     "have `length`",
+             .unit = "tokens",
+             .min = 2,
+             .max = 1 << 30,
+             .inapplicable = any});
+    v.field("key", key, {.help = "number of symbols in a key", .min = 1, .max = 64, .inapplicable = needles});
+    v.field("alphabet", alphabet, {.help = "symbols that keys consist of", .inapplicable = needles});
     v.field("keys", keys,
-            {.help = "multikey: needles, one of which is asked for; hops: chains",
+            {.help = "multikey: number of needles, of which one is asked for; hops: number of chains",
              .min = 1,
              .max = 256,
              .inapplicable = several});
     v.field("align", align,
-            {.help = "length of a model's chunks: the question ends with the first token of the last chunk, the answer "
-                     "lies in it; 1: the answer ends the document",
+            {.help = "length of the model's chunks. The question then ends with the first token of the last chunk, "
+                     "which holds the answer; 1: the answer ends the document",
              .unit = "tokens",
              .min = 1,
              .max = 1 << 20,
              .inapplicable = needles});
     v.field("depth", depth,
-            {.help = "where the needle is: 0 is the beginning, 1 before the question; none draws it",
+            {.help = "place of the needle: 0 is the beginning of the document, 1 is just before the question; none: a "
+                     "random place",
              .min = 0,
              .max = 1,
              .inapplicable = place});
-    v.field("loss", loss, {.help = "which tokens count", .inapplicable = needles});
-    v.field("kinds", kinds, {.help = "what is recalled; each as often", .inapplicable = recall});
+    v.field("loss", loss, {.help = "which tokens count for the loss", .inapplicable = needles});
+    v.field("kinds", kinds, {.help = "kinds of facts; all kinds are equally frequent", .inapplicable = recall});
     v.field("facts", facts,
-            {.help = "facts that are alive at a time; a new one comes when one was said for the last time",
+            {.help = "number of facts in use at a time; a new fact begins when another was said for the last time",
              .min = 1,
              .max = 4096,
              .inapplicable = recall});
-    v.field(
-        "mentions", mentions,
-        {.help = "how often a fact comes back; signs stay to the end", .min = 1, .max = 4096, .inapplicable = recall});
+    v.field("mentions", mentions,
+            {.help = "how often a fact comes back; signs come back until the document ends",
+             .min = 1,
+             .max = 4096,
+             .inapplicable = recall});
     v.field("nearest", nearest,
-            {.help = "a fact counts as recalled when it was last said so long before",
+            {.help = "a fact counts as recalled when it was last said at least this many tokens before",
              .unit = "tokens",
              .min = 1,
              .max = 1 << 28,
              .inapplicable = recall});
     v.field("farthest", farthest,
-            {.help = "it comes back after nearest to farthest tokens, at the next end of a sentence",
+            {.help = "a fact comes back after `nearest` to `farthest` tokens, at the next end of a sentence",
              .unit = "tokens",
              .min = 1,
              .max = 1 << 28,
              .inapplicable = recall});
-    v.field("near_share", near_share,
-            {.help = "share of mentions that come within nearest/8 tokens instead; they are not marked",
-             .min = 0,
-             .max = 1,
-             .inapplicable = recall});
+    v.field(
+        "near_share", near_share,
+        {.help = "share of mentions that come back within nearest/8 tokens instead; these are not marked as recalled",
+         .min = 0,
+         .max = 1,
+         .inapplicable = recall});
   }
   void check(ConfigChecker& c) const;
 };

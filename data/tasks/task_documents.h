@@ -1,4 +1,5 @@
-// A task's documents as rows read them: made when they are asked for, the last few kept. For one thread.
+// The documents of a task as rows read them. A document is made when it is read, and the last few are kept. For one
+// thread.
 #pragma once
 
 #include <deque>

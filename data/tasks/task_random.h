@@ -1,5 +1,5 @@
-// Random numbers of a generated document. They follow from the seed, the task's number in the run and the document's
-// index alone, so that a document is the same on any rank and after any resume.
+// Random numbers of a generated document. They depend only on the seed, the task's number in the run and the document's
+// index, so that a document is the same on any rank and after any resume.
 #pragma once
 
 #include <array>

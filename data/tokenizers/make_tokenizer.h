@@ -6,10 +6,11 @@
 
 namespace quire {
 
-// From serialise(). Anything wrong with it is an Error of the given kind that begins with `where`.
+// Makes the tokenizer of a text that serialise() wrote. A fault of the text is an Error of the given kind whose message
+// begins with `where`.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& serialised, const std::string& where, ErrorKind kind);
 
-// From a --tokenizer option, "KIND" or "KIND:ARGUMENT".
+// Makes the tokenizer of a --tokenizer option, "KIND" or "KIND:ARGUMENT".
 std::unique_ptr<Tokenizer> parse_tokenizer_option(const std::string& option, const TokenizerOptions& options = {});
 
 }  // namespace quire

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention_softmax.h"
 #include "kernels/cuda/attention_tiles.h"
+#include "kernels/cuda_scratch.h"
 
 namespace quire::cuda {
 
@@ -334,7 +335,6 @@ void add_parts(const Tensor& to, const Tensor& parts, double factor) {
 }
 
 // du and dv_bias are sums of keys and of lines of r, each times the sum of the gradients of its logits.
-inline constexpr int64_t kLinesOfPart = 512;
 inline constexpr int kFeatures = 64;
 
 // parts[part][head] = sum over a share of the lines of sums[line] * line.
@@ -375,13 +375,11 @@ __global__ void __launch_bounds__(kBlock)
 }
 
 template <bool kKeys, typename T>
-void add_weighted_lines(const Tensor& to, const Tensor& sums, int64_t lines, const AttentionOperands<T>& operands,
-                        double scale) {
+void add_weighted_lines(const Tensor& to, const Tensor& sums, const Tensor& parts, int64_t lines,
+                        const AttentionOperands<T>& operands, double scale) {
   using A = Wide<T>;
-  const int64_t count = ceil_div(lines, kLinesOfPart);
-  const Tensor parts = Tensor::empty(Shape({count, to.dim(0), to.dim(1)}), dtype_of<A>(), to.device());
-  launch(weighted_lines_kernel<kKeys, T>, dim3(static_cast<unsigned>(count), static_cast<unsigned>(operands.heads)),
-         kBlock, 0, parts.data<A>(), sums.data<A>(), lines, operands);
+  const dim3 blocks(static_cast<unsigned>(parts.dim(0)), static_cast<unsigned>(operands.heads));
+  launch(weighted_lines_kernel<kKeys, T>, blocks, kBlock, 0, parts.data<A>(), sums.data<A>(), lines, operands);
   add_parts<A>(to, parts, scale);
 }
 
@@ -395,8 +393,6 @@ struct Backward {
   const AttentionOperands<T>& operands;
   const BackwardOperands<T>& back;
 
-  Tensor scratch(const Shape& shape) const { return Tensor::empty(shape, dtype_of<A>(), in.q.device()); }
-
   void queries() const {
     if (!g.dq.defined()) return;
     with_chunks<T>(s.size, [&](auto chunks) {
@@ -409,11 +405,10 @@ struct Backward {
   }
 
   void keys() const {
-    Tensor sums;
-    if (g.du.defined()) sums = scratch({s.rows, s.heads, s.slots + s.queries});
+    const KeyGradientScratch scratch(s, g, dtype_of<A>(), in.q.device());
     const auto gradient = [](const Tensor& tensor) { return tensor.defined() ? tensor.data<T>() : nullptr; };
     const KeyGradients<T> to{gradient(g.dk), gradient(g.dv), gradient(g.dcache_k), gradient(g.dcache_v),
-                             g.du.defined() ? sums.data<A>() : nullptr};
+                             scratch.sums.defined() ? scratch.sums.data<A>() : nullptr};
     const int64_t widest = std::max(s.size, s.value_size);
     with_chunks<T>(widest, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
@@ -423,33 +418,29 @@ struct Backward {
              TileMemory<A>::bytes(false, in.r.defined(), in.dropout > 0), to, operands, back);
     });
     if (g.du.defined()) {
-      add_weighted_lines<true>(g.du, sums, s.rows * (s.slots + s.queries), operands, in.scale);
+      add_weighted_lines<true>(g.du, scratch.sums, scratch.lines, s.rows * (s.slots + s.queries), operands, in.scale);
     }
   }
 
   void distances() const {
-    if (!g.dr.defined() && !g.dbias.defined() && !g.dv_bias.defined()) return;
-    // Blocks enough to fill a device, whatever device it is.
-    constexpr int64_t kBlocks = 1024;
+    if (!DistanceGradientScratch::needed(g)) return;
+    const DistanceGradientScratch scratch(s, g, dtype_of<A>(), in.q.device());
     const int64_t tiles = s.heads * ceil_div(s.entries, kTile);
-    const int64_t units = s.rows * ceil_div(s.queries, kTile);
-    const int64_t groups = std::max<int64_t>(1, std::min(units, ceil_div(kBlocks, std::max<int64_t>(1, tiles))));
-    Tensor dr_parts;
-    if (g.dr.defined()) dr_parts = scratch({groups, s.entries, s.heads, s.size});
-    const Tensor sums_parts = scratch({groups, s.heads, s.entries});
     const int64_t width = g.dr.defined() ? s.size : 1;
     with_chunks<T>(width, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
-      const dim3 blocks(static_cast<unsigned>(tiles * groups), static_cast<unsigned>(ceil_div(width, kChunks * kTile)));
+      const dim3 blocks(static_cast<unsigned>(tiles * scratch.groups),
+                        static_cast<unsigned>(ceil_div(width, kChunks * kTile)));
       launch(distance_gradient_kernel<T, kChunks>, blocks, kThreads,
-             TileMemory<A>::bytes(true, in.r.defined(), in.dropout > 0), g.dr.defined() ? dr_parts.data<A>() : nullptr,
-             sums_parts.data<A>(), groups, operands, back);
+             TileMemory<A>::bytes(true, in.r.defined(), in.dropout > 0),
+             scratch.r_parts.defined() ? scratch.r_parts.data<A>() : nullptr, scratch.sum_parts.data<A>(),
+             scratch.groups, operands, back);
     });
-    if (g.dr.defined()) add_parts<T>(g.dr, dr_parts, 1);
+    if (g.dr.defined()) add_parts<T>(g.dr, scratch.r_parts, 1);
     if (!g.dbias.defined() && !g.dv_bias.defined()) return;
-    const Tensor sums = g.dbias.defined() ? g.dbias : scratch({s.heads, s.entries});
-    add_parts<A>(sums, sums_parts, 1);
-    if (g.dv_bias.defined()) add_weighted_lines<false>(g.dv_bias, sums, s.entries, operands, in.scale);
+    const Tensor& sums = g.dbias.defined() ? g.dbias : scratch.sums;
+    add_parts<A>(sums, scratch.sum_parts, 1);
+    if (g.dv_bias.defined()) add_weighted_lines<false>(g.dv_bias, sums, scratch.lines, s.entries, operands, in.scale);
   }
 };
 
@@ -463,15 +454,12 @@ void attention_backward(const ops::AttentionGradients& g, const Tensor& dout, co
     AttentionOperands<T> operands = operands_of<T>(in, s);
     operands.quads = operands.quads && in_quads<T>(s.size, {&g.dq, &g.dk, &g.dcache_k});
     operands.value_quads = operands.value_quads && in_quads<T>(s.value_size, {&dout, &g.dv, &g.dcache_v});
-    const Device device = in.q.device();
-    const int64_t tiles = s.rows * ceil_div(s.queries, kTile);
-    const Tensor delta = Tensor::empty({s.rows, s.heads, s.queries}, dtype_of<A>(), device);
-    static_assert(sizeof(VisibleRange) == 3 * sizeof(int32_t));
-    const Tensor ranges = Tensor::empty({tiles, 3}, DType::i32, device);
-    launch_delta<T>(delta, dout, out);
-    auto* const ranges_data = static_cast<VisibleRange*>(ranges.raw());
-    launch(ranges_kernel<T>, dim3(static_cast<unsigned>(tiles)), kTile, 0, ranges_data, operands);
-    const BackwardOperands<T> back{dout.data<T>(), lse.data<A>(), delta.data<A>(), ranges_data};
+    static_assert(kGpuTile == kTile && sizeof(VisibleRange) == 3 * sizeof(int32_t));
+    const AttentionBackwardScratch scratch(s, dtype_of<A>(), in.q.device());
+    launch_delta<T>(scratch.delta, dout, out);
+    auto* const ranges_data = static_cast<VisibleRange*>(scratch.ranges.raw());
+    launch(ranges_kernel<T>, dim3(static_cast<unsigned>(scratch.ranges.dim(0))), kTile, 0, ranges_data, operands);
+    const BackwardOperands<T> back{dout.data<T>(), lse.data<A>(), scratch.delta.data<A>(), ranges_data};
     const Backward<T> backward{g, in, s, operands, back};
     backward.queries();
     backward.keys();

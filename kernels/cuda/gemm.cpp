@@ -11,6 +11,7 @@
 #include "kernels/cuda/bind.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/stream.h"
+#include "kernels/cuda_scratch.h"
 #include "kernels/elementwise.h"
 #include "kernels/pointwise.h"
 
@@ -71,7 +72,7 @@ std::string to_text(const Problem& p) {
                      p.bias, p.activation, p.pre);
 }
 
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+constexpr size_t kWorkspaceBytes = kProductWorkspaceBytes;
 
 // How each problem is run: the first proposal of cuBLASLt, which depends on its version and on the GPU only. The table
 // goes into checkpoints, so that a run goes on with what it began with.

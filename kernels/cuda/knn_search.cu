@@ -1,8 +1,9 @@
 // Search of an external memory in one pass over its keys: a block takes 64 queries that read one key head, tiles of 64
-// keys pass through shared memory, and scores that exceed the worst of a query's best are staged for it. A full stage is
-// merged into the best, which are kept in order. The order of entries is total (score, then age), so the result does not
-// depend on the order in which anything is merged, nor on how the memory is cut into parts.
+// keys pass through shared memory, and scores that exceed the worst of a query's best are staged for it. A full stage
+// is merged into the best, which are kept in order. The order of entries is total (score, then age), so the result does
+// not depend on the order in which anything is merged, nor on how the memory is cut into parts.
 #include "kernels/cuda/knn_memory.h"
+#include "kernels/cuda_scratch.h"
 
 namespace quire::cuda {
 
@@ -102,10 +103,6 @@ __device__ inline void merge(A* best, int32_t* entries, int held, const A* stage
   }
   __syncwarp();
 }
-
-// The best of a block's queries are kept in shared memory when they take no more bytes: more would leave no room on older
-// chips.
-constexpr int64_t kMostBest = int64_t{40} << 10;
 
 template <typename A>
 struct SearchMemory {
@@ -363,25 +360,9 @@ void knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const
   check_knn_search(s, index, score, q, memory);
   if (index.numel() == 0) return;
   const bool bucketed = search == ops::KnnSearch::bucketed;
-  const int64_t tiles = ceil_div(s.queries * s.group(), kTile);
-  // Few blocks are cut into parts of the memory, so that they occupy a GPU.
-  constexpr int64_t kBlocks = 512;
-  constexpr int64_t kKeysOfPart = 1024;
-  const int64_t heads = s.rows * s.kv_heads * tiles;
-  const int64_t wanted_parts = ceil_div(kBlocks, heads);
-  const int64_t most_parts = ceil_div(s.slots, kKeysOfPart);
-  const int64_t parts = bucketed || most_parts <= 1 ? 1 : (wanted_parts < most_parts ? wanted_parts : most_parts);
-  const int64_t blocks = heads * parts;
-  const bool shared = s.wanted * static_cast<int64_t>(size_of(score.dtype()) + sizeof(int32_t)) <= kMostBest / kTile;
-  Tensor best_score, best_entry, part_score, part_index;
-  if (!shared) {
-    best_score = Tensor::empty({blocks, kTile, s.wanted}, score.dtype(), q.device());
-    best_entry = Tensor::empty({blocks, kTile, s.wanted}, DType::i32, q.device());
-  }
-  if (parts > 1) {
-    part_score = Tensor::empty({parts, index.numel()}, score.dtype(), q.device());
-    part_index = Tensor::empty({parts, index.numel()}, DType::i32, q.device());
-  }
+  static_assert(kGpuTile == kTile);
+  const SearchScratch scratch(s, index, score.dtype(), bucketed, q.device());
+  const int64_t parts = scratch.parts;
   dispatch_stored(q.dtype(), memory.keys.dtype(), [&](auto type, auto stored) {
     using T = decltype(type);
     using S = decltype(stored);
@@ -395,18 +376,18 @@ void knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const
     in.size = s.size;
     in.wanted = s.wanted;
     in.group = s.group();
-    in.tiles = tiles;
+    in.tiles = scratch.tiles;
     in.parts = parts;
     in.quads = in_quads<T>(s.size, {&q});
     in.key_quads = in_quads<S>(s.size, {&memory.keys});
-    in.index = parts > 1 ? part_index.data<int32_t>() : index.data<int32_t>();
-    in.score = parts > 1 ? part_score.data<A>() : score.data<A>();
-    if (!shared) {
-      in.best_score = best_score.data<A>();
-      in.best_entry = best_entry.data<int32_t>();
+    in.index = parts > 1 ? scratch.part_index.data<int32_t>() : index.data<int32_t>();
+    in.score = parts > 1 ? scratch.part_score.data<A>() : score.data<A>();
+    if (!scratch.shared) {
+      in.best_score = scratch.best_score.data<A>();
+      in.best_entry = scratch.best_entry.data<int32_t>();
     }
-    const size_t bytes = SearchMemory<A>::bytes(shared ? s.wanted : 0, bucketed);
-    const dim3 grid(static_cast<unsigned>(blocks));
+    const size_t bytes = SearchMemory<A>::bytes(scratch.shared ? s.wanted : 0, bucketed);
+    const dim3 grid(static_cast<unsigned>(scratch.blocks));
     if (bucketed) {
       launch(search_buckets_kernel<T, S>, grid, kThreads, bytes, in);
     } else {

@@ -2,7 +2,7 @@
 // the backward direction: queries, the sums of their gradients for u, and the caches' means. Every sum has one writer.
 #include "kernels/cuda/attention_softmax.h"
 #include "kernels/cuda/columns.h"
-#include "kernels/vq_sizes.h"
+#include "kernels/cuda_scratch.h"
 
 namespace quire::cuda {
 
@@ -377,19 +377,19 @@ void code_attention_backward(const Tensor& dq, const Tensor& du, const Tensor& d
     operands.quads = operands.quads && in_quads<T>(s.size, {&dq});
     operands.value_quads =
         operands.value_quads && in_quads<T>(s.value_size, {&dout}) && in_quads<A>(s.value_size, {&dmeans});
-    const Tensor delta = Tensor::empty({s.rows, s.heads, s.queries}, dtype_of<A>(), device);
-    launch_delta<T>(delta, dout, out);
-    const CodeBackwardOperands<T> back{dout.data<T>(), lse.data<A>(), delta.data<A>()};
+    const CodeBackwardScratch scratch(s, du.defined(), dtype_of<A>(), device);
+    launch_delta<T>(scratch.delta, dout, out);
+    const CodeBackwardOperands<T> back{dout.data<T>(), lse.data<A>(), scratch.delta.data<A>()};
     const size_t shared = TileMemory<A>::bytes(false, false, false);
-    const Tensor terms = du.defined() ? Tensor::empty(dq.shape(), dtype_of<A>(), device) : Tensor();
     with_chunks<T>(s.size, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
       launch(code_query_gradient_kernel<T, kChunks>, query_blocks(operands, s.size, kChunks), kThreads, shared,
-             dq.data<T>(), terms.defined() ? terms.data<A>() : nullptr, operands, back);
+             dq.data<T>(), scratch.terms.defined() ? scratch.terms.data<A>() : nullptr, operands, back);
     });
     if (du.defined()) {
       const int64_t width = s.heads * s.size;
-      sum_columns(device, du.data<A>(), static_cast<const A*>(terms.data<A>()), s.rows * s.queries, width, width, true);
+      sum_columns(device, du.data<A>(), static_cast<const A*>(scratch.terms.data<A>()), s.rows * s.queries, width,
+                  width, true);
     }
     if (!dmeans.defined()) return;
     with_chunks<T>(s.value_size, [&](auto chunks) {

@@ -11,9 +11,11 @@ struct MemoryConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("layers", layers, {.help = "layers from 0; negatives from the end", .required = true});
+    v.field("layers", layers,
+            {.help = "layers that have this memory, numbered from 0; negative numbers count from the end",
+             .required = true});
     v.kinds("kind", RegisteredKinds(mechanism), KindOptions::beside,
-            {.help = "the kind of memory; its options stand beside", .required = true});
+            {.help = "kind of memory; its options stand beside it", .required = true});
   }
 };
 

@@ -248,7 +248,7 @@ Mechanism softmax_mixer() {
   return {
       .role = Role::mixer,
       .kind = "softmax",
-      .help = "attention to the keys of window, cache and subsequence",
+      .help = "attention to the keys of the subsequence and the cache, within the window",
       .make_mixer = [](const Scope& scope, const Place& place, const Surroundings& around) -> std::unique_ptr<Part> {
         return std::make_unique<SoftmaxAttention>(scope, place, around);
       },

@@ -23,8 +23,8 @@ struct EnumNames<CodebookInitialization> {
                                                                           {CodebookInitialization::data, "data"},
                                                                           {CodebookInitialization::kmeans, "kmeans"}});
   static constexpr auto help = std::to_array<std::string_view>(
-      {"small normal numbers, as published", "keys of the first step, from its end on",
-       "the same, and codebook.rounds steps that take the mean of their own keys alone"});
+      {"small normal numbers, as published", "keys of the first step, set at the end of that step",
+       "as data, followed by codebook.rounds steps in which a codeword becomes the mean of its keys of that step"});
 };
 template <>
 struct EnumNames<CodewordType> {
@@ -36,7 +36,7 @@ struct EnumNames<CommitmentMean> {
   static constexpr auto value = std::to_array<std::pair<CommitmentMean, std::string_view>>(
       {{CommitmentMean::tokens, "tokens"}, {CommitmentMean::positions, "positions"}});
   static constexpr auto help = std::to_array<std::string_view>(
-      {"over the tokens of a step", "over all positions of a step, padding too, as published"});
+      {"the tokens of a step", "all positions of a step, padding included, as published"});
 };
 template <>
 struct EnumNames<ops::CodeReduction> {
@@ -61,28 +61,31 @@ struct CodebookConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("decay", decay,
-            {.help = "gamma of the moving averages of the keys of each codeword and of their number, once a step",
+            {.help = "decay of the moving averages from which codewords are made: the sum of a codeword's keys and "
+                     "their number, updated once a step",
              .min = 0,
              .max = 1,
              .resumable = true});
     v.field("floor", floor,
-            {.help = "a codeword is the sum of its keys divided by their number, or by this where it is more",
+            {.help = "a codeword is the average sum of its keys divided by their average number, or by `floor` where "
+                     "that number is smaller",
              .min = 0,
              .min_exclusive = true});
-    v.field("smoothing", smoothing, {.help = "added to the number of keys of every codeword (Laplace)", .min = 0});
+    v.field("smoothing", smoothing,
+            {.help = "number that is added to the count of keys of every codeword (Laplace smoothing)", .min = 0});
     v.field("reseed", reseed,
-            {.help = "a codeword whose number of keys falls below becomes a key of the step; 0 leaves it alone, as "
-                     "published",
+            {.help = "a codeword whose average number of keys falls below this is replaced by a key of the step; 0: "
+                     "never, as published",
              .unit = "keys",
              .min = 0,
              .resumable = true});
-    v.field("init", init, {.help = "where codewords begin; data and kmeans also replace what init.from has loaded"});
-    v.field("rounds", rounds, {.help = "of init: kmeans", .unit = "steps", .min = 1, .max = 1000000});
+    v.field("init", init,
+            {.help = "initial codewords; data and kmeans also replace codewords that init.from has loaded"});
+    v.field("rounds", rounds, {.help = "number of steps of init: kmeans", .unit = "steps", .min = 1, .max = 1000000});
     v.field("dtype", dtype,
-            {.help = "of codewords where keys are compared with them and where they are read; auto rounds them to the "
-                     "precision of the run, so that a key has the same logits in the window and in the cache. Sums, "
-                     "counts and distances are f32 or wider"});
-    v.field("frozen", frozen, {.help = "codewords stay as they are", .resumable = true});
+            {.help = "number type of the codewords. auto rounds them to the precision of the run, so that a key has "
+                     "the same logits in the window and in the cache. Sums, counts and distances are f32 or wider"});
+    v.field("frozen", frozen, {.help = "codewords do not change in training", .resumable = true});
   }
 };
 
@@ -103,18 +106,19 @@ struct VqConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("codes", codes, {.help = "codewords of each key head", .min = 1, .max = 1 << 20});
-    v.field("block", block,
-            {.help = "tokens of a block: what is older than a block's window is read from the cache. Documents of a "
-                     "concatenated row begin at multiples of it",
-             .unit = "tokens",
-             .min = 1,
-             .max = 1 << 24,
-             .at_evaluation = true});
+    v.field("codes", codes, {.help = "number of codewords of each key head", .min = 1, .max = 1 << 20});
+    v.field(
+        "block", block,
+        {.help = "tokens of a block. Tokens older than the window of a block (attention.window; none: one block) are "
+                 "read through the cache of codewords. With data.pack: concat documents begin at multiples of it",
+         .unit = "tokens",
+         .min = 1,
+         .max = 1 << 24,
+         .at_evaluation = true});
     v.field("value_size", value_size,
-            {.help = "features of a value; none means those of a key", .unit = "features", .min = 1, .max = 1 << 20});
+            {.help = "features of a value; none: as many as a key has", .unit = "features", .min = 1, .max = 1 << 20});
     v.field("gate", gate, {.help = "gated attention unit: the result is multiplied by silu of a projection"});
-    v.field("activation", activation, {.help = "of values"});
+    v.field("activation", activation, {.help = "activation of the values"});
     v.field("cache", cache,
             {.help = "tokens behind the window are read through the means of their codewords; false: they are not seen",
              .at_evaluation = true});
@@ -125,15 +129,18 @@ struct VqConfig {
         "straight_through", straight_through,
         {.help = "the gradient of a codeword goes to its key as it is; false: keys learn from the commitment alone"});
     v.field("current_codewords", current_codewords,
-            {.help = "keys carried into a subsequence take today's codewords; false: those they had, as published"});
+            {.help = "keys that are carried into a subsequence take the current codewords; false: they keep the "
+                     "codewords of the step that made them, as published"});
     v.field("reduction", reduction,
-            {.help = "how the caches of a subsequence are summed up: same values to rounding", .at_evaluation = true});
+            {.help = "how the caches of a subsequence are summed; results are equal up to rounding",
+             .at_evaluation = true});
     v.field("commitment", commitment,
-            {.help = "weight of the squared distance between keys and their codewords: a mean, summed over heads and "
-                     "layers",
+            {.help = "weight of the commitment loss: the mean squared distance between keys and their codewords, "
+                     "summed over heads and layers",
              .min = 0,
              .resumable = true});
-    v.field("commitment_mean", commitment_mean, {.help = "what the mean is over", .resumable = true});
+    v.field("commitment_mean", commitment_mean,
+            {.help = "what the commitment loss is averaged over", .resumable = true});
     v.section("codebook", codebook, "the codewords");
   }
 };

@@ -148,11 +148,37 @@ TEST(Config, YamlBeyondPlainDataIsRefused) {
   EXPECT_EQ(example_error("[a, b]\n"), "run.yaml:1:1: expects 'key: value' lines, got a list");
   EXPECT_EQ(example_error("? [a]\n: b\n"), "run.yaml:1:3: a key must be text, not a list or section");
   EXPECT_EQ(example_error("corpus: a\nmodel: {width: 3\n").substr(0, 14), "run.yaml:3:1: ");
-  EXPECT_EQ(example_error("corpus: a\n\twidth: 3\n").substr(0, 11), "run.yaml:2:");
-  const std::string deep = std::string(20000, '[') + std::string(20000, ']');
-  EXPECT_NE(example_error("corpus: " + deep), "no error");
   EXPECT_EQ(example_error("corpus: a\nname: b\xff\n"), "run.yaml:2:8: invalid UTF-8 (byte 0xff)");
   EXPECT_EQ(example_error("corpus: a\nname: b\x04\n"), "run.yaml:2:8: control character (byte 0x04)");
+}
+
+TEST(Config, TabsAndDepthAreNamed) {
+  const std::pair<const char*, const char*> tabs[] = {
+      {"corpus: a\n\twidth: 3\n", "run.yaml:2:1"},
+      {"model:\n\twidth: 3\n", "run.yaml:2:1"},
+      {"corpus: a\nmodel:\n  memory: []\n \twidth: 3\n", "run.yaml:4:2"},
+  };
+  for (const auto& [text, place] : tabs) {
+    EXPECT_EQ(example_error(text), std::string(place) + ": a tab indents this line; YAML wants spaces");
+  }
+  EXPECT_EQ(example_error("corpus: a\nmodel: {attention: {window: 3,\n\tcache: {kind: kv, length: 2}}}\n"), "no error");
+  EXPECT_NE(example_error("corpus: a: b\n\twidth: 3\n").find("YAML: illegal map value"), std::string::npos);
+
+  for (const size_t depth : {40, 600, 20000}) {
+    const std::string brackets = std::string(depth, '[') + std::string(depth, ']');
+    EXPECT_NE(example_error("corpus: " + brackets).find("nested more than 32 deep"), std::string::npos) << depth;
+  }
+  std::string sections;
+  for (size_t depth = 0; depth < 300; ++depth) sections += std::string(depth, ' ') + "a:\n";
+  EXPECT_EQ(example_error(sections),
+            "run.yaml:33:33: sections and lists are nested more than 32 deep; no configuration "
+            "needs that");
+}
+
+TEST(Config, FilesThatAreNoYaml) {
+  EXPECT_EQ(example_error("\x89HDF\r\n\x1a\n"),
+            "run.yaml: is an HDF5 file such as a corpus, not a configuration; give the YAML file of a run, in which "
+            "data.corpus names the corpus");
 }
 
 TEST(Config, PathsAreRelativeToTheFile) {

@@ -35,7 +35,7 @@ TEST(ConfigFaults, NameFileLineColumnAndWhatWasMeant) {
       {"rows: 3}", "rows: 3, sampling: window}", "windows"},
       {"rows: 3}", "rows: 600, sampling: columns}", "600 columns cannot be cut out of 595 positions"},
       {"rows: 3}", "rows: 3", "run.yaml:"},
-      {"warmup: 2, steps: 20", "warmup: 30, steps: 20", "must not be above steps"},
+      {"warmup: 2, steps: 20", "warmup: 30, steps: 20", "schedule.steps: 20 steps end before the warm-up of 30 does"},
       {"threads: 1", "threads: 1, precision: bf16", "bf16 is refused on the CPU"},
       {"threads: 1", "threads: 1, device: cuda", "cuda"},
       {"optimizer: {lr: 1e-2}", "optimizer: {lr: .nan}", "must be finite"},

@@ -75,7 +75,8 @@ TEST(Schedule, WsdIsStableThenDecays) {
 
 TEST(Schedule, SettingsThatContradictAreRefused) {
   const std::pair<const char*, const char*> faults[] = {
-      {"{kind: cosine, warmup: 11, steps: 10}", "s.yaml:1:24: warmup: must not be above steps"},
+      {"{kind: cosine, warmup: 11, steps: 10}",
+       "steps: 10 steps end before the warm-up of 11 does; schedule.warmup=1 would do, or schedule.steps=11 and more"},
       {"{kind: constant, final: 0.1}",
        "s.yaml:1:18: final: means nothing here: schedule.kind constant and inverse_sqrt have no final rate; leave it "
        "out"},

@@ -4,8 +4,8 @@
 //                             meta.json, config.yaml                 and other texts
 //                             manifest.json                          sizes and XXH3 checksums of all of these
 //
-// A part of more than kPartFileBytes goes on in optimizer.2.h5 and so on. What a part means is up to the caller. Names
-// that begin with a dot are writes or removals that did not end.
+// A part of more than kPartFileBytes continues in optimizer.2.h5 and so on. The caller decides what a part holds. Names
+// that begin with a dot belong to writes or removals that were interrupted.
 #pragma once
 
 #include <cstdint>
@@ -45,10 +45,10 @@ std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints_
 // Removes all but the newest `count` checkpoints.
 void keep_newest_checkpoints(const std::filesystem::path& checkpoints_dir, int64_t count);
 
-// Removes those of steps above `step`: a run that went on from an earlier checkpoint has left them behind.
+// Removes checkpoints of steps above `step`, which a run that was resumed from an earlier checkpoint has left behind.
 void remove_checkpoints_after(const std::filesystem::path& checkpoints_dir, int64_t step);
 
-// Steps of all checkpoints, whole or damaged, newest first. A folder that is not there has none.
+// The steps of all checkpoints, whole or damaged, newest first. A folder that does not exist has none.
 std::vector<int64_t> checkpoint_steps(const std::filesystem::path& checkpoints_dir);
 
 // The newest checkpoint that verifies; those that do not are skipped with a warning.

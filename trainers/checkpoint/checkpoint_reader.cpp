@@ -28,6 +28,35 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
+void require_folder(const fs::path& path) {
+  if (is_folder(path)) return;
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) {
+    fail(ErrorKind::checkpoint, "{}: no such folder; give a run or a checkpoint", path.string());
+  }
+  const std::string ending = path.extension().string();
+  fail(ErrorKind::checkpoint, "{}: is a {}, not the folder of a run or a checkpoint{}", path.string(),
+       ending == ".yaml" || ending == ".yml" ? "configuration" : "file",
+       ending == ".yaml" || ending == ".yml" ? "; give the folder that quire train made with it, such as runs/NAME"
+                                             : "");
+}
+
+// Of a folder that holds runs, as runs/ does, one run has to be named.
+void fail_for_runs_below(const fs::path& path) {
+  constexpr size_t kNamed = 5;
+  std::vector<std::string> runs;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    if (is_folder(entry.path() / "checkpoints")) runs.push_back(entry.path().string());
+  }
+  if (runs.empty()) return;
+  std::sort(runs.begin(), runs.end());
+  const size_t more = runs.size() - std::min(runs.size(), kNamed);
+  runs.resize(runs.size() - more);
+  fail(ErrorKind::checkpoint, "{}: is a folder of runs; give one of them: {}{}", path.string(), fmt::join(runs, ", "),
+       more > 0 ? fmt::format(" or one of {} more", more) : "");
+}
+
 }  // namespace
 
 std::string part_file_name(const std::string& part, int number) {
@@ -129,12 +158,13 @@ std::optional<fs::path> latest_checkpoint(const fs::path& checkpoints_dir) {
 fs::path resolve_checkpoint(const fs::path& given) {
   // "RUN/checkpoints/step-00000005/", as a shell completes it, ends in an empty name.
   const fs::path path = given.has_filename() ? given : given.parent_path();
-  if (!is_folder(path)) fail(ErrorKind::checkpoint, "{}: no such folder; give a run or a checkpoint", path.string());
+  require_folder(path);
   const bool is_checkpoint =
       checkpoint_step(path.filename().string()).has_value() || fs::exists(path / "manifest.json");
   if (is_checkpoint) return path;
   const fs::path folder = is_folder(path / "checkpoints") ? path / "checkpoints" : path;
   if (const auto latest = latest_checkpoint(folder)) return *latest;
+  fail_for_runs_below(path);
   fail(ErrorKind::checkpoint, "{}: holds no whole checkpoint; give a run or a checkpoint", path.string());
 }
 

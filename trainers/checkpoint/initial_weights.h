@@ -1,5 +1,5 @@
-// init.from: a run that begins with the weights of another run's checkpoint. Weights only: moments, carried state and
-// the place in the data begin anew, and the cache, the window and everything else without weights may differ.
+// init.from: a run begins with the weights of another run's checkpoint. Only weights are taken: moments, carried state
+// and the position in the data begin anew, and everything without weights, such as cache and window, may differ.
 #pragma once
 
 #include <filesystem>
@@ -22,7 +22,7 @@ class InitialWeights {
   // init.missing names them.
   static InitialWeights open(const RunConfig& config, const Tokenizer& tokenizer);
 
-  // Overwrites what the checkpoint has; other parameters keep what they were drawn as.
+  // Overwrites the parameters that the checkpoint has; the others keep their initial values.
   void load(const ParameterStore& store) const;
 
   const std::filesystem::path& checkpoint() const { return checkpoint_; }

@@ -1,4 +1,4 @@
-// What a checkpoint of a run holds, and how a run goes on from it.
+// Saves a run as a checkpoint, and loads it again.
 #pragma once
 
 #include <filesystem>
@@ -11,13 +11,13 @@
 
 namespace quire {
 
-// mixture: nullptr without data.mix. Parameters, buffers, moments, the state of every row, cursor, configuration,
-// tokenizer, corpus hash, kernel variant.
+// Saves parameters, buffers, moments, the state of every row, the cursor, the configuration, the tokenizer, the hash of
+// the corpus and the kernel variant. mixture is nullptr without data.mix.
 std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir, const TrainingState& training,
                                     const RunConfig& config, const Corpus& corpus, const TrainingMixture* mixture,
                                     const Cursor& cursor, const Machine& machine);
 
-// What every use of a checkpoint begins with. Error(checkpoint) when another version of the format wrote it.
+// Opens and verifies a checkpoint. Error(checkpoint) when it has another version of the format.
 CheckpointReader open_checkpoint(const std::filesystem::path& checkpoint);
 
 // The configuration and tokenizer a checkpoint was made with.
@@ -26,11 +26,12 @@ std::unique_ptr<Tokenizer> checkpoint_tokenizer(const CheckpointReader& reader);
 
 enum class Weights { trained, average };
 
-// Weights only. Error(checkpoint) names the first parameter that is missing, left over or of another shape. The average
-// has a part of its own; Error(config) when the run kept none.
+// Loads the weights alone. Error(checkpoint) names the first parameter that is missing, left over or of another shape;
+// Error(config) when the average is wanted and the run kept none.
 void load_weights(const CheckpointReader& reader, ParameterStore& store, Weights which = Weights::trained);
 
-// Everything a run needs to go on bit for bit; returns the cursor. Without state when drop_state is set.
+// Loads everything that a run needs to continue bit for bit and returns the cursor. With drop_state, carried state
+// stays empty.
 Cursor load_training(const CheckpointReader& reader, TrainingState& training, bool drop_state);
 
 }  // namespace quire

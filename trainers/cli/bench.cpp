@@ -4,6 +4,7 @@
 #include "core/check.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
+#include "trainers/cli/whole_number.h"
 #include "trainers/plan/benchmark.h"
 
 namespace quire {
@@ -63,13 +64,13 @@ void add_bench(CLI::App& program) {
                  "key.path=value; data.vocabulary sets the number of token ids when the corpus is not there");
   app.add_option("--steps", arguments->options.steps, "Steps that are timed")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1000000}))
+      ->check(whole_number(1, 1000000))
       ->capture_default_str();
-  app.add_option("--warmup", arguments->options.warmup, "Steps before them")
+  app.add_option("--warmup", arguments->options.warmup, "Steps before the timed ones")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{0}, int64_t{1000000}))
+      ->check(whole_number(0, 1000000))
       ->capture_default_str();
-  app.add_flag("--profile", arguments->options.profile, "Also the time of every operation");
+  app.add_flag("--profile", arguments->options.profile, "Print the time of every operation, too");
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
   app.callback([arguments] { run(*arguments); });
 }

@@ -23,7 +23,11 @@ struct Arguments {
 constexpr const char* kReferenceHead =
     "# Configuration reference\n\nEvery key of a run's YAML file. Written by `quire config --list --markdown`; change "
     "it "
-    "there. `N` stands for an index in a list. \"May change\" marks what `quire train --resume` may override.\n\n";
+    "there. `N` stands for an index in a list. The column \"may change\" says where a key may have another value than "
+    "the "
+    "run began with: *on resume* with `quire train --resume`, *at evaluation* with `quire eval`, `quire generate`, "
+    "`quire "
+    "needle` and in `evaluate.set`. What a run writes is described in [OUTPUT.md](OUTPUT.md).\n\n";
 
 void run(const Arguments& arguments, bool wants_print, const ConfigVerb& verb) {
   if (arguments.list && arguments.markdown) return print(kReferenceHead + config_keys_as_markdown(verb.keys()));

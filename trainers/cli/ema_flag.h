@@ -13,7 +13,7 @@ namespace quire {
 
 void add_ema_flag(CLI::App& verb, std::optional<bool>& ema);
 
-// What the flag says, or else optimizer.ema.evaluate.
+// The weights that the flag names; without a flag those of optimizer.ema.evaluate.
 Weights chosen_weights(const std::optional<bool>& ema, const RunConfig& config);
 
 }  // namespace quire

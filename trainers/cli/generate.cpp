@@ -11,6 +11,7 @@
 #include "trainers/cli/ema_flag.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
+#include "trainers/cli/whole_number.h"
 #include "trainers/evaluation/generator.h"
 #include "trainers/run/evaluation_config.h"
 
@@ -72,7 +73,7 @@ void add_generate(CLI::App& program) {
   app.add_option("--prompt", arguments->prompt, "Text to go on from")->type_name("TEXT");
   app.add_option("--length", sampling.length, "Tokens to make at most; the end of the document ends it sooner")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->check(whole_number(0, int64_t{1} << 40))
       ->capture_default_str();
   app.add_option("--temperature", sampling.temperature, "0 always takes the most likely token")
       ->type_name("X")
@@ -80,7 +81,7 @@ void add_generate(CLI::App& program) {
       ->capture_default_str();
   app.add_option("--top-k", sampling.top_k, "Only the N most likely tokens; 0 is off")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->check(whole_number(0, int64_t{1} << 40))
       ->capture_default_str();
   app.add_option("--top-p", sampling.top_p,
                  "Only the most likely tokens that together reach this probability; 1 is off")

@@ -13,6 +13,7 @@
 #include "trainers/cli/ema_flag.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
+#include "trainers/cli/whole_number.h"
 #include "trainers/evaluation/generator.h"
 #include "trainers/evaluation/heat_map.h"
 #include "trainers/evaluation/needle.h"
@@ -223,7 +224,7 @@ void add_needle(CLI::App& program) {
       ->type_name("LIST");
   app.add_option("--samples", arguments->options.samples, "Documents for every length and depth")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->check(whole_number(1, int64_t{1} << 24))
       ->capture_default_str();
   app.add_option("--seed", arguments->options.seed, "The same seed gives the same documents")
       ->type_name("N")
@@ -235,7 +236,7 @@ void add_needle(CLI::App& program) {
          "The question ends with the first token of the last chunk of N tokens; 1: the answer ends the document "
          "(default: the model's chunks; lengths are then rounded down to whole ones)")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+      ->check(whole_number(1, int64_t{1} << 20));
   app.add_option("--set", arguments->settings,
                  "An option of the task: key, alphabet or keys (quire config --list, data.mix); may be repeated")
       ->type_name("KEY=VALUE");

@@ -1,10 +1,15 @@
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "core/check.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
+#include "trainers/cli/whole_number.h"
+#include "trainers/plan/benchmark.h"
 #include "trainers/plan/plan.h"
 
 namespace quire {
@@ -15,8 +20,25 @@ struct Arguments {
   std::string config;
   std::vector<std::string> overrides;
   int64_t ranks = 1;
+  bool probe = false;
   bool json = false;
 };
+
+// How long the steps of the whole run take, from a few that are run on the device of the configuration.
+struct Probe {
+  BenchmarkResult measured;
+  std::string backend;
+  double seconds = 0;  // of all steps
+};
+
+Probe run_probe(const RunConfig& config) {
+  const Machine machine = Machine::choose(config.run);
+  ThreadPool threads(static_cast<int>(config.run.threads));
+  const ThreadPool::Use use(threads);
+  Probe probe{run_benchmark(config, machine, {.steps = 5, .warmup = 2}), machine.backend};
+  probe.seconds = probe.measured.step_ms_median / 1000 * static_cast<double>(config.schedule.steps);
+  return probe;
+}
 
 std::string size_text(int64_t bytes) {
   const auto value = static_cast<double>(bytes);
@@ -32,8 +54,22 @@ void run(const Arguments& arguments) {
   const RunConfig config = load_config<RunConfig>(arguments.config, arguments.overrides);
   const int threads = config.run.threads > 0 ? static_cast<int>(config.run.threads)
                                              : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  if (arguments.probe && arguments.ranks > 1) {
+    fail(ErrorKind::config, "plan: --probe measures one process; leave -n {} out", arguments.ranks);
+  }
   const Plan plan = make_plan(config, arguments.ranks, threads);
-  if (arguments.json) return print_json(to_json(plan, config));
+  std::optional<Probe> probe;
+  if (arguments.probe) probe = run_probe(config);
+  if (arguments.json) {
+    nlohmann::ordered_json json = to_json(plan, config);
+    if (probe) {
+      json["probe"] = {{"backend", probe->backend},
+                       {"step_ms", probe->measured.step_ms_median},
+                       {"tokens_per_second", probe->measured.tokens_per_second},
+                       {"seconds", probe->seconds}};
+    }
+    return print_json(json);
+  }
   print(fmt::format("{}: {} parameters, {} token ids\n", arguments.config, plan.parameters, plan.vocabulary));
   for (const Plan::Part& part : plan.parts) print(fmt::format("  {:<18}{:>12}\n", part.name, part.parameters));
   print(fmt::format("memory of a rank with {} of {} rows\n", plan.rows, config.data.rows));
@@ -49,28 +85,36 @@ void run(const Arguments& arguments) {
   line("free blocks", plan.free_blocks, "kept for the tensors of another moment of the step");
   line("workspace", plan.workspace, "inside kernels");
   line("program", plan.program, "code and libraries");
-  if (plan.evaluation > 0) line("evaluation", plan.evaluation, "while it lasts, instead of activations");
-  line("checkpoint", plan.checkpoint_work, "while one is written, instead of activations");
   line("a step", plan.step(), "at its most");
+  if (plan.evaluation > 0) line("evaluation", plan.evaluation_blocks, "what it takes beside the blocks of a step");
+  line("checkpoint", plan.checkpoint_work, "in memory of the host while one is written");
   line("in all", plan.total(), "with evaluation and checkpoints");
   print(fmt::format("disk: {} a checkpoint, {} for the {} that are kept and the one being written\n",
                     size_text(plan.checkpoint), size_text((config.checkpoint.keep + 1) * plan.checkpoint),
                     config.checkpoint.keep));
+  if (!probe) return;
+  print(fmt::format(
+      "time on {}: {:.1f} ms a step, {:.0f} tokens/s; {} for {} steps, evaluations and checkpoints not "
+      "counted\n",
+      probe->backend, probe->measured.step_ms_median, probe->measured.tokens_per_second,
+      write_value(Duration{std::max<int64_t>(1, std::llround(probe->seconds))}).text, config.schedule.steps));
 }
 
 }  // namespace
 
 void add_plan(CLI::App& program) {
-  CLI::App& app = add_verb(program, "plan", "Parameters, memory and disk that a run will need; computes nothing",
-                           "quire plan run.yaml data.rows=64 -n 8");
+  CLI::App& app = add_verb(program, "plan", "Parameters, memory and disk that a run will need; with --probe its time",
+                           "quire plan run.yaml data.rows=64 -n 8\n  quire plan run.yaml --probe");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CONFIG", arguments->config, "YAML file of a run")->required();
   app.add_option("OVERRIDES", arguments->overrides,
                  "key.path=value; data.vocabulary sets the number of token ids when the corpus is not there");
   app.add_option("-n,--ranks", arguments->ranks, "Processes the rows are dealt to")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->check(whole_number(1, int64_t{1} << 20))
       ->capture_default_str();
+  app.add_flag("--probe", arguments->probe,
+               "Run a few steps on the device of the configuration, and say how long the whole run will take there");
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
   app.callback([arguments] { run(*arguments); });
 }

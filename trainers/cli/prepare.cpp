@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "core/log.h"
 #include "data/corpus/prepare.h"
 #include "data/tasks/task_corpus.h"
 #include "trainers/cli/program.h"
@@ -25,6 +26,18 @@ nlohmann::ordered_json to_json(const std::filesystem::path& output, const Prepar
   return {{"output", output.string()},       {"tokenizer", report.tokenizer},   {"vocabulary", report.vocabulary},
           {"file_bytes", report.file_bytes}, {"xxh3", report.checksum},         {"splits", splits},
           {"ignored_files", report.ignored}, {"lossy_tokenizer", report.lossy}, {"seconds", report.seconds}};
+}
+
+// Shares that are far from what was asked, with what decides them.
+void warn_of_shares(const PrepareReport& report) {
+  constexpr double kFar = 1.5;
+  for (const auto& [name, split] : report.splits) {
+    if (!split.asked || (split.share <= kFar * *split.asked && *split.asked <= kFar * split.share)) continue;
+    log_warn(fmt::format(
+        "split {} holds {:.3g} % of the text, and {:.3g} % was asked for: documents are not cut, and it has "
+        "{} of {}; with more and shorter documents the share comes nearer",
+        name, 100 * split.share, 100 * *split.asked, split.totals.documents, split.of_documents));
+  }
 }
 
 void print_text(const std::filesystem::path& output, const PrepareReport& report) {
@@ -50,6 +63,7 @@ struct Arguments {
 };
 
 void print_report(const Arguments& arguments, const PrepareReport& report) {
+  warn_of_shares(report);
   if (arguments.json) return print_json(to_json(arguments.options.output, report));
   print_text(arguments.options.output, report);
 }
@@ -102,14 +116,13 @@ void run(const CLI::App& app, const Arguments& arguments) {
 }  // namespace
 
 void add_prepare(CLI::App& program) {
-  CLI::App& app =
-      add_verb(program, "prepare", "Turn documents into a corpus for training",
-               "quire prepare --input books/ --split valid=0.1 --output corpus.h5\n"
-               "  quire prepare --split train=books/ --split valid=held_out/ --output corpus.h5\n"
-               "  quire prepare --input web.jsonl.zst --name-key url --split valid=@urls.txt --tokenizer "
-               "spm:spm.model --output web.h5\n"
-               "  quire prepare --task recall --set length=8192 --split train=200 --split valid=20 --output "
-               "recall.h5");
+  CLI::App& app = add_verb(program, "prepare", "Turn documents into a corpus for training",
+                           "quire prepare --input books/ --split valid=0.1 --output corpus.h5\n"
+                           "  quire prepare --split train=books/ --split valid=held_out/ --output corpus.h5\n"
+                           "  quire prepare --input web.jsonl.zst --name-key url --split valid=@urls.txt \\\n"
+                           "    --tokenizer spm:spm.model --output web.h5\n"
+                           "  quire prepare --task recall --set length=8192 --split train=200 --split valid=20 \\\n"
+                           "    --output recall.h5");
   const auto arguments = std::make_shared<Arguments>();
   PrepareOptions& options = arguments->options;
   app.add_option("--input", options.inputs,
@@ -129,8 +142,9 @@ void add_prepare(CLI::App& program) {
       ->required();
   app.add_option(
          "--split", options.splits,
-         "Documents of another split: more files, names from the inputs (one a line), or a share of the inputs, "
-         "chosen by a hash of the text; with --task a number of documents; may be repeated")
+         "Documents of another split: more files (PATH), documents of the inputs by name (@LIST, one name a line), or "
+         "a share of the inputs that a hash of their texts chooses (FRACTION); with --task the number of documents "
+         "(COUNT). May be repeated")
       ->type_name("NAME=PATH|NAME=@LIST|NAME=FRACTION|NAME=COUNT");
   app.add_option("--task", arguments->task,
                  "Make documents instead of reading them: passkey, multikey, hops:N or recall; tokens that repeat what "

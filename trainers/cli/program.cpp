@@ -14,6 +14,8 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/spelling.h"
+#include "trainers/cli/help.h"
 
 namespace quire {
 
@@ -48,7 +50,33 @@ std::string help_command(const CLI::App& program) {
   return verbs.empty() ? "quire --help" : fmt::format("quire {} --help", verbs.front()->get_name());
 }
 
+// Names a word that is no verb, which CLI11 would pass over until it misses one.
+void require_verb(const CLI::App& program, int argc, const char* const* argv) {
+  const CLI::App* at = &program;
+  std::string command = "quire";
+  for (int i = 1; at->get_require_subcommand_min() > 0; ++i) {
+    std::vector<std::string> verbs;
+    for (const CLI::App* verb : at->get_subcommands([](const CLI::App*) { return true; })) {
+      verbs.push_back(verb->get_name());
+    }
+    if (i >= argc) {
+      fail(ErrorKind::config, "give a verb: {} {}; see {} --help", command, fmt::join(verbs, "|"), command);
+    }
+    const std::string word = argv[i];
+    if (word.starts_with("-")) return;
+    const auto found = std::find(verbs.begin(), verbs.end(), word);
+    if (found == verbs.end()) {
+      const std::string meant = did_you_mean(verbs, word);
+      fail(ErrorKind::config, "'{}' is no verb of {}{} see {} --help", word, command, meant.empty() ? ";" : meant,
+           command);
+    }
+    at = at->get_subcommand(word);
+    command += " " + word;
+  }
+}
+
 int parse_and_run(CLI::App& program, int argc, const char* const* argv) {
+  require_verb(program, argc, argv);
   try {
     program.parse(argc, argv);
   } catch (const Exit& exit) {
@@ -70,7 +98,7 @@ int parse_and_run(CLI::App& program, int argc, const char* const* argv) {
 CLI::App& add_verb(CLI::App& program, const std::string& name, const std::string& description,
                    const std::string& example) {
   CLI::App* verb = program.add_subcommand(name, description);
-  verb->footer("Example:\n  " + example);
+  verb->footer(verb_footer(example));
   return *verb;
 }
 
@@ -80,7 +108,8 @@ int run_program(int argc, const char* const* argv, const std::function<std::stri
   try {
     CLI::App program("quire trains language models on long documents.", "quire");
     program.set_version_flag("--version", version);
-    program.footer("quire VERB --help describes a verb and gives an example.");
+    program.formatter(make_help_formatter());
+    program.footer(std::string("quire VERB --help describes a verb and gives an example.\n\n") + kExitCodes);
     program.require_subcommand(1);
     for (const AddVerb add : verbs) add(program);
     return parse_and_run(program, argc, argv);

@@ -4,8 +4,10 @@
 
 #include "core/check.h"
 #include "data/tokenizers/tokenizer_training.h"
+#include "trainers/cli/help.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
+#include "trainers/cli/whole_number.h"
 #include "trainers/run/progress.h"
 
 namespace quire {
@@ -46,14 +48,14 @@ void add_tokenizer(CLI::App& program) {
   CLI::App& verb = add_verb(program, "tokenizer", "Train a tokenizer", example);
   verb.require_subcommand(1);
   CLI::App* app = verb.add_subcommand("train", "Train a SentencePiece model that gives back every byte of a text");
-  app->footer(std::string("Example:\n  ") + example);
+  app->footer(verb_footer(example));
   const auto arguments = std::make_shared<Arguments>();
   TokenizerTraining& options = arguments->options;
   app->add_option("--input", options.inputs, "Documents, as for quire prepare")->type_name("PATH")->required();
   app->add_option("--vocab-size", options.model.vocabulary,
                   "Token ids, of which 260 are BOS, EOS, unknown, newline and the bytes")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{261}, int64_t{1} << 24))
+      ->check(whole_number(261, int64_t{1} << 24))
       ->required();
   app->add_option("--output", options.output, "The model file, for quire prepare --tokenizer spm:FILE")
       ->type_name("FILE")
@@ -68,7 +70,7 @@ void add_tokenizer(CLI::App& program) {
       ->capture_default_str();
   app->add_option("--max-sentences", options.max_sentences, "Lines that are used; of more, a random choice")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
+      ->check(whole_number(1, int64_t{1} << 32))
       ->capture_default_str();
   app->add_option("--text-key", options.keys.text, "Key of the text in .jsonl records")
       ->type_name("KEY")

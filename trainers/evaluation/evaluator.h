@@ -10,7 +10,7 @@
 
 namespace quire {
 
-// Targets that repeat what their document said long before: what a memory is for.
+// Results of the targets that repeat what their document said long before, which need a memory.
 struct RecallResult {
   int64_t tokens = 0;
   int64_t correct = 0;  // the most likely token was right
@@ -33,15 +33,14 @@ struct EvaluationResult {
   int64_t words = 0;
   int64_t bytes = 0;
   double nll = 0;  // total nats; exactly the sum over documents, and over positions
-  // Mean over targets of the document's tokens that the widest mechanism sees, the one at the target's position
-  // included.
+  // Mean over targets of the number of tokens of the document that the widest mechanism sees, the current one included.
   double context_mean = 0;
   bool as_trained = true;                // reading computes what training does
   std::vector<PositionBin> by_position;  // of the text, without inserted tokens; when asked for
   bool has_bytes_by_position = false;    // every token is a byte, or the end of a document
-  // Of a corpus with marks (quire prepare --task).
+  // Only for a corpus with marks (quire prepare --task).
   std::optional<RecallResult> recall;
-  // Every target counts, so that nats can be divided by bytes and words.
+  // True when every target counts, so that nats can be divided by bytes and words.
   bool has_text = true;
   double seconds = 0;
   bool complete = true;  // false when options.stop ended it early: the sums are then partial
@@ -64,7 +63,7 @@ struct EvaluationOptions {
 EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus& corpus, const Machine& machine,
                           const EvaluationOptions& options);
 
-// {"split", "documents", "tokens", ...} as in the documentation; the configuration tells window, cache and memory.
+// The fields of configs/OUTPUT.md; window, cache and memory are those of the configuration.
 nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& config, int64_t rows);
 // {"tokens", "nll", "perplexity", "accuracy"}
 nlohmann::ordered_json recall_to_json(const RecallResult& recall);

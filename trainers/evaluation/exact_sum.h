@@ -1,4 +1,4 @@
-// A sum of losses that does not depend on the order in which they come: parts in any grouping add up to the whole.
+// A sum of losses that does not depend on the order of its terms: parts in any grouping add up to the same total.
 #pragma once
 
 #include <cmath>

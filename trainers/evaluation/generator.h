@@ -1,4 +1,4 @@
-// Text from a model, token by token, with state that carries any length.
+// Generates text with a model, token by token. State carries a text of any length.
 #pragma once
 
 #include <functional>
@@ -24,16 +24,16 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
 
 class Generator {
  public:
-  // Has read nothing.
+  // A generator that has read nothing yet.
   Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine);
   // Reads BOS and the prompt.
   Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine,
             std::string_view prompt);
 
-  // Forgets what was read: a new document begins, with BOS.
+  // Drops the state and begins a new document with BOS.
   void begin_document();
-  // Goes on with these tokens, in subsequences. What the model inserts is read with the token that follows it. An id
-  // that is not the tokenizer's is Error(data).
+  // Reads these tokens, in subsequences. An inserted token is read together with the token that follows it. An id
+  // beyond the tokenizer's vocabulary is Error(data).
   void read(std::span<const int32_t> ids);
   // The most likely token after what was read; ties go to the lower id, and BOS is none.
   int32_t most_likely() const;

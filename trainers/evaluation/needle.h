@@ -10,7 +10,7 @@
 
 namespace quire {
 
-// Whatever reads a text and says what comes next: a model, or something in its place.
+// Reads a text and predicts the next token: a model, or a test's replacement for one.
 class Predictor {
  public:
   virtual ~Predictor() = default;

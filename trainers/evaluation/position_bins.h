@@ -24,7 +24,7 @@ class PositionBins {
   explicit PositionBins(int64_t longest, int64_t width = 0);
 
   void add(int64_t position, double nll, int64_t bytes);
-  // Up to the last that holds a token.
+  // The bins up to the last one that holds a token.
   const std::vector<PositionBin>& bins() const { return bins_; }
 
  private:

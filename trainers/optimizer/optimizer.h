@@ -32,7 +32,7 @@ std::unique_ptr<Optimizer> make_optimizer(const ParameterStore& store, const Opt
 std::unique_ptr<Optimizer> make_adamw(const ParameterStore& store, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_adafactor(const ParameterStore& store, const OptimizerConfig& config);
 
-// The peak learning rate that the schedule scales: optimizer.lr, or what relative_step says of an update.
+// The peak learning rate that the schedule scales: optimizer.lr, or the rate that relative_step gives for an update.
 double peak_learning_rate(const OptimizerConfig& config, int64_t update);
 
 // The square of the L2 norm of the whole gradient arena: f64 [1], on the weights' device.

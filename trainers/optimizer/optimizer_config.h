@@ -24,17 +24,19 @@ struct ParameterGroupConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field(
-        "match", match,
-        {.help = "globs on parameter names, as in [\"embedding.*\", \"*.norm.scale\"]; the first group that matches "
-                 "counts",
-         .required = true});
+    v.field("match", match,
+            {.help = "globs of parameter names, as in [\"embedding.*\", \"*.norm.scale\"]; a parameter belongs to the "
+                     "first group that matches",
+             .required = true});
     v.field("weight_decay", weight_decay,
-            {.help = "in place of optimizer.weight_decay, also for gains and biases; none leaves it as it is",
+            {.help = "weight decay of these parameters, gains and biases included; none: as in optimizer.weight_decay",
              .min = 0,
              .resumable = true});
     v.field("lr_scale", lr_scale,
-            {.help = "times the learning rate; 0 keeps the initial values", .min = 0, .max = 1e6, .resumable = true});
+            {.help = "the learning rate of these parameters is multiplied by this; 0 keeps their initial values",
+             .min = 0,
+             .max = 1e6,
+             .resumable = true});
   }
   void check(ConfigChecker& c) const { c.require(!match.empty(), "match", "needs at least one glob"); }
 };
@@ -46,12 +48,13 @@ struct EmaConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("decay", decay,
-            {.help = "share of the average that a step keeps, at most (1 + n) / (10 + n) after n updates; none is off",
+            {.help = "decay of an exponential moving average of the weights, at most (1 + n) / (10 + n) after n "
+                     "updates; none: no average is kept",
              .min = 0,
              .max = 0.99999999,
              .min_exclusive = true});
     v.field("evaluate", evaluate,
-            {.help = "evaluate and generate with the average unless the command says otherwise",
+            {.help = "evaluation and generation use the average of the weights unless the command says otherwise",
              .resumable = true,
              .inapplicable = decay ? "" : "optimizer.ema.decay is none"});
   }
@@ -77,26 +80,27 @@ struct OptimizerConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("kind", kind, {.help = "how a gradient becomes an update"});
+    v.field("kind", kind, {.help = "kind of optimizer"});
     // Only now, when the kind has been read.
     const std::string_view adamw = kind == OptimizerKind::adamw ? "" : "only optimizer.kind adamw has it";
     const std::string_view adafactor = kind == OptimizerKind::adafactor ? "" : "only optimizer.kind adafactor has it";
     v.field("relative_step", relative_step,
-            {.help = "the peak learning rate is min(0.01, 1 / sqrt(updates)) (adafactor)", .inapplicable = adafactor});
+            {.help = "the peak learning rate is min(0.01, 1 / sqrt(number of updates)) (adafactor)",
+             .inapplicable = adafactor});
     v.field("lr", lr,
             {.help = "peak learning rate",
              .min = 0,
              .resumable = true,
              .inapplicable = relative_step ? "optimizer.relative_step sets the learning rate" : ""});
     v.field("betas", betas,
-            {.help = "decay of the two moments (adamw)", .min = 0, .max = 0.999999, .inapplicable = adamw});
+            {.help = "decay rates of the two moments (adamw)", .min = 0, .max = 0.999999, .inapplicable = adamw});
     v.field("eps", eps,
-            {.help = "added to the root of the second moment (adamw)",
+            {.help = "number that is added to the root of the second moment (adamw)",
              .min = 0,
              .min_exclusive = true,
              .inapplicable = adamw});
     v.field("momentum", momentum,
-            {.help = "decay of a mean of the updates; none is without one (adafactor)",
+            {.help = "decay rate of a moving average of the updates; none: no such average (adafactor)",
              .min = 0,
              .max = 0.999999,
              .min_exclusive = true,
@@ -108,18 +112,22 @@ struct OptimizerConfig {
              .min_exclusive = true,
              .inapplicable = adafactor});
     v.field("eps1", eps1,
-            {.help = "added to the squared gradient (adafactor)", .min = 1e-36, .max = 1, .inapplicable = adafactor});
+            {.help = "number that is added to the squared gradient (adafactor)",
+             .min = 1e-36,
+             .max = 1,
+             .inapplicable = adafactor});
     v.field("update_clip", update_clip,
             {.help = "largest root mean square of a parameter's update before the learning rate (adafactor)",
              .min = 0,
              .min_exclusive = true,
              .resumable = true,
              .inapplicable = adafactor});
-    v.field(
-        "parameter_scale", parameter_scale,
-        {.help = "times the parameter's root mean square (adafactor)", .resumable = true, .inapplicable = adafactor});
+    v.field("parameter_scale", parameter_scale,
+            {.help = "updates are multiplied by the root mean square of their parameter (adafactor)",
+             .resumable = true,
+             .inapplicable = adafactor});
     v.field("eps2", eps2,
-            {.help = "smallest root mean square that parameter_scale takes (adafactor)",
+            {.help = "smallest root mean square that parameter_scale multiplies by (adafactor)",
              .min = 0,
              .min_exclusive = true,
              .resumable = true,
@@ -127,15 +135,18 @@ struct OptimizerConfig {
                              : parameter_scale  ? ""
                                                 : "optimizer.parameter_scale is false"});
     v.field("weight_decay", weight_decay,
-            {.help = "of matrices, times the learning rate, per step; not scaled by moments; gains, biases and "
-                     "position terms do not decay",
+            {.help = "each step subtracts this share, times the learning rate, of every matrix (decoupled weight "
+                     "decay); gains, biases and position terms do not decay",
              .min = 0,
              .resumable = true});
-    v.field("decay_with_rate", decay_with_rate,
-            {.help = "false: weight_decay is the share of a matrix that goes in each step, whatever the learning rate "
-                     "(Lingle 2024); times lr_scale of its group",
+    v.field(
+        "decay_with_rate", decay_with_rate,
+        {.help = "weight decay is multiplied by the learning rate; false: only by lr_scale of the group (Lingle 2024)",
+         .resumable = true});
+    v.field("clip", clip,
+            {.help = "a gradient with a larger norm is scaled down to this norm; 0: no clipping",
+             .min = 0,
              .resumable = true});
-    v.field("clip", clip, {.help = "largest norm of the whole gradient; 0 is off", .min = 0, .resumable = true});
     v.list("groups", groups, "parameters with another weight decay or learning rate");
     v.section("ema", ema, "exponential moving average of the weights");
   }

@@ -1,4 +1,4 @@
-// Which weight decay and learning rate each parameter gets.
+// The weight decay and the learning rate of each parameter.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ struct ParameterSettings {
 // One per entry of the store, in its order. The parameters need not be allocated.
 std::vector<ParameterSettings> parameter_settings(const ParameterStore& store, const OptimizerConfig& config);
 
-// The share of a parameter that goes in a step with this learning rate.
+// The share of a parameter that weight decay removes in a step with this learning rate.
 double decay_of_step(const OptimizerConfig& config, const ParameterSettings& settings, double learning_rate);
 
 struct GroupFault {

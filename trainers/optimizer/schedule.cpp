@@ -24,6 +24,23 @@ double remaining(const ScheduleConfig& config, int64_t step) {
 
 }  // namespace
 
+void ScheduleConfig::check_steps(ConfigChecker& c) const {
+  const int64_t shorter = std::min(warmup, steps / 10);
+  if (!decay) {
+    c.require(
+        warmup <= steps, "steps",
+        fmt::format("{} steps end before the warm-up of {} does; schedule.warmup={} would do, or schedule.steps={} "
+                    "and more",
+                    steps, warmup, shorter, warmup));
+    return;
+  }
+  c.require(
+      warmup + *decay <= steps, "steps",
+      fmt::format("{} steps are fewer than the {} of warm-up and the {} of decay together; schedule.warmup={} "
+                  "schedule.decay={} would do, or schedule.steps={} and more",
+                  steps, warmup, *decay, shorter, std::min(*decay, std::max<int64_t>(1, steps / 5)), warmup + *decay));
+}
+
 double learning_rate(const ScheduleConfig& config, double peak, int64_t step) {
   QUIRE_CHECK(step >= 1, "learning_rate: steps count from 1, got {}", step);
   if (step < config.warmup) return peak * static_cast<double>(step) / static_cast<double>(config.warmup);

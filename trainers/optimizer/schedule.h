@@ -28,8 +28,7 @@ template <>
 struct EnumNames<DecayShape> {
   static constexpr auto value = std::to_array<std::pair<DecayShape, std::string_view>>(
       {{DecayShape::linear, "linear"}, {DecayShape::one_minus_sqrt, "one_minus_sqrt"}});
-  static constexpr auto help =
-      std::to_array<std::string_view>({"1 - p of the decay's share p", "1 - sqrt(p): steeper at its beginning"});
+  static constexpr auto help = std::to_array<std::string_view>({"1 - p", "1 - sqrt(p), which falls faster at first"});
 };
 
 struct ScheduleConfig {
@@ -42,32 +41,36 @@ struct ScheduleConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("kind", kind, {.help = "the course of the learning rate after the warm-up"});
+    v.field("kind", kind, {.help = "course of the learning rate after the warm-up"});
     // Only now, when the kind has been read.
     const bool ends = kind != ScheduleKind::constant && kind != ScheduleKind::inverse_sqrt;
     const std::string_view wsd_only = kind == ScheduleKind::wsd ? "" : "only schedule.kind wsd has it";
-    v.field("warmup", warmup, {.help = "linear rise to the peak learning rate", .unit = "steps", .min = 0});
-    v.field("steps", steps, {.help = "length of the run", .unit = "steps", .min = 1, .resumable = true});
+    v.field("warmup", warmup,
+            {.help = "steps in which the learning rate rises linearly to its peak", .unit = "steps", .min = 0});
+    v.field("steps", steps,
+            {.help = "number of optimizer steps of the run", .unit = "steps", .min = 1, .resumable = true});
     v.field("final", final,
-            {.help = "share of the peak learning rate at the end (linear, cosine, wsd)",
+            {.help = "learning rate at the end, as a share of the peak (linear, cosine, wsd)",
              .min = 0,
              .max = 1,
              .inapplicable = ends ? "" : "schedule.kind constant and inverse_sqrt have no final rate"});
     v.field("decay", decay,
-            {.help = "length of the decay at the end of the run (wsd, which needs it)",
+            {.help = "steps of the decay at the end of the run (required with wsd)",
              .unit = "steps",
              .min = 1,
              .resumable = true,
              .inapplicable = wsd_only});
-    v.field("decay_shape", decay_shape,
-            {.help = "how the rate falls (wsd)", .resumable = true, .inapplicable = wsd_only});
+    v.field(
+        "decay_shape", decay_shape,
+        {.help = "shape of the decay, with p rising from 0 to 1 (wsd)", .resumable = true, .inapplicable = wsd_only});
   }
   void check(ConfigChecker& c) const {
-    c.require(warmup <= steps, "warmup", "must not be above steps");
+    check_steps(c);
     c.require(kind != ScheduleKind::wsd || decay.has_value(), "decay",
               "wsd needs the length of its decay, for example a fifth of schedule.steps");
-    c.require(!decay || warmup + *decay <= steps, "decay", "warmup and decay together must not be above steps");
   }
+  // Ten steps are everyone's first trial, with the warm-up of a long run.
+  void check_steps(ConfigChecker& c) const;
 };
 
 // The rate of step 1, 2, ... It is peak * step / warmup up to the warm-up's end, where all kinds are at the peak, and

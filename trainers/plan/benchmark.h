@@ -24,10 +24,10 @@ struct BenchmarkResult {
   double model_flops = 0;          // of one step: products of the forward pass, times three
   double measured_peak_flops = 0;  // per second: a large f32 product with the same threads, measured in this run
   double measured_bandwidth = 0;   // bytes per second of a large sum with the same threads; when profiling
-  int64_t peak_bytes = 0;          // tensors, at most at once
+  int64_t peak_bytes = 0;          // most bytes that tensors held at once
   int64_t state_bytes = 0;
-  int64_t held_bytes = 0;      // tensors, and free blocks that wait for the next of their size
-  int64_t resident_bytes = 0;  // of the process, at most
+  int64_t held_bytes = 0;      // tensors and free blocks of the allocator
+  int64_t resident_bytes = 0;  // most main memory that the process had
   // During the timed steps: calls of the tensor allocator that reached the system, and growth of the heap.
   int64_t system_allocations = 0;
   int64_t heap_growth_bytes = 0;

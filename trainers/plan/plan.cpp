@@ -4,6 +4,8 @@
 
 #include "core/check.h"
 #include "kernels/backend.h"
+#include "kernels/cuda_scratch.h"
+#include "kernels/planned_scratch.h"
 #include "layers/model_mechanisms.h"
 #include "layers/state/state_pool.h"
 #include "trainers/checkpoint/checkpoint.h"
@@ -15,24 +17,13 @@ namespace quire {
 
 namespace {
 
-// Program and libraries, measured; what a thread's kernels keep for packing and blocks.
+// Measured: the program with its libraries, and what a thread's kernels keep for packing and blocks.
 constexpr int64_t kProgramBytes = int64_t{16} << 20;
 constexpr int64_t kScratchElements = int64_t{650} << 10;
-
-// Tables and partial sums inside the attention kernels (kernels/cpu/attention_*.cpp), of the layer that needs most.
-int64_t attention_workspace(const RunConfig& config, int64_t block_rows, int64_t item) {
-  constexpr int64_t kRowGroups = 4;
-  const ModelConfig& model = config.model;
-  int64_t most = 0;
-  for (const LayerConfig& layer : model.layer_configs()) {
-    if (layer.position != Position::xl) continue;
-    int64_t reach = config.data.subsequence + layer.attention.cache_length();
-    if (const auto largest = layer.attention.reach()) reach = std::min(reach, *largest + 1);
-    const int64_t table = reach * model.heads * model.size_of_head();
-    most = std::max(most, (std::min(block_rows, kRowGroups) + 1) * table);
-  }
-  return most * item;
-}
+// malloc keeps at most this much of the files of a checkpoint that were built before, instead of giving it back.
+constexpr int64_t kHeapBytes = int64_t{32} << 20;
+// Measured: what training has beside steps. The corpus, batches that wait, the files of the run.
+constexpr int64_t kTrainingBytes = int64_t{4} << 20;
 
 // "blocks.3.attention.query.weight" belongs to "blocks"; names without a dot are parts themselves.
 std::vector<Plan::Part> parts_of(const ParameterStore& store) {
@@ -105,7 +96,7 @@ void require_memory(const RunConfig& config, const Machine& machine, int threads
 }
 
 int64_t Plan::total() const {
-  return persistent() + std::max({activations + workspace, evaluation + workspace, checkpoint_work});
+  return step() + evaluation_blocks + checkpoint_work + kTrainingBytes;
 }
 
 int64_t Plan::on_gpu() const {
@@ -119,7 +110,10 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
   RunConfig config = whole;
   config.data.rows = (whole.data.rows + ranks - 1) / ranks;
   const int64_t vocabulary = expected_vocabulary(whole);
-  const DType dtype = computing_type(config.run.precision, planned_device(config.run));
+  const DeviceKind planned = planned_device(config.run);
+  const bool gpu = planned == DeviceKind::cuda;
+  const PlannedScratch scratch(planned);
+  const DType dtype = computing_type(config.run.precision, planned);
   const Machine machine{kMeta, dtype, "meta"};
   Allocator& allocator = device_backend(DeviceKind::meta).allocator();
   const auto peak = [&allocator] { return allocator.stats().peak_bytes; };
@@ -138,7 +132,6 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
   plan.gradients = training.store.gradients().bytes();
   plan.moments = training.optimizer->bytes();
   plan.average = training.average ? plan.weights : 0;
-  const bool gpu = planned_device(config.run) == DeviceKind::cuda;
   const std::string in_file = training.network.declared.state.first_in_file();
   if (gpu && !in_file.empty()) fail(ErrorKind::config, "model: {}: {}", in_file, kNoFilesOnGpu);
   plan.state = gpu ? training.state->bytes(LogPlace::device) : training.state->bytes();
@@ -163,14 +156,14 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
   plan.activations = peak() - persistent;
   plan.free_blocks = allocator.stats().bytes_from_system - before - peak();
   const auto item = static_cast<int64_t>(size_of(dtype));
-  const int64_t block_rows = (config.data.rows + config.data.accumulate - 1) / config.data.accumulate;
-  plan.workspace = attention_workspace(config, block_rows, item) + threads * kScratchElements * item;
+  plan.workspace = gpu ? static_cast<int64_t>(kProductWorkspaceBytes) : threads * kScratchElements * item;
   plan.program = kProgramBytes;
 
   if (config.evaluate.every > 0) {
     RunConfig evaluation = evaluation_config(config);
     evaluation.data.rows = evaluation.evaluate.rows;
     allocator.reset_peak();
+    const int64_t held = allocator.stats().bytes_from_system;
     const ModelReading reading = reading_of(evaluation.model, evaluation.data.subsequence, Purpose::evaluate);
     const Network network(training.store, reading.model, vocabulary, dtype);
     StatePool state(network.declared.state, evaluation.data.rows, evaluation.data.subsequence, dtype, kMeta);
@@ -180,6 +173,7 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
     const StateView view = state.view(0, evaluation.data.rows);
     network.model.loss({.tape = tape, .batch = batch, .state = view});
     plan.evaluation = peak() - persistent;
+    plan.evaluation_blocks = allocator.stats().bytes_from_system - held;
   }
 
   // Parts of a checkpoint, each built in memory as files of limited size, of which HDF5 holds a second copy.
@@ -193,7 +187,8 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
   for (const ParameterStore::Entry& entry : training.store.entries()) {
     largest_tensor = std::max(largest_tensor, entry.shape.numel() * item);
   }
-  plan.checkpoint_work = 2 * std::min(largest, std::max(kPartFileBytes, largest_tensor));
+  const int64_t file = std::min(largest, std::max(kPartFileBytes, largest_tensor));
+  plan.checkpoint_work = 2 * file + std::min(file / 2, kHeapBytes);
   return plan;
 }
 
@@ -216,6 +211,7 @@ nlohmann::ordered_json to_json(const Plan& plan, const RunConfig& config) {
         {"activations", plan.activations},
         {"free_blocks", plan.free_blocks},
         {"evaluation", plan.evaluation},
+        {"evaluation_blocks", plan.evaluation_blocks},
         {"workspace", plan.workspace},
         {"checkpoint_work", plan.checkpoint_work},
         {"program", plan.program},

@@ -1,4 +1,4 @@
-// What a run will need, without running it: the steps are taken on a device that only counts.
+// Computes what a run will need without running it: its steps are made on Device::meta, which only counts bytes.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -25,20 +25,23 @@ struct Plan {
   int64_t state = 0;        // what rows carry along their documents
   int64_t host_state = 0;   // the same in memory of the host beside a GPU
   int64_t file_state = 0;   // and in files
-  int64_t activations = 0;  // at their most during a step: what the sweep needs, and gradients on their way
+  int64_t activations = 0;  // most bytes of other tensors during a step: activations, their gradients, kernels' scratch
   int64_t free_blocks = 0;  // that the allocator holds during a step for tensors of other sizes
   int64_t evaluation = 0;   // what an evaluation during training needs instead of activations: its state and one pass
-  int64_t workspace = 0;    // inside kernels
-  int64_t program = 0;      // code and libraries
+  int64_t evaluation_blocks = 0;  // what it takes from the system: no block that a step has left fits
+  int64_t workspace = 0;  // what kernels keep for themselves; what they take for a call is among the activations
+  int64_t program = 0;    // code and libraries
 
   int64_t checkpoint = 0;       // on disk
-  int64_t checkpoint_work = 0;  // in memory while one is written, in place of activations
+  int64_t checkpoint_work = 0;  // in memory of the host while one is written
 
   int64_t persistent() const {
     return weights + gradients + moments + average + state + host_state + free_blocks + program;
   }
   int64_t step() const { return persistent() + activations + workspace; }  // memory at its most during a step
-  int64_t total() const;                                                   // and whatever else the run does
+  // Of the whole run on a CPU: blocks that a step has left stay with the allocator while an evaluation or a checkpoint
+  // takes others.
+  int64_t total() const;
   // The part of it that lies on a GPU.
   int64_t on_gpu() const;
 };

@@ -1,4 +1,4 @@
-// What a step reads where there is no corpus.
+// Batches of random tokens, for steps without a corpus.
 #pragma once
 
 #include "core/batch.h"
@@ -7,11 +7,10 @@
 
 namespace quire {
 
-// Token ids of the model when nothing is read: data.vocabulary, or what the corpus has when it is there, or 258
-// (bytes).
+// The number of token ids: data.vocabulary, else that of the corpus when it exists, else 258 (bytes).
 int64_t expected_vocabulary(const RunConfig& config);
 
-// Random tokens with what the model inserts; the documents of all rows begin at step 0 and go on for ever.
+// Random tokens, with the tokens that the model inserts. In every row a document begins at step 0 and never ends.
 Batch random_batch(const DataConfig& data, int64_t vocabulary, const Insertion& insertion, int64_t step);
 
 }  // namespace quire

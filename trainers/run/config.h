@@ -21,21 +21,25 @@ template <>
 struct EnumNames<DeviceChoice> {
   static constexpr auto value = std::to_array<std::pair<DeviceChoice, std::string_view>>(
       {{DeviceChoice::automatic, "auto"}, {DeviceChoice::cpu, "cpu"}, {DeviceChoice::cuda, "cuda"}});
-  static constexpr auto help = std::to_array<std::string_view>({"the best there is", "this machine's cores", "a GPU"});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"a GPU when there is one, else the CPU", "the cores of this machine", "one NVIDIA GPU"});
+  static constexpr auto meant =
+      std::to_array<std::pair<std::string_view, std::string_view>>({{"gpu", "cuda"}, {"nvidia", "cuda"}});
 };
 template <>
 struct EnumNames<Precision> {
   static constexpr auto value = std::to_array<std::pair<Precision, std::string_view>>(
       {{Precision::automatic, "auto"}, {Precision::f32, "f32"}, {Precision::f64, "f64"}, {Precision::bf16, "bf16"}});
   static constexpr auto help = std::to_array<std::string_view>(
-      {"f32 on the CPU, bf16 on a GPU", "single precision", "double precision, for checks", "GPU only"});
+      {"f32 on the CPU, bf16 on a GPU", "32 bits", "64 bits, for checks on the CPU", "GPU only"});
 };
 template <>
 struct EnumNames<NonfinitePolicy> {
   static constexpr auto value = std::to_array<std::pair<NonfinitePolicy, std::string_view>>(
       {{NonfinitePolicy::stop, "stop"}, {NonfinitePolicy::skip, "skip"}});
   static constexpr auto help = std::to_array<std::string_view>(
-      {"the run ends with exit code 5", "weights and moments stay, rows with such values begin anew, the run goes on"});
+      {"the run ends with exit code 5",
+       "the step changes no weight, rows with such a loss begin with empty state, and the run goes on"});
 };
 template <>
 struct EnumNames<PackChoice> {
@@ -49,22 +53,24 @@ struct EnumNames<SamplingChoice> {
                                                                   {SamplingChoice::windows, "windows"},
                                                                   {SamplingChoice::columns, "columns"}});
   static constexpr auto help = std::to_array<std::string_view>(
-      {"a row reads one after the other", "random slices of the documents as one text, nothing carried",
-       "the documents as one text in data.rows columns, read through"});
+      {"a row reads one document after the other and carries its state along each",
+       "all documents form one text, and each row reads a random slice of it; no state is carried",
+       "all documents form one text, cut into data.rows columns; each row reads its column from top to bottom"});
 };
 template <>
 struct EnumNames<VerifyChoice> {
   static constexpr auto value = std::to_array<std::pair<VerifyChoice, std::string_view>>(
       {{VerifyChoice::once, "once"}, {VerifyChoice::always, "always"}});
   static constexpr auto help = std::to_array<std::string_view>(
-      {"until the file changes; CORPUS.verified remembers it", "whenever it is opened"});
+      {"once, and again after the file has changed; CORPUS.verified remembers it", "each time the corpus is opened"});
 };
 template <>
 struct EnumNames<CheckpointErrorPolicy> {
   static constexpr auto value = std::to_array<std::pair<CheckpointErrorPolicy, std::string_view>>(
       {{CheckpointErrorPolicy::stop, "stop"}, {CheckpointErrorPolicy::warn, "warn"}});
-  static constexpr auto help =
-      std::to_array<std::string_view>({"the run ends with exit code 7", "a warning, but for the last checkpoint"});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"the run ends with exit code 7",
+       "a warning, and the run goes on; for the last checkpoint the run ends with exit code 7"});
 };
 
 struct NonfiniteConfig {
@@ -73,10 +79,13 @@ struct NonfiniteConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("policy", policy, {.help = "what a step with a non-finite loss or gradient does", .resumable = true});
-    v.field(
-        "max_skips", max_skips,
-        {.help = "more skipped steps in a row than this end the run", .unit = "steps", .min = 1, .resumable = true});
+    v.field("policy", policy,
+            {.help = "what happens at a step whose loss or gradient is not finite", .resumable = true});
+    v.field("max_skips", max_skips,
+            {.help = "the run ends after more skipped steps in a row than this",
+             .unit = "steps",
+             .min = 1,
+             .resumable = true});
   }
 };
 
@@ -92,18 +101,18 @@ struct RunSection {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("name", name, {.help = "the run directory is runs/NAME unless --run-dir says otherwise"});
-    v.field("seed", seed, {.help = "of initial weights, document order and dropout", .min = 0});
+    v.field("seed", seed, {.help = "seed of the initial weights, the order of documents and dropout", .min = 0});
     v.field("device", device, {.help = "where the model lives"});
-    v.field("precision", precision, {.help = "type of weights and activations"});
+    v.field("precision", precision, {.help = "number type in which the model computes"});
     v.field("threads", threads,
-            {.help = "CPU threads; 0 is one per core; results do not depend on it",
+            {.help = "CPU threads; 0 means one per core. Results do not depend on the number",
              .min = 0,
              .max = 4096,
              .resumable = true});
     v.section("on_nonfinite", on_nonfinite, "non-finite values");
     v.field("max_wall_time", max_wall_time,
-            {.help = "after this long the step in progress ends, a checkpoint is written and quire train exits with "
-                     "75; counted anew by every quire train; leave time for both",
+            {.help = "after this time the run finishes its step, writes a checkpoint and exits with 75. Every quire "
+                     "train counts from its own start; leave time for the step and the checkpoint",
              .min = 1,
              .resumable = true});
   }
@@ -113,7 +122,7 @@ struct RunSection {
   }
 };
 
-// What a run is trained on, in place of data.split of data.corpus: documents of a corpus, or of a task.
+// An entry of data.mix: documents of a corpus or of a task, to train on in place of data.split of data.corpus.
 struct MixConfig {
   std::optional<std::string> corpus;
   TaskConfig task;
@@ -123,14 +132,14 @@ struct MixConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("corpus", corpus,
-            {.help = "file made by quire prepare with the tokenizer of data.corpus; with a task, the text between its "
-                     "facts (none: built-in sentences)",
+            {.help = "corpus file with the tokenizer of data.corpus. Beside a task it gives the text between the "
+                     "facts; none: built-in sentences",
              .resumable = true,
              .path = true});
     v.field("split", split,
-            {.help = "the part of that corpus", .inapplicable = corpus ? "" : "there is no corpus beside it"});
+            {.help = "split of that corpus", .inapplicable = corpus ? "" : "there is no corpus beside it"});
     v.field("weight", weight,
-            {.help = "share of the positions that are read, relative to the other entries",
+            {.help = "this entry's share of the tokens that are read, relative to the weights of the other entries",
              .min = 0,
              .min_exclusive = true});
     task.fields(v);
@@ -155,32 +164,41 @@ struct DataConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("corpus", corpus,
-            {.help = "file made by quire prepare; on --resume the same one, wherever it is now",
-             .resumable = true,
-             .path = true});
+    v.field(
+        "corpus", corpus,
+        {.help = "corpus file that quire prepare has made. A resumed run needs the same corpus, which may have moved",
+         .resumable = true,
+         .path = true});
     v.list("mix", mix,
            "to train on other documents than data.split of data.corpus, as in [{corpus: books.h5, weight: 3}, {task: "
            "passkey, length: 4096}]; data.corpus has the tokenizer and what is evaluated");
     v.field("split", split,
-            {.help = "the part of the corpus to train on",
+            {.help = "split of the corpus to train on",
              .inapplicable = mix.empty() ? "" : "data.mix says what is trained on"});
     v.field("subsequence", subsequence,
-            {.help = "model positions per row and step",
+            {.help = "tokens that a row reads in one step (T), inserted ones included",
              .unit = "tokens",
              .min = 1,
              .max = 1 << 24,
              .at_evaluation = true});
+    v.field("rows", rows,
+            {.help = "rows of the batch: documents that are read side by side in one optimizer step, over all ranks",
+             .min = 1,
+             .max = 1 << 20});
     v.field(
-        "rows", rows,
-        {.help = "documents read side by side in one optimizer step, on all ranks together", .min = 1, .max = 1 << 20});
-    v.field("accumulate", accumulate,
-            {.help = "blocks the rows of a rank are cut into; less memory, same result", .min = 1, .resumable = true});
-    v.field("pack", pack, {.help = "after a document's end: padding, or the next document as another segment"});
-    v.field("sampling", sampling, {.help = "what a row reads; windows and columns reproduce papers"});
-    v.field("verify", verify, {.help = "read the whole corpus for its checksum", .resumable = true});
+        "accumulate", accumulate,
+        {.help = "the rows of a rank are processed in this many blocks, one after the other: less memory, same result",
+         .min = 1,
+         .resumable = true});
+    v.field(
+        "pack", pack,
+        {.help = "what follows the end of a document in its row: padding until the next step, or the next document"});
+    v.field("sampling", sampling, {.help = "how rows are filled; windows and columns reproduce papers"});
+    v.field("verify", verify, {.help = "when the checksum of the whole corpus is verified", .resumable = true});
     v.field("vocabulary", vocabulary,
-            {.help = "number of token ids when there is no corpus (bench)", .min = 2, .max = 1 << 30});
+            {.help = "number of token ids, for quire bench and quire plan where the corpus does not exist",
+             .min = 2,
+             .max = 1 << 30});
   }
   void check(ConfigChecker& c) const {
     c.require(mix.empty() || sampling == SamplingChoice::documents, "sampling",
@@ -201,14 +219,17 @@ struct EvaluateConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("every", every,
-            {.help = "evaluate during training; 0 is never", .unit = "steps", .min = 0, .resumable = true});
-    v.field("split", split, {.help = "the part of the corpus to evaluate on", .resumable = true});
+    v.field(
+        "every", every,
+        {.help = "steps between evaluations during training; 0: none", .unit = "steps", .min = 0, .resumable = true});
+    v.field("split", split, {.help = "split of the corpus to evaluate on", .resumable = true});
     v.field("rows", rows,
-            {.help = "documents read side by side; the result does not depend on it", .min = 1, .resumable = true});
+            {.help = "documents that are read side by side; results do not depend on it", .min = 1, .resumable = true});
     v.field("documents", documents,
-            {.help = "only the first so many documents, during training", .min = 1, .resumable = true});
-    v.map("set", set, "keys that differ at evaluation, e.g. {model.attention.cache.length: 1024}");
+            {.help = "evaluations during training read only this many documents, the first ones; none: all",
+             .min = 1,
+             .resumable = true});
+    v.map("set", set, "keys with another value at evaluation, for example {model.attention.cache.length: 1024}");
   }
 };
 
@@ -220,9 +241,12 @@ struct CheckpointConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("every", every,
-            {.help = "write a checkpoint; 0 is at the end only", .unit = "steps", .min = 0, .resumable = true});
-    v.field("keep", keep, {.help = "newest checkpoints that are kept", .min = 1, .resumable = true});
-    v.field("on_error", on_error, {.help = "what a checkpoint that cannot be written does", .resumable = true});
+            {.help = "steps between checkpoints; 0: one at the end of the run",
+             .unit = "steps",
+             .min = 0,
+             .resumable = true});
+    v.field("keep", keep, {.help = "number of newest checkpoints that are kept", .min = 1, .resumable = true});
+    v.field("on_error", on_error, {.help = "what happens when a checkpoint cannot be written", .resumable = true});
   }
 };
 
@@ -231,7 +255,8 @@ struct LogConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("every", every, {.help = "a line in metrics.jsonl", .unit = "steps", .min = 1, .resumable = true});
+    v.field("every", every,
+            {.help = "steps between lines of metrics.jsonl", .unit = "steps", .min = 1, .resumable = true});
   }
 };
 
@@ -243,11 +268,12 @@ struct InitConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("from", from,
-            {.help = "checkpoint or run directory whose weights the run begins with; a resumed run does not read it",
+            {.help = "checkpoint or run directory that gives the initial weights; a resumed run does not read it",
              .path = true});
-    v.field("missing", missing,
-            {.help = "globs of parameters that it does not have (or has in another shape); they are drawn as usual"});
-    v.field("unused", unused, {.help = "globs of its parameters that are left out"});
+    v.field(
+        "missing", missing,
+        {.help = "globs of parameters that init.from does not have, or has in another shape; they are drawn as usual"});
+    v.field("unused", unused, {.help = "globs of parameters of init.from that are not used"});
   }
   void check(ConfigChecker& c) const {
     c.require(from.has_value() || missing.empty(), "missing", "has no meaning without init.from");

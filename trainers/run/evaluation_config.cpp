@@ -29,8 +29,8 @@ bool may_differ_at_evaluation(const std::string& key) {
 
 namespace {
 
-// Layer overrides are compared by what they come to.
-bool layers_differ_in_sight_only(const ModelConfig& before, const ModelConfig& after) {
+// Layer overrides are compared by the configurations of layers that they lead to.
+bool layers_may_differ(const ModelConfig& before, const ModelConfig& after) {
   const std::vector<LayerConfig> a = before.layer_configs();
   const std::vector<LayerConfig> b = after.layer_configs();
   if (a.size() != b.size()) return false;
@@ -46,7 +46,7 @@ bool layers_differ_in_sight_only(const ModelConfig& before, const ModelConfig& a
 
 RunConfig evaluation_config(const RunConfig& config, const std::vector<std::string>& overrides,
                             const std::vector<std::string>& others) {
-  // Documents are read in rows of their own, so what training asks of packed rows does not matter.
+  // Every document is read in its own row, so the rules for packed rows do not apply.
   RunConfig base = config;
   base.data.pack = PackChoice::pad;
   RunConfig changed = with_overrides(base, settings_as_overrides(config.evaluate.set), "evaluate.set");
@@ -54,7 +54,7 @@ RunConfig evaluation_config(const RunConfig& config, const std::vector<std::stri
   for (const ConfigDifference& difference : diff_configs(base, changed)) {
     const bool may_differ =
         difference.key == "model.layer_overrides"
-            ? layers_differ_in_sight_only(config.model, changed.model)
+            ? layers_may_differ(config.model, changed.model)
             : difference.at_evaluation || std::find(others.begin(), others.end(), difference.key) != others.end();
     if (may_differ) continue;
     std::string allowed(kMayDiffer);

@@ -1,19 +1,19 @@
-// What may be another at evaluation and generation than in training.
+// Which keys may differ between training and evaluation or generation.
 #pragma once
 
 #include "trainers/run/config.h"
 
 namespace quire {
 
-// What a model sees may be another at evaluation without its being another model: window, cache, sizes of memories.
-// Whether a field of this name says so; where kinds share a name, that of any of them.
+// True for keys that change what a model sees and leave its weights as they are, such as window, cache and sizes of
+// memories (FieldInfo::at_evaluation). Where several kinds share a name, any of them counts.
 bool may_differ_at_evaluation(const std::string& key);
 inline constexpr std::string_view kMayDiffer =
-    "window, cache, data.subsequence, and what quire config --list marks so of mixers and memories";
+    "window, cache, data.subsequence, and options of mixers and memories that quire config --list marks";
 
-// The configuration evaluation and generation run with: data.pack is pad, evaluate.set applied, then overrides. These
-// may change what a model sees (window, cache, data.subsequence, model.attention.xl.clamp) and the keys in `others`;
-// Error(config) for the rest, which would have no effect or make it another model.
+// The configuration for evaluation and generation: data.pack is pad, then evaluate.set is applied, then the overrides.
+// Overrides may change keys for which may_differ_at_evaluation() is true, and the keys in `others`. Any other key is
+// Error(config), because it would have no effect or need other weights.
 RunConfig evaluation_config(const RunConfig& config, const std::vector<std::string>& overrides = {},
                             const std::vector<std::string>& others = {});
 

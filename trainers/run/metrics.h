@@ -1,4 +1,4 @@
-// metrics.jsonl: one JSON object per logged step.
+// metrics.jsonl: one JSON object per logged step or evaluation, with the fields of configs/OUTPUT.md.
 #pragma once
 
 #include <cstdio>
@@ -24,10 +24,11 @@ class MetricsLog {
   std::unique_ptr<std::FILE, Close> file_;
 };
 
-// All whole lines; an absent file has none. A torn last line is dropped, other damage is Error(data).
+// Returns all whole lines; a file that does not exist has none. An incomplete last line is dropped, other damage is
+// Error(data).
 std::vector<nlohmann::ordered_json> read_metrics(const std::filesystem::path& path);
 
-// Drops what was logged after `step`, before a run goes on from there. The file is replaced whole.
+// Removes the lines of steps after `step`, before a run continues from there. The file is replaced as a whole.
 void truncate_metrics_after(const std::filesystem::path& path, int64_t step);
 
 }  // namespace quire

@@ -10,23 +10,23 @@
 
 namespace quire {
 
-// Where and in which type a run computes. Error(config) when the machine cannot do what the configuration asks.
+// The device and number type of a run. Error(config) when the machine cannot do what the configuration asks for.
 struct Machine {
   Device device;
   DType dtype;          // of activations, carried state and the matrices that products read
   std::string backend;  // "cpu-v3", "NVIDIA H200"
-  // Folder of what lies in files and not in memory; empty is the one for temporary files.
+  // Folder for state that lies in files and not in memory; empty: the folder for temporary files.
   std::filesystem::path scratch = {};
-  std::string without_gpu = "";  // why there is none, when one would have been used
+  std::string without_gpu = "";  // why no GPU is used, when run.device would have taken one
 
   static Machine choose(const RunSection& run);
 };
 
-// What a precision means on a kind of device.
+// The number type of a precision on a kind of device.
 DType computing_type(Precision precision, DeviceKind kind);
 
-// The network of a configuration over a store of weights. A second network over the same store (other window, cache or
-// subsequence) serves evaluation and generation; what its layers declare, their state above all, is its own.
+// The network of a configuration over a store of weights. Evaluation and generation make a second network over the same
+// store, with another window, cache or subsequence and with its own state.
 struct Network {
   Network(ParameterStore& store, const ModelConfig& config, int64_t vocabulary, DType dtype)
       : model(Scope(store, declared, dtype), config, vocabulary) {}

@@ -13,7 +13,7 @@ struct BlockLosses {
   Tensor nll;
 };
 
-// Throws Error(numerics) when a step failed that nobody has looked at yet.
+// Throws Error(numerics) when a step has failed whose result the host has not read yet.
 void require_finite(const TrainingState& training);
 
 // Counts the step as skipped: it has changed neither weights nor moments; rows with a loss that is not finite are

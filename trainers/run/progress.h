@@ -1,4 +1,4 @@
-// How far long work has come: a bar on a terminal, a line now and then elsewhere.
+// Shows the progress of long work: a bar on a terminal, a line every 15 seconds elsewhere.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ class Progress {
 
   // Cheap to call often: what is shown is limited by time. `text` is, for example, "loss 1.23".
   void update(int64_t done, const std::string& text = "");
-  // The last state as a plain line; the bar goes.
+  // Prints the last state as a plain line and removes the bar.
   void finish();
 
  private:

@@ -11,7 +11,7 @@ namespace quire {
 
 namespace {
 
-// Of each name the mean over the blocks of rows of this rank.
+// Appends the mean of each name over the blocks of rows of this rank.
 void add_means(Telemetry& to, const Telemetry& from) {
   std::map<std::string, std::pair<double, int>> sums;
   for (const auto& [name, value] : from) {
@@ -21,7 +21,7 @@ void add_means(Telemetry& to, const Telemetry& from) {
   for (const auto& [name, sum] : sums) to.emplace_back(name, sum.first / sum.second);
 }
 
-// Sums over all ranks, in place. The values of one rank stay where they are.
+// Replaces values by their sums over all ranks. With one rank they stay on the device.
 void reduce_sums(const Tensor& sums, Communicator& communicator) {
   if (communicator.size() == 1) return;
   std::vector<double> values = sums.to_vector<double>();
@@ -109,7 +109,7 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
   }
   reduce_sums(sums, communicator);
 
-  // Whether the step is applied is decided where its gradients are.
+  // The device that holds the gradients decides whether the step is applied.
   ops::step_outcome(training.outcome, sums.slice(0, 0, 1), squared_gradient_norm(training.store),
                     {.targets = counts[0],
                      .clip = config.optimizer.clip,

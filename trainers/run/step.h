@@ -9,27 +9,27 @@ namespace quire {
 
 struct StepResult {
   double learning_rate = 0;
-  bool read = true;  // whether the device was asked for the next two
+  bool read = true;  // whether loss and grad_norm were read from the device
   double loss = 0;   // mean nats per target over the global batch
   double grad_norm = 0;
-  // Means of the other terms of the loss, and numbers about the inside of the model; when read.
+  // Means of the other terms of the loss, and numbers about the inside of the model; empty unless read.
   Telemetry telemetry;
   int64_t targets = 0;       // of all ranks
   bool skipped = false;      // for a non-finite value
   int64_t cleared_rows = 0;  // of all ranks: those whose own loss was not finite
 };
 
-// Forward and backward passes over a batch, one block of rows after the other (data.accumulate). counts: targets of the
-// whole step, by loss term. on_loss gets each block's rows [begin, end) and losses before they are swept. telemetry,
-// when given, receives what the layers say of each block.
+// Forward and backward passes over a batch, one block of rows after the other (data.accumulate). counts has the number
+// of targets of the whole step for each loss term. on_loss is called with the rows [begin, end) and the losses of each
+// block before its backward pass. telemetry, when given, receives what the layers report of each block.
 void accumulate_gradients(TrainingState& training, const RunConfig& config, const Batch& batch,
                           const std::vector<double>& counts,
                           const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss,
                           Telemetry* telemetry = nullptr);
 
-// Reading waits for everything a GPU still has to do. when_free: only where nothing has to be waited for, or where
-// run.on_nonfinite must know; a step that fails is then reported by a later one that reads, and changes nothing
-// (trainers/run/nonfinite.h).
+// Whether a step reads its loss, which waits for everything that a GPU still has to do. when_free reads only on devices
+// where nothing has to be waited for, or where run.on_nonfinite must know; a failed step changes nothing and is then
+// reported by a later step that reads (trainers/run/nonfinite.h).
 enum class ReadResult { always, when_free };
 
 // One optimizer step on the rows of this rank. When the loss or the gradient is not finite, or too large for the

@@ -1,4 +1,5 @@
-// What asks a run to stop at the end of its step: a signal, a file named STOP in the run directory, the wall time.
+// The conditions that stop a run at the end of its step: a signal, a file named STOP in the run directory, the wall
+// time.
 #pragma once
 
 #include <chrono>
@@ -18,8 +19,8 @@ class StopConditions {
   StopConditions(const StopSignals& signals, Clock::time_point started, const std::filesystem::path& run_directory,
                  std::optional<Duration> max_wall_time);
 
-  // Why the run shall stop; empty while it may go on. Cheap enough for every step: the file is looked for once a
-  // second.
+  // The reason to stop; empty while the run may continue. Cheap enough for every step, because the file is looked for
+  // only once a second.
   std::string reason();
 
   // Removes the file, so that the run can go on later. Error(disk) when it cannot be removed.

@@ -29,7 +29,8 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
   log_info(fmt::format("{}: {} parameters, {} to train on, {} threads, {}; run directory {}", config_.run.name,
                        training_->store.parameter_count(), documents, threads_.threads(), machine_.backend,
                        directory_.path().string()));
-  if (!machine_.without_gpu.empty()) log_info(fmt::format("no GPU is used: {}", machine_.without_gpu));
+  if (!machine_.without_gpu.empty() && training_->step == 0)
+    log_info(fmt::format("no GPU is used: {}", machine_.without_gpu));
   if (mixture_) {
     for (const std::string& line : mixture_->describe()) log_info(line);
   }

@@ -15,7 +15,7 @@
 
 namespace quire {
 
-enum class RunOutcome { finished, stopped };  // stopped: asked to, and resumable
+enum class RunOutcome { finished, stopped };  // stopped: on request, and resumable
 
 class Trainer {
  public:
@@ -27,8 +27,8 @@ class Trainer {
                                          const std::vector<std::string>& overrides, bool drop_state);
   ~Trainer();
 
-  // stop is asked after every step and during evaluation; it says why the run shall stop, or nothing. What one rank is
-  // asked, all ranks do.
+  // stop is called after every step and during evaluation; it returns the reason to stop, or an empty text. All ranks
+  // stop when one of them has a reason.
   RunOutcome run(const std::function<std::string()>& stop);
 
   const RunConfig& config() const { return config_; }
@@ -45,7 +45,7 @@ class Trainer {
   void open_files();
   void log_step(const StepResult& result, double seconds, int64_t targets, int64_t steps);
   bool evaluation_due() const;  // after the step that was taken last
-  bool was_evaluated() const;   // as metrics.jsonl has it
+  bool was_evaluated() const;   // whether metrics.jsonl has an evaluation of the current step
   void warn_of_skip(const StepResult& result) const;
   bool evaluate_now(const std::function<std::string()>& stop);  // false when it was stopped
   std::string ask(const std::function<std::string()>& stop);    // on all ranks

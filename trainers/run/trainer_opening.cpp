@@ -1,4 +1,4 @@
-// How a run begins: new, from a checkpoint, or over again.
+// How a run begins: as a new run, from a checkpoint, or again from the beginning.
 #include "core/check.h"
 #include "core/files/file_io.h"
 #include "core/log.h"
@@ -31,7 +31,7 @@ std::unique_ptr<Corpus> open_corpus(const RunConfig& config) {
   std::unique_ptr<Corpus> corpus =
       Corpus::open(path, config.data.verify == VerifyChoice::once ? Verify::once : Verify::always);
   if (config.data.mix.empty()) {
-    // Whether the rows can be made of it.
+    // Making a sampler checks that the split fills the rows.
     make_sampler(corpus->split(config.data.split).offsets(), {.subsequence = config.data.subsequence,
                                                               .rows = config.data.rows,
                                                               .sampling = sampling_choice(config.data.sampling)});
@@ -52,7 +52,7 @@ void require_same_mix(const std::vector<std::string>& stored, const TrainingMixt
        "data.mix: a corpus is not the one that the run was trained on; resume with those it began with");
 }
 
-// Killed before its first checkpoint: there is a configuration, and nothing else to go on from.
+// True for a run that was killed before its first checkpoint: it can only begin again, with its configuration.
 bool is_run_without_checkpoint(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path / "config.yaml", ignored) && !fs::exists(path / "manifest.json", ignored) &&

@@ -1,4 +1,4 @@
-// What data.mix describes: its corpora, kept open, and the mixture of them and the tasks.
+// The corpora of data.mix, kept open, and the mixture of them and of the tasks.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@ namespace quire {
 
 class TrainingMixture {
  public:
-  // nullptr without data.mix. Everything that can be wrong with it is an Error that names the entry. The corpus is
-  // data.corpus, whose tokenizer all have; it must outlive the mixture.
+  // Returns nullptr without data.mix. Any fault is an Error that names the entry. The corpus is data.corpus, whose
+  // tokenizer all entries must have; it must outlive the mixture.
   static std::unique_ptr<TrainingMixture> open(const RunConfig& config, Corpus& corpus);
 
   std::shared_ptr<const Mixture> documents() const { return documents_; }

@@ -1,4 +1,4 @@
-// What a run changes from step to step.
+// Everything that a training step changes.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
 // CUDA kernels on the host: memory from malloc, block by block, so that AddressSanitizer sees every overrun; kernels on
 // fibers.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -25,11 +26,19 @@ class ExactAllocator : public Allocator {
   void* allocate(size_t bytes) override {
     void* const block = std::malloc(bytes == 0 ? 1 : bytes);
     std::memset(block, 0xff, bytes);
+    stats_.bytes_in_use += static_cast<int64_t>(bytes);
+    stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.bytes_in_use);
     return block;
   }
-  void deallocate(void* pointer, size_t) override { std::free(pointer); }
-  AllocatorStats stats() const override { return {}; }
-  void reset_peak() override {}
+  void deallocate(void* pointer, size_t bytes) override {
+    std::free(pointer);
+    stats_.bytes_in_use -= static_cast<int64_t>(bytes);
+  }
+  AllocatorStats stats() const override { return stats_; }
+  void reset_peak() override { stats_.peak_bytes = stats_.bytes_in_use; }
+
+ private:
+  AllocatorStats stats_;
 };
 
 int64_t g_waits = 0;

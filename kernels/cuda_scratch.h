@@ -1,0 +1,72 @@
+// What the larger CUDA kernels take beside their operands while a call lasts. Kernels take it through these structs,
+// and so does a plan on Device::meta (kernels/planned_scratch.h): one size for both. Tensors that a call does not need
+// stay undefined.
+#pragma once
+
+#include "kernels/attention_sizes.h"
+#include "kernels/knn_sizes.h"
+#include "kernels/vq_sizes.h"
+
+namespace quire {
+
+// Queries, keys or distances that a block of threads works on.
+inline constexpr int64_t kGpuTile = 64;
+
+// cuBLASLt's workspace: one block, from the first product on.
+inline constexpr size_t kProductWorkspaceBytes = size_t{32} << 20;
+
+// Of attention_backward, during the whole call.
+struct AttentionBackwardScratch {
+  Tensor delta;   // [R, H, T] dout . out
+  Tensor ranges;  // i32 [R tiles of queries, 3]
+
+  AttentionBackwardScratch(const AttentionSizes& sizes, DType wide, Device device);
+};
+
+// Of its gradients of keys.
+struct KeyGradientScratch {
+  Tensor sums;   // [R, H, C + T] of the gradients of a key's logits, for du
+  Tensor lines;  // [parts, H, D] of du
+
+  KeyGradientScratch(const AttentionSizes& sizes, const ops::AttentionGradients& gradients, DType wide, Device device);
+};
+
+// Of its gradients of position terms, after those of keys.
+struct DistanceGradientScratch {
+  int64_t groups = 0;  // of queries, each with sums of its own
+  Tensor r_parts;      // [groups, N, H, D]
+  Tensor sum_parts;    // [groups, H, N]
+  Tensor sums;         // [H, N], where dbias does not hold them
+  Tensor lines;        // [parts, H, D] of dv_bias
+
+  DistanceGradientScratch(const AttentionSizes& sizes, const ops::AttentionGradients& gradients, DType wide,
+                          Device device);
+  static bool needed(const ops::AttentionGradients& gradients) {
+    return gradients.dr.defined() || gradients.dbias.defined() || gradients.dv_bias.defined();
+  }
+};
+
+// Lines of a weighted sum that one block of threads adds up.
+inline constexpr int64_t kLinesOfPart = 512;
+
+// Of code_attention_backward.
+struct CodeBackwardScratch {
+  Tensor delta;  // [R, H, T]
+  Tensor terms;  // [R, T, H, D] of du
+
+  CodeBackwardScratch(const CodeAttentionSizes& sizes, bool with_du, DType wide, Device device);
+};
+
+// Of knn_search.
+struct SearchScratch {
+  int64_t tiles = 0;   // of the queries of a row and key head
+  int64_t parts = 1;   // that the memory is cut into, so that few queries occupy a GPU
+  int64_t blocks = 0;  // of threads
+  bool shared = true;  // the best entries of a tile lie in shared memory
+  Tensor best_score, best_entry;
+  Tensor part_score, part_index;
+
+  SearchScratch(const KnnSizes& sizes, const Tensor& index, DType score, bool bucketed, Device device);
+};
+
+}  // namespace quire

@@ -1,0 +1,81 @@
+#include "kernels/planned_scratch.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "kernels/cuda_scratch.h"
+
+namespace quire {
+
+namespace {
+
+DeviceKind g_planned = DeviceKind::meta;  // meta: no plan is being made
+
+// The tables of position terms, as kernels/cpu/attention_blocks.h lays them out, and the parts of their gradients
+// (attention_backward.cpp). A few columns at their margins differ between processors.
+struct CpuAttentionScratch {
+  static constexpr int64_t kMargin = 160;
+  static constexpr int64_t kVectors = 64;
+  static constexpr int64_t kRowGroups = 4;
+  Tensor bias, r;
+  Tensor dbias, dr;
+
+  CpuAttentionScratch(const AttentionSizes& s, const ops::AttentionInputs& in) {
+    const DType type = in.q.dtype();
+    if (in.bias.defined()) bias = Tensor::empty({s.heads, s.entries + kMargin}, type, kMeta);
+    if (in.r.defined()) r = Tensor::empty({s.heads, s.size, s.entries + kVectors}, type, kMeta);
+  }
+  void add_gradients(const AttentionSizes& s, const ops::AttentionGradients& g, const ops::AttentionInputs& in) {
+    const int64_t groups = std::min(s.rows, kRowGroups);
+    const DType type = in.q.dtype();
+    if (in.r.defined()) dr = Tensor::empty({groups, s.entries, s.heads, s.size}, type, kMeta);
+    if (g.dbias.defined()) dbias = Tensor::empty({groups, s.heads, s.entries + kMargin}, type, kMeta);
+  }
+};
+
+void take_attention(const Tensor&, const Tensor&, const ops::AttentionInputs& in) {
+  if (g_planned == DeviceKind::cpu) CpuAttentionScratch(AttentionSizes(in), in);
+}
+
+void take_attention_backward(const ops::AttentionGradients& gradients, const Tensor&, const Tensor&, const Tensor&,
+                             const ops::AttentionInputs& in) {
+  const AttentionSizes sizes(in);
+  const DType wide = wide_type(in.q.dtype());
+  if (g_planned == DeviceKind::cpu) {
+    CpuAttentionScratch scratch(sizes, in);
+    scratch.add_gradients(sizes, gradients, in);
+  } else if (g_planned == DeviceKind::cuda) {
+    const AttentionBackwardScratch scratch(sizes, wide, kMeta);
+    KeyGradientScratch(sizes, gradients, wide, kMeta);
+    if (DistanceGradientScratch::needed(gradients)) DistanceGradientScratch(sizes, gradients, wide, kMeta);
+  }
+}
+
+void take_code_attention_backward(const Tensor&, const Tensor& du, const Tensor&, const Tensor&, const Tensor&,
+                                  const Tensor&, const ops::CodeAttentionInputs& in) {
+  if (g_planned != DeviceKind::cuda) return;
+  CodeBackwardScratch(CodeAttentionSizes(in), du.defined(), wide_type(in.q.dtype()), kMeta);
+}
+
+void take_knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const ops::KnnMemory& memory,
+                     ops::KnnSearch search) {
+  if (g_planned != DeviceKind::cuda || index.numel() == 0) return;
+  SearchScratch(KnnSizes(q, index, memory), index, score.dtype(), search == ops::KnnSearch::bucketed, kMeta);
+}
+
+}  // namespace
+
+PlannedScratch::PlannedScratch(DeviceKind kind) {
+  QUIRE_CHECK(g_planned == DeviceKind::meta, "plan: another one is being made");
+  g_planned = kind;
+  ops::attention.bind(DeviceKind::meta, take_attention);
+  ops::attention_backward.bind(DeviceKind::meta, take_attention_backward);
+  ops::code_attention_backward.bind(DeviceKind::meta, take_code_attention_backward);
+  ops::knn_search.bind(DeviceKind::meta, take_knn_search);
+}
+
+PlannedScratch::~PlannedScratch() {
+  g_planned = DeviceKind::meta;
+}
+
+}  // namespace quire

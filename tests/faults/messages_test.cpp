@@ -1,0 +1,169 @@
+// What people type on their first day, and the line that tells them what to type instead.
+#include "tests/faults/expect_fault.h"
+
+namespace quire::test {
+namespace {
+
+ProgramResult run_in(const std::filesystem::path& folder, std::vector<std::string> arguments) {
+  ProgramOptions options;
+  options.folder = folder;
+  return run_quire(std::move(arguments), options);
+}
+
+struct Slip {
+  std::vector<std::string> arguments;
+  int code;
+  std::string message;
+};
+
+void expect_slips(const std::vector<Slip>& slips, const std::filesystem::path& folder) {
+  for (const Slip& slip : slips) {
+    EXPECT_FAULT(run_in(folder, slip.arguments), slip.code, slip.message);
+  }
+}
+
+TEST(Messages, AMisspeltVerbIsNamedWithTheNearestOne) {
+  expect_slips({{{"trian", "run.yaml"}, 2, "'trian' is no verb of quire; did you mean train? see quire --help"},
+                {{"evaluate", "x"}, 2, "'evaluate' is no verb of quire"},
+                {{"run.yaml"}, 2, "'run.yaml' is no verb of quire"},
+                {{"tokenizer", "trian"}, 2, "'trian' is no verb of quire tokenizer; did you mean train?"},
+                {{}, 2, "give a verb: quire prepare|tokenizer|train|"}},
+               "");
+}
+
+TEST(Messages, FilesThatAreSomethingElse) {
+  const TinyRun tiny;
+  ASSERT_EQ(tiny.train("runs/first", {"schedule.steps=1", "schedule.warmup=0"}).code, 0);
+  std::filesystem::create_directory(tiny / "books");
+  write_text(tiny / "books/a.txt", "a text\n");
+  const auto path = [&](const char* name) { return (tiny / name).string(); };
+  const std::string train = "quire prepare --input ";
+  expect_slips(
+      {{{"train", "run.yaml", "data.corpus=books"},
+        3,
+        "books: is a folder, not a corpus; make a corpus of it: " + train},
+       {{"train", "run.yaml", "data.corpus=books/a.txt"}, 3, "books/a.txt: is not a corpus; quire prepare makes one"},
+       {{"train", "run.yaml", "data.corpus=run.yaml"}, 3, "run.yaml: is not a corpus; quire prepare makes one"},
+       {{"train", "corpus.h5"}, 2, "corpus.h5: is an HDF5 file such as a corpus, not a configuration; give the YAML"},
+       {{"plan", "corpus.h5"}, 2, "corpus.h5: is an HDF5 file"},
+       {{"eval", "runs"}, 4, "runs: is a folder of runs; give one of them: runs/first"},
+       {{"eval", "run.yaml"},
+        4,
+        "run.yaml: is a configuration, not the folder of a run or a checkpoint; give the folder"},
+       {{"generate", "corpus.h5"}, 4, "corpus.h5: is a file, not the folder of a run or a checkpoint"},
+       {{"eval", path("books")}, 4, "holds no whole checkpoint; give a run or a checkpoint"}},
+      tiny / "");
+  EXPECT_FALSE(std::filesystem::exists(tiny / "runs/tiny"));
+}
+
+TEST(Messages, ValuesThatMeanAnother) {
+  const TinyRun tiny;
+  const auto train = [](std::vector<std::string> overrides) {
+    overrides.insert(overrides.begin(), {"train", "run.yaml"});
+    return overrides;
+  };
+  expect_slips(
+      {{train({"run.device=gpu"}), 2, "run.device: expects one of auto, cpu, cuda, got 'gpu'; did you mean cuda?"},
+       {train({"run.device=cuad"}), 2, "did you mean cuda?"},
+       {train({"optimizer.learning_rate=1e-3"}), 2, "optimizer.learning_rate: unknown key; did you mean optimizer.lr?"},
+       {train({"learning_rate=1e-3"}), 2, "learning_rate: unknown key; did you mean optimizer.lr?"},
+       {{"config", "--explain", "learning_rate"}, 2, "learning_rate: no such key; did you mean optimizer.lr?"},
+       {train({"schedule.steps=1"}), 2,
+        "schedule.steps: 1 steps end before the warm-up of 2 does; schedule.warmup=0 would do, or schedule.steps=2"},
+       {train({"schedule.warmup=200", "schedule.steps=10"}), 2, "schedule.warmup=1 would do, or schedule.steps=200"},
+       {train({"schedule.kind=wsd", "schedule.decay=40", "schedule.steps=10"}), 2,
+        "schedule.warmup=1 schedule.decay=2 would do, or schedule.steps=42 and more"},
+       {{"config", "run.yaml", "--check", "run.name=a/b"}, 2, "run.name: 'a/b' is not a folder name"},
+       {{"config", "run.yaml", "--check", "run.name=\"\""}, 2, "run.name: '' is not a folder name"},
+       {{"generate", "x", "--length", "1e3"}, 2, "--length: expects a whole number, got '1e3'; write 1000"},
+       {{"generate", "x", "--length", "4k"}, 2, "--length: expects a whole number, got '4k'; write 4096"},
+       {{"generate", "x", "--length", "long"}, 2, "--length: expects a whole number, got 'long'; see"},
+       {{"generate", "x", "--length", "-1"}, 2, "--length: must be at least 0 and at most 1099511627776, got -1"},
+       {{"bench", "x", "--steps", "1e1"}, 2, "--steps: expects a whole number, got '1e1'; write 10"}},
+      tiny / "");
+  // What is suggested does.
+  EXPECT_EQ(run_quire({"config", tiny.config().string(), "schedule.steps=1", "schedule.warmup=0"}).code, 0);
+  EXPECT_EQ(run_quire({"config", tiny.config().string(), "schedule.kind=wsd", "schedule.steps=10", "schedule.warmup=1",
+                       "schedule.decay=2"})
+                .code,
+            0);
+}
+
+TEST(Messages, OverridesOfLayersPointToThemselves) {
+  const TinyRun tiny;
+  const std::pair<const char*, const char*> overrides[] = {
+      {"{kind: none}",
+       "run.yaml:10:61: model.layer_overrides.0.attention.cache.kind: a length without a cache has no "
+       "meaning; set attention.cache.kind to hidden or kv, or write length: none (layer 1)"},
+      {"{length: 40}, window: 16",
+       "run.yaml:10:63: model.layer_overrides.0.attention.cache.length: the cache is longer"},
+  };
+  for (const auto& [cache, message] : overrides) {
+    std::string text = kTinyConfig;
+    const size_t at = text.find("optimizer:");
+    text.insert(at, std::string("  layer_overrides: [{layers: [1], attention: {cache: ") + cache + "}}]\n");
+    write_text(tiny.config(), text);
+    EXPECT_FAULT(run_in(tiny / "", {"config", "run.yaml"}), 2, message);
+  }
+}
+
+TEST(Messages, Help) {
+  std::vector<std::vector<std::string>> commands{{}, {"tokenizer", "train"}};
+  for (const char* verb :
+       {"prepare", "tokenizer", "train", "eval", "generate", "needle", "bench", "plan", "config", "inspect"}) {
+    commands.push_back({verb});
+  }
+  for (std::vector<std::string>& command : commands) {
+    command.emplace_back("--help");
+    const ProgramResult help = run_quire(command);
+    EXPECT_EQ(help.code, 0);
+    EXPECT_NE(help.out.find("Exit codes: 0 done, "), std::string::npos) << help.out;
+    EXPECT_NE(help.out.find("75 stopped and resumable"), std::string::npos) << help.out;
+    std::istringstream lines(help.out);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
+  }
+}
+
+TEST(Messages, AMissingGpuIsOneShortLineOfANewRun) {
+  const TinyRun tiny;
+  const ProgramResult first = tiny.train("run", {"schedule.steps=10", "checkpoint.every=5"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  const ProgramResult second = tiny.resume("run", {"schedule.steps=12"});
+  ASSERT_EQ(second.code, 0) << second.err;
+  const std::string word = "no GPU is used: ";
+  const size_t at = first.err.find(word);
+  if (at == std::string::npos) GTEST_SKIP() << "there is a GPU";
+  EXPECT_EQ(first.err.find(word, at + 1), std::string::npos) << first.err;
+  EXPECT_LT(first.err.find('\n', at) - at, 80U) << first.err;
+  EXPECT_EQ(second.err.find(word), std::string::npos) << second.err;
+}
+
+TEST(Messages, SharesAndListsOfSplits) {
+  const TemporaryDirectory folder;
+  std::filesystem::create_directory(folder / "books");
+  for (const char* name : {"a", "b", "c", "d", "e"}) {
+    write_text(folder / "books" / (std::string(name) + ".txt"), std::string(100, *name) + "\n");
+  }
+  const auto prepare = [&](const char* split) {
+    return run_in(folder / "", {"prepare", "--input", "books", "--split", split, "--force", "--output", "c.h5"});
+  };
+  const ProgramResult fifth = prepare("valid=0.05");
+  EXPECT_EQ(fifth.code, 0) << fifth.err;
+  EXPECT_NE(fifth.err.find("quire: warning: split valid holds 20 % of the text, and 5 % was asked for: documents are "
+                           "not cut, and it has 1 of 5;"),
+            std::string::npos)
+      << fifth.err;
+  EXPECT_EQ(prepare("valid=0.2").err.find("warning"), std::string::npos);
+
+  write_text(folder / "names", "b.txt\nd\n");
+  const ProgramResult listed = prepare("valid=@names");
+  EXPECT_EQ(listed.code, 0) << listed.err;
+  EXPECT_NE(listed.out.find("valid      2 documents"), std::string::npos) << listed.out;
+  write_text(folder / "names", "b.txt\nb\n");
+  EXPECT_FAULT(prepare("valid=@names"), 3, "\"b.txt\" and \"b\" name the same document");
+  write_text(folder / "names", "f.txt\n");
+  EXPECT_FAULT(prepare("valid=@names"), 3, "no document is named \"f.txt\"");
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,94 @@
+// configs/OUTPUT.md names every field that a run and an evaluation write, and no other.
+#include <regex>
+#include <set>
+
+#include "tests/support/tiny_run.h"
+
+namespace quire::test {
+namespace {
+
+// The fields of the tables below a heading.
+std::set<std::string> documented(const std::string& heading) {
+  const std::string page = read_text(std::filesystem::path(QUIRE_SOURCE_DIR) / "configs/OUTPUT.md");
+  const size_t begin = page.find("\n## " + heading + "\n");
+  EXPECT_NE(begin, std::string::npos) << heading;
+  std::istringstream lines(page.substr(begin + 4, page.find("\n## ", begin + 4) - begin - 4));
+  std::set<std::string> fields;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("| `", 0) == 0) fields.insert(line.substr(3, line.find('`', 3) - 3));
+  }
+  return fields;
+}
+
+// Dotted names of all values, with N for numbers. Below a documented NAME.* nothing is looked at.
+void collect(const nlohmann::ordered_json& json, const std::string& name, const std::set<std::string>& known,
+             std::set<std::string>& found) {
+  if (known.count(name + ".*") > 0) {
+    found.insert(name + ".*");
+    return;
+  }
+  if (!json.is_structured()) {
+    found.insert(name);
+    return;
+  }
+  for (const auto& [key, value] : json.items()) {
+    const std::string part = std::regex_replace(key, std::regex("(^|\\.)[0-9]+(?=\\.|$)"), "$1N");
+    collect(value, name.empty() ? part : name + "." + part, known, found);
+  }
+}
+
+std::set<std::string> fields_of(const nlohmann::ordered_json& json, const std::set<std::string>& known) {
+  std::set<std::string> found;
+  collect(json, "", known, found);
+  return found;
+}
+
+std::string difference(const std::set<std::string>& found, const std::set<std::string>& known) {
+  std::string text;
+  for (const std::string& name : found) text += known.count(name) > 0 ? "" : " undocumented: " + name;
+  for (const std::string& name : known) text += found.count(name) > 0 ? "" : " does not exist: " + name;
+  return text;
+}
+
+TEST(OutputPage, NamesEveryFieldAndNoOther) {
+  const TinyRun tiny;
+  ASSERT_EQ(run_quire({"prepare", "--task", "recall", "--set", "length=600", "--split", "train=4", "--split", "valid=2",
+                       "--output", (tiny / "recall.h5").string()})
+                .code,
+            0);
+  const ProgramResult trained = tiny.train(
+      "run", {"data.corpus=" + (tiny / "recall.h5").string(), "schedule.steps=4", "log.every=1", "evaluate.every=4",
+              "model.layers=2", "model.attention.cache={kind: none, length: none}",
+              "model.layer_overrides=[{layers: [0], attention: {kind: vq, window: 8, vq: {codes: 8, block: 8}}}]",
+              "model.memory=[{kind: knn, layers: [1], size: 64, top_k: 4, search: bucketed}]"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+
+  const std::set<std::string> steps = documented("A logged step");
+  const std::set<std::string> telemetry = documented("Telemetry");
+  const std::set<std::string> evaluations = documented("An evaluation");
+  std::set<std::string> found_in_steps;
+  std::set<std::string> found_in_telemetry;
+  std::set<std::string> found_in_evaluations;
+  for (const nlohmann::ordered_json& line : read_metrics(tiny / "run/metrics.jsonl")) {
+    if (line.contains("evaluation")) {
+      found_in_evaluations = fields_of(line.at("evaluation"), evaluations);
+      found_in_evaluations.insert("step");
+      continue;
+    }
+    found_in_steps.merge(fields_of(line, steps));
+    found_in_telemetry.merge(fields_of(line.at("telemetry"), telemetry));
+  }
+  EXPECT_EQ(difference(found_in_steps, steps), "");
+  EXPECT_EQ(difference(found_in_telemetry, telemetry), "");
+  EXPECT_EQ(difference(found_in_evaluations, evaluations), "");
+
+  const ProgramResult evaluated =
+      run_quire({"eval", (tiny / "run").string(), "--json", "--documents", "--by-position", "--bins", "300"});
+  ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+  std::set<std::string> all = documented("More of `quire eval --json`");
+  all.insert(evaluations.begin(), evaluations.end());
+  EXPECT_EQ(difference(fields_of(nlohmann::ordered_json::parse(evaluated.out), all), all), "");
+}
+
+}  // namespace
+}  // namespace quire::test

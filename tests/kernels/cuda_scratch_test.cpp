@@ -1,0 +1,56 @@
+// What a plan takes for a call is what the CUDA kernels take.
+#include <gtest/gtest.h>
+
+#include "kernels/attention.h"
+#include "kernels/planned_scratch.h"
+#include "tests/support/attention_inputs.h"
+#include "tests/support/compare.h"
+#include "tests/support/cuda_device.h"
+
+namespace quire::test {
+namespace {
+
+ops::AttentionInputs moved(ops::AttentionInputs in, Device device) {
+  for (Tensor* t : {&in.q, &in.k, &in.v, &in.cache_k, &in.cache_v, &in.cache_head, &in.first_visible, &in.bias, &in.r,
+                    &in.u, &in.v_bias}) {
+    if (!t->defined()) continue;
+    *t = device == kMeta ? Tensor::empty(t->shape(), t->dtype() == DType::f64 ? DType::f32 : t->dtype(), kMeta)
+                         : on_device(converted(*t, DType::f32), device);
+  }
+  return in;
+}
+
+// Bytes that the backward pass takes at most beside its operands.
+int64_t scratch_of_backward(const AttentionForm& form, Device device) {
+  const ops::AttentionInputs in = moved(attention_inputs(form, 3), device);
+  const auto like = [](const Tensor& tensor) { return tensor.defined() ? Tensor::empty_like(tensor) : Tensor(); };
+  const Tensor out = Tensor::zeros({form.rows, form.queries, form.heads, form.value_size}, DType::f32, device);
+  const Tensor lse = Tensor::zeros({form.rows, form.heads, form.queries}, DType::f32, device);
+  const ops::AttentionGradients gradients{like(in.q),    like(in.k), like(in.v), like(in.cache_k), like(in.cache_v),
+                                          like(in.bias), like(in.r), like(in.u), like(in.v_bias)};
+  Allocator& allocator = device_backend(device.kind).allocator();
+  allocator.reset_peak();
+  const int64_t before = allocator.stats().bytes_in_use;
+  ops::attention_backward(gradients, out, out, lse, in);
+  return allocator.stats().peak_bytes - before;
+}
+
+TEST(CudaScratch, APlanTakesWhatTheKernelsTake) {
+  const std::string missing = missing_cuda_device();
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  const AttentionForm forms[] = {
+      {.queries = 70, .slots = 5},
+      {.queries = 130, .heads = 4, .bias = true},
+      {.rows = 3, .queries = 200, .size = 8, .value_size = 8, .slots = 70, .relative = true}};
+  for (const AttentionForm& form : forms) {
+    const int64_t taken = scratch_of_backward(form, {DeviceKind::cuda, 0});
+    const PlannedScratch planned(DeviceKind::cuda);
+    // Blocks of the counting allocator are multiples of 64 bytes.
+    EXPECT_NEAR(static_cast<double>(scratch_of_backward(form, kMeta)), static_cast<double>(taken), 8 * 64);
+    EXPECT_GT(taken, 0);
+  }
+  EXPECT_EQ(scratch_of_backward(forms[0], kMeta), 0);  // outside of a plan nothing is taken
+}
+
+}  // namespace
+}  // namespace quire::test
