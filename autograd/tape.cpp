@@ -1,44 +1,51 @@
 #include "autograd/tape.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "core/check.h"
 
 namespace quire {
 
-Variable Tape::output(Tensor value, std::initializer_list<const Variable*> inputs) const {
-  if (recording_) {
-    for (const Variable* input : inputs) {
-      if (input->needs_gradient()) return Variable::leaf(std::move(value));
-    }
+bool Tape::wants_gradient(Inputs inputs) const {
+  return recording() &&
+         std::any_of(inputs.begin(), inputs.end(), [](const Variable* input) { return input->needs_gradient(); });
+}
+
+Tape::Gradients Tape::gradients_of(Inputs inputs) {
+  Gradients gradients;
+  for (const Variable* input : inputs) {
+    if (input->needs_gradient()) gradients.push_back(input->gradient());
   }
-  return Variable::constant(std::move(value));
+  return gradients;
 }
 
-void Tape::record(const char* name, const Variable& output, std::function<void(const Tensor&)> backward) {
-  QUIRE_CHECK(output.needs_gradient(), "{}: recorded without a gradient", name);
-  records_.push_back({name, output.gradient(), std::move(backward)});
-}
-
-void Tape::record(const char* name, const std::vector<Variable>& outputs,
-                  std::function<void(const std::vector<Tensor>&)> backward) {
-  std::vector<std::shared_ptr<Gradient>> more;
-  for (size_t i = 1; i < outputs.size(); ++i) {
-    QUIRE_CHECK(outputs[i].needs_gradient(), "{}: output {} recorded without a gradient", name, i);
-    more.push_back(outputs[i].gradient());
+void Tape::note(const Gradients& inputs) {
+  for (const std::shared_ptr<Gradient>& gradient : inputs) {
+    if (std::find(noted_.begin(), noted_.end(), gradient) == noted_.end()) noted_.push_back(gradient);
   }
-  record(name, outputs.front(), [more, backward = std::move(backward)](const Tensor& first) {
-    std::vector<Tensor> gradients{first};
-    for (const std::shared_ptr<Gradient>& gradient : more) {
-      gradients.push_back(gradient->has_value() ? gradient->take() : Tensor());
-    }
-    backward(gradients);
-  });
-  records_.back().more = std::move(more);
 }
 
-bool Tape::Record::is_wanted() const {
-  return gradient->has_value() || std::any_of(more.begin(), more.end(), [](const auto& g) { return g->has_value(); });
+void Tape::add_record(const char* name, Gradients outputs, Gradients inputs, Backward backward) {
+  records_.push_back({name, std::move(outputs), std::move(inputs), std::move(backward)});
+}
+
+std::vector<Variable> Tape::results(const char* name, std::vector<Tensor> values, Inputs inputs, Backward backward) {
+  return results(name, std::move(values), gradients_of(inputs), std::move(backward));
+}
+
+std::vector<Variable> Tape::results(const char* name, std::vector<Tensor> values, const Gradients& inputs,
+                                    Backward backward) {
+  if (mode_ == TapeMode::noting) note(inputs);
+  const bool records = recording() && !inputs.empty();
+  std::vector<Variable> outputs;
+  Gradients gradients;
+  for (Tensor& value : values) {
+    outputs.push_back(records ? Variable::leaf(std::move(value)) : Variable::constant(std::move(value)));
+    gradients.push_back(outputs.back().gradient());
+  }
+  if (records) add_record(name, std::move(gradients), inputs, std::move(backward));
+  return outputs;
 }
 
 void Tape::backward(const std::vector<Seed>& seeds) {
@@ -66,12 +73,28 @@ void Tape::backward(const std::vector<Variable>& outputs, const std::vector<Tens
 }
 
 void Tape::sweep() {
+  std::unordered_map<const Gradient*, int64_t> uses;  // by records that are left
+  if (last_use_) {
+    for (const Record& record : records_) {
+      for (const auto& input : record.inputs) uses[input.get()] += input->is_parameter() ? 1 : 0;
+    }
+  }
   while (!records_.empty()) {
     // Moved out first: when this iteration ends, everything the record held is free.
-    const Record record = std::move(records_.back());
+    Record record = std::move(records_.back());
     records_.pop_back();
-    if (!record.is_wanted()) continue;
-    record.backward(record.gradient->has_value() ? record.gradient->take() : Tensor());
+    const bool is_wanted = std::any_of(record.outputs.begin(), record.outputs.end(),
+                                       [](const auto& gradient) { return gradient->has_value(); });
+    if (is_wanted) {
+      std::vector<Tensor> dvalues;
+      for (const auto& output : record.outputs) dvalues.push_back(output->has_value() ? output->take() : Tensor());
+      record.backward(dvalues);
+    }
+    record.backward = nullptr;
+    if (!last_use_) continue;
+    for (const auto& input : record.inputs) {
+      if (input->is_parameter() && --uses[input.get()] == 0) last_use_(input);
+    }
   }
 }
 

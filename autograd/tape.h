@@ -1,33 +1,67 @@
-// Records operations in order and sweeps them once in reverse; each record is freed as it is used.
+// The tape records operations in order and sweeps them once in reverse. Each record is freed as soon as it is used.
 #pragma once
 
 #include <functional>
 #include <initializer_list>
+#include <utility>
 #include <vector>
 
 #include "autograd/variable.h"
 
 namespace quire {
 
+// What a tape does with the operations that run on it.
+enum class TapeMode {
+  recording,
+  idle,    // evaluation: nothing is saved and no result needs a gradient
+  noting,  // idle, but it remembers which gradients a sweep would reach (see noted())
+};
+
 class Tape {
  public:
-  // A tape that does not record serves evaluation: nothing is saved, outputs need no gradient.
-  explicit Tape(bool recording = true) : recording_(recording) {}
+  explicit Tape(TapeMode mode = TapeMode::recording) : mode_(mode) {}
+  explicit Tape(bool recording) : Tape(recording ? TapeMode::recording : TapeMode::idle) {}
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  bool recording() const { return recording_; }
+  bool recording() const { return mode_ == TapeMode::recording; }
   size_t size() const { return records_.size(); }
 
-  // The result of an operation on these inputs; it needs a gradient when one of them does and the tape records.
-  Variable output(Tensor value, std::initializer_list<const Variable*> inputs) const;
+  // The inputs of an operation. Optional inputs may be undefined.
+  using Inputs = std::initializer_list<const Variable*>;
+  // True when the tape records and one of the inputs needs a gradient: then the result will need one.
+  bool wants_gradient(Inputs inputs) const;
 
-  // Called for an output that needs a gradient. backward receives the output's gradient and adds to its inputs'; it
-  // holds what it needs and nothing else (never the output's value unless it uses it).
-  void record(const char* name, const Variable& output, std::function<void(const Tensor& doutput)> backward);
-  // For an operation with several outputs: backward receives the gradient of each, undefined where nothing arrived.
-  void record(const char* name, const std::vector<Variable>& outputs,
-              std::function<void(const std::vector<Tensor>& doutputs)> backward);
+  // The result of an operation. backward(const Tensor& dvalue) adds to the gradients of the inputs that need one; it
+  // holds what it needs and nothing else (never `value` unless it uses it).
+  template <typename Backward>
+  Variable result(const char* name, Tensor value, Inputs inputs, Backward&& backward) {
+    if (mode_ == TapeMode::noting) note(gradients_of(inputs));
+    if (!wants_gradient(inputs)) return Variable::constant(std::move(value));
+    const Variable out = Variable::leaf(std::move(value));
+    add_record(name, {out.gradient()}, gradients_of(inputs),
+               [backward = std::forward<Backward>(backward)](const std::vector<Tensor>& dvalues) {
+                 backward(dvalues.front());
+               });
+    return out;
+  }
+  // The results of an operation with several of them. backward receives the gradient of each, undefined where nothing
+  // arrived.
+  using Backward = std::function<void(const std::vector<Tensor>& dvalues)>;
+  std::vector<Variable> results(const char* name, std::vector<Tensor> values, Inputs inputs, Backward backward);
+  // The same with the gradients of the inputs, none of them null.
+  std::vector<Variable> results(const char* name, std::vector<Tensor> values,
+                                const std::vector<std::shared_ptr<Gradient>>& inputs, Backward backward);
+
+  // Of a noting tape: the gradients of all inputs so far, each once, in the order of their first use. Results of the
+  // tape itself have none, so these are what the operations took from outside: parameters, and what they were given.
+  void note(const std::vector<std::shared_ptr<Gradient>>& inputs);
+  const std::vector<std::shared_ptr<Gradient>>& noted() const { return noted_; }
+
+  // Called in the sweep for each parameter that the records name as an input, as soon as no record that is left may add
+  // to its gradient. Records that nothing reached count as done when the sweep passes them.
+  using LastUse = std::function<void(const std::shared_ptr<Gradient>& parameter)>;
+  void on_last_use(LastUse last_use) { last_use_ = std::move(last_use); }
 
   // d(sum of seed_i * scalar_i): scalars are f64 [1]. Clears the tape; gradients of leaves and parameters remain.
   struct Seed {
@@ -37,21 +71,26 @@ class Tape {
   void backward(const std::vector<Seed>& seeds);
   // The sweep from the gradient of one output of any shape.
   void backward(const Variable& output, const Tensor& gradient);
-  // From those of several outputs; an undefined one counts as none.
+  // The sweep from the gradients of several outputs; an undefined one counts as none.
   void backward(const std::vector<Variable>& outputs, const std::vector<Tensor>& gradients);
 
  private:
-  void sweep();
+  using Gradients = std::vector<std::shared_ptr<Gradient>>;
   struct Record {
     const char* name;
-    std::shared_ptr<Gradient> gradient;
-    std::function<void(const Tensor&)> backward;
-    std::vector<std::shared_ptr<Gradient>> more = {};  // of further outputs, which backward takes itself
-    bool is_wanted() const;
+    Gradients outputs;
+    Gradients inputs;
+    Backward backward;
   };
 
-  bool recording_;
+  static Gradients gradients_of(Inputs inputs);
+  void add_record(const char* name, Gradients outputs, Gradients inputs, Backward backward);
+  void sweep();
+
+  TapeMode mode_;
   std::vector<Record> records_;
+  Gradients noted_;
+  LastUse last_use_;
 };
 
 }  // namespace quire

@@ -13,6 +13,9 @@ class Gradient {
   // Of a parameter: a slice of the gradient arena, which is zeroed once a step and always accumulated into.
   static std::shared_ptr<Gradient> into(const Tensor& arena);
 
+  DType dtype() const { return dtype_; }
+  // True for a parameter's gradient, which lies in the gradient arena.
+  bool is_parameter() const { return in_arena_; }
   bool has_value() const { return value_.defined(); }
   const Tensor& value() const { return value_; }
   // Hands the value out and forgets it (not for parameters).

@@ -151,6 +151,36 @@ Tensor Tensor::transpose(int first, int second) const {
   return view;
 }
 
+Tensor Tensor::permute(std::span<const int> axes) const {
+  QUIRE_CHECK(static_cast<int>(axes.size()) == rank(), "permute: {} axes for {}", axes.size(), shape_.to_string());
+  Tensor view = *this;
+  std::array<bool, kMaxRank> seen{};
+  for (int i = 0; i < rank(); ++i) {
+    const int from = axes[static_cast<size_t>(i)];
+    QUIRE_CHECK(from >= 0 && from < rank() && !seen[static_cast<size_t>(from)],
+                "permute: axis {} twice or outside of {}", from, shape_.to_string());
+    seen[static_cast<size_t>(from)] = true;
+    view.shape_[i] = shape_[from];
+    view.strides_[i] = strides_[from];
+  }
+  return view;
+}
+
+Tensor Tensor::broadcast(const Shape& shape) const {
+  Tensor view = *this;
+  view.shape_ = shape;
+  view.strides_ = shape;
+  const int added = shape.rank() - rank();
+  QUIRE_CHECK(added >= 0, "broadcast: {} has more axes than {}", shape_.to_string(), shape.to_string());
+  for (int i = 0; i < shape.rank(); ++i) {
+    const bool repeated = i < added || (shape_[i - added] == 1 && shape[i] != 1);
+    QUIRE_CHECK(repeated || shape_[i - added] == shape[i], "broadcast: {} does not fit {}", shape_.to_string(),
+                shape.to_string());
+    view.strides_[i] = repeated ? 0 : strides_[i - added];
+  }
+  return view;
+}
+
 void Tensor::copy_from(const Tensor& source) const {
   QUIRE_CHECK(source.numel() == numel() && source.dtype() == dtype_, "copy: {} {} from {} {}", name_of(dtype_),
               shape_.to_string(), name_of(source.dtype()), source.shape().to_string());

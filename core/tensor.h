@@ -78,6 +78,9 @@ class Tensor {
   Tensor slice(int axis, int64_t begin, int64_t end) const;
   Tensor select(int axis, int64_t index) const;  // drops the axis
   Tensor transpose(int first, int second) const;
+  Tensor permute(std::span<const int> axes) const;  // axis i of the view is axis axes[i] of this tensor
+  // The values repeated along axes of size 1 and along new axes in front (strides of 0), as NumPy broadcasts.
+  Tensor broadcast(const Shape& shape) const;
 
   // Contiguous tensors of equal size, on one device or one of them on the host.
   void copy_from(const Tensor& source) const;

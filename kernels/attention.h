@@ -8,8 +8,9 @@ namespace quire::ops {
 
 // R rows, T queries, H query heads, Hk key heads (query head h reads key head h / (H / Hk)), D key size, Dv value size,
 // C ring slots, N table entries. Key positions: 0..T-1 in the segment, -1 (newest), -2, ... in the ring. Query i sees
-// the keys at first_visible[r, i] <= p <= i (p < i unless attend_self); their distance is d = i - p. An empty set gives
-// zero.
+// the keys at first_visible[r, i] <= p <= i (p < i unless attend_self), or at first_visible[r, i] <= p <=
+// last_visible[r, i] where that is given: a bidirectional encoder, with attend_self and without position terms. Their
+// distance is d = i - p. An empty set gives zero.
 //
 //   logit = scale * ((q + u).k + (q + v_bias).r[d]) + bias[h, d]
 //
@@ -27,6 +28,7 @@ struct AttentionInputs {
   Tensor cache_v;        // [R, C, Hk, Dv]
   Tensor cache_head;     // i32 [R]         slot of the next write
   Tensor first_visible;  // i32 [R, T]      at least -C
+  Tensor last_visible;   // i32 [R, T]      optional, below T
   Tensor bias;           // [H, N]          optional
   Tensor r;              // [N, H, D]       optional, with u and v_bias [H, D]
   Tensor u;
@@ -36,7 +38,8 @@ struct AttentionInputs {
   // Keys at distances beyond the tables are visible and have no position terms (Transformer-VQ: keys that are about to
   // leave the window).
   bool terms_end = false;
-  // Dropout of probabilities: counter (scope, global row, query, (h * (C + T) + d) / 4).
+  // Dropout of probabilities: counter (scope, global row, query, (h * (C + T) + d) / 4), or with last_visible (h * (C +
+  // 2 T) + d + T) / 4.
   double dropout = 0;
   RandomKey key;
   uint32_t scope = 0;
@@ -44,7 +47,8 @@ struct AttentionInputs {
 
   template <typename F>
   void for_each_tensor(F& f) const {
-    for (const Tensor* tensor : {&q, &k, &v, &cache_k, &cache_v, &cache_head, &first_visible, &bias, &r, &u, &v_bias}) {
+    for (const Tensor* tensor : {&q, &k, &v, &cache_k, &cache_v, &cache_head, &first_visible, &last_visible, &bias, &r,
+                                 &u, &v_bias}) {
       f(*tensor);
     }
   }
@@ -64,9 +68,8 @@ struct AttentionGradients {
 };
 
 // out [R, T, H, Dv]; lse [R, H, T]: log of the softmax denominator, -inf for an empty set.
-extern Op<void(const Tensor& out, const Tensor& lse, const AttentionInputs& in)> attention;
-extern Op<void(const AttentionGradients& gradients, const Tensor& dout, const Tensor& out, const Tensor& lse,
-               const AttentionInputs& in)>
-    attention_backward;
+QUIRE_OP(attention, const Tensor& out, const Tensor& lse, const AttentionInputs& in);
+QUIRE_OP(attention_backward, const AttentionGradients& gradients, const Tensor& dout, const Tensor& out,
+         const Tensor& lse, const AttentionInputs& in);
 
 }  // namespace quire::ops

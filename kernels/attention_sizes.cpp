@@ -26,7 +26,9 @@ AttentionSizes::AttentionSizes(const ops::AttentionInputs& in)
       size(in.q.dim(3)),
       value_size(in.v.dim(3)),
       slots(in.cache_k.defined() ? in.cache_k.dim(1) : 0),
-      entries(in.r.defined() ? in.r.dim(0) : (in.bias.defined() ? in.bias.dim(1) : 0)) {
+      entries(in.r.defined() ? in.r.dim(0) : (in.bias.defined() ? in.bias.dim(1) : 0)),
+      first_distance(in.last_visible.defined() ? queries : 0),
+      distances(first_distance + slots + queries) {
   const DType type = in.q.dtype();
   const DType wide = wide_type(type);
   QUIRE_CHECK(kv_heads > 0 && heads % kv_heads == 0, "attention: {} query heads are no multiple of {} key heads", heads,
@@ -38,6 +40,9 @@ AttentionSizes::AttentionSizes(const ops::AttentionInputs& in)
   require("k", in.k, {rows, queries, kv_heads, size}, type);
   require("v", in.v, {rows, queries, kv_heads, value_size}, type);
   require("first_visible", in.first_visible, {rows, queries}, DType::i32);
+  require("last_visible", in.last_visible, {rows, queries}, DType::i32);
+  QUIRE_CHECK(!in.last_visible.defined() || (in.attend_self && entries == 0),
+              "attention: last_visible goes with attend_self and without bias and r, whose distances are not negative");
   if (slots > 0) {
     QUIRE_CHECK(in.cache_v.defined() && in.cache_head.defined(), "attention: a ring needs keys, values and its head");
     require("cache_k", in.cache_k, {rows, slots, kv_heads, size}, type);

@@ -8,6 +8,8 @@ namespace quire {
 
 struct AttentionSizes {
   int64_t rows, queries, heads, kv_heads, size, value_size, slots, entries;
+  // Dropout counts the distances of a head from -first_distance on.
+  int64_t first_distance, distances;
 
   explicit AttentionSizes(const ops::AttentionInputs& in);
 };

@@ -14,16 +14,21 @@ void require_alike(const char* op, std::initializer_list<const Tensor*> tensors)
 }
 
 int64_t check_gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& o) {
-  QUIRE_CHECK(a.rank() == 2 && b.rank() == 2 && c.rank() == 2, "gemm: ranks {}, {}, {}", c.rank(), a.rank(), b.rank());
-  QUIRE_CHECK(a.stride(1) == 1 && b.stride(1) == 1 && c.stride(1) == 1, "gemm: inner strides must be 1");
-  const int64_t k = o.transpose_a ? a.dim(0) : a.dim(1);
-  QUIRE_CHECK((o.transpose_a ? a.dim(1) : a.dim(0)) == c.dim(0) && (o.transpose_b ? b.dim(0) : b.dim(1)) == c.dim(1) &&
-                  (o.transpose_b ? b.dim(1) : b.dim(0)) == k,
+  const int rank = c.rank();
+  QUIRE_CHECK((rank == 2 || rank == 3) && a.rank() == rank && b.rank() == rank, "gemm: ranks {}, {}, {}", rank,
+              a.rank(), b.rank());
+  QUIRE_CHECK(a.stride(-1) == 1 && b.stride(-1) == 1 && c.stride(-1) == 1, "gemm: inner strides must be 1");
+  const int64_t k = o.transpose_a ? a.dim(-2) : a.dim(-1);
+  QUIRE_CHECK((o.transpose_a ? a.dim(-1) : a.dim(-2)) == c.dim(-2) &&
+                  (o.transpose_b ? b.dim(-2) : b.dim(-1)) == c.dim(-1) && (o.transpose_b ? b.dim(-1) : b.dim(-2)) == k,
               "gemm: {} from {}{} and {}{}", c.shape().to_string(), a.shape().to_string(),
               o.transpose_a ? " transposed" : "", b.shape().to_string(), o.transpose_b ? " transposed" : "");
+  QUIRE_CHECK(rank == 2 || (a.dim(0) == c.dim(0) && b.dim(0) == c.dim(0) && !o.bias.defined() && !o.activation),
+              "gemm: {} products from {} and {}; neither bias nor activation goes with several", c.dim(0), a.dim(0),
+              b.dim(0));
   QUIRE_CHECK(a.dtype() == b.dtype() && (c.dtype() == a.dtype() || c.dtype() == wide_type(a.dtype())),
               "gemm: {} from {} and {}", name_of(c.dtype()), name_of(a.dtype()), name_of(b.dtype()));
-  QUIRE_CHECK(!o.bias.defined() || (!o.accumulate && o.bias.is_contiguous() && o.bias.numel() == c.dim(1) &&
+  QUIRE_CHECK(!o.bias.defined() || (!o.accumulate && o.bias.is_contiguous() && o.bias.numel() == c.dim(-1) &&
                                     o.bias.dtype() == wide_type(a.dtype())),
               "gemm: bias {} {} for {}{}", name_of(o.bias.dtype()), o.bias.shape().to_string(), c.shape().to_string(),
               o.accumulate ? " that accumulates" : "");

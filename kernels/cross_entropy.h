@@ -7,14 +7,13 @@ namespace quire::ops {
 
 // logits [M, V], targets i32 [M], mask u8 [M]: nll [M] = mask * (logsumexp - logits[target]), lse [M], both f32 beside
 // bf16. A counted target outside the vocabulary is an error on the CPU, and NaN where the host does not read targets.
-extern Op<void(const Tensor& nll, const Tensor& lse, const Tensor& logits, const Tensor& targets, const Tensor& mask)>
-    cross_entropy;
+QUIRE_OP(cross_entropy, const Tensor& nll, const Tensor& lse, const Tensor& logits, const Tensor& targets,
+         const Tensor& mask);
 // dlogits = mask * factor * (softmax - onehot(target)); factor f64 [1]. dlogits may be the logits; beside logits of f32
 // it may be bf16, as an operand of products.
-extern Op<void(const Tensor& dlogits, const Tensor& logits, const Tensor& lse, const Tensor& targets,
-               const Tensor& mask, const Tensor& factor)>
-    cross_entropy_backward;
+QUIRE_OP(cross_entropy_backward, const Tensor& dlogits, const Tensor& logits, const Tensor& lse, const Tensor& targets,
+         const Tensor& mask, const Tensor& factor);
 // total (f64 [1]) = sum of in, in a fixed order.
-extern Op<void(const Tensor& total, const Tensor& in)> sum_all;
+QUIRE_OP(sum_all, const Tensor& total, const Tensor& in);
 
 }  // namespace quire::ops

@@ -8,37 +8,37 @@
 namespace quire::ops {
 
 // out = in for any strides with equal shapes and element types.
-extern Op<void(const Tensor& out, const Tensor& in)> copy;
+QUIRE_OP(copy, const Tensor& out, const Tensor& in);
 // out = in, converting between f64, f32 and bf16 (contiguous). To bf16 through f32, to the nearest, ties to even.
-extern Op<void(const Tensor& out, const Tensor& in)> convert;
+QUIRE_OP(convert, const Tensor& out, const Tensor& in);
 // out = alpha * a + beta * b; out may be a or b.
-extern Op<void(const Tensor& out, const Tensor& a, const Tensor& b, double alpha, double beta)> add;
+QUIRE_OP(add, const Tensor& out, const Tensor& a, const Tensor& b, double alpha, double beta);
 // out = a * b.
-extern Op<void(const Tensor& out, const Tensor& a, const Tensor& b)> multiply;
+QUIRE_OP(multiply, const Tensor& out, const Tensor& a, const Tensor& b);
 // out = alpha * in; out may be in.
-extern Op<void(const Tensor& out, const Tensor& in, double alpha)> scale;
+QUIRE_OP(scale, const Tensor& out, const Tensor& in, double alpha);
 // out = factor[0] * in; factor f64 [1], where the tensors are: a scale that the host does not wait for.
-extern Op<void(const Tensor& out, const Tensor& in, const Tensor& factor)> scale_by;
+QUIRE_OP(scale_by, const Tensor& out, const Tensor& in, const Tensor& factor);
 // out [M, N] = in [M, N] + bias [N]; out may be in.
-extern Op<void(const Tensor& out, const Tensor& in, const Tensor& bias)> add_bias;
+QUIRE_OP(add_bias, const Tensor& out, const Tensor& in, const Tensor& bias);
 // out [N] (+)= sum over M of in [M, N].
-extern Op<void(const Tensor& out, const Tensor& in, bool accumulate)> sum_rows;
+QUIRE_OP(sum_rows, const Tensor& out, const Tensor& in, bool accumulate);
 // x [M, H, D] times |s_h|: out = |s_h| x.   (attention with normalised queries and keys: Memorizing Transformers 3.2)
-extern Op<void(const Tensor& out, const Tensor& x, const Tensor& s)> scale_heads;
+QUIRE_OP(scale_heads, const Tensor& out, const Tensor& x, const Tensor& s);
 // dx = |s_h| dy;  ds [H] (+)= sign(s_h) sum dy x.
-extern Op<void(const Tensor& dx, const Tensor& ds, const Tensor& dy, const Tensor& x, const Tensor& s, bool accumulate)>
-    scale_heads_backward;
+QUIRE_OP(scale_heads_backward, const Tensor& dx, const Tensor& ds, const Tensor& dy, const Tensor& x, const Tensor& s,
+         bool accumulate);
 
 // gelu: the tanh form of Hendrycks and Gimpel 2016; silu: x sigmoid(x).
 enum class Activation { relu, gelu, silu };
 
-extern Op<void(const Tensor& out, const Tensor& in, Activation kind)> activation;
+QUIRE_OP(activation, const Tensor& out, const Tensor& in, Activation kind);
 // dx = dy * activation'(x); dx may be dy.
-extern Op<void(const Tensor& dx, const Tensor& dy, const Tensor& x, Activation kind)> activation_backward;
+QUIRE_OP(activation_backward, const Tensor& dx, const Tensor& dy, const Tensor& x, Activation kind);
 // SwiGLU (Shazeer 2020): out = silu(gate) * up.
-extern Op<void(const Tensor& out, const Tensor& gate, const Tensor& up)> swiglu;
-extern Op<void(const Tensor& dgate, const Tensor& dup, const Tensor& dout, const Tensor& gate, const Tensor& up)>
-    swiglu_backward;
+QUIRE_OP(swiglu, const Tensor& out, const Tensor& gate, const Tensor& up);
+QUIRE_OP(swiglu_backward, const Tensor& dgate, const Tensor& dup, const Tensor& dout, const Tensor& gate,
+         const Tensor& up);
 
 // Which random numbers a dropout draws. One 32-bit value per element: counter (scope, global row, token, element / 4),
 // so masks do not depend on ranks, threads, micro-batches or recomputation.
@@ -50,6 +50,6 @@ struct DropoutKey {
 };
 // in [R, T, N]; out = (residual +) in * mask / (1 - p). residual may be undefined; out may be in or residual.
 // Its own backward: dx = dropout(dy).
-extern Op<void(const Tensor& out, const Tensor& in, const Tensor& residual, const DropoutKey& key)> dropout;
+QUIRE_OP(dropout, const Tensor& out, const Tensor& in, const Tensor& residual, const DropoutKey& key);
 
 }  // namespace quire::ops

@@ -25,8 +25,9 @@ struct GemmOptions {
 };
 
 // c [M, N] (+)= op(a) [M, K] op(b) [K, N], or activation(op(a) op(b) + bias). Rank-2 tensors with unit inner stride and
-// any outer stride. a and b are f32, f64 or bf16; c is of their type, or f32 for bf16; bias is of the type that goes
-// with theirs (wide_type). c aliases neither a nor b.
-extern Op<void(const Tensor& c, const Tensor& a, const Tensor& b, const GemmOptions& options)> gemm;
+// any outer stride; or rank-3 tensors [B, .., ..], B such products, without bias and activation and with any stride
+// between them (0 for an operand of all). a and b are f32, f64 or bf16; c is of their type, or f32 for bf16; bias is of
+// the type that goes with theirs (wide_type). c aliases neither a nor b.
+QUIRE_OP(gemm, const Tensor& c, const Tensor& a, const Tensor& b, const GemmOptions& options);
 
 }  // namespace quire::ops

@@ -37,11 +37,11 @@ enum class KnnSearch {
 // ties to the older entry (exact), or in order of buckets; -1 and 0 where there are fewer. q [R, T, H, D]. Products of
 // bf16, i8 or f8 keys are summed in f32. NaN ranks below every number, -inf too: an entry with a NaN is found only
 // where there are not K others. Memory beyond the operands is bounded by K and tiles, never T times C.
-extern Op<void(const Tensor& index, const Tensor& score, const Tensor& q, const KnnMemory& memory, KnnSearch search)>
-    knn_search;
+QUIRE_OP(knn_search, const Tensor& index, const Tensor& score, const Tensor& q, const KnnMemory& memory,
+         KnnSearch search);
 
 // index [R, T, H, K] becomes -1 where keep u8 [R, T] is 0: queries that no entry belongs to.
-extern Op<void(const Tensor& index, const Tensor& keep)> drop_entries;
+QUIRE_OP(drop_entries, const Tensor& index, const Tensor& keep);
 
 struct KnnAttentionInputs {
   Tensor q;      // [R, T, H, D], scaled
@@ -57,31 +57,29 @@ struct KnnAttentionInputs {
 };
 // logit = q.k over the entries of index. out [R, T, H, Dv], lse wide [R, H, T]. When it goes on, out and lse hold
 // attention to other keys and then that to both; else they are overwritten, 0 and -inf for an empty set.
-extern Op<void(const Tensor& out, const Tensor& lse, const KnnAttentionInputs& in, bool goes_on)> knn_attention;
+QUIRE_OP(knn_attention, const Tensor& out, const Tensor& lse, const KnnAttentionInputs& in, bool goes_on);
 // dq [R, T, H, D] (+)= as told; out, lse of the whole softmax. Keys and values are constant, the choice has no
 // gradient.
-extern Op<void(const Tensor& dq, const Tensor& dout, const Tensor& out, const Tensor& lse, const KnnAttentionInputs& in,
-               bool accumulate)>
-    knn_attention_backward;
+QUIRE_OP(knn_attention_backward, const Tensor& dq, const Tensor& dout, const Tensor& out, const Tensor& lse,
+         const KnnAttentionInputs& in, bool accumulate);
 
 // out [R, T, H, D] = g a + (1 - g) b with g = sigmoid(bias[h] + content[n, h]) of token n = r T + t (3.1); g = 0 in
 // rows with open[r] = 0. bias [H] wide, content [R T, H] like a (undefined: zeros), open u8 [R] (undefined: all ones).
-extern Op<void(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& content,
-               const Tensor& open)>
-    gate_heads;
+QUIRE_OP(gate_heads, const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& content,
+         const Tensor& open);
 // dbias accumulates; da, db and dcontent [R T, H], which is defined as content is, are overwritten.
-extern Op<void(const Tensor& da, const Tensor& db, const Tensor& dbias, const Tensor& dcontent, const Tensor& dout,
-               const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& content, const Tensor& open)>
-    gate_heads_backward;
+QUIRE_OP(gate_heads_backward, const Tensor& da, const Tensor& db, const Tensor& dbias, const Tensor& dcontent,
+         const Tensor& dout, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& content,
+         const Tensor& open);
 
 // share = 1 - exp(part - whole): the probability that a softmax has beyond its part; part and whole are the logarithms
 // of their sums, wide and alike. 0 where whole is -inf.
-extern Op<void(const Tensor& share, const Tensor& part, const Tensor& whole)> softmax_share;
+QUIRE_OP(softmax_share, const Tensor& share, const Tensor& part, const Tensor& whole);
 
 // out i8 or f8 [N, D], scale bf16 [N]: x / scale to the nearest number of that type, ties to even; scale is the least
 // bf16 number with 127 scale (i8) or 448 scale (f8) >= max |x|. A vector with a NaN or an infinity has scale NaN. x
 // f32, f64 or bf16.
-extern Op<void(const Tensor& out, const Tensor& scale, const Tensor& x)> quantize_vectors;
-extern Op<void(const Tensor& out, const Tensor& in, const Tensor& scale)> dequantize_vectors;
+QUIRE_OP(quantize_vectors, const Tensor& out, const Tensor& scale, const Tensor& x);
+QUIRE_OP(dequantize_vectors, const Tensor& out, const Tensor& in, const Tensor& scale);
 
 }  // namespace quire::ops

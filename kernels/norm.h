@@ -6,23 +6,20 @@
 namespace quire::ops {
 
 // RMSNorm (Zhang and Sennrich 2019): y = weight * x / sqrt(mean(x^2) + eps); rstd [M] is saved for backward.
-extern Op<void(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight, double eps)> rms_norm;
+QUIRE_OP(rms_norm, const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight, double eps);
 // dweight [N] accumulates; dx (+)= as told.
-extern Op<void(const Tensor& dx, const Tensor& dweight, const Tensor& dy, const Tensor& x, const Tensor& weight,
-               const Tensor& rstd, bool accumulate_dx)>
-    rms_norm_backward;
+QUIRE_OP(rms_norm_backward, const Tensor& dx, const Tensor& dweight, const Tensor& dy, const Tensor& x,
+         const Tensor& weight, const Tensor& rstd, bool accumulate_dx);
 
 // LayerNorm (Ba et al. 2016): y = weight * (x - mean) / sqrt(var + eps) + bias, population variance; mean, rstd [M].
-extern Op<void(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x, const Tensor& weight,
-               const Tensor& bias, double eps)>
-    layer_norm;
+QUIRE_OP(layer_norm, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x, const Tensor& weight,
+         const Tensor& bias, double eps);
 // dweight, dbias [N] accumulate; dx (+)= as told.
-extern Op<void(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy, const Tensor& x,
-               const Tensor& weight, const Tensor& mean, const Tensor& rstd, bool accumulate_dx)>
-    layer_norm_backward;
+QUIRE_OP(layer_norm_backward, const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
+         const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd, bool accumulate_dx);
 
 // y = x / sqrt(sum(x^2) + eps): queries and keys of Memorizing Transformers. rnorm [M] is saved for backward.
-extern Op<void(const Tensor& y, const Tensor& rnorm, const Tensor& x, double eps)> l2_norm;
-extern Op<void(const Tensor& dx, const Tensor& dy, const Tensor& y, const Tensor& rnorm)> l2_norm_backward;
+QUIRE_OP(l2_norm, const Tensor& y, const Tensor& rnorm, const Tensor& x, double eps);
+QUIRE_OP(l2_norm_backward, const Tensor& dx, const Tensor& dy, const Tensor& y, const Tensor& rnorm);
 
 }  // namespace quire::ops

@@ -111,8 +111,10 @@ class Op<void(Args...)> final : public OpBase {
  public:
   using Function = void (*)(Args...);
   using Work = double (*)(Args...);
-  // flops: floating-point operations of a call, for profiles.
-  explicit Op(const char* name, Work flops = nullptr) : OpBase(name), flops_(flops) {}
+  explicit Op(const char* name) : OpBase(name) {}
+
+  // flops: the floating-point operations of a call, for profiles.
+  void count_flops(Work flops) { flops_ = flops; }
 
   void bind(DeviceKind kind, Function function) { functions_[static_cast<size_t>(kind)] = function; }
   bool is_bound(DeviceKind kind) const override {
@@ -146,8 +148,16 @@ class Op<void(Args...)> final : public OpBase {
   }
 
  private:
-  Work flops_;
+  Work flops_ = nullptr;
   std::array<Function, kDeviceKinds> functions_{};
 };
 
 }  // namespace quire
+
+// QUIRE_OP(name, arguments) declares the operation `name`. kernels/slots.cpp includes every header with operations and
+// defines them all.
+#ifdef QUIRE_DEFINE_OPS
+#define QUIRE_OP(name, ...) Op<void(__VA_ARGS__)> name(#name)
+#else
+#define QUIRE_OP(name, ...) extern Op<void(__VA_ARGS__)> name
+#endif

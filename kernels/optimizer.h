@@ -8,10 +8,10 @@
 namespace quire::ops {
 
 // total (f64 [1]) += sum of x^2, summed in f64 in a fixed order.
-extern Op<void(const Tensor& total, const Tensor& x)> squared_norm;
+QUIRE_OP(squared_norm, const Tensor& total, const Tensor& x);
 // Judges a step (kernels/step_outcome.h). outcome f64 [6], loss_sum and squared_norm f64 [1].
-extern Op<void(const Tensor& outcome, const Tensor& loss_sum, const Tensor& squared_norm, const StepOutcome& options)>
-    step_outcome;
+QUIRE_OP(step_outcome, const Tensor& outcome, const Tensor& loss_sum, const Tensor& squared_norm,
+         const StepOutcome& options);
 
 struct AdamW {
   double learning_rate = 0;
@@ -22,9 +22,8 @@ struct AdamW {
   int64_t step = 1;  // counts from 1: bias correction
 };
 // Loshchilov and Hutter 2019, decoupled decay: w -= lr * m_hat / (sqrt(v_hat) + eps) + decay * w. All [N], in place.
-extern Op<void(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient, const Tensor& control,
-               const AdamW& options)>
-    adamw;
+QUIRE_OP(adamw, const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& gradient, const Tensor& control,
+         const AdamW& options);
 
 struct Adafactor {
   double learning_rate = 0;
@@ -43,11 +42,10 @@ struct Adafactor {
 //   mean <- beta1 mean + (1 - beta1) u, and u <- mean, when mean is defined
 //   w <- (1 - decay) w - learning_rate s u,  s = max(eps2, RMS(w)) with parameter_scale, else 1
 // w, mean, gradient [n, m]; row [n], column [m]. Without column, row [n, m] holds the second moment of each weight.
-extern Op<void(const Tensor& w, const Tensor& row, const Tensor& column, const Tensor& mean, const Tensor& gradient,
-               const Tensor& control, const Adafactor& options)>
-    adafactor;
+QUIRE_OP(adafactor, const Tensor& w, const Tensor& row, const Tensor& column, const Tensor& mean,
+         const Tensor& gradient, const Tensor& control, const Adafactor& options);
 
 // average += (1 - keep) (w - average); both [N].
-extern Op<void(const Tensor& average, const Tensor& w, const Tensor& control, double keep)> moving_average;
+QUIRE_OP(moving_average, const Tensor& average, const Tensor& w, const Tensor& control, double keep);
 
 }  // namespace quire::ops

@@ -8,7 +8,7 @@ namespace quire::ops {
 
 // table [N, 2, P]: row n holds the cosines, then the sines of (n - origin) * base^(-i/P), 0 <= i < P: what position
 // n - origin turns by. Angles are computed in f64.
-extern Op<void(const Tensor& table, int64_t origin, double base)> rotary_table;
+QUIRE_OP(rotary_table, const Tensor& table, int64_t origin, double base);
 
 struct RotaryInputs {
   Tensor x;            // [R, N, H, D]
@@ -25,6 +25,6 @@ struct RotaryInputs {
 // Features i and i + P of every head, 0 <= i < P, are turned by the angle of the token's position; the other D - 2 P
 // stay. Without head token n stands at position n; in a ring of N slots the newest entry, in slot head - 1, stands at
 // -1, the one before at -2, and so on round. inverse turns back, which is also the gradient. out may be x.
-extern Op<void(const Tensor& out, const RotaryInputs& in)> rotary;
+QUIRE_OP(rotary, const Tensor& out, const RotaryInputs& in);
 
 }  // namespace quire::ops

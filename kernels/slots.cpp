@@ -1,7 +1,11 @@
-// The slots themselves, in one place.
+// Defines the operations that the headers of this folder declare, and says how many floating-point operations some of
+// them take.
+#define QUIRE_DEFINE_OPS
 #include <algorithm>
 
 #include "kernels/attention.h"
+#include "kernels/axis.h"
+#include "kernels/choice.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
@@ -9,30 +13,31 @@
 #include "kernels/knn.h"
 #include "kernels/norm.h"
 #include "kernels/optimizer.h"
+#include "kernels/pointwise.h"
 #include "kernels/position.h"
 #include "kernels/rotary.h"
 #include "kernels/state.h"
 #include "kernels/vq.h"
-
-#define QUIRE_SLOT(name) decltype(name) name(#name)
 
 namespace quire::ops {
 
 namespace {
 
 double gemm_flops(const Tensor& c, const Tensor& a, const Tensor&, const GemmOptions& options) {
-  return 2.0 * static_cast<double>(c.dim(0)) * static_cast<double>(c.dim(1)) *
-         static_cast<double>(a.dim(options.transpose_a ? 0 : 1));
+  return 2.0 * static_cast<double>(c.numel()) * static_cast<double>(a.dim(options.transpose_a ? -2 : -1));
 }
 
 // Pairs of a query and a key it sees, times heads.
 double attention_pairs(const AttentionInputs& in) {
-  const Tensor on_host = in.first_visible.to(kCpu);
-  const int32_t* first = on_host.data<int32_t>();
+  const Tensor first_on_host = in.first_visible.to(kCpu);
+  const Tensor last_on_host = in.last_visible.to(kCpu);
+  const int32_t* first = first_on_host.data<int32_t>();
+  const int32_t* last = last_on_host.defined() ? last_on_host.data<int32_t>() : nullptr;
   const int64_t queries = in.q.dim(1);
   double pairs = 0;
-  for (int64_t i = 0; i < on_host.numel(); ++i) {
-    pairs += static_cast<double>(std::max<int64_t>(0, i % queries + (in.attend_self ? 1 : 0) - first[i]));
+  for (int64_t i = 0; i < first_on_host.numel(); ++i) {
+    const int64_t end = last == nullptr ? i % queries + (in.attend_self ? 1 : 0) : last[i] + 1;
+    pairs += static_cast<double>(std::max<int64_t>(0, end - first[i]));
   }
   return pairs * static_cast<double>(in.q.dim(2));
 }
@@ -97,70 +102,19 @@ double code_attention_backward_flops(const Tensor&, const Tensor&, const Tensor&
          static_cast<double>(2 * in.q.dim(3) + (dmeans.defined() ? 2 : 1) * in.means.dim(4));
 }
 
-}  // namespace
+[[maybe_unused]] const bool counted = [] {
+  gemm.count_flops(gemm_flops);
+  nearest_code.count_flops(nearest_code_flops);
+  code_attention.count_flops(code_attention_flops);
+  code_attention_backward.count_flops(code_attention_backward_flops);
+  attention.count_flops(attention_flops);
+  attention_backward.count_flops(attention_backward_flops);
+  knn_search.count_flops(knn_search_flops);
+  knn_attention.count_flops(knn_attention_flops);
+  knn_attention_backward.count_flops(knn_attention_backward_flops);
+  return true;
+}();
 
-decltype(gemm) gemm("gemm", gemm_flops);
-QUIRE_SLOT(copy);
-QUIRE_SLOT(convert);
-QUIRE_SLOT(add);
-QUIRE_SLOT(multiply);
-QUIRE_SLOT(scale);
-QUIRE_SLOT(scale_by);
-QUIRE_SLOT(add_bias);
-QUIRE_SLOT(sum_rows);
-QUIRE_SLOT(scale_heads);
-QUIRE_SLOT(scale_heads_backward);
-QUIRE_SLOT(activation);
-QUIRE_SLOT(activation_backward);
-QUIRE_SLOT(swiglu);
-QUIRE_SLOT(swiglu_backward);
-QUIRE_SLOT(dropout);
-QUIRE_SLOT(rms_norm);
-QUIRE_SLOT(rms_norm_backward);
-QUIRE_SLOT(layer_norm);
-QUIRE_SLOT(layer_norm_backward);
-QUIRE_SLOT(l2_norm);
-QUIRE_SLOT(l2_norm_backward);
-QUIRE_SLOT(embedding);
-QUIRE_SLOT(embedding_backward);
-QUIRE_SLOT(cross_entropy);
-QUIRE_SLOT(cross_entropy_backward);
-QUIRE_SLOT(sum_all);
-QUIRE_SLOT(sinusoid);
-QUIRE_SLOT(sinusoid_at);
-QUIRE_SLOT(gather_columns);
-QUIRE_SLOT(gather_columns_backward);
-QUIRE_SLOT(rotary_table);
-QUIRE_SLOT(rotary);
-QUIRE_SLOT(squared_norm);
-QUIRE_SLOT(step_outcome);
-QUIRE_SLOT(adamw);
-QUIRE_SLOT(adafactor);
-QUIRE_SLOT(moving_average);
-QUIRE_SLOT(ring_append);
-QUIRE_SLOT(ring_gather);
-decltype(nearest_code) nearest_code("nearest_code", nearest_code_flops);
-QUIRE_SLOT(nearest_code_backward);
-QUIRE_SLOT(masked_sum);
-QUIRE_SLOT(code_statistics);
-QUIRE_SLOT(lookup_codes);
-QUIRE_SLOT(gather_vectors);
-QUIRE_SLOT(codebook_update);
-QUIRE_SLOT(codewords);
-QUIRE_SLOT(code_caches);
-QUIRE_SLOT(code_caches_backward);
-decltype(code_attention) code_attention("code_attention", code_attention_flops);
-decltype(code_attention_backward) code_attention_backward("code_attention_backward", code_attention_backward_flops);
-decltype(attention) attention("attention", attention_flops);
-decltype(attention_backward) attention_backward("attention_backward", attention_backward_flops);
-decltype(knn_search) knn_search("knn_search", knn_search_flops);
-decltype(knn_attention) knn_attention("knn_attention", knn_attention_flops);
-decltype(knn_attention_backward) knn_attention_backward("knn_attention_backward", knn_attention_backward_flops);
-QUIRE_SLOT(drop_entries);
-QUIRE_SLOT(gate_heads);
-QUIRE_SLOT(gate_heads_backward);
-QUIRE_SLOT(softmax_share);
-QUIRE_SLOT(quantize_vectors);
-QUIRE_SLOT(dequantize_vectors);
+}  // namespace
 
 }  // namespace quire::ops

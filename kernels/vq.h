@@ -13,26 +13,24 @@ namespace quire::ops {
 // codes i32 [N, Hk] = argmin_s |x - c_s|^2, ties to the lowest; quantized [N, Hk, D] = c_code, exactly; error [N, Hk] =
 // |x - c_code|^2, summed from the differences. x [N, Hk, D], codebook [Hk, S, D]. A vector with a NaN has code 0 and
 // error NaN. (section 2, equation 6)
-extern Op<void(const Tensor& codes, const Tensor& quantized, const Tensor& error, const Tensor& x,
-               const Tensor& codebook)>
-    nearest_code;
+QUIRE_OP(nearest_code, const Tensor& codes, const Tensor& quantized, const Tensor& error, const Tensor& x,
+         const Tensor& codebook);
 // quantized [N, Hk, D] = c_code: codewords for codes that are known; zero where a code is not one of 0..S-1.
-extern Op<void(const Tensor& quantized, const Tensor& codes, const Tensor& codebook)> lookup_codes;
+QUIRE_OP(lookup_codes, const Tensor& quantized, const Tensor& codes, const Tensor& codebook);
 // dx [N, Hk, D] = dquantized + 2 factor[0] mask_n (x - c_code): straight-through, plus the commitment loss.
 // dquantized may be undefined (no straight-through, or nobody used it). mask u8 [N]; factor f64 [1].
-extern Op<void(const Tensor& dx, const Tensor& dquantized, const Tensor& x, const Tensor& quantized, const Tensor& mask,
-               const Tensor& factor)>
-    nearest_code_backward;
+QUIRE_OP(nearest_code_backward, const Tensor& dx, const Tensor& dquantized, const Tensor& x, const Tensor& quantized,
+         const Tensor& mask, const Tensor& factor);
 
 // total f64 [1] = sum of x [N, K] over the rows with mask_n: the commitment loss from errors. x wide, mask u8 [N].
-extern Op<void(const Tensor& total, const Tensor& x, const Tensor& mask)> masked_sum;
+QUIRE_OP(masked_sum, const Tensor& total, const Tensor& x, const Tensor& mask);
 
 // What the moving averages of a codebook take from a batch; all accumulate, in the order of n; codes -1 count nothing:
 //   counts [Hk, S] += number of n with mask_n and code s;  sums [Hk, S, D] += their x
-extern Op<void(const Tensor& counts, const Tensor& sums, const Tensor& x, const Tensor& codes, const Tensor& mask)>
-    code_statistics;
+QUIRE_OP(code_statistics, const Tensor& counts, const Tensor& sums, const Tensor& x, const Tensor& codes,
+         const Tensor& mask);
 // to [Hk, S, D] += x[index[h, s], h]; index i32 [Hk, S], -1 for none.
-extern Op<void(const Tensor& to, const Tensor& x, const Tensor& index)> gather_vectors;
+QUIRE_OP(gather_vectors, const Tensor& to, const Tensor& x, const Tensor& index);
 
 // A codebook is kept as sums m and counts n of the keys of each codeword (section 3.4.1).
 struct CodebookUpdate {
@@ -43,11 +41,10 @@ struct CodebookUpdate {
 // m <- gamma m + (1 - gamma) sums, n <- gamma n + (1 - gamma) counts; in place. Where control (f64 [2], kernels/
 // optimizer.h) says not to apply, nothing changes. seeds [Hk, S, D] with present [Hk, S] (0 or 1): keys of the batch;
 // a codeword without one is not reseeded. seeds and present may be undefined when nothing reseeds.
-extern Op<void(const Tensor& m, const Tensor& n, const Tensor& sums, const Tensor& counts, const Tensor& seeds,
-               const Tensor& present, const Tensor& control, const CodebookUpdate& options)>
-    codebook_update;
+QUIRE_OP(codebook_update, const Tensor& m, const Tensor& n, const Tensor& sums, const Tensor& counts,
+         const Tensor& seeds, const Tensor& present, const Tensor& control, const CodebookUpdate& options);
 // codebook [Hk, S, D] = m / max(n', floor); n' = n, or with smoothing e > 0 (Laplace): (n + e) / (sum n + S e) sum n.
-extern Op<void(const Tensor& codebook, const Tensor& m, const Tensor& n, double floor, double smoothing)> codewords;
+QUIRE_OP(codewords, const Tensor& codebook, const Tensor& m, const Tensor& n, double floor, double smoothing);
 
 // How the caches of the blocks of a subsequence are summed up (appendix B); the same values to rounding.
 enum class CodeReduction { serial, matmul, scan };
@@ -78,10 +75,9 @@ struct CodeCacheInputs {
 };
 // means [R, B + 1, Hk, S, Dv], counts [R, B + 1, Hk, S], wide: mean <- (n mean + sum v) / (n + m), n <- n + m; codes
 // never used have mean 0. (theorem 3.7)
-extern Op<void(const Tensor& means, const Tensor& counts, const CodeCacheInputs& in)> code_caches;
+QUIRE_OP(code_caches, const Tensor& means, const Tensor& counts, const CodeCacheInputs& in);
 // dv [R, T, Hk, Dv] accumulates. What was carried is constant. counts as code_caches gave them.
-extern Op<void(const Tensor& dv, const Tensor& dmeans, const Tensor& counts, const CodeCacheInputs& in)>
-    code_caches_backward;
+QUIRE_OP(code_caches_backward, const Tensor& dv, const Tensor& dmeans, const Tensor& counts, const CodeCacheInputs& in);
 
 // Query t reads the cache of block t / block: codewords are keys, with the log of their count added, and means are
 // values. logit = (q + u).c_s + log n_s; codes with n_s = 0 take no part.
@@ -100,11 +96,10 @@ struct CodeAttentionInputs {
 };
 // Goes on with a softmax: out [R, T, H, Dv] and lse [R, H, T] hold attention to other keys (ops::attention) and then
 // that to both. (section 3.3: divided before values are weighed)
-extern Op<void(const Tensor& out, const Tensor& lse, const CodeAttentionInputs& in)> code_attention;
+QUIRE_OP(code_attention, const Tensor& out, const Tensor& lse, const CodeAttentionInputs& in);
 // dq [R, T, H, D] and du [H, D] accumulate, dmeans is overwritten, with zeros in the last cache; out, lse of the whole
 // softmax. Codebook and counts have no gradient (section 3.4.2). du and dmeans may be undefined.
-extern Op<void(const Tensor& dq, const Tensor& du, const Tensor& dmeans, const Tensor& dout, const Tensor& out,
-               const Tensor& lse, const CodeAttentionInputs& in)>
-    code_attention_backward;
+QUIRE_OP(code_attention_backward, const Tensor& dq, const Tensor& du, const Tensor& dmeans, const Tensor& dout,
+         const Tensor& out, const Tensor& lse, const CodeAttentionInputs& in);
 
 }  // namespace quire::ops

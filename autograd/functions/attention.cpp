@@ -68,26 +68,18 @@ Variable attention(Tape& tape, const AttentionVariables& x, ops::AttentionInputs
   const Tensor y = Tensor::empty(shape, in.q.dtype(), in.q.device());
   const Tensor lse = Tensor::empty({shape[0], shape[2], shape[1]}, wide_type(in.q.dtype()), in.q.device());
   ops::attention(y, lse, in);
-  const Variable out = tape.output(y, {&x.q, &x.k, &x.v, &x.cache_k, &x.cache_v, &x.bias, &x.r, &x.u, &x.v_bias});
-  if (out.needs_gradient()) {
-    tape.record("attention", out,
-                [x, in, y, lse](const Tensor& dout) { add_attention_gradients(x, dout, y, lse, in); });
-  }
-  return out;
+  return tape.result("attention", y, {&x.q, &x.k, &x.v, &x.cache_k, &x.cache_v, &x.bias, &x.r, &x.u, &x.v_bias},
+                     [x, in, y, lse](const Tensor& dout) { add_attention_gradients(x, dout, y, lse, in); });
 }
 
 Variable gather_columns(Tape& tape, const Variable& table, const Tensor& index) {
   const Tensor y = Tensor::empty({table.dim(0), index.numel()}, table.value().dtype(), table.value().device());
   ops::gather_columns(y, table.value(), index);
-  const Variable out = tape.output(y, {&table});
-  if (out.needs_gradient()) {
-    tape.record("gather_columns", out, [dtable = table.gradient(), index](const Tensor& dout) {
-      const auto [to, accumulate] = dtable->target();
-      if (!accumulate) to.zero();
-      ops::gather_columns_backward(to, dout, index);
-    });
-  }
-  return out;
+  return tape.result("gather_columns", y, {&table}, [dtable = table.gradient(), index](const Tensor& dout) {
+    const auto [to, accumulate] = dtable->target();
+    if (!accumulate) to.zero();
+    ops::gather_columns_backward(to, dout, index);
+  });
 }
 
 }  // namespace quire

@@ -1,5 +1,6 @@
 #include "autograd/functions/basic.h"
 
+#include "autograd/functions/terms.h"
 #include "core/check.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/gemm.h"
@@ -8,13 +9,6 @@ namespace quire {
 
 namespace {
 
-Tensor converted(const Tensor& x, DType dtype) {
-  if (x.dtype() == dtype) return x;
-  const Tensor y = Tensor::empty(x.shape(), dtype, x.device());
-  ops::convert(y, x);
-  return y;
-}
-
 Tensor as_matrix(const Tensor& tensor) {
   const int64_t width = tensor.dim(-1);
   return tensor.reshape({width == 0 ? 0 : tensor.numel() / width, width});
@@ -22,96 +16,44 @@ Tensor as_matrix(const Tensor& tensor) {
 
 }  // namespace
 
-Variable add(Tape& tape, const Variable& a, const Variable& b) {
-  QUIRE_CHECK(a.shape() == b.shape(), "add: {} and {}", a.shape().to_string(), b.shape().to_string());
-  const Tensor sum = Tensor::empty_like(a.value());
-  ops::add(sum, a.value(), b.value(), 1, 1);
-  const Variable out = tape.output(sum, {&a, &b});
-  if (out.needs_gradient()) {
-    tape.record("add", out, [da = a.gradient(), db = b.gradient()](const Tensor& dout) {
-      if (da) da->add(dout);
-      if (db) db->add(dout);
-    });
-  }
-  return out;
-}
-
-Variable multiply(Tape& tape, const Variable& a, const Variable& b) {
-  QUIRE_CHECK(a.shape() == b.shape(), "multiply: {} and {}", a.shape().to_string(), b.shape().to_string());
-  const Tensor product = Tensor::empty_like(a.value());
-  ops::multiply(product, a.value(), b.value());
-  const Variable out = tape.output(product, {&a, &b});
-  if (out.needs_gradient()) {
-    tape.record("multiply", out, [a, b](const Tensor& dout) {
-      for (const auto& [to, other] : {std::pair{&a, &b}, std::pair{&b, &a}}) {
-        if (!to->needs_gradient()) continue;
-        const Tensor term = Tensor::empty_like(dout);
-        ops::multiply(term, dout, other->value());
-        to->gradient()->add(term);
-      }
-    });
-  }
-  return out;
-}
-
 Variable scale(Tape& tape, const Variable& x, double factor) {
   const Tensor scaled = Tensor::empty_like(x.value());
   ops::scale(scaled, x.value(), factor);
-  const Variable out = tape.output(scaled, {&x});
-  if (out.needs_gradient()) {
-    tape.record("scale", out, [dx = x.gradient(), factor](const Tensor& dout) {
-      const Tensor term = Tensor::empty_like(dout);
-      ops::scale(term, dout, factor);
-      dx->add(term);
-    });
-  }
-  return out;
+  return tape.result("scale", scaled, {&x}, [dx = x.gradient(), factor](const Tensor& dout) {
+    const Tensor term = Tensor::empty_like(dout);
+    ops::scale(term, dout, factor);
+    dx->add(term);
+  });
 }
 
 Variable add_scaled(Tape& tape, const Variable& x, const Tensor& y, const Variable& factor) {
   QUIRE_CHECK(x.shape() == y.shape() && factor.value().numel() == 1, "add_scaled: {} and {} times {}",
               x.shape().to_string(), y.shape().to_string(), factor.shape().to_string());
   const Tensor sum = Tensor::empty_like(y);
-  ops::scale_by(sum, y, converted(factor.value(), DType::f64));
+  ops::scale_by(sum, y, as_type(factor.value(), DType::f64));
   ops::add(sum, sum, x.value(), 1, 1);
-  const Variable out = tape.output(sum, {&x, &factor});
-  if (out.needs_gradient()) {
-    tape.record("add_scaled", out, [dx = x.gradient(), y, factor](const Tensor& dout) {
-      if (dx) dx->add(dout);
-      if (!factor.needs_gradient()) return;
-      const DType wide = factor.value().dtype();
-      const Tensor product = Tensor::empty(y.shape(), wide, y.device());
-      ops::multiply(product, converted(dout, wide), converted(y, wide));
-      const Tensor total = Tensor::empty({1}, DType::f64, y.device());
-      ops::sum_all(total, product);
-      factor.gradient()->add(converted(total, wide));
-    });
-  }
-  return out;
+  return tape.result("add_scaled", sum, {&x, &factor}, [dx = x.gradient(), y, factor](const Tensor& dout) {
+    if (dx) dx->add(dout);
+    if (!factor.needs_gradient()) return;
+    const DType wide = factor.value().dtype();
+    const Tensor product = Tensor::empty(y.shape(), wide, y.device());
+    ops::multiply(product, as_type(dout, wide), as_type(y, wide));
+    const Tensor total = Tensor::empty({1}, DType::f64, y.device());
+    ops::sum_all(total, product);
+    factor.gradient()->add(as_type(total, wide));
+  });
 }
 
 Variable add_bias(Tape& tape, const Variable& x, const Variable& bias) {
   const Tensor y = Tensor::empty_like(x.value());
   const Shape matrix{y.numel() / bias.dim(0), bias.dim(0)};
   ops::add_bias(y.reshape(matrix), x.value().reshape(matrix), bias.value());
-  const Variable out = tape.output(y, {&x, &bias});
-  if (out.needs_gradient()) {
-    tape.record("add_bias", out, [dx = x.gradient(), db = bias.gradient(), matrix](const Tensor& dout) {
-      if (dx) dx->add(dout);
-      if (!db) return;
-      const auto [to, accumulate] = db->target();
-      ops::sum_rows(to, dout.reshape(matrix), accumulate);
-    });
-  }
-  return out;
-}
-
-Variable reshape(Tape& tape, const Variable& x, const Shape& shape) {
-  const Variable out = tape.output(x.value().reshape(shape), {&x});
-  if (out.needs_gradient()) {
-    tape.record("reshape", out, [dx = x.gradient()](const Tensor& dout) { dx->add(dout); });
-  }
-  return out;
+  return tape.result("add_bias", y, {&x, &bias}, [dx = x.gradient(), db = bias.gradient(), matrix](const Tensor& dout) {
+    if (dx) dx->add(dout);
+    if (!db) return;
+    const auto [to, accumulate] = db->target();
+    ops::sum_rows(to, dout.reshape(matrix), accumulate);
+  });
 }
 
 namespace {
@@ -155,32 +97,24 @@ struct LinearGradients {
 Variable linear(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias) {
   const Tensor y = linear_result(x, weight);
   ops::gemm(as_matrix(y), as_matrix(x.value()), weight.value(), {.transpose_b = true, .bias = bias.value()});
-  const Variable out = tape.output(y, {&x, &weight, &bias});
-  if (out.needs_gradient()) {
-    tape.record("linear", out,
-                [gradients = LinearGradients(x, weight, bias)](const Tensor& dout) { gradients.add(dout); });
-  }
-  return out;
+  return tape.result("linear", y, {&x, &weight, &bias},
+                     [gradients = LinearGradients(x, weight, bias)](const Tensor& dout) { gradients.add(dout); });
 }
 
 Variable linear_activation(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias,
                            ops::Activation kind) {
   const Tensor y = linear_result(x, weight);
-  const Variable out = tape.output(y, {&x, &weight, &bias});
   // ReLU's derivative can be told from its result.
-  const bool keeps = out.needs_gradient() && kind != ops::Activation::relu;
+  const bool keeps = tape.wants_gradient({&x, &weight, &bias}) && kind != ops::Activation::relu;
   const Tensor pre = keeps ? Tensor::empty_like(y) : Tensor();
   ops::gemm(as_matrix(y), as_matrix(x.value()), weight.value(),
             {.transpose_b = true, .bias = bias.value(), .activation = kind, .pre = keeps ? as_matrix(pre) : Tensor()});
-  if (out.needs_gradient()) {
-    tape.record("linear_activation", out,
-                [gradients = LinearGradients(x, weight, bias), at = keeps ? pre : y, kind](const Tensor& dout) {
-                  const Tensor dpre = Tensor::empty_like(dout);
-                  ops::activation_backward(dpre, dout, at, kind);
-                  gradients.add(dpre);
-                });
-  }
-  return out;
+  return tape.result("linear_activation", y, {&x, &weight, &bias},
+                     [gradients = LinearGradients(x, weight, bias), at = keeps ? pre : y, kind](const Tensor& dout) {
+                       const Tensor dpre = Tensor::empty_like(dout);
+                       ops::activation_backward(dpre, dout, at, kind);
+                       gradients.add(dpre);
+                     });
 }
 
 Variable weighted_sum(Tape& tape, const Variable& x, const Tensor& weights) {
@@ -188,71 +122,53 @@ Variable weighted_sum(Tape& tape, const Variable& x, const Tensor& weights) {
   ops::multiply(product, x.value(), weights);
   const Tensor total = Tensor::empty({1}, DType::f64, x.value().device());
   ops::sum_all(total, product);
-  const Variable out = tape.output(total, {&x});
-  if (out.needs_gradient()) {
-    tape.record("weighted_sum", out, [dx = x.gradient(), weights](const Tensor& dout) {
-      const Tensor term = Tensor::empty_like(weights);
-      ops::scale_by(term, weights, dout);
-      dx->add(term);
-    });
-  }
-  return out;
+  return tape.result("weighted_sum", total, {&x}, [dx = x.gradient(), weights](const Tensor& dout) {
+    const Tensor term = Tensor::empty_like(weights);
+    ops::scale_by(term, weights, dout);
+    dx->add(term);
+  });
 }
 
 Variable with_loss(Tape& tape, const Variable& x, const Variable& loss, double weight) {
-  const Variable out = tape.output(x.value(), {&x, &loss});
-  if (out.needs_gradient()) {
-    tape.record("with_loss", out, [x, loss, weight](const Tensor& dout) {
-      if (x.needs_gradient()) x.gradient()->add(dout);
-      if (!loss.needs_gradient()) return;
-      loss.gradient()->add(Tensor::from(std::vector<double>{weight}, {1}, dout.device()));
-    });
-  }
-  return out;
+  return tape.result("with_loss", x.value(), {&x, &loss}, [x, loss, weight](const Tensor& dout) {
+    if (x.needs_gradient()) x.gradient()->add(dout);
+    if (!loss.needs_gradient()) return;
+    loss.gradient()->add(Tensor::from(std::vector<double>{weight}, {1}, dout.device()));
+  });
 }
 
 Variable with_gradient_to(Tape& tape, const Tensor& value, const Variable& x) {
   QUIRE_CHECK(value.shape() == x.shape() && value.dtype() == x.value().dtype(),
               "with_gradient_to: {} {} with the gradient of {} {}", name_of(value.dtype()), value.shape().to_string(),
               name_of(x.value().dtype()), x.shape().to_string());
-  const Variable out = tape.output(value, {&x});
-  if (out.needs_gradient()) {
-    tape.record("with_gradient_to", out, [dx = x.gradient()](const Tensor& dout) { dx->add(dout); });
-  }
-  return out;
+  return tape.result("with_gradient_to", value, {&x}, [dx = x.gradient()](const Tensor& dout) { dx->add(dout); });
 }
 
 Variable scale_heads(Tape& tape, const Variable& x, const Variable& s) {
   const Tensor y = Tensor::empty_like(x.value());
   ops::scale_heads(y, x.value(), s.value());
-  const Variable out = tape.output(y, {&x, &s});
-  if (out.needs_gradient()) {
-    tape.record("scale_heads", out,
-                [in = x.value(), factor = s.value(), dx = x.gradient(), ds = s.gradient()](const Tensor& dout) {
-                  const Tensor term = Tensor::empty_like(dout);
-                  const Gradient::Target to = ds ? ds->target() : Gradient::Target{Tensor::empty_like(factor), false};
-                  ops::scale_heads_backward(term, to.tensor, dout, in, factor, to.accumulate);
-                  if (dx) dx->add(term);
-                });
-  }
-  return out;
+  return tape.result(
+      "scale_heads", y, {&x, &s},
+      [in = x.value(), factor = s.value(), dx = x.gradient(), ds = s.gradient()](const Tensor& dout) {
+        const Tensor term = Tensor::empty_like(dout);
+        const Gradient::Target to = ds ? ds->target() : Gradient::Target{Tensor::empty_like(factor), false};
+        ops::scale_heads_backward(term, to.tensor, dout, in, factor, to.accumulate);
+        if (dx) dx->add(term);
+      });
 }
 
 Variable dropout(Tape& tape, const Variable& x, const Variable& residual, const ops::DropoutKey& key) {
   if (key.probability == 0) return residual.defined() ? add(tape, residual, x) : x;
   const Tensor y = Tensor::empty_like(x.value());
   ops::dropout(y, x.value(), residual.value(), key);
-  const Variable out = tape.output(y, {&x, &residual});
-  if (out.needs_gradient()) {
-    tape.record("dropout", out, [dx = x.gradient(), dresidual = residual.gradient(), key](const Tensor& dout) {
-      if (dresidual) dresidual->add(dout);
-      if (!dx) return;
-      const Tensor term = Tensor::empty_like(dout);
-      ops::dropout(term, dout, Tensor(), key);
-      dx->add(term);
-    });
-  }
-  return out;
+  return tape.result("dropout", y, {&x, &residual},
+                     [dx = x.gradient(), dresidual = residual.gradient(), key](const Tensor& dout) {
+                       if (dresidual) dresidual->add(dout);
+                       if (!dx) return;
+                       const Tensor term = Tensor::empty_like(dout);
+                       ops::dropout(term, dout, Tensor(), key);
+                       dx->add(term);
+                     });
 }
 
 }  // namespace quire

@@ -1,19 +1,17 @@
-// Sums, products, reshapes and linear maps.
+// Linear maps, scales, dropout and sums that are losses.
 #pragma once
 
-#include "autograd/tape.h"
+#include "autograd/functions/pointwise.h"
+#include "autograd/functions/views.h"
 #include "kernels/elementwise.h"
 
 namespace quire {
 
-Variable add(Tape& tape, const Variable& a, const Variable& b);
-Variable multiply(Tape& tape, const Variable& a, const Variable& b);
 Variable scale(Tape& tape, const Variable& x, double factor);
 // x + factor[0] * y; factor [1], wide; y is constant.
 Variable add_scaled(Tape& tape, const Variable& x, const Tensor& y, const Variable& factor);
 // x [.., N] + bias [N].
 Variable add_bias(Tape& tape, const Variable& x, const Variable& bias);
-Variable reshape(Tape& tape, const Variable& x, const Shape& shape);
 
 // y [.., N] = x [.., K] W^T + b; W [N, K], b [N] may be undefined.
 Variable linear(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias = {});

@@ -1,5 +1,6 @@
 #include "autograd/functions/embedding.h"
 
+#include "autograd/functions/terms.h"
 #include "core/check.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
@@ -11,15 +12,20 @@ Variable embedding(Tape& tape, const Variable& table, const Tensor& ids, double 
   QUIRE_CHECK(ids.rank() == 2, "embedding: ids {} are not [R, T]", ids.shape().to_string());
   const Tensor y = Tensor::empty({ids.dim(0), ids.dim(1), table.dim(1)}, table.value().dtype(), table.value().device());
   ops::embedding(y, table.value(), ids, scale);
-  const Variable out = tape.output(y, {&table});
-  if (out.needs_gradient()) {
-    tape.record("embedding", out, [dtable = table.gradient(), ids, scale](const Tensor& dout) {
-      const auto [to, accumulate] = dtable->target();
+  return tape.result("embedding", y, {&table}, [table, ids, scale](const Tensor& dout) {
+    Gradient& dtable = *table.gradient();
+    const DType wide = wide_type(dout.dtype());
+    if (dtable.dtype() == wide) {
+      const auto [to, accumulate] = dtable.target();
       if (!accumulate) to.zero();
       ops::embedding_backward(to, dout, ids, scale);
-    });
-  }
-  return out;
+      return;
+    }
+    // Sums of rows are wide; the gradient of a table that is no parameter is not.
+    const Tensor sums = Tensor::zeros(table.shape(), wide, dout.device());
+    ops::embedding_backward(sums, dout, ids, scale);
+    dtable.add(as_type(sums, dtable.dtype()));
+  });
 }
 
 CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const Variable& weight, const Variable& bias,
@@ -36,12 +42,11 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
   const Tensor counted = mask.reshape({count});
   const Tensor nll = Tensor::empty({count}, wide_type(dtype), device);
   const Tensor total = Tensor::empty({1}, DType::f64, device);
-  const Variable sum = tape.output(total, {&hidden, &weight, &bias});
-  const Tensor factor = sum.needs_gradient() ? Tensor::from(std::vector<double>{seed}, {1}, device) : Tensor();
-  const std::shared_ptr<Gradient> dweight = sum.needs_gradient() ? weight.gradient() : nullptr;
-  const Tensor dh =
-      sum.needs_gradient() && hidden.needs_gradient() ? Tensor::empty({count, width}, dtype, device) : Tensor();
-  const bool biased = sum.needs_gradient() && bias.needs_gradient();
+  const bool wanted = tape.wants_gradient({&hidden, &weight, &bias});
+  const Tensor factor = wanted ? Tensor::from(std::vector<double>{seed}, {1}, device) : Tensor();
+  const std::shared_ptr<Gradient> dweight = wanted ? weight.gradient() : nullptr;
+  const Tensor dh = wanted && hidden.needs_gradient() ? Tensor::empty({count, width}, dtype, device) : Tensor();
+  const bool biased = wanted && bias.needs_gradient();
   const Tensor dbias = biased ? Tensor::zeros({vocabulary}, wide_type(dtype), device) : Tensor();
 
   // Chunks of nearly equal size: the weight is read for each.
@@ -51,7 +56,7 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
   // Logits and losses are f32 beside bf16; their gradients, operands of products, then have a place of their own.
   const Tensor logits = Tensor::empty({chunk, vocabulary}, wide_type(dtype), device);
   const Tensor dlogits =
-      logits.dtype() == dtype || !sum.needs_gradient() ? logits : Tensor::empty({chunk, vocabulary}, dtype, device);
+      logits.dtype() == dtype || !wanted ? logits : Tensor::empty({chunk, vocabulary}, dtype, device);
   const Tensor lse = Tensor::empty({chunk}, wide_type(dtype), device);
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int64_t end = std::min(count, begin + chunk);
@@ -73,18 +78,16 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
     if (dbias.defined()) ops::sum_rows(dbias, dpart, begin > 0);
   }
   ops::sum_all(total, nll);
-  if (sum.needs_gradient()) {
-    tape.record(
-        "projection_cross_entropy", sum,
-        [dh, dbias, seed, to = hidden.gradient(), db = bias.gradient(), shape = hidden.shape()](const Tensor& dsum) {
-          // On other devices the value is not read: it would wait for them.
-          QUIRE_CHECK(dsum.device().kind != DeviceKind::cpu || dsum.data<double>()[0] == seed,
-                      "projection_cross_entropy: swept with {}, but gradients were taken for {}",
-                      dsum.data<double>()[0], seed);
-          if (to) to->add(dh.reshape(shape));
-          if (db) db->add(dbias);
-        });
-  }
+  const Variable sum = tape.result(
+      "projection_cross_entropy", total, {&hidden, &weight, &bias},
+      [dh, dbias, seed, to = hidden.gradient(), db = bias.gradient(), shape = hidden.shape()](const Tensor& dsum) {
+        // On other devices the value is not read: it would wait for them.
+        QUIRE_CHECK(dsum.device().kind != DeviceKind::cpu || dsum.data<double>()[0] == seed,
+                    "projection_cross_entropy: swept with {}, but gradients were taken for {}", dsum.data<double>()[0],
+                    seed);
+        if (to) to->add(dh.reshape(shape));
+        if (db) db->add(dbias);
+      });
   return {sum, nll};
 }
 

@@ -23,12 +23,8 @@ Variable knn_attention(Tape& tape, const Variable& q, const Tensor& index, const
   const Tensor log_sum = empty_lse(in.q);
   ops::knn_attention(y, log_sum, in, false);
   if (lse != nullptr) *lse = log_sum;
-  const Variable out = tape.output(y, {&q});
-  if (out.needs_gradient()) {
-    tape.record("knn_attention", out,
-                [q, in, y, log_sum](const Tensor& dout) { add_knn_gradient(q, dout, y, log_sum, in); });
-  }
-  return out;
+  return tape.result("knn_attention", y, {&q},
+                     [q, in, y, log_sum](const Tensor& dout) { add_knn_gradient(q, dout, y, log_sum, in); });
 }
 
 Variable joint_attention(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& settings,
@@ -49,38 +45,32 @@ Variable joint_attention(Tape& tape, const AttentionVariables& x, const ops::Att
     *memory_share = Tensor::empty_like(lse);
     ops::softmax_share(*memory_share, local_lse, lse);
   }
-  const Variable out = tape.output(y, {&q, &x.q, &x.k, &x.v, &x.cache_k, &x.cache_v, &x.bias, &x.r, &x.u, &x.v_bias});
-  if (out.needs_gradient()) {
-    // With the result and the sum of the whole softmax each backward pass gives the gradient of its own logits.
-    tape.record("joint_attention", out, [x, q, local, retrieved, y, lse](const Tensor& dout) {
-      add_attention_gradients(x, dout, y, lse, local);
-      add_knn_gradient(q, dout, y, lse, retrieved);
-    });
-  }
-  return out;
+  // With the result and the sum of the whole softmax each backward pass gives the gradient of its own logits.
+  return tape.result("joint_attention", y,
+                     {&q, &x.q, &x.k, &x.v, &x.cache_k, &x.cache_v, &x.bias, &x.r, &x.u, &x.v_bias},
+                     [x, q, local, retrieved, y, lse](const Tensor& dout) {
+                       add_attention_gradients(x, dout, y, lse, local);
+                       add_knn_gradient(q, dout, y, lse, retrieved);
+                     });
 }
 
 Variable gate_heads(Tape& tape, const Variable& a, const Variable& b, const Variable& bias, const Variable& content,
                     const Tensor& open) {
   const Tensor y = Tensor::empty_like(a.value());
   ops::gate_heads(y, a.value(), b.value(), bias.value(), content.value(), open);
-  const Variable out = tape.output(y, {&a, &b, &bias, &content});
-  if (out.needs_gradient()) {
-    tape.record("gate_heads", out, [a, b, bias, content, open](const Tensor& dout) {
-      const Tensor da = Tensor::empty_like(dout);
-      const Tensor db = Tensor::empty_like(dout);
-      const Tensor dcontent = content.defined() ? Tensor::empty_like(content.value()) : Tensor();
-      const Gradient::Target to =
-          bias.needs_gradient() ? bias.gradient()->target() : Gradient::Target{Tensor::empty_like(bias.value()), false};
-      if (!to.accumulate) to.tensor.zero();
-      ops::gate_heads_backward(da, db, to.tensor, dcontent, dout, a.value(), b.value(), bias.value(), content.value(),
-                               open);
-      if (a.needs_gradient()) a.gradient()->add(da);
-      if (b.needs_gradient()) b.gradient()->add(db);
-      if (content.needs_gradient()) content.gradient()->add(dcontent);
-    });
-  }
-  return out;
+  return tape.result("gate_heads", y, {&a, &b, &bias, &content}, [a, b, bias, content, open](const Tensor& dout) {
+    const Tensor da = Tensor::empty_like(dout);
+    const Tensor db = Tensor::empty_like(dout);
+    const Tensor dcontent = content.defined() ? Tensor::empty_like(content.value()) : Tensor();
+    const Gradient::Target to =
+        bias.needs_gradient() ? bias.gradient()->target() : Gradient::Target{Tensor::empty_like(bias.value()), false};
+    if (!to.accumulate) to.tensor.zero();
+    ops::gate_heads_backward(da, db, to.tensor, dcontent, dout, a.value(), b.value(), bias.value(), content.value(),
+                             open);
+    if (a.needs_gradient()) a.gradient()->add(da);
+    if (b.needs_gradient()) b.gradient()->add(db);
+    if (content.needs_gradient()) content.gradient()->add(dcontent);
+  });
 }
 
 }  // namespace quire

@@ -7,18 +7,14 @@ Variable rotary(Tape& tape, const Variable& x, ops::RotaryInputs settings) {
   const Tensor y = Tensor::empty_like(x.value());
   ops::rotary(y, settings);
   settings.x = Tensor();  // backward needs the angles only
-  const Variable out = tape.output(y, {&x});
-  if (out.needs_gradient()) {
-    tape.record("rotary", out, [dx = x.gradient(), settings](const Tensor& dout) {
-      ops::RotaryInputs back = settings;
-      back.x = dout;
-      back.inverse = true;
-      const Tensor term = Tensor::empty_like(dout);
-      ops::rotary(term, back);
-      dx->add(term);
-    });
-  }
-  return out;
+  return tape.result("rotary", y, {&x}, [dx = x.gradient(), settings](const Tensor& dout) {
+    ops::RotaryInputs back = settings;
+    back.x = dout;
+    back.inverse = true;
+    const Tensor term = Tensor::empty_like(dout);
+    ops::rotary(term, back);
+    dx->add(term);
+  });
 }
 
 }  // namespace quire

@@ -18,15 +18,13 @@ Quantized quantize(Tape& tape, const Variable& x, const Tensor& codebook, const 
   const Tensor total = Tensor::empty({1}, DType::f64, in.device());
   ops::masked_sum(total, errors, mask);
 
-  Quantized result{Variable::constant(keys), codes, tape.output(total, {&x})};
-  if (result.error.needs_gradient()) {
-    tape.record("commitment", result.error, [x, keys, mask, vectors](const Tensor& derror) {
-      const Tensor dx = Tensor::empty_like(keys);
-      ops::nearest_code_backward(dx.reshape(vectors), Tensor(), x.value().reshape(vectors), keys.reshape(vectors), mask,
-                                 derror);
-      x.gradient()->add(dx);
-    });
-  }
+  const Variable error = tape.result("commitment", total, {&x}, [x, keys, mask, vectors](const Tensor& derror) {
+    const Tensor dx = Tensor::empty_like(keys);
+    ops::nearest_code_backward(dx.reshape(vectors), Tensor(), x.value().reshape(vectors), keys.reshape(vectors), mask,
+                               derror);
+    x.gradient()->add(dx);
+  });
+  Quantized result{Variable::constant(keys), codes, error};
   if (straight_through) result.keys = with_gradient_to(tape, keys, x);
   return result;
 }
@@ -152,10 +150,9 @@ VqAttentionResult vq_attention(Tape& tape, const VqAttentionVariables& x, const 
     result.count = cache(call.codes.counts, count - 1);
   }
   const AttentionVariables& k = x.keys;
-  result.out = tape.output(call.out, {&k.q, &k.k, &k.v, &k.cache_k, &k.cache_v, &k.bias, &k.r, &k.u, &k.v_bias});
-  if (result.out.needs_gradient()) {
-    tape.record("vq_attention", result.out, [call](const Tensor& dout) { call.backward(dout); });
-  }
+  result.out =
+      tape.result("vq_attention", call.out, {&k.q, &k.k, &k.v, &k.cache_k, &k.cache_v, &k.bias, &k.r, &k.u, &k.v_bias},
+                  [call](const Tensor& dout) { call.backward(dout); });
   return result;
 }
 

@@ -24,13 +24,19 @@ namespace {
 
 // Documents are not cut, so a share of few documents, or of documents of unlike lengths, is not the one that was asked.
 void describe_shares(PrepareReport& report, const SplitRules& rules) {
-  double inputs = static_cast<double>(report.splits["train"].totals.bytes);
-  for (const auto& [name, path] : rules.lists) inputs += static_cast<double>(report.splits[name].totals.bytes);
-  for (const SplitShare& share : rules.shares) inputs += static_cast<double>(report.splits[share.name].totals.bytes);
+  std::vector<std::string> names{"train"};
+  for (const auto& [name, path] : rules.lists) names.push_back(name);
+  for (const SplitShare& share : rules.shares) names.push_back(share.name);
+  SplitTotals inputs;
+  for (const std::string& name : names) {
+    inputs.documents += report.splits[name].totals.documents;
+    inputs.bytes += report.splits[name].totals.bytes;
+  }
   for (const SplitShare& share : rules.shares) {
     PrepareReport::SplitReport& split = report.splits[share.name];
     split.asked = share.share;
-    split.share = static_cast<double>(split.totals.bytes) / inputs;
+    split.share = static_cast<double>(split.totals.bytes) / static_cast<double>(inputs.bytes);
+    split.of_documents = inputs.documents;
   }
 }
 

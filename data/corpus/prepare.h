@@ -39,6 +39,7 @@ struct PrepareReport {
     int64_t dropped = 0;          // empty documents
     std::optional<double> asked;  // the share of the inputs that NAME=FRACTION asked for
     double share = 0;             // the share of their text that it is
+    int64_t of_documents = 0;     // the number of the inputs
   };
   std::map<std::string, SplitReport> splits;
   int64_t ignored = 0;  // files that are not documents

@@ -37,7 +37,7 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>
 "$bundle/bin/quire" --version
 check kernels "$bundle/tests/test_gpu"
 check golden "$bundle/tests/test_golden"
-check mechanisms "$bundle/tests/test_integration" '--gtest_filter=*Mechanism*-*trivial*'
+check mechanisms "$bundle/tests/test_integration" '--gtest_filter=*Mechanism*-*trivial*:*/two_halves:*in_a_file*'
 for tool in memcheck racecheck; do
   if command -v compute-sanitizer >/dev/null; then
     check "$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$bundle/tests/test_gpu" '--gtest_filter=CudaOpTable*'

@@ -98,18 +98,22 @@ class QueryBlock {
     const int32_t* first_visible = in.first_visible.data<int32_t>() + row * s.queries + first_query;
     low_ = std::numeric_limits<int64_t>::max();
     high_ = std::numeric_limits<int64_t>::min();
+    const int32_t* last_visible =
+        in.last_visible.defined() ? in.last_visible.data<int32_t>() + row * s.queries + first_query : nullptr;
     int64_t farthest = 0;
     visible_begin_.fill(0);
     visible_end_.fill(std::numeric_limits<int64_t>::min());
     for (int64_t a = 0; a < count_; ++a) {
       visible_begin_[a] = first_visible[a];
-      visible_end_[a] = first_ + a + (in.attend_self ? 1 : 0);
+      visible_end_[a] = last_visible == nullptr ? first_ + a + (in.attend_self ? 1 : 0) : last_visible[a] + 1;
       if (visible_begin_[a] >= visible_end_[a]) continue;
       low_ = std::min(low_, visible_begin_[a]);
       high_ = std::max(high_, visible_end_[a]);
       farthest = std::max(farthest, first_ + a - visible_begin_[a]);
     }
     QUIRE_CHECK(empty() || low_ >= -s.slots, "attention: position {} lies before the {} carried keys", low_, s.slots);
+    QUIRE_CHECK(empty() || high_ <= s.queries, "attention: position {} lies behind the last of {} keys", high_ - 1,
+                s.queries);
     QUIRE_CHECK(s.entries == 0 || in.terms_end || farthest < s.entries,
                 "attention: distance {} is outside a table of {}", farthest, s.entries);
     load(content_, in.u);
@@ -212,12 +216,12 @@ class QueryBlock {
   void apply_dropout(T* probabilities, const KeyBlock& b) const {
     const auto threshold = static_cast<uint64_t>(in_.dropout * 4294967296.0);
     const T kept = static_cast<T>(1.0 / (1.0 - in_.dropout));
-    const auto base = static_cast<uint64_t>(head_ * (s_.slots + s_.queries));
+    const int64_t base = head_ * s_.distances + s_.first_distance;
     for (int64_t a = 0; a < count_; ++a) {
       uint64_t group = std::numeric_limits<uint64_t>::max();
       std::array<uint32_t, 4> bits{};
       for (int64_t j = key_begin(a, b); j < key_end(a, b); ++j) {
-        const uint64_t element = base + static_cast<uint64_t>(first_ + a - b.position - j);
+        const auto element = static_cast<uint64_t>(base + first_ + a - b.position - j);
         if (element / 4 != group) {
           group = element / 4;
           bits = philox(in_.key, in_.scope, static_cast<uint32_t>(in_.first_row + row_),

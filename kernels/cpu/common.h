@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/bfloat16.h"
 #include "core/check.h"
 #include "core/tensor.h"
 #include "core/thread_pool.h"
@@ -34,6 +35,28 @@ void dispatch(const char* op, DType dtype, Function&& function) {
   }
 }
 
+// The same for operations that also take bf16, which they read and write as Wide<bfloat16> = float.
+template <typename Function>
+void dispatch_stored(const char* op, DType dtype, Function&& function) {
+  if (dtype == DType::bf16) {
+    function(bfloat16{});
+  } else {
+    dispatch(op, dtype, function);
+  }
+}
+
+// The type that values stored as T are computed with.
+template <typename T>
+using Wide = std::conditional_t<std::is_same_v<T, bfloat16>, float, T>;
+template <typename T>
+Wide<T> wide(T value) {
+  return static_cast<Wide<T>>(value);
+}
+template <typename T>
+T narrow(std::type_identity_t<Wide<T>> value) {
+  return static_cast<T>(value);
+}
+
 inline int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
@@ -57,11 +80,6 @@ void for_rows(int64_t rows, int64_t width, Body&& body) {
                [&](int64_t tile) { body(tile * per_tile, std::min(rows, (tile + 1) * per_tile)); });
 }
 
-// Rows of partial sums of a reduction over rows: few, and set by the shape alone.
-inline int64_t reduction_parts(int64_t rows) {
-  return std::clamp<int64_t>(rows / 64, 1, 16);
-}
-
 // Bytes of scratch that stays with the thread: kernels run in the same order every step, so it is allocated once.
 // Aligned like tensors are: Eigen begins a sum at the first aligned element, so its order and its bits depend on the
 // address.
@@ -74,9 +92,43 @@ T* scratch(int slot, int64_t count) {
   return buffer.data();
 }
 
+// Values as they are computed with: where they lie, or for bf16 a copy in the thread's scratch.
+template <typename T>
+const Wide<T>* widened(const T* from, int64_t count, int slot) {
+  if constexpr (std::is_same_v<T, Wide<T>>) {
+    return from;
+  } else {
+    Wide<T>* const to = scratch<Wide<T>>(slot, count);
+    for (int64_t i = 0; i < count; ++i) to[i] = wide(from[i]);
+    return to;
+  }
+}
+// Where results go before they are stored, and storing them.
+template <typename T>
+Wide<T>* widened_result(T* to, int64_t count, int slot) {
+  if constexpr (std::is_same_v<T, Wide<T>>) {
+    return to;
+  } else {
+    return scratch<Wide<T>>(slot, count);
+  }
+}
+template <typename T>
+void store_narrow(T* to, const Wide<T>* from, int64_t count) {
+  if constexpr (!std::is_same_v<T, Wide<T>>) {
+    for (int64_t i = 0; i < count; ++i) to[i] = narrow<T>(from[i]);
+  }
+}
+
+// Rows of partial sums of a reduction over rows: few, and set by the shape alone.
+inline int64_t reduction_parts(int64_t rows) {
+  return std::clamp<int64_t>(rows / 64, 1, 16);
+}
+
 void bind_adafactor();
 void bind_attention_backward();
 void bind_attention_forward();
+void bind_axis();
+void bind_choice();
 void bind_convert();
 void bind_cross_entropy();
 void bind_elementwise();
@@ -89,6 +141,7 @@ void bind_knn_storage();
 void bind_moving_average();
 void bind_norm();
 void bind_optimizer();
+void bind_pointwise();
 void bind_position();
 void bind_rotary();
 void bind_state();

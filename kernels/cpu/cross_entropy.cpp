@@ -59,10 +59,10 @@ void cross_entropy_backward(const Tensor& dlogits, const Tensor& logits, const T
 }
 
 void sum_all(const Tensor& total, const Tensor& in) {
-  dispatch("sum_all", in.dtype(), [&](auto type) {
+  dispatch_stored("sum_all", in.dtype(), [&](auto type) {
     using T = decltype(type);
     double sum = 0;
-    for (const T *x = in.data<T>(), *end = x + in.numel(); x != end; ++x) sum += static_cast<double>(*x);
+    for (const T *x = in.data<T>(), *end = x + in.numel(); x != end; ++x) sum += static_cast<double>(wide(*x));
     total.data<double>()[0] = sum;
   });
 }

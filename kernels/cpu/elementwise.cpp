@@ -27,41 +27,41 @@ void copy(const Tensor& out, const Tensor& in) {
 
 void add(const Tensor& out, const Tensor& a, const Tensor& b, double alpha, double beta) {
   require_alike("add", {&out, &a, &b});
-  dispatch("add", out.dtype(), [&](auto type) {
+  dispatch_stored("add", out.dtype(), [&](auto type) {
     using T = decltype(type);
     T* y = out.data<T>();
     const T* x = a.data<T>();
     const T* z = b.data<T>();
-    const T p = static_cast<T>(alpha);
-    const T q = static_cast<T>(beta);
+    const auto p = static_cast<Wide<T>>(alpha);
+    const auto q = static_cast<Wide<T>>(beta);
     for_elements(out.numel(), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) y[i] = p * x[i] + q * z[i];
+      for (int64_t i = begin; i < end; ++i) y[i] = narrow<T>(p * wide(x[i]) + q * wide(z[i]));
     });
   });
 }
 
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b) {
   require_alike("multiply", {&out, &a, &b});
-  dispatch("multiply", out.dtype(), [&](auto type) {
+  dispatch_stored("multiply", out.dtype(), [&](auto type) {
     using T = decltype(type);
     T* y = out.data<T>();
     const T* x = a.data<T>();
     const T* z = b.data<T>();
     for_elements(out.numel(), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) y[i] = x[i] * z[i];
+      for (int64_t i = begin; i < end; ++i) y[i] = narrow<T>(wide(x[i]) * wide(z[i]));
     });
   });
 }
 
 void scale(const Tensor& out, const Tensor& in, double alpha) {
   require_alike("scale", {&out, &in});
-  dispatch("scale", out.dtype(), [&](auto type) {
+  dispatch_stored("scale", out.dtype(), [&](auto type) {
     using T = decltype(type);
     T* y = out.data<T>();
     const T* x = in.data<T>();
-    const T p = static_cast<T>(alpha);
+    const auto p = static_cast<Wide<T>>(alpha);
     for_elements(out.numel(), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) y[i] = p * x[i];
+      for (int64_t i = begin; i < end; ++i) y[i] = narrow<T>(p * wide(x[i]));
     });
   });
 }
@@ -166,46 +166,47 @@ constexpr double kGeluA = 0.044715;
 
 void activation(const Tensor& out, const Tensor& in, ops::Activation kind) {
   require_alike("activation", {&out, &in});
-  dispatch("activation", out.dtype(), [&](auto type) {
+  dispatch_stored("activation", out.dtype(), [&](auto type) {
     using T = decltype(type);
+    using W = Wide<T>;
     for_elements(out.numel(), [&](int64_t begin, int64_t end) {
-      ArrayView<T> y(out.data<T>() + begin, end - begin);
-      const ConstArrayView<T> x(in.data<T>() + begin, end - begin);
+      const int64_t count = end - begin;
+      ArrayView<W> y(widened_result(out.data<T>() + begin, count, 1), count);
+      const ConstArrayView<W> x(widened(in.data<T>() + begin, count, 2), count);
       if (kind == ops::Activation::relu) {
-        y = x.max(T{0});
+        y = x.max(W{0});
       } else if (kind == ops::Activation::silu) {
-        y = x / (T{1} + (-x).exp());
+        y = x / (W{1} + (-x).exp());
       } else {
-        y = T(0.5) * x * (T{1} + (T(kGeluC) * (x + T(kGeluA) * x.cube())).tanh());
+        y = W(0.5) * x * (W{1} + (W(kGeluC) * (x + W(kGeluA) * x.cube())).tanh());
       }
+      store_narrow(out.data<T>() + begin, y.data(), count);
     });
   });
 }
 
 void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, ops::Activation kind) {
   require_alike("activation_backward", {&dx, &dy, &x});
-  dispatch("activation_backward", dx.dtype(), [&](auto type) {
+  dispatch_stored("activation_backward", dx.dtype(), [&](auto type) {
     using T = decltype(type);
+    using W = Wide<T>;
     for_elements(dx.numel(), [&](int64_t begin, int64_t end) {
-      ArrayView<T> out(dx.data<T>() + begin, end - begin);
-      const ConstArrayView<T> grad(dy.data<T>() + begin, end - begin);
-      const ConstArrayView<T> in(x.data<T>() + begin, end - begin);
+      const int64_t count = end - begin;
+      ArrayView<W> out(widened_result(dx.data<T>() + begin, count, 1), count);
+      const ConstArrayView<W> grad(widened(dy.data<T>() + begin, count, 2), count);
+      const ConstArrayView<W> in(widened(x.data<T>() + begin, count, 3), count);
+      ArrayView<W> part(scratch<W>(0, count), count);
       if (kind == ops::Activation::relu) {
-        out = (in > T{0}).select(grad, T{0});
-        return;
+        out = (in > W{0}).select(grad, W{0});
+      } else if (kind == ops::Activation::silu) {
+        part = W{1} / (W{1} + (-in).exp());  // sigmoid
+        out = grad * part * (W{1} + in * (W{1} - part));
+      } else {
+        part = (W(kGeluC) * (in + W(kGeluA) * in.cube())).tanh();
+        out = grad * (W(0.5) * (W{1} + part) +
+                      W(0.5 * kGeluC) * in * (W{1} - part.square()) * (W{1} + W(3 * kGeluA) * in.square()));
       }
-      if (kind == ops::Activation::silu) {
-        T* s = scratch<T>(0, end - begin);
-        ArrayView<T> sigmoid(s, end - begin);
-        sigmoid = T{1} / (T{1} + (-in).exp());
-        out = grad * sigmoid * (T{1} + in * (T{1} - sigmoid));
-        return;
-      }
-      T* t = scratch<T>(0, end - begin);
-      ArrayView<T> tanh(t, end - begin);
-      tanh = (T(kGeluC) * (in + T(kGeluA) * in.cube())).tanh();
-      out = grad * (T(0.5) * (T{1} + tanh) +
-                    T(0.5 * kGeluC) * in * (T{1} - tanh.square()) * (T{1} + T(3 * kGeluA) * in.square()));
+      store_narrow(dx.data<T>() + begin, out.data(), count);
     });
   });
 }

@@ -19,16 +19,18 @@ void embedding(const Tensor& out, const Tensor& table, const Tensor& ids, double
       fail(ErrorKind::data, "embedding: token id {} is outside the vocabulary of {}", id[m], vocabulary);
     }
   }
-  dispatch("embedding", table.dtype(), [&](auto type) {
+  dispatch_stored("embedding", table.dtype(), [&](auto type) {
     using T = decltype(type);
+    using W = Wide<T>;
     for_rows(ids.numel(), width, [&](int64_t begin, int64_t end) {
       for (int64_t m = begin; m < end; ++m) {
-        ArrayView<T> row(out.data<T>() + m * width, width);
+        ArrayView<W> row(widened_result(out.data<T>() + m * width, width, 0), width);
         if (id[m] < 0) {
           row.setZero();
         } else {
-          row = static_cast<T>(scale) * ConstArrayView<T>(table.data<T>() + id[m] * width, width);
+          row = static_cast<W>(scale) * ConstArrayView<W>(widened(table.data<T>() + id[m] * width, width, 1), width);
         }
+        store_narrow(out.data<T>() + m * width, row.data(), width);
       }
     });
   });
@@ -48,15 +50,16 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
     if (runs.empty() || id[order[static_cast<size_t>(m)]] != id[order[static_cast<size_t>(m - 1)]]) runs.push_back(m);
   }
   runs.push_back(count);
-  dispatch("embedding_backward", dtable.dtype(), [&](auto type) {
+  dispatch_stored("embedding_backward", dout.dtype(), [&](auto type) {
     using T = decltype(type);
+    using W = Wide<T>;
     parallel_for(static_cast<int64_t>(runs.size()) - 1, [&](int64_t run) {
       const int64_t begin = runs[static_cast<size_t>(run)];
       const int64_t row = id[order[static_cast<size_t>(begin)]];
-      ArrayView<T> total(dtable.data<T>() + row * width, width);
+      ArrayView<W> total(dtable.data<W>() + row * width, width);
       for (int64_t m = begin; m < runs[static_cast<size_t>(run) + 1]; ++m) {
-        total +=
-            static_cast<T>(scale) * ConstArrayView<T>(dout.data<T>() + order[static_cast<size_t>(m)] * width, width);
+        const T* const term = dout.data<T>() + order[static_cast<size_t>(m)] * width;
+        total += static_cast<W>(scale) * ConstArrayView<W>(widened(term, width, 0), width);
       }
     });
   });

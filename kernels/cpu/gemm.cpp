@@ -56,32 +56,60 @@ void add_to_rows(T* c, int64_t stride, const T* bias, int64_t rows, int64_t colu
 
 template <typename T>
 void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& options, int64_t k) {
-  const int64_t m = c.dim(0);
-  const int64_t n = c.dim(1);
-  if (m == 0 || n == 0) return;
+  const bool several = c.rank() == 3;
+  const int64_t count = several ? c.dim(0) : 1;
+  const int64_t m = c.dim(-2);
+  const int64_t n = c.dim(-1);
+  if (count == 0 || m == 0 || n == 0) return;
   const T* bias = options.bias.defined() ? options.bias.data<T>() : nullptr;
+  const auto of_product = [several](const Tensor& x, int64_t index) {
+    return x.data<T>() + (several ? index * x.stride(0) : 0);
+  };
   if (k == 0) {
-    for (int64_t i = 0; i < m && !options.accumulate; ++i) std::fill_n(c.data<T>() + i * c.stride(0), n, T{0});
-    if (bias != nullptr) add_to_rows(c.data<T>(), c.stride(0), bias, m, n);
+    for (int64_t i = 0; i < count * m && !options.accumulate; ++i) {
+      std::fill_n(of_product(c, i / m) + i % m * c.stride(-2), n, T{0});
+    }
+    if (bias != nullptr) add_to_rows(c.data<T>(), c.stride(-2), bias, m, n);
     return;
   }
-  const Operand<T> left{a.data<T>(), a.stride(0), options.transpose_a};
-  const Operand<T> right{b.data<T>(), b.stride(0), options.transpose_b};
   const Tiling tile = tiling(m, n);
   const int64_t across = ceil_div(n, tile.columns);
-  parallel_for(ceil_div(m, tile.rows) * across, [&](int64_t index) {
-    const int64_t i = index / across * tile.rows;
-    const int64_t j = index % across * tile.columns;
-    T* const to = c.data<T>() + i * c.stride(0) + j;
+  const int64_t tiles = ceil_div(m, tile.rows) * across;
+  parallel_for(count * tiles, [&](int64_t index) {
+    const int64_t product = index / tiles;
+    const Operand<T> left{of_product(a, product), a.stride(-2), options.transpose_a};
+    const Operand<T> right{of_product(b, product), b.stride(-2), options.transpose_b};
+    const int64_t i = index % tiles / across * tile.rows;
+    const int64_t j = index % tiles % across * tile.columns;
+    T* const to = of_product(c, product) + i * c.stride(-2) + j;
     const int64_t rows = std::min(tile.rows, m - i);
     const int64_t columns = std::min(tile.columns, n - j);
-    packed_product(to, c.stride(0), left.from(i, 0), right.from(0, j), rows, columns, k, options.accumulate);
-    if (bias != nullptr) add_to_rows(to, c.stride(0), bias + j, rows, columns);
+    packed_product(to, c.stride(-2), left.from(i, 0), right.from(0, j), rows, columns, k, options.accumulate);
+    if (bias != nullptr) add_to_rows(to, c.stride(-2), bias + j, rows, columns);
   });
+}
+
+// bf16 is storage only on the CPU: the operands are converted as a whole.
+Tensor in_f32(const Tensor& x) {
+  const Tensor dense = Tensor::empty(x.shape(), x.dtype());
+  ops::copy(dense, x);
+  const Tensor wide = Tensor::empty(x.shape(), DType::f32);
+  ops::convert(wide, dense);
+  return wide;
 }
 
 void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& options) {
   const int64_t k = check_gemm(c, a, b, options);
+  if (a.dtype() == DType::bf16) {
+    QUIRE_CHECK(!options.pre.defined(), "gemm: bf16 on the CPU keeps nothing from before the activation; use f32");
+    const Tensor wide = c.dtype() == DType::f32 ? c : in_f32(c);
+    gemm(wide, in_f32(a), in_f32(b), options);
+    if (c.dtype() == DType::f32) return;
+    const Tensor stored = Tensor::empty(c.shape(), c.dtype());
+    ops::convert(stored, wide);
+    ops::copy(c, stored);
+    return;
+  }
   const Tensor& product = options.pre.defined() ? options.pre : c;
   dispatch("gemm", c.dtype(), [&](auto type) { run<decltype(type)>(product, a, b, options, k); });
   // Over the whole and not by tiles, whose cut may change: vectors and what is left over do not round alike.

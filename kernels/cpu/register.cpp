@@ -10,6 +10,8 @@ extern "C" __attribute__((visibility("default"))) const char* quire_register_bac
   bind_adafactor();
   bind_attention_backward();
   bind_attention_forward();
+  bind_axis();
+  bind_choice();
   bind_convert();
   bind_cross_entropy();
   bind_elementwise();
@@ -22,6 +24,7 @@ extern "C" __attribute__((visibility("default"))) const char* quire_register_bac
   bind_moving_average();
   bind_norm();
   bind_optimizer();
+  bind_pointwise();
   bind_position();
   bind_rotary();
   bind_state();

@@ -23,12 +23,13 @@ struct BackwardOperands {
 
 template <typename T>
 __global__ void ranges_kernel(VisibleRange* ranges, AttentionOperands<T> in) {
-  __shared__ int reach[kTile];
+  __shared__ int nearest[kTile];
+  __shared__ int farthest[kTile];
   const int tiles = ceil_div(in.queries, kTile);
   const int first_query = static_cast<int>(blockIdx.x) % tiles * kTile;
-  load_reach(reach, in, static_cast<int>(blockIdx.x) / tiles, first_query);
+  load_distances(nearest, farthest, in, static_cast<int>(blockIdx.x) / tiles, first_query);
   __syncthreads();
-  const VisibleRange range = visible_range(reach, in, first_query);
+  const VisibleRange range = visible_range(nearest, farthest, in.slots, first_query);
   if (threadIdx.x == 0) ranges[blockIdx.x] = range;
 }
 
@@ -46,7 +47,7 @@ __device__ inline void recompute(Pairs<Wide<T>>& p, Pairs<Wide<T>>& ds, const Ti
       ds[i][j] = 0;
     }
   }
-  load_reach(memory.reach, in, at.row, first_query);
+  load_distances(memory.nearest, memory.farthest, in, at.row, first_query);
   fill_mask<kByDistance>(memory.mask, in, at, first_query, origin);
   add_logits<kByDistance>(p, memory, in, at, range, first_query, origin);
   for (int begin = 0; begin < in.value_size; begin += kDepth) {
@@ -71,10 +72,11 @@ __device__ inline void recompute(Pairs<Wide<T>>& p, Pairs<Wide<T>>& ds, const Ti
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const int a = thread_y() + i * kSide;
-    const int reach = memory.reach[a];
+    const int nearest = memory.nearest[a];
+    const int farthest = memory.farthest[a];
     A log_sum = 0;
     A delta = 0;
-    if (reach >= 0) {
+    if (farthest >= nearest) {
       const int64_t line = (static_cast<int64_t>(at.row) * in.heads + at.head) * in.queries + first_query + a;
       log_sum = back.lse[line];
       delta = back.delta[line];
@@ -84,7 +86,7 @@ __device__ inline void recompute(Pairs<Wide<T>>& p, Pairs<Wide<T>>& ds, const Ti
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
       const int distance = distance_of<kByDistance>(origin, a, thread_x() + j * kSide);
-      const bool seen = is_visible(in, reach, distance);
+      const bool seen = distance >= nearest && distance <= farthest;
       const A probability = seen ? std::exp(p[i][j] + bias_of(in, at, distance) - log_sum) : A{0};
       const A factor = seen ? kept<kByDistance>(memory.mask, in, at, origin, a, distance) : A{0};
       p[i][j] = probability * factor;
@@ -210,7 +212,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const Place at = place_of(in, row, head);
     A key_sum = 0;
-    for (int tile = first_key > 0 ? first_key / kTile : 0; tile < query_tiles; ++tile) {
+    for (int tile = in.last_visible == nullptr && first_key > 0 ? first_key / kTile : 0; tile < query_tiles; ++tile) {
       const VisibleRange range = back.ranges[row * query_tiles + tile];
       if (range.low >= first_key + kTile || range.high <= first_key) continue;
       const int first_query = tile * kTile;
@@ -406,7 +408,7 @@ struct Backward {
     const KeyGradientScratch scratch(s, g, dtype_of<A>(), in.q.device());
     const auto gradient = [](const Tensor& tensor) { return tensor.defined() ? tensor.data<T>() : nullptr; };
     const KeyGradients<T> to{gradient(g.dk), gradient(g.dv), gradient(g.dcache_k), gradient(g.dcache_v),
-                             data_or_null<A>(scratch.sums)};
+                             scratch.sums.defined() ? scratch.sums.data<A>() : nullptr};
     const int64_t widest = std::max(s.size, s.value_size);
     with_chunks<T>(widest, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
@@ -430,8 +432,9 @@ struct Backward {
       const dim3 blocks(static_cast<unsigned>(tiles * scratch.groups),
                         static_cast<unsigned>(ceil_div(width, kChunks * kTile)));
       launch(distance_gradient_kernel<T, kChunks>, blocks, kThreads,
-             TileMemory<A>::bytes(true, in.r.defined(), in.dropout > 0), data_or_null<A>(scratch.r_parts),
-             scratch.sum_parts.data<A>(), scratch.groups, operands, back);
+             TileMemory<A>::bytes(true, in.r.defined(), in.dropout > 0),
+             scratch.r_parts.defined() ? scratch.r_parts.data<A>() : nullptr, scratch.sum_parts.data<A>(),
+             scratch.groups, operands, back);
     });
     if (g.dr.defined()) add_parts<T>(g.dr, scratch.r_parts, 1);
     if (!g.dbias.defined() && !g.dv_bias.defined()) return;

@@ -18,9 +18,9 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(T* out, Wide<T>* ls
   const int first_feature = static_cast<int>(blockIdx.y) * kChunks * kTile;
   const Place at = place_of(in, line / in.heads, line % in.heads);
 
-  load_reach(memory.reach, in, at.row, first_query);
+  load_distances(memory.nearest, memory.farthest, in, at.row, first_query);
   __syncthreads();
-  const VisibleRange range = visible_range(memory.reach, in, first_query);
+  const VisibleRange range = visible_range(memory.nearest, memory.farthest, in.slots, first_query);
 
   A top[kEach];
   A sum[kEach] = {};
@@ -36,12 +36,13 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(T* out, Wide<T>* ls
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int a = thread_y() + i * kSide;
-      const int reach = memory.reach[a];
+      const int nearest = memory.nearest[a];
+      const int farthest = memory.farthest[a];
       A largest = top[i];
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
         const int distance = distance_of<false>(origin, a, thread_x() + j * kSide);
-        const bool seen = is_visible(in, reach, distance);
+        const bool seen = distance >= nearest && distance <= farthest;
         p[i][j] = seen ? p[i][j] + bias_of(in, at, distance) : -std::numeric_limits<A>::infinity();
         largest = p[i][j] > largest ? p[i][j] : largest;
       }

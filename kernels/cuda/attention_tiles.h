@@ -21,7 +21,7 @@ struct AttentionOperands {
   using A = Wide<T>;
   const T *q, *k, *v, *cache_k, *cache_v, *r;
   const A *bias, *u, *v_bias;
-  const int32_t *cache_head, *first_visible;
+  const int32_t *cache_head, *first_visible, *last_visible;
   int rows, queries, heads, kv_heads, size, value_size, slots, entries;
   A scale;
   bool attend_self;
@@ -31,6 +31,7 @@ struct AttentionOperands {
   // Dropout: a probability stays, times `kept`, when its 32 bits are at least `threshold`.
   bool dropout;
   uint64_t threshold;
+  int first_distance, distances;  // that it counts for a head
   A kept;
   RandomKey key;
   uint32_t scope, first_row;
@@ -51,6 +52,7 @@ AttentionOperands<T> operands_of(const ops::AttentionInputs& in, const Attention
   to.v_bias = data_or_null<A>(in.v_bias);
   to.cache_head = data_or_null<int32_t>(in.cache_head);
   to.first_visible = in.first_visible.data<int32_t>();
+  to.last_visible = data_or_null<int32_t>(in.last_visible);
   to.rows = static_cast<int>(s.rows);
   to.queries = static_cast<int>(s.queries);
   to.heads = static_cast<int>(s.heads);
@@ -66,6 +68,8 @@ AttentionOperands<T> operands_of(const ops::AttentionInputs& in, const Attention
   to.value_quads = in_quads<T>(s.value_size, {&in.v, &in.cache_v});
   to.dropout = in.dropout > 0;
   to.threshold = static_cast<uint64_t>(in.dropout * 4294967296.0);
+  to.first_distance = static_cast<int>(s.first_distance);
+  to.distances = static_cast<int>(s.distances);
   to.kept = static_cast<A>(1.0 / (1.0 - in.dropout));
   to.key = in.key;
   to.scope = in.scope;
@@ -118,41 +122,42 @@ struct VisibleRange {
   int low, high, far;
 };
 
-// reach[a]: the largest distance that query a of a tile sees, below zero when it sees nothing. Positions before the
-// ring and, unless terms end before what is visible, distances beyond the table count as not visible, whatever
-// first_visible holds.
+// nearest[a] and farthest[a]: the distances that query a of a tile sees, farthest below nearest when it sees nothing.
+// Positions before the ring, behind the last key and, unless terms end before what is visible, distances beyond the
+// table count as not visible, whatever first_visible and last_visible hold.
 template <typename T>
-__device__ inline void load_reach(int* reach, const AttentionOperands<T>& in, int row, int first_query) {
+__device__ inline void load_distances(int* nearest, int* farthest, const AttentionOperands<T>& in, int row,
+                                      int first_query) {
   const int a = static_cast<int>(threadIdx.x);
   if (a >= kTile) return;
   const int query = first_query + a;
-  int farthest = -1;
+  int near = in.attend_self ? 0 : 1;
+  int far = near - 1;
   if (query < in.queries) {
-    const int first = in.first_visible[static_cast<int64_t>(row) * in.queries + query];
+    const int64_t line = static_cast<int64_t>(row) * in.queries + query;
+    if (in.last_visible != nullptr) {
+      const int last = in.last_visible[line];
+      near = query - (last < in.queries ? last : in.queries - 1);
+    }
+    const int first = in.first_visible[line];
     const int from = first < -in.slots ? -in.slots : first;
-    farthest = from > query ? -1 : query - from;
-    if (in.table && farthest >= in.entries) farthest = in.entries - 1;
+    far = from > query - near ? near - 1 : query - from;
+    if (in.table && far >= in.entries) far = in.entries - 1;
   }
-  reach[a] = farthest;
-}
-
-template <typename T>
-__device__ inline bool is_visible(const AttentionOperands<T>& in, int reach, int distance) {
-  return distance >= (in.attend_self ? 0 : 1) && distance <= reach;
+  nearest[a] = near;
+  farthest[a] = far;
 }
 
 // Every thread finds the same.
-template <typename T>
-__device__ inline VisibleRange visible_range(const int* reach, const AttentionOperands<T>& in, int first_query) {
-  const int nearest = in.attend_self ? 0 : 1;
-  VisibleRange range{first_query + kTile, -in.slots, -1};
+__device__ inline VisibleRange visible_range(const int* nearest, const int* farthest, int slots, int first_query) {
+  VisibleRange range{first_query + kTile, -slots, -1};
   for (int a = 0; a < kTile; ++a) {
-    const int farthest = reach[a];
-    if (farthest < nearest) continue;
-    const int query = first_query + a;
-    range.low = query - farthest < range.low ? query - farthest : range.low;
-    range.high = query - nearest + 1;
-    range.far = farthest > range.far ? farthest : range.far;
+    if (farthest[a] < nearest[a]) continue;
+    const int first = first_query + a - farthest[a];
+    const int end = first_query + a - nearest[a] + 1;
+    range.low = first < range.low ? first : range.low;
+    range.high = end > range.high ? end : range.high;
+    range.far = farthest[a] > range.far ? farthest[a] : range.far;
   }
   return range;
 }
@@ -166,7 +171,7 @@ __device__ inline int distance_of(int origin, int a, int c) {
 // The first group of random numbers that query a of a tile needs.
 template <bool kByDistance, typename T>
 __device__ inline int64_t first_group(const AttentionOperands<T>& in, const Place& at, int origin, int a) {
-  const int64_t base = static_cast<int64_t>(at.head) * (in.slots + in.queries);
+  const int64_t base = static_cast<int64_t>(at.head) * in.distances + in.first_distance;
   const int64_t element = base + (kByDistance ? origin : distance_of<false>(origin, a, kTile - 1));
   // Rounds down; pairs with elements below zero are not visible.
   return element >= 0 ? element / 4 : -((3 - element) / 4);
@@ -192,7 +197,7 @@ template <bool kByDistance, typename T>
 __device__ inline Wide<T> kept(const uint32_t* mask, const AttentionOperands<T>& in, const Place& at, int origin, int a,
                                int distance) {
   if (!in.dropout) return 1;
-  const int64_t element = static_cast<int64_t>(at.head) * (in.slots + in.queries) + distance;
+  const int64_t element = static_cast<int64_t>(at.head) * in.distances + in.first_distance + distance;
   const int number = static_cast<int>(element - 4 * first_group<kByDistance>(in, at, origin, a));
   const uint32_t word = mask[a * kMaskGroups + number / 4];
   return (word >> (number % 4)) % 2 != 0 ? in.kept : 0;

@@ -7,6 +7,8 @@ void bind_all() {
   bind_adafactor();
   bind_attention_backward();
   bind_attention_forward();
+  bind_axis();
+  bind_choice();
   bind_cross_entropy();
   bind_dropout();
   bind_elementwise();
@@ -20,6 +22,7 @@ void bind_all() {
   bind_norm();
   bind_norm_backward();
   bind_optimizer();
+  bind_pointwise();
   bind_position();
   bind_reductions();
   bind_rotary();

@@ -13,6 +13,7 @@
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda_scratch.h"
 #include "kernels/elementwise.h"
+#include "kernels/pointwise.h"
 
 namespace quire::cuda {
 
@@ -42,17 +43,19 @@ cudaDataType_t data_type(DType type) {
   return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-// The largest power of two up to 256 that divides an address.
-int alignment_of(const void* pointer) {
-  const auto address = reinterpret_cast<uintptr_t>(pointer);
+// The largest power of two up to 256 that divides the address of every product's matrix.
+int alignment_of(const Tensor& x) {
+  const int64_t step = x.rank() == 3 ? x.stride(0) * static_cast<int64_t>(size_of(x.dtype())) : 0;
+  const uintptr_t address = reinterpret_cast<uintptr_t>(x.raw()) | static_cast<uintptr_t>(step);
   int alignment = 256;
   while (address % static_cast<uintptr_t>(alignment) != 0) alignment /= 2;
   return alignment;
 }
 
-// All that decides how a product can be run.
+// All that decides how a product, or several of one kind, can be run.
 struct Problem {
   int64_t m, n, k;
+  int64_t products, a_step, b_step, c_step;  // how many, and elements from one to the next
   int64_t a_stride, b_stride, c_stride;
   int a_alignment, b_alignment, c_alignment;
   int in_type, out_type;
@@ -63,9 +66,10 @@ struct Problem {
 };
 
 std::string to_text(const Problem& p) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {:d} {:d} {:d} {:d} {} {:d}", p.m, p.n, p.k, p.a_stride,
-                     p.b_stride, p.c_stride, p.a_alignment, p.b_alignment, p.c_alignment, p.in_type, p.out_type,
-                     p.transpose_a, p.transpose_b, p.accumulate, p.bias, p.activation, p.pre);
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {:d} {:d} {:d} {:d} {} {:d}", p.m, p.n, p.k,
+                     p.products, p.a_step, p.b_step, p.c_step, p.a_stride, p.b_stride, p.c_stride, p.a_alignment,
+                     p.b_alignment, p.c_alignment, p.in_type, p.out_type, p.transpose_a, p.transpose_b, p.accumulate,
+                     p.bias, p.activation, p.pre);
 }
 
 constexpr size_t kWorkspaceBytes = kProductWorkspaceBytes;
@@ -77,15 +81,21 @@ class Products {
   Products() { check(cublasLtCreate(&handle_), "cublasLtCreate"); }
 
   void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& o, int64_t k) {
-    const Problem problem{c.dim(0),
-                          c.dim(1),
+    const bool several = c.rank() == 3;
+    const auto step = [several](const Tensor& x) { return several ? x.stride(0) : 0; };
+    const Problem problem{c.dim(-2),
+                          c.dim(-1),
                           k,
-                          a.stride(0),
-                          b.stride(0),
-                          c.stride(0),
-                          alignment_of(a.raw()),
-                          alignment_of(b.raw()),
-                          alignment_of(c.raw()),
+                          several ? c.dim(0) : 1,
+                          step(a),
+                          step(b),
+                          step(c),
+                          a.stride(-2),
+                          b.stride(-2),
+                          c.stride(-2),
+                          alignment_of(a),
+                          alignment_of(b),
+                          alignment_of(c),
                           static_cast<int>(a.dtype()),
                           static_cast<int>(c.dtype()),
                           o.transpose_a,
@@ -151,12 +161,21 @@ class Products {
     return fmt::format("cublasLt {} on {}\n", cublasLtGetVersion(), device_backend(DeviceKind::cuda).name());
   }
 
-  static MatrixLayout layout(DType type, int64_t rows, int64_t columns, int64_t stride) {
+  static MatrixLayout layout(DType type, int64_t rows, int64_t columns, int64_t stride, int64_t count, int64_t step) {
     cublasLtMatrixLayout_t made = nullptr;
     check(cublasLtMatrixLayoutCreate(&made, data_type(type), static_cast<uint64_t>(columns),
                                      static_cast<uint64_t>(rows), stride),
           "cublasLtMatrixLayoutCreate");
-    return MatrixLayout(made);
+    MatrixLayout layout(made);
+    set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(count));
+    set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step);
+    return layout;
+  }
+
+  template <typename T>
+  static void set(const MatrixLayout& layout, cublasLtMatrixLayoutAttribute_t attribute, T value) {
+    check(cublasLtMatrixLayoutSetAttribute(layout.get(), attribute, &value, sizeof value),
+          "cublasLtMatrixLayoutSetAttribute");
   }
 
   template <typename T>
@@ -189,9 +208,9 @@ class Products {
     plan.matmul.reset(made);
     set(plan.matmul, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(plan.matmul, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-    plan.a = layout(in, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.a_stride);
-    plan.b = layout(in, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.b_stride);
-    plan.c = layout(out, p.m, p.n, p.c_stride);
+    plan.a = layout(in, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.a_stride, p.products, p.a_step);
+    plan.b = layout(in, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.b_stride, p.products, p.b_step);
+    plan.c = layout(out, p.m, p.n, p.c_stride, p.products, p.c_step);
     return plan;
   }
 
@@ -310,7 +329,7 @@ void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOpti
   if (c.numel() == 0) return;
   if (k == 0) {
     const Tensor& to = options.pre.defined() ? options.pre : c;
-    for (int64_t i = 0; i < to.dim(0) && !options.accumulate; ++i) to.select(0, i).zero();
+    if (!options.accumulate) ops::select(to, Tensor::zeros({1}, DType::u8, to.device()).broadcast(to.shape()), {}, {});
     if (options.bias.defined()) ops::add_bias(to, to, options.bias);
     if (options.activation) ops::activation(c, to, *options.activation);
     return;

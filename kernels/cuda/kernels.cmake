@@ -4,7 +4,9 @@ set(QUIRE_CUDA_KERNELS
   adafactor.cu
   attention_backward.cu
   attention_forward.cu
+  axis.cu
   bind.cpp
+  choice.cu
   cross_entropy.cu
   dropout.cu
   elementwise.cu
@@ -18,6 +20,7 @@ set(QUIRE_CUDA_KERNELS
   norm.cu
   norm_backward.cu
   optimizer.cu
+  pointwise.cu
   position.cu
   reductions.cu
   rotary.cu

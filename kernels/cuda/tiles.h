@@ -106,7 +106,8 @@ struct TileMemory {
   A* values;       // [64, 64]
   A* weights;      // [64, 64]
   uint32_t* mask;  // [64, kMaskGroups]
-  int* reach;      // [64]
+  int* nearest;    // [64]
+  int* farthest;   // [64]
 
   // Kinds of tiles: by distance, and with Transformer-XL terms.
   static constexpr __host__ __device__ int lines(bool by_distance, bool relative) {
@@ -115,7 +116,7 @@ struct TileMemory {
   }
   static size_t bytes(bool by_distance, bool relative, bool dropout) {
     const auto numbers = static_cast<size_t>(lines(by_distance, relative) * kDepthStride + kTile * kWeightStride);
-    const auto words = static_cast<size_t>(kTile + (dropout ? kTile * kMaskGroups : 0));
+    const auto words = static_cast<size_t>(2 * kTile + (dropout ? kTile * kMaskGroups : 0));
     return numbers * sizeof(A) + words * sizeof(uint32_t);
   }
 
@@ -130,8 +131,9 @@ struct TileMemory {
     direct = by_distance ? terms : keys;
     band = by_distance ? keys : terms;
     weights = begin + lines(by_distance, relative) * kDepthStride;
-    reach = reinterpret_cast<int*>(weights + kTile * kWeightStride);
-    mask = reinterpret_cast<uint32_t*>(reach + kTile);
+    nearest = reinterpret_cast<int*>(weights + kTile * kWeightStride);
+    farthest = nearest + kTile;
+    mask = reinterpret_cast<uint32_t*>(farthest + kTile);
   }
 };
 

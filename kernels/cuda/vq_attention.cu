@@ -384,7 +384,7 @@ void code_attention_backward(const Tensor& dq, const Tensor& du, const Tensor& d
     with_chunks<T>(s.size, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
       launch(code_query_gradient_kernel<T, kChunks>, query_blocks(operands, s.size, kChunks), kThreads, shared,
-             dq.data<T>(), data_or_null<A>(scratch.terms), operands, back);
+             dq.data<T>(), scratch.terms.defined() ? scratch.terms.data<A>() : nullptr, operands, back);
     });
     if (du.defined()) {
       const int64_t width = s.heads * s.size;

@@ -4,6 +4,7 @@
 
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
+#include "autograd/recompute.h"
 #include "tests/support/compare.h"
 #include "tests/support/expect_error.h"
 
@@ -96,10 +97,10 @@ TEST(Tape, FreesEachRecordAsItIsUsed) {
   const std::weak_ptr<int> watched = held;
   bool freed_before_earlier_record = false;
 
-  const Variable first = tape.output(vector_of({1}), {&x});
-  tape.record("first", first, [&](const Tensor&) { freed_before_earlier_record = watched.expired(); });
-  const Variable second = tape.output(vector_of({1}), {&first});
-  tape.record("second", second, [held, to = first.gradient()](const Tensor& dout) { to->add(dout); });
+  const Variable first = tape.result("first", vector_of({1}), {&x},
+                                     [&](const Tensor&) { freed_before_earlier_record = watched.expired(); });
+  const Variable second = tape.result("second", vector_of({1}), {&first},
+                                      [held, to = first.gradient()](const Tensor& dout) { to->add(dout); });
   held.reset();
   EXPECT_EQ(tape.size(), 2U);
   EXPECT_FALSE(watched.expired());
@@ -148,6 +149,80 @@ TEST(Tape, UnusedBranchesAreSkipped) {
   tape.backward({{weighted_sum(tape, scale(tape, x, 2), ones(2)), 1.0}});
   EXPECT_EQ(gradient_of(x), (std::vector<double>{2, 2}));
   EXPECT_FALSE(unused.gradient()->has_value());
+}
+
+// Parameters, the names of those whose last use has passed, and the names at the moment a record is swept.
+struct LastUses {
+  Tensor arena = Tensor::zeros({6}, DType::f64);
+  std::vector<Variable> parameters;
+  std::vector<size_t> passed;
+
+  LastUses() {
+    for (int64_t i = 0; i < 3; ++i) {
+      parameters.emplace_back(vector_of({1, 2}), Gradient::into(arena.slice(0, 2 * i, 2 * i + 2)));
+    }
+  }
+  void watch(Tape& tape) {
+    tape.on_last_use([this](const std::shared_ptr<Gradient>& gradient) {
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        if (parameters[i].gradient() == gradient) passed.push_back(i);
+      }
+    });
+  }
+  // Its gradient as it was when the last use had passed and an earlier record was swept.
+  Variable observe(Tape& tape, const Variable& x, std::vector<size_t>& seen) {
+    return tape.result("observe", x.value(), {&x}, [this, &seen, dx = x.gradient()](const Tensor& dout) {
+      seen = passed;
+      dx->add(dout);
+    });
+  }
+};
+
+TEST(Tape, TellsTheLastUseOfAParameterWhileTheSweepRuns) {
+  LastUses uses;
+  const auto& [a, b, c] = std::tie(uses.parameters[0], uses.parameters[1], uses.parameters[2]);
+  Tape tape;
+  uses.watch(tape);
+  std::vector<size_t> at_first;
+  std::vector<size_t> at_second;
+  Variable x = multiply(tape, a, b);  // a and b are used again
+  x = uses.observe(tape, x, at_first);
+  x = add(tape, x, b);
+  x = uses.observe(tape, x, at_second);
+  x = multiply(tape, multiply(tape, x, c), a);
+  scale(tape, b, 3);  // nobody uses the result: the record counts as done when the sweep passes it
+  tape.backward({{weighted_sum(tape, x, ones(2)), 1.0}});
+  EXPECT_EQ(at_second, std::vector<size_t>{2});
+  EXPECT_EQ(at_first, std::vector<size_t>{2});
+  EXPECT_EQ(uses.passed, (std::vector<size_t>{2, 0, 1}));
+}
+
+TEST(Tape, KnowsWhatRecomputationTakesFromParameters) {
+  LastUses uses;
+  Tape tape;
+  uses.watch(tape);
+  std::vector<size_t> before_block;
+  const Variable first = uses.observe(tape, multiply(tape, uses.parameters[0], uses.parameters[1]), before_block);
+  const auto block = [&](Tape& inner, const std::vector<Variable>& in, bool) {
+    // A part of a part, which is computed again on its own.
+    const auto part = [&](Tape& innermost, const std::vector<Variable>& of_part, bool) {
+      return std::vector{multiply(innermost, of_part[0], uses.parameters[2])};
+    };
+    return std::vector{add(inner, recompute(inner, in, part)[0], uses.parameters[1])};
+  };
+  const Variable y = recompute(tape, {first}, block)[0];
+  tape.backward({{weighted_sum(tape, y, ones(2)), 1.0}});
+  EXPECT_EQ(before_block, std::vector<size_t>{2});
+  EXPECT_EQ(uses.passed, (std::vector<size_t>{2, 0, 1}));
+  EXPECT_EQ(uses.arena.to_vector<double>(), (std::vector<double>{1, 4, 2, 5, 1, 4}));
+}
+
+TEST(Tape, RecomputationHandsOnAnInputAndItsGradient) {
+  const Variable x = Variable::leaf(vector_of({1, 2}));
+  Tape tape;
+  const Variable y = recompute(tape, {x}, [](Tape&, const std::vector<Variable>& in, bool) { return in; })[0];
+  tape.backward({{weighted_sum(tape, y, vector_of({3, 5})), 1.0}});
+  EXPECT_EQ(gradient_of(x), (std::vector<double>{3, 5}));
 }
 
 TEST(Tape, RefusesALossThatIsNoScalar) {

@@ -4,6 +4,12 @@
 namespace quire::test {
 namespace {
 
+ProgramResult run_in(const std::filesystem::path& folder, std::vector<std::string> arguments) {
+  ProgramOptions options;
+  options.folder = folder;
+  return run_quire(std::move(arguments), options);
+}
+
 struct Slip {
   std::vector<std::string> arguments;
   int code;
@@ -12,7 +18,7 @@ struct Slip {
 
 void expect_slips(const std::vector<Slip>& slips, const std::filesystem::path& folder) {
   for (const Slip& slip : slips) {
-    EXPECT_FAULT(run_quire(slip.arguments, {.folder = folder}), slip.code, slip.message);
+    EXPECT_FAULT(run_in(folder, slip.arguments), slip.code, slip.message);
   }
 }
 
@@ -87,17 +93,17 @@ TEST(Messages, OverridesOfLayersPointToThemselves) {
   const TinyRun tiny;
   const std::pair<const char*, const char*> overrides[] = {
       {"{kind: none}",
-       "run.yaml:10:52: model.layer_overrides.0.attention.cache.kind: a length without a cache has no "
+       "run.yaml:10:61: model.layer_overrides.0.attention.cache.kind: a length without a cache has no "
        "meaning; set attention.cache.kind to hidden or kv, or write length: none (layer 1)"},
       {"{length: 40}, window: 16",
-       "run.yaml:10:54: model.layer_overrides.0.attention.cache.length: the cache is longer"},
+       "run.yaml:10:63: model.layer_overrides.0.attention.cache.length: the cache is longer"},
   };
   for (const auto& [cache, message] : overrides) {
     std::string text = kTinyConfig;
     const size_t at = text.find("optimizer:");
     text.insert(at, std::string("  layer_overrides: [{layers: [1], attention: {cache: ") + cache + "}}]\n");
     write_text(tiny.config(), text);
-    EXPECT_FAULT(run_quire({"config", "run.yaml"}, {.folder = tiny / ""}), 2, message);
+    EXPECT_FAULT(run_in(tiny / "", {"config", "run.yaml"}), 2, message);
   }
 }
 
@@ -134,16 +140,17 @@ TEST(Messages, AMissingGpuIsOneShortLineOfANewRun) {
 
 TEST(Messages, SharesAndListsOfSplits) {
   const TemporaryDirectory folder;
+  std::filesystem::create_directory(folder / "books");
   for (const char* name : {"a", "b", "c", "d", "e"}) {
     write_text(folder / "books" / (std::string(name) + ".txt"), std::string(100, *name) + "\n");
   }
   const auto prepare = [&](const char* split) {
-    return run_quire({"prepare", "--input", "books", "--split", split, "--force", "--output", "c.h5"},
-                     {.folder = folder / ""});
+    return run_in(folder / "", {"prepare", "--input", "books", "--split", split, "--force", "--output", "c.h5"});
   };
   const ProgramResult fifth = prepare("valid=0.05");
   EXPECT_EQ(fifth.code, 0) << fifth.err;
-  EXPECT_NE(fifth.err.find("quire: warning: split valid holds 20 % of the text, and 5 % was asked for: it is 1 whole "),
+  EXPECT_NE(fifth.err.find("quire: warning: split valid holds 20 % of the text, and 5 % was asked for: documents are "
+                           "not cut, and it has 1 of 5;"),
             std::string::npos)
       << fifth.err;
   EXPECT_EQ(prepare("valid=0.2").err.find("warning"), std::string::npos);

@@ -112,18 +112,14 @@ class MemoryAttention {
 
   // Tokens [begin, end) of x.
   static Variable rows_of(Tape& tape, const Variable& x, int64_t begin, int64_t end) {
-    const Variable out = tape.output(part(x.value(), 1, begin, end), {&x});
-    if (out.needs_gradient()) {
-      tape.record("rows_of", out, [x, begin, end](const Tensor& dout) {
-        const Shape& shape = x.shape();
-        const auto gap = [&](int64_t tokens) { return zeros({shape[0], tokens, shape[2], shape[3]}, dout.dtype()); };
-        Tensor whole = dout;
-        if (begin > 0) whole = joined(gap(begin), whole, 1);
-        if (end < shape[1]) whole = joined(whole, gap(shape[1] - end), 1);
-        x.gradient()->add(whole);
-      });
-    }
-    return out;
+    return tape.result("rows_of", part(x.value(), 1, begin, end), {&x}, [x, begin, end](const Tensor& dout) {
+      const Shape& shape = x.shape();
+      const auto gap = [&](int64_t tokens) { return zeros({shape[0], tokens, shape[2], shape[3]}, dout.dtype()); };
+      Tensor whole = dout;
+      if (begin > 0) whole = joined(gap(begin), whole, 1);
+      if (end < shape[1]) whole = joined(whole, gap(shape[1] - end), 1);
+      x.gradient()->add(whole);
+    });
   }
 
   ops::AttentionInputs local_settings() const {

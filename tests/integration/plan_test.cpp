@@ -5,9 +5,12 @@
 
 #include "core/files/file_io.h"
 #include "kernels/backend.h"
+#include "kernels/cuda_scratch.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/program.h"
+#include "tests/support/small_corpus.h"
 #include "trainers/plan/plan.h"
+#include "trainers/run/metrics.h"
 
 namespace quire::test {
 namespace {
@@ -18,6 +21,11 @@ data: {corpus: none.h5, vocabulary: 1000, subsequence: 384, rows: 4}
 model: {width: 192, layers: 6, heads: 4, mlp: {kind: swiglu, hidden: 512}, attention: {cache: {kind: none}}}
 evaluate: {every: 0}
 )";
+
+constexpr const char* kVq =
+    "model.attention={kind: vq, window: 64, cache: {kind: none, length: none}, xl: {share_biases: false}, vq: {codes: "
+    "64, block: 64}}";
+constexpr const char* kKnn = "model.memory=[{kind: knn, layers: [3], size: 2048, top_k: 16}]";
 
 struct PlanCase {
   std::string name;
@@ -66,9 +74,83 @@ INSTANTIATE_TEST_SUITE_P(
                  {"model.position=t5", "model.attention.cache={kind: kv, length: 512}", "model.key_heads=2"}},
         PlanCase{"wide_vocabulary", {"model.position=alibi", "data.vocabulary=30000", "data.rows=2"}},
         PlanCase{"recompute", {"model.position=rope", "model.recompute=blocks", "data.rows=8"}},
+        PlanCase{"vq", {"model.position=xl", kVq}}, PlanCase{"knn", {"model.position=rope", kKnn}},
         PlanCase{"blocks_of_rows",
                  {"model.position=none", "data.accumulate=2", "data.rows=8", "optimizer.kind=adafactor"}}),
     [](const auto& test) { return test.param.name; });
+
+// With telemetry, an evaluation and checkpoints.
+TEST(Plan, AWholeRunIsWithinFivePercent) {
+  const TemporaryDirectory folder;
+  write_corpus(folder / "c.h5",
+               {{"train", texts_of_lengths({9000, 5000, 7000, 8000})}, {"valid", texts_of_lengths({900})}});
+  const std::string config = (folder / "plan.yaml").string();
+  write_file_durably(config, std::string_view(kConfig));
+  const std::vector<std::vector<std::string>> models{{"model.position=xl", kVq}, {"model.position=rope", kKnn}};
+  for (size_t i = 0; i < models.size(); ++i) {
+    std::vector<std::string> settings{config,
+                                      "data.corpus=" + (folder / "c.h5").string(),
+                                      "data.vocabulary=none",
+                                      "schedule={warmup: 1, steps: 2}",
+                                      "log.every=1",
+                                      "evaluate={every: 2, rows: 2}"};
+    settings.insert(settings.end(), models[i].begin(), models[i].end());
+    std::vector<std::string> plan_arguments{"plan", "--json"};
+    std::vector<std::string> train_arguments{"train", "--run-dir", (folder / std::to_string(i)).string()};
+    plan_arguments.insert(plan_arguments.end(), settings.begin(), settings.end());
+    train_arguments.insert(train_arguments.end(), settings.begin(), settings.end());
+    const ProgramResult planned = run_quire(plan_arguments);
+    ASSERT_EQ(planned.code, 0) << planned.err;
+    const ProgramResult trained = run_quire(train_arguments);
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const nlohmann::json bytes = nlohmann::json::parse(planned.out)["bytes"];
+    double step = 0;
+    for (const char* part : {"weights", "gradients", "moments", "average", "state", "activations"}) {
+      step += bytes[part].get<double>();
+    }
+    double peak = 0;
+    for (const auto& line : read_metrics(folder / std::to_string(i) / "metrics.jsonl")) {
+      peak = std::max(peak, line.value("peak_bytes", 0.0));
+    }
+    EXPECT_NEAR(step / peak, 1, 0.05) << models[i][1];
+    EXPECT_NEAR(bytes["total"].get<double>() / static_cast<double>(trained.resident_bytes), 1, 0.05) << planned.out;
+  }
+}
+
+// On the device that the plan is for, and only when it is asked for.
+TEST(Plan, AProbeTellsTheTimeOfTheRun) {
+  const TemporaryDirectory folder;
+  const std::string config = (folder / "plan.yaml").string();
+  write_file_durably(config, std::string_view(kConfig));
+  const std::vector<std::string> small{"plan",
+                                       config,
+                                       "model.width=32",
+                                       "model.layers=1",
+                                       "model.mlp.hidden=32",
+                                       "schedule.steps=1000",
+                                       "model.position=rope",
+                                       "run.device=cpu"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = small;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_quire(arguments);
+  };
+  const ProgramResult silent = with({});
+  EXPECT_EQ(silent.out.find("tokens/s"), std::string::npos) << silent.out;
+  EXPECT_FALSE(nlohmann::json::parse(with({"--json"}).out).contains("probe"));
+  const ProgramResult told = with({"--probe"});
+  EXPECT_NE(told.out.find("time on cpu-"), std::string::npos) << told.out << told.err;
+  EXPECT_NE(told.out.find(" for 1000 steps, "), std::string::npos) << told.out;
+  const nlohmann::json probe = nlohmann::json::parse(with({"--probe", "--json"}).out)["probe"];
+  EXPECT_NEAR(probe["seconds"].get<double>(), probe["step_ms"].get<double>(), 1e-6);  // 1000 steps
+  EXPECT_NEAR(probe["tokens_per_second"].get<double>() * probe["step_ms"].get<double>() / 1000, 4 * 384, 1);
+  EXPECT_EQ(with({"--probe", "-n", "2"}).code, 2);
+  if (load_cuda().gpu.empty()) {
+    const ProgramResult elsewhere = with({"run.device=cuda", "--probe"});
+    EXPECT_EQ(elsewhere.code, 2);
+    EXPECT_EQ(elsewhere.out, "");
+  }
+}
 
 TEST(Plan, RanksShareTheRows) {
   const TemporaryDirectory folder;
@@ -85,8 +167,6 @@ TEST(Plan, RanksShareTheRows) {
   EXPECT_NE(result.err.find("-n 5: data.rows is 4, and every rank needs a row"), std::string::npos) << result.err;
 }
 
-// Its figures would be those of another run.
-// A GPU is planned without one: bf16 activations and caches, f32 weights with a bf16 copy of the matrices.
 // Whatever a memory looks at when it runs: planning only counts. One in a file is no main memory.
 TEST(Plan, CountsMemoriesOfEveryKind) {
   const auto plan_of = [](const std::string& options) {
@@ -105,6 +185,7 @@ TEST(Plan, CountsMemoriesOfEveryKind) {
   EXPECT_EQ(plan_of("dtype: fp8").state, plan_of("dtype: int8").state);
 }
 
+// bf16 activations and caches, f32 weights with a bf16 copy of the matrices, the scratch of CUDA kernels.
 TEST(Plan, NeedsNoGpu) {
   const TemporaryDirectory folder;
   const std::string config = (folder / "plan.yaml").string();
@@ -121,6 +202,7 @@ TEST(Plan, NeedsNoGpu) {
   EXPECT_EQ(mixed["state"].get<int64_t>() * 2, wide["state"].get<int64_t>());
   EXPECT_NEAR(mixed["weights"].get<double>() / wide["weights"].get<double>(), 1.5, 0.01);
   EXPECT_LT(mixed["activations"].get<double>(), 0.65 * wide["activations"].get<double>());
+  EXPECT_EQ(mixed["workspace"].get<size_t>(), kProductWorkspaceBytes);
 }
 
 TEST(Plan, ARunWithoutItsGpuSaysWhy) {

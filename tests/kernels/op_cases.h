@@ -1,30 +1,50 @@
-// The table of op cases. A case describes one call of an operation once: its inputs, how to call it and what should
-// come out. Every check of kernels (precision, threads, other devices) runs over this table.
+// The table of operations. A case describes one call once: its inputs, how to call it and what should come out. Every
+// check runs over this table: against the reference, in every precision, on any number of threads, on CUDA, numeric
+// gradients, and the timing of tests/kernels/bench_ops.cpp.
+//
+// A case calls either an operation of kernels/ (`kernel`) or a differentiable function of autograd/functions
+// (`function`). Functions are swept backwards too, so that their gradients go through the same checks.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "core/tensor.h"
+#include "autograd/tape.h"
 
 namespace quire::test {
 
 struct OpCase {
   using Run = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
+  using Function = std::function<std::vector<Variable>(Tape& tape, const std::vector<Variable>& inputs)>;
 
-  std::string op;       // the slot's name
+  std::string op;       // the name of the operation or function
   std::string variant;  // letters, digits and underscores
   // f64 tensors with values on the f32 grid, converted to the type under test; integers; or undefined.
   std::vector<Tensor> inputs;
-  Run kernel;     // on inputs of one type, returns the outputs
-  Run reference;  // slow and obvious, on f64
+  Run kernel = {};     // on inputs of one type, returns the outputs
+  Run reference = {};  // slow and obvious, on f64
   // Terms of the longest sum behind one value of an output. 0: nothing is rounded, the result must be exact.
   int64_t sum_length = 1;
   // How much more rounding counts than in a sum: exp turns the absolute error of its argument into a relative one.
   double amplification = 1;
   // Inputs that stay f32 when the others are bf16: parameters' vectors, statistics, masters (wide_type).
   std::vector<size_t> wide = {};
+
+  // Instead of a kernel. Floating-point inputs are leaves unless they are listed as constants. What is compared are the
+  // outputs, then the gradients of the leaves.
+  Function function = {};
+  std::vector<size_t> constants = {};
+  // The same function composed of others: outputs and gradients are compared with its own, in f64.
+  Function composition = {};
+  // The gradients of the leaves in f64, where they are by definition not the derivatives of the outputs.
+  Run gradients = {};
+  // False where the gradients of a composition are by definition not the derivatives either.
+  bool has_derivative = true;
+  // The CPU computes it in bf16, too.
+  bool has_bf16_on_cpu = false;
+  // How many values that are stored on the way to a result round one after the other; counts in bf16.
+  double roundings = 3;
 
   std::string name() const { return op + (variant.empty() ? "" : "_" + variant); }
   // Largest relative Frobenius error of an output. Rounding errors of a sum of n terms of like size are independent, so
@@ -37,6 +57,14 @@ struct OpCase {
 const std::vector<OpCase>& op_cases();
 
 // The parts of the table.
+void add_vocabulary_cases(std::vector<OpCase>& cases);
+void add_view_cases(std::vector<OpCase>& cases);
+void add_row_cases(std::vector<OpCase>& cases);
+void add_basic_function_cases(std::vector<OpCase>& cases);
+void add_norm_function_cases(std::vector<OpCase>& cases);
+void add_lookup_function_cases(std::vector<OpCase>& cases);
+void add_attention_function_cases(std::vector<OpCase>& cases);
+void add_vq_function_cases(std::vector<OpCase>& cases);
 void add_elementwise_cases(std::vector<OpCase>& cases);
 void add_activation_cases(std::vector<OpCase>& cases);
 void add_reduction_cases(std::vector<OpCase>& cases);
@@ -53,8 +81,21 @@ void add_vq_codebook_cases(std::vector<OpCase>& cases);
 
 // Copies of the inputs for one call: many operations write in place.
 std::vector<Tensor> inputs_of(const OpCase& op_case, DType dtype, Device device = kCpu);
-// bf16 inputs are no longer those the case was made with: the same values in f64, for the reference.
-std::vector<Tensor> rounded_inputs_of(const OpCase& op_case, DType dtype);
+// The call in a type on a device: outputs and, of a function, gradients. With gradients of the outputs that are the
+// same numbers in every call; 1 for one f64 value, which is a loss.
+std::vector<Tensor> run(const OpCase& op_case, DType dtype, Device device = kCpu);
+// The gradient of the first output in such a call.
+Tensor first_seed(const Shape& shape);
+// What run(op_case, dtype) should give, in f64. bf16 inputs are no longer those the case was made with.
+std::vector<Tensor> wanted_of(const OpCase& op_case, DType dtype);
+// The inputs of a function that get a gradient.
+std::vector<size_t> leaves_of(const OpCase& op_case);
+
+// A case of a function with one output, or with several.
+using OneOutput = std::function<Variable(Tape& tape, const std::vector<Variable>& inputs)>;
+OpCase function_case(std::string op, std::string variant, std::vector<Tensor> inputs, OneOutput function);
+OpCase function_case(std::string op, std::string variant, std::vector<Tensor> inputs, OpCase::Function function);
+OpCase::Function one_output(OneOutput function);
 
 // For kernels and references alike: zeros on the device and of the type of a tensor, or of what goes with that type.
 Tensor like(const Tensor& tensor);

@@ -21,6 +21,14 @@ Tensor visible_from(const AttentionForm& form, RandomTensors& random) {
   return Tensor::from(first, {form.rows, form.queries});
 }
 
+// The last position that each query of a bidirectional form sees: before the first one at times.
+Tensor visible_to(const AttentionForm& form, RandomTensors& random) {
+  std::vector<int32_t> last;
+  for (int64_t i = 0; i < form.rows * form.queries; ++i)
+    last.push_back(static_cast<int32_t>(random.below(form.queries)));
+  return Tensor::from(last, {form.rows, form.queries});
+}
+
 }  // namespace
 
 ops::AttentionInputs attention_inputs(const AttentionForm& form, uint32_t seed) {
@@ -35,6 +43,7 @@ ops::AttentionInputs attention_inputs(const AttentionForm& form, uint32_t seed) 
     in.cache_head = random.integers({form.rows}, 0, form.slots);
   }
   in.first_visible = visible_from(form, random);
+  if (form.bidirectional) in.last_visible = visible_to(form, random);
   const int64_t reach = form.queries + form.slots;
   const int64_t entries = (form.window ? std::min(reach, *form.window + 1) : reach) + form.spare_entries;
   if (form.bias) in.bias = random.normal({form.heads, entries});

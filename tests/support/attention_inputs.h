@@ -25,6 +25,7 @@ struct AttentionForm {
   int64_t spare_entries = 0;  // of the tables, beyond the largest distance; below zero they end before it
   double dropout = 0;
   double scale = 0.6;
+  bool bidirectional = false;  // queries see later keys too, up to some random one
 };
 
 // Tensors in f64.

@@ -24,7 +24,8 @@ class Reference {
         slots(in.cache_k.defined() ? in.cache_k.dim(1) : 0) {}
 
   bool visible(const Pair& p) const {
-    const int64_t last = in.attend_self ? p.query : p.query - 1;
+    const int64_t last = in.last_visible.defined() ? in.last_visible.data<int32_t>()[p.row * queries + p.query]
+                                                   : p.query - (in.attend_self ? 0 : 1);
     return p.position >= in.first_visible.data<int32_t>()[p.row * queries + p.query] && p.position <= last;
   }
   int64_t distance(const Pair& p) const { return p.query - p.position; }
@@ -68,7 +69,9 @@ class Reference {
   // mask / (1 - p) of the documented counter.
   double kept(const Pair& p) const {
     if (in.dropout == 0) return 1;
-    const auto element = static_cast<uint32_t>(p.head * (slots + queries) + distance(p));
+    const auto element =
+        static_cast<uint32_t>(in.last_visible.defined() ? p.head * (slots + 2 * queries) + queries + distance(p)
+                                                        : p.head * (slots + queries) + distance(p));
     const auto bits = philox(in.key, in.scope, static_cast<uint32_t>(in.first_row + p.row),
                              static_cast<uint32_t>(p.query), element / 4);
     return bits[element % 4] * 0x1p-32 >= in.dropout ? 1 / (1 - in.dropout) : 0;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,7 +82,11 @@ bool RunningProgram::running() {
 
 ProgramResult RunningProgram::wait() {
   int status = 0;
-  if (child_ > 0 && ::waitpid(child_, &status, 0) == child_) ended(status);
+  struct rusage usage {};
+  if (child_ > 0 && ::wait4(child_, &status, 0, &usage) == child_) {
+    ended(status);
+    result_.resident_bytes = int64_t{usage.ru_maxrss} * 1024;
+  }
   return result_;
 }
 

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@ struct ProgramResult {
   int signal = 0;  // that signal
   std::string out;
   std::string err;
+  int64_t resident_bytes = 0;  // most main memory that it had, or that this process had when it began
 
   // The lines of stderr that begin with "quire: error: ".
   std::vector<std::string> errors() const;

@@ -2,12 +2,14 @@
 // mean of what the lower half of the blocks makes of a chunk stands for it. Each block of the upper half has one more
 // sub-layer: it reads the two whole chunks before its position that score best, among the last `length` of the
 // document.
+#include <algorithm>
 #include <cmath>
 
-#include "autograd/functions/attention.h"
+#include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
-#include "autograd/functions/embedding.h"
+#include "autograd/functions/rows.h"
 #include "layers/block.h"
+#include "layers/host_values.h"
 #include "layers/scope.h"
 #include "layers/stack.h"
 #include "layers/state/log_place.h"
@@ -36,26 +38,6 @@ const TwoHalvesConfig& options(const Place& place) {
   return place.options.get<TwoHalvesConfig>();
 }
 
-// y [R, T, E]: softmax(q . c / sqrt(E)) c over the two chosen means c. Each position is a row with two carried keys.
-Variable read_chosen(Tape& tape, const Variable& queries, const Variable& means, const Tensor& chosen) {
-  const int64_t count = chosen.dim(0) * chosen.dim(1), size = queries.dim(2);
-  const Device device = queries.value().device();
-  std::vector<int32_t> first, rows = chosen.to_vector<int32_t>();
-  for (size_t i = 0; i < rows.size(); i += 2) first.push_back(rows[i] >= 0 ? -2 : rows[i + 1] >= 0 ? -1 : 0);
-  AttentionVariables x;
-  x.q = reshape(tape, queries, {count, 1, 1, size});
-  x.k = x.v = x.q.detached();  // not visible
-  const Variable table = reshape(tape, means, {means.dim(0) * means.dim(1), size});
-  const Variable found = embedding(tape, table, chosen.reshape({count, 2}).to(device), 1);
-  x.cache_k = x.cache_v = reshape(tape, found, {count, 2, 1, size});
-  ops::AttentionInputs settings;
-  settings.cache_head = Tensor::zeros({count}, DType::i32, device);  // the best one is the newest
-  settings.first_visible = Tensor::from(first, {count, 1}, device);
-  settings.scale = 1 / std::sqrt(static_cast<double>(size));
-  settings.attend_self = false;
-  return reshape(tape, attention(tape, x, settings), queries.shape());
-}
-
 // The further sub-layer of the upper blocks.
 class ChunkReader final : public Part {
  public:
@@ -64,38 +46,50 @@ class ChunkReader final : public Part {
         positions_(positions),
         means_(scope.reads_value(stack + ".means")),
         readable_(scope.reads_value(stack + ".readable")),
+        found_(scope.reads_value(stack + ".found")),
         query_(scope.child("query"), model.width, model.width, Initialization(model).matrix(model.width)),
         out_(scope.child("out"), model.width, model.width, Initialization(model).residual(model.width)) {}
 
+  // softmax(q . c / sqrt(E)) c over the two means c with the largest products.
   Variable operator()(const Forward& f, const PartInput& input) const override {
-    const Variable& means = (*f.values)[static_cast<size_t>(means_.index)];
-    const Tensor& readable = (*f.values)[static_cast<size_t>(readable_.index)].value();
-    const Variable queries =
-        query_(f.tape, input.normalised(f.tape));  // W goes with the query, V with the sum: both are linear
+    Tape& t = f.tape;
+    const auto value = [&](ValueId id) { return (*f.values)[static_cast<size_t>(id.index)]; };
+    const Variable means = value(means_);
+    const Variable queries = query_(t, input.normalised(t));
+    const int64_t rows = queries.dim(0), length = queries.dim(1), size = queries.dim(2);
+    const Variable scores = matmul(t, queries.detached(), means.detached(), {.transpose_b = true});
     const Tensor chosen =
-        f.again ? f.selections->at(hash_scope(name_)) : best_two(queries.value(), means.value(), readable);
+        f.again ? f.selections->at(hash_scope(name_)) : top_k(scores.value(), 2, value(readable_).value());
     if (f.selections) (*f.selections)[hash_scope(name_)] = chosen;
-    if (f.retrieved != nullptr) report(f, queries.value(), means.value(), chosen, readable);
-    return out_(f.tape, read_chosen(f.tape, queries, means, chosen));
+    const Variable two = reshape(t, gather_rows(t, means, chosen.reshape({rows, length * 2})), {rows, length, 2, size});
+    const Variable products = sum(t, multiply(t, reshape(t, queries, {rows, length, 1, size}), two), 3);
+    const Variable weights =
+        softmax(t, scale(t, products, 1 / std::sqrt(static_cast<double>(size))), value(found_).value());
+    if (f.retrieved != nullptr) report(f, chosen, weights.value(), value(readable_).value());
+    return out_(t, sum(t, multiply(t, reshape(t, weights, {rows, length, 2, 1}), two), 2));
   }
 
  private:
-  void report(const Forward& f, const Tensor& queries, const Tensor& means, const Tensor& chosen,
-              const Tensor& readable) const {
-    const std::vector<int32_t> range = readable.to_vector<int32_t>(), chunks = chosen.to_vector<int32_t>();
-    const std::vector<double> weights = weights_of(queries, means, chosen);
+  void report(const Forward& f, const Tensor& chosen, const Tensor& weights, const Tensor& readable) const {
+    const std::vector<int32_t> slots = chosen.to_vector<int32_t>();
+    const std::vector<double> shares = values_on_host(weights);
+    const std::vector<uint8_t> flags = readable.to_vector<uint8_t>();
     std::vector<Retrieval>& to = (*f.retrieved)[name_];
-    for (size_t i = 0; i < chunks.size(); ++i) {
-      if (chunks[i] < 0) continue;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      if (slots[i] < 0) continue;
       const auto cell = static_cast<int64_t>(i / 2);
-      const int64_t end = (f.batch.position[i / 2] / positions_ - (range[i | 1] - 1 - chunks[i])) * positions_;
-      to.push_back({cell / f.batch.length, cell % f.batch.length, -1, end - positions_, end, weights[i]});
+      // The newest chunk that can be read is the last whole one before the position.
+      const auto line = flags.begin() + cell * readable.dim(2);
+      const int64_t newest =
+          std::find(std::reverse_iterator(line + readable.dim(2)), std::reverse_iterator(line), 1).base() - line - 1;
+      const int64_t end = (f.batch.position[i / 2] / positions_ - (newest - slots[i])) * positions_;
+      to.push_back({cell / f.batch.length, cell % f.batch.length, -1, end - positions_, end, shares[i]});
     }
   }
 
   std::string name_;
   int64_t positions_;
-  ValueId means_, readable_;
+  ValueId means_, readable_, found_;
   Linear query_, out_;
 };
 
@@ -106,7 +100,8 @@ class TwoHalves final : public Stack {
         lower_(make_blocks(scope.root(), place.model, 0, place.model.layers / 2)),
         means_(scope.leaves_value("means")),
         readable_(scope.leaves_value("readable")),
-        sum_(scope.state_register("sum", {place.model.width + 1}, {.dtype = DType::f64})) {
+        found_(scope.leaves_value("found")),
+        sum_(scope.state_register("sum", {place.model.width}, {.wide = true})) {
     const TwoHalvesConfig& config = options(place);
     const LogGroupId chunks = scope.state_logs("chunks", config.length, {.grain = positions_, .place = config.place});
     log_ = scope.state_log(chunks, "means", {place.model.width});
@@ -132,8 +127,10 @@ class TwoHalves final : public Stack {
       f.state.append(log_, chunks.means.value(), chunks.first, chunks.count);
       f.state.put_by_segment(sum_, chunks.sums);
     }
-    (*f.values)[static_cast<size_t>(means_.index)] = chunks.means;
-    (*f.values)[static_cast<size_t>(readable_.index)] = Variable::constant(chunks.readable);
+    const auto leave = [&](ValueId id, const Variable& value) { (*f.values)[static_cast<size_t>(id.index)] = value; };
+    leave(means_, chunks.means);
+    leave(readable_, Variable::constant(chunks.readable));
+    leave(found_, Variable::constant(chunks.found));
     for (const std::unique_ptr<Block>& block : upper_) y = (*block)(f, y);
     return y;
   }
@@ -141,8 +138,8 @@ class TwoHalves final : public Stack {
  private:
   int64_t positions_;
   std::vector<std::unique_ptr<Block>> lower_, upper_;
-  ValueId means_, readable_;
-  RegisterId sum_;  // of the chunk that is not whole yet, and its positions
+  ValueId means_, readable_, found_;
+  RegisterId sum_;  // of the chunk that is not whole yet
   LogId log_;
 };
 

@@ -65,11 +65,11 @@ void add_bench(Verb& program) {
       ->type_name("N")
       ->check(whole_number(1, 1000000))
       ->capture_default_str();
-  app.add_option("--warmup", arguments->options.warmup, "Steps before them")
+  app.add_option("--warmup", arguments->options.warmup, "Steps before the timed ones")
       ->type_name("N")
       ->check(whole_number(0, 1000000))
       ->capture_default_str();
-  app.add_flag("--profile", arguments->options.profile, "Also the time of every operation");
+  app.add_flag("--profile", arguments->options.profile, "Print the time of every operation, too");
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
   app.callback([arguments] { run(*arguments); });
 }

@@ -145,11 +145,11 @@ void add_eval(Verb& program) {
                  "evaluate.rows, evaluate.split, run.threads, data.corpus and data.verify");
   app.add_option("--corpus", arguments->corpus, "Another corpus with the same tokenizer")->type_name("FILE");
   app.add_option("--split", arguments->split, "Part of the corpus (default: evaluate.split)")->type_name("NAME");
-  app.add_flag("--documents", arguments->documents, "Also a line for every document");
+  app.add_flag("--documents", arguments->documents, "Print a line for every document, too");
   Option* by_position =
-      app.add_flag("--by-position", arguments->by_position, "Also the loss by position in the document");
+      app.add_flag("--by-position", arguments->by_position, "Print the loss by position in the document, too");
   app.add_option("--bins", arguments->bins,
-                 "Positions of a line: up to powers of two (log2), or N tokens; with --by-position")
+                 "Bins of --by-position: their bounds are powers of two (log2), or multiples of N tokens")
       ->type_name("log2|N")
       ->needs(by_position)
       ->capture_default_str();

@@ -102,7 +102,7 @@ void run(const Arguments& arguments) {
 }  // namespace
 
 void add_plan(Verb& program) {
-  Verb& app = add_verb(program, "plan", "Parameters, memory and disk that a run will need, and its time with --probe",
+  Verb& app = add_verb(program, "plan", "Parameters, memory and disk that a run will need; with --probe its time",
                        "quire plan run.yaml data.rows=64 -n 8\n  quire plan run.yaml --probe");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CONFIG", arguments->config, "YAML file of a run")->required();

@@ -33,9 +33,9 @@ void warn_of_shares(const PrepareReport& report) {
   for (const auto& [name, split] : report.splits) {
     if (!split.asked || (split.share <= kFar * *split.asked && *split.asked <= kFar * split.share)) continue;
     log_warn(fmt::format(
-        "split {} holds {:.3g} % of the text, and {:.3g} % was asked for: it is {} whole documents. More and "
-        "shorter documents come nearer, or choose them by name: --split {}=@LIST",
-        name, 100 * split.share, 100 * *split.asked, split.totals.documents, name));
+        "split {} holds {:.3g} % of the text, and {:.3g} % was asked for: documents are not cut, and it has "
+        "{} of {}; with more and shorter documents the share comes nearer",
+        name, 100 * split.share, 100 * *split.asked, split.totals.documents, split.of_documents));
   }
 }
 
@@ -141,8 +141,9 @@ void add_prepare(Verb& program) {
       ->required();
   app.add_option(
          "--split", options.splits,
-         "Documents of another split: more files, names from the inputs (one a line), or a share of the inputs, "
-         "chosen by a hash of the text; with --task a number of documents; may be repeated")
+         "Documents of another split: more files (PATH), documents of the inputs by name (@LIST, one name a line), or "
+         "a share of the inputs that a hash of their texts chooses (FRACTION); with --task the number of documents "
+         "(COUNT). May be repeated")
       ->type_name("NAME=PATH|NAME=@LIST|NAME=FRACTION|NAME=COUNT");
   app.add_option("--task", arguments->task,
                  "Make documents instead of reading them: passkey, multikey, hops:N or recall; tokens that repeat what "

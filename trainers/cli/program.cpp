@@ -66,7 +66,8 @@ void require_verb(const CLI::App& program, int argc, const char* const* argv) {
     if (word.starts_with("-")) return;
     const auto found = std::find(verbs.begin(), verbs.end(), word);
     if (found == verbs.end()) {
-      fail(ErrorKind::config, "'{}' is no verb of {}{}; see {} --help", word, command, did_you_mean(verbs, word),
+      const std::string meant = did_you_mean(verbs, word);
+      fail(ErrorKind::config, "'{}' is no verb of {}{} see {} --help", word, command, meant.empty() ? ";" : meant,
            command);
     }
     at = at->get_subcommand(word);

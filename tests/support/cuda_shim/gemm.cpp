@@ -9,21 +9,25 @@ namespace {
 template <typename To, typename From>
 void multiply(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& o, int64_t inner) {
   using Sum = Wide<From>;
-  const From* x = a.data<From>();
-  const From* y = b.data<From>();
-  const int64_t x_row = o.transpose_a ? 1 : a.stride(0);
-  const int64_t x_inner = o.transpose_a ? a.stride(0) : 1;
-  const int64_t y_inner = o.transpose_b ? 1 : b.stride(0);
-  const int64_t y_column = o.transpose_b ? b.stride(0) : 1;
-  for (int64_t i = 0; i < c.dim(0); ++i) {
-    for (int64_t j = 0; j < c.dim(1); ++j) {
-      To& to = c.data<To>()[i * c.stride(0) + j];
-      Sum sum = o.accumulate ? wide(to) : Sum{0};
-      for (int64_t k = 0; k < inner; ++k) {
-        sum += wide(x[i * x_row + k * x_inner]) * wide(y[k * y_inner + j * y_column]);
+  const int64_t x_row = o.transpose_a ? 1 : a.stride(-2);
+  const int64_t x_inner = o.transpose_a ? a.stride(-2) : 1;
+  const int64_t y_inner = o.transpose_b ? 1 : b.stride(-2);
+  const int64_t y_column = o.transpose_b ? b.stride(-2) : 1;
+  const bool several = c.rank() == 3;
+  for (int64_t product = 0; product < (several ? c.dim(0) : 1); ++product) {
+    const From* x = a.data<From>() + (several ? product * a.stride(0) : 0);
+    const From* y = b.data<From>() + (several ? product * b.stride(0) : 0);
+    To* z = c.data<To>() + (several ? product * c.stride(0) : 0);
+    for (int64_t i = 0; i < c.dim(-2); ++i) {
+      for (int64_t j = 0; j < c.dim(-1); ++j) {
+        To& to = z[i * c.stride(-2) + j];
+        Sum sum = o.accumulate ? wide(to) : Sum{0};
+        for (int64_t k = 0; k < inner; ++k) {
+          sum += wide(x[i * x_row + k * x_inner]) * wide(y[k * y_inner + j * y_column]);
+        }
+        if (o.bias.defined()) sum += o.bias.data<Sum>()[j];
+        to = static_cast<To>(sum);
       }
-      if (o.bias.defined()) sum += o.bias.data<Sum>()[j];
-      to = static_cast<To>(sum);
     }
   }
 }

@@ -1,0 +1,169 @@
+// Sums and softmax along one axis. A warp takes a row of the last axis; other axes are walked by a thread for each
+// column, so that neighbours read neighbouring values.
+#include "kernels/axis.h"
+
+#include <limits>
+
+#include "kernels/cuda/runtime.h"
+#include "kernels/strided.h"
+#include "kernels/vocabulary_checks.h"
+
+namespace quire::cuda {
+
+namespace {
+
+dim3 blocks_for_rows(int64_t rows) {
+  return dim3(static_cast<unsigned>(ceil_div(rows, kBlock / kWarp)));
+}
+__device__ inline int64_t row_of_warp() {
+  return first_element() / kWarp;
+}
+__device__ inline int64_t lane() {
+  return static_cast<int64_t>(threadIdx.x % kWarp);
+}
+
+template <typename T>
+__global__ void sum_rows_kernel(T* out, const T* in, int64_t rows, int64_t width, Wide<T> factor) {
+  const int64_t row = row_of_warp();
+  Wide<T> sum = 0;
+  for (int64_t i = lane(); row < rows && i < width; i += kWarp) sum += wide(in[row * width + i]);
+  sum = warp_sum(sum);
+  if (row < rows && lane() == 0) out[row] = narrow<T>(factor * sum);
+}
+
+template <typename T>
+__global__ void sum_columns_kernel(T* out, const T* in, AxisSizes sizes, Wide<T> factor) {
+  for (int64_t i = first_element(); i < sizes.outer * sizes.inner; i += element_stride()) {
+    const T* const from = in + i / sizes.inner * sizes.size * sizes.inner + i % sizes.inner;
+    Wide<T> sum = 0;
+    for (int64_t n = 0; n < sizes.size; ++n) sum += wide(from[n * sizes.inner]);
+    out[i] = narrow<T>(factor * sum);
+  }
+}
+
+void sum_axis(const Tensor& out, const Tensor& in, int axis, double factor) {
+  const AxisSizes sizes = check_sum_axis(out, in, axis);
+  dispatch(in.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const auto times = static_cast<Wide<T>>(factor);
+    if (sizes.inner == 1) {
+      launch(sum_rows_kernel<T>, blocks_for_rows(sizes.outer), kBlock, 0, out.data<T>(), in.data<T>(), sizes.outer,
+             sizes.size, times);
+    } else {
+      launch(sum_columns_kernel<T>, blocks_for(sizes.outer * sizes.inner), kBlock, 0, out.data<T>(), in.data<T>(),
+             sizes, times);
+    }
+  });
+}
+
+template <typename T>
+__global__ void cumulative_sum_kernel(T* out, const T* in, AxisSizes sizes, bool reverse) {
+  for (int64_t i = first_element(); i < sizes.outer * sizes.inner; i += element_stride()) {
+    const int64_t begin = i / sizes.inner * sizes.size * sizes.inner + i % sizes.inner;
+    Wide<T> sum = 0;
+    for (int64_t n = 0; n < sizes.size; ++n) {
+      const int64_t at = begin + (reverse ? sizes.size - 1 - n : n) * sizes.inner;
+      sum += wide(in[at]);
+      out[at] = narrow<T>(sum);
+    }
+  }
+}
+
+void cumulative_sum(const Tensor& out, const Tensor& in, int axis, bool reverse) {
+  const AxisSizes sizes = check_cumulative_sum(out, in, axis);
+  dispatch(in.dtype(), [&](auto type) {
+    using T = decltype(type);
+    launch(cumulative_sum_kernel<T>, blocks_for(sizes.outer * sizes.inner), kBlock, 0, out.data<T>(), in.data<T>(),
+           sizes, reverse);
+  });
+}
+
+// walk: of the input and the mask. out, lse and mask may be null.
+template <typename T>
+__global__ void softmax_kernel(T* out, Wide<T>* lse, const T* in, const uint8_t* mask, int64_t mask_stride,
+                               int64_t rows, int64_t width, Strided<2> walk) {
+  using W = Wide<T>;
+  const W none = -std::numeric_limits<W>::infinity();
+  const int64_t row = row_of_warp();
+  const bool exists = row < rows;
+  int64_t at[2] = {};
+  if (exists) walk.find(row * width, at);
+  const auto kept = [&](int64_t i) { return mask == nullptr || mask[at[1] + i * mask_stride] != 0; };
+  const int64_t end = exists ? width : 0;
+  W most = none;
+  for (int64_t i = lane(); i < end; i += kWarp) {
+    const W x = wide(in[at[0] + i]);
+    if (kept(i) && (x > most || x != x)) most = x;
+  }
+  most = warp_max(most);
+  const bool is_empty = most == none;
+  W sum = 0;
+  for (int64_t i = lane(); i < end; i += kWarp) {
+    if (kept(i) && !is_empty) sum += std::exp(wide(in[at[0] + i]) - most);
+  }
+  sum = warp_sum(sum);
+  for (int64_t i = lane(); out != nullptr && i < end; i += kWarp) {
+    const bool counts = kept(i) && !is_empty;
+    out[at[0] + i] = narrow<T>(counts ? std::exp(wide(in[at[0] + i]) - most) / sum : W{0});
+  }
+  if (exists && lse != nullptr && lane() == 0) lse[row] = is_empty ? none : most + std::log(sum);
+}
+
+// Rows of tensors without any element have a sum, too.
+int64_t rows_of(const Tensor& tensor) {
+  int64_t rows = 1;
+  for (int axis = 0; axis + 1 < tensor.rank(); ++axis) rows *= tensor.dim(axis);
+  return rows;
+}
+
+void softmax(const Tensor& out, const Tensor& lse, const Tensor& in, const Tensor& mask) {
+  check_softmax(out, lse, in, mask);
+  const int64_t rows = rows_of(in);
+  const Strided<2> walk({&in, &mask});
+  dispatch(in.dtype(), [&](auto type) {
+    using T = decltype(type);
+    launch(softmax_kernel<T>, blocks_for_rows(rows), kBlock, 0, out.defined() ? out.data<T>() : nullptr,
+           lse.defined() ? lse.data<Wide<T>>() : nullptr, in.data<T>(), mask.defined() ? mask.data<uint8_t>() : nullptr,
+           mask.defined() ? mask.stride(-1) : 0, rows, in.dim(-1), walk);
+  });
+}
+
+template <typename T>
+__global__ void softmax_backward_kernel(T* din, const T* dout, const Wide<T>* dlse, const T* out, int64_t rows,
+                                        int64_t width) {
+  using W = Wide<T>;
+  const int64_t row = row_of_warp();
+  const int64_t end = row < rows ? width : 0;
+  W sum = 0;
+  for (int64_t i = lane(); dout != nullptr && i < end; i += kWarp) {
+    sum += wide(dout[row * width + i]) * wide(out[row * width + i]);
+  }
+  sum = warp_sum(sum);
+  if (dlse != nullptr && row < rows) sum -= dlse[row];
+  for (int64_t i = lane(); i < end; i += kWarp) {
+    const int64_t at = row * width + i;
+    din[at] = narrow<T>(wide(out[at]) * ((dout == nullptr ? W{0} : wide(dout[at])) - sum));
+  }
+}
+
+void softmax_backward(const Tensor& din, const Tensor& dout, const Tensor& dlse, const Tensor& out) {
+  check_softmax_backward(din, dout, dlse, out);
+  const int64_t rows = rows_of(out);
+  dispatch(out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    launch(softmax_backward_kernel<T>, blocks_for_rows(rows), kBlock, 0, din.data<T>(),
+           dout.defined() ? dout.data<T>() : nullptr, dlse.defined() ? dlse.data<Wide<T>>() : nullptr, out.data<T>(),
+           rows, out.dim(-1));
+  });
+}
+
+}  // namespace
+
+void bind_axis() {
+  ops::sum_axis.bind(DeviceKind::cuda, sum_axis);
+  ops::cumulative_sum.bind(DeviceKind::cuda, cumulative_sum);
+  ops::softmax.bind(DeviceKind::cuda, softmax);
+  ops::softmax_backward.bind(DeviceKind::cuda, softmax_backward);
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,227 @@
+// Attention, to a subsequence and to retrieved entries: fused kernels against compositions.
+#include "autograd/functions/axis.h"
+#include "autograd/functions/basic.h"
+#include "autograd/functions/knn.h"
+#include "tests/kernels/op_cases.h"
+#include "tests/support/attention_inputs.h"
+#include "tests/support/composed_attention.h"
+
+namespace quire::test {
+
+namespace {
+
+using Inputs = std::vector<Variable>;
+
+// The tensors of an attention as inputs of a case: first those that can have gradients.
+struct Listed {
+  std::vector<Tensor> tensors;
+  std::vector<size_t> wide;
+
+  explicit Listed(const ops::AttentionInputs& in) {
+    const auto list = [&](const Tensor& tensor, bool is_wide) {
+      if (is_wide && tensor.defined()) wide.push_back(tensors.size());
+      if (tensor.defined()) tensors.push_back(tensor);
+    };
+    for (const Tensor* tensor : {&in.q, &in.k, &in.v, &in.cache_k, &in.cache_v}) list(*tensor, false);
+    list(in.bias, true);
+    list(in.r, false);
+    list(in.u, true);
+    list(in.v_bias, true);
+    for (const Tensor* tensor : {&in.cache_head, &in.first_visible, &in.last_visible}) list(*tensor, false);
+  }
+};
+
+// And back: `like` says which there are.
+struct Unlisted {
+  AttentionVariables x;
+  ops::AttentionInputs settings;
+
+  Unlisted(const ops::AttentionInputs& like, const Inputs& inputs) : settings(like) {
+    size_t next = 0;
+    const auto take = [&](const Tensor& was) { return was.defined() ? inputs.at(next++) : Variable(); };
+    x.q = take(like.q);
+    x.k = take(like.k);
+    x.v = take(like.v);
+    x.cache_k = take(like.cache_k);
+    x.cache_v = take(like.cache_v);
+    x.bias = take(like.bias);
+    x.r = take(like.r);
+    x.u = take(like.u);
+    x.v_bias = take(like.v_bias);
+    settings.cache_head = take(like.cache_head).value();
+    settings.first_visible = take(like.first_visible).value();
+    settings.last_visible = take(like.last_visible).value();
+  }
+};
+
+void add_attention(std::vector<OpCase>& cases, const AttentionForm& form) {
+  const ops::AttentionInputs in = attention_inputs(form, static_cast<uint32_t>(cases.size()));
+  const Listed listed(in);
+  OpCase made = function_case("attention", form.name + "_function", listed.tensors, [in](Tape& t, const Inputs& x) {
+    const Unlisted call(in, x);
+    return attention(t, call.x, call.settings);
+  });
+  made.composition = one_output([in](Tape& t, const Inputs& x) {
+    const Unlisted call(in, x);
+    return composed_attention(t, call.x, call.settings);
+  });
+  made.wide = listed.wide;
+  made.sum_length = form.rows * form.queries * (form.queries + form.slots);
+  made.amplification = 8;  // logits up to 8 go through exp
+  made.roundings = 24;     // delta and probabilities come from stored values and cancel in part
+  cases.push_back(made);
+}
+
+void add_attentions(std::vector<OpCase>& cases) {
+  const std::vector<AttentionForm> forms{
+      {.name = "one", .rows = 1, .queries = 1, .heads = 1, .kv_heads = 1, .size = 1, .value_size = 1},
+      {.name = "plain", .queries = 5},
+      {.name = "ring", .rows = 3, .queries = 2, .slots = 5, .attend_self = false, .bias = true, .relative = true},
+      {.name = "documents", .queries = 7, .slots = 3, .window = 3, .documents = true, .relative = true},
+      {.name = "grouped", .heads = 4, .kv_heads = 2, .size = 2, .value_size = 3, .slots = 2, .bias = true},
+      {.name = "short_tables", .queries = 6, .slots = 3, .relative = true, .spare_entries = -4},
+      {.name = "blocks",
+       .rows = 1,
+       .queries = 67,
+       .heads = 1,
+       .kv_heads = 1,
+       .size = 1,
+       .value_size = 1,
+       .slots = 131,
+       .window = 130,
+       .relative = true},
+      {.name = "dropout", .queries = 7, .slots = 3, .bias = true, .dropout = 0.4},
+      {.name = "bidirectional", .queries = 7, .bidirectional = true},
+      {.name = "bidirectional_ring", .rows = 3, .queries = 67, .heads = 4, .slots = 9, .bidirectional = true},
+      {.name = "bidirectional_dropout", .queries = 9, .slots = 3, .dropout = 0.3, .bidirectional = true},
+  };
+  for (const AttentionForm& form : forms) add_attention(cases, form);
+  const ops::AttentionInputs in = attention_inputs({}, 5);
+  OpCase one = function_case("attention", "one_tensor", {RandomTensors(4).normal({2, 5, 2, 3}), in.first_visible},
+                             [in](Tape& t, const Inputs& x) {
+                               ops::AttentionInputs settings = in;
+                               settings.first_visible = x[1].value();
+                               return attention(t, {x[0], x[0], x[0], {}, {}, {}, {}, {}, {}}, settings);
+                             });
+  one.composition = one_output([in](Tape& t, const Inputs& x) {
+    return composed_attention(t, {x[0], x[0], x[0], {}, {}, {}, {}, {}, {}}, in);
+  });
+  one.sum_length = 20;
+  one.amplification = 8;
+  one.roundings = 24;
+  cases.push_back(one);
+}
+
+// A memory of two rows, 5 slots and one head: inputs 0 to 4 of a case are its keys, values, head, length and the index
+// [2, 3, 2, 2], with a query that found nothing.
+constexpr size_t kMemoryInputs = 5;
+
+std::vector<Tensor> memory_inputs(RandomTensors& random) {
+  return {
+      random.normal({2, 5, 1, 3}), random.normal({2, 5, 1, 4}), Tensor::from(std::vector<int32_t>{2, 4}, {2}),
+      Tensor::from(std::vector<int32_t>{5, 2}, {2}),
+      Tensor::from(std::vector<int32_t>{4, 0, 1, 2, -1, -1, 3, -1, 0, 4, 2, 1, 1, 0, 0, -1, -1, -1, 1, -1, 0, 1, -1, 0},
+                   {2, 3, 2, 2})};
+}
+
+ops::KnnMemory memory_of(const Inputs& x) {
+  ops::KnnMemory memory;
+  memory.keys = x[0].value();
+  memory.values = x[1].value();
+  memory.head = x[2].value();
+  memory.length = x[3].value();
+  return memory;
+}
+
+OpCase& push_memory_case(std::vector<OpCase>& cases, OpCase made, OneOutput composition) {
+  made.composition = one_output(std::move(composition));
+  made.constants = {0, 1};
+  made.sum_length = 12;
+  made.amplification = 8;
+  made.roundings = 24;
+  cases.push_back(std::move(made));
+  return cases.back();
+}
+
+void add_knn(std::vector<OpCase>& cases) {
+  RandomTensors r(9);
+  std::vector<Tensor> inputs = memory_inputs(r);
+  inputs.push_back(r.normal({2, 3, 2, 3}));
+  push_memory_case(
+      cases,
+      function_case("knn_attention", "function", inputs,
+                    [](Tape& t, const Inputs& x) { return knn_attention(t, x[5], x[4].value(), memory_of(x)); }),
+      [](Tape& t, const Inputs& x) { return composed_knn_attention(t, x[5], x[4].value(), memory_of(x)); });
+  push_memory_case(cases,
+                   function_case("knn_attention", "twice", inputs,
+                                 [](Tape& t, const Inputs& x) {
+                                   return add(t, knn_attention(t, x[5], x[4].value(), memory_of(x)),
+                                              knn_attention(t, scale(t, x[5], 2), x[4].value(), memory_of(x)));
+                                 }),
+                   [](Tape& t, const Inputs& x) {
+                     return add(t, composed_knn_attention(t, x[5], x[4].value(), memory_of(x)),
+                                composed_knn_attention(t, scale(t, x[5], 2), x[4].value(), memory_of(x)));
+                   });
+  for (const bool attend_self : {true, false}) {
+    const ops::AttentionInputs local = attention_inputs(
+        {.queries = 3, .kv_heads = 1, .value_size = 4, .slots = 2, .attend_self = attend_self, .bias = true}, 77);
+    const Listed listed(local);
+    std::vector<Tensor> all = inputs;
+    all.insert(all.end(), listed.tensors.begin(), listed.tensors.end());
+    const auto unlisted = [local](const Inputs& x) {
+      return Unlisted(local, Inputs(x.begin() + kMemoryInputs + 1, x.end()));
+    };
+    OpCase& made = push_memory_case(
+        cases,
+        function_case("joint_attention", attend_self ? "" : "others", all,
+                      [unlisted](Tape& t, const Inputs& x) {
+                        const Unlisted call = unlisted(x);
+                        return joint_attention(t, call.x, call.settings, x[5], x[4].value(), memory_of(x));
+                      }),
+        [unlisted](Tape& t, const Inputs& x) {
+          const Unlisted call = unlisted(x);
+          return composed_joint_attention(t, call.x, call.settings, x[5], x[4].value(), memory_of(x));
+        });
+    for (const size_t at : listed.wide) made.wide.push_back(kMemoryInputs + 1 + at);
+  }
+}
+
+// g a + (1 - g) b; inputs a, b, bias and then content [R T, H] and open u8 [R], each where its flag says so.
+void add_gates(std::vector<OpCase>& cases) {
+  RandomTensors r(10);
+  const Tensor open = Tensor::from(std::vector<uint8_t>{1, 0, 1}, {3});
+  for (const bool has_content : {false, true}) {
+    for (const bool closes : {false, true}) {
+      std::vector<Tensor> inputs{r.normal({3, 2, 5, 2}), r.normal({3, 2, 5, 2}), r.normal({5})};
+      if (has_content) inputs.push_back(r.normal({6, 5}));
+      if (closes) inputs.push_back(open);
+      const auto content = [has_content](const Inputs& x) { return has_content ? x[3] : Variable(); };
+      const auto flags = [closes](const Inputs& x) { return closes ? x.back().value() : Tensor(); };
+      OpCase made = function_case(
+          "gate_heads", std::string("function") + (has_content ? "_content" : "") + (closes ? "_closed" : ""), inputs,
+          [=](Tape& t, const Inputs& x) { return gate_heads(t, x[0], x[1], x[2], content(x), flags(x)); });
+      made.composition = one_output([=](Tape& t, const Inputs& x) {
+        const Variable bias = reshape(t, x[2], {1, 5});
+        Variable gate = sigmoid(t, has_content ? add(t, x[3], bias) : broadcast(t, bias, {6, 5}));
+        gate = reshape(t, gate, {3, 2, 5, 1});
+        if (closes) gate = select(t, flags(x).reshape({3, 1, 1, 1}), gate, {});
+        return add(t, x[1], multiply(t, gate, subtract(t, x[0], x[1])));
+      });
+      made.wide = {2};
+      made.sum_length = 12;
+      made.amplification = 4;
+      made.roundings = 12;
+      cases.push_back(made);
+    }
+  }
+}
+
+}  // namespace
+
+void add_attention_function_cases(std::vector<OpCase>& cases) {
+  add_attentions(cases);
+  add_knn(cases);
+  add_gates(cases);
+}
+
+}  // namespace quire::test

@@ -1,0 +1,158 @@
+// Linear maps, scales, dropout and sums that are losses; and functions whose gradient is not a derivative.
+#include <cmath>
+
+#include "autograd/functions/basic.h"
+#include "autograd/functions/norm.h"
+#include "autograd/functions/rows.h"
+#include "tests/kernels/op_cases.h"
+#include "tests/support/random_tensor.h"
+
+namespace quire::test {
+
+namespace {
+
+using Inputs = std::vector<Variable>;
+using Tensors = std::vector<Tensor>;
+
+OpCase composed(OpCase made, OneOutput composition, int64_t sum_length, std::vector<size_t> wide = {}) {
+  made.composition = one_output(std::move(composition));
+  made.sum_length = sum_length;
+  made.wide = std::move(wide);
+  return made;
+}
+
+Variable composed_linear(Tape& t, const Inputs& x) {
+  const Variable y = matmul(t, x[0], x[1], {.transpose_b = true});
+  return x.size() > 2 ? add(t, y, x[2]) : y;
+}
+
+// A dropout's factor for every element: what it makes of ones.
+Variable factors(const Shape& shape, const ops::DropoutKey& key) {
+  const Tensor ones = Tensor::zeros(shape, DType::f64);
+  std::fill_n(values(ones), ones.numel(), 1.0);
+  Tape tape(false);
+  return Variable::constant(dropout(tape, Variable::constant(ones), {}, key).value());
+}
+
+void add_linear(std::vector<OpCase>& cases, RandomTensors& r) {
+  const auto linear_of = [](Tape& t, const Inputs& x) {
+    return linear(t, x[0], x[1], x.size() > 2 ? x[2] : Variable());
+  };
+  cases.push_back(
+      composed(function_case("linear", "", {r.normal({2, 3, 5}), r.normal({7, 5})}, linear_of), composed_linear, 7));
+  cases.push_back(
+      composed(function_case("linear", "bias", {r.normal({3, 1}), r.normal({2, 1}), r.normal({2})}, linear_of),
+               composed_linear, 3, {2}));
+  cases.push_back(composed(
+      function_case("linear", "twice", {r.normal({3, 5}), r.normal({5, 5}), r.normal({5})},
+                    [](Tape& t, const Inputs& x) { return linear(t, linear(t, x[0], x[1], x[2]), x[1], x[2]); }),
+      [](Tape& t, const Inputs& x) {
+        return composed_linear(t, {composed_linear(t, x), x[1], x[2]});
+      },
+      25, {2}));
+  for (const auto& [name, kind] :
+       {std::pair{"relu", ops::Activation::relu}, {"gelu", ops::Activation::gelu}, {"silu", ops::Activation::silu}}) {
+    OpCase made = composed(
+        function_case("linear_activation", name, {r.normal({3, 5}), r.normal({4, 5}), r.normal({4})},
+                      [kind = kind](Tape& t, const Inputs& x) { return linear_activation(t, x[0], x[1], x[2], kind); }),
+        [kind = kind](Tape& t, const Inputs& x) { return activation(t, composed_linear(t, x), kind); }, 12, {2});
+    cases.push_back(made);
+  }
+}
+
+void add_scales(std::vector<OpCase>& cases, RandomTensors& r) {
+  const auto scalar = [](double value) { return Variable::constant(Tensor::from(std::vector<double>{value}, {1})); };
+  cases.push_back(composed(
+      function_case("scale", "function", {r.normal({2, 3})},
+                    [](Tape& t, const Inputs& x) { return scale(t, x[0], -1.7); }),
+      [scalar](Tape& t, const Inputs& x) { return multiply(t, x[0], scalar(-1.7)); }, 1));
+  OpCase sum = composed(function_case("add_scaled", "", {r.normal({3, 7}), r.normal({1}), r.normal({3, 7})},
+                                      [](Tape& t, const Inputs& x) { return add_scaled(t, x[0], x[2].value(), x[1]); }),
+                        [](Tape& t, const Inputs& x) { return add(t, x[0], multiply(t, x[2], x[1])); }, 21, {1});
+  sum.constants = {2};
+  cases.push_back(sum);
+  cases.push_back(composed(function_case("add_bias", "function", {r.normal({2, 3, 5}), r.normal({5})},
+                                         [](Tape& t, const Inputs& x) { return add_bias(t, x[0], x[1]); }),
+                           [](Tape& t, const Inputs& x) { return add(t, x[0], x[1]); }, 6, {1}));
+  const auto size_of_scale = [](Tape& t, const Variable& s) {
+    const Variable heads = reshape(t, s, {s.dim(0), 1});
+    return maximum(t, heads, scale(t, heads, -1));
+  };
+  cases.push_back(composed(function_case("scale_heads", "function", {r.normal({2, 3, 5, 2}), r.normal({5})},
+                                         [](Tape& t, const Inputs& x) { return scale_heads(t, x[0], x[1]); }),
+                           [=](Tape& t, const Inputs& x) { return multiply(t, x[0], size_of_scale(t, x[1])); }, 12,
+                           {1}));
+  cases.push_back(
+      composed(function_case("scale_heads", "twice", {r.normal({1, 3, 2}), r.normal({3})},
+                             [](Tape& t, const Inputs& x) { return scale_heads(t, scale_heads(t, x[0], x[1]), x[1]); }),
+               [=](Tape& t, const Inputs& x) {
+                 return multiply(t, x[0], multiply(t, size_of_scale(t, x[1]), size_of_scale(t, x[1])));
+               },
+               12, {1}));
+}
+
+void add_losses(std::vector<OpCase>& cases, RandomTensors& r) {
+  OpCase total = function_case("weighted_sum", "", {r.normal({3, 2}), r.normal({3, 2})},
+                               [](Tape& t, const Inputs& x) { return weighted_sum(t, x[0], x[1].value()); });
+  total.constants = {1};
+  total.reference = [](const Tensors& in) {
+    double sum = 0;
+    for (int64_t i = 0; i < 6; ++i) sum += values(in[0])[i] * values(in[1])[i];
+    return Tensors{Tensor::from(std::vector<double>{sum}, {1})};
+  };
+  total.sum_length = 6;
+  cases.push_back(total);
+  // The loss takes part with its weight as soon as x does.
+  const Tensor ones = Tensor::from(std::vector<double>(6, 1), {3, 2});
+  OpCase with = function_case(
+      "with_loss", "", {r.normal({3, 2}), r.normal({3, 2}), ones},
+      [](Tape& t, const Inputs& x) { return with_loss(t, x[0], weighted_sum(t, x[1], x[2].value()), 0.5); });
+  with.constants = {2};
+  with.reference = [](const Tensors& in) { return Tensors{in[0]}; };
+  with.gradients = [](const Tensors&) {
+    return Tensors{first_seed({3, 2}), Tensor::from(std::vector<double>(6, 0.5), {3, 2})};
+  };
+  cases.push_back(with);
+  OpCase through = function_case("with_gradient_to", "", {r.normal({5}), r.normal({5})},
+                                 [](Tape& t, const Inputs& x) { return with_gradient_to(t, x[1].value(), x[0]); });
+  through.constants = {1};
+  through.reference = [](const Tensors& in) { return Tensors{in[1]}; };
+  through.gradients = [](const Tensors&) { return Tensors{first_seed({5})}; };
+  cases.push_back(through);
+}
+
+void add_dropouts(std::vector<OpCase>& cases, RandomTensors& r) {
+  const ops::DropoutKey key{RandomKey::of(3, 4), 5, 6, 0.4};
+  cases.push_back(composed(
+      function_case("dropout", "function", {r.normal({2, 3, 7})},
+                    [key](Tape& t, const Inputs& x) { return dropout(t, x[0], {}, key); }),
+      [key](Tape& t, const Inputs& x) {
+        return multiply(t, x[0], factors({2, 3, 7}, key));
+      },
+      1));
+  const auto with_residual = [key](Tape& t, const Inputs& x) {
+    return add(t, x.back(), multiply(t, x[0], factors({1, 3, 5}, key)));
+  };
+  cases.push_back(composed(function_case("dropout", "residual_function", {r.normal({1, 3, 5}), r.normal({1, 3, 5})},
+                                         [key](Tape& t, const Inputs& x) { return dropout(t, x[0], x[1], key); }),
+                           with_residual, 1));
+  cases.push_back(composed(function_case("dropout", "residual_is_input", {r.normal({1, 3, 5})},
+                                         [key](Tape& t, const Inputs& x) { return dropout(t, x[0], x[0], key); }),
+                           with_residual, 2));
+  cases.push_back(composed(
+      function_case("dropout", "off", {r.normal({1, 3, 5}), r.normal({1, 3, 5})},
+                    [](Tape& t, const Inputs& x) { return dropout(t, x[0], x[1], {}); }),
+      [](Tape& t, const Inputs& x) { return add(t, x[0], x[1]); }, 1));
+}
+
+}  // namespace
+
+void add_basic_function_cases(std::vector<OpCase>& cases) {
+  RandomTensors random(1);
+  add_linear(cases, random);
+  add_scales(cases, random);
+  add_losses(cases, random);
+  add_dropouts(cases, random);
+}
+
+}  // namespace quire::test

@@ -1,0 +1,26 @@
+// Attention composed of the functions of autograd/functions: what the fused kernels are compared with, outputs and
+// gradients. It follows the formulas of kernels/attention.h and kernels/knn.h with whole matrices of logits.
+#pragma once
+
+#include "autograd/functions/attention.h"
+#include "kernels/knn.h"
+
+namespace quire::test {
+
+Variable composed_attention(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& settings);
+Variable composed_knn_attention(Tape& tape, const Variable& q, const Tensor& index, const ops::KnnMemory& memory);
+// One softmax over both.
+Variable composed_joint_attention(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& settings,
+                                  const Variable& q, const Tensor& index, const ops::KnnMemory& memory);
+
+// The parts of it, for other compositions. S = C + T keys: the ring from its oldest entry on, then the subsequence.
+struct ComposedKeys {
+  Variable logits;  // [R, T, H, S]
+  Variable values;  // [R, H, S, Dv]
+  Tensor mask;      // u8 [R, T, 1, S]: which of them a query sees
+};
+ComposedKeys composed_keys(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& settings);
+// sum over S of weights [R, T, H, S] times values [R, H, S, Dv]: [R, T, H, Dv]
+Variable weighted_values(Tape& tape, const Variable& weights, const Variable& values);
+
+}  // namespace quire::test
