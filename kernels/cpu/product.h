@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/cpu/common.h"
@@ -80,71 +81,28 @@ struct Operand {
   Operand from(int64_t row, int64_t column) const { return {at(row, column), stride, transposed}; }
 };
 
-// c [R, columns] (+)= a [R, depth] b [depth, V vectors]; columns <= V vectors are written. a is transposed or not.
-template <typename T, int R, int V, bool TransposedA>
-void tile_product(int64_t depth, const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* c, int64_t c_stride,
-                  int64_t columns, bool accumulate) {
-  constexpr int kWidth = kLanes<T>;
-  Vector<T> sum[R][V];
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) sum[r][v] = Vector<T>{};
-  }
-  // Three rows to a pointer: the addressing modes reach base, base + stride and base + 2 stride.
-  const T* rows[(R + 2) / 3];
-  for (int g = 0; g < (R + 2) / 3; ++g) rows[g] = a + 3 * g * (TransposedA ? 0 : a_stride);
-#pragma GCC unroll 4
-  for (int64_t i = 0; i < depth; ++i) {
-    Vector<T> line[V];
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) line[v] = load_vector(b + v * kWidth);
-    b += b_stride;
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-      const T factor = TransposedA ? a[r] : rows[r / 3][(r % 3) * a_stride + i];
-      const Vector<T> spread = factor - Vector<T>{};
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) sum[r][v] += spread * line[v];
-    }
-    if constexpr (TransposedA) a += a_stride;
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-    T* const to = c + r * c_stride;
-    if (columns == V * kWidth) {
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) {
-        T* const part = to + v * kWidth;
-        store_vector(part, accumulate ? load_vector(part) + sum[r][v] : sum[r][v]);
-      }
-    } else {
-      T values[V * kWidth];
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) store_vector(values + v * kWidth, sum[r][v]);
-      for (int64_t j = 0; j < columns; ++j) to[j] = accumulate ? to[j] + values[j] : values[j];
-    }
-  }
-}
-
+// c [rows, columns] (+)= a [rows, depth] b [depth, vectors]; only `columns` columns are written. The arguments are
+// depth, a and its stride, b and its stride, c and its stride, columns, and whether to add to c.
 template <typename T>
 using TileProduct = void (*)(int64_t, const T*, int64_t, const T*, int64_t, T*, int64_t, int64_t, bool);
 
-template <typename T, int V, bool TransposedA, int... R>
-constexpr std::array<TileProduct<T>, sizeof...(R)> tile_products(std::integer_sequence<int, R...>) {
-  return {tile_product<T, R + 1, V, TransposedA>...};
-}
+// By whether a is transposed, whether the tile has one vector, and rows - 1. They take seconds to compile and are
+// compiled once, in tile_products.cpp.
+template <typename T>
+using TileProducts = std::array<std::array<std::array<TileProduct<T>, kTileRows>, 2>, 2>;
+extern const TileProducts<float> kTileProductsF32;
+extern const TileProducts<double> kTileProductsF64;
 
 // The tile product for a number of rows, 1..kTileRows, and of vectors.
 template <typename T>
 TileProduct<T> tile_product_for(int64_t rows, bool one_vector, bool transposed_a) {
-  using Rows = std::make_integer_sequence<int, kTileRows>;
-  static constexpr auto two = tile_products<T, kTileVectors, false>(Rows{});
-  static constexpr auto two_transposed = tile_products<T, kTileVectors, true>(Rows{});
-  static constexpr auto one = tile_products<T, 1, false>(Rows{});
-  static constexpr auto one_transposed = tile_products<T, 1, true>(Rows{});
-  const auto& table = one_vector ? (transposed_a ? one_transposed : one) : (transposed_a ? two_transposed : two);
-  return table[static_cast<size_t>(rows - 1)];
+  const auto row = static_cast<size_t>(rows - 1);
+  if constexpr (std::is_same_v<T, float>) {
+    return kTileProductsF32[transposed_a ? 1 : 0][one_vector ? 1 : 0][row];
+  } else {
+    static_assert(std::is_same_v<T, double>);
+    return kTileProductsF64[transposed_a ? 1 : 0][one_vector ? 1 : 0][row];
+  }
 }
 
 // Calls body(first, count) for m rows in tiles of nearly equal height, none above kTileRows.
