@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "core/files/hdf5_file.h"
+#include "core/files/hdf5_trial.h"
 #include "data/tokenizers/make_tokenizer.h"
 
 namespace quire {
@@ -138,42 +139,52 @@ Split Split::load(const Hdf5Reader& reader, const std::string& group, std::span<
   return split;
 }
 
-// Waits for other processes that verify the same file. Without locks, as on some network file systems, each verifies.
-void Corpus::verify_once(File& file, std::chrono::nanoseconds settle) {
+// With Verify::once, waits for other processes that verify the same file. Without locks, as on some network file
+// systems, each verifies.
+void Corpus::verify(File& file, Verify how, std::chrono::nanoseconds settle) {
+  const auto verify_all = [&] {
+    verify_against_manifest(file, manifest_);
+    // Documents are listed in what is read here: so many bytes a second are few.
+    constexpr int64_t kBytesPerSecond = int64_t{1} << 24;
+    const auto seconds = static_cast<int>(5 + manifest_.size / kBytesPerSecond);
+    try_in_child(path_, ErrorKind::data, seconds, [&] { read_structure(); });
+  };
+  if (how == Verify::always) return verify_all();
   while (::flock(file.descriptor(), LOCK_EX) != 0 && errno == EINTR) {
   }
   stamp_ = std::make_unique<CorpusStamp>(file, manifest_.checksum, settle);
   if (!stamp_->verified()) {
-    verify_against_manifest(file, manifest_);
+    verify_all();
     stamp_->set_verified();
   }
   ::flock(file.descriptor(), LOCK_UN);
 }
 
-Corpus::Corpus(const std::filesystem::path& path, Verify verify, std::chrono::nanoseconds settle) : path_(path) {
+void Corpus::read_structure() {
+  const Hdf5Reader reader = Hdf5Reader::open_file(path_);
+  if (!reader.has_attribute("/", "format") || reader.attribute_text("/", "format") != kCorpusFormat) {
+    fail(ErrorKind::data, "{}: not a corpus of quire", path_.string());
+  }
+  if (const int64_t version = reader.attribute_int("/", "version"); version != kCorpusVersion) {
+    fail_split(path_.string(),
+               fmt::format("format version {}, this program reads version {}", version, kCorpusVersion));
+  }
+  tokenizer_ = make_tokenizer(reader.get_text("tokenizer"), path_.string(), ErrorKind::data);
+  splits_.clear();
+  for (const std::string& name : reader.list("splits")) {
+    splits_[name] = Split::load(reader, "splits/" + name, map_->bytes(), describe(name));
+  }
+}
+
+Corpus::Corpus(const std::filesystem::path& path, Verify how, std::chrono::nanoseconds settle) : path_(path) {
   if (!std::filesystem::exists(path)) {
     fail(ErrorKind::data, "{}: no such corpus; make one with quire prepare", path.string());
   }
   manifest_ = read_manifest(path);
-  File file = File::open(path);
-  if (verify == Verify::once) {
-    verify_once(file, settle);
-  } else {
-    verify_against_manifest(file, manifest_);
-  }
+  File file = File::open(path, ErrorKind::data);
   map_ = std::make_unique<MappedFile>(file);
-
-  const Hdf5Reader reader = Hdf5Reader::open_file(path);
-  if (!reader.has_attribute("/", "format") || reader.attribute_text("/", "format") != kCorpusFormat) {
-    fail(ErrorKind::data, "{}: not a corpus of quire", path.string());
-  }
-  if (const int64_t version = reader.attribute_int("/", "version"); version != kCorpusVersion) {
-    fail_split(path.string(), fmt::format("format version {}, this program reads version {}", version, kCorpusVersion));
-  }
-  tokenizer_ = make_tokenizer(reader.get_text("tokenizer"), path.string(), ErrorKind::data);
-  for (const std::string& name : reader.list("splits")) {
-    splits_[name] = Split::load(reader, "splits/" + name, map_->bytes(), describe(name));
-  }
+  verify(file, how, settle);
+  read_structure();
   bool described = manifest_.tokenizer == tokenizer_->kind() && manifest_.vocabulary == tokenizer_->vocabulary_size() &&
                    manifest_.splits.size() == splits_.size();
   for (const auto& [name, split] : splits_) {
@@ -206,7 +217,7 @@ const Split& Corpus::split(const std::string& name) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (checked_.count(name) == 0) {
     if (stamp_ == nullptr || !stamp_->checked(name)) {
-      found->second.check_ids(File::open(path_), tokenizer_->vocabulary_size(), describe(name));
+      found->second.check_ids(File::open(path_, ErrorKind::data), tokenizer_->vocabulary_size(), describe(name));
       if (stamp_ != nullptr) stamp_->set_checked(name);
     }
     checked_.insert(name);

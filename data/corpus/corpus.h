@@ -75,7 +75,8 @@ class Corpus {
 
  private:
   Corpus(const std::filesystem::path& path, Verify verify, std::chrono::nanoseconds settle);
-  void verify_once(File& file, std::chrono::nanoseconds settle);
+  void verify(File& file, Verify how, std::chrono::nanoseconds settle);
+  void read_structure();  // what HDF5 says of tokenizer and splits
   std::string describe(const std::string& split) const;
 
   std::filesystem::path path_;
