@@ -12,6 +12,8 @@ namespace {
 
 // Optimal string alignment distance: insertions, deletions, replacements and swaps of neighbours.
 size_t edit_distance(std::string_view a, std::string_view b) {
+  constexpr size_t kLongestName = 200;  // nobody means a key with something longer
+  if (std::max(a.size(), b.size()) > kLongestName) return std::max(a.size(), b.size());
   std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) {
     for (size_t j = 0; j <= b.size(); ++j) {
@@ -80,6 +82,9 @@ class ReadVisitor : public ConfigVisitor {
     if (value != nullptr) {
       if (!info.inapplicable.empty()) {
         if (!reading_.written.empty() && node_.find(name)->key_location.file == reading_.written) return;
+        const std::string before = flow_yaml(field.write());
+        field.read(*value, {join_key(key_, name), info});
+        if (flow_yaml(field.write()) == before) return;
         config_error(node_.find(name)->key_location, join_key(key_, name),
                      fmt::format("means nothing here: {}; leave it out", info.inapplicable));
       }

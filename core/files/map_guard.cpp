@@ -99,7 +99,6 @@ MapGuard::MapGuard(const void* address, size_t bytes, const std::filesystem::pat
       "write over a file that is in use\n",
       path.string());
   entry_->begin.store(reinterpret_cast<uintptr_t>(address));
-  // The last page reaches beyond the end of the file.
   entry_->end.store(reinterpret_cast<uintptr_t>(address) + bytes);
 }
 

@@ -93,9 +93,9 @@ TEST(Mutation, OfACorpusUnderAFittingChecksum) {
   CorpusManifest manifest = read_manifest(tiny.corpus());
   std::mt19937 random(5);
   int refused = 0;
-  for (size_t round = 0; round < before.size() * 3; ++round) {
+  for (size_t round = 0; round < kRounds; ++round) {
     std::string after = before;
-    const size_t at = round % before.size();
+    const size_t at = random() % before.size();
     after[at] = static_cast<char>(after[at] ^ static_cast<char>(1 + random() % 255));
     write_text(tiny.corpus(), after);
     manifest.checksum = checksum_of_file(tiny.corpus());

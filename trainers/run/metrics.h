@@ -24,8 +24,12 @@ class MetricsLog {
   std::unique_ptr<std::FILE, Close> file_;
 };
 
-// All whole lines; an absent file has none. A torn last line is dropped, other damage is Error(data).
+// All whole lines; an absent file has none. A torn last line is dropped. Other damage, and what is no regular file, is
+// Error(data).
 std::vector<nlohmann::ordered_json> read_metrics(const std::filesystem::path& path);
+
+// The largest step that a line has, not above `most`; 0 when there is none.
+int64_t last_logged_step(const std::filesystem::path& path, int64_t most);
 
 // Drops what was logged after `step`, before a run goes on from there. The file is replaced whole.
 void truncate_metrics_after(const std::filesystem::path& path, int64_t step);
