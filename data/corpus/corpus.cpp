@@ -161,7 +161,7 @@ void Corpus::verify(Verify how, std::chrono::nanoseconds settle) {
     verify_against_manifest(*file_, manifest_);
     // Documents are listed in what is read here: so many bytes a second are few.
     constexpr int64_t kBytesPerSecond = int64_t{1} << 24;
-    const auto seconds = static_cast<int>(5 + manifest_.size / kBytesPerSecond);
+    const auto seconds = static_cast<int>(2 + manifest_.size / kBytesPerSecond);
     try_in_child(path_, ErrorKind::data, seconds, [&] { read_structure(); });
   };
   if (how == Verify::always) return verify_all();

@@ -76,8 +76,8 @@ TEST(ConfigFuzz, ManyKeysTakeTimeInProportion) {
     EXPECT_EQ(example(text).set.size(), static_cast<size_t>(keys));
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
-  const double few = std::min({seconds_for(4000), seconds_for(4000), seconds_for(4000)});
-  EXPECT_LT(seconds_for(32000), 24 * few);
+  const double few = std::min({seconds_for(3000), seconds_for(3000), seconds_for(3000)});
+  EXPECT_LT(seconds_for(24000), 24 * few);
 }
 
 TEST(ConfigFuzz, DamagedOverridesAreReadOrRefused) {
