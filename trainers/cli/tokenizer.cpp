@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "data/tokenizers/tokenizer_training.h"
 #include "trainers/cli/help.h"
+#include "trainers/cli/numbers.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/cli/whole_number.h"
@@ -67,6 +68,7 @@ void add_tokenizer(CLI::App& program) {
                   "Share of the characters that get a piece of their own; the rest becomes bytes")
       ->type_name("X")
       ->check(CLI::Range(0.98, 1.0))
+      ->check(finite_number)
       ->capture_default_str();
   app->add_option("--max-sentences", options.max_sentences, "Lines that are used; of more, a random choice")
       ->type_name("N")
