@@ -35,7 +35,7 @@ struct CacheConfig {
   std::optional<int64_t> length;
   StateType dtype = StateType::automatic;
 
-  // Nothing is the type the model computes in.
+  // Without a value: the type that the model computes in.
   std::optional<DType> storage() const {
     if (dtype == StateType::automatic) return std::nullopt;
     return dtype == StateType::bf16 ? DType::bf16 : DType::f32;
@@ -54,11 +54,12 @@ struct CacheConfig {
              .max = 1 << 24,
              .at_evaluation = true,
              .sizes_state = true});
-    v.field("dtype", dtype,
-            {.help = "how they are carried and saved; auto is the precision of the run. bf16 halves them and keeps 8 "
-                     "significant bits. A step reads them through copies in the precision of the run",
-             .at_evaluation = true,
-             .sizes_state = true});
+    v.field(
+        "dtype", dtype,
+        {.help = "type in which the cache is carried and saved; auto is the precision of the run. bf16 halves its size "
+                 "and keeps 8 significant bits. A step reads the cache through a copy in the precision of the run",
+         .at_evaluation = true,
+         .sizes_state = true});
   }
 };
 
@@ -77,7 +78,9 @@ struct XlConfig {
              .max = 1 << 24,
              .at_evaluation = true});
     v.field("base", base,
-            {.help = "sinusoid n of the width E turns by base^(-2n/E) per token", .min = 1, .min_exclusive = true});
+            {.help = "sinusoid n has the frequency base^(-2n/E) in radians per token, with width E",
+             .min = 1,
+             .min_exclusive = true});
   }
 };
 
@@ -87,7 +90,7 @@ struct T5Config {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("buckets", buckets, {.help = "learned biases per head and layer", .min = 2, .max = 4096});
+    v.field("buckets", buckets, {.help = "number of learned biases per head and layer", .min = 2, .max = 4096});
     v.field("max_distance", max_distance,
             {.help = "distances from here on share the last bucket", .unit = "tokens", .min = 2, .max = 1 << 24});
   }
@@ -99,9 +102,10 @@ struct RopeConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("base", base, {.help = "pair i of P turns by base^(-i/P) per token", .min = 1, .min_exclusive = true});
+    v.field("base", base,
+            {.help = "pair i of P rotates by base^(-i/P) radians per token", .min = 1, .min_exclusive = true});
     v.field("dims", dims,
-            {.help = "features of a head that are turned, the first ones, in pairs (i, i + dims/2); none means all",
+            {.help = "features of a head that are rotated: the first ones, in pairs (i, i + dims/2); none means all",
              .unit = "features",
              .min = 2});
   }
@@ -121,7 +125,8 @@ struct AttentionConfig {
 
   // Tokens a layer carries. Meaningful when a cache is on and the configuration was checked.
   int64_t cache_length() const { return cache.kind == CacheKind::none ? 0 : cache.length.value_or(window.value_or(0)); }
-  // The largest distance a token sees; nothing is no limit. Transformer-XL's same_length counts the token itself.
+  // The largest distance a token sees; without a value there is no limit. Transformer-XL's same_length counts the token
+  // itself.
   std::optional<int64_t> reach() const { return same_length ? std::optional(cache_length() - 1) : window; }
 
   template <class Visitor>
@@ -137,14 +142,12 @@ struct AttentionConfig {
              .at_evaluation = true});
     v.field("same_length", same_length,
             {.help = "a token sees cache.length keys, itself included (Transformer-XL's same_length): like window = "
-                     "cache.length - 1, and goes without a window",
+                     "cache.length - 1, and it does not go with a window",
              .at_evaluation = true});
     v.field("attend_self", attend_self, {.help = "a token also sees itself"});
-    v.field(
-        "qk_norm", qk_norm,
-        {.help =
-             "queries and keys of length 1 before any rotation; logits, biases by distance included, are multiplied "
-             "by a learned scale per head"});
+    v.field("qk_norm", qk_norm,
+            {.help = "queries and keys are normalised to length 1 before any rotation; logits, including biases by "
+                     "distance, are multiplied by a learned scale per head"});
     v.field("mask_empty_cache", mask_empty_cache,
             {.help = "false: empty slots of a key/value cache count as zero keys, as published for the Memorizing "
                      "Transformer"});

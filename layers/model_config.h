@@ -57,8 +57,8 @@ struct ModelConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("width", width, {.help = "size of the residual stream", .unit = "features", .min = 1, .max = 1 << 20});
-    v.field("layers", layers, {.help = "decoder blocks", .min = 1, .max = 10000});
-    v.field("heads", heads, {.help = "attention heads", .min = 1, .max = 10000});
+    v.field("layers", layers, {.help = "number of decoder blocks", .min = 1, .max = 10000});
+    v.field("heads", heads, {.help = "number of attention heads", .min = 1, .max = 10000});
     v.field(
         "key_heads", key_heads,
         {.help = "heads of keys and values, each shared by heads / key_heads query heads (grouped-query attention); "
@@ -81,8 +81,8 @@ struct ModelConfig {
     v.section("dropout", dropout, "dropout in training");
     v.section("initialization", initialization, "initial weights");
     v.field("recompute", recompute,
-            {.help = "computed a second time in the backward pass instead of kept: whole blocks, or the attention or "
-                     "feed-forward part of each; less memory, same results",
+            {.help = "what is computed a second time in the backward pass instead of being kept: whole blocks, or the "
+                     "attention or feed-forward part of each; less memory, same results",
              .resumable = true});
   }
   void check(ConfigChecker& c) const;

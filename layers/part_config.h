@@ -87,10 +87,10 @@ struct DropoutConfig {
     v.field("attention", attention, with("on attention probabilities"));
     v.field("mlp", mlp, with("inside the feed-forward layers, after the activation"));
     v.field("residual", residual, with("on what attention and feed-forward layers add"));
-    v.field("layer", layer, with("all that a layer adds to a row (layer drop): one draw a row and block"));
+    v.field("layer", layer, with("on all that a block adds to a row (layer drop): one draw per row and block"));
     v.field("output", output, with("before the projection to the vocabulary"));
     v.field("position_steps", position_steps,
-            {.help = "the mask of dropout.position is drawn anew each so many steps; Lingle 2024 keeps it for the "
+            {.help = "number of steps for which one mask of dropout.position is kept; Lingle 2024 keeps it for the "
                      "updates of a sequence",
              .unit = "steps",
              .min = 1,
@@ -108,7 +108,7 @@ struct EmbeddingConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("tied", tied, {.help = "the projection to the vocabulary is the embedding table"});
+    v.field("tied", tied, {.help = "the projection to the vocabulary uses the embedding table"});
     v.field("scale", scale, {.help = "multiply embeddings by sqrt(width)"});
     v.field("output_scale", output_scale,
             {.help = "logits are multiplied by this; Lingle 2024 has 0.005 with its large tied embeddings",
@@ -119,7 +119,7 @@ struct EmbeddingConfig {
             {.help = "add sinusoids of the position in the document, times a learned number that begins at 0 "
                      "(Lingle 2024, for images)"});
     v.field("sinusoid_base", sinusoid_base,
-            {.help = "sinusoid n of the width E turns by base^(-2n/E) per token",
+            {.help = "sinusoid n has the frequency base^(-2n/E) in radians per token, with width E",
              .min = 1,
              .min_exclusive = true,
              .inapplicable = sinusoid ? "" : "embedding.sinusoid is false"});
@@ -137,22 +137,24 @@ struct InitializationConfig {
   void fields(Visitor& v) {
     v.field(
         "kind", kind,
-        {.help = "normal: all weights alike (GPT-2, DRT); transformer_xl: gains of normalisations are drawn around 1 "
-                 "as well; fan_in: a matrix by the number of its inputs, cut off at three deviations, embeddings by "
-                 "the width"});
+        {.help = "normal: one standard deviation for all weights (GPT-2, DRT); transformer_xl: gains of normalisations "
+                 "are drawn around 1 as well; fan_in: the deviation of a matrix follows from the number of its inputs, "
+                 "with values cut off at three deviations, that of embeddings from the width"});
     v.field("std", std,
             {.help = "standard deviation of weights and embeddings; none means 0.02; kind: fan_in has none",
              .min = 0,
              .min_exclusive = true});
     v.field("scale_residual", scale_residual,
-            {.help = "divide by sqrt(2 layers) for the projections that add to the residual stream; none means "
-                     "true, and false for transformer_xl"});
+            {.help = "divide the standard deviation of projections that add to the residual stream by sqrt(2 layers); "
+                     "none means true, and false for transformer_xl"});
     v.field("embedding_std", embedding_std,
-            {.help = "of token embeddings alone; none means the value that kind and std give (Lingle 2024 has 1)",
+            {.help = "standard deviation of token embeddings alone; none means the value that kind and std give "
+                     "(Lingle 2024 has 1)",
              .min = 0,
              .min_exclusive = true});
     v.field("position_bias_std", position_bias_std,
-            {.help = "of u and v of position: xl; none means the value that kind and std give (Lingle 2024 has 0)",
+            {.help = "standard deviation of u and v of position: xl; none means the value that kind and std give "
+                     "(Lingle 2024 has 0)",
              .min = 0});
   }
   void check(ConfigChecker& c) const {

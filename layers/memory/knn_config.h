@@ -22,10 +22,10 @@ struct EnumNames<KnnCombine> {
                                                               {KnnCombine::stop_forward, "stop_forward"}});
   static constexpr auto help = std::to_array<std::string_view>(
       {"a learned share per head (Memorizing Transformer)",
-       "a share per head and token: the layer's input, through a matrix that begins at zero, is added to what gate "
-       "learns",
-       "one distribution over entries and local keys", "the sum of both",
-       "retrieved values alone go forward, and the gradient to local attention alone, as published"});
+       "a learned share per head and token: a projection of the layer's input, which begins at zero, is added to the "
+       "logit of gate",
+       "one softmax over entries and local keys", "the sum of both",
+       "the result is the retrieved values alone, and the gradient goes to local attention alone, as published"});
 };
 template <>
 struct EnumNames<KnnWrite> {
@@ -41,7 +41,8 @@ struct EnumNames<KnnSearchKind> {
       {{KnnSearchKind::exact, "exact"}, {KnnSearchKind::bucketed, "bucketed"}, {KnnSearchKind::inverted, "inverted"}});
   static constexpr auto help = std::to_array<std::string_view>(
       {"the top_k entries with the largest products", "the best entry of each of top_k buckets, as published",
-       "an inverted file (FAISS) for very large memories on the CPU: of groups of entries those nearest to a query"});
+       "an inverted file (FAISS) for very large memories on the CPU: only the groups of entries nearest to a query are "
+       "searched"});
 };
 template <>
 struct EnumNames<KnnStorage> {
@@ -59,14 +60,14 @@ struct StaleConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("keep", keep,
-            {.help = "entries made more steps ago are not retrieved; none: all are",
+            {.help = "entries that were made more steps ago than this are not retrieved; none: all are",
              .unit = "steps",
              .min = 1,
              .resumable = true,
              .at_evaluation = true});
     v.field("refresh", refresh,
-            {.help = "share of a row's entries that each step projects anew with the weights of now, those first "
-                     "whose turn is longest ago; memory then also holds the layer's inputs",
+            {.help = "share of a row's entries that each step projects again with the current weights, beginning with "
+                     "those projected longest ago; memory then also holds the layer's inputs",
              .min = 0,
              .max = 1});
   }
@@ -80,20 +81,20 @@ struct InvertedConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("lists", lists,
-            {.help = "groups; fewer while there are not 39 entries for each",
+            {.help = "number of groups; fewer while there are not 39 entries per group",
              .min = 1,
              .max = 1 << 20,
              .at_evaluation = true});
-    v.field("probes", probes,
-            {.help = "groups that a query looks at", .min = 1, .max = 1 << 20, .at_evaluation = true});
     v.field(
-        "period", period,
-        {.help = "the groups are learned anew each time so many entries have been written; until the first time the "
-                 "search is exact",
-         .unit = "entries",
-         .min = 1,
-         .max = 1 << 28,
-         .at_evaluation = true});
+        "probes", probes,
+        {.help = "number of groups that are searched for a query", .min = 1, .max = 1 << 20, .at_evaluation = true});
+    v.field("period", period,
+            {.help = "the groups are learned anew each time this many entries have been written; until the first time "
+                     "the search is exact",
+             .unit = "entries",
+             .min = 1,
+             .max = 1 << 28,
+             .at_evaluation = true});
   }
 };
 
@@ -117,21 +118,21 @@ struct KnnConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("size", size,
-            {.help = "keys and values that a row holds for each key head, the oldest go first",
+            {.help = "keys and values that a row holds for each key head; the oldest are dropped first",
              .unit = "tokens",
              .min = 1,
              .max = 1 << 28,
              .at_evaluation = true,
              .sizes_state = true});
     v.field("top_k", top_k,
-            {.help = "entries a query retrieves; when more than there are, all of them",
+            {.help = "entries that a query retrieves; all of them while there are fewer",
              .unit = "entries",
              .min = 1,
              .max = 1024,
              .at_evaluation = true});
-    v.field("combine", combine, {.help = "how retrieved values meet local attention"});
+    v.field("combine", combine, {.help = "how retrieved values are combined with local attention"});
     v.field("gate", gate,
-            {.help = "combine: gate, content_gate. The share of memory in a head begins at sigmoid of this",
+            {.help = "combine: gate, content_gate. The share of memory in a head begins at sigmoid(gate)",
              .min = -100,
              .max = 100});
     v.field("closed_when_empty", closed_when_empty,
@@ -140,13 +141,13 @@ struct KnnConfig {
                      "memory is lost, as published",
              .at_evaluation = true});
     v.field("least", least,
-            {.help = "memory of a row is not read while it holds fewer entries",
+            {.help = "the memory of a row is not read while it holds fewer entries than this",
              .unit = "entries",
              .min = 0,
              .at_evaluation = true});
     v.field("write", write, {.help = "when keys and values enter memory", .resumable = true, .at_evaluation = true});
     v.field("stride", stride,
-            {.help = "of a document's tokens every so many enter memory, which reaches as many times farther",
+            {.help = "every stride-th token of a document enters memory, which then reaches stride times farther back",
              .unit = "tokens",
              .min = 1,
              .max = 1 << 20,

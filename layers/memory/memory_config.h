@@ -11,7 +11,9 @@ struct MemoryConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("layers", layers, {.help = "layers from 0; negatives from the end", .required = true});
+    v.field("layers", layers,
+            {.help = "the layers that have this memory, counted from 0; negative numbers count from the end",
+             .required = true});
     v.kinds("kind", RegisteredKinds(mechanism), KindOptions::beside,
             {.help = "the kind of memory; its options stand beside", .required = true});
   }

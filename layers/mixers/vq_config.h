@@ -24,7 +24,7 @@ struct EnumNames<CodebookInitialization> {
                                                                           {CodebookInitialization::kmeans, "kmeans"}});
   static constexpr auto help = std::to_array<std::string_view>(
       {"small normal numbers, as published", "keys of the first step, from its end on",
-       "the same, and codebook.rounds steps that take the mean of their own keys alone"});
+       "like data; then for codebook.rounds steps a codeword is the mean of the keys of the step alone"});
 };
 template <>
 struct EnumNames<CodewordType> {
@@ -66,23 +66,24 @@ struct CodebookConfig {
              .max = 1,
              .resumable = true});
     v.field("floor", floor,
-            {.help = "a codeword is the sum of its keys divided by their number, or by this where it is more",
+            {.help = "a codeword is the sum of its keys divided by their number or by this, whichever is larger",
              .min = 0,
              .min_exclusive = true});
     v.field("smoothing", smoothing, {.help = "added to the number of keys of every codeword (Laplace)", .min = 0});
     v.field("reseed", reseed,
-            {.help = "a codeword whose number of keys falls below becomes a key of the step; 0 leaves it alone, as "
-                     "published",
+            {.help = "a codeword whose number of keys falls below this is replaced by a key of the step; 0 never "
+                     "replaces one, as published",
              .unit = "keys",
              .min = 0,
              .resumable = true});
-    v.field("init", init, {.help = "where codewords begin; data and kmeans also replace what init.from has loaded"});
-    v.field("rounds", rounds, {.help = "of init: kmeans", .unit = "steps", .min = 1, .max = 1000000});
-    v.field("dtype", dtype,
-            {.help = "of codewords where keys are compared with them and where they are read; auto rounds them to the "
-                     "precision of the run, so that a key has the same logits in the window and in the cache. Sums, "
-                     "counts and distances are f32 or wider"});
-    v.field("frozen", frozen, {.help = "codewords stay as they are", .resumable = true});
+    v.field("init", init, {.help = "initial codewords; data and kmeans also replace what init.from has loaded"});
+    v.field("rounds", rounds, {.help = "number of steps of init: kmeans", .unit = "steps", .min = 1, .max = 1000000});
+    v.field(
+        "dtype", dtype,
+        {.help = "type of codewords where keys are compared with them and where they are read; auto rounds them to the "
+                 "precision of the run, so that a key has the same logits in the window and in the cache. Sums, "
+                 "counts and distances are f32 or wider"});
+    v.field("frozen", frozen, {.help = "codewords do not change", .resumable = true});
   }
 };
 
@@ -113,27 +114,31 @@ struct VqConfig {
              .at_evaluation = true});
     v.field("value_size", value_size,
             {.help = "features of a value; none means those of a key", .unit = "features", .min = 1, .max = 1 << 20});
-    v.field("gate", gate, {.help = "gated attention unit: the result is multiplied by silu of a projection"});
-    v.field("activation", activation, {.help = "of values"});
+    v.field("gate", gate,
+            {.help = "gated attention unit: the result is multiplied by silu of a projection of the input"});
+    v.field("activation", activation, {.help = "activation of values"});
     v.field("cache", cache,
             {.help = "tokens behind the window are read through the means of their codewords; false: they are not seen",
              .at_evaluation = true});
     v.field("through_cache", through_cache,
-            {.help = "gradients reach values of earlier blocks of the same subsequence; false: what a block finds "
-                     "before it is constant"});
+            {.help = "gradients reach values of earlier blocks of the same subsequence; false: everything before a "
+                     "block is constant"});
     v.field(
         "straight_through", straight_through,
-        {.help = "the gradient of a codeword goes to its key as it is; false: keys learn from the commitment alone"});
+        {.help = "the gradient of a codeword goes to its key unchanged; false: keys learn from the commitment alone"});
     v.field("current_codewords", current_codewords,
-            {.help = "keys carried into a subsequence take today's codewords; false: those they had, as published"});
+            {.help = "keys carried into a subsequence take the current codewords of their codes; false: the codewords "
+                     "that they had, as published"});
     v.field("reduction", reduction,
-            {.help = "how the caches of a subsequence are summed up: same values to rounding", .at_evaluation = true});
+            {.help = "how the caches of a subsequence are summed up; the results agree up to rounding",
+             .at_evaluation = true});
     v.field("commitment", commitment,
             {.help = "weight of the squared distance between keys and their codewords: a mean, summed over heads and "
                      "layers",
              .min = 0,
              .resumable = true});
-    v.field("commitment_mean", commitment_mean, {.help = "what the mean is over", .resumable = true});
+    v.field("commitment_mean", commitment_mean,
+            {.help = "what the mean of the commitment loss is over", .resumable = true});
     v.section("codebook", codebook, "the codewords");
   }
 };

@@ -10,9 +10,9 @@ template <>
 struct EnumNames<LogPlace> {
   static constexpr auto value = std::to_array<std::pair<LogPlace, std::string_view>>(
       {{LogPlace::device, "device"}, {LogPlace::host, "host"}, {LogPlace::file, "file"}});
-  static constexpr auto help =
-      std::to_array<std::string_view>({"with the model", "pinned memory of the host, read by the GPU where it is",
-                                       "a mapped file in the run directory, without a name; CPU only"});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"on the device of the model", "pinned memory of the host, which the GPU reads in place",
+       "a memory-mapped file without a name in the run directory; CPU only"});
 };
 
 }  // namespace quire
