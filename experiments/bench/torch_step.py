@@ -6,7 +6,6 @@ with decay on matrices only. Attention is scaled_dot_product_attention where it 
 
 import argparse
 import ctypes
-import inspect
 import json
 import math
 import resource
@@ -204,6 +203,12 @@ def blas_name():
     return known[0].split(" Product")[0] if known else "unknown"
 
 
+def has_fused_adamw(on_gpu):
+    """AdamW in one pass: on a GPU from PyTorch 2.0 on, on a CPU from 2.4 on."""
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    return version >= ((2, 0) if on_gpu else (2, 4))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", choices=SHAPES)
@@ -217,7 +222,6 @@ def main():
     parser.add_argument("--length", type=int, help="of a row, and of the cache where there is one")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    torch.set_default_device(arguments.device)
     torch.manual_seed(1)
     shape = dict(SHAPES[arguments.model])
     shape["rows"] = arguments.rows or shape["rows"]
@@ -225,12 +229,14 @@ def main():
     if arguments.length and "cache" in shape:
         shape["cache"] = arguments.length
     on_gpu = arguments.device != "cpu"
+    if on_gpu:
+        torch.set_default_device(arguments.device)  # PyTorch 2.0
     mixed = torch.autocast(arguments.device, torch.bfloat16, enabled=arguments.precision == "bf16")
     imported = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     model = Model(shape)
     matrices = [p for p in model.parameters() if p.dim() >= 2]
     others = [p for p in model.parameters() if p.dim() < 2]
-    fastest = {"fused": True} if "fused" in inspect.signature(torch.optim.AdamW).parameters else {}
+    fastest = {"fused": True} if has_fused_adamw(on_gpu) else {}
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
                                   lr=5e-4, betas=(0.9, 0.95), **fastest)
     forward = torch.compile(model) if arguments.compile else model

@@ -77,6 +77,8 @@ def merged(runs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default="build/native/bin/bench_knn_search")
+    parser.add_argument("--entries", action="append", type=int,
+                        help="time only search, of so many entries instead of all that the program knows; may be repeated")
     parser.add_argument("--python", help="interpreter with the faiss-cpu wheel")
     parser.add_argument("--openblas-core", default="SKYLAKEX",
                         help="kernels that OpenBLAS, which Debian's FAISS multiplies with, uses; old versions take new "
@@ -84,11 +86,12 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, help="also write the results as JSON")
     arguments = parser.parse_args()
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_CORETYPE": arguments.openblas_core}
-    runs = [run([arguments.program], environment)]
+    sizes = [str(entries) for entries in arguments.entries or []]
+    runs = [run([arguments.program, *sizes], environment)]
     wheel = None
     if arguments.python:
-        wheel = run([arguments.python, "-c", WHEEL, "8192", "65536"], environment)
-    runs.append(run([arguments.program], environment))
+        wheel = run([arguments.python, "-c", WHEEL, *(sizes or ["8192", "65536"])], environment)
+    runs.append(run([arguments.program, *sizes], environment))
     results = {
         "date": datetime.date.today().isoformat(),
         "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True,

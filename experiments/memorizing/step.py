@@ -36,14 +36,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quire", default="build/native/bin/quire")
     parser.add_argument("--python", help="interpreter with torch; without it only quire is timed")
+    parser.add_argument("--size", action="append", type=int, help="of the memory, instead of 8192 and 65536; may be repeated")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--output", type=pathlib.Path)
     arguments = parser.parse_args()
     times, more = {}, {}
+    sizes = [0] + sorted(set(arguments.size or SIZES) - {0})
     for _ in range(arguments.rounds):
-        for size in SIZES:
+        for size in sizes:
             run = measured(quire_command(arguments.quire, size, arguments.steps, arguments.threads))
             times.setdefault(("quire", size), []).append(run["step_ms"]["min"])
             more[size] = {"state_bytes": run["state_bytes"], "peak_bytes": run["peak_bytes"]}
@@ -57,13 +59,14 @@ def main():
               "step_ms": {}, "quire": more}
     for (name, size), values in times.items():
         result["step_ms"].setdefault(name, {})[size] = {"min": min(values), "median": sorted(values)[len(values) // 2]}
-    print(f"{'':<16}" + "".join(f"{'M ' + str(size):>12}" for size in SIZES) + f"{'8192':>10}{'65536':>10}")
+    print(f"{'':<16}" + "".join(f"{'M ' + str(size):>12}" for size in sizes)
+          + "".join(f"{size:>10}" for size in sizes[1:]))
     for name, by_size in result["step_ms"].items():
         base = by_size[0]["min"]
-        print(f"{name:<16}" + "".join(f"{by_size[size]['min']:>9.1f} ms" for size in SIZES)
-              + "".join(f"{by_size[size]['min'] / base:>9.2f}x" for size in SIZES[1:]))
+        print(f"{name:<16}" + "".join(f"{by_size[size]['min']:>9.1f} ms" for size in sizes)
+              + "".join(f"{by_size[size]['min'] / base:>9.2f}x" for size in sizes[1:]))
     # What an entry takes in f32 with 4 heads of 64 features: keys and values.
-    for size in SIZES[1:]:
+    for size in sizes[1:]:
         entry = (more[size]["state_bytes"] - more[0]["state_bytes"]) / (4 * size)
         result["quire"][size]["bytes_per_entry"] = entry
         print(f"M {size}: {entry:.1f} bytes an entry, {entry / (2 * 256 * 4):.3f} of keys and values")

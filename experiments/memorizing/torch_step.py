@@ -21,13 +21,25 @@ def normalised(x):
     return x * (x.square().sum(-1, keepdim=True) + 1e-6).rsqrt()
 
 
+if tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 1):
+
+    def attention(q, k, v, bias):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)
+else:
+
+    def attention(q, k, v, bias):
+        return (q @ k.transpose(-1, -2) + bias).softmax(-1) @ v
+
+
 class RMSNorm(nn.Module):
     def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(WIDTH))
 
     def forward(self, x):
-        return F.rms_norm(x, (WIDTH,), self.weight, 1e-5)
+        if hasattr(F, "rms_norm"):
+            return F.rms_norm(x, (WIDTH,), self.weight, 1e-5)
+        return x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * self.weight
 
 
 def t5_buckets():
@@ -61,7 +73,7 @@ class Attention(nn.Module):
         scale = self.scale.abs()[:, None, None]
         bias = (self.bias[:, self.buckets] * scale).masked_fill(self.hidden, float("-inf"))
         keys, values = torch.cat([self.cache[0], k], 2), torch.cat([self.cache[1], v], 2)
-        y = F.scaled_dot_product_attention(q * scale, keys, values, attn_mask=bias, scale=1.0)
+        y = attention(q * scale, keys, values, bias)
         self.cache = torch.stack([keys[:, :, -WINDOW:].detach(), values[:, :, -WINDOW:].detach()])
         if self.memory is not None:
             y = self.with_memory(q, scale, y, k.detach(), v.detach())
@@ -124,8 +136,10 @@ def main():
     model = Model(arguments.memory)
     matrices = [p for p in model.parameters() if p.dim() > 1]
     vectors = [p for p in model.parameters() if p.dim() <= 1]
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    fastest = {"fused": True} if version >= (2, 4) else {}  # on a CPU
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0}],
-                                  lr=5e-4, betas=(0.9, 0.95), fused=True)
+                                  lr=5e-4, betas=(0.9, 0.95), **fastest)
     times = []
     for step in range(arguments.steps + 2):
         tokens = torch.randint(VOCABULARY, (ROWS, LENGTH))

@@ -1,13 +1,14 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # bundle_test.sh CMAKE BUILD_FOLDER SCRATCH: the installed bundle finds every library beside itself but for those of the C
 # library, is small, and runs.
-set -eu
+set -euo pipefail
 cmake=$1 build=$2 bundle=$3
 rm -rf "$bundle"
 "$cmake" --install "$build" --prefix "$bundle" --strip >/dev/null
 for program in "$bundle"/bin/quire "$bundle"/tests/test_gpu "$bundle"/tests/test_golden "$bundle"/tests/test_integration; do
-  outside=$(ldd "$program" | awk -v bundle="$bundle/" '$2 == "=>" && index($3, bundle) != 1 { print $1 }' |
-    grep -Ev '^(libc|libm|libdl|librt|libpthread|libresolv)\.so' || true)
+  libraries=$(ldd "$program")
+  outside=$(awk -v bundle="$bundle/" '$2 == "=>" && index($3, bundle) != 1 &&
+    $1 !~ /^(libc|libm|libdl|librt|libpthread|libresolv)\.so/ { print $1 }' <<<"$libraries")
   if [ -n "$outside" ]; then
     echo "$program takes from outside the bundle:" $outside
     exit 1

@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <fstream>
 #include <new>
@@ -28,8 +27,8 @@ struct SampleConfig {
   }
 };
 
-void add_fail(CLI::App& program) {
-  CLI::App& app = add_verb(program, "fail", "Fails in a chosen way", "quire fail disk");
+void add_fail(Verb& program) {
+  Verb& app = add_verb(program, "fail", "Fails in a chosen way", "quire fail disk");
   const auto how = std::make_shared<std::string>();
   app.add_option("HOW", *how)->required();
   app.callback([how] {
@@ -41,7 +40,7 @@ void add_fail(CLI::App& program) {
   });
 }
 
-void add_config(CLI::App& program) {
+void add_config(Verb& program) {
   add_config_verb(program, config_verb_for<SampleConfig>());
 }
 

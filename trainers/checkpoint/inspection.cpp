@@ -30,7 +30,7 @@ int64_t bytes_of(const std::vector<NamedTensor>& tensors) {
 }
 
 // "blocks.3.mlp.up.weight" belongs to "blocks.N.mlp".
-std::string part_of(const std::string& name) {
+std::string part_name(const std::string& name) {
   std::string part;
   size_t begin = 0;
   for (int component = 0; component < 3 && begin < name.size(); ++component) {
@@ -64,7 +64,7 @@ Json parameters_json(const CheckpointPart& model, bool every_parameter) {
       buffers += tensor.bytes();
       continue;
     }
-    const std::string part = part_of(named.name);
+    const std::string part = part_name(named.name);
     auto found = std::find_if(by_part.begin(), by_part.end(), [&](const auto& entry) { return entry.first == part; });
     if (found == by_part.end()) found = by_part.insert(by_part.end(), {part, {0, 0}});
     found->second.first += tensor.numel();

@@ -11,7 +11,7 @@ namespace quire {
 
 namespace {
 
-constexpr int64_t kVersion = 2;
+constexpr int64_t kTrainingVersion = 2;
 constexpr const char* kAveragePart = "ema";
 
 std::string state_part(int64_t first_row, int64_t last_row) {
@@ -74,7 +74,7 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
   if (training.average) parts.push_back({kAveragePart, training.average->save(), {}});
   parts.push_back({state_part(training.first_row, training.last_row), training.state->save(), {}});
   nlohmann::json meta{
-      {"version", kVersion},         {"step", training.step},
+      {"version", kTrainingVersion}, {"step", training.step},
       {"tokens", training.tokens},   {"rows", config.data.rows},
       {"corpus", corpus.hash()},     {"cursor", cursor_to_json(cursor)},
       {"backend", machine.backend},  {"dtype", name_of(machine.dtype)},
@@ -90,10 +90,10 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
 CheckpointReader open_checkpoint(const std::filesystem::path& checkpoint) {
   CheckpointReader reader = CheckpointReader::open(checkpoint);
   const auto version = reader.meta().value("version", int64_t{0});
-  if (version != kVersion) {
+  if (version != kTrainingVersion) {
     fail(ErrorKind::checkpoint,
          "{}: has version {} of the checkpoint format, this program reads {}; use a matching quire",
-         checkpoint.string(), version, kVersion);
+         checkpoint.string(), version, kTrainingVersion);
   }
   return reader;
 }

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "core/check.h"
@@ -55,9 +54,9 @@ void run(const Arguments& arguments) {
 
 }  // namespace
 
-void add_bench(CLI::App& program) {
-  CLI::App& app = add_verb(program, "bench", "Time and memory of a training step on random tokens; needs no corpus",
-                           "quire bench run.yaml data.rows=4 --steps 20 --profile");
+void add_bench(Verb& program) {
+  Verb& app = add_verb(program, "bench", "Time and memory of a training step on random tokens; needs no corpus",
+                       "quire bench run.yaml data.rows=4 --steps 20 --profile");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CONFIG", arguments->config, "YAML file of a run")->required();
   app.add_option("OVERRIDES", arguments->overrides,

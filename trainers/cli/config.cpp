@@ -5,7 +5,7 @@
 
 namespace quire {
 
-void add_config(CLI::App& program) {
+void add_config(Verb& program) {
   ConfigVerb verb = config_verb_for<RunConfig>();
   verb.load = [](const std::string& path, const std::vector<std::string>& overrides) {
     const auto config = load_config<RunConfig>(path, overrides);

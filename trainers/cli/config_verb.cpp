@@ -1,6 +1,5 @@
 #include "trainers/cli/config_verb.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
@@ -64,18 +63,18 @@ std::vector<ConfigKey> find_config_keys(const std::vector<ConfigKey>& keys, cons
   return found;
 }
 
-void add_config_verb(CLI::App& program, ConfigVerb verb) {
-  CLI::App& app = add_verb(program, "config", "Check, print and explain configurations",
-                           "quire config run.yaml data.rows=16 --print minimal");
+void add_config_verb(Verb& program, ConfigVerb verb) {
+  Verb& app = add_verb(program, "config", "Check, print and explain configurations",
+                       "quire config run.yaml data.rows=16 --print minimal");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CONFIG", arguments->path, "YAML file of a run");
   app.add_option("OVERRIDES", arguments->overrides, "key.path=value");
   app.add_flag("--check", arguments->check, "Check the file and say whether it is valid (the default)");
-  CLI::Option* print_option = app.add_option("--print", arguments->print,
-                                             "Print all keys (full) or those that differ from the defaults (minimal)");
+  Option* print_option = app.add_option("--print", arguments->print,
+                                        "Print all keys (full) or those that differ from the defaults (minimal)");
   print_option->expected(0, 1)->type_name("[full|minimal]");
   app.add_option("--explain", arguments->explain, "Describe a key or the keys of a section")->type_name("KEY");
-  CLI::Option* list = app.add_flag("--list", arguments->list, "Describe every key");
+  Option* list = app.add_flag("--list", arguments->list, "Describe every key");
   app.add_flag("--markdown", arguments->markdown, "With --list: as the page configs/REFERENCE.md")->needs(list);
   app.callback([arguments, print_option, verb = std::move(verb)] { run(*arguments, print_option->count() > 0, verb); });
 }

@@ -1,5 +1,5 @@
 // The verb `config` for any configuration struct:
-//   void add_config(CLI::App& program) { add_config_verb(program, config_verb_for<RunConfig>()); }
+//   void add_config(Verb& program) { add_config_verb(program, config_verb_for<RunConfig>()); }
 #pragma once
 
 #include <functional>
@@ -30,7 +30,7 @@ ConfigVerb config_verb_for() {
           [] { return list_config_keys<T>(); }};
 }
 
-void add_config_verb(CLI::App& program, ConfigVerb verb);
+void add_config_verb(Verb& program, ConfigVerb verb);
 
 // The keys that `wanted` names: one key (an index may stand for N) or all keys of a section. Error(config) for none.
 std::vector<ConfigKey> find_config_keys(const std::vector<ConfigKey>& keys, const std::string& wanted);

@@ -1,11 +1,9 @@
 #include "trainers/cli/ema_flag.h"
 
-#include <CLI/CLI.hpp>
-
 namespace quire {
 
-void add_ema_flag(CLI::App& verb, std::optional<bool>& ema) {
-  CLI::Option* use = verb.add_flag_callback(
+void add_ema_flag(Verb& verb, std::optional<bool>& ema) {
+  Option* use = verb.add_flag_callback(
       "--ema", [&ema] { ema = true; },
       "Use the average of the weights that optimizer.ema.decay keeps (default: optimizer.ema.evaluate)");
   verb.add_flag_callback(

@@ -4,14 +4,11 @@
 #include <optional>
 
 #include "trainers/checkpoint/training_checkpoint.h"
-
-namespace CLI {
-class App;
-}
+#include "trainers/cli/verb.h"
 
 namespace quire {
 
-void add_ema_flag(CLI::App& verb, std::optional<bool>& ema);
+void add_ema_flag(Verb& verb, std::optional<bool>& ema);
 
 // The weights that the flag names; without a flag those of optimizer.ema.evaluate.
 Weights chosen_weights(const std::optional<bool>& ema, const RunConfig& config);

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -134,9 +133,9 @@ void run(const Arguments& arguments) {
 
 }  // namespace
 
-void add_eval(CLI::App& program) {
-  CLI::App& app = add_verb(program, "eval", "Perplexity and bits per byte of a checkpoint",
-                           "quire eval runs/first --split valid model.attention.cache.length=1024 --json");
+void add_eval(Verb& program) {
+  Verb& app = add_verb(program, "eval", "Perplexity and bits per byte of a checkpoint",
+                       "quire eval runs/first --split valid model.attention.cache.length=1024 --json");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")
       ->required();
@@ -146,7 +145,7 @@ void add_eval(CLI::App& program) {
   app.add_option("--corpus", arguments->corpus, "Another corpus with the same tokenizer")->type_name("FILE");
   app.add_option("--split", arguments->split, "Part of the corpus (default: evaluate.split)")->type_name("NAME");
   app.add_flag("--documents", arguments->documents, "Print a line for every document, too");
-  CLI::Option* by_position =
+  Option* by_position =
       app.add_flag("--by-position", arguments->by_position, "Print the loss by position in the document, too");
   app.add_option("--bins", arguments->bins,
                  "Bins of --by-position: their bounds are powers of two (log2), or multiples of N tokens")

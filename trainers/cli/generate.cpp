@@ -1,6 +1,5 @@
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -60,9 +59,9 @@ void run(const Arguments& arguments) {
 
 }  // namespace
 
-void add_generate(CLI::App& program) {
-  CLI::App& app = add_verb(program, "generate", "Continue a text, of any length",
-                           "quire generate runs/first --prompt \"In the beginning\" --length 500 --temperature 0.8");
+void add_generate(Verb& program) {
+  Verb& app = add_verb(program, "generate", "Continue a text, of any length",
+                       "quire generate runs/first --prompt \"In the beginning\" --length 500 --temperature 0.8");
   const auto arguments = std::make_shared<Arguments>();
   SamplingOptions& sampling = arguments->sampling;
   app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")
@@ -75,7 +74,7 @@ void add_generate(CLI::App& program) {
       ->capture_default_str();
   app.add_option("--temperature", sampling.temperature, "0 always takes the most likely token")
       ->type_name("X")
-      ->check(CLI::Range(0.0, 100.0))
+      ->range(0.0, 100.0)
       ->check(finite_number)
       ->capture_default_str();
   app.add_option("--top-k", sampling.top_k, "Only the N most likely tokens; 0 is off")
@@ -85,7 +84,7 @@ void add_generate(CLI::App& program) {
   app.add_option("--top-p", sampling.top_p,
                  "Only the most likely tokens that together reach this probability; 1 is off")
       ->type_name("X")
-      ->check(CLI::Range(0.000001, 1.0))
+      ->range(0.000001, 1.0)
       ->check(finite_number)
       ->capture_default_str();
   app.add_option("--seed", sampling.seed, "The same seed gives the same text")

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -157,10 +156,9 @@ void run(const Arguments& arguments) {
 
 }  // namespace
 
-void add_inspect(CLI::App& program) {
-  CLI::App& app =
-      add_verb(program, "inspect", "What a corpus, a checkpoint or a run directory holds",
-               "quire inspect runs/first\n  quire inspect runs/first/checkpoints/step-00000500 --parameters");
+void add_inspect(Verb& program) {
+  Verb& app = add_verb(program, "inspect", "What a corpus, a checkpoint or a run directory holds",
+                       "quire inspect runs/first\n  quire inspect runs/first/checkpoints/step-00000500 --parameters");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("PATH", arguments->path, "A corpus file, a checkpoint or a run directory")->required();
   app.add_flag("--parameters", arguments->parameters, "Every parameter of a checkpoint by name");

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -102,9 +101,9 @@ void run(const Arguments& arguments) {
 
 }  // namespace
 
-void add_plan(CLI::App& program) {
-  CLI::App& app = add_verb(program, "plan", "Parameters, memory and disk that a run will need; with --probe its time",
-                           "quire plan run.yaml data.rows=64 -n 8\n  quire plan run.yaml --probe");
+void add_plan(Verb& program) {
+  Verb& app = add_verb(program, "plan", "Parameters, memory and disk that a run will need; with --probe its time",
+                       "quire plan run.yaml data.rows=64 -n 8\n  quire plan run.yaml --probe");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CONFIG", arguments->config, "YAML file of a run")->required();
   app.add_option("OVERRIDES", arguments->overrides,

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -70,7 +69,7 @@ void print_report(const Arguments& arguments, const PrepareReport& report) {
 }
 
 // Documents that are made, not read.
-void run_task(const CLI::App& app, const Arguments& arguments) {
+void run_task(const Verb& app, const Arguments& arguments) {
   const PrepareOptions& given = arguments.options;
   for (const char* option : {"--input", "--text-key", "--name-key", "--any-bytes", "--allow-duplicates"}) {
     if (app.count(option) > 0) fail(ErrorKind::config, "prepare: {} has no meaning with --task", option);
@@ -100,7 +99,7 @@ void run_task(const CLI::App& app, const Arguments& arguments) {
   print_report(arguments, report);
 }
 
-void run(const CLI::App& app, const Arguments& arguments) {
+void run(const Verb& app, const Arguments& arguments) {
   if (arguments.task) return run_task(app, arguments);
   for (const char* option : {"--set", "--seed", "--filler"}) {
     if (app.count(option) > 0) fail(ErrorKind::config, "prepare: {} has no meaning without --task", option);
@@ -116,14 +115,14 @@ void run(const CLI::App& app, const Arguments& arguments) {
 
 }  // namespace
 
-void add_prepare(CLI::App& program) {
-  CLI::App& app = add_verb(program, "prepare", "Turn documents into a corpus for training",
-                           "quire prepare --input books/ --split valid=0.1 --output corpus.h5\n"
-                           "  quire prepare --split train=books/ --split valid=held_out/ --output corpus.h5\n"
-                           "  quire prepare --input web.jsonl.zst --name-key url --split valid=@urls.txt \\\n"
-                           "    --tokenizer spm:spm.model --output web.h5\n"
-                           "  quire prepare --task recall --set length=8192 --split train=200 --split valid=20 \\\n"
-                           "    --output recall.h5");
+void add_prepare(Verb& program) {
+  Verb& app = add_verb(program, "prepare", "Turn documents into a corpus for training",
+                       "quire prepare --input books/ --split valid=0.1 --output corpus.h5\n"
+                       "  quire prepare --split train=books/ --split valid=held_out/ --output corpus.h5\n"
+                       "  quire prepare --input web.jsonl.zst --name-key url --split valid=@urls.txt \\\n"
+                       "    --tokenizer spm:spm.model --output web.h5\n"
+                       "  quire prepare --task recall --set length=8192 --split train=200 --split valid=20 \\\n"
+                       "    --output recall.h5");
   const auto arguments = std::make_shared<Arguments>();
   PrepareOptions& options = arguments->options;
   app.add_option("--input", options.inputs,

@@ -95,11 +95,8 @@ int parse_and_run(CLI::App& program, int argc, const char* const* argv) {
 
 }  // namespace
 
-CLI::App& add_verb(CLI::App& program, const std::string& name, const std::string& description,
-                   const std::string& example) {
-  CLI::App* verb = program.add_subcommand(name, description);
-  verb->footer(verb_footer(example));
-  return *verb;
+Verb& add_verb(Verb& program, const std::string& name, const std::string& description, const std::string& example) {
+  return program.add_verb(name, description, verb_footer(example));
 }
 
 int run_program(int argc, const char* const* argv, const std::function<std::string()>& version,
@@ -110,8 +107,9 @@ int run_program(int argc, const char* const* argv, const std::function<std::stri
     program.set_version_flag("--version", version);
     program.formatter(make_help_formatter());
     program.footer(std::string("quire VERB --help describes a verb and gives an example.\n\n") + kExitCodes);
-    program.require_subcommand(1);
-    for (const AddVerb add : verbs) add(program);
+    Verb root(program);
+    root.require_verb();
+    for (const AddVerb add : verbs) add(root);
     return parse_and_run(program, argc, argv);
   } catch (const Error& error) {
     report(error.what());

@@ -7,17 +7,14 @@
 #include <string>
 #include <string_view>
 
-namespace CLI {
-class App;
-}
+#include "trainers/cli/verb.h"
 
 namespace quire {
 
 // Each verb has a file with one such function, which calls add_verb() and sets a callback.
-using AddVerb = void (*)(CLI::App& program);
+using AddVerb = void (*)(Verb& program);
 
-CLI::App& add_verb(CLI::App& program, const std::string& name, const std::string& description,
-                   const std::string& example);
+Verb& add_verb(Verb& program, const std::string& name, const std::string& description, const std::string& example);
 
 // Thrown by a verb that did its work and wants an exit code other than 0, such as kExitStopped.
 struct Exit {

@@ -1,10 +1,8 @@
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
 #include "data/tokenizers/tokenizer_training.h"
-#include "trainers/cli/help.h"
 #include "trainers/cli/numbers.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
@@ -44,42 +42,39 @@ void run(const Arguments& arguments) {
 
 }  // namespace
 
-void add_tokenizer(CLI::App& program) {
+void add_tokenizer(Verb& program) {
   const char* example = "quire tokenizer train --input books/ --vocab-size 8000 --output spm.model";
-  CLI::App& verb = add_verb(program, "tokenizer", "Train a tokenizer", example);
-  verb.require_subcommand(1);
-  CLI::App* app = verb.add_subcommand("train", "Train a SentencePiece model that gives back every byte of a text");
-  app->footer(verb_footer(example));
+  Verb& verb = add_verb(program, "tokenizer", "Train a tokenizer", example);
+  verb.require_verb();
+  Verb& app = add_verb(verb, "train", "Train a SentencePiece model that gives back every byte of a text", example);
   const auto arguments = std::make_shared<Arguments>();
   TokenizerTraining& options = arguments->options;
-  app->add_option("--input", options.inputs, "Documents, as for quire prepare")->type_name("PATH")->required();
-  app->add_option("--vocab-size", options.model.vocabulary,
-                  "Token ids, of which 260 are BOS, EOS, unknown, newline and the bytes")
+  app.add_option("--input", options.inputs, "Documents, as for quire prepare")->type_name("PATH")->required();
+  app.add_option("--vocab-size", options.model.vocabulary,
+                 "Token ids, of which 260 are BOS, EOS, unknown, newline and the bytes")
       ->type_name("N")
       ->check(whole_number(261, int64_t{1} << 24))
       ->required();
-  app->add_option("--output", options.output, "The model file, for quire prepare --tokenizer spm:FILE")
+  app.add_option("--output", options.output, "The model file, for quire prepare --tokenizer spm:FILE")
       ->type_name("FILE")
       ->required();
-  app->add_option("--model", options.model.model, "Kind of model")
-      ->check(CLI::IsMember({"unigram", "bpe"}))
-      ->capture_default_str();
-  app->add_option("--character-coverage", options.model.character_coverage,
-                  "Share of the characters that get a piece of their own; the rest becomes bytes")
+  app.add_option("--model", options.model.model, "Kind of model")->one_of({"unigram", "bpe"})->capture_default_str();
+  app.add_option("--character-coverage", options.model.character_coverage,
+                 "Share of the characters that get a piece of their own; the rest becomes bytes")
       ->type_name("X")
-      ->check(CLI::Range(0.98, 1.0))
+      ->range(0.98, 1.0)
       ->check(finite_number)
       ->capture_default_str();
-  app->add_option("--max-sentences", options.max_sentences, "Lines that are used; of more, a random choice")
+  app.add_option("--max-sentences", options.max_sentences, "Lines that are used; of more, a random choice")
       ->type_name("N")
       ->check(whole_number(1, int64_t{1} << 32))
       ->capture_default_str();
-  app->add_option("--text-key", options.keys.text, "Key of the text in .jsonl records")
+  app.add_option("--text-key", options.keys.text, "Key of the text in .jsonl records")
       ->type_name("KEY")
       ->capture_default_str();
-  app->add_flag("--force", options.force, "Replace an existing file");
-  app->add_flag("--json", arguments->json, "Print one JSON object instead of text");
-  app->callback([arguments] { run(*arguments); });
+  app.add_flag("--force", options.force, "Replace an existing file");
+  app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
+  app.callback([arguments] { run(*arguments); });
 }
 
 }  // namespace quire

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "core/check.h"
@@ -42,8 +41,8 @@ std::unique_ptr<Trainer> make_trainer(const Arguments& arguments) {
 
 }  // namespace
 
-void add_train(CLI::App& program) {
-  CLI::App& app =
+void add_train(Verb& program) {
+  Verb& app =
       add_verb(program, "train", "Train a model, or go on with a run",
                "quire train run.yaml optimizer.lr=3e-4 --run-dir runs/first\n  quire train --resume runs/first");
   const auto arguments = std::make_shared<Arguments>();

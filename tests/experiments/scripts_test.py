@@ -1,0 +1,143 @@
+"""Every script of experiments/ at its smallest size: scripts_test.py FOLDER_OF_PROGRAMS Alone|WithTorch
+
+PyTorch is looked for in the interpreter that QUIRE_TORCH_PYTHON names, in this one and in Debian's.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXPERIMENTS = ROOT / "experiments"
+PROGRAMS = pathlib.Path()
+
+# What a bundle holds, without a GPU to run it on.
+BUNDLE = {"bin/quire": "echo quire 0", "tests/test_gpu": "echo no GPU can be used",
+          "tests/test_golden": "true", "tests/test_integration": "true"}
+
+
+def torch_python():
+    for python in (os.environ.get("QUIRE_TORCH_PYTHON"), sys.executable, "/usr/bin/python3"):
+        if python and pathlib.Path(python).exists() and subprocess.run(
+                [python, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
+            return python
+    return None
+
+
+class Scripts(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.output = self.folder / "result.json"
+
+    def run_script(self, name, *arguments, python=sys.executable, status=0, environment=None):
+        command = [python] if name.endswith(".py") else ["bash"]
+        done = subprocess.run([*command, EXPERIMENTS / name, *map(str, arguments)], capture_output=True, text=True,
+                              cwd=self.folder, check=False,
+                              env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_CORETYPE": "HASWELL",
+                                   **(environment or {})})
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout
+
+    def result(self):
+        return json.loads(self.output.read_text(encoding="utf-8"))
+
+    def write_program(self, path, lines):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{lines}\n", encoding="utf-8")
+        path.chmod(0o755)
+
+
+class Alone(Scripts):
+    def test_each_script_has_a_test(self):
+        tested = pathlib.Path(__file__).read_text(encoding="utf-8")
+        tested += (pathlib.Path(__file__).parent / "study_test.py").read_text(encoding="utf-8")
+        for script in sorted([*EXPERIMENTS.rglob("*.py"), *EXPERIMENTS.rglob("*.sh")]):
+            name = script.relative_to(EXPERIMENTS).as_posix()
+            # The study driver is imported by its test.
+            self.assertIn("import study" if name == "study.py" else f'run_script("{name}"', tested, name)
+
+    def test_old_new(self):
+        quire = PROGRAMS / "quire"
+        self.run_script("bench/old_new.py", quire, quire, EXPERIMENTS / "bench/llama.yaml", "--pairs", 1, "--steps", 1,
+                        "--output", self.output)
+        self.assertGreater(self.result()["configs"]["llama"]["ratio"], 0)
+
+    def test_search_of_a_memory(self):
+        self.run_script("memorizing/speed.py", "--program", PROGRAMS / "bench_knn_search", "--entries", 64, "--output",
+                        self.output)
+        self.assertGreater(self.result()["runs"][0]["search"]["quire f32"]["least"], 0)
+
+    def test_step_with_a_memory(self):
+        self.run_script("memorizing/step.py", "--quire", PROGRAMS / "quire", "--size", 64, "--rounds", 1, "--steps", 1,
+                        "--output", self.output)
+        self.assertGreater(self.result()["step_ms"]["quire"]["64"]["min"], 0)
+
+    def test_a_layer_of_transformer_vq(self):
+        self.run_script("vq/speed.py", "--program", PROGRAMS / "bench_vq", "--rounds", 1, "--repeats", 1, "--tokens",
+                        2048, "--form", "vq", "--form", "window", "--output", self.output)
+        self.assertEqual(list(self.result()["ratios"]), ["vq over window at 2048"])
+        # Without the form that the others are compared with.
+        self.run_script("vq/speed.py", "--program", PROGRAMS / "bench_vq", "--rounds", 1, "--repeats", 1, "--tokens",
+                        2048, "--form", "window", "--output", self.output)
+        self.assertEqual(self.result()["ratios"], {})
+
+    def test_checks_of_a_bundle(self):
+        self.run_script("gpu/check.sh", self.folder, status=2)
+        for name, lines in BUNDLE.items():
+            self.write_program(self.folder / "bundle" / name, lines)
+        (self.folder / "bundle/COMMIT").write_text("abc\n", encoding="utf-8")
+        self.write_program(self.folder / "path/nvidia-smi", "echo a GPU, 1.0")
+        path = {"PATH": f"{self.folder / 'path'}:{os.environ['PATH']}"}
+        out = self.run_script("gpu/check.sh", "bundle", "", self.output, status=1, environment=path)
+        self.assertIn("kernels            status skipped", out)
+        self.assertEqual(self.result()["gpu"], "a GPU, 1.0")
+        self.assertEqual(self.result()["checks"]["golden"], "passed")
+        self.run_script("gpu/write_result.py", self.output, "bundle", "a b", "0 3", "command", environment=path)
+        self.assertEqual(self.result()["checks"], {"a": "passed", "b": "3"})
+
+
+class WithTorch(Scripts):
+    python = None
+
+    def test_compare(self):
+        self.run_script("bench/compare.py", "llama", "--quire", PROGRAMS / "quire", "--python", self.python, "--pairs", 1,
+                        "--steps", 1, "--openblas-core", "HASWELL", "--output", self.output)
+        self.assertGreater(self.result()["models"]["llama"]["peers"][0]["ratio_of_minima"], 0)
+
+    def test_steps_of_torch(self):
+        for model in ("gpt2", "transformer-xl"):
+            out = self.run_script("bench/torch_step.py", model, "--steps", 1, "--warmup", 0, "--rows", 1, "--length", 8,
+                                  python=self.python)
+            self.assertGreater(json.loads(out)["step_ms"]["min"], 0)
+        out = self.run_script("memorizing/torch_step.py", "--memory", 64, "--steps", 1, python=self.python)
+        self.assertGreater(json.loads(out)["step_ms"]["min"], 0)
+
+    def test_a_layer_of_transformer_vq(self):
+        self.assertIn("the same", self.run_script("vq/torch_layer.py", "--check", python=self.python))
+        self.run_script("vq/speed.py", "--program", PROGRAMS / "bench_vq", "--python", self.python, "--rounds", 1,
+                        "--repeats", 1, "--tokens", 2048, "--form", "vq", "--output", self.output)
+        self.assertTrue(any("over vq at 2048" in ratio for ratio in self.result()["ratios"]))
+
+    def test_steps_on_a_gpu(self):
+        if subprocess.run([self.python, "-c", "import torch; torch.cuda.get_device_name()"], capture_output=True,
+                          check=False).returncode != 0:
+            self.skipTest("no GPU that PyTorch can use")
+        self.run_script("gpu/bench.py", "llama", "--quire", PROGRAMS / "quire", "--pairs", 1, "--steps", 1, "--no-compile",
+                        "--output", self.output, python=self.python)
+        self.assertIn("llama f32", self.result()["steps"])
+
+
+if __name__ == "__main__":
+    PROGRAMS = pathlib.Path(sys.argv[1])
+    if sys.argv[2] == "WithTorch":
+        WithTorch.python = torch_python()
+        if WithTorch.python is None:
+            print("skipped: PyTorch is missing (apt-get install python3-torch)")
+            sys.exit()
+    unittest.main(argv=[sys.argv[0], sys.argv[2], "-v"])
