@@ -11,12 +11,12 @@ namespace quire {
 
 // Runs on the tape it is given. again is true in the second run, which must compute the same values: it draws the same
 // random numbers, reads what the first one read, writes no state and counts nothing. What it refers to besides its
-// inputs lives until the sweep is over.
+// inputs must live until the sweep is over.
 using RecomputedFunction =
     std::function<std::vector<Variable>(Tape& tape, const std::vector<Variable>& inputs, bool again)>;
 
-// function(inputs) with the gradients of a plain call, bit for bit, those of parameters inside included. On a tape that
-// does not record it is a plain call. Inputs may be undefined.
+// function(inputs) with the gradients of a plain call, bit for bit, including those of parameters inside. On a tape
+// that does not record it is a plain call. Inputs may be undefined.
 std::vector<Variable> recompute(Tape& tape, const std::vector<Variable>& inputs, const RecomputedFunction& function);
 
 }  // namespace quire

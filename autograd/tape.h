@@ -53,8 +53,9 @@ class Tape {
   std::vector<Variable> results(const char* name, std::vector<Tensor> values,
                                 const std::vector<std::shared_ptr<Gradient>>& inputs, Backward backward);
 
-  // Of a noting tape: the gradients of all inputs so far, each once, in the order of their first use. Results of the
-  // tape itself have none, so these are what the operations took from outside: parameters, and what they were given.
+  // A noting tape returns in noted() the gradients of all inputs so far, each once, in the order of their first use.
+  // Results of the tape itself have none, so these are what the operations took from outside: parameters, and what they
+  // were given.
   void note(const std::vector<std::shared_ptr<Gradient>>& inputs);
   const std::vector<std::shared_ptr<Gradient>>& noted() const { return noted_; }
 

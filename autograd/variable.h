@@ -10,7 +10,8 @@ namespace quire {
 class Gradient {
  public:
   Gradient(const Shape& shape, DType dtype, Device device) : shape_(shape), dtype_(dtype), device_(device) {}
-  // Of a parameter: a slice of the gradient arena, which is zeroed once a step and always accumulated into.
+  // The gradient of a parameter: a slice of the gradient arena, which is zeroed once a step and always accumulated
+  // into.
   static std::shared_ptr<Gradient> into(const Tensor& arena);
 
   DType dtype() const { return dtype_; }
@@ -18,13 +19,13 @@ class Gradient {
   bool is_parameter() const { return in_arena_; }
   bool has_value() const { return value_.defined(); }
   const Tensor& value() const { return value_; }
-  // Hands the value out and forgets it (not for parameters).
+  // Returns the value and forgets it (not for parameters).
   Tensor take();
 
   // Adds a tensor that nobody changes afterwards. The first one is adopted without a copy; a value that others still
   // hold is replaced, not changed.
   void add(const Tensor& term);
-  // Where a kernel writes its term itself.
+  // Where a kernel writes its term directly: it adds to the tensor when accumulate is set and overwrites it otherwise.
   struct Target {
     Tensor tensor;
     bool accumulate;

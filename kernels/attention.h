@@ -10,14 +10,14 @@ namespace quire::ops {
 // C ring slots, N table entries. Key positions: 0..T-1 in the segment, -1 (newest), -2, ... in the ring. Query i sees
 // the keys at first_visible[r, i] <= p <= i (p < i unless attend_self), or at first_visible[r, i] <= p <=
 // last_visible[r, i] where that is given: a bidirectional encoder, with attend_self and without position terms. Their
-// distance is d = i - p. An empty set gives zero.
+// distance is d = i - p. A query that sees no key gets zero.
 //
 //   logit = scale * ((q + u).k + (q + v_bias).r[d]) + bias[h, d]
 //
-// bias is the T5 form (Raffel et al. 2020), u, v_bias and r the Transformer-XL form (Dai et al. 2019, 3.3); each
-// optional. In both tables entry n belongs to distance N - 1 - n; unless terms_end, N must exceed every visible
-// distance. The CPU refuses keys before the ring or beyond a table; to a GPU, whose integers nobody waits for, they are
-// not visible.
+// bias is the T5 form (Raffel et al. 2020); u, v_bias and r are the Transformer-XL form (Dai et al. 2019, 3.3); both
+// are optional. In both tables entry n belongs to distance N - 1 - n; N must exceed every visible distance unless
+// terms_end is set. The CPU throws when a visible key lies before the ring or beyond a table. On a GPU such keys are
+// not visible, because the host does not wait for first_visible to check it.
 //
 // bias, u, v_bias, lse and their gradients stay f32 when the others are bf16 (wide_type).
 struct AttentionInputs {
@@ -38,8 +38,8 @@ struct AttentionInputs {
   // Keys at distances beyond the tables are visible and have no position terms (Transformer-VQ: keys that are about to
   // leave the window).
   bool terms_end = false;
-  // Dropout of probabilities: counter (scope, global row, query, (h * (C + T) + d) / 4), or with last_visible (h * (C +
-  // 2 T) + d + T) / 4.
+  // Dropout of probabilities. The random numbers come from the counter (scope, global row, query, e / 4) with e = h *
+  // (C + T) + d, or e = h * (C + 2 T) + d + T with last_visible.
   double dropout = 0;
   RandomKey key;
   uint32_t scope = 0;
@@ -47,14 +47,14 @@ struct AttentionInputs {
 
   template <typename F>
   void for_each_tensor(F& f) const {
-    for (const Tensor* tensor : {&q, &k, &v, &cache_k, &cache_v, &cache_head, &first_visible, &last_visible, &bias, &r,
-                                 &u, &v_bias}) {
+    for (const Tensor* tensor :
+         {&q, &k, &v, &cache_k, &cache_v, &cache_head, &first_visible, &last_visible, &bias, &r, &u, &v_bias}) {
       f(*tensor);
     }
   }
 };
 
-// All overwrite, except that undefined ones are not computed.
+// Every defined tensor is overwritten; undefined ones are not computed.
 struct AttentionGradients {
   Tensor dq, dk, dv;
   Tensor dcache_k, dcache_v;  // optional: slots outside the visible range become zero
@@ -67,7 +67,7 @@ struct AttentionGradients {
   }
 };
 
-// out [R, T, H, Dv]; lse [R, H, T]: log of the softmax denominator, -inf for an empty set.
+// out [R, T, H, Dv]; lse [R, H, T]: log of the softmax denominator, -inf for a query that sees no key.
 QUIRE_OP(attention, const Tensor& out, const Tensor& lse, const AttentionInputs& in);
 QUIRE_OP(attention_backward, const AttentionGradients& gradients, const Tensor& dout, const Tensor& out,
          const Tensor& lse, const AttentionInputs& in);

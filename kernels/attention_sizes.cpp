@@ -8,7 +8,7 @@ namespace quire {
 
 namespace {
 
-// Undefined tensors fit.
+// Undefined tensors pass.
 void require(const char* name, const Tensor& tensor, const Shape& shape, DType dtype) {
   if (!tensor.defined()) return;
   QUIRE_CHECK(tensor.shape() == shape && tensor.dtype() == dtype && tensor.is_contiguous(),

@@ -1,5 +1,6 @@
-// The sizes of an attention call, and what kernels of every device ask of its operands: one type, contiguous, shapes
-// that fit. Throws Error(internal). What first_visible holds is not looked at: a device would have to be waited for.
+// The sizes of an attention call, and the checks that the kernels of all devices make on its operands: one type,
+// contiguous, matching shapes. They throw Error(internal). The values in first_visible are not checked, since the host
+// would have to wait for the device.
 #pragma once
 
 #include "kernels/attention.h"
@@ -8,7 +9,7 @@ namespace quire {
 
 struct AttentionSizes {
   int64_t rows, queries, heads, kv_heads, size, value_size, slots, entries;
-  // Dropout counts the distances of a head from -first_distance on.
+  // Dropout numbers the distances of a head -first_distance, -first_distance + 1, ...: `distances` of them.
   int64_t first_distance, distances;
 
   explicit AttentionSizes(const ops::AttentionInputs& in);

@@ -1,4 +1,4 @@
-// What kernels of every device ask of their operands. Each throws Error(internal) that names the operation.
+// Checks that the kernels of all devices make on their operands. Each throws Error(internal) that names the operation.
 #pragma once
 
 #include <initializer_list>
@@ -8,9 +8,9 @@
 
 namespace quire {
 
-// Contiguous, with as many elements of one type.
+// All tensors are contiguous and have the same type and number of elements.
 void require_alike(const char* op, std::initializer_list<const Tensor*> tensors);
-// Returns K.
+// Returns K, the length of the sums.
 int64_t check_gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& options);
 void check_copy(const Tensor& out, const Tensor& in);
 void check_convert(const Tensor& out, const Tensor& in);
@@ -22,7 +22,7 @@ void check_sum_rows(const Tensor& out, const Tensor& in);
 void check_scale_heads(const Tensor& out, const Tensor& x, const Tensor& s);
 void check_scale_heads_backward(const Tensor& dx, const Tensor& ds, const Tensor& dy, const Tensor& x, const Tensor& s);
 
-// Of rms_norm and, for weight with rstd and for bias with mean, of layer_norm.
+// Used by rms_norm, and twice by layer_norm: with weight and rstd, and with bias and mean.
 void check_norm(const char* op, const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& per_row);
 void check_norm_backward(const char* op, const Tensor& dx, const Tensor& dweight, const Tensor& dy, const Tensor& x,
                          const Tensor& weight, const Tensor& per_row);

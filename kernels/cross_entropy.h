@@ -1,4 +1,5 @@
-// Cross-entropy of rows of logits. The projection is a product of its own; functions/cross_entropy chunks both.
+// Cross-entropy of rows of logits. The projection to logits is a separate product; projection_cross_entropy
+// (autograd/functions/embedding.h) does both in chunks of tokens.
 #pragma once
 
 #include "kernels/op.h"
@@ -6,11 +7,12 @@
 namespace quire::ops {
 
 // logits [M, V], targets i32 [M], mask u8 [M]: nll [M] = mask * (logsumexp - logits[target]), lse [M], both f32 beside
-// bf16. A counted target outside the vocabulary is an error on the CPU, and NaN where the host does not read targets.
+// bf16. A target that mask counts but that is outside the vocabulary is an error on the CPU; on a GPU, where the host
+// does not read targets, its nll is NaN.
 QUIRE_OP(cross_entropy, const Tensor& nll, const Tensor& lse, const Tensor& logits, const Tensor& targets,
          const Tensor& mask);
-// dlogits = mask * factor * (softmax - onehot(target)); factor f64 [1]. dlogits may be the logits; beside logits of f32
-// it may be bf16, as an operand of products.
+// dlogits = mask * factor * (softmax - onehot(target)); factor f64 [1]. dlogits may be the logits. When these are f32,
+// dlogits may be bf16, so that products can read it.
 QUIRE_OP(cross_entropy_backward, const Tensor& dlogits, const Tensor& logits, const Tensor& lse, const Tensor& targets,
          const Tensor& mask, const Tensor& factor);
 // total (f64 [1]) = sum of in, in a fixed order.

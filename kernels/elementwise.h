@@ -1,5 +1,6 @@
-// Elementwise operations and reductions over rows. Contiguous tensors unless said otherwise; f32 or f64, and bf16 where
-// the device has it: biases, scales of heads, their gradients and sums over rows then are f32 (wide_type).
+// Elementwise operations and reductions over rows. Tensors are contiguous unless said otherwise, of f32 or f64, or of
+// bf16 where the device has a kernel for it. Beside bf16, biases, scales of heads, their gradients and sums over rows
+// are f32 (wide_type).
 #pragma once
 
 #include "core/random.h"
@@ -9,7 +10,8 @@ namespace quire::ops {
 
 // out = in for any strides with equal shapes and element types.
 QUIRE_OP(copy, const Tensor& out, const Tensor& in);
-// out = in, converting between f64, f32 and bf16 (contiguous). To bf16 through f32, to the nearest, ties to even.
+// out = in, converting between f64, f32 and bf16 (contiguous). Values become bf16 through f32, rounded to nearest, ties
+// to even.
 QUIRE_OP(convert, const Tensor& out, const Tensor& in);
 // out = alpha * a + beta * b; out may be a or b.
 QUIRE_OP(add, const Tensor& out, const Tensor& a, const Tensor& b, double alpha, double beta);
@@ -17,7 +19,7 @@ QUIRE_OP(add, const Tensor& out, const Tensor& a, const Tensor& b, double alpha,
 QUIRE_OP(multiply, const Tensor& out, const Tensor& a, const Tensor& b);
 // out = alpha * in; out may be in.
 QUIRE_OP(scale, const Tensor& out, const Tensor& in, double alpha);
-// out = factor[0] * in; factor f64 [1], where the tensors are: a scale that the host does not wait for.
+// out = factor[0] * in; factor f64 [1] lies on the device of the tensors, so that the host need not wait for it.
 QUIRE_OP(scale_by, const Tensor& out, const Tensor& in, const Tensor& factor);
 // out [M, N] = in [M, N] + bias [N]; out may be in.
 QUIRE_OP(add_bias, const Tensor& out, const Tensor& in, const Tensor& bias);
@@ -49,7 +51,7 @@ struct DropoutKey {
   double probability = 0;
 };
 // in [R, T, N]; out = (residual +) in * mask / (1 - p). residual may be undefined; out may be in or residual.
-// Its own backward: dx = dropout(dy).
+// The same operation is its backward pass: dx = dropout(dy).
 QUIRE_OP(dropout, const Tensor& out, const Tensor& in, const Tensor& residual, const DropoutKey& key);
 
 }  // namespace quire::ops

@@ -11,8 +11,8 @@ struct GemmOptions {
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;  // c += instead of c =
-  // Neither goes with accumulate. The bias [N] is added to every row, then the activation is applied; pre (shape and
-  // type of c, contiguous) keeps what it was applied to.
+  // bias [N] is added to every row, then the activation is applied; pre (shape and type of c, contiguous) receives the
+  // values before the activation. Neither bias nor activation goes with accumulate.
   Tensor bias = {};
   std::optional<Activation> activation = {};
   Tensor pre = {};
@@ -24,10 +24,10 @@ struct GemmOptions {
   }
 };
 
-// c [M, N] (+)= op(a) [M, K] op(b) [K, N], or activation(op(a) op(b) + bias). Rank-2 tensors with unit inner stride and
-// any outer stride; or rank-3 tensors [B, .., ..], B such products, without bias and activation and with any stride
-// between them (0 for an operand of all). a and b are f32, f64 or bf16; c is of their type, or f32 for bf16; bias is of
-// the type that goes with theirs (wide_type). c aliases neither a nor b.
+// c [M, N] (+)= op(a) [M, K] op(b) [K, N], or activation(op(a) op(b) + bias). The tensors are of rank 2 with unit inner
+// stride and any outer stride; or of rank 3 [B, .., ..] for B such products, without bias and activation and with any
+// stride between the matrices (0 where one matrix serves all B). a and b are f32, f64 or bf16; c is of their type, or
+// f32 for bf16; bias is of their wide_type. c aliases neither a nor b.
 QUIRE_OP(gemm, const Tensor& c, const Tensor& a, const Tensor& b, const GemmOptions& options);
 
 }  // namespace quire::ops

@@ -5,15 +5,15 @@
 
 namespace quire::ops {
 
-// Whether vectors stored as a type have a scale each.
+// True when each vector stored as this type has a scale.
 constexpr bool has_scale(DType stored) {
   return stored == DType::i8 || stored == DType::f8;
 }
 
-// Per row a ring of C slots; entries count from the oldest readable one: entry m of row r is in slot
-// (head[r] - length[r] + m) mod C. Stored as f64 (beside f64 queries only), f32, bf16, or as i8 or f8 with one bf16
-// scale per vector: x = scale * what is stored. Searching needs no values. H query heads, Hk key heads (query head h
-// reads key head h / (H / Hk)), D key size, Dv value size.
+// Each row has a ring of C slots. Entries are numbered from the oldest readable one: entry m of row r is in slot
+// (head[r] - length[r] + m) mod C. Vectors are stored as f64 (beside f64 queries only), f32, bf16, or as i8 or f8 with
+// one bf16 scale per vector: x = scale * stored number. Searching needs no values. H query heads, Hk key heads (query
+// head h reads key head h / (H / Hk)), D key size, Dv value size.
 struct KnnMemory {
   Tensor keys;         // [R, C, Hk, D]
   Tensor key_scale;    // bf16 [R, C, Hk], with i8 and f8
@@ -30,22 +30,23 @@ struct KnnMemory {
 
 enum class KnnSearch {
   exact,
-  // Of the entries m = b, b + K, b + 2 K, ... the best one, for b = 0..K-1: approximate (published code).
+  // Approximate, as in the published code: for each b = 0..K-1 the best of the entries m = b, b + K, b + 2 K, ...
   bucketed,
 };
 // index i32 [R, T, H, K], score wide [R, T, H, K]: the K readable entries with the largest q.k, in descending order,
 // ties to the older entry (exact), or in order of buckets; -1 and 0 where there are fewer. q [R, T, H, D]. Products of
-// bf16, i8 or f8 keys are summed in f32. NaN ranks below every number, -inf too: an entry with a NaN is found only
-// where there are not K others. Memory beyond the operands is bounded by K and tiles, never T times C.
+// bf16, i8 or f8 keys are summed in f32. NaN ranks below every number, also below -inf: an entry with a NaN is found
+// only where there are fewer than K others. Scratch memory is bounded by K and the size of tiles; it never grows with T
+// times C.
 QUIRE_OP(knn_search, const Tensor& index, const Tensor& score, const Tensor& q, const KnnMemory& memory,
          KnnSearch search);
 
-// index [R, T, H, K] becomes -1 where keep u8 [R, T] is 0: queries that no entry belongs to.
+// index [R, T, H, K] becomes -1 where keep u8 [R, T] is 0: those queries retrieve nothing.
 QUIRE_OP(drop_entries, const Tensor& index, const Tensor& keep);
 
 struct KnnAttentionInputs {
   Tensor q;      // [R, T, H, D], scaled
-  Tensor index;  // i32 [R, T, H, K]; -1 takes no part
+  Tensor index;  // i32 [R, T, H, K]; -1: no entry
   KnnMemory memory;
 
   template <typename F>
@@ -55,11 +56,12 @@ struct KnnAttentionInputs {
     memory.for_each_tensor(f);
   }
 };
-// logit = q.k over the entries of index. out [R, T, H, Dv], lse wide [R, H, T]. When it goes on, out and lse hold
-// attention to other keys and then that to both; else they are overwritten, 0 and -inf for an empty set.
+// logit = q.k over the entries of index. out [R, T, H, Dv], lse wide [R, H, T]. With goes_on, out and lse hold
+// attention to other keys before the call and attention to both after it; otherwise they are overwritten, with 0 and
+// -inf for a query without entries.
 QUIRE_OP(knn_attention, const Tensor& out, const Tensor& lse, const KnnAttentionInputs& in, bool goes_on);
-// dq [R, T, H, D] (+)= as told; out, lse of the whole softmax. Keys and values are constant, the choice has no
-// gradient.
+// dq [R, T, H, D] accumulates when `accumulate` is set; out and lse are those of the whole softmax. Keys and values are
+// constant, and the choice of entries has no gradient.
 QUIRE_OP(knn_attention_backward, const Tensor& dq, const Tensor& dout, const Tensor& out, const Tensor& lse,
          const KnnAttentionInputs& in, bool accumulate);
 
@@ -67,18 +69,17 @@ QUIRE_OP(knn_attention_backward, const Tensor& dq, const Tensor& dout, const Ten
 // rows with open[r] = 0. bias [H] wide, content [R T, H] like a (undefined: zeros), open u8 [R] (undefined: all ones).
 QUIRE_OP(gate_heads, const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& content,
          const Tensor& open);
-// dbias accumulates; da, db and dcontent [R T, H], which is defined as content is, are overwritten.
+// dbias accumulates; da, db and dcontent [R T, H] are overwritten. dcontent is defined exactly when content is.
 QUIRE_OP(gate_heads_backward, const Tensor& da, const Tensor& db, const Tensor& dbias, const Tensor& dcontent,
          const Tensor& dout, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& content,
          const Tensor& open);
 
-// share = 1 - exp(part - whole): the probability that a softmax has beyond its part; part and whole are the logarithms
-// of their sums, wide and alike. 0 where whole is -inf.
+// share = 1 - exp(part - whole): the probability that a softmax gives to keys outside a part of them. part and whole
+// are the log-sum-exp of that part and of all keys, both wide. share is 0 where whole is -inf.
 QUIRE_OP(softmax_share, const Tensor& share, const Tensor& part, const Tensor& whole);
 
-// out i8 or f8 [N, D], scale bf16 [N]: x / scale to the nearest number of that type, ties to even; scale is the least
-// bf16 number with 127 scale (i8) or 448 scale (f8) >= max |x|. A vector with a NaN or an infinity has scale NaN. x
-// f32, f64 or bf16.
+// out i8 or f8 [N, D] = x / scale, rounded to nearest, ties to even; scale bf16 [N] is the least bf16 number with 127
+// scale (i8) or 448 scale (f8) >= max |x|. A vector with a NaN or an infinity has scale NaN. x f32, f64 or bf16.
 QUIRE_OP(quantize_vectors, const Tensor& out, const Tensor& scale, const Tensor& x);
 QUIRE_OP(dequantize_vectors, const Tensor& out, const Tensor& in, const Tensor& scale);
 

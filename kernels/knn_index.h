@@ -1,12 +1,12 @@
 // An inverted file over the keys of one row and key head: an approximate search for very large memories on the CPU.
-// Keys are grouped around centres, and only the groups nearest to a query are looked at. FAISS does that, from a
-// library of its own (libquire_faiss.so), which need not be there.
+// Keys are grouped around centres, and only the groups nearest to a query are looked at. FAISS does this, through the
+// optional library libquire_faiss.so.
 //
 // Entries are numbered from the first one ever written, 0, 1, ...; with `written` entries the last min(written,
 // capacity) are readable. At every multiple B of `period` the centres are learned anew from the entries [max(0, B -
 // capacity + period), B), all of which stay readable until the next multiple. So the index depends on the readable
-// entries and their count alone: one that is built after a resume is the one that never stopped. Learning has a fixed
-// seed and one thread.
+// entries and their count alone: one that is rebuilt after a resume equals that of a run without a break. Learning has
+// a fixed seed and uses one thread.
 #pragma once
 
 #include <functional>
@@ -16,18 +16,18 @@
 
 namespace quire {
 
-// What the library does.
+// What the library implements.
 class InvertedLists {
  public:
   virtual ~InvertedLists() = default;
   // keys [count, size] are the entries from `first` on.
   virtual void add(const float* keys, int64_t first, int64_t count) = 0;
-  // numbers [queries, wanted]: entries in [low, high) of the `probes` nearest groups with the largest products; -1
-  // where there are fewer.
+  // numbers [queries, wanted]: the entries in [low, high) with the largest products, from the `probes` nearest groups;
+  // -1 where there are fewer.
   virtual void search(int64_t* numbers, const float* q, int64_t queries, int64_t wanted, int64_t probes, int64_t low,
                       int64_t high) const = 0;
 };
-// Lists whose centres are learned from keys [count, size], and which are empty.
+// Learns the centres of `lists` groups from keys [count, size] and returns the lists, still empty.
 using LearnInvertedLists = std::unique_ptr<InvertedLists> (*)(const float* keys, int64_t count, int64_t size,
                                                               int64_t lists);
 // Called by the library as it is loaded.
@@ -36,8 +36,8 @@ void register_inverted_lists(LearnInvertedLists learn);
 struct KnnIndexOptions {
   int64_t size = 0;      // features of a key
   int64_t capacity = 0;  // slots of the ring
-  int64_t lists = 0;     // groups; fewer while there are not 39 entries for each
-  int64_t period = 0;    // entries between two times of learning, below capacity
+  int64_t lists = 0;     // groups; fewer while there are not 39 entries per group
+  int64_t period = 0;    // entries written between two times of learning, below capacity
 };
 
 // Copies entries [first, first + count), all readable, to [count, size].
@@ -47,18 +47,18 @@ ReadEntries read_entries(const ops::KnnMemory& memory, int64_t row, int64_t kv_h
 
 class KnnIndex {
  public:
-  // Throws Error(config) when the library is not there or an option is out of range.
+  // Throws Error(config) when the library is missing or an option is out of range.
   explicit KnnIndex(const KnnIndexOptions& options);
 
-  // After entries have been written, and once after a resume.
+  // Must be called after entries have been written, and once after a resume.
   void update(int64_t written, const ReadEntries& read);
-  // Forgets all entries, as a row does that turns to another document.
+  // Forgets all entries: the row begins another document.
   void clear();
-  // False before the first multiple of the period: search exactly until then.
+  // False before the first multiple of the period; the caller searches exactly until then.
   bool is_ready() const { return lists_ != nullptr; }
 
-  // index, score [queries, wanted] as those of ops::knn_search, entries counted from the oldest readable one. What the
-  // lists propose is scored again with the keys that `read` gives, in the order of the exact search.
+  // index, score [queries, wanted] as those of ops::knn_search, entries counted from the oldest readable one. The
+  // entries that the lists propose are scored again with the keys that `read` gives, in the order of the exact search.
   void search(int32_t* index, float* score, const float* q, int64_t queries, int64_t wanted, int64_t probes,
               const ReadEntries& read) const;
 
@@ -69,7 +69,8 @@ class KnnIndex {
   int64_t written_ = 0;
 };
 
-// The share of the entries of an exact search that another one found as well; -1 stands for none. Of nothing: 1.
+// The share of the entries of an exact search that another search found as well; -1 stands for no entry. 1 when the
+// exact search found none.
 double recall(const int32_t* found, const int32_t* exact, int64_t queries, int64_t wanted);
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// Vectors that are stored as i8 or f8 with a scale, the same on every device.
+// The scale of vectors that are stored as i8 or f8, computed in the same way on every device.
 #pragma once
 
 #include <type_traits>
@@ -8,15 +8,16 @@
 
 namespace quire {
 
-// The largest number of a type.
+// The largest number that a stored type holds.
 template <typename S>
 inline constexpr double kLargestStored = std::is_same_v<S, float8> ? float8::kLargest : 127;
 
-// The least bf16 number whose `most`-fold reaches `largest`, at least 0; NaN when that is not finite.
+// The least bf16 scale >= 0 with most * scale >= largest; NaN when largest is not finite.
 constexpr bfloat16 scale_reaching(double largest, double most) {
   if (!(largest - largest == 0)) return std::bit_cast<bfloat16>(static_cast<uint16_t>(0x7fc0));
   bfloat16 scale(static_cast<float>(largest / most));
-  // The nearest one is it, or the one next to it: bit patterns of positive numbers are in their order.
+  // The rounded quotient is the result or a neighbour of it; bit patterns of positive numbers are ordered as the
+  // numbers.
   while (most * static_cast<double>(static_cast<float>(scale)) < largest) ++scale.bits;
   while (scale.bits > 0) {
     const auto below = std::bit_cast<bfloat16>(static_cast<uint16_t>(scale.bits - 1));

@@ -1,5 +1,6 @@
-// The sizes of a call on an external memory, and what kernels of every device ask of its operands. Throws
-// Error(internal). What head, length and index hold is not looked at: a device would have to be waited for.
+// The sizes of a call on an external memory, and the checks that the kernels of all devices make on its operands. They
+// throw Error(internal). The values in head, length and index are not checked, since the host would have to wait for
+// the device.
 #pragma once
 
 #include "kernels/knn.h"
@@ -28,7 +29,7 @@ void check_gate_heads_backward(const Tensor& da, const Tensor& db, const Tensor&
                                const Tensor& content, const Tensor& open);
 void check_drop_entries(const Tensor& index, const Tensor& keep);
 void check_softmax_share(const Tensor& share, const Tensor& part, const Tensor& whole);
-// Of quantize_vectors and dequantize_vectors.
+// Used by quantize_vectors and dequantize_vectors.
 void check_quantized(const char* op, const Tensor& quantized, const Tensor& scale, const Tensor& x);
 
 }  // namespace quire

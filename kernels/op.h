@@ -1,5 +1,5 @@
-// Op<void(Args...)>: one typed slot per operation with a function pointer per device. The only place where a device is
-// chosen, where "same device" is checked, and where calls are counted and timed.
+// Op<void(Args...)>: one typed slot per operation with a function pointer per device. It is the only place where a
+// device is chosen, where "same device" is checked, and where calls are counted and timed.
 #pragma once
 
 #include <array>
@@ -16,11 +16,12 @@ struct OpStats {
   std::string name;
   int64_t calls = 0;
   double seconds = 0;
-  double bytes = 0;  // of all operands, each once a call: what it has to move at least
+  double bytes = 0;  // of all operands, each counted once a call: the least that it has to move
   double flops = 0;  // of slots that count them: products and attention
 };
 
-// What every slot knows; the list of all slots serves profiles and the test that finds every device bound.
+// The part of a slot that does not depend on its signature. Profiles, and the test that every device is bound, read the
+// list of all slots.
 class OpBase {
  public:
   explicit OpBase(const char* name);
@@ -35,7 +36,7 @@ class OpBase {
   // Timing costs two clock reads a call; off by default.
   static void set_timing(bool on);
   static bool timing();
-  // Waits for the device after every call, so that a kernel that fails is named and not the next one that waits.
+  // Waits for the device after every call, so that an error names the kernel that failed and not a later one.
   static void set_checking(bool on);
   static bool checking();
 
@@ -43,7 +44,7 @@ class OpBase {
   ~OpBase() = default;
   [[noreturn]] void fail_unbound(DeviceKind kind) const;
   [[noreturn]] void fail_mixed(Device first, Device second) const;
-  // The operation, its operands ("[4, 512] f32, ...") and what the device's library said.
+  // Throws an error with the operation, its operands ("[4, 512] f32, ...") and the message of the device's library.
   [[noreturn]] void fail_on_device(const std::string& operands, const DeviceError& error) const;
   static void synchronize(DeviceKind kind);
   double start(DeviceKind kind) const;

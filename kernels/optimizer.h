@@ -1,5 +1,6 @@
-// Optimizer steps on flat arenas: f32 masters, or f64. What depends on the gradient stays where the gradient is:
-// control, f64 [2], holds a factor for the gradient and whether to apply the step. At 0 nothing changes, to the bit.
+// Optimizer steps on flat arenas of f32 or f64 weights. control, f64 [2], lies on the device of the gradient, so that
+// the host need not wait: control[0] is a factor for the gradient, and control[1] is 1 to apply the step or 0 to change
+// not a single bit.
 #pragma once
 
 #include "kernels/op.h"
@@ -18,7 +19,7 @@ struct AdamW {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  double decay = 0;  // share of w that goes in a step
+  double decay = 0;  // share of w subtracted in a step
   int64_t step = 1;  // counts from 1: bias correction
 };
 // Loshchilov and Hutter 2019, decoupled decay: w -= lr * m_hat / (sqrt(v_hat) + eps) + decay * w. All [N], in place.
@@ -27,13 +28,13 @@ QUIRE_OP(adamw, const Tensor& w, const Tensor& m, const Tensor& v, const Tensor&
 
 struct Adafactor {
   double learning_rate = 0;
-  double beta1 = 0;  // of the mean of updates, when there is one
+  double beta1 = 0;  // of the moving average of updates, where mean is defined
   double beta2 = 0;
   double eps1 = 1e-30;
   double eps2 = 1e-3;
   double update_clip = 1;
   bool parameter_scale = false;
-  double decay = 0;  // share of w that goes in a step
+  double decay = 0;  // share of w subtracted in a step
 };
 // Shazeer and Stern 2018, algorithms 4 (matrices) and 5 (vectors). With g the scaled gradient, means over an axis:
 //   row_i    <- beta2 row_i + (1 - beta2) (mean_j g_ij^2 + eps1)

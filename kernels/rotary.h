@@ -1,13 +1,13 @@
-// Rotary positions (Su et al. 2021, "RoFormer"): pairs of features are turned by an angle that grows with the position,
-// so that q.k depends on the distance only.
+// Rotary positions (Su et al. 2021, "RoFormer"): pairs of features are rotated by an angle that grows with the
+// position, so that q.k depends on the distance only.
 #pragma once
 
 #include "kernels/op.h"
 
 namespace quire::ops {
 
-// table [N, 2, P]: row n holds the cosines, then the sines of (n - origin) * base^(-i/P), 0 <= i < P: what position
-// n - origin turns by. Angles are computed in f64.
+// table [N, 2, P]: row n holds the cosines, then the sines of (n - origin) * base^(-i/P), 0 <= i < P: the angles of
+// position n - origin. Angles are computed in f64.
 QUIRE_OP(rotary_table, const Tensor& table, int64_t origin, double base);
 
 struct RotaryInputs {
@@ -22,9 +22,10 @@ struct RotaryInputs {
     for (const Tensor* tensor : {&x, &table, &head}) f(*tensor);
   }
 };
-// Features i and i + P of every head, 0 <= i < P, are turned by the angle of the token's position; the other D - 2 P
-// stay. Without head token n stands at position n; in a ring of N slots the newest entry, in slot head - 1, stands at
-// -1, the one before at -2, and so on round. inverse turns back, which is also the gradient. out may be x.
+// Features i and i + P of every head, 0 <= i < P, are rotated by the angle of the token's position; the other D - 2 P
+// stay the same. Without head token n stands at position n; in a ring of N slots the newest entry, in slot head - 1,
+// stands at -1, the one before at -2, and so on round. inverse rotates back, which is also the backward pass. out may
+// be x.
 QUIRE_OP(rotary, const Tensor& out, const RotaryInputs& in);
 
 }  // namespace quire::ops

@@ -1,4 +1,5 @@
-// What became of a step, judged where the gradients are so that no step waits for the host. One rule for all devices.
+// Decides whether the optimizer applies a step. This happens on the device of the gradients, so that no step waits for
+// the host, and by the same rule on all devices.
 #pragma once
 
 namespace quire {
@@ -8,25 +9,25 @@ namespace ops {
 struct StepOutcome {
   double targets = 0;       // counted targets of the whole batch
   double clip = 0;          // largest norm of a gradient; 0 is off
-  double largest_norm = 0;  // moments hold a gradient whose norm, after clipping, is below
+  double largest_norm = 0;  // a step fails unless the norm after clipping is below: more does not fit into moments
   double step = 0;          // counts from 1
   bool sticky = false;      // nothing is applied after a step that failed, until the host has seen it
 };
 
 }  // namespace ops
 
-// Entries of an outcome, f64 [6]. Scale and apply, side by side, control the update (kernels/optimizer.h).
+// Entries of an outcome, f64 [6]. kGradientScale and kApply, side by side, are the control of kernels/optimizer.h.
 namespace outcome {
 inline constexpr int kLoss = 0;  // mean over the targets
 inline constexpr int kGradientNorm = 1;
 inline constexpr int kGradientScale = 2;  // clipping factor
 inline constexpr int kApply = 3;          // 1 or 0
-inline constexpr int kFirstFailed = 4;    // step, or 0; kept when sticky
+inline constexpr int kFirstFailed = 4;    // the step that failed first, or 0; kept when sticky
 inline constexpr int kEntries = 6;
 }  // namespace outcome
 
 constexpr void judge_step(double* entries, double loss_sum, double gradient_norm, const ops::StepOutcome& options) {
-  // What was wrong stays to be read.
+  // The entries of the failed step stay for the host to read.
   if (options.sticky && entries[outcome::kFirstFailed] != 0) {
     entries[outcome::kApply] = 0;
     return;

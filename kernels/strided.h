@@ -1,4 +1,4 @@
-// Several tensors of one shape with strides of their own, walked together. Used on the host and in kernels.
+// Finds an element in several tensors of one shape that have different strides. Used on the host and in kernels.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace quire {
 
 template <int kOperands>
 struct Strided {
-  int rank = 0;  // of what is left when axes that all operands step through evenly are one
+  int rank = 0;  // after neighbouring axes that all operands step through evenly are merged
   int64_t size[kMaxRank] = {};
   int64_t stride[kOperands][kMaxRank] = {};
   int64_t count = 1;
@@ -32,7 +32,7 @@ struct Strided {
     }
   }
 
-  // Where element i (in row-major order) of each operand lies.
+  // at[o] = offset of element i (in row-major order) in operand o.
   constexpr void find(int64_t i, int64_t (&at)[kOperands]) const {
     for (int o = 0; o < kOperands; ++o) at[o] = 0;
     for (int axis = rank - 1; axis >= 0; --axis) {

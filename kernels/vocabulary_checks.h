@@ -1,5 +1,5 @@
-// What kernels of every device ask of the operands of kernels/pointwise.h, axis.h and choice.h. Each throws
-// Error(internal) that names the operation.
+// Checks that the kernels of all devices make on the operands of kernels/pointwise.h, kernels/axis.h and
+// kernels/choice.h. Each throws Error(internal) that names the operation.
 #pragma once
 
 #include <initializer_list>
@@ -8,15 +8,15 @@
 
 namespace quire {
 
-// The operands that are defined have the shape of out.
+// Every defined operand has the shape of out.
 void check_same_shape(const char* op, const Tensor& out, std::initializer_list<const Tensor*> operands);
 void check_one_type(const char* op, std::initializer_list<const Tensor*> tensors);
-// A mask that is defined is u8 and has the shape of `in`.
+// A defined mask is u8 and has the shape of `in`.
 void check_mask(const char* op, const Tensor& mask, const Tensor& in);
 void check_binary(const Tensor& out, const Tensor& a, const Tensor& b);
 void check_binary_backward(const Tensor& da, const Tensor& db, const Tensor& dout, const Tensor& a, const Tensor& b);
 void check_select(const Tensor& out, const Tensor& mask, const Tensor& a, const Tensor& b);
-// A contiguous tensor as [outer, size, inner] around one of its axes.
+// A contiguous tensor seen as [outer, size, inner]; size belongs to the given axis.
 struct AxisSizes {
   int64_t outer, size, inner;
 };

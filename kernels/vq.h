@@ -15,17 +15,18 @@ namespace quire::ops {
 // error NaN. (section 2, equation 6)
 QUIRE_OP(nearest_code, const Tensor& codes, const Tensor& quantized, const Tensor& error, const Tensor& x,
          const Tensor& codebook);
-// quantized [N, Hk, D] = c_code: codewords for codes that are known; zero where a code is not one of 0..S-1.
+// quantized [N, Hk, D] = c_code, the codewords of given codes; zero where a code is not one of 0..S-1.
 QUIRE_OP(lookup_codes, const Tensor& quantized, const Tensor& codes, const Tensor& codebook);
 // dx [N, Hk, D] = dquantized + 2 factor[0] mask_n (x - c_code): straight-through, plus the commitment loss.
-// dquantized may be undefined (no straight-through, or nobody used it). mask u8 [N]; factor f64 [1].
+// dquantized may be undefined (without straight-through, or when the result was not used). mask u8 [N]; factor f64 [1].
 QUIRE_OP(nearest_code_backward, const Tensor& dx, const Tensor& dquantized, const Tensor& x, const Tensor& quantized,
          const Tensor& mask, const Tensor& factor);
 
 // total f64 [1] = sum of x [N, K] over the rows with mask_n: the commitment loss from errors. x wide, mask u8 [N].
 QUIRE_OP(masked_sum, const Tensor& total, const Tensor& x, const Tensor& mask);
 
-// What the moving averages of a codebook take from a batch; all accumulate, in the order of n; codes -1 count nothing:
+// Statistics of a batch for the moving averages of a codebook. Both accumulate, in the order of n; a vector with code
+// -1 is left out:
 //   counts [Hk, S] += number of n with mask_n and code s;  sums [Hk, S, D] += their x
 QUIRE_OP(code_statistics, const Tensor& counts, const Tensor& sums, const Tensor& x, const Tensor& codes,
          const Tensor& mask);
@@ -34,9 +35,9 @@ QUIRE_OP(gather_vectors, const Tensor& to, const Tensor& x, const Tensor& index)
 
 // A codebook is kept as sums m and counts n of the keys of each codeword (section 3.4.1).
 struct CodebookUpdate {
-  double decay = 0.99;      // gamma; 0 takes the batch alone
-  double reseed = 0;        // codewords whose new count is below get a key of the batch, with count 1; 0 is off
-  bool reseed_all = false;  // all of them: initialisation from data
+  double decay = 0.99;      // gamma; 0 uses the batch alone
+  double reseed = 0;        // codewords whose new count is below this get a key of the batch, with count 1; 0 is off
+  bool reseed_all = false;  // reseeds all codewords: initialisation from data
 };
 // m <- gamma m + (1 - gamma) sums, n <- gamma n + (1 - gamma) counts; in place. Where control (f64 [2], kernels/
 // optimizer.h) says not to apply, nothing changes. seeds [Hk, S, D] with present [Hk, S] (0 or 1): keys of the batch;
@@ -46,14 +47,14 @@ QUIRE_OP(codebook_update, const Tensor& m, const Tensor& n, const Tensor& sums, 
 // codebook [Hk, S, D] = m / max(n', floor); n' = n, or with smoothing e > 0 (Laplace): (n + e) / (sum n + S e) sum n.
 QUIRE_OP(codewords, const Tensor& codebook, const Tensor& m, const Tensor& n, double floor, double smoothing);
 
-// How the caches of the blocks of a subsequence are summed up (appendix B); the same values to rounding.
+// How the caches of the blocks of a subsequence are summed up (appendix B). The results agree up to rounding.
 enum class CodeReduction { serial, matmul, scan };
 
 // R rows of T tokens in B = ceil(T / L) blocks, and a ring of C slots with the window carried into the subsequence
-// (positions -1, -2, ... are slots head - 1, head - 2, ...). The cache b of row r, 0 <= b <= B, holds the mean value
-// and the number of tokens of every code over the tokens at positions [origin[r, b], limit[r, b]), and, where
+// (positions -1, -2, ... are slots head - 1, head - 2, ...). Cache b of row r, 0 <= b <= B, holds the mean value and
+// the number of tokens of every code over the tokens at positions [origin[r, b], limit[r, b]), and, where
 // origin[r, b] <= 0, what the row carried: mean, count. Within a run of equal origins limits never decrease; where the
-// origin changes the sum begins anew. limit <= origin: no tokens. Cache B is what the row carries on.
+// origin changes the sum begins anew. limit <= origin means no tokens. The row carries cache B to the next subsequence.
 struct CodeCacheInputs {
   Tensor v;             // [R, T, Hk, Dv]
   Tensor codes;         // i32 [R, T, Hk]; -1: the token never enters
@@ -76,11 +77,11 @@ struct CodeCacheInputs {
 // means [R, B + 1, Hk, S, Dv], counts [R, B + 1, Hk, S], wide: mean <- (n mean + sum v) / (n + m), n <- n + m; codes
 // never used have mean 0. (theorem 3.7)
 QUIRE_OP(code_caches, const Tensor& means, const Tensor& counts, const CodeCacheInputs& in);
-// dv [R, T, Hk, Dv] accumulates. What was carried is constant. counts as code_caches gave them.
+// dv [R, T, Hk, Dv] accumulates. What was carried is constant. counts are those that code_caches returned.
 QUIRE_OP(code_caches_backward, const Tensor& dv, const Tensor& dmeans, const Tensor& counts, const CodeCacheInputs& in);
 
-// Query t reads the cache of block t / block: codewords are keys, with the log of their count added, and means are
-// values. logit = (q + u).c_s + log n_s; codes with n_s = 0 take no part.
+// Query t reads the cache of block t / block: codewords are keys, and means are values. logit = (q + u).c_s + log n_s;
+// codes with n_s = 0 are left out.
 struct CodeAttentionInputs {
   Tensor q;         // [R, T, H, D], scaled
   Tensor u;         // [H, D] wide, optional
@@ -94,11 +95,11 @@ struct CodeAttentionInputs {
     for (const Tensor* tensor : {&q, &u, &codebook, &means, &counts}) f(*tensor);
   }
 };
-// Goes on with a softmax: out [R, T, H, Dv] and lse [R, H, T] hold attention to other keys (ops::attention) and then
-// that to both. (section 3.3: divided before values are weighed)
+// Continues a softmax: out [R, T, H, Dv] and lse [R, H, T] hold attention to other keys (ops::attention) before the
+// call and attention to both after it. (section 3.3: divided before values are weighed)
 QUIRE_OP(code_attention, const Tensor& out, const Tensor& lse, const CodeAttentionInputs& in);
-// dq [R, T, H, D] and du [H, D] accumulate, dmeans is overwritten, with zeros in the last cache; out, lse of the whole
-// softmax. Codebook and counts have no gradient (section 3.4.2). du and dmeans may be undefined.
+// dq [R, T, H, D] and du [H, D] accumulate, dmeans is overwritten, with zeros in the last cache; out and lse are those
+// of the whole softmax. Codebook and counts have no gradient (section 3.4.2). du and dmeans may be undefined.
 QUIRE_OP(code_attention_backward, const Tensor& dq, const Tensor& du, const Tensor& dmeans, const Tensor& dout,
          const Tensor& out, const Tensor& lse, const CodeAttentionInputs& in);
 

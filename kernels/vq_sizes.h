@@ -1,6 +1,6 @@
-// The sizes of calls of Transformer-VQ's operations, and what kernels of every device ask of their operands: types,
-// contiguous, shapes that fit. Throws Error(internal). Codes, origins and limits are not looked at: a device would have
-// to be waited for.
+// The sizes of calls of Transformer-VQ's operations, and the checks that the kernels of all devices make on their
+// operands: types, contiguous, matching shapes. They throw Error(internal). The values of codes, origins and limits are
+// not checked, since the host would have to wait for the device.
 #pragma once
 
 #include "kernels/vq.h"

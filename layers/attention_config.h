@@ -35,7 +35,7 @@ struct CacheConfig {
   std::optional<int64_t> length;
   StateType dtype = StateType::automatic;
 
-  // Nothing is the type the model computes in.
+  // Without a value: the type that the model computes in.
   std::optional<DType> storage() const {
     if (dtype == StateType::automatic) return std::nullopt;
     return dtype == StateType::bf16 ? DType::bf16 : DType::f32;
@@ -122,7 +122,8 @@ struct AttentionConfig {
 
   // Tokens a layer carries. Meaningful when a cache is on and the configuration was checked.
   int64_t cache_length() const { return cache.kind == CacheKind::none ? 0 : cache.length.value_or(window.value_or(0)); }
-  // The largest distance a token sees; nothing is no limit. Transformer-XL's same_length counts the token itself.
+  // The largest distance a token sees; without a value there is no limit. Transformer-XL's same_length counts the token
+  // itself.
   std::optional<int64_t> reach() const { return same_length ? std::optional(cache_length() - 1) : window; }
 
   template <class Visitor>

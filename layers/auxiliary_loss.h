@@ -1,13 +1,13 @@
-// Losses that layers add beside the nats of the targets.
+// Auxiliary losses: what layers add to the cross-entropy of the targets.
 #pragma once
 
 #include "layers/forward.h"
 
 namespace quire {
 
-// Adds sum (f64 [1]) to the term's and returns y with the gradient of weight * sum / count, the count being that of the
-// whole step. y is something that the loss depends on anyway: the gradient does not wait for the sweep to be seeded
-// with it, so a part of the network that is recomputed needs no further output.
+// Adds sum (f64 [1]) to that of the term and returns y. When the backward pass reaches y, it also adds the gradient of
+// weight * sum / count, with the count of the whole step. y must be a value that the cross-entropy depends on. A part
+// of the network that is recomputed then needs no output for its auxiliary loss.
 Variable add_loss(const Forward& f, LossTermId term, const Variable& sum, const Variable& y);
 
 }  // namespace quire

@@ -18,7 +18,7 @@ class BatchTables {
     std::vector<int64_t> numbers;  // everything that the table depends on beside the batch
     auto operator<=>(const Key&) const = default;
   };
-  // make is called the first time.
+  // Returns the table of a key; make is called the first time.
   Tensor find(const Key& key, const std::function<Tensor()>& make);
   // The tables made so far.
   int64_t size() const { return static_cast<int64_t>(tables_.size()); }

@@ -46,7 +46,8 @@ class Block {
 
  private:
   Variable run(const Forward& f, const Variable& x) const;
-  // Layer drop: all that the block adds to a row, or nothing. Wide [R]; undefined without.
+  // Layer drop: the factor for what the block adds to each row, 0 where that is dropped. Wide [R]; undefined without
+  // layer drop.
   Tensor drawn_rows(const Forward& f, const Variable& x) const;
 
   bool recomputes_;
@@ -56,11 +57,12 @@ class Block {
   std::vector<std::unique_ptr<SubLayer>> sub_layers_;
 };
 
-// The mixer of a place (that of a mixer) and the feed-forward layer. What is referred to outlives the making.
+// The mixer and the feed-forward layer of a layer; place is that of its mixer. place and around must live until the
+// parts are made.
 std::vector<SubLayerSpec> mixer_and_mlp(const Place& place, const Surroundings& around);
 
-// Blocks [begin, end) of a model, named blocks.N: layers count through all parts of a stack. further: parts that a
-// stack adds to its blocks.
+// Makes blocks [begin, end) of a model, named blocks.N, where N counts the layers of the whole model. further: parts
+// that a stack adds to these blocks.
 std::vector<std::unique_ptr<Block>> make_blocks(const Scope& root, const ModelConfig& model, int64_t begin, int64_t end,
                                                 const std::vector<SubLayerSpec>& further = {});
 

@@ -16,7 +16,7 @@
 
 namespace quire {
 
-// Entries that a layer chose (top-k), by the scope of the layer.
+// Entries that a layer chose (top-k), by the layer's random scope.
 using Selections = std::map<uint32_t, Tensor>;
 
 struct Forward {
@@ -26,24 +26,24 @@ struct Forward {
   RandomKey key{};
   RandomKey position_key{};  // of dropout.position: the same for dropout.position_steps steps
   bool training = false;
-  // Reading ahead of a document leaves its state as it is when false (scoring alternatives, for example).
+  // false: the pass leaves the state of documents as it is (scoring alternative continuations, for example).
   bool write_state = true;
   // The second pass of a recomputation: selections of the first one are used, not made again.
   bool again = false;
   std::shared_ptr<Selections> selections = {};
   // What layers leave for later ones, by ValueId.
   std::shared_ptr<std::vector<Variable>> values = {};
-  // Where layers leave numbers about themselves, when somebody looks.
+  // Where layers write numbers about themselves; nullptr when none are wanted.
   Telemetry* telemetry = nullptr;
-  // Where mechanisms that retrieve say what they have read, when somebody asks.
+  // Where mechanisms that retrieve report what they have read; nullptr when no report is wanted.
   Retrievals* retrieved = nullptr;
-  // Sums of auxiliary losses, f64 [terms], where somebody asks for them; and what each is multiplied by in the mean of
-  // the whole step, 1 / count (none outside training): layers/auxiliary_loss.h.
+  // Sums of auxiliary losses, f64 [terms]; undefined when they are not wanted. loss_seeds: 1 / count of each in the
+  // whole step; empty outside training. See layers/auxiliary_loss.h.
   Tensor loss_sums = {};
   std::vector<double> loss_seeds = {};
-  // What the sweep will be seeded with for the sum of nats: 1 / targets of the whole step in training.
+  // The weight that Tape::backward will be given for the sum of nats: in training 1 / targets of the whole step.
   double nll_seed = 1;
-  // What layers derive from the batch; every copy of this struct shares it.
+  // Tables that layers derive from the batch; every copy of this struct shares them.
   std::shared_ptr<BatchTables> tables = std::make_shared<BatchTables>();
 
   // The same pass on another tape; the second pass of a recomputation writes nothing.

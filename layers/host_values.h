@@ -1,4 +1,4 @@
-// Few numbers on their way between the host and tensors of any floating type.
+// Copies a few numbers between the host and tensors of any floating-point type.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace quire {
 
-// f64, or f32; other types are not made from the host.
+// dtype is f64 or f32.
 Tensor tensor_of(const std::vector<double>& values, const Shape& shape, DType dtype, Device device);
-// Of f64, f32 or bf16. Waits for the device; zeros where a device only counts.
+// The values of a tensor of f64, f32 or bf16. Waits for the device; a meta tensor gives zeros.
 std::vector<double> values_on_host(const Tensor& tensor);
 
 }  // namespace quire

@@ -12,8 +12,8 @@
 
 namespace quire {
 
-// One part of the loss. A sum without a gradient is there to be reported: what it adds to gradients is in them
-// (layers/auxiliary_loss.h). Sums and counts cross micro-batches and ranks, never means.
+// One part of the loss. A sum without a gradient is only reported: its gradient is already part of the cross-entropy's
+// backward pass (layers/auxiliary_loss.h). Sums and counts cross micro-batches and ranks, never means.
 struct LossTerm {
   std::string name;
   Variable sum;       // f64 [1]
@@ -41,16 +41,16 @@ class LanguageModel {
   // the targets.
   std::vector<std::pair<std::string, int64_t>> loss_counts(const Batch& batch) const;
   LossTerms loss(const Forward& f) const;
-  // The loss of every target and the most likely tokens at some cells (r * T + t). Without a tape that records. Logits
+  // The loss of every target and the most likely tokens at some cells (r * T + t). The tape must not record. Logits
   // exist for a few cells at a time.
   TargetScores score(const Forward& f, const std::vector<int64_t>& cells) const;
   // f32 or f64 [R, V]: logits of the token after position `at` of each row. For generation.
   Tensor next_logits(const Forward& f, int64_t at) const;
 
   int64_t vocabulary() const { return vocabulary_; }
-  // What stands between the tokens of every batch the model reads.
+  // The ids that stand between the tokens of every batch the model reads.
   const Insertion& insertion() const { return insertion_; }
-  // What learns once a step, in the order of layers.
+  // The learners of all layers (layers/learner.h), in the order of layers.
   const std::vector<Learner*>& learners() const { return declared_.learners; }
 
  private:
@@ -60,7 +60,7 @@ class LanguageModel {
   const Variable& head() const;          // [V, E]
   Variable head_bias(Tape& tape) const;  // [V], or undefined
 
-  // The pass with what its layers share.
+  // A copy of f with new storage for what its layers share.
   Forward begin(const Forward& f) const;
 
   ModelConfig config_;

@@ -1,4 +1,5 @@
-// What learns once an optimizer step and without a gradient: moving averages of what a layer saw, for example.
+// A part of a layer that learns once per optimizer step and without a gradient: moving averages of the layer's keys,
+// for example.
 #pragma once
 
 #include <vector>
@@ -16,7 +17,7 @@ struct LearnerStep {
   int64_t length = 0;  // T
 };
 
-// The layer that owns it hands it what the training passes of a step see, in between begin_step and update.
+// Between begin_step and update, the layer that owns it passes it the values of the step's training passes.
 class Learner {
  public:
   Learner() = default;
@@ -24,7 +25,7 @@ class Learner {
   Learner& operator=(const Learner&) = delete;
   virtual ~Learner() = default;
   virtual void begin_step(const LearnerStep& step) = 0;
-  // What the step has added up on this rank; those of all ranks are summed in place before update.
+  // The sums of this step on this rank. The trainer adds up those of all ranks, in place, before update.
   virtual std::vector<Tensor> sums() const = 0;
   virtual void update(const Tensor& control) = 0;  // control: kernels/optimizer.h
   // Numbers about the last step. Reads from the device.

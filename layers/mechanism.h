@@ -1,6 +1,6 @@
-// What a mechanism tells about itself: one descriptor per kind, and everything that the rest of the program wants to
-// know of it. A kind is one of mixers (model.attention.kind), of memories beside an attention mixer
-// (model.memory[].kind) or of stacks (model.stack.kind). layers/mechanism_list.h has a line for each.
+// The descriptor of a mechanism: one per kind, with everything that the rest of the program needs to know about it. A
+// kind is a mixer (model.attention.kind), a memory beside an attention mixer (model.memory[].kind) or a stack
+// (model.stack.kind). layers/mechanism_list.h has a line for each.
 #pragma once
 
 #include <memory>
@@ -51,13 +51,13 @@ struct TargetPlace {
   int64_t t;
 };
 
-// Multiplications and additions of one step.
+// Floating-point operations of one step: multiplications and additions.
 struct StepFlops {
-  double learned = 0;  // in the forward pass of what also has a backward pass, which is counted as two of it
-  double forward = 0;  // of what has none
+  double learned = 0;  // forward pass of operations that have a backward pass, which counts as twice this
+  double forward = 0;  // of operations without a backward pass
 };
 
-// What a model reads with when it is not trained: configurations that the mechanism may change.
+// The configuration of a model that reads without training (evaluation, generation). The mechanism may change it.
 struct ReadingPlace {
   ModelConfig& model;
   LayerConfig& layer;
@@ -67,7 +67,7 @@ struct ReadingPlace {
 enum class Purpose { evaluate, generate };
 
 struct Promises {
-  bool exact_gradient = true;    // differences of the loss find the gradient
+  bool exact_gradient = true;    // the gradient agrees with finite differences of the loss
   bool split_invariant = false;  // the cut of a document into subsequences does not change logits
   // Logits are those of softmax attention to all earlier tokens, for documents of at most this many tokens.
   int64_t full_attention = 0;
@@ -80,19 +80,19 @@ struct Mechanism {
   // Options with their default values; none by default.
   ConfigBox (*options)() = nullptr;
   std::span<const CompositionRule> rules = {};
-  // The one of its role.
+  // Only the one of its role is set.
   std::unique_ptr<Part> (*make_mixer)(const Scope&, const Place&, const Surroundings&) = nullptr;
   std::unique_ptr<Memory> (*make_memory)(const Scope&, const Place&, const MixerShape&) = nullptr;
   std::unique_ptr<Stack> (*make_stack)(const Scope&, const Place&) = nullptr;
-  // A mixer: memories may stand beside it.
+  // For a mixer: memories may stand beside it.
   bool takes_memory = false;
   // Documents of a concatenated row begin at multiples of it.
   int64_t (*alignment)(const Place&) = [](const Place&) -> int64_t { return 1; };
   // Ids that stand between the tokens of every document that the model reads.
   Insertion (*insertion)(const Place&) = [](const Place&) { return Insertion{}; };
-  // After how many positions of a document its state advances, however many a call hands in.
+  // The state of a document advances after multiples of this many positions, however many one call passes.
   int64_t (*grain)(const Place&) = [](const Place&) -> int64_t { return 1; };
-  // Changes the configuration to that for reading; whether the result is what training computes.
+  // Changes the configuration to that for reading. Returns whether the result is what training computes.
   bool (*reading)(const ReadingPlace&, Purpose) = [](const ReadingPlace&, Purpose) { return true; };
   // How many tokens of its document before it a target can see through the mechanism.
   int64_t (*reach)(const Place&, const TargetPlace&) = [](const Place&, const TargetPlace&) -> int64_t { return 0; };

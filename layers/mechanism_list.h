@@ -1,14 +1,14 @@
-// The mechanisms of quire, a line each: its descriptor stands in the file named beside it.
+// The mechanisms of quire, one line each, with the file that holds its descriptor.
 #pragma once
 
 #include "layers/mechanism.h"
 
 namespace quire {
 
-Mechanism softmax_mixer();  // layers/mixers/softmax_attention
-Mechanism vq_mixer();       // layers/mixers/vq_attention
-Mechanism knn_memory();     // layers/memory/knn
-Mechanism plain_stack();    // layers/stacks/plain
+Mechanism softmax_mixer();  // layers/mixers/softmax_attention.cpp
+Mechanism vq_mixer();       // layers/mixers/vq_attention.cpp
+Mechanism knn_memory();     // layers/memory/knn_mechanism.cpp
+Mechanism plain_stack();    // layers/stacks/plain.cpp
 
 // The first one of a role is the default.
 inline std::vector<Mechanism> mechanisms_of_quire() {

@@ -11,7 +11,7 @@ const Mechanism* find_mechanism(Role role, const std::string& kind);  // nullptr
 const Mechanism& mechanism(Role role, const std::string& kind);       // Error(config) when there is none
 std::vector<const Mechanism*> mechanisms(Role role);                  // the default first
 std::vector<const Mechanism*> mechanisms();
-// For mechanisms outside quire, before a configuration is read.
+// Adds a mechanism from outside quire. Must be called before a configuration is read.
 void register_mechanism(Mechanism mechanism);
 
 // The chosen kind of a role, and its options.

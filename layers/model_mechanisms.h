@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// key: of the part of the model's configuration that a rule's keys are relative to; empty for mixers and the stack.
+// key: the section of the model's configuration that a rule's keys are relative to; empty for mixers and the stack.
 using MechanismVisitor = std::function<void(const Mechanism& mechanism, const Place& place, const std::string& key)>;
 void visit_mechanisms(const ModelConfig& model, const MechanismVisitor& visit);
 

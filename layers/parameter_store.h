@@ -56,7 +56,7 @@ class ParameterStore {
   const Tensor& values() const { return values_; }        // [N] f32 or f64
   const Tensor& gradients() const { return gradients_; }  // [N]
   int64_t published_bytes() const { return published_.defined() ? published_.bytes() : 0; }
-  int64_t decayed_elements() const { return decayed_; }  // the first so many elements decay
+  int64_t decayed_elements() const { return decayed_; }  // elements [0, this) decay
   int64_t parameter_count() const;                       // without alignment gaps
   const std::deque<Entry>& entries() const { return entries_; }
   const std::deque<Buffer>& buffers() const { return buffers_; }

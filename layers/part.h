@@ -1,5 +1,5 @@
-// A part of a block: what it makes of its input is added to the residual stream. Mixers, feed-forward layers and
-// attention to what other layers left are parts.
+// A part of a block: its output is added to the residual stream. Mixers, feed-forward layers and attention to values of
+// other layers are parts.
 #pragma once
 
 #include "layers/forward.h"
@@ -11,7 +11,7 @@ class Norm;
 struct PartInput {
   Variable x;                  // [R, T, E]: what the residual stream holds
   const Norm* norm = nullptr;  // nullptr where the normalisation follows the sum
-  // x with the normalisation, where it comes first. Called once: it is an operation.
+  // x after the normalisation where that comes first, otherwise x. Call it once, since each call records an operation.
   Variable normalised(Tape& tape) const;
 };
 

@@ -15,8 +15,8 @@ class PositionTables {
   // [count, width], entry n at distance count - 1 - n (kernels/position.h).
   Tensor sinusoid(int64_t count, int64_t width, int64_t clamp, double base, DType dtype, Device device);
   // [heads, count]: -m d at distance d = count - 1 - n. ALiBi (Press et al. 2022) with slope m = 2^(-8 (h + 1) / heads)
-  // of head h = 0, 1, ... for any number of heads, as DRT has it; for powers of two it is also the published rule,
-  // which otherwise takes slopes from the next power of two.
+  // of head h = 0, 1, ... for any number of heads, as in DRT (Hu et al. 2025). For powers of two this is the published
+  // rule, which otherwise takes slopes from the next power of two.
   Tensor alibi(int64_t heads, int64_t count, DType dtype, Device device);
   // [before + after, 2, dims / 2]: rotary angles of positions -before, ..., after - 1 (kernels/rotary.h).
   Tensor rotary(int64_t before, int64_t after, int64_t dims, double base, DType dtype, Device device);

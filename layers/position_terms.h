@@ -14,8 +14,8 @@ class PositionTerms {
   PositionTerms(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
                 std::shared_ptr<PositionTables> tables);
 
-  // Gives x its tables for distances below reach. factor multiplies the Transformer-XL terms u, v_bias and r: 1, or
-  // what the queries and keys beside them were scaled by. x.q is there.
+  // Gives x its tables for distances below reach. factor multiplies the Transformer-XL terms u, v_bias and r: 1, or the
+  // factor by which queries and keys were scaled. x.q must be defined.
   void add(const Forward& f, AttentionVariables& x, int64_t reach, double factor = 1) const;
 
  private:

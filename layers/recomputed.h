@@ -12,7 +12,7 @@ class Recomputed {
  public:
   using Function = std::function<Variable(const Forward& f, const Variable& x)>;
 
-  // Before and after the layers of the part are made.
+  // Called before and after the layers of the part are made.
   void begin(const Declarations& declared) { first_use_ = declared.value_uses.size(); }
   void end(const Declarations& declared);
 

@@ -11,7 +11,7 @@
 namespace quire {
 
 // First visible key position per query, [R * T], for ops::AttentionInputs: keys of the query's own segment within the
-// window, and before it the initial[s] keys that segment s begins with. Padding sees nothing (T + 1).
+// window, and before it the initial[s] keys that segment s begins with. Padding sees nothing: its entry is T + 1.
 std::vector<int32_t> first_visible(const Batch& batch, std::span<const Segment> segments,
                                    std::span<const int64_t> initial, std::optional<int64_t> window);
 // The same as a tensor i32 [R, T], made once a pass.
@@ -19,7 +19,7 @@ Tensor first_visible(const Forward& f, std::span<const int64_t> initial, std::op
 
 // u8 [R * T]: 1 for positions with a token. Made once a pass.
 Tensor token_mask(const Forward& f);
-// u8 [R, T]: 1 for queries of segments that are handed the state of their row; undefined when all are. Made once a
+// u8 [R, T]: 1 for queries of segments that begin with the state of their row; undefined when all are. Made once a
 // pass.
 Tensor carried_mask(const Forward& f);
 

@@ -16,16 +16,16 @@ struct AttentionVariables {
 // settings: cache_head, first_visible, scale, attend_self and dropout; its other tensors are taken from the variables.
 Variable attention(Tape& tape, const AttentionVariables& x, ops::AttentionInputs settings);
 
-// For functions that go on with the same softmax: inputs from variables, gradients for those that need one (and q), and
-// handing them over.
+// Parts of attention() for functions that continue the same softmax: the inputs of the kernels, gradient tensors for q
+// and for the variables that need one, and adding these to the variables' gradients.
 ops::AttentionInputs attention_inputs(const AttentionVariables& x, ops::AttentionInputs settings);
 ops::AttentionGradients attention_gradients(const AttentionVariables& x);
 void give_gradients(const AttentionVariables& x, const ops::AttentionGradients& gradients);
-// The backward pass of local keys with the result and the sum of the whole softmax.
+// The backward pass of local keys; out and lse are those of the whole softmax.
 void add_attention_gradients(const AttentionVariables& x, const Tensor& dout, const Tensor& out, const Tensor& lse,
                              const ops::AttentionInputs& in);
 
-// out [H, N] = table [H, B] at index i32 [N]: bias by distance from a table by bucket.
+// out [H, N] = table [H, B] at index i32 [N]: the T5 bias by distance from a table by bucket.
 Variable gather_columns(Tape& tape, const Variable& table, const Tensor& index);
 
 }  // namespace quire

@@ -22,10 +22,10 @@ Variable linear_activation(Tape& tape, const Variable& x, const Variable& weight
 // f64 [1]: sum of x * weights. The loss of tests and golden cases.
 Variable weighted_sum(Tape& tape, const Variable& x, const Tensor& weights);
 
-// x, with weight * loss (f64 [1]) added to whatever the sweep is seeded with, once x takes part in that.
+// Returns x. When the backward pass reaches the result, it also adds the gradient of weight * loss (f64 [1]).
 Variable with_loss(Tape& tape, const Variable& x, const Variable& loss, double weight);
 
-// value, with the gradient of x: x gets what the result gets.
+// Returns value; x receives the gradient of the result, unchanged.
 Variable with_gradient_to(Tape& tape, const Tensor& value, const Variable& x);
 
 // x [.., H, D] times |s_h|, s [H].

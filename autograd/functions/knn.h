@@ -7,7 +7,8 @@
 
 namespace quire {
 
-// q [R, T, H, D], scaled; index i32 [R, T, H, K]. An empty set gives zero. lse, when given, receives [R, H, T].
+// q [R, T, H, D], scaled; index i32 [R, T, H, K]. A query without entries gets zero. lse, when given, receives the
+// log-sum-exp [R, H, T].
 Variable knn_attention(Tape& tape, const Variable& q, const Tensor& index, const ops::KnnMemory& memory,
                        Tensor* lse = nullptr);
 // One softmax over local keys (as attention()) and retrieved entries. memory_share, when given, receives the

@@ -1,5 +1,5 @@
-// Element by element functions. Operands are broadcast as in NumPy; they have one type and lie on one device. Formulas
-// in kernels/pointwise.h.
+// Elementwise functions. Operands are broadcast as in NumPy; they have one type and lie on one device. Formulas in
+// kernels/pointwise.h.
 #pragma once
 
 #include "autograd/tape.h"

@@ -6,8 +6,8 @@
 
 namespace quire {
 
-// Turns the heads of x [R, N, H, D] by the angles of their tokens' positions. settings: table, origin and, for a ring,
-// head.
+// Rotates the heads of x [R, N, H, D] by the angles of their tokens' positions. settings: table, origin and, for a
+// ring, head.
 Variable rotary(Tape& tape, const Variable& x, ops::RotaryInputs settings);
 
 }  // namespace quire

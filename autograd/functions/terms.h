@@ -1,4 +1,4 @@
-// Helpers of differentiable functions: dense copies of views, and gradients on their way to inputs of another shape.
+// Helpers of differentiable functions: dense copies of views, and gradients of inputs that were broadcast or converted.
 #pragma once
 
 #include "autograd/variable.h"

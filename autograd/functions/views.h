@@ -1,4 +1,4 @@
-// The same values in another shape. Results are contiguous: where a view is not, it is copied.
+// Functions that keep the values and change the shape. Results are contiguous: a view that is not is copied.
 #pragma once
 
 #include <span>
@@ -10,12 +10,12 @@ namespace quire {
 Variable reshape(Tape& tape, const Variable& x, const Shape& shape);
 // Elements [begin, end) of an axis; a negative axis counts from the last one.
 Variable slice(Tape& tape, const Variable& x, int axis, int64_t begin, int64_t end);
-// Tensors one behind the other along an axis; their other sizes agree.
+// Joins tensors along an axis; their other sizes agree.
 Variable concatenate(Tape& tape, std::span<const Variable> parts, int axis);
 // Axis i of the result is axis axes[i] of x.
 Variable permute(Tape& tape, const Variable& x, std::span<const int> axes);
 Variable permute(Tape& tape, const Variable& x, std::initializer_list<int> axes);
-// x repeated along axes of size 1 and along new axes in front.
+// Repeats x along axes of size 1 and along new leading axes.
 Variable broadcast(Tape& tape, const Variable& x, const Shape& shape);
 
 }  // namespace quire

@@ -77,6 +77,9 @@ class ReadVisitor : public ConfigVisitor {
     if (value != nullptr) {
       if (!info.inapplicable.empty()) {
         if (!reading_.written.empty() && node_.find(name)->key_location.file == reading_.written) return;
+        const std::string before = flow_yaml(field.write());
+        field.read(*value, {join_key(key_, name), info});
+        if (flow_yaml(field.write()) == before) return;
         config_error(node_.find(name)->key_location, join_key(key_, name),
                      fmt::format("means nothing here: {}; leave it out", info.inapplicable));
       }

@@ -28,7 +28,7 @@ enum class ReadMode {
   keys,      // as overlay, and no checks run: only names, types and ranges are looked at
 };
 // Parses `node` over `value`. `key` is the dotted name of `value` for messages. `written` names a file that quire wrote
-// itself: its keys are skipped where an override has made them inapplicable.
+// itself: its keys are skipped where an override has made them inapplicable or where they give the default.
 void read_config(const ConfigStruct& value, const ConfigNode& node, const std::string& key, ReadMode mode,
                  const std::string& written = "");
 
@@ -41,9 +41,10 @@ T read_config(const ConfigNode& node, const std::string& written = "") {
 
 template <ConfigStructType T>
 T load_config(const std::string& path, const std::vector<std::string>& overrides = {}) {
-  ConfigNode root = load_yaml(path);
+  bool saved = false;
+  ConfigNode root = load_yaml(path, &saved);
   for (const std::string& text : overrides) apply_override(root, text);
-  return read_config<T>(root);
+  return read_config<T>(root, saved ? path : "");
 }
 
 // `name` stands for the file in messages. Relative paths stay as they are.
@@ -68,6 +69,11 @@ ConfigNode write_config_minimal(const ConfigStruct& value, const ConfigStruct& d
 template <ConfigStructType T>
 std::string dump_config(T value) {
   return write_yaml(write_config(StructRef<T>(value)));
+}
+// The same with a first line that tells load_config() that quire wrote it.
+template <ConfigStructType T>
+std::string dump_saved_config(T value) {
+  return std::string(kSavedConfiguration) + dump_config(std::move(value));
 }
 template <ConfigStructType T>
 std::string dump_config_minimal(T value) {

@@ -50,7 +50,11 @@ struct ConfigEntry {
 // Reads one YAML document into a map. Syntax errors, duplicate keys, anchors, aliases, tags, further documents, control
 // characters and invalid UTF-8 are Error(config) with the place.
 ConfigNode parse_yaml(std::string_view text, const std::string& file, const std::string& folder = "");
-ConfigNode load_yaml(const std::string& path);
+// A regular file of at most 16 MiB. `saved` tells whether it is a configuration that quire wrote.
+ConfigNode load_yaml(const std::string& path, bool* saved = nullptr);
+
+// How a configuration that quire wrote with every key begins: its values are not choices that somebody made.
+inline constexpr std::string_view kSavedConfiguration = "# Written by quire with every key, defaults included.\n";
 
 // Applies "key.path=value", the value written as YAML. Lists are addressed by index and do not grow. Relative paths in
 // the value are relative to the current directory, where the command was typed. `source` begins the messages.

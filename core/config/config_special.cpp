@@ -1,5 +1,6 @@
 // The two field kinds that keep part of the tree for later: settings (evaluate.set) and overlays (layer_overrides).
 #include <algorithm>
+#include <unordered_set>
 
 #include "core/check.h"
 #include "core/config/config.h"
@@ -8,16 +9,15 @@ namespace quire {
 
 namespace {
 
-void flatten(const ConfigNode& node, const std::string& key, const ValueContext& context, ConfigSettings& out) {
+void flatten(const ConfigNode& node, const std::string& key, const ValueContext& context, ConfigSettings& out,
+             std::unordered_set<std::string>& given) {
   for (const ConfigEntry& entry : node.entries) {
     const std::string path = join_key(key, entry.key);
     if (entry.value.kind == ConfigNode::Kind::map && !entry.value.entries.empty()) {
-      flatten(entry.value, path, context, out);
+      flatten(entry.value, path, context, out, given);
       continue;
     }
-    if (std::any_of(out.begin(), out.end(), [&](const auto& earlier) { return earlier.first == path; })) {
-      config_error(entry.key_location, join_key(context.key, path), "duplicate key");
-    }
+    if (!given.insert(path).second) config_error(entry.key_location, join_key(context.key, path), "duplicate key");
     out.emplace_back(path, flow_yaml(entry.value));
   }
 }
@@ -42,7 +42,8 @@ void SettingsRef::read(const ConfigNode& node, const ValueContext& context) cons
     config_error(node.location, context.key, "expects a section of 'key: value' lines, got " + node.describe());
   }
   ConfigSettings settings;
-  flatten(node, "", context, settings);
+  std::unordered_set<std::string> given;
+  flatten(node, "", context, settings, given);
   value_ = std::move(settings);
 }
 

@@ -5,15 +5,13 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <sstream>
+#include <unordered_map>
 
 #include "core/check.h"
 #include "core/config/config_node.h"
+#include "core/files/file_io.h"
 
 namespace quire {
 
@@ -68,6 +66,7 @@ class TreeBuilder : public YAML::EventHandler {
     bool has_key = false;
     std::string key;
     ConfigLocation key_location;
+    std::unordered_map<std::string, size_t> places;  // of the keys of a map, in entries
   };
 
   bool expects_key() const {
@@ -75,9 +74,10 @@ class TreeBuilder : public YAML::EventHandler {
   }
   void begin_key(const YAML::Mark& mark, const std::string& key) {
     Open& top = open_.back();
-    if (const ConfigEntry* earlier = top.node.find(key)) {
+    const auto [earlier, is_new] = top.places.emplace(key, top.node.entries.size());
+    if (!is_new) {
       fail(ErrorKind::config, "{}: {}: duplicate key; first given at {}", place(mark).to_string(), full_key(key),
-           earlier->key_location.to_string());
+           top.node.entries[earlier->second].key_location.to_string());
     }
     if (key.empty()) fail(ErrorKind::config, "{}: a key is empty", place(mark).to_string());
     top.has_key = true;
@@ -103,7 +103,7 @@ class TreeBuilder : public YAML::EventHandler {
            place(mark).to_string(), kDeepest);
     }
     node.location = place(mark);
-    open_.push_back({std::move(node), false, {}, {}});
+    open_.push_back({std::move(node), false, {}, {}, {}});
   }
   void close() {
     ConfigNode node = std::move(open_.back().node);
@@ -218,15 +218,14 @@ ConfigNode parse_yaml(std::string_view text, const std::string& file, const std:
   return root;
 }
 
-ConfigNode load_yaml(const std::string& path) {
+ConfigNode load_yaml(const std::string& path, bool* saved) {
+  constexpr int64_t kLongest = int64_t{16} << 20;
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     fail(ErrorKind::config, "{}: is a folder; give the YAML file", path);
   }
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) fail(ErrorKind::config, "{}: {}", path, std::strerror(errno));
-  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (stream.bad()) fail(ErrorKind::config, "{}: cannot be read: {}", path, std::strerror(errno));
+  const std::string text = read_text_file(path, {.kind = ErrorKind::config, .most_bytes = kLongest});
+  if (saved != nullptr) *saved = text.starts_with(kSavedConfiguration);
   return parse_yaml(text, path, std::filesystem::absolute(path).parent_path().string());
 }
 

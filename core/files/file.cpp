@@ -11,33 +11,59 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/files/map_guard.h"
 
 namespace quire {
 
 namespace {
 
-[[noreturn]] void fail_with_errno(const char* action, const std::filesystem::path& path) {
+[[noreturn]] void fail_with_errno(const char* action, const std::filesystem::path& path,
+                                  ErrorKind kind = ErrorKind::disk) {
   const int error = errno;
-  fail(ErrorKind::disk, "cannot {} {}: {}", action, path.string(), std::generic_category().message(error));
+  fail(kind, "cannot {} {}: {}", action, path.string(), std::generic_category().message(error));
 }
 
-int open_descriptor(const std::filesystem::path& path, int flags, const char* action) {
+int open_descriptor(const std::filesystem::path& path, int flags, const char* action,
+                    ErrorKind kind = ErrorKind::disk) {
   int descriptor = -1;
   do {
     descriptor = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
   } while (descriptor < 0 && errno == EINTR);
-  if (descriptor < 0) fail_with_errno(action, path);
+  if (descriptor < 0) fail_with_errno(action, path, kind);
   return descriptor;
+}
+
+const char* name_of_kind(mode_t mode) {
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return S_ISDIR(mode) ? "a folder" : "a device";
+}
+
+// Nothing was read or written yet: O_NONBLOCK keeps the opening of a FIFO from waiting, and means nothing to a file.
+void require_regular(int descriptor, const std::filesystem::path& path, ErrorKind kind) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) fail_with_errno("stat", path, kind);
+  if (S_ISREG(status.st_mode)) return;
+  fail(kind, "{}: is {}, not a regular file", path.string(), name_of_kind(status.st_mode));
 }
 
 }  // namespace
 
-File File::open(const std::filesystem::path& path) {
-  return {open_descriptor(path, O_RDONLY, "open"), path};
+File File::open(const std::filesystem::path& path, ErrorKind kind) {
+  File file(open_descriptor(path, O_RDONLY | O_NONBLOCK, "open", kind), path);
+  require_regular(file.descriptor_, path, kind);
+  return file;
+}
+
+File File::open_folder(const std::filesystem::path& path) {
+  return {open_descriptor(path, O_RDONLY | O_DIRECTORY, "open"), path};
 }
 
 File File::create(const std::filesystem::path& path) {
-  return {open_descriptor(path, O_WRONLY | O_CREAT | O_TRUNC, "create"), path};
+  File file(open_descriptor(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK, "create"), path);
+  require_regular(file.descriptor_, path, ErrorKind::disk);
+  if (::ftruncate(file.descriptor_, 0) != 0) fail_with_errno("empty", path);
+  return file;
 }
 
 File File::scratch(const std::filesystem::path& folder) {
@@ -115,6 +141,7 @@ MappedFile::MappedFile(const File& file) : size_(static_cast<size_t>(file.size()
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.descriptor(), 0);
   if (address == MAP_FAILED) fail_with_errno("map", file.path());
   address_ = address;
+  guard_ = std::make_unique<MapGuard>(address_, size_, file.path());
 }
 
 std::shared_ptr<void> map_scratch_file(const std::filesystem::path& folder, size_t bytes) {
@@ -137,6 +164,7 @@ void forget_pages(void* address, size_t bytes) {
 }
 
 MappedFile::~MappedFile() {
+  guard_.reset();
   if (address_ != nullptr) ::munmap(address_, size_);
 }
 

@@ -1,4 +1,4 @@
-// Open files and memory maps. Every failure is Error(disk) naming the path and the reason.
+// Open files and memory maps. A failure is Error(disk) naming the path and the reason, unless the text says otherwise.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,20 @@
 #include <span>
 #include <string>
 
+#include "core/error.h"
+
 namespace quire {
+
+class MapGuard;
 
 // A file descriptor that closes itself. Short reads and writes are completed and interrupted ones repeated.
 class File {
  public:
-  static File open(const std::filesystem::path& path);    // for reading
-  static File create(const std::filesystem::path& path);  // for writing; an existing file is emptied
+  // For reading. A folder, FIFO, socket or device is refused without being read. Failures are errors of `kind`.
+  static File open(const std::filesystem::path& path, ErrorKind kind = ErrorKind::disk);
+  static File open_folder(const std::filesystem::path& path);  // for flush() of its entries
+  // For writing. An existing regular file is emptied; a link, FIFO, socket or device is refused.
+  static File create(const std::filesystem::path& path);
   // A temporary file for reading and writing that has no name: it disappears when the process ends, even by a crash.
   static File scratch(const std::filesystem::path& folder);
 
@@ -42,7 +49,9 @@ class File {
   std::filesystem::path path_;  // for messages
 };
 
-// A whole file, read-only, paged in as it is used. The map outlives the File.
+// A whole file, read-only, paged in as it is used. The map outlives the File. When another process truncates the file,
+// the next use of what is gone ends the program with one line and the exit code of Error(data)
+// (core/files/map_guard.h).
 class MappedFile {
  public:
   explicit MappedFile(const File& file);
@@ -54,6 +63,7 @@ class MappedFile {
  private:
   void* address_ = nullptr;
   size_t size_ = 0;
+  std::unique_ptr<MapGuard> guard_;
 };
 
 // Zeroed memory in a file without a name in `folder`. Its disk space is reserved at once, so that a full disk is an

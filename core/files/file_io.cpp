@@ -25,13 +25,12 @@ struct StateDeleter {
 };
 
 template <typename Container>
-Container read_whole(const std::filesystem::path& path) {
-  File file = File::open(path);
+Container read_whole(File& file, ErrorKind kind) {
   Container content(static_cast<size_t>(file.size()), typename Container::value_type{});
   const std::span<std::byte> buffer = std::as_writable_bytes(std::span(content.data(), content.size()));
   const size_t count = file.read(buffer);
   if (count != content.size()) {
-    fail(ErrorKind::disk, "cannot read {}: it became shorter while it was read", path.string());
+    fail(kind, "cannot read {}: it became shorter while it was read", file.path().string());
   }
   return content;
 }
@@ -56,17 +55,23 @@ std::string checksum_of_file(File& file) {
   return hexadecimal(XXH3_64bits_digest(state.get()));
 }
 
-std::string checksum_of_file(const std::filesystem::path& path) {
-  File file = File::open(path);
+std::string checksum_of_file(const std::filesystem::path& path, ErrorKind kind) {
+  File file = File::open(path, kind);
   return checksum_of_file(file);
 }
 
-std::vector<std::byte> read_file(const std::filesystem::path& path) {
-  return read_whole<std::vector<std::byte>>(path);
+std::vector<std::byte> read_file(const std::filesystem::path& path, ErrorKind kind) {
+  File file = File::open(path, kind);
+  return read_whole<std::vector<std::byte>>(file, kind);
 }
 
-std::string read_text_file(const std::filesystem::path& path) {
-  return read_whole<std::string>(path);
+std::string read_text_file(const std::filesystem::path& path, const TextLimits& limits) {
+  File file = File::open(path, limits.kind);
+  if (const int64_t bytes = file.size(); bytes > limits.most_bytes) {
+    fail(limits.kind, "{}: has {} bytes, and at most {} are read; is it the right file?", path.string(), bytes,
+         limits.most_bytes);
+  }
+  return read_whole<std::string>(file, limits.kind);
 }
 
 void write_file_durably(const std::filesystem::path& path, std::span<const std::byte> bytes) {
@@ -97,7 +102,7 @@ void flush_file(const std::filesystem::path& path) {
 
 void flush_directory(const std::filesystem::path& path) {
   // A bare file name has an empty parent.
-  File::open(path.empty() ? std::filesystem::path(".") : path).flush();
+  File::open_folder(path.empty() ? std::filesystem::path(".") : path).flush();
 }
 
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {

@@ -17,11 +17,18 @@ namespace quire {
 
 // XXH3, 64 bit, as 16 hexadecimal digits.
 std::string checksum_of(std::span<const std::byte> bytes);
-std::string checksum_of_file(const std::filesystem::path& path);  // streams
-std::string checksum_of_file(File& file);                         // from where the file stands to its end
+std::string checksum_of_file(File& file);  // from where the file stands to its end; streams
+std::string checksum_of_file(const std::filesystem::path& path, ErrorKind kind = ErrorKind::disk);
 
-std::vector<std::byte> read_file(const std::filesystem::path& path);
-std::string read_text_file(const std::filesystem::path& path);
+// What may be read at once.
+struct TextLimits {
+  ErrorKind kind = ErrorKind::disk;        // of every failure
+  int64_t most_bytes = int64_t{64} << 20;  // a larger file is refused before anything is read
+};
+
+// Regular files only: a FIFO or device is refused.
+std::vector<std::byte> read_file(const std::filesystem::path& path, ErrorKind kind = ErrorKind::disk);
+std::string read_text_file(const std::filesystem::path& path, const TextLimits& limits = {});
 
 // Writes all bytes and flushes them to disk (fsync). An existing file is replaced in place, so a failure can leave
 // half a file: callers write under another name and rename.

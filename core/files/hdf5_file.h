@@ -11,12 +11,16 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
 #include "core/tensor.h"
 
 namespace quire {
+
+// How every HDF5 file begins.
+inline constexpr std::string_view kHdf5Signature = "\x89HDF\r\n\x1a\n";
 
 // Builds a file in memory or on disk. Paths use '/', groups are made as needed; dotted parameter names are plain
 // dataset names. The bytes depend only on what is put and in which order (no times are stored).

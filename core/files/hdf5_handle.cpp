@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <new>
+
 #include "core/check.h"
 
 namespace quire::hdf5 {
@@ -40,6 +42,10 @@ Lock::Lock() : lock_(library_mutex()) {
     started = true;
   }
   if (H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) < 0) fail(ErrorKind::internal, "hdf5: the library does not start");
+}
+
+void Lock::begin_anew_in_child() {
+  new (&library_mutex()) std::recursive_mutex;
 }
 
 void Checker::failed(const char* action, const std::string& path) const {

@@ -18,6 +18,8 @@ namespace quire::hdf5 {
 class Lock {
  public:
   Lock();
+  // In the child of a fork() under the lock: the lock of the parent's thread is nobody's there.
+  static void begin_anew_in_child();
 
  private:
   std::unique_lock<std::recursive_mutex> lock_;

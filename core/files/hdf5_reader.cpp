@@ -99,6 +99,15 @@ struct Hdf5Reader::Impl {
     return opened;
   }
 
+  // The extent of a damaged dataset would have any amount of memory taken.
+  void require_stored(const Opened& opened, int64_t bytes, const std::string& path) const {
+    const Handle properties = checker.handle(H5Dget_create_plist(opened.object), H5Pclose, "read the layout of", path);
+    hsize_t file_bytes = 0;
+    checker.check(H5Fget_filesize(file, &file_bytes), "measure", "");
+    if (H5Pget_layout(properties) != H5D_CONTIGUOUS || bytes <= static_cast<int64_t>(file_bytes)) return;
+    checker.wrong(path, fmt::format("has {} bytes in a file of {}: damaged", bytes, file_bytes));
+  }
+
   DatasetInfo info(const Opened& opened, const std::string& path) const {
     DType dtype = element_type(checker, opened.type, path);
     for (const auto& [stored, marked] : {std::pair{DType::u16, DType::bf16}, std::pair{DType::u8, DType::f8}}) {
@@ -213,6 +222,12 @@ Tensor Hdf5Reader::get(const std::string& path) const {
   const Lock lock;
   const Impl::Opened opened = impl_->dataset(path);
   const auto [dtype, shape] = impl_->info(opened, path);
+  // In the file it may be narrower.
+  int64_t elements = 1;
+  for (const int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(elements, size, &elements)) impl_->checker.wrong(path, "is damaged");
+  }
+  impl_->require_stored(opened, elements, path);
   Tensor tensor = Tensor::empty(shape, dtype);
   if (tensor.numel() > 0) {
     impl_->checker.check(H5Dread(opened.object, hdf5::memory_type(dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT, tensor.raw()),
@@ -230,6 +245,7 @@ std::string Hdf5Reader::get_text(const std::string& path) const {
 std::vector<std::string> Hdf5Reader::get_texts(const std::string& path) const {
   const Lock lock;
   const Impl::Opened opened = impl_->dataset(path);
+  impl_->require_stored(opened, H5Sget_simple_extent_npoints(opened.space), path);
   return read_texts(impl_->checker, opened.type, opened.space, path, [&](hid_t type, void* buffer) {
     return H5Dread(opened.object, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, buffer);
   });

@@ -10,6 +10,7 @@
 
 #include "core/check.h"
 #include "core/files/hdf5_file.h"
+#include "core/files/hdf5_trial.h"
 #include "data/tokenizers/make_tokenizer.h"
 
 namespace quire {
@@ -78,6 +79,7 @@ void Split::tokens(int64_t document, int64_t begin, int64_t count, int32_t* out)
   const int64_t first = offsets_[static_cast<size_t>(document)] + begin;
   for_each_id(dtype_, data_ + first * static_cast<int64_t>(size_of(dtype_)), count,
               [out](int64_t i, int32_t id) { out[i] = id; });
+  require_whole();
 }
 
 void Split::marks(int64_t document, int64_t begin, int64_t count, uint8_t* out) const {
@@ -87,16 +89,26 @@ void Split::marks(int64_t document, int64_t begin, int64_t count, uint8_t* out) 
     std::fill_n(out, count, kCounted);
   } else {
     std::copy_n(marks_ + offsets_[static_cast<size_t>(document)] + document + begin, count, out);
+    require_whole();
   }
 }
 
-void Split::check_ids(const File& file, int64_t vocabulary, const std::string& where) const {
+void Split::require_whole() const {
+  if (const int64_t bytes = file_->size(); bytes != file_bytes_) {
+    fail(ErrorKind::data,
+         "{}: has {} bytes now and had {} when it was opened; put the whole file back, and do not "
+         "write over a file that is in use",
+         file_->path().string(), bytes, file_bytes_);
+  }
+}
+
+void Split::check_ids(int64_t vocabulary, const std::string& where) const {
   if (dtype_ == DType::u8 && vocabulary >= 256) return;  // cannot be wrong
   // Read, not mapped: a map would keep the whole split in the memory of this process.
   const auto width = static_cast<int64_t>(size_of(dtype_));
   std::vector<std::byte> buffer(static_cast<size_t>(std::min(totals_.tokens, int64_t{1} << 18) * width));
   for (int64_t begin = 0; begin < totals_.tokens;) {
-    const size_t read = file.read_at(place_ + begin * width, buffer);
+    const size_t read = file_->read_at(place_ + begin * width, buffer);
     const int64_t count = std::min(static_cast<int64_t>(read) / width, totals_.tokens - begin);
     if (count == 0) fail_split(where, "the tokens end early");
     for_each_id(dtype_, buffer.data(), count, [&](int64_t i, int32_t id) {
@@ -108,9 +120,11 @@ void Split::check_ids(const File& file, int64_t vocabulary, const std::string& w
   }
 }
 
-Split Split::load(const Hdf5Reader& reader, const std::string& group, std::span<const std::byte> file,
-                  const std::string& where) {
+Split Split::load(const Hdf5Reader& reader, const std::string& group, const File& file,
+                  std::span<const std::byte> mapped, const std::string& where) {
   Split split;
+  split.file_ = &file;
+  split.file_bytes_ = static_cast<int64_t>(mapped.size());
   split.offsets_ = integers(reader, group + "/offsets", where);
   split.bytes_ = integers(reader, group + "/bytes", where);
   split.words_ = integers(reader, group + "/words", where);
@@ -133,7 +147,10 @@ Split Split::load(const Hdf5Reader& reader, const std::string& group, std::span<
     fail_split(where, "the document offsets do not fit the tokens");
   }
   const int64_t begin = reader.contiguous_offset(group + "/tokens");
-  if (begin + tokens * static_cast<int64_t>(size_of(dtype)) > static_cast<int64_t>(file.size())) {
+  const auto lies_in_file = [&](int64_t at, int64_t count, int64_t width) {
+    return at >= 0 && at <= split.file_bytes_ && count <= (split.file_bytes_ - at) / width;
+  };
+  if (!lies_in_file(begin, tokens, static_cast<int64_t>(size_of(dtype)))) {
     fail_split(where, "the tokens reach beyond the end of the file");
   }
   if (reader.has(group + "/marks")) {
@@ -142,12 +159,11 @@ Split Split::load(const Hdf5Reader& reader, const std::string& group, std::span<
     if (type != DType::u8 || size.rank() != 1 || size[0] != targets)
       fail_split(where, "the marks do not fit the tokens");
     const int64_t at = reader.contiguous_offset(group + "/marks");
-    if (at + targets > static_cast<int64_t>(file.size()))
-      fail_split(where, "the marks reach beyond the end of the file");
-    split.marks_ = reinterpret_cast<const uint8_t*>(file.data() + at);
+    if (!lies_in_file(at, targets, 1)) fail_split(where, "the marks reach beyond the end of the file");
+    split.marks_ = reinterpret_cast<const uint8_t*>(mapped.data() + at);
   }
   split.dtype_ = dtype;
-  split.data_ = file.data() + begin;
+  split.data_ = mapped.data() + begin;
   split.place_ = begin;
   split.totals_ = {.documents = static_cast<int64_t>(documents),
                    .tokens = tokens,
@@ -156,43 +172,53 @@ Split Split::load(const Hdf5Reader& reader, const std::string& group, std::span<
   return split;
 }
 
-// Waits for other processes that verify the same file. Without locks, as on some network file systems, each verifies.
-void Corpus::verify_once(File& file, std::chrono::nanoseconds settle) {
-  while (::flock(file.descriptor(), LOCK_EX) != 0 && errno == EINTR) {
+// With Verify::once, waits for other processes that verify the same file. Without locks, as on some network file
+// systems, each verifies.
+void Corpus::verify(Verify how, std::chrono::nanoseconds settle) {
+  const auto verify_all = [&] {
+    verify_against_manifest(*file_, manifest_);
+    // Documents are listed in what is read here: so many bytes a second are few.
+    constexpr int64_t kBytesPerSecond = int64_t{1} << 24;
+    const auto seconds = static_cast<int>(2 + manifest_.size / kBytesPerSecond);
+    try_in_child(path_, ErrorKind::data, seconds, [&] { read_structure(); });
+  };
+  if (how == Verify::always) return verify_all();
+  while (::flock(file_->descriptor(), LOCK_EX) != 0 && errno == EINTR) {
   }
-  stamp_ = std::make_unique<CorpusStamp>(file, manifest_.checksum, settle);
+  stamp_ = std::make_unique<CorpusStamp>(*file_, manifest_.checksum, settle);
   if (!stamp_->verified()) {
-    verify_against_manifest(file, manifest_);
+    verify_all();
     stamp_->set_verified();
   }
-  ::flock(file.descriptor(), LOCK_UN);
+  ::flock(file_->descriptor(), LOCK_UN);
 }
 
-Corpus::Corpus(const std::filesystem::path& path, Verify verify, std::chrono::nanoseconds settle) : path_(path) {
+void Corpus::read_structure() {
+  const Hdf5Reader reader = Hdf5Reader::open_file(path_);
+  if (!reader.has_attribute("/", "format") || reader.attribute_text("/", "format") != kCorpusFormat) {
+    fail(ErrorKind::data, "{}: not a corpus of quire", path_.string());
+  }
+  if (const int64_t version = reader.attribute_int("/", "version"); version != kCorpusVersion) {
+    fail_split(path_.string(),
+               fmt::format("format version {}, this program reads version {}", version, kCorpusVersion));
+  }
+  tokenizer_ = make_tokenizer(reader.get_text("tokenizer"), path_.string(), ErrorKind::data);
+  splits_.clear();
+  for (const std::string& name : reader.list("splits")) {
+    splits_[name] = Split::load(reader, "splits/" + name, *file_, map_->bytes(), describe(name));
+  }
+}
+
+Corpus::Corpus(const std::filesystem::path& path, Verify how, std::chrono::nanoseconds settle) : path_(path) {
   if (!std::filesystem::exists(path)) {
     fail(ErrorKind::data, "{}: no such corpus; make one with quire prepare", path.string());
   }
   require_corpus_file(path);
   manifest_ = read_manifest(path);
-  File file = File::open(path);
-  if (verify == Verify::once) {
-    verify_once(file, settle);
-  } else {
-    verify_against_manifest(file, manifest_);
-  }
-  map_ = std::make_unique<MappedFile>(file);
-
-  const Hdf5Reader reader = Hdf5Reader::open_file(path);
-  if (!reader.has_attribute("/", "format") || reader.attribute_text("/", "format") != kCorpusFormat) {
-    fail(ErrorKind::data, "{}: not a corpus of quire", path.string());
-  }
-  if (const int64_t version = reader.attribute_int("/", "version"); version != kCorpusVersion) {
-    fail_split(path.string(), fmt::format("format version {}, this program reads version {}", version, kCorpusVersion));
-  }
-  tokenizer_ = make_tokenizer(reader.get_text("tokenizer"), path.string(), ErrorKind::data);
-  for (const std::string& name : reader.list("splits")) {
-    splits_[name] = Split::load(reader, "splits/" + name, map_->bytes(), describe(name));
-  }
+  file_ = File::open(path, ErrorKind::data);
+  map_ = std::make_unique<MappedFile>(*file_);
+  verify(how, settle);
+  read_structure();
   bool described = manifest_.tokenizer == tokenizer_->kind() && manifest_.vocabulary == tokenizer_->vocabulary_size() &&
                    manifest_.splits.size() == splits_.size();
   for (const auto& [name, split] : splits_) {
@@ -225,7 +251,7 @@ const Split& Corpus::split(const std::string& name) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (checked_.count(name) == 0) {
     if (stamp_ == nullptr || !stamp_->checked(name)) {
-      found->second.check_ids(File::open(path_), tokenizer_->vocabulary_size(), describe(name));
+      found->second.check_ids(tokenizer_->vocabulary_size(), describe(name));
       if (stamp_ != nullptr) stamp_->set_checked(name);
     }
     checked_.insert(name);

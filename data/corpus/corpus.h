@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -38,11 +39,15 @@ class Split : public Documents {
  private:
   friend class Corpus;
   // `where` names file and split in messages.
-  static Split load(const Hdf5Reader& reader, const std::string& group, std::span<const std::byte> file,
-                    const std::string& where);
-  void check_ids(const File& file, int64_t vocabulary, const std::string& where) const;
+  static Split load(const Hdf5Reader& reader, const std::string& group, const File& file,
+                    std::span<const std::byte> mapped, const std::string& where);
+  void check_ids(int64_t vocabulary, const std::string& where) const;
+  // Error(data) when the file is not as long as it was: what was just copied may be zeros behind its new end.
+  void require_whole() const;
 
   DType dtype_ = DType::u8;
+  const File* file_ = nullptr;       // of the Corpus
+  int64_t file_bytes_ = 0;           // when it was opened
   const std::byte* data_ = nullptr;  // inside the map of the Corpus
   int64_t place_ = 0;                // of the tokens in the file
   const uint8_t* marks_ = nullptr;   // inside the map; length + 1 of every document, one after the other
@@ -75,11 +80,13 @@ class Corpus {
 
  private:
   Corpus(const std::filesystem::path& path, Verify verify, std::chrono::nanoseconds settle);
-  void verify_once(File& file, std::chrono::nanoseconds settle);
+  void verify(Verify how, std::chrono::nanoseconds settle);
+  void read_structure();  // what HDF5 says of tokenizer and splits
   std::string describe(const std::string& split) const;
 
   std::filesystem::path path_;
   CorpusManifest manifest_;
+  std::optional<File> file_;
   std::unique_ptr<MappedFile> map_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::map<std::string, Split> splits_;

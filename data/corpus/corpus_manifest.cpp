@@ -30,7 +30,7 @@ CorpusManifest read_manifest(const std::filesystem::path& corpus) {
     fail(ErrorKind::data, "{}: the corpus has no manifest; run quire prepare again", path.string());
   }
   try {
-    const nlohmann::json json = nlohmann::json::parse(read_text_file(path));
+    const nlohmann::json json = nlohmann::json::parse(read_text_file(path, {.kind = ErrorKind::data}));
     if (json.at("format").get<std::string>() != kCorpusFormat) {
       fail(ErrorKind::data, "{}: not the manifest of a corpus", path.string());
     }

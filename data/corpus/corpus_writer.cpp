@@ -3,6 +3,7 @@
 #include "core/check.h"
 #include "core/files/file_io.h"
 #include "data/corpus/corpus_datasets.h"
+#include "data/corpus/corpus_output.h"
 #include "data/sources/utf8.h"
 
 namespace quire {
@@ -19,12 +20,7 @@ void remove_quietly(const std::filesystem::path& path) {
 }
 
 std::filesystem::path checked_output(std::filesystem::path output, bool force) {
-  if (std::filesystem::is_directory(output)) {
-    fail(ErrorKind::config, "{}: the output is a folder; give a file name such as corpus.h5", output.string());
-  }
-  if (!force && std::filesystem::exists(output)) {
-    fail(ErrorKind::config, "{}: exists already; use --force to replace it", output.string());
-  }
+  require_corpus_output(output, force);
   return output;
 }
 
@@ -149,6 +145,7 @@ CorpusManifest CorpusWriter::finish() {
   }
   if (!options_.allow_duplicates) documents_.check_duplicates();
   spool_.flush();
+  require_corpus_output(output_, options_.force);  // hours may have passed
   write_corpus_datasets(partial_, tokenizer_, documents_, spool_);
   flush_file(partial_);
   {

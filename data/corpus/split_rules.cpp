@@ -12,6 +12,8 @@ namespace quire {
 
 namespace {
 
+constexpr int64_t kLongestList = int64_t{1} << 30;
+
 bool is_number(const std::string& text, double& value) {
   char* end = nullptr;
   value = std::strtod(text.c_str(), &end);
@@ -100,10 +102,10 @@ std::map<std::string, std::vector<std::string>> read_lists(const SplitRules& rul
   std::map<std::string, std::string> split_of_name;
   for (const auto& [split, path] : rules.lists) {
     std::error_code ignored;
-    if (!std::filesystem::is_regular_file(path, ignored)) {
+    if (!std::filesystem::exists(path, ignored)) {
       fail(ErrorKind::data, "--split {}=@{}: no such file", split, path.string());
     }
-    std::istringstream lines(read_text_file(path));
+    std::istringstream lines(read_text_file(path, {.kind = ErrorKind::data, .most_bytes = kLongestList}));
     std::vector<std::string>& names = lists[split];
     for (std::string line; std::getline(lines, line);) {
       if (!line.empty() && line.back() == '\r') line.pop_back();

@@ -15,6 +15,9 @@ class FillerSource {
   // Error(data) when the corpus has another tokenizer, which must outlive the filler.
   std::unique_ptr<Filler> make(const Tokenizer& tokenizer);
 
+  // The corpus; empty for the built-in grammar.
+  const std::string& path() const { return path_; }
+
  private:
   std::string path_;
   std::string split_ = "train";

@@ -66,6 +66,11 @@ PrepareReport prepare_task_corpus(const TaskCorpusOptions& options,
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<SplitCount> counts = parse_counts(options.splits);
   FillerSource source(options.filler);
+  std::error_code ignored;
+  if (std::filesystem::equivalent(source.path(), options.output, ignored)) {
+    fail(ErrorKind::config, "{}: the output is the corpus that --filler reads; choose another --output",
+         options.output.string());
+  }
   const std::unique_ptr<Tokenizer> tokenizer =
       source.tokenizer() != nullptr
           ? make_tokenizer(source.tokenizer()->serialise(), options.filler, ErrorKind::data)

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/files/file_io.h"
+#include "core/files/output_file.h"
 #include "core/random.h"
 #include "data/sources/open_documents.h"
 #include "data/sources/text_units.h"
@@ -15,6 +16,7 @@ namespace quire {
 
 namespace {
 
+constexpr int64_t kLongestModel = int64_t{1} << 30;
 constexpr uint32_t kScope = hash_scope("tokenizer.sentences");
 
 // The trainer has its own uses for these characters, and drops a sentence in which one occurs. They end a sentence
@@ -87,6 +89,15 @@ void read_document(DocumentReader& reader, Sample& sample, const std::function<v
   add_units(pending, sample);
 }
 
+bool is_sentencepiece_model(const std::filesystem::path& path) {
+  try {
+    const SentencePieceTokenizer tokenizer(read_text_file(path, {.most_bytes = kLongestModel}));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 TokenizerTrainingReport train_tokenizer(const TokenizerTraining& options,
@@ -95,7 +106,9 @@ TokenizerTrainingReport train_tokenizer(const TokenizerTraining& options,
   if (std::filesystem::is_directory(options.output)) {
     fail(ErrorKind::config, "{}: the output is a folder; give a file name such as spm.model", options.output.string());
   }
-  if (!options.force && std::filesystem::exists(options.output)) {
+  const bool exists = is_replaceable(options.output, "a SentencePiece model", is_sentencepiece_model);
+  is_replaceable(with_suffix(options.output, ".partial"), "a SentencePiece model", is_sentencepiece_model);
+  if (!options.force && exists) {
     fail(ErrorKind::config, "{}: exists already; use --force to replace it", options.output.string());
   }
   std::vector<DocumentFile> files;

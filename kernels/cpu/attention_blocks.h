@@ -8,17 +8,18 @@
 
 namespace quire::cpu {
 
-// Queries and keys per block. Logits lie transposed, keys by queries: every product then reads keys, values and
-// gradients where they are, and softmax runs along queries, one to a vector lane.
+// Queries and keys per block. Logits are stored transposed, keys by queries: every product then reads keys, values and
+// gradients in place, and softmax runs along queries, one to a vector lane.
 inline constexpr int64_t kQueryBlock = 64;
 inline constexpr int64_t kKeyBlock = 128;
-// Position terms lie by query. Columns in front of a row take what belongs to distances beyond the table, whole vectors
-// run over the end.
+// Position terms are stored by query. The margin holds terms of distances beyond the table, in front of a row, and what
+// whole vectors write behind its end.
 inline constexpr int64_t kTermMargin = kQueryBlock + 16;
-// The terms of all keys that a block of queries sees are computed at once, unless they are more: then they are computed
-// for one block of keys after the other, and half as many again as there are pairs.
+// The terms of all keys that a block of queries sees are computed at once when there are at most this many keys.
+// Otherwise they are computed for one block of keys after the other, which computes half as many again as there are
+// pairs.
 inline constexpr int64_t kMostTerms = 1024;
-// What a bias by distance has before its first and after its last entry: distances of pairs that are not visible.
+// Padding of a bias by distance before its first and after its last entry, for distances of pairs that are not visible.
 inline constexpr int64_t kBiasMargin = kQueryBlock + 16;
 
 // Keys at positions [position, position + count) lie one after the other in the segment or in the ring.
@@ -296,7 +297,7 @@ class QueryBlock {
     for (int32_t j = 0; j < static_cast<int32_t>(b.count); ++j) {
       T* const row = logits_ + j * kQueryBlock;
       for (int64_t a = 0; a < lanes_; ++a) {
-        // Without a branch, so that the loop becomes vectors.
+        // Without a branch, so that the compiler vectorises the loop.
         const int visible = static_cast<int>(j >= begin[a]) & static_cast<int>(j < end[a]);
         row[a] = visible != 0 ? row[a] : -std::numeric_limits<T>::infinity();
       }

@@ -80,9 +80,8 @@ void for_rows(int64_t rows, int64_t width, Body&& body) {
                [&](int64_t tile) { body(tile * per_tile, std::min(rows, (tile + 1) * per_tile)); });
 }
 
-// Bytes of scratch that stays with the thread: kernels run in the same order every step, so it is allocated once.
-// Aligned like tensors are: Eigen begins a sum at the first aligned element, so its order and its bits depend on the
-// address.
+// Scratch memory that stays with the thread: kernels run in the same order every step, so it is allocated once. Aligned
+// like tensors are: Eigen begins a sum at the first aligned element, so its order and its bits depend on the address.
 template <typename T>
 T* scratch(int slot, int64_t count) {
   using Buffer = std::vector<T, Eigen::aligned_allocator<T>>;
@@ -92,7 +91,7 @@ T* scratch(int slot, int64_t count) {
   return buffer.data();
 }
 
-// Values as they are computed with: where they lie, or for bf16 a copy in the thread's scratch.
+// Values in the type that they are computed with: in place, or for bf16 a copy in the thread's scratch.
 template <typename T>
 const Wide<T>* widened(const T* from, int64_t count, int slot) {
   if constexpr (std::is_same_v<T, Wide<T>>) {
@@ -103,7 +102,7 @@ const Wide<T>* widened(const T* from, int64_t count, int slot) {
     return to;
   }
 }
-// Where results go before they are stored, and storing them.
+// Where results are computed before store_narrow stores them: in place, or for bf16 in the thread's scratch.
 template <typename T>
 Wide<T>* widened_result(T* to, int64_t count, int slot) {
   if constexpr (std::is_same_v<T, Wide<T>>) {
@@ -119,7 +118,7 @@ void store_narrow(T* to, const Wide<T>* from, int64_t count) {
   }
 }
 
-// Rows of partial sums of a reduction over rows: few, and set by the shape alone.
+// The number of partial sums of a reduction over rows: few, and set by the shape alone.
 inline int64_t reduction_parts(int64_t rows) {
   return std::clamp<int64_t>(rows / 64, 1, 16);
 }

@@ -1,5 +1,5 @@
-// Attention to retrieved entries: their keys and values are read where they lie, those of the next query are asked for
-// while one is at work.
+// Attention to retrieved entries: their keys and values are read in place, and those of the next query are prefetched
+// meanwhile.
 #include "kernels/cpu/knn_memory.h"
 
 namespace quire::cpu {

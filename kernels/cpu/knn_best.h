@@ -7,7 +7,7 @@
 
 namespace quire::cpu {
 
-// A bit for each lane with !(x <= limit): larger, or one of the two is no number.
+// A bit for each lane with !(x <= limit): x is larger, or one of the two is NaN.
 inline uint32_t lanes_above(Vector<float> x, float limit) {
 #if defined(__AVX512F__)
   return _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(limit), _CMP_NLE_UQ);
@@ -58,7 +58,7 @@ void store_lanes(int32_t* to, const int32_t* from, uint32_t bits) {
   for (; bits != 0; bits &= bits - 1) *to++ = from[std::countr_zero(bits)];
 }
 
-// Integers in the order of the numbers: zeros are equal, NaN is the least of all.
+// Integers that are ordered as the numbers: zeros are equal, NaN is the least of all.
 template <typename T>
 auto rank_of(T x) {
   using Rank = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
@@ -76,15 +76,16 @@ Ranks ranks_of(Vector<T> x) {
   return x == x ? order : Ranks{} + std::numeric_limits<Rank>::min();
 }
 
-// A number of that rank.
+// The number of a rank.
 template <typename T, typename Rank>
 T with_rank(Rank order) {
   if (order == std::numeric_limits<Rank>::min()) return std::numeric_limits<T>::quiet_NaN();
   return std::bit_cast<T>(order < 0 ? order ^ std::numeric_limits<Rank>::max() : order);
 }
 
-// Of many queries. Scores that may be among a query's best are pushed; when its buffer is full, all but the best are
-// dropped and the worst of those becomes the limit that later scores have to exceed. So ties go to the older one.
+// Keeps the best scores of many queries. Scores that may be among a query's best are pushed; when its buffer is full,
+// all but the best are dropped and the worst of those becomes the limit that later scores have to exceed. So ties go to
+// the older one.
 template <typename T>
 class BestOfMany {
  public:
@@ -121,7 +122,7 @@ class BestOfMany {
   // What a score has to exceed. NaN: nothing yet.
   T limit(int64_t query) const { return limits_[query]; }
   const T* limits() const { return limits_; }
-  // Raises limits that more than one of two scores at hand would.
+  // Raises the limits of queries that hold at least twice as many scores as wanted.
   void tighten(int64_t queries) {
     for (int64_t n = 0; n < queries; ++n) {
       if (counts_[n] >= 2 * wanted_) keep_best(n);
@@ -141,7 +142,7 @@ class BestOfMany {
     }
     constexpr int64_t kFew = 128;
     if (count <= kFew) {
-      // The place of each is the number of those before it.
+      // The position of each is the number of those that rank before it.
       for (int64_t i = 0; i < count; ++i) {
         const Rank own = ranks_[i];
         int32_t place = 0;
@@ -205,7 +206,7 @@ class BestOfMany {
     int32_t at_low = count;
     int32_t at_high = 1;
     for (bool halve = false; low < high; halve = !halve) {
-      // By turns where the count would be met on a straight line, and half-way.
+      // Interpolation and bisection in turn.
       const auto width = static_cast<Unsigned>(high) - static_cast<Unsigned>(low);
       auto part = width / 2;
       if (!halve) {

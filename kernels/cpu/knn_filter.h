@@ -1,10 +1,11 @@
-// Which keys need not be looked at: products of eight-bit integers, of which a processor does four times as many, say
-// which scores may exceed a limit. The bound on their error holds for every input, so a search that scores only what
-// passes finds exactly what a search of everything finds.
+// A filter for exact search: products of 8-bit integers, of which a processor computes four times as many as of f32,
+// tell which scores may exceed a limit. The bound on their error holds for every input, so a search that scores only
+// the keys that pass finds exactly what a search of all keys finds.
 //
 // With q' = sq q8 and k' = s k8 (|q - q'| = eq and, for every key of a block, |k - k'| <= e, |k| <= n):
 //   |q.k - sq s (q8.k8)| <= |q - q'| |k| + |q'| |k - k'| <= eq n + |q'| e
-// plus what an f32 sum of D products may be off. Keys are stored with 128 added, as the instruction wants them.
+// plus the rounding error of an f32 sum of D products. Keys are stored with 128 added, because the AVX-512 VNNI
+// instruction multiplies unsigned bytes by signed ones.
 #pragma once
 
 #include "kernels/cpu/knn_memory.h"
@@ -127,7 +128,7 @@ class KnnFilter {
     // Two more for the rounding of this bound itself.
     const double bound = (limit - error) * of[kInverseStep] * inverse_step_ - 3 + of[kOffset];
     constexpr int32_t kAll = std::numeric_limits<int32_t>::min();
-    // A limit below every possible sum, or none: also when it is no number.
+    // A limit below every possible sum, or none, also when it is NaN.
     limits_[query] = bound > -2e9 ? static_cast<int32_t>(bound < 2e9 ? bound : 2e9) : kAll;
   }
 
@@ -170,7 +171,7 @@ class KnnFilter {
       norm += x * x;
     }
     of[kInverseStep] = 1 / step;
-    // With what f32 may be off in a sum of as many products, twice, and what is lost in computing this.
+    // Twice the rounding error of an f32 sum of as many products, and that of this bound.
     const double sums = static_cast<double>(size_ + 16) * 0x1p-23 * std::sqrt(norm);
     of[kError] = finite ? std::sqrt(error) * (1 + 1e-6) + sums : std::numeric_limits<double>::quiet_NaN();
     of[kRoundedNorm] = std::sqrt(rounded) * (1 + 1e-6);

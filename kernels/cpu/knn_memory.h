@@ -68,7 +68,7 @@ inline void widen(const uint16_t* from, LanesOf<int32_t, 4>::type& to) {
 template <typename S>
 inline constexpr bool kHasScale = std::is_same_v<S, int8_t> || std::is_same_v<S, float8>;
 
-// What float8 does, for many: bytes that were widened.
+// Converts float8 to f32 for a vector of bytes that were widened.
 template <typename Words, typename Floats>
 Floats floats_of_float8(Words words) {
   const Words magnitude = words & 0x7f;
@@ -135,7 +135,7 @@ class StoredVectors {
   int64_t width() const { return width_; }
   int64_t slot(int64_t entry) const { return oldest_ + entry < slots_ ? oldest_ + entry : oldest_ + entry - slots_; }
   const S* at(int64_t slot) const { return data_ + slot * stride_; }
-  // Of the vector in a slot; 1 where none is stored.
+  // The scale of the vector in a slot; 1 where none is stored.
   T scale(int64_t slot) const {
     if constexpr (kHasScale<S>) return from_stored<T>(scale_[slot * scale_stride_]);
     return T{1};

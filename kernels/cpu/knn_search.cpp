@@ -1,5 +1,5 @@
-// Search of an external memory: blocks of keys, converted and transposed once for many queries, tiles of scores that
-// stay in the first-level cache until they have been compared with the worst of each query's best.
+// Search of an external memory. Blocks of keys are converted and transposed once for many queries; tiles of scores stay
+// in the first-level cache until they have been compared with the worst of each query's best.
 #include "kernels/cpu/knn_best.h"
 #include "kernels/cpu/knn_filter.h"
 #include "kernels/cpu/knn_memory.h"

@@ -1,19 +1,20 @@
-// One block of logits of a softmax that is taken in while they come. Logits lie by key, queries along lanes.
+// Online softmax: one block of logits after the other is added. Logits are stored by key, with queries along lanes.
 #pragma once
 
 #include "kernels/cpu/product.h"
 
 namespace quire::cpu {
 
-// Of queries in whole vectors: the largest logit so far, the sum of exponentials beside it, and what the last block has
-// made of values that were summed before it. tops begin finite, at the lowest number: the difference of two is no NaN.
+// For each query, in whole vectors: tops, the largest logit so far; sums, the sum of exp(logit - top); corrections, the
+// factor exp(old top - new top) of the last block for earlier sums. tops begin at the lowest finite number, so that the
+// difference of two is not NaN.
 template <typename T>
 struct OnlineSoftmax {
   T* sums;
   T* tops;
   T* corrections;
 
-  // Logits p [count, stride] become exponentials beside the new largest one.
+  // Logits p [count, stride] become exp(p - new top).
   void take(T* p, int64_t stride, int64_t count, int64_t lanes) const {
     for (int64_t a = 0; a < lanes; a += kLanes<T>) {
       const Vector<T> before = load_vector(tops + a);
@@ -32,7 +33,7 @@ struct OnlineSoftmax {
       store_vector(sums + a, sum);
     }
   }
-  // totals [count, size] of values weighted so far.
+  // Multiplies totals [count, size], the weighted sums of values so far, by the corrections.
   void correct(T* totals, int64_t count, int64_t size) const {
     for (int64_t a = 0; a < count; ++a) {
       if (corrections[a] != T{1}) ArrayView<T>(totals + a * size, size) *= corrections[a];

@@ -21,10 +21,11 @@ inline constexpr int kVectorBytes = 32;
 inline constexpr int kTileRows = 6;
 #endif
 inline constexpr int kTileVectors = 2;
-// Products per pass over a tile: deep enough that c is seldom read back, and a packed block of a stays in the
-// second-level cache.
+// Length of the sums in one pass over a tile: so long that c is seldom read back, and so short that a packed block of a
+// stays in the second-level cache.
 inline constexpr int64_t kDepth = 768;
-// Of longer sums a smaller part, so that only little of b is packed before anything is multiplied.
+// Length in one pass of sums longer than 2 kDepth: shorter, so that only little of b is packed before anything is
+// multiplied.
 inline constexpr int64_t kDepthOfLongSums = 256;
 
 template <typename T>
@@ -49,8 +50,8 @@ void store_vector(T* to, Vector<T> value) {
   std::memcpy(to, &value, sizeof(value));
 }
 
-// Exponentials of a vector, exactly zero where they would be below the smallest normal number: what is hidden by -inf
-// adds nothing, to the last bit. (Eigen's vector exp stops at that number instead.) NaN stays NaN.
+// Exponentials of a vector, exactly zero where they would be below the smallest normal number: keys masked with -inf
+// add nothing, to the last bit. (Eigen's vector exp stops at that number instead.) NaN stays NaN.
 template <typename T>
 Vector<T> exponential(Vector<T> x) {
   using Lane = Eigen::Array<T, kLanes<T>, 1>;
@@ -197,7 +198,7 @@ void block_product(T* c, int64_t c_stride, const Operand<T>& a, const T* b, int6
   }
 }
 
-// Asks for a block of memory little by little while other work goes on.
+// Prefetches a block of memory little by little while other work goes on.
 class Prefetch {
  public:
   Prefetch(const void* data, int64_t rows, int64_t row_bytes, int64_t stride_bytes, int64_t steps)
@@ -229,8 +230,8 @@ Prefetch prefetch_of(const Operand<T>& x, int64_t row, int64_t column, int64_t r
   return Prefetch(x.at(row, column), rows, columns * item, x.stride * item, steps);
 }
 
-// Panels of b lie this far apart beyond their size: at whole pages their lines would fight for the same places in the
-// first-level cache while a row of b is spread over them.
+// Panels of b lie this far apart beyond their size: at multiples of a page their lines would map to the same sets of
+// the first-level cache while a row of b is spread over them.
 template <typename T>
 inline constexpr int64_t kPanelGap = kLanes<T>;
 

@@ -1,4 +1,4 @@
-// Attention to the caches of codewords. Logits lie transposed, codewords by queries, as in attention_blocks.h.
+// Attention to the caches of codewords. Logits are stored transposed, codewords by queries, as in attention_blocks.h.
 #include <limits>
 
 #include "kernels/cpu/online_softmax.h"

@@ -1,4 +1,4 @@
-// Nearest codewords and what is gathered by them.
+// Nearest codewords, and what is gathered or summed by code.
 #include <limits>
 
 #include "kernels/cpu/product.h"

@@ -1,5 +1,5 @@
-// What softmax over tiles of pairs shares: the largest and the sum of a line, going on with another tile, and what its
-// backward pass takes away.
+// Parts of the online softmax over tiles of pairs: the maximum and the sum of a line, going on with another tile, and
+// the delta of the backward pass.
 #pragma once
 
 #include "kernels/cuda/tiles.h"
@@ -21,8 +21,8 @@ __device__ inline A sum_of_line(A value) {
   return value;
 }
 
-// Line i of a thread's pairs goes on with logits of which the thread's own largest is given: what was summed so far is
-// made to fit. Returns the largest of the whole line up to now.
+// Line i of a thread's pairs goes on with further logits, whose largest within the thread is given: the sums so far are
+// rescaled. Returns the largest logit of the whole line so far.
 template <typename A, int kChunks>
 __device__ inline A go_on(A& top, A& sum, Pairs<A> (&totals)[kChunks], int i, A largest) {
   largest = largest_of_line(largest);

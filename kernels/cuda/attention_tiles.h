@@ -26,12 +26,12 @@ struct AttentionOperands {
   A scale;
   bool attend_self;
   bool table;  // bias or r, and what is beyond it is not visible
-  // Quads of features may be read and written as one, of keys and queries and of values.
+  // Four features may be read and written at once: of keys and queries (quads), of values (value_quads).
   bool quads, value_quads;
   // Dropout: a probability stays, times `kept`, when its 32 bits are at least `threshold`.
   bool dropout;
   uint64_t threshold;
-  int first_distance, distances;  // that it counts for a head
+  int first_distance, distances;  // the distances that dropout numbers for a head
   A kept;
   RandomKey key;
   uint32_t scope, first_row;

@@ -1,4 +1,4 @@
-// Products through cuBLASLt. It thinks in columns: a row-major C = A B is C^T = B^T A^T to it, so b comes first.
+// Products through cuBLASLt. cuBLASLt is column-major: a row-major C = A B is C^T = B^T A^T there, so b comes first.
 #include <cublasLt.h>
 
 #include <map>

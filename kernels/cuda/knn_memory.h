@@ -1,5 +1,5 @@
-// How kernels read an external memory: entries by their age, as numbers whatever they are stored as. What head and
-// length say is not waited for: lengths beyond the ring count as its size.
+// How kernels read an external memory: entries by their age, as numbers whatever they are stored as. The host does not
+// wait for head and length to check them: lengths beyond the ring count as its size.
 #pragma once
 
 #include "core/float8.h"

@@ -16,7 +16,7 @@ struct alignas(sizeof(T) * kCount < kVectorBytes ? sizeof(T) * kCount : kVectorB
   T value[kCount];
 };
 
-// As many as one vector holds.
+// How many values one load or store of 16 bytes holds.
 template <typename T>
 inline constexpr int kPackOf = static_cast<int>(kVectorBytes / sizeof(T));
 

@@ -1,4 +1,4 @@
-// What is called when the library has been loaded: looks for a GPU and binds the kernels.
+// The function that is called when the library has been loaded: it looks for a GPU and binds the kernels.
 #include <cstdlib>
 #include <cstring>
 #include <string>

@@ -80,7 +80,7 @@ void dispatch(DType dtype, Function&& function) {
   }
 }
 
-// The same for what stays f32 beside bf16: masters of parameters, moments, tables that are computed with.
+// The same without bf16, for what stays f32 beside it: masters of parameters, moments, tables that are computed with.
 template <typename Function>
 void dispatch_wide(DType dtype, Function&& function) {
   if (dtype == DType::bf16) throw DeviceError("it is f32 or f64, beside bf16 too");
@@ -108,7 +108,7 @@ template <typename T>
 __device__ inline T warp_max(T value) {
   for (int bits = kWarp / 2; bits > 0; bits /= 2) {
     const T other = __shfl_xor_sync(kAllLanes, value, bits);
-    // Not-a-number wins, so that it reaches the loss.
+    // NaN wins, so that it reaches the loss.
     value = other > value || other != other ? other : value;
   }
   return value;

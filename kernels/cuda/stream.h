@@ -1,4 +1,4 @@
-// The stream, and what every call of the CUDA runtime goes through.
+// The stream of this process, and the check of every result of the CUDA runtime.
 #pragma once
 
 #include <cuda_runtime.h>

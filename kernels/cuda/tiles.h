@@ -18,7 +18,7 @@ inline constexpr int kThreads = kSide * kSide;
 inline constexpr int kEach = kTile / kSide;
 inline constexpr int kQuad = 4;  // features read at once
 inline constexpr int kDepth = 32;
-// Lines of operands and of weights in shared memory: eight lines read at once meet no bank twice.
+// Lines of operands and of weights in shared memory: eight lines read at once cause no bank conflict.
 inline constexpr int kDepthStride = kDepth + kQuad;
 inline constexpr int kWeightStride = kTile + kQuad;
 inline constexpr int kBand = 2 * kTile - 1;
@@ -96,7 +96,8 @@ __device__ inline void fill_lines(A* to, int lines, int first, int size, Load lo
   }
 }
 
-// The shared memory of a block. Operands of products over features and values that are summed take turns in one place.
+// The shared memory of a block. Operands of products over features and values that are summed use the same place in
+// turn.
 template <typename A>
 struct TileMemory {
   A* content;      // [64, 32] of scale * (q + u), or dout
@@ -231,7 +232,7 @@ __device__ inline void add_values(Pairs<A> (&totals)[kChunks], const TileMemory<
 inline constexpr int kMostChunks = 2;
 template <typename T>
 int chunks_for(int64_t size) {
-  // f64 is there to check with, and has no registers for more.
+  // f64 serves to check results and has no registers for more.
   return size <= kTile || std::is_same_v<T, double> ? 1 : kMostChunks;
 }
 // Calls function(std::integral_constant<int, chunks>).

@@ -36,7 +36,7 @@ class KnnMemory final : public Memory {
 
   // knn_search.cpp: what is retrieved.
 
-  // Entries of each row that may be retrieved, the newest ones.
+  // How many entries of each row may be retrieved; they are the newest ones.
   std::vector<int32_t> readable(const StateView& state) const;
   ops::KnnMemory view(const StateView& state) const;
   struct Selected {
@@ -50,7 +50,7 @@ class KnnMemory final : public Memory {
   Selected select(const Forward& f, const Tensor& q) const;
   void report_retrieved(const Forward& f, const MixerTensors& mixer, const Selected& selected) const;
 
-  // What the combination leaves for telemetry, when somebody looks.
+  // What the combination leaves for telemetry, when that is wanted.
   struct Shares {
     Tensor joint;    // joint: wide [R, H, T]
     Tensor content;  // content_gate: [R T, H]
@@ -63,7 +63,7 @@ class KnnMemory final : public Memory {
   void observe(const Forward& f, const MixerTensors& mixer, const Tensor& index, const Shares& shares) const;
   void observe_gate(const Forward& f, const Tensor& content) const;
   double mean_age(const StateView& state, const Tensor& index) const;
-  // Cosine between keys as they are stored and as the current weights would make them; nothing without entries.
+  // Cosine between keys as they are stored and as the current weights would make them; no value without entries.
   std::optional<double> cosine(const Forward& f, const MixerTensors& mixer) const;
 
   std::string name_;
@@ -75,7 +75,7 @@ class KnnMemory final : public Memory {
   LogGroupId entries_;             // keys, values, scales, inputs
   Vectors keys_, values_;
   LogId inputs_;                     // with stale.refresh
-  LogId probe_inputs_, probe_keys_;  // one token a step without
+  LogId probe_inputs_, probe_keys_;  // without stale.refresh: one token a step
   // search: inverted. One inverted file per key head, made of the keys of a row.
   struct InvertedFiles final : DerivedState {
     std::vector<KnnIndex> of_heads;

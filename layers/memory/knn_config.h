@@ -24,7 +24,7 @@ struct EnumNames<KnnCombine> {
       {"a learned share per head (Memorizing Transformer)",
        "a share per head and token: a projection of the layer's input, with weights that begin at zero, is added to "
        "the learned gate",
-       "one softmax over entries and local keys", "the sum of both",
+       "one distribution over entries and local keys", "the sum of both",
        "the forward pass uses retrieved values alone, and the gradient goes to local attention alone, as published"});
 };
 template <>

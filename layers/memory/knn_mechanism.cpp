@@ -1,4 +1,4 @@
-// What the kNN memory tells about itself.
+// The descriptor of the kNN memory (layers/mechanism.h).
 #include <algorithm>
 
 #include "layers/mechanism_list.h"

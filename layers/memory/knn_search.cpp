@@ -1,4 +1,4 @@
-// What the memory's queries retrieve.
+// Retrieval: which entries each query of the kNN memory reads.
 #include <algorithm>
 
 #include "core/check.h"

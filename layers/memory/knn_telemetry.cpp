@@ -1,4 +1,4 @@
-// What the memory tells about itself.
+// Telemetry of the kNN memory.
 #include <cmath>
 #include <numeric>
 

@@ -1,4 +1,4 @@
-// What the memory holds of a row, and what a step writes to it.
+// Writing: what the kNN memory holds of a row, and what a step adds to it.
 #include <algorithm>
 #include <cmath>
 

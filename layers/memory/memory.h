@@ -1,5 +1,5 @@
-// Memories beside the mixer of a layer: what they are handed, and what they give back. A mechanism is one file pair
-// here, with its configuration and its descriptor (layers/mechanism.h).
+// Memories beside the mixer of a layer: what they receive, and what they return. A mechanism is one file pair here,
+// with its configuration and its descriptor (layers/mechanism.h).
 #pragma once
 
 #include <functional>
@@ -25,15 +25,15 @@ struct MixerTensors {
   Variable scaled_q;  // [R, T, H, D]: its product with a key is a logit
   Variable k, v;      // [R, T, Hk, D]
   Variable local;     // [R, T, H, D]: local attention; undefined for a memory that joins it
-  // Local attention, for a memory that joins it.
+  // The inputs of local attention, for a memory that joins it.
   const AttentionVariables* attention = nullptr;
   const ops::AttentionInputs* settings = nullptr;
   // Keys and values that the cache carries, [R, W, Hk, D], newest last, and how many of them each segment begins with;
   // W is 0 without a cache.
   std::function<std::pair<Tensor, Tensor>()> carried = {};
   std::vector<int64_t> carried_length = {};
-  int64_t carried_most = 0;
-  // Keys and values of other inputs [R, N, E] with the weights of now.
+  int64_t carried_most = 0;  // W
+  // Projects other inputs [R, N, E] to keys and values with the current weights.
   std::function<std::pair<Tensor, Tensor>(const Tensor& z)> project = {};
 };
 
@@ -42,7 +42,8 @@ class Memory {
   virtual ~Memory() = default;
   // Reads what earlier steps wrote, combines it with local attention, queues what this step adds. [R, T, H, D].
   virtual Variable combine(const Forward& f, const MixerTensors& mixer) = 0;
-  // One distribution over local keys and its entries: it is handed the former instead of local attention.
+  // True when one softmax covers local keys and entries: the memory then receives the inputs of local attention instead
+  // of its result.
   virtual bool joins_attention() const { return false; }
 };
 

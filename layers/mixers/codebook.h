@@ -23,8 +23,8 @@ class Codebook final : public Learner {
   std::vector<Tensor> sums() const override;
   void update(const Tensor& control) override;
 
-  // Of the last step: perplexity of the use of codewords, those whose average count is below 1, extremes of that
-  // count. Reads from the device.
+  // Of the last step: the perplexity of the use of codewords, how many have an average count below 1, and the extremes
+  // of that count. Reads from the device.
   void report(Telemetry& telemetry) const override;
 
  private:
@@ -38,7 +38,7 @@ class Codebook final : public Learner {
   ParameterStore::Buffer* count_;  // [Hk, S]
   LearnerStep step_;
   Tensor step_sums_, step_counts_;  // of the keys of this step
-  Tensor seeds_, present_;          // keys that codewords may begin anew with, and whether there is one
+  Tensor seeds_, present_;          // keys that may replace codewords, and whether there is one
 };
 
 }  // namespace quire

@@ -28,7 +28,7 @@ class SoftmaxAttention final : public Part {
   };
   CarriedInputs carried_inputs(const Forward& f, const PartInput& input) const;
   void describe(const Forward& f, MixerTensors& mixer, const CarriedInputs& inputs) const;
-  // Queries and keys that logits are made of, turned to their positions.
+  // Rotates queries and keys by their positions (position: rope).
   void rotate(Tape& tape, AttentionVariables& x, const Tensor& cache_head) const;
 
   AttentionConfig config_;

@@ -1,4 +1,4 @@
-// The mixer of Transformer-VQ (Lingle 2024): keys are codewords. Tokens of the window are seen one by one, older ones
+// The mixer of Transformer-VQ (Lingle 2024): keys are codewords. Tokens of the window are seen individually, older ones
 // through the number and the mean value of the tokens of each codeword. With a gate and without a feed-forward layer it
 // is the gated attention unit; with one query head (SHGA), one key head (MQA) or as many as queries (MHA).
 #pragma once

@@ -1,4 +1,4 @@
-// What the queries of each block of a subsequence read one by one, and what through the cache of codewords.
+// Which tokens the queries of each block of a subsequence see individually, and which through the cache of codewords.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace quire {
 
 struct VqBlocks {
   int64_t block = 0;   // L
-  int64_t window = 0;  // M: tokens before a block that are seen one by one
-  bool cache = true;   // tokens behind the window are seen through their codewords; without, up to the window itself
+  int64_t window = 0;  // M: tokens before a block that are seen individually
+  bool cache = true;   // older tokens are seen through their codewords; false: a token sees the M tokens before itself
 
   // First visible key per query, [R * T], for ops::AttentionInputs. Segment s begins with initial[s] <= M tokens.
   std::vector<int32_t> first_visible(const Batch& batch, std::span<const Segment> segments,

@@ -123,11 +123,11 @@ struct VqConfig {
             {.help = "tokens behind the window are read through the means of their codewords; false: they are not seen",
              .at_evaluation = true});
     v.field("through_cache", through_cache,
-            {.help = "gradients reach values of earlier blocks of the same subsequence; false: what a block finds "
-                     "before it is constant"});
+            {.help = "gradients reach values of earlier blocks of the same subsequence; false: everything before a "
+                     "block is constant"});
     v.field(
         "straight_through", straight_through,
-        {.help = "the gradient of a codeword goes to its key as it is; false: keys learn from the commitment alone"});
+        {.help = "the gradient of a codeword goes to its key unchanged; false: keys learn from the commitment alone"});
     v.field("current_codewords", current_codewords,
             {.help = "keys that are carried into a subsequence take the current codewords; false: they keep the "
                      "codewords of the step that made them, as published"});

@@ -22,18 +22,18 @@ struct LogPositions {
 
   // The slot of an entry counted from the oldest one that can be read.
   int64_t slot_of(int64_t row, int64_t entry) const;
-  // head stays where it is; what can be read begins anew.
+  // Afterwards no earlier entry can be read; head stays where it is.
   void begin_document(int64_t row);
-  // Also puts the head back: where a document's entries wrap decides how sums over them are grouped, and so the last
-  // bits of its logits.
+  // Also moves the head back to slot 0: the slot where a document's entries wrap decides how sums over them are
+  // grouped, and so the last bits of its logits.
   void clear_row(int64_t row);
-  // Entries of a row, counted from the oldest one, that the step makes anew. The logs of a group renew the same ones.
+  // Entries of a row, counted from the oldest one, that the step replaces. All logs of a group replace the same ones.
   struct Renewal {
     int64_t row, first, count;
     bool operator==(const Renewal&) const = default;
   };
   void queue_renewal(const Renewal& renewal);
-  // What a step that failed has offered is forgotten.
+  // Forgets what a failed step has queued.
   void forget();
   // The commit. last: the segment of each row that its state comes from.
   void renew(const std::vector<Segment>& last, int64_t clock);

@@ -56,8 +56,7 @@ struct LogGroupOptions {
   bool ages = false;
 };
 
-inline constexpr const char* kNoFilesOnGpu =
-    "a GPU does not read state in a file; use place: host or run.device: cpu";
+inline constexpr const char* kNoFilesOnGpu = "a GPU does not read state in a file; use place: host or run.device: cpu";
 
 // The names, shapes and types of a model's state, in the order its layers declared them.
 class StateLayout {

@@ -29,7 +29,7 @@ class StateLog {
   };
   void append(Entries entries, const LogPositions& positions);
   void replace(Entries entries) { replacements_.push_back(std::move(entries)); }
-  // What a step that failed has offered is forgotten.
+  // Forgets what a failed step has queued.
   void forget();
 
   // The commit, in this order. last: the segment of each row that its state comes from.

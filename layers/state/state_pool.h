@@ -24,7 +24,7 @@ class StatePool {
             const std::filesystem::path& scratch = {});
 
   int64_t rows() const { return state_.rows; }
-  // In main memory or on the device; of logs that lie elsewhere.
+  // Bytes in main memory and on the device; or those in one place.
   int64_t bytes() const { return bytes(LogPlace::device) + bytes(LogPlace::host); }
   int64_t bytes(LogPlace place) const;
 

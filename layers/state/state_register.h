@@ -14,7 +14,7 @@ struct StateRegister {
   StateRegister(const StateLayout::Register& spec, int64_t rows, DType pool_type, Device device);
 
   void clear_row(int64_t row);
-  // What a step that failed has put is forgotten.
+  // Forgets what a failed step has put.
   void forget();
   void put(int64_t row, bool written);
   // last: the segment of each row that its state comes from.
@@ -25,7 +25,7 @@ struct StateRegister {
   std::vector<uint8_t> empty;  // [rows]: nothing was committed since the document began or the row was cleared
 
  private:
-  // What this step does with a row. left: it puts nothing there, and an earlier document's value does not stay.
+  // What this step does with a row. left: it puts nothing there, and the value of an earlier document is dropped.
   enum class Offer : uint8_t { none, left, written };
   std::vector<Offer> offers_;
 };

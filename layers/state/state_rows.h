@@ -14,7 +14,7 @@
 namespace quire {
 
 struct StateRows {
-  // For every row: of derived state, what there is so far.
+  // The derived state of every row; nullptr where it has not been made.
   using Derived = std::vector<std::unique_ptr<DerivedState>>;
 
   StateLayout layout;
@@ -35,7 +35,7 @@ struct StateRows {
   std::vector<Segment> last;
 };
 
-// What was derived from a row's state no longer holds.
+// Clears what was derived from a row's state.
 inline void clear_derived(StateRows& state, int64_t row) {
   for (const StateRows::Derived& rows : state.derived) {
     if (DerivedState* const derived = rows[static_cast<size_t>(row)].get()) derived->clear();

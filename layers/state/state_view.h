@@ -23,7 +23,7 @@ class StateView {
 
   // The S segments of these rows, in the order of rows; Segment::row counts from the view's first row.
   std::vector<Segment> segments() const;
-  // The segment that leaves its state to the row; of a row without tokens one without tokens.
+  // The segment whose state the row keeps; for a row without tokens a segment without tokens.
   Segment last_segment(int64_t row) const;
 
   // Registers, by row or by segment.
@@ -42,7 +42,7 @@ class StateView {
   Tensor ring_head(LogGroupId id) const;                      // i32 [R]: the slot of the next entry
   int64_t written(LogGroupId id, int64_t row) const;          // entries of the row's document so far
   // Of groups with ages: the commits since each entry of a row was made, 1 for those of the last step, as runs from
-  // the oldest entry on; and how many of the newest entries are at most so many commits old.
+  // the oldest entry on; and how many of the newest entries are at most `commits` old.
   std::vector<LogRun> ages(LogGroupId id, int64_t row) const;
   int64_t entries_within(LogGroupId id, int64_t row, int64_t commits) const;
 
@@ -63,10 +63,10 @@ class StateView {
   // last count[r] of values [R, N, ...] at the commit; their age is that of entries made in this step. Rows that begin
   // a document meanwhile forget it.
   void replace(LogId id, const Tensor& values, std::span<const int64_t> first, std::span<const int64_t> count) const;
-  // Gives back the main memory that reading this view's part of a log in a file has taken.
+  // Releases the main memory that reading this view's part of a log in a file has taken.
   void forget_pages(LogId id) const;
 
-  // What a mechanism derived from a row's state; as new when that state is gone.
+  // What a mechanism derived from a row's state; cleared when that state is gone.
   template <typename T>
   T& derived(DerivedId<T> id, int64_t row) const {
     // The id was made together with the factory of this type.

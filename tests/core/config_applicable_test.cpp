@@ -1,8 +1,11 @@
 // Durations, keys that mean nothing beside others, and what the values of a choice mean.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "core/config/config.h"
 #include "core/error.h"
+#include "tests/support/temporary_directory.h"
 
 namespace quire {
 namespace {
@@ -53,9 +56,28 @@ std::string error_of(const std::string& text, const std::vector<std::string>& ov
 TEST(ConfigApplicable, AKeyThatMeansNothingIsRefusedWhereItStands) {
   EXPECT_EQ(drawing("{shape: circle, radius: 3}").radius, 3);
   EXPECT_EQ(drawing("{radius: 3, shape: circle}").radius, 3);
-  EXPECT_EQ(error_of("{radius: 2}"), "d.yaml:1:2: radius: means nothing here: only a circle has one; leave it out");
+  EXPECT_EQ(error_of("{radius: 3}"), "d.yaml:1:2: radius: means nothing here: only a circle has one; leave it out");
   EXPECT_EQ(error_of("{shape: circle, radius: 3}", {"shape=line"}),
             "d.yaml:1:17: radius: means nothing here: only a circle has one; leave it out");
+}
+
+TEST(ConfigApplicable, AKeyWithTheValueItHasAnywayIsNoChoice) {
+  EXPECT_EQ(drawing("{radius: 2}").radius, 2);
+  EXPECT_EQ(drawing("{radius: 2.0, shape: line}").radius, 2);
+  EXPECT_EQ(drawing("{shape: circle, radius: 2}", {"shape=line"}).radius, 2);
+  EXPECT_NE(error_of("{radius: wide}").find("expects a number"), std::string::npos);
+}
+
+// A configuration that quire wrote has every key; none of them is a choice that an override contradicts.
+TEST(ConfigApplicable, ASavedConfigurationGivesWay) {
+  const test::TemporaryDirectory folder;
+  const std::string path = (folder / "saved.yaml").string();
+  const std::string saved = dump_saved_config(drawing("{shape: circle, radius: 3}"));
+  std::ofstream(path) << saved;
+  EXPECT_EQ(load_config<Drawing>(path).radius, 3);
+  EXPECT_EQ(load_config<Drawing>(path, {"shape=line"}).radius, 2);
+  std::ofstream(path) << dump_config(drawing("{shape: circle, radius: 3}"));
+  EXPECT_THROW(load_config<Drawing>(path, {"shape=line"}), Error);
 }
 
 TEST(ConfigApplicable, IsNotWrittenAndMayGoWithAnOverride) {

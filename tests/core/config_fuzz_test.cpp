@@ -1,6 +1,8 @@
 // Damaged configurations are either read or refused with a place; nothing else may happen.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <random>
 
 #include "tests/core/config_example.h"
@@ -63,6 +65,19 @@ TEST(ConfigFuzz, DamagedTextsAreReadOrRefused) {
     }
   }
   EXPECT_GT(read, 50);  // most damage is seen, but not all of it is damage
+}
+
+// Eight times the keys may take some eight times as long; comparing each with each takes 64 times as long.
+TEST(ConfigFuzz, ManyKeysTakeTimeInProportion) {
+  const auto seconds_for = [](int keys) {
+    std::string text = "corpus: a\nset:\n";
+    for (int i = 0; i < keys; ++i) text += "  a_key_of_the_same_length_" + std::to_string(1'000'000 + i) + ": 1\n";
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(example(text).set.size(), static_cast<size_t>(keys));
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  const double few = std::min({seconds_for(3000), seconds_for(3000), seconds_for(3000)});
+  EXPECT_LT(seconds_for(24000), 24 * few);
 }
 
 TEST(ConfigFuzz, DamagedOverridesAreReadOrRefused) {

@@ -192,7 +192,8 @@ TEST(Config, PathsAreRelativeToTheFile) {
   const auto typed = load_config<ExampleRun>((folder / "run.yaml").string(), {"corpus=b.h5"});
   EXPECT_EQ(typed.corpus, (std::filesystem::current_path() / "b.h5").string());
   const std::string absent = (folder / "absent.yaml").string();
-  EXPECT_EQ(config_message([&] { load_config<ExampleRun>(absent); }), absent + ": No such file or directory");
+  EXPECT_EQ(config_message([&] { load_config<ExampleRun>(absent); }),
+            "cannot open " + absent + ": No such file or directory");
   EXPECT_EQ(config_message([&] { load_config<ExampleRun>(folder.string()); }),
             folder.string() + ": is a folder; give the YAML file");
 }

@@ -1,6 +1,7 @@
 #include "core/files/file_io.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "tests/support/expect_error.h"
 #include "tests/support/small_disk.h"
@@ -46,9 +47,33 @@ TEST(FileIo, FailureNamesThePathAndTheReason) {
   const TemporaryDirectory folder;
   EXPECT_ERROR(read_file(folder / "missing"), ErrorKind::disk, "missing: No such file or directory");
   EXPECT_ERROR(write_file_durably(folder / "no/such", "x"), ErrorKind::disk, "no/such: No such file");
-  EXPECT_ERROR(write_file_durably("/dev/full", "x"), ErrorKind::disk, "/dev/full: No space left on device");
-  EXPECT_ERROR(read_text_file(folder.path()), ErrorKind::disk, "Is a directory");
+  EXPECT_ERROR(read_text_file(folder.path()), ErrorKind::disk, "is a folder, not a regular file");
   EXPECT_ERROR(rename_durably(folder / "a", folder / "b"), ErrorKind::disk, "No such file");
+}
+
+// Neither waits for a writer nor reads without end.
+TEST(FileIo, OnlyRegularFilesAreReadAndWritten) {
+  const TemporaryDirectory folder;
+  const std::filesystem::path fifo = folder / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/zero", folder / "link");
+  EXPECT_ERROR(read_text_file(fifo), ErrorKind::disk, "fifo: is a FIFO, not a regular file");
+  EXPECT_ERROR(read_text_file(folder / "link", {.kind = ErrorKind::config}), ErrorKind::config, "link: is a device");
+  EXPECT_ERROR(checksum_of_file("/dev/zero", ErrorKind::data), ErrorKind::data, "/dev/zero: is a device");
+  EXPECT_ERROR(write_file_durably("/dev/full", "x"), ErrorKind::disk, "/dev/full: is a device");
+  EXPECT_ERROR(write_file_durably(fifo, "x"), ErrorKind::disk, "fifo");
+  write_file_durably(folder / "target", "kept");
+  std::filesystem::create_symlink(folder / "target", folder / "to_target");
+  EXPECT_ERROR(write_file_durably(folder / "to_target", "x"), ErrorKind::disk, "to_target");
+  EXPECT_EQ(read_text_file(folder / "to_target"), "kept");
+}
+
+TEST(FileIo, ATextThatIsTooLongIsNotRead) {
+  const TemporaryDirectory folder;
+  write_file_durably(folder / "sparse", "x");
+  std::filesystem::resize_file(folder / "sparse", uintmax_t{20} << 30);
+  EXPECT_ERROR(read_text_file(folder / "sparse", {.kind = ErrorKind::data}), ErrorKind::data,
+               "sparse: has 21474836480 bytes, and at most 67108864 are read");
 }
 
 TEST(FileIo, FullDiskKeepsTheOlderFile) {
@@ -81,6 +106,30 @@ TEST(File, MapShowsTheContentAndOutlivesTheFile) {
   ASSERT_EQ(map.bytes().size(), 6U);
   EXPECT_EQ(static_cast<char>(map.bytes()[5]), 'd');
   EXPECT_TRUE(MappedFile(File::open(folder / "empty")).bytes().empty());
+}
+
+// What is gone is not read as zeros, and no signal ends the program.
+TEST(File, AMapWhoseFileBecomesShorterEndsInOneLine) {
+  const TemporaryDirectory folder;
+  const std::filesystem::path path = folder / "x";
+  const std::string text(20'000, 'a');
+  const auto read_after_truncation = [&] {
+    write_file_durably(path, text);
+    const MappedFile other(File::open(path));
+    const MappedFile map(File::open(path));
+    std::filesystem::resize_file(path, 100);
+    const volatile std::byte* bytes = map.bytes().data();
+    ::_exit(static_cast<int>(bytes[10'000]));
+  };
+  EXPECT_EXIT(read_after_truncation(), ::testing::ExitedWithCode(3),
+              "^quire: error: .*/x: became shorter while it was read, .*\n$");
+}
+
+TEST(File, OtherBusErrorsAreLeftAsTheyWere) {
+  const TemporaryDirectory folder;
+  write_file_durably(folder / "x", "mapped");
+  const MappedFile map(File::open(folder / "x"));
+  EXPECT_EXIT(::raise(SIGBUS); ::raise(SIGBUS), ::testing::KilledBySignal(SIGBUS), "");
 }
 
 }  // namespace

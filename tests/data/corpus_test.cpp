@@ -218,5 +218,17 @@ TEST(Corpus, TokenIdsAreCheckedAgainstTheVocabulary) {
   EXPECT_EQ(tokens_of(Corpus::open(path)->split("train"), 1, 0, 1), std::vector<int32_t>{3});
 }
 
+// The last page of a file that became shorter reads as zeros.
+TEST(Corpus, TokensOfAFileThatBecameShorterAreNotUsed) {
+  const TemporaryDirectory folder;
+  write_corpus(folder / "c.h5", {{"train", {"abcdef"}}});
+  const auto corpus = Corpus::open(folder / "c.h5");
+  const Split& split = corpus->split("train");
+  std::vector<int32_t> ids(6);
+  split.tokens(0, 0, 6, ids.data());
+  std::filesystem::resize_file(folder / "c.h5", std::filesystem::file_size(folder / "c.h5") - 1);
+  EXPECT_ERROR(split.tokens(0, 0, 6, ids.data()), ErrorKind::data, "put the whole file back");
+}
+
 }  // namespace
 }  // namespace quire

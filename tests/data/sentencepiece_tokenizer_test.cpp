@@ -283,6 +283,19 @@ TEST_F(TokenizerTrainingTest, GivesOneModelForOneText) {
   EXPECT_TRUE(tokenizer->decode(encoded(*tokenizer, text)) == text);
 }
 
+TEST_F(TokenizerTrainingTest, ReplacesModelsOnly) {
+  options_.force = true;
+  options_.output = folder_ / "books/a.txt";
+  const std::string before = read_text_file(options_.output);
+  EXPECT_ERROR(train_tokenizer(options_, {}), ErrorKind::config, "exists already and is not a SentencePiece model");
+  EXPECT_EQ(read_text_file(options_.output), before);
+  options_.output = "/dev/null";
+  EXPECT_ERROR(train_tokenizer(options_, {}), ErrorKind::config, "/dev/null: is a device");
+  options_.output = folder_ / "link";
+  std::filesystem::create_symlink(folder_ / "books/a.txt", options_.output);
+  EXPECT_ERROR(train_tokenizer(options_, {}), ErrorKind::config, "link: is a link");
+}
+
 TEST_F(TokenizerTrainingTest, UsesAChoiceOfManyLines) {
   options_.max_sentences = 60;
   options_.model.vocabulary = 300;

@@ -40,7 +40,7 @@ TEST(ConfigFaults, NameFileLineColumnAndWhatWasMeant) {
       {"threads: 1", "threads: 1, device: cuda", "cuda"},
       {"optimizer: {lr: 1e-2}", "optimizer: {lr: .nan}", "must be finite"},
       {"optimizer: {lr: 1e-2}", "optimizer: {betas: [0.9]}", "needs two numbers"},
-      {"optimizer: {lr: 1e-2}", "optimizer: {kind: adafactor, betas: [0.9, 0.95]}",
+      {"optimizer: {lr: 1e-2}", "optimizer: {kind: adafactor, betas: [0.8, 0.95]}",
        "run.yaml:10:30: optimizer.betas: means nothing here: only optimizer.kind adamw has it; leave it out"},
       {"optimizer: {lr: 1e-2}", "optimizer: {groups: [{match: [\"embeding.*\"], lr_scale: 0}]}",
        "run.yaml:10:31: optimizer.groups.0.match.0: 'embeding.*' matches no parameter; names look like"},

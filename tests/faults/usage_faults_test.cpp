@@ -13,6 +13,13 @@ TEST(UsageFaults, AreOneLineThatPointsToTheHelp) {
                                                        {"generate", "x", "--length", "-1"},
                                                        {"generate", "x", "--temperature", "hot"},
                                                        {"generate", "x", "--top-p", "2"},
+                                                       {"generate", "x", "--temperature", "nan"},
+                                                       {"generate", "x", "--temperature", "-nan"},
+                                                       {"generate", "x", "--top-p", "nan"},
+                                                       {"generate", "x", "--seed", "18446744073709551616"},
+                                                       {"generate", "x", "--seed", "-1"},
+                                                       {"generate", "x", "--length", "99999999999999999999"},
+                                                       {"needle", "x", "--lengths", "1k", "--seed", "1e30"},
                                                        {"bench"},
                                                        {"bench", "x", "--steps", "0"},
                                                        {"prepare", "--input", "x"}};
@@ -42,6 +49,8 @@ TEST(UsageFaults, OfPreparedTasks) {
   EXPECT_FAULT(prepare({"--task", "passkey", "--input", "x", "--split", "train=1"}), 2, "--input has no meaning");
   EXPECT_FAULT(prepare({"--task", "passkey", "--filler", "x", "--tokenizer", "byte", "--split", "train=1"}), 2,
                "--tokenizer has no meaning with --filler");
+  EXPECT_FAULT(prepare({"--task", "passkey", "--split", "train=1", "--seed", "36893488147419103233"}), 2,
+               "36893488147419103233 is not a whole number from 0 to 18446744073709551615");
   EXPECT_FAULT(prepare({"--input", "x", "--seed", "3"}), 2, "--seed has no meaning without --task");
   EXPECT_FALSE(std::filesystem::exists(folder / "c.h5"));
 }

@@ -72,13 +72,45 @@ TEST(Kill, TenTimesWhileSavingAndTheWeightsAreTheSame) {
 TEST(Kill, BeforeTheFirstCheckpointTheRunBeginsAgain) {
   const TinyRun tiny;
   ASSERT_EQ(tiny.train("whole").code, 0);
+  // As a kill between the line of the first checkpoint's step and that checkpoint leaves it.
   std::filesystem::copy(tiny / "whole", tiny / "killed", std::filesystem::copy_options::recursive);
   for (const int64_t step : {10, 20}) std::filesystem::remove_all(tiny.checkpoint("killed", step));
+  truncate_metrics_after(tiny / "killed/metrics.jsonl", 10);
+  std::filesystem::create_directory(tiny / "killed/checkpoints/.step-00000010.partial");
   const ProgramResult resumed = tiny.resume("killed");
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_NE(resumed.err.find("before its first checkpoint"), std::string::npos) << resumed.err;
   EXPECT_EQ(comparable_metrics(tiny / "whole"), comparable_metrics(tiny / "killed"));
   expect_same_checkpoint(tiny.checkpoint("whole", 20), tiny.checkpoint("killed", 20));
+}
+
+TEST(Kill, BehindTheLastStepLeavesNothingForever) {
+  const TinyRun tiny;
+  ASSERT_EQ(tiny.train("run").code, 0);
+  for (const char* name : {".step-00000010.removed", ".step-00000020.partial"}) {
+    std::filesystem::create_directory(tiny / "run/checkpoints" / name);
+    write_text(tiny / "run/checkpoints" / name / "model.h5", "half");
+  }
+  ASSERT_TRUE(holds_unfinished(tiny / "run/checkpoints"));
+  ASSERT_EQ(tiny.resume("run").code, 0);
+  EXPECT_FALSE(holds_unfinished(tiny / "run/checkpoints"));
+  EXPECT_EQ(checkpoint_steps(tiny / "run/checkpoints"), (std::vector<int64_t>{20, 10}));
+}
+
+// Only the newest checkpoint is there at any moment, and not for long.
+TEST(Kill, EvaluatingARunThatRemovesItsCheckpoints) {
+  const TinyRun tiny;
+  RunningProgram program(
+      tiny.train_arguments("run", {"schedule.steps=1000000", "checkpoint.every=1", "checkpoint.keep=1"}));
+  while (checkpoint_steps(tiny / "run/checkpoints").empty() && program.running()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  for (int round = 0; round < 10; ++round) {
+    const ProgramResult result = run_quire({"eval", (tiny / "run").string(), "run.threads=1"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.err.find("warning"), std::string::npos) << result.err;
+  }
+  EXPECT_TRUE(program.running());
 }
 
 }  // namespace

@@ -6,12 +6,6 @@ namespace {
 
 class MixtureRun : public ::testing::Test {
  protected:
-  // data.split has no meaning beside data.mix.
-  MixtureRun() {
-    std::string text = kTinyConfig;
-    text.erase(text.find("split: train, "), 14);
-    write_text(tiny_.config(), text);
-  }
   static std::vector<std::string> with(const std::string& mix, std::vector<std::string> overrides = {}) {
     overrides.insert(overrides.begin(), "data.mix=" + mix);
     return overrides;
@@ -55,6 +49,19 @@ TEST_F(MixtureRun, PlanAndBenchNeedNoDocuments) {
   }
 }
 
+// Files that give data.split its default value, as the quickstart does, and saved configurations, which give every key.
+TEST_F(MixtureRun, IsAddedToAConfigurationByAnOverride) {
+  const std::string readme = "data.mix=[{corpus: books.h5, weight: 3}, {task: passkey, length: 4096}]";
+  const ProgramResult quickstart =
+      run_quire({"config", QUIRE_SOURCE_DIR "/configs/quickstart.yaml", readme, "--check"});
+  EXPECT_EQ(quickstart.code, 0) << quickstart.err;
+  ASSERT_EQ(tiny_.train("run", {"data.split=valid", "schedule.steps=2"}).code, 0);
+  const ProgramResult saved =
+      run_quire({"train", (tiny_ / "run/config.yaml").string(), "data.mix=[{task: passkey, length: 90}]", "--run-dir",
+                 (tiny_ / "mixed").string()});
+  EXPECT_EQ(saved.code, 0) << saved.err;
+}
+
 TEST_F(MixtureRun, WhatCannotBeIsRefusedBeforeAnythingBegins) {
   const auto expect = [&](const std::string& mix, int code, const std::string& part,
                           const std::vector<std::string>& more = {}) {
@@ -66,11 +73,11 @@ TEST_F(MixtureRun, WhatCannotBeIsRefusedBeforeAnythingBegins) {
   expect("[{task: passkey, length: 30}]", 2, "data.mix.0: length 30 is too short for task passkey");
   expect("[{corpus: x.h5}]", 3, "x.h5: no such corpus");
   expect("[{corpus: " + corpus() + ", split: test}]", 2, "no split \"test\"");
-  expect("[{task: passkey, split: train}]", 2, "there is no corpus beside it");
+  expect("[{task: passkey, split: valid}]", 2, "there is no corpus beside it");
   expect("[{corpus: " + corpus() + ", length: 100}]", 2, "it belongs to a task");
   expect("[{task: passkey, weight: 0}]", 2, "weight");
   expect("[{task: passkey}]", 2, "data.mix is read by documents", {"data.sampling=windows"});
-  expect("[{task: passkey}]", 2, "data.mix says what is trained on", {"data.split=train"});
+  expect("[{task: passkey}]", 2, "data.mix says what is trained on", {"data.split=valid"});
 }
 
 }  // namespace

@@ -131,6 +131,38 @@ TEST(Checkpoint, ResolvesRunsFoldersAndCheckpoints) {
   }
 }
 
+// A run that keeps one checkpoint removes it while somebody reads.
+TEST(Checkpoint, OneThatVanishesGivesWayToTheNewest) {
+  const test::TemporaryDirectory folder;
+  const fs::path first = write_example(folder / "checkpoints", 1);
+  std::vector<fs::path> used;
+  use_checkpoint(folder.path(), [&](const fs::path& path) {
+    used.push_back(path);
+    const CheckpointReader reader = CheckpointReader::open(path);
+    if (used.size() < 3) {
+      write_example(folder / "checkpoints", static_cast<int64_t>(used.size()) + 1);
+      keep_newest_checkpoints(folder / "checkpoints", 1);
+    }
+    reader.read_part("model");
+  });
+  EXPECT_EQ(used,
+            (std::vector<fs::path>{first, folder / "checkpoints/step-00000002", folder / "checkpoints/step-00000003"}));
+  // The very checkpoint that was asked for, and errors about one that is there.
+  const auto uses_of = [&](const fs::path& given, bool remove) {
+    int uses = 0;
+    EXPECT_THROW(use_checkpoint(given,
+                                [&](const fs::path& path) {
+                                  ++uses;
+                                  if (remove) fs::remove_all(path);
+                                  throw Error(ErrorKind::checkpoint, "damaged");
+                                }),
+                 Error);
+    return uses;
+  };
+  EXPECT_EQ(uses_of(folder.path(), false), 1);
+  EXPECT_EQ(uses_of(used.back(), true), 1);
+}
+
 TEST(Checkpoint, KeepsTheNewest) {
   const test::TemporaryDirectory folder;
   for (const int64_t step : {1, 20, 3, 100}) write_example(folder.path(), step);

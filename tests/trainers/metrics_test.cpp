@@ -1,6 +1,7 @@
 #include "trainers/run/metrics.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <fstream>
@@ -61,6 +62,45 @@ TEST(Metrics, OtherDamageIsAnErrorWithItsLine) {
     EXPECT_EQ(error.kind(), ErrorKind::data);
     EXPECT_EQ(std::string(error.what()), path.string() + ":2: not a JSON object; remove this line");
   }
+}
+
+TEST(Metrics, WhatIsNoMetricsFileIsRefusedUnread) {
+  const test::TemporaryDirectory folder;
+  const auto path = folder / "metrics.jsonl";
+  const auto expect_data_error = [&](const std::string& part, const auto& work) {
+    try {
+      work();
+      FAIL() << part;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::data);
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  std::ofstream(path) << "{\"step\":1}\n";
+  std::filesystem::resize_file(path, uintmax_t{20} << 30);
+  expect_data_error(":2: a line of more than", [&] { read_metrics(path); });
+  expect_data_error(":2: a line of more than", [&] { MetricsLog log(path); });
+  EXPECT_EQ(std::filesystem::file_size(path), uintmax_t{20} << 30);
+  std::filesystem::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  expect_data_error("is a FIFO", [&] { read_metrics(path); });
+  expect_data_error("is a FIFO", [&] { MetricsLog log(path); });
+}
+
+TEST(Metrics, LinesAcrossBuffersAreWhole) {
+  const test::TemporaryDirectory folder;
+  const auto path = folder / "metrics.jsonl";
+  const std::string long_text((size_t{3} << 20) + 17, 'x');
+  {
+    MetricsLog log(path);
+    for (int step = 1; step <= 3; ++step) log.append({{"step", step}, {"text", long_text}});
+  }
+  EXPECT_EQ(read_metrics(path).size(), 3U);
+  EXPECT_EQ(read_metrics(path).back().at("text"), long_text);
+  EXPECT_EQ(last_logged_step(path, 2), 2);
+  std::ofstream(path, std::ios::app) << "{\"step\":4,";
+  MetricsLog(path).append({{"step", 4}});
+  EXPECT_EQ(last_logged_step(path, 100), 4);
 }
 
 TEST(Metrics, WhatCannotBeOpenedIsADiskError) {

@@ -45,6 +45,28 @@ TEST(RunDirectory, AnEmptyOneIsTaken) {
   EXPECT_NO_THROW(RunDirectory::create(folder / "run"));  // the first attempt ended before it wrote its configuration
 }
 
+// A run that lost its config.yaml, or files of another program.
+TEST(RunDirectory, WhatIsLeftOfARunIsNotTaken) {
+  for (const char* name : {"metrics.jsonl", "log.txt", "checkpoints/step-00000005"}) {
+    const test::TemporaryDirectory folder;
+    std::filesystem::create_directories((folder / "run" / name).parent_path());
+    std::ofstream(folder / "run" / name) << "somebody's";
+    expect_error(ErrorKind::config, "choose another --run-dir", [&] { RunDirectory::create(folder / "run"); });
+    EXPECT_EQ(read_text_file(folder / "run" / name), "somebody's");
+  }
+}
+
+TEST(RunDirectory, FilesThatAreNoFiles) {
+  const test::TemporaryDirectory folder;
+  const auto path = folder / "run";
+  { std::ofstream(RunDirectory::create(path).config()) << "run: {}\n"; }
+  for (const char* name : {"metrics.jsonl", "log.txt"}) {
+    std::filesystem::create_symlink("/dev/zero", path / name);
+    expect_error(ErrorKind::data, "is not a regular file", [&] { RunDirectory::open(path); });
+    std::filesystem::remove(path / name);
+  }
+}
+
 TEST(RunDirectory, WhatCannotBeMadeIsADiskError) {
   const test::TemporaryDirectory folder;
   std::ofstream(folder / "file") << "x";

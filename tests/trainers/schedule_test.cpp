@@ -76,7 +76,8 @@ TEST(Schedule, WsdIsStableThenDecays) {
 TEST(Schedule, SettingsThatContradictAreRefused) {
   const std::pair<const char*, const char*> faults[] = {
       {"{kind: cosine, warmup: 11, steps: 10}",
-       "steps: 10 steps end before the warm-up of 11 does; schedule.warmup=1 would do, or schedule.steps=11 and more"},
+       "s.yaml:1:35: steps: 10 steps end before the warm-up of 11 does; schedule.warmup=1 would do, or "
+       "schedule.steps=11 and more"},
       {"{kind: constant, final: 0.1}",
        "s.yaml:1:18: final: means nothing here: schedule.kind constant and inverse_sqrt have no final rate; leave it "
        "out"},
@@ -86,7 +87,8 @@ TEST(Schedule, SettingsThatContradictAreRefused) {
        "s.yaml:1:2: decay_shape: means nothing here: only schedule.kind wsd has it; leave it out"},
       {"{kind: wsd}", "s.yaml:1:1: decay: wsd needs the length of its decay, for example a fifth of schedule.steps"},
       {"{kind: wsd, warmup: 6, steps: 10, decay: 5}",
-       "s.yaml:1:42: decay: warmup and decay together must not be above steps"},
+       "s.yaml:1:31: steps: 10 steps are fewer than the 6 of warm-up and the 5 of decay together; schedule.warmup=1 "
+       "schedule.decay=2 would do, or schedule.steps=11 and more"},
   };
   for (const auto& [text, message] : faults) {
     try {

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -48,14 +49,23 @@ void keep_newest_checkpoints(const std::filesystem::path& checkpoints_dir, int64
 // Removes checkpoints of steps above `step`, which a run that was resumed from an earlier checkpoint has left behind.
 void remove_checkpoints_after(const std::filesystem::path& checkpoints_dir, int64_t step);
 
+// Removes writes and removals that a kill cut short. Only for the process that holds the run directory.
+void remove_unfinished_checkpoints(const std::filesystem::path& checkpoints_dir);
+
 // The steps of all checkpoints, whole or damaged, newest first. A folder that does not exist has none.
 std::vector<int64_t> checkpoint_steps(const std::filesystem::path& checkpoints_dir);
 
-// The newest checkpoint that verifies; those that do not are skipped with a warning.
+// The newest checkpoint that verifies; those that do not are skipped with a warning. One that the run removes meanwhile
+// is none: the folder is looked at again.
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& checkpoints_dir);
 
 // The checkpoint that a user means by a checkpoint, a run directory or its checkpoints folder. Error(checkpoint).
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
+
+// Calls use() with the checkpoint that a user means. A run that goes on meanwhile may remove it while it is read; then
+// use() is called again with the newest, unless that very checkpoint was given.
+void use_checkpoint(const std::filesystem::path& given,
+                    const std::function<void(const std::filesystem::path& checkpoint)>& use);
 
 // An open checkpoint. All damage is Error(checkpoint).
 class CheckpointReader {

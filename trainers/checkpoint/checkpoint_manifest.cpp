@@ -44,7 +44,8 @@ Manifest Manifest::read(const std::filesystem::path& checkpoint) {
   const std::filesystem::path path = checkpoint / "manifest.json";
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) damaged(path, "is missing");
-  nlohmann::ordered_json json = nlohmann::ordered_json::parse(read_text_file(path), nullptr, false);
+  nlohmann::ordered_json json =
+      nlohmann::ordered_json::parse(read_text_file(path, {.kind = ErrorKind::checkpoint}), nullptr, false);
   try {
     if (!json.is_object() || json.at("format") != kFormat) damaged(path, "is not the manifest of a checkpoint");
     const auto version = json.at("version").get<int64_t>();
@@ -75,7 +76,7 @@ void Manifest::verify(const std::filesystem::path& checkpoint) const {
     if (!std::filesystem::is_regular_file(path, error)) damaged(path, "is missing");
     const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
     if (error || bytes != file.bytes) damaged(path, fmt::format("has {} bytes instead of {}", bytes, file.bytes));
-    if (checksum_of_file(path) != file.checksum) damaged(path, "is damaged (wrong checksum)");
+    if (checksum_of_file(path, ErrorKind::checkpoint) != file.checksum) damaged(path, "is damaged (wrong checksum)");
   }
 }
 

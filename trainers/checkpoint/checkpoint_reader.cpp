@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include "core/check.h"
 #include "core/files/file_io.h"
@@ -92,7 +93,7 @@ const CheckpointReader::File& CheckpointReader::find(const std::string& name) co
 // The bytes that are parsed are the bytes that were verified, even if the file changes in between.
 void CheckpointReader::read_part_file(CheckpointPart& part, const File& entry) const {
   const std::string name = (path_ / entry.name).string();
-  std::vector<std::byte> bytes = read_file(name);
+  std::vector<std::byte> bytes = read_file(name, ErrorKind::checkpoint);
   if (checksum_of(bytes) != entry.checksum) fail(ErrorKind::checkpoint, "{}: changed while it was read", name);
   const Hdf5Reader reader = Hdf5Reader::open_image(std::move(bytes), name, ErrorKind::checkpoint);
   if (reader.has("tensors")) {
@@ -123,7 +124,8 @@ CheckpointPart CheckpointReader::read_part(const std::string& file) const {
 
 std::string CheckpointReader::read_text(const std::string& file_name) const {
   const File& entry = find(file_name);
-  std::string text = read_text_file(path_ / entry.name);
+  std::string text =
+      read_text_file(path_ / entry.name, {.kind = ErrorKind::checkpoint, .most_bytes = int64_t{1} << 30});
   if (checksum_of(std::as_bytes(std::span<const char>(text.data(), text.size()))) != entry.checksum) {
     fail(ErrorKind::checkpoint, "{}: changed while it was read", (path_ / entry.name).string());
   }
@@ -143,13 +145,22 @@ std::vector<int64_t> checkpoint_steps(const fs::path& checkpoints_dir) {
 }
 
 std::optional<fs::path> latest_checkpoint(const fs::path& checkpoints_dir) {
-  for (const int64_t step : checkpoint_steps(checkpoints_dir)) {
-    const fs::path path = checkpoints_dir / checkpoint_name(step);
-    try {
-      Manifest::read(path).verify(path);
-      return path;
-    } catch (const Error& error) {
-      log_warn(fmt::format("checkpoint skipped: {}", error.what()));
+  std::set<int64_t> damaged;
+  for (bool vanished = true; vanished;) {
+    vanished = false;
+    for (const int64_t step : checkpoint_steps(checkpoints_dir)) {
+      if (damaged.count(step) > 0) continue;
+      const fs::path path = checkpoints_dir / checkpoint_name(step);
+      try {
+        Manifest::read(path).verify(path);
+        return path;
+      } catch (const Error& error) {
+        // Newer ones are there by now.
+        vanished = !is_folder(path);
+        if (vanished) break;
+        log_warn(fmt::format("checkpoint skipped: {}", error.what()));
+        damaged.insert(step);
+      }
     }
   }
   return std::nullopt;
@@ -166,6 +177,17 @@ fs::path resolve_checkpoint(const fs::path& given) {
   if (const auto latest = latest_checkpoint(folder)) return *latest;
   fail_for_runs_below(path);
   fail(ErrorKind::checkpoint, "{}: holds no whole checkpoint; give a run or a checkpoint", path.string());
+}
+
+void use_checkpoint(const fs::path& given, const std::function<void(const fs::path& checkpoint)>& use) {
+  for (;;) {
+    const fs::path checkpoint = resolve_checkpoint(given);
+    try {
+      return use(checkpoint);
+    } catch (const std::exception&) {
+      if (is_folder(checkpoint) || !is_folder(given)) throw;
+    }
+  }
 }
 
 }  // namespace quire

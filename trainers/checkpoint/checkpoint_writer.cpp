@@ -23,17 +23,6 @@ fs::path hidden(const fs::path& checkpoints_dir, int64_t step, std::string_view 
   return with_suffix(checkpoints_dir / fmt::format(".{}", checkpoint_name(step)), suffix);
 }
 
-// What a crash left behind. Only the process that holds the run directory gets here.
-void remove_remains(const fs::path& checkpoints_dir) {
-  std::vector<fs::path> remains;
-  for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints_dir)) {
-    const std::string name = entry.path().filename().string();
-    const std::string suffix = entry.path().extension().string();
-    if (name.rfind(".step-", 0) == 0 && (suffix == kPartial || suffix == kRemoved)) remains.push_back(entry.path());
-  }
-  for (const fs::path& path : remains) fs::remove_all(path);
-}
-
 class CheckpointFolder {
  public:
   explicit CheckpointFolder(const fs::path& path) : path_(path) {}
@@ -106,6 +95,21 @@ void remove_checkpoint(const fs::path& checkpoints_dir, int64_t step) {
 
 }  // namespace
 
+void remove_unfinished_checkpoints(const fs::path& checkpoints_dir) {
+  try {
+    std::vector<fs::path> remains;
+    for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints_dir)) {
+      const std::string name = entry.path().filename().string();
+      const std::string suffix = entry.path().extension().string();
+      if (name.rfind(".step-", 0) == 0 && (suffix == kPartial || suffix == kRemoved)) remains.push_back(entry.path());
+    }
+    for (const fs::path& path : remains) fs::remove_all(path);
+  } catch (const fs::filesystem_error& error) {
+    fail(ErrorKind::disk, "{}: what is left of a checkpoint cannot be removed: {}", checkpoints_dir.string(),
+         error.what());
+  }
+}
+
 fs::path write_checkpoint(const fs::path& checkpoints_dir, int64_t step, std::span<const CheckpointPart> parts,
                           const nlohmann::json& meta, const TextFiles& texts, int64_t part_file_bytes) {
   QUIRE_CHECK(step >= 0, "write_checkpoint: step {}", step);
@@ -113,7 +117,7 @@ fs::path write_checkpoint(const fs::path& checkpoints_dir, int64_t step, std::sp
   const fs::path target = checkpoints_dir / checkpoint_name(step);
   try {
     fs::create_directories(checkpoints_dir);
-    remove_remains(checkpoints_dir);
+    remove_unfinished_checkpoints(checkpoints_dir);
     fs::create_directory(partial);
     CheckpointFolder folder(partial);
     for (const CheckpointPart& part : parts) folder.write(part, part_file_bytes);

@@ -65,7 +65,15 @@ Tensor mean_rows(const Tensor& table, int64_t rows) {
 
 InitialWeights InitialWeights::open(const RunConfig& config, const Tokenizer& tokenizer) {
   InitialWeights weights;
-  weights.checkpoint_ = resolve_checkpoint(*config.init.from);
+  use_checkpoint(*config.init.from,
+                 [&](const std::filesystem::path& checkpoint) { weights = read(config, tokenizer, checkpoint); });
+  return weights;
+}
+
+InitialWeights InitialWeights::read(const RunConfig& config, const Tokenizer& tokenizer,
+                                    const std::filesystem::path& checkpoint) {
+  InitialWeights weights;
+  weights.checkpoint_ = checkpoint;
   const CheckpointReader reader = open_checkpoint(weights.checkpoint_);
   const std::string path = weights.checkpoint_.string();
   const std::string theirs = reader.read_text("tokenizer.txt");

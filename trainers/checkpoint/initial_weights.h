@@ -30,6 +30,9 @@ class InitialWeights {
   const std::vector<std::string>& missing() const { return missing_; }  // drawn anew
 
  private:
+  static InitialWeights read(const RunConfig& config, const Tokenizer& tokenizer,
+                             const std::filesystem::path& checkpoint);
+
   std::filesystem::path checkpoint_;
   std::map<std::string, Tensor> tensors_;  // those the model takes, buffers with the prefix "buffer."
   std::vector<std::string> missing_;

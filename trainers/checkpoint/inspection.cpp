@@ -1,14 +1,15 @@
 #include "trainers/checkpoint/inspection.h"
 
 #include <algorithm>
-#include <array>
-#include <fstream>
 
 #include "core/check.h"
+#include "core/files/hdf5_file.h"
+#include "core/files/output_file.h"
 #include "data/corpus/corpus.h"
 #include "trainers/checkpoint/checkpoint_manifest.h"
 #include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/run/metrics.h"
+#include "trainers/run/resume_check.h"
 #include "trainers/run/run_directory.h"
 
 namespace quire {
@@ -17,13 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-
-bool begins_like_hdf5(const fs::path& path) {
-  constexpr std::array<char, 8> kSignature{'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
-  std::array<char, 8> begin{};
-  std::ifstream stream(path, std::ios::binary);
-  return stream.read(begin.data(), begin.size()) && begin == kSignature;
-}
 
 Json document_json(const Split& split, int64_t document) {
   return {{"name", split.name(document)}, {"tokens", split.length(document)}, {"bytes", split.bytes(document)}};
@@ -108,56 +102,8 @@ Json rows_json(const CheckpointPart& part, const Cursor& cursor) {
   return rows;
 }
 
-}  // namespace
-
-Inspected what_is(const fs::path& given) {
-  constexpr const char* kHint = "give a corpus, a checkpoint or a run directory";
-  const fs::path path = given.has_filename() ? given : given.parent_path();
-  std::error_code error;
-  if (!fs::exists(path, error)) fail(ErrorKind::config, "{}: no such file or folder; {}", path.string(), kHint);
-  if (fs::is_directory(path, error)) {
-    if (checkpoint_step(path.filename().string()) || fs::exists(path / "manifest.json")) return Inspected::checkpoint;
-    if (fs::exists(path / "config.yaml")) return Inspected::run;
-    if (!checkpoint_steps(path).empty()) return Inspected::checkpoint;
-  } else if (fs::exists(manifest_path(path)) || begins_like_hdf5(path)) {
-    return Inspected::corpus;
-  }
-  fail(ErrorKind::config, "{}: is none of the things quire makes; {}", path.string(), kHint);
-}
-
-Json inspect_corpus(const fs::path& path) {
-  const std::unique_ptr<Corpus> corpus = Corpus::open(path);
-  const CorpusManifest& manifest = corpus->manifest();
-  Json json{{"kind", "corpus"},
-            {"path", path.string()},
-            {"verified", true},
-            {"file_bytes", manifest.size},
-            {"checksum", manifest.checksum},
-            {"tokenizer", manifest.tokenizer},
-            {"vocabulary", manifest.vocabulary},
-            {"splits", Json::array()}};
-  for (const std::string& name : corpus->split_names()) {
-    const Split& split = corpus->split(name);
-    const SplitTotals& totals = split.totals();
-    Json entry{{"name", name},          {"documents", totals.documents}, {"tokens", totals.tokens},
-               {"bytes", totals.bytes}, {"words", totals.words},         {"marked", split.marked()}};
-    if (split.documents() > 0) {
-      int64_t longest = 0;
-      int64_t shortest = 0;
-      for (int64_t document = 1; document < split.documents(); ++document) {
-        if (split.length(document) > split.length(longest)) longest = document;
-        if (split.length(document) < split.length(shortest)) shortest = document;
-      }
-      entry["longest"] = document_json(split, longest);
-      entry["shortest"] = document_json(split, shortest);
-    }
-    json["splits"].push_back(entry);
-  }
-  return json;
-}
-
-Json inspect_checkpoint(const fs::path& path, bool every_parameter) {
-  const CheckpointReader reader = open_checkpoint(resolve_checkpoint(path));
+Json inspect_one_checkpoint(const fs::path& path, bool every_parameter) {
+  const CheckpointReader reader = open_checkpoint(path);
   const nlohmann::json& meta = reader.meta();
   const RunConfig config = checkpoint_config(reader);
   const Cursor cursor = cursor_from_json(meta.at("cursor").get<std::string>());
@@ -206,6 +152,60 @@ Json inspect_checkpoint(const fs::path& path, bool every_parameter) {
   return json;
 }
 
+}  // namespace
+
+Inspected what_is(const fs::path& given) {
+  constexpr const char* kHint = "give a corpus, a checkpoint or a run directory";
+  const fs::path path = given.has_filename() ? given : given.parent_path();
+  std::error_code error;
+  if (!fs::exists(path, error)) fail(ErrorKind::config, "{}: no such file or folder; {}", path.string(), kHint);
+  if (fs::is_directory(path, error)) {
+    if (checkpoint_step(path.filename().string()) || fs::exists(path / "manifest.json")) return Inspected::checkpoint;
+    if (fs::exists(path / "config.yaml")) return Inspected::run;
+    if (!checkpoint_steps(path).empty()) return Inspected::checkpoint;
+  } else if (fs::exists(manifest_path(path)) || first_bytes(path, kHdf5Signature.size()) == kHdf5Signature) {
+    return Inspected::corpus;
+  }
+  fail(ErrorKind::config, "{}: is none of the things quire makes; {}", path.string(), kHint);
+}
+
+Json inspect_corpus(const fs::path& path) {
+  const std::unique_ptr<Corpus> corpus = Corpus::open(path);
+  const CorpusManifest& manifest = corpus->manifest();
+  Json json{{"kind", "corpus"},
+            {"path", path.string()},
+            {"verified", true},
+            {"file_bytes", manifest.size},
+            {"checksum", manifest.checksum},
+            {"tokenizer", manifest.tokenizer},
+            {"vocabulary", manifest.vocabulary},
+            {"splits", Json::array()}};
+  for (const std::string& name : corpus->split_names()) {
+    const Split& split = corpus->split(name);
+    const SplitTotals& totals = split.totals();
+    Json entry{{"name", name},          {"documents", totals.documents}, {"tokens", totals.tokens},
+               {"bytes", totals.bytes}, {"words", totals.words},         {"marked", split.marked()}};
+    if (split.documents() > 0) {
+      int64_t longest = 0;
+      int64_t shortest = 0;
+      for (int64_t document = 1; document < split.documents(); ++document) {
+        if (split.length(document) > split.length(longest)) longest = document;
+        if (split.length(document) < split.length(shortest)) shortest = document;
+      }
+      entry["longest"] = document_json(split, longest);
+      entry["shortest"] = document_json(split, shortest);
+    }
+    json["splits"].push_back(entry);
+  }
+  return json;
+}
+
+Json inspect_checkpoint(const fs::path& given, bool every_parameter) {
+  Json json;
+  use_checkpoint(given, [&](const fs::path& path) { json = inspect_one_checkpoint(path, every_parameter); });
+  return json;
+}
+
 Json inspect_run(const fs::path& path) {
   const RunConfig config = load_config<RunConfig>((path / "config.yaml").string());
   Json json{{"kind", "run"}, {"path", path.string()}, {"name", config.run.name}, {"steps", config.schedule.steps}};
@@ -219,12 +219,15 @@ Json inspect_run(const fs::path& path) {
       Manifest::read(checkpoint).verify(checkpoint);
       if (!latest) latest = step;
     } catch (const Error& error) {
+      if (!fs::exists(folder / checkpoint_name(step))) continue;  // the run has removed it meanwhile
       entry["damage"] = error.what();
     }
     checkpoints.push_back(entry);
   }
   json["latest"] = latest ? Json(*latest) : Json();
+  const bool lost = step_of_written_checkpoint(config, last_logged_step(path / "metrics.jsonl", INT64_MAX)).has_value();
   json["state"] = RunDirectory::is_in_use(path)      ? "running"
+                  : !latest && lost                  ? "its checkpoints are gone"
                   : !latest                          ? "no checkpoint yet: --resume begins again"
                   : *latest >= config.schedule.steps ? "finished"
                                                      : "stopped: --resume goes on";

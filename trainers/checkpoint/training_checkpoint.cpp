@@ -74,21 +74,17 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
   if (training.average) parts.push_back({kAveragePart, training.average->save(), {}});
   parts.push_back({state_part(training.first_row, training.last_row), training.state->save(), {}});
   nlohmann::json meta{
-      {"version", kTrainingVersion},
-      {"step", training.step},
-      {"tokens", training.tokens},
-      {"rows", config.data.rows},
-      {"corpus", corpus.hash()},
-      {"cursor", cursor_to_json(cursor)},
-      {"backend", machine.backend},
-      {"dtype", name_of(machine.dtype)},
-      {"skipped", training.skipped},
-      {"skips_in_a_row", training.skips_in_a_row},
-      {"kernels", device_backend(machine.device.kind).kernel_choices()},
+      {"version", kTrainingVersion}, {"step", training.step},
+      {"tokens", training.tokens},   {"rows", config.data.rows},
+      {"corpus", corpus.hash()},     {"cursor", cursor_to_json(cursor)},
+      {"backend", machine.backend},  {"dtype", name_of(machine.dtype)},
+      {"skipped", training.skipped}, {"skips_in_a_row", training.skips_in_a_row},
+      {"logged", training.logged},   {"kernels", device_backend(machine.device.kind).kernel_choices()},
   };
   if (mixture != nullptr) meta["mix"] = mixture->hashes();
-  return write_checkpoint(checkpoints_dir, training.step, parts, meta,
-                          {{"config.yaml", dump_config(config)}, {"tokenizer.txt", corpus.tokenizer().serialise()}});
+  return write_checkpoint(
+      checkpoints_dir, training.step, parts, meta,
+      {{"config.yaml", dump_saved_config(config)}, {"tokenizer.txt", corpus.tokenizer().serialise()}});
 }
 
 CheckpointReader open_checkpoint(const std::filesystem::path& checkpoint) {
@@ -161,6 +157,7 @@ Cursor load_training(const CheckpointReader& reader, TrainingState& training, bo
   training.tokens = meta.at("tokens").get<int64_t>();
   training.skipped = meta.value("skipped", int64_t{0});
   training.skips_in_a_row = meta.value("skips_in_a_row", int64_t{0});
+  training.logged = meta.value("logged", int64_t{0});
   return cursor_from_json(meta.at("cursor").get<std::string>());
 }
 

@@ -25,7 +25,7 @@ template <ConfigStructType T>
 ConfigVerb config_verb_for() {
   return {[](const std::string& path, const std::vector<std::string>& overrides) {
             const T config = load_config<T>(path, overrides);
-            return ConfigTexts{dump_config(config), dump_config_minimal(config)};
+            return ConfigTexts{dump_saved_config(config), dump_config_minimal(config)};
           },
           [] { return list_config_keys<T>(); }};
 }

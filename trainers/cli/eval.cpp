@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
-#include "trainers/checkpoint/training_checkpoint.h"
+#include "trainers/checkpoint/loaded_model.h"
 #include "trainers/cli/ema_flag.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
@@ -63,29 +63,28 @@ void print_positions(const EvaluationResult& result) {
 void run(const Arguments& arguments) {
   const std::optional<int64_t> bin_width =
       arguments.by_position ? std::optional(parse_bin_width(arguments.bins)) : std::nullopt;
-  const CheckpointReader reader = open_checkpoint(resolve_checkpoint(arguments.checkpoint));
-  const RunConfig trained = checkpoint_config(reader);
-  RunConfig config = evaluation_config(
-      trained, arguments.overrides, {"evaluate.rows", "evaluate.split", "run.threads", "data.corpus", "data.verify"});
-  if (!arguments.corpus.empty()) config.data.corpus = arguments.corpus;
+  std::unique_ptr<Corpus> corpus;
+  std::unique_ptr<LoadedModel> model;
+  use_checkpoint(arguments.checkpoint, [&](const std::filesystem::path& path) {
+    const CheckpointReader reader = open_checkpoint(path);
+    RunConfig chosen =
+        evaluation_config(checkpoint_config(reader), arguments.overrides,
+                          {"evaluate.rows", "evaluate.split", "run.threads", "data.corpus", "data.verify"});
+    if (!arguments.corpus.empty()) chosen.data.corpus = arguments.corpus;
+    corpus = Corpus::open(chosen.data.corpus, chosen.data.verify == VerifyChoice::once ? Verify::once : Verify::always);
+    const std::unique_ptr<Tokenizer> tokenizer = checkpoint_tokenizer(reader);
+    if (corpus->tokenizer().serialise() != tokenizer->serialise()) {
+      fail(ErrorKind::data,
+           "{}: its tokenizer ({}) is not the one the model was trained with ({}); prepare it with that one",
+           chosen.data.corpus, corpus->tokenizer().kind(), tokenizer->kind());
+    }
+    model.reset();
+    model = std::make_unique<LoadedModel>(reader, chosen, chosen_weights(arguments.ema, chosen));
+  });
+  const RunConfig& config = model->config();
+  const Machine& machine = model->machine();
+  ParameterStore& store = model->store();
   const std::string split = arguments.split.empty() ? config.evaluate.split : arguments.split;
-
-  const Machine machine = Machine::choose(config.run);
-  ThreadPool threads(static_cast<int>(config.run.threads));
-  const ThreadPool::Use use(threads);
-  const std::unique_ptr<Corpus> corpus =
-      Corpus::open(config.data.corpus, config.data.verify == VerifyChoice::once ? Verify::once : Verify::always);
-  const std::unique_ptr<Tokenizer> tokenizer = checkpoint_tokenizer(reader);
-  if (corpus->tokenizer().serialise() != tokenizer->serialise()) {
-    fail(ErrorKind::data,
-         "{}: its tokenizer ({}) is not the one the model was trained with ({}); prepare it with that one",
-         config.data.corpus, corpus->tokenizer().kind(), tokenizer->kind());
-  }
-  ParameterStore store;
-  Network network(store, config.model, tokenizer->vocabulary_size(), machine.dtype);
-  store.allocate_frozen(machine.dtype, machine.device);
-  const Weights weights = chosen_weights(arguments.ema, config);
-  load_weights(reader, store, weights);
 
   std::unique_ptr<Progress> progress;
   const EvaluationResult result = evaluate(store, config, *corpus, machine,
@@ -102,16 +101,16 @@ void run(const Arguments& arguments) {
   if (progress) progress->finish();
 
   nlohmann::ordered_json json = to_json(result, config, config.evaluate.rows);
-  json["step"] = reader.step();
-  json["weights"] = weights == Weights::average ? "average" : "trained";
+  json["step"] = model->step();
+  json["weights"] = model->weights() == Weights::average ? "average" : "trained";
   if (arguments.documents) {
     for (const DocumentResult& document : result.documents)
       json["by_document"].push_back(document_json(result, document));
   }
   if (arguments.by_position) json["by_position"] = positions_to_json(result);
   if (arguments.json) return print_json(json);
-  print(fmt::format("{}: split {} of {}{}\n", reader.path().string(), split, config.data.corpus,
-                    weights == Weights::average ? ", average of the weights" : ""));
+  print(fmt::format("{}: split {} of {}{}\n", model->checkpoint().string(), split, config.data.corpus,
+                    model->weights() == Weights::average ? ", average of the weights" : ""));
   print(fmt::format("  documents {}  tokens {}  words {}  bytes {}\n", result.documents.size(), result.tokens,
                     result.words, result.bytes));
   if (result.has_text) print(fmt::format("  bits per byte    {:.4f}\n", result.bits_per_byte()));

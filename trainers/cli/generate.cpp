@@ -6,8 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
-#include "trainers/checkpoint/training_checkpoint.h"
+#include "trainers/checkpoint/loaded_model.h"
 #include "trainers/cli/ema_flag.h"
+#include "trainers/cli/numbers.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/cli/whole_number.h"
@@ -28,23 +29,20 @@ struct Arguments {
 };
 
 void run(const Arguments& arguments) {
-  const CheckpointReader reader = open_checkpoint(resolve_checkpoint(arguments.checkpoint));
-  const RunConfig config = evaluation_config(checkpoint_config(reader), arguments.overrides, {"run.threads"});
-  const Machine machine = Machine::choose(config.run);
-  ThreadPool threads(static_cast<int>(config.run.threads));
-  const ThreadPool::Use use(threads);
-  const std::unique_ptr<Tokenizer> tokenizer = checkpoint_tokenizer(reader);
-  ParameterStore store;
-  const Network network(store, config.model, tokenizer->vocabulary_size(), machine.dtype);
-  store.allocate_frozen(machine.dtype, machine.device);
-  const Weights weights = chosen_weights(arguments.ema, config);
-  load_weights(reader, store, weights);
+  std::unique_ptr<LoadedModel> model;
+  use_checkpoint(arguments.checkpoint, [&](const std::filesystem::path& path) {
+    const CheckpointReader reader = open_checkpoint(path);
+    const RunConfig config = evaluation_config(checkpoint_config(reader), arguments.overrides, {"run.threads"});
+    model.reset();
+    model = std::make_unique<LoadedModel>(reader, config, chosen_weights(arguments.ema, config));
+  });
+  const Tokenizer& tokenizer = model->tokenizer();
 
   const auto started = std::chrono::steady_clock::now();
-  Generator generator(store, config, *tokenizer, machine, arguments.prompt);
+  Generator generator(model->store(), model->config(), tokenizer, model->machine(), arguments.prompt);
   const int64_t read = generator.tokens();
   if (!arguments.json) print(arguments.prompt);
-  const std::string text = generate(generator, *tokenizer, arguments.sampling, [&](std::string_view piece) {
+  const std::string text = generate(generator, tokenizer, arguments.sampling, [&](std::string_view piece) {
     if (arguments.json) return;
     print(piece);
     std::fflush(stdout);
@@ -77,6 +75,7 @@ void add_generate(Verb& program) {
   app.add_option("--temperature", sampling.temperature, "0 always takes the most likely token")
       ->type_name("X")
       ->range(0.0, 100.0)
+      ->check(finite_number)
       ->capture_default_str();
   app.add_option("--top-k", sampling.top_k, "Only the N most likely tokens; 0 is off")
       ->type_name("N")
@@ -86,8 +85,12 @@ void add_generate(Verb& program) {
                  "Only the most likely tokens that together reach this probability; 1 is off")
       ->type_name("X")
       ->range(0.000001, 1.0)
+      ->check(finite_number)
       ->capture_default_str();
-  app.add_option("--seed", sampling.seed, "The same seed gives the same text")->type_name("N")->capture_default_str();
+  app.add_option("--seed", sampling.seed, "The same seed gives the same text")
+      ->type_name("N")
+      ->check(seed_number)
+      ->capture_default_str();
   add_ema_flag(app, arguments->ema);
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
   app.callback([arguments] { run(*arguments); });

@@ -5,11 +5,13 @@
 
 #include "core/check.h"
 #include "core/files/file_io.h"
+#include "core/files/output_file.h"
 #include "data/tasks/filler_source.h"
 #include "data/tasks/needle_scene.h"
 #include "layers/model_mechanisms.h"
-#include "trainers/checkpoint/training_checkpoint.h"
+#include "trainers/checkpoint/loaded_model.h"
 #include "trainers/cli/ema_flag.h"
+#include "trainers/cli/numbers.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/cli/whole_number.h"
@@ -127,56 +129,58 @@ void print_table(const NeedleOptions& options, const NeedleResult& result, const
   }
 }
 
-// Last: a disk that is full by then takes nothing but the picture.
-void draw(const Arguments& arguments, const NeedleOptions& options, const NeedleResult& result) {
-  if (arguments.svg.empty()) return;
-  const std::string title = fmt::format("{}: whole answer, {} samples a cell", arguments.task, options.samples);
-  replace_file_atomically(arguments.svg, to_svg(heat_map(options, result, title)));
-}
-
-// Before documents are read, which may take hours.
-void require_folder_of(const std::string& file) {
+// Before documents are read, which may take hours. Only a picture of an earlier call is replaced.
+void require_picture(const std::string& file) {
   if (file.empty()) return;
   const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) {
     fail(ErrorKind::disk, "--svg {}: there is no folder {}; make it first", file, folder.string());
   }
+  is_replaceable(file, "a picture of quire needle", [](const std::filesystem::path& path) {
+    return first_bytes(path, kHeatMapMark.size()) == kHeatMapMark;
+  });
+}
+
+// Last: a disk that is full by then takes nothing but the picture.
+void draw(const Arguments& arguments, const NeedleOptions& options, const NeedleResult& result) {
+  if (arguments.svg.empty()) return;
+  require_picture(arguments.svg);  // hours may have passed
+  const std::string title = fmt::format("{}: whole answer, {} samples a cell", arguments.task, options.samples);
+  replace_file_atomically(arguments.svg, to_svg(heat_map(options, result, title)));
 }
 
 void run(const Arguments& arguments) {
   NeedleOptions options = needle_options(arguments);
-  require_folder_of(arguments.svg);
-  const CheckpointReader reader = open_checkpoint(resolve_checkpoint(arguments.checkpoint));
-  const RunConfig config = evaluation_config(checkpoint_config(reader), arguments.overrides, {"run.threads"});
-  const Machine machine = Machine::choose(config.run);
-  ThreadPool threads(static_cast<int>(config.run.threads));
-  const ThreadPool::Use use(threads);
-  const std::unique_ptr<Tokenizer> tokenizer = checkpoint_tokenizer(reader);
+  require_picture(arguments.svg);
   FillerSource source(arguments.filler);
-  const std::unique_ptr<Filler> filler = source.make(*tokenizer);
-  ParameterStore store;
-  const Network network(store, config.model, tokenizer->vocabulary_size(), machine.dtype);
-  options.task.align = arguments.align.value_or(chunk_for(options.task, network.model, config.model, *tokenizer));
+  std::unique_ptr<LoadedModel> model;
+  use_checkpoint(arguments.checkpoint, [&](const std::filesystem::path& path) {
+    const CheckpointReader reader = open_checkpoint(path);
+    const RunConfig config = evaluation_config(checkpoint_config(reader), arguments.overrides, {"run.threads"});
+    model.reset();
+    model = std::make_unique<LoadedModel>(reader, config, chosen_weights(arguments.ema, config));
+  });
+  const Tokenizer& tokenizer = model->tokenizer();
+  const std::unique_ptr<Filler> filler = source.make(tokenizer);
+  options.task.align =
+      arguments.align.value_or(chunk_for(options.task, model->model(), model->config().model, tokenizer));
   if (!arguments.align) {
     for (int64_t& length : options.lengths) length -= length % options.task.align;
   }
-  store.allocate_frozen(machine.dtype, machine.device);
-  const Weights weights = chosen_weights(arguments.ema, config);
-  load_weights(reader, store, weights);
 
-  ModelPredictor predictor(store, config, *tokenizer, machine);
+  ModelPredictor predictor(model->store(), model->config(), tokenizer, model->machine());
   std::unique_ptr<Progress> progress;
-  const NeedleResult result = find_needles(predictor, *tokenizer, *filler, options, [&](int64_t done, int64_t total) {
+  const NeedleResult result = find_needles(predictor, tokenizer, *filler, options, [&](int64_t done, int64_t total) {
     if (!progress) progress = std::make_unique<Progress>("needle: tokens", total);
     progress->update(done);
   });
   progress.reset();
 
   if (arguments.json) {
-    nlohmann::ordered_json json{{"checkpoint", reader.path().string()},
-                                {"step", reader.step()},
-                                {"weights", weights == Weights::average ? "average" : "trained"},
+    nlohmann::ordered_json json{{"checkpoint", model->checkpoint().string()},
+                                {"step", model->step()},
+                                {"weights", model->weights() == Weights::average ? "average" : "trained"},
                                 {"task", arguments.task},
                                 {"key", options.task.key},
                                 {"alphabet", name_in_config(options.task.alphabet)},
@@ -191,7 +195,7 @@ void run(const Arguments& arguments) {
     print_json(json);
     return draw(arguments, options, result);
   }
-  print(fmt::format("{}: task {}, {} samples a cell, seed {}\n", reader.path().string(), arguments.task,
+  print(fmt::format("{}: task {}, {} samples a cell, seed {}\n", model->checkpoint().string(), arguments.task,
                     options.samples, options.seed));
   print_table(options, result, "whole answer", &NeedleCell::exact);
   print_table(options, result, "one token", &NeedleCell::one_token);
@@ -227,6 +231,7 @@ void add_needle(Verb& program) {
       ->capture_default_str();
   app.add_option("--seed", arguments->options.seed, "The same seed gives the same documents")
       ->type_name("N")
+      ->check(seed_number)
       ->capture_default_str();
   app.add_option("--filler", arguments->filler, "Text between the needles (default: built-in sentences; split train)")
       ->type_name("CORPUS[:SPLIT]");
@@ -239,7 +244,8 @@ void add_needle(Verb& program) {
   app.add_option("--set", arguments->settings,
                  "An option of the task: key, alphabet or keys (quire config --list, data.mix); may be repeated")
       ->type_name("KEY=VALUE");
-  app.add_option("--svg", arguments->svg, "Also a picture: length by depth")->type_name("FILE");
+  app.add_option("--svg", arguments->svg, "Also a picture, length by depth; replaces only such a picture")
+      ->type_name("FILE");
   add_ema_flag(app, arguments->ema);
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
   app.callback([arguments] { run(*arguments); });

@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "data/corpus/prepare.h"
 #include "data/tasks/task_corpus.h"
+#include "trainers/cli/numbers.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/run/progress.h"
@@ -153,7 +154,8 @@ void add_prepare(Verb& program) {
                  "With --task: an option of it, as in length=8192 (quire config --list, data.mix); may be repeated")
       ->type_name("KEY=VALUE");
   app.add_option("--seed", arguments->seed, "With --task: the same seed gives the same documents (default: 1)")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(seed_number);
   app.add_option("--filler", arguments->filler,
                  "With --task: text between the facts (default: built-in sentences; split train)")
       ->type_name("CORPUS[:SPLIT]");

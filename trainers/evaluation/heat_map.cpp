@@ -63,7 +63,8 @@ std::string to_svg(const HeatMap& map) {
   const double bottom = kTop + kHeight * static_cast<double>(map.rows.size());
   // A title is wider than a few cells; letters of this size take some 7 units.
   const double width = std::max(right + 16, 24 + 7.2 * static_cast<double>(map.title.size()));
-  std::string svg = fmt::format(
+  std::string svg = std::string(kHeatMapMark);
+  svg += fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
       "font-family=\"sans-serif\" font-size=\"13\" fill=\"#222\">\n<rect width=\"100%\" height=\"100%\" "
       "fill=\"#fff\"/>\n",

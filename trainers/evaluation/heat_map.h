@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace quire {
@@ -14,6 +15,9 @@ struct HeatMap {
   std::vector<std::string> rows;
   std::vector<double> values;  // [rows, columns], from 0 to 1
 };
+
+// How a picture begins: an earlier one may be replaced.
+inline constexpr std::string_view kHeatMapMark = "<!-- a heat map of quire -->\n";
 
 std::string to_svg(const HeatMap& map);
 

@@ -1,5 +1,6 @@
 #include "trainers/run/metrics.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -10,22 +11,61 @@ namespace quire {
 
 namespace {
 
+namespace fs = std::filesystem;
+
+// 0 for a line without one.
+int64_t step_of(const nlohmann::ordered_json& object) {
+  const auto found = object.find("step");
+  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+}
+
 std::string to_line(const nlohmann::ordered_json& object) {
   // nlohmann writes non-finite numbers as null.
   return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-void remove_torn_line(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) return;
-  const std::string text = read_text_file(path);
-  if (text.empty() || text.back() == '\n') return;
-  const size_t end = text.rfind('\n');
-  replace_file_atomically(path, std::string_view(text).substr(0, end == std::string::npos ? 0 : end + 1));
+// A metrics line is some kilobytes long, telemetry of many layers included.
+constexpr size_t kLongestLine = size_t{16} << 20;
+
+[[noreturn]] void fail_long_line(const fs::path& path, int64_t number) {
+  fail(ErrorKind::data, "{}:{}: a line of more than {} bytes; these are no metrics, remove the file", path.string(),
+       number, kLongestLine);
+}
+
+// Calls use(line, number) for every line that ends; returns the place after the last of them.
+template <typename Use>
+int64_t for_each_line(const fs::path& path, const Use& use) {
+  File file = File::open(path, ErrorKind::data);
+  std::vector<char> buffer(size_t{1} << 20);
+  std::string line;
+  int64_t number = 1;
+  int64_t end_of_lines = 0;
+  while (const size_t count = file.read(std::as_writable_bytes(std::span(buffer)))) {
+    std::string_view rest(buffer.data(), count);
+    for (size_t end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
+      line += rest.substr(0, end);
+      rest.remove_prefix(end + 1);
+      use(line, number++);
+      end_of_lines += static_cast<int64_t>(line.size()) + 1;
+      line.clear();
+    }
+    line += rest;
+    if (line.size() > kLongestLine) fail_long_line(path, number);
+  }
+  return end_of_lines;
+}
+
+void remove_torn_line(const fs::path& path) {
+  if (!fs::exists(path)) return;
+  const int64_t end = for_each_line(path, [](const std::string&, int64_t) {});
+  std::error_code error;
+  fs::resize_file(path, static_cast<uintmax_t>(end), error);
+  if (error) fail(ErrorKind::disk, "{}: cannot be written: {}", path.string(), error.message());
 }
 
 }  // namespace
 
-MetricsLog::MetricsLog(const std::filesystem::path& path) : path_(path) {
+MetricsLog::MetricsLog(const fs::path& path) : path_(path) {
   remove_torn_line(path);
   file_.reset(std::fopen(path.c_str(), "ab"));
   if (!file_) fail(ErrorKind::disk, "{}: cannot be opened for appending: {}", path.string(), std::strerror(errno));
@@ -39,31 +79,33 @@ void MetricsLog::append(const nlohmann::ordered_json& object) {
   }
 }
 
-std::vector<nlohmann::ordered_json> read_metrics(const std::filesystem::path& path) {
+std::vector<nlohmann::ordered_json> read_metrics(const fs::path& path) {
   std::vector<nlohmann::ordered_json> objects;
-  if (!std::filesystem::exists(path)) return objects;
-  const std::string text = read_text_file(path);
-  int64_t number = 1;
-  for (size_t begin = 0; begin < text.size(); ++number) {
-    const size_t end = text.find('\n', begin);
-    if (end == std::string::npos) break;
-    auto object = nlohmann::ordered_json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
-                                                text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+  if (!fs::exists(path)) return objects;
+  for_each_line(path, [&](const std::string& line, int64_t number) {
+    auto object = nlohmann::ordered_json::parse(line, nullptr, false);
     if (!object.is_object()) {
       fail(ErrorKind::data, "{}:{}: not a JSON object; remove this line", path.string(), number);
     }
     objects.push_back(std::move(object));
-    begin = end + 1;
-  }
+  });
   return objects;
 }
 
-void truncate_metrics_after(const std::filesystem::path& path, int64_t step) {
-  if (!std::filesystem::exists(path)) return;
+int64_t last_logged_step(const fs::path& path, int64_t most) {
+  int64_t last = 0;
+  for (const auto& object : read_metrics(path)) {
+    const int64_t step = step_of(object);
+    if (step <= most) last = std::max(last, step);
+  }
+  return last;
+}
+
+void truncate_metrics_after(const fs::path& path, int64_t step) {
+  if (!fs::exists(path)) return;
   std::string kept;
   for (const auto& object : read_metrics(path)) {
-    const auto found = object.find("step");
-    if (found != object.end() && found->is_number_integer() && found->get<int64_t>() > step) continue;
+    if (step_of(object) > step) continue;
     kept += to_line(object);
   }
   replace_file_atomically(path, kept);

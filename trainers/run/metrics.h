@@ -24,9 +24,12 @@ class MetricsLog {
   std::unique_ptr<std::FILE, Close> file_;
 };
 
-// Returns all whole lines; a file that does not exist has none. An incomplete last line is dropped, other damage is
-// Error(data).
+// Returns all whole lines; a file that does not exist has none. An incomplete last line is dropped. Other damage, and
+// what is no regular file, is Error(data).
 std::vector<nlohmann::ordered_json> read_metrics(const std::filesystem::path& path);
+
+// The largest step that a line has, not above `most`; 0 when there is none.
+int64_t last_logged_step(const std::filesystem::path& path, int64_t most);
 
 // Removes the lines of steps after `step`, before a run continues from there. The file is replaced as a whole.
 void truncate_metrics_after(const std::filesystem::path& path, int64_t step);

@@ -19,6 +19,29 @@ bool holds_run(const std::filesystem::path& path) {
   return std::filesystem::exists(path / "config.yaml", ignored);
 }
 
+// Files that a run appends to, and that a look at it reads.
+void require_regular_files(const RunDirectory& run) {
+  for (const std::filesystem::path& path : {run.metrics(), run.log()}) {
+    std::error_code ignored;
+    const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+    if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) continue;
+    fail(ErrorKind::data, "{}: is not a regular file; move it out of the run directory", path.string());
+  }
+}
+
+// A run that lost its configuration, or files of another program.
+void require_no_remains(const RunDirectory& run) {
+  std::error_code ignored;
+  for (const std::filesystem::path& path : {run.metrics(), run.log()}) {
+    if (!std::filesystem::exists(std::filesystem::symlink_status(path, ignored))) continue;
+    fail(ErrorKind::config, "{}: exists already, in a folder without a config.yaml; choose another --run-dir",
+         path.string());
+  }
+  if (std::filesystem::is_empty(run.checkpoints(), ignored)) return;
+  fail(ErrorKind::config, "{}: is not empty, in a folder without a config.yaml; choose another --run-dir",
+       run.checkpoints().string());
+}
+
 }  // namespace
 
 RunDirectory::RunDirectory(std::filesystem::path path)
@@ -54,6 +77,7 @@ RunDirectory RunDirectory::create(const std::filesystem::path& path) {
   if (::access(path.c_str(), W_OK | X_OK) != 0) {
     fail(ErrorKind::disk, "{}: cannot be written: {}; choose another --run-dir", path.string(), std::strerror(errno));
   }
+  require_no_remains(run);
   return run;
 }
 
@@ -61,7 +85,9 @@ RunDirectory RunDirectory::open(const std::filesystem::path& path) {
   if (!holds_run(path)) {
     fail(ErrorKind::config, "{}: no run here (config.yaml is missing); give the folder of a run", path.string());
   }
-  return RunDirectory(path);
+  RunDirectory run(path);
+  require_regular_files(run);
+  return run;
 }
 
 bool RunDirectory::is_in_use(const std::filesystem::path& path) {

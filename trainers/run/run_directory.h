@@ -9,9 +9,10 @@ namespace quire {
 // While it lives no other process can create or open the same run.
 class RunDirectory {
  public:
-  // A new run. Error(config) when the folder already holds one, Error(disk) when it cannot be made or written.
+  // A new run. Error(config) when the folder already holds one or what is left of one, Error(disk) when it cannot be
+  // made or written.
   static RunDirectory create(const std::filesystem::path& path);
-  // A run to go on with. Error(config) when there is none.
+  // A run to go on with. Error(config) when there is none, Error(data) when its log or metrics are no regular files.
   static RunDirectory open(const std::filesystem::path& path);
 
   // Whether a process holds the run right now.

@@ -119,6 +119,7 @@ void Trainer::log_step(const StepResult& result, double seconds, int64_t targets
   };
   for (const auto& [name, value] : result.telemetry) line["telemetry"][name] = value;
   metrics_->append(line);
+  training_->logged = training_->step;
 }
 
 void Trainer::warn_of_skip(const StepResult& result) const {

@@ -7,6 +7,7 @@
 #include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/plan/plan.h"
 #include "trainers/run/evaluation_config.h"
+#include "trainers/run/resume_check.h"
 #include "trainers/run/trainer.h"
 
 namespace quire {
@@ -128,8 +129,9 @@ void Trainer::open_batches(const std::optional<Cursor>& from) {
 
 // Files change only when nothing can go wrong with the configuration, the corpus and the checkpoint any more.
 void Trainer::open_files() {
+  remove_unfinished_checkpoints(directory_.checkpoints());
   truncate_metrics_after(directory_.metrics(), training_->step);
-  replace_file_atomically(directory_.config(), dump_config(config_));
+  replace_file_atomically(directory_.config(), dump_saved_config(config_));
   metrics_ = std::make_unique<MetricsLog>(directory_.metrics());
 }
 
@@ -152,6 +154,7 @@ std::unique_ptr<Trainer> Trainer::start(const RunConfig& config, const fs::path&
 std::unique_ptr<Trainer> Trainer::start_over(const fs::path& run_directory, const std::vector<std::string>& overrides) {
   RunDirectory directory = RunDirectory::open(run_directory);
   const RunConfig before = load_config<RunConfig>(directory.config().string());
+  require_no_lost_checkpoint(directory.path(), before);
   const RunConfig config = with_overrides(before, overrides);
   require_resumable(diff_configs(before, config));
   std::unique_ptr<Corpus> corpus = open_corpus(config);
@@ -173,6 +176,8 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
   RunDirectory directory = RunDirectory::open(fs::absolute(checkpoint).parent_path().parent_path());
   const CheckpointReader reader = open_checkpoint(checkpoint);
   const RunConfig before = checkpoint_config(reader);
+  require_checkpoint_of_run(checkpoint, before, directory.config(),
+                            load_config<RunConfig>(directory.config().string()));
   const RunConfig config = with_overrides(before, overrides);
   require_resumable(diff_configs(before, config), drop_state);
 
@@ -194,6 +199,7 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
         fmt::format("the checkpoint was written with {} kernels, this run uses {}: results may differ in the last bits",
                     backend, trainer->machine_.backend));
   }
+  warn_of_cut_metrics(trainer->directory_.metrics(), trainer->saved_step_, trainer->training_->logged);
   const std::vector<int64_t> steps = checkpoint_steps(trainer->directory_.checkpoints());
   if (steps.front() > trainer->saved_step_) {
     log_warn(fmt::format("going back to step {}: checkpoints of later steps go when the next one is written",

@@ -30,6 +30,7 @@ struct TrainingState {
   int64_t tokens = 0;          // targets seen, on all ranks
   int64_t skipped = 0;         // steps without an update, of all
   int64_t skips_in_a_row = 0;  // up to now
+  int64_t logged = 0;          // the step of the last line in metrics.jsonl
 };
 
 }  // namespace quire
