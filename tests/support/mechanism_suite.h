@@ -22,9 +22,6 @@ struct MechanismCase {
   bool concat = true;            // data.pack: concat is allowed
   // Differences find the gradient; not where it is defined otherwise (constants, straight-through).
   bool exact_gradient = true;
-  // Allowed difference between numbers of ranks in f32. Where state is rounded to 8 bits a last bit may become one of
-  // those.
-  double rank_tolerance = 1e-5;
 };
 
 struct MechanismParam {

@@ -98,15 +98,53 @@ std::vector<RankResult> train_on_ranks(const RunConfig& config, Corpus& corpus, 
   return results;
 }
 
-// The rows of a rank are those of the one rank that has all.
+// Numbers of the run are rounded to these types where they are stored.
+bool is_short(DType dtype) {
+  return dtype == DType::i8 || dtype == DType::f8 || dtype == DType::bf16;
+}
+
+// How many of the numbers that both store in a short type were rounded to the other side, where the sums before them
+// differ in the last bits: each is the next number of its type, and they are few.
+int64_t rounded_otherwise(const RankResult& rank, const std::vector<NamedTensor>& all) {
+  const auto numbers = [](const Tensor& tensor) {
+    std::vector<std::byte> bytes(static_cast<size_t>(tensor.bytes()));
+    tensor.download(bytes.data());
+    std::vector<int> values;
+    for (size_t i = 0; i < bytes.size(); i += size_of(tensor.dtype())) {
+      int value = std::to_integer<int>(bytes[i]);
+      if (tensor.dtype() == DType::bf16) value |= std::to_integer<int>(bytes[i + 1]) << 8;
+      values.push_back(tensor.dtype() == DType::i8 ? static_cast<int8_t>(value) : value);
+    }
+    return values;
+  };
+  int64_t stored = 0;
+  int64_t otherwise = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Tensor& tensor = rank.state[i].tensor;
+    if (!is_short(tensor.dtype())) continue;
+    const std::vector<int> mine = numbers(tensor);
+    const Tensor rows = Tensor::empty_like(tensor);
+    ops::copy(rows, all[i].tensor.slice(0, rank.first_row, rank.first_row + tensor.dim(0)));
+    const std::vector<int> wanted = numbers(rows);
+    for (size_t n = 0; n < mine.size(); ++n) {
+      EXPECT_LE(std::abs(mine[n] - wanted[n]), 1) << all[i].name << ", number " << n;
+      otherwise += mine[n] == wanted[n] ? 0 : 1;
+    }
+    stored += static_cast<int64_t>(mine.size());
+  }
+  EXPECT_LE(100 * otherwise, stored);
+  return otherwise;
+}
+
+// The other rows of state of a rank are those of the one rank that has all.
 void expect_same_rows(const RankResult& rank, const std::vector<NamedTensor>& all, double tolerance) {
   ASSERT_EQ(rank.state.size(), all.size());
   for (size_t i = 0; i < all.size(); ++i) {
     const Tensor& mine = rank.state[i].tensor;
     const Tensor rows = all[i].tensor.slice(0, rank.first_row, rank.first_row + mine.dim(0));
-    if (is_floating(mine.dtype())) {
+    if (is_floating(mine.dtype()) && !is_short(mine.dtype())) {
       EXPECT_LE(relative_error(mine, rows), tolerance) << all[i].name;
-    } else {
+    } else if (!is_short(mine.dtype())) {
       EXPECT_TRUE(same_bits(mine, rows)) << all[i].name;
     }
   }
@@ -197,8 +235,7 @@ TEST_P(MechanismTraining, AccumulationDoesNotMatter) {
 TEST_P(MechanismTraining, RanksDoNotMatter) {
   if (!(test_device() == kCpu)) GTEST_SKIP() << "ranks that are threads share no GPU";
   SmallCorpus corpus;
-  for (const auto& [precision, tolerance] :
-       {std::pair{"f64", 1e-12}, std::pair{"f32", GetParam().mechanism.rank_tolerance}}) {
+  for (const auto& [precision, of_sums] : {std::pair{"f64", 1e-12}, std::pair{"f32", 1e-5}}) {
     for (const char* rows : {"1", "3", "4"}) {  // with one row the first rank has none
       SCOPED_TRACE(std::string(precision) + ", rows " + rows);
       const std::string blocks = rows == std::string("1") ? "1" : "2";
@@ -210,6 +247,8 @@ TEST_P(MechanismTraining, RanksDoNotMatter) {
       const std::vector<RankResult> ranks = train_on_ranks(run_config, *corpus, 2, 6);
       for (const RankResult& rank : ranks) {
         ASSERT_EQ(rank.error, "");
+        ASSERT_EQ(rank.state.size(), state.size());
+        const double tolerance = rounded_otherwise(rank, state) == 0 ? of_sums : 1e-3;
         expect_near(rank.losses, losses, tolerance);
         EXPECT_LT(relative_error(rank.weights, one.training().store.values()), tolerance);
         for (size_t i = 0; i < rank.buffers.size(); ++i) {
