@@ -1,5 +1,6 @@
 // A run that stopped and went on is the run that never stopped.
 #include "tests/support/tiny_run.h"
+#include "tests/support/training_run.h"
 
 namespace quire::test {
 namespace {
@@ -136,9 +137,31 @@ TEST(Resume, SizesOfStateChangeWithDropState) {
 TEST(Resume, DropStateBeginsWithEmptyCaches) {
   const TinyRun tiny;
   ASSERT_EQ(tiny.train("run", {"schedule.steps=10", "schedule.kind=constant"}).code, 0);
-  const ProgramResult resumed =
-      run_quire({"train", "--resume", (tiny / "run").string(), "--drop-state", "schedule.steps=12"});
-  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  const auto next_loss = [&](const std::string& name, const std::vector<std::string>& flags) {
+    fs::copy(tiny / "run", tiny / name, fs::copy_options::recursive);
+    std::vector<std::string> arguments = tiny.resume_arguments(tiny / name, flags);
+    arguments.push_back("schedule.steps=11");
+    const ProgramResult resumed = run_quire(arguments);
+    EXPECT_EQ(resumed.code, 0) << resumed.err;
+    return read_metrics(tiny / name / "metrics.jsonl").back().at("loss").get<double>();
+  };
+  const double dropped = next_loss("dropped", {"--drop-state"});
+  EXPECT_NE(dropped, next_loss("kept", {}));
+
+  const std::unique_ptr<Corpus> corpus = Corpus::open(tiny.corpus());
+  const RunConfig config =
+      load_config<RunConfig>(tiny.config().string(), {"schedule.steps=11", "schedule.kind=constant"});
+  TrainingRun run(config, *corpus, tiny.checkpoint("run", 10), true);
+  const RunSnapshot without = run.snapshot();
+  const RunSnapshot fresh = TrainingRun(config, *corpus).snapshot();
+  int64_t states = 0;
+  for (const auto& [name, bytes] : fresh.tensors) {
+    if (name.rfind("state.", 0) != 0) continue;
+    EXPECT_EQ(without.tensors.at(name), bytes) << name;
+    ++states;
+  }
+  EXPECT_GT(states, 0);
+  EXPECT_DOUBLE_EQ(run.step().loss, dropped);
 }
 
 }  // namespace

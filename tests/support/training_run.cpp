@@ -37,13 +37,14 @@ TrainingRun::TrainingRun(const RunConfig& config, Corpus& corpus, std::unique_pt
           std::make_unique<TrainingState>(config_, corpus.tokenizer().vocabulary_size(), machine_, *communicator_)),
       batches_(std::make_unique<BatchSource>(corpus, config_.data.split, batch_options(config_, *training_))) {}
 
-TrainingRun::TrainingRun(const RunConfig& config, Corpus& corpus, const std::filesystem::path& checkpoint)
+TrainingRun::TrainingRun(const RunConfig& config, Corpus& corpus, const std::filesystem::path& checkpoint,
+                         bool drop_state)
     : TrainingRun(config, corpus) {
   // Other weights than those the run began with: what loading forgets stays different.
   RunConfig other = config;
   ++other.run.seed;
   training_ = std::make_unique<TrainingState>(other, corpus.tokenizer().vocabulary_size(), machine_, *communicator_);
-  cursor_ = load_training(CheckpointReader::open(checkpoint), *training_, false);
+  cursor_ = load_training(CheckpointReader::open(checkpoint), *training_, drop_state);
   batches_ = std::make_unique<BatchSource>(corpus, config_.data.split, batch_options(config_, *training_), cursor_);
 }
 

@@ -25,7 +25,8 @@ class TrainingRun {
   // The corpus must outlive this; the communicator is the local one unless another is given.
   TrainingRun(const RunConfig& config, Corpus& corpus, std::unique_ptr<Communicator> communicator = nullptr);
   // Goes on from a checkpoint.
-  TrainingRun(const RunConfig& config, Corpus& corpus, const std::filesystem::path& checkpoint);
+  TrainingRun(const RunConfig& config, Corpus& corpus, const std::filesystem::path& checkpoint,
+              bool drop_state = false);
 
   StepResult step(ReadResult read = ReadResult::always);
   std::vector<double> losses(int64_t steps);  // of so many more steps
