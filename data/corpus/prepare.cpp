@@ -24,6 +24,7 @@ namespace {
 
 // Documents are not cut, so a share of few documents, or of documents of unlike lengths, is not the one that was asked.
 void describe_shares(PrepareReport& report, const SplitRules& rules) {
+  if (rules.shares.empty()) return;
   std::vector<std::string> names{"train"};
   for (const auto& [name, path] : rules.lists) names.push_back(name);
   for (const SplitShare& share : rules.shares) names.push_back(share.name);

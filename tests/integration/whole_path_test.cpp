@@ -36,7 +36,7 @@ class WholePath : public ::testing::Test {
     write_text(*shared_ / "books/notes.md", "not a document");
     write_text(*shared_ / "held.txt", text.substr(0, 500));
     write_text(shared_->config(), std::string(kTinyConfig) + "");
-    std::filesystem::remove(shared_->corpus());
+    for (const char* ending : {"", ".manifest"}) std::filesystem::remove(shared_->corpus().string() + ending);
     const ProgramResult prepared =
         run_quire({"prepare", "--input", (*shared_ / "books").string(), "--split",
                    "valid=" + (*shared_ / "held.txt").string(), "--output", shared_->corpus().string(), "--json"});

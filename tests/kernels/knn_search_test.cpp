@@ -107,14 +107,14 @@ TEST(KnnSearch, EqualsSortingBitForBit) {
 // Searches that leave keys out have to be sure of it: numbers of very different sizes, none at all, no numbers.
 TEST(KnnSearch, LosesNothingOnUnusualNumbers) {
   constexpr int64_t kSlots = 4100;
-  constexpr int64_t kSize = 36;
+  constexpr int64_t kWidth = 36;
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
   using Change = std::function<void(float* keys, float* queries)>;
   const auto every = [](int64_t step, float factor) {
     return [=](float* keys, float*) {
       for (int64_t m = 0; m < kSlots; m += step) {
-        for (int64_t d = 0; d < kSize; ++d) keys[m * kSize + d] *= factor;
+        for (int64_t d = 0; d < kWidth; ++d) keys[m * kWidth + d] *= factor;
       }
     };
   };
@@ -124,41 +124,41 @@ TEST(KnnSearch, LosesNothingOnUnusualNumbers) {
       {"tiny", every(1, 1e-22F)},
       {"huge", every(1, 1e25F)},
       {"overflow", every(3, 1e38F)},
-      {"one NaN", [&](float* keys, float*) { keys[3000 * kSize + 7] = nan; }},
+      {"one NaN", [&](float* keys, float*) { keys[3000 * kWidth + 7] = nan; }},
       {"infinities",
        [&](float* keys, float*) {
-         keys[2000 * kSize] = infinity;
-         keys[2100 * kSize + 35] = -infinity;
+         keys[2000 * kWidth] = infinity;
+         keys[2100 * kWidth + 35] = -infinity;
        }},
       {"queries",
        [&](float*, float* queries) {
-         std::fill_n(queries, kSize, 0.0F);
-         queries[kSize] = nan;
-         queries[2 * kSize + 35] = infinity;
-         for (int64_t d = 0; d < kSize; ++d) queries[3 * kSize + d] *= 1e-21F;
-         for (int64_t d = 0; d < kSize; ++d) queries[4 * kSize + d] *= 1e25F;
+         std::fill_n(queries, kWidth, 0.0F);
+         queries[kWidth] = nan;
+         queries[2 * kWidth + 35] = infinity;
+         for (int64_t d = 0; d < kWidth; ++d) queries[3 * kWidth + d] *= 1e-21F;
+         for (int64_t d = 0; d < kWidth; ++d) queries[4 * kWidth + d] *= 1e25F;
        }},
       {"all negative",
        [&](float* keys, float* queries) {
-         for (int64_t i = 0; i < kSlots * kSize; ++i) keys[i] = -std::abs(keys[i]);
-         for (int64_t i = 0; i < 20 * kSize; ++i) queries[i] = std::abs(queries[i]);
+         for (int64_t i = 0; i < kSlots * kWidth; ++i) keys[i] = -std::abs(keys[i]);
+         for (int64_t i = 0; i < 20 * kWidth; ++i) queries[i] = std::abs(queries[i]);
        }},
       {"rising",
        [&](float* keys, float* queries) {
-         for (int64_t i = 0; i < kSlots * kSize; ++i) keys[i] += static_cast<float>(i / kSize) / 100;
-         for (int64_t i = 0; i < 20 * kSize; ++i) queries[i] = std::abs(queries[i]);
+         for (int64_t i = 0; i < kSlots * kWidth; ++i) keys[i] += static_cast<float>(i / kWidth) / 100;
+         for (int64_t i = 0; i < 20 * kWidth; ++i) queries[i] = std::abs(queries[i]);
        }},
       {"all alike",
        [&](float* keys, float*) {
-         for (int64_t i = 0; i < kSlots * kSize; ++i) keys[i] = static_cast<float>(i % kSize);
+         for (int64_t i = 0; i < kSlots * kWidth; ++i) keys[i] = static_cast<float>(i % kWidth);
        }},
   };
   for (const auto& [name, change] : changes) {
     SCOPED_TRACE(name);
     RandomTensors random(11);
-    const Tensor q = random.normal({1, 20, 1, kSize}, 1, 0, DType::f32);
+    const Tensor q = random.normal({1, 20, 1, kWidth}, 1, 0, DType::f32);
     ops::KnnMemory memory;
-    memory.keys = random.normal({1, kSlots, 1, kSize}, 1, 0, DType::f32);
+    memory.keys = random.normal({1, kSlots, 1, kWidth}, 1, 0, DType::f32);
     memory.head = integers_of({700});
     memory.length = integers_of({kSlots});
     change(memory.keys.data<float>(), q.data<float>());

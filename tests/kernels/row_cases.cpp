@@ -57,20 +57,20 @@ void add_products(std::vector<OpCase>& cases) {
         return random.normal(Shape(std::span<const int64_t>(front)));
       };
       const std::string turned = std::string(a_turned ? "_a" : "") + (b_turned ? "_b" : "");
-      struct Form {
+      struct ProductForm {
         std::string name;
         std::vector<int64_t> a, b;
         Shape out;
         int64_t inner;
       };
-      const std::vector<Form> forms{{"one", {}, {}, {3, 4}, 5},
-                                    {"several", {2, 3}, {2, 3}, {2, 3, 1, 7}, 5},
-                                    {"one_right", {6}, {}, {6, 3, 2}, 4},
-                                    {"one_left", {}, {3}, {3, 2, 5}, 1},
-                                    {"broadcast", {2, 1}, {1, 2}, {2, 2, 3, 2}, 3},
-                                    {"nothing", {2}, {2}, {2, 3, 2}, 0},
-                                    {"large", {3}, {3}, {3, 67, 131}, 40}};
-      for (const Form& form : forms) {
+      const std::vector<ProductForm> forms{{"one", {}, {}, {3, 4}, 5},
+                                           {"several", {2, 3}, {2, 3}, {2, 3, 1, 7}, 5},
+                                           {"one_right", {6}, {}, {6, 3, 2}, 4},
+                                           {"one_left", {}, {3}, {3, 2, 5}, 1},
+                                           {"broadcast", {2, 1}, {1, 2}, {2, 2, 3, 2}, 3},
+                                           {"nothing", {2}, {2}, {2, 3, 2}, 0},
+                                           {"large", {3}, {3}, {3, 67, 131}, 40}};
+      for (const ProductForm& form : forms) {
         const Tensor a = matrices(form.a, form.out[-2], form.inner, a_turned);
         const Tensor b = matrices(form.b, form.inner, form.out[-1], b_turned);
         push(cases,
@@ -222,15 +222,16 @@ void add_choices(std::vector<OpCase>& cases) {
   values(not_numbers)[3] = std::nan("");
   values(not_numbers)[4] = -std::numeric_limits<double>::infinity();
   Tensor mask = random.flags({40});
-  struct Form {
+  struct ChoiceForm {
     std::string name;
     Tensors inputs;
     int64_t k;
   };
-  for (const Form& form : {Form{"one", {random.normal({3, 7})}, 1}, Form{"some", {random.normal({2, 2, 67})}, 5},
-                           Form{"more_than_there_are", {random.normal({2, 3})}, 5}, Form{"ties", {ties}, 4},
-                           Form{"not_a_number", {not_numbers}, 3}, Form{"mask", {random.normal({3, 40}), mask}, 33},
-                           Form{"long", {random.normal({3, 2003})}, 8}}) {
+  for (const ChoiceForm& form :
+       {ChoiceForm{"one", {random.normal({3, 7})}, 1}, ChoiceForm{"some", {random.normal({2, 2, 67})}, 5},
+        ChoiceForm{"more_than_there_are", {random.normal({2, 3})}, 5}, ChoiceForm{"ties", {ties}, 4},
+        ChoiceForm{"not_a_number", {not_numbers}, 3}, ChoiceForm{"mask", {random.normal({3, 40}), mask}, 33},
+        ChoiceForm{"long", {random.normal({3, 2003})}, 8}}) {
     cases.push_back({"top_k", form.name, form.inputs,
                      [k = form.k](const Tensors& in) {
                        return Tensors{recast(top_k(in[0], k, in.size() < 2 ? Tensor() : in[1]), DType::f64)};

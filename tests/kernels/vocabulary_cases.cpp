@@ -241,6 +241,17 @@ void add_sums(std::vector<OpCase>& cases) {
          })
         .sum_length = shape[axis];
   }
+  for (const Shape& shape : {Shape{3, 4}, Shape{0, 3}, Shape{33, 1031}}) {
+    push(cases,
+         function_case("total", name_of_shape(shape), {random.normal(shape)},
+                       [](Tape& t, const Inputs& x) { return total(t, x[0]); }),
+         [](const Tensors& in) {
+           double all = 0;
+           for (int64_t i = 0; i < in[0].numel(); ++i) all += values(in[0])[i];
+           return Tensors{Tensor::from(std::vector<double>{all}, {1})};
+         })
+        .sum_length = std::max<int64_t>(1, shape.numel());
+  }
   push(cases,
        function_case("sum", "kept_axis", {random.normal({2, 3, 2})},
                      [](Tape& t, const Inputs& x) { return sum(t, x[0], 1, true); }),

@@ -22,14 +22,14 @@ std::string error_of(const std::string& text) {
 
 TEST(OptimizerConfig, KeysOfAnotherKindAreRefused) {
   const std::pair<const char*, const char*> faults[] = {
-      {"optimizer: {kind: adafactor, betas: [0.9, 0.95]}",
+      {"optimizer: {kind: adafactor, betas: [0.8, 0.95]}",
        "run.yaml:1:30: optimizer.betas: means nothing here: only optimizer.kind adamw has it; leave it out"},
-      {"optimizer: {kind: adafactor, eps: 1e-8}", "optimizer.eps: means nothing here"},
-      {"optimizer: {betas: [0.9, 0.95], kind: adafactor}", "optimizer.betas: means nothing here"},  // in any order
+      {"optimizer: {kind: adafactor, eps: 1e-7}", "optimizer.eps: means nothing here"},
+      {"optimizer: {betas: [0.8, 0.95], kind: adafactor}", "optimizer.betas: means nothing here"},  // in any order
       {"optimizer: {momentum: 0.9}", "optimizer.momentum: means nothing here: only optimizer.kind adafactor has it"},
-      {"optimizer: {update_clip: 1}", "optimizer.update_clip: means nothing here"},
-      {"optimizer: {kind: adafactor, eps2: 1e-3}", "optimizer.parameter_scale is false"},
-      {"optimizer: {kind: adafactor, relative_step: true, lr: 1e-3}", "optimizer.relative_step sets the learning rate"},
+      {"optimizer: {update_clip: 2}", "optimizer.update_clip: means nothing here"},
+      {"optimizer: {kind: adafactor, eps2: 1e-2}", "optimizer.parameter_scale is false"},
+      {"optimizer: {kind: adafactor, relative_step: true, lr: 2e-3}", "optimizer.relative_step sets the learning rate"},
       {"optimizer: {kind: adafactor, relative_step: true}", "schedule.kind: optimizer.relative_step has its own"},
       {"optimizer: {ema: {evaluate: true}}", "optimizer.ema.evaluate: means nothing here: optimizer.ema.decay is none"},
       {"optimizer: {ema: {decay: 1}}", "optimizer.ema.decay: must be above 0"},
@@ -52,7 +52,7 @@ TEST(OptimizerConfig, WhatIsWrittenReadsBackAndOverridesMayChangeTheKind) {
   // The written keys of the other kind go; one that is typed is refused all the same.
   const RunConfig changed = with_overrides(adafactor, {"optimizer.kind=adamw"});
   EXPECT_EQ(changed.optimizer.eps2, OptimizerConfig{}.eps2);
-  EXPECT_THROW(with_overrides(adafactor, {"optimizer.betas=[0.9, 0.95]"}), Error);
+  EXPECT_THROW(with_overrides(adafactor, {"optimizer.betas=[0.8, 0.95]"}), Error);
   EXPECT_THROW(require_resumable(diff_configs(adafactor, changed)), Error);
   EXPECT_NO_THROW(
       require_resumable(diff_configs(adafactor, with_overrides(adafactor, {"optimizer.parameter_scale=false"}))));

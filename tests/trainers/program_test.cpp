@@ -123,7 +123,8 @@ TEST(ConfigVerb, ChecksPrintsAndExplains) {
   const std::string path = (folder / "run.yaml").string();
   std::ofstream(path) << "width: 8\n";
   EXPECT_EQ(run({"config", path.c_str(), "--check"}).out, path + ": valid\n");
-  EXPECT_EQ(run({"config", path.c_str(), "name=b", "--print"}).out, "width: 8\nname: b\n");
+  EXPECT_EQ(run({"config", path.c_str(), "name=b", "--print"}).out,
+            std::string(kSavedConfiguration) + "width: 8\nname: b\n");
   EXPECT_EQ(run({"config", path.c_str(), "--print", "minimal"}).out, "width: 8\n");
   EXPECT_EQ(run({"config", path.c_str(), "--print", "all"}).code, 2);
   EXPECT_EQ(run({"config"}).code, 2);

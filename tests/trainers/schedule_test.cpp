@@ -78,12 +78,12 @@ TEST(Schedule, SettingsThatContradictAreRefused) {
       {"{kind: cosine, warmup: 11, steps: 10}",
        "s.yaml:1:35: steps: 10 steps end before the warm-up of 11 does; schedule.warmup=1 would do, or "
        "schedule.steps=11 and more"},
-      {"{kind: constant, final: 0.1}",
+      {"{kind: constant, final: 0.2}",
        "s.yaml:1:18: final: means nothing here: schedule.kind constant and inverse_sqrt have no final rate; leave it "
        "out"},
       {"{kind: cosine, decay: 5}",
        "s.yaml:1:16: decay: means nothing here: only schedule.kind wsd has it; leave it out"},
-      {"{decay_shape: linear}",
+      {"{decay_shape: one_minus_sqrt}",
        "s.yaml:1:2: decay_shape: means nothing here: only schedule.kind wsd has it; leave it out"},
       {"{kind: wsd}", "s.yaml:1:1: decay: wsd needs the length of its decay, for example a fifth of schedule.steps"},
       {"{kind: wsd, warmup: 6, steps: 10, decay: 5}",
