@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "tests/support/expect_error.h"
 #include "tests/support/small_disk.h"
@@ -129,7 +130,12 @@ TEST(File, OtherBusErrorsAreLeftAsTheyWere) {
   const TemporaryDirectory folder;
   write_file_durably(folder / "x", "mapped");
   const MappedFile map(File::open(folder / "x"));
-  EXPECT_EXIT(::raise(SIGBUS); ::raise(SIGBUS), ::testing::KilledBySignal(SIGBUS), "");
+  // The default ends the process. The handler of AddressSanitizer, where it was there before, reports and exits with 1;
+  // what quire says of its own files exits with another code.
+  const auto left = [](int status) {
+    return (WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS) || (WIFEXITED(status) && WEXITSTATUS(status) == 1);
+  };
+  EXPECT_EXIT(::raise(SIGBUS); ::raise(SIGBUS), left, "");
 }
 
 }  // namespace
