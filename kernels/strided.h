@@ -1,4 +1,5 @@
-// Finds an element in several tensors of one shape that have different strides. Used on the host and in kernels.
+// For operations that move elements: where an element lies in several tensors of one shape that have different strides,
+// and the type of an element of some size. Used on the host and in kernels.
 #pragma once
 
 #include <cstdint>
@@ -42,5 +43,20 @@ struct Strided {
     }
   }
 };
+
+// Calls function(T{}) with an unsigned integer of `bytes` bytes, for what moves elements and reads none.
+template <typename Function>
+void dispatch_size(size_t bytes, Function&& function) {
+  switch (bytes) {
+    case 8:
+      return function(uint64_t{});
+    case 4:
+      return function(uint32_t{});
+    case 2:
+      return function(uint16_t{});
+    default:
+      return function(uint8_t{});
+  }
+}
 
 }  // namespace quire

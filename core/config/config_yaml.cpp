@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "core/config/config_node.h"
 #include "core/files/file_io.h"
+#include "core/files/hdf5_file.h"
 
 namespace quire {
 
@@ -177,8 +178,6 @@ ConfigLocation tab_before(std::string_view text, const ConfigLocation& end) {
   }
   return {};
 }
-
-constexpr std::string_view kHdf5Signature = "\x89HDF\r\n";
 
 }  // namespace
 

@@ -3,7 +3,6 @@
 #include <sys/file.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <numeric>
@@ -11,6 +10,7 @@
 #include "core/check.h"
 #include "core/files/hdf5_file.h"
 #include "core/files/hdf5_trial.h"
+#include "core/files/output_file.h"
 #include "data/tokenizers/make_tokenizer.h"
 
 namespace quire {
@@ -56,10 +56,8 @@ void require_corpus_file(const std::filesystem::path& path) {
          path.string(), path.string(), (path.has_filename() ? path : path.parent_path()).string());
   }
   if (std::filesystem::exists(manifest_path(path), ignored)) return;  // damage is told apart later
-  constexpr std::string_view kHdf5Signature = "\x89HDF\r\n\x1a\n";
-  std::array<std::byte, kHdf5Signature.size()> begin{};
-  const size_t read = File::open(path).read_at(0, begin);
-  if (read == begin.size() && std::memcmp(begin.data(), kHdf5Signature.data(), read) == 0) return;
+  File::open(path);                                                   // names a file that is missing or cannot be read
+  if (first_bytes(path, kHdf5Signature.size()) == kHdf5Signature) return;
   fail(ErrorKind::data,
        "{}: is not a corpus; quire prepare makes one of texts: quire prepare --input {} --output {}.h5", path.string(),
        path.string(), std::filesystem::path(path).replace_extension().string());

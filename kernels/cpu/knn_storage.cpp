@@ -6,16 +6,6 @@ namespace quire::cpu {
 
 namespace {
 
-// Calls function(X{}) with the type of the numbers that are stored or read back.
-template <typename Function>
-void dispatch_values(const char* op, DType dtype, Function&& function) {
-  if (dtype == DType::bf16) {
-    function(bfloat16{});
-  } else {
-    dispatch(op, dtype, function);
-  }
-}
-
 // Calls function(S{}) with the type of vectors that have a scale.
 template <typename Function>
 void dispatch_scaled(DType dtype, Function&& function) {
@@ -39,7 +29,7 @@ S nearest(double quotient) {
 void quantize_vectors(const Tensor& out, const Tensor& scale, const Tensor& x) {
   check_quantized("quantize_vectors", out, scale, x);
   const int64_t width = x.dim(-1);
-  dispatch_values("quantize_vectors", x.dtype(), [&](auto type) {
+  dispatch_stored("quantize_vectors", x.dtype(), [&](auto type) {
     dispatch_scaled(out.dtype(), [&](auto stored) {
       using X = decltype(type);
       using S = decltype(stored);
@@ -67,7 +57,7 @@ void quantize_vectors(const Tensor& out, const Tensor& scale, const Tensor& x) {
 void dequantize_vectors(const Tensor& out, const Tensor& in, const Tensor& scale) {
   check_quantized("dequantize_vectors", in, scale, out);
   const int64_t width = out.dim(-1);
-  dispatch_values("dequantize_vectors", out.dtype(), [&](auto type) {
+  dispatch_stored("dequantize_vectors", out.dtype(), [&](auto type) {
     dispatch_scaled(in.dtype(), [&](auto stored) {
       using X = decltype(type);
       using S = decltype(stored);

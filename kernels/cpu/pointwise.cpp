@@ -207,16 +207,7 @@ void select_as(const Tensor& out, const Tensor& mask, const Tensor& a, const Ten
 
 void select(const Tensor& out, const Tensor& mask, const Tensor& a, const Tensor& b) {
   check_select(out, mask, a, b);
-  switch (size_of(out.dtype())) {
-    case 8:
-      return select_as<uint64_t>(out, mask, a, b);
-    case 4:
-      return select_as<uint32_t>(out, mask, a, b);
-    case 2:
-      return select_as<uint16_t>(out, mask, a, b);
-    default:
-      return select_as<uint8_t>(out, mask, a, b);
-  }
+  dispatch_size(size_of(out.dtype()), [&](auto bytes) { select_as<decltype(bytes)>(out, mask, a, b); });
 }
 
 }  // namespace

@@ -86,10 +86,10 @@ __global__ void softmax_kernel(T* out, Wide<T>* lse, const T* in, const uint8_t*
   const W none = -std::numeric_limits<W>::infinity();
   const int64_t row = row_of_warp();
   const bool exists = row < rows;
-  int64_t at[2] = {};
-  if (exists) walk.find(row * width, at);
-  const auto kept = [&](int64_t i) { return mask == nullptr || mask[at[1] + i * mask_stride] != 0; };
   const int64_t end = exists ? width : 0;
+  int64_t at[2] = {};
+  if (end > 0) walk.find(row * width, at);
+  const auto kept = [&](int64_t i) { return mask == nullptr || mask[at[1] + i * mask_stride] != 0; };
   W most = none;
   for (int64_t i = lane(); i < end; i += kWarp) {
     const W x = wide(in[at[0] + i]);

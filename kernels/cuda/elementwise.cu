@@ -2,6 +2,7 @@
 
 #include "kernels/checks.h"
 #include "kernels/cuda/map.h"
+#include "kernels/strided.h"
 
 namespace quire::cuda {
 
@@ -115,53 +116,23 @@ void convert(const Tensor& out, const Tensor& in) {
   });
 }
 
-struct Strides {
-  int64_t size[kMaxRank];
-  int64_t to[kMaxRank];
-  int64_t from[kMaxRank];
-};
-
 template <typename Bytes>
-__global__ void copy_kernel(Bytes* y, const Bytes* x, Strides s, int64_t count) {
-  for (int64_t i = first_element(); i < count; i += element_stride()) {
-    int64_t rest = i;
-    int64_t to = 0;
-    int64_t from = 0;
-    for (int axis = kMaxRank - 1; axis >= 0; --axis) {
-      const int64_t at = rest % s.size[axis];
-      rest /= s.size[axis];
-      to += at * s.to[axis];
-      from += at * s.from[axis];
-    }
-    y[to] = x[from];
+__global__ void copy_kernel(Bytes* y, const Bytes* x, Strided<2> walk) {
+  for (int64_t i = first_element(); i < walk.count; i += element_stride()) {
+    int64_t at[2];
+    walk.find(i, at);
+    y[at[0]] = x[at[1]];
   }
-}
-
-template <typename Bytes>
-void copy_as(const Tensor& out, const Tensor& in, const Strides& strides) {
-  launch(copy_kernel<Bytes>, blocks_for(out.numel()), kBlock, 0, static_cast<Bytes*>(out.raw()),
-         static_cast<const Bytes*>(in.raw()), strides, out.numel());
 }
 
 void copy(const Tensor& out, const Tensor& in) {
   check_copy(out, in);
-  Strides strides;
-  for (int axis = 0; axis < kMaxRank; ++axis) {
-    const int at = axis - (kMaxRank - out.rank());  // missing axes in front have one entry
-    strides.size[axis] = at < 0 ? 1 : out.dim(at);
-    strides.to[axis] = at < 0 ? 0 : out.stride(at);
-    strides.from[axis] = at < 0 ? 0 : in.stride(at);
-  }
-  switch (size_of(out.dtype())) {
-    case 8:
-      return copy_as<uint64_t>(out, in, strides);
-    case 4:
-      return copy_as<uint32_t>(out, in, strides);
-    case 2:
-      return copy_as<uint16_t>(out, in, strides);
-    default:
-      return copy_as<uint8_t>(out, in, strides);
-  }
+  const Strided<2> walk({&out, &in});
+  dispatch_size(size_of(out.dtype()), [&](auto type) {
+    using Bytes = decltype(type);
+    launch(copy_kernel<Bytes>, blocks_for(walk.count), kBlock, 0, static_cast<Bytes*>(out.raw()),
+           static_cast<const Bytes*>(in.raw()), walk);
+  });
 }
 
 }  // namespace

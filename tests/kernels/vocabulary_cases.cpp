@@ -266,7 +266,9 @@ Tensors softmax_of(const Tensors& in) {
   const Tensor out = like(in[0]);
   const int64_t width = in[0].dim(-1);
   std::vector<double> sums;
-  for (int64_t row = 0; row * width < out.numel(); ++row) {
+  std::vector<int64_t> sizes(in[0].shape().begin(), in[0].shape().end() - 1);
+  const Shape rows{std::span<const int64_t>(sizes)};
+  for (int64_t row = 0; row < rows.numel(); ++row) {
     double sum = 0;
     for (const bool divided : {false, true}) {
       for (int64_t i = row * width; i < (row + 1) * width; ++i) {
@@ -277,8 +279,7 @@ Tensors softmax_of(const Tensors& in) {
     }
     sums.push_back(std::log(sum));
   }
-  std::vector<int64_t> sizes(in[0].shape().begin(), in[0].shape().end() - 1);
-  return {out, Tensor::from(sums, Shape(std::span<const int64_t>(sizes)))};
+  return {out, Tensor::from(sums, rows)};
 }
 
 void add_softmaxes(std::vector<OpCase>& cases) {
@@ -288,6 +289,7 @@ void add_softmaxes(std::vector<OpCase>& cases) {
   const Tensor with_empty = clone(mask);
   for (int64_t i = 0; i < 7; ++i) with_empty.data<uint8_t>()[i] = 0;  // rows without any
   const std::vector<std::pair<std::string, Tensors>> inputs{{"one", {random.normal({3, 1})}},
+                                                            {"none", {Tensor::empty(Shape{2, 3, 0}, DType::f64)}},
                                                             {"plain", {random.normal({2, 5}, 3)}},
                                                             {"long", {random.normal({9, 2003}, 2)}},
                                                             {"mask", {random.normal({2, 3, 4, 7}, 2), mask}},

@@ -1,9 +1,9 @@
 #include <memory>
 
 #include "core/check.h"
+#include "trainers/cli/numbers.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/cli/whole_number.h"
 #include "trainers/plan/benchmark.h"
 
 namespace quire {

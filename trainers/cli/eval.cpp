@@ -4,8 +4,8 @@
 
 #include "core/check.h"
 #include "trainers/checkpoint/loaded_model.h"
-#include "trainers/cli/ema_flag.h"
 #include "trainers/cli/program.h"
+#include "trainers/cli/trained_model.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/evaluation/evaluator.h"
 #include "trainers/run/evaluation_config.h"

@@ -6,14 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
-#include "trainers/checkpoint/loaded_model.h"
-#include "trainers/cli/ema_flag.h"
 #include "trainers/cli/numbers.h"
 #include "trainers/cli/program.h"
+#include "trainers/cli/trained_model.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/cli/whole_number.h"
 #include "trainers/evaluation/generator.h"
-#include "trainers/run/evaluation_config.h"
 
 namespace quire {
 
@@ -29,13 +26,7 @@ struct Arguments {
 };
 
 void run(const Arguments& arguments) {
-  std::unique_ptr<LoadedModel> model;
-  use_checkpoint(arguments.checkpoint, [&](const std::filesystem::path& path) {
-    const CheckpointReader reader = open_checkpoint(path);
-    const RunConfig config = evaluation_config(checkpoint_config(reader), arguments.overrides, {"run.threads"});
-    model.reset();
-    model = std::make_unique<LoadedModel>(reader, config, chosen_weights(arguments.ema, config));
-  });
+  const std::unique_ptr<LoadedModel> model = load_model(arguments.checkpoint, arguments.overrides, arguments.ema);
   const Tokenizer& tokenizer = model->tokenizer();
 
   const auto started = std::chrono::steady_clock::now();
@@ -75,7 +66,6 @@ void add_generate(Verb& program) {
   app.add_option("--temperature", sampling.temperature, "0 always takes the most likely token")
       ->type_name("X")
       ->range(0.0, 100.0)
-      ->check(finite_number)
       ->capture_default_str();
   app.add_option("--top-k", sampling.top_k, "Only the N most likely tokens; 0 is off")
       ->type_name("N")
@@ -85,12 +75,8 @@ void add_generate(Verb& program) {
                  "Only the most likely tokens that together reach this probability; 1 is off")
       ->type_name("X")
       ->range(0.000001, 1.0)
-      ->check(finite_number)
       ->capture_default_str();
-  app.add_option("--seed", sampling.seed, "The same seed gives the same text")
-      ->type_name("N")
-      ->check(seed_number)
-      ->capture_default_str();
+  app.add_option("--seed", sampling.seed, "The same seed gives the same text")->type_name("N")->capture_default_str();
   add_ema_flag(app, arguments->ema);
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
   app.callback([arguments] { run(*arguments); });

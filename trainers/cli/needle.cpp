@@ -9,17 +9,14 @@
 #include "data/tasks/filler_source.h"
 #include "data/tasks/needle_scene.h"
 #include "layers/model_mechanisms.h"
-#include "trainers/checkpoint/loaded_model.h"
-#include "trainers/cli/ema_flag.h"
 #include "trainers/cli/numbers.h"
 #include "trainers/cli/program.h"
+#include "trainers/cli/trained_model.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/cli/whole_number.h"
 #include "trainers/evaluation/generator.h"
 #include "trainers/evaluation/heat_map.h"
 #include "trainers/evaluation/needle.h"
 #include "trainers/plan/benchmark.h"
-#include "trainers/run/evaluation_config.h"
 #include "trainers/run/progress.h"
 
 namespace quire {
@@ -154,13 +151,7 @@ void run(const Arguments& arguments) {
   NeedleOptions options = needle_options(arguments);
   require_picture(arguments.svg);
   FillerSource source(arguments.filler);
-  std::unique_ptr<LoadedModel> model;
-  use_checkpoint(arguments.checkpoint, [&](const std::filesystem::path& path) {
-    const CheckpointReader reader = open_checkpoint(path);
-    const RunConfig config = evaluation_config(checkpoint_config(reader), arguments.overrides, {"run.threads"});
-    model.reset();
-    model = std::make_unique<LoadedModel>(reader, config, chosen_weights(arguments.ema, config));
-  });
+  const std::unique_ptr<LoadedModel> model = load_model(arguments.checkpoint, arguments.overrides, arguments.ema);
   const Tokenizer& tokenizer = model->tokenizer();
   const std::unique_ptr<Filler> filler = source.make(tokenizer);
   options.task.align =
@@ -231,7 +222,6 @@ void add_needle(Verb& program) {
       ->capture_default_str();
   app.add_option("--seed", arguments->options.seed, "The same seed gives the same documents")
       ->type_name("N")
-      ->check(seed_number)
       ->capture_default_str();
   app.add_option("--filler", arguments->filler, "Text between the needles (default: built-in sentences; split train)")
       ->type_name("CORPUS[:SPLIT]");

@@ -5,9 +5,9 @@
 #include <thread>
 
 #include "core/check.h"
+#include "trainers/cli/numbers.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/cli/whole_number.h"
 #include "trainers/plan/benchmark.h"
 #include "trainers/plan/plan.h"
 

@@ -154,8 +154,7 @@ void add_prepare(Verb& program) {
                  "With --task: an option of it, as in length=8192 (quire config --list, data.mix); may be repeated")
       ->type_name("KEY=VALUE");
   app.add_option("--seed", arguments->seed, "With --task: the same seed gives the same documents (default: 1)")
-      ->type_name("N")
-      ->check(seed_number);
+      ->type_name("N");
   app.add_option("--filler", arguments->filler,
                  "With --task: text between the facts (default: built-in sentences; split train)")
       ->type_name("CORPUS[:SPLIT]");

@@ -6,7 +6,6 @@
 #include "trainers/cli/numbers.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/cli/whole_number.h"
 #include "trainers/run/progress.h"
 
 namespace quire {
@@ -63,7 +62,6 @@ void add_tokenizer(Verb& program) {
                  "Share of the characters that get a piece of their own; the rest becomes bytes")
       ->type_name("X")
       ->range(0.98, 1.0)
-      ->check(finite_number)
       ->capture_default_str();
   app.add_option("--max-sentences", options.max_sentences, "Lines that are used; of more, a random choice")
       ->type_name("N")

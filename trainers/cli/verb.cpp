@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "trainers/cli/numbers.h"
+
 namespace quire {
 
 Option* Option::type_name(const std::string& name) {
@@ -66,7 +68,10 @@ Option* Verb::keep(CLI::Option* option) {
 
 template <typename T>
 Option* Verb::add_option(const std::string& name, T& value, const std::string& description) {
-  return keep(app_.add_option(name, value, description));
+  CLI::Option* const option = app_.add_option(name, value, description);
+  if constexpr (std::is_same_v<T, uint64_t> || std::is_same_v<T, std::optional<uint64_t>>) option->check(seed_number);
+  if constexpr (std::is_same_v<T, double>) option->check(finite_number);
+  return keep(option);
 }
 
 template Option* Verb::add_option(const std::string&, int64_t&, const std::string&);

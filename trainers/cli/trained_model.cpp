@@ -1,0 +1,32 @@
+#include "trainers/cli/trained_model.h"
+
+#include "trainers/run/evaluation_config.h"
+
+namespace quire {
+
+void add_ema_flag(Verb& verb, std::optional<bool>& ema) {
+  Option* use = verb.add_flag_callback(
+      "--ema", [&ema] { ema = true; },
+      "Use the average of the weights that optimizer.ema.decay keeps (default: optimizer.ema.evaluate)");
+  verb.add_flag_callback(
+          "--no-ema", [&ema] { ema = false; }, "Use the trained weights")
+      ->excludes(use);
+}
+
+Weights chosen_weights(const std::optional<bool>& ema, const RunConfig& config) {
+  return ema.value_or(config.optimizer.ema.evaluate) ? Weights::average : Weights::trained;
+}
+
+std::unique_ptr<LoadedModel> load_model(const std::filesystem::path& given, const std::vector<std::string>& overrides,
+                                        const std::optional<bool>& ema) {
+  std::unique_ptr<LoadedModel> model;
+  use_checkpoint(given, [&](const std::filesystem::path& path) {
+    const CheckpointReader reader = open_checkpoint(path);
+    const RunConfig config = evaluation_config(checkpoint_config(reader), overrides, {"run.threads"});
+    model.reset();
+    model = std::make_unique<LoadedModel>(reader, config, chosen_weights(ema, config));
+  });
+  return model;
+}
+
+}  // namespace quire
