@@ -169,8 +169,13 @@ void check_rotary(const Tensor& out, const ops::RotaryInputs& in) {
   QUIRE_CHECK(2 * pairs <= in.x.dim(3), "rotary: {} features are turned but a head has {}", 2 * pairs, in.x.dim(3));
   const bool ring = in.head.defined();
   QUIRE_CHECK(!ring || in.head.numel() == rows, "rotary: {} heads of rings for {} rows", in.head.numel(), rows);
-  QUIRE_CHECK(ring ? in.origin >= tokens && in.origin <= in.table.dim(0)
-                   : in.origin >= 0 && in.origin + tokens <= in.table.dim(0),
+  const bool given = in.position.defined();
+  QUIRE_CHECK(!given || (!ring && in.position.shape() == Shape{rows, tokens} && in.position.dtype() == DType::i32 &&
+                         in.position.is_contiguous() && in.origin >= 0 && in.origin <= in.table.dim(0)),
+              "rotary: positions {} for {} rows of {} tokens",
+              in.position.defined() ? in.position.shape().to_string() : "", rows, tokens);
+  QUIRE_CHECK(given || (ring ? in.origin >= tokens && in.origin <= in.table.dim(0)
+                             : in.origin >= 0 && in.origin + tokens <= in.table.dim(0)),
               "rotary: a table of {} with position 0 at {} is too short for {} {}", in.table.dim(0), in.origin, tokens,
               ring ? "slots" : "tokens");
 }

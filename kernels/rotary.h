@@ -14,16 +14,18 @@ struct RotaryInputs {
   Tensor x;            // [R, N, H, D]
   Tensor table;        // of rotary_table with this origin; 2 P <= D
   Tensor head;         // i32 [R], optional: x is a ring whose next write goes to slot head
+  Tensor position;     // i32 [R, N], optional, without head: the positions of the tokens
   int64_t origin = 0;  // row of the table that belongs to position 0
   bool inverse = false;
+  bool interleaved = false;  // pairs are features 2 i and 2 i + 1
 
   template <typename F>
   void for_each_tensor(F& f) const {
-    for (const Tensor* tensor : {&x, &table, &head}) f(*tensor);
+    for (const Tensor* tensor : {&x, &table, &head, &position}) f(*tensor);
   }
 };
 // Features i and i + P of every head, 0 <= i < P, are rotated by the angle of the token's position; the other D - 2 P
-// stay the same. Without head token n stands at position n; in a ring of N slots the newest entry, in slot head - 1,
+// stay the same. Without head and position token n stands at position n; in a ring of N slots the newest entry, in slot head - 1,
 // stands at -1, the one before at -2, and so on round. inverse rotates back, which is also the backward pass. out may
 // be x.
 QUIRE_OP(rotary, const Tensor& out, const RotaryInputs& in);

@@ -5,6 +5,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/axis.h"
+#include "kernels/block_attention.h"
 #include "kernels/choice.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"

@@ -11,6 +11,7 @@ extern "C" __attribute__((visibility("default"))) const char* quire_register_bac
   bind_attention_backward();
   bind_attention_forward();
   bind_axis();
+  bind_block_attention();
   bind_choice();
   bind_convert();
   bind_cross_entropy();
@@ -28,6 +29,7 @@ extern "C" __attribute__((visibility("default"))) const char* quire_register_bac
   bind_position();
   bind_rotary();
   bind_state();
+  bind_stored_blocks();
   bind_vq_attention();
   bind_vq_caches();
   bind_vq_codebook();

@@ -30,10 +30,21 @@ void rotary_table(const Tensor& table, int64_t origin, double base) {
 }
 
 template <typename T>
-void turn(T* y, const T* x, const T* angles, int64_t pairs, int64_t size, bool inverse) {
+void turn(T* y, const T* x, const T* angles, int64_t pairs, int64_t size, bool inverse, bool interleaved) {
   const T* cosine = angles;
   const T* sine = angles + pairs;
   const T sign = inverse ? T{-1} : T{1};
+  if (interleaved) {
+    for (int64_t i = 0; i < pairs; ++i) {
+      const T a = x[2 * i];
+      const T b = x[2 * i + 1];
+      const T s = sign * sine[i];
+      y[2 * i] = a * cosine[i] - b * s;
+      y[2 * i + 1] = a * s + b * cosine[i];
+    }
+    if (y != x) std::copy(x + 2 * pairs, x + size, y + 2 * pairs);
+    return;
+  }
   for (int64_t i = 0; i < pairs; ++i) {
     const T a = x[i];
     const T b = x[i + pairs];
@@ -52,18 +63,23 @@ void rotary(const Tensor& out, const ops::RotaryInputs& in) {
   const int64_t size = in.x.dim(3);
   const int64_t pairs = in.table.dim(2);
   const bool ring = in.head.defined();
+  const bool given = in.position.defined();
   dispatch("rotary", out.dtype(), [&](auto type) {
     using T = decltype(type);
     for_rows(rows * tokens, heads * size, [&](int64_t begin, int64_t end) {
       for (int64_t token = begin; token < end; ++token) {
-        int64_t position = token % tokens;
+        int64_t position = given ? in.position.data<int32_t>()[token] : token % tokens;
         if (ring) {
           const int64_t age = (in.head.data<int32_t>()[token / tokens] - 1 - position + tokens) % tokens;
           position = -1 - age;
         }
+        QUIRE_CHECK(in.origin + position >= 0 && in.origin + position < in.table.dim(0),
+                    "rotary: position {} is outside a table of {} with position 0 at {}", position, in.table.dim(0),
+                    in.origin);
         const T* angles = in.table.data<T>() + (in.origin + position) * 2 * pairs;
         for (int64_t h = token * heads; h < (token + 1) * heads; ++h) {
-          turn(out.data<T>() + h * size, in.x.data<T>() + h * size, angles, pairs, size, in.inverse);
+          turn(out.data<T>() + h * size, in.x.data<T>() + h * size, angles, pairs, size, in.inverse,
+               in.interleaved);
         }
       }
     });

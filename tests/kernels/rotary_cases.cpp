@@ -17,6 +17,8 @@ struct Form {
   int64_t before = 0;  // positions of the table below zero
   bool ring = false;
   bool inverse = false;
+  bool interleaved = false;
+  bool positions = false;  // given ones, of a table of `before` + 19
 };
 
 double angle_of(int64_t position, int64_t pair, int64_t pairs) {
@@ -25,16 +27,23 @@ double angle_of(int64_t position, int64_t pair, int64_t pairs) {
 
 void add_rotary(std::vector<OpCase>& cases, RandomTensors& random, const Form& f) {
   const Tensor head = f.ring ? random.integers({f.rows}, 0, f.tokens) : Tensor();
+  const Tensor given = f.positions ? random.integers({f.rows, f.tokens}, -f.before, 19) : Tensor();
   const auto run = [f](const Tensors& in, bool in_place) {
-    const Tensor table = wide_beside(in[0], {f.before + f.tokens, 2, f.pairs});
+    const Tensor table = wide_beside(in[0], {f.before + (f.positions ? 19 : f.tokens), 2, f.pairs});
     ops::rotary_table(table, f.before, 50);
     const Tensor out = in_place ? in[0] : like(in[0]);
-    ops::rotary(out, {.x = in[0], .table = table, .head = in[1], .origin = f.before, .inverse = f.inverse});
+    ops::rotary(out, {.x = in[0],
+                      .table = table,
+                      .head = in[1],
+                      .position = in[2],
+                      .origin = f.before,
+                      .inverse = f.inverse,
+                      .interleaved = f.interleaved});
     return out;
   };
   cases.push_back({"rotary",
                    f.name,
-                   {random.normal({f.rows, f.tokens, f.heads, f.size}), head},
+                   {random.normal({f.rows, f.tokens, f.heads, f.size}), head, given},
                    [run](const Tensors& in) {
                      const Tensor out = run(in, false);
                      return Tensors{out, run(in, true)};
@@ -44,7 +53,7 @@ void add_rotary(std::vector<OpCase>& cases, RandomTensors& random, const Form& f
                      for (int64_t i = 0; i < out.numel(); ++i) {
                        const int64_t feature = i % f.size;
                        const int64_t token = i / (f.size * f.heads);
-                       int64_t position = token % f.tokens;
+                       int64_t position = f.positions ? in[2].data<int32_t>()[token] : token % f.tokens;
                        if (f.ring) {
                          // Back from the slot before the head until the slot is met.
                          int64_t slot = in[1].data<int32_t>()[token / f.tokens];
@@ -60,11 +69,12 @@ void add_rotary(std::vector<OpCase>& cases, RandomTensors& random, const Form& f
                          values(out)[i] = x[feature];
                          continue;
                        }
-                       const int64_t pair = feature % f.pairs;
+                       const int64_t pair = f.interleaved ? feature / 2 : feature % f.pairs;
+                       const int64_t second = f.interleaved ? 2 * pair + 1 : pair + f.pairs;
                        const double angle = angle_of(position, pair, f.pairs) * (f.inverse ? -1 : 1);
-                       const double a = x[pair];
-                       const double b = x[pair + f.pairs];
-                       values(out)[i] = feature < f.pairs ? a * std::cos(angle) - b * std::sin(angle)
+                       const double a = x[f.interleaved ? 2 * pair : pair];
+                       const double b = x[second];
+                       values(out)[i] = feature != second ? a * std::cos(angle) - b * std::sin(angle)
                                                           : a * std::sin(angle) + b * std::cos(angle);
                      }
                      return Tensors{out, out};
@@ -98,7 +108,10 @@ void add_rotary_cases(std::vector<OpCase>& cases) {
   for (const Form& form : {Form{"one", 1, 1, 1, 2, 1}, Form{"none", 2, 0, 1, 2, 1}, Form{"segment", 3, 7, 2, 6, 3},
                            Form{"some_features", 2, 5, 3, 7, 2, 4}, Form{"ring", 3, 7, 2, 4, 2, 7, true},
                            Form{"ring_of_one", 2, 1, 1, 4, 2, 3, true}, Form{"inverse", 2, 9, 2, 4, 2, 9, true, true},
-                           Form{"many_heads", 1, 3, 9, 64, 32}, Form{"blocks", 2, 601, 2, 34, 17, 601, true}}) {
+                           Form{"many_heads", 1, 3, 9, 64, 32}, Form{"blocks", 2, 601, 2, 34, 17, 601, true},
+                           Form{"interleaved", 2, 5, 3, 7, 3, 4, false, false, true},
+                           Form{"positions", 3, 5, 2, 4, 2, 7, false, false, false, true},
+                           Form{"all", 2, 9, 2, 6, 2, 3, false, true, true, true}}) {
     add_rotary(cases, random, form);
   }
 }

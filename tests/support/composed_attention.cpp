@@ -1,9 +1,11 @@
 #include "tests/support/composed_attention.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
+#include "autograd/functions/pointwise.h"
 #include "autograd/functions/rows.h"
 
 namespace quire::test {
@@ -183,6 +185,109 @@ Variable composed_joint_attention(Tape& tape, const AttentionVariables& x, const
                                    Tensor::from(mask, {shape[0], shape[1], shape[2], all}));
   return add(tape, weighted_values(tape, slice(tape, weights, 3, 0, keys), local.values),
              weighted_entries(tape, slice(tape, weights, 3, keys, all), entries.values));
+}
+
+namespace {
+
+// The blocks of the rows, all on the host.
+struct Blocks {
+  int64_t rows, queries, keys, heads;
+  const ops::BlockAttentionInputs& in;
+
+  int32_t number(int64_t row, int64_t key) const { return in.block.data<int32_t>()[row * keys + key]; }
+  bool is_landmark(int64_t row, int64_t key) const {
+    return in.landmark.defined() && in.landmark.data<uint8_t>()[row * keys + key] != 0;
+  }
+  int64_t place(int64_t query) const { return keys - queries + query; }
+  int32_t own(int64_t row, int64_t query) const { return number(row, place(query)); }
+  int32_t first(int64_t row, int64_t query) const { return in.first.data<int32_t>()[row * queries + query]; }
+
+  bool in_own(int64_t row, int64_t query, int64_t key) const {
+    return in.own_block && !is_landmark(row, key) && number(row, key) == own(row, query) && own(row, query) >= first(row, query) &&
+           own(row, query) >= 0 && key <= place(query);
+  }
+  bool in_earlier(int64_t row, int64_t query, int64_t key) const {
+    return number(row, key) >= std::max(first(row, query), 0) && number(row, key) < own(row, query) &&
+           !is_closed(row, number(row, key));
+  }
+  bool is_closed(int64_t row, int32_t block) const {
+    for (int64_t key = 0; key < keys && in.landmark.defined(); ++key) {
+      if (number(row, key) == block && in.landmark.data<uint8_t>()[row * keys + key] == 2) return true;
+    }
+    return false;
+  }
+  bool is_empty(int64_t row, int32_t block) const {
+    for (int64_t key = 0; key < keys; ++key) {
+      if (number(row, key) == block && !is_landmark(row, key)) return false;
+    }
+    return true;
+  }
+  bool is_chosen(int64_t row, int64_t query, int64_t head, int32_t block) const {
+    const int64_t wanted = in.chosen.dim(3);
+    const int32_t* const list = in.chosen.data<int32_t>() + ((row * queries + query) * heads + head) * wanted;
+    return std::find(list, list + wanted, block) != list + wanted;
+  }
+  // u8 [R, T, H, S]
+  Tensor mask(const std::function<bool(int64_t row, int64_t query, int64_t head, int64_t key)>& sees) const {
+    std::vector<uint8_t> mask;
+    for (int64_t i = 0; i < rows * queries * heads * keys; ++i) {
+      const int64_t line = i / keys;
+      mask.push_back(sees(line / heads / queries, line / heads % queries, line % heads, i % keys) ? 1 : 0);
+    }
+    return Tensor::from(mask, {rows, queries, heads, keys});
+  }
+  // mask / (1 - p) of the counter that kernels/block_attention.h documents: [R, T, H, 1].
+  Tensor kept(int32_t block) const {
+    std::vector<double> kept;
+    for (int64_t line = 0; line < rows * queries * heads; ++line) {
+      const auto element = static_cast<uint32_t>(line % heads * keys + block);
+      const auto bits = philox(in.key, in.scope, static_cast<uint32_t>(in.first_row + line / heads / queries),
+                               static_cast<uint32_t>(line / heads % queries), element / 4);
+      kept.push_back(in.dropout == 0 ? 1 : (bits[element % 4] * 0x1p-32 >= in.dropout ? 1 / (1 - in.dropout) : 0));
+    }
+    return Tensor::from(kept, {rows, queries, heads, 1});
+  }
+};
+
+}  // namespace
+
+BlockAttention composed_block_attention(Tape& tape, const Variable& q, const Variable& k, const Variable& v,
+                                        const ops::BlockAttentionInputs& in) {
+  const Blocks blocks{q.dim(0), q.dim(1), k.dim(1), q.dim(2), in};
+  const Variable keys = of_query_heads(tape, k, q.dim(2));
+  const Variable values = of_query_heads(tape, v, q.dim(2));
+  Variable logits = matmul(tape, permute(tape, q, {0, 2, 1, 3}), keys, {.transpose_b = true});
+  logits = permute(tape, scale(tape, logits, in.scale), {0, 2, 1, 3});  // [R, T, H, S]
+  const bool marked = in.landmark.defined();
+  const Tensor gates = blocks.mask([&](int64_t row, int64_t query, int64_t head, int64_t key) {
+    if (blocks.in_own(row, query, key)) return true;
+    if (!blocks.in_earlier(row, query, key)) return false;
+    if (!marked) return !in.chosen.defined() || blocks.is_chosen(row, query, head, blocks.number(row, key));
+    return blocks.is_landmark(row, key) && (in.empty_blocks_count || !blocks.is_empty(row, blocks.number(row, key)));
+  });
+  const Variable lse = permute(tape, log_sum_exp(tape, logits, gates), {0, 2, 1});
+  Variable weights = softmax(tape, logits, gates);
+  if (marked) {
+    const Variable shares = weights;
+    weights = select(tape, blocks.mask([&](int64_t row, int64_t query, int64_t, int64_t key) {
+      return blocks.in_own(row, query, key);
+    }),
+                     shares, {});
+    int32_t most = 0;
+    for (int64_t i = 0; i < in.block.numel(); ++i) most = std::max(most, in.block.data<int32_t>()[i]);
+    for (int32_t block = 0; block <= most; ++block) {
+      const auto of_block = [&](bool landmarks) {
+        return blocks.mask([&, landmarks](int64_t row, int64_t query, int64_t, int64_t key) {
+          return blocks.number(row, key) == block && blocks.in_earlier(row, query, key) &&
+                 blocks.is_landmark(row, key) == landmarks;
+        });
+      };
+      Variable share = sum(tape, select(tape, of_block(true), shares, {}), -1, true);
+      share = multiply(tape, share, Variable::constant(blocks.kept(block)));
+      weights = add(tape, weights, multiply(tape, softmax(tape, logits, of_block(false)), share));
+    }
+  }
+  return {weighted_values(tape, weights, values), lse};
 }
 
 }  // namespace quire::test

@@ -1,8 +1,9 @@
 // Attention composed of the functions of autograd/functions: what the fused kernels are compared with, outputs and
-// gradients. It follows the formulas of kernels/attention.h and kernels/knn.h with whole matrices of logits.
+// gradients. It follows the formulas of kernels/attention.h, kernels/knn.h and kernels/block_attention.h with whole matrices of logits.
 #pragma once
 
 #include "autograd/functions/attention.h"
+#include "autograd/functions/blocks.h"
 #include "kernels/knn.h"
 
 namespace quire::test {
@@ -12,6 +13,10 @@ Variable composed_knn_attention(Tape& tape, const Variable& q, const Tensor& ind
 // One softmax over both.
 Variable composed_joint_attention(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& settings,
                                   const Variable& q, const Tensor& index, const ops::KnnMemory& memory);
+
+// The settings as for block_attention().
+BlockAttention composed_block_attention(Tape& tape, const Variable& q, const Variable& k, const Variable& v,
+                                        const ops::BlockAttentionInputs& settings);
 
 // The parts of it, for other compositions. S = C + T keys: the ring from its oldest entry on, then the subsequence.
 struct ComposedKeys {

@@ -1,0 +1,66 @@
+#include "autograd/functions/blocks.h"
+
+#include "autograd/functions/axis.h"
+#include "autograd/functions/basic.h"
+#include "autograd/functions/pointwise.h"
+#include "autograd/functions/views.h"
+
+namespace quire {
+
+BlockAttention block_attention(Tape& tape, const Variable& q, const Variable& k, const Variable& v,
+                               ops::BlockAttentionInputs in) {
+  in.q = q.value();
+  in.k = k.value();
+  in.v = v.value();
+  const Shape shape{in.q.dim(0), in.q.dim(1), in.q.dim(2), in.v.dim(3)};
+  const Tensor y = Tensor::empty(shape, in.q.dtype(), in.q.device());
+  const Tensor lse = Tensor::empty({shape[0], shape[2], shape[1]}, wide_type(in.q.dtype()), in.q.device());
+  ops::block_attention(y, lse, in);
+  const std::vector<Variable> results =
+      tape.results("block_attention", {y, lse}, {&q, &k, &v}, [q, k, v, in, y, lse](const std::vector<Tensor>& d) {
+        const auto empty_if = [](const Variable& x) {
+          return x.needs_gradient() ? Tensor::empty_like(x.value()) : Tensor();
+        };
+        const auto give = [](const Variable& x, const Tensor& gradient) {
+          if (x.needs_gradient()) x.gradient()->add(gradient);
+        };
+        const ops::BlockAttentionGradients g{Tensor::empty_like(in.q), empty_if(k), empty_if(v)};
+        const Tensor dout = d[0].defined() ? d[0] : Tensor::zeros(y.shape(), y.dtype(), y.device());
+        ops::block_attention_backward(g, dout, d[1], y, lse, in);
+        give(q, g.dq);
+        give(k, g.dk);
+        give(v, g.dv);
+      });
+  return {results[0], results[1]};
+}
+
+BlockAttention stored_attention(Tape& tape, const Variable& q, ops::StoredAttentionInputs in) {
+  in.q = q.value();
+  const Shape shape{in.q.dim(0), in.q.dim(1), in.q.dim(2), in.values.dim(3)};
+  const Tensor y = Tensor::empty(shape, in.q.dtype(), in.q.device());
+  const Tensor lse = Tensor::empty({shape[0], shape[2], shape[1]}, wide_type(in.q.dtype()), in.q.device());
+  ops::stored_attention(y, lse, in);
+  const std::vector<Variable> results =
+      tape.results("stored_attention", {y, lse}, {&q}, [q, in, y, lse](const std::vector<Tensor>& d) {
+        const Tensor dq = Tensor::empty_like(in.q);
+        const Tensor dout = d[0].defined() ? d[0] : Tensor::zeros(y.shape(), y.dtype(), y.device());
+        ops::stored_attention_backward(dq, dout, d[1], y, lse, in);
+        q.gradient()->add(dq);
+      });
+  return {results[0], results[1]};
+}
+
+BlockAttention join(Tape& tape, const BlockAttention& a, const BlockAttention& b) {
+  const Shape& shape = a.out.shape();
+  const Shape by_query{shape[0], shape[2], shape[1], 1};
+  const std::vector<Variable> sums{reshape(tape, a.lse, by_query), reshape(tape, b.lse, by_query)};
+  const Variable both = concatenate(tape, sums, 3);
+  // A query that has no gate in either has zeros, and so has one share in 0 of both.
+  const Variable shares = softmax(tape, permute(tape, both, {0, 2, 1, 3}));  // [R, T, H, 2]
+  const auto part = [&](const BlockAttention& x, int64_t n) {
+    return multiply(tape, x.out, convert(tape, slice(tape, shares, 3, n, n + 1), x.out.value().dtype()));
+  };
+  return {add(tape, part(a, 0), part(b, 1)), log_sum_exp(tape, both)};
+}
+
+}  // namespace quire

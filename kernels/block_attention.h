@@ -1,0 +1,120 @@
+// Attention to a past that is cut into blocks: grouped softmax with landmarks (Mohtashami and Jaggi 2023, "Landmark
+// Attention", section 3.1), and softmax over chosen blocks (Lu et al. 2025, "MoBA"). The matrix of pairs is never
+// stored.
+#pragma once
+
+#include "core/random.h"
+#include "kernels/op.h"
+
+namespace quire::ops {
+
+// R rows, T queries, S >= T keys, H query heads, Hk key heads (query head h reads key head h / (H / Hk)), D key size,
+// Dv value size. The last T keys stand at the places of the queries. The keys of a row are cut into blocks by `block`,
+// which does not decrease along a row; the block of a query is that of the key at its place. With landmarks the last
+// key of a block may be its landmark; the other keys are regular. Query i sees
+//
+//   own block: the regular keys up to its place;
+//   earlier blocks: those from first[r, i] on, and of these, where `chosen` is given, those it lists for the query.
+//
+// With s = scale * q.k, the gates of a query are its keys in its own block and, for each earlier block it sees, the
+// landmark of that block. The gates are normalised by a softmax; an earlier block's share is divided among its regular
+// keys by a softmax over these. An earlier block without a landmark, if the block was left open, is not seen. Without
+// landmarks every visible key is a gate: plain softmax over the keys of the chosen blocks.
+struct BlockAttentionInputs {
+  Tensor q;         // [R, T, H, D]
+  Tensor k;         // [R, S, Hk, D]
+  Tensor v;         // [R, S, Hk, Dv]
+  Tensor block;     // i32 [R, S]: the number of the block, -1 for keys that nobody sees
+  Tensor first;     // i32 [R, T]: the first block that the query sees; above its own block: it sees nothing, gets zero
+  Tensor landmark;  // u8 [R, S], optional: 1 for landmarks, 2 for those whose blocks are closed to later queries
+  Tensor chosen;    // i32 [R, T, H, K], optional, without landmarks: numbers of earlier blocks, in any order; -1: none
+  double scale = 1;
+  bool own_block = true;  // false: nobody sees its own block
+  // A landmark whose block has no regular keys takes its share of the softmax and gives it to nobody, as in the
+  // published code. Otherwise such a landmark is no gate.
+  bool empty_blocks_count = false;
+  // Dropout of the shares of earlier blocks, with landmarks. The random numbers come from the counter (scope, global
+  // row, query, e / 4) with e = h * S + the number of the block.
+  double dropout = 0;
+  RandomKey key;
+  uint32_t scope = 0;
+  int64_t first_row = 0;
+
+  template <typename F>
+  void for_each_tensor(F& f) const {
+    for (const Tensor* tensor : {&q, &k, &v, &block, &first, &landmark, &chosen}) f(*tensor);
+  }
+};
+
+// Every defined tensor is overwritten; undefined ones are not computed. dq is always there.
+struct BlockAttentionGradients {
+  Tensor dq, dk, dv;
+
+  template <typename F>
+  void for_each_tensor(F& f) const {
+    for (const Tensor* tensor : {&dq, &dk, &dv}) f(*tensor);
+  }
+};
+
+// out [R, T, H, Dv]; lse wide [R, H, T]: log of the sum over the gates, -inf for a query without any.
+QUIRE_OP(block_attention, const Tensor& out, const Tensor& lse, const BlockAttentionInputs& in);
+// dlse wide [R, H, T], optional: the gradient of lse.
+QUIRE_OP(block_attention_backward, const BlockAttentionGradients& gradients, const Tensor& dout, const Tensor& dlse,
+         const Tensor& out, const Tensor& lse, const BlockAttentionInputs& in);
+
+// Blocks that a row has stored: L keys and values each, rotated by their places within the block. Query (r, t, h) reads
+// the K blocks that `slot` lists for it. A block that lies n blocks before the one in which q's rotation begins is read
+// with q rotated by row n of `table` on top; `turn` holds these numbers.
+//
+// With landmarks the last key of a block is its landmark: the shares of the blocks are a softmax over their landmarks,
+// and a share is divided among the other keys of its block by a softmax over these. Without, one softmax runs over all
+// keys of the blocks. A query with no block gets zero.
+struct StoredAttentionInputs {
+  Tensor q;       // [R, T, H, D]
+  Tensor keys;    // [N, L, Hk, D], of the type of q or bf16
+  Tensor values;  // [N, L, Hk, Dv], the same
+  Tensor slot;    // i32 [R, T, H, K], -1: none
+  Tensor turn;    // i32 [R, T, H, K], with a table
+  Tensor table;   // of rotary_table, position 0 first; optional
+  double scale = 1;
+  bool landmarks = false;
+  bool interleaved = false;  // pairs of features as in RotaryInputs
+
+  template <typename F>
+  void for_each_tensor(F& f) const {
+    for (const Tensor* tensor : {&q, &keys, &values, &slot, &turn, &table}) f(*tensor);
+  }
+};
+// out [R, T, H, Dv]; lse wide [R, H, T]: log of the sum over landmarks, or over keys.
+QUIRE_OP(stored_attention, const Tensor& out, const Tensor& lse, const StoredAttentionInputs& in);
+// dlse as for block_attention. What is stored is constant.
+QUIRE_OP(stored_attention_backward, const Tensor& dq, const Tensor& dout, const Tensor& dlse, const Tensor& out,
+         const Tensor& lse, const StoredAttentionInputs& in);
+
+inline constexpr int64_t kMostChosenBlocks = 256;  // of a query
+
+// How chosen blocks are placed. A row holds length[r] blocks in a ring of C slots, whose next write goes to head[r]. Of
+// the candidates that `index` lists, number first[r] is the oldest one held; from `stored` on they are blocks of the
+// subsequence itself.
+struct BlockPlacing {
+  Tensor index;   // i32 [R, T, H, K], -1: none
+  Tensor head;    // i32 [R]
+  Tensor length;  // i32 [R]
+  Tensor first;   // i32 [R]
+  int64_t slots;  // C
+  int64_t stored;
+  // Stingy positions (Landmark Attention, section 3.2.1): `places` i32 [R] blocks stand before the current one, however
+  // many were read. Of n chosen ones, by age, block i stands at place i, or, when it is among the n newest of the row,
+  // at the i-th of the last n places. Undefined: blocks stand where they were read.
+  Tensor places;
+
+  template <typename F>
+  void for_each_tensor(F& f) const {
+    for (const Tensor* tensor : {&index, &head, &length, &first, &places}) f(*tensor);
+  }
+};
+// All i32 [R, T, H, K]. slot and turn, for StoredAttentionInputs: stored blocks by age, oldest first, then -1; row r
+// has the slots from r C on. own: numbers of the others, counted from 0, else -1.
+QUIRE_OP(place_blocks, const Tensor& slot, const Tensor& turn, const Tensor& own, const BlockPlacing& in);
+
+}  // namespace quire::ops

@@ -1,0 +1,116 @@
+#include "kernels/block_sizes.h"
+
+#include <limits>
+
+#include "core/check.h"
+
+namespace quire {
+
+namespace {
+
+// Undefined tensors pass.
+void require_blocks(const char* name, const Tensor& tensor, const Shape& shape, DType dtype) {
+  if (!tensor.defined()) return;
+  QUIRE_CHECK(tensor.shape() == shape && tensor.dtype() == dtype && tensor.is_contiguous(),
+              "blocks: {} is {} {}; it must be {} {} and contiguous", name, tensor.shape().to_string(),
+              name_of(tensor.dtype()), shape.to_string(), name_of(dtype));
+}
+
+}  // namespace
+
+BlockSizes::BlockSizes(const ops::BlockAttentionInputs& in)
+    : rows(in.q.dim(0)),
+      queries(in.q.dim(1)),
+      keys(in.k.dim(1)),
+      heads(in.q.dim(2)),
+      kv_heads(in.k.dim(2)),
+      size(in.q.dim(3)),
+      value_size(in.v.dim(3)),
+      chosen(in.chosen.defined() ? in.chosen.dim(3) : 0) {
+  const DType type = in.q.dtype();
+  QUIRE_CHECK(kv_heads > 0 && heads % kv_heads == 0, "block_attention: {} query heads are no multiple of {} key heads",
+              heads, kv_heads);
+  QUIRE_CHECK(keys >= queries && keys <= std::numeric_limits<int32_t>::max() / 2,
+              "block_attention: {} keys for {} queries", keys, queries);
+  require_blocks("q", in.q, {rows, queries, heads, size}, type);
+  require_blocks("k", in.k, {rows, keys, kv_heads, size}, type);
+  require_blocks("v", in.v, {rows, keys, kv_heads, value_size}, type);
+  require_blocks("block", in.block, {rows, keys}, DType::i32);
+  require_blocks("first", in.first, {rows, queries}, DType::i32);
+  require_blocks("landmark", in.landmark, {rows, keys}, DType::u8);
+  require_blocks("chosen", in.chosen, {rows, queries, heads, chosen}, DType::i32);
+  QUIRE_CHECK(!in.chosen.defined() || !in.landmark.defined(), "block_attention: landmarks let every block be seen");
+  QUIRE_CHECK(in.dropout == 0 || in.landmark.defined(), "block_attention: dropout is that of landmarks");
+}
+
+void check_block_attention(const BlockSizes& s, const Tensor& out, const Tensor& lse,
+                           const ops::BlockAttentionInputs& in) {
+  require_blocks("out", out, {s.rows, s.queries, s.heads, s.value_size}, in.q.dtype());
+  require_blocks("lse", lse, {s.rows, s.heads, s.queries}, wide_type(in.q.dtype()));
+}
+
+void check_block_attention_backward(const BlockSizes& s, const ops::BlockAttentionGradients& g, const Tensor& dout,
+                                    const Tensor& dlse, const Tensor& out, const Tensor& lse,
+                                    const ops::BlockAttentionInputs& in) {
+  check_block_attention(s, out, lse, in);
+  const DType type = in.q.dtype();
+  require_blocks("dout", dout, out.shape(), type);
+  require_blocks("dlse", dlse, lse.shape(), lse.dtype());
+  require_blocks("dq", g.dq, in.q.shape(), type);
+  require_blocks("dk", g.dk, in.k.shape(), type);
+  require_blocks("dv", g.dv, in.v.shape(), type);
+}
+
+StoredSizes::StoredSizes(const ops::StoredAttentionInputs& in)
+    : rows(in.q.dim(0)),
+      queries(in.q.dim(1)),
+      heads(in.q.dim(2)),
+      kv_heads(in.keys.dim(2)),
+      size(in.q.dim(3)),
+      value_size(in.values.dim(3)),
+      chosen(in.slot.dim(3)),
+      length(in.keys.dim(1)) {
+  QUIRE_CHECK(kv_heads > 0 && heads % kv_heads == 0, "stored_attention: {} query heads are no multiple of {} key heads",
+              heads, kv_heads);
+  const DType stored = in.keys.dtype();
+  QUIRE_CHECK(stored == in.q.dtype() || stored == DType::bf16, "stored_attention: keys in {} beside queries in {}",
+              name_of(stored), name_of(in.q.dtype()));
+  QUIRE_CHECK(!in.landmarks || length > 1, "stored_attention: blocks of {} keys have no key beside the landmark",
+              length);
+  require_blocks("q", in.q, in.q.shape(), in.q.dtype());
+  require_blocks("keys", in.keys, {in.keys.dim(0), length, kv_heads, size}, stored);
+  require_blocks("values", in.values, {in.keys.dim(0), length, kv_heads, value_size}, stored);
+  require_blocks("slot", in.slot, {rows, queries, heads, chosen}, DType::i32);
+  require_blocks("turn", in.turn, in.slot.shape(), DType::i32);
+  QUIRE_CHECK(!in.table.defined() || in.turn.defined(), "stored_attention: a table without turns");
+  if (in.table.defined()) {
+    require_blocks("table", in.table, {in.table.dim(0), 2, in.table.dim(2)}, wide_type(in.q.dtype()));
+    QUIRE_CHECK(2 * in.table.dim(2) <= size, "stored_attention: {} features are turned but a head has {}",
+                2 * in.table.dim(2), size);
+  }
+}
+
+void check_stored_attention(const StoredSizes& s, const Tensor& out, const Tensor& lse,
+                            const ops::StoredAttentionInputs& in) {
+  require_blocks("out", out, {s.rows, s.queries, s.heads, s.value_size}, in.q.dtype());
+  require_blocks("lse", lse, {s.rows, s.heads, s.queries}, wide_type(in.q.dtype()));
+}
+
+void check_stored_attention_backward(const StoredSizes& s, const Tensor& dq, const Tensor& dout, const Tensor& dlse,
+                                     const Tensor& out, const Tensor& lse, const ops::StoredAttentionInputs& in) {
+  check_stored_attention(s, out, lse, in);
+  require_blocks("dq", dq, in.q.shape(), in.q.dtype());
+  require_blocks("dout", dout, out.shape(), in.q.dtype());
+  require_blocks("dlse", dlse, lse.shape(), lse.dtype());
+}
+
+void check_place_blocks(const Tensor& slot, const Tensor& turn, const Tensor& own, const ops::BlockPlacing& in) {
+  const Shape& shape = in.index.shape();
+  QUIRE_CHECK(shape.rank() == 4 && shape[3] <= ops::kMostChosenBlocks, "place_blocks: index is {}", shape.to_string());
+  for (const Tensor* tensor : {&slot, &turn, &own, &in.index}) require_blocks("index", *tensor, shape, DType::i32);
+  for (const Tensor* tensor : {&in.head, &in.length, &in.first, &in.places}) {
+    require_blocks("row", *tensor, {shape[0]}, DType::i32);
+  }
+}
+
+}  // namespace quire

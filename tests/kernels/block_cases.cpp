@@ -1,0 +1,379 @@
+// Attention to blocks: the fused kernel against a composition with whole matrices.
+#include <algorithm>
+#include <set>
+
+#include "autograd/functions/axis.h"
+#include "autograd/functions/basic.h"
+#include "autograd/functions/blocks.h"
+#include "autograd/functions/pointwise.h"
+#include "autograd/functions/rotary.h"
+#include "autograd/functions/rows.h"
+#include "autograd/functions/views.h"
+#include "tests/kernels/op_cases.h"
+#include "tests/support/compare.h"
+#include "tests/support/composed_attention.h"
+
+namespace quire::test {
+
+namespace {
+
+using Inputs = std::vector<Variable>;
+using Tensors = std::vector<Tensor>;
+
+struct Form {
+  std::string name;
+  int64_t rows = 2, queries = 7, before = 0, heads = 2, kv_heads = 1, size = 3, value_size = 4;
+  int64_t period = 3;  // keys of a block, landmark included
+  bool landmarks = true;
+  int64_t document = 0;      // keys after which a document ends and another one begins; 0: never
+  int64_t unseen = 0;        // keys at the beginning of row 0 that nobody sees
+  int64_t padding = 0;       // queries at the end of row 1
+  int64_t empty_blocks = 0;  // blocks at the beginning that are a landmark alone
+  bool empty_blocks_count = false;
+  double dropout = 0;
+  int64_t chosen = 0;
+  bool closed = false;  // every other block is closed
+  bool own_block = true;
+};
+
+// Rows differ in phase: row r begins r keys into a block.
+ops::BlockAttentionInputs blocks_of(const Form& f, RandomTensors& random) {
+  const int64_t keys = f.before + f.queries;
+  std::vector<int32_t> block, first;
+  std::vector<uint8_t> landmark;
+  for (int64_t row = 0; row < f.rows; ++row) {
+    int32_t number = -1;
+    std::vector<int32_t> begins;  // the first block of each key's document
+    int32_t begin = 0;
+    bool closed = true;
+    for (int64_t j = 0; j < keys; ++j) {
+      const bool starts = f.document > 0 && j > 0 && j % f.document == 0;
+      if (closed || starts) ++number;
+      if (starts) begin = number;
+      const int64_t at = f.document > 0 ? j % f.document : j + row;
+      const bool last = j < f.empty_blocks || at % f.period == f.period - 1;
+      closed = last;
+      const bool hidden = row == 0 && j < f.unseen;
+      block.push_back(hidden ? -1 : number);
+      landmark.push_back(last && !hidden ? (f.closed && number % 2 == row % 2 ? 2 : 1) : 0);
+      begins.push_back(begin);
+    }
+    for (int64_t i = 0; i < f.queries; ++i) {
+      const bool padded = row == 1 && i >= f.queries - f.padding;
+      first.push_back(padded ? static_cast<int32_t>(keys) : begins[static_cast<size_t>(f.before + i)]);
+    }
+  }
+  ops::BlockAttentionInputs in;
+  in.block = Tensor::from(block, {f.rows, keys});
+  in.first = Tensor::from(first, {f.rows, f.queries});
+  if (f.landmarks) in.landmark = Tensor::from(landmark, {f.rows, keys});
+  if (f.chosen > 0) {
+    in.chosen = random.integers({f.rows, f.queries, f.heads, f.chosen}, -1, keys / f.period + 1);
+  }
+  in.scale = 0.6;
+  in.empty_blocks_count = f.empty_blocks_count;
+  in.dropout = f.dropout;
+  in.own_block = f.own_block;
+  in.key = {3, 5};
+  in.scope = 7;
+  in.first_row = 4;
+  return in;
+}
+
+// The sum itself, which is 0 where its log is -inf: differences of it exist.
+std::vector<Variable> both(Tape& t, const BlockAttention& result) {
+  return {result.out, exp(t, scale(t, result.lse, 0.5))};
+}
+
+void add_form(std::vector<OpCase>& cases, const Form& f) {
+  RandomTensors random(static_cast<uint32_t>(cases.size()));
+  const int64_t keys = f.before + f.queries;
+  const ops::BlockAttentionInputs in = blocks_of(f, random);
+  std::vector<Tensor> inputs{random.normal({f.rows, f.queries, f.heads, f.size}, 2),
+                             random.normal({f.rows, keys, f.kv_heads, f.size}),
+                             random.normal({f.rows, keys, f.kv_heads, f.value_size}), in.block, in.first};
+  for (const Tensor& optional : {in.landmark, in.chosen}) {
+    if (optional.defined()) inputs.push_back(optional);
+  }
+  const auto settings = [in](const Inputs& x) {
+    ops::BlockAttentionInputs with = in;
+    with.block = x[3].value();
+    with.first = x[4].value();
+    if (in.landmark.defined()) with.landmark = x[5].value();
+    if (in.chosen.defined()) with.chosen = x[5].value();
+    return with;
+  };
+  OpCase made = function_case("block_attention", f.name, inputs, OpCase::Function([=](Tape& t, const Inputs& x) {
+                                return both(t, block_attention(t, x[0], x[1], x[2], settings(x)));
+                              }));
+  made.composition = [=](Tape& t, const Inputs& x) {
+    return both(t, composed_block_attention(t, x[0], x[1], x[2], settings(x)));
+  };
+  made.sum_length = f.rows * f.queries * keys;
+  made.amplification = 8;
+  made.roundings = 24;
+  cases.push_back(made);
+}
+
+struct StoredForm {
+  std::string name;
+  int64_t rows = 2, queries = 3, heads = 2, kv_heads = 1, size = 4, value_size = 3;
+  int64_t slots = 7, length = 4, chosen = 2;
+  int64_t pairs = 2;  // 0: not turned
+  bool landmarks = true;
+  bool interleaved = false;
+  bool rounded = false;  // stored as bf16
+};
+
+// One softmax over what a query reads, or over landmarks and then within blocks; with the q of each block turned.
+BlockAttention composed_stored_attention(Tape& t, const Variable& q, const ops::StoredAttentionInputs& in) {
+  const int64_t rows = q.dim(0), queries = q.dim(1), heads = q.dim(2), size = q.dim(3);
+  const int64_t chosen = in.slot.dim(3), length = in.keys.dim(1), kv_heads = in.keys.dim(2);
+  const Shape blocks{rows, queries, heads, chosen};
+  std::vector<int32_t> lines;
+  std::vector<uint8_t> regular, marks, reads;
+  for (int64_t i = 0; i < in.slot.numel(); ++i) {
+    const int32_t slot = in.slot.data<int32_t>()[i];
+    const int64_t kv_head = i / chosen % heads / (heads / kv_heads);
+    reads.push_back(slot >= 0 ? 1 : 0);
+    for (int64_t j = 0; j < length; ++j) {
+      const bool is_landmark = in.landmarks && j == length - 1;
+      lines.push_back(static_cast<int32_t>(slot < 0 ? -1 : (slot * length + j) * kv_heads + kv_head));
+      regular.push_back(slot >= 0 && !is_landmark ? 1 : 0);
+      marks.push_back(slot >= 0 && is_landmark ? 1 : 0);
+    }
+  }
+  const Shape keys{rows, queries, heads, chosen, length};
+  const auto lines_of = [&](const Tensor& stored) {
+    const Tensor wide = recast(stored, DType::f64);
+    return gather_rows(t, Variable::constant(wide.reshape({wide.numel() / wide.dim(3), wide.dim(3)})),
+                       Tensor::from(lines, keys));
+  };
+  Variable turned = broadcast(t, reshape(t, q, {rows, queries, heads, 1, size}), {rows, queries, heads, chosen, size});
+  if (in.table.defined()) {
+    ops::RotaryInputs settings;
+    settings.table = in.table;
+    settings.interleaved = in.interleaved;
+    std::vector<int32_t> position;
+    for (int64_t i = 0; i < in.turn.numel(); ++i) position.push_back(std::max(in.turn.data<int32_t>()[i], 0));
+    settings.position = Tensor::from(position, {rows, in.turn.numel() / rows});
+    turned = rotary(t, reshape(t, turned, {rows, in.turn.numel() / rows, 1, size}), settings);
+  }
+  turned = reshape(t, turned, {rows, queries, heads, chosen, 1, size});
+  const Variable logits = scale(t, sum(t, multiply(t, turned, lines_of(in.keys)), -1), in.scale);
+  const int64_t all = chosen * length;
+  const Shape flat{rows, queries, heads, all};
+  const auto lse_of = [&](const Tensor& mask) {
+    return permute(t, log_sum_exp(t, reshape(t, logits, flat), mask), {0, 2, 1});
+  };
+  const Tensor of_regular = Tensor::from(regular, keys);
+  const Tensor of_marks = Tensor::from(marks, flat);
+  Variable weights, lse;
+  if (in.landmarks) {
+    const Variable shares = sum(t, reshape(t, softmax(t, reshape(t, logits, flat), of_marks), keys), -1, true);
+    weights = multiply(t, softmax(t, logits, of_regular), shares);
+    lse = lse_of(of_marks);
+  } else {
+    weights = softmax(t, reshape(t, logits, flat), of_regular.reshape(flat));
+    lse = lse_of(of_regular.reshape(flat));
+  }
+  const int64_t value_size = in.values.dim(3);
+  const Variable values = reshape(t, lines_of(in.values), {rows, queries, heads, all, value_size});
+  const Variable out = sum(t, multiply(t, reshape(t, weights, {rows, queries, heads, all, 1}), values), 3);
+  return {out, lse};
+}
+
+void add_stored(std::vector<OpCase>& cases, const StoredForm& f) {
+  RandomTensors random(static_cast<uint32_t>(cases.size()));
+  const Shape choice{f.rows, f.queries, f.heads, f.chosen};
+  ops::StoredAttentionInputs in;
+  in.scale = 0.7;
+  in.landmarks = f.landmarks;
+  in.interleaved = f.interleaved;
+  constexpr int64_t kTurns = 5;
+  std::vector<Tensor> inputs{random.normal({f.rows, f.queries, f.heads, f.size}),
+                             random.normal({f.slots, f.length, f.kv_heads, f.size}),
+                             random.normal({f.slots, f.length, f.kv_heads, f.value_size}),
+                             random.integers(choice, -1, f.slots), random.integers(choice, 0, kTurns)};
+  const auto settings = [=](const Inputs& x) {
+    ops::StoredAttentionInputs with = in;
+    with.keys = x[1].value();
+    with.values = x[2].value();
+    if (f.rounded) with.keys = recast(with.keys, DType::bf16), with.values = recast(with.values, DType::bf16);
+    with.slot = x[3].value();
+    with.turn = x[4].value();
+    if (f.pairs > 0) {
+      with.table = wide_beside(x[0].value(), {kTurns, 2, f.pairs});
+      ops::rotary_table(with.table, 0, 20);
+    }
+    return with;
+  };
+  OpCase made = function_case("stored_attention", f.name, inputs, OpCase::Function([=](Tape& t, const Inputs& x) {
+                                return both(t, stored_attention(t, x[0], settings(x)));
+                              }));
+  made.composition = [=](Tape& t, const Inputs& x) { return both(t, composed_stored_attention(t, x[0], settings(x))); };
+  made.constants = {1, 2};
+  made.sum_length = f.chosen * f.length;
+  made.amplification = 8;
+  made.roundings = 24;
+  cases.push_back(made);
+}
+
+// The softmax over the gates of two attentions.
+void add_join(std::vector<OpCase>& cases) {
+  RandomTensors random(77);
+  std::vector<Tensor> inputs{random.normal({2, 3, 2, 4}), random.normal({2, 2, 3}), random.normal({2, 3, 2, 4}),
+                             random.normal({2, 2, 3})};
+  OpCase made = function_case("join", "", inputs, OpCase::Function([](Tape& t, const Inputs& x) {
+                                const BlockAttention both = join(t, {x[0], x[1]}, {x[2], x[3]});
+                                return std::vector<Variable>{both.out, both.lse};
+                              }));
+  made.composition = [](Tape& t, const Inputs& x) {
+    const Variable a = exp(t, x[1]), b = exp(t, x[3]);
+    const Variable whole = add(t, a, b);
+    const auto part = [&](const Variable& out, const Variable& of) {
+      return multiply(t, out, reshape(t, permute(t, divide(t, of, whole), {0, 2, 1}), {2, 3, 2, 1}));
+    };
+    return std::vector<Variable>{add(t, part(x[0], a), part(x[2], b)), log(t, whole)};
+  };
+  made.wide = {1, 3};
+  made.sum_length = 4;
+  made.amplification = 8;
+  made.roundings = 24;
+  cases.push_back(made);
+}
+
+struct PlacingForm {
+  std::string name;
+  int64_t slots, stored, chosen;
+  bool stingy;
+};
+
+void add_placing(std::vector<OpCase>& cases, const PlacingForm& f) {
+  RandomTensors random(static_cast<uint32_t>(cases.size()));
+  constexpr int64_t kRows = 3, kQueries = 4, kHeads = 2;
+  const int64_t candidates = f.stored + 3;
+  // No candidate twice in a list.
+  std::vector<int32_t> index;
+  for (int64_t i = 0; i < kRows * kQueries * kHeads; ++i) {
+    std::vector<int32_t> order;
+    for (int32_t n = 0; n < candidates; ++n) order.push_back(n);
+    for (int64_t n = 0; n < f.chosen; ++n) {
+      const auto other = static_cast<size_t>(n + random.below(candidates - n));
+      std::swap(order[static_cast<size_t>(n)], order[other]);
+      index.push_back(random.below(5) == 0 ? -1 : order[static_cast<size_t>(n)]);
+    }
+  }
+  std::vector<int32_t> length, first, places;
+  for (int64_t r = 0; r < kRows; ++r) {
+    length.push_back(static_cast<int32_t>(r == 0 ? f.stored : random.below(f.stored + 1)));
+    first.push_back(static_cast<int32_t>(f.stored - length.back()));
+    places.push_back(static_cast<int32_t>(std::min<int64_t>(length.back(), f.chosen + 1)));
+  }
+  std::vector<Tensor> inputs{Tensor::from(index, {kRows, kQueries, kHeads, f.chosen}),
+                             random.integers({kRows}, 0, f.slots), Tensor::from(length, {kRows}),
+                             Tensor::from(first, {kRows}), f.stingy ? Tensor::from(places, {kRows}) : Tensor()};
+  OpCase made{"place_blocks", f.name, inputs, [f](const Tensors& in) {
+                const Tensors out{like(in[0]), like(in[0]), like(in[0])};
+                ops::place_blocks(out[0], out[1], out[2], {in[0], in[1], in[2], in[3], f.slots, f.stored, in[4]});
+                return Tensors{shown(out[0]), shown(out[1]), shown(out[2])};
+              }};
+  made.reference = [f](const Tensors& in) {
+    const Tensors out{like(in[0]), like(in[0]), like(in[0])};
+    for (int64_t query = 0; query < kRows * kQueries * kHeads; ++query) {
+      const int64_t row = query / (kQueries * kHeads);
+      const int32_t held = in[2].data<int32_t>()[row];
+      const int32_t oldest = in[3].data<int32_t>()[row];
+      const auto at = [&](const Tensor& tensor, int64_t n) -> int32_t& {
+        return tensor.data<int32_t>()[query * f.chosen + n];
+      };
+      std::set<int32_t> ages;
+      for (int64_t n = 0; n < f.chosen; ++n) {
+        const int32_t candidate = at(in[0], n);
+        at(out[2], n) = candidate >= f.stored ? static_cast<int32_t>(candidate - f.stored) : -1;
+        if (candidate >= oldest && candidate < f.stored) ages.insert(candidate - oldest);
+        at(out[0], n) = at(out[1], n) = -1;
+      }
+      int64_t rank = 0;
+      const auto count = static_cast<int32_t>(ages.size());
+      for (const int32_t age : ages) {
+        int64_t slot = in[1].data<int32_t>()[row];
+        for (int32_t back = held; back > age; --back) slot = (slot + f.slots - 1) % f.slots;
+        at(out[0], rank) = static_cast<int32_t>(row * f.slots + slot);
+        // Section 4.4 of the specification: place r + (P - k') of P for the k' newest, else place r.
+        const int32_t before = f.stingy ? in[4].data<int32_t>()[row] : held;
+        const int64_t place = !f.stingy ? age : (age >= held - count ? rank + before - count : rank);
+        at(out[1], rank) = static_cast<int32_t>(before - place);
+        ++rank;
+      }
+    }
+    return Tensors{shown(out[0]), shown(out[1]), shown(out[2])};
+  };
+  made.sum_length = 0;
+  cases.push_back(made);
+}
+
+}  // namespace
+
+void add_block_cases(std::vector<OpCase>& cases) {
+  for (const Form& form : {
+           Form{.name = "one", .rows = 1, .queries = 1, .heads = 1, .size = 1, .value_size = 1},
+           Form{.name = "small"},
+           Form{.name = "phases", .rows = 4, .queries = 13, .heads = 4, .kv_heads = 2, .period = 4},
+           Form{.name = "prefix", .queries = 5, .before = 6, .unseen = 2},
+           Form{.name = "no_landmark_reached", .period = 40},
+           Form{.name = "landmarks_only", .period = 1},
+           Form{.name = "landmarks_only_count", .period = 1, .empty_blocks_count = true},
+           Form{.name = "empty_blocks", .queries = 9, .empty_blocks = 2},
+           Form{.name = "empty_blocks_count", .queries = 9, .empty_blocks = 2, .empty_blocks_count = true},
+           Form{.name = "documents", .queries = 12, .document = 5, .padding = 3},
+           Form{.name = "dropout", .rows = 3, .queries = 14, .dropout = 0.4},
+           Form{.name = "tiles", .rows = 1, .queries = 150, .heads = 1, .size = 2, .value_size = 2, .period = 21},
+           Form{.name = "long_blocks",
+           .rows = 1,
+           .queries = 70,
+           .before = 331,
+           .heads = 1,
+           .size = 1,
+           .value_size = 1,
+           .period = 200},
+           Form{.name = "closed", .queries = 13, .closed = true},
+           Form{.name = "closed_without_own", .queries = 13, .closed = true, .own_block = false},
+           Form{.name = "plain_blocks", .queries = 10, .landmarks = false},
+           Form{.name = "chosen", .rows = 3, .queries = 13, .heads = 4, .kv_heads = 2, .landmarks = false, .chosen = 2},
+           Form{.name = "chosen_prefix",
+           .queries = 66,
+           .before = 70,
+           .size = 1,
+           .value_size = 1,
+           .period = 9,
+           .landmarks = false,
+           .unseen = 5,
+           .padding = 2,
+           .chosen = 3},
+       }) {
+    add_form(cases, form);
+  }
+  for (const StoredForm& form : {
+           StoredForm{.name = "small"},
+           StoredForm{.name = "plain", .landmarks = false},
+           StoredForm{.name = "not_turned", .chosen = 3, .pairs = 0},
+           StoredForm{.name = "interleaved", .size = 7, .interleaved = true},
+           StoredForm{
+               .name = "grouped", .rows = 3, .queries = 9, .heads = 4, .kv_heads = 2, .length = 51, .landmarks = false},
+           StoredForm{.name = "none", .chosen = 0},
+           StoredForm{.name = "bf16", .rounded = true},
+       }) {
+    add_stored(cases, form);
+  }
+  add_join(cases);
+  for (const PlacingForm& form : {PlacingForm{"read", 5, 5, 4, false},
+                                  {"read_more", 9, 4, 3, false},
+                                  {"stingy", 7, 7, 3, true},
+                                  {"stingy_few", 8, 3, 5, true},
+                                  {"none", 4, 0, 2, true}}) {
+    add_placing(cases, form);
+  }
+}
+
+}  // namespace quire::test
