@@ -6,9 +6,9 @@
 
 namespace quire::ops {
 
-// table [N, 2, P]: row n holds the cosines, then the sines of (n - origin) * base^(-i/P), 0 <= i < P: the angles of
-// position n - origin. Angles are computed in f64.
-QUIRE_OP(rotary_table, const Tensor& table, int64_t origin, double base);
+// table [N, 2, P]: row n holds the cosines, then the sines of (n - origin) * step * base^(-i/P), 0 <= i < P: the angles
+// of position (n - origin) * step. Angles are computed in f64.
+QUIRE_OP(rotary_table, const Tensor& table, int64_t origin, double base, int64_t step);
 
 struct RotaryInputs {
   Tensor x;            // [R, N, H, D]

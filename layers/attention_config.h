@@ -9,6 +9,7 @@ namespace quire {
 
 enum class Position { t5, xl, rope, alibi, none };
 enum class CacheKind { none, hidden, kv };
+enum class RopeLayout { half, interleaved };
 enum class StateType { automatic, f32, bf16 };
 
 template <>
@@ -23,6 +24,13 @@ template <>
 struct EnumNames<CacheKind> {
   static constexpr auto value = std::to_array<std::pair<CacheKind, std::string_view>>(
       {{CacheKind::none, "none"}, {CacheKind::hidden, "hidden"}, {CacheKind::kv, "kv"}});
+};
+template <>
+struct EnumNames<RopeLayout> {
+  static constexpr auto value = std::to_array<std::pair<RopeLayout, std::string_view>>(
+      {{RopeLayout::half, "half"}, {RopeLayout::interleaved, "interleaved"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"features i and i + dims/2 are a pair (LLaMA, GPT-NeoX)", "features 2i and 2i + 1 are a pair (RoFormer)"});
 };
 template <>
 struct EnumNames<StateType> {
@@ -96,15 +104,16 @@ struct T5Config {
 struct RopeConfig {
   double base = 10000;
   std::optional<int64_t> dims;
+  RopeLayout layout = RopeLayout::half;
 
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("base", base, {.help = "pair i of P is rotated by base^(-i/P) per token", .min = 1, .min_exclusive = true});
-    v.field(
-        "dims", dims,
-        {.help = "number of features of a head that are rotated: the first ones, in pairs (i, i + dims/2); none: all",
-         .unit = "features",
-         .min = 2});
+    v.field("dims", dims,
+            {.help = "number of features of a head that are rotated, the first ones; none: all",
+             .unit = "features",
+             .min = 2});
+    v.field("layout", layout, {.help = "which features of a head are rotated together"});
   }
 };
 

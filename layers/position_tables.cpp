@@ -49,9 +49,10 @@ Tensor PositionTables::alibi(int64_t heads, int64_t count, DType dtype, Device d
   });
 }
 
-Tensor PositionTables::rotary(int64_t before, int64_t after, int64_t dims, double base, DType dtype, Device device) {
-  return find({Kind::rotary, before, after, dims, base}, {before + after, 2, dims / 2}, dtype, device,
-              [&](const Tensor& table) { ops::rotary_table(table, before, base); });
+Tensor PositionTables::rotary(int64_t before, int64_t after, int64_t dims, double base, DType dtype, Device device,
+                              int64_t step) {
+  return find({Kind::rotary, before, after, dims, base, step}, {before + after, 2, dims / 2}, dtype, device,
+              [&](const Tensor& table) { ops::rotary_table(table, before, base, step); });
 }
 
 }  // namespace quire

@@ -7,7 +7,7 @@ namespace quire::cpu {
 
 namespace {
 
-void rotary_table(const Tensor& table, int64_t origin, double base) {
+void rotary_table(const Tensor& table, int64_t origin, double base, int64_t step) {
   check_rotary_table(table);
   const int64_t pairs = table.dim(2);
   std::vector<double> frequency(static_cast<size_t>(pairs));
@@ -20,7 +20,7 @@ void rotary_table(const Tensor& table, int64_t origin, double base) {
       for (int64_t n = begin; n < end; ++n) {
         T* row = table.data<T>() + n * 2 * pairs;
         for (int64_t i = 0; i < pairs; ++i) {
-          const double angle = static_cast<double>(n - origin) * frequency[static_cast<size_t>(i)];
+          const double angle = static_cast<double>((n - origin) * step) * frequency[static_cast<size_t>(i)];
           row[i] = static_cast<T>(std::cos(angle));
           row[pairs + i] = static_cast<T>(std::sin(angle));
         }

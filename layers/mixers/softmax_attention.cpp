@@ -66,6 +66,7 @@ void SoftmaxAttention::rotate(Tape& tape, AttentionVariables& x, const Tensor& c
   settings.table = tables_->rotary(before, q.dim(1), config_.rope.dims.value_or(head_size_), config_.rope.base,
                                    wide_type(q.dtype()), q.device());
   settings.origin = before;
+  settings.interleaved = config_.rope.layout == RopeLayout::interleaved;
   x.q = rotary(tape, x.q, settings);
   x.k = rotary(tape, x.k, settings);
   if (before == 0) return;

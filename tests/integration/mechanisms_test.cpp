@@ -17,6 +17,9 @@ std::vector<MechanismCase> cases() {
   const std::string window = "model.attention.window=";
   const std::string cache = "model.attention.cache=";
   const std::string memory = "model.memory=";
+  const auto landmark = [](const std::string& options) {
+    return "model.attention={kind: landmark, landmark: {" + options + "}}";
+  };
   const std::vector<std::string> xl_hidden{position + "xl", cache + "{kind: hidden, length: 6}"};
   const std::vector<std::string> t5_kv{position + "t5", window + "5", "model.attention.qk_norm=true",
                                        cache + "{kind: kv}"};
@@ -115,6 +118,26 @@ std::vector<MechanismCase> cases() {
         "{block: 4, "
         "codes: 4, " +
             vq_exact + "}}}]"}},
+      {"landmark", {position + "rope", landmark("block: 3")}},
+      {"landmark_any_positions",
+       {position + "none", "model.key_heads=1", landmark("block: 2, empty_blocks: counted, group_dropout: 0.3")}},
+      {"landmark_jumps", {position + "rope", "model.recompute=blocks", landmark("block: 3, jump: 5")}},
+      {"landmark_misses",
+       {position + "rope", "model.key_heads=1", landmark("block: 2, context_miss: {enabled: true}")}},
+      {"landmark_retrieves",
+       {position + "rope", landmark("block: 2, top_k: 2, capacity: 4, retrieve: true"),
+        "model.attention.rope={layout: interleaved}"}},
+      {"landmark_retrieves_by_token",
+       {position + "rope", landmark("block: 3, top_k: 1, capacity: 3, retrieve: true, selection: token, positions: "
+                                    "read, place: file, dtype: bf16")}},
+      {"landmark_retrieves_by_head",
+       {position + "none", "model.key_heads=1",
+        landmark("block: 1, top_k: 3, capacity: 9, retrieve: true, selection: head, softmax_first: false, place: "
+                 "host, context_miss: {enabled: true, cutoff: 0.2}")}},
+      {"landmark_beside_softmax",
+       {position + "rope", cache + "{kind: kv, length: 4}",
+        "model.layer_overrides=[{layers: [1], attention: {kind: landmark, cache: {kind: none, length: none}, landmark: "
+        "{block: 4, top_k: 2, capacity: 5, retrieve: true}}}]"}},
       {"knn_gate", joined(t5_kv, {memory + "[{kind: knn, layers: [1], size: 9, top_k: 3, gate: 0.4}]"})},
       {"knn_content_gate",
        joined(xl_hidden, {memory + "[{kind: knn, layers: [1], size: 10, top_k: 3, combine: content_gate, gate: -0.3, "

@@ -204,7 +204,7 @@ void add_stored(std::vector<OpCase>& cases, const StoredForm& f) {
     with.turn = x[4].value();
     if (f.pairs > 0) {
       with.table = wide_beside(x[0].value(), {kTurns, 2, f.pairs});
-      ops::rotary_table(with.table, 0, 20);
+      ops::rotary_table(with.table, 0, 20, 3);
     }
     return with;
   };

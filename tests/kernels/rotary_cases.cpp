@@ -30,7 +30,7 @@ void add_rotary(std::vector<OpCase>& cases, RandomTensors& random, const Form& f
   const Tensor given = f.positions ? random.integers({f.rows, f.tokens}, -f.before, 19) : Tensor();
   const auto run = [f](const Tensors& in, bool in_place) {
     const Tensor table = wide_beside(in[0], {f.before + (f.positions ? 19 : f.tokens), 2, f.pairs});
-    ops::rotary_table(table, f.before, 50);
+    ops::rotary_table(table, f.before, 50, 1);
     const Tensor out = in_place ? in[0] : like(in[0]);
     ops::rotary(out, {.x = in[0],
                       .table = table,
@@ -86,17 +86,18 @@ void add_rotary(std::vector<OpCase>& cases, RandomTensors& random, const Form& f
 
 void add_rotary_cases(std::vector<OpCase>& cases) {
   RandomTensors random(11);
-  for (const auto& [entries, pairs, origin] : {std::tuple{1, 1, 0}, {13, 3, 5}, {307, 32, 300}}) {
+  for (const auto& [entries, pairs, origin, step] :
+       {std::tuple{1, 1, 0, 1}, {13, 3, 5, 1}, {307, 32, 300, 1}, {9, 2, 4, 51}}) {
     cases.push_back({"rotary_table",
-                     std::to_string(entries) + "x" + std::to_string(pairs),
+                     std::to_string(entries) + "x" + std::to_string(pairs) + (step > 1 ? "_steps" : ""),
                      {random.normal({entries, 2, pairs})},
-                     [zero = origin](const Tensors& in) {
-                       ops::rotary_table(in[0], zero, 50);
+                     [zero = origin, by = step](const Tensors& in) {
+                       ops::rotary_table(in[0], zero, 50, by);
                        return Tensors{in[0]};
                      },
-                     [zero = origin, p = pairs](const Tensors& in) {
+                     [zero = origin, p = pairs, by = step](const Tensors& in) {
                        for (int64_t i = 0; i < in[0].numel(); ++i) {
-                         const double angle = angle_of(i / (2 * p) - zero, i % p, p);
+                         const double angle = angle_of((i / (2 * p) - zero) * by, i % p, p);
                          values(in[0])[i] = i / p % 2 == 0 ? std::cos(angle) : std::sin(angle);
                        }
                        return Tensors{in[0]};

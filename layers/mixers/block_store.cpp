@@ -1,0 +1,137 @@
+#include "layers/mixers/block_store.h"
+
+#include <algorithm>
+
+#include "autograd/functions/rows.h"
+#include "core/check.h"
+#include "kernels/axis.h"
+#include "kernels/elementwise.h"
+
+namespace quire {
+
+namespace {
+
+// [R, S, Hk, D] at the places index i32 [R, N L]: [R, N, L, Hk, D].
+Tensor blocks_at(const Tensor& lines, const Tensor& index, int64_t length) {
+  Tape tape(false);
+  const int64_t rows = lines.dim(0), heads = lines.dim(2), size = lines.dim(3);
+  const Variable found =
+      gather_rows(tape, Variable::constant(lines.reshape({rows, lines.dim(1), heads * size})), index);
+  return found.value().reshape({rows, index.dim(1) / length, length, heads, size});
+}
+
+Tensor all_slots(const Tensor& ring) {
+  return ring.reshape({ring.dim(0) * ring.dim(1), ring.dim(2), ring.dim(3), ring.dim(4)});
+}
+
+}  // namespace
+
+BlockStore::BlockStore(const Scope& scope, const BlockStoreOptions& options) : name_(scope.path()), options_(options) {
+  const int64_t heads = options.key_heads;
+  tail_ = scope.state_logs("tail", std::max<int64_t>(1, options.period - 1));
+  tail_keys_ = scope.state_log(tail_, "keys", {heads, options.size});
+  tail_values_ = scope.state_log(tail_, "values", {heads, options.value_size});
+  blocks_ =
+      scope.state_logs("blocks", options.capacity, {.grain = options.period, .place = options.place, .waits = true});
+  keys_ = scope.state_log(blocks_, "keys", {options.period, heads, options.size}, options.dtype);
+  values_ = scope.state_log(blocks_, "values", {options.period, heads, options.value_size}, options.dtype);
+  index_ = scope.state_logs("index", options.capacity, {.grain = options.period, .waits = true});
+  summaries_ = scope.state_log(index_, "keys", {heads, options.size});
+}
+
+HeldBlocks BlockStore::held(const Forward& f) const {
+  const std::vector<int64_t> none(static_cast<size_t>(f.state.rows()), 0);
+  HeldBlocks held{none, none, none};
+  const std::vector<int64_t> lengths = f.state.lengths(blocks_);
+  for (const Segment& segment : f.state.segments()) {
+    const int64_t position = f.batch.position[static_cast<size_t>(f.batch.at(segment.row, segment.begin))];
+    if (!segment.carried) {
+      if (position == 0) continue;
+      fail(ErrorKind::config,
+           "{}: a document is read from position {} on without what lies before it, which the blocks of this layer "
+           "need; "
+           "read documents from their beginning (data.sampling: documents)",
+           name_, position);
+    }
+    const auto row = static_cast<size_t>(segment.row);
+    held.tail[row] = position % options_.period;
+    held.length[row] = lengths[row];
+    held.written[row] = position / options_.period;
+    held.most_tail = std::max(held.most_tail, held.tail[row]);
+    held.most = std::max(held.most, held.length[row]);
+  }
+  return held;
+}
+
+std::pair<Tensor, Tensor> BlockStore::tails(const StateView& state, const HeldBlocks& held) const {
+  const auto newest = [&](LogId log) {
+    std::vector<int64_t> first;
+    const std::vector<int64_t> lengths = state.lengths(tail_);
+    for (size_t row = 0; row < lengths.size(); ++row) first.push_back(lengths[row] - held.tail[row]);
+    return state.gather(log, held.most_tail, first, held.tail);
+  };
+  return {newest(tail_keys_), newest(tail_values_)};
+}
+
+Tensor BlockStore::summaries(const StateView& state, const HeldBlocks& held) const {
+  const std::vector<int64_t> first(held.length.size(), 0);
+  return state.gather(summaries_, held.most, first, held.length);
+}
+
+Tensor BlockStore::keys(const StateView& state) const {
+  return all_slots(state.stored_ring(keys_));
+}
+
+Tensor BlockStore::values(const StateView& state) const {
+  return all_slots(state.stored_ring(values_));
+}
+
+void BlockStore::forget_pages(const StateView& state) const {
+  if (options_.place != LogPlace::file) return;
+  state.forget_pages(keys_);
+  state.forget_pages(values_);
+}
+
+void BlockStore::write(const Forward& f, const HeldBlocks& held, const Tensor& keys, const Tensor& values) const {
+  const StateView& state = f.state;
+  const int64_t before = keys.dim(1) - f.batch.length;
+  std::vector<int64_t> begin, count;         // of the blocks: their first key, and how many there are
+  std::vector<int64_t> first_token, tokens;  // of the row's last document
+  for (int64_t row = 0; row < state.rows(); ++row) {
+    const Segment segment = state.last_segment(row);
+    const int64_t tail = segment.carried ? held.tail[static_cast<size_t>(row)] : 0;
+    begin.push_back(before + segment.begin - tail);
+    count.push_back(segment.count == 0 ? 0 : (tail + segment.count) / options_.period);
+    first_token.push_back(before + segment.begin);
+    tokens.push_back(segment.count);
+  }
+  state.append(tail_keys_, keys, first_token, tokens);
+  state.append(tail_values_, values, first_token, tokens);
+  // Also rows that add nothing are told of: a document that begins in them ends what they hold.
+  const int64_t most = std::max<int64_t>(1, *std::max_element(count.begin(), count.end()));
+  std::vector<int64_t> numbers = begin;
+  numbers.insert(numbers.end(), count.begin(), count.end());
+  const Tensor index = f.tables->find({hash_scope("blocks.written"), numbers}, [&] {
+    std::vector<int32_t> places;
+    for (size_t row = 0; row < begin.size(); ++row) {
+      for (int64_t n = 0; n < most * options_.period; ++n) {
+        places.push_back(n < count[row] * options_.period ? static_cast<int32_t>(begin[row] + n) : -1);
+      }
+    }
+    return Tensor::from(places, {state.rows(), most * options_.period}, state.device());
+  });
+  const std::vector<int64_t> first(begin.size(), 0);
+  const Tensor new_keys = blocks_at(keys, index, options_.period);
+  state.append(keys_, new_keys, first, count);
+  state.append(values_, blocks_at(values, index, options_.period), first, count);
+  const Shape by_block{state.rows(), most, options_.key_heads, options_.size};
+  const Tensor summary = Tensor::empty(by_block, keys.dtype(), keys.device());
+  if (options_.landmarks) {
+    ops::copy(summary, new_keys.select(2, options_.period - 1));
+  } else {
+    ops::sum_axis(summary, new_keys, 2, 1.0 / static_cast<double>(options_.period));
+  }
+  state.append(summaries_, summary, first, count);
+}
+
+}  // namespace quire

@@ -1,0 +1,65 @@
+// What a layer carries of its document in whole blocks, and of the block that the document has begun: keys, values and
+// a key that stands for each block when blocks are chosen. Keys are rotated by their places within their blocks, so
+// that a block can be put at any position later by rotating queries (kernels/block_attention.h).
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "layers/forward.h"
+#include "layers/position_tables.h"
+#include "layers/scope.h"
+
+namespace quire {
+
+struct BlockStoreOptions {
+  int64_t period;     // positions of a block
+  int64_t capacity;   // blocks; the oldest is dropped
+  int64_t key_heads;  // Hk
+  int64_t size;       // D
+  int64_t value_size;
+  LogPlace place = LogPlace::device;
+  std::optional<DType> dtype = {};
+  bool landmarks = false;  // the last key of a block stands for it; otherwise the mean of its keys
+};
+
+// What rows hold when a step begins. A row whose first document begins in the step holds nothing.
+struct HeldBlocks {
+  std::vector<int64_t> tail;     // positions of the begun block
+  std::vector<int64_t> length;   // whole blocks
+  std::vector<int64_t> written;  // whole blocks of the document so far
+  int64_t most_tail = 0;
+  int64_t most = 0;  // blocks of a row
+};
+
+class BlockStore {
+ public:
+  BlockStore(const Scope& scope, const BlockStoreOptions& options);
+
+  HeldBlocks held(const Forward& f) const;
+  // Keys and values of the begun blocks, [R, most_tail, Hk, ..], at the end of each row.
+  std::pair<Tensor, Tensor> tails(const StateView& state, const HeldBlocks& held) const;
+  // The keys that stand for the blocks, [R, most, Hk, D], oldest first, at the end of each row.
+  Tensor summaries(const StateView& state, const HeldBlocks& held) const;
+
+  // All blocks of the rows as they are stored, [R C, L, Hk, ..], and where a row's next one goes.
+  Tensor keys(const StateView& state) const;
+  Tensor values(const StateView& state) const;
+  Tensor head(const StateView& state) const { return state.ring_head(blocks_); }
+  int64_t slots(const StateView& state) const { return state.stored_ring(keys_).dim(1); }
+  void forget_pages(const StateView& state) const;
+
+  // Queues what the step adds. keys, values [R, most_tail + T, Hk, ..]: tails() and behind them the tokens, rotated by
+  // their places within their blocks.
+  void write(const Forward& f, const HeldBlocks& held, const Tensor& keys, const Tensor& values) const;
+
+  int64_t period() const { return options_.period; }
+
+ private:
+  std::string name_;
+  BlockStoreOptions options_;
+  LogGroupId tail_, blocks_, index_;
+  LogId tail_keys_, tail_values_, keys_, values_, summaries_;
+};
+
+}  // namespace quire

@@ -1,0 +1,121 @@
+#include "layers/mixers/landmark_attention.h"
+
+#include <algorithm>
+
+#include "autograd/functions/basic.h"
+#include "layers/mechanism_list.h"
+
+namespace quire {
+
+namespace {
+
+const LandmarkConfig& options(const Place& place) {
+  return place.options.get<LandmarkConfig>();
+}
+
+Linear projection(const Scope& scope, const char* name, const Place& place, int64_t heads) {
+  const int64_t width = place.model.width;
+  return {scope.child(name), width, heads * place.model.size_of_head(), Initialization(place.model).matrix(width)};
+}
+
+}  // namespace
+
+LandmarkAttention::LandmarkAttention(const Scope& scope, const Place& place, const Surroundings& around)
+    : heads_(place.model.heads),
+      key_heads_(place.model.heads_of_keys()),
+      head_size_(place.model.size_of_head()),
+      query_(projection(scope, "query", place, heads_)),
+      key_(projection(scope, "key", place, key_heads_)),
+      value_(projection(scope, "value", place, key_heads_)),
+      out_(scope.child("out"), heads_ * head_size_, place.model.width,
+           Initialization(place.model).residual(heads_ * head_size_)),
+      mixed_(scope, options(place),
+             {heads_, key_heads_, head_size_, head_size_, Initialization(place.model).matrix(head_size_)},
+             place.layer.position, place.layer.attention.rope, around.tables) {}
+
+Variable LandmarkAttention::heads_of(Tape& tape, const Linear& projection, const Variable& x, int64_t heads) const {
+  return reshape(tape, projection(tape, x), {x.dim(0), x.dim(1), heads, head_size_});
+}
+
+Variable LandmarkAttention::operator()(const Forward& f, const PartInput& input) const {
+  Tape& tape = f.tape;
+  const Variable z = input.normalised(tape);
+  const Variable mixed = mixed_(f, heads_of(tape, query_, z, heads_), heads_of(tape, key_, z, key_heads_),
+                                heads_of(tape, value_, z, key_heads_));
+  return out_(tape, reshape(tape, mixed, {z.dim(0), z.dim(1), heads_ * head_size_}));
+}
+
+namespace {
+
+constexpr CompositionRule kRules[] = {
+    {"position", "landmark moves blocks to other positions, which only rope can follow; use rope or none",
+     [](const Place& p) { return p.layer.position != Position::rope && p.layer.position != Position::none; }},
+    {"attention.cache", "landmark stores blocks by itself; leave cache.kind at none",
+     [](const Place& p) { return p.layer.attention.cache.kind != CacheKind::none; }},
+    {"attention.window", "landmark sees all of a subsequence; data.subsequence is its local length",
+     [](const Place& p) { return p.layer.attention.window.has_value() || p.layer.attention.same_length; }},
+    {"attention.qk_norm", "landmark attends with the queries and keys as they are projected; leave qk_norm out",
+     [](const Place& p) { return p.layer.attention.qk_norm; }},
+    {"attention.attend_self", "a token always sees itself in landmark attention; leave attend_self at true",
+     [](const Place& p) { return !p.layer.attention.attend_self; }},
+    {"dropout.attention", "landmark drops whole blocks; use attention.landmark.group_dropout",
+     [](const Place& p) { return p.model.dropout.attention > 0; }},
+    {"attention.landmark.jump", "only rotary positions can jump; use position: rope or leave jump at 1",
+     [](const Place& p) { return p.layer.position == Position::none && options(p).jump > 1; }},
+};
+
+int64_t reach(const Place& place, const TargetPlace& target) {
+  const LandmarkConfig& landmark = options(place);
+  if (!landmark.retrieve) return target.t;
+  const int64_t before = target.position - target.t;
+  const int64_t tail = before % landmark.period();
+  const int64_t stored = landmark.top_k > 0 ? landmark.capacity * landmark.period() : 0;
+  return target.t + std::min(before, tail + stored);
+}
+
+// A query sees its block, the landmarks before it and, through them, all tokens of the subsequence before it; of what
+// is stored, all landmarks and top_k blocks.
+StepFlops flops(const Place& place, const StepShape& shape) {
+  const ModelConfig& model = place.model;
+  const LandmarkConfig& landmark = options(place);
+  const auto tokens = static_cast<double>(shape.rows * shape.subsequence);
+  const auto e = static_cast<double>(model.width);
+  const double inner = static_cast<double>(model.heads * model.size_of_head());
+  const double key_inner = static_cast<double>(model.heads_of_keys() * model.size_of_head());
+  double seen = static_cast<double>(shape.subsequence + 1) / 2;
+  StepFlops flops;
+  if (landmark.retrieve) {
+    seen += static_cast<double>(landmark.top_k * landmark.period());
+    flops.forward = tokens * 2 * static_cast<double>(landmark.capacity) * inner;
+  }
+  flops.learned = tokens * 2 * (2 * e * inner + 2 * e * key_inner + seen * 2 * inner);
+  return flops;
+}
+
+}  // namespace
+
+Mechanism landmark_mixer() {
+  return {
+      .role = Role::mixer,
+      .kind = "landmark",
+      .help = "blocks of tokens, each found through a landmark token behind it (Landmark Attention)",
+      .options = [] { return ConfigBox(LandmarkConfig{}); },
+      .rules = kRules,
+      .make_mixer = [](const Scope& scope, const Place& place, const Surroundings& around) -> std::unique_ptr<Part> {
+        return std::make_unique<LandmarkAttention>(scope, place, around);
+      },
+      .insertion = [](const Place& place) { return Insertion{.period = options(place).block, .ids = 1}; },
+      .grain = [](const Place& place) { return options(place).period(); },
+      .reading =
+          [](const ReadingPlace& place, Purpose) {
+            bool& retrieve = place.options.get<LandmarkConfig>().retrieve;
+            const bool trained_so = retrieve;
+            retrieve = true;
+            return trained_so;
+          },
+      .reach = reach,
+      .flops = flops,
+      .promises = [](const Place&) { return Promises{}; }};
+}
+
+}  // namespace quire

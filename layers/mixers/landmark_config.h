@@ -1,0 +1,155 @@
+// The configuration of landmark attention.
+#pragma once
+
+#include "core/config/config.h"
+#include "layers/attention_config.h"
+#include "layers/state/log_place.h"
+
+namespace quire {
+
+enum class BlockSelection { token_and_head, token, head };
+enum class BlockPositions { stingy, read };
+enum class EmptyBlocks { skipped, counted };
+
+template <>
+struct EnumNames<BlockSelection> {
+  static constexpr auto value =
+      std::to_array<std::pair<BlockSelection, std::string_view>>({{BlockSelection::token_and_head, "token_and_head"},
+                                                                  {BlockSelection::token, "token"},
+                                                                  {BlockSelection::head, "head"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"every head of every token chooses for itself",
+       "all heads of a token read what the head with the highest share "
+       "wants",
+       "all tokens of a subsequence read, for each head, what the token with the highest share wants. A choice then "
+       "depends on later tokens of the subsequence, so that it is no measure of perplexity"});
+};
+template <>
+struct EnumNames<BlockPositions> {
+  static constexpr auto value = std::to_array<std::pair<BlockPositions, std::string_view>>(
+      {{BlockPositions::stingy, "stingy"}, {BlockPositions::read, "read"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"chosen blocks stand closely before the current block, as published, so that no position is larger than in "
+       "training",
+       "blocks stand where they were read, however far back"});
+};
+template <>
+struct EnumNames<EmptyBlocks> {
+  static constexpr auto value = std::to_array<std::pair<EmptyBlocks, std::string_view>>(
+      {{EmptyBlocks::skipped, "skipped"}, {EmptyBlocks::counted, "counted"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"it is not seen", "it takes its share of the softmax and gives it to nobody, as in the published code"});
+};
+
+struct ContextMissConfig {
+  bool enabled = false;
+  double controlled = 0.5;
+  double cutoff = 0;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field(
+        "enabled", enabled,
+        {.help = "a learned key before the document, whose share of the softmax is what controlled landmarks divide "
+                 "among themselves (Appendix D)"});
+    v.field("controlled", controlled,
+            {.help = "probability that a landmark is controlled in training; in evaluation those of stored blocks are, "
+                     "and those of the subsequence are not",
+             .min = 0,
+             .max = 1,
+             .resumable = true});
+    v.field("cutoff", cutoff,
+            {.help = "queries whose share of the context-miss token is below this read no stored blocks",
+             .min = 0,
+             .max = 1,
+             .at_evaluation = true});
+  }
+};
+
+struct LandmarkConfig {
+  int64_t block = 50;
+  int64_t top_k = 4;
+  int64_t capacity = 1280;
+  bool retrieve = false;
+  BlockSelection selection = BlockSelection::token_and_head;
+  bool softmax_first = true;
+  BlockPositions positions = BlockPositions::stingy;
+  EmptyBlocks empty_blocks = EmptyBlocks::skipped;
+  double group_dropout = 0;
+  int64_t jump = 1;
+  ContextMissConfig context_miss;
+  LogPlace place = LogPlace::device;
+  StateType dtype = StateType::automatic;
+
+  int64_t period() const { return block + 1; }  // landmark included
+  // Without a value: the type that the model computes in.
+  std::optional<DType> storage() const {
+    if (dtype == StateType::automatic) return std::nullopt;
+    return dtype == StateType::bf16 ? DType::bf16 : DType::f32;
+  }
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("block", block,
+            {.help = "tokens of a block (L); the model inserts a landmark behind each block of a document, so that a "
+                     "block takes one position more",
+             .unit = "tokens",
+             .min = 1,
+             .max = 1 << 16});
+    v.field("top_k", top_k,
+            {.help = "stored blocks that a query reads; 0: none",
+             .unit = "blocks",
+             .min = 0,
+             .max = 256,
+             .at_evaluation = true});
+    v.field("capacity", capacity,
+            {.help = "blocks that a row stores (C); when it is full, the oldest are dropped",
+             .unit = "blocks",
+             .min = 1,
+             .max = 1 << 26,
+             .at_evaluation = true,
+             .sizes_state = true});
+    v.field("retrieve", retrieve,
+            {.help = "blocks of earlier subsequences are stored and read. Evaluation and generation always do; in "
+                     "training it goes beyond the published method, which carries nothing from one subsequence to the "
+                     "next"});
+    v.field("selection", selection, {.help = "which queries choose blocks together", .at_evaluation = true});
+    v.field("softmax_first", softmax_first,
+            {.help = "selection: token and head compare shares among the stored landmarks; false: they compare logits",
+             .at_evaluation = true});
+    v.field("positions", positions, {.help = "where chosen blocks stand", .at_evaluation = true});
+    v.field("empty_blocks", empty_blocks,
+            {.help = "a landmark without a token before it in the subsequence, which occurs when a subsequence begins "
+                     "with a landmark"});
+    v.field("group_dropout", group_dropout,
+            {.help = "dropout of the shares of landmarks in training",
+             .unit = "probability",
+             .min = 0,
+             .max = 0.999,
+             .resumable = true});
+    v.field("jump", jump,
+            {.help = "in training, positions advance by a random number from 1 to this behind a landmark (Appendix E, "
+                     "which has 100); 1: they do not. Evaluate with positions: read",
+             .unit = "positions",
+             .min = 1,
+             .max = 1 << 20,
+             .resumable = true});
+    v.section("context_miss", context_miss, "the context-miss token");
+    v.field("place", place,
+            {.help = "where stored blocks lie; their landmarks lie on the device", .at_evaluation = true});
+    v.field("dtype", dtype,
+            {.help = "number type of stored blocks; auto: the precision of the run",
+             .at_evaluation = true,
+             .sizes_state = true});
+  }
+  void check(ConfigChecker& c) const {
+    c.require(top_k <= capacity, "top_k",
+              fmt::format("{} blocks cannot be read of {} that are stored", top_k, capacity));
+    c.require(context_miss.enabled || context_miss.cutoff == 0, "context_miss.cutoff",
+              "only the context-miss token has one; set context_miss.enabled");
+    c.require(selection != BlockSelection::token_and_head || softmax_first, "softmax_first",
+              "selection: token_and_head compares nothing across tokens or heads; leave it at true");
+  }
+};
+
+}  // namespace quire

@@ -1,0 +1,63 @@
+// Landmark attention (Mohtashami and Jaggi 2023): a landmark behind each block of tokens, grouped softmax in training,
+// and at inference the blocks of the whole document, of which each query reads those whose landmarks it likes best.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "autograd/functions/blocks.h"
+#include "layers/mixers/block_store.h"
+#include "layers/mixers/key_blocks.h"
+#include "layers/mixers/landmark_config.h"
+
+namespace quire {
+
+// What the heads need to know beside the configuration.
+struct LandmarkShape {
+  int64_t heads;
+  int64_t key_heads;
+  int64_t size;        // of queries and keys
+  int64_t value_size;  // of values
+  Initializer context_miss = Initializer::constant(0);
+};
+
+// From queries, keys and values to what the heads have read.
+class LandmarkHeads {
+ public:
+  LandmarkHeads(const Scope& scope, const LandmarkConfig& config, const LandmarkShape& shape, Position position,
+                const RopeConfig& rope, std::shared_ptr<PositionTables> tables);
+
+  // q [R, T, H, D], k [R, T, Hk, D], v [R, T, Hk, Dv], not rotated. [R, T, H, Dv].
+  Variable operator()(const Forward& f, const Variable& q, const Variable& k, const Variable& v) const;
+
+ private:
+  // x rotated by given positions, all below `most`; x itself without rotary positions.
+  Variable rotated(Tape& tape, const Variable& x, const Tensor& positions, int64_t most) const;
+  // How many blocks of a row stand before the current one when each query reads top_k of them.
+  std::vector<int64_t> places(const HeldBlocks& held) const;
+  // The stored blocks that queries read: q is rotated by the position in the row's current block.
+  struct Chosen {
+    Tensor slot, turn;  // i32 [R, T, H, K]
+  };
+  Chosen choose(const Forward& f, const HeldBlocks& held, const Tensor& q) const;
+  Tensor best_blocks(const Forward& f, const HeldBlocks& held, const Tensor& q, const Tensor& landmarks) const;
+  BlockAttention stored(const Forward& f, const HeldBlocks& held, const Variable& q) const;
+  // The logit of the context-miss token, [R, T, H, 1].
+  Variable context_miss(Tape& tape, const Variable& q) const;
+  // What queries see freely, and what the context-miss token controls, if there is any.
+  Variable controlled(const Forward& f, const BlockAttention& free, const std::optional<BlockAttention>& others,
+                      const Variable& q) const;
+
+  uint32_t scope_;
+  LandmarkConfig config_;
+  Position position_;
+  RopeConfig rope_;
+  BlockCut cut_;
+  LandmarkShape shape_;
+  double scale_;
+  Parameter context_miss_;  // [Hk, D]
+  std::optional<BlockStore> store_;
+  std::shared_ptr<PositionTables> tables_;
+};
+
+}  // namespace quire
