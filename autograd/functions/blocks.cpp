@@ -63,4 +63,14 @@ BlockAttention join(Tape& tape, const BlockAttention& a, const BlockAttention& b
   return {add(tape, part(a, 0), part(b, 1)), log_sum_exp(tape, both)};
 }
 
+ContextMiss context_miss(Tape& tape, const BlockAttention& a, const Variable& miss) {
+  const Variable turned = permute(tape, a.lse, {0, 2, 1});
+  const Variable sums = reshape(tape, turned, {turned.dim(0), turned.dim(1), turned.dim(2), 1});
+  const Variable logits = convert(tape, miss, sums.value().dtype());
+  const auto share = [&](const Variable& x, const Variable& y) {
+    return convert(tape, sigmoid(tape, subtract(tape, x, y)), a.out.value().dtype());
+  };
+  return {share(sums, logits), share(logits, sums)};
+}
+
 }  // namespace quire

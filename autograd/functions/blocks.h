@@ -21,4 +21,12 @@ BlockAttention stored_attention(Tape& tape, const Variable& q, ops::StoredAttent
 // The softmax over the gates of both, of which each has one part: out [R, T, H, Dv] and lse.
 BlockAttention join(Tape& tape, const BlockAttention& a, const BlockAttention& b);
 
+// The context-miss token (Landmark Attention, Appendix D): a gate more, with a logit and without a value. share of the
+// token and kept = 1 - share, which is left to the others: [R, T, H, 1], of the type of a.out. miss [R, T, H, 1]: its
+// logits.
+struct ContextMiss {
+  Variable kept, share;
+};
+ContextMiss context_miss(Tape& tape, const BlockAttention& a, const Variable& miss);
+
 }  // namespace quire

@@ -32,6 +32,11 @@ struct KeyBlocks {
   Tensor place;           // i32 [R, T]: places of the tokens within their blocks
 };
 
+// The position behind one, which a landmark moves by a jump and other tokens by 1.
+inline int64_t next_position(int64_t position, int64_t jump) {
+  return position + jump;
+}
+
 // tails: the positions of a begun block that each row carries; empty: none.
 KeyBlocks key_blocks(const Forward& f, const BlockCut& cut, const std::vector<int64_t>& tails = {});
 

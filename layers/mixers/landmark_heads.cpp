@@ -15,12 +15,6 @@ namespace quire {
 
 namespace {
 
-// [R, H, T] as [R, T, H, 1].
-Variable by_query(Tape& tape, const Variable& x) {
-  const Variable turned = permute(tape, x, {0, 2, 1});
-  return reshape(tape, turned, {turned.dim(0), turned.dim(1), turned.dim(2), 1});
-}
-
 // The largest value along an axis, which is kept with one entry.
 Tensor largest(const Tensor& x, int axis) {
   Tape tape(false);
@@ -264,7 +258,7 @@ BlockAttention LandmarkHeads::stored(const Forward& f, const HeldBlocks& held, c
   return read;
 }
 
-Variable LandmarkHeads::context_miss(Tape& tape, const Variable& q) const {
+Variable LandmarkHeads::context_miss_logit(Tape& tape, const Variable& q) const {
   const Shape& shape = q.shape();
   const Tensor before = Tensor::from(std::vector<int32_t>{-1}, {1, 1}, q.value().device());
   const Variable& key = context_miss_;
@@ -278,22 +272,16 @@ Variable LandmarkHeads::context_miss(Tape& tape, const Variable& q) const {
 Variable LandmarkHeads::controlled(const Forward& f, const BlockAttention& free,
                                    const std::optional<BlockAttention>& others, const Variable& q) const {
   Tape& tape = f.tape;
-  const DType type = q.value().dtype();
-  const Variable sums = by_query(tape, free.lse);
-  const Variable miss = convert(tape, context_miss(tape, q), sums.value().dtype());
-  const auto share = [&](const Variable& a, const Variable& b) {
-    return convert(tape, sigmoid(tape, subtract(tape, a, b)), type);
-  };
-  const Variable own = multiply(tape, free.out, share(sums, miss));
+  const ContextMiss miss = quire::context_miss(tape, free, context_miss_logit(tape, q));
+  const Variable own = multiply(tape, free.out, miss.kept);
   if (!others) return own;
-  Variable of_others = share(miss, sums);
+  Variable share = miss.share;
   if (config_.context_miss.cutoff > 0) {
-    const std::vector<double> shares = values_on_host(of_others.value());
     std::vector<uint8_t> reads;
-    for (const double x : shares) reads.push_back(x >= config_.context_miss.cutoff ? 1 : 0);
-    of_others = select(tape, Tensor::from(reads, of_others.shape(), q.value().device()), of_others, {});
+    for (const double x : values_on_host(share.value())) reads.push_back(x >= config_.context_miss.cutoff ? 1 : 0);
+    share = select(tape, Tensor::from(reads, share.shape(), q.value().device()), share, {});
   }
-  return add(tape, own, multiply(tape, others->out, of_others));
+  return add(tape, own, multiply(tape, others->out, share));
 }
 
 }  // namespace quire

@@ -43,7 +43,7 @@ class LandmarkHeads {
   Tensor best_blocks(const Forward& f, const HeldBlocks& held, const Tensor& q, const Tensor& landmarks) const;
   BlockAttention stored(const Forward& f, const HeldBlocks& held, const Variable& q) const;
   // The logit of the context-miss token, [R, T, H, 1].
-  Variable context_miss(Tape& tape, const Variable& q) const;
+  Variable context_miss_logit(Tape& tape, const Variable& q) const;
   // What queries see freely, and what the context-miss token controls, if there is any.
   Variable controlled(const Forward& f, const BlockAttention& free, const std::optional<BlockAttention>& others,
                       const Variable& q) const;
