@@ -8,12 +8,13 @@ namespace quire {
 Mechanism softmax_mixer();   // layers/mixers/softmax_attention.cpp
 Mechanism vq_mixer();        // layers/mixers/vq_attention.cpp
 Mechanism landmark_mixer();  // layers/mixers/landmark_attention.cpp
+Mechanism moba_mixer();      // layers/mixers/moba_attention.cpp
 Mechanism knn_memory();      // layers/memory/knn_mechanism.cpp
 Mechanism plain_stack();     // layers/stacks/plain.cpp
 
 // The first one of a role is the default.
 inline std::vector<Mechanism> mechanisms_of_quire() {
-  return {softmax_mixer(), vq_mixer(), landmark_mixer(), knn_memory(), plain_stack()};
+  return {softmax_mixer(), vq_mixer(), landmark_mixer(), moba_mixer(), knn_memory(), plain_stack()};
 }
 
 }  // namespace quire

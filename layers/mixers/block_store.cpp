@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autograd/functions/basic.h"
 #include "autograd/functions/rows.h"
 #include "core/check.h"
 #include "kernels/axis.h"
@@ -25,6 +26,18 @@ Tensor all_slots(const Tensor& ring) {
 }
 
 }  // namespace
+
+Tensor block_scores(const Tensor& q, const Tensor& keys, double scale) {
+  const int64_t rows = q.dim(0), tokens = q.dim(1), heads = q.dim(2), size = q.dim(3);
+  const int64_t count = keys.dim(1), key_heads = keys.dim(2);
+  Tape tape(false);
+  const Variable queries = permute(
+      tape, reshape(tape, Variable::constant(q), {rows, tokens, key_heads, heads / key_heads, size}), {0, 2, 3, 1, 4});
+  const Variable of_blocks = permute(tape, Variable::constant(keys), {0, 2, 1, 3});
+  const Variable products =
+      matmul(tape, queries, reshape(tape, of_blocks, {rows, key_heads, 1, count, size}), {.transpose_b = true});
+  return quire::scale(tape, reshape(tape, products, {rows, heads, tokens, count}), scale).value();
+}
 
 BlockStore::BlockStore(const Scope& scope, const BlockStoreOptions& options) : name_(scope.path()), options_(options) {
   const int64_t heads = options.key_heads;

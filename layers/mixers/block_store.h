@@ -32,6 +32,9 @@ struct HeldBlocks {
   int64_t most = 0;  // blocks of a row
 };
 
+// [R, H, T, N]: scale times the products of queries [R, T, H, D] with the keys [R, N, Hk, D] that stand for blocks.
+Tensor block_scores(const Tensor& q, const Tensor& keys, double scale);
+
 class BlockStore {
  public:
   BlockStore(const Scope& scope, const BlockStoreOptions& options);

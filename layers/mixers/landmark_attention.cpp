@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "autograd/functions/basic.h"
 #include "layers/mechanism_list.h"
 
 namespace quire {
@@ -13,36 +12,18 @@ const LandmarkConfig& options(const Place& place) {
   return place.options.get<LandmarkConfig>();
 }
 
-Linear projection(const Scope& scope, const char* name, const Place& place, int64_t heads) {
-  const int64_t width = place.model.width;
-  return {scope.child(name), width, heads * place.model.size_of_head(), Initialization(place.model).matrix(width)};
-}
-
 }  // namespace
 
 LandmarkAttention::LandmarkAttention(const Scope& scope, const Place& place, const Surroundings& around)
-    : heads_(place.model.heads),
-      key_heads_(place.model.heads_of_keys()),
-      head_size_(place.model.size_of_head()),
-      query_(projection(scope, "query", place, heads_)),
-      key_(projection(scope, "key", place, key_heads_)),
-      value_(projection(scope, "value", place, key_heads_)),
-      out_(scope.child("out"), heads_ * head_size_, place.model.width,
-           Initialization(place.model).residual(heads_ * head_size_)),
-      mixed_(scope, options(place),
-             {heads_, key_heads_, head_size_, head_size_, Initialization(place.model).matrix(head_size_)},
-             place.layer.position, place.layer.attention.rope, around.tables) {}
-
-Variable LandmarkAttention::heads_of(Tape& tape, const Linear& projection, const Variable& x, int64_t heads) const {
-  return reshape(tape, projection(tape, x), {x.dim(0), x.dim(1), heads, head_size_});
-}
+    : projections_(scope, place.model),
+      heads_(scope, options(place), HeadShape::of(place.model), place.layer.position, place.layer.attention.rope,
+             around.tables, Initialization(place.model).matrix(place.model.size_of_head())) {}
 
 Variable LandmarkAttention::operator()(const Forward& f, const PartInput& input) const {
   Tape& tape = f.tape;
   const Variable z = input.normalised(tape);
-  const Variable mixed = mixed_(f, heads_of(tape, query_, z, heads_), heads_of(tape, key_, z, key_heads_),
-                                heads_of(tape, value_, z, key_heads_));
-  return out_(tape, reshape(tape, mixed, {z.dim(0), z.dim(1), heads_ * head_size_}));
+  return projections_.out(
+      tape, heads_(f, projections_.queries(tape, z), projections_.keys(tape, z), projections_.values(tape, z)));
 }
 
 namespace {

@@ -3,7 +3,6 @@
 
 #include <memory>
 
-#include "layers/basic.h"
 #include "layers/mechanism.h"
 #include "layers/mixers/landmark_heads.h"
 #include "layers/surroundings.h"
@@ -17,13 +16,8 @@ class LandmarkAttention final : public Part {
   Variable operator()(const Forward& f, const PartInput& input) const override;
 
  private:
-  Variable heads_of(Tape& tape, const Linear& projection, const Variable& x, int64_t heads) const;  // [R, T, H, D]
-
-  int64_t heads_;
-  int64_t key_heads_;
-  int64_t head_size_;
-  Linear query_, key_, value_, out_;
-  LandmarkHeads mixed_;
+  HeadProjections projections_;
+  LandmarkHeads heads_;
 };
 
 }  // namespace quire

@@ -35,21 +35,20 @@ Tensor repeated(const Tensor& x, const Shape& shape) {
 
 }  // namespace
 
-LandmarkHeads::LandmarkHeads(const Scope& scope, const LandmarkConfig& config, const LandmarkShape& shape,
-                             Position position, const RopeConfig& rope, std::shared_ptr<PositionTables> tables)
+LandmarkHeads::LandmarkHeads(const Scope& scope, const LandmarkConfig& config, const HeadShape& shape,
+                             Position position, const RopeConfig& rope, std::shared_ptr<PositionTables> tables,
+                             Initializer context_miss)
     : scope_(hash_scope(scope.path())),
       config_(config),
-      position_(position),
-      rope_(rope),
       cut_{.period = config.period(),
            .landmarks = true,
            .jump = config.jump,
            .controlled = config.context_miss.enabled ? config.context_miss.controlled : 0},
+      rotation_(position, rope, shape.size, config.period(), std::move(tables)),
       shape_(shape),
-      scale_(1.0 / std::sqrt(static_cast<double>(shape.size))),
-      tables_(std::move(tables)) {
+      scale_(1.0 / std::sqrt(static_cast<double>(shape.size))) {
   if (config.context_miss.enabled) {
-    context_miss_ = scope.param("context_miss", {shape.key_heads, shape.size}, shape.context_miss);
+    context_miss_ = scope.param("context_miss", {shape.key_heads, shape.size}, context_miss);
   }
   if (config.retrieve) {
     store_.emplace(scope, BlockStoreOptions{.period = config.period(),
@@ -63,17 +62,6 @@ LandmarkHeads::LandmarkHeads(const Scope& scope, const LandmarkConfig& config, c
   }
 }
 
-Variable LandmarkHeads::rotated(Tape& tape, const Variable& x, const Tensor& positions, int64_t most) const {
-  if (position_ != Position::rope) return x;
-  ops::RotaryInputs settings;
-  settings.table = tables_->rotary(1, most, rope_.dims.value_or(shape_.size), rope_.base, wide_type(x.value().dtype()),
-                                   x.value().device());
-  settings.origin = 1;
-  settings.position = positions;
-  settings.interleaved = rope_.layout == RopeLayout::interleaved;
-  return rotary(tape, x, settings);
-}
-
 Variable LandmarkHeads::operator()(const Forward& f, const Variable& plain_q, const Variable& plain_k,
                                    const Variable& plain_v) const {
   Tape& tape = f.tape;
@@ -84,8 +72,8 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& plain_q, co
     cut.controlled = 0;
   }
   const KeyBlocks blocks = key_blocks(f, cut, held.tail);
-  const Variable q = rotated(tape, plain_q, blocks.query_position, blocks.positions);
-  Variable k = rotated(tape, plain_k, blocks.query_position, blocks.positions);
+  const Variable q = rotation_.by_positions(tape, plain_q, blocks.query_position, blocks.positions);
+  Variable k = rotation_.by_positions(tape, plain_k, blocks.query_position, blocks.positions);
   Variable v = plain_v;
   Tensor tail_keys, tail_values;
   if (blocks.before > 0) {
@@ -123,8 +111,8 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& plain_q, co
   }
   if (store_ && f.write_state) {
     Tape idle(false);
-    const Variable by_place =
-        rotated(idle, Variable::constant(plain_k.value()), blocks.place, std::max(cut_.period, blocks.positions));
+    const Variable by_place = rotation_.by_positions(idle, Variable::constant(plain_k.value()), blocks.place,
+                                                     std::max(cut_.period, blocks.positions));
     Variable all = by_place;
     if (blocks.before > 0) all = concatenate(idle, std::vector{Variable::constant(tail_keys), by_place}, 1);
     store_->write(f, held, all.value(), v.value());
@@ -141,17 +129,11 @@ std::vector<int64_t> LandmarkHeads::places(const HeldBlocks& held) const {
 // Blocks by number, 0 is the oldest of held.most: i32 [R, T, H, K]. landmarks [R, N, Hk, D] at the end of each row.
 Tensor LandmarkHeads::best_blocks(const Forward& f, const HeldBlocks& held, const Tensor& q,
                                   const Tensor& landmarks) const {
-  const int64_t rows = q.dim(0), tokens = q.dim(1), count = landmarks.dim(1), size = landmarks.dim(3);
+  const int64_t rows = q.dim(0), tokens = q.dim(1), count = landmarks.dim(1);
   const int64_t wanted = std::min(config_.top_k, count);
   const Shape chosen{rows, tokens, shape_.heads, wanted};
   Tape tape(false);
-  const int64_t group = shape_.heads / shape_.key_heads;
-  const Variable queries = permute(
-      tape, reshape(tape, Variable::constant(q), {rows, tokens, shape_.key_heads, group, size}), {0, 2, 3, 1, 4});
-  const Variable keys = reshape(tape, permute(tape, Variable::constant(landmarks), {0, 2, 1, 3}),
-                                {rows, shape_.key_heads, 1, count, size});
-  Variable scores = matmul(tape, queries, keys, {.transpose_b = true});
-  scores = scale(tape, reshape(tape, scores, {rows, shape_.heads, tokens, count}), scale_);
+  Variable scores = Variable::constant(block_scores(q, landmarks, scale_));
   const auto mask_of = [&](const char* name, const Shape& shape, const auto& kept) {
     return f.tables->find({hash_scope(name), held.length}, [&] {
       std::vector<uint8_t> mask;
@@ -190,25 +172,19 @@ LandmarkHeads::Chosen LandmarkHeads::choose(const Forward& f, const HeldBlocks& 
   };
   // Landmarks as they look from the current block.
   Tensor landmarks = store_->summaries(f.state, held);
-  if (position_ == Position::rope) {
+  if (rotation_.is_on()) {
     std::vector<int64_t> numbers = held.length;
     numbers.insert(numbers.end(), before.begin(), before.end());
-    ops::RotaryInputs settings;
-    settings.position = f.tables->find({hash_scope("landmark.blocks_back"), numbers}, [&] {
-      std::vector<int32_t> back;
+    const Tensor back = f.tables->find({hash_scope("landmark.blocks_back"), numbers}, [&] {
+      std::vector<int32_t> blocks;
       for (size_t row = 0; row < held.length.size(); ++row) {
-        for (int64_t n = held.most; n > 0; --n)
-          back.push_back(static_cast<int32_t>(-(stingy ? std::min(n, before[row]) : n)));
+        for (int64_t n = held.most; n > 0; --n) {
+          blocks.push_back(static_cast<int32_t>(stingy ? std::min(n, before[row]) : n));
+        }
       }
-      return Tensor::from(back, {rows, held.most}, device);
+      return Tensor::from(blocks, {rows, held.most}, device);
     });
-    const int64_t farthest = stingy ? config_.top_k + 1 : held.most;
-    settings.x = landmarks;
-    settings.table = tables_->rotary(farthest, 1, rope_.dims.value_or(shape_.size), rope_.base, wide_type(q.dtype()),
-                                     device, cut_.period);
-    settings.origin = farthest;
-    settings.interleaved = rope_.layout == RopeLayout::interleaved;
-    ops::rotary(landmarks, settings);
+    rotation_.blocks_back(landmarks, back, stingy ? config_.top_k + 1 : held.most);
   }
 
   const int64_t wanted = std::min(config_.top_k, held.most);
@@ -247,11 +223,10 @@ BlockAttention LandmarkHeads::stored(const Forward& f, const HeldBlocks& held, c
   settings.turn = chosen.turn;
   settings.scale = scale_;
   settings.landmarks = true;
-  if (position_ == Position::rope) {
+  if (rotation_.is_on()) {
     const int64_t farthest = config_.positions == BlockPositions::stingy ? config_.top_k + 1 : held.most;
-    settings.table = tables_->rotary(0, farthest + 1, rope_.dims.value_or(shape_.size), rope_.base,
-                                     wide_type(q.value().dtype()), q.value().device(), cut_.period);
-    settings.interleaved = rope_.layout == RopeLayout::interleaved;
+    settings.table = rotation_.turns(farthest, q.value());
+    settings.interleaved = rotation_.interleaved();
   }
   const BlockAttention read = stored_attention(f.tape, q, settings);
   store_->forget_pages(f.state);
@@ -262,7 +237,7 @@ Variable LandmarkHeads::context_miss_logit(Tape& tape, const Variable& q) const 
   const Shape& shape = q.shape();
   const Tensor before = Tensor::from(std::vector<int32_t>{-1}, {1, 1}, q.value().device());
   const Variable& key = context_miss_;
-  const Variable k = rotated(tape, reshape(tape, key, {1, 1, shape_.key_heads, shape_.size}), before, 1);
+  const Variable k = rotation_.by_positions(tape, reshape(tape, key, {1, 1, shape_.key_heads, shape_.size}), before, 1);
   const Variable grouped =
       reshape(tape, q, {shape[0], shape[1], shape_.key_heads, shape_.heads / shape_.key_heads, shape_.size});
   const Variable products = multiply(tape, grouped, reshape(tape, k, {1, 1, shape_.key_heads, 1, shape_.size}));

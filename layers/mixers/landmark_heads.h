@@ -7,32 +7,23 @@
 
 #include "autograd/functions/blocks.h"
 #include "layers/mixers/block_store.h"
+#include "layers/mixers/head_projections.h"
+#include "layers/mixers/head_rotation.h"
 #include "layers/mixers/key_blocks.h"
 #include "layers/mixers/landmark_config.h"
 
 namespace quire {
 
-// What the heads need to know beside the configuration.
-struct LandmarkShape {
-  int64_t heads;
-  int64_t key_heads;
-  int64_t size;        // of queries and keys
-  int64_t value_size;  // of values
-  Initializer context_miss = Initializer::constant(0);
-};
-
 // From queries, keys and values to what the heads have read.
 class LandmarkHeads {
  public:
-  LandmarkHeads(const Scope& scope, const LandmarkConfig& config, const LandmarkShape& shape, Position position,
-                const RopeConfig& rope, std::shared_ptr<PositionTables> tables);
+  LandmarkHeads(const Scope& scope, const LandmarkConfig& config, const HeadShape& shape, Position position,
+                const RopeConfig& rope, std::shared_ptr<PositionTables> tables, Initializer context_miss);
 
   // q [R, T, H, D], k [R, T, Hk, D], v [R, T, Hk, Dv], not rotated. [R, T, H, Dv].
   Variable operator()(const Forward& f, const Variable& q, const Variable& k, const Variable& v) const;
 
  private:
-  // x rotated by given positions, all below `most`; x itself without rotary positions.
-  Variable rotated(Tape& tape, const Variable& x, const Tensor& positions, int64_t most) const;
   // How many blocks of a row stand before the current one when each query reads top_k of them.
   std::vector<int64_t> places(const HeldBlocks& held) const;
   // The stored blocks that queries read: q is rotated by the position in the row's current block.
@@ -50,14 +41,12 @@ class LandmarkHeads {
 
   uint32_t scope_;
   LandmarkConfig config_;
-  Position position_;
-  RopeConfig rope_;
   BlockCut cut_;
-  LandmarkShape shape_;
+  HeadRotation rotation_;
+  HeadShape shape_;
   double scale_;
   Parameter context_miss_;  // [Hk, D]
   std::optional<BlockStore> store_;
-  std::shared_ptr<PositionTables> tables_;
 };
 
 }  // namespace quire

@@ -41,7 +41,7 @@ class Reader {
       : scope_(store_, declared_, golden.dtype()),
         heads_(scope_, config_of(golden),
                {golden.number("heads"), golden.number("heads"), golden.number("d_head"), value_size}, Position::rope,
-               rope_of(golden), std::make_shared<PositionTables>()),
+               rope_of(golden), std::make_shared<PositionTables>(), Initializer::constant(0)),
         pool_(declared_.state, rows, longest, golden.dtype(), test_device()),
         rows_(rows) {}
 

@@ -20,6 +20,7 @@ std::vector<MechanismCase> cases() {
   const auto landmark = [](const std::string& options) {
     return "model.attention={kind: landmark, landmark: {" + options + "}}";
   };
+  const auto moba = [](const std::string& options) { return "model.attention={kind: moba, moba: {" + options + "}}"; };
   const std::vector<std::string> xl_hidden{position + "xl", cache + "{kind: hidden, length: 6}"};
   const std::vector<std::string> t5_kv{position + "t5", window + "5", "model.attention.qk_norm=true",
                                        cache + "{kind: kv}"};
@@ -138,6 +139,18 @@ std::vector<MechanismCase> cases() {
        {position + "rope", cache + "{kind: kv, length: 4}",
         "model.layer_overrides=[{layers: [1], attention: {kind: landmark, cache: {kind: none, length: none}, landmark: "
         "{block: 4, top_k: 2, capacity: 5, retrieve: true}}}]"}},
+      {.name = "moba",
+       .settings = {position + "rope", moba("block: 2, top_k: 2, capacity: 20")},
+       .split_invariant = true},
+      {.name = "moba_forgets",
+       .settings = {position + "rope", "model.key_heads=1", "model.recompute=blocks",
+                    moba("block: 3, top_k: 3, capacity: 2, place: host")},
+       .split_invariant = true},
+      {.name = "moba_all",
+       .settings = {position + "none", moba("block: 4, top_k: 9, capacity: 30")},
+       .split_invariant = true},
+      {"moba_in_a_file", {position + "rope", moba("block: 1, top_k: 4, capacity: 9, place: file, dtype: bf16")}},
+      {"moba_alone", {position + "rope", moba("block: 3, top_k: 2, carry: false")}},
       {"knn_gate", joined(t5_kv, {memory + "[{kind: knn, layers: [1], size: 9, top_k: 3, gate: 0.4}]"})},
       {"knn_content_gate",
        joined(xl_hidden, {memory + "[{kind: knn, layers: [1], size: 10, top_k: 3, combine: content_gate, gate: -0.3, "

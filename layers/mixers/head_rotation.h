@@ -1,0 +1,64 @@
+// Rotary positions of heads whose blocks can be put anywhere: given positions, and distances in whole blocks.
+#pragma once
+
+#include <bit>
+#include <memory>
+
+#include "autograd/functions/rotary.h"
+#include "layers/attention_config.h"
+#include "layers/position_tables.h"
+
+namespace quire {
+
+class HeadRotation {
+ public:
+  // size: D. period: positions of a block.
+  HeadRotation(Position position, const RopeConfig& rope, int64_t size, int64_t period,
+               std::shared_ptr<PositionTables> tables)
+      : on_(position == Position::rope), rope_(rope), size_(size), period_(period), tables_(std::move(tables)) {}
+
+  bool is_on() const { return on_; }
+  bool interleaved() const { return rope_.layout == RopeLayout::interleaved; }
+
+  // x [R, N, heads, D] rotated by positions i32 [R, N] from -1 to most - 1; x itself without rotary positions.
+  Variable by_positions(Tape& tape, const Variable& x, const Tensor& positions, int64_t most) const {
+    if (!on_) return x;
+    ops::RotaryInputs settings;
+    settings.table = table(1, most, 1, x.value());
+    settings.origin = 1;
+    settings.position = positions;
+    settings.interleaved = interleaved();
+    return rotary(tape, x, settings);
+  }
+  // x in place, of blocks that lie back[r, n] blocks, at most `farthest`, before the one that queries count from.
+  void blocks_back(const Tensor& x, const Tensor& back, int64_t farthest) const {
+    if (!on_) return;
+    ops::RotaryInputs settings;
+    settings.x = x;
+    settings.table = turns(farthest, x);
+    settings.position = back;
+    settings.inverse = true;
+    settings.interleaved = interleaved();
+    ops::rotary(x, settings);
+  }
+  // Row n: the rotation by n blocks, for n up to `farthest` at least.
+  Tensor turns(int64_t farthest, const Tensor& like) const {
+    // Few sizes, while documents grow.
+    const auto entries = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(farthest + 1)));
+    return table(0, entries, period_, like);
+  }
+
+ private:
+  Tensor table(int64_t before, int64_t after, int64_t step, const Tensor& like) const {
+    return tables_->rotary(before, after, rope_.dims.value_or(size_), rope_.base, wide_type(like.dtype()),
+                           like.device(), step);
+  }
+
+  bool on_;
+  RopeConfig rope_;
+  int64_t size_;
+  int64_t period_;
+  std::shared_ptr<PositionTables> tables_;
+};
+
+}  // namespace quire

@@ -1,0 +1,176 @@
+#include "layers/mixers/moba_heads.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "autograd/functions/basic.h"
+#include "autograd/functions/rows.h"
+
+namespace quire {
+
+namespace {
+
+// All numbers that the blocks of a pass depend on.
+std::vector<int64_t> numbers_of(const HeldBlocks& held, int64_t more) {
+  std::vector<int64_t> numbers = held.tail;
+  numbers.insert(numbers.end(), held.length.begin(), held.length.end());
+  numbers.push_back(more);
+  return numbers;
+}
+
+}  // namespace
+
+MobaHeads::MobaHeads(const Scope& scope, const MobaConfig& config, const HeadShape& shape, Position position,
+                     const RopeConfig& rope, std::shared_ptr<PositionTables> tables)
+    : scope_(hash_scope(scope.path())),
+      config_(config),
+      shape_(shape),
+      scale_(1.0 / std::sqrt(static_cast<double>(shape.size))),
+      rotation_(position, rope, shape.size, config.block, std::move(tables)) {
+  if (!config_.carry) return;
+  store_.emplace(scope, BlockStoreOptions{.period = config_.block,
+                                          .capacity = config_.capacity,
+                                          .key_heads = shape.key_heads,
+                                          .size = shape.size,
+                                          .value_size = shape.value_size,
+                                          .place = config_.place,
+                                          .dtype = config_.storage()});
+}
+
+Variable MobaHeads::operator()(const Forward& f, const Variable& plain_q, const Variable& plain_k,
+                               const Variable& plain_v) const {
+  Tape& tape = f.tape;
+  const HeldBlocks held = store_ ? store_->held(f) : HeldBlocks{};
+  const KeyBlocks blocks = key_blocks(f, {.period = config_.block}, held.tail);
+  const Variable q = rotation_.by_positions(tape, plain_q, blocks.query_position, blocks.positions);
+  Variable k = rotation_.by_positions(tape, plain_k, blocks.query_position, blocks.positions);
+  Variable v = plain_v;
+  Tensor tail_keys, tail_values;
+  if (blocks.before > 0) {
+    std::tie(tail_keys, tail_values) = store_->tails(f.state, held);
+    k = concatenate(tape, std::vector{Variable::constant(tail_keys), k}, 1);
+    v = concatenate(tape, std::vector{Variable::constant(tail_values), v}, 1);
+  }
+
+  const Chosen chosen = choose(f, held, blocks, q.value(), k.value());
+  ops::BlockAttentionInputs settings;
+  settings.block = blocks.block;
+  settings.first = blocks.first;
+  settings.chosen = chosen.own;
+  settings.scale = scale_;
+  BlockAttention mixed = block_attention(tape, q, k, v, settings);
+  if (held.most > 0 && chosen.slot.dim(3) > 0) {
+    ops::StoredAttentionInputs stored;
+    stored.keys = store_->keys(f.state);
+    stored.values = store_->values(f.state);
+    stored.slot = chosen.slot;
+    stored.turn = chosen.turn;
+    stored.scale = scale_;
+    stored.interleaved = rotation_.interleaved();
+    if (rotation_.is_on()) stored.table = rotation_.turns(held.most, q.value());
+    mixed = join(tape, mixed, stored_attention(tape, q, stored));
+    store_->forget_pages(f.state);
+  }
+  if (store_ && f.write_state) {
+    Tape idle(false);
+    Variable by_place = rotation_.by_positions(idle, Variable::constant(plain_k.value()), blocks.place, config_.block);
+    if (blocks.before > 0) by_place = concatenate(idle, std::vector{Variable::constant(tail_keys), by_place}, 1);
+    store_->write(f, held, by_place.value(), v.value());
+  }
+  return mixed.out;
+}
+
+Tensor MobaHeads::mean_keys(const Forward& f, const KeyBlocks& blocks, const Tensor& keys) const {
+  const int64_t rows = keys.dim(0), count = keys.dim(1);
+  const std::vector<int32_t> block = blocks.block.to_vector<int32_t>();
+  const int64_t most = *std::max_element(block.begin(), block.end()) + 1;
+  std::vector<double> sizes(static_cast<size_t>(rows * most), 0);
+  const auto block_of = [&](int64_t i) {
+    const int32_t number = block[static_cast<size_t>(i)];
+    return number < 0 ? -1 : i / count * most + number;
+  };
+  for (int64_t i = 0; i < rows * count; ++i) {
+    if (block_of(i) >= 0) sizes[static_cast<size_t>(block_of(i))] += 1;
+  }
+  std::vector<float> weights(static_cast<size_t>(rows * most * count), 0);
+  for (int64_t i = 0; i < rows * count; ++i) {
+    if (block_of(i) < 0) continue;
+    weights[static_cast<size_t>(block_of(i) * count + i % count)] =
+        static_cast<float>(1 / sizes[static_cast<size_t>(block_of(i))]);
+  }
+  Tape tape(false);
+  const Variable mean =
+      convert(tape, Variable::constant(Tensor::from(weights, {rows, most, count}, f.state.device())), keys.dtype());
+  const Variable lines = reshape(tape, Variable::constant(keys), {rows, count, shape_.key_heads * shape_.size});
+  return matmul(tape, mean, lines).value().reshape({rows, most, shape_.key_heads, shape_.size});
+}
+
+Tensor MobaHeads::candidates(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, int64_t count) const {
+  return f.tables->find({hash_scope("moba.candidates"), numbers_of(held, config_.capacity)}, [&] {
+    const Batch& batch = f.batch;
+    const int64_t keys = blocks.before + batch.length;
+    const std::vector<int32_t> block = blocks.block.to_vector<int32_t>();
+    const std::vector<int32_t> first = blocks.first.to_vector<int32_t>();
+    std::vector<uint8_t> mask;
+    for (int64_t cell = 0; cell < batch.rows * batch.length; ++cell) {
+      const int64_t row = cell / batch.length;
+      const int64_t own = block[static_cast<size_t>(row * keys + blocks.before + cell % batch.length)];
+      const int64_t oldest = first[static_cast<size_t>(cell)];
+      // Only the row's first document goes on from what is stored.
+      const int64_t stored =
+          own >= 0 && oldest == 0 && !held.length.empty() ? held.length[static_cast<size_t>(row)] : 0;
+      for (int64_t n = 0; n < count; ++n) {
+        const bool is_stored = n < held.most;
+        const int64_t back = is_stored ? held.most - n + own : own - (n - held.most);
+        const bool exists = is_stored ? n >= held.most - stored : back > 0 && n - held.most >= oldest;
+        mask.push_back(exists && back <= config_.capacity ? 1 : 0);
+      }
+    }
+    return Tensor::from(mask, {batch.rows, batch.length, 1, count}, f.state.device());
+  });
+}
+
+MobaHeads::Chosen MobaHeads::choose(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, const Tensor& q,
+                                    const Tensor& keys) const {
+  const int64_t rows = q.dim(0);
+  const Device device = q.device();
+  Tape tape(false);
+  Variable of_blocks = Variable::constant(mean_keys(f, blocks, keys));
+  if (held.most > 0) {
+    const Tensor stored = store_->summaries(f.state, held);
+    std::vector<int32_t> back;
+    for (int64_t i = 0; i < rows * held.most; ++i) back.push_back(static_cast<int32_t>(held.most - i % held.most));
+    rotation_.blocks_back(stored, Tensor::from(back, {rows, held.most}, device), held.most);
+    of_blocks = concatenate(tape, std::vector{Variable::constant(stored), of_blocks}, 1);
+  }
+  const int64_t count = of_blocks.dim(1);
+  const int64_t wanted = std::min(config_.top_k - 1, count);
+  const Shape shape{rows, q.dim(1), shape_.heads, wanted};
+  ops::BlockPlacing placing;
+  if (f.selections && f.again) {
+    placing.index = f.selections->at(scope_);
+    f.selections->erase(scope_);
+  } else if (wanted == 0) {
+    placing.index = Tensor::empty(shape, DType::i32, device);
+  } else {
+    const Variable scores = Variable::constant(block_scores(q, of_blocks.value(), scale_));
+    placing.index = top_k(permute(tape, scores, {0, 2, 1, 3}).value(), wanted, candidates(f, held, blocks, count));
+    if (f.selections) (*f.selections)[scope_] = placing.index;
+  }
+  const auto by_row = [&](const auto& value) {
+    std::vector<int32_t> values;
+    for (int64_t row = 0; row < rows; ++row) values.push_back(static_cast<int32_t>(value(static_cast<size_t>(row))));
+    return Tensor::from(values, {rows}, device);
+  };
+  placing.length = by_row([&](size_t row) { return held.length.empty() ? 0 : held.length[row]; });
+  placing.first = by_row([&](size_t row) { return held.length.empty() ? 0 : held.most - held.length[row]; });
+  placing.head = store_ ? store_->head(f.state) : by_row([](size_t) { return 0; });
+  placing.slots = store_ ? store_->slots(f.state) : 1;
+  placing.stored = held.most;
+  const Chosen chosen{Tensor::empty(shape, DType::i32, device), Tensor::empty(shape, DType::i32, device),
+                      Tensor::empty(shape, DType::i32, device)};
+  ops::place_blocks(chosen.slot, chosen.turn, chosen.own, placing);
+  return chosen;
+}
+
+}  // namespace quire

@@ -1,0 +1,47 @@
+// MoBA (Lu et al. 2025, "Mixture of Block Attention"): a query reads its own block and those past blocks whose mean
+// keys have the largest products with it, with one softmax over all their keys. Nothing is learned beside attention,
+// and no gradient goes through the choice.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "autograd/functions/blocks.h"
+#include "layers/mixers/block_store.h"
+#include "layers/mixers/head_projections.h"
+#include "layers/mixers/head_rotation.h"
+#include "layers/mixers/key_blocks.h"
+#include "layers/mixers/moba_config.h"
+
+namespace quire {
+
+// From queries, keys and values to what the heads have read.
+class MobaHeads {
+ public:
+  MobaHeads(const Scope& scope, const MobaConfig& config, const HeadShape& shape, Position position,
+            const RopeConfig& rope, std::shared_ptr<PositionTables> tables);
+
+  // q [R, T, H, D], k [R, T, Hk, D], v [R, T, Hk, Dv], not rotated. [R, T, H, Dv].
+  Variable operator()(const Forward& f, const Variable& q, const Variable& k, const Variable& v) const;
+
+ private:
+  // The mean keys of the blocks of the pass, [R, G, Hk, D], of keys [R, S, Hk, D].
+  Tensor mean_keys(const Forward& f, const KeyBlocks& blocks, const Tensor& keys) const;
+  // Which of the stored blocks and of the G blocks of the pass a query may choose, u8 [R, T, 1, N + G].
+  Tensor candidates(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, int64_t count) const;
+  // i32 [R, T, H, K]: stored blocks, and numbers of blocks of the pass.
+  struct Chosen {
+    Tensor slot, turn, own;
+  };
+  Chosen choose(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, const Tensor& q,
+                const Tensor& keys) const;
+
+  uint32_t scope_;
+  MobaConfig config_;
+  HeadShape shape_;
+  double scale_;
+  HeadRotation rotation_;
+  std::optional<BlockStore> store_;
+};
+
+}  // namespace quire
