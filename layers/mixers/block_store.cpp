@@ -12,7 +12,12 @@ namespace quire {
 
 namespace {
 
-// [R, S, Hk, D] at the places index i32 [R, N L]: [R, N, L, Hk, D].
+Tensor all_slots(const Tensor& ring) {
+  return ring.reshape({ring.dim(0) * ring.dim(1), ring.dim(2), ring.dim(3), ring.dim(4)});
+}
+
+}  // namespace
+
 Tensor blocks_at(const Tensor& lines, const Tensor& index, int64_t length) {
   Tape tape(false);
   const int64_t rows = lines.dim(0), heads = lines.dim(2), size = lines.dim(3);
@@ -20,12 +25,6 @@ Tensor blocks_at(const Tensor& lines, const Tensor& index, int64_t length) {
       gather_rows(tape, Variable::constant(lines.reshape({rows, lines.dim(1), heads * size})), index);
   return found.value().reshape({rows, index.dim(1) / length, length, heads, size});
 }
-
-Tensor all_slots(const Tensor& ring) {
-  return ring.reshape({ring.dim(0) * ring.dim(1), ring.dim(2), ring.dim(3), ring.dim(4)});
-}
-
-}  // namespace
 
 Tensor block_scores(const Tensor& q, const Tensor& keys, double scale) {
   const int64_t rows = q.dim(0), tokens = q.dim(1), heads = q.dim(2), size = q.dim(3);
@@ -58,14 +57,13 @@ HeldBlocks BlockStore::held(const Forward& f) const {
   const std::vector<int64_t> lengths = f.state.lengths(blocks_);
   for (const Segment& segment : f.state.segments()) {
     const int64_t position = f.batch.position[static_cast<size_t>(f.batch.at(segment.row, segment.begin))];
-    if (!segment.carried) {
-      if (position == 0) continue;
+    if (position != (segment.carried ? f.state.written(tail_, segment.row) : 0)) {
       fail(ErrorKind::config,
            "{}: a document is read from position {} on without what lies before it, which the blocks of this layer "
-           "need; "
-           "read documents from their beginning (data.sampling: documents)",
+           "need; read documents from their beginning (data.sampling: documents)",
            name_, position);
     }
+    if (!segment.carried) continue;
     const auto row = static_cast<size_t>(segment.row);
     held.tail[row] = position % options_.period;
     held.length[row] = lengths[row];

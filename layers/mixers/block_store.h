@@ -32,6 +32,8 @@ struct HeldBlocks {
   int64_t most = 0;  // blocks of a row
 };
 
+// Keys or values [R, S, Hk, D] at the places index i32 [R, N L], -1 for zeros: [R, N, L, Hk, D].
+Tensor blocks_at(const Tensor& lines, const Tensor& index, int64_t length);
 // [R, H, T, N]: scale times the products of queries [R, T, H, D] with the keys [R, N, Hk, D] that stand for blocks.
 Tensor block_scores(const Tensor& q, const Tensor& keys, double scale);
 

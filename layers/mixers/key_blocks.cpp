@@ -77,16 +77,20 @@ KeyBlocks key_blocks(const Forward& f, const BlockCut& cut, const std::vector<in
   const Shape by_token{f.batch.rows, length};
   std::vector<int64_t> numbers{cut.period, cut.landmarks ? 1 : 0, cut.jump, std::bit_cast<int64_t>(cut.controlled)};
   numbers.insert(numbers.end(), tails.begin(), tails.end());
-  const auto table = [&](const char* name, const Shape& shape, const auto part) {
-    return f.tables->find({hash_scope(name), numbers}, [&] {
-      return Tensor::from(make_tables(f, cut, tails, made.before).*part, shape, f.state.device());
-    });
+  const auto table_on = [&](Device device, const std::string& name, const Shape& shape, const auto part) {
+    return f.tables->find({hash_scope(name), numbers},
+                          [&] { return Tensor::from(make_tables(f, cut, tails, made.before).*part, shape, device); });
+  };
+  const auto table = [&](const std::string& name, const Shape& shape, const auto part) {
+    return table_on(f.state.device(), name, shape, part);
   };
   made.block = table("blocks.block", by_key, &Tables::block);
   made.first = table("blocks.first", by_token, &Tables::first);
   made.key_position = table("blocks.key_position", by_key, &Tables::key_position);
   made.query_position = table("blocks.query_position", by_token, &Tables::query_position);
   made.place = table("blocks.place", by_token, &Tables::place);
+  made.block_on_host = table_on(kCpu, "blocks.block_on_host", by_key, &Tables::block);
+  made.first_on_host = table_on(kCpu, "blocks.first_on_host", by_token, &Tables::first);
   if (cut.landmarks) made.landmark = table("blocks.landmark", by_key, &Tables::landmark);
   if (cut.controlled > 0) made.controlled = table("blocks.controlled", by_key, &Tables::controlled);
   return made;

@@ -29,7 +29,9 @@ struct KeyBlocks {
   Tensor controlled;      // the same the other way round, with controlled > 0
   Tensor key_position;    // i32 [R, S]: counts from the beginning of the block in which the document's part begins
   Tensor query_position;  // i32 [R, T]: the same of the tokens
-  Tensor place;           // i32 [R, T]: places of the tokens within their blocks
+  Tensor block_on_host;   // block and first in main memory
+  Tensor first_on_host;
+  Tensor place;  // i32 [R, T]: places of the tokens within their blocks
 };
 
 // The position behind one, which a landmark moves by a jump and other tokens by 1.

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
 #include "autograd/functions/rows.h"
+#include "layers/host_values.h"
 
 namespace quire {
 
@@ -80,37 +82,40 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& plain_q, const 
   return mixed.out;
 }
 
-Tensor MobaHeads::mean_keys(const Forward& f, const KeyBlocks& blocks, const Tensor& keys) const {
-  const int64_t rows = keys.dim(0), count = keys.dim(1);
-  const std::vector<int32_t> block = blocks.block.to_vector<int32_t>();
+Tensor MobaHeads::mean_keys(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks,
+                            const Tensor& keys) const {
+  const int64_t rows = keys.dim(0), count = keys.dim(1), period = config_.block;
+  const std::vector<int32_t> block = blocks.block_on_host.to_vector<int32_t>();
   const int64_t most = *std::max_element(block.begin(), block.end()) + 1;
-  std::vector<double> sizes(static_cast<size_t>(rows * most), 0);
-  const auto block_of = [&](int64_t i) {
+  // The keys of each block, and how many it has.
+  std::vector<int32_t> members(static_cast<size_t>(rows * most * period), -1);
+  std::vector<int64_t> sizes(static_cast<size_t>(rows * most), 0);
+  for (int64_t i = 0; i < rows * count; ++i) {
     const int32_t number = block[static_cast<size_t>(i)];
-    return number < 0 ? -1 : i / count * most + number;
-  };
-  for (int64_t i = 0; i < rows * count; ++i) {
-    if (block_of(i) >= 0) sizes[static_cast<size_t>(block_of(i))] += 1;
+    if (number < 0) continue;
+    const int64_t of = i / count * most + number;
+    members[static_cast<size_t>(of * period + sizes[static_cast<size_t>(of)]++)] = static_cast<int32_t>(i % count);
   }
-  std::vector<float> weights(static_cast<size_t>(rows * most * count), 0);
-  for (int64_t i = 0; i < rows * count; ++i) {
-    if (block_of(i) < 0) continue;
-    weights[static_cast<size_t>(block_of(i) * count + i % count)] =
-        static_cast<float>(1 / sizes[static_cast<size_t>(block_of(i))]);
-  }
+  std::vector<double> inverse;
+  for (const int64_t size : sizes) inverse.push_back(size == 0 ? 0 : 1.0 / static_cast<double>(size));
+  const std::vector<int64_t> numbers = numbers_of(held, period);
+  const Tensor index = f.tables->find({hash_scope("moba.members"), numbers}, [&] {
+    return Tensor::from(members, {rows, most * period}, f.state.device());
+  });
+  const Tensor factor = f.tables->find({hash_scope("moba.inverse_sizes"), numbers}, [&] {
+    return tensor_of(inverse, {rows, most, 1, 1}, wide_type(keys.dtype()), f.state.device());
+  });
   Tape tape(false);
-  const Variable mean =
-      convert(tape, Variable::constant(Tensor::from(weights, {rows, most, count}, f.state.device())), keys.dtype());
-  const Variable lines = reshape(tape, Variable::constant(keys), {rows, count, shape_.key_heads * shape_.size});
-  return matmul(tape, mean, lines).value().reshape({rows, most, shape_.key_heads, shape_.size});
+  const Variable of_blocks = sum(tape, Variable::constant(blocks_at(keys, index, period)), 2);
+  return multiply(tape, of_blocks, convert(tape, Variable::constant(factor), keys.dtype())).value();
 }
 
 Tensor MobaHeads::candidates(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, int64_t count) const {
   return f.tables->find({hash_scope("moba.candidates"), numbers_of(held, config_.capacity)}, [&] {
     const Batch& batch = f.batch;
     const int64_t keys = blocks.before + batch.length;
-    const std::vector<int32_t> block = blocks.block.to_vector<int32_t>();
-    const std::vector<int32_t> first = blocks.first.to_vector<int32_t>();
+    const std::vector<int32_t> block = blocks.block_on_host.to_vector<int32_t>();
+    const std::vector<int32_t> first = blocks.first_on_host.to_vector<int32_t>();
     std::vector<uint8_t> mask;
     for (int64_t cell = 0; cell < batch.rows * batch.length; ++cell) {
       const int64_t row = cell / batch.length;
@@ -135,7 +140,7 @@ MobaHeads::Chosen MobaHeads::choose(const Forward& f, const HeldBlocks& held, co
   const int64_t rows = q.dim(0);
   const Device device = q.device();
   Tape tape(false);
-  Variable of_blocks = Variable::constant(mean_keys(f, blocks, keys));
+  Variable of_blocks = Variable::constant(mean_keys(f, held, blocks, keys));
   if (held.most > 0) {
     const Tensor stored = store_->summaries(f.state, held);
     std::vector<int32_t> back;

@@ -26,7 +26,7 @@ class MobaHeads {
 
  private:
   // The mean keys of the blocks of the pass, [R, G, Hk, D], of keys [R, S, Hk, D].
-  Tensor mean_keys(const Forward& f, const KeyBlocks& blocks, const Tensor& keys) const;
+  Tensor mean_keys(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, const Tensor& keys) const;
   // Which of the stored blocks and of the G blocks of the pass a query may choose, u8 [R, T, 1, N + G].
   Tensor candidates(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, int64_t count) const;
   // i32 [R, T, H, K]: stored blocks, and numbers of blocks of the pass.

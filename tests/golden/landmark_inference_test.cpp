@@ -4,12 +4,10 @@
 #include <numeric>
 
 #include "layers/mixers/landmark_heads.h"
-#include "layers/state/state_pool.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/compare.h"
-#include "tests/support/hand_batch.h"
-#include "tests/support/test_device.h"
+#include "tests/support/head_reader.h"
 
 namespace quire::test {
 namespace {
@@ -34,42 +32,22 @@ RopeConfig rope_of(const GoldenCase& golden) {
   return rope;
 }
 
-// The heads of a layer with values of any size, and what they carry.
-class Reader {
- public:
-  Reader(const GoldenCase& golden, int64_t rows, int64_t value_size, int64_t longest)
-      : scope_(store_, declared_, golden.dtype()),
-        heads_(scope_, config_of(golden),
-               {golden.number("heads"), golden.number("heads"), golden.number("d_head"), value_size}, Position::rope,
-               rope_of(golden), std::make_shared<PositionTables>(), Initializer::constant(0)),
-        pool_(declared_.state, rows, longest, golden.dtype(), test_device()),
-        rows_(rows) {}
+using Reader = HeadReader<LandmarkHeads>;
 
-  Tensor read(const Batch& batch, const Tensor& q, const Tensor& k, const Tensor& v) {
-    pool_.begin_step(batch);
-    Tape tape(false);
-    const StateView view = pool_.view(0, rows_);
-    const Forward f{.tape = tape, .batch = batch, .state = view};
-    const Tensor out = heads_(f, Variable::constant(q), Variable::constant(k), Variable::constant(v)).value();
-    pool_.commit();
-    return out;
+Reader reader_of(const GoldenCase& golden, int64_t rows, int64_t value_size, int64_t longest) {
+  const int64_t heads = golden.number("heads");
+  return Reader(golden.dtype(), rows, longest, [&](const Scope& scope) {
+    return LandmarkHeads(scope, config_of(golden), {heads, heads, golden.number("d_head"), value_size}, Position::rope,
+                         rope_of(golden), std::make_shared<PositionTables>(), Initializer::constant(0));
+  });
+}
+
+int32_t blocks_in(const StatePool& pool) {
+  for (const NamedTensor& saved : pool.save()) {
+    if (saved.name == "blocks.length") return static_cast<int32_t>(saved.tensor.to_vector<int64_t>().front());
   }
-
-  int32_t blocks() const {
-    for (const NamedTensor& saved : pool_.save()) {
-      if (saved.name == "blocks.length") return static_cast<int32_t>(saved.tensor.to_vector<int64_t>().front());
-    }
-    return -1;
-  }
-
- private:
-  ParameterStore store_;
-  Declarations declared_;
-  Scope scope_;
-  LandmarkHeads heads_;
-  StatePool pool_;
-  int64_t rows_;
-};
+  return -1;
+}
 
 class Inference {
  public:
@@ -86,24 +64,20 @@ class Inference {
   void run() {
     const int64_t longest = *std::max_element(lengths_.begin(), lengths_.end());
     const int64_t all = std::accumulate(lengths_.begin(), lengths_.end(), int64_t{0});
-    Reader values(golden_, rows_, golden_.number("d_head"), longest);
-    Reader places(golden_, rows_, all, longest);
+    Reader values = reader_of(golden_, rows_, golden_.number("d_head"), longest);
+    Reader places = reader_of(golden_, rows_, all, longest);
     std::vector<int32_t> tails, blocks, starts;
     int64_t position = 0;
     for (int64_t c = 0; c < chunks_; ++c) {
       const int64_t length = lengths_[static_cast<size_t>(c)];
-      blocks.push_back(values.blocks());
+      blocks.push_back(blocks_in(values.pool()));
       tails.push_back(static_cast<int32_t>(position % period_));
       const int64_t before = std::min(position / period_, wanted_ + 1);
       starts.push_back(static_cast<int32_t>(before * period_ + position % period_));
 
-      Batch batch = one_segment(rows_, length, std::vector<uint8_t>(static_cast<size_t>(rows_), position == 0 ? 1 : 0));
-      for (int64_t cell = 0; cell < rows_ * length; ++cell) {
-        batch.position[static_cast<size_t>(cell)] = static_cast<int32_t>(position + cell % length);
-      }
       const Tensor q = golden_.get(name("in/q", c)), k = golden_.get(name("in/k", c));
-      golden_.expect(name("out/o", c), values.read(batch, q, k, golden_.get(name("in/v", c))));
-      const Tensor mixed = places.read(batch, q, k, one_hot(length, position, all));
+      golden_.expect(name("out/o", c), values.read(q, k, golden_.get(name("in/v", c))));
+      const Tensor mixed = places.read(q, k, one_hot(length, position, all));
       expect_choice(c, values_of(mixed), position, all);
       position += length;
     }
