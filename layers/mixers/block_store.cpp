@@ -26,6 +26,12 @@ Tensor blocks_at(const Tensor& lines, const Tensor& index, int64_t length) {
   return found.value().reshape({rows, index.dim(1) / length, length, heads, size});
 }
 
+Tensor one_of(const Tensor& chosen, int64_t n) {
+  const Tensor one = Tensor::empty({chosen.dim(0), chosen.dim(1), chosen.dim(2), 1}, DType::i32, chosen.device());
+  ops::copy(one, chosen.slice(3, n, n + 1));
+  return one;
+}
+
 Tensor block_scores(const Tensor& q, const Tensor& keys, double scale) {
   const int64_t rows = q.dim(0), tokens = q.dim(1), heads = q.dim(2), size = q.dim(3);
   const int64_t count = keys.dim(1), key_heads = keys.dim(2);

@@ -34,6 +34,8 @@ struct HeldBlocks {
 
 // Keys or values [R, S, Hk, D] at the places index i32 [R, N L], -1 for zeros: [R, N, L, Hk, D].
 Tensor blocks_at(const Tensor& lines, const Tensor& index, int64_t length);
+// The n-th of what queries have chosen, of i32 [R, T, H, K]: i32 [R, T, H, 1].
+Tensor one_of(const Tensor& chosen, int64_t n);
 // [R, H, T, N]: scale times the products of queries [R, T, H, D] with the keys [R, N, Hk, D] that stand for blocks.
 Tensor block_scores(const Tensor& q, const Tensor& keys, double scale);
 

@@ -38,7 +38,8 @@ Tensor repeated(const Tensor& x, const Shape& shape) {
 LandmarkHeads::LandmarkHeads(const Scope& scope, const LandmarkConfig& config, const HeadShape& shape,
                              Position position, const RopeConfig& rope, std::shared_ptr<PositionTables> tables,
                              Initializer context_miss)
-    : scope_(hash_scope(scope.path())),
+    : name_(scope.path()),
+      scope_(hash_scope(scope.path())),
       config_(config),
       cut_{.period = config.period(),
            .landmarks = true,
@@ -100,7 +101,7 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& plain_q, co
     others = block_attention(tape, q, k, v, settings);
   }
   if (held.most > 0 && config_.top_k > 0) {
-    const BlockAttention read = stored(f, held, q);
+    const BlockAttention read = stored(f, held, blocks, q);
     others = others ? join(tape, *others, read) : read;
   }
   Variable mixed = free.out;
@@ -214,7 +215,8 @@ LandmarkHeads::Chosen LandmarkHeads::choose(const Forward& f, const HeldBlocks& 
   return chosen;
 }
 
-BlockAttention LandmarkHeads::stored(const Forward& f, const HeldBlocks& held, const Variable& q) const {
+BlockAttention LandmarkHeads::stored(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks,
+                                     const Variable& q) const {
   const Chosen chosen = choose(f, held, q.value());
   ops::StoredAttentionInputs settings;
   settings.keys = store_->keys(f.state);
@@ -229,6 +231,17 @@ BlockAttention LandmarkHeads::stored(const Forward& f, const HeldBlocks& held, c
     settings.interleaved = rotation_.interleaved();
   }
   const BlockAttention read = stored_attention(f.tape, q, settings);
+  if (f.telemetry != nullptr || f.retrieved != nullptr) {
+    std::vector<BlockRead> reads;
+    Tape idle(false);
+    for (int64_t n = 0; n < chosen.slot.dim(3); ++n) {
+      ops::StoredAttentionInputs one = settings;
+      one.slot = one_of(chosen.slot, n);
+      one.turn = one_of(chosen.turn, n);
+      reads.push_back({stored_attention(idle, Variable::constant(q.value()), one).lse.value(), one.slot, {}});
+    }
+    report_blocks(f, name_, cut_.period, &*store_, held, blocks, reads);
+  }
   store_->forget_pages(f.state);
   return read;
 }
@@ -253,7 +266,14 @@ Variable LandmarkHeads::controlled(const Forward& f, const BlockAttention& free,
   Variable share = miss.share;
   if (config_.context_miss.cutoff > 0) {
     std::vector<uint8_t> reads;
-    for (const double x : values_on_host(share.value())) reads.push_back(x >= config_.context_miss.cutoff ? 1 : 0);
+    int64_t skipped = 0;
+    for (const double x : values_on_host(share.value())) {
+      reads.push_back(x >= config_.context_miss.cutoff ? 1 : 0);
+      skipped += x >= config_.context_miss.cutoff ? 0 : 1;
+    }
+    if (f.telemetry != nullptr) {
+      f.telemetry->emplace_back(name_ + ".skipped", static_cast<double>(skipped) / static_cast<double>(reads.size()));
+    }
     share = select(tape, Tensor::from(reads, share.shape(), q.value().device()), share, {});
   }
   return add(tape, own, multiply(tape, others->out, share));

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "autograd/functions/blocks.h"
+#include "layers/mixers/block_report.h"
 #include "layers/mixers/block_store.h"
 #include "layers/mixers/head_projections.h"
 #include "layers/mixers/head_rotation.h"
@@ -32,13 +33,14 @@ class LandmarkHeads {
   };
   Chosen choose(const Forward& f, const HeldBlocks& held, const Tensor& q) const;
   Tensor best_blocks(const Forward& f, const HeldBlocks& held, const Tensor& q, const Tensor& landmarks) const;
-  BlockAttention stored(const Forward& f, const HeldBlocks& held, const Variable& q) const;
+  BlockAttention stored(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, const Variable& q) const;
   // The logit of the context-miss token, [R, T, H, 1].
   Variable context_miss_logit(Tape& tape, const Variable& q) const;
   // What queries see freely, and what the context-miss token controls, if there is any.
   Variable controlled(const Forward& f, const BlockAttention& free, const std::optional<BlockAttention>& others,
                       const Variable& q) const;
 
+  std::string name_;
   uint32_t scope_;
   LandmarkConfig config_;
   BlockCut cut_;

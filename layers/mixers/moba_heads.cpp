@@ -24,7 +24,8 @@ std::vector<int64_t> numbers_of(const HeldBlocks& held, int64_t more) {
 
 MobaHeads::MobaHeads(const Scope& scope, const MobaConfig& config, const HeadShape& shape, Position position,
                      const RopeConfig& rope, std::shared_ptr<PositionTables> tables)
-    : scope_(hash_scope(scope.path())),
+    : name_(scope.path()),
+      scope_(hash_scope(scope.path())),
       config_(config),
       shape_(shape),
       scale_(1.0 / std::sqrt(static_cast<double>(shape.size))),
@@ -61,6 +62,9 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& plain_q, const 
   settings.chosen = chosen.own;
   settings.scale = scale_;
   BlockAttention mixed = block_attention(tape, q, k, v, settings);
+  const bool observed = f.telemetry != nullptr || f.retrieved != nullptr;
+  std::vector<BlockRead> reads;
+  Tape idle(false);
   if (held.most > 0 && chosen.slot.dim(3) > 0) {
     ops::StoredAttentionInputs stored;
     stored.keys = store_->keys(f.state);
@@ -71,10 +75,27 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& plain_q, const 
     stored.interleaved = rotation_.interleaved();
     if (rotation_.is_on()) stored.table = rotation_.turns(held.most, q.value());
     mixed = join(tape, mixed, stored_attention(tape, q, stored));
+    if (observed) {
+      for (int64_t n = 0; n < chosen.slot.dim(3); ++n) {
+        ops::StoredAttentionInputs one = stored;
+        one.slot = one_of(chosen.slot, n);
+        one.turn = one_of(chosen.turn, n);
+        reads.push_back({stored_attention(idle, Variable::constant(q.value()), one).lse.value(), one.slot, {}});
+      }
+    }
     store_->forget_pages(f.state);
   }
+  if (observed) {
+    for (int64_t n = 0; n < chosen.own.dim(3); ++n) {
+      ops::BlockAttentionInputs one = settings;
+      one.chosen = one_of(chosen.own, n);
+      one.own_block = false;
+      const auto constant = [](const Variable& x) { return Variable::constant(x.value()); };
+      reads.push_back({block_attention(idle, constant(q), constant(k), constant(v), one).lse.value(), {}, one.chosen});
+    }
+    report_blocks(f, name_, config_.block, store_ ? &*store_ : nullptr, held, blocks, reads);
+  }
   if (store_ && f.write_state) {
-    Tape idle(false);
     Variable by_place = rotation_.by_positions(idle, Variable::constant(plain_k.value()), blocks.place, config_.block);
     if (blocks.before > 0) by_place = concatenate(idle, std::vector{Variable::constant(tail_keys), by_place}, 1);
     store_->write(f, held, by_place.value(), v.value());

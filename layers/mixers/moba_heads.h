@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "autograd/functions/blocks.h"
+#include "layers/mixers/block_report.h"
 #include "layers/mixers/block_store.h"
 #include "layers/mixers/head_projections.h"
 #include "layers/mixers/head_rotation.h"
@@ -36,6 +37,7 @@ class MobaHeads {
   Chosen choose(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, const Tensor& q,
                 const Tensor& keys) const;
 
+  std::string name_;
   uint32_t scope_;
   MobaConfig config_;
   HeadShape shape_;

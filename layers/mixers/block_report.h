@@ -1,0 +1,25 @@
+// What the queries of a pass have read of earlier blocks: for later traces and for telemetry (layers/retrieval.h).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "layers/mixers/block_store.h"
+#include "layers/mixers/key_blocks.h"
+
+namespace quire {
+
+// One of the blocks that every query reads.
+struct BlockRead {
+  Tensor lse;    // [R, H, T]: log of its sum over gates; -inf where the query reads none
+  Tensor slot;   // i32 [R, T, H, 1]: of a stored block, or
+  Tensor block;  // i32 [R, T, H, 1]: the number of a block of the pass
+};
+
+// Adds what was read to f.retrieved, and to f.telemetry: NAME.stored, the mean number of blocks that a row stores;
+// NAME.different, the mean number of stored blocks that some query of a row reads; NAME.back.N, the share of what is
+// read that lies N to 2 N - 1 blocks before the block of the query, for N = 1, 2, 4, ... store may be null.
+void report_blocks(const Forward& f, const std::string& name, int64_t period, const BlockStore* store,
+                   const HeldBlocks& held, const KeyBlocks& blocks, const std::vector<BlockRead>& reads);
+
+}  // namespace quire
