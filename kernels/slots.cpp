@@ -84,6 +84,52 @@ double knn_attention_backward_flops(const Tensor&, const Tensor&, const Tensor&,
   return knn_attention_pairs(in) * 2 * static_cast<double>(2 * in.q.dim(3) + in.memory.values.dim(3));
 }
 
+// Pairs of a query and a key it sees, times heads; of chosen blocks as many as are listed, all of one length.
+double block_pairs(const BlockAttentionInputs& in) {
+  const Tensor blocks = in.block.to(kCpu), firsts = in.first.to(kCpu), lists = in.chosen.to(kCpu);
+  const int64_t keys = in.k.dim(1), queries = in.q.dim(1), heads = in.q.dim(2);
+  double pairs = 0;
+  for (int64_t line = 0; line < in.q.dim(0) * queries; ++line) {
+    const int32_t* const block = blocks.data<int32_t>() + line / queries * keys;
+    const int64_t place = keys - queries + line % queries;
+    if (block[place] < firsts.data<int32_t>()[line]) continue;
+    int64_t own = place;
+    while (own > 0 && block[own - 1] == block[place]) --own;
+    int64_t first = own;
+    while (!in.chosen.defined() && first > 0 && block[first - 1] >= firsts.data<int32_t>()[line]) --first;
+    pairs += static_cast<double>((place + 1 - first) * heads);
+    for (int64_t n = 0; in.chosen.defined() && n < heads * in.chosen.dim(3); ++n) {
+      const int32_t wanted = lists.data<int32_t>()[line * heads * in.chosen.dim(3) + n];
+      if (wanted >= 0) pairs += static_cast<double>(std::count(block, block + own, wanted));
+    }
+  }
+  return pairs;
+}
+
+double block_attention_flops(const Tensor&, const Tensor&, const BlockAttentionInputs& in) {
+  return block_pairs(in) * 2 * static_cast<double>(in.q.dim(3) + in.v.dim(3));
+}
+
+double block_attention_backward_flops(const BlockAttentionGradients&, const Tensor&, const Tensor&, const Tensor&,
+                                      const Tensor&, const BlockAttentionInputs& in) {
+  return block_pairs(in) * 2 * static_cast<double>(3 * in.q.dim(3) + 2 * in.v.dim(3));
+}
+
+double stored_pairs(const StoredAttentionInputs& in) {
+  const std::vector<int32_t> slots = in.slot.to_vector<int32_t>();
+  const auto read = std::count_if(slots.begin(), slots.end(), [](int32_t slot) { return slot >= 0; });
+  return static_cast<double>(read) * static_cast<double>(in.keys.dim(1));
+}
+
+double stored_attention_flops(const Tensor&, const Tensor&, const StoredAttentionInputs& in) {
+  return stored_pairs(in) * 2 * static_cast<double>(in.q.dim(3) + in.values.dim(3));
+}
+
+double stored_attention_backward_flops(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                                       const StoredAttentionInputs& in) {
+  return stored_pairs(in) * 2 * static_cast<double>(2 * in.q.dim(3) + in.values.dim(3));
+}
+
 double nearest_code_flops(const Tensor&, const Tensor&, const Tensor&, const Tensor& x, const Tensor& codebook) {
   return 2.0 * static_cast<double>(x.numel()) * static_cast<double>(codebook.dim(1));
 }
@@ -110,6 +156,10 @@ double code_attention_backward_flops(const Tensor&, const Tensor&, const Tensor&
   code_attention_backward.count_flops(code_attention_backward_flops);
   attention.count_flops(attention_flops);
   attention_backward.count_flops(attention_backward_flops);
+  block_attention.count_flops(block_attention_flops);
+  block_attention_backward.count_flops(block_attention_backward_flops);
+  stored_attention.count_flops(stored_attention_flops);
+  stored_attention_backward.count_flops(stored_attention_backward_flops);
   knn_search.count_flops(knn_search_flops);
   knn_attention.count_flops(knn_attention_flops);
   knn_attention_backward.count_flops(knn_attention_backward_flops);
