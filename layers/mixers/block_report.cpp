@@ -74,7 +74,11 @@ void add_telemetry(const Forward& f, const std::string& name, const HeldBlocks& 
 
 void report_blocks(const Forward& f, const std::string& name, int64_t period, const BlockStore* store,
                    const HeldBlocks& held, const KeyBlocks& blocks, const std::vector<BlockRead>& reads) {
-  if (reads.empty()) return;
+  if (f.telemetry == nullptr && f.retrieved == nullptr) return;
+  if (reads.empty()) {
+    if (f.telemetry != nullptr) add_telemetry(f, name, held, {}, {});
+    return;
+  }
   const Places places(f, period, store, held, blocks);
   const Tensor& some = reads.front().lse;
   const int64_t heads = some.dim(1), tokens = some.dim(2);

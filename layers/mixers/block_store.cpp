@@ -126,7 +126,8 @@ void BlockStore::write(const Forward& f, const HeldBlocks& held, const Tensor& k
   state.append(tail_values_, values, first_token, tokens);
   // Also rows that add nothing are told of: a document that begins in them ends what they hold.
   const int64_t most = std::max<int64_t>(1, *std::max_element(count.begin(), count.end()));
-  std::vector<int64_t> numbers = begin;
+  std::vector<int64_t> numbers{options_.period};
+  numbers.insert(numbers.end(), begin.begin(), begin.end());
   numbers.insert(numbers.end(), count.begin(), count.end());
   const Tensor index = f.tables->find({hash_scope("blocks.written"), numbers}, [&] {
     std::vector<int32_t> places;

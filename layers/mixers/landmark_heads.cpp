@@ -94,6 +94,8 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& plain_q, co
   settings.scope = scope_;
   settings.first_row = f.batch.first_row;
   const BlockAttention free = block_attention(tape, q, k, v, settings);
+  if (store_ && (held.most == 0 || config_.top_k == 0))
+    report_blocks(f, name_, cut_.period, &*store_, held, blocks, {});
   std::optional<BlockAttention> others;
   if (blocks.controlled.defined()) {
     settings.landmark = blocks.controlled;
@@ -174,7 +176,8 @@ LandmarkHeads::Chosen LandmarkHeads::choose(const Forward& f, const HeldBlocks& 
   // Landmarks as they look from the current block.
   Tensor landmarks = store_->summaries(f.state, held);
   if (rotation_.is_on()) {
-    std::vector<int64_t> numbers = held.length;
+    std::vector<int64_t> numbers{stingy ? 1 : 0};
+    numbers.insert(numbers.end(), held.length.begin(), held.length.end());
     numbers.insert(numbers.end(), before.begin(), before.end());
     const Tensor back = f.tables->find({hash_scope("landmark.blocks_back"), numbers}, [&] {
       std::vector<int32_t> blocks;

@@ -13,10 +13,9 @@ namespace quire {
 namespace {
 
 // All numbers that the blocks of a pass depend on.
-std::vector<int64_t> numbers_of(const HeldBlocks& held, int64_t more) {
-  std::vector<int64_t> numbers = held.tail;
+std::vector<int64_t> numbers_of(const HeldBlocks& held, std::vector<int64_t> numbers) {
+  numbers.insert(numbers.end(), held.tail.begin(), held.tail.end());
   numbers.insert(numbers.end(), held.length.begin(), held.length.end());
-  numbers.push_back(more);
   return numbers;
 }
 
@@ -119,7 +118,7 @@ Tensor MobaHeads::mean_keys(const Forward& f, const HeldBlocks& held, const KeyB
   }
   std::vector<double> inverse;
   for (const int64_t size : sizes) inverse.push_back(size == 0 ? 0 : 1.0 / static_cast<double>(size));
-  const std::vector<int64_t> numbers = numbers_of(held, period);
+  const std::vector<int64_t> numbers = numbers_of(held, {period});
   const Tensor index = f.tables->find({hash_scope("moba.members"), numbers}, [&] {
     return Tensor::from(members, {rows, most * period}, f.state.device());
   });
@@ -132,7 +131,7 @@ Tensor MobaHeads::mean_keys(const Forward& f, const HeldBlocks& held, const KeyB
 }
 
 Tensor MobaHeads::candidates(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, int64_t count) const {
-  return f.tables->find({hash_scope("moba.candidates"), numbers_of(held, config_.capacity)}, [&] {
+  return f.tables->find({hash_scope("moba.candidates"), numbers_of(held, {config_.capacity, config_.block})}, [&] {
     const Batch& batch = f.batch;
     const int64_t keys = blocks.before + batch.length;
     const std::vector<int32_t> block = blocks.block_on_host.to_vector<int32_t>();

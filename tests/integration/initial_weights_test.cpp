@@ -80,6 +80,21 @@ TEST_F(InitialWeightsTest, ANewRunTrainsOnAndResumesWithoutTheSource) {
   EXPECT_FALSE(fs::exists(tiny_ / "again")) << "a run directory was left behind";
 }
 
+// As the paper gives landmarks to a trained model: nothing is new but the embedding of the landmark.
+TEST_F(InitialWeightsTest, ASoftmaxModelIsGivenLandmarks) {
+  const std::vector<std::string> rope{"model.position=rope", "schedule.steps=40"};
+  ASSERT_EQ(tiny_.train("rope", rope).code, 0);
+  const std::vector<std::string> tuned{"model.position=rope", "init.from=" + (tiny_ / "rope").string(),
+                                       "model.attention={kind: landmark, landmark: {block: 4, top_k: 2}}",
+                                       "schedule.steps=6"};
+  ASSERT_EQ(tiny_.train("tuned", tuned).code, 0);
+  const auto first_loss = [&](const char* run) { return comparable_metrics(tiny_ / run).at(0)["loss"].get<double>(); };
+  EXPECT_LT(first_loss("tuned"), first_loss("rope") - 0.1);
+  const auto before = weights_of(tiny_.checkpoint("rope", 40)), after = weights_of(tiny_.checkpoint("tuned", 6));
+  ASSERT_EQ(after.size(), before.size() + 1);
+  EXPECT_TRUE(after.contains("embedding.inserted"));
+}
+
 TEST_F(InitialWeightsTest, NewParametersAreNamed) {
   const std::map<std::string, Tensor> source = weights_of(source_);
   expect_refused({"model.attention.qk_norm=true"}, ErrorKind::checkpoint,
