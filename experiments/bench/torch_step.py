@@ -76,6 +76,37 @@ class SelfAttention(nn.Module):
         return self.out(y.transpose(1, 2).reshape(b, t, e))
 
 
+class LandmarkAttention(nn.Module):
+    """Grouped softmax (Mohtashami and Jaggi 2023, 3.1) with a landmark as the last of every `period` positions."""
+
+    def __init__(self, width, heads, rotary, length, period):
+        super().__init__()
+        self.heads, self.rotary, self.period = heads, rotary, period
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        at = torch.arange(length)
+        block, landmark = at // period, at % period == period - 1
+        own = (block[:, None] == block) & (at[:, None] >= at) & ~landmark
+        earlier = block[:, None] > block
+        self.own, self.gates = own, own | (earlier & landmark)
+        self.blocks = (length + period - 1) // period
+        self.regular = torch.arange(period) < period - 1
+
+    def forward(self, x):
+        b, t, e = x.shape
+        q, k, v = self.qkv(x).view(b, t, 3, self.heads, e // self.heads).permute(2, 0, 3, 1, 4)
+        q, k = self.rotary(q), self.rotary(k)
+        logits = q @ k.transpose(-1, -2) * q.shape[-1]**-0.5
+        gates = logits.masked_fill(~self.gates, float("-inf")).softmax(-1)
+        shape = (b, self.heads, t, self.blocks, self.period)
+        rest = self.blocks * self.period - t
+        within = F.pad(logits, (0, rest)).view(shape).masked_fill(~self.regular, float("-inf")).softmax(-1)
+        shares = F.pad(gates, (0, rest)).view(shape)[..., -1:]
+        of_earlier = (within * shares * (torch.arange(self.blocks)[:, None] < torch.arange(t)[:, None, None] // self.period))
+        weights = of_earlier.view(b, self.heads, t, -1)[..., :t] + gates * self.own
+        return self.out((weights @ v).transpose(1, 2).reshape(b, t, e))
+
+
 class SwiGlu(nn.Module):
     def __init__(self, width, hidden):
         super().__init__()
@@ -146,6 +177,7 @@ class Model(nn.Module):
         self.embedding = nn.Embedding(shape["vocabulary"], e)
         nn.init.normal_(self.embedding.weight, std=0.02)
         self.cache = shape.get("cache", 0)
+        self.period = shape.get("period", 0)
         self.carried = None
         blocks = []
         if shape["kind"] == "llama":
@@ -153,6 +185,13 @@ class Model(nn.Module):
             self.norm = RMSNorm(e)
             for _ in range(shape["layers"]):
                 blocks.append(Block(lambda: RMSNorm(e), SelfAttention(e, heads, rotary), SwiGlu(e, hidden)))
+        elif shape["kind"] == "landmark":
+            rotary = Rotary(shape["length"], e // heads)
+            self.norm = RMSNorm(e)
+            self.landmark = nn.Parameter(0.02 * torch.randn(1, e))
+            for _ in range(shape["layers"]):
+                attention = LandmarkAttention(e, heads, rotary, shape["length"], shape["period"])
+                blocks.append(Block(lambda: RMSNorm(e), attention, SwiGlu(e, hidden)))
         elif shape["kind"] == "gpt2":
             self.norm = nn.LayerNorm(e)
             gelu = lambda x: F.gelu(x, approximate="tanh")
@@ -167,6 +206,10 @@ class Model(nn.Module):
 
     def forward(self, tokens, targets):
         x = self.embedding(tokens)
+        if self.period:
+            is_landmark = torch.arange(x.shape[1]) % self.period == self.period - 1
+            x = torch.where(is_landmark[:, None], self.landmark, x)
+            targets = targets.masked_fill(is_landmark, -100)
         states = []
         for i, block in enumerate(self.blocks):
             if self.cache:
@@ -182,6 +225,8 @@ class Model(nn.Module):
 
 SHAPES = {
     "llama": dict(kind="llama", width=256, layers=6, heads=4, hidden=688, vocabulary=256, rows=4, length=512),
+    "landmark": dict(kind="landmark", width=256, layers=6, heads=4, hidden=688, vocabulary=256, rows=4, length=512,
+                     period=51),
     "gpt2": dict(kind="gpt2", width=768, layers=12, heads=12, hidden=3072, vocabulary=50257, rows=1, length=512),
     "transformer-xl": dict(kind="xl", width=256, layers=6, heads=4, hidden=1024, vocabulary=256, rows=4, length=512,
                            cache=512),
