@@ -20,12 +20,12 @@ class HeadRotation {
   bool is_on() const { return on_; }
   bool interleaved() const { return rope_.layout == RopeLayout::interleaved; }
 
-  // x [R, N, heads, D] rotated by positions i32 [R, N] from -1 to most - 1; x itself without rotary positions.
-  Variable by_positions(Tape& tape, const Variable& x, const Tensor& positions, int64_t most) const {
+  // x [R, N, heads, D] rotated by positions i32 [R, N] from `least` to most - 1; x itself without rotary positions.
+  Variable by_positions(Tape& tape, const Variable& x, const Tensor& positions, int64_t most, int64_t least = 0) const {
     if (!on_) return x;
     ops::RotaryInputs settings;
-    settings.table = table(1, most, 1, x.value());
-    settings.origin = 1;
+    settings.table = table(-least, most, 1, x.value());
+    settings.origin = -least;
     settings.position = positions;
     settings.interleaved = interleaved();
     return rotary(tape, x, settings);

@@ -94,8 +94,9 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& plain_q, co
   settings.scope = scope_;
   settings.first_row = f.batch.first_row;
   const BlockAttention free = block_attention(tape, q, k, v, settings);
-  if (store_ && (held.most == 0 || config_.top_k == 0))
+  if (store_ && (held.most == 0 || config_.top_k == 0)) {
     report_blocks(f, name_, cut_.period, &*store_, held, blocks, {});
+  }
   std::optional<BlockAttention> others;
   if (blocks.controlled.defined()) {
     settings.landmark = blocks.controlled;
@@ -108,7 +109,7 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& plain_q, co
   }
   Variable mixed = free.out;
   if (context_miss_.defined()) {
-    mixed = controlled(f, free, others, q);
+    mixed = controlled(f, free, others, held, q);
   } else if (others) {
     mixed = join(tape, free, *others).out;
   }
@@ -123,10 +124,13 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& plain_q, co
   return mixed;
 }
 
-std::vector<int64_t> LandmarkHeads::places(const HeldBlocks& held) const {
-  std::vector<int64_t> places;
-  for (const int64_t written : held.written) places.push_back(std::min(written, config_.top_k + 1));
-  return places;
+std::vector<int64_t> LandmarkHeads::blocks_before(const HeldBlocks& held) const {
+  const bool stingy = config_.positions == BlockPositions::stingy;
+  std::vector<int64_t> before;
+  for (size_t row = 0; row < held.written.size(); ++row) {
+    before.push_back(stingy ? std::min(held.written[row], config_.top_k + 1) : held.length[row]);
+  }
+  return before;
 }
 
 // Blocks by number, 0 is the oldest of held.most: i32 [R, T, H, K]. landmarks [R, N, Hk, D] at the end of each row.
@@ -167,7 +171,7 @@ LandmarkHeads::Chosen LandmarkHeads::choose(const Forward& f, const HeldBlocks& 
   const int64_t rows = q.dim(0);
   const Device device = q.device();
   const bool stingy = config_.positions == BlockPositions::stingy;
-  const std::vector<int64_t> before = places(held);
+  const std::vector<int64_t> before = blocks_before(held);
   const auto by_row = [&](const auto& value) {
     std::vector<int32_t> values;
     for (int64_t row = 0; row < rows; ++row) values.push_back(static_cast<int32_t>(value(static_cast<size_t>(row))));
@@ -249,21 +253,36 @@ BlockAttention LandmarkHeads::stored(const Forward& f, const HeldBlocks& held, c
   return read;
 }
 
-Variable LandmarkHeads::context_miss_logit(Tape& tape, const Variable& q) const {
-  const Shape& shape = q.shape();
-  const Tensor before = Tensor::from(std::vector<int32_t>{-1}, {1, 1}, q.value().device());
+// The token stands before the oldest block that a query could read: at position -1 where it has nothing stored.
+Variable LandmarkHeads::context_miss_logit(const Forward& f, const HeldBlocks& held, const Variable& q) const {
+  Tape& tape = f.tape;
+  const int64_t rows = q.dim(0), tokens = q.dim(1), key_heads = shape_.key_heads;
+  std::vector<int64_t> before =
+      held.length.empty() ? std::vector<int64_t>(static_cast<size_t>(rows), 0) : blocks_before(held);
+  const Tensor positions = f.tables->find({hash_scope("landmark.context_miss"), before}, [&] {
+    std::vector<int32_t> of_tokens;
+    for (int64_t cell = 0; cell < rows * tokens; ++cell) {
+      const bool goes_on = f.batch.segment[static_cast<size_t>(cell)] == 0;
+      const int64_t blocks = goes_on ? before[static_cast<size_t>(cell / tokens)] : 0;
+      of_tokens.push_back(static_cast<int32_t>(-1 - blocks * cut_.period));
+    }
+    return Tensor::from(of_tokens, {rows, tokens}, q.value().device());
+  });
+  const int64_t farthest = *std::max_element(before.begin(), before.end());
   const Variable& key = context_miss_;
-  const Variable k = rotation_.by_positions(tape, reshape(tape, key, {1, 1, shape_.key_heads, shape_.size}), before, 1);
-  const Variable grouped =
-      reshape(tape, q, {shape[0], shape[1], shape_.key_heads, shape_.heads / shape_.key_heads, shape_.size});
-  const Variable products = multiply(tape, grouped, reshape(tape, k, {1, 1, shape_.key_heads, 1, shape_.size}));
-  return reshape(tape, scale(tape, sum(tape, products, -1), scale_), {shape[0], shape[1], shape_.heads, 1});
+  const Variable repeated_key =
+      broadcast(tape, reshape(tape, key, {1, 1, key_heads, shape_.size}), {rows, tokens, key_heads, shape_.size});
+  const Variable k = rotation_.by_positions(tape, repeated_key, positions, 0, -1 - farthest * cut_.period);
+  const Variable grouped = reshape(tape, q, {rows, tokens, key_heads, shape_.heads / key_heads, shape_.size});
+  const Variable products = multiply(tape, grouped, reshape(tape, k, {rows, tokens, key_heads, 1, shape_.size}));
+  return reshape(tape, scale(tape, sum(tape, products, -1), scale_), {rows, tokens, shape_.heads, 1});
 }
 
 Variable LandmarkHeads::controlled(const Forward& f, const BlockAttention& free,
-                                   const std::optional<BlockAttention>& others, const Variable& q) const {
+                                   const std::optional<BlockAttention>& others, const HeldBlocks& held,
+                                   const Variable& q) const {
   Tape& tape = f.tape;
-  const ContextMiss miss = quire::context_miss(tape, free, context_miss_logit(tape, q));
+  const ContextMiss miss = quire::context_miss(tape, free, context_miss_logit(f, held, q));
   const Variable own = multiply(tape, free.out, miss.kept);
   if (!others) return own;
   Variable share = miss.share;

@@ -25,8 +25,8 @@ class LandmarkHeads {
   Variable operator()(const Forward& f, const Variable& q, const Variable& k, const Variable& v) const;
 
  private:
-  // How many blocks of a row stand before the current one when each query reads top_k of them.
-  std::vector<int64_t> places(const HeldBlocks& held) const;
+  // How many blocks stand before the current one of each row, where blocks are put.
+  std::vector<int64_t> blocks_before(const HeldBlocks& held) const;
   // The stored blocks that queries read: q is rotated by the position in the row's current block.
   struct Chosen {
     Tensor slot, turn;  // i32 [R, T, H, K]
@@ -35,10 +35,10 @@ class LandmarkHeads {
   Tensor best_blocks(const Forward& f, const HeldBlocks& held, const Tensor& q, const Tensor& landmarks) const;
   BlockAttention stored(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, const Variable& q) const;
   // The logit of the context-miss token, [R, T, H, 1].
-  Variable context_miss_logit(Tape& tape, const Variable& q) const;
+  Variable context_miss_logit(const Forward& f, const HeldBlocks& held, const Variable& q) const;
   // What queries see freely, and what the context-miss token controls, if there is any.
   Variable controlled(const Forward& f, const BlockAttention& free, const std::optional<BlockAttention>& others,
-                      const Variable& q) const;
+                      const HeldBlocks& held, const Variable& q) const;
 
   std::string name_;
   uint32_t scope_;

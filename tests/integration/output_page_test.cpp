@@ -57,10 +57,14 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
                 .code,
             0);
   const ProgramResult trained = tiny.train(
-      "run", {"data.corpus=" + (tiny / "recall.h5").string(), "schedule.steps=4", "log.every=1", "evaluate.every=4",
-              "model.layers=2", "model.attention.cache={kind: none, length: none}",
-              "model.layer_overrides=[{layers: [0], attention: {kind: vq, window: 8, vq: {codes: 8, block: 8}}}]",
-              "model.memory=[{kind: knn, layers: [1], size: 64, top_k: 4, search: bucketed}]"});
+      "run",
+      {"data.corpus=" + (tiny / "recall.h5").string(), "schedule.steps=4", "log.every=1", "evaluate.every=4",
+       "model.layers=3", "model.attention.cache={kind: none, length: none}",
+       "model.layer_overrides=[{layers: [0], attention: {kind: vq, window: 8, vq: {codes: 8, block: 8}}}, {layers: "
+       "[2], "
+       "position: rope, attention: {kind: landmark, landmark: {block: 7, retrieve: true, context_miss: {enabled: "
+       "true, cutoff: 0.3}}}}]",
+       "model.memory=[{kind: knn, layers: [1], size: 64, top_k: 4, search: bucketed}]"});
   ASSERT_EQ(trained.code, 0) << trained.err;
 
   const std::set<std::string> steps = documented("A logged step");
