@@ -30,6 +30,7 @@ void bind_all() {
   bind_reductions();
   bind_rotary();
   bind_state();
+  bind_stored_attention();
   bind_vq_attention();
   bind_vq_caches();
   bind_vq_codebook();

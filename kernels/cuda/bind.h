@@ -34,6 +34,7 @@ void bind_position();
 void bind_reductions();
 void bind_rotary();
 void bind_state();
+void bind_stored_attention();
 void bind_vq_attention();
 void bind_vq_caches();
 void bind_vq_codebook();

@@ -57,6 +57,7 @@ __device__ inline void softmax_gradient(Wide<T> (&p)[kEach], Wide<T> (&ds)[kEach
   using A = Wide<T>;
   bool done[kEach] = {};
   for (int g = 0; g < blocks && in.landmark != nullptr; ++g) {
+    if (!memory.is_earlier_for_warp(a, g)) continue;
     const BlockSoftmax<A> softmax =
         tile.is_part() ? of_long : softmax_of_block<true>(memory, g, in.empty_blocks_count, p, ds);
     if (!memory.is_earlier(a, g)) continue;

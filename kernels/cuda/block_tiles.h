@@ -136,6 +136,8 @@ struct BlockMemory {
   __device__ int landmark_block(int c) const { return keys[c] >= kLandmark ? keys[c] - kLandmark : -1; }
   // The query sees block g, and it is not its own.
   __device__ bool is_earlier(int a, int g) const { return (seen[a] >> g) % 2 != 0 && own[a] != g; }
+  // Of the two queries that a warp has side by side, one sees block g, and it is not its own.
+  __device__ bool is_earlier_for_warp(int a, int g) const { return is_earlier(a, g) || is_earlier(a ^ 1, g); }
   // Key c of the tile is regular and the query sees it; place: of the query, counted as keys of the tile are.
   __device__ bool sees(int a, int c, int place) const {
     const int g = regular_block(c);

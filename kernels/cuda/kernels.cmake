@@ -29,6 +29,7 @@ set(QUIRE_CUDA_KERNELS
   reductions.cu
   rotary.cu
   state.cu
+  stored_attention.cu
   vq_attention.cu
   vq_caches.cu
   vq_codebook.cu
