@@ -1,5 +1,5 @@
-// Two passes recompute the tiles, one for each side that is summed over the other: queries (dq), then keys (dk, dv). The
-// first one leaves to the second what the softmax within a long block takes from its other tiles.
+// Two passes recompute the tiles, one for each side that is summed over the other: queries (dq), then keys (dk, dv).
+// The first one leaves to the second what the softmax within a long block takes from its other tiles.
 #include <algorithm>
 
 #include "kernels/block_attention.h"
@@ -52,8 +52,7 @@ __device__ inline WholeSoftmax<Wide<T>> load_softmax(const BlockBackward<T>& bac
 template <typename T>
 __device__ inline void softmax_gradient(Wide<T> (&p)[kEach], Wide<T> (&ds)[kEach], const BlockMemory& memory,
                                         const BlockSoftmax<Wide<T>>& of_long, const WholeSoftmax<Wide<T>>& whole,
-                                        const BlockOperands<T>& in, const KeyTile& tile, int blocks, int a,
-                                        int place) {
+                                        const BlockOperands<T>& in, const KeyTile& tile, int blocks, int a, int place) {
   using A = Wide<T>;
   bool done[kEach] = {};
   for (int g = 0; g < blocks && in.landmark != nullptr; ++g) {
@@ -174,8 +173,8 @@ __global__ void __launch_bounds__(kThreads)
   const int line = static_cast<int>(blockIdx.x) / in.most_tiles;
   const int row = line / in.kv_heads;
   const int kv_head = line % in.kv_heads;
-  const KeyTile tile = in.tiles[static_cast<int64_t>(row) * in.most_tiles +
-                                static_cast<int>(blockIdx.x) % in.most_tiles];
+  const KeyTile tile =
+      in.tiles[static_cast<int64_t>(row) * in.most_tiles + static_cast<int>(blockIdx.x) % in.most_tiles];
   if (tile.begin >= in.keys) return;  // the whole block
   const TileMemory<A> memory(false, false);
   const int first_feature = static_cast<int>(blockIdx.y) * kChunks * kTile;
@@ -206,8 +205,7 @@ __global__ void __launch_bounds__(kThreads)
       add_values(value_totals, memory, first_feature, in.value_size,
                  [&](int a, int f) { return load_gradient(back.dout, in, at, a, f); });
       store_turned(memory.weights, ds);
-      add_values(key_totals, memory, first_feature, in.size,
-                 [&](int a, int f) { return load_query(in, at, a, f); });
+      add_values(key_totals, memory, first_feature, in.size, [&](int a, int f) { return load_query(in, at, a, f); });
     }
   }
 

@@ -9,8 +9,7 @@ namespace quire::cuda {
 template <typename T>
 __device__ inline Quad<Wide<T>> load_query(const BlockOperands<T>& in, const QueryTile& at, int a, int first) {
   const bool there = at.first + a < in.queries;
-  Quad<Wide<T>> to =
-      load_quad(there ? line_of_query(in.q, in.size, in, at, a) : nullptr, first, in.size, in.quads);
+  Quad<Wide<T>> to = load_quad(there ? line_of_query(in.q, in.size, in, at, a) : nullptr, first, in.size, in.quads);
   for (int i = 0; i < kQuad; ++i) to.x[i] *= in.scale;
   return to;
 }
@@ -80,14 +79,14 @@ struct BlockSoftmax {
   A top = std::numeric_limits<A>::lowest();  // finite: differences are no NaN
   A sum = 0;                                 // of exp(logit - top)
   A inner = 0;                               // of exp(logit - top) * dw; the sum of P dw in the end
-  A gate = -std::numeric_limits<A>::infinity();
+  A gate = 0;                                // the landmark's logit
   A log_sum = 0;
 
   // Goes on with block g of a tile, of which the thread has some logits. kGradients: dw is there.
   template <bool kGradients>
   __device__ void take(const BlockMemory& memory, int g, const A (&logits)[kEach], const A (&dw)[kEach]) {
     A largest = top;
-    A mark = gate;
+    A mark = 0;
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
       const int c = thread_x() + j * kSide;
@@ -95,7 +94,7 @@ struct BlockSoftmax {
       if (memory.landmark_block(c) == g) mark = logits[j];
     }
     largest = largest_of_line(largest);
-    gate = largest_of_line(mark);
+    gate += sum_of_line(mark);
     A more = 0;
     A product = 0;
 #pragma unroll
@@ -110,7 +109,7 @@ struct BlockSoftmax {
     if (kGradients) inner = inner * correction + sum_of_line(product);
     top = largest;
   }
-  // counted: the gate of a block without regular keys is one.
+  // counted: the landmark of a block without regular keys is a gate.
   __device__ void finish(bool counted) {
     if (sum == 0) {
       if (!counted) gate = -std::numeric_limits<A>::infinity();

@@ -31,8 +31,8 @@ __global__ void cut_blocks_kernel(KeyTile* tiles, const int32_t* block, int keys
       const int parts = ceil_div(end - begin, kTile);
       for (int part = lane; part < parts && count + part < most; part += kWarp) {
         const int from = begin + part * kTile;
-        to[count + part] = {from,          from + kTile < end ? from + kTile : end, begin, end, numbers[begin],
-                            numbers[begin], long_blocks};
+        to[count + part] = {
+            from, from + kTile < end ? from + kTile : end, begin, end, numbers[begin], numbers[begin], long_blocks};
       }
       count += parts;
       ++long_blocks;

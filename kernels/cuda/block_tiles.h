@@ -2,8 +2,9 @@
 // of a long one, and who sees what in a tile of pairs (tiles.h).
 //
 // The keys of a row are cut into tiles on the device (block_tiles.cu), since blocks have any length and rows any phase.
-// A tile has at most 64 keys: consecutive whole blocks or, of a block with more keys than that, 64 in a row. The softmax
-// within a whole block runs over registers of the 16 threads of a query. That of a long block needs its other tiles.
+// A tile has at most 64 keys: consecutive whole blocks or, of a block with more keys than that, 64 in a row. The
+// softmax within a whole block runs over registers of the 16 threads of a query. That of a long block needs its other
+// tiles.
 #pragma once
 
 #include <cmath>
@@ -18,7 +19,8 @@
 
 namespace quire::cuda {
 
-// Keys [begin, end) of a row; begin is the number of keys where there is no tile. Keys that nobody sees count as a block.
+// Keys [begin, end) of a row; begin is the number of keys where there is no tile. Keys that nobody sees count as a
+// block.
 struct KeyTile {
   int begin, end;
   int block_begin, block_end;  // of a long block; otherwise begin and end

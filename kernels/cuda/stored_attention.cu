@@ -64,10 +64,10 @@ struct StoredOperands {
   __device__ int64_t first_vector(int64_t line, int64_t block) const {
     return block * length * kv_heads + line % heads / (heads / kv_heads);
   }
-  __device__ const S* key(int64_t first, int j) const { return keys + (first + int64_t{j} * kv_heads) * size; }
-  __device__ const S* value(int64_t first, int j) const {
-    return values + (first + int64_t{j} * kv_heads) * value_size;
-  }
+  __device__ int64_t key_stride() const { return int64_t{kv_heads} * size; }
+  __device__ int64_t value_stride() const { return int64_t{kv_heads} * value_size; }
+  __device__ const S* key(int64_t first, int j) const { return keys + first * size + j * key_stride(); }
+  __device__ const S* value(int64_t first, int j) const { return values + first * value_size + j * value_stride(); }
   __device__ int regular() const { return length - (landmarks ? 1 : 0); }
 };
 
@@ -132,29 +132,38 @@ __device__ inline void load_query(Wide<T>* to, const StoredOperands<T, S>& in, i
   __syncwarp();
 }
 
-// Lane j gets the product of x and vector(j) for j < count. All lanes read a vector together; their sums are then halved
-// in number and doubled in length five times, which takes 31 exchanges where a sum for each vector would take 160.
-template <typename A, typename X, typename Vector>
-__device__ inline A dots(const X* x, int count, int size, Vector vector) {
-  const int lane = lane_of_warp();
+// Lane j gets the sum of its sums[j] over the lanes, for j < 2 kHalf: one exchange for each two sums, until one is
+// left.
+template <int kHalf, typename A>
+__device__ inline A sum_for_each_lane(A (&sums)[kWarp]) {
+  const bool upper = (lane_of_warp() & kHalf) != 0;
+#pragma unroll
+  for (int j = 0; j < kHalf; ++j) {
+    const A given = __shfl_xor_sync(kAllLanes, upper ? sums[j] : sums[j + kHalf], kHalf);
+    sums[j] = (upper ? sums[j + kHalf] : sums[j]) + given;
+  }
+  if constexpr (kHalf > 1) {
+    return sum_for_each_lane<kHalf / 2>(sums);
+  } else {
+    return sums[0];
+  }
+}
+
+// Lane j gets the product of x and the j-th of `count` vectors, `stride` apart. All lanes read a vector together.
+template <typename A, typename X, typename S>
+__device__ inline A dots(const X* x, const S* vectors, int count, int64_t stride, int size) {
   A sums[kWarp] = {};
-  for (int d = lane; d < size; d += kWarp) {
+  for (int d = lane_of_warp(); d < size; d += kWarp) {
     const A feature = number<A>(x[d]);
+    const S* at = vectors + d;
 #pragma unroll
     for (int j = 0; j < kWarp; ++j) {
-      if (j < count) sums[j] += feature * number<A>(vector(j)[d]);
+      if (j >= count) continue;
+      sums[j] += feature * number<A>(*at);
+      at += stride;
     }
   }
-#pragma unroll
-  for (int half = kWarp / 2; half > 0; half /= 2) {
-    const bool upper = (lane & half) != 0;
-#pragma unroll
-    for (int j = 0; j < half; ++j) {
-      const A given = __shfl_xor_sync(kAllLanes, upper ? sums[j] : sums[j + half], half);
-      sums[j] = (upper ? sums[j + half] : sums[j]) + given;
-    }
-  }
-  return sums[0];
+  return sum_for_each_lane<kWarp / 2>(sums);
 }
 
 // An online softmax within a block; alike in all lanes.
@@ -176,7 +185,8 @@ struct OnlineSoftmax {
 };
 
 template <typename T, typename S>
-__global__ void stored_attention_kernel(T* out, Wide<T>* lse, StoredOperands<T, S> in, int numbers) {
+__global__ void __launch_bounds__(kBlock, 2)
+    stored_attention_kernel(T* out, Wide<T>* lse, StoredOperands<T, S> in, int numbers) {
   using A = Wide<T>;
   constexpr A kNothing = -std::numeric_limits<A>::infinity();
   WarpVectors<A> vectors(numbers);
@@ -201,7 +211,7 @@ __global__ void stored_attention_kernel(T* out, Wide<T>* lse, StoredOperands<T, 
     OnlineSoftmax<A> softmax;
     for (int begin = 0; begin < in.regular(); begin += kWarp) {
       const int count = in.regular() - begin < kWarp ? in.regular() - begin : kWarp;
-      A weight = dots<A>(turned, count, in.size, [&](int j) { return in.key(first, begin + j); });
+      A weight = dots<A>(turned, in.key(first, begin), count, in.key_stride(), in.size);
       if (lane >= count) weight = kNothing;
       const A correction = softmax.take(weight);
       weights[lane] = weight;
@@ -235,8 +245,9 @@ __global__ void stored_attention_kernel(T* out, Wide<T>* lse, StoredOperands<T, 
 // a P (dw - sum of P dw), and that of the landmark a (sum of P dw - delta). Since the sum is known when the keys have
 // been read, two sums of keys are taken along: by P dw and by P. Without landmarks the first one, by p (dw - delta).
 template <typename T, typename S>
-__global__ void stored_attention_backward_kernel(T* dq, const T* dout, const Wide<T>* dlse, const T* out,
-                                                 const Wide<T>* lse, StoredOperands<T, S> in, int numbers) {
+__global__ void __launch_bounds__(kBlock, 2)
+    stored_attention_backward_kernel(T* dq, const T* dout, const Wide<T>* dlse, const T* out, const Wide<T>* lse,
+                                     StoredOperands<T, S> in, int numbers) {
   using A = Wide<T>;
   constexpr A kNothing = -std::numeric_limits<A>::infinity();
   WarpVectors<A> vectors(numbers);
@@ -268,9 +279,9 @@ __global__ void stored_attention_backward_kernel(T* dq, const T* dout, const Wid
     A inner = 0;
     for (int begin = 0; begin < in.regular(); begin += kWarp) {
       const int count = in.regular() - begin < kWarp ? in.regular() - begin : kWarp;
-      A weight = dots<A>(turned, count, in.size, [&](int j) { return in.key(first, begin + j); });
+      A weight = dots<A>(turned, in.key(first, begin), count, in.key_stride(), in.size);
       if (lane >= count) weight = kNothing;
-      const A dw = dots<A>(dy, count, in.value_size, [&](int j) { return in.value(first, begin + j); });
+      const A dw = dots<A>(dy, in.value(first, begin), count, in.value_stride(), in.value_size);
       A correction = 1;
       if (in.landmarks) {
         correction = softmax.take(weight);
@@ -345,10 +356,11 @@ void stored_attention(const Tensor& out, const Tensor& lse, const ops::StoredAtt
     using S = decltype(stored);
     using A = Wide<T>;
     const StoredOperands<T, S> operands(in, s);
-    launch_warps<A>(operands.lines, 2 * s.size + 2 * s.value_size + kWarp, [&](dim3 blocks, int threads, size_t bytes,
-                                                                             int numbers) {
-      launch(stored_attention_kernel<T, S>, blocks, threads, bytes, out.data<T>(), lse.data<A>(), operands, numbers);
-    });
+    launch_warps<A>(operands.lines, 2 * s.size + 2 * s.value_size + kWarp,
+                    [&](dim3 blocks, int threads, size_t bytes, int numbers) {
+                      launch(stored_attention_kernel<T, S>, blocks, threads, bytes, out.data<T>(), lse.data<A>(),
+                             operands, numbers);
+                    });
   });
 }
 

@@ -337,6 +337,7 @@ void add_block_cases(std::vector<OpCase>& cases) {
            .size = 1,
            .value_size = 1,
            .period = 200},
+           Form{.name = "wide", .rows = 1, .queries = 4, .before = 2, .heads = 1, .size = 132, .value_size = 70},
            Form{.name = "closed", .queries = 13, .closed = true},
            Form{.name = "closed_without_own", .queries = 13, .closed = true, .own_block = false},
            Form{.name = "plain_blocks", .queries = 10, .landmarks = false},
