@@ -131,7 +131,8 @@ __device__ inline BlockSoftmax<A> softmax_of_block(const BlockMemory& memory, in
   return softmax;
 }
 
-// A long block, all of its tiles. Begins and ends with barriers. dout: null without gradients.
+// A long block, all of its tiles. A barrier must come before BlockMemory is written again, as in prepare_keys. dout:
+// null without gradients.
 template <bool kGradients, typename T>
 __device__ inline void softmax_of_long_block(BlockSoftmax<Wide<T>> (&lines)[kEach], const TileMemory<Wide<T>>& memory,
                                              BlockMemory& blocks, const T* dout, const BlockOperands<T>& in,
@@ -148,7 +149,6 @@ __device__ inline void softmax_of_long_block(BlockSoftmax<Wide<T>> (&lines)[kEac
     if constexpr (kGradients) add_weight_gradients(dw, memory, blocks, dout, in, at, part.begin);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) lines[i].template take<kGradients>(blocks, 0, logits[i], dw[i]);
-    __syncthreads();
   }
   for (int i = 0; i < kEach; ++i) lines[i].finish(false);
 }
