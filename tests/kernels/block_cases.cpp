@@ -34,6 +34,7 @@ struct Form {
   int64_t chosen = 0;
   bool closed = false;  // every other block is closed
   bool own_block = true;
+  double spread = 2;  // of the queries
 };
 
 // Rows differ in phase: row r begins r keys into a block.
@@ -89,7 +90,7 @@ void add_form(std::vector<OpCase>& cases, const Form& f) {
   RandomTensors random(static_cast<uint32_t>(cases.size()));
   const int64_t keys = f.before + f.queries;
   const ops::BlockAttentionInputs in = blocks_of(f, random);
-  std::vector<Tensor> inputs{random.normal({f.rows, f.queries, f.heads, f.size}, 2),
+  std::vector<Tensor> inputs{random.normal({f.rows, f.queries, f.heads, f.size}, f.spread),
                              random.normal({f.rows, keys, f.kv_heads, f.size}),
                              random.normal({f.rows, keys, f.kv_heads, f.value_size}), in.block, in.first};
   for (const Tensor& optional : {in.landmark, in.chosen}) {
@@ -347,7 +348,14 @@ void add_block_cases(std::vector<OpCase>& cases) {
            .size = 1,
            .value_size = 1,
            .period = 200},
-           Form{.name = "wide", .rows = 1, .queries = 4, .before = 2, .heads = 1, .size = 132, .value_size = 70},
+           Form{.name = "wide",
+           .rows = 1,
+           .queries = 4,
+           .before = 2,
+           .heads = 1,
+           .size = 132,
+           .value_size = 70,
+           .spread = 0.3},
            Form{.name = "closed", .queries = 13, .closed = true},
            Form{.name = "closed_without_own", .queries = 13, .closed = true, .own_block = false},
            Form{.name = "plain_blocks", .queries = 10, .landmarks = false},
