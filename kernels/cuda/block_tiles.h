@@ -184,8 +184,8 @@ __device__ inline bool is_wanted(BlockMemory& memory, const BlockOperands<T>& in
   return result;
 }
 
-// Finds the blocks of a tile; returns how many there are. A barrier comes before what earlier tiles left is overwritten,
-// and one at the end.
+// Finds the blocks of a tile; returns how many there are. A barrier comes before what earlier tiles left is
+// overwritten, and one at the end.
 template <typename T>
 __device__ inline int prepare_keys(BlockMemory& memory, const BlockOperands<T>& in, int row, const KeyTile& tile) {
   const int c = static_cast<int>(threadIdx.x);
