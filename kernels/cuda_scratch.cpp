@@ -41,6 +41,19 @@ DistanceGradientScratch::DistanceGradientScratch(const AttentionSizes& s, const 
   }
 }
 
+// Two neighbouring tiles of whole blocks have more than 64 keys together, and a long block brings one tile that is not
+// full and parts such neighbours.
+BlockScratch::BlockScratch(const BlockSizes& s, Device device)
+    : tiles(Tensor::empty({s.rows, 3 * s.keys / kGpuTile + 2, kKeyTileNumbers}, DType::i32, device)) {}
+
+BlockBackwardScratch::BlockBackwardScratch(const BlockSizes& s, const ops::BlockAttentionInputs& in, Device device) {
+  const DType wide = wide_type(in.q.dtype());
+  delta = Tensor::empty({s.rows, s.heads, s.queries}, wide, device);
+  const int64_t most = s.keys / (kGpuTile + 1);
+  if (!in.landmark.defined() || most == 0) return;
+  long_blocks = Tensor::empty({s.rows, s.heads, s.queries, most, kLongBlockNumbers}, wide, device);
+}
+
 CodeBackwardScratch::CodeBackwardScratch(const CodeAttentionSizes& s, bool with_du, DType wide, Device device)
     : delta(Tensor::empty({s.rows, s.heads, s.queries}, wide, device)) {
   if (with_du) terms = Tensor::empty({s.rows, s.queries, s.heads, s.size}, wide, device);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/attention_sizes.h"
+#include "kernels/block_sizes.h"
 #include "kernels/knn_sizes.h"
 #include "kernels/vq_sizes.h"
 
@@ -48,6 +49,23 @@ struct DistanceGradientScratch {
 
 // Lines of a weighted sum that one block of threads adds up.
 inline constexpr int64_t kLinesOfPart = 512;
+
+// Of block_attention, and of its backward pass.
+inline constexpr int64_t kKeyTileNumbers = 7;
+struct BlockScratch {
+  Tensor tiles;  // i32 [R, tiles, kKeyTileNumbers]: the keys cut into tiles of whole blocks or parts of long ones
+
+  BlockScratch(const BlockSizes& sizes, Device device);
+};
+
+// Of block_attention_backward, besides.
+inline constexpr int64_t kLongBlockNumbers = 3;
+struct BlockBackwardScratch {
+  Tensor delta;        // [R, H, T] dout . out
+  Tensor long_blocks;  // [R, H, T, blocks longer than a tile, kLongBlockNumbers], with landmarks
+
+  BlockBackwardScratch(const BlockSizes& sizes, const ops::BlockAttentionInputs& in, Device device);
+};
 
 // Of code_attention_backward.
 struct CodeBackwardScratch {

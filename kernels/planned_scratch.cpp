@@ -51,6 +51,18 @@ void take_attention_backward(const ops::AttentionGradients& gradients, const Ten
   }
 }
 
+void take_block_attention(const Tensor&, const Tensor&, const ops::BlockAttentionInputs& in) {
+  if (g_planned == DeviceKind::cuda) BlockScratch(BlockSizes(in), kMeta);
+}
+
+void take_block_attention_backward(const ops::BlockAttentionGradients&, const Tensor&, const Tensor&, const Tensor&,
+                                   const Tensor&, const ops::BlockAttentionInputs& in) {
+  if (g_planned != DeviceKind::cuda) return;
+  const BlockSizes sizes(in);
+  const BlockScratch scratch(sizes, kMeta);
+  BlockBackwardScratch(sizes, in, kMeta);
+}
+
 void take_code_attention_backward(const Tensor&, const Tensor& du, const Tensor&, const Tensor&, const Tensor&,
                                   const Tensor&, const ops::CodeAttentionInputs& in) {
   if (g_planned != DeviceKind::cuda) return;
@@ -70,6 +82,8 @@ PlannedScratch::PlannedScratch(DeviceKind kind) {
   g_planned = kind;
   ops::attention.bind(DeviceKind::meta, take_attention);
   ops::attention_backward.bind(DeviceKind::meta, take_attention_backward);
+  ops::block_attention.bind(DeviceKind::meta, take_block_attention);
+  ops::block_attention_backward.bind(DeviceKind::meta, take_block_attention_backward);
   ops::code_attention_backward.bind(DeviceKind::meta, take_code_attention_backward);
   ops::knn_search.bind(DeviceKind::meta, take_knn_search);
 }

@@ -95,18 +95,6 @@ __device__ inline void recompute(Pairs<Wide<T>>& p, Pairs<Wide<T>>& ds, const Ti
   }
 }
 
-// weights[c][a] = pairs[a][c].
-template <typename A>
-__device__ inline void store_turned(A* weights, const Pairs<A>& pairs) {
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) {
-      weights[(thread_x() + j * kSide) * kWeightStride + thread_y() + i * kSide] = pairs[i][j];
-    }
-  }
-}
-
 template <typename A>
 __device__ inline A sum_of_line(const A* weights) {
   A sum = 0;

@@ -8,6 +8,8 @@ void bind_all() {
   bind_attention_backward();
   bind_attention_forward();
   bind_axis();
+  bind_block_attention();
+  bind_block_attention_backward();
   bind_choice();
   bind_cross_entropy();
   bind_dropout();
@@ -22,11 +24,13 @@ void bind_all() {
   bind_norm();
   bind_norm_backward();
   bind_optimizer();
+  bind_place_blocks();
   bind_pointwise();
   bind_position();
   bind_reductions();
   bind_rotary();
   bind_state();
+  bind_stored_attention();
   bind_vq_attention();
   bind_vq_caches();
   bind_vq_codebook();

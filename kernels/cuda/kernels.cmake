@@ -6,6 +6,9 @@ set(QUIRE_CUDA_KERNELS
   attention_forward.cu
   axis.cu
   bind.cpp
+  block_attention.cu
+  block_attention_backward.cu
+  block_tiles.cu
   choice.cu
   cross_entropy.cu
   dropout.cu
@@ -20,11 +23,13 @@ set(QUIRE_CUDA_KERNELS
   norm.cu
   norm_backward.cu
   optimizer.cu
+  place_blocks.cu
   pointwise.cu
   position.cu
   reductions.cu
   rotary.cu
   state.cu
+  stored_attention.cu
   vq_attention.cu
   vq_caches.cu
   vq_codebook.cu

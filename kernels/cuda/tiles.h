@@ -211,6 +211,18 @@ __device__ inline void add_weighted(Pairs<A>& totals, const A* weights, const A*
   }
 }
 
+// weights[c][a] = pairs[a][c].
+template <typename A>
+__device__ inline void store_turned(A* weights, const Pairs<A>& pairs) {
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      weights[(thread_x() + j * kSide) * kWeightStride + thread_y() + i * kSide] = pairs[i][j];
+    }
+  }
+}
+
 // Adds a tile of values, 64 features at a time, to what a thread keeps: load(line, feature) gives quads. Weights lie in
 // shared memory already; a barrier comes before they are read, and one after.
 template <int kChunks, typename A, typename Load>

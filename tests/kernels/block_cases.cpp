@@ -34,6 +34,7 @@ struct Form {
   int64_t chosen = 0;
   bool closed = false;  // every other block is closed
   bool own_block = true;
+  double spread = 2;  // of the queries
 };
 
 // Rows differ in phase: row r begins r keys into a block.
@@ -89,7 +90,7 @@ void add_form(std::vector<OpCase>& cases, const Form& f) {
   RandomTensors random(static_cast<uint32_t>(cases.size()));
   const int64_t keys = f.before + f.queries;
   const ops::BlockAttentionInputs in = blocks_of(f, random);
-  std::vector<Tensor> inputs{random.normal({f.rows, f.queries, f.heads, f.size}, 2),
+  std::vector<Tensor> inputs{random.normal({f.rows, f.queries, f.heads, f.size}, f.spread),
                              random.normal({f.rows, keys, f.kv_heads, f.size}),
                              random.normal({f.rows, keys, f.kv_heads, f.value_size}), in.block, in.first};
   for (const Tensor& optional : {in.landmark, in.chosen}) {
@@ -327,6 +328,16 @@ void add_block_cases(std::vector<OpCase>& cases) {
            Form{.name = "empty_blocks", .queries = 9, .empty_blocks = 2},
            Form{.name = "empty_blocks_count", .queries = 9, .empty_blocks = 2, .empty_blocks_count = true},
            Form{.name = "documents", .queries = 12, .document = 5, .padding = 3},
+           Form{.name = "whole_documents", .queries = 13, .document = 6},
+           Form{.name = "late_document",
+           .rows = 1,
+           .queries = 5,
+           .before = 140,
+           .heads = 1,
+           .size = 1,
+           .value_size = 1,
+           .period = 10,
+           .document = 100},
            Form{.name = "dropout", .rows = 3, .queries = 14, .dropout = 0.4},
            Form{.name = "tiles", .rows = 1, .queries = 150, .heads = 1, .size = 2, .value_size = 2, .period = 21},
            Form{.name = "long_blocks",
@@ -337,6 +348,14 @@ void add_block_cases(std::vector<OpCase>& cases) {
            .size = 1,
            .value_size = 1,
            .period = 200},
+           Form{.name = "wide",
+           .rows = 1,
+           .queries = 4,
+           .before = 2,
+           .heads = 1,
+           .size = 132,
+           .value_size = 70,
+           .spread = 0.3},
            Form{.name = "closed", .queries = 13, .closed = true},
            Form{.name = "closed_without_own", .queries = 13, .closed = true, .own_block = false},
            Form{.name = "plain_blocks", .queries = 10, .landmarks = false},
@@ -361,6 +380,7 @@ void add_block_cases(std::vector<OpCase>& cases) {
            StoredForm{.name = "interleaved", .size = 7, .interleaved = true},
            StoredForm{
                .name = "grouped", .rows = 3, .queries = 9, .heads = 4, .kv_heads = 2, .length = 51, .landmarks = false},
+           StoredForm{.name = "long", .rows = 1, .queries = 2, .heads = 1, .length = 71},
            StoredForm{.name = "none", .chosen = 0},
            StoredForm{.name = "bf16", .rounded = true},
        }) {

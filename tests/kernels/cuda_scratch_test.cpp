@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/attention.h"
+#include "kernels/block_attention.h"
 #include "kernels/planned_scratch.h"
 #include "tests/support/attention_inputs.h"
 #include "tests/support/compare.h"
@@ -50,6 +51,43 @@ TEST(CudaScratch, APlanTakesWhatTheKernelsTake) {
     EXPECT_GT(taken, 0);
   }
   EXPECT_EQ(scratch_of_backward(forms[0], kMeta), 0);  // outside of a plan nothing is taken
+}
+
+// Bytes that attention to blocks takes at most beside its operands, forwards and then backwards.
+std::vector<int64_t> scratch_of_blocks(int64_t queries, int64_t keys, bool landmarks, Device device) {
+  ops::BlockAttentionInputs in;
+  in.q = Tensor::zeros({2, queries, 4, 8}, DType::bf16, device);
+  in.k = Tensor::zeros({2, keys, 2, 8}, DType::bf16, device);
+  in.v = Tensor::zeros({2, keys, 2, 8}, DType::bf16, device);
+  in.block = Tensor::zeros({2, keys}, DType::i32, device);
+  in.first = Tensor::zeros({2, queries}, DType::i32, device);
+  if (landmarks) in.landmark = Tensor::zeros({2, keys}, DType::u8, device);
+  const Tensor out = Tensor::zeros(in.q.shape(), DType::bf16, device);
+  const Tensor lse = Tensor::zeros({2, 4, queries}, DType::f32, device);
+  const ops::BlockAttentionGradients gradients{Tensor::empty_like(in.q), Tensor::empty_like(in.k),
+                                               Tensor::empty_like(in.v)};
+  Allocator& allocator = device_backend(device.kind).allocator();
+  const int64_t before = allocator.stats().bytes_in_use;
+  allocator.reset_peak();
+  ops::block_attention(out, lse, in);
+  const int64_t forwards = allocator.stats().peak_bytes - before;
+  allocator.reset_peak();
+  ops::block_attention_backward(gradients, out, lse, out, lse, in);
+  return {forwards, allocator.stats().peak_bytes - before};
+}
+
+TEST(CudaScratch, APlanTakesWhatAttentionToBlocksTakes) {
+  const std::string missing = missing_cuda_device();
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  for (const bool landmarks : {false, true}) {
+    const std::vector<int64_t> taken = scratch_of_blocks(70, 300, landmarks, {DeviceKind::cuda, 0});
+    const PlannedScratch planned(DeviceKind::cuda);
+    const std::vector<int64_t> told = scratch_of_blocks(70, 300, landmarks, kMeta);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_NEAR(static_cast<double>(told[i]), static_cast<double>(taken[i]), 8 * 64) << i;
+      EXPECT_GT(taken[i], 0);
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,223 @@
+// What the table of op cases does not say about attention to blocks on the CUDA device, where nobody looks at integers.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/block_attention.h"
+#include "tests/support/compare.h"
+#include "tests/support/cuda_device.h"
+
+namespace quire::test {
+namespace {
+
+constexpr Device kCuda{DeviceKind::cuda, 0};
+
+class CudaBlocks : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string missing = missing_cuda_device();
+    if (!missing.empty()) GTEST_SKIP() << missing;
+  }
+};
+
+// Numbers that are no numbers of anything, and some that are.
+Tensor wild_integers(RandomTensors& random, const Shape& shape) {
+  const std::vector<int32_t> values{std::numeric_limits<int32_t>::min(), -70000, -1, 0, 1, 2, 3, 90000,
+                                    std::numeric_limits<int32_t>::max()};
+  std::vector<int32_t> wild;
+  for (int64_t i = 0; i < shape.numel(); ++i) {
+    wild.push_back(values[static_cast<size_t>(random.below(static_cast<int64_t>(values.size())))]);
+  }
+  return on_device(Tensor::from(wild, shape), kCuda);
+}
+
+Tensor normal(RandomTensors& random, const Shape& shape) {
+  return on_device(random.normal(shape, 1, 0, DType::f32), kCuda);
+}
+
+ops::BlockAttentionInputs block_inputs(int64_t queries, int64_t keys) {
+  RandomTensors random(3);
+  ops::BlockAttentionInputs in;
+  in.q = normal(random, {2, queries, 2, 5});
+  in.k = normal(random, {2, keys, 1, 5});
+  in.v = normal(random, {2, keys, 1, 3});
+  return in;
+}
+
+// Blocks of `period` keys in both rows, landmarks included.
+void cut(ops::BlockAttentionInputs& in, int64_t period) {
+  std::vector<int32_t> block;
+  std::vector<uint8_t> landmark;
+  const int64_t keys = in.k.dim(1);
+  for (int64_t i = 0; i < 2 * keys; ++i) {
+    block.push_back(static_cast<int32_t>(i % keys / period));
+    landmark.push_back(i % keys % period == period - 1 ? 1 : 0);
+  }
+  in.block = on_device(Tensor::from(block, {2, keys}), kCuda);
+  in.landmark = on_device(Tensor::from(landmark, {2, keys}), kCuda);
+  in.first = Tensor::zeros({2, in.q.dim(1)}, DType::i32, kCuda);
+}
+
+struct Results {
+  Tensor out, lse;
+  ops::BlockAttentionGradients gradients;
+};
+
+Results run(const ops::BlockAttentionInputs& in) {
+  Results results;
+  results.out = Tensor::empty({in.q.dim(0), in.q.dim(1), in.q.dim(2), in.v.dim(3)}, in.q.dtype(), kCuda);
+  results.lse = Tensor::empty({in.q.dim(0), in.q.dim(2), in.q.dim(1)}, in.q.dtype(), kCuda);
+  ops::block_attention(results.out, results.lse, in);
+  results.gradients = {Tensor::empty_like(in.q), Tensor::empty_like(in.k), Tensor::empty_like(in.v)};
+  RandomTensors random(7);
+  const Tensor dout = normal(random, results.out.shape());
+  ops::block_attention_backward(results.gradients, dout, results.lse, results.out, results.lse, in);
+  return results;
+}
+
+TEST_F(CudaBlocks, KernelsStayInsideMemoryWhateverBlocksAre) {
+  RandomTensors random(5);
+  constexpr int64_t kQueries = 66;
+  constexpr int64_t kKeys = 140;
+  ops::BlockAttentionInputs in = block_inputs(kQueries, kKeys);
+  for (const bool any_long : {false, true}) {
+    in.block = wild_integers(random, {2, kKeys});
+    if (any_long) {
+      std::vector<int32_t> block;
+      for (int64_t i = 0; i < 2 * kKeys; ++i) block.push_back(i % kKeys < 70 ? 3 : std::numeric_limits<int32_t>::max());
+      in.block = on_device(Tensor::from(block, {2, kKeys}), kCuda);
+    }
+    in.first = wild_integers(random, {2, kQueries});
+    in.chosen = Tensor();
+    in.landmark = on_device(random.flags({2, kKeys}), kCuda);
+    in.dropout = 0.3;
+    const Results marked = run(in);
+    EXPECT_TRUE(same_bits(run(in).gradients.dk, marked.gradients.dk));
+    in.landmark = Tensor();
+    in.dropout = 0;
+    in.chosen = wild_integers(random, {2, kQueries, 2, 3});
+    const Results chosen = run(in);
+    EXPECT_TRUE(same_bits(run(in).gradients.dk, chosen.gradients.dk));
+  }
+}
+
+TEST_F(CudaBlocks, WhatIsNotStoredIsNotRead) {
+  RandomTensors random(6);
+  ops::StoredAttentionInputs in;
+  in.q = normal(random, {2, 5, 2, 6});
+  in.keys = normal(random, {4, 3, 1, 6});
+  in.values = normal(random, {4, 3, 1, 5});
+  in.table = normal(random, {3, 2, 2});
+  in.turn = wild_integers(random, {2, 5, 2, 4});
+  in.slot = wild_integers(random, {2, 5, 2, 4});
+  std::vector<int32_t> tame = on_device(in.slot, kCpu).to_vector<int32_t>();
+  for (int32_t& slot : tame) slot = slot < 4 ? std::max(slot, -1) : -1;
+  const auto result = [&] {
+    const Tensor out = Tensor::empty({2, 5, 2, 5}, DType::f32, kCuda);
+    const Tensor lse = Tensor::empty({2, 2, 5}, DType::f32, kCuda);
+    const Tensor dq = Tensor::empty_like(in.q);
+    ops::stored_attention(out, lse, in);
+    ops::stored_attention_backward(dq, out, Tensor(), out, lse, in);
+    return std::vector<Tensor>{out, lse, dq};
+  };
+  for (const bool landmarks : {false, true}) {
+    in.landmarks = landmarks;
+    const std::vector<Tensor> got = result();
+    ops::StoredAttentionInputs wild = in;
+    in.slot = on_device(Tensor::from(tame, in.slot.shape()), kCuda);
+    const std::vector<Tensor> wanted = result();
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], wanted[i])) << "output " << i;
+    in = wild;
+  }
+}
+
+TEST_F(CudaBlocks, SlotsOfARowAreItsOwnWhateverHeadsAre) {
+  RandomTensors random(8);
+  constexpr int64_t kSlots = 5;
+  const ops::BlockPlacing in{wild_integers(random, {3, 4, 2, 6}),
+                             wild_integers(random, {3}),
+                             wild_integers(random, {3}),
+                             wild_integers(random, {3}),
+                             kSlots,
+                             40,
+                             Tensor()};
+  const Tensor slot = Tensor::empty_like(in.index);
+  ops::place_blocks(slot, Tensor::empty_like(slot), Tensor::empty_like(slot), in);
+  const std::vector<int32_t> slots = on_device(slot, kCpu).to_vector<int32_t>();
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i] == -1) continue;
+    EXPECT_EQ(slots[i] / kSlots, static_cast<int64_t>(i) / (4 * 2 * 6)) << slots[i];
+  }
+}
+
+TEST_F(CudaBlocks, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
+  ops::BlockAttentionInputs in = block_inputs(70, 170);
+  cut(in, 85);
+  const Results all = run(in);
+  RandomTensors random(7);
+  const Tensor dout = normal(random, all.out.shape());
+  const auto backward = [&](bool keys, bool values) {
+    const ops::BlockAttentionGradients g{Tensor::empty_like(in.q), keys ? Tensor::empty_like(in.k) : Tensor(),
+                                         values ? Tensor::empty_like(in.v) : Tensor()};
+    ops::block_attention_backward(g, dout, all.lse, all.out, all.lse, in);
+    EXPECT_TRUE(same_bits(g.dq, all.gradients.dq));
+    return g;
+  };
+  EXPECT_TRUE(same_bits(backward(true, false).dk, all.gradients.dk));
+  EXPECT_TRUE(same_bits(backward(false, true).dv, all.gradients.dv));
+  backward(false, false);
+}
+
+TEST_F(CudaBlocks, NoQueriesGiveZeroGradients) {
+  ops::BlockAttentionInputs in = block_inputs(0, 140);
+  cut(in, 70);
+  const Results results = run(in);
+  for (const Tensor& gradient : {results.gradients.dk, results.gradients.dv}) {
+    for (const double value : values_of(gradient)) EXPECT_EQ(value, 0.0);
+  }
+}
+
+// Keys that nobody sees may hold anything.
+TEST_F(CudaBlocks, UnseenKeysAreNotRead) {
+  ops::BlockAttentionInputs in = block_inputs(20, 100);
+  cut(in, 7);
+  std::vector<int32_t> block = on_device(in.block, kCpu).to_vector<int32_t>();
+  std::vector<float> keys = on_device(in.k, kCpu).to_vector<float>();
+  std::vector<float> values = on_device(in.v, kCpu).to_vector<float>();
+  const auto hide = [&](float with) {
+    for (size_t key = 0; key < 20; ++key) {
+      block[key] = -1;
+      for (size_t f = 0; f < 5; ++f) keys[key * 5 + f] = with;
+      for (size_t f = 0; f < 3; ++f) values[key * 3 + f] = with;
+    }
+    in.block = on_device(Tensor::from(block, in.block.shape()), kCuda);
+    in.k = on_device(Tensor::from(keys, in.k.shape()), kCuda);
+    in.v = on_device(Tensor::from(values, in.v.shape()), kCuda);
+    return run(in);
+  };
+  const Results wanted = hide(0);
+  const Results got = hide(std::numeric_limits<float>::quiet_NaN());
+  EXPECT_TRUE(same_bits(got.out, wanted.out));
+  EXPECT_TRUE(same_bits(got.lse, wanted.lse));
+  EXPECT_TRUE(same_bits(got.gradients.dq, wanted.gradients.dq));
+  EXPECT_TRUE(same_bits(got.gradients.dk, wanted.gradients.dk));
+  EXPECT_TRUE(same_bits(got.gradients.dv, wanted.gradients.dv));
+}
+
+TEST_F(CudaBlocks, NanReachesQueriesThatSeeIt) {
+  for (const int64_t nan_key : {int64_t{3}, int64_t{84}}) {  // a regular key and the landmark of a long block
+    ops::BlockAttentionInputs in = block_inputs(10, 100);
+    cut(in, 85);
+    std::vector<float> keys = on_device(in.k, kCpu).to_vector<float>();
+    keys[static_cast<size_t>(nan_key) * 5] = std::numeric_limits<float>::quiet_NaN();
+    in.k = on_device(Tensor::from(keys, in.k.shape()), kCuda);
+    const Results results = run(in);
+    const std::vector<double> lse = values_of(results.lse);
+    for (size_t i = 0; i < 20; ++i) EXPECT_TRUE(std::isnan(lse[i])) << i;  // of row 0
+    for (size_t i = 20; i < 40; ++i) EXPECT_FALSE(std::isnan(lse[i])) << i;
+  }
+}
+
+}  // namespace
+}  // namespace quire::test
