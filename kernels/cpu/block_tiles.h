@@ -33,6 +33,8 @@ inline std::vector<KeyGroup> groups_of_row(const ops::BlockAttentionInputs& in, 
     const bool goes_on = !groups.empty() && groups.back().number == number[j];
     QUIRE_CHECK(groups.empty() || groups.back().number <= number[j], "block_attention: block {} follows block {}",
                 number[j], groups.back().number);
+    QUIRE_CHECK(!goes_on || groups.back().end == j, "block_attention: block {} of row {} has a gap before key {}",
+                number[j], row, j);
     if (!goes_on) groups.push_back({number[j], j, j, false, false});
     QUIRE_CHECK(!groups.back().landmark, "block_attention: key {} of row {} follows the landmark of its block", j, row);
     groups.back().end = j + 1;
