@@ -67,7 +67,7 @@ CudaReport load_gpu() {
   }
   const std::filesystem::path path = library_folder() / "libquire_cuda.so";
   if (!std::filesystem::exists(path)) {
-    report.reason = "this program was built without libquire_cuda.so, the part for GPUs";
+    report.reason = "this program was built without libquire_cuda.so";
     return report;
   }
   // CUDA's libraries are large: without a driver they are not loaded at all.

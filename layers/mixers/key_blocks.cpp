@@ -7,12 +7,12 @@ namespace quire {
 
 namespace {
 
-constexpr uint32_t kJumps = hash_scope("landmark.jump");
-constexpr uint32_t kControlled = hash_scope("landmark.controlled");
+constexpr uint32_t kJumps = hash_scope("blocks.jump");
+constexpr uint32_t kControlled = hash_scope("blocks.chosen_marks");
 
 struct Tables {
   std::vector<int32_t> block, first, key_position, query_position, place;
-  std::vector<uint8_t> landmark, controlled;
+  std::vector<uint8_t> marks, controlled;
 };
 
 // A random number for the landmark at a place of a row.
@@ -55,7 +55,7 @@ Tables make_tables(const Forward& f, const BlockCut& cut, const std::vector<int6
       if (!cut.landmarks) continue;
       const bool controlled =
           cut.controlled > 0 && random_bits(f, kControlled, segment.row, t) * 0x1p-32 < cut.controlled;
-      to.landmark[at] = controlled ? 2 : 1;
+      to.marks[at] = controlled ? 2 : 1;
       to.controlled[at] = controlled ? 1 : 2;
       if (cut.jump > 1) {
         position += static_cast<int32_t>(random_bits(f, kJumps, segment.row, t) % static_cast<uint64_t>(cut.jump));
@@ -91,7 +91,7 @@ KeyBlocks key_blocks(const Forward& f, const BlockCut& cut, const std::vector<in
   made.place = table("blocks.place", by_token, &Tables::place);
   made.block_on_host = table_on(kCpu, "blocks.block_on_host", by_key, &Tables::block);
   made.first_on_host = table_on(kCpu, "blocks.first_on_host", by_token, &Tables::first);
-  if (cut.landmarks) made.landmark = table("blocks.landmark", by_key, &Tables::landmark);
+  if (cut.landmarks) made.marks = table("blocks.marks", by_key, &Tables::marks);
   if (cut.controlled > 0) made.controlled = table("blocks.controlled", by_key, &Tables::controlled);
   return made;
 }

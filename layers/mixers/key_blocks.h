@@ -25,8 +25,8 @@ struct KeyBlocks {
   int64_t positions = 0;  // all positions are below it
   Tensor block;           // i32 [R, S]
   Tensor first;           // i32 [R, T]
-  Tensor landmark;        // u8 [R, S], with landmarks; those under control are closed
-  Tensor controlled;      // the same the other way round, with controlled > 0
+  Tensor marks;           // u8 [R, S], with landmarks: 1, or 2 for those under control
+  Tensor controlled;      // with controlled > 0: the same the other way round
   Tensor key_position;    // i32 [R, S]: counts from the beginning of the block in which the document's part begins
   Tensor query_position;  // i32 [R, T]: the same of the tokens
   Tensor block_on_host;   // block and first in main memory

@@ -9,6 +9,7 @@ namespace quire {
 
 enum class BlockSelection { token_and_head, token, head };
 enum class BlockPositions { stingy, read };
+enum class BlockComparison { shares, logits };
 enum class EmptyBlocks { skipped, counted };
 
 template <>
@@ -34,11 +35,18 @@ struct EnumNames<BlockPositions> {
        "blocks stand where they were read, however far back"});
 };
 template <>
+struct EnumNames<BlockComparison> {
+  static constexpr auto value = std::to_array<std::pair<BlockComparison, std::string_view>>(
+      {{BlockComparison::shares, "shares"}, {BlockComparison::logits, "logits"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"shares among the stored landmarks, as published", "products of query and landmark"});
+};
+template <>
 struct EnumNames<EmptyBlocks> {
   static constexpr auto value = std::to_array<std::pair<EmptyBlocks, std::string_view>>(
       {{EmptyBlocks::skipped, "skipped"}, {EmptyBlocks::counted, "counted"}});
   static constexpr auto help = std::to_array<std::string_view>(
-      {"it is not seen", "it takes its share of the softmax and gives it to nobody, as in the published code"});
+      {"it is not seen", "it takes its share of attention and gives it to nobody, as in the published code"});
 };
 
 struct ContextMissConfig {
@@ -48,10 +56,9 @@ struct ContextMissConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field(
-        "enabled", enabled,
-        {.help = "a learned key before the document, whose share of the softmax is what controlled landmarks divide "
-                 "among themselves (Appendix D)"});
+    v.field("enabled", enabled,
+            {.help = "a learned key before the document, whose share of attention is what controlled landmarks divide "
+                     "among themselves (Appendix D)"});
     v.field("controlled", controlled,
             {.help = "probability that a landmark is controlled in training; in evaluation those of stored blocks are, "
                      "and those of the subsequence are not",
@@ -72,7 +79,7 @@ struct LandmarkConfig {
   int64_t capacity = 1280;
   bool retrieve = false;
   BlockSelection selection = BlockSelection::token_and_head;
-  bool softmax_first = true;
+  BlockComparison compare = BlockComparison::shares;
   BlockPositions positions = BlockPositions::stingy;
   EmptyBlocks empty_blocks = EmptyBlocks::skipped;
   double group_dropout = 0;
@@ -114,9 +121,8 @@ struct LandmarkConfig {
                      "training it goes beyond the published method, which carries nothing from one subsequence to the "
                      "next"});
     v.field("selection", selection, {.help = "which queries choose blocks together", .at_evaluation = true});
-    v.field("softmax_first", softmax_first,
-            {.help = "selection: token and head compare shares among the stored landmarks; false: they compare logits",
-             .at_evaluation = true});
+    v.field("compare", compare,
+            {.help = "what selection: token and head compare across heads and tokens", .at_evaluation = true});
     v.field("positions", positions, {.help = "where chosen blocks stand", .at_evaluation = true});
     v.field("empty_blocks", empty_blocks,
             {.help = "a landmark without a token before it in the subsequence, which occurs when a subsequence begins "
@@ -147,8 +153,8 @@ struct LandmarkConfig {
               fmt::format("{} blocks cannot be read of {} that are stored", top_k, capacity));
     c.require(context_miss.enabled || context_miss.cutoff == 0, "context_miss.cutoff",
               "only the context-miss token has one; set context_miss.enabled");
-    c.require(selection != BlockSelection::token_and_head || softmax_first, "softmax_first",
-              "selection: token_and_head compares nothing across tokens or heads; leave it at true");
+    c.require(selection != BlockSelection::token_and_head || compare == BlockComparison::shares, "compare",
+              "selection: token_and_head compares nothing across tokens or heads; leave it at shares");
   }
 };
 

@@ -39,14 +39,14 @@ MobaHeads::MobaHeads(const Scope& scope, const MobaConfig& config, const HeadSha
                                           .dtype = config_.storage()});
 }
 
-Variable MobaHeads::operator()(const Forward& f, const Variable& plain_q, const Variable& plain_k,
-                               const Variable& plain_v) const {
+Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const Variable& keys,
+                               const Variable& values) const {
   Tape& tape = f.tape;
   const HeldBlocks held = store_ ? store_->held(f) : HeldBlocks{};
   const KeyBlocks blocks = key_blocks(f, {.period = config_.block}, held.tail);
-  const Variable q = rotation_.by_positions(tape, plain_q, blocks.query_position, blocks.positions);
-  Variable k = rotation_.by_positions(tape, plain_k, blocks.query_position, blocks.positions);
-  Variable v = plain_v;
+  const Variable q = rotation_.by_positions(tape, queries, blocks.query_position, blocks.positions);
+  Variable k = rotation_.by_positions(tape, keys, blocks.query_position, blocks.positions);
+  Variable v = values;
   Tensor tail_keys, tail_values;
   if (blocks.before > 0) {
     std::tie(tail_keys, tail_values) = store_->tails(f.state, held);
@@ -95,7 +95,7 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& plain_q, const 
     report_blocks(f, name_, config_.block, store_ ? &*store_ : nullptr, held, blocks, reads);
   }
   if (store_ && f.write_state) {
-    Variable by_place = rotation_.by_positions(idle, Variable::constant(plain_k.value()), blocks.place, config_.block);
+    Variable by_place = rotation_.by_positions(idle, Variable::constant(keys.value()), blocks.place, config_.block);
     if (blocks.before > 0) by_place = concatenate(idle, std::vector{Variable::constant(tail_keys), by_place}, 1);
     store_->write(f, held, by_place.value(), v.value());
   }

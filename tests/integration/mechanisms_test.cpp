@@ -133,7 +133,7 @@ std::vector<MechanismCase> cases() {
                                     "read, place: file, dtype: bf16")}},
       {"landmark_retrieves_by_head",
        {position + "none", "model.key_heads=1",
-        landmark("block: 1, top_k: 3, capacity: 9, retrieve: true, selection: head, softmax_first: false, place: "
+        landmark("block: 1, top_k: 3, capacity: 9, retrieve: true, selection: head, compare: logits, place: "
                  "host, context_miss: {enabled: true, cutoff: 0.2}")}},
       {"landmark_beside_softmax",
        {position + "rope", cache + "{kind: kv, length: 4}",

@@ -244,6 +244,27 @@ void add_join(std::vector<OpCase>& cases) {
   cases.push_back(made);
 }
 
+// A gate more: its share, and what is left to the others.
+void add_context_miss(std::vector<OpCase>& cases) {
+  RandomTensors random(78);
+  const std::vector<Tensor> inputs{random.normal({2, 3, 2, 4}), random.normal({2, 2, 3}), random.normal({2, 3, 2, 1})};
+  OpCase made = function_case("context_miss", "", inputs, OpCase::Function([](Tape& t, const Inputs& x) {
+                                const ContextMiss miss = context_miss(t, {x[0], x[1]}, x[2]);
+                                return std::vector<Variable>{multiply(t, x[0], miss.kept), miss.share};
+                              }));
+  made.composition = [](Tape& t, const Inputs& x) {
+    const Variable others = exp(t, reshape(t, permute(t, x[1], {0, 2, 1}), {2, 3, 2, 1}));
+    const Variable token = exp(t, x[2]);
+    const Variable whole = add(t, others, token);
+    return std::vector<Variable>{multiply(t, x[0], divide(t, others, whole)), divide(t, token, whole)};
+  };
+  made.wide = {1};
+  made.sum_length = 4;
+  made.amplification = 8;
+  made.roundings = 24;
+  cases.push_back(made);
+}
+
 struct PlacingForm {
   std::string name;
   int64_t slots, stored, chosen;
@@ -387,6 +408,7 @@ void add_block_cases(std::vector<OpCase>& cases) {
     add_stored(cases, form);
   }
   add_join(cases);
+  add_context_miss(cases);
   for (const PlacingForm& form : {PlacingForm{"read", 5, 5, 4, false},
                                   {"read_more", 9, 4, 3, false},
                                   {"stingy", 7, 7, 3, true},

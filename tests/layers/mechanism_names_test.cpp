@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <set>
 
 #include "layers/mechanism_list.h"
@@ -135,9 +136,15 @@ bool names_kind(const std::vector<Part>& parts, const std::string& kind) {
   return false;
 }
 
+// Operations and functions may be called as kinds are: ops::knn_search, kernels/knn.h, softmax(..).
+std::string without_operations(const std::string& code) {
+  static const std::regex operations(R"(\bops::\w+(::\w+)?|#include "(kernels|autograd)/[^"]*"|\bsoftmax\()");
+  return std::regex_replace(code, operations, " ");
+}
+
 // Kinds that code and string literals name.
 Names named_kinds(const std::string& source, const Names& kinds) {
-  const std::string code = without_comments(source);
+  const std::string code = without_operations(without_comments(source));
   Names named;
   for (size_t at = 0; at < code.size();) {
     if (!is_word(code[at])) {

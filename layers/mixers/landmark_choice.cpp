@@ -1,0 +1,133 @@
+// Which stored blocks the queries of landmark attention read, and where these are put.
+#include <algorithm>
+
+#include "autograd/functions/axis.h"
+#include "autograd/functions/basic.h"
+#include "autograd/functions/rows.h"
+#include "kernels/knn.h"
+#include "layers/mixers/landmark_heads.h"
+#include "layers/visibility.h"
+
+namespace quire {
+
+namespace {
+
+// The largest value along an axis, which is kept with one entry.
+Tensor largest(const Tensor& x, int axis) {
+  Tape tape(false);
+  Variable best = Variable::constant(x);
+  while (best.dim(axis) > 1) {
+    const int64_t count = best.dim(axis);
+    const int64_t half = (count + 1) / 2;
+    best = maximum(tape, slice(tape, best, axis, 0, half), slice(tape, best, axis, count - half, count));
+  }
+  return best.value();
+}
+
+Tensor repeated(const Tensor& x, const Shape& shape) {
+  const Tensor out = Tensor::empty(shape, x.dtype(), x.device());
+  ops::copy(out, x.broadcast(shape));
+  return out;
+}
+
+}  // namespace
+
+std::vector<int64_t> LandmarkHeads::blocks_before(const HeldBlocks& held) const {
+  const bool stingy = config_.positions == BlockPositions::stingy;
+  std::vector<int64_t> before;
+  for (size_t row = 0; row < held.written.size(); ++row) {
+    before.push_back(stingy ? std::min(held.written[row], config_.top_k + 1) : held.length[row]);
+  }
+  return before;
+}
+
+// Blocks by number, 0 is the oldest of held.most: i32 [R, T, H, K]. landmarks [R, N, Hk, D] at the end of each row.
+Tensor LandmarkHeads::best_blocks(const Forward& f, const HeldBlocks& held, const Tensor& q,
+                                  const Tensor& landmarks) const {
+  const int64_t rows = q.dim(0), tokens = q.dim(1), count = landmarks.dim(1);
+  const int64_t wanted = std::min(config_.top_k, count);
+  const Shape chosen{rows, tokens, shape_.heads, wanted};
+  Tape tape(false);
+  Variable scores = Variable::constant(block_scores(q, landmarks, scale_));
+  const auto mask_of = [&](const char* name, const Shape& shape, const auto& kept) {
+    return f.tables->find({hash_scope(name), held.length}, [&] {
+      std::vector<uint8_t> mask;
+      for (int64_t i = 0; i < shape.numel(); ++i) mask.push_back(kept(i) ? 1 : 0);
+      return Tensor::from(mask, shape, f.state.device());
+    });
+  };
+  const Tensor exists = mask_of("landmark.exists", {rows, 1, 1, count}, [&](int64_t i) {
+    return i % count >= count - held.length[static_cast<size_t>(i / count)];
+  });
+  const Tensor reads = mask_of("landmark.reads", {rows, 1, tokens, 1}, [&](int64_t i) {
+    return f.batch.segment[static_cast<size_t>(i)] == 0 && held.length[static_cast<size_t>(i / tokens)] > 0;
+  });
+  if (config_.compare == BlockComparison::shares) scores = softmax(tape, scores, exists);
+  const Tensor none = Tensor::zeros({1}, scores.value().dtype(), q.device());
+  const Variable lowest = log(tape, Variable::constant(none));
+  const Tensor comparable =
+      select(tape, reads, scores, broadcast(tape, reshape(tape, lowest, {1, 1, 1, 1}), {1, 1, 1, 1})).value();
+  if (config_.selection == BlockSelection::token) {
+    const Tensor best = top_k(largest(comparable, 1), wanted, exists);  // [R, 1, T, K]
+    return repeated(best.permute(std::vector<int>{0, 2, 1, 3}), chosen);
+  }
+  const Tensor best = top_k(largest(comparable, 2), wanted, exists);  // [R, H, 1, K]
+  return repeated(best.permute(std::vector<int>{0, 2, 1, 3}), chosen);
+}
+
+LandmarkHeads::Chosen LandmarkHeads::choose(const Forward& f, const HeldBlocks& held, const Tensor& q) const {
+  const int64_t rows = q.dim(0);
+  const Device device = q.device();
+  const bool stingy = config_.positions == BlockPositions::stingy;
+  const std::vector<int64_t> before = blocks_before(held);
+  const auto by_row = [&](const auto& value) {
+    std::vector<int32_t> values;
+    for (int64_t row = 0; row < rows; ++row) values.push_back(static_cast<int32_t>(value(static_cast<size_t>(row))));
+    return Tensor::from(values, {rows}, device);
+  };
+  // Landmarks as they look from the current block.
+  Tensor landmarks = store_->summaries(f.state, held);
+  if (rotation_.is_on()) {
+    std::vector<int64_t> numbers{stingy ? 1 : 0};
+    numbers.insert(numbers.end(), held.length.begin(), held.length.end());
+    numbers.insert(numbers.end(), before.begin(), before.end());
+    const Tensor back = f.tables->find({hash_scope("landmark.blocks_back"), numbers}, [&] {
+      std::vector<int32_t> blocks;
+      for (size_t row = 0; row < held.length.size(); ++row) {
+        for (int64_t n = held.most; n > 0; --n) {
+          blocks.push_back(static_cast<int32_t>(stingy ? std::min(n, before[row]) : n));
+        }
+      }
+      return Tensor::from(blocks, {rows, held.most}, device);
+    });
+    rotation_.blocks_back(landmarks, back, stingy ? config_.top_k + 1 : held.most);
+  }
+
+  const int64_t wanted = std::min(config_.top_k, held.most);
+  const Shape shape{rows, q.dim(1), shape_.heads, wanted};
+  ops::BlockPlacing placing;
+  if (config_.selection == BlockSelection::token_and_head) {
+    placing.index = Tensor::empty(shape, DType::i32, device);
+    const Tensor score = Tensor::empty(shape, wide_type(q.dtype()), device);
+    ops::KnnMemory memory;
+    memory.keys = landmarks;
+    memory.head = Tensor::zeros({rows}, DType::i32, device);
+    memory.length = by_row([&](size_t row) { return held.length[row]; });
+    ops::knn_search(placing.index, score, q, memory, ops::KnnSearch::exact);
+    placing.first = Tensor::zeros({rows}, DType::i32, device);
+  } else {
+    placing.index = best_blocks(f, held, q, landmarks);
+    placing.first = by_row([&](size_t row) { return held.most - held.length[row]; });
+  }
+  if (const Tensor readers = carried_mask(f); readers.defined()) ops::drop_entries(placing.index, readers);
+  placing.head = store_->head(f.state);
+  placing.length = by_row([&](size_t row) { return held.length[row]; });
+  placing.slots = store_->slots(f.state);
+  placing.stored = held.most;
+  if (stingy) placing.places = by_row([&](size_t row) { return before[row]; });
+  const Chosen chosen{Tensor::empty(shape, DType::i32, device), Tensor::empty(shape, DType::i32, device)};
+  ops::place_blocks(chosen.slot, chosen.turn, Tensor::empty(shape, DType::i32, device), placing);
+  return chosen;
+}
+
+}  // namespace quire
