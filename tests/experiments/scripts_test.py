@@ -111,7 +111,7 @@ class WithTorch(Scripts):
         self.assertGreater(self.result()["models"]["llama"]["peers"][0]["ratio_of_minima"], 0)
 
     def test_steps_of_torch(self):
-        for model in ("gpt2", "transformer-xl"):
+        for model in ("gpt2", "transformer-xl", "landmark"):
             out = self.run_script("bench/torch_step.py", model, "--steps", 1, "--warmup", 0, "--rows", 1, "--length", 8,
                                   python=self.python)
             self.assertGreater(json.loads(out)["step_ms"]["min"], 0)
