@@ -1,7 +1,7 @@
 #include "kernels/rotary.h"
 
 #include "kernels/checks.h"
-#include "kernels/cpu/common.h"
+#include "kernels/cpu/turn.h"
 
 namespace quire::cpu {
 
@@ -29,32 +29,6 @@ void rotary_table(const Tensor& table, int64_t origin, double base, int64_t step
   });
 }
 
-template <typename T>
-void turn(T* y, const T* x, const T* angles, int64_t pairs, int64_t size, bool inverse, bool interleaved) {
-  const T* cosine = angles;
-  const T* sine = angles + pairs;
-  const T sign = inverse ? T{-1} : T{1};
-  if (interleaved) {
-    for (int64_t i = 0; i < pairs; ++i) {
-      const T a = x[2 * i];
-      const T b = x[2 * i + 1];
-      const T s = sign * sine[i];
-      y[2 * i] = a * cosine[i] - b * s;
-      y[2 * i + 1] = a * s + b * cosine[i];
-    }
-    if (y != x) std::copy(x + 2 * pairs, x + size, y + 2 * pairs);
-    return;
-  }
-  for (int64_t i = 0; i < pairs; ++i) {
-    const T a = x[i];
-    const T b = x[i + pairs];
-    const T s = sign * sine[i];
-    y[i] = a * cosine[i] - b * s;
-    y[i + pairs] = a * s + b * cosine[i];
-  }
-  if (y != x) std::copy(x + 2 * pairs, x + size, y + 2 * pairs);
-}
-
 void rotary(const Tensor& out, const ops::RotaryInputs& in) {
   check_rotary(out, in);
   const int64_t rows = in.x.dim(0);
@@ -78,8 +52,7 @@ void rotary(const Tensor& out, const ops::RotaryInputs& in) {
                     in.origin);
         const T* angles = in.table.data<T>() + (in.origin + position) * 2 * pairs;
         for (int64_t h = token * heads; h < (token + 1) * heads; ++h) {
-          turn(out.data<T>() + h * size, in.x.data<T>() + h * size, angles, pairs, size, in.inverse,
-               in.interleaved);
+          turn(out.data<T>() + h * size, in.x.data<T>() + h * size, angles, pairs, size, in.inverse, in.interleaved);
         }
       }
     });

@@ -1,26 +1,11 @@
 #include <vector>
 
 #include "kernels/block_sizes.h"
-#include "kernels/cpu/common.h"
+#include "kernels/cpu/turn.h"
 
 namespace quire::cpu {
 
 namespace {
-
-// q turned by a row of the table, or back.
-template <typename T>
-void turn(T* y, const T* x, const T* angles, int64_t pairs, int64_t size, bool inverse, bool interleaved) {
-  const int64_t step = interleaved ? 2 : 1;
-  const int64_t apart = interleaved ? 1 : pairs;
-  for (int64_t i = 0; i < pairs; ++i) {
-    const T a = x[step * i];
-    const T b = x[step * i + apart];
-    const T sine = inverse ? -angles[pairs + i] : angles[pairs + i];
-    y[step * i] = a * angles[i] - b * sine;
-    y[step * i + apart] = a * sine + b * angles[i];
-  }
-  std::copy(x + 2 * pairs, x + size, y + 2 * pairs);
-}
 
 // The blocks that one query reads. S: as keys and values are stored.
 template <typename T, typename S>
