@@ -136,7 +136,8 @@ double nearest_code_flops(const Tensor&, const Tensor&, const Tensor&, const Ten
 
 // Of a logit with all codewords, and of their values.
 double code_attention_pairs(const CodeAttentionInputs& in) {
-  return static_cast<double>(in.q.numel() / in.q.dim(3)) * static_cast<double>(in.codebook.dim(1));
+  const int64_t queries = in.q.numel() / in.q.dim(3);
+  return static_cast<double>(queries) * static_cast<double>(in.codebook.dim(1));
 }
 
 double code_attention_flops(const Tensor&, const Tensor&, const CodeAttentionInputs& in) {

@@ -15,8 +15,7 @@ namespace {
 class Places {
  public:
   Places(const Forward& f, int64_t period, const BlockStore* store, const HeldBlocks& held, const KeyBlocks& blocks)
-      : f_(f),
-        period_(period),
+      : period_(period),
         held_(held),
         first_(blocks.first_on_host.to_vector<int32_t>()),
         slots_(store == nullptr ? 0 : store->slots(f.state)),
@@ -41,7 +40,6 @@ class Places {
   int64_t begin(int64_t cell) const { return begins_[static_cast<size_t>(cell)]; }
 
  private:
-  const Forward& f_;
   int64_t period_;
   const HeldBlocks& held_;
   std::vector<int32_t> first_;
