@@ -154,7 +154,7 @@ int main(int argc, char** argv) {
     for (int repeat = 0; repeat < repeats; ++repeat) {
       for (size_t peer = 0; peer < peers.size(); ++peer) {
         if (peers[peer])
-          best[peer] = std::min(best[peer], seconds(peers[peer], static_cast<size_t>(2 * repeat), copies));
+          best[peer] = std::min(best[peer], seconds(peers[peer], 2 * static_cast<size_t>(repeat), copies));
       }
     }
     std::vector<double> rate;

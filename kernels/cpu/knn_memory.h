@@ -41,7 +41,7 @@ inline void widen(const int8_t* from, LanesOf<int32_t, 16>::type& to) {
 #if defined(__AVX512F__)
   to = (LanesOf<int32_t, 16>::type)_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
 #else
-  for (int i = 0; i < 16; ++i) to[i] = from[i];
+  for (int i = 0; i < 16; ++i) to[i] = int32_t{from[i]};
 #endif
 }
 inline void widen(const uint16_t* from, LanesOf<int32_t, 16>::type& to) {
