@@ -38,16 +38,16 @@ struct EnumNames<StateType> {
       {{StateType::automatic, "auto"}, {StateType::f32, "f32"}, {StateType::bf16, "bf16"}});
 };
 
+// The type that is stored; without a value the one that the model computes in.
+inline std::optional<DType> stored_type(StateType type) {
+  if (type == StateType::automatic) return std::nullopt;
+  return type == StateType::bf16 ? DType::bf16 : DType::f32;
+}
+
 struct CacheConfig {
   CacheKind kind = CacheKind::none;
   std::optional<int64_t> length;
   StateType dtype = StateType::automatic;
-
-  // Without a value: the type that the model computes in.
-  std::optional<DType> storage() const {
-    if (dtype == StateType::automatic) return std::nullopt;
-    return dtype == StateType::bf16 ? DType::bf16 : DType::f32;
-  }
 
   template <class Visitor>
   void fields(Visitor& v) {

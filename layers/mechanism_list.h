@@ -7,8 +7,8 @@ namespace quire {
 
 Mechanism softmax_mixer();   // layers/mixers/softmax_attention.cpp
 Mechanism vq_mixer();        // layers/mixers/vq_attention.cpp
-Mechanism landmark_mixer();  // layers/mixers/landmark_attention.cpp
-Mechanism moba_mixer();      // layers/mixers/moba_attention.cpp
+Mechanism landmark_mixer();  // layers/mixers/landmark_mechanism.cpp
+Mechanism moba_mixer();      // layers/mixers/moba_mechanism.cpp
 Mechanism knn_memory();      // layers/memory/knn_mechanism.cpp
 Mechanism plain_stack();     // layers/stacks/plain.cpp
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "autograd/functions/blocks.h"
 #include "layers/host_values.h"
 
 namespace quire {
@@ -69,6 +70,18 @@ void add_telemetry(const Forward& f, const std::string& name, const HeldBlocks& 
 }
 
 }  // namespace
+
+std::vector<BlockRead> stored_reads(const Tensor& q, const ops::StoredAttentionInputs& settings) {
+  Tape tape(false);
+  std::vector<BlockRead> reads;
+  for (int64_t n = 0; n < settings.slot.dim(3); ++n) {
+    ops::StoredAttentionInputs one = settings;
+    one.slot = one_of(settings.slot, n);
+    one.turn = one_of(settings.turn, n);
+    reads.push_back({stored_attention(tape, Variable::constant(q), one).lse.value(), one.slot, {}});
+  }
+  return reads;
+}
 
 void report_blocks(const Forward& f, const std::string& name, int64_t period, const BlockStore* store,
                    const HeldBlocks& held, const KeyBlocks& blocks, const std::vector<BlockRead>& reads) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/block_attention.h"
 #include "layers/mixers/block_store.h"
 #include "layers/mixers/key_blocks.h"
 
@@ -15,6 +16,9 @@ struct BlockRead {
   Tensor slot;   // i32 [R, T, H, 1]: of a stored block, or
   Tensor block;  // i32 [R, T, H, 1]: the number of a block of the pass
 };
+
+// What queries read of each stored block that they have chosen.
+std::vector<BlockRead> stored_reads(const Tensor& q, const ops::StoredAttentionInputs& settings);
 
 // Adds what was read to f.retrieved, and to f.telemetry: NAME.stored, the mean number of blocks that a row stores;
 // NAME.different, the mean number of stored blocks that some query of a row reads; NAME.back.N, the share of what is

@@ -26,6 +26,11 @@ Tensor blocks_at(const Tensor& lines, const Tensor& index, int64_t length) {
   return found.value().reshape({rows, index.dim(1) / length, length, heads, size});
 }
 
+Tensor by_row(const std::vector<int64_t>& values, Device device) {
+  return Tensor::from(std::vector<int32_t>(values.begin(), values.end()), {static_cast<int64_t>(values.size())},
+                      device);
+}
+
 Tensor one_of(const Tensor& chosen, int64_t n) {
   const Tensor one = Tensor::empty({chosen.dim(0), chosen.dim(1), chosen.dim(2), 1}, DType::i32, chosen.device());
   ops::copy(one, chosen.slice(3, n, n + 1));
@@ -80,14 +85,17 @@ HeldBlocks BlockStore::held(const Forward& f) const {
   return held;
 }
 
-std::pair<Tensor, Tensor> BlockStore::tails(const StateView& state, const HeldBlocks& held) const {
-  const auto newest = [&](LogId log) {
-    std::vector<int64_t> first;
-    const std::vector<int64_t> lengths = state.lengths(tail_);
-    for (size_t row = 0; row < lengths.size(); ++row) first.push_back(lengths[row] - held.tail[row]);
-    return state.gather(log, held.most_tail, first, held.tail);
+std::pair<Variable, Variable> BlockStore::behind_tails(Tape& tape, const StateView& state, const HeldBlocks& held,
+                                                       const Variable& keys, const Variable& values) const {
+  if (held.most_tail == 0) return {keys, values};
+  const std::vector<int64_t> lengths = state.lengths(tail_);
+  std::vector<int64_t> first;
+  for (size_t row = 0; row < lengths.size(); ++row) first.push_back(lengths[row] - held.tail[row]);
+  const auto behind = [&](LogId log, const Variable& x) {
+    const Tensor tail = state.gather(log, held.most_tail, first, held.tail);
+    return concatenate(tape, std::vector{Variable::constant(tail), x}, 1);
   };
-  return {newest(tail_keys_), newest(tail_values_)};
+  return {behind(tail_keys_, keys), behind(tail_values_, values)};
 }
 
 Tensor BlockStore::summaries(const StateView& state, const HeldBlocks& held) const {
@@ -109,9 +117,15 @@ void BlockStore::forget_pages(const StateView& state) const {
   state.forget_pages(values_);
 }
 
-void BlockStore::write(const Forward& f, const HeldBlocks& held, const Tensor& keys, const Tensor& values) const {
+void BlockStore::write(const Forward& f, const HeldBlocks& held, const Tensor& new_keys,
+                       const Tensor& new_values) const {
   const StateView& state = f.state;
-  const int64_t before = keys.dim(1) - f.batch.length;
+  Tape tape(false);
+  const auto [all_keys, all_values] =
+      behind_tails(tape, state, held, Variable::constant(new_keys), Variable::constant(new_values));
+  const Tensor& keys = all_keys.value();
+  const Tensor& values = all_values.value();
+  const int64_t before = held.most_tail;
   std::vector<int64_t> begin, count;         // of the blocks: their first key, and how many there are
   std::vector<int64_t> first_token, tokens;  // of the row's last document
   for (int64_t row = 0; row < state.rows(); ++row) {
@@ -139,15 +153,15 @@ void BlockStore::write(const Forward& f, const HeldBlocks& held, const Tensor& k
     return Tensor::from(places, {state.rows(), most * options_.period}, state.device());
   });
   const std::vector<int64_t> first(begin.size(), 0);
-  const Tensor new_keys = blocks_at(keys, index, options_.period);
-  state.append(keys_, new_keys, first, count);
+  const Tensor key_blocks = blocks_at(keys, index, options_.period);
+  state.append(keys_, key_blocks, first, count);
   state.append(values_, blocks_at(values, index, options_.period), first, count);
   const Shape by_block{state.rows(), most, options_.key_heads, options_.size};
   const Tensor summary = Tensor::empty(by_block, keys.dtype(), keys.device());
   if (options_.landmarks) {
-    ops::copy(summary, new_keys.select(2, options_.period - 1));
+    ops::copy(summary, key_blocks.select(2, options_.period - 1));
   } else {
-    ops::sum_axis(summary, new_keys, 2, 1.0 / static_cast<double>(options_.period));
+    ops::sum_axis(summary, key_blocks, 2, 1.0 / static_cast<double>(options_.period));
   }
   state.append(summaries_, summary, first, count);
 }

@@ -34,6 +34,8 @@ struct HeldBlocks {
 
 // Keys or values [R, S, Hk, D] at the places index i32 [R, N L], -1 for zeros: [R, N, L, Hk, D].
 Tensor blocks_at(const Tensor& lines, const Tensor& index, int64_t length);
+// One number for each row: i32 [R].
+Tensor by_row(const std::vector<int64_t>& values, Device device);
 // The n-th of what queries have chosen, of i32 [R, T, H, K]: i32 [R, T, H, 1].
 Tensor one_of(const Tensor& chosen, int64_t n);
 // [R, H, T, N]: scale times the products of queries [R, T, H, D] with the keys [R, N, Hk, D] that stand for blocks.
@@ -44,8 +46,10 @@ class BlockStore {
   BlockStore(const Scope& scope, const BlockStoreOptions& options);
 
   HeldBlocks held(const Forward& f) const;
-  // Keys and values of the begun blocks, [R, most_tail, Hk, ..], at the end of each row.
-  std::pair<Tensor, Tensor> tails(const StateView& state, const HeldBlocks& held) const;
+  // keys, values [R, T, Hk, ..] behind those of the begun blocks, which are constant and stand at the end of the first
+  // most_tail places of each row.
+  std::pair<Variable, Variable> behind_tails(Tape& tape, const StateView& state, const HeldBlocks& held,
+                                             const Variable& keys, const Variable& values) const;
   // The keys that stand for the blocks, [R, most, Hk, D], oldest first, at the end of each row.
   Tensor summaries(const StateView& state, const HeldBlocks& held) const;
 
@@ -56,8 +60,7 @@ class BlockStore {
   int64_t slots(const StateView& state) const { return state.stored_ring(keys_).dim(1); }
   void forget_pages(const StateView& state) const;
 
-  // Queues what the step adds. keys, values [R, most_tail + T, Hk, ..]: tails() and behind them the tokens, rotated by
-  // their places within their blocks.
+  // Queues what the step adds: keys [R, T, Hk, D], rotated by their places within their blocks, and values.
   void write(const Forward& f, const HeldBlocks& held, const Tensor& keys, const Tensor& values) const;
 
   int64_t period() const { return options_.period; }

@@ -47,4 +47,25 @@ class HeadProjections {
   Linear query_, key_, value_, out_;
 };
 
+// The mixer that these projections and some heads make. Heads take (f, q, k, v) to [R, T, H, D]; more arguments of the
+// constructor are theirs, behind the scope.
+template <typename Heads>
+class ProjectedHeads final : public Part {
+ public:
+  template <typename... Arguments>
+  ProjectedHeads(const Scope& scope, const ModelConfig& model, Arguments&&... arguments)
+      : projections_(scope, model), heads_(scope, std::forward<Arguments>(arguments)...) {}
+
+  Variable operator()(const Forward& f, const PartInput& input) const override {
+    Tape& tape = f.tape;
+    const Variable z = input.normalised(tape);
+    return projections_.out(
+        tape, heads_(f, projections_.queries(tape, z), projections_.keys(tape, z), projections_.values(tape, z)));
+  }
+
+ private:
+  HeadProjections projections_;
+  Heads heads_;
+};
+
 }  // namespace quire

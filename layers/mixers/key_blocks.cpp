@@ -11,7 +11,7 @@ constexpr uint32_t kJumps = hash_scope("blocks.jump");
 constexpr uint32_t kControlled = hash_scope("blocks.chosen_marks");
 
 struct Tables {
-  std::vector<int32_t> block, first, key_position, query_position, place;
+  std::vector<int32_t> block, first, query_position, place;
   std::vector<uint8_t> marks, controlled;
 };
 
@@ -25,9 +25,11 @@ Tables make_tables(const Forward& f, const BlockCut& cut, const std::vector<int6
   const int64_t keys = before + batch.length;
   const auto cells = static_cast<size_t>(batch.rows * batch.length);
   const auto all_keys = static_cast<size_t>(batch.rows * keys);
-  Tables to{std::vector<int32_t>(all_keys, -1), std::vector<int32_t>(cells, static_cast<int32_t>(keys)),
-            std::vector<int32_t>(all_keys, 0),  std::vector<int32_t>(cells, 0),
-            std::vector<int32_t>(cells, 0),     std::vector<uint8_t>(all_keys, 0),
+  Tables to{std::vector<int32_t>(all_keys, -1),
+            std::vector<int32_t>(cells, static_cast<int32_t>(keys)),
+            std::vector<int32_t>(cells, 0),
+            std::vector<int32_t>(cells, 0),
+            std::vector<uint8_t>(all_keys, 0),
             std::vector<uint8_t>(all_keys, 0)};
   std::vector<int32_t> next(static_cast<size_t>(batch.rows), 0);  // the number of the next block of each row
   for (const Segment& segment : f.state.segments()) {
@@ -37,29 +39,28 @@ Tables make_tables(const Forward& f, const BlockCut& cut, const std::vector<int6
     for (int64_t n = 0; n < tail; ++n) {
       const auto at = static_cast<size_t>(segment.row * keys + before - tail + n);
       to.block[at] = number;
-      to.key_position[at] = static_cast<int32_t>(n);
     }
-    auto position = static_cast<int32_t>(tail);
+    int64_t position = tail;
     bool open = tail > 0;
-    for (int64_t t = segment.begin; t < segment.begin + segment.count; ++t, ++position) {
+    for (int64_t t = segment.begin; t < segment.begin + segment.count; ++t) {
+      int64_t jump = 1;
       const auto cell = static_cast<size_t>(batch.at(segment.row, t));
       const auto at = static_cast<size_t>(segment.row * keys + before + t);
       const int64_t place = batch.position[cell] % cut.period;
       to.block[at] = number;
       to.first[cell] = first;
-      to.key_position[at] = to.query_position[cell] = position;
+      to.query_position[cell] = static_cast<int32_t>(position);
       to.place[cell] = static_cast<int32_t>(place);
       open = place != cut.period - 1;
-      if (open) continue;
-      ++number;
-      if (!cut.landmarks) continue;
-      const bool controlled =
-          cut.controlled > 0 && random_bits(f, kControlled, segment.row, t) * 0x1p-32 < cut.controlled;
-      to.marks[at] = controlled ? 2 : 1;
-      to.controlled[at] = controlled ? 1 : 2;
-      if (cut.jump > 1) {
-        position += static_cast<int32_t>(random_bits(f, kJumps, segment.row, t) % static_cast<uint64_t>(cut.jump));
+      if (!open) ++number;
+      if (!open && cut.landmarks) {
+        const bool controlled =
+            cut.controlled > 0 && random_bits(f, kControlled, segment.row, t) * 0x1p-32 < cut.controlled;
+        to.marks[at] = controlled ? 2 : 1;
+        to.controlled[at] = controlled ? 1 : 2;
+        jump = 1 + static_cast<int64_t>(random_bits(f, kJumps, segment.row, t) % static_cast<uint64_t>(cut.jump));
       }
+      position = next_position(position, jump);
     }
     if (open) ++number;
   }
@@ -86,7 +87,6 @@ KeyBlocks key_blocks(const Forward& f, const BlockCut& cut, const std::vector<in
   };
   made.block = table("blocks.block", by_key, &Tables::block);
   made.first = table("blocks.first", by_token, &Tables::first);
-  made.key_position = table("blocks.key_position", by_key, &Tables::key_position);
   made.query_position = table("blocks.query_position", by_token, &Tables::query_position);
   made.place = table("blocks.place", by_token, &Tables::place);
   made.block_on_host = table_on(kCpu, "blocks.block_on_host", by_key, &Tables::block);

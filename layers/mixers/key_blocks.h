@@ -27,8 +27,7 @@ struct KeyBlocks {
   Tensor first;           // i32 [R, T]
   Tensor marks;           // u8 [R, S], with landmarks: 1, or 2 for those under control
   Tensor controlled;      // with controlled > 0: the same the other way round
-  Tensor key_position;    // i32 [R, S]: counts from the beginning of the block in which the document's part begins
-  Tensor query_position;  // i32 [R, T]: the same of the tokens
+  Tensor query_position;  // i32 [R, T]: counts from the beginning of the block in which the document's part begins
   Tensor block_on_host;   // block and first in main memory
   Tensor first_on_host;
   Tensor place;  // i32 [R, T]: places of the tokens within their blocks

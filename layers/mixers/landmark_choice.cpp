@@ -80,11 +80,6 @@ LandmarkHeads::Chosen LandmarkHeads::choose(const Forward& f, const HeldBlocks& 
   const Device device = q.device();
   const bool stingy = config_.positions == BlockPositions::stingy;
   const std::vector<int64_t> before = blocks_before(held);
-  const auto by_row = [&](const auto& value) {
-    std::vector<int32_t> values;
-    for (int64_t row = 0; row < rows; ++row) values.push_back(static_cast<int32_t>(value(static_cast<size_t>(row))));
-    return Tensor::from(values, {rows}, device);
-  };
   // Landmarks as they look from the current block.
   Tensor landmarks = store_->summaries(f.state, held);
   if (rotation_.is_on()) {
@@ -112,19 +107,21 @@ LandmarkHeads::Chosen LandmarkHeads::choose(const Forward& f, const HeldBlocks& 
     ops::KnnMemory memory;
     memory.keys = landmarks;
     memory.head = Tensor::zeros({rows}, DType::i32, device);
-    memory.length = by_row([&](size_t row) { return held.length[row]; });
+    memory.length = by_row(held.length, device);
     ops::knn_search(placing.index, score, q, memory, ops::KnnSearch::exact);
     placing.first = Tensor::zeros({rows}, DType::i32, device);
   } else {
     placing.index = best_blocks(f, held, q, landmarks);
-    placing.first = by_row([&](size_t row) { return held.most - held.length[row]; });
+    std::vector<int64_t> oldest;
+    for (const int64_t length : held.length) oldest.push_back(held.most - length);
+    placing.first = by_row(oldest, device);
   }
   if (const Tensor readers = carried_mask(f); readers.defined()) ops::drop_entries(placing.index, readers);
   placing.head = store_->head(f.state);
-  placing.length = by_row([&](size_t row) { return held.length[row]; });
+  placing.length = by_row(held.length, device);
   placing.slots = store_->slots(f.state);
   placing.stored = held.most;
-  if (stingy) placing.places = by_row([&](size_t row) { return before[row]; });
+  if (stingy) placing.places = by_row(before, device);
   const Chosen chosen{Tensor::empty(shape, DType::i32, device), Tensor::empty(shape, DType::i32, device)};
   ops::place_blocks(chosen.slot, chosen.turn, Tensor::empty(shape, DType::i32, device), placing);
   return chosen;

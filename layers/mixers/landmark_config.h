@@ -89,11 +89,6 @@ struct LandmarkConfig {
   StateType dtype = StateType::automatic;
 
   int64_t period() const { return block + 1; }  // landmark included
-  // Without a value: the type that the model computes in.
-  std::optional<DType> storage() const {
-    if (dtype == StateType::automatic) return std::nullopt;
-    return dtype == StateType::bf16 ? DType::bf16 : DType::f32;
-  }
 
   template <class Visitor>
   void fields(Visitor& v) {

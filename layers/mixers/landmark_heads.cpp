@@ -32,7 +32,7 @@ LandmarkHeads::LandmarkHeads(const Scope& scope, const LandmarkConfig& config, c
                                             .size = shape.size,
                                             .value_size = shape.value_size,
                                             .place = config.place,
-                                            .dtype = config.storage(),
+                                            .dtype = stored_type(config.dtype),
                                             .landmarks = true});
   }
 }
@@ -50,12 +50,7 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, co
   const Variable q = rotation_.by_positions(tape, queries, blocks.query_position, blocks.positions);
   Variable k = rotation_.by_positions(tape, keys, blocks.query_position, blocks.positions);
   Variable v = values;
-  Tensor tail_keys, tail_values;
-  if (blocks.before > 0) {
-    std::tie(tail_keys, tail_values) = store_->tails(f.state, held);
-    k = concatenate(tape, std::vector{Variable::constant(tail_keys), k}, 1);
-    v = concatenate(tape, std::vector{Variable::constant(tail_values), v}, 1);
-  }
+  if (store_) std::tie(k, v) = store_->behind_tails(tape, f.state, held, k, v);
 
   ops::BlockAttentionInputs settings;
   settings.block = blocks.block;
@@ -88,12 +83,10 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, co
     mixed = join(tape, free, *others).out;
   }
   if (store_ && f.write_state) {
-    Tape idle(false);
-    const Variable by_place = rotation_.by_positions(idle, Variable::constant(keys.value()), blocks.place,
-                                                     std::max(cut_.period, blocks.positions));
-    Variable all = by_place;
-    if (blocks.before > 0) all = concatenate(idle, std::vector{Variable::constant(tail_keys), by_place}, 1);
-    store_->write(f, held, all.value(), v.value());
+    Tape unrecorded(false);
+    const Variable by_place =
+        rotation_.by_positions(unrecorded, Variable::constant(keys.value()), blocks.place, cut_.period);
+    store_->write(f, held, by_place.value(), values.value());
   }
   return mixed;
 }
@@ -115,15 +108,7 @@ BlockAttention LandmarkHeads::stored(const Forward& f, const HeldBlocks& held, c
   }
   const BlockAttention read = stored_attention(f.tape, q, settings);
   if (f.telemetry != nullptr || f.retrieved != nullptr) {
-    std::vector<BlockRead> reads;
-    Tape idle(false);
-    for (int64_t n = 0; n < chosen.slot.dim(3); ++n) {
-      ops::StoredAttentionInputs one = settings;
-      one.slot = one_of(chosen.slot, n);
-      one.turn = one_of(chosen.turn, n);
-      reads.push_back({stored_attention(idle, Variable::constant(q.value()), one).lse.value(), one.slot, {}});
-    }
-    report_blocks(f, name_, cut_.period, &*store_, held, blocks, reads);
+    report_blocks(f, name_, cut_.period, &*store_, held, blocks, stored_reads(q.value(), settings));
   }
   store_->forget_pages(f.state);
   return read;

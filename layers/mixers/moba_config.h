@@ -15,12 +15,6 @@ struct MobaConfig {
   LogPlace place = LogPlace::device;
   StateType dtype = StateType::automatic;
 
-  // Without a value: the type that the model computes in.
-  std::optional<DType> storage() const {
-    if (dtype == StateType::automatic) return std::nullopt;
-    return dtype == StateType::bf16 ? DType::bf16 : DType::f32;
-  }
-
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("block", block,

@@ -36,7 +36,7 @@ MobaHeads::MobaHeads(const Scope& scope, const MobaConfig& config, const HeadSha
                                           .size = shape.size,
                                           .value_size = shape.value_size,
                                           .place = config_.place,
-                                          .dtype = config_.storage()});
+                                          .dtype = stored_type(config_.dtype)});
 }
 
 Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const Variable& keys,
@@ -47,12 +47,7 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const 
   const Variable q = rotation_.by_positions(tape, queries, blocks.query_position, blocks.positions);
   Variable k = rotation_.by_positions(tape, keys, blocks.query_position, blocks.positions);
   Variable v = values;
-  Tensor tail_keys, tail_values;
-  if (blocks.before > 0) {
-    std::tie(tail_keys, tail_values) = store_->tails(f.state, held);
-    k = concatenate(tape, std::vector{Variable::constant(tail_keys), k}, 1);
-    v = concatenate(tape, std::vector{Variable::constant(tail_values), v}, 1);
-  }
+  if (store_) std::tie(k, v) = store_->behind_tails(tape, f.state, held, k, v);
 
   const Chosen chosen = choose(f, held, blocks, q.value(), k.value());
   ops::BlockAttentionInputs settings;
@@ -74,14 +69,7 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const 
     stored.interleaved = rotation_.interleaved();
     if (rotation_.is_on()) stored.table = rotation_.turns(held.most, q.value());
     mixed = join(tape, mixed, stored_attention(tape, q, stored));
-    if (observed) {
-      for (int64_t n = 0; n < chosen.slot.dim(3); ++n) {
-        ops::StoredAttentionInputs one = stored;
-        one.slot = one_of(chosen.slot, n);
-        one.turn = one_of(chosen.turn, n);
-        reads.push_back({stored_attention(idle, Variable::constant(q.value()), one).lse.value(), one.slot, {}});
-      }
-    }
+    if (observed) reads = stored_reads(q.value(), stored);
     store_->forget_pages(f.state);
   }
   if (observed) {
@@ -95,9 +83,10 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const 
     report_blocks(f, name_, config_.block, store_ ? &*store_ : nullptr, held, blocks, reads);
   }
   if (store_ && f.write_state) {
-    Variable by_place = rotation_.by_positions(idle, Variable::constant(keys.value()), blocks.place, config_.block);
-    if (blocks.before > 0) by_place = concatenate(idle, std::vector{Variable::constant(tail_keys), by_place}, 1);
-    store_->write(f, held, by_place.value(), v.value());
+    Tape unrecorded(false);
+    const Variable by_place =
+        rotation_.by_positions(unrecorded, Variable::constant(keys.value()), blocks.place, config_.block);
+    store_->write(f, held, by_place.value(), values.value());
   }
   return mixed.out;
 }
@@ -182,14 +171,13 @@ MobaHeads::Chosen MobaHeads::choose(const Forward& f, const HeldBlocks& held, co
     placing.index = top_k(permute(tape, scores, {0, 2, 1, 3}).value(), wanted, candidates(f, held, blocks, count));
     if (f.selections) (*f.selections)[scope_] = placing.index;
   }
-  const auto by_row = [&](const auto& value) {
-    std::vector<int32_t> values;
-    for (int64_t row = 0; row < rows; ++row) values.push_back(static_cast<int32_t>(value(static_cast<size_t>(row))));
-    return Tensor::from(values, {rows}, device);
-  };
-  placing.length = by_row([&](size_t row) { return held.length.empty() ? 0 : held.length[row]; });
-  placing.first = by_row([&](size_t row) { return held.length.empty() ? 0 : held.most - held.length[row]; });
-  placing.head = store_ ? store_->head(f.state) : by_row([](size_t) { return 0; });
+  // Without a store no row holds anything.
+  const std::vector<int64_t> length = store_ ? held.length : std::vector<int64_t>(static_cast<size_t>(rows), 0);
+  std::vector<int64_t> oldest;
+  for (const int64_t of_row : length) oldest.push_back(held.most - of_row);
+  placing.length = by_row(length, device);
+  placing.first = by_row(oldest, device);
+  placing.head = store_ ? store_->head(f.state) : placing.length;
   placing.slots = store_ ? store_->slots(f.state) : 1;
   placing.stored = held.most;
   const Chosen chosen{Tensor::empty(shape, DType::i32, device), Tensor::empty(shape, DType::i32, device),

@@ -38,10 +38,10 @@ SoftmaxAttention::SoftmaxAttention(const Scope& scope, const Place& place, const
     const LogGroupId cache =
         scope.state_logs("cache", config_.cache_length(), {.filled_with_zeros = !config_.mask_empty_cache});
     if (config_.cache.kind == CacheKind::kv) {
-      cached_keys_ = scope.state_log(cache, "keys", {key_heads_, head_size_}, config_.cache.storage());
-      cached_values_ = scope.state_log(cache, "values", {key_heads_, head_size_}, config_.cache.storage());
+      cached_keys_ = scope.state_log(cache, "keys", {key_heads_, head_size_}, stored_type(config_.cache.dtype));
+      cached_values_ = scope.state_log(cache, "values", {key_heads_, head_size_}, stored_type(config_.cache.dtype));
     } else {
-      cached_inputs_ = scope.state_log(cache, "hidden", {width_}, config_.cache.storage());
+      cached_inputs_ = scope.state_log(cache, "hidden", {width_}, stored_type(config_.cache.dtype));
     }
   }
   const MixerShape shape{.width = width_, .heads = heads_, .key_heads = key_heads_, .head_size = head_size_};

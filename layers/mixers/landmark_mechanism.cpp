@@ -1,8 +1,9 @@
-#include "layers/mixers/landmark_attention.h"
-
+// The descriptor of landmark attention (layers/mechanism.h).
 #include <algorithm>
 
 #include "layers/mechanism_list.h"
+#include "layers/mixers/landmark_heads.h"
+#include "layers/surroundings.h"
 
 namespace quire {
 
@@ -11,22 +12,6 @@ namespace {
 const LandmarkConfig& options(const Place& place) {
   return place.options.get<LandmarkConfig>();
 }
-
-}  // namespace
-
-LandmarkAttention::LandmarkAttention(const Scope& scope, const Place& place, const Surroundings& around)
-    : projections_(scope, place.model),
-      heads_(scope, options(place), HeadShape::of(place.model), place.layer.position, place.layer.attention.rope,
-             around.tables, Initialization(place.model).matrix(place.model.size_of_head())) {}
-
-Variable LandmarkAttention::operator()(const Forward& f, const PartInput& input) const {
-  Tape& tape = f.tape;
-  const Variable z = input.normalised(tape);
-  return projections_.out(
-      tape, heads_(f, projections_.queries(tape, z), projections_.keys(tape, z), projections_.values(tape, z)));
-}
-
-namespace {
 
 constexpr CompositionRule kRules[] = {
     {"position", "landmark moves blocks to other positions, which only rope can follow; use rope or none",
@@ -83,7 +68,9 @@ Mechanism landmark_mixer() {
       .options = [] { return ConfigBox(LandmarkConfig{}); },
       .rules = kRules,
       .make_mixer = [](const Scope& scope, const Place& place, const Surroundings& around) -> std::unique_ptr<Part> {
-        return std::make_unique<LandmarkAttention>(scope, place, around);
+        return std::make_unique<ProjectedHeads<LandmarkHeads>>(
+            scope, place.model, options(place), HeadShape::of(place.model), place.layer.position,
+            place.layer.attention.rope, around.tables, Initialization(place.model).matrix(place.model.size_of_head()));
       },
       .insertion = [](const Place& place) { return Insertion{.period = options(place).block, .ids = 1}; },
       .grain = [](const Place& place) { return options(place).period(); },

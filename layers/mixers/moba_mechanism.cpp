@@ -1,8 +1,9 @@
-#include "layers/mixers/moba_attention.h"
-
+// The descriptor of MoBA (layers/mechanism.h).
 #include <algorithm>
 
 #include "layers/mechanism_list.h"
+#include "layers/mixers/moba_heads.h"
+#include "layers/surroundings.h"
 
 namespace quire {
 
@@ -11,22 +12,6 @@ namespace {
 const MobaConfig& options(const Place& place) {
   return place.options.get<MobaConfig>();
 }
-
-}  // namespace
-
-MobaAttention::MobaAttention(const Scope& scope, const Place& place, const Surroundings& around)
-    : projections_(scope, place.model),
-      heads_(scope, options(place), HeadShape::of(place.model), place.layer.position, place.layer.attention.rope,
-             around.tables) {}
-
-Variable MobaAttention::operator()(const Forward& f, const PartInput& input) const {
-  Tape& tape = f.tape;
-  const Variable z = input.normalised(tape);
-  return projections_.out(
-      tape, heads_(f, projections_.queries(tape, z), projections_.keys(tape, z), projections_.values(tape, z)));
-}
-
-namespace {
 
 constexpr CompositionRule kRules[] = {
     {"position",
@@ -83,7 +68,9 @@ Mechanism moba_mixer() {
       .options = [] { return ConfigBox(MobaConfig{}); },
       .rules = kRules,
       .make_mixer = [](const Scope& scope, const Place& place, const Surroundings& around) -> std::unique_ptr<Part> {
-        return std::make_unique<MobaAttention>(scope, place, around);
+        return std::make_unique<ProjectedHeads<MobaHeads>>(scope, place.model, options(place),
+                                                           HeadShape::of(place.model), place.layer.position,
+                                                           place.layer.attention.rope, around.tables);
       },
       .reach = reach,
       .flops = flops,
