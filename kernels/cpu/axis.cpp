@@ -81,7 +81,8 @@ W softmax_row(W* y, const W* x, const uint8_t* mask, int64_t mask_stride, int64_
     to.setZero();
     return most;
   }
-  to = (ConstArrayView<W>(x, width) - most).exp();
+  to = ConstArrayView<W>(x, width) - most;
+  exponentials(y, y, width);
   if (mask != nullptr) {
     for (int64_t i = 0; i < width; ++i) y[i] = kept(i) ? y[i] : W{0};
   }

@@ -118,6 +118,17 @@ void store_narrow(T* to, const Wide<T>* from, int64_t count) {
   }
 }
 
+// Exponentials are exactly zero below this, near the logarithm of the smallest normal number: what is masked with -inf
+// adds nothing, to the last bit. (Eigen's vector exp stops at that number instead.)
+template <typename T>
+inline constexpr T kSmallestExponent = sizeof(T) == 4 ? T(-87) : T(-708);
+// to = exp(x), which may be `to`; NaN stays NaN.
+template <typename T>
+void exponentials(T* to, const T* x, int64_t count) {
+  const ConstArrayView<T> from(x, count);
+  ArrayView<T>(to, count) = (from < kSmallestExponent<T>).select(T{0}, from.exp());
+}
+
 // The number of partial sums of a reduction over rows: few, and set by the shape alone.
 inline int64_t reduction_parts(int64_t rows) {
   return std::clamp<int64_t>(rows / 64, 1, 16);

@@ -50,17 +50,15 @@ void store_vector(T* to, Vector<T> value) {
   std::memcpy(to, &value, sizeof(value));
 }
 
-// Exponentials of a vector, exactly zero where they would be below the smallest normal number: keys masked with -inf
-// add nothing, to the last bit. (Eigen's vector exp stops at that number instead.) NaN stays NaN.
+// Exponentials of a vector like those of an array (kernels/cpu/common.h).
 template <typename T>
 Vector<T> exponential(Vector<T> x) {
   using Lane = Eigen::Array<T, kLanes<T>, 1>;
   using Bits = decltype(x < x);
-  const T smallest = sizeof(T) == 4 ? T(-87) : T(-708);
   Lane values;
   store_vector(values.data(), x);
   values = values.exp();
-  const Bits kept = (Bits)load_vector(values.data()) & (x >= smallest - Vector<T>{});
+  const Bits kept = (Bits)load_vector(values.data()) & (x >= kSmallestExponent<T> - Vector<T>{});
   return x != x ? x : (Vector<T>)kept;
 }
 
