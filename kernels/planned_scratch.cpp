@@ -46,9 +46,7 @@ void take_attention_backward(const ops::AttentionGradients& gradients, const Ten
     scratch.add_gradients(sizes, gradients, in);
   } else if (g_planned == DeviceKind::cuda) {
     const AttentionBackwardScratch scratch(sizes, wide, kMeta);
-    {
-      const KeyGradientScratch given_back_at_once(sizes, gradients, wide, kMeta);
-    }
+    { const KeyGradientScratch given_back_at_once(sizes, gradients, wide, kMeta); }
     if (DistanceGradientScratch::needed(gradients)) DistanceGradientScratch(sizes, gradients, wide, kMeta);
   }
 }
