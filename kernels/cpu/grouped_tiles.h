@@ -57,6 +57,12 @@ void for_query_tiles(const QueryRun& run, Body&& body) {
   }
 }
 
+// The queries of a tile, in whole vectors.
+template <typename T>
+int64_t lanes_of(const QueryRun& tile) {
+  return ceil_div(tile.count, int64_t{kLanes<T>}) * kLanes<T>;
+}
+
 // The chunk that the n-th entry of the list names; -1: none.
 inline int64_t chunk_of(const ops::GroupedCrossAttentionInputs& in, const GroupedSizes& s, const QueryRun& tile,
                         int64_t n) {

@@ -23,7 +23,7 @@ using Tensors = std::vector<Tensor>;
 struct GroupedForm {
   std::string name;
   int64_t rows = 2, queries = 11, heads = 2, kv_heads = 1, size = 3, value_size = 4;
-  int64_t chunks = 5, length = 4, lists = 3, chosen = 2;
+  int64_t chunks = 4, length = 4, lists = 3, chosen = 2;
   int64_t per_list = 4;    // queries that read a list; rows begin within their first list, each elsewhere
   int64_t before = 0;      // queries at the beginning that read none
   bool backwards = false;  // the first queries read the last list
@@ -323,21 +323,20 @@ void add_grouped_cross_attention_cases(std::vector<OpCase>& cases) {
        .length = 1,
        .lists = 1,
        .chosen = 1},
-      {.name = "softmax_one", .heads = 4, .kv_heads = 2, .softmax_one = true},
-      {.name = "late", .rows = 3, .queries = 13, .before = 5, .shared = false},
-      {.name = "more_than_there_is", .chunks = 3, .chosen = 7, .backwards = true, .softmax_one = true},
+      {.name = "softmax_one", .rows = 1, .heads = 4, .kv_heads = 2, .chunks = 3, .softmax_one = true},
+      {.name = "late", .rows = 3, .queries = 8, .chunks = 6, .lists = 2, .per_list = 3, .before = 3, .shared = false},
+      {.name = "more_than_there_is", .rows = 1, .chunks = 2, .chosen = 5, .backwards = true, .softmax_one = true},
       {.name = "token", .rows = 3, .queries = 1, .heads = 3, .kv_heads = 3, .length = 5, .lists = 2, .per_list = 3},
       {.name = "lists_of_one_query", .queries = 5, .length = 1, .lists = 6, .chosen = 1, .per_list = 1},
       {.name = "rows_apart",
-       .rows = 3,
-       .queries = 14,
-       .heads = 3,
-       .kv_heads = 3,
-       .chunks = 9,
+       .queries = 9,
+       .heads = 2,
+       .kv_heads = 2,
+       .chunks = 6,
        .length = 5,
        .lists = 2,
        .chosen = 3,
-       .per_list = 8,
+       .per_list = 5,
        .shared = false},
       {.name = "tiles",
        .rows = 1,
@@ -377,9 +376,9 @@ void add_grouped_cross_attention_cases(std::vector<OpCase>& cases) {
        .length = 300,
        .per_list = 3},
       {.name = "wide", .rows = 1, .queries = 4, .heads = 1, .size = 132, .value_size = 70, .lists = 2, .spread = 0.3},
-      {.name = "large_logits", .size = 4, .spread = 30, .amplification = 400},
-      {.name = "large_logits_one", .size = 4, .softmax_one = true, .spread = 30, .amplification = 400},
-      {.name = "low_logits_one", .softmax_one = true, .spread = 0.5, .mean = 3, .amplification = 200},
+      {.name = "large_logits", .rows = 1, .size = 4, .spread = 20, .amplification = 400},
+      {.name = "large_logits_one", .rows = 1, .size = 4, .softmax_one = true, .spread = 20, .amplification = 400},
+      {.name = "low_logits_one", .rows = 1, .softmax_one = true, .spread = 0.5, .mean = 3, .amplification = 200},
   };
   for (const GroupedForm& form : forms) add_function(cases, form);
   add_function(cases, {.name = "bf16", .rounded = true, .spread = 0.7});
