@@ -72,11 +72,10 @@ struct GroupedBackward {
           const T log_sum = log_sums[a * s.chosen + n];
           own[static_cast<size_t>(a)] = log_sum == -std::numeric_limits<T>::infinity() ? T{0} : log_sum;
         }
-        const T* const keys = chunk_lines<T, S>(in.keys, s, chunk, kv_head, s.size, 6);
-        const T* const values = chunk_lines<T, S>(in.values, s, chunk, kv_head, s.value_size, 7);
-        block_product(p, lanes, Operand<T>{keys, s.size}, q_by_feature, lanes, s.length, lanes, s.size, false);
-        block_product(dp, lanes, Operand<T>{values, s.value_size}, dy_by_feature, lanes, s.length, lanes, s.value_size,
-                      false);
+        const Operand<T> keys = chunk_lines<T, S>(in.keys, s, chunk, kv_head, s.size, 6);
+        const Operand<T> values = chunk_lines<T, S>(in.values, s, chunk, kv_head, s.value_size, 7);
+        block_product(p, lanes, keys, q_by_feature, lanes, s.length, lanes, s.size, false);
+        block_product(dp, lanes, values, dy_by_feature, lanes, s.length, lanes, s.value_size, false);
         const T delta = softmax_gradient(p, dp, own.data(), tile.count, lanes, in.weight.data<T>()[entry + n]);
         if (g.dweight.defined()) dweight[static_cast<size_t>(kv_head * in.weight.numel() + entry + n)] += delta;
         if (g.dvalues.defined()) {
@@ -88,7 +87,8 @@ struct GroupedBackward {
                         Operand<T>{dp, lanes}, q, s.size, s.length, s.size, tile.count, true);
         }
         if (dq == nullptr) continue;
-        block_product(dq, stride, Operand<T>{dp, lanes, true}, keys, s.size, tile.count, s.size, s.length, written);
+        block_product(dq, stride, Operand<T>{dp, lanes, true}, keys.data, keys.stride, tile.count, s.size, s.length,
+                      written);
         written = true;
       }
     }

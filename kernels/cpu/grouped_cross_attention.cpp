@@ -52,14 +52,14 @@ void forward_tile(const Tensor& out, const Tensor& lse, const ops::GroupedCrossA
       for (int64_t a = 0; a < tile.count; ++a) log_sums[a * s.chosen + n] = 0;
       continue;
     }
-    const T* const keys = chunk_lines<T, S>(in.keys, s, chunk, kv_head, s.size, 2);
-    block_product(p, lanes, Operand<T>{keys, s.size}, q, lanes, s.length, lanes, s.size, false);
+    const Operand<T> keys = chunk_lines<T, S>(in.keys, s, chunk, kv_head, s.size, 2);
+    block_product(p, lanes, keys, q, lanes, s.length, lanes, s.size, false);
     weigh(p, own.data(), lanes, s.length, in.weight.data<T>()[(tile.row * s.lists + tile.list) * s.chosen + n],
           in.softmax_one);
     for (int64_t a = 0; a < tile.count; ++a) log_sums[a * s.chosen + n] = own[static_cast<size_t>(a)];
-    const T* const values = chunk_lines<T, S>(in.values, s, chunk, kv_head, s.value_size, 3);
-    block_product(to, stride, Operand<T>{p, lanes, true}, values, s.value_size, tile.count, s.value_size, s.length,
-                  written);
+    const Operand<T> values = chunk_lines<T, S>(in.values, s, chunk, kv_head, s.value_size, 3);
+    block_product(to, stride, Operand<T>{p, lanes, true}, values.data, values.stride, tile.count, s.value_size,
+                  s.length, written);
     written = true;
   }
   for (int64_t a = 0; a < tile.count && !written; ++a) std::fill_n(to + a * stride, s.value_size, T{0});

@@ -84,17 +84,22 @@ inline int64_t line_of(const GroupedSizes& s, int64_t chunk, int64_t kv_head, in
   return (chunk * s.length * s.kv_heads + kv_head) * size;
 }
 
-// Keys or values of a chunk in the type that they are computed with, one behind the other: a copy, since lines that lie
-// a multiple of a page apart would share few sets of the first-level cache. S: the type they are stored in.
+// Keys or values of a chunk in the type that they are computed with: where they lie, or a copy in the thread's scratch.
+// S: the type they are stored in.
 template <typename T, typename S>
-const T* chunk_lines(const Tensor& stored, const GroupedSizes& s, int64_t chunk, int64_t kv_head, int64_t size,
-                     int slot) {
+Operand<T> chunk_lines(const Tensor& stored, const GroupedSizes& s, int64_t chunk, int64_t kv_head, int64_t size,
+                       int slot) {
   const S* const from = stored.data<S>() + line_of(s, chunk, kv_head, size);
-  T* const to = scratch<T>(slot, s.length * size);
-  for (int64_t j = 0; j < s.length; ++j) {
-    for (int64_t f = 0; f < size; ++f) to[j * size + f] = static_cast<T>(Wide<S>(from[j * s.kv_heads * size + f]));
+  const int64_t stride = s.kv_heads * size;
+  if constexpr (std::is_same_v<S, T>) {
+    return {from, stride};
+  } else {
+    T* const to = scratch<T>(slot, s.length * size);
+    for (int64_t j = 0; j < s.length; ++j) {
+      for (int64_t f = 0; f < size; ++f) to[j * size + f] = static_cast<T>(wide(from[j * stride + f]));
+    }
+    return {to, size};
   }
-  return to;
 }
 
 // to [size, lanes] = transposed from [count, size] times a factor; lanes beyond the queries are zero.
