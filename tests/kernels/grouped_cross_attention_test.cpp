@@ -2,9 +2,11 @@
 // and bad input. On the CPU and, with CUDA's kernels on the host (cuda/), on that device.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 
+#include "core/thread_pool.h"
 #include "kernels/grouped_cross_attention.h"
 #include "tests/support/compare.h"
 #include "tests/support/expect_error.h"
@@ -173,6 +175,39 @@ TEST(GroupedCrossAttention, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
   EXPECT_TRUE(same_bits(run(in, {false, true, false, false}).d.dkeys, all.d.dkeys));
   EXPECT_TRUE(same_bits(run(in, {false, false, true, false}).d.dvalues, all.d.dvalues));
   EXPECT_TRUE(same_bits(run(in, {false, false, false, true}).d.dweight, all.d.dweight));
+}
+
+// Rows that read the same chunk add to its gradients one after the other, on any number of threads.
+TEST(GroupedCrossAttention, RowsThatShareChunksAddInTheirOrder) {
+  if (test_device() != kCpu) GTEST_SKIP() << "about threads of the CPU";
+  constexpr int64_t kMany = 8, kWide = 64;
+  RandomTensors random(3);
+  const auto normal = [&](const Shape& shape) { return random.normal(shape, 1, 0, DType::f32); };
+  ops::GroupedCrossAttentionInputs in;
+  in.q = normal({kMany, kWide, 1, kWide});
+  in.keys = normal({2, kWide, 1, kWide});
+  in.values = normal({2, kWide, 1, kWide});
+  in.weight = normal({kMany, 1, 2});
+  in.chosen = Tensor::from(std::vector<int32_t>{0, 1, 1, 0, 0, -1, 1, -1, 0, 1, -1, 1, 1, 0, 0, 1}, in.weight.shape());
+  in.list = Tensor::zeros({kMany, kWide}, DType::i32);
+  const Tensor out = Tensor::empty_like(in.q);
+  const Tensor lse = Tensor::empty({kMany, 1, kWide, 2}, DType::f32);
+  ops::grouped_cross_attention(out, lse, in);
+  const auto backward = [&](int threads) {
+    ThreadPool pool(threads);
+    const ThreadPool::Use use(pool);
+    const ops::GroupedCrossAttentionGradients d{
+        {}, Tensor::empty_like(in.keys), Tensor::empty_like(in.values), Tensor::empty_like(in.weight)};
+    ops::grouped_cross_attention_backward(d, out, lse, in);
+    return d;
+  };
+  const ops::GroupedCrossAttentionGradients wanted = backward(1);
+  for (int repeat = 0; repeat < 60; ++repeat) {
+    const ops::GroupedCrossAttentionGradients got = backward(4);
+    EXPECT_TRUE(same_bits(got.dkeys, wanted.dkeys));
+    EXPECT_TRUE(same_bits(got.dvalues, wanted.dvalues));
+    EXPECT_TRUE(same_bits(got.dweight, wanted.dweight));
+  }
 }
 
 TEST(GroupedCrossAttention, NumbersThatNameNothing) {
