@@ -54,6 +54,19 @@ BlockBackwardScratch::BlockBackwardScratch(const BlockSizes& s, const ops::Block
   long_blocks = Tensor::empty({s.rows, s.heads, s.queries, most, kLongBlockNumbers}, wide, device);
 }
 
+// The tiles of a list are full but for one.
+GroupedScratch::GroupedScratch(const GroupedSizes& s, Device device)
+    : ranges(Tensor::empty({s.rows, s.lists, 2}, DType::i32, device)),
+      tiles(Tensor::empty({s.rows, std::min(s.queries, s.queries / kGpuTile + s.lists), kListTileNumbers}, DType::i32,
+                          device)) {}
+
+GroupedBackwardScratch::GroupedBackwardScratch(const GroupedSizes& s, const ops::GroupedCrossAttentionGradients& g,
+                                               const ops::GroupedCrossAttentionInputs& in)
+    : delta(Tensor::empty({s.rows, s.heads, s.queries, s.chosen}, wide_type(in.q.dtype()), in.q.device())) {
+  if (!g.dkeys.defined() && !g.dvalues.defined()) return;
+  entries = Tensor::empty({4, in.chosen.numel()}, DType::i32, in.q.device());
+}
+
 CodeBackwardScratch::CodeBackwardScratch(const CodeAttentionSizes& s, bool with_du, DType wide, Device device)
     : delta(Tensor::empty({s.rows, s.heads, s.queries}, wide, device)) {
   if (with_du) terms = Tensor::empty({s.rows, s.queries, s.heads, s.size}, wide, device);

@@ -5,6 +5,7 @@
 
 #include "kernels/attention_sizes.h"
 #include "kernels/block_sizes.h"
+#include "kernels/grouped_sizes.h"
 #include "kernels/knn_sizes.h"
 #include "kernels/vq_sizes.h"
 
@@ -65,6 +66,24 @@ struct BlockBackwardScratch {
   Tensor long_blocks;  // [R, H, T, blocks longer than a tile, kLongBlockNumbers], with landmarks
 
   BlockBackwardScratch(const BlockSizes& sizes, const ops::BlockAttentionInputs& in, Device device);
+};
+
+// Of grouped_cross_attention, and of its backward pass.
+inline constexpr int64_t kListTileNumbers = 3;
+struct GroupedScratch {
+  Tensor ranges;  // i32 [R, L, 2]: the queries that read a list
+  Tensor tiles;   // i32 [R, tiles, kListTileNumbers]: the list of a tile of queries, its first query and their number
+
+  GroupedScratch(const GroupedSizes& sizes, Device device);
+};
+
+// Of grouped_cross_attention_backward, besides.
+struct GroupedBackwardScratch {
+  Tensor delta;    // [R, H, T, K] sums of p dp
+  Tensor entries;  // i32 [4, R L K] for the gradients of keys and values: chunks of entries, sorted, and the entries
+
+  GroupedBackwardScratch(const GroupedSizes& sizes, const ops::GroupedCrossAttentionGradients& gradients,
+                         const ops::GroupedCrossAttentionInputs& in);
 };
 
 // Of code_attention_backward.

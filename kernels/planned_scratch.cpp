@@ -69,6 +69,18 @@ void take_code_attention_backward(const Tensor&, const Tensor& du, const Tensor&
   CodeBackwardScratch(CodeAttentionSizes(in), du.defined(), wide_type(in.q.dtype()), kMeta);
 }
 
+void take_grouped_cross_attention(const Tensor&, const Tensor&, const ops::GroupedCrossAttentionInputs& in) {
+  if (g_planned == DeviceKind::cuda) GroupedScratch(GroupedSizes(in), kMeta);
+}
+
+void take_grouped_cross_attention_backward(const ops::GroupedCrossAttentionGradients& gradients, const Tensor&,
+                                           const Tensor&, const ops::GroupedCrossAttentionInputs& in) {
+  if (g_planned != DeviceKind::cuda) return;
+  const GroupedSizes sizes(in);
+  const GroupedScratch scratch(sizes, kMeta);
+  GroupedBackwardScratch(sizes, gradients, in);
+}
+
 void take_knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const ops::KnnMemory& memory,
                      ops::KnnSearch search) {
   if (g_planned != DeviceKind::cuda || index.numel() == 0) return;
@@ -85,6 +97,8 @@ PlannedScratch::PlannedScratch(DeviceKind kind) {
   ops::block_attention.bind(DeviceKind::meta, take_block_attention);
   ops::block_attention_backward.bind(DeviceKind::meta, take_block_attention_backward);
   ops::code_attention_backward.bind(DeviceKind::meta, take_code_attention_backward);
+  ops::grouped_cross_attention.bind(DeviceKind::meta, take_grouped_cross_attention);
+  ops::grouped_cross_attention_backward.bind(DeviceKind::meta, take_grouped_cross_attention_backward);
   ops::knn_search.bind(DeviceKind::meta, take_knn_search);
 }
 

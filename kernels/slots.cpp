@@ -11,6 +11,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
+#include "kernels/grouped_cross_attention.h"
 #include "kernels/knn.h"
 #include "kernels/norm.h"
 #include "kernels/optimizer.h"
@@ -130,6 +131,31 @@ double stored_attention_backward_flops(const Tensor&, const Tensor&, const Tenso
   return stored_pairs(in) * 2 * static_cast<double>(2 * in.q.dim(3) + in.values.dim(3));
 }
 
+// Pairs of a query and a key of a chosen chunk, times heads.
+double grouped_pairs(const GroupedCrossAttentionInputs& in) {
+  const std::vector<int32_t> lists = in.list.to_vector<int32_t>(), chosen = in.chosen.to_vector<int32_t>();
+  const int64_t queries = in.q.dim(1), count = in.chosen.dim(1), most = in.chosen.dim(2);
+  int64_t read = 0;
+  for (size_t i = 0; i < lists.size(); ++i) {
+    if (lists[i] < 0 || lists[i] >= count) continue;
+    const auto own = chosen.begin() + (static_cast<int64_t>(i) / queries * count + lists[i]) * most;
+    read += std::count_if(own, own + most, [](int32_t chunk) { return chunk >= 0; });
+  }
+  return static_cast<double>(read * in.keys.dim(1) * in.q.dim(2));
+}
+
+double grouped_cross_attention_flops(const Tensor&, const Tensor&, const GroupedCrossAttentionInputs& in) {
+  return grouped_pairs(in) * 2 * static_cast<double>(in.q.dim(3) + in.values.dim(3));
+}
+
+// Logits and gradients of their softmax, and what is asked for.
+double grouped_cross_attention_backward_flops(const GroupedCrossAttentionGradients& g, const Tensor&, const Tensor&,
+                                              const GroupedCrossAttentionInputs& in) {
+  const int64_t by_key = 1 + (g.dq.defined() ? 1 : 0) + (g.dkeys.defined() ? 1 : 0);
+  const int64_t by_value = 1 + (g.dvalues.defined() ? 1 : 0);
+  return grouped_pairs(in) * 2 * static_cast<double>(by_key * in.q.dim(3) + by_value * in.values.dim(3));
+}
+
 double nearest_code_flops(const Tensor&, const Tensor&, const Tensor&, const Tensor& x, const Tensor& codebook) {
   return 2.0 * static_cast<double>(x.numel()) * static_cast<double>(codebook.dim(1));
 }
@@ -161,6 +187,8 @@ double code_attention_backward_flops(const Tensor&, const Tensor&, const Tensor&
   block_attention_backward.count_flops(block_attention_backward_flops);
   stored_attention.count_flops(stored_attention_flops);
   stored_attention_backward.count_flops(stored_attention_backward_flops);
+  grouped_cross_attention.count_flops(grouped_cross_attention_flops);
+  grouped_cross_attention_backward.count_flops(grouped_cross_attention_backward_flops);
   knn_search.count_flops(knn_search_flops);
   knn_attention.count_flops(knn_attention_flops);
   knn_attention_backward.count_flops(knn_attention_backward_flops);

@@ -145,6 +145,7 @@ void bind_cross_entropy();
 void bind_elementwise();
 void bind_embedding();
 void bind_gemm();
+void bind_grouped_cross_attention();
 void bind_knn_attention();
 void bind_knn_gate();
 void bind_knn_search();

@@ -18,6 +18,7 @@ extern "C" __attribute__((visibility("default"))) const char* quire_register_bac
   bind_elementwise();
   bind_embedding();
   bind_gemm();
+  bind_grouped_cross_attention();
   bind_knn_attention();
   bind_knn_gate();
   bind_knn_search();

@@ -15,6 +15,8 @@ void bind_all() {
   bind_dropout();
   bind_elementwise();
   bind_embedding();
+  bind_grouped_cross_attention();
+  bind_grouped_cross_attention_backward();
   bind_knn_attention();
   bind_knn_drop();
   bind_knn_gate();

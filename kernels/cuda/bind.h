@@ -19,6 +19,8 @@ void bind_dropout();
 void bind_elementwise();
 void bind_embedding();
 void bind_gemm();
+void bind_grouped_cross_attention();
+void bind_grouped_cross_attention_backward();
 void bind_knn_attention();
 void bind_knn_drop();
 void bind_knn_gate();

@@ -131,12 +131,6 @@ __global__ void join_chunks_kernel(W* dtable, const W* first, const W* last, con
   store<kPack>(to, total, aligned);
 }
 
-int bits_of(int64_t largest) {
-  int bits = 1;
-  while (largest >> bits != 0) ++bits;
-  return bits;
-}
-
 void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& ids, double scale) {
   check_embedding_backward(dtable, dout, ids);
   const int64_t count = ids.numel();

@@ -14,6 +14,9 @@ set(QUIRE_CUDA_KERNELS
   dropout.cu
   elementwise.cu
   embedding.cu
+  grouped_cross_attention.cu
+  grouped_cross_attention_backward.cu
+  grouped_tiles.cu
   knn_attention.cu
   knn_drop.cu
   knn_gate.cu

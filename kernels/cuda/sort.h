@@ -10,4 +10,11 @@ namespace quire::cuda {
 void sort_pairs(const Tensor& sorted_keys, const Tensor& sorted_values, const Tensor& keys, const Tensor& values,
                 int key_bits);
 
+// The bits of keys up to `largest`.
+inline int bits_of(int64_t largest) {
+  int bits = 1;
+  while (largest >> bits != 0) ++bits;
+  return bits;
+}
+
 }  // namespace quire::cuda

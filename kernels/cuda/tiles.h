@@ -239,6 +239,25 @@ __device__ inline void add_values(Pairs<A> (&totals)[kChunks], const TileMemory<
   }
 }
 
+// sums = x . y of all pairs, `size` features: loads of a query and a key. Ends with a barrier; what was read from the
+// operands' place before must be behind one.
+template <typename A, typename LoadX, typename LoadY>
+__device__ inline void multiply_pairs(Pairs<A>& sums, const TileMemory<A>& memory, int size, LoadX load_x,
+                                      LoadY load_y) {
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) sums[i][j] = 0;
+  }
+  for (int begin = 0; begin < size; begin += kDepth) {
+    fill_lines<kDepth, kDepthStride>(memory.content, kTile, begin, size, load_x);
+    fill_lines<kDepth, kDepthStride>(memory.direct, kTile, begin, size, load_y);
+    __syncthreads();
+    add_direct(sums, memory.content, memory.direct, size - begin < kDepth ? size - begin : kDepth);
+    __syncthreads();
+  }
+}
+
 // Chunks of 64 features whose sums a thread keeps in registers. Wider vectors are cut into slices, each with blocks of
 // its own.
 inline constexpr int kMostChunks = 2;

@@ -233,12 +233,6 @@ __global__ void caches_backward_kernel(T* dv, const Wide<T>* dmeans, const Wide<
   }
 }
 
-int bits_of(int64_t largest) {
-  int bits = 1;
-  while (largest >> bits != 0) ++bits;
-  return bits;
-}
-
 // The sorted list and the operands that point into it.
 template <typename T>
 struct SortedTokens {

@@ -228,12 +228,6 @@ __global__ void code_statistics_kernel(Wide<T>* counts, Wide<T>* sums, const T* 
   }
 }
 
-int bits_of(int64_t largest) {
-  int bits = 1;
-  while (largest >> bits != 0) ++bits;
-  return bits;
-}
-
 void code_statistics(const Tensor& counts, const Tensor& sums, const Tensor& x, const Tensor& codes,
                      const Tensor& mask) {
   const CodeSizes s = check_code_statistics(counts, sums, x, codes, mask);

@@ -3,6 +3,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/block_attention.h"
+#include "kernels/grouped_cross_attention.h"
 #include "kernels/planned_scratch.h"
 #include "tests/support/attention_inputs.h"
 #include "tests/support/compare.h"
@@ -85,6 +86,43 @@ TEST(CudaScratch, APlanTakesWhatAttentionToBlocksTakes) {
     const std::vector<int64_t> told = scratch_of_blocks(70, 300, landmarks, kMeta);
     for (size_t i = 0; i < 2; ++i) {
       EXPECT_NEAR(static_cast<double>(told[i]), static_cast<double>(taken[i]), 8 * 64) << i;
+      EXPECT_GT(taken[i], 0);
+    }
+  }
+}
+
+// Bytes that grouped cross-attention takes at most beside its operands, forwards and then backwards.
+std::vector<int64_t> scratch_of_grouped(bool with_keys, Device device) {
+  ops::GroupedCrossAttentionInputs in;
+  in.q = Tensor::zeros({2, 300, 4, 8}, DType::bf16, device);
+  in.keys = Tensor::zeros({9, 70, 2, 8}, DType::bf16, device);
+  in.values = Tensor::zeros({9, 70, 2, 8}, DType::bf16, device);
+  in.weight = Tensor::zeros({2, 5, 3}, DType::f32, device);
+  in.chosen = Tensor::zeros({2, 5, 3}, DType::i32, device);
+  in.list = Tensor::zeros({2, 300}, DType::i32, device);
+  const Tensor out = Tensor::zeros(in.q.shape(), DType::bf16, device);
+  const Tensor lse = Tensor::zeros({2, 4, 300, 3}, DType::f32, device);
+  ops::GroupedCrossAttentionGradients gradients{Tensor::empty_like(in.q), {}, {}, Tensor::empty_like(in.weight)};
+  if (with_keys) gradients.dkeys = Tensor::empty_like(in.keys);
+  Allocator& allocator = device_backend(device.kind).allocator();
+  const int64_t before = allocator.stats().bytes_in_use;
+  allocator.reset_peak();
+  ops::grouped_cross_attention(out, lse, in);
+  const int64_t forwards = allocator.stats().peak_bytes - before;
+  allocator.reset_peak();
+  ops::grouped_cross_attention_backward(gradients, out, lse, in);
+  return {forwards, allocator.stats().peak_bytes - before};
+}
+
+TEST(CudaScratch, APlanTakesWhatGroupedCrossAttentionTakes) {
+  const std::string missing = missing_cuda_device();
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  for (const bool with_keys : {false, true}) {
+    const std::vector<int64_t> taken = scratch_of_grouped(with_keys, {DeviceKind::cuda, 0});
+    const PlannedScratch planned(DeviceKind::cuda);
+    const std::vector<int64_t> told = scratch_of_grouped(with_keys, kMeta);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_NEAR(static_cast<double>(told[i]), static_cast<double>(taken[i]), 4 * 64) << i;
       EXPECT_GT(taken[i], 0);
     }
   }

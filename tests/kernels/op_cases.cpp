@@ -217,6 +217,7 @@ const std::vector<OpCase>& op_cases() {
     add_lookup_function_cases(all);
     add_attention_function_cases(all);
     add_block_cases(all);
+    add_grouped_cross_attention_cases(all);
     add_vq_function_cases(all);
     add_elementwise_cases(all);
     add_activation_cases(all);

@@ -65,6 +65,7 @@ void add_norm_function_cases(std::vector<OpCase>& cases);
 void add_lookup_function_cases(std::vector<OpCase>& cases);
 void add_attention_function_cases(std::vector<OpCase>& cases);
 void add_block_cases(std::vector<OpCase>& cases);
+void add_grouped_cross_attention_cases(std::vector<OpCase>& cases);
 void add_vq_function_cases(std::vector<OpCase>& cases);
 void add_elementwise_cases(std::vector<OpCase>& cases);
 void add_activation_cases(std::vector<OpCase>& cases);

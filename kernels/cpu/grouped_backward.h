@@ -1,0 +1,105 @@
+// The backward pass of grouped cross-attention for a run of queries.
+#pragma once
+
+#include <limits>
+
+#include "kernels/cpu/grouped_tiles.h"
+
+namespace quire::cpu {
+
+// With D = sum over j of p_j dp_j, the gradient of the weight, a logit has the gradient weight * p (dp - D).
+template <typename T, typename S>
+struct GroupedBackward {
+  const ops::GroupedCrossAttentionGradients& g;
+  const Tensor& dout;
+  const Tensor& lse;
+  const ops::GroupedCrossAttentionInputs& in;
+  const GroupedSizes& s;
+  std::vector<T>& dweight;  // [Hk, R, L, K]: by key head
+
+  static constexpr int64_t kWidth = kLanes<T>;
+
+  // p: logits [S, lanes] to weight * p. dp: gradients of p to those of q.k. Returns the sum of D over `count` queries.
+  T softmax_gradient(T* p, T* dp, const T* log_sums, int64_t count, int64_t lanes, T weight) const {
+    T sum = 0;
+    const T factor = static_cast<T>(in.scale);
+    for (int64_t a = 0; a < lanes; a += kWidth) {
+      const Vector<T> log_sum = load_vector(log_sums + a);
+      Vector<T> delta{};
+      for (int64_t j = 0; j < s.length; ++j) {
+        const Vector<T> value = exponential<T>(load_vector(p + j * lanes + a) - log_sum);
+        store_vector(p + j * lanes + a, value);
+        delta += value * load_vector(dp + j * lanes + a);
+      }
+      for (int64_t i = 0; i < std::min(kWidth, count - a); ++i) sum += delta[i];
+      for (int64_t j = 0; j < s.length; ++j) {
+        T* const x = p + j * lanes + a;
+        T* const dx = dp + j * lanes + a;
+        const Vector<T> weighted = load_vector(x) * weight;
+        store_vector(x, weighted);
+        store_vector(dx, weighted * factor * (load_vector(dx) - delta));
+      }
+    }
+    return sum;
+  }
+
+  void tile(const QueryRun& tile, int64_t head) const {
+    const int64_t lanes = lanes_of<T>(tile);
+    const int64_t kv_head = head / s.group();
+    const int64_t stride = s.heads * s.size;
+    T* const dq = g.dq.defined() ? g.dq.data<T>() + line_of(s, tile, head, s.size) : nullptr;
+    bool written = false;
+    if (tile.list >= 0) {
+      T* const q = scratch<T>(0, tile.count * s.size);
+      T* const dy = scratch<T>(1, tile.count * s.value_size);
+      T* const q_by_feature = scratch<T>(2, lanes * s.size);
+      T* const dy_by_feature = scratch<T>(3, lanes * s.value_size);
+      T* const p = scratch<T>(4, s.length * lanes);
+      T* const dp = scratch<T>(5, s.length * lanes);
+      pack_lines(q, in.q.data<T>() + line_of(s, tile, head, s.size), stride, tile.count, s.size);
+      pack_lines(dy, dout.data<T>() + line_of(s, tile, head, s.value_size), s.heads * s.value_size, tile.count,
+                 s.value_size);
+      turn_queries(q_by_feature, lanes, q, s.size, tile.count, s.size, static_cast<T>(in.scale));
+      turn_queries(dy_by_feature, lanes, dy, s.value_size, tile.count, s.value_size, T{1});
+      const T* const log_sums = lse.data<T>() + lse_of(s, tile, head);
+      const int64_t entry = (tile.row * s.lists + tile.list) * s.chosen;
+      std::array<T, kGroupedQueries> own{};
+      for (int64_t n = 0; n < s.chosen; ++n) {
+        const int64_t chunk = chunk_of(in, s, tile, n);
+        if (chunk < 0) continue;
+        // Where all logits are -inf, so is the log of the sum: exp(-inf - 0) is the zero that p should be.
+        for (int64_t a = 0; a < tile.count; ++a) {
+          const T log_sum = log_sums[a * s.chosen + n];
+          own[static_cast<size_t>(a)] = log_sum == -std::numeric_limits<T>::infinity() ? T{0} : log_sum;
+        }
+        const Operand<T> keys = chunk_lines<T, S>(in.keys, s, chunk, kv_head, s.size, 6);
+        const Operand<T> values = chunk_lines<T, S>(in.values, s, chunk, kv_head, s.value_size, 7);
+        block_product(p, lanes, keys, q_by_feature, lanes, s.length, lanes, s.size, false);
+        block_product(dp, lanes, values, dy_by_feature, lanes, s.length, lanes, s.value_size, false);
+        const T delta = softmax_gradient(p, dp, own.data(), tile.count, lanes, in.weight.data<T>()[entry + n]);
+        if (g.dweight.defined()) dweight[static_cast<size_t>(kv_head * in.weight.numel() + entry + n)] += delta;
+        if (g.dvalues.defined()) {
+          block_product(g.dvalues.data<T>() + line_of(s, chunk, kv_head, s.value_size), s.kv_heads * s.value_size,
+                        Operand<T>{p, lanes}, dy, s.value_size, s.length, s.value_size, tile.count, true);
+        }
+        if (g.dkeys.defined()) {
+          block_product(g.dkeys.data<T>() + line_of(s, chunk, kv_head, s.size), s.kv_heads * s.size,
+                        Operand<T>{dp, lanes}, q, s.size, s.length, s.size, tile.count, true);
+        }
+        if (dq == nullptr) continue;
+        block_product(dq, stride, Operand<T>{dp, lanes, true}, keys.data, keys.stride, tile.count, s.size, s.length,
+                      written);
+        written = true;
+      }
+    }
+    for (int64_t a = 0; a < tile.count && dq != nullptr && !written; ++a) std::fill_n(dq + a * stride, s.size, T{0});
+  }
+
+  void run(const QueryRun& run, int64_t kv_head) const {
+    for (int64_t head = kv_head * s.group(); head < (kv_head + 1) * s.group(); ++head) {
+      for_query_tiles<T>(run, [&](const QueryRun& part) { tile(part, head); });
+    }
+  }
+};
+
+}  // namespace quire::cpu

@@ -1,0 +1,153 @@
+#include "kernels/grouped_cross_attention.h"
+
+#include <numeric>
+
+#include "kernels/cpu/grouped_backward.h"
+
+namespace quire::cpu {
+
+namespace {
+
+// p: logits [S, lanes] to weight * p. log_sums: the log of each query's divisor.
+template <typename T>
+void weigh(T* p, T* log_sums, int64_t lanes, int64_t length, T weight, bool softmax_one) {
+  const Vector<T> zero{};
+  for (int64_t a = 0; a < lanes; a += kLanes<T>) {
+    T* const x = p + a;
+    Vector<T> top = softmax_one ? zero : std::numeric_limits<T>::lowest() - zero;
+    for (int64_t j = 0; j < length; ++j) top = larger<T>(top, load_vector(x + j * lanes));
+    Vector<T> sum = softmax_one ? exponential<T>(-top) : zero;
+    for (int64_t j = 0; j < length; ++j) {
+      const Vector<T> value = exponential<T>(load_vector(x + j * lanes) - top);
+      store_vector(x + j * lanes, value);
+      sum += value;
+    }
+    // The sum is 0 where all logits are -inf.
+    const Vector<T> factor = sum == zero ? zero : weight / sum;
+    for (int64_t j = 0; j < length; ++j) store_vector(x + j * lanes, load_vector(x + j * lanes) * factor);
+    store_vector(log_sums + a, top);
+    for (int64_t i = 0; i < kLanes<T>; ++i) log_sums[a + i] += std::log(sum[i]);
+  }
+}
+
+template <typename T, typename S>
+void forward_tile(const Tensor& out, const Tensor& lse, const ops::GroupedCrossAttentionInputs& in,
+                  const GroupedSizes& s, const QueryRun& tile, int64_t head) {
+  const int64_t lanes = lanes_of<T>(tile);
+  const int64_t kv_head = head / s.group();
+  const int64_t stride = s.heads * s.value_size;
+  T* const to = out.data<T>() + line_of(s, tile, head, s.value_size);
+  T* const log_sums = lse.data<T>() + lse_of(s, tile, head);
+  T* const q = scratch<T>(0, s.size * lanes);
+  T* const p = scratch<T>(1, s.length * lanes);
+  if (tile.list >= 0) {
+    turn_queries(q, lanes, in.q.data<T>() + line_of(s, tile, head, s.size), s.heads * s.size, tile.count, s.size,
+                 static_cast<T>(in.scale));
+  }
+  std::array<T, kGroupedQueries> own;
+  bool written = false;
+  for (int64_t n = 0; n < s.chosen; ++n) {
+    const int64_t chunk = tile.list < 0 ? -1 : chunk_of(in, s, tile, n);
+    if (chunk < 0) {
+      for (int64_t a = 0; a < tile.count; ++a) log_sums[a * s.chosen + n] = 0;
+      continue;
+    }
+    const Operand<T> keys = chunk_lines<T, S>(in.keys, s, chunk, kv_head, s.size, 2);
+    block_product(p, lanes, keys, q, lanes, s.length, lanes, s.size, false);
+    weigh(p, own.data(), lanes, s.length, in.weight.data<T>()[(tile.row * s.lists + tile.list) * s.chosen + n],
+          in.softmax_one);
+    for (int64_t a = 0; a < tile.count; ++a) log_sums[a * s.chosen + n] = own[static_cast<size_t>(a)];
+    const Operand<T> values = chunk_lines<T, S>(in.values, s, chunk, kv_head, s.value_size, 3);
+    block_product(to, stride, Operand<T>{p, lanes, true}, values.data, values.stride, tile.count, s.value_size,
+                  s.length, written);
+    written = true;
+  }
+  for (int64_t a = 0; a < tile.count && !written; ++a) std::fill_n(to + a * stride, s.value_size, T{0});
+}
+
+// Runs that add to the same gradients of keys and values one after the other: those of rows that share chunks, directly
+// or through other rows. Every group has its own chunks. Without these gradients every run is a group.
+std::vector<std::vector<QueryRun>> groups_of(const std::vector<QueryRun>& runs,
+                                             const ops::GroupedCrossAttentionInputs& in, const GroupedSizes& s,
+                                             bool shared) {
+  std::vector<std::vector<QueryRun>> groups;
+  if (!shared) {
+    for (const QueryRun& run : runs) groups.push_back({run});
+    return groups;
+  }
+  std::vector<int64_t> parent(static_cast<size_t>(s.rows));
+  std::iota(parent.begin(), parent.end(), 0);
+  const auto root = [&](int64_t row) {
+    while (parent[static_cast<size_t>(row)] != row) row = parent[static_cast<size_t>(row)];
+    return row;
+  };
+  std::vector<int64_t> reader(static_cast<size_t>(s.chunks), -1);
+  const int32_t* const chosen = in.chosen.data<int32_t>();
+  for (int64_t i = 0; i < in.chosen.numel(); ++i) {
+    if (chosen[i] < 0) continue;
+    int64_t& first = reader[static_cast<size_t>(chosen[i])];
+    const int64_t own = root(i / (s.lists * s.chosen));
+    if (first < 0) first = own;
+    const int64_t other = root(first);
+    parent[static_cast<size_t>(std::max(own, other))] = std::min(own, other);
+  }
+  groups.resize(static_cast<size_t>(s.rows));
+  for (const QueryRun& run : runs) groups[static_cast<size_t>(root(run.row))].push_back(run);
+  return groups;
+}
+
+// Calls function(T{}, S{}) with the types of queries and of what is stored.
+template <typename Function>
+void dispatch_both(const char* op, const ops::GroupedCrossAttentionInputs& in, Function&& function) {
+  dispatch(op, in.q.dtype(), [&](auto type) {
+    if (in.keys.dtype() == in.q.dtype()) return function(type, type);
+    function(type, bfloat16{});
+  });
+}
+
+void grouped_cross_attention(const Tensor& out, const Tensor& lse, const ops::GroupedCrossAttentionInputs& in) {
+  const GroupedSizes s(in);
+  check_grouped_cross_attention(s, out, lse, in);
+  const std::vector<QueryRun> runs = query_runs(in, s);
+  dispatch_both("grouped_cross_attention", in, [&](auto type, auto stored) {
+    using T = decltype(type);
+    std::vector<QueryRun> tiles;
+    for (const QueryRun& run : runs) for_query_tiles<T>(run, [&](const QueryRun& tile) { tiles.push_back(tile); });
+    const auto count = static_cast<int64_t>(tiles.size());
+    parallel_for(count * s.heads, [&](int64_t n) {
+      forward_tile<T, decltype(stored)>(out, lse, in, s, tiles[static_cast<size_t>(n % count)], n / count);
+    });
+  });
+}
+
+void grouped_cross_attention_backward(const ops::GroupedCrossAttentionGradients& g, const Tensor& dout,
+                                      const Tensor& lse, const ops::GroupedCrossAttentionInputs& in) {
+  const GroupedSizes s(in);
+  check_grouped_cross_attention_backward(s, g, dout, lse, in);
+  const bool shared = g.dkeys.defined() || g.dvalues.defined();
+  const std::vector<std::vector<QueryRun>> groups = groups_of(query_runs(in, s), in, s, shared);
+  for (const Tensor* gradient : {&g.dkeys, &g.dvalues, &g.dweight}) {
+    if (gradient->defined()) gradient->zero();
+  }
+  dispatch_both("grouped_cross_attention_backward", in, [&](auto type, auto stored) {
+    using T = decltype(type);
+    std::vector<T> dweight(static_cast<size_t>(g.dweight.defined() ? s.kv_heads * g.dweight.numel() : 0));
+    const GroupedBackward<T, decltype(stored)> backward{g, dout, lse, in, s, dweight};
+    parallel_for(static_cast<int64_t>(groups.size()) * s.kv_heads, [&](int64_t n) {
+      for (const QueryRun& run : groups[static_cast<size_t>(n / s.kv_heads)]) backward.run(run, n % s.kv_heads);
+    });
+    for (int64_t h = 0; h < s.kv_heads && g.dweight.defined(); ++h) {
+      ArrayView<T>(g.dweight.data<T>(), g.dweight.numel()) +=
+          ConstArrayView<T>(dweight.data() + h * g.dweight.numel(), g.dweight.numel());
+    }
+  });
+}
+
+}  // namespace
+
+void bind_grouped_cross_attention() {
+  ops::grouped_cross_attention.bind(DeviceKind::cpu, grouped_cross_attention);
+  ops::grouped_cross_attention_backward.bind(DeviceKind::cpu, grouped_cross_attention_backward);
+}
+
+}  // namespace quire::cpu

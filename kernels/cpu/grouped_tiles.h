@@ -1,0 +1,121 @@
+// What the forward and backward kernels of grouped cross-attention share: which queries read which list, tiles of them,
+// and the chunks they read.
+#pragma once
+
+#include <vector>
+
+#include "kernels/cpu/product.h"
+#include "kernels/grouped_sizes.h"
+
+namespace quire::cpu {
+
+// Queries of a tile, one to a vector lane: with a chunk's logits the tile stays in the second-level cache.
+inline constexpr int64_t kGroupedQueries = 96;
+
+// Queries [first, first + count) of a row that read one list; list -1: none.
+struct QueryRun {
+  int64_t row, list, first, count;
+};
+
+// The runs of all rows, in order. Checks the values of lists and chunks.
+inline std::vector<QueryRun> query_runs(const ops::GroupedCrossAttentionInputs& in, const GroupedSizes& s) {
+  const int32_t* const chosen = in.chosen.data<int32_t>();
+  for (int64_t i = 0; i < in.chosen.numel(); ++i) {
+    QUIRE_CHECK(chosen[i] >= -1 && chosen[i] < s.chunks, "grouped_cross_attention: chunk {} of {}", chosen[i],
+                s.chunks);
+  }
+  std::vector<QueryRun> runs;
+  for (int64_t row = 0; row < s.rows; ++row) {
+    std::vector<bool> seen(static_cast<size_t>(s.lists), false);
+    const int32_t* const list = in.list.data<int32_t>() + row * s.queries;
+    for (int64_t t = 0; t < s.queries; ++t) {
+      if (t > 0 && list[t] == list[t - 1]) {
+        ++runs.back().count;
+        continue;
+      }
+      QUIRE_CHECK(list[t] >= -1 && list[t] < s.lists, "grouped_cross_attention: list {} of {} in row {}", list[t],
+                  s.lists, row);
+      if (list[t] >= 0) {
+        const auto at = static_cast<size_t>(list[t]);
+        QUIRE_CHECK(!seen[at], "grouped_cross_attention: list {} of row {} is read by query {} and before a gap",
+                    list[t], row, t);
+        seen[at] = true;
+      }
+      runs.push_back({row, list[t], t, 1});
+    }
+  }
+  return runs;
+}
+
+// Calls body(tile) for tiles of a run, of nearly equal size.
+template <typename T, typename Body>
+void for_query_tiles(const QueryRun& run, Body&& body) {
+  const int64_t tiles = ceil_div(run.count, kGroupedQueries);
+  const int64_t size = ceil_div(ceil_div(run.count, tiles), int64_t{kLanes<T>}) * kLanes<T>;
+  for (int64_t first = 0; first < run.count; first += size) {
+    body(QueryRun{run.row, run.list, run.first + first, std::min(size, run.count - first)});
+  }
+}
+
+// The queries of a tile, in whole vectors.
+template <typename T>
+int64_t lanes_of(const QueryRun& tile) {
+  return ceil_div(tile.count, int64_t{kLanes<T>}) * kLanes<T>;
+}
+
+// The chunk that the n-th entry of the list names; -1: none.
+inline int64_t chunk_of(const ops::GroupedCrossAttentionInputs& in, const GroupedSizes& s, const QueryRun& tile,
+                        int64_t n) {
+  return in.chosen.data<int32_t>()[(tile.row * s.lists + tile.list) * s.chosen + n];
+}
+
+// Of lse for the first query of a tile and entry 0; the next query is K further on.
+inline int64_t lse_of(const GroupedSizes& s, const QueryRun& tile, int64_t head) {
+  return ((tile.row * s.heads + head) * s.queries + tile.first) * s.chosen;
+}
+
+// Of q, dq, out or dout for the first query of a tile; the next query is H * size further on.
+inline int64_t line_of(const GroupedSizes& s, const QueryRun& tile, int64_t head, int64_t size) {
+  return ((tile.row * s.queries + tile.first) * s.heads + head) * size;
+}
+
+// Of keys or values for the first key of a chunk; the next key is Hk * size further on.
+inline int64_t line_of(const GroupedSizes& s, int64_t chunk, int64_t kv_head, int64_t size) {
+  return (chunk * s.length * s.kv_heads + kv_head) * size;
+}
+
+// Keys or values of a chunk in the type that they are computed with: where they lie, or a copy in the thread's scratch.
+// S: the type they are stored in.
+template <typename T, typename S>
+Operand<T> chunk_lines(const Tensor& stored, const GroupedSizes& s, int64_t chunk, int64_t kv_head, int64_t size,
+                       int slot) {
+  const S* const from = stored.data<S>() + line_of(s, chunk, kv_head, size);
+  const int64_t stride = s.kv_heads * size;
+  if constexpr (std::is_same_v<S, T>) {
+    return {from, stride};
+  } else {
+    T* const to = scratch<T>(slot, s.length * size);
+    for (int64_t j = 0; j < s.length; ++j) {
+      for (int64_t f = 0; f < size; ++f) to[j * size + f] = static_cast<T>(wide(from[j * stride + f]));
+    }
+    return {to, size};
+  }
+}
+
+// to [size, lanes] = transposed from [count, size] times a factor; lanes beyond the queries are zero.
+template <typename T>
+void turn_queries(T* to, int64_t lanes, const T* from, int64_t stride, int64_t count, int64_t size, T factor) {
+  constexpr int64_t kWidth = kLanes<T>;
+  for (int64_t a = 0; a < lanes; a += kWidth) {
+    transpose_rows(to + a, lanes, from + a * stride, stride, std::min(kWidth, count - a), size);
+  }
+  if (factor != T{1}) ArrayView<T>(to, lanes * size) *= factor;
+}
+
+// to [count, size] = lines that lie `stride` apart.
+template <typename T>
+void pack_lines(T* to, const T* from, int64_t stride, int64_t count, int64_t size) {
+  for (int64_t a = 0; a < count; ++a) std::copy_n(from + a * stride, size, to + a * size);
+}
+
+}  // namespace quire::cpu
