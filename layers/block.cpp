@@ -1,5 +1,7 @@
 #include "layers/block.h"
 
+#include <algorithm>
+
 #include "autograd/functions/basic.h"
 #include "layers/host_values.h"
 #include "layers/mechanism_registry.h"
@@ -96,7 +98,15 @@ std::vector<std::unique_ptr<Block>> make_blocks(const Scope& root, const ModelCo
     const LayerConfig& layer = layers[static_cast<size_t>(i)];
     const Place place{.model = model, .layer = layer, .options = layer.attention.mechanism.options, .index = i};
     std::vector<SubLayerSpec> parts = mixer_and_mlp(place, around);
-    parts.insert(parts.end(), further.begin(), further.end());
+    for (const SubLayerSpec& part : further) {
+      const auto same =
+          std::find_if(parts.begin(), parts.end(), [&](const SubLayerSpec& other) { return other.name == part.name; });
+      if (same == parts.end()) {
+        parts.push_back(part);
+      } else {
+        *same = part;
+      }
+    }
     blocks.push_back(std::make_unique<Block>(root.child("blocks", i), model, parts));
   }
   return blocks;

@@ -62,7 +62,7 @@ class Block {
 std::vector<SubLayerSpec> mixer_and_mlp(const Place& place, const Surroundings& around);
 
 // Makes blocks [begin, end) of a model, named blocks.N, where N counts the layers of the whole model. further: parts
-// that a stack adds to these blocks.
+// that a stack adds to these blocks; one that is called like a part of every block takes its place.
 std::vector<std::unique_ptr<Block>> make_blocks(const Scope& root, const ModelConfig& model, int64_t begin, int64_t end,
                                                 const std::vector<SubLayerSpec>& further = {});
 

@@ -11,10 +11,11 @@ Mechanism landmark_mixer();  // layers/mixers/landmark_mechanism.cpp
 Mechanism moba_mixer();      // layers/mixers/moba_mechanism.cpp
 Mechanism knn_memory();      // layers/memory/knn_mechanism.cpp
 Mechanism plain_stack();     // layers/stacks/plain.cpp
+Mechanism drt_stack();       // layers/stacks/drt_mechanism.cpp
 
 // The first one of a role is the default.
 inline std::vector<Mechanism> mechanisms_of_quire() {
-  return {softmax_mixer(), vq_mixer(), landmark_mixer(), moba_mixer(), knn_memory(), plain_stack()};
+  return {softmax_mixer(), vq_mixer(), landmark_mixer(), moba_mixer(), knn_memory(), plain_stack(), drt_stack()};
 }
 
 }  // namespace quire

@@ -138,7 +138,7 @@ struct InitializationConfig {
   void fields(Visitor& v) {
     v.field(
         "kind", kind,
-        {.help = "normal: all weights alike (GPT-2, DRT); transformer_xl: gains of normalisations are drawn around 1 "
+        {.help = "normal: all weights alike (GPT-2); transformer_xl: gains of normalisations are drawn around 1 "
                  "as well; fan_in: a matrix by the number of its inputs, cut off at three deviations, embeddings by "
                  "the width"});
     v.field(

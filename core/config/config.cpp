@@ -231,8 +231,11 @@ std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_v
   }
   const std::string nearest = nearest_name(names, wanted);
   if (!nearest.empty()) return nearest;
-  const auto same_last = std::find_if(names.begin(), names.end(),
-                                      [&](const auto& name) { return last_segment(name) == last_segment(wanted); });
+  // Of those that end alike the one with the fewest parts.
+  std::erase_if(names, [&](const auto& name) { return last_segment(name) != last_segment(wanted); });
+  const auto depth = [](const std::string& name) { return std::count(name.begin(), name.end(), '.'); };
+  const auto same_last =
+      std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) { return depth(a) < depth(b); });
   return same_last == names.end() ? key_with_meaning(keys, wanted) : *same_last;
 }
 

@@ -18,7 +18,7 @@ struct EnumNames<Alphabet> {
   static constexpr auto value = std::to_array<std::pair<Alphabet, std::string_view>>(
       {{Alphabet::digits, "digits"}, {Alphabet::letters, "letters"}, {Alphabet::tokens, "tokens"}});
   static constexpr auto help = std::to_array<std::string_view>(
-      {"0 to 9", "a to z", "any token of the tokenizer, as published (DRT, appendix D)"});
+      {"0 to 9", "a to z", "any token of the tokenizer, as published (Hu et al. 2025, appendix D)"});
 };
 template <>
 struct EnumNames<FactKind> {

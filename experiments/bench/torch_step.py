@@ -15,6 +15,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+from torch_drt import Drt
 from torch_landmark import LandmarkAttention
 
 
@@ -163,6 +164,11 @@ class Model(nn.Module):
             for _ in range(shape["layers"]):
                 attention = LandmarkAttention(e, heads, rotary, shape["length"], shape["period"])
                 blocks.append(Block(lambda: RMSNorm(e), attention, SwiGlu(e, hidden)))
+        elif shape["kind"] == "drt":
+            self.norm = RMSNorm(e)
+            self.landmark = nn.Parameter(0.02 * torch.randn(1, e))
+            blocks.append(Drt(shape, Rotary, lambda attention: Block(lambda: RMSNorm(e), attention, SwiGlu(e, hidden)),
+                              lambda: RMSNorm(e), lambda: SwiGlu(e, hidden)))
         elif shape["kind"] == "gpt2":
             self.norm = nn.LayerNorm(e)
             gelu = lambda x: F.gelu(x, approximate="tanh")
@@ -198,6 +204,8 @@ SHAPES = {
     "llama": dict(kind="llama", width=256, layers=6, heads=4, hidden=688, vocabulary=256, rows=4, length=512),
     "landmark": dict(kind="landmark", width=256, layers=6, heads=4, hidden=688, vocabulary=256, rows=4, length=512,
                      period=51),
+    "drt": dict(kind="drt", width=256, layers=6, heads=4, hidden=688, vocabulary=256, rows=1, length=4160, period=65,
+                chunk=64, top_k=8, window=512, encoder=2),
     "gpt2": dict(kind="gpt2", width=768, layers=12, heads=12, hidden=3072, vocabulary=50257, rows=1, length=512),
     "transformer-xl": dict(kind="xl", width=256, layers=6, heads=4, hidden=1024, vocabulary=256, rows=4, length=512,
                            cache=512),

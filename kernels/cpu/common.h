@@ -153,6 +153,7 @@ void bind_knn_storage();
 void bind_moving_average();
 void bind_norm();
 void bind_optimizer();
+void bind_place_chunks();
 void bind_pointwise();
 void bind_position();
 void bind_rotary();

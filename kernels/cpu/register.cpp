@@ -26,6 +26,7 @@ extern "C" __attribute__((visibility("default"))) const char* quire_register_bac
   bind_moving_average();
   bind_norm();
   bind_optimizer();
+  bind_place_chunks();
   bind_pointwise();
   bind_position();
   bind_rotary();

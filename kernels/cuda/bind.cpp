@@ -27,6 +27,7 @@ void bind_all() {
   bind_norm_backward();
   bind_optimizer();
   bind_place_blocks();
+  bind_place_chunks();
   bind_pointwise();
   bind_position();
   bind_reductions();

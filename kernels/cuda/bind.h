@@ -31,6 +31,7 @@ void bind_norm();
 void bind_norm_backward();
 void bind_optimizer();
 void bind_place_blocks();
+void bind_place_chunks();
 void bind_pointwise();
 void bind_position();
 void bind_reductions();

@@ -27,6 +27,7 @@ set(QUIRE_CUDA_KERNELS
   norm_backward.cu
   optimizer.cu
   place_blocks.cu
+  place_chunks.cu
   pointwise.cu
   position.cu
   reductions.cu

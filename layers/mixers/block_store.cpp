@@ -26,11 +26,6 @@ Tensor blocks_at(const Tensor& lines, const Tensor& index, int64_t length) {
   return found.value().reshape({rows, index.dim(1) / length, length, heads, size});
 }
 
-Tensor by_row(const std::vector<int64_t>& values, Device device) {
-  return Tensor::from(std::vector<int32_t>(values.begin(), values.end()), {static_cast<int64_t>(values.size())},
-                      device);
-}
-
 Tensor one_of(const Tensor& chosen, int64_t n) {
   const Tensor one = Tensor::empty({chosen.dim(0), chosen.dim(1), chosen.dim(2), 1}, DType::i32, chosen.device());
   ops::copy(one, chosen.slice(3, n, n + 1));
@@ -60,29 +55,6 @@ BlockStore::BlockStore(const Scope& scope, const BlockStoreOptions& options) : n
   values_ = scope.state_log(blocks_, "values", {options.period, heads, options.value_size}, options.dtype);
   index_ = scope.state_logs("index", options.capacity, {.grain = options.period, .waits = true});
   summaries_ = scope.state_log(index_, "keys", {heads, options.size});
-}
-
-HeldBlocks BlockStore::held(const Forward& f) const {
-  const std::vector<int64_t> none(static_cast<size_t>(f.state.rows()), 0);
-  HeldBlocks held{none, none, none};
-  const std::vector<int64_t> lengths = f.state.lengths(blocks_);
-  for (const Segment& segment : f.state.segments()) {
-    const int64_t position = f.batch.position[static_cast<size_t>(f.batch.at(segment.row, segment.begin))];
-    if (position != (segment.carried ? f.state.written(tail_, segment.row) : 0)) {
-      fail(ErrorKind::config,
-           "{}: a document is read from position {} on without what lies before it, which the blocks of this layer "
-           "need; read documents from their beginning (data.sampling: documents)",
-           name_, position);
-    }
-    if (!segment.carried) continue;
-    const auto row = static_cast<size_t>(segment.row);
-    held.tail[row] = position % options_.period;
-    held.length[row] = lengths[row];
-    held.written[row] = position / options_.period;
-    held.most_tail = std::max(held.most_tail, held.tail[row]);
-    held.most = std::max(held.most, held.length[row]);
-  }
-  return held;
 }
 
 std::pair<Variable, Variable> BlockStore::behind_tails(Tape& tape, const StateView& state, const HeldBlocks& held,

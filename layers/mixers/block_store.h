@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "layers/forward.h"
+#include "layers/held_blocks.h"
 #include "layers/position_tables.h"
 #include "layers/scope.h"
 
@@ -23,19 +23,8 @@ struct BlockStoreOptions {
   bool landmarks = false;  // the last key of a block stands for it; otherwise the mean of its keys
 };
 
-// What rows hold when a step begins. A row whose first document begins in the step holds nothing.
-struct HeldBlocks {
-  std::vector<int64_t> tail;     // positions of the begun block
-  std::vector<int64_t> length;   // whole blocks
-  std::vector<int64_t> written;  // whole blocks of the document so far
-  int64_t most_tail = 0;
-  int64_t most = 0;  // blocks of a row
-};
-
 // Keys or values [R, S, Hk, D] at the places index i32 [R, N L], -1 for zeros: [R, N, L, Hk, D].
 Tensor blocks_at(const Tensor& lines, const Tensor& index, int64_t length);
-// One number for each row: i32 [R].
-Tensor by_row(const std::vector<int64_t>& values, Device device);
 // The n-th of what queries have chosen, of i32 [R, T, H, K]: i32 [R, T, H, 1].
 Tensor one_of(const Tensor& chosen, int64_t n);
 // [R, H, T, N]: scale times the products of queries [R, T, H, D] with the keys [R, N, Hk, D] that stand for blocks.
@@ -45,7 +34,7 @@ class BlockStore {
  public:
   BlockStore(const Scope& scope, const BlockStoreOptions& options);
 
-  HeldBlocks held(const Forward& f) const;
+  HeldBlocks held(const Forward& f) const { return held_blocks(f, options_.period, tail_, blocks_, name_); }
   // keys, values [R, T, Hk, ..] behind those of the begun blocks, which are constant and stand at the end of the first
   // most_tail places of each row.
   std::pair<Variable, Variable> behind_tails(Tape& tape, const StateView& state, const HeldBlocks& held,

@@ -47,6 +47,9 @@ class GoldenCase {
   void finish(const std::string& mechanism) const;
 
  private:
+  // Of the datasets in a group and in those inside it.
+  void expect_compared(const std::string& group) const;
+
   const Hdf5Reader& file_;
   std::string path_;
   DType dtype_;

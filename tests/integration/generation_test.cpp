@@ -229,7 +229,9 @@ TEST(Generation, ChunksGoOnFromEveryOffset) {
   register_test_mechanisms();
   const ByteTokenizer tokenizer;
   for (const char* stack : {"model.stack={kind: two_halves, two_halves: {chunk: 3, length: 40}}",
-                            "model.stack={kind: two_halves, two_halves: {chunk: 2, length: 3}}"}) {
+                            "model.stack={kind: two_halves, two_halves: {chunk: 2, length: 3}}",
+                            "model.stack={kind: drt, drt: {chunk: 3, top_k: 2, encoder_layers: 1, capacity: 40}}",
+                            "model.stack={kind: drt, drt: {chunk: 2, top_k: 3, encoder_layers: 1, capacity: 3}}"}) {
     std::vector<std::string> settings = kWindowed;
     settings.insert(settings.end(), {stack, "model.layers=4"});
     Model model(settings);

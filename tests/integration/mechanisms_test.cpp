@@ -21,6 +21,7 @@ std::vector<MechanismCase> cases() {
     return "model.attention={kind: landmark, landmark: {" + options + "}}";
   };
   const auto moba = [](const std::string& options) { return "model.attention={kind: moba, moba: {" + options + "}}"; };
+  const auto drt = [](const std::string& options) { return "model.stack={kind: drt, drt: {" + options + "}}"; };
   const std::vector<std::string> xl_hidden{position + "xl", cache + "{kind: hidden, length: 6}"};
   const std::vector<std::string> t5_kv{position + "t5", window + "5", "model.attention.qk_norm=true",
                                        cache + "{kind: kv}"};
@@ -191,6 +192,34 @@ std::vector<MechanismCase> cases() {
        .settings = joined(t5_kv, {memory + "[{kind: fast_weight, layers: [1], chunk: 5, rate: 0.05, weight: 1}]",
                                   "model.recompute=blocks"}),
        .split_invariant = true},
+      {.name = "drt",
+       .settings = {position + "alibi", window + "6", cache + "{kind: kv}", "model.layers=3",
+                    drt("chunk: 3, top_k: 2, lower_layers: 1, encoder_layers: 1, capacity: 40")},
+       .split_invariant = true},
+      {"drt_published",
+       {position + "alibi", window + "6", "model.layers=3",
+        drt("chunk: 1, top_k: 2, lower_layers: 1, encoder_layers: 1, carry: false, landmark_projection: true, "
+            "residual: normed, key_heads: 1")}},
+      {.name = "drt_forgets",
+       .settings = joined(t5_kv, {"model.recompute=blocks",
+                                  drt("chunk: 1, top_k: 3, groups: 1, encoder_layers: 1, capacity: 4, nearest: 2, "
+                                      "residual: add, landmark: mean, landmark_norm: false, query_norm: false, "
+                                      "out_projection: false, place: file")}),
+       .split_invariant = true},
+      {.name = "drt_cut",
+       .settings =
+           joined(t5_kv, {drt("chunk: 2, top_k: 2, groups: 1, encoder_layers: 1, capacity: 40, softmax_one: false")}),
+       .split_invariant = true,
+       .concat = false},
+      {.name = "drt_by_tokens",
+       .settings = joined(
+           joined(xl_hidden, kDropout),
+           {"model.recompute=mlp", drt("chunk: 1, top_k: 2, groups: 1, encoder_layers: 0, capacity: 9, place: host")})},
+      {.name = "drt_fixed",
+       .settings = {position + "none", drt("chunk: 3, top_k: 1, groups: 1, encoder_layers: 1, scores: fixed")},
+       .exact_gradient = false},
+      {"drt_random",
+       {position + "none", drt("chunk: 1, top_k: 2, groups: 1, encoder_layers: 1, scores: random, dtype: bf16")}},
       {.name = "two_halves",
        .settings = {position + "xl", window + "6", cache + "{kind: kv}",
                     "model.stack={kind: two_halves, two_halves: {chunk: 3, length: 40}}"},

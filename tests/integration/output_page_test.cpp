@@ -64,6 +64,7 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
        "[2], "
        "position: rope, attention: {kind: landmark, landmark: {block: 7, retrieve: true, context_miss: {enabled: "
        "true, cutoff: 0.3}}}}]",
+       "model.stack={kind: drt, drt: {chunk: 7, top_k: 2}}",
        "model.memory=[{kind: knn, layers: [1], size: 64, top_k: 4, search: bucketed}]"});
   ASSERT_EQ(trained.code, 0) << trained.err;
 

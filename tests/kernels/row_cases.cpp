@@ -6,6 +6,7 @@
 #include "autograd/functions/rows.h"
 #include "kernels/choice.h"
 #include "kernels/gemm.h"
+#include "kernels/place_chunks.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/support/random_tensor.h"
 
@@ -186,6 +187,26 @@ void add_rows(std::vector<OpCase>& cases) {
                      return Tensors{rows};
                    },
                    0});
+  // Two rows with three lists of two chunks, of four stored ones in rings of five and three of the subsequence.
+  const auto lists = [](const std::vector<int32_t>& ids, const Shape& shape) { return Tensor::from(ids, shape, kCpu); };
+  cases.push_back(
+      {"place_chunks",
+       "",
+       {lists({1, 3, 0, 4}, {2, 2}), lists({5, 0, -1, -1, 6, 3, 1, 4, 2, -1, -1, -1}, {2, 3, 2}), lists({1, 4}, {2}),
+        lists({3, 1}, {2})},
+       [](const Tensors& in) {
+         const Tensor slot = Tensor::zeros({2, 4, 2}, DType::i32, in[0].device());
+         const Tensor own = Tensor::empty_like(slot), later = Tensor::empty_like(slot);
+         ops::place_chunks(slot, own, later, {in[0], in[1], in[2], in[3], 4, 5});
+         return Tensors{recast(slot, DType::f64), recast(own, DType::f64), recast(later, DType::f64)};
+       },
+       [lists](const Tensors&) {
+         const Shape shape{2, 4, 2};
+         return Tensors{recast(lists({0, 3, -1, 2, -1, -1, -1, 0, -1, 5, 6, -1, 7, -1, -1, -1}, shape), DType::f64),
+                        recast(lists({-1, -1, 1, -1, -1, -1, 2, -1, -1, -1, -1, 3, -1, -1, -1, -1}, shape), DType::f64),
+                        recast(lists({4, 6, 2, 7, 0, 0, 1, 4, 0, 5, 4, 1, 3, 0, 0, 0}, shape), DType::f64)};
+       },
+       0});
 }
 
 // Rows by hand: each round takes the largest value that is left.

@@ -191,6 +191,11 @@ TEST(MechanismNames, StandInTheirOwnFilesOnly) {
       Names named = named_kinds(read_text(file), kinds);
       const std::string owner = folder == std::string("layers") ? owner_of(file, kinds) : "";
       if (named.erase(owner) != 0) ++own[owner];
+      // Terms of its own publication, which are called like others' kinds.
+      if (owner == "drt") {
+        named.erase("landmark");
+        named.erase("softmax");
+      }
       EXPECT_EQ(named, Names()) << "in " << fs::relative(file, QUIRE_SOURCE_DIR);
       ++walked;
     }

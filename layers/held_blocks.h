@@ -1,0 +1,28 @@
+// What the rows of a layer carry when a pass begins, where a document is cut into blocks of equal length: whole blocks,
+// and the part of the block that the document has begun.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "layers/forward.h"
+
+namespace quire {
+
+// A row whose first document begins in the pass holds nothing.
+struct HeldBlocks {
+  std::vector<int64_t> tail;     // positions of the begun block
+  std::vector<int64_t> length;   // whole blocks
+  std::vector<int64_t> written;  // whole blocks of the document so far
+  int64_t most_tail = 0;
+  int64_t most = 0;  // blocks of a row
+};
+
+// period: positions of a block. tail: logs of all positions; blocks: logs of whole blocks. Error(config) that names the
+// layer when a document is read from a position on without what lies before it.
+HeldBlocks held_blocks(const Forward& f, int64_t period, LogGroupId tail, LogGroupId blocks, const std::string& layer);
+
+// One number for each row: i32 [R].
+Tensor by_row(const std::vector<int64_t>& values, Device device);
+
+}  // namespace quire

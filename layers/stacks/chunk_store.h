@@ -1,0 +1,63 @@
+// What a row carries of the chunks of its document: for each whole chunk its landmark, keys and values, the states of
+// the chunk that it has begun, and for each group of layers the list of chunks that the begun one reads.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "layers/held_blocks.h"
+#include "layers/scope.h"
+#include "layers/stacks/chunk_cut.h"
+
+namespace quire {
+
+struct ChunkStoreOptions {
+  int64_t width;      // E
+  int64_t positions;  // C = S + 1
+  int64_t capacity;   // chunks that can be read
+  int64_t groups;     // G
+  int64_t top_k;      // K
+  int64_t key_heads;  // Hk
+  int64_t head_size;  // D
+  LogPlace place = LogPlace::device;
+  std::optional<DType> dtype = {};
+};
+
+class ChunkStore {
+ public:
+  ChunkStore(const Scope& scope, const ChunkStoreOptions& options);
+
+  HeldBlocks held(const Forward& f) const { return held_blocks(f, options_.positions, tail_, chunks_, name_); }
+  // x [R, T, E] behind the states of the begun chunks, which are constant and stand at the end of the first most_tail
+  // places of each row.
+  Variable behind_tails(const Forward& f, const HeldBlocks& held, const Variable& x) const;
+  // [R, most, E]: landmarks, oldest first, at the end of each row.
+  Tensor landmarks(const StateView& state, const HeldBlocks& held) const;
+  // All chunks of the rows as they are stored, [R slots, S, Hk, D], and where a row's next one goes.
+  Tensor keys(const StateView& state) const;
+  Tensor values(const StateView& state) const;
+  Tensor head(const StateView& state) const { return state.ring_head(chunks_); }
+  int64_t slots(const StateView& state) const { return state.stored_ring(keys_).dim(1); }
+  void forget_pages(const StateView& state) const;
+
+  // The list of a group that the pass begins with: ages i32 [R, K] (kernels/place_chunks.h) and weights wide [R, K].
+  Tensor ages(const StateView& state, int64_t group) const;
+  Tensor weights(const StateView& state, int64_t group) const;
+
+  // Queues what the pass adds: the states x [R, T, E]; of whole chunks the landmarks [R, N, E], keys and values
+  // [R N, S, Hk, D].
+  void write(const Forward& f, const ChunkCut& cut, const Tensor& x, const Tensor& landmarks, const Tensor& keys,
+             const Tensor& values) const;
+  // The lists that a group leaves, of ages and weights [R, 1 + N, K].
+  void write_lists(const Forward& f, const ChunkCut& cut, int64_t group, const Tensor& ages,
+                   const Tensor& weights) const;
+
+ private:
+  std::string name_;
+  ChunkStoreOptions options_;
+  LogGroupId tail_, chunks_, index_;
+  LogId states_, keys_, values_, landmarks_;
+  std::vector<RegisterId> ages_, weights_;  // by group
+};
+
+}  // namespace quire

@@ -1,0 +1,109 @@
+#include "layers/stacks/drt.h"
+
+#include "autograd/functions/axis.h"
+#include "autograd/functions/basic.h"
+#include "autograd/functions/rows.h"
+#include "layers/scope.h"
+
+namespace quire {
+
+int64_t lower_layers(const DrtConfig& config, const ModelConfig& model) {
+  return config.lower_layers.value_or(model.layers / 2);
+}
+
+DrtStack::DrtStack(const Scope& scope, const Place& place)
+    : config_(place.options.get<DrtConfig>()),
+      width_(place.model.width),
+      key_heads_(config_.key_heads.value_or(place.model.heads)),
+      head_size_(place.model.size_of_head()),
+      lower_(make_blocks(scope.root(), place.model, 0, lower_layers(config_, place.model))),
+      encoder_(scope.child("encoder"), place.model, config_.encoder_layers, config_.positions()),
+      key_(scope.child("key"), width_, key_heads_ * head_size_, Initialization(place.model).matrix(width_)),
+      value_(scope.child("value"), width_, key_heads_ * head_size_, Initialization(place.model).matrix(width_)),
+      values_{scope.leaves_value("keys"), scope.leaves_value("values"), scope.leaves_value("list")} {
+  const ModelConfig& model = place.model;
+  if (config_.landmark_projection) {
+    landmark_.emplace(scope.child("landmark"), width_, width_, Initialization(model).matrix(width_));
+  }
+  if (config_.carry) {
+    store_.emplace(scope, ChunkStoreOptions{.width = width_,
+                                            .positions = config_.positions(),
+                                            .capacity = config_.capacity,
+                                            .groups = config_.groups,
+                                            .top_k = config_.top_k,
+                                            .key_heads = key_heads_,
+                                            .head_size = head_size_,
+                                            .place = config_.place,
+                                            .dtype = stored_type(config_.dtype)});
+  }
+  const int64_t lower = lower_layers(config_, model);
+  const int64_t of_group = (model.layers - lower) / config_.groups;
+  for (int64_t g = 0; g < config_.groups; ++g) {
+    const Scope group = scope.child("groups", g);
+    Group made;
+    made.retriever = std::make_unique<ChunkRetriever>(group, model, config_, g);
+    made.lists = {group.leaves_value("own"), group.leaves_value("slot"), group.leaves_value("weight")};
+    const ChunkStore* const store = store_ ? &*store_ : nullptr;
+    const auto reader = [&](const Scope& part) {
+      return std::make_unique<ChunkReader>(part, model, config_, scope.path(), g, store);
+    };
+    const int64_t begin = lower + g * of_group;
+    made.blocks = make_blocks(scope.root(), model, begin, begin + of_group, {{"mlp", Recompute::mlp, reader}});
+    groups_.push_back(std::move(made));
+  }
+}
+
+Variable DrtStack::chunks(const Forward& f, const ChunkCut& cut, const HeldBlocks& held, const Variable& x) const {
+  Tape& tape = f.tape;
+  const int64_t positions = config_.positions(), rows = x.dim(0);
+  const Shape shape{rows * cut.most, positions, width_};
+  if (cut.aligned) return reshape(tape, slice(tape, x, 1, 0, cut.most * positions), shape);
+  const Variable lines = store_ ? store_->behind_tails(f, held, x) : x;
+  return reshape(tape, gather_rows(tape, lines, cut.lines), shape);
+}
+
+Variable DrtStack::operator()(const Forward& f, const Variable& x) const {
+  Tape& tape = f.tape;
+  const int64_t rows = x.dim(0);
+  Variable y = x;
+  for (const std::unique_ptr<Block>& block : lower_) y = (*block)(f, y);
+  hooks_.see("lower", y);
+  const HeldBlocks held = store_ ? store_->held(f) : HeldBlocks{};
+  const ChunkCut cut = cut_chunks(f, config_.positions(), held, store_.has_value());
+
+  Variable landmarks, keys, values;
+  if (cut.most > 0) {
+    const Variable encoded = encoder_(f, chunks(f, cut, held, y));
+    landmarks = config_.landmark == ChunkLandmark::mean ? mean(tape, encoded, 1)
+                                                        : slice(tape, encoded, 1, config_.chunk, config_.chunk + 1);
+    landmarks = reshape(tape, landmarks, {rows, cut.most, width_});
+    if (landmark_) landmarks = (*landmark_)(tape, landmarks);
+    const Variable tokens = slice(tape, encoded, 1, 0, config_.chunk);
+    const Shape heads{rows * cut.most, config_.chunk, key_heads_, head_size_};
+    keys = reshape(tape, key_(tape, tokens), heads);
+    values = reshape(tape, value_(tape, tokens), heads);
+    hooks_.see("encoded", encoded);
+    hooks_.see("keys", keys);
+    hooks_.see("values", values);
+  }
+  const Tensor stored = held.most > 0 ? store_->landmarks(f.state, held) : Tensor();
+  if (store_ && f.write_state) {
+    store_->write(f, cut, y.value(), landmarks.value(), keys.value(), values.value());
+  }
+  const auto leave = [&](ValueId id, const Variable& value) { (*f.values)[static_cast<size_t>(id.index)] = value; };
+  leave(values_.keys, keys);
+  leave(values_.values, values);
+  leave(values_.list, Variable::constant(cut.list));
+  for (const Group& group : groups_) {
+    const ChunkLists lists =
+        (*group.retriever)(f, y, cut, held, landmarks, stored, store_ ? &*store_ : nullptr, hooks_);
+    leave(group.lists.own, Variable::constant(lists.own));
+    leave(group.lists.slot, held.most > 0 ? Variable::constant(lists.slot) : Variable());
+    leave(group.lists.weight, lists.weight);
+    for (const std::unique_ptr<Block>& block : group.blocks) y = (*block)(f, y);
+  }
+  if (store_) store_->forget_pages(f.state);
+  return y;
+}
+
+}  // namespace quire

@@ -1,0 +1,50 @@
+// DRT (Hu et al. 2025, "Efficient Length-Generalizable Attention via Causal Retrieval for Long-Context Language
+// Modeling"): a lower half of layers, an encoder of chunks, and groups of upper layers. Each group chooses, once for
+// each chunk, which earlier chunks its layers read while they go through the next chunk.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "layers/block.h"
+#include "layers/stack.h"
+#include "layers/stacks/chunk_encoder.h"
+#include "layers/stacks/drt_reader.h"
+#include "layers/stacks/drt_retriever.h"
+
+namespace quire {
+
+class DrtStack final : public Stack {
+ public:
+  DrtStack(const Scope& scope, const Place& place);
+
+  Variable operator()(const Forward& f, const Variable& x) const override;
+
+  void set_hooks(ChunkHooks hooks) { hooks_ = std::move(hooks); }
+
+ private:
+  struct Group {
+    std::unique_ptr<ChunkRetriever> retriever;
+    ListValues lists;
+    std::vector<std::unique_ptr<Block>> blocks;
+  };
+  // The whole chunks of the pass, from x [R, T, E] behind the begun ones: [R N, C, E].
+  Variable chunks(const Forward& f, const ChunkCut& cut, const HeldBlocks& held, const Variable& x) const;
+
+  DrtConfig config_;
+  int64_t width_, key_heads_, head_size_;
+  std::vector<std::unique_ptr<Block>> lower_;
+  ChunkEncoder encoder_;
+  Linear key_, value_;
+  std::optional<Linear> landmark_;
+  std::optional<ChunkStore> store_;
+  ChunkValues values_;
+  std::vector<Group> groups_;
+  ChunkHooks hooks_;
+};
+
+// Layers of the lower part.
+int64_t lower_layers(const DrtConfig& config, const ModelConfig& model);
+
+}  // namespace quire

@@ -1,0 +1,133 @@
+// The configuration of the DRT stack.
+#pragma once
+
+#include "core/config/config.h"
+#include "layers/attention_config.h"
+#include "layers/state/log_place.h"
+
+namespace quire {
+
+enum class ChunkScores { learned, fixed, random };
+enum class ChunkLandmark { token, mean };
+enum class ReaderResidual { skip, add, normed };
+
+template <>
+struct EnumNames<ChunkScores> {
+  static constexpr auto value = std::to_array<std::pair<ChunkScores, std::string_view>>(
+      {{ChunkScores::learned, "learned"}, {ChunkScores::fixed, "fixed"}, {ChunkScores::random, "random"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"the best ones, and scores learn through the weights of what was read",
+       "the best ones, and no gradient goes through scores (ablation)",
+       "chunks are drawn at random, also at evaluation, and weighted by their scores (ablation)"});
+};
+template <>
+struct EnumNames<ChunkLandmark> {
+  static constexpr auto value = std::to_array<std::pair<ChunkLandmark, std::string_view>>(
+      {{ChunkLandmark::token, "token"}, {ChunkLandmark::mean, "mean"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"what the chunk encoder makes of the landmark token, as published", "the mean over all positions of the chunk"});
+};
+template <>
+struct EnumNames<ReaderResidual> {
+  static constexpr auto value = std::to_array<std::pair<ReaderResidual, std::string_view>>(
+      {{ReaderResidual::skip, "skip"}, {ReaderResidual::add, "add"}, {ReaderResidual::normed, "normed"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"x + mlp(norm(x + o)): what was read reaches later layers through the feed-forward layer only, as in the "
+       "published code",
+       "x + o + mlp(norm(x + o))", "y + mlp(y) with y = norm(x + o)"});
+};
+
+struct DrtConfig {
+  int64_t chunk = 64;
+  int64_t top_k = 8;
+  int64_t groups = 2;
+  std::optional<int64_t> lower_layers;
+  int64_t encoder_layers = 2;
+  bool carry = true;
+  int64_t capacity = 1024;
+  int64_t nearest = 1;
+  double noise = 1;
+  ChunkScores scores = ChunkScores::learned;
+  ChunkLandmark landmark = ChunkLandmark::token;
+  bool landmark_norm = true;
+  bool landmark_projection = false;
+  bool softmax_one = true;
+  bool query_norm = true;
+  bool out_projection = true;
+  ReaderResidual residual = ReaderResidual::skip;
+  std::optional<int64_t> key_heads;
+  LogPlace place = LogPlace::device;
+  StateType dtype = StateType::automatic;
+
+  int64_t positions() const { return chunk + 1; }  // of a chunk, with its landmark
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("chunk", chunk,
+            {.help = "tokens of a chunk (S); the model inserts a landmark behind each chunk of a document, so that a "
+                     "chunk takes one position more",
+             .unit = "tokens",
+             .min = 1,
+             .max = 65535});
+    v.field("top_k", top_k,
+            {.help = "earlier chunks that each chunk reads, for each group (K)",
+             .unit = "chunks",
+             .min = 1,
+             .max = 256,
+             .at_evaluation = true,
+             .sizes_state = true});
+    v.field("groups", groups,
+            {.help = "groups of upper layers (G); each chooses its chunks before its first layer", .min = 1});
+    v.field("lower_layers", lower_layers,
+            {.help = "layers below the chunk encoder, which read no chunks; none: half of model.layers", .min = 1});
+    v.field("encoder_layers", encoder_layers,
+            {.help = "bidirectional layers of the chunk encoder; 0: chunks are normalised only", .min = 0, .max = 64});
+    v.field("carry", carry,
+            {.help = "chunks of earlier subsequences of the document can be read. Evaluation and generation always "
+                     "carry them; false in training is the published method, whose subsequences stand alone"});
+    v.field("capacity", capacity,
+            {.help = "how many chunks back a chunk can read, which is also what a row stores",
+             .unit = "chunks",
+             .min = 1,
+             .max = 1 << 26,
+             .at_evaluation = true,
+             .sizes_state = true});
+    v.field("nearest", nearest,
+            {.help = "the least number of chunks from a chunk that is read to the one whose landmark chooses it; the "
+                     "chunk behind the landmark reads them",
+             .unit = "chunks",
+             .min = 1,
+             .at_evaluation = true});
+    v.field("noise", noise,
+            {.help = "factor of the Gumbel noise that is added to scores when chunks are chosen in training; 0: the "
+                     "best ones are read (ablation)",
+             .min = 0,
+             .resumable = true});
+    v.field("scores", scores, {.help = "how chunks are chosen"});
+    v.field("landmark", landmark, {.help = "the vector that stands for a chunk"});
+    v.field("landmark_norm", landmark_norm,
+            {.help = "landmarks that choose are normalised, with a gain for each group, as in the published code"});
+    v.field("landmark_projection", landmark_projection,
+            {.help = "landmarks that choose are projected by a matrix for each group, and those of chunks by one for "
+                     "all, as in the paper"});
+    v.field("softmax_one", softmax_one,
+            {.help = "the softmax over a chunk has one more term, exp(0), which reads nothing; false: no such term, "
+                     "which the published code has for chunks of 64"});
+    v.field("query_norm", query_norm, {.help = "queries to chunks are projected from normalised states"});
+    v.field("out_projection", out_projection, {.help = "what a layer has read of chunks is projected"});
+    v.field("residual", residual,
+            {.help = "how the feed-forward layer goes on with the residual stream x and what was read, o"});
+    v.field("key_heads", key_heads,
+            {.help = "key/value heads of chunks, each shared by heads / key_heads query heads; none: model.heads",
+             .min = 1});
+    v.field("place", place,
+            {.help = "where keys and values of stored chunks lie; their landmarks lie on the device",
+             .at_evaluation = true});
+    v.field("dtype", dtype,
+            {.help = "number type of stored chunks; auto: the precision of the run",
+             .at_evaluation = true,
+             .sizes_state = true});
+  }
+};
+
+}  // namespace quire

@@ -1,0 +1,107 @@
+// The descriptor of the DRT stack (layers/mechanism.h).
+#include <algorithm>
+
+#include "layers/mechanism_list.h"
+#include "layers/stacks/drt.h"
+
+namespace quire {
+
+namespace {
+
+const DrtConfig& options(const Place& place) {
+  return place.options.get<DrtConfig>();
+}
+
+constexpr CompositionRule kRules[] = {
+    {"layers", "stack.kind drt needs layers below and above the chunk encoder; use at least 2",
+     [](const Place& p) { return p.model.layers < 2; }},
+    {"stack.drt.lower_layers", "some layers must be left above the chunk encoder; use fewer than model.layers",
+     [](const Place& p) { return p.model.layers >= 2 && lower_layers(options(p), p.model) >= p.model.layers; }},
+    {"stack.drt.groups",
+     "every group has equally many of the layers above the chunk encoder; use a divisor of their number",
+     [](const Place& p) {
+       const int64_t upper = p.model.layers - lower_layers(options(p), p.model);
+       return upper > 0 && upper % options(p).groups != 0;
+     }},
+    {"stack.drt.key_heads",
+     "each key head of chunks is shared by equally many query heads; use a divisor of model.heads",
+     [](const Place& p) { return p.model.heads % options(p).key_heads.value_or(p.model.heads) != 0; }},
+    {"stack.drt.nearest", "no chunk is that far back; use at most stack.drt.capacity",
+     [](const Place& p) { return options(p).nearest > options(p).capacity; }},
+    {"norm.placement", "what is read of chunks is normalised together with the residual stream; use pre",
+     [](const Place& p) { return p.model.norm.placement != NormPlacement::pre; }},
+    {"mlp.kind", "stack.kind drt reads chunks before the feed-forward layer; use one",
+     [](const Place& p) { return p.model.mlp.kind == MlpKind::none; }},
+    {"head_size", "the chunk encoder has rotary positions; use an even number of features",
+     [](const Place& p) { return p.model.size_of_head() % 2 != 0; }},
+};
+
+// Chunk n reads chunks from number n - 1 - capacity up to n - 1 - nearest.
+int64_t reach(const Place& place, const TargetPlace& target) {
+  const DrtConfig& drt = options(place);
+  const int64_t size = drt.positions(), own = target.position / size;
+  if (own - 1 - drt.nearest < 0) return 0;
+  const int64_t all = target.position - std::max<int64_t>(0, own - 1 - drt.capacity) * size;
+  return drt.carry ? all : std::min(all, target.t);
+}
+
+// The encoder, the projections of chunks and of what upper layers read, K chunks of S keys for each query of an upper
+// layer, and scores with all chunks.
+StepFlops flops(const Place& place, const StepShape& shape) {
+  const ModelConfig& model = place.model;
+  const DrtConfig& drt = options(place);
+  const auto e = static_cast<double>(model.width);
+  const auto inner = static_cast<double>(model.heads * model.size_of_head());
+  const auto key_inner = static_cast<double>(drt.key_heads.value_or(model.heads) * model.size_of_head());
+  const auto hidden = static_cast<double>(model.mlp.hidden);
+  const auto positions = static_cast<double>(shape.rows * shape.subsequence);
+  const auto upper = static_cast<double>(model.layers - lower_layers(drt, model));
+  const double mlp = (model.mlp.kind == MlpKind::swiglu ? 3 : 2) * e * hidden;
+  const double encoder = 4 * e * inner + 2 * static_cast<double>(drt.positions()) * inner + mlp;
+  const double reader =
+      (drt.out_projection ? 2 : 1) * e * inner + 2 * static_cast<double>(drt.top_k * drt.chunk) * inner;
+  const double chunks = positions / static_cast<double>(drt.positions());
+  const double candidates = static_cast<double>(shape.subsequence) / static_cast<double>(drt.positions()) / 2;
+  StepFlops flops;
+  flops.learned =
+      2 * (positions * (static_cast<double>(drt.encoder_layers) * encoder + 2 * e * key_inner + upper * reader) +
+           static_cast<double>(drt.groups) * chunks * candidates * e);
+  if (drt.carry) {
+    flops.forward = 2 * static_cast<double>(drt.groups) * chunks * static_cast<double>(drt.capacity) * e;
+  }
+  return flops;
+}
+
+}  // namespace
+
+Mechanism drt_stack() {
+  return {.role = Role::stack,
+          .kind = "drt",
+          .help = "upper layers read earlier chunks that landmarks choose, with gradients into them (DRT)",
+          .options = [] { return ConfigBox(DrtConfig{}); },
+          .rules = kRules,
+          .make_stack = [](const Scope& scope, const Place& place) -> std::unique_ptr<Stack> {
+            return std::make_unique<DrtStack>(scope, place);
+          },
+          .alignment = [](const Place& place) { return options(place).positions(); },
+          .insertion = [](const Place& place) { return Insertion{.period = options(place).chunk, .ids = 1}; },
+          .grain = [](const Place& place) { return options(place).positions(); },
+          .reading =
+              [](const ReadingPlace& place, Purpose) {
+                bool& carry = place.options.get<DrtConfig>().carry;
+                const bool trained_so = carry;
+                carry = true;
+                return trained_so;
+              },
+          .reach = reach,
+          .flops = flops,
+          .promises =
+              [](const Place& place) {
+                const DrtConfig& drt = options(place);
+                return Promises{
+                    .exact_gradient = drt.scores != ChunkScores::fixed,
+                    .split_invariant = drt.carry && drt.scores != ChunkScores::random && drt.dtype != StateType::bf16};
+              }};
+}
+
+}  // namespace quire

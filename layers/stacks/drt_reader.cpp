@@ -1,0 +1,72 @@
+#include "layers/stacks/drt_reader.h"
+
+#include <cmath>
+
+#include "autograd/functions/basic.h"
+#include "autograd/functions/grouped_cross_attention.h"
+
+namespace quire {
+
+ChunkReader::ChunkReader(const Scope& scope, const ModelConfig& model, const DrtConfig& config,
+                         const std::string& stack, int64_t group, const ChunkStore* store)
+    : residual_(config.residual),
+      softmax_one_(config.softmax_one),
+      heads_(model.heads),
+      head_size_(model.size_of_head()),
+      store_(store),
+      chunks_{scope.reads_value(stack + ".keys"), scope.reads_value(stack + ".values"),
+              scope.reads_value(stack + ".list")},
+      query_(scope.child("query"), model.width, heads_ * head_size_, Initialization(model).matrix(model.width)),
+      mlp_(scope, model) {
+  const std::string of_group = stack + ".groups." + std::to_string(group);
+  lists_ = {scope.reads_value(of_group + ".own"), scope.reads_value(of_group + ".slot"),
+            scope.reads_value(of_group + ".weight")};
+  if (config.query_norm) norm_.emplace(scope.child("query_norm"), model);
+  if (config.out_projection) {
+    const int64_t inner = heads_ * head_size_;
+    out_.emplace(scope.child("out"), inner, model.width, Initialization(model).residual(inner));
+  }
+}
+
+Variable ChunkReader::read(const Forward& f, const Variable& x) const {
+  Tape& tape = f.tape;
+  const auto value = [&](ValueId id) { return (*f.values)[static_cast<size_t>(id.index)]; };
+  const Variable keys = value(chunks_.keys);
+  const Variable slot = value(lists_.slot);
+  if (!keys.defined() && !slot.defined()) return {};
+  const int64_t rows = x.dim(0), tokens = x.dim(1);
+  const Variable z = norm_ ? (*norm_)(tape, x) : x;
+  const Variable q = reshape(tape, query_(tape, z), {rows, tokens, heads_, head_size_});
+  ops::GroupedCrossAttentionInputs settings;
+  settings.list = value(chunks_.list).value();
+  settings.scale = 1 / std::sqrt(static_cast<double>(head_size_));
+  settings.softmax_one = softmax_one_;
+  const Variable weight = value(lists_.weight);
+  Variable mixed;
+  if (keys.defined()) {
+    settings.chosen = value(lists_.own).value();
+    mixed = grouped_cross_attention(tape, q, keys, value(chunks_.values), weight, settings);
+  }
+  if (slot.defined()) {
+    settings.chosen = slot.value();
+    const Variable of_stored = grouped_cross_attention(tape, q, Variable::constant(store_->keys(f.state)),
+                                                       Variable::constant(store_->values(f.state)), weight, settings);
+    mixed = mixed.defined() ? add(tape, mixed, of_stored) : of_stored;
+  }
+  mixed = reshape(tape, mixed, {rows, tokens, heads_ * head_size_});
+  return out_ ? (*out_)(tape, mixed) : mixed;
+}
+
+Variable ChunkReader::operator()(const Forward& f, const PartInput& input) const {
+  Tape& tape = f.tape;
+  const Variable o = read(f, input.x);
+  const Variable x = o.defined() ? add(tape, input.x, o) : input.x;
+  if (residual_ == ReaderResidual::normed) {
+    const Variable y = (*input.norm)(tape, x);
+    return subtract(tape, add(tape, y, mlp_(f, {y, nullptr})), input.x);
+  }
+  const Variable further = mlp_(f, {x, input.norm});
+  return residual_ == ReaderResidual::add && o.defined() ? add(tape, further, o) : further;
+}
+
+}  // namespace quire
