@@ -8,11 +8,11 @@ namespace quire {
 
 HeldBlocks held_blocks(const Forward& f, int64_t period, LogGroupId tail, LogGroupId blocks, const std::string& layer) {
   const std::vector<int64_t> none(static_cast<size_t>(f.state.rows()), 0);
-  HeldBlocks held{none, none, none};
+  HeldBlocks held{none, none, none, none};
   const std::vector<int64_t> lengths = f.state.lengths(blocks);
   for (const Segment& segment : f.state.segments()) {
     const int64_t position = f.batch.position[static_cast<size_t>(f.batch.at(segment.row, segment.begin))];
-    if (position != (segment.carried ? f.state.written(tail, segment.row) : 0)) {
+    if (!segment.carried && position > 0) {
       fail(ErrorKind::config,
            "{}: a document is read from position {} on without what lies before it, which the blocks of this layer "
            "need; read documents from their beginning (data.sampling: documents)",
@@ -20,7 +20,9 @@ HeldBlocks held_blocks(const Forward& f, int64_t period, LogGroupId tail, LogGro
     }
     if (!segment.carried) continue;
     const auto row = static_cast<size_t>(segment.row);
-    held.tail[row] = position % period;
+    const int64_t known = f.state.written(tail, segment.row);
+    held.first[row] = (position - known + period - 1) / period;
+    held.tail[row] = std::min(position % period, known);
     held.length[row] = lengths[row];
     held.written[row] = position / period;
     held.most_tail = std::max(held.most_tail, held.tail[row]);

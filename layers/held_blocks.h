@@ -14,12 +14,15 @@ struct HeldBlocks {
   std::vector<int64_t> tail;     // positions of the begun block
   std::vector<int64_t> length;   // whole blocks
   std::vector<int64_t> written;  // whole blocks of the document so far
+  // The first block of the document that is known from its beginning on: 0, or more in a row that goes on after its
+  // state was dropped.
+  std::vector<int64_t> first;
   int64_t most_tail = 0;
   int64_t most = 0;  // blocks of a row
 };
 
 // period: positions of a block. tail: logs of all positions; blocks: logs of whole blocks. Error(config) that names the
-// layer when a document is read from a position on without what lies before it.
+// layer when a row begins with a document that is read from a later position on.
 HeldBlocks held_blocks(const Forward& f, int64_t period, LogGroupId tail, LogGroupId blocks, const std::string& layer);
 
 // One number for each row: i32 [R].

@@ -10,14 +10,14 @@ namespace quire::cpu {
 // A bit for each lane with !(x <= limit): x is larger, or one of the two is NaN.
 inline uint32_t lanes_above(Vector<float> x, float limit) {
 #if defined(__AVX512F__)
-  return _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(limit), _CMP_NLE_UQ);
+  return bits_of_mask(_mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(limit), _CMP_NLE_UQ));
 #else
   return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps((__m256)x, _mm256_set1_ps(limit), _CMP_NLE_UQ)));
 #endif
 }
 inline uint32_t lanes_above(Vector<double> x, double limit) {
 #if defined(__AVX512F__)
-  return _mm512_cmp_pd_mask((__m512d)x, _mm512_set1_pd(limit), _CMP_NLE_UQ);
+  return bits_of_mask(_mm512_cmp_pd_mask((__m512d)x, _mm512_set1_pd(limit), _CMP_NLE_UQ));
 #else
   return static_cast<uint32_t>(_mm256_movemask_pd(_mm256_cmp_pd((__m256d)x, _mm256_set1_pd(limit), _CMP_NLE_UQ)));
 #endif
@@ -27,8 +27,8 @@ inline uint32_t lanes_above(Vector<double> x, double limit) {
 template <typename T, typename Lanes, typename Rank>
 uint32_t ranks_above(Lanes x, Rank limit) {
 #if defined(__AVX512F__)
-  if constexpr (sizeof(Rank) == 4) return _mm512_cmpgt_epi32_mask((__m512i)x, _mm512_set1_epi32(limit));
-  if constexpr (sizeof(Rank) == 8) return _mm512_cmpgt_epi64_mask((__m512i)x, _mm512_set1_epi64(limit));
+  if constexpr (sizeof(Rank) == 4) return bits_of_mask(_mm512_cmpgt_epi32_mask((__m512i)x, _mm512_set1_epi32(limit)));
+  if constexpr (sizeof(Rank) == 8) return bits_of_mask(_mm512_cmpgt_epi64_mask((__m512i)x, _mm512_set1_epi64(limit)));
 #else
   const auto above = x > limit - Lanes{};
   if constexpr (sizeof(Rank) == 4) return static_cast<uint32_t>(_mm256_movemask_ps((__m256)above));

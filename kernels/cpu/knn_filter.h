@@ -45,8 +45,8 @@ __attribute__((target("avx512vnni"))) void filter_tile(int64_t quads, const int3
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
     const __m512i limit = _mm512_set1_epi32(limits[r]);
-    hits[r] = static_cast<uint32_t>(_mm512_cmpgt_epi32_mask(sum[r][0], limit)) |
-              static_cast<uint32_t>(_mm512_cmpgt_epi32_mask(sum[r][1], limit)) << 16;
+    hits[r] = bits_of_mask(_mm512_cmpgt_epi32_mask(sum[r][0], limit)) |
+              bits_of_mask(_mm512_cmpgt_epi32_mask(sum[r][1], limit)) << 16;
   }
 }
 

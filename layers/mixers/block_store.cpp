@@ -102,9 +102,14 @@ void BlockStore::write(const Forward& f, const HeldBlocks& held, const Tensor& n
   std::vector<int64_t> first_token, tokens;  // of the row's last document
   for (int64_t row = 0; row < state.rows(); ++row) {
     const Segment segment = state.last_segment(row);
-    const int64_t tail = segment.carried ? held.tail[static_cast<size_t>(row)] : 0;
-    begin.push_back(before + segment.begin - tail);
-    count.push_back(segment.count == 0 ? 0 : (tail + segment.count) / options_.period);
+    const auto r = static_cast<size_t>(row);
+    const int64_t position =
+        segment.count == 0 ? 0 : f.batch.position[static_cast<size_t>(f.batch.at(row, segment.begin))];
+    // Where the first block begins that is known from its beginning on.
+    const int64_t first_whole =
+        segment.carried ? std::max(position - held.tail[r], held.first[r] * options_.period) : position;
+    begin.push_back(before + segment.begin + first_whole - position);
+    count.push_back(std::max<int64_t>(0, (position + segment.count - first_whole) / options_.period));
     first_token.push_back(before + segment.begin);
     tokens.push_back(segment.count);
   }

@@ -25,12 +25,9 @@ Tables make_tables(const Forward& f, const BlockCut& cut, const std::vector<int6
   const int64_t keys = before + batch.length;
   const auto cells = static_cast<size_t>(batch.rows * batch.length);
   const auto all_keys = static_cast<size_t>(batch.rows * keys);
-  Tables to{std::vector<int32_t>(all_keys, -1),
-            std::vector<int32_t>(cells, static_cast<int32_t>(keys)),
-            std::vector<int32_t>(cells, 0),
-            std::vector<int32_t>(cells, 0),
-            std::vector<uint8_t>(all_keys, 0),
-            std::vector<uint8_t>(all_keys, 0)};
+  Tables to{std::vector<int32_t>(all_keys, -1), std::vector<int32_t>(cells, static_cast<int32_t>(keys)),
+            std::vector<int32_t>(cells, 0),     std::vector<int32_t>(cells, 0),
+            std::vector<uint8_t>(all_keys, 0),  std::vector<uint8_t>(all_keys, 0)};
   std::vector<int32_t> next(static_cast<size_t>(batch.rows), 0);  // the number of the next block of each row
   for (const Segment& segment : f.state.segments()) {
     int32_t& number = next[static_cast<size_t>(segment.row)];

@@ -20,8 +20,8 @@ ChunkCut cut_chunks(const Forward& f, int64_t positions, const HeldBlocks& held,
     const auto r = static_cast<size_t>(row);
     const int64_t begin = batch.position[static_cast<size_t>(batch.at(row, segment.begin))];
     const bool goes_on = carries && segment.carried;
-    // The first chunk that the pass can see from its beginning, and the list of its first chunk.
-    const int64_t first = goes_on ? begin / positions : (begin + positions - 1) / positions;
+    // The first chunk that is known from its beginning on, and the list that the first position reads.
+    const int64_t first = goes_on ? held.first[r] : (begin + positions - 1) / positions;
     int32_t reads = goes_on ? 0 : -1;
     int64_t of_segment = 0;
     for (int64_t t = segment.begin; t < segment.begin + segment.count; ++t) {

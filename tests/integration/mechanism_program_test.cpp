@@ -69,6 +69,15 @@ TEST_P(MechanismProgram, KilledAndResumedItTrainsTheSame) {
   }
 }
 
+// Rows are in the middle of documents, of which they know nothing any more.
+TEST_P(MechanismProgram, GoesOnWithoutItsState) {
+  ASSERT_EQ(run(tiny_.train_arguments("run", settings({"schedule.steps=7"}))).code, 0);
+  std::vector<std::string> resume = tiny_.resume_arguments(tiny_ / "run");
+  resume.insert(resume.end(), {"--drop-state", "schedule.steps=20"});
+  const ProgramResult resumed = run(resume);
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+}
+
 TEST_P(MechanismProgram, SurvivesARealKill) {
   const std::vector<std::string> all = settings({"schedule.steps=60", "checkpoint.every=5"});
   ASSERT_EQ(run(tiny_.train_arguments("whole", all)).code, 0);
