@@ -12,7 +12,8 @@ HeldBlocks held_blocks(const Forward& f, int64_t period, LogGroupId tail, LogGro
   const std::vector<int64_t> lengths = f.state.lengths(blocks);
   for (const Segment& segment : f.state.segments()) {
     const int64_t position = f.batch.position[static_cast<size_t>(f.batch.at(segment.row, segment.begin))];
-    if (!segment.carried && position > 0) {
+    const bool begins = !segment.carried || f.batch.starts[static_cast<size_t>(segment.row)] != 0;
+    if (begins && position > 0) {
       fail(ErrorKind::config,
            "{}: a document is read from position {} on without what lies before it, which the blocks of this layer "
            "need; read documents from their beginning (data.sampling: documents)",
