@@ -29,9 +29,8 @@ struct StoredSizes {
 
 void check_stored_attention(const StoredSizes& sizes, const Tensor& out, const Tensor& lse,
                             const ops::StoredAttentionInputs& in);
-void check_stored_attention_backward(const StoredSizes& sizes, const Tensor& dq, const Tensor& dout,
-                                     const Tensor& dlse, const Tensor& out, const Tensor& lse,
-                                     const ops::StoredAttentionInputs& in);
+void check_stored_attention_backward(const StoredSizes& sizes, const Tensor& dq, const Tensor& dout, const Tensor& dlse,
+                                     const Tensor& out, const Tensor& lse, const ops::StoredAttentionInputs& in);
 void check_place_blocks(const Tensor& slot, const Tensor& turn, const Tensor& own, const ops::BlockPlacing& in);
 
 }  // namespace quire

@@ -25,9 +25,9 @@ struct RotaryInputs {
   }
 };
 // Features i and i + P of every head, 0 <= i < P, are rotated by the angle of the token's position; the other D - 2 P
-// stay the same. Without head and position token n stands at position n; in a ring of N slots the newest entry, in slot head - 1,
-// stands at -1, the one before at -2, and so on round. inverse rotates back, which is also the backward pass. out may
-// be x.
+// stay the same. Without head and position token n stands at position n; in a ring of N slots the newest entry, in slot
+// head - 1, stands at -1, the one before at -2, and so on round. inverse rotates back, which is also the backward pass.
+// out may be x.
 QUIRE_OP(rotary, const Tensor& out, const RotaryInputs& in);
 
 }  // namespace quire::ops

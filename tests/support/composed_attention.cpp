@@ -203,8 +203,8 @@ struct Blocks {
   int32_t first(int64_t row, int64_t query) const { return in.first.data<int32_t>()[row * queries + query]; }
 
   bool in_own(int64_t row, int64_t query, int64_t key) const {
-    return in.own_block && !is_landmark(row, key) && number(row, key) == own(row, query) && own(row, query) >= first(row, query) &&
-           own(row, query) >= 0 && key <= place(query);
+    return in.own_block && !is_landmark(row, key) && number(row, key) == own(row, query) &&
+           own(row, query) >= first(row, query) && own(row, query) >= 0 && key <= place(query);
   }
   bool in_earlier(int64_t row, int64_t query, int64_t key) const {
     return number(row, key) >= std::max(first(row, query), 0) && number(row, key) < own(row, query) &&

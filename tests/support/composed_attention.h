@@ -1,5 +1,6 @@
 // Attention composed of the functions of autograd/functions: what the fused kernels are compared with, outputs and
-// gradients. It follows the formulas of kernels/attention.h, kernels/knn.h and kernels/block_attention.h with whole matrices of logits.
+// gradients. It follows the formulas of kernels/attention.h, kernels/knn.h and kernels/block_attention.h with whole
+// matrices of logits.
 #pragma once
 
 #include "autograd/functions/attention.h"
