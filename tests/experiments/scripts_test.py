@@ -59,8 +59,7 @@ class Alone(Scripts):
         tested += (pathlib.Path(__file__).parent / "study_test.py").read_text(encoding="utf-8")
         for script in sorted([*EXPERIMENTS.rglob("*.py"), *EXPERIMENTS.rglob("*.sh")]):
             name = script.relative_to(EXPERIMENTS).as_posix()
-            # The study driver is imported by its test.
-            # The study driver and the models of torch_step.py are imported.
+            # The study driver is imported by its test, two models by torch_step.py, which is run with each.
             if name != "study.py" and name not in ("bench/torch_drt.py", "bench/torch_landmark.py"):
                 self.assertIn(f'run_script("{name}"', tested, name)
 

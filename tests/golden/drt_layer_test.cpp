@@ -123,10 +123,7 @@ class Decoder {
   // Final states of positions [begin, end) of every row.
   Variable read(StatePool& pool, Tape& tape, const Tensor& ids, int64_t begin, int64_t end) {
     const int64_t rows = ids.dim(0);
-    Batch batch = one_segment(rows, end - begin, std::vector<uint8_t>(static_cast<size_t>(rows), begin == 0 ? 1 : 0));
-    for (int64_t cell = 0; cell < rows * batch.length; ++cell) {
-      batch.position[static_cast<size_t>(cell)] = static_cast<int32_t>(begin + cell % batch.length);
-    }
+    const Batch batch = one_segment_from(begin, rows, end - begin);
     pool.begin_step(batch);
     const StateView view = pool.view(0, rows);
     Forward f{.tape = tape, .batch = batch, .state = view};
@@ -252,8 +249,7 @@ TEST(GoldenDrtLayer, AllCases) {
         golden.expect("grad/" + dataset, gradient);
         continue;
       }
-      Shape one{1};
-      one = entry.shape.rank() == 1 ? Shape{1, entry.shape[0]} : Shape{1, entry.shape[0], entry.shape[1]};
+      const Shape one = entry.shape.rank() == 1 ? Shape{1, entry.shape[0]} : Shape{1, entry.shape[0], entry.shape[1]};
       Tensor& all = gradients[dataset];
       all = index == 0 ? gradient.reshape(one) : joined(all, gradient.reshape(one), 0);
     }

@@ -53,8 +53,7 @@ class StackReader {
 
   Variable read(Tape& tape, const Variable& x, int32_t step = 0) {
     const int64_t length = x.dim(1);
-    Batch batch = one_segment(1, length, {static_cast<uint8_t>(position_ == 0 ? 1 : 0)});
-    for (int64_t t = 0; t < length; ++t) batch.position[static_cast<size_t>(t)] = static_cast<int32_t>(position_ + t);
+    const Batch batch = one_segment_from(position_, 1, length);
     pool_->begin_step(batch);
     const StateView view = pool_->view(0, 1);
     Forward f{.tape = tape, .batch = batch, .state = view};

@@ -26,10 +26,7 @@ class HeadReader {
   // The next chunk of every row's document, q [R, T, H, D], k [R, T, Hk, D], v [R, T, Hk, Dv].
   Tensor read(const Tensor& q, const Tensor& k, const Tensor& v) {
     const int64_t length = q.dim(1);
-    Batch batch = one_segment(rows_, length, std::vector<uint8_t>(static_cast<size_t>(rows_), position_ == 0 ? 1 : 0));
-    for (int64_t cell = 0; cell < rows_ * length; ++cell) {
-      batch.position[static_cast<size_t>(cell)] = static_cast<int32_t>(position_ + cell % length);
-    }
+    const Batch batch = one_segment_from(position_, rows_, length);
     position_ += length;
     return read(batch, q, k, v);
   }
