@@ -41,9 +41,19 @@ Variable ChunkStore::behind_tails(const Forward& f, const HeldBlocks& held, cons
   return concatenate(f.tape, std::vector{Variable::constant(tail), x}, 1);
 }
 
-Tensor ChunkStore::landmarks(const StateView& state, const HeldBlocks& held) const {
-  const std::vector<int64_t> first(held.length.size(), 0);
-  return state.gather(landmarks_, held.most, first, held.length);
+Tensor ChunkStore::landmarks(const StateView& state, const HeldBlocks& held, int64_t first, int64_t last) const {
+  std::vector<int64_t> from, count;
+  for (const int64_t length : held.length) {
+    const int64_t oldest = held.most - length;  // candidates before it do not exist in this row
+    from.push_back(std::max<int64_t>(0, first - oldest));
+    count.push_back(std::max<int64_t>(0, last - std::max(first, oldest)));
+  }
+  return state.gather(landmarks_, last - first, from, count);
+}
+
+Tensor ChunkStore::all_landmarks(const StateView& state) const {
+  const Tensor ring = state.stored_ring(landmarks_);
+  return ring.reshape({ring.dim(0) * ring.dim(1), ring.dim(2)});
 }
 
 Tensor ChunkStore::keys(const StateView& state) const {

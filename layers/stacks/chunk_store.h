@@ -31,8 +31,10 @@ class ChunkStore {
   // x [R, T, E] behind the states of the begun chunks, which are constant and stand at the end of the first most_tail
   // places of each row.
   Variable behind_tails(const Forward& f, const HeldBlocks& held, const Variable& x) const;
-  // [R, most, E]: landmarks, oldest first, at the end of each row.
-  Tensor landmarks(const StateView& state, const HeldBlocks& held) const;
+  // [R, last - first, E]: landmarks [first, last) of held.most, oldest first; shorter rows begin with zeros.
+  Tensor landmarks(const StateView& state, const HeldBlocks& held, int64_t first, int64_t last) const;
+  // [R slots, E]: all landmarks as they are stored.
+  Tensor all_landmarks(const StateView& state) const;
   // All chunks of the rows as they are stored, [R slots, S, Hk, D], and where a row's next one goes.
   Tensor keys(const StateView& state) const;
   Tensor values(const StateView& state) const;

@@ -86,7 +86,6 @@ Variable DrtStack::operator()(const Forward& f, const Variable& x) const {
     hooks_.see("keys", keys);
     hooks_.see("values", values);
   }
-  const Tensor stored = held.most > 0 ? store_->landmarks(f.state, held) : Tensor();
   if (store_ && f.write_state) {
     store_->write(f, cut, y.value(), landmarks.value(), keys.value(), values.value());
   }
@@ -95,8 +94,7 @@ Variable DrtStack::operator()(const Forward& f, const Variable& x) const {
   leave(values_.values, values);
   leave(values_.list, Variable::constant(cut.list));
   for (const Group& group : groups_) {
-    const ChunkLists lists =
-        (*group.retriever)(f, y, cut, held, landmarks, stored, store_ ? &*store_ : nullptr, hooks_);
+    const ChunkLists lists = (*group.retriever)(f, y, cut, held, landmarks, store_ ? &*store_ : nullptr, hooks_);
     leave(group.lists.own, Variable::constant(lists.own));
     leave(group.lists.slot, held.most > 0 ? Variable::constant(lists.slot) : Variable());
     leave(group.lists.weight, lists.weight);

@@ -13,104 +13,33 @@
 
 namespace quire {
 
-namespace {
-
-// In (0, 1), from the upper bits.
-double uniform(uint32_t bits) {
-  return (static_cast<double>(bits >> 8) + 0.5) * 0x1p-24;
-}
-
-}  // namespace
-
 ChunkRetriever::ChunkRetriever(const Scope& scope, const ModelConfig& model, const DrtConfig& config, int64_t group)
     : name_(scope.path()),
-      random_scope_(hash_scope(scope.path() + ".noise")),
       config_(config),
       group_(group),
-      scale_(1 / std::sqrt(static_cast<double>(model.width))) {
+      scale_(1 / std::sqrt(static_cast<double>(model.width))),
+      choice_(scope.path(), config, group, scale_) {
   if (config.landmark_norm) norm_.emplace(scope.child("norm"), model);
   if (config.landmark_projection) {
     projection_.emplace(scope.child("query"), model.width, model.width, Initialization(model).matrix(model.width));
   }
 }
 
-template <typename Body>
-void ChunkRetriever::for_candidates(const ChunkCut& cut, const HeldBlocks& held, Body&& body) const {
-  for (size_t r = 0; r < cut.whole.size(); ++r) {
-    const std::vector<WholeChunk>& whole = cut.whole[r];
-    const auto row = static_cast<int64_t>(r);
-    for (size_t i = 0; i < whole.size(); ++i) {
-      const auto query = static_cast<int64_t>(i);
-      const auto take = [&](int64_t candidate, int64_t number) {
-        const int64_t back = whole[i].number - number;
-        if (back >= config_.nearest && back <= config_.capacity) body(row, query, candidate, number);
-      };
-      for (int64_t j = 0; whole[i].carried && j < held.length[r]; ++j) {
-        const int64_t age = held.length[r] - j;
-        take(held.most - age, held.written[r] - age);
-      }
-      for (size_t k = 0; k < i; ++k) {
-        if (whole[k].segment == whole[i].segment) take(held.most + static_cast<int64_t>(k), whole[k].number);
-      }
-    }
+Variable ChunkRetriever::scores(const Forward& f, const Variable& queries, const Variable& landmarks, const Tensor& own,
+                                const Tensor& slot, const ChunkStore* store) const {
+  Tape& tape = f.tape;
+  const int64_t rows = queries.dim(0), chunks = queries.dim(1), width = queries.dim(2);
+  Variable of_chosen = gather_rows(tape, reshape(tape, landmarks, {rows * chunks, width}), own);
+  if (slot.defined()) {
+    const Variable table = Variable::constant(store->all_landmarks(f.state));
+    of_chosen = add(tape, of_chosen, convert(tape, gather_rows(tape, table, slot), queries.value().dtype()));
   }
-}
-
-ChunkRetriever::Candidates ChunkRetriever::candidates(const Forward& f, const ChunkCut& cut,
-                                                      const HeldBlocks& held) const {
-  const int64_t rows = f.batch.rows, all = held.most + cut.most, wanted = config_.top_k;
-  const Device device = f.state.device();
-  std::vector<int64_t> count(static_cast<size_t>(rows * cut.most), 0);
-  const Tensor mask = f.tables->find({hash_scope("chunks.candidates"), {}}, [&] {
-    std::vector<uint8_t> kept(static_cast<size_t>(rows * cut.most * all), 0);
-    for_candidates(cut, held, [&](int64_t row, int64_t query, int64_t candidate, int64_t) {
-      kept[static_cast<size_t>((row * cut.most + query) * all + candidate)] = 1;
-      ++count[static_cast<size_t>(row * cut.most + query)];
-    });
-    return Tensor::from(kept, {rows, cut.most, all}, device);
-  });
-  const Tensor found = f.tables->find({hash_scope("chunks.found"), {}}, [&] {
-    std::vector<uint8_t> kept;
-    for (const int64_t candidates : count) {
-      for (int64_t k = 0; k < wanted; ++k) kept.push_back(k < candidates ? 1 : 0);
-    }
-    return Tensor::from(kept, {rows, cut.most, wanted}, device);
-  });
-  return {mask, found};
-}
-
-Tensor ChunkRetriever::noise(const Forward& f, const ChunkCut& cut, const HeldBlocks& held, const Tensor& like,
-                             const ChunkHooks& hooks) const {
-  const int64_t all = held.most + cut.most;
-  std::vector<double> values(static_cast<size_t>(f.batch.rows * cut.most * all), 0);
-  for_candidates(cut, held, [&](int64_t row, int64_t query, int64_t candidate, int64_t number) {
-    const WholeChunk& chunk = cut.whole[static_cast<size_t>(row)][static_cast<size_t>(query)];
-    const auto bits = philox(f.key, random_scope_, static_cast<uint32_t>(f.batch.first_row + row),
-                             static_cast<uint32_t>(chunk.mark), static_cast<uint32_t>(number / 4));
-    const double u = uniform(bits[static_cast<size_t>(number % 4)]);
-    double drawn = config_.scores == ChunkScores::random ? u : -std::log(-std::log(u)) * config_.noise;
-    if (hooks.noise) drawn = hooks.noise(group_, row, query, candidate);
-    values[static_cast<size_t>((row * cut.most + query) * all + candidate)] = drawn;
-  });
-  return tensor_of(values, {f.batch.rows, cut.most, all}, like.dtype(), like.device());
-}
-
-Variable ChunkRetriever::scores(Tape& tape, const Variable& queries, const Variable& landmarks,
-                                const Tensor& stored) const {
-  const DType wide = wide_type(queries.value().dtype());
-  const Variable a = convert(tape, queries, wide);
-  std::vector<Variable> parts;
-  if (stored.defined()) {
-    Tape unrecorded(false);
-    const Variable constant = convert(unrecorded, Variable::constant(stored), wide);
-    parts.push_back(matmul(tape, a, constant, {.transpose_b = true}));
-  }
-  parts.push_back(matmul(tape, a, convert(tape, landmarks, wide), {.transpose_b = true}));
-  return scale(tape, parts.size() == 1 ? parts.front() : concatenate(tape, parts, 2), scale_);
+  const Variable products = multiply(tape, reshape(tape, queries, {rows, chunks, 1, width}), of_chosen);
+  return scale(tape, reshape(tape, sum(tape, products, -1), own.shape()), scale_);
 }
 
 ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const ChunkCut& cut, const HeldBlocks& held,
-                                      const Variable& landmarks, const Tensor& stored, const ChunkStore* store,
+                                      const Variable& landmarks, const ChunkStore* store,
                                       const ChunkHooks& hooks) const {
   Tape& tape = f.tape;
   const int64_t rows = x.dim(0), wanted = config_.top_k;
@@ -124,39 +53,38 @@ ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const
   placing.head = store == nullptr ? Tensor::zeros({rows}, DType::i32, device) : store->head(f.state);
   placing.stored = held.most;
   placing.slots = store == nullptr ? 0 : store->slots(f.state);
-  Variable weight =
-      Variable::constant(store == nullptr ? Tensor::zeros(before, wide, device) : store->weights(f.state, group_));
-  weight = reshape(tape, weight, {rows, 1, wanted});
+  Variable queries, of_chunks;
   if (cut.most > 0) {
-    Variable queries = gather_rows(tape, x, cut.marks);
+    queries = gather_rows(tape, x, cut.marks);
     if (norm_) queries = (*norm_)(tape, queries);
     if (projection_) queries = (*projection_)(tape, queries);
-    Variable r = scores(tape, queries, landmarks, stored);
+    queries = convert(tape, queries, wide);
+    of_chunks = convert(tape, landmarks, wide);
+    placing.index = choice_(f, queries.value(), of_chunks.value(), cut, held, store, hooks);
+  }
+  ChunkLists made{Tensor::empty(lists, DType::i32, device), Tensor::empty(lists, DType::i32, device), {}};
+  const Tensor later = Tensor::empty(lists, DType::i32, device);
+  ops::place_chunks(made.slot, made.own, later, placing);
+  made.weight =
+      Variable::constant(store == nullptr ? Tensor::zeros(before, wide, device) : store->weights(f.state, group_));
+  made.weight = reshape(tape, made.weight, {rows, 1, wanted});
+  if (cut.most > 0) {
+    const auto chosen_rows = [&](const Tensor& all) {
+      const Tensor out = Tensor::empty(chosen, DType::i32, device);
+      ops::copy(out, all.slice(1, 1, 1 + cut.most));
+      return out;
+    };
+    Variable r =
+        scores(f, queries, of_chunks, chosen_rows(made.own), held.most > 0 ? chosen_rows(made.slot) : Tensor(), store);
     if (config_.scores == ChunkScores::fixed) r = r.detached();
-    const Candidates among = candidates(f, cut, held);
-    Tensor wishes = r.value();
-    if (config_.scores == ChunkScores::random) {
-      wishes = noise(f, cut, held, wishes, hooks);
-    } else if (f.training && config_.noise > 0) {
-      const Tensor drawn = noise(f, cut, held, wishes, hooks);
-      ops::add(drawn, wishes, drawn, 1, 1);
-      wishes = drawn;
-    }
-    placing.index = top_k(wishes, wanted, among.mask);
-    const Variable table = reshape(tape, r, {rows, cut.most, r.dim(2), 1});
-    const Variable read = reshape(tape, gather_rows(tape, table, placing.index), chosen);
-    const Variable shares = softmax(tape, read, among.found);
-    weight = concatenate(tape, std::vector{weight, shares}, 1);
+    const Variable shares = softmax(tape, r, choice_.found(f, cut, held));
+    made.weight = concatenate(tape, std::vector{made.weight, shares}, 1);
     const std::string of_group = "groups." + std::to_string(group_);
-    hooks.see(of_group + ".scores", r);
     hooks.see(of_group + ".index", Variable::constant(placing.index));
     hooks.see(of_group + ".weight", shares);
   }
-  ChunkLists made{Tensor::empty(lists, DType::i32, device), Tensor::empty(lists, DType::i32, device), weight};
-  const Tensor later = Tensor::empty(lists, DType::i32, device);
-  ops::place_chunks(made.slot, made.own, later, placing);
-  if (store != nullptr && f.write_state) store->write_lists(f, cut, group_, later, weight.value());
-  if (f.telemetry != nullptr || f.retrieved != nullptr) report(f, cut, held, placing, weight.value());
+  if (store != nullptr && f.write_state) store->write_lists(f, cut, group_, later, made.weight.value());
+  if (f.telemetry != nullptr || f.retrieved != nullptr) report(f, cut, held, placing, made.weight.value());
   return made;
 }
 

@@ -1,110 +1,15 @@
 // What the DRT stack reads: how far back, how many chunks, with which weights, drawn how.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "autograd/functions/basic.h"
 #include "layers/host_values.h"
-#include "layers/stacks/drt.h"
-#include "layers/state/state_pool.h"
-#include "tests/support/hand_batch.h"
-#include "tests/support/random_tensor.h"
-#include "tests/support/test_device.h"
+#include "tests/layers/drt_stack_reader.h"
 
 namespace quire::test {
 namespace {
-
-constexpr int64_t kWidth = 8;
-
-ModelConfig small_model() {
-  ModelConfig model;
-  model.width = kWidth;
-  model.layers = 2;
-  model.heads = 2;
-  model.mlp.hidden = 8;
-  model.position = Position::alibi;
-  model.attention.window = 4;
-  model.initialization.std = 0.5;
-  return model;
-}
-
-DrtConfig small_stack() {
-  DrtConfig drt;
-  drt.chunk = 2;
-  drt.top_k = 2;
-  drt.groups = 1;
-  drt.encoder_layers = 1;
-  drt.capacity = 16;
-  return drt;
-}
-
-// One document in one row, read from its beginning in one or several passes.
-class StackReader {
- public:
-  StackReader(const ModelConfig& model, const DrtConfig& drt, int64_t longest)
-      : model_(model),
-        box_(drt),
-        scope_(store_, declared_, DType::f64),
-        layers_(model_.layer_configs()),
-        stack_(scope_.child("stack"), {model_, layers_.front(), box_}) {
-    store_.allocate(DType::f64, test_device(), 1);
-    pool_.emplace(declared_.state, 1, longest, DType::f64, test_device());
-  }
-
-  Variable read(Tape& tape, const Variable& x, int32_t step = 0) {
-    const int64_t length = x.dim(1);
-    const Batch batch = one_segment_from(position_, 1, length);
-    pool_->begin_step(batch);
-    const StateView view = pool_->view(0, 1);
-    Forward f{.tape = tape, .batch = batch, .state = view};
-    f.key = RandomKey::of(7, step);
-    f.training = training;
-    f.values = std::make_shared<std::vector<Variable>>(declared_.values.size());
-    retrieved.clear();
-    f.retrieved = &retrieved;
-    const Variable y = stack_(f, x);
-    pool_->commit();
-    position_ += length;
-    return y;
-  }
-  void begin_again() { position_ = 0; }
-
-  const std::vector<Retrieval>& reads() { return retrieved["stack.groups.0"]; }
-  // The chunks that a position reads, in the order of its list, and their weights.
-  std::vector<std::pair<int64_t, double>> of(int64_t t) {
-    std::vector<std::pair<int64_t, double>> chunks;
-    for (const Retrieval& one : reads()) {
-      if (one.t == t) chunks.emplace_back(one.begin / 3, one.weight);
-    }
-    return chunks;
-  }
-  Variable parameter(const std::string& name) const {
-    for (const ParameterStore::Entry& entry : store_.entries()) {
-      if (entry.name == name) return entry.variable;
-    }
-    ADD_FAILURE() << name;
-    return {};
-  }
-  const ParameterStore& store() const { return store_; }
-
-  bool training = false;
-  Retrievals retrieved;
-
- private:
-  ModelConfig model_;
-  ConfigBox box_;
-  ParameterStore store_;
-  Declarations declared_;
-  Scope scope_;
-  std::vector<LayerConfig> layers_;
-  DrtStack stack_;
-  std::optional<StatePool> pool_;
-  int64_t position_ = 0;
-};
-
-Variable states(int64_t length) {
-  return Variable::constant(RandomTensors(3).normal({1, length, kWidth}).to(test_device()));
-}
 
 TEST(DrtStack, AChunkReadsWhatTheLandmarkBeforeItHasChosen) {
   StackReader reader(small_model(), small_stack(), 20);
@@ -249,6 +154,42 @@ TEST(DrtStack, OnlyWhatIsReadHasAGradient) {
       EXPECT_EQ(g, 0) << entry.name;
     }
   }
+}
+
+// Beyond a piece of the store the best chunks of all pieces are those that one comparison would find.
+TEST(DrtStack, PiecesOfTheStoreAreComparedAsOne) {
+  const int64_t chunks = 40;
+  DrtConfig drt = small_stack();
+  drt.capacity = chunks;
+  drt.encoder_layers = 0;
+  drt.top_k = 3;
+  StackReader reader(small_model(), drt, 3 * chunks);
+  std::vector<Variable> landmarks, queries, scores;
+  ChunkHooks hooks;
+  hooks.piece = 16;
+  hooks.seen = [&](const std::string& name, const Variable& value) {
+    if (name == "groups.0.scores") scores.push_back(value);
+  };
+  reader.set_hooks(hooks);
+  Tape tape(false);
+  reader.read(tape, states(3 * (chunks - 4)));
+  scores.clear();
+  reader.read(tape, states(12));
+  ASSERT_EQ(scores.size(), 3U) << "the store is compared in three pieces";
+  // The scores of the last landmark, by chunk.
+  std::vector<std::pair<double, int64_t>> all;
+  for (const Variable& piece : scores) {
+    const std::vector<double> values = values_on_host(piece.value());
+    const auto columns = static_cast<size_t>(piece.dim(2));
+    for (size_t i = 0; i < columns; ++i) {
+      all.emplace_back(-values[2 * columns + i], static_cast<int64_t>(all.size()));
+    }
+  }
+  all.resize(static_cast<size_t>(chunks - 2));  // up to the chunk before the last but one
+  std::sort(all.begin(), all.end());
+  const auto read = reader.of(11);
+  ASSERT_EQ(read.size(), 3U);
+  for (size_t k = 0; k < 3; ++k) EXPECT_EQ(read[k].first, all[k].second) << k;
 }
 
 }  // namespace

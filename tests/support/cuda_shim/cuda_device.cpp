@@ -47,6 +47,7 @@ class HostInPlaceOfGpu : public DeviceBackend {
  public:
   std::string name() const override { return "cuda_shim"; }
   Allocator& allocator() override { return allocator_; }
+  Allocator& host_allocator() override { return host_allocator_; }
   Memory memory() const override { return {}; }
   bool is_asynchronous() const override { return true; }
   void copy_to_host(void* host, const void* device, size_t bytes) override {
@@ -59,7 +60,7 @@ class HostInPlaceOfGpu : public DeviceBackend {
   void synchronize() override { ++g_waits; }
 
  private:
-  ExactAllocator allocator_;
+  ExactAllocator allocator_, host_allocator_;
 };
 
 bool put_in_place() {

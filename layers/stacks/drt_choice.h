@@ -1,0 +1,62 @@
+// The best earlier chunks for each landmark.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "layers/stacks/chunk_cut.h"
+#include "layers/stacks/chunk_store.h"
+#include "layers/stacks/drt_config.h"
+
+namespace quire {
+
+// For tests: noise that takes the place of what is drawn, intermediate values by name, and the size of a piece.
+struct ChunkHooks {
+  std::function<double(int64_t group, int64_t row, int64_t chunk, int64_t candidate)> noise;
+  std::function<void(const std::string& name, const Variable& value)> seen;
+  int64_t piece = 1024;  // stored candidates that have scores at a time
+
+  void see(const std::string& name, const Variable& value) const {
+    if (seen) seen(name, value);
+  }
+};
+
+// The M stored chunks of a row, oldest first, and the N of the subsequence are candidates 0 to M + N - 1. Scores exist
+// for a piece of them at a time: what grows with a document is its landmarks alone.
+class ChunkChoice {
+ public:
+  // name: of the group's scope, for its random numbers.
+  ChunkChoice(const std::string& name, const DrtConfig& config, int64_t group, double scale);
+
+  // i32 [R, N, K]: candidates, the best first; -1: none. queries, landmarks: wide [R, N, E], of the chunks of the
+  // subsequence. There is no gradient. store: of the chunks of earlier subsequences, if there are any.
+  Tensor operator()(const Forward& f, const Tensor& queries, const Tensor& landmarks, const ChunkCut& cut,
+                    const HeldBlocks& held, const ChunkStore* store, const ChunkHooks& hooks) const;
+  // Which entries of the lists exist: u8 [R, N, K].
+  Tensor found(const Forward& f, const ChunkCut& cut, const HeldBlocks& held) const;
+
+ private:
+  struct Piece {
+    int64_t first, last;  // candidates [first, last)
+    int64_t size() const { return last - first; }
+  };
+  // Calls body(row, chunk of the row, candidate, its number in the document) for the candidates of every whole chunk.
+  template <typename Body>
+  void for_candidates(const ChunkCut& cut, const HeldBlocks& held, const Piece& piece, Body&& body) const;
+  // Which of a piece are candidates, behind the best ones so far: u8 [R, N, best + piece].
+  Tensor mask(const Forward& f, const ChunkCut& cut, const HeldBlocks& held, const Piece& piece,
+              const std::vector<int32_t>& best) const;
+  // Scores, with noise in training: [R, N, piece].
+  Tensor wishes(const Forward& f, const Tensor& queries, const Tensor& landmarks, const ChunkCut& cut,
+                const HeldBlocks& held, const Piece& piece, const ChunkStore* store, const ChunkHooks& hooks) const;
+  // [R, N, piece]: Gumbel noise of the candidates, or with scores: random what orders them.
+  Tensor noise(const Forward& f, const ChunkCut& cut, const HeldBlocks& held, const Piece& piece, const Tensor& like,
+               const ChunkHooks& hooks) const;
+
+  DrtConfig config_;
+  int64_t group_;
+  double scale_;
+  uint32_t random_scope_;
+};
+
+}  // namespace quire

@@ -1,0 +1,47 @@
+// What a document costs in memory of the device while it is read, by the device's own count.
+#include <gtest/gtest.h>
+
+#include "layers/host_values.h"
+#include "tests/layers/drt_stack_reader.h"
+
+namespace quire::test {
+namespace {
+
+constexpr int64_t kPiece = 16;
+
+// What the device holds between passes, and the most that it holds during the last one.
+struct DeviceBytes {
+  int64_t held, peak;
+};
+
+DeviceBytes bytes_of_reading(int64_t chunks) {
+  DrtConfig drt = small_stack();
+  drt.place = test_device() == kCpu ? LogPlace::file : LogPlace::host;
+  drt.capacity = chunks;
+  Allocator& allocator = device_backend(test_device().kind).allocator();
+  const int64_t in_a_pass = 8;
+  ChunkHooks hooks;
+  hooks.piece = kPiece;
+  const int64_t before = allocator.stats().bytes_in_use;
+  StackReader reader(small_model(), drt, 3 * in_a_pass);
+  reader.set_hooks(hooks);
+  Tape tape(false);
+  const Variable x = states(3 * in_a_pass);
+  for (int64_t read = 0; read < chunks + in_a_pass; read += in_a_pass) {
+    allocator.reset_peak();
+    reader.read(tape, x);
+  }
+  return {allocator.stats().bytes_in_use - before, allocator.stats().peak_bytes - before};
+}
+
+// Keys and values of chunks lie elsewhere: a chunk of the document costs the device its landmark.
+TEST(DrtMemory, OfTheDeviceGrowsWithLandmarksOnly) {
+  const int64_t few = 2 * kPiece, many = 2 * few;
+  const DeviceBytes small = bytes_of_reading(few), large = bytes_of_reading(many);
+  const int64_t landmarks = (many - few) * kWidth * static_cast<int64_t>(sizeof(double));
+  EXPECT_EQ(large.held - small.held, landmarks);
+  EXPECT_EQ(large.peak - small.peak, landmarks);
+}
+
+}  // namespace
+}  // namespace quire::test
