@@ -93,8 +93,10 @@ Variable DrtStack::operator()(const Forward& f, const Variable& x) const {
   leave(values_.keys, keys);
   leave(values_.values, values);
   leave(values_.list, Variable::constant(cut.list));
+  std::vector<ChunkLists> read;  // by group
   for (const Group& group : groups_) {
-    const ChunkLists lists = (*group.retriever)(f, y, cut, held, landmarks, store_ ? &*store_ : nullptr, hooks_);
+    read.push_back((*group.retriever)(f, y, cut, held, landmarks, store_ ? &*store_ : nullptr, read, hooks_));
+    const ChunkLists& lists = read.back();
     leave(group.lists.own, Variable::constant(lists.own));
     leave(group.lists.slot, held.most > 0 ? Variable::constant(lists.slot) : Variable());
     leave(group.lists.weight, lists.weight);

@@ -13,6 +13,30 @@
 
 namespace quire {
 
+namespace {
+
+// Which entries of the lists [R, L, K] name a chunk that the same list of no group below names.
+std::vector<uint8_t> not_in(const ChunkLists& lists, const std::vector<ChunkLists>& below) {
+  const auto wanted = static_cast<size_t>(lists.own.dim(2));
+  const auto chunks_of = [](const ChunkLists& one) {
+    return std::pair{one.own.to_vector<int32_t>(), one.slot.to_vector<int32_t>()};
+  };
+  const auto [own, slot] = chunks_of(lists);
+  std::vector<uint8_t> fresh(own.size(), 1);
+  for (const ChunkLists& other : below) {
+    const auto [others_own, others_slot] = chunks_of(other);
+    for (size_t i = 0; i < own.size(); ++i) {
+      const size_t first = i / wanted * wanted;
+      for (size_t j = first; j < first + wanted; ++j) {
+        if (own[i] == others_own[j] && slot[i] == others_slot[j]) fresh[i] = 0;
+      }
+    }
+  }
+  return fresh;
+}
+
+}  // namespace
+
 ChunkRetriever::ChunkRetriever(const Scope& scope, const ModelConfig& model, const DrtConfig& config, int64_t group)
     : name_(scope.path()),
       config_(config),
@@ -40,7 +64,7 @@ Variable ChunkRetriever::scores(const Forward& f, const Variable& queries, const
 
 ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const ChunkCut& cut, const HeldBlocks& held,
                                       const Variable& landmarks, const ChunkStore* store,
-                                      const ChunkHooks& hooks) const {
+                                      const std::vector<ChunkLists>& below, const ChunkHooks& hooks) const {
   Tape& tape = f.tape;
   const int64_t rows = x.dim(0), wanted = config_.top_k;
   const Device device = x.value().device();
@@ -84,18 +108,20 @@ ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const
     hooks.see(of_group + ".weight", shares);
   }
   if (store != nullptr && f.write_state) store->write_lists(f, cut, group_, later, made.weight.value());
-  if (f.telemetry != nullptr || f.retrieved != nullptr) report(f, cut, held, placing, made.weight.value());
+  if (f.telemetry != nullptr || f.retrieved != nullptr) report(f, cut, held, placing, made, below);
   return made;
 }
 
 void ChunkRetriever::report(const Forward& f, const ChunkCut& cut, const HeldBlocks& held,
-                            const ops::ChunkPlacing& placing, const Tensor& weight) const {
+                            const ops::ChunkPlacing& placing, const ChunkLists& made,
+                            const std::vector<ChunkLists>& below) const {
   const int64_t wanted = config_.top_k, lists = 1 + cut.most;
+  const std::vector<uint8_t> fresh = not_in(made, below);
   const std::vector<int32_t> index = placing.index.to_vector<int32_t>(), ages = placing.age.to_vector<int32_t>();
   const std::vector<int32_t> list = cut.list.to_vector<int32_t>();
-  const std::vector<double> weights = values_on_host(weight);
+  const std::vector<double> weights = values_on_host(made.weight.value());
   std::map<int64_t, double> back;
-  double all = 0, largest = 0, tokens = 0;
+  double all = 0, largest = 0, tokens = 0, found = 0;
   for (int64_t cell = 0; cell < f.batch.rows * f.batch.length; ++cell) {
     const int32_t which = list[static_cast<size_t>(cell)];
     if (which < 0) continue;
@@ -103,7 +129,8 @@ void ChunkRetriever::report(const Forward& f, const ChunkCut& cut, const HeldBlo
     const int64_t own = f.batch.position[static_cast<size_t>(cell)] / cut.positions;
     double most = 0;
     for (int64_t k = 0; k < wanted; ++k) {
-      const double share = weights[static_cast<size_t>((row * lists + which) * wanted + k)];
+      const auto entry = static_cast<size_t>((row * lists + which) * wanted + k);
+      const double share = weights[entry];
       int64_t number = -1;
       if (which == 0) {
         const int32_t age = ages[static_cast<size_t>(row * wanted + k)];
@@ -124,6 +151,7 @@ void ChunkRetriever::report(const Forward& f, const ChunkCut& cut, const HeldBlo
       back[static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(own - number)))] += share;
       most = std::max(most, share);
       all += share;
+      if (fresh[entry] != 0) found += share;
     }
     if (most > 0) ++tokens;
     largest += most;
@@ -133,6 +161,7 @@ void ChunkRetriever::report(const Forward& f, const ChunkCut& cut, const HeldBlo
     f.telemetry->emplace_back(name_ + ".back." + std::to_string(distance), share / all);
   }
   f.telemetry->emplace_back(name_ + ".largest", largest / tokens);
+  if (!below.empty()) f.telemetry->emplace_back(name_ + ".new", found / all);
 }
 
 }  // namespace quire

@@ -21,9 +21,10 @@ class ChunkRetriever {
   ChunkRetriever(const Scope& scope, const ModelConfig& model, const DrtConfig& config, int64_t group);
 
   // x [R, T, E]: the residual stream that the group begins with. landmarks [R, N, E]: of the whole chunks of the
-  // subsequence. store: where the model carries chunks.
+  // subsequence. store: where the model carries chunks. below: what earlier groups read.
   ChunkLists operator()(const Forward& f, const Variable& x, const ChunkCut& cut, const HeldBlocks& held,
-                        const Variable& landmarks, const ChunkStore* store, const ChunkHooks& hooks) const;
+                        const Variable& landmarks, const ChunkStore* store, const std::vector<ChunkLists>& below,
+                        const ChunkHooks& hooks) const;
 
  private:
   // What queries [R, N, E] say of the landmarks of the chunks that they have chosen, wide [R, N, K]; lists without the
@@ -31,9 +32,10 @@ class ChunkRetriever {
   Variable scores(const Forward& f, const Variable& queries, const Variable& landmarks, const Tensor& own,
                   const Tensor& slot, const ChunkStore* store) const;
   // NAME.back.N: the share of what is read that lies N to 2 N - 1 chunks before the chunk of the query, for N = 1, 2,
-  // 4, ...; NAME.largest: the mean of the largest weight of a list, over the queries that read it.
+  // 4, ...; NAME.largest: the mean of the largest weight of a list, over the queries that read it; NAME.new: the share
+  // of what is read that no group below reads for the same query.
   void report(const Forward& f, const ChunkCut& cut, const HeldBlocks& held, const ops::ChunkPlacing& placing,
-              const Tensor& weight) const;
+              const ChunkLists& lists, const std::vector<ChunkLists>& below) const;
 
   std::string name_;
   DrtConfig config_;

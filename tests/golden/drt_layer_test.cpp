@@ -10,6 +10,7 @@
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/random_tensor.h"
 #include "tests/support/test_device.h"
 
 namespace quire::test {

@@ -165,7 +165,7 @@ std::vector<ProgramCase> cases() {
       {"drt",
        {"model.position=alibi", "model.attention={window: 9, cache: {kind: kv, length: none}}", "model.layers=3",
         "model.stack={kind: drt, drt: {chunk: 3, top_k: 2, lower_layers: 1, encoder_layers: 1, capacity: 40}}"},
-       "stack.groups.1.largest",
+       "stack.groups.1.new",
        {"/stack/capacity", "/stack/top_k"}},
       {"fast_weight",
        {"model.memory=[{kind: fast_weight, layers: [0, 1], chunk: 4, rate: 0.5}]"},

@@ -58,6 +58,8 @@ class StackReader {
     f.values = std::make_shared<std::vector<Variable>>(declared_.values.size());
     retrieved.clear();
     f.retrieved = &retrieved;
+    telemetry.clear();
+    f.telemetry = &telemetry;
     const Variable y = stack_(f, x);
     pool_->commit();
     position_ += length;
@@ -86,6 +88,7 @@ class StackReader {
 
   bool training = false;
   Retrievals retrieved;
+  Telemetry telemetry;
 
  private:
   ModelConfig model_;

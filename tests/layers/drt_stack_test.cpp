@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 
 #include "autograd/functions/basic.h"
 #include "layers/host_values.h"
@@ -154,6 +156,30 @@ TEST(DrtStack, OnlyWhatIsReadHasAGradient) {
       EXPECT_EQ(g, 0) << entry.name;
     }
   }
+}
+
+TEST(DrtStack, TellsWhatAGroupReadsThatNoneBelowItReads) {
+  ModelConfig model = small_model();
+  model.layers = 3;
+  DrtConfig drt = small_stack();
+  drt.groups = 2;
+  drt.lower_layers = 1;
+  StackReader reader(model, drt, 24);
+  Tape tape(false);
+  reader.read(tape, states(24));
+  reader.read(tape, states(24));  // with stored chunks
+  std::set<std::pair<int64_t, int64_t>> below;
+  for (const Retrieval& one : reader.retrieved["stack.groups.0"]) below.emplace(one.t, one.begin);
+  double all = 0, fresh = 0;
+  for (const Retrieval& one : reader.retrieved["stack.groups.1"]) {
+    all += one.weight;
+    if (!below.contains({one.t, one.begin})) fresh += one.weight;
+  }
+  EXPECT_GT(fresh, 0.1 * all);
+  EXPECT_LT(fresh, 0.9 * all);
+  const std::map<std::string, double> told(reader.telemetry.begin(), reader.telemetry.end());
+  EXPECT_FALSE(told.contains("stack.groups.0.new"));
+  EXPECT_NEAR(told.at("stack.groups.1.new"), fresh / all, 1e-12);
 }
 
 // Beyond a piece of the store the best chunks of all pieces are those that one comparison would find.
