@@ -50,12 +50,13 @@ int64_t counted_targets(const Split& split, int64_t document) {
   return counted;
 }
 
-// {"kind", and the options that may be another at evaluation}.
+// {"kind", and the options that may be another at evaluation}, without those that mean nothing beside the others.
 nlohmann::ordered_json kind_to_json(const KindConfig& config) {
   nlohmann::ordered_json json{{"kind", config.kind}};
   config.options.visit([&](const ConfigStruct& options) {
+    const ConfigNode written = write_config(options);
     for (const ConfigSetting& setting : list_settings(options)) {
-      if (!setting.at_evaluation) continue;
+      if (!setting.at_evaluation || written.at(setting.key) == nullptr) continue;
       // Numbers and truth values are written as such, none as null, everything else as text.
       const auto value =
           nlohmann::ordered_json::parse(setting.value == "none" ? "null" : setting.value, nullptr, false);
