@@ -44,6 +44,7 @@ void Packer::put(const Piece& piece, int32_t segment, Batch& batch) const {
       std::fill_n(&batch.loss_mask[begin], tokens, uint8_t{1});
       batch.target_count += tokens;
     }
+    if (piece.offset == 0 && !options_.score_first_token) leave_out(begin, batch);
   }
   inserter_.spread(batch, cell, piece.phase, piece.count);
 
@@ -54,6 +55,13 @@ void Packer::put(const Piece& piece, int32_t segment, Batch& batch) const {
     batch.document[at] = piece.document;
   }
   if (piece.position == 0 && piece.place == 0) batch.starts[static_cast<size_t>(row)] = 1;
+}
+
+void Packer::leave_out(size_t cell, Batch& batch) {
+  batch.target_count -= batch.loss_mask[cell];
+  batch.targets[cell] = 0;
+  batch.loss_mask[cell] = 0;
+  if (!batch.recalled.empty()) batch.recalled[cell] = 0;
 }
 
 // Tokens of the text and their targets, without gaps.

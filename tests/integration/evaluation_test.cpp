@@ -92,6 +92,29 @@ TEST_F(Evaluation, LongerCachesAndOtherSubsequencesRun) {
   EXPECT_ERROR(evaluation_config(config, {"model.heads=1"}), ErrorKind::config, "model.heads: cannot differ");
 }
 
+// Evaluation may leave out what training counts: one target and one byte of each document, and their nats alone.
+TEST_F(Evaluation, FirstTokensCanBeLeftOut) {
+  const RunConfig config = tiny_config({"model.initialization.std=0.4"});
+  Model model(config);
+  const EvaluationOptions options{
+      .split = "valid", .rows = 2, .documents = {}, .progress = {}, .stop = {}, .bin_width = 1};
+  const EvaluationResult all = evaluate(model.store, config, *corpus_, model.machine, options);
+  const RunConfig others = evaluation_config(config, {"data.score_first_token=false"});
+  const EvaluationResult rest = evaluate(model.store, others, *corpus_, model.machine, options);
+  EXPECT_EQ(all.tokens - rest.tokens, 7);
+  EXPECT_EQ(all.bytes - rest.bytes, 7);
+  EXPECT_EQ(rest.documents[0].bytes, 0);  // of one byte
+  EXPECT_EQ(rest.documents[0].tokens, 1);
+  ASSERT_EQ(all.by_position[0].tokens, 7);
+  EXPECT_EQ(rest.by_position[0].tokens, 0);
+  EXPECT_EQ(rest.by_position[1].bytes, 6);
+  EXPECT_NEAR(all.nll - rest.nll, all.by_position[0].nll.value(), 1e-9);
+  EXPECT_NEAR(rest.bits_per_byte(), rest.nll / std::log(2.0) / static_cast<double>(all.bytes - 7), 1e-12);
+  // A word that is scored in part is no word.
+  EXPECT_TRUE(std::isnan(rest.word_perplexity()));
+  EXPECT_FALSE(std::isnan(all.word_perplexity()));
+}
+
 // One layer, documents of 1 and 2 bytes: BOS sees itself (1), the second token two (2), the third three (3).
 TEST_F(Evaluation, ContextMeanByHand) {
   write_corpus(folder_ / "d.h5", {{"valid", {"a", "bc"}}});
