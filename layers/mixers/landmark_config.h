@@ -75,6 +75,7 @@ struct ContextMissConfig {
 
 struct LandmarkConfig {
   int64_t block = 50;
+  bool in_loss = false;
   bool ignore_landmarks = false;
   int64_t top_k = 4;
   int64_t capacity = 1280;
@@ -99,6 +100,11 @@ struct LandmarkConfig {
              .unit = "tokens",
              .min = 1,
              .max = 1 << 16});
+    v.field("in_loss", in_loss,
+            {.help = "the model learns to predict landmarks too: the token before a landmark predicts it, and the "
+                     "landmark predicts the token behind it (include_landmark_in_loss in the published code). Each "
+                     "weighs as much as a token of the text, and is part of no figure but inserted_nll in the metrics; "
+                     "it is never generated. false: the token before a landmark predicts the token behind it"});
     v.field("ignore_landmarks", ignore_landmarks,
             {.help = "a token sees all tokens of the subsequence before it as if there were no landmarks, which are "
                      "read and seen by nobody (an ablation). No landmark then learns to find a block, so that none is "

@@ -89,7 +89,10 @@ Mechanism landmark_mixer() {
             scope, place.model, options(place), HeadShape::of(place.model), place.layer.position,
             place.layer.attention.rope, around.tables, Initialization(place.model).matrix(place.model.size_of_head()));
       },
-      .insertion = [](const Place& place) { return Insertion{.period = options(place).block, .ids = 1}; },
+      .insertion =
+          [](const Place& place) {
+            return Insertion{.period = options(place).block, .ids = 1, .predicted = options(place).in_loss};
+          },
       .grain = [](const Place& place) { return options(place).period(); },
       .reading = read,
       .reach = reach,

@@ -171,7 +171,8 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
         sums[static_cast<size_t>(part.document[i])].add(nll[i]);
         // Positions of the document count tokens that the model inserts; what is reported does not.
         const int64_t position = part.position[i];
-        const int64_t token = insertion.tokens_before(position);
+        // An inserted token that has a target has that of the token before it.
+        const int64_t token = insertion.tokens_before(position) - (insertion.is_inserted(position) ? 1 : 0);
         if (bins) bins->add(token, nll[i], result.has_bytes_by_position && part.targets[i] != eos ? 1 : 0);
         // A target sees its own position too.
         const int64_t seen = reach({position, static_cast<int64_t>(i) % length});
