@@ -18,13 +18,15 @@ struct Batch {
   int64_t length = 0;     // T
   int64_t first_row = 0;  // global index of row 0: random masks and state depend on it, not on the rank
 
-  std::vector<int32_t> tokens;     // [R, T]; padding holds 0
-  std::vector<int32_t> targets;    // [R, T]; the token that follows; 0 where loss_mask is 0
+  std::vector<int32_t> tokens;  // [R, T]; padding holds 0
+  // The token that follows. Where loss_mask is 0: 0, or an inserted token that the model learns to predict, which has
+  // an id beyond the vocabulary and counts nowhere.
+  std::vector<int32_t> targets;    // [R, T]
   std::vector<uint8_t> loss_mask;  // [R, T]; 1 where the target counts
   // 1 where the target repeats what the document said long before; such targets are also reported by themselves. Empty
   // when no document has marks.
   std::vector<uint8_t> recalled;  // [R, T]
-  // 1 where the model inserted a token (core/insertion.h), which is no target. Empty when it inserts none.
+  // 1 where the model inserted a token (core/insertion.h). Empty when it inserts none.
   std::vector<uint8_t> inserted;  // [R, T]
   std::vector<int32_t> segment;   // [R, T]; 0, 1, ... the documents of a row in order; -1 for padding
   // Model position in the document (BOS is 0, inserted tokens count), or in the stream where all documents are read as

@@ -19,7 +19,8 @@ namespace quire::ops {
 // With s = scale * q.k, the gates of a query are its keys in its own block and, for each earlier block it sees, the
 // landmark of that block. The gates are normalised by a softmax; an earlier block's share is divided among its regular
 // keys by a softmax over these. An earlier block without a landmark, if the block was left open, is not seen. Without
-// landmarks every visible key is a gate: plain softmax over the keys of the chosen blocks.
+// landmarks every visible key is a gate: plain softmax over the keys of the chosen blocks. So is every visible regular
+// key with landmarks that are not `grouped`; then nobody sees these.
 struct BlockAttentionInputs {
   Tensor q;         // [R, T, H, D]
   Tensor k;         // [R, S, Hk, D]
@@ -29,6 +30,7 @@ struct BlockAttentionInputs {
   Tensor landmark;  // u8 [R, S], optional: 1 for landmarks, 2 for those whose blocks are closed to later queries
   Tensor chosen;    // i32 [R, T, H, K], optional, without landmarks: numbers of earlier blocks, in any order; -1: none
   double scale = 1;
+  bool grouped = true;    // landmarks are gates; false: with neither dropout nor empty_blocks_count
   bool own_block = true;  // false: nobody sees its own block
   // A landmark whose block has no regular keys takes its share of the softmax and gives it to nobody, as in the
   // published code. Otherwise such a landmark is no gate.

@@ -41,6 +41,8 @@ BlockSizes::BlockSizes(const ops::BlockAttentionInputs& in)
   require_blocks("chosen", in.chosen, {rows, queries, heads, chosen}, DType::i32);
   QUIRE_CHECK(!in.chosen.defined() || !in.landmark.defined(), "block_attention: landmarks let every block be seen");
   QUIRE_CHECK(in.dropout == 0 || in.landmark.defined(), "block_attention: dropout is that of landmarks");
+  QUIRE_CHECK(in.grouped || (in.dropout == 0 && !in.empty_blocks_count),
+              "block_attention: landmarks that are no gates have neither dropout nor a share");
 }
 
 void check_block_attention(const BlockSizes& s, const Tensor& out, const Tensor& lse,

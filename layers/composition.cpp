@@ -140,10 +140,16 @@ void ModelConfig::check(ConfigChecker& c) const {
                 fmt::format("layer {} has attention.kind {}, beside which no memory goes", place.index, mixer->kind));
     }
     const Insertion inserted = mechanism.insertion(place);
-    c.require(!inserted.any() || !insertion.any() || inserted == insertion, section,
+    const bool both = inserted.any() && insertion.any();
+    c.require(!both || (inserted.period == insertion.period && inserted.ids == insertion.ids), section,
               fmt::format("{} inserts a token after every {}, another mechanism of the model after every {}; set them "
                           "alike",
                           mechanism.kind, inserted.period, insertion.period));
+    c.require(!both || inserted.predicted == insertion.predicted, section,
+              fmt::format("the tokens that {} inserts are {}, those of another mechanism of the model are {}; set them "
+                          "alike",
+                          mechanism.kind, inserted.predicted ? "in the loss" : "not in the loss",
+                          insertion.predicted ? "in it" : "not"));
     if (inserted.any()) insertion = inserted;
     // Its own rules first: they say more.
     for (const CompositionRule& rule : mechanism.rules) require(rule);

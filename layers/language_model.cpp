@@ -6,6 +6,8 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/embedding.h"
 #include "core/check.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "kernels/position.h"
 #include "layers/mechanism_registry.h"
@@ -24,6 +26,26 @@ int32_t place_of_largest(const std::vector<T>& values) {
 int32_t most_likely(const Tensor& logits) {
   return logits.dtype() == DType::f64 ? place_of_largest(logits.to_vector<double>())
                                       : place_of_largest(logits.to_vector<float>());
+}
+
+// 1 where the target is an inserted token, which no batch counts.
+std::vector<uint8_t> predicts_inserted(const Batch& batch, int64_t vocabulary) {
+  std::vector<uint8_t> predicts;
+  for (const int32_t target : batch.targets) predicts.push_back(target >= vocabulary ? 1 : 0);
+  return predicts;
+}
+
+// f64 [1]: the sum of nats at some positions, for reports.
+Variable sum_where(const std::vector<uint8_t>& there, const Tensor& nll) {
+  const std::vector<double> factors(there.begin(), there.end());
+  const Tensor chosen = Tensor::empty_like(nll);
+  const Tensor wide = Tensor::from(factors, nll.shape(), nll.device());
+  const Tensor factor = nll.dtype() == DType::f64 ? wide : Tensor::empty_like(nll);
+  if (nll.dtype() != DType::f64) ops::convert(factor, wide);
+  ops::multiply(chosen, nll, factor);
+  const Tensor total = Tensor::empty({1}, DType::f64, nll.device());
+  ops::sum_all(total, chosen);
+  return Variable::constant(total);
 }
 
 }  // namespace
@@ -48,6 +70,14 @@ LanguageModel::LanguageModel(const Scope& scope, const ModelConfig& config, int6
   if (config.embedding.output_bias) {
     head_bias_ = scope.child("head").param_without_decay("bias", {vocabulary}, Initializer::constant(0));
   }
+  if (!insertion_.predicts()) return;
+  if (!config.embedding.tied) {
+    head_inserted_ = scope.child("head").param("inserted", {insertion_.ids, config.width}, initialization.head());
+  }
+  if (config.embedding.output_bias) {
+    head_inserted_bias_ =
+        scope.child("head").param_without_decay("inserted_bias", {insertion_.ids}, Initializer::constant(0));
+  }
 }
 
 const Variable& LanguageModel::head() const {
@@ -55,10 +85,10 @@ const Variable& LanguageModel::head() const {
 }
 
 // The hidden states are multiplied by output_scale before the projection.
-Variable LanguageModel::head_bias(Tape& tape) const {
-  if (!head_bias_.defined()) return {};
+Variable LanguageModel::head_bias(Tape& tape, const Parameter& bias) const {
+  if (!bias.defined()) return {};
   const double factor = config_.embedding.output_scale;
-  return factor == 1 ? head_bias_ : scale(tape, head_bias_, factor);
+  return factor == 1 ? bias : scale(tape, bias, factor);
 }
 
 Variable LanguageModel::embedded(const Forward& f) const {
@@ -97,6 +127,10 @@ Variable LanguageModel::hidden(const Forward& f) const {
 std::vector<std::pair<std::string, int64_t>> LanguageModel::loss_counts(const Batch& batch) const {
   std::vector<std::pair<std::string, int64_t>> counts = declared_.losses.counts(batch);
   counts.insert(counts.begin(), {"nll", batch.target_count});
+  if (insertion_.predicts()) {
+    const std::vector<uint8_t> predicts = predicts_inserted(batch, vocabulary_);
+    counts.emplace_back("inserted_nll", std::count(predicts.begin(), predicts.end(), 1));
+  }
   return counts;
 }
 
@@ -113,8 +147,22 @@ CrossEntropy LanguageModel::cross_entropy(const Forward& f, const Variable& h) c
   const Device device = h.value().device();
   const Batch& batch = f.batch;
   const int64_t count = batch.rows * batch.length;
-  return projection_cross_entropy(f.tape, h, head(), head_bias(f.tape), Tensor::from(batch.targets, {count}, device),
+  return projection_cross_entropy(f.tape, h, head(), head_bias(f.tape, head_bias_),
+                                  Tensor::from(batch.targets, {count}, device),
                                   Tensor::from(batch.loss_mask, {count}, device), f.nll_seed);
+}
+
+CrossEntropy LanguageModel::cross_entropy_with_inserted(const Forward& f, const Variable& h) const {
+  const Device device = h.value().device();
+  const Batch& batch = f.batch;
+  const int64_t count = batch.rows * batch.length;
+  std::vector<uint8_t> mask = predicts_inserted(batch, vocabulary_);
+  for (size_t i = 0; i < mask.size(); ++i) mask[i] |= batch.loss_mask[i];
+  const Variable& inserted = head_inserted_.defined() ? head_inserted_ : inserted_;
+  return projection_cross_entropy(f.tape, h, VocabularyPart{head(), head_bias(f.tape, head_bias_)},
+                                  VocabularyPart{inserted, head_bias(f.tape, head_inserted_bias_)},
+                                  Tensor::from(batch.targets, {count}, device), Tensor::from(mask, {count}, device),
+                                  f.nll_seed);
 }
 
 LossTerms LanguageModel::loss(const Forward& f) const {
@@ -125,14 +173,24 @@ LossTerms LanguageModel::loss(const Forward& f) const {
   }
   Retrievals retrieved;
   if (pass.telemetry != nullptr && pass.retrieved == nullptr) pass.retrieved = &retrieved;
-  const CrossEntropy entropy = cross_entropy(pass, hidden(pass));
+  CrossEntropy entropy;
+  Variable inserted_sum;
+  if (insertion_.predicts()) {
+    entropy = cross_entropy_with_inserted(pass, hidden(pass));
+    // The text's sum keeps the gradient of both.
+    inserted_sum = sum_where(predicts_inserted(f.batch, vocabulary_), entropy.nll);
+    entropy.sum = add(pass.tape, entropy.sum, scale(pass.tape, inserted_sum, -1));
+  } else {
+    entropy = cross_entropy(pass, hidden(pass));
+  }
   if (pass.telemetry != nullptr) report_distances(*pass.retrieved, pass.batch, *pass.telemetry);
   const auto counts = loss_counts(f.batch);
   LossTerms terms{{{counts[0].first, entropy.sum, counts[0].second}}, entropy.nll};
-  for (size_t i = 1; i < counts.size(); ++i) {
-    const auto at = static_cast<int64_t>(i);
-    terms.terms.push_back({counts[i].first, Variable::constant(pass.loss_sums.slice(0, at - 1, at)), counts[i].second});
+  for (int64_t i = 0; i < declared_.losses.size(); ++i) {
+    const auto& [name, count] = counts[static_cast<size_t>(i) + 1];
+    terms.terms.push_back({name, Variable::constant(pass.loss_sums.slice(0, i, i + 1)), count});
   }
+  if (inserted_sum.defined()) terms.terms.push_back({counts.back().first, inserted_sum, counts.back().second});
   return terms;
 }
 
@@ -145,7 +203,7 @@ TargetScores LanguageModel::score(const Forward& f, const std::vector<int64_t>& 
   for (const int64_t cell : cells) {
     const Tensor logits = Tensor::empty({1, vocabulary_}, wide_type(flat.dtype()), flat.device());
     ops::gemm(logits, flat.slice(0, cell, cell + 1), head().value(),
-              {.transpose_b = true, .bias = head_bias(f.tape).value()});
+              {.transpose_b = true, .bias = head_bias(f.tape, head_bias_).value()});
     scores.best.push_back(most_likely(logits));
   }
   return scores;
@@ -155,7 +213,8 @@ Tensor LanguageModel::next_logits(const Forward& f, int64_t at) const {
   QUIRE_CHECK(!f.tape.get().recording(), "next_logits: needs a tape that does not record");
   const Tensor h = hidden(begin(f)).value();
   const Tensor logits = Tensor::empty({f.batch.rows, vocabulary_}, wide_type(h.dtype()), h.device());
-  ops::gemm(logits, h.select(1, at), head().value(), {.transpose_b = true, .bias = head_bias(f.tape).value()});
+  ops::gemm(logits, h.select(1, at), head().value(),
+            {.transpose_b = true, .bias = head_bias(f.tape, head_bias_).value()});
   return logits;
 }
 

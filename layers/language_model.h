@@ -33,12 +33,13 @@ struct TargetScores {
 class LanguageModel {
  public:
   // Declares parameters and state through the scope, whose declarations outlive the model. vocabulary counts the
-  // tokenizer's ids. The ids that the model's mechanisms insert follow them; they have embeddings of their own and no
-  // logits.
+  // tokenizer's ids. The ids that the model's mechanisms insert follow them; they have embeddings of their own, and
+  // logits in the loss alone, where they are predicted (Insertion::predicted).
   LanguageModel(const Scope& scope, const ModelConfig& config, int64_t vocabulary);
 
   // The counts that loss() will report for a batch, known before any forward pass: gradients are scaled exactly. First
-  // the targets.
+  // the targets of the text. Inserted tokens that are predicted come last: each weighs as much as a token of the text,
+  // and has its nats in a term of its own.
   std::vector<std::pair<std::string, int64_t>> loss_counts(const Batch& batch) const;
   LossTerms loss(const Forward& f) const;
   // The loss of every target and the most likely tokens at some cells (r * T + t). The tape must not record. Logits
@@ -57,8 +58,10 @@ class LanguageModel {
   Variable embedded(const Forward& f) const;  // [R, T, E]: what the tokens stand for
   Variable hidden(const Forward& f) const;    // [R, T, E] before the projection
   CrossEntropy cross_entropy(const Forward& f, const Variable& hidden) const;
-  const Variable& head() const;          // [V, E]
-  Variable head_bias(Tape& tape) const;  // [V], or undefined
+  CrossEntropy cross_entropy_with_inserted(const Forward& f, const Variable& hidden) const;
+  const Variable& head() const;  // [V, E]
+  // [V] of a bias, or undefined.
+  Variable head_bias(Tape& tape, const Parameter& bias) const;
 
   // A copy of f with new storage for what its layers share.
   Forward begin(const Forward& f) const;
@@ -74,6 +77,9 @@ class LanguageModel {
   std::optional<Norm> norm_;
   Parameter head_;
   Parameter head_bias_;
+  // Those of the inserted ids, when they are predicted; tied like the others.
+  Parameter head_inserted_;
+  Parameter head_inserted_bias_;
 };
 
 }  // namespace quire

@@ -28,25 +28,58 @@ Variable embedding(Tape& tape, const Variable& table, const Tensor& ids, double 
   });
 }
 
+namespace {
+
+// A part of the vocabulary, its columns of the logits, and where its gradients go.
+struct Columns {
+  int64_t begin, end;
+  Tensor weight, bias;
+  std::shared_ptr<Gradient> dweight, dbias;
+  Tensor of(const Tensor& logits) const {
+    return begin == 0 && end == logits.dim(1) ? logits : logits.slice(1, begin, end);
+  }
+};
+
+}  // namespace
+
 CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const Variable& weight, const Variable& bias,
                                       const Tensor& targets, const Tensor& mask, double seed, int64_t logits_budget) {
-  const int64_t width = weight.dim(1);
-  const int64_t vocabulary = weight.dim(0);
+  return projection_cross_entropy(tape, hidden, VocabularyPart{weight, bias}, VocabularyPart{}, targets, mask, seed,
+                                  logits_budget);
+}
+
+CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const VocabularyPart& first,
+                                      const VocabularyPart& more, const Tensor& targets, const Tensor& mask,
+                                      double seed, int64_t logits_budget) {
+  const int64_t width = first.weight.dim(1);
   const Tensor h = hidden.value().reshape({hidden.value().numel() / width, width});
   const int64_t count = h.dim(0);
   QUIRE_CHECK(targets.numel() == count && mask.numel() == count, "cross_entropy: {} targets for {} positions",
               targets.numel(), count);
+  QUIRE_CHECK(!more.weight.defined() || first.bias.defined() == more.bias.defined(),
+              "cross_entropy: one part of the vocabulary has a bias and the other has none");
   const DType dtype = h.dtype();
   const Device device = h.device();
   const Tensor target = targets.reshape({count});
   const Tensor counted = mask.reshape({count});
   const Tensor nll = Tensor::empty({count}, wide_type(dtype), device);
   const Tensor total = Tensor::empty({1}, DType::f64, device);
-  const bool wanted = tape.wants_gradient({&hidden, &weight, &bias});
+  const bool wanted = tape.wants_gradient({&hidden, &first.weight, &first.bias, &more.weight, &more.bias});
   const Tensor factor = wanted ? Tensor::from(std::vector<double>{seed}, {1}, device) : Tensor();
-  const std::shared_ptr<Gradient> dweight = wanted ? weight.gradient() : nullptr;
   const Tensor dh = wanted && hidden.needs_gradient() ? Tensor::empty({count, width}, dtype, device) : Tensor();
-  const bool biased = wanted && bias.needs_gradient();
+  std::vector<Columns> parts;
+  int64_t vocabulary = 0;
+  bool learns = dh.defined();
+  bool biased = false;
+  for (const VocabularyPart* part : {&first, &more}) {
+    if (!part->weight.defined()) continue;
+    const int64_t end = vocabulary + part->weight.dim(0);
+    parts.push_back({vocabulary, end, part->weight.value(), part->bias.value(),
+                     wanted ? part->weight.gradient() : nullptr, wanted ? part->bias.gradient() : nullptr});
+    vocabulary = end;
+    biased = biased || parts.back().dbias != nullptr;
+    learns = learns || biased || parts.back().dweight != nullptr;
+  }
   const Tensor dbias = biased ? Tensor::zeros({vocabulary}, wide_type(dtype), device) : Tensor();
 
   // Chunks of nearly equal size: the weight is read for each.
@@ -63,31 +96,38 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
     const Tensor part = logits.slice(0, 0, end - begin);
     const Tensor log_sum = lse.slice(0, 0, end - begin);
     const Tensor from = h.slice(0, begin, end);
-    ops::gemm(part, from, weight.value(), {.transpose_b = true, .bias = bias.value()});
+    for (const Columns& columns : parts) {
+      ops::gemm(columns.of(part), from, columns.weight, {.transpose_b = true, .bias = columns.bias});
+    }
     ops::cross_entropy(nll.slice(0, begin, end), log_sum, part, target.slice(0, begin, end),
                        counted.slice(0, begin, end));
-    if (!dh.defined() && !dweight && !dbias.defined()) continue;
+    if (!learns) continue;
     const Tensor dpart = dlogits.slice(0, 0, end - begin);
     ops::cross_entropy_backward(dpart, part, log_sum, target.slice(0, begin, end), counted.slice(0, begin, end),
                                 factor);
-    if (dh.defined()) ops::gemm(dh.slice(0, begin, end), dpart, weight.value(), {});
-    if (dweight) {
-      const auto [to, accumulate] = dweight->target();
-      ops::gemm(to, dpart, from, {.transpose_a = true, .accumulate = accumulate});
+    for (const Columns& columns : parts) {
+      if (dh.defined()) {
+        ops::gemm(dh.slice(0, begin, end), columns.of(dpart), columns.weight, {.accumulate = columns.begin > 0});
+      }
+      if (!columns.dweight) continue;
+      const auto [to, accumulate] = columns.dweight->target();
+      ops::gemm(to, columns.of(dpart), from, {.transpose_a = true, .accumulate = accumulate});
     }
     if (dbias.defined()) ops::sum_rows(dbias, dpart, begin > 0);
   }
   ops::sum_all(total, nll);
-  const Variable sum = tape.result(
-      "projection_cross_entropy", total, {&hidden, &weight, &bias},
-      [dh, dbias, seed, to = hidden.gradient(), db = bias.gradient(), shape = hidden.shape()](const Tensor& dsum) {
-        // On other devices the value is not read: it would wait for them.
-        QUIRE_CHECK(dsum.device().kind != DeviceKind::cpu || dsum.data<double>()[0] == seed,
-                    "projection_cross_entropy: swept with {}, but gradients were taken for {}", dsum.data<double>()[0],
-                    seed);
-        if (to) to->add(dh.reshape(shape));
-        if (db) db->add(dbias);
-      });
+  const Variable sum =
+      tape.result("projection_cross_entropy", total, {&hidden, &first.weight, &first.bias, &more.weight, &more.bias},
+                  [dh, dbias, seed, parts, to = hidden.gradient(), shape = hidden.shape()](const Tensor& dsum) {
+                    // On other devices the value is not read: it would wait for them.
+                    QUIRE_CHECK(dsum.device().kind != DeviceKind::cpu || dsum.data<double>()[0] == seed,
+                                "projection_cross_entropy: swept with {}, but gradients were taken for {}",
+                                dsum.data<double>()[0], seed);
+                    if (to) to->add(dh.reshape(shape));
+                    for (const Columns& columns : parts) {
+                      if (columns.dbias) columns.dbias->add(dbias.slice(0, columns.begin, columns.end));
+                    }
+                  });
   return {sum, nll};
 }
 

@@ -20,5 +20,13 @@ inline constexpr int64_t kLogitsBudget = int64_t{16} << 20;
 CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const Variable& weight, const Variable& bias,
                                       const Tensor& targets, const Tensor& mask, double seed = 1.0,
                                       int64_t logits_budget = kLogitsBudget);
+// The same with a vocabulary in two parts: the ids of `more` follow those of `first`.
+struct VocabularyPart {
+  Variable weight;  // [V, E]
+  Variable bias;    // [V] wide; defined in both parts or in none
+};
+CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const VocabularyPart& first,
+                                      const VocabularyPart& more, const Tensor& targets, const Tensor& mask,
+                                      double seed = 1.0, int64_t logits_budget = kLogitsBudget);
 
 }  // namespace quire

@@ -27,6 +27,7 @@ struct BatchOptions {
   Sampling sampling = Sampling::documents;
   Pack pack = Pack::pad;                  // of documents
   Insertion insertion = {};               // what the model reads between the tokens
+  bool score_first_token = true;          // false: the first target of a document does not count
   int64_t alignment = 1;                  // divides subsequence; concat: a document begins at a multiple of it
   uint64_t seed = 1;                      // of the order of documents, and of windows
   bool shuffle = true;                    // false: the order of the split, for evaluation

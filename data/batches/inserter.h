@@ -11,6 +11,13 @@
 
 namespace quire {
 
+// The target of a position, with its marks.
+struct MarkedTarget {
+  int32_t id = 0;
+  bool counted = false;
+  bool recalled = false;
+};
+
 class Inserter {
  public:
   // The vocabulary is the tokenizer's; inserted ids follow it.
@@ -21,7 +28,9 @@ class Inserter {
   int64_t tokens(int64_t phase, int64_t count) const;
   // Inserts tokens into `count` positions that begin at a cell of the batch. Before the call the text tokens (with
   // their targets and marks) stand there without gaps; each moves to its position, and inserted tokens fill the gaps.
-  void spread(Batch& batch, int64_t cell, int64_t phase, int64_t count) const;
+  // Where inserted tokens are predicted, each takes over the target of the token before it, which for the first of
+  // these positions is `before`; that token predicts the inserted one instead where its own target counted.
+  void spread(Batch& batch, int64_t cell, int64_t phase, int64_t count, const MarkedTarget& before = {}) const;
   // Throws Error(data) for an id beyond the tokenizer's vocabulary, which the model would take for an inserted token.
   // `where` names the text in the message.
   void check(std::span<const int32_t> ids, std::string_view where) const;

@@ -42,18 +42,41 @@ void Packer::put(const Piece& piece, int32_t segment, Batch& batch) const {
       put_marks(piece, begin, tokens, batch);
     } else {
       std::fill_n(&batch.loss_mask[begin], tokens, uint8_t{1});
-      batch.target_count += tokens;
     }
+    if (piece.offset == 0 && !options_.score_first_token) leave_out(begin, batch);
   }
-  inserter_.spread(batch, cell, piece.phase, piece.count);
+  inserter_.spread(batch, cell, piece.phase, piece.count, target_before(piece));
 
   for (int64_t i = 0; i < piece.count; ++i) {
     const auto at = static_cast<size_t>(cell + i);
+    batch.target_count += batch.loss_mask[at];
     batch.segment[at] = segment;
     batch.position[at] = static_cast<int32_t>(std::min<int64_t>(piece.place + i, INT32_MAX));
     batch.document[at] = piece.document;
   }
   if (piece.position == 0 && piece.place == 0) batch.starts[static_cast<size_t>(row)] = 1;
+}
+
+void Packer::leave_out(size_t cell, Batch& batch) {
+  batch.targets[cell] = 0;
+  batch.loss_mask[cell] = 0;
+  if (!batch.recalled.empty()) batch.recalled[cell] = 0;
+}
+
+MarkedTarget Packer::target_before(const Piece& piece) const {
+  if (!options_.insertion.predicts() || !options_.insertion.is_inserted(piece.phase)) return {};
+  // It is of the same document: an inserted token belongs to that of the token before it.
+  const int64_t offset = piece.offset - 1;
+  if (offset == 0 && !options_.score_first_token) return {};
+  MarkedTarget target{.id = eos_, .counted = true};
+  if (offset < documents_.length(piece.document)) documents_.tokens(piece.document, offset, 1, &target.id);
+  inserter_.check({&target.id, 1}, fmt::format("document {}", piece.document));
+  if (!documents_.marked()) return target;
+  uint8_t mark = 0;
+  documents_.marks(piece.document, offset, 1, &mark);
+  if ((mark & kCounted) == 0) return {};
+  target.recalled = (mark & kRecalled) != 0;
+  return target;
 }
 
 // Tokens of the text and their targets, without gaps.
@@ -80,7 +103,6 @@ void Packer::put_marks(const Piece& piece, size_t begin, int64_t count, Batch& b
     const bool counted = (marks[i] & kCounted) != 0;
     batch.loss_mask[begin + i] = counted ? 1 : 0;
     batch.recalled[begin + i] = counted && (marks[i] & kRecalled) != 0 ? 1 : 0;
-    batch.target_count += counted ? 1 : 0;
     if (!counted) batch.targets[begin + i] = 0;
   }
 }

@@ -1,6 +1,6 @@
 // Fills batches. The model reads BOS t1 .. tn of a document with n stored tokens and predicts t1 .. tn EOS: n + 1
-// positions, each with a target that counts unless it is marked otherwise. Inserted tokens lie between them and have no
-// target, so each target counts exactly once.
+// positions, each with a target that counts unless it is marked otherwise, or is the first one and left out. Inserted
+// tokens lie between them and have no target, or that of the token before them, so each target counts exactly once.
 #pragma once
 
 #include <span>
@@ -24,6 +24,9 @@ class Packer {
   void put(const Piece& piece, int32_t segment, Batch& batch) const;
   void put_tokens(const Piece& piece, size_t begin, int64_t count, Batch& batch) const;
   void put_marks(const Piece& piece, size_t begin, int64_t count, Batch& batch) const;
+  static void leave_out(size_t cell, Batch& batch);
+  // What the token before a piece predicts.
+  MarkedTarget target_before(const Piece& piece) const;
 
   const Documents& documents_;
   int32_t bos_;

@@ -197,7 +197,7 @@ class BlockTiles {
       const bool earlier = !own && is_earlier(g, a);
       const int64_t place = s_.before() + first_ + a;
       seen[a] = static_cast<T>(own ? std::min(place + 1 - group.begin, regular) : (earlier ? regular : 0));
-      gated[a] = earlier && in_.landmark.defined() ? T{1} : T{0};
+      gated[a] = earlier && in_.landmark.defined() && in_.grouped ? T{1} : T{0};
       kept[a] = gated[a] != T{0} && in_.dropout > 0 ? kept_share(group, a) : T{1};
       all = all && seen[a] == static_cast<T>(regular);
     }

@@ -15,7 +15,7 @@ __device__ inline void join_blocks(Pairs<Wide<T>>& p, const BlockMemory& memory,
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const int a = thread_y() + i * kSide;
-    for (int g = 0; g < blocks && in.landmark != nullptr; ++g) {
+    for (int g = 0; g < blocks && in.gates; ++g) {
       if (!memory.is_earlier_for_warp(a, g)) continue;
       const BlockSoftmax<A> softmax =
           tile.is_part() ? longs[i] : softmax_of_block<false>(memory, g, in.empty_blocks_count, p[i], p[i]);

@@ -55,7 +55,7 @@ __device__ inline void softmax_gradient(Wide<T> (&p)[kEach], Wide<T> (&ds)[kEach
                                         const BlockOperands<T>& in, const KeyTile& tile, int blocks, int a, int place) {
   using A = Wide<T>;
   bool done[kEach] = {};
-  for (int g = 0; g < blocks && in.landmark != nullptr; ++g) {
+  for (int g = 0; g < blocks && in.gates; ++g) {
     if (!memory.is_earlier_for_warp(a, g)) continue;
     const BlockSoftmax<A> softmax =
         tile.is_part() ? of_long : softmax_of_block<true>(memory, g, in.empty_blocks_count, p, ds);

@@ -44,6 +44,7 @@ struct BlockOperands {
   int most_tiles;
   int queries, keys, heads, kv_heads, size, value_size, wanted;
   A scale;
+  bool gates;  // landmarks are gates
   bool own_block, empty_blocks_count;
   bool quads, value_quads;  // as in AttentionOperands
   bool dropout;
@@ -76,6 +77,7 @@ BlockOperands<T> operands_of(const ops::BlockAttentionInputs& in, const BlockSiz
   to.value_size = static_cast<int>(s.value_size);
   to.wanted = static_cast<int>(s.chosen);
   to.scale = static_cast<A>(in.scale);
+  to.gates = in.landmark.defined() && in.grouped;
   to.own_block = in.own_block;
   to.empty_blocks_count = in.empty_blocks_count;
   to.quads = in_quads<T>(s.size, {&in.q, &in.k});
@@ -118,7 +120,7 @@ __device__ inline int last_place(const BlockOperands<T>& in, const QueryTile& at
 // Whether the softmax within a long block is needed: some query comes after it.
 template <typename T>
 __device__ inline bool needs_long_block(const BlockOperands<T>& in, const QueryTile& at, const KeyTile& tile) {
-  return in.landmark != nullptr && tile.is_part() && tile.block_end <= last_place(in, at);
+  return in.gates && tile.is_part() && tile.block_end <= last_place(in, at);
 }
 
 // The blocks of a tile, and what its queries see of them, in shared memory.

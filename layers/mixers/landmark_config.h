@@ -75,6 +75,8 @@ struct ContextMissConfig {
 
 struct LandmarkConfig {
   int64_t block = 50;
+  bool in_loss = false;
+  bool ignore_landmarks = false;
   int64_t top_k = 4;
   int64_t capacity = 1280;
   bool retrieve = false;
@@ -98,36 +100,55 @@ struct LandmarkConfig {
              .unit = "tokens",
              .min = 1,
              .max = 1 << 16});
+    v.field("in_loss", in_loss,
+            {.help = "the model learns to predict landmarks too: the token before a landmark predicts it, and the "
+                     "landmark predicts the token behind it (include_landmark_in_loss in the published code). Each "
+                     "weighs as much as a token of the text, and is part of no figure but inserted_nll in the metrics; "
+                     "it is never generated. false: the token before a landmark predicts the token behind it"});
+    v.field("ignore_landmarks", ignore_landmarks,
+            {.help = "a token sees all tokens of the subsequence before it as if there were no landmarks, which are "
+                     "read and seen by nobody (an ablation). No landmark then learns to find a block, so that none is "
+                     "stored or read, in evaluation either, and the model generates no text"});
+    const std::string_view ignored = ignore_landmarks ? "with ignore_landmarks no landmark finds a block" : "";
     v.field("top_k", top_k,
             {.help = "stored blocks that a query reads; 0: none",
              .unit = "blocks",
              .min = 0,
              .max = 256,
-             .at_evaluation = true});
+             .at_evaluation = true,
+             .inapplicable = ignored});
     v.field("capacity", capacity,
             {.help = "blocks that a row stores (C); when it is full, the oldest are dropped",
              .unit = "blocks",
              .min = 1,
              .max = 1 << 26,
              .at_evaluation = true,
-             .sizes_state = true});
+             .sizes_state = true,
+             .inapplicable = ignored});
     v.field("retrieve", retrieve,
             {.help = "blocks of earlier subsequences are stored and read. Evaluation and generation always do; in "
                      "training it goes beyond the published method, which carries nothing from one subsequence to the "
-                     "next"});
-    v.field("selection", selection, {.help = "which queries choose blocks together", .at_evaluation = true});
+                     "next",
+             .inapplicable = ignored});
+    v.field("selection", selection,
+            {.help = "which queries choose blocks together", .at_evaluation = true, .inapplicable = ignored});
     v.field("compare", compare,
-            {.help = "what selection: token and head compare across heads and tokens", .at_evaluation = true});
-    v.field("positions", positions, {.help = "where chosen blocks stand", .at_evaluation = true});
+            {.help = "what selection: token and head compare across heads and tokens",
+             .at_evaluation = true,
+             .inapplicable = ignored});
+    v.field("positions", positions,
+            {.help = "where chosen blocks stand", .at_evaluation = true, .inapplicable = ignored});
     v.field("empty_blocks", empty_blocks,
             {.help = "a landmark without a token before it in the subsequence, which occurs when a subsequence begins "
-                     "with a landmark"});
+                     "with a landmark",
+             .inapplicable = ignored});
     v.field("group_dropout", group_dropout,
             {.help = "dropout of the shares of landmarks in training",
              .unit = "probability",
              .min = 0,
              .max = 0.999,
-             .resumable = true});
+             .resumable = true,
+             .inapplicable = ignored});
     v.field("jump", jump,
             {.help = "in training, positions advance by a random number from 1 to this behind a landmark (Appendix E, "
                      "which has 100); 1: they do not. Evaluate with positions: read",
@@ -137,15 +158,20 @@ struct LandmarkConfig {
              .resumable = true});
     v.section("context_miss", context_miss, "the context-miss token");
     v.field("place", place,
-            {.help = "where stored blocks lie; their landmarks lie on the device", .at_evaluation = true});
+            {.help = "where stored blocks lie; their landmarks lie on the device",
+             .at_evaluation = true,
+             .inapplicable = ignored});
     v.field("dtype", dtype,
             {.help = "number type of stored blocks; auto: the precision of the run",
              .at_evaluation = true,
-             .sizes_state = true});
+             .sizes_state = true,
+             .inapplicable = ignored});
   }
   void check(ConfigChecker& c) const {
     c.require(top_k <= capacity, "top_k",
               fmt::format("{} blocks cannot be read of {} that are stored", top_k, capacity));
+    c.require(!ignore_landmarks || !context_miss.enabled, "context_miss.enabled",
+              "with ignore_landmarks there is no landmark that the context-miss token could control; leave it out");
     c.require(context_miss.enabled || context_miss.cutoff == 0, "context_miss.cutoff",
               "only the context-miss token has one; set context_miss.enabled");
     c.require(selection != BlockSelection::token_and_head || compare == BlockComparison::shares, "compare",

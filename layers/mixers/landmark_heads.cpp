@@ -57,6 +57,7 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, co
   settings.first = blocks.first;
   settings.landmark = blocks.marks;
   settings.scale = scale_;
+  settings.grouped = !config_.ignore_landmarks;
   settings.empty_blocks_count = config_.empty_blocks == EmptyBlocks::counted;
   settings.dropout = f.training ? config_.group_dropout : 0;
   settings.key = f.key;

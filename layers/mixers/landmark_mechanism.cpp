@@ -1,6 +1,7 @@
 // The descriptor of landmark attention (layers/mechanism.h).
 #include <algorithm>
 
+#include "core/check.h"
 #include "layers/mechanism_list.h"
 #include "layers/mixers/landmark_heads.h"
 #include "layers/surroundings.h"
@@ -58,6 +59,22 @@ StepFlops flops(const Place& place, const StepShape& shape) {
   return flops;
 }
 
+// Blocks are stored and read, unless no landmark has learnt to find them.
+bool read(const ReadingPlace& place, Purpose purpose) {
+  auto& landmark = place.options.get<LandmarkConfig>();
+  if (landmark.ignore_landmarks) {
+    if (purpose == Purpose::generate) {
+      fail(ErrorKind::config,
+           "model.attention.landmark.ignore_landmarks: true carries nothing from one token that is generated to the "
+           "next; such a model can be evaluated only");
+    }
+    return true;
+  }
+  const bool trained_so = landmark.retrieve;
+  landmark.retrieve = true;
+  return trained_so;
+}
+
 }  // namespace
 
 Mechanism landmark_mixer() {
@@ -72,15 +89,12 @@ Mechanism landmark_mixer() {
             scope, place.model, options(place), HeadShape::of(place.model), place.layer.position,
             place.layer.attention.rope, around.tables, Initialization(place.model).matrix(place.model.size_of_head()));
       },
-      .insertion = [](const Place& place) { return Insertion{.period = options(place).block, .ids = 1}; },
-      .grain = [](const Place& place) { return options(place).period(); },
-      .reading =
-          [](const ReadingPlace& place, Purpose) {
-            bool& retrieve = place.options.get<LandmarkConfig>().retrieve;
-            const bool trained_so = retrieve;
-            retrieve = true;
-            return trained_so;
+      .insertion =
+          [](const Place& place) {
+            return Insertion{.period = options(place).block, .ids = 1, .predicted = options(place).in_loss};
           },
+      .grain = [](const Place& place) { return options(place).period(); },
+      .reading = read,
       .reach = reach,
       .flops = flops,
       .promises = [](const Place&) { return Promises{}; }};

@@ -15,13 +15,18 @@ std::vector<int64_t> read_one_by_one(const Insertion& insertion, int64_t tokens)
     if (insertion.any() && token > 0 && token % insertion.period == 0) read.push_back(-1 - inserted++ % insertion.ids);
     read.push_back(token);
   }
+  // At the end too, where it predicts what ends the document.
+  const bool due = insertion.any() && tokens > 0 && tokens % insertion.period == 0;
+  if (insertion.predicted && due) read.push_back(-1 - inserted % insertion.ids);
   return read;
 }
 
 TEST(Insertion, PositionsAndTokensAgreeWithReadingOneByOne) {
-  for (const Insertion& insertion : {Insertion{}, Insertion{.period = 4, .ids = 0}, Insertion{.period = 1, .ids = 1},
-                                     Insertion{.period = 1, .ids = 3}, Insertion{.period = 2, .ids = 1},
-                                     Insertion{.period = 3, .ids = 2}, Insertion{.period = 7, .ids = 5}}) {
+  for (const Insertion& insertion :
+       {Insertion{}, Insertion{.period = 4, .ids = 0}, Insertion{.period = 1, .ids = 1},
+        Insertion{.period = 1, .ids = 3}, Insertion{.period = 2, .ids = 1}, Insertion{.period = 3, .ids = 2},
+        Insertion{.period = 7, .ids = 5}, Insertion{.period = 1, .ids = 2, .predicted = true},
+        Insertion{.period = 3, .ids = 2, .predicted = true}}) {
     for (int64_t tokens = 0; tokens < 40; ++tokens) {
       const std::vector<int64_t> read = read_one_by_one(insertion, tokens);
       ASSERT_EQ(insertion.positions(tokens), static_cast<int64_t>(read.size())) << tokens;

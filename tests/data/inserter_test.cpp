@@ -25,9 +25,12 @@ const std::vector<Insertion> kInsertions{{.period = 1, .ids = 1},
                                          {.period = 1, .ids = 2},
                                          {.period = 3, .ids = 1},
                                          {.period = 4, .ids = 3},
-                                         {.period = 50, .ids = 1}};
+                                         {.period = 50, .ids = 1},
+                                         {.period = 1, .ids = 2, .predicted = true},
+                                         {.period = 3, .ids = 1, .predicted = true},
+                                         {.period = 4, .ids = 3, .predicted = true}};
 
-// One model position. Inserted tokens have the target -1.
+// One model position. Inserted tokens that are not predicted have the target -1.
 struct Cell {
   int32_t token = 0;
   int32_t target = -1;
@@ -38,12 +41,20 @@ struct Cell {
 std::vector<Cell> with_inserted(const std::vector<Cell>& tokens, const Insertion& insertion) {
   std::vector<Cell> cells;
   int32_t inserted = 0;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (i > 0 && static_cast<int64_t>(i) % insertion.period == 0) {
-      cells.push_back({kVocabulary + inserted++ % static_cast<int32_t>(insertion.ids)});
+  const auto insert = [&](size_t token) {
+    if (token == 0 || static_cast<int64_t>(token) % insertion.period != 0) return;
+    Cell cell{kVocabulary + inserted++ % static_cast<int32_t>(insertion.ids)};
+    if (insertion.predicted) {
+      cell.target = cells.back().target;
+      cells.back().target = cell.token;
     }
+    cells.push_back(cell);
+  };
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    insert(i);
     cells.push_back(tokens[i]);
   }
+  if (insertion.predicted) insert(tokens.size());
   return cells;
 }
 
@@ -83,11 +94,15 @@ class InserterTest : public testing::Test {
   static Cell cell_at(const Batch& batch, size_t i) {
     const bool inserted = batch.inserted[i] != 0;
     EXPECT_EQ(inserted, batch.tokens[i] >= kVocabulary);
-    EXPECT_EQ(batch.loss_mask[i], inserted ? 0 : 1);
-    if (inserted) {
+    const bool counts = batch.loss_mask[i] != 0;
+    // Inserted tokens are predicted, but do not count.
+    const bool predicts_inserted = batch.targets[i] >= kVocabulary;
+    EXPECT_FALSE(counts && predicts_inserted);
+    if (!counts && !predicts_inserted) {
+      EXPECT_TRUE(inserted);
       EXPECT_EQ(batch.targets[i], 0);
     }
-    return {batch.tokens[i], inserted ? -1 : batch.targets[i]};
+    return {batch.tokens[i], counts || predicts_inserted ? batch.targets[i] : -1};
   }
   static void expect_count(const Batch& batch) {
     int64_t counted = 0;
@@ -191,7 +206,8 @@ TEST_F(InserterTest, AnEpochOfColumnsReadsEverythingOnce) {
         // Each column is a text of its own, as far as inserted tokens are concerned.
         auto next = all.begin();
         for (const std::vector<Cell>& column : columns) {
-          const auto tokens = std::count_if(column.begin(), column.end(), [](const Cell& c) { return c.target >= 0; });
+          const auto tokens =
+              std::count_if(column.begin(), column.end(), [](const Cell& c) { return c.token < kVocabulary; });
           ASSERT_LE(tokens, all.end() - next);
           ASSERT_EQ(column, with_inserted({next, next + tokens}, insertion)) << "rows " << rows;
           next += tokens;
@@ -221,7 +237,7 @@ TEST_F(InserterTest, WindowsAreSlicesOfTheTextWithInsertedTokens) {
           window.push_back(cell_at(batch, i));
         }
         ASSERT_NE(std::search(all.begin(), all.end(), window.begin(), window.end()), all.end());
-        begins_inserted.insert(window.front().target < 0);
+        begins_inserted.insert(window.front().token >= kVocabulary);
       }
     }
     EXPECT_TRUE(begins_inserted.count(false) == 1);
@@ -287,6 +303,56 @@ TEST_F(InserterTest, MarksGoWithTheirTokens) {
   EXPECT_EQ(batch.loss_mask, (std::vector<uint8_t>{0, 1, 0, 0, 1, 0, 1, 0}));
   EXPECT_EQ(batch.recalled, (std::vector<uint8_t>{0, 0, 0, 0, 1, 0, 0, 0}));
   EXPECT_EQ(batch.target_count, 3);
+}
+
+TEST_F(InserterTest, PredictedTokensTakeOverTheTargetAndItsMarks) {
+  const MarkedDocuments documents;
+  const auto pack = [&](int64_t period, const Piece& piece) {
+    const Packer packer(documents, corpus_->tokenizer(),
+                        options({.period = period, .ids = 1, .predicted = true}, 8, 1));
+    return packer.pack(std::vector<Piece>{piece});
+  };
+  const Batch batch = pack(2, {.count = 7});
+  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{kBos, 10, 258, 11, 12, 258, 13, 0}));
+  EXPECT_EQ(batch.targets, (std::vector<int32_t>{0, 258, 11, 0, 258, 13, kEos, 0}));
+  EXPECT_EQ(batch.loss_mask, (std::vector<uint8_t>{0, 0, 1, 0, 0, 1, 1, 0}));
+  EXPECT_EQ(batch.recalled, (std::vector<uint8_t>{0, 0, 0, 0, 0, 1, 0, 0}));
+  EXPECT_EQ(batch.target_count, 3);
+  // A piece that begins with an inserted token, and one that is nothing else.
+  const Batch begun = pack(2, {.count = 2, .offset = 2, .place = 2, .phase = 2});
+  EXPECT_EQ(begun.tokens, (std::vector<int32_t>{258, 11, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(begun.targets, (std::vector<int32_t>{11, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(begun.target_count, 1);
+  const Batch alone = pack(2, {.count = 1, .offset = 4, .place = 5, .phase = 5});
+  EXPECT_EQ(alone.targets, (std::vector<int32_t>{13, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(alone.recalled, (std::vector<uint8_t>{1, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(alone.target_count, 1);
+  // Nor is an inserted token in the loss where the target that it takes over is not.
+  const Batch uncounted = pack(3, {.count = 6});
+  EXPECT_EQ(uncounted.tokens, (std::vector<int32_t>{kBos, 10, 11, 258, 12, 13, 0, 0}));
+  EXPECT_EQ(uncounted.targets, (std::vector<int32_t>{0, 11, 0, 0, 13, kEos, 0, 0}));
+  EXPECT_EQ(pack(3, {.count = 1, .offset = 3, .place = 3, .phase = 3}).targets, std::vector<int32_t>(8, 0));
+}
+
+// The first target is left out wherever it stands: at BOS, or at an inserted token behind BOS.
+TEST_F(InserterTest, FirstTokensAreLeftOutOfEveryCut) {
+  int64_t others = 0;
+  for (int64_t document = 0; document < corpus_->split("train").documents(); ++document) {
+    others += corpus_->split("train").length(document);
+  }
+  for (const Insertion& insertion : kInsertions) {
+    for (const int64_t subsequence : {1, 2, 3, 8}) {
+      BatchOptions once = options(insertion, subsequence, 2);
+      once.shuffle = once.endless = once.score_first_token = false;
+      BatchSource source(*corpus_, "train", once);
+      int64_t counted = 0;
+      for (const CursoredBatch& next : take(source, 1000)) {
+        expect_count(next.batch);
+        counted += next.batch.target_count;
+      }
+      EXPECT_EQ(counted, others);
+    }
+  }
 }
 
 TEST_F(InserterTest, AnIdThatCouldBeInsertedIsRefused) {

@@ -90,6 +90,28 @@ TEST_P(MixtureTest, ThreeRanksMakeTheRowsOfOne) {
   }
 }
 
+// Documents of corpora and of tasks, whose marks leave out others too.
+TEST_P(MixtureTest, FirstTokensCanBeLeftOut) {
+  BatchOptions masked = options(4);
+  masked.score_first_token = false;
+  BatchSource every(mixture(), tokenizer_, options(4));
+  BatchSource source(mixture(), tokenizer_, masked);
+  int64_t left_out = 0;
+  for (int step = 0; step < 60; ++step) {
+    const Batch all = every.next()->batch;
+    const Batch batch = source.next()->batch;
+    for (size_t i = 0; i < batch.tokens.size(); ++i) {
+      const bool first = batch.segment[i] >= 0 && batch.position[i] == 0;
+      ASSERT_EQ(batch.loss_mask[i], first ? 0 : all.loss_mask[i]);
+      ASSERT_EQ(batch.targets[i], first ? 0 : all.targets[i]);
+      ASSERT_EQ(batch.recalled[i], first ? 0 : all.recalled[i]);
+      left_out += all.loss_mask[i] - batch.loss_mask[i];
+    }
+    left_out -= all.target_count - batch.target_count;
+  }
+  EXPECT_EQ(left_out, 0);
+}
+
 TEST_P(MixtureTest, ResumingAtEveryStepContinuesTheSameBatches) {
   BatchSource source(mixture(), tokenizer_, options(4));
   const std::vector<CursoredBatch> all = take(source, 60);

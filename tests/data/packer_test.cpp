@@ -89,6 +89,26 @@ TEST_F(PackerTest, ConcatByHand) {
   EXPECT_EQ(batches[1].starts, std::vector<uint8_t>{0});
 }
 
+// What BOS predicts does not count; everything else does, wherever documents begin.
+TEST_F(PackerTest, FirstTokensCanBeLeftOut) {
+  options_.score_first_token = false;
+  std::vector<Batch> batches = all_batches();
+  EXPECT_EQ(batches[0].tokens, (std::vector<int32_t>{kBos, 'a', 'b', 'c', kBos, 'f', 'g', 0}));
+  EXPECT_EQ(batches[0].targets, (std::vector<int32_t>{0, 'b', 'c', 'd', 0, 'g', kEos, 0}));
+  EXPECT_EQ(batches[0].loss_mask, (std::vector<uint8_t>{0, 1, 1, 1, 0, 1, 1, 0}));
+  EXPECT_EQ(batches[0].target_count, 5);
+  EXPECT_EQ(batches[1].loss_mask, (std::vector<uint8_t>{1, 1, 0, 0, 0, 1, 0, 0}));
+  EXPECT_EQ(batches[1].target_count, 3);
+  options_.subsequence = 8;
+  options_.pack = Pack::concat;
+  options_.rows = options_.last_row = 1;
+  options_.alignment = 2;
+  batches = all_batches();
+  EXPECT_EQ(batches[0].loss_mask, (std::vector<uint8_t>{0, 1, 1, 1, 1, 1, 0, 1}));
+  EXPECT_EQ(batches[0].target_count, 6);
+  EXPECT_EQ(batches[1].loss_mask, (std::vector<uint8_t>{1, 0, 0, 1, 0, 0, 0, 0}));
+}
+
 TEST_F(PackerTest, IdleRowsAreEmpty) {
   options_.rows = options_.last_row = 5;
   const Batch batch = all_batches().front();

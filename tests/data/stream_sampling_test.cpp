@@ -53,6 +53,23 @@ TEST_F(StreamSampling, ColumnsByHand) {
   }
 }
 
+TEST_F(StreamSampling, FirstTokensCanBeLeftOut) {
+  for (const Sampling sampling : {Sampling::columns, Sampling::windows}) {
+    BatchOptions tested = options(sampling, 4, 2);
+    tested.score_first_token = false;
+    BatchSource source(*corpus_, "train", tested);
+    for (int step = 0; step < 20; ++step) {
+      const Batch batch = source.next()->batch;
+      int64_t counted = 0;
+      for (size_t i = 0; i < batch.tokens.size(); ++i) {
+        EXPECT_EQ(batch.loss_mask[i], batch.segment[i] >= 0 && batch.tokens[i] != kBos ? 1 : 0);
+        counted += batch.loss_mask[i];
+      }
+      EXPECT_EQ(batch.target_count, counted);
+    }
+  }
+}
+
 TEST_F(StreamSampling, AnEpochOfColumnsReadsEverythingOnce) {
   for (const int64_t rows : {1, 2, 3, 5, 11}) {
     for (const int64_t subsequence : {1, 2, 3, 7, 20}) {

@@ -1,8 +1,10 @@
 // What evaluation may depend on, and what not.
+#include "data/tokenizers/byte_tokenizer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/inserting_stack.h"
 #include "tests/support/tiny_run.h"
 #include "trainers/evaluation/evaluator.h"
+#include "trainers/evaluation/generator.h"
 #include "trainers/run/evaluation_config.h"
 
 namespace quire::test {
@@ -90,6 +92,29 @@ TEST_F(Evaluation, LongerCachesAndOtherSubsequencesRun) {
   EXPECT_NE(longer.nll, trained.nll);
   EXPECT_EQ(longer.tokens, trained.tokens);
   EXPECT_ERROR(evaluation_config(config, {"model.heads=1"}), ErrorKind::config, "model.heads: cannot differ");
+}
+
+// Evaluation may leave out what training counts: one target and one byte of each document, and their nats alone.
+TEST_F(Evaluation, FirstTokensCanBeLeftOut) {
+  const RunConfig config = tiny_config({"model.initialization.std=0.4"});
+  Model model(config);
+  const EvaluationOptions options{
+      .split = "valid", .rows = 2, .documents = {}, .progress = {}, .stop = {}, .bin_width = 1};
+  const EvaluationResult all = evaluate(model.store, config, *corpus_, model.machine, options);
+  const RunConfig others = evaluation_config(config, {"data.score_first_token=false"});
+  const EvaluationResult rest = evaluate(model.store, others, *corpus_, model.machine, options);
+  EXPECT_EQ(all.tokens - rest.tokens, 7);
+  EXPECT_EQ(all.bytes - rest.bytes, 7);
+  EXPECT_EQ(rest.documents[0].bytes, 0);  // of one byte
+  EXPECT_EQ(rest.documents[0].tokens, 1);
+  ASSERT_EQ(all.by_position[0].tokens, 7);
+  EXPECT_EQ(rest.by_position[0].tokens, 0);
+  EXPECT_EQ(rest.by_position[1].bytes, 6);
+  EXPECT_NEAR(all.nll - rest.nll, all.by_position[0].nll.value(), 1e-9);
+  EXPECT_NEAR(rest.bits_per_byte(), rest.nll / std::log(2.0) / static_cast<double>(all.bytes - 7), 1e-12);
+  // A word that is scored in part is no word.
+  EXPECT_TRUE(std::isnan(rest.word_perplexity()));
+  EXPECT_FALSE(std::isnan(all.word_perplexity()));
 }
 
 // One layer, documents of 1 and 2 bytes: BOS sees itself (1), the second token two (2), the third three (3).
@@ -266,7 +291,9 @@ TEST_F(ByPosition, CountsTheTextAndNotWhatIsInserted) {
   Model plain(without);
   const EvaluationResult wanted = by_position(plain, without, 3, 7);
   settings.emplace_back();
-  for (const Insertion& insertion : {Insertion{.period = 1, .ids = 1}, Insertion{.period = 5, .ids = 2}}) {
+  for (const Insertion& insertion :
+       {Insertion{.period = 1, .ids = 1}, Insertion{.period = 5, .ids = 2},
+        Insertion{.period = 1, .ids = 1, .predicted = true}, Insertion{.period = 5, .ids = 2, .predicted = true}}) {
     settings.back() = inserting(insertion);
     const RunConfig config = tiny_config(settings);
     Model model(config);
@@ -302,6 +329,36 @@ TEST_F(Evaluation, ContextMeanCountsTheText) {
                                         inserting({.period = 2, .ids = 1})});
   Model model(config);
   EXPECT_DOUBLE_EQ(evaluate_rows(model, config, 1).context_mean, (1 + 2 + 2 + 2) / 4.0);
+}
+
+// Every target has the nats that the generator gives it: among the text's vocabulary, from an inserted token too.
+TEST_F(Evaluation, EqualsGeneration) {
+  const ByteTokenizer tokenizer;
+  const std::string text = "abcabdabcabeab";  // with BOS a multiple of 3 and of 5
+  write_corpus(folder_ / "d.h5", {{"valid", {text}}});
+  corpus_ = Corpus::open(folder_ / "d.h5");
+  for (const Insertion& insertion :
+       {Insertion{}, Insertion{.period = 3, .ids = 1}, Insertion{.period = 3, .ids = 1, .predicted = true},
+        Insertion{.period = 5, .ids = 2, .predicted = true}, Insertion{.period = 1, .ids = 1, .predicted = true}}) {
+    const RunConfig config = tiny_config(
+        {"model.attention.window=12", "model.layers=1", "model.initialization.std=0.4", inserting(insertion)});
+    Model model(config);
+    Generator generator(model.store, evaluation_config(config), tokenizer, model.machine);
+    generator.begin_document();
+    std::vector<int32_t> ids;
+    tokenizer.encode(text, ids);
+    ids.push_back(tokenizer.eos_id());
+    double nll = 0;
+    for (const int32_t id : ids) {
+      double sum = 0;
+      for (const float logit : generator.logits()) sum += std::exp(static_cast<double>(logit));
+      nll += std::log(sum) - static_cast<double>(generator.logits()[static_cast<size_t>(id)]);
+      if (id != tokenizer.eos_id()) generator.read({&id, 1});
+    }
+    const EvaluationResult result = evaluate_rows(model, config, 1);
+    EXPECT_EQ(result.tokens, 15);
+    EXPECT_NEAR(result.nll / nll, 1, 1e-5) << insertion.period << (insertion.predicted ? " predicted" : "");
+  }
 }
 
 TEST(EvalProgram, PrintsPositionsAsTextAndJson) {

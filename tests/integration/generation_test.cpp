@@ -47,6 +47,10 @@ std::vector<float> logits_of(Model& model, Network& network, int64_t count, int6
     }
     ids.push_back(text[i]);
   }
+  const auto tokens = static_cast<int64_t>(text.size());
+  if (insertion.predicts() && tokens % insertion.period == 0) {
+    ids.push_back(static_cast<int32_t>(258 + (tokens / insertion.period - 1) % insertion.ids));
+  }
   StatePool state(network.declared.state, 1, piece, model.machine.dtype, model.machine.device);
   std::vector<float> logits;
   for (size_t begin = 0; begin < ids.size(); begin += static_cast<size_t>(piece)) {
@@ -197,8 +201,10 @@ const std::vector<std::string> kWindowed{"model.position=rope", "model.attention
 // However the text arrives, inserted tokens stand where they would if it were read at once.
 TEST(Generation, InsertedTokensGoOnInsideThePeriod) {
   const ByteTokenizer tokenizer;
-  for (const Insertion& insertion : {Insertion{.period = 1, .ids = 1}, Insertion{.period = 3, .ids = 2},
-                                     Insertion{.period = 5, .ids = 1}, Insertion{.period = 100, .ids = 1}}) {
+  for (const Insertion& insertion :
+       {Insertion{.period = 1, .ids = 1}, Insertion{.period = 3, .ids = 2}, Insertion{.period = 5, .ids = 1},
+        Insertion{.period = 100, .ids = 1}, Insertion{.period = 1, .ids = 2, .predicted = true},
+        Insertion{.period = 3, .ids = 2, .predicted = true}}) {
     Model model(kWindowed, insertion);
     std::vector<int32_t> ids{tokenizer.bos_id()};
     tokenizer.encode(kText, ids);
@@ -252,15 +258,17 @@ TEST(Generation, ChunksGoOnFromEveryOffset) {
 
 TEST(Generation, NeverGivesOrReadsAnInsertedId) {
   const ByteTokenizer tokenizer;
-  Model model(kWindowed, {.period = 2, .ids = 2});
-  Generator generator(model.store, model.config, tokenizer, model.machine, "abc");
-  for (int i = 0; i < 30; ++i) {
-    EXPECT_LT(generator.most_likely(), 258);
-    const int32_t id = generator.next({.temperature = 5.0, .seed = static_cast<uint64_t>(i)});
-    EXPECT_LT(id, 258);
-  }
-  for (const int32_t id : {258, 259, -1}) {
-    EXPECT_ERROR(generator.read({&id, 1}), ErrorKind::data, "is outside the tokenizer's vocabulary of 258");
+  for (const bool predicted : {false, true}) {
+    Model model(kWindowed, {.period = 2, .ids = 2, .predicted = predicted});
+    Generator generator(model.store, model.config, tokenizer, model.machine, "abc");
+    for (int i = 0; i < 30; ++i) {
+      EXPECT_LT(generator.most_likely(), 258);
+      const int32_t id = generator.next({.temperature = 5.0, .seed = static_cast<uint64_t>(i)});
+      EXPECT_LT(id, 258);
+    }
+    for (const int32_t id : {258, 259, -1}) {
+      EXPECT_ERROR(generator.read({&id, 1}), ErrorKind::data, "is outside the tokenizer's vocabulary of 258");
+    }
   }
 }
 

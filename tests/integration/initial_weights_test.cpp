@@ -80,6 +80,27 @@ TEST_F(InitialWeightsTest, ANewRunTrainsOnAndResumesWithoutTheSource) {
   EXPECT_FALSE(fs::exists(tiny_ / "again")) << "a run directory was left behind";
 }
 
+// A landmark in the loss has a logit too: the mean of those of the text.
+TEST_F(InitialWeightsTest, InsertedTokensThatArePredictedBeginAtTheMean) {
+  const std::vector<std::string> apart{"model.embedding={tied: false, output_bias: true}", "model.position=t5",
+                                       "schedule.steps=4"};
+  ASSERT_EQ(tiny_.train("apart", apart).code, 0);
+  const auto before = weights_of(tiny_.checkpoint("apart", 4));
+  std::vector<std::string> settings = apart;
+  settings.insert(settings.end(),
+                  {"init.from=" + (tiny_ / "apart").string(), inserting({.period = 4, .ids = 1, .predicted = true})});
+  const auto after = loaded(settings);
+  EXPECT_EQ(after.size(), before.size() + 3);
+  for (const auto& [inserted, of_text] :
+       {std::pair{"head.inserted", "head.weight"}, {"head.inserted_bias", "head.bias"}}) {
+    const std::vector<double> all = values_of(before.at(of_text));
+    const std::vector<double> got = values_of(after.at(inserted));
+    std::vector<double> mean(got.size(), 0.0);
+    for (size_t i = 0; i < all.size(); ++i) mean[i % mean.size()] += all[i] / 258;
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], mean[i], 1e-6) << inserted;
+  }
+}
+
 // As the paper gives landmarks to a trained model: nothing is new but the embedding of the landmark.
 TEST_F(InitialWeightsTest, ASoftmaxModelIsGivenLandmarks) {
   const std::vector<std::string> rope{"model.position=rope", "schedule.steps=40"};

@@ -185,6 +185,37 @@ TEST_F(KindsProgram, EveryVerbRefusesTheSame) {
   EXPECT_LT(metrics.back()["loss"], metrics.front()["loss"]);
 }
 
+// A token sees the tokens before it in the subsequence, in evaluation as in training; nothing is carried.
+TEST_F(KindsProgram, IgnoredLandmarksStoreNothing) {
+  const std::string ignoring = "model.attention={kind: landmark, landmark: {block: 3, ignore_landmarks: true";
+  const auto with = [&](const std::string& more) {
+    return std::vector<std::string>{"schedule.steps=2", "model.position=rope", ignoring + more + "}}"};
+  };
+  ASSERT_EQ(run(tiny_.train_arguments("run", with(""))).code, 0);
+  const std::string trained = (tiny_ / "run").string();
+  const ProgramResult result = run({"eval", trained, "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const nlohmann::json json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json["as_trained"], true);
+  EXPECT_FALSE(json["attention"].contains("top_k"));
+  EXPECT_NE(refusal(run({"eval", trained, "model.attention.landmark.top_k=2"})).find("landmark.top_k: means nothing"),
+            std::string::npos);
+  for (const std::vector<std::string>& verb :
+       {std::vector<std::string>{"generate", trained}, {"needle", trained, "--lengths", "256"}}) {
+    EXPECT_NE(refusal(run(verb)).find("landmark.ignore_landmarks: true carries nothing"), std::string::npos);
+  }
+  const std::pair<const char*, const char*> refused[] = {
+      {", top_k: 1", "landmark.top_k: means nothing"},
+      {", retrieve: true", "landmark.retrieve: means nothing"},
+      {", group_dropout: 0.1", "landmark.group_dropout: means nothing"},
+      {", context_miss: {enabled: true}", "landmark.context_miss.enabled: with ignore_landmarks"},
+  };
+  for (const auto& [setting, message] : refused) {
+    const std::string line = refusal(run({"config", tiny_.config().string(), "--check"}, with(setting)));
+    EXPECT_NE(line.find(message), std::string::npos) << line;
+  }
+}
+
 TEST_F(KindsProgram, LossTermsAreToldAndTheirWeightMayChange) {
   ASSERT_EQ(run(tiny_.train_arguments("run", {"schedule.steps=10", "schedule.kind=constant", kFastWeight})).code, 0);
   std::filesystem::copy(tiny_ / "run", tiny_ / "other", std::filesystem::copy_options::recursive);

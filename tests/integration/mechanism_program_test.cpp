@@ -155,7 +155,7 @@ std::vector<ProgramCase> cases() {
       {"landmark_over_moba",
        {"model.position=rope", "model.attention={kind: moba, moba: {block: 8, top_k: 2, capacity: 9}}",
         "model.layer_overrides=[{layers: [1], attention: {kind: landmark, landmark: {block: 6, top_k: 1, capacity: 3, "
-        "place: file, dtype: bf16}}}]"},
+        "place: file, dtype: bf16, in_loss: true}}}]"},
        "attention.stored",
        {"/attention/carry"}},
       {"moba",

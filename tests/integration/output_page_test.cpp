@@ -68,6 +68,13 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
        "model.memory=[{kind: knn, layers: [1], size: 64, top_k: 4, search: bucketed}]"});
   ASSERT_EQ(trained.code, 0) << trained.err;
 
+  // What no model of all mechanisms can have.
+  ASSERT_EQ(tiny.train("predicted", {"schedule.steps=2", "model.position=rope",
+                                     "model.attention={kind: landmark, cache: {kind: none, length: none}, landmark: "
+                                     "{block: 4, in_loss: true}}"})
+                .code,
+            0);
+
   const std::set<std::string> steps = documented("A logged step");
   const std::set<std::string> telemetry = documented("Telemetry");
   const std::set<std::string> evaluations = documented("An evaluation");
@@ -83,6 +90,8 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
     found_in_steps.merge(fields_of(line, steps));
     found_in_telemetry.merge(fields_of(line.at("telemetry"), telemetry));
   }
+  found_in_telemetry.merge(
+      fields_of(read_metrics(tiny / "predicted/metrics.jsonl").front().at("telemetry"), telemetry));
   EXPECT_EQ(difference(found_in_steps, steps), "");
   EXPECT_EQ(difference(found_in_telemetry, telemetry), "");
   EXPECT_EQ(difference(found_in_evaluations, evaluations), "");

@@ -92,7 +92,7 @@ TEST_F(WholePath, EvalPrintsTextOrOneObject) {
   const std::vector<std::string> keys = keys_of(object);
   for (const char* key :
        {"split", "documents", "tokens", "words", "bytes", "nll", "token_perplexity", "word_perplexity", "bits_per_byte",
-        "window", "cache", "memory", "subsequence", "rows", "context_mean", "seconds"}) {
+        "window", "cache", "memory", "subsequence", "score_first_token", "rows", "context_mean", "seconds"}) {
     EXPECT_NE(std::find(keys.begin(), keys.end(), key), keys.end()) << key;
   }
   EXPECT_EQ(object["bytes"], 500);

@@ -25,6 +25,7 @@ struct Form {
   int64_t rows = 2, queries = 7, before = 0, heads = 2, kv_heads = 1, size = 3, value_size = 4;
   int64_t period = 3;  // keys of a block, landmark included
   bool landmarks = true;
+  bool grouped = true;
   int64_t document = 0;      // keys after which a document ends and another one begins; 0: never
   int64_t unseen = 0;        // keys at the beginning of row 0 that nobody sees
   int64_t padding = 0;       // queries at the end of row 1
@@ -72,6 +73,7 @@ ops::BlockAttentionInputs blocks_of(const Form& f, RandomTensors& random) {
     in.chosen = random.integers({f.rows, f.queries, f.heads, f.chosen}, -1, keys / f.period + 1);
   }
   in.scale = 0.6;
+  in.grouped = f.grouped;
   in.empty_blocks_count = f.empty_blocks_count;
   in.dropout = f.dropout;
   in.own_block = f.own_block;
@@ -379,6 +381,23 @@ void add_block_cases(std::vector<OpCase>& cases) {
            .spread = 0.3},
            Form{.name = "closed", .queries = 13, .closed = true},
            Form{.name = "closed_without_own", .queries = 13, .closed = true, .own_block = false},
+           Form{.name = "not_grouped", .rows = 3, .queries = 13, .heads = 4, .kv_heads = 2, .grouped = false},
+           Form{.name = "not_grouped_documents",
+           .queries = 12,
+           .grouped = false,
+           .document = 5,
+           .padding = 3,
+           .empty_blocks = 2},
+           Form{.name = "not_grouped_long",
+           .rows = 1,
+           .queries = 70,
+           .before = 331,
+           .heads = 1,
+           .size = 1,
+           .value_size = 1,
+           .period = 200,
+           .grouped = false,
+           .spread = 1},
            Form{.name = "plain_blocks", .queries = 10, .landmarks = false},
            Form{.name = "chosen", .rows = 3, .queries = 13, .heads = 4, .kv_heads = 2, .landmarks = false, .chosen = 2},
            Form{.name = "chosen_prefix",

@@ -107,6 +107,25 @@ void add_lookup_function_cases(std::vector<OpCase>& cases) {
       42)
       .amplification = 8;
 
+  OpCase& two_parts = push(
+      cases,
+      function_case("projection_cross_entropy", "two_parts",
+                    {r.normal({2, 3, 5}), r.normal({5, 5}), r.normal({5}), r.normal({2, 5}), r.normal({2}), targets,
+                     Tensor::from(std::vector<uint8_t>{1, 1, 0, 1, 1, 1}, {6})},
+                    [](Tape& t, const Inputs& x) {
+                      return projection_cross_entropy(t, x[0], VocabularyPart{x[1], x[2]}, VocabularyPart{x[3], x[4]},
+                                                      x[5].value(), x[6].value(), 1.0, 15)
+                          .sum;
+                    }),
+      [](Tape& t, const Inputs& x) {
+        const std::vector<Variable> weights{x[1], x[3]}, biases{x[2], x[4]};
+        return composed_cross_entropy(t, x[0], concatenate(t, weights, 0), concatenate(t, biases, 0), x[5].value(),
+                                      x[6].value());
+      },
+      42);
+  two_parts.wide = {2, 4};
+  two_parts.amplification = 8;
+
   // Features i and i + 2 of each head turn by the angle of the position, the others stay.
   const auto settings_for = [](const Tensor& table, const Tensor& head) {
     ops::RotaryInputs settings;

@@ -180,6 +180,19 @@ TEST(Composition, OverridesAreCheckedPerLayer) {
   EXPECT_ERROR(parse(overrides("[{layers: [0], width: 4}]")), ErrorKind::config, "width");
 }
 
+TEST(Composition, InsertedTokensAreAlike) {
+  const auto with_drt = [](const std::string& landmark) {
+    return std::vector<std::string>{"model.position=rope", "model.layers=3",
+                                    "model.stack={kind: drt, drt: {chunk: 7, groups: 1}}",
+                                    "model.attention={kind: landmark, landmark: {" + landmark + "}}"};
+  };
+  EXPECT_NO_THROW(parse(with_drt("block: 7")));
+  EXPECT_ERROR(parse(with_drt("block: 6")), ErrorKind::config,
+               "drt inserts a token after every 7, another mechanism of the model after every 6; set them alike");
+  EXPECT_ERROR(parse(with_drt("block: 7, in_loss: true")), ErrorKind::config,
+               "the tokens that drt inserts are not in the loss, those of another mechanism of the model are in it");
+}
+
 TEST(Composition, WholeModelIsChecked) {
   EXPECT_ERROR(parse({"model.heads=3"}), ErrorKind::config, "model.heads: width 8 is no multiple of 3 heads");
   EXPECT_ERROR(parse({"model.heads=4", "model.key_heads=3"}), ErrorKind::config,

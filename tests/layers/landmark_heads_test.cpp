@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "autograd/functions/rotary.h"
 #include "tests/support/compare.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/head_reader.h"
@@ -101,6 +102,51 @@ TEST(LandmarkHeads, FewBlocksReadAsInTraining) {
           expect_near(read_in_chunks(reader_of(config, position), inputs, chunks_of(length)), wanted, 1e-11);
         }
       }
+    }
+  }
+}
+
+// The lines of tokens between landmarks, [R, T', H, D].
+Tensor without_landmarks(const Tensor& x, int64_t period) {
+  std::vector<double> lines;
+  const std::vector<double> values = values_of(x);
+  const int64_t line = x.dim(2) * x.dim(3);
+  for (int64_t i = 0; i < x.dim(0) * x.dim(1); ++i) {
+    if (i % x.dim(1) % period == period - 1) continue;
+    lines.insert(lines.end(), values.begin() + i * line, values.begin() + (i + 1) * line);
+  }
+  const int64_t tokens = static_cast<int64_t>(lines.size()) / (x.dim(0) * line);
+  return Tensor::from(lines, {x.dim(0), tokens, x.dim(2), x.dim(3)}).to(test_device());
+}
+
+// As softmax attention to the tokens alone, which keep the positions that landmarks give them.
+TEST(LandmarkHeads, IgnoredLandmarksAreSeenByNobody) {
+  for (const int64_t block : {1, 3, 4, 26}) {
+    for (const Position position : {Position::rope, Position::none}) {
+      SCOPED_TRACE(fmt::format("block {}, {}", block, name_in_config(position)));
+      LandmarkConfig config;
+      config.block = block;
+      config.ignore_landmarks = true;
+      const Inputs inputs(static_cast<uint32_t>(20 + block));
+      Reader reader = reader_of(config, position);
+      const Tensor got = inputs.read(reader, 0, kTokens);
+      const auto tokens = [&](const Tensor& x, bool turned) {
+        if (!turned) return without_landmarks(x, block + 1);
+        ops::RotaryInputs settings;
+        settings.table = Tensor::empty({kTokens, 2, kSize / 2}, DType::f64, test_device());
+        ops::rotary_table(settings.table, 0, RopeConfig{}.base, 1);
+        Tape tape(false);
+        return without_landmarks(rotary(tape, Variable::constant(x), settings).value(), block + 1);
+      };
+      const bool turned = position == Position::rope;
+      LandmarkConfig softmax;
+      softmax.block = 2 * kTokens;  // a landmark is never reached
+      Reader plain = reader_of(softmax, Position::none);
+      const Tensor wanted = plain.read(tokens(inputs.q, turned), tokens(inputs.k, turned), tokens(inputs.v, false));
+      EXPECT_LT(relative_error(without_landmarks(got, block + 1), wanted), 1e-13);
+      // Landmarks read as well, up to the token before them.
+      const std::vector<double> values = values_of(got);
+      EXPECT_NE(values[static_cast<size_t>(block * kHeads * kSize)], 0);
     }
   }
 }

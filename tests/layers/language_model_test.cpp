@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "tests/support/compare.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/inserting_stack.h"
 #include "tests/support/model_reader.h"
+#include "tests/support/test_device.h"
 #include "trainers/run/config.h"
 
 namespace quire::test {
@@ -168,6 +170,81 @@ TEST(InsertedTokens, AreReadLikeTokensAndNeverPredicted) {
   for (const double value : own) EXPECT_NE(value, 0);
   both.insert(both.end(), own.begin(), own.end());
   expect_near(both, larger.gradient("embedding.weight"));
+}
+
+// Those that are predicted are tokens of a larger vocabulary in every way, in the loss.
+TEST(InsertedTokens, ArePredictedLikeTokens) {
+  for (const std::string embedding :
+       {"model.embedding={tied: false, output_bias: true, output_scale: 0.7}", "model.embedding={tied: true}"}) {
+    SCOPED_TRACE(embedding);
+    Model with_inserted({embedding, inserting({.period = 3, .ids = 2, .predicted = true})}, 2);
+    Model larger({embedding}, 2, kVocabulary + 2);
+    const bool tied = embedding.ends_with("{tied: true}");
+    std::vector<std::pair<std::string, std::string>> tables{{"embedding.weight", "embedding.inserted"}};
+    if (!tied) tables.insert(tables.end(), {{"head.weight", "head.inserted"}, {"head.bias", "head.inserted_bias"}});
+    for (const auto& [name, inserted] : tables) {
+      const Tensor to = larger.parameter(name);
+      const Tensor from = with_inserted.parameter(name), more = with_inserted.parameter(inserted);
+      std::copy_n(from.data<double>(), from.numel(), to.data<double>());
+      std::copy_n(more.data<double>(), more.numel(), to.data<double>() + from.numel());
+    }
+    Batch batch = counting(2, 8);
+    Batch all = batch;
+    for (const int64_t t : {3, 6}) {
+      for (int64_t row = 0; row < 2; ++row) {
+        const auto i = static_cast<size_t>(batch.at(row, t));
+        const auto id = static_cast<int32_t>(kVocabulary + (t == 3 ? 0 : 1));
+        all.tokens[i] = batch.tokens[i] = id;
+        all.targets[i - 1] = batch.targets[i - 1] = id;
+        batch.loss_mask[i - 1] = 0;
+        --batch.target_count;
+      }
+    }
+    std::vector<double> of_text = larger.nats(all);
+    for (const int i : {13, 10, 5, 2}) of_text.erase(of_text.begin() + i);
+    expect_near(with_inserted.nats(batch), of_text);
+    EXPECT_NEAR(with_inserted.reader().loss(batch), larger.reader().loss(all), 1e-12);
+    EXPECT_EQ(with_inserted.reader().next_logits(batch, 2).shape(), (Shape{2, kVocabulary}));
+    with_inserted.reader().gradient(batch);
+    larger.reader().gradient(all);
+    for (const auto& [name, inserted] : tables) {
+      std::vector<double> both = with_inserted.gradient(name);
+      const std::vector<double> own = with_inserted.gradient(inserted);
+      for (const double value : own) EXPECT_NE(value, 0) << inserted;
+      both.insert(both.end(), own.begin(), own.end());
+      expect_near(both, larger.gradient(name));
+    }
+  }
+}
+
+// What is reported as the loss is that of the text.
+TEST(InsertedTokens, HaveATermOfTheirOwn) {
+  const RunConfig config =
+      parse_config<RunConfig>("model: {width: 6, heads: 2, layers: 1, position: none, mlp: {kind: relu, hidden: 5}}",
+                              "model.yaml", {inserting({.period = 3, .ids = 2, .predicted = true})});
+  ParameterStore store;
+  const Network network(store, config.model, kVocabulary, DType::f64);
+  StatePool state(network.declared.state, 1, 8, DType::f64, test_device());
+  store.allocate(DType::f64, test_device(), 1);
+  Batch batch = counting(1, 8);
+  for (const size_t i : {3, 6}) {
+    batch.targets[i - 1] = batch.tokens[i] = static_cast<int32_t>(kVocabulary + (i == 3 ? 0 : 1));
+    batch.loss_mask[i - 1] = 0;
+    --batch.target_count;
+  }
+  state.begin_step(batch);
+  Tape tape(false);
+  const StateView view = state.view(0, 1);
+  const LossTerms loss = network.model.loss({.tape = tape, .batch = batch, .state = view});
+  const std::vector<double> nll = values_of(loss.nll);
+  const double inserted = nll[2] + nll[5];
+  ASSERT_EQ(loss.terms.size(), 2U);
+  EXPECT_EQ(loss.terms[0].count, 6);
+  EXPECT_NEAR(values_of(loss.terms[0].sum.value())[0], std::accumulate(nll.begin(), nll.end(), -inserted), 1e-12);
+  EXPECT_EQ(loss.terms[1].name, "inserted_nll");
+  EXPECT_EQ(loss.terms[1].count, 2);
+  EXPECT_NEAR(values_of(loss.terms[1].sum.value())[0], inserted, 1e-12);
+  EXPECT_GT(inserted, 1);
 }
 
 // A row keeps all that a layer adds, divided by the probability of being kept, or nothing of it.

@@ -258,10 +258,11 @@ BlockAttention composed_block_attention(Tape& tape, const Variable& q, const Var
   const Variable values = of_query_heads(tape, v, q.dim(2));
   Variable logits = matmul(tape, permute(tape, q, {0, 2, 1, 3}), keys, {.transpose_b = true});
   logits = permute(tape, scale(tape, logits, in.scale), {0, 2, 1, 3});  // [R, T, H, S]
-  const bool marked = in.landmark.defined();
+  const bool marked = in.landmark.defined() && in.grouped;
   const Tensor gates = blocks.mask([&](int64_t row, int64_t query, int64_t head, int64_t key) {
     if (blocks.in_own(row, query, key)) return true;
     if (!blocks.in_earlier(row, query, key)) return false;
+    if (!marked && blocks.is_landmark(row, key)) return false;
     if (!marked) return !in.chosen.defined() || blocks.is_chosen(row, query, head, blocks.number(row, key));
     return blocks.is_landmark(row, key) && (in.empty_blocks_count || !blocks.is_empty(row, blocks.number(row, key)));
   });

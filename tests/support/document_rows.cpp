@@ -85,7 +85,18 @@ std::vector<Batch> with_inserted(std::vector<Batch> batches, const Insertion& in
   for (Batch& batch : batches) {
     if (insertion.any()) batch.inserted.assign(batch.tokens.size(), 0);
     for (size_t i = 0; i < batch.tokens.size(); ++i) {
-      if (batch.segment[i] < 0 || !insertion.is_inserted(batch.position[i])) continue;
+      if (batch.segment[i] < 0) continue;
+      if (insertion.predicts() && insertion.is_inserted(batch.position[i] + 1)) {
+        batch.target_count -= batch.loss_mask[i];
+        batch.targets[i] = vocabulary + static_cast<int32_t>(insertion.id_at(batch.position[i] + 1));
+        batch.loss_mask[i] = 0;
+      }
+      if (!insertion.is_inserted(batch.position[i])) continue;
+      if (insertion.predicts()) {
+        batch.tokens[i] = vocabulary + static_cast<int32_t>(insertion.id_at(batch.position[i]));
+        batch.inserted[i] = 1;
+        continue;
+      }
       batch.tokens[i] = vocabulary + static_cast<int32_t>(insertion.id_at(batch.position[i]));
       batch.target_count -= batch.loss_mask[i];
       batch.targets[i] = 0;

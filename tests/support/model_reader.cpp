@@ -51,7 +51,9 @@ double ModelReader::loss(const Batch& batch) {
   const LossTerms terms = forward(tape, batch, false);
   double loss = terms.terms[0].sum.value().to_vector<double>()[0];
   for (size_t i = 1; i < terms.terms.size(); ++i) {
-    loss += kAuxiliary * terms.terms[i].sum.value().to_vector<double>()[0];
+    const bool of_targets =
+        static_cast<int64_t>(i) > network_.declared.losses.size();  // inserted tokens weigh as much as others
+    loss += (of_targets ? 1 : kAuxiliary) * terms.terms[i].sum.value().to_vector<double>()[0];
   }
   return loss;
 }

@@ -34,5 +34,27 @@ TEST(RandomBatch, HoldsWhatTheModelInserts) {
   EXPECT_TRUE(random_batch(data, 11, {}, 0).inserted.empty());
 }
 
+TEST(RandomBatch, PredictsWhatTheModelPredicts) {
+  DataConfig data;
+  data.rows = 2;
+  data.subsequence = 7;
+  const Insertion insertion{.period = 3, .ids = 2, .predicted = true};
+  for (int64_t step = 0; step < 5; ++step) {
+    const Batch batch = random_batch(data, 11, insertion, step);
+    int64_t counted = 0;
+    for (size_t i = 0; i < batch.tokens.size(); ++i) {
+      const int64_t next = batch.position[i] + 1;
+      EXPECT_EQ(batch.loss_mask[i], insertion.is_inserted(next) ? 0 : 1);
+      if (insertion.is_inserted(next)) {
+        EXPECT_EQ(batch.targets[i], 11 + insertion.id_at(next));
+      } else {
+        EXPECT_LT(batch.targets[i], 11);
+      }
+      counted += batch.loss_mask[i];
+    }
+    EXPECT_EQ(batch.target_count, counted);
+  }
+}
+
 }  // namespace
 }  // namespace quire

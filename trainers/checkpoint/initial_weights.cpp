@@ -44,9 +44,9 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-// Rows that all are the mean of the table's.
+// Rows that all are the mean of the table's. A bias is a table of width 1.
 Tensor mean_rows(const Tensor& table, int64_t rows) {
-  const int64_t width = table.dim(1);
+  const int64_t width = table.rank() == 1 ? 1 : table.dim(1);
   const Tensor wide = Tensor::empty(table.shape(), DType::f64);
   ops::convert(wide, table);
   const std::vector<double> values = wide.to_vector<double>();
@@ -56,8 +56,9 @@ Tensor mean_rows(const Tensor& table, int64_t rows) {
   for (int64_t row = 0; row < rows; ++row) {
     for (const double sum : sums) means.push_back(sum / static_cast<double>(table.dim(0)));
   }
-  const Tensor mean = Tensor::empty({rows, width}, table.dtype());
-  ops::convert(mean, Tensor::from(means, {rows, width}));
+  const Shape shape = table.rank() == 1 ? Shape{rows} : Shape{rows, width};
+  const Tensor mean = Tensor::empty(shape, table.dtype());
+  ops::convert(mean, Tensor::from(means, shape));
   return mean;
 }
 
@@ -110,12 +111,15 @@ InitialWeights InitialWeights::read(const RunConfig& config, const Tokenizer& to
   std::vector<std::string> missing =
       not_named(weights.missing_, config.init.missing, "init.missing", "the checkpoint does not have");
   // A checkpoint that has them in another shape is refused like any other.
-  const std::string inserted = "embedding.inserted";
-  const auto table = weights.tensors_.find("embedding.weight");
-  if (table != weights.tensors_.end() && std::find(unused.begin(), unused.end(), inserted) == unused.end() &&
-      std::erase(missing, inserted) > 0) {
-    weights.tensors_[inserted] = mean_rows(table->second, network.model.insertion().ids);
-    std::erase(weights.missing_, inserted);
+  for (const auto& [inserted, of_text] : {std::pair<std::string, std::string>{"embedding.inserted", "embedding.weight"},
+                                          {"head.inserted", "head.weight"},
+                                          {"head.inserted_bias", "head.bias"}}) {
+    const auto table = weights.tensors_.find(of_text);
+    if (table != weights.tensors_.end() && std::find(unused.begin(), unused.end(), inserted) == unused.end() &&
+        std::erase(missing, inserted) > 0) {
+      weights.tensors_[inserted] = mean_rows(table->second, network.model.insertion().ids);
+      std::erase(weights.missing_, inserted);
+    }
   }
   const std::vector<std::string> left = not_named(unused, config.init.unused, "init.unused", "only the checkpoint has");
   if (!missing.empty()) {

@@ -115,7 +115,7 @@ void run(const Arguments& arguments) {
                     result.words, result.bytes));
   if (result.has_text) print(fmt::format("  bits per byte    {:.4f}\n", result.bits_per_byte()));
   print(fmt::format("  token perplexity {:.4f}\n", result.token_perplexity()));
-  if (result.has_text) print(fmt::format("  word perplexity  {:.2f}\n", result.word_perplexity()));
+  if (result.has_words) print(fmt::format("  word perplexity  {:.2f}\n", result.word_perplexity()));
   if (result.recall && result.recall->tokens > 0) print_recall(*result.recall);
   print(fmt::format("  mean context {:.0f} tokens  {:.1f} s, {:.0f} tokens/s\n", result.context_mean, result.seconds,
                     static_cast<double>(result.tokens) / result.seconds));

@@ -35,14 +35,14 @@ std::vector<int64_t> recalled_cells(const Batch& batch) {
   return cells;
 }
 
-// Targets of a document that count.
-int64_t counted_targets(const Split& split, int64_t document) {
+// Targets of a document that count, from its `first` one on.
+int64_t counted_targets(const Split& split, int64_t document, int64_t first) {
   const int64_t targets = split.length(document) + 1;
-  if (!split.marked()) return targets;
+  if (!split.marked()) return targets - first;
   constexpr int64_t kPiece = int64_t{1} << 16;
   std::vector<uint8_t> marks;
   int64_t counted = 0;
-  for (int64_t begin = 0; begin < targets; begin += kPiece) {
+  for (int64_t begin = first; begin < targets; begin += kPiece) {
     marks.resize(static_cast<size_t>(std::min(kPiece, targets - begin)));
     split.marks(document, begin, static_cast<int64_t>(marks.size()), marks.data());
     for (const uint8_t mark : marks) counted += (mark & kCounted) != 0 ? 1 : 0;
@@ -50,12 +50,22 @@ int64_t counted_targets(const Split& split, int64_t document) {
   return counted;
 }
 
-// {"kind", and the options that may be another at evaluation}.
+// Bytes of the first token as the tokenizer writes it.
+int64_t first_bytes(const Split& split, const Tokenizer& tokenizer, int64_t document) {
+  if (split.length(document) == 0) return 0;
+  int32_t id = 0;
+  split.tokens(document, 0, 1, &id);
+  const auto bytes = static_cast<int64_t>(tokenizer.decode({&id, 1}).size());
+  return std::min(bytes, split.bytes(document));  // a tokenizer may write other text than it read
+}
+
+// {"kind", and the options that may be another at evaluation}, without those that mean nothing beside the others.
 nlohmann::ordered_json kind_to_json(const KindConfig& config) {
   nlohmann::ordered_json json{{"kind", config.kind}};
   config.options.visit([&](const ConfigStruct& options) {
+    const ConfigNode written = write_config(options);
     for (const ConfigSetting& setting : list_settings(options)) {
-      if (!setting.at_evaluation) continue;
+      if (!setting.at_evaluation || written.at(setting.key) == nullptr) continue;
       // Numbers and truth values are written as such, none as null, everything else as text.
       const auto value =
           nlohmann::ordered_json::parse(setting.value == "none" ? "null" : setting.value, nullptr, false);
@@ -77,7 +87,7 @@ double EvaluationResult::token_perplexity() const {
   return std::exp(nll / static_cast<double>(tokens));
 }
 double EvaluationResult::word_perplexity() const {
-  if (!has_text) return std::nan("");
+  if (!has_words) return std::nan("");
   return std::exp(nll / static_cast<double>(words));
 }
 double EvaluationResult::bits_per_byte() const {
@@ -105,6 +115,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
                       .last_row = rows,
                       .pack = Pack::pad,
                       .insertion = insertion,
+                      .score_first_token = config.data.score_first_token,
                       .shuffle = false,
                       .endless = false,
                       .documents = documents});
@@ -113,11 +124,15 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   result.split = options.split;
   int64_t expected = 0;
   for (int64_t document = 0; document < documents; ++document) {
-    const int64_t targets = counted_targets(split, document);
-    result.has_text = result.has_text && targets == split.length(document) + 1;
-    result.documents.push_back({split.name(document), targets, split.words(document), split.bytes(document), 0.0, {}});
+    const int64_t left_out = config.data.score_first_token ? 0 : 1;
+    const int64_t targets = counted_targets(split, document, left_out);
+    result.has_text = result.has_text && targets == split.length(document) + 1 - left_out;
+    const int64_t bytes =
+        split.bytes(document) - (left_out == 0 ? 0 : first_bytes(split, corpus.tokenizer(), document));
+    result.documents.push_back({split.name(document), targets, split.words(document), bytes, 0.0, {}});
     expected += targets;
   }
+  result.has_words = result.has_text && config.data.score_first_token;
   std::vector<ExactSum> sums(static_cast<size_t>(documents));
   std::vector<ExactSum> recall_sums(split.marked() ? static_cast<size_t>(documents) : 0);
   std::optional<PositionBins> bins;
@@ -156,7 +171,8 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
         sums[static_cast<size_t>(part.document[i])].add(nll[i]);
         // Positions of the document count tokens that the model inserts; what is reported does not.
         const int64_t position = part.position[i];
-        const int64_t token = insertion.tokens_before(position);
+        // An inserted token that has a target has that of the token before it.
+        const int64_t token = insertion.tokens_before(position) - (insertion.is_inserted(position) ? 1 : 0);
         if (bins) bins->add(token, nll[i], result.has_bytes_by_position && part.targets[i] != eos ? 1 : 0);
         // A target sees its own position too.
         const int64_t seen = reach({position, static_cast<int64_t>(i) % length});
@@ -219,6 +235,7 @@ nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& 
       {"memory", nlohmann::ordered_json::array()},
       {"stack", kind_to_json(config.model.stack.mechanism)},
       {"subsequence", config.data.subsequence},
+      {"score_first_token", config.data.score_first_token},
       {"rows", std::min<int64_t>(rows, static_cast<int64_t>(result.documents.size()))},
       {"context_mean", result.context_mean},
       {"as_trained", result.as_trained},

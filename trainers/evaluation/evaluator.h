@@ -21,8 +21,8 @@ struct DocumentResult {
   std::string name;
   int64_t tokens = 0;  // targets that count, EOS included
   int64_t words = 0;
-  int64_t bytes = 0;
-  double nll = 0;  // nats
+  int64_t bytes = 0;  // without those of a first token that is left out
+  double nll = 0;     // nats
   RecallResult recall;
 };
 
@@ -40,14 +40,16 @@ struct EvaluationResult {
   bool has_bytes_by_position = false;    // every token is a byte, or the end of a document
   // Only for a corpus with marks (quire prepare --task).
   std::optional<RecallResult> recall;
-  // True when every target counts, so that nats can be divided by bytes and words.
+  // True when every target counts but for first tokens that data.score_first_token leaves out, so that nats can be
+  // divided by bytes; and, when none is left out, by words.
   bool has_text = true;
+  bool has_words = true;
   double seconds = 0;
   bool complete = true;  // false when options.stop ended it early: the sums are then partial
 
   double token_perplexity() const;
-  double word_perplexity() const;  // over whitespace-separated words of the original text; NaN without has_text
-  double bits_per_byte() const;    // over bytes of the original text; NaN without has_text
+  double word_perplexity() const;  // over whitespace-separated words of the original text; NaN without has_words
+  double bits_per_byte() const;    // over DocumentResult::bytes; NaN without has_text
 };
 
 struct EvaluationOptions {

@@ -32,8 +32,8 @@ class Generator {
 
   // Drops the state and begins a new document with BOS.
   void begin_document();
-  // Reads these tokens, in subsequences. An inserted token is read together with the token that follows it. An id
-  // beyond the tokenizer's vocabulary is Error(data).
+  // Reads these tokens, in subsequences. An inserted token is read together with the token that follows it or, where
+  // the model predicts from it, with the token before it. An id beyond the tokenizer's vocabulary is Error(data).
   void read(std::span<const int32_t> ids);
   // The most likely token after what was read; ties go to the lower id, and BOS is none.
   int32_t most_likely() const;

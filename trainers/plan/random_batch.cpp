@@ -19,7 +19,6 @@ Batch random_batch(const DataConfig& data, int64_t vocabulary, const Insertion& 
   const Inserter inserter(insertion, vocabulary);
   Batch batch = Batch::empty(data.rows, data.subsequence, 0, {.inserted = insertion.any()});
   const int64_t place = step * data.subsequence;
-  const int64_t tokens = inserter.tokens(place, data.subsequence);
   for (size_t i = 0; i < batch.tokens.size(); ++i) {
     const auto bits = philox(RandomKey::of(7, step), hash_scope("bench"), 0, 0, static_cast<uint32_t>(i));
     batch.tokens[i] = static_cast<int32_t>(bits[0] % static_cast<uint64_t>(vocabulary));
@@ -30,8 +29,10 @@ Batch random_batch(const DataConfig& data, int64_t vocabulary, const Insertion& 
   batch.segment.assign(batch.tokens.size(), 0);
   batch.document.assign(batch.tokens.size(), 0);
   batch.starts.assign(static_cast<size_t>(data.rows), step == 0 ? 1 : 0);
-  for (int64_t row = 0; row < data.rows; ++row) inserter.spread(batch, batch.at(row, 0), place, data.subsequence);
-  batch.target_count = data.rows * tokens;
+  for (int64_t row = 0; row < data.rows; ++row) {
+    inserter.spread(batch, batch.at(row, 0), place, data.subsequence, {.counted = true});
+  }
+  for (const uint8_t counted : batch.loss_mask) batch.target_count += counted;
   return batch;
 }
 

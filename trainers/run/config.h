@@ -96,6 +96,7 @@ struct DataConfig {
   int64_t accumulate = 1;
   PackChoice pack = PackChoice::pad;
   SamplingChoice sampling = SamplingChoice::documents;
+  bool score_first_token = true;
   VerifyChoice verify = VerifyChoice::once;
   std::optional<int64_t> vocabulary;
 
@@ -131,6 +132,11 @@ struct DataConfig {
         "pack", pack,
         {.help = "what follows the end of a document in its row: padding until the next step, or the next document"});
     v.field("sampling", sampling, {.help = "how rows are filled; windows and columns reproduce papers"});
+    v.field("score_first_token", score_first_token,
+            {.help = "the first token of a document counts in the loss and in evaluation, like any other; false: "
+                     "nothing is predicted where BOS stands, as where code masks end-of-text between documents. Bits "
+                     "per byte are then those of the other bytes",
+             .at_evaluation = true});
     v.field("verify", verify, {.help = "when the checksum of the whole corpus is verified", .resumable = true});
     v.field("vocabulary", vocabulary,
             {.help = "number of token ids, for quire bench and quire plan where the corpus does not exist",

@@ -9,7 +9,8 @@ namespace quire {
 // memories (FieldInfo::at_evaluation). Where several kinds share a name, any of them counts.
 bool may_differ_at_evaluation(const std::string& key);
 inline constexpr std::string_view kMayDiffer =
-    "window, cache, data.subsequence, and options of mixers and memories that quire config --list marks";
+    "window, cache, data.subsequence, data.score_first_token, and options of mixers and memories that quire config "
+    "--list marks";
 
 // The configuration for evaluation and generation: data.pack is pad, then evaluate.set is applied, then the overrides.
 // Overrides may change keys for which may_differ_at_evaluation() is true, and the keys in `others`. Any other key is

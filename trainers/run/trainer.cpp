@@ -101,9 +101,10 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
 void Trainer::log_step(const StepResult& result, double seconds, int64_t targets, int64_t steps) {
   nlohmann::ordered_json epoch;  // a mixture has none
   if (!mixture_) {
-    // BOS has a target, too: a document of n tokens counts n + 1.
+    // BOS has a target, too: a document of n tokens counts n + 1, or n where the first one is left out.
     const Split& split = corpus_->split(config_.data.split);
-    epoch = static_cast<double>(training_->tokens) / static_cast<double>(split.totals().tokens + split.documents());
+    const int64_t of_bos = config_.data.score_first_token ? split.documents() : 0;
+    epoch = static_cast<double>(training_->tokens) / static_cast<double>(split.totals().tokens + of_bos);
   }
   nlohmann::ordered_json line{
       {"step", training_->step},

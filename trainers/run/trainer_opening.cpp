@@ -82,6 +82,7 @@ BatchOptions batch_options(const RunConfig& config, const TrainingState& trainin
           .sampling = sampling_choice(config.data.sampling),
           .pack = config.data.pack == PackChoice::pad ? Pack::pad : Pack::concat,
           .insertion = training.network.model.insertion(),
+          .score_first_token = config.data.score_first_token,
           .alignment = config.data.pack == PackChoice::concat ? alignment_of(config.model) : 1,
           .seed = static_cast<uint64_t>(config.run.seed),
           .shuffle = true,
