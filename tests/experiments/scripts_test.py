@@ -88,6 +88,16 @@ class Alone(Scripts):
                               "schedule.warmup=0", environment={"QUIRE": str(PROGRAMS / "quire")})
         self.assertIn("\n128 4 ", out)
 
+    def test_needle_of_drt(self):
+        quire = PROGRAMS / "quire"
+        subprocess.run([quire, "prepare", "--task", "recall", "--set", "length=600", "--split", "train=1", "--split",
+                        "held_out=1", "--output", self.folder / "corpus.h5"], capture_output=True, check=True)
+        out = self.run_script("needle/needle.sh", "work", "corpus.h5", 2, "model.width=8", "model.heads=1", "data.rows=1",
+                              "schedule.steps=1", "schedule.warmup=0",
+                              environment={"QUIRE": str(quire), "LENGTHS": "256", "SAMPLES": "1"})
+        self.assertIn("whole answer", out)
+        self.assertTrue((self.folder / "work/needle-2.svg").exists())
+
     def test_search_of_a_memory(self):
         self.run_script("memorizing/speed.py", "--program", PROGRAMS / "bench_knn_search", "--entries", 64, "--output",
                         self.output)
