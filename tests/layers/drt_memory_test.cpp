@@ -1,6 +1,8 @@
 // What a document costs in memory of the device while it is read, by the device's own count.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "layers/host_values.h"
 #include "tests/layers/drt_stack_reader.h"
 
@@ -41,6 +43,24 @@ TEST(DrtMemory, OfTheDeviceGrowsWithLandmarksOnly) {
   const int64_t landmarks = (many - few) * kWidth * static_cast<int64_t>(sizeof(double));
   EXPECT_EQ(large.held - small.held, landmarks);
   EXPECT_EQ(large.peak - small.peak, landmarks);
+}
+
+// What has a place for each stored chunk has few sizes over a long document, so that its memory is used again.
+TEST(DrtMemory, SizesRepeatWhileADocumentGrows) {
+  constexpr int64_t kChunks = 400;
+  DrtConfig drt = small_stack();
+  drt.capacity = kChunks;
+  StackReader reader(small_model(), drt, 3);
+  std::set<int64_t> sizes;
+  ChunkHooks hooks;
+  hooks.seen = [&](const std::string& name, const Variable& value) {
+    if (name == "groups.0.scores") sizes.insert(value.dim(2));
+  };
+  reader.set_hooks(hooks);
+  Tape tape(false);
+  for (int64_t read = 0; read < kChunks; ++read) reader.read(tape, states(3));
+  EXPECT_GE(*sizes.rbegin(), kChunks);
+  EXPECT_LT(sizes.size(), 100U);
 }
 
 }  // namespace
