@@ -42,7 +42,7 @@ HeldBlocks held_blocks(const Forward& f, int64_t period, LogGroupId tail, LogGro
     held.most_tail = std::max(held.most_tail, held.tail[row]);
     held.most = std::max(held.most, held.length[row]);
   }
-  held.most = with_places_to_spare(held.most);
+  held.most = std::min(with_places_to_spare(held.most), f.state.capacity(blocks));
   return held;
 }
 

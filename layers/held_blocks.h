@@ -18,8 +18,9 @@ struct HeldBlocks {
   // state was dropped.
   std::vector<int64_t> first;
   int64_t most_tail = 0;
-  int64_t most =
-      0;  // places for the blocks of a row, which are the last ones; the longest row may leave some empty, too
+  // Places for the blocks of a row, which are the last ones; the longest row may leave some empty, too. Never more than
+  // a row can hold.
+  int64_t most = 0;
 };
 
 // period: positions of a block. tail: logs of all positions; blocks: logs of whole blocks. Error(config) that names the

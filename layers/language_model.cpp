@@ -143,24 +143,18 @@ Forward LanguageModel::begin(const Forward& f) const {
   return pass;
 }
 
-CrossEntropy LanguageModel::cross_entropy(const Forward& f, const Variable& h) const {
+CrossEntropy LanguageModel::cross_entropy(const Forward& f, const Variable& h, bool with_inserted) const {
   const Device device = h.value().device();
   const Batch& batch = f.batch;
   const int64_t count = batch.rows * batch.length;
-  return projection_cross_entropy(f.tape, h, head(), head_bias(f.tape, head_bias_),
-                                  Tensor::from(batch.targets, {count}, device),
-                                  Tensor::from(batch.loss_mask, {count}, device), f.nll_seed);
-}
-
-CrossEntropy LanguageModel::cross_entropy_with_inserted(const Forward& f, const Variable& h) const {
-  const Device device = h.value().device();
-  const Batch& batch = f.batch;
-  const int64_t count = batch.rows * batch.length;
-  std::vector<uint8_t> mask = predicts_inserted(batch, vocabulary_);
-  for (size_t i = 0; i < mask.size(); ++i) mask[i] |= batch.loss_mask[i];
-  const Variable& inserted = head_inserted_.defined() ? head_inserted_ : inserted_;
-  return projection_cross_entropy(f.tape, h, VocabularyPart{head(), head_bias(f.tape, head_bias_)},
-                                  VocabularyPart{inserted, head_bias(f.tape, head_inserted_bias_)},
+  std::vector<uint8_t> mask = batch.loss_mask;
+  VocabularyPart inserted;
+  if (with_inserted) {
+    const std::vector<uint8_t> predicts = predicts_inserted(batch, vocabulary_);
+    for (size_t i = 0; i < mask.size(); ++i) mask[i] |= predicts[i];
+    inserted = {head_inserted_.defined() ? head_inserted_ : inserted_, head_bias(f.tape, head_inserted_bias_)};
+  }
+  return projection_cross_entropy(f.tape, h, VocabularyPart{head(), head_bias(f.tape, head_bias_)}, inserted,
                                   Tensor::from(batch.targets, {count}, device), Tensor::from(mask, {count}, device),
                                   f.nll_seed);
 }
@@ -173,15 +167,12 @@ LossTerms LanguageModel::loss(const Forward& f) const {
   }
   Retrievals retrieved;
   if (pass.telemetry != nullptr && pass.retrieved == nullptr) pass.retrieved = &retrieved;
-  CrossEntropy entropy;
+  CrossEntropy entropy = cross_entropy(pass, hidden(pass), insertion_.predicts());
   Variable inserted_sum;
   if (insertion_.predicts()) {
-    entropy = cross_entropy_with_inserted(pass, hidden(pass));
     // The text's sum keeps the gradient of both.
     inserted_sum = sum_where(predicts_inserted(f.batch, vocabulary_), entropy.nll);
     entropy.sum = add(pass.tape, entropy.sum, scale(pass.tape, inserted_sum, -1));
-  } else {
-    entropy = cross_entropy(pass, hidden(pass));
   }
   if (pass.telemetry != nullptr) report_distances(*pass.retrieved, pass.batch, *pass.telemetry);
   const auto counts = loss_counts(f.batch);
@@ -197,7 +188,7 @@ LossTerms LanguageModel::loss(const Forward& f) const {
 TargetScores LanguageModel::score(const Forward& f, const std::vector<int64_t>& cells) const {
   QUIRE_CHECK(!f.tape.get().recording(), "score: needs a tape that does not record");
   const Variable h = hidden(begin(f));
-  TargetScores scores{cross_entropy(f, h).nll, {}};
+  TargetScores scores{cross_entropy(f, h, false).nll, {}};
   const int64_t width = h.value().dim(2);
   const Tensor flat = h.value().reshape({f.batch.rows * f.batch.length, width});
   for (const int64_t cell : cells) {

@@ -57,8 +57,8 @@ class LanguageModel {
  private:
   Variable embedded(const Forward& f) const;  // [R, T, E]: what the tokens stand for
   Variable hidden(const Forward& f) const;    // [R, T, E] before the projection
-  CrossEntropy cross_entropy(const Forward& f, const Variable& hidden) const;
-  CrossEntropy cross_entropy_with_inserted(const Forward& f, const Variable& hidden) const;
+  // with_inserted: of the text's targets and of the inserted tokens that are predicted, over the vocabulary of both.
+  CrossEntropy cross_entropy(const Forward& f, const Variable& hidden, bool with_inserted) const;
   const Variable& head() const;  // [V, E]
   // [V] of a bias, or undefined.
   Variable head_bias(Tape& tape, const Parameter& bias) const;

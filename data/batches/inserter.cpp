@@ -19,13 +19,13 @@ MarkedTarget target_of(const Batch& batch, size_t cell) {
   return {batch.targets[cell], batch.loss_mask[cell] != 0, !batch.recalled.empty() && batch.recalled[cell] != 0};
 }
 
+}  // namespace
+
 void set_target(Batch& batch, size_t cell, const MarkedTarget& target) {
   batch.targets[cell] = target.id;
   batch.loss_mask[cell] = target.counted ? 1 : 0;
   if (!batch.recalled.empty()) batch.recalled[cell] = target.recalled ? 1 : 0;
 }
-
-}  // namespace
 
 void Inserter::spread(Batch& batch, int64_t cell, int64_t phase, int64_t count, const MarkedTarget& before) const {
   if (!insertion_.any()) return;

@@ -17,6 +17,7 @@ struct MarkedTarget {
   bool counted = false;
   bool recalled = false;
 };
+void set_target(Batch& batch, size_t cell, const MarkedTarget& target);
 
 class Inserter {
  public:

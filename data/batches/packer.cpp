@@ -43,7 +43,7 @@ void Packer::put(const Piece& piece, int32_t segment, Batch& batch) const {
     } else {
       std::fill_n(&batch.loss_mask[begin], tokens, uint8_t{1});
     }
-    if (piece.offset == 0 && !options_.score_first_token) leave_out(begin, batch);
+    if (piece.offset == 0 && !options_.score_first_token) set_target(batch, begin, {});
   }
   inserter_.spread(batch, cell, piece.phase, piece.count, target_before(piece));
 
@@ -55,12 +55,6 @@ void Packer::put(const Piece& piece, int32_t segment, Batch& batch) const {
     batch.document[at] = piece.document;
   }
   if (piece.position == 0 && piece.place == 0) batch.starts[static_cast<size_t>(row)] = 1;
-}
-
-void Packer::leave_out(size_t cell, Batch& batch) {
-  batch.targets[cell] = 0;
-  batch.loss_mask[cell] = 0;
-  if (!batch.recalled.empty()) batch.recalled[cell] = 0;
 }
 
 MarkedTarget Packer::target_before(const Piece& piece) const {

@@ -24,7 +24,6 @@ class Packer {
   void put(const Piece& piece, int32_t segment, Batch& batch) const;
   void put_tokens(const Piece& piece, size_t begin, int64_t count, Batch& batch) const;
   void put_marks(const Piece& piece, size_t begin, int64_t count, Batch& batch) const;
-  static void leave_out(size_t cell, Batch& batch);
   // What the token before a piece predicts.
   MarkedTarget target_before(const Piece& piece) const;
 

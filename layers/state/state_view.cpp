@@ -76,6 +76,10 @@ void StateView::put_by_segment(RegisterId id, const Tensor& values) const {
   }
 }
 
+int64_t StateView::capacity(LogGroupId id) const {
+  return positions(id).capacity;
+}
+
 std::vector<int64_t> StateView::lengths(LogGroupId id) const {
   const std::vector<int64_t>& all = positions(id).length;
   return {all.begin() + begin_, all.begin() + end_};

@@ -38,6 +38,14 @@ struct Form {
   double spread = 2;  // of the queries
 };
 
+// Blocks that are longer than a tile of keys.
+Form of_long_blocks(const std::string& name, bool grouped, double spread) {
+  Form f{.name = name, .rows = 1, .queries = 70, .before = 331, .heads = 1, .size = 1, .value_size = 1, .period = 200};
+  f.grouped = grouped;
+  f.spread = spread;
+  return f;
+}
+
 // Rows differ in phase: row r begins r keys into a block.
 ops::BlockAttentionInputs blocks_of(const Form& f, RandomTensors& random) {
   const int64_t keys = f.before + f.queries;
@@ -363,14 +371,7 @@ void add_block_cases(std::vector<OpCase>& cases) {
            .document = 100},
            Form{.name = "dropout", .rows = 3, .queries = 14, .dropout = 0.4},
            Form{.name = "tiles", .rows = 1, .queries = 150, .heads = 1, .size = 2, .value_size = 2, .period = 21},
-           Form{.name = "long_blocks",
-           .rows = 1,
-           .queries = 70,
-           .before = 331,
-           .heads = 1,
-           .size = 1,
-           .value_size = 1,
-           .period = 200},
+           of_long_blocks("long_blocks", true, 2),
            Form{.name = "wide",
            .rows = 1,
            .queries = 4,
@@ -388,16 +389,7 @@ void add_block_cases(std::vector<OpCase>& cases) {
            .document = 5,
            .padding = 3,
            .empty_blocks = 2},
-           Form{.name = "not_grouped_long",
-           .rows = 1,
-           .queries = 70,
-           .before = 331,
-           .heads = 1,
-           .size = 1,
-           .value_size = 1,
-           .period = 200,
-           .grouped = false,
-           .spread = 1},
+           of_long_blocks("not_grouped_long", false, 1),
            Form{.name = "plain_blocks", .queries = 10, .landmarks = false},
            Form{.name = "chosen", .rows = 3, .queries = 13, .heads = 4, .kv_heads = 2, .landmarks = false, .chosen = 2},
            Form{.name = "chosen_prefix",

@@ -92,16 +92,12 @@ std::vector<Batch> with_inserted(std::vector<Batch> batches, const Insertion& in
         batch.loss_mask[i] = 0;
       }
       if (!insertion.is_inserted(batch.position[i])) continue;
-      if (insertion.predicts()) {
-        batch.tokens[i] = vocabulary + static_cast<int32_t>(insertion.id_at(batch.position[i]));
-        batch.inserted[i] = 1;
-        continue;
-      }
       batch.tokens[i] = vocabulary + static_cast<int32_t>(insertion.id_at(batch.position[i]));
+      batch.inserted[i] = 1;
+      if (insertion.predicts()) continue;
       batch.target_count -= batch.loss_mask[i];
       batch.targets[i] = 0;
       batch.loss_mask[i] = 0;
-      batch.inserted[i] = 1;
     }
   }
   return batches;
