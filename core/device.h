@@ -53,6 +53,17 @@ class DeviceBackend {
   virtual void upload_new(void* device, const void* host, size_t bytes) { copy_from_host(device, host, bytes); }
   // Memory of the host that the device's kernels read and write where it is.
   virtual Allocator& host_allocator() { return allocator(); }
+  // Copies from the memory of host_allocator(). They begin when what is queued is done, and go on beside what is queued
+  // afterwards; what is queued after await_fetched() finds them made.
+  struct Copy {
+    void* to;
+    const void* from;
+    size_t bytes;
+  };
+  virtual void fetch(const std::vector<Copy>& copies) {
+    for (const Copy& copy : copies) copy_within(copy.to, copy.from, copy.bytes);
+  }
+  virtual void await_fetched() {}
   virtual void copy_to_host(void* host, const void* device, size_t bytes) = 0;
   virtual void copy_from_host(void* device, const void* host, size_t bytes) = 0;
   virtual void copy_within(void* to, const void* from, size_t bytes) = 0;

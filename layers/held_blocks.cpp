@@ -7,17 +7,10 @@
 
 namespace quire {
 
-namespace {
-
-// At most a sixteenth more. What has a place for each block then keeps its size over many passes of a growing document,
-// so that its memory is used again; with a new size in each pass, what the allocator keeps would grow with the square
-// of the document.
 int64_t with_places_to_spare(int64_t blocks) {
   const auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(blocks)) / 16);
   return step > 1 ? (blocks + step - 1) / step * step : blocks;
 }
-
-}  // namespace
 
 HeldBlocks held_blocks(const Forward& f, int64_t period, LogGroupId tail, LogGroupId blocks, const std::string& layer) {
   const std::vector<int64_t> none(static_cast<size_t>(f.state.rows()), 0);

@@ -27,6 +27,11 @@ struct HeldBlocks {
 // layer when a row begins with a document that is read from a later position on.
 HeldBlocks held_blocks(const Forward& f, int64_t period, LogGroupId tail, LogGroupId blocks, const std::string& layer);
 
+// At most a sixteenth more. What has a place for each block then keeps its size over many passes of a growing document,
+// so that its memory is used again; with a new size in each pass, what the allocator keeps would grow with the square
+// of the document.
+int64_t with_places_to_spare(int64_t blocks);
+
 // One number for each row: i32 [R].
 Tensor by_row(const std::vector<int64_t>& values, Device device);
 

@@ -18,7 +18,9 @@ namespace {
 
 struct Streams {
   cudaStream_t compute = nullptr;
-  cudaStream_t copy = nullptr;  // uploads of new tensors, beside the kernels
+  // Beside the kernels: uploads of new tensors, and copies of what is kept in host memory.
+  cudaStream_t copy = nullptr;
+  cudaStream_t fetch = nullptr;
 };
 
 Streams& streams() {
@@ -164,6 +166,7 @@ class GpuMemory : public DeviceBackend {
   explicit GpuMemory(const std::string& name) : name_(name) {
     check(cudaStreamCreateWithFlags(&streams().compute, cudaStreamNonBlocking));
     check(cudaStreamCreateWithFlags(&streams().copy, cudaStreamNonBlocking));
+    check(cudaStreamCreateWithFlags(&streams().fetch, cudaStreamNonBlocking));
   }
 
   std::string name() const override { return name_; }
@@ -183,6 +186,17 @@ class GpuMemory : public DeviceBackend {
     check(cudaEventRecord(uploaded_, streams().copy));
     check(cudaStreamWaitEvent(streams().compute, uploaded_));
   }
+
+  // What the copies are made into may be memory that kernels queued before still use.
+  void fetch(const std::vector<Copy>& copies) override {
+    check(cudaEventRecord(begun_, streams().compute));
+    check(cudaStreamWaitEvent(streams().fetch, begun_));
+    for (const Copy& copy : copies) {
+      check(cudaMemcpyAsync(copy.to, copy.from, copy.bytes, cudaMemcpyHostToDevice, streams().fetch));
+    }
+    check(cudaEventRecord(fetched_, streams().fetch));
+  }
+  void await_fetched() override { check(cudaStreamWaitEvent(streams().compute, fetched_)); }
 
   void copy_to_host(void* host, const void* device, size_t bytes) override {
     check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, streams().compute));
@@ -206,7 +220,7 @@ class GpuMemory : public DeviceBackend {
   UploadAllocator uploads_{allocator_};
   PinnedAllocator pinned_memory_;
   PinnedBuffers pinned_;
-  cudaEvent_t uploaded_ = make_event();
+  cudaEvent_t uploaded_ = make_event(), begun_ = make_event(), fetched_ = make_event();
 };
 
 }  // namespace

@@ -71,14 +71,14 @@ void add_telemetry(const Forward& f, const std::string& name, const HeldBlocks& 
 
 }  // namespace
 
-std::vector<BlockRead> stored_reads(const Tensor& q, const ops::StoredAttentionInputs& settings) {
+std::vector<BlockRead> stored_reads(const Tensor& q, const ops::StoredAttentionInputs& settings, const Tensor& slot) {
   Tape tape(false);
   std::vector<BlockRead> reads;
   for (int64_t n = 0; n < settings.slot.dim(3); ++n) {
     ops::StoredAttentionInputs one = settings;
     one.slot = one_of(settings.slot, n);
     one.turn = one_of(settings.turn, n);
-    reads.push_back({stored_attention(tape, Variable::constant(q), one).lse.value(), one.slot, {}});
+    reads.push_back({stored_attention(tape, Variable::constant(q), one).lse.value(), one_of(slot, n), {}});
   }
   return reads;
 }

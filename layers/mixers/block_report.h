@@ -17,8 +17,8 @@ struct BlockRead {
   Tensor block;  // i32 [R, T, H, 1]: the number of a block of the pass
 };
 
-// What queries read of each stored block that they have chosen.
-std::vector<BlockRead> stored_reads(const Tensor& q, const ops::StoredAttentionInputs& settings);
+// What queries read of each stored block that they have chosen. slot: of these blocks in the store.
+std::vector<BlockRead> stored_reads(const Tensor& q, const ops::StoredAttentionInputs& settings, const Tensor& slot);
 
 // Adds what was read to f.retrieved, and to f.telemetry: NAME.stored, the mean number of blocks that a row stores;
 // NAME.different, the mean number of stored blocks that some query of a row reads; NAME.back.N, the share of what is

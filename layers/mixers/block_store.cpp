@@ -10,14 +10,6 @@
 
 namespace quire {
 
-namespace {
-
-Tensor all_slots(const Tensor& ring) {
-  return ring.reshape({ring.dim(0) * ring.dim(1), ring.dim(2), ring.dim(3), ring.dim(4)});
-}
-
-}  // namespace
-
 Tensor blocks_at(const Tensor& lines, const Tensor& index, int64_t length) {
   Tape tape(false);
   const int64_t rows = lines.dim(0), heads = lines.dim(2), size = lines.dim(3);
@@ -73,14 +65,6 @@ std::pair<Variable, Variable> BlockStore::behind_tails(Tape& tape, const StateVi
 Tensor BlockStore::summaries(const StateView& state, const HeldBlocks& held) const {
   const std::vector<int64_t> first(held.length.size(), 0);
   return state.gather(summaries_, held.most, first, held.length);
-}
-
-Tensor BlockStore::keys(const StateView& state) const {
-  return all_slots(state.stored_ring(keys_));
-}
-
-Tensor BlockStore::values(const StateView& state) const {
-  return all_slots(state.stored_ring(values_));
 }
 
 void BlockStore::forget_pages(const StateView& state) const {

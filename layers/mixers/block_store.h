@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "layers/fetched_entries.h"
 #include "layers/held_blocks.h"
 #include "layers/position_tables.h"
 #include "layers/scope.h"
@@ -42,9 +43,11 @@ class BlockStore {
   // The keys that stand for the blocks, [R, most, Hk, D], oldest first, at the end of each row.
   Tensor summaries(const StateView& state, const HeldBlocks& held) const;
 
-  // All blocks of the rows as they are stored, [R C, L, Hk, ..], and where a row's next one goes.
-  Tensor keys(const StateView& state) const;
-  Tensor values(const StateView& state) const;
+  // Keys and values [N, L, Hk, ..] of stored blocks, which are chosen by slot.
+  FetchedEntries fetch(const StateView& state, const Tensor& slot) const {
+    return fetch_entries(state, {keys_, values_}, slot);
+  }
+  // Where a row's next block goes.
   Tensor head(const StateView& state) const { return state.ring_head(blocks_); }
   int64_t slots(const StateView& state) const { return state.stored_ring(keys_).dim(1); }
   void forget_pages(const StateView& state) const;

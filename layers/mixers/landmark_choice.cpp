@@ -122,8 +122,9 @@ LandmarkHeads::Chosen LandmarkHeads::choose(const Forward& f, const HeldBlocks& 
   placing.slots = store_->slots(f.state);
   placing.stored = held.most;
   if (stingy) placing.places = by_row(before, device);
-  const Chosen chosen{Tensor::empty(shape, DType::i32, device), Tensor::empty(shape, DType::i32, device)};
+  Chosen chosen{Tensor::empty(shape, DType::i32, device), Tensor::empty(shape, DType::i32, device), {}};
   ops::place_blocks(chosen.slot, chosen.turn, Tensor::empty(shape, DType::i32, device), placing);
+  chosen.blocks = store_->fetch(f.state, chosen.slot);
   return chosen;
 }
 

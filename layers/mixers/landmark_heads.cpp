@@ -63,8 +63,10 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, co
   settings.key = f.key;
   settings.scope = scope_;
   settings.first_row = f.batch.first_row;
+  std::optional<Chosen> chosen;  // early, since its blocks may have to come from host memory
+  if (held.most > 0 && config_.top_k > 0) chosen = choose(f, held, q.value());
   const BlockAttention free = block_attention(tape, q, k, v, settings);
-  if (store_ && (held.most == 0 || config_.top_k == 0)) {
+  if (store_ && !chosen) {
     report_blocks(f, name_, cut_.period, &*store_, held, blocks, {});
   }
   std::optional<BlockAttention> others;
@@ -73,8 +75,8 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, co
     settings.own_block = false;
     others = block_attention(tape, q, k, v, settings);
   }
-  if (held.most > 0 && config_.top_k > 0) {
-    const BlockAttention read = stored(f, held, blocks, q);
+  if (chosen) {
+    const BlockAttention read = stored(f, held, blocks, q, *chosen);
     others = others ? join(tape, *others, read) : read;
   }
   Variable mixed = free.out;
@@ -93,12 +95,12 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, co
 }
 
 BlockAttention LandmarkHeads::stored(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks,
-                                     const Variable& q) const {
-  const Chosen chosen = choose(f, held, q.value());
+                                     const Variable& q, const Chosen& chosen) const {
+  await_fetched(f.state.device());
   ops::StoredAttentionInputs settings;
-  settings.keys = store_->keys(f.state);
-  settings.values = store_->values(f.state);
-  settings.slot = chosen.slot;
+  settings.keys = chosen.blocks.logs[0];
+  settings.values = chosen.blocks.logs[1];
+  settings.slot = chosen.blocks.slot;
   settings.turn = chosen.turn;
   settings.scale = scale_;
   settings.landmarks = true;
@@ -109,7 +111,7 @@ BlockAttention LandmarkHeads::stored(const Forward& f, const HeldBlocks& held, c
   }
   const BlockAttention read = stored_attention(f.tape, q, settings);
   if (f.telemetry != nullptr || f.retrieved != nullptr) {
-    report_blocks(f, name_, cut_.period, &*store_, held, blocks, stored_reads(q.value(), settings));
+    report_blocks(f, name_, cut_.period, &*store_, held, blocks, stored_reads(q.value(), settings, chosen.slot));
   }
   store_->forget_pages(f.state);
   return read;

@@ -30,10 +30,12 @@ class LandmarkHeads {
   // The stored blocks that queries read: q is rotated by the position in the row's current block.
   struct Chosen {
     Tensor slot, turn;  // i32 [R, T, H, K]
+    FetchedEntries blocks;
   };
   Chosen choose(const Forward& f, const HeldBlocks& held, const Tensor& q) const;
   Tensor best_blocks(const Forward& f, const HeldBlocks& held, const Tensor& q, const Tensor& landmarks) const;
-  BlockAttention stored(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, const Variable& q) const;
+  BlockAttention stored(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, const Variable& q,
+                        const Chosen& chosen) const;
   // The logit of the context-miss token, [R, T, H, 1].
   Variable context_miss_logit(const Forward& f, const HeldBlocks& held, const Variable& q) const;
   // What queries see freely, and what the context-miss token controls, if there is any.

@@ -61,15 +61,16 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const 
   Tape idle(false);
   if (held.most > 0 && chosen.slot.dim(3) > 0) {
     ops::StoredAttentionInputs stored;
-    stored.keys = store_->keys(f.state);
-    stored.values = store_->values(f.state);
-    stored.slot = chosen.slot;
+    await_fetched(f.state.device());
+    stored.keys = chosen.blocks.logs[0];
+    stored.values = chosen.blocks.logs[1];
+    stored.slot = chosen.blocks.slot;
     stored.turn = chosen.turn;
     stored.scale = scale_;
     stored.interleaved = rotation_.interleaved();
     if (rotation_.is_on()) stored.table = rotation_.turns(held.most, q.value());
     mixed = join(tape, mixed, stored_attention(tape, q, stored));
-    if (observed) reads = stored_reads(q.value(), stored);
+    if (observed) reads = stored_reads(q.value(), stored, chosen.slot);
     store_->forget_pages(f.state);
   }
   if (observed) {
@@ -180,9 +181,12 @@ MobaHeads::Chosen MobaHeads::choose(const Forward& f, const HeldBlocks& held, co
   placing.head = store_ ? store_->head(f.state) : placing.length;
   placing.slots = store_ ? store_->slots(f.state) : 1;
   placing.stored = held.most;
-  const Chosen chosen{Tensor::empty(shape, DType::i32, device), Tensor::empty(shape, DType::i32, device),
-                      Tensor::empty(shape, DType::i32, device)};
+  Chosen chosen{Tensor::empty(shape, DType::i32, device),
+                Tensor::empty(shape, DType::i32, device),
+                Tensor::empty(shape, DType::i32, device),
+                {}};
   ops::place_blocks(chosen.slot, chosen.turn, chosen.own, placing);
+  if (held.most > 0 && wanted > 0) chosen.blocks = store_->fetch(f.state, chosen.slot);
   return chosen;
 }
 

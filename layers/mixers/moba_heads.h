@@ -33,6 +33,7 @@ class MobaHeads {
   // i32 [R, T, H, K]: stored blocks, and numbers of blocks of the pass.
   struct Chosen {
     Tensor slot, turn, own;
+    FetchedEntries blocks;
   };
   Chosen choose(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, const Tensor& q,
                 const Tensor& keys) const;

@@ -6,14 +6,6 @@
 
 namespace quire {
 
-namespace {
-
-Tensor all_slots(const Tensor& ring) {
-  return ring.reshape({ring.dim(0) * ring.dim(1), ring.dim(2), ring.dim(3), ring.dim(4)});
-}
-
-}  // namespace
-
 ChunkStore::ChunkStore(const Scope& scope, const ChunkStoreOptions& options) : name_(scope.path()), options_(options) {
   tail_ = scope.state_logs("tail", std::max<int64_t>(1, options.positions - 1));
   states_ = scope.state_log(tail_, "states", {options.width});
@@ -54,14 +46,6 @@ Tensor ChunkStore::landmarks(const StateView& state, const HeldBlocks& held, int
 Tensor ChunkStore::all_landmarks(const StateView& state) const {
   const Tensor ring = state.stored_ring(landmarks_);
   return ring.reshape({ring.dim(0) * ring.dim(1), ring.dim(2)});
-}
-
-Tensor ChunkStore::keys(const StateView& state) const {
-  return all_slots(state.stored_ring(keys_));
-}
-
-Tensor ChunkStore::values(const StateView& state) const {
-  return all_slots(state.stored_ring(values_));
 }
 
 void ChunkStore::forget_pages(const StateView& state) const {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "layers/fetched_entries.h"
 #include "layers/held_blocks.h"
 #include "layers/scope.h"
 #include "layers/stacks/chunk_cut.h"
@@ -35,9 +36,11 @@ class ChunkStore {
   Tensor landmarks(const StateView& state, const HeldBlocks& held, int64_t first, int64_t last) const;
   // [R slots, E]: all landmarks as they are stored.
   Tensor all_landmarks(const StateView& state) const;
-  // All chunks of the rows as they are stored, [R slots, S, Hk, D], and where a row's next one goes.
-  Tensor keys(const StateView& state) const;
-  Tensor values(const StateView& state) const;
+  // Keys and values [N, S, Hk, D] of stored chunks, which are chosen by slot.
+  FetchedEntries fetch(const StateView& state, const Tensor& slot) const {
+    return fetch_entries(state, {keys_, values_}, slot);
+  }
+  // Where a row's next chunk goes.
   Tensor head(const StateView& state) const { return state.ring_head(chunks_); }
   int64_t slots(const StateView& state) const { return state.stored_ring(keys_).dim(1); }
   void forget_pages(const StateView& state) const;

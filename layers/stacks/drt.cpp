@@ -42,10 +42,10 @@ DrtStack::DrtStack(const Scope& scope, const Place& place)
     const Scope group = scope.child("groups", g);
     Group made;
     made.retriever = std::make_unique<ChunkRetriever>(group, model, config_, g);
-    made.lists = {group.leaves_value("own"), group.leaves_value("slot"), group.leaves_value("weight")};
-    const ChunkStore* const store = store_ ? &*store_ : nullptr;
+    made.lists = {group.leaves_value("own"), group.leaves_value("weight"), group.leaves_value("slot"),
+                  group.leaves_value("keys"), group.leaves_value("values")};
     const auto reader = [&](const Scope& part) {
-      return std::make_unique<ChunkReader>(part, model, config_, scope.path(), g, store);
+      return std::make_unique<ChunkReader>(part, model, config_, scope.path(), g);
     };
     const int64_t begin = lower + g * of_group;
     made.blocks = make_blocks(scope.root(), model, begin, begin + of_group, {{"mlp", Recompute::mlp, reader}});
@@ -98,8 +98,11 @@ Variable DrtStack::operator()(const Forward& f, const Variable& x) const {
     read.push_back((*group.retriever)(f, y, cut, held, landmarks, store_ ? &*store_ : nullptr, read, hooks_));
     const ChunkLists& lists = read.back();
     leave(group.lists.own, Variable::constant(lists.own));
-    leave(group.lists.slot, held.most > 0 ? Variable::constant(lists.slot) : Variable());
     leave(group.lists.weight, lists.weight);
+    const bool stored = held.most > 0;
+    leave(group.lists.slot, stored ? Variable::constant(lists.stored.slot) : Variable());
+    leave(group.lists.keys, stored ? Variable::constant(lists.stored.logs[0]) : Variable());
+    leave(group.lists.values, stored ? Variable::constant(lists.stored.logs[1]) : Variable());
     for (const std::unique_ptr<Block>& block : group.blocks) y = (*block)(f, y);
   }
   if (store_) store_->forget_pages(f.state);

@@ -4,23 +4,24 @@
 
 #include "autograd/functions/basic.h"
 #include "autograd/functions/grouped_cross_attention.h"
+#include "layers/fetched_entries.h"
 
 namespace quire {
 
 ChunkReader::ChunkReader(const Scope& scope, const ModelConfig& model, const DrtConfig& config,
-                         const std::string& stack, int64_t group, const ChunkStore* store)
+                         const std::string& stack, int64_t group)
     : residual_(config.residual),
       softmax_one_(config.softmax_one),
       heads_(model.heads),
       head_size_(model.size_of_head()),
-      store_(store),
       chunks_{scope.reads_value(stack + ".keys"), scope.reads_value(stack + ".values"),
               scope.reads_value(stack + ".list")},
       query_(scope.child("query"), model.width, heads_ * head_size_, Initialization(model).matrix(model.width)),
       mlp_(scope, model) {
   const std::string of_group = stack + ".groups." + std::to_string(group);
-  lists_ = {scope.reads_value(of_group + ".own"), scope.reads_value(of_group + ".slot"),
-            scope.reads_value(of_group + ".weight")};
+  lists_ = {scope.reads_value(of_group + ".own"), scope.reads_value(of_group + ".weight"),
+            scope.reads_value(of_group + ".slot"), scope.reads_value(of_group + ".keys"),
+            scope.reads_value(of_group + ".values")};
   if (config.query_norm) norm_.emplace(scope.child("query_norm"), model);
   if (config.out_projection) {
     const int64_t inner = heads_ * head_size_;
@@ -48,9 +49,10 @@ Variable ChunkReader::read(const Forward& f, const Variable& x) const {
     mixed = grouped_cross_attention(tape, q, keys, value(chunks_.values), weight, settings);
   }
   if (slot.defined()) {
+    await_fetched(f.state.device());
     settings.chosen = slot.value();
-    const Variable of_stored = grouped_cross_attention(tape, q, Variable::constant(store_->keys(f.state)),
-                                                       Variable::constant(store_->values(f.state)), weight, settings);
+    const Variable of_stored =
+        grouped_cross_attention(tape, q, value(lists_.keys), value(lists_.values), weight, settings);
     mixed = mixed.defined() ? add(tape, mixed, of_stored) : of_stored;
   }
   mixed = reshape(tape, mixed, {rows, tokens, heads_ * head_size_});

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "layers/basic.h"
-#include "layers/stacks/chunk_store.h"
 #include "layers/stacks/drt_config.h"
 
 namespace quire {
@@ -15,14 +14,15 @@ struct ChunkValues {
 };
 // And what each group leaves (layers/stacks/drt_retriever.h).
 struct ListValues {
-  ValueId own, slot, weight;
+  ValueId own, weight;
+  ValueId slot, keys, values;  // of stored chunks
 };
 
 class ChunkReader final : public Part {
  public:
-  // values, lists: of the stack. store: where the model carries chunks.
+  // stack: its path.
   ChunkReader(const Scope& scope, const ModelConfig& model, const DrtConfig& config, const std::string& stack,
-              int64_t group, const ChunkStore* store);
+              int64_t group);
 
   Variable operator()(const Forward& f, const PartInput& input) const override;
 
@@ -33,7 +33,6 @@ class ChunkReader final : public Part {
   ReaderResidual residual_;
   bool softmax_one_;
   int64_t heads_, head_size_;
-  const ChunkStore* store_;
   ChunkValues chunks_;
   ListValues lists_;
   std::optional<Norm> norm_;

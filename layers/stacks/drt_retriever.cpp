@@ -86,9 +86,10 @@ ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const
     of_chunks = convert(tape, landmarks, wide);
     placing.index = choice_(f, queries.value(), of_chunks.value(), cut, held, store, hooks);
   }
-  ChunkLists made{Tensor::empty(lists, DType::i32, device), Tensor::empty(lists, DType::i32, device), {}};
+  ChunkLists made{Tensor::empty(lists, DType::i32, device), Tensor::empty(lists, DType::i32, device), {}, {}};
   const Tensor later = Tensor::empty(lists, DType::i32, device);
   ops::place_chunks(made.slot, made.own, later, placing);
+  if (held.most > 0) made.stored = store->fetch(f.state, made.slot);
   made.weight =
       Variable::constant(store == nullptr ? Tensor::zeros(before, wide, device) : store->weights(f.state, group_));
   made.weight = reshape(tape, made.weight, {rows, 1, wanted});

@@ -11,9 +11,10 @@ namespace quire {
 
 // What one group reads: L = 1 + N lists of K chunks for each row, the first of which is that of an earlier subsequence.
 struct ChunkLists {
-  Tensor own;       // i32 [R, L, K]: chunks of the subsequence, row r has those from r N on; -1: none
-  Tensor slot;      // i32 [R, L, K]: stored chunks by slot, row r has those from r slots on; -1: none
-  Variable weight;  // wide [R, L, K]
+  Tensor own;             // i32 [R, L, K]: chunks of the subsequence, row r has those from r N on; -1: none
+  Tensor slot;            // i32 [R, L, K]: stored chunks by slot, row r has those from r slots on; -1: none
+  Variable weight;        // wide [R, L, K]
+  FetchedEntries stored;  // keys and values of the stored chunks
 };
 
 class ChunkRetriever {

@@ -37,6 +37,7 @@ class StateView {
   void put_by_segment(RegisterId id, const Tensor& values) const;
 
   // What a group of logs holds, by row or by segment.
+  LogPlace place(LogGroupId id) const { return positions(id).options.place; }
   int64_t capacity(LogGroupId id) const;                      // the most entries of a row that can be read
   std::vector<int64_t> lengths(LogGroupId id) const;          // [R]: entries that can be read
   std::vector<int64_t> initial_lengths(LogGroupId id) const;  // [S]: of those, what each segment begins with

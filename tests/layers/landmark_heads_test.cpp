@@ -163,7 +163,7 @@ TEST(LandmarkHeads, FewerBlocksReadOtherwise) {
 
 // Logs saved inside a block and loaded into a new pool go on with the same bits.
 TEST(LandmarkHeads, GoesOnFromSavedState) {
-  for (const LogPlace place : {LogPlace::device, LogPlace::file}) {
+  for (const LogPlace place : {LogPlace::device, LogPlace::host, LogPlace::file}) {
     if (place == LogPlace::file && !(test_device() == kCpu)) continue;
     LandmarkConfig config = storing(3, 2, 4);
     config.place = place;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "kernels/cuda/runtime.h"
 #include "tests/kernels/cuda/waits.h"
@@ -56,11 +58,19 @@ class HostInPlaceOfGpu : public DeviceBackend {
   }
   void copy_from_host(void* device, const void* host, size_t bytes) override { std::memcpy(device, host, bytes); }
   void copy_within(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  // As late as it may be: what is read too early is not a number.
+  void fetch(const std::vector<Copy>& copies) override {
+    fetches_.insert(fetches_.end(), copies.begin(), copies.end());
+  }
+  void await_fetched() override {
+    for (const Copy& copy : std::exchange(fetches_, {})) std::memcpy(copy.to, copy.from, copy.bytes);
+  }
   void zero(void* device, size_t bytes) override { std::memset(device, 0, bytes); }
   void synchronize() override { ++g_waits; }
 
  private:
   ExactAllocator allocator_, host_allocator_;
+  std::vector<Copy> fetches_;
 };
 
 bool put_in_place() {

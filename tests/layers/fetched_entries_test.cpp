@@ -1,0 +1,95 @@
+// What a layer reads of logs that lie in host memory.
+#include "layers/fetched_entries.h"
+
+#include <gtest/gtest.h>
+
+#include "core/config/config.h"
+#include "layers/model_mechanisms.h"
+#include "layers/state/state_pool.h"
+#include "tests/support/document_rows.h"
+#include "tests/support/hand_batch.h"
+#include "tests/support/model_reader.h"
+#include "tests/support/test_device.h"
+
+namespace quire::test {
+namespace {
+
+// Rows of four slots with entries 10 r + slot.
+class StoredEntries : public ::testing::TestWithParam<LogPlace> {
+ protected:
+  StoredEntries() {
+    group_ = layout_.add_log_group("blocks", 4, {.place = GetParam(), .waits = true});
+    log_ = layout_.add_log(group_, "keys", {2});
+    pool_.emplace(layout_, 2, 4, DType::f64, test_device());
+    pool_->begin_step(one_segment(2, 4, {1, 1}));
+    std::vector<double> values;
+    for (const double first : {0.0, 10.0}) {
+      for (int slot = 0; slot < 4; ++slot) values.insert(values.end(), {first + slot, -first - slot});
+    }
+    pool_->view(0, 2).append(log_, Tensor::from(values, {2, 4, 2}, test_device()));
+    pool_->commit();
+  }
+
+  StateLayout layout_;
+  LogGroupId group_;
+  LogId log_;
+  std::optional<StatePool> pool_;
+};
+
+TEST_P(StoredEntries, AreReadWhereTheyWereFetchedTo) {
+  const std::vector<int32_t> chosen{3, -1, 1, 2, 3, 7, 4, 7};
+  const StateView view = pool_->view(0, 2);
+  const FetchedEntries fetched = fetch_entries(view, {log_}, Tensor::from(chosen, {2, 2, 2}, test_device()));
+  await_fetched(test_device());
+  EXPECT_EQ(fetched.slot.shape(), (Shape{2, 2, 2}));
+  const std::vector<int32_t> slot = fetched.slot.to_vector<int32_t>();
+  const std::vector<double> entries = fetched.logs.at(0).to_vector<double>();
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    ASSERT_EQ(slot[i] < 0, chosen[i] < 0);
+    if (slot[i] < 0) continue;
+    const double wanted = chosen[i] / 4 * 10 + chosen[i] % 4;
+    EXPECT_EQ(entries[2 * static_cast<size_t>(slot[i])], wanted);
+    EXPECT_EQ(entries[2 * static_cast<size_t>(slot[i]) + 1], -wanted);
+  }
+  // Once each, whoever has chosen them.
+  const bool copied = GetParam() == LogPlace::host && !(test_device() == kCpu);
+  EXPECT_EQ(fetched.logs[0].dim(0), copied ? 5 : 8);
+}
+
+TEST_P(StoredEntries, MayBeChosenByNobody) {
+  const Tensor chosen = Tensor::from(std::vector<int32_t>{-1, -1}, {2, 1}, test_device());
+  const FetchedEntries fetched = fetch_entries(pool_->view(0, 2), {log_}, chosen);
+  await_fetched(test_device());
+  EXPECT_EQ(fetched.slot.to_vector<int32_t>(), (std::vector<int32_t>{-1, -1}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, StoredEntries, ::testing::Values(LogPlace::device, LogPlace::host),
+                         [](const auto& place) { return place.param == LogPlace::host ? "host" : "device"; });
+
+// Losses and gradients of every mechanism that stores blocks or chunks have the same bits.
+TEST(StoredBlocks, AreReadTheSameFromHostMemory) {
+  const std::string model = "{width: 16, layers: 2, heads: 2, mlp: {hidden: 24}, position: ";
+  for (const std::string& settings :
+       {model + "rope, attention: {kind: landmark, landmark: {block: 2, retrieve: true, top_k: 2, capacity: 6, place: ",
+        model + "rope, attention: {kind: moba, moba: {block: 2, top_k: 3, capacity: 6, place: ",
+        model + "alibi, attention: {window: 4}, stack: {kind: drt, drt: {chunk: 2, top_k: 2, groups: 1, "
+                "encoder_layers: 1, carry: true, capacity: 6, place: "}) {
+    std::vector<DocumentNll> losses;
+    std::vector<std::vector<double>> gradients;
+    for (const std::string place : {"device", "host"}) {
+      const auto config = parse_config<ModelConfig>(settings + place + "}}}", "model.yaml");
+      const std::vector<Batch> batches = with_inserted(
+          cut(random_documents({{24}, {17}}, 11, 1), 6, Pack::pad, alignment_of(config)), insertion_of(config), 11);
+      ModelReader reader(config, 11, 2, 6);
+      reader.training = true;
+      losses.push_back(reader.read({batches.begin(), batches.begin() + 2}));
+      reader.gradient(batches.at(2));
+      gradients.push_back(reader.store().gradients().to_vector<double>());
+    }
+    EXPECT_EQ(losses[0], losses[1]) << settings;
+    EXPECT_EQ(gradients[0], gradients[1]) << settings;
+  }
+}
+
+}  // namespace
+}  // namespace quire::test
