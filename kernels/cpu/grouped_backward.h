@@ -19,11 +19,12 @@ struct GroupedBackward {
 
   static constexpr int64_t kWidth = kLanes<T>;
 
-  // p: logits [S, lanes] to weight * p. dp: gradients of p to those of q.k. Returns the sum of D over `count` queries.
-  T softmax_gradient(T* p, T* dp, const T* log_sums, int64_t count, int64_t lanes, T weight) const {
+  // p: logits [S, lanes], of which those of `whole` lanes are turned to weight * p. dp: gradients of p to those of q.k.
+  // Returns the sum of D over as many of the `count` queries.
+  T softmax_gradient(T* p, T* dp, const T* log_sums, int64_t count, int64_t lanes, int64_t whole, T weight) const {
     T sum = 0;
     const T factor = static_cast<T>(in.scale);
-    for (int64_t a = 0; a < lanes; a += kWidth) {
+    for (int64_t a = 0; a < whole; a += kWidth) {
       const Vector<T> log_sum = load_vector(log_sums + a);
       Vector<T> delta{};
       for (int64_t j = 0; j < s.length; ++j) {
@@ -43,8 +44,17 @@ struct GroupedBackward {
     return sum;
   }
 
+  // The same for one query; returns its D.
+  T softmax_gradient(ArrayView<T> p, ArrayView<T> dp, T log_sum, T weight) const {
+    p = (p - log_sum).exp();
+    const T delta = (p * dp).sum();
+    p *= weight;
+    dp = p * static_cast<T>(in.scale) * (dp - delta);
+    return delta;
+  }
+
   void tile(const QueryRun& tile, int64_t head) const {
-    const int64_t lanes = lanes_of<T>(tile);
+    const int64_t lanes = lanes_of<T>(tile), whole = whole_lanes<T>(tile);
     const int64_t kv_head = head / s.group();
     const int64_t stride = s.heads * s.size;
     T* const dq = g.dq.defined() ? g.dq.data<T>() + line_of(s, tile, head, s.size) : nullptr;
@@ -59,8 +69,9 @@ struct GroupedBackward {
       pack_lines(q, in.q.data<T>() + line_of(s, tile, head, s.size), stride, tile.count, s.size);
       pack_lines(dy, dout.data<T>() + line_of(s, tile, head, s.value_size), s.heads * s.value_size, tile.count,
                  s.value_size);
-      turn_queries(q_by_feature, lanes, q, s.size, tile.count, s.size, static_cast<T>(in.scale));
-      turn_queries(dy_by_feature, lanes, dy, s.value_size, tile.count, s.value_size, T{1});
+      T* const of_one = scratch<T>(8, 2 * s.length);
+      turn_queries(q_by_feature, whole, q, s.size, tile.count, s.size, static_cast<T>(in.scale));
+      turn_queries(dy_by_feature, whole, dy, s.value_size, tile.count, s.value_size, T{1});
       const T* const log_sums = lse.data<T>() + lse_of(s, tile, head);
       const int64_t entry = (tile.row * s.lists + tile.list) * s.chosen;
       std::array<T, kGroupedQueries> own{};
@@ -74,9 +85,19 @@ struct GroupedBackward {
         }
         const Operand<T> keys = chunk_lines<T, S>(in.keys, s, chunk, kv_head, s.size, 6);
         const Operand<T> values = chunk_lines<T, S>(in.values, s, chunk, kv_head, s.value_size, 7);
-        block_product(p, lanes, keys, q_by_feature, lanes, s.length, lanes, s.size, false);
-        block_product(dp, lanes, values, dy_by_feature, lanes, s.length, lanes, s.value_size, false);
-        const T delta = softmax_gradient(p, dp, own.data(), tile.count, lanes, in.weight.data<T>()[entry + n]);
+        const T weight = in.weight.data<T>()[entry + n];
+        block_product(p, lanes, keys, q_by_feature, whole, s.length, whole, s.size, false);
+        block_product(dp, lanes, values, dy_by_feature, whole, s.length, whole, s.value_size, false);
+        T delta = softmax_gradient(p, dp, own.data(), tile.count, lanes, whole, weight);
+        for (int64_t a = whole; a < tile.count; ++a) {
+          const ArrayView<T> logits =
+              line_products(of_one, keys, s.length, q + a * s.size, s.size, static_cast<T>(in.scale));
+          const ArrayView<T> gradients =
+              line_products(of_one + s.length, values, s.length, dy + a * s.value_size, s.value_size, T{1});
+          delta += softmax_gradient(logits, gradients, own[static_cast<size_t>(a)], weight);
+          column_of(p + a, lanes, s.length) = logits;
+          column_of(dp + a, lanes, s.length) = gradients;
+        }
         if (g.dweight.defined()) dweight[static_cast<size_t>(kv_head * in.weight.numel() + entry + n)] += delta;
         if (g.dvalues.defined()) {
           block_product(g.dvalues.data<T>() + line_of(s, chunk, kv_head, s.value_size), s.kv_heads * s.value_size,

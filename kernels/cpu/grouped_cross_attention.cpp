@@ -8,11 +8,12 @@ namespace quire::cpu {
 
 namespace {
 
-// p: logits [S, lanes] to weight * p. log_sums: the log of each query's divisor.
+// p: logits [S, lanes], of which those of `whole` lanes are turned to weight * p. log_sums: the log of each query's
+// divisor.
 template <typename T>
-void weigh(T* p, T* log_sums, int64_t lanes, int64_t length, T weight, bool softmax_one) {
+void weigh(T* p, T* log_sums, int64_t lanes, int64_t whole, int64_t length, T weight, bool softmax_one) {
   const Vector<T> zero{};
-  for (int64_t a = 0; a < lanes; a += kLanes<T>) {
+  for (int64_t a = 0; a < whole; a += kLanes<T>) {
     T* const x = p + a;
     Vector<T> top = softmax_one ? zero : std::numeric_limits<T>::lowest() - zero;
     for (int64_t j = 0; j < length; ++j) top = larger<T>(top, load_vector(x + j * lanes));
@@ -30,19 +31,30 @@ void weigh(T* p, T* log_sums, int64_t lanes, int64_t length, T weight, bool soft
   }
 }
 
+// The same for the logits of one query.
+template <typename T>
+T weigh(ArrayView<T> p, T weight, bool softmax_one) {
+  const T top = std::max(softmax_one ? T{0} : std::numeric_limits<T>::lowest(), p.maxCoeff());
+  p = (p - top).exp();
+  const T sum = p.sum() + (softmax_one ? std::exp(-top) : T{0});
+  p *= sum == T{0} ? T{0} : weight / sum;
+  return top + std::log(sum);
+}
+
 template <typename T, typename S>
 void forward_tile(const Tensor& out, const Tensor& lse, const ops::GroupedCrossAttentionInputs& in,
                   const GroupedSizes& s, const QueryRun& tile, int64_t head) {
-  const int64_t lanes = lanes_of<T>(tile);
+  const int64_t lanes = lanes_of<T>(tile), whole = whole_lanes<T>(tile);
   const int64_t kv_head = head / s.group();
   const int64_t stride = s.heads * s.value_size;
+  const T* const from = in.q.data<T>() + line_of(s, tile, head, s.size);
   T* const to = out.data<T>() + line_of(s, tile, head, s.value_size);
   T* const log_sums = lse.data<T>() + lse_of(s, tile, head);
   T* const q = scratch<T>(0, s.size * lanes);
   T* const p = scratch<T>(1, s.length * lanes);
+  T* const of_one = scratch<T>(4, s.length);
   if (tile.list >= 0) {
-    turn_queries(q, lanes, in.q.data<T>() + line_of(s, tile, head, s.size), s.heads * s.size, tile.count, s.size,
-                 static_cast<T>(in.scale));
+    turn_queries(q, whole, from, s.heads * s.size, tile.count, s.size, static_cast<T>(in.scale));
   }
   std::array<T, kGroupedQueries> own;
   bool written = false;
@@ -53,9 +65,15 @@ void forward_tile(const Tensor& out, const Tensor& lse, const ops::GroupedCrossA
       continue;
     }
     const Operand<T> keys = chunk_lines<T, S>(in.keys, s, chunk, kv_head, s.size, 2);
-    block_product(p, lanes, keys, q, lanes, s.length, lanes, s.size, false);
-    weigh(p, own.data(), lanes, s.length, in.weight.data<T>()[(tile.row * s.lists + tile.list) * s.chosen + n],
-          in.softmax_one);
+    const T weight = in.weight.data<T>()[(tile.row * s.lists + tile.list) * s.chosen + n];
+    block_product(p, lanes, keys, q, whole, s.length, whole, s.size, false);
+    weigh(p, own.data(), lanes, whole, s.length, weight, in.softmax_one);
+    for (int64_t a = whole; a < tile.count; ++a) {
+      const ArrayView<T> one =
+          line_products(of_one, keys, s.length, from + a * s.heads * s.size, s.size, static_cast<T>(in.scale));
+      own[static_cast<size_t>(a)] = weigh(one, weight, in.softmax_one);
+      column_of(p + a, lanes, s.length) = one;
+    }
     for (int64_t a = 0; a < tile.count; ++a) log_sums[a * s.chosen + n] = own[static_cast<size_t>(a)];
     const Operand<T> values = chunk_lines<T, S>(in.values, s, chunk, kv_head, s.value_size, 3);
     block_product(to, stride, Operand<T>{p, lanes, true}, values.data, values.stride, tile.count, s.value_size,

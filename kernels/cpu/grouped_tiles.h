@@ -63,6 +63,31 @@ int64_t lanes_of(const QueryRun& tile) {
   return ceil_div(tile.count, int64_t{kLanes<T>}) * kLanes<T>;
 }
 
+// Of these the lanes that are computed as vectors. The queries behind them are so few that a vector of them would be
+// mostly empty, as where the landmark of a chunk is one more than a power of two: they are computed one by one.
+template <typename T>
+int64_t whole_lanes(const QueryRun& tile) {
+  constexpr int64_t kFew = kLanes<T> / 8;
+  return tile.count % kLanes<T> <= kFew ? tile.count / kLanes<T> * kLanes<T> : lanes_of<T>(tile);
+}
+
+// Products of the `count` lines of a chunk with x [size], times a factor.
+template <typename T>
+ArrayView<T> line_products(T* to, const Operand<T>& lines, int64_t count, const T* x, int64_t size, T factor) {
+  using Line = Eigen::Matrix<T, Eigen::Dynamic, 1>;
+  const ConstMatrixView<T> matrix(lines.data, count, size, Eigen::OuterStride<>(lines.stride));
+  Eigen::Map<Line>(to, count).noalias() = factor * (matrix * Eigen::Map<const Line>(x, size));
+  return {to, count};
+}
+
+// A column of a matrix [.., lanes].
+template <typename T>
+Eigen::Map<Eigen::Array<T, Eigen::Dynamic, 1>, Eigen::Unaligned, Eigen::InnerStride<>> column_of(T* first,
+                                                                                                 int64_t lanes,
+                                                                                                 int64_t count) {
+  return {first, count, Eigen::InnerStride<>(lanes)};
+}
+
 // The chunk that the n-th entry of the list names; -1: none.
 inline int64_t chunk_of(const ops::GroupedCrossAttentionInputs& in, const GroupedSizes& s, const QueryRun& tile,
                         int64_t n) {

@@ -7,123 +7,128 @@ namespace quire::cpu {
 
 namespace {
 
-// The blocks that one query reads. S: as keys and values are stored.
+// A block that a query reads: number n of its list.
+struct BlockRead {
+  int32_t slot, query, n;
+};
+
+// What the query heads of one key head read, for some queries of a row, in the order of slots: a block that several
+// read is in the cache after the first. S: as keys and values are stored.
 template <typename T, typename S>
-class QueryReads {
+class Reads {
  public:
-  QueryReads(const ops::StoredAttentionInputs& in, const StoredSizes& s, int64_t query)
-      : in_(in), s_(s), kv_head_(query % s.heads / (s.heads / s.kv_heads)) {
-    const int32_t* const slot = in.slot.data<int32_t>() + query * s.chosen;
-    for (int64_t n = 0; n < s.chosen; ++n) {
-      if (slot[n] < 0) continue;
-      QUIRE_CHECK(slot[n] < in.keys.dim(0), "stored_attention: slot {} of {}", slot[n], in.keys.dim(0));
-      const int64_t back = in.turn.defined() ? in.turn.data<int32_t>()[query * s.chosen + n] : 0;
-      QUIRE_CHECK(!in.table.defined() || (back >= 0 && back < in.table.dim(0)),
-                  "stored_attention: {} blocks back in a table of {}", back, in.table.dim(0));
-      blocks_.push_back({slot[n], back});
-    }
-    q_ = in.q.data<T>() + query * s.size;
-    turned_ = scratch<T>(0, std::max<int64_t>(1, count() * s.size));
-    weights_ = scratch<T>(1, std::max<int64_t>(1, count() * s.length));
-    lines_ = scratch<T>(2, s.length * std::max(s.size, s.value_size));
-    for (int64_t n = 0; n < count(); ++n) {
-      T* const to = turned(n);
-      if (in.table.defined()) {
-        turn(to, q_, angles(n), in.table.dim(2), s.size, false, in.interleaved);
-      } else {
-        std::copy(q_, q_ + s.size, to);
-      }
-    }
-  }
-
-  int64_t count() const { return static_cast<int64_t>(blocks_.size()); }
-  T* turned(int64_t n) const { return turned_ + n * s_.size; }
-  const T* angles(int64_t n) const {
-    return in_.table.data<T>() + blocks_[static_cast<size_t>(n)].back * 2 * in_.table.dim(2);
-  }
-  T* weights(int64_t n) const { return weights_ + n * s_.length; }
-
-  // Lines of a block, in the type that they are computed with, and their stride.
+  using Line = Eigen::Matrix<T, Eigen::Dynamic, 1>;
   using Lines = Eigen::Map<const RowMatrix<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
-  Lines keys(int64_t n) const { return lines(in_.keys, n, s_.size); }
-  Lines values(int64_t n) const { return lines(in_.values, n, s_.value_size); }
 
-  // Logits of all keys, then the share of each key in the whole; returns the log of the sum.
-  T weigh() {
-    const int64_t regular = s_.length - (in_.landmarks ? 1 : 0);
-    for (int64_t n = 0; n < count(); ++n) {
-      Eigen::Map<Eigen::Array<T, Eigen::Dynamic, 1>>(weights(n), s_.length) =
-          (keys(n) * Eigen::Map<const Eigen::Matrix<T, Eigen::Dynamic, 1>>(turned(n), s_.size)).array() *
-          static_cast<T>(in_.scale);
-    }
-    const T none = -std::numeric_limits<T>::infinity();
-    T top = none;
-    for (int64_t n = 0; n < count(); ++n) {
-      for (int64_t j = in_.landmarks ? regular : 0; j < s_.length; ++j) top = std::max(top, weights(n)[j]);
-    }
-    if (count() == 0 || top == none) {
-      std::fill(weights_, weights_ + count() * s_.length, T{0});
-      return none;
-    }
-    T sum = 0;
-    for (int64_t n = 0; n < count(); ++n) {
-      ArrayView<T> own(weights(n), regular);
-      if (in_.landmarks) {
-        const T share = std::exp(weights(n)[regular] - top);
-        sum += share;
-        own = (own - own.maxCoeff()).exp();
-        own *= share / own.sum();
-        weights(n)[regular] = 0;
-      } else {
-        own = (own - top).exp();
-        sum += own.sum();
+  // queries: of the whole call, heads counted.
+  Reads(const ops::StoredAttentionInputs& in, const StoredSizes& s, int64_t kv_head,
+        const std::vector<int32_t>& queries)
+      : in_(in), s_(s), kv_head_(kv_head) {
+    for (const int32_t query : queries) {
+      for (int64_t n = 0; n < s.chosen; ++n) {
+        const int32_t slot = in.slot.data<int32_t>()[query * s.chosen + n];
+        if (slot < 0) continue;
+        QUIRE_CHECK(slot < in.keys.dim(0), "stored_attention: slot {} of {}", slot, in.keys.dim(0));
+        const int64_t back = in.turn.defined() ? in.turn.data<int32_t>()[query * s.chosen + n] : 0;
+        QUIRE_CHECK(!in.table.defined() || (back >= 0 && back < in.table.dim(0)),
+                    "stored_attention: {} blocks back in a table of {}", back, in.table.dim(0));
+        all_.push_back({slot, query, static_cast<int32_t>(n)});
       }
     }
-    ArrayView<T>(weights_, count() * s_.length) *= T{1} / sum;
-    return top + std::log(sum);
+    std::stable_sort(all_.begin(), all_.end(), [](const BlockRead& a, const BlockRead& b) { return a.slot < b.slot; });
+    turned_ = scratch<T>(0, s.size);
+    weights_ = scratch<T>(1, s.length);
+    keys_ = scratch<T>(2, s.length * s.size);
+    values_ = scratch<T>(3, s.length * s.value_size);
+  }
+
+  // Calls body(read, keys, values, weights, gate) for each: the weights of the regular keys within their block, which
+  // end with 0 for a landmark, and the logit that the block has beside the others.
+  template <typename Body>
+  void for_each(Body&& body) const {
+    int32_t loaded = -1;
+    for (const BlockRead& read : all_) {
+      const bool again = read.slot == std::exchange(loaded, read.slot);
+      const Lines keys = lines(in_.keys, read.slot, s_.size, keys_, again);
+      const Lines values = lines(in_.values, read.slot, s_.value_size, values_, again);
+      const T* const q = in_.q.data<T>() + read.query * s_.size;
+      if (in_.table.defined()) turn(turned_, q, angles(read), in_.table.dim(2), s_.size, false, in_.interleaved);
+      ArrayView<T>(weights_, s_.length) =
+          (keys * Eigen::Map<const Line>(in_.table.defined() ? turned_ : q, s_.size)).array() *
+          static_cast<T>(in_.scale);
+      body(read, keys, values, weights_, gate());
+    }
+  }
+
+  const T* angles(const BlockRead& read) const {
+    const int64_t back = in_.turn.data<int32_t>()[read.query * s_.chosen + read.n];
+    return in_.table.data<T>() + back * 2 * in_.table.dim(2);
   }
 
  private:
-  struct Block {
-    int64_t slot, back;
-  };
+  // Logits to weights.
+  T gate() const {
+    const int64_t regular = s_.length - (in_.landmarks ? 1 : 0);
+    ArrayView<T> own(weights_, regular);
+    const T top = regular > 0 ? own.maxCoeff() : T{0};
+    if (!in_.landmarks && top == -std::numeric_limits<T>::infinity()) {
+      own = T{0};
+      return top;
+    }
+    own = (own - top).exp();
+    const T sum = own.sum();
+    own *= T{1} / sum;
+    return in_.landmarks ? std::exchange(weights_[regular], T{0}) : top + std::log(sum);
+  }
 
-  Lines lines(const Tensor& stored, int64_t n, int64_t size) const {
-    const S* const from =
-        stored.data<S>() + (blocks_[static_cast<size_t>(n)].slot * s_.length * s_.kv_heads + kv_head_) * size;
+  // In the type that they are computed with. again: as in the call before.
+  Lines lines(const Tensor& stored, int64_t slot, int64_t size, T* to, bool again) const {
+    const S* const from = stored.data<S>() + (slot * s_.length * s_.kv_heads + kv_head_) * size;
     if constexpr (std::is_same_v<S, T>) {
       return Lines(from, s_.length, size, Eigen::OuterStride<>(s_.kv_heads * size));
     } else {
-      for (int64_t j = 0; j < s_.length; ++j) {
+      for (int64_t j = 0; j < s_.length && !again; ++j) {
         for (int64_t d = 0; d < size; ++d) {
-          lines_[j * size + d] = static_cast<T>(static_cast<float>(from[j * s_.kv_heads * size + d]));
+          to[j * size + d] = static_cast<T>(static_cast<float>(from[j * s_.kv_heads * size + d]));
         }
       }
-      return Lines(lines_, s_.length, size, Eigen::OuterStride<>(size));
+      return Lines(to, s_.length, size, Eigen::OuterStride<>(size));
     }
   }
 
   const ops::StoredAttentionInputs& in_;
   const StoredSizes& s_;
   int64_t kv_head_;
-  std::vector<Block> blocks_;
-  const T* q_;
-  T *turned_, *weights_, *lines_;
+  std::vector<BlockRead> all_;
+  T *turned_, *weights_, *keys_, *values_;
 };
 
-// Calls body(reads, query, place of its lse) for every query and head.
+// Calls body(reads, queries) for the query heads of a key head and as many queries of a row as leave work for every
+// thread. What a query gets does not depend on which others are with it.
 template <typename T, typename S, typename Body>
 void for_queries(const ops::StoredAttentionInputs& in, const StoredSizes& s, Body&& body) {
-  constexpr int64_t kQueries = 32;  // of a task
-  const int64_t queries = s.rows * s.queries * s.heads;
-  parallel_for(ceil_div(queries, kQueries), [&](int64_t task) {
-    for (int64_t query = task * kQueries; query < std::min(queries, (task + 1) * kQueries); ++query) {
-      QueryReads<T, S> reads(in, s, query);
-      const int64_t head = query % s.heads;
-      const int64_t line = query / s.heads;
-      body(reads, query, (line / s.queries * s.heads + head) * s.queries + line % s.queries);
+  constexpr int64_t kMostReads = 8192;
+  const int64_t group = s.heads / s.kv_heads;
+  const int64_t shares = ceil_div(2 * ThreadPool::current().threads(), s.rows * s.kv_heads);
+  const int64_t most = std::max<int64_t>(1, kMostReads / std::max<int64_t>(1, group * s.chosen));
+  const int64_t some = std::min(most, ceil_div(s.queries, shares));
+  const int64_t tasks = ceil_div(s.queries, some);
+  parallel_for(s.rows * s.kv_heads * tasks, [&](int64_t task) {
+    const int64_t row = task / (s.kv_heads * tasks), kv_head = task / tasks % s.kv_heads;
+    std::vector<int32_t> queries;
+    for (int64_t t = task % tasks * some; t < std::min(s.queries, (task % tasks + 1) * some); ++t) {
+      for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+        queries.push_back(static_cast<int32_t>((row * s.queries + t) * s.heads + head));
+      }
     }
+    body(Reads<T, S>(in, s, kv_head, queries), queries);
   });
+}
+
+// Of [R, H, T], for a query of [R, T, H].
+int64_t lse_line(const StoredSizes& s, int64_t query) {
+  const int64_t head = query % s.heads, line = query / s.heads;
+  return (line / s.queries * s.heads + head) * s.queries + line % s.queries;
 }
 
 // Calls function(T{}, S{}).
@@ -141,12 +146,41 @@ void stored_attention(const Tensor& out, const Tensor& lse, const ops::StoredAtt
   dispatch_both("stored_attention", in, [&](auto type, auto stored) {
     using T = decltype(type);
     using S = decltype(stored);
-    for_queries<T, S>(in, s, [&](QueryReads<T, S>& reads, int64_t query, int64_t line) {
-      lse.data<T>()[line] = reads.weigh();
-      Eigen::Map<Eigen::Matrix<T, 1, Eigen::Dynamic>> y(out.data<T>() + query * s.value_size, s.value_size);
-      y.setZero();
-      for (int64_t n = 0; n < reads.count(); ++n) {
-        y += Eigen::Map<const Eigen::Matrix<T, 1, Eigen::Dynamic>>(reads.weights(n), s.length) * reads.values(n);
+    using RowLine = Eigen::Matrix<T, 1, Eigen::Dynamic>;
+    constexpr T kNone = -std::numeric_limits<T>::infinity();
+    for_queries<T, S>(in, s, [&](const Reads<T, S>& reads, const std::vector<int32_t>& queries) {
+      // What each read gives by itself, and its gate; a query joins them in the order of its list.
+      const auto entries = static_cast<int64_t>(queries.size()) * s.chosen;
+      T* const given = scratch<T>(4, entries * s.value_size);
+      T* const gates = scratch<T>(5, entries);
+      std::fill(gates, gates + entries, kNone);
+      const int64_t group = s.heads / s.kv_heads, first_line = queries.front() / s.heads;
+      const auto entry_of = [&](const BlockRead& read) {
+        return ((read.query / s.heads - first_line) * group + read.query % s.heads % group) * s.chosen + read.n;
+      };
+      reads.for_each([&](const BlockRead& read, const auto&, const auto& values, const T* weights, T gate) {
+        const int64_t entry = entry_of(read);
+        gates[entry] = gate;
+        Eigen::Map<RowLine>(given + entry * s.value_size, s.value_size).noalias() =
+            Eigen::Map<const RowLine>(weights, s.length) * values;
+      });
+      for (size_t i = 0; i < queries.size(); ++i) {
+        T* const gate = gates + static_cast<int64_t>(i) * s.chosen;
+        Eigen::Map<RowLine> y(out.data<T>() + queries[i] * s.value_size, s.value_size);
+        y.setZero();
+        T& log_sum = lse.data<T>()[lse_line(s, queries[i])];
+        log_sum = kNone;
+        const T top = s.chosen > 0 ? *std::max_element(gate, gate + s.chosen) : kNone;
+        if (top == kNone) continue;
+        ArrayView<T> shares(gate, s.chosen);
+        shares = (shares - top).exp();
+        const T sum = shares.sum();
+        for (int64_t n = 0; n < s.chosen; ++n) {
+          if (gate[n] == T{0}) continue;
+          y += gate[n] / sum *
+               Eigen::Map<const RowLine>(given + (static_cast<int64_t>(i) * s.chosen + n) * s.value_size, s.value_size);
+        }
+        log_sum = top + std::log(sum);
       }
     });
   });
@@ -161,38 +195,33 @@ void stored_attention_backward(const Tensor& dq, const Tensor& dout, const Tenso
     using T = decltype(type);
     using S = decltype(stored);
     using Line = Eigen::Matrix<T, Eigen::Dynamic, 1>;
-    for_queries<T, S>(in, s, [&](QueryReads<T, S>& reads, int64_t query, int64_t line) {
-      Eigen::Map<Line> to(dq.data<T>() + query * s.size, s.size);
-      to.setZero();
-      if (reads.weigh() == -std::numeric_limits<T>::infinity()) return;
-      const Eigen::Map<const Line> dy(dout.data<T>() + query * s.value_size, s.value_size);
-      const Eigen::Map<const Line> y(out.data<T>() + query * s.value_size, s.value_size);
-      const T delta = dy.dot(y) - (dlse.defined() ? dlse.data<T>()[line] : T{0});
-      Eigen::Map<Line> ds(scratch<T>(3, s.length), s.length);
-      T* const turned = scratch<T>(4, 2 * s.size);
-      for (int64_t n = 0; n < reads.count(); ++n) {
-        ds = reads.values(n) * dy;
-        ArrayView<T> weights(reads.weights(n), regular);
+    for_queries<T, S>(in, s, [&](const Reads<T, S>& reads, const std::vector<int32_t>& queries) {
+      for (const int32_t query : queries) std::fill_n(dq.data<T>() + query * s.size, s.size, T{0});
+      Eigen::Map<Line> ds(scratch<T>(4, s.length), s.length);
+      T* const turned = scratch<T>(5, 2 * s.size);
+      reads.for_each([&](const BlockRead& read, const auto& keys, const auto& values, T* weights, T gate) {
+        const int64_t line = lse_line(s, read.query);
+        const T log_sum = lse.data<T>()[line];
+        if (log_sum == -std::numeric_limits<T>::infinity()) return;
+        const Eigen::Map<const Line> dy(dout.data<T>() + read.query * s.value_size, s.value_size);
+        const Eigen::Map<const Line> y(out.data<T>() + read.query * s.value_size, s.value_size);
+        const T delta = dy.dot(y) - (dlse.defined() ? dlse.data<T>()[line] : T{0});
+        const T share = std::exp(gate - log_sum) * static_cast<T>(in.scale);
+        ds = values * dy;
+        const ArrayView<T> own_weights(weights, regular);
         ArrayView<T> own(ds.data(), regular);
-        if (in.landmarks) {
-          // With share a and P the softmax within the block: a P (dw - sum of P dw), and a (sum of P dw - delta).
-          const T share = weights.sum();
-          const T inner = (weights * own).sum();
-          own = weights * (own - (share > T{0} ? inner / share : T{0}));
-          ds[regular] = inner - share * delta;
-        } else {
-          own = weights * (own - delta);
-        }
+        // With share a and weights P within the block: a P (dw - sum of P dw), and a (sum of P dw - delta).
+        const T inner = (own_weights * own).sum();
+        own = share * own_weights * (own - (in.landmarks ? inner : delta));
+        if (in.landmarks) ds[regular] = share * (inner - delta);
         Eigen::Map<Line> back(turned, s.size);
-        back = reads.keys(n).transpose() * ds;
+        back.noalias() = keys.transpose() * ds;
         if (in.table.defined()) {
-          turn(turned + s.size, turned, reads.angles(n), in.table.dim(2), s.size, true, in.interleaved);
-          to += Eigen::Map<const Line>(turned + s.size, s.size);
-        } else {
-          to += back;
+          turn(turned + s.size, turned, reads.angles(read), in.table.dim(2), s.size, true, in.interleaved);
         }
-      }
-      to *= static_cast<T>(in.scale);
+        Eigen::Map<Line>(dq.data<T>() + read.query * s.size, s.size) +=
+            Eigen::Map<const Line>(in.table.defined() ? turned + s.size : turned, s.size);
+      });
     });
   });
 }
