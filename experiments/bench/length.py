@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Times the reading of one long document, and the memory that it takes, by the document's length.
 
-    python3 experiments/bench/length.py CONFIG.yaml --work FOLDER [--lengths 32768 131072 2097152] [--set KEY=VALUE]
-        [--output FILE]
+    python3 experiments/bench/length.py CONFIG.yaml --work FOLDER [--lengths 32768 131072 2097152] [--model KEY=VALUE]
+        [--set KEY=VALUE] [--output FILE]
 
 The model has the weights it begins with, which cost what trained ones do. Every length is read --rounds times in turn;
 the table has the least time per token and the largest memory. Standard library only.
@@ -35,6 +35,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--quire", default="build/native/bin/quire")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--model", action="append", default=[], metavar="KEY=VALUE", help="of the run; may be repeated")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the evaluation; may be repeated")
     parser.add_argument("--output", type=pathlib.Path)
     arguments = parser.parse_args()
@@ -48,7 +49,7 @@ def main():
     trained = arguments.work / "run"
     if not (trained / "config.yaml").exists():
         run([arguments.quire, "train", arguments.config, f"data.corpus={corpora[min(corpora)]}", "data.vocabulary=none",
-             "schedule.steps=1", "schedule.warmup=0", "evaluate.every=0", "--run-dir", trained])
+             "schedule.steps=1", "schedule.warmup=0", "evaluate.every=0", *arguments.model, "--run-dir", trained])
     best, memory = {}, {}
     for _ in range(arguments.rounds):
         for length, corpus in corpora.items():

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <hdf5.h>
 
+#include <array>
 #include <cstring>
 #include <thread>
 
@@ -40,7 +41,8 @@ void write_foreign_file(const std::filesystem::path& path) {
   attribute("rate", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, &rate);
   const hid_t fixed = H5Tcopy(H5T_C_S1);
   H5Tset_size(fixed, 8);
-  attribute("fixed", fixed, fixed, "hello\0\0\0");
+  const std::array<char, 8> hello{"hello"};
+  attribute("fixed", fixed, fixed, hello.data());
   H5Tset_strpad(fixed, H5T_STR_SPACEPAD);
   attribute("spaces", fixed, fixed, "hi there");
   const hid_t variable = H5Tcopy(H5T_C_S1);

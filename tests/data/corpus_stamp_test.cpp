@@ -100,7 +100,7 @@ TEST_F(CorpusStampTest, DamagedStampsAreAsGoodAsNone) {
                                   std::string("{\"file\": 1, \"splits\": []}")}) {
     write_file_durably(stamp(), text);
     EXPECT_NO_THROW(open());
-    EXPECT_EQ(read_text_file(stamp()), good.substr(0, good.find("[")) + "[]}\n");
+    EXPECT_EQ(read_text_file(stamp()), good.substr(0, good.find('[')) + "[]}\n");
   }
 }
 

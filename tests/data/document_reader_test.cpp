@@ -1,5 +1,6 @@
 #include "data/sources/open_documents.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "core/files/file_io.h"
@@ -117,7 +118,7 @@ TEST_F(DocumentReaderTest, BadRecordsNameFileLineAndReason) {
   };
   for (const auto& [line, message] : bad) {
     EXPECT_ERROR(records(good + line), ErrorKind::data, message);
-    EXPECT_ERROR(records(good + line + "\n" + good), ErrorKind::data, "r.jsonl: line 3: ");
+    EXPECT_ERROR(records(fmt::format("{}{}\n{}", good, line, good)), ErrorKind::data, "r.jsonl: line 3: ");
     try {
       records(good + line);
     } catch (const Error& error) {

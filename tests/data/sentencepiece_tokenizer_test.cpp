@@ -63,8 +63,7 @@ const std::vector<std::string>& nasty_texts() {
       "\xF0\x9F\x98\x80 \xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x91\xA7",  // emoji, one joined of two
       "e\xCC\x81 \xC3\xA9",                                             // combined and composed
       "\xEF\xBC\xA1\xEF\xAC\x81\xC2\xA0\xE3\x80\x80",  // what normalisation would change: full width, ligature, spaces
-      "\xEF\xBB\xBF"
-      "mark",
+      "\xEF\xBB\xBFmark",
       "\xEF\xBF\xBD \xEF\xBF\xBE \xF4\x8F\xBF\xBF",
       "<s> </s> <unk> <0x41> <pad>",
       "\x01\x7F\xC2\x85\xE2\x80\xA8",

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -119,7 +120,7 @@ TEST_F(TasksTest, HopsFollowAChain) {
   std::string from = text.substr(text.find("|The path from ") + 15, 4);
   for (size_t hop = 0; hop < 3; ++hop) {
     const std::string to = answer.substr(hop * 5, 4);
-    EXPECT_NE(text.find("|DEF" + from + "->" + to + "|"), std::string::npos) << from << " " << to;
+    EXPECT_NE(text.find(fmt::format("|DEF{}->{}|", from, to)), std::string::npos) << from << " " << to;
     from = to;
   }
   EXPECT_EQ(std::count(text.begin(), text.end(), '>'), 6);

@@ -17,7 +17,7 @@ struct Machine {
   std::string backend;  // "cpu-v3", "NVIDIA H200"
   // Folder for state that lies in files and not in memory; empty: the folder for temporary files.
   std::filesystem::path scratch = {};
-  std::string without_gpu = "";  // why no GPU is used, when run.device would have taken one
+  std::string without_gpu = {};  // why no GPU is used, when run.device would have taken one
 
   static Machine choose(const RunSection& run);
 };
