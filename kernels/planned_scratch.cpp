@@ -89,6 +89,10 @@ void take_knn_search(const Tensor& index, const Tensor& score, const Tensor& q, 
 
 }  // namespace
 
+DeviceKind planned_device() {
+  return g_planned;
+}
+
 PlannedScratch::PlannedScratch(DeviceKind kind) {
   QUIRE_CHECK(g_planned == DeviceKind::meta, "plan: another one is being made");
   g_planned = kind;

@@ -15,4 +15,7 @@ class PlannedScratch {
   PlannedScratch& operator=(const PlannedScratch&) = delete;
 };
 
+// The kind of such a plan; meta when none is being made.
+DeviceKind planned_device();
+
 }  // namespace quire

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/planned_scratch.h"
 #include "layers/held_blocks.h"
 
 namespace quire {
@@ -34,9 +35,23 @@ FetchedEntries fetch_entries(const StateView& state, std::initializer_list<LogId
   FetchedEntries fetched;
   for (const LogId log : logs) fetched.logs.push_back(all_slots(state.stored_ring(log)));
   fetched.slot = chosen;
-  if (state.place(logs.begin()->group) == LogPlace::device || state.device().kind != DeviceKind::cuda) return fetched;
+  const bool is_plan = state.device() == kMeta;
+  const DeviceKind kind = is_plan ? planned_device() : state.device().kind;
+  if (state.place(logs.begin()->group) == LogPlace::device || kind != DeviceKind::cuda) return fetched;
+  const int64_t slots_of_rows = fetched.logs.front().dim(0);
+  const auto make_room = [&](int64_t entries) {
+    for (Tensor& log : fetched.logs) {
+      Shape shape = log.shape();
+      shape[0] = entries;
+      log = Tensor::empty(shape, log.dtype(), state.device());
+    }
+  };
+  if (is_plan) {
+    make_room(std::min(chosen.numel(), slots_of_rows));
+    return fetched;
+  }
   std::vector<int32_t> slots = chosen.to_vector<int32_t>();
-  std::vector<int32_t> number(static_cast<size_t>(fetched.logs.front().dim(0)), -1), wanted;
+  std::vector<int32_t> number(static_cast<size_t>(slots_of_rows), -1), wanted;
   for (const int32_t slot : slots) {
     if (slot >= 0) number[static_cast<size_t>(slot)] = 0;
   }
@@ -47,15 +62,10 @@ FetchedEntries fetch_entries(const StateView& state, std::initializer_list<LogId
   }
   for (int32_t& slot : slots) slot = slot < 0 ? -1 : number[static_cast<size_t>(slot)];
   fetched.slot = Tensor::from(slots, chosen.shape(), state.device());
-  const int64_t places = std::max<int64_t>(1, with_places_to_spare(static_cast<int64_t>(wanted.size())));
+  const std::vector<Tensor> stored = fetched.logs;
+  make_room(std::max<int64_t>(1, with_places_to_spare(static_cast<int64_t>(wanted.size()))));
   std::vector<DeviceBackend::Copy> copies;
-  for (Tensor& log : fetched.logs) {
-    Shape shape = log.shape();
-    shape[0] = places;
-    const Tensor near = Tensor::empty(shape, log.dtype(), state.device());
-    copy_entries(copies, near, log, wanted);
-    log = near;
-  }
+  for (size_t i = 0; i < stored.size(); ++i) copy_entries(copies, fetched.logs[i], stored[i], wanted);
   device_backend(state.device().kind).fetch(copies);
   return fetched;
 }

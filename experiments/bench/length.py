@@ -15,15 +15,18 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 
 def run(command):
     """The output of a command, and the most memory that it had resident, in MiB."""
-    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    out = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    if status != 0:
-        sys.exit(f"{' '.join(map(str, command))} ended with status {status}")
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=said)
+        out = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        if status != 0:
+            said.seek(0)
+            sys.exit(f"{said.read()}{' '.join(map(str, command))} ended with {os.waitstatus_to_exitcode(status)}")
     return out, usage.ru_maxrss / 1024
 
 

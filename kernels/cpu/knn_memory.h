@@ -67,7 +67,7 @@ inline void widen(const uint16_t* from, LanesOf<int32_t, 8>::type& to) {
   to = (LanesOf<int32_t, 8>::type)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
 }
 inline void widen(const int8_t* from, LanesOf<int32_t, 4>::type& to) {
-  for (int i = 0; i < 4; ++i) to[i] = from[i];
+  for (int i = 0; i < 4; ++i) to[i] = from[i];  // NOLINT(bugprone-signed-char-misuse): a number
 }
 inline void widen(const uint16_t* from, LanesOf<int32_t, 4>::type& to) {
   for (int i = 0; i < 4; ++i) to[i] = from[i];

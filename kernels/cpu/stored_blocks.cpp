@@ -111,7 +111,7 @@ void for_queries(const ops::StoredAttentionInputs& in, const StoredSizes& s, Bod
   const int64_t group = s.heads / s.kv_heads;
   const int64_t shares = ceil_div(2 * ThreadPool::current().threads(), s.rows * s.kv_heads);
   const int64_t most = std::max<int64_t>(1, kMostReads / std::max<int64_t>(1, group * s.chosen));
-  const int64_t some = std::min(most, ceil_div(s.queries, shares));
+  const int64_t some = std::clamp<int64_t>(ceil_div(s.queries, shares), 1, most);
   const int64_t tasks = ceil_div(s.queries, some);
   parallel_for(s.rows * s.kv_heads * tasks, [&](int64_t task) {
     const int64_t row = task / (s.kv_heads * tasks), kv_head = task / tasks % s.kv_heads;

@@ -1,5 +1,6 @@
 #include "tests/golden/golden_file.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -66,7 +67,7 @@ void GoldenCase::expect_gradients(const std::map<std::string, Variable>& leaves)
 
 void GoldenCase::expect_compared(const std::string& group) const {
   for (const std::string& name : names(group)) {
-    const std::string path = group + "/" + name;
+    const std::string path = fmt::format("{}/{}", group, name);
     const auto inside = compared_.lower_bound(path + "/");
     if (inside != compared_.end() && inside->starts_with(path + "/")) {
       expect_compared(path);

@@ -178,7 +178,7 @@ TEST_F(Evaluation, ContextMeanOfAMemoryByHand) {
   // The row, and the last three tokens before it.
   EXPECT_DOUBLE_EQ(context(none, "size: 3"), (1 + 2 + 3 + 4) + (4 + 5 + 6 + 7) + (4 + 5));
   // All tokens before the row.
-  EXPECT_DOUBLE_EQ(context(none, "size: 50"), 10 * 11 / 2);
+  EXPECT_DOUBLE_EQ(context(none, "size: 50"), 10.0 * 11 / 2);
   // Every other token, two of them: as far back as four tokens.
   EXPECT_DOUBLE_EQ(context(none, "size: 2, stride: 2"), (1 + 2 + 3 + 4) + (5 + 6 + 7 + 8) + (5 + 6));
   // Memory is read once it holds five entries.

@@ -1,4 +1,6 @@
 // configs/OUTPUT.md names every field that a run and an evaluation write, and no other.
+#include <fmt/format.h>
+
 #include <regex>
 #include <set>
 
@@ -33,7 +35,7 @@ void collect(const nlohmann::ordered_json& json, const std::string& name, const 
   }
   for (const auto& [key, value] : json.items()) {
     const std::string part = std::regex_replace(key, std::regex("(^|\\.)[0-9]+(?=\\.|$)"), "$1N");
-    collect(value, name.empty() ? part : name + "." + part, known, found);
+    collect(value, name.empty() ? part : fmt::format("{}.{}", name, part), known, found);
   }
 }
 
@@ -56,16 +58,14 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
                        "--output", (tiny / "recall.h5").string()})
                 .code,
             0);
-  const ProgramResult trained = tiny.train(
-      "run",
-      {"data.corpus=" + (tiny / "recall.h5").string(), "schedule.steps=4", "log.every=1", "evaluate.every=4",
-       "model.layers=3", "model.attention.cache={kind: none, length: none}",
-       "model.layer_overrides=[{layers: [0], attention: {kind: vq, window: 8, vq: {codes: 8, block: 8}}}, {layers: "
-       "[2], "
-       "position: rope, attention: {kind: landmark, landmark: {block: 7, retrieve: true, context_miss: {enabled: "
-       "true, cutoff: 0.3}}}}]",
-       "model.stack={kind: drt, drt: {chunk: 7, top_k: 2}}",
-       "model.memory=[{kind: knn, layers: [1], size: 64, top_k: 4, search: bucketed}]"});
+  const std::string layers =
+      "{layers: [0], attention: {kind: vq, window: 8, vq: {codes: 8, block: 8}}}, {layers: [2], position: rope, "
+      "attention: {kind: landmark, landmark: {block: 7, retrieve: true, context_miss: {enabled: true, cutoff: 0.3}}}}";
+  const ProgramResult trained =
+      tiny.train("run", {"data.corpus=" + (tiny / "recall.h5").string(), "schedule.steps=4", "log.every=1",
+                         "evaluate.every=4", "model.layers=3", "model.attention.cache={kind: none, length: none}",
+                         "model.layer_overrides=[" + layers + "]", "model.stack={kind: drt, drt: {chunk: 7, top_k: 2}}",
+                         "model.memory=[{kind: knn, layers: [1], size: 64, top_k: 4, search: bucketed}]"});
   ASSERT_EQ(trained.code, 0) << trained.err;
 
   // What no model of all mechanisms can have.

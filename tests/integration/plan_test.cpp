@@ -205,6 +205,25 @@ TEST(Plan, NeedsNoGpu) {
   EXPECT_EQ(mixed["workspace"].get<size_t>(), kProductWorkspaceBytes);
 }
 
+// What is stored in host memory is no memory of the GPU, but what a pass has chosen of it is, until the sweep is over.
+TEST(Plan, CountsWhatComesFromHostMemory) {
+  const auto plan_of = [](const std::string& place) {
+    return make_plan(
+        parse_config<RunConfig>(
+            kConfig, "plan.yaml",
+            {"run.device=cuda", "run.precision=f32", "model.position=alibi",
+             "model.stack={kind: drt, drt: {chunk: 31, top_k: 2, groups: 1, capacity: 99, place: " + place + "}}"}),
+        1, 2);
+  };
+  const Plan device = plan_of("device"), host = plan_of("host");
+  constexpr int64_t kRows = 4, kChunk = 31 * 192 * int64_t{sizeof(float)};  // keys or values
+  const int64_t stored = 2 * kRows * 100 * kChunk;
+  const int64_t lists = 1 + 384 / 32;
+  EXPECT_EQ(host.host_state, stored);
+  EXPECT_EQ(device.state - host.state, stored);
+  EXPECT_EQ(host.activations - device.activations, 2 * kRows * lists * 2 * kChunk);
+}
+
 TEST(Plan, ARunWithoutItsGpuSaysWhy) {
   if (!load_cuda().gpu.empty()) GTEST_SKIP() << "there is one";
   const TemporaryDirectory folder;

@@ -136,7 +136,8 @@ void add_lookup_function_cases(std::vector<OpCase>& cases) {
   };
   const Tensor table = Tensor::zeros({10, 2, 2}, DType::f64);
   for (int64_t i = 0; i < 40; ++i) {
-    const double angle = static_cast<double>(i / 4 - 5) * std::pow(9.0, -static_cast<double>(i % 2) / 2);
+    const int64_t position = i / 4 - 5;
+    const double angle = static_cast<double>(position) * std::pow(9.0, -static_cast<double>(i % 2) / 2);
     values(table)[i] = i / 2 % 2 == 0 ? std::cos(angle) : std::sin(angle);
   }
   // Rows of the table for each position of x [R, N, ..]: [R, N, 2, 2].

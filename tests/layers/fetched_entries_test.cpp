@@ -47,7 +47,8 @@ TEST_P(StoredEntries, AreReadWhereTheyWereFetchedTo) {
   for (size_t i = 0; i < chosen.size(); ++i) {
     ASSERT_EQ(slot[i] < 0, chosen[i] < 0);
     if (slot[i] < 0) continue;
-    const double wanted = chosen[i] / 4 * 10 + chosen[i] % 4;
+    const int32_t row = chosen[i] / 4;
+    const double wanted = row * 10 + chosen[i] % 4;
     EXPECT_EQ(entries[2 * static_cast<size_t>(slot[i])], wanted);
     EXPECT_EQ(entries[2 * static_cast<size_t>(slot[i]) + 1], -wanted);
   }

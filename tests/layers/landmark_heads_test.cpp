@@ -44,7 +44,8 @@ struct Inputs {
 };
 
 // [R, T, H, D] of a document read in chunks of the given lengths, by token: T lines of R H D values.
-std::vector<std::vector<double>> read_in_chunks(Reader reader_, const Inputs& inputs, std::vector<int64_t> chunks) {
+std::vector<std::vector<double>> read_in_chunks(Reader reader_, const Inputs& inputs,
+                                                const std::vector<int64_t>& chunks) {
   std::vector<std::vector<double>> by_token;
   int64_t begin = 0;
   for (const int64_t length : chunks) {

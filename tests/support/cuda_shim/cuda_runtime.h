@@ -12,6 +12,7 @@
 #include <tuple>
 #include <type_traits>
 
+// NOLINTBEGIN(bugprone-reserved-identifier): CUDA's own words
 #define __global__
 #define __device__
 #define __host__
@@ -145,3 +146,4 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cud
   std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
+// NOLINTEND(bugprone-reserved-identifier)
