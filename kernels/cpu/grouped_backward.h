@@ -44,12 +44,17 @@ struct GroupedBackward {
     return sum;
   }
 
-  // The same for one query; returns its D.
-  T softmax_gradient(ArrayView<T> p, ArrayView<T> dp, T log_sum, T weight) const {
-    p = (p - log_sum).exp();
-    const T delta = (p * dp).sum();
-    p *= weight;
-    dp = p * static_cast<T>(in.scale) * (dp - delta);
+  // The same for one query, [S] with room for a vector behind; returns its D.
+  T softmax_gradient(T* p, T* dp, T log_sum, T weight) const {
+    T delta = 0;
+    for (int64_t j = 0; j < s.length; j += kWidth) {
+      store_vector(p + j, exponential<T>(load_vector(p + j) - (log_sum + Vector<T>{})));
+    }
+    for (int64_t j = 0; j < s.length; ++j) delta += p[j] * dp[j];
+    ArrayView<T> weighted(p, s.length);
+    ArrayView<T> gradients(dp, s.length);
+    weighted *= weight;
+    gradients = weighted * static_cast<T>(in.scale) * (gradients - delta);
     return delta;
   }
 
@@ -69,7 +74,9 @@ struct GroupedBackward {
       pack_lines(q, in.q.data<T>() + line_of(s, tile, head, s.size), stride, tile.count, s.size);
       pack_lines(dy, dout.data<T>() + line_of(s, tile, head, s.value_size), s.heads * s.value_size, tile.count,
                  s.value_size);
-      T* const of_one = scratch<T>(8, 2 * s.length);
+      LinesByFeature<T> keys_by_feature(s, s.size, 8), values_by_feature(s, s.value_size, 9);
+      const int64_t of_one = keys_by_feature.lanes();
+      T* const one = scratch<T>(10, s.size + 2 * of_one);  // a query, its logits, and their gradients
       turn_queries(q_by_feature, whole, q, s.size, tile.count, s.size, static_cast<T>(in.scale));
       turn_queries(dy_by_feature, whole, dy, s.value_size, tile.count, s.value_size, T{1});
       const T* const log_sums = lse.data<T>() + lse_of(s, tile, head);
@@ -89,14 +96,19 @@ struct GroupedBackward {
         block_product(p, lanes, keys, q_by_feature, whole, s.length, whole, s.size, false);
         block_product(dp, lanes, values, dy_by_feature, whole, s.length, whole, s.value_size, false);
         T delta = softmax_gradient(p, dp, own.data(), tile.count, lanes, whole, weight);
+        if (whole < tile.count) {
+          keys_by_feature.load(keys);
+          values_by_feature.load(values);
+        }
         for (int64_t a = whole; a < tile.count; ++a) {
-          const ArrayView<T> logits =
-              line_products(of_one, keys, s.length, q + a * s.size, s.size, static_cast<T>(in.scale));
-          const ArrayView<T> gradients =
-              line_products(of_one + s.length, values, s.length, dy + a * s.value_size, s.value_size, T{1});
+          T* const logits = one + s.size;
+          T* const gradients = logits + of_one;
+          for (int64_t f = 0; f < s.size; ++f) one[f] = q[a * s.size + f] * static_cast<T>(in.scale);
+          keys_by_feature.multiply(logits, one);
+          values_by_feature.multiply(gradients, dy + a * s.value_size);
           delta += softmax_gradient(logits, gradients, own[static_cast<size_t>(a)], weight);
-          column_of(p + a, lanes, s.length) = logits;
-          column_of(dp + a, lanes, s.length) = gradients;
+          column_of(p + a, lanes, s.length) = ArrayView<T>(logits, s.length);
+          column_of(dp + a, lanes, s.length) = ArrayView<T>(gradients, s.length);
         }
         if (g.dweight.defined()) dweight[static_cast<size_t>(kv_head * in.weight.numel() + entry + n)] += delta;
         if (g.dvalues.defined()) {

@@ -31,13 +31,18 @@ void weigh(T* p, T* log_sums, int64_t lanes, int64_t whole, int64_t length, T we
   }
 }
 
-// The same for the logits of one query.
+// The same, with the same bits, for one query whose logits follow each other. Behind them is room for a vector.
 template <typename T>
-T weigh(ArrayView<T> p, T weight, bool softmax_one) {
-  const T top = std::max(softmax_one ? T{0} : std::numeric_limits<T>::lowest(), p.maxCoeff());
-  p = (p - top).exp();
-  const T sum = p.sum() + (softmax_one ? std::exp(-top) : T{0});
-  p *= sum == T{0} ? T{0} : weight / sum;
+T weigh(T* p, int64_t length, T weight, bool softmax_one) {
+  const Vector<T> zero{};
+  T top = softmax_one ? T{0} : std::numeric_limits<T>::lowest();
+  for (int64_t j = 0; j < length; ++j) top = p[j] > top ? p[j] : top;
+  for (int64_t j = 0; j < length; j += kLanes<T>) {
+    store_vector(p + j, exponential<T>(load_vector(p + j) - (top + zero)));
+  }
+  T sum = softmax_one ? exponential<T>(-(top + zero))[0] : T{0};
+  for (int64_t j = 0; j < length; ++j) sum += p[j];
+  ArrayView<T>(p, length) *= sum == T{0} ? T{0} : weight / sum;
   return top + std::log(sum);
 }
 
@@ -52,7 +57,8 @@ void forward_tile(const Tensor& out, const Tensor& lse, const ops::GroupedCrossA
   T* const log_sums = lse.data<T>() + lse_of(s, tile, head);
   T* const q = scratch<T>(0, s.size * lanes);
   T* const p = scratch<T>(1, s.length * lanes);
-  T* const of_one = scratch<T>(4, s.length);
+  LinesByFeature<T> by_feature(s, s.size, 4);
+  T* const one = scratch<T>(5, s.size + by_feature.lanes());  // a query, and its logits
   if (tile.list >= 0) {
     turn_queries(q, whole, from, s.heads * s.size, tile.count, s.size, static_cast<T>(in.scale));
   }
@@ -68,11 +74,13 @@ void forward_tile(const Tensor& out, const Tensor& lse, const ops::GroupedCrossA
     const T weight = in.weight.data<T>()[(tile.row * s.lists + tile.list) * s.chosen + n];
     block_product(p, lanes, keys, q, whole, s.length, whole, s.size, false);
     weigh(p, own.data(), lanes, whole, s.length, weight, in.softmax_one);
+    if (whole < tile.count) by_feature.load(keys);
     for (int64_t a = whole; a < tile.count; ++a) {
-      const ArrayView<T> one =
-          line_products(of_one, keys, s.length, from + a * s.heads * s.size, s.size, static_cast<T>(in.scale));
-      own[static_cast<size_t>(a)] = weigh(one, weight, in.softmax_one);
-      column_of(p + a, lanes, s.length) = one;
+      T* const logits = one + s.size;
+      for (int64_t f = 0; f < s.size; ++f) one[f] = from[a * s.heads * s.size + f] * static_cast<T>(in.scale);
+      by_feature.multiply(logits, one);
+      own[static_cast<size_t>(a)] = weigh(logits, s.length, weight, in.softmax_one);
+      column_of(p + a, lanes, s.length) = ArrayView<T>(logits, s.length);
     }
     for (int64_t a = 0; a < tile.count; ++a) log_sums[a * s.chosen + n] = own[static_cast<size_t>(a)];
     const Operand<T> values = chunk_lines<T, S>(in.values, s, chunk, kv_head, s.value_size, 3);

@@ -71,15 +71,6 @@ int64_t whole_lanes(const QueryRun& tile) {
   return tile.count % kLanes<T> <= kFew ? tile.count / kLanes<T> * kLanes<T> : lanes_of<T>(tile);
 }
 
-// Products of the `count` lines of a chunk with x [size], times a factor.
-template <typename T>
-ArrayView<T> line_products(T* to, const Operand<T>& lines, int64_t count, const T* x, int64_t size, T factor) {
-  using Line = Eigen::Matrix<T, Eigen::Dynamic, 1>;
-  const ConstMatrixView<T> matrix(lines.data, count, size, Eigen::OuterStride<>(lines.stride));
-  Eigen::Map<Line>(to, count).noalias() = factor * (matrix * Eigen::Map<const Line>(x, size));
-  return {to, count};
-}
-
 // A column of a matrix [.., lanes].
 template <typename T>
 Eigen::Map<Eigen::Array<T, Eigen::Dynamic, 1>, Eigen::Unaligned, Eigen::InnerStride<>> column_of(T* first,
@@ -136,6 +127,28 @@ void turn_queries(T* to, int64_t lanes, const T* from, int64_t stride, int64_t c
   }
   if (factor != T{1}) ArrayView<T>(to, lanes * size) *= factor;
 }
+
+// The lines of a chunk by feature, for queries that are computed one by one.
+template <typename T>
+class LinesByFeature {
+ public:
+  LinesByFeature(const GroupedSizes& s, int64_t size, int slot)
+      : length_(s.length),
+        lanes_(ceil_div(s.length, int64_t{kLanes<T>}) * kLanes<T>),
+        size_(size),
+        values_(scratch<T>(slot, size * lanes_)) {}
+
+  void load(const Operand<T>& lines) { turn_queries(values_, lanes_, lines.data, lines.stride, length_, size_, T{1}); }
+  // Their products with x [size], the same sums as those of a tile. `to` has room for whole vectors.
+  void multiply(T* to, const T* x) const {
+    block_product(to, lanes_, Operand<T>{x, size_}, values_, lanes_, 1, lanes_, size_, false);
+  }
+  int64_t lanes() const { return lanes_; }
+
+ private:
+  int64_t length_, lanes_, size_;
+  T* values_;
+};
 
 // to [count, size] = lines that lie `stride` apart.
 template <typename T>

@@ -172,14 +172,15 @@ void stored_attention(const Tensor& out, const Tensor& lse, const ops::StoredAtt
         log_sum = kNone;
         const T top = s.chosen > 0 ? *std::max_element(gate, gate + s.chosen) : kNone;
         if (top == kNone) continue;
-        ArrayView<T> shares(gate, s.chosen);
-        shares = (shares - top).exp();
-        const T sum = shares.sum();
+        T sum = 0;
         for (int64_t n = 0; n < s.chosen; ++n) {
-          if (gate[n] == T{0}) continue;
-          y += gate[n] / sum *
-               Eigen::Map<const RowLine>(given + (static_cast<int64_t>(i) * s.chosen + n) * s.value_size, s.value_size);
+          if (gate[n] == kNone) continue;  // nothing is given
+          const T share = std::exp(gate[n] - top);
+          const T* const of_block = given + (static_cast<int64_t>(i) * s.chosen + n) * s.value_size;
+          y += share * Eigen::Map<const RowLine>(of_block, s.value_size);
+          sum += share;
         }
+        y *= T{1} / sum;
         log_sum = top + std::log(sum);
       }
     });

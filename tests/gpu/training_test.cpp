@@ -32,7 +32,7 @@ schedule: {warmup: 5, steps: 100}
 evaluate: {rows: 2}
 )";
 
-RunConfig config(std::vector<std::string> settings) {
+RunConfig config(const std::vector<std::string>& settings) {
   return parse_config<RunConfig>(kConfig, "gpu.yaml", settings);
 }
 

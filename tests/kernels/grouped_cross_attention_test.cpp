@@ -168,6 +168,37 @@ TEST(GroupedCrossAttention, AQueryAloneGetsWhatItGetsAmongOthers) {
   }
 }
 
+// As many queries as a chunk with its landmark has, and sizes of a usual model.
+TEST(GroupedCrossAttention, TheLastOfAChunkGetsWhatItGetsAlone) {
+  RandomTensors random(12);
+  const auto normal = [&](const Shape& shape) { return placed(random.normal(shape, 1, 0, DType::f32)); };
+  constexpr int64_t kMany = 65, kWidth = 64;
+  ops::GroupedCrossAttentionInputs in;
+  in.q = normal({1, kMany, 1, kWidth});
+  in.keys = normal({2, 64, 1, kWidth});
+  in.values = normal({2, 64, 1, kWidth});
+  in.weight = normal({1, 1, 2});
+  in.chosen = placed(Tensor::from(std::vector<int32_t>{1, 0}, {1, 1, 2}));
+  in.scale = 0.125;
+  const auto out_of = [&](int64_t first, int64_t last) {
+    ops::GroupedCrossAttentionInputs part = in;
+    part.q = in.q.slice(1, first, last);
+    part.list = Tensor::zeros({1, last - first}, DType::i32, test_device());
+    const Tensor out = Tensor::empty_like(part.q);
+    const Tensor lse = Tensor::empty({1, 1, last - first, 2}, DType::f32, test_device());
+    ops::grouped_cross_attention(out, lse, part);
+    return out;
+  };
+  for (const bool one : {false, true}) {
+    in.softmax_one = one;
+    const Tensor all = out_of(0, kMany);
+    for (const int64_t t : {int64_t{0}, int64_t{63}, int64_t{64}}) {
+      EXPECT_TRUE(same_bits(out_of(t, t + 1), all.slice(1, t, t + 1))) << t;
+    }
+    EXPECT_TRUE(same_bits(out_of(60, 65), all.slice(1, 60, 65)));
+  }
+}
+
 TEST(GroupedCrossAttention, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
   const ops::GroupedCrossAttentionInputs in = inputs();
   const Results all = run(in);
