@@ -39,10 +39,10 @@ TEST(Quickstart, AFewHundredStepsReachTheMeasuredBound) {
   train.insert(train.end(), luke.begin(), luke.end());
   const TinyRun tiny;
   write_corpus(tiny.corpus(), {{"train", train}, {"held_out", held_out}}, {.force = true});
+  const std::string config = QUIRE_SOURCE_DIR "/configs/quickstart.yaml";
   const ProgramResult trained =
-      run_quire({"train", QUIRE_SOURCE_DIR "/configs/quickstart.yaml", "--run-dir", (tiny / "run").string(),
-                 "data.corpus=" + tiny.corpus().string(), "schedule.steps=200", "schedule.warmup=40",
-                 "evaluate.every=0", "checkpoint.every=0"});
+      run_quire({"train", config, "--run-dir", (tiny / "run").string(), "data.corpus=" + tiny.corpus().string(),
+                 "schedule.steps=200", "schedule.warmup=40", "evaluate.every=0", "checkpoint.every=0"});
   ASSERT_EQ(trained.code, 0) << trained.err;
   const ProgramResult evaluated = run_quire({"eval", (tiny / "run").string(), "--split", "held_out", "--json"});
   ASSERT_EQ(evaluated.code, 0) << evaluated.err;

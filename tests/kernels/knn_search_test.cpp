@@ -145,7 +145,10 @@ TEST(KnnSearch, LosesNothingOnUnusualNumbers) {
        }},
       {"rising",
        [&](float* keys, float* queries) {
-         for (int64_t i = 0; i < kSlots * kWidth; ++i) keys[i] += static_cast<float>(i / kWidth) / 100;
+         for (int64_t i = 0; i < kSlots * kWidth; ++i) {
+           const int64_t slot = i / kWidth;
+           keys[i] += static_cast<float>(slot) / 100;
+         }
          for (int64_t i = 0; i < 20 * kWidth; ++i) queries[i] = std::abs(queries[i]);
        }},
       {"all alike",

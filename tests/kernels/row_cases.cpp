@@ -96,7 +96,7 @@ void add_products(std::vector<OpCase>& cases) {
                    "several_strided",
                    {random.normal({3, 4, 2, 5}), random.normal({5, 7}), random.normal({3, 2, 7})},
                    [](const Tensors& in) {
-                     const Tensor c = in[2];
+                     const Tensor& c = in[2];
                      const Tensor a = in[0].select(1, 2);  // [3, 2, 5], not contiguous
                      ops::gemm(c, a, in[1].broadcast({3, 5, 7}), {.accumulate = true});
                      return Tensors{c};
@@ -182,7 +182,8 @@ void add_rows(std::vector<OpCase>& cases) {
                      const Tensor rows = Tensor::zeros({3, 4}, DType::f64);
                      for (int64_t i = 0; i < 12; ++i) {
                        const int32_t at = in[0].data<int32_t>()[i];
-                       values(rows)[i] = at < 0 ? -1 : static_cast<double>(at + i / 4 * 5);
+                       const int64_t line = at + i / 4 * 5;
+                       values(rows)[i] = at < 0 ? -1 : static_cast<double>(line);
                      }
                      return Tensors{rows};
                    },

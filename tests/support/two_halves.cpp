@@ -154,7 +154,8 @@ int64_t reach(const Place& place, const TargetPlace& target) {
 // Of each position in an upper block: two matrices, the two chunks that are read, and the scores of all.
 StepFlops flops(const Place& place, const StepShape& shape) {
   const auto width = static_cast<double>(place.model.width);
-  const auto times = static_cast<double>((place.model.layers + 1) / 2 * shape.rows * shape.subsequence);
+  const int64_t upper = (place.model.layers + 1) / 2;
+  const auto times = static_cast<double>(upper * shape.rows * shape.subsequence);
   return {.learned = times * 2 * (2 * width * width + 4 * width),
           .forward = times * 2 * width * static_cast<double>(options(place).length)};
 }

@@ -106,7 +106,7 @@ TEST(Metrics, LinesAcrossBuffersAreWhole) {
 TEST(Metrics, WhatCannotBeOpenedIsADiskError) {
   const test::TemporaryDirectory folder;
   try {
-    MetricsLog(folder / "absent" / "metrics.jsonl");
+    const MetricsLog log(folder / "absent" / "metrics.jsonl");
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::disk);

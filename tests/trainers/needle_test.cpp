@@ -1,5 +1,6 @@
 #include "trainers/evaluation/needle.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,8 +52,9 @@ class Copier : public Reader {
     if (path != std::string::npos) {
       std::string walked;
       std::string at = text_.substr(path + 15, 5);
-      while (text_.find("|DEF" + at + "->") != std::string::npos) {
-        at = after("|DEF" + at + "->");
+      const auto step = [&] { return fmt::format("|DEF{}->", at); };
+      while (text_.find(step()) != std::string::npos) {
+        at = after(step());
         walked += (walked.empty() ? "" : ",") + at;
       }
       return walked;

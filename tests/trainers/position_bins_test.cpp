@@ -74,7 +74,7 @@ TEST(PositionBins, OfAWidth) {
   EXPECT_EQ(bins.bins()[3].begin, 90);
   EXPECT_EQ(bins.bins()[3].end, 120);
   try {
-    PositionBins(10'000'000, 99);
+    const PositionBins many(10'000'000, 99);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::config);
