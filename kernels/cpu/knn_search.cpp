@@ -106,7 +106,8 @@ class Unit {
     KnnFilter filter(queries_, count_, s_.size);
     Pending pending(*this, best, filter);
     constexpr int64_t kPause = 8;  // blocks without the filter when it did not help
-    int64_t without = 3;           // nothing is known at first: everything would pass
+    // Nothing is known at first: everything would pass. A memory of so few blocks costs more to filter than to score.
+    int64_t without = 3;
     for_blocks([&](int64_t begin, int64_t block) {
       if (without > 0 || !filter.load(keys_, begin, block)) {
         without = std::max<int64_t>(without - 1, 0);
