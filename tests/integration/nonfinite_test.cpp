@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <thread>
 
 #include "core/error.h"
+#include "core/ranks/in_process.h"
 #include "core/thread_pool.h"
 #include "tests/support/compare.h"
 #include "tests/support/mechanism_suite.h"
@@ -125,17 +125,12 @@ TEST_P(Nonfinite, BlocksOfRowsAndRanksChangeNothing) {
   TrainingRun blocks(config({"data.accumulate=3"}), *corpus_);
   expect_same(blocks, faulty_steps(blocks));
 
-  std::vector<std::unique_ptr<Communicator>> group = make_in_process_group(2);
-  std::vector<std::thread> threads;
-  for (auto& communicator : group) {
-    threads.emplace_back([&, mine = std::move(communicator)]() mutable {
-      ThreadPool pool(1);
-      const ThreadPool::Use use(pool);
-      TrainingRun rank(config(), *corpus_, std::move(mine));
-      expect_same(rank, faulty_steps(rank));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  run_in_process(2, [&](Ranks& mine) {
+    ThreadPool pool(1);
+    const ThreadPool::Use use(pool);
+    TrainingRun rank(config(), *corpus_, &mine);
+    expect_same(rank, faulty_steps(rank));
+  });
 }
 
 TEST_P(Nonfinite, TheRunGoesOnBitForBitAcrossASkip) {

@@ -45,7 +45,8 @@ TEST_P(MetaDevice, WholeStepsOfAPaperScaleModel) {
   ParameterStore store;
   const Network network(store, config.model, kVocabulary, DType::f32);
   store.allocate(DType::f32, kMeta, 1);
-  const std::unique_ptr<Optimizer> optimizer = make_optimizer(store, config.optimizer);
+  const ParameterParts parts(store, {}, cut_of(config.optimizer));
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(store, parts, config.optimizer);
   StatePool state(network.declared.state, kRows, length, DType::f32, kMeta);
   const std::vector<std::vector<int64_t>> lengths(static_cast<size_t>(kRows), {length + 100, length});
   const std::vector<Batch> batches = cut(random_documents(lengths, kVocabulary, 1), length, Pack::concat);

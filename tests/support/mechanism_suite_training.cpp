@@ -1,6 +1,6 @@
 #include <map>
-#include <thread>
 
+#include "core/ranks/in_process.h"
 #include "core/thread_pool.h"
 #include "layers/host_values.h"
 #include "tests/support/compare.h"
@@ -68,34 +68,24 @@ struct RankResult {
   Tensor weights;
   int64_t first_row = 0;
   std::vector<NamedTensor> state;
-  std::string error;
 };
 
 // The same run on ranks that are threads.
 std::vector<RankResult> train_on_ranks(const RunConfig& config, Corpus& corpus, int ranks, int64_t steps) {
   std::vector<RankResult> results(static_cast<size_t>(ranks));
-  std::vector<std::unique_ptr<Communicator>> group = make_in_process_group(ranks);
-  std::vector<std::thread> threads;
-  for (size_t rank = 0; rank < results.size(); ++rank) {
-    threads.emplace_back([&, rank, communicator = std::move(group[rank])]() mutable {
-      RankResult& result = results[rank];
-      try {
-        ThreadPool pool(1);
-        const ThreadPool::Use use(pool);
-        TrainingRun run(config, corpus, std::move(communicator));
-        result.losses = run.losses(steps);
-        result.weights = run.training().store.values();
-        for (const ParameterStore::Buffer& buffer : run.training().store.buffers()) {
-          result.buffers.push_back(buffer.value);
-        }
-        result.first_row = run.training().first_row;
-        result.state = run.training().state->save();
-      } catch (const std::exception& error) {
-        result.error = error.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  run_in_process(ranks, [&](Ranks& mine) {
+    RankResult& result = results[static_cast<size_t>(mine.rank())];
+    ThreadPool pool(1);
+    const ThreadPool::Use use(pool);
+    TrainingRun run(config, corpus, &mine);
+    result.losses = run.losses(steps);
+    result.weights = run.training().store.values();
+    for (const ParameterStore::Buffer& buffer : run.training().store.buffers()) {
+      result.buffers.push_back(buffer.value);
+    }
+    result.first_row = run.training().first_row;
+    result.state = run.training().state->save();
+  });
   return results;
 }
 
@@ -255,7 +245,6 @@ TEST_P(MechanismTraining, RanksDoNotMatter) {
       const std::vector<NamedTensor> state = one.training().state->save();
       const std::vector<RankResult> ranks = train_on_ranks(run_config, *corpus, 2, 6);
       for (const RankResult& rank : ranks) {
-        ASSERT_EQ(rank.error, "");
         ASSERT_EQ(rank.state.size(), state.size());
         constexpr double kCarried = 1e-3;
         const double tolerance = rounded_otherwise(rank, state, kCarried) == 0 ? of_sums : kCarried;

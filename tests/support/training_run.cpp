@@ -28,13 +28,13 @@ std::string difference(const RunSnapshot& a, const RunSnapshot& b) {
   return names;
 }
 
-TrainingRun::TrainingRun(const RunConfig& config, Corpus& corpus, std::unique_ptr<Communicator> communicator)
+TrainingRun::TrainingRun(const RunConfig& config, Corpus& corpus, Ranks* ranks)
     : config_(config),
       corpus_(corpus),
       machine_(Machine::choose(config.run)),
-      communicator_(communicator ? std::move(communicator) : make_local_communicator()),
-      training_(
-          std::make_unique<TrainingState>(config_, corpus.tokenizer().vocabulary_size(), machine_, *communicator_)),
+      ranks_(ranks == nullptr ? one_ : *ranks),
+      training_(std::make_unique<TrainingState>(config_, corpus.tokenizer().vocabulary_size(), machine_,
+                                                RankPlace{ranks_.rank(), ranks_.size()})),
       batches_(std::make_unique<BatchSource>(corpus, config_.data.split, batch_options(config_, *training_))) {}
 
 TrainingRun::TrainingRun(const RunConfig& config, Corpus& corpus, const std::filesystem::path& checkpoint,
@@ -43,7 +43,7 @@ TrainingRun::TrainingRun(const RunConfig& config, Corpus& corpus, const std::fil
   // Other weights than those the run began with: what loading forgets stays different.
   RunConfig other = config;
   ++other.run.seed;
-  training_ = std::make_unique<TrainingState>(other, corpus.tokenizer().vocabulary_size(), machine_, *communicator_);
+  training_ = std::make_unique<TrainingState>(other, corpus.tokenizer().vocabulary_size(), machine_);
   cursor_ = load_training(CheckpointReader::open(checkpoint), *training_, drop_state);
   batches_ = std::make_unique<BatchSource>(corpus, config_.data.split, batch_options(config_, *training_), cursor_);
 }
@@ -51,7 +51,7 @@ TrainingRun::TrainingRun(const RunConfig& config, Corpus& corpus, const std::fil
 StepResult TrainingRun::step(ReadResult read) {
   const std::optional<CursoredBatch> item = batches_->next();
   QUIRE_CHECK(item.has_value(), "training run: the endless batches ended");
-  const StepResult result = train_step(*training_, config_, item->batch, *communicator_, read);
+  const StepResult result = train_step(*training_, config_, item->batch, ranks_, read);
   cursor_ = item->after;
   return result;
 }

@@ -22,8 +22,8 @@ std::string difference(const RunSnapshot& a, const RunSnapshot& b);
 
 class TrainingRun {
  public:
-  // The corpus must outlive this; the communicator is the local one unless another is given.
-  TrainingRun(const RunConfig& config, Corpus& corpus, std::unique_ptr<Communicator> communicator = nullptr);
+  // Corpus and ranks must outlive this; there is one rank unless others are given.
+  TrainingRun(const RunConfig& config, Corpus& corpus, Ranks* ranks = nullptr);
   // Goes on from a checkpoint.
   TrainingRun(const RunConfig& config, Corpus& corpus, const std::filesystem::path& checkpoint,
               bool drop_state = false);
@@ -42,7 +42,8 @@ class TrainingRun {
   RunConfig config_;
   Corpus& corpus_;
   Machine machine_;
-  std::unique_ptr<Communicator> communicator_;
+  Ranks one_;
+  Ranks& ranks_;
   std::unique_ptr<TrainingState> training_;
   std::unique_ptr<BatchSource> batches_;
   Cursor cursor_;

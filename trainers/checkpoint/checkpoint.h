@@ -79,6 +79,8 @@ class CheckpointReader {
   const std::vector<std::string>& parts() const { return parts_; }  // without .h5, in the order written
   bool has_part(const std::string& file) const;
   CheckpointPart read_part(const std::string& file) const;  // tensors and texts sorted by name
+  // The tensors of a part one after the other, of which no more than one file is in memory.
+  void visit_part(const std::string& file, const std::function<void(const NamedTensor&)>& use) const;
   std::string read_text(const std::string& file_name) const;
 
  private:
@@ -87,6 +89,7 @@ class CheckpointReader {
     std::string checksum;
   };
   void read_part_file(CheckpointPart& part, const File& entry) const;
+  void for_each_file(const std::string& part, const std::function<void(const File&)>& use) const;
   const File& find(const std::string& name) const;
 
   std::filesystem::path path_;

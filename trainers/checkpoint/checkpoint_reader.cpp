@@ -107,19 +107,31 @@ void CheckpointReader::read_part_file(CheckpointPart& part, const File& entry) c
   }
 }
 
-CheckpointPart CheckpointReader::read_part(const std::string& file) const {
-  CheckpointPart part{file, {}, {}};
-  read_part_file(part, find(part_file_name(file, 1)));
+void CheckpointReader::for_each_file(const std::string& part, const std::function<void(const File&)>& use) const {
+  use(find(part_file_name(part, 1)));
   for (int number = 2;; ++number) {
-    const std::string name = part_file_name(file, number);
+    const std::string name = part_file_name(part, number);
     const auto found =
         std::find_if(files_.begin(), files_.end(), [&](const File& entry) { return entry.name == name; });
-    if (found == files_.end()) break;
-    read_part_file(part, *found);
+    if (found == files_.end()) return;
+    use(*found);
   }
+}
+
+CheckpointPart CheckpointReader::read_part(const std::string& file) const {
+  CheckpointPart part{file, {}, {}};
+  for_each_file(file, [&](const File& entry) { read_part_file(part, entry); });
   std::sort(part.tensors.begin(), part.tensors.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
   return part;
+}
+
+void CheckpointReader::visit_part(const std::string& file, const std::function<void(const NamedTensor&)>& use) const {
+  for_each_file(file, [&](const File& entry) {
+    CheckpointPart part{file, {}, {}};
+    read_part_file(part, entry);
+    for (const NamedTensor& tensor : part.tensors) use(tensor);
+  });
 }
 
 std::string CheckpointReader::read_text(const std::string& file_name) const {

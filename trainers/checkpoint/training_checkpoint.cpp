@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "data/tokenizers/make_tokenizer.h"
+#include "trainers/checkpoint/stored_moments.h"
 
 namespace quire {
 
@@ -70,7 +71,7 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
   for (const ParameterStore::Buffer& buffer : training.store.buffers()) {
     model.tensors.push_back({"buffer." + buffer.name, buffer.value});
   }
-  std::vector<CheckpointPart> parts{std::move(model), {"optimizer", training.optimizer->save(), {}}};
+  std::vector<CheckpointPart> parts{std::move(model), {moments_part_name(0), training.optimizer->save(), {}}};
   if (training.average) parts.push_back({kAveragePart, training.average->save(), {}});
   parts.push_back({state_part(training.first_row, training.last_row), training.state->save(), {}});
   nlohmann::json meta{
@@ -136,9 +137,7 @@ void load_weights(const CheckpointReader& reader, ParameterStore& store, Weights
 Cursor load_training(const CheckpointReader& reader, TrainingState& training, bool drop_state) {
   const nlohmann::json& meta = reader.meta();
   load_weights(reader, training.store);
-  PartLookup moments(reader, "optimizer");
-  training.optimizer->load([&](const std::string& name, const Tensor& like) { return moments.get(name, like); });
-  moments.require_all_used();
+  load_moments(reader, training.store, *training.optimizer, training.parts->place().rank);
   if (training.average) {
     PartLookup average(reader, kAveragePart);
     training.average->load([&](const std::string& name, const Tensor& like) { return average.get(name, like); });

@@ -24,13 +24,16 @@ Matrix matrix_of(const Shape& shape) {
 
 class Adafactor : public Optimizer {
  public:
-  Adafactor(const ParameterStore& store, const OptimizerConfig& config)
+  Adafactor(const ParameterStore& store, const ParameterParts& parts, const OptimizerConfig& config)
       : store_(store), config_(config), settings_(parameter_settings(store, config)) {
     const DType dtype = store.values().dtype();
     const Device device = store.values().device();
-    for (const ParameterStore::Entry& entry : store.entries()) {
+    for (size_t i = 0; i < store.entries().size(); ++i) {
+      const ParameterStore::Entry& entry = store.entries()[i];
+      if (!holds(parts.mine(), entry)) continue;
       const Matrix matrix = matrix_of(entry.shape);
       Moments moments;
+      moments.entry = i;
       if (entry.shape.rank() >= 2) {
         moments.row = Tensor::zeros({matrix.rows}, dtype, device);
         moments.column = Tensor::zeros({matrix.columns}, dtype, device);
@@ -43,39 +46,50 @@ class Adafactor : public Optimizer {
   }
 
   void update(int64_t update, double learning_rate, const Tensor& control) override {
-    for (size_t i = 0; i < moments_.size(); ++i) {
-      const ParameterStore::Entry& entry = store_.entries()[i];
+    for (const Moments& moments : moments_) {
+      const ParameterStore::Entry& entry = store_.entries()[moments.entry];
+      const ParameterSettings& settings = settings_[moments.entry];
       const Matrix matrix = matrix_of(entry.shape);
       const Shape shape{matrix.rows, matrix.columns};
-      const Moments& moments = moments_[i];
       ops::adafactor(ParameterStore::slice(store_.values(), entry).reshape(shape), moments.row, moments.column,
                      moments.mean.defined() ? moments.mean.reshape(shape) : Tensor(),
                      ParameterStore::slice(store_.gradients(), entry).reshape(shape), control,
-                     {.learning_rate = learning_rate * settings_[i].lr_scale,
+                     {.learning_rate = learning_rate * settings.lr_scale,
                       .beta1 = config_.momentum.value_or(0),
                       .beta2 = 1.0 - std::pow(static_cast<double>(update), -config_.decay_exponent),
                       .eps1 = config_.eps1,
                       .eps2 = config_.eps2,
                       .update_clip = config_.update_clip,
                       .parameter_scale = config_.parameter_scale,
-                      .decay = decay_of_step(config_, settings_[i], learning_rate)});
+                      .decay = decay_of_step(config_, settings, learning_rate)});
     }
   }
 
-  std::vector<NamedTensor> save() const override {
-    std::vector<NamedTensor> tensors;
-    for (size_t i = 0; i < moments_.size(); ++i) {
-      const std::string& name = store_.entries()[i].name;
-      const Moments& moments = moments_[i];
-      tensors.push_back({(moments.column.defined() ? "row." : "v.") + name, moments.row});
-      if (moments.column.defined()) tensors.push_back({"column." + name, moments.column});
-      if (moments.mean.defined()) tensors.push_back({"m." + name, moments.mean});
+  std::vector<Moment> moments() const override {
+    std::vector<Moment> list;
+    const auto add = [&](const std::string& name, const Tensor& values) {
+      if (values.defined()) list.push_back({name, values.shape(), 0, values.numel(), values});
+    };
+    for (const Moments& moments : moments_) {
+      const std::string& name = store_.entries()[moments.entry].name;
+      add((moments.column.defined() ? "row." : "v.") + name, moments.row);
+      add("column." + name, moments.column);
+      add("m." + name, moments.mean);
     }
-    return tensors;
+    return list;
   }
 
  private:
+  // Parts end at parameters.
+  static bool holds(const std::vector<ArenaRange>& ranges, const ParameterStore::Entry& entry) {
+    for (const ArenaRange& range : ranges) {
+      if (range.begin <= entry.offset && entry.offset < range.end) return true;
+    }
+    return false;
+  }
+
   struct Moments {
+    size_t entry;   // of the store
     Tensor row;     // [rows], or [N] of a vector
     Tensor column;  // [columns] of a matrix
     Tensor mean;    // of updates, when there is one
@@ -89,8 +103,9 @@ class Adafactor : public Optimizer {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_adafactor(const ParameterStore& store, const OptimizerConfig& config) {
-  return std::make_unique<Adafactor>(store, config);
+std::unique_ptr<Optimizer> make_adafactor(const ParameterStore& store, const ParameterParts& parts,
+                                          const OptimizerConfig& config) {
+  return std::make_unique<Adafactor>(store, parts, config);
 }
 
 }  // namespace quire

@@ -38,19 +38,45 @@ std::vector<Range> ranges_of(const ParameterStore& store, const OptimizerConfig&
   return merged;
 }
 
+// The ranges that lie in the parts of a rank. `kept` says where the moments of each begin: those of the parts follow
+// each other.
+struct KeptRange {
+  Range range;
+  int64_t kept = 0;
+};
+std::vector<KeptRange> kept_ranges(const std::vector<Range>& ranges, const std::vector<ArenaRange>& parts) {
+  std::vector<KeptRange> kept;
+  int64_t before = 0;  // moments of earlier parts
+  for (const ArenaRange& part : parts) {
+    for (Range range : ranges) {
+      range.begin = std::max(range.begin, part.begin);
+      range.end = std::min(range.end, part.end);
+      if (range.begin < range.end) kept.push_back({range, before + range.begin - part.begin});
+    }
+    before += part.size();
+  }
+  return kept;
+}
+
 class AdamW : public Optimizer {
  public:
-  AdamW(const ParameterStore& store, const OptimizerConfig& config)
+  AdamW(const ParameterStore& store, const ParameterParts& parts, const OptimizerConfig& config)
       : store_(store),
+        parts_(parts),
         config_(config),
-        ranges_(ranges_of(store, config)),
-        first_(Tensor::zeros(store.values().shape(), store.values().dtype(), store.values().device())),
-        second_(Tensor::zeros(store.values().shape(), store.values().dtype(), store.values().device())) {}
+        ranges_(kept_ranges(ranges_of(store, config), parts.mine())),
+        first_(Tensor::zeros({parts.elements()}, store.values().dtype(), store.values().device())),
+        second_(Tensor::zeros({parts.elements()}, store.values().dtype(), store.values().device())) {}
 
   void update(int64_t update, double learning_rate, const Tensor& control) override {
-    for (const Range& range : ranges_) {
-      const auto part = [&](const Tensor& arena) { return arena.slice(0, range.begin, range.end); };
-      ops::adamw(part(store_.values()), part(first_), part(second_), part(store_.gradients()), control,
+    for (const auto& [range, kept] : ranges_) {
+      const auto part = [&, begin = range.begin, end = range.end](const Tensor& arena) {
+        return arena.slice(0, begin, end);
+      };
+      const auto moments = [&, begin = kept, end = kept + range.end - range.begin](const Tensor& of) {
+        return of.slice(0, begin, end);
+      };
+      ops::adamw(part(store_.values()), moments(first_), moments(second_), part(store_.gradients()), control,
                  {.learning_rate = learning_rate * range.lr_scale,
                   .beta1 = config_.betas[0],
                   .beta2 = config_.betas[1],
@@ -60,27 +86,46 @@ class AdamW : public Optimizer {
     }
   }
 
-  std::vector<NamedTensor> save() const override {
-    std::vector<NamedTensor> tensors;
+  std::vector<Moment> moments() const override {
+    std::vector<Moment> moments;
     for (const ParameterStore::Entry& entry : store_.entries()) {
-      tensors.push_back({"m." + entry.name, ParameterStore::slice(first_, entry)});
-      tensors.push_back({"v." + entry.name, ParameterStore::slice(second_, entry)});
+      const int64_t end = entry.offset + entry.shape.numel();
+      int64_t before = 0;
+      for (const ArenaRange& part : parts_.mine()) {
+        const int64_t from = std::max(part.begin, entry.offset);
+        const int64_t to = std::min(part.end, end);
+        if (from < to) {
+          const int64_t kept = before + from - part.begin;
+          add(moments, "m.", entry, {from, to}, first_.slice(0, kept, kept + to - from));
+          add(moments, "v.", entry, {from, to}, second_.slice(0, kept, kept + to - from));
+        }
+        before += part.size();
+      }
     }
-    return tensors;
+    return moments;
   }
 
  private:
+  static void add(std::vector<Moment>& to, const char* prefix, const ParameterStore::Entry& entry,
+                  const ArenaRange& range, const Tensor& values) {
+    Moment moment{prefix + entry.name, entry.shape, range.begin - entry.offset, range.end - entry.offset, values};
+    if (moment.whole()) moment.values = values.reshape(entry.shape);
+    to.push_back(std::move(moment));
+  }
+
   const ParameterStore& store_;
+  const ParameterParts& parts_;
   OptimizerConfig config_;
-  std::vector<Range> ranges_;
+  std::vector<KeptRange> ranges_;
   Tensor first_;
   Tensor second_;
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_adamw(const ParameterStore& store, const OptimizerConfig& config) {
-  return std::make_unique<AdamW>(store, config);
+std::unique_ptr<Optimizer> make_adamw(const ParameterStore& store, const ParameterParts& parts,
+                                      const OptimizerConfig& config) {
+  return std::make_unique<AdamW>(store, parts, config);
 }
 
 }  // namespace quire

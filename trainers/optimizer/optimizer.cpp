@@ -10,24 +10,35 @@ namespace quire {
 
 Optimizer::~Optimizer() = default;
 
-void Optimizer::load(const std::function<Tensor(const std::string&, const Tensor&)>& get) {
-  for (const NamedTensor& moment : save()) moment.tensor.copy_from(get(moment.name, moment.tensor));
+std::string slice_name(const Moment& moment) {
+  return moment.whole() ? moment.name : fmt::format("{}[{}:{}]", moment.name, moment.begin, moment.end);
+}
+
+std::vector<NamedTensor> Optimizer::save() const {
+  std::vector<NamedTensor> tensors;
+  for (const Moment& moment : moments()) tensors.push_back({slice_name(moment), moment.values});
+  return tensors;
 }
 
 int64_t Optimizer::bytes() const {
   int64_t total = 0;
-  for (const NamedTensor& moment : save()) total += moment.tensor.bytes();
+  for (const Moment& moment : moments()) total += moment.values.bytes();
   return total;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const ParameterStore& store, const OptimizerConfig& config) {
+ParameterParts::Cut cut_of(const OptimizerConfig& config) {
+  return config.kind == OptimizerKind::adamw ? ParameterParts::Cut::anywhere : ParameterParts::Cut::at_parameters;
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const ParameterStore& store, const ParameterParts& parts,
+                                          const OptimizerConfig& config) {
   const std::optional<GroupFault> fault = find_group_fault(store, config);
   if (fault) fail(ErrorKind::config, "optimizer.{}: {}", fault->key, fault->message);
   switch (config.kind) {
     case OptimizerKind::adamw:
-      return make_adamw(store, config);
+      return make_adamw(store, parts, config);
     case OptimizerKind::adafactor:
-      return make_adafactor(store, config);
+      return make_adafactor(store, parts, config);
   }
   fail(ErrorKind::internal, "optimizer.kind: {} has no implementation", static_cast<int>(config.kind));
 }
@@ -48,9 +59,9 @@ bool weights_are_finite(const ParameterStore& store) {
   return std::isfinite(total.to_vector<double>()[0]);
 }
 
-Tensor squared_gradient_norm(const ParameterStore& store) {
+Tensor squared_gradient_norm(const ParameterStore& store, const std::vector<ArenaRange>& ranges) {
   const Tensor total = Tensor::zeros({1}, DType::f64, store.gradients().device());
-  ops::squared_norm(total, store.gradients());
+  for (const ArenaRange& range : ranges) ops::squared_norm(total, store.gradients().slice(0, range.begin, range.end));
   return total;
 }
 

@@ -5,8 +5,21 @@
 #include <memory>
 
 #include "trainers/optimizer/parameter_groups.h"
+#include "trainers/optimizer/parameter_parts.h"
 
 namespace quire {
+
+// Some elements of what an optimizer keeps for a parameter: "m.blocks.0.mlp.up.weight".
+struct Moment {
+  std::string name;
+  Shape shape;             // of all elements
+  int64_t begin = 0, end;  // those that this rank has
+  Tensor values;           // a view: of that shape when it has all, else [end - begin]
+
+  bool whole() const { return begin == 0 && end == shape.numel(); }
+};
+// "m.blocks.0.mlp.up.weight", or "m.blocks.0.mlp.up.weight[0:4096]" of less than all.
+std::string slice_name(const Moment& moment);
 
 class Optimizer {
  public:
@@ -14,29 +27,35 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // update counts from 1 and leaves skipped steps out; control: see kernels/optimizer.h.
+  // Weights of this rank's part. update counts from 1 and leaves skipped steps out; control: see kernels/optimizer.h.
   virtual void update(int64_t update, double learning_rate, const Tensor& control) = 0;
 
-  // Moments as views, each by parameter name with a prefix that says what it is.
-  virtual std::vector<NamedTensor> save() const = 0;
-  // get(name, like) returns a tensor of the shape and type of `like`.
-  void load(const std::function<Tensor(const std::string&, const Tensor&)>& get);
+  // What this rank keeps.
+  virtual std::vector<Moment> moments() const = 0;
+  // The same by slice_name().
+  std::vector<NamedTensor> save() const;
   int64_t bytes() const;
 
  protected:
   Optimizer() = default;
 };
 
-// The store is allocated and outlives the optimizer.
-std::unique_ptr<Optimizer> make_optimizer(const ParameterStore& store, const OptimizerConfig& config);
-std::unique_ptr<Optimizer> make_adamw(const ParameterStore& store, const OptimizerConfig& config);
-std::unique_ptr<Optimizer> make_adafactor(const ParameterStore& store, const OptimizerConfig& config);
+// Where an optimizer lets the parts of ranks end.
+ParameterParts::Cut cut_of(const OptimizerConfig& config);
+
+// The store is allocated; store and parts outlive the optimizer.
+std::unique_ptr<Optimizer> make_optimizer(const ParameterStore& store, const ParameterParts& parts,
+                                          const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_adamw(const ParameterStore& store, const ParameterParts& parts,
+                                      const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_adafactor(const ParameterStore& store, const ParameterParts& parts,
+                                          const OptimizerConfig& config);
 
 // The peak learning rate that the schedule scales: optimizer.lr, or the rate that relative_step gives for an update.
 double peak_learning_rate(const OptimizerConfig& config, int64_t update);
 
-// The square of the L2 norm of the whole gradient arena: f64 [1], on the weights' device.
-Tensor squared_gradient_norm(const ParameterStore& store);
+// The square of the L2 norm of the gradients in some ranges of the arena: f64 [1], on the weights' device.
+Tensor squared_gradient_norm(const ParameterStore& store, const std::vector<ArenaRange>& ranges);
 
 // Moments can take a gradient whose norm, after clipping, is below this. A second moment is a convex combination of
 // squares of single gradients, each at most the square of the norm: as long as that one is finite in the type of the

@@ -103,7 +103,7 @@ double roofline_seconds(const BenchmarkResult& result, const OpStats& op) {
 BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, const BenchmarkOptions& options) {
   require_memory(config, machine, static_cast<int>(config.run.threads));
   const int64_t vocabulary = expected_vocabulary(config);
-  const auto communicator = make_local_communicator();
+  Ranks one;
   BenchmarkResult result;
   result.vocabulary = vocabulary;
   result.measured_peak_flops = product_flops(machine);
@@ -111,7 +111,7 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   Allocator& allocator = device_backend(machine.device.kind).allocator();
   allocator.trim();
   allocator.reset_peak();
-  TrainingState training(config, vocabulary, machine, *communicator);
+  TrainingState training(config, vocabulary, machine);
   // Steps follow each other without waiting for the device, as in training: where it works on when a call returns, a
   // time is the mean of several steps.
   DeviceBackend& device = device_backend(machine.device.kind);
@@ -134,7 +134,7 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
       device.synchronize();
       started = Clock::now();
     }
-    train_step(training, config, batch, *communicator, ReadResult::when_free);
+    train_step(training, config, batch, one, ReadResult::when_free);
     if (step < options.warmup) continue;
     targets += batch.target_count;
     if (++since < group && step + 1 < options.warmup + options.steps) continue;

@@ -103,13 +103,14 @@ int64_t Plan::on_gpu() const {
   return persistent() - program - host_state + std::max(activations, evaluation) + workspace;
 }
 
-Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
-  if (ranks > whole.data.rows) {
-    fail(ErrorKind::config, "-n {}: data.rows is {}, and every rank needs a row", ranks, whole.data.rows);
+Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
+  if (ranks > config.data.rows) {
+    fail(ErrorKind::config, "-n {}: data.rows is {}, and every rank needs a row", ranks, config.data.rows);
   }
-  RunConfig config = whole;
-  config.data.rows = (whole.data.rows + ranks - 1) / ranks;
-  const int64_t vocabulary = expected_vocabulary(whole);
+  // The last rank is one of those with most rows.
+  const RankPlace place{static_cast<int>(ranks - 1), static_cast<int>(ranks)};
+  Ranks one;
+  const int64_t vocabulary = expected_vocabulary(config);
   const DeviceKind planned = planned_device(config.run);
   const bool gpu = planned == DeviceKind::cuda;
   const PlannedScratch scratch(planned);
@@ -122,9 +123,10 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
 
   Plan plan;
   plan.vocabulary = vocabulary;
-  plan.rows = config.data.rows;
-  const auto communicator = make_local_communicator();
-  TrainingState training(config, vocabulary, machine, *communicator);
+  TrainingState training(config, vocabulary, machine, place);
+  plan.rows = training.last_row - training.first_row;
+  DataConfig data = config.data;
+  data.rows = plan.rows;
   plan.parts = parts_of(training.store);
   plan.parameters = training.store.parameter_count();
   plan.weights = training.store.values().bytes() + training.store.published_bytes();
@@ -142,14 +144,15 @@ Plan make_plan(const RunConfig& whole, int64_t ranks, int threads) {
   // The second step has everything the first one leaves behind.
   for (int64_t step = 0; step < 2; ++step) {
     allocator.reset_peak();
-    const Batch batch = random_batch(config.data, vocabulary, training.network.model.insertion(), step);
+    const Batch batch = random_batch(data, vocabulary, training.network.model.insertion(), step);
     std::vector<double> counts;
     for (const auto& [name, count] : training.network.model.loss_counts(batch))
       counts.push_back(static_cast<double>(count));
     for (Learner* learner : training.network.model.learners()) {
-      learner->begin_step({.key = {}, .update = step + 1, .rows = plan.rows, .length = batch.length});
+      learner->begin_step({.key = {}, .update = step + 1, .rows = config.data.rows, .length = batch.length});
     }
-    accumulate_gradients(training, config, batch, counts, [](int64_t, int64_t, const LossTerms&) {});
+    accumulate_gradients(
+        training, config, batch, counts, [](int64_t, int64_t, const LossTerms&) {}, one);
     training.optimizer->update(step + 1, config.optimizer.lr, Tensor::empty({2}, DType::f64, kMeta));
     training.state->commit();
   }

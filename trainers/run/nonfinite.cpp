@@ -41,8 +41,8 @@ void require_finite(const TrainingState& training) {
        describe_failure(failed, judged[outcome::kLoss], judged[outcome::kGradientNorm]), failed - 1, kHint);
 }
 
-int64_t skip_step(TrainingState& training, const RunConfig& config, std::span<const BlockLosses> blocks,
-                  Communicator& communicator, double loss, double grad_norm) {
+int64_t skip_step(TrainingState& training, const RunConfig& config, std::span<const BlockLosses> blocks, Ranks& ranks,
+                  double loss, double grad_norm) {
   if (training.skips_in_a_row >= config.run.on_nonfinite.max_skips) {
     fail(ErrorKind::numerics, "{}, and so were the {} steps before it (run.on_nonfinite.max_skips). {}",
          describe_failure(training.step + 1, loss, grad_norm), training.skips_in_a_row, kHint);
@@ -56,7 +56,7 @@ int64_t skip_step(TrainingState& training, const RunConfig& config, std::span<co
   training.state->commit(nonfinite_rows);
   std::array<double, 1> cleared{0};
   for (const uint8_t mark : nonfinite_rows) cleared[0] += mark;
-  communicator.all_reduce_sum(cleared);
+  ranks.sum(cleared);
   ++training.skipped;
   ++training.skips_in_a_row;
   return static_cast<int64_t>(cleared[0]);

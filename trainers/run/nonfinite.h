@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "core/ranks/ranks.h"
 #include "trainers/run/training_state.h"
 
 namespace quire {
@@ -19,7 +20,7 @@ void require_finite(const TrainingState& training);
 // Counts the step as skipped: it has changed neither weights nor moments; rows with a loss that is not finite are
 // emptied, the others commit. Returns how many are emptied on all ranks. Throws Error(numerics) after max_skips in a
 // row. loss and grad_norm are those of the step, for the message.
-int64_t skip_step(TrainingState& training, const RunConfig& config, std::span<const BlockLosses> blocks,
-                  Communicator& communicator, double loss, double grad_norm);
+int64_t skip_step(TrainingState& training, const RunConfig& config, std::span<const BlockLosses> blocks, Ranks& ranks,
+                  double loss, double grad_norm);
 
 }  // namespace quire

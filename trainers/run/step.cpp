@@ -1,10 +1,12 @@
 #include "trainers/run/step.h"
 
+#include <cstdlib>
 #include <map>
+#include <sstream>
 
+#include "core/check.h"
 #include "kernels/elementwise.h"
 #include "kernels/optimizer.h"
-#include "trainers/run/gradient_reducer.h"
 #include "trainers/run/nonfinite.h"
 
 namespace quire {
@@ -21,12 +23,37 @@ void add_means(Telemetry& to, const Telemetry& from) {
   for (const auto& [name, sum] : sums) to.emplace_back(name, sum.first / sum.second);
 }
 
-// Replaces values by their sums over all ranks. With one rank they stay on the device.
-void reduce_sums(const Tensor& sums, Communicator& communicator) {
-  if (communicator.size() == 1) return;
-  std::vector<double> values = sums.to_vector<double>();
-  communicator.all_reduce_sum(values);
-  sums.upload(values.data(), sums.numel());
+// The mean of each name over the ranks that report it.
+Telemetry mean_over_ranks(const Telemetry& mine, Ranks& ranks) {
+  if (ranks.size() == 1) return mine;
+  std::string text;
+  for (const auto& [name, value] : mine) text += fmt::format("{} {:a}\n", name, value);
+  Telemetry all;
+  for (const std::string& of_rank : ranks.gather(text)) {
+    std::istringstream lines(of_rank);
+    std::string name, value;
+    while (lines >> name >> value) all.emplace_back(name, std::strtod(value.c_str(), nullptr));
+  }
+  Telemetry means;
+  add_means(means, all);
+  return means;
+}
+
+// Sums of gradients, of losses and of what learners count, over all ranks, and the square of the gradient's norm.
+Tensor reduce_step(TrainingState& training, const Tensor& sums, Ranks& ranks) {
+  const std::vector<ArenaRange>& mine = training.parts->mine();
+  if (ranks.size() == 1) return squared_gradient_norm(training.store, mine);
+  const Ranks::Operation operation(ranks, "summing gradients");
+  training.reducer->flush(ranks);
+  for (const Learner* learner : training.network.model.learners()) {
+    for (const Tensor& sum : learner->sums()) ranks.collectives().all_reduce(sum);
+  }
+  ranks.collectives().all_reduce(sums);
+  ranks.collectives().wait();
+  Tensor norm = squared_gradient_norm(training.store, mine);
+  ranks.collectives().all_reduce(norm);
+  ranks.collectives().wait();
+  return norm;
 }
 
 }  // namespace
@@ -34,7 +61,8 @@ void reduce_sums(const Tensor& sums, Communicator& communicator) {
 void accumulate_gradients(TrainingState& training, const RunConfig& config, const Batch& batch,
                           const std::vector<double>& counts,
                           const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss,
-                          Telemetry* telemetry) {
+                          Ranks& ranks, Telemetry* telemetry) {
+  const Ranks::Operation operation(ranks, "computing gradients");
   training.state->begin_step(batch);
   training.store.zero_gradients();
   std::vector<double> seeds;  // what makes a mean of the step of each sum
@@ -59,13 +87,15 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
                           .nll_seed = seeds[0]};
     const LossTerms loss = training.network.model.loss(forward);
     on_loss(begin, end, loss);
+    if (training.reducer && block + 1 == blocks) training.reducer->watch(tape, ranks);
     tape.backward({{loss.terms[0].sum, seeds[0]}});
   }
 }
 
-StepResult train_step(TrainingState& training, const RunConfig& config, const Batch& batch, Communicator& communicator,
+StepResult train_step(TrainingState& training, const RunConfig& config, const Batch& batch, Ranks& ranks,
                       ReadResult read) {
   const int64_t step = training.step + 1;
+  ranks.set_step(step);
   const bool skips = config.run.on_nonfinite.policy == NonfinitePolicy::skip;
   const Device device = training.store.values().device();
   StepResult result;
@@ -79,7 +109,10 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
     counts.push_back(static_cast<double>(count));
     names.push_back(name);
   }
-  communicator.all_reduce_sum(counts);
+  {
+    const Ranks::Operation operation(ranks, "counting targets");
+    ranks.sum(counts);
+  }
   result.targets = static_cast<int64_t>(counts[0]);
 
   const std::vector<Learner*>& learners = training.network.model.learners();
@@ -102,22 +135,20 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
         }
         if (skips) blocks.push_back({begin, end, loss.nll});
       },
-      read == ReadResult::always ? &seen : nullptr);
-  reduce_gradients(training.store.gradients(), communicator);
-  for (const Learner* learner : learners) {
-    for (const Tensor& sum : learner->sums()) reduce_gradients(sum.reshape({sum.numel()}), communicator);
-  }
-  reduce_sums(sums, communicator);
+      ranks, read == ReadResult::always ? &seen : nullptr);
+  const Tensor squared_norm = reduce_step(training, sums, ranks);
 
-  // The device that holds the gradients decides whether the step is applied.
-  ops::step_outcome(training.outcome, sums.slice(0, 0, 1), squared_gradient_norm(training.store),
+  // The device that holds the gradients decides whether the step is applied, on every rank the same.
+  ops::step_outcome(training.outcome, sums.slice(0, 0, 1), squared_norm,
                     {.targets = counts[0],
                      .clip = config.optimizer.clip,
                      .largest_norm = largest_gradient_norm(training.store.values().dtype()),
                      .step = static_cast<double>(step),
                      .sticky = !skips});
   const Tensor control = training.outcome.slice(0, outcome::kGradientScale, outcome::kApply + 1);
+  const Ranks::Operation operation(ranks, "updating weights");
   training.optimizer->update(update, result.learning_rate, control);
+  if (training.reducer) training.reducer->gather_values(ranks);
   training.store.publish();
   for (Learner* learner : learners) learner->update(control);
   if (training.average) training.average->update(update, control);
@@ -132,13 +163,17 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
     for (size_t i = 1; i < counts.size(); ++i) {
       result.telemetry.emplace_back(names[i], counts[i] > 0 ? totals[i] / counts[i] : 0.0);
     }
-    add_means(result.telemetry, seen);
     if (read == ReadResult::always) {
+      Telemetry mine;
+      add_means(mine, seen);
+      if (training.reducer) mine.emplace_back("ranks.overlap", training.reducer->overlap());
+      const Telemetry means = mean_over_ranks(mine, ranks);
+      result.telemetry.insert(result.telemetry.end(), means.begin(), means.end());
       for (const Learner* learner : learners) learner->report(result.telemetry);
     }
     if (judged[outcome::kApply] == 0) {
       result.skipped = true;
-      result.cleared_rows = skip_step(training, config, blocks, communicator, result.loss, result.grad_norm);
+      result.cleared_rows = skip_step(training, config, blocks, ranks, result.loss, result.grad_norm);
     }
   }
   if (!result.skipped) {

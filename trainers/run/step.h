@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "core/ranks/ranks.h"
 #include "trainers/run/training_state.h"
 
 namespace quire {
@@ -21,11 +22,12 @@ struct StepResult {
 
 // Forward and backward passes over a batch, one block of rows after the other (data.accumulate). counts has the number
 // of targets of the whole step for each loss term. on_loss is called with the rows [begin, end) and the losses of each
-// block before its backward pass. telemetry, when given, receives what the layers report of each block.
+// block before its backward pass. telemetry, when given, receives what the layers report of each block. Gradients leave
+// for the other ranks in the last sweep.
 void accumulate_gradients(TrainingState& training, const RunConfig& config, const Batch& batch,
                           const std::vector<double>& counts,
                           const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss,
-                          Telemetry* telemetry = nullptr);
+                          Ranks& ranks, Telemetry* telemetry = nullptr);
 
 // Whether a step reads its loss, which waits for everything that a GPU still has to do. when_free reads only on devices
 // where nothing has to be waited for, or where run.on_nonfinite must know; a failed step changes nothing and is then
@@ -39,7 +41,7 @@ enum class ReadResult { always, when_free };
 //         A row's losses depend on that row alone, so neither ranks nor blocks of rows change which ones these are.
 //         A gradient that overflows beside finite losses is no row's fault, and empties none. More skips in a row than
 //         max_skips throw Error(numerics).
-StepResult train_step(TrainingState& training, const RunConfig& config, const Batch& batch, Communicator& communicator,
+StepResult train_step(TrainingState& training, const RunConfig& config, const Batch& batch, Ranks& ranks,
                       ReadResult read = ReadResult::always);
 
 }  // namespace quire

@@ -52,7 +52,7 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
     const int64_t number = training_->step + 1;
     const bool look = number % config_.log.every == 0 || number == config_.schedule.steps;
     const StepResult result =
-        train_step(*training_, config_, item->batch, *communicator_, look ? ReadResult::always : ReadResult::when_free);
+        train_step(*training_, config_, item->batch, ranks_, look ? ReadResult::always : ReadResult::when_free);
     cursor_ = item->after;
     targets += result.targets;
     ++steps;
@@ -134,7 +134,7 @@ void Trainer::warn_of_skip(const StepResult& result) const {
 std::string Trainer::ask(const std::function<std::string()>& stop) {
   const std::string mine = stop();
   std::array<double, 1> asked{mine.empty() ? 0.0 : 1.0};
-  communicator_->all_reduce_sum(asked);
+  ranks_.sum(asked);
   if (asked[0] == 0) return "";
   return mine.empty() ? "another rank was asked to" : mine;
 }

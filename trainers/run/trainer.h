@@ -57,7 +57,7 @@ class Trainer {
   RunDirectory directory_;
   Machine machine_;
   ThreadPool threads_;
-  std::unique_ptr<Communicator> communicator_;
+  Ranks ranks_;
   std::unique_ptr<Corpus> corpus_;
   std::unique_ptr<TrainingMixture> mixture_;  // nullptr: data.split of data.corpus
   std::unique_ptr<TrainingState> training_;

@@ -96,11 +96,9 @@ Trainer::Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, std::unique_p
       directory_(std::move(directory)),
       machine_(machine_for(config_, directory_.path())),
       threads_(static_cast<int>(config_.run.threads)),
-      communicator_(make_local_communicator()),
       corpus_(std::move(corpus)),
       mixture_(std::move(mixture)),
-      training_(
-          std::make_unique<TrainingState>(config_, corpus_->tokenizer().vocabulary_size(), machine_, *communicator_)) {}
+      training_(std::make_unique<TrainingState>(config_, corpus_->tokenizer().vocabulary_size(), machine_)) {}
 
 Trainer::~Trainer() = default;
 

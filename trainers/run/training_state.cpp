@@ -5,12 +5,14 @@
 namespace quire {
 
 TrainingState::TrainingState(const RunConfig& config, int64_t vocabulary, const Machine& machine,
-                             const Communicator& communicator)
-    : first_row(config.data.rows * communicator.rank() / communicator.size()),
-      last_row(config.data.rows * (communicator.rank() + 1) / communicator.size()),
+                             const RankPlace& place)
+    : first_row(config.data.rows * place.rank / place.ranks),
+      last_row(config.data.rows * (place.rank + 1) / place.ranks),
       network(store, config.model, vocabulary, machine.dtype) {
   store.allocate(machine.dtype, machine.device, static_cast<uint64_t>(config.run.seed));
-  optimizer = make_optimizer(store, config.optimizer);
+  parts = std::make_unique<ParameterParts>(store, place, cut_of(config.optimizer));
+  optimizer = make_optimizer(store, *parts, config.optimizer);
+  if (place.ranks > 1) reducer = std::make_unique<GradientReducer>(store, *parts);
   if (config.optimizer.ema.decay) {
     average = std::make_unique<WeightAverage>(store, config.model, vocabulary, *config.optimizer.ema.decay);
   }

@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include "core/communicator.h"
 #include "layers/state/state_pool.h"
 #include "trainers/optimizer/optimizer.h"
 #include "trainers/optimizer/weight_average.h"
+#include "trainers/run/gradient_reducer.h"
 #include "trainers/run/model.h"
 
 namespace quire {
@@ -14,7 +14,7 @@ namespace quire {
 // Weights, moments and carried state of the rows of this rank.
 struct TrainingState {
   // Declares the model, draws its weights and makes empty state. vocabulary counts the tokenizer's ids.
-  TrainingState(const RunConfig& config, int64_t vocabulary, const Machine& machine, const Communicator& communicator);
+  TrainingState(const RunConfig& config, int64_t vocabulary, const Machine& machine, const RankPlace& place = {});
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
 
@@ -22,8 +22,10 @@ struct TrainingState {
   int64_t last_row;
   ParameterStore store;
   Network network;
+  std::unique_ptr<ParameterParts> parts;  // what this rank updates
   std::unique_ptr<Optimizer> optimizer;
-  std::unique_ptr<WeightAverage> average;  // nullptr unless optimizer.ema.decay is set
+  std::unique_ptr<GradientReducer> reducer;  // nullptr with one rank
+  std::unique_ptr<WeightAverage> average;    // nullptr unless optimizer.ema.decay is set
   std::unique_ptr<StatePool> state;
   Tensor outcome;              // of the last step, on the device (ops::step_outcome)
   int64_t step = 0;            // finished steps, skipped ones included

@@ -1,0 +1,249 @@
+#include "core/ranks/in_process.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "core/ranks/in_process_group.h"
+
+namespace quire {
+
+namespace {
+
+// What the threads exchange. Texts lie in two places in turn: a rank that has gone on writes to the other one while
+// slower ones still read.
+struct Shared {
+  explicit Shared(int size)
+      : group(size), control(size), collectives(size), texts{Texts(at(size)), Texts(at(size))}, parts(at(size)) {}
+  static size_t at(int size) { return static_cast<size_t>(size); }
+  using Texts = std::vector<std::string>;
+
+  InProcessGroup group;
+  InProcessGroup::Meeting control;
+  InProcessGroup::Meeting collectives;
+  std::array<Texts, 2> texts;
+  std::vector<Tensor> parts;
+};
+
+class InProcessControl : public Control {
+ public:
+  InProcessControl(std::shared_ptr<Shared> shared, int rank, std::string host)
+      : shared_(std::move(shared)), rank_(rank), host_(std::move(host)) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return shared_->group.size(); }
+  std::string host() const override { return host_; }
+  std::vector<std::string> gather(const std::string& mine) override {
+    Shared::Texts& texts = shared_->texts[turn_];
+    turn_ = 1 - turn_;
+    texts[static_cast<size_t>(rank_)] = mine;
+    shared_->group.meet(shared_->control, rank_);
+    return texts;
+  }
+  std::string broadcast(const std::string& text, int from) override {
+    return gather(from == rank_ ? text : "")[static_cast<size_t>(from)];
+  }
+  void barrier() override { shared_->group.meet(shared_->control, rank_); }
+  void set_deadline(std::chrono::milliseconds deadline) override { shared_->group.set_deadline(deadline); }
+  void set_activity(const RankActivity& activity) override { shared_->group.set_activity(activity); }
+  bool fail(ErrorKind kind, const std::string& message) override { return shared_->group.fail(kind, message); }
+
+ private:
+  std::shared_ptr<Shared> shared_;
+  int rank_;
+  std::string host_;
+  size_t turn_ = 0;
+};
+
+// Operations are done by a thread of the rank, one after the other.
+class InProcessCollectives : public Collectives {
+ public:
+  InProcessCollectives(std::shared_ptr<Shared> shared, int rank) : shared_(std::move(shared)), rank_(rank) {}
+  ~InProcessCollectives() override {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  InProcessCollectives(const InProcessCollectives&) = delete;
+  InProcessCollectives& operator=(const InProcessCollectives&) = delete;
+
+  void all_reduce(const Tensor& values) override {
+    const auto ranks = static_cast<int64_t>(shared_->parts.size());
+    PartBounds bounds;
+    for (int64_t rank = 0; rank <= ranks; ++rank) bounds.push_back(values.numel() * rank / ranks);
+    begin({values.reshape({values.numel()}), std::move(bounds), true, true});
+  }
+  void reduce_scatter(const Tensor& values, const PartBounds& bounds) override { begin({values, bounds, true, false}); }
+  void all_gather(const Tensor& values, const PartBounds& bounds) override { begin({values, bounds, false, true}); }
+
+  void wait() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return finished_ == begun_ || error_; });
+    if (error_) std::rethrow_exception(error_);
+  }
+  int64_t finished() const override {
+    const std::lock_guard lock(mutex_);
+    return finished_;
+  }
+
+ private:
+  struct Work {
+    Tensor values;
+    PartBounds bounds;
+    bool reduces;
+    bool gathers;
+  };
+
+  void begin(Work work) {
+    QUIRE_CHECK(work.values.device() == kCpu, "ranks that are threads of one process cannot sum what lies on {}",
+                name_of(work.values.device().kind));
+    QUIRE_CHECK(work.bounds.size() == shared_->parts.size() + 1 && work.bounds.back() <= work.values.numel(),
+                "ranks: {} bounds for {} ranks", work.bounds.size(), shared_->parts.size());
+    const std::lock_guard lock(mutex_);
+    if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
+    queue_.push_back(std::move(work));
+    ++begun_;
+    changed_.notify_all();
+  }
+
+  void serve() {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+      if (stopping_) return;
+      const Work work = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      std::exception_ptr error;
+      try {
+        work.values.dtype() == DType::f64 ? run<double>(work) : run<float>(work);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      ++finished_;
+      if (error) error_ = error;
+      changed_.notify_all();
+      if (error) return;
+    }
+  }
+
+  // A rank writes its own part of its own tensor, which no other rank reads meanwhile.
+  template <typename T>
+  void run(const Work& work) {
+    shared_->parts[static_cast<size_t>(rank_)] = work.values;
+    meet();
+    T* const mine = work.values.data<T>();
+    if (work.reduces) {
+      sum_part<T>(work, mine);
+      meet();
+    }
+    if (!work.gathers) return;
+    for (size_t rank = 0; rank < shared_->parts.size(); ++rank) {
+      if (static_cast<int>(rank) == rank_) continue;
+      const T* from = shared_->parts[rank].data<T>();
+      std::copy(from + work.bounds[rank], from + work.bounds[rank + 1], mine + work.bounds[rank]);
+    }
+    meet();
+  }
+
+  template <typename T>
+  void sum_part(const Work& work, T* mine) const {
+    constexpr int64_t kBlock = 4096;
+    std::array<T, kBlock> sum;
+    const int64_t end = work.bounds[static_cast<size_t>(rank_) + 1];
+    for (int64_t begin = work.bounds[static_cast<size_t>(rank_)]; begin < end; begin += kBlock) {
+      const int64_t count = std::min(kBlock, end - begin);
+      std::fill_n(sum.begin(), count, T{0});
+      for (const Tensor& part : shared_->parts) {
+        const T* values = part.data<T>() + begin;
+        for (int64_t i = 0; i < count; ++i) sum[static_cast<size_t>(i)] += values[i];
+      }
+      std::copy_n(sum.begin(), count, mine + begin);
+    }
+  }
+
+  void meet() { shared_->group.meet(shared_->collectives, rank_); }
+
+  std::shared_ptr<Shared> shared_;
+  int rank_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Work> queue_;
+  int64_t begun_ = 0;
+  int64_t finished_ = 0;
+  std::exception_ptr error_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+// Calls work and tells the others of its failure. Returns whether it threw.
+bool throws(Ranks& ranks, const std::function<void(Ranks&)>& work) {
+  try {
+    work(ranks);
+    return false;
+  } catch (const SharedError& error) {
+    ranks.fail(error.kind(), error.what(), true);
+  } catch (const Error& error) {
+    ranks.fail(error.kind(), error.what(), false);
+  } catch (const std::bad_alloc&) {
+    ranks.fail(ErrorKind::memory, "out of memory", false);
+  } catch (const std::exception& error) {
+    ranks.fail(ErrorKind::internal, error.what(), false);
+  }
+  return true;
+}
+
+}  // namespace
+
+void run_in_process(int size, const std::function<void(Ranks&)>& work, const InProcessOptions& options) {
+  QUIRE_CHECK(size >= 1 && (options.hosts.empty() || options.hosts.size() == static_cast<size_t>(size)),
+              "ranks: {} of them, {} hosts", size, options.hosts.size());
+  if (size == 1) {
+    Ranks one;
+    one.set_probe(options.probe);
+    const Ranks::Use use(one);
+    return work(one);
+  }
+  const auto shared = std::make_shared<Shared>(size);
+  std::atomic<bool> threw = false;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      const std::string host = options.hosts.empty() ? "localhost" : options.hosts[static_cast<size_t>(rank)];
+      try {
+        Ranks ranks(std::make_unique<InProcessControl>(shared, rank, host),
+                    std::make_unique<InProcessCollectives>(shared, rank));
+        ranks.set_probe(options.probe);
+        const Ranks::Use use(ranks);
+        if (throws(ranks, work)) threw = true;
+      } catch (const std::exception& error) {  // before there were ranks
+        shared->group.fail(ErrorKind::communication, error.what());
+        threw = true;
+      }
+      shared->group.leave(rank);
+    });
+  }
+  if (!shared->group.wait_for_all(options.grace)) {
+    // A thread cannot be ended from outside.
+    log_error(shared->group.failure()->message);
+    ::_exit(static_cast<int>(shared->group.failure()->kind));
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (!threw) return;
+  const InProcessGroup::Failure failure = *shared->group.failure();
+  throw Error(failure.kind, failure.message);
+}
+
+}  // namespace quire

@@ -1,0 +1,128 @@
+#include "trainers/checkpoint/stored_moments.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+
+#include "core/check.h"
+
+namespace quire {
+
+namespace {
+
+constexpr std::string_view kPart = "optimizer";
+
+// A tensor of a checkpoint as a range of a moment's elements.
+struct StoredSlice {
+  std::string name;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+StoredSlice slice_of(const std::string& file, const NamedTensor& stored) {
+  const size_t open = stored.name.find('[');
+  if (open == std::string::npos) return {stored.name, 0, stored.tensor.numel()};
+  StoredSlice slice{stored.name.substr(0, open), -1, -1};
+  const char* const end = stored.name.data() + stored.name.size();
+  const auto begin = std::from_chars(stored.name.data() + open + 1, end, slice.begin);
+  const auto rest = begin.ptr == end ? begin : std::from_chars(begin.ptr + 1, end, slice.end);
+  const bool reads =
+      begin.ec == std::errc{} && rest.ec == std::errc{} && *begin.ptr == ':' && rest.ptr + 1 == end && *rest.ptr == ']';
+  if (!reads || slice.begin < 0 || slice.end - slice.begin != stored.tensor.numel()) {
+    fail(ErrorKind::checkpoint, "{}.h5: {} is no slice of {} elements", file, stored.name, stored.tensor.numel());
+  }
+  return slice;
+}
+
+// What of one moment has been loaded.
+struct Wanted {
+  Moment moment;
+  std::vector<ArenaRange> loaded;
+};
+
+class Loading {
+ public:
+  Loading(const ParameterStore& store, const Optimizer& optimizer) {
+    for (const Moment& moment : optimizer.moments()) wanted_[moment.name].push_back({moment, {}});
+    for (const ParameterStore::Entry& entry : store.entries()) parameters_.insert(entry.name);
+  }
+
+  void take(const std::string& file, const NamedTensor& stored) {
+    const StoredSlice slice = slice_of(file, stored);
+    const auto found = wanted_.find(slice.name);
+    if (found == wanted_.end()) {
+      // Another rank's, or of another model.
+      if (parameters_.count(slice.name.substr(slice.name.find('.') + 1)) > 0) return;
+      fail(ErrorKind::checkpoint, "{}.h5: {} is not in this model; the checkpoint is of another model", file,
+           stored.name);
+    }
+    for (auto& [moment, loaded] : found->second) {
+      const Tensor& to = moment.values;
+      const bool is_whole = slice.name == stored.name;
+      if (stored.tensor.dtype() != to.dtype() || slice.end > moment.shape.numel() ||
+          (is_whole && !(stored.tensor.shape() == moment.shape))) {
+        fail(ErrorKind::checkpoint, "{}.h5: {} is {} {} but the model wants {} {}", file, stored.name,
+             name_of(stored.tensor.dtype()), stored.tensor.shape().to_string(), name_of(to.dtype()),
+             moment.shape.to_string());
+      }
+      const ArenaRange both{std::max(slice.begin, moment.begin), std::min(slice.end, moment.end)};
+      if (both.size() <= 0) continue;
+      const Tensor from = stored.tensor.reshape({stored.tensor.numel()});
+      to.reshape({to.numel()})
+          .slice(0, both.begin - moment.begin, both.end - moment.begin)
+          .copy_from(from.slice(0, both.begin - slice.begin, both.end - slice.begin));
+      loaded.push_back(both);
+    }
+  }
+
+  // The first slice that is not there, or twice; empty when all is well.
+  std::string missing() const {
+    for (const auto& [name, slices] : wanted_) {
+      for (const auto& [moment, loaded] : slices) {
+        std::vector<ArenaRange> ranges = loaded;
+        std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+        int64_t at = moment.begin;
+        for (const ArenaRange& range : ranges) at = range.begin == at ? range.end : -1;
+        if (at != moment.end) return slice_name(moment);
+      }
+    }
+    return "";
+  }
+
+ private:
+  std::map<std::string, std::vector<Wanted>> wanted_;
+  std::set<std::string> parameters_;
+};
+
+}  // namespace
+
+std::string moments_part_name(int rank) {
+  return rank == 0 ? std::string(kPart) : fmt::format("{}-{:04}", kPart, rank);
+}
+
+bool is_moments_part(const std::string& part) {
+  return part == kPart || part.starts_with(std::string(kPart) + "-");
+}
+
+void load_moments(const CheckpointReader& reader, const ParameterStore& store, const Optimizer& optimizer, int rank) {
+  // On as many ranks as before, a rank's own part has everything.
+  std::vector<std::string> parts;
+  for (const std::string& part : reader.parts()) {
+    if (is_moments_part(part)) parts.push_back(part);
+  }
+  if (parts.empty()) fail(ErrorKind::checkpoint, "{}: has no {}.h5", reader.path().string(), kPart);
+  std::stable_partition(parts.begin(), parts.end(),
+                        [&](const std::string& part) { return part == moments_part_name(rank); });
+  Loading loading(store, optimizer);
+  for (const std::string& part : parts) {
+    reader.visit_part(part, [&](const NamedTensor& stored) { loading.take(part, stored); });
+    if (parts.size() > 1 && loading.missing().empty()) return;
+  }
+  if (const std::string name = loading.missing(); !name.empty()) {
+    fail(ErrorKind::checkpoint, "{}: {} of the optimizer is not there once; the checkpoint is of another model",
+         reader.path().string(), name);
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,56 @@
+// How the arena of parameters is shared out over ranks (ZeRO stage 1, Rajbhandari et al. 2020, section 5): each rank
+// keeps the moments of its part, updates the weights there and sends them to the others. The arena is cut into buckets,
+// whose bounds do not depend on the number of ranks, and each bucket into one part for every rank.
+#pragma once
+
+#include <vector>
+
+#include "core/ranks/collectives.h"
+#include "layers/parameter_store.h"
+
+namespace quire {
+
+// One of the ranks of a run.
+struct RankPlace {
+  int rank = 0;
+  int ranks = 1;
+};
+
+// Elements [begin, end) of the arena.
+struct ArenaRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+  bool operator==(const ArenaRange&) const = default;
+};
+
+class ParameterParts {
+ public:
+  // Where the parts of a bucket may end: an optimizer that looks at whole matrices needs them on one rank.
+  enum class Cut { anywhere, at_parameters };
+  // The most elements of a bucket; one of a larger parameter holds that parameter alone. A small model has some sixteen
+  // buckets, so that its gradients leave while the sweep goes on, too.
+  static int64_t bucket_elements(int64_t arena);
+
+  ParameterParts(const ParameterStore& store, const RankPlace& place, Cut cut);
+  ParameterParts(const ParameterStore& store, const RankPlace& place, Cut cut, int64_t bucket_elements);
+
+  struct Bucket {
+    ArenaRange range;
+    PartBounds bounds;         // elements counted from range.begin
+    std::vector<size_t> held;  // entries of the store, alignment gaps behind them included
+  };
+  // In the order of the arena, which they fill.
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  const RankPlace& place() const { return place_; }
+  // What this rank updates, in order, joined where one begins as another ends.
+  const std::vector<ArenaRange>& mine() const { return mine_; }
+  int64_t elements() const;  // of this rank
+
+ private:
+  RankPlace place_;
+  std::vector<Bucket> buckets_;
+  std::vector<ArenaRange> mine_;
+};
+
+}  // namespace quire
