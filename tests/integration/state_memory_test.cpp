@@ -51,10 +51,10 @@ bool peak_can_be_reset() {
   return status_bytes("VmHWM:") - status_bytes("VmRSS:") < bytes / 2;
 }
 
-// Every byte of what is in a file, so that none of it is a hole.
+// Every byte of the memories, which are in files, so that none of it is a hole.
 void fill(const StatePool& pool) {
   for (const NamedTensor& state : pool.tensors()) {
-    if (!state.name.ends_with(".ring")) continue;
+    if (!state.name.ends_with("0.keys.ring") && !state.name.ends_with("0.values.ring")) continue;
     for (int64_t row = 0; row < pool.rows(); ++row) {
       const Tensor values = state.tensor.select(0, row);
       const int64_t numel = values.numel();
