@@ -1,7 +1,5 @@
 #include "core/files/file_io.h"
 
-#include <xxhash.h>
-
 #include <system_error>
 
 #include "core/check.h"
@@ -12,17 +10,9 @@ namespace {
 
 constexpr size_t kChunk = size_t{1} << 20;
 
-std::string hexadecimal(XXH64_hash_t hash) {
-  return fmt::format("{:016x}", hash);
-}
-
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
-
-struct StateDeleter {
-  void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-};
 
 template <typename Container>
 Container read_whole(File& file, ErrorKind kind) {
@@ -37,22 +27,11 @@ Container read_whole(File& file, ErrorKind kind) {
 
 }  // namespace
 
-std::string checksum_of(std::span<const std::byte> bytes) {
-  return hexadecimal(XXH3_64bits(bytes.data(), bytes.size()));
-}
-
 std::string checksum_of_file(File& file) {
-  const std::unique_ptr<XXH3_state_t, StateDeleter> state(XXH3_createState());
-  if (state == nullptr || XXH3_64bits_reset(state.get()) != XXH_OK) {
-    fail(ErrorKind::memory, "checksum: no memory for the XXH3 state");
-  }
+  Checksum checksum;
   std::vector<std::byte> buffer(kChunk);
-  while (const size_t count = file.read(buffer)) {
-    if (XXH3_64bits_update(state.get(), buffer.data(), count) != XXH_OK) {
-      fail(ErrorKind::internal, "checksum: XXH3 refused {} bytes", count);
-    }
-  }
-  return hexadecimal(XXH3_64bits_digest(state.get()));
+  while (const size_t count = file.read(buffer)) checksum.add(std::span(buffer).first(count));
+  return checksum.text();
 }
 
 std::string checksum_of_file(const std::filesystem::path& path, ErrorKind kind) {

@@ -11,12 +11,11 @@
 #include <string_view>
 #include <vector>
 
+#include "core/files/checksum.h"
 #include "core/files/file.h"
 
 namespace quire {
 
-// XXH3, 64 bit, as 16 hexadecimal digits.
-std::string checksum_of(std::span<const std::byte> bytes);
 std::string checksum_of_file(File& file);  // from where the file stands to its end; streams
 std::string checksum_of_file(const std::filesystem::path& path, ErrorKind kind = ErrorKind::disk);
 

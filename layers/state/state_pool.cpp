@@ -4,7 +4,6 @@
 
 #include "core/check.h"
 #include "core/files/file.h"
-#include "layers/state/state_save.h"
 #include "layers/state/state_tensors.h"
 
 namespace quire {
@@ -117,14 +116,6 @@ void StatePool::commit(std::span<const uint8_t> cleared) {
     // Slots that cannot be read may still be multiplied by a probability of zero, which NaN survives.
     for (const StateLog& log : state_.logs) log.ring().select(0, static_cast<int64_t>(row)).zero();
   }
-}
-
-std::vector<NamedTensor> StatePool::save() const {
-  return save_state(state_);
-}
-
-void StatePool::load(const std::function<Tensor(const std::string&)>& get) {
-  load_state(state_, get);
 }
 
 }  // namespace quire

@@ -4,14 +4,13 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "core/batch.h"
 #include "core/tensor.h"
 #include "layers/state/state_layout.h"
+#include "layers/state/state_save.h"
 #include "layers/state/state_view.h"
 
 namespace quire {
@@ -34,9 +33,15 @@ class StatePool {
   // Makes this step's puts and appends visible. Rows flagged in cleared (non-finite values) are emptied instead.
   void commit(std::span<const uint8_t> cleared = {});
 
-  // Everything that is carried, for checkpoints (state_save.h).
-  std::vector<NamedTensor> save() const;
-  void load(const std::function<Tensor(const std::string&)>& get);
+  // To and from checkpoints (state_save.h): the bytes of one row at a time, and a few numbers of every row.
+  std::vector<RowPart> row_parts() const { return quire::row_parts(state_); }
+  void save_row(int64_t row, const WriteBytes& write) const { quire::save_row(state_, row, write); }
+  std::vector<NamedTensor> save_counts() const { return quire::save_counts(state_); }
+  // Rows [begin, end); then load_row() of each of them.
+  void load_counts(int64_t begin, int64_t end, const GetTensor& get) { quire::load_counts(state_, begin, end, get); }
+  void load_row(int64_t row, const ReadBytes& read) { quire::load_row(state_, row, read); }
+  // Everything that is carried as tensors [rows, ...], to compare pools; values and rings are the pool's own.
+  std::vector<NamedTensor> tensors() const { return state_tensors(state_); }
 
  private:
   void clear_row(int64_t row);

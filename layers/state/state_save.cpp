@@ -1,78 +1,209 @@
 #include "layers/state/state_save.h"
 
+#include <algorithm>
+
 #include "core/check.h"
+#include "core/files/file.h"
 #include "layers/state/state_tensors.h"
 
 namespace quire {
 
 namespace {
 
-using GetTensor = std::function<Tensor(const std::string&)>;
+constexpr const char* kDropHint = "--drop-state starts without carried state";
 
-// Commits ago, counted from 1, of each entry from the oldest on; 0 behind the last.
-Tensor ages_of(const LogPositions& positions, int64_t rows, int64_t clock) {
-  std::vector<int32_t> ages(at(rows * positions.capacity), 0);
-  for (int64_t row = 0; row < rows; ++row) {
-    size_t entry = at(row * positions.capacity);
-    for (const LogRun& run : positions.runs[at(row)]) {
-      for (int64_t n = 0; n < run.count; ++n) ages[entry++] = static_cast<int32_t>(clock - run.step + 1);
-    }
+// A tensor [rows, ...] of which each row is saved.
+struct RowTensor {
+  std::string name;
+  Tensor tensor;
+  bool in_file = false;
+};
+
+std::vector<RowTensor> register_values(const StateRows& state) {
+  std::vector<RowTensor> values;
+  for (size_t i = 0; i < state.registers.size(); ++i) {
+    values.push_back({state.layout.registers()[i].name + ".value", state.registers[i].current});
   }
-  return Tensor::from(ages, {rows, positions.capacity});
+  return values;
 }
 
-Tensor fitting(const GetTensor& get, const std::string& name, const Shape& shape, DType dtype) {
-  Tensor tensor = get(name);
-  if (!(tensor.shape() == shape) || tensor.dtype() != dtype) {
-    fail(ErrorKind::checkpoint,
-         "state {}: {} {} is stored but this configuration wants {} {}; --drop-state starts without carried state",
-         name, name_of(tensor.dtype()), tensor.shape().to_string(), name_of(dtype), shape.to_string());
+std::vector<RowTensor> rings(const StateRows& state) {
+  std::vector<RowTensor> rings;
+  for (size_t i = 0; i < state.logs.size(); ++i) {
+    const StateLayout::Log& log = state.layout.logs()[i];
+    const bool in_file = state.groups[at(log.group.index)].options.place == LogPlace::file && state.device == kCpu;
+    rings.push_back({log.name + ".ring", state.logs[i].ring(), in_file});
   }
-  return tensor;
+  return rings;
 }
 
-void load_ages(LogPositions& positions, const std::string& name, const std::vector<int32_t>& ages, int64_t clock) {
-  for (size_t row = 0; row < positions.runs.size(); ++row) {
-    std::vector<LogRun>& runs = positions.runs[row];
-    runs.clear();
-    for (int64_t entry = 0; entry < positions.length[row]; ++entry) {
-      const int32_t ago = ages[row * at(positions.capacity) + at(entry)];
-      if (ago <= 0) fail(ErrorKind::checkpoint, "state {}: entry {} of row {} has the age {}", name, entry, row, ago);
-      const int64_t step = clock + 1 - ago;
-      if (runs.empty() || runs.back().step != step) runs.push_back({step, 0});
-      ++runs.back().count;
+RowPart part_of(const RowTensor& of) {
+  const Shape& shape = of.tensor.shape();
+  return {of.name, of.tensor.dtype(), Shape(std::span(shape.begin() + 1, shape.end()))};
+}
+
+// use(memory) is called with one piece of the row after the other, in main memory. changes: it fills them.
+template <typename Use>
+void use_pieces(const RowTensor& of, int64_t row, bool changes, const Use& use) {
+  const Tensor values = of.tensor.slice(0, row, row + 1).reshape({part_of(of).shape.numel()});
+  const int64_t most = kStatePieceBytes / static_cast<int64_t>(size_of(values.dtype()));
+  std::vector<std::byte> copy;
+  for (int64_t begin = 0; begin < values.numel(); begin += most) {
+    const Tensor piece = values.slice(0, begin, std::min(values.numel(), begin + most));
+    const auto bytes = static_cast<size_t>(piece.bytes());
+    if (piece.device() == kCpu) {
+      use(std::span(static_cast<std::byte*>(piece.raw()), bytes));
+      if (of.in_file) forget_pages(piece.raw(), bytes);
+      continue;
     }
+    copy.resize(bytes);
+    if (!changes) piece.download(copy.data());
+    use(std::span(copy));
+    if (changes) piece.upload(copy.data(), piece.numel());
   }
 }
 
-void load_positions(LogPositions& positions, const std::string& name, int64_t rows, int64_t clock,
-                    const GetTensor& get) {
-  const auto counts = [&](const char* what) {
-    return fitting(get, name + what, {rows}, DType::i64).to_vector<int64_t>();
-  };
-  positions.head = counts(".head");
-  positions.length = counts(".length");
-  positions.written = counts(".written");
-  for (size_t row = 0; row < at(rows); ++row) {
-    const int64_t head = positions.head[row];
-    const int64_t length = positions.length[row];
-    if (head < 0 || head >= positions.slots || length < 0 || length > positions.capacity) {
-      fail(ErrorKind::checkpoint, "state {}: row {} has head {} and length {} for {} slots", name, row, head, length,
-           positions.slots);
-    }
-    if (!positions.options.filled_with_zeros && positions.written[row] < length) {
-      fail(ErrorKind::checkpoint, "state {}: row {} has {} entries of {} written", name, row, length,
-           positions.written[row]);
-    }
+std::vector<int32_t> ages_of(const LogPositions& positions, int64_t row, int64_t clock) {
+  std::vector<int32_t> ages(at(positions.capacity), 0);
+  size_t entry = 0;
+  for (const LogRun& run : positions.runs[at(row)]) {
+    for (int64_t n = 0; n < run.count; ++n) ages[entry++] = static_cast<int32_t>(clock - run.step + 1);
   }
-  if (!positions.options.ages) return;
-  const Tensor ages = fitting(get, name + ".ages", {rows, positions.capacity}, DType::i32);
-  load_ages(positions, name, ages.to_vector<int32_t>(), clock);
+  return ages;
+}
+
+void set_ages(LogPositions& positions, const std::string& name, int64_t row, const std::vector<int32_t>& ages,
+              int64_t clock) {
+  std::vector<LogRun>& runs = positions.runs[at(row)];
+  runs.clear();
+  for (int64_t entry = 0; entry < positions.length[at(row)]; ++entry) {
+    const int32_t ago = ages[at(entry)];
+    if (ago <= 0) fail(ErrorKind::checkpoint, "state {}: entry {} of row {} has the age {}", name, entry, row, ago);
+    const int64_t step = clock + 1 - ago;
+    if (runs.empty() || runs.back().step != step) runs.push_back({step, 0});
+    ++runs.back().count;
+  }
+}
+
+void add_counts(std::vector<NamedTensor>& tensors, const std::string& name, const LogPositions& positions) {
+  const auto rows = static_cast<int64_t>(positions.head.size());
+  tensors.push_back({name + ".head", Tensor::from(positions.head, {rows})});
+  tensors.push_back({name + ".length", Tensor::from(positions.length, {rows})});
+  tensors.push_back({name + ".written", Tensor::from(positions.written, {rows})});
+}
+
+template <typename T>
+void load_numbers(std::vector<T>& into, int64_t begin, int64_t end, const std::string& name, const GetTensor& get) {
+  const Tensor tensor = get(name);
+  const Shape wanted{end - begin};
+  if (!(tensor.shape() == wanted) || tensor.dtype() != dtype_of<T>()) {
+    fail(ErrorKind::checkpoint, "state {}: {} {} is stored but this configuration wants {} {}; {}", name,
+         name_of(tensor.dtype()), tensor.shape().to_string(), name_of(dtype_of<T>()), wanted.to_string(), kDropHint);
+  }
+  const std::vector<T> values = tensor.to_vector<T>();
+  std::copy(values.begin(), values.end(), into.begin() + begin);
+}
+
+void check_positions(const LogPositions& positions, const std::string& name, int64_t row) {
+  const int64_t head = positions.head[at(row)];
+  const int64_t length = positions.length[at(row)];
+  if (head < 0 || head >= positions.slots || length < 0 || length > positions.capacity) {
+    fail(ErrorKind::checkpoint, "state {}: row {} has head {} and length {} for {} slots", name, row, head, length,
+         positions.slots);
+  }
+  if (!positions.options.filled_with_zeros && positions.written[at(row)] < length) {
+    fail(ErrorKind::checkpoint, "state {}: row {} has {} entries of {} written", name, row, length,
+         positions.written[at(row)]);
+  }
 }
 
 }  // namespace
 
-std::vector<NamedTensor> save_state(const StateRows& state) {
+std::vector<RowPart> row_parts(const StateRows& state) {
+  std::vector<RowPart> parts;
+  for (const RowTensor& values : register_values(state)) parts.push_back(part_of(values));
+  for (size_t i = 0; i < state.groups.size(); ++i) {
+    if (!state.groups[i].options.ages) continue;
+    parts.push_back({state.layout.log_groups()[i].name + ".ages", DType::i32, {state.groups[i].capacity}});
+  }
+  for (const RowTensor& ring : rings(state)) parts.push_back(part_of(ring));
+  return parts;
+}
+
+void require_fitting(std::span<const RowPart> stored, std::span<const RowPart> wanted) {
+  const auto has = [](std::span<const RowPart> parts, const std::string& name) {
+    return std::any_of(parts.begin(), parts.end(), [&](const RowPart& part) { return part.name == name; });
+  };
+  for (const RowPart& part : stored) {
+    if (has(wanted, part.name)) continue;
+    fail(ErrorKind::checkpoint, "state {}: is stored but this configuration has none of it; {}", part.name, kDropHint);
+  }
+  for (const RowPart& part : wanted) {
+    if (has(stored, part.name)) continue;
+    fail(ErrorKind::checkpoint, "state {}: this configuration wants it but it is not stored; {}", part.name, kDropHint);
+  }
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const RowPart& a = stored[i];
+    const RowPart& b = wanted[i];
+    if (a.name != b.name) {
+      fail(ErrorKind::checkpoint, "state {}: is stored where this configuration has {}; {}", a.name, b.name, kDropHint);
+    }
+    if (a.shape == b.shape && a.dtype == b.dtype) continue;
+    fail(ErrorKind::checkpoint, "state {}: rows of {} {} are stored but this configuration wants {} {}; {}", a.name,
+         name_of(a.dtype), a.shape.to_string(), name_of(b.dtype), b.shape.to_string(), kDropHint);
+  }
+}
+
+void save_row(const StateRows& state, int64_t row, const WriteBytes& write) {
+  for (const RowTensor& values : register_values(state)) use_pieces(values, row, false, write);
+  for (const LogPositions& positions : state.groups) {
+    if (!positions.options.ages) continue;
+    const std::vector<int32_t> ages = ages_of(positions, row, state.clock);
+    write(std::as_bytes(std::span(ages)));
+  }
+  for (const RowTensor& ring : rings(state)) use_pieces(ring, row, false, write);
+}
+
+std::vector<NamedTensor> save_counts(const StateRows& state) {
+  std::vector<NamedTensor> tensors;
+  for (size_t i = 0; i < state.registers.size(); ++i) {
+    const std::string& name = state.layout.registers()[i].name;
+    tensors.push_back({name + ".empty", Tensor::from(state.registers[i].empty, {state.rows})});
+  }
+  for (size_t i = 0; i < state.groups.size(); ++i) {
+    add_counts(tensors, state.layout.log_groups()[i].name, state.groups[i]);
+  }
+  return tensors;
+}
+
+void load_counts(StateRows& state, int64_t begin, int64_t end, const GetTensor& get) {
+  for (size_t i = 0; i < state.registers.size(); ++i) {
+    load_numbers(state.registers[i].empty, begin, end, state.layout.registers()[i].name + ".empty", get);
+  }
+  for (size_t i = 0; i < state.groups.size(); ++i) {
+    LogPositions& positions = state.groups[i];
+    const std::string& name = state.layout.log_groups()[i].name;
+    load_numbers(positions.head, begin, end, name + ".head", get);
+    load_numbers(positions.length, begin, end, name + ".length", get);
+    load_numbers(positions.written, begin, end, name + ".written", get);
+    for (int64_t row = begin; row < end; ++row) check_positions(positions, name, row);
+  }
+}
+
+void load_row(StateRows& state, int64_t row, const ReadBytes& read) {
+  for (const RowTensor& values : register_values(state)) use_pieces(values, row, true, read);
+  for (size_t i = 0; i < state.groups.size(); ++i) {
+    LogPositions& positions = state.groups[i];
+    if (!positions.options.ages) continue;
+    std::vector<int32_t> ages(at(positions.capacity));
+    read(std::as_writable_bytes(std::span(ages)));
+    set_ages(positions, state.layout.log_groups()[i].name, row, ages, state.clock);
+  }
+  for (const RowTensor& ring : rings(state)) use_pieces(ring, row, true, read);
+  clear_derived(state, row);
+}
+
+std::vector<NamedTensor> state_tensors(const StateRows& state) {
   std::vector<NamedTensor> tensors;
   for (size_t i = 0; i < state.registers.size(); ++i) {
     const std::string& name = state.layout.registers()[i].name;
@@ -80,34 +211,19 @@ std::vector<NamedTensor> save_state(const StateRows& state) {
     tensors.push_back({name + ".empty", Tensor::from(state.registers[i].empty, {state.rows})});
   }
   for (size_t i = 0; i < state.groups.size(); ++i) {
-    const std::string& name = state.layout.log_groups()[i].name;
     const LogPositions& positions = state.groups[i];
-    tensors.push_back({name + ".head", Tensor::from(positions.head, {state.rows})});
-    tensors.push_back({name + ".length", Tensor::from(positions.length, {state.rows})});
-    tensors.push_back({name + ".written", Tensor::from(positions.written, {state.rows})});
-    if (positions.options.ages) tensors.push_back({name + ".ages", ages_of(positions, state.rows, state.clock)});
+    const std::string& name = state.layout.log_groups()[i].name;
+    add_counts(tensors, name, positions);
+    if (!positions.options.ages) continue;
+    std::vector<int32_t> ages;
+    for (int64_t row = 0; row < state.rows; ++row) {
+      const std::vector<int32_t> of_row = ages_of(positions, row, state.clock);
+      ages.insert(ages.end(), of_row.begin(), of_row.end());
+    }
+    tensors.push_back({name + ".ages", Tensor::from(ages, {state.rows, positions.capacity})});
   }
-  for (size_t i = 0; i < state.logs.size(); ++i) {
-    tensors.push_back({state.layout.logs()[i].name + ".ring", state.logs[i].ring()});
-  }
+  for (const RowTensor& ring : rings(state)) tensors.push_back({ring.name, ring.tensor});
   return tensors;
-}
-
-void load_state(StateRows& state, const GetTensor& get) {
-  for (size_t i = 0; i < state.registers.size(); ++i) {
-    StateRegister& data = state.registers[i];
-    const std::string& name = state.layout.registers()[i].name;
-    data.current.copy_from(fitting(get, name + ".value", data.current.shape(), data.current.dtype()));
-    data.empty = fitting(get, name + ".empty", {state.rows}, DType::u8).to_vector<uint8_t>();
-  }
-  for (size_t i = 0; i < state.groups.size(); ++i) {
-    load_positions(state.groups[i], state.layout.log_groups()[i].name, state.rows, state.clock, get);
-  }
-  for (size_t i = 0; i < state.logs.size(); ++i) {
-    const Tensor& ring = state.logs[i].ring();
-    ring.copy_from(fitting(get, state.layout.logs()[i].name + ".ring", ring.shape(), ring.dtype()));
-  }
-  for (int64_t row = 0; row < state.rows; ++row) clear_derived(state, row);
 }
 
 }  // namespace quire

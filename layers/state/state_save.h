@@ -1,8 +1,14 @@
-// State to and from checkpoints. Names end in .value and .empty for a register; in .head, .length, .written and, where
-// they are kept, .ages for a group of logs; in .ring for a log. The first axis counts rows.
+// State to and from checkpoints. What grows with the length of a memory is saved as the bytes of one row after the
+// other, of which only a piece is in main memory at a time. A few numbers of every row are tensors [rows]:
+//   registers       NAME.value in the bytes; NAME.empty
+//   groups of logs  NAME.ages in the bytes, where they are kept: commits ago, counted from 1, of each entry from the
+//                   oldest on, 0 behind the last; NAME.head, NAME.length, NAME.written
+//   logs            NAME.ring in the bytes
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,8 +17,34 @@
 
 namespace quire {
 
-std::vector<NamedTensor> save_state(const StateRows& state);
-// get(name) returns a tensor of the shape that save_state() gave. Throws Error(checkpoint) when it does not fit.
-void load_state(StateRows& state, const std::function<Tensor(const std::string&)>& get);
+// The most bytes of a row that are handed over at once, ages aside.
+inline constexpr int64_t kStatePieceBytes = int64_t{4} << 20;
+
+// One of the things that the bytes of a row are made of.
+struct RowPart {
+  std::string name;
+  DType dtype;
+  Shape shape;  // of one row
+  int64_t bytes() const { return shape.numel() * static_cast<int64_t>(size_of(dtype)); }
+};
+
+// In the order of the bytes.
+std::vector<RowPart> row_parts(const StateRows& state);
+// Error(checkpoint) that names the first part of a stored row which this configuration has not, or has otherwise.
+void require_fitting(std::span<const RowPart> stored, std::span<const RowPart> wanted);
+
+using WriteBytes = std::function<void(std::span<const std::byte>)>;
+void save_row(const StateRows& state, int64_t row, const WriteBytes& write);
+std::vector<NamedTensor> save_counts(const StateRows& state);
+
+// get(name) returns the numbers of the rows [begin, end) of the state. Throws Error(checkpoint) when they do not fit.
+using GetTensor = std::function<Tensor(const std::string&)>;
+void load_counts(StateRows& state, int64_t begin, int64_t end, const GetTensor& get);
+// read fills a buffer with the next bytes of the row. The row's numbers were loaded before.
+using ReadBytes = std::function<void(std::span<std::byte>)>;
+void load_row(StateRows& state, int64_t row, const ReadBytes& read);
+
+// All of it as tensors [rows, ...]. Values and rings are those of the state itself.
+std::vector<NamedTensor> state_tensors(const StateRows& state);
 
 }  // namespace quire

@@ -56,12 +56,12 @@ TEST(CheckpointFaults, AnotherVersionOfTheFormat) {
   std::vector<CheckpointPart> parts;
   for (const std::string& name : reader.parts()) parts.push_back(reader.read_part(name));
   nlohmann::json meta = reader.meta();
-  EXPECT_EQ(meta.at("version"), 2);
-  meta["version"] = 1;
+  EXPECT_EQ(meta.at("version"), 3);
+  meta["version"] = 2;
   write_checkpoint(tiny / "run/checkpoints", 3, parts, meta,
                    {{"config.yaml", "of_another_time: 1\n"}, {"tokenizer.txt", reader.read_text("tokenizer.txt")}});
   const std::string line =
-      checkpoint.string() + ": has version 1 of the checkpoint format, this program reads 2; use a matching quire\n";
+      checkpoint.string() + ": has version 2 of the checkpoint format, this program reads 3; use a matching quire\n";
   const std::string path = checkpoint.string();
   EXPECT_FAULT(tiny.resume("run"), 4, line);
   EXPECT_FAULT(run_quire({"eval", path}), 4, line);

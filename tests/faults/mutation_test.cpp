@@ -119,7 +119,7 @@ TEST(Mutation, OfACheckpoint) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(checkpoint)) files.push_back(entry.path());
   std::sort(files.begin(), files.end());
-  ASSERT_EQ(files.size(), 7U);
+  ASSERT_EQ(files.size(), 8U);
   std::mt19937 random(4);
   for (int round = 0; round < kRounds; ++round) {
     const fs::path& file = files[static_cast<size_t>(round) % files.size()];

@@ -43,7 +43,7 @@ Reader reader_of(const GoldenCase& golden, int64_t rows, int64_t value_size, int
 }
 
 int32_t blocks_in(const StatePool& pool) {
-  for (const NamedTensor& saved : pool.save()) {
+  for (const NamedTensor& saved : pool.tensors()) {
     if (saved.name == "blocks.length") return static_cast<int32_t>(saved.tensor.to_vector<int64_t>().front());
   }
   return -1;

@@ -38,7 +38,7 @@ class Nonfinite : public ::testing::TestWithParam<std::string> {
 // Into everything that a global row carries; nothing when the row is another rank's.
 void poison(TrainingState& training, int64_t global_row) {
   if (global_row < training.first_row || global_row >= training.last_row) return;
-  for (const NamedTensor& state : training.state->save()) {
+  for (const NamedTensor& state : training.state->tensors()) {
     if (!is_floating(state.tensor.dtype())) continue;
     const Tensor row = state.tensor.select(0, global_row - training.first_row);
     std::fill_n(row.data<float>(), row.numel(), NAN);
@@ -46,7 +46,7 @@ void poison(TrainingState& training, int64_t global_row) {
 }
 
 bool carries_something(const TrainingState& training, int64_t row) {
-  for (const NamedTensor& state : training.state->save()) {
+  for (const NamedTensor& state : training.state->tensors()) {
     if (state.name.ends_with(".length") && state.tensor.to_vector<int64_t>()[static_cast<size_t>(row)] > 0) return true;
   }
   return false;
@@ -73,7 +73,7 @@ TEST_P(Nonfinite, ASkippedStepChangesNoWeightAndEmptiesTheRow) {
   const std::vector<NamedTensor> after = run.training().optimizer->save();
   for (size_t i = 0; i < moments.size(); ++i) EXPECT_TRUE(same_bits(after[i].tensor, moments[i])) << after[i].name;
   for (int64_t row = 0; row < 3; ++row) EXPECT_EQ(carries_something(run.training(), row), row != kPoisonedRow) << row;
-  for (const NamedTensor& state : run.training().state->save()) {
+  for (const NamedTensor& state : run.training().state->tensors()) {
     if (!is_floating(state.tensor.dtype())) continue;
     for (const double value : values_of(state.tensor)) ASSERT_TRUE(std::isfinite(value)) << state.name;
   }
@@ -95,8 +95,8 @@ TEST_P(Nonfinite, OtherRowsCommitWhatTheyRead) {
   poison(faulty.training(), kPoisonedRow);
   clean.step();
   ASSERT_TRUE(faulty.step().skipped);
-  const auto wanted = clean.training().state->save();
-  const auto got = faulty.training().state->save();
+  const auto wanted = clean.training().state->tensors();
+  const auto got = faulty.training().state->tensors();
   for (size_t i = 0; i < wanted.size(); ++i) {
     for (const int64_t row : {0, 2}) {
       EXPECT_TRUE(same_bits(got[i].tensor.slice(0, row, row + 1), wanted[i].tensor.slice(0, row, row + 1)))

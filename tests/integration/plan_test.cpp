@@ -181,6 +181,13 @@ TEST(Plan, CountsMemoriesOfEveryKind) {
   }
   EXPECT_LT(plan_of("place: file").state, whole / 10);
   EXPECT_GE(plan_of("place: file").file_state, whole);
+  // Wherever it lies, it is saved row by row: beside it there are images of files with weights or moments.
+  for (const std::string place : {"file", "device", "host"}) {
+    const Plan plan = plan_of("place: " + place);
+    EXPECT_GE(plan.checkpoint, whole) << place;
+    EXPECT_LT(plan.checkpoint_work, 3 * plan.moments) << place;
+    EXPECT_LT(plan.checkpoint_work, whole / 3) << place;
+  }
   EXPECT_LT(plan_of("dtype: int8").state, whole / 3);
   EXPECT_EQ(plan_of("dtype: fp8").state, plan_of("dtype: int8").state);
 }

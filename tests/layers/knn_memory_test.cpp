@@ -7,7 +7,6 @@
 #include <map>
 
 #include "autograd/functions/basic.h"
-#include "core/files/hdf5_file.h"
 #include "kernels/backend.h"
 #include "layers/mixers/softmax_attention.h"
 #include "layers/state/state_pool.h"
@@ -15,6 +14,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/saved_state.h"
 #include "tests/support/state_logs.h"
 #include "trainers/run/config.h"
 
@@ -377,14 +377,8 @@ TEST(KnnMemory, AnInvertedFileFindsTheSameAfterAResume) {
   straight.read(x.slice(1, 0, 565).to(kCpu));
   EXPECT_GT(straight.told("memory.0.recall"), 0.2);
   EXPECT_LT(straight.told("memory.0.recall"), 1);
-  const std::vector<NamedTensor> saved = straight.pool().save();
   Reader resumed(few, DType::f32);
-  resumed.pool().load([&](const std::string& name) {
-    for (const NamedTensor& tensor : saved) {
-      if (tensor.name == name) return tensor.tensor;
-    }
-    return Tensor();
-  });
+  load_state(resumed.pool(), saved_state(straight.pool()));
   for (int64_t t = 565; t < 700; t += kTokens) {
     const Tensor piece = x.slice(1, t, t + kTokens).reshape({1, kTokens, kWidth});
     EXPECT_EQ(resumed.step(piece), straight.step(piece)) << t;
@@ -396,17 +390,11 @@ TEST(KnnMemory, AnInvertedFileFindsTheSameAfterAResume) {
 TEST(KnnMemory, StateOfAnotherSizeIsRefused) {
   Reader reader({"model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4}]"});
   reader.read(text(10));
-  const std::vector<NamedTensor> saved = reader.pool().save();
+  const SavedState saved = saved_state(reader.pool());
   Reader larger({"model.memory=[{kind: knn, layers: [0], size: 21, top_k: 4}]"});
-  const auto get = [&](const std::string& name) {
-    for (const NamedTensor& tensor : saved) {
-      if (tensor.name == name) return tensor.tensor;
-    }
-    return Tensor();
-  };
-  EXPECT_ERROR(larger.pool().load(get), ErrorKind::checkpoint, "--drop-state");
+  EXPECT_ERROR(load_state(larger.pool(), saved), ErrorKind::checkpoint, "--drop-state");
   Reader same({"model.memory=[{kind: knn, layers: [0], size: 20, top_k: 9}]"});
-  same.pool().load(get);
+  load_state(same.pool(), saved);
   EXPECT_EQ(same.length("memory.0.keys"), 10);
   EXPECT_EQ(same.state().ages(same.log("memory.0.keys").group, 0)[0].step, 2);
 }
@@ -415,14 +403,11 @@ TEST(KnnMemory, StateOfAnotherTypeIsRefused) {
   const std::string begin = "model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4, dtype: ";
   Reader reader({begin + "fp8}]"}, DType::f32);
   reader.read(text(10));
-  Hdf5Writer writer;
-  for (const NamedTensor& tensor : reader.pool().save()) writer.put(tensor.name, tensor.tensor);
-  const Hdf5Reader saved = Hdf5Reader::open_image(writer.finish(), "image");
-  const auto get = [&](const std::string& name) { return saved.get(name); };
+  const SavedState saved = saved_state(reader.pool());
   Reader other({begin + "int8}]"}, DType::f32);
-  EXPECT_ERROR(other.pool().load(get), ErrorKind::checkpoint, "f8 [1, 20, 2, 6] is stored but");
+  EXPECT_ERROR(load_state(other.pool(), saved), ErrorKind::checkpoint, "rows of f8 [20, 2, 6] are stored but");
   Reader same({begin + "fp8}]"}, DType::f32);
-  same.pool().load(get);
+  load_state(same.pool(), saved);
   const Tensor next = text(kTokens, 2);
   EXPECT_EQ(same.step(next), reader.step(next));
 }

@@ -7,6 +7,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/head_reader.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/saved_state.h"
 
 namespace quire::test {
 namespace {
@@ -173,10 +174,7 @@ TEST(LandmarkHeads, GoesOnFromSavedState) {
     inputs.read(first, 0, 10);
     inputs.read(first, 10, 22);
     Reader second = reader_of(config);
-    const std::vector<NamedTensor> saved = first.pool().save();
-    second.pool().load([&](const std::string& name) {
-      return std::find_if(saved.begin(), saved.end(), [&](const NamedTensor& one) { return one.name == name; })->tensor;
-    });
+    load_state(second.pool(), saved_state(first.pool()));
     Batch next = one_segment(kRows, 5, {0, 0});
     for (int64_t cell = 0; cell < kRows * 5; ++cell) {
       next.position[static_cast<size_t>(cell)] = static_cast<int32_t>(22 + cell % 5);

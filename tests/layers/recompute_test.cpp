@@ -54,7 +54,7 @@ Pass train(std::vector<std::string> settings, const std::string& recompute) {
     pool.commit();
     pass.gradients.push_back(clone(store.gradients()));
   }
-  for (const NamedTensor& state : pool.save()) pass.state.push_back({state.name, clone(state.tensor)});
+  for (const NamedTensor& state : pool.tensors()) pass.state.push_back({state.name, clone(state.tensor)});
   return pass;
 }
 

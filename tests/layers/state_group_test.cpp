@@ -1,11 +1,10 @@
 // Logs that move together, entries of more than one token, and what is derived from a row's state.
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "layers/state/state_pool.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/saved_state.h"
 
 namespace quire::test {
 namespace {
@@ -49,7 +48,7 @@ TEST(LogGroups, AreCountedAndSavedOnce) {
   EXPECT_EQ(runs[0].count, 1);
 
   std::vector<std::string> names;
-  for (const NamedTensor& tensor : pool.save()) names.push_back(tensor.name);
+  for (const NamedTensor& tensor : pool.tensors()) names.push_back(tensor.name);
   EXPECT_EQ(names, (std::vector<std::string>{"memory.head", "memory.length", "memory.written", "memory.ages",
                                              "memory.keys.ring", "memory.codes.ring"}));
 }
@@ -149,9 +148,7 @@ TEST(DerivedStates, EndWithTheStateTheyWereMadeFrom) {
   fill();
   pool.commit(std::vector<uint8_t>{0, 0, 1});
   EXPECT_EQ(values(), (Row{1, 1, 0}));
-  std::map<std::string, Tensor> saved;
-  for (const NamedTensor& tensor : pool.save()) saved[tensor.name] = tensor.tensor;
-  pool.load([&](const std::string& name) { return saved.at(name); });
+  load_state(pool, saved_state(pool));
   EXPECT_EQ(values(), (Row{0, 0, 0}));
   EXPECT_EQ(pool.view(2, 3).derived(id, 0).cleared, 2);
 }

@@ -8,6 +8,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/saved_state.h"
 
 namespace quire::test {
 namespace {
@@ -181,12 +182,8 @@ TEST_F(Logs, SavedStateGoesOnTheSame) {
   make(2, 3);
   step(batch_of({{0, 0, 0}, {0, 0, -1}}, {1, 1}), 1);
   step(batch_of({{0, 0, 0}, {0, 0, 0}}, {0, 0}), 4);
-  std::map<std::string, Tensor> saved;
-  for (const NamedTensor& tensor : pool_->save()) saved[tensor.name] = clone(tensor.tensor);
-  EXPECT_EQ(saved.size(), 4U);
-
   StatePool other(layout_, 2, 3, DType::f64, kCpu);
-  other.load([&](const std::string& name) { return saved.at(name); });
+  load_state(other, saved_state(*pool_));
   for (StatePool* pool : {pool_.get(), &other}) {
     pool->begin_step(batch_of({{0, 0, -1}, {0, 0, 0}}, {0, 1}));
     pool->view(0, 2).append(log_, numbered(2, 3, 7));
@@ -198,19 +195,22 @@ TEST_F(Logs, SavedStateGoesOnTheSame) {
 
 TEST_F(Logs, RefusesStateThatDoesNotFit) {
   make(2, 3);
-  std::map<std::string, Tensor> saved;
-  for (const NamedTensor& tensor : pool_->save()) saved[tensor.name] = clone(tensor.tensor);
-  const auto get = [&](const std::string& name) { return saved.at(name); };
+  SavedState saved = saved_state(*pool_);
   StatePool longer(layout_, 2, 4, DType::f64, kCpu);
-  EXPECT_ERROR(longer.load(get), ErrorKind::checkpoint,
-               "state log.values.ring: f64 [2, 7, 1] is stored but this configuration wants f64 [2, 8, 1]");
+  EXPECT_ERROR(load_state(longer, saved), ErrorKind::checkpoint,
+               "state log.values.ring: rows of f64 [7, 1] are stored but this configuration wants f64 [8, 1]");
   StatePool narrow(layout_, 2, 3, DType::f32, kCpu);
-  EXPECT_ERROR(narrow.load(get), ErrorKind::checkpoint, "wants f32");
-  saved["log.length"] = Tensor::from(std::vector<int64_t>{0, kLength + 1}, {2});
-  EXPECT_ERROR(pool_->load(get), ErrorKind::checkpoint, "row 1 has head 0 and length 5 for 7 slots");
-  saved["log.length"] = Tensor::from(std::vector<int64_t>{0, 0}, {2});
-  saved["log.head"] = Tensor::from(std::vector<int64_t>{-1, 0}, {2});
-  EXPECT_ERROR(pool_->load(get), ErrorKind::checkpoint, "row 0 has head -1");
+  EXPECT_ERROR(load_state(narrow, saved), ErrorKind::checkpoint, "wants f32");
+  const auto set = [&](const std::string& name, const std::vector<int64_t>& values) {
+    for (NamedTensor& counts : saved.counts) {
+      if (counts.name == name) counts.tensor = Tensor::from(values, {2});
+    }
+  };
+  set("log.length", {0, kLength + 1});
+  EXPECT_ERROR(load_state(*pool_, saved), ErrorKind::checkpoint, "row 1 has head 0 and length 5 for 7 slots");
+  set("log.length", {0, 0});
+  set("log.head", {-1, 0});
+  EXPECT_ERROR(load_state(*pool_, saved), ErrorKind::checkpoint, "row 0 has head -1");
 }
 
 TEST_F(Logs, RefusesBatchesOfOtherSizes) {
@@ -245,15 +245,14 @@ TEST(LogsOfAnotherType, StoreAndRead) {
   for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], static_cast<float>(bfloat16(exact[i])));
   EXPECT_EQ(half.view(0, 2).ring(log).dtype(), DType::f32);
 
-  const std::vector<NamedTensor> saved = half.save();
-  EXPECT_EQ(saved.back().tensor.dtype(), DType::bf16);
-  const auto get = [&](const std::string& name) {
-    return std::find_if(saved.begin(), saved.end(), [&](const NamedTensor& t) { return t.name == name; })->tensor;
-  };
+  const SavedState saved = saved_state(half);
+  EXPECT_EQ(saved.parts.back().dtype, DType::bf16);
   StatePool loaded = pool_of(DType::bf16);
-  loaded.load(get);
+  load_state(loaded, saved);
   EXPECT_EQ(loaded.view(0, 2).gather(log).to_vector<float>(), got);
-  EXPECT_ERROR(whole.load(get), ErrorKind::checkpoint, "state log.values.ring: bf16 [2, 9, 3] is stored");
+  EXPECT_ERROR(load_state(whole, saved), ErrorKind::checkpoint,
+               "state log.values.ring: rows of bf16 [9, 3] are stored but this configuration wants f32 [9, 3]; "
+               "--drop-state starts without carried state");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "tests/support/expect_error.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/saved_state.h"
 
 namespace quire::test {
 namespace {
@@ -57,15 +58,33 @@ TEST(Registers, AreSavedAndLoaded) {
   pool.view(0, 1).put(id, Tensor::from(Row{1, 2}, {1, 2}));
   pool.commit();
   StatePool other(layout, 1, 2, DType::f64, kCpu);
-  const std::vector<NamedTensor> saved = pool.save();
-  ASSERT_EQ(saved.size(), 2U);
-  EXPECT_EQ(saved[0].name, "mean.value");
-  EXPECT_EQ(saved[1].name, "mean.empty");
-  other.load([&](const std::string& name) { return saved[name == "mean.value" ? 0 : 1].tensor; });
+  const SavedState saved = saved_state(pool);
+  ASSERT_EQ(saved.parts.size(), 1U);
+  EXPECT_EQ(saved.parts[0].name, "mean.value");
+  ASSERT_EQ(saved.counts.size(), 1U);
+  EXPECT_EQ(saved.counts[0].name, "mean.empty");
+  load_state(other, saved);
   EXPECT_EQ(other.view(0, 1).current(id).to_vector<double>(), (Row{1, 2}));
-  StatePool wider(layout, 2, 2, DType::f64, kCpu);
-  EXPECT_ERROR(wider.load([&](const std::string&) { return saved[0].tensor; }), ErrorKind::checkpoint,
-               "state mean.value: f64 [1, 2] is stored but this configuration wants f64 [2, 2]");
+  StatePool more(layout, 2, 2, DType::f64, kCpu);
+  EXPECT_ERROR(load_state(more, saved), ErrorKind::checkpoint,
+               "state mean.empty: u8 [1] is stored but this configuration wants u8 [2]");
+}
+
+TEST(Registers, StateOfAnotherConfigurationIsRefused) {
+  const auto pool_of = [](const std::vector<std::pair<const char*, int64_t>>& registers) {
+    StateLayout layout;
+    for (const auto& [name, size] : registers) layout.add_register(name, {size});
+    return StatePool(layout, 1, 2, DType::f64, kCpu);
+  };
+  const SavedState saved = saved_state(pool_of({{"mean", 2}, {"count", 1}}));
+  const auto refused = [&](const std::vector<std::pair<const char*, int64_t>>& registers, const char* message) {
+    StatePool pool = pool_of(registers);
+    EXPECT_ERROR(load_state(pool, saved), ErrorKind::checkpoint, message);
+  };
+  refused({{"mean", 3}, {"count", 1}}, "mean.value: rows of f64 [2] are stored but this configuration wants f64 [3]");
+  refused({{"mean", 2}}, "count.value: is stored but this configuration has none of it; --drop-state");
+  refused({{"mean", 2}, {"count", 1}, {"sum", 1}}, "sum.value: this configuration wants it but it is not stored");
+  refused({{"count", 1}, {"mean", 2}}, "mean.value: is stored where this configuration has count.value");
 }
 
 TEST(Registers, HaveATypeOfTheirOwn) {
@@ -100,7 +119,7 @@ TEST(Registers, KnowWhichRowsAreEmpty) {
   EXPECT_EQ(view.is_empty(id), (Flags{0, 0, 0}));
 
   std::map<std::string, Tensor> saved;
-  for (const NamedTensor& tensor : pool.save()) saved[tensor.name] = tensor.tensor;
+  for (const NamedTensor& tensor : pool.tensors()) saved[tensor.name] = tensor.tensor;
   EXPECT_EQ(saved.at("mean.empty").to_vector<uint8_t>(), (Flags{0, 0, 0}));
 
   pool.begin_step(batch_of({{0, 0}, {0, 0}, {0, 0}}, {0, 1, 0}));
@@ -111,8 +130,7 @@ TEST(Registers, KnowWhichRowsAreEmpty) {
   EXPECT_EQ(view.current(id).to_vector<double>(), (Row{1, 2, 0}));
 
   StatePool other(layout, 3, 2, DType::f64, kCpu);
-  const std::vector<NamedTensor> now = pool.save();
-  other.load([&](const std::string& name) { return now[name == "mean.value" ? 0 : 1].tensor; });
+  load_state(other, saved_state(pool));
   other.begin_step(batch_of({{0, 0}, {0, 0}, {0, 0}}, {0, 0, 0}));
   EXPECT_EQ(other.view(0, 3).is_empty(id), (Flags{0, 0, 1}));
 }

@@ -202,8 +202,8 @@ TEST_P(MechanismReading, PaddingIsNeitherReadNorWritten) {
     reader.step(batches[step], &a);
     other.step(filled[step], &b);
     EXPECT_EQ(a, b) << "step " << step + 1;
-    const std::vector<NamedTensor> state = reader.state().save();
-    const std::vector<NamedTensor> other_state = other.state().save();
+    const std::vector<NamedTensor> state = reader.state().tensors();
+    const std::vector<NamedTensor> other_state = other.state().tensors();
     for (size_t i = 0; i < state.size(); ++i) {
       EXPECT_TRUE(same_bits(state[i].tensor, other_state[i].tensor)) << state[i].name << ", step " << step + 1;
     }

@@ -84,7 +84,7 @@ std::vector<RankResult> train_on_ranks(const RunConfig& config, Corpus& corpus, 
       result.buffers.push_back(buffer.value);
     }
     result.first_row = run.training().first_row;
-    result.state = run.training().state->save();
+    result.state = run.training().state->tensors();
   });
   return results;
 }
@@ -242,7 +242,7 @@ TEST_P(MechanismTraining, RanksDoNotMatter) {
                                            "data.accumulate=" + blocks, "optimizer.eps=1e-4"});
       TrainingRun one(run_config, *corpus);
       const std::vector<double> losses = one.losses(6);
-      const std::vector<NamedTensor> state = one.training().state->save();
+      const std::vector<NamedTensor> state = one.training().state->tensors();
       const std::vector<RankResult> ranks = train_on_ranks(run_config, *corpus, 2, 6);
       for (const RankResult& rank : ranks) {
         ASSERT_EQ(rank.state.size(), state.size());

@@ -88,7 +88,7 @@ inline std::vector<nlohmann::ordered_json> comparable_metrics(const std::filesys
   return lines;
 }
 
-// Every tensor of every part, bit for bit, and where the data stood.
+// Every tensor and text of every part and every raw file, bit for bit, and where the data stood.
 inline void expect_same_checkpoint(const std::filesystem::path& left, const std::filesystem::path& right) {
   const CheckpointReader a = CheckpointReader::open(left);
   const CheckpointReader b = CheckpointReader::open(right);
@@ -98,11 +98,23 @@ inline void expect_same_checkpoint(const std::filesystem::path& left, const std:
     const CheckpointPart x = a.read_part(name);
     const CheckpointPart y = b.read_part(name);
     ASSERT_EQ(x.tensors.size(), y.tensors.size()) << name;
+    EXPECT_EQ(x.texts, y.texts) << name;
     for (size_t i = 0; i < x.tensors.size(); ++i) {
       EXPECT_EQ(x.tensors[i].name, y.tensors[i].name);
       EXPECT_TRUE(same_bits(x.tensors[i].tensor, y.tensors[i].tensor)) << name << ": " << x.tensors[i].name;
     }
   }
+  const auto raw_files = [](const std::filesystem::path& checkpoint) {
+    std::vector<std::string> names;
+    for (const ManifestFile& file : Manifest::read(checkpoint).files) {
+      if (file.name.ends_with(".rows")) names.push_back(file.name);
+    }
+    return names;
+  };
+  const std::vector<std::string> names = raw_files(left);
+  ASSERT_EQ(names, raw_files(right));
+  ASSERT_FALSE(names.empty());
+  for (const std::string& name : names) EXPECT_TRUE(read_text(left / name) == read_text(right / name)) << name;
 }
 
 }  // namespace quire::test

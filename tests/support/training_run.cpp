@@ -77,7 +77,7 @@ RunSnapshot TrainingRun::snapshot() const {
   for (const NamedTensor& moment : training_->optimizer->save()) {
     snapshot.tensors[moment.name] = bytes_of(moment.tensor);
   }
-  for (const NamedTensor& state : training_->state->save()) {
+  for (const NamedTensor& state : training_->state->tensors()) {
     snapshot.tensors["state." + state.name] = bytes_of(state.tensor);
   }
   return snapshot;

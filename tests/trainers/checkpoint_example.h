@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "trainers/checkpoint/checkpoint.h"
+#include "core/files/file_io.h"
+#include "trainers/checkpoint/checkpoint_folder.h"
 
 namespace quire {
 
@@ -20,12 +21,31 @@ inline std::vector<CheckpointPart> example_parts(int64_t step, int64_t size = 10
           {"state-00000000-00000008", {{"cursor", Tensor::from(cursor, {3})}}, {}}};
 }
 
-inline std::filesystem::path write_example(const std::filesystem::path& folder, int64_t step, int64_t size = 1000) {
-  return write_checkpoint(folder, step, example_parts(step, size), {{"tokens", step * 100}},
-                          {{"config.yaml", "run: {seed: 1}\n"}});
+inline constexpr const char* kExampleRaw = "state-00000000-00000008.rows";
+
+// Of a file that is written in pieces.
+inline std::vector<std::byte> example_bytes(int64_t step, int64_t raw_bytes) {
+  std::vector<std::byte> bytes(static_cast<size_t>(raw_bytes));
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>((static_cast<size_t>(step) + i) % 251);
+  return bytes;
 }
 
-inline bool holds_example(const CheckpointReader& reader, int64_t size = 1000) {
+inline std::filesystem::path write_example(const std::filesystem::path& folder, int64_t step, int64_t size = 1000,
+                                           int64_t raw_bytes = 1000) {
+  const auto write_files = [&](CheckpointFolder& into) {
+    for (const CheckpointPart& part : example_parts(step, size)) into.write(part);
+    into.write_raw(kExampleRaw, [&](const CheckpointFolder::WriteBytes& write) {
+      constexpr size_t kPiece = 4099;
+      const std::vector<std::byte> bytes = example_bytes(step, raw_bytes);
+      for (size_t begin = 0; begin < bytes.size(); begin += kPiece) {
+        write(std::span(bytes).subspan(begin, std::min(kPiece, bytes.size() - begin)));
+      }
+    });
+  };
+  return write_checkpoint(folder, step, write_files, {{"tokens", step * 100}}, {{"config.yaml", "run: {seed: 1}\n"}});
+}
+
+inline bool holds_example(const CheckpointReader& reader, int64_t size = 1000, int64_t raw_bytes = 1000) {
   const auto parts = example_parts(reader.step(), size);
   if (reader.parts().size() != parts.size() || reader.meta().at("tokens") != reader.step() * 100) return false;
   for (const CheckpointPart& wanted : parts) {
@@ -43,6 +63,7 @@ inline bool holds_example(const CheckpointReader& reader, int64_t size = 1000) {
       if (left != right) return false;
     }
   }
+  if (read_file(reader.path() / kExampleRaw) != example_bytes(reader.step(), raw_bytes)) return false;
   return reader.read_text("config.yaml") == "run: {seed: 1}\n";
 }
 

@@ -20,11 +20,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kSize = 200000;
+constexpr int64_t kRawBytes = 1000000;
 
 // Writes steps 1, 2, ... until it is killed; each finished step is a byte in the pipe.
 [[noreturn]] void write_forever(const fs::path& folder, int pipe_end) {
   for (int64_t step = 1;; ++step) {
-    write_example(folder, step, kSize);
+    write_example(folder, step, kSize, kRawBytes);
     keep_newest_checkpoints(folder, 2);
     const char byte = 1;
     if (::write(pipe_end, &byte, 1) != 1) ::_exit(1);
@@ -54,7 +55,7 @@ TEST(CheckpointFaults, KillingTheWriterNeverLosesAFinishedOne) {
     ASSERT_TRUE(latest.has_value()) << round;
     const CheckpointReader reader = CheckpointReader::open(*latest);
     EXPECT_TRUE(reader.step() == finished || reader.step() == finished + 1) << reader.step() << " " << finished;
-    EXPECT_TRUE(holds_example(reader, kSize));
+    EXPECT_TRUE(holds_example(reader, kSize, kRawBytes));
     // The next run clears what is left and goes on.
     write_example(folder.path(), finished + 2, kSize);
     for (const auto& entry : fs::directory_iterator(folder.path())) {
@@ -63,10 +64,17 @@ TEST(CheckpointFaults, KillingTheWriterNeverLosesAFinishedOne) {
   }
 }
 
+// What does not fit on a disk: a part that is built in memory, or a file that is written in pieces.
+struct TooLarge {
+  int64_t size;
+  int64_t raw_bytes;
+};
+constexpr TooLarge kTooLarge[] = {{20 * kSize, 1000}, {kSize, 20 * kRawBytes}};
+
 // Whether writing step 2 fails with Error(disk) and leaves step 1 as the only content.
-int fails_and_keeps_the_first(const fs::path& folder) {
+int fails_and_keeps_the_first(const fs::path& folder, const TooLarge& large) {
   try {
-    write_example(folder, 2, 20 * kSize);
+    write_example(folder, 2, large.size, large.raw_bytes);
     return 1;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::disk) return 2;
@@ -81,19 +89,21 @@ int fails_and_keeps_the_first(const fs::path& folder) {
 }
 
 TEST(CheckpointFaults, AFileSizeLimitKeepsThePreviousOne) {
-  const test::TemporaryDirectory folder;
-  write_example(folder.path(), 1, kSize);
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    ::signal(SIGXFSZ, SIG_IGN);  // then write() fails as it does on a full disk
-    const rlimit limit{4 << 20, 4 << 20};
-    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(9);
-    ::_exit(fails_and_keeps_the_first(folder.path()));
+  for (const TooLarge& large : kTooLarge) {
+    const test::TemporaryDirectory folder;
+    write_example(folder.path(), 1, kSize);
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      ::signal(SIGXFSZ, SIG_IGN);  // then write() fails as it does on a full disk
+      const rlimit limit{4 << 20, 4 << 20};
+      if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(9);
+      ::_exit(fails_and_keeps_the_first(folder.path(), large));
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST(CheckpointFaults, AFullDiskKeepsThePreviousOne) {
@@ -103,7 +113,7 @@ TEST(CheckpointFaults, AFullDiskKeepsThePreviousOne) {
   }
   fs::create_directory(folder / "checkpoints");
   write_example(folder / "checkpoints", 1, kSize);
-  EXPECT_EQ(fails_and_keeps_the_first(folder / "checkpoints"), 0);
+  for (const TooLarge& large : kTooLarge) EXPECT_EQ(fails_and_keeps_the_first(folder / "checkpoints", large), 0);
   EXPECT_EQ(::umount(folder.path().c_str()), 0);
 }
 

@@ -35,8 +35,9 @@ TEST(Checkpoint, RoundTrip) {
   const test::TemporaryDirectory folder;
   const fs::path path = write_example(folder / "checkpoints", 500);
   EXPECT_EQ(path, folder / "checkpoints" / "step-00000500");
-  EXPECT_EQ(names_in(path), (std::vector<std::string>{"config.yaml", "manifest.json", "meta.json", "model.h5",
-                                                      "optimizer.h5", "state-00000000-00000008.h5"}));
+  EXPECT_EQ(names_in(path),
+            (std::vector<std::string>{"config.yaml", "manifest.json", "meta.json", "model.h5", "optimizer.h5",
+                                      "state-00000000-00000008.h5", "state-00000000-00000008.rows"}));
   const CheckpointReader reader = CheckpointReader::open(path);
   EXPECT_EQ(reader.step(), 500);
   EXPECT_EQ(reader.parts(), (std::vector<std::string>{"model", "optimizer", "state-00000000-00000008"}));
@@ -44,6 +45,7 @@ TEST(Checkpoint, RoundTrip) {
   EXPECT_FALSE(reader.has_part("config.yaml"));
   EXPECT_TRUE(holds_example(reader));
   EXPECT_THROW(reader.read_part("absent"), Error);
+  EXPECT_THROW(reader.open_file("absent.rows"), Error);
 }
 
 TEST(Checkpoint, ALargePartIsSeveralFiles) {
@@ -66,6 +68,32 @@ TEST(Checkpoint, ALargePartIsSeveralFiles) {
       EXPECT_EQ(read.tensors[i].tensor.to_vector<float>()[9], static_cast<float>('a' + static_cast<int>(i)));
     }
   }
+}
+
+// As ranks do: each writes files of its own, and one of them the manifest of all.
+TEST(Checkpoint, SeveralWritersShareAFolder) {
+  const test::TemporaryDirectory folder;
+  const fs::path path = folder / "step-00000007";
+  fs::create_directory(path);
+  CheckpointFolder first(path);
+  CheckpointFolder second(path);
+  const std::vector<CheckpointPart> parts = example_parts(7);
+  first.write(parts[0]);
+  second.write(parts[1]);
+  second.write_raw(kExampleRaw, [](const auto& write) { write(example_bytes(7, 1000)); });
+  first.write(parts[2]);
+  first.write("meta.json", "{\"tokens\": 700}");
+  second.write("config.yaml", "run: {seed: 1}\n");
+  EXPECT_EQ(first.files().size(), 3U);
+  EXPECT_EQ(second.files().size(), 3U);
+  std::vector<ManifestFile> files = first.files();
+  files.insert(files.end(), second.files().begin(), second.files().end());
+  EXPECT_EQ(files[4].name, kExampleRaw);
+  EXPECT_EQ(files[4].bytes, 1000);
+  EXPECT_EQ(files[4].checksum, checksum_of_file(path / kExampleRaw));
+  EXPECT_NE(checkpoint_error(path).find("manifest.json: is missing"), std::string::npos);
+  finish_checkpoint(path, 7, files);
+  EXPECT_TRUE(holds_example(CheckpointReader::open(path)));
 }
 
 TEST(Checkpoint, DamageInAnyFileIsRefused) {

@@ -1,6 +1,7 @@
 // Checkpoints: directories that exist whole or not at all.
 //
 //   checkpoints/step-00000500/model.h5, optimizer.h5, state-....h5   the parts, in the order given
+//                             state-....rows                         what is too large for them (row_state.h)
 //                             meta.json, config.yaml                 and other texts
 //                             manifest.json                          sizes and XXH3 checksums of all of these
 //
@@ -18,7 +19,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/files/file.h"
 #include "core/tensor.h"
+#include "trainers/checkpoint/checkpoint_manifest.h"
 
 namespace quire {
 
@@ -37,8 +40,15 @@ struct CheckpointPart {
 
 using TextFiles = std::vector<std::pair<std::string, std::string>>;  // file name, content
 
+class CheckpointFolder;
+using WriteFiles = std::function<void(CheckpointFolder& folder)>;
+
 // Writes checkpoints_dir/step-NNNNNNNN durably and returns it; one of the same step is replaced. After a failure (full
-// disk: Error(disk)) the earlier checkpoints are as they were. Tensors are contiguous and on the CPU.
+// disk: Error(disk)) the earlier checkpoints are as they were.
+std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints_dir, int64_t step,
+                                       const WriteFiles& write_files, const nlohmann::json& meta,
+                                       const TextFiles& texts = {});
+// Of parts alone.
 std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints_dir, int64_t step,
                                        std::span<const CheckpointPart> parts, const nlohmann::json& meta,
                                        const TextFiles& texts = {}, int64_t part_file_bytes = kPartFileBytes);
@@ -82,21 +92,19 @@ class CheckpointReader {
   // The tensors of a part one after the other, of which no more than one file is in memory.
   void visit_part(const std::string& file, const std::function<void(const NamedTensor&)>& use) const;
   std::string read_text(const std::string& file_name) const;
+  // To read a file in pieces. It was verified when the checkpoint was opened; what is read now may have changed since.
+  File open_file(const std::string& file_name) const;
 
  private:
-  struct File {
-    std::string name;
-    std::string checksum;
-  };
-  void read_part_file(CheckpointPart& part, const File& entry) const;
-  void for_each_file(const std::string& part, const std::function<void(const File&)>& use) const;
-  const File& find(const std::string& name) const;
+  void read_part_file(CheckpointPart& part, const ManifestFile& entry) const;
+  void for_each_file(const std::string& part, const std::function<void(const ManifestFile&)>& use) const;
+  const ManifestFile& find(const std::string& name) const;
 
   std::filesystem::path path_;
   int64_t step_ = 0;
   nlohmann::json meta_;
   std::vector<std::string> parts_;
-  std::vector<File> files_;
+  std::vector<ManifestFile> files_;
 };
 
 }  // namespace quire

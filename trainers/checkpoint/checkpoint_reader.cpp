@@ -6,7 +6,6 @@
 #include "core/files/hdf5_file.h"
 #include "core/log.h"
 #include "trainers/checkpoint/checkpoint.h"
-#include "trainers/checkpoint/checkpoint_manifest.h"
 
 namespace quire {
 
@@ -71,8 +70,8 @@ CheckpointReader CheckpointReader::open(const fs::path& checkpoint) {
   CheckpointReader reader;
   reader.path_ = checkpoint;
   reader.step_ = manifest.step;
+  reader.files_ = manifest.files;
   for (const ManifestFile& file : manifest.files) {
-    reader.files_.push_back({file.name, file.checksum});
     if (const auto part = part_of(file.name)) reader.parts_.push_back(*part);
   }
   reader.meta_ = nlohmann::json::parse(reader.read_text("meta.json"), nullptr, false);
@@ -84,14 +83,15 @@ bool CheckpointReader::has_part(const std::string& file) const {
   return std::find(parts_.begin(), parts_.end(), file) != parts_.end();
 }
 
-const CheckpointReader::File& CheckpointReader::find(const std::string& name) const {
-  const auto found = std::find_if(files_.begin(), files_.end(), [&](const File& file) { return file.name == name; });
+const ManifestFile& CheckpointReader::find(const std::string& name) const {
+  const auto found =
+      std::find_if(files_.begin(), files_.end(), [&](const ManifestFile& file) { return file.name == name; });
   if (found == files_.end()) fail(ErrorKind::checkpoint, "{}: has no file {}", path_.string(), name);
   return *found;
 }
 
 // The bytes that are parsed are the bytes that were verified, even if the file changes in between.
-void CheckpointReader::read_part_file(CheckpointPart& part, const File& entry) const {
+void CheckpointReader::read_part_file(CheckpointPart& part, const ManifestFile& entry) const {
   const std::string name = (path_ / entry.name).string();
   std::vector<std::byte> bytes = read_file(name, ErrorKind::checkpoint);
   if (checksum_of(bytes) != entry.checksum) fail(ErrorKind::checkpoint, "{}: changed while it was read", name);
@@ -107,12 +107,12 @@ void CheckpointReader::read_part_file(CheckpointPart& part, const File& entry) c
   }
 }
 
-void CheckpointReader::for_each_file(const std::string& part, const std::function<void(const File&)>& use) const {
+void CheckpointReader::for_each_file(const std::string& part, const std::function<void(const ManifestFile&)>& use) const {
   use(find(part_file_name(part, 1)));
   for (int number = 2;; ++number) {
     const std::string name = part_file_name(part, number);
     const auto found =
-        std::find_if(files_.begin(), files_.end(), [&](const File& entry) { return entry.name == name; });
+        std::find_if(files_.begin(), files_.end(), [&](const ManifestFile& entry) { return entry.name == name; });
     if (found == files_.end()) return;
     use(*found);
   }
@@ -120,14 +120,14 @@ void CheckpointReader::for_each_file(const std::string& part, const std::functio
 
 CheckpointPart CheckpointReader::read_part(const std::string& file) const {
   CheckpointPart part{file, {}, {}};
-  for_each_file(file, [&](const File& entry) { read_part_file(part, entry); });
+  for_each_file(file, [&](const ManifestFile& entry) { read_part_file(part, entry); });
   std::sort(part.tensors.begin(), part.tensors.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
   return part;
 }
 
 void CheckpointReader::visit_part(const std::string& file, const std::function<void(const NamedTensor&)>& use) const {
-  for_each_file(file, [&](const File& entry) {
+  for_each_file(file, [&](const ManifestFile& entry) {
     CheckpointPart part{file, {}, {}};
     read_part_file(part, entry);
     for (const NamedTensor& tensor : part.tensors) use(tensor);
@@ -135,13 +135,17 @@ void CheckpointReader::visit_part(const std::string& file, const std::function<v
 }
 
 std::string CheckpointReader::read_text(const std::string& file_name) const {
-  const File& entry = find(file_name);
+  const ManifestFile& entry = find(file_name);
   std::string text =
       read_text_file(path_ / entry.name, {.kind = ErrorKind::checkpoint, .most_bytes = int64_t{1} << 30});
   if (checksum_of(std::as_bytes(std::span<const char>(text.data(), text.size()))) != entry.checksum) {
     fail(ErrorKind::checkpoint, "{}: changed while it was read", (path_ / entry.name).string());
   }
   return text;
+}
+
+File CheckpointReader::open_file(const std::string& file_name) const {
+  return File::open(path_ / find(file_name).name, ErrorKind::checkpoint);
 }
 
 std::vector<int64_t> checkpoint_steps(const fs::path& checkpoints_dir) {

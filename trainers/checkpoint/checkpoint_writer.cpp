@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <memory>
 
 #include "core/check.h"
 #include "core/files/file_io.h"
-#include "core/files/hdf5_file.h"
-#include "trainers/checkpoint/checkpoint.h"
-#include "trainers/checkpoint/checkpoint_manifest.h"
+#include "trainers/checkpoint/checkpoint_folder.h"
 
 namespace quire {
 
@@ -22,46 +19,6 @@ constexpr std::string_view kRemoved = ".removed";
 fs::path hidden(const fs::path& checkpoints_dir, int64_t step, std::string_view suffix) {
   return with_suffix(checkpoints_dir / fmt::format(".{}", checkpoint_name(step)), suffix);
 }
-
-class CheckpointFolder {
- public:
-  explicit CheckpointFolder(const fs::path& path) : path_(path) {}
-
-  void write(const std::string& name, std::span<const std::byte> bytes) {
-    write_file_durably(path_ / name, bytes);
-    manifest_.files.push_back({name, static_cast<int64_t>(bytes.size()), checksum_of(bytes)});
-  }
-  void write(const std::string& name, const std::string& text) {
-    write(name, std::as_bytes(std::span<const char>(text.data(), text.size())));
-  }
-  // Files are built in memory, so a large part becomes several.
-  void write(const CheckpointPart& part, int64_t file_bytes) {
-    int number = 1;
-    auto writer = std::make_unique<Hdf5Writer>();
-    int64_t bytes = 0;
-    for (const auto& [name, text] : part.texts) writer->put_text("texts/" + name, text);
-    for (const NamedTensor& named : part.tensors) {
-      if (bytes > 0 && bytes + named.tensor.bytes() > file_bytes) {
-        write(part_file_name(part.file, number++), writer->finish());
-        writer = std::make_unique<Hdf5Writer>();
-        bytes = 0;
-      }
-      writer->put("tensors/" + named.name, named.tensor.to(kCpu));
-      bytes += named.tensor.bytes();
-    }
-    write(part_file_name(part.file, number), writer->finish());
-  }
-  // The manifest is last: its presence says that the rest was written.
-  void finish(int64_t step) {
-    manifest_.step = step;
-    write_file_durably(path_ / "manifest.json", std::string_view(manifest_.to_json()));
-    flush_directory(path_);
-  }
-
- private:
-  fs::path path_;
-  Manifest manifest_;
-};
 
 // A checkpoint of the same step can exist when a run was resumed from an earlier one. The two change places in one
 // step, so that at every moment one of them has the name.
@@ -110,8 +67,8 @@ void remove_unfinished_checkpoints(const fs::path& checkpoints_dir) {
   }
 }
 
-fs::path write_checkpoint(const fs::path& checkpoints_dir, int64_t step, std::span<const CheckpointPart> parts,
-                          const nlohmann::json& meta, const TextFiles& texts, int64_t part_file_bytes) {
+fs::path write_checkpoint(const fs::path& checkpoints_dir, int64_t step, const WriteFiles& write_files,
+                          const nlohmann::json& meta, const TextFiles& texts) {
   QUIRE_CHECK(step >= 0, "write_checkpoint: step {}", step);
   const fs::path partial = hidden(checkpoints_dir, step, kPartial);
   const fs::path target = checkpoints_dir / checkpoint_name(step);
@@ -120,10 +77,10 @@ fs::path write_checkpoint(const fs::path& checkpoints_dir, int64_t step, std::sp
     remove_unfinished_checkpoints(checkpoints_dir);
     fs::create_directory(partial);
     CheckpointFolder folder(partial);
-    for (const CheckpointPart& part : parts) folder.write(part, part_file_bytes);
+    write_files(folder);
     folder.write("meta.json", meta.dump(1) + "\n");
     for (const auto& [name, content] : texts) folder.write(name, content);
-    folder.finish(step);
+    finish_checkpoint(partial, step, folder.files());
     move_into_place(partial, target);
   } catch (const fs::filesystem_error& error) {
     std::error_code ignored;
@@ -135,6 +92,14 @@ fs::path write_checkpoint(const fs::path& checkpoints_dir, int64_t step, std::sp
     throw;
   }
   return target;
+}
+
+fs::path write_checkpoint(const fs::path& checkpoints_dir, int64_t step, std::span<const CheckpointPart> parts,
+                          const nlohmann::json& meta, const TextFiles& texts, int64_t part_file_bytes) {
+  const auto write_parts = [&](CheckpointFolder& folder) {
+    for (const CheckpointPart& part : parts) folder.write(part, part_file_bytes);
+  };
+  return write_checkpoint(checkpoints_dir, step, write_parts, meta, texts);
 }
 
 void keep_newest_checkpoints(const fs::path& checkpoints_dir, int64_t count) {

@@ -6,7 +6,7 @@
 #include "core/files/hdf5_file.h"
 #include "core/files/output_file.h"
 #include "data/corpus/corpus.h"
-#include "trainers/checkpoint/checkpoint_manifest.h"
+#include "trainers/checkpoint/row_state.h"
 #include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/run/metrics.h"
 #include "trainers/run/resume_check.h"
@@ -80,22 +80,20 @@ Json parameters_json(const CheckpointPart& model, bool every_parameter) {
   return json;
 }
 
-// Rows of one state file: "state-00000000-00000003" holds global rows 0 to 2.
-Json rows_json(const CheckpointPart& part, const Cursor& cursor) {
-  const auto first = std::stoll(part.file.substr(part.file.find('-') + 1));
-  const auto last = std::stoll(part.file.substr(part.file.rfind('-') + 1));
+// Rows of one state file.
+Json rows_json(const RowRange& range, const SavedRows& saved, const Cursor& cursor) {
   Json rows = Json::array();
-  for (int64_t row = first; row < last; ++row) {
+  for (int64_t row = range.begin; row < range.end; ++row) {
     Json json{{"row", row}};
     const auto index = static_cast<size_t>(row);
     const bool reads = index < cursor.rows.size() && cursor.rows[index].place >= 0;
     json["place"] = reads ? Json(cursor.rows[index].place) : Json();
     json["offset"] = reads ? Json(cursor.rows[index].offset) : Json();
     json["lengths"] = Json::object();
-    for (const NamedTensor& named : part.tensors) {
+    for (const NamedTensor& named : saved.counts) {
       if (!named.name.ends_with(".length")) continue;
       json["lengths"][named.name.substr(0, named.name.size() - 7)] =
-          named.tensor.to_vector<int64_t>().at(static_cast<size_t>(row - first));
+          named.tensor.to_vector<int64_t>().at(static_cast<size_t>(row - range.begin));
     }
     rows.push_back(json);
   }
@@ -141,11 +139,10 @@ Json inspect_one_checkpoint(const fs::path& path, bool every_parameter) {
   }
   Json rows = Json::array();
   int64_t state_bytes = 0;
-  for (const std::string& name : reader.parts()) {
-    if (name.rfind("state-", 0) != 0) continue;
-    const CheckpointPart part = reader.read_part(name);
-    state_bytes += bytes_of(part.tensors);
-    for (const Json& row : rows_json(part, cursor)) rows.push_back(row);
+  for (const RowRange& range : row_ranges(reader)) {
+    const SavedRows saved = read_saved_rows(reader, range);
+    state_bytes += bytes_of(saved.counts) + (range.end - range.begin) * saved.row_bytes;
+    for (const Json& row : rows_json(range, saved, cursor)) rows.push_back(row);
   }
   json["state"] = {{"bytes", state_bytes}, {"next_place", cursor.next_place}, {"rows", rows}};
   json["config"] = dump_config_minimal(config);

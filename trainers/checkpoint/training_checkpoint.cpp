@@ -6,25 +6,23 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "data/tokenizers/make_tokenizer.h"
+#include "trainers/checkpoint/checkpoint_folder.h"
+#include "trainers/checkpoint/row_state.h"
 #include "trainers/checkpoint/stored_moments.h"
 
 namespace quire {
 
 namespace {
 
-constexpr int64_t kTrainingVersion = 2;
+constexpr int64_t kTrainingVersion = 3;
 constexpr const char* kAveragePart = "ema";
-
-std::string state_part(int64_t first_row, int64_t last_row) {
-  return fmt::format("state-{:08}-{:08}", first_row, last_row);
-}
 
 // Looks tensors of a part up by name; what is missing or has another shape is an error that names it.
 class PartLookup {
  public:
   PartLookup(const CheckpointReader& reader, const std::string& file) : file_(file) {
     if (!reader.has_part(file)) {
-      fail(ErrorKind::checkpoint, "{}: has no {}.h5; it was made with other data.rows", reader.path().string(), file);
+      fail(ErrorKind::checkpoint, "{}: has no {}.h5; use another checkpoint of the run", reader.path().string(), file);
     }
     CheckpointPart part = reader.read_part(file);
     for (NamedTensor& tensor : part.tensors) tensors_[tensor.name] = std::move(tensor.tensor);
@@ -73,7 +71,10 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
   }
   std::vector<CheckpointPart> parts{std::move(model), {moments_part_name(0), training.optimizer->save(), {}}};
   if (training.average) parts.push_back({kAveragePart, training.average->save(), {}});
-  parts.push_back({state_part(training.first_row, training.last_row), training.state->save(), {}});
+  const auto write_files = [&](CheckpointFolder& folder) {
+    for (const CheckpointPart& part : parts) folder.write(part);
+    save_row_state(folder, *training.state, training.first_row);
+  };
   nlohmann::json meta{
       {"version", kTrainingVersion}, {"step", training.step},
       {"tokens", training.tokens},   {"rows", config.data.rows},
@@ -84,7 +85,7 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
   };
   if (mixture != nullptr) meta["mix"] = mixture->hashes();
   return write_checkpoint(
-      checkpoints_dir, training.step, parts, meta,
+      checkpoints_dir, training.step, write_files, meta,
       {{"config.yaml", dump_saved_config(config)}, {"tokenizer.txt", corpus.tokenizer().serialise()}});
 }
 
@@ -143,10 +144,7 @@ Cursor load_training(const CheckpointReader& reader, TrainingState& training, bo
     training.average->load([&](const std::string& name, const Tensor& like) { return average.get(name, like); });
     average.require_all_used();
   }
-  if (!drop_state) {
-    PartLookup rows(reader, state_part(training.first_row, training.last_row));
-    training.state->load([&](const std::string& name) { return rows.get(name); });
-  }
+  if (!drop_state) load_row_state(reader, *training.state, training.first_row);
   if (!device_backend(training.store.values().device().kind).use_kernel_choices(meta.value("kernels", ""))) {
     log_warn(
         "the checkpoint's choice of kernels is for another GPU or version of its libraries: results may differ in "

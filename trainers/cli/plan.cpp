@@ -86,7 +86,7 @@ void run(const Arguments& arguments) {
   line("program", plan.program, "code and libraries");
   line("a step", plan.step(), "at its most");
   if (plan.evaluation > 0) line("evaluation", plan.evaluation_blocks, "what it takes beside the blocks of a step");
-  line("checkpoint", plan.checkpoint_work, "in memory of the host while one is written");
+  line("checkpoint", plan.checkpoint_work, "in memory of the host while one is written; state needs none of its own");
   line("in all", plan.total(), "with evaluation and checkpoints");
   print(fmt::format("disk: {} a checkpoint, {} for the {} that are kept and the one being written\n",
                     size_text(plan.checkpoint), size_text((config.checkpoint.keep + 1) * plan.checkpoint),

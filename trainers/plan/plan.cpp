@@ -179,19 +179,17 @@ Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
     plan.evaluation_blocks = allocator.stats().bytes_from_system - held;
   }
 
-  // Parts of a checkpoint, each built in memory as files of limited size, of which HDF5 holds a second copy.
-  int64_t largest = 0;
-  for (const int64_t part :
-       {plan.weights, plan.moments, plan.average, plan.state + plan.host_state + plan.file_state}) {
-    plan.checkpoint += part;
-    largest = std::max(largest, part);
-  }
+  // Parts of a checkpoint, each built in memory as files of limited size, of which HDF5 holds a second copy. State goes
+  // from where it lies into its file; that of a GPU over a small buffer.
+  plan.checkpoint = plan.weights + plan.moments + plan.average + plan.state + plan.host_state + plan.file_state;
+  const int64_t largest = std::max({plan.weights, plan.moments, plan.average});
   int64_t largest_tensor = 0;
   for (const ParameterStore::Entry& entry : training.store.entries()) {
     largest_tensor = std::max(largest_tensor, entry.shape.numel() * item);
   }
   const int64_t file = std::min(largest, std::max(kPartFileBytes, largest_tensor));
-  plan.checkpoint_work = 2 * file + std::min(file / 2, kHeapBytes);
+  const int64_t piece = gpu ? std::min(plan.state + plan.host_state, kStatePieceBytes) : 0;
+  plan.checkpoint_work = 2 * file + std::min(file / 2, kHeapBytes) + piece;
   return plan;
 }
 

@@ -1,0 +1,58 @@
+#include "trainers/checkpoint/checkpoint_folder.h"
+
+#include <memory>
+
+#include "core/files/file_io.h"
+#include "core/files/hdf5_file.h"
+
+namespace quire {
+
+void CheckpointFolder::write_bytes(const std::string& name, std::span<const std::byte> bytes) {
+  write_file_durably(path_ / name, bytes);
+  files_.push_back({name, static_cast<int64_t>(bytes.size()), checksum_of(bytes)});
+}
+
+void CheckpointFolder::write(const std::string& name, std::string_view text) {
+  write_bytes(name, std::as_bytes(std::span(text)));
+}
+
+// Files are built in memory, so a large part becomes several.
+void CheckpointFolder::write(const CheckpointPart& part, int64_t part_file_bytes) {
+  int number = 1;
+  auto writer = std::make_unique<Hdf5Writer>();
+  int64_t bytes = 0;
+  for (const auto& [name, text] : part.texts) writer->put_text("texts/" + name, text);
+  for (const NamedTensor& named : part.tensors) {
+    if (bytes > 0 && bytes + named.tensor.bytes() > part_file_bytes) {
+      write_bytes(part_file_name(part.file, number++), writer->finish());
+      writer = std::make_unique<Hdf5Writer>();
+      bytes = 0;
+    }
+    writer->put("tensors/" + named.name, named.tensor.to(kCpu));
+    bytes += named.tensor.bytes();
+  }
+  write_bytes(part_file_name(part.file, number), writer->finish());
+}
+
+void CheckpointFolder::write_raw(const std::string& name, const std::function<void(const WriteBytes& write)>& fill) {
+  File file = File::create(path_ / name);
+  Checksum checksum;
+  int64_t written = 0;
+  fill([&](std::span<const std::byte> bytes) {
+    file.write(bytes);
+    checksum.add(bytes);
+    written += static_cast<int64_t>(bytes.size());
+  });
+  file.flush();
+  files_.push_back({name, written, checksum.text()});
+}
+
+void finish_checkpoint(const std::filesystem::path& folder, int64_t step, const std::vector<ManifestFile>& files) {
+  Manifest manifest;
+  manifest.step = step;
+  manifest.files = files;
+  write_file_durably(folder / "manifest.json", std::string_view(manifest.to_json()));
+  flush_directory(folder);
+}
+
+}  // namespace quire

@@ -1,0 +1,38 @@
+// The folder of a checkpoint that is being written.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "trainers/checkpoint/checkpoint.h"
+#include "trainers/checkpoint/checkpoint_manifest.h"
+
+namespace quire {
+
+// Writes files durably into the folder of an unfinished checkpoint and remembers name, size and checksum of each.
+// Several of these may write different files of one folder: the manifest lists what all of them have written.
+class CheckpointFolder {
+ public:
+  explicit CheckpointFolder(std::filesystem::path path) : path_(std::move(path)) {}
+
+  void write(const std::string& name, std::string_view text);
+  // A part with more than part_file_bytes of tensors becomes several files.
+  void write(const CheckpointPart& part, int64_t part_file_bytes = kPartFileBytes);
+  // A file that need not fit into memory: fill(write) hands its bytes to write() in pieces.
+  using WriteBytes = std::function<void(std::span<const std::byte>)>;
+  void write_raw(const std::string& name, const std::function<void(const WriteBytes& write)>& fill);
+
+  const std::filesystem::path& path() const { return path_; }
+  const std::vector<ManifestFile>& files() const { return files_; }  // in the order written
+
+ private:
+  void write_bytes(const std::string& name, std::span<const std::byte> bytes);
+
+  std::filesystem::path path_;
+  std::vector<ManifestFile> files_;
+};
+
+// The manifest of everything that was written is last: its presence says that the rest is there.
+void finish_checkpoint(const std::filesystem::path& folder, int64_t step, const std::vector<ManifestFile>& files);
+
+}  // namespace quire
