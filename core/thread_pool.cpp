@@ -19,13 +19,13 @@ thread_local bool t_inside_tile = false;
 // Kernels follow each other within microseconds; sleeping between them would cost more than they do.
 constexpr int kSpins = 4000;
 
+}  // namespace
+
 int allowed_cores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
   return static_cast<int>(std::thread::hardware_concurrency());
 }
-
-}  // namespace
 
 struct ThreadPool::State {
   std::vector<std::thread> workers;

@@ -28,6 +28,7 @@ struct Shared {
   InProcessGroup group;
   InProcessGroup::Meeting control;
   InProcessGroup::Meeting collectives;
+  std::optional<std::chrono::milliseconds> deadline;  // instead of what the ranks set
   std::array<Texts, 2> texts;
   std::vector<Tensor> parts;
 };
@@ -51,7 +52,9 @@ class InProcessControl : public Control {
     return gather(from == rank_ ? text : "")[static_cast<size_t>(from)];
   }
   void barrier() override { shared_->group.meet(shared_->control, rank_); }
-  void set_deadline(std::chrono::milliseconds deadline) override { shared_->group.set_deadline(deadline); }
+  void set_deadline(std::chrono::milliseconds deadline) override {
+    shared_->group.set_deadline(shared_->deadline.value_or(deadline));
+  }
   void set_activity(const RankActivity& activity) override { shared_->group.set_activity(activity); }
   bool fail(ErrorKind kind, const std::string& message) override { return shared_->group.fail(kind, message); }
 
@@ -217,6 +220,7 @@ void run_in_process(int size, const std::function<void(Ranks&)>& work, const InP
     return work(one);
   }
   const auto shared = std::make_shared<Shared>(size);
+  shared->deadline = options.deadline;
   std::atomic<bool> threw = false;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {

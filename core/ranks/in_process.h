@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,10 @@
 namespace quire {
 
 struct InProcessOptions {
-  std::vector<std::string> hosts;  // by rank, for ranks that shall seem to be on several; empty: all on "localhost"
-  Ranks::Probe probe;              // called by every rank when an operation begins; may be empty
+  std::vector<std::string> hosts =
+      {};                   // by rank, for ranks that shall seem to be on several; empty: all on "localhost"
+  Ranks::Probe probe = {};  // called by every rank when an operation begins; may be empty
+  std::optional<std::chrono::milliseconds> deadline = {};  // instead of what the ranks set
   // After a failure the ranks have this long to end. Then the process ends with the failure's message and exit code.
   std::chrono::milliseconds grace = std::chrono::seconds(20);
 };

@@ -129,15 +129,13 @@ void Ranks::barrier() {
   control_->barrier();
 }
 
-void Ranks::agree(std::string_view what, const std::string& text) {
+void Ranks::agree(std::string_view what, const std::string& text, std::string_view hint) {
   if (size_ == 1) return;
   const std::vector<std::string> all = control_->gather(text);
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     throw SharedError(ErrorKind::communication,
-                      fmt::format("{}: rank {} has {} and rank 0 has {}; start all ranks with the same program, files "
-                                  "and options",
-                                  what, rank, all[rank], all[0]));
+                      fmt::format("{}: rank {} has {} and rank 0 has {}; {}", what, rank, all[rank], all[0], hint));
   }
 }
 

@@ -36,7 +36,8 @@ class Ranks {
   std::string broadcast_from_root(const std::string& text);
   void barrier();
   // Error(communication) on all ranks unless they give the same text: what it is, and which rank differs from root.
-  void agree(std::string_view what, const std::string& text);
+  void agree(std::string_view what, const std::string& text,
+             std::string_view hint = "start all ranks with the same program, files and options");
 
   // Runs `work` where `mine` holds, and returns when all are done. What it throws on one rank, all throw, as
   // SharedError: the run may go on.

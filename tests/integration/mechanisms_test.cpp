@@ -255,6 +255,7 @@ INSTANTIATE_TEST_SUITE_P(Mechanisms, MechanismSplit, ::testing::ValuesIn(split_i
 INSTANTIATE_TEST_SUITE_P(Mechanisms, MechanismCaches, ::testing::ValuesIn(with_other_cache_of(params())),
                          name_of_param);
 INSTANTIATE_TEST_SUITE_P(Mechanisms, MechanismTraining, ::testing::ValuesIn(params()), name_of_param);
+INSTANTIATE_TEST_SUITE_P(Mechanisms, MechanismRanks, ::testing::ValuesIn(params()), name_of_param);
 
 }  // namespace
 }  // namespace quire::test

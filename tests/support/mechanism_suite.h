@@ -1,6 +1,7 @@
 // What every mechanism must keep, checked on any model configuration. A new mechanism adds one line to a list of cases
 // and instantiates the suites below with it; the checks are in mechanism_suite_reading.cpp (one model, f64) and
-// mechanism_suite_training.cpp (whole training steps over a corpus).
+// mechanism_suite_training.cpp (whole training steps over a corpus) and mechanism_suite_ranks.cpp (whole runs on several
+// ranks).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -50,6 +51,7 @@ class MechanismReading : public MechanismTest {};
 class MechanismSplit : public MechanismTest {};   // split_invariant_of
 class MechanismCaches : public MechanismTest {};  // with_other_cache_of
 class MechanismTraining : public MechanismTest {};
+class MechanismRanks : public MechanismTest {};
 
 inline std::string name_of_param(const ::testing::TestParamInfo<MechanismParam>& info) {
   return info.param.mechanism.name + "_" + std::string(name_in_config(info.param.pack));

@@ -62,8 +62,8 @@ std::vector<double> TrainingRun::losses(int64_t steps) {
   return values;
 }
 
-std::filesystem::path TrainingRun::save(const std::filesystem::path& folder) const {
-  return save_training(folder, *training_, config_, corpus_, nullptr, cursor_, machine_);
+std::filesystem::path TrainingRun::save(const std::filesystem::path& folder) {
+  return save_training(folder, *training_, config_, corpus_, nullptr, cursor_, machine_, ranks_);
 }
 
 RunSnapshot TrainingRun::snapshot() const {

@@ -31,7 +31,7 @@ class TrainingRun {
   StepResult step(ReadResult read = ReadResult::always);
   std::vector<double> losses(int64_t steps);  // of so many more steps
 
-  std::filesystem::path save(const std::filesystem::path& folder) const;
+  std::filesystem::path save(const std::filesystem::path& folder);
   RunSnapshot snapshot() const;
 
   TrainingState& training() { return *training_; }

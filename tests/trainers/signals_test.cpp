@@ -19,7 +19,7 @@ TEST(StopSignals, RemembersTheFirst) {
   }
   const StopSignals fresh;
   EXPECT_FALSE(fresh.requested());
-  EXPECT_STREQ(fresh.name(), "");
+  EXPECT_EQ(fresh.reason(), "");
 }
 
 TEST(StopSignals, ASecondInterruptEndsTheProcess) {

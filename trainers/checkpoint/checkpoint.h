@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/files/file.h"
+#include "core/ranks/ranks.h"
 #include "core/tensor.h"
 #include "trainers/checkpoint/checkpoint_manifest.h"
 
@@ -43,12 +44,17 @@ using TextFiles = std::vector<std::pair<std::string, std::string>>;  // file nam
 class CheckpointFolder;
 using WriteFiles = std::function<void(CheckpointFolder& folder)>;
 
-// Writes checkpoints_dir/step-NNNNNNNN durably and returns it; one of the same step is replaced. After a failure (full
-// disk: Error(disk)) the earlier checkpoints are as they were.
+// Writes checkpoints_dir/step-NNNNNNNN durably and returns it; one of the same step is replaced. Every rank calls this
+// and writes files of its own; root then writes meta and texts, and the manifest after everything else. After a failure
+// (full disk: Error(disk)), which all ranks throw alike, the earlier checkpoints are as they were.
+std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints_dir, int64_t step, Ranks& ranks,
+                                       const WriteFiles& write_files, const nlohmann::json& meta,
+                                       const TextFiles& texts = {});
+// On one rank.
 std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints_dir, int64_t step,
                                        const WriteFiles& write_files, const nlohmann::json& meta,
                                        const TextFiles& texts = {});
-// Of parts alone.
+// The same of parts alone.
 std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints_dir, int64_t step,
                                        std::span<const CheckpointPart> parts, const nlohmann::json& meta,
                                        const TextFiles& texts = {}, int64_t part_file_bytes = kPartFileBytes);
@@ -80,8 +86,9 @@ void use_checkpoint(const std::filesystem::path& given,
 // An open checkpoint. All damage is Error(checkpoint).
 class CheckpointReader {
  public:
-  // Verifies every file against the manifest before anything else is read.
-  static CheckpointReader open(const std::filesystem::path& checkpoint);
+  // Verifies every file against the manifest before anything else is read. Without `verify`, another rank has done
+  // that; what is read is compared with its checksum all the same.
+  static CheckpointReader open(const std::filesystem::path& checkpoint, bool verify = true);
 
   const std::filesystem::path& path() const { return path_; }
   int64_t step() const { return step_; }

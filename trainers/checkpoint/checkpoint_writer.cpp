@@ -39,6 +39,30 @@ void move_into_place(const fs::path& partial, const fs::path& target) {
   rename_durably(partial, target);
 }
 
+// What a rank has written, as a text for root, and back.
+std::string list_files(const std::vector<ManifestFile>& files) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const ManifestFile& file : files) list.push_back({file.name, file.bytes, file.checksum});
+  return list.dump();
+}
+
+void add_files(std::vector<ManifestFile>& files, const std::string& list) {
+  for (const nlohmann::json& file : nlohmann::json::parse(list)) {
+    files.push_back({file.at(0).get<std::string>(), file.at(1).get<int64_t>(), file.at(2).get<std::string>()});
+  }
+}
+
+// While another rank may still write, its files stay: a run that goes on removes them when it begins.
+void remove_when_all_have_stopped(const fs::path& partial, Ranks& ranks) {
+  try {
+    ranks.barrier();
+  } catch (const SharedError&) {
+    return;  // a rank has failed or does not answer, so the run ends
+  }
+  std::error_code ignored;
+  if (ranks.is_root()) fs::remove_all(partial, ignored);
+}
+
 void remove_checkpoint(const fs::path& checkpoints_dir, int64_t step) {
   try {
     // Under its own name a half-removed checkpoint would look damaged.
@@ -67,31 +91,53 @@ void remove_unfinished_checkpoints(const fs::path& checkpoints_dir) {
   }
 }
 
-fs::path write_checkpoint(const fs::path& checkpoints_dir, int64_t step, const WriteFiles& write_files,
+fs::path write_checkpoint(const fs::path& checkpoints_dir, int64_t step, Ranks& ranks, const WriteFiles& write_files,
                           const nlohmann::json& meta, const TextFiles& texts) {
   QUIRE_CHECK(step >= 0, "write_checkpoint: step {}", step);
   const fs::path partial = hidden(checkpoints_dir, step, kPartial);
   const fs::path target = checkpoints_dir / checkpoint_name(step);
+  const auto named = [&](const auto& work) {
+    return [&] {
+      try {
+        work();
+      } catch (const fs::filesystem_error& error) {
+        fail(ErrorKind::disk, "checkpoint {}: {}", target.string(), error.what());
+      }
+    };
+  };
+  CheckpointFolder folder(partial);
   try {
-    fs::create_directories(checkpoints_dir);
-    remove_unfinished_checkpoints(checkpoints_dir);
-    fs::create_directory(partial);
-    CheckpointFolder folder(partial);
-    write_files(folder);
-    folder.write("meta.json", meta.dump(1) + "\n");
-    for (const auto& [name, content] : texts) folder.write(name, content);
-    finish_checkpoint(partial, step, folder.files());
-    move_into_place(partial, target);
-  } catch (const fs::filesystem_error& error) {
-    std::error_code ignored;
-    fs::remove_all(partial, ignored);
-    fail(ErrorKind::disk, "checkpoint {}: {}", target.string(), error.what());
+    ranks.on_root(named([&] {
+      fs::create_directories(checkpoints_dir);
+      remove_unfinished_checkpoints(checkpoints_dir);
+      fs::create_directory(partial);
+    }));
+    {
+      const Ranks::Operation operation(ranks, "writing state and moments");
+      ranks.on_all(named([&] { write_files(folder); }));
+    }
+    const std::vector<std::string> lists = ranks.gather(list_files(folder.files()));
+    ranks.on_root(named([&] {
+      std::vector<ManifestFile> files;
+      for (const std::string& list : lists) add_files(files, list);
+      CheckpointFolder rest(partial);
+      rest.write("meta.json", meta.dump(1) + "\n");
+      for (const auto& [name, content] : texts) rest.write(name, content);
+      files.insert(files.end(), rest.files().begin(), rest.files().end());
+      finish_checkpoint(partial, step, files);
+      move_into_place(partial, target);
+    }));
   } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(partial, ignored);
+    remove_when_all_have_stopped(partial, ranks);
     throw;
   }
   return target;
+}
+
+fs::path write_checkpoint(const fs::path& checkpoints_dir, int64_t step, const WriteFiles& write_files,
+                          const nlohmann::json& meta, const TextFiles& texts) {
+  Ranks one;
+  return write_checkpoint(checkpoints_dir, step, one, write_files, meta, texts);
 }
 
 fs::path write_checkpoint(const fs::path& checkpoints_dir, int64_t step, std::span<const CheckpointPart> parts,

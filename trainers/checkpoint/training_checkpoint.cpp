@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/check.h"
+#include "core/files/file_io.h"
 #include "core/log.h"
 #include "data/tokenizers/make_tokenizer.h"
 #include "trainers/checkpoint/checkpoint_folder.h"
@@ -57,23 +58,42 @@ class PartLookup {
   std::vector<std::string> used_;
 };
 
+CheckpointPart weights_part(const ParameterStore& store) {
+  CheckpointPart model{"model", {}, {}};
+  for (const ParameterStore::Entry& entry : store.entries()) model.tensors.push_back({entry.name, store.value(entry)});
+  for (const ParameterStore::Buffer& buffer : store.buffers()) {
+    model.tensors.push_back({"buffer." + buffer.name, buffer.value});
+  }
+  return model;
+}
+
 }  // namespace
+
+void require_same_weights(const ParameterStore& store, Ranks& ranks) {
+  if (ranks.size() == 1) return;
+  std::string checksums;
+  const auto add = [&](const Tensor& tensor) {
+    const Tensor host = tensor.to(kCpu);
+    checksums += checksum_of({static_cast<const std::byte*>(host.raw()), static_cast<size_t>(host.bytes())});
+  };
+  add(store.values());
+  for (const ParameterStore::Buffer& buffer : store.buffers()) add(buffer.value);
+  ranks.agree("checksums of the weights", checksum_of(std::as_bytes(std::span(checksums))),
+              "one of them has computed something else, so this is no state to go on from; resume from the last "
+              "checkpoint, and look for a faulty machine if it happens again");
+}
 
 std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir, const TrainingState& training,
                                     const RunConfig& config, const Corpus& corpus, const TrainingMixture* mixture,
-                                    const Cursor& cursor, const Machine& machine) {
-  CheckpointPart model{"model", {}, {}};
-  for (const ParameterStore::Entry& entry : training.store.entries()) {
-    model.tensors.push_back({entry.name, training.store.value(entry)});
-  }
-  for (const ParameterStore::Buffer& buffer : training.store.buffers()) {
-    model.tensors.push_back({"buffer." + buffer.name, buffer.value});
-  }
-  std::vector<CheckpointPart> parts{std::move(model), {moments_part_name(0), training.optimizer->save(), {}}};
-  if (training.average) parts.push_back({kAveragePart, training.average->save(), {}});
+                                    const Cursor& cursor, const Machine& machine, Ranks& ranks) {
+  require_same_weights(training.store, ranks);
   const auto write_files = [&](CheckpointFolder& folder) {
-    for (const CheckpointPart& part : parts) folder.write(part);
-    save_row_state(folder, *training.state, training.first_row);
+    if (ranks.is_root()) {
+      folder.write(weights_part(training.store));
+      if (training.average) folder.write({kAveragePart, training.average->save(), {}});
+    }
+    folder.write({moments_part_name(ranks.rank()), training.optimizer->save(), {}});
+    if (training.state->rows() > 0) save_row_state(folder, *training.state, training.first_row);
   };
   nlohmann::json meta{
       {"version", kTrainingVersion}, {"step", training.step},
@@ -82,15 +102,16 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
       {"backend", machine.backend},  {"dtype", name_of(machine.dtype)},
       {"skipped", training.skipped}, {"skips_in_a_row", training.skips_in_a_row},
       {"logged", training.logged},   {"kernels", device_backend(machine.device.kind).kernel_choices()},
+      {"ranks", ranks.size()},
   };
   if (mixture != nullptr) meta["mix"] = mixture->hashes();
   return write_checkpoint(
-      checkpoints_dir, training.step, write_files, meta,
+      checkpoints_dir, training.step, ranks, write_files, meta,
       {{"config.yaml", dump_saved_config(config)}, {"tokenizer.txt", corpus.tokenizer().serialise()}});
 }
 
-CheckpointReader open_checkpoint(const std::filesystem::path& checkpoint) {
-  CheckpointReader reader = CheckpointReader::open(checkpoint);
+CheckpointReader open_checkpoint(const std::filesystem::path& checkpoint, bool verify) {
+  CheckpointReader reader = CheckpointReader::open(checkpoint, verify);
   const auto version = reader.meta().value("version", int64_t{0});
   if (version != kTrainingVersion) {
     fail(ErrorKind::checkpoint,
@@ -144,7 +165,7 @@ Cursor load_training(const CheckpointReader& reader, TrainingState& training, bo
     training.average->load([&](const std::string& name, const Tensor& like) { return average.get(name, like); });
     average.require_all_used();
   }
-  if (!drop_state) load_row_state(reader, *training.state, training.first_row);
+  if (!drop_state && training.state->rows() > 0) load_row_state(reader, *training.state, training.first_row);
   if (!device_backend(training.store.values().device().kind).use_kernel_choices(meta.value("kernels", ""))) {
     log_warn(
         "the checkpoint's choice of kernels is for another GPU or version of its libraries: results may differ in "

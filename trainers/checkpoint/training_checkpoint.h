@@ -11,14 +11,19 @@
 
 namespace quire {
 
+// Error(communication) on all ranks when their weights or buffers differ in a bit.
+void require_same_weights(const ParameterStore& store, Ranks& ranks);
+
 // Saves parameters, buffers, moments, the state of every row, the cursor, the configuration, the tokenizer, the hash of
-// the corpus and the kernel variant. mixture is nullptr without data.mix.
+// the corpus and the kernel variant. Every rank writes its moments and its rows, root writes the rest. mixture is
+// nullptr without data.mix.
 std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir, const TrainingState& training,
                                     const RunConfig& config, const Corpus& corpus, const TrainingMixture* mixture,
-                                    const Cursor& cursor, const Machine& machine);
+                                    const Cursor& cursor, const Machine& machine, Ranks& ranks);
 
-// Opens and verifies a checkpoint. Error(checkpoint) when it has another version of the format.
-CheckpointReader open_checkpoint(const std::filesystem::path& checkpoint);
+// Opens and verifies a checkpoint (verify: see CheckpointReader). Error(checkpoint) when it has another version of the
+// format.
+CheckpointReader open_checkpoint(const std::filesystem::path& checkpoint, bool verify = true);
 
 // The configuration and tokenizer a checkpoint was made with.
 RunConfig checkpoint_config(const CheckpointReader& reader);

@@ -17,7 +17,7 @@ struct Arguments {
   bool drop_state = false;
 };
 
-std::unique_ptr<Trainer> make_trainer(const Arguments& arguments) {
+std::unique_ptr<Trainer> make_trainer(const Arguments& arguments, Ranks& ranks) {
   if (!arguments.resume.empty()) {
     if (!arguments.run_directory.empty()) {
       fail(ErrorKind::config,
@@ -29,14 +29,16 @@ std::unique_ptr<Trainer> make_trainer(const Arguments& arguments) {
              text);
       }
     }
-    return Trainer::resume(arguments.resume, arguments.positional, arguments.drop_state);
+    return Trainer::resume(arguments.resume, arguments.positional, arguments.drop_state, ranks);
   }
   if (arguments.positional.empty()) fail(ErrorKind::config, "train: give a YAML file, or --resume RUN_DIR");
   if (arguments.drop_state) fail(ErrorKind::config, "train: --drop-state needs --resume");
   const std::vector<std::string> overrides(arguments.positional.begin() + 1, arguments.positional.end());
   const RunConfig config = load_config<RunConfig>(arguments.positional.front(), overrides);
-  return Trainer::start(config, arguments.run_directory.empty() ? default_run_directory(config.run.name)
-                                                                : std::filesystem::path(arguments.run_directory));
+  return Trainer::start(config,
+                        arguments.run_directory.empty() ? default_run_directory(config.run.name)
+                                                        : std::filesystem::path(arguments.run_directory),
+                        ranks);
 }
 
 }  // namespace
@@ -56,11 +58,12 @@ void add_train(Verb& program) {
   app.callback([arguments] {
     // Before anything is made: a signal during start-up ends in a clean stop, too, and start-up is wall time.
     const StopSignals signals;
+    Ranks& ranks = Ranks::current();
     const auto started = StopConditions::Clock::now();
-    const std::unique_ptr<Trainer> trainer = make_trainer(*arguments);
+    const std::unique_ptr<Trainer> trainer = make_trainer(*arguments, ranks);
     StopConditions conditions(signals, started, trainer->directory(), trainer->config().run.max_wall_time);
     const RunOutcome outcome = trainer->run([&] { return conditions.reason(); });
-    conditions.remove_file();
+    ranks.on_root([&] { conditions.remove_file(); });
     if (outcome == RunOutcome::stopped) throw Exit{kExitStopped};
   });
 }

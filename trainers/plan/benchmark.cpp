@@ -101,9 +101,9 @@ double roofline_seconds(const BenchmarkResult& result, const OpStats& op) {
 }
 
 BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, const BenchmarkOptions& options) {
-  require_memory(config, machine, static_cast<int>(config.run.threads));
-  const int64_t vocabulary = expected_vocabulary(config);
   Ranks one;
+  require_memory(config, machine, static_cast<int>(config.run.threads), one);
+  const int64_t vocabulary = expected_vocabulary(config);
   BenchmarkResult result;
   result.vocabulary = vocabulary;
   result.measured_peak_flops = product_flops(machine);

@@ -1,6 +1,7 @@
 #include "trainers/plan/plan.h"
 
 #include <algorithm>
+#include <mutex>
 
 #include "core/check.h"
 #include "kernels/backend.h"
@@ -65,6 +66,12 @@ std::vector<MemoryClass> memory_classes(const Plan& plan, const RunConfig& confi
       {"workspace", plan.workspace, "fewer data.rows"}};
 }
 
+// Of a rank. Parts of ranks differ where they end at parameters.
+int64_t moment_bytes(const ParameterStore& store, const RankPlace& place, const OptimizerConfig& config) {
+  const ParameterParts parts(store, place, cut_of(config));
+  return make_optimizer(store, parts, config)->bytes();
+}
+
 std::string size_text(int64_t bytes) {
   const auto value = static_cast<double>(bytes);
   return bytes < 1'000'000'000 ? fmt::format("{:.0f} MB", value / 1e6) : fmt::format("{:.1f} GB", value / 1e9);
@@ -86,13 +93,18 @@ void require_memory(const Plan& plan, const RunConfig& config, int64_t available
        where, size_text(available), parts, largest->remedy);
 }
 
-void require_memory(const RunConfig& config, const Machine& machine, int threads) {
+void require_memory(const RunConfig& config, const Machine& machine, int threads, const Ranks& ranks) {
   const DeviceBackend::Memory memory = device_backend(machine.device.kind).memory();
   // The host may take memory from other programs' caches; a GPU has what is free.
   const bool gpu = machine.device.kind == DeviceKind::cuda;
   if (memory.total == 0) return;
-  require_memory(make_plan(config, 1, threads), config, gpu ? memory.free : memory.total,
-                 gpu ? machine.backend : "this machine");
+  const int sharing = gpu ? 1 : ranks.host_size();  // every rank has a GPU of its own
+  const std::string where = gpu            ? machine.backend
+                            : sharing == 1 ? std::string("this machine")
+                                           : fmt::format("this machine, for each of its {} ranks,", sharing);
+  // Ranks beyond the rows have none, and take no more memory than the others.
+  const int64_t planned = std::min<int64_t>(ranks.size(), config.data.rows);
+  require_memory(make_plan(config, planned, threads), config, (gpu ? memory.free : memory.total) / sharing, where);
 }
 
 int64_t Plan::total() const {
@@ -107,6 +119,9 @@ Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
   if (ranks > config.data.rows) {
     fail(ErrorKind::config, "-n {}: data.rows is {}, and every rank needs a row", ranks, config.data.rows);
   }
+  // All bytes of Device::meta are counted together. Ranks that are threads plan one after the other.
+  static std::mutex planning;
+  const std::lock_guard lock(planning);
   // The last rank is one of those with most rows.
   const RankPlace place{static_cast<int>(ranks - 1), static_cast<int>(ranks)};
   Ranks one;
@@ -132,7 +147,9 @@ Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
   plan.weights = training.store.values().bytes() + training.store.published_bytes();
   for (const ParameterStore::Buffer& buffer : training.store.buffers()) plan.weights += buffer.value.bytes();
   plan.gradients = training.store.gradients().bytes();
-  plan.moments = training.optimizer->bytes();
+  for (int rank = 0; rank < place.ranks; ++rank) {
+    plan.moments = std::max(plan.moments, moment_bytes(training.store, {rank, place.ranks}, config.optimizer));
+  }
   plan.average = training.average ? plan.weights : 0;
   const std::string in_file = training.network.declared.state.first_in_file();
   if (gpu && !in_file.empty()) fail(ErrorKind::config, "model: {}: {}", in_file, kNoFilesOnGpu);

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/ranks/ranks.h"
 #include "trainers/run/model.h"
 
 namespace quire {
@@ -53,8 +54,8 @@ Plan make_plan(const RunConfig& config, int64_t ranks, int threads);
 // Throws Error(memory) when a run needs more than `available` bytes of the device: how much, for what, and which
 // setting would help most. where: "NVIDIA H200", "this machine".
 void require_memory(const Plan& plan, const RunConfig& config, int64_t available, const std::string& where);
-// The same for the machine a run has chosen.
-void require_memory(const RunConfig& config, const Machine& machine, int threads);
+// The same for the machine that a run has chosen, and which these ranks share.
+void require_memory(const RunConfig& config, const Machine& machine, int threads, const Ranks& ranks);
 
 nlohmann::ordered_json to_json(const Plan& plan, const RunConfig& config);
 

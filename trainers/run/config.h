@@ -34,6 +34,7 @@ struct RunSection {
   int64_t threads = 0;
   NonfiniteConfig on_nonfinite;
   std::optional<Duration> max_wall_time;
+  Duration rank_timeout{300};
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -50,6 +51,11 @@ struct RunSection {
     v.field("max_wall_time", max_wall_time,
             {.help = "after this time the run finishes its step, writes a checkpoint and exits with 75. Every quire "
                      "train counts from its own start; leave time for the step and the checkpoint",
+             .min = 1,
+             .resumable = true});
+    v.field("rank_timeout", rank_timeout,
+            {.help = "a run on several ranks ends with exit code 6 when a rank lets the others wait for longer; a slow "
+                     "step, or the writing of a checkpoint, must fit in",
              .min = 1,
              .resumable = true});
   }

@@ -17,6 +17,7 @@ GradientReducer::GradientReducer(const ParameterStore& store, const ParameterPar
 }
 
 void GradientReducer::watch(Tape& tape, Ranks& ranks) {
+  begin_anew();
   begun_before_ = ranks.collectives().finished();  // all that were begun: every step waits for them
   tape.on_last_use([this, &ranks](const std::shared_ptr<Gradient>& parameter) { used(parameter.get(), ranks); });
 }
@@ -41,6 +42,10 @@ void GradientReducer::flush(Ranks& ranks) {
   overlap_ = static_cast<double>(early) / static_cast<double>(std::max<int64_t>(store_.gradients().numel(), 1));
   while (left_ < order_.size()) leave(order_[left_++], ranks);
 
+  begin_anew();
+}
+
+void GradientReducer::begin_anew() {
   left_ = 0;
   done_.clear();
   for (size_t bucket = 0; bucket < open_.size(); ++bucket) open_[bucket] = parts_.buckets()[bucket].held.size();

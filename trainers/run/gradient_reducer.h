@@ -30,6 +30,7 @@ class GradientReducer {
   void used(const Gradient* parameter, Ranks& ranks);
   void leave(size_t bucket, Ranks& ranks);
   void learn_order(Ranks& ranks);
+  void begin_anew();
 
   const ParameterStore& store_;
   const ParameterParts& parts_;

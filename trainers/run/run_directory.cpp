@@ -44,9 +44,10 @@ void require_no_remains(const RunDirectory& run) {
 
 }  // namespace
 
-RunDirectory::RunDirectory(std::filesystem::path path)
+RunDirectory::RunDirectory(std::filesystem::path path, bool lock)
     : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   if (descriptor_ < 0) fail(ErrorKind::disk, "{}: cannot be opened: {}", path_.string(), std::strerror(errno));
+  if (!lock) return;
   // File systems without locks are used without one.
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(descriptor_);
@@ -69,7 +70,7 @@ RunDirectory RunDirectory::create(const std::filesystem::path& path) {
     fail(ErrorKind::disk, "{}: the run directory cannot be made: {}; choose another --run-dir", path.string(),
          error.message());
   }
-  RunDirectory run(path);
+  RunDirectory run(path, true);
   if (holds_run(path)) {
     fail(ErrorKind::config, "{}: already holds a run; continue it with --resume {}, or choose another --run-dir",
          path.string(), path.string());
@@ -85,9 +86,18 @@ RunDirectory RunDirectory::open(const std::filesystem::path& path) {
   if (!holds_run(path)) {
     fail(ErrorKind::config, "{}: no run here (config.yaml is missing); give the folder of a run", path.string());
   }
-  RunDirectory run(path);
+  RunDirectory run(path, true);
   require_regular_files(run);
   return run;
+}
+
+RunDirectory RunDirectory::of_root(const std::filesystem::path& path) {
+  if (!holds_run(path) && !std::filesystem::is_directory(path / "checkpoints")) {
+    fail(ErrorKind::disk,
+         "{}: rank 0 has the run here, but this rank does not see it; put it on a file system that all hosts share",
+         path.string());
+  }
+  return {path, false};
 }
 
 bool RunDirectory::is_in_use(const std::filesystem::path& path) {

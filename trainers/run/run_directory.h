@@ -15,6 +15,9 @@ class RunDirectory {
   // A run to go on with. Error(config) when there is none, Error(data) when its log or metrics are no regular files.
   static RunDirectory open(const std::filesystem::path& path);
 
+  // The same run for another rank, which leaves the lock to root. Error(disk) when it does not see the folder.
+  static RunDirectory of_root(const std::filesystem::path& path);
+
   // Whether a process holds the run right now.
   static bool is_in_use(const std::filesystem::path& path);
 
@@ -29,7 +32,7 @@ class RunDirectory {
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
 
  private:
-  explicit RunDirectory(std::filesystem::path path);  // takes the lock
+  RunDirectory(std::filesystem::path path, bool lock);
 
   std::filesystem::path path_;
   int descriptor_ = -1;

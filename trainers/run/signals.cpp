@@ -1,6 +1,8 @@
 #include "trainers/run/signals.h"
 
+#include <array>
 #include <atomic>
+#include <mutex>
 
 #include "core/check.h"
 
@@ -12,6 +14,12 @@ namespace {
 std::atomic<int> caught{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
+// Ranks that are threads share the handlers: the first sets them, the last gives them back.
+constexpr std::array kSignals{SIGTERM, SIGINT, SIGUSR1};
+std::mutex mutex;
+int living = 0;
+std::array<struct sigaction, kSignals.size()> previous;
+
 void on_signal(int number) {
   int none = 0;
   caught.compare_exchange_strong(none, number);
@@ -20,28 +28,32 @@ void on_signal(int number) {
 
 }  // namespace
 
+StopRequest::~StopRequest() = default;
+
 StopSignals::StopSignals() {
+  const std::lock_guard lock(mutex);
+  if (living++ > 0) return;
   caught = 0;
   struct sigaction action = {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;  // reads and writes in progress go on
   sigemptyset(&action.sa_mask);
-  QUIRE_CHECK(sigaction(SIGTERM, &action, &previous_term_) == 0 && sigaction(SIGINT, &action, &previous_int_) == 0 &&
-                  sigaction(SIGUSR1, &action, &previous_usr1_) == 0,
-              "signals: sigaction failed");
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    QUIRE_CHECK(sigaction(kSignals[i], &action, &previous[i]) == 0, "signals: sigaction failed");
+  }
 }
 
 StopSignals::~StopSignals() {
-  sigaction(SIGTERM, &previous_term_, nullptr);
-  sigaction(SIGINT, &previous_int_, nullptr);
-  sigaction(SIGUSR1, &previous_usr1_, nullptr);
+  const std::lock_guard lock(mutex);
+  if (--living > 0) return;
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &previous[i], nullptr);
 }
 
 int StopSignals::signal_number() const {
   return caught;
 }
 
-const char* StopSignals::name() const {
+std::string StopSignals::reason() const {
   switch (signal_number()) {
     case SIGTERM:
       return "SIGTERM";

@@ -1,26 +1,31 @@
-// SIGTERM, SIGINT and SIGUSR1 ask a run to stop at the end of its step.
+// Who asks a run to stop at the end of its step.
 #pragma once
 
 #include <csignal>
+#include <string>
 
 namespace quire {
 
-// Catches the signals while it lives; one at a time. A second SIGINT ends the process as usual.
-class StopSignals {
+// Every rank has one of its own; the run stops when one of them is asked.
+class StopRequest {
+ public:
+  StopRequest() = default;
+  StopRequest(const StopRequest&) = delete;
+  StopRequest& operator=(const StopRequest&) = delete;
+  virtual ~StopRequest();
+  virtual std::string reason() const = 0;  // empty: nobody asks
+};
+
+// SIGTERM, SIGINT and SIGUSR1 of this process, while it lives. Ranks that are threads may have one each, and all see
+// the same signals. A second SIGINT ends the process as usual.
+class StopSignals : public StopRequest {
  public:
   StopSignals();
-  ~StopSignals();
-  StopSignals(const StopSignals&) = delete;
-  StopSignals& operator=(const StopSignals&) = delete;
+  ~StopSignals() override;
 
   bool requested() const { return signal_number() != 0; }
-  int signal_number() const;  // the first one that came, 0 for none
-  const char* name() const;   // "SIGTERM"; "" for none
-
- private:
-  struct sigaction previous_term_ = {};
-  struct sigaction previous_int_ = {};
-  struct sigaction previous_usr1_ = {};
+  int signal_number() const;            // the first one that came, 0 for none
+  std::string reason() const override;  // "SIGTERM"
 };
 
 }  // namespace quire

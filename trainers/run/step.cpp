@@ -153,6 +153,7 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
   for (Learner* learner : learners) learner->update(control);
   if (training.average) training.average->update(update, control);
 
+  if (training.reducer) result.overlap = training.reducer->overlap();
   result.read = read == ReadResult::always || skips || !device_backend(device.kind).is_asynchronous();
   if (result.read) {
     if (!skips) require_finite(training);
@@ -166,7 +167,6 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
     if (read == ReadResult::always) {
       Telemetry mine;
       add_means(mine, seen);
-      if (training.reducer) mine.emplace_back("ranks.overlap", training.reducer->overlap());
       const Telemetry means = mean_over_ranks(mine, ranks);
       result.telemetry.insert(result.telemetry.end(), means.begin(), means.end());
       for (const Learner* learner : learners) learner->report(result.telemetry);

@@ -17,6 +17,7 @@ struct StepResult {
   Telemetry telemetry;
   int64_t targets = 0;       // of all ranks
   bool skipped = false;      // for a non-finite value
+  double overlap = 0;        // the share of the gradient that was summed over ranks while this one computed the rest
   int64_t cleared_rows = 0;  // of all ranks: those whose own loss was not finite
 };
 

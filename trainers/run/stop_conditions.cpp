@@ -4,12 +4,12 @@
 
 namespace quire {
 
-StopConditions::StopConditions(const StopSignals& signals, Clock::time_point started,
+StopConditions::StopConditions(const StopRequest& request, Clock::time_point started,
                                const std::filesystem::path& run_directory, std::optional<Duration> max_wall_time)
-    : signals_(signals), started_(started), file_(run_directory / "STOP"), max_wall_time_(max_wall_time) {}
+    : request_(request), started_(started), file_(run_directory / "STOP"), max_wall_time_(max_wall_time) {}
 
 std::string StopConditions::reason() {
-  if (signals_.requested()) return signals_.name();
+  if (std::string asked = request_.reason(); !asked.empty()) return asked;
   const Clock::time_point now = Clock::now();
   if (max_wall_time_ && now - started_ >= std::chrono::seconds(max_wall_time_->seconds)) {
     return "run.max_wall_time: " + write_value(*max_wall_time_).text;

@@ -1,5 +1,5 @@
-// The conditions that stop a run at the end of its step: a signal, a file named STOP in the run directory, the wall
-// time.
+// The conditions that stop a run at the end of its step: a request such as a signal, a file named STOP in the run
+// directory, the wall time.
 #pragma once
 
 #include <chrono>
@@ -15,8 +15,8 @@ namespace quire {
 class StopConditions {
  public:
   using Clock = std::chrono::steady_clock;
-  // Wall time counts from `started`. The signals outlive this.
-  StopConditions(const StopSignals& signals, Clock::time_point started, const std::filesystem::path& run_directory,
+  // Wall time counts from `started`. The request outlives this.
+  StopConditions(const StopRequest& request, Clock::time_point started, const std::filesystem::path& run_directory,
                  std::optional<Duration> max_wall_time);
 
   // The reason to stop; empty while the run may continue. Cheap enough for every step, because the file is looked for
@@ -27,7 +27,7 @@ class StopConditions {
   void remove_file() const;
 
  private:
-  const StopSignals& signals_;
+  const StopRequest& request_;
   Clock::time_point started_;
   std::filesystem::path file_;
   std::optional<Duration> max_wall_time_;

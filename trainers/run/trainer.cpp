@@ -1,6 +1,5 @@
 #include "trainers/run/trainer.h"
 
-#include <array>
 #include <chrono>
 
 #include "core/check.h"
@@ -23,12 +22,13 @@ double seconds_since(Clock::time_point time) {
 
 RunOutcome Trainer::run(const std::function<std::string()>& stop) {
   const ThreadPool::Use use(threads_);
-  log_to_file(directory_.log());
+  if (ranks_.is_root()) log_to_file(directory_.log());
   const std::string documents =
       mixture_ ? "a mixture" : fmt::format("{} documents", corpus_->split(config_.data.split).documents());
   log_info(fmt::format("{}: {} parameters, {} to train on, {} threads, {}; run directory {}", config_.run.name,
                        training_->store.parameter_count(), documents, threads_.threads(), machine_.backend,
                        directory_.path().string()));
+  if (ranks_.size() > 1) log_info(describe_ranks());
   if (!machine_.without_gpu.empty() && training_->step == 0)
     log_info(fmt::format("no GPU is used: {}", machine_.without_gpu));
   if (mixture_) {
@@ -59,7 +59,7 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
 
     const int64_t step = training_->step;
     const bool last = step == config_.schedule.steps;
-    if (result.skipped) warn_of_skip(result);
+    if (result.skipped && ranks_.is_root()) warn_of_skip(result);
     if (step % config_.log.every == 0 || last || result.skipped) {
       log_step(result, seconds_since(since), targets, steps);
       targets = 0;
@@ -98,7 +98,17 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
   return RunOutcome::finished;
 }
 
+std::string Trainer::describe_ranks() const {
+  return fmt::format("{} ranks, {} of them on this host; rows {} to {} and {} of {} moments are those of rank 0",
+                     ranks_.size(), ranks_.host_size(), training_->first_row, training_->last_row,
+                     training_->parts->elements(), training_->store.values().numel());
+}
+
 void Trainer::log_step(const StepResult& result, double seconds, int64_t targets, int64_t steps) {
+  const auto peak = static_cast<int64_t>(
+      ranks_.largest(static_cast<double>(device_backend(machine_.device.kind).allocator().stats().peak_bytes)));
+  training_->logged = training_->step;
+  if (!ranks_.is_root()) return;
   nlohmann::ordered_json epoch;  // a mixture has none
   if (!mixture_) {
     // BOS has a target, too: a document of n tokens counts n + 1, or n where the first one is left out.
@@ -116,11 +126,11 @@ void Trainer::log_step(const StepResult& result, double seconds, int64_t targets
       {"tokens_per_second", static_cast<double>(targets) / seconds},
       {"step_ms", 1000 * seconds / static_cast<double>(steps)},
       {"epoch", epoch},
-      {"peak_bytes", device_backend(machine_.device.kind).allocator().stats().peak_bytes},
+      {"peak_bytes", peak},
   };
+  if (ranks_.size() > 1) line["overlap"] = result.overlap;
   for (const auto& [name, value] : result.telemetry) line["telemetry"][name] = value;
   metrics_->append(line);
-  training_->logged = training_->step;
 }
 
 void Trainer::warn_of_skip(const StepResult& result) const {
@@ -132,11 +142,14 @@ void Trainer::warn_of_skip(const StepResult& result) const {
 }
 
 std::string Trainer::ask(const std::function<std::string()>& stop) {
-  const std::string mine = stop();
-  std::array<double, 1> asked{mine.empty() ? 0.0 : 1.0};
-  ranks_.sum(asked);
-  if (asked[0] == 0) return "";
-  return mine.empty() ? "another rank was asked to" : mine;
+  if (ranks_.size() == 1) return stop();
+  const Ranks::Operation operation(ranks_, "asking whether to stop");
+  const std::vector<std::string> reasons = ranks_.gather(stop());
+  for (size_t rank = 0; rank < reasons.size(); ++rank) {
+    if (reasons[rank].empty()) continue;
+    return rank == 0 ? reasons[rank] : fmt::format("rank {}: {}", rank, reasons[rank]);
+  }
+  return "";
 }
 
 bool Trainer::evaluation_due() const {
@@ -145,10 +158,13 @@ bool Trainer::evaluation_due() const {
 }
 
 bool Trainer::was_evaluated() const {
-  for (const auto& line : read_metrics(directory_.metrics())) {
-    if (line.contains("evaluation") && line.value("step", int64_t{0}) == training_->step) return true;
-  }
-  return false;
+  bool found = false;
+  ranks_.on_root([&] {
+    for (const auto& line : read_metrics(directory_.metrics())) {
+      found = found || (line.contains("evaluation") && line.value("step", int64_t{0}) == training_->step);
+    }
+  });
+  return !ranks_.broadcast_from_root(found ? "yes" : "").empty();
 }
 
 bool Trainer::evaluate_now(const std::function<std::string()>& stop) {
@@ -162,6 +178,7 @@ bool Trainer::evaluate_now(const std::function<std::string()>& stop) {
                                             .progress = {},
                                             .stop = [&] { return !ask(stop).empty(); }});
   if (!result.complete) return false;
+  if (!ranks_.is_root()) return true;
   nlohmann::ordered_json line{{"step", training_->step}};
   line["evaluation"] = to_json(result, evaluation_config_, config_.evaluate.rows);
   line["evaluation"]["weights"] = average ? "average" : "trained";
@@ -188,11 +205,14 @@ void Trainer::save() {
          "with a lower optimizer.lr",
          training_->step);
   }
+  const Ranks::Operation operation(ranks_, "saving the checkpoint");
   const std::filesystem::path folder = directory_.checkpoints();
-  save_training(folder, *training_, config_, *corpus_, mixture_.get(), cursor_, machine_);
+  save_training(folder, *training_, config_, *corpus_, mixture_.get(), cursor_, machine_, ranks_);
   saved_step_ = training_->step;
-  remove_checkpoints_after(folder, training_->step);
-  keep_newest_checkpoints(folder, config_.checkpoint.keep);
+  ranks_.on_root([&] {
+    remove_checkpoints_after(folder, training_->step);
+    keep_newest_checkpoints(folder, config_.checkpoint.keep);
+  });
 }
 
 void Trainer::try_to_save() {
@@ -200,7 +220,7 @@ void Trainer::try_to_save() {
     save();
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::numerics || config_.checkpoint.on_error == CheckpointErrorPolicy::stop) throw;
-    log_warn(fmt::format("no checkpoint of step {}: {}", training_->step, error.what()));
+    if (ranks_.is_root()) log_warn(fmt::format("no checkpoint of step {}: {}", training_->step, error.what()));
   }
 }
 

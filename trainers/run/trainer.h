@@ -1,4 +1,6 @@
 // A training run from its first step to its last: batches, steps, metrics, evaluation, checkpoints, resuming, stopping.
+// Every rank has one, and all make the same calls. Root alone writes the run directory, but for the files of a
+// checkpoint that hold what other ranks have.
 #pragma once
 
 #include <filesystem>
@@ -6,6 +8,7 @@
 #include <optional>
 
 #include "data/batches/prefetcher.h"
+#include "trainers/checkpoint/checkpoint.h"
 #include "trainers/checkpoint/initial_weights.h"
 #include "trainers/evaluation/evaluator.h"
 #include "trainers/run/metrics.h"
@@ -19,16 +22,17 @@ enum class RunOutcome { finished, stopped };  // stopped: on request, and resuma
 
 class Trainer {
  public:
-  // A new run in an empty directory.
-  static std::unique_ptr<Trainer> start(const RunConfig& config, const std::filesystem::path& run_directory);
+  // A new run in an empty directory. The ranks outlive the trainer.
+  static std::unique_ptr<Trainer> start(const RunConfig& config, const std::filesystem::path& run_directory,
+                                        Ranks& ranks);
   // Goes on from a run directory's newest whole checkpoint, or from the one given; a run that was killed before its
-  // first checkpoint begins again. Only resumable keys may be overridden.
+  // first checkpoint begins again. Only resumable keys may be overridden. There may be another number of ranks.
   static std::unique_ptr<Trainer> resume(const std::filesystem::path& run_or_checkpoint,
-                                         const std::vector<std::string>& overrides, bool drop_state);
+                                         const std::vector<std::string>& overrides, bool drop_state, Ranks& ranks);
   ~Trainer();
 
   // stop is called after every step and during evaluation; it returns the reason to stop, or an empty text. All ranks
-  // stop when one of them has a reason.
+  // stop together when one of them has a reason.
   RunOutcome run(const std::function<std::string()>& stop);
 
   const RunConfig& config() const { return config_; }
@@ -36,14 +40,18 @@ class Trainer {
   const std::filesystem::path& directory() const { return directory_.path(); }
 
  private:
-  Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, std::unique_ptr<TrainingMixture> mixture,
-          RunDirectory directory);
+  struct Opened;
+  Trainer(Opened opened, RunDirectory directory, Ranks& ranks);
   static std::unique_ptr<Trainer> start_over(const std::filesystem::path& run_directory,
-                                             const std::vector<std::string>& overrides);
+                                             const std::vector<std::string>& overrides, Ranks& ranks);
+  static std::unique_ptr<Trainer> make(Opened opened, RunDirectory directory, Ranks& ranks,
+                                       const std::function<void(Trainer&)>& ready);
+  void go_on_from(const CheckpointReader& reader, bool drop_state);
   void load_initial_weights(const std::optional<InitialWeights>& weights);
   void open_batches(const std::optional<Cursor>& from);
   void open_files();
   void log_step(const StepResult& result, double seconds, int64_t targets, int64_t steps);
+  std::string describe_ranks() const;
   bool evaluation_due() const;  // after the step that was taken last
   bool was_evaluated() const;   // whether metrics.jsonl has an evaluation of the current step
   void warn_of_skip(const StepResult& result) const;
@@ -52,18 +60,18 @@ class Trainer {
   void save();
   void try_to_save();  // checkpoint.on_error says whether a failure stops the run
 
+  Ranks& ranks_;
   RunConfig config_;
   RunConfig evaluation_config_;
   RunDirectory directory_;
   Machine machine_;
   ThreadPool threads_;
-  Ranks ranks_;
   std::unique_ptr<Corpus> corpus_;
   std::unique_ptr<TrainingMixture> mixture_;  // nullptr: data.split of data.corpus
   std::unique_ptr<TrainingState> training_;
   std::unique_ptr<BatchStream> batches_;
-  Cursor cursor_;  // as of the batch last consumed
-  std::unique_ptr<MetricsLog> metrics_;
+  Cursor cursor_;                        // as of the batch last consumed
+  std::unique_ptr<MetricsLog> metrics_;  // of root
   int64_t saved_step_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include "core/files/file_io.h"
 #include "core/log.h"
 #include "data/batches/make_sampler.h"
+#include "kernels/backend.h"
 #include "layers/model_mechanisms.h"
 #include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/plan/plan.h"
@@ -66,10 +67,24 @@ std::optional<InitialWeights> open_initial_weights(const RunConfig& config, cons
 }
 
 // Memories that lie in files lie in the run directory.
-Machine machine_for(const RunConfig& config, const fs::path& run_directory) {
-  Machine machine = Machine::choose(config.run);
+Machine machine_in(Machine machine, const fs::path& run_directory) {
   machine.scratch = run_directory;
   return machine;
+}
+
+// The run directory, which root has made or opened.
+RunDirectory directory_of(Ranks& ranks, const fs::path& path, const std::function<RunDirectory()>& of_root) {
+  std::optional<RunDirectory> directory;
+  ranks.on_root([&] { directory.emplace(of_root()); });
+  ranks.on_some(!ranks.is_root(), [&] { directory.emplace(RunDirectory::of_root(path)); });
+  return std::move(*directory);
+}
+
+// What root finds in a file system that all ranks see.
+std::string found_by_root(Ranks& ranks, const std::function<std::string()>& find) {
+  std::string found;
+  ranks.on_root([&] { found = find(); });
+  return ranks.broadcast_from_root(found);
 }
 
 }  // namespace
@@ -89,16 +104,48 @@ BatchOptions batch_options(const RunConfig& config, const TrainingState& trainin
           .endless = true};
 }
 
-Trainer::Trainer(RunConfig config, std::unique_ptr<Corpus> corpus, std::unique_ptr<TrainingMixture> mixture,
-                 RunDirectory directory)
-    : config_(std::move(config)),
+// What a run reads before anything is made for it.
+struct Trainer::Opened {
+  RunConfig config;
+  Machine machine;
+  std::unique_ptr<Corpus> corpus;
+  std::unique_ptr<TrainingMixture> mixture;
+  std::optional<InitialWeights> weights;
+
+  // Everything that can be wrong with machine, configuration and data is found here. begins: with weights of its own.
+  static Opened open(const RunConfig& config, Ranks& ranks, bool begins) {
+    Opened opened;
+    opened.config = config;
+    ranks.set_deadline(std::chrono::seconds(config.run.rank_timeout.seconds));
+    ranks.on_all([&] {
+      opened.machine = Machine::choose(config.run);
+      evaluation_config(config);
+      opened.corpus = open_corpus(config);
+      opened.mixture = TrainingMixture::open(config, *opened.corpus);
+    });
+    ranks.on_one_per_host([&] { require_memory(config, opened.machine, threads_of(config.run, ranks), ranks); });
+    ranks.on_all([&] {
+      if (begins) opened.weights = open_initial_weights(config, *opened.corpus);
+    });
+    ranks.agree("the program", backend_build_id());
+    const std::string text = dump_config(config);
+    ranks.agree("the configuration", checksum_of(std::as_bytes(std::span(text))));
+    ranks.agree("the corpus", opened.corpus->hash());
+    return opened;
+  }
+};
+
+Trainer::Trainer(Opened opened, RunDirectory directory, Ranks& ranks)
+    : ranks_(ranks),
+      config_(std::move(opened.config)),
       evaluation_config_(evaluation_config(config_)),
       directory_(std::move(directory)),
-      machine_(machine_for(config_, directory_.path())),
-      threads_(static_cast<int>(config_.run.threads)),
-      corpus_(std::move(corpus)),
-      mixture_(std::move(mixture)),
-      training_(std::make_unique<TrainingState>(config_, corpus_->tokenizer().vocabulary_size(), machine_)) {}
+      machine_(machine_in(std::move(opened.machine), directory_.path())),
+      threads_(threads_of(config_.run, ranks)),
+      corpus_(std::move(opened.corpus)),
+      mixture_(std::move(opened.mixture)),
+      training_(std::make_unique<TrainingState>(config_, corpus_->tokenizer().vocabulary_size(), machine_,
+                                                RankPlace{ranks.rank(), ranks.size()})) {}
 
 Trainer::~Trainer() = default;
 
@@ -106,6 +153,7 @@ void Trainer::load_initial_weights(const std::optional<InitialWeights>& weights)
   if (!weights) return;
   weights->load(training_->store);
   if (training_->average) training_->average->begin_anew();
+  if (!ranks_.is_root()) return;
   log_info(fmt::format(
       "{} parameters come from {}{}", weights->size(), weights->checkpoint().string(),
       weights->missing().empty() ? std::string() : fmt::format(", {} are drawn anew", weights->missing().size())));
@@ -134,79 +182,104 @@ void Trainer::open_files() {
   metrics_ = std::make_unique<MetricsLog>(directory_.metrics());
 }
 
-std::unique_ptr<Trainer> Trainer::start(const RunConfig& config, const fs::path& run_directory) {
-  // Everything that can be wrong with machine, configuration and data is found before the directory exists.
-  const Machine machine = Machine::choose(config.run);
-  evaluation_config(config);
-  std::unique_ptr<Corpus> corpus = open_corpus(config);
-  std::unique_ptr<TrainingMixture> mixture = TrainingMixture::open(config, *corpus);
-  require_memory(config, machine, static_cast<int>(config.run.threads));
-  const std::optional<InitialWeights> weights = open_initial_weights(config, *corpus);
-  std::unique_ptr<Trainer> trainer(
-      new Trainer(config, std::move(corpus), std::move(mixture), RunDirectory::create(run_directory)));
-  trainer->load_initial_weights(weights);
-  trainer->open_batches(std::nullopt);
-  trainer->open_files();
-  return trainer;
+std::unique_ptr<Trainer> Trainer::start(const RunConfig& config, const fs::path& run_directory, Ranks& ranks) {
+  const Ranks::Operation operation(ranks, "opening the run");
+  Opened opened = Opened::open(config, ranks, true);
+  RunDirectory directory = directory_of(ranks, run_directory, [&] { return RunDirectory::create(run_directory); });
+  return make(std::move(opened), std::move(directory), ranks, [](Trainer& trainer) { trainer.open_batches({}); });
 }
 
-std::unique_ptr<Trainer> Trainer::start_over(const fs::path& run_directory, const std::vector<std::string>& overrides) {
-  RunDirectory directory = RunDirectory::open(run_directory);
-  const RunConfig before = load_config<RunConfig>(directory.config().string());
-  require_no_lost_checkpoint(directory.path(), before);
-  const RunConfig config = with_overrides(before, overrides);
-  require_resumable(diff_configs(before, config));
-  std::unique_ptr<Corpus> corpus = open_corpus(config);
-  std::unique_ptr<TrainingMixture> mixture = TrainingMixture::open(config, *corpus);
-  const std::optional<InitialWeights> weights = open_initial_weights(config, *corpus);
-  std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(corpus), std::move(mixture), std::move(directory)));
-  trainer->load_initial_weights(weights);
-  log_warn(fmt::format("{}: the run ended before its first checkpoint; it begins again", run_directory.string()));
-  trainer->open_batches(std::nullopt);
-  trainer->open_files();
-  return trainer;
+std::unique_ptr<Trainer> Trainer::start_over(const fs::path& run_directory, const std::vector<std::string>& overrides,
+                                             Ranks& ranks) {
+  RunDirectory directory = directory_of(ranks, run_directory, [&] { return RunDirectory::open(run_directory); });
+  RunConfig config;
+  ranks.on_all([&] {
+    const RunConfig before = load_config<RunConfig>(directory.config().string());
+    require_no_lost_checkpoint(directory.path(), before);
+    config = with_overrides(before, overrides);
+    require_resumable(diff_configs(before, config));
+  });
+  Opened opened = Opened::open(config, ranks, true);
+  return make(std::move(opened), std::move(directory), ranks, [&](Trainer& trainer) {
+    if (ranks.is_root()) {
+      log_warn(fmt::format("{}: the run ended before its first checkpoint; it begins again", run_directory.string()));
+    }
+    trainer.open_batches({});
+  });
 }
 
 std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, const std::vector<std::string>& overrides,
-                                         bool drop_state) {
-  if (is_run_without_checkpoint(run_or_checkpoint)) return start_over(run_or_checkpoint, overrides);
-  const fs::path checkpoint = resolve_checkpoint(run_or_checkpoint);
+                                         bool drop_state, Ranks& ranks) {
+  const Ranks::Operation operation(ranks, "opening the run");
+  const auto begins_again = [&] { return is_run_without_checkpoint(run_or_checkpoint) ? "yes" : ""; };
+  if (!found_by_root(ranks, begins_again).empty()) return start_over(run_or_checkpoint, overrides, ranks);
+  const fs::path checkpoint = found_by_root(ranks, [&] { return resolve_checkpoint(run_or_checkpoint).string(); });
   // RUN/checkpoints/step-N. The lock comes first: a process that still trains here would remove what is read.
-  RunDirectory directory = RunDirectory::open(fs::absolute(checkpoint).parent_path().parent_path());
-  const CheckpointReader reader = open_checkpoint(checkpoint);
-  const RunConfig before = checkpoint_config(reader);
-  require_checkpoint_of_run(checkpoint, before, directory.config(),
-                            load_config<RunConfig>(directory.config().string()));
-  const RunConfig config = with_overrides(before, overrides);
-  require_resumable(diff_configs(before, config), drop_state);
+  const fs::path run_directory = fs::absolute(checkpoint).parent_path().parent_path();
+  RunDirectory directory = directory_of(ranks, run_directory, [&] { return RunDirectory::open(run_directory); });
+  std::optional<CheckpointReader> reader;
+  RunConfig config;
+  ranks.on_one_per_host([&] { reader.emplace(open_checkpoint(checkpoint)); });
+  ranks.on_all([&] {
+    if (!reader) reader.emplace(open_checkpoint(checkpoint, false));
+    const RunConfig before = checkpoint_config(*reader);
+    require_checkpoint_of_run(checkpoint, before, directory.config(),
+                              load_config<RunConfig>(directory.config().string()));
+    config = with_overrides(before, overrides);
+    require_resumable(diff_configs(before, config), drop_state);
+  });
+  Opened opened = Opened::open(config, ranks, false);
+  ranks.on_all([&] {
+    const auto stored = reader->meta().at("corpus").get<std::string>();
+    if (opened.corpus->hash() != stored) {
+      fail(ErrorKind::data,
+           "{}: its checksum is {} but the run was trained on {}; resume with the corpus it began with",
+           config.data.corpus, opened.corpus->hash(), stored);
+    }
+    if (opened.mixture) require_same_mix(reader->meta().value("mix", std::vector<std::string>{}), *opened.mixture);
+  });
+  return make(std::move(opened), std::move(directory), ranks,
+              [&](Trainer& trainer) { trainer.go_on_from(*reader, drop_state); });
+}
 
-  std::unique_ptr<Corpus> corpus = open_corpus(config);
-  require_memory(config, Machine::choose(config.run), static_cast<int>(config.run.threads));
-  const auto stored = reader.meta().at("corpus").get<std::string>();
-  if (corpus->hash() != stored) {
-    fail(ErrorKind::data, "{}: its checksum is {} but the run was trained on {}; resume with the corpus it began with",
-         config.data.corpus, corpus->hash(), stored);
-  }
-  std::unique_ptr<TrainingMixture> mixture = TrainingMixture::open(config, *corpus);
-  if (mixture) require_same_mix(reader.meta().value("mix", std::vector<std::string>{}), *mixture);
-  std::unique_ptr<Trainer> trainer(new Trainer(config, std::move(corpus), std::move(mixture), std::move(directory)));
-  trainer->cursor_ = load_training(reader, *trainer->training_, drop_state);
-  trainer->saved_step_ = trainer->training_->step;
-  const auto backend = reader.meta().at("backend").get<std::string>();
-  if (backend != trainer->machine_.backend) {
-    log_warn(
-        fmt::format("the checkpoint was written with {} kernels, this run uses {}: results may differ in the last bits",
-                    backend, trainer->machine_.backend));
-  }
-  warn_of_cut_metrics(trainer->directory_.metrics(), trainer->saved_step_, trainer->training_->logged);
-  const std::vector<int64_t> steps = checkpoint_steps(trainer->directory_.checkpoints());
-  if (steps.front() > trainer->saved_step_) {
-    log_warn(fmt::format("going back to step {}: checkpoints of later steps go when the next one is written",
-                         trainer->saved_step_));
-  }
-  trainer->open_batches(trainer->cursor_);
-  trainer->open_files();
+// ready: brings what was opened to where the run begins or goes on.
+std::unique_ptr<Trainer> Trainer::make(Opened opened, RunDirectory directory, Ranks& ranks,
+                                       const std::function<void(Trainer&)>& ready) {
+  std::unique_ptr<Trainer> trainer;
+  ranks.on_all([&] {
+    const std::optional<InitialWeights> weights = std::move(opened.weights);
+    trainer.reset(new Trainer(std::move(opened), std::move(directory), ranks));
+    trainer->load_initial_weights(weights);
+    ready(*trainer);
+  });
+  require_same_weights(trainer->training_->store, ranks);
+  ranks.on_root([&] { trainer->open_files(); });
   return trainer;
+}
+
+void Trainer::go_on_from(const CheckpointReader& reader, bool drop_state) {
+  cursor_ = load_training(reader, *training_, drop_state);
+  saved_step_ = training_->step;
+  if (ranks_.is_root()) {
+    const auto backend = reader.meta().at("backend").get<std::string>();
+    if (backend != machine_.backend) {
+      log_warn(fmt::format(
+          "the checkpoint was written with {} kernels, this run uses {}: results may differ in the last bits", backend,
+          machine_.backend));
+    }
+    const auto ranks = reader.meta().value("ranks", 1);
+    if (ranks != ranks_.size()) {
+      log_warn(fmt::format("the checkpoint was written by {} ranks, this run has {}: results differ in the last bits",
+                           ranks, ranks_.size()));
+    }
+    warn_of_cut_metrics(directory_.metrics(), saved_step_, training_->logged);
+    const std::vector<int64_t> steps = checkpoint_steps(directory_.checkpoints());
+    if (steps.front() > saved_step_) {
+      log_warn(fmt::format("going back to step {}: checkpoints of later steps go when the next one is written",
+                           saved_step_));
+    }
+  }
+  open_batches(cursor_);
 }
 
 }  // namespace quire

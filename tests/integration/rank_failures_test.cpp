@@ -1,0 +1,176 @@
+// A rank that throws, or does not answer, at every operation of a run: all end with one message that says which rank it
+// was and what it did, and the run goes on from its last checkpoint.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "core/check.h"
+#include "tests/support/mechanism_suite.h"
+#include "tests/support/rank_runs.h"
+#include "tests/support/small_corpus.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/tiny_run.h"
+#include "trainers/plan/plan.h"
+
+namespace quire::test {
+namespace {
+
+constexpr int kRanks = 3;
+constexpr int64_t kSteps = 6;
+const std::vector<std::string> kHosts{"north", "east", "south"};
+
+class RankFailures : public ::testing::Test {
+ protected:
+  RankFailures() {
+    write_corpus(folder_ / "corpus.h5", {{"train", texts_of_lengths({3, 15, 30, 7, 23, 40, 1, 18})},
+                                         {"valid", texts_of_lengths({20, 9, 4, 13})}});
+    config_ = mechanism_config({"run.precision=f32", "run.threads=1", "data.rows=4", "model.position=xl",
+                                "model.attention.cache={kind: hidden, length: 6}",
+                                "data.corpus=" + (folder_ / "corpus.h5").string(), "log.every=1", "evaluate.every=3",
+                                "checkpoint.every=2", "schedule.steps=" + std::to_string(kSteps)});
+  }
+  RankRun run(const std::string& name, Ranks::Probe probe = {}) const {
+    return {config_, folder_ / name, {.hosts = kHosts, .probe = std::move(probe)}};
+  }
+  // What ranks do together, by name, from the opening of a run to its end.
+  std::set<std::string> operations() const {
+    std::mutex mutex;
+    std::set<std::string> names;
+    train_until(run("whole",
+                    [&](const RankActivity& activity) {
+                      const std::lock_guard lock(mutex);
+                      names.insert(activity.operation);
+                    }),
+                kRanks, kSteps);
+    return names;
+  }
+  // The first step at which an operation is disturbed; none for what comes before the first step.
+  static int64_t disturbed_step(const std::string& operation) {
+    if (operation == "opening the run") return 0;
+    return operation == "evaluating"                                                          ? 3
+           : operation == "saving the checkpoint" || operation == "writing state and moments" ? 4
+                                                                                              : 5;
+  }
+  static std::string failure_of(const RankRun& run) {
+    try {
+      train_until(run, kRanks, kSteps);
+    } catch (const Error& error) {
+      return fmt::format("{} {}", error.exit_code(), error.what());
+    }
+    return "it did not fail";
+  }
+  // What a failed run has left goes on, on another number of ranks, to where it would have been.
+  void expect_goes_on(const RankRun& failed) const {
+    if (!std::filesystem::exists(failed.folder / "config.yaml")) return;  // it failed before there was a run
+    RankRun rest = failed;
+    rest.options = {};
+    train_until(rest, 2, kSteps);
+    const RankRunMetrics wanted = metrics_of(folder_ / "whole");
+    const RankRunMetrics got = metrics_of(failed.folder);
+    ASSERT_EQ(got.losses.size(), wanted.losses.size());
+    for (const auto& [step, loss] : wanted.losses) EXPECT_NEAR(got.losses.at(step), loss, 1e-5 * loss) << step;
+    EXPECT_EQ(checkpoint_steps(failed.folder / "checkpoints").front(), kSteps);
+  }
+
+  TemporaryDirectory folder_{TemporaryDirectory::fast_parent()};
+  RunConfig config_;
+};
+
+std::string where(int rank, int64_t step, const std::string& operation) {
+  const std::string at = step > 0 ? fmt::format(", step {}", step) : "";
+  return fmt::format("rank {} on {}{}, {}", rank, kHosts[static_cast<size_t>(rank)], at, operation);
+}
+
+TEST_F(RankFailures, AThrowAtEveryOperationOfEveryRank) {
+  const std::set<std::string> names = operations();
+  EXPECT_GE(names.size(), 7U);
+  for (const std::string& operation : names) {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      SCOPED_TRACE(fmt::format("{}, rank {}", operation, rank));
+      const int64_t step = disturbed_step(operation);
+      const RankRun failing = run(fmt::format("throw-{}-{}", operation, rank), [&](const RankActivity& activity) {
+        if (activity.rank == rank && activity.operation == operation && activity.step >= step) {
+          fail(ErrorKind::data, "injected");
+        }
+      });
+      EXPECT_EQ(failure_of(failing), "3 " + where(rank, step, operation) + ": injected");
+      expect_goes_on(failing);
+    }
+  }
+}
+
+TEST_F(RankFailures, AStallAtEveryOperationOfEveryRank) {
+  for (const std::string& operation : operations()) {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      SCOPED_TRACE(fmt::format("{}, rank {}", operation, rank));
+      const int64_t step = disturbed_step(operation);
+      std::atomic<bool> reached = false;
+      RankRun stalling = run(fmt::format("stall-{}-{}", operation, rank), [&](const RankActivity& activity) {
+        if (activity.rank != rank || activity.operation != operation || activity.step < step || reached) return;
+        reached = true;
+        // Until the others have given it up; then it finds that the run is over.
+        std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      });
+      stalling.options.deadline = std::chrono::milliseconds(100);
+      const std::string failure = failure_of(stalling);
+      EXPECT_TRUE(reached);
+      EXPECT_TRUE(failure.starts_with(fmt::format("6 rank {} on {}", rank, kHosts[static_cast<size_t>(rank)])))
+          << failure;
+      EXPECT_NE(failure.find("it does not answer since 0.1 s (run.rank_timeout)"), std::string::npos) << failure;
+      EXPECT_TRUE(failure.ends_with("what it said last: " + where(rank, step, operation))) << failure;
+      expect_goes_on(stalling);
+    }
+  }
+}
+
+// The run goes on without that checkpoint, and nothing of it is left.
+TEST_F(RankFailures, WhatOneRankCannotWriteIsAMatterOfAll) {
+  for (const CheckpointErrorPolicy policy : {CheckpointErrorPolicy::warn, CheckpointErrorPolicy::stop}) {
+    config_.checkpoint.on_error = policy;
+    const bool warns = policy == CheckpointErrorPolicy::warn;
+    const std::string name = warns ? "warned" : "stopped";
+    // A folder stands where rank 2 writes its moments.
+    const RankRun hindered = run(name, [&](const RankActivity& activity) {
+      if (activity.rank != 2 || activity.operation != "writing state and moments" || activity.step != 2) return;
+      std::filesystem::create_directory(folder_ / name / "checkpoints/.step-00000002.partial/optimizer-0002.h5");
+    });
+    if (warns) {
+      train_until(hindered, kRanks, kSteps);
+      EXPECT_EQ(checkpoint_steps(hindered.folder / "checkpoints"), (std::vector<int64_t>{6, 4}));
+    } else {
+      const std::string failure = failure_of(hindered);
+      EXPECT_TRUE(failure.starts_with("7 " + where(2, 2, "writing state and moments") + ": ")) << failure;
+      EXPECT_TRUE(std::filesystem::is_empty(hindered.folder / "checkpoints"));
+    }
+  }
+}
+
+// ZeRO-1: what each rank keeps of the moments, by plan and by count.
+TEST_F(RankFailures, MomentsAreSharedOut) {
+  for (const char* optimizer : {"{kind: adamw}", "{kind: adafactor, momentum: 0.9}"}) {
+    RunConfig config = mechanism_config({"run.precision=f32", "data.rows=4", "model.width=64", "model.layers=4",
+                                         "data.vocabulary=300", std::string("optimizer=") + optimizer});
+    const Machine machine = Machine::choose(config.run);
+    const TrainingState one(config, 300, machine);
+    for (const int ranks : {2, 3, 4}) {
+      int64_t sum = 0;
+      int64_t most = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const TrainingState mine(config, 300, machine, {rank, ranks});
+        sum += mine.optimizer->bytes();
+        most = std::max(most, mine.optimizer->bytes());
+      }
+      EXPECT_EQ(make_plan(config, ranks, 1).moments, most) << optimizer;
+      EXPECT_EQ(sum, one.optimizer->bytes()) << optimizer;
+      EXPECT_LE(most, one.optimizer->bytes() / ranks *
+                          (std::string_view(optimizer).find("adamw") != std::string_view::npos ? 11 : 20) / 10)
+          << optimizer;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,0 +1,107 @@
+// Whole runs of a mechanism on any number of ranks: opening, training, evaluation, checkpoints, going on with another
+// number of ranks.
+#include <cmath>
+
+#include "tests/support/mechanism_suite.h"
+#include "tests/support/rank_runs.h"
+#include "tests/support/small_corpus.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/test_device.h"
+#include "tests/support/tiny_run.h"
+
+namespace quire::test {
+
+namespace {
+
+// Every number of ranks goes on from every other one: all twelve ordered pairs follow each other here.
+const std::vector<int> kEveryOrder{1, 2, 3, 4, 1, 3, 1, 4, 2, 4, 3, 2, 1};
+constexpr int64_t kLeg = 2;  // steps
+
+class RankFolder {
+ public:
+  RankFolder() {
+    write_corpus(folder_ / "corpus.h5", {{"train", texts_of_lengths({3, 15, 30, 7, 23, 40, 1, 18, 55, 12})},
+                                         {"valid", texts_of_lengths({20, 9, 4, 13, 6})}});
+  }
+  // Logs every step, evaluates now and then.
+  RankRun run(RunConfig config, const std::string& name) const {
+    config.data.corpus = (folder_ / "corpus.h5").string();
+    config.run.threads = 1;
+    config.log.every = 1;
+    config.evaluate.every = 7;
+    config.evaluate.rows = 3;
+    config.checkpoint.every = 0;
+    config.schedule.steps = kLeg * static_cast<int64_t>(kEveryOrder.size());
+    return {config, folder_ / name};
+  }
+
+ private:
+  TemporaryDirectory folder_{TemporaryDirectory::fast_parent()};
+};
+
+void expect_near(const std::map<int64_t, double>& got, const std::map<int64_t, double>& wanted, double tolerance) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (const auto& [step, value] : wanted) {
+    ASSERT_TRUE(got.contains(step)) << step;
+    EXPECT_NEAR(got.at(step), value, tolerance * std::abs(value)) << "step " << step;
+  }
+}
+
+// Memories of the tests that read values on the host: nothing can plan them, so no run can begin with them.
+bool can_be_planned(const MechanismCase& mechanism) {
+  for (const std::string& setting : mechanism.settings) {
+    if (setting.find("trivial_") != std::string::npos) return false;
+  }
+  return true;
+}
+
+std::filesystem::path last_checkpoint(const RankRun& run) {
+  return run.folder / "checkpoints" / ("step-000000" + std::to_string(run.config.schedule.steps));
+}
+
+}  // namespace
+
+// In f64 with one way to pack and in f32 with the other, which halves the time. The optimizer's epsilon is the shipped
+// one. Four rows, or five, which only one rank does not share unevenly.
+TEST_P(MechanismRanks, EveryNumberGoesOnFromEveryOther) {
+  if (!(test_device() == kCpu)) GTEST_SKIP() << "ranks that are threads share no GPU";
+  if (!can_be_planned(GetParam().mechanism)) GTEST_SKIP() << "a memory of the tests, which no run has";
+  const RankFolder folder;
+  const bool wide = GetParam().pack == PackChoice::concat || !GetParam().mechanism.concat;
+  const RunConfig run_config =
+      wide ? config({"run.precision=f64", "data.rows=4"}) : config({"run.precision=f32", "data.rows=5"});
+  const RankRun one = folder.run(run_config, "one");
+  train_until(one, 1, one.config.schedule.steps);
+  const RankRun many = folder.run(run_config, "many");
+  int64_t step = 0;
+  for (const int ranks : kEveryOrder) train_until(many, ranks, step += kLeg);
+  const RankRunMetrics wanted = metrics_of(one.folder);
+  const RankRunMetrics got = metrics_of(many.folder);
+  ASSERT_EQ(wanted.losses.size(), static_cast<size_t>(one.config.schedule.steps));
+  const double tolerance = wide ? 1e-12 : 1e-5;
+  expect_near(got.losses, wanted.losses, tolerance);
+  expect_near(got.evaluations, wanted.evaluations, tolerance);
+  // No document was lost or read twice: all rows stand where they would.
+  EXPECT_EQ(CheckpointReader::open(last_checkpoint(one)).meta().at("cursor"),
+            CheckpointReader::open(last_checkpoint(many)).meta().at("cursor"));
+}
+
+TEST_P(MechanismRanks, ResumedOnAsManyItIsTheSameBitForBit) {
+  if (!(test_device() == kCpu)) GTEST_SKIP() << "ranks that are threads share no GPU";
+  if (!can_be_planned(GetParam().mechanism)) GTEST_SKIP() << "a memory of the tests, which no run has";
+  const RankFolder folder;
+  const RunConfig run_config = config({"run.precision=f32", "data.rows=4", "data.accumulate=2"});
+  const int ranks = GetParam().pack == PackChoice::pad ? 3 : 2;
+  RankRun straight = folder.run(run_config, "straight");
+  RankRun stopped = folder.run(run_config, "stopped");
+  for (RankRun* run : {&straight, &stopped}) {
+    run->config.schedule.steps = 10;
+    run->config.checkpoint.every = 3;
+  }
+  train_until(straight, ranks, 10);
+  for (const int64_t step : {4, 5, 10}) train_until(stopped, ranks, step);
+  EXPECT_EQ(comparable_metrics(straight.folder), comparable_metrics(stopped.folder)) << ranks;
+  expect_same_checkpoint(last_checkpoint(straight), last_checkpoint(stopped));
+}
+
+}  // namespace quire::test
