@@ -134,7 +134,12 @@ TEST_F(RowStateOfAnotherKind, ADescriptionThatMakesNoSense) {
   edit_description(checkpoint(), kPart, [](nlohmann::ordered_json& rows) { rows["row_bytes"] = 7; });
   EXPECT_FAULT(tiny_.resume("run", {"schedule.steps=5"}), 4, "what it says of its rows contradicts itself");
   edit_description(checkpoint(), kPart, [](nlohmann::ordered_json& rows) { rows["parts"][0]["dtype"] = "f16"; });
-  EXPECT_FAULT(tiny_.resume("run", {"schedule.steps=5"}), 4, "unknown type f16");
+  EXPECT_FAULT(tiny_.resume("run", {"schedule.steps=5"}), 4, kPart + ".h5: rows of f16 [");
+  edit_description(checkpoint(), kPart, [](nlohmann::ordered_json& rows) {
+    rows["parts"][0]["dtype"] = "f32";
+    rows["parts"][0]["shape"] = {-1, 2};
+  });
+  EXPECT_FAULT(tiny_.resume("run", {"schedule.steps=5"}), 4, "rows of f32 [-1, 2] are unknown here");
   edit_description(checkpoint(), kPart, [](nlohmann::ordered_json& rows) { rows.erase("parts"); });
   EXPECT_FAULT(run_quire({"inspect", checkpoint().string()}), 4, kPart + ".h5: does not say what its rows are");
 }

@@ -139,8 +139,10 @@ class Unit {
     pool_ = std::make_unique<StatePool>(declared_.state, rows_, tokens_, golden_.dtype(), test_device());
     pool_->load_counts(0, rows_, [this](const std::string& name) { return initial_state(name); });
     for (const NamedTensor& state : pool_->tensors()) {
-      const bool is_view = state.name.ends_with(".value") || state.name.ends_with(".ring");
-      if (is_view) state.tensor.copy_from(initial_state(state.name));
+      if (!state.name.ends_with(".value") && !state.name.ends_with(".ring")) continue;
+      const Tensor initial = initial_state(state.name);
+      EXPECT_TRUE(initial.shape() == state.tensor.shape()) << state.name;
+      state.tensor.copy_from(initial);
     }
     pool_->begin_step(batch);
     commitment_ = Tensor::zeros({1}, DType::f64, test_device());

@@ -44,12 +44,12 @@ nlohmann::ordered_json to_json(const std::vector<RowPart>& parts) {
   return json;
 }
 
-DType dtype_named(const std::string& name) {
+std::optional<DType> dtype_named(const std::string& name) {
   for (const DType type :
        {DType::f64, DType::f32, DType::bf16, DType::i64, DType::i32, DType::u16, DType::i8, DType::f8, DType::u8}) {
     if (name == name_of(type)) return type;
   }
-  fail(ErrorKind::checkpoint, "carried state: unknown type {}; use a matching quire", name);
+  return std::nullopt;
 }
 
 int64_t bytes_of(const std::vector<RowPart>& parts) {
@@ -131,6 +131,7 @@ std::vector<RowRange> row_ranges(const CheckpointReader& reader) {
 }
 
 SavedRows read_saved_rows(const CheckpointReader& reader, const RowRange& range) {
+  const std::string file = part_file_name(range.part, 1);
   CheckpointPart part = reader.read_part(range.part);
   SavedRows saved;
   saved.counts = std::move(part.tensors);
@@ -139,17 +140,23 @@ SavedRows read_saved_rows(const CheckpointReader& reader, const RowRange& range)
         std::find_if(part.texts.begin(), part.texts.end(), [](const auto& t) { return t.first == kText; });
     const auto json = nlohmann::json::parse(text != part.texts.end() ? text->second : "");
     for (const auto& entry : json.at("parts")) {
-      saved.parts.push_back({entry.at("name").get<std::string>(), dtype_named(entry.at("dtype").get<std::string>()),
-                             Shape(entry.at("shape").get<std::vector<int64_t>>())});
+      const auto dtype = entry.at("dtype").get<std::string>();
+      const auto shape = entry.at("shape").get<std::vector<int64_t>>();
+      const bool is_shape =
+          shape.size() < kMaxRank && std::all_of(shape.begin(), shape.end(), [](auto n) { return n >= 0; });
+      if (!dtype_named(dtype) || !is_shape) {
+        damaged(reader, file, fmt::format("rows of {} [{}] are unknown here", dtype, fmt::join(shape, ", ")));
+      }
+      saved.parts.push_back({entry.at("name").get<std::string>(), *dtype_named(dtype), Shape(shape)});
     }
     saved.row_bytes = json.at("row_bytes").get<int64_t>();
     saved.checksums = json.at("checksums").get<std::vector<std::string>>();
   } catch (const nlohmann::json::exception&) {
-    damaged(reader, part_file_name(range.part, 1), "does not say what its rows are");
+    damaged(reader, file, "does not say what its rows are");
   }
   if (static_cast<int64_t>(saved.checksums.size()) != range.end - range.begin ||
       saved.row_bytes != bytes_of(saved.parts)) {
-    damaged(reader, part_file_name(range.part, 1), "what it says of its rows contradicts itself");
+    damaged(reader, file, "what it says of its rows contradicts itself");
   }
   return saved;
 }
