@@ -1,13 +1,13 @@
 #include "core/thread_pool.h"
 
-#include <sched.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "core/cores.h"
 
 namespace quire {
 
@@ -18,12 +18,6 @@ thread_local bool t_inside_tile = false;
 
 // Kernels follow each other within microseconds; sleeping between them would cost more than they do.
 constexpr int kSpins = 4000;
-
-int allowed_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-  return static_cast<int>(std::thread::hardware_concurrency());
-}
 
 }  // namespace
 

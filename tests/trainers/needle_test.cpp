@@ -85,7 +85,7 @@ class NeedleTest : public testing::Test {
                                 .depths = std::move(depths),
                                 .samples = samples,
                                 .seed = 4};
-    return find_needles(predictor, tokenizer_, *filler_, options, {});
+    return find_needles(predictor, tokenizer_, *filler_, options, {}, Ranks::current());
   }
   ByteTokenizer tokenizer_;
   std::unique_ptr<Filler> filler_ = make_prose_filler(tokenizer_);

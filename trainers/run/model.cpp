@@ -1,6 +1,9 @@
 #include "trainers/run/model.h"
 
+#include <algorithm>
+
 #include "core/check.h"
+#include "core/cores.h"
 #include "kernels/backend.h"
 
 namespace quire {
@@ -19,6 +22,11 @@ bool uses_gpu(DeviceChoice choice) {
 }
 
 }  // namespace
+
+int threads_of(const RunSection& run, const Ranks& ranks) {
+  if (run.threads > 0) return static_cast<int>(run.threads);
+  return std::max(1, allowed_cores() / ranks.host_size());
+}
 
 DType computing_type(Precision precision, DeviceKind kind) {
   switch (precision) {

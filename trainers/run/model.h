@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "core/ranks/ranks.h"
 #include "core/thread_pool.h"
 #include "layers/language_model.h"
 #include "trainers/run/config.h"
@@ -21,6 +22,10 @@ struct Machine {
 
   static Machine choose(const RunSection& run);
 };
+
+// Threads of this rank: run.threads or, where that is 0, its part of the cores that this process may run on, which it
+// shares with the other ranks of its host.
+int threads_of(const RunSection& run, const Ranks& ranks);
 
 // The number type of a precision on a kind of device.
 DType computing_type(Precision precision, DeviceKind kind);
