@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "core/check.h"
 
@@ -15,6 +16,13 @@ namespace quire {
 namespace {
 
 constexpr const char* kEraseLine = "\r\033[K";
+
+thread_local int speaking_rank = 0;
+
+// What is in front of a warning or an error.
+std::string speaker() {
+  return speaking_rank == 0 ? "" : fmt::format("rank {}: ", speaking_rank);
+}
 
 class Log {
  public:
@@ -68,23 +76,28 @@ Log& the_log() {
 
 }  // namespace
 
+LogVoice::LogVoice(int rank) : previous_(std::exchange(speaking_rank, rank)) {}
+LogVoice::~LogVoice() {
+  speaking_rank = previous_;
+}
+
 void log_info(const std::string& text) {
-  the_log().write(spdlog::level::info, "", text);
+  if (speaking_rank == 0) the_log().write(spdlog::level::info, "", text);
 }
 void log_warn(const std::string& text) {
-  the_log().write(spdlog::level::warn, "quire: warning: ", text);
+  the_log().write(spdlog::level::warn, "quire: warning: ", speaker() + text);
 }
 void log_error(const std::string& text) {
-  the_log().write(spdlog::level::err, "quire: error: ", text);
+  the_log().write(spdlog::level::err, "quire: error: ", speaker() + text);
 }
 void log_file_only(const std::string& text) {
-  the_log().write_file(text);
+  if (speaking_rank == 0) the_log().write_file(text);
 }
 void log_to_file(const std::filesystem::path& path) {
-  the_log().open_file(path);
+  if (speaking_rank == 0) the_log().open_file(path);
 }
 void show_status_line(const std::string& text) {
-  the_log().show_status(text);
+  if (speaking_rank == 0) the_log().show_status(text);
 }
 
 }  // namespace quire

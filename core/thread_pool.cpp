@@ -1,13 +1,13 @@
 #include "core/thread_pool.h"
 
-#include <sched.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "core/cores.h"
 
 namespace quire {
 
@@ -20,12 +20,6 @@ thread_local bool t_inside_tile = false;
 constexpr int kSpins = 4000;
 
 }  // namespace
-
-int allowed_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-  return static_cast<int>(std::thread::hardware_concurrency());
-}
 
 struct ThreadPool::State {
   std::vector<std::thread> workers;

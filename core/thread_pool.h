@@ -39,9 +39,6 @@ class ThreadPool {
   std::unique_ptr<State> state_;
 };
 
-// The cores that this process may run on.
-int allowed_cores();
-
 inline void parallel_for(int64_t tiles, const std::function<void(int64_t)>& work) {
   ThreadPool::current().run(tiles, work);
 }

@@ -49,7 +49,7 @@ class Control {
   // Says what this rank does from now on.
   virtual void set_activity(const RankActivity& activity) = 0;
   // Ends the run on all ranks: calls that they are in or make from now on throw SharedError(kind, message). Returns
-  // false when another failure came first.
+  // whether this rank is to report it: of a failure that all have, one rank is; of one that came second, none.
   virtual bool fail(ErrorKind kind, const std::string& message) = 0;
 };
 

@@ -231,6 +231,7 @@ void run_in_process(int size, const std::function<void(Ranks&)>& work, const InP
                     std::make_unique<InProcessCollectives>(shared, rank));
         ranks.set_probe(options.probe);
         const Ranks::Use use(ranks);
+        const LogVoice voice(rank);
         if (throws(ranks, work)) threw = true;
       } catch (const std::exception& error) {  // before there were ranks
         shared->group.fail(ErrorKind::communication, error.what());
@@ -241,8 +242,9 @@ void run_in_process(int size, const std::function<void(Ranks&)>& work, const InP
   }
   if (!shared->group.wait_for_all(options.grace)) {
     // A thread cannot be ended from outside.
-    log_error(shared->group.failure()->message);
-    ::_exit(static_cast<int>(shared->group.failure()->kind));
+    const InProcessGroup::Failure failure = *shared->group.failure();
+    if (!options.work_reports || !failure.reported) log_error(failure.message);
+    ::_exit(static_cast<int>(failure.kind));
   }
   for (std::thread& thread : threads) thread.join();
   if (!threw) return;

@@ -16,6 +16,7 @@ struct InProcessOptions {
       {};                   // by rank, for ranks that shall seem to be on several; empty: all on "localhost"
   Ranks::Probe probe = {};  // called by every rank when an operation begins; may be empty
   std::optional<std::chrono::milliseconds> deadline = {};  // instead of what the ranks set
+  bool work_reports = false;  // work(ranks) asks Ranks::fail() itself, reports what it says and throws nothing
   // After a failure the ranks have this long to end. Then the process ends with the failure's message and exit code.
   std::chrono::milliseconds grace = std::chrono::seconds(20);
 };

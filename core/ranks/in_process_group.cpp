@@ -1,6 +1,7 @@
 #include "core/ranks/in_process_group.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/check.h"
 
@@ -54,15 +55,16 @@ void InProcessGroup::set_activity(const RankActivity& activity) {
 
 bool InProcessGroup::fail(ErrorKind kind, const std::string& message) {
   const std::lock_guard lock(mutex_);
-  return fail_locked(kind, message);
+  fail_locked(kind, message);
+  if (failure_->message != message) return false;
+  return !std::exchange(failure_->reported, true);
 }
 
-bool InProcessGroup::fail_locked(ErrorKind kind, const std::string& message) {
-  if (failure_) return false;
+void InProcessGroup::fail_locked(ErrorKind kind, const std::string& message) {
+  if (failure_) return;
   failure_ = Failure{kind, message};
   failed_at_ = std::chrono::steady_clock::now();
   changed_.notify_all();
-  return true;
 }
 
 void InProcessGroup::throw_failure() const {

@@ -29,7 +29,7 @@ class InProcessGroup {
 
   void set_deadline(std::chrono::milliseconds deadline);
   void set_activity(const RankActivity& activity);
-  // Returns false when another failure came first.
+  // Returns whether the caller is to report it (Control::fail).
   bool fail(ErrorKind kind, const std::string& message);
   void throw_if_failed();
   // The rank makes no more calls.
@@ -38,13 +38,14 @@ class InProcessGroup {
   struct Failure {
     ErrorKind kind;
     std::string message;
+    bool reported = false;  // a rank was told to report it
   };
   std::optional<Failure> failure();
   // Waits until all ranks have left, or a failure is older than `grace`; returns whether all have left.
   bool wait_for_all(std::chrono::milliseconds grace);
 
  private:
-  bool fail_locked(ErrorKind kind, const std::string& message);
+  void fail_locked(ErrorKind kind, const std::string& message);
   void throw_failure() const;
 
   std::mutex mutex_;

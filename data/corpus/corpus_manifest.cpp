@@ -55,11 +55,15 @@ CorpusManifest read_manifest(const std::filesystem::path& corpus) {
   }
 }
 
-void verify_against_manifest(File& corpus, const CorpusManifest& manifest) {
+void require_size(const File& corpus, const CorpusManifest& manifest) {
   if (const int64_t size = corpus.size(); size != manifest.size) {
     fail(ErrorKind::data, "{}: {} bytes, but its manifest says {}: truncated or replaced; run quire prepare again",
          corpus.path().string(), size, manifest.size);
   }
+}
+
+void verify_against_manifest(File& corpus, const CorpusManifest& manifest) {
+  require_size(corpus, manifest);
   if (const std::string checksum = checksum_of_file(corpus); checksum != manifest.checksum) {
     fail(ErrorKind::data, "{}: checksum {}, but its manifest says {}: damaged; run quire prepare again",
          corpus.path().string(), checksum, manifest.checksum);

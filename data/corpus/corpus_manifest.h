@@ -34,6 +34,8 @@ std::filesystem::path manifest_path(const std::filesystem::path& corpus);
 std::string manifest_to_json(const CorpusManifest& manifest);
 // A missing or unreadable manifest is Error(data).
 CorpusManifest read_manifest(const std::filesystem::path& corpus);
+// A wrong size is Error(data).
+void require_size(const File& corpus, const CorpusManifest& manifest);
 // Reads the open corpus file to its end. A wrong size or checksum is Error(data).
 void verify_against_manifest(File& corpus, const CorpusManifest& manifest);
 

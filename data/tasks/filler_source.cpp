@@ -3,18 +3,18 @@
 #include <filesystem>
 
 #include "core/check.h"
+#include "data/corpus/corpus_on_ranks.h"
 
 namespace quire {
 
-FillerSource::FillerSource(const std::string& name) : path_(name) {
+FillerSource::FillerSource(const std::string& name, Ranks& ranks) : path_(name) {
   if (name.empty()) return;
   const size_t colon = name.rfind(':');
   if (colon != std::string::npos && !std::filesystem::exists(name)) {
     path_ = name.substr(0, colon);
     split_ = name.substr(colon + 1);
   }
-  corpus_ = Corpus::open(path_, Verify::once);
-  corpus_->split(split_);
+  corpus_ = open_corpus_on_ranks(path_, Verify::once, {split_}, ranks);
 }
 
 std::unique_ptr<Filler> FillerSource::make(const Tokenizer& tokenizer) {

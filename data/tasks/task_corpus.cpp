@@ -65,7 +65,7 @@ PrepareReport prepare_task_corpus(const TaskCorpusOptions& options,
                                   const std::function<void(int64_t done, int64_t total)>& progress) {
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<SplitCount> counts = parse_counts(options.splits);
-  FillerSource source(options.filler);
+  FillerSource source(options.filler, Ranks::current());
   std::error_code ignored;
   if (std::filesystem::equivalent(source.path(), options.output, ignored)) {
     fail(ErrorKind::config, "{}: the output is the corpus that --filler reads; choose another --output",

@@ -49,7 +49,7 @@ class RankFailures : public ::testing::Test {
   }
   // The first step at which an operation is disturbed; none for what comes before the first step.
   static int64_t disturbed_step(const std::string& operation) {
-    if (operation == "opening the run") return 0;
+    if (operation == "opening the run" || operation == "verifying the corpus") return 0;
     return operation == "evaluating"                                                          ? 3
            : operation == "saving the checkpoint" || operation == "writing state and moments" ? 4
                                                                                               : 5;

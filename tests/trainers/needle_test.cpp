@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include <algorithm>
 
+#include "core/ranks/in_process.h"
 #include "data/tokenizers/byte_tokenizer.h"
 #include "tests/support/expect_error.h"
 #include "trainers/evaluation/heat_map.h"
@@ -85,7 +88,7 @@ class NeedleTest : public testing::Test {
                                 .depths = std::move(depths),
                                 .samples = samples,
                                 .seed = 4};
-    return find_needles(predictor, tokenizer_, *filler_, options, {});
+    return find_needles(predictor, tokenizer_, *filler_, options, {}, Ranks::current());
   }
   ByteTokenizer tokenizer_;
   std::unique_ptr<Filler> filler_ = make_prose_filler(tokenizer_);
@@ -104,6 +107,32 @@ TEST_F(NeedleTest, ACopierFindsEverything) {
       EXPECT_EQ(cell.one_token, 4) << task << " " << cell.length;
     }
     EXPECT_LE(copier.most_at_once(), 16384U);  // documents come in pieces
+  }
+}
+
+// Whoever reads a document, the counts are those of one rank; with more ranks than documents, too.
+TEST_F(NeedleTest, RanksShareTheDocumentsOut) {
+  class HalfCopier : public Copier {
+   public:
+    int32_t most_likely() override {
+      const int32_t right = Copier::most_likely();
+      return right % 2 == 0 ? right : 'x';
+    }
+  };
+  const auto counts = [&](const NeedleResult& result) {
+    std::vector<std::array<int64_t, 2>> list;
+    for (const NeedleCell& cell : result.cells) list.push_back({cell.exact, cell.one_token});
+    return list;
+  };
+  HalfCopier reader;
+  const NeedleResult wanted = run(reader, "{task: passkey, key: 2}", {256, 40960}, {0, 1}, 3);
+  for (const int size : {2, 3, 13}) {
+    run_in_process(size, [&](Ranks&) {
+      HalfCopier mine;
+      const NeedleResult result = run(mine, "{task: passkey, key: 2}", {256, 40960}, {0, 1}, 3);
+      EXPECT_EQ(counts(result), counts(wanted)) << size;
+      EXPECT_EQ(result.tokens, wanted.tokens);
+    });
   }
 }
 

@@ -8,7 +8,7 @@ LoadedModel::LoadedModel(const CheckpointReader& reader, RunConfig config, Weigh
       config_(std::move(config)),
       weights_(weights),
       machine_(Machine::choose(config_.run)),
-      threads_(static_cast<int>(config_.run.threads)),
+      threads_(threads_of(config_.run, Ranks::current())),
       use_(threads_),
       tokenizer_(checkpoint_tokenizer(reader)),
       network_(store_, config_.model, tokenizer_->vocabulary_size(), machine_.dtype) {

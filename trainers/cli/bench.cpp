@@ -71,7 +71,7 @@ void add_bench(Verb& program) {
       ->capture_default_str();
   app.add_flag("--profile", arguments->options.profile, "Print the time of every operation, too");
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
-  app.callback([arguments] { run(*arguments); });
+  app.callback([arguments] { on_root_alone([&] { run(*arguments); }); });
 }
 
 }  // namespace quire

@@ -76,7 +76,9 @@ void add_config_verb(Verb& program, ConfigVerb verb) {
   app.add_option("--explain", arguments->explain, "Describe a key or the keys of a section")->type_name("KEY");
   Option* list = app.add_flag("--list", arguments->list, "Describe every key");
   app.add_flag("--markdown", arguments->markdown, "With --list: as the page configs/REFERENCE.md")->needs(list);
-  app.callback([arguments, print_option, verb = std::move(verb)] { run(*arguments, print_option->count() > 0, verb); });
+  app.callback([arguments, print_option, verb = std::move(verb)] {
+    on_root_alone([&] { run(*arguments, print_option->count() > 0, verb); });
+  });
 }
 
 }  // namespace quire

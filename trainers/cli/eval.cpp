@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "data/corpus/corpus_on_ranks.h"
 #include "trainers/checkpoint/loaded_model.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/trained_model.h"
@@ -63,29 +64,36 @@ void print_positions(const EvaluationResult& result) {
 void run(const Arguments& arguments) {
   const std::optional<int64_t> bin_width =
       arguments.by_position ? std::optional(parse_bin_width(arguments.bins)) : std::nullopt;
+  Ranks& ranks = Ranks::current();
   std::unique_ptr<Corpus> corpus;
   std::unique_ptr<LoadedModel> model;
-  use_checkpoint(arguments.checkpoint, [&](const std::filesystem::path& path) {
-    const CheckpointReader reader = open_checkpoint(path);
-    RunConfig chosen =
-        evaluation_config(checkpoint_config(reader), arguments.overrides,
-                          {"evaluate.rows", "evaluate.split", "run.threads", "data.corpus", "data.verify"});
+  std::string split;
+  use_checkpoint_on_ranks(arguments.checkpoint, ranks, [&](const std::filesystem::path& path) {
+    std::optional<CheckpointReader> reader;
+    RunConfig chosen;
+    ranks.on_all([&] {
+      reader = open_checkpoint(path);
+      chosen = evaluation_config(checkpoint_config(*reader), arguments.overrides,
+                                 {"evaluate.rows", "evaluate.split", "run.threads", "data.corpus", "data.verify"});
+    });
     if (!arguments.corpus.empty()) chosen.data.corpus = arguments.corpus;
-    corpus = Corpus::open(chosen.data.corpus, chosen.data.verify == VerifyChoice::once ? Verify::once : Verify::always);
-    const std::unique_ptr<Tokenizer> tokenizer = checkpoint_tokenizer(reader);
-    if (corpus->tokenizer().serialise() != tokenizer->serialise()) {
-      fail(ErrorKind::data,
-           "{}: its tokenizer ({}) is not the one the model was trained with ({}); prepare it with that one",
-           chosen.data.corpus, corpus->tokenizer().kind(), tokenizer->kind());
-    }
-    model.reset();
-    model = std::make_unique<LoadedModel>(reader, chosen, chosen_weights(arguments.ema, chosen));
+    split = arguments.split.empty() ? chosen.evaluate.split : arguments.split;
+    corpus = open_corpus_on_ranks(
+        chosen.data.corpus, chosen.data.verify == VerifyChoice::once ? Verify::once : Verify::always, {split}, ranks);
+    ranks.on_all([&] {
+      const std::unique_ptr<Tokenizer> tokenizer = checkpoint_tokenizer(*reader);
+      if (corpus->tokenizer().serialise() != tokenizer->serialise()) {
+        fail(ErrorKind::data,
+             "{}: its tokenizer ({}) is not the one the model was trained with ({}); prepare it with that one",
+             chosen.data.corpus, corpus->tokenizer().kind(), tokenizer->kind());
+      }
+      model.reset();
+      model = std::make_unique<LoadedModel>(*reader, chosen, chosen_weights(arguments.ema, chosen));
+    });
   });
   const RunConfig& config = model->config();
   const Machine& machine = model->machine();
   ParameterStore& store = model->store();
-  const std::string split = arguments.split.empty() ? config.evaluate.split : arguments.split;
-
   std::unique_ptr<Progress> progress;
   const EvaluationResult result = evaluate(store, config, *corpus, machine,
                                            {.split = split,
@@ -97,7 +105,8 @@ void run(const Arguments& arguments) {
                                                   progress->update(done);
                                                 },
                                             .stop = {},
-                                            .bin_width = bin_width});
+                                            .bin_width = bin_width,
+                                            .ranks = &ranks});
   if (progress) progress->finish();
 
   nlohmann::ordered_json json = to_json(result, config, config.evaluate.rows);

@@ -79,7 +79,7 @@ void add_generate(Verb& program) {
   app.add_option("--seed", sampling.seed, "The same seed gives the same text")->type_name("N")->capture_default_str();
   add_ema_flag(app, arguments->ema);
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
-  app.callback([arguments] { run(*arguments); });
+  app.callback([arguments] { on_root_alone([&] { run(*arguments); }); });
 }
 
 }  // namespace quire

@@ -163,7 +163,7 @@ void add_inspect(Verb& program) {
   app.add_option("PATH", arguments->path, "A corpus file, a checkpoint or a run directory")->required();
   app.add_flag("--parameters", arguments->parameters, "Every parameter of a checkpoint by name");
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
-  app.callback([arguments] { run(*arguments); });
+  app.callback([arguments] { on_root_alone([&] { run(*arguments); }); });
 }
 
 }  // namespace quire

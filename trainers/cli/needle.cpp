@@ -142,15 +142,18 @@ void require_picture(const std::string& file) {
 // Last: a disk that is full by then takes nothing but the picture.
 void draw(const Arguments& arguments, const NeedleOptions& options, const NeedleResult& result) {
   if (arguments.svg.empty()) return;
-  require_picture(arguments.svg);  // hours may have passed
-  const std::string title = fmt::format("{}: whole answer, {} samples a cell", arguments.task, options.samples);
-  replace_file_atomically(arguments.svg, to_svg(heat_map(options, result, title)));
+  Ranks::current().on_root([&] {
+    require_picture(arguments.svg);  // hours may have passed
+    const std::string title = fmt::format("{}: whole answer, {} samples a cell", arguments.task, options.samples);
+    replace_file_atomically(arguments.svg, to_svg(heat_map(options, result, title)));
+  });
 }
 
 void run(const Arguments& arguments) {
   NeedleOptions options = needle_options(arguments);
-  require_picture(arguments.svg);
-  FillerSource source(arguments.filler);
+  Ranks& ranks = Ranks::current();
+  ranks.on_root([&] { require_picture(arguments.svg); });
+  FillerSource source(arguments.filler, ranks);
   const std::unique_ptr<LoadedModel> model = load_model(arguments.checkpoint, arguments.overrides, arguments.ema);
   const Tokenizer& tokenizer = model->tokenizer();
   const std::unique_ptr<Filler> filler = source.make(tokenizer);
@@ -162,10 +165,11 @@ void run(const Arguments& arguments) {
 
   ModelPredictor predictor(model->store(), model->config(), tokenizer, model->machine());
   std::unique_ptr<Progress> progress;
-  const NeedleResult result = find_needles(predictor, tokenizer, *filler, options, [&](int64_t done, int64_t total) {
+  const auto show = [&](int64_t done, int64_t total) {
     if (!progress) progress = std::make_unique<Progress>("needle: tokens", total);
     progress->update(done);
-  });
+  };
+  const NeedleResult result = find_needles(predictor, tokenizer, *filler, options, show, ranks);
   progress.reset();
 
   if (arguments.json) {

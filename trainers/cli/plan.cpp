@@ -115,7 +115,7 @@ void add_plan(Verb& program) {
   app.add_flag("--probe", arguments->probe,
                "Run a few steps on the device of the configuration, and say how long the whole run will take there");
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
-  app.callback([arguments] { run(*arguments); });
+  app.callback([arguments] { on_root_alone([&] { run(*arguments); }); });
 }
 
 }  // namespace quire

@@ -162,7 +162,7 @@ void add_prepare(Verb& program) {
   app.add_flag("--allow-duplicates", options.allow_duplicates, "Accept a text that is in two splits");
   app.add_flag("--force", options.force, "Replace an existing corpus");
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
-  app.callback([&app, arguments] { run(app, *arguments); });
+  app.callback([&app, arguments] { on_root_alone([&] { run(app, *arguments); }); });
 }
 
 }  // namespace quire

@@ -6,14 +6,18 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
+#include <mutex>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/ranks/ranks.h"
 #include "core/spelling.h"
 #include "trainers/cli/help.h"
 
@@ -23,21 +27,41 @@ namespace {
 
 void report(std::string message) {
   std::replace(message.begin(), message.end(), '\n', ' ');
+  const LogVoice voice(0);  // the message names the rank where it matters
   log_error(message);
+}
+
+// Ends all ranks because of an error of this one, which one of them reports. The exit code is that of the first error.
+int end_with(ErrorKind kind, const std::string& message, bool shared = false) {
+  Ranks& ranks = Ranks::current();
+  try {
+    if (const std::optional<std::string> text = ranks.fail(kind, message, shared)) {
+      report(*text);
+    } else {
+      ranks.barrier();
+    }
+  } catch (const SharedError& first) {
+    return first.exit_code();
+  }
+  return static_cast<int>(kind);
 }
 
 // The next file opened would get the number of a closed stdout, and what is printed would end up in that file. Reading
 // ends keep writes an error.
 void hold_closed_descriptors() {
-  for (int descriptor = 0; descriptor <= STDERR_FILENO; ++descriptor) {
-    if (::fcntl(descriptor, F_GETFD) == -1) {
-      [[maybe_unused]] const int held = ::open("/dev/null", O_RDONLY);
+  static std::once_flag once;  // ranks may be threads of one process
+  std::call_once(once, [] {
+    for (int descriptor = 0; descriptor <= STDERR_FILENO; ++descriptor) {
+      if (::fcntl(descriptor, F_GETFD) == -1) {
+        [[maybe_unused]] const int held = ::open("/dev/null", O_RDONLY);
+      }
     }
-  }
+  });
 }
 
 // Output that stays in a buffer until exit could be lost without anyone noticing.
 void flush_stdout() {
+  if (!Ranks::current().is_root()) return;
   std::cout.flush();
   if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     fail(ErrorKind::disk, "standard output cannot be written: {}", std::strerror(errno));
@@ -83,7 +107,7 @@ int parse_and_run(CLI::App& program, int argc, const char* const* argv) {
     flush_stdout();
     return exit.code;
   } catch (const CLI::Success& help_or_version) {
-    program.exit(help_or_version);
+    if (Ranks::current().is_root()) program.exit(help_or_version);
   } catch (const CLI::ParseError& error) {
     std::string message = error.what();
     while (!message.empty() && (message.back() == '.' || message.back() == '\n')) message.pop_back();
@@ -110,20 +134,36 @@ int run_program(int argc, const char* const* argv, const std::function<std::stri
     Verb root(program);
     root.require_verb();
     for (const AddVerb add : verbs) add(root);
-    return parse_and_run(program, argc, argv);
+    const int code = parse_and_run(program, argc, argv);
+    Ranks& ranks = Ranks::current();
+    const Ranks::Operation operation(ranks, "ending");
+    ranks.barrier();  // what goes wrong on one rank until here is the exit code of all
+    return code;
+  } catch (const SharedError& error) {
+    return end_with(error.kind(), error.what(), true);
   } catch (const Error& error) {
-    report(error.what());
-    return error.exit_code();
+    return end_with(error.kind(), error.what());
   } catch (const std::bad_alloc&) {
-    report("out of memory; use a smaller model, fewer rows or more accumulation");
-    return static_cast<int>(ErrorKind::memory);
+    return end_with(ErrorKind::memory, "out of memory; use a smaller model, fewer rows or more accumulation");
   } catch (const std::exception& error) {
-    report(fmt::format("internal: {}", error.what()));
-    return static_cast<int>(ErrorKind::internal);
+    return end_with(ErrorKind::internal, fmt::format("internal: {}", error.what()));
   }
 }
 
+void on_root_alone(const std::function<void()>& work) {
+  Ranks& ranks = Ranks::current();
+  if (ranks.size() == 1) return work();
+  const Ranks::Operation operation(ranks, "waiting for rank 0");
+  ranks.set_deadline(std::chrono::hours(24 * 365));
+  ranks.on_root([&] {
+    Ranks one;
+    const Ranks::Use use(one);
+    work();
+  });
+}
+
 void print(std::string_view text) {
+  if (!Ranks::current().is_root()) return;
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) {
     fail(ErrorKind::disk, "standard output cannot be written: {}", std::strerror(errno));
   }

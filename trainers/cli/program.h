@@ -22,11 +22,16 @@ struct Exit {
 };
 
 // Runs the verb named on the command line. Errors are one line on stderr, "quire: error: what, where, what to do";
-// the result is the exit code (core/error.h).
+// the result is the exit code (core/error.h). With several ranks (Ranks::current()) every rank makes the same call: an
+// error is said once, whichever rank met it, and is the exit code of all.
 int run_program(int argc, const char* const* argv, const std::function<std::string()>& version,
                 std::span<const AddVerb> verbs);
 
-// On stdout. Error(disk) when it cannot be written.
+// For a verb whose work cannot be shared out: rank 0 does it as if it were the only one, however long it takes, while
+// the others wait for its end.
+void on_root_alone(const std::function<void()>& work);
+
+// On stdout, from rank 0 only. Error(disk) when it cannot be written.
 void print(std::string_view text);
 void print_json(const nlohmann::ordered_json& object);  // one line; non-finite numbers become null
 

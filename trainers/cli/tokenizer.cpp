@@ -72,7 +72,7 @@ void add_tokenizer(Verb& program) {
       ->capture_default_str();
   app.add_flag("--force", options.force, "Replace an existing file");
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
-  app.callback([arguments] { run(*arguments); });
+  app.callback([arguments] { on_root_alone([&] { run(*arguments); }); });
 }
 
 }  // namespace quire

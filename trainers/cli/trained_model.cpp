@@ -17,14 +17,36 @@ Weights chosen_weights(const std::optional<bool>& ema, const RunConfig& config) 
   return ema.value_or(config.optimizer.ema.evaluate) ? Weights::average : Weights::trained;
 }
 
+void use_checkpoint_on_ranks(const std::filesystem::path& given, Ranks& ranks,
+                             const std::function<void(const std::filesystem::path& checkpoint)>& use) {
+  if (ranks.size() == 1) return use_checkpoint(given, use);
+  const Ranks::Operation operation(ranks, "loading the model");
+  for (;;) {
+    std::filesystem::path checkpoint;
+    ranks.on_root([&] { checkpoint = resolve_checkpoint(given); });
+    checkpoint = ranks.broadcast_from_root(checkpoint.string());
+    try {
+      return use(checkpoint);
+    } catch (const std::exception&) {
+      std::error_code ignored;
+      const bool gone =
+          !std::filesystem::is_directory(checkpoint, ignored) && std::filesystem::is_directory(given, ignored);
+      if (ranks.broadcast_from_root(gone ? "gone" : "") != "gone") throw;
+    }
+  }
+}
+
 std::unique_ptr<LoadedModel> load_model(const std::filesystem::path& given, const std::vector<std::string>& overrides,
                                         const std::optional<bool>& ema) {
+  Ranks& ranks = Ranks::current();
   std::unique_ptr<LoadedModel> model;
-  use_checkpoint(given, [&](const std::filesystem::path& path) {
-    const CheckpointReader reader = open_checkpoint(path);
-    const RunConfig config = evaluation_config(checkpoint_config(reader), overrides, {"run.threads"});
-    model.reset();
-    model = std::make_unique<LoadedModel>(reader, config, chosen_weights(ema, config));
+  use_checkpoint_on_ranks(given, ranks, [&](const std::filesystem::path& path) {
+    ranks.on_all([&] {
+      const CheckpointReader reader = open_checkpoint(path);
+      const RunConfig config = evaluation_config(checkpoint_config(reader), overrides, {"run.threads"});
+      model.reset();
+      model = std::make_unique<LoadedModel>(reader, config, chosen_weights(ema, config));
+    });
   });
   return model;
 }

@@ -1,75 +1,30 @@
 // Perplexity of documents, each read from its beginning to its end with its own state.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <functional>
 #include <optional>
 
+#include "core/ranks/ranks.h"
 #include "data/corpus/corpus.h"
-#include "trainers/evaluation/position_bins.h"
+#include "trainers/evaluation/evaluation_result.h"
 #include "trainers/run/model.h"
 
 namespace quire {
 
-// Results of the targets that repeat what their document said long before, which need a memory.
-struct RecallResult {
-  int64_t tokens = 0;
-  int64_t correct = 0;  // the most likely token was right
-  double nll = 0;       // nats
-};
-
-struct DocumentResult {
-  std::string name;
-  int64_t tokens = 0;  // targets that count, EOS included
-  int64_t words = 0;
-  int64_t bytes = 0;  // without those of a first token that is left out
-  double nll = 0;     // nats
-  RecallResult recall;
-};
-
-struct EvaluationResult {
-  std::string split;
-  std::vector<DocumentResult> documents;
-  int64_t tokens = 0;
-  int64_t words = 0;
-  int64_t bytes = 0;
-  double nll = 0;  // total nats; exactly the sum over documents, and over positions
-  // Mean over targets of the number of tokens of the document that the widest mechanism sees, the current one included.
-  double context_mean = 0;
-  bool as_trained = true;                // reading computes what training does
-  std::vector<PositionBin> by_position;  // of the text, without inserted tokens; when asked for
-  bool has_bytes_by_position = false;    // every token is a byte, or the end of a document
-  // Only for a corpus with marks (quire prepare --task).
-  std::optional<RecallResult> recall;
-  // True when every target counts but for first tokens that data.score_first_token leaves out, so that nats can be
-  // divided by bytes; and, when none is left out, by words.
-  bool has_text = true;
-  bool has_words = true;
-  double seconds = 0;
-  bool complete = true;  // false when options.stop ended it early: the sums are then partial
-
-  double token_perplexity() const;
-  double word_perplexity() const;  // over whitespace-separated words of the original text; NaN without has_words
-  double bits_per_byte() const;    // over DocumentResult::bytes; NaN without has_text
-};
-
 struct EvaluationOptions {
   std::string split;
-  int64_t rows = 8;
+  int64_t rows = 8;                                             // more where there are more ranks
   std::optional<int64_t> documents;                             // only the first so many
   std::function<void(int64_t tokens, int64_t total)> progress;  // may be empty
   std::function<bool()> stop;                                   // may be empty; asked after every step
   std::optional<int64_t> bin_width = {};                        // 0: powers of two; nothing: no bins
+  // They share the documents out; all have the same result, which is that of one rank. nullptr: this rank reads all.
+  // Progress is that of all ranks, and both functions are called at the same moments by all, with the same answer.
+  Ranks* ranks = nullptr;
 };
 
 // config: from evaluation_config(). The store holds the weights; nothing of the training state is touched.
 EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus& corpus, const Machine& machine,
                           const EvaluationOptions& options);
-
-// The fields of configs/OUTPUT.md; window, cache and memory are those of the configuration.
-nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& config, int64_t rows);
-// {"tokens", "nll", "perplexity", "accuracy"}
-nlohmann::ordered_json recall_to_json(const RecallResult& recall);
-// [{"begin", "end", "tokens", "nll", "nats_per_token", "bytes", "bits_per_byte"}, ...]
-nlohmann::ordered_json positions_to_json(const EvaluationResult& result);
 
 }  // namespace quire

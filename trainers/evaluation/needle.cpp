@@ -1,6 +1,7 @@
 #include "trainers/evaluation/needle.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 
@@ -45,6 +46,20 @@ void read_document(Predictor& predictor, const NeedleDocument& document, NeedleC
     if (i + 1 < answer.size()) predictor.read(std::span(answer).subspan(i, 1));
   }
   if (exact) ++cell.exact;
+}
+
+// The counts of all ranks.
+void add_up(std::vector<NeedleCell>& cells, Ranks& ranks) {
+  std::vector<double> counts;
+  for (const NeedleCell& cell : cells) {
+    counts.push_back(static_cast<double>(cell.exact));
+    counts.push_back(static_cast<double>(cell.one_token));
+  }
+  ranks.sum(counts);
+  for (size_t i = 0; i < cells.size(); ++i) {
+    cells[i].exact = static_cast<int64_t>(counts[2 * i]);
+    cells[i].one_token = static_cast<int64_t>(counts[2 * i + 1]);
+  }
 }
 
 }  // namespace
@@ -95,7 +110,8 @@ std::string format_length(int64_t length) {
 }
 
 NeedleResult find_needles(Predictor& predictor, const Tokenizer& tokenizer, const Filler& filler,
-                          const NeedleOptions& options, const std::function<void(int64_t, int64_t)>& progress) {
+                          const NeedleOptions& options, const std::function<void(int64_t, int64_t)>& progress,
+                          Ranks& ranks) {
   const auto started = std::chrono::steady_clock::now();
   std::vector<std::optional<double>> depths(options.depths.begin(), options.depths.end());
   if (depths.empty()) depths.emplace_back();
@@ -117,15 +133,28 @@ NeedleResult find_needles(Predictor& predictor, const Tokenizer& tokenizer, cons
       total += length * options.samples;
     }
   }
+  const Ranks::Operation operation(ranks, "reading documents with needles");
+  // Ranks read pieces side by side and say so after each: none waits longer than for a piece. Those that have no
+  // document left go on saying it until all have none. Returns whether any rank still reads.
+  const auto advance = [&](int64_t count, bool reading) {
+    std::array<double, 2> said{static_cast<double>(count), reading ? 1.0 : 0.0};
+    ranks.sum(said);
+    result.tokens += static_cast<int64_t>(said[0]);
+    if (progress && said[0] > 0) progress(result.tokens, total);
+    return said[1] > 0;
+  };
+  int64_t document = 0;
   for (size_t i = 0; i < tasks.size(); ++i) {
     for (int64_t sample = 0; sample < options.samples; ++sample) {
-      read_document(predictor, *tasks[i]->needle(sample), result.cells[i], [&](int64_t count) {
-        result.tokens += count;
-        if (progress) progress(result.tokens, total);
-      });
+      if (document++ % ranks.size() != ranks.rank()) continue;
+      read_document(predictor, *tasks[i]->needle(sample), result.cells[i],
+                    [&](int64_t count) { advance(count, true); });
     }
   }
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  while (advance(0, false)) {
+  }
+  add_up(result.cells, ranks);
+  result.seconds = ranks.largest(std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "core/ranks/ranks.h"
 #include "data/tasks/filler.h"
 #include "data/tasks/task_config.h"
 
@@ -48,9 +49,11 @@ std::vector<double> parse_depths(const std::string& text, const std::string& whe
 std::string format_length(int64_t length);
 
 // Error(config) before anything is read when a length does not hold the task or the tokenizer cannot write the key.
-// Memory does not grow with the length. progress(tokens read, of all) may be empty.
+// Memory does not grow with the length. Ranks share the documents out; each has the result of all, which is that of one
+// rank. progress(tokens read by all ranks, of all) may be empty; all ranks call it at the same moments.
 NeedleResult find_needles(Predictor& predictor, const Tokenizer& tokenizer, const Filler& filler,
-                          const NeedleOptions& options, const std::function<void(int64_t, int64_t)>& progress);
+                          const NeedleOptions& options, const std::function<void(int64_t, int64_t)>& progress,
+                          Ranks& ranks);
 
 // [{"length", "depth", "samples", "exact_match", "one_token"}, ...]
 nlohmann::ordered_json cells_to_json(const NeedleResult& result);

@@ -27,7 +27,7 @@ size_t PositionBins::index(int64_t position) const {
   return static_cast<size_t>(std::bit_width(static_cast<uint64_t>(position)));
 }
 
-void PositionBins::add(int64_t position, double nll, int64_t bytes) {
+PositionBin& PositionBins::bin_of(int64_t position) {
   const size_t at = index(position);
   while (bins_.size() <= at) {
     const auto next = static_cast<int64_t>(bins_.size());
@@ -36,9 +36,21 @@ void PositionBins::add(int64_t position, double nll, int64_t bytes) {
     bin.end = width_ > 0 ? bin.begin + width_ : int64_t{1} << next;
     bins_.push_back(bin);
   }
-  bins_[at].nll.add(nll);
-  ++bins_[at].tokens;
-  bins_[at].bytes += bytes;
+  return bins_[at];
+}
+
+void PositionBins::add(int64_t position, double nll, int64_t bytes) {
+  PositionBin& bin = bin_of(position);
+  bin.nll.add(nll);
+  ++bin.tokens;
+  bin.bytes += bytes;
+}
+
+void PositionBins::add(const PositionBin& other) {
+  PositionBin& bin = bin_of(other.begin);
+  bin.nll.add(other.nll);
+  bin.tokens += other.tokens;
+  bin.bytes += other.bytes;
 }
 
 int64_t parse_bin_width(const std::string& text) {

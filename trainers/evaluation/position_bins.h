@@ -24,11 +24,15 @@ class PositionBins {
   explicit PositionBins(int64_t longest, int64_t width = 0);
 
   void add(int64_t position, double nll, int64_t bytes);
+  // The targets of a bin of others with the same width.
+  void add(const PositionBin& other);
+  void clear() { bins_.clear(); }
   // The bins up to the last one that holds a token.
   const std::vector<PositionBin>& bins() const { return bins_; }
 
  private:
   size_t index(int64_t position) const;
+  PositionBin& bin_of(int64_t position);
 
   int64_t width_;  // 0: powers of two
   std::vector<PositionBin> bins_;

@@ -147,9 +147,7 @@ Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
   plan.weights = training.store.values().bytes() + training.store.published_bytes();
   for (const ParameterStore::Buffer& buffer : training.store.buffers()) plan.weights += buffer.value.bytes();
   plan.gradients = training.store.gradients().bytes();
-  for (int rank = 0; rank < place.ranks; ++rank) {
-    plan.moments = std::max(plan.moments, moment_bytes(training.store, {rank, place.ranks}, config.optimizer));
-  }
+  plan.moments = training.optimizer->bytes();
   plan.average = training.average ? plan.weights : 0;
   const std::string in_file = training.network.declared.state.first_in_file();
   if (gpu && !in_file.empty()) fail(ErrorKind::config, "model: {}: {}", in_file, kNoFilesOnGpu);
@@ -194,6 +192,10 @@ Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
     network.model.loss({.tape = tape, .batch = batch, .state = view});
     plan.evaluation = peak() - persistent;
     plan.evaluation_blocks = allocator.stats().bytes_from_system - held;
+  }
+
+  for (int rank = 0; rank < place.ranks; ++rank) {
+    plan.moments = std::max(plan.moments, moment_bytes(training.store, {rank, place.ranks}, config.optimizer));
   }
 
   // Parts of a checkpoint, each built in memory as files of limited size, of which HDF5 holds a second copy. State goes

@@ -55,7 +55,7 @@ struct RunSection {
              .resumable = true});
     v.field("rank_timeout", rank_timeout,
             {.help = "a run on several ranks ends with exit code 6 when a rank lets the others wait for longer; a slow "
-                     "step, or the writing of a checkpoint, must fit in",
+                     "step, the verification of the corpus and the writing of a checkpoint must fit in",
              .min = 1,
              .resumable = true});
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/cores.h"
 #include "kernels/backend.h"
 
 namespace quire {
@@ -23,7 +24,7 @@ bool uses_gpu(DeviceChoice choice) {
 }  // namespace
 
 int threads_of(const RunSection& run, const Ranks& ranks) {
-  if (run.threads > 0 || ranks.host_size() == 1) return static_cast<int>(run.threads);
+  if (run.threads > 0) return static_cast<int>(run.threads);
   return std::max(1, allowed_cores() / ranks.host_size());
 }
 

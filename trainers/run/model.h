@@ -23,7 +23,8 @@ struct Machine {
   static Machine choose(const RunSection& run);
 };
 
-// run.threads, or the cores of the host shared out over its ranks.
+// Threads of this rank: run.threads or, where that is 0, its part of the cores that this process may run on, which it
+// shares with the other ranks of its host.
 int threads_of(const RunSection& run, const Ranks& ranks);
 
 // The number type of a precision on a kind of device.

@@ -22,7 +22,7 @@ double seconds_since(Clock::time_point time) {
 
 RunOutcome Trainer::run(const std::function<std::string()>& stop) {
   const ThreadPool::Use use(threads_);
-  if (ranks_.is_root()) log_to_file(directory_.log());
+  log_to_file(directory_.log());
   const std::string documents =
       mixture_ ? "a mixture" : fmt::format("{} documents", corpus_->split(config_.data.split).documents());
   log_info(fmt::format("{}: {} parameters, {} to train on, {} threads, {}; run directory {}", config_.run.name,
@@ -176,7 +176,8 @@ bool Trainer::evaluate_now(const std::function<std::string()>& stop) {
                                             .rows = config_.evaluate.rows,
                                             .documents = config_.evaluate.documents,
                                             .progress = {},
-                                            .stop = [&] { return !ask(stop).empty(); }});
+                                            .stop = [&] { return !ask(stop).empty(); },
+                                            .ranks = &ranks_});
   if (!result.complete) return false;
   if (!ranks_.is_root()) return true;
   nlohmann::ordered_json line{{"step", training_->step}};

@@ -9,12 +9,11 @@
 
 #include "data/batches/prefetcher.h"
 #include "trainers/checkpoint/checkpoint.h"
-#include "trainers/checkpoint/initial_weights.h"
 #include "trainers/evaluation/evaluator.h"
 #include "trainers/run/metrics.h"
+#include "trainers/run/opened_run.h"
 #include "trainers/run/run_directory.h"
 #include "trainers/run/step.h"
-#include "trainers/run/training_mixture.h"
 
 namespace quire {
 
@@ -40,11 +39,10 @@ class Trainer {
   const std::filesystem::path& directory() const { return directory_.path(); }
 
  private:
-  struct Opened;
-  Trainer(Opened opened, RunDirectory directory, Ranks& ranks);
+  Trainer(OpenedRun opened, RunDirectory directory, Ranks& ranks);
   static std::unique_ptr<Trainer> start_over(const std::filesystem::path& run_directory,
                                              const std::vector<std::string>& overrides, Ranks& ranks);
-  static std::unique_ptr<Trainer> make(Opened opened, RunDirectory directory, Ranks& ranks,
+  static std::unique_ptr<Trainer> make(OpenedRun opened, RunDirectory directory, Ranks& ranks,
                                        const std::function<void(Trainer&)>& ready);
   void go_on_from(const CheckpointReader& reader, bool drop_state);
   void load_initial_weights(const std::optional<InitialWeights>& weights);

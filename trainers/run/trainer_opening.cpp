@@ -2,11 +2,8 @@
 #include "core/check.h"
 #include "core/files/file_io.h"
 #include "core/log.h"
-#include "data/batches/make_sampler.h"
-#include "kernels/backend.h"
 #include "layers/model_mechanisms.h"
 #include "trainers/checkpoint/training_checkpoint.h"
-#include "trainers/plan/plan.h"
 #include "trainers/run/evaluation_config.h"
 #include "trainers/run/resume_check.h"
 #include "trainers/run/trainer.h"
@@ -16,36 +13,6 @@ namespace quire {
 namespace {
 
 namespace fs = std::filesystem;
-
-Sampling sampling_choice(SamplingChoice choice) {
-  if (choice == SamplingChoice::windows) return Sampling::windows;
-  return choice == SamplingChoice::columns ? Sampling::columns : Sampling::documents;
-}
-
-std::unique_ptr<Corpus> open_corpus(const RunConfig& config) {
-  const std::string& path = config.data.corpus;
-  if (path.empty()) {
-    fail(ErrorKind::config, "data.corpus: name the file that quire prepare made, for example data.corpus=corpus.h5");
-  }
-  if (!std::filesystem::exists(path)) {
-    fail(ErrorKind::data, "{}: no such corpus; make one with quire prepare --output {}", path, path);
-  }
-  std::unique_ptr<Corpus> corpus =
-      Corpus::open(path, config.data.verify == VerifyChoice::once ? Verify::once : Verify::always);
-  if (config.data.mix.empty()) {
-    // Making a sampler checks that the split fills the rows.
-    make_sampler(corpus->split(config.data.split).offsets(), {.subsequence = config.data.subsequence,
-                                                              .rows = config.data.rows,
-                                                              .sampling = sampling_choice(config.data.sampling)});
-  }
-  if (config.evaluate.every > 0) corpus->split(config.evaluate.split);
-  const int64_t vocabulary = corpus->tokenizer().vocabulary_size();
-  if (config.data.vocabulary && *config.data.vocabulary != vocabulary) {
-    fail(ErrorKind::config, "data.vocabulary: {} but the tokenizer of {} has {} ids; leave it out",
-         *config.data.vocabulary, path, vocabulary);
-  }
-  return corpus;
-}
 
 // Hashes of the corpora that a run is trained on beside data.corpus.
 void require_same_mix(const std::vector<std::string>& stored, const TrainingMixture& mixture) {
@@ -59,11 +26,6 @@ bool is_run_without_checkpoint(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path / "config.yaml", ignored) && !fs::exists(path / "manifest.json", ignored) &&
          fs::is_directory(path / "checkpoints", ignored) && checkpoint_steps(path / "checkpoints").empty();
-}
-
-std::optional<InitialWeights> open_initial_weights(const RunConfig& config, const Corpus& corpus) {
-  if (!config.init.from) return std::nullopt;
-  return InitialWeights::open(config, corpus.tokenizer());
 }
 
 // Memories that lie in files lie in the run directory.
@@ -94,7 +56,7 @@ BatchOptions batch_options(const RunConfig& config, const TrainingState& trainin
           .rows = config.data.rows,
           .first_row = training.first_row,
           .last_row = training.last_row,
-          .sampling = sampling_choice(config.data.sampling),
+          .sampling = sampling_of(config.data),
           .pack = config.data.pack == PackChoice::pad ? Pack::pad : Pack::concat,
           .insertion = training.network.model.insertion(),
           .score_first_token = config.data.score_first_token,
@@ -104,38 +66,7 @@ BatchOptions batch_options(const RunConfig& config, const TrainingState& trainin
           .endless = true};
 }
 
-// What a run reads before anything is made for it.
-struct Trainer::Opened {
-  RunConfig config;
-  Machine machine;
-  std::unique_ptr<Corpus> corpus;
-  std::unique_ptr<TrainingMixture> mixture;
-  std::optional<InitialWeights> weights;
-
-  // Everything that can be wrong with machine, configuration and data is found here. begins: with weights of its own.
-  static Opened open(const RunConfig& config, Ranks& ranks, bool begins) {
-    Opened opened;
-    opened.config = config;
-    ranks.set_deadline(std::chrono::seconds(config.run.rank_timeout.seconds));
-    ranks.on_all([&] {
-      opened.machine = Machine::choose(config.run);
-      evaluation_config(config);
-      opened.corpus = open_corpus(config);
-      opened.mixture = TrainingMixture::open(config, *opened.corpus);
-    });
-    ranks.on_one_per_host([&] { require_memory(config, opened.machine, threads_of(config.run, ranks), ranks); });
-    ranks.on_all([&] {
-      if (begins) opened.weights = open_initial_weights(config, *opened.corpus);
-    });
-    ranks.agree("the program", backend_build_id());
-    const std::string text = dump_config(config);
-    ranks.agree("the configuration", checksum_of(std::as_bytes(std::span(text))));
-    ranks.agree("the corpus", opened.corpus->hash());
-    return opened;
-  }
-};
-
-Trainer::Trainer(Opened opened, RunDirectory directory, Ranks& ranks)
+Trainer::Trainer(OpenedRun opened, RunDirectory directory, Ranks& ranks)
     : ranks_(ranks),
       config_(std::move(opened.config)),
       evaluation_config_(evaluation_config(config_)),
@@ -184,7 +115,7 @@ void Trainer::open_files() {
 
 std::unique_ptr<Trainer> Trainer::start(const RunConfig& config, const fs::path& run_directory, Ranks& ranks) {
   const Ranks::Operation operation(ranks, "opening the run");
-  Opened opened = Opened::open(config, ranks, true);
+  OpenedRun opened = OpenedRun::open(config, ranks, true);
   RunDirectory directory = directory_of(ranks, run_directory, [&] { return RunDirectory::create(run_directory); });
   return make(std::move(opened), std::move(directory), ranks, [](Trainer& trainer) { trainer.open_batches({}); });
 }
@@ -199,7 +130,7 @@ std::unique_ptr<Trainer> Trainer::start_over(const fs::path& run_directory, cons
     config = with_overrides(before, overrides);
     require_resumable(diff_configs(before, config));
   });
-  Opened opened = Opened::open(config, ranks, true);
+  OpenedRun opened = OpenedRun::open(config, ranks, true);
   return make(std::move(opened), std::move(directory), ranks, [&](Trainer& trainer) {
     if (ranks.is_root()) {
       log_warn(fmt::format("{}: the run ended before its first checkpoint; it begins again", run_directory.string()));
@@ -228,7 +159,7 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
     config = with_overrides(before, overrides);
     require_resumable(diff_configs(before, config), drop_state);
   });
-  Opened opened = Opened::open(config, ranks, false);
+  OpenedRun opened = OpenedRun::open(config, ranks, false);
   ranks.on_all([&] {
     const auto stored = reader->meta().at("corpus").get<std::string>();
     if (opened.corpus->hash() != stored) {
@@ -243,7 +174,7 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
 }
 
 // ready: brings what was opened to where the run begins or goes on.
-std::unique_ptr<Trainer> Trainer::make(Opened opened, RunDirectory directory, Ranks& ranks,
+std::unique_ptr<Trainer> Trainer::make(OpenedRun opened, RunDirectory directory, Ranks& ranks,
                                        const std::function<void(Trainer&)>& ready) {
   std::unique_ptr<Trainer> trainer;
   ranks.on_all([&] {

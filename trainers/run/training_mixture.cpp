@@ -7,11 +7,11 @@
 
 namespace quire {
 
-Corpus& TrainingMixture::open_corpus(const MixConfig& entry, const DataConfig& data, Corpus& main,
+Corpus& TrainingMixture::open_corpus(const MixConfig& entry, const DataConfig& data, Corpus& main, Verify verify,
                                      const std::string& where) {
   std::error_code ignored;
   if (std::filesystem::equivalent(*entry.corpus, data.corpus, ignored)) return main;
-  corpora_.push_back(Corpus::open(*entry.corpus, data.verify == VerifyChoice::once ? Verify::once : Verify::always));
+  corpora_.push_back(Corpus::open(*entry.corpus, verify));
   Corpus& corpus = *corpora_.back();
   if (corpus.tokenizer().serialise() != main.tokenizer().serialise()) {
     fail(ErrorKind::data, "{}: the tokenizer of {} ({}) is not that of data.corpus ({}); prepare it with that one",
@@ -20,7 +20,7 @@ Corpus& TrainingMixture::open_corpus(const MixConfig& entry, const DataConfig& d
   return corpus;
 }
 
-std::unique_ptr<TrainingMixture> TrainingMixture::open(const RunConfig& config, Corpus& main) {
+std::unique_ptr<TrainingMixture> TrainingMixture::open(const RunConfig& config, Corpus& main, Verify verify) {
   const DataConfig& data = config.data;
   if (data.mix.empty()) return nullptr;
   auto mixture = std::make_unique<TrainingMixture>();
@@ -32,7 +32,7 @@ std::unique_ptr<TrainingMixture> TrainingMixture::open(const RunConfig& config, 
     std::string name = entry.task.task.value_or("");
     mixture->hashes_.emplace_back();
     if (entry.corpus) {
-      Corpus& corpus = mixture->open_corpus(entry, data, main, where);
+      Corpus& corpus = mixture->open_corpus(entry, data, main, verify, where);
       split = &corpus.split(entry.split);
       mixture->hashes_.back() = corpus.hash();
       name = fmt::format("{}{}split {} of {}", name, name.empty() ? "" : " in ", entry.split, *entry.corpus);

@@ -14,7 +14,7 @@ class TrainingMixture {
  public:
   // Returns nullptr without data.mix. Any fault is an Error that names the entry. The corpus is data.corpus, whose
   // tokenizer all entries must have; it must outlive the mixture.
-  static std::unique_ptr<TrainingMixture> open(const RunConfig& config, Corpus& corpus);
+  static std::unique_ptr<TrainingMixture> open(const RunConfig& config, Corpus& corpus, Verify verify);
 
   std::shared_ptr<const Mixture> documents() const { return documents_; }
   // Checksum of the corpus of every entry, empty without one: a run goes on with the same.
@@ -23,7 +23,8 @@ class TrainingMixture {
   std::vector<std::string> describe() const;
 
  private:
-  Corpus& open_corpus(const MixConfig& entry, const DataConfig& data, Corpus& main, const std::string& where);
+  Corpus& open_corpus(const MixConfig& entry, const DataConfig& data, Corpus& main, Verify verify,
+                      const std::string& where);
 
   std::vector<std::unique_ptr<Corpus>> corpora_;
   std::vector<std::unique_ptr<Filler>> fillers_;

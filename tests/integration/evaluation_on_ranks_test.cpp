@@ -1,0 +1,116 @@
+// Evaluation over ranks in step: progress, stopping, errors; and their threads.
+#include <array>
+
+#include "core/ranks/in_process.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/tiny_run.h"
+#include "trainers/evaluation/evaluator.h"
+#include "trainers/run/evaluation_config.h"
+
+namespace quire::test {
+namespace {
+
+class EvaluationOnRanks : public ::testing::Test {
+ protected:
+  EvaluationOnRanks() { write_corpus(folder_ / "c.h5", {{"valid", texts_of_lengths({1, 83, 15, 16, 17, 40, 2})}}); }
+
+  // With what options.ranks says.
+  EvaluationResult evaluate_on(Ranks& ranks, EvaluationOptions options) const {
+    const RunConfig config = parse_config<RunConfig>(kTinyConfig, "tiny", {"model.initialization.std=0.4"});
+    const std::unique_ptr<Corpus> corpus = Corpus::open(folder_ / "c.h5");
+    const Machine machine = Machine::choose(config.run);
+    ParameterStore store;
+    const Network network(store, config.model, corpus->tokenizer().vocabulary_size(), machine.dtype);
+    store.allocate(machine.dtype, machine.device, 5);
+    options.split = "valid";
+    options.ranks = &ranks;
+    return evaluate(store, evaluation_config(config), *corpus, machine, options);
+  }
+
+  TemporaryDirectory folder_;
+};
+
+// All ranks stop after the same step, and have read what one rank would have.
+TEST_F(EvaluationOnRanks, StopsInStep) {
+  Ranks one;
+  const auto after_two_steps = [&](Ranks& ranks, std::vector<int64_t>& shown) {
+    int asked = 0;
+    EvaluationOptions options;
+    options.rows = 4;
+    options.progress = [&](int64_t done, int64_t total) {
+      shown.push_back(done);
+      EXPECT_EQ(total, 174 + 7);
+    };
+    options.stop = [&] {
+      // An exchange, as of training that asks all ranks for signals.
+      std::array<double, 1> votes{++asked == 2 && ranks.rank() == ranks.size() - 1 ? 1.0 : 0.0};
+      ranks.sum(votes);
+      return votes[0] > 0;
+    };
+    return evaluate_on(ranks, options);
+  };
+  std::vector<int64_t> wanted_progress;
+  const EvaluationResult wanted = after_two_steps(one, wanted_progress);
+  EXPECT_FALSE(wanted.complete);
+  EXPECT_EQ(wanted_progress.size(), 2U);
+  for (const int size : {2, 3, 4}) {
+    run_in_process(size, [&](Ranks& ranks) {
+      std::vector<int64_t> progress;
+      const EvaluationResult result = after_two_steps(ranks, progress);
+      EXPECT_FALSE(result.complete);
+      EXPECT_EQ(progress, wanted_progress);
+      EXPECT_EQ(result.nll, wanted.nll);
+      EXPECT_EQ(result.context_mean, wanted.context_mean);
+    });
+  }
+}
+
+// More ranks than documents, and more than evaluate.rows.
+TEST_F(EvaluationOnRanks, EveryRankHasTheWholeResult) {
+  Ranks one;
+  EvaluationOptions options;
+  options.rows = 1;
+  options.bin_width = 0;
+  const EvaluationResult wanted = evaluate_on(one, options);
+  for (const int size : {3, 9}) {
+    run_in_process(size, [&](Ranks& ranks) {
+      const EvaluationResult result = evaluate_on(ranks, options);
+      EXPECT_EQ(to_json(result, RunConfig{}, 1)["nll"], to_json(wanted, RunConfig{}, 1)["nll"]);
+      EXPECT_EQ(result.context_mean, wanted.context_mean);
+      EXPECT_EQ(positions_to_json(result), positions_to_json(wanted));
+      for (size_t i = 0; i < wanted.documents.size(); ++i) {
+        EXPECT_EQ(result.documents[i].nll, wanted.documents[i].nll) << i;
+      }
+    });
+  }
+}
+
+// A rank that ends in the middle is named, with what it did.
+TEST_F(EvaluationOnRanks, AnErrorOfOneRankEndsAll) {
+  const auto failing = [&](Ranks& ranks) {
+    EvaluationOptions options;
+    options.progress = [&](int64_t, int64_t) {
+      if (ranks.rank() == 1) fail(ErrorKind::disk, "no space");
+    };
+    evaluate_on(ranks, options);
+  };
+  EXPECT_ERROR(run_in_process(3, failing), ErrorKind::disk, "rank 1 on localhost, evaluating: no space");
+}
+
+TEST(ThreadsOfRanks, ShareTheCoresOfTheirHost) {
+  RunSection run;
+  const Ranks one;
+  const int cores = threads_of(run, one);
+  run_in_process(3,
+                 [&](Ranks& ranks) {
+                   const int wanted = ranks.rank() == 1 ? cores : std::max(1, cores / 2);
+                   EXPECT_EQ(threads_of(run, ranks), wanted);
+                   RunSection five = run;
+                   five.threads = 5;
+                   EXPECT_EQ(threads_of(five, ranks), 5);
+                 },
+                 {.hosts = {"a", "b", "a"}, .probe = {}});
+}
+
+}  // namespace
+}  // namespace quire::test

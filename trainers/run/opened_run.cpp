@@ -1,0 +1,91 @@
+#include "trainers/run/opened_run.h"
+
+#include "core/check.h"
+#include "core/files/file_io.h"
+#include "data/batches/make_sampler.h"
+#include "data/corpus/corpus_on_ranks.h"
+#include "kernels/backend.h"
+#include "trainers/plan/plan.h"
+#include "trainers/run/evaluation_config.h"
+
+namespace quire {
+
+namespace {
+
+Verify verification(const RunConfig& config) {
+  return config.data.verify == VerifyChoice::once ? Verify::once : Verify::always;
+}
+
+std::unique_ptr<Corpus> open_corpus(const RunConfig& config, Ranks& ranks) {
+  const std::string& path = config.data.corpus;
+  ranks.on_all([&] {
+    if (path.empty()) {
+      fail(ErrorKind::config, "data.corpus: name the file that quire prepare made, for example data.corpus=corpus.h5");
+    }
+    if (!std::filesystem::exists(path)) {
+      fail(ErrorKind::data, "{}: no such corpus; make one with quire prepare --output {}", path, path);
+    }
+  });
+  std::vector<std::string> splits;
+  if (config.data.mix.empty()) splits.push_back(config.data.split);
+  if (config.evaluate.every > 0) splits.push_back(config.evaluate.split);
+  std::unique_ptr<Corpus> corpus = open_corpus_on_ranks(path, verification(config), splits, ranks);
+  ranks.on_all([&] {
+    if (config.data.mix.empty()) {
+      // Making a sampler checks that the split fills the rows.
+      make_sampler(
+          corpus->split(config.data.split).offsets(),
+          {.subsequence = config.data.subsequence, .rows = config.data.rows, .sampling = sampling_of(config.data)});
+    }
+    const int64_t vocabulary = corpus->tokenizer().vocabulary_size();
+    if (config.data.vocabulary && *config.data.vocabulary != vocabulary) {
+      fail(ErrorKind::config, "data.vocabulary: {} but the tokenizer of {} has {} ids; leave it out",
+           *config.data.vocabulary, path, vocabulary);
+    }
+  });
+  return corpus;
+}
+
+// One rank of each host verifies the other corpora, too.
+std::unique_ptr<TrainingMixture> open_mixture(const RunConfig& config, Corpus& corpus, Ranks& ranks) {
+  std::unique_ptr<TrainingMixture> mixture;
+  ranks.on_one_per_host([&] { mixture = TrainingMixture::open(config, corpus, verification(config)); });
+  ranks.on_some(ranks.host_rank() != 0, [&] { mixture = TrainingMixture::open(config, corpus, Verify::done); });
+  if (mixture)
+    ranks.agree("checksums of the corpora of data.mix", fmt::format("{}", fmt::join(mixture->hashes(), " ")));
+  return mixture;
+}
+
+std::optional<InitialWeights> open_initial_weights(const RunConfig& config, const Corpus& corpus) {
+  if (!config.init.from) return std::nullopt;
+  return InitialWeights::open(config, corpus.tokenizer());
+}
+
+}  // namespace
+
+Sampling sampling_of(const DataConfig& data) {
+  if (data.sampling == SamplingChoice::windows) return Sampling::windows;
+  return data.sampling == SamplingChoice::columns ? Sampling::columns : Sampling::documents;
+}
+
+OpenedRun OpenedRun::open(const RunConfig& config, Ranks& ranks, bool begins) {
+  OpenedRun opened;
+  opened.config = config;
+  ranks.set_deadline(std::chrono::seconds(config.run.rank_timeout.seconds));
+  ranks.on_all([&] {
+    opened.machine = Machine::choose(config.run);
+    evaluation_config(config);
+  });
+  opened.corpus = open_corpus(config, ranks);
+  opened.mixture = open_mixture(config, *opened.corpus, ranks);
+  ranks.on_one_per_host([&] { require_memory(config, opened.machine, threads_of(config.run, ranks), ranks); });
+  ranks.on_all([&] {
+    if (begins) opened.weights = open_initial_weights(config, *opened.corpus);
+  });
+  ranks.agree("the program", backend_build_id());
+  const std::string text = dump_config(config);
+  ranks.agree("the configuration", checksum_of(std::as_bytes(std::span(text))));
+  return opened;
+}
+
+}  // namespace quire
