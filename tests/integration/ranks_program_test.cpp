@@ -69,8 +69,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(RanksProgram, RecallIsThatOfOneRank) {
   const std::string corpus = (tiny_ / "recall.h5").string();
-  ASSERT_EQ(run_quire({"prepare", "--task", "recall", "--set", "length=600", "--split", "train=4", "--split", "valid=5",
-                       "--output", corpus})
+  ASSERT_EQ(run_quire({"prepare", "--task", "recall", "--set", "length=1500", "--split", "train=4", "--split",
+                       "valid=5", "--output", corpus})
                 .code,
             0);
   train({"data.corpus=" + corpus});
