@@ -2,6 +2,7 @@
 #include <array>
 
 #include "core/ranks/in_process.h"
+#include "data/corpus/corpus_on_ranks.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_run.h"
 #include "trainers/evaluation/evaluator.h"
@@ -17,7 +18,7 @@ class EvaluationOnRanks : public ::testing::Test {
   // With what options.ranks says.
   EvaluationResult evaluate_on(Ranks& ranks, EvaluationOptions options) const {
     const RunConfig config = parse_config<RunConfig>(kTinyConfig, "tiny", {"model.initialization.std=0.4"});
-    const std::unique_ptr<Corpus> corpus = Corpus::open(folder_ / "c.h5");
+    const std::unique_ptr<Corpus> corpus = open_corpus_on_ranks(folder_ / "c.h5", Verify::always, {}, ranks);
     const Machine machine = Machine::choose(config.run);
     ParameterStore store;
     const Network network(store, config.model, corpus->tokenizer().vocabulary_size(), machine.dtype);

@@ -69,8 +69,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(RanksProgram, RecallIsThatOfOneRank) {
   const std::string corpus = (tiny_ / "recall.h5").string();
-  ASSERT_EQ(run_quire({"prepare", "--task", "recall", "--set", "length=200", "--split", "train=4", "--split", "valid=5",
-                       "--output", corpus})
+  ASSERT_EQ(run_quire({"prepare", "--task", "recall", "--set", "length=1500", "--split", "train=4", "--split",
+                       "valid=5", "--output", corpus})
                 .code,
             0);
   train({"data.corpus=" + corpus});
@@ -92,7 +92,7 @@ TEST_F(RanksProgram, NeedlesAreThoseOfOneRank) {
     drawing.push_back(svg);
     const ProgramResult result = on_ranks(size, drawing);
     EXPECT_EQ(result.code, 0) << result.err;
-    EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 8) << result.out;
+    EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 9) << result.out;
     picture.push_back(read_text(svg));
   }
   EXPECT_EQ(picture[0], picture[1]);
@@ -120,7 +120,7 @@ TEST_F(RanksProgram, WhatIsForOneRankIsDoneByOne) {
   EXPECT_EQ(on_ranks(3, {"eval", "--help"}).out, on_ranks(1, {"eval", "--help"}).out);
   EXPECT_EQ(on_ranks(3, {"config", tiny_.config().string()}).out, tiny_.config().string() + ": valid\n");
   const std::string corpus = (tiny_ / "task.h5").string();
-  const std::vector<std::string> prepare{"prepare", "--task",  "recall",   "--set", "length=200",
+  const std::vector<std::string> prepare{"prepare", "--task",  "recall",   "--set", "length=600",
                                          "--split", "train=4", "--output", corpus};
   EXPECT_EQ(on_ranks(3, prepare).code, 0);
   EXPECT_FAULT(on_ranks(3, prepare), 2, "exists already; use --force to replace it");
