@@ -177,8 +177,8 @@ void Ranks::tell_activity() {
 std::optional<std::string> Ranks::fail(ErrorKind kind, const std::string& message, bool shared) {
   if (size_ == 1) return message;
   const RankActivity& where = failed_in_.step >= 0 ? failed_in_ : activity_;
-  const bool plain = shared || where.operation.empty();
-  const std::string text = plain ? message : fmt::format("{}: {}", describe(where), message);
+  const bool as_it_is = shared || where.operation.empty();
+  const std::string text = as_it_is ? message : fmt::format("{}: {}", describe(where), message);
   if (!control_->fail(kind, text)) return std::nullopt;
   return text;
 }

@@ -86,8 +86,11 @@ Tensor ChunkChoice::noise(const Forward& f, const ChunkCut& cut, const HeldBlock
   std::vector<double> values(static_cast<size_t>(f.batch.rows * cut.most * piece.size()), 0);
   for_candidates(cut, held, piece, [&](int64_t row, int64_t query, int64_t candidate, int64_t number) {
     const WholeChunk& chunk = cut.whole[static_cast<size_t>(row)][static_cast<size_t>(query)];
-    const auto bits = philox(f.key, random_scope_, static_cast<uint32_t>(f.batch.first_row + row),
-                             static_cast<uint32_t>(chunk.mark), static_cast<uint32_t>(number / 4));
+    // At evaluation what is drawn for a document does not depend on the row that reads it.
+    const int64_t stream =
+        f.training ? f.batch.first_row + row : f.batch.document[static_cast<size_t>(f.batch.at(row, chunk.mark))];
+    const auto bits = philox(f.key, random_scope_, static_cast<uint32_t>(stream), static_cast<uint32_t>(chunk.mark),
+                             static_cast<uint32_t>(number / 4));
     const double u = uniform(bits[static_cast<size_t>(number % 4)]);
     double drawn = config_.scores == ChunkScores::random ? u : -std::log(-std::log(u)) * config_.noise;
     if (hooks.noise) drawn = hooks.noise(group_, row, query, candidate);
