@@ -3,19 +3,12 @@
 #include <fmt/format.h>
 
 #include "tests/faults/expect_fault.h"
+#include "tests/support/on_ranks.h"
 
 namespace quire::test {
 namespace {
 
 constexpr int kMost = 4;
-
-ProgramResult on_ranks(int size, std::vector<std::string> arguments, const std::string& hosts = "") {
-  ProgramOptions options;
-  options.program = "quire_with_ranks";
-  options.environment.emplace_back("QUIRE_TEST_RANKS", std::to_string(size));
-  if (!hosts.empty()) options.environment.emplace_back("QUIRE_TEST_HOSTS", hosts);
-  return run_quire(std::move(arguments), options);
-}
 
 // What a verb with --json prints, without times and memory.
 nlohmann::json json_of(const ProgramResult& result) {
