@@ -4,6 +4,7 @@
 #include <regex>
 #include <set>
 
+#include "tests/support/on_ranks.h"
 #include "tests/support/tiny_run.h"
 
 namespace quire::test {
@@ -75,6 +76,9 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
                 .code,
             0);
 
+  // What one rank does not have.
+  ASSERT_EQ(on_ranks(2, tiny.train_arguments("two", {"schedule.steps=2"})).code, 0);
+
   const std::set<std::string> steps = documented("A logged step");
   const std::set<std::string> telemetry = documented("Telemetry");
   const std::set<std::string> evaluations = documented("An evaluation");
@@ -92,6 +96,7 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
   }
   found_in_telemetry.merge(
       fields_of(read_metrics(tiny / "predicted/metrics.jsonl").front().at("telemetry"), telemetry));
+  found_in_steps.merge(fields_of(read_metrics(tiny / "two/metrics.jsonl").front(), steps));
   EXPECT_EQ(difference(found_in_steps, steps), "");
   EXPECT_EQ(difference(found_in_telemetry, telemetry), "");
   EXPECT_EQ(difference(found_in_evaluations, evaluations), "");
