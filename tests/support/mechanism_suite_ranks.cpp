@@ -55,6 +55,13 @@ bool can_be_planned(const MechanismCase& mechanism) {
   return true;
 }
 
+bool stores_short_numbers(const MechanismCase& mechanism) {
+  for (const std::string& setting : mechanism.settings) {
+    if (setting.find("dtype: ") != std::string::npos) return true;
+  }
+  return false;
+}
+
 std::filesystem::path last_checkpoint(const RankRun& run) {
   return run.folder / "checkpoints" / ("step-000000" + std::to_string(run.config.schedule.steps));
 }
@@ -78,7 +85,9 @@ TEST_P(MechanismRanks, EveryNumberGoesOnFromEveryOther) {
   const RankRunMetrics wanted = metrics_of(one.folder);
   const RankRunMetrics got = metrics_of(many.folder);
   ASSERT_EQ(wanted.losses.size(), static_cast<size_t>(one.config.schedule.steps));
-  const double tolerance = wide ? 1e-12 : 1e-5;
+  // Of numbers that are stored in eight or sixteen bits, one in f32 that is rounded otherwise may become the next number
+  // of its type, which is up to an eighth larger.
+  const double tolerance = wide ? 1e-12 : stores_short_numbers(GetParam().mechanism) ? 2e-3 : 1e-5;
   expect_near(got.losses, wanted.losses, tolerance);
   expect_near(got.evaluations, wanted.evaluations, tolerance);
   // No document was lost or read twice: all rows stand where they would.

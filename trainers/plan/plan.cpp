@@ -179,7 +179,7 @@ Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
 
   if (config.evaluate.every > 0) {
     RunConfig evaluation = evaluation_config(config);
-    evaluation.data.rows = evaluation.evaluate.rows;
+    evaluation.data.rows = (evaluation.evaluate.rows + ranks - 1) / ranks;
     allocator.reset_peak();
     const int64_t held = allocator.stats().bytes_from_system;
     const ModelReading reading = reading_of(evaluation.model, evaluation.data.subsequence, Purpose::evaluate);
@@ -194,13 +194,17 @@ Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
     plan.evaluation_blocks = allocator.stats().bytes_from_system - held;
   }
 
+  int64_t all_moments = 0;
   for (int rank = 0; rank < place.ranks; ++rank) {
-    plan.moments = std::max(plan.moments, moment_bytes(training.store, {rank, place.ranks}, config.optimizer));
+    const int64_t of_rank = moment_bytes(training.store, {rank, place.ranks}, config.optimizer);
+    plan.moments = std::max(plan.moments, of_rank);
+    all_moments += of_rank;
   }
 
   // Parts of a checkpoint, each built in memory as files of limited size, of which HDF5 holds a second copy. State goes
   // from where it lies into its file; that of a GPU over a small buffer.
-  plan.checkpoint = plan.weights + plan.moments + plan.average + plan.state + plan.host_state + plan.file_state;
+  const int64_t state = (plan.state + plan.host_state + plan.file_state) / plan.rows * config.data.rows;
+  plan.checkpoint = plan.weights + all_moments + plan.average + state;
   const int64_t largest = std::max({plan.weights, plan.moments, plan.average});
   int64_t largest_tensor = 0;
   for (const ParameterStore::Entry& entry : training.store.entries()) {

@@ -33,7 +33,7 @@ struct Plan {
   int64_t workspace = 0;  // what kernels keep for themselves; what they take for a call is among the activations
   int64_t program = 0;    // code and libraries
 
-  int64_t checkpoint = 0;       // on disk
+  int64_t checkpoint = 0;       // on disk, of all ranks
   int64_t checkpoint_work = 0;  // in memory of the host while one is written
 
   int64_t persistent() const {
