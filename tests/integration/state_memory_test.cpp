@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iostream>
 
 #include "core/files/file.h"
 #include "tests/support/mechanism_suite.h"
@@ -104,9 +105,8 @@ TEST(StateMemory, AMemoryInAFileIsSavedAndLoadedRowByRow) {
   const int64_t most = row_bytes + 64 * kMegabyte;
   EXPECT_LE(to_save, most);
   EXPECT_LE(to_load, most);
-  RecordProperty("row_bytes", std::to_string(row_bytes));
-  RecordProperty("save_growth", std::to_string(to_save));
-  RecordProperty("load_growth", std::to_string(to_load));
+  std::cout << megabytes << " MB in " << kRows << " rows: main memory grew by " << to_save / kMegabyte
+            << " MB while saving and by " << to_load / kMegabyte << " MB while loading\n";
 
   // What was loaded is what was saved.
   std::filesystem::remove_all(checkpoint);
