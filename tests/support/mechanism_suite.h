@@ -1,7 +1,7 @@
 // What every mechanism must keep, checked on any model configuration. A new mechanism adds one line to a list of cases
 // and instantiates the suites below with it; the checks are in mechanism_suite_reading.cpp (one model, f64) and
-// mechanism_suite_training.cpp (whole training steps over a corpus) and mechanism_suite_ranks.cpp (whole runs on several
-// ranks).
+// mechanism_suite_training.cpp (whole training steps over a corpus) and mechanism_suite_ranks.cpp (whole runs on
+// several ranks).
 #pragma once
 
 #include <gtest/gtest.h>

@@ -36,6 +36,18 @@ TEST(StopSignals, ASecondInterruptEndsTheProcess) {
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
 }
 
+TEST(StopSignals, RanksThatAreThreadsSeeTheSame) {
+  const StopSignals first;
+  {
+    const StopSignals second;
+    std::raise(SIGTERM);
+    EXPECT_EQ(second.reason(), "SIGTERM");
+  }
+  EXPECT_EQ(first.reason(), "SIGTERM");
+  std::raise(SIGUSR1);  // the handlers are still there
+  EXPECT_EQ(first.reason(), "SIGTERM");
+}
+
 TEST(StopSignals, GivesTheHandlersBack) {
   struct sigaction before = {};
   sigaction(SIGTERM, nullptr, &before);

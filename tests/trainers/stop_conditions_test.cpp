@@ -21,6 +21,22 @@ TEST(StopConditions, NothingAsksAtFirst) {
   EXPECT_EQ(conditions.reason(), "SIGUSR1");
 }
 
+// Ranks that are threads of one process have one each.
+TEST(StopConditions, ARankMayBeAskedInItsOwnWay) {
+  struct Asked : public StopRequest {
+    std::string reason() const override { return asked ? "the other host shuts down" : ""; }
+    bool asked = false;
+  };
+  const test::TemporaryDirectory folder;
+  Asked mine;
+  const Asked other;
+  StopConditions of_mine(mine, Clock::now(), folder.path(), std::nullopt);
+  StopConditions of_other(other, Clock::now(), folder.path(), std::nullopt);
+  mine.asked = true;
+  EXPECT_EQ(of_mine.reason(), "the other host shuts down");
+  EXPECT_EQ(of_other.reason(), "");
+}
+
 TEST(StopConditions, WallTimeCountsFromTheStart) {
   const test::TemporaryDirectory folder;
   const StopSignals signals;

@@ -20,7 +20,8 @@ struct EntryRange {
 std::vector<EntryRange> entry_ranges(const ParameterStore& store) {
   std::vector<EntryRange> places;
   for (size_t i = 0; i < store.entries().size(); ++i) places.push_back({i, {store.entries()[i].offset, 0}});
-  std::sort(places.begin(), places.end(), [](const EntryRange& a, const EntryRange& b) { return a.range.begin < b.range.begin; });
+  std::sort(places.begin(), places.end(),
+            [](const EntryRange& a, const EntryRange& b) { return a.range.begin < b.range.begin; });
   for (size_t i = 0; i < places.size(); ++i) {
     places[i].range.end = i + 1 < places.size() ? places[i + 1].range.begin : store.values().numel();
   }
