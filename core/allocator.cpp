@@ -1,5 +1,7 @@
 #include "core/allocator.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstdlib>
 
@@ -22,9 +24,45 @@ void count_in(AllocatorStats& stats, size_t bytes) {
 
 }  // namespace
 
+// All caching allocators. fork() copies one thread alone, so what another one holds would stay held in the child for
+// ever: every mutex is taken before and given back after, in both processes.
+struct ForkGuard {
+  static ForkGuard& get() {
+    static ForkGuard* const guard = new ForkGuard;  // allocators may outlive statics
+    return *guard;
+  }
+  void add(CachingAllocator* allocator) {
+    const std::lock_guard lock(mutex);
+    all.push_back(allocator);
+  }
+  void remove(CachingAllocator* allocator) {
+    const std::lock_guard lock(mutex);
+    std::erase(all, allocator);
+  }
+
+ private:
+  ForkGuard() { ::pthread_atfork(&take, &give_back, &give_back); }
+  static void take() {
+    get().mutex.lock();
+    for (CachingAllocator* allocator : get().all) allocator->mutex_.lock();
+  }
+  static void give_back() {
+    for (CachingAllocator* allocator : get().all) allocator->mutex_.unlock();
+    get().mutex.unlock();
+  }
+
+  std::mutex mutex;
+  std::vector<CachingAllocator*> all;
+};
+
 Allocator::~Allocator() = default;
 
+CachingAllocator::CachingAllocator() {
+  ForkGuard::get().add(this);
+}
+
 CachingAllocator::~CachingAllocator() {
+  ForkGuard::get().remove(this);
   for (const auto& [capacity, block] : free_) std::free(block);
 }
 

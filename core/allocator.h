@@ -30,9 +30,13 @@ class Allocator {
 };
 
 // Keeps freed blocks in a cache and reuses them: a training step asks for the same sizes each time, so after the first
-// steps nothing is allocated from the system. It takes the best fit, with at most an eighth of waste. Thread-safe.
+// steps nothing is allocated from the system. It takes the best fit, with at most an eighth of waste. Thread-safe; a
+// child made by fork() finds no allocator in the middle of another thread's call.
 class CachingAllocator : public Allocator {
  public:
+  CachingAllocator();
+  CachingAllocator(const CachingAllocator&) = delete;
+  CachingAllocator& operator=(const CachingAllocator&) = delete;
   ~CachingAllocator() override;
   void* allocate(size_t bytes) override;
   void deallocate(void* pointer, size_t bytes) override;
@@ -46,6 +50,7 @@ class CachingAllocator : public Allocator {
   virtual void system_deallocate(void* pointer, size_t bytes);
 
  private:
+  friend struct ForkGuard;
   mutable std::mutex mutex_;
   std::multimap<size_t, void*> free_;           // capacity -> block
   std::unordered_map<void*, size_t> capacity_;  // of blocks handed out
