@@ -11,6 +11,9 @@
 
 namespace quire {
 
+class Collectives;
+class Ranks;
+
 // meta counts bytes and computes nothing: planning without a GPU and checks of paper-scale configurations.
 enum class DeviceKind : uint8_t { cpu, cuda, meta };
 inline constexpr int kDeviceKinds = 3;
@@ -74,6 +77,9 @@ class DeviceBackend {
   virtual std::string kernel_choices() const { return ""; }
   // Returns false when the choices belong to another device or library version; the run then chooses again.
   virtual bool use_kernel_choices(const std::string& choices) { return choices.empty(); }
+  // Collectives for tensors on this device between several ranks, each with a device of its own; all ranks call it. An
+  // error is one of all ranks. nullptr: tensors of the host, which the ranks have collectives for.
+  virtual std::unique_ptr<Collectives> connect(Ranks& ranks);
 };
 
 // Throws Error(config) when no library for the device has been loaded. cpu and meta memory are built in.

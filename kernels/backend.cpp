@@ -8,18 +8,11 @@
 
 #include "core/check.h"
 #include "core/device.h"
+#include "core/library.h"
 
 namespace quire {
 
 namespace {
-
-std::filesystem::path library_folder() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&backend_build_id), &info) == 0 || info.dli_fname == nullptr) {
-    fail(ErrorKind::internal, "backend: the folder of libquire.so is unknown");
-  }
-  return std::filesystem::absolute(info.dli_fname).parent_path();
-}
 
 struct Variant {
   const char* name;
@@ -44,16 +37,12 @@ constexpr Variant kVariants[] = {
 
 // The name of the backend, or nullptr and why.
 const char* load_library(const std::filesystem::path& path, std::string& reason) {
-  const std::string file = path.filename().string();
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    reason = fmt::format("{}: {}", file, dlerror());
-    return nullptr;
-  }
-  const auto register_backend = reinterpret_cast<RegisterBackend>(dlsym(handle, "quire_register_backend"));
-  const char* name = register_backend == nullptr ? nullptr : register_backend(backend_build_id(), &reason);
+  const auto register_backend =
+      reinterpret_cast<RegisterBackend>(library_function(path, "quire_register_backend", reason));
+  if (register_backend == nullptr) return nullptr;
+  const char* name = register_backend(build_id(), &reason);
   if (name == nullptr && reason.empty()) {
-    reason = fmt::format("{}: built from other sources than libquire.so; build both again", file);
+    reason = fmt::format("{}: built from other sources than libquire.so; build both again", path.filename().string());
   }
   return name;
 }
@@ -126,10 +115,6 @@ BackendReport load() {
 }
 
 }  // namespace
-
-const char* backend_build_id() {
-  return QUIRE_BUILD_ID;
-}
 
 const BackendReport& load_backends() {
   static const BackendReport report = load();

@@ -6,9 +6,6 @@
 
 namespace quire {
 
-// Identifies the headers both sides were compiled from.
-const char* backend_build_id();
-
 // Signature of `extern "C" const char* quire_register_backend(const char* build_id, std::string* reason)`: binds the
 // slots and returns the backend's name, or nullptr when the build ids differ or *reason says why not.
 using RegisterBackend = const char* (*)(const char* build_id, std::string* reason);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/tensor.h"
@@ -33,6 +34,10 @@ class Collectives {
   virtual void wait() = 0;
   // How many operations are done, of all that were ever begun.
   virtual int64_t finished() const = 0;
+
+  // One line for the start of a run: the library, its version and what the bits of sums depend on. Empty: nothing to
+  // say.
+  virtual std::string description() const;
 };
 
 }  // namespace quire

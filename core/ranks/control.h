@@ -3,6 +3,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,14 +45,29 @@ class Control {
   // Every rank gets the text of the rank `from`; those of the others are not looked at.
   virtual std::string broadcast(const std::string& text, int from) = 0;
   virtual void barrier() = 0;
+  // Every rank gets the sums of all values, taken in rank order, or the largest of them.
+  enum class Reduction : uint8_t { sum, max };
+  virtual void reduce(Reduction reduction, std::span<double> values);
 
   // How long a rank waits for the others in one call.
   virtual void set_deadline(std::chrono::milliseconds deadline) = 0;
+  virtual std::chrono::milliseconds deadline() const = 0;
   // Says what this rank does from now on.
   virtual void set_activity(const RankActivity& activity) = 0;
+  // What it said last, on any thread; at least rank and host.
+  virtual RankActivity activity() const;
   // Ends the run on all ranks: calls that they are in or make from now on throw SharedError(kind, message). Returns
   // whether this rank is to report it: of a failure that all have, one rank is; of one that came second, none.
   virtual bool fail(ErrorKind kind, const std::string& message) = 0;
+
+  // For collectives, which wait in ways of their own, on any thread. check() throws SharedError once a rank has failed.
+  virtual void check() const = 0;
+  // Others do not come to a collective within the deadline; this rank has begun so many. Ends the run on all ranks: the
+  // message names the rank that is missing. check() throws some seconds later at most.
+  virtual void overdue(int64_t begun) = 0;
+
+  // values become the sums of `all`, or the largest, texts of as many numbers.
+  static void reduce_in_order(Reduction reduction, const std::vector<std::string>& all, std::span<double> values);
 };
 
 }  // namespace quire

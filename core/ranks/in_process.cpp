@@ -11,6 +11,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/ranks/cpu_collective.h"
 #include "core/ranks/in_process_group.h"
 
 namespace quire {
@@ -55,8 +56,12 @@ class InProcessControl : public Control {
   void set_deadline(std::chrono::milliseconds deadline) override {
     shared_->group.set_deadline(shared_->deadline.value_or(deadline));
   }
+  std::chrono::milliseconds deadline() const override { return shared_->group.deadline(); }
   void set_activity(const RankActivity& activity) override { shared_->group.set_activity(activity); }
+  RankActivity activity() const override { return shared_->group.activity(rank_); }
   bool fail(ErrorKind kind, const std::string& message) override { return shared_->group.fail(kind, message); }
+  void check() const override { shared_->group.check(); }
+  void overdue(int64_t) override {}  // collectives of threads meet like everything else
 
  private:
   std::shared_ptr<Shared> shared_;
@@ -81,14 +86,13 @@ class InProcessCollectives : public Collectives {
   InProcessCollectives(const InProcessCollectives&) = delete;
   InProcessCollectives& operator=(const InProcessCollectives&) = delete;
 
-  void all_reduce(const Tensor& values) override {
-    const auto ranks = static_cast<int64_t>(shared_->parts.size());
-    PartBounds bounds;
-    for (int64_t rank = 0; rank <= ranks; ++rank) bounds.push_back(values.numel() * rank / ranks);
-    begin({values.reshape({values.numel()}), std::move(bounds), true, true});
+  void all_reduce(const Tensor& values) override { begin(CpuCollective::all_reduce(values, size())); }
+  void reduce_scatter(const Tensor& values, const PartBounds& bounds) override {
+    begin(CpuCollective::reduce_scatter(values, bounds, size()));
   }
-  void reduce_scatter(const Tensor& values, const PartBounds& bounds) override { begin({values, bounds, true, false}); }
-  void all_gather(const Tensor& values, const PartBounds& bounds) override { begin({values, bounds, false, true}); }
+  void all_gather(const Tensor& values, const PartBounds& bounds) override {
+    begin(CpuCollective::all_gather(values, bounds, size()));
+  }
 
   void wait() override {
     std::unique_lock lock(mutex_);
@@ -101,18 +105,9 @@ class InProcessCollectives : public Collectives {
   }
 
  private:
-  struct Work {
-    Tensor values;
-    PartBounds bounds;
-    bool reduces;
-    bool gathers;
-  };
+  size_t size() const { return shared_->parts.size(); }
 
-  void begin(Work work) {
-    QUIRE_CHECK(work.values.device() == kCpu, "ranks that are threads of one process cannot sum what lies on {}",
-                name_of(work.values.device().kind));
-    QUIRE_CHECK(work.bounds.size() == shared_->parts.size() + 1 && work.bounds.back() <= work.values.numel(),
-                "ranks: {} bounds for {} ranks", work.bounds.size(), shared_->parts.size());
+  void begin(CpuCollective work) {
     const std::lock_guard lock(mutex_);
     if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
     queue_.push_back(std::move(work));
@@ -125,7 +120,7 @@ class InProcessCollectives : public Collectives {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
       if (stopping_) return;
-      const Work work = std::move(queue_.front());
+      const CpuCollective work = std::move(queue_.front());
       queue_.pop_front();
       lock.unlock();
       std::exception_ptr error;
@@ -144,12 +139,15 @@ class InProcessCollectives : public Collectives {
 
   // A rank writes its own part of its own tensor, which no other rank reads meanwhile.
   template <typename T>
-  void run(const Work& work) {
+  void run(const CpuCollective& work) {
     shared_->parts[static_cast<size_t>(rank_)] = work.values;
     meet();
     T* const mine = work.values.data<T>();
     if (work.reduces) {
-      sum_part<T>(work, mine);
+      const auto me = static_cast<size_t>(rank_);
+      std::vector<const T*> parts;
+      for (const Tensor& part : shared_->parts) parts.push_back(part.data<T>() + work.bounds[me]);
+      sum_in_rank_order<T>(parts, mine + work.bounds[me], work.bounds[me + 1] - work.bounds[me]);
       meet();
     }
     if (!work.gathers) return;
@@ -161,29 +159,13 @@ class InProcessCollectives : public Collectives {
     meet();
   }
 
-  template <typename T>
-  void sum_part(const Work& work, T* mine) const {
-    constexpr int64_t kBlock = 4096;
-    std::array<T, kBlock> sum;
-    const int64_t end = work.bounds[static_cast<size_t>(rank_) + 1];
-    for (int64_t begin = work.bounds[static_cast<size_t>(rank_)]; begin < end; begin += kBlock) {
-      const int64_t count = std::min(kBlock, end - begin);
-      std::fill_n(sum.begin(), count, T{0});
-      for (const Tensor& part : shared_->parts) {
-        const T* values = part.data<T>() + begin;
-        for (int64_t i = 0; i < count; ++i) sum[static_cast<size_t>(i)] += values[i];
-      }
-      std::copy_n(sum.begin(), count, mine + begin);
-    }
-  }
-
   void meet() { shared_->group.meet(shared_->collectives, rank_); }
 
   std::shared_ptr<Shared> shared_;
   int rank_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Work> queue_;
+  std::deque<CpuCollective> queue_;
   int64_t begun_ = 0;
   int64_t finished_ = 0;
   std::exception_ptr error_;

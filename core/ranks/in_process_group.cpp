@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/ranks/missing_rank.h"
 
 namespace quire {
 
@@ -33,11 +34,7 @@ void InProcessGroup::meet(Meeting& meeting, int rank) {
   if (!failure_) {
     const RankActivity& here = activities_[static_cast<size_t>(rank)];
     const RankActivity& absent = activities_[static_cast<size_t>(first_absent(told))];
-    const std::string wanted = describe({absent.rank, absent.host, here.step, here.operation});
-    const std::string message =
-        told ? fmt::format("{}: it ended while others wait for it", wanted)
-             : fmt::format("{}: it does not answer since {:.3g} s (run.rank_timeout); what it said last: {}", wanted,
-                           static_cast<double>(deadline_.count()) / 1000, describe(absent));
+    const std::string message = told ? ended_while_awaited(absent, here) : does_not_answer(absent, here, deadline_);
     fail_locked(ErrorKind::communication, message);
   }
   throw_failure();
@@ -48,9 +45,19 @@ void InProcessGroup::set_deadline(std::chrono::milliseconds deadline) {
   deadline_ = deadline;
 }
 
+std::chrono::milliseconds InProcessGroup::deadline() const {
+  const std::lock_guard lock(mutex_);
+  return deadline_;
+}
+
 void InProcessGroup::set_activity(const RankActivity& activity) {
   const std::lock_guard lock(mutex_);
   activities_[static_cast<size_t>(activity.rank)] = activity;
+}
+
+RankActivity InProcessGroup::activity(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return activities_[static_cast<size_t>(rank)];
 }
 
 bool InProcessGroup::fail(ErrorKind kind, const std::string& message) {
@@ -71,7 +78,7 @@ void InProcessGroup::throw_failure() const {
   throw SharedError(failure_->kind, failure_->message);
 }
 
-void InProcessGroup::throw_if_failed() {
+void InProcessGroup::check() const {
   const std::lock_guard lock(mutex_);
   if (failure_) throw_failure();
 }

@@ -28,10 +28,13 @@ class InProcessGroup {
   void meet(Meeting& meeting, int rank);
 
   void set_deadline(std::chrono::milliseconds deadline);
+  std::chrono::milliseconds deadline() const;
   void set_activity(const RankActivity& activity);
+  RankActivity activity(int rank) const;
   // Returns whether the caller is to report it (Control::fail).
   bool fail(ErrorKind kind, const std::string& message);
-  void throw_if_failed();
+  // Throws SharedError once a rank has failed.
+  void check() const;
   // The rank makes no more calls.
   void leave(int rank);
 
@@ -48,7 +51,7 @@ class InProcessGroup {
   void fail_locked(ErrorKind kind, const std::string& message);
   void throw_failure() const;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::chrono::milliseconds deadline_ = std::chrono::seconds(300);
   std::vector<RankActivity> activities_;

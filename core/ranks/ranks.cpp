@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <limits>
 #include <new>
 #include <utility>
 
 #include "core/check.h"
+#include "core/cores.h"
 
 namespace quire {
 
@@ -26,8 +28,11 @@ class LocalControl : public Control {
   std::string broadcast(const std::string& text, int) override { return text; }
   void barrier() override {}
   void set_deadline(std::chrono::milliseconds) override {}
+  std::chrono::milliseconds deadline() const override { return std::chrono::milliseconds::max(); }
   void set_activity(const RankActivity&) override {}
   bool fail(ErrorKind, const std::string&) override { return true; }
+  void check() const override {}
+  void overdue(int64_t) override {}
 };
 
 class LocalCollectives : public Collectives {
@@ -68,7 +73,33 @@ thread_local Ranks* current_ranks = nullptr;
 
 SharedError::~SharedError() = default;
 Control::~Control() = default;
+RankActivity Control::activity() const {
+  return {rank(), host(), 0, ""};
+}
 Collectives::~Collectives() = default;
+std::string Collectives::description() const {
+  return "";
+}
+
+// Here, because core/device knows neither ranks nor their collectives.
+std::unique_ptr<Collectives> DeviceBackend::connect(Ranks&) {
+  return nullptr;
+}
+
+void Control::reduce(Reduction reduction, std::span<double> values) {
+  reduce_in_order(reduction, gather(packed<double>(values)), values);
+}
+
+void Control::reduce_in_order(Reduction reduction, const std::vector<std::string>& all, std::span<double> values) {
+  const bool sums = reduction == Reduction::sum;
+  std::fill(values.begin(), values.end(), sums ? 0.0 : -std::numeric_limits<double>::infinity());
+  for (const std::string& text : all) {
+    const std::vector<double> part = unpacked<double>(text);
+    QUIRE_CHECK(part.size() == values.size(), "ranks: {} values of one rank and {} of another", part.size(),
+                values.size());
+    for (size_t i = 0; i < part.size(); ++i) values[i] = sums ? values[i] + part[i] : std::max(values[i], part[i]);
+  }
+}
 
 std::string describe(const RankActivity& activity) {
   std::string text = fmt::format("rank {} on {}", activity.rank, activity.host);
@@ -87,34 +118,32 @@ Ranks::Ranks(std::unique_ptr<Control> control, std::unique_ptr<Collectives> coll
   activity_.rank = rank_;
   activity_.host = control_->host();
   failed_in_.step = -1;
+  const std::vector<int> cores = allowed_core_list();
+  cores_ = share_of_cores(cores, {cores});
+  hosts_ = {activity_.host};
   if (size_ == 1) return;
   tell_activity();
-  const std::vector<std::string> hosts = control_->gather(activity_.host);
+  hosts_ = control_->gather(activity_.host);
+  const std::vector<std::string>& hosts = hosts_;
   host_size_ = static_cast<int>(std::count(hosts.begin(), hosts.end(), activity_.host));
   host_rank_ = static_cast<int>(std::count(hosts.begin(), hosts.begin() + rank_, activity_.host));
+  std::vector<std::vector<int>> cores_of_host;
+  const std::vector<std::string> cores_of_all = control_->gather(packed<int>(cores));
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    if (hosts[rank] == activity_.host) cores_of_host.push_back(unpacked<int>(cores_of_all[rank]));
+  }
+  cores_ = share_of_cores(cores, cores_of_host);
 }
 
 Ranks::~Ranks() = default;
 
 void Ranks::sum(std::span<double> values) {
-  if (size_ == 1) return;
-  const std::vector<std::string> all = control_->gather(packed<double>(values));
-  std::fill(values.begin(), values.end(), 0.0);
-  for (const std::string& text : all) {
-    const std::vector<double> part = unpacked<double>(text);
-    QUIRE_CHECK(part.size() == values.size(), "ranks: {} values of one rank and {} of another", part.size(),
-                values.size());
-    for (size_t i = 0; i < part.size(); ++i) values[i] += part[i];
-  }
+  if (size_ > 1) control_->reduce(Control::Reduction::sum, values);
 }
 
 double Ranks::largest(double value) {
-  double most = value;
-  if (size_ == 1) return most;
-  for (const std::string& text : control_->gather(packed<double>({&value, 1}))) {
-    most = std::max(most, unpacked<double>(text).at(0));
-  }
-  return most;
+  if (size_ > 1) control_->reduce(Control::Reduction::max, {&value, 1});
+  return value;
 }
 
 std::vector<std::string> Ranks::gather(const std::string& mine) {

@@ -27,7 +27,14 @@ class Ranks {
   bool is_root() const { return rank_ == 0; }
   int host_rank() const { return host_rank_; }  // among the ranks on the same host
   int host_size() const { return host_size_; }
+  // Of the cores of the host those that fall to this rank, which launchers may have bound to some of them.
+  int cores() const { return cores_; }
+  const std::string& host() const { return activity_.host; }
+  const std::vector<std::string>& hosts() const { return hosts_; }  // of all ranks, by rank
   Collectives& collectives() { return *collectives_; }
+  // From now on: those of the device that the run computes on (DeviceBackend::connect).
+  void use(std::unique_ptr<Collectives> collectives) { collectives_ = std::move(collectives); }
+  Control& control() { return *control_; }
 
   // Host values. The sum is taken in the order of ranks, in place.
   void sum(std::span<double> values);
@@ -91,6 +98,8 @@ class Ranks {
   int size_ = 1;
   int host_rank_ = 0;
   int host_size_ = 1;
+  int cores_ = 1;
+  std::vector<std::string> hosts_;
   RankActivity activity_;
   RankActivity failed_in_;  // what an exception left; step -1: none
   Probe probe_;

@@ -5,11 +5,13 @@
 #include <bit>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
 
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/nccl_connect.h"
 #include "kernels/cuda/stream.h"
 
 namespace quire::cuda {
@@ -209,10 +211,21 @@ class GpuMemory : public DeviceBackend {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, streams().compute));
   }
   void zero(void* device, size_t bytes) override { check(cudaMemsetAsync(device, 0, bytes, streams().compute)); }
-  void synchronize() override { check(cudaStreamSynchronize(streams().compute)); }
+  void synchronize() override {
+    check(cudaStreamSynchronize(streams().compute));
+    if (check_connection_) check_connection_();
+  }
 
   std::string kernel_choices() const override { return product_choices(); }
   bool use_kernel_choices(const std::string& choices) override { return use_product_choices(choices); }
+
+  std::unique_ptr<Collectives> connect(Ranks& ranks) override {
+    std::array<char, 32> bus{};
+    ranks.on_all([&] { check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), 0)); });
+    NcclConnection connection = connect_nccl(ranks, {.gpu = bus.data(), .compute = streams().compute});
+    check_connection_ = std::move(connection.check);
+    return std::move(connection.collectives);
+  }
 
  private:
   std::string name_;
@@ -220,6 +233,7 @@ class GpuMemory : public DeviceBackend {
   UploadAllocator uploads_{allocator_};
   PinnedAllocator pinned_memory_;
   PinnedBuffers pinned_;
+  std::function<void()> check_connection_;  // of the last connect()
   cudaEvent_t uploaded_ = make_event(), begun_ = make_event(), fetched_ = make_event();
 };
 

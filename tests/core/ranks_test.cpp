@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/check.h"
+#include "core/cores.h"
 #include "core/ranks/in_process.h"
 #include "tests/support/expect_error.h"
 
@@ -66,6 +67,20 @@ TEST(Ranks, KnowWhoSharesTheirHost) {
                    EXPECT_EQ(ranks.host_size(), ranks.rank() % 2 == 1 ? 2 : 3);
                  },
                  {.hosts = {"a", "b", "a", "b", "a"}, .probe = {}});
+}
+
+TEST(Ranks, ShareTheCoresOfTheirHost) {
+  const std::vector<int> all{0, 1, 2, 3, 4, 5};
+  EXPECT_EQ(share_of_cores(all, {all}), 6);
+  EXPECT_EQ(share_of_cores(all, {all, all}), 3);
+  EXPECT_EQ(share_of_cores(all, {all, all, all, all}), 1);
+  EXPECT_EQ(share_of_cores({1}, {{0}, {1}}), 1);
+  // Bound by a launcher: they are divided already.
+  EXPECT_EQ(share_of_cores({0, 1, 2}, {{0, 1, 2}, {3, 4, 5}}), 3);
+  // One of three is not bound.
+  EXPECT_EQ(share_of_cores(all, {{0, 1}, {2, 3}, all}), 4);
+  EXPECT_EQ(share_of_cores({0, 1}, {{0, 1}, {0, 1}, {0, 1}}), 1);
+  run_in_process(2, [](Ranks& ranks) { EXPECT_EQ(ranks.cores(), std::max(1, allowed_cores() / 2)); });
 }
 
 // 1 + tiny - 1 depends on the order of its terms.

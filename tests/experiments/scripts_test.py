@@ -6,6 +6,7 @@ PyTorch is looked for in the interpreter that QUIRE_TORCH_PYTHON names, in this 
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,7 @@ class Scripts(unittest.TestCase):
                               env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_CORETYPE": "HASWELL",
                                    **(environment or {})})
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        self.errors = done.stderr
         return done.stdout
 
     def result(self):
@@ -59,8 +61,10 @@ class Alone(Scripts):
         tested += (pathlib.Path(__file__).parent / "study_test.py").read_text(encoding="utf-8")
         for script in sorted([*EXPERIMENTS.rglob("*.py"), *EXPERIMENTS.rglob("*.sh")]):
             name = script.relative_to(EXPERIMENTS).as_posix()
-            # The study driver is imported by its test, two models by torch_step.py, which is run with each.
-            if name != "study.py" and name not in ("bench/torch_drt.py", "bench/torch_landmark.py"):
+            # The study driver is imported by its test, two models by torch_step.py, which is run with each, and what the
+            # scripts on faults share by these.
+            if name not in ("study.py", "bench/torch_drt.py", "bench/torch_landmark.py", "faults/job.py",
+                            "faults/namespaces.py"):
                 self.assertIn(f'run_script("{name}"', tested, name)
 
     def test_old_new(self):
@@ -82,6 +86,49 @@ class Alone(Scripts):
                         self.folder / "work", "--lengths", 1000, 3000, "--rounds", 1, "--set", "data.subsequence=64",
                         "--output", self.output)
         self.assertGreater(self.result()["lengths"][1]["ratio"], 0)
+
+    def test_scaling_over_ranks(self):
+        arguments = ["--work", self.folder / "work", "--launch", "env QUIRE_TEST_RANKS={ranks}", "--quire",
+                     PROGRAMS / "quire_with_ranks", "--tool", PROGRAMS / "quire", "--cores", 2, "--rounds", 1,
+                     "--steps", 1, "--link-megabytes", 1, "--set", "model.width=16", "--set", "model.mlp.hidden=16",
+                     "--set", "data.subsequence=32", "--output", self.output]
+        out = self.run_script("ranks/scaling.py", *arguments, "--ranks", 1, 2)
+        self.assertIn("| 2 | 1 | ", out)
+        runs = self.result()["runs"]
+        self.assertEqual([(run["ranks"], run["threads"]) for run in runs], [(1, 1), (1, 2), (2, 1)])
+        self.assertEqual(runs[0]["efficiency"], 1)
+        self.assertEqual(runs[0]["exchange_share"], 0)
+        for field in ("tokens_per_second", "exchange_ms", "compute_ms", "of_one_rank"):
+            self.assertGreater(runs[2][field], 0, field)
+        self.assertLess(runs[2]["exchange_ms"], runs[2]["step_ms"])
+        for field in ("tokens_per_second", "exchange_ms", "bytes_sent"):
+            self.assertGreater(runs[2]["predicted"][field], 0, field)
+        # Four rows on five ranks, no place for the number of ranks, and one rank in place of two.
+        self.run_script("ranks/scaling.py", *arguments, "--ranks", 5, status=2)
+        self.run_script("ranks/scaling.py", *arguments, "--launch", "env", status=2)
+        self.run_script("ranks/scaling.py", *arguments, "--ranks", 2, "--launch", "env QUIRE_TEST_RANKS=1 NOT={ranks}", status=1)
+
+    def test_faults(self):
+        if shutil.which("mpirun") is None or not (PROGRAMS.parent / "lib/libquire_mpi.so").exists():
+            self.skipTest("Open MPI is missing")
+        # A program whose checkpoints cannot be opened once there is a file "damage".
+        quire, damage = self.folder / "quire", self.folder / "damage"
+        self.write_program(quire, f'[ "$1" = inspect ] && [ -e {damage} ] && exit 4\nexec {PROGRAMS / "quire"} "$@"')
+        arguments = ["--work", self.folder / "work", "--quire", quire, "--signals", 0, "--stops", 0, "--steps", 150,
+                     "--output", self.output]
+        out = self.run_script("faults/faults.py", *arguments, "--kills", 0, "--same", 1)
+        self.assertIn("1 faults, 1 runs finished, 0 checks failed", out)
+        self.assertEqual(self.result()["parts"]["same"]["finished"][0]["largest_difference"], 0)
+        damage.touch()
+        out = self.run_script("faults/faults.py", *arguments, "--kills", 1, "--same", 1, status=1)
+        self.assertIn("2 faults", out)  # the first one is not repeated
+        self.assertRegex(self.result()["parts"]["kills"]["faults"][0]["violations"][0], "step [0-9]+: ")
+
+    def test_faults_of_hosts(self):
+        arguments = ["--work", self.folder / "work", "--quire", PROGRAMS / "quire", "--steps", 20, "--rounds", 0]
+        self.run_script("faults/hosts.py", *arguments, status=1, environment={"PATH": "/nowhere"})
+        self.assertIn("hosts: error: install what is missing: apt-get install iproute2 ", self.errors)
+        self.assertEqual(self.errors.count("\n"), 1)
 
     def test_recall_of_landmarks(self):
         out = self.run_script("landmark/recall.sh", "work", 2, "model.width=8", "model.heads=1", "schedule.steps=1",

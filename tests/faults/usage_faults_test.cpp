@@ -34,6 +34,34 @@ TEST(UsageFaults, OfTrain) {
   EXPECT_FAULT(run_quire({"train", "--resume", "x", "--run-dir", "y"}), 2, "--run-dir has no meaning with --resume");
 }
 
+TEST(UsageFaults, OfPlannedScaling) {
+  const TinyRun tiny;
+  const auto plan = [&](const std::vector<std::string>& more, bool scaling = true) {
+    std::vector<std::string> arguments{"plan", tiny.config().string()};
+    if (scaling) arguments.emplace_back("--scaling");
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_quire(arguments);
+  };
+  EXPECT_FAULT(plan({}), 2, "--scaling needs the time of a step: give --step-ms MS, or --probe to measure it");
+  EXPECT_FAULT(plan({"--step-ms", "0"}), 2, "--step-ms 0: a step takes more than 0 ms");
+  EXPECT_FAULT(plan({"--step-ms", "-3"}), 2, "--step-ms -3");
+  EXPECT_FAULT(plan({"--step-ms", "nan"}), 2, "nan is not a finite number");
+  EXPECT_FAULT(plan({"--step-ms", "5", "--probe"}), 2, "--probe excludes --step-ms");
+  EXPECT_FAULT(plan({"--step-ms", "5", "--fixed-ms", "5"}), 2,
+               "--fixed-ms 5: give at least 0 and less than --step-ms, 5");
+  EXPECT_FAULT(plan({"--step-ms", "5", "--fixed-ms", "-1"}), 2, "--fixed-ms -1");
+  EXPECT_FAULT(plan({"--step-ms", "5", "--backward-share", "1.5"}), 2, "1.5 not in range");
+  EXPECT_FAULT(plan({"--step-ms", "5", "--ranks-per-host", "0"}), 2, "must be at least 1");
+  EXPECT_FAULT(plan({"--step-ms", "5", "--within-host", "400Gb/s"}), 2, "--within-host: 400Gb/s is no link");
+  EXPECT_FAULT(plan({"--step-ms", "5", "--between-hosts", "400,1us"}), 2, "such as 400Gb/s,14us");
+  EXPECT_FAULT(plan({"--step-ms", "5", "--control-latency", "5"}), 2, "5 is no latency");
+  EXPECT_FAULT(plan({"--step-ms", "5", "--exchange", "tree"}), 2, "tree not in {ring,pairwise}");
+  EXPECT_FAULT(plan({"--step-ms", "5", "-n", "4"}), 2, "-n 4: data.rows is 3");
+  for (const std::string option : {"--step-ms", "--fixed-ms", "--backward-share", "--ranks-per-host"}) {
+    EXPECT_FAULT(plan({option, "1"}, false), 2, option + " requires --scaling");
+  }
+}
+
 TEST(UsageFaults, OfPreparedTasks) {
   const TemporaryDirectory folder;
   const auto prepare = [&](const std::vector<std::string>& more) {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/ranks/in_process.h"
+#include "tests/support/lone_control.h"
 #include "tests/support/mechanism_suite.h"
 #include "tests/support/small_corpus.h"
 #include "tests/support/temporary_directory.h"
@@ -32,19 +33,6 @@ class CountingCollectives : public Collectives {
   int64_t finished_ = 0;
 };
 
-class FirstOfTwo : public Control {
- public:
-  int rank() const override { return 0; }
-  int size() const override { return 2; }
-  std::string host() const override { return "here"; }
-  std::vector<std::string> gather(const std::string& mine) override { return {mine, mine}; }
-  std::string broadcast(const std::string& text, int) override { return text; }
-  void barrier() override {}
-  void set_deadline(std::chrono::milliseconds) override {}
-  void set_activity(const RankActivity&) override {}
-  bool fail(ErrorKind, const std::string&) override { return true; }
-};
-
 // Sixteen buckets of a model of four layers: all but those of the embedding, which the sweep reaches last, and of the
 // vectors of all layers are on their way when it ends.
 TEST(GradientReducer, MostLeaveBeforeTheSweepEnds) {
@@ -55,7 +43,7 @@ TEST(GradientReducer, MostLeaveBeforeTheSweepEnds) {
                                              "model.layers=4", "model.mlp.hidden=256", "model.position=rope"});
   auto counting = std::make_unique<CountingCollectives>();
   CountingCollectives& collectives = *counting;
-  Ranks ranks(std::make_unique<FirstOfTwo>(), std::move(counting));
+  Ranks ranks(std::make_unique<LoneControl>(0, 2), std::move(counting));
   TrainingRun run(config, *corpus, &ranks);
   const auto& buckets = run.training().parts->buckets();
   EXPECT_GE(buckets.size(), 8U);

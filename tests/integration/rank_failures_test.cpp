@@ -2,7 +2,9 @@
 // was and what it did, and the run goes on from its last checkpoint.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
+#include <limits>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -13,6 +15,7 @@
 #include "tests/support/small_corpus.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_run.h"
+#include "tests/support/training_run.h"
 #include "trainers/plan/plan.h"
 
 namespace quire::test {
@@ -49,7 +52,10 @@ class RankFailures : public ::testing::Test {
   }
   // The first step at which an operation is disturbed; none for what comes before the first step.
   static int64_t disturbed_step(const std::string& operation) {
-    if (operation == "opening the run" || operation == "verifying the corpus") return 0;
+    if (operation == "connecting the devices" || operation == "opening the run" ||
+        operation == "verifying the corpus") {
+      return 0;
+    }
     return operation == "evaluating"                                                          ? 3
            : operation == "saving the checkpoint" || operation == "writing state and moments" ? 4
                                                                                               : 5;
@@ -146,6 +152,80 @@ TEST_F(RankFailures, WhatOneRankCannotWriteIsAMatterOfAll) {
       EXPECT_TRUE(std::filesystem::is_empty(hindered.folder / "checkpoints"));
     }
   }
+}
+
+// Ranks that were not started alike.
+TEST_F(RankFailures, AnotherConfigurationOrFolderIsRefused) {
+  const auto error_of = [&](const std::function<void(Ranks&)>& work) {
+    try {
+      run_in_process(2, work);
+    } catch (const Error& error) {
+      return fmt::format("{} {}", error.exit_code(), error.what());
+    }
+    return std::string("it did not fail");
+  };
+  const std::string seeds = error_of([&](Ranks& ranks) {
+    RunConfig mine = config_;
+    mine.run.seed = 1 + ranks.rank();
+    Trainer::start(mine, folder_ / "seeds", ranks);
+  });
+  EXPECT_TRUE(seeds.starts_with("6 the configuration: rank 1 has ")) << seeds;
+  EXPECT_TRUE(seeds.ends_with("start all ranks with the same program, files and options")) << seeds;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "seeds"));
+  const std::string folders = error_of(
+      [&](Ranks& ranks) { Trainer::start(config_, folder_ / (ranks.is_root() ? "mine" : "elsewhere"), ranks); });
+  EXPECT_EQ(folders,
+            fmt::format("7 {}: rank 0 has the run here, but this rank does not see it; put it on a file system "
+                        "that all hosts share",
+                        (folder_ / "elsewhere").string()));
+}
+
+TEST_F(RankFailures, WeightsThatDifferAreNeverSaved) {
+  const std::unique_ptr<Corpus> corpus = Corpus::open(config_.data.corpus);
+  try {
+    run_in_process(2, [&](Ranks& ranks) {
+      TrainingRun run(config_, *corpus, &ranks);
+      run.step();
+      const Tensor& weights = run.training().store.values();
+      if (ranks.rank() == 1) weights.data<float>()[17] += 1e-3F;
+      run.save(folder_ / "differ");
+    });
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::communication);
+    EXPECT_TRUE(std::string(error.what()).starts_with("checksums of the weights: rank 1 has ")) << error.what();
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "differ"));
+}
+
+// run.on_nonfinite: stop. What one rank meets, all refuse, and no weight has changed.
+TEST_F(RankFailures, ANonFiniteLossOfOneRankStopsAllWithTheSameWords) {
+  const std::unique_ptr<Corpus> corpus = Corpus::open(config_.data.corpus);
+  std::array<std::string, 3> said;
+  std::array<std::vector<float>, 3> weights;
+  run_in_process(3, [&](Ranks& ranks) {
+    const auto rank = static_cast<size_t>(ranks.rank());
+    TrainingRun run(config_, *corpus, &ranks);
+    run.step();
+    for (const NamedTensor& state : run.training().state->tensors()) {
+      if (ranks.rank() != 1 || !is_floating(state.tensor.dtype())) continue;
+      std::vector<float> values(static_cast<size_t>(state.tensor.numel()), std::numeric_limits<float>::quiet_NaN());
+      state.tensor.upload(values.data(), state.tensor.numel());
+    }
+    try {
+      for (int step = 0; step < 20; ++step) {
+        weights[rank] = run.training().store.values().to_vector<float>();
+        run.step();
+      }
+    } catch (const Error& error) {
+      said[rank] = fmt::format("{} {}", error.exit_code(), error.what());
+    }
+    EXPECT_EQ(run.training().store.values().to_vector<float>(), weights[rank]);
+  });
+  EXPECT_TRUE(said[0].starts_with("5 step ")) << said[0];
+  EXPECT_EQ(said[1], said[0]);
+  EXPECT_EQ(said[2], said[0]);
+  EXPECT_EQ(weights[1], weights[0]);
 }
 
 // ZeRO-1: what each rank keeps of the moments, by plan and by count.

@@ -98,6 +98,12 @@ TEST(RanksTraining, ASignalStopsAllAndAnotherNumberGoesOn) {
     int64_t moments = 0;
     for (const std::string& part : reader.parts()) moments += part.starts_with("optimizer") ? 1 : 0;
     EXPECT_EQ(moments, ranks);
+    // Inspection counts what all ranks have.
+    const ProgramResult inspected = run_quire({"inspect", tiny.checkpoint("run", before).string(), "--json"});
+    ASSERT_EQ(inspected.code, 0) << inspected.err;
+    const auto json = nlohmann::json::parse(inspected.out);
+    EXPECT_EQ(json["optimizer"]["bytes"], 2 * json["parameters"]["bytes"].get<int64_t>());
+    EXPECT_EQ(json["state"]["rows"].size(), 3U);
     arguments = tiny.resume_arguments(tiny / "run", {"checkpoint.keep=1"});
   }
   // Every rank says things, and each is said once.

@@ -40,7 +40,7 @@ std::vector<std::string> ProgramResult::errors() const {
 }
 
 RunningProgram::RunningProgram(std::vector<std::string> arguments, const ProgramOptions& options) {
-  arguments.insert(arguments.begin(), QUIRE_BINARY_DIR "/bin/" + options.program);
+  arguments.insert(arguments.begin(), std::filesystem::path(QUIRE_BINARY_DIR) / "bin" / options.program);
   std::vector<char*> pointers;
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);

@@ -29,7 +29,7 @@ struct ProgramOptions {
   std::vector<std::pair<std::string, std::string>> environment;  // added to this process's
   std::filesystem::path out;                                     // instead of capturing, e.g. /dev/full
   bool closed = false;                                           // without stdin, stdout and stderr
-  std::string program = "quire";                                 // of the build's bin folder
+  std::string program = "quire";                                 // of the build's bin folder, or a whole path
 };
 
 // A program that runs beside the test. The destructor kills what is still running.
@@ -41,6 +41,7 @@ class RunningProgram {
   RunningProgram& operator=(const RunningProgram&) = delete;
 
   void send(int signal) const;
+  pid_t process() const { return child_; }
   bool running();
   ProgramResult wait();
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,12 +21,14 @@ struct RankRun {
 
 // Goes on with a run, or begins it when the folder does not exist, until the last step or a step at which the last rank
 // asks to stop; that saves a checkpoint.
+// With QUIRE_TEST_MPIRUN in the environment they are processes under mpirun.
 void train_until(const RankRun& run, int ranks, int64_t step);
 
-// What metrics.jsonl has of every step, and the total loss of every evaluation by step.
+// What metrics.jsonl has of every step, the names of its telemetry, and the total loss of every evaluation by step.
 struct RankRunMetrics {
   std::map<int64_t, double> losses;
   std::map<int64_t, double> evaluations;
+  std::map<int64_t, std::set<std::string>> telemetry;  // names
 };
 RankRunMetrics metrics_of(const std::filesystem::path& folder);
 

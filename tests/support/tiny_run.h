@@ -82,7 +82,7 @@ class TinyRun {
 inline std::vector<nlohmann::ordered_json> comparable_metrics(const std::filesystem::path& run) {
   std::vector<nlohmann::ordered_json> lines = read_metrics(run / "metrics.jsonl");
   for (nlohmann::ordered_json& line : lines) {
-    for (const char* key : {"tokens_per_second", "step_ms", "peak_bytes", "overlap"}) line.erase(key);
+    for (const char* key : {"tokens_per_second", "step_ms", "peak_bytes", "overlap", "exchange_ms"}) line.erase(key);
     if (line.contains("evaluation")) line["evaluation"].erase("seconds");
   }
   return lines;

@@ -19,8 +19,10 @@ class TrivialMemory : public Memory {
 
   Variable combine(const Forward& f, const MixerTensors& mixer) final {
     const Tensor& v = mixer.v.value();
-    const Variable mean = Variable::constant(over_segments(f, mixer));
-    if (f.write_state) write(f.state, v);
+    // A plan has no values.
+    const Variable mean =
+        Variable::constant(v.is_meta() ? Tensor::empty_like(mixer.local.value()) : over_segments(f, mixer));
+    if (f.write_state && !v.is_meta()) write(f.state, v);
     return add(f.tape, mixer.local, scale_heads(f.tape, mean, weight_));
   }
 

@@ -1,6 +1,6 @@
 // Checkpoints: directories that exist whole or not at all.
 //
-//   checkpoints/step-00000500/model.h5, optimizer.h5, state-....h5   the parts, in the order given
+//   checkpoints/step-00000500/model.h5, optimizer.h5, state-....h5   the parts; of each rank in the order written
 //                             state-....rows                         what is too large for them (row_state.h)
 //                             meta.json, config.yaml                 and other texts
 //                             manifest.json                          sizes and XXH3 checksums of all of these

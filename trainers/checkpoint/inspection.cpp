@@ -7,6 +7,7 @@
 #include "core/files/output_file.h"
 #include "data/corpus/corpus.h"
 #include "trainers/checkpoint/row_state.h"
+#include "trainers/checkpoint/stored_moments.h"
 #include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/run/metrics.h"
 #include "trainers/run/resume_check.h"
@@ -122,10 +123,19 @@ Json inspect_one_checkpoint(const fs::path& path, bool every_parameter) {
             {"corpus", meta.at("corpus").get<std::string>()},
             {"tokenizer", checkpoint_tokenizer(reader)->kind()},
             {"parameters", parameters_json(reader.read_part("model"), every_parameter)}};
-  const CheckpointPart moments = reader.read_part("optimizer");
+  // Of all ranks: a moment that two of them share counts as two tensors.
+  int64_t moments = 0;
+  int64_t moment_bytes = 0;
+  for (const std::string& part : reader.parts()) {
+    if (!is_moments_part(part)) continue;
+    reader.visit_part(part, [&](const NamedTensor& moment) {
+      ++moments;
+      moment_bytes += moment.tensor.bytes();
+    });
+  }
   json["optimizer"] = {{"kind", name_in_config(config.optimizer.kind)},
-                       {"tensors", moments.tensors.size()},
-                       {"bytes", bytes_of(moments.tensors)},
+                       {"tensors", moments},
+                       {"bytes", moment_bytes},
                        {"groups", Json::array()}};
   if (!config.optimizer.groups.empty()) {
     ParameterStore store;

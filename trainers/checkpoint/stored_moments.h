@@ -11,7 +11,8 @@ namespace quire {
 std::string moments_part_name(int rank);
 bool is_moments_part(const std::string& part);
 
-// Error(checkpoint) names the first moment that is missing, left over, of another shape, or has a hole.
+// Error(checkpoint) names the first moment that is missing, twice there, of another model or another shape, or has a
+// hole, in the parts that this rank has to read.
 void load_moments(const CheckpointReader& reader, const ParameterStore& store, const Optimizer& optimizer, int rank);
 
 }  // namespace quire

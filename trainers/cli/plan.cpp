@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "trainers/cli/numbers.h"
+#include "trainers/cli/plan_scaling.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/plan/benchmark.h"
@@ -21,6 +22,7 @@ struct Arguments {
   int64_t ranks = 1;
   bool probe = false;
   bool json = false;
+  ScalingArguments scaling;
 };
 
 // How long the steps of the whole run take, from a few that are run on the device of the configuration.
@@ -39,6 +41,20 @@ Probe run_probe(const RunConfig& config) {
   return probe;
 }
 
+// Of a rank with so many rows. A second probe, with one row, tells what does not depend on them.
+MeasuredStep measure_step(RunConfig config, int64_t rows) {
+  const auto step_ms = [&config](int64_t count) {
+    config.data.rows = count;
+    return run_probe(config).measured.step_ms_median;
+  };
+  MeasuredStep step{rows, step_ms(rows), 0};
+  if (rows == 1) return step;
+  const double of_one = step_ms(1);
+  const double of_row = (step.step_ms - of_one) / static_cast<double>(rows - 1);
+  if (of_row > 0) step.fixed_ms = std::max(0.0, of_one - of_row);
+  return step;
+}
+
 std::string size_text(int64_t bytes) {
   const auto value = static_cast<double>(bytes);
   constexpr double kMiB = 1 << 20;
@@ -49,27 +65,8 @@ void line(const char* name, int64_t bytes, const char* what) {
   print(fmt::format("  {:<18}{:>12}  {}\n", name, size_text(bytes), what));
 }
 
-void run(const Arguments& arguments) {
-  const RunConfig config = load_config<RunConfig>(arguments.config, arguments.overrides);
-  const int threads = config.run.threads > 0 ? static_cast<int>(config.run.threads)
-                                             : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  if (arguments.probe && arguments.ranks > 1) {
-    fail(ErrorKind::config, "plan: --probe measures one process; leave -n {} out", arguments.ranks);
-  }
-  const Plan plan = make_plan(config, arguments.ranks, threads);
-  std::optional<Probe> probe;
-  if (arguments.probe) probe = run_probe(config);
-  if (arguments.json) {
-    nlohmann::ordered_json json = to_json(plan, config);
-    if (probe) {
-      json["probe"] = {{"backend", probe->backend},
-                       {"step_ms", probe->measured.step_ms_median},
-                       {"tokens_per_second", probe->measured.tokens_per_second},
-                       {"seconds", probe->seconds}};
-    }
-    return print_json(json);
-  }
-  print(fmt::format("{}: {} parameters, {} token ids\n", arguments.config, plan.parameters, plan.vocabulary));
+void print_plan(const Plan& plan, const RunConfig& config, const std::string& name) {
+  print(fmt::format("{}: {} parameters, {} token ids\n", name, plan.parameters, plan.vocabulary));
   for (const Plan::Part& part : plan.parts) print(fmt::format("  {:<18}{:>12}\n", part.name, part.parameters));
   print(fmt::format("memory of a rank with {} of {} rows\n", plan.rows, config.data.rows));
   line("weights", plan.weights, "");
@@ -91,19 +88,52 @@ void run(const Arguments& arguments) {
   print(fmt::format("disk: {} a checkpoint, {} for the {} that are kept and the one being written\n",
                     size_text(plan.checkpoint), size_text((config.checkpoint.keep + 1) * plan.checkpoint),
                     config.checkpoint.keep));
-  if (!probe) return;
-  print(fmt::format(
-      "time on {}: {:.1f} ms a step, {:.0f} tokens/s; {} for {} steps, evaluations and checkpoints not "
-      "counted\n",
-      probe->backend, probe->measured.step_ms_median, probe->measured.tokens_per_second,
-      write_value(Duration{std::max<int64_t>(1, std::llround(probe->seconds))}).text, config.schedule.steps));
+}
+
+void run(const Arguments& arguments) {
+  const RunConfig config = load_config<RunConfig>(arguments.config, arguments.overrides);
+  const int threads = config.run.threads > 0 ? static_cast<int>(config.run.threads)
+                                             : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  if (arguments.probe && arguments.ranks > 1 && !arguments.scaling.asked) {
+    fail(ErrorKind::config, "plan: --probe measures one process; leave -n {} out, or add --scaling", arguments.ranks);
+  }
+  const Plan plan = make_plan(config, arguments.ranks, threads);
+  std::optional<Probe> probe;
+  if (arguments.probe && arguments.ranks == 1) probe = run_probe(config);
+  std::optional<ScalingTable> scaling;
+  if (arguments.scaling.asked) {
+    scaling =
+        scaling_table(config, arguments.scaling, arguments.ranks,
+                      arguments.probe ? measure_step(config, plan.rows)
+                                      : MeasuredStep{plan.rows, arguments.scaling.step_ms, arguments.scaling.fixed_ms});
+  }
+  if (arguments.json) {
+    nlohmann::ordered_json json = to_json(plan, config);
+    if (probe) {
+      json["probe"] = {{"backend", probe->backend},
+                       {"step_ms", probe->measured.step_ms_median},
+                       {"tokens_per_second", probe->measured.tokens_per_second},
+                       {"seconds", probe->seconds}};
+    }
+    if (scaling) json["scaling"] = to_json(*scaling);
+    return print_json(json);
+  }
+  print_plan(plan, config, arguments.config);
+  if (probe) {
+    print(fmt::format(
+        "time on {}: {:.1f} ms a step, {:.0f} tokens/s; {} for {} steps, evaluations and checkpoints not counted\n",
+        probe->backend, probe->measured.step_ms_median, probe->measured.tokens_per_second,
+        write_value(Duration{std::max<int64_t>(1, std::llround(probe->seconds))}).text, config.schedule.steps));
+  }
+  if (scaling) print_scaling(*scaling);
 }
 
 }  // namespace
 
 void add_plan(Verb& program) {
   Verb& app = add_verb(program, "plan", "Parameters, memory and disk that a run will need; with --probe its time",
-                       "quire plan run.yaml data.rows=64 -n 8\n  quire plan run.yaml --probe");
+                       "quire plan run.yaml data.rows=64 -n 8\n  quire plan run.yaml --probe\n"
+                       "  quire plan run.yaml -n 64 --scaling --step-ms 250 --ranks-per-host 8");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CONFIG", arguments->config, "YAML file of a run")->required();
   app.add_option("OVERRIDES", arguments->overrides,
@@ -112,10 +142,15 @@ void add_plan(Verb& program) {
       ->type_name("N")
       ->check(whole_number(1, int64_t{1} << 20))
       ->capture_default_str();
-  app.add_flag("--probe", arguments->probe,
-               "Run a few steps on the device of the configuration, and say how long the whole run will take there");
+  Option* const probe = app.add_flag(
+      "--probe", arguments->probe,
+      "Run a few steps on the device of the configuration, and say how long the whole run will take there");
+  add_scaling_options(app, arguments->scaling, probe);
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
-  app.callback([arguments] { on_root_alone([&] { run(*arguments); }); });
+  app.callback([&app, arguments] {
+    check_scaling(app, arguments->scaling, arguments->probe);
+    on_root_alone([&] { run(*arguments); });
+  });
 }
 
 }  // namespace quire

@@ -102,7 +102,12 @@ void require_verb(const CLI::App& program, int argc, const char* const* argv) {
 int parse_and_run(CLI::App& program, int argc, const char* const* argv) {
   require_verb(program, argc, argv);
   try {
-    program.parse(argc, argv);
+    std::vector<const char*> arguments(argv, argv + argc);
+    // As mpirun has it; CLI11 would read -n p.
+    for (size_t i = 2; i < arguments.size() && std::string_view(argv[1]) == "plan"; ++i) {
+      if (std::string_view(arguments[i]) == "-np") arguments[i] = "-n";
+    }
+    program.parse(argc, arguments.data());
   } catch (const Exit& exit) {
     flush_stdout();
     return exit.code;

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "core/ranks/processes/rank_process.h"
 #include "kernels/backend.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
@@ -20,6 +21,8 @@ std::string version() {
     if (!cuda.gpu.empty()) text += ", cuda on " + cuda.gpu;
     for (const std::string& notice : report.notices) text += "\n  " + notice;
     if (cuda.gpu.empty()) text += "\n  without a GPU: " + cuda.reason;
+    const MpiReport mpi = find_mpi();
+    text += mpi.version.empty() ? "\n  without MPI: " + mpi.reason : "\nmpirun: that of " + mpi.version;
   } catch (const std::exception& error) {
     text += "\nbackends: none; " + std::string(error.what());
   }

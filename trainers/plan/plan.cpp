@@ -38,11 +38,6 @@ std::vector<Plan::Part> parts_of(const ParameterStore& store) {
   return parts;
 }
 
-DeviceKind planned_device(const RunSection& run) {
-  if (run.device == DeviceChoice::automatic) return load_cuda().gpu.empty() ? DeviceKind::cpu : DeviceKind::cuda;
-  return run.device == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
-}
-
 // One kind of what a run keeps, and what makes it smaller.
 struct MemoryClass {
   const char* name;
@@ -78,6 +73,11 @@ std::string size_text(int64_t bytes) {
 }
 
 }  // namespace
+
+DeviceKind planned_device(const RunSection& run) {
+  if (run.device == DeviceChoice::automatic) return load_cuda().gpu.empty() ? DeviceKind::cpu : DeviceKind::cuda;
+  return run.device == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
+}
 
 void require_memory(const Plan& plan, const RunConfig& config, int64_t available, const std::string& where) {
   const int64_t needed = plan.on_gpu();

@@ -47,6 +47,9 @@ struct Plan {
   int64_t on_gpu() const;
 };
 
+// The device that a plan is for: auto as this machine would choose.
+DeviceKind planned_device(const RunSection& run);
+
 // Needs no GPU: run.device: cuda is planned as one would run it, auto as this machine does. Error(config) when there
 // are more ranks than rows.
 Plan make_plan(const RunConfig& config, int64_t ranks, int threads);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "core/cores.h"
 #include "kernels/backend.h"
 
 namespace quire {
@@ -25,7 +24,7 @@ bool uses_gpu(DeviceChoice choice) {
 
 int threads_of(const RunSection& run, const Ranks& ranks) {
   if (run.threads > 0) return static_cast<int>(run.threads);
-  return std::max(1, allowed_cores() / ranks.host_size());
+  return ranks.cores();
 }
 
 DType computing_type(Precision precision, DeviceKind kind) {

@@ -2,9 +2,10 @@
 
 #include "core/check.h"
 #include "core/files/file_io.h"
+#include "core/library.h"
+#include "core/log.h"
 #include "data/batches/make_sampler.h"
 #include "data/corpus/corpus_on_ranks.h"
-#include "kernels/backend.h"
 #include "trainers/plan/plan.h"
 #include "trainers/run/evaluation_config.h"
 
@@ -61,6 +62,30 @@ std::optional<InitialWeights> open_initial_weights(const RunConfig& config, cons
   return InitialWeights::open(config, corpus.tokenizer());
 }
 
+// Tensors of a GPU are summed by the library of the GPU.
+void connect_devices(const Machine& machine, Ranks& ranks) {
+  const std::string kind = name_of(machine.device.kind);
+  ranks.agree("the device that ranks compute on",
+              machine.without_gpu.empty() ? kind : kind + ": " + machine.without_gpu,
+              "give every rank a GPU, or set run.device to cpu");
+  if (ranks.size() == 1) return;
+  const Ranks::Operation operation(ranks, "connecting the devices");
+  const std::vector<std::string> backends = ranks.gather(machine.backend);
+  for (size_t rank = 1; rank < backends.size() && ranks.is_root(); ++rank) {
+    if (backends[rank] == backends[0]) continue;
+    log_warn(fmt::format("rank {} on {} computes on {} and rank 0 on {}: the slower one sets the pace", rank,
+                         ranks.hosts()[rank], backends[rank], backends[0]));
+    break;
+  }
+  if (machine.device == kCpu) {
+    // What does not work at all is better known now.
+    ranks.collectives().all_reduce(Tensor::zeros({1}, DType::f32));
+    return ranks.collectives().wait();
+  }
+  std::unique_ptr<Collectives> collectives = device_backend(machine.device.kind).connect(ranks);
+  if (collectives) ranks.use(std::move(collectives));
+}
+
 }  // namespace
 
 Sampling sampling_of(const DataConfig& data) {
@@ -76,13 +101,14 @@ OpenedRun OpenedRun::open(const RunConfig& config, Ranks& ranks, bool begins) {
     opened.machine = Machine::choose(config.run);
     evaluation_config(config);
   });
+  connect_devices(opened.machine, ranks);
   opened.corpus = open_corpus(config, ranks);
   opened.mixture = open_mixture(config, *opened.corpus, ranks);
   ranks.on_one_per_host([&] { require_memory(config, opened.machine, threads_of(config.run, ranks), ranks); });
   ranks.on_all([&] {
     if (begins) opened.weights = open_initial_weights(config, *opened.corpus);
   });
-  ranks.agree("the program", backend_build_id());
+  ranks.agree("the program", build_id());
   const std::string text = dump_config(config);
   ranks.agree("the configuration", checksum_of(std::as_bytes(std::span(text))));
   return opened;

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "kernels/elementwise.h"
 #include "kernels/optimizer.h"
+#include "trainers/run/exchange_timer.h"
 #include "trainers/run/nonfinite.h"
 
 namespace quire {
@@ -40,17 +41,21 @@ Telemetry mean_over_ranks(const Telemetry& mine, Ranks& ranks) {
 }
 
 // Sums of gradients, of losses and of what learners count, over all ranks, and the square of the gradient's norm.
-Tensor reduce_step(TrainingState& training, const Tensor& sums, Ranks& ranks) {
+Tensor reduce_step(TrainingState& training, const Tensor& sums, Ranks& ranks, double& exchange_seconds) {
   const std::vector<ArenaRange>& mine = training.parts->mine();
   if (ranks.size() == 1) return squared_gradient_norm(training.store, mine);
   const Ranks::Operation operation(ranks, "summing gradients");
-  training.reducer->flush(ranks);
-  for (const Learner* learner : training.network.model.learners()) {
-    for (const Tensor& sum : learner->sums()) ranks.collectives().all_reduce(sum);
+  {
+    const ExchangeTimer timer(exchange_seconds);
+    training.reducer->flush(ranks);
+    for (const Learner* learner : training.network.model.learners()) {
+      for (const Tensor& sum : learner->sums()) ranks.collectives().all_reduce(sum);
+    }
+    ranks.collectives().all_reduce(sums);
+    ranks.collectives().wait();
   }
-  ranks.collectives().all_reduce(sums);
-  ranks.collectives().wait();
   Tensor norm = squared_gradient_norm(training.store, mine);
+  const ExchangeTimer timer(exchange_seconds);
   ranks.collectives().all_reduce(norm);
   ranks.collectives().wait();
   return norm;
@@ -111,6 +116,7 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
   }
   {
     const Ranks::Operation operation(ranks, "counting targets");
+    const ExchangeTimer timer(result.exchange_seconds);
     ranks.sum(counts);
   }
   result.targets = static_cast<int64_t>(counts[0]);
@@ -136,7 +142,7 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
         if (skips) blocks.push_back({begin, end, loss.nll});
       },
       ranks, read == ReadResult::always ? &seen : nullptr);
-  const Tensor squared_norm = reduce_step(training, sums, ranks);
+  const Tensor squared_norm = reduce_step(training, sums, ranks, result.exchange_seconds);
 
   // The device that holds the gradients decides whether the step is applied, on every rank the same.
   ops::step_outcome(training.outcome, sums.slice(0, 0, 1), squared_norm,
@@ -148,7 +154,10 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
   const Tensor control = training.outcome.slice(0, outcome::kGradientScale, outcome::kApply + 1);
   const Ranks::Operation operation(ranks, "updating weights");
   training.optimizer->update(update, result.learning_rate, control);
-  if (training.reducer) training.reducer->gather_values(ranks);
+  if (training.reducer) {
+    const ExchangeTimer timer(result.exchange_seconds);
+    training.reducer->gather_values(ranks);
+  }
   training.store.publish();
   for (Learner* learner : learners) learner->update(control);
   if (training.average) training.average->update(update, control);
@@ -167,7 +176,10 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
     if (read == ReadResult::always) {
       Telemetry mine;
       add_means(mine, seen);
-      const Telemetry means = mean_over_ranks(mine, ranks);
+      const Telemetry means = [&] {
+        const ExchangeTimer timer(result.exchange_seconds);
+        return mean_over_ranks(mine, ranks);
+      }();
       result.telemetry.insert(result.telemetry.end(), means.begin(), means.end());
       for (const Learner* learner : learners) learner->report(result.telemetry);
     }

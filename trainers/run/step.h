@@ -15,10 +15,11 @@ struct StepResult {
   double grad_norm = 0;
   // Means of the other terms of the loss, and numbers about the inside of the model; empty unless read.
   Telemetry telemetry;
-  int64_t targets = 0;       // of all ranks
-  bool skipped = false;      // for a non-finite value
-  double overlap = 0;        // the share of the gradient that was summed over ranks while this one computed the rest
-  int64_t cleared_rows = 0;  // of all ranks: those whose own loss was not finite
+  int64_t targets = 0;          // of all ranks
+  bool skipped = false;         // for a non-finite value
+  double overlap = 0;           // the share of the gradient that was summed over ranks while this one computed the rest
+  double exchange_seconds = 0;  // that this rank of several spent in exchanges, but for those the sweep hides
+  int64_t cleared_rows = 0;     // of all ranks: those whose own loss was not finite
 };
 
 // Forward and backward passes over a batch, one block of rows after the other (data.accumulate). counts has the number

@@ -1,10 +1,12 @@
 #include "trainers/run/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "core/check.h"
 #include "core/log.h"
 #include "trainers/checkpoint/training_checkpoint.h"
+#include "trainers/run/exchange_timer.h"
 #include "trainers/run/nonfinite.h"
 #include "trainers/run/progress.h"
 
@@ -45,6 +47,7 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
   auto since = Clock::now();
   int64_t targets = 0;
   int64_t steps = 0;
+  double exchange_seconds = 0;
   std::string shown;
   while (training_->step < config_.schedule.steps) {
     const std::optional<CursoredBatch> item = batches_->next();
@@ -55,13 +58,15 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
         train_step(*training_, config_, item->batch, ranks_, look ? ReadResult::always : ReadResult::when_free);
     cursor_ = item->after;
     targets += result.targets;
+    exchange_seconds += result.exchange_seconds;
     ++steps;
 
     const int64_t step = training_->step;
     const bool last = step == config_.schedule.steps;
     if (result.skipped && ranks_.is_root()) warn_of_skip(result);
     if (step % config_.log.every == 0 || last || result.skipped) {
-      log_step(result, seconds_since(since), targets, steps);
+      log_step(result, seconds_since(since), exchange_seconds, targets, steps);
+      exchange_seconds = 0;
       targets = 0;
       steps = 0;
       since = Clock::now();
@@ -69,7 +74,11 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
     if (result.read) shown = fmt::format("loss {:.3f}", result.loss);
     progress.update(step, shown);
 
-    std::string why = ask(stop);
+    std::string why;
+    {
+      const ExchangeTimer timer(exchange_seconds);
+      why = ask(stop);
+    }
     bool evaluated = true;
     if (evaluation_due()) {
       const auto evaluation_started = Clock::now();
@@ -98,13 +107,27 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
   return RunOutcome::finished;
 }
 
+// Where the ranks are and what their tensors travel over.
 std::string Trainer::describe_ranks() const {
-  return fmt::format("{} ranks, {} of them on this host; rows {} to {} and {} of {} moments are those of rank 0",
-                     ranks_.size(), ranks_.host_size(), training_->first_row, training_->last_row,
-                     training_->parts->elements(), training_->store.values().numel());
+  constexpr size_t kMostHosts = 8;
+  std::vector<std::pair<std::string, int>> hosts;
+  for (const std::string& host : ranks_.hosts()) {
+    const auto found = std::find_if(hosts.begin(), hosts.end(), [&](const auto& one) { return one.first == host; });
+    found == hosts.end() ? void(hosts.emplace_back(host, 1)) : void(++found->second);
+  }
+  std::vector<std::string> places;
+  for (const auto& [host, count] : hosts) {
+    if (places.size() < kMostHosts) places.push_back(fmt::format("{} on {}", count, host));
+  }
+  if (hosts.size() > kMostHosts) places.push_back(fmt::format("{} more hosts", hosts.size() - kMostHosts));
+  const std::string over = ranks_.collectives().description();
+  return fmt::format("{} ranks ({}){}; rows {} to {} and {} of {} moments are those of rank 0", ranks_.size(),
+                     fmt::join(places, ", "), over.empty() ? "" : " over " + over, training_->first_row,
+                     training_->last_row, training_->parts->elements(), training_->store.values().numel());
 }
 
-void Trainer::log_step(const StepResult& result, double seconds, int64_t targets, int64_t steps) {
+void Trainer::log_step(const StepResult& result, double seconds, double exchange_seconds, int64_t targets,
+                       int64_t steps) {
   const auto peak = static_cast<int64_t>(
       ranks_.largest(static_cast<double>(device_backend(machine_.device.kind).allocator().stats().peak_bytes)));
   training_->logged = training_->step;
@@ -129,6 +152,9 @@ void Trainer::log_step(const StepResult& result, double seconds, int64_t targets
       {"peak_bytes", peak},
   };
   if (ranks_.size() > 1) line["overlap"] = result.overlap;
+  if (ranks_.size() > 1 && !device_backend(machine_.device.kind).is_asynchronous()) {
+    line["exchange_ms"] = 1000 * exchange_seconds / static_cast<double>(steps);
+  }
   for (const auto& [name, value] : result.telemetry) line["telemetry"][name] = value;
   metrics_->append(line);
 }

@@ -48,7 +48,7 @@ class Trainer {
   void load_initial_weights(const std::optional<InitialWeights>& weights);
   void open_batches(const std::optional<Cursor>& from);
   void open_files();
-  void log_step(const StepResult& result, double seconds, int64_t targets, int64_t steps);
+  void log_step(const StepResult& result, double seconds, double exchange_seconds, int64_t targets, int64_t steps);
   std::string describe_ranks() const;
   bool evaluation_due() const;  // after the step that was taken last
   bool was_evaluated() const;   // whether metrics.jsonl has an evaluation of the current step

@@ -1,8 +1,10 @@
 // CUDA kernels on the host: memory from malloc, block by block, so that AddressSanitizer sees every overrun; kernels on
 // fibers.
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -28,22 +30,31 @@ class ExactAllocator : public Allocator {
   void* allocate(size_t bytes) override {
     void* const block = std::malloc(bytes == 0 ? 1 : bytes);
     std::memset(block, 0xff, bytes);
+    const std::lock_guard lock(mutex_);
     stats_.bytes_in_use += static_cast<int64_t>(bytes);
     stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.bytes_in_use);
     return block;
   }
   void deallocate(void* pointer, size_t bytes) override {
     std::free(pointer);
+    const std::lock_guard lock(mutex_);
     stats_.bytes_in_use -= static_cast<int64_t>(bytes);
   }
-  AllocatorStats stats() const override { return stats_; }
-  void reset_peak() override { stats_.peak_bytes = stats_.bytes_in_use; }
+  AllocatorStats stats() const override {
+    const std::lock_guard lock(mutex_);
+    return stats_;
+  }
+  void reset_peak() override {
+    const std::lock_guard lock(mutex_);
+    stats_.peak_bytes = stats_.bytes_in_use;
+  }
 
  private:
+  mutable std::mutex mutex_;  // ranks may be threads
   AllocatorStats stats_;
 };
 
-int64_t g_waits = 0;
+std::atomic<int64_t> g_waits = 0;
 
 class HostInPlaceOfGpu : public DeviceBackend {
  public:
@@ -70,8 +81,9 @@ class HostInPlaceOfGpu : public DeviceBackend {
 
  private:
   ExactAllocator allocator_, host_allocator_;
-  std::vector<Copy> fetches_;
+  static thread_local std::vector<Copy> fetches_;  // each rank's own
 };
+thread_local std::vector<DeviceBackend::Copy> HostInPlaceOfGpu::fetches_;
 
 bool put_in_place() {
   register_device_backend(DeviceKind::cuda, std::make_unique<HostInPlaceOfGpu>());

@@ -12,6 +12,8 @@
 #include <tuple>
 #include <type_traits>
 
+#include "tests/support/cuda_shim/cuda_streams.h"
+
 // NOLINTBEGIN(bugprone-reserved-identifier): CUDA's own words
 #define __global__
 #define __device__
@@ -111,8 +113,6 @@ inline double rsqrt(double x) {
 }
 
 // The calls of the runtime library that launchers make.
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidConfiguration = 9 };
-using cudaStream_t = void*;
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
 struct cudaLaunchConfig_t {

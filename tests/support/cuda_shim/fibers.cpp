@@ -1,9 +1,12 @@
 // The threads of a block as fibers.
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "tests/support/cuda_shim/cuda_runtime.h"
@@ -121,8 +124,7 @@ void to_host() {
 [[noreturn]] void fiber_main() {
   Scheduler& s = scheduler();
 #if defined(__SANITIZE_ADDRESS__)
-  // Fibers are entered for the first time from the host.
-  __sanitizer_finish_switch_fiber(nullptr, &s.host.stack, &s.host.stack_bytes);
+  __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
 #endif
   for (;;) {
     acquire(&s.begin_sync);
@@ -156,6 +158,20 @@ std::unique_ptr<Fiber> make_fiber() {
 
 // What the host needs to be switched back to.
 void know_host(Fiber& host) {
+#if defined(__SANITIZE_ADDRESS__)
+  // Any thread may be the host.
+  thread_local const std::pair<void*, size_t> stack = [] {
+    pthread_attr_t attributes;
+    void* bottom = nullptr;
+    size_t bytes = 0;
+    if (::pthread_getattr_np(::pthread_self(), &attributes) != 0) std::abort();
+    ::pthread_attr_getstack(&attributes, &bottom, &bytes);
+    ::pthread_attr_destroy(&attributes);
+    return std::pair{bottom, bytes};
+  }();
+  host.stack = stack.first;
+  host.stack_bytes = stack.second;
+#endif
 #if defined(__SANITIZE_THREAD__)
   host.tsan = __tsan_get_current_fiber();
 #endif
@@ -247,6 +263,8 @@ void run_block(Scheduler& s) {
 }  // namespace
 
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body) {
+  static std::mutex one_grid;  // of all threads that launch
+  const std::lock_guard lock(one_grid);
   Scheduler& s = scheduler();
   s.threads = static_cast<int>(block.x * block.y * block.z);
   while (static_cast<int>(s.fibers.size()) < s.threads) s.fibers.push_back(make_fiber());

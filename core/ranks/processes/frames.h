@@ -1,0 +1,55 @@
+// Messages between two processes over a stream socket that does not block.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace quire {
+
+enum class FrameType : uint32_t {
+  hello,     // to root: the token of the run; number: the rank
+  welcome,   // root's answer: the token
+  activity,  // what the rank does (packed_activity), and that it lives
+  call,      // to root: a call of Control; number: which
+  result,    // from root: what that call returns
+  fail,      // to root: an error of this rank; number: its kind
+  verdict,   // from root: number: 1 when this rank is to report its error
+  failed,    // from root: the run has failed; number: the kind
+  told,      // the failure has been reported
+  overdue,   // to root: others do not come to a collective; number: how many this rank has begun
+  ended,     // to root: this rank's program is over
+};
+
+struct Frame {
+  FrameType type = FrameType::hello;
+  uint64_t number = 0;
+  std::string text = {};
+};
+
+class FrameSocket {
+ public:
+  explicit FrameSocket(int descriptor);  // takes it over
+  ~FrameSocket();
+  FrameSocket(const FrameSocket&) = delete;
+  FrameSocket& operator=(const FrameSocket&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  // Writes what the socket takes at once; the rest goes with flush().
+  void send(const Frame& frame);
+  void flush();
+  bool has_unsent() const { return !closed_ && sent_ < unsent_.size(); }
+  // Appends the frames that have arrived, at most so many; the others stay, and poll() does not know of them.
+  void receive(std::vector<Frame>& frames, size_t most = SIZE_MAX);
+  // The other side is gone, or sent what is no frame. What arrived before has been received.
+  bool closed() const { return closed_; }
+
+ private:
+  int descriptor_;
+  bool closed_ = false;
+  std::string unsent_;
+  size_t sent_ = 0;  // of unsent_
+  std::string arrived_;
+};
+
+}  // namespace quire

@@ -1,0 +1,104 @@
+#include "core/ranks/processes/launch.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/check.h"
+
+namespace quire {
+
+namespace {
+
+std::optional<int> number_of(const Environment& environment, const char* name, const char* what = "number of ranks") {
+  const char* const text = environment(name);
+  if (text == nullptr) return std::nullopt;
+  int value = 0;
+  const char* const end = text + std::strlen(text);
+  const auto read = std::from_chars(text, end, value);
+  if (read.ec != std::errc{} || read.ptr != end || value < 0) {
+    fail(ErrorKind::config, "the environment variable {} is \"{}\", which is no {}", name, text, what);
+  }
+  return value;
+}
+
+struct Launcher {
+  const char* name;
+  const char* rank;
+  const char* size;
+};
+
+// The first whose variables are set. A batch script of SLURM has SLURM_PROCID, too, but not the step's number of tasks.
+constexpr Launcher kLaunchers[] = {
+    {"mpirun of Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+    {"mpirun of MPICH or a relative", "PMI_RANK", "PMI_SIZE"},
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
+};
+
+std::string one_name_per_start(const Environment& environment, const std::string& file) {
+  std::string name = file;
+  for (const char* part : {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"}) {
+    if (const char* value = environment(part)) name += fmt::format(".{}", value);
+  }
+  return name;
+}
+
+Launch meet_in_file(const Environment& environment, const std::string& file) {
+  const bool slurm = environment("QUIRE_RANKS") == nullptr && environment("SLURM_STEP_NUM_TASKS") != nullptr;
+  const char* const rank_name = slurm ? "SLURM_PROCID" : "QUIRE_RANK";
+  const char* const size_name = slurm ? "SLURM_STEP_NUM_TASKS" : "QUIRE_RANKS";
+  const std::optional<int> rank = number_of(environment, rank_name);
+  const std::optional<int> size = number_of(environment, size_name);
+  if (!rank || !size || *size < 1 || *rank >= *size) {
+    fail(
+        ErrorKind::config,
+        "QUIRE_RENDEZVOUS is {}, but which rank this is and how many there are is not said: set QUIRE_RANK (0, 1, ...) "
+        "and QUIRE_RANKS for each process, or start them with srun",
+        file);
+  }
+  if (*size == 1) return {};
+  return {.way = Launch::Way::file,
+          .rank = *rank,
+          .size = *size,
+          .by = fmt::format("{}={}", size_name, *size),
+          .file = one_name_per_start(environment, file)};
+}
+
+Launch find_way(const Environment& environment) {
+  if (const char* file = environment("QUIRE_RENDEZVOUS")) return meet_in_file(environment, file);
+  if (environment("QUIRE_RANKS") != nullptr) {
+    fail(ErrorKind::config,
+         "QUIRE_RANKS is set, but not QUIRE_RENDEZVOUS: name a file that all ranks see, where they can meet");
+  }
+  for (const Launcher& launcher : kLaunchers) {
+    const std::optional<int> size = number_of(environment, launcher.size);
+    if (!size) continue;
+    if (*size <= 1) return {};
+    return {.way = Launch::Way::mpi,
+            .rank = number_of(environment, launcher.rank).value_or(0),
+            .size = *size,
+            .by = fmt::format("{} ({}={})", launcher.name, launcher.size, *size),
+            .file = ""};
+  }
+  return {};
+}
+
+}  // namespace
+
+Launch find_launch(const Environment& environment) {
+  Launch launch = find_way(environment);
+  if (launch.way == Launch::Way::alone) return launch;
+  constexpr const char* kName = "QUIRE_START_TIMEOUT";
+  if (const std::optional<int> seconds = number_of(environment, kName, "number of seconds above 0")) {
+    if (*seconds < 1)
+      fail(ErrorKind::config, "the environment variable {} is 0; give a number of seconds above 0", kName);
+    launch.patience = std::chrono::seconds(*seconds);
+  }
+  return launch;
+}
+
+Launch find_launch() {
+  return find_launch([](const char* name) -> const char* { return std::getenv(name); });
+}
+
+}  // namespace quire

@@ -1,0 +1,35 @@
+// How this process was started: alone, or as one of several ranks.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace quire {
+
+// The environment variables that launchers set.
+using Environment = std::function<const char*(const char* name)>;
+
+struct Launch {
+  enum class Way : uint8_t {
+    alone,  // one rank
+    mpi,    // by mpirun or srun: ranks find each other over MPI
+    file,   // QUIRE_RENDEZVOUS names a file that all ranks see, where rank 0 says how to reach it
+  };
+  Way way = Way::alone;
+  int rank = 0;
+  int size = 1;
+  std::string by;    // "mpirun of Open MPI (OMPI_COMM_WORLD_SIZE=4)"
+  std::string file;  // where ranks meet; a name of its own for every start of a job under SLURM
+  // How long ranks wait for each other at the start, before run.rank_timeout is known (QUIRE_START_TIMEOUT, in
+  // seconds).
+  std::chrono::seconds patience{300};
+};
+
+// Error(config) when QUIRE_RENDEZVOUS is given without rank and number of ranks, or a number is none.
+Launch find_launch(const Environment& environment);
+Launch find_launch();
+
+}  // namespace quire

@@ -1,0 +1,244 @@
+#include "core/ranks/processes/rank_process.h"
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "core/check.h"
+#include "core/cores.h"
+#include "core/library.h"
+#include "core/log.h"
+#include "core/ranks/mpi/mpi_world.h"
+#include "core/ranks/processes/launch.h"
+#include "core/ranks/processes/socket_control.h"
+#include "core/ranks/ranks.h"
+
+namespace quire {
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{2};
+
+const MpiLibrary* load_mpi(std::string& reason) {
+  const std::filesystem::path path = library_folder() / "libquire_mpi.so";
+  if (!std::filesystem::exists(path)) {
+    reason = "this build has no libquire_mpi.so, because MPI was not found";
+    return nullptr;
+  }
+  // The parts of Open MPI that it loads itself look for its symbols.
+  const auto find = reinterpret_cast<FindMpi>(library_function(path, "quire_mpi", reason, true));
+  const MpiLibrary* const library = find == nullptr ? nullptr : find(build_id());
+  if (library == nullptr && reason.empty()) {
+    reason = "libquire_mpi.so: built from other sources than libquire.so; build both again";
+  }
+  return library;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+// Ranks whose launcher is gone have nobody who would end them.
+void end_with_parent() {
+  const pid_t parent = ::getppid();
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(static_cast<int>(ErrorKind::communication));
+}
+
+std::unique_ptr<MpiWorld> start_mpi(const Launch& launch) {
+  std::string reason;
+  const MpiLibrary* const mpi = load_mpi(reason);
+  if (mpi == nullptr) {
+    fail(ErrorKind::communication,
+         "{} has started {} ranks, but MPI cannot be used: {}; install libopenmpi-dev and build again", launch.by,
+         launch.size, reason);
+  }
+  std::unique_ptr<MpiWorld> world = mpi->start(launch.patience);
+  if (world->size() != launch.size) {
+    fail(
+        ErrorKind::communication,
+        "{} has started {} ranks, but this program is built with {}, which sees {}: start it with the mpirun of {}, or "
+        "build it with the other MPI (cmake -DMPI_C_COMPILER=...)",
+        launch.by, launch.size, mpi->version, world->size(), mpi->version);
+  }
+  return world;
+}
+
+// The token in it is for the user of the run alone.
+void write_contact(const std::string& file, const std::string& contact) {
+  const std::string part = fmt::format("{}.{}", file, ::getpid());
+  std::error_code error;
+  std::ofstream(part).close();
+  std::filesystem::permissions(part, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write, error);
+  std::ofstream(part) << contact << '\n';
+  std::filesystem::rename(part, file, error);
+  if (error) fail(ErrorKind::disk, "QUIRE_RENDEZVOUS: {} cannot be written: {}", file, error.message());
+}
+
+std::string read_contact(const Launch& launch, const Member& member, std::chrono::steady_clock::time_point until) {
+  const std::string& file = launch.file;
+  while (std::chrono::steady_clock::now() < until) {
+    std::ifstream in(file);
+    std::string text;
+    if (std::getline(in, text)) return text;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  fail(ErrorKind::communication, "QUIRE_RENDEZVOUS: rank {} on {} waited {} s for rank 0 to write {}", member.rank,
+       member.host, launch.patience.count(), file);
+}
+
+std::unique_ptr<FrameSocket> find_root(const Launch& launch, const Member& member, MpiWorld* world) {
+  if (world != nullptr) return connect_to_root(world->from_root(""), member, launch.patience);
+  const auto until = std::chrono::steady_clock::now() + launch.patience;
+  for (;;) {
+    // The file may be one that an earlier start has left.
+    const std::string contact = read_contact(launch, member, until);
+    const bool last = std::chrono::steady_clock::now() + 2 * kPatience > until;
+    try {
+      return connect_to_root(contact, member, kPatience);
+    } catch (const Error&) {
+      if (last) throw;
+    }
+  }
+}
+
+std::unique_ptr<SocketControl> join(const Launch& launch, MpiWorld* world) {
+  const Member member{launch.rank, launch.size, world != nullptr ? world->host() : host_name()};
+  if (member.rank > 0) return std::make_unique<SocketControl>(member, find_root(launch, member, world));
+  Rendezvous place;
+  if (world != nullptr) {
+    world->from_root(place.contact());
+  } else {
+    write_contact(launch.file, place.contact());
+  }
+  auto control = std::make_unique<SocketControl>(member, place.receive(member.size, launch.patience));
+  if (world == nullptr) std::filesystem::remove(launch.file);
+  return control;
+}
+
+// Without MPI, tensors of the CPU have no way.
+class NoCollectives : public Collectives {
+ public:
+  void all_reduce(const Tensor&) override { refuse(); }
+  void reduce_scatter(const Tensor&, const PartBounds&) override { refuse(); }
+  void all_gather(const Tensor&, const PartBounds&) override { refuse(); }
+  void wait() override {}
+  int64_t finished() const override { return 0; }
+
+ private:
+  [[noreturn]] static void refuse() {
+    throw SharedError(ErrorKind::config,
+                      "QUIRE_RENDEZVOUS: ranks that meet in a file can only train on GPUs (run.device: cuda); start "
+                      "ranks that compute on the CPU with mpirun");
+  }
+};
+
+// Launchers bind ranks to single cores unless they are told otherwise.
+void warn_of_binding(const Ranks& ranks) {
+  const int bound = allowed_cores();
+  const int host = cores_of_parent();
+  if (!ranks.is_root() || bound * ranks.host_size() >= host) return;
+  log_warn(
+      fmt::format("the launcher has bound each rank to {} of the {} cores here, and the {} ranks leave some idle; give "
+                  "mpirun --bind-to none, or --map-by slot:PE={}",
+                  bound, host, ranks.host_size(), host / ranks.host_size()));
+}
+
+// Each rank sees one GPU only, its own: that of its number among the ranks of its host, of those that are visible.
+void choose_gpu(const Ranks& ranks) {
+  constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
+  std::vector<std::string> gpus;
+  if (const char* visible = std::getenv(kVisible)) {
+    std::istringstream names(visible);
+    for (std::string name; std::getline(names, name, ',');) gpus.push_back(name);
+  } else {
+    std::error_code none;
+    for (const auto& gpu : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", none)) {
+      (void)gpu;
+      gpus.push_back(std::to_string(gpus.size()));
+    }
+  }
+  // A rank that shares a GPU is told so when ranks compute on GPUs (DeviceBackend::connect).
+  if (gpus.size() > 1) ::setenv(kVisible, gpus[static_cast<size_t>(ranks.host_rank()) % gpus.size()].c_str(), 1);
+}
+
+[[noreturn]] void end_process(int code) {
+  std::fflush(nullptr);
+  ::_exit(code);
+}
+
+// Ranks that have not found each other yet each have the error. The first one that ends makes the launcher end the
+// others, also one that was stopped and that this wakes; mpirun takes a second or two for it.
+[[noreturn]] void end_at_start(const Launch& launch, ErrorKind kind, const std::string& message) {
+  std::this_thread::sleep_for(std::chrono::seconds(2 + 3 * std::min(launch.rank, 3)));
+  log_error(fmt::format("rank {} on {}, starting: {}", launch.rank, host_name(), message));
+  end_process(static_cast<int>(kind));
+}
+
+[[noreturn]] void run_rank(const Launch& launch, const std::function<int()>& program) {
+  std::unique_ptr<MpiWorld> world;
+  std::unique_ptr<Ranks> ranks;
+  SocketControl* control = nullptr;
+  try {
+    Launch mine = launch;
+    if (launch.way == Launch::Way::mpi) {
+      world = start_mpi(launch);
+      mine.rank = world->rank();
+    }
+    std::unique_ptr<SocketControl> joined = join(mine, world.get());
+    control = joined.get();
+    std::unique_ptr<Collectives> collectives = world ? world->collectives(*control) : std::make_unique<NoCollectives>();
+    ranks = std::make_unique<Ranks>(std::move(joined), std::move(collectives));
+  } catch (const Error& error) {
+    end_at_start(launch, error.kind(), error.what());
+  } catch (const std::exception& error) {
+    end_at_start(launch, ErrorKind::internal, error.what());
+  }
+  int code = 0;
+  {
+    const Ranks::Use use(*ranks);
+    const LogVoice voice(ranks->rank());
+    warn_of_binding(*ranks);
+    choose_gpu(*ranks);
+    code = program();
+  }
+  // Nothing waits for what a failed run has left behind.
+  if (const std::optional<int> failed = control->leave()) end_process(code != 0 ? code : *failed);
+  ranks.reset();
+  if (world) world->finalize();
+  end_process(code);
+}
+
+}  // namespace
+
+// Here, where it is known without MPI.
+MpiWorld::~MpiWorld() = default;
+
+int run_as_rank(const std::function<int()>& program) {
+  Launch launch;
+  try {
+    launch = find_launch();
+  } catch (const Error& error) {
+    log_error(error.what());
+    return error.exit_code();
+  }
+  if (launch.way == Launch::Way::alone) return program();
+  end_with_parent();
+  run_rank(launch, program);
+}
+
+MpiReport find_mpi() {
+  MpiReport report;
+  if (const MpiLibrary* const library = load_mpi(report.reason)) report.version = library->version;
+  return report;
+}
+
+}  // namespace quire

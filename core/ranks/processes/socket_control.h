@@ -1,0 +1,104 @@
+// Control between processes: each has a connection to rank 0, which decides (coordinator.h). A thread of its own serves
+// the connections, so a rank answers while it computes; it says once a second that it lives.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/ranks/control.h"
+#include "core/ranks/processes/coordinator.h"
+#include "core/ranks/processes/rendezvous.h"
+
+namespace quire {
+
+struct SocketControlOptions {
+  std::chrono::milliseconds deadline = std::chrono::seconds(300);
+  // After a failure the program has this long to end. Then the process ends with the failure's exit code.
+  std::chrono::milliseconds grace = std::chrono::seconds(15);
+};
+
+class SocketControl : public Control {
+ public:
+  // Rank 0, with its peers. And the others, with their connection to it.
+  SocketControl(const Member& member, std::vector<Rendezvous::Peer> peers, const SocketControlOptions& options = {});
+  SocketControl(const Member& member, std::unique_ptr<FrameSocket> root, const SocketControlOptions& options = {});
+  ~SocketControl() override;
+
+  int rank() const override { return member_.rank; }
+  int size() const override { return member_.size; }
+  std::string host() const override { return member_.host; }
+  std::vector<std::string> gather(const std::string& mine) override;
+  std::string broadcast(const std::string& text, int from) override;
+  void barrier() override;
+  void reduce(Reduction reduction, std::span<double> values) override;
+  void set_deadline(std::chrono::milliseconds deadline) override;
+  std::chrono::milliseconds deadline() const override;
+  void set_activity(const RankActivity& activity) override;
+  RankActivity activity() const override;
+  bool fail(ErrorKind kind, const std::string& message) override;
+  void check() const override;
+  void overdue(int64_t begun) override;
+
+  // The program is over on this rank. Returns when the others need this rank no more: after a failure when it has been
+  // reported, and after a few seconds at most. Returns the failure's exit code, or nothing.
+  std::optional<int> leave();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Failure {
+    ErrorKind kind;
+    std::string message;
+    Clock::time_point at;
+  };
+
+  void start();
+  void serve();
+  bool wait_for_news();
+  void take_news();
+  void look();
+  void read_peer(size_t peer);
+  void say_news(Clock::time_point now);
+  void post(const Frame& frame);
+  void deliver_outgoing();
+  void accept(const Frame& frame);
+  void fail_here(ErrorKind kind, const std::string& message);
+  [[noreturn]] void throw_failure() const;
+  std::string call(const RankCall& call);
+  void forgive(Clock::time_point now);
+  bool speaks_for_root() const;
+  bool was_stopped() const;
+  void end_process();
+
+  const Member member_;
+  const SocketControlOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<FrameSocket>> peers_;  // by rank on rank 0; otherwise rank 0 alone
+  std::optional<Coordinator> coordinator_;           // on rank 0
+  std::chrono::milliseconds deadline_;
+  RankActivity activity_;
+  bool activity_is_news_ = false;
+  Clock::time_point said_;        // when this rank spoke last
+  Clock::time_point heard_root_;  // on the others
+  Clock::time_point looked_;      // when this process was last seen awake
+  Clock::time_point woke_;        // when this process went on after it was stopped for longer than the others wait
+  RankActivity root_activity_;
+  bool root_is_lost_ = false;
+  uint64_t calls_ = 0;
+  std::optional<Frame> result_;
+  std::optional<Failure> failure_;
+  bool decided_ = false;  // failure_ is what rank 0 has decided
+  std::optional<bool> verdict_;
+  bool reports_ = false;
+  bool told_ = false;
+  bool stopping_ = false;
+  int wake_ = -1;  // an eventfd
+  std::thread thread_;
+};
+
+}  // namespace quire

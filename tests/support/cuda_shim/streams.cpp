@@ -1,0 +1,154 @@
+// Streams as threads with a queue, events as signals that a stream gives.
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "tests/support/cuda_shim/cuda_streams.h"
+
+namespace {
+
+class Signal {
+ public:
+  void give() {
+    const std::lock_guard lock(mutex_);
+    given_ = true;
+    changed_.notify_all();
+  }
+  void await() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return given_; });
+  }
+  bool given() {
+    const std::lock_guard lock(mutex_);
+    return given_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool given_ = false;
+};
+
+class Stream {
+ public:
+  Stream() : thread_([this] { serve(); }) {}
+  ~Stream() {
+    give({});
+    thread_.join();
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  void give(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+    changed_.notify_one();
+  }
+
+ private:
+  void serve() {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return !queue_.empty(); });
+      const std::function<void()> work = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      if (!work) return;
+      work();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  std::thread thread_;
+};
+
+// What was recorded last; an event that was never recorded has happened.
+struct Event {
+  std::mutex mutex;
+  std::shared_ptr<Signal> last;
+
+  std::shared_ptr<Signal> signal() {
+    const std::lock_guard lock(mutex);
+    return last;
+  }
+};
+
+void give(cudaStream_t stream, std::function<void()> work) {
+  if (stream == nullptr) return work();
+  static_cast<Stream*>(stream)->give(std::move(work));
+}
+
+thread_local cudaError_t last_error = cudaSuccess;
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new Stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete static_cast<Stream*>(stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const auto signal = std::make_shared<Signal>();
+  give(stream, [signal] { signal->give(); });
+  signal->await();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const std::shared_ptr<Signal> signal = static_cast<Event*>(event)->signal();
+  if (signal != nullptr) give(stream, [signal] { signal->await(); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  give(stream, [=] { function(data); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new Event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete static_cast<Event*>(event);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  auto signal = std::make_shared<Signal>();
+  {
+    Event& of = *static_cast<Event*>(event);
+    const std::lock_guard lock(of.mutex);
+    of.last = signal;
+  }
+  give(stream, [signal] { signal->give(); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::shared_ptr<Signal> signal = static_cast<Event*>(event)->signal();
+  if (signal == nullptr || signal->given()) return cudaSuccess;
+  last_error = cudaErrorNotReady;
+  return cudaErrorNotReady;
+}
+
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = last_error;
+  last_error = cudaSuccess;
+  return error;
+}
+
+}  // extern "C"
