@@ -160,6 +160,12 @@ Split Split::load(const Hdf5Reader& reader, const std::string& group, const File
     if (!lies_in_file(at, targets, 1)) fail_split(where, "the marks reach beyond the end of the file");
     split.marks_ = reinterpret_cast<const uint8_t*>(mapped.data() + at);
   }
+  if (reader.has(group + "/chance")) {
+    const auto [type, size] = reader.info(group + "/chance");
+    if (type != DType::f64 || size.rank() != 1 || size[0] != static_cast<int64_t>(documents))
+      fail_split(where, "the chances do not fit the documents");
+    split.chance_ = reader.get(group + "/chance").to_vector<double>();
+  }
   split.dtype_ = dtype;
   split.data_ = mapped.data() + begin;
   split.place_ = begin;

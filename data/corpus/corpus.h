@@ -33,6 +33,11 @@ class Split : public Documents {
   const std::string& name(int64_t document) const { return names_.at(static_cast<size_t>(document)); }
   int64_t bytes(int64_t document) const { return bytes_.at(static_cast<size_t>(document)); }
   int64_t words(int64_t document) const { return words_.at(static_cast<size_t>(document)); }
+  // How many of the recalled targets of a document the best guess gets right without having read what they repeat, on
+  // average; nothing where the task did not say.
+  std::optional<double> chance(int64_t document) const {
+    return chance_.empty() ? std::nullopt : std::optional(chance_.at(static_cast<size_t>(document)));
+  }
   const SplitTotals& totals() const { return totals_; }
   std::span<const int64_t> offsets() const { return offsets_; }  // [documents + 1], in stored tokens
 
@@ -55,6 +60,7 @@ class Split : public Documents {
   std::vector<int64_t> bytes_;
   std::vector<int64_t> words_;
   std::vector<std::string> names_;
+  std::vector<double> chance_;
   SplitTotals totals_;
 };
 

@@ -60,6 +60,18 @@ void write_marks(Hdf5Writer& writer, const std::string& group, const WrittenSpli
   });
 }
 
+// Of all documents or of none.
+void write_chance(Hdf5Writer& writer, const std::string& group, const WrittenSplit& split) {
+  std::vector<double> chance;
+  for (const WrittenDocument* document : split.documents) {
+    if (document->chance) chance.push_back(*document->chance);
+  }
+  if (chance.empty()) return;
+  QUIRE_CHECK(chance.size() == split.documents.size(), "corpus writer: {} of {} documents have a chance", chance.size(),
+              split.documents.size());
+  writer.put(group + "/chance", Tensor::from(chance, {static_cast<int64_t>(chance.size())}));
+}
+
 }  // namespace
 
 void write_corpus_datasets(const std::filesystem::path& file, const Tokenizer& tokenizer,
@@ -87,6 +99,7 @@ void write_corpus_datasets(const std::filesystem::path& file, const Tokenizer& t
     writer.put(group + "/words", Tensor::from(words, {count}));
     writer.put_texts(group + "/names", names);
     write_marks(writer, group, split, spool);
+    write_chance(writer, group, split);
   }
   writer.close();
 }

@@ -101,6 +101,11 @@ void CorpusWriter::append_marks(std::span<const uint8_t> marks) {
   document_->document.marks += static_cast<int64_t>(marks.size());
 }
 
+void CorpusWriter::set_chance(double chance) {
+  QUIRE_CHECK(document_ != nullptr, "corpus writer: chance outside a document");
+  document_->document.chance = chance;
+}
+
 void CorpusWriter::encode(std::string_view text) {
   ids_.clear();
   tokenizer_.encode(text, ids_);

@@ -6,6 +6,7 @@
 //   /splits/NAME/offsets    i64 [documents + 1], in tokens
 //   /splits/NAME/names, bytes, words    one per document
 //   /splits/NAME/marks      u8, one per target (data/corpus/documents.h); only in generated corpora
+//   /splits/NAME/chance     f64, one per document (Split::chance()); only where the task knows
 #pragma once
 
 #include <memory>
@@ -45,7 +46,8 @@ class CorpusWriter {
   // of EOS.
   void append_tokens(std::span<const int32_t> ids);
   void append_marks(std::span<const uint8_t> marks);
-  void end_document();  // an empty document is dropped
+  void set_chance(double chance);  // Split::chance()
+  void end_document();             // an empty document is dropped
 
   int64_t documents(const std::string& split) const { return documents_.documents(split); }
   int64_t dropped(const std::string& split) const { return documents_.dropped(split); }

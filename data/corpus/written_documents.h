@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -22,6 +23,7 @@ struct WrittenDocument {
   int64_t words = 0;
   int64_t first_mark = 0;  // in the spool
   int64_t marks = 0;       // tokens + 1, or none
+  std::optional<double> chance = {};
 };
 
 struct WrittenSplit {

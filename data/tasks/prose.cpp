@@ -1,5 +1,8 @@
 #include "data/tasks/prose.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace quire {
 
 namespace {
@@ -40,6 +43,14 @@ std::string join(std::initializer_list<Words> parts) {
     text += part;
   }
   return text;
+}
+
+// Of the words that begin with this.
+template <size_t N>
+double share_of(const Words (&words)[N], std::string_view beginning) {
+  const auto count =
+      std::count_if(std::begin(words), std::end(words), [&](Words word) { return word.starts_with(beginning); });
+  return static_cast<double>(count) / N;
 }
 
 std::string scene(TaskRandom& random) {
@@ -88,6 +99,31 @@ std::string made_up_word(TaskRandom& random) {
   return word;
 }
 
+namespace {
+
+// Of the syllables that are to come, and of what follows them.
+double rest_share(std::string_view beginning, int64_t syllables) {
+  if (beginning.empty()) return 1;
+  if (syllables == 0) return share_of(kCodas, beginning);
+  double sum = 0;
+  for (const Words onset : kOnsets) {
+    if (onset.starts_with(beginning)) {
+      sum += 1;
+    } else if (beginning.starts_with(onset)) {
+      const std::string_view rest = beginning.substr(onset.size());
+      const bool is_vowel = std::find(std::begin(kVowels), std::end(kVowels), rest.substr(0, 1)) != std::end(kVowels);
+      if (is_vowel) sum += rest_share(rest.substr(1), syllables - 1) / std::size(kVowels);
+    }
+  }
+  return sum / std::size(kOnsets);
+}
+
+}  // namespace
+
+double made_up_word_share(std::string_view beginning) {
+  return 0.5 * rest_share(beginning, 2) + 0.5 * rest_share(beginning, 3);
+}
+
 std::string capitalised(std::string word) {
   if (word[0] >= 'a' && word[0] <= 'z') word[0] = static_cast<char>(word[0] - 'a' + 'A');
   return word;
@@ -105,6 +141,14 @@ std::string prose_label(int64_t number) {
 std::string prose_thing(TaskRandom& random) {
   const Words adjective = random.one_of(kAdjectives);
   return join({adjective, random.one_of(kThings)});
+}
+
+double prose_thing_share(std::string_view beginning) {
+  const size_t space = beginning.find(' ');
+  if (space == std::string_view::npos) return share_of(kAdjectives, beginning);
+  const std::string_view adjective = beginning.substr(0, space);
+  const auto same = std::count(std::begin(kAdjectives), std::end(kAdjectives), adjective);
+  return static_cast<double>(same) / std::size(kAdjectives) * share_of(kThings, beginning.substr(space + 1));
 }
 
 std::string prose_deed(TaskRandom& random) {

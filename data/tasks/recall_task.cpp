@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "core/check.h"
@@ -15,8 +16,8 @@ namespace {
 // A whole document; every target counts.
 class RecallDocument : public TaskDocument {
  public:
-  RecallDocument(std::vector<int32_t> ids, std::vector<uint8_t> marks)
-      : ids_(std::move(ids)), marks_(std::move(marks)) {}
+  RecallDocument(std::vector<int32_t> ids, std::vector<uint8_t> marks, double chance)
+      : ids_(std::move(ids)), marks_(std::move(marks)), chance_(chance) {}
   int64_t length() const override { return static_cast<int64_t>(ids_.size()); }
   void tokens(int64_t begin, int64_t count, int32_t* out) const override {
     std::copy_n(ids_.begin() + begin, count, out);
@@ -24,27 +25,34 @@ class RecallDocument : public TaskDocument {
   void marks(int64_t begin, int64_t count, uint8_t* out) const override {
     std::copy_n(marks_.begin() + begin, count, out);
   }
+  std::optional<double> chance() const override { return chance_; }
 
  private:
   std::vector<int32_t> ids_;
   std::vector<uint8_t> marks_;
+  double chance_;
 };
 
 struct Fact {
-  std::string before;  // ends with the word that the rest follows from
-  std::string value;   // what has to be remembered
-  std::string after;   // empty: nothing is told
-  int64_t said = 0;    // where the value was last said
-  int64_t due = 0;     // where it comes back
-  int64_t left = 0;    // mentions to come
+  std::string before;       // ends with the word that the rest follows from
+  RecallValue value;        // what has to be remembered
+  std::string after;        // empty: nothing is told
+  std::string space = " ";  // before the value
+  int64_t said = 0;         // where the value was last said
+  int64_t due = 0;          // where it comes back
+  int64_t left = 0;         // mentions to come
 };
 
 // Writes one document from its beginning to its end.
 class Writer {
  public:
   Writer(const TaskConfig& config, const Tokenizer& tokenizer, const DocumentKey& key,
-         std::unique_ptr<FillerText> filler)
-      : config_(config), tokenizer_(tokenizer), random_(key, "data.tasks.recall"), filler_(std::move(filler)) {}
+         std::unique_ptr<FillerText> filler, RecallGuess& guess)
+      : config_(config),
+        tokenizer_(tokenizer),
+        random_(key, "data.tasks.recall"),
+        filler_(std::move(filler)),
+        guess_(guess) {}
 
   std::unique_ptr<RecallDocument> write(int64_t length) {
     while (place() < length) {
@@ -65,7 +73,10 @@ class Writer {
     ids_.resize(static_cast<size_t>(length));
     marks_.resize(ids_.size());
     marks_.push_back(kCounted);
-    return std::make_unique<RecallDocument>(std::move(ids_), std::move(marks_));
+    // The end may cut off some that are recalled.
+    guesses_.resize(static_cast<size_t>(std::count(marks_.begin(), marks_.end(), kCounted | kRecalled)));
+    const double chance = std::accumulate(guesses_.begin(), guesses_.end(), 0.0);
+    return std::make_unique<RecallDocument>(std::move(ids_), std::move(marks_), chance);
   }
 
  private:
@@ -83,17 +94,18 @@ class Writer {
   }
 
   Fact new_fact() {
-    switch (random_.one_of(config_.kinds)) {
+    const FactKind kind = random_.one_of(config_.kinds);
+    if (kind == FactKind::signs) return new_sign();
+    RecallValue value = draw_value(kind, {}, random_);
+    const std::string word = new_word();
+    switch (kind) {
       case FactKind::names:
-        return fact(capitalised(new_word()), fmt::format(" {}", capitalised(made_up_word(random_))), " ");
+        return fact(capitalised(word), std::move(value), " ");
       case FactKind::numbers:
-        return fact(fmt::format("{} (", capitalised(new_word())), fmt::format("{}", 1000 + random_.below(9000)), ") ");
-      case FactKind::definitions:
-        return fact(fmt::format("The {}, that", new_word()), fmt::format(" {}", prose_thing(random_)), ", ");
-      case FactKind::signs:
-        break;
+        return fact(fmt::format("{} (", capitalised(word)), std::move(value), ") ", "");
+      default:
+        return fact(fmt::format("The {}, that", word), std::move(value), ", ");
     }
-    return new_sign();
   }
 
   // What each may say is written in symbols of its own.
@@ -103,14 +115,15 @@ class Writer {
     for (;;) {
       const auto& [name, symbols] = random_.one_of(kSigns);
       if (!words_.insert(std::string(name)).second) continue;
-      Fact sign = fact(std::string(name), fmt::format(" {}", random_.one_of(symbols)), "");
+      Fact sign = fact(std::string(name), draw_value(FactKind::signs, symbols, random_), "");
       sign.left = std::numeric_limits<int64_t>::max();
       return sign;
     }
   }
 
-  Fact fact(const std::string& before, const std::string& value, const std::string& after) const {
-    return {.before = before, .value = value, .after = after, .left = config_.mentions};
+  Fact fact(const std::string& before, RecallValue value, const std::string& after,
+            const std::string& space = " ") const {
+    return {.before = before, .value = std::move(value), .after = after, .space = space, .left = config_.mentions};
   }
 
   void say(Fact& fact, bool again) {
@@ -118,11 +131,19 @@ class Writer {
     marks_.resize(ids_.size(), kCounted);
     const bool recalled = again && place() - fact.said >= config_.nearest;
     fact.said = place();
-    tokenizer_.encode(fact.value, ids_);
+    tokenizer_.encode(fact.space + fact.value.text, ids_);
+    size_t known = 0;  // characters of the value before token i, and the spaces that follow them
     for (size_t i = marks_.size(); i < ids_.size(); ++i) {
-      // A space before the value can be told without remembering anything.
-      const bool is_space = tokenizer_.decode({&ids_[i], 1}) == " ";
-      marks_.push_back(recalled && !is_space ? kCounted | kRecalled : kCounted);
+      const std::string text = tokenizer_.decode({&ids_[i], 1});
+      // A space can be told without remembering anything.
+      const bool counts = recalled && text != " ";
+      marks_.push_back(counts ? kCounted | kRecalled : kCounted);
+      if (counts) guesses_.push_back(guess_.right(fact.value, fact.value.text.substr(0, known)));
+      for (const char c : text) {
+        if (c == ' ') continue;  // written or not: tokenizers differ
+        ++known;
+        while (known < fact.value.text.size() && fact.value.text[known] == ' ') ++known;
+      }
     }
     tokenizer_.encode(fact.after.empty() ? "; " : fmt::format("{}{}. ", fact.after, prose_deed(random_)), ids_);
     if (again) --fact.left;
@@ -136,8 +157,10 @@ class Writer {
   const Tokenizer& tokenizer_;
   TaskRandom random_;
   std::unique_ptr<FillerText> filler_;
+  RecallGuess& guess_;
   std::vector<int32_t> ids_;
   std::vector<uint8_t> marks_;
+  std::vector<double> guesses_;  // of every target that is recalled, in their order
   std::vector<Fact> facts_;
   std::set<std::string> words_;
 };
@@ -162,7 +185,7 @@ RecallTask::RecallTask(const TaskConfig& config, const TaskSources& sources, con
 
 std::unique_ptr<TaskDocument> RecallTask::document(int64_t index) const {
   const DocumentKey key = key_of(index);
-  return Writer(config_, tokenizer_, key, filler_.open(key)).write(positions(index) - 1);
+  return Writer(config_, tokenizer_, key, filler_.open(key), guess_).write(positions(index) - 1);
 }
 
 }  // namespace quire

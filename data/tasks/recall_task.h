@@ -1,8 +1,10 @@
 // Long documents in which facts come back: surnames, numbers, definitions and signs (config.kinds). The content of a
 // fact is random, so it can only be remembered, and it follows the same word each time, so that a reader needs only the
-// last mention. Where a fact comes back after config.nearest tokens or more, its words are marked as recalled.
+// last mention. Where a fact comes back after config.nearest tokens or more, its words are marked as recalled. For one
+// thread.
 #pragma once
 
+#include "data/tasks/recall_value.h"
 #include "data/tasks/task.h"
 
 namespace quire {
@@ -15,6 +17,7 @@ class RecallTask : public Task {
  private:
   const Tokenizer& tokenizer_;
   const Filler& filler_;
+  mutable RecallGuess guess_;  // remembers what it has found out
 };
 
 }  // namespace quire

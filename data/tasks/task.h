@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "data/corpus/documents.h"
 #include "data/tasks/filler.h"
@@ -16,6 +17,9 @@ class TaskDocument {
   virtual int64_t length() const = 0;  // in stored tokens
   virtual void tokens(int64_t begin, int64_t count, int32_t* out) const = 0;
   virtual void marks(int64_t begin, int64_t count, uint8_t* out) const = 0;  // as Documents::marks()
+  // How many of the recalled targets the best guess gets right without having read what they repeat: an expectation,
+  // exact where a token is a character, too high where tokens are longer. Nothing where the task cannot say.
+  virtual std::optional<double> chance() const { return std::nullopt; }
 };
 
 class Task {

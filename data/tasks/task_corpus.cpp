@@ -57,6 +57,7 @@ void append(CorpusWriter& writer, const TaskDocument& document) {
     document.marks(begin, static_cast<int64_t>(marks.size()), marks.data());
     writer.append_marks(marks);
   }
+  if (const std::optional<double> chance = document.chance()) writer.set_chance(*chance);
 }
 
 }  // namespace

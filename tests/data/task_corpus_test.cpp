@@ -55,6 +55,7 @@ TEST_F(TaskCorpusTest, HoldsTheDocumentsOfTheTaskWithTheirMarks) {
       split.marks(document, 0, made->length() + 1, marks.data());
       made->marks(0, made->length() + 1, wanted_marks.data());
       EXPECT_EQ(marks, wanted_marks);
+      EXPECT_EQ(split.chance(document), made->chance());
     }
   }
 }

@@ -28,6 +28,16 @@ class EvaluationOnRanks : public ::testing::Test {
     return evaluate(store, evaluation_config(config), *corpus, machine, options);
   }
 
+  // What a file of losses has of them.
+  static std::vector<std::array<double, 5>> targets_of(const EvaluationResult& result) {
+    std::vector<std::array<double, 5>> values;
+    for (const TargetLoss& of : result.targets) {
+      values.push_back({static_cast<double>(of.document), static_cast<double>(of.position), of.nll,
+                        static_cast<double>(of.target), static_cast<double>(of.best)});
+    }
+    return values;
+  }
+
   TemporaryDirectory folder_;
 };
 
@@ -72,15 +82,19 @@ TEST_F(EvaluationOnRanks, EveryRankHasTheWholeResult) {
   EvaluationOptions options;
   options.rows = 1;
   options.bin_width = 0;
+  options.each_target = true;
   const EvaluationResult wanted = evaluate_on(one, options);
   for (const int size : {3, 9}) {
     run_in_process(size, [&](Ranks& ranks) {
       const EvaluationResult result = evaluate_on(ranks, options);
       EXPECT_EQ(to_json(result, RunConfig{}, 1)["nll"], to_json(wanted, RunConfig{}, 1)["nll"]);
       EXPECT_EQ(result.context_mean, wanted.context_mean);
-      EXPECT_EQ(positions_to_json(result), positions_to_json(wanted));
+      EXPECT_EQ(positions_to_json(result, result.by_position), positions_to_json(wanted, wanted.by_position));
+      EXPECT_EQ(targets_of(result), targets_of(wanted));
       for (size_t i = 0; i < wanted.documents.size(); ++i) {
         EXPECT_EQ(result.documents[i].nll, wanted.documents[i].nll) << i;
+        EXPECT_EQ(positions_to_json(result, result.documents[i].by_position),
+                  positions_to_json(wanted, wanted.documents[i].by_position));
       }
     });
   }

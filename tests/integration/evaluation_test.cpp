@@ -1,4 +1,5 @@
 // What evaluation may depend on, and what not.
+#include "core/files/hdf5_file.h"
 #include "data/tokenizers/byte_tokenizer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/inserting_stack.h"
@@ -251,6 +252,59 @@ TEST_F(ByPosition, AddsUpToThePlainEvaluation) {
     EXPECT_EQ(tokens, plain.tokens);
     EXPECT_TRUE(result.has_bytes_by_position);
     EXPECT_EQ(bytes, plain.bytes);
+    for (const DocumentResult& document : result.documents) {
+      ExactSum own;
+      int64_t targets = 0;
+      for (const PositionBin& bin : document.by_position) {
+        own.add(bin.nll);
+        targets += bin.tokens;
+      }
+      EXPECT_EQ(own.value(), document.nll) << document.name;
+      EXPECT_EQ(targets, document.tokens) << document.name;
+    }
+  }
+}
+
+// A file of losses has every target in its place, and what the program reads back is what was found.
+TEST_F(ByPosition, LossesOfSingleTargetsAreWritten) {
+  const RunConfig config = tiny_config({"model.initialization.std=0.4"});
+  Model model(config);
+  EvaluationOptions options;
+  options.split = "valid";
+  options.rows = 3;
+  options.each_target = true;
+  const EvaluationResult result = evaluate(model.store, config, *corpus_, model.machine, options);
+  ASSERT_EQ(static_cast<int64_t>(result.targets.size()), result.tokens);
+  const std::filesystem::path path = folder_ / "losses.h5";
+  write_target_losses(path, result, "runs/first");
+  EXPECT_ERROR(require_new_losses_file(path), ErrorKind::config, "losses.h5 exists already");
+  EXPECT_ERROR(require_new_losses_file(folder_ / "no" / "losses.h5"), ErrorKind::config, "there is no folder");
+  EXPECT_NO_THROW(require_new_losses_file("losses.h5"));
+
+  const Hdf5Reader file = Hdf5Reader::open_file(path);
+  EXPECT_EQ(file.attribute_text("/", "split"), "valid");
+  EXPECT_EQ(file.attribute_text("/", "checkpoint"), "runs/first");
+  const std::vector<int64_t> offsets = file.get("/offsets").to_vector<int64_t>();
+  const std::vector<int64_t> position = file.get("/position").to_vector<int64_t>();
+  const std::vector<int32_t> target = file.get("/target").to_vector<int32_t>();
+  const std::vector<double> nll = file.get("/nll").to_vector<double>();
+  const Split& split = corpus_->split("valid");
+  ASSERT_EQ(offsets.size(), result.documents.size() + 1);
+  for (size_t d = 0; d < result.documents.size(); ++d) {
+    EXPECT_EQ(file.get_texts("/names")[d], result.documents[d].name);
+    const auto begin = static_cast<size_t>(offsets[d]);
+    const auto count = static_cast<size_t>(offsets[d + 1]) - begin;
+    ASSERT_EQ(static_cast<int64_t>(count), result.documents[d].tokens);
+    std::vector<int32_t> text(count - 1);
+    split.tokens(static_cast<int64_t>(d), 0, static_cast<int64_t>(text.size()), text.data());
+    text.push_back(corpus_->tokenizer().eos_id());
+    ExactSum sum;
+    for (size_t i = 0; i < count; ++i) {
+      EXPECT_EQ(position[begin + i], static_cast<int64_t>(i));
+      EXPECT_EQ(target[begin + i], text[i]);
+      sum.add(nll[begin + i]);
+    }
+    EXPECT_EQ(sum.value(), result.documents[d].nll);
   }
 }
 

@@ -24,6 +24,7 @@ struct Arguments {
   bool documents = false;
   bool by_position = false;
   std::string bins = "log2";
+  std::string losses;
   std::optional<bool> ema;
   bool json = false;
 };
@@ -37,13 +38,15 @@ nlohmann::ordered_json document_json(const EvaluationResult& result, const Docum
                               {"words", document.words}, {"bytes", document.bytes},
                               {"nll", document.nll},     {"bits_per_byte", bits_per_byte(result, document)}};
   if (result.recall) json["recall"] = recall_to_json(document.recall);
+  if (!document.by_position.empty()) json["by_position"] = positions_to_json(result, document.by_position);
   return json;
 }
 
 void print_recall(const RecallResult& recall) {
   const auto tokens = static_cast<double>(recall.tokens);
-  print(fmt::format("  recall: {} tokens, perplexity {:.4f}, {:.1f} % most likely\n", recall.tokens,
-                    std::exp(recall.nll / tokens), 100 * static_cast<double>(recall.correct) / tokens));
+  print(fmt::format("  recall: {} tokens, perplexity {:.4f}, {:.1f} % most likely{}\n", recall.tokens,
+                    std::exp(recall.nll / tokens), 100 * static_cast<double>(recall.correct) / tokens,
+                    recall.chance ? fmt::format(" ({:.1f} % by chance)", 100 * *recall.chance / tokens) : ""));
 }
 
 // Bits per byte count the bytes of a bin; the end of a document has none.
@@ -65,6 +68,7 @@ void run(const Arguments& arguments) {
   const std::optional<int64_t> bin_width =
       arguments.by_position ? std::optional(parse_bin_width(arguments.bins)) : std::nullopt;
   Ranks& ranks = Ranks::current();
+  if (!arguments.losses.empty()) ranks.on_root([&] { require_new_losses_file(arguments.losses); });
   std::unique_ptr<Corpus> corpus;
   std::unique_ptr<LoadedModel> model;
   std::string split;
@@ -106,8 +110,12 @@ void run(const Arguments& arguments) {
                                                 },
                                             .stop = {},
                                             .bin_width = bin_width,
+                                            .each_target = !arguments.losses.empty(),
                                             .ranks = &ranks});
   if (progress) progress->finish();
+  if (!arguments.losses.empty()) {
+    ranks.on_root([&] { write_target_losses(arguments.losses, result, model->checkpoint().string()); });
+  }
 
   nlohmann::ordered_json json = to_json(result, config, config.evaluate.rows);
   json["step"] = model->step();
@@ -116,7 +124,7 @@ void run(const Arguments& arguments) {
     for (const DocumentResult& document : result.documents)
       json["by_document"].push_back(document_json(result, document));
   }
-  if (arguments.by_position) json["by_position"] = positions_to_json(result);
+  if (arguments.by_position) json["by_position"] = positions_to_json(result, result.by_position);
   if (arguments.json) return print_json(json);
   print(fmt::format("{}: split {} of {}{}\n", model->checkpoint().string(), split, config.data.corpus,
                     model->weights() == Weights::average ? ", average of the weights" : ""));
@@ -161,6 +169,10 @@ void add_eval(Verb& program) {
       ->type_name("log2|N")
       ->needs(by_position)
       ->capture_default_str();
+  app.add_option("--losses", arguments->losses,
+                 "Also write an HDF5 file with the loss and the most likely token at every target "
+                 "(configs/OUTPUT.md); takes 40 bytes of memory for each")
+      ->type_name("FILE");
   add_ema_flag(app, arguments->ema);
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
   app.callback([arguments] { run(*arguments); });

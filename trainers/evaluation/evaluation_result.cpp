@@ -79,16 +79,19 @@ nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& 
 nlohmann::ordered_json recall_to_json(const RecallResult& recall) {
   const auto tokens = static_cast<double>(recall.tokens);
   const bool any = recall.tokens > 0;
+  const auto share = [&](double count) {
+    return any ? nlohmann::ordered_json(count / tokens) : nlohmann::ordered_json();
+  };
   return {{"tokens", recall.tokens},
           {"nll", recall.nll},
           {"perplexity", any ? nlohmann::ordered_json(std::exp(recall.nll / tokens)) : nlohmann::ordered_json()},
-          {"accuracy",
-           any ? nlohmann::ordered_json(static_cast<double>(recall.correct) / tokens) : nlohmann::ordered_json()}};
+          {"accuracy", share(static_cast<double>(recall.correct))},
+          {"chance", recall.chance ? share(*recall.chance) : nlohmann::ordered_json()}};
 }
 
-nlohmann::ordered_json positions_to_json(const EvaluationResult& result) {
+nlohmann::ordered_json positions_to_json(const EvaluationResult& result, const std::vector<PositionBin>& bins) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const PositionBin& bin : result.by_position) {
+  for (const PositionBin& bin : bins) {
     const double nll = bin.nll.value();
     list.push_back(
         {{"begin", bin.begin},

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trainers/evaluation/position_bins.h"
+#include "trainers/evaluation/target_losses.h"
 #include "trainers/run/config.h"
 
 namespace quire {
@@ -16,6 +17,8 @@ struct RecallResult {
   int64_t tokens = 0;
   int64_t correct = 0;  // the most likely token was right
   double nll = 0;       // nats
+  // How many the best guess gets right without having read what they repeat, on average; where the corpus says so.
+  std::optional<double> chance = {};
 };
 
 struct DocumentResult {
@@ -25,6 +28,7 @@ struct DocumentResult {
   int64_t bytes = 0;  // without those of a first token that is left out
   double nll = 0;     // nats
   RecallResult recall;
+  std::vector<PositionBin> by_position;  // as that of all documents
 };
 
 struct EvaluationResult {
@@ -39,6 +43,7 @@ struct EvaluationResult {
   bool as_trained = true;                // reading computes what training does
   std::vector<PositionBin> by_position;  // of the text, without inserted tokens; when asked for
   bool has_bytes_by_position = false;    // every token is a byte, or the end of a document
+  std::vector<TargetLoss> targets;       // each by itself, when asked for
   // Only for a corpus with marks (quire prepare --task).
   std::optional<RecallResult> recall;
   // True when every target counts but for first tokens that data.score_first_token leaves out, so that nats can be
@@ -55,9 +60,9 @@ struct EvaluationResult {
 
 // The fields of configs/OUTPUT.md; window, cache and memory are those of the configuration.
 nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& config, int64_t rows);
-// {"tokens", "nll", "perplexity", "accuracy"}
+// {"tokens", "nll", "perplexity", "accuracy", "chance"}
 nlohmann::ordered_json recall_to_json(const RecallResult& recall);
-// [{"begin", "end", "tokens", "nll", "nats_per_token", "bytes", "bits_per_byte"}, ...]
-nlohmann::ordered_json positions_to_json(const EvaluationResult& result);
+// [{"begin", "end", "tokens", "nll", "nats_per_token", "bytes", "bits_per_byte"}, ...] of all documents or of one.
+nlohmann::ordered_json positions_to_json(const EvaluationResult& result, const std::vector<PositionBin>& bins);
 
 }  // namespace quire

@@ -1,13 +1,23 @@
 #include "trainers/evaluation/evaluation_sums.h"
 
+#include <algorithm>
 #include <array>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 
 namespace quire {
 
 namespace {
 
-static_assert(std::is_trivially_copyable_v<DocumentSums> && std::is_trivially_copyable_v<PositionBin>);
+// A bin of one document, for other ranks.
+struct DocumentBin {
+  int64_t document = 0;
+  PositionBin bin;
+};
+
+static_assert(std::is_trivially_copyable_v<DocumentSums> && std::is_trivially_copyable_v<DocumentBin> &&
+              std::is_trivially_copyable_v<TargetLoss>);
 
 // What all ranks have, in rank order.
 template <typename T>
@@ -30,8 +40,9 @@ void DocumentSums::add(const DocumentSums& other) {
   recall_nll.add(other.recall_nll);
 }
 
-EvaluationSums::EvaluationSums(int64_t documents, std::optional<PositionBins> bins)
-    : documents_(static_cast<size_t>(documents)), bins_(std::move(bins)) {
+EvaluationSums::EvaluationSums(int64_t documents, const std::optional<PositionBins>& bins, bool each)
+    : documents_(static_cast<size_t>(documents)), each_(each) {
+  if (bins) bins_.assign(static_cast<size_t>(documents), *bins);
   for (int64_t document = 0; document < documents; ++document) {
     documents_[static_cast<size_t>(document)].document = document;
   }
@@ -41,7 +52,7 @@ void EvaluationSums::add(int64_t document, double nll, int64_t position, int64_t
   DocumentSums& sums = documents_[static_cast<size_t>(document)];
   ++sums.targets;
   sums.nll.add(nll);
-  if (bins_) bins_->add(position, nll, bytes);
+  if (!bins_.empty()) bins_[static_cast<size_t>(document)].add(position, nll, bytes);
   seen_ += seen;
 }
 
@@ -60,11 +71,15 @@ void EvaluationSums::add_up(Ranks& ranks) {
     sums = {.document = sums.document, .targets = 0, .recalled = 0, .correct = 0, .nll = {}, .recall_nll = {}};
   }
   for (const DocumentSums& sums : gathered(ranks, read)) documents_[static_cast<size_t>(sums.document)].add(sums);
-  if (bins_) {
-    const std::vector<PositionBin> mine = bins_->bins();
-    bins_->clear();
-    for (const PositionBin& bin : gathered(ranks, mine)) bins_->add(bin);
+  std::vector<DocumentBin> mine;
+  for (size_t document = 0; document < bins_.size(); ++document) {
+    for (const PositionBin& bin : bins_[document].bins()) {
+      if (bin.tokens > 0) mine.push_back({static_cast<int64_t>(document), bin});
+    }
+    bins_[document].clear();
   }
+  for (const DocumentBin& of : gathered(ranks, mine)) bins_[static_cast<size_t>(of.document)].add(of.bin);
+  if (each_) targets_ = gathered(ranks, targets_);
   const std::vector<int64_t> seen = gathered(ranks, std::vector<int64_t>{seen_});
   seen_ = 0;
   for (const int64_t of_rank : seen) seen_ += of_rank;
@@ -77,7 +92,24 @@ int64_t EvaluationSums::targets() const {
 }
 
 std::vector<PositionBin> EvaluationSums::bins() const {
-  return bins_ ? bins_->bins() : std::vector<PositionBin>{};
+  if (bins_.empty()) return {};
+  PositionBins all = bins_.front();
+  for (size_t document = 1; document < bins_.size(); ++document) {
+    for (const PositionBin& bin : bins_[document].bins()) all.add(bin);
+  }
+  return all.bins();
+}
+
+std::vector<PositionBin> EvaluationSums::bins(int64_t document) const {
+  return bins_.empty() ? std::vector<PositionBin>{} : bins_[static_cast<size_t>(document)].bins();
+}
+
+std::vector<TargetLoss> EvaluationSums::take_targets() {
+  std::vector<TargetLoss> targets = std::exchange(targets_, {});
+  std::sort(targets.begin(), targets.end(), [](const TargetLoss& a, const TargetLoss& b) {
+    return std::tie(a.document, a.position) < std::tie(b.document, b.position);
+  });
+  return targets;
 }
 
 }  // namespace quire

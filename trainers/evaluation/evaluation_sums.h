@@ -9,6 +9,7 @@
 #include "core/ranks/ranks.h"
 #include "trainers/evaluation/exact_sum.h"
 #include "trainers/evaluation/position_bins.h"
+#include "trainers/evaluation/target_losses.h"
 
 namespace quire {
 
@@ -25,23 +26,32 @@ struct DocumentSums {
 
 class EvaluationSums {
  public:
-  EvaluationSums(int64_t documents, std::optional<PositionBins> bins);
+  // With `bins` there are such for every document, with `each` every target is kept by itself.
+  EvaluationSums(int64_t documents, const std::optional<PositionBins>& bins, bool each = false);
 
   // A target of a document: its loss, its position in the text with the bytes that the target has there, and the tokens
   // that it sees.
   void add(int64_t document, double nll, int64_t position, int64_t bytes, int64_t seen);
   void add_recalled(int64_t document, double nll, bool correct);
+  bool keeps_each() const { return each_; }
+  void keep(const TargetLoss& target) { targets_.push_back(target); }
   // Every rank has the sums of all.
   void add_up(Ranks& ranks);
 
   const std::vector<DocumentSums>& documents() const { return documents_; }
   int64_t targets() const;
   int64_t seen() const { return seen_; }
+  // Of all documents, and of one; empty without bins.
   std::vector<PositionBin> bins() const;
+  std::vector<PositionBin> bins(int64_t document) const;
+  // In the order of documents and positions. What was kept is gone from here.
+  std::vector<TargetLoss> take_targets();
 
  private:
   std::vector<DocumentSums> documents_;
-  std::optional<PositionBins> bins_;
+  std::vector<PositionBins> bins_;  // one for each document, or none
+  bool each_;
+  std::vector<TargetLoss> targets_;
   int64_t seen_ = 0;
 };
 

@@ -29,12 +29,12 @@ std::vector<std::pair<int64_t, int64_t>> active_runs(const Batch& batch) {
   return runs;
 }
 
-std::vector<int64_t> recalled_cells(const Batch& batch) {
-  std::vector<int64_t> cells;
-  for (size_t i = 0; i < batch.recalled.size(); ++i) {
-    if (batch.recalled[i] != 0) cells.push_back(static_cast<int64_t>(i));
+std::vector<int64_t> cells(const std::vector<uint8_t>& marked) {
+  std::vector<int64_t> places;
+  for (size_t i = 0; i < marked.size(); ++i) {
+    if (marked[i] != 0) places.push_back(static_cast<int64_t>(i));
   }
-  return cells;
+  return places;
 }
 
 // Targets of a document that count, from its `first` one on.
@@ -75,7 +75,11 @@ void list_documents(const Split& split, const Tokenizer& tokenizer, bool score_f
     const int64_t targets = counted_targets(split, document, left_out);
     result.has_text = result.has_text && targets == split.length(document) + 1 - left_out;
     const int64_t bytes = split.bytes(document) - (left_out == 0 ? 0 : first_bytes(split, tokenizer, document));
-    result.documents.push_back({split.name(document), targets, split.words(document), bytes, 0.0, {}});
+    result.documents.push_back({split.name(document), targets, split.words(document), bytes, 0.0, {}, {}});
+    if (const std::optional<double> chance = split.chance(document)) {
+      result.documents.back().recall.chance = chance;
+      result.recall->chance = result.recall->chance.value_or(0) + *chance;
+    }
     result.tokens += targets;
     result.words += split.words(document);
     result.bytes += bytes;
@@ -111,12 +115,17 @@ class Reader {
       const Batch part = batch.row_block(begin, end);
       Tape tape(false);
       const StateView view = state_->view(begin, end);
-      const std::vector<int64_t> recalled = recalled_cells(part);
-      const TargetScores scores = network_.model.score({.tape = tape, .batch = part, .state = view}, recalled);
+      const std::vector<int64_t> asked = cells(sums.keeps_each() ? part.loss_mask : part.recalled);
+      const TargetScores scores = network_.model.score({.tape = tape, .batch = part, .state = view}, asked);
       const std::vector<double> nll = as_doubles(scores.nll);
-      for (size_t k = 0; k < recalled.size(); ++k) {
-        const auto cell = static_cast<size_t>(recalled[k]);
-        sums.add_recalled(part.document[cell], nll[cell], scores.best[k] == part.targets[cell]);
+      for (size_t k = 0; k < asked.size(); ++k) {
+        const auto cell = static_cast<size_t>(asked[k]);
+        const bool recalled = !part.recalled.empty() && part.recalled[cell] != 0;
+        const int64_t document = part.document[cell];
+        if (recalled) sums.add_recalled(document, nll[cell], scores.best[k] == part.targets[cell]);
+        if (sums.keeps_each()) {
+          sums.keep({document, text_position(part, cell), nll[cell], part.targets[cell], scores.best[k], recalled});
+        }
       }
       for (size_t i = 0; i < nll.size(); ++i) {
         if (part.loss_mask[i] != 0) add(part, i, nll[i], sums);
@@ -126,15 +135,19 @@ class Reader {
   }
 
  private:
-  void add(const Batch& part, size_t cell, double nll, EvaluationSums& sums) const {
-    // Positions of the document count tokens that the model inserts; what is reported does not.
+  // Positions of the document count tokens that the model inserts; what is reported does not.
+  int64_t text_position(const Batch& part, size_t cell) const {
     const int64_t position = part.position[cell];
     // An inserted token that has a target has that of the token before it.
-    const int64_t token = insertion_.tokens_before(position) - (insertion_.is_inserted(position) ? 1 : 0);
+    return insertion_.tokens_before(position) - (insertion_.is_inserted(position) ? 1 : 0);
+  }
+
+  void add(const Batch& part, size_t cell, double nll, EvaluationSums& sums) const {
+    const int64_t position = part.position[cell];
     const int64_t bytes = eos_ && part.targets[cell] != *eos_ ? 1 : 0;
     // A target sees its own position too.
     const int64_t seen = reach_({position, static_cast<int64_t>(cell) % part.length});
-    sums.add(part.document[cell], nll, token, bytes,
+    sums.add(part.document[cell], nll, text_position(part, cell), bytes,
              insertion_.tokens_before(position + 1) - insertion_.tokens_before(position - seen));
   }
 
@@ -151,15 +164,24 @@ void put_losses(const EvaluationSums& sums, EvaluationResult& result) {
   for (const DocumentSums& of : sums.documents()) {
     DocumentResult& document = result.documents[static_cast<size_t>(of.document)];
     document.nll = of.nll.value();
+    document.by_position = sums.bins(of.document);
     total.add(of.nll);
     if (!result.recall) continue;
-    document.recall = {.tokens = of.recalled, .correct = of.correct, .nll = of.recall_nll.value()};
+    document.recall.tokens = of.recalled;
+    document.recall.correct = of.correct;
+    document.recall.nll = of.recall_nll.value();
     result.recall->tokens += of.recalled;
     result.recall->correct += of.correct;
     recalled_total.add(of.recall_nll);
   }
   if (result.recall) result.recall->nll = recalled_total.value();
   result.nll = total.value();
+}
+
+// They are those of whole documents.
+void forget_chances(EvaluationResult& result) {
+  for (DocumentResult& document : result.documents) document.recall.chance.reset();
+  if (result.recall) result.recall->chance.reset();
 }
 
 }  // namespace
@@ -178,7 +200,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   result.split = options.split;
   if (split.marked()) result.recall.emplace();
   list_documents(split, corpus.tokenizer(), config.data.score_first_token, documents, result);
-  EvaluationSums sums(documents, make_bins(options, split, documents));
+  EvaluationSums sums(documents, make_bins(options, split, documents), options.each_target);
   result.has_bytes_by_position = options.bin_width && corpus.tokenizer().kind() == "byte" && result.has_text;
 
   const ModelReading reading = reading_of(config.model, config.data.subsequence, Purpose::evaluate);
@@ -213,7 +235,9 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   }
   sums.add_up(ranks);
   put_losses(sums, result);
+  if (!result.complete) forget_chances(result);
   result.by_position = sums.bins();
+  result.targets = sums.take_targets();
   QUIRE_CHECK(!result.complete || sums.targets() == result.tokens, "evaluate: {} targets were read of {}",
               sums.targets(), result.tokens);
   if (!std::isfinite(result.nll)) {  // on all ranks

@@ -18,6 +18,7 @@ struct EvaluationOptions {
   std::function<void(int64_t tokens, int64_t total)> progress;  // may be empty
   std::function<bool()> stop;                                   // may be empty; asked after every step
   std::optional<int64_t> bin_width = {};                        // 0: powers of two; nothing: no bins
+  bool each_target = false;                                     // EvaluationResult::targets
   // They share the documents out; all have the same result, which is that of one rank. nullptr: this rank reads all.
   // Progress is that of all ranks, and both functions are called at the same moments by all, with the same answer.
   Ranks* ranks = nullptr;

@@ -1,0 +1,53 @@
+#include "trainers/evaluation/target_losses.h"
+
+#include "core/check.h"
+#include "core/files/file_io.h"
+#include "core/files/hdf5_file.h"
+#include "trainers/evaluation/evaluation_result.h"
+
+namespace quire {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+template <typename T, typename Of>
+void put_values(Hdf5Writer& file, const std::string& path, const std::vector<TargetLoss>& targets, const Of& of) {
+  std::vector<T> values;
+  values.reserve(targets.size());
+  for (const TargetLoss& target : targets) values.push_back(static_cast<T>(of(target)));
+  file.put(path, Tensor::from(values, {static_cast<int64_t>(values.size())}));
+}
+
+}  // namespace
+
+void require_new_losses_file(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::symlink_status(path, ignored).type() != fs::file_type::not_found) {
+    fail(ErrorKind::config, "--losses: {} exists already; remove it or give another name", path.string());
+  }
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (!fs::is_directory(folder, ignored)) fail(ErrorKind::config, "--losses: there is no folder {}", folder.string());
+}
+
+void write_target_losses(const fs::path& path, const EvaluationResult& result, const std::string& checkpoint) {
+  std::vector<std::string> names;
+  std::vector<int64_t> offsets(result.documents.size() + 1);
+  for (const DocumentResult& document : result.documents) names.push_back(document.name);
+  for (const TargetLoss& target : result.targets) ++offsets[static_cast<size_t>(target.document) + 1];
+  for (size_t i = 1; i < offsets.size(); ++i) offsets[i] += offsets[i - 1];
+
+  Hdf5Writer file;
+  file.put_texts("/names", names);
+  file.put("/offsets", Tensor::from(offsets, {static_cast<int64_t>(offsets.size())}));
+  put_values<int64_t>(file, "/position", result.targets, [](const TargetLoss& t) { return t.position; });
+  put_values<int32_t>(file, "/target", result.targets, [](const TargetLoss& t) { return t.target; });
+  put_values<int32_t>(file, "/best", result.targets, [](const TargetLoss& t) { return t.best; });
+  put_values<double>(file, "/nll", result.targets, [](const TargetLoss& t) { return t.nll; });
+  put_values<uint8_t>(file, "/recalled", result.targets, [](const TargetLoss& t) { return t.recalled ? 1 : 0; });
+  file.set_attribute("/", "split", result.split);
+  file.set_attribute("/", "checkpoint", checkpoint);
+  write_file_durably(path, file.finish());
+}
+
+}  // namespace quire

@@ -1,0 +1,33 @@
+// The loss of every target of an evaluation, as a file that other programs compare and analyse.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace quire {
+
+struct EvaluationResult;
+
+struct TargetLoss {
+  int64_t document = 0;
+  int64_t position = 0;  // of the target in the text; 0 is the first token after BOS
+  double nll = 0;        // nats
+  int32_t target = 0;    // token id
+  int32_t best = 0;      // the most likely one
+  bool recalled = false;
+};
+
+// Error(config) when something is at the path already, or its folder does not exist.
+void require_new_losses_file(const std::filesystem::path& path);
+
+// An HDF5 file, in the order of documents and positions:
+//   /names     texts [D]
+//   /offsets   i64 [D + 1]: targets of document d are offsets[d] to offsets[d + 1]
+//   /position  i64, /target i32, /best i32, /nll f64, /recalled u8: one value per target
+// Attributes of "/": split, and checkpoint as given. Error(disk) when it cannot be written.
+void write_target_losses(const std::filesystem::path& path, const EvaluationResult& result,
+                         const std::string& checkpoint);
+
+}  // namespace quire
