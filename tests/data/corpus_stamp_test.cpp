@@ -8,7 +8,6 @@
 
 #include "core/files/file_io.h"
 #include "data/corpus/corpus.h"
-#include "tests/support/address_sanitizer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/handmade_corpus.h"
 #include "tests/support/small_corpus.h"
@@ -131,7 +130,6 @@ TEST_F(CorpusStampTest, TokenIdsAreCheckedOnceToo) {
 }
 
 TEST_F(CorpusStampTest, ManyMayOpenAtOnce) {
-  if (test::under_address_sanitizer()) GTEST_SKIP() << "files are tried in a child of a process with threads";
   write();
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
