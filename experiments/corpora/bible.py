@@ -7,7 +7,6 @@ from common import Failure, Package
 
 PACKAGE = "bible-kjv"
 LICENCE = "the King James text is in the public domain (the program that prints it is not copied)"
-LEAST_BYTES = 0
 BOOKS = 66
 VERSE = re.compile(r"(\S+?)\d+:\d+ (.*)")
 
@@ -35,6 +34,6 @@ class Source:
                 raise Failure(f"{self.program}: this line is no verse: {line[:80]!r}")
             books.setdefault(verse[1], []).append(verse[2])
         if printed.returncode != 0 or len(books) != BOOKS or set(self.held_out) - set(books):
-            raise Failure(f"{self.program}: gave {len(books)} books (exit code {printed.returncode}) instead of {BOOKS}")
+            raise Failure(f"{self.program}: {len(books)} books instead of {BOOKS}, exit code {printed.returncode}")
         for book, verses in books.items():
             yield book, ("\n".join(verses) + "\n").encode()

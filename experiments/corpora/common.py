@@ -29,7 +29,7 @@ class Package:
         for place in places:
             if (self.root / place).exists():
                 return self.root / place
-        raise Failure(f"{self.root / places[0]} is missing, although the package {self.name} {self.version} is installed")
+        raise Failure(f"{self.root / places[0]} is missing, although {self.name} {self.version} is installed")
 
 
 def file_name(text):

@@ -7,9 +7,9 @@
     python3 experiments/corpora/make.py books --input BOOKS --output FOLDER
 
 FOLDER gets a text file for every document in train, valid and test, a corpus of bytes (corpus.h5), with --vocabulary a
-SentencePiece model and its corpus (spm.model, corpus-spm.h5), and manifest.json, which says what they were made from. The
-same package gives the same bytes. Nothing is installed, and FOLDER appears when all of it is done. Needs Python 3.9, and
-the built program unless --no-corpus.
+SentencePiece model and its corpus (spm.model, corpus-spm.h5), and manifest.json, which says what they were made from.
+The same package gives the same bytes. Nothing is installed, and FOLDER appears when all of it is done. Needs Python
+3.9, and the built program unless --no-corpus.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import bible
 import books
@@ -30,7 +31,7 @@ from common import Failure
 
 SOURCES = {"proofs": proofs, "code": go_code, "bible": bible, "books": books}
 SPLITS = ("train", "valid", "test")
-# Of a training document of which more than this stands in the held-out ones, the rest is likely to be a variant of them.
+# A training document of which a larger share stands in held-out ones is left out: the rest is likely a variant of them.
 MOST_SHARED = 0.5
 # Disk that a byte of the source takes: documents (1), a corpus of bytes or of tokens (2 each), and a half in reserve.
 DISK = {"documents": 1.5, "corpus": 2, "tokenizer": 2}
@@ -41,15 +42,15 @@ def parse_arguments():
     choices = parser.add_subparsers(dest="corpus", required=True, metavar="|".join(SOURCES))
     for name, source in SOURCES.items():
         one = choices.add_parser(name, help=source.__doc__.strip(), description=source.__doc__.strip())
-        one.add_argument("--output", required=True, type=pathlib.Path, metavar="FOLDER", help="made anew by this command")
+        one.add_argument("--output", required=True, type=pathlib.Path, metavar="FOLDER", help="made by this command")
         one.add_argument("--force", action="store_true", help="replace a FOLDER that this script has made")
         one.add_argument("--quire", default="build/native/bin/quire", help="the program (default: %(default)s)")
         one.add_argument("--no-corpus", action="store_true", help="only the text files and the manifest")
         one.add_argument("--vocabulary", type=int, metavar="N",
                          help="also train a SentencePiece model with N ids, and make its corpus")
-        one.add_argument("--least-bytes", type=int, default=source.LEAST_BYTES, metavar="N",
-                         help="size of the smallest document (default: %(default)s)")
         if source is not bible:
+            one.add_argument("--least-bytes", type=int, default=source.LEAST_BYTES, metavar="N",
+                             help="size of the smallest document (default: %(default)s)")
             one.add_argument("--share", type=float, default=0.05, metavar="X",
                              help="share of the documents in valid, and in test (default: %(default)s)")
         one.add_argument("--passage", type=int, default=200, metavar="N",
@@ -68,8 +69,10 @@ def megabytes(count):
 
 def check(arguments, source):
     """What can be known before work begins."""
-    if arguments.least_bytes < 0 or arguments.passage < 16:
-        raise Failure("--least-bytes must be 0 or more, --passage 16 or more")
+    if arguments.passage < 16:
+        raise Failure(f"--passage {arguments.passage}: use 16 or more")
+    if source.held_out is None and arguments.least_bytes < 1:
+        raise Failure(f"--least-bytes {arguments.least_bytes}: use 1 or more")
     if source.held_out is None and not 0 < arguments.share <= 0.4:
         raise Failure(f"--share {arguments.share}: use a share above 0 and at most 0.4")
     if arguments.vocabulary is not None and (arguments.vocabulary < 300 or arguments.no_corpus):
@@ -132,7 +135,8 @@ def treat_passages(folder, splits, length, remove):
     def paths(split):
         return [folder / split / f"{name}.txt" for name in splits.get(split, [])]
 
-    report = {"length": length, "removed": remove, "passages": 0, "bytes": 0, "by_document": {}, "documents_left_out": {}}
+    report = {"length": length, "removed": remove, "passages": 0, "bytes": 0, "by_document": {},
+              "documents_left_out": {}}
     shared = shared_spans(paths("valid") + paths("test"), paths("train"), length)
     for path, spans in shared.items():
         if not spans:
@@ -150,6 +154,8 @@ def treat_passages(folder, splits, length, remove):
             path.unlink()
         else:
             path.write_bytes(passages.without(text, spans, length))
+    if not splits["train"]:
+        raise Failure("no training document is left: all stand in the held-out ones")
     if "test" in splits:
         between = shared_spans(paths("valid"), paths("test"), length)
         report["bytes_of_test_in_valid"] = sum(end - begin for spans in between.values() for begin, end in spans)
@@ -168,7 +174,8 @@ def describe_split(folder, names):
 
 
 def quire(arguments, *command):
-    done = subprocess.run([arguments.quire, *map(str, command), "--json"], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run([arguments.quire, *map(str, command), "--json"], stdout=subprocess.PIPE, text=True,
+                          check=False)
     if done.returncode != 0:
         raise Failure(f"quire {command[0]} ended with exit code {done.returncode}")
     return json.loads(done.stdout)
@@ -221,8 +228,8 @@ def print_manifest(manifest, output):
               + (f", {tokens} tokens" if tokens else ""))
     for what, count in manifest["left_out"].items():
         print(f"left out: {count} {what}")
-    print(f"training text that is also held out: {shared['passages']} passages, {shared['bytes']} bytes, "
-          + (f"removed, {len(shared['documents_left_out'])} documents left out" if shared["removed"] else "not removed"))
+    done = f"removed, {len(shared['documents_left_out'])} documents left out" if shared["removed"] else "not removed"
+    print(f"training text that is also held out: {shared['passages']} passages, {shared['bytes']} bytes, {done}")
     print(f"{output}: done")
 
 
@@ -231,11 +238,10 @@ def main():
     source = SOURCES[arguments.corpus].Source(arguments)
     check(arguments, source)
     output = arguments.output.absolute()
-    partial = output.with_name(f"{output.name}.partial")
-    if partial.exists():
-        shutil.rmtree(partial)
-    partial.mkdir(parents=True)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = pathlib.Path(tempfile.mkdtemp(prefix=f"{output.name}.partial-", dir=output.parent))
     try:
+        partial.chmod(0o755)
         manifest = make(arguments, source, partial)
         if output.exists():
             shutil.rmtree(output)

@@ -1,8 +1,8 @@
 """Passages that stand in two sets of documents.
 
-A passage is text that is the same but for white space and at least `length` bytes long (each run of white space counts as
-one byte). All are found: of every passage, a block of half that length lies at a multiple of it in the held-out text, and
-training text is compared with these blocks at every byte. Memory grows with the held-out text alone.
+A passage is text of at least `length` bytes that is the same but for white space, of which each run counts as one byte.
+All passages are found: the held-out text is cut into blocks of half that length, every passage contains a whole one,
+and training text is compared with the blocks at every byte. Memory grows with the held-out text alone.
 """
 
 import array

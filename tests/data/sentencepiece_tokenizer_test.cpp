@@ -323,6 +323,32 @@ TEST_F(TokenizerTrainingTest, RefusesWhatCannotBeTrained) {
   EXPECT_FALSE(std::filesystem::exists(options_.output));
 }
 
+// Without it, eight spaces are eight tokens, or seven and one word.
+TEST_F(TokenizerTrainingTest, LearnsRunsOfSpacesWhenAsked) {
+  std::string code;
+  for (int i = 0; i < 200; ++i) {
+    code += "for i in range(" + std::to_string(i) + "):\n    for j in range(i):\n        total += i * j\n\t\tprint(j)\n";
+  }
+  write_file_durably(folder_ / "books/a.txt", code);
+  options_.model.vocabulary = 310;
+  const std::string line = "        total += i * j";
+  for (const char* const model : {"unigram", "bpe"}) {
+    options_.model.model = model;
+    options_.force = true;
+    options_.model.space_runs = false;
+    const double single = train_tokenizer(options_, {}).bytes_per_token;
+    EXPECT_GE(encoded(*parse_tokenizer_option("spm:" + options_.output.string()), line).size(), 9U) << model;
+    options_.model.space_runs = true;
+    EXPECT_GT(train_tokenizer(options_, {}).bytes_per_token, 1.3 * single) << model;
+    const auto tokenizer = parse_tokenizer_option("spm:" + options_.output.string());
+    EXPECT_LT(encoded(*tokenizer, line).size(), 9U) << model;
+    const std::vector<int32_t> indentation = encoded(*tokenizer, "        ");
+    EXPECT_LE(indentation.size(), 2U) << model;
+    for (const std::string& text : nasty_texts()) EXPECT_EQ(tokenizer->decode(encoded(*tokenizer, text)), text) << model;
+    EXPECT_EQ(tokenizer->decode(encoded(*tokenizer, code)), code) << model;
+  }
+}
+
 // Keys are the same tokens where they are hidden and where they are the answer; a model without them is refused.
 TEST(SentencePieceTokenizer, WritesKeysAndFactsOrIsRefused) {
   const SentencePieceTokenizer tokenizer(small_sentencepiece());
