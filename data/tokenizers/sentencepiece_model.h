@@ -37,7 +37,7 @@ struct SentencePieceTraining {
   int64_t vocabulary = 8000;  // all pieces: unknown, BOS, EOS, newline and 256 bytes are 260 of them
   std::string model = "unigram";
   double character_coverage = 0.9995;  // the rest becomes bytes
-  bool space_runs = false;             // pieces may hold several spaces, and words with several spaces in front
+  bool space_runs = false;             // pieces may begin with, or be, several spaces
 };
 
 // The bytes of a model that keeps text as it is. Sentences have no newlines; nothing ends them. The result does not
