@@ -18,6 +18,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -235,6 +236,7 @@ def print_manifest(manifest, output):
 
 def main():
     arguments = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is half made is removed
     source = SOURCES[arguments.corpus].Source(arguments)
     check(arguments, source)
     output = arguments.output.absolute()
