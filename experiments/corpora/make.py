@@ -136,7 +136,7 @@ def treat_passages(folder, splits, length, remove):
     def paths(split):
         return [folder / split / f"{name}.txt" for name in splits.get(split, [])]
 
-    report = {"length": length, "removed": remove, "passages": 0, "bytes": 0, "by_document": {},
+    report = {"length": length, "passages": 0, "bytes": 0, "by_document": {}, "bytes_removed": 0,
               "documents_left_out": {}}
     shared = shared_spans(paths("valid") + paths("test"), paths("train"), length)
     for path, spans in shared.items():
@@ -151,10 +151,13 @@ def treat_passages(folder, splits, length, remove):
             continue
         if found > MOST_SHARED * len(text):
             report["documents_left_out"][path.stem] = len(text)
+            report["bytes_removed"] += len(text)
             splits["train"].remove(path.stem)
             path.unlink()
         else:
-            path.write_bytes(passages.without(text, spans, length))
+            kept = passages.without(text, spans, length)
+            report["bytes_removed"] += len(text) - len(kept)
+            path.write_bytes(kept)
     if not splits["train"]:
         raise Failure("no training document is left: all stand in the held-out ones")
     if "test" in splits:
@@ -229,8 +232,8 @@ def print_manifest(manifest, output):
               + (f", {tokens} tokens" if tokens else ""))
     for what, count in manifest["left_out"].items():
         print(f"left out: {count} {what}")
-    done = f"removed, {len(shared['documents_left_out'])} documents left out" if shared["removed"] else "not removed"
-    print(f"training text that is also held out: {shared['passages']} passages, {shared['bytes']} bytes, {done}")
+    print(f"training text that is also held out: {shared['passages']} passages, {shared['bytes']} bytes; removed with the "
+          f"rest of their lines: {shared['bytes_removed']} bytes, {len(shared['documents_left_out'])} whole documents")
     print(f"{output}: done")
 
 

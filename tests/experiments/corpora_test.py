@@ -119,6 +119,10 @@ class Corpora(Scripts):
         self.assertGreaterEqual(manifest["shared_passages"]["bytes"], len(COPY) * len(train))
         self.assertEqual(manifest["shared_passages"]["documents_left_out"], {})
         self.assertEqual(manifest["splits"]["train"]["bytes"], sum(map(len, train.values())))
+        # Every byte of the database is somewhere.
+        self.assertEqual(sum(split["bytes"] for split in manifest["splits"].values()) + sum(manifest["left_out"].values())
+                         + manifest["shared_passages"]["bytes_removed"],
+                         (self.root / "usr/share/metamath/databases/set.mm").stat().st_size)
         spm = manifest["corpora"]["corpus-spm.h5"]
         self.assertEqual(spm["vocabulary"], 330)
         self.assertGreater(spm["bytes_per_token"]["train"], 1.2)
