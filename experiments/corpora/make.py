@@ -34,6 +34,7 @@ SOURCES = {"proofs": proofs, "code": go_code, "bible": bible, "books": books}
 SPLITS = ("train", "valid", "test")
 # A training document of which a larger share stands in held-out ones is left out: the rest is likely a variant of them.
 MOST_SHARED = 0.5
+TOKENIZER_LINES = 200_000  # a random choice of the training documents' lines
 # Disk that a byte of the source takes: documents (1), a corpus of bytes or of tokens (2 each), and a half in reserve.
 DISK = {"documents": 1.5, "corpus": 2, "tokenizer": 2}
 
@@ -214,7 +215,7 @@ def make(arguments, source, folder):
         manifest["corpora"] = {"corpus.h5": prepare(arguments, folder, splits, "corpus.h5")}
     if arguments.vocabulary:
         quire(arguments, "tokenizer", "train", "--input", folder / "train", "--vocab-size", arguments.vocabulary,
-              "--space-runs", "--output", folder / "spm.model")
+              "--space-runs", "--max-sentences", TOKENIZER_LINES, "--output", folder / "spm.model")
         made = prepare(arguments, folder, splits, "corpus-spm.h5", "--tokenizer", f"spm:{folder / 'spm.model'}")
         manifest["corpora"]["corpus-spm.h5"] = made
         made["model_sha256"] = hashlib.sha256((folder / "spm.model").read_bytes()).hexdigest()
@@ -232,8 +233,8 @@ def print_manifest(manifest, output):
               + (f", {tokens} tokens" if tokens else ""))
     for what, count in manifest["left_out"].items():
         print(f"left out: {count} {what}")
-    print(f"training text that is also held out: {shared['passages']} passages, {shared['bytes']} bytes; removed with the "
-          f"rest of their lines: {shared['bytes_removed']} bytes, {len(shared['documents_left_out'])} whole documents")
+    print(f"training text that is also held out: {shared['passages']} passages, {shared['bytes']} bytes; removed with "
+          f"their lines: {shared['bytes_removed']} bytes; {len(shared['documents_left_out'])} documents left out")
     print(f"{output}: done")
 
 

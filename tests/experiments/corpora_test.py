@@ -120,8 +120,8 @@ class Corpora(Scripts):
         self.assertEqual(manifest["shared_passages"]["documents_left_out"], {})
         self.assertEqual(manifest["splits"]["train"]["bytes"], sum(map(len, train.values())))
         # Every byte of the database is somewhere.
-        self.assertEqual(sum(split["bytes"] for split in manifest["splits"].values()) + sum(manifest["left_out"].values())
-                         + manifest["shared_passages"]["bytes_removed"],
+        found = sum(split["bytes"] for split in manifest["splits"].values()) + sum(manifest["left_out"].values())
+        self.assertEqual(found + manifest["shared_passages"]["bytes_removed"],
                          (self.root / "usr/share/metamath/databases/set.mm").stat().st_size)
         spm = manifest["corpora"]["corpus-spm.h5"]
         self.assertEqual(spm["vocabulary"], 330)
@@ -210,6 +210,13 @@ class Corpora(Scripts):
         self.make("books", "--input", books, "--force", status=2)
         self.assertIn("bad.txt: not UTF-8 at byte 0", self.errors)
         self.assertTrue((self.folder / "out/train").is_dir())
+
+    def test_tables_of_the_readme(self):
+        readme = (EXPERIMENTS / "corpora/README.md").read_text(encoding="utf-8")
+        rows = self.run_script("corpora/tables.py").split("\n")
+        self.assertGreater(len(rows), 14)
+        for row in rows:
+            self.assertIn(row + "\n", readme)
 
     def test_what_is_said_before_work_begins(self):
         (self.root / "var/lib/dpkg").mkdir(parents=True)
