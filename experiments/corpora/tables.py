@@ -20,7 +20,7 @@ def tokens_of(manifest, split):
 
 
 def main():
-    manifests = {name: load(name) for name in ("proofs", "code", "bible")}
+    manifests = {name: load(name) for name in ("proofs", "proofs-labels", "code", "bible")}
     for name, manifest in manifests.items():
         for split, of in manifest["splits"].items():
             print(f"| {name} | {split} | {of['documents']} | {of['bytes']:,} | {of['smallest']:,}, {of['median']:,}, "
