@@ -56,6 +56,13 @@ class LibraryModel : public SentencePieceModel {
   sentencepiece::SentencePieceProcessor processor_;
 };
 
+// Tabs end a piece in the trainer, so that only pieces that are given, as the newline is, hold some.
+std::string given_pieces(bool tab_runs) {
+  std::string pieces = "\n";
+  for (size_t tabs = 1; tab_runs && tabs <= kLongestTabRun; ++tabs) pieces.append(",").append(tabs, '\t');
+  return pieces;
+}
+
 class Sentences : public sentencepiece::SentenceIterator {
  public:
   explicit Sentences(const std::function<const std::string*()>& next) : next_(next), sentence_(next_()) {}
@@ -86,7 +93,8 @@ std::string train_sentencepiece(const SentencePieceTraining& options,
       {"add_dummy_prefix", "false"},
       {"remove_extra_whitespaces", "false"},
       {"byte_fallback", "true"},
-      {"user_defined_symbols", "\n"},
+      {"allow_whitespace_only_pieces", options.space_runs ? "true" : "false"},
+      {"user_defined_symbols", given_pieces(options.space_runs)},
       {"unk_id", "0"},
       {"bos_id", "1"},
       {"eos_id", "2"},

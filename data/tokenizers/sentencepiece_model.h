@@ -33,10 +33,13 @@ class SentencePieceModel {
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
 };
 
+inline constexpr size_t kLongestTabRun = 8;
+
 struct SentencePieceTraining {
-  int64_t vocabulary = 8000;  // all pieces: unknown, BOS, EOS, newline and 256 bytes are 260 of them
+  int64_t vocabulary = 8000;  // all pieces: unknown, BOS, EOS, newline and 256 bytes are 260 of them, and runs of tabs
   std::string model = "unigram";
   double character_coverage = 0.9995;  // the rest becomes bytes
+  bool space_runs = false;  // pieces for several spaces are learned, and there is one for every run of tabs up to eight
 };
 
 // The bytes of a model that keeps text as it is. Sentences have no newlines; nothing ends them. The result does not

@@ -323,6 +323,38 @@ TEST_F(TokenizerTrainingTest, RefusesWhatCannotBeTrained) {
   EXPECT_FALSE(std::filesystem::exists(options_.output));
 }
 
+// An indentation of eight spaces or of up to eight tabs is one token; eight without that.
+TEST_F(TokenizerTrainingTest, LearnsRunsOfSpacesWhenAsked) {
+  const char* const words[] = {"gather", "leaf",  "quire", "reader", "notes",
+                               "margin", "index", "count", "total",  "value"};
+  std::string code;
+  for (int i = 0; i < 200; ++i) {
+    code += fmt::format("for {} in {}({}):\n\t\t{} = {} + {}\n        {}({})\n", words[i % 10], words[i * 7 % 9], i,
+                        words[i * 3 % 7], words[i * i % 10], i * i, words[i * 5 % 8], words[i % 6]);
+  }
+  write_file_durably(folder_ / "books/a.txt", code);
+  options_.model.vocabulary = 348;
+  options_.force = true;
+  const std::string indentation(8, ' ');
+  for (const char* const model : {"unigram", "bpe"}) {
+    options_.model.model = model;
+    options_.model.space_runs = false;
+    const double apart = train_tokenizer(options_, {}).bytes_per_token;
+    for (const std::string& run : {indentation, std::string(8, '\t')}) {
+      EXPECT_EQ(encoded(*parse_tokenizer_option("spm:" + options_.output.string()), run).size(), 8U) << model;
+    }
+    options_.model.space_runs = true;
+    EXPECT_GT(train_tokenizer(options_, {}).bytes_per_token, apart) << model;
+    const auto tokenizer = parse_tokenizer_option("spm:" + options_.output.string());
+    EXPECT_EQ(encoded(*tokenizer, indentation).size(), 1U) << model;
+    for (const size_t tabs : {1, 2, 3, 8}) EXPECT_EQ(encoded(*tokenizer, std::string(tabs, '\t')).size(), 1U) << model;
+    EXPECT_EQ(encoded(*tokenizer, std::string(9, '\t')).size(), 2U) << model;
+    for (const std::string& text : nasty_texts())
+      EXPECT_EQ(tokenizer->decode(encoded(*tokenizer, text)), text) << model;
+    EXPECT_EQ(tokenizer->decode(encoded(*tokenizer, code)), code) << model;
+  }
+}
+
 // Keys are the same tokens where they are hidden and where they are the answer; a model without them is refused.
 TEST(SentencePieceTokenizer, WritesKeysAndFactsOrIsRefused) {
   const SentencePieceTokenizer tokenizer(small_sentencepiece());

@@ -58,13 +58,15 @@ class Scripts(unittest.TestCase):
 class Alone(Scripts):
     def test_each_script_has_a_test(self):
         tested = pathlib.Path(__file__).read_text(encoding="utf-8")
-        tested += (pathlib.Path(__file__).parent / "study_test.py").read_text(encoding="utf-8")
+        for other in ("study_test.py", "corpora_test.py"):
+            tested += (pathlib.Path(__file__).parent / other).read_text(encoding="utf-8")
         for script in sorted([*EXPERIMENTS.rglob("*.py"), *EXPERIMENTS.rglob("*.sh")]):
             name = script.relative_to(EXPERIMENTS).as_posix()
-            # The study driver is imported by its test, two models by torch_step.py, which is run with each, and what the
-            # scripts on faults share by these.
+            # The study driver is imported by its test, two models by torch_step.py, which is run with each, and what
+            # scripts share by these; the sources of corpora are run through make.py.
             if name not in ("study.py", "bench/torch_drt.py", "bench/torch_landmark.py", "faults/job.py",
-                            "faults/namespaces.py"):
+                            "faults/namespaces.py", "corpora/common.py", "corpora/passages.py", "corpora/proofs.py",
+                            "corpora/go_code.py", "corpora/bible.py", "corpora/books.py"):
                 self.assertIn(f'run_script("{name}"', tested, name)
 
     def test_old_new(self):

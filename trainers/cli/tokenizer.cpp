@@ -63,6 +63,9 @@ void add_tokenizer(Verb& program) {
       ->type_name("X")
       ->range(0.98, 1.0)
       ->capture_default_str();
+  app.add_flag("--space-runs", options.model.space_runs,
+               "Learn pieces for runs of spaces, and take 8 ids for runs of tabs, as code is indented with; without it "
+               "each of their spaces and tabs is a token");
   app.add_option("--max-sentences", options.max_sentences, "Lines that are used; of more, a random choice")
       ->type_name("N")
       ->check(whole_number(1, int64_t{1} << 32))

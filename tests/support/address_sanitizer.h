@@ -1,0 +1,13 @@
+// AddressSanitizer's allocator of g++ 12 is not made ready for fork(): when another thread is in the middle of an
+// allocation, the child waits for ever at its own first one. Tests that copy a process while threads work ask here.
+#pragma once
+
+extern "C" __attribute__((weak)) void __asan_init();
+
+namespace quire::test {
+
+inline bool under_address_sanitizer() {
+  return &__asan_init != nullptr;
+}
+
+}  // namespace quire::test
