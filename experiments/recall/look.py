@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Says of which facts a model knows what: recalled characters by the kind of fact and by how long ago it was last said.
+"""Says of which facts a model knows what: recalled tokens by the kind of fact and by how long ago it was last said.
 
     quire eval RUN --losses losses.h5
     python3 experiments/recall/look.py losses.h5
 
-Reads a corpus of task recall in bytes. Needs NumPy and h5py (Debian: python3-h5py).
+Of a corpus of task recall. Needs NumPy and h5py (Debian: python3-h5py).
 """
 
 import argparse
@@ -25,22 +25,20 @@ KINDS = {
 }
 
 
-def mentions(text, kinds):
-    """(kind, characters since the value was last said or None, begin and end of the value), in the order of the text."""
-    found = []
-    for kind in kinds:
+def mentions(text, ends):
+    """(fact, tokens since the value was last said or None, begin and end of the value) of every mention."""
+    has_signs = KINDS["signs"].search(text) is not None
+    for kind in ["signs"] if has_signs else ["names", "numbers", "definitions"]:
         said = {}
         for match in KINDS[kind].finditer(text):
-            word, begin = match[1], match.start(2)
+            word, value = match[1], match[2]
+            token = int(numpy.searchsorted(ends, match.start(2), side="right"))
             before = said.get(word)
-            # Anything may be followed by anything else in prose: a fact says the same again.
-            again = before is not None and before[1] == match[2]
-            if again or kind == "signs":
-                found.append((kind, begin - before[0] if before else None, begin, match.end(2)))
-            else:
-                found.append((kind, None, begin, match.end(2)))
-            said[word] = (begin, match[2])
-    return sorted(found, key=lambda mention: mention[2])
+            # In prose, anything may come after a word: a fact says the same again.
+            again = before is not None and (kind == "signs" or before[1] == value)
+            yield (word if kind == "signs" else kind, token - before[0] if again else None, match.start(2),
+                   match.end(2))
+            said[word] = (token, value)
 
 
 def bin_of(distance, bounds):
@@ -53,29 +51,28 @@ def bin_of(distance, bounds):
 
 
 def table(path, bounds):
-    """[kind, distance] -> characters, of them most likely, nats; spaces left out."""
+    """[fact, distance] -> targets, of them most likely, nats. Targets that write a space alone are left out."""
     sums = collections.defaultdict(lambda: [0, 0, 0.0])
     with h5py.File(path) as file:
-        offsets = file["offsets"][:]
-        target, best, nll, recalled = (file[name][:] for name in ("target", "best", "nll", "recalled"))
+        offsets, ends = file["offsets"][:], file["text_end"][:]
+        right, nll, recalled = file["target"][:] == file["best"][:], file["nll"][:], file["recalled"][:]
+        written = file["text"][:].tobytes()
     for begin, end in zip(offsets, offsets[1:]):
-        ids = target[begin:end]
-        text = bytes(numpy.where(ids < 256, ids, 0).astype(numpy.uint8)).decode("latin-1")
-        signs = "signs" if re.search(r"(number|letter|mark) \S;", text) else None
-        for kind, distance, first, last in mentions(text, [signs] if signs else ["names", "numbers", "definitions"]):
-            name = text[text.rfind(" ", 0, first - 1) + 1:first].strip() if kind == "signs" else kind
-            for at in range(first, last):
-                if text[at] == " ":
+        own = ends[begin:end]
+        start = ends[begin - 1] if begin else 0
+        text = written[start:own[-1]].decode("latin-1")  # a character is a byte
+        own = own - start
+        for fact, distance, first, last in mentions(text, own):
+            cells = [sums[fact, bin_of(distance, bounds)]]
+            # Targets that write a part of the value.
+            for at in range(numpy.searchsorted(own, first, side="right"), numpy.searchsorted(own, last) + 1):
+                piece = text[own[at - 1] if at else 0:own[at]]
+                if piece == " ":
                     continue
-                cell = sums[name, bin_of(distance, bounds)]
-                cell[0] += 1
-                cell[1] += int(best[begin + at] == ids[at])
-                cell[2] += float(nll[begin + at])
-                if recalled[begin + at]:
-                    marked = sums[name, "recalled"]
-                    marked[0] += 1
-                    marked[1] += int(best[begin + at] == ids[at])
-                    marked[2] += float(nll[begin + at])
+                for cell in cells + ([sums[fact, "recalled"]] if recalled[begin + at] else []):
+                    cell[0] += 1
+                    cell[1] += int(right[begin + at])
+                    cell[2] += float(nll[begin + at])
     return sums
 
 
@@ -86,14 +83,14 @@ def main():
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
     sums = table(arguments.losses, [int(bound) for bound in arguments.bounds.split(",")])
-    rows = [{"fact": kind, "last_said": distance, "characters": count, "right": right / count,
+    rows = [{"fact": kind, "last_said": distance, "tokens": count, "right": right / count,
              "nats": nats / count} for (kind, distance), (count, right, nats) in sorted(sums.items())]
     if arguments.json:
         print(json.dumps(rows))
         return
-    print(f"{'fact':12} {'last said':12} {'characters':>10} {'right':>7} {'nats':>7}")
+    print(f"{'fact':12} {'last said':12} {'tokens':>10} {'right':>7} {'nats':>7}")
     for row in rows:
-        print(f"{row['fact']:12} {row['last_said']:12} {row['characters']:10} {row['right']:7.3f} {row['nats']:7.3f}")
+        print(f"{row['fact']:12} {row['last_said']:12} {row['tokens']:10} {row['right']:7.3f} {row['nats']:7.3f}")
 
 
 if __name__ == "__main__":

@@ -276,7 +276,7 @@ TEST_F(ByPosition, LossesOfSingleTargetsAreWritten) {
   const EvaluationResult result = evaluate(model.store, config, *corpus_, model.machine, options);
   ASSERT_EQ(static_cast<int64_t>(result.targets.size()), result.tokens);
   const std::filesystem::path path = folder_ / "losses.h5";
-  write_target_losses(path, result, "runs/first");
+  write_target_losses(path, result, corpus_->tokenizer(), "runs/first");
   EXPECT_ERROR(require_new_losses_file(path), ErrorKind::config, "losses.h5 exists already");
   EXPECT_ERROR(require_new_losses_file(folder_ / "no" / "losses.h5"), ErrorKind::config, "there is no folder");
   EXPECT_NO_THROW(require_new_losses_file("losses.h5"));
@@ -297,6 +297,12 @@ TEST_F(ByPosition, LossesOfSingleTargetsAreWritten) {
     ASSERT_EQ(static_cast<int64_t>(count), result.documents[d].tokens);
     std::vector<int32_t> text(count - 1);
     split.tokens(static_cast<int64_t>(d), 0, static_cast<int64_t>(text.size()), text.data());
+    const std::vector<uint8_t> written = file.get("/text").to_vector<uint8_t>();
+    const std::vector<int64_t> text_end = file.get("/text_end").to_vector<int64_t>();
+    const auto first = begin == 0 ? 0 : static_cast<std::ptrdiff_t>(text_end[begin - 1]);
+    EXPECT_EQ(std::string(written.begin() + first,
+                          written.begin() + static_cast<std::ptrdiff_t>(text_end[begin + count - 1])),
+              corpus_->tokenizer().decode(text));
     text.push_back(corpus_->tokenizer().eos_id());
     ExactSum sum;
     for (size_t i = 0; i < count; ++i) {

@@ -114,7 +114,8 @@ void run(const Arguments& arguments) {
                                             .ranks = &ranks});
   if (progress) progress->finish();
   if (!arguments.losses.empty()) {
-    ranks.on_root([&] { write_target_losses(arguments.losses, result, model->checkpoint().string()); });
+    ranks.on_root(
+        [&] { write_target_losses(arguments.losses, result, corpus->tokenizer(), model->checkpoint().string()); });
   }
 
   nlohmann::ordered_json json = to_json(result, config, config.evaluate.rows);
@@ -171,7 +172,7 @@ void add_eval(Verb& program) {
       ->capture_default_str();
   app.add_option("--losses", arguments->losses,
                  "Also write an HDF5 file with the loss and the most likely token at every target "
-                 "(configs/OUTPUT.md); takes 40 bytes of memory for each")
+                 "(configs/OUTPUT.md); takes some 60 bytes of memory for each")
       ->type_name("FILE");
   add_ema_flag(app, arguments->ema);
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");

@@ -30,7 +30,8 @@ void require_new_losses_file(const fs::path& path) {
   if (!fs::is_directory(folder, ignored)) fail(ErrorKind::config, "--losses: there is no folder {}", folder.string());
 }
 
-void write_target_losses(const fs::path& path, const EvaluationResult& result, const std::string& checkpoint) {
+void write_target_losses(const fs::path& path, const EvaluationResult& result, const Tokenizer& tokenizer,
+                         const std::string& checkpoint) {
   std::vector<std::string> names;
   std::vector<int64_t> offsets(result.documents.size() + 1);
   for (const DocumentResult& document : result.documents) names.push_back(document.name);
@@ -45,6 +46,15 @@ void write_target_losses(const fs::path& path, const EvaluationResult& result, c
   put_values<int32_t>(file, "/best", result.targets, [](const TargetLoss& t) { return t.best; });
   put_values<double>(file, "/nll", result.targets, [](const TargetLoss& t) { return t.nll; });
   put_values<uint8_t>(file, "/recalled", result.targets, [](const TargetLoss& t) { return t.recalled ? 1 : 0; });
+  std::vector<uint8_t> text;
+  std::vector<int64_t> text_end;
+  for (const TargetLoss& target : result.targets) {
+    const std::string piece = target.target == tokenizer.eos_id() ? "" : tokenizer.decode({&target.target, 1});
+    text.insert(text.end(), piece.begin(), piece.end());
+    text_end.push_back(static_cast<int64_t>(text.size()));
+  }
+  file.put("/text", Tensor::from(text, {static_cast<int64_t>(text.size())}));
+  file.put("/text_end", Tensor::from(text_end, {static_cast<int64_t>(text_end.size())}));
   file.set_attribute("/", "split", result.split);
   file.set_attribute("/", "checkpoint", checkpoint);
   write_file_durably(path, file.finish());
