@@ -1,6 +1,6 @@
 """The batches that quire trains on, worked out again from its documented data path: documents in the order of a keyed
-permutation, dealt to the rows of the batch, BOS before each of them and EOS as its last target, the rest of a row padded
-(data.pack: pad). Standard library only.
+permutation, dealt to the rows of the batch, BOS before each of them and EOS as its last target, the rest of a row
+padded (data.pack: pad). Standard library only.
 """
 
 from dataclasses import dataclass

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from compare import ParityError
+
 
 def linear(inputs, outputs):
     return nn.Linear(inputs, outputs, bias=False)
@@ -155,10 +157,10 @@ def load(model, tensors):
     own = dict(model.named_parameters())
     own.update({"buffer." + name: tensor for name, tensor in model.named_buffers()})
     if own.keys() != tensors.keys():
-        raise ValueError(f"the checkpoint and the port differ in {sorted(own.keys() ^ tensors.keys())}")
+        raise ParityError(f"the checkpoint and the port differ in {sorted(own.keys() ^ tensors.keys())}")
     with torch.no_grad():
         for name, values in tensors.items():
             if own[name].shape != values.shape or own[name].dtype != values.dtype:
-                raise ValueError(f"{name}: {values.dtype} {tuple(values.shape)} in the checkpoint, "
-                                 f"{own[name].dtype} {tuple(own[name].shape)} in the port")
+                raise ParityError(f"{name}: {values.dtype} {tuple(values.shape)} in the checkpoint, "
+                                  f"{own[name].dtype} {tuple(own[name].shape)} in the port")
             own[name].copy_(values)

@@ -22,7 +22,7 @@ def bucket(distance):
     """T5's bucket of a distance (Raffel et al. 2020): half of them for 0, 1, 2, ..., the others wider and wider."""
     exact = BUCKETS // 2
     if distance < exact:
-        return max(distance, 0)
+        return distance
     share = math.log(distance / exact + 2**-23) / math.log(MAX_DISTANCE / exact)
     return min(BUCKETS - 1, exact + math.floor(share * (BUCKETS - exact)))
 
@@ -44,7 +44,7 @@ class Memory(nn.Module):
         keys, values = keys.transpose(1, 2), values.transpose(1, 2)  # [R, H, M, D]
         with torch.no_grad():
             scores = (q @ keys.transpose(-1, -2)).masked_fill(~held[:, None, None], float("-inf"))
-            best, chosen = scores.topk(self.top_k, dim=-1)  # [R, H, T, K]
+            best, chosen = scores.topk(min(self.top_k, self.keys.size), dim=-1)  # [R, H, T, K]
         found_keys, found_values = (take(x, chosen) for x in (keys, values))  # [R, H, T, K, D]
         logits = scale * (q[..., None, :] * found_keys).sum(-1)
         logits = logits.masked_fill(best == float("-inf"), float("-inf"))
@@ -80,7 +80,7 @@ class Attention(nn.Module):
         old_v, _ = self.values.read(v.transpose(1, 2))
         keys, values = torch.cat([old_k.transpose(1, 2), k], 2), torch.cat([old_v.transpose(1, 2), v], 2)
         distance = distances(z.shape[1], self.window)  # [T, S]
-        buckets = distance.clone().apply_(bucket)
+        buckets = torch.tensor([bucket(d) for d in range(keys.shape[2])])[distance.clamp(min=0)]
         scale = self.scale.abs()[:, None, None]
         logits = scale * (q @ keys.transpose(-1, -2) + self.bias[:, buckets])
         near = (distance >= 0) & (distance <= self.window)

@@ -1,10 +1,11 @@
-"""The training runs of a comparison: a unit is a model with a seed and a precision, and is run once by quire and once by
-the port. What is finished is kept.
+"""The training runs of a comparison: a unit is a model with a seed and a precision, and is run once by quire and once
+by the port. What is finished is kept.
 """
 
 import hashlib
 import importlib
 import json
+import math
 import pathlib
 import re
 import shutil
@@ -39,9 +40,10 @@ class Unit:
     precision: str
     steps: int
     warmup: int
+    change: str = ""  # KEY=VALUE that quire alone gets
 
     def name(self):
-        return f"{self.model}-{self.precision}-{self.steps}-{self.seed}"
+        return f"{self.model}-{self.precision}-{self.steps}-{self.seed}" + (self.change and f"-{self.change}")
 
 
 def torch_version():
@@ -94,10 +96,10 @@ def write_chapters(folder):
 
 
 class Runner:
-    def __init__(self, quire, work, texts, only_quire):
-        self.quire_program, self.work, self.only_quire = quire, pathlib.Path(work).resolve(), only_quire
-        self.work.mkdir(parents=True, exist_ok=True)
-        (self.work / "units").mkdir(exist_ok=True)
+    def __init__(self, quire, work, texts):
+        self.quire_program, self.work = quire, pathlib.Path(work).resolve()
+        for folder in (self.work, self.work / "units", self.work / "results"):
+            folder.mkdir(parents=True, exist_ok=True)
         self.corpus = self.work / "corpus.h5"
         if not self.corpus.exists():
             folder = pathlib.Path(texts) if texts else self.work / "chapters"
@@ -131,7 +133,8 @@ class Runner:
         """The result of a unit. One that was made of something else is made again."""
         what = [unit.config.read_text(encoding="utf-8"), self.documents, overrides]
         if side == "torch":
-            what += [file.read_text(encoding="utf-8") for file in sorted(pathlib.Path(__file__).parent.glob("*.py"))]
+            files = ("batches.py", "common.py", f"{unit.model}.py")
+            what += [(pathlib.Path(__file__).parent / file).read_text(encoding="utf-8") for file in files]
         mark = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
         file = self.work / "units" / f"{unit.name()}-{side}.json"
         if file.exists():
@@ -149,7 +152,7 @@ class Runner:
         return self.work / "runs" / f"{unit.name()}-{kind}"
 
     def quire(self, unit):
-        overrides = [f"schedule.steps={unit.steps}", f"schedule.warmup={unit.warmup}", *self.only_quire]
+        overrides = [f"schedule.steps={unit.steps}", f"schedule.warmup={unit.warmup}", *filter(None, [unit.change])]
 
         def make():
             run = self.run_folder(unit, "quire")
@@ -182,6 +185,8 @@ class Runner:
             for step in range(1, unit.steps + 1):
                 batch = source.step()
                 total, loss = model.loss(batch)
+                if not math.isfinite(loss):
+                    raise ParityError(f"{unit.name()}: the port's loss is {loss} in step {step}")
                 total.backward()
                 rate = common.learning_rate(step, config["optimizer"]["lr"], config["schedule"])
                 result["grad_norm"].append(optimizer.update(rate))
@@ -192,7 +197,7 @@ class Runner:
             result["weights"] = difference_of_weights(model, tensors_of(last))
             return result
 
-        return self.kept(unit, "torch", [unit.steps, unit.warmup, *self.only_quire], make)
+        return self.kept(unit, "torch", [unit.steps, unit.warmup], make)
 
 
 def tensors_of(checkpoint):
