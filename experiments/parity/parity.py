@@ -35,7 +35,8 @@ CHANGES = {
             "model.attention.window=79", "model.attention.t5.max_distance=120"),
     "vq": ("model.attention.window=31", "model.attention.vq.current_codewords=true",
            "model.attention.vq.through_cache=false", "model.attention.vq.commitment=0.00011",
-           "model.attention.vq.codebook.decay=0.98", "model.attention.vq.codebook.rounds=4"),
+           "model.attention.vq.codebook.decay=0.98", "model.attention.vq.codebook.rounds=4",
+           "model.attention.vq.codebook.reseed=1.2"),
 }
 
 

@@ -55,9 +55,8 @@ class Codebook(nn.Module):
         counts.index_add_(0, codes[present], torch.ones_like(keys[present][:, 0]))
         self.sum[0] = decay * self.sum[0] + (1 - decay) * sums
         self.count[0] = decay * self.count[0] + (1 - decay) * counts
-        for code in range(len(counts)):
-            if not (drawn and step == 1) and self.count[0, code] >= least:
-                continue
+        rare = torch.ones_like(counts, dtype=torch.bool) if drawn and step == 1 else self.count[0] < least
+        for code in rare.nonzero()[:, 0].tolist():
             # The key that takes its place is drawn as quire draws it; none where that place is padding.
             bits = philox(self.seed, step, self.stream, 0, 0, code)
             row, t = bits[0] % keys.shape[0], bits[1] % keys.shape[1]
