@@ -224,11 +224,11 @@ class WithTorch(Scripts):
         modules = subprocess.run([self.python, "-c", "import numpy, h5py, yaml"], capture_output=True, check=False)
         if modules.returncode != 0:
             self.skipTest("h5py or PyYAML is missing")
-        # Most documents end within the steps, and some are longer than the memory.
+        # Some documents end within the steps, and the others are longer than the memory.
         generator = random.Random(1)
         (self.folder / "texts").mkdir()
         for i in range(60):
-            count = 430 if i % 3 == 0 else 30
+            count = 430 if i % 2 == 0 else 20
             words = ["".join(generator.choices("aeilnorst", k=generator.randint(1, 7))) for _ in range(count)]
             (self.folder / f"texts/{i}.txt").write_text(" ".join(words), encoding="utf-8")
         arguments = ["--work", "work", "--quire", PROGRAMS / "quire", "--texts", "texts", "--part", "f64", "--steps",
@@ -237,7 +237,7 @@ class WithTorch(Scripts):
         result = json.loads((self.folder / "work/results/f64.json").read_text(encoding="utf-8"))
         for pair in result["pairs"]:
             self.assertLess(pair["loss_difference"], 1e-8)
-            self.assertGreater(pair["documents_ended"], 5)
+            self.assertGreater(pair["documents_ended"], 2)
         # What is finished is not done again.
         self.assertNotIn("==", self.run_script("parity/parity.py", *arguments, python=self.python))
         # Nothing of a setting that one side has otherwise goes unnoticed.
