@@ -6,6 +6,7 @@ PyTorch is looked for in the interpreter that QUIRE_TORCH_PYTHON names, in this 
 import json
 import os
 import pathlib
+import random
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,9 @@ PROGRAMS = pathlib.Path()
 # What a bundle holds, without a GPU to run it on.
 BUNDLE = {"bin/quire": "echo quire 0", "tests/test_gpu": "echo no GPU can be used",
           "tests/test_golden": "true", "tests/test_integration": "true"}
+
+PARTS_OF_CORPORA = ("common", "passages", "proofs", "go_code", "bible", "books")
+PARTS_OF_PARITY = ("batches", "common", "compare", "knn", "units", "vq", "xl")
 
 
 def torch_python():
@@ -62,11 +66,12 @@ class Alone(Scripts):
             tested += (pathlib.Path(__file__).parent / other).read_text(encoding="utf-8")
         for script in sorted([*EXPERIMENTS.rglob("*.py"), *EXPERIMENTS.rglob("*.sh")]):
             name = script.relative_to(EXPERIMENTS).as_posix()
-            # The study driver is imported by its test, two models by torch_step.py, which is run with each, and what
-            # scripts share by these; the sources of corpora are run through make.py.
+# The study driver is imported by its test, two models by torch_step.py, which is run with each, what the
+            # scripts on faults share by these, the sources of corpora by make.py and the parts of the comparison with
+            # PyTorch by parity.py.
             if name not in ("study.py", "bench/torch_drt.py", "bench/torch_landmark.py", "faults/job.py",
-                            "faults/namespaces.py", "corpora/common.py", "corpora/passages.py", "corpora/proofs.py",
-                            "corpora/go_code.py", "corpora/bible.py", "corpora/books.py"):
+                            "faults/namespaces.py", *(f"corpora/{part}.py" for part in PARTS_OF_CORPORA),
+                            *(f"parity/{part}.py" for part in PARTS_OF_PARITY)):
                 self.assertIn(f'run_script("{name}"', tested, name)
 
     def test_old_new(self):
@@ -166,6 +171,22 @@ class Alone(Scripts):
                         2048, "--form", "window", "--output", self.output)
         self.assertEqual(self.result()["ratios"], {})
 
+    def test_report_of_parity(self):
+        out = self.run_script("parity/parity.py", "--report", EXPERIMENTS / "parity/results")
+        self.assertNotIn("NO", out)
+        readme = (EXPERIMENTS / "parity/README.md").read_text(encoding="utf-8")
+        for line in out.splitlines():
+            if line.startswith("|"):
+                self.assertIn(line, readme)
+        # A loss that is off by more than the limit.
+        part = json.loads((EXPERIMENTS / "parity/results/f64.json").read_text(encoding="utf-8"))
+        part["pairs"][1]["loss_difference"] = 1.1e-8
+        (self.folder / "f64.json").write_text(json.dumps(part), encoding="utf-8")
+        self.run_script("parity/parity.py", "--report", self.folder, status=1)
+        for arguments in ([], ["--work", "w", "--report", "r"], ["--report", "nothing"], ["--work", "w", "--steps", 1]):
+            self.run_script("parity/parity.py", *arguments, status=2)
+            self.assertRegex(self.errors, "^parity: error: [^\\n]*\\n$")
+
     def test_checks_of_a_bundle(self):
         self.run_script("gpu/check.sh", self.folder, status=2)
         for name, lines in BUNDLE.items():
@@ -202,6 +223,30 @@ class WithTorch(Scripts):
         self.run_script("vq/speed.py", "--program", PROGRAMS / "bench_vq", "--python", self.python, "--rounds", 1,
                         "--repeats", 1, "--tokens", 2048, "--form", "vq", "--output", self.output)
         self.assertTrue(any("over vq at 2048" in ratio for ratio in self.result()["ratios"]))
+
+    def test_parity(self):
+        modules = subprocess.run([self.python, "-c", "import numpy, h5py, yaml"], capture_output=True, check=False)
+        if modules.returncode != 0:
+            self.skipTest("h5py or PyYAML is missing")
+        # Some documents end within the steps, and the others are longer than the memory.
+        generator = random.Random(1)
+        (self.folder / "texts").mkdir()
+        for i in range(60):
+            count = 430 if i % 2 == 0 else 20
+            words = ["".join(generator.choices("aeilnorst", k=generator.randint(1, 7))) for _ in range(count)]
+            (self.folder / f"texts/{i}.txt").write_text(" ".join(words), encoding="utf-8")
+        arguments = ["--work", "work", "--quire", PROGRAMS / "quire", "--texts", "texts", "--part", "f64", "--steps",
+                     14]
+        self.run_script("parity/parity.py", *arguments, python=self.python)
+        result = json.loads((self.folder / "work/results/f64.json").read_text(encoding="utf-8"))
+        for pair in result["pairs"]:
+            self.assertLess(pair["loss_difference"], 1e-8)
+            self.assertGreater(pair["documents_ended"], 2)
+        # What is finished is not done again.
+        self.assertNotIn("==", self.run_script("parity/parity.py", *arguments, python=self.python))
+        # Nothing of a setting that one side has otherwise goes unnoticed.
+        arguments[arguments.index("f64")] = "changes"
+        self.run_script("parity/parity.py", *arguments, python=self.python)
 
     def test_steps_on_a_gpu(self):
         if subprocess.run([self.python, "-c", "import torch; torch.cuda.get_device_name()"], capture_output=True,
