@@ -4,17 +4,15 @@
     quire eval RUN --losses losses.h5
     python3 experiments/recall/look.py losses.h5
 
-Of a corpus of task recall. Needs NumPy and h5py (Debian: python3-h5py).
+Of a corpus of task recall. Needs h5py (Debian: python3-h5py).
 """
 
 import argparse
+import bisect
 import collections
 import json
 import re
 import sys
-
-import h5py
-import numpy
 
 # How the task writes its facts (data/tasks/recall_task.cpp): the word, and the value that follows it.
 KINDS = {
@@ -26,13 +24,14 @@ KINDS = {
 
 
 def mentions(text, ends):
-    """(fact, tokens since the value was last said or None, begin and end of the value) of every mention."""
+    """(fact, tokens since the value was last said or None, begin and end of the value) of every mention. ends: where
+    the text of every token ends."""
     has_signs = KINDS["signs"].search(text) is not None
     for kind in ["signs"] if has_signs else ["names", "numbers", "definitions"]:
         said = {}
         for match in KINDS[kind].finditer(text):
             word, value = match[1], match[2]
-            token = int(numpy.searchsorted(ends, match.start(2), side="right"))
+            token = bisect.bisect_right(ends, match.start(2))
             before = said.get(word)
             # In prose, anything may come after a word: a fact says the same again.
             again = before is not None and (kind == "signs" or before[1] == value)
@@ -50,29 +49,37 @@ def bin_of(distance, bounds):
     return f"{bounds[-1]}-"
 
 
-def table(path, bounds):
-    """[fact, distance] -> targets, of them most likely, nats. Targets that write a space alone are left out."""
-    sums = collections.defaultdict(lambda: [0, 0, 0.0])
+def read_losses(path):
+    """Documents of a file of quire eval --losses: the text, and of every token where its text ends, whether it was the
+    most likely one, its nats and whether it is recalled."""
+    import h5py
     with h5py.File(path) as file:
-        offsets, ends = file["offsets"][:], file["text_end"][:]
-        right, nll, recalled = file["target"][:] == file["best"][:], file["nll"][:], file["recalled"][:]
+        values = {name: file[name][:].tolist() for name in ("offsets", "text_end", "target", "best", "nll", "recalled")}
         written = file["text"][:].tobytes()
-    for begin, end in zip(offsets, offsets[1:]):
-        own = ends[begin:end]
-        start = ends[begin - 1] if begin else 0
-        text = written[start:own[-1]].decode("latin-1")  # a character is a byte
-        own = own - start
-        for fact, distance, first, last in mentions(text, own):
-            cells = [sums[fact, bin_of(distance, bounds)]]
-            # Targets that write a part of the value.
-            for at in range(numpy.searchsorted(own, first, side="right"), numpy.searchsorted(own, last) + 1):
-                piece = text[own[at - 1] if at else 0:own[at]]
-                if piece == " ":
+    start = 0
+    for begin, end in zip(values["offsets"], values["offsets"][1:]):
+        ends = values["text_end"][begin:end]
+        right = [target == best for target, best in zip(values["target"][begin:end], values["best"][begin:end])]
+        # A character is a byte: facts are ASCII, and their places are counted in bytes.
+        yield (written[start:ends[-1]].decode("latin-1"), [at - start for at in ends], right, values["nll"][begin:end],
+               values["recalled"][begin:end])
+        start = ends[-1]
+
+
+def table(documents, bounds):
+    """[fact, distance] -> tokens, of them most likely, nats. Tokens that write a space alone are left out."""
+    sums = collections.defaultdict(lambda: [0, 0, 0.0])
+    for text, ends, right, nll, recalled in documents:
+        for fact, distance, first, last in mentions(text, ends):
+            # Tokens that write a part of the value.
+            for at in range(bisect.bisect_right(ends, first), bisect.bisect_left(ends, last) + 1):
+                if text[ends[at - 1] if at else 0:ends[at]] == " ":
                     continue
-                for cell in cells + ([sums[fact, "recalled"]] if recalled[begin + at] else []):
+                for key in [bin_of(distance, bounds)] + (["recalled"] if recalled[at] else []):
+                    cell = sums[fact, key]
                     cell[0] += 1
-                    cell[1] += int(right[begin + at])
-                    cell[2] += float(nll[begin + at])
+                    cell[1] += int(right[at])
+                    cell[2] += nll[at]
     return sums
 
 
@@ -82,15 +89,21 @@ def main():
     parser.add_argument("--bounds", default="0,64,256,512,1024", help="bounds of the distances (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
-    sums = table(arguments.losses, [int(bound) for bound in arguments.bounds.split(",")])
-    rows = [{"fact": kind, "last_said": distance, "tokens": count, "right": right / count,
-             "nats": nats / count} for (kind, distance), (count, right, nats) in sorted(sums.items())]
+    try:
+        bounds = [int(bound) for bound in arguments.bounds.split(",")]
+        sums = table(read_losses(arguments.losses), bounds)
+    except (ImportError, OSError, KeyError, ValueError) as error:
+        print(f"look: error: {arguments.losses}: {error}", file=sys.stderr)
+        return 2
+    rows = [{"fact": fact, "last_said": distance, "tokens": count, "right": right / count, "nats": nats / count}
+            for (fact, distance), (count, right, nats) in sorted(sums.items())]
     if arguments.json:
-        print(json.dumps(rows))
-        return
-    print(f"{'fact':12} {'last said':12} {'tokens':>10} {'right':>7} {'nats':>7}")
+        print(json.dumps({"rows": rows}))
+        return 0
+    print(f"{'fact':12} {'last said':>12} {'tokens':>10} {'right':>7} {'nats':>7}")
     for row in rows:
-        print(f"{row['fact']:12} {row['last_said']:12} {row['tokens']:10} {row['right']:7.3f} {row['nats']:7.3f}")
+        print(f"{row['fact']:12} {row['last_said']:>12} {row['tokens']:10} {row['right']:7.3f} {row['nats']:7.3f}")
+    return 0
 
 
 if __name__ == "__main__":

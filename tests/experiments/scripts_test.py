@@ -3,6 +3,7 @@
 PyTorch is looked for in the interpreter that QUIRE_TORCH_PYTHON names, in this one and in Debian's.
 """
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -66,7 +67,7 @@ class Alone(Scripts):
             tested += (pathlib.Path(__file__).parent / other).read_text(encoding="utf-8")
         for script in sorted([*EXPERIMENTS.rglob("*.py"), *EXPERIMENTS.rglob("*.sh")]):
             name = script.relative_to(EXPERIMENTS).as_posix()
-# The study driver is imported by its test, two models by torch_step.py, which is run with each, what the
+            # The study driver is imported by its test, two models by torch_step.py, which is run with each, what the
             # scripts on faults share by these, the sources of corpora by make.py and the parts of the comparison with
             # PyTorch by parity.py.
             if name not in ("study.py", "bench/torch_drt.py", "bench/torch_landmark.py", "faults/job.py",
@@ -170,6 +171,29 @@ class Alone(Scripts):
         self.run_script("vq/speed.py", "--program", PROGRAMS / "bench_vq", "--rounds", 1, "--repeats", 1, "--tokens",
                         2048, "--form", "window", "--output", self.output)
         self.assertEqual(self.result()["ratios"], {})
+
+    def test_look(self):
+        self.run_script("recall/look.py", self.folder / "none.h5", status=2)
+        self.assertIn("look: error: ", self.errors)
+        spec = importlib.util.spec_from_file_location("look", EXPERIMENTS / "recall/look.py")
+        look = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(look)
+        text = "Trika Lisira rested. Ramom (5435) slept. The mabrul, that long mill, fell. Trika Lisira sat. Ramom (5435) "
+        tokens = range(len(text))
+        again = text.index("Lisira sat")
+        # The second Lisira is recalled, and its first letter alone was not the most likely one.
+        document = (text, [at + 1 for at in tokens], [at != again for at in tokens], [0.5] * len(text),
+                    [again <= at < again + 6 for at in tokens])
+        sums = look.table([document], [0, 64])
+        self.assertEqual({key: tuple(cell) for key, cell in sums.items()}, {
+            ("names", "first"): (6, 6, 3.0), ("names", "64-"): (6, 5, 3.0), ("names", "recalled"): (6, 5, 3.0),
+            ("numbers", "first"): (4, 4, 2.0), ("numbers", "64-"): (4, 4, 2.0), ("definitions", "first"): (8, 8, 4.0)})
+        # Tokens of several letters, as of a sentence of which the first word is no name.
+        pieces = ["Tri", "ka", " Lis", "ira", " sat. Late it was. ", "Tri", "ka", " Lis", "ira", " "]
+        ends = [sum(map(len, pieces[:count + 1])) for count in range(len(pieces))]
+        document = ("".join(pieces), ends, [True] * 10, [1.0] * 10, [0] * 10)
+        self.assertEqual({key: tuple(cell) for key, cell in look.table([document], [0, 5, 9]).items()},
+                         {("names", "first"): (2, 2, 2.0), ("names", "5-8"): (2, 2, 2.0)})
 
     def test_report_of_parity(self):
         out = self.run_script("parity/parity.py", "--report", EXPERIMENTS / "parity/results")
