@@ -13,11 +13,12 @@ import argparse
 import hashlib
 import json
 import pathlib
-import random
 import re
 import statistics
 import subprocess
 import sys
+
+from study_report import write_report
 
 STOPPED = 75  # exit code of quire for "stopped and resumable"
 KEYS = {"name", "config", "prepare", "set", "variants", "seeds", "baseline", "evaluate", "metrics", "curve"}
@@ -49,6 +50,10 @@ def load_study(path, replacements):
     if study["baseline"] not in study["variants"]:
         raise StudyError(f"{path}: baseline {study['baseline']} is no variant")
     study.setdefault("metrics", ["bits_per_byte"])
+    for metric in study["metrics"]:
+        name, _, begin = metric.partition("@")
+        if begin and (name != "bits_per_byte" or not begin.isdigit() or bin(int(begin)).count("1") != 1):
+            raise StudyError(f"{path}: metric {metric}: use bits_per_byte@N, where N is a power of two")
     return study
 
 
@@ -57,13 +62,6 @@ def parse_duration(text):
     if not match or int(match[1]) == 0:
         raise StudyError(f"--slice {text}: use a number with s, m or h, such as 25m")
     return int(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
-
-
-def value_of(result, metric):
-    """"recall.accuracy" of an evaluation; None where it has none."""
-    for part in metric.split("."):
-        result = result.get(part) if isinstance(result, dict) else None
-    return result
 
 
 class Runner:
@@ -131,7 +129,9 @@ class Runner:
                 break
             if only_a_slice:
                 return False
-        evaluation = self.command(["eval", str(run), "--json", "--documents", *self.study.get("evaluate", [])])
+        positions = ["--by-position"] if any("@" in metric for metric in self.study["metrics"]) else []
+        evaluation = self.command(["eval", str(run), "--json", "--documents", *positions,
+                                   *self.study.get("evaluate", [])])
         curve = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         unit = {"variant": variant, "seed": seed, "fingerprint": self.fingerprint(variant, seed),
                 "evaluation": json.loads(evaluation.stdout),
@@ -143,116 +143,6 @@ class Runner:
                 file.write("\n")
             file.write(json.dumps(unit) + "\n")
         return True
-
-
-def document_values(evaluation, metric):
-    """The metric of every document, by name, where a document has it."""
-    values = {}
-    for document in evaluation["by_document"]:
-        value = value_of(document, metric)
-        if value is not None:
-            values[document["name"]] = value
-    return values
-
-
-def bootstrap_interval(differences, samples=10000, seed=1):
-    """95 % interval of the mean, documents drawn with replacement."""
-    generator = random.Random(seed)
-    count = len(differences)
-    means = sorted(statistics.fmean(generator.choices(differences, k=count)) for _ in range(samples))
-    return means[int(0.025 * samples)], means[int(0.975 * samples) - 1]
-
-
-def paired_differences(units, variant, baseline, seeds, metric):
-    """Per document: the variant's value less the baseline's, averaged over the seeds that both have."""
-    by_document = {}
-    for seed in seeds:
-        if (variant, seed) not in units or (baseline, seed) not in units:
-            continue
-        theirs = document_values(units[variant, seed]["evaluation"], metric)
-        others = document_values(units[baseline, seed]["evaluation"], metric)
-        for name in theirs.keys() & others.keys():
-            by_document.setdefault(name, []).append(theirs[name] - others[name])
-    return [statistics.fmean(values) for _, values in sorted(by_document.items())]
-
-
-def mean_and_spread(values):
-    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.4f}{spread}"
-
-
-def report_lines(study, units):
-    seeds, baseline = study["seeds"], study["baseline"]
-    done = [variant for variant in study["variants"] if any((variant, seed) in units for seed in seeds)]
-    lines = [f"# {study['name']}", "", "Mean and standard deviation over seeds.", "",
-             "| variant | seeds | " + " | ".join(study["metrics"]) + " | training tokens/s |",
-             "|---|---|" + "---|" * (len(study["metrics"]) + 1)]
-    for variant in done:
-        own = [units[variant, seed] for seed in seeds if (variant, seed) in units]
-        cells = []
-        for metric in study["metrics"]:
-            values = [value_of(unit["evaluation"], metric) for unit in own]
-            values = [value for value in values if value is not None]
-            cells.append(mean_and_spread(values) if values else "-")
-        speed = statistics.median(unit["tokens_per_second"] for unit in own)
-        lines.append(f"| {variant} | {len(own)} | " + " | ".join(cells) + f" | {speed:.0f} |")
-    lines += ["", f"Differences from {baseline}, document by document (mean over seeds); 95 % bootstrap interval over "
-              "documents.", "", "| variant | metric | documents | difference | interval |", "|---|---|---|---|---|"]
-    for variant in done:
-        for metric in study["metrics"]:
-            differences = [] if variant == baseline else paired_differences(units, variant, baseline, seeds, metric)
-            if len(differences) < 2:
-                continue
-            low, high = bootstrap_interval(differences)
-            lines.append(f"| {variant} | {metric} | {len(differences)} | {statistics.fmean(differences):+.4f} | "
-                         f"{low:+.4f} to {high:+.4f} |")
-    return lines
-
-
-def draw_curves(study, units, path):
-    """False without matplotlib."""
-    try:
-        import matplotlib
-    except ModuleNotFoundError:
-        return False
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "study"  # the same picture every time
-    from matplotlib import pyplot
-
-    metrics = study.get("curve", study["metrics"])
-    figure, axes = pyplot.subplots(1, len(metrics), figsize=(5 * len(metrics), 3.6), squeeze=False)
-    for axis, metric in zip(axes[0], metrics):
-        for variant in study["variants"]:
-            points = {}
-            for seed in study["seeds"]:
-                for line in units.get((variant, seed), {}).get("curve", []):
-                    value = value_of(line, metric)
-                    if value is not None:
-                        points.setdefault(line["step"], []).append(value)
-            steps = sorted(points)
-            if not steps:
-                continue
-            means = [statistics.fmean(points[step]) for step in steps]
-            drawn = axis.plot(steps, means, marker="o", markersize=3, label=variant)[0]
-            axis.fill_between(steps, [min(points[step]) for step in steps], [max(points[step]) for step in steps],
-                              alpha=0.2, color=drawn.get_color(), linewidth=0)
-        axis.set_xlabel("step")
-        axis.set_ylabel(metric)
-        axis.grid(alpha=0.3)
-        axis.legend()
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
-    return True
-
-
-def write_report(study, units, work):
-    lines = report_lines(study, units)
-    (work / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines))
-    if not draw_curves(study, units, work / "curves.svg"):
-        print("study: no curves.svg: matplotlib is missing (Debian: python3-matplotlib); then --report draws them",
-              file=sys.stderr)
 
 
 def main():

@@ -11,6 +11,7 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "experiments"))
 import study  # noqa: E402
+import study_report  # noqa: E402
 
 # Stops after the first slice of every run; what it evaluates follows from the run's name.
 FAKE = """#!/usr/bin/env python3
@@ -34,7 +35,13 @@ elif a[0] == "eval":
     gain = 0.25 if variant == "xl" else 0.0
     documents = [{"name": str(i), "bits_per_byte": 2 + i / 8 + int(seed) / 64 - gain} for i in range(4)]
     value = sum(d["bits_per_byte"] for d in documents) / 4
-    print(json.dumps({"bits_per_byte": value, "recall": {"accuracy": 0.5 + gain}, "by_document": documents}))
+    result = {"bits_per_byte": value, "recall": {"accuracy": 0.5 + gain}, "by_document": documents}
+    if "--by-position" in a:  # 3 bits a byte up to 512, 2 behind it, and what the variant gains there
+        bins = [(0, 256, 3), (256, 512, 3), (512, 1024, 2 - gain), (1024, 2048, 2 - gain)]
+        for of in [result, *documents]:
+            of["by_position"] = [{"begin": begin, "end": end, "bytes": 100, "nll": 100 * bits * 0.6931471805599453}
+                                 for begin, end, bits in bins]
+    print(json.dumps(result))
 """
 
 
@@ -97,6 +104,17 @@ class StudyTest(unittest.TestCase):
         self.assertEqual(self.run_study().returncode, 0)
         self.assertEqual(sum(call.startswith("eval") for call in self.calls()[before:]), 4)
 
+    def test_positions_are_compared(self):
+        self.write({"metrics": ["bits_per_byte", "bits_per_byte@512"]})
+        done = self.run_study()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| xl | bits_per_byte@512 | 4 | -0.2500 | -0.2500 to -0.2500 |", done.stdout)
+        self.assertIn("| variant | 0- | 256- | 512- | 1024- |", done.stdout)
+        self.assertIn("| xl | 3.0000 | 3.0000 | 1.7500 | 1.7500 |", done.stdout)
+        for metric in ("bits_per_byte@500", "recall.accuracy@512", "bits_per_byte@x"):
+            self.write({"metrics": [metric]})
+            self.assertIn(f"metric {metric}: use bits_per_byte@N", self.run_study().stderr)
+
     def test_mistakes_are_one_line(self):
         for more, part in (({"sets": []}, "unknown key sets"), ({"baseline": "x"}, "baseline x is no variant"),
                            ({"seeds": []}, "seeds is missing"), ({"name": "{books}"}, "give --define books=VALUE")):
@@ -110,12 +128,12 @@ class StudyTest(unittest.TestCase):
 
     def test_the_interval_covers_the_mean(self):
         differences = [0.1, -0.2, 0.3, 0.4, -0.1, 0.25, 0.05, 0.15]
-        low, high = study.bootstrap_interval(differences)
+        low, high = study_report.bootstrap_interval(differences)
         mean = statistics.fmean(differences)
         error = statistics.pstdev(differences) / len(differences) ** 0.5
         self.assertAlmostEqual(low, mean - 1.96 * error, delta=0.03)
         self.assertAlmostEqual(high, mean + 1.96 * error, delta=0.03)
-        self.assertEqual(study.bootstrap_interval(differences), (low, high))  # the same every time
+        self.assertEqual(study_report.bootstrap_interval(differences), (low, high))  # the same every time
 
 
 if __name__ == "__main__":

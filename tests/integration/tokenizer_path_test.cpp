@@ -54,6 +54,12 @@ TEST(TokenizerPath, FromTextToText) {
   EXPECT_EQ(result["tokens"], pieces["splits"]["valid"]["tokens"].get<int64_t>() + 1);
   EXPECT_NEAR(result["bits_per_byte"].get<double>(), result["nll"].get<double>() / std::log(2.0) / 700, 1e-9);
 
+  // Of every token, the bytes that it writes.
+  const ordered_json by_position = only_object(run_quire({"eval", run, "--json", "--by-position"}))["by_position"];
+  int64_t written = 0;
+  for (const ordered_json& bin : by_position) written += bin["bytes"].get<int64_t>();
+  EXPECT_EQ(written, 700);
+
   const std::string prompt = "leaf 7  of\n\n\t\xE2\x96\x81 the";
   const ProgramResult generated = run_quire({"generate", run, "--prompt", prompt, "--length", "30"});
   EXPECT_EQ(generated.code, 0) << generated.err;

@@ -42,7 +42,7 @@ struct EvaluationResult {
   double context_mean = 0;
   bool as_trained = true;                // reading computes what training does
   std::vector<PositionBin> by_position;  // of the text, without inserted tokens; when asked for
-  bool has_bytes_by_position = false;    // every token is a byte, or the end of a document
+  bool has_bytes_by_position = false;    // tokens write the bytes of the text, and all of them count
   std::vector<TargetLoss> targets;       // each by itself, when asked for
   // Only for a corpus with marks (quire prepare --task).
   std::optional<RecallResult> recall;

@@ -61,6 +61,15 @@ int64_t first_bytes(const Split& split, const Tokenizer& tokenizer, int64_t docu
   return std::min(bytes, split.bytes(document));  // a tokenizer may write other text than it read
 }
 
+// The bytes that each token writes, by id.
+std::vector<int64_t> bytes_of_tokens(const Tokenizer& tokenizer) {
+  std::vector<int64_t> bytes;
+  for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
+    bytes.push_back(static_cast<int64_t>(tokenizer.decode({&id, 1}).size()));
+  }
+  return bytes;
+}
+
 std::vector<double> as_doubles(const Tensor& tensor) {
   if (tensor.dtype() == DType::f64) return tensor.to_vector<double>();
   const std::vector<float> values = tensor.to_vector<float>();
@@ -101,8 +110,8 @@ std::optional<PositionBins> make_bins(const EvaluationOptions& options, const Sp
 class Reader {
  public:
   Reader(Network& network, const ModelReading& reading, const Machine& machine, const BatchOptions& rows,
-         std::optional<int32_t> end_without_bytes)
-      : network_(network), insertion_(network.model.insertion()), reach_(reading.model), eos_(end_without_bytes) {
+         std::vector<int64_t> bytes)
+      : network_(network), insertion_(network.model.insertion()), reach_(reading.model), bytes_(std::move(bytes)) {
     if (rows.last_row == rows.first_row) return;  // there are more ranks than documents
     state_.emplace(network.declared.state, rows.last_row - rows.first_row, rows.subsequence, machine.dtype,
                    machine.device, machine.scratch);
@@ -144,7 +153,7 @@ class Reader {
 
   void add(const Batch& part, size_t cell, double nll, EvaluationSums& sums) const {
     const int64_t position = part.position[cell];
-    const int64_t bytes = eos_ && part.targets[cell] != *eos_ ? 1 : 0;
+    const int64_t bytes = bytes_.empty() ? 0 : bytes_[static_cast<size_t>(part.targets[cell])];
     // A target sees its own position too.
     const int64_t seen = reach_({position, static_cast<int64_t>(cell) % part.length});
     sums.add(part.document[cell], nll, text_position(part, cell), bytes,
@@ -154,7 +163,7 @@ class Reader {
   Network& network_;
   const Insertion& insertion_;
   ModelReach reach_;
-  std::optional<int32_t> eos_;  // where every other token is a byte
+  std::vector<int64_t> bytes_;  // that each token writes, by id; or none
   std::optional<StatePool> state_;
 };
 
@@ -201,7 +210,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   if (split.marked()) result.recall.emplace();
   list_documents(split, corpus.tokenizer(), config.data.score_first_token, documents, result);
   EvaluationSums sums(documents, make_bins(options, split, documents), options.each_target);
-  result.has_bytes_by_position = options.bin_width && corpus.tokenizer().kind() == "byte" && result.has_text;
+  result.has_bytes_by_position = options.bin_width && !corpus.tokenizer().lossy() && result.has_text;
 
   const ModelReading reading = reading_of(config.model, config.data.subsequence, Purpose::evaluate);
   result.as_trained = reading.as_trained;
@@ -217,7 +226,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
                              .endless = false,
                              .documents = documents};
   Reader reader(network, reading, machine, batches,
-                result.has_bytes_by_position ? std::optional(corpus.tokenizer().eos_id()) : std::nullopt);
+                result.has_bytes_by_position ? bytes_of_tokens(corpus.tokenizer()) : std::vector<int64_t>{});
   // Every rank deals all documents, so all make the same number of steps.
   BatchSource source(corpus, options.split, batches);
   double done = 0;

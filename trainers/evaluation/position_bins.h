@@ -13,7 +13,7 @@ struct PositionBin {
   int64_t begin = 0;
   int64_t end = 0;  // exclusive
   int64_t tokens = 0;
-  int64_t bytes = 0;  // of the original text; only where every token is a byte
+  int64_t bytes = 0;  // that the tokens write; only where they write the original text
   ExactSum nll;       // nats
 };
 
