@@ -6,6 +6,7 @@
 #include "tests/support/tiny_run.h"
 #include "trainers/evaluation/evaluator.h"
 #include "trainers/evaluation/generator.h"
+#include "trainers/evaluation/target_losses.h"
 #include "trainers/run/evaluation_config.h"
 
 namespace quire::test {

@@ -9,6 +9,7 @@
 #include "trainers/cli/trained_model.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/evaluation/evaluator.h"
+#include "trainers/evaluation/target_losses.h"
 #include "trainers/run/evaluation_config.h"
 #include "trainers/run/progress.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "trainers/evaluation/position_bins.h"
-#include "trainers/evaluation/target_losses.h"
+#include "trainers/evaluation/target_loss.h"
 #include "trainers/run/config.h"
 
 namespace quire {

@@ -9,7 +9,7 @@
 #include "core/ranks/ranks.h"
 #include "trainers/evaluation/exact_sum.h"
 #include "trainers/evaluation/position_bins.h"
-#include "trainers/evaluation/target_losses.h"
+#include "trainers/evaluation/target_loss.h"
 
 namespace quire {
 

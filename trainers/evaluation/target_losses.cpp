@@ -3,7 +3,6 @@
 #include "core/check.h"
 #include "core/files/file_io.h"
 #include "core/files/hdf5_file.h"
-#include "trainers/evaluation/evaluation_result.h"
 
 namespace quire {
 

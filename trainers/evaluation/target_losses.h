@@ -1,25 +1,13 @@
-// The loss of every target of an evaluation, as a file that other programs compare and analyse.
+// The loss of every target of an evaluation as a file that other programs compare and analyse.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "data/tokenizers/tokenizer.h"
+#include "trainers/evaluation/evaluation_result.h"
 
 namespace quire {
-
-struct EvaluationResult;
-
-struct TargetLoss {
-  int64_t document = 0;
-  int64_t position = 0;  // of the target in the text; 0 is the first token after BOS
-  double nll = 0;        // nats
-  int32_t target = 0;    // token id
-  int32_t best = 0;      // the most likely one
-  bool recalled = false;
-};
 
 // Error(config) when something is at the path already, or its folder does not exist.
 void require_new_losses_file(const std::filesystem::path& path);
