@@ -92,7 +92,7 @@ def position_lines(study, units, done):
     """Bits per byte by position in the document, from 256 on in powers of two; nothing without such metrics."""
     if not any("@" in metric for metric in study["metrics"]):
         return []
-    ends = sorted({line["end"] for unit in units.values() for line in unit["evaluation"]["by_position"]})
+    ends = sorted({line["end"] for unit in units.values() for line in unit["evaluation"].get("by_position", [])})
     begins = [0] + [end for end in ends[:-1] if end >= 256]
     names = [f"{begin}-" for begin in begins]
     lines = ["", "Bits per byte by position in the document (from there to the next), mean over seeds.", "",

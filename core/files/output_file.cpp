@@ -1,5 +1,9 @@
 #include "core/files/output_file.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <string>
 #include <system_error>
 
@@ -41,6 +45,18 @@ bool is_replaceable(const fs::path& path, std::string_view what, const IsOurs& i
   if (is_ours(path)) return true;
   fail(ErrorKind::config, "{}: exists already and is not {}, so it is not replaced; choose another name, or remove it",
        path.string(), what);
+}
+
+void require_output_folder(const fs::path& file, std::string_view option) {
+  const fs::path folder = fs::absolute(file).parent_path();
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored)) {
+    fail(ErrorKind::disk, "{} {}: there is no folder {}; make it first", option, file.string(), folder.string());
+  }
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+    fail(ErrorKind::disk, "{} {}: {} cannot be written: {}; choose another folder", option, file.string(),
+         folder.string(), std::strerror(errno));
+  }
 }
 
 std::string first_bytes(const fs::path& path, size_t count) {

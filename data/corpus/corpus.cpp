@@ -162,9 +162,11 @@ Split Split::load(const Hdf5Reader& reader, const std::string& group, const File
   }
   if (reader.has(group + "/chance")) {
     const auto [type, size] = reader.info(group + "/chance");
-    if (type != DType::f64 || size.rank() != 1 || size[0] != static_cast<int64_t>(documents))
+    if (split.marks_ == nullptr || type != DType::f64 || size.rank() != 1 || size[0] != static_cast<int64_t>(documents))
       fail_split(where, "the chances do not fit the documents");
     split.chance_ = reader.get(group + "/chance").to_vector<double>();
+    if (!std::all_of(split.chance_.begin(), split.chance_.end(), [](double chance) { return chance >= 0; }))
+      fail_split(where, "there is a chance that is no number from 0 on");
   }
   split.dtype_ = dtype;
   split.data_ = mapped.data() + begin;

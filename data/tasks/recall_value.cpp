@@ -39,8 +39,8 @@ double share(const RecallValue& value, const std::string& beginning) {
   fail(ErrorKind::internal, "recall: no kind of fact {}", static_cast<int>(value.kind));
 }
 
-// A beginning of few that goes on like this one: what follows in a name depends on the number of syllables and on what
-// came after the last vowel.
+// The beginning of a name that stands for all with the same continuations: these depend on the number of syllables and
+// on what came after the last vowel.
 std::string same_stage(std::string_view beginning) {
   std::string same;
   for (size_t vowel = beginning.find_first_of("aeiou"); vowel != std::string_view::npos;

@@ -89,10 +89,15 @@ def main():
     parser.add_argument("--bounds", default="0,64,256,512,1024", help="bounds of the distances (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
+    if not re.fullmatch(r"\d+(,\d+)*", arguments.bounds):
+        print(f"look: error: --bounds {arguments.bounds}: use numbers of tokens such as 0,64,256", file=sys.stderr)
+        return 2
     try:
-        bounds = [int(bound) for bound in arguments.bounds.split(",")]
-        sums = table(read_losses(arguments.losses), bounds)
-    except (ImportError, OSError, KeyError, ValueError) as error:
+        sums = table(read_losses(arguments.losses), [int(bound) for bound in arguments.bounds.split(",")])
+    except ModuleNotFoundError:
+        print("look: error: h5py is missing (Debian: python3-h5py)", file=sys.stderr)
+        return 2
+    except (OSError, KeyError) as error:
         print(f"look: error: {arguments.losses}: {error}", file=sys.stderr)
         return 2
     rows = [{"fact": fact, "last_said": distance, "tokens": count, "right": right / count, "nats": nats / count}

@@ -1,5 +1,6 @@
 #include "core/ranks/processes/launch.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -64,9 +65,13 @@ TEST(Launch, HowLongRanksWaitForEachOther) {
 TEST(Launch, WhatIsNoNumberOfRanksIsRefused) {
   for (const Variables& wrong :
        {Variables{{"QUIRE_RENDEZVOUS", "/x/meet"}}, Variables{{"QUIRE_RENDEZVOUS", "/x/meet"}, {"QUIRE_RANKS", "2"}},
-        Variables{{"QUIRE_RENDEZVOUS", "/x/meet"}, {"QUIRE_RANKS", "0"}, {"QUIRE_RANK", "0"}},
-        Variables{{"QUIRE_RENDEZVOUS", "/x/meet"}, {"QUIRE_RANKS", "2"}, {"QUIRE_RANK", "2"}}}) {
+        Variables{{"QUIRE_RENDEZVOUS", "/x/meet"}, {"QUIRE_RANK", "0"}}}) {
     EXPECT_ERROR(launch(wrong), ErrorKind::config, "QUIRE_RENDEZVOUS is /x/meet, but which rank this is");
+  }
+  for (const auto& [ranks, rank] : {std::pair{"0", "0"}, std::pair{"2", "2"}, std::pair{"2", "7"}}) {
+    EXPECT_ERROR(launch({{"QUIRE_RENDEZVOUS", "/x/meet"}, {"QUIRE_RANKS", ranks}, {"QUIRE_RANK", rank}}),
+                 ErrorKind::config,
+                 fmt::format("QUIRE_RANK is {} and QUIRE_RANKS is {}: ranks are counted from 0", rank, ranks));
   }
   const Variables nowhere{{"QUIRE_RANKS", "2"}};
   EXPECT_ERROR(launch(nowhere), ErrorKind::config, "QUIRE_RANKS is set, but not QUIRE_RENDEZVOUS");

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "data/tasks/make_task.h"
 #include "data/tokenizers/byte_tokenizer.h"
 #include "tests/support/expect_error.h"
@@ -97,6 +99,26 @@ TEST_F(TaskCorpusTest, MarksThatDoNotFitTheTokensAreRefused) {
   handmade.marks = Tensor::from<uint8_t>({1, 3, 1, 0, 1}, {5});
   handmade.write(folder_ / "c.h5");
   EXPECT_TRUE(Corpus::open(folder_ / "c.h5")->split("train").marked());
+  EXPECT_EQ(Corpus::open(folder_ / "c.h5")->split("train").chance(0), std::nullopt);
+}
+
+TEST_F(TaskCorpusTest, ChancesThatDoNotFitTheDocumentsAreRefused) {
+  test::HandmadeCorpus handmade;
+  const auto refused = [&](const std::string& message) {
+    handmade.write(folder_ / "c.h5");
+    EXPECT_ERROR(Corpus::open(folder_ / "c.h5"), ErrorKind::data, message);
+  };
+  handmade.chance = Tensor::from<double>({0.5, 0}, {2});
+  refused("the chances do not fit the documents");  // without marks
+  handmade.marks = Tensor::from<uint8_t>({1, 3, 1, 0, 1}, {5});
+  handmade.write(folder_ / "c.h5");
+  EXPECT_EQ(Corpus::open(folder_ / "c.h5")->split("train").chance(0), 0.5);
+  handmade.chance = Tensor::from<double>({0.5}, {1});
+  refused("the chances do not fit the documents");
+  handmade.chance = Tensor::from<float>({0.5, 0}, {2});
+  refused("the chances do not fit the documents");
+  handmade.chance = Tensor::from<double>({0.5, std::nan("")}, {2});
+  refused("there is a chance that is no number from 0 on");
 }
 
 }  // namespace

@@ -175,6 +175,8 @@ class Alone(Scripts):
     def test_look(self):
         self.run_script("recall/look.py", self.folder / "none.h5", status=2)
         self.assertIn("look: error: ", self.errors)
+        self.run_script("recall/look.py", "none.h5", "--bounds", "0,x", status=2)
+        self.assertIn("look: error: --bounds 0,x: use numbers", self.errors)
         spec = importlib.util.spec_from_file_location("look", EXPERIMENTS / "recall/look.py")
         look = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(look)

@@ -278,8 +278,8 @@ TEST_F(ByPosition, LossesOfSingleTargetsAreWritten) {
   ASSERT_EQ(static_cast<int64_t>(result.targets.size()), result.tokens);
   const std::filesystem::path path = folder_ / "losses.h5";
   write_target_losses(path, result, corpus_->tokenizer(), "runs/first");
-  EXPECT_ERROR(require_new_losses_file(path), ErrorKind::config, "losses.h5 exists already");
-  EXPECT_ERROR(require_new_losses_file(folder_ / "no" / "losses.h5"), ErrorKind::config, "there is no folder");
+  EXPECT_ERROR(require_new_losses_file(path), ErrorKind::config, "losses.h5: exists already");
+  EXPECT_ERROR(require_new_losses_file(folder_ / "no" / "losses.h5"), ErrorKind::disk, "there is no folder");
   EXPECT_NO_THROW(require_new_losses_file("losses.h5"));
 
   const Hdf5Reader file = Hdf5Reader::open_file(path);

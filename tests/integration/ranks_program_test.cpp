@@ -70,6 +70,21 @@ TEST_F(RanksProgram, RecallIsThatOfOneRank) {
   const std::vector<std::string> arguments{"eval", run(), "--documents", "--json"};
   expect_one_result(arguments);
   EXPECT_GT(json_of(on_ranks(3, arguments))["recall"]["tokens"], 0);
+  EXPECT_GT(json_of(on_ranks(3, arguments))["recall"]["chance"], 0.1);
+
+  // The losses of single targets, too, bit for bit.
+  std::vector<std::string> losses;
+  for (const int size : {1, 3}) {
+    const std::string path = (tiny_ / fmt::format("{}.h5", size)).string();
+    EXPECT_EQ(on_ranks(size, {"eval", run(), "--losses", path}).code, 0);
+    losses.push_back(read_text(path));
+    EXPECT_FAULT(on_ranks(size, {"eval", run(), "--losses", path}), 2,
+                 "quire: error: --losses " + path + ": exists already; remove it or give another name");
+    EXPECT_EQ(read_text(path), losses.back());
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_FAULT(on_ranks(3, {"eval", run(), "--losses", "/no/such/folder/a.h5"}), 7,
+               "quire: error: --losses /no/such/folder/a.h5: there is no folder");
 }
 
 TEST_F(RanksProgram, NeedlesAreThoseOfOneRank) {

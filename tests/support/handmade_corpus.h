@@ -14,7 +14,8 @@ struct HandmadeCorpus {
   int64_t version = kCorpusVersion;
   std::string tokenizer = "byte\n";
   std::vector<int64_t> offsets{0, 2, 3};
-  Tensor marks;  // undefined: none
+  Tensor marks;   // undefined: none
+  Tensor chance;  // as marks
   Tensor tokens = Tensor::from<uint8_t>({1, 2, 3}, {3});
 
   void write(const std::filesystem::path& path) const {
@@ -24,6 +25,7 @@ struct HandmadeCorpus {
     writer.put_text("tokenizer", tokenizer);
     writer.put("splits/train/tokens", tokens);
     if (marks.defined()) writer.put("splits/train/marks", marks);
+    if (chance.defined()) writer.put("splits/train/chance", chance);
     writer.put("splits/train/offsets", Tensor::from(offsets, {static_cast<int64_t>(offsets.size())}));
     writer.put("splits/train/bytes", Tensor::from<int64_t>({2, 1}, {2}));
     writer.put("splits/train/words", Tensor::from<int64_t>({1, 1}, {2}));

@@ -65,6 +65,39 @@ void print_positions(const EvaluationResult& result) {
   }
 }
 
+void print_result(const Arguments& arguments, const LoadedModel& model, const EvaluationResult& result) {
+  const RunConfig& config = model.config();
+  nlohmann::ordered_json json = to_json(result, config, config.evaluate.rows);
+  json["step"] = model.step();
+  json["weights"] = model.weights() == Weights::average ? "average" : "trained";
+  if (arguments.documents) {
+    for (const DocumentResult& document : result.documents)
+      json["by_document"].push_back(document_json(result, document));
+  }
+  if (arguments.by_position) json["by_position"] = positions_to_json(result, result.by_position);
+  if (arguments.json) return print_json(json);
+  print(fmt::format("{}: split {} of {}{}\n", model.checkpoint().string(), result.split, config.data.corpus,
+                    model.weights() == Weights::average ? ", average of the weights" : ""));
+  print(fmt::format("  documents {}  tokens {}  words {}  bytes {}\n", result.documents.size(), result.tokens,
+                    result.words, result.bytes));
+  if (result.has_text) print(fmt::format("  bits per byte    {:.4f}\n", result.bits_per_byte()));
+  print(fmt::format("  token perplexity {:.4f}\n", result.token_perplexity()));
+  if (result.has_words) print(fmt::format("  word perplexity  {:.2f}\n", result.word_perplexity()));
+  if (result.recall && result.recall->tokens > 0) print_recall(*result.recall);
+  print(fmt::format("  mean context {:.0f} tokens  {:.1f} s, {:.0f} tokens/s\n", result.context_mean, result.seconds,
+                    static_cast<double>(result.tokens) / result.seconds));
+  if (arguments.by_position) print_positions(result);
+  if (!arguments.documents) return;
+  for (const DocumentResult& document : result.documents) {
+    std::string line = fmt::format("  {:<32} {:>10} bytes", document.name, document.bytes);
+    if (result.has_text) line += fmt::format("  {:.4f} bits per byte", bits_per_byte(result, document));
+    if (document.recall.tokens > 0) {
+      line += fmt::format("  {}/{} recalled", document.recall.correct, document.recall.tokens);
+    }
+    print(line + "\n");
+  }
+}
+
 void run(const Arguments& arguments) {
   const std::optional<int64_t> bin_width =
       arguments.by_position ? std::optional(parse_bin_width(arguments.bins)) : std::nullopt;
@@ -114,39 +147,13 @@ void run(const Arguments& arguments) {
                                             .each_target = !arguments.losses.empty(),
                                             .ranks = &ranks});
   if (progress) progress->finish();
+  print_result(arguments, *model, result);
   if (!arguments.losses.empty()) {
-    ranks.on_root(
-        [&] { write_target_losses(arguments.losses, result, corpus->tokenizer(), model->checkpoint().string()); });
-  }
-
-  nlohmann::ordered_json json = to_json(result, config, config.evaluate.rows);
-  json["step"] = model->step();
-  json["weights"] = model->weights() == Weights::average ? "average" : "trained";
-  if (arguments.documents) {
-    for (const DocumentResult& document : result.documents)
-      json["by_document"].push_back(document_json(result, document));
-  }
-  if (arguments.by_position) json["by_position"] = positions_to_json(result, result.by_position);
-  if (arguments.json) return print_json(json);
-  print(fmt::format("{}: split {} of {}{}\n", model->checkpoint().string(), split, config.data.corpus,
-                    model->weights() == Weights::average ? ", average of the weights" : ""));
-  print(fmt::format("  documents {}  tokens {}  words {}  bytes {}\n", result.documents.size(), result.tokens,
-                    result.words, result.bytes));
-  if (result.has_text) print(fmt::format("  bits per byte    {:.4f}\n", result.bits_per_byte()));
-  print(fmt::format("  token perplexity {:.4f}\n", result.token_perplexity()));
-  if (result.has_words) print(fmt::format("  word perplexity  {:.2f}\n", result.word_perplexity()));
-  if (result.recall && result.recall->tokens > 0) print_recall(*result.recall);
-  print(fmt::format("  mean context {:.0f} tokens  {:.1f} s, {:.0f} tokens/s\n", result.context_mean, result.seconds,
-                    static_cast<double>(result.tokens) / result.seconds));
-  if (arguments.by_position) print_positions(result);
-  if (!arguments.documents) return;
-  for (const DocumentResult& document : result.documents) {
-    std::string line = fmt::format("  {:<32} {:>10} bytes", document.name, document.bytes);
-    if (result.has_text) line += fmt::format("  {:.4f} bits per byte", bits_per_byte(result, document));
-    if (document.recall.tokens > 0) {
-      line += fmt::format("  {}/{} recalled", document.recall.correct, document.recall.tokens);
-    }
-    print(line + "\n");
+    // Last: a disk that is full by then takes nothing but this file.
+    ranks.on_root([&] {
+      require_new_losses_file(arguments.losses);  // hours may have passed
+      write_target_losses(arguments.losses, result, corpus->tokenizer(), model->checkpoint().string());
+    });
   }
 }
 

@@ -129,11 +129,7 @@ void print_table(const NeedleOptions& options, const NeedleResult& result, const
 // Before documents are read, which may take hours. Only a picture of an earlier call is replaced.
 void require_picture(const std::string& file) {
   if (file.empty()) return;
-  const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(folder, ignored)) {
-    fail(ErrorKind::disk, "--svg {}: there is no folder {}; make it first", file, folder.string());
-  }
+  require_output_folder(file, "--svg");
   is_replaceable(file, "a picture of quire needle", [](const std::filesystem::path& path) {
     return first_bytes(path, kHeatMapMark.size()) == kHeatMapMark;
   });

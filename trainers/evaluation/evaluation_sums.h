@@ -26,7 +26,8 @@ struct DocumentSums {
 
 class EvaluationSums {
  public:
-  // With `bins` there are such for every document, with `each` every target is kept by itself.
+  // `bins`, which are empty, are used for every document; without them positions are not counted. With `each`, every
+  // target is kept by itself.
   EvaluationSums(int64_t documents, const std::optional<PositionBins>& bins, bool each = false);
 
   // A target of a document: its loss, its position in the text with the bytes that the target has there, and the tokens

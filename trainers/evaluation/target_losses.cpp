@@ -3,6 +3,7 @@
 #include "core/check.h"
 #include "core/files/file_io.h"
 #include "core/files/hdf5_file.h"
+#include "core/files/output_file.h"
 
 namespace quire {
 
@@ -23,10 +24,9 @@ void put_values(Hdf5Writer& file, const std::string& path, const std::vector<Tar
 void require_new_losses_file(const fs::path& path) {
   std::error_code ignored;
   if (fs::symlink_status(path, ignored).type() != fs::file_type::not_found) {
-    fail(ErrorKind::config, "--losses: {} exists already; remove it or give another name", path.string());
+    fail(ErrorKind::config, "--losses {}: exists already; remove it or give another name", path.string());
   }
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  if (!fs::is_directory(folder, ignored)) fail(ErrorKind::config, "--losses: there is no folder {}", folder.string());
+  require_output_folder(path, "--losses");
 }
 
 void write_target_losses(const fs::path& path, const EvaluationResult& result, const Tokenizer& tokenizer,

@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// Error(config) when something is at the path already, or its folder does not exist.
+// Error(config) when something is at the path already, Error(disk) when its folder cannot take it.
 void require_new_losses_file(const std::filesystem::path& path);
 
 // An HDF5 file, in the order of documents and positions:

@@ -49,12 +49,16 @@ Launch meet_in_file(const Environment& environment, const std::string& file) {
   const char* const size_name = slurm ? "SLURM_STEP_NUM_TASKS" : "QUIRE_RANKS";
   const std::optional<int> rank = number_of(environment, rank_name);
   const std::optional<int> size = number_of(environment, size_name);
-  if (!rank || !size || *size < 1 || *rank >= *size) {
+  if (!rank || !size) {
     fail(
         ErrorKind::config,
         "QUIRE_RENDEZVOUS is {}, but which rank this is and how many there are is not said: set QUIRE_RANK (0, 1, ...) "
         "and QUIRE_RANKS for each process, or start them with srun",
         file);
+  }
+  if (*rank >= *size) {
+    fail(ErrorKind::config, "{} is {} and {} is {}: ranks are counted from 0, each below their number", rank_name,
+         *rank, size_name, *size);
   }
   if (*size == 1) return {};
   return {.way = Launch::Way::file,
