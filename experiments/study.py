@@ -21,7 +21,8 @@ import sys
 from study_report import write_report
 
 STOPPED = 75  # exit code of quire for "stopped and resumable"
-KEYS = {"name", "config", "prepare", "set", "variants", "seeds", "baseline", "evaluate", "metrics", "curve"}
+KEYS = {"name", "config", "prepare", "base", "set", "variants", "seeds", "baseline", "evaluate", "metrics", "curve"}
+HERE = pathlib.Path(__file__).resolve().parent
 
 
 class StudyError(Exception):
@@ -33,7 +34,7 @@ def load_study(path, replacements):
     text = pathlib.Path(path).read_text(encoding="utf-8")
     for name, value in replacements.items():
         text = text.replace("{" + name + "}", json.dumps(str(value))[1:-1])
-    missing = re.findall(r"\{[a-z_]+\}", text)
+    missing = [name for name in re.findall(r"\{[a-z_]+\}", text) if name != "{base}"]
     if missing:
         raise StudyError(f"{path}: {missing[0]} has no value; give --define {missing[0][1:-1]}=VALUE")
     try:
@@ -49,6 +50,8 @@ def load_study(path, replacements):
     study.setdefault("baseline", next(iter(study["variants"])))
     if study["baseline"] not in study["variants"]:
         raise StudyError(f"{path}: baseline {study['baseline']} is no variant")
+    if "{base}" in text and "base" not in study:
+        raise StudyError(f"{path}: {{base}} is the run of the study's base; there is none")
     study.setdefault("metrics", ["bits_per_byte"])
     for metric in study["metrics"]:
         name, _, begin = metric.partition("@")
@@ -78,20 +81,39 @@ class Runner:
         return done
 
     def prepare(self):
+        """Every entry: the arguments of quire prepare, or of another verb that they begin with, or of a script of
+        experiments/; each makes its --output."""
         for arguments in self.study.get("prepare", []):
             output = pathlib.Path(arguments[arguments.index("--output") + 1])
-            if not output.exists():
-                print(f"preparing {output}", flush=True)
-                self.command(["prepare", *arguments])
+            if output.exists():
+                continue
+            print(f"preparing {output}", flush=True)
+            if arguments[0].endswith(".py"):
+                command = [sys.executable, str(HERE / arguments[0]), *arguments[1:], "--quire", self.quire]
+                done = subprocess.run(command, check=False)
+                if done.returncode != 0:
+                    raise StudyError(f"{arguments[0]} ended with exit code {done.returncode}")
+            else:
+                self.command(["prepare", *arguments] if arguments[0].startswith("-") else arguments)
 
-    def overrides(self, variant, seed):
-        return [*self.study.get("set", []), *self.study["variants"][variant], f"run.seed={seed}"]
+    def unit(self, variant, seed):
+        """The configuration and the overrides of a variant with a seed; None: of the base."""
+        of = self.study["base"] if variant is None else {"config": self.study["config"],
+                                                         "set": self.study["variants"][variant]}
+        settings = [*self.study.get("set", []), *of.get("set", []), f"run.seed={seed}"]
+        if variant is not None and "base" in self.study:
+            settings = [text.replace("{base}", str(self.run_folder(None, seed))) for text in settings]
+        return self.folder / of["config"], settings
 
     def fingerprint(self, variant, seed):
         """Of everything a unit's result follows from: results of another study are not taken for these."""
-        config = (self.folder / self.study["config"]).read_text(encoding="utf-8")
-        what = [config, self.overrides(variant, seed), self.study.get("evaluate", []), self.study.get("prepare", [])]
+        config, settings = self.unit(variant, seed)
+        what = [config.read_text(encoding="utf-8"), settings,
+                self.study.get("evaluate", []), self.study.get("prepare", [])]
         return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
+
+    def run_folder(self, variant, seed):
+        return self.work / "runs" / f"{'base' if variant is None else variant}-{seed}-{self.fingerprint(variant, seed)}"
 
     def finished(self):
         """Results by (variant, seed). A line that a crash cut short is left out and done again."""
@@ -110,33 +132,49 @@ class Runner:
 
     def train_slice(self, variant, seed):
         """At most one slice. True when the unit is trained to its end."""
-        mark = self.fingerprint(variant, seed)
-        run = self.work / "runs" / f"{variant}-{seed}-{mark}"
+        run = self.run_folder(variant, seed)
         limit = f"run.max_wall_time={self.seconds}s"
         if (run / "config.yaml").exists():
             arguments = ["train", "--resume", str(run), limit]
         else:
-            arguments = ["train", str(self.folder / self.study["config"]), *self.overrides(variant, seed), limit,
-                         "--run-dir", str(run)]
-        return self.command(arguments, accept=(0, STOPPED)).returncode == 0, run
+            config, settings = self.unit(variant, seed)
+            arguments = ["train", str(config), *settings, limit, "--run-dir", str(run)]
+        return self.command(arguments, accept=(0, STOPPED)).returncode == 0
+
+    def train(self, variant, seed, only_a_slice):
+        """False when it was stopped after a slice."""
+        print(f"== {self.study['name']}: {variant or 'base'}, seed {seed}", flush=True)
+        while not self.train_slice(variant, seed):
+            if only_a_slice:
+                return False
+        return True
+
+    def run_base(self, seed, only_a_slice):
+        """Trains the run that variants of this seed begin from; it is remembered in its folder. False when it was
+        stopped after a slice."""
+        mark = self.run_folder(None, seed) / "trained"
+        if not mark.exists():
+            if not self.train(None, seed, only_a_slice):
+                return False
+            mark.touch()
+        return True
 
     def run_unit(self, variant, seed, only_a_slice):
         """False when the unit was stopped after a slice."""
-        print(f"== {self.study['name']}: {variant}, seed {seed}", flush=True)
-        while True:
-            trained, run = self.train_slice(variant, seed)
-            if trained:
-                break
-            if only_a_slice:
-                return False
-        positions = ["--by-position"] if any("@" in metric for metric in self.study["metrics"]) else []
-        evaluation = self.command(["eval", str(run), "--json", "--documents", *positions,
+        if "base" in self.study and not self.run_base(seed, only_a_slice):
+            return False
+        if not self.train(variant, seed, only_a_slice):
+            return False
+        run = self.run_folder(variant, seed)
+        # Always by position: a metric of a position may be added to the study later.
+        evaluation = self.command(["eval", str(run), "--json", "--documents", "--by-position",
                                    *self.study.get("evaluate", [])])
         curve = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         unit = {"variant": variant, "seed": seed, "fingerprint": self.fingerprint(variant, seed),
                 "evaluation": json.loads(evaluation.stdout),
                 "curve": [{"step": line["step"], **line["evaluation"]} for line in curve if "evaluation" in line],
-                "tokens_per_second": statistics.median(line["tokens_per_second"] for line in curve if "loss" in line)}
+                "tokens_per_second": statistics.median(line["tokens_per_second"] for line in curve if "loss" in line),
+                "peak_bytes": max((line.get("peak_bytes") or 0) for line in curve)}
         with open(self.results_file, "a", encoding="utf-8") as file:
             # A torn last line of a crash is ended first.
             if file.tell() > 0 and not self.results_file.read_text(encoding="utf-8").endswith("\n"):

@@ -7,6 +7,7 @@
 #include "core/files/file_io.h"
 #include "core/files/output_file.h"
 #include "core/random.h"
+#include "data/corpus/corpus.h"
 #include "data/sources/open_documents.h"
 #include "data/sources/text_units.h"
 #include "data/sources/utf8.h"
@@ -89,6 +90,40 @@ void read_document(DocumentReader& reader, Sample& sample, const std::function<v
   add_units(pending, sample);
 }
 
+// A corpus whose split `train` is to be read.
+struct TrainCorpus {
+  std::string path;
+  std::unique_ptr<Corpus> corpus;
+  const Split* split = nullptr;
+};
+
+TrainCorpus open_corpus(const std::filesystem::path& path) {
+  TrainCorpus opened{path.string(), Corpus::open(path, Verify::once)};
+  opened.split = &opened.corpus->split("train");
+  if (opened.corpus->tokenizer().lossy()) {
+    fail(ErrorKind::config, "{}: its tokenizer alters text; give the documents that it was made from", opened.path);
+  }
+  return opened;
+}
+
+void read_corpus(const TrainCorpus& from, Sample& sample, const std::function<void(int64_t bytes)>& progress) {
+  std::vector<int32_t> ids;
+  int64_t bytes = 0;
+  for (int64_t document = 0; document < from.split->documents(); ++document) {
+    ids.resize(static_cast<size_t>(from.split->length(document)));
+    from.split->tokens(document, 0, from.split->length(document), ids.data());
+    const std::string text = from.corpus->tokenizer().decode(ids);
+    Utf8Validator validator;
+    if (validator.feed(text) || validator.finish()) {
+      fail(ErrorKind::data, "{}: document {} is not UTF-8; a tokenizer is trained on text", from.path,
+           from.split->name(document));
+    }
+    add_units(text, sample);
+    bytes += from.split->bytes(document);
+    progress(bytes);
+  }
+}
+
 bool is_sentencepiece_model(const std::filesystem::path& path) {
   try {
     const SentencePieceTokenizer tokenizer(read_text_file(path, {.most_bytes = kLongestModel}));
@@ -112,8 +147,14 @@ TokenizerTrainingReport train_tokenizer(const TokenizerTraining& options,
     fail(ErrorKind::config, "{}: exists already; use --force to replace it", options.output.string());
   }
   std::vector<DocumentFile> files;
+  std::vector<TrainCorpus> corpora;
   int64_t total = 0;
   for (const std::filesystem::path& input : options.inputs) {
+    if (input.extension() == ".h5") {
+      corpora.push_back(open_corpus(input));
+      total += corpora.back().split->totals().bytes;
+      continue;
+    }
     for (DocumentFile& file : find_documents(input).documents) {
       total += file.bytes;
       files.push_back(std::move(file));
@@ -129,6 +170,12 @@ TokenizerTrainingReport train_tokenizer(const TokenizerTraining& options,
       });
     }
     before += reader->consumed();
+  }
+  for (const TrainCorpus& from : corpora) {
+    read_corpus(from, sample, [&](int64_t bytes) {
+      if (progress) progress(before + bytes, total);
+    });
+    before += from.split->totals().bytes;
   }
   if (sample.sentences().empty()) fail(ErrorKind::data, "there is no text to train a tokenizer on");
 

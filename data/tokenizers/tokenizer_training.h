@@ -13,7 +13,7 @@
 namespace quire {
 
 struct TokenizerTraining {
-  std::vector<std::filesystem::path> inputs;  // files and folders
+  std::vector<std::filesystem::path> inputs;  // files and folders; of a corpus (.h5), the split `train`
   RecordKeys keys;                            // of .jsonl records
   SentencePieceTraining model;
   int64_t max_sentences = 1'000'000;  // lines that are used; SentencePiece holds them in memory

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "core/files/file_io.h"
+#include "data/corpus/prepare.h"
 #include "data/sources/text_units.h"
 #include "data/tasks/make_task.h"
 #include "data/tasks/needle_task.h"
@@ -280,6 +281,50 @@ TEST_F(TokenizerTrainingTest, GivesOneModelForOneText) {
   const auto tokenizer = parse_tokenizer_option("spm:" + options_.output.string());
   const std::string text = read_text_file(folder_ / "books/a.txt");
   EXPECT_TRUE(tokenizer->decode(encoded(*tokenizer, text)) == text);
+}
+
+// The same lines in the same order, taken from a corpus of bytes and from one of pieces.
+TEST_F(TokenizerTrainingTest, ReadsTheTrainSplitOfACorpus) {
+  train_tokenizer(options_, {});
+  const std::string first = read_text_file(options_.output);
+  PrepareOptions prepare;
+  prepare.inputs = options_.inputs;
+  for (const std::string& kind : {std::string("byte"), "spm:" + options_.output.string()}) {
+    prepare.tokenizer = kind;
+    prepare.output = folder_ / "corpus.h5";
+    prepare.force = true;
+    prepare_corpus(prepare, {});
+    TokenizerTraining again = options_;
+    again.inputs = {prepare.output};
+    again.output = folder_ / "again.model";
+    again.force = true;
+    int64_t last = 0;
+    const TokenizerTrainingReport report = train_tokenizer(again, [&](int64_t bytes, int64_t total) {
+      last = bytes;
+      EXPECT_LE(bytes, total);
+    });
+    EXPECT_EQ(report.sentences, 204);
+    EXPECT_GT(last, 5000);
+    EXPECT_TRUE(read_text_file(again.output) == first);
+  }
+}
+
+TEST_F(TokenizerTrainingTest, RefusesCorporaItCannotRead) {
+  options_.inputs = {folder_ / "none.h5"};
+  EXPECT_ERROR(train_tokenizer(options_, {}), ErrorKind::data, "none.h5");
+  write_file_durably(folder_ / "books/a.txt", "caf\xE9");
+  PrepareOptions prepare;
+  prepare.inputs = {folder_ / "books"};
+  prepare.output = folder_ / "corpus.h5";
+  prepare.any_bytes = true;
+  prepare_corpus(prepare, {});
+  options_.inputs = {prepare.output};
+  EXPECT_ERROR(train_tokenizer(options_, {}), ErrorKind::data, "corpus.h5: document a is not UTF-8");
+  prepare.splits = {"valid=" + (folder_ / "books").string()};
+  prepare.inputs = {};
+  prepare.force = true;
+  prepare_corpus(prepare, {});
+  EXPECT_ERROR(train_tokenizer(options_, {}), ErrorKind::config, "train");
 }
 
 TEST_F(TokenizerTrainingTest, ReplacesModelsOnly) {

@@ -19,7 +19,7 @@ import json, pathlib, sys
 a = sys.argv[1:]
 log = pathlib.Path(__file__).with_name("calls.txt")
 log.open("a").write(" ".join(a) + "\\n")
-if a[0] == "prepare":
+if a[0] in ("prepare", "tokenizer"):
     pathlib.Path(a[a.index("--output") + 1]).touch()
 elif a[0] == "train" and a[1] != "--resume":
     run = pathlib.Path(a[a.index("--run-dir") + 1])
@@ -114,6 +114,38 @@ class StudyTest(unittest.TestCase):
         for metric in ("bits_per_byte@500", "recall.accuracy@512", "bits_per_byte@x"):
             self.write({"metrics": [metric]})
             self.assertIn(f"metric {metric}: use bits_per_byte@N", self.run_study().stderr)
+
+    def test_variants_begin_from_the_base_of_their_seed(self):
+        self.write({"base": {"config": "base.yaml", "set": ["near=1"]},
+                    "variants": {"window": ["init.from={base}"], "xl": ["init.from={base}", "a=2"]}})
+        self.assertEqual(self.run_study("--one-slice").returncode, 75)  # of the base
+        done = self.run_study()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        begun = [call for call in self.calls() if call.startswith("train") and "--resume" not in call]
+        self.assertEqual([call.split()[-1].rsplit("/", 1)[1].rsplit("-", 1)[0] for call in begun],
+                         ["base-1", "window-1", "xl-1", "base-2", "window-2", "xl-2"])
+        for base, variants in ((begun[0], begun[1:3]), (begun[3], begun[4:])):
+            self.assertIn(" near=1 ", base)
+            for call in variants:
+                self.assertIn(f" init.from={base.split()[-1]} ", call)
+                self.assertNotIn("near=1", call)
+        # Another base makes other units.
+        before = len(self.calls())
+        self.write({"base": {"config": "base.yaml", "set": ["near=2"]}, "seeds": [1],
+                    "variants": {"window": ["init.from={base}"]}})
+        self.assertEqual(self.run_study().returncode, 0)
+        self.assertEqual(sum(call.startswith("train") and "near=2" in call for call in self.calls()[before:]), 1)
+        self.write({"variants": {"window": ["init.from={base}"]}})
+        self.assertIn("{base} is the run of the study's base; there is none", self.run_study().stderr)
+
+    def test_prepares_with_other_verbs_and_scripts(self):
+        self.write({"prepare": [["--output", "{work}/c.h5"], ["tokenizer", "train", "--output", "{work}/spm.model"]]})
+        self.assertEqual(self.run_study().returncode, 0)
+        self.assertEqual([call.split()[0] for call in self.calls()[:2]], ["prepare", "tokenizer"])
+        self.write({"prepare": [["corpora/make.py", "books", "--input", "{work}/none", "--output", "{work}/books"]]})
+        done = self.run_study()
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("corpora/make.py ended with exit code", done.stderr)
 
     def test_mistakes_are_one_line(self):
         for more, part in (({"sets": []}, "unknown key sets"), ({"baseline": "x"}, "baseline x is no variant"),
