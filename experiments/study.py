@@ -7,6 +7,10 @@ A study is a JSON file (see experiments/recall). Every unit (a variant with a se
 --slice and evaluated; its results are appended to WORK/results.jsonl, so that a study that was stopped goes on where it
 was when the same command is given again. The report (WORK/report.md, WORK/curves.svg) is written from the finished
 units. Needs Python 3.9 and the built program; for curves, matplotlib (Debian: python3-matplotlib).
+
+    python3 experiments/study.py experiments/recall/recipe.json --results experiments/recall/results/recipe.jsonl
+
+writes the report of results that were kept, which must be those of the study as it is now.
 """
 
 import argparse
@@ -29,13 +33,13 @@ class StudyError(Exception):
     """What is wrong with the study or one of its commands, for one line on stderr."""
 
 
-def load_study(path, replacements):
-    """The study with {work}, {study} and the --define names filled in."""
+def load_study(path, replacements, complete=True):
+    """The study with {work}, {study} and the --define names filled in; complete: all of them must be."""
     text = pathlib.Path(path).read_text(encoding="utf-8")
     for name, value in replacements.items():
         text = text.replace("{" + name + "}", json.dumps(str(value))[1:-1])
     missing = [name for name in re.findall(r"\{[a-z_]+\}", text) if name != "{base}"]
-    if missing:
+    if missing and complete:
         raise StudyError(f"{path}: {missing[0]} has no value; give --define {missing[0][1:-1]}=VALUE")
     try:
         study = json.loads(text)
@@ -68,11 +72,12 @@ def parse_duration(text):
 
 
 class Runner:
-    """Trains and evaluates units, and keeps what is finished."""
+    """Trains and evaluates units, and keeps what is finished. places: which folders {work}, {study} and the --define
+    names stand for; results do not depend on them."""
 
-    def __init__(self, study, folder, work, quire, seconds):
-        self.study, self.folder, self.work, self.quire, self.seconds = study, folder, work, quire, seconds
-        self.results_file = work / "results.jsonl"
+    def __init__(self, study, folder, work, results, places, quire="", seconds=0):
+        self.study, self.folder, self.work, self.results_file = study, folder, work, results
+        self.places, self.quire, self.seconds = places, quire, seconds
 
     def command(self, arguments, accept=(0,)):
         done = subprocess.run([self.quire, *arguments], stdout=subprocess.PIPE, text=True, check=False)
@@ -100,35 +105,43 @@ class Runner:
         """The configuration and the overrides of a variant with a seed; None: of the base."""
         of = self.study["base"] if variant is None else {"config": self.study["config"],
                                                          "set": self.study["variants"][variant]}
-        settings = [*self.study.get("set", []), *of.get("set", []), f"run.seed={seed}"]
-        if variant is not None and "base" in self.study:
-            settings = [text.replace("{base}", str(self.run_folder(None, seed))) for text in settings]
-        return self.folder / of["config"], settings
+        return self.folder / of["config"], [*self.study.get("set", []), *of.get("set", []), f"run.seed={seed}"]
 
     def fingerprint(self, variant, seed):
         """Of everything a unit's result follows from: results of another study are not taken for these."""
         config, settings = self.unit(variant, seed)
         what = [config.read_text(encoding="utf-8"), settings,
                 self.study.get("evaluate", []), self.study.get("prepare", [])]
-        return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
+        if variant is not None and "base" in self.study:
+            what.append(self.fingerprint(None, seed))
+        text = json.dumps(what)
+        for name, value in sorted(self.places.items(), key=lambda place: -len(str(place[1]))):
+            text = text.replace(json.dumps(str(value))[1:-1], "{" + name + "}")
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def run_folder(self, variant, seed):
         return self.work / "runs" / f"{'base' if variant is None else variant}-{seed}-{self.fingerprint(variant, seed)}"
 
-    def finished(self):
-        """Results by (variant, seed). A line that a crash cut short is left out and done again."""
-        results = {}
+    def lines(self):
+        """Results of this study. A line that a crash cut short is left out and done again."""
         if not self.results_file.exists():
-            return results
-        for line in self.results_file.read_text(encoding="utf-8").splitlines():
+            return
+        for text in self.results_file.read_text(encoding="utf-8").splitlines():
             try:
-                unit = json.loads(line)
+                line = json.loads(text)
             except json.JSONDecodeError:
                 continue
-            key = (unit["variant"], unit["seed"])
-            if key[0] in self.study["variants"] and unit["fingerprint"] == self.fingerprint(*key):
-                results[key] = unit
-        return results
+            if line["variant"] in self.study["variants"] and \
+                    line["fingerprint"] == self.fingerprint(line["variant"], line["seed"]):
+                yield line
+
+    def finished(self):
+        """Evaluated units by (variant, seed)."""
+        return {(line["variant"], line["seed"]): line for line in self.lines() if "evaluation" in line}
+
+    def speeds(self):
+        """What measure_speed() found last, by variant."""
+        return {line["variant"]: line["speed"] for line in self.lines() if "speed" in line}
 
     def train_slice(self, variant, seed):
         """At most one slice. True when the unit is trained to its end."""
@@ -138,6 +151,8 @@ class Runner:
             arguments = ["train", "--resume", str(run), limit]
         else:
             config, settings = self.unit(variant, seed)
+            if variant is not None and "base" in self.study:
+                settings = [text.replace("{base}", str(self.run_folder(None, seed))) for text in settings]
             arguments = ["train", str(config), *settings, limit, "--run-dir", str(run)]
         return self.command(arguments, accept=(0, STOPPED)).returncode == 0
 
@@ -170,40 +185,77 @@ class Runner:
         evaluation = self.command(["eval", str(run), "--json", "--documents", "--by-position",
                                    *self.study.get("evaluate", [])])
         curve = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-        unit = {"variant": variant, "seed": seed, "fingerprint": self.fingerprint(variant, seed),
-                "evaluation": json.loads(evaluation.stdout),
-                "curve": [{"step": line["step"], **line["evaluation"]} for line in curve if "evaluation" in line],
-                "tokens_per_second": statistics.median(line["tokens_per_second"] for line in curve if "loss" in line),
-                "peak_bytes": max((line.get("peak_bytes") or 0) for line in curve)}
+        self.keep({"variant": variant, "seed": seed, "fingerprint": self.fingerprint(variant, seed),
+                   "evaluation": json.loads(evaluation.stdout),
+                   "curve": [{"step": line["step"], **line["evaluation"]} for line in curve if "evaluation" in line],
+                   "tokens_per_second": statistics.median(line["tokens_per_second"] for line in curve if "loss" in line)})
+        return True
+
+    def measure_speed(self, rounds):
+        """Step time and memory of every variant with the first seed, in turns; memories are full when the timed steps
+        begin where 100 steps fill them. What was measured before for the same configuration is replaced in the report."""
+        seed = self.study["seeds"][0]
+        measured = {variant: [] for variant in self.study["variants"]}
+        for number in range(rounds):
+            for variant in measured:
+                print(f"== {self.study['name']}: speed of {variant}, round {number + 1}", flush=True)
+                config, settings = self.unit(variant, seed)
+                settings = [text for text in settings if not text.startswith("init.")]
+                done = self.command(["bench", str(config), *settings, "--warmup", "100", "--steps", "20", "--json"])
+                measured[variant].append(json.loads(done.stdout))
+        for variant, of in measured.items():
+            self.keep({"variant": variant, "seed": seed, "fingerprint": self.fingerprint(variant, seed),
+                       "speed": {"step_ms": statistics.median(one["step_ms"]["median"] for one in of),
+                                 "peak_bytes": of[0]["peak_bytes"], "parameters": of[0]["parameters"],
+                                 "threads": of[0]["threads"], "rounds": rounds}})
+
+    def keep(self, line):
         with open(self.results_file, "a", encoding="utf-8") as file:
             # A torn last line of a crash is ended first.
             if file.tell() > 0 and not self.results_file.read_text(encoding="utf-8").endswith("\n"):
                 file.write("\n")
-            file.write(json.dumps(unit) + "\n")
-        return True
+            file.write(json.dumps(line) + "\n")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("study", help="JSON file of the study")
-    parser.add_argument("--work", required=True, help="folder for corpora, runs, results and the report")
+    parser.add_argument("--work", help="folder for corpora, runs, results and the report")
     parser.add_argument("--quire", default="build/native/bin/quire", help="the program (default: %(default)s)")
     parser.add_argument("--slice", default="25m", help="longest time of one training command (default: %(default)s)")
     parser.add_argument("--one-slice", action="store_true", help="end with exit code 75 after a slice that was stopped")
     parser.add_argument("--define", action="append", default=[], metavar="NAME=VALUE",
                         help="value of {NAME} in the study; may be repeated")
+    parser.add_argument("--speed", type=int, metavar="ROUNDS",
+                        help="then time the training steps of all variants in turns; nothing else should run")
     parser.add_argument("--report", action="store_true", help="only write the report of what is finished")
+    parser.add_argument("--results", type=pathlib.Path, metavar="FILE",
+                        help="only write the report of these results, of whatever folder, to the terminal")
+    parser.add_argument("--curves", type=pathlib.Path, metavar="FILE", help="with --results: also draw them as SVG")
     arguments = parser.parse_args()
 
     folder = pathlib.Path(arguments.study).resolve().parent
-    work = pathlib.Path(arguments.work).resolve()
     defined = [text.split("=", 1) for text in arguments.define]
     if any(len(pair) != 2 for pair in defined):
         raise StudyError("--define: use NAME=VALUE")
+    if (arguments.work is None) == (arguments.results is None):
+        raise StudyError("give --work FOLDER to run the study, or --results FILE for the report of results that were kept")
+    if arguments.results:
+        if not arguments.results.is_file():
+            raise StudyError(f"{arguments.results}: no such file")
+        values = {name: value for name, value in defined if "/" not in value}
+        study = load_study(arguments.study, values, complete=False)
+        return report(Runner(study, folder, None, arguments.results, {}), None, arguments.curves)
+    if arguments.curves:
+        raise StudyError("--curves goes with --results")
+    if arguments.speed is not None and arguments.speed < 1:
+        raise StudyError(f"--speed {arguments.speed}: use at least one round")
+    work = pathlib.Path(arguments.work).resolve()
     study = load_study(arguments.study, {"work": work, "study": folder, **dict(defined)})
+    places = {"work": work, "study": folder, **{name: value for name, value in defined if "/" in value}}
     seconds = min(parse_duration(arguments.slice), 25 * 60)
     work.mkdir(parents=True, exist_ok=True)
-    runner = Runner(study, folder, work, arguments.quire, seconds)
+    runner = Runner(study, folder, work, work / "results.jsonl", places, arguments.quire, seconds)
     if not arguments.report:
         runner.prepare()
         for seed in study["seeds"]:
@@ -212,10 +264,16 @@ def main():
                     continue
                 if not runner.run_unit(variant, seed, arguments.one_slice):
                     return STOPPED
+        if arguments.speed:
+            runner.measure_speed(arguments.speed)
+    return report(runner, work / "report.md", work / "curves.svg")
+
+
+def report(runner, text, curves):
     units = runner.finished()
     if not units:
         raise StudyError(f"{runner.results_file}: nothing is finished yet")
-    write_report(study, units, work)
+    write_report(runner.study, units, runner.speeds(), text, curves)
     return 0
 
 

@@ -43,16 +43,22 @@ def bootstrap_interval(differences, samples=10000, seed=1):
 
 
 def paired_differences(units, variant, baseline, seeds, metric):
-    """Per document: the variant's value less the baseline's, averaged over the seeds that both have."""
-    by_document = {}
+    """(differences, baseline's values) of documents: the variant's value less the baseline's, averaged over the seeds
+    that both have; and the mean difference over documents of each of these seeds."""
+    by_document, by_seed, bases = {}, [], {}
     for seed in seeds:
         if (variant, seed) not in units or (baseline, seed) not in units:
             continue
         theirs = document_values(units[variant, seed]["evaluation"], metric)
         others = document_values(units[baseline, seed]["evaluation"], metric)
-        for name in theirs.keys() & others.keys():
+        both = sorted(theirs.keys() & others.keys())
+        for name in both:
             by_document.setdefault(name, []).append(theirs[name] - others[name])
-    return [statistics.fmean(values) for _, values in sorted(by_document.items())]
+            bases.setdefault(name, []).append(others[name])
+        if both:
+            by_seed.append(statistics.fmean(theirs[name] - others[name] for name in both))
+    return ([statistics.fmean(values) for _, values in sorted(by_document.items())],
+            [statistics.fmean(values) for _, values in sorted(bases.items())], by_seed)
 
 
 def mean_and_spread(values):
@@ -60,12 +66,12 @@ def mean_and_spread(values):
     return f"{statistics.fmean(values):.4f}{spread}"
 
 
-def report_lines(study, units):
+def report_lines(study, units, speeds):
     seeds, baseline = study["seeds"], study["baseline"]
     done = [variant for variant in study["variants"] if any((variant, seed) in units for seed in seeds)]
     lines = [f"# {study['name']}", "", "Mean and standard deviation over seeds.", "",
-             "| variant | seeds | " + " | ".join(study["metrics"]) + " | training tokens/s |",
-             "|---|---|" + "---|" * (len(study["metrics"]) + 1)]
+             "| variant | seeds | " + " | ".join(study["metrics"]) + " |",
+             "|---|---|" + "---|" * len(study["metrics"])]
     for variant in done:
         own = [units[variant, seed] for seed in seeds if (variant, seed) in units]
         cells = []
@@ -73,19 +79,61 @@ def report_lines(study, units):
             values = [value_of(unit["evaluation"], metric) for unit in own]
             values = [value for value in values if value is not None]
             cells.append(mean_and_spread(values) if values else "-")
-        speed = statistics.median(unit["tokens_per_second"] for unit in own)
-        lines.append(f"| {variant} | {len(own)} | " + " | ".join(cells) + f" | {speed:.0f} |")
+        lines.append(f"| {variant} | {len(own)} | " + " | ".join(cells) + " |")
     lines += ["", f"Differences from {baseline}, document by document (mean over seeds); 95 % bootstrap interval over "
-              "documents.", "", "| variant | metric | documents | difference | interval |", "|---|---|---|---|---|"]
+              "documents; the mean over documents of each seed.", "",
+              "| variant | metric | documents | difference | in percent | interval | by seed |",
+              "|---|---|---|---|---|---|---|"]
     for variant in done:
         for metric in study["metrics"]:
-            differences = [] if variant == baseline else paired_differences(units, variant, baseline, seeds, metric)
+            if variant == baseline:
+                continue
+            differences, bases, by_seed = paired_differences(units, variant, baseline, seeds, metric)
             if len(differences) < 2:
                 continue
             low, high = bootstrap_interval(differences)
-            lines.append(f"| {variant} | {metric} | {len(differences)} | {statistics.fmean(differences):+.4f} | "
-                         f"{low:+.4f} to {high:+.4f} |")
-    return lines + position_lines(study, units, done)
+            mean, base = statistics.fmean(differences), statistics.fmean(bases)
+            percent = f"{100 * mean / base:+.1f} %" if base else "-"
+            lines.append(f"| {variant} | {metric} | {len(differences)} | {mean:+.4f} | {percent} | "
+                         f"{low:+.4f} to {high:+.4f} | {', '.join(f'{value:+.4f}' for value in by_seed)} |")
+    return lines + position_lines(study, units, done) + speed_lines(study, units, speeds, done)
+
+
+def value_at(curve, metric, step):
+    """The metric of a curve at a step, on a line between the evaluations beside it; None before the first."""
+    points = [(line["step"], value_of(line, metric)) for line in curve]
+    points = sorted((at, value) for at, value in points if value is not None)
+    for (low, first), (high, second) in zip(points, points[1:]):
+        if low <= step <= high:
+            return first + (second - first) * (step - low) / (high - low)
+    return points[-1][1] if points and step >= points[-1][0] else None
+
+
+def speed_lines(study, units, speeds, done):
+    """Step times, memory, and what the evaluations while training say at the time at which the fastest variant ends."""
+    timed = [variant for variant in done if variant in speeds]
+    if not timed:
+        return []
+    metrics = [metric for metric in study.get("curve", study["metrics"]) if "@" not in metric]
+    steps = {variant: max(unit["curve"][-1]["step"] for (of, _), unit in units.items() if of == variant)
+             for variant in timed}
+    budget = min(steps[variant] * speeds[variant]["step_ms"] for variant in timed)
+    lines = ["", f"Training steps timed in turns ({speeds[timed[0]]['rounds']} rounds, {speeds[timed[0]]['threads']} "
+             "threads), the memory of tensors at most, and the evaluations while training after equal time: that of all "
+             "steps of the fastest variant.", "",
+             "| variant | parameters | ms a step | memory | steps in equal time | " + " | ".join(metrics) + " |",
+             "|---|---|---|---|---|" + "---|" * len(metrics)]
+    for variant in timed:
+        speed = speeds[variant]
+        step = budget / speed["step_ms"]
+        cells = []
+        for metric in metrics:
+            values = [value_at(unit["curve"], metric, step) for (of, _), unit in sorted(units.items()) if of == variant]
+            values = [value for value in values if value is not None]
+            cells.append(mean_and_spread(values) if values else "-")
+        lines.append(f"| {variant} | {speed['parameters']} | {speed['step_ms']:.1f} | {speed['peak_bytes'] / 2**20:.0f} "
+                     f"MiB | {step:.0f} | " + " | ".join(cells) + " |")
+    return lines
 
 
 def position_lines(study, units, done):
@@ -147,10 +195,12 @@ def draw_curves(study, units, path):
     return True
 
 
-def write_report(study, units, work):
-    lines = report_lines(study, units)
-    (work / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+def write_report(study, units, speeds, path, curves):
+    """The report to the terminal and to path, and its curves; None: not to a file."""
+    lines = report_lines(study, units, speeds)
+    if path:
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))
-    if not draw_curves(study, units, work / "curves.svg"):
-        print("study: no curves.svg: matplotlib is missing (Debian: python3-matplotlib); then --report draws them",
+    if curves and not draw_curves(study, units, curves):
+        print(f"study: no {curves.name}: matplotlib is missing (Debian: python3-matplotlib); then --report draws them",
               file=sys.stderr)

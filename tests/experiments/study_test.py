@@ -28,8 +28,12 @@ elif a[0] == "train" and a[1] != "--resume":
     sys.exit(75)
 elif a[0] == "train":
     run = pathlib.Path(a[2])
-    lines = [{"step": 1, "loss": 2.0, "tokens_per_second": 10.0}, {"step": 2, "evaluation": {"bits_per_byte": 1.5}}]
+    lines = [{"step": 1, "loss": 2.0, "tokens_per_second": 10.0}, {"step": 2, "evaluation": {"bits_per_byte": 1.5}},
+             {"step": 4, "evaluation": {"bits_per_byte": 1.0}}, {"step": 8, "evaluation": {"bits_per_byte": 0.5}}]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\\n" for line in lines))
+elif a[0] == "bench":
+    time = 40.0 if "a=2" in a else 20.0
+    print(json.dumps({"step_ms": {"median": time}, "peak_bytes": 3 << 20, "parameters": 7, "threads": 2}))
 elif a[0] == "eval":
     variant, seed, _ = pathlib.Path(a[1]).name.split("-")
     gain = 0.25 if variant == "xl" else 0.0
@@ -72,9 +76,9 @@ class StudyTest(unittest.TestCase):
     def test_runs_every_unit_in_slices_and_reports(self):
         done = self.run_study("--slice", "2m")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("| window | 2 | 2.2109 ± 0.0110 | 0.5000 ± 0.0000 | 10 |", done.stdout)
+        self.assertIn("| window | 2 | 2.2109 ± 0.0110 | 0.5000 ± 0.0000 |", done.stdout)
         # Every document differs by the same, so the interval is a point.
-        self.assertIn("| xl | bits_per_byte | 4 | -0.2500 | -0.2500 to -0.2500 |", done.stdout)
+        self.assertIn("| xl | bits_per_byte | 4 | -0.2500 | -11.3 % | -0.2500 to -0.2500 | -0.2500, -0.2500 |", done.stdout)
         calls = self.calls()
         self.assertEqual(sum(call.startswith("prepare") for call in calls), 1)
         self.assertEqual(sum("run.max_wall_time=120s" in call for call in calls), 8)  # two slices a unit
@@ -108,7 +112,7 @@ class StudyTest(unittest.TestCase):
         self.write({"metrics": ["bits_per_byte", "bits_per_byte@512"]})
         done = self.run_study()
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("| xl | bits_per_byte@512 | 4 | -0.2500 | -0.2500 to -0.2500 |", done.stdout)
+        self.assertIn("| xl | bits_per_byte@512 | 4 | -0.2500 | -12.5 % | -0.2500 to -0.2500 |", done.stdout)
         self.assertIn("| variant | 0- | 256- | 512- | 1024- |", done.stdout)
         self.assertIn("| xl | 3.0000 | 3.0000 | 1.7500 | 1.7500 |", done.stdout)
         for metric in ("bits_per_byte@500", "recall.accuracy@512", "bits_per_byte@x"):
@@ -138,6 +142,40 @@ class StudyTest(unittest.TestCase):
         self.write({"variants": {"window": ["init.from={base}"]}})
         self.assertIn("{base} is the run of the study's base; there is none", self.run_study().stderr)
 
+    def test_speed_and_equal_time(self):
+        done = self.run_study("--speed", "3")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # Eight steps of the window take the time of four of the other.
+        self.assertIn("| window | 7 | 20.0 | 3 MiB | 8 | 0.5000 ± 0.0000 |", done.stdout)
+        self.assertIn("| xl | 7 | 40.0 | 3 MiB | 4 | 1.0000 ± 0.0000 |", done.stdout)
+        calls = [call for call in self.calls() if call.startswith("bench")]
+        self.assertEqual([("a=1" in call, "a=2" in call) for call in calls], [(True, False), (False, True)] * 3)
+        for points, step, value in (([(2, 1.0), (4, 2.0)], 3, 1.5), ([(2, 1.0)], 1, None), ([(2, 1.0)], 3, 1.0)):
+            curve = [{"step": at, "loss": of} for at, of in points]
+            self.assertEqual(study_report.value_at(curve, "loss", step), value)
+        self.assertIn("--speed 0: use at least one round", self.run_study("--speed", "0").stderr)
+
+    def test_kept_results_are_those_of_the_study(self):
+        self.write({"name": "of {books}", "base": {"config": "base.yaml"}, "variants": {"xl": ["init.from={base}"]}})
+        done = self.run_study("--define", f"books={self.path}/books", "--speed", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        kept = self.path / "kept.jsonl"
+        kept.write_bytes((self.path / "work/results.jsonl").read_bytes())
+        command = [sys.executable, study.__file__, str(self.path / "study.json"), "--results", str(kept)]
+        again = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        tables = [line for line in done.stdout.splitlines() if line.startswith("|")]
+        self.assertEqual([line for line in again.stdout.splitlines() if line.startswith("|")], tables)
+        # Not of another configuration.
+        (self.path / "base.yaml").write_text("run: {name: other}\n", encoding="utf-8")
+        again = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual((again.returncode, again.stderr),
+                         (2, f"study: error: {kept}: nothing is finished yet\n"))
+        for more, part in ((["--work", "x"], "give --work FOLDER to run"), (["--results", "none"], "none: no such file")):
+            done = subprocess.run([*command, *more], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(part, done.stderr)
+
     def test_prepares_with_other_verbs_and_scripts(self):
         self.write({"prepare": [["--output", "{work}/c.h5"], ["tokenizer", "train", "--output", "{work}/spm.model"]]})
         self.assertEqual(self.run_study().returncode, 0)
@@ -166,6 +204,24 @@ class StudyTest(unittest.TestCase):
         self.assertAlmostEqual(low, mean - 1.96 * error, delta=0.03)
         self.assertAlmostEqual(high, mean + 1.96 * error, delta=0.03)
         self.assertEqual(study_report.bootstrap_interval(differences), (low, high))  # the same every time
+
+
+class KeptResultsTest(unittest.TestCase):
+    """experiments/X/results/NAME.jsonl are results of the study experiments/X/NAME.json, as that is now; the README
+    beside it has every row of their tables."""
+
+    def test_readmes_have_their_tables(self):
+        experiments = pathlib.Path(study.__file__).resolve().parent
+        for kept in sorted(experiments.glob("*/results/*.jsonl")):
+            with self.subTest(str(kept)):
+                definition = kept.parents[1] / f"{kept.stem}.json"
+                done = subprocess.run([sys.executable, study.__file__, str(definition), "--results", str(kept)],
+                                      capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                readme = (kept.parents[1] / "README.md").read_text(encoding="utf-8").splitlines()
+                rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
+                self.assertGreater(len(rows), 4)
+                self.assertEqual([row for row in rows if row not in readme], [])
 
 
 if __name__ == "__main__":
