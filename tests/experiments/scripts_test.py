@@ -5,6 +5,7 @@ PyTorch is looked for in the interpreter that QUIRE_TORCH_PYTHON names, in this 
 
 import importlib.util
 import json
+import math
 import os
 import pathlib
 import random
@@ -172,6 +173,67 @@ class Alone(Scripts):
                         2048, "--form", "window", "--output", self.output)
         self.assertEqual(self.result()["ratios"], {})
 
+    def test_readme_of_proofs(self):
+        folder = EXPERIMENTS / "proofs"
+        readme = (folder / "README.md").read_text(encoding="utf-8")
+        for part in json.loads((folder / "results/past.json").read_text(encoding="utf-8"))["parts"]:
+            self.assertRegex(readme, rf"\| {part['from']} to {part['to']} tokens ago.* \| {100 * part['gain']:.1f} % \|")
+            if (part["from"], part["to"]) == (128, 8192):
+                for row in part["rows"]:
+                    self.assertIn(f"| {row['match']} | {row['tokens']:.3f} | {row['right']:.3f} | {row['nats']:.3f} | "
+                                  f"{row['share']:.2f} | {100 * row['gain']:.2f} % |", readme)
+        for row in json.loads((folder / "results/copies.json").read_text(encoding="utf-8"))["rows"]:
+            where = "none" if row["short"] is None else row["short"]
+            self.assertIn(f"| {where} | {row['first']:.3f} | {row['second']:.3f} |", readme)
+
+    def test_copies(self):
+        (self.folder / "texts").mkdir()
+        arguments = ["run", "--text", self.folder / "texts", "--quire", PROGRAMS / "quire"]
+        self.run_script("proofs/copies.py", *arguments, status=2)
+        self.assertRegex(self.errors, "^copies: error: .*texts: there are no .txt files\n$")
+        (self.folder / "texts/a.txt").write_text("short", encoding="utf-8")
+        self.run_script("proofs/copies.py", *arguments, status=2)
+        self.assertIn("no text has 160 characters", self.errors)
+
+    def test_layers(self):
+        # A program that says of an evaluation how many layers see farther.
+        quire = self.folder / "quire"
+        self.write_program(quire, 'case "$*" in *overrides*) a=0.5;; *) a=0.25;; esac\n'
+                                  'case "$*" in *plain.h5*) echo "{}";; *none.h5*) echo "no corpus" >&2; exit 3;; '
+                                  '*) echo "{\\"recall\\": {\\"accuracy\\": $a, \\"chance\\": 0.125}}";; esac')
+        arguments = ["run", "--quire", quire, "--length", 99, "--corpus"]
+        out = self.run_script("recall/layers.py", *arguments, "task.h5")
+        self.assertEqual(out.split("\n")[0].split("guessing: ")[1], "12.5 %)")
+        self.assertEqual([line.rsplit(maxsplit=2)[0].strip() for line in out.splitlines()[1:]],
+                         ["none", "0", "1", "2", "1, 2", "0, 1, 2"])
+        rows = json.loads(self.run_script("recall/layers.py", *arguments, "task.h5", "--layers", 1, "--json"))["rows"]
+        self.assertEqual([(row["layers"], row["accuracy"]) for row in rows], [([], 0.25), ([0], 0.5)])
+        for corpus, part in (("plain.h5", "nothing is marked as recalled"), ("none.h5", "exit code 3: no corpus")):
+            self.run_script("recall/layers.py", *arguments, corpus, status=2)
+            self.assertIn(part, self.errors)
+
+    def test_past(self):
+        self.run_script("proofs/past.py", self.folder / "none.h5", status=2)
+        self.assertIn("past: error: ", self.errors)
+        self.run_script("proofs/past.py", "none.h5", "--from", 9, "--to", 8, status=2)
+        self.assertIn("use 1 <= --from <= --to", self.errors)
+        spec = importlib.util.spec_from_file_location("past", EXPERIMENTS / "proofs/past.py")
+        past = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(past)
+        # The longest match wins, the newest of its length, neither too near nor too far: against brute force.
+        generator = random.Random(1)
+        tokens = [generator.randrange(3) for _ in range(300)]
+        for nearest, farthest in ((1, 1000), (5, 40)):
+            for i, found in enumerate(past.last_matches(tokens, nearest, farthest)):
+                expected = (0, False)
+                for length in (24, 16, 12, 8, 6, 4, 3, 2):
+                    ends = [at for at in range(length, i - nearest + 1)
+                            if i >= length and tokens[at - length:at] == tokens[i - length:i]]
+                    if ends and i - ends[-1] <= farthest:
+                        expected = (length, tokens[ends[-1]] == tokens[i])
+                        break
+                self.assertEqual(found, expected, i)
+
     def test_look(self):
         self.run_script("recall/look.py", self.folder / "none.h5", status=2)
         self.assertIn("look: error: ", self.errors)
@@ -249,6 +311,49 @@ class WithTorch(Scripts):
         self.run_script("vq/speed.py", "--program", PROGRAMS / "bench_vq", "--python", self.python, "--rounds", 1,
                         "--repeats", 1, "--tokens", 2048, "--form", "vq", "--output", self.output)
         self.assertTrue(any("over vq at 2048" in ratio for ratio in self.result()["ratios"]))
+
+    def test_gains_of_the_past(self):
+        if subprocess.run([self.python, "-c", "import h5py, numpy"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("h5py is missing")
+        losses = self.folder / "losses.h5"
+        # Two documents that repeat three tokens; a model that gives every token 0.1.
+        subprocess.run([self.python, "-c", "import h5py, sys, numpy\nwith h5py.File(sys.argv[1], 'w') as f:\n"
+                        " f['offsets'] = [0, 60, 120]\n f['target'] = [1, 2, 3] * 40\n"
+                        " f['nll'] = numpy.full(120, numpy.log(10))", losses], check=True)
+        result = json.loads(self.run_script("proofs/past.py", losses, "--json", python=self.python))
+        # All but the first five tokens of each, with a share of 0.99, the largest.
+        row = next(row for row in result["rows"] if row["match"] == 24)
+        self.assertEqual((row["right"], row["share"]), (1, 0.99))
+        self.assertAlmostEqual(result["gain"], 110 / 120 * (1 + math.log10(0.01 * 0.1 + 0.99)), places=9)
+        out = self.run_script("proofs/past.py", losses, "--from", 50, python=self.python)
+        self.assertIn("% of the loss", out)
+
+    def test_copies_of_a_model(self):
+        if subprocess.run([self.python, "-c", "import h5py"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("h5py is missing")
+        generator = random.Random(1)
+        (self.folder / "texts").mkdir()
+        for i in range(4):
+            text = "".join(generator.choice("abcdefgh ") for _ in range(2000))
+            (self.folder / f"texts/{i}.txt").write_text(text, encoding="utf-8")
+        quire = PROGRAMS / "quire"
+        corpus = self.folder / "c.h5"
+        for command in (["prepare", "--input", self.folder / "texts", "--split", "valid=0.3", "--output", corpus],
+                        ["train", EXPERIMENTS / "recall/recipe.yaml", f"data.corpus={corpus}", "schedule.steps=2",
+                         "schedule.warmup=1", "model.width=16", "--run-dir", self.folder / "run"]):
+            subprocess.run([quire, *command], check=True, capture_output=True)
+        arguments = [self.folder / "run", "--text", self.folder / "texts", "--quire", quire, "--passages", 20]
+        out = self.run_script("proofs/copies.py", *arguments, "--characters", 60, "--layers", 1, "--json",
+                              python=self.python)
+        rows = json.loads(out)["rows"]
+        self.assertEqual([row["short"] for row in rows], [None, 0])
+        for row in rows:  # an untrained model, for which all bytes are alike
+            self.assertAlmostEqual(row["first"], 5.55, delta=0.3)
+            self.assertAlmostEqual(row["second"], row["first"], delta=0.1)
+        self.run_script("proofs/copies.py", *arguments, "--characters", 10, python=self.python, status=2)
+        self.assertIn("copies have no more than 16 tokens", self.errors)
+        self.run_script("proofs/copies.py", *arguments, "--tokenizer", "spm:none", python=self.python, status=2)
+        self.assertRegex(self.errors, "^copies: error: quire prepare ended with exit code")
 
     def test_parity(self):
         modules = subprocess.run([self.python, "-c", "import numpy, h5py, yaml"], capture_output=True, check=False)
