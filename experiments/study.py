@@ -78,6 +78,7 @@ class Runner:
     def __init__(self, study, folder, work, results, places, quire="", seconds=0):
         self.study, self.folder, self.work, self.results_file = study, folder, work, results
         self.places, self.quire, self.seconds = places, quire, seconds
+        self.texts = {}  # of configurations, by path
 
     def command(self, arguments, accept=(0,)):
         done = subprocess.run([self.quire, *arguments], stdout=subprocess.PIPE, text=True, check=False)
@@ -107,10 +108,17 @@ class Runner:
                                                          "set": self.study["variants"][variant]}
         return self.folder / of["config"], [*self.study.get("set", []), *of.get("set", []), f"run.seed={seed}"]
 
+    def text_of(self, config):
+        """The text of a configuration, which must not change while the study runs."""
+        text = config.read_text(encoding="utf-8")
+        if self.texts.setdefault(config, text) != text:
+            raise StudyError(f"{config}: changed while the study ran; give the command again to run what it says now")
+        return text
+
     def fingerprint(self, variant, seed):
         """Of everything a unit's result follows from: results of another study are not taken for these."""
         config, settings = self.unit(variant, seed)
-        what = [config.read_text(encoding="utf-8"), settings,
+        what = [self.text_of(config), settings,
                 self.study.get("evaluate", []), self.study.get("prepare", [])]
         if variant is not None and "base" in self.study:
             what.append(self.fingerprint(None, seed))

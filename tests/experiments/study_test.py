@@ -108,6 +108,16 @@ class StudyTest(unittest.TestCase):
         self.assertEqual(self.run_study().returncode, 0)
         self.assertEqual(sum(call.startswith("eval") for call in self.calls()[before:]), 4)
 
+    def test_a_configuration_that_changes_meanwhile_is_noticed(self):
+        self.write({"prepare": [], "variants": {"window": ["a=1"]}, "seeds": [1]})
+        program = (self.path / "quire").read_text(encoding="utf-8")
+        touch = f'pathlib.Path("{self.path}/base.yaml").write_text("run: {{name: other}}\\n")\n'
+        (self.path / "quire").write_text(program.replace('elif a[0] == "bench"', 'if a[0] == "train":\n    ' + touch +
+                                                         'elif a[0] == "bench"'), encoding="utf-8")
+        done = self.run_study()
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("base.yaml: changed while the study ran", done.stderr)
+
     def test_positions_are_compared(self):
         self.write({"metrics": ["bits_per_byte", "bits_per_byte@512"]})
         done = self.run_study()
