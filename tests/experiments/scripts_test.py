@@ -211,6 +211,12 @@ class Alone(Scripts):
         for corpus, part in (("plain.h5", "nothing is marked as recalled"), ("none.h5", "exit code 3: no corpus")):
             self.run_script("recall/layers.py", *arguments, corpus, status=2)
             self.assertIn(part, self.errors)
+        # The table of the README.
+        readme = (EXPERIMENTS / "recall/README.md").read_text(encoding="utf-8")
+        bases = json.loads((EXPERIMENTS / "recall/results/layers.json").read_text(encoding="utf-8"))["bases"]
+        for rows in zip(*(base["rows"] for base in bases)):
+            self.assertIn(f"| {', '.join(map(str, rows[0]['layers'])) or 'none'} | "
+                          + " | ".join(f"{100 * row['accuracy']:.1f} %" for row in rows) + " |", readme)
 
     def test_past(self):
         self.run_script("proofs/past.py", self.folder / "none.h5", status=2)
