@@ -48,7 +48,10 @@ void add_tokenizer(Verb& program) {
   Verb& app = add_verb(verb, "train", "Train a SentencePiece model that gives back every byte of a text", example);
   const auto arguments = std::make_shared<Arguments>();
   TokenizerTraining& options = arguments->options;
-  app.add_option("--input", options.inputs, "Documents, as for quire prepare, or a corpus (.h5), of which the split `train` is read")->type_name("PATH")->required();
+  app.add_option("--input", options.inputs,
+                 "Documents, as for quire prepare, or a corpus (.h5), of which the split `train` is read")
+      ->type_name("PATH")
+      ->required();
   app.add_option("--vocab-size", options.model.vocabulary,
                  "Token ids, of which 260 are BOS, EOS, unknown, newline and the bytes")
       ->type_name("N")
