@@ -1,6 +1,8 @@
 // The configuration of a layer's mixer: positions, what a token sees, what is carried.
 #pragma once
 
+#include <cmath>
+
 #include "core/config/config.h"
 #include "core/dtype.h"
 #include "layers/mechanism_registry.h"
@@ -124,6 +126,7 @@ struct AttentionConfig {
   bool attend_self = true;
   bool qk_norm = false;
   bool mask_empty_cache = true;
+  double token_shift = 0;
   CacheConfig cache;
   XlConfig xl;
   T5Config t5;
@@ -131,6 +134,10 @@ struct AttentionConfig {
 
   // Tokens a layer carries. Meaningful when a cache is on and the configuration was checked.
   int64_t cache_length() const { return cache.kind == CacheKind::none ? 0 : cache.length.value_or(window.value_or(0)); }
+  // Features of the input that are those of the token before.
+  int64_t shifted_features(int64_t width) const {
+    return static_cast<int64_t>(std::llround(token_shift * static_cast<double>(width)));
+  }
   // The largest distance a token sees; without a value there is no limit. Transformer-XL's same_length counts the token
   // itself.
   std::optional<int64_t> reach() const { return same_length ? std::optional(cache_length() - 1) : window; }
@@ -157,6 +164,13 @@ struct AttentionConfig {
     v.field("mask_empty_cache", mask_empty_cache,
             {.help = "empty slots of a key/value cache are not seen; false: they count as zero keys, as published for "
                      "the Memorizing Transformer"});
+    v.field("token_shift", token_shift,
+            {.help = "share of the mixer's input features that are those of the token before (RWKV's token shift, with "
+                     "fixed shares). With 0.5 a layer learns much sooner to look up what followed an earlier "
+                     "occurrence of a token, which small models otherwise learn late or never",
+             .unit = "of the features",
+             .min = 0,
+             .max = 1});
     v.section("cache", cache, "what is carried along a document");
     v.section("xl", xl, "options of position: xl");
     v.section("t5", t5, "options of position: t5");

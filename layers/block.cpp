@@ -5,6 +5,7 @@
 #include "autograd/functions/basic.h"
 #include "layers/host_values.h"
 #include "layers/mechanism_registry.h"
+#include "layers/token_shift.h"
 
 namespace quire {
 
@@ -73,8 +74,13 @@ Variable Block::operator()(const Forward& f, const Variable& x) const {
 
 std::vector<SubLayerSpec> mixer_and_mlp(const Place& place, const Surroundings& around) {
   const Mechanism& mixer = mechanism(Role::mixer, place.layer.attention.mechanism.kind);
-  std::vector<SubLayerSpec> parts{
-      {"attention", Recompute::attention, [&](const Scope& scope) { return mixer.make_mixer(scope, place, around); }}};
+  const auto make_mixer = [&](const Scope& scope) -> std::unique_ptr<Part> {
+    std::unique_ptr<Part> made = mixer.make_mixer(scope, place, around);
+    const int64_t features = place.layer.attention.shifted_features(place.model.width);
+    if (features == 0) return made;
+    return std::make_unique<ShiftedMixer>(scope, features, std::move(made));
+  };
+  std::vector<SubLayerSpec> parts{{"attention", Recompute::attention, make_mixer}};
   if (place.model.mlp.kind != MlpKind::none) {
     parts.push_back(
         {"mlp", Recompute::mlp, [&](const Scope& scope) { return std::make_unique<Mlp>(scope, place.model); }});

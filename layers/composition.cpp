@@ -43,6 +43,11 @@ std::span<const CompositionRule> attention_rules() {
        [](const Place& p) {
          return !p.layer.attention.mask_empty_cache && p.layer.attention.cache.kind != CacheKind::kv;
        }},
+      {"attention.token_shift", "the share is less than one of the model's features; set it to 0 or larger",
+       [](const Place& p) {
+         const AttentionConfig& attention = p.layer.attention;
+         return attention.token_shift > 0 && attention.shifted_features(p.model.width) == 0;
+       }},
       {"attention.t5.max_distance", "attention.t5.max_distance must exceed half of attention.t5.buckets",
        [](const Place& p) {
          return p.layer.position == Position::t5 &&

@@ -94,7 +94,11 @@ ModelReach::ModelReach(const ModelConfig& model) : model_(model) {
     const ConfigBox& options =
         mechanism.role == Role::mixer ? layers_.back()->attention.mechanism.options : place.options;
     const Place kept{model_, *layers_.back(), options, place.index, place.before};
-    reaches_.emplace_back([&mechanism, kept](const TargetPlace& target) { return mechanism.reach(kept, target); });
+    const bool shifted = mechanism.role != Role::stack && layers_.back()->attention.shifted_features(model_.width) > 0;
+    reaches_.emplace_back([&mechanism, kept, shifted](const TargetPlace& target) {
+      const int64_t reach = mechanism.reach(kept, target);
+      return shifted ? std::min(reach + 1, target.position) : reach;
+    });
   });
 }
 

@@ -43,6 +43,7 @@ const std::vector<Refusal>& refusals() {
       {{"model.position=rope", "model.attention.rope.dims=3"}, "model.attention.rope.dims", "the number must be even"},
       {{"model.position=rope", "model.attention.rope.dims=6"}, "model.attention.rope.dims", "more than a head has"},
       {{"model.attention.cache.dtype=bf16"}, "model.attention.cache.dtype", "a dtype without a cache"},
+      {{"model.width=8", "model.attention.token_shift=0.01"}, "model.attention.token_shift", "less than one"},
       {{"model.attention.same_length=true"}, "model.attention.same_length", "counts the keys of a cache"},
       {{"model.attention={same_length: true, window: 4, cache: {kind: kv}}"},
        "model.attention.same_length",
