@@ -196,12 +196,14 @@ class Runner:
         self.keep({"variant": variant, "seed": seed, "fingerprint": self.fingerprint(variant, seed),
                    "evaluation": json.loads(evaluation.stdout),
                    "curve": [{"step": line["step"], **line["evaluation"]} for line in curve if "evaluation" in line],
-                   "tokens_per_second": statistics.median(line["tokens_per_second"] for line in curve if "loss" in line)})
+                   "tokens_per_second": statistics.median(line["tokens_per_second"] for line in curve
+                                                          if "loss" in line)})
         return True
 
     def measure_speed(self, rounds):
         """Step time and memory of every variant with the first seed, in turns; memories are full when the timed steps
-        begin where 100 steps fill them. What was measured before for the same configuration is replaced in the report."""
+        begin where 100 steps fill them. What was measured before for the same configuration is replaced in the
+        report."""
         seed = self.study["seeds"][0]
         measured = {variant: [] for variant in self.study["variants"]}
         for number in range(rounds):
@@ -247,7 +249,8 @@ def main():
     if any(len(pair) != 2 for pair in defined):
         raise StudyError("--define: use NAME=VALUE")
     if (arguments.work is None) == (arguments.results is None):
-        raise StudyError("give --work FOLDER to run the study, or --results FILE for the report of results that were kept")
+        raise StudyError("give --work FOLDER to run the study, or --results FILE for the report of results that were "
+                         "kept")
     if arguments.results:
         if not arguments.results.is_file():
             raise StudyError(f"{arguments.results}: no such file")

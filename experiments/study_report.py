@@ -119,8 +119,8 @@ def speed_lines(study, units, speeds, done):
              for variant in timed}
     budget = min(steps[variant] * speeds[variant]["step_ms"] for variant in timed)
     lines = ["", f"Training steps timed in turns ({speeds[timed[0]]['rounds']} rounds, {speeds[timed[0]]['threads']} "
-             "threads), the memory of tensors at most, and the evaluations while training after equal time: that of all "
-             "steps of the fastest variant.", "",
+             "threads), the memory of tensors at most, and the evaluations while training after equal time: that of "
+             "all steps of the fastest variant.", "",
              "| variant | parameters | ms a step | memory | steps in equal time | " + " | ".join(metrics) + " |",
              "|---|---|---|---|---|" + "---|" * len(metrics)]
     for variant in timed:
@@ -128,7 +128,8 @@ def speed_lines(study, units, speeds, done):
         step = budget / speed["step_ms"]
         cells = []
         for metric in metrics:
-            values = [value_at(unit["curve"], metric, step) for (of, _), unit in sorted(units.items()) if of == variant]
+            values = [value_at(unit["curve"], metric, step)
+                      for (of, _), unit in sorted(units.items()) if of == variant]
             values = [value for value in values if value is not None]
             cells.append(mean_and_spread(values) if values else "-")
         lines.append(f"| {variant} | {speed['parameters']} | {speed['step_ms']:.1f} | {speed['peak_bytes'] / 2**20:.0f} "

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Does a model look up what it has read before, and in which layer? Passages of held-out text are read twice in a row: a
-model that looks up earlier occurrences knows the second copy. Then layer by layer with a short window there, from which
-the first copy cannot be seen.
+"""Does a model look up what it has read before, and in which layer? Passages of held-out text are read twice in a row:
+a model that looks up earlier occurrences knows the second copy. Then layer by layer with a short window there, from
+which the first copy cannot be seen.
 
     python3 experiments/proofs/copies.py RUN --text corpora/proofs/valid --tokenizer spm:corpora/proofs/spm.model
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """What is a longer past worth to a model that does not see it? Beside every token of an evaluation stands what followed
-the last time that the tokens before it were read (the longest match of up to 24 tokens). How much better would the model
-be if it gave that token a fixed share of its probability, one share for each length of match?
+the last time that the tokens before it were read (the longest match of up to 24 tokens). How much better would the
+model be if it gave that token a fixed share of its probability, one share for each length of match?
 
     quire eval RUN --losses losses.h5
     python3 experiments/proofs/past.py losses.h5 --from 128 --to 8192
 
-Only matches that were read at least --from and at most --to tokens before count. The shares are chosen on the same tokens,
-which flatters the gain by next to nothing: there are nine of them. Needs h5py and numpy (Debian: python3-h5py).
+Only matches that were read at least --from and at most --to tokens before count. The shares are chosen on the same
+tokens, which flatters the gain by next to nothing: there are nine of them. Needs h5py and numpy (Debian: python3-h5py).
 """
 
 import argparse
