@@ -182,9 +182,12 @@ class Alone(Scripts):
                 for row in part["rows"]:
                     self.assertIn(f"| {row['match']} | {row['tokens']:.3f} | {row['right']:.3f} | {row['nats']:.3f} | "
                                   f"{row['share']:.2f} | {100 * row['gain']:.2f} % |", readme)
-        for row in json.loads((folder / "results/copies.json").read_text(encoding="utf-8"))["rows"]:
-            where = "none" if row["short"] is None else row["short"]
-            self.assertIn(f"| {where} | {row['first']:.3f} | {row['second']:.3f} |", readme)
+        runs = [json.loads((folder / f"results/{name}.json").read_text(encoding="utf-8"))["rows"]
+                for name in ("copies", "copies-study")]
+        for rows in zip(*runs):
+            where = "none" if rows[0]["short"] is None else rows[0]["short"]
+            self.assertIn(f"| {where} | " + " | ".join(f"{row['first']:.3f} | {row['second']:.3f}" for row in rows) + " |",
+                          readme)
 
     def test_copies(self):
         (self.folder / "texts").mkdir()
@@ -194,6 +197,37 @@ class Alone(Scripts):
         (self.folder / "texts/a.txt").write_text("short", encoding="utf-8")
         self.run_script("proofs/copies.py", *arguments, status=2)
         self.assertIn("no text has 160 characters", self.errors)
+
+    def test_twice(self):
+        texts = self.folder / "texts"
+        texts.mkdir()
+        self.run_script("proofs/twice.py", texts, "--output", self.folder / "out", status=2)
+        self.assertRegex(self.errors, "^twice: error: .*texts: there are no .txt files\n$")
+        (texts / "a.txt").write_text("one two three two one four", encoding="utf-8")
+        sizes = ["--documents", 2, "--held-out", 1, "--passages", 3]
+        for name in ("a", "b"):
+            out = self.run_script("proofs/twice.py", texts, *sizes, "--output", self.folder / name)
+            self.assertIn("2 and 1 documents of 4 different words", out)
+        self.run_script("proofs/twice.py", texts, *sizes, "--output", self.folder / "a", status=2)
+        self.assertIn("exists already", self.errors)
+        made = sorted(path.relative_to(self.folder / "a") for path in (self.folder / "a").rglob("*.txt"))
+        self.assertEqual([str(path) for path in made], ["train/00000.txt", "train/00001.txt", "valid/00000.txt"])
+        seen = set()
+        for path in made:
+            text = (self.folder / "a" / path).read_text(encoding="utf-8")
+            self.assertEqual(text, (self.folder / "b" / path).read_text(encoding="utf-8"))
+            self.assertNotIn(text, seen)
+            seen.add(text)
+            for line in text.splitlines():
+                words = line.split(" ")
+                self.assertEqual(words[:len(words) // 2], words[len(words) // 2:])
+                self.assertTrue(8 <= len(words) <= 28 and set(words) <= {"one", "two", "three", "four"})
+            self.assertEqual(text.count("\n"), 3)
+        for name in ("c", "d"):  # without a text
+            self.run_script("proofs/twice.py", *sizes, "--output", self.folder / name)
+        texts = [(self.folder / name / "train/00001.txt").read_text(encoding="utf-8") for name in ("c", "d")]
+        self.assertEqual(texts[0], texts[1])
+        self.assertRegex(texts[0], "^[A-Za-z0-9 \n]+$")
 
     def test_layers(self):
         # A program that says of an evaluation how many layers see farther.
