@@ -26,6 +26,7 @@ from study_report import write_report
 
 STOPPED = 75  # exit code of quire for "stopped and resumable"
 KEYS = {"name", "config", "prepare", "base", "set", "variants", "seeds", "baseline", "evaluate", "metrics", "curve"}
+NAME = re.compile(r"\{([a-z_]+)\}")
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -38,9 +39,6 @@ def load_study(path, replacements, complete=True):
     text = pathlib.Path(path).read_text(encoding="utf-8")
     for name, value in replacements.items():
         text = text.replace("{" + name + "}", json.dumps(str(value))[1:-1])
-    missing = [name for name in re.findall(r"\{[a-z_]+\}", text) if name != "{base}"]
-    if missing and complete:
-        raise StudyError(f"{path}: {missing[0]} has no value; give --define {missing[0][1:-1]}=VALUE")
     try:
         study = json.loads(text)
     except json.JSONDecodeError as error:
@@ -56,12 +54,28 @@ def load_study(path, replacements, complete=True):
         raise StudyError(f"{path}: baseline {study['baseline']} is no variant")
     if "{base}" in text and "base" not in study:
         raise StudyError(f"{path}: {{base}} is the run of the study's base; there is none")
+    check_origins(path, study)
+    missing = [name for name in NAME.findall(text) if name != "base" and name not in study["variants"]]
+    if missing and complete:
+        raise StudyError(f"{path}: {{{missing[0]}}} has no value; give --define {missing[0]}=VALUE")
     study.setdefault("metrics", ["bits_per_byte"])
     for metric in study["metrics"]:
         name, _, begin = metric.partition("@")
         if begin and (name != "bits_per_byte" or not begin.isdigit() or bin(int(begin)).count("1") != 1):
             raise StudyError(f"{path}: metric {metric}: use bits_per_byte@N, where N is a power of two")
     return study
+
+
+def check_origins(path, study):
+    """A variant begins from the base or from a variant before it."""
+    if "base" in study["variants"]:
+        raise StudyError(f"{path}: a variant cannot be called base")
+    before = set()
+    for variant, settings in study["variants"].items():
+        for name in NAME.findall(" ".join(settings)):
+            if name in study["variants"] and name not in before:
+                raise StudyError(f"{path}: {variant} begins from {name}, which must stand before it")
+        before.add(variant)
 
 
 def parse_duration(text):
@@ -95,18 +109,23 @@ class Runner:
                 continue
             print(f"preparing {output}", flush=True)
             if arguments[0].endswith(".py"):
-                command = [sys.executable, str(HERE / arguments[0]), *arguments[1:], "--quire", self.quire]
+                command = [sys.executable, str(HERE / arguments[0]), *arguments[1:]]
                 done = subprocess.run(command, check=False)
                 if done.returncode != 0:
                     raise StudyError(f"{arguments[0]} ended with exit code {done.returncode}")
             else:
                 self.command(["prepare", *arguments] if arguments[0].startswith("-") else arguments)
 
-    def unit(self, variant, seed):
-        """The configuration and the overrides of a variant with a seed; None: of the base."""
-        of = self.study["base"] if variant is None else {"config": self.study["config"],
-                                                         "set": self.study["variants"][variant]}
+    def unit(self, name, seed):
+        """The configuration and the overrides of a variant, or of "base", with a seed."""
+        of = self.study["base"] if name == "base" else {"config": self.study["config"],
+                                                        "set": self.study["variants"][name]}
         return self.folder / of["config"], [*self.study.get("set", []), *of.get("set", []), f"run.seed={seed}"]
+
+    def origins(self, name, seed):
+        """The runs that it begins from: {base} or {VARIANT} in its settings."""
+        names = NAME.findall(" ".join(self.unit(name, seed)[1]))
+        return [origin for origin in dict.fromkeys(names) if origin == "base" or origin in self.study["variants"]]
 
     def text_of(self, config):
         """The text of a configuration, which must not change while the study runs."""
@@ -115,20 +134,19 @@ class Runner:
             raise StudyError(f"{config}: changed while the study ran; give the command again to run what it says now")
         return text
 
-    def fingerprint(self, variant, seed):
+    def fingerprint(self, name, seed):
         """Of everything a unit's result follows from: results of another study are not taken for these."""
-        config, settings = self.unit(variant, seed)
+        config, settings = self.unit(name, seed)
         what = [self.text_of(config), settings,
                 self.study.get("evaluate", []), self.study.get("prepare", [])]
-        if variant is not None and "base" in self.study:
-            what.append(self.fingerprint(None, seed))
+        what.extend(self.fingerprint(origin, seed) for origin in self.origins(name, seed))
         text = json.dumps(what)
-        for name, value in sorted(self.places.items(), key=lambda place: -len(str(place[1]))):
-            text = text.replace(json.dumps(str(value))[1:-1], "{" + name + "}")
+        for place, value in sorted(self.places.items(), key=lambda place: -len(str(place[1]))):
+            text = text.replace(json.dumps(str(value))[1:-1], "{" + place + "}")
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def run_folder(self, variant, seed):
-        return self.work / "runs" / f"{'base' if variant is None else variant}-{seed}-{self.fingerprint(variant, seed)}"
+    def run_folder(self, name, seed):
+        return self.work / "runs" / f"{name}-{seed}-{self.fingerprint(name, seed)}"
 
     def lines(self):
         """Results of this study. A line that a crash cut short is left out and done again."""
@@ -151,41 +169,37 @@ class Runner:
         """What measure_speed() found last, by variant."""
         return {line["variant"]: line["speed"] for line in self.lines() if "speed" in line}
 
-    def train_slice(self, variant, seed):
-        """At most one slice. True when the unit is trained to its end."""
-        run = self.run_folder(variant, seed)
+    def train_slice(self, name, seed):
+        """At most one slice. True when the run is trained to its end."""
+        run = self.run_folder(name, seed)
         limit = f"run.max_wall_time={self.seconds}s"
         if (run / "config.yaml").exists():
             arguments = ["train", "--resume", str(run), limit]
         else:
-            config, settings = self.unit(variant, seed)
-            if variant is not None and "base" in self.study:
-                settings = [text.replace("{base}", str(self.run_folder(None, seed))) for text in settings]
+            config, settings = self.unit(name, seed)
+            for origin in self.origins(name, seed):
+                settings = [text.replace("{" + origin + "}", str(self.run_folder(origin, seed))) for text in settings]
             arguments = ["train", str(config), *settings, limit, "--run-dir", str(run)]
         return self.command(arguments, accept=(0, STOPPED)).returncode == 0
 
-    def train(self, variant, seed, only_a_slice):
-        """False when it was stopped after a slice."""
-        print(f"== {self.study['name']}: {variant or 'base'}, seed {seed}", flush=True)
-        while not self.train_slice(variant, seed):
+    def train(self, name, seed, only_a_slice):
+        """After the runs that it begins from. A run that is trained is remembered in its folder. False when one was
+        stopped after a slice."""
+        mark = self.run_folder(name, seed) / "trained"
+        if mark.exists():
+            return True
+        for origin in self.origins(name, seed):
+            if not self.train(origin, seed, only_a_slice):
+                return False
+        print(f"== {self.study['name']}: {name}, seed {seed}", flush=True)
+        while not self.train_slice(name, seed):
             if only_a_slice:
                 return False
-        return True
-
-    def run_base(self, seed, only_a_slice):
-        """Trains the run that variants of this seed begin from; it is remembered in its folder. False when it was
-        stopped after a slice."""
-        mark = self.run_folder(None, seed) / "trained"
-        if not mark.exists():
-            if not self.train(None, seed, only_a_slice):
-                return False
-            mark.touch()
+        mark.touch()
         return True
 
     def run_unit(self, variant, seed, only_a_slice):
         """False when the unit was stopped after a slice."""
-        if "base" in self.study and not self.run_base(seed, only_a_slice):
-            return False
         if not self.train(variant, seed, only_a_slice):
             return False
         run = self.run_folder(variant, seed)

@@ -168,7 +168,6 @@ struct AttentionConfig {
             {.help = "share of the mixer's input features that are those of the token before (RWKV's token shift, with "
                      "fixed shares). With 0.5 a layer learns much sooner to look up what followed an earlier "
                      "occurrence of a token, which small models otherwise learn late or never",
-             .unit = "of the features",
              .min = 0,
              .max = 1});
     v.section("cache", cache, "what is carried along a document");

@@ -34,19 +34,20 @@ Variable ShiftedMixer::shifted(const Forward& f, const Variable& x) const {
   const int64_t rows = x.dim(0);
   const std::vector<uint8_t> empty = f.state.is_empty(before_);
   const ShiftRows read = shift_rows(f.batch, f.state.segments(), empty);
-  const Tensor before =
-      f.tables->find({hash_scope("token_shift"), std::vector<int64_t>(empty.begin(), empty.end())}, [&] {
-        return Tensor::from(read.before, {rows, x.dim(1)}, f.state.device());
-      });
+  const auto uploaded = [&](const char* name, const std::vector<int32_t>& index) {
+    return f.tables->find({hash_scope(name), std::vector<int64_t>(empty.begin(), empty.end())}, [&] {
+      return Tensor::from(index, {rows, static_cast<int64_t>(index.size()) / rows}, f.state.device());
+    });
+  };
   const Variable carried = Variable::constant(f.state.current(before_).reshape({rows, 1, features_}));
   const Variable table = concatenate(tape, std::vector{carried, slice(tape, x, 2, 0, features_)}, 1);
   if (f.write_state) {
     Tape constants(false);
-    const Tensor last = Tensor::from(read.last, {rows, 1}, f.state.device());
-    const Variable next = gather_rows(constants, Variable::constant(table.value()), last);
+    const Variable next =
+        gather_rows(constants, Variable::constant(table.value()), uploaded("token_shift.last", read.last));
     f.state.put(before_, next.value().reshape({rows, features_}), read.written);
   }
-  const Variable earlier = gather_rows(tape, table, before);
+  const Variable earlier = gather_rows(tape, table, uploaded("token_shift.before", read.before));
   if (features_ == x.dim(2)) return earlier;
   return concatenate(tape, std::vector{earlier, slice(tape, x, 2, features_, x.dim(2))}, 2);
 }

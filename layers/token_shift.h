@@ -19,11 +19,11 @@ struct ShiftRows {
   std::vector<int32_t> last;     // [R]: of the last token, which the row carries on
   std::vector<uint8_t> written;  // [R]: 0 where the row has read no token that it could carry on
 };
-// empty [S]: 1 for segments that begin with nothing.
+// segments: those of the batch, S of them. empty [S]: 1 for segments that begin with nothing.
 ShiftRows shift_rows(const Batch& batch, const std::vector<Segment>& segments, const std::vector<uint8_t>& empty);
 
-// A mixer whose first `features` inputs, before their normalisation, are those of the token before. A document carries
-// them from one subsequence to the next, as constants.
+// A mixer whose input [R, T, E] has its first `features` (1 to E), before the normalisation, from the token before:
+// zeros at the beginning of a document. A document carries them from one subsequence to the next, as constants.
 class ShiftedMixer final : public Part {
  public:
   ShiftedMixer(const Scope& scope, int64_t features, std::unique_ptr<Part> mixer);

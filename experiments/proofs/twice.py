@@ -26,7 +26,10 @@ def words_of(folder):
         raise TwiceError(f"{folder}: there are no .txt files")
     words = set()
     for path in texts:
-        words.update(path.read_text(encoding="utf-8").split())
+        try:
+            words.update(path.read_text(encoding="utf-8").split())
+        except UnicodeDecodeError as error:
+            raise TwiceError(f"{path}: is not UTF-8 ({error.reason} at byte {error.start})") from error
     if len(words) < 2:
         raise TwiceError(f"{folder}: the texts have fewer than two different words")
     return sorted(words)
@@ -45,11 +48,12 @@ def random_words(count):
     return words
 
 
-def document(generator, words, passages):
-    """Passages of 4 to 14 words, each twice, a line each."""
+def document(generator, words, passages, distinct):
+    """Passages of 4 to 14 words, each twice, a line each; distinct: a passage is of so many different words."""
     lines = []
     for _ in range(passages):
-        passage = " ".join(generator.choices(words, k=generator.randint(4, 14)))
+        among = generator.sample(words, distinct) if distinct else words
+        passage = " ".join(generator.choices(among, k=generator.randint(4, 14)))
         lines.append(f"{passage} {passage}\n")
     return "".join(lines)
 
@@ -62,19 +66,22 @@ def main():
     parser.add_argument("--documents", type=int, default=1200, help="documents to train on (default: %(default)s)")
     parser.add_argument("--held-out", type=int, default=4, help="documents of the split valid (default: %(default)s)")
     parser.add_argument("--passages", type=int, default=50, help="passages of a document (default: %(default)s)")
-    parser.add_argument("--quire", help="not used; study.py gives it to every script")
+    parser.add_argument("--distinct", type=int, metavar="N", help="at most N different words in a passage, so that one "
+                        "word does not say what follows (default: words are drawn from all)")
     arguments = parser.parse_args()
     if min(arguments.documents, arguments.held_out, arguments.passages) < 1:
         raise TwiceError("--documents, --held-out and --passages must be at least 1")
     words = words_of(arguments.text) if arguments.text else random_words(10000)
     if arguments.output.exists():
         raise TwiceError(f"{arguments.output}: exists already; remove it or choose another --output")
+    if arguments.distinct is not None and not 2 <= arguments.distinct <= len(words):
+        raise TwiceError(f"--distinct {arguments.distinct}: use 2 to {len(words)}, the number of words")
     generator = random.Random(1)
     for split, count in (("train", arguments.documents), ("valid", arguments.held_out)):
         folder = arguments.output / split
         folder.mkdir(parents=True)
         for i in range(count):
-            text = document(generator, words, arguments.passages)
+            text = document(generator, words, arguments.passages, arguments.distinct)
             (folder / f"{i:05d}.txt").write_text(text, encoding="utf-8", newline="")
     print(f"{arguments.output}: {arguments.documents} and {arguments.held_out} documents of {len(set(words))} different words")
 
@@ -82,6 +89,6 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except (TwiceError, OSError, ValueError) as error:
+    except (TwiceError, OSError) as error:
         print(f"twice: error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -203,6 +203,10 @@ class Alone(Scripts):
         texts.mkdir()
         self.run_script("proofs/twice.py", texts, "--output", self.folder / "out", status=2)
         self.assertRegex(self.errors, "^twice: error: .*texts: there are no .txt files\n$")
+        (texts / "a.txt").write_bytes(b"one \xff two")
+        self.run_script("proofs/twice.py", texts, "--output", self.folder / "out", status=2)
+        self.assertRegex(self.errors, "^twice: error: .*a.txt: is not UTF-8 .*at byte 4.*\n$")
+        self.assertFalse((self.folder / "out").exists())
         (texts / "a.txt").write_text("one two three two one four", encoding="utf-8")
         sizes = ["--documents", 2, "--held-out", 1, "--passages", 3]
         for name in ("a", "b"):
@@ -223,6 +227,13 @@ class Alone(Scripts):
                 self.assertEqual(words[:len(words) // 2], words[len(words) // 2:])
                 self.assertTrue(8 <= len(words) <= 28 and set(words) <= {"one", "two", "three", "four"})
             self.assertEqual(text.count("\n"), 3)
+        self.run_script("proofs/twice.py", texts, *sizes, "--distinct", 2, "--output", self.folder / "two")
+        lines = [line for path in made for line in (self.folder / "two" / path).read_text(encoding="utf-8").splitlines()]
+        self.assertLessEqual(max(len(set(line.split(" "))) for line in lines), 2)
+        self.assertGreater(len({word for line in lines for word in line.split(" ")}), 2)
+        for distinct in (1, 5):
+            self.run_script("proofs/twice.py", texts, "--distinct", distinct, "--output", self.folder / "x", status=2)
+            self.assertIn(f"--distinct {distinct}: use 2 to 4, the number of words", self.errors)
         for name in ("c", "d"):  # without a text
             self.run_script("proofs/twice.py", *sizes, "--output", self.folder / name)
         texts = [(self.folder / name / "train/00001.txt").read_text(encoding="utf-8") for name in ("c", "d")]

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -98,7 +99,7 @@ class StudyTest(unittest.TestCase):
         results.write_text(results.read_text(encoding="utf-8")[:-40], encoding="utf-8")
         before = len(self.calls())
         self.assertEqual(self.run_study().returncode, 0)
-        self.assertEqual([call.split()[0] for call in self.calls()[before:]], ["train", "eval"])
+        self.assertEqual([call.split()[0] for call in self.calls()[before:]], ["eval"])
         self.assertEqual(self.run_study().returncode, 0)
 
     def test_results_of_another_configuration_are_not_taken(self):
@@ -151,6 +152,30 @@ class StudyTest(unittest.TestCase):
         self.assertEqual(sum(call.startswith("train") and "near=2" in call for call in self.calls()[before:]), 1)
         self.write({"variants": {"window": ["init.from={base}"]}})
         self.assertIn("{base} is the run of the study's base; there is none", self.run_study().stderr)
+
+    def test_variants_begin_from_variants(self):
+        base = {"config": "base.yaml", "set": ["near=1"]}
+        variants = {"window": ["init.from={base}"], "attached": ["init.from={window}", "a=2"]}
+        self.write({"base": base, "seeds": [1], "variants": variants})
+        self.assertEqual(self.run_study().returncode, 0)
+        begun = [call for call in self.calls() if call.startswith("train") and "--resume" not in call]
+        self.assertEqual(len(begun), 3)
+        self.assertIn(f" init.from={begun[1].split()[-1]} ", begun[2])
+        # What they begin from is trained when it is not there, with results kept; another base makes others.
+        shutil.rmtree(begun[1].split()[-1])
+        variants["attached"][1] = "a=3"
+        for near, trained in (("near=1", ["window-1", "attached-1"]), ("near=2", ["base-1", "window-1", "attached-1"])):
+            before = len(self.calls())
+            base["set"] = [near]
+            self.write({"base": base, "seeds": [1], "variants": variants})
+            self.assertEqual(self.run_study().returncode, 0)
+            begun = [call.split()[-1].rsplit("/", 1)[1].rsplit("-", 1)[0] for call in self.calls()[before:]
+                     if call.startswith("train") and "--resume" not in call]
+            self.assertEqual(begun, trained)
+        self.write({"variants": {"attached": ["init.from={window}"], "window": []}, "baseline": "window"})
+        self.assertIn("attached begins from window, which must stand before it", self.run_study().stderr)
+        self.write({"variants": {"base": []}, "baseline": "base"})
+        self.assertIn("a variant cannot be called base", self.run_study().stderr)
 
     def test_speed_and_equal_time(self):
         done = self.run_study("--speed", "3")

@@ -132,6 +132,11 @@ TEST_F(Evaluation, ContextMeanByHand) {
   EXPECT_DOUBLE_EQ(evaluate_rows(model, itself, 1).context_mean, 1);
   const RunConfig cut = tiny_config({"model.layers=1", "data.subsequence=1", "model.attention.cache.length=1"});
   EXPECT_DOUBLE_EQ(evaluate_rows(model, cut, 1).context_mean, (1 + 2 + 1 + 2 + 2) / 5.0);
+  // What a token sees has seen the token before it.
+  const RunConfig shifted = tiny_config(
+      {"model.layers=1", "data.subsequence=1", "model.attention.cache.length=1", "model.attention.token_shift=0.5"});
+  Model shifts(shifted);
+  EXPECT_DOUBLE_EQ(evaluate_rows(shifts, shifted, 1).context_mean, (1 + 2 + 1 + 2 + 3) / 5.0);
 }
 
 constexpr const char* kVq = "model.attention={kind: vq, window: 3, vq: {block: 4, codes: 5, value_size: 6}}";
