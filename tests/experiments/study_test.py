@@ -258,6 +258,16 @@ class KeptResultsTest(unittest.TestCase):
                 self.assertGreater(len(rows), 4)
                 self.assertEqual([row for row in rows if row not in readme], [])
 
+    def test_the_first_page_has_rows_of_theirs(self):
+        root = pathlib.Path(study.__file__).resolve().parents[1]
+        rows = {line for kept in root.glob("experiments/*/results/*.jsonl")
+                for line in (kept.parents[1] / "README.md").read_text(encoding="utf-8").splitlines()}
+        page = (root / "README.md").read_text(encoding="utf-8")
+        section = page.split("\n## What a longer past is worth\n")[1].split("\n## ")[0]
+        shown = [line for line in section.splitlines() if line.startswith("|") and "---" not in line]
+        self.assertGreater(len(shown), 2)
+        self.assertEqual([row for row in shown if row not in rows], [])
+
 
 if __name__ == "__main__":
     unittest.main()
