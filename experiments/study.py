@@ -25,7 +25,8 @@ import sys
 from study_report import write_report
 
 STOPPED = 75  # exit code of quire for "stopped and resumable"
-KEYS = {"name", "config", "prepare", "base", "set", "variants", "seeds", "baseline", "evaluate", "metrics", "curve"}
+KEYS = {"name", "config", "prepare", "base", "set", "variants", "seeds", "baseline", "beside", "evaluate", "metrics",
+        "curve"}
 NAME = re.compile(r"\{([a-z_]+)\}")
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -52,6 +53,10 @@ def load_study(path, replacements, complete=True):
     study.setdefault("baseline", next(iter(study["variants"])))
     if study["baseline"] not in study["variants"]:
         raise StudyError(f"{path}: baseline {study['baseline']} is no variant")
+    for variant, other in study.get("beside", {}).items():
+        for name in (variant, other):
+            if name not in study["variants"]:
+                raise StudyError(f"{path}: beside: {name} is no variant")
     if "{base}" in text and "base" not in study:
         raise StudyError(f"{path}: {{base}} is the run of the study's base; there is none")
     check_origins(path, study)

@@ -84,19 +84,27 @@ def report_lines(study, units, speeds):
               "documents; the mean over documents of each seed.", "",
               "| variant | metric | documents | difference | in percent | interval | by seed |",
               "|---|---|---|---|---|---|---|"]
+    beside = study.get("beside", {})
     for variant in done:
-        for metric in study["metrics"]:
-            if variant == baseline:
-                continue
-            differences, bases, by_seed = paired_differences(units, variant, baseline, seeds, metric)
-            if len(differences) < 2:
-                continue
-            low, high = bootstrap_interval(differences)
-            mean, base = statistics.fmean(differences), statistics.fmean(bases)
-            percent = f"{100 * mean / base:+.1f} %" if base else "-"
-            lines.append(f"| {variant} | {metric} | {len(differences)} | {mean:+.4f} | {percent} | "
-                         f"{low:+.4f} to {high:+.4f} | {', '.join(f'{value:+.4f}' for value in by_seed)} |")
+        if variant != baseline:
+            lines += difference_lines(variant, variant, baseline, study, units)
+        if variant in beside:
+            lines += difference_lines(f"{variant}, beside {beside[variant]}", variant, beside[variant], study, units)
     return lines + position_lines(study, units, done) + speed_lines(study, units, speeds, done)
+
+
+def difference_lines(name, variant, other, study, units):
+    lines = []
+    for metric in study["metrics"]:
+        differences, bases, by_seed = paired_differences(units, variant, other, study["seeds"], metric)
+        if len(differences) < 2:
+            continue
+        low, high = bootstrap_interval(differences)
+        mean, base = statistics.fmean(differences), statistics.fmean(bases)
+        percent = f"{100 * mean / base:+.1f} %" if base else "-"
+        lines.append(f"| {name} | {metric} | {len(differences)} | {mean:+.4f} | {percent} | "
+                     f"{low:+.4f} to {high:+.4f} | {', '.join(f'{value:+.4f}' for value in by_seed)} |")
+    return lines
 
 
 def value_at(curve, metric, step):

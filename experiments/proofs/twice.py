@@ -35,15 +35,21 @@ def words_of(folder):
     return sorted(words)
 
 
-def random_words(count):
-    """Words of 2 to 8 letters, three in ten with a capital, and one in ten a number."""
+def random_words(count, syllables):
+    """Words of 2 to 8 letters, three in ten with a capital, and one in ten a number. With syllables: words of one to
+    three of them, and one in five a number of four digits."""
     generator = random.Random(2)
+    onsets = [*"bdfghjklmnprstvz", "br", "dr", "gr", "kl", "st", "tr"]
     words = []
     for _ in range(count):
-        if generator.random() < 0.1:
-            words.append(str(generator.randrange(10000)))
+        if generator.random() < (0.2 if syllables else 0.1):
+            words.append(str(generator.randint(1000, 9999) if syllables else generator.randrange(10000)))
             continue
-        word = "".join(generator.choices(string.ascii_lowercase, k=generator.randint(2, 8)))
+        if syllables:
+            parts = [onset + generator.choice("aeiou") for onset in generator.choices(onsets, k=generator.randint(1, 3))]
+            word = "".join(parts) + generator.choice(["", *"klmnrst"])
+        else:
+            word = "".join(generator.choices(string.ascii_lowercase, k=generator.randint(2, 8)))
         words.append(word.capitalize() if generator.random() < 0.3 else word)
     return words
 
@@ -66,12 +72,15 @@ def main():
     parser.add_argument("--documents", type=int, default=1200, help="documents to train on (default: %(default)s)")
     parser.add_argument("--held-out", type=int, default=4, help="documents of the split valid (default: %(default)s)")
     parser.add_argument("--passages", type=int, default=50, help="passages of a document (default: %(default)s)")
+    parser.add_argument("--syllables", action="store_true", help="without texts: words of syllables")
     parser.add_argument("--distinct", type=int, metavar="N", help="at most N different words in a passage, so that one "
                         "word does not say what follows (default: words are drawn from all)")
     arguments = parser.parse_args()
     if min(arguments.documents, arguments.held_out, arguments.passages) < 1:
         raise TwiceError("--documents, --held-out and --passages must be at least 1")
-    words = words_of(arguments.text) if arguments.text else random_words(10000)
+    if arguments.syllables and arguments.text:
+        raise TwiceError("--syllables are for words without a text; leave one of the two out")
+    words = words_of(arguments.text) if arguments.text else random_words(10000, arguments.syllables)
     if arguments.output.exists():
         raise TwiceError(f"{arguments.output}: exists already; remove it or choose another --output")
     if arguments.distinct is not None and not 2 <= arguments.distinct <= len(words):

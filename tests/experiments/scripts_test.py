@@ -239,6 +239,12 @@ class Alone(Scripts):
         texts = [(self.folder / name / "train/00001.txt").read_text(encoding="utf-8") for name in ("c", "d")]
         self.assertEqual(texts[0], texts[1])
         self.assertRegex(texts[0], "^[A-Za-z0-9 \n]+$")
+        self.run_script("proofs/twice.py", *sizes, "--syllables", "--output", self.folder / "s")
+        words = (self.folder / "s/train/00001.txt").read_text(encoding="utf-8").split()
+        for word in words:
+            self.assertRegex(word, "^([0-9]{4}|([b-df-hj-np-tvzB-DF-HJ-NP-TVZ][lrt]?[aeiou]){1,3}[klmnrst]?)$")
+        self.run_script("proofs/twice.py", self.folder / "texts", "--syllables", "--output", self.folder / "x", status=2)
+        self.assertIn("--syllables are for words without a text", self.errors)
 
     def test_layers(self):
         # A program that says of an evaluation how many layers see farther.

@@ -119,6 +119,13 @@ class StudyTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("base.yaml: changed while the study ran", done.stderr)
 
+    def test_variants_are_compared_with_others_as_well(self):
+        self.write({"variants": {"window": ["a=1"], "other": ["a=3"], "xl": ["a=2"]}, "beside": {"xl": "other"}})
+        done = self.run_study()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for name in ("xl", "xl, beside other"):
+            self.assertIn(f"| {name} | bits_per_byte | 4 | -0.2500 | -11.3 % |", done.stdout)
+
     def test_positions_are_compared(self):
         self.write({"metrics": ["bits_per_byte", "bits_per_byte@512"]})
         done = self.run_study()
@@ -222,6 +229,7 @@ class StudyTest(unittest.TestCase):
 
     def test_mistakes_are_one_line(self):
         for more, part in (({"sets": []}, "unknown key sets"), ({"baseline": "x"}, "baseline x is no variant"),
+                           ({"beside": {"xl": "x"}}, "beside: x is no variant"),
                            ({"seeds": []}, "seeds is missing"), ({"name": "{books}"}, "give --define books=VALUE")):
             self.write(more)
             done = self.run_study()
