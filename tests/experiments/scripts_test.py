@@ -71,7 +71,7 @@ class Alone(Scripts):
             # The study driver is imported by its test, two models by torch_step.py, which is run with each, what the
             # scripts on faults share by these, the sources of corpora by make.py and the parts of the comparison with
             # PyTorch by parity.py.
-            if name not in ("study.py", "study_report.py", "bench/torch_drt.py", "bench/torch_landmark.py",
+            if name not in ("study.py", "study_file.py", "study_report.py", "bench/torch_drt.py", "bench/torch_landmark.py",
                             "faults/job.py", "faults/namespaces.py", *(f"corpora/{part}.py" for part in PARTS_OF_CORPORA),
                             *(f"parity/{part}.py" for part in PARTS_OF_PARITY)):
                 self.assertIn(f'run_script("{name}"', tested, name)
