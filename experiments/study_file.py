@@ -53,6 +53,10 @@ def check_origins(path, study):
     """A variant begins from the base or from a variant before it."""
     if "base" in study["variants"]:
         raise StudyError(f"{path}: a variant cannot be called base")
+    for of, settings in (("set", study.get("set", [])), ("base", study.get("base", {}).get("set", []))):
+        for name in NAME.findall(" ".join(settings)):
+            if name == "base" or name in study["variants"]:
+                raise StudyError(f"{path}: {of}: {{{name}}}: only variants can begin from another run of the study")
     before = set()
     for variant, settings in study["variants"].items():
         for name in NAME.findall(" ".join(settings)):

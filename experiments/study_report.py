@@ -80,16 +80,18 @@ def report_lines(study, units, speeds):
             values = [value for value in values if value is not None]
             cells.append(mean_and_spread(values) if values else "-")
         lines.append(f"| {variant} | {len(own)} | " + " | ".join(cells) + " |")
-    lines += ["", f"Differences from {baseline}, document by document (mean over seeds); 95 % bootstrap interval over "
-              "documents; the mean over documents of each seed.", "",
-              "| variant | metric | documents | difference | in percent | interval | by seed |",
-              "|---|---|---|---|---|---|---|"]
     beside = study.get("beside", {})
+    differences = []
     for variant in done:
         if variant != baseline:
-            lines += difference_lines(variant, variant, baseline, study, units)
+            differences += difference_lines(variant, variant, baseline, study, units)
         if variant in beside:
-            lines += difference_lines(f"{variant}, beside {beside[variant]}", variant, beside[variant], study, units)
+            differences += difference_lines(f"{variant}, beside {beside[variant]}", variant, beside[variant], study, units)
+    if differences:
+        lines += ["", f"Differences from {baseline}, document by document (mean over seeds); 95 % bootstrap interval over "
+                  "documents; the mean over documents of each seed.", "",
+                  "| variant | metric | documents | difference | in percent | interval | by seed |",
+                  "|---|---|---|---|---|---|---|", *differences]
     return lines + position_lines(study, units, done) + speed_lines(study, units, speeds, done)
 
 

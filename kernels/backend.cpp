@@ -59,13 +59,17 @@ CudaReport load_gpu() {
     report.reason = "this program was built without libquire_cuda.so";
     return report;
   }
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const bool wanted = visible == nullptr || *visible != '\0';
   // CUDA's libraries are large: without a driver they are not loaded at all.
   if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) == nullptr) {
     const std::string why = dlerror();
     const bool absent = why.starts_with("libcuda.so.1: cannot open shared object file: No such file");
     report.reason = absent ? "there is no NVIDIA driver" : fmt::format("the NVIDIA driver cannot be loaded ({})", why);
+    report.expected = wanted && !absent;
     return report;
   }
+  report.expected = wanted;
   const char* name = load_library(path, report.reason);
   if (name != nullptr) report.gpu = name;
   return report;

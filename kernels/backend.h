@@ -20,8 +20,9 @@ struct BackendReport {
 const BackendReport& load_backends();
 
 struct CudaReport {
-  std::string gpu;     // e.g. "NVIDIA H200"; empty without one that can be used
-  std::string reason;  // why there is none
+  std::string gpu;        // e.g. "NVIDIA H200"; empty without one that can be used
+  std::string reason;     // why there is none
+  bool expected = false;  // whether one is expected: there is a driver, and CUDA_VISIBLE_DEVICES is not empty
 };
 
 // Looks for a GPU, once per process, and loads the CUDA kernels. Never throws: a machine without one goes on with its

@@ -24,8 +24,8 @@ KINDS = {
 
 
 def mentions(text, ends):
-    """(fact, tokens since the value was last said or None, begin and end of the value) of every mention. ends: where
-    the text of every token ends."""
+    """(fact, tokens since the value was last said or None, end of the word, begin and end of the value) of every mention.
+    ends: where the text of every token ends."""
     has_signs = KINDS["signs"].search(text) is not None
     for kind in ["signs"] if has_signs else ["names", "numbers", "definitions"]:
         said = {}
@@ -35,8 +35,8 @@ def mentions(text, ends):
             before = said.get(word)
             # In prose, anything may come after a word: a fact says the same again.
             again = before is not None and (kind == "signs" or before[1] == value)
-            yield (word if kind == "signs" else kind, token - before[0] if again else None, match.start(2),
-                   match.end(2))
+            yield (word if kind == "signs" else kind, token - before[0] if again else None, match.end(1),
+                   match.start(2), match.end(2))
             said[word] = (token, value)
 
 
@@ -66,16 +66,21 @@ def read_losses(path):
         start = ends[-1]
 
 
-def table(documents, bounds):
-    """[fact, distance] -> tokens, of them most likely, nats. Tokens that write a space alone are left out."""
+def table(documents, bounds, chunk=None):
+    """[fact, distance] -> tokens, of them most likely, nats. Tokens that write a space alone are left out. chunk: recalled
+    tokens apart, by whether the word was read in an earlier chunk of so many tokens than the token before theirs."""
     sums = collections.defaultdict(lambda: [0, 0, 0.0])
     for text, ends, right, nll, recalled in documents:
-        for fact, distance, first, last in mentions(text, ends):
+        for fact, distance, word, first, last in mentions(text, ends):
+            read = bisect.bisect_left(ends, word) + 1  # the position of the word's last token, behind that of BOS
             # Tokens that write a part of the value.
             for at in range(bisect.bisect_right(ends, first), bisect.bisect_left(ends, last) + 1):
                 if text[ends[at - 1] if at else 0:ends[at]] == " ":
                     continue
-                for key in [bin_of(distance, bounds)] + (["recalled"] if recalled[at] else []):
+                keys = [bin_of(distance, bounds)] + (["recalled"] if recalled[at] else [])
+                if recalled[at] and chunk is not None:
+                    keys.append("word before" if read // chunk < at // chunk else "word within")
+                for key in keys:
                     cell = sums[fact, key]
                     cell[0] += 1
                     cell[1] += int(right[at])
@@ -87,13 +92,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("losses", help="file of quire eval --losses")
     parser.add_argument("--bounds", default="0,64,256,512,1024", help="bounds of the distances (default: %(default)s)")
+    parser.add_argument("--chunk", type=int, help="recalled tokens apart, by whether the chunk of so many tokens in which "
+                        "they are predicted begins behind the word (DRT chooses by the chunk before)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
     if not re.fullmatch(r"\d+(,\d+)*", arguments.bounds):
         print(f"look: error: --bounds {arguments.bounds}: use numbers of tokens such as 0,64,256", file=sys.stderr)
         return 2
+    if arguments.chunk is not None and arguments.chunk < 1:
+        print(f"look: error: --chunk {arguments.chunk}: at least 1", file=sys.stderr)
+        return 2
     try:
-        sums = table(read_losses(arguments.losses), [int(bound) for bound in arguments.bounds.split(",")])
+        sums = table(read_losses(arguments.losses), [int(bound) for bound in arguments.bounds.split(",")],
+                     arguments.chunk)
     except ModuleNotFoundError:
         print("look: error: h5py is missing (Debian: python3-h5py)", file=sys.stderr)
         return 2

@@ -1,9 +1,11 @@
 // Products through cuBLASLt. cuBLASLt is column-major: a row-major C = A B is C^T = B^T A^T there, so b comes first.
 #include <cublasLt.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <tuple>
 
 #include "core/check.h"
@@ -43,8 +45,9 @@ cudaDataType_t data_type(DType type) {
   return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-// The largest power of two up to 256 that divides the address of every product's matrix.
+// The largest power of two up to 256 that divides the address of every product's matrix; of no tensor, 256.
 int alignment_of(const Tensor& x) {
+  if (!x.defined()) return 256;
   const int64_t step = x.rank() == 3 ? x.stride(0) * static_cast<int64_t>(size_of(x.dtype())) : 0;
   const uintptr_t address = reinterpret_cast<uintptr_t>(x.raw()) | static_cast<uintptr_t>(step);
   int alignment = 256;
@@ -57,7 +60,7 @@ struct Problem {
   int64_t m, n, k;
   int64_t products, a_step, b_step, c_step;  // how many, and elements from one to the next
   int64_t a_stride, b_stride, c_stride;
-  int a_alignment, b_alignment, c_alignment;
+  int a_alignment, b_alignment, c_alignment, bias_alignment, pre_alignment;
   int in_type, out_type;
   bool transpose_a, transpose_b, accumulate, bias;
   int activation;  // 0: none
@@ -66,13 +69,22 @@ struct Problem {
 };
 
 std::string to_text(const Problem& p) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {:d} {:d} {:d} {:d} {} {:d}", p.m, p.n, p.k,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {:d} {:d} {:d} {:d} {} {:d}", p.m, p.n, p.k,
                      p.products, p.a_step, p.b_step, p.c_step, p.a_stride, p.b_stride, p.c_stride, p.a_alignment,
-                     p.b_alignment, p.c_alignment, p.in_type, p.out_type, p.transpose_a, p.transpose_b, p.accumulate,
-                     p.bias, p.activation, p.pre);
+                     p.b_alignment, p.c_alignment, p.bias_alignment, p.pre_alignment, p.in_type, p.out_type,
+                     p.transpose_a, p.transpose_b, p.accumulate, p.bias, p.activation, p.pre);
 }
 
 constexpr size_t kWorkspaceBytes = kProductWorkspaceBytes;
+
+// To rows with any stride between them.
+void add_bias(const Tensor& to, const Tensor& bias) {
+  if (to.is_contiguous()) return ops::add_bias(to, to, bias);
+  const Tensor packed = Tensor::empty(to.shape(), to.dtype(), to.device());
+  ops::copy(packed, to);
+  ops::add_bias(packed, packed, bias);
+  ops::copy(to, packed);
+}
 
 // How each problem is run: the first proposal of cuBLASLt, which depends on its version and on the GPU only. The table
 // goes into checkpoints, so that a run goes on with what it began with.
@@ -95,7 +107,9 @@ class Products {
                           c.stride(-2),
                           alignment_of(a),
                           alignment_of(b),
-                          alignment_of(c),
+                          std::min(alignment_of(c), alignment_of(o.pre)),  // either can be what the product writes
+                          alignment_of(o.bias),
+                          alignment_of(o.pre),
                           static_cast<int>(a.dtype()),
                           static_cast<int>(c.dtype()),
                           o.transpose_a,
@@ -104,22 +118,11 @@ class Products {
                           o.bias.defined(),
                           o.activation ? static_cast<int>(*o.activation) + 1 : 0,
                           o.pre.defined()};
-    const Plan& plan = plan_of(problem, a.dtype(), c.dtype(), o);
-    set_pointers(plan, o);
+    const Fused fused = multiply(problem, c, a, b, o);
     // What the product does not do itself is done to its result.
-    const Tensor& to = plan.fused < Fused::activation && o.pre.defined() ? o.pre : c;
-    const float one = 1;
-    const float beta = o.accumulate ? 1 : 0;
-    const double wide_one = 1;
-    const double wide_beta = beta;
-    const bool wide = a.dtype() == DType::f64;
-    check(cublasLtMatmul(handle_, plan.matmul.get(), wide ? static_cast<const void*>(&wide_one) : &one, b.raw(),
-                         plan.b.get(), a.raw(), plan.a.get(), wide ? static_cast<const void*>(&wide_beta) : &beta,
-                         to.raw(), plan.c.get(), to.raw(), plan.c.get(), &plan.algorithm, workspace(), kWorkspaceBytes,
-                         stream()),
-          "cublasLtMatmul");
-    if (o.bias.defined() && plan.fused < Fused::bias) ops::add_bias(to, to, o.bias);
-    if (o.activation && plan.fused < Fused::activation) ops::activation(c, to, *o.activation);
+    const Tensor& to = result_of(fused, c, o);
+    if (o.bias.defined() && fused < Fused::bias) add_bias(to, o.bias);
+    if (o.activation && fused < Fused::activation) ops::activation(c, to, *o.activation);
   }
 
   std::string choices() const {
@@ -190,16 +193,57 @@ class Products {
           "cublasLtMatmulPreferenceSetAttribute");
   }
 
-  const Plan& plan_of(const Problem& problem, DType in, DType out, const ops::GemmOptions& o) {
-    const std::lock_guard lock(mutex_);
-    const auto found = plans_.find(problem);
-    if (found != plans_.end()) return found->second;
-    Plan plan = make_plan(problem, in, out);
-    choose(plan, problem, o);
-    return plans_.emplace(problem, std::move(plan)).first->second;
+  static bool is_refusal(cublasStatus_t status) {
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
   }
 
-  static Plan make_plan(const Problem& p, DType in, DType out) {
+  static const Tensor& result_of(Fused fused, const Tensor& c, const ops::GemmOptions& o) {
+    return fused < Fused::activation && o.pre.defined() ? o.pre : c;
+  }
+
+  // Returns what the product has done.
+  Fused multiply(const Problem& problem, const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& o) {
+    const std::lock_guard lock(mutex_);
+    const Plan* plan = &plan_of(problem, o);
+    cublasStatus_t status = multiply(*plan, c, a, b, o);
+    // The library may propose what it then refuses.
+    while (is_refusal(status) && plan->fused != Fused::nothing) {
+      const auto less = static_cast<Fused>(static_cast<int>(plan->fused) - 1);
+      plan = &plans_.insert_or_assign(problem, proposed_plan(problem, less, o)).first->second;
+      status = multiply(*plan, c, a, b, o);
+    }
+    check(status, "cublasLtMatmul");
+    return plan->fused;
+  }
+
+  cublasStatus_t multiply(const Plan& plan, const Tensor& c, const Tensor& a, const Tensor& b,
+                          const ops::GemmOptions& o) {
+    set_pointers(plan, o);
+    const Tensor& to = result_of(plan.fused, c, o);
+    const float one = 1;
+    const float beta = o.accumulate ? 1 : 0;
+    const double wide_one = 1;
+    const double wide_beta = beta;
+    const bool wide = a.dtype() == DType::f64;
+    return cublasLtMatmul(handle_, plan.matmul.get(), wide ? static_cast<const void*>(&wide_one) : &one, b.raw(),
+                          plan.b.get(), a.raw(), plan.a.get(), wide ? static_cast<const void*>(&wide_beta) : &beta,
+                          to.raw(), plan.c.get(), to.raw(), plan.c.get(), &plan.algorithm, workspace(), kWorkspaceBytes,
+                          stream());
+  }
+
+  const Plan& plan_of(const Problem& problem, const ops::GemmOptions& o) {
+    const auto found = plans_.find(problem);
+    if (found != plans_.end()) return found->second;
+    const auto stored = stored_.find(to_text(problem));
+    std::optional<Plan> plan;
+    if (stored != stored_.end()) plan = stored_plan(problem, stored->second, o);
+    if (!plan) plan = proposed_plan(problem, Fused::activation, o);
+    return plans_.emplace(problem, std::move(*plan)).first->second;
+  }
+
+  static Plan make_plan(const Problem& p) {
+    const auto in = static_cast<DType>(p.in_type);
+    const auto out = static_cast<DType>(p.out_type);
     Plan plan;
     cublasLtMatmulDesc_t made = nullptr;
     check(cublasLtMatmulDescCreate(&made, in == DType::f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
@@ -248,22 +292,27 @@ class Products {
     }
   }
 
-  // ReLU writes no values it was applied to, only their signs; there is no SiLU.
+  // ReLU writes no values it was applied to, only their signs; there is no SiLU. A bias is of the type of the result.
+  // GELU is built in for bf16: the library does not say how exact its own is. The values that it was applied to need a
+  // stride that is a multiple of 8.
   static bool can_fuse(const Problem& p, Fused fused) {
+    if (fused == Fused::nothing) return true;
+    const auto in = static_cast<DType>(p.in_type);
+    if (p.bias && static_cast<DType>(p.out_type) != wide_type(in)) return false;
     if (fused == Fused::bias) return p.bias;
-    const bool relu = p.activation == static_cast<int>(ops::Activation::relu) + 1;
-    const bool silu = p.activation == static_cast<int>(ops::Activation::silu) + 1;
-    return fused == Fused::nothing || (p.activation != 0 && !silu && !(relu && p.pre));
+    if (p.activation == static_cast<int>(ops::Activation::relu) + 1) return !p.pre;
+    if (p.activation != static_cast<int>(ops::Activation::gelu) + 1 || in != DType::bf16) return false;
+    return !p.pre || (p.n % 8 == 0 && p.pre_alignment >= 16);
   }
 
-  void choose(Plan& plan, const Problem& problem, const ops::GemmOptions& o) {
-    const auto stored = stored_.find(to_text(problem));
-    if (stored != stored_.end() && use_stored(plan, problem, stored->second, o)) return;
-    // Not every type has everything built in.
-    for (const Fused fused : {Fused::activation, Fused::bias, Fused::nothing}) {
-      if (!can_fuse(problem, fused)) continue;
-      fuse(plan, problem, fused, o);
-      if (propose(plan, problem)) return;
+  // Not every type has everything built in.
+  Plan proposed_plan(const Problem& problem, Fused most, const ops::GemmOptions& o) {
+    for (int fused = static_cast<int>(most); fused >= 0; --fused) {
+      if (!can_fuse(problem, static_cast<Fused>(fused))) continue;
+      // Of its own: what one try has set is not taken back.
+      Plan plan = make_plan(problem);
+      fuse(plan, problem, static_cast<Fused>(fused), o);
+      if (propose(plan, problem)) return plan;
     }
     throw DeviceError("cuBLASLt: knows no way to run this product");
   }
@@ -285,23 +334,26 @@ class Products {
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(handle_, plan.matmul.get(), plan.b.get(), plan.a.get(), plan.c.get(),
                                        plan.c.get(), preference.get(), 1, &best, &count);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE || count == 0) return false;
+    if (is_refusal(status)) return false;
     check(status, "cublasLtMatmulAlgoGetHeuristic");
+    if (count == 0) return false;
     plan.algorithm = best.algo;
     return true;
   }
 
-  // "1 4f 0 ...": how much is fused, and the words of the algorithm.
-  bool use_stored(Plan& plan, const Problem& problem, const std::string& text, const ops::GemmOptions& o) const {
+  // text: "1 4f 0 ...", how much is fused, and the words of the algorithm.
+  std::optional<Plan> stored_plan(const Problem& problem, const std::string& text, const ops::GemmOptions& o) const {
     char* after = nullptr;
     const auto fused = static_cast<Fused>(std::strtoul(text.c_str(), &after, 10));
-    if (fused > Fused::activation || !can_fuse(problem, fused)) return false;
+    if (fused > Fused::activation || !can_fuse(problem, fused)) return std::nullopt;
+    Plan plan = make_plan(problem);
     fuse(plan, problem, fused, o);
     for (uint64_t& word : plan.algorithm.data) word = std::strtoull(after, &after, 16);
     cublasLtMatmulHeuristicResult_t checked{};
-    return cublasLtMatmulAlgoCheck(handle_, plan.matmul.get(), plan.b.get(), plan.a.get(), plan.c.get(), plan.c.get(),
-                                   &plan.algorithm, &checked) == CUBLAS_STATUS_SUCCESS &&
-           checked.workspaceSize <= kWorkspaceBytes;
+    const bool fits = cublasLtMatmulAlgoCheck(handle_, plan.matmul.get(), plan.b.get(), plan.a.get(), plan.c.get(),
+                                              plan.c.get(), &plan.algorithm, &checked) == CUBLAS_STATUS_SUCCESS &&
+                      checked.workspaceSize <= kWorkspaceBytes;
+    return fits ? std::optional(std::move(plan)) : std::nullopt;
   }
 
   void* workspace() {
@@ -330,7 +382,7 @@ void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOpti
   if (k == 0) {
     const Tensor& to = options.pre.defined() ? options.pre : c;
     if (!options.accumulate) ops::select(to, Tensor::zeros({1}, DType::u8, to.device()).broadcast(to.shape()), {}, {});
-    if (options.bias.defined()) ops::add_bias(to, to, options.bias);
+    if (options.bias.defined()) add_bias(to, options.bias);
     if (options.activation) ops::activation(c, to, *options.activation);
     return;
   }

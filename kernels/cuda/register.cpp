@@ -15,6 +15,13 @@ namespace {
 std::string find_gpu() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver) {
+    int driver = 0;
+    int needed = 0;
+    quire::cuda::check(cudaDriverGetVersion(&driver));
+    quire::cuda::check(cudaRuntimeGetVersion(&needed));
+    throw quire::DeviceError(quire::cuda::driver_too_old(driver, needed));
+  }
   if (status != cudaSuccess) throw quire::DeviceError(cudaGetErrorString(status));
   if (count == 0) throw quire::DeviceError("no GPU is visible");
   cudaDeviceProp properties{};

@@ -8,4 +8,12 @@ std::string why_unsuitable(const std::string& name, int major, int minor) {
          "; quire needs 8.0 (Ampere) or newer";
 }
 
+std::string driver_too_old(int driver, int needed) {
+  const auto version = [](int number) {
+    return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+  };
+  return "the NVIDIA driver is for CUDA " + version(driver) + " and older, and this program needs one for CUDA " +
+         version(needed);
+}
+
 }  // namespace quire::cuda

@@ -67,6 +67,7 @@ VqAttention::VqAttention(const Scope& scope, const Place& place, const Surroundi
           std::make_unique<Codebook>(scope.child("codebook"), config_.codebook, key_heads_, config_.codes, head_size_)),
       commitment_(scope.loss_term("commitment", config_.commitment,
                                   config_.commitment_mean == CommitmentMean::tokens ? count_tokens : count_positions)) {
+  if (config_.learned_scale) scale_ = scope.param("scale", {heads_}, Initializer::constant(1));
   scope.learner(*codebook_);
   const LogGroupId window = scope.state_logs("window", blocks_.window);
   window_keys_ = scope.state_log(window, "keys", {key_heads_, head_size_});
@@ -89,7 +90,8 @@ Variable VqAttention::operator()(const Forward& f, const PartInput& input) const
   const Variable z = input.normalised(tape);
   const int64_t rows = z.dim(0);
   const int64_t tokens = z.dim(1);
-  const Variable q = normalised(tape, query_, z, heads_);
+  Variable q = normalised(tape, query_, z, heads_);
+  if (config_.learned_scale) q = scale_heads(tape, q, scale_);
   const Variable k = normalised(tape, key_, z, key_heads_);
   Variable v = config_.activation == VqActivation::silu ? value_(tape, z, ops::Activation::silu) : value_(tape, z);
   v = reshape(tape, v, {rows, tokens, key_heads_, value_size_});

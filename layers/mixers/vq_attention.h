@@ -24,7 +24,7 @@ class VqAttention final : public Part {
   const Codebook& codebook() const { return *codebook_; }
 
  private:
-  // [R, T, heads, D]: rows of norm D^(1/4), so that no logit exceeds sqrt(D).
+  // [R, T, heads, D]: rows of norm D^(1/4), so that no product of two exceeds sqrt(D).
   Variable normalised(Tape& tape, const Linear& projection, const Variable& z, int64_t heads) const;
 
   VqConfig config_;
@@ -38,6 +38,7 @@ class VqAttention final : public Part {
   std::optional<Linear> gate_;
   Linear out_;
   PositionTerms position_terms_;
+  Parameter scale_;  // learned_scale: [H]
   std::unique_ptr<Codebook> codebook_;
   LossTermId commitment_;
   LogId window_keys_, window_values_, window_codes_;

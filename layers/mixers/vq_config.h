@@ -95,6 +95,7 @@ struct VqConfig {
   std::optional<int64_t> value_size;
   bool gate = true;
   VqActivation activation = VqActivation::silu;
+  bool learned_scale = false;
   bool cache = true;
   bool through_cache = true;
   bool straight_through = true;
@@ -119,6 +120,10 @@ struct VqConfig {
             {.help = "features of a value; none: as many as a key has", .unit = "features", .min = 1, .max = 1 << 20});
     v.field("gate", gate, {.help = "gated attention unit: the result is multiplied by silu of a projection"});
     v.field("activation", activation, {.help = "activation of the values"});
+    v.field("learned_scale", learned_scale,
+            {.help = "queries are multiplied by a learned scale per head, which begins at 1; false: as published, no "
+                     "product of a query and a key exceeds the root of the head size, and the more tokens are read the "
+                     "less of the weight can fall on one of them"});
     v.field("cache", cache,
             {.help = "tokens behind the window are read through the means of their codewords; false: they are not seen",
              .at_evaluation = true});

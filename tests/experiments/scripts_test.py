@@ -182,12 +182,41 @@ class Alone(Scripts):
                 for row in part["rows"]:
                     self.assertIn(f"| {row['match']} | {row['tokens']:.3f} | {row['right']:.3f} | {row['nats']:.3f} | "
                                   f"{row['share']:.2f} | {100 * row['gain']:.2f} % |", readme)
-        runs = [json.loads((folder / f"results/{name}.json").read_text(encoding="utf-8"))["rows"]
-                for name in ("copies", "copies-study")]
-        for rows in zip(*runs):
-            where = "none" if rows[0]["short"] is None else rows[0]["short"]
-            self.assertIn(f"| {where} | " + " | ".join(f"{row['first']:.3f} | {row['second']:.3f}" for row in rows) + " |",
+        for names in (("copies", "copies-study"), ("copies-code",)):
+            runs = [json.loads((folder / f"results/{name}.json").read_text(encoding="utf-8"))["rows"] for name in names]
+            for rows in zip(*runs):
+                where = "none" if rows[0]["short"] is None else rows[0]["short"]
+                self.assertIn(f"| {where} | " + " | ".join(f"{row['first']:.3f} | {row['second']:.3f}" for row in rows)
+                              + " |", readme)
+
+        cells = {(row["variant"], row["top_k"]): f"{row['bits_per_byte']:.4f}"
+                 for row in json.loads((folder / "results/top-k.json").read_text(encoding="utf-8"))["rows"]}
+        for (variant, _), cell in cells.items():
+            self.assertRegex(readme, rf"(?m)^\| .* \| {cell} \|" if variant == "landmark" else rf"(?m)^\| \d.* \| {cell} \|")
+
+    def test_readme_of_recall(self):
+        folder = EXPERIMENTS / "recall"
+        readme = (folder / "README.md").read_text(encoding="utf-8")
+        right = {(row["fact"], row["last_said"]): f"{100 * row['right']:.1f} %"
+                 for row in json.loads((folder / "results/codewords.json").read_text(encoding="utf-8"))["rows"]}
+        for fact in ("definitions", "names", "numbers"):
+            self.assertIn(f"| {fact} | " + " | ".join(right[fact, ago] for ago in ("0-63", "64-255", "512-1023")) + " |",
                           readme)
+        right = {(row["keys"], row["factor"]): f"{100 * row['right']:.1f} %"
+                 for row in json.loads((folder / "results/exact-keys.json").read_text(encoding="utf-8"))["rows"]}
+        for factor in (1, 1.25, 1.5, 2):
+            self.assertIn(f"| {factor} | {right['codewords', factor]} | {right['exact', factor]} |", readme)
+        right = {(row["fact"], row["last_said"]): f"{100 * row['right']:.1f} %"
+                 for row in json.loads((folder / "results/drt-words.json").read_text(encoding="utf-8"))["rows"]}
+        for fact in ("definitions", "names", "numbers"):
+            self.assertIn(f"| {fact} | {right[fact, 'word before']} | {right[fact, 'word within']} |", readme)
+        right = {row["fact"]: f"{100 * row['right']:.0f} % of the {row['fact']}"
+                 for row in json.loads((folder / "results/moba-words.json").read_text(encoding="utf-8"))["rows"]
+                 if row["last_said"] == "recalled"}
+        self.assertIn(f"{right['names']}, {right['numbers']} and {right['definitions']}", readme)
+        for name in ("drt", "moba"):
+            read = json.loads((folder / f"results/{name}-top-k.json").read_text(encoding="utf-8"))["rows"]
+            self.assertIn("| " + " | ".join(f"{100 * row['accuracy']:.1f} %" for row in read) + " |", readme)
 
     def test_copies(self):
         (self.folder / "texts").mkdir()
@@ -296,6 +325,8 @@ class Alone(Scripts):
         self.assertIn("look: error: ", self.errors)
         self.run_script("recall/look.py", "none.h5", "--bounds", "0,x", status=2)
         self.assertIn("look: error: --bounds 0,x: use numbers", self.errors)
+        self.run_script("recall/look.py", "none.h5", "--chunk", 0, status=2)
+        self.assertIn("look: error: --chunk 0: at least 1", self.errors)
         spec = importlib.util.spec_from_file_location("look", EXPERIMENTS / "recall/look.py")
         look = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(look)
@@ -309,6 +340,11 @@ class Alone(Scripts):
         self.assertEqual({key: tuple(cell) for key, cell in sums.items()}, {
             ("names", "first"): (6, 6, 3.0), ("names", "64-"): (6, 5, 3.0), ("names", "recalled"): (6, 5, 3.0),
             ("numbers", "first"): (4, 4, 2.0), ("numbers", "64-"): (4, 4, 2.0), ("definitions", "first"): (8, 8, 4.0)})
+        # The second "Trika" is read until position 80, and the letters of the value are predicted at 81 to 86.
+        self.assertEqual(again, 81)
+        for chunk, before, within in [(81, 6, 0), (84, 3, 3), (100, 0, 6)]:
+            sums = look.table([document], [0, 64], chunk)
+            self.assertEqual((sums["names", "word before"][0], sums["names", "word within"][0]), (before, within), chunk)
         # Tokens of several letters, as of a sentence of which the first word is no name.
         pieces = ["Tri", "ka", " Lis", "ira", " sat. Late it was. ", "Tri", "ka", " Lis", "ira", " "]
         ends = [sum(map(len, pieces[:count + 1])) for count in range(len(pieces))]
@@ -411,6 +447,33 @@ class WithTorch(Scripts):
         self.assertIn("copies have no more than 16 tokens", self.errors)
         self.run_script("proofs/copies.py", *arguments, "--tokenizer", "spm:none", python=self.python, status=2)
         self.assertRegex(self.errors, "^copies: error: quire prepare ended with exit code")
+
+    def test_exact_keys(self):
+        if subprocess.run([self.python, "-c", "import h5py, numpy"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("h5py is missing")
+        quire, recall, spm = PROGRAMS / "quire", EXPERIMENTS / "recall", f"spm:{self.folder / 'spm.model'}"
+        task = ["prepare", "--task", "recall", "--set", "length=1024", "--set", "nearest=300", "--set", "farthest=600"]
+        vq = ("model.layer_overrides=[{layers: [1, 2], attention: {kind: vq, window: 128, token_shift: 0.5, cache: "
+              "{kind: none}, vq: {codes: 16, block: 128, gate: false, activation: none, learned_scale: true, codebook: "
+              "{init: kmeans}}}}]")
+        for command in ([*task, "--split", "train=40", "--output", self.folder / "bytes.h5"],
+                        ["tokenizer", "train", "--input", self.folder / "bytes.h5", "--vocab-size", 400, "--output",
+                         self.folder / "spm.model"],
+                        [*task, "--tokenizer", spm, "--split", "train=4", "--split", "valid=2", "--output",
+                         self.folder / "task.h5"],
+                        ["train", recall / "recipe.yaml", f"data.corpus={self.folder / 'task.h5'}", "schedule.steps=3",
+                         "schedule.warmup=1", "model.width=16", vq, "--run-dir", self.folder / "run"],
+                        ["eval", self.folder / "run", "--losses", self.folder / "losses.h5"]):
+            subprocess.run([str(word) for word in (quire, *command)], check=True, capture_output=True)
+        # What quire gets of the model, documents of eight blocks and a cache included, is got again.
+        arguments = [self.folder / "run", self.folder / "losses.h5"]
+        rows = json.loads(self.run_script("recall/exact_keys.py", *arguments, "--json", python=self.python))["rows"]
+        self.assertEqual([(row["keys"], row["factor"]) for row in rows][3:5], [("codewords", 2), ("exact", 1)])
+        self.assertEqual(len({row["nats"] for row in rows}), 8)
+        subprocess.run([self.python, "-c", "import h5py, sys\nwith h5py.File(sys.argv[1], 'a') as f: f['nll'][...] += 1",
+                        self.folder / "losses.h5"], check=True)
+        self.run_script("recall/exact_keys.py", *arguments, python=self.python, status=2)
+        self.assertIn("is not what this model gets", self.errors)
 
     def test_parity(self):
         modules = subprocess.run([self.python, "-c", "import numpy, h5py, yaml"], capture_output=True, check=False)

@@ -37,7 +37,7 @@ elif a[0] == "bench":
     print(json.dumps({"step_ms": {"median": time}, "peak_bytes": 3 << 20, "parameters": 7, "threads": 2}))
 elif a[0] == "eval":
     variant, seed, _ = pathlib.Path(a[1]).name.split("-")
-    gain = 0.25 if variant == "xl" else 0.0
+    gain = {"xl": 0.25, "other": 0.125}.get(variant, 0.0)
     documents = [{"name": str(i), "bits_per_byte": 2 + i / 8 + int(seed) / 64 - gain} for i in range(4)]
     value = sum(d["bits_per_byte"] for d in documents) / 4
     result = {"bits_per_byte": value, "recall": {"accuracy": 0.5 + gain}, "by_document": documents}
@@ -123,8 +123,8 @@ class StudyTest(unittest.TestCase):
         self.write({"variants": {"window": ["a=1"], "other": ["a=3"], "xl": ["a=2"]}, "beside": {"xl": "other"}})
         done = self.run_study()
         self.assertEqual(done.returncode, 0, done.stderr)
-        for name in ("xl", "xl, beside other"):
-            self.assertIn(f"| {name} | bits_per_byte | 4 | -0.2500 | -11.3 % |", done.stdout)
+        for row in ("xl | bits_per_byte | 4 | -0.2500 | -11.3 %", "xl, beside other | bits_per_byte | 4 | -0.1250 | -6.0 %"):
+            self.assertIn(f"| {row} |", done.stdout)
 
     def test_positions_are_compared(self):
         self.write({"metrics": ["bits_per_byte", "bits_per_byte@512"]})
@@ -183,6 +183,9 @@ class StudyTest(unittest.TestCase):
         self.assertIn("attached begins from window, which must stand before it", self.run_study().stderr)
         self.write({"variants": {"base": []}, "baseline": "base"})
         self.assertIn("a variant cannot be called base", self.run_study().stderr)
+        for more in ({"set": ["init.from={base}"]}, {"base": {"config": "base.yaml", "set": ["init.from={window}"]}}):
+            self.write({"base": base, "variants": {"window": ["init.from={base}"]}, **more})
+            self.assertIn("only variants can begin from another run of the study", self.run_study().stderr)
 
     def test_speed_and_equal_time(self):
         done = self.run_study("--speed", "3")
@@ -263,7 +266,7 @@ class KeptResultsTest(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 readme = (kept.parents[1] / "README.md").read_text(encoding="utf-8").splitlines()
                 rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
-                self.assertGreater(len(rows), 4)
+                self.assertGreater(len(rows), 2)
                 self.assertEqual([row for row in rows if row not in readme], [])
 
     def test_the_first_page_has_rows_of_theirs(self):

@@ -138,6 +138,28 @@ TEST(Messages, AMissingGpuIsOneShortLineOfANewRun) {
   EXPECT_EQ(second.err.find(word), std::string::npos) << second.err;
 }
 
+TEST(Messages, ADriverThatCannotBeUsedIsWarnedOfEveryTime) {
+  const TinyRun tiny;
+  write_text(tiny / "libcuda.so.1", "no library");
+  ProgramOptions options;
+  const char* const before = std::getenv("LD_LIBRARY_PATH");
+  options.environment = {{"LD_LIBRARY_PATH", (tiny / "").string() + ":" + (before == nullptr ? "" : before)}};
+  const ProgramResult first =
+      run_quire(tiny.train_arguments("run", {"schedule.steps=10", "checkpoint.every=5"}), options);
+  ASSERT_EQ(first.code, 0) << first.err;
+  if (first.err.find("no GPU is used: this program was built without") != std::string::npos) {
+    GTEST_SKIP() << "there is no CUDA in this build";
+  }
+  const ProgramResult second = run_quire(tiny.resume_arguments(tiny / "run", {"schedule.steps=12"}), options);
+  for (const ProgramResult* result : {&first, &second}) {
+    EXPECT_NE(result->err.find("quire: warning: no GPU is used: the NVIDIA driver cannot be loaded ("),
+              std::string::npos)
+        << result->err;
+  }
+  const ProgramResult unwanted = run_quire(tiny.train_arguments("other", {"run.device=cpu"}), options);
+  EXPECT_EQ(unwanted.err.find("no GPU is used"), std::string::npos) << unwanted.err;
+}
+
 TEST(Messages, SharesAndListsOfSplits) {
   const TemporaryDirectory folder;
   std::filesystem::create_directory(folder / "books");

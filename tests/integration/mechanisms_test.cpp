@@ -91,7 +91,8 @@ std::vector<MechanismCase> cases() {
        .split_invariant = true},
       {.name = "vq_one_key_head",
        .settings = {position + "alibi", window + "3", "model.key_heads=1",
-                    "model.attention.vq={block: 2, codes: 3, gate: false, activation: none, reduction: matmul, "
+                    "model.attention.vq={block: 2, codes: 3, gate: false, activation: none, learned_scale: true, "
+                    "reduction: matmul, "
                     "codebook: {init: kmeans, rounds: 2, reseed: 0.5}, " +
                         vq_exact + "}",
                     "model.attention.kind=vq"},

@@ -69,6 +69,28 @@ TEST_F(MpirunFailures, OneThatIsKilledIsNamedAndAllEnd) {
   }
 }
 
+// mpirun tells the others to end as soon as it sees that one is gone, which can be before they have said so.
+TEST_F(MpirunFailures, RanksThatAreToldToEndSayWhatTheyKnow) {
+  MpirunOptions options;
+  options.told_to_end = true;
+  std::vector<std::string> arguments = long_run("run");
+  arguments.emplace_back("model.widht=16");
+  const ProgramResult result = under_mpirun(2, arguments, options);
+  EXPECT_EQ(result.code, 2) << result.err;
+  ASSERT_EQ(result.errors().size(), 1U) << result.err;
+  EXPECT_NE(result.errors()[0].find("widht"), std::string::npos) << result.err;
+}
+
+TEST_F(MpirunFailures, RanksThatAreToldToEndAndKnowNothingEnd) {
+  MpirunOptions options;
+  options.told_to_end = true;
+  const auto begun = Clock::now();
+  const ProgramResult result = under_mpirun(2, long_run("run"), options);
+  EXPECT_LT(Clock::now() - begun, std::chrono::seconds(30));
+  // Of the signal; or of the other rank, where one was gone before.
+  EXPECT_TRUE(result.code == 128 + SIGTERM || result.code == 6) << result.code << '\n' << result.err;
+}
+
 TEST_F(MpirunFailures, OneThatThrowsIsNamedAndItsCodeIsThatOfAll) {
   MpirunOptions options;
   options.misbehaves = "1:3:summing gradients:throw";

@@ -157,6 +157,9 @@ void add_reduction_cases(std::vector<OpCase>& cases) {
   add_gemm(cases, random, 0, 3, 5, false, false, 0);
   add_row_sums(cases, random);
   add_totals(cases, random);
+  for (const bool transpose_b : {false, true}) {
+    add_gemm(cases, random, 16, 64, 24, false, transpose_b, 0);  // what cuBLASLt has built in needs such sizes
+  }
 }
 
 }  // namespace quire::test

@@ -62,7 +62,13 @@ class Layer {
                                  {z, nullptr});
     const Variable nothing = weighted_sum(tape, y, Tensor::zeros(y.shape(), DType::f64));
     tape.backward({{nothing, 1.0}});
-    return values_of(gradient("key.weight"));
+    return values_of(entry("key.weight").variable.gradient()->value());
+  }
+
+  void set(const std::string& name, double value) {
+    const Tensor& values = entry(name).variable.value();
+    ops::copy(values,
+              Tensor::from(std::vector<double>(static_cast<size_t>(values.numel()), value), values.shape(), kCpu));
   }
 
   // Codewords that are others than those the state was written with.
@@ -73,12 +79,11 @@ class Layer {
   const Codebook& codebook() const { return mixer_->codebook(); }
 
  private:
-  Tensor gradient(const std::string& name) const {
+  const ParameterStore::Entry& entry(const std::string& name) const {
     for (const ParameterStore::Entry& entry : store_.entries()) {
-      if (entry.name == name) return entry.variable.gradient()->value();
+      if (entry.name == name) return entry;
     }
-    ADD_FAILURE() << "no parameter " << name;
-    return {};
+    throw std::out_of_range("no parameter " + name);
   }
 
   ParameterStore store_;
@@ -133,6 +138,20 @@ TEST(VqAttention, TheCommitmentIsAMeanOverTokensOrOverAllPositions) {
     largest = std::max(largest, std::abs(tokens[i]));
   }
   EXPECT_GT(largest, 1e-3);
+}
+
+// It multiplies the products of queries with keys of the window and with codewords of the cache alike.
+TEST(VqAttention, TheLearnedScaleMultipliesQueries) {
+  Layer published({});
+  Layer scaled({"model.attention.vq.learned_scale=true"});
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(scaled.step(inputs(i), i == 0), published.step(inputs(i), i == 0));
+  scaled.set("scale", 3);
+  EXPECT_GT(distance(scaled.step(inputs(3), false), published.step(inputs(3), false)), 1e-3);
+  // Queries of norm zero ask for nothing, no matter how they are scaled; with a scale of zero all queries are such.
+  Layer silent({});
+  silent.set("query.weight", 0);
+  scaled.set("scale", 0);
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(scaled.step(inputs(i), i == 0), silent.step(inputs(i), i == 0));
 }
 
 // In bf16 a codeword is what the window holds of it, unless f32 is asked for.

@@ -66,6 +66,7 @@ std::vector<std::string> mpirun_arguments(int size, const std::vector<std::strin
 ProgramOptions mpirun_program(const MpirunOptions& options) {
   ProgramOptions program;
   program.program = QUIRE_MPIEXEC;
+  if (options.told_to_end) program.environment.emplace_back("QUIRE_TEST_TOLD_TO_END", "1");
   if (!options.misbehaves.empty()) program.environment.emplace_back("QUIRE_TEST_AT", options.misbehaves);
   return program;
 }

@@ -10,6 +10,7 @@ std::string missing_mpirun();
 
 struct MpirunOptions {
   std::string misbehaves = {};                    // QUIRE_TEST_AT
+  bool told_to_end = false;                       // QUIRE_TEST_TOLD_TO_END
   std::vector<std::string> of_mpirun = {};        // more arguments of mpirun
   std::string program = "quire_with_mechanisms";  // of the build's bin folder
 };

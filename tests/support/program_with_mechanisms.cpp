@@ -1,6 +1,7 @@
 // The program `quire` with the mechanisms that live in tests: it links the verbs and registers them. As a rank it can
 // be made to misbehave: QUIRE_TEST_AT="RANK:STEP:OPERATION:ACT" sends itself the signal of that number when the rank
-// begins the operation in that step or a later one; ACT may also be "throw".
+// begins the operation in that step or a later one; ACT may also be "throw". With QUIRE_TEST_TOLD_TO_END it begins with
+// SIGTERM, which it does not handle yet.
 #include <csignal>
 #include <cstdlib>
 #include <sstream>
@@ -32,6 +33,7 @@ int main(int argc, char** argv) {
   quire::test::register_test_mechanisms();
   return quire::run_as_rank([&] {
     if (const char* order = std::getenv("QUIRE_TEST_AT")) misbehave(order);
+    if (std::getenv("QUIRE_TEST_TOLD_TO_END") != nullptr) std::raise(SIGTERM);
     return quire::quire_main(argc, argv);
   });
 }

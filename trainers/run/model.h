@@ -19,6 +19,7 @@ struct Machine {
   // Folder for state that lies in files and not in memory; empty: the folder for temporary files.
   std::filesystem::path scratch = {};
   std::string without_gpu = {};  // why no GPU is used, when run.device would have taken one
+  bool gpu_expected = false;     // and whether one is expected here (CudaReport)
 
   static Machine choose(const RunSection& run);
 };

@@ -31,8 +31,11 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
                        training_->store.parameter_count(), documents, threads_.threads(), machine_.backend,
                        directory_.path().string()));
   if (ranks_.size() > 1) log_info(describe_ranks());
-  if (!machine_.without_gpu.empty() && training_->step == 0)
+  if (!machine_.without_gpu.empty() && machine_.gpu_expected) {
+    log_warn(fmt::format("no GPU is used: {}; run.device: cpu says that none is wanted", machine_.without_gpu));
+  } else if (!machine_.without_gpu.empty() && training_->step == 0) {
     log_info(fmt::format("no GPU is used: {}", machine_.without_gpu));
+  }
   if (mixture_) {
     for (const std::string& line : mixture_->describe()) log_info(line);
   }

@@ -25,6 +25,7 @@ namespace quire {
 namespace {
 
 constexpr std::chrono::seconds kPatience{2};
+constexpr std::chrono::duration<unsigned> kLastWords{3};
 
 const MpiLibrary* load_mpi(std::string& reason) {
   const std::filesystem::path path = library_folder() / "libquire_mpi.so";
@@ -51,6 +52,19 @@ void end_with_parent() {
   const pid_t parent = ::getppid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(static_cast<int>(ErrorKind::communication));
+}
+
+// When a rank has died, mpirun tells the others to end (SIGTERM) while one of them still has to say which it was: it
+// gets a moment for that, at most kLastWords. mpirun itself kills a second after it has told.
+void delay_termination() {
+  const auto end_later = [](int) {
+    std::signal(SIGALRM, [](int) {
+      std::signal(SIGTERM, SIG_DFL);
+      std::raise(SIGTERM);
+    });
+    ::alarm(kLastWords.count());
+  };
+  std::signal(SIGTERM, end_later);
 }
 
 std::unique_ptr<MpiWorld> start_mpi(const Launch& launch) {
@@ -208,6 +222,7 @@ void choose_gpu(const Ranks& ranks) {
     const LogVoice voice(ranks->rank());
     warn_of_binding(*ranks);
     choose_gpu(*ranks);
+    delay_termination();
     code = program();
   }
   // Nothing waits for what a failed run has left behind.

@@ -93,6 +93,7 @@ TEST(NcclGradients, AreSummedWhileTheSweepGoesOn) {
         while (step > 0 && ranks.collectives().finished() == before && std::chrono::steady_clock::now() < limit) {
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
+        EXPECT_TRUE(step == 0 || ranks.collectives().finished() > before);
         first.gradient()->add(dvalue);
       });
       const Variable y = tape.result("second", second.value(), {&x, &second}, [&](const Tensor& dvalue) {
@@ -102,7 +103,11 @@ TEST(NcclGradients, AreSummedWhileTheSweepGoesOn) {
       reducer.watch(tape, ranks);
       tape.backward(y, Tensor::from(std::vector<double>(1600, 3), {40, 40}, gpu));
       reducer.flush(ranks);
-      EXPECT_EQ(reducer.overlap(), step == 0 ? 0 : 0.5);  // the first sweep tells the order
+      if (step == 0) {
+        EXPECT_EQ(reducer.overlap(), 0);  // the first sweep tells the order
+      } else {
+        EXPECT_GE(reducer.overlap(), 0.5);  // the other half may just have ended, too
+      }
       ranks.collectives().wait();
       for (const ArenaRange& range : parts.mine()) {
         const std::vector<double> sums = store.gradients().slice(0, range.begin, range.end).to_vector<double>();

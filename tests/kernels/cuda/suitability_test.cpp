@@ -13,5 +13,10 @@ TEST(CudaSuitability, OldGpusAreRefusedByName) {
   EXPECT_EQ(why_unsuitable("a later one", 12, 0), "");
 }
 
+TEST(CudaSuitability, AnOldDriverIsNamedWithBothVersions) {
+  EXPECT_EQ(driver_too_old(12040, 13000),
+            "the NVIDIA driver is for CUDA 12.4 and older, and this program needs one for CUDA 13.0");
+}
+
 }  // namespace
 }  // namespace quire::cuda

@@ -1,0 +1,143 @@
+// What kernels/cuda/gemm.cpp asks of cuBLASLt, against a library in its place that keeps to the documentation.
+#include <cublasLt.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/gemm.h"
+#include "kernels/gemm.h"
+#include "tests/support/compare.h"
+#include "tests/support/cuda_device.h"
+
+namespace quire::test {
+namespace {
+
+constexpr Device kCuda{DeviceKind::cuda, 0};
+
+class CudaProducts : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_EQ(missing_cuda_device(), ""); }
+
+  Tensor normal(const Shape& shape, DType dtype) { return random_.normal(shape, 1, 0, dtype); }
+
+  // Runs it twice with the same tensors, and once in f32 or f64 on the CPU, and expects the same.
+  void expect_same(int64_t n, DType dtype, bool bias, std::optional<ops::Activation> activation, bool pre) {
+    const DType wide = wide_type(dtype);
+    const Tensor a = normal({5, 7}, dtype);
+    const Tensor b = normal({7, n}, dtype);
+    const Tensor shift = normal({n}, wide);
+    const auto run = [&](DType type, Device device, int times) {
+      const Tensor c = Tensor::zeros({5, n}, type, device);
+      const Tensor before = Tensor::zeros({5, n}, type, device);
+      const Tensor x = on_device(converted(a, type), device);
+      const Tensor y = on_device(converted(b, type), device);
+      ops::GemmOptions options;
+      if (bias) options.bias = on_device(shift, device);
+      options.activation = activation;
+      if (pre) options.pre = before;
+      for (int time = 0; time < times; ++time) ops::gemm(c, x, y, options);
+      return std::vector<Tensor>{converted(on_device(c, Device{}), wide), converted(on_device(before, Device{}), wide)};
+    };
+    const std::vector<Tensor> found = run(dtype, kCuda, 2);
+    const std::vector<Tensor> expected = run(wide, Device{}, 1);
+    const double tolerance = dtype == DType::bf16 ? 2e-2 : 1e-5;
+    EXPECT_LT(relative_error(found[0], expected[0]), tolerance);
+    if (pre) {
+      EXPECT_LT(relative_error(found[1], expected[1]), tolerance);
+    }
+  }
+
+  static Tensor converted(const Tensor& tensor, DType dtype) {
+    if (tensor.dtype() == dtype) return tensor;
+    const Tensor result = Tensor::empty(tensor.shape(), dtype);
+    ops::convert(result, tensor);
+    return result;
+  }
+
+  RandomTensors random_{5};
+};
+
+constexpr auto kGelu = ops::Activation::gelu;
+constexpr auto kRelu = ops::Activation::relu;
+
+// Runs something and says how many products with this epilogue that were.
+int count(int epilogue, const std::function<void()>& run) {
+  const int before = shim::epilogues_run(epilogue);
+  run();
+  return shim::epilogues_run(epilogue) - before;
+}
+
+TEST_F(CudaProducts, WhatTheLibraryCanBuildInIsBuiltIn) {
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_RELU_BIAS, [&] { expect_same(64, DType::f32, true, kRelu, false); }), 2);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_RELU, [&] { expect_same(64, DType::bf16, false, kRelu, false); }), 2);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { expect_same(64, DType::f32, true, std::nullopt, false); }), 2);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_GELU_AUX, [&] { expect_same(64, DType::bf16, false, kGelu, true); }), 2);
+}
+
+TEST_F(CudaProducts, WhatItDoesNotPromiseIsNotAsked) {
+  // GELU in f32, values before it with a stride that is no multiple of 8, f32 biases for results in bf16, SiLU.
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { expect_same(64, DType::f32, true, kGelu, true); }), 2);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { expect_same(63, DType::bf16, false, kGelu, true); }), 2);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { expect_same(64, DType::bf16, true, kGelu, true); }), 2);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { expect_same(64, DType::f64, true, kRelu, false); }), 2);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { expect_same(64, DType::f32, true, ops::Activation::silu, true); }), 2);
+}
+
+TEST_F(CudaProducts, WhatItProposesAndRefusesIsDoneApart) {
+  shim::refuse_epilogues(1);  // and the second time is not asked again
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { expect_same(40, DType::f32, true, kRelu, false); }), 2);
+  shim::refuse_epilogues(2);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { expect_same(48, DType::f32, true, kRelu, false); }), 2);
+  shim::refuse_epilogues(0);
+}
+
+TEST_F(CudaProducts, ABiasIsAddedToRowsThatLieApart) {
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    const Tensor a = normal({3, 7}, dtype);
+    const Tensor b = normal({7, 5}, dtype);
+    const Tensor bias = normal({5}, dtype);
+    std::vector<Tensor> results;
+    for (const Device device : {Device{}, kCuda}) {
+      const Tensor c = Tensor::zeros({3, 9}, dtype, device);
+      ops::GemmOptions options;
+      options.bias = on_device(bias, device);
+      ops::gemm(c.slice(1, 2, 7), on_device(a, device), on_device(b, device), options);
+      results.push_back(on_device(c, Device{}));
+    }
+    EXPECT_LT(relative_error(results[1], results[0]), 1e-6);
+  }
+}
+
+TEST_F(CudaProducts, APlanIsForAddressesOfOneAlignment) {
+  const Tensor a = on_device(normal({5, 7}, DType::f32), kCuda);
+  const Tensor b = on_device(normal({7, 32}, DType::f32), kCuda);
+  const Tensor room = on_device(normal({33}, DType::f32), kCuda);
+  const Tensor c = Tensor::zeros({5, 32}, DType::f32, kCuda);
+  for (const int64_t first : {0, 1}) {
+    ops::GemmOptions options;
+    options.bias = room.slice(0, first, first + 32);
+    EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { ops::gemm(c, a, b, options); }), 1) << first;
+  }
+}
+
+// A choice that was made for five rows, and in which nothing is built in, is what six rows in the same places get.
+TEST_F(CudaProducts, ChoicesAreTakenOver) {
+  const Tensor a = on_device(normal({6, 7}, DType::f32), kCuda);
+  const Tensor b = on_device(normal({7, 24}, DType::f32), kCuda);
+  const Tensor c = Tensor::zeros({6, 24}, DType::f32, kCuda);
+  ops::GemmOptions options;
+  options.activation = kRelu;
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_RELU, [&] { ops::gemm(c.slice(0, 0, 5), a.slice(0, 0, 5), b, options); }), 1);
+  std::string choices = cuda::product_choices();
+  const size_t line = choices.find("\n5 24 7 ") + 1;
+  ASSERT_NE(line, 0U) << choices;
+  choices[line] = '6';
+  const size_t fused = choices.find(':', line) + 1;
+  ASSERT_EQ(choices[fused], '2') << choices;
+  choices[fused] = '0';
+  EXPECT_FALSE(cuda::use_product_choices("cublasLt 1 on another GPU\n"));
+  EXPECT_TRUE(cuda::use_product_choices(""));
+  EXPECT_TRUE(cuda::use_product_choices(choices));
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { ops::gemm(c, a, b, options); }), 1);
+}
+
+}  // namespace
+}  // namespace quire::test
