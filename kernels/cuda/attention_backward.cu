@@ -3,23 +3,13 @@
 // is summed in parts, which are added in order.
 #include <algorithm>
 
+#include "kernels/cuda/attention_mma.h"
 #include "kernels/cuda/attention_softmax.h"
-#include "kernels/cuda/attention_tiles.h"
 #include "kernels/cuda_scratch.h"
 
 namespace quire::cuda {
 
 namespace {
-
-// What backward kernels get beside the operands.
-template <typename T>
-struct BackwardOperands {
-  using A = Wide<T>;
-  const T* dout;
-  const A* lse;                // [R, H, T]
-  const A* delta;              // [R, H, T]: dout . out, what softmax takes away
-  const VisibleRange* ranges;  // [R, tiles of queries]
-};
 
 template <typename T>
 __global__ void ranges_kernel(VisibleRange* ranges, AttentionOperands<T> in) {
@@ -167,13 +157,6 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
 }
-
-// Gradients of the segment and of the ring; null where nobody asks.
-template <typename T>
-struct KeyGradients {
-  T *dk, *dv, *dcache_k, *dcache_v;
-  Wide<T>* sums;  // [R, H, C + T]: of the gradients of a key's logits over queries, in order of position
-};
 
 // Of a row, key head and tile of keys (x), and a slice of the features (y). Query heads of the group follow each other.
 template <typename T, int kChunks>
@@ -375,14 +358,19 @@ void add_weighted_lines(const Tensor& to, const Tensor& sums, const Tensor& part
 template <typename T>
 struct Backward {
   using A = Wide<T>;
+  static constexpr bool kHalf = std::is_same_v<T, bfloat16>;
   const ops::AttentionGradients& g;
   const ops::AttentionInputs& in;
   const AttentionSizes& s;
   const AttentionOperands<T>& operands;
   const BackwardOperands<T>& back;
+  bool on_tensor_cores;
 
   void queries() const {
     if (!g.dq.defined()) return;
+    if constexpr (kHalf) {
+      if (on_tensor_cores) return query_gradient_on_tensor_cores(g.dq, operands, back);
+    }
     with_chunks<T>(s.size, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
       const dim3 blocks(static_cast<unsigned>(s.rows * s.heads * ceil_div(s.queries, kTile)),
@@ -397,6 +385,16 @@ struct Backward {
     const auto gradient = [](const Tensor& tensor) { return tensor.defined() ? tensor.data<T>() : nullptr; };
     const KeyGradients<T> to{gradient(g.dk), gradient(g.dv), gradient(g.dcache_k), gradient(g.dcache_v),
                              scratch.sums.defined() ? scratch.sums.data<A>() : nullptr};
+    key_gradients(to);
+    if (g.du.defined()) {
+      add_weighted_lines<true>(g.du, scratch.sums, scratch.lines, s.rows * (s.slots + s.queries), operands, in.scale);
+    }
+  }
+
+  void key_gradients(const KeyGradients<T>& to) const {
+    if constexpr (kHalf) {
+      if (on_tensor_cores) return key_gradient_on_tensor_cores(to, operands, back);
+    }
     const int64_t widest = std::max(s.size, s.value_size);
     with_chunks<T>(widest, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
@@ -405,14 +403,25 @@ struct Backward {
       launch(key_gradient_kernel<T, kChunks>, blocks, kThreads,
              TileMemory<A>::bytes(false, in.r.defined(), in.dropout > 0), to, operands, back);
     });
-    if (g.du.defined()) {
-      add_weighted_lines<true>(g.du, scratch.sums, scratch.lines, s.rows * (s.slots + s.queries), operands, in.scale);
-    }
   }
 
   void distances() const {
     if (!DistanceGradientScratch::needed(g)) return;
     const DistanceGradientScratch scratch(s, g, dtype_of<A>(), in.q.device());
+    distance_gradients(scratch);
+    if (g.dr.defined()) add_parts<T>(g.dr, scratch.r_parts, 1);
+    if (!g.dbias.defined() && !g.dv_bias.defined()) return;
+    const Tensor& sums = g.dbias.defined() ? g.dbias : scratch.sums;
+    add_parts<A>(sums, scratch.sum_parts, 1);
+    if (g.dv_bias.defined()) add_weighted_lines<false>(g.dv_bias, sums, scratch.lines, s.entries, operands, in.scale);
+  }
+
+  void distance_gradients(const DistanceGradientScratch& scratch) const {
+    A* const r_parts = scratch.r_parts.defined() ? scratch.r_parts.data<A>() : nullptr;
+    A* const sum_parts = scratch.sum_parts.data<A>();
+    if constexpr (kHalf) {
+      if (on_tensor_cores) return distance_gradient_on_tensor_cores(r_parts, sum_parts, scratch.groups, operands, back);
+    }
     const int64_t tiles = s.heads * ceil_div(s.entries, kTile);
     const int64_t width = g.dr.defined() ? s.size : 1;
     with_chunks<T>(width, [&](auto chunks) {
@@ -420,15 +429,9 @@ struct Backward {
       const dim3 blocks(static_cast<unsigned>(tiles * scratch.groups),
                         static_cast<unsigned>(ceil_div(width, kChunks * kTile)));
       launch(distance_gradient_kernel<T, kChunks>, blocks, kThreads,
-             TileMemory<A>::bytes(true, in.r.defined(), in.dropout > 0),
-             scratch.r_parts.defined() ? scratch.r_parts.data<A>() : nullptr, scratch.sum_parts.data<A>(),
-             scratch.groups, operands, back);
+             TileMemory<A>::bytes(true, in.r.defined(), in.dropout > 0), r_parts, sum_parts, scratch.groups, operands,
+             back);
     });
-    if (g.dr.defined()) add_parts<T>(g.dr, scratch.r_parts, 1);
-    if (!g.dbias.defined() && !g.dv_bias.defined()) return;
-    const Tensor& sums = g.dbias.defined() ? g.dbias : scratch.sums;
-    add_parts<A>(sums, scratch.sum_parts, 1);
-    if (g.dv_bias.defined()) add_weighted_lines<false>(g.dv_bias, sums, scratch.lines, s.entries, operands, in.scale);
   }
 };
 
@@ -448,7 +451,7 @@ void attention_backward(const ops::AttentionGradients& g, const Tensor& dout, co
     auto* const ranges_data = static_cast<VisibleRange*>(scratch.ranges.raw());
     launch(ranges_kernel<T>, dim3(static_cast<unsigned>(scratch.ranges.dim(0))), kTile, 0, ranges_data, operands);
     const BackwardOperands<T> back{dout.data<T>(), lse.data<A>(), scratch.delta.data<A>(), ranges_data};
-    const Backward<T> backward{g, in, s, operands, back};
+    const Backward<T> backward{g, in, s, operands, back, backward_suits_tensor_cores(in, s)};
     backward.queries();
     backward.keys();
     backward.distances();

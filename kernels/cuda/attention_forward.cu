@@ -1,3 +1,4 @@
+#include "kernels/cuda/attention_mma.h"
 #include "kernels/cuda/attention_softmax.h"
 #include "kernels/cuda/attention_tiles.h"
 
@@ -83,6 +84,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(T* out, Wide<T>* ls
 void attention(const Tensor& out, const Tensor& lse, const ops::AttentionInputs& in) {
   const AttentionSizes s(in);
   check_attention(s, out, lse, in);
+  if (suits_tensor_cores(in, s)) return attention_on_tensor_cores(out, lse, in, s);
   dispatch(in.q.dtype(), [&](auto type) {
     using T = decltype(type);
     AttentionOperands<T> operands = operands_of<T>(in, s);

@@ -122,36 +122,44 @@ struct VisibleRange {
   int low, high, far;
 };
 
-// nearest[a] and farthest[a]: the distances that query a of a tile sees, farthest below nearest when it sees nothing.
-// Positions before the ring, behind the last key and, unless terms end before what is visible, distances beyond the
-// table count as not visible, whatever first_visible and last_visible hold.
+// The distances that a query sees: farthest below nearest when it sees nothing. Positions before the ring, behind the
+// last key and, unless terms end before what is visible, distances beyond the table count as not visible, whatever
+// first_visible and last_visible hold.
+struct Distances {
+  int nearest, farthest;
+};
+template <typename T>
+__device__ inline Distances distances_of(const AttentionOperands<T>& in, int row, int query) {
+  int near = in.attend_self ? 0 : 1;
+  if (query >= in.queries) return {near, near - 1};
+  const int64_t line = static_cast<int64_t>(row) * in.queries + query;
+  if (in.last_visible != nullptr) {
+    const int last = in.last_visible[line];
+    near = query - (last < in.queries ? last : in.queries - 1);
+  }
+  const int first = in.first_visible[line];
+  const int from = first < -in.slots ? -in.slots : first;
+  int far = from > query - near ? near - 1 : query - from;
+  if (in.table && far >= in.entries) far = in.entries - 1;
+  return {near, far};
+}
+
+// nearest[a] and farthest[a]: what query a of a tile sees.
 template <typename T>
 __device__ inline void load_distances(int* nearest, int* farthest, const AttentionOperands<T>& in, int row,
-                                      int first_query) {
+                                      int first_query, int lines = kTile) {
   const int a = static_cast<int>(threadIdx.x);
-  if (a >= kTile) return;
-  const int query = first_query + a;
-  int near = in.attend_self ? 0 : 1;
-  int far = near - 1;
-  if (query < in.queries) {
-    const int64_t line = static_cast<int64_t>(row) * in.queries + query;
-    if (in.last_visible != nullptr) {
-      const int last = in.last_visible[line];
-      near = query - (last < in.queries ? last : in.queries - 1);
-    }
-    const int first = in.first_visible[line];
-    const int from = first < -in.slots ? -in.slots : first;
-    far = from > query - near ? near - 1 : query - from;
-    if (in.table && far >= in.entries) far = in.entries - 1;
-  }
-  nearest[a] = near;
-  farthest[a] = far;
+  if (a >= lines) return;
+  const Distances seen = distances_of(in, row, first_query + a);
+  nearest[a] = seen.nearest;
+  farthest[a] = seen.farthest;
 }
 
 // Every thread finds the same.
-__device__ inline VisibleRange visible_range(const int* nearest, const int* farthest, int slots, int first_query) {
-  VisibleRange range{first_query + kTile, -slots, -1};
-  for (int a = 0; a < kTile; ++a) {
+__device__ inline VisibleRange visible_range(const int* nearest, const int* farthest, int slots, int first_query,
+                                             int lines = kTile) {
+  VisibleRange range{first_query + lines, -slots, -1};
+  for (int a = 0; a < lines; ++a) {
     if (farthest[a] < nearest[a]) continue;
     const int first = first_query + a - farthest[a];
     const int end = first_query + a - nearest[a] + 1;
@@ -177,19 +185,24 @@ __device__ inline int64_t first_group(const AttentionOperands<T>& in, const Plac
   return element >= 0 ? element / 4 : -((3 - element) / 4);
 }
 
-// mask[a][g]: bit n says whether number n of the group is kept.
+// Word g of query a of a tile: bit n says whether number n of the group is kept.
+template <bool kByDistance, typename T>
+__device__ inline uint32_t mask_word(const AttentionOperands<T>& in, const Place& at, int first_query, int origin,
+                                     int a, int g) {
+  const int64_t group = first_group<kByDistance>(in, at, origin, a) + g;
+  const auto bits = philox(in.key, in.scope, in.first_row + static_cast<uint32_t>(at.row),
+                           static_cast<uint32_t>(first_query + a), static_cast<uint32_t>(group));
+  uint32_t word = 0;
+  for (uint32_t n = 0; n < 4; ++n) word |= bits[n] >= in.threshold ? 1U << n : 0U;
+  return word;
+}
+// mask[a][g] of the 64 queries of a tile, by a block of any number of threads.
 template <bool kByDistance, typename T>
 __device__ inline void fill_mask(uint32_t* mask, const AttentionOperands<T>& in, const Place& at, int first_query,
                                  int origin) {
   if (!in.dropout) return;
-  for (int item = static_cast<int>(threadIdx.x); item < kTile * kMaskGroups; item += kThreads) {
-    const int a = item / kMaskGroups;
-    const int64_t group = first_group<kByDistance>(in, at, origin, a) + item % kMaskGroups;
-    const auto bits = philox(in.key, in.scope, in.first_row + static_cast<uint32_t>(at.row),
-                             static_cast<uint32_t>(first_query + a), static_cast<uint32_t>(group));
-    uint32_t word = 0;
-    for (uint32_t n = 0; n < 4; ++n) word |= bits[n] >= in.threshold ? 1U << n : 0U;
-    mask[item] = word;
+  for (int item = static_cast<int>(threadIdx.x); item < kTile * kMaskGroups; item += static_cast<int>(blockDim.x)) {
+    mask[item] = mask_word<kByDistance>(in, at, first_query, origin, item / kMaskGroups, item % kMaskGroups);
   }
 }
 // What a probability is multiplied by.

@@ -4,6 +4,8 @@ set(QUIRE_CUDA_KERNELS
   adafactor.cu
   attention_backward.cu
   attention_forward.cu
+  attention_mma_backward.cu
+  attention_mma_forward.cu
   axis.cu
   bind.cpp
   block_attention.cu

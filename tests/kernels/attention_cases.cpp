@@ -71,6 +71,8 @@ void add_case(std::vector<OpCase>& cases, const AttentionForm& form, uint32_t se
   // A logit is a sum over the head size, an output one over the keys, a table's gradient one over rows and queries.
   const int64_t terms = 2 * form.size + keys + form.rows * form.queries;
   // The largest logits are some three standard deviations away from zero.
+  // Tensor cores take q + u, probabilities and gradients of logits in bf16.
+  const double roundings = form.size % 8 == 0 && form.value_size % 8 == 0 ? 5 : OpCase().roundings;
   const double amplification = std::max(1.0, form.scale > 1 ? 3 * form.scale * std::sqrt(form.size) : 1.0);
   cases.push_back({"attention", form.name, inputs, [in](const Tensors& t) { return run(assembled(in, t)); },
                    [in](const Tensors& t) {
@@ -78,6 +80,7 @@ void add_case(std::vector<OpCase>& cases, const AttentionForm& form, uint32_t se
                      return Tensors{reference.out, reference.lse};
                    },
                    terms, amplification, kWide});
+  cases.back().roundings = roundings;
   // The gradient is one of out and lse as they were stored: rounding them is no error of the backward pass.
   inputs.push_back(RandomTensors(seed + 1).normal({form.rows, form.queries, form.heads, form.value_size}));
   const AttentionReference forward = attention_reference(in);
@@ -90,6 +93,7 @@ void add_case(std::vector<OpCase>& cases, const AttentionForm& form, uint32_t se
                      return defined_ones(attention_reference_gradients(assembled(in, t), t[11], t[12], t[13]));
                    },
                    terms, amplification, kWide});
+  cases.back().roundings = roundings;
 }
 
 }  // namespace
@@ -167,6 +171,81 @@ void add_attention_cases(std::vector<OpCase>& cases) {
        .relative = true,
        .spare_entries = -70},
       {.name = "large_logits", .rows = 1, .queries = 9, .slots = 6, .scale = 30},
+      // Heads in whole chunks of 8 features: tensor cores in bf16.
+      {.name = "chunks_one", .rows = 1, .queries = 1, .heads = 1, .kv_heads = 1, .size = 8, .value_size = 8},
+      {.name = "chunks",
+       .rows = 1,
+       .queries = 150,
+       .kv_heads = 1,
+       .size = 16,
+       .value_size = 8,
+       .slots = 70,
+       .bias = true,
+       .scale = 0.2},
+      {.name = "chunks_documents",
+       .rows = 1,
+       .queries = 137,
+       .heads = 1,
+       .kv_heads = 1,
+       .size = 24,
+       .value_size = 40,
+       .slots = 150,
+       .documents = true,
+       .bias = true,
+       .scale = 0.2},
+      {.name = "chunks_relative",
+       .rows = 1,
+       .queries = 133,
+       .size = 16,
+       .value_size = 24,
+       .slots = 141,
+       .window = 100,
+       .relative = true,
+       .spare_entries = 3,
+       .scale = 0.2},
+      {.name = "chunks_terms_end",
+       .queries = 67,
+       .heads = 1,
+       .kv_heads = 1,
+       .size = 8,
+       .value_size = 16,
+       .slots = 80,
+       .attend_self = false,
+       .bias = true,
+       .relative = true,
+       .spare_entries = -60,
+       .scale = 0.3},
+      {.name = "chunks_wide",
+       .rows = 1,
+       .queries = 70,
+       .heads = 2,
+       .kv_heads = 1,
+       .size = 72,
+       .value_size = 136,
+       .slots = 3,
+       .relative = true,
+       .scale = 0.1},
+      {.name = "chunks_widest",
+       .rows = 1,
+       .queries = 130,
+       .heads = 1,
+       .kv_heads = 1,
+       .size = 128,
+       .value_size = 128,
+       .slots = 66,
+       .window = 80,
+       .scale = 0.08},
+      {.name = "chunks_dropout",
+       .queries = 70,
+       .heads = 2,
+       .kv_heads = 2,
+       .size = 16,
+       .value_size = 16,
+       .slots = 9,
+       .bias = true,
+       .relative = true,
+       .dropout = 0.4,
+       .scale = 0.2},
   };
   uint32_t seed = 100;
   for (const AttentionForm& form : forms) add_case(cases, form, seed += 2);

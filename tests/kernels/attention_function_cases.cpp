@@ -94,6 +94,15 @@ void add_attentions(std::vector<OpCase>& cases) {
       {.name = "bidirectional", .queries = 7, .bidirectional = true},
       {.name = "bidirectional_ring", .rows = 3, .queries = 67, .heads = 4, .slots = 9, .bidirectional = true},
       {.name = "bidirectional_dropout", .queries = 9, .slots = 3, .dropout = 0.3, .bidirectional = true},
+      {.name = "bidirectional_chunks",
+       .queries = 75,
+       .heads = 1,
+       .kv_heads = 1,
+       .size = 16,
+       .value_size = 16,
+       .slots = 5,
+       .scale = 0.2,
+       .bidirectional = true},
   };
   for (const AttentionForm& form : forms) add_attention(cases, form);
   const ops::AttentionInputs in = attention_inputs({}, 5);

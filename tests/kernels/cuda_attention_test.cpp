@@ -15,22 +15,29 @@ namespace {
 
 constexpr Device kCuda{DeviceKind::cuda, 0};
 
-class CudaAttention : public ::testing::Test {
+// In f32, and on tensor cores: in bf16 with heads in whole chunks of 8 features.
+class CudaAttention : public ::testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
     const std::string missing = missing_cuda_device();
     if (!missing.empty()) GTEST_SKIP() << missing;
   }
-};
 
-// The same call in f32 on the device.
-ops::AttentionInputs moved(ops::AttentionInputs in) {
-  for (Tensor* t : {&in.q, &in.k, &in.v, &in.cache_k, &in.cache_v, &in.cache_head, &in.first_visible, &in.bias, &in.r,
-                    &in.u, &in.v_bias}) {
-    *t = on_device(converted(*t, DType::f32), kCuda);
+  static ops::AttentionInputs inputs(AttentionForm form, uint32_t seed) {
+    if (GetParam() == DType::bf16) form.size = form.value_size = 16;
+    return attention_inputs(form, seed);
   }
-  return in;
-}
+  // The same call on the device.
+  static ops::AttentionInputs moved(ops::AttentionInputs in) {
+    for (Tensor* t : {&in.q, &in.k, &in.v, &in.cache_k, &in.cache_v, &in.r}) {
+      *t = on_device(converted(*t, GetParam()), kCuda);
+    }
+    for (Tensor* t : {&in.cache_head, &in.first_visible, &in.bias, &in.u, &in.v_bias}) {
+      *t = on_device(converted(*t, DType::f32), kCuda);
+    }
+    return in;
+  }
+};
 
 struct Results {
   Tensor out, lse;
@@ -57,16 +64,16 @@ Tensor output_gradient(const Tensor& out) {
 Results run(const ops::AttentionInputs& in) {
   Results results;
   results.out = Tensor::empty({in.q.dim(0), in.q.dim(1), in.q.dim(2), in.v.dim(3)}, in.q.dtype(), kCuda);
-  results.lse = Tensor::empty({in.q.dim(0), in.q.dim(2), in.q.dim(1)}, in.q.dtype(), kCuda);
+  results.lse = Tensor::empty({in.q.dim(0), in.q.dim(2), in.q.dim(1)}, DType::f32, kCuda);
   ops::attention(results.out, results.lse, in);
   results.gradients = all_gradients(in);
   ops::attention_backward(results.gradients, output_gradient(results.out), results.out, results.lse, in);
   return results;
 }
 
-TEST_F(CudaAttention, WhatLiesOutsideRingAndTableIsNotVisible) {
+TEST_P(CudaAttention, WhatLiesOutsideRingAndTableIsNotVisible) {
   const AttentionForm form{.queries = 70, .slots = 5, .bias = true, .relative = true};
-  ops::AttentionInputs in = attention_inputs(form, 11);
+  ops::AttentionInputs in = inputs(form, 11);
   const int64_t entries = 40;  // fewer than there are distances
   in.bias = packed(in.bias.slice(1, 0, entries));
   in.r = in.r.slice(0, 0, entries);
@@ -92,11 +99,11 @@ TEST_F(CudaAttention, WhatLiesOutsideRingAndTableIsNotVisible) {
   }
 }
 
-TEST_F(CudaAttention, NanReachesEveryQueryThatSeesItAndNoOther) {
+TEST_P(CudaAttention, NanReachesEveryQueryThatSeesItAndNoOther) {
   const AttentionForm form{.rows = 1, .queries = 70, .slots = 5, .window = 30};
-  ops::AttentionInputs in = attention_inputs(form, 3);
+  ops::AttentionInputs in = inputs(form, 3);
   const int64_t key = 35;
-  const int64_t width = form.kv_heads * form.size;
+  const int64_t width = in.k.dim(2) * in.k.dim(3);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (int64_t n = 0; n < width; ++n) in.k.data<double>()[key * width + n] = nan;
   // Slots that were never written, in front of what anyone sees.
@@ -113,11 +120,11 @@ TEST_F(CudaAttention, NanReachesEveryQueryThatSeesItAndNoOther) {
   const std::vector<double> dq = values_of(results.gradients.dq);
   for (int64_t query = 0; query < form.queries; ++query) {
     const bool sees = query >= key && in.first_visible.data<int32_t>()[query] <= key;
-    for (int64_t n = 0; n < form.heads * form.value_size; ++n) {
-      EXPECT_EQ(std::isnan(out[static_cast<size_t>(query * form.heads * form.value_size + n)]), sees) << query;
+    for (int64_t n = 0; n < in.q.dim(2) * in.v.dim(3); ++n) {
+      EXPECT_EQ(std::isnan(out[static_cast<size_t>(query * in.q.dim(2) * in.v.dim(3) + n)]), sees) << query;
     }
-    for (int64_t n = 0; n < form.heads * form.size && sees; ++n) {
-      EXPECT_TRUE(std::isnan(dq[static_cast<size_t>(query * form.heads * form.size + n)])) << query;
+    for (int64_t n = 0; n < in.q.dim(2) * in.q.dim(3) && sees; ++n) {
+      EXPECT_TRUE(std::isnan(dq[static_cast<size_t>(query * in.q.dim(2) * in.q.dim(3) + n)])) << query;
     }
     for (int64_t h = 0; h < form.heads; ++h) {
       EXPECT_EQ(std::isnan(lse[static_cast<size_t>(h * form.queries + query)]), sees) << query;
@@ -128,9 +135,9 @@ TEST_F(CudaAttention, NanReachesEveryQueryThatSeesItAndNoOther) {
   }
 }
 
-TEST_F(CudaAttention, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
+TEST_P(CudaAttention, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
   const AttentionForm form{.queries = 67, .heads = 4, .kv_heads = 2, .slots = 6, .bias = true, .relative = true};
-  const ops::AttentionInputs in = moved(attention_inputs(form, 5));
+  const ops::AttentionInputs in = moved(inputs(form, 5));
   const Results all = run(in);
   const Tensor dout = output_gradient(all.out);
   const std::vector<Tensor> wanted = listed(all.gradients);
@@ -144,13 +151,16 @@ TEST_F(CudaAttention, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
   }
 }
 
-TEST_F(CudaAttention, NoQueriesGiveZeroGradients) {
+TEST_P(CudaAttention, NoQueriesGiveZeroGradients) {
   const AttentionForm form{.queries = 0, .slots = 3, .bias = true, .relative = true};
-  const Results results = run(moved(attention_inputs(form, 6)));
+  const Results results = run(moved(inputs(form, 6)));
   for (const Tensor& gradient : listed(results.gradients)) {
     for (const double value : values_of(gradient)) EXPECT_EQ(value, 0.0);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Kinds, CudaAttention, ::testing::Values(DType::f32, DType::bf16),
+                         [](const auto& tested) { return std::string(name_of(tested.param)); });
 
 }  // namespace
 }  // namespace quire::test

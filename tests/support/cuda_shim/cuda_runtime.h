@@ -44,28 +44,40 @@ namespace quire::shim {
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
 void block_barrier(const char* file, int line);
 void* dynamic_shared();
-// All lanes give a value of up to 8 bytes and get those of all: lane l at 8 l. Valid until the next exchange.
+// All lanes give a value of up to kLaneBytes and get those of all: lane l at kLaneBytes l. Valid until the next
+// exchange.
+inline constexpr size_t kLaneBytes = 24;
 const unsigned char* exchange(const void* value, size_t bytes, unsigned mask, const char* file, int line);
 int lane();
 
 template <typename T>
 T from_lane(const unsigned char* values, int lane) {
   T value;
-  std::memcpy(&value, values + 8 * lane, sizeof(T));
+  std::memcpy(&value, values + kLaneBytes * static_cast<size_t>(lane), sizeof(T));
   return value;
 }
 template <typename T>
 T shuffle(T value, int source, unsigned mask, const char* file, int line) {
-  static_assert(sizeof(T) <= 8);
+  static_assert(sizeof(T) <= kLaneBytes);
   return from_lane<T>(exchange(&value, sizeof(T), mask, file, line), source < 0 || source > 31 ? lane() : source);
 }
 inline unsigned ballot(bool vote, unsigned mask, const char* file, int line) {
   const unsigned char mine = vote ? 1 : 0;
   const unsigned char* all = exchange(&mine, 1, mask, file, line);
   unsigned bits = 0;
-  for (int l = 0; l < 32; ++l) bits |= static_cast<unsigned>(all[8 * l]) << l;
+  for (int l = 0; l < 32; ++l) bits |= static_cast<unsigned>(all[kLaneBytes * static_cast<size_t>(l)]) << l;
   return bits;
 }
+
+// Tensor cores (mma.cpp): the instructions that kernels/cuda/mma.h names, as the PTX ISA describes them.
+void multiply_add(float (&sums)[4], const uint32_t (&left)[4], const uint32_t (&right)[2], const char* file, int line);
+void load_matrices(uint32_t (&to)[4], const void* address, bool turned, const char* file, int line);
+// Matrices whose eight lines do not lie in 32 different banks, since the start.
+int64_t bank_conflicts();
+// Copies of half of the threads are made at once and those of the others as late as they may be, so that a wait or a
+// barrier that is missing shows in either case.
+void copy_later(void* shared, const void* from, size_t bytes);
+void await_copies();
 
 }  // namespace quire::shim
 

@@ -52,6 +52,12 @@ constexpr size_t kMaxShared = size_t{227} << 10;  // what a block of Hopper may 
 
 enum class Waits { no, for_block, for_warp, done };
 
+struct Copy {
+  void* to;
+  const void* from;  // null: zeros
+};
+constexpr size_t kCopyBytes = 16;
+
 struct Fiber {
   const void* stack = nullptr;
   size_t stack_bytes = 0;
@@ -62,6 +68,7 @@ struct Fiber {
   int line = 0;
   int64_t warp_operations = 0;  // arrived at so far in this block
   int64_t barriers = 0;
+  std::vector<Copy> copies;    // that it has not waited for
   void* fake_stack = nullptr;  // AddressSanitizer
   void* tsan = nullptr;
 };
@@ -73,7 +80,7 @@ struct Scheduler {
   int threads = 0;
   const std::function<void()>* body = nullptr;
   std::vector<unsigned char> shared;
-  std::vector<unsigned char> lanes;  // [warp, 2, 32 lanes, 8 bytes]
+  std::vector<unsigned char> lanes;  // [warp, 2, 32 lanes, kLaneBytes]
   // What orders threads, for ThreadSanitizer: the beginning and the end of a block, and its barriers in turn. Were they
   // one, a thread would be ordered behind another that is already further on, and a race between them hidden.
   char begin_sync = 0;
@@ -129,6 +136,7 @@ void to_host() {
   for (;;) {
     acquire(&s.begin_sync);
     (*s.body)();
+    if (!s.current->copies.empty()) give_up("a thread returns before its copies have ended", *s.current);
     release(&s.end_sync);
     s.current->waits = Waits::done;
     to_host();
@@ -272,7 +280,7 @@ void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<vo
   s.body = &body;
   // Exactly as much as was asked for: an overrun leaves the buffer.
   std::vector<unsigned char>(shared_bytes).swap(s.shared);
-  s.lanes.assign(static_cast<size_t>((s.threads + 31) / 32) * 2 * 32 * 8, 0);
+  s.lanes.assign(static_cast<size_t>((s.threads + 31) / 32) * 2 * 32 * kLaneBytes, 0);
   blockDim = block;
   gridDim = grid;
   for (int t = 0; t < s.threads; ++t) {
@@ -285,6 +293,26 @@ void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<vo
         blockIdx = {x, y, z};
         run_block(s);
       }
+    }
+  }
+}
+
+void copy_later(void* shared, const void* from, size_t bytes) {
+  Fiber& fiber = *scheduler().current;
+  if (reinterpret_cast<uintptr_t>(shared) % kCopyBytes != 0 ||
+      (bytes != 0 && reinterpret_cast<uintptr_t>(from) % kCopyBytes != 0)) {
+    give_up("a copy from or to an address that is no multiple of 16", fiber);
+  }
+  fiber.copies.push_back({shared, bytes == 0 ? nullptr : from});
+  if (fiber.index.x % 2 == 1) await_copies();
+}
+
+void await_copies() {
+  for (const Copy& copy : std::exchange(scheduler().current->copies, {})) {
+    if (copy.from == nullptr) {
+      std::memset(copy.to, 0, kCopyBytes);
+    } else {
+      std::memcpy(copy.to, copy.from, kCopyBytes);
     }
   }
 }
@@ -317,8 +345,9 @@ const unsigned char* exchange(const void* value, size_t bytes, unsigned mask, co
   if (mask != ~0U) give_up("a warp operation without the full mask", fiber);
   const size_t warp = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * static_cast<size_t>(threadIdx.z))) / 32;
   // Two buffers: a lane that goes on writes the next operation's values while others still read these.
-  unsigned char* const values = s.lanes.data() + (warp * 2 + static_cast<size_t>(fiber.warp_operations % 2)) * 256;
-  std::memcpy(values + 8 * lane(), value, bytes);
+  unsigned char* const values =
+      s.lanes.data() + (warp * 2 + static_cast<size_t>(fiber.warp_operations % 2)) * 32 * kLaneBytes;
+  std::memcpy(values + kLaneBytes * static_cast<size_t>(lane()), value, bytes);
   ++fiber.warp_operations;
   fiber.waits = Waits::for_warp;
   release(values);

@@ -1,0 +1,276 @@
+#include "kernels/cuda/attention_mma.h"
+
+namespace quire::cuda {
+
+bool suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& sizes) {
+  constexpr int64_t kChunk = SharedLines<64>::kChunk;
+  constexpr uintptr_t kBytes = kChunk * sizeof(bfloat16);
+  if (in.q.dtype() != DType::bf16) return false;
+  if (sizes.size % kChunk != 0 || sizes.value_size % kChunk != 0 || sizes.size > kMmaWidest) return false;
+  for (const Tensor* tensor : {&in.q, &in.k, &in.v, &in.cache_k, &in.cache_v, &in.r}) {
+    if (tensor->defined() && reinterpret_cast<uintptr_t>(tensor->raw()) % kBytes != 0) return false;
+  }
+  return true;
+}
+
+namespace {
+
+// Shared memory of a block: queries, keys and values, and with terms of Transformer-XL q + v_bias, lines of r in two
+// halves of 64 distances that are replaced in turn, and what a warp moves from distances to keys.
+template <int kWidth, int kTiles, bool kRelative>
+struct ForwardMemory {
+  static constexpr int kQueries = kTiles * kMmaTile;
+  static constexpr int kLines = kQueries + 2 * kMmaTile + (kRelative ? kQueries + 2 * kMmaTile : 0);
+  static constexpr int kStrips = kRelative ? kMmaWarps * kMmaRows * kStripStride : 0;
+  static constexpr int kBiases = kQueries + kMmaTile;
+
+  SharedLines<kWidth> queries, keys, values, positions, terms;
+  float* strips;
+  float* bias;     // of distance origin - 63 + n
+  int* nearest;    // [queries]
+  int* farthest;   // [queries]
+  uint32_t* mask;  // [queries, kMaskGroups]
+
+  static size_t bytes(bool dropout) {
+    const size_t words = kStrips + kBiases + 2 * kQueries + (dropout ? kQueries * kMaskGroups : 0);
+    return kLines * kWidth * sizeof(bfloat16) + words * sizeof(uint32_t);
+  }
+
+  __device__ ForwardMemory() {
+    bfloat16* const lines = dynamic_shared<bfloat16>();
+    queries = {lines};
+    keys = {lines + kQueries * kWidth};
+    values = {keys.begin + kMmaTile * kWidth};
+    positions = {values.begin + kMmaTile * kWidth};
+    terms = {positions.begin + kQueries * kWidth};
+    strips = reinterpret_cast<float*>(lines + kLines * kWidth);
+    bias = strips + kStrips;
+    nearest = reinterpret_cast<int*>(bias + kBiases);
+    farthest = nearest + kQueries;
+    mask = reinterpret_cast<uint32_t*>(farthest + kQueries);
+  }
+};
+
+// A block has one row, head and kTiles times 64 queries (x), and a slice of the values' features (y). A warp has 16 of
+// each 64 queries and goes over the keys with running maxima and sums.
+template <int kWidth, int kTiles, bool kRelative>
+__global__ void __launch_bounds__(kMmaThreads)
+    attention_mma_kernel(bfloat16* out, float* lse, AttentionOperands<bfloat16> in) {
+  constexpr int kQueries = kTiles * kMmaTile;
+  constexpr int kColumns = kMmaTile / kMmaColumns;
+  constexpr int kFeatures = kWidth / kMmaColumns;
+  const ForwardMemory<kWidth, kTiles, kRelative> memory;
+  const int tiles = ceil_div(in.queries, kQueries);
+  const int line = static_cast<int>(blockIdx.x) / tiles;
+  // Tiles with many keys first.
+  const int first_query = (tiles - 1 - static_cast<int>(blockIdx.x) % tiles) * kQueries;
+  const int first_feature = static_cast<int>(blockIdx.y) * kWidth;
+  const int value_size = in.value_size - first_feature < kWidth ? in.value_size - first_feature : kWidth;
+  const Place at = place_of(in, line / in.heads, line % in.heads);
+  const float scale = in.scale * kLog2E;
+  const bool with_bias = in.bias != nullptr;
+
+  load_distances(memory.nearest, memory.farthest, in, at.row, first_query, kQueries);
+  __syncthreads();
+  const VisibleRange range = visible_range(memory.nearest, memory.farthest, in.slots, first_query, kQueries);
+  const int first_tile = (range.low + in.slots) / kMmaTile;
+
+  // Keys of a tile, its biases and terms, which the tile before has given up.
+  const auto fetch_keys = [&](int tile) {
+    const int first_key = tile * kMmaTile - in.slots;
+    const int origin = first_query - first_key;
+    copy_keys(memory.keys, kMmaTile, in, at, range, first_key);
+    if (kRelative) {
+      // Distances origin - 63 .. origin in one half, those of the tile before behind them in the other.
+      const int half = tile % 2 * kMmaTile;
+      copy_terms(memory.terms, half, kMmaTile, in, at, origin - (kMmaTile - 1));
+      if (tile == first_tile) copy_terms(memory.terms, kMmaTile - half, kMmaTile, in, at, origin + 1);
+    }
+    if (with_bias) {
+      for (int n = static_cast<int>(threadIdx.x); n < kQueries + kMmaTile - 1; n += kMmaThreads) {
+        const int distance = origin - (kMmaTile - 1) + n;
+        memory.bias[n] = distance >= 0 ? bias_of(in, at, distance) * kLog2E : 0.0F;
+      }
+    }
+  };
+
+  // Of a lane's rows group and group + 8 of each 16 queries.
+  float top[kTiles][2];
+  float sum[kTiles][2];
+  SumFragment totals[kTiles][kFeatures] = {};
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      top[t][half] = std::numeric_limits<float>::lowest();  // finite: differences are no NaN
+      sum[t][half] = 0;
+    }
+  }
+
+  load_queries(memory.queries, memory.positions, kQueries, in, at, first_query);
+  if (first_tile * kMmaTile - in.slots < range.high) fetch_keys(first_tile);
+  for (int tile = first_tile; tile * kMmaTile - in.slots < range.high; ++tile) {
+    const int first_key = tile * kMmaTile - in.slots;
+    const int origin = first_query - first_key;
+    await_copies();
+    __syncthreads();  // keys are there, and nobody reads values of the tile before any more
+    copy_lines(memory.values, 0, kMmaTile, value_size, in.q, [&](int c) {
+      const int position = first_key + c;
+      const bool seen = position >= range.low && position < range.high;
+      return seen ? line_of_key(in.v, in.cache_v, in.value_size, in, at, position) + first_feature : nullptr;
+    });
+
+    SumFragment logits[kTiles][kColumns] = {};
+    multiply_lines(logits, memory.queries, warp_of_block() * kMmaRows, memory.keys, 0, in.size);
+    if constexpr (kRelative) {
+      static_assert(kTiles == 1);
+      float* const strip = memory.strips + warp_of_block() * kMmaRows * kStripStride;
+      const int first_line = warp_of_block() * kMmaRows;
+      // Line n of the strip is distance origin + first_line - 63 + n: lines of this tile's half, then of the other.
+      multiply_strip(strip, memory.positions, first_line, memory.terms, tile % 2 * kMmaTile + first_line, in.size);
+      __syncwarp();
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int row = row_of_sum(i);
+          logits[0][n].x[i] += strip[row * kStripStride + row + kMmaTile - 1 - n * kMmaColumns - column_of_sum(i)];
+        }
+      }
+    }
+
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      const int first_line = (t * kMmaWarps + warp_of_block()) * kMmaRows;
+      if (in.dropout) {
+        __syncwarp();
+        fill_mask_of_warp<false>(memory.mask, in, at, first_query, origin, first_line);
+        __syncwarp();
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int a = first_line + row_of_sum(2 * half);
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) logits[t][n].x[i] *= scale;
+        }
+        if (with_bias) {
+#pragma unroll
+          for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+            for (int i = 2 * half; i < 2 * half + 2; ++i) {
+              logits[t][n].x[i] += memory.bias[a - n * kMmaColumns - column_of_sum(i) + kMmaTile - 1];
+            }
+          }
+        }
+        // In most tiles all pairs are seen.
+        const int nearest = memory.nearest[a];
+        const int farthest = memory.farthest[a];
+        const bool whole = nearest <= origin + a - (kMmaTile - 1) && farthest >= origin + a;
+        if (!whole) {
+#pragma unroll
+          for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+            for (int i = 2 * half; i < 2 * half + 2; ++i) {
+              const int distance = origin + a - n * kMmaColumns - column_of_sum(i);
+              const bool seen = distance >= nearest && distance <= farthest;
+              if (!seen) logits[t][n].x[i] = -std::numeric_limits<float>::infinity();
+            }
+          }
+        }
+        float largest = top[t][half];
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            largest = logits[t][n].x[i] > largest ? logits[t][n].x[i] : largest;
+          }
+        }
+        largest = largest_of_row(largest);
+        const float correction = exp2f(top[t][half] - largest);
+        top[t][half] = largest;
+        sum[t][half] *= correction;
+#pragma unroll
+        for (int n = 0; n < kFeatures; ++n) {
+          totals[t][n].x[2 * half] *= correction;
+          totals[t][n].x[2 * half + 1] *= correction;
+        }
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            logits[t][n].x[i] = exp2f(logits[t][n].x[i] - largest);
+            sum[t][half] += logits[t][n].x[i];
+          }
+        }
+        if (in.dropout) {
+#pragma unroll
+          for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+            for (int i = 2 * half; i < 2 * half + 2; ++i) {
+              const int distance = origin + a - n * kMmaColumns - column_of_sum(i);
+              logits[t][n].x[i] *= kept<false>(memory.mask, in, at, origin, a, distance);
+            }
+          }
+        }
+      }
+    }
+
+    await_copies();
+    __syncthreads();  // values are there, and nobody reads keys any more
+    if ((tile + 1) * kMmaTile - in.slots < range.high) fetch_keys(tile + 1);
+    multiply_weights(totals, logits, memory.values, 0, value_size);
+  }
+  await_copies();
+
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float all = sum_of_row(sum[t][half]);
+      const int query = first_query + (t * kMmaWarps + warp_of_block()) * kMmaRows + row_of_sum(2 * half);
+      if (query >= in.queries) continue;
+      const bool empty = all == 0;
+      const float factor = empty ? 0.0F : 1.0F / all;
+      bfloat16* const to = line_of_query(out, in.value_size, in, at, query) + first_feature;
+#pragma unroll
+      for (int n = 0; n < kFeatures; ++n) {
+        const int f = n * kMmaColumns + column_of_sum(0);
+        if (f >= value_size) break;
+        *reinterpret_cast<uint32_t*>(to + f) =
+            packed(totals[t][n].x[2 * half] * factor, totals[t][n].x[2 * half + 1] * factor);
+      }
+      if (blockIdx.y == 0 && lane_of_warp() % 4 == 0) {
+        lse[(static_cast<int64_t>(at.row) * in.heads + at.head) * in.queries + query] =
+            empty ? -std::numeric_limits<float>::infinity() : (top[t][half] + log2f(all)) * kLn2;
+      }
+    }
+  }
+}
+
+template <int kWidth, int kTiles, bool kRelative>
+void launch_forward(const Tensor& out, const Tensor& lse, const AttentionOperands<bfloat16>& in) {
+  const dim3 blocks(static_cast<unsigned>(in.rows * in.heads * ceil_div(in.queries, kTiles * kMmaTile)),
+                    static_cast<unsigned>(ceil_div(in.value_size, kWidth)));
+  launch(attention_mma_kernel<kWidth, kTiles, kRelative>, blocks, kMmaThreads,
+         ForwardMemory<kWidth, kTiles, kRelative>::bytes(in.dropout), out.data<bfloat16>(), lse.data<float>(), in);
+}
+
+template <int kWidth>
+void with_tiles(const Tensor& out, const Tensor& lse, const AttentionOperands<bfloat16>& in) {
+  if (in.r != nullptr) return launch_forward<kWidth, 1, true>(out, lse, in);
+  if (in.queries > kMmaTile) return launch_forward<kWidth, 2, false>(out, lse, in);
+  launch_forward<kWidth, 1, false>(out, lse, in);
+}
+
+}  // namespace
+
+void attention_on_tensor_cores(const Tensor& out, const Tensor& lse, const ops::AttentionInputs& in,
+                               const AttentionSizes& sizes) {
+  const AttentionOperands<bfloat16> operands = operands_of<bfloat16>(in, sizes);
+  if (sizes.size <= 64 && sizes.value_size <= 64) return with_tiles<64>(out, lse, operands);
+  with_tiles<128>(out, lse, operands);
+}
+
+}  // namespace quire::cuda
