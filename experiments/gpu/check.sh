@@ -1,63 +1,115 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one call: all gpu tests of a bundle (README.md), the sanitizers of CUDA, and the
-# quickstart. Goes on after a failure; the last lines say what passed. Ends with 1 when something failed.
-#   experiments/gpu/check.sh BUNDLE [CORPUS] [RESULT.json]
-# CORPUS: a file that `quire prepare` made with splits train and held_out; `./bootstrap demo` leaves one in quickstart/.
+# What needs a GPU, in stages of nine minutes at most, each with a result of its own; a stage that fails does not keep the
+# others from running. Ends with 1 when one failed.
+#   experiments/gpu/check.sh BUNDLE [--corpus FILE] [--results FOLDER] [STAGE ...]
+# BUNDLE: see README.md. FILE: what `quire prepare` made with splits train and held_out, for quickstart; `./bootstrap demo`
+# leaves one in quickstart/. FOLDER gets check-STAGE.json for each stage. Without STAGE: all of them, in this order:
+stages=(machine products attention kernels golden training mechanisms quickstart memcheck racecheck)
 set -uo pipefail
-if [ ! -x "${1:-}/bin/quire" ]; then
-  echo "check.sh: error: '${1:-}' is no bundle; usage: check.sh BUNDLE [CORPUS] [RESULT.json]" >&2
+stop() {
+  echo "check.sh: error: $1" >&2
   exit 2
-fi
+}
+usage="usage: check.sh BUNDLE [--corpus FILE] [--results FOLDER] [STAGE ...]; stages: ${stages[*]}"
+[ -x "${1:-}/bin/quire" ] || stop "'${1:-}' is no bundle; $usage"
+command="$0 $*"
 bundle=$(realpath "$1")
-corpus=${2:-}
-if [ -n "$corpus" ] && [ ! -f "$corpus" ]; then
-  echo "check.sh: error: $corpus: no such corpus; quire prepare makes one" >&2
-  exit 2
-fi
-result=${3:-}
+shift
+corpus='' results='' wanted=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --corpus | --results) [ $# -ge 2 ] || stop "$1 needs a path; $usage" ;;&
+    --corpus)
+      corpus=$(realpath "$2")
+      [ -f "$corpus" ] || stop "$2: no such corpus; quire prepare makes one"
+      shift 2
+      ;;
+    --results)
+      mkdir -p "$2" || stop "$2: the folder cannot be made"
+      results=$(realpath "$2")
+      shift 2
+      ;;
+    *)
+      [[ " ${stages[*]} " == *" $1 "* ]] || stop "there is no stage '$1'; $usage"
+      wanted+=("$1")
+      shift
+      ;;
+  esac
+done
+[ ${#wanted[@]} -gt 0 ] || wanted=("${stages[@]}")
 here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
+limit=540
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export QUIRE_TEST_DEVICE=cuda QUIRE_GOLDEN_DIR="$bundle/tests/golden"
-names=() outcomes=()
 
-check() {
-  local name=$1 started=$SECONDS status=0
-  shift
-  echo "== $name: $*"
-  "$@" >"$scratch/log" 2>&1 || status=$?
-  tail -n 25 "$scratch/log"
-  if grep -q 'no GPU can be used' "$scratch/log"; then status=skipped; fi
-  names+=("$name")
-  outcomes+=("$status")
-  echo "== $name: $([ "$status" = 0 ] && echo passed || echo "status $status"), $((SECONDS - started)) s"
+# CUDA's libraries are in a Python environment alone on some machines: those of its packages, in the order of their names.
+if ! ldconfig -p | grep -q libcublasLt.so.13; then
+  packaged=$(python3 -c 'import glob, sys
+print(":".join(folder for path in sys.path for folder in sorted(glob.glob(path + "/nvidia/*/lib"))))' 2>/dev/null)
+  export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$packaged"
+fi
+
+run_stage() {
+  local kernels='--gtest_filter=CudaOpTable*:*CudaAttention*:*CudaBlocks*'
+  case $1 in
+    machine)
+      nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader && "$bundle/bin/quire" --version &&
+        "$bundle/bin/quire" bench "$bundle/configs/quickstart.yaml" run.device=cuda --steps 5 --warmup 2
+      ;;
+    products) "$bundle/tests/test_gpu" '--gtest_filter=*matmul*:*linear*' ;;
+    attention) "$bundle/tests/test_gpu" '--gtest_filter=*attention*:*CudaAttention*' ;;
+    kernels) "$bundle/tests/test_gpu" '--gtest_filter=-*Training*:*Nccl*' ;;
+    golden) "$bundle/tests/test_golden" ;;
+    training) "$bundle/tests/test_gpu" '--gtest_filter=*Training*:*Nccl*' ;;
+    mechanisms) "$bundle/tests/test_integration" '--gtest_filter=*Mechanism*-*trivial*:*/two_halves:*in_a_file*' ;;
+    quickstart)
+      "$bundle/bin/quire" train "$bundle/configs/quickstart.yaml" run.device=cuda data.corpus="$corpus" \
+        --run-dir "$scratch/run" && "$bundle/bin/quire" eval "$scratch/run" --json &&
+        "$bundle/bin/quire" bench "$bundle/configs/quickstart.yaml" run.device=cuda --steps 50 --profile
+      ;;
+    memcheck | racecheck)
+      # Kernels of quire alone: those of libraries are many times as many.
+      local filter=--kernel-name
+      compute-sanitizer --help | grep -q -e --kernel-name || filter=--filter
+      compute-sanitizer --tool "$1" "$filter" kns=quire --error-exitcode 9 "$bundle/tests/test_gpu" "$kernels"
+      ;;
+  esac
 }
 
-nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null || echo 'nvidia-smi is not there'
-"$bundle/bin/quire" --version
-check kernels "$bundle/tests/test_gpu"
-check golden "$bundle/tests/test_golden"
-check mechanisms "$bundle/tests/test_integration" '--gtest_filter=*Mechanism*-*trivial*:*/two_halves:*in_a_file*'
-for tool in memcheck racecheck; do
-  if command -v compute-sanitizer >/dev/null; then
-    check "$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$bundle/tests/test_gpu" '--gtest_filter=CudaOpTable*'
-  else
-    echo "== $tool: compute-sanitizer is not there"
+# A stage that there is no machine or corpus for is left out, with a word.
+missing_for() {
+  case $1 in
+    quickstart) [ -n "$corpus" ] || echo 'it needs --corpus' ;;
+    memcheck | racecheck) command -v compute-sanitizer >/dev/null || echo 'compute-sanitizer is not there' ;;
+  esac
+}
+
+export -f run_stage
+export bundle corpus scratch
+failed=0 summary=()
+for stage in "${wanted[@]}"; do
+  reason=$(missing_for "$stage")
+  if [ -n "$reason" ]; then
+    summary+=("$(printf '%-12s not run: %s' "$stage" "$reason")")
+    continue
+  fi
+  echo "== $stage"
+  started=$SECONDS status=0
+  timeout "$limit" bash -c "run_stage $stage" >"$scratch/log" 2>&1 || status=$?
+  outcome=passed
+  [ "$status" = 0 ] || outcome="status $status"
+  [ "$status" != 124 ] || outcome="not done after $limit s"
+  # Tests skip themselves where there is no GPU.
+  ! grep -q 'no GPU can be used' "$scratch/log" || outcome=skipped
+  tail -n 25 "$scratch/log"
+  [ "$outcome" = passed ] || failed=1
+  summary+=("$(printf '%-12s %s, %d s' "$stage" "$outcome" $((SECONDS - started)))")
+  if [ -n "$results" ]; then
+    python3 "$here/write_result.py" "$results/check-$stage.json" "$bundle" "$outcome" $((SECONDS - started)) \
+      "$command" "$scratch/log" || failed=1
   fi
 done
-if [ -n "$corpus" ]; then
-  check quickstart "$bundle/bin/quire" train "$bundle/configs/quickstart.yaml" run.device=cuda \
-    data.corpus="$(realpath "$corpus")" --run-dir "$scratch/run"
-  check quickstart-eval "$bundle/bin/quire" eval "$scratch/run" --json
-  check quickstart-bench "$bundle/bin/quire" bench "$bundle/configs/quickstart.yaml" run.device=cuda --steps 50 --profile
-fi
-
-failed=0
-for i in "${!names[@]}"; do
-  printf '%-18s %s\n' "${names[$i]}" "$([ "${outcomes[$i]}" = 0 ] && echo passed || echo "status ${outcomes[$i]}")"
-  [ "${outcomes[$i]}" = 0 ] || failed=1
-done
-if [ -n "$result" ]; then
-  python3 "$here/write_result.py" "$result" "$bundle" "${names[*]}" "${outcomes[*]}" "$0 $*"
-fi
+echo
+printf '%s\n' "${summary[@]}"
 exit $failed

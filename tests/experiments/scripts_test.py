@@ -20,7 +20,9 @@ EXPERIMENTS = ROOT / "experiments"
 PROGRAMS = pathlib.Path()
 
 # What a bundle holds, without a GPU to run it on.
-BUNDLE = {"bin/quire": "echo quire 0", "tests/test_gpu": "echo no GPU can be used",
+BUNDLE = {"bin/quire": "echo quire 0",
+          "tests/test_gpu": "case \"$1\" in --gtest_filter=-*) echo no GPU can be used; exit 0;; esac\n"
+                            "echo '[  FAILED  ] CudaTraining.AStep (3 ms)'; echo 1 FAILED TEST; exit 3",
           "tests/test_golden": "true", "tests/test_integration": "true"}
 
 PARTS_OF_CORPORA = ("common", "passages", "proofs", "go_code", "bible", "books")
@@ -375,12 +377,21 @@ class Alone(Scripts):
         (self.folder / "bundle/COMMIT").write_text("abc\n", encoding="utf-8")
         self.write_program(self.folder / "path/nvidia-smi", "echo a GPU, 1.0")
         path = {"PATH": f"{self.folder / 'path'}:{os.environ['PATH']}"}
-        out = self.run_script("gpu/check.sh", "bundle", "", self.output, status=1, environment=path)
-        self.assertIn("kernels            status skipped", out)
-        self.assertEqual(self.result()["gpu"], "a GPU, 1.0")
-        self.assertEqual(self.result()["checks"]["golden"], "passed")
-        self.run_script("gpu/write_result.py", self.output, "bundle", "a b", "0 3", "command", environment=path)
-        self.assertEqual(self.result()["checks"], {"a": "passed", "b": "3"})
+        for wrong in (["--corpus", "nothing.h5"], ["--corpus"], ["kernel"]):
+            self.run_script("gpu/check.sh", "bundle", *wrong, status=2)
+            self.assertRegex(self.errors, "^check.sh: error: [^\\n]*\\n$")
+        results = self.folder / "results"
+        out = self.run_script("gpu/check.sh", "bundle", "--results", results, "machine", "kernels", "golden", "training",
+                              "quickstart", status=1, environment=path)
+        for line in ("machine      passed", "kernels      skipped", "golden       passed", "training     status 3",
+                     "quickstart   not run: it needs --corpus"):
+            self.assertIn(line, out)
+        self.assertEqual(sorted(file.name for file in results.iterdir()),
+                         [f"check-{stage}.json" for stage in ("golden", "kernels", "machine", "training")])
+        training = json.loads((results / "check-training.json").read_text(encoding="utf-8"))
+        self.assertEqual({key: training[key] for key in ("gpu", "commit", "outcome", "failed")},
+                         {"gpu": "a GPU, 1.0", "commit": "abc", "outcome": "status 3", "failed": ["CudaTraining.AStep"]})
+        self.assertEqual(training["end"][-1], "1 FAILED TEST")
 
 
 class WithTorch(Scripts):
