@@ -44,6 +44,11 @@ class Scripts(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.output = self.folder / "result.json"
 
+    def attention_alone(self, *arguments, **others):
+        self.run_script("gpu/attention.py", "--program", PROGRAMS / "bench_attention", "--device", "cpu", "--queries", 40,
+                        "--rounds", 1, "--repeats", 1, "--output", self.output, *arguments, **others)
+        return self.result()["cases"]
+
     def run_script(self, name, *arguments, python=sys.executable, status=0, environment=None):
         command = [python] if name.endswith(".py") else ["bash"]
         done = subprocess.run([*command, EXPERIMENTS / name, *map(str, arguments)], capture_output=True, text=True,
@@ -370,6 +375,13 @@ class Alone(Scripts):
             self.run_script("parity/parity.py", *arguments, status=2)
             self.assertRegex(self.errors, "^parity: error: [^\\n]*\\n$")
 
+    def test_attention_alone(self):
+        cases = self.attention_alone("--no-torch")
+        self.assertEqual(len(cases), 5)
+        for case in cases.values():
+            self.assertGreater(case["quire_backward_tflops"], 0)
+            self.assertIsNone(case["peer"])
+
     def test_checks_of_a_bundle(self):
         self.run_script("gpu/check.sh", self.folder, status=2)
         for name, lines in BUNDLE.items():
@@ -409,6 +421,10 @@ class WithTorch(Scripts):
             self.assertGreater(json.loads(out)["step_ms"]["min"], 0)
         out = self.run_script("memorizing/torch_step.py", "--memory", 64, "--steps", 1, python=self.python)
         self.assertGreater(json.loads(out)["step_ms"]["min"], 0)
+
+    def test_attention_beside_torch(self):
+        cases = self.attention_alone(python=self.python)
+        self.assertGreater(cases["causal, size 64, 1024"]["forward_torch_over_quire"], 0)
 
     def test_a_layer_of_transformer_vq(self):
         self.assertIn("the same", self.run_script("vq/torch_layer.py", "--check", python=self.python))
