@@ -375,6 +375,22 @@ class Alone(Scripts):
             self.run_script("parity/parity.py", *arguments, status=2)
             self.assertRegex(self.errors, "^parity: error: [^\\n]*\\n$")
 
+    def test_resources_of_kernels(self):
+        def listing(stack, instruction):
+            return ("arch = sm_90a\n Function _Zab:\n  REG:99 STACK:%d SHARED:1024 LOCAL:0\n" % stack if stack >= 0 else
+                    f"arch = sm_90a\n\t\tFunction : _Zab\n   /*0010*/   {instruction} R1, R2 ;\n   /*0020*/   STL [R1], R2 ;\n")
+        def run(stack, instruction, status):
+            for name, text in (("usage", listing(stack, "")), ("sass", listing(-1, instruction))):
+                (self.folder / name).write_text(text, encoding="utf-8")
+            self.write_program(self.folder / "path/cuobjdump",
+                               f"case $1 in -sass) cat {self.folder}/sass;; *) cat {self.folder}/usage;; esac")
+            self.write_program(self.folder / "path/c++filt", "echo 'void quire::cuda::(anonymous namespace)::a_mma_kernel<64>(x)'")
+            path = {"PATH": f"{self.folder / 'path'}:{os.environ['PATH']}"}
+            return self.run_script("gpu/resources.py", "library.so", "--check", status=status, environment=path)
+        self.assertIn("| a_mma_kernel<64> | sm_90a | 99 | 1024 | 8 | 1 | 0 | 1 |", run(8, "HMMA.16816.F32.BF16", 0))
+        run(8, "FFMA", 1)
+        run(300, "HMMA.16816.F32.BF16", 1)
+
     def test_attention_alone(self):
         cases = self.attention_alone("--no-torch")
         self.assertEqual(len(cases), 5)
