@@ -375,6 +375,20 @@ class Alone(Scripts):
             self.run_script("parity/parity.py", *arguments, status=2)
             self.assertRegex(self.errors, "^parity: error: [^\\n]*\\n$")
 
+    def test_model_of_a_step(self):
+        # An operation that grows with the rows, in bf16, and one that does not, in f32.
+        self.write_program(self.folder / "quire", """case "$*" in *rows=1*) n=1;; *) n=2;; esac
+echo "{\\"model_flops\\": $n.0e12, \\"operations\\": [{\\"name\\": \\"gemm\\", \\"calls\\": 1, \\"flops\\": $n.0e12, \\"bytes\\": $n.0e6},
+{\\"name\\": \\"adamw\\", \\"calls\\": 1, \\"flops\\": 0, \\"bytes\\": 27.0e9}]}" | tr -d '\\n'""")
+        arguments = ["config.yaml", "--quire", self.folder / "quire", "--json"]
+        result = json.loads(self.run_script("gpu/model.py", *arguments, "--rows", 10))
+        gemm, adamw = sorted(result["operations"], key=lambda line: -line["gigaflop"])
+        self.assertAlmostEqual(gemm["ms"], 10e12 / (0.7 * 989e12) * 1e3)
+        self.assertAlmostEqual(gemm["gigabytes"], 5e6 / 1e9)
+        self.assertEqual((adamw["gigabytes"], adamw["ms"], adamw["bound"]), (27, 10, "bytes"))
+        self.assertAlmostEqual(result["share_of_peak"], 10e12 / (result["step_ms"] / 1e3) / 989e12)
+        self.run_script("gpu/model.py", *arguments, "--rows", 0, status=1)
+
     def test_resources_of_kernels(self):
         def listing(stack, instruction):
             return ("arch = sm_90a\n Function _Zab:\n  REG:99 STACK:%d SHARED:1024 LOCAL:0\n" % stack if stack >= 0 else
