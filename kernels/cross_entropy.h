@@ -6,6 +6,7 @@
 
 namespace quire::ops {
 
+// Rows of logits and of their gradients may lie apart.
 // logits [M, V], targets i32 [M], mask u8 [M]: nll [M] = mask * (logsumexp - logits[target]), lse [M], both f32 beside
 // bf16. A target that mask counts but that is outside the vocabulary is an error on the CPU; on a GPU, where the host
 // does not read targets, its nll is NaN.

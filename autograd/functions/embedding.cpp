@@ -87,9 +87,16 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
   const int64_t chunks = (count + most - 1) / most;
   const int64_t chunk = chunks == 0 ? 1 : (count + chunks - 1) / chunks;
   // Logits and losses are f32 beside bf16; their gradients, operands of products, then have a place of their own.
-  const Tensor logits = Tensor::empty({chunk, vocabulary}, wide_type(dtype), device);
-  const Tensor dlogits =
-      logits.dtype() == dtype || !wanted ? logits : Tensor::empty({chunk, vocabulary}, dtype, device);
+  // Rows begin where tensor cores and vector instructions read, whatever the vocabulary's size; sum_rows wants none
+  // apart.
+  constexpr int64_t kAlign = 16;
+  const int64_t stride = biased ? vocabulary : (vocabulary + kAlign - 1) / kAlign * kAlign;
+  const auto make = [&](DType type) {
+    const Tensor rows = Tensor::empty({chunk, stride}, type, device);
+    return stride == vocabulary ? rows : rows.slice(1, 0, vocabulary);
+  };
+  const Tensor logits = make(wide_type(dtype));
+  const Tensor dlogits = logits.dtype() == dtype || !wanted ? logits : make(dtype);
   const Tensor lse = Tensor::empty({chunk}, wide_type(dtype), device);
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int64_t end = std::min(count, begin + chunk);

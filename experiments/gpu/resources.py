@@ -59,7 +59,7 @@ def main():
     parser.add_argument("library")
     parser.add_argument("part", nargs="?", default="")
     parser.add_argument("--check", action="store_true")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     for tool in ("cuobjdump", "c++filt"):
         if shutil.which(tool) is None:
             print(f"resources: {tool} is not there")

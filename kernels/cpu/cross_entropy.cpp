@@ -23,7 +23,7 @@ void cross_entropy(const Tensor& nll, const Tensor& lse, const Tensor& logits, c
     using T = decltype(type);
     for_rows(rows, width, [&](int64_t begin, int64_t end) {
       for (int64_t m = begin; m < end; ++m) {
-        const ConstArrayView<T> x(logits.data<T>() + m * width, width);
+        const ConstArrayView<T> x(logits.data<T>() + m * logits.stride(0), width);
         const T top = x.maxCoeff();
         const T log_sum = top + std::log((x - top).exp().sum());
         lse.data<T>()[m] = log_sum;
@@ -45,8 +45,8 @@ void cross_entropy_backward(const Tensor& dlogits, const Tensor& logits, const T
     const T weight = static_cast<T>(factor.data<double>()[0]);
     for_rows(rows, width, [&](int64_t begin, int64_t end) {
       for (int64_t m = begin; m < end; ++m) {
-        const ConstArrayView<T> x(logits.data<T>() + m * width, width);
-        ArrayView<T> dx(dlogits.data<T>() + m * width, width);
+        const ConstArrayView<T> x(logits.data<T>() + m * logits.stride(0), width);
+        ArrayView<T> dx(dlogits.data<T>() + m * dlogits.stride(0), width);
         if (counted[m] == 0) {
           dx.setZero();
           continue;

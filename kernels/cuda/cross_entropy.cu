@@ -32,17 +32,29 @@ struct SumOfExponentials {
   }
 };
 
+// A pack of which only `left` values belong to the row; the others count for nothing.
+template <int kPack, typename T>
+__device__ inline Pack<T, kPack> load_part(const T* from, int64_t left, bool aligned) {
+  if (left >= kPack) return load<kPack>(from, aligned);
+  Pack<T, kPack> pack;
+#pragma unroll
+  for (int k = 0; k < kPack; ++k) {
+    pack.value[k] = k < left ? from[k] : narrow<T>(-std::numeric_limits<Wide<T>>::infinity());
+  }
+  return pack;
+}
+
 // A block a row.
 template <typename T, int kPack>
 __global__ void cross_entropy_kernel(Wide<T>* nll, Wide<T>* lse, const T* logits, const int32_t* targets,
-                                     const uint8_t* mask, int64_t width, bool aligned) {
+                                     const uint8_t* mask, int64_t width, int64_t stride, bool aligned) {
   using W = Wide<T>;
   __shared__ W of_warps[kBlock / kWarp];
   const int64_t row = blockIdx.x;
-  const T* const x = logits + row * width;
+  const T* const x = logits + row * stride;
   SumOfExponentials<W> total;
   for (int64_t v = static_cast<int64_t>(threadIdx.x) * kPack; v < width; v += kBlock * kPack) {
-    const Pack<T, kPack> pack = load<kPack>(x + v, aligned);
+    const Pack<T, kPack> pack = load_part<kPack>(x + v, width - v, aligned);
     W values[kPack];
 #pragma unroll
     for (int k = 0; k < kPack; ++k) values[k] = wide(pack.value[k]);
@@ -71,10 +83,10 @@ void cross_entropy(const Tensor& nll, const Tensor& lse, const Tensor& logits, c
   const bool aligned = are_aligned({logits.raw()});
   dispatch(logits.dtype(), [&](auto type) {
     using T = decltype(type);
-    with_pack<T>(width, [&](auto pack) {
+    with_pack<T>(logits.stride(0), [&](auto pack) {
       launch(cross_entropy_kernel<T, decltype(pack)::value>, dim3(static_cast<unsigned>(logits.dim(0))), kBlock, 0,
              nll.data<Wide<T>>(), lse.data<Wide<T>>(), logits.data<T>(), targets.data<int32_t>(), mask.data<uint8_t>(),
-             width, aligned);
+             width, logits.stride(0), aligned);
     });
   });
 }
@@ -82,7 +94,8 @@ void cross_entropy(const Tensor& nll, const Tensor& lse, const Tensor& logits, c
 template <typename To, typename From, int kPack>
 __global__ void cross_entropy_backward_kernel(To* dlogits, const From* logits, const Wide<From>* lse,
                                               const int32_t* targets, const uint8_t* mask, const double* factor,
-                                              int64_t width, unsigned blocks_of_row, bool aligned) {
+                                              int64_t width, int64_t stride, int64_t dstride, unsigned blocks_of_row,
+                                              bool aligned) {
   using W = Wide<From>;
   const int64_t row = blockIdx.x / blocks_of_row;
   const int64_t v = (static_cast<int64_t>(blockIdx.x % blocks_of_row) * kBlock + threadIdx.x) * kPack;
@@ -90,7 +103,7 @@ __global__ void cross_entropy_backward_kernel(To* dlogits, const From* logits, c
   const W weight = mask[row] == 0 ? W{0} : static_cast<W>(*factor);
   const int64_t target = targets[row];
   const W log_sum = lse[row];
-  const Pack<From, kPack> x = load<kPack>(logits + row * width + v, aligned);
+  const Pack<From, kPack> x = load_part<kPack>(logits + row * stride + v, width - v, aligned);
   Pack<To, kPack> dx;
 #pragma unroll
   for (int k = 0; k < kPack; ++k) {
@@ -99,7 +112,11 @@ __global__ void cross_entropy_backward_kernel(To* dlogits, const From* logits, c
     // Nothing, not zero times what the logits are, of what is not counted.
     dx.value[k] = static_cast<To>(mask[row] == 0 ? W{0} : value);
   }
-  store<kPack>(dlogits + row * width + v, dx, aligned);
+  if (v + kPack <= width) {
+    store<kPack>(dlogits + row * dstride + v, dx, aligned);
+    return;
+  }
+  for (int k = 0; v + k < width; ++k) dlogits[row * dstride + v + k] = dx.value[k];
 }
 
 template <typename To, typename From>
@@ -108,12 +125,15 @@ void run_backward(const Tensor& dlogits, const Tensor& logits, const Tensor& lse
   const int64_t rows = logits.dim(0);
   const int64_t width = logits.dim(1);
   const bool aligned = are_aligned({dlogits.raw(), logits.raw()});
-  with_pack<From>(width, [&](auto pack) {
+  // A pack begins at as many values of either.
+  const int64_t both = logits.stride(0) % kPackOf<From> == 0 ? dlogits.stride(0) : logits.stride(0);
+  with_pack<From>(both, [&](auto pack) {
     constexpr int kPack = decltype(pack)::value;
     const auto blocks_of_row = static_cast<unsigned>(ceil_div(width, kBlock * kPack));
     launch(cross_entropy_backward_kernel<To, From, kPack>, dim3(static_cast<unsigned>(rows) * blocks_of_row), kBlock, 0,
            dlogits.data<To>(), logits.data<From>(), lse.data<Wide<From>>(), targets.data<int32_t>(),
-           mask.data<uint8_t>(), factor.data<double>(), width, blocks_of_row, aligned);
+           mask.data<uint8_t>(), factor.data<double>(), width, logits.stride(0), dlogits.stride(0), blocks_of_row,
+           aligned);
   });
 }
 
