@@ -118,9 +118,9 @@ TEST_F(RankFailures, AStallAtEveryOperationOfEveryRank) {
         if (activity.rank != rank || activity.operation != operation || activity.step < step || reached) return;
         reached = true;
         // Until the others have given it up; then it finds that the run is over.
-        std::this_thread::sleep_for(std::chrono::milliseconds(400));
+        std::this_thread::sleep_for(std::chrono::milliseconds(700));
       });
-      stalling.options.deadline = std::chrono::milliseconds(100);
+      stalling.options.deadline = std::chrono::milliseconds(250);  // longer than a busy machine lets a thread wait
       const std::string failure = failure_of(stalling);
       EXPECT_TRUE(reached);
       EXPECT_TRUE(failure.starts_with(fmt::format("6 rank {} on {}", rank, kHosts[static_cast<size_t>(rank)])))
