@@ -28,8 +28,8 @@ namespace quire::ops {
 enum class AttentionKernels : uint8_t { own, cudnn };
 
 // What the host knows of first_visible, for cuDNN: every row holds one document from its first query on. With b =
-// min(first_visible[r, 0], 0), query i sees the keys at max(b, i - window) <= p <= i; queries behind the last token of a
-// row see nothing.
+// min(first_visible[r, 0], 0), query i sees the keys at max(b, i - window) <= p <= i; queries behind the last token of
+// a row see nothing.
 struct AttentionBand {
   std::optional<int64_t> window;
   int64_t carried = 0;   // the most keys of the ring that any query sees

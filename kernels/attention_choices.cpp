@@ -43,8 +43,8 @@ double seconds_on(Device device, const std::function<void()>& call) {
 }  // namespace
 
 std::string AttentionProblem::to_string() const {
-  return fmt::format("queries {}, carried {}, heads {}/{}, size {}/{}, window {}, {}", queries, carried, heads, kv_heads,
-                     size, value_size, window ? std::to_string(*window) : "none", quire::name_of(type));
+  return fmt::format("queries {}, carried {}, heads {}/{}, size {}/{}, window {}, {}", queries, carried, heads,
+                     kv_heads, size, value_size, window ? std::to_string(*window) : "none", quire::name_of(type));
 }
 
 AttentionProblem problem_of(const ops::AttentionInputs& in) {

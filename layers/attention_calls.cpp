@@ -26,8 +26,8 @@ std::vector<AttentionCall> attention_calls(const ModelConfig& model, int64_t row
                                            bool one_document, DType type) {
   std::vector<AttentionCall> calls;
   visit_mechanisms(model, [&](const Mechanism& mechanism, const Place& place, const std::string&) {
-    if (mechanism.role == Role::memory && mechanism.joins_softmax(place) && calls.back().why_not_cudnn.empty()) {
-      calls.back().why_not_cudnn = fmt::format("a memory of kind {} goes on with its softmax", mechanism.kind);
+    if (mechanism.role == Role::memory && mechanism.joins_attention(place) && calls.back().why_not_cudnn.empty()) {
+      calls.back().why_not_cudnn = fmt::format("a memory of kind {} joins its attention", mechanism.kind);
     }
     if (mechanism.role != Role::mixer) return;
     const AttentionConfig& attention = place.layer.attention;

@@ -1,4 +1,5 @@
-// What model.attention.implementation means for each layer: the shape of its attention, and why cuDNN cannot compute it.
+// What model.attention.implementation means for each layer: the shape of its attention, and why cuDNN cannot compute
+// it.
 #pragma once
 
 #include <string>

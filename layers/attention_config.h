@@ -48,8 +48,7 @@ struct EnumNames<AttentionImplementation> {
        {AttentionImplementation::cudnn, "cudnn"},
        {AttentionImplementation::automatic, "auto"}});
   static constexpr auto help = std::to_array<std::string_view>(
-      {"the kernels of this program",
-       "those of cuDNN; a run that it cannot compute is refused at the start",
+      {"the kernels of this program", "those of cuDNN; a run that it cannot compute is refused at the start",
        "on a GPU whichever is faster, measured when the run begins and kept when it goes on; own where cuDNN cannot"});
 };
 

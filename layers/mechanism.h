@@ -88,8 +88,8 @@ struct Mechanism {
   bool takes_memory = false;
   // For a mixer: it calls ops::attention with the kernels that model.attention.implementation names.
   bool takes_implementation = false;
-  // For a memory: it goes on with the softmax of the mixer, which then needs kernels of this program.
-  bool (*joins_softmax)(const Place&) = [](const Place&) { return false; };
+  // For a memory: it computes the attention of the mixer together with its own, with kernels of this program.
+  bool (*joins_attention)(const Place&) = [](const Place&) { return false; };
   // Documents of a concatenated row begin at multiples of it.
   int64_t (*alignment)(const Place&) = [](const Place&) -> int64_t { return 1; };
   // Ids that stand between the tokens of every document that the model reads.

@@ -18,8 +18,8 @@ std::vector<int32_t> first_visible(const Batch& batch, std::span<const Segment> 
 // The same as a tensor i32 [R, T], made once a pass.
 Tensor first_visible(const Forward& f, std::span<const int64_t> initial, std::optional<int64_t> window);
 
-// What cuDNN's kernels want to know about first_visible(batch, segments, initial, window), where carried is the most that
-// initial can hold. Nothing where some row has a document that does not begin at its first position.
+// What cuDNN's kernels want to know about first_visible(batch, segments, initial, window), where carried is the most
+// that initial can hold. Nothing where some row has a document that does not begin at its first position.
 std::optional<ops::AttentionBand> visible_band(const Batch& batch, std::span<const Segment> segments, int64_t carried,
                                                std::optional<int64_t> window);
 

@@ -5,8 +5,8 @@
 
 namespace quire::cuda {
 
-// Names are those of kernels/attention.h. first_visible is an AttentionBand; n[r] = min(B, max(0, -first_visible[r, 0]))
-// keys of the ring are seen at all, B = AttentionBand::carried at most.
+// Names are those of kernels/attention.h. first_visible is an AttentionBand; n[r] = min(B, max(0, -first_visible[r,
+// 0])) keys of the ring are seen at all, B = AttentionBand::carried at most.
 
 // i32 [R] each: T, and T + n[r].
 void line_lengths(const Tensor& query_lengths, const Tensor& key_lengths, const Tensor& first_visible, int64_t carried);

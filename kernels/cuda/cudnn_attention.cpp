@@ -33,8 +33,9 @@ PlanTable& plans() {
 }
 
 void check_covered(const ops::AttentionInputs& in) {
-  QUIRE_CHECK(!in.bias.defined() && !in.r.defined() && !in.last_visible.defined() && in.attend_self && in.dropout == 0,
-              "attention: cuDNN's kernels take no position terms, last_visible or dropout, and every query sees itself");
+  QUIRE_CHECK(
+      !in.bias.defined() && !in.r.defined() && !in.last_visible.defined() && in.attend_self && in.dropout == 0,
+      "attention: cuDNN's kernels take no position terms, last_visible or dropout, and every query sees itself");
   const int64_t slots = in.cache_k.defined() ? in.cache_k.dim(1) : 0;
   QUIRE_CHECK(in.band.carried <= slots && (in.band.carried > 0 || slots == 0),
               "attention: {} keys of a ring of {} are seen; cuDNN's kernels want some of them, or no ring",

@@ -1,4 +1,5 @@
-// ops::attention with AttentionKernels::cudnn: what cuDNN's attention wants beside the operands, and what it leaves to do.
+// ops::attention with AttentionKernels::cudnn: what cuDNN's attention wants beside the operands, and what it leaves to
+// do.
 #pragma once
 
 #include "kernels/attention_sizes.h"

@@ -24,11 +24,18 @@ using GraphTensor = std::shared_ptr<Tensor_attributes>;
 // Operands by number, in both graphs.
 enum Operand : int64_t { kQ = 1, kK, kV, kOut, kDout, kLse, kDq, kDk, kDv, kQueryLengths, kKeyLengths, kScale };
 
+// The first line says what, and a paragraph for each engine that it has asked, why. The first reason is enough.
+std::string short_message(const std::string& message) {
+  constexpr std::string_view kReason = "Reason: ";
+  std::string text = message.substr(0, message.find('\n'));
+  const size_t reason = message.find(kReason);
+  if (reason == std::string::npos || reason < text.size()) return text;
+  const size_t begin = reason + kReason.size();
+  return text + " (" + message.substr(begin, message.find('\n', begin) - begin) + ")";
+}
+
 void require(fe::error_object error, const char* step) {
-  if (error.is_good()) return;
-  // The first line says what; refused engines follow.
-  const std::string message = error.get_message();
-  fail(ErrorKind::config, "cuDNN's attention, {}: {}", step, message.substr(0, message.find('\n')));
+  if (error.is_bad()) fail(ErrorKind::config, "cuDNN's attention, {}: {}", step, short_message(error.get_message()));
 }
 
 fe::DataType_t data_type(DType type) {
@@ -131,7 +138,11 @@ class Builder {
     require(handle_ != nullptr ? graph_->build_operation_graph(handle_) : graph_->build_operation_graph(), pass);
     require(graph_->create_execution_plans({fe::HeurMode_t::A}), pass);
     graph_->deselect_workspace_greater_than(kCudnnWorkspaceBytes);
-    require(graph_->check_support(), pass);
+    fe::error_object left = graph_->check_support();
+    if (left.is_bad()) {
+      fail(ErrorKind::config, "cuDNN's attention, {}: no plan needs at most {} MiB of workspace ({})", pass,
+           kCudnnWorkspaceBytes >> 20, short_message(left.get_message()));
+    }
     require(graph_->build_plans(), pass);
     return std::move(graph_);
   }
@@ -189,9 +200,15 @@ class GraphPlans final : public CudnnPlans {
 
   void backward(const CudnnBackward& x, void* workspace) override {
     float scale = x.scale;
-    Operands operands{{kQ, pointer(x.q)},     {kK, pointer(x.k)},       {kV, pointer(x.v)},
-                      {kOut, pointer(x.out)}, {kDout, pointer(x.dout)}, {kLse, pointer(x.lse)},
-                      {kDq, x.dq},            {kDk, x.dk},              {kDv, x.dv},
+    Operands operands{{kQ, pointer(x.q)},
+                      {kK, pointer(x.k)},
+                      {kV, pointer(x.v)},
+                      {kOut, pointer(x.out)},
+                      {kDout, pointer(x.dout)},
+                      {kLse, pointer(x.lse)},
+                      {kDq, x.dq},
+                      {kDk, x.dk},
+                      {kDv, x.dv},
                       {kScale, &scale}};
     add_lengths(operands, x.query_lengths, x.key_lengths);
     execute(*backward_, operands, workspace);

@@ -46,8 +46,8 @@ class CudnnPlans {
   virtual void backward(const CudnnBackward& operands, void* workspace) = 0;
 };
 
-// Its deterministic backward pass keeps a sum of dq per tile of keys, which grows with T S. A shape that needs more than
-// this has no plan.
+// Its deterministic backward pass keeps a sum of dq per tile of keys, which grows with T S. A shape that needs more
+// than this has no plan.
 inline constexpr int64_t kCudnnWorkspaceBytes = int64_t{512} << 20;
 
 // For the GPU at hand. The backward pass is the deterministic one. Error(config) says why there are none.

@@ -117,7 +117,8 @@ SoftmaxAttention::CarriedInputs SoftmaxAttention::carried_inputs(const Forward& 
 ops::AttentionInputs SoftmaxAttention::with_kernels(const Forward& f, ops::AttentionInputs settings) const {
   const bool asked = config_.implementation == AttentionImplementation::cudnn;
   if (f.attention == nullptr || config_.implementation == AttentionImplementation::own) return settings;
-  const std::optional<ops::AttentionBand> band = visible_band(f.batch, f.state.segments(), config_.cache_length(), config_.reach());
+  const std::optional<ops::AttentionBand> band =
+      visible_band(f.batch, f.state.segments(), config_.cache_length(), config_.reach());
   QUIRE_CHECK(band || !asked, "attention.implementation: cudnn: a row holds several documents");
   if (!band) return settings;
   settings.band = *band;

@@ -41,9 +41,9 @@ TEST(AttentionChoice, CudnnIsRefusedWhereItCannot) {
   expect_refused({"model.attention.attend_self=false"}, "attend_self");
   expect_refused({"data.pack=concat"}, "rows hold several documents; use data.pack: pad");
   expect_refused({"model.memory=[{kind: knn, layers: [1], combine: joint}]"},
-                 "layer 1: a memory of kind knn goes on with its softmax");
-  EXPECT_NO_THROW(config({"run.device=auto", "model.attention.implementation=cudnn",
-                          "model.memory=[{kind: knn, layers: [1]}]"}));
+                 "layer 1: a memory of kind knn joins its attention");
+  EXPECT_NO_THROW(
+      config({"run.device=auto", "model.attention.implementation=cudnn", "model.memory=[{kind: knn, layers: [1]}]"}));
   EXPECT_ERROR(config({"model.attention.implementation=cudnn"}), ErrorKind::config, "needs a GPU");
 }
 

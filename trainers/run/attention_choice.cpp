@@ -14,8 +14,7 @@ namespace {
 
 // Rows of the largest pass of a rank: rows are cut into data.accumulate blocks.
 int64_t rows_of_pass(const RunConfig& config, const RankPlace& place) {
-  const int64_t rows =
-      config.data.rows * (place.rank + 1) / place.ranks - config.data.rows * place.rank / place.ranks;
+  const int64_t rows = config.data.rows * (place.rank + 1) / place.ranks - config.data.rows * place.rank / place.ranks;
   const int64_t blocks = std::max<int64_t>(1, std::min(config.data.accumulate, rows));
   return (rows + blocks - 1) / blocks;
 }
@@ -70,7 +69,8 @@ std::vector<std::string> choose_attention(TrainingState& training, const RunConf
       } else {
         const std::string why = why_not(call, machine);
         if (machine.device.kind == DeviceKind::cuda && call.why_not_cudnn.empty()) {
-          const auto chosen = why.empty() ? measure_attention(call.problem, machine.device) : ops::AttentionKernels::own;
+          const auto chosen =
+              why.empty() ? measure_attention(call.problem, machine.device) : ops::AttentionKernels::own;
           training.attention.set(call.problem, chosen);
           said = chosen == ops::AttentionKernels::cudnn ? "cudnn, measured" : "own";
         } else {
@@ -89,16 +89,18 @@ std::vector<std::string> choose_attention(TrainingState& training, const RunConf
   // What root could build, another GPU of the run may not: better known now.
   ranks.on_all([&] {
     if (!chosen.empty() && !training.attention.add(chosen, heading)) {
-      fail(ErrorKind::config,
-           "model.attention.implementation: auto: this rank has another GPU or cuDNN than rank 0 ({}); use own or cudnn",
-           heading);
+      fail(
+          ErrorKind::config,
+          "model.attention.implementation: auto: this rank has another GPU or cuDNN than rank 0 ({}); use own or cudnn",
+          heading);
     }
     for (const AttentionCall& call : calls) {
       if (call.implementation != AttentionImplementation::automatic || !call.why_not_cudnn.empty()) continue;
       if (training.attention.find(call.problem) != ops::AttentionKernels::cudnn) continue;
       const std::string why = why_no_cudnn_plans(call.problem);
       if (!why.empty()) {
-        fail(ErrorKind::config, "model.attention.implementation: auto chose cuDNN on rank 0, and here: {}; use own", why);
+        fail(ErrorKind::config, "model.attention.implementation: auto chose cuDNN on rank 0, and here: {}; use own",
+             why);
       }
     }
   });

@@ -1,5 +1,5 @@
-// Attention through cuDNN: how its operands are made of those of ops::attention. tests/support/cuda_shim/cudnn_plans.cpp
-// computes in cuDNN's place.
+// Attention through cuDNN: how its operands are made of those of ops::attention.
+// tests/support/cuda_shim/cudnn_plans.cpp computes in cuDNN's place.
 #include <gtest/gtest.h>
 
 #include "kernels/attention_choices.h"
@@ -98,9 +98,15 @@ INSTANTIATE_TEST_SUITE_P(
         AttentionForm{.name = "ring", .rows = 4, .queries = 7, .slots = 5},
         AttentionForm{.name = "ring_longer_than_window", .rows = 4, .queries = 8, .slots = 11, .window = 3},
         AttentionForm{.name = "window_longer_than_ring", .rows = 4, .queries = 9, .slots = 3, .window = 6},
-        AttentionForm{
-            .name = "in_packs", .rows = 4, .queries = 5, .heads = 4, .kv_heads = 2, .size = 8, .value_size = 4, .slots = 6}),
-    [](const auto& info) { return info.param.name; });
+        AttentionForm{.name = "in_packs",
+                      .rows = 4,
+                      .queries = 5,
+                      .heads = 4,
+                      .kv_heads = 2,
+                      .size = 8,
+                      .value_size = 4,
+                      .slots = 6}),
+    [](const auto& tested) { return tested.param.name; });
 
 using CudnnAttentionOperands = CudnnAttention;
 

@@ -18,7 +18,9 @@ int loaded(void** handle) {
 }  // namespace
 
 #define QUIRE_FAILS(name) \
-  int name() { return kStubLibrary; }
+  int name() {            \
+    return kStubLibrary;  \
+  }
 
 extern "C" {
 
@@ -47,6 +49,10 @@ int cuKernelGetFunction(void** function, void*) {
   return loaded(function);
 }
 int cuKernelSetAttribute(int, int, void*, int) {
+  return kSuccess;
+}
+int cuKernelGetAttribute(int* value, int, void*, int) {
+  *value = 0;
   return kSuccess;
 }
 int cuFuncSetAttribute(void*, int, int) {

@@ -72,7 +72,8 @@ class HostPlans final : public CudnnPlans {
           dk[key_at(r, j, h, s_.size) + static_cast<size_t>(f)] += ds * q[f];
         }
       }
-      for (int64_t f = 0; f < s_.size; ++f) dq[at(r, i, h, s_.size) + f] = static_cast<float>(sum[static_cast<size_t>(f)]);
+      for (int64_t f = 0; f < s_.size; ++f)
+        dq[at(r, i, h, s_.size) + f] = static_cast<float>(sum[static_cast<size_t>(f)]);
     });
     store(x.dk, dk, x.key_lengths, s_.size);
     store(x.dv, dv, x.key_lengths, s_.value_size);
@@ -95,7 +96,8 @@ class HostPlans final : public CudnnPlans {
     for (int64_t j = low; j <= high; ++j) {
       double sum = 0;
       for (int64_t f = 0; f < s_.size; ++f) {
-        sum += static_cast<double>(static_cast<const float*>(q)[at(r, i, h, s_.size) + f]) * key(k, r, j, h, s_.size)[f];
+        sum +=
+            static_cast<double>(static_cast<const float*>(q)[at(r, i, h, s_.size) + f]) * key(k, r, j, h, s_.size)[f];
       }
       p.push_back(sum * scale);
     }
@@ -124,8 +126,7 @@ class HostPlans final : public CudnnPlans {
     for (size_t i = 0; i < from.size(); ++i) {
       const auto line = static_cast<int64_t>(i) / entry;
       const bool undefined = s_.lengths && line % s_.keys >= static_cast<const int32_t*>(key_lengths)[line / s_.keys];
-      static_cast<float*>(to)[i] =
-          undefined ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(from[i]);
+      static_cast<float*>(to)[i] = undefined ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(from[i]);
     }
   }
 
