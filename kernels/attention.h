@@ -1,6 +1,9 @@
 // Blockwise softmax attention of a segment over itself and carried keys, with an online softmax and its own backward.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "core/random.h"
 #include "kernels/op.h"
 
@@ -20,6 +23,19 @@ namespace quire::ops {
 // not visible, because the host does not wait for first_visible to check it.
 //
 // bias, u, v_bias, lse and their gradients stay f32 when the others are bf16 (wide_type).
+
+// Which kernels compute a call on a GPU: those of this project, or cuDNN's.
+enum class AttentionKernels : uint8_t { own, cudnn };
+
+// What the host knows of first_visible, for cuDNN: every row holds one document from its first query on. With b =
+// min(first_visible[r, 0], 0), query i sees the keys at max(b, i - window) <= p <= i; queries behind the last token of
+// a row see nothing.
+struct AttentionBand {
+  std::optional<int64_t> window;
+  int64_t carried = 0;   // the most keys of the ring that any query sees
+  bool padding = false;  // some query sees nothing
+};
+
 struct AttentionInputs {
   Tensor q;              // [R, T, H, D]
   Tensor k;              // [R, T, Hk, D]
@@ -44,6 +60,12 @@ struct AttentionInputs {
   RandomKey key;
   uint32_t scope = 0;
   int64_t first_row = 0;
+  // cudnn: first_visible is `band`, and there are no position terms, no dropout, no last_visible and no query that does
+  // not see itself. lse is then what cuDNN's own backward pass reads, in natural units, but not -inf where a query sees
+  // nothing: forward and backward pass name the same kernels, and nobody else reads lse. Other devices than a GPU
+  // compute the same with their only kernels.
+  AttentionKernels kernels = AttentionKernels::own;
+  AttentionBand band;
 
   template <typename F>
   void for_each_tensor(F& f) const {

@@ -13,6 +13,7 @@ enum class Position { t5, xl, rope, alibi, none };
 enum class CacheKind { none, hidden, kv };
 enum class RopeLayout { half, interleaved };
 enum class StateType { automatic, f32, bf16 };
+enum class AttentionImplementation { own, cudnn, automatic };
 
 template <>
 struct EnumNames<Position> {
@@ -38,6 +39,17 @@ template <>
 struct EnumNames<StateType> {
   static constexpr auto value = std::to_array<std::pair<StateType, std::string_view>>(
       {{StateType::automatic, "auto"}, {StateType::f32, "f32"}, {StateType::bf16, "bf16"}});
+};
+
+template <>
+struct EnumNames<AttentionImplementation> {
+  static constexpr auto value = std::to_array<std::pair<AttentionImplementation, std::string_view>>(
+      {{AttentionImplementation::own, "own"},
+       {AttentionImplementation::cudnn, "cudnn"},
+       {AttentionImplementation::automatic, "auto"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"the kernels of this program", "those of cuDNN; a run that it cannot compute is refused at the start",
+       "on a GPU whichever is faster, measured when the run begins and kept when it goes on; own where cuDNN cannot"});
 };
 
 // The type that is stored; without a value the one that the model computes in.
@@ -126,6 +138,7 @@ struct AttentionConfig {
   bool attend_self = true;
   bool qk_norm = false;
   bool mask_empty_cache = true;
+  AttentionImplementation implementation = AttentionImplementation::own;
   double token_shift = 0;
   CacheConfig cache;
   XlConfig xl;
@@ -164,6 +177,10 @@ struct AttentionConfig {
     v.field("mask_empty_cache", mask_empty_cache,
             {.help = "empty slots of a key/value cache are not seen; false: they count as zero keys, as published for "
                      "the Memorizing Transformer"});
+    v.field("implementation", implementation,
+            {.help = "which kernels compute the attention of training steps. cuDNN's take bf16, heads of up to 256 "
+                     "features (128 before Hopper), position: rope or none and one document in a row, without "
+                     "attention dropout. Evaluation and generation use own"});
     v.field("token_shift", token_shift,
             {.help = "share of the mixer's input features that are those of the token before (RWKV's token shift, with "
                      "fixed shares). With 0.5 a layer learns much sooner to look up what followed an earlier "

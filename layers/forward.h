@@ -8,6 +8,7 @@
 #include "autograd/tape.h"
 #include "core/batch.h"
 #include "core/random.h"
+#include "kernels/attention_choices.h"
 #include "kernels/elementwise.h"
 #include "layers/batch_tables.h"
 #include "layers/declarations.h"
@@ -43,6 +44,8 @@ struct Forward {
   std::vector<double> loss_seeds = {};
   // The weight that Tape::backward will be given for the sum of nats: in training 1 / targets of the whole step.
   double nll_seed = 1;
+  // In training steps: which kernels were chosen for attention. nullptr: those of this program.
+  const AttentionChoices* attention = nullptr;
   // Tables that layers derive from the batch; every copy of this struct shares them.
   std::shared_ptr<BatchTables> tables = std::make_shared<BatchTables>();
 

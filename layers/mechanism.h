@@ -86,6 +86,10 @@ struct Mechanism {
   std::unique_ptr<Stack> (*make_stack)(const Scope&, const Place&) = nullptr;
   // For a mixer: memories may stand beside it.
   bool takes_memory = false;
+  // For a mixer: it calls ops::attention with the kernels that model.attention.implementation names.
+  bool takes_implementation = false;
+  // For a memory: it computes the attention of the mixer together with its own, with kernels of this program.
+  bool (*joins_attention)(const Place&) = [](const Place&) { return false; };
   // Documents of a concatenated row begin at multiples of it.
   int64_t (*alignment)(const Place&) = [](const Place&) -> int64_t { return 1; };
   // Ids that stand between the tokens of every document that the model reads.

@@ -29,6 +29,18 @@ Tensor first_visible(const Forward& f, std::span<const int64_t> initial, std::op
   });
 }
 
+std::optional<ops::AttentionBand> visible_band(const Batch& batch, std::span<const Segment> segments, int64_t carried,
+                                               std::optional<int64_t> window) {
+  ops::AttentionBand band{.window = window, .carried = window ? std::min(carried, *window) : carried};
+  int64_t tokens = 0;
+  for (const Segment& segment : segments) {
+    if (segment.begin != 0) return std::nullopt;
+    tokens += segment.count;
+  }
+  band.padding = tokens < batch.rows * batch.length;
+  return band;
+}
+
 Tensor token_mask(const Forward& f) {
   return f.tables->find({hash_scope("token_mask"), {}}, [&] {
     std::vector<uint8_t> mask;

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/attention.h"
 #include "layers/forward.h"
 
 namespace quire {
@@ -16,6 +17,11 @@ std::vector<int32_t> first_visible(const Batch& batch, std::span<const Segment> 
                                    std::span<const int64_t> initial, std::optional<int64_t> window);
 // The same as a tensor i32 [R, T], made once a pass.
 Tensor first_visible(const Forward& f, std::span<const int64_t> initial, std::optional<int64_t> window);
+
+// What cuDNN's kernels want to know about first_visible(batch, segments, initial, window), where carried is the most
+// that initial can hold. Nothing where some row has a document that does not begin at its first position.
+std::optional<ops::AttentionBand> visible_band(const Batch& batch, std::span<const Segment> segments, int64_t carried,
+                                               std::optional<int64_t> window);
 
 // u8 [R * T]: 1 for positions with a token. Made once a pass.
 Tensor token_mask(const Forward& f);

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention_mma.h"
 #include "kernels/cuda/attention_softmax.h"
+#include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda_scratch.h"
 
 namespace quire::cuda {
@@ -439,6 +440,7 @@ void attention_backward(const ops::AttentionGradients& g, const Tensor& dout, co
                         const ops::AttentionInputs& in) {
   const AttentionSizes s(in);
   check_attention_backward(s, g, dout, out, lse, in);
+  if (in.kernels == ops::AttentionKernels::cudnn) return attention_backward_in_cudnn(s, g, dout, out, lse, in);
   dispatch(in.q.dtype(), [&](auto type) {
     using T = decltype(type);
     using A = Wide<T>;

@@ -4,6 +4,7 @@ set(QUIRE_CUDA_KERNELS
   adafactor.cu
   attention_backward.cu
   attention_forward.cu
+  attention_gather.cu
   attention_mma_backward.cu
   attention_mma_forward.cu
   axis.cu
@@ -13,6 +14,8 @@ set(QUIRE_CUDA_KERNELS
   block_tiles.cu
   choice.cu
   cross_entropy.cu
+  cudnn_attention.cpp
+  cudnn_shape.cpp
   dropout.cu
   elementwise.cu
   embedding.cu

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/cuda/bind.h"
+#include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/suitability.h"
@@ -43,6 +44,7 @@ extern "C" __attribute__((visibility("default"))) const char* quire_register_bac
     quire::register_device_backend(quire::DeviceKind::cuda, quire::cuda::make_memory(name));
     quire::cuda::bind_all();
     quire::cuda::bind_gemm();
+    quire::cuda::bind_cudnn_answers();
   } catch (const quire::DeviceError& error) {
     *reason = error.what();
     return nullptr;

@@ -64,6 +64,7 @@ Mechanism knn_memory() {
       .make_memory = [](const Scope& scope, const Place& place, const MixerShape& mixer) -> std::unique_ptr<Memory> {
         return std::make_unique<KnnMemory>(scope, options(place), mixer);
       },
+      .joins_attention = [](const Place& place) { return options(place).combine == KnnCombine::joint; },
       .reach = reach,
       .flops = flops,
       .promises =

@@ -6,6 +6,7 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
 #include "autograd/functions/rotary.h"
+#include "core/check.h"
 #include "layers/mechanism_list.h"
 #include "layers/mechanism_registry.h"
 #include "layers/visibility.h"
@@ -112,6 +113,21 @@ SoftmaxAttention::CarriedInputs SoftmaxAttention::carried_inputs(const Forward& 
   return carried;
 }
 
+// A copy: memories that go on with this softmax use the kernels of this program.
+ops::AttentionInputs SoftmaxAttention::with_kernels(const Forward& f, ops::AttentionInputs settings) const {
+  const bool asked = config_.implementation == AttentionImplementation::cudnn;
+  if (f.attention == nullptr || config_.implementation == AttentionImplementation::own) return settings;
+  const std::optional<ops::AttentionBand> band =
+      visible_band(f.batch, f.state.segments(), config_.cache_length(), config_.reach());
+  QUIRE_CHECK(band || !asked, "attention.implementation: cudnn: a row holds several documents");
+  if (!band) return settings;
+  settings.band = *band;
+  if (asked || f.attention->find(problem_of(settings)) == ops::AttentionKernels::cudnn) {
+    settings.kernels = ops::AttentionKernels::cudnn;
+  }
+  return settings;
+}
+
 Variable SoftmaxAttention::operator()(const Forward& f, const PartInput& input) const {
   Tape& tape = f.tape;
   const CarriedInputs carried_inputs = this->carried_inputs(f, input);
@@ -163,7 +179,7 @@ Variable SoftmaxAttention::operator()(const Forward& f, const PartInput& input) 
     }
   }
   const bool joined = !memories_.empty() && memories_.front()->joins_attention();
-  Variable mixed = joined ? Variable() : attention(tape, x, settings);
+  Variable mixed = joined ? Variable() : attention(tape, x, with_kernels(f, attention_inputs(x, settings)));
   if (cached_keys_.defined() && f.write_state) {
     f.state.append(cached_keys_, mixer.k.value());
     f.state.append(cached_values_, mixer.v.value());
@@ -254,6 +270,7 @@ Mechanism softmax_mixer() {
         return std::make_unique<SoftmaxAttention>(scope, place, around);
       },
       .takes_memory = true,
+      .takes_implementation = true,
       .reading = read,
       .reach = reach,
       .flops = flops,

@@ -27,6 +27,8 @@ class SoftmaxAttention final : public Part {
     std::vector<int64_t> length;  // valid ones per segment
   };
   CarriedInputs carried_inputs(const Forward& f, const PartInput& input) const;
+  // The settings with the kernels that were chosen for this pass.
+  ops::AttentionInputs with_kernels(const Forward& f, ops::AttentionInputs settings) const;
   void describe(const Forward& f, MixerTensors& mixer, const CarriedInputs& inputs) const;
   // Rotates queries and keys by their positions (position: rope).
   void rotate(Tape& tape, AttentionVariables& x, const Tensor& cache_head) const;

@@ -31,6 +31,26 @@ TEST(FirstVisible, AWindowCutsEachSegment) {
   EXPECT_EQ(visible(batch, {1}, 2), (Positions{-1, -1, 0, 1, 4, 4, 4, 5}));
 }
 
+TEST(VisibleBand, IsThereForOneDocumentInARow) {
+  const auto band = [](const Batch& batch, int64_t carried, std::optional<int64_t> window) {
+    return visible_band(batch, segments_of(batch), carried, window);
+  };
+  const std::optional<ops::AttentionBand> full = band(batch_of({{0, 0, 0}, {0, 0, 0}}, {0, 1}), 7, std::nullopt);
+  ASSERT_TRUE(full);
+  EXPECT_EQ(full->carried, 7);
+  EXPECT_FALSE(full->window);
+  EXPECT_FALSE(full->padding);
+  const std::optional<ops::AttentionBand> padded = band(batch_of({{0, 0, 0}, {0, -1, -1}}, {0, 1}), 7, 2);
+  ASSERT_TRUE(padded);
+  EXPECT_EQ(padded->carried, 2);
+  EXPECT_EQ(padded->window, 2);
+  EXPECT_TRUE(padded->padding);
+  const std::optional<ops::AttentionBand> empty = band(batch_of({{0, 0, 0}, {-1, -1, -1}}, {0, 1}), 0, std::nullopt);
+  ASSERT_TRUE(empty);
+  EXPECT_TRUE(empty->padding);
+  EXPECT_FALSE(band(batch_of({{0, 0, 0}, {0, 1, 1}}, {0, 1}), 7, std::nullopt));
+}
+
 TEST(T5Bucket, GrowsWithDistanceAndEnds) {
   int64_t last = 0;
   for (int64_t distance = 0; distance < 1000; ++distance) {

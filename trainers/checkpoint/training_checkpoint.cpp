@@ -10,6 +10,7 @@
 #include "trainers/checkpoint/checkpoint_folder.h"
 #include "trainers/checkpoint/row_state.h"
 #include "trainers/checkpoint/stored_moments.h"
+#include "trainers/run/attention_choice.h"
 
 namespace quire {
 
@@ -104,6 +105,9 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
       {"logged", training.logged},   {"kernels", device_backend(machine.device.kind).kernel_choices()},
       {"ranks", ranks.size()},
   };
+  if (!training.attention.empty()) {
+    meta["attention"] = training.attention.to_text(attention_heading(machine.device));
+  }
   if (mixture != nullptr) meta["mix"] = mixture->hashes();
   return write_checkpoint(
       checkpoints_dir, training.step, ranks, write_files, meta,
@@ -170,6 +174,13 @@ Cursor load_training(const CheckpointReader& reader, TrainingState& training, bo
     log_warn(
         "the checkpoint's choice of kernels is for another GPU or version of its libraries: results may differ in "
         "the last bits");
+  }
+  const std::string attention = meta.value("attention", "");
+  const Device device = training.store.values().device();
+  if (!attention.empty() && !training.attention.add(attention, attention_heading(device))) {
+    log_warn(
+        "the checkpoint's choice between cuDNN's attention and this program's was made on another GPU or with another "
+        "version of cuDNN: it is made anew, and results may differ in the last bits");
   }
   training.step = meta.at("step").get<int64_t>();
   training.tokens = meta.at("tokens").get<int64_t>();

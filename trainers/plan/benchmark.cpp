@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <chrono>
 
+#include "core/log.h"
 #include "core/random.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "layers/model_mechanisms.h"
 #include "trainers/plan/plan.h"
 #include "trainers/plan/random_batch.h"
+#include "trainers/run/attention_choice.h"
 
 namespace quire {
 
@@ -111,7 +113,9 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   Allocator& allocator = device_backend(machine.device.kind).allocator();
   allocator.trim();
   allocator.reset_peak();
+  require_attention(config, machine, {});
   TrainingState training(config, vocabulary, machine);
+  for (const std::string& line : choose_attention(training, config, machine, one)) log_info(line);
   // Steps follow each other without waiting for the device, as in training: where it works on when a call returns, a
   // time is the mean of several steps.
   DeviceBackend& device = device_backend(machine.device.kind);

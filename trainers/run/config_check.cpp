@@ -1,6 +1,7 @@
 // Contradictions between the sections of a run's configuration.
 #include <fmt/format.h>
 
+#include "layers/attention_calls.h"
 #include "layers/model_mechanisms.h"
 #include "trainers/optimizer/parameter_groups.h"
 #include "trainers/run/config.h"
@@ -16,6 +17,12 @@ void RunConfig::check(ConfigChecker& c) const {
                 "concat cannot be combined with model.attention.mask_empty_cache: false, which needs an empty cache "
                 "at the start of every document; use pad");
     }
+  }
+  for (const AttentionCall& call :
+       attention_calls(model, data.rows, data.subsequence, data.pack == PackChoice::pad, DType::bf16)) {
+    if (call.implementation != AttentionImplementation::cudnn) continue;
+    c.require(call.why_not_cudnn.empty(), "model.attention.implementation",
+              fmt::format("cudnn cannot compute layer {}: {}", call.layer, call.why_not_cudnn));
   }
   const int64_t alignment = data.pack == PackChoice::concat ? alignment_of(model) : 1;
   c.require(

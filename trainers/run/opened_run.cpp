@@ -7,6 +7,7 @@
 #include "data/batches/make_sampler.h"
 #include "data/corpus/corpus_on_ranks.h"
 #include "trainers/plan/plan.h"
+#include "trainers/run/attention_choice.h"
 #include "trainers/run/evaluation_config.h"
 
 namespace quire {
@@ -100,6 +101,7 @@ OpenedRun OpenedRun::open(const RunConfig& config, Ranks& ranks, bool begins) {
   ranks.on_all([&] {
     opened.machine = Machine::choose(config.run);
     evaluation_config(config);
+    require_attention(config, opened.machine, {ranks.rank(), ranks.size()});
   });
   connect_devices(opened.machine, ranks);
   opened.corpus = open_corpus(config, ranks);

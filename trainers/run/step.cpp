@@ -78,10 +78,9 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
     const int64_t end = batch.rows * (block + 1) / blocks;
     const Batch part = blocks == 1 ? batch : batch.row_block(begin, end);
     Tape tape;
-    const StateView view = training.state->view(begin, end);
     const Forward forward{.tape = tape,
                           .batch = part,
-                          .state = view,
+                          .state = training.state->view(begin, end),
                           .key = RandomKey::of(static_cast<uint64_t>(config.run.seed), training.step + 1),
                           .position_key = RandomKey::of(static_cast<uint64_t>(config.run.seed),
                                                         training.step / config.model.dropout.position_steps + 1),
@@ -89,7 +88,8 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
                           .write_state = true,
                           .telemetry = telemetry,
                           .loss_seeds = {seeds.begin() + 1, seeds.end()},
-                          .nll_seed = seeds[0]};
+                          .nll_seed = seeds[0],
+                          .attention = &training.attention};
     const LossTerms loss = training.network.model.loss(forward);
     on_loss(begin, end, loss);
     if (training.reducer && block + 1 == blocks) training.reducer->watch(tape, ranks);

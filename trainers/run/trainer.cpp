@@ -40,6 +40,7 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
     for (const std::string& line : mixture_->describe()) log_info(line);
   }
   for (const std::string& line : describe_groups(training_->store, config_.optimizer)) log_info(line);
+  for (const std::string& line : attention_) log_info(line);
   if (training_->step > 0) {
     log_info(fmt::format("going on from step {}", training_->step));
     // What a signal cut short last time.

@@ -67,6 +67,7 @@ class Trainer {
   std::unique_ptr<Corpus> corpus_;
   std::unique_ptr<TrainingMixture> mixture_;  // nullptr: data.split of data.corpus
   std::unique_ptr<TrainingState> training_;
+  std::vector<std::string> attention_;  // for the log: which kernels were chosen
   std::unique_ptr<BatchStream> batches_;
   Cursor cursor_;                        // as of the batch last consumed
   std::unique_ptr<MetricsLog> metrics_;  // of root

@@ -4,6 +4,7 @@
 #include "core/log.h"
 #include "layers/model_mechanisms.h"
 #include "trainers/checkpoint/training_checkpoint.h"
+#include "trainers/run/attention_choice.h"
 #include "trainers/run/evaluation_config.h"
 #include "trainers/run/resume_check.h"
 #include "trainers/run/trainer.h"
@@ -183,6 +184,7 @@ std::unique_ptr<Trainer> Trainer::make(OpenedRun opened, RunDirectory directory,
     trainer->load_initial_weights(weights);
     ready(*trainer);
   });
+  trainer->attention_ = choose_attention(*trainer->training_, trainer->config_, trainer->machine_, ranks);
   require_same_weights(trainer->training_->store, ranks);
   ranks.on_root([&] { trainer->open_files(); });
   return trainer;

@@ -1,0 +1,25 @@
+// Carried keys and those of the segment in one line without gaps, as cuDNN's attention wants them, and back.
+#pragma once
+
+#include "kernels/attention.h"
+
+namespace quire::cuda {
+
+// Names are those of kernels/attention.h. first_visible is an AttentionBand; n[r] = min(B, max(0, -first_visible[r,
+// 0])) keys of the ring are seen at all, B = AttentionBand::carried at most.
+
+// i32 [R] each: T, and T + n[r].
+void line_lengths(const Tensor& query_lengths, const Tensor& key_lengths, const Tensor& first_visible, int64_t carried);
+
+// line [R, B + T, Hk, W]: the n[r] newest keys of the ring [R, C, Hk, W], oldest first, those of the segment
+// [R, T, Hk, W], and zeros.
+void gather_line(const Tensor& line, const Tensor& segment, const Tensor& ring, const Tensor& head,
+                 const Tensor& key_lengths);
+// The reverse. Slots of the ring that are not in the line become zero. An undefined segment or ring is left out.
+void scatter_line(const Tensor& segment, const Tensor& ring, const Tensor& line, const Tensor& head,
+                  const Tensor& key_lengths, int64_t queries);
+
+// to [R, T, H, W] = from, and zero for queries that see nothing. to may be from.
+void clear_unseeing(const Tensor& to, const Tensor& from, const Tensor& first_visible);
+
+}  // namespace quire::cuda

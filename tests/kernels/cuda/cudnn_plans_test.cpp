@@ -1,0 +1,157 @@
+// cuDNN's plans of attention, built for GPUs that are not at hand: it checks the graphs and compiles their kernels.
+// tests/support/cuda_driver_stand_in is its driver meanwhile.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "kernels/cuda/cudnn_library.h"
+#include "kernels/cuda/cudnn_plans.h"
+#include "layers/attention_calls.h"
+#include "tests/support/expect_error.h"
+#include "trainers/run/config.h"
+
+namespace quire::test {
+namespace {
+
+// What cuDNN wants to know of a GPU. Numbers are those of NVIDIA's data sheets and CUDA's programming guide.
+struct Gpu {
+  const char* name;
+  int chip;
+  int multiprocessors;
+  int shared_bytes;  // of a block, at most
+  int64_t l2_bytes;
+  int64_t memory_bytes;
+};
+constexpr Gpu kA100{"NVIDIA A100-SXM4-80GB", 80, 108, 166912, 41943040, 84987740160};
+constexpr Gpu kH100{"NVIDIA H100 80GB HBM3", 90, 132, 232448, 52428800, 85017624576};
+
+cuda::CudnnTarget target_of(const Gpu& gpu) {
+  return {.chip = gpu.chip,
+          .properties = fmt::format(
+              R"({{"deviceName": "{}", "deviceVer": {}, "driverVer": 13000, "cudaDeviceId": 0, "pciDeviceId": 0,
+                   "multiProcessorCount": {}, "maxSharedMemoryPerBlockOptin": {}, "l2CacheSize": {},
+                   "totalGlobalMem": {}, "maxSharedMemoryPerBlock": 49152, "reservedSharedMemoryPerBlock": 1024,
+                   "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "warpSize": 32,
+                   "regsPerBlock": 65536, "maxRegistersPerSM": 65536, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,
+                   "maxThreadsPerSM": 2048, "isTccDriver": 0, "supportCoopLaunch": 1, "smClockRateKHz": 1410000,
+                   "memClockRateKHz": 1593000}})",
+              gpu.name, gpu.chip * 10, gpu.multiprocessors, gpu.shared_bytes, gpu.l2_bytes, gpu.memory_bytes)};
+}
+
+class CudnnPlansOf : public ::testing::TestWithParam<Gpu> {
+ protected:
+  void SetUp() override {
+    try {
+      cuda::load_cudnn();
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+
+  std::unique_ptr<cuda::CudnnPlans> build(const AttentionProblem& problem) const {
+    return cuda::build_cudnn_plans(cuda::shape_of(problem), target_of(GetParam()));
+  }
+};
+
+constexpr AttentionProblem kPlain{.rows = 2, .queries = 128, .heads = 4, .kv_heads = 4, .size = 64, .value_size = 64};
+
+TEST_P(CudnnPlansOf, AreBuiltForEveryFormThatIsCovered) {
+  AttentionProblem window = kPlain;
+  window.window = 31;
+  AttentionProblem ring = kPlain;
+  ring.carried = 65;
+  AttentionProblem all = ring;
+  all.window = 100;
+  all.kv_heads = 2;
+  all.queries = 77;
+  for (const AttentionProblem& problem : {kPlain, window, ring, all}) {
+    SCOPED_TRACE(problem.to_string());
+    ASSERT_EQ(why_not_in_cudnn(problem), "");
+    const auto plans = build(problem);
+    // A sum of dq per tile of keys: the deterministic backward pass needs room, and is not given more than it says.
+    EXPECT_GT(plans->backward_workspace(), 0);
+    EXPECT_LE(plans->backward_workspace(), cuda::kCudnnWorkspaceBytes);
+    EXPECT_LE(plans->forward_workspace(), cuda::kCudnnWorkspaceBytes);
+  }
+}
+
+TEST_P(CudnnPlansOf, LargestHeads) {
+  AttentionProblem problem = kPlain;
+  for (const int64_t size : {8, 128, 256}) {
+    problem.size = problem.value_size = size;
+    if (size > 128 && GetParam().chip < 90) {
+      EXPECT_ERROR(build(problem), ErrorKind::config, "128");
+    } else {
+      EXPECT_NE(build(problem), nullptr) << size;
+    }
+  }
+}
+
+// Rows of so many queries need more workspace than there is: those of DRT's paper.
+constexpr int64_t kLong = 16384;
+
+// The softmax layers of every configuration in configs/: with what it says, or why cuDNN cannot; and with rotary
+// positions and one document in a row, which cuDNN can.
+TEST_P(CudnnPlansOf, ConfigurationsOfTheRepository) {
+  std::map<std::string, AttentionProblem> problems;
+  int refused = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(QUIRE_SOURCE_DIR "/configs")) {
+    if (entry.path().extension() != ".yaml") continue;
+    const RunConfig as_it_is = load_config<RunConfig>(entry.path().string());
+    RunConfig config = as_it_is;
+    config.model.position = Position::rope;
+    config.model.dropout.attention = 0;
+    const auto before = attention_calls(as_it_is.model, as_it_is.data.rows, as_it_is.data.subsequence,
+                                        as_it_is.data.pack == PackChoice::pad, DType::bf16);
+    const int64_t rows = (config.data.rows + config.data.accumulate - 1) / config.data.accumulate;
+    const auto after = attention_calls(config.model, rows, config.data.subsequence, true, DType::bf16);
+    for (const AttentionCall& call : before) refused += call.why_not_cudnn.empty() ? 0 : 1;
+    for (const AttentionCall& call : after) {
+      if (call.why_not_cudnn.empty()) problems.emplace(call.problem.to_string(), call.problem);
+    }
+    for (const AttentionCall& call : before) {
+      if (call.why_not_cudnn.empty()) problems.emplace(call.problem.to_string(), call.problem);
+    }
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_GE(problems.size(), 6U);
+  for (const auto& [name, problem] : problems) {
+    SCOPED_TRACE(name);
+    ASSERT_EQ(why_not_in_cudnn(problem), "");
+    if (problem.queries < kLong) {
+      EXPECT_NO_THROW(build(problem));
+    } else {
+      EXPECT_ERROR(build(problem), ErrorKind::config, "no plan needs at most 512 MiB of workspace");
+    }
+  }
+}
+
+TEST_P(CudnnPlansOf, TooLargeAWorkspaceIsNoPlan) {
+  AttentionProblem problem = kPlain;
+  problem.rows = 4;
+  problem.queries = 8192;
+  problem.heads = problem.kv_heads = 16;
+  EXPECT_ERROR(build(problem), ErrorKind::config, "backward pass: no plan needs at most 512 MiB");
+}
+
+TEST_P(CudnnPlansOf, WhatCudnnRefusesSaysWhy) {
+  AttentionProblem problem = kPlain;
+  problem.size = problem.value_size = 20;
+  EXPECT_NE(why_not_in_cudnn(problem), "");
+  EXPECT_ERROR(build(problem), ErrorKind::config, "multiple of 8");
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpus, CudnnPlansOf, ::testing::Values(kA100, kH100),
+                         [](const auto& tested) { return fmt::format("sm_{}", tested.param.chip); });
+
+TEST(CudnnLibrary, OldOrOtherVersionsAreRefused) {
+  EXPECT_EQ(cuda::cudnn_version_text(91900), "9.19.0");
+  EXPECT_EQ(cuda::why_cudnn_refused(91900, 91900), "");
+  EXPECT_EQ(cuda::why_cudnn_refused(92500, 91900), "");
+  EXPECT_NE(cuda::why_cudnn_refused(91501, 91900).find("9.15.1 is refused"), std::string::npos);
+  EXPECT_NE(cuda::why_cudnn_refused(100000, 91900).find("compiled for cuDNN 9"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace quire::test
