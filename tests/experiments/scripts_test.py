@@ -217,11 +217,12 @@ class Alone(Scripts):
                  for row in json.loads((folder / "results/drt-words.json").read_text(encoding="utf-8"))["rows"]}
         for fact in ("definitions", "names", "numbers"):
             self.assertIn(f"| {fact} | {right[fact, 'word before']} | {right[fact, 'word within']} |", readme)
-        right = {row["fact"]: f"{100 * row['right']:.0f} % of the {row['fact']}"
-                 for row in json.loads((folder / "results/moba-words.json").read_text(encoding="utf-8"))["rows"]
-                 if row["last_said"] == "recalled"}
-        self.assertIn(f"{right['names']}, {right['numbers']} and {right['definitions']}", readme)
-        for name in ("drt", "moba"):
+        for name in ("moba", "landmark"):
+            right = {row["fact"]: f"{100 * row['right']:.0f} % of the {row['fact']}"
+                     for row in json.loads((folder / f"results/{name}-words.json").read_text(encoding="utf-8"))["rows"]
+                     if row["last_said"] == "recalled"}
+            self.assertIn(f"{right['names']}, {right['numbers']} and {right['definitions']}", readme.replace("\n", " "))
+        for name in ("drt", "moba", "landmark"):
             read = json.loads((folder / f"results/{name}-top-k.json").read_text(encoding="utf-8"))["rows"]
             self.assertIn("| " + " | ".join(f"{100 * row['accuracy']:.1f} %" for row in read) + " |", readme)
 
@@ -434,6 +435,9 @@ echo "{\\"model_flops\\": $n.0e12, \\"operations\\": [{\\"name\\": \\"gemm\\", \
         self.assertEqual({key: training[key] for key in ("gpu", "commit", "outcome", "failed")},
                          {"gpu": "a GPU, 1.0", "commit": "abc", "outcome": "status 3", "failed": ["CudaTraining.AStep"]})
         self.assertEqual(training["end"][-1], "1 FAILED TEST")
+        (self.folder / "log").write_text("the end\n", encoding="utf-8")
+        self.run_script("gpu/write_result.py", self.output, "bundle", "passed", 7, "command", "log", environment=path)
+        self.assertEqual((self.result()["outcome"], self.result()["seconds"], self.result()["end"]), ("passed", 7, ["the end"]))
 
 
 class WithTorch(Scripts):
