@@ -105,7 +105,7 @@ TEST_F(CudaTraining, FiftyStepsGiveTheLossesOfTheCpu) {
 TEST_F(CudaTraining, AttentionInCudnnTrainsAsOwnKernelsDo) {
   const bool on_host = load_cuda().gpu == "cuda_shim";
   int number = 0;
-  for (const char* cache : {"{kind: none}", "{kind: kv, length: 9}", "{kind: hidden, length: 5}"}) {
+  for (const char* cache : {"{kind: none, length: none}", "{kind: kv, length: 9}", "{kind: hidden, length: 5}"}) {
     const auto with = [&](const char* implementation) {
       return config({"run.device=cuda", "model.position=rope", "model.key_heads=1", "model.attention.window=9",
                      std::string("model.attention.cache=") + cache,
@@ -121,7 +121,7 @@ TEST_F(CudaTraining, AttentionInCudnnTrainsAsOwnKernelsDo) {
     }
     const std::filesystem::path begun =
         sharp_model(config({"model.position=rope", "model.key_heads=1", "model.attention.window=9",
-                            "model.attention.cache.kind=none"}),
+                            "model.attention.cache={kind: none, length: none}"}),
                     *corpus_, folder_ / ("cudnn" + std::to_string(++number)));
     TrainingRun own(with("own"), *corpus_, begun, true);
     TrainingRun cudnn(with("cudnn"), *corpus_, begun, true);
