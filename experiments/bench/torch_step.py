@@ -7,9 +7,7 @@ with decay on matrices only. Attention is scaled_dot_product_attention where it 
 import argparse
 import ctypes
 import json
-import math
 import resource
-import time
 
 import torch
 import torch.nn as nn
@@ -17,6 +15,7 @@ import torch.nn.functional as F
 
 from torch_drt import Drt
 from torch_landmark import LandmarkAttention
+from torch_loop import timed_steps
 
 
 if hasattr(F, "rms_norm"):
@@ -227,12 +226,6 @@ def blas_name():
     return known[0].split(" Product")[0] if known else "unknown"
 
 
-def has_fused_adamw(on_gpu):
-    """AdamW in one pass: on a GPU from PyTorch 2.0 on, on a CPU from 2.4 on."""
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    return version >= ((2, 0) if on_gpu else (2, 4))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", choices=SHAPES)
@@ -258,33 +251,14 @@ def main():
     mixed = torch.autocast(arguments.device, torch.bfloat16, enabled=arguments.precision == "bf16")
     imported = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     model = Model(shape)
-    matrices = [p for p in model.parameters() if p.dim() >= 2]
-    others = [p for p in model.parameters() if p.dim() < 2]
-    fastest = {"fused": True} if has_fused_adamw(on_gpu) else {}
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
-                                  lr=5e-4, betas=(0.9, 0.95), **fastest)
     forward = torch.compile(model) if arguments.compile else model
-    times = []
-    for step in range(arguments.warmup + arguments.steps):
-        tokens = torch.randint(shape["vocabulary"], (shape["rows"], shape["length"]))
-        targets = torch.randint(shape["vocabulary"], (shape["rows"], shape["length"]))
-        started = time.perf_counter()
-        with mixed:
-            loss = forward(tokens, targets)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        loss.item()
-        if step >= arguments.warmup:
-            times.append(1000 * (time.perf_counter() - started))
-    times.sort()
+    times = timed_steps(model, forward, shape, mixed, arguments)
     print(json.dumps({
         "torch": torch.__version__,
         "blas": blas_name(),
         "threads": torch.get_num_threads(),
         "parameters": sum(p.numel() for p in model.parameters()),
-        "step_ms": {"median": times[len(times) // 2], "min": times[0], "max": times[-1]},
+        "step_ms": times,
         "imported_rss_bytes": imported * 1024,
         "gpu": torch.cuda.get_device_name() if on_gpu else None,
         "peak_bytes": torch.cuda.max_memory_allocated() if on_gpu else None,

@@ -3,16 +3,11 @@
 // customary.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
-#include "core/bfloat16.h"
-#include "core/random.h"
-#include "core/tensor.h"
+#include "experiments/gpu/timing.h"
 #include "kernels/attention.h"
-#include "kernels/backend.h"
 
 namespace {
 
@@ -23,21 +18,6 @@ struct Options {
   int64_t rows = 1, queries = 8192, heads = 16, kv_heads = 0, size = 128, slots = 0, window = 0;
   int repeats = 10;
 };
-
-// Uniform in [-1, 1), on the device.
-template <typename T>
-Tensor uniform_of(const Shape& shape, uint32_t stream) {
-  std::vector<T> values;
-  for (int64_t i = 0; i < shape.numel(); ++i) {
-    const auto bits = philox(RandomKey::of(1, stream), 0, 0, 0, static_cast<uint32_t>(i));
-    values.push_back(T(static_cast<float>(bits[0]) * 0x1p-31F - 1));
-  }
-  return Tensor::from(values, shape);
-}
-Tensor uniform(const Shape& shape, DType dtype, Device device, uint32_t stream) {
-  const Tensor made = dtype == DType::bf16 ? uniform_of<bfloat16>(shape, stream) : uniform_of<float>(shape, stream);
-  return made.to(device);
-}
 
 class Attention {
  public:
@@ -94,43 +74,19 @@ class Attention {
   double pairs_ = 0;
 };
 
-// The best of the repeats, in seconds.
-template <typename Function>
-double timed(int repeats, Device device, Function&& function) {
-  const auto wait = [&] {
-    if (device.kind == DeviceKind::cuda) device_backend(device.kind).synchronize();
-  };
-  double best = 0;
-  for (int repeat = -1; repeat < repeats; ++repeat) {
-    wait();
-    const auto start = std::chrono::steady_clock::now();
-    function();
-    wait();
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (repeat >= 0) best = repeat == 0 ? seconds : std::min(best, seconds);  // the first one warms up
-  }
-  return best;
-}
-
-int bench(const Options& options) {
-  load_backends();
-  const Device device = options.device == "cuda" ? Device{DeviceKind::cuda, 0} : kCpu;
-  if (device.kind == DeviceKind::cuda && load_cuda().gpu.empty()) {
-    std::cerr << "bench_attention: error: no GPU: " << load_cuda().reason << "\n";
-    return 5;
-  }
+void bench(const Options& options) {
+  const Device device = device_named(options.device);
   const DType dtype = options.type == "bf16" ? DType::bf16 : DType::f32;
   const Attention attention(options, dtype, device);
   const double forward = timed(options.repeats, device, [&] { attention.forward(); });
   const double backward = timed(options.repeats, device, [&] { attention.backward(); });
-  std::cout << nlohmann::json{{"gpu", device.kind == DeviceKind::cuda ? load_cuda().gpu : ""},
+  std::cout << nlohmann::json{{"gpu", gpu_of(device)},
                               {"forward_ms", forward * 1e3},
                               {"backward_ms", backward * 1e3},
                               {"forward_tflops", attention.flops() / forward * 1e-12},
                               {"backward_tflops", 2.5 * attention.flops() / backward * 1e-12}}
                    .dump()
             << "\n";
-  return 0;
 }
 
 }  // namespace
@@ -151,7 +107,8 @@ int main(int argc, char** argv) {
   app.add_option("--repeats", options.repeats)->check(CLI::Range(1, 1 << 24));
   CLI11_PARSE(app, argc, argv);
   try {
-    return bench(options);
+    bench(options);
+    return 0;
   } catch (const std::exception& error) {
     std::cerr << "bench_attention: error: " << error.what() << "\n";
     return 1;

@@ -9,11 +9,11 @@ the best of all rounds.
 """
 
 import argparse
-import datetime
 import json
 import pathlib
 import subprocess
-import sys
+
+from record import origin, write
 
 HERE = pathlib.Path(__file__).resolve().parent
 # rows, queries, heads, size, slots of the cache, window, terms; what PyTorch runs.
@@ -104,9 +104,7 @@ def main():
     parser.add_argument("--no-torch", action="store_true")
     parser.add_argument("--output", type=pathlib.Path, default=HERE / "results" / "attention.json")
     a = parser.parse_args()
-    commit = a.program.resolve().parent.parent / "COMMIT"
-    results = {"date": datetime.date.today().isoformat(), "commit": commit.read_text().strip() if commit.exists() else "unknown",
-               "command": " ".join(["python3", *sys.argv]), "gpu": "", "cases": {}}
+    results = {**origin(a.program), "gpu": "", "cases": {}}
     for name, (case, peer) in CASES.items():
         if a.queries:
             case = (case[0], a.queries, *case[2:])
@@ -127,8 +125,7 @@ def main():
                 entry[f"{part}_torch_over_quire"] = entry[f"torch_{part}_ms"] / entry[f"quire_{part}_ms"]
         results["cases"][name] = entry
         print(f"{name}: {json.dumps(entry)}", flush=True)
-        a.output.parent.mkdir(parents=True, exist_ok=True)
-        a.output.write_text(json.dumps(results, indent=1) + "\n")
+        write(a.output, results)
 
 
 if __name__ == "__main__":

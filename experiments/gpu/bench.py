@@ -1,23 +1,35 @@
 #!/usr/bin/env python3
 """Training steps of quire and of PyTorch on one GPU, in turn; prints ratios and writes JSON.
 
-    python3 experiments/gpu/bench.py --quire BUNDLE/bin/quire [--output FILE] [llama gpt2 transformer-xl]
+    python3 experiments/gpu/bench.py --quire BUNDLE/bin/quire [--output FILE] [CASE ...]
 
 Every pair is one process of either, one after the other, so that both meet the same state of the card. The rate of a
 large product and the bandwidth of a copy are measured in the same call: what a step could be at best. Needs PyTorch.
+
+gpt2: 124 million parameters, rows of 1024 tokens. window-350m, window-124m: sliding windows over documents of 32768 and
+65536 tokens; quire reads them in subsequences with a cache, PyTorch as one row through FlexAttention, equally many tokens
+a step. cache-350m: subsequences of 512 with a cache of 512 and T5 biases, on both sides. These three in bf16 alone.
 """
 
 import argparse
-import datetime
 import json
 import pathlib
-import subprocess
 import sys
+
+from record import origin, run_json, shown, summary, write
 
 HERE = pathlib.Path(__file__).resolve().parent
 BENCH = HERE.parent / "bench"
 # Enough work for a large card: rows, length of a row.
 SIZES = {"llama": (32, 1024), "gpt2": (16, 1024), "transformer-xl": (32, 512)}
+# Configuration of quire and what is set in it; rows and length of quire's step and of PyTorch's.
+WINDOWS = {
+    "window-350m": ("window-350m", [], (64, 512), (1, 32768)),
+    "window-124m": ("window-124m", [], (64, 1024), (1, 65536)),
+    "cache-350m": ("window-350m", ["model.position=t5"], (64, 512), (64, 512)),
+}
+CASES = [*SIZES, *WINDOWS]
+PEAK = 989e12  # bf16 products of an H100 or H200 SXM, dense
 
 
 def ceilings():
@@ -47,66 +59,65 @@ def ceilings():
     }
 
 
-def run_json(command):
-    print("  $", " ".join(map(str, command)), file=sys.stderr, flush=True)
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-    if done.returncode != 0:
-        return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1], "status": done.returncode}
-    return json.loads(done.stdout)
-
-
-def summary(runs):
-    failed = [run for run in runs if "error" in run]
-    if failed:
-        return failed[0]
-    medians = sorted(run["step_ms"]["median"] for run in runs)
-    kept = {key: runs[-1][key] for key in ("parameters", "peak_bytes", "model_flops", "backend", "torch") if key in runs[-1]}
-    return {"step_ms_min": min(run["step_ms"]["min"] for run in runs), "step_ms_median": medians[len(medians) // 2], **kept}
+def sides(model, precision, arguments):
+    """The commands of quire and of PyTorch, and rows and length of quire's step."""
+    steps = ["--steps", arguments.steps, "--warmup", 5]
+    device = "cuda"
+    if model in WINDOWS:
+        config, settings, (rows, length), other = WINDOWS[model]
+        quire = [arguments.quire, "bench", HERE / f"{config}.yaml", *settings]
+        peer = [sys.executable, HERE / "torch_window.py", model, "--device", device, "--rows", other[0], "--length", other[1],
+                *steps, *(["--masked"] if arguments.no_compile else [])]
+    else:
+        rows, length = SIZES[model]
+        cache = [f"model.attention.cache.length={length}"] if model == "transformer-xl" else []
+        quire = [arguments.quire, "bench", BENCH / f"{model}.yaml", *cache]
+        peer = [sys.executable, BENCH / "torch_step.py", model, "--device", device, "--precision", precision,
+                "--rows", rows, "--length", length, *steps, *([] if arguments.no_compile else ["--compile"])]
+    quire += [f"run.device={device}", f"run.precision={precision}", f"data.rows={rows}", f"data.subsequence={length}", *steps,
+              "--json"]
+    return quire, peer, rows, length
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", help=f"of {', '.join(SIZES)}; default: all")
+    parser.add_argument("models", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; default: all")
     parser.add_argument("--quire", required=True)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--precisions", nargs="*", default=["bf16", "f32"])
     parser.add_argument("--no-compile", action="store_true", help="PyTorch as it comes, without torch.compile")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands of one pair of each case, in bf16")
     parser.add_argument("--output", type=pathlib.Path, default=HERE / "results" / "bench.json")
     arguments = parser.parse_args()
-    commit_file = pathlib.Path(arguments.quire).resolve().parent.parent / "COMMIT"
-    results = {
-        "date": datetime.date.today().isoformat(),
-        "commit": commit_file.read_text().strip() if commit_file.exists() else "unknown",
-        "command": " ".join(["python3", *sys.argv]),
-        **ceilings(),
-        "steps": {},
-    }
+    for model in arguments.models:
+        if model not in CASES:
+            parser.error(f"there is no case '{model}'; cases: {', '.join(CASES)}")
+    if arguments.dry_run:
+        for model in arguments.models or CASES:
+            for command in sides(model, "bf16", arguments)[:2]:
+                print(shown(command))
+        return
+    results = {**origin(arguments.quire), **ceilings(), "steps": {}}
     print(f"{results['gpu']}: bf16 products {results['bf16_product_flops'] / 1e12:.0f} TFLOP/s, "
           f"copies {results['copy_bytes_per_second'] / 1e12:.2f} TB/s", flush=True)
-    for model in arguments.models or SIZES:
-        rows, length = SIZES[model]
-        for precision in arguments.precisions:
+    for model in arguments.models or CASES:
+        for precision in ["bf16"] if model in WINDOWS else arguments.precisions:
+            quire_command, torch_command, rows, length = sides(model, precision, arguments)
             own, peers = [], []
             for _ in range(arguments.pairs):
-                quire = [arguments.quire, "bench", BENCH / f"{model}.yaml", "run.device=cuda", f"run.precision={precision}",
-                         f"data.rows={rows}", f"data.subsequence={length}", "--steps", arguments.steps, "--warmup", 5, "--json"]
-                if model == "transformer-xl":
-                    quire.insert(3, f"model.attention.cache.length={length}")
-                own.append(run_json(quire))
-                torch_step = [sys.executable, BENCH / "torch_step.py", model, "--device", "cuda", "--precision", precision,
-                              "--rows", rows, "--length", length, "--steps", arguments.steps, "--warmup", 5]
-                peers.append(run_json(torch_step if arguments.no_compile else torch_step + ["--compile"]))
+                own.append(run_json(quire_command))
+                peers.append(run_json(torch_command))
             quire, torch = summary(own), summary(peers)
             entry = {"rows": rows, "length": length, "quire": quire, "torch": torch}
             if "error" not in quire and "error" not in torch:
+                entry["tokens_per_second"] = rows * length / quire["step_ms_median"] * 1e3
                 entry["torch_over_quire"] = torch["step_ms_median"] / quire["step_ms_median"]
-                entry["share_of_product_rate"] = (
-                    quire["model_flops"] / (quire["step_ms_median"] / 1000) / results["bf16_product_flops"])
+                rate = quire["model_flops"] / (quire["step_ms_median"] / 1000)
+                entry |= {"share_of_product_rate": rate / results["bf16_product_flops"], "share_of_peak": rate / PEAK}
             results["steps"][f"{model} {precision}"] = entry
             print(f"{model} {precision}: {json.dumps(entry)}", flush=True)
-            arguments.output.parent.mkdir(parents=True, exist_ok=True)
-            arguments.output.write_text(json.dumps(results, indent=1) + "\n")
+            write(arguments.output, results)
 
 
 if __name__ == "__main__":

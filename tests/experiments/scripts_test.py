@@ -9,6 +9,7 @@ import math
 import os
 import pathlib
 import random
+import shlex
 import shutil
 import subprocess
 import sys
@@ -75,12 +76,11 @@ class Alone(Scripts):
             tested += (pathlib.Path(__file__).parent / other).read_text(encoding="utf-8")
         for script in sorted([*EXPERIMENTS.rglob("*.py"), *EXPERIMENTS.rglob("*.sh")]):
             name = script.relative_to(EXPERIMENTS).as_posix()
-            # The study driver is imported by its test, two models by torch_step.py, which is run with each, what the
-            # scripts on faults share by these, the sources of corpora by make.py and the parts of the comparison with
-            # PyTorch by parity.py.
+            # The study driver is imported by its test, two models by torch_step.py, which is run with each, what scripts
+            # share by these, the sources of corpora by make.py and the parts of the comparison with PyTorch by parity.py.
             if name not in ("study.py", "study_file.py", "study_report.py", "bench/torch_drt.py", "bench/torch_landmark.py",
-                            "faults/job.py", "faults/namespaces.py", *(f"corpora/{part}.py" for part in PARTS_OF_CORPORA),
-                            *(f"parity/{part}.py" for part in PARTS_OF_PARITY)):
+                            "bench/torch_loop.py", "faults/job.py", "faults/namespaces.py", "gpu/record.py",
+                            *(f"corpora/{part}.py" for part in PARTS_OF_CORPORA), *(f"parity/{part}.py" for part in PARTS_OF_PARITY)):
                 self.assertIn(f'run_script("{name}"', tested, name)
 
     def test_old_new(self):
@@ -390,6 +390,46 @@ echo "{\\"model_flops\\": $n.0e12, \\"operations\\": [{\\"name\\": \\"gemm\\", \
         self.assertAlmostEqual(result["share_of_peak"], 10e12 / (result["step_ms"] / 1e3) / 989e12)
         self.run_script("gpu/model.py", *arguments, "--rows", 0, status=1)
 
+    def test_cases_of_steps_on_a_gpu(self):
+        # Every configuration that the scripts would time is one that quire trains: small, on the CPU, one step.
+        small = ["run.device=cpu", "run.precision=f32", "model.layers=2", "model.width=32", "data.vocabulary=100", "data.rows=1",
+                 "run.threads=1"]
+        units = ["model.attention.vq.value_size=64", "model.head_size=8", "model.attention.vq.codes=16"]
+        lengths = {"131072": "64", "65536": "64", "32768": "64", "8192": "64", "[18]": "[1]"}
+        lines = []
+        for script in ("gpu/bench.py", "gpu/mechanisms.py"):
+            self.run_script(script, "--quire", "quire", "--dry-run", "nonsense", status=2)
+            lines += self.run_script(script, "--quire", "quire", "--dry-run").splitlines()
+        commands = [shlex.split(line) for line in dict.fromkeys(lines) if line.startswith("quire ")]
+        self.assertGreater(len(commands), 15)
+        for command in commands:
+            kept = command[2:command.index("--steps")]
+            for long, short in lengths.items():
+                kept = [part.replace(long, short) for part in kept]
+            own = units if any("value_size" in part for part in kept) else ["model.mlp.hidden=32", "model.heads=4"]
+            done = subprocess.run([PROGRAMS / "quire", "bench", *kept, *small, *own, "--steps", "1", "--warmup", "1", "--json"],
+                                  capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, f"{shlex.join(command)}\n{done.stderr}")
+
+    def test_mechanisms_beside_a_window(self):
+        # Twice the time for as many tokens.
+        self.write_program(self.folder / "bin/quire", """case "$*" in *memory*) n=10;; *) n=5;; esac
+echo "{\\"backend\\": \\"a GPU\\", \\"step_ms\\": {\\"median\\": $n, \\"min\\": $n}}\"""")
+        self.run_script("gpu/mechanisms.py", "knn-8k", "--quire", self.folder / "bin/quire", "--pairs", 2, "--output", self.output)
+        self.assertEqual(self.result()["cases"]["knn-8k"]["ratio"], 2)
+        self.write_program(self.folder / "bin/quire", "echo quire: error: no GPU >&2; exit 1")
+        self.run_script("gpu/mechanisms.py", "knn-8k", "--quire", self.folder / "bin/quire", "--output", self.output)
+        self.assertEqual(self.result()["cases"]["knn-8k"]["step"], {"error": "quire: error: no GPU", "status": 1})
+
+    def search_alone(self, *arguments, **others):
+        self.run_script("gpu/search.py", "--program", PROGRAMS / "bench_search", "--device", "cpu", "--entries", 100,
+                        "--rounds", 1, "--repeats", 1, "--output", self.output, *arguments, **others)
+        return self.result()["entries"]["100"]
+
+    def test_search_alone(self):
+        self.assertGreater(self.search_alone("--no-torch")["quire_ms"], 0)
+        self.run_script("gpu/search.py", "--program", PROGRAMS / "bench_search", "--entries", 0, "--output", self.output, status=1)
+
     def test_resources_of_kernels(self):
         def listing(stack, instruction):
             return ("arch = sm_90a\n Function _Zab:\n  REG:99 STACK:%d SHARED:1024 LOCAL:0\n" % stack if stack >= 0 else
@@ -455,6 +495,24 @@ class WithTorch(Scripts):
             self.assertGreater(json.loads(out)["step_ms"]["min"], 0)
         out = self.run_script("memorizing/torch_step.py", "--memory", 64, "--steps", 1, python=self.python)
         self.assertGreater(json.loads(out)["step_ms"]["min"], 0)
+
+    def test_windows_of_torch(self):
+        # As many parameters as quire's, whose table of tokens has no rows that stand for no token.
+        for model, config in (("window-350m", "window-350m"), ("window-124m", "window-124m"), ("cache-350m", "window-350m")):
+            settings = ["layers=2", "width=64", "hidden=96", "heads=4", "table=100", "vocabulary=100"]
+            cached = model == "cache-350m"
+            out = self.run_script("gpu/torch_window.py", model, "--device", "cpu", "--masked", "--rows", 1, "--length", 512,
+                                  "--steps", 1, *[part for pair in settings for part in ("--set", pair)], python=self.python)
+            done = subprocess.run([PROGRAMS / "quire", "bench", EXPERIMENTS / f"gpu/{config}.yaml", "model.layers=2",
+                                   "model.width=64", "model.mlp.hidden=96", "model.heads=4", "data.vocabulary=100",
+                                   f"model.position={'t5' if cached else 'rope'}", "--steps", "1", "--warmup", "0", "--json"],
+                                  capture_output=True, text=True, check=True)
+            self.assertEqual(json.loads(out)["parameters"], json.loads(done.stdout)["parameters"], model)
+        self.run_script("gpu/torch_window.py", "cache-350m", "--device", "cpu", "--masked", "--rows", 1, "--length", 64, status=1,
+                        python=self.python)
+
+    def test_search_beside_torch(self):
+        self.assertGreater(self.search_alone(python=self.python)["torch_ms"], 0)
 
     def test_attention_beside_torch(self):
         cases = self.attention_alone(python=self.python)

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Training steps of mechanisms beside quire's own sliding window, and of Transformer-VQ beside full attention.
+
+    python3 experiments/gpu/mechanisms.py --quire BUNDLE/bin/quire [--output FILE] [CASE ...]
+
+350 million parameters (window-350m.yaml), bf16, some 16384 tokens a step; times are compared by token. Both models run in
+turn. Memories are full when timing begins: as many steps come before. full-8k, full-32k and full-128k: twelve layers of
+gated attention units that read all earlier keys of one row, and the same units with caches of codewords.
+"""
+
+import argparse
+import json
+import pathlib
+
+from record import origin, run_json, shown, summary, write
+
+HERE = pathlib.Path(__file__).resolve().parent
+CONFIG = HERE / "window-350m.yaml"
+WINDOW = ["data.rows=32"]
+
+
+def knn(size):
+    memory = f"model.memory=[{{kind: knn, layers: [18], size: {size}, top_k: 32}}]"
+    return ["data.rows=32", memory], 32 * 512, size // 512
+
+
+def gated(layers):
+    """Gated attention units of the same width, without feed-forward layers: two for a layer of the window's model."""
+    return [f"model.layers={layers}", "model.heads=1", "model.head_size=128", "model.mlp={kind: none}", "model.position=xl",
+            "model.attention.kind=vq", "model.attention.vq.value_size=2048", "model.attention.cache={kind: none}"]
+
+
+def full(length):
+    """Settings of one row of full attention, and of the same with caches of codewords."""
+    row = [*gated(12), "data.rows=1", f"data.subsequence={length}"]
+    return ((row + [f"model.attention.window={length}", f"model.attention.vq.block={length}",
+                    "model.attention.vq.cache=false"], length, 1),
+            (row + ["model.attention.window=512", "model.attention.vq.block=512"], length, 1))
+
+
+BASE = (WINDOW, 32 * 512, 1)
+# What is set in the configuration, tokens of a step, steps until state is full: of the case, and of what it is beside.
+CASES = {
+    "xl": ((["data.rows=32", "model.position=xl", "model.attention.cache={kind: hidden, length: 512}"], 32 * 512, 1), BASE),
+    "knn-8k": (knn(8192), BASE),
+    "knn-64k": (knn(65536), BASE),
+    "landmark": ((["data.rows=32", "data.subsequence=510", "model.attention={kind: landmark, landmark: {block: 50}}"],
+                  32 * 500, 1), BASE),
+    "drt": ((["data.rows=32", "data.subsequence=520", "model.position=alibi",
+              "model.stack={kind: drt, drt: {chunk: 64, top_k: 8, groups: 1, capacity: 512}}"], 32 * 512, 64), BASE),
+    "vq": (([*gated(48), "data.rows=8", "data.subsequence=2048", "model.attention.window=512",
+             "model.attention.vq.block=512"], 8 * 2048, 1), BASE),
+    "full-8k": full(8192),
+    "full-32k": full(32768),
+    "full-128k": full(131072),
+}
+
+
+def command(quire, side, steps):
+    settings, _, before = side
+    return [quire, "bench", CONFIG, "run.device=cuda", "run.precision=bf16", *settings, "--steps", steps, "--warmup", before + 4,
+            "--json"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; default: all")
+    parser.add_argument("--quire", required=True)
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--dry-run", action="store_true", help="print the commands of one pair of each case")
+    parser.add_argument("--output", type=pathlib.Path, default=HERE / "results" / "mechanisms.json")
+    arguments = parser.parse_args()
+    for case in arguments.cases:
+        if case not in CASES:
+            parser.error(f"there is no case '{case}'; cases: {', '.join(CASES)}")
+    results = {**origin(arguments.quire), "gpu": "", "cases": {}}
+    for case in arguments.cases or CASES:
+        commands = [command(arguments.quire, side, arguments.steps) for side in CASES[case]]
+        if arguments.dry_run:
+            print("\n".join(map(shown, commands)))
+            continue
+        runs = ([], [])
+        for _ in range(arguments.pairs):
+            for side in (0, 1):
+                runs[side].append(run_json(commands[side]))
+        own, beside = map(summary, runs)
+        entry = {"tokens": CASES[case][0][1], "beside_tokens": CASES[case][1][1], "step": own, "beside": beside}
+        if "error" not in own and "error" not in beside:
+            results["gpu"] = own["backend"]
+            entry["ratio"] = own["step_ms_median"] / entry["tokens"] / (beside["step_ms_median"] / entry["beside_tokens"])
+        results["cases"][case] = entry
+        print(f"{case}: {json.dumps(entry)}", flush=True)
+        write(arguments.output, results)
+
+
+if __name__ == "__main__":
+    main()
