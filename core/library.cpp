@@ -2,9 +2,91 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+#include <vector>
+
 #include "core/check.h"
 
 namespace quire {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Folders whose lib/python*/ holds packages, the nearest first.
+std::vector<fs::path> python_environments() {
+  std::vector<fs::path> found;
+  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    const char* const value = std::getenv(name);
+    if (value != nullptr && *value != '\0') found.emplace_back(value);
+  }
+  const char* const path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    fs::path python = fs::path(folder) / "python3";
+    std::error_code ignored;
+    if (folder.empty() || !fs::exists(python, ignored)) continue;
+    // Link by link: to an environment, and from it to the one that it was made from.
+    constexpr int kMostLinks = 16;
+    for (int link = 0; link < kMostLinks; ++link) {
+      found.push_back(python.parent_path().parent_path());
+      const fs::path to = fs::read_symlink(python, ignored);
+      if (to.empty()) break;
+      python = to.is_absolute() ? to : python.parent_path() / to;
+    }
+    break;
+  }
+  found.emplace_back("/usr/local");
+  found.emplace_back("/usr");
+  return found;
+}
+
+// Entries of a folder in the order of their names; none of one that cannot be read.
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::error_code ignored;
+  std::vector<fs::path> entries;
+  for (fs::directory_iterator next(folder, ignored), end; next != end && !ignored; next.increment(ignored)) {
+    entries.push_back(next->path());
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+void* open_packaged(const std::string& name) {
+  for (const fs::path& environment : python_environments()) {
+    for (const fs::path& python : entries_of(environment / "lib")) {
+      if (!python.filename().string().starts_with("python3")) continue;
+      for (const char* packages : {"site-packages", "dist-packages"}) {
+        for (const fs::path& package : entries_of(python / packages / "nvidia")) {
+          const fs::path file = package / "lib" / name;
+          std::error_code ignored;
+          if (!fs::exists(file, ignored)) continue;
+          void* const handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+          if (handle != nullptr) return handle;
+        }
+      }
+    }
+  }
+  return nullptr;
+}
+
+// "libcublasLt.so.13: cannot open shared object file: No such file or directory" -> "libcublasLt.so.13"
+std::string missing_library(const std::string& message) {
+  const size_t colon = message.find(": cannot open shared object file");
+  return colon == std::string::npos ? "" : message.substr(0, colon);
+}
+
+}  // namespace
+
+void* open_library(const std::string& file, std::string& reason) {
+  void* handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle != nullptr) return handle;
+  reason = ::dlerror();
+  if (file.find('/') == std::string::npos) handle = open_packaged(file);
+  return handle;
+}
 
 std::filesystem::path library_folder() {
   Dl_info info{};
@@ -21,11 +103,22 @@ const char* build_id() {
 void* library_function(const std::filesystem::path& path, const char* function, std::string& reason,
                        bool shares_symbols) {
   const std::string file = path.filename().string();
-  void* const handle = dlopen(path.c_str(), RTLD_NOW | (shares_symbols ? RTLD_GLOBAL : RTLD_LOCAL));
-  if (handle == nullptr) {
+  const int how = RTLD_NOW | (shares_symbols ? RTLD_GLOBAL : RTLD_LOCAL);
+  void* handle = dlopen(path.c_str(), how);
+  // One after the other: the loader takes a library that is loaded already, wherever it was found.
+  for (std::string last; handle == nullptr;) {
     reason = fmt::format("{}: {}", file, dlerror());
-    return nullptr;
+    const std::string missing = missing_library(reason.substr(file.size() + 2));
+    if (missing.empty() || missing == last || missing.find('/') != std::string::npos) return nullptr;
+    std::string ignored;
+    if (open_library(missing, ignored) == nullptr) {
+      reason += ", nor in the packages of a Python environment; put its folder on LD_LIBRARY_PATH";
+      return nullptr;
+    }
+    last = missing;
+    handle = dlopen(path.c_str(), how);
   }
+  reason.clear();
   void* const found = dlsym(handle, function);
   if (found == nullptr) reason = fmt::format("{}: built from other sources than libquire.so; build both again", file);
   return found;

@@ -43,13 +43,6 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export QUIRE_TEST_DEVICE=cuda QUIRE_GOLDEN_DIR="$bundle/tests/golden"
 
-# CUDA's libraries are in a Python environment alone on some machines: those of its packages, in the order of their names.
-if ! ldconfig -p | grep -q libcublasLt.so.13; then
-  packaged=$(python3 -c 'import glob, sys
-print(":".join(folder for path in sys.path for folder in sorted(glob.glob(path + "/nvidia/*/lib"))))' 2>/dev/null)
-  export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$packaged"
-fi
-
 run_stage() {
   local kernels='--gtest_filter=CudaOpTable*:*CudaAttention*:*CudaBlocks*'
   case $1 in
@@ -57,7 +50,7 @@ run_stage() {
       nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader && "$bundle/bin/quire" --version &&
         "$bundle/bin/quire" bench "$bundle/configs/quickstart.yaml" run.device=cuda --steps 5 --warmup 2
       ;;
-    products) "$bundle/tests/test_gpu" '--gtest_filter=*matmul*:*linear*' ;;
+    products) "$bundle/tests/test_gpu" '--gtest_filter=*gemm*:*matmul*:*linear*' ;;
     attention) "$bundle/tests/test_gpu" '--gtest_filter=*attention*:*CudaAttention*' ;;
     kernels) "$bundle/tests/test_gpu" '--gtest_filter=-*Training*:*Nccl*' ;;
     golden) "$bundle/tests/test_golden" ;;

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "core/check.h"
+#include "core/library.h"
 
 namespace quire::cuda {
 
@@ -28,8 +29,9 @@ struct Library {
 
 Library open() {
   Library library;
-  library.handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (library.handle == nullptr) fail(ErrorKind::config, "cuDNN cannot be loaded: {}; {}", ::dlerror(), kAdvice);
+  std::string reason;
+  library.handle = open_library(kLibrary, reason);
+  if (library.handle == nullptr) fail(ErrorKind::config, "cuDNN cannot be loaded: {}; {}", reason, kAdvice);
   const auto version = reinterpret_cast<size_t (*)()>(::dlsym(library.handle, "cudnnGetVersion"));
   if (version == nullptr) fail(ErrorKind::config, "{} does not tell its version; {}", kLibrary, kAdvice);
   library.version = version();
@@ -38,9 +40,9 @@ Library open() {
   // cuDNN's headers clear workspaces through CUDA's runtime library, and would take that of CUDA 12 if both are there.
   ::setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", kRuntime, 0);
   const char* const runtime = std::getenv("CUDNN_FRONTEND_CUDART_LIB_NAME");
-  if (::dlopen(runtime, RTLD_NOW | RTLD_LOCAL) == nullptr) {
+  if (open_library(runtime, reason) == nullptr) {
     fail(ErrorKind::config, "cuDNN's attention needs CUDA's runtime library: {}; put its folder on LD_LIBRARY_PATH",
-         ::dlerror());
+         reason);
   }
   return library;
 }

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "core/check.h"
+#include "core/library.h"
 
 namespace quire::cuda {
 
@@ -65,8 +66,9 @@ NcclLibrary load_nccl(const std::string& file) {
   const std::lock_guard lock(mutex);
   NcclLibrary nccl;
   nccl.choices = fmt::format("algorithm {}, protocol {}", pinned("NCCL_ALGO", "Ring"), pinned("NCCL_PROTO", "Simple"));
-  void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) fail(ErrorKind::config, "NCCL cannot be loaded: {}; {}", ::dlerror(), kAdvice);
+  std::string reason;
+  void* const library = open_library(file, reason);
+  if (library == nullptr) fail(ErrorKind::config, "NCCL cannot be loaded: {}; {}", reason, kAdvice);
   find(library, file, "ncclGetVersion", nccl.get_version);
   int version = 0;
   if (nccl.get_version(&version) != ncclSuccess) fail(ErrorKind::config, "{} does not tell its version", file);

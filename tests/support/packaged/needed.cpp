@@ -1,0 +1,3 @@
+extern "C" int packaged_number() {
+  return 7;
+}
