@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "tests/support/cuda_shim/device_memory.h"
 #include "tests/support/small_corpus.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/training_run.h"
@@ -11,6 +12,12 @@
 
 namespace quire::test {
 namespace {
+
+// In all tests of this program the host does not reach what is on the device.
+const bool g_guarded = [] {
+  shim::guard_device_memory();
+  return true;
+}();
 
 constexpr const char* kConfig = R"(
 run: {name: waits, device: cuda, precision: bf16}
@@ -34,6 +41,7 @@ TEST_F(Waits, NoneInAStepThatIsNotLookedAt) {
   TrainingRun run(parse_config<RunConfig>(kConfig, "waits.yaml"), *corpus_);
   const int64_t before = waits_for_device();
   for (int step = 0; step < 3; ++step) EXPECT_FALSE(run.step(ReadResult::when_free).read);
+  EXPECT_TRUE(g_guarded);
   EXPECT_EQ(waits_for_device(), before);
   EXPECT_TRUE(run.step().read);
   EXPECT_GT(waits_for_device(), before);

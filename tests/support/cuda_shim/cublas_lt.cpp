@@ -8,6 +8,7 @@
 #include <map>
 
 #include "core/bfloat16.h"
+#include "tests/support/cuda_shim/device_memory.h"
 
 // NOLINTBEGIN: CUDA's own words
 struct cublasLtMatmulDescOpaque_t {
@@ -259,6 +260,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               cudaStream_t) {
   using quire::shim::alignment_of;
   using quire::shim::multiply;
+  const quire::shim::DeviceMemoryOpen open;
   const Product product{desc, a_layout, b_layout, d_layout};
   const cublasStatus_t status = quire::shim::judge(product);
   if (status != CUBLAS_STATUS_SUCCESS) return status;

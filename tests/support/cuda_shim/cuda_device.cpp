@@ -11,6 +11,7 @@
 #include "kernels/cuda/runtime.h"
 #include "tests/kernels/cuda/waits.h"
 #include "tests/support/cuda_device.h"
+#include "tests/support/cuda_shim/device_memory.h"
 
 namespace quire::cuda {
 
@@ -26,16 +27,19 @@ namespace {
 
 class ExactAllocator : public Allocator {
  public:
+  explicit ExactAllocator(bool of_device) : of_device_(of_device) {}
   // Filled with not-a-number: what is read before it is written shows.
   void* allocate(size_t bytes) override {
     void* const block = std::malloc(bytes == 0 ? 1 : bytes);
     std::memset(block, 0xff, bytes);
+    if (of_device_) shim::add_device_memory(block, bytes);
     const std::lock_guard lock(mutex_);
     stats_.bytes_in_use += static_cast<int64_t>(bytes);
     stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.bytes_in_use);
     return block;
   }
   void deallocate(void* pointer, size_t bytes) override {
+    shim::remove_device_memory(pointer);
     std::free(pointer);
     const std::lock_guard lock(mutex_);
     stats_.bytes_in_use -= static_cast<int64_t>(bytes);
@@ -50,6 +54,7 @@ class ExactAllocator : public Allocator {
   }
 
  private:
+  bool of_device_;
   mutable std::mutex mutex_;  // ranks may be threads
   AllocatorStats stats_;
 };
@@ -65,22 +70,33 @@ class HostInPlaceOfGpu : public DeviceBackend {
   bool is_asynchronous() const override { return true; }
   void copy_to_host(void* host, const void* device, size_t bytes) override {
     ++g_waits;
+    const shim::DeviceMemoryOpen open;
     std::memcpy(host, device, bytes);
   }
-  void copy_from_host(void* device, const void* host, size_t bytes) override { std::memcpy(device, host, bytes); }
-  void copy_within(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  void copy_from_host(void* device, const void* host, size_t bytes) override {
+    const shim::DeviceMemoryOpen open;
+    std::memcpy(device, host, bytes);
+  }
+  void copy_within(void* to, const void* from, size_t bytes) override {
+    const shim::DeviceMemoryOpen open;
+    std::memcpy(to, from, bytes);
+  }
   // As late as it may be: what is read too early is not a number.
   void fetch(const std::vector<Copy>& copies) override {
     fetches_.insert(fetches_.end(), copies.begin(), copies.end());
   }
   void await_fetched() override {
+    const shim::DeviceMemoryOpen open;
     for (const Copy& copy : std::exchange(fetches_, {})) std::memcpy(copy.to, copy.from, copy.bytes);
   }
-  void zero(void* device, size_t bytes) override { std::memset(device, 0, bytes); }
+  void zero(void* device, size_t bytes) override {
+    const shim::DeviceMemoryOpen open;
+    std::memset(device, 0, bytes);
+  }
   void synchronize() override { ++g_waits; }
 
  private:
-  ExactAllocator allocator_, host_allocator_;
+  ExactAllocator allocator_{true}, host_allocator_{false};
   static thread_local std::vector<Copy> fetches_;  // each rank's own
 };
 thread_local std::vector<DeviceBackend::Copy> HostInPlaceOfGpu::fetches_;

@@ -40,8 +40,9 @@ inline constexpr int warpSize = 32;
 
 namespace quire::shim {
 
-// Runs body once for every thread of the grid. Aborts with one line on stderr when threads miss each other.
-void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
+// Runs body, a call of kernel, once for every thread of the grid. Aborts with one line on stderr when threads miss each
+// other.
+void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
 void block_barrier(const char* file, int line);
 void* dynamic_shared();
 // All lanes give a value of up to kLaneBytes and get those of all: lane l at kLaneBytes l. Valid until the next
@@ -142,8 +143,8 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   if (error != cudaSuccess) return error;
   // Values, as a GPU gets them.
   const std::tuple<std::remove_cvref_t<Parameters>...> parameters(static_cast<Parameters>(given)...);
-  quire::shim::run_grid(config->gridDim, config->blockDim, config->dynamicSmemBytes,
-                        [&] { std::apply(kernel, parameters); });
+  quire::shim::run_grid(reinterpret_cast<const void*>(kernel), config->gridDim, config->blockDim,
+                        config->dynamicSmemBytes, [&] { std::apply(kernel, parameters); });
   return cudaSuccess;
 }
 template <typename Kernel>

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "tests/support/cuda_shim/device_memory.h"
 
 namespace quire::cuda {
 
@@ -24,6 +25,7 @@ class HostPlans final : public CudnnPlans {
   int64_t backward_workspace() const override { return kWorkspace; }
 
   void forward(const CudnnForward& x, void* workspace) override {
+    const shim::DeviceMemoryOpen open;
     QUIRE_CHECK(workspace == nullptr, "cudnn stand-in: a workspace that nobody asked for");
     auto* out = static_cast<float*>(x.out);
     auto* lse = static_cast<float*>(x.lse);
@@ -44,6 +46,7 @@ class HostPlans final : public CudnnPlans {
   }
 
   void backward(const CudnnBackward& x, void* workspace) override {
+    const shim::DeviceMemoryOpen open;
     QUIRE_CHECK(workspace != nullptr, "cudnn stand-in: no workspace");
     std::fill_n(static_cast<char*>(workspace), kWorkspace, '\xff');
     const int64_t keys = s_.rows * s_.keys * s_.kv_heads;

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "tests/support/cuda_shim/cuda_runtime.h"
+#include "tests/support/cuda_shim/device_memory.h"
+#include "tests/support/cuda_shim/static_shared.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -80,6 +82,7 @@ struct Scheduler {
   int threads = 0;
   const std::function<void()>* body = nullptr;
   std::vector<unsigned char> shared;
+  const std::vector<SharedArray>* static_shared = nullptr;
   std::vector<unsigned char> lanes;  // [warp, 2, 32 lanes, kLaneBytes]
   // What orders threads, for ThreadSanitizer: the beginning and the end of a block, and its barriers in turn. Were they
   // one, a thread would be ordered behind another that is already further on, and a race between them hidden.
@@ -238,6 +241,7 @@ void run_block(Scheduler& s) {
   }
   // Not a number everywhere: what is read before it is written shows.
   std::fill(s.shared.begin(), s.shared.end(), static_cast<unsigned char>(0xff));
+  for (const SharedArray& array : *s.static_shared) std::memset(array.begin, 0xff, array.bytes);
   release(&s.begin_sync);
   for (;;) {
     bool moved = false;
@@ -270,10 +274,12 @@ void run_block(Scheduler& s) {
 
 }  // namespace
 
-void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body) {
+void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body) {
   static std::mutex one_grid;  // of all threads that launch
   const std::lock_guard lock(one_grid);
+  const DeviceMemoryOpen open;
   Scheduler& s = scheduler();
+  s.static_shared = &static_shared_of(kernel);
   s.threads = static_cast<int>(block.x * block.y * block.z);
   while (static_cast<int>(s.fibers.size()) < s.threads) s.fibers.push_back(make_fiber());
   know_host(s.host);

@@ -4,10 +4,17 @@
 #include <cstdlib>
 #include <vector>
 
+#include "core/tensor.h"
 #include "kernels/cuda/runtime.h"
+#include "tests/support/cuda_shim/device_memory.h"
 
 namespace quire::cuda {
 namespace {
+
+const bool g_guarded = [] {
+  shim::guard_device_memory();
+  return true;
+}();
 
 __global__ void reverse_kernel(int* values, bool wait) {
   __shared__ int kept[64];
@@ -85,7 +92,30 @@ TEST(CudaShimDeathTest, FindsDivergentBarriers) {
   EXPECT_DEATH(launch(half_a_warp_kernel, dim3(1), 32, 0, &out), "returned before a warp operation");
 }
 
+// Those of the block before count for nothing.
+__global__ void leftover_kernel(float* out) {
+  __shared__ float kept[32];
+  if (blockIdx.x == 0) kept[threadIdx.x] = 1;
+  __syncthreads();
+  out[blockIdx.x * 32 + threadIdx.x] = kept[threadIdx.x];
+}
+
+TEST(CudaShim, SharedArraysBeginAsNoNumber) {
+  std::vector<float> out(64);
+  launch(leftover_kernel, dim3(2), 32, 0, out.data());
+  EXPECT_EQ(out[31], 1);
+  EXPECT_TRUE(std::isnan(out[32]));
+}
+
 #if defined(__SANITIZE_ADDRESS__)
+TEST(CudaShimDeathTest, TheHostDoesNotReachDeviceMemory) {
+  ASSERT_TRUE(g_guarded);
+  const Tensor tensor = Tensor::zeros({4}, DType::f32, {DeviceKind::cuda, 0});
+  const volatile float* const values = tensor.data<float>();
+  EXPECT_DEATH(static_cast<void>(values[1]), "use-after-poison");
+  EXPECT_EQ(tensor.to_vector<float>()[1], 0);
+}
+
 TEST(CudaShimDeathTest, SanitizerFindsOverruns) {
   std::vector<float> out(63);
   EXPECT_DEATH(launch(beyond_kernel, dim3(1), 64, 0, out.data()), "heap-buffer-overflow");

@@ -5,10 +5,13 @@
 #include <numeric>
 #include <vector>
 
+#include "tests/support/cuda_shim/device_memory.h"
+
 namespace quire::cuda {
 
 void sort_pairs(const Tensor& sorted_keys, const Tensor& sorted_values, const Tensor& keys, const Tensor& values,
                 int key_bits) {
+  const shim::DeviceMemoryOpen open;
   const std::vector<int32_t> key(keys.data<int32_t>(), keys.data<int32_t>() + keys.numel());
   const std::vector<int32_t> value(values.data<int32_t>(), values.data<int32_t>() + values.numel());
   std::vector<size_t> order(key.size());

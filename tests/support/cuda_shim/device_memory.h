@@ -1,0 +1,23 @@
+// Memory of the device, as the host sees it: not at all. In a program that asks for it, AddressSanitizer stops whoever
+// touches a block while no kernel or copy runs, as a GPU's memory would.
+#pragma once
+
+#include <cstddef>
+
+namespace quire::shim {
+
+// From now on, in a program under AddressSanitizer; blocks that there are already are not guarded.
+void guard_device_memory();
+void add_device_memory(void* block, size_t bytes);
+void remove_device_memory(void* block);
+
+// While one lives, everyone may touch device memory.
+class DeviceMemoryOpen {
+ public:
+  DeviceMemoryOpen();
+  ~DeviceMemoryOpen();
+  DeviceMemoryOpen(const DeviceMemoryOpen&) = delete;
+  DeviceMemoryOpen& operator=(const DeviceMemoryOpen&) = delete;
+};
+
+}  // namespace quire::shim

@@ -1,0 +1,16 @@
+// Arrays that a kernel declares __shared__, found by the names of the program's symbols.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace quire::shim {
+
+struct SharedArray {
+  void* begin;
+  size_t bytes;
+};
+// Of the kernel at this address; none of one that has no symbol.
+const std::vector<SharedArray>& static_shared_of(const void* kernel);
+
+}  // namespace quire::shim
