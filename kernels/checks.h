@@ -30,10 +30,8 @@ void check_l2_norm(const char* op, const Tensor& out, const Tensor& x, const Ten
 
 void check_embedding(const Tensor& out, const Tensor& table, const Tensor& ids);
 void check_embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& ids);
-void check_cross_entropy(const Tensor& nll, const Tensor& lse, const Tensor& logits, const Tensor& targets,
-                         const Tensor& mask);
-void check_cross_entropy_backward(const Tensor& dlogits, const Tensor& logits, const Tensor& lse, const Tensor& targets,
-                                  const Tensor& mask, const Tensor& factor);
+void check_cross_entropy(const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const Tensor& targets,
+                         const Tensor& mask, const Tensor& factor);
 
 void check_sinusoid(const Tensor& out);
 void check_sinusoid_at(const Tensor& out, const Tensor& position);

@@ -5,6 +5,7 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
+#include "kernels/planned_scratch.h"
 
 namespace quire {
 
@@ -39,6 +40,16 @@ struct Columns {
     return begin == 0 && end == logits.dim(1) ? logits : logits.slice(1, begin, end);
   }
 };
+
+// Rows of a chunk of logits. A GPU's products are bound by the bytes of the weight and its gradient when they are few.
+int64_t rows_of_chunk(int64_t budget, int64_t vocabulary, int64_t count, Device device) {
+  constexpr int64_t kBudget = int64_t{16} << 20;
+  constexpr int64_t kLeastOnGpu = 4096;
+  int64_t rows = (budget > 0 ? budget : kBudget) / vocabulary;
+  const DeviceKind kind = device.kind == DeviceKind::meta ? planned_device() : device.kind;
+  if (budget <= 0 && kind == DeviceKind::cuda) rows = std::max(rows, kLeastOnGpu);
+  return std::clamp<int64_t>(rows, 1, std::max<int64_t>(count, 1));
+}
 
 }  // namespace
 
@@ -83,7 +94,7 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
   const Tensor dbias = biased ? Tensor::zeros({vocabulary}, wide_type(dtype), device) : Tensor();
 
   // Chunks of nearly equal size: the weight is read for each.
-  const int64_t most = std::clamp<int64_t>(logits_budget / vocabulary, 1, std::max<int64_t>(count, 1));
+  const int64_t most = rows_of_chunk(logits_budget, vocabulary, count, device);
   const int64_t chunks = (count + most - 1) / most;
   const int64_t chunk = chunks == 0 ? 1 : (count + chunks - 1) / chunks;
   // Logits and losses are f32 beside bf16; their gradients, operands of products, then have a place of their own.
@@ -97,21 +108,17 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
   };
   const Tensor logits = make(wide_type(dtype));
   const Tensor dlogits = logits.dtype() == dtype || !wanted ? logits : make(dtype);
-  const Tensor lse = Tensor::empty({chunk}, wide_type(dtype), device);
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int64_t end = std::min(count, begin + chunk);
     const Tensor part = logits.slice(0, 0, end - begin);
-    const Tensor log_sum = lse.slice(0, 0, end - begin);
     const Tensor from = h.slice(0, begin, end);
     for (const Columns& columns : parts) {
       ops::gemm(columns.of(part), from, columns.weight, {.transpose_b = true, .bias = columns.bias});
     }
-    ops::cross_entropy(nll.slice(0, begin, end), log_sum, part, target.slice(0, begin, end),
-                       counted.slice(0, begin, end));
+    const Tensor dpart = learns ? dlogits.slice(0, 0, end - begin) : Tensor();
+    ops::cross_entropy(nll.slice(0, begin, end), dpart, part, target.slice(0, begin, end), counted.slice(0, begin, end),
+                       learns ? factor : Tensor());
     if (!learns) continue;
-    const Tensor dpart = dlogits.slice(0, 0, end - begin);
-    ops::cross_entropy_backward(dpart, part, log_sum, target.slice(0, begin, end), counted.slice(0, begin, end),
-                                factor);
     for (const Columns& columns : parts) {
       if (dh.defined()) {
         ops::gemm(dh.slice(0, begin, end), columns.of(dpart), columns.weight, {.accumulate = columns.begin > 0});

@@ -7,11 +7,11 @@ namespace quire::cpu {
 
 namespace {
 
-void cross_entropy(const Tensor& nll, const Tensor& lse, const Tensor& logits, const Tensor& targets,
-                   const Tensor& mask) {
+void cross_entropy(const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const Tensor& targets,
+                   const Tensor& mask, const Tensor& factor) {
   const int64_t rows = logits.dim(0);
   const int64_t width = logits.dim(1);
-  check_cross_entropy(nll, lse, logits, targets, mask);
+  check_cross_entropy(nll, dlogits, logits, targets, mask, factor);
   const int32_t* target = targets.data<int32_t>();
   const uint8_t* counted = mask.data<uint8_t>();
   for (int64_t m = 0; m < rows; ++m) {
@@ -21,37 +21,20 @@ void cross_entropy(const Tensor& nll, const Tensor& lse, const Tensor& logits, c
   }
   dispatch("cross_entropy", logits.dtype(), [&](auto type) {
     using T = decltype(type);
+    const T weight = dlogits.defined() ? static_cast<T>(factor.data<double>()[0]) : T{0};
     for_rows(rows, width, [&](int64_t begin, int64_t end) {
       for (int64_t m = begin; m < end; ++m) {
         const ConstArrayView<T> x(logits.data<T>() + m * logits.stride(0), width);
         const T top = x.maxCoeff();
         const T log_sum = top + std::log((x - top).exp().sum());
-        lse.data<T>()[m] = log_sum;
         nll.data<T>()[m] = counted[m] != 0 ? log_sum - x[target[m]] : T{0};
-      }
-    });
-  });
-}
-
-void cross_entropy_backward(const Tensor& dlogits, const Tensor& logits, const Tensor& lse, const Tensor& targets,
-                            const Tensor& mask, const Tensor& factor) {
-  check_cross_entropy_backward(dlogits, logits, lse, targets, mask, factor);
-  const int64_t rows = logits.dim(0);
-  const int64_t width = logits.dim(1);
-  const int32_t* target = targets.data<int32_t>();
-  const uint8_t* counted = mask.data<uint8_t>();
-  dispatch("cross_entropy_backward", logits.dtype(), [&](auto type) {
-    using T = decltype(type);
-    const T weight = static_cast<T>(factor.data<double>()[0]);
-    for_rows(rows, width, [&](int64_t begin, int64_t end) {
-      for (int64_t m = begin; m < end; ++m) {
-        const ConstArrayView<T> x(logits.data<T>() + m * logits.stride(0), width);
+        if (!dlogits.defined()) continue;
         ArrayView<T> dx(dlogits.data<T>() + m * dlogits.stride(0), width);
         if (counted[m] == 0) {
           dx.setZero();
           continue;
         }
-        dx = weight * (x - lse.data<T>()[m]).exp();
+        dx = weight * (x - log_sum).exp();
         dx[target[m]] -= weight;
       }
     });
@@ -71,7 +54,6 @@ void sum_all(const Tensor& total, const Tensor& in) {
 
 void bind_cross_entropy() {
   ops::cross_entropy.bind(DeviceKind::cpu, cross_entropy);
-  ops::cross_entropy_backward.bind(DeviceKind::cpu, cross_entropy_backward);
   ops::sum_all.bind(DeviceKind::cpu, sum_all);
 }
 

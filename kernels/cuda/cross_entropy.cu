@@ -26,7 +26,7 @@ struct SumOfExponentials {
     W most = top;
 #pragma unroll
     for (int k = 0; k < kCount; ++k) most = x[k] > most || x[k] != x[k] ? x[k] : most;
-    raise(most);
+    if (most != top) raise(most);
 #pragma unroll
     for (int k = 0; k < kCount; ++k) sum += std::exp(x[k] - most);
   }
@@ -44,109 +44,135 @@ __device__ inline Pack<T, kPack> load_part(const T* from, int64_t left, bool ali
   return pack;
 }
 
-// A block a row.
-template <typename T, int kPack>
-__global__ void cross_entropy_kernel(Wide<T>* nll, Wide<T>* lse, const T* logits, const int32_t* targets,
-                                     const uint8_t* mask, int64_t width, int64_t stride, bool aligned) {
-  using W = Wide<T>;
-  __shared__ W of_warps[kBlock / kWarp];
-  const int64_t row = blockIdx.x;
-  const T* const x = logits + row * stride;
+// The threads that share a row: as many as there are packs in a short one; in a long one so many that few rows are
+// under way at once, and what was read for the sum is in the L2 cache still when it is read for the gradient.
+template <int kTeam>
+struct RowTeam {
+  static constexpr int kThreads = kTeam < kBlock ? kBlock : kTeam;
+  static constexpr int kRows = kThreads / kTeam;  // of a block
+
+  template <typename W>
+  __device__ static void join(SumOfExponentials<W>& total, W* of_warps) {
+    W top = warp_max(total.top);
+    if constexpr (kTeam > kWarp) {
+      if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = top;
+      __syncthreads();
+      top = of_warps[0];
+      for (int w = 1; w < kTeam / kWarp; ++w) top = of_warps[w] > top || of_warps[w] != of_warps[w] ? of_warps[w] : top;
+      __syncthreads();
+    }
+    total.raise(top);
+    if constexpr (kTeam > kWarp) {
+      total.sum = block_sum(total.sum, of_warps);
+    } else {
+      total.sum = warp_sum(total.sum);
+    }
+  }
+};
+
+template <typename To, typename From>
+struct CrossEntropyOperands {
+  Wide<From>* nll;
+  To* dlogits;  // or null
+  const From* logits;
+  const int32_t* targets;
+  const uint8_t* mask;
+  const double* factor;
+  int64_t rows, width, stride, dstride;
+  bool aligned;
+};
+
+template <typename To, typename From, int kPack, int kTeam>
+__global__ void __launch_bounds__(RowTeam<kTeam>::kThreads) cross_entropy_kernel(CrossEntropyOperands<To, From> in) {
+  using W = Wide<From>;
+  __shared__ W of_warps[RowTeam<kTeam>::kThreads / kWarp];
+  const int lane = static_cast<int>(threadIdx.x) % kTeam;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * RowTeam<kTeam>::kRows + threadIdx.x / kTeam;
+  if (row >= in.rows) return;  // all of the team; where there are barriers it is the block
+  const From* const x = in.logits + row * in.stride;
+  const int64_t target = in.targets[row];
+  const bool counted = in.mask[row] != 0;
+  const bool known = target >= 0 && target < in.width;
+  const W of_target = known ? wide(x[target]) : std::numeric_limits<W>::quiet_NaN();  // before gradients take its place
   SumOfExponentials<W> total;
-  for (int64_t v = static_cast<int64_t>(threadIdx.x) * kPack; v < width; v += kBlock * kPack) {
-    const Pack<T, kPack> pack = load_part<kPack>(x + v, width - v, aligned);
+  for (int64_t v = lane * kPack; v < in.width; v += kTeam * kPack) {
+    const Pack<From, kPack> pack = load_part<kPack>(x + v, in.width - v, in.aligned);
     W values[kPack];
 #pragma unroll
     for (int k = 0; k < kPack; ++k) values[k] = wide(pack.value[k]);
     total.add(values);
   }
-  const W of_warp = warp_max(total.top);
-  if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = of_warp;
-  __syncthreads();
-  W top = of_warps[0];
-  for (int w = 1; w < kBlock / kWarp; ++w) top = of_warps[w] > top || of_warps[w] != of_warps[w] ? of_warps[w] : top;
-  __syncthreads();
-  total.raise(top);
-  const W sum = block_sum(total.sum, of_warps);
-  if (threadIdx.x != 0) return;  // past the last barrier
-  const W log_sum = top + std::log(sum);
-  lse[row] = log_sum;
-  const int64_t target = targets[row];
-  const bool known = target >= 0 && target < width;
-  nll[row] = mask[row] == 0 ? W{0} : known ? log_sum - wide(x[target]) : std::numeric_limits<W>::quiet_NaN();
-}
+  RowTeam<kTeam>::join(total, of_warps);
+  const W log_sum = total.top + std::log(total.sum);
+  if (lane == 0) in.nll[row] = counted ? log_sum - of_target : W{0};
+  if (in.dlogits == nullptr) return;
+  __syncwarp();  // what another lane's gradient overwrites has been read
 
-void cross_entropy(const Tensor& nll, const Tensor& lse, const Tensor& logits, const Tensor& targets,
-                   const Tensor& mask) {
-  check_cross_entropy(nll, lse, logits, targets, mask);
-  const int64_t width = logits.dim(1);
-  const bool aligned = are_aligned({logits.raw()});
-  dispatch(logits.dtype(), [&](auto type) {
-    using T = decltype(type);
-    with_pack<T>(logits.stride(0), [&](auto pack) {
-      launch(cross_entropy_kernel<T, decltype(pack)::value>, dim3(static_cast<unsigned>(logits.dim(0))), kBlock, 0,
-             nll.data<Wide<T>>(), lse.data<Wide<T>>(), logits.data<T>(), targets.data<int32_t>(), mask.data<uint8_t>(),
-             width, logits.stride(0), aligned);
-    });
-  });
-}
-
-template <typename To, typename From, int kPack>
-__global__ void cross_entropy_backward_kernel(To* dlogits, const From* logits, const Wide<From>* lse,
-                                              const int32_t* targets, const uint8_t* mask, const double* factor,
-                                              int64_t width, int64_t stride, int64_t dstride, unsigned blocks_of_row,
-                                              bool aligned) {
-  using W = Wide<From>;
-  const int64_t row = blockIdx.x / blocks_of_row;
-  const int64_t v = (static_cast<int64_t>(blockIdx.x % blocks_of_row) * kBlock + threadIdx.x) * kPack;
-  if (v >= width) return;
-  const W weight = mask[row] == 0 ? W{0} : static_cast<W>(*factor);
-  const int64_t target = targets[row];
-  const W log_sum = lse[row];
-  const Pack<From, kPack> x = load_part<kPack>(logits + row * stride + v, width - v, aligned);
-  Pack<To, kPack> dx;
-#pragma unroll
-  for (int k = 0; k < kPack; ++k) {
-    W value = weight * std::exp(wide(x.value[k]) - log_sum);
-    if (v + k == target) value -= weight;
+  const W weight = counted ? static_cast<W>(*in.factor) : W{0};
+  To* const dx = in.dlogits + row * in.dstride;
+  for (int64_t v = lane * kPack; v < in.width; v += kTeam * kPack) {
     // Nothing, not zero times what the logits are, of what is not counted.
-    dx.value[k] = static_cast<To>(mask[row] == 0 ? W{0} : value);
+    Pack<To, kPack> to{};
+    if (counted) {
+      const Pack<From, kPack> from = load_part<kPack>(x + v, in.width - v, in.aligned);
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) {
+        W value = weight * std::exp(wide(from.value[k]) - log_sum);
+        if (v + k == target) value -= weight;
+        to.value[k] = static_cast<To>(value);
+      }
+    }
+    if (v + kPack <= in.width) {
+      store<kPack>(dx + v, to, in.aligned);
+      continue;
+    }
+    for (int k = 0; v + k < in.width; ++k) dx[v + k] = to.value[k];
   }
-  if (v + kPack <= width) {
-    store<kPack>(dlogits + row * dstride + v, dx, aligned);
-    return;
-  }
-  for (int k = 0; v + k < width; ++k) dlogits[row * dstride + v + k] = dx.value[k];
 }
 
 template <typename To, typename From>
-void run_backward(const Tensor& dlogits, const Tensor& logits, const Tensor& lse, const Tensor& targets,
-                  const Tensor& mask, const Tensor& factor) {
-  const int64_t rows = logits.dim(0);
-  const int64_t width = logits.dim(1);
-  const bool aligned = are_aligned({dlogits.raw(), logits.raw()});
+void run(const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const Tensor& targets, const Tensor& mask,
+         const Tensor& factor) {
+  const bool wanted = dlogits.defined();
+  const CrossEntropyOperands<To, From> operands{
+      nll.data<Wide<From>>(),
+      wanted ? dlogits.data<To>() : nullptr,
+      logits.data<From>(),
+      targets.data<int32_t>(),
+      mask.data<uint8_t>(),
+      wanted ? factor.data<double>() : nullptr,
+      logits.dim(0),
+      logits.dim(1),
+      logits.stride(0),
+      wanted ? dlogits.stride(0) : 0,
+      are_aligned({logits.raw()}) && (!wanted || are_aligned({dlogits.raw()})),
+  };
   // A pack begins at as many values of either.
-  const int64_t both = logits.stride(0) % kPackOf<From> == 0 ? dlogits.stride(0) : logits.stride(0);
-  with_pack<From>(both, [&](auto pack) {
+  const bool of_gradients = wanted && logits.stride(0) % kPackOf<From> == 0;
+  with_pack<From>(of_gradients ? dlogits.stride(0) : logits.stride(0), [&](auto pack) {
     constexpr int kPack = decltype(pack)::value;
-    const auto blocks_of_row = static_cast<unsigned>(ceil_div(width, kBlock * kPack));
-    launch(cross_entropy_backward_kernel<To, From, kPack>, dim3(static_cast<unsigned>(rows) * blocks_of_row), kBlock, 0,
-           dlogits.data<To>(), logits.data<From>(), lse.data<Wide<From>>(), targets.data<int32_t>(),
-           mask.data<uint8_t>(), factor.data<double>(), width, logits.stride(0), dlogits.stride(0), blocks_of_row,
-           aligned);
+    const auto start = [&](auto team) {
+      constexpr int kTeam = decltype(team)::value;
+      const auto blocks = static_cast<unsigned>(ceil_div(operands.rows, RowTeam<kTeam>::kRows));
+      launch(cross_entropy_kernel<To, From, kPack, kTeam>, dim3(blocks), RowTeam<kTeam>::kThreads, 0, operands);
+    };
+    constexpr int kMany = 1024;
+    if (operands.width <= kMany) return start(std::integral_constant<int, kWarp>{});
+    if (operands.width <= 8 * kMany) return start(std::integral_constant<int, kBlock>{});
+    start(std::integral_constant<int, kMany>{});
   });
 }
 
-void cross_entropy_backward(const Tensor& dlogits, const Tensor& logits, const Tensor& lse, const Tensor& targets,
-                            const Tensor& mask, const Tensor& factor) {
-  check_cross_entropy_backward(dlogits, logits, lse, targets, mask, factor);
-  if (logits.dtype() == DType::f32 && dlogits.dtype() == DType::bf16) {
-    run_backward<bfloat16, float>(dlogits, logits, lse, targets, mask, factor);
+void cross_entropy(const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const Tensor& targets,
+                   const Tensor& mask, const Tensor& factor) {
+  check_cross_entropy(nll, dlogits, logits, targets, mask, factor);
+  if (dlogits.defined() && logits.dtype() == DType::f32 && dlogits.dtype() == DType::bf16) {
+    run<bfloat16, float>(nll, dlogits, logits, targets, mask, factor);
     return;
   }
   dispatch(logits.dtype(), [&](auto type) {
     using T = decltype(type);
-    run_backward<T, T>(dlogits, logits, lse, targets, mask, factor);
+    run<T, T>(nll, dlogits, logits, targets, mask, factor);
   });
 }
 
@@ -154,7 +180,6 @@ void cross_entropy_backward(const Tensor& dlogits, const Tensor& logits, const T
 
 void bind_cross_entropy() {
   ops::cross_entropy.bind(DeviceKind::cuda, cross_entropy);
-  ops::cross_entropy_backward.bind(DeviceKind::cuda, cross_entropy_backward);
 }
 
 }  // namespace quire::cuda

@@ -92,7 +92,9 @@ class Products {
  public:
   Products() { check(cublasLtCreate(&handle_), "cublasLtCreate"); }
 
-  void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& o, int64_t k) {
+  void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& given, int64_t k) {
+    ops::GemmOptions o = given;
+    o.bias = bias_to_build_in(given.bias, c.dtype());
     const bool several = c.rank() == 3;
     const auto step = [several](const Tensor& x) { return several ? x.stride(0) : 0; };
     const Problem problem{c.dim(-2),
@@ -121,7 +123,7 @@ class Products {
     const Fused fused = multiply(problem, c, a, b, o);
     // What the product does not do itself is done to its result.
     const Tensor& to = result_of(fused, c, o);
-    if (o.bias.defined() && fused < Fused::bias) add_bias(to, o.bias);
+    if (o.bias.defined() && fused < Fused::bias) add_bias(to, given.bias);
     if (o.activation && fused < Fused::activation) ops::activation(c, to, *o.activation);
   }
 
@@ -150,6 +152,14 @@ class Products {
   }
 
  private:
+  // cuBLASLt adds a bias of the type of the result, as weights are there beside it.
+  static Tensor bias_to_build_in(const Tensor& bias, DType type) {
+    if (!bias.defined() || bias.dtype() == type) return bias;
+    const Tensor made = Tensor::empty(bias.shape(), type, bias.device());
+    ops::convert(made, bias);
+    return made;
+  }
+
   // How much of what follows a product it does itself.
   enum class Fused { nothing, bias, activation };
 
@@ -274,8 +284,8 @@ class Products {
     plan.fused = fused;
     set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(problem, fused));
     if (problem.bias && fused >= Fused::bias) {
-      const DType bias = wide_type(static_cast<DType>(problem.in_type));
-      set(plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(data_type(bias)));
+      const cudaDataType_t type = data_type(static_cast<DType>(problem.out_type));
+      set(plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(type));
     }
     if (problem.pre && fused == Fused::activation) {
       set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, problem.n);
@@ -292,13 +302,12 @@ class Products {
     }
   }
 
-  // ReLU writes no values it was applied to, only their signs; there is no SiLU. A bias is of the type of the result.
+  // ReLU writes no values it was applied to, only their signs; there is no SiLU.
   // GELU is built in for bf16: the library does not say how exact its own is. The values that it was applied to need a
   // stride that is a multiple of 8.
   static bool can_fuse(const Problem& p, Fused fused) {
     if (fused == Fused::nothing) return true;
     const auto in = static_cast<DType>(p.in_type);
-    if (p.bias && static_cast<DType>(p.out_type) != wide_type(in)) return false;
     if (fused == Fused::bias) return p.bias;
     if (p.activation == static_cast<int>(ops::Activation::relu) + 1) return !p.pre;
     if (p.activation != static_cast<int>(ops::Activation::gelu) + 1 || in != DType::bf16) return false;

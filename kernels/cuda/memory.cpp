@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/error.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/nccl_connect.h"
 #include "kernels/cuda/stream.h"
@@ -39,6 +40,18 @@ cudaEvent_t make_event() {
 // Freed blocks wait in the cache and not at the driver; on one stream the next kernel that gets a block runs after the
 // last one that used it.
 class GpuAllocator : public CachingAllocator {
+ public:
+  // Another allocator that holds blocks of this one, and gives those that nobody uses back when memory is short.
+  void set_holder(Allocator* holder) { holder_ = holder; }
+  void* allocate(size_t bytes) override {
+    try {
+      return CachingAllocator::allocate(bytes);
+    } catch (const Error&) {
+      holder_->trim();
+      return CachingAllocator::allocate(bytes);
+    }
+  }
+
  protected:
   void* system_allocate(size_t bytes) override {
     void* block = nullptr;
@@ -51,6 +64,9 @@ class GpuAllocator : public CachingAllocator {
     return block;
   }
   void system_deallocate(void* block, size_t) override { check(cudaFree(block)); }
+
+ private:
+  Allocator* holder_ = nullptr;
 };
 
 // Host memory at the same address for both sides.
@@ -72,14 +88,14 @@ class PinnedAllocator : public CachingAllocator {
 // Memory that the copy stream writes: a block that kernels may still read is written after them.
 class UploadAllocator : public Allocator {
  public:
-  explicit UploadAllocator(GpuAllocator& from) : from_(from) {}
+  explicit UploadAllocator(GpuAllocator& from) : from_(from) { from_.set_holder(this); }
 
   void* allocate(size_t bytes) override {
     const std::lock_guard lock(mutex_);
     const size_t capacity = std::bit_ceil(std::max<size_t>(bytes, 512));
     std::vector<Block>& free = free_[capacity];
     if (free.empty()) {
-      void* const memory = from_.allocate(capacity);
+      void* const memory = take(capacity);
       // Whoever had it before may still be running.
       const Block block{memory, make_event()};
       check(cudaEventRecord(block.last_use, streams().compute));
@@ -103,12 +119,36 @@ class UploadAllocator : public Allocator {
 
   AllocatorStats stats() const override { return from_.stats(); }
   void reset_peak() override { from_.reset_peak(); }
+  void trim() override {
+    const std::lock_guard lock(mutex_);
+    give_back();
+  }
 
  private:
   struct Block {
     void* memory;
     cudaEvent_t last_use;
   };
+
+  void* take(size_t capacity) {
+    try {
+      return from_.CachingAllocator::allocate(capacity);
+    } catch (const Error&) {
+      give_back();
+      return from_.CachingAllocator::allocate(capacity);
+    }
+  }
+  // Whoever gets these blocks uses them on the compute stream, after their last use.
+  void give_back() {
+    for (const auto& [capacity, blocks] : free_) {
+      for (const Block& block : blocks) {
+        from_.deallocate(block.memory, capacity);
+        static_cast<void>(cudaEventDestroy(block.last_use));
+      }
+    }
+    free_.clear();
+  }
+
   GpuAllocator& from_;
   std::mutex mutex_;
   std::unordered_map<size_t, std::vector<Block>> free_;  // by capacity

@@ -22,11 +22,14 @@ __global__ void norm_backward_kernel(T* dx, Wide<T>* partial, const T* dy, const
   W* const of_teams = in_shared ? dynamic_shared<W>() : of_block;
   W* const dweight = of_teams + team.index * kKinds * width;
   W* const dbias = dweight + width;
+  // Where the sum of column n + k lies: in shared memory, columns of neighbouring lanes lie in neighbouring banks.
+  const int64_t packs = width / kPack;
+  const auto slot = [&](int64_t n, int k) { return in_shared ? k * packs + n / kPack : n + k; };
   for (int64_t n = team.lane * kPack; n < width; n += team.lanes * kPack) {
 #pragma unroll
     for (int k = 0; k < kPack; ++k) {
-      dweight[n + k] = 0;
-      if constexpr (kLayer) dbias[n + k] = 0;
+      dweight[slot(n, k)] = 0;
+      if constexpr (kLayer) dbias[slot(n, k)] = 0;
     }
   }
   const int64_t end = rows * (blockIdx.x + 1) / gridDim.x;
@@ -45,9 +48,9 @@ __global__ void norm_backward_kernel(T* dx, Wide<T>* partial, const T* dy, const
       for (int k = 0; k < kPack; ++k) {
         const W centred = wide(a.value[k]) - mu;
         const W given = wide(b.value[k]);
-        dweight[n + k] += given * centred * r;
+        dweight[slot(n, k)] += given * centred * r;
         if constexpr (kLayer) {
-          dbias[n + k] += given;
+          dbias[slot(n, k)] += given;
           sum += given * w.value[k];
         }
         along += given * w.value[k] * centred;
@@ -76,7 +79,9 @@ __global__ void norm_backward_kernel(T* dx, Wide<T>* partial, const T* dy, const
   __syncthreads();
   for (int64_t n = threadIdx.x; n < kKinds * width; n += blockDim.x) {
     W total = 0;
-    for (int t = 0; t < team.count; ++t) total += of_teams[t * kKinds * width + n];
+    const int64_t column = n % width;
+    const int64_t from = n - column + slot(column / kPack * kPack, static_cast<int>(column % kPack));
+    for (int t = 0; t < team.count; ++t) total += of_teams[t * kKinds * width + from];
     of_block[n] = total;
   }
 }

@@ -1,15 +1,14 @@
 #include "kernels/rotary.h"
 
 #include "kernels/checks.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/pack.h"
 
 namespace quire::cuda {
 
 namespace {
 
 template <typename T>
-__global__ void rotary_table_kernel(T* table, int64_t count, int64_t pairs, int64_t origin, double base,
-                                    int64_t step) {
+__global__ void rotary_table_kernel(T* table, int64_t count, int64_t pairs, int64_t origin, double base, int64_t step) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {
     const int64_t n = i / pairs;
     const int64_t pair = i % pairs;
@@ -29,53 +28,144 @@ void rotary_table(const Tensor& table, int64_t origin, double base, int64_t step
   });
 }
 
-// A block a token. Each of its threads turns pairs of a head, or copies a feature that stays.
 template <typename T>
-__global__ void rotary_kernel(T* y, const T* x, const Wide<T>* table, const int32_t* head, const int32_t* given,
-                              int64_t tokens, int heads, int size, int pairs, int64_t entries, int64_t origin,
-                              bool inverse, bool interleaved) {
-  using W = Wide<T>;
-  const int64_t token = blockIdx.x;
-  int64_t position = given != nullptr ? given[token] : token % tokens;
-  if (head != nullptr) {
-    const int64_t age = (head[token / tokens] - 1 - position + tokens) % tokens;
-    position = -1 - age;
+struct RotaryOperands {
+  T* y;
+  const T* x;
+  const Wide<T>* table;
+  const int32_t *head, *given;
+  int all_tokens, tokens;  // of all rows, of a row
+  int heads, size, pairs;
+  int64_t entries, origin;
+  bool inverse, aligned;
+
+  // Where the cosines of a token's position begin.
+  __device__ const Wide<T>* angles_of(int token) const {
+    int64_t position = given != nullptr ? given[token] : token % tokens;
+    if (head != nullptr) {
+      const int64_t age = (head[token / tokens] - 1 - position + tokens) % tokens;
+      position = -1 - age;
+    }
+    // The host does not see given positions; those beyond the table would read what is not there.
+    int64_t entry = origin + position;
+    entry = entry < 0 ? 0 : (entry < entries ? entry : entries - 1);
+    return table + entry * 2 * pairs;
   }
-  // The host does not see given positions; those beyond the table would read what is not there.
-  int64_t entry = origin + position;
-  entry = entry < 0 ? 0 : (entry < entries ? entry : entries - 1);
-  const W* const cosine = table + entry * 2 * pairs;
-  const W* const sine = cosine + pairs;
-  const int items = size - pairs;  // of a head
-  for (int item = static_cast<int>(threadIdx.x); item < heads * items; item += static_cast<int>(blockDim.x)) {
-    const int i = item % items;
-    const int64_t line = (token * heads + item / items) * size;
-    if (i >= pairs) {
-      y[line + i + pairs] = x[line + i + pairs];
+};
+
+// Turns pairs of features, `count` at once: a and b of each.
+template <typename W, int kCount>
+__device__ inline void turn(W (&a)[kCount], W (&b)[kCount], const W* angles, int pairs, int first, bool inverse,
+                            bool aligned) {
+  const Pack<W, kCount> cosine = load<kCount>(angles + first, aligned);
+  const Pack<W, kCount> sine = load<kCount>(angles + pairs + first, aligned);
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) {
+    const W s = inverse ? -sine.value[n] : sine.value[n];
+    const W x = a[n];
+    a[n] = x * cosine.value[n] - b[n] * s;
+    b[n] = x * s + b[n] * cosine.value[n];
+  }
+}
+
+// A thread takes one item of a head: kPack pairs whose halves lie apart, kPack features of kPack / 2 neighbouring
+// pairs, or kPack features that stay. A block has as many tokens as give each of its threads an item. Without packs a
+// pair of neighbours is one item.
+template <typename T, int kPack, bool kInterleaved>
+__global__ void rotary_kernel(RotaryOperands<T> in, int tokens_of_block) {
+  using W = Wide<T>;
+  constexpr int kPairs = kInterleaved ? (kPack > 1 ? kPack / 2 : 1) : kPack;  // of an item
+  const int turning = in.pairs / kPairs;
+  const int items = turning + (in.size - 2 * in.pairs) / kPack;
+  const int first_token = static_cast<int>(blockIdx.x) * tokens_of_block;
+  const int left = in.all_tokens - first_token;
+  const int count = (left < tokens_of_block ? left : tokens_of_block) * in.heads * items;
+  for (int n = static_cast<int>(threadIdx.x); n < count; n += kBlock) {
+    const int item = n % items;
+    const int line = first_token * in.heads + n / items;
+    const T* const x = in.x + static_cast<int64_t>(line) * in.size;
+    T* const y = in.y + static_cast<int64_t>(line) * in.size;
+    if (item >= turning) {
+      const int f = 2 * in.pairs + (item - turning) * kPack;
+      store<kPack>(y + f, load<kPack>(x + f, in.aligned), in.aligned);
       continue;
     }
-    const int64_t at = line + (interleaved ? 2 * i : i);
-    const int64_t second = at + (interleaved ? 1 : pairs);
-    const W a = wide(x[at]);
-    const W b = wide(x[second]);
-    const W c = cosine[i];
-    const W s = inverse ? -sine[i] : sine[i];
-    y[at] = narrow<T>(a * c - b * s);
-    y[second] = narrow<T>(a * s + b * c);
+    const W* const angles = in.angles_of(line / in.heads);
+    const int first = item * kPairs;
+    W a[kPairs];
+    W b[kPairs];
+    if constexpr (kInterleaved) {
+      Pack<T, 2 * kPairs> both = load<2 * kPairs>(x + 2 * first, in.aligned);
+#pragma unroll
+      for (int k = 0; k < kPairs; ++k) {
+        a[k] = wide(both.value[2 * k]);
+        b[k] = wide(both.value[2 * k + 1]);
+      }
+      turn(a, b, angles, in.pairs, first, in.inverse, in.aligned);
+#pragma unroll
+      for (int k = 0; k < kPairs; ++k) {
+        both.value[2 * k] = narrow<T>(a[k]);
+        both.value[2 * k + 1] = narrow<T>(b[k]);
+      }
+      store<2 * kPairs>(y + 2 * first, both, in.aligned);
+    } else {
+      Pack<T, kPack> low = load<kPack>(x + first, in.aligned);
+      Pack<T, kPack> high = load<kPack>(x + in.pairs + first, in.aligned);
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) {
+        a[k] = wide(low.value[k]);
+        b[k] = wide(high.value[k]);
+      }
+      turn(a, b, angles, in.pairs, first, in.inverse, in.aligned);
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) {
+        low.value[k] = narrow<T>(a[k]);
+        high.value[k] = narrow<T>(b[k]);
+      }
+      store<kPack>(y + first, low, in.aligned);
+      store<kPack>(y + in.pairs + first, high, in.aligned);
+    }
   }
+}
+
+template <typename T, int kPack>
+void run_rotary(const RotaryOperands<T>& in, bool interleaved) {
+  const int pairs = interleaved ? (kPack > 1 ? kPack / 2 : 1) : kPack;
+  const int items = in.heads * (in.pairs / pairs + (in.size - 2 * in.pairs) / kPack);
+  const int tokens = items < kBlock ? kBlock / items : 1;
+  const dim3 blocks(static_cast<unsigned>(ceil_div(in.all_tokens, tokens)));
+  if (interleaved) return launch(rotary_kernel<T, kPack, true>, blocks, kBlock, 0, in, tokens);
+  launch(rotary_kernel<T, kPack, false>, blocks, kBlock, 0, in, tokens);
 }
 
 void rotary(const Tensor& out, const ops::RotaryInputs& in) {
   check_rotary(out, in);
-  const int64_t tokens = in.x.dim(1);
-  const auto heads = static_cast<int>(in.x.dim(2));
-  const auto size = static_cast<int>(in.x.dim(3));
+  if (out.numel() == 0) return;
   dispatch(out.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(rotary_kernel<T>, dim3(static_cast<unsigned>(in.x.dim(0) * tokens)), kBlock, 0, out.data<T>(),
-           in.x.data<T>(), in.table.data<Wide<T>>(), in.head.defined() ? in.head.data<int32_t>() : nullptr,
-           in.position.defined() ? in.position.data<int32_t>() : nullptr, tokens, heads, size, in.table.dim(2),
-           in.table.dim(0), in.origin, in.inverse, in.interleaved);
+    constexpr int kPack = kPackOf<T>;
+    RotaryOperands<T> operands{};
+    operands.y = out.data<T>();
+    operands.x = in.x.data<T>();
+    operands.table = in.table.data<Wide<T>>();
+    operands.head = in.head.defined() ? in.head.data<int32_t>() : nullptr;
+    operands.given = in.position.defined() ? in.position.data<int32_t>() : nullptr;
+    operands.all_tokens = static_cast<int>(in.x.dim(0) * in.x.dim(1));
+    operands.tokens = static_cast<int>(in.x.dim(1));
+    operands.heads = static_cast<int>(in.x.dim(2));
+    operands.size = static_cast<int>(in.x.dim(3));
+    operands.pairs = static_cast<int>(in.table.dim(2));
+    operands.entries = in.table.dim(0);
+    operands.origin = in.origin;
+    operands.inverse = in.inverse;
+    operands.aligned = are_aligned({out.raw(), in.x.raw(), in.table.raw()});
+    // Halves, features that stay and the table's rows begin where packs do.
+    if (operands.size % kPack == 0 && operands.pairs % kPack == 0) {
+      run_rotary<T, kPack>(operands, in.interleaved);
+    } else {
+      operands.aligned = false;
+      run_rotary<T, 1>(operands, in.interleaved);
+    }
   });
 }
 

@@ -106,13 +106,16 @@ void add_rotary_cases(std::vector<OpCase>& cases) {
                      1,
                      {0}});
   }
-  for (const Form& form : {Form{"one", 1, 1, 1, 2, 1}, Form{"none", 2, 0, 1, 2, 1}, Form{"segment", 3, 7, 2, 6, 3},
-                           Form{"some_features", 2, 5, 3, 7, 2, 4}, Form{"ring", 3, 7, 2, 4, 2, 7, true},
-                           Form{"ring_of_one", 2, 1, 1, 4, 2, 3, true}, Form{"inverse", 2, 9, 2, 4, 2, 9, true, true},
-                           Form{"many_heads", 1, 3, 9, 64, 32}, Form{"blocks", 2, 601, 2, 34, 17, 601, true},
-                           Form{"interleaved", 2, 5, 3, 7, 3, 4, false, false, true},
-                           Form{"positions", 3, 5, 2, 4, 2, 7, false, false, false, true},
-                           Form{"all", 2, 9, 2, 6, 2, 3, false, true, true, true}}) {
+  for (const Form& form :
+       {Form{"one", 1, 1, 1, 2, 1}, Form{"none", 2, 0, 1, 2, 1}, Form{"segment", 3, 7, 2, 6, 3},
+        Form{"some_features", 2, 5, 3, 7, 2, 4}, Form{"ring", 3, 7, 2, 4, 2, 7, true},
+        Form{"ring_of_one", 2, 1, 1, 4, 2, 3, true}, Form{"inverse", 2, 9, 2, 4, 2, 9, true, true},
+        Form{"many_heads", 1, 3, 9, 64, 32}, Form{"packs", 2, 37, 3, 32, 8, 4},
+        Form{"packs_of_ring", 2, 9, 2, 16, 8, 9, true, true},
+        Form{"packs_of_neighbours", 2, 37, 3, 32, 8, 4, false, true, true},
+        Form{"blocks", 2, 601, 2, 34, 17, 601, true}, Form{"interleaved", 2, 5, 3, 7, 3, 4, false, false, true},
+        Form{"positions", 3, 5, 2, 4, 2, 7, false, false, false, true},
+        Form{"all", 2, 9, 2, 6, 2, 3, false, true, true, true}}) {
     add_rotary(cases, random, form);
   }
 }

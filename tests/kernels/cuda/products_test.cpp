@@ -70,13 +70,16 @@ TEST_F(CudaProducts, WhatTheLibraryCanBuildInIsBuiltIn) {
   EXPECT_EQ(count(CUBLASLT_EPILOGUE_RELU, [&] { expect_same(64, DType::bf16, false, kRelu, false); }), 2);
   EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { expect_same(64, DType::f32, true, std::nullopt, false); }), 2);
   EXPECT_EQ(count(CUBLASLT_EPILOGUE_GELU_AUX, [&] { expect_same(64, DType::bf16, false, kGelu, true); }), 2);
+  // In f32 beside bf16, and of the type of the result where it is built in.
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_GELU_AUX_BIAS, [&] { expect_same(64, DType::bf16, true, kGelu, true); }), 2);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { expect_same(64, DType::bf16, true, std::nullopt, false); }), 2);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { expect_same(64, DType::bf16, true, ops::Activation::silu, true); }), 2);
 }
 
 TEST_F(CudaProducts, WhatItDoesNotPromiseIsNotAsked) {
-  // GELU in f32, values before it with a stride that is no multiple of 8, f32 biases for results in bf16, SiLU.
+  // GELU in f32, values before it with a stride that is no multiple of 8, SiLU.
   EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { expect_same(64, DType::f32, true, kGelu, true); }), 2);
   EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { expect_same(63, DType::bf16, false, kGelu, true); }), 2);
-  EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { expect_same(64, DType::bf16, true, kGelu, true); }), 2);
   EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { expect_same(64, DType::f64, true, kRelu, false); }), 2);
   EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { expect_same(64, DType::f32, true, ops::Activation::silu, true); }), 2);
 }
