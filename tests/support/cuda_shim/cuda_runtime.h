@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "tests/support/cuda_shim/cuda_streams.h"
+#include "tests/support/cuda_shim/device_memory.h"
 
 // NOLINTBEGIN(bugprone-reserved-identifier): CUDA's own words
 #define __global__
@@ -45,6 +46,8 @@ namespace quire::shim {
 void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
 void block_barrier(const char* file, int line);
 void* dynamic_shared();
+// What a block may have from now on: 227 KB, as on Hopper, until another limit is set.
+void set_shared_memory(size_t bytes);
 // All lanes give a value of up to kLaneBytes and get those of all: lane l at kLaneBytes l. Valid until the next
 // exchange.
 inline constexpr size_t kLaneBytes = 24;
@@ -127,6 +130,7 @@ inline double rsqrt(double x) {
 
 // The calls of the runtime library that launchers make.
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
 struct cudaLaunchConfig_t {
   dim3 gridDim;
@@ -136,6 +140,8 @@ struct cudaLaunchConfig_t {
 };
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t check_launch(const cudaLaunchConfig_t& config);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... given) {
@@ -152,10 +158,12 @@ cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int) {
   return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
+  const quire::shim::DeviceMemoryOpen open;
   std::memset(to, value, bytes);
   return cudaSuccess;
 }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  const quire::shim::DeviceMemoryOpen open;
   std::memcpy(to, from, bytes);
   return cudaSuccess;
 }

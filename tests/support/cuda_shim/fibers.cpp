@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -50,7 +51,7 @@ namespace quire::shim {
 namespace {
 
 constexpr size_t kStackBytes = size_t{256} << 10;
-constexpr size_t kMaxShared = size_t{227} << 10;  // what a block of Hopper may have
+std::atomic<size_t> g_shared_limit = size_t{227} << 10;
 
 enum class Waits { no, for_block, for_warp, done };
 
@@ -323,6 +324,10 @@ void await_copies() {
   }
 }
 
+void set_shared_memory(size_t bytes) {
+  g_shared_limit = bytes;
+}
+
 void* dynamic_shared() {
   return scheduler().shared.data();
 }
@@ -369,8 +374,18 @@ cudaError_t check_launch(const cudaLaunchConfig_t& config) {
   const bool fits = config.gridDim.x > 0 && config.gridDim.y > 0 && config.gridDim.z > 0 &&
                     config.gridDim.x <= 0x7fffffffU && config.gridDim.y <= 65535 && config.gridDim.z <= 65535 &&
                     threads > 0 && threads <= 1024 && threads % 32 == 0 &&
-                    config.dynamicSmemBytes <= quire::shim::kMaxShared;
+                    config.dynamicSmemBytes <= quire::shim::g_shared_limit;
   return fits ? cudaSuccess : cudaErrorInvalidConfiguration;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = static_cast<int>(quire::shim::g_shared_limit);
+  return cudaSuccess;
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
