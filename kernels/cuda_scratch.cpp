@@ -72,21 +72,81 @@ CodeBackwardScratch::CodeBackwardScratch(const CodeAttentionSizes& s, bool with_
   if (with_du) terms = Tensor::empty({s.rows, s.queries, s.heads, s.size}, wide, device);
 }
 
-SearchScratch::SearchScratch(const KnnSizes& s, const Tensor& index, DType score, bool bucketed, Device device) {
-  constexpr int64_t kBlocks = 512;
+int64_t SearchScratch::bytes_on_tensor_cores(int64_t width, DType stored, int64_t queries, int64_t best,
+                                             bool bucketed) {
+  const int64_t of_number = static_cast<int64_t>(size_of(DType::bf16));
+  const int64_t with_raw = stored == DType::bf16 ? 2 * of_number : of_number + 1;
+  const int64_t pair = sizeof(float) + sizeof(int32_t);
+  const int64_t factors = kGpuTile * static_cast<int64_t>(sizeof(float));
+  // Two tiles' buckets and entries; or what is staged and how much it is.
+  const int64_t besides = bucketed ? 2 * kGpuTile * pair : queries * (kStage * pair + int64_t{sizeof(int32_t)});
+  return kGpuTile * width * with_raw + factors + besides + queries * best * pair;
+}
+
+void SearchScratch::set_kernel(const KnnSizes& s, const Tensor& q, const ops::KnnMemory& memory, bool bucketed) {
+  constexpr int64_t kBytes = 16;
+  const DType stored = memory.keys.dtype();
+  const auto aligned = [](const Tensor& tensor) {
+    return tensor.is_meta() || reinterpret_cast<uintptr_t>(tensor.raw()) % kBytes == 0;
+  };
+  const bool suits = q.dtype() == DType::bf16 && (stored == DType::bf16 || ops::has_scale(stored)) && s.size > 0 &&
+                     s.size <= kWidest && s.size * static_cast<int64_t>(size_of(stored)) % kBytes == 0 &&
+                     s.size * static_cast<int64_t>(size_of(q.dtype())) % kBytes == 0 && aligned(q) &&
+                     aligned(memory.keys);
+  if (!suits) return;
+  // As many queries as there are, up to two tiles, where their best fit.
+  const auto fits = [&](int64_t of_block, int64_t best) {
+    return bytes_on_tensor_cores(width(s), stored, of_block, best, bucketed) <= kMostShared;
+  };
+  const int64_t most = s.queries * s.group() > kGpuTile ? 2 * kGpuTile : kGpuTile;
+  if (bucketed) {
+    const int64_t stride = bucket_stride(s.wanted);
+    if (s.wanted < kFewest || !fits(kGpuTile, stride)) return;
+    queries = fits(most, stride) ? most : kGpuTile;
+  } else {
+    queries = most;
+    shared = fits(most, s.wanted);
+  }
+  tensor_cores = true;
+}
+
+SearchScratch::SearchScratch(const KnnSizes& s, const Tensor& index, const Tensor& q, const ops::KnnMemory& memory,
+                             bool bucketed, Device device) {
   constexpr int64_t kKeysOfPart = 1024;
-  // The best of a block's queries are kept in shared memory when they take no more bytes: more would leave no room on
-  // older chips.
-  constexpr int64_t kMostBest = int64_t{40} << 10;
-  tiles = ceil_div(s.queries * s.group(), kGpuTile);
+  constexpr int64_t kPieceBytes = int64_t{32} << 20;
+  constexpr int64_t kPieces = 4;
+  const DType score = wide_type(q.dtype());
+  const auto pair = static_cast<int64_t>(size_of(score) + sizeof(int32_t));
+  set_kernel(s, q, memory, bucketed);
+  if (!tensor_cores) {
+    // The best of a block's queries are kept in shared memory when they take no more bytes, beside tiles of the type.
+    const int64_t most = int64_t{score == DType::f64 ? 24 : 40} << 10;
+    shared = s.wanted * pair <= most / kGpuTile;
+  }
+  tiles = ceil_div(s.queries * s.group(), queries);
   const int64_t heads = s.rows * s.kv_heads * tiles;
-  const int64_t most_parts = ceil_div(s.slots, kKeysOfPart);
-  parts = bucketed || most_parts <= 1 ? 1 : std::min(ceil_div(kBlocks, heads), most_parts);
+  int64_t slots = s.slots;
+  if (tensor_cores && memory.in_host_memory) {
+    const int64_t of_slot = s.rows * s.kv_heads * s.size * static_cast<int64_t>(size_of(memory.keys.dtype()));
+    const int64_t most = std::max<int64_t>(1, ceil_div(s.slots, kPieces * kGpuTile));
+    piece = std::clamp(kPieceBytes / of_slot / kGpuTile, int64_t{1}, most) * kGpuTile;
+    slots = std::min(slots, piece);
+    for (int n = 0; n < (piece < s.slots ? 2 : 1); ++n) {
+      keys[n] = Tensor::empty({s.rows, slots, s.kv_heads, s.size}, memory.keys.dtype(), device);
+      if (memory.key_scale.defined()) {
+        key_scale[n] = Tensor::empty({s.rows, slots, s.kv_heads}, DType::bf16, device);
+      }
+    }
+  }
+  // Every part begins with none held, which costs more beside tensor cores.
+  const int64_t wanted_blocks = tensor_cores ? 256 : 512;
+  const int64_t most_parts = ceil_div(slots, kKeysOfPart);
+  const bool whole = (bucketed && !tensor_cores) || most_parts <= 1;
+  parts = whole ? 1 : std::min(ceil_div(wanted_blocks, heads), most_parts);
   blocks = heads * parts;
-  shared = s.wanted * static_cast<int64_t>(size_of(score) + sizeof(int32_t)) <= kMostBest / kGpuTile;
   if (!shared) {
-    best_score = Tensor::empty({blocks, kGpuTile, s.wanted}, score, device);
-    best_entry = Tensor::empty({blocks, kGpuTile, s.wanted}, DType::i32, device);
+    best_score = Tensor::empty({blocks, queries, s.wanted}, score, device);
+    best_entry = Tensor::empty({blocks, queries, s.wanted}, DType::i32, device);
   }
   if (parts > 1) {
     part_score = Tensor::empty({parts, index.numel()}, score, device);

@@ -94,16 +94,41 @@ struct CodeBackwardScratch {
   CodeBackwardScratch(const CodeAttentionSizes& sizes, bool with_du, DType wide, Device device);
 };
 
+// What a block of threads may ask of shared memory on every device.
+inline constexpr int64_t kMostShared = int64_t{99} << 10;
+
 // Of knn_search.
 struct SearchScratch {
-  int64_t tiles = 0;   // of the queries of a row and key head
-  int64_t parts = 1;   // that the memory is cut into, so that few queries occupy a GPU
-  int64_t blocks = 0;  // of threads
-  bool shared = true;  // the best entries of a tile lie in shared memory
+  // In bf16, beside keys in bf16 or 8 bits that begin where 16 bytes may be read.
+  bool tensor_cores = false;
+  int64_t queries = kGpuTile;  // of a block
+  int64_t tiles = 0;           // of the queries of a row and key head
+  int64_t parts = 1;           // that the memory is cut into, so that few queries occupy a GPU
+  int64_t blocks = 0;          // of threads
+  bool shared = true;          // the best entries of a tile lie in shared memory
   Tensor best_score, best_entry;
   Tensor part_score, part_index;
+  // A memory of the host comes in pieces of this many slots, which are copied while the piece before is searched; 0: it
+  // is read where it lies.
+  int64_t piece = 0;
+  Tensor keys[2], key_scale[2];
 
-  SearchScratch(const KnnSizes& sizes, const Tensor& index, DType score, bool bucketed, Device device);
+  SearchScratch(const KnnSizes& sizes, const Tensor& index, const Tensor& q, const ops::KnnMemory& memory,
+                bool bucketed, Device device);
+
+  static constexpr int64_t kStage = 32;    // entries of a query that wait to be merged into its best, on tensor cores
+  static constexpr int64_t kFewest = 8;    // buckets there: 8 neighbours have a writer each
+  static constexpr int64_t kWidest = 128;  // features of a head
+  // Keys of a tile, as wide in shared memory as 64 or 128 features: in bf16 two tiles, of 8 bits one and as it is
+  // stored.
+  static int64_t width(const KnnSizes& sizes) { return sizes.size <= 64 ? 64 : kWidest; }
+  // Of the best of each bucket: lines of queries lie in different banks.
+  static constexpr int64_t bucket_stride(int64_t wanted) { return (wanted + 3) / 8 * 8 + 4; }
+  // Bytes of shared memory of a block on tensor cores. best: how many of each query lie there.
+  static int64_t bytes_on_tensor_cores(int64_t width, DType stored, int64_t queries, int64_t best, bool bucketed);
+
+ private:
+  void set_kernel(const KnnSizes& sizes, const Tensor& q, const ops::KnnMemory& memory, bool bucketed);
 };
 
 }  // namespace quire

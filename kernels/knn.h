@@ -21,6 +21,8 @@ struct KnnMemory {
   Tensor value_scale;  // bf16 [R, C, Hk], with i8 and f8
   Tensor head;         // i32 [R]
   Tensor length;       // i32 [R]
+  // Keys and values lie in the host's memory: a GPU reads them over the bus.
+  bool in_host_memory = false;
 
   template <typename F>
   void for_each_tensor(F& f) const {

@@ -81,10 +81,10 @@ void take_grouped_cross_attention_backward(const ops::GroupedCrossAttentionGradi
   GroupedBackwardScratch(sizes, gradients, in);
 }
 
-void take_knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const ops::KnnMemory& memory,
+void take_knn_search(const Tensor& index, const Tensor&, const Tensor& q, const ops::KnnMemory& memory,
                      ops::KnnSearch search) {
   if (g_planned != DeviceKind::cuda || index.numel() == 0) return;
-  SearchScratch(KnnSizes(q, index, memory), index, score.dtype(), search == ops::KnnSearch::bucketed, kMeta);
+  SearchScratch(KnnSizes(q, index, memory), index, q, memory, search == ops::KnnSearch::bucketed, kMeta);
 }
 
 }  // namespace

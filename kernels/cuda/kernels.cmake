@@ -25,6 +25,10 @@ set(QUIRE_CUDA_KERNELS
   knn_attention.cu
   knn_drop.cu
   knn_gate.cu
+  knn_lanes.cu
+  knn_mma_buckets.cu
+  knn_mma_pieces.cu
+  knn_mma_search.cu
   knn_search.cu
   knn_storage.cu
   l2_norm.cu

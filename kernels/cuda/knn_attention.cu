@@ -1,6 +1,9 @@
 // Attention to retrieved entries, fused: a warp takes a query, reads the keys and values of its entries where they lie
-// and keeps logits or weights in shared memory.
+// and keeps logits or weights in shared memory. More entries than fit there are taken in rounds, each of which goes on
+// with the results of the one before. Calls in bf16 go to knn_lanes.cu where their operands suit.
+#include "kernels/cuda/knn_lanes.h"
 #include "kernels/cuda/knn_memory.h"
+#include "kernels/cuda_scratch.h"
 
 namespace quire::cuda {
 
@@ -12,7 +15,9 @@ struct RetrievedOperands {
   const T* q;
   const int32_t* index;
   StoredVectors<S> keys, values;
-  int64_t lines, queries, heads, size, value_size, wanted, group;
+  int64_t lines, queries, heads, size, value_size, group;
+  int64_t chosen;         // entries of a query
+  int64_t first, wanted;  // those of a round
 
   RetrievedOperands(const ops::KnnAttentionInputs& in, const KnnSizes& s)
       : q(in.q.data<T>()),
@@ -24,13 +29,15 @@ struct RetrievedOperands {
         heads(s.heads),
         size(s.size),
         value_size(s.value_size),
-        wanted(s.wanted),
-        group(s.group()) {}
+        group(s.group()),
+        chosen(s.wanted),
+        first(0),
+        wanted(s.wanted) {}
 
-  // Vector number of entry k of a line of [R, T, H]; -1 when there is none.
+  // Vector number of entry k of the round and a line of [R, T, H]; -1 when there is none.
   __device__ int64_t vector_of(int64_t line, int64_t k) const {
     const int64_t row = line / heads / queries;
-    const int64_t entry = index[line * wanted + k];
+    const int64_t entry = index[line * chosen + first + k];
     return entry < 0 || entry >= keys.length_of(row) ? -1 : keys.vector_of(row, line % heads / group, entry);
   }
   // In [R, H, T].
@@ -55,12 +62,28 @@ struct WarpMemory {
   }
 };
 
+// Entries of a round.
+constexpr int64_t kMostEntries = 4096;
+
 // As many warps in a block as there is room for.
 template <typename A>
 int threads_for(int64_t wanted) {
-  constexpr int64_t kRoom = int64_t{96} << 10;
-  const int64_t most = kRoom / static_cast<int64_t>(WarpMemory<A>::bytes(wanted > 0 ? wanted : 1));
-  return kWarp * static_cast<int>(most < 1 ? 1 : most < 8 ? most : 8);
+  static_assert(kMostEntries * (sizeof(A) + sizeof(int64_t)) <= kMostShared);
+  const int64_t most = kMostShared / static_cast<int64_t>(WarpMemory<A>::bytes(wanted > 0 ? wanted : 1));
+  return kWarp * static_cast<int>(most < 8 ? most : 8);
+}
+
+// Calls function(operands, threads, bytes of shared memory, whether it is the first round); once without entries, too.
+template <typename T, typename S, typename Function>
+void for_rounds(RetrievedOperands<T, S> operands, Function&& function) {
+  using A = Wide<T>;
+  for (; operands.first == 0 || operands.first < operands.chosen; operands.first += kMostEntries) {
+    const int64_t left = operands.chosen - operands.first;
+    operands.wanted = left < kMostEntries ? left : kMostEntries;
+    const int threads = threads_for<A>(operands.wanted);
+    function(operands, threads, WarpMemory<A>::bytes(operands.wanted) * static_cast<size_t>(threads / kWarp),
+             operands.first == 0);
+  }
 }
 
 // The product of two vectors, for all lanes.
@@ -161,15 +184,14 @@ __global__ void knn_attention_backward_kernel(T* dq, const T* dout, const T* out
 void knn_attention(const Tensor& out, const Tensor& lse, const ops::KnnAttentionInputs& in, bool goes_on) {
   const KnnSizes s(in.q, in.index, in.memory);
   check_knn_attention(s, out, lse, in);
+  if (suits_lanes(in, s, {&out})) return knn_attention_in_lanes(out, lse, in, s, goes_on);
   dispatch_stored(in.q.dtype(), in.memory.keys.dtype(), [&](auto type, auto stored) {
     using T = decltype(type);
     using S = decltype(stored);
-    using A = Wide<T>;
-    const RetrievedOperands<T, S> operands(in, s);
-    const int threads = threads_for<A>(s.wanted);
-    launch(knn_attention_kernel<T, S>, dim3(static_cast<unsigned>(ceil_div(operands.lines, threads / kWarp))), threads,
-           WarpMemory<A>::bytes(s.wanted) * static_cast<size_t>(threads / kWarp), out.data<T>(), lse.data<A>(),
-           operands, goes_on);
+    for_rounds(RetrievedOperands<T, S>(in, s), [&](const auto& operands, int threads, size_t bytes, bool first) {
+      launch(knn_attention_kernel<T, S>, dim3(static_cast<unsigned>(ceil_div(operands.lines, threads / kWarp))),
+             threads, bytes, out.data<T>(), lse.data<Wide<T>>(), operands, goes_on || !first);
+    });
   });
 }
 
@@ -177,15 +199,17 @@ void knn_attention_backward(const Tensor& dq, const Tensor& dout, const Tensor& 
                             const ops::KnnAttentionInputs& in, bool accumulate) {
   const KnnSizes s(in.q, in.index, in.memory);
   check_knn_attention_backward(s, dq, dout, out, lse, in);
+  if (suits_lanes(in, s, {&out, &dout, &dq})) {
+    return knn_attention_backward_in_lanes(dq, dout, out, lse, in, s, accumulate);
+  }
   dispatch_stored(in.q.dtype(), in.memory.keys.dtype(), [&](auto type, auto stored) {
     using T = decltype(type);
     using S = decltype(stored);
-    using A = Wide<T>;
-    const RetrievedOperands<T, S> operands(in, s);
-    const int threads = threads_for<A>(s.wanted);
-    launch(knn_attention_backward_kernel<T, S>, dim3(static_cast<unsigned>(ceil_div(operands.lines, threads / kWarp))),
-           threads, WarpMemory<A>::bytes(s.wanted) * static_cast<size_t>(threads / kWarp), dq.data<T>(), dout.data<T>(),
-           out.data<T>(), lse.data<A>(), operands, accumulate);
+    for_rounds(RetrievedOperands<T, S>(in, s), [&](const auto& operands, int threads, size_t bytes, bool first) {
+      launch(knn_attention_backward_kernel<T, S>,
+             dim3(static_cast<unsigned>(ceil_div(operands.lines, threads / kWarp))), threads, bytes, dq.data<T>(),
+             dout.data<T>(), out.data<T>(), lse.data<Wide<T>>(), operands, accumulate || !first);
+    });
   });
 }
 

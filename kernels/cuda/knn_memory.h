@@ -2,6 +2,8 @@
 // wait for head and length to check them: lengths beyond the ring count as its size.
 #pragma once
 
+#include <bit>
+
 #include "core/float8.h"
 #include "kernels/cuda/tiles.h"
 #include "kernels/knn_sizes.h"
@@ -35,6 +37,24 @@ __device__ inline A from_stored(S value) {
     return static_cast<float>(value);
   } else {
     return static_cast<A>(value);
+  }
+}
+
+// Eight stored numbers of 8 bits.
+struct alignas(8) EightBytes {
+  uint32_t x[2];
+};
+// A number of 8 bits, exactly.
+template <typename S>
+__device__ inline float from_byte(uint32_t byte) {
+  if constexpr (std::is_same_v<S, int8_t>) {
+    // 2^23 + 128 + x without the rest.
+    return std::bit_cast<float>(0x4b000000U | (byte ^ 0x80U)) - 8388736.0F;
+  } else {
+    // Exponent and mantissa in their place: 2^120 less. All bits set is a NaN.
+    const float size = std::bit_cast<float>((byte & 0x7fU) << 20) * 0x1p120F;
+    const uint32_t bits = (byte & 0x7fU) == 0x7fU ? 0x7fc00000U : std::bit_cast<uint32_t>(size);
+    return std::bit_cast<float>(bits | (byte & 0x80U) << 24);
   }
 }
 

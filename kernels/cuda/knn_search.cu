@@ -1,18 +1,21 @@
 // Search of an external memory in one pass over its keys: a block takes 64 queries that read one key head, tiles of 64
 // keys pass through shared memory, and scores that exceed the worst of a query's best are staged for it. A full stage
 // is merged into the best, which are kept in order. The order of entries is total (score, then age), so the result does
-// not depend on the order in which anything is merged, nor on how the memory is cut into parts.
+// not depend on the order in which anything is merged, nor on how the memory is cut into parts. Searches in bf16 go to
+// tensor cores where their operands suit (knn_mma_search.cu).
+#include "kernels/cuda/knn_best.h"
 #include "kernels/cuda/knn_memory.h"
+#include "kernels/cuda/knn_mma.h"
 #include "kernels/cuda_scratch.h"
 
 namespace quire::cuda {
 
 namespace {
 
-// Staged scores of a query: those of one tile, and what the tiles before it left.
+// Staged scores of a query: those of 16 keys of a tile, and what was left before them.
 constexpr int kLeft = 32;
-constexpr int kStage = kTile + kLeft;
-constexpr int kStaged = kStage / kWarp;  // a lane
+constexpr int kStage = kLeft + kSide;
+constexpr int kStaged = (kStage + kWarp - 1) / kWarp;  // a lane
 
 template <typename T, typename S>
 struct SearchOperands {
@@ -28,81 +31,6 @@ struct SearchOperands {
   int64_t group;
   bool quads, key_quads;
 };
-
-// Numbers before NaN, larger before smaller, older before younger.
-template <typename A>
-__device__ inline bool comes_before(A a, int a_entry, A b, int b_entry) {
-  if (a > b) return true;
-  if (b > a) return false;
-  const bool a_is_number = a == a;
-  const bool b_is_number = b == b;
-  if (a_is_number != b_is_number) return a_is_number;
-  return a_entry < b_entry;
-}
-
-// Merges `count` staged scores, at most kStage, into the best in order, of which there are `held`. All lanes of a warp.
-template <typename A>
-__device__ inline void merge(A* best, int32_t* entries, int held, const A* staged, const int32_t* staged_entries,
-                             int count, int wanted) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  __syncwarp();
-  A own[kStaged];
-  int32_t own_entry[kStaged];
-  int place[kStaged];
-#pragma unroll
-  for (int u = 0; u < kStaged; ++u) {
-    const int at = lane + u * kWarp;
-    place[u] = wanted;
-    own[u] = 0;
-    own_entry[u] = 0;
-    if (at >= count) continue;
-    own[u] = staged[at];
-    own_entry[u] = staged_entries[at];
-    // Of those that are in order, half and half again.
-    int low = 0;
-    int high = held;
-    while (low < high) {
-      const int middle = (low + high) / 2;
-      if (comes_before(best[middle], entries[middle], own[u], own_entry[u])) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    place[u] = low;
-    for (int t = 0; t < count; ++t) {
-      if (comes_before(staged[t], staged_entries[t], own[u], own_entry[u])) ++place[u];
-    }
-  }
-  // The old ones move back, the last ones first: where one goes nothing is that is still to be read.
-  for (int first = (held - 1) / kWarp * kWarp; first >= 0 && held > 0; first -= kWarp) {
-    const int at = first + lane;
-    A value = 0;
-    int32_t entry = 0;
-    int to = wanted;
-    if (at < held) {
-      value = best[at];
-      entry = entries[at];
-      to = at;
-      for (int t = 0; t < count; ++t) {
-        if (comes_before(staged[t], staged_entries[t], value, entry)) ++to;
-      }
-    }
-    __syncwarp();
-    if (to < wanted) {
-      best[to] = value;
-      entries[to] = entry;
-    }
-    __syncwarp();
-  }
-#pragma unroll
-  for (int u = 0; u < kStaged; ++u) {
-    if (place[u] >= wanted) continue;
-    best[place[u]] = own[u];
-    entries[place[u]] = own_entry[u];
-  }
-  __syncwarp();
-}
 
 template <typename A>
 struct SearchMemory {
@@ -216,8 +144,8 @@ __global__ void __launch_bounds__(kThreads) search_kernel(SearchOperands<T, S> i
       const int before = __shfl_sync(kAllLanes, held[i], h * kSide);
       if (count == 0) continue;
       const int query = static_cast<int>(threadIdx.x) / kWarp * 2 + h + i * kSide;
-      merge(work.best + query * wanted, work.entries + query * wanted, before, staged + query * kStage,
-            staged_entries + query * kStage, count, wanted);
+      merge<kStaged>(work.best + query * wanted, work.entries + query * wanted, before, staged + query * kStage,
+                     staged_entries + query * kStage, count, wanted);
       if (half != h) continue;
       waiting[i] = 0;
       held[i] = before + count < wanted ? before + count : wanted;
@@ -242,8 +170,8 @@ __global__ void __launch_bounds__(kThreads) search_kernel(SearchOperands<T, S> i
           staged_entries[at] = static_cast<int32_t>(entry);
         }
         waiting[i] += __popc(line);
+        if (__any_sync(kAllLanes, waiting[i] > kLeft)) merge_lines(i);
       }
-      if (__any_sync(kAllLanes, waiting[i] > kLeft)) merge_lines(i);
     }
   }
   for (int i = 0; i < kEach; ++i) merge_lines(i);
@@ -354,6 +282,38 @@ __global__ void merge_parts_kernel(int32_t* index, A* score, const int32_t* part
   }
 }
 
+// Bucket by bucket.
+template <typename A>
+__global__ void merge_buckets_kernel(int32_t* index, A* score, const int32_t* part_index, const A* part_score,
+                                     int64_t count, int64_t parts) {
+  for (int64_t i = first_element(); i < count; i += element_stride()) {
+    int32_t entry = -1;
+    A best = 0;
+    for (int64_t part = 0; part < parts; ++part) {
+      const int32_t other = part_index[part * count + i];
+      const A value = part_score[part * count + i];
+      if (other < 0 || (entry >= 0 && !comes_before(value, other, best, entry))) continue;
+      entry = other;
+      best = value;
+    }
+    index[i] = entry;
+    score[i] = best;
+  }
+}
+
+template <typename A>
+void merge_parts(const Tensor& index, const Tensor& score, const SearchScratch& scratch, int64_t wanted,
+                 bool bucketed) {
+  const int32_t* const part_index = scratch.part_index.data<int32_t>();
+  const A* const part_score = scratch.part_score.data<A>();
+  if (bucketed) {
+    return launch(merge_buckets_kernel<A>, blocks_for(index.numel()), kBlock, 0, index.data<int32_t>(), score.data<A>(),
+                  part_index, part_score, index.numel(), scratch.parts);
+  }
+  launch(merge_parts_kernel<A>, blocks_for(scratch.parts * index.numel()), kBlock, 0, index.data<int32_t>(),
+         score.data<A>(), part_index, part_score, index.numel() / wanted, scratch.parts, wanted);
+}
+
 void knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const ops::KnnMemory& memory,
                 ops::KnnSearch search) {
   const KnnSizes s(q, index, memory);
@@ -361,8 +321,15 @@ void knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const
   if (index.numel() == 0) return;
   const bool bucketed = search == ops::KnnSearch::bucketed;
   static_assert(kGpuTile == kTile);
-  const SearchScratch scratch(s, index, score.dtype(), bucketed, q.device());
+  const SearchScratch scratch(s, index, q, memory, bucketed, q.device());
   const int64_t parts = scratch.parts;
+  const Tensor& to_index = parts > 1 ? scratch.part_index : index;
+  const Tensor& to_score = parts > 1 ? scratch.part_score : score;
+  if (scratch.tensor_cores) {
+    search_on_tensor_cores(scratch, to_index.data<int32_t>(), to_score.data<float>(), q, memory, s, bucketed);
+    if (parts > 1) merge_parts<float>(index, score, scratch, s.wanted, bucketed);
+    return;
+  }
   dispatch_stored(q.dtype(), memory.keys.dtype(), [&](auto type, auto stored) {
     using T = decltype(type);
     using S = decltype(stored);
@@ -380,8 +347,8 @@ void knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const
     in.parts = parts;
     in.quads = in_quads<T>(s.size, {&q});
     in.key_quads = in_quads<S>(s.size, {&memory.keys});
-    in.index = parts > 1 ? scratch.part_index.data<int32_t>() : index.data<int32_t>();
-    in.score = parts > 1 ? scratch.part_score.data<A>() : score.data<A>();
+    in.index = to_index.data<int32_t>();
+    in.score = to_score.data<A>();
     if (!scratch.shared) {
       in.best_score = scratch.best_score.data<A>();
       in.best_entry = scratch.best_entry.data<int32_t>();
@@ -393,11 +360,7 @@ void knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const
     } else {
       launch(search_kernel<T, S>, grid, kThreads, bytes, in);
     }
-    if (parts > 1) {
-      launch(merge_parts_kernel<A>, blocks_for(parts * index.numel()), kBlock, 0, index.data<int32_t>(),
-             score.data<A>(), static_cast<const int32_t*>(in.index), static_cast<const A*>(in.score),
-             index.numel() / s.wanted, parts, s.wanted);
-    }
+    if (parts > 1) merge_parts<A>(index, score, scratch, s.wanted, bucketed);
   });
 }
 

@@ -234,7 +234,7 @@ class GpuMemory : public DeviceBackend {
     check(cudaEventRecord(begun_, streams().compute));
     check(cudaStreamWaitEvent(streams().fetch, begun_));
     for (const Copy& copy : copies) {
-      check(cudaMemcpyAsync(copy.to, copy.from, copy.bytes, cudaMemcpyHostToDevice, streams().fetch));
+      check(cudaMemcpyAsync(copy.to, copy.from, copy.bytes, cudaMemcpyDefault, streams().fetch));
     }
     check(cudaEventRecord(fetched_, streams().fetch));
   }

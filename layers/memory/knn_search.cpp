@@ -26,6 +26,7 @@ ops::KnnMemory KnnMemory::view(const StateView& state) const {
     memory.key_scale = state.stored_ring(keys_.scale);
     memory.value_scale = state.stored_ring(values_.scale);
   }
+  memory.in_host_memory = state.place(entries_) == LogPlace::host;
   memory.head = state.ring_head(entries_);
   memory.length = Tensor::from(readable(state), {state.rows()}, memory.keys.device());
   return memory;

@@ -4,6 +4,7 @@
 #include "kernels/attention.h"
 #include "kernels/block_attention.h"
 #include "kernels/grouped_cross_attention.h"
+#include "kernels/knn.h"
 #include "kernels/planned_scratch.h"
 #include "tests/support/attention_inputs.h"
 #include "tests/support/compare.h"
@@ -125,6 +126,46 @@ TEST(CudaScratch, APlanTakesWhatGroupedCrossAttentionTakes) {
       EXPECT_NEAR(static_cast<double>(told[i]), static_cast<double>(taken[i]), 4 * 64) << i;
       EXPECT_GT(taken[i], 0);
     }
+  }
+}
+
+struct KnnCall {
+  int64_t slots, wanted;
+  DType type;
+  ops::KnnSearch search = ops::KnnSearch::exact;
+  bool in_host_memory = false;
+};
+
+// Bytes that a search takes at most beside its operands.
+int64_t scratch_of_search(const KnnCall& call, Device device) {
+  ops::KnnMemory memory;
+  memory.keys = Tensor::zeros({2, call.slots, 2, 16}, call.type, device);
+  memory.head = Tensor::zeros({2}, DType::i32, device);
+  memory.length = Tensor::zeros({2}, DType::i32, device);
+  memory.in_host_memory = call.in_host_memory;
+  const Tensor q = Tensor::zeros({2, 3, 4, 16}, call.type, device);
+  const Tensor index = Tensor::zeros({2, 3, 4, call.wanted}, DType::i32, device);
+  const Tensor score = Tensor::zeros(index.shape(), DType::f32, device);
+  Allocator& allocator = device_backend(device.kind).allocator();
+  allocator.reset_peak();
+  const int64_t before = allocator.stats().bytes_in_use;
+  ops::knn_search(index, score, q, memory, call.search);
+  return allocator.stats().peak_bytes - before;
+}
+
+TEST(CudaScratch, APlanTakesWhatASearchTakes) {
+  const std::string missing = missing_cuda_device();
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  const KnnCall calls[] = {{.slots = 2100, .wanted = 5, .type = DType::f32},
+                           {.slots = 2100, .wanted = 300, .type = DType::bf16},
+                           {.slots = 2100, .wanted = 9, .type = DType::bf16, .search = ops::KnnSearch::bucketed},
+                           {.slots = 700, .wanted = 9, .type = DType::bf16, .in_host_memory = true},
+                           {.slots = 60, .wanted = 9, .type = DType::bf16, .in_host_memory = true}};
+  for (const KnnCall& call : calls) {
+    const int64_t taken = scratch_of_search(call, {DeviceKind::cuda, 0});
+    const PlannedScratch planned(DeviceKind::cuda);
+    EXPECT_NEAR(static_cast<double>(scratch_of_search(call, kMeta)), static_cast<double>(taken), 8 * 64);
+    EXPECT_GT(taken, 0);
   }
 }
 

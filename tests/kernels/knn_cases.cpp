@@ -24,6 +24,7 @@ struct KnnForm {
   // f64 stands for the type of the queries.
   DType stored = DType::f64;
   Keys keys = Keys::random;
+  bool in_host_memory = false;  // as the kernels are told
 };
 
 Tensor integers_of(const std::vector<int32_t>& values) {
@@ -97,7 +98,8 @@ ops::KnnMemory assembled(const KnnForm& form, const Tensors& in, size_t first) {
   };
   return {stored(in[first]),     recast(in[first + 1], DType::bf16),
           stored(in[first + 2]), recast(in[first + 3], DType::bf16),
-          in[first + 4],         in[first + 5]};
+          in[first + 4],         in[first + 5],
+          form.in_host_memory};
 }
 
 // What the kernels are to see: entry m of a row and head.
@@ -438,6 +440,76 @@ void add_knn_cases(std::vector<OpCase>& cases) {
                        .length = {2400, 100}};
     add_search(cases, random, form, ops::KnnSearch::exact);
     add_search(cases, random, form, ops::KnnSearch::bucketed);
+  }
+  // In bf16 on tensor cores: heads in whole chunks of 8 features, more than a tile of queries or few; more wanted than
+  // a warp has lanes, and than shared memory holds; keys of 8 bits; pieces that are copied from the host.
+  std::vector<KnnForm> on_tensor_cores{
+      {.name = "cores", .queries = 37, .heads = 4, .size = 16, .value_size = 8, .slots = 150, .wanted = 9},
+      {.name = "cores_wide", .rows = 1, .queries = 3, .heads = 1, .kv_heads = 1, .size = 128, .value_size = 64},
+      {.name = "cores_narrow", .queries = 65, .heads = 1, .kv_heads = 1, .size = 8, .value_size = 128, .slots = 131},
+      {.name = "cores_many", .rows = 1, .queries = 67, .heads = 2, .kv_heads = 1, .size = 72, .value_size = 72},
+      {.name = "cores_i8", .rows = 1, .queries = 5, .size = 48, .value_size = 24, .slots = 150, .wanted = 12},
+      {.name = "cores_f8", .rows = 1, .queries = 70, .heads = 1, .kv_heads = 1, .size = 112, .value_size = 40}};
+  for (KnnForm& form : on_tensor_cores) {
+    if (form.slots == 11) form.slots = 230;
+    form.head = {static_cast<int32_t>(form.slots) - 30, 3};
+    form.length = {static_cast<int32_t>(form.slots) - 1, 40};
+    form.head.resize(static_cast<size_t>(form.rows));
+    form.length.resize(static_cast<size_t>(form.rows));
+  }
+  on_tensor_cores[1].wanted = 32;
+  on_tensor_cores[3].wanted = 45;
+  on_tensor_cores[4].stored = DType::i8;
+  on_tensor_cores[5].stored = DType::f8;
+  for (const KnnForm& form : on_tensor_cores) {
+    KnnForm in_pieces = form;
+    in_pieces.name += "_pieces";
+    in_pieces.in_host_memory = true;
+    for (const ops::KnnSearch search : {ops::KnnSearch::exact, ops::KnnSearch::bucketed}) {
+      add_search(cases, random, form, search);
+      add_search(cases, random, in_pieces, search);
+    }
+    add_attention(cases, random, form, false);
+    add_attention(cases, random, form, true);
+  }
+  for (const auto& [name, keys] : {std::pair{"cores_equal", Keys::equal},
+                                   {"cores_duplicated", Keys::duplicated},
+                                   {"cores_rising", Keys::rising},
+                                   {"cores_falling", Keys::falling},
+                                   {"cores_nan", Keys::with_nan}}) {
+    for (const int64_t wanted : {6, 33}) {
+      const KnnForm form{.name = std::string(name) + "_" + std::to_string(wanted),
+                         .rows = 1,
+                         .queries = 3,
+                         .heads = 1,
+                         .kv_heads = 1,
+                         .size = 8,
+                         .slots = 240,
+                         .wanted = wanted,
+                         .head = {17},
+                         .length = {237},
+                         .keys = keys,
+                         .in_host_memory = wanted == 33};
+      add_search(cases, random, form, ops::KnnSearch::exact);
+      add_search(cases, random, form, ops::KnnSearch::bucketed);
+    }
+  }
+  for (const bool in_host_memory : {false, true}) {
+    const KnnForm form{.name = in_host_memory ? "cores_pieces_and_parts" : "cores_parts",
+                       .rows = 1,
+                       .queries = 3,
+                       .heads = 2,
+                       .kv_heads = 1,
+                       .size = 8,
+                       .slots = 2500,
+                       .wanted = 130,
+                       .head = {17},
+                       .length = {2400},
+                       .in_host_memory = in_host_memory};
+    add_search(cases, random, form, ops::KnnSearch::exact);
+    KnnForm few = form;
+    few.wanted = 11;
+    add_search(cases, random, few, ops::KnnSearch::bucketed);
   }
   // Fewer numbers than wanted: entries with a NaN come last.
   const KnnForm few{.name = "few_numbers", .size = 1, .wanted = 11, .length = {11, 11}, .keys = Keys::with_nan};

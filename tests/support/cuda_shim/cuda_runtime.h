@@ -48,6 +48,8 @@ void block_barrier(const char* file, int line);
 void* dynamic_shared();
 // What a block may have from now on: 227 KB, as on Hopper, until another limit is set.
 void set_shared_memory(size_t bytes);
+// The most dynamic shared memory that a block of any grid has asked for, since it was last asked.
+size_t most_shared_bytes();
 // All lanes give a value of up to kLaneBytes and get those of all: lane l at kLaneBytes l. Valid until the next
 // exchange.
 inline constexpr size_t kLaneBytes = 24;
@@ -78,6 +80,8 @@ void multiply_add(float (&sums)[4], const uint32_t (&left)[4], const uint32_t (&
 void load_matrices(uint32_t (&to)[4], const void* address, bool turned, const char* file, int line);
 // Matrices whose eight lines do not lie in 32 different banks, since the start.
 int64_t bank_conflicts();
+// Products of fragments that whole warps have made, since the start.
+int64_t tensor_products();
 // Copies of half of the threads are made at once and those of the others as late as they may be, so that a wait or a
 // barrier that is missing shows in either case.
 void copy_later(void* shared, const void* from, size_t bytes);

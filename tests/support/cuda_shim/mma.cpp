@@ -11,6 +11,7 @@ namespace quire::shim {
 namespace {
 
 int64_t g_bank_conflicts = 0;
+int64_t g_tensor_products = 0;
 
 float half_of(uint32_t word, int number) {
   bfloat16 value;
@@ -35,6 +36,7 @@ void multiply_add(float (&sums)[4], const uint32_t (&left)[4], const uint32_t (&
   const Operands mine{{left[0], left[1], left[2], left[3]}, {right[0], right[1]}};
   static_assert(sizeof(mine) <= kLaneBytes);
   const unsigned char* const all = exchange(&mine, sizeof(mine), ~0U, file, line);
+  if (lane() == 0) ++g_tensor_products;
   const int group = lane() / 4;
   const int pair = lane() % 4 * 2;
   float rows[2][16];
@@ -78,6 +80,10 @@ void load_matrices(uint32_t (&to)[4], const void* address, bool turned, const ch
 
 int64_t bank_conflicts() {
   return g_bank_conflicts;
+}
+
+int64_t tensor_products() {
+  return g_tensor_products;
 }
 
 }  // namespace quire::shim
