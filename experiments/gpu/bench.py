@@ -21,7 +21,7 @@ from record import origin, run_json, shown, summary, write
 HERE = pathlib.Path(__file__).resolve().parent
 BENCH = HERE.parent / "bench"
 # Enough work for a large card: rows, length of a row.
-SIZES = {"llama": (32, 1024), "gpt2": (16, 1024), "transformer-xl": (32, 512)}
+SIZES = {"llama": (32, 1024), "gpt2": (32, 1024), "transformer-xl": (32, 512)}
 # Configuration of quire and what is set in it; rows and length of quire's step and of PyTorch's.
 WINDOWS = {
     "window-350m": ("window-350m", [], (64, 512), (1, 32768)),
