@@ -49,14 +49,49 @@ __device__ inline float sum_of_row(float value) {
   return value;
 }
 
+// Rows `half` of a lane's logits, in powers of 2, go on with the softmax of the tiles before: they become exponentials,
+// what was summed so far is rescaled. `sum` is the lane's own part.
+template <int kColumns, int kFeatures>
+__device__ inline void go_on(float& top, float& sum, SumFragment (&logits)[kColumns], SumFragment (&totals)[kFeatures],
+                             int half) {
+  float largest = top;
+#pragma unroll
+  for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+    for (int i = 2 * half; i < 2 * half + 2; ++i) largest = logits[n].x[i] > largest ? logits[n].x[i] : largest;
+  }
+  largest = largest_of_row(largest);
+  const float correction = exp2f(top - largest);
+  top = largest;
+  sum *= correction;
+#pragma unroll
+  for (int n = 0; n < kFeatures; ++n) {
+    totals[n].x[2 * half] *= correction;
+    totals[n].x[2 * half + 1] *= correction;
+  }
+#pragma unroll
+  for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+    for (int i = 2 * half; i < 2 * half + 2; ++i) {
+      logits[n].x[i] = exp2f(logits[n].x[i] - largest);
+      sum += logits[n].x[i];
+    }
+  }
+}
+
+// Two neighbouring features of rows `half`, times a factor.
+__device__ inline void store_features(bfloat16* to, const SumFragment& sums, int half, float factor) {
+  *reinterpret_cast<uint32_t*>(to) = packed(sums.x[2 * half] * factor, sums.x[2 * half + 1] * factor);
+}
+
 // Copies lines of `size` values into a tile: line_of(n) points to line n, null for zeros. Features behind `size` are
 // zeros, too. `any` may be read.
-template <int kWidth, typename LineOf>
+template <int kThreadsOfBlock = kMmaThreads, int kWidth, typename LineOf>
 __device__ inline void copy_lines(const SharedLines<kWidth>& to, int first_line, int lines, int size,
                                   const bfloat16* any, LineOf line_of) {
   constexpr int kChunks = SharedLines<kWidth>::kChunks;
   constexpr int kChunk = SharedLines<kWidth>::kChunk;
-  for (int item = static_cast<int>(threadIdx.x); item < lines * kChunks; item += kMmaThreads) {
+  for (int item = static_cast<int>(threadIdx.x); item < lines * kChunks; item += kThreadsOfBlock) {
     const int line = item / kChunks;
     const int chunk = item % kChunks;
     const bfloat16* const from = line_of(line);
@@ -188,6 +223,41 @@ __device__ inline void multiply_weights(SumFragment (&totals)[kTiles][kWidth / k
         multiply_add(totals[t][n], left[t], right[0]);
         multiply_add(totals[t][n + 1], left[t], right[1]);
       }
+    }
+  }
+}
+
+// Lines first_line + 0..15 of 64 columns get sums in bf16.
+template <int kColumns>
+__device__ inline void store_weights(const SharedLines<kMmaTile>& to, int first_line,
+                                     const SumFragment (&weights)[kColumns]) {
+#pragma unroll
+  for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      uint32_t* const pair =
+          reinterpret_cast<uint32_t*>(&to.at(first_line + row_of_sum(2 * half), n * kMmaColumns + column_of_sum(0)));
+      *pair = packed(weights[n].x[2 * half], weights[n].x[2 * half + 1]);
+    }
+  }
+}
+
+// totals[n] += columns first.. + 15 of 64 lines of weights, turned, times columns 8 n.. of as many lines of y, up to
+// `size`.
+template <int kWidth>
+__device__ inline void multiply_turned(SumFragment (&totals)[kWidth / kMmaColumns],
+                                       const SharedLines<kMmaTile>& weights, int first, const SharedLines<kWidth>& y,
+                                       int size) {
+#pragma unroll
+  for (int step = 0; step < kMmaTile / kMmaDepth; ++step) {
+    const LeftFragment left = weights.left_turned(step * kMmaDepth, first);
+#pragma unroll
+    for (int n = 0; n < kWidth / kMmaColumns; n += 2) {
+      if (n * kMmaColumns >= size) break;
+      RightFragment right[2];
+      y.right_turned(right, step * kMmaDepth, n * kMmaColumns);
+      multiply_add(totals[n], left, right[0]);
+      multiply_add(totals[n + 1], left, right[1]);
     }
   }
 }

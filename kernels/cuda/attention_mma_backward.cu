@@ -74,11 +74,6 @@ __device__ inline PairGradient gradient_of_pair(float product, float dp, float b
   return {probability * kept, probability * (dp * kept - delta)};
 }
 
-// Two neighbouring features of a line, times a factor.
-__device__ inline void store_features(bfloat16* to, const SumFragment& sums, int half, float factor) {
-  *reinterpret_cast<uint32_t*>(to) = packed(sums.x[2 * half] * factor, sums.x[2 * half + 1] * factor);
-}
-
 template <int kWidth, bool kRelative>
 struct QueryMemory {
   static constexpr int kLines = 4 * kMmaTile + (kRelative ? 3 * kMmaTile : 0);
@@ -504,29 +499,10 @@ __global__ void __launch_bounds__(kMmaThreads)
       }
     }
     if constexpr (kRelative) {
-#pragma unroll
-      for (int n = 0; n < kColumns; ++n) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          *reinterpret_cast<uint32_t*>(
-              &memory.pairs.at(first_line + row_of_sum(2 * half), n * kMmaColumns + column_of_sum(0))) =
-              packed(ds[0][n].x[2 * half], ds[0][n].x[2 * half + 1]);
-        }
-      }
+      store_weights(memory.pairs, first_line, ds[0]);
       __syncthreads();
       // A warp has 16 distances of all queries.
-#pragma unroll
-      for (int step = 0; step < kMmaTile / kMmaDepth; ++step) {
-        const LeftFragment left = memory.pairs.left_turned(step * kMmaDepth, first_line);
-#pragma unroll
-        for (int n = 0; n < kWidth / kMmaColumns; n += 2) {
-          if (n * kMmaColumns >= in.size) break;
-          RightFragment right[2];
-          memory.positions.right_turned(right, step * kMmaDepth, n * kMmaColumns);
-          multiply_add(totals[0][n], left, right[0]);
-          multiply_add(totals[0][n + 1], left, right[1]);
-        }
-      }
+      multiply_turned(totals[0], memory.pairs, first_line, memory.positions, in.size);
     }
     __syncthreads();  // nobody reads this tile any more
   }

@@ -3,14 +3,8 @@
 namespace quire::cuda {
 
 bool suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& sizes) {
-  constexpr int64_t kChunk = SharedLines<64>::kChunk;
-  constexpr uintptr_t kBytes = kChunk * sizeof(bfloat16);
-  if (in.q.dtype() != DType::bf16) return false;
-  if (sizes.size % kChunk != 0 || sizes.value_size % kChunk != 0 || sizes.size > kMmaWidest) return false;
-  for (const Tensor* tensor : {&in.q, &in.k, &in.v, &in.cache_k, &in.cache_v, &in.r}) {
-    if (tensor->defined() && reinterpret_cast<uintptr_t>(tensor->raw()) % kBytes != 0) return false;
-  }
-  return true;
+  if (in.q.dtype() != DType::bf16 || sizes.size > kMmaWidest) return false;
+  return in_chunks(sizes.size, {&in.q, &in.k, &in.cache_k, &in.r}) && in_chunks(sizes.value_size, {&in.v, &in.cache_v});
 }
 
 namespace {
@@ -179,31 +173,7 @@ __global__ void __launch_bounds__(kMmaThreads)
             }
           }
         }
-        float largest = top[t][half];
-#pragma unroll
-        for (int n = 0; n < kColumns; ++n) {
-#pragma unroll
-          for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            largest = logits[t][n].x[i] > largest ? logits[t][n].x[i] : largest;
-          }
-        }
-        largest = largest_of_row(largest);
-        const float correction = exp2f(top[t][half] - largest);
-        top[t][half] = largest;
-        sum[t][half] *= correction;
-#pragma unroll
-        for (int n = 0; n < kFeatures; ++n) {
-          totals[t][n].x[2 * half] *= correction;
-          totals[t][n].x[2 * half + 1] *= correction;
-        }
-#pragma unroll
-        for (int n = 0; n < kColumns; ++n) {
-#pragma unroll
-          for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            logits[t][n].x[i] = exp2f(logits[t][n].x[i] - largest);
-            sum[t][half] += logits[t][n].x[i];
-          }
-        }
+        go_on(top[t][half], sum[t][half], logits[t], totals[t], half);
         if (in.dropout) {
 #pragma unroll
           for (int n = 0; n < kColumns; ++n) {

@@ -1,6 +1,6 @@
 #include "kernels/grouped_cross_attention.h"
 
-#include "kernels/cuda/grouped_tiles.h"
+#include "kernels/cuda/grouped_mma.h"
 
 namespace quire::cuda {
 
@@ -84,9 +84,13 @@ void grouped_cross_attention(const Tensor& out, const Tensor& lse, const ops::Gr
   const GroupedSizes s(in);
   check_grouped_cross_attention(s, out, lse, in);
   const GroupedScratch scratch(s, in.q.device());
-  cut_queries(scratch, in.list);
+  const bool on_tensor_cores = suits_tensor_cores(out, in, s);
+  cut_queries(scratch, in.list, on_tensor_cores ? kListTile : kTile);
   out.zero();  // of queries without a list, which no tile has
   lse.zero();
+  if (on_tensor_cores) {
+    return grouped_on_tensor_cores(out, lse, operands_of<bfloat16, bfloat16>(in, s, scratch));
+  }
   dispatch_stored(in, [&](auto type, auto stored) {
     using T = decltype(type);
     using S = decltype(stored);

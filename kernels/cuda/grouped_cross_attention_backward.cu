@@ -3,23 +3,12 @@
 // queries that read it in the order of rows, lists and heads: dkeys and dvalues.
 #include <algorithm>
 
-#include "kernels/cuda/grouped_tiles.h"
+#include "kernels/cuda/grouped_mma.h"
 #include "kernels/grouped_cross_attention.h"
 
 namespace quire::cuda {
 
 namespace {
-
-template <typename T>
-struct GroupedBackward {
-  using A = Wide<T>;
-  const T* dout;
-  const A* lse;
-  A* delta;                 // [R, H, T, K]: D
-  const int32_t* of_chunk;  // the chunks of all entries, sorted
-  const int32_t* of_entry;  // the entries themselves
-  int64_t entries;
-};
 
 // p: the softmax of keys [begin, begin + 64) of a chunk; zero behind its end and for lines without a query. dp: dout .
 // v.
@@ -139,22 +128,6 @@ __global__ void weight_gradient_kernel(Wide<T>* dweight, GroupedOperands<T, S> i
   }
 }
 
-// The first of the sorted entries whose chunk is not below this one.
-template <typename T>
-__device__ inline int64_t first_entry(const GroupedBackward<T>& back, int chunk) {
-  int64_t low = 0;
-  int64_t high = back.entries;
-  while (low < high) {
-    const int64_t middle = (low + high) / 2;
-    if (back.of_chunk[middle] < chunk) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
 // dkeys and dvalues, or one of them, of 64 keys of a chunk and a key head (x), and a slice of the features (y).
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kThreads)
@@ -237,7 +210,8 @@ void grouped_cross_attention_backward(const ops::GroupedCrossAttentionGradients&
   check_grouped_cross_attention_backward(s, g, dout, lse, in);
   const GroupedScratch scratch(s, in.q.device());
   const GroupedBackwardScratch more(s, g, in);
-  cut_queries(scratch, in.list);
+  const bool on_tensor_cores = backward_suits_tensor_cores(g, dout, in, s);
+  cut_queries(scratch, in.list, on_tensor_cores ? kListTile : kTile);
   if (more.entries.defined()) sort_entries(more, in);
   if (g.dq.defined()) g.dq.zero();  // of queries without a list, which no tile has
   dispatch_stored(in, [&](auto type, auto stored) {
@@ -256,19 +230,26 @@ void grouped_cross_attention_backward(const ops::GroupedCrossAttentionGradients&
                                   sorted ? more.entries.select(0, 0).template data<int32_t>() : nullptr,
                                   sorted ? more.entries.select(0, 1).template data<int32_t>() : nullptr,
                                   in.chosen.numel()};
-    with_chunks<T>(s.size, [&](auto chunks) {
+    const auto query_gradient = [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
       const int64_t slices = g.dq.defined() ? ceil_div(s.size, kChunks * kTile) : 1;
       const dim3 blocks(static_cast<unsigned>(s.rows * operands.most_tiles * s.heads), static_cast<unsigned>(slices));
       launch(grouped_query_gradient_kernel<T, S, kChunks>, blocks, kThreads, TileMemory<A>::bytes(false, false, false),
              gradient_or_null<T>(g.dq), operands, back);
-    });
+    };
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      if (on_tensor_cores) query_gradient_on_tensor_cores(g.dq, operands, back);
+    }
+    if (!on_tensor_cores) with_chunks<T>(s.size, query_gradient);
     if (g.dweight.defined()) {
       launch(weight_gradient_kernel<T, S>, dim3(static_cast<unsigned>(s.rows * s.lists)), kBlock, 0,
              g.dweight.data<A>(), operands, back);
     }
     if constexpr (std::is_same_v<S, T>) {
       if (!sorted) return;
+      if constexpr (std::is_same_v<T, bfloat16>) {
+        if (on_tensor_cores) return key_gradient_on_tensor_cores(g.dkeys, g.dvalues, operands, back);
+      }
       const int64_t widest = std::max(s.size, s.value_size);
       with_chunks<T>(widest, [&](auto chunks) {
         constexpr int kChunks = decltype(chunks)::value;

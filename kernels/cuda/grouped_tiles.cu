@@ -6,13 +6,13 @@ namespace quire::cuda {
 
 namespace {
 
-__device__ inline int tiles_of(const int32_t* range) {
-  return range[1] > range[0] ? ceil_div(range[1] - range[0], kTile) : 0;
+__device__ inline int tiles_of(const int32_t* range, int of_tile) {
+  return range[1] > range[0] ? ceil_div(range[1] - range[0], of_tile) : 0;
 }
 
 // A block a row. ranges [R, L, 2]: the first query of each list, and the one behind its last. tiles [R, most, 3].
 __global__ void cut_queries_kernel(int32_t* ranges, int32_t* tiles, const int32_t* list, int queries, int lists,
-                                   int most) {
+                                   int most, int of_tile) {
   __shared__ int counts[kBlock];
   const int thread = static_cast<int>(threadIdx.x);
   const int32_t* const numbers = list + static_cast<int64_t>(blockIdx.x) * queries;
@@ -32,7 +32,7 @@ __global__ void cut_queries_kernel(int32_t* ranges, int32_t* tiles, const int32_
   const int first = thread * each;
   const int last = first + each < lists ? first + each : lists;
   counts[thread] = 0;
-  for (int l = first; l < last; ++l) counts[thread] += tiles_of(own_ranges + 2 * l);
+  for (int l = first; l < last; ++l) counts[thread] += tiles_of(own_ranges + 2 * l, of_tile);
   __syncthreads();
   int at = 0;
   int all = 0;
@@ -42,11 +42,11 @@ __global__ void cut_queries_kernel(int32_t* ranges, int32_t* tiles, const int32_
   }
   for (int l = first; l < last; ++l) {
     const int end = own_ranges[2 * l + 1];
-    for (int begin = own_ranges[2 * l]; begin < end && at < most; begin += kTile, ++at) {
+    for (int begin = own_ranges[2 * l]; begin < end && at < most; begin += of_tile, ++at) {
       int32_t* const to = own_tiles + at * kListTileNumbers;
       to[0] = l;
       to[1] = begin;
-      to[2] = begin + kTile < end ? kTile : end - begin;
+      to[2] = begin + of_tile < end ? of_tile : end - begin;
     }
   }
   for (int i = all + thread; i < most; i += kBlock) own_tiles[i * kListTileNumbers + 2] = 0;
@@ -63,10 +63,10 @@ __global__ void number_entries_kernel(int32_t* chunk, int32_t* entry, const int3
 
 }  // namespace
 
-void cut_queries(const GroupedScratch& scratch, const Tensor& list) {
+void cut_queries(const GroupedScratch& scratch, const Tensor& list, int of_tile) {
   launch(cut_queries_kernel, dim3(static_cast<unsigned>(list.dim(0))), kBlock, 0, scratch.ranges.data<int32_t>(),
          scratch.tiles.data<int32_t>(), list.data<int32_t>(), static_cast<int>(list.dim(1)),
-         static_cast<int>(scratch.ranges.dim(1)), static_cast<int>(scratch.tiles.dim(1)));
+         static_cast<int>(scratch.ranges.dim(1)), static_cast<int>(scratch.tiles.dim(1)), of_tile);
 }
 
 void sort_entries(const GroupedBackwardScratch& scratch, const ops::GroupedCrossAttentionInputs& in) {

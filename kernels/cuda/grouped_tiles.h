@@ -20,8 +20,8 @@ struct ListTile {
   int row, list, first, count;
 };
 
-// Fills the scratch: where lists are read, and tiles of their queries.
-void cut_queries(const GroupedScratch& scratch, const Tensor& list);
+// Fills the scratch: where lists are read, and tiles of at least 64 of their queries.
+void cut_queries(const GroupedScratch& scratch, const Tensor& list, int of_tile = kTile);
 // Fills the scratch: the entries of all lists by the chunk they name, those of one chunk in order.
 void sort_entries(const GroupedBackwardScratch& scratch, const ops::GroupedCrossAttentionInputs& in);
 
@@ -34,7 +34,7 @@ struct GroupedOperands {
   const A* weight;
   const int32_t *chosen, *tiles, *ranges;
   int most_tiles;
-  int queries, heads, kv_heads, size, value_size, chunks, length, lists, wanted;
+  int rows, queries, heads, kv_heads, size, value_size, chunks, length, lists, wanted;
   A scale;
   bool softmax_one;
   bool quads, value_quads;                // of q and dq, of out and dout; as in AttentionOperands
@@ -79,6 +79,7 @@ GroupedOperands<T, S> operands_of(const ops::GroupedCrossAttentionInputs& in, co
   to.tiles = scratch.tiles.data<int32_t>();
   to.ranges = scratch.ranges.data<int32_t>();
   to.most_tiles = static_cast<int>(scratch.tiles.dim(1));
+  to.rows = static_cast<int>(s.rows);
   to.queries = static_cast<int>(s.queries);
   to.heads = static_cast<int>(s.heads);
   to.kv_heads = static_cast<int>(s.kv_heads);
@@ -94,6 +95,34 @@ GroupedOperands<T, S> operands_of(const ops::GroupedCrossAttentionInputs& in, co
   to.stored_quads = in_quads<S>(s.size, {&in.keys});
   to.stored_value_quads = in_quads<S>(s.value_size, {&in.values});
   return to;
+}
+
+// What kernels of the backward pass get beside the operands.
+template <typename T>
+struct GroupedBackward {
+  using A = Wide<T>;
+  const T* dout;
+  const A* lse;
+  A* delta;                 // [R, H, T, K]: D
+  const int32_t* of_chunk;  // the chunks of all entries, sorted
+  const int32_t* of_entry;  // the entries themselves
+  int64_t entries;
+};
+
+// The first of the sorted entries whose chunk is not below this one.
+template <typename T>
+__device__ inline int64_t first_entry(const GroupedBackward<T>& back, int chunk) {
+  int64_t low = 0;
+  int64_t high = back.entries;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (back.of_chunk[middle] < chunk) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
 }
 
 // Calls function(T{}, S{}) with the types of queries and of what is stored.

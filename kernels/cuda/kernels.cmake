@@ -21,6 +21,8 @@ set(QUIRE_CUDA_KERNELS
   embedding.cu
   grouped_cross_attention.cu
   grouped_cross_attention_backward.cu
+  grouped_mma_backward.cu
+  grouped_mma_forward.cu
   grouped_tiles.cu
   knn_attention.cu
   knn_drop.cu

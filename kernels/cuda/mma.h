@@ -12,6 +12,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <initializer_list>
 
 #include "kernels/cuda/runtime.h"
 
@@ -157,5 +158,16 @@ struct SharedLines {
     to[1] = {{x[2], x[3]}};
   }
 };
+
+// True when lines of `size` values of all tensors are whole chunks that copy_later may copy.
+inline bool in_chunks(int64_t size, std::initializer_list<const Tensor*> tensors) {
+  constexpr int64_t kChunk = SharedLines<64>::kChunk;
+  constexpr uintptr_t kBytes = kChunk * sizeof(bfloat16);
+  if (size % kChunk != 0) return false;
+  for (const Tensor* tensor : tensors) {
+    if (tensor->defined() && reinterpret_cast<uintptr_t>(tensor->raw()) % kBytes != 0) return false;
+  }
+  return true;
+}
 
 }  // namespace quire::cuda

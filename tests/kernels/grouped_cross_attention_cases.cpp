@@ -380,7 +380,90 @@ void add_grouped_cross_attention_cases(std::vector<OpCase>& cases) {
       {.name = "large_logits_one", .rows = 1, .size = 4, .softmax_one = true, .spread = 20, .amplification = 400},
       {.name = "low_logits_one", .rows = 1, .softmax_one = true, .spread = 0.5, .mean = 3, .amplification = 200},
   };
+  // Heads in whole chunks of 8 features: tensor cores in bf16.
+  const std::vector<GroupedForm> of_chunks{
+      {.name = "chunks",
+       .queries = 71,
+       .heads = 4,
+       .kv_heads = 2,
+       .size = 16,
+       .value_size = 24,
+       .chunks = 3,
+       .length = 64,
+       .lists = 2,
+       .per_list = 66,
+       .before = 3,
+       .spread = 0.5},
+      {.name = "chunks_one",
+       .rows = 1,
+       .queries = 1,
+       .heads = 1,
+       .size = 8,
+       .value_size = 8,
+       .chunks = 2,
+       .length = 2,
+       .lists = 1,
+       .chosen = 1},
+      {.name = "chunks_long",
+       .rows = 1,
+       .queries = 20,
+       .size = 24,
+       .value_size = 8,
+       .chunks = 3,
+       .length = 150,
+       .chosen = 3,
+       .per_list = 9,
+       .softmax_one = true,
+       .spread = 0.5},
+      {.name = "chunks_of_rows",
+       .rows = 3,
+       .queries = 37,
+       .heads = 2,
+       .kv_heads = 2,
+       .size = 64,
+       .value_size = 40,
+       .chunks = 6,
+       .length = 19,
+       .lists = 2,
+       .chosen = 3,
+       .per_list = 21,
+       .shared = false,
+       .spread = 0.2},
+      {.name = "chunks_of_tiles",
+       .rows = 1,
+       .queries = 205,
+       .heads = 1,
+       .size = 8,
+       .value_size = 8,
+       .chunks = 3,
+       .length = 5,
+       .lists = 2,
+       .per_list = 170,
+       .spread = 0.5},
+      {.name = "chunks_widest",
+       .rows = 1,
+       .queries = 40,
+       .size = 128,
+       .value_size = 128,
+       .chunks = 2,
+       .length = 66,
+       .lists = 1,
+       .per_list = 38,
+       .spread = 0.1},
+      // In the backward pass values are too wide.
+      {.name = "chunks_wide", .rows = 1, .queries = 7, .heads = 1, .size = 72, .value_size = 136, .spread = 0.2},
+      {.name = "chunks_large_logits", .rows = 1, .size = 8, .value_size = 8, .spread = 20, .amplification = 400},
+      {.name = "chunks_low_logits_one",
+       .rows = 1,
+       .size = 8,
+       .value_size = 8,
+       .softmax_one = true,
+       .spread = 0.5,
+       .mean = 2,
+       .amplification = 200},
+  };
   for (const GroupedForm& form : forms) add_function(cases, form);
+  for (const GroupedForm& form : of_chunks) add_function(cases, form);
   add_function(cases, {.name = "bf16", .rounded = true, .spread = 0.7});
   for (const size_t n : {size_t{0}, size_t{2}, size_t{3}, size_t{10}}) {
     add_forward(cases, forms[n]);
@@ -393,6 +476,14 @@ void add_grouped_cross_attention_cases(std::vector<OpCase>& cases) {
   add_backward(cases, forms[0], "_keys", {false, true, false, false});
   add_backward(cases, forms[0], "_values", {false, false, true, false});
   add_backward(cases, forms[0], "_weights", {false, false, false, true});
+  for (const size_t n : {size_t{0}, size_t{2}}) {
+    add_forward(cases, of_chunks[n]);
+    add_backward(cases, of_chunks[n], "", {true, true, true, true});
+    add_backward(cases, of_chunks[n], "_queries", {true, false, false, false});
+    add_backward(cases, of_chunks[n], "_keys", {false, true, false, false});
+    add_backward(cases, of_chunks[n], "_values", {false, false, true, true});
+    add_backward(cases, of_chunks[n], "_weights", {false, false, false, true});
+  }
 }
 
 }  // namespace quire::test

@@ -15,34 +15,20 @@
 namespace quire::test {
 namespace {
 
-constexpr int64_t kRows = 2, kQueries = 9, kHeads = 2, kSize = 4, kChunks = 5, kLength = 6, kLists = 3, kChosen = 2;
+constexpr int64_t kRows = 2, kQueries = 9, kHeads = 2, kSize = 8, kChunks = 5, kLength = 6, kLists = 3, kChosen = 2;
 
 Tensor placed(const Tensor& tensor) {
   return tensor.to(test_device());
 }
 
-// Chunk 4 is in no list. Each row begins within its first list.
-ops::GroupedCrossAttentionInputs inputs() {
-  RandomTensors random(11);
-  const auto normal = [&](const Shape& shape) { return placed(random.normal(shape, 1, 0, DType::f32)); };
-  ops::GroupedCrossAttentionInputs in;
-  in.q = normal({kRows, kQueries, kHeads, kSize});
-  in.keys = normal({kChunks, kLength, 1, kSize});
-  in.values = normal({kChunks, kLength, 1, kSize});
-  in.weight = normal({kRows, kLists, kChosen});
-  in.chosen = placed(Tensor::from(std::vector<int32_t>{0, 1, -1, 2, 3, 0, 2, 3, 1, -1, 3, 1}, in.weight.shape()));
-  std::vector<int32_t> list;
-  for (int32_t t = 0; t < kQueries; ++t) list.push_back(t < 2 ? -1 : (t - 2) / 3);
-  for (int32_t t = 0; t < kQueries; ++t) list.push_back(t / 4);
-  in.list = placed(Tensor::from(list, {kRows, kQueries}));
-  return in;
-}
-
 void set(const Tensor& tensor, const std::vector<float>& values) {
-  tensor.copy_from(placed(Tensor::from(values, tensor.shape())));
+  tensor.copy_from(placed(converted(Tensor::from(values, tensor.shape()), tensor.dtype())));
 }
 void fill(const Tensor& tensor, float value) {
   set(tensor, std::vector<float>(static_cast<size_t>(tensor.numel()), value));
+}
+std::vector<float> floats_of(const Tensor& tensor) {
+  return converted(on_device(tensor, kCpu), DType::f32).to_vector<float>();
 }
 
 struct Results {
@@ -50,24 +36,52 @@ struct Results {
   ops::GroupedCrossAttentionGradients d;
 };
 
-Results run(const ops::GroupedCrossAttentionInputs& in, std::array<bool, 4> asked = {true, true, true, true}) {
-  const auto like = [&](size_t n, const Tensor& tensor) { return asked[n] ? Tensor::empty_like(tensor) : Tensor(); };
-  Results to{Tensor::empty_like(in.q),
-             Tensor::empty({in.q.dim(0), kHeads, in.q.dim(1), kChosen}, DType::f32, test_device()),
-             {like(0, in.q), like(1, in.keys), like(2, in.values), like(3, in.weight)}};
-  ops::grouped_cross_attention(to.out, to.lse, in);
-  RandomTensors random(5);
-  const Tensor dout = placed(random.normal(in.q.shape(), 1, 0, DType::f32));
-  ops::grouped_cross_attention_backward(to.d, dout, to.lse, in);
-  return to;
-}
+// In f32, and in bf16 on devices that have it: there on tensor cores.
+class GroupedCrossAttention : public ::testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == DType::bf16 && test_device() == kCpu) GTEST_SKIP() << "bf16 is for the CUDA device";
+  }
+
+  static Tensor normal(RandomTensors& random, const Shape& shape) {
+    return placed(random.normal(shape, 1, 0, GetParam()));
+  }
+
+  // Chunk 4 is in no list. Each row begins within its first list.
+  static ops::GroupedCrossAttentionInputs inputs() {
+    RandomTensors random(11);
+    ops::GroupedCrossAttentionInputs in;
+    in.q = normal(random, {kRows, kQueries, kHeads, kSize});
+    in.keys = normal(random, {kChunks, kLength, 1, kSize});
+    in.values = normal(random, {kChunks, kLength, 1, kSize});
+    in.weight = placed(random.normal({kRows, kLists, kChosen}, 1, 0, DType::f32));
+    in.chosen = placed(Tensor::from(std::vector<int32_t>{0, 1, -1, 2, 3, 0, 2, 3, 1, -1, 3, 1}, in.weight.shape()));
+    std::vector<int32_t> list;
+    for (int32_t t = 0; t < kQueries; ++t) list.push_back(t < 2 ? -1 : (t - 2) / 3);
+    for (int32_t t = 0; t < kQueries; ++t) list.push_back(t / 4);
+    in.list = placed(Tensor::from(list, {kRows, kQueries}));
+    return in;
+  }
+
+  static Results run(const ops::GroupedCrossAttentionInputs& in, std::array<bool, 4> asked = {true, true, true, true}) {
+    const auto like = [&](size_t n, const Tensor& tensor) { return asked[n] ? Tensor::empty_like(tensor) : Tensor(); };
+    Results to{Tensor::empty_like(in.q),
+               Tensor::empty({in.q.dim(0), kHeads, in.q.dim(1), kChosen}, DType::f32, test_device()),
+               {like(0, in.q), like(1, in.keys), like(2, in.values), like(3, in.weight)}};
+    ops::grouped_cross_attention(to.out, to.lse, in);
+    RandomTensors random(5);
+    const Tensor dout = normal(random, in.q.shape());
+    ops::grouped_cross_attention_backward(to.d, dout, to.lse, in);
+    return to;
+  }
+};
 
 bool all_finite(const Tensor& tensor) {
   const std::vector<double> values = values_of(tensor);
   return std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
 }
 
-TEST(GroupedCrossAttention, VeryLowLogitsGetNothingBesideOne) {
+TEST_P(GroupedCrossAttention, VeryLowLogitsGetNothingBesideOne) {
   ops::GroupedCrossAttentionInputs in = inputs();
   fill(in.q, 100);
   fill(in.keys, -100);
@@ -82,7 +96,7 @@ TEST(GroupedCrossAttention, VeryLowLogitsGetNothingBesideOne) {
   EXPECT_GT(relative_error(plain.out, low.out), 1.0);  // a plain softmax divides by what there is
 }
 
-TEST(GroupedCrossAttention, VeryHighLogitsLeaveNothingToOne) {
+TEST_P(GroupedCrossAttention, VeryHighLogitsLeaveNothingToOne) {
   ops::GroupedCrossAttentionInputs in = inputs();
   fill(in.q, 100);
   std::vector<float> keys(static_cast<size_t>(in.keys.numel()), -100);
@@ -97,10 +111,10 @@ TEST(GroupedCrossAttention, VeryHighLogitsLeaveNothingToOne) {
   EXPECT_TRUE(same_bits(one.lse, plain.lse));
   for (const Tensor& gradient : {one.d.dq, one.d.dkeys, one.d.dvalues, one.d.dweight})
     EXPECT_TRUE(all_finite(gradient));
-  EXPECT_FLOAT_EQ(static_cast<float>(values_of(one.lse)[2 * kChosen + 1]), 4 * 100 * 100);  // query 2 reads chunk 1
+  EXPECT_FLOAT_EQ(static_cast<float>(values_of(one.lse)[2 * kChosen + 1]), kSize * 100 * 100);  // query 2 reads chunk 1
 }
 
-TEST(GroupedCrossAttention, KeysAtMinusInfinityGetNothing) {
+TEST_P(GroupedCrossAttention, KeysAtMinusInfinityGetNothing) {
   ops::GroupedCrossAttentionInputs in = inputs();
   fill(in.q, 1);
   const float infinity = std::numeric_limits<float>::infinity();
@@ -116,11 +130,11 @@ TEST(GroupedCrossAttention, KeysAtMinusInfinityGetNothing) {
   EXPECT_EQ(values_of(results.lse)[2 * kChosen + 1], -infinity);
 }
 
-TEST(GroupedCrossAttention, NanReachesQueriesThatReadIt) {
+TEST_P(GroupedCrossAttention, NanReachesQueriesThatReadIt) {
   ops::GroupedCrossAttentionInputs in = inputs();
   for (const bool one : {false, true}) {
     in.softmax_one = one;
-    std::vector<float> keys = on_device(in.keys, kCpu).to_vector<float>();
+    std::vector<float> keys = floats_of(in.keys);
     keys[kLength * kSize] = std::numeric_limits<float>::quiet_NaN();  // chunk 1
     set(in.keys, keys);
     const std::vector<double> out = values_of(run(in).out);
@@ -134,11 +148,11 @@ TEST(GroupedCrossAttention, NanReachesQueriesThatReadIt) {
   }
 }
 
-TEST(GroupedCrossAttention, ChunksThatNobodyChoosesAreNotRead) {
+TEST_P(GroupedCrossAttention, ChunksThatNobodyChoosesAreNotRead) {
   ops::GroupedCrossAttentionInputs in = inputs();
   const Results wanted = run(in);
   for (const Tensor& tensor : {in.keys, in.values}) {
-    std::vector<float> values = on_device(tensor, kCpu).to_vector<float>();
+    std::vector<float> values = floats_of(tensor);
     for (size_t i = 4 * kLength * kSize; i < values.size(); ++i) values[i] = std::numeric_limits<float>::quiet_NaN();
     set(tensor, values);
   }
@@ -150,7 +164,7 @@ TEST(GroupedCrossAttention, ChunksThatNobodyChoosesAreNotRead) {
 }
 
 // Lists begin and end anywhere in a subsequence: its bits do not depend on where.
-TEST(GroupedCrossAttention, AQueryAloneGetsWhatItGetsAmongOthers) {
+TEST_P(GroupedCrossAttention, AQueryAloneGetsWhatItGetsAmongOthers) {
   const ops::GroupedCrossAttentionInputs in = inputs();
   const Tensor all = run(in).out;
   for (const int64_t t : {int64_t{0}, int64_t{5}, int64_t{8}}) {
@@ -169,15 +183,14 @@ TEST(GroupedCrossAttention, AQueryAloneGetsWhatItGetsAmongOthers) {
 }
 
 // As many queries as a chunk with its landmark has, and sizes of a usual model.
-TEST(GroupedCrossAttention, TheLastOfAChunkGetsWhatItGetsAlone) {
+TEST_P(GroupedCrossAttention, TheLastOfAChunkGetsWhatItGetsAlone) {
   RandomTensors random(12);
-  const auto normal = [&](const Shape& shape) { return placed(random.normal(shape, 1, 0, DType::f32)); };
   constexpr int64_t kMany = 65, kWidth = 64;
   ops::GroupedCrossAttentionInputs in;
-  in.q = normal({1, kMany, 1, kWidth});
-  in.keys = normal({2, 64, 1, kWidth});
-  in.values = normal({2, 64, 1, kWidth});
-  in.weight = normal({1, 1, 2});
+  in.q = normal(random, {1, kMany, 1, kWidth});
+  in.keys = normal(random, {2, 64, 1, kWidth});
+  in.values = normal(random, {2, 64, 1, kWidth});
+  in.weight = placed(random.normal({1, 1, 2}, 1, 0, DType::f32));
   in.chosen = placed(Tensor::from(std::vector<int32_t>{1, 0}, {1, 1, 2}));
   in.scale = 0.125;
   const auto out_of = [&](int64_t first, int64_t last) {
@@ -199,7 +212,7 @@ TEST(GroupedCrossAttention, TheLastOfAChunkGetsWhatItGetsAlone) {
   }
 }
 
-TEST(GroupedCrossAttention, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
+TEST_P(GroupedCrossAttention, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
   const ops::GroupedCrossAttentionInputs in = inputs();
   const Results all = run(in);
   EXPECT_TRUE(same_bits(run(in, {true, false, false, false}).d.dq, all.d.dq));
@@ -209,8 +222,8 @@ TEST(GroupedCrossAttention, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
 }
 
 // Rows that read the same chunk add to its gradients one after the other, on any number of threads.
-TEST(GroupedCrossAttention, RowsThatShareChunksAddInTheirOrder) {
-  if (test_device() != kCpu) GTEST_SKIP() << "about threads of the CPU";
+TEST_P(GroupedCrossAttention, RowsThatShareChunksAddInTheirOrder) {
+  if (test_device() != kCpu || GetParam() != DType::f32) GTEST_SKIP() << "about threads of the CPU";
   constexpr int64_t kMany = 8, kWide = 64;
   RandomTensors random(3);
   const auto normal = [&](const Shape& shape) { return random.normal(shape, 1, 0, DType::f32); };
@@ -241,7 +254,7 @@ TEST(GroupedCrossAttention, RowsThatShareChunksAddInTheirOrder) {
   }
 }
 
-TEST(GroupedCrossAttention, NumbersThatNameNothing) {
+TEST_P(GroupedCrossAttention, NumbersThatNameNothing) {
   const ops::GroupedCrossAttentionInputs in = inputs();
   ops::GroupedCrossAttentionInputs wild = in;
   constexpr int32_t kLarge = std::numeric_limits<int32_t>::max();
@@ -272,16 +285,16 @@ TEST(GroupedCrossAttention, NumbersThatNameNothing) {
   run(lists);
 }
 
-TEST(GroupedCrossAttention, WithoutQueriesOrChunksThereIsNothing) {
+TEST_P(GroupedCrossAttention, WithoutQueriesOrChunksThereIsNothing) {
   ops::GroupedCrossAttentionInputs in = inputs();
-  in.q = Tensor::zeros({kRows, 0, kHeads, kSize}, DType::f32, test_device());
+  in.q = Tensor::zeros({kRows, 0, kHeads, kSize}, GetParam(), test_device());
   in.list = Tensor::zeros({kRows, 0}, DType::i32, test_device());
   const Results nobody = run(in);
   for (const Tensor& zero : {nobody.d.dkeys, nobody.d.dvalues, nobody.d.dweight}) {
     for (const double value : values_of(zero)) EXPECT_EQ(value, 0.0);
   }
   in = inputs();
-  in.keys = Tensor::zeros({0, kLength, 1, kSize}, DType::f32, test_device());
+  in.keys = Tensor::zeros({0, kLength, 1, kSize}, GetParam(), test_device());
   in.values = in.keys;
   in.chosen = placed(Tensor::from(std::vector<int32_t>(kRows * kLists * kChosen, -1), in.chosen.shape()));
   const Results nothing = run(in);
@@ -290,7 +303,8 @@ TEST(GroupedCrossAttention, WithoutQueriesOrChunksThereIsNothing) {
   }
 }
 
-TEST(GroupedCrossAttention, ShapesAndTypesThatDoNotFit) {
+TEST_P(GroupedCrossAttention, ShapesAndTypesThatDoNotFit) {
+  if (GetParam() != DType::f32) GTEST_SKIP() << "its messages name f32";
   const auto zeros_of = [](const Shape& shape, DType dtype = DType::f32) { return zeros(shape, dtype); };
   ops::GroupedCrossAttentionInputs in = inputs();
   in.keys = zeros_of({kChunks, kLength, 3, kSize});
@@ -299,7 +313,7 @@ TEST(GroupedCrossAttention, ShapesAndTypesThatDoNotFit) {
   EXPECT_ERROR(run(in), ErrorKind::internal, "grouped_cross_attention: keys has 3 axes; it must have 4");
   in = inputs();
   in.values = zeros_of({kChunks, kLength + 1, 1, kSize});
-  EXPECT_ERROR(run(in), ErrorKind::internal, "values is [5, 7, 1, 4] f32; it must be [5, 6, 1, 4] f32 and contiguous");
+  EXPECT_ERROR(run(in), ErrorKind::internal, "values is [5, 7, 1, 8] f32; it must be [5, 6, 1, 8] f32 and contiguous");
   in = inputs();
   in.weight = zeros_of({kRows, kLists, kChosen + 1});
   EXPECT_ERROR(run(in), ErrorKind::internal, "weight is [2, 3, 3] f32; it must be [2, 3, 2] f32");
@@ -316,8 +330,11 @@ TEST(GroupedCrossAttention, ShapesAndTypesThatDoNotFit) {
   in = inputs();
   in.keys = zeros_of(in.keys.shape(), DType::bf16);
   in.values = in.keys;
-  EXPECT_ERROR(run(in), ErrorKind::internal, "dkeys is [5, 6, 1, 4] bf16; it must be [5, 6, 1, 4] f32");
+  EXPECT_ERROR(run(in), ErrorKind::internal, "dkeys is [5, 6, 1, 8] bf16; it must be [5, 6, 1, 8] f32");
 }
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GroupedCrossAttention, ::testing::Values(DType::f32, DType::bf16),
+                         [](const auto& tested) { return std::string(name_of(tested.param)); });
 
 }  // namespace
 }  // namespace quire::test
