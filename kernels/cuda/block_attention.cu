@@ -1,6 +1,6 @@
 #include "kernels/block_attention.h"
 
-#include "kernels/cuda/block_softmax.h"
+#include "kernels/cuda/block_mma.h"
 
 namespace quire::cuda {
 
@@ -113,6 +113,7 @@ void block_attention(const Tensor& out, const Tensor& lse, const ops::BlockAtten
   check_block_attention(s, out, lse, in);
   const BlockScratch scratch(s, in.q.device());
   cut_blocks(scratch.tiles, in.block);
+  if (suits_tensor_cores(out, in, s)) return blocks_on_tensor_cores(out, lse, operands_of<bfloat16>(in, s, scratch));
   dispatch(in.q.dtype(), [&](auto type) {
     using T = decltype(type);
     BlockOperands<T> operands = operands_of<T>(in, s, scratch);

@@ -3,48 +3,11 @@
 #include <algorithm>
 
 #include "kernels/block_attention.h"
-#include "kernels/cuda/block_softmax.h"
+#include "kernels/cuda/block_mma.h"
 
 namespace quire::cuda {
 
 namespace {
-
-// What backward kernels get beside the operands.
-template <typename T>
-struct BlockBackward {
-  using A = Wide<T>;
-  const T* dout;
-  const A *lse, *dlse;  // [R, H, T]; dlse may be null
-  const A* delta;       // [R, H, T]: dout . out
-  A* long_blocks;       // of BlockBackwardScratch, or null
-  int most_long;
-};
-
-template <typename T>
-__device__ inline Wide<T>* long_block_of(const BlockBackward<T>& back, const BlockOperands<T>& in, const QueryTile& at,
-                                         int a, int line) {
-  return back.long_blocks + (lse_of(in, at, a) * back.most_long + line) * kLongBlockNumbers;
-}
-
-// What queries of a tile take from the forward pass.
-template <typename A>
-struct WholeSoftmax {
-  A log_sum = 0;  // where all logits are -inf, 0: their exponentials are the zeros they should be
-  A delta = 0;    // what softmax takes away: dout . out - dlse
-};
-
-template <typename T>
-__device__ inline WholeSoftmax<Wide<T>> load_softmax(const BlockBackward<T>& back, const BlockOperands<T>& in,
-                                                     const QueryTile& at, int a) {
-  WholeSoftmax<Wide<T>> to;
-  if (at.first + a >= in.queries) return to;
-  const int64_t line = lse_of(in, at, a);
-  to.delta = back.delta[line];
-  if (back.lse[line] == -std::numeric_limits<Wide<T>>::infinity()) return to;
-  to.log_sum = back.lse[line];
-  if (back.dlse != nullptr) to.delta -= back.dlse[line];
-  return to;
-}
 
 // p: logits of a line to the weights that multiplied the values. ds: gradients of weights to those of logits. With the
 // share a of a landmark, its factor m of dropout and P the softmax within its block, a key has m a P (dw - sum of P dw)
@@ -248,6 +211,13 @@ void block_attention_backward(const ops::BlockAttentionGradients& g, const Tenso
                                 more.delta.data<A>(),
                                 any_long ? more.long_blocks.data<A>() : nullptr,
                                 any_long ? static_cast<int>(more.long_blocks.dim(3)) : 0};
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      if (backward_suits_tensor_cores(g, dout, in, s)) {
+        query_gradient_on_tensor_cores(g.dq, operands, back);
+        if (g.dk.defined() || g.dv.defined()) key_gradient_on_tensor_cores(g.dk, g.dv, operands, back);
+        return;
+      }
+    }
     with_chunks<T>(s.size, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
       const dim3 blocks(static_cast<unsigned>(s.rows * s.heads * ceil_div(s.queries, kTile)),

@@ -90,14 +90,14 @@ struct BlockSoftmax {
     if (kGradients) inner = inner * correction + sum_of_line(product);
     top = largest;
   }
-  // counted: the landmark of a block without regular keys is a gate.
-  __device__ void finish(bool counted) {
+  // counted: the landmark of a block without regular keys is a gate. log: of the sum.
+  __device__ void finish(bool counted, A log) {
     if (sum == 0) {
       if (!counted) gate = -std::numeric_limits<A>::infinity();
       inner = 0;
       return;
     }
-    log_sum = top + std::log(sum);
+    log_sum = top + log;
     inner /= sum;
   }
 };
@@ -108,7 +108,7 @@ __device__ inline BlockSoftmax<A> softmax_of_block(const BlockMemory& memory, in
                                                    const A (&logits)[kEach], const A (&dw)[kEach]) {
   BlockSoftmax<A> softmax;
   softmax.template take<kGradients>(memory, g, logits, dw);
-  softmax.finish(counted && memory.empty[g]);
+  softmax.finish(counted && memory.empty[g], std::log(softmax.sum));
   return softmax;
 }
 
@@ -131,7 +131,44 @@ __device__ inline void softmax_of_long_block(BlockSoftmax<Wide<T>> (&lines)[kEac
 #pragma unroll
     for (int i = 0; i < kEach; ++i) lines[i].template take<kGradients>(blocks, 0, logits[i], dw[i]);
   }
-  for (int i = 0; i < kEach; ++i) lines[i].finish(false);
+  for (int i = 0; i < kEach; ++i) lines[i].finish(false, std::log(lines[i].sum));
+}
+
+// What backward kernels get beside the operands.
+template <typename T>
+struct BlockBackward {
+  using A = Wide<T>;
+  const T* dout;
+  const A *lse, *dlse;  // [R, H, T]; dlse may be null
+  const A* delta;       // [R, H, T]: dout . out
+  A* long_blocks;       // of BlockBackwardScratch, or null
+  int most_long;
+};
+
+template <typename T>
+__device__ inline Wide<T>* long_block_of(const BlockBackward<T>& back, const BlockOperands<T>& in, const QueryTile& at,
+                                         int a, int line) {
+  return back.long_blocks + (lse_of(in, at, a) * back.most_long + line) * kLongBlockNumbers;
+}
+
+// What queries of a tile take from the forward pass.
+template <typename A>
+struct WholeSoftmax {
+  A log_sum = 0;  // where all logits are -inf, 0: their exponentials are the zeros they should be
+  A delta = 0;    // what softmax takes away: dout . out - dlse
+};
+
+template <typename T>
+__device__ inline WholeSoftmax<Wide<T>> load_softmax(const BlockBackward<T>& back, const BlockOperands<T>& in,
+                                                     const QueryTile& at, int a) {
+  WholeSoftmax<Wide<T>> to;
+  if (at.first + a >= in.queries) return to;
+  const int64_t line = lse_of(in, at, a);
+  to.delta = back.delta[line];
+  if (back.lse[line] == -std::numeric_limits<Wide<T>>::infinity()) return to;
+  to.log_sum = back.lse[line];
+  if (back.dlse != nullptr) to.delta -= back.dlse[line];
+  return to;
 }
 
 }  // namespace quire::cuda

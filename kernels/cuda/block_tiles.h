@@ -42,7 +42,7 @@ struct BlockOperands {
   const uint8_t* landmark;
   const KeyTile* tiles;  // [R, most_tiles]
   int most_tiles;
-  int queries, keys, heads, kv_heads, size, value_size, wanted;
+  int rows, queries, keys, heads, kv_heads, size, value_size, wanted;
   A scale;
   bool gates;  // landmarks are gates
   bool own_block, empty_blocks_count;
@@ -69,6 +69,7 @@ BlockOperands<T> operands_of(const ops::BlockAttentionInputs& in, const BlockSiz
   to.landmark = data_or_null<uint8_t>(in.landmark);
   to.tiles = static_cast<const KeyTile*>(scratch.tiles.raw());
   to.most_tiles = static_cast<int>(scratch.tiles.dim(1));
+  to.rows = static_cast<int>(s.rows);
   to.queries = static_cast<int>(s.queries);
   to.keys = static_cast<int>(s.keys);
   to.heads = static_cast<int>(s.heads);
@@ -127,6 +128,8 @@ __device__ inline bool needs_long_block(const BlockOperands<T>& in, const QueryT
 struct BlockMemory {
   static constexpr int kLandmark = kTile;  // added to the number of a landmark's block
   unsigned starts[2];                      // bit c: key c begins a block
+  unsigned regular[2];                     // bit c: key c is regular
+  unsigned marked[2];                      // bit c: key c is a landmark
   int keys[kTile];                         // the block of a key, counted within the tile; -1: nobody sees the key
   int numbers[kTile];                      // of the tile's blocks
   bool open[kTile];                        // later queries may see the block
@@ -200,7 +203,13 @@ __device__ inline int prepare_keys(BlockMemory& memory, const BlockOperands<T>& 
   const bool ends = there && (tile.is_part() ? c == 0 : key + 1 == tile.end || numbers[key + 1] != number);
   const bool marked = there && landmark != nullptr && landmark[key] != 0;
   const unsigned start_bits = __ballot_sync(kAllLanes, starts);
-  if (c < kTile && c % kWarp == 0) memory.starts[c / kWarp] = start_bits;
+  const unsigned regular_bits = __ballot_sync(kAllLanes, there && number >= 0 && !marked);
+  const unsigned marked_bits = __ballot_sync(kAllLanes, there && number >= 0 && marked);
+  if (c < kTile && c % kWarp == 0) {
+    memory.starts[c / kWarp] = start_bits;
+    memory.regular[c / kWarp] = regular_bits;
+    memory.marked[c / kWarp] = marked_bits;
+  }
   __syncthreads();
   const int in_first = __popc(memory.starts[0]);
   const int count = in_first + __popc(memory.starts[1]);

@@ -11,6 +11,8 @@ set(QUIRE_CUDA_KERNELS
   bind.cpp
   block_attention.cu
   block_attention_backward.cu
+  block_mma_backward.cu
+  block_mma_forward.cu
   block_tiles.cu
   choice.cu
   cross_entropy.cu

@@ -13,14 +13,6 @@ namespace {
 
 constexpr Device kCuda{DeviceKind::cuda, 0};
 
-class CudaBlocks : public ::testing::Test {
- protected:
-  void SetUp() override {
-    const std::string missing = missing_cuda_device();
-    if (!missing.empty()) GTEST_SKIP() << missing;
-  }
-};
-
 // Numbers that are no numbers of anything, and some that are.
 Tensor wild_integers(RandomTensors& random, const Shape& shape) {
   const std::vector<int32_t> values{std::numeric_limits<int32_t>::min(), -70000, -1, 0, 1, 2, 3, 90000,
@@ -30,19 +22,6 @@ Tensor wild_integers(RandomTensors& random, const Shape& shape) {
     wild.push_back(values[static_cast<size_t>(random.below(static_cast<int64_t>(values.size())))]);
   }
   return on_device(Tensor::from(wild, shape), kCuda);
-}
-
-Tensor normal(RandomTensors& random, const Shape& shape) {
-  return on_device(random.normal(shape, 1, 0, DType::f32), kCuda);
-}
-
-ops::BlockAttentionInputs block_inputs(int64_t queries, int64_t keys) {
-  RandomTensors random(3);
-  ops::BlockAttentionInputs in;
-  in.q = normal(random, {2, queries, 2, 5});
-  in.k = normal(random, {2, keys, 1, 5});
-  in.v = normal(random, {2, keys, 1, 3});
-  return in;
 }
 
 // Blocks of `period` keys in both rows, landmarks included.
@@ -64,19 +43,48 @@ struct Results {
   ops::BlockAttentionGradients gradients;
 };
 
-Results run(const ops::BlockAttentionInputs& in) {
-  Results results;
-  results.out = Tensor::empty({in.q.dim(0), in.q.dim(1), in.q.dim(2), in.v.dim(3)}, in.q.dtype(), kCuda);
-  results.lse = Tensor::empty({in.q.dim(0), in.q.dim(2), in.q.dim(1)}, in.q.dtype(), kCuda);
-  ops::block_attention(results.out, results.lse, in);
-  results.gradients = {Tensor::empty_like(in.q), Tensor::empty_like(in.k), Tensor::empty_like(in.v)};
-  RandomTensors random(7);
-  const Tensor dout = normal(random, results.out.shape());
-  ops::block_attention_backward(results.gradients, dout, results.lse, results.out, results.lse, in);
-  return results;
+std::vector<float> floats_of(const Tensor& tensor) {
+  return converted(on_device(tensor, kCpu), DType::f32).to_vector<float>();
 }
 
-TEST_F(CudaBlocks, KernelsStayInsideMemoryWhateverBlocksAre) {
+// In f32, and on tensor cores: in bf16 with heads in whole chunks of 8 features.
+class CudaBlocks : public ::testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    const std::string missing = missing_cuda_device();
+    if (!missing.empty()) GTEST_SKIP() << missing;
+  }
+
+  static int64_t size() { return GetParam() == DType::bf16 ? 16 : 5; }
+  static int64_t value_size() { return GetParam() == DType::bf16 ? 8 : 3; }
+
+  static Tensor normal(RandomTensors& random, const Shape& shape) {
+    return on_device(random.normal(shape, 1, 0, GetParam()), kCuda);
+  }
+
+  static ops::BlockAttentionInputs block_inputs(int64_t queries, int64_t keys) {
+    RandomTensors random(3);
+    ops::BlockAttentionInputs in;
+    in.q = normal(random, {2, queries, 2, size()});
+    in.k = normal(random, {2, keys, 1, size()});
+    in.v = normal(random, {2, keys, 1, value_size()});
+    return in;
+  }
+
+  static Results run(const ops::BlockAttentionInputs& in) {
+    Results results;
+    results.out = Tensor::empty({in.q.dim(0), in.q.dim(1), in.q.dim(2), in.v.dim(3)}, in.q.dtype(), kCuda);
+    results.lse = Tensor::empty({in.q.dim(0), in.q.dim(2), in.q.dim(1)}, DType::f32, kCuda);
+    ops::block_attention(results.out, results.lse, in);
+    results.gradients = {Tensor::empty_like(in.q), Tensor::empty_like(in.k), Tensor::empty_like(in.v)};
+    RandomTensors random(7);
+    const Tensor dout = normal(random, results.out.shape());
+    ops::block_attention_backward(results.gradients, dout, results.lse, results.out, results.lse, in);
+    return results;
+  }
+};
+
+TEST_P(CudaBlocks, KernelsStayInsideMemoryWhateverBlocksAre) {
   RandomTensors random(5);
   constexpr int64_t kQueries = 66;
   constexpr int64_t kKeys = 140;
@@ -102,19 +110,19 @@ TEST_F(CudaBlocks, KernelsStayInsideMemoryWhateverBlocksAre) {
   }
 }
 
-TEST_F(CudaBlocks, WhatIsNotStoredIsNotRead) {
+TEST_P(CudaBlocks, WhatIsNotStoredIsNotRead) {
   RandomTensors random(6);
   ops::StoredAttentionInputs in;
   in.q = normal(random, {2, 5, 2, 6});
   in.keys = normal(random, {4, 3, 1, 6});
   in.values = normal(random, {4, 3, 1, 5});
-  in.table = normal(random, {3, 2, 2});
+  in.table = on_device(random.normal({3, 2, 2}, 1, 0, DType::f32), kCuda);
   in.turn = wild_integers(random, {2, 5, 2, 4});
   in.slot = wild_integers(random, {2, 5, 2, 4});
   std::vector<int32_t> tame = on_device(in.slot, kCpu).to_vector<int32_t>();
   for (int32_t& slot : tame) slot = slot < 4 ? std::max(slot, -1) : -1;
   const auto result = [&] {
-    const Tensor out = Tensor::empty({2, 5, 2, 5}, DType::f32, kCuda);
+    const Tensor out = Tensor::empty({2, 5, 2, 5}, GetParam(), kCuda);
     const Tensor lse = Tensor::empty({2, 2, 5}, DType::f32, kCuda);
     const Tensor dq = Tensor::empty_like(in.q);
     ops::stored_attention(out, lse, in);
@@ -132,7 +140,7 @@ TEST_F(CudaBlocks, WhatIsNotStoredIsNotRead) {
   }
 }
 
-TEST_F(CudaBlocks, SlotsOfARowAreItsOwnWhateverHeadsAre) {
+TEST_P(CudaBlocks, SlotsOfARowAreItsOwnWhateverHeadsAre) {
   RandomTensors random(8);
   constexpr int64_t kSlots = 5;
   const ops::BlockPlacing in{wild_integers(random, {3, 4, 2, 6}),
@@ -151,7 +159,7 @@ TEST_F(CudaBlocks, SlotsOfARowAreItsOwnWhateverHeadsAre) {
   }
 }
 
-TEST_F(CudaBlocks, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
+TEST_P(CudaBlocks, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
   ops::BlockAttentionInputs in = block_inputs(70, 170);
   cut(in, 85);
   const Results all = run(in);
@@ -169,7 +177,7 @@ TEST_F(CudaBlocks, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
   backward(false, false);
 }
 
-TEST_F(CudaBlocks, NoQueriesGiveZeroGradients) {
+TEST_P(CudaBlocks, NoQueriesGiveZeroGradients) {
   ops::BlockAttentionInputs in = block_inputs(0, 140);
   cut(in, 70);
   const Results results = run(in);
@@ -179,21 +187,23 @@ TEST_F(CudaBlocks, NoQueriesGiveZeroGradients) {
 }
 
 // Keys that nobody sees may hold anything.
-TEST_F(CudaBlocks, UnseenKeysAreNotRead) {
+TEST_P(CudaBlocks, UnseenKeysAreNotRead) {
   ops::BlockAttentionInputs in = block_inputs(20, 100);
   cut(in, 7);
   std::vector<int32_t> block = on_device(in.block, kCpu).to_vector<int32_t>();
-  std::vector<float> keys = on_device(in.k, kCpu).to_vector<float>();
-  std::vector<float> values = on_device(in.v, kCpu).to_vector<float>();
+  std::vector<float> keys = floats_of(in.k);
+  std::vector<float> values = floats_of(in.v);
+  const auto width = static_cast<size_t>(size());
+  const auto value_width = static_cast<size_t>(value_size());
   const auto hide = [&](float with) {
     for (size_t key = 0; key < 20; ++key) {
       block[key] = -1;
-      for (size_t f = 0; f < 5; ++f) keys[key * 5 + f] = with;
-      for (size_t f = 0; f < 3; ++f) values[key * 3 + f] = with;
+      for (size_t f = 0; f < width; ++f) keys[key * width + f] = with;
+      for (size_t f = 0; f < value_width; ++f) values[key * value_width + f] = with;
     }
     in.block = on_device(Tensor::from(block, in.block.shape()), kCuda);
-    in.k = on_device(Tensor::from(keys, in.k.shape()), kCuda);
-    in.v = on_device(Tensor::from(values, in.v.shape()), kCuda);
+    in.k = on_device(converted(Tensor::from(keys, in.k.shape()), GetParam()), kCuda);
+    in.v = on_device(converted(Tensor::from(values, in.v.shape()), GetParam()), kCuda);
     return run(in);
   };
   const Results wanted = hide(0);
@@ -205,19 +215,22 @@ TEST_F(CudaBlocks, UnseenKeysAreNotRead) {
   EXPECT_TRUE(same_bits(got.gradients.dv, wanted.gradients.dv));
 }
 
-TEST_F(CudaBlocks, NanReachesQueriesThatSeeIt) {
+TEST_P(CudaBlocks, NanReachesQueriesThatSeeIt) {
   for (const int64_t nan_key : {int64_t{3}, int64_t{84}}) {  // a regular key and the landmark of a long block
     ops::BlockAttentionInputs in = block_inputs(10, 100);
     cut(in, 85);
-    std::vector<float> keys = on_device(in.k, kCpu).to_vector<float>();
-    keys[static_cast<size_t>(nan_key) * 5] = std::numeric_limits<float>::quiet_NaN();
-    in.k = on_device(Tensor::from(keys, in.k.shape()), kCuda);
+    std::vector<float> keys = floats_of(in.k);
+    keys[static_cast<size_t>(nan_key * size())] = std::numeric_limits<float>::quiet_NaN();
+    in.k = on_device(converted(Tensor::from(keys, in.k.shape()), GetParam()), kCuda);
     const Results results = run(in);
     const std::vector<double> lse = values_of(results.lse);
     for (size_t i = 0; i < 20; ++i) EXPECT_TRUE(std::isnan(lse[i])) << i;  // of row 0
     for (size_t i = 20; i < 40; ++i) EXPECT_FALSE(std::isnan(lse[i])) << i;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Kinds, CudaBlocks, ::testing::Values(DType::f32, DType::bf16),
+                         [](const auto& tested) { return std::string(name_of(tested.param)); });
 
 }  // namespace
 }  // namespace quire::test

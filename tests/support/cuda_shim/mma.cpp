@@ -78,12 +78,12 @@ void load_matrices(uint32_t (&to)[4], const void* address, bool turned, const ch
   }
 }
 
-int64_t bank_conflicts() {
-  return g_bank_conflicts;
-}
-
 int64_t tensor_products() {
   return g_tensor_products;
+}
+
+int64_t bank_conflicts() {
+  return g_bank_conflicts;
 }
 
 }  // namespace quire::shim
