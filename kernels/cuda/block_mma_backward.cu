@@ -182,13 +182,14 @@ __global__ void __launch_bounds__(kMmaThreads)
         longs[half].gate = from[1];
         longs[half].inner = from[2];
       }
+      const RowsSoftmax whole(back, in, at);
       await_copies();
       __syncthreads();
       TileSums p;
       TileSums ds;
       multiply_logits(p, memory.queries, memory.keys, in);
       multiply_tile(ds, memory.douts, memory.values, in.value_size);
-      softmax_gradient(p, ds, memory.blocks, memory.masks, longs, RowsSoftmax(back, in, at), in, tile, count);
+      softmax_gradient(p, ds, memory.blocks, memory.masks, longs, whole, in, tile, count);
       store_weights(memory.weights, first_line, p[0]);
       store_weights(memory.gradients, first_line, ds[0]);
       __syncthreads();
