@@ -16,6 +16,12 @@ AttentionBackwardScratch::AttentionBackwardScratch(const AttentionSizes& s, DTyp
     : delta(Tensor::empty({s.rows, s.heads, s.queries}, wide, device)),
       ranges(Tensor::empty({s.rows * ceil_div(s.queries, kGpuTile), 3}, DType::i32, device)) {}
 
+WideValueScratch::WideValueScratch(const AttentionSizes& s, Device device)
+    : keys(ceil_div(s.slots + s.queries, kGpuTile) * kGpuTile), queries(ceil_div(s.queries, kGpuTile) * kGpuTile) {
+  products = Tensor::empty({s.rows, s.heads, s.queries, keys}, DType::f32, device);
+  probabilities = Tensor::empty({s.rows, s.heads, keys, queries}, DType::bf16, device);
+}
+
 KeyGradientScratch::KeyGradientScratch(const AttentionSizes& s, const ops::AttentionGradients& gradients, DType wide,
                                        Device device) {
   if (!gradients.du.defined()) return;
@@ -66,6 +72,11 @@ GroupedBackwardScratch::GroupedBackwardScratch(const GroupedSizes& s, const ops:
   if (!g.dkeys.defined() && !g.dvalues.defined()) return;
   entries = Tensor::empty({4, in.chosen.numel()}, DType::i32, in.q.device());
 }
+
+CodeScratch::CodeScratch(const CodeAttentionSizes& s, Device device)
+    : codebook(Tensor::empty({s.kv_heads, s.codes, s.size}, DType::bf16, device)),
+      means(Tensor::empty({s.rows, ceil_div(s.queries, s.block), s.kv_heads, s.codes, s.value_size}, DType::bf16,
+                          device)) {}
 
 CodeBackwardScratch::CodeBackwardScratch(const CodeAttentionSizes& s, bool with_du, DType wide, Device device)
     : delta(Tensor::empty({s.rows, s.heads, s.queries}, wide, device)) {

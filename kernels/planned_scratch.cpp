@@ -1,6 +1,7 @@
 #include "kernels/planned_scratch.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/check.h"
 #include "kernels/cuda_scratch.h"
@@ -46,6 +47,8 @@ void take_attention_backward(const ops::AttentionGradients& gradients, const Ten
     scratch.add_gradients(sizes, gradients, in);
   } else if (g_planned == DeviceKind::cuda) {
     const AttentionBackwardScratch scratch(sizes, wide, kMeta);
+    std::optional<WideValueScratch> of_values;
+    if (WideValueScratch::needed(sizes, in.q.dtype())) of_values.emplace(sizes, kMeta);
     { const KeyGradientScratch given_back_at_once(sizes, gradients, wide, kMeta); }
     if (DistanceGradientScratch::needed(gradients)) DistanceGradientScratch(sizes, gradients, wide, kMeta);
   }
@@ -63,10 +66,18 @@ void take_block_attention_backward(const ops::BlockAttentionGradients&, const Te
   BlockBackwardScratch(sizes, in, kMeta);
 }
 
+void take_code_attention(const Tensor&, const Tensor&, const ops::CodeAttentionInputs& in) {
+  if (g_planned != DeviceKind::cuda) return;
+  const CodeAttentionSizes sizes(in);
+  if (CodeScratch::needed(sizes, in.q.dtype())) CodeScratch(sizes, kMeta);
+}
+
 void take_code_attention_backward(const Tensor&, const Tensor& du, const Tensor&, const Tensor&, const Tensor&,
                                   const Tensor&, const ops::CodeAttentionInputs& in) {
   if (g_planned != DeviceKind::cuda) return;
-  CodeBackwardScratch(CodeAttentionSizes(in), du.defined(), wide_type(in.q.dtype()), kMeta);
+  const CodeAttentionSizes sizes(in);
+  const CodeBackwardScratch scratch(sizes, du.defined(), wide_type(in.q.dtype()), kMeta);
+  if (CodeScratch::needed(sizes, in.q.dtype())) CodeScratch(sizes, kMeta);
 }
 
 void take_grouped_cross_attention(const Tensor&, const Tensor&, const ops::GroupedCrossAttentionInputs& in) {
@@ -100,6 +111,7 @@ PlannedScratch::PlannedScratch(DeviceKind kind) {
   ops::attention_backward.bind(DeviceKind::meta, take_attention_backward);
   ops::block_attention.bind(DeviceKind::meta, take_block_attention);
   ops::block_attention_backward.bind(DeviceKind::meta, take_block_attention_backward);
+  ops::code_attention.bind(DeviceKind::meta, take_code_attention);
   ops::code_attention_backward.bind(DeviceKind::meta, take_code_attention_backward);
   ops::grouped_cross_attention.bind(DeviceKind::meta, take_grouped_cross_attention);
   ops::grouped_cross_attention_backward.bind(DeviceKind::meta, take_grouped_cross_attention_backward);

@@ -2,6 +2,7 @@
 // distances (dr, dbias). Every sum has one writer and an order that shapes alone set. What all rows and queries share
 // is summed in parts, which are added in order.
 #include <algorithm>
+#include <optional>
 
 #include "kernels/cuda/attention_mma.h"
 #include "kernels/cuda/attention_softmax.h"
@@ -366,11 +367,12 @@ struct Backward {
   const AttentionOperands<T>& operands;
   const BackwardOperands<T>& back;
   bool on_tensor_cores;
+  WideValues wide;
 
   void queries() const {
     if (!g.dq.defined()) return;
     if constexpr (kHalf) {
-      if (on_tensor_cores) return query_gradient_on_tensor_cores(g.dq, operands, back);
+      if (on_tensor_cores) return query_gradient_on_tensor_cores(g.dq, operands, back, wide);
     }
     with_chunks<T>(s.size, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
@@ -394,7 +396,14 @@ struct Backward {
 
   void key_gradients(const KeyGradients<T>& to) const {
     if constexpr (kHalf) {
-      if (on_tensor_cores) return key_gradient_on_tensor_cores(to, operands, back);
+      if (on_tensor_cores) {
+        WideValues stored = wide;
+        const bool of_values = to.dv != nullptr || to.dcache_v != nullptr;
+        if (!of_values) stored.probabilities = nullptr;
+        key_gradient_on_tensor_cores(to, operands, back, stored);
+        if (wide.products != nullptr && of_values) value_gradient_on_tensor_cores(to, operands, back, wide);
+        return;
+      }
     }
     const int64_t widest = std::max(s.size, s.value_size);
     with_chunks<T>(widest, [&](auto chunks) {
@@ -421,7 +430,9 @@ struct Backward {
     A* const r_parts = scratch.r_parts.defined() ? scratch.r_parts.data<A>() : nullptr;
     A* const sum_parts = scratch.sum_parts.data<A>();
     if constexpr (kHalf) {
-      if (on_tensor_cores) return distance_gradient_on_tensor_cores(r_parts, sum_parts, scratch.groups, operands, back);
+      if (on_tensor_cores) {
+        return distance_gradient_on_tensor_cores(r_parts, sum_parts, scratch.groups, operands, back, wide);
+      }
     }
     const int64_t tiles = s.heads * ceil_div(s.entries, kTile);
     const int64_t width = g.dr.defined() ? s.size : 1;
@@ -453,7 +464,18 @@ void attention_backward(const ops::AttentionGradients& g, const Tensor& dout, co
     auto* const ranges_data = static_cast<VisibleRange*>(scratch.ranges.raw());
     launch(ranges_kernel<T>, dim3(static_cast<unsigned>(scratch.ranges.dim(0))), kTile, 0, ranges_data, operands);
     const BackwardOperands<T> back{dout.data<T>(), lse.data<A>(), scratch.delta.data<A>(), ranges_data};
-    const Backward<T> backward{g, in, s, operands, back, backward_suits_tensor_cores(in, s)};
+    const bool on_tensor_cores = backward_suits_tensor_cores(in, s);
+    std::optional<WideValueScratch> of_values;
+    WideValues wide{};
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      if (on_tensor_cores && WideValueScratch::needed(s, in.q.dtype())) {
+        of_values.emplace(s, in.q.device());
+        wide = {of_values->products.data<float>(), of_values->probabilities.data<bfloat16>(),
+                static_cast<int>(of_values->keys), static_cast<int>(of_values->queries)};
+        products_on_tensor_cores(wide, operands, back);
+      }
+    }
+    const Backward<T> backward{g, in, s, operands, back, on_tensor_cores, wide};
     backward.queries();
     backward.keys();
     backward.distances();

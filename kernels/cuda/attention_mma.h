@@ -49,11 +49,10 @@ __device__ inline float sum_of_row(float value) {
   return value;
 }
 
-// Rows `half` of a lane's logits, in powers of 2, go on with the softmax of the tiles before: they become exponentials,
-// what was summed so far is rescaled. `sum` is the lane's own part.
-template <int kColumns, int kFeatures>
-__device__ inline void go_on(float& top, float& sum, SumFragment (&logits)[kColumns], SumFragment (&totals)[kFeatures],
-                             int half) {
+// Rows `half` of a lane's logits, in powers of 2, go on with the softmax of the tiles before: they become exponentials.
+// Returns what the sums so far, of which `sum` is the lane's own part, are multiplied by.
+template <int kColumns>
+__device__ inline float go_on(float& top, float& sum, SumFragment (&logits)[kColumns], int half) {
   float largest = top;
 #pragma unroll
   for (int n = 0; n < kColumns; ++n) {
@@ -65,17 +64,24 @@ __device__ inline void go_on(float& top, float& sum, SumFragment (&logits)[kColu
   top = largest;
   sum *= correction;
 #pragma unroll
-  for (int n = 0; n < kFeatures; ++n) {
-    totals[n].x[2 * half] *= correction;
-    totals[n].x[2 * half + 1] *= correction;
-  }
-#pragma unroll
   for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
     for (int i = 2 * half; i < 2 * half + 2; ++i) {
       logits[n].x[i] = exp2f(logits[n].x[i] - largest);
       sum += logits[n].x[i];
     }
+  }
+  return correction;
+}
+// And those of the values are.
+template <int kColumns, int kFeatures>
+__device__ inline void go_on(float& top, float& sum, SumFragment (&logits)[kColumns], SumFragment (&totals)[kFeatures],
+                             int half) {
+  const float correction = go_on(top, sum, logits, half);
+#pragma unroll
+  for (int n = 0; n < kFeatures; ++n) {
+    totals[n].x[2 * half] *= correction;
+    totals[n].x[2 * half + 1] *= correction;
   }
 }
 
@@ -98,6 +104,16 @@ __device__ inline void copy_lines(const SharedLines<kWidth>& to, int first_line,
     const bool there = from != nullptr && chunk * kChunk < size;
     copy_later(to.chunk(first_line + line, chunk), there ? from + chunk * kChunk : any, there);
   }
+}
+
+// Two by two, plus a vector, and rounded.
+__device__ inline Words with_added(const Words& given, const float* added) {
+  Words to;
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+    to.x[n] = packed(lower_half(given.x[n]) + added[2 * n], upper_half(given.x[n]) + added[2 * n + 1]);
+  }
+  return to;
 }
 
 // The queries of a tile, and with Transformer-XL terms q + u and q + v_bias in their place.
@@ -123,18 +139,10 @@ __device__ inline void load_queries(const SharedLines<kWidth>& content, const Sh
     if (there) {
       given = *reinterpret_cast<const Words*>(line_of_query(in.q, in.size, in, at, first_query + line) + first);
     }
-    Words with_u;
-    Words with_v;
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      const float low = lower_half(given.x[n]);
-      const float high = upper_half(given.x[n]);
-      const int f = first + 2 * n;
-      with_u.x[n] = u != nullptr && there ? packed(low + u[f], high + u[f + 1]) : given.x[n];
-      with_v.x[n] = v_bias != nullptr && there ? packed(low + v_bias[f], high + v_bias[f + 1]) : given.x[n];
-    }
-    *reinterpret_cast<Words*>(content.chunk(line, first / kChunk)) = with_u;
-    *reinterpret_cast<Words*>(position.chunk(line, first / kChunk)) = with_v;
+    *reinterpret_cast<Words*>(content.chunk(line, first / kChunk)) =
+        u != nullptr && there ? with_added(given, u + first) : given;
+    *reinterpret_cast<Words*>(position.chunk(line, first / kChunk)) =
+        v_bias != nullptr && there ? with_added(given, v_bias + first) : given;
   }
 }
 
@@ -167,8 +175,9 @@ __device__ inline void copy_terms(const SharedLines<kWidth>& to, int first_line,
   });
 }
 
-// sums[t][n] += 16 lines of x, from first_x + 64 t on, times 8 lines of y, from first_y + 8 n on, over `size` features.
-template <int kWidth, int kTiles, int kColumns>
+// sums[t][n] += 16 lines of x, from first_x + kApart t on, times 8 lines of y, from first_y + 8 n on, over `size`
+// features.
+template <int kApart = kMmaTile, int kWidth, int kTiles, int kColumns>
 __device__ inline void multiply_lines(SumFragment (&sums)[kTiles][kColumns], const SharedLines<kWidth>& x, int first_x,
                                       const SharedLines<kWidth>& y, int first_y, int size) {
   static_assert(kColumns % 2 == 0);
@@ -179,7 +188,7 @@ __device__ inline void multiply_lines(SumFragment (&sums)[kTiles][kColumns], con
     if (f >= size) break;
     LeftFragment left[kTiles];
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) left[t] = x.left(first_x + t * kMmaTile, f);
+    for (int t = 0; t < kTiles; ++t) left[t] = x.left(first_x + t * kApart, f);
 #pragma unroll
     for (int n = 0; n < kColumns; n += 2) {
       RightFragment right[2];
@@ -227,19 +236,51 @@ __device__ inline void multiply_weights(SumFragment (&totals)[kTiles][kWidth / k
   }
 }
 
-// Lines first_line + 0..15 of 64 columns get sums in bf16.
-template <int kColumns>
-__device__ inline void store_weights(const SharedLines<kMmaTile>& to, int first_line,
+// totals[t][n] += weights in shared memory, lines first_line + 16 t.., times columns first + 8 n.. of y, up to `size`.
+// The weights are those of a whole tile: a warp may have some of its features for all lines instead of all features for
+// some.
+template <int kSummed, int kWidth, int kTiles, int kColumns>
+__device__ inline void multiply_shared(SumFragment (&totals)[kTiles][kColumns], const SharedLines<kSummed>& weights,
+                                       int first_line, const SharedLines<kWidth>& y, int first, int size) {
+  static_assert(kColumns % 2 == 0);
+#pragma unroll 2
+  for (int step = 0; step < kSummed; step += kMmaDepth) {
+    LeftFragment left[kTiles];
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) left[t] = weights.left(first_line + t * kMmaRows, step);
+#pragma unroll
+    for (int n = 0; n < kColumns; n += 2) {
+      if (first + n * kMmaColumns >= size) break;
+      RightFragment right[2];
+      y.right_turned(right, step, first + n * kMmaColumns);
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        multiply_add(totals[t][n], left[t], right[0]);
+        multiply_add(totals[t][n + 1], left[t], right[1]);
+      }
+    }
+  }
+}
+// Two neighbouring weights of a lane's sums go to shared memory.
+template <int kSummed, int kColumns>
+__device__ inline void store_weights(const SharedLines<kSummed>& to, int first_line, int first,
                                      const SumFragment (&weights)[kColumns]) {
 #pragma unroll
   for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      uint32_t* const pair =
-          reinterpret_cast<uint32_t*>(&to.at(first_line + row_of_sum(2 * half), n * kMmaColumns + column_of_sum(0)));
-      *pair = packed(weights[n].x[2 * half], weights[n].x[2 * half + 1]);
+      *reinterpret_cast<uint32_t*>(
+          &to.at(first_line + row_of_sum(2 * half), first + n * kMmaColumns + column_of_sum(0))) =
+          packed(weights[n].x[2 * half], weights[n].x[2 * half + 1]);
     }
   }
+}
+
+// Lines first_line + 0..15 of 64 columns get sums in bf16.
+template <int kColumns>
+__device__ inline void store_weights(const SharedLines<kMmaTile>& to, int first_line,
+                                     const SumFragment (&weights)[kColumns]) {
+  store_weights(to, first_line, 0, weights);
 }
 
 // totals[n] += columns first.. + 15 of 64 lines of weights, turned, times columns 8 n.. of as many lines of y, up to
@@ -261,6 +302,62 @@ __device__ inline void multiply_turned(SumFragment (&totals)[kWidth / kMmaColumn
     }
   }
 }
+
+// totals[t], 16 lines each, times a factor of each line.
+template <int kTiles, int kColumns>
+__device__ inline void scale_lines(SumFragment (&totals)[kTiles][kColumns], const float* factors) {
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float factor = factors[t * kMmaRows + row_of_sum(2 * half)];
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+        totals[t][n].x[2 * half] *= factor;
+        totals[t][n].x[2 * half + 1] *= factor;
+      }
+    }
+  }
+}
+
+// Values may be much wider than keys. Where they are summed, a block has a slice of this many of their features, and a
+// warp a quarter of the slice for all 64 lines: what is made of logits is made once for the slice, by 16 lines a warp,
+// and reaches the other warps through shared memory.
+inline constexpr int kWidestSlice = 256;
+
+// Products of 64 lines and 128 columns over any number of features, 64 at a time: the next are on their way to shared
+// memory while these are multiplied. A warp has 32 lines and 64 columns.
+struct DeepProduct {
+  static constexpr int kColumns = 2 * kMmaTile;
+  static constexpr int kDeep = 64;
+  static constexpr int kTiles = 2;  // of 16 lines, a warp
+  static constexpr int kPlace = (kMmaTile + kColumns) * kDeep;
+  static constexpr int kValues = 2 * kPlace;
+  using Sums = SumFragment[kTiles][kMmaTile / kMmaColumns];
+
+  bfloat16* begin;
+  int size;
+
+  // Step n goes to place (n + 1) % 2: before the first step and behind the last one nobody reads place 0.
+  __device__ SharedLines<kDeep> columns(int step) const { return {begin + (step + 1) % 2 * kPlace}; }
+  __device__ SharedLines<kDeep> lines(int step) const { return {columns(step).begin + kColumns * kDeep}; }
+  __device__ int features_of(int step) const { return size - step * kDeep < kDeep ? size - step * kDeep : kDeep; }
+  static __device__ int first_line() { return warp_of_block() / 2 * kTiles * kMmaRows; }
+  static __device__ int first_column() { return warp_of_block() % 2 * kMmaTile; }
+
+  // fetch(step) copies lines and columns of a step. The first one is on its way; when this returns other warps may
+  // still read the last.
+  template <typename Fetch>
+  __device__ void add(Sums& sums, Fetch&& fetch) const {
+    const int steps = ceil_div(size, kDeep);
+    for (int step = 0; step < steps; ++step) {
+      await_copies();
+      __syncthreads();  // these features are there, and nobody reads those of the step before any more
+      if (step + 1 < steps) fetch(step + 1);
+      multiply_lines<kMmaRows>(sums, lines(step), first_line(), columns(step), first_column(), features_of(step));
+    }
+  }
+};
 
 // The products of 16 queries, lines first_x.. of x, with kStrip lines of y go to strip[query][line]. y has 128 lines,
 // the first of which follows the last.
@@ -308,13 +405,42 @@ inline constexpr int kMmaWidest = 128;
 bool suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& sizes);
 void attention_on_tensor_cores(const Tensor& out, const Tensor& lse, const ops::AttentionInputs& in,
                                const AttentionSizes& sizes);
-// And in the backward pass, where values have 128 features at most.
+
+// What the backward pass keeps of pairs where values have more than 128 features (attention_mma_wide.cu): without it
+// three passes would go over all features of dout and values. Null where they have not.
+struct WideValues {
+  float* products;          // [R, H, T, keys] dout . v
+  bfloat16* probabilities;  // [R, H, keys, queries] as they multiplied the values
+  int keys, queries;        // in whole tiles of 64
+
+  __device__ const float* product(const AttentionOperands<bfloat16>& in, const Place& at, int query, int key) const {
+    return products + ((static_cast<int64_t>(at.row) * in.heads + at.head) * in.queries + query) * keys + key;
+  }
+  __device__ bfloat16* probability(const AttentionOperands<bfloat16>& in, const Place& at, int key, int query) const {
+    return probabilities + ((static_cast<int64_t>(at.row) * in.heads + at.head) * keys + key) * queries + query;
+  }
+};
+// The first tile of queries that may see keys from `first_key` on, and whether a tile that sees `range` does.
+__device__ inline int first_tile_of(const AttentionOperands<bfloat16>& in, int first_key) {
+  return in.last_visible == nullptr && first_key > 0 ? first_key / kMmaTile : 0;
+}
+__device__ inline bool sees_keys(const VisibleRange& range, int first_key, int keys) {
+  return range.low < first_key + keys && range.high > first_key;
+}
+
 bool backward_suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& sizes);
+// The products of WideValues, before what follows.
+void products_on_tensor_cores(const WideValues& wide, const AttentionOperands<bfloat16>& in,
+                              const BackwardOperands<bfloat16>& back);
 void query_gradient_on_tensor_cores(const Tensor& dq, const AttentionOperands<bfloat16>& in,
-                                    const BackwardOperands<bfloat16>& back);
+                                    const BackwardOperands<bfloat16>& back, const WideValues& wide);
 void key_gradient_on_tensor_cores(const KeyGradients<bfloat16>& to, const AttentionOperands<bfloat16>& in,
-                                  const BackwardOperands<bfloat16>& back);
+                                  const BackwardOperands<bfloat16>& back, const WideValues& wide);
+// The part of it that is left with WideValues: gradients of values.
+void value_gradient_on_tensor_cores(const KeyGradients<bfloat16>& to, const AttentionOperands<bfloat16>& in,
+                                    const BackwardOperands<bfloat16>& back, const WideValues& wide);
 void distance_gradient_on_tensor_cores(float* r_parts, float* sum_parts, int64_t groups,
-                                       const AttentionOperands<bfloat16>& in, const BackwardOperands<bfloat16>& back);
+                                       const AttentionOperands<bfloat16>& in, const BackwardOperands<bfloat16>& back,
+                                       const WideValues& wide);
 
 }  // namespace quire::cuda

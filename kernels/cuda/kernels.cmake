@@ -7,6 +7,7 @@ set(QUIRE_CUDA_KERNELS
   attention_gather.cu
   attention_mma_backward.cu
   attention_mma_forward.cu
+  attention_mma_wide.cu
   axis.cu
   bind.cpp
   block_attention.cu
@@ -48,7 +49,9 @@ set(QUIRE_CUDA_KERNELS
   state.cu
   stored_attention.cu
   vq_attention.cu
+  vq_attention_mma.cu
   vq_caches.cu
   vq_codebook.cu
   vq_codes.cu
+  vq_codes_mma.cu
   vq_lookup.cu)

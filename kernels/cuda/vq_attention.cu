@@ -2,81 +2,11 @@
 // the backward direction: queries, the sums of their gradients for u, and the caches' means. Every sum has one writer.
 #include "kernels/cuda/attention_softmax.h"
 #include "kernels/cuda/columns.h"
-#include "kernels/cuda_scratch.h"
+#include "kernels/cuda/vq_attention.h"
 
 namespace quire::cuda {
 
 namespace {
-
-template <typename T>
-struct CodeOperands {
-  using A = Wide<T>;
-  const T* q;
-  const A *u, *codebook, *means, *counts;
-  int rows, queries, heads, kv_heads, size, value_size, codes, block, caches;
-  int blocks, tiles;        // blocks of queries of a row, tiles of a block
-  bool quads, value_quads;  // features of all operands may be read and written as quads
-};
-
-template <typename T>
-CodeOperands<T> operands_of(const ops::CodeAttentionInputs& in, const CodeAttentionSizes& s) {
-  using A = Wide<T>;
-  CodeOperands<T> to{};
-  to.q = in.q.data<T>();
-  to.u = data_or_null<A>(in.u);
-  to.codebook = in.codebook.data<A>();
-  to.means = in.means.data<A>();
-  to.counts = in.counts.data<A>();
-  to.rows = static_cast<int>(s.rows);
-  to.queries = static_cast<int>(s.queries);
-  to.heads = static_cast<int>(s.heads);
-  to.kv_heads = static_cast<int>(s.kv_heads);
-  to.size = static_cast<int>(s.size);
-  to.value_size = static_cast<int>(s.value_size);
-  to.codes = static_cast<int>(s.codes);
-  to.block = static_cast<int>(s.block < s.queries ? s.block : s.queries);  // a longer one has no more queries
-  to.caches = static_cast<int>(s.caches);
-  to.blocks = ceil_div(to.queries, to.block);
-  to.tiles = ceil_div(to.block, kTile);
-  to.quads = in_quads<T>(s.size, {&in.q}) && in_quads<A>(s.size, {&in.codebook});
-  to.value_quads = in_quads<A>(s.value_size, {&in.means});
-  return to;
-}
-
-// 64 queries of a row, head and block, or fewer.
-struct QueryTile {
-  int row, head, kv_head, first, end;  // queries [first, end)
-  int64_t cache;                       // its first codeword among those of all caches
-};
-
-template <typename T>
-__device__ inline int64_t cache_of(const CodeOperands<T>& in, int row, int block, int kv_head) {
-  return ((static_cast<int64_t>(row) * in.caches + block) * in.kv_heads + kv_head) * in.codes;
-}
-template <typename T>
-__device__ inline QueryTile query_tile(const CodeOperands<T>& in, int row, int head, int block, int tile) {
-  const int kv_head = head / (in.heads / in.kv_heads);
-  const int first = block * in.block + tile * kTile;
-  int end = (block + 1) * in.block < in.queries ? (block + 1) * in.block : in.queries;
-  if (end > first + kTile) end = first + kTile;
-  return {row, head, kv_head, first, end, cache_of(in, row, block, kv_head)};
-}
-// From the number of a block of threads.
-template <typename T>
-__device__ inline QueryTile query_tile(const CodeOperands<T>& in, unsigned index) {
-  const int tile = static_cast<int>(index % static_cast<unsigned>(in.tiles));
-  const int line = static_cast<int>(index / static_cast<unsigned>(in.tiles));
-  return query_tile(in, line / in.blocks / in.heads, line / in.blocks % in.heads, line % in.blocks, tile);
-}
-
-template <typename Pointer, typename T>
-__device__ inline Pointer line_of(Pointer tensor, int width, const CodeOperands<T>& in, const QueryTile& at, int a) {
-  return tensor + ((static_cast<int64_t>(at.row) * in.queries + at.first + a) * in.heads + at.head) * width;
-}
-template <typename T>
-__device__ inline int64_t lse_of(const CodeOperands<T>& in, const QueryTile& at, int a) {
-  return (static_cast<int64_t>(at.row) * in.heads + at.head) * in.queries + at.first + a;
-}
 
 // q + u of query a of a tile.
 template <typename T>
@@ -212,6 +142,7 @@ void code_attention(const Tensor& out, const Tensor& lse, const ops::CodeAttenti
   // Slices of the same queries read what was there before.
   const Tensor before = Tensor::empty_like(lse);
   before.copy_from(lse);
+  if (codes_suit_tensor_cores(in, s, {&out})) return code_attention_on_tensor_cores(out, lse, before, in, s);
   dispatch(in.q.dtype(), [&](auto type) {
     using T = decltype(type);
     using A = Wide<T>;
@@ -224,14 +155,6 @@ void code_attention(const Tensor& out, const Tensor& lse, const ops::CodeAttenti
     });
   });
 }
-
-template <typename T>
-struct CodeBackwardOperands {
-  using A = Wide<T>;
-  const T* dout;
-  const A* lse;    // [R, H, T]
-  const A* delta;  // [R, H, T]: dout . out, what softmax takes away
-};
 
 // Logits to probabilities.
 template <typename T>
@@ -380,17 +303,26 @@ void code_attention_backward(const Tensor& dq, const Tensor& du, const Tensor& d
     const CodeBackwardScratch scratch(s, du.defined(), dtype_of<A>(), device);
     launch_delta<T>(scratch.delta, dout, out);
     const CodeBackwardOperands<T> back{dout.data<T>(), lse.data<A>(), scratch.delta.data<A>()};
+    const auto sum_terms = [&] {
+      const int64_t width = s.heads * s.size;
+      if (!du.defined()) return;
+      sum_columns(device, du.data<A>(), static_cast<const A*>(scratch.terms.data<A>()), s.rows * s.queries, width,
+                  width, true);
+    };
+    A* const terms = du.defined() ? scratch.terms.data<A>() : nullptr;
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      if (codes_suit_tensor_cores(in, s, {&dq, &dout, &dmeans})) {
+        code_gradients_on_tensor_cores(dq.data<T>(), terms, dmeans.defined() ? dmeans.data<A>() : nullptr, back, in, s);
+        return sum_terms();
+      }
+    }
     const size_t shared = TileMemory<A>::bytes(false, false, false);
     with_chunks<T>(s.size, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
       launch(code_query_gradient_kernel<T, kChunks>, query_blocks(operands, s.size, kChunks), kThreads, shared,
-             dq.data<T>(), scratch.terms.defined() ? scratch.terms.data<A>() : nullptr, operands, back);
+             dq.data<T>(), terms, operands, back);
     });
-    if (du.defined()) {
-      const int64_t width = s.heads * s.size;
-      sum_columns(device, du.data<A>(), static_cast<const A*>(scratch.terms.data<A>()), s.rows * s.queries, width,
-                  width, true);
-    }
+    sum_terms();
     if (!dmeans.defined()) return;
     with_chunks<T>(s.value_size, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;

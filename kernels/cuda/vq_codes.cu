@@ -1,8 +1,8 @@
 // Nearest codewords and what is gathered by them.
-#include "kernels/cuda/tiles.h"
+#include "kernels/cuda/vq_codes.h"
+
 #include "kernels/cuda/sort.h"
 #include "kernels/cuda/total.h"
-#include "kernels/vq_sizes.h"
 
 namespace quire::cuda {
 
@@ -21,16 +21,6 @@ __global__ void half_norms_kernel(A* norms, const A* codebook, int64_t codewords
   sum = warp_sum(sum);
   if (s < codewords && threadIdx.x % kWarp == 0) norms[s] = sum / 2;
 }
-
-template <typename T>
-struct NearestOperands {
-  const T* x;
-  const Wide<T>* codebook;
-  const Wide<T>* norms;
-  int64_t vectors;
-  int kv_heads, codes, size;
-  bool quads;  // both may be read a quad at a time
-};
 
 // A block has 64 vectors of a head (y), and goes over the codewords 64 at a time. A thread keeps the best of its
 // codewords for each of its vectors.
@@ -87,8 +77,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int bits = kSide / 2; bits > 0; bits /= 2) {
       const A value = __shfl_xor_sync(kAllLanes, least[i], bits);
       const int code = __shfl_xor_sync(kAllLanes, best[i], bits);
-      // A thread without a finite value has code 0, which does not count.
-      if (value < least[i] || (value == least[i] && code < best[i] && value < std::numeric_limits<A>::infinity())) {
+      if (is_nearer(value, code, least[i], best[i])) {
         least[i] = value;
         best[i] = code;
       }
@@ -96,22 +85,7 @@ __global__ void __launch_bounds__(kThreads)
     if (thread_x() == 0) found[thread_y() + i * kSide] = best[i];
   }
   __syncthreads();
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  for (int a = static_cast<int>(threadIdx.x) / kWarp; a < kTile; a += kThreads / kWarp) {
-    const bool there = first_vector + a < in.vectors;
-    const A* const codeword = codebook + static_cast<int64_t>(found[a]) * in.size;
-    A sum = 0;
-    for (int d = lane; there && d < in.size; d += kWarp) {
-      const A difference = wide(in.x[line_of(a) + d]) - codeword[d];
-      quantized[line_of(a) + d] = narrow<T>(codeword[d]);
-      sum += difference * difference;
-    }
-    sum = warp_sum(sum);
-    if (there && lane == 0) {
-      codes[(first_vector + a) * in.kv_heads + head] = found[a];
-      error[(first_vector + a) * in.kv_heads + head] = sum;
-    }
-  }
+  store_nearest(codes, quantized, error, found, in, first_vector, head);
 }
 
 void nearest_code(const Tensor& codes, const Tensor& quantized, const Tensor& error, const Tensor& x,
@@ -132,6 +106,9 @@ void nearest_code(const Tensor& codes, const Tensor& quantized, const Tensor& er
                                 static_cast<int>(s.codes),
                                 static_cast<int>(s.size),
                                 in_quads<T>(s.size, {&x}) && in_quads<A>(s.size, {&codebook})};
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      if (nearest_suits_tensor_cores(x, s)) return nearest_on_tensor_cores(codes, quantized, error, in);
+    }
     launch(nearest_code_kernel<T>,
            dim3(static_cast<unsigned>(ceil_div(s.vectors, kTile)), static_cast<unsigned>(s.kv_heads)), kThreads, 0,
            codes.data<int32_t>(), quantized.data<T>(), error.data<A>(), in);

@@ -15,8 +15,14 @@ namespace {
 
 constexpr Device kCuda{DeviceKind::cuda, 0};
 
-// In f32, and on tensor cores: in bf16 with heads in whole chunks of 8 features.
-class CudaAttention : public ::testing::TestWithParam<DType> {
+struct Kind {
+  DType type;
+  int64_t size, value_size;
+  const char* name;
+};
+
+// In f32, and on tensor cores: in bf16 with heads in whole chunks of 8 features, and with values of more than 128.
+class CudaAttention : public ::testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
     const std::string missing = missing_cuda_device();
@@ -24,13 +30,14 @@ class CudaAttention : public ::testing::TestWithParam<DType> {
   }
 
   static ops::AttentionInputs inputs(AttentionForm form, uint32_t seed) {
-    if (GetParam() == DType::bf16) form.size = form.value_size = 16;
+    form.size = GetParam().size;
+    form.value_size = GetParam().value_size;
     return attention_inputs(form, seed);
   }
   // The same call on the device.
   static ops::AttentionInputs moved(ops::AttentionInputs in) {
     for (Tensor* t : {&in.q, &in.k, &in.v, &in.cache_k, &in.cache_v, &in.r}) {
-      *t = on_device(converted(*t, GetParam()), kCuda);
+      *t = on_device(converted(*t, GetParam().type), kCuda);
     }
     for (Tensor* t : {&in.cache_head, &in.first_visible, &in.bias, &in.u, &in.v_bias}) {
       *t = on_device(converted(*t, DType::f32), kCuda);
@@ -159,8 +166,10 @@ TEST_P(CudaAttention, NoQueriesGiveZeroGradients) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, CudaAttention, ::testing::Values(DType::f32, DType::bf16),
-                         [](const auto& tested) { return std::string(name_of(tested.param)); });
+INSTANTIATE_TEST_SUITE_P(Kinds, CudaAttention,
+                         ::testing::Values(Kind{DType::f32, 3, 3, "f32"}, Kind{DType::bf16, 16, 16, "bf16"},
+                                           Kind{DType::bf16, 16, 136, "bf16_wide_values"}),
+                         [](const auto& tested) { return std::string(tested.param.name); });
 
 }  // namespace
 }  // namespace quire::test

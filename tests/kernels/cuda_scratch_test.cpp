@@ -6,6 +6,7 @@
 #include "kernels/grouped_cross_attention.h"
 #include "kernels/knn.h"
 #include "kernels/planned_scratch.h"
+#include "kernels/vq.h"
 #include "tests/support/attention_inputs.h"
 #include "tests/support/compare.h"
 #include "tests/support/cuda_device.h"
@@ -90,6 +91,65 @@ TEST(CudaScratch, APlanTakesWhatAttentionToBlocksTakes) {
       EXPECT_GT(taken[i], 0);
     }
   }
+}
+
+// Bytes that attention takes at most in its backward pass where values have more than 128 features.
+int64_t scratch_of_wide_values(Device device) {
+  ops::AttentionInputs in;
+  in.q = Tensor::zeros({2, 70, 2, 16}, DType::bf16, device);
+  in.k = Tensor::zeros({2, 70, 1, 16}, DType::bf16, device);
+  in.v = Tensor::zeros({2, 70, 1, 136}, DType::bf16, device);
+  in.first_visible = Tensor::zeros({2, 70}, DType::i32, device);
+  const Tensor out = Tensor::zeros({2, 70, 2, 136}, DType::bf16, device);
+  const Tensor lse = Tensor::zeros({2, 2, 70}, DType::f32, device);
+  ops::AttentionGradients gradients;
+  gradients.dq = Tensor::empty_like(in.q);
+  gradients.dk = Tensor::empty_like(in.k);
+  gradients.dv = Tensor::empty_like(in.v);
+  Allocator& allocator = device_backend(device.kind).allocator();
+  allocator.reset_peak();
+  const int64_t before = allocator.stats().bytes_in_use;
+  ops::attention_backward(gradients, out, out, lse, in);
+  return allocator.stats().peak_bytes - before;
+}
+
+// Bytes that attention to codewords takes at most beside its operands, forwards and then backwards.
+std::vector<int64_t> scratch_of_codes(Device device) {
+  ops::CodeAttentionInputs in;
+  in.q = Tensor::zeros({2, 70, 2, 16}, DType::bf16, device);
+  in.u = Tensor::zeros({2, 16}, DType::f32, device);
+  in.codebook = Tensor::zeros({1, 30, 16}, DType::f32, device);
+  in.means = Tensor::zeros({2, 4, 1, 30, 40}, DType::f32, device);
+  in.counts = Tensor::zeros({2, 4, 1, 30}, DType::f32, device);
+  in.block = 30;
+  const Tensor out = Tensor::zeros({2, 70, 2, 40}, DType::bf16, device);
+  const Tensor lse = Tensor::zeros({2, 2, 70}, DType::f32, device);
+  const Tensor dq = Tensor::zeros(in.q.shape(), DType::bf16, device);
+  const Tensor dmeans = Tensor::empty_like(in.means);
+  Allocator& allocator = device_backend(device.kind).allocator();
+  const int64_t before = allocator.stats().bytes_in_use;
+  allocator.reset_peak();
+  ops::code_attention(out, lse, in);
+  const int64_t forwards = allocator.stats().peak_bytes - before;
+  allocator.reset_peak();
+  ops::code_attention_backward(dq, Tensor(), dmeans, out, out, lse, in);
+  return {forwards, allocator.stats().peak_bytes - before};
+}
+
+TEST(CudaScratch, APlanTakesWhatTensorCoresTakeForCodesAndWideValues) {
+  const std::string missing = missing_cuda_device();
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  const std::vector<int64_t> taken = scratch_of_codes({DeviceKind::cuda, 0});
+  const int64_t of_values = scratch_of_wide_values({DeviceKind::cuda, 0});
+  const PlannedScratch planned(DeviceKind::cuda);
+  const std::vector<int64_t> told = scratch_of_codes(kMeta);
+  for (size_t i = 0; i < 2; ++i) {
+    // The copy of lse is in no plan.
+    EXPECT_NEAR(static_cast<double>(told[i]), static_cast<double>(taken[i]), 2 * 2 * 70 * 4 + 4 * 64) << i;
+    EXPECT_GT(told[i], 0);
+  }
+  EXPECT_NEAR(static_cast<double>(scratch_of_wide_values(kMeta)), static_cast<double>(of_values), 8 * 64);
+  EXPECT_GT(of_values, 2 * 2 * 70 * 128 * 6);
 }
 
 // Bytes that grouped cross-attention takes at most beside its operands, forwards and then backwards.

@@ -310,7 +310,8 @@ void add_code_attention(std::vector<OpCase>& cases, RandomTensors& random, const
   const int64_t caches = (f.queries + f.block - 1) / f.block + 1;
   const Shape per_query{f.rows, f.queries, f.heads, f.value_size};
   Tensors inputs{random.normal({f.rows, f.queries, f.heads, f.size}, f.scale),
-                 f.u ? random.normal({f.heads, f.size}) : Tensor(), random.normal({f.kv_heads, f.codes, f.size}),
+                 f.u ? random.normal({f.heads, f.size}, std::min(1.0, f.scale)) : Tensor(),
+                 random.normal({f.kv_heads, f.codes, f.size}),
                  random.normal({f.rows, caches, f.kv_heads, f.codes, f.value_size}),
                  whole(random, {f.rows, caches, f.kv_heads, f.codes}, 0, f.largest_count)};
   // An unused codeword has mean 0, and the first cache of the first row holds nothing.
@@ -326,6 +327,8 @@ void add_code_attention(std::vector<OpCase>& cases, RandomTensors& random, const
   const double amplification = std::max(1.0, f.scale > 1 ? 3 * f.scale * std::sqrt(f.size) : 1.0);
   const int64_t block = f.block;
   const bool empty_matters = f.first;
+  // Tensor cores round q + u, codewords, means, probabilities and gradients of logits to bf16.
+  const bool rounds = f.size % 8 == 0 && f.value_size % 8 == 0;
   const auto marked = [empty_matters](const Tensor& lse) {
     std::vector<double> found = values_of(lse);
     for (double& value : found) value = empty_matters && std::isinf(value) && value < 0 ? -1e3 : value;
@@ -345,6 +348,7 @@ void add_code_attention(std::vector<OpCase>& cases, RandomTensors& random, const
                    terms,
                    amplification,
                    {1, 2, 3, 4, 6}});
+  if (rounds) cases.back().roundings = 5;
   // Gradients are those of out and lse as they were stored.
   const Tensors total = code_attention_reference(assembled(inputs, block), clone(inputs[5]), clone(inputs[6]));
   for (const bool all : {true, false}) {
@@ -371,6 +375,7 @@ void add_code_attention(std::vector<OpCase>& cases, RandomTensors& random, const
                      terms + f.value_size + f.rows * f.queries,
                      amplification,
                      {1, 2, 3, 4, 6, 7, 10}});
+    if (rounds) cases.back().roundings = 8;
   }
 }
 
@@ -415,6 +420,61 @@ void add_code_attention_cases(std::vector<OpCase>& cases, RandomTensors& random)
        .scale = 0.1},
       {.name = "large_counts", .largest_count = 2000000},
       {.name = "large_logits", .codes = 33, .scale = 20},
+      // In bf16 on tensor cores: whole chunks of 8 features, slices of 64, 128 and 256 of values, tiles of 64 queries
+      // and of 64 or 128 codewords of which none is full.
+      {.name = "chunks_one",
+       .rows = 1,
+       .queries = 1,
+       .heads = 1,
+       .kv_heads = 1,
+       .size = 8,
+       .value_size = 8,
+       .codes = 1,
+       .block = 1},
+      {.name = "chunks", .size = 8, .value_size = 24, .scale = 0.5},
+      {.name = "chunks_first", .size = 8, .value_size = 8, .first = true, .scale = 0.5},
+      {.name = "chunks_empty", .size = 16, .value_size = 8, .largest_count = 1},
+      {.name = "chunks_grouped",
+       .rows = 1,
+       .heads = 6,
+       .kv_heads = 2,
+       .size = 24,
+       .value_size = 136,
+       .codes = 9,
+       .block = 4,
+       .largest_count = 2000000,
+       .scale = 0.3},
+      {.name = "chunks_narrow",
+       .rows = 1,
+       .queries = 150,
+       .heads = 2,
+       .kv_heads = 1,
+       .size = 64,
+       .value_size = 64,
+       .codes = 150,
+       .block = 75,
+       .u = false,
+       .scale = 0.2},
+      {.name = "chunks_blocks",
+       .rows = 1,
+       .queries = 100,
+       .heads = 1,
+       .kv_heads = 1,
+       .size = 128,
+       .value_size = 128,
+       .codes = 70,
+       .block = 70,
+       .scale = 0.1},
+      {.name = "chunks_wide",
+       .rows = 2,
+       .queries = 66,
+       .heads = 1,
+       .kv_heads = 1,
+       .size = 40,
+       .value_size = 584,
+       .codes = 130,
+       .block = 200,
+       .scale = 0.2},
   };
   for (const CodeForm& form : forms) add_code_attention(cases, random, form);
 }

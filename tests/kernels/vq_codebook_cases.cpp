@@ -63,19 +63,25 @@ void add_nearest_cases(std::vector<OpCase>& cases, RandomTensors& random) {
   add_nearest(cases, "one_code", vectors({5, 2, 3}), vectors({2, 1, 3}));
   add_nearest(cases, "odd", vectors({67, 3, 5}), vectors({3, 13, 5}));
   add_nearest(cases, "blocks", vectors({131, 1, 37}), vectors({1, 300, 37}));
-  // Coordinates are halves: distances are exact, and many are equal. The last codeword is the first once more.
-  const Tensor halves = random.normal({40, 2, 2});
-  const Tensor grid = random.normal({2, 9, 2});
-  for (const Tensor& tensor : {halves, grid}) {
-    for (int64_t i = 0; i < tensor.numel(); ++i) values(tensor)[i] = std::round(2 * values(tensor)[i]) / 2;
+  // Tensor cores in bf16.
+  add_nearest(cases, "chunks", vectors({67, 2, 24}), vectors({2, 150, 24}));
+  add_nearest(cases, "chunks_widest", vectors({70, 1, 128}), vectors({1, 70, 128}));
+  for (const int64_t size : {2, 8}) {
+    const std::string kind = size == 8 ? "chunks_" : "";
+    // Coordinates are halves: distances are exact, and many are equal. The last codeword is the first once more.
+    const Tensor halves = random.normal({40, 2, size});
+    const Tensor grid = random.normal({2, 9, size});
+    for (const Tensor& tensor : {halves, grid}) {
+      for (int64_t i = 0; i < tensor.numel(); ++i) values(tensor)[i] = std::round(2 * values(tensor)[i]) / 2;
+    }
+    for (int64_t h = 0; h < 2; ++h) {
+      for (int64_t d = 0; d < size; ++d) values(grid)[(h * 9 + 8) * size + d] = values(grid)[h * 9 * size + d];
+    }
+    add_nearest(cases, kind + "ties", halves, grid);
+    const Tensor broken = vectors({9, 2, 2 * size});
+    values(broken)[5 * 4 * size + 3 * size] = std::nan("");
+    add_nearest(cases, kind + "nan", broken, vectors({2, 6, 2 * size}));
   }
-  for (int64_t h = 0; h < 2; ++h) {
-    for (int64_t d = 0; d < 2; ++d) values(grid)[(h * 9 + 8) * 2 + d] = values(grid)[h * 9 * 2 + d];
-  }
-  add_nearest(cases, "ties", halves, grid);
-  const Tensor broken = vectors({9, 2, 4});
-  values(broken)[5 * 8 + 6] = std::nan("");
-  add_nearest(cases, "nan", broken, vectors({2, 6, 4}));
 }
 
 void add_nearest_backward(std::vector<OpCase>& cases, RandomTensors& random, const std::string& name,

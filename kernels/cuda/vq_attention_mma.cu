@@ -1,0 +1,535 @@
+// Attention to the caches of codewords in bf16 on tensor cores. Codebook and means round to bf16 once a call: every
+// tile of 64 queries reads the means of its cache anew, and 16 bytes at a time go to shared memory past the registers
+// only when there is nothing left to convert. Keys in a row's window are codewords in bf16, too, so that a codeword has
+// the same logit in the window and in the cache. Logarithms of counts are added in f32.
+#include "kernels/cuda/attention_mma.h"
+#include "kernels/cuda/vq_attention.h"
+
+namespace quire::cuda {
+
+bool codes_suit_tensor_cores(const ops::CodeAttentionInputs& in, const CodeAttentionSizes& sizes,
+                             std::initializer_list<const Tensor*> others) {
+  static_assert(kMmaTile == kTile);
+  const auto aligned = [](const Tensor& tensor) {
+    return !tensor.defined() || reinterpret_cast<uintptr_t>(tensor.raw()) % sizeof(Words) == 0;
+  };
+  if (!CodeScratch::needed(sizes, in.q.dtype())) return false;
+  for (const Tensor* tensor : others) {
+    if (!aligned(*tensor)) return false;
+  }
+  return aligned(in.q) && aligned(in.codebook) && aligned(in.means);
+}
+
+namespace {
+
+struct alignas(16) FourValues {
+  float x[4];
+};
+
+// Lines of f32 to bf16, a warp a line. Of the lines of a row the first `kept` stay. A line whose count is zero is zero.
+__global__ void rounded_lines_kernel(bfloat16* to, const float* from, const float* counts, int64_t lines, int64_t kept,
+                                     int64_t per_row, int size) {
+  const int64_t line = first_element() / kWarp;
+  if (line >= lines) return;
+  const int64_t source = line / kept * per_row + line % kept;
+  const bool used = counts == nullptr || counts[source] > 0;
+  constexpr int kChunk = SharedLines<64>::kChunk;
+  for (int f = lane_of_warp() * kChunk; f < size; f += kWarp * kChunk) {
+    Words both{};
+    if (used) {
+      const auto* const values = reinterpret_cast<const FourValues*>(from + source * size + f);
+      const FourValues low = values[0];
+      const FourValues high = values[1];
+      both = {{packed(low.x[0], low.x[1]), packed(low.x[2], low.x[3]), packed(high.x[0], high.x[1]),
+               packed(high.x[2], high.x[3])}};
+    }
+    *reinterpret_cast<Words*>(to + line * size + f) = both;
+  }
+}
+
+void round_lines(const Tensor& to, const float* from, const float* counts, int64_t kept, int64_t per_row,
+                 int64_t size) {
+  const int64_t lines = to.numel() / size;
+  launch(rounded_lines_kernel, dim3(static_cast<unsigned>(ceil_div(lines, kBlock / kWarp))), kBlock, 0,
+         to.data<bfloat16>(), from, counts, lines, kept, per_row, static_cast<int>(size));
+}
+
+// The operands, and codewords and means in bf16.
+struct MmaCodeOperands : CodeOperands<bfloat16> {
+  const bfloat16 *codewords, *values;
+};
+
+MmaCodeOperands mma_operands_of(const CodeScratch& scratch, const ops::CodeAttentionInputs& in,
+                                const CodeAttentionSizes& s) {
+  MmaCodeOperands to{};
+  static_cast<CodeOperands<bfloat16>&>(to) = operands_of<bfloat16>(in, s);
+  const int64_t codewords = s.kv_heads * s.codes;
+  round_lines(scratch.codebook, to.codebook, nullptr, codewords, codewords, s.size);
+  round_lines(scratch.means, to.means, to.counts, to.blocks * codewords, s.caches * codewords, s.value_size);
+  to.codewords = scratch.codebook.data<bfloat16>();
+  to.values = scratch.means.data<bfloat16>();
+  return to;
+}
+
+// Null for a codeword that does not exist or is not in use in this cache: whatever it holds, it counts as zeros.
+__device__ inline const bfloat16* codeword_line(const MmaCodeOperands& in, const QueryTile& at, int code) {
+  if (code >= in.codes || !(in.counts[at.cache + code] > 0)) return nullptr;
+  return in.codewords + (static_cast<int64_t>(at.kv_head) * in.codes + code) * in.size;
+}
+__device__ inline const bfloat16* mean_line(const MmaCodeOperands& in, const QueryTile& at, int code) {
+  if (code >= in.codes) return nullptr;
+  const int64_t unread = static_cast<int64_t>(at.row) * (in.caches - in.blocks) * in.kv_heads * in.codes;
+  return in.values + (at.cache - unread + code) * in.value_size;
+}
+// The logarithm of a codeword's count, in powers of 2.
+__device__ inline float log_count(const MmaCodeOperands& in, const QueryTile& at, int code) {
+  const float count = code < in.codes ? in.counts[at.cache + code] : 0.0F;
+  return count > 0 ? log2f(count) : -std::numeric_limits<float>::infinity();
+}
+__device__ inline float logit_of(float product, float log_count) {
+  return log_count == -std::numeric_limits<float>::infinity() ? log_count : product * kLog2E + log_count;
+}
+
+// q + u of a tile.
+template <int kWidth>
+__device__ inline void load_content(const SharedLines<kWidth>& to, const MmaCodeOperands& in, const QueryTile& at) {
+  const auto line_of_tile = [&](int a) { return at.first + a < at.end ? line_of(in.q, in.size, in, at, a) : nullptr; };
+  if (in.u == nullptr) return copy_lines(to, 0, kMmaTile, in.size, in.q, line_of_tile);
+  constexpr int kChunk = SharedLines<kWidth>::kChunk;
+  for (int item = static_cast<int>(threadIdx.x); item < kMmaTile * to.kChunks; item += kMmaThreads) {
+    const int a = item / to.kChunks;
+    const int f = item % to.kChunks * kChunk;
+    Words sums{};
+    if (at.first + a < at.end && f < in.size) {
+      sums = with_added(*reinterpret_cast<const Words*>(line_of_tile(a) + f),
+                        in.u + static_cast<int64_t>(at.head) * in.size + f);
+    }
+    *reinterpret_cast<Words*>(to.chunk(a, f / kChunk)) = sums;
+  }
+}
+
+// dout of the queries of a tile, features from `first` on.
+template <int kWidth>
+__device__ inline void copy_output_gradients(const SharedLines<kWidth>& to, const MmaCodeOperands& in,
+                                             const CodeBackwardOperands<bfloat16>& back, const QueryTile& at, int first,
+                                             int features) {
+  copy_lines(to, 0, kMmaTile, features, in.q, [&](int a) {
+    return at.first + a < at.end ? line_of(back.dout, in.value_size, in, at, a) + first : nullptr;
+  });
+}
+
+// Of the queries of a tile, for the backward pass. Where there is no query all probabilities are zero.
+struct CodeStatistics {
+  float* log_sum;  // in powers of 2
+  float* delta;
+  static constexpr int kWords = 2 * kMmaTile;
+
+  __device__ void load(const MmaCodeOperands& in, const CodeBackwardOperands<bfloat16>& back,
+                       const QueryTile& at) const {
+    const int a = static_cast<int>(threadIdx.x);
+    if (a >= kMmaTile) return;
+    const bool there = at.first + a < at.end;
+    const float stored = there ? back.lse[lse_of(in, at, a)] : std::numeric_limits<float>::infinity();
+    // All logits are -inf: their exponentials are the zeros they should be.
+    log_sum[a] = stored == -std::numeric_limits<float>::infinity() ? 0 : stored * kLog2E;
+    delta[a] = there ? back.delta[lse_of(in, at, a)] : 0.0F;
+  }
+};
+
+template <int kWidth, int kSlice>
+struct SliceMemory {
+  SharedLines<kWidth> lines, summed;  // of queries and codewords, 64 each
+  SharedLines<kSlice> values;         // means or dout: 64 lines of the slice
+  SharedLines<kMmaTile> weights;      // probabilities
+  float* of_lines;                    // two numbers a line
+  float* of_summed;                   // and of what is summed over
+
+  static constexpr size_t bytes() {
+    return (2 * kMmaTile * kWidth + kMmaTile * kSlice + kMmaTile * kMmaTile) * sizeof(bfloat16) +
+           4 * kMmaTile * sizeof(float);
+  }
+  __device__ SliceMemory() {
+    lines = {dynamic_shared<bfloat16>()};
+    summed = {lines.begin + kMmaTile * kWidth};
+    values = {summed.begin + kMmaTile * kWidth};
+    weights = {values.begin + kMmaTile * kSlice};
+    of_lines = reinterpret_cast<float*>(weights.begin + kMmaTile * kMmaTile);
+    of_summed = of_lines + 2 * kMmaTile;
+  }
+};
+
+// A tile of queries (x) and a slice of the values' features (y). The softmax so far is one key whose logit is its lse.
+template <int kWidth, int kSlice>
+__global__ void __launch_bounds__(kMmaThreads)
+    code_attention_mma_kernel(bfloat16* out, float* lse_after, const float* lse, MmaCodeOperands in) {
+  constexpr int kColumns = kMmaTile / kMmaColumns;
+  constexpr int kOfWarp = kSlice / kMmaWarps;  // features
+  const SliceMemory<kWidth, kSlice> memory;
+  const QueryTile at = query_tile(in, blockIdx.x);
+  if (at.first >= at.end) return;  // the whole block
+  const int first_slice = static_cast<int>(blockIdx.y) * kSlice;
+  const int slice = in.value_size - first_slice < kSlice ? in.value_size - first_slice : kSlice;
+  const int first_feature = warp_of_block() * kOfWarp;
+  const int first_line = warp_of_block() * kMmaRows;
+  float* const corrections = memory.of_lines;
+  float* const logs = memory.of_summed;
+  const auto fetch_codewords = [&](int first_code) {
+    copy_lines(memory.summed, 0, kMmaTile, in.size, in.q, [&](int c) { return codeword_line(in, at, first_code + c); });
+    const int c = static_cast<int>(threadIdx.x);
+    if (c < kMmaTile) logs[c] = log_count(in, at, first_code + c);
+  };
+  // Of a query of the tile; -inf where nothing was attended to.
+  const auto lse_before = [&](int a) {
+    return at.first + a < at.end ? lse[lse_of(in, at, a)] : -std::numeric_limits<float>::infinity();
+  };
+
+  load_content(memory.lines, in, at);
+  fetch_codewords(0);
+  // Of a lane's rows group and group + 8 of the warp's 16 queries.
+  float top[2];
+  float sum[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float before = lse_before(first_line + row_of_sum(2 * half));
+    const bool empty = before == -std::numeric_limits<float>::infinity();
+    top[half] = empty ? std::numeric_limits<float>::lowest() : before * kLog2E;  // finite: differences are no NaN
+    sum[half] = empty || lane_of_warp() % 4 != 0 ? 0.0F : 1.0F;
+  }
+  // Of the warp's features of all queries.
+  SumFragment totals[kMmaTile / kMmaRows][kOfWarp / kMmaColumns] = {};
+#pragma unroll
+  for (int t = 0; t < kMmaTile / kMmaRows; ++t) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int a = t * kMmaRows + row_of_sum(2 * half);
+      if (lse_before(a) == -std::numeric_limits<float>::infinity()) continue;
+      const bfloat16* const from = line_of(out, in.value_size, in, at, a) + first_slice;
+#pragma unroll
+      for (int n = 0; n < kOfWarp / kMmaColumns; ++n) {
+        const int f = first_feature + n * kMmaColumns + column_of_sum(0);
+        if (f >= slice) break;
+        const uint32_t both = *reinterpret_cast<const uint32_t*>(from + f);
+        totals[t][n].x[2 * half] = lower_half(both);
+        totals[t][n].x[2 * half + 1] = upper_half(both);
+      }
+    }
+  }
+
+  for (int first_code = 0; first_code < in.codes; first_code += kMmaTile) {
+    await_copies();
+    __syncthreads();  // codewords are there, and nobody reads means and probabilities of the tile before any more
+    copy_lines(memory.values, 0, kMmaTile, slice, in.q, [&](int c) {
+      const bfloat16* const line = mean_line(in, at, first_code + c);
+      return line == nullptr ? nullptr : line + first_slice;
+    });
+    SumFragment logits[1][kColumns] = {};
+    multiply_lines(logits, memory.lines, first_line, memory.summed, 0, in.size);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float largest = top[half];
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          logits[0][n].x[i] = logit_of(logits[0][n].x[i], logs[n * kMmaColumns + column_of_sum(i)]);
+          largest = logits[0][n].x[i] > largest ? logits[0][n].x[i] : largest;
+        }
+      }
+      largest = largest_of_row(largest);
+      const float correction = exp2f(top[half] - largest);
+      top[half] = largest;
+      sum[half] *= correction;
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          logits[0][n].x[i] = exp2f(logits[0][n].x[i] - largest);
+          sum[half] += logits[0][n].x[i];
+        }
+      }
+      if (lane_of_warp() % 4 == 0) corrections[first_line + row_of_sum(2 * half)] = correction;
+    }
+    store_weights(memory.weights, first_line, 0, logits[0]);
+    await_copies();
+    __syncthreads();  // means and probabilities are there, and nobody reads codewords any more
+    if (first_code + kMmaTile < in.codes) fetch_codewords(first_code + kMmaTile);
+    scale_lines(totals, corrections);
+    multiply_shared(totals, memory.weights, 0, memory.values, first_feature, slice);
+  }
+
+  __syncthreads();  // all have read the corrections
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int a = first_line + row_of_sum(2 * half);
+    const float all = sum_of_row(sum[half]);
+    const bool empty = all == 0;
+    if (lane_of_warp() % 4 != 0) continue;
+    corrections[a] = empty ? 0.0F : 1.0F / all;
+    if (blockIdx.y == 0 && at.first + a < at.end) {
+      lse_after[lse_of(in, at, a)] = empty ? -std::numeric_limits<float>::infinity() : (top[half] + log2f(all)) * kLn2;
+    }
+  }
+  __syncthreads();
+  scale_lines(totals, corrections);
+#pragma unroll
+  for (int t = 0; t < kMmaTile / kMmaRows; ++t) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int a = t * kMmaRows + row_of_sum(2 * half);
+      if (at.first + a >= at.end) continue;
+      bfloat16* const to = line_of(out, in.value_size, in, at, a) + first_slice;
+#pragma unroll
+      for (int n = 0; n < kOfWarp / kMmaColumns; ++n) {
+        const int f = first_feature + n * kMmaColumns + column_of_sum(0);
+        if (f >= slice) break;
+        *reinterpret_cast<uint32_t*>(to + f) = packed(totals[t][n].x[2 * half], totals[t][n].x[2 * half + 1]);
+      }
+    }
+  }
+}
+
+// dmeans of 64 codewords of a cache (x), of a slice of the features (y). Query heads of the group follow each other.
+template <int kWidth, int kSlice>
+__global__ void __launch_bounds__(kMmaThreads)
+    code_mean_gradient_mma_kernel(float* dmeans, MmaCodeOperands in, CodeBackwardOperands<bfloat16> back) {
+  constexpr int kColumns = kMmaTile / kMmaColumns;
+  constexpr int kOfWarp = kSlice / kMmaWarps;
+  const SliceMemory<kWidth, kSlice> memory;
+  const CodeStatistics statistics{memory.of_summed, memory.of_summed + kMmaTile};
+  const int code_tiles = ceil_div(in.codes, kMmaTile);
+  const int first_code = static_cast<int>(blockIdx.x) % code_tiles * kMmaTile;
+  const int line = static_cast<int>(blockIdx.x) / code_tiles;
+  const int kv_head = line % in.kv_heads;
+  const int block = line / in.kv_heads % in.caches;
+  const int row = line / in.kv_heads / in.caches;
+  const int group = in.heads / in.kv_heads;
+  const int first_slice = static_cast<int>(blockIdx.y) * kSlice;
+  const int slice = in.value_size - first_slice < kSlice ? in.value_size - first_slice : kSlice;
+  const int first_feature = warp_of_block() * kOfWarp;
+  const int first_line = warp_of_block() * kMmaRows;
+  // Tiles of the block's queries, head after head; none for a cache that is not read.
+  const int queries = in.queries - block * in.block < in.block ? in.queries - block * in.block : in.block;
+  const int tiles = queries > 0 ? ceil_div(queries, kMmaTile) : 0;
+  const auto tile_of = [&](int number) {
+    return query_tile(in, row, kv_head * group + number / tiles, block, number % tiles);
+  };
+
+  SumFragment totals[kMmaTile / kMmaRows][kOfWarp / kMmaColumns] = {};
+  if (tiles > 0) {
+    const QueryTile any = tile_of(0);
+    float logs[2];
+    for (int half = 0; half < 2; ++half)
+      logs[half] = log_count(in, any, first_code + first_line + row_of_sum(2 * half));
+    copy_lines(memory.lines, 0, kMmaTile, in.size, in.q, [&](int c) { return codeword_line(in, any, first_code + c); });
+    load_content(memory.summed, in, any);
+    statistics.load(in, back, any);
+    for (int number = 0; number < group * tiles; ++number) {
+      await_copies();
+      __syncthreads();  // queries are there, and nobody reads dout and probabilities of the tile before any more
+      copy_output_gradients(memory.values, in, back, tile_of(number), first_slice, slice);
+      SumFragment p[1][kColumns] = {};
+      multiply_lines(p, memory.lines, first_line, memory.summed, 0, in.size);
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float log_sum = statistics.log_sum[n * kMmaColumns + column_of_sum(i)];
+          p[0][n].x[i] = exp2f(logit_of(p[0][n].x[i], logs[i / 2]) - log_sum);
+        }
+      }
+      store_weights(memory.weights, first_line, 0, p[0]);
+      await_copies();
+      __syncthreads();  // dout and probabilities are there, and nobody reads queries any more
+      if (number + 1 < group * tiles) {
+        load_content(memory.summed, in, tile_of(number + 1));
+        statistics.load(in, back, tile_of(number + 1));
+      }
+      multiply_shared(totals, memory.weights, 0, memory.values, first_feature, slice);
+    }
+  }
+
+  const int64_t cache = cache_of(in, row, block, kv_head);
+#pragma unroll
+  for (int t = 0; t < kMmaTile / kMmaRows; ++t) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int code = first_code + t * kMmaRows + row_of_sum(2 * half);
+      if (code >= in.codes) continue;
+      float* const to = dmeans + (cache + code) * in.value_size + first_slice;
+#pragma unroll
+      for (int n = 0; n < kOfWarp / kMmaColumns; ++n) {
+        const int f = first_feature + n * kMmaColumns + column_of_sum(0);
+        if (f >= slice) break;
+        *reinterpret_cast<TwoSums*>(to + f) = {{totals[t][n].x[2 * half], totals[t][n].x[2 * half + 1]}};
+      }
+    }
+  }
+}
+
+// A block has 64 queries and goes over 128 codewords at a time. Gradients of logits take all features of values, those
+// of dq few.
+template <int kWidth>
+struct CodeQueryMemory {
+  static constexpr int kCodes = DeepProduct::kColumns;
+
+  SharedLines<kWidth> queries, codewords;
+  DeepProduct values;      // of dout and means
+  SharedLines<kCodes> ds;  // gradients of logits, in the place of means
+  CodeStatistics statistics;
+  float* logs;  // [128]
+
+  static constexpr size_t bytes() {
+    return ((kMmaTile + kCodes) * kWidth + DeepProduct::kValues) * sizeof(bfloat16) +
+           (CodeStatistics::kWords + kCodes) * sizeof(float);
+  }
+  __device__ explicit CodeQueryMemory(int value_size) {
+    queries = {dynamic_shared<bfloat16>()};
+    codewords = {queries.begin + kMmaTile * kWidth};
+    values = {codewords.begin + kCodes * kWidth, value_size};
+    static_assert(kMmaTile * kCodes <= DeepProduct::kPlace);
+    ds = {values.begin};
+    statistics.log_sum = reinterpret_cast<float*>(values.begin + DeepProduct::kValues);
+    statistics.delta = statistics.log_sum + kMmaTile;
+    logs = statistics.delta + kMmaTile;
+  }
+};
+
+// dq of a tile of queries; terms: what was added, for du.
+template <int kWidth>
+__global__ void __launch_bounds__(kMmaThreads)
+    code_query_gradient_mma_kernel(bfloat16* dq, float* terms, MmaCodeOperands in,
+                                   CodeBackwardOperands<bfloat16> back) {
+  using Memory = CodeQueryMemory<kWidth>;
+  constexpr int kTiles = DeepProduct::kTiles;
+  constexpr int kColumns = kMmaTile / kMmaColumns;
+  constexpr int kOfWarp = kWidth / 2;  // features of dq
+  const QueryTile at = query_tile(in, blockIdx.x);
+  if (at.first >= at.end) return;  // the whole block
+  const Memory memory(in.value_size);
+  const int first_line = DeepProduct::first_line();
+  const int first_column = DeepProduct::first_column();
+  const int first_feature = warp_of_block() % 2 * kOfWarp;
+  const auto fetch_values = [&](int first_code, int step) {
+    const int first = step * DeepProduct::kDeep;
+    const int features = memory.values.features_of(step);
+    copy_output_gradients(memory.values.lines(step), in, back, at, first, features);
+    copy_lines(memory.values.columns(step), 0, Memory::kCodes, features, in.q, [&](int c) {
+      const bfloat16* const line = mean_line(in, at, first_code + c);
+      return line == nullptr ? nullptr : line + first;
+    });
+  };
+  const auto fetch_codewords = [&](int first_code) {
+    copy_lines(memory.codewords, 0, Memory::kCodes, in.size, in.q,
+               [&](int c) { return codeword_line(in, at, first_code + c); });
+    const int c = static_cast<int>(threadIdx.x);
+    static_assert(Memory::kCodes == kMmaThreads);
+    memory.logs[c] = log_count(in, at, first_code + c);
+  };
+
+  load_content(memory.queries, in, at);
+  memory.statistics.load(in, back, at);
+  fetch_codewords(0);
+  fetch_values(0, 0);
+  SumFragment totals[kTiles][kOfWarp / kMmaColumns] = {};
+  for (int first_code = 0; first_code < in.codes; first_code += Memory::kCodes) {
+    DeepProduct::Sums ds = {};
+    memory.values.add(ds, [&](int step) { fetch_values(first_code, step); });
+    // Half of the warp's codewords at a time: it has no registers for more.
+#pragma unroll
+    for (int part = 0; part < kColumns; part += kColumns / 2) {
+      SumFragment p[kTiles][kColumns / 2] = {};
+      multiply_lines<kMmaRows>(p, memory.queries, first_line, memory.codewords, first_column + part * kMmaColumns,
+                               in.size);
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int a = first_line + t * kMmaRows + row_of_sum(i);
+          const float log_sum = memory.statistics.log_sum[a];
+          const float delta = memory.statistics.delta[a];
+#pragma unroll
+          for (int n = 0; n < kColumns / 2; ++n) {
+            const float log = memory.logs[first_column + (part + n) * kMmaColumns + column_of_sum(i)];
+            const float probability = exp2f(logit_of(p[t][n].x[i], log) - log_sum);
+            float& gradient = ds[t][part + n].x[i];
+            // Nothing of a codeword that is not in use.
+            gradient = probability != 0 ? probability * (gradient - delta) : 0.0F;
+          }
+        }
+      }
+    }
+    __syncthreads();  // nobody reads features of values any more
+    const int next = first_code + Memory::kCodes;
+    if (next < in.codes) fetch_values(next, 0);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) store_weights(memory.ds, first_line + t * kMmaRows, first_column, ds[t]);
+    __syncthreads();
+    multiply_shared(totals, memory.ds, first_line, memory.codewords, first_feature, in.size);
+    __syncthreads();  // nobody reads codewords and gradients of logits any more
+    if (next < in.codes) fetch_codewords(next);
+  }
+
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int a = first_line + t * kMmaRows + row_of_sum(2 * half);
+      if (at.first + a >= at.end) continue;
+      bfloat16* const to = line_of(dq, in.size, in, at, a);
+#pragma unroll
+      for (int n = 0; n < kOfWarp / kMmaColumns; ++n) {
+        const int f = first_feature + n * kMmaColumns + column_of_sum(0);
+        if (f >= in.size) break;
+        const TwoSums sums{{totals[t][n].x[2 * half], totals[t][n].x[2 * half + 1]}};
+        if (terms != nullptr) *reinterpret_cast<TwoSums*>(line_of(terms, in.size, in, at, a) + f) = sums;
+        auto* const both = reinterpret_cast<uint32_t*>(to + f);
+        *both = packed(lower_half(*both) + sums.x[0], upper_half(*both) + sums.x[1]);
+      }
+    }
+  }
+}
+
+// Calls function(width, slice), both integral constants: features of keys, and of values that a block has at a time.
+template <typename Function>
+void with_widths(const MmaCodeOperands& in, Function&& function) {
+  using std::integral_constant;
+  if (in.size <= 64 && in.value_size <= 64) {
+    return function(integral_constant<int, 64>{}, integral_constant<int, 64>{});
+  }
+  if (in.value_size <= 128) return function(integral_constant<int, 128>{}, integral_constant<int, 128>{});
+  function(integral_constant<int, 128>{}, integral_constant<int, 256>{});
+}
+
+}  // namespace
+
+void code_attention_on_tensor_cores(const Tensor& out, const Tensor& lse, const Tensor& before,
+                                    const ops::CodeAttentionInputs& in, const CodeAttentionSizes& sizes) {
+  const CodeScratch scratch(sizes, in.q.device());
+  const MmaCodeOperands operands = mma_operands_of(scratch, in, sizes);
+  with_widths(operands, [&](auto width, auto slice) {
+    const dim3 blocks(static_cast<unsigned>(sizes.rows * sizes.heads * operands.blocks * operands.tiles),
+                      static_cast<unsigned>(ceil_div(operands.value_size, slice)));
+    launch(code_attention_mma_kernel<width, slice>, blocks, kMmaThreads, SliceMemory<width, slice>::bytes(),
+           out.data<bfloat16>(), lse.data<float>(), before.data<float>(), operands);
+  });
+}
+
+void code_gradients_on_tensor_cores(bfloat16* dq, float* terms, float* dmeans,
+                                    const CodeBackwardOperands<bfloat16>& back, const ops::CodeAttentionInputs& in,
+                                    const CodeAttentionSizes& sizes) {
+  const CodeScratch scratch(sizes, in.q.device());
+  const MmaCodeOperands operands = mma_operands_of(scratch, in, sizes);
+  with_widths(operands, [&](auto width, auto slice) {
+    const dim3 queries(static_cast<unsigned>(sizes.rows * sizes.heads * operands.blocks * operands.tiles));
+    launch(code_query_gradient_mma_kernel<width>, queries, kMmaThreads, CodeQueryMemory<width>::bytes(), dq, terms,
+           operands, back);
+    if (dmeans == nullptr) return;
+    const dim3 codewords(
+        static_cast<unsigned>(sizes.rows * sizes.caches * sizes.kv_heads * ceil_div(sizes.codes, kMmaTile)),
+        static_cast<unsigned>(ceil_div(operands.value_size, slice)));
+    launch(code_mean_gradient_mma_kernel<width, slice>, codewords, kMmaThreads, SliceMemory<width, slice>::bytes(),
+           dmeans, operands, back);
+  });
+}
+
+}  // namespace quire::cuda
