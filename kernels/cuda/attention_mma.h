@@ -400,7 +400,8 @@ __device__ inline void fill_mask_of_warp(uint32_t* mask, const AttentionOperands
   }
 }
 
-// Operands that these kernels take: whole chunks of 8 features at multiples of 16 bytes, heads of 128 features at most.
+// Operands that these kernels take: whole chunks of 8 features at multiples of 16 bytes, heads of 128 features at most,
+// for which the device has enough shared memory.
 inline constexpr int kMmaWidest = 128;
 bool suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& sizes);
 void attention_on_tensor_cores(const Tensor& out, const Tensor& lse, const ops::AttentionInputs& in,
@@ -429,6 +430,8 @@ __device__ inline bool sees_keys(const VisibleRange& range, int first_key, int k
 }
 
 bool backward_suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& sizes);
+// Shared memory of the largest of its kernels.
+size_t backward_shared_memory(const ops::AttentionInputs& in, const AttentionSizes& sizes);
 // The products of WideValues, before what follows.
 void products_on_tensor_cores(const WideValues& wide, const AttentionOperands<bfloat16>& in,
                               const BackwardOperands<bfloat16>& back);

@@ -1,5 +1,7 @@
 // As attention_backward.cu, on tensor cores: three passes, each with one writer for every sum. kWide: values have more
 // than 128 features, and products of dout and values have been made before (attention_mma_wide.cu).
+#include <algorithm>
+
 #include "kernels/cuda/attention_mma.h"
 
 namespace quire::cuda {
@@ -598,18 +600,33 @@ __global__ void __launch_bounds__(kMmaThreads)
 
 // Calls function(width, relative, with wide values), all integral constants.
 template <typename Function>
-void with_kind(const AttentionOperands<bfloat16>& in, Function&& function) {
+void with_kind(int64_t size, int64_t value_size, bool relative, Function&& function) {
   const auto with_width = [&](auto width, auto wide) {
-    if (in.r != nullptr) return function(width, std::true_type{}, wide);
+    if (relative) return function(width, std::true_type{}, wide);
     function(width, std::false_type{}, wide);
   };
   using Widest = std::integral_constant<int, kMmaWidest>;
-  if (in.value_size > kMmaWidest) return with_width(Widest{}, std::true_type{});
-  if (in.size <= 64 && in.value_size <= 64) return with_width(std::integral_constant<int, 64>{}, std::false_type{});
+  if (value_size > kMmaWidest) return with_width(Widest{}, std::true_type{});
+  if (size <= 64 && value_size <= 64) return with_width(std::integral_constant<int, 64>{}, std::false_type{});
   with_width(Widest{}, std::false_type{});
+}
+template <typename Function>
+void with_kind(const AttentionOperands<bfloat16>& in, Function&& function) {
+  with_kind(in.size, in.value_size, in.r != nullptr, function);
 }
 
 }  // namespace
+
+size_t backward_shared_memory(const ops::AttentionInputs& in, const AttentionSizes& sizes) {
+  size_t most = 0;
+  with_kind(sizes.size, sizes.value_size, in.r.defined(), [&](auto width, auto relative, auto wide) {
+    const bool dropout = in.dropout > 0;
+    most =
+        std::max({QueryMemory<width, relative, wide>::bytes(dropout), KeyMemory<width, relative, wide>::bytes(dropout),
+                  DistanceMemory<width, relative, wide>::bytes(dropout)});
+  });
+  return most;
+}
 
 void query_gradient_on_tensor_cores(const Tensor& dq, const AttentionOperands<bfloat16>& in,
                                     const BackwardOperands<bfloat16>& back, const WideValues& values) {

@@ -2,11 +2,6 @@
 
 namespace quire::cuda {
 
-bool suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& sizes) {
-  if (in.q.dtype() != DType::bf16 || sizes.size > kMmaWidest) return false;
-  return in_chunks(sizes.size, {&in.q, &in.k, &in.cache_k, &in.r}) && in_chunks(sizes.value_size, {&in.v, &in.cache_v});
-}
-
 namespace {
 
 // Shared memory of a block: queries, keys and values, and with terms of Transformer-XL q + v_bias, lines of r in two
@@ -53,6 +48,19 @@ struct ForwardMemory {
     mask = reinterpret_cast<uint32_t*>(corrections + (kWide ? kQueries : 0));
   }
 };
+
+size_t shared_memory_of(const ops::AttentionInputs& in, const AttentionSizes& sizes) {
+  const bool dropout = in.dropout > 0;
+  const auto of_width = [&](auto width, auto slice) {
+    return in.r.defined() ? ForwardMemory<width, 1, true, slice>::bytes(dropout) : ForwardMemory < width,
+           width == slice ? 2 : 1, false, slice > ::bytes(dropout);
+  };
+  using Widest = std::integral_constant<int, kMmaWidest>;
+  using Narrow = std::integral_constant<int, 64>;
+  if (sizes.value_size > kMmaWidest) return of_width(Widest{}, std::integral_constant<int, kWidestSlice>{});
+  if (sizes.size <= 64 && sizes.value_size <= 64) return of_width(Narrow{}, Narrow{});
+  return of_width(Widest{}, Widest{});
+}
 
 // A block has one row, head and kTiles times 64 queries (x), and a slice of the values' features (y). A warp has 16 of
 // each 64 queries and goes over the keys with running maxima and sums. It sums up the values of its own queries, or in
@@ -281,6 +289,12 @@ void with_tiles(const Tensor& out, const Tensor& lse, const AttentionOperands<bf
 }
 
 }  // namespace
+
+bool suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& sizes) {
+  if (in.q.dtype() != DType::bf16 || sizes.size > kMmaWidest) return false;
+  return in_chunks(sizes.size, {&in.q, &in.k, &in.cache_k, &in.r}) &&
+         in_chunks(sizes.value_size, {&in.v, &in.cache_v}) && has_shared_memory(shared_memory_of(in, sizes));
+}
 
 void attention_on_tensor_cores(const Tensor& out, const Tensor& lse, const ops::AttentionInputs& in,
                                const AttentionSizes& sizes) {

@@ -9,7 +9,7 @@
 namespace quire::cuda {
 
 bool backward_suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& sizes) {
-  if (!suits_tensor_cores(in, sizes)) return false;
+  if (!suits_tensor_cores(in, sizes) || !has_shared_memory(backward_shared_memory(in, sizes))) return false;
   return sizes.value_size <= kMmaWidest || WideValueScratch::needed(sizes, in.q.dtype());
 }
 

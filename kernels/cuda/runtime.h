@@ -22,13 +22,16 @@ constexpr __host__ __device__ Integer ceil_div(Integer a, std::type_identity_t<I
   return (a + b - 1) / b;
 }
 
-// Bytes of shared memory that a block may have: 227 KB on Hopper, 163 on an A100, 99 on other GPUs of these years.
-inline size_t most_shared_memory() {
+// Whether a block may have so much shared memory: 227 KB on Hopper, 163 on an A100, 99 on the other GPUs of compute
+// capability 8.0 and newer.
+inline bool has_shared_memory(size_t bytes) {
+  constexpr size_t kEverywhere = size_t{99} << 10;
+  if (bytes <= kEverywhere) return true;
   int device = 0;
-  int bytes = 0;
+  int most = 0;
   check(cudaGetDevice(&device));
-  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  return static_cast<size_t>(bytes);
+  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return bytes <= static_cast<size_t>(most);
 }
 
 // Threads of a block come in whole warps. A grid without blocks is not launched.

@@ -69,6 +69,25 @@ TEST(WideValues, TooManyKeysForWhatIsKeptOfThemGoToOtherKernels) {
   EXPECT_EQ(call.backward(), 0);
 }
 
+// Terms of Transformer-XL for 128 features take more than the 99 KB that every GPU gives a block.
+TEST(WideValues, WithLittleSharedMemoryOtherKernelsAreTaken) {
+  for (const int64_t value_size : {128, 320}) {
+    WideCall call(128, value_size);
+    call.in.r = on_device(RandomTensors(4).normal({64, 1, 128}, 0.3, 0, DType::bf16), kCuda);
+    call.in.u = call.in.v_bias = Tensor::zeros({1, 128}, DType::f32, kCuda);
+    EXPECT_GT(call.forward(), 0);
+    EXPECT_GT(call.backward(), 0);
+    const std::vector<double> wanted = values_of(call.out);
+    shim::set_shared_memory(size_t{99} << 10);
+    EXPECT_EQ(call.forward(), 0);
+    EXPECT_EQ(call.backward(), 0);
+    EXPECT_GT(WideCall(128, value_size).forward(), 0);
+    shim::set_shared_memory(size_t{227} << 10);
+    const std::vector<double> found = values_of(call.out);
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], wanted[i], 0.02) << i;
+  }
+}
+
 TEST(WideValues, OperandsDoNotShareBanks) {
   const int64_t before = shim::bank_conflicts();
   const WideCall call(128, 320);
