@@ -50,6 +50,11 @@ class Scripts(unittest.TestCase):
                         "--rounds", 1, "--repeats", 1, "--output", self.output, *arguments, **others)
         return self.result()["cases"]
 
+    def search_alone(self, *arguments, **others):
+        self.run_script("gpu/search.py", "--program", PROGRAMS / "bench_search", "--device", "cpu", "--entries", 100,
+                        "--rounds", 1, "--repeats", 1, "--output", self.output, *arguments, **others)
+        return self.result()["entries"]["100"]
+
     def run_script(self, name, *arguments, python=sys.executable, status=0, environment=None):
         command = [python] if name.endswith(".py") else ["bash"]
         done = subprocess.run([*command, EXPERIMENTS / name, *map(str, arguments)], capture_output=True, text=True,
@@ -420,11 +425,6 @@ echo "{\\"backend\\": \\"a GPU\\", \\"step_ms\\": {\\"median\\": $n, \\"min\\": 
         self.write_program(self.folder / "bin/quire", "echo quire: error: no GPU >&2; exit 1")
         self.run_script("gpu/mechanisms.py", "knn-8k", "--quire", self.folder / "bin/quire", "--output", self.output)
         self.assertEqual(self.result()["cases"]["knn-8k"]["step"], {"error": "quire: error: no GPU", "status": 1})
-
-    def search_alone(self, *arguments, **others):
-        self.run_script("gpu/search.py", "--program", PROGRAMS / "bench_search", "--device", "cpu", "--entries", 100,
-                        "--rounds", 1, "--repeats", 1, "--output", self.output, *arguments, **others)
-        return self.result()["entries"]["100"]
 
     def test_search_alone(self):
         self.assertGreater(self.search_alone("--no-torch")["quire_ms"], 0)
