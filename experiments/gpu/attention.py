@@ -4,12 +4,13 @@
     python3 experiments/gpu/attention.py --program BUNDLE/tests/bench_attention [--output FILE]
 
 Rates count 2 (D + Dv) floating-point operations a visible pair forward and 2.5 times as many backward. PyTorch's side is
-scaled_dot_product_attention on cuDNN where it covers the case, and FlexAttention, compiled, where it does not. Times are
-the best of all rounds.
+scaled_dot_product_attention on cuDNN where it covers the case, and FlexAttention, compiled, where it does not. On a GPU
+quire's kernels without warpgroups (QUIRE_CUDA_WARPGROUPS=0) are timed, too. Times are the best of all rounds.
 """
 
 import argparse
 import json
+import os
 import pathlib
 import subprocess
 
@@ -27,11 +28,12 @@ CASES = {
 FIELDS = ("rows", "queries", "heads", "size", "slots", "window", "terms")
 
 
-def quire(program, case, device, repeats):
+def quire(program, case, device, repeats, environment=None):
     command = [program, "--device", device, "--type", "bf16" if device == "cuda" else "f32", "--repeats", repeats]
     for field, value in zip(FIELDS, case):
         command += [f"--{field}", value]
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True,
+                          env={**os.environ, **(environment or {})})
     if done.returncode != 0:
         raise SystemExit(f"attention: error: {done.stderr.strip()}")
     return json.loads(done.stdout)
@@ -110,9 +112,11 @@ def main():
             case = (case[0], a.queries, *case[2:])
         if a.device == "cpu" and peer == "flex":
             peer = None  # it has no backward pass there
-        own, other = [], []
+        own, without, other = [], [], []
         for _ in range(a.rounds):
             own.append(quire(a.program, case, a.device, a.repeats))
+            if a.device == "cuda":
+                without.append(quire(a.program, case, a.device, a.repeats, {"QUIRE_CUDA_WARPGROUPS": "0"}))
             if peer and not a.no_torch:
                 other.append(torch_side(peer, case, a.device, a.repeats))
         results["gpu"] = own[0]["gpu"]
@@ -120,6 +124,8 @@ def main():
         for part in ("forward", "backward"):
             entry[f"quire_{part}_ms"] = min(run[f"{part}_ms"] for run in own)
             entry[f"quire_{part}_tflops"] = max(run[f"{part}_tflops"] for run in own)
+            if without:
+                entry[f"quire_{part}_tflops_without_warpgroups"] = max(run[f"{part}_tflops"] for run in without)
             if other:
                 entry[f"torch_{part}_ms"] = min(run[f"{part}_ms"] for run in other)
                 entry[f"{part}_torch_over_quire"] = entry[f"torch_{part}_ms"] / entry[f"quire_{part}_ms"]

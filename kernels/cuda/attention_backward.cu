@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/attention_mma.h"
 #include "kernels/cuda/attention_softmax.h"
+#include "kernels/cuda/attention_warpgroup.h"
 #include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda_scratch.h"
 
@@ -367,11 +368,13 @@ struct Backward {
   const AttentionOperands<T>& operands;
   const BackwardOperands<T>& back;
   bool on_tensor_cores;
+  bool by_warpgroups;
   WideValues wide;
 
   void queries() const {
     if (!g.dq.defined()) return;
     if constexpr (kHalf) {
+      if (by_warpgroups) return query_gradient_by_warpgroups(g.dq, operands, back);
       if (on_tensor_cores) return query_gradient_on_tensor_cores(g.dq, operands, back, wide);
     }
     with_chunks<T>(s.size, [&](auto chunks) {
@@ -396,6 +399,7 @@ struct Backward {
 
   void key_gradients(const KeyGradients<T>& to) const {
     if constexpr (kHalf) {
+      if (by_warpgroups) return key_gradient_by_warpgroups(to, operands, back);
       if (on_tensor_cores) {
         WideValues stored = wide;
         const bool of_values = to.dv != nullptr || to.dcache_v != nullptr;
@@ -475,7 +479,7 @@ void attention_backward(const ops::AttentionGradients& g, const Tensor& dout, co
         products_on_tensor_cores(wide, operands, back);
       }
     }
-    const Backward<T> backward{g, in, s, operands, back, on_tensor_cores, wide};
+    const Backward<T> backward{g, in, s, operands, back, on_tensor_cores, suits_warpgroups(in, s), wide};
     backward.queries();
     backward.keys();
     backward.distances();

@@ -155,19 +155,21 @@ __device__ inline void load_distances(int* nearest, int* farthest, const Attenti
   farthest[a] = seen.farthest;
 }
 
-// Every thread finds the same.
+// Every thread finds the same; whole warps call it.
 __device__ inline VisibleRange visible_range(const int* nearest, const int* farthest, int slots, int first_query,
                                              int lines = kTile) {
-  VisibleRange range{first_query + lines, -slots, -1};
-  for (int a = 0; a < lines; ++a) {
+  int low = first_query + lines;
+  int high = -slots;
+  int far = -1;
+  for (int a = static_cast<int>(threadIdx.x) % kWarp; a < lines; a += kWarp) {
     if (farthest[a] < nearest[a]) continue;
     const int first = first_query + a - farthest[a];
     const int end = first_query + a - nearest[a] + 1;
-    range.low = first < range.low ? first : range.low;
-    range.high = end > range.high ? end : range.high;
-    range.far = farthest[a] > range.far ? farthest[a] : range.far;
+    low = first < low ? first : low;
+    high = end > high ? end : high;
+    far = farthest[a] > far ? farthest[a] : far;
   }
-  return range;
+  return {-warp_max(-low), warp_max(high), warp_max(far)};
 }
 
 // The distance of pair (a, c). c is a key, and `origin` the distance of pair (0, 0), or c is itself a distance.

@@ -8,6 +8,8 @@ set(QUIRE_CUDA_KERNELS
   attention_mma_backward.cu
   attention_mma_forward.cu
   attention_mma_wide.cu
+  attention_warpgroup_backward.cu
+  attention_warpgroup_forward.cu
   axis.cu
   bind.cpp
   block_attention.cu
@@ -54,4 +56,5 @@ set(QUIRE_CUDA_KERNELS
   vq_codebook.cu
   vq_codes.cu
   vq_codes_mma.cu
-  vq_lookup.cu)
+  vq_lookup.cu
+  warpgroup.cu)

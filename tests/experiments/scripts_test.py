@@ -434,17 +434,19 @@ echo "{\\"backend\\": \\"a GPU\\", \\"step_ms\\": {\\"median\\": $n, \\"min\\": 
         def listing(stack, instruction):
             return ("arch = sm_90a\n Function _Zab:\n  REG:99 STACK:%d SHARED:1024 LOCAL:0\n" % stack if stack >= 0 else
                     f"arch = sm_90a\n\t\tFunction : _Zab\n   /*0010*/   {instruction} R1, R2 ;\n   /*0020*/   STL [R1], R2 ;\n")
-        def run(stack, instruction, status):
+        def run(stack, instruction, status, kernel="a_mma_kernel"):
             for name, text in (("usage", listing(stack, "")), ("sass", listing(-1, instruction))):
                 (self.folder / name).write_text(text, encoding="utf-8")
             self.write_program(self.folder / "path/cuobjdump",
                                f"case $1 in -sass) cat {self.folder}/sass;; *) cat {self.folder}/usage;; esac")
-            self.write_program(self.folder / "path/c++filt", "echo 'void quire::cuda::(anonymous namespace)::a_mma_kernel<64>(x)'")
+            self.write_program(self.folder / "path/c++filt", f"echo 'void quire::cuda::(anonymous namespace)::{kernel}<64>(x)'")
             path = {"PATH": f"{self.folder / 'path'}:{os.environ['PATH']}"}
             return self.run_script("gpu/resources.py", "library.so", "--check", status=status, environment=path)
-        self.assertIn("| a_mma_kernel<64> | sm_90a | 99 | 1024 | 8 | 1 | 0 | 1 |", run(8, "HMMA.16816.F32.BF16", 0))
+        self.assertIn("| a_mma_kernel<64> | sm_90a | 99 | 1024 | 8 | 1 | 0 | 0 | 1 |", run(8, "HMMA.16816.F32.BF16", 0))
         run(8, "FFMA", 1)
         run(300, "HMMA.16816.F32.BF16", 1)
+        self.assertIn("| 8 | 0 | 1 | 0 | 1 |", run(8, "HGMMA.64x128x16.F32.BF16", 0, "a_warpgroup_kernel"))
+        run(8, "HMMA.16816.F32.BF16", 1, "a_warpgroup_kernel")
 
     def test_attention_alone(self):
         cases = self.attention_alone("--no-torch")

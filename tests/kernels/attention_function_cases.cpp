@@ -103,6 +103,16 @@ void add_attentions(std::vector<OpCase>& cases) {
        .slots = 5,
        .scale = 0.2,
        .bidirectional = true},
+      {.name = "bidirectional_panels",
+       .rows = 1,
+       .queries = 75,
+       .heads = 1,
+       .kv_heads = 1,
+       .size = 48,
+       .value_size = 40,
+       .slots = 65,
+       .scale = 0.15,
+       .bidirectional = true},
   };
   for (const AttentionForm& form : forms) add_attention(cases, form);
   const ops::AttentionInputs in = attention_inputs({}, 5);

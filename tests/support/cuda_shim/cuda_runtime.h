@@ -82,10 +82,31 @@ void load_matrices(uint32_t (&to)[4], const void* address, bool turned, const ch
 int64_t bank_conflicts();
 // Products of fragments that whole warps have made, since the start.
 int64_t tensor_products();
+void count_products(int64_t fragments);
 // Copies of half of the threads are made at once and those of the others as late as they may be, so that a wait or a
 // barrier that is missing shows in either case.
 void copy_later(void* shared, const void* from, size_t bytes);
 void await_copies();
+
+// Products of warpgroups (warpgroup.cpp): those of kernels/cuda/warpgroup.h. Half of the lanes multiply at once and the
+// others as late as they may, so that shared memory that is not there yet or not any more shows, and sums that nobody
+// has waited for. Aborts when what was copied has not been published.
+void publish_copies();
+void begin_products();
+void multiply_later(float* sums, int columns, const uint32_t* left, uint64_t left_operand, uint64_t right_operand,
+                    bool turned, bool add, const char* file, int line);
+void end_products();
+void await_products(int left, const char* file, int line);
+// Products of fragments that were made by warpgroups, of those that tensor_products() counts.
+int64_t warpgroup_products();
+// An address in the window of shared memory, in which dynamic shared memory begins at any multiple of 16.
+uint32_t shared_address(const void* shared);
+// What fibers do for it. `work` is done now or when its batch is waited for.
+const unsigned char* shared_bytes(uint32_t address, size_t bytes, const char* file, int line);
+void begin_product(const char* file, int line);
+void do_later(std::function<void()> work);
+// The compute capability of the device that kernels are chosen for from now on: 9.0 until another is set.
+void set_compute_capability(int major, int minor);
 
 }  // namespace quire::shim
 
@@ -134,7 +155,11 @@ inline double rsqrt(double x) {
 
 // The calls of the runtime library that launchers make.
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+enum cudaDeviceAttr {
+  cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrComputeCapabilityMinor = 76,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+};
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
 struct cudaLaunchConfig_t {
   dim3 gridDim;

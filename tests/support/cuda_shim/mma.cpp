@@ -78,6 +78,10 @@ void load_matrices(uint32_t (&to)[4], const void* address, bool turned, const ch
   }
 }
 
+void count_products(int64_t fragments) {
+  g_tensor_products += fragments;
+}
+
 int64_t tensor_products() {
   return g_tensor_products;
 }

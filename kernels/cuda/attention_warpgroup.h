@@ -1,0 +1,115 @@
+// Attention in bf16 by warpgroups (warpgroup.h): what its kernels share. A block of two warpgroups has 128 queries or
+// keys, a warpgroup 64 of them and a warp 16, and goes over tiles of what they are paired with: while a tile is
+// multiplied the next one is on its way to shared memory. These kernels have no terms of Transformer-XL, no dropout and
+// no values of more than 128 features; attention_mma.h has.
+#pragma once
+
+#include "kernels/cuda/attention_mma.h"
+#include "kernels/cuda/warpgroup.h"
+
+namespace quire::cuda {
+
+inline constexpr int kGroups = 2;
+inline constexpr int kGroupedThreads = kGroups * kGroupThreads;
+inline constexpr int kGroupedRows = kGroups * kGroupRows;
+
+// Calls function(width) with the features of a line in shared memory, an integral constant.
+template <typename Function>
+void with_panels(int64_t size, int64_t value_size, Function&& function) {
+  if (size <= 64 && value_size <= 64) return function(std::integral_constant<int, 64>{});
+  function(std::integral_constant<int, 128>{});
+}
+
+// Line n of a tile: `stride` values apart from each other, from a position on where all of them lie one behind the
+// other, and in a ring before it. Copies are 16 bytes each, and a thread's are always the same piece of a line.
+struct TileLines {
+  const bfloat16* segment;  // position 0
+  const bfloat16* ring;     // slot 0; not read where no position is below 0
+  int64_t stride;
+  int size;  // values of a line that are there
+  int ring_head, slots;
+
+  // Without branches.
+  __device__ const bfloat16* at(int position) const {
+    const int slot = ring_head + position;
+    const int in_ring = slot < 0 ? slot + slots : slot;
+    return (position >= 0 ? segment : ring) + (position >= 0 ? position : in_ring) * stride;
+  }
+};
+
+// Copies lines first.. to a tile, 16 bytes at once; a thread's are always the same piece of a line. Lines at positions
+// outside [low, high) and features behind a line's are zeros.
+template <int kWidth, int kLines>
+__device__ inline void copy_tile(const SharedPanels<kWidth, kLines>& to, const TileLines& from, int first, int low,
+                                 int high) {
+  constexpr int kChunks = SharedPanels<kWidth, kLines>::kChunks;
+  constexpr int kAtOnce = kGroupedThreads / kChunks;
+  static_assert(kLines % kAtOnce == 0);
+  const int number = static_cast<int>(threadIdx.x) % kChunks;
+  const int feature = number * SharedPanels<kWidth, kLines>::kChunk;
+  const bool inside = feature < from.size;
+#pragma unroll
+  for (int n = 0; n < kLines / kAtOnce; ++n) {
+    const int line = static_cast<int>(threadIdx.x) / kChunks + n * kAtOnce;
+    const int position = first + line;
+    const bool there = inside && position >= low && position < high;
+    copy_later(to.chunk(line, number), from.at(there ? position : 0) + (inside ? feature : 0), there);
+  }
+}
+
+__device__ inline TileLines keys_of(const AttentionOperands<bfloat16>& in, const Place& at, const bfloat16* segment,
+                                    const bfloat16* ring, int size) {
+  return {
+      line_of_key(segment, ring, size, in, at, 0),
+      ring == nullptr ? nullptr : ring + (static_cast<int64_t>(at.row) * in.slots * in.kv_heads + at.kv_head) * size,
+      static_cast<int64_t>(in.kv_heads) * size,
+      size,
+      at.ring_head,
+      in.slots};
+}
+__device__ inline TileLines queries_of(const AttentionOperands<bfloat16>& in, const Place& at, const bfloat16* tensor,
+                                       int size) {
+  return {line_of_query(tensor, size, in, at, 0), nullptr, static_cast<int64_t>(in.heads) * size, size, 0, 0};
+}
+
+// sums = lines of x times lines of y, over kWidth features.
+template <int kWidth, typename Left, typename Right, int kColumns>
+__device__ inline void multiply_lines_later(SumFragment (&sums)[kColumns], const Left& x, int first_x, const Right& y) {
+#pragma unroll
+  for (int f = 0; f < kWidth; f += kMmaDepth) multiply_later(sums, x.along(first_x, f), y.along(0, f), f > 0);
+}
+
+// Sums of all columns as left matrices of a product over the columns.
+template <int kSteps>
+__device__ inline void pack_weights(LeftFragment (&to)[kSteps], const SumFragment (&sums)[2 * kSteps]) {
+#pragma unroll
+  for (int n = 0; n < kSteps; ++n) to[n] = as_weights(sums, n);
+}
+// totals += weights times lines of y.
+template <int kSteps, typename Right, int kFeatures>
+__device__ inline void multiply_weights_later(SumFragment (&totals)[kFeatures], const LeftFragment (&weights)[kSteps],
+                                              const Right& y) {
+#pragma unroll
+  for (int n = 0; n < kSteps; ++n) multiply_later<true>(totals, weights[n], y.across(n * kMmaDepth), true);
+}
+
+// bias[n] of distance first + n, in powers of 2.
+__device__ inline void load_biases_of_tile(float* bias, int count, const AttentionOperands<bfloat16>& in,
+                                           const Place& at, int first) {
+  if (in.bias == nullptr) return;
+  for (int n = static_cast<int>(threadIdx.x); n < count; n += kGroupedThreads) {
+    bias[n] = first + n >= 0 ? bias_of(in, at, first + n) * kLog2E : 0.0F;
+  }
+}
+
+// Whether these kernels take a call: also the device must have their instructions and enough shared memory.
+size_t backward_shared_memory_by_warpgroups(const AttentionSizes& sizes);
+bool suits_warpgroups(const ops::AttentionInputs& in, const AttentionSizes& sizes);
+void attention_by_warpgroups(const Tensor& out, const Tensor& lse, const ops::AttentionInputs& in,
+                             const AttentionSizes& sizes);
+void query_gradient_by_warpgroups(const Tensor& dq, const AttentionOperands<bfloat16>& in,
+                                  const BackwardOperands<bfloat16>& back);
+void key_gradient_by_warpgroups(const KeyGradients<bfloat16>& to, const AttentionOperands<bfloat16>& in,
+                                const BackwardOperands<bfloat16>& back);
+
+}  // namespace quire::cuda

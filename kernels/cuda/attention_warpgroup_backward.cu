@@ -1,0 +1,365 @@
+// As attention_mma_backward.cu, by warpgroups: a pass over keys for the gradients of queries, and one over queries for
+// those of keys and values, so that each sum has one writer. Both make logits anew.
+#include <limits>
+
+#include "kernels/cuda/attention_warpgroup.h"
+
+namespace quire::cuda {
+
+namespace {
+
+constexpr int kTileRows = 64;  // keys or queries of a tile
+constexpr int kColumns = kTileRows / kMmaColumns;
+
+// Shared memory of a block: 128 lines of two operands, and those of two tiles.
+template <int kWidth>
+struct BackwardMemory {
+  using Own = SharedPanels<kWidth, kGroupedRows>;
+  using Tile = SharedPanels<kWidth, kTileRows>;
+  static constexpr int kBiases = kGroupedRows + kTileRows;
+  static constexpr int kStatistics = 4 * kTileRows;
+  static constexpr int kWords = kBiases + kStatistics;  // of a tile
+
+  Own first, second;
+  bfloat16* tiles;
+  float* words;
+
+  static size_t bytes() {
+    return Own::kAlignment + (2 * Own::kValues + 4 * Tile::kValues) * sizeof(bfloat16) + 2 * kWords * sizeof(float);
+  }
+
+  __device__ BackwardMemory() {
+    first = {first_panel()};
+    second = {first.begin + Own::kValues};
+    tiles = second.begin + Own::kValues;
+    words = reinterpret_cast<float*>(tiles + 4 * Tile::kValues);
+  }
+  __device__ Tile first_of(int step) const { return {tiles + step % 2 * (2 * Tile::kValues)}; }
+  __device__ Tile second_of(int step) const { return {first_of(step).begin + Tile::kValues}; }
+  __device__ float* bias(int step) const { return words + step % 2 * kWords; }
+  __device__ float* log_sum(int step) const { return bias(step) + kBiases; }
+  __device__ float* delta(int step) const { return log_sum(step) + kTileRows; }
+  __device__ int* nearest(int step) const { return reinterpret_cast<int*>(delta(step) + kTileRows); }
+  __device__ int* farthest(int step) const { return nearest(step) + kTileRows; }
+};
+
+// What the softmax of a query was, and what it sees.
+struct QueryStatistics {
+  float log_sum, delta;  // log_sum in powers of 2
+  Distances seen;
+};
+__device__ inline QueryStatistics statistics_of(const AttentionOperands<bfloat16>& in,
+                                                const BackwardOperands<bfloat16>& back, const Place& at, int query) {
+  QueryStatistics to{0, 0, distances_of(in, at.row, query)};
+  if (to.seen.farthest < to.seen.nearest) return to;
+  const int64_t line = (static_cast<int64_t>(at.row) * in.heads + at.head) * in.queries + query;
+  const float stored = back.lse[line];
+  // All logits are -inf: their exponentials are the zeros they should be.
+  to.log_sum = stored == -std::numeric_limits<float>::infinity() ? 0 : stored * kLog2E;
+  to.delta = back.delta[line];
+  return to;
+}
+
+// What either of two neighbouring tiles of 64 queries sees; the second one may not be there.
+__device__ inline VisibleRange range_of_both(const VisibleRange* ranges, int tile, int tiles) {
+  VisibleRange both = ranges[tile];
+  if (tile + 1 < tiles) {
+    const VisibleRange other = ranges[tile + 1];
+    both.low = other.low < both.low ? other.low : both.low;
+    both.high = other.high > both.high ? other.high : both.high;
+  }
+  return both;
+}
+
+// dq of a row, head and 128 queries. A lane has two of them.
+template <int kWidth>
+__global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 ? 2 : 1)
+    query_gradient_warpgroup_kernel(bfloat16* dq, AttentionOperands<bfloat16> in, BackwardOperands<bfloat16> back) {
+  if constexpr (kHasWarpgroups) {
+    constexpr int kFeatures = kWidth / kMmaColumns;
+    const BackwardMemory<kWidth> memory;
+    const bool with_bias = in.bias != nullptr;
+    const int tiles = ceil_div(in.queries, kGroupedRows);
+    const int line = static_cast<int>(blockIdx.x) / tiles;
+    const int query_tile = tiles - 1 - static_cast<int>(blockIdx.x) % tiles;
+    const int first_query = query_tile * kGroupedRows;
+    const int first_line = warp_of_block() / kGroupWarps * kGroupRows;
+    const Place at = place_of(in, line / in.heads, line % in.heads);
+    const int range_tiles = ceil_div(in.queries, kMmaTile);
+    const VisibleRange range = range_of_both(back.ranges + static_cast<int64_t>(at.row) * range_tiles,
+                                             query_tile * (kGroupedRows / kMmaTile), range_tiles);
+    const float scale = in.scale * kLog2E;
+    const TileLines keys = keys_of(in, at, in.k, in.cache_k, in.size);
+    const TileLines values = keys_of(in, at, in.v, in.cache_v, in.value_size);
+    const int first_tile = (range.low + in.slots) / kTileRows;
+    const auto fetch = [&](int tile) {
+      const int first_key = tile * kTileRows - in.slots;
+      copy_tile(memory.first_of(tile), keys, first_key, range.low, range.high);
+      copy_tile(memory.second_of(tile), values, first_key, range.low, range.high);
+      load_biases_of_tile(memory.bias(tile), kGroupedRows + kTileRows - 1, in, at,
+                          first_query - first_key - (kTileRows - 1));
+    };
+
+    copy_tile(memory.first, queries_of(in, at, in.q, in.size), first_query, 0, in.queries);
+    copy_tile(memory.second, queries_of(in, at, back.dout, in.value_size), first_query, 0, in.queries);
+    int row[2];
+    QueryStatistics of[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      row[half] = warp_of_block() * kMmaRows + row_of_sum(2 * half);
+      of[half] = statistics_of(in, back, at, first_query + row[half]);
+    }
+
+    SumFragment totals[kFeatures] = {};
+    if (first_tile * kTileRows - in.slots < range.high) fetch(first_tile);
+    for (int tile = first_tile; tile * kTileRows - in.slots < range.high; ++tile) {
+      const int first_key = tile * kTileRows - in.slots;
+      const int origin = first_query - first_key;
+      publish_copies();
+      __syncthreads();  // keys and values are there, and nobody reads those of the tile before any more
+      if (first_key + kTileRows < range.high) fetch(tile + 1);
+
+      SumFragment ds[kColumns], dp[kColumns];
+      begin_products();
+      multiply_lines_later<kWidth>(ds, memory.first, first_line, memory.first_of(tile));
+      end_products();
+      multiply_lines_later<kWidth>(dp, memory.second, first_line, memory.second_of(tile));
+      end_products();
+      await_products<1>(ds);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int a = row[half];
+        const float* const bias = memory.bias(tile) + a + kTileRows - 1;
+        const bool whole =
+            of[half].seen.nearest <= origin + a - (kTileRows - 1) && of[half].seen.farthest >= origin + a;
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            const int c = n * kMmaColumns + column_of_sum(i);
+            const float shift = with_bias ? bias[-c] - of[half].log_sum : -of[half].log_sum;
+            ds[n].x[i] = power_of_two(fmaf(ds[n].x[i], scale, shift));
+          }
+        }
+        if (whole) continue;
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            const int distance = origin + a - n * kMmaColumns - column_of_sum(i);
+            const bool seen = distance >= of[half].seen.nearest && distance <= of[half].seen.farthest;
+            if (!seen) ds[n].x[i] = 0;
+          }
+        }
+      }
+      await_products<0>(dp);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) ds[n].x[i] *= dp[n].x[i] - of[half].delta;
+        }
+      }
+      LeftFragment weights[kColumns / 2];
+      pack_weights(weights, ds);
+      begin_products();
+      multiply_weights_later(totals, weights, memory.first_of(tile));
+      end_products();
+      await_products<0>(totals, weights);
+    }
+    publish_copies();
+
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = first_query + row[half];
+      if (query >= in.queries) continue;
+      bfloat16* const to = line_of_query(dq, in.size, in, at, query);
+#pragma unroll
+      for (int n = 0; n < kFeatures; ++n) {
+        const int f = n * kMmaColumns + column_of_sum(0);
+        if (f < in.size) store_features(to + f, totals[n], half, in.scale);
+      }
+    }
+  }
+}
+
+// dk and dv of a row, key head and 128 keys, of which a lane has two. Query heads of the group follow each other.
+template <int kWidth>
+__global__ void __launch_bounds__(kGroupedThreads)
+    key_gradient_warpgroup_kernel(KeyGradients<bfloat16> to, AttentionOperands<bfloat16> in,
+                                  BackwardOperands<bfloat16> back) {
+  if constexpr (kHasWarpgroups) {
+    constexpr int kFeatures = kWidth / kMmaColumns;
+    const int keys = in.slots + in.queries;
+    const int key_tiles = ceil_div(keys, kGroupedRows);
+    const int line = static_cast<int>(blockIdx.x) / key_tiles;
+    const int first_key = static_cast<int>(blockIdx.x) % key_tiles * kGroupedRows - in.slots;
+    const bool any_cached = first_key < 0 && (to.dcache_k != nullptr || to.dcache_v != nullptr);
+    const bool any_new = first_key + kGroupedRows > 0 && (to.dk != nullptr || to.dv != nullptr);
+    if (!any_cached && !any_new) return;  // the whole block
+
+    const BackwardMemory<kWidth> memory;
+    const bool with_bias = in.bias != nullptr;
+    const int first_line = warp_of_block() / kGroupWarps * kGroupRows;
+    const int row = line / in.kv_heads;
+    const int kv_head = line % in.kv_heads;
+    const int group = in.heads / in.kv_heads;
+    const int query_tiles = ceil_div(in.queries, kTileRows);
+    const float scale = in.scale * kLog2E;
+    const VisibleRange* const ranges = back.ranges + static_cast<int64_t>(row) * query_tiles;
+
+    // Whatever lies where nobody looks: a key is a line of its own pairs alone.
+    const Place any = place_of(in, row, kv_head * group);
+    copy_tile(memory.first, keys_of(in, any, in.k, in.cache_k, in.size), first_key, -in.slots, in.queries);
+    copy_tile(memory.second, keys_of(in, any, in.v, in.cache_v, in.value_size), first_key, -in.slots, in.queries);
+
+    // Unit n is a head of the group and a tile of queries; the next unit from n on whose queries see these keys.
+    const int units = group * query_tiles;
+    const int first_tile = first_tile_of(in, first_key);
+    const auto next_unit = [&](int n) {
+      for (; n < units; ++n) {
+        const int tile = n % query_tiles;
+        if (tile >= first_tile && sees_keys(ranges[tile], first_key, kGroupedRows)) break;
+      }
+      return n;
+    };
+    const auto fetch = [&](int unit, int step) {
+      const int first_query = unit % query_tiles * kTileRows;
+      const Place at = place_of(in, row, kv_head * group + unit / query_tiles);
+      copy_tile(memory.first_of(step), queries_of(in, at, in.q, in.size), first_query, 0, in.queries);
+      copy_tile(memory.second_of(step), queries_of(in, at, back.dout, in.value_size), first_query, 0, in.queries);
+      load_biases_of_tile(memory.bias(step), kGroupedRows + kTileRows - 1, in, at,
+                          first_query - first_key - (kGroupedRows - 1));
+      if (threadIdx.x < kTileRows) {
+        const int a = static_cast<int>(threadIdx.x);
+        const QueryStatistics of = statistics_of(in, back, at, first_query + a);
+        memory.log_sum(step)[a] = of.log_sum;
+        memory.delta(step)[a] = of.delta;
+        memory.nearest(step)[a] = of.seen.nearest;
+        memory.farthest(step)[a] = of.seen.farthest;
+      }
+    };
+
+    SumFragment key_totals[kFeatures] = {};
+    SumFragment value_totals[kFeatures] = {};
+    int unit = next_unit(0);
+    if (unit < units) fetch(unit, 0);
+    for (int step = 0; unit < units; ++step) {
+      const int origin = unit % query_tiles * kTileRows - first_key;
+      publish_copies();
+      __syncthreads();  // the tile is there, and nobody reads the one before any more
+      unit = next_unit(unit + 1);
+      if (unit < units) fetch(unit, step + 1);
+
+      SumFragment p[kColumns], ds[kColumns];
+      begin_products();
+      multiply_lines_later<kWidth>(p, memory.first, first_line, memory.first_of(step));
+      end_products();
+      multiply_lines_later<kWidth>(ds, memory.second, first_line, memory.second_of(step));
+      end_products();
+      const int* const nearest = memory.nearest(step);
+      const int* const farthest = memory.farthest(step);
+      // In most tiles all pairs are seen: a lane looks at two queries for its warp.
+      bool seen_by_mine = true;
+#pragma unroll
+      for (int a = lane_of_warp(); a < kTileRows; a += kWarp) {
+        seen_by_mine = seen_by_mine && nearest[a] <= origin + a - (kGroupedRows - 1) && farthest[a] >= origin + a;
+      }
+      const bool whole = __all_sync(kAllLanes, seen_by_mine) != 0;
+      await_products<1>(p);
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+        const int a = n * kMmaColumns + column_of_sum(0);
+        const TwoSums log_sums = *reinterpret_cast<const TwoSums*>(memory.log_sum(step) + a);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int c = warp_of_block() * kMmaRows + row_of_sum(i);
+          float shift = -log_sums.x[i % 2];
+          if (with_bias) shift += memory.bias(step)[a + i % 2 - c + kGroupedRows - 1];
+          p[n].x[i] = power_of_two(fmaf(p[n].x[i], scale, shift));
+        }
+      }
+      if (!whole) {
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int a = n * kMmaColumns + column_of_sum(i);
+            const int near = nearest[a];
+            const int far = farthest[a];
+            const int distance = origin + a - warp_of_block() * kMmaRows - row_of_sum(i);
+            const bool seen = distance >= near && distance <= far;
+            if (!seen) p[n].x[i] = 0;
+          }
+        }
+      }
+      LeftFragment probabilities[kColumns / 2];
+      pack_weights(probabilities, p);
+      await_products<0>(ds);
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+        const TwoSums deltas =
+            *reinterpret_cast<const TwoSums*>(memory.delta(step) + n * kMmaColumns + column_of_sum(0));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) ds[n].x[i] = p[n].x[i] * (ds[n].x[i] - deltas.x[i % 2]);
+      }
+      LeftFragment gradients[kColumns / 2];
+      pack_weights(gradients, ds);
+      begin_products();
+      multiply_weights_later(value_totals, probabilities, memory.second_of(step));
+      multiply_weights_later(key_totals, gradients, memory.first_of(step));
+      end_products();
+      await_products<0>(value_totals, key_totals, probabilities, gradients);
+    }
+    publish_copies();
+
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int position = first_key + warp_of_block() * kMmaRows + row_of_sum(2 * half);
+      if (position >= in.queries) continue;
+      const bool has_keys = (position < 0 ? to.dcache_k : to.dk) != nullptr;
+      const bool has_values = (position < 0 ? to.dcache_v : to.dv) != nullptr;
+#pragma unroll
+      for (int n = 0; n < kFeatures; ++n) {
+        const int f = n * kMmaColumns + column_of_sum(0);
+        if (has_keys && f < in.size) {
+          store_features(line_of_key(to.dk, to.dcache_k, in.size, in, any, position) + f, key_totals[n], half,
+                         in.scale);
+        }
+        if (has_values && f < in.value_size) {
+          store_features(line_of_key(to.dv, to.dcache_v, in.value_size, in, any, position) + f, value_totals[n], half,
+                         1.0F);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+size_t backward_shared_memory_by_warpgroups(const AttentionSizes& sizes) {
+  size_t bytes = 0;
+  with_panels(sizes.size, sizes.value_size, [&](auto width) { bytes = BackwardMemory<width>::bytes(); });
+  return bytes;
+}
+
+void query_gradient_by_warpgroups(const Tensor& dq, const AttentionOperands<bfloat16>& in,
+                                  const BackwardOperands<bfloat16>& back) {
+  with_panels(in.size, in.value_size, [&](auto width) {
+    launch(query_gradient_warpgroup_kernel<width>,
+           dim3(static_cast<unsigned>(in.rows * in.heads * ceil_div(in.queries, kGroupedRows))), kGroupedThreads,
+           BackwardMemory<width>::bytes(), dq.data<bfloat16>(), in, back);
+  });
+}
+
+void key_gradient_by_warpgroups(const KeyGradients<bfloat16>& to, const AttentionOperands<bfloat16>& in,
+                                const BackwardOperands<bfloat16>& back) {
+  with_panels(in.size, in.value_size, [&](auto width) {
+    launch(key_gradient_warpgroup_kernel<width>,
+           dim3(static_cast<unsigned>(in.rows * in.kv_heads * ceil_div(in.slots + in.queries, kGroupedRows))),
+           kGroupedThreads, BackwardMemory<width>::bytes(), to, in, back);
+  });
+}
+
+}  // namespace quire::cuda
