@@ -134,6 +134,7 @@ inline int64_t reduction_parts(int64_t rows) {
   return std::clamp<int64_t>(rows / 64, 1, 16);
 }
 
+void bind_activation();
 void bind_adafactor();
 void bind_attention_backward();
 void bind_attention_forward();

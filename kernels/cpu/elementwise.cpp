@@ -160,89 +160,6 @@ void scale_heads_backward(const Tensor& dx, const Tensor& ds, const Tensor& dy, 
   });
 }
 
-// gelu(x) = x/2 (1 + tanh(c (x + 0.044715 x^3))), c = sqrt(2/pi)
-constexpr double kGeluC = 0.7978845608028654;
-constexpr double kGeluA = 0.044715;
-
-void activation(const Tensor& out, const Tensor& in, ops::Activation kind) {
-  require_alike("activation", {&out, &in});
-  dispatch_stored("activation", out.dtype(), [&](auto type) {
-    using T = decltype(type);
-    using W = Wide<T>;
-    for_elements(out.numel(), [&](int64_t begin, int64_t end) {
-      const int64_t count = end - begin;
-      ArrayView<W> y(widened_result(out.data<T>() + begin, count, 1), count);
-      const ConstArrayView<W> x(widened(in.data<T>() + begin, count, 2), count);
-      if (kind == ops::Activation::relu) {
-        y = x.max(W{0});
-      } else if (kind == ops::Activation::silu) {
-        y = x / (W{1} + (-x).exp());
-      } else {
-        y = W(0.5) * x * (W{1} + (W(kGeluC) * (x + W(kGeluA) * x.cube())).tanh());
-      }
-      store_narrow(out.data<T>() + begin, y.data(), count);
-    });
-  });
-}
-
-void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, ops::Activation kind) {
-  require_alike("activation_backward", {&dx, &dy, &x});
-  dispatch_stored("activation_backward", dx.dtype(), [&](auto type) {
-    using T = decltype(type);
-    using W = Wide<T>;
-    for_elements(dx.numel(), [&](int64_t begin, int64_t end) {
-      const int64_t count = end - begin;
-      ArrayView<W> out(widened_result(dx.data<T>() + begin, count, 1), count);
-      const ConstArrayView<W> grad(widened(dy.data<T>() + begin, count, 2), count);
-      const ConstArrayView<W> in(widened(x.data<T>() + begin, count, 3), count);
-      ArrayView<W> part(scratch<W>(0, count), count);
-      if (kind == ops::Activation::relu) {
-        out = (in > W{0}).select(grad, W{0});
-      } else if (kind == ops::Activation::silu) {
-        part = W{1} / (W{1} + (-in).exp());  // sigmoid
-        out = grad * part * (W{1} + in * (W{1} - part));
-      } else {
-        part = (W(kGeluC) * (in + W(kGeluA) * in.cube())).tanh();
-        out = grad * (W(0.5) * (W{1} + part) +
-                      W(0.5 * kGeluC) * in * (W{1} - part.square()) * (W{1} + W(3 * kGeluA) * in.square()));
-      }
-      store_narrow(dx.data<T>() + begin, out.data(), count);
-    });
-  });
-}
-
-void swiglu(const Tensor& out, const Tensor& gate, const Tensor& up) {
-  require_alike("swiglu", {&out, &gate, &up});
-  dispatch("swiglu", out.dtype(), [&](auto type) {
-    using T = decltype(type);
-    for_elements(out.numel(), [&](int64_t begin, int64_t end) {
-      ArrayView<T> y(out.data<T>() + begin, end - begin);
-      const ConstArrayView<T> g(gate.data<T>() + begin, end - begin);
-      const ConstArrayView<T> u(up.data<T>() + begin, end - begin);
-      y = g * u / (T{1} + (-g).exp());
-    });
-  });
-}
-
-void swiglu_backward(const Tensor& dgate, const Tensor& dup, const Tensor& dout, const Tensor& gate, const Tensor& up) {
-  require_alike("swiglu_backward", {&dgate, &dup, &dout, &gate, &up});
-  dispatch("swiglu_backward", dgate.dtype(), [&](auto type) {
-    using T = decltype(type);
-    for_elements(dgate.numel(), [&](int64_t begin, int64_t end) {
-      const int64_t count = end - begin;
-      ArrayView<T> dg(dgate.data<T>() + begin, count);
-      ArrayView<T> du(dup.data<T>() + begin, count);
-      const ConstArrayView<T> dy(dout.data<T>() + begin, count);
-      const ConstArrayView<T> g(gate.data<T>() + begin, count);
-      const ConstArrayView<T> u(up.data<T>() + begin, count);
-      ArrayView<T> sigmoid(scratch<T>(0, count), count);
-      sigmoid = T{1} / (T{1} + (-g).exp());
-      dg = dy * u * sigmoid * (T{1} + g * (T{1} - sigmoid));
-      du = dy * g * sigmoid;
-    });
-  });
-}
-
 void dropout(const Tensor& out, const Tensor& in, const Tensor& residual, const ops::DropoutKey& options) {
   check_dropout(out, in, residual);
   const int64_t tokens = in.dim(1);
@@ -284,10 +201,6 @@ void bind_elementwise() {
   ops::sum_rows.bind(DeviceKind::cpu, sum_rows);
   ops::scale_heads.bind(DeviceKind::cpu, scale_heads);
   ops::scale_heads_backward.bind(DeviceKind::cpu, scale_heads_backward);
-  ops::activation.bind(DeviceKind::cpu, activation);
-  ops::activation_backward.bind(DeviceKind::cpu, activation_backward);
-  ops::swiglu.bind(DeviceKind::cpu, swiglu);
-  ops::swiglu_backward.bind(DeviceKind::cpu, swiglu_backward);
   ops::dropout.bind(DeviceKind::cpu, dropout);
 }
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels/checks.h"
+#include "kernels/cpu/activation.h"
 #include "kernels/cpu/product.h"
 
 namespace quire::cpu {
@@ -113,7 +114,7 @@ void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOpti
   const Tensor& product = options.pre.defined() ? options.pre : c;
   dispatch("gemm", c.dtype(), [&](auto type) { run<decltype(type)>(product, a, b, options, k); });
   // Over the whole and not by tiles, whose cut may change: vectors and what is left over do not round alike.
-  if (options.activation) ops::activation(c, product, *options.activation);
+  if (options.activation) activation(c, product, *options.activation);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@ extern "C" __attribute__((visibility("default"))) const char* quire_register_bac
                                                                                      std::string*) {
   if (std::strcmp(build_id, QUIRE_BUILD_ID) != 0) return nullptr;
   using namespace quire::cpu;
+  bind_activation();
   bind_adafactor();
   bind_attention_backward();
   bind_attention_forward();
