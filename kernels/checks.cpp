@@ -23,9 +23,10 @@ int64_t check_gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops:
                   (o.transpose_b ? b.dim(-2) : b.dim(-1)) == c.dim(-1) && (o.transpose_b ? b.dim(-1) : b.dim(-2)) == k,
               "gemm: {} from {}{} and {}{}", c.shape().to_string(), a.shape().to_string(),
               o.transpose_a ? " transposed" : "", b.shape().to_string(), o.transpose_b ? " transposed" : "");
-  QUIRE_CHECK(rank == 2 || (a.dim(0) == c.dim(0) && b.dim(0) == c.dim(0) && !o.bias.defined() && !o.activation),
-              "gemm: {} products from {} and {}; neither bias nor activation goes with several", c.dim(0), a.dim(0),
-              b.dim(0));
+  QUIRE_CHECK(
+      rank == 2 ||
+          (a.dim(0) == c.dim(0) && b.dim(0) == c.dim(0) && !o.bias.defined() && !o.activation && !o.gradient_of),
+      "gemm: {} products from {} and {}; neither bias nor activation goes with several", c.dim(0), a.dim(0), b.dim(0));
   QUIRE_CHECK(a.dtype() == b.dtype() && (c.dtype() == a.dtype() || c.dtype() == wide_type(a.dtype())),
               "gemm: {} from {} and {}", name_of(c.dtype()), name_of(a.dtype()), name_of(b.dtype()));
   QUIRE_CHECK(!o.bias.defined() || (!o.accumulate && o.bias.is_contiguous() && o.bias.numel() == c.dim(-1) &&
@@ -37,6 +38,11 @@ int64_t check_gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops:
   QUIRE_CHECK(!o.pre.defined() ||
                   (o.activation && o.pre.is_contiguous() && o.pre.shape() == c.shape() && o.pre.dtype() == c.dtype()),
               "gemm: pre is {} for {}", o.pre.shape().to_string(), c.shape().to_string());
+  QUIRE_CHECK(!o.gradient_of || (!o.accumulate && !o.bias.defined() && !o.activation && c.is_contiguous()),
+              "gemm: an activation's gradient needs a contiguous result that does not accumulate, and no bias");
+  QUIRE_CHECK(o.at.defined() == o.gradient_of.has_value() &&
+                  (!o.at.defined() || (o.at.is_contiguous() && o.at.shape() == c.shape() && o.at.dtype() == c.dtype())),
+              "gemm: an activation's gradient at {} for {}", o.at.shape().to_string(), c.shape().to_string());
   return k;
 }
 

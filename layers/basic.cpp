@@ -1,6 +1,5 @@
 #include "layers/basic.h"
 
-#include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
 
 namespace quire {
@@ -51,13 +50,16 @@ Mlp::Mlp(const Scope& scope, const ModelConfig& model)
 
 Variable Mlp::operator()(const Forward& f, const PartInput& input) const {
   const Variable x = input.normalised(f.tape);
+  const ops::DropoutKey dropped = f.dropout(random_scope_, dropout_);
   Variable inner;
   if (kind_ == MlpKind::swiglu) {
     inner = swiglu(f.tape, in_[0](f.tape, x), in_[1](f.tape, x));
   } else {
-    inner = in_[0](f.tape, x, kind_ == MlpKind::relu ? ops::Activation::relu : ops::Activation::gelu);
+    const auto kind = kind_ == MlpKind::relu ? ops::Activation::relu : ops::Activation::gelu;
+    if (dropped.probability == 0) return feed_forward(f.tape, x, in_[0].weights(), kind, out_.weights());
+    inner = in_[0](f.tape, x, kind);
   }
-  return out_(f.tape, dropout(f.tape, inner, {}, f.dropout(random_scope_, dropout_)));
+  return out_(f.tape, dropout(f.tape, inner, {}, dropped));
 }
 
 }  // namespace quire

@@ -1,6 +1,7 @@
 // Linear maps, normalisation and feed-forward layers.
 #pragma once
 
+#include "autograd/functions/basic.h"
 #include "layers/initialization.h"
 #include "layers/model_config.h"
 #include "layers/part.h"
@@ -14,6 +15,7 @@ class Linear {
   Linear(const Scope& scope, int64_t in, int64_t out, Initializer initializer, bool bias = false);
   Variable operator()(Tape& tape, const Variable& x) const;
   Variable operator()(Tape& tape, const Variable& x, ops::Activation activation) const;
+  LinearWeights weights() const { return {weight_, bias_}; }
 
  private:
   Parameter weight_;

@@ -101,20 +101,56 @@ Variable linear(Tape& tape, const Variable& x, const Variable& weight, const Var
                      [gradients = LinearGradients(x, weight, bias)](const Tensor& dout) { gradients.add(dout); });
 }
 
+namespace {
+
+struct Activated {
+  Tensor y;
+  Tensor at;  // where the derivative will be taken, if it will
+};
+
+// activation(x W^T + b). ReLU's derivative can be told from its result.
+Activated activated(const Variable& x, const LinearWeights& weights, ops::Activation kind, bool keeps) {
+  const Tensor y = linear_result(x, weights.weight);
+  ops::GemmOptions options{.transpose_b = true, .bias = weights.bias.value(), .activation = kind};
+  Tensor at = keeps ? y : Tensor();
+  if (keeps && kind != ops::Activation::relu) {
+    at = Tensor::empty_like(y);
+    options.pre = as_matrix(at);
+  }
+  ops::gemm(as_matrix(y), as_matrix(x.value()), weights.weight.value(), options);
+  return {y, at};
+}
+
+}  // namespace
+
 Variable linear_activation(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias,
                            ops::Activation kind) {
-  const Tensor y = linear_result(x, weight);
-  // ReLU's derivative can be told from its result.
-  const bool keeps = tape.wants_gradient({&x, &weight, &bias}) && kind != ops::Activation::relu;
-  const Tensor pre = keeps ? Tensor::empty_like(y) : Tensor();
-  ops::gemm(as_matrix(y), as_matrix(x.value()), weight.value(),
-            {.transpose_b = true, .bias = bias.value(), .activation = kind, .pre = keeps ? as_matrix(pre) : Tensor()});
+  const auto [y, at] = activated(x, {weight, bias}, kind, tape.wants_gradient({&x, &weight, &bias}));
   return tape.result("linear_activation", y, {&x, &weight, &bias},
-                     [gradients = LinearGradients(x, weight, bias), at = keeps ? pre : y, kind](const Tensor& dout) {
+                     [gradients = LinearGradients(x, weight, bias), before = at, kind](const Tensor& dout) {
                        const Tensor dpre = Tensor::empty_like(dout);
-                       ops::activation_backward(dpre, dout, at, kind);
+                       ops::activation_backward(dpre, dout, before, kind);
                        gradients.add(dpre);
                      });
+}
+
+Variable feed_forward(Tape& tape, const Variable& x, const LinearWeights& up, ops::Activation kind,
+                      const LinearWeights& down) {
+  const bool differs = tape.wants_gradient({&x, &up.weight, &up.bias});
+  const auto [y, at] = activated(x, up, kind, differs);
+  const Variable hidden = Variable::constant(y);
+  const Tensor out = linear_result(hidden, down.weight);
+  ops::gemm(as_matrix(out), as_matrix(y), down.weight.value(), {.transpose_b = true, .bias = down.bias.value()});
+  return tape.result(
+      "feed_forward", out, {&x, &up.weight, &up.bias, &down.weight, &down.bias},
+      [of_up = LinearGradients(x, up.weight, up.bias), of_down = LinearGradients(hidden, down.weight, down.bias),
+       before = at, kind](const Tensor& dout) {
+        of_down.add(dout);
+        if (!before.defined()) return;
+        const Tensor dpre = Tensor::empty_like(before);
+        ops::gemm(as_matrix(dpre), as_matrix(dout), of_down.w, {.gradient_of = kind, .at = as_matrix(before)});
+        of_up.add(dpre);
+      });
 }
 
 Variable weighted_sum(Tape& tape, const Variable& x, const Tensor& weights) {

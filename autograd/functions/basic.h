@@ -19,6 +19,15 @@ Variable linear(Tape& tape, const Variable& x, const Variable& weight, const Var
 Variable linear_activation(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias,
                            ops::Activation kind);
 
+struct LinearWeights {
+  Variable weight;  // [N, K]
+  Variable bias;    // [N], or undefined
+};
+// y = linear(activation(linear(x, up)), down) as one operation: the gradient of the hidden features meets the
+// activation's derivative within a product, and is never stored.
+Variable feed_forward(Tape& tape, const Variable& x, const LinearWeights& up, ops::Activation kind,
+                      const LinearWeights& down);
+
 // f64 [1]: sum of x * weights. The loss of tests and golden cases.
 Variable weighted_sum(Tape& tape, const Variable& x, const Tensor& weights);
 

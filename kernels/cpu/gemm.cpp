@@ -104,7 +104,9 @@ void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOpti
   if (a.dtype() == DType::bf16) {
     QUIRE_CHECK(!options.pre.defined(), "gemm: bf16 on the CPU keeps nothing from before the activation; use f32");
     const Tensor wide = c.dtype() == DType::f32 ? c : in_f32(c);
-    gemm(wide, in_f32(a), in_f32(b), options);
+    ops::GemmOptions in_wide = options;
+    if (options.at.defined()) in_wide.at = c.dtype() == DType::f32 ? options.at : in_f32(options.at);
+    gemm(wide, in_f32(a), in_f32(b), in_wide);
     if (c.dtype() == DType::f32) return;
     const Tensor stored = Tensor::empty(c.shape(), c.dtype());
     ops::convert(stored, wide);
@@ -115,6 +117,7 @@ void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOpti
   dispatch("gemm", c.dtype(), [&](auto type) { run<decltype(type)>(product, a, b, options, k); });
   // Over the whole and not by tiles, whose cut may change: vectors and what is left over do not round alike.
   if (options.activation) activation(c, product, *options.activation);
+  if (options.gradient_of) activation_backward(c, c, options.at, *options.gradient_of);
 }
 
 }  // namespace

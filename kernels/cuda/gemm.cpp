@@ -60,19 +60,20 @@ struct Problem {
   int64_t m, n, k;
   int64_t products, a_step, b_step, c_step;  // how many, and elements from one to the next
   int64_t a_stride, b_stride, c_stride;
-  int a_alignment, b_alignment, c_alignment, bias_alignment, pre_alignment;
+  int a_alignment, b_alignment, c_alignment, bias_alignment, aux_alignment;
   int in_type, out_type;
   bool transpose_a, transpose_b, accumulate, bias;
   int activation;  // 0: none
-  bool pre;
+  bool gradient;   // what is built in is its gradient
+  bool aux;        // its operand: written, or read by the gradient
   auto operator<=>(const Problem&) const = default;
 };
 
 std::string to_text(const Problem& p) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {:d} {:d} {:d} {:d} {} {:d}", p.m, p.n, p.k,
-                     p.products, p.a_step, p.b_step, p.c_step, p.a_stride, p.b_stride, p.c_stride, p.a_alignment,
-                     p.b_alignment, p.c_alignment, p.bias_alignment, p.pre_alignment, p.in_type, p.out_type,
-                     p.transpose_a, p.transpose_b, p.accumulate, p.bias, p.activation, p.pre);
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {:d} {:d} {:d} {:d} {} {:d} {:d}", p.m, p.n,
+                     p.k, p.products, p.a_step, p.b_step, p.c_step, p.a_stride, p.b_stride, p.c_stride, p.a_alignment,
+                     p.b_alignment, p.c_alignment, p.bias_alignment, p.aux_alignment, p.in_type, p.out_type,
+                     p.transpose_a, p.transpose_b, p.accumulate, p.bias, p.activation, p.gradient, p.aux);
 }
 
 constexpr size_t kWorkspaceBytes = kProductWorkspaceBytes;
@@ -96,6 +97,7 @@ class Products {
     ops::GemmOptions o = given;
     o.bias = bias_to_build_in(given.bias, c.dtype());
     const bool several = c.rank() == 3;
+    const std::optional<ops::Activation> activation = o.gradient_of ? o.gradient_of : o.activation;
     const auto step = [several](const Tensor& x) { return several ? x.stride(0) : 0; };
     const Problem problem{c.dim(-2),
                           c.dim(-1),
@@ -111,20 +113,22 @@ class Products {
                           alignment_of(b),
                           std::min(alignment_of(c), alignment_of(o.pre)),  // either can be what the product writes
                           alignment_of(o.bias),
-                          alignment_of(o.pre),
+                          alignment_of(aux_of(o)),
                           static_cast<int>(a.dtype()),
                           static_cast<int>(c.dtype()),
                           o.transpose_a,
                           o.transpose_b,
                           o.accumulate,
                           o.bias.defined(),
-                          o.activation ? static_cast<int>(*o.activation) + 1 : 0,
-                          o.pre.defined()};
+                          activation ? static_cast<int>(*activation) + 1 : 0,
+                          o.gradient_of.has_value(),
+                          aux_of(o).defined()};
     const Fused fused = multiply(problem, c, a, b, o);
     // What the product does not do itself is done to its result.
     const Tensor& to = result_of(fused, c, o);
     if (o.bias.defined() && fused < Fused::bias) add_bias(to, given.bias);
     if (o.activation && fused < Fused::activation) ops::activation(c, to, *o.activation);
+    if (o.gradient_of && fused < Fused::activation) ops::activation_backward(c, c, o.at, *o.gradient_of);
   }
 
   std::string choices() const {
@@ -207,6 +211,8 @@ class Products {
     return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
   }
 
+  static const Tensor& aux_of(const ops::GemmOptions& o) { return o.gradient_of ? o.at : o.pre; }
+
   static const Tensor& result_of(Fused fused, const Tensor& c, const ops::GemmOptions& o) {
     return fused < Fused::activation && o.pre.defined() ? o.pre : c;
   }
@@ -276,7 +282,8 @@ class Products {
     if (p.activation == static_cast<int>(ops::Activation::relu) + 1) {
       return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
     }
-    if (p.pre) return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    if (p.gradient) return CUBLASLT_EPILOGUE_DGELU;
+    if (p.aux) return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
     return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
   }
 
@@ -287,7 +294,7 @@ class Products {
       const cudaDataType_t type = data_type(static_cast<DType>(problem.out_type));
       set(plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(type));
     }
-    if (problem.pre && fused == Fused::activation) {
+    if (problem.aux && fused == Fused::activation) {
       set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, problem.n);
     }
     set_pointers(plan, o);  // the library looks at their alignment
@@ -297,21 +304,21 @@ class Products {
     if (o.bias.defined() && plan.fused >= Fused::bias) {
       set(plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(o.bias.raw()));
     }
-    if (o.pre.defined() && plan.fused == Fused::activation) {
-      set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.pre.raw());
+    if (aux_of(o).defined() && plan.fused == Fused::activation) {
+      set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux_of(o).raw());
     }
   }
 
-  // ReLU writes no values it was applied to, only their signs; there is no SiLU.
-  // GELU is built in for bf16: the library does not say how exact its own is. The values that it was applied to need a
-  // stride that is a multiple of 8.
+  // ReLU writes and reads no values it was applied to, only their signs; there is no SiLU.
+  // GELU and its gradient are built in for bf16: the library does not say how exact its own are. The values that it was
+  // applied to need a stride that is a multiple of 8.
   static bool can_fuse(const Problem& p, Fused fused) {
     if (fused == Fused::nothing) return true;
     const auto in = static_cast<DType>(p.in_type);
     if (fused == Fused::bias) return p.bias;
-    if (p.activation == static_cast<int>(ops::Activation::relu) + 1) return !p.pre;
+    if (p.activation == static_cast<int>(ops::Activation::relu) + 1) return !p.aux;
     if (p.activation != static_cast<int>(ops::Activation::gelu) + 1 || in != DType::bf16) return false;
-    return !p.pre || (p.n % 8 == 0 && p.pre_alignment >= 16);
+    return !p.aux || (p.n % 8 == 0 && p.aux_alignment >= 16);
   }
 
   // Not every type has everything built in.

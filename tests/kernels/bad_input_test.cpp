@@ -37,6 +37,13 @@ TEST(BadInput, ShapesThatDoNotFit) {
                "gemm: [2, 3] from [2, 5] and [4, 3]");
   EXPECT_ERROR(ops::gemm(zeros({2, 3}), zeros({5, 2}).transpose(0, 1), zeros({5, 3}), {}), ErrorKind::internal,
                "gemm: inner strides must be 1");
+  EXPECT_ERROR(ops::gemm(zeros({2, 3}), zeros({2, 5}), zeros({5, 3}),
+                         {.gradient_of = ops::Activation::gelu, .at = zeros({3, 2})}),
+               ErrorKind::internal, "gemm: an activation's gradient at [3, 2] for [2, 3]");
+  EXPECT_ERROR(ops::gemm(zeros({2, 3}), zeros({2, 5}), zeros({5, 3}),
+                         {.accumulate = true, .gradient_of = ops::Activation::gelu, .at = zeros({2, 3})}),
+               ErrorKind::internal,
+               "an activation's gradient needs a contiguous result that does not accumulate, and no bias");
   EXPECT_ERROR(ops::rms_norm(zeros({2, 3}), zeros({2}), zeros({2, 3}), zeros({4}), 1e-5), ErrorKind::internal,
                "rms_norm: weight has 4 values but x is [2, 3]");
   EXPECT_ERROR(ops::sinusoid(zeros({2, 3}), 0, 1e4), ErrorKind::internal, "sinusoid: width 3 is odd");

@@ -1,5 +1,6 @@
 // Products and sums.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 
@@ -14,10 +15,23 @@ namespace quire::test {
 
 namespace {
 
+constexpr std::array kActivations{ops::Activation::relu, ops::Activation::gelu, ops::Activation::silu};
+
+double derivative(ops::Activation kind, double x) {
+  if (kind == ops::Activation::relu) return x > 0 ? 1 : 0;
+  if (kind == ops::Activation::silu) {
+    const double s = 1 / (1 + std::exp(-x));
+    return s + x * s * (1 - s);
+  }
+  const double c = std::sqrt(2 / std::numbers::pi);
+  const double t = std::tanh(c * (x + 0.044715 * x * x * x));
+  return (1 + t) / 2 + x / 2 * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
+}
+
 void add_gemm(std::vector<OpCase>& cases, RandomTensors& random, int64_t m, int64_t n, int64_t k, bool transpose_a,
               bool transpose_b, int64_t gap) {
-  // Inputs are a, b, what c holds before, and a bias. Products that accumulate, or add the bias, are calls of their
-  // own; the last one gives f32 from bf16.
+  // Inputs are a, b, what c holds before (and where derivatives are taken), and a bias. Products that accumulate, add
+  // the bias, or apply an activation or its derivative are calls of their own; some give f32 from bf16.
   const auto options = [=](bool accumulate) { return ops::GemmOptions{transpose_a, transpose_b, accumulate}; };
   cases.push_back(
       {"gemm",
@@ -46,13 +60,23 @@ void add_gemm(std::vector<OpCase>& cases, RandomTensors& random, int64_t m, int6
          with_activation.activation = ops::Activation::relu;
          with_activation.pre = Tensor();
          ops::gemm(rectified, a, b, with_activation);
-         return std::vector<Tensor>{packed(c), packed(sum), biased, active, pre, rectified};
+         std::vector<Tensor> results{packed(c), packed(sum), biased, active, pre, rectified};
+         for (const ops::Activation kind : kActivations) {
+           results.push_back(beside(in[0], {m, n}));
+           ops::GemmOptions gradient = options(false);
+           gradient.gradient_of = kind;
+           gradient.at = in[2];
+           ops::gemm(results.back(), a, b, gradient);
+         }
+         return results;
        },
        [=](const std::vector<Tensor>& in) {
          const Tensor c = like(in[2]);
          const Tensor biased = like(in[2]);
          const Tensor active = like(in[2]);
          const Tensor rectified = like(in[2]);
+         std::vector<Tensor> gradients;
+         for (size_t kind = 0; kind < kActivations.size(); ++kind) gradients.push_back(like(in[2]));
          for (int64_t i = 0; i < m; ++i) {
            for (int64_t j = 0; j < n; ++j) {
              double sum = 0;
@@ -61,6 +85,9 @@ void add_gemm(std::vector<OpCase>& cases, RandomTensors& random, int64_t m, int6
                       values(in[1])[transpose_b ? j * k + p : p * n + j];
              }
              values(c)[i * n + j] = sum;
+             for (size_t kind = 0; kind < kActivations.size(); ++kind) {
+               values(gradients[kind])[i * n + j] = sum * derivative(kActivations[kind], values(in[2])[i * n + j]);
+             }
              values(in[2])[i * n + j] += sum;
              const double x = sum + values(in[3])[j];
              values(biased)[i * n + j] = x;
@@ -69,7 +96,9 @@ void add_gemm(std::vector<OpCase>& cases, RandomTensors& random, int64_t m, int6
                  x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
            }
          }
-         return std::vector<Tensor>{c, in[2], biased, active, biased, rectified};
+         std::vector<Tensor> results{c, in[2], biased, active, biased, rectified};
+         results.insert(results.end(), gradients.begin(), gradients.end());
+         return results;
        },
        k + 1,  // the bias is one of the terms
        1,

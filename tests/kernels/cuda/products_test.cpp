@@ -2,6 +2,7 @@
 #include <cublasLt.h>
 #include <gtest/gtest.h>
 
+#include "autograd/functions/basic.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/gemm.h"
 #include "tests/support/compare.h"
@@ -45,6 +46,26 @@ class CudaProducts : public ::testing::Test {
     }
   }
 
+  // The same of a product that becomes the gradient of what an activation was applied to.
+  void expect_same_gradient(int64_t n, DType dtype, ops::Activation activation) {
+    const DType wide = wide_type(dtype);
+    const Tensor a = normal({5, 7}, dtype);
+    const Tensor b = normal({n, 7}, dtype);
+    const Tensor at = normal({5, n}, dtype);
+    const auto run = [&](DType type, Device device, int times) {
+      const Tensor c = Tensor::zeros({5, n}, type, device);
+      const Tensor x = on_device(converted(a, type), device);
+      const Tensor y = on_device(converted(b, type), device);
+      const Tensor before = on_device(converted(at, type), device);
+      for (int time = 0; time < times; ++time) {
+        ops::gemm(c, x, y, {.transpose_b = true, .gradient_of = activation, .at = before});
+      }
+      return converted(on_device(c, Device{}), wide);
+    };
+    const double tolerance = dtype == DType::bf16 ? 2e-2 : 1e-5;
+    EXPECT_LT(relative_error(run(dtype, kCuda, 2), run(wide, Device{}, 1)), tolerance);
+  }
+
   static Tensor converted(const Tensor& tensor, DType dtype) {
     if (tensor.dtype() == dtype) return tensor;
     const Tensor result = Tensor::empty(tensor.shape(), dtype);
@@ -57,6 +78,7 @@ class CudaProducts : public ::testing::Test {
 
 constexpr auto kGelu = ops::Activation::gelu;
 constexpr auto kRelu = ops::Activation::relu;
+constexpr auto kSilu = ops::Activation::silu;
 
 // Runs something and says how many products with this epilogue that were.
 int count(int epilogue, const std::function<void()>& run) {
@@ -73,7 +95,8 @@ TEST_F(CudaProducts, WhatTheLibraryCanBuildInIsBuiltIn) {
   // In f32 beside bf16, and of the type of the result where it is built in.
   EXPECT_EQ(count(CUBLASLT_EPILOGUE_GELU_AUX_BIAS, [&] { expect_same(64, DType::bf16, true, kGelu, true); }), 2);
   EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { expect_same(64, DType::bf16, true, std::nullopt, false); }), 2);
-  EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { expect_same(64, DType::bf16, true, ops::Activation::silu, true); }), 2);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { expect_same(64, DType::bf16, true, kSilu, true); }), 2);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_DGELU, [&] { expect_same_gradient(64, DType::bf16, kGelu); }), 2);
 }
 
 TEST_F(CudaProducts, WhatItDoesNotPromiseIsNotAsked) {
@@ -81,7 +104,14 @@ TEST_F(CudaProducts, WhatItDoesNotPromiseIsNotAsked) {
   EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { expect_same(64, DType::f32, true, kGelu, true); }), 2);
   EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { expect_same(63, DType::bf16, false, kGelu, true); }), 2);
   EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { expect_same(64, DType::f64, true, kRelu, false); }), 2);
-  EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { expect_same(64, DType::f32, true, ops::Activation::silu, true); }), 2);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { expect_same(64, DType::f32, true, kSilu, true); }), 2);
+  // The same of gradients, and that of ReLU, for which it would take signs.
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { expect_same_gradient(64, dtype, kGelu); }), 2);
+  }
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { expect_same_gradient(63, DType::bf16, kGelu); }), 2);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { expect_same_gradient(64, DType::bf16, kRelu); }), 2);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { expect_same_gradient(64, DType::bf16, kSilu); }), 2);
 }
 
 TEST_F(CudaProducts, WhatItProposesAndRefusesIsDoneApart) {
@@ -89,7 +119,25 @@ TEST_F(CudaProducts, WhatItProposesAndRefusesIsDoneApart) {
   EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { expect_same(40, DType::f32, true, kRelu, false); }), 2);
   shim::refuse_epilogues(2);
   EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { expect_same(48, DType::f32, true, kRelu, false); }), 2);
+  shim::refuse_epilogues(1);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { expect_same_gradient(56, DType::bf16, kGelu); }), 2);
   shim::refuse_epilogues(0);
+}
+
+TEST_F(CudaProducts, FeedForwardLayersAskForTheGradientOfTheirActivation) {
+  const auto leaf = [&](const Shape& shape, DType dtype) {
+    return Variable::leaf(on_device(normal(shape, dtype), kCuda));
+  };
+  const Variable x = leaf({4, 24}, DType::bf16);
+  const LinearWeights up{leaf({32, 24}, DType::bf16), leaf({32}, DType::f32)};
+  const LinearWeights down{leaf({24, 32}, DType::bf16), leaf({24}, DType::f32)};
+  EXPECT_EQ(
+      count(CUBLASLT_EPILOGUE_DGELU,
+            [&] {
+              Tape tape;
+              tape.backward(feed_forward(tape, x, up, kGelu, down), on_device(normal({4, 24}, DType::bf16), kCuda));
+            }),
+      1);
 }
 
 TEST_F(CudaProducts, ABiasIsAddedToRowsThatLieApart) {

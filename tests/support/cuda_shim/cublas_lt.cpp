@@ -90,6 +90,13 @@ Sum gelu(Sum x) {
   return x / 2 * (1 + std::tanh(inner));
 }
 
+template <typename Sum>
+Sum gelu_derivative(Sum x) {
+  const Sum c = std::sqrt(Sum{2} / static_cast<Sum>(M_PI));
+  const Sum t = std::tanh(c * (x + static_cast<Sum>(0.044715) * x * x * x));
+  return (1 + t) / 2 + x / 2 * (1 - t * t) * c * (1 + static_cast<Sum>(3 * 0.044715) * x * x);
+}
+
 template <typename To, typename From, typename Sum>
 void multiply(const Product& p, const void* a, const void* b, void* d, Sum alpha, Sum beta) {
   const bool a_turned = p.desc->transpose_a == CUBLAS_OP_T;
@@ -99,6 +106,7 @@ void multiply(const Product& p, const void* a, const void* b, void* d, Sum alpha
   const int64_t b_inner = b_turned ? p.b->stride : 1;
   const int64_t b_column = b_turned ? 1 : p.b->stride;
   const int activation = p.desc->epilogue & ~(kBias | kAux);
+  const bool is_gradient = p.desc->epilogue == CUBLASLT_EPILOGUE_DGELU;
   for (int64_t product = 0; product < p.d->count; ++product) {
     const From* x = static_cast<const From*>(a) + product * p.a->step;
     const From* y = static_cast<const From*>(b) + product * p.b->step;
@@ -113,7 +121,9 @@ void multiply(const Product& p, const void* a, const void* b, void* d, Sum alpha
         sum *= alpha;
         if (beta != 0) sum += beta * static_cast<Sum>(to);
         if (p.has(kBias)) sum += static_cast<Sum>(static_cast<const To*>(p.desc->bias)[i]);
-        if (p.has(kAux)) static_cast<To*>(p.desc->aux)[i + j * p.desc->aux_stride] = static_cast<To>(sum);
+        To* const aux = p.has(kAux) ? static_cast<To*>(p.desc->aux) + i + j * p.desc->aux_stride : nullptr;
+        if (aux != nullptr && !is_gradient) *aux = static_cast<To>(sum);
+        if (is_gradient) sum *= gelu_derivative(static_cast<Sum>(*aux));
         if (activation == CUBLASLT_EPILOGUE_RELU) sum = std::max(sum, Sum{0});
         if (activation == CUBLASLT_EPILOGUE_GELU) sum = gelu(sum);
         to = static_cast<To>(sum);

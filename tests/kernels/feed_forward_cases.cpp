@@ -1,0 +1,60 @@
+// Feed-forward layers as one operation.
+#include "autograd/functions/basic.h"
+#include "autograd/functions/norm.h"
+#include "autograd/functions/rows.h"
+#include "tests/kernels/op_cases.h"
+#include "tests/support/random_tensor.h"
+
+namespace quire::test {
+
+namespace {
+
+using Inputs = std::vector<Variable>;
+using Tensors = std::vector<Tensor>;
+
+Variable mapped(Tape& t, const Variable& x, const Variable& weight, const Variable& bias) {
+  const Variable y = matmul(t, x, weight, {.transpose_b = true});
+  return bias.defined() ? add(t, y, bias) : y;
+}
+
+void add_case(std::vector<OpCase>& cases, OpCase made, OneOutput composition, int64_t sum_length,
+              std::vector<size_t> wide) {
+  made.composition = one_output(std::move(composition));
+  made.sum_length = sum_length;
+  made.wide = std::move(wide);
+  cases.push_back(std::move(made));
+}
+
+// Inputs: x, weight and bias of both maps; biases may be undefined.
+void add_feed_forward(std::vector<OpCase>& cases, const std::string& variant, ops::Activation kind,
+                      const Tensors& inputs) {
+  add_case(cases,
+           function_case("feed_forward", variant, inputs,
+                         [kind](Tape& t, const Inputs& x) {
+                           return feed_forward(t, x[0], {x[1], x[2]}, kind, {x[3], x[4]});
+                         }),
+           [kind](Tape& t, const Inputs& x) {
+             return mapped(t, activation(t, mapped(t, x[0], x[1], x[2]), kind), x[3], x[4]);
+           },
+           40, {2, 4});
+}
+
+}  // namespace
+
+void add_feed_forward_cases(std::vector<OpCase>& cases) {
+  RandomTensors r(31);
+  // x, maps to hidden features and back. Small weights: in the tail of GELU rounding errors grow.
+  const auto inputs = [&r](const Shape& x, int64_t hidden, int64_t out, bool biased) {
+    return Tensors{r.normal(x), r.normal({hidden, x[-1]}, 0.3), biased ? r.normal({hidden}) : Tensor(),
+                   r.normal({out, hidden}), biased ? r.normal({out}) : Tensor()};
+  };
+  for (const auto& [name, kind] :
+       {std::pair{"relu", ops::Activation::relu}, {"gelu", ops::Activation::gelu}, {"silu", ops::Activation::silu}}) {
+    add_feed_forward(cases, name, kind, inputs({3, 5}, 4, 2, true));
+  }
+  add_feed_forward(cases, "without_bias", ops::Activation::gelu, inputs({2, 3, 5}, 7, 5, false));
+  // What cuBLASLt has built in needs such sizes.
+  add_feed_forward(cases, "built_in", ops::Activation::gelu, inputs({2, 3, 8}, 16, 8, true));
+}
+
+}  // namespace quire::test
