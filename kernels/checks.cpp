@@ -23,10 +23,10 @@ int64_t check_gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops:
                   (o.transpose_b ? b.dim(-2) : b.dim(-1)) == c.dim(-1) && (o.transpose_b ? b.dim(-1) : b.dim(-2)) == k,
               "gemm: {} from {}{} and {}{}", c.shape().to_string(), a.shape().to_string(),
               o.transpose_a ? " transposed" : "", b.shape().to_string(), o.transpose_b ? " transposed" : "");
-  QUIRE_CHECK(
-      rank == 2 ||
-          (a.dim(0) == c.dim(0) && b.dim(0) == c.dim(0) && !o.bias.defined() && !o.activation && !o.gradient_of),
-      "gemm: {} products from {} and {}; neither bias nor activation goes with several", c.dim(0), a.dim(0), b.dim(0));
+  QUIRE_CHECK(rank == 2 || (a.dim(0) == c.dim(0) && b.dim(0) == c.dim(0) && !o.bias.defined() &&
+                            !o.residual.defined() && !o.activation && !o.gradient_of),
+              "gemm: {} products from {} and {}; nothing but accumulation goes with several", c.dim(0), a.dim(0),
+              b.dim(0));
   QUIRE_CHECK(a.dtype() == b.dtype() && (c.dtype() == a.dtype() || c.dtype() == wide_type(a.dtype())),
               "gemm: {} from {} and {}", name_of(c.dtype()), name_of(a.dtype()), name_of(b.dtype()));
   QUIRE_CHECK(!o.bias.defined() || (!o.accumulate && o.bias.is_contiguous() && o.bias.numel() == c.dim(-1) &&
@@ -35,13 +35,18 @@ int64_t check_gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops:
               o.accumulate ? " that accumulates" : "");
   QUIRE_CHECK(!o.activation || (!o.accumulate && c.is_contiguous()),
               "gemm: an activation needs a contiguous result that does not accumulate");
-  QUIRE_CHECK(!o.pre.defined() ||
-                  (o.activation && o.pre.is_contiguous() && o.pre.shape() == c.shape() && o.pre.dtype() == c.dtype()),
-              "gemm: pre is {} for {}", o.pre.shape().to_string(), c.shape().to_string());
-  QUIRE_CHECK(!o.gradient_of || (!o.accumulate && !o.bias.defined() && !o.activation && c.is_contiguous()),
-              "gemm: an activation's gradient needs a contiguous result that does not accumulate, and no bias");
-  QUIRE_CHECK(o.at.defined() == o.gradient_of.has_value() &&
-                  (!o.at.defined() || (o.at.is_contiguous() && o.at.shape() == c.shape() && o.at.dtype() == c.dtype())),
+  const auto is_like_c = [&c](const Tensor& x) {
+    return x.is_contiguous() && x.shape() == c.shape() && x.dtype() == c.dtype();
+  };
+  QUIRE_CHECK(!o.pre.defined() || (o.activation && is_like_c(o.pre)), "gemm: pre is {} for {}",
+              o.pre.shape().to_string(), c.shape().to_string());
+  QUIRE_CHECK(!o.residual.defined() || (!o.accumulate && !o.activation && c.is_contiguous() && is_like_c(o.residual)),
+              "gemm: residual {} {} for {} {}; both are contiguous, without accumulation and activation",
+              name_of(o.residual.dtype()), o.residual.shape().to_string(), name_of(c.dtype()), c.shape().to_string());
+  QUIRE_CHECK(!o.gradient_of ||
+                  (!o.accumulate && !o.bias.defined() && !o.residual.defined() && !o.activation && c.is_contiguous()),
+              "gemm: an activation's gradient needs a contiguous result to which nothing is added");
+  QUIRE_CHECK(o.at.defined() == o.gradient_of.has_value() && (!o.at.defined() || is_like_c(o.at)),
               "gemm: an activation's gradient at {} for {}", o.at.shape().to_string(), c.shape().to_string());
   return k;
 }

@@ -16,6 +16,9 @@ struct GemmOptions {
   Tensor bias = {};
   std::optional<Activation> activation = {};
   Tensor pre = {};
+  // What the product with its bias is added to: shape and type of c, contiguous as c then is, and not c itself. Neither
+  // accumulation nor activation goes with it.
+  Tensor residual = {};
   // c becomes the gradient of what an activation was applied to: the product is multiplied by that activation's
   // derivative at `at` (shape and type of c, contiguous), which is what it was applied to or, for ReLU, its result.
   // Only transpositions go with it.
@@ -26,14 +29,16 @@ struct GemmOptions {
   void for_each_tensor(F& f) const {
     f(bias);
     f(pre);
+    f(residual);
     f(at);
   }
 };
 
-// c [M, N] (+)= op(a) [M, K] op(b) [K, N], or activation(op(a) op(b) + bias), or (op(a) op(b)) gradient_of'(at). The
-// tensors are of rank 2 with unit inner stride and any outer stride; or of rank 3 [B, .., ..] for B such products, with
-// nothing but accumulation and with any stride between the matrices (0 where one matrix serves all B). a and b are f32,
-// f64 or bf16; c is of their type, or f32 for bf16; bias is of their wide_type. c aliases neither a nor b.
+// c [M, N] (+)= op(a) [M, K] op(b) [K, N]; or activation(op(a) op(b) + bias), residual + (op(a) op(b) + bias) or
+// (op(a) op(b)) gradient_of'(at). The tensors are of rank 2 with unit inner stride and any outer stride; or of rank 3
+// [B, .., ..] for B such products, with nothing but accumulation and with any stride between the matrices (0 where one
+// matrix serves all B). a and b are f32, f64 or bf16; c is of their type, or f32 for bf16; bias is of their wide_type.
+// c aliases neither a nor b.
 QUIRE_OP(gemm, const Tensor& c, const Tensor& a, const Tensor& b, const GemmOptions& options);
 
 }  // namespace quire::ops

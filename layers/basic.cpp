@@ -9,8 +9,8 @@ Linear::Linear(const Scope& scope, int64_t in, int64_t out, Initializer initiali
   if (bias) bias_ = scope.param("bias", {out}, Initializer::constant(0));
 }
 
-Variable Linear::operator()(Tape& tape, const Variable& x) const {
-  return linear(tape, x, weight_, bias_);
+Variable Linear::operator()(Tape& tape, const Variable& x, const Variable& residual) const {
+  return linear(tape, x, weight_, bias_, residual);
 }
 
 Variable Linear::operator()(Tape& tape, const Variable& x, ops::Activation activation) const {
@@ -56,10 +56,11 @@ Variable Mlp::operator()(const Forward& f, const PartInput& input) const {
     inner = swiglu(f.tape, in_[0](f.tape, x), in_[1](f.tape, x));
   } else {
     const auto kind = kind_ == MlpKind::relu ? ops::Activation::relu : ops::Activation::gelu;
-    if (dropped.probability == 0) return feed_forward(f.tape, x, in_[0].weights(), kind, out_.weights());
+    if (dropped.probability == 0)
+      return feed_forward(f.tape, x, in_[0].weights(), kind, out_.weights(), input.residual);
     inner = in_[0](f.tape, x, kind);
   }
-  return out_(f.tape, dropout(f.tape, inner, {}, dropped));
+  return out_(f.tape, dropout(f.tape, inner, {}, dropped), input.residual);
 }
 
 }  // namespace quire

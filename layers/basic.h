@@ -11,9 +11,9 @@ namespace quire {
 
 class Linear {
  public:
-  // y = x W^T (+ b); W [out, in].
+  // y = x W^T (+ b) (+ residual); W [out, in].
   Linear(const Scope& scope, int64_t in, int64_t out, Initializer initializer, bool bias = false);
-  Variable operator()(Tape& tape, const Variable& x) const;
+  Variable operator()(Tape& tape, const Variable& x, const Variable& residual = {}) const;
   Variable operator()(Tape& tape, const Variable& x, ops::Activation activation) const;
   LinearWeights weights() const { return {weight_, bias_}; }
 
@@ -38,6 +38,7 @@ class Mlp final : public Part {
  public:
   Mlp(const Scope& scope, const ModelConfig& model);
   Variable operator()(const Forward& f, const PartInput& input) const override;
+  bool adds_residual() const override { return true; }
 
  private:
   MlpKind kind_;

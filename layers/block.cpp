@@ -22,20 +22,23 @@ void SubLayer::make_part(const Scope& block, const SubLayerSpec& spec) {
   recomputed_.end(block.declared());
 }
 
-Variable SubLayer::added(const Forward& f, const Variable& x) const {
-  return (*part_)(f, {x, pre_ ? &norm_ : nullptr});
+Variable SubLayer::run(const Forward& f, const Variable& x, bool adds) const {
+  return (*part_)(f, {x, pre_ ? &norm_ : nullptr, adds ? x : Variable()});
 }
 
 Variable SubLayer::operator()(const Forward& f, const Variable& x, const Tensor& kept) const {
-  Variable y = recomputes_
-                   ? recomputed_(f, x, [this](const Forward& pass, const Variable& in) { return added(pass, in); })
-                   : added(f, x);
+  const ops::DropoutKey dropped = f.dropout(dropout_scope_, dropout_);
+  const bool adds = part_->adds_residual() && dropped.probability == 0 && !kept.defined();
+  Variable y =
+      recomputes_
+          ? recomputed_(f, x, [this, adds](const Forward& pass, const Variable& in) { return run(pass, in, adds); })
+          : run(f, x, adds);
   if (kept.defined()) {
     const Shape shape = y.shape();
     const Variable by_row = reshape(f.tape, y, {1, shape[0], shape[1] * shape[2]});
     y = reshape(f.tape, scale_heads(f.tape, by_row, Variable::constant(kept)), shape);
   }
-  y = dropout(f.tape, y, x, f.dropout(dropout_scope_, dropout_));
+  if (!adds) y = dropout(f.tape, y, x, dropped);
   return pre_ ? y : norm_(f.tape, y);
 }
 

@@ -28,7 +28,8 @@ class SubLayer {
   Variable operator()(const Forward& f, const Variable& x, const Tensor& kept) const;
 
  private:
-  Variable added(const Forward& f, const Variable& x) const;
+  // What the part adds to x, or the sum.
+  Variable run(const Forward& f, const Variable& x, bool adds) const;
 
   bool pre_;
   bool recomputes_;

@@ -53,7 +53,7 @@ Variable ShiftedMixer::shifted(const Forward& f, const Variable& x) const {
 }
 
 Variable ShiftedMixer::operator()(const Forward& f, const PartInput& input) const {
-  return (*mixer_)(f, {shifted(f, input.x), input.norm});
+  return (*mixer_)(f, {shifted(f, input.x), input.norm, input.residual});
 }
 
 }  // namespace quire

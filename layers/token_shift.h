@@ -29,6 +29,7 @@ class ShiftedMixer final : public Part {
   ShiftedMixer(const Scope& scope, int64_t features, std::unique_ptr<Part> mixer);
 
   Variable operator()(const Forward& f, const PartInput& input) const override;
+  bool adds_residual() const override { return mixer_->adds_residual(); }
 
  private:
   Variable shifted(const Forward& f, const Variable& x) const;

@@ -94,11 +94,27 @@ struct LinearGradients {
 
 }  // namespace
 
-Variable linear(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias) {
+namespace {
+
+// x W^T + b, added to the residual where there is one.
+Tensor linear_value(const Variable& x, const Variable& weight, const Variable& bias, const Variable& residual) {
   const Tensor y = linear_result(x, weight);
-  ops::gemm(as_matrix(y), as_matrix(x.value()), weight.value(), {.transpose_b = true, .bias = bias.value()});
-  return tape.result("linear", y, {&x, &weight, &bias},
-                     [gradients = LinearGradients(x, weight, bias)](const Tensor& dout) { gradients.add(dout); });
+  ops::gemm(as_matrix(y), as_matrix(x.value()), weight.value(),
+            {.transpose_b = true,
+             .bias = bias.value(),
+             .residual = residual.defined() ? as_matrix(residual.value()) : Tensor()});
+  return y;
+}
+
+}  // namespace
+
+Variable linear(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias, const Variable& residual) {
+  return tape.result(
+      "linear", linear_value(x, weight, bias, residual), {&x, &weight, &bias, &residual},
+      [gradients = LinearGradients(x, weight, bias), dresidual = residual.gradient()](const Tensor& dout) {
+        if (dresidual) dresidual->add(dout);
+        gradients.add(dout);
+      });
 }
 
 namespace {
@@ -135,16 +151,16 @@ Variable linear_activation(Tape& tape, const Variable& x, const Variable& weight
 }
 
 Variable feed_forward(Tape& tape, const Variable& x, const LinearWeights& up, ops::Activation kind,
-                      const LinearWeights& down) {
+                      const LinearWeights& down, const Variable& residual) {
   const bool differs = tape.wants_gradient({&x, &up.weight, &up.bias});
   const auto [y, at] = activated(x, up, kind, differs);
   const Variable hidden = Variable::constant(y);
-  const Tensor out = linear_result(hidden, down.weight);
-  ops::gemm(as_matrix(out), as_matrix(y), down.weight.value(), {.transpose_b = true, .bias = down.bias.value()});
   return tape.result(
-      "feed_forward", out, {&x, &up.weight, &up.bias, &down.weight, &down.bias},
+      "feed_forward", linear_value(hidden, down.weight, down.bias, residual),
+      {&x, &up.weight, &up.bias, &down.weight, &down.bias, &residual},
       [of_up = LinearGradients(x, up.weight, up.bias), of_down = LinearGradients(hidden, down.weight, down.bias),
-       before = at, kind](const Tensor& dout) {
+       dresidual = residual.gradient(), before = at, kind](const Tensor& dout) {
+        if (dresidual) dresidual->add(dout);
         of_down.add(dout);
         if (!before.defined()) return;
         const Tensor dpre = Tensor::empty_like(before);

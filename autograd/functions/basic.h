@@ -13,8 +13,9 @@ Variable add_scaled(Tape& tape, const Variable& x, const Tensor& y, const Variab
 // x [.., N] + bias [N].
 Variable add_bias(Tape& tape, const Variable& x, const Variable& bias);
 
-// y [.., N] = x [.., K] W^T + b; W [N, K], b [N] may be undefined.
-Variable linear(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias = {});
+// y [.., N] = x [.., K] W^T + b, or residual + that, in one pass; W [N, K], b [N] may be undefined.
+Variable linear(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias = {},
+                const Variable& residual = {});
 // y = activation(x W^T + b), as one operation.
 Variable linear_activation(Tape& tape, const Variable& x, const Variable& weight, const Variable& bias,
                            ops::Activation kind);
@@ -23,10 +24,10 @@ struct LinearWeights {
   Variable weight;  // [N, K]
   Variable bias;    // [N], or undefined
 };
-// y = linear(activation(linear(x, up)), down) as one operation: the gradient of the hidden features meets the
+// y = linear(activation(linear(x, up)), down, residual) as one operation: the gradient of the hidden features meets the
 // activation's derivative within a product, and is never stored.
 Variable feed_forward(Tape& tape, const Variable& x, const LinearWeights& up, ops::Activation kind,
-                      const LinearWeights& down);
+                      const LinearWeights& down, const Variable& residual = {});
 
 // f64 [1]: sum of x * weights. The loss of tests and golden cases.
 Variable weighted_sum(Tape& tape, const Variable& x, const Tensor& weights);

@@ -56,6 +56,13 @@ void add_to_rows(T* c, int64_t stride, const T* bias, int64_t rows, int64_t colu
 }
 
 template <typename T>
+void add_residual(T* c, const T* residual, int64_t stride, int64_t rows, int64_t columns) {
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) c[i * stride + j] = residual[i * stride + j] + c[i * stride + j];
+  }
+}
+
+template <typename T>
 void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& options, int64_t k) {
   const bool several = c.rank() == 3;
   const int64_t count = several ? c.dim(0) : 1;
@@ -63,6 +70,7 @@ void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptio
   const int64_t n = c.dim(-1);
   if (count == 0 || m == 0 || n == 0) return;
   const T* bias = options.bias.defined() ? options.bias.data<T>() : nullptr;
+  const T* residual = options.residual.defined() ? options.residual.data<T>() : nullptr;
   const auto of_product = [several](const Tensor& x, int64_t index) {
     return x.data<T>() + (several ? index * x.stride(0) : 0);
   };
@@ -71,6 +79,7 @@ void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptio
       std::fill_n(of_product(c, i / m) + i % m * c.stride(-2), n, T{0});
     }
     if (bias != nullptr) add_to_rows(c.data<T>(), c.stride(-2), bias, m, n);
+    if (residual != nullptr) add_residual(c.data<T>(), residual, n, m, n);
     return;
   }
   const Tiling tile = tiling(m, n);
@@ -87,6 +96,7 @@ void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptio
     const int64_t columns = std::min(tile.columns, n - j);
     packed_product(to, c.stride(-2), left.from(i, 0), right.from(0, j), rows, columns, k, options.accumulate);
     if (bias != nullptr) add_to_rows(to, c.stride(-2), bias + j, rows, columns);
+    if (residual != nullptr) add_residual(to, residual + i * n + j, n, rows, columns);
   });
 }
 
@@ -105,7 +115,9 @@ void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOpti
     QUIRE_CHECK(!options.pre.defined(), "gemm: bf16 on the CPU keeps nothing from before the activation; use f32");
     const Tensor wide = c.dtype() == DType::f32 ? c : in_f32(c);
     ops::GemmOptions in_wide = options;
-    if (options.at.defined()) in_wide.at = c.dtype() == DType::f32 ? options.at : in_f32(options.at);
+    for (Tensor* operand : {&in_wide.residual, &in_wide.at}) {
+      if (operand->defined() && operand->dtype() == DType::bf16) *operand = in_f32(*operand);
+    }
     gemm(wide, in_f32(a), in_f32(b), in_wide);
     if (c.dtype() == DType::f32) return;
     const Tensor stored = Tensor::empty(c.shape(), c.dtype());

@@ -60,9 +60,9 @@ struct Problem {
   int64_t m, n, k;
   int64_t products, a_step, b_step, c_step;  // how many, and elements from one to the next
   int64_t a_stride, b_stride, c_stride;
-  int a_alignment, b_alignment, c_alignment, bias_alignment, aux_alignment;
+  int a_alignment, b_alignment, c_alignment, bias_alignment, residual_alignment, aux_alignment;
   int in_type, out_type;
-  bool transpose_a, transpose_b, accumulate, bias;
+  bool transpose_a, transpose_b, accumulate, bias, residual;
   int activation;  // 0: none
   bool gradient;   // what is built in is its gradient
   bool aux;        // its operand: written, or read by the gradient
@@ -70,10 +70,11 @@ struct Problem {
 };
 
 std::string to_text(const Problem& p) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {:d} {:d} {:d} {:d} {} {:d} {:d}", p.m, p.n,
-                     p.k, p.products, p.a_step, p.b_step, p.c_step, p.a_stride, p.b_stride, p.c_stride, p.a_alignment,
-                     p.b_alignment, p.c_alignment, p.bias_alignment, p.aux_alignment, p.in_type, p.out_type,
-                     p.transpose_a, p.transpose_b, p.accumulate, p.bias, p.activation, p.gradient, p.aux);
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {:d} {:d} {:d} {:d} {:d} {} {:d} {:d}", p.m,
+                     p.n, p.k, p.products, p.a_step, p.b_step, p.c_step, p.a_stride, p.b_stride, p.c_stride,
+                     p.a_alignment, p.b_alignment, p.c_alignment, p.bias_alignment, p.residual_alignment,
+                     p.aux_alignment, p.in_type, p.out_type, p.transpose_a, p.transpose_b, p.accumulate, p.bias,
+                     p.residual, p.activation, p.gradient, p.aux);
 }
 
 constexpr size_t kWorkspaceBytes = kProductWorkspaceBytes;
@@ -113,6 +114,7 @@ class Products {
                           alignment_of(b),
                           std::min(alignment_of(c), alignment_of(o.pre)),  // either can be what the product writes
                           alignment_of(o.bias),
+                          alignment_of(o.residual),
                           alignment_of(aux_of(o)),
                           static_cast<int>(a.dtype()),
                           static_cast<int>(c.dtype()),
@@ -120,6 +122,7 @@ class Products {
                           o.transpose_b,
                           o.accumulate,
                           o.bias.defined(),
+                          o.residual.defined(),
                           activation ? static_cast<int>(*activation) + 1 : 0,
                           o.gradient_of.has_value(),
                           aux_of(o).defined()};
@@ -237,14 +240,15 @@ class Products {
     set_pointers(plan, o);
     const Tensor& to = result_of(plan.fused, c, o);
     const float one = 1;
-    const float beta = o.accumulate ? 1 : 0;
+    const Tensor& added_to = o.residual.defined() ? o.residual : to;
+    const float beta = o.accumulate || o.residual.defined() ? 1 : 0;
     const double wide_one = 1;
     const double wide_beta = beta;
     const bool wide = a.dtype() == DType::f64;
     return cublasLtMatmul(handle_, plan.matmul.get(), wide ? static_cast<const void*>(&wide_one) : &one, b.raw(),
                           plan.b.get(), a.raw(), plan.a.get(), wide ? static_cast<const void*>(&wide_beta) : &beta,
-                          to.raw(), plan.c.get(), to.raw(), plan.c.get(), &plan.algorithm, workspace(), kWorkspaceBytes,
-                          stream());
+                          added_to.raw(), plan.c.get(), to.raw(), plan.c.get(), &plan.algorithm, workspace(),
+                          kWorkspaceBytes, stream());
   }
 
   const Plan& plan_of(const Problem& problem, const ops::GemmOptions& o) {
@@ -343,7 +347,8 @@ class Products {
         static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(problem.b_alignment));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(problem.a_alignment));
-    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(problem.c_alignment));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+        static_cast<uint32_t>(problem.residual ? problem.residual_alignment : problem.c_alignment));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(problem.c_alignment));
     cublasLtMatmulHeuristicResult_t best{};
     int count = 0;
@@ -399,6 +404,7 @@ void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOpti
     const Tensor& to = options.pre.defined() ? options.pre : c;
     if (!options.accumulate) ops::select(to, Tensor::zeros({1}, DType::u8, to.device()).broadcast(to.shape()), {}, {});
     if (options.bias.defined()) add_bias(to, options.bias);
+    if (options.residual.defined()) ops::add(to, options.residual, to, 1, 1);
     if (options.activation) ops::activation(c, to, *options.activation);
     return;
   }

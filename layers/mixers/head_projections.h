@@ -32,9 +32,9 @@ class HeadProjections {
   Variable queries(Tape& tape, const Variable& z) const { return heads_of(tape, query_, z, shape_.heads); }
   Variable keys(Tape& tape, const Variable& z) const { return heads_of(tape, key_, z, shape_.key_heads); }
   Variable values(Tape& tape, const Variable& z) const { return heads_of(tape, value_, z, shape_.key_heads); }
-  // [R, T, E] of what the heads have mixed, [R, T, H, D].
-  Variable out(Tape& tape, const Variable& mixed) const {
-    return out_(tape, reshape(tape, mixed, {mixed.dim(0), mixed.dim(1), shape_.heads * shape_.size}));
+  // [R, T, E] of what the heads have mixed, [R, T, H, D], added to the residual where there is one.
+  Variable out(Tape& tape, const Variable& mixed, const Variable& residual) const {
+    return out_(tape, reshape(tape, mixed, {mixed.dim(0), mixed.dim(1), shape_.heads * shape_.size}), residual);
   }
 
  private:
@@ -59,9 +59,11 @@ class ProjectedHeads final : public Part {
   Variable operator()(const Forward& f, const PartInput& input) const override {
     Tape& tape = f.tape;
     const Variable z = input.normalised(tape);
-    return projections_.out(
-        tape, heads_(f, projections_.queries(tape, z), projections_.keys(tape, z), projections_.values(tape, z)));
+    const Variable mixed =
+        heads_(f, projections_.queries(tape, z), projections_.keys(tape, z), projections_.values(tape, z));
+    return projections_.out(tape, mixed, input.residual);
   }
+  bool adds_residual() const override { return true; }
 
  private:
   HeadProjections projections_;

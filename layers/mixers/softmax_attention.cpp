@@ -193,7 +193,7 @@ Variable SoftmaxAttention::operator()(const Forward& f, const PartInput& input) 
       mixed = memory->combine(f, mixer);
     }
   }
-  return out_(tape, reshape(tape, mixed, {rows, tokens, heads_ * head_size_}));
+  return out_(tape, reshape(tape, mixed, {rows, tokens, heads_ * head_size_}), input.residual);
 }
 
 namespace {

@@ -17,6 +17,7 @@ class SoftmaxAttention final : public Part {
   SoftmaxAttention(const Scope& scope, const Place& place, const Surroundings& around);
 
   Variable operator()(const Forward& f, const PartInput& input) const override;
+  bool adds_residual() const override { return true; }
 
  private:
   Variable heads_of(Tape& tape, const Linear& projection, const Variable& x, int64_t heads) const;  // [R, T, H, D]

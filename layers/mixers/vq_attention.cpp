@@ -161,7 +161,7 @@ Variable VqAttention::operator()(const Forward& f, const PartInput& input) const
 
   Variable y = reshape(tape, mixed.out, {rows, tokens, heads_ * value_size_});
   if (gate_) y = swiglu(tape, (*gate_)(tape, z), y);
-  return add_loss(f, commitment_, quantized.error, out_(tape, y));
+  return add_loss(f, commitment_, quantized.error, out_(tape, y, input.residual));
 }
 
 namespace {

@@ -21,6 +21,7 @@ class VqAttention final : public Part {
   VqAttention(const Scope& scope, const Place& place, const Surroundings& around);
 
   Variable operator()(const Forward& f, const PartInput& input) const override;
+  bool adds_residual() const override { return true; }
   const Codebook& codebook() const { return *codebook_; }
 
  private:

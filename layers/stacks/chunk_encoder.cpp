@@ -54,8 +54,8 @@ Variable ChunkEncoder::run(const Layer& layer, const Forward& f, const Variable&
   settings.first_visible = table("chunks.first", 0);
   settings.last_visible = table("chunks.last", positions - 1);
   settings.scale = scale_;
-  const Variable y = add(tape, x, layer.attention.out(tape, attention(tape, heads, settings)));
-  return add(tape, y, layer.mlp(f, {y, &layer.mlp_norm}));
+  const Variable y = layer.attention.out(tape, attention(tape, heads, settings), x);
+  return layer.mlp(f, {y, &layer.mlp_norm, y});
 }
 
 Variable ChunkEncoder::operator()(const Forward& f, const Variable& chunks) const {

@@ -42,8 +42,9 @@ TEST(BadInput, ShapesThatDoNotFit) {
                ErrorKind::internal, "gemm: an activation's gradient at [3, 2] for [2, 3]");
   EXPECT_ERROR(ops::gemm(zeros({2, 3}), zeros({2, 5}), zeros({5, 3}),
                          {.accumulate = true, .gradient_of = ops::Activation::gelu, .at = zeros({2, 3})}),
-               ErrorKind::internal,
-               "an activation's gradient needs a contiguous result that does not accumulate, and no bias");
+               ErrorKind::internal, "an activation's gradient needs a contiguous result to which nothing is added");
+  EXPECT_ERROR(ops::gemm(zeros({2, 3}), zeros({2, 5}), zeros({5, 3}), {.residual = zeros({3})}), ErrorKind::internal,
+               "gemm: residual f32 [3] for f32 [2, 3]");
   EXPECT_ERROR(ops::rms_norm(zeros({2, 3}), zeros({2}), zeros({2, 3}), zeros({4}), 1e-5), ErrorKind::internal,
                "rms_norm: weight has 4 values but x is [2, 3]");
   EXPECT_ERROR(ops::sinusoid(zeros({2, 3}), 0, 1e4), ErrorKind::internal, "sinusoid: width 3 is odd");

@@ -1,4 +1,6 @@
-// Feed-forward layers as one operation.
+// Linear maps to which a residual is added, and feed-forward layers as one operation.
+#include <tuple>
+
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
 #include "autograd/functions/rows.h"
@@ -25,16 +27,27 @@ void add_case(std::vector<OpCase>& cases, OpCase made, OneOutput composition, in
   cases.push_back(std::move(made));
 }
 
-// Inputs: x, weight and bias of both maps; biases may be undefined.
+// Inputs: x, weight, bias and what the result is added to, which may be x.
+void add_linear(std::vector<OpCase>& cases, const std::string& variant, const Tensors& inputs) {
+  add_case(cases,
+           function_case("linear", variant, inputs,
+                         [](Tape& t, const Inputs& x) { return linear(t, x[0], x[1], x[2], x[x.size() > 3 ? 3 : 0]); }),
+           [](Tape& t, const Inputs& x) { return add(t, x[x.size() > 3 ? 3 : 0], mapped(t, x[0], x[1], x[2])); }, 13,
+           {2});
+}
+
+// Inputs: x, weight and bias of both maps, and what the result is added to. Biases may be undefined, and so may the
+// last.
 void add_feed_forward(std::vector<OpCase>& cases, const std::string& variant, ops::Activation kind,
                       const Tensors& inputs) {
   add_case(cases,
            function_case("feed_forward", variant, inputs,
                          [kind](Tape& t, const Inputs& x) {
-                           return feed_forward(t, x[0], {x[1], x[2]}, kind, {x[3], x[4]});
+                           return feed_forward(t, x[0], {x[1], x[2]}, kind, {x[3], x[4]}, x[5]);
                          }),
            [kind](Tape& t, const Inputs& x) {
-             return mapped(t, activation(t, mapped(t, x[0], x[1], x[2]), kind), x[3], x[4]);
+             const Variable y = mapped(t, activation(t, mapped(t, x[0], x[1], x[2]), kind), x[3], x[4]);
+             return x[5].defined() ? add(t, x[5], y) : y;
            },
            40, {2, 4});
 }
@@ -43,18 +56,28 @@ void add_feed_forward(std::vector<OpCase>& cases, const std::string& variant, op
 
 void add_feed_forward_cases(std::vector<OpCase>& cases) {
   RandomTensors r(31);
+  add_linear(cases, "residual", {r.normal({2, 3, 5}), r.normal({7, 5}), r.normal({7}), r.normal({2, 3, 7})});
+  add_linear(cases, "residual_is_input", {r.normal({3, 5}), r.normal({5, 5}), r.normal({5})});
   // x, maps to hidden features and back. Small weights: in the tail of GELU rounding errors grow.
   const auto inputs = [&r](const Shape& x, int64_t hidden, int64_t out, bool biased) {
-    return Tensors{r.normal(x), r.normal({hidden, x[-1]}, 0.3), biased ? r.normal({hidden}) : Tensor(),
-                   r.normal({out, hidden}), biased ? r.normal({out}) : Tensor()};
+    return Tensors{r.normal(x),
+                   r.normal({hidden, x[-1]}, 0.3),
+                   biased ? r.normal({hidden}) : Tensor(),
+                   r.normal({out, hidden}),
+                   biased ? r.normal({out}) : Tensor(),
+                   Tensor()};
   };
   for (const auto& [name, kind] :
        {std::pair{"relu", ops::Activation::relu}, {"gelu", ops::Activation::gelu}, {"silu", ops::Activation::silu}}) {
     add_feed_forward(cases, name, kind, inputs({3, 5}, 4, 2, true));
   }
   add_feed_forward(cases, "without_bias", ops::Activation::gelu, inputs({2, 3, 5}, 7, 5, false));
-  // What cuBLASLt has built in needs such sizes.
-  add_feed_forward(cases, "built_in", ops::Activation::gelu, inputs({2, 3, 8}, 16, 8, true));
+  // The second one has the sizes that what cuBLASLt has built in needs.
+  for (const auto& [name, width, hidden] : {std::tuple{"residual", 5, 7}, {"built_in", 8, 16}}) {
+    Tensors given = inputs({2, 3, width}, hidden, width, true);
+    given.back() = r.normal({2, 3, width});
+    add_feed_forward(cases, name, ops::Activation::gelu, given);
+  }
 }
 
 }  // namespace quire::test

@@ -30,8 +30,9 @@ double derivative(ops::Activation kind, double x) {
 
 void add_gemm(std::vector<OpCase>& cases, RandomTensors& random, int64_t m, int64_t n, int64_t k, bool transpose_a,
               bool transpose_b, int64_t gap) {
-  // Inputs are a, b, what c holds before (and where derivatives are taken), and a bias. Products that accumulate, add
-  // the bias, or apply an activation or its derivative are calls of their own; some give f32 from bf16.
+  // Inputs are a, b, what c holds before (also a residual, and where derivatives are taken), and a bias. Products
+  // that accumulate, add bias or residual, or apply an activation or its derivative are calls of their own; some give
+  // f32 from bf16.
   const auto options = [=](bool accumulate) { return ops::GemmOptions{transpose_a, transpose_b, accumulate}; };
   cases.push_back(
       {"gemm",
@@ -61,6 +62,13 @@ void add_gemm(std::vector<OpCase>& cases, RandomTensors& random, int64_t m, int6
          with_activation.pre = Tensor();
          ops::gemm(rectified, a, b, with_activation);
          std::vector<Tensor> results{packed(c), packed(sum), biased, active, pre, rectified};
+         for (const bool with : {false, true}) {
+           results.push_back(beside(in[0], {m, n}));
+           ops::GemmOptions with_residual = options(false);
+           with_residual.residual = in[2];
+           if (with) with_residual.bias = in[3];
+           ops::gemm(results.back(), a, b, with_residual);
+         }
          for (const ops::Activation kind : kActivations) {
            results.push_back(beside(in[0], {m, n}));
            ops::GemmOptions gradient = options(false);
@@ -75,6 +83,7 @@ void add_gemm(std::vector<OpCase>& cases, RandomTensors& random, int64_t m, int6
          const Tensor biased = like(in[2]);
          const Tensor active = like(in[2]);
          const Tensor rectified = like(in[2]);
+         const Tensor added = like(in[2]);  // to what c holds before, with the bias
          std::vector<Tensor> gradients;
          for (size_t kind = 0; kind < kActivations.size(); ++kind) gradients.push_back(like(in[2]));
          for (int64_t i = 0; i < m; ++i) {
@@ -88,6 +97,7 @@ void add_gemm(std::vector<OpCase>& cases, RandomTensors& random, int64_t m, int6
              for (size_t kind = 0; kind < kActivations.size(); ++kind) {
                values(gradients[kind])[i * n + j] = sum * derivative(kActivations[kind], values(in[2])[i * n + j]);
              }
+             values(added)[i * n + j] = values(in[2])[i * n + j] + sum + values(in[3])[j];
              values(in[2])[i * n + j] += sum;
              const double x = sum + values(in[3])[j];
              values(biased)[i * n + j] = x;
@@ -96,7 +106,7 @@ void add_gemm(std::vector<OpCase>& cases, RandomTensors& random, int64_t m, int6
                  x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
            }
          }
-         std::vector<Tensor> results{c, in[2], biased, active, biased, rectified};
+         std::vector<Tensor> results{c, in[2], biased, active, biased, rectified, in[2], added};
          results.insert(results.end(), gradients.begin(), gradients.end());
          return results;
        },

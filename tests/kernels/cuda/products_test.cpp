@@ -140,6 +140,42 @@ TEST_F(CudaProducts, FeedForwardLayersAskForTheGradientOfTheirActivation) {
       1);
 }
 
+TEST_F(CudaProducts, ResidualsAreAddedInTheProduct) {
+  const auto expect_same_sum = [&](DType dtype, bool bias) {
+    const DType wide = wide_type(dtype);
+    const std::vector<Tensor> in{normal({5, 7}, dtype), normal({7, 72}, dtype), normal({72}, wide),
+                                 normal({6, 72}, dtype)};
+    const auto run = [&](DType type, Device device, int times) {
+      const auto given = [&](size_t i) { return on_device(i == 2 ? in[i] : converted(in[i], type), device); };
+      const Tensor c = Tensor::zeros({5, 72}, type, device);
+      const Tensor residual = given(3);
+      ops::GemmOptions options;
+      if (bias) options.bias = given(2);
+      // Also from an address that is aligned less well than that of the result.
+      for (int time = 0; time < times; ++time) {
+        for (const int64_t first : {1, 0}) {
+          options.residual = residual.slice(0, first, first + 5);
+          ops::gemm(c, given(0), given(1), options);
+        }
+      }
+      // What it is added to is not changed.
+      return std::vector<Tensor>{converted(on_device(c, Device{}), wide),
+                                 converted(on_device(residual, Device{}), wide)};
+    };
+    const std::vector<Tensor> found = run(dtype, kCuda, 2);
+    const std::vector<Tensor> expected = run(wide, Device{}, 1);
+    EXPECT_LT(relative_error(found[0], expected[0]), dtype == DType::bf16 ? 2e-2 : 1e-5);
+    EXPECT_TRUE(same_bits(found[1], expected[1]));
+  };
+  for (const DType dtype : {DType::bf16, DType::f32, DType::f64}) {
+    EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { expect_same_sum(dtype, false); }), 4);
+  }
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    EXPECT_EQ(count(CUBLASLT_EPILOGUE_BIAS, [&] { expect_same_sum(dtype, true); }), 4);
+  }
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { expect_same_sum(DType::f64, true); }), 4);
+}
+
 TEST_F(CudaProducts, ABiasIsAddedToRowsThatLieApart) {
   for (const DType dtype : {DType::f64, DType::f32}) {
     const Tensor a = normal({3, 7}, dtype);

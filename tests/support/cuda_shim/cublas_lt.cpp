@@ -42,7 +42,7 @@ constexpr uint64_t kAuxAlignment = 16;
 
 struct Product {
   cublasLtMatmulDesc_t desc;
-  cublasLtMatrixLayout_t a, b, d;
+  cublasLtMatrixLayout_t a, b, c, d;
 
   int64_t rows() const { return d->rows; }
   int64_t columns() const { return d->columns; }
@@ -64,7 +64,10 @@ cublasStatus_t judge(const Product& p) {
       (b_turned ? p.b->rows : p.b->columns) != p.columns() || p.a->count != p.d->count || p.b->count != p.d->count) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  for (const cublasLtMatrixLayout_t matrix : {p.a, p.b, p.d}) {
+  if (p.c->type != p.d->type || p.c->rows != p.d->rows || p.c->columns != p.d->columns || p.c->count != p.d->count) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  for (const cublasLtMatrixLayout_t matrix : {p.a, p.b, p.c, p.d}) {
     if (matrix->stride < matrix->rows) return CUBLAS_STATUS_INVALID_VALUE;
   }
   const bool wide = p.a->type == CUDA_R_64F;
@@ -98,7 +101,7 @@ Sum gelu_derivative(Sum x) {
 }
 
 template <typename To, typename From, typename Sum>
-void multiply(const Product& p, const void* a, const void* b, void* d, Sum alpha, Sum beta) {
+void multiply(const Product& p, const void* a, const void* b, const void* c, void* d, Sum alpha, Sum beta) {
   const bool a_turned = p.desc->transpose_a == CUBLAS_OP_T;
   const bool b_turned = p.desc->transpose_b == CUBLAS_OP_T;
   const int64_t a_row = a_turned ? p.a->stride : 1;
@@ -110,6 +113,7 @@ void multiply(const Product& p, const void* a, const void* b, void* d, Sum alpha
   for (int64_t product = 0; product < p.d->count; ++product) {
     const From* x = static_cast<const From*>(a) + product * p.a->step;
     const From* y = static_cast<const From*>(b) + product * p.b->step;
+    const To* added_to = static_cast<const To*>(c) + product * p.c->step;
     To* z = static_cast<To*>(d) + product * p.d->step;
     for (int64_t j = 0; j < p.columns(); ++j) {
       for (int64_t i = 0; i < p.rows(); ++i) {
@@ -119,7 +123,7 @@ void multiply(const Product& p, const void* a, const void* b, void* d, Sum alpha
         }
         To& to = z[i + j * p.d->stride];
         sum *= alpha;
-        if (beta != 0) sum += beta * static_cast<Sum>(to);
+        if (beta != 0) sum += beta * static_cast<Sum>(added_to[i + j * p.c->stride]);
         if (p.has(kBias)) sum += static_cast<Sum>(static_cast<const To*>(p.desc->bias)[i]);
         To* const aux = p.has(kAux) ? static_cast<To*>(p.desc->aux) + i + j * p.desc->aux_stride : nullptr;
         if (aux != nullptr && !is_gradient) *aux = static_cast<To>(sum);
@@ -239,11 +243,11 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 
 // The words of an algorithm: what marks it, and the alignments that it counts on.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
-                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                               cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
                                               int wanted, cublasLtMatmulHeuristicResult_t* results, int* found) {
   *found = 0;
-  const cublasStatus_t status = quire::shim::judge({desc, a, b, d});
+  const cublasStatus_t status = quire::shim::judge({desc, a, b, c, d});
   if (status != CUBLAS_STATUS_SUCCESS || wanted < 1) return status;
   *results = {};
   uint64_t* const words = results->algo.data;
@@ -256,27 +260,27 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 }
 
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
-                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                        const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result) {
   if (algorithm->data[0] != quire::shim::kOwn) return CUBLAS_STATUS_INVALID_VALUE;
   *result = {*algorithm, 0};
-  return quire::shim::judge({desc, a, b, d});
+  return quire::shim::judge({desc, a, b, c, d});
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
-                              const void* beta, const void*, cublasLtMatrixLayout_t, void* d,
+                              const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void*, size_t,
                               cudaStream_t) {
   using quire::shim::alignment_of;
   using quire::shim::multiply;
   const quire::shim::DeviceMemoryOpen open;
-  const Product product{desc, a_layout, b_layout, d_layout};
+  const Product product{desc, a_layout, b_layout, c_layout, d_layout};
   const cublasStatus_t status = quire::shim::judge(product);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   const uint64_t* const words = algorithm->data;
   if (words[0] != quire::shim::kOwn || alignment_of(a) < words[1] || alignment_of(b) < words[2] ||
-      alignment_of(d) < std::max(words[3], words[4]) || alignment_of(desc->bias) < words[5] ||
+      alignment_of(c) < words[3] || alignment_of(d) < words[4] || alignment_of(desc->bias) < words[5] ||
       alignment_of(desc->aux) < words[6]) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
@@ -286,17 +290,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   }
   ++quire::shim::g_epilogues[desc->epilogue];
   if (a_layout->type == CUDA_R_64F) {
-    multiply<double, double>(product, a, b, d, *static_cast<const double*>(alpha), *static_cast<const double*>(beta));
+    multiply<double, double>(product, a, b, c, d, *static_cast<const double*>(alpha),
+                             *static_cast<const double*>(beta));
     return status;
   }
   const float factor = *static_cast<const float*>(alpha);
   const float kept = *static_cast<const float*>(beta);
   if (a_layout->type == CUDA_R_32F) {
-    multiply<float, float>(product, a, b, d, factor, kept);
+    multiply<float, float>(product, a, b, c, d, factor, kept);
   } else if (d_layout->type == CUDA_R_32F) {
-    multiply<float, quire::bfloat16>(product, a, b, d, factor, kept);
+    multiply<float, quire::bfloat16>(product, a, b, c, d, factor, kept);
   } else {
-    multiply<quire::bfloat16, quire::bfloat16>(product, a, b, d, factor, kept);
+    multiply<quire::bfloat16, quire::bfloat16>(product, a, b, c, d, factor, kept);
   }
   return status;
 }
