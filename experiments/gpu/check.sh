@@ -50,7 +50,7 @@ run_stage() {
       nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader && "$bundle/bin/quire" --version &&
         "$bundle/bin/quire" bench "$bundle/configs/quickstart.yaml" run.device=cuda --steps 5 --warmup 2
       ;;
-    products) "$bundle/tests/test_gpu" '--gtest_filter=*gemm*:*matmul*:*linear*' ;;
+    products) "$bundle/tests/test_gpu" '--gtest_filter=*gemm*:*matmul*:*linear*:*feed_forward*' ;;
     attention) "$bundle/tests/test_gpu" '--gtest_filter=*attention*:*CudaAttention*' ;;
     kernels) "$bundle/tests/test_gpu" '--gtest_filter=-*Training*:*Nccl*' ;;
     golden) "$bundle/tests/test_golden" ;;

@@ -5,7 +5,8 @@
 
 quire counts what its operations read, write and compute; two steps on the CPU, with one row and with two, tell what
 grows with the rows. What grows is stored in bf16 on a GPU, half of what the CPU counts; the rest, weights and their
-moments, stays f32. An operation takes the longer of its bytes over the bandwidth and its operations over the rate of its
+moments, stays f32. What products do to their results (biases, GELU, its derivative, residuals) counts within them, as
+cuBLASLt does it. An operation takes the longer of its bytes over the bandwidth and its operations over the rate of its
 kind, and no less than a launch. The rates are those of the table below, each an assumption until it is measured.
 """
 
