@@ -27,14 +27,19 @@ namespace quire::ops {
 // Which kernels compute a call on a GPU: those of this project, or cuDNN's.
 enum class AttentionKernels : uint8_t { own, cudnn };
 
-// What the host knows of first_visible, for cuDNN: every row holds one document from its first query on. With b =
+// What the host knows of first_visible, for cuDNN. Every row holds one document from its first query on. With b =
 // min(first_visible[r, 0], 0), query i sees the keys at max(b, i - window) <= p <= i; queries behind the last token of
-// a row see nothing.
+// a row see nothing. With several_documents the documents of a row are the sequences of AttentionInputs: the one that
+// begins with the row has b as above, for the others b is their first query. Queries of no sequence see nothing.
 struct AttentionBand {
   std::optional<int64_t> window;
   int64_t carried = 0;   // the most keys of the ring that any query sees
   bool padding = false;  // some query sees nothing
+  bool several_documents = false;
 };
+
+// The numbers of a row of AttentionInputs::sequences.
+enum SequenceNumber : int64_t { kSequenceRow, kSequenceBegin, kSequenceQueries, kSequenceNumbers };
 
 struct AttentionInputs {
   Tensor q;              // [R, T, H, D]
@@ -62,15 +67,16 @@ struct AttentionInputs {
   int64_t first_row = 0;
   // cudnn: first_visible is `band`, and there are no position terms, no dropout, no last_visible and no query that does
   // not see itself. lse is then what cuDNN's own backward pass reads, in natural units, but not -inf where a query sees
-  // nothing: forward and backward pass name the same kernels, and nobody else reads lse. Other devices than a GPU
-  // compute the same with their only kernels.
+  // nothing, and as [R, T, H] with several documents: forward and backward pass name the same kernels, and nobody else
+  // reads lse. Other devices than a GPU compute the same with their only kernels.
   AttentionKernels kernels = AttentionKernels::own;
   AttentionBand band;
+  Tensor sequences;  // i32 [sequences, kSequenceNumbers]  with band.several_documents, in the order of rows and queries
 
   template <typename F>
   void for_each_tensor(F& f) const {
-    for (const Tensor* tensor :
-         {&q, &k, &v, &cache_k, &cache_v, &cache_head, &first_visible, &last_visible, &bias, &r, &u, &v_bias}) {
+    for (const Tensor* tensor : {&q, &k, &v, &cache_k, &cache_v, &cache_head, &first_visible, &last_visible, &bias, &r,
+                                 &u, &v_bias, &sequences}) {
       f(*tensor);
     }
   }

@@ -24,6 +24,29 @@ const char* name_of(ops::AttentionKernels kernels) {
   return kernels == ops::AttentionKernels::cudnn ? "cudnn" : "own";
 }
 
+int64_t bytes_of(DType type) {
+  return static_cast<int64_t>(size_of(type));
+}
+
+int64_t round_up(int64_t count, int64_t multiple) {
+  return (count + multiple - 1) / multiple * multiple;
+}
+
+// Two documents in every row: their sequences. The second one sees nothing of the first; first: first_visible.
+std::vector<int32_t> cut_in_two(const AttentionProblem& p, std::vector<int32_t>& first) {
+  const auto half = static_cast<int32_t>((p.queries + 1) / 2);
+  const auto queries = static_cast<int32_t>(p.queries);
+  std::vector<int32_t> sequences;
+  for (int32_t row = 0; row < p.rows; ++row) {
+    sequences.insert(sequences.end(), {row, 0, half, row, half, queries - half});
+    for (int32_t i = half; i < queries; ++i) {
+      int32_t& of_query = first[static_cast<size_t>(row * queries + i)];
+      of_query = std::max(of_query, half);
+    }
+  }
+  return sequences;
+}
+
 // The time of a call, of several after one that is not counted.
 double seconds_on(Device device, const std::function<void()>& call) {
   constexpr int kCalls = 5;
@@ -43,8 +66,9 @@ double seconds_on(Device device, const std::function<void()>& call) {
 }  // namespace
 
 std::string AttentionProblem::to_string() const {
-  return fmt::format("queries {}, carried {}, heads {}/{}, size {}/{}, window {}, {}", queries, carried, heads,
-                     kv_heads, size, value_size, window ? std::to_string(*window) : "none", quire::name_of(type));
+  return fmt::format("queries {}, carried {}, heads {}/{}, size {}/{}, window {}, {}{}", queries, carried, heads,
+                     kv_heads, size, value_size, window ? std::to_string(*window) : "none", quire::name_of(type),
+                     several_documents ? ", several documents in a row" : "");
 }
 
 AttentionProblem problem_of(const ops::AttentionInputs& in) {
@@ -56,7 +80,8 @@ AttentionProblem problem_of(const ops::AttentionInputs& in) {
           .size = in.q.dim(3),
           .value_size = in.v.dim(3),
           .window = in.band.window,
-          .type = in.q.dtype()};
+          .type = in.q.dtype(),
+          .several_documents = in.band.several_documents};
 }
 
 std::string why_not_in_cudnn(const AttentionProblem& p) {
@@ -71,6 +96,21 @@ std::string why_not_in_cudnn(const AttentionProblem& p) {
   }
   if (p.queries == 1 && p.carried == 0) return "it refuses one query with one key";
   return "";
+}
+
+int64_t cudnn_backward_workspace(const AttentionProblem& p) {
+  constexpr int64_t kQueryTile = 64;
+  constexpr int64_t kKeyTile = 128;
+  constexpr int64_t kSmallTables = int64_t{64} << 10;
+  const int64_t keys = p.carried + p.queries;
+  const int64_t heads = p.rows * p.heads;
+  int64_t bytes = kSmallTables;
+  bytes += heads * round_up(p.queries, kQueryTile) * round_up(keys, kKeyTile) * bytes_of(DType::bf16);
+  bytes += heads * p.queries * bytes_of(DType::f32);  // dout . out
+  // Gradients of keys and values for each query head, before they are added up.
+  const DType of_heads = p.several_documents ? DType::f32 : DType::bf16;
+  if (p.heads != p.kv_heads) bytes += heads * keys * (p.size + p.value_size) * bytes_of(of_heads);
+  return bytes;
 }
 
 void bind_cudnn(const CudnnAnswers& bound) {
@@ -144,8 +184,11 @@ ops::AttentionKernels measure_attention(const AttentionProblem& p, Device device
     const int64_t query = i % p.queries;
     first.push_back(static_cast<int32_t>(std::max(-p.carried, p.window ? query - *p.window : -p.carried)));
   }
+  in.band = {.window = p.window, .carried = p.carried, .several_documents = p.several_documents};
+  if (p.several_documents) {
+    in.sequences = Tensor::from(cut_in_two(p, first), {2 * p.rows, ops::kSequenceNumbers}, device);
+  }
   in.first_visible = Tensor::from(first, {p.rows, p.queries}, device);
-  in.band = {.window = p.window, .carried = p.carried};
   const Tensor out = Tensor::zeros({p.rows, p.queries, p.heads, p.value_size}, p.type, device);
   const Tensor dout = Tensor::zeros(out.shape(), p.type, device);
   const Tensor lse = Tensor::zeros({p.rows, p.heads, p.queries}, wide_type(p.type), device);

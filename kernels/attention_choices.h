@@ -26,8 +26,10 @@ struct AttentionProblem {
   int64_t value_size = 0;
   std::optional<int64_t> window = {};  // largest distance; without a value, or beyond all keys, there is no limit
   DType type = DType::bf16;
+  bool several_documents = false;  // a row may hold several
 
-  // "queries 512, carried 256, heads 8/2, size 64/64, window 256, bf16": all but the rows, which do not decide.
+  // "queries 512, carried 256, heads 8/2, size 64/64, window 256, bf16, several documents in a row": all but the rows,
+  // which do not decide.
   std::string to_string() const;
 };
 
@@ -37,6 +39,15 @@ AttentionProblem problem_of(const ops::AttentionInputs& in);
 // Empty, or why cuDNN cannot compute it on any GPU. No library is asked; limits are those of cuDNN's fused attention:
 // https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/operations/Attention.html
 std::string why_not_in_cudnn(const AttentionProblem& problem);
+
+// cuDNN's deterministic backward pass keeps a product for each pair of query and key, so that its workspace grows with
+// T S. A shape that needs more than this has no plan.
+inline constexpr int64_t kCudnnWorkspaceBytes = int64_t{512} << 20;
+// What its forward pass needs at most.
+inline constexpr int64_t kCudnnForwardWorkspaceBytes = int64_t{64} << 10;
+// What its backward pass needs at most, found by building plans of cuDNN 9.19 for an A100 and an H100 that are
+// described to it (tests/kernels/cuda/cudnn_plans_test.cpp compares); above kCudnnWorkspaceBytes there is no plan.
+int64_t cudnn_backward_workspace(const AttentionProblem& problem);
 
 // What a backend with cuDNN answers. Bound when the backend's library is loaded.
 struct CudnnAnswers {

@@ -10,20 +10,19 @@ namespace quire {
 
 namespace {
 
-std::string why_not_cudnn(const ModelConfig& model, const LayerConfig& layer, bool one_document) {
+std::string why_not_cudnn(const ModelConfig& model, const LayerConfig& layer) {
   if (layer.position != Position::rope && layer.position != Position::none) {
     return "it has no position terms; use position: rope or none";
   }
   if (!layer.attention.attend_self) return "attend_self: false keeps a token from its own key, which it always shows";
   if (model.dropout.attention > 0) return "dropout.attention draws other random numbers there; set it to 0";
-  if (!one_document) return "rows hold several documents; use data.pack: pad";
   return "";
 }
 
 }  // namespace
 
 std::vector<AttentionCall> attention_calls(const ModelConfig& model, int64_t rows, int64_t subsequence,
-                                           bool one_document, DType type) {
+                                           bool several_documents, DType type) {
   std::vector<AttentionCall> calls;
   visit_mechanisms(model, [&](const Mechanism& mechanism, const Place& place, const std::string&) {
     if (mechanism.role == Role::memory && mechanism.joins_attention(place) && calls.back().why_not_cudnn.empty()) {
@@ -41,9 +40,10 @@ std::vector<AttentionCall> attention_calls(const ModelConfig& model, int64_t row
                     .size = model.size_of_head(),
                     .value_size = model.size_of_head(),
                     .window = attention.reach(),
-                    .type = type};
+                    .type = type,
+                    .several_documents = several_documents};
     call.why_not_cudnn = mechanism.takes_implementation
-                             ? why_not_cudnn(model, place.layer, one_document)
+                             ? why_not_cudnn(model, place.layer)
                              : fmt::format("a mixer of kind {} has kernels of its own", mechanism.kind);
     calls.push_back(call);
   });

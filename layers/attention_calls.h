@@ -18,8 +18,8 @@ struct AttentionCall {
   std::string why_not_cudnn = {};
 };
 
-// Of all layers. rows: of a pass; one_document: no row of a batch holds several.
+// Of all layers. rows: of a pass; several_documents: a row of a batch may hold several.
 std::vector<AttentionCall> attention_calls(const ModelConfig& model, int64_t rows, int64_t subsequence,
-                                           bool one_document, DType type);
+                                           bool several_documents, DType type);
 
 }  // namespace quire

@@ -179,8 +179,8 @@ struct AttentionConfig {
                      "the Memorizing Transformer"});
     v.field("implementation", implementation,
             {.help = "which kernels compute the attention of training steps. cuDNN's take bf16, heads of up to 256 "
-                     "features (128 before Hopper), position: rope or none and one document in a row, without "
-                     "attention dropout. Evaluation and generation use own"});
+                     "features (128 before Hopper) and position: rope or none, without attention dropout; with "
+                     "data.pack: concat they need compute capability 9 or 10. Evaluation and generation use own"});
     v.field("token_shift", token_shift,
             {.help = "share of the mixer's input features that are those of the token before (RWKV's token shift, with "
                      "fixed shares). With 0.5 a layer learns much sooner to look up what followed an earlier "

@@ -46,6 +46,8 @@ struct Forward {
   double nll_seed = 1;
   // In training steps: which kernels were chosen for attention. nullptr: those of this program.
   const AttentionChoices* attention = nullptr;
+  // Rows may hold several documents, whether those of this batch do or not: data.pack: concat.
+  bool several_documents = false;
   // Tables that layers derive from the batch; every copy of this struct shares them.
   std::shared_ptr<BatchTables> tables = std::make_shared<BatchTables>();
 

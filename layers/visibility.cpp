@@ -30,15 +30,30 @@ Tensor first_visible(const Forward& f, std::span<const int64_t> initial, std::op
 }
 
 std::optional<ops::AttentionBand> visible_band(const Batch& batch, std::span<const Segment> segments, int64_t carried,
-                                               std::optional<int64_t> window) {
-  ops::AttentionBand band{.window = window, .carried = window ? std::min(carried, *window) : carried};
+                                               std::optional<int64_t> window, bool several_documents) {
+  ops::AttentionBand band{.window = window,
+                          .carried = window ? std::min(carried, *window) : carried,
+                          .several_documents = several_documents};
   int64_t tokens = 0;
   for (const Segment& segment : segments) {
-    if (segment.begin != 0) return std::nullopt;
+    if (segment.begin != 0 && !several_documents) return std::nullopt;
     tokens += segment.count;
   }
   band.padding = tokens < batch.rows * batch.length;
   return band;
+}
+
+Tensor visible_sequences(const Forward& f) {
+  return f.tables->find({hash_scope("visible_sequences"), {}}, [&] {
+    std::vector<int32_t> numbers;
+    for (const Segment& segment : f.state.segments()) {
+      for (const int64_t number : {segment.row, segment.begin, segment.count}) {
+        numbers.push_back(static_cast<int32_t>(number));
+      }
+    }
+    const auto count = static_cast<int64_t>(f.state.segments().size());
+    return Tensor::from(numbers, {count, ops::kSequenceNumbers}, f.state.device());
+  });
 }
 
 Tensor token_mask(const Forward& f) {

@@ -19,9 +19,12 @@ std::vector<int32_t> first_visible(const Batch& batch, std::span<const Segment> 
 Tensor first_visible(const Forward& f, std::span<const int64_t> initial, std::optional<int64_t> window);
 
 // What cuDNN's kernels want to know about first_visible(batch, segments, initial, window), where carried is the most
-// that initial can hold. Nothing where some row has a document that does not begin at its first position.
+// that initial can hold. several_documents: rows may hold several; without it there is nothing where some row has a
+// document that does not begin at its first position.
 std::optional<ops::AttentionBand> visible_band(const Batch& batch, std::span<const Segment> segments, int64_t carried,
-                                               std::optional<int64_t> window);
+                                               std::optional<int64_t> window, bool several_documents);
+// AttentionInputs::sequences of a batch whose rows may hold several documents. Made once a pass.
+Tensor visible_sequences(const Forward& f);
 
 // u8 [R * T]: 1 for positions with a token. Made once a pass.
 Tensor token_mask(const Forward& f);

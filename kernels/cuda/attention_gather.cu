@@ -105,6 +105,44 @@ __global__ void clear_unseeing_kernel(Unit* to, const Unit* from, const int32_t*
   }
 }
 
+// Elements of a position, in the order of CudnnSequenceTables::Offset.
+struct PositionSizes {
+  int64_t of[CudnnSequenceTables::kOffsets];
+};
+
+// A thread for each place of a call: `most` sequences and the end of the last one. length: of a line of keys.
+__global__ void sequence_tables_kernel(int32_t* lengths, int64_t* offsets, const int32_t* sequences,
+                                       const int32_t* key_lengths, PositionSizes sizes, int64_t count, int64_t calls,
+                                       int64_t most, int64_t length_pitch, int64_t offset_pitch, int64_t queries,
+                                       int64_t length) {
+  constexpr int64_t kOffsets = CudnnSequenceTables::kOffsets;
+  for (int64_t i = first_element(); i < calls * (most + 1); i += element_stride()) {
+    const int64_t call = i / (most + 1);
+    const int64_t place = i % (most + 1);
+    // Places behind the last sequence stand at its end.
+    const int64_t wanted = call * most + place;
+    const bool is_sequence = place < most && wanted < count;
+    const int64_t in_call = count - call * most < most ? count - call * most : most;
+    const int32_t* const sequence =
+        sequences + (is_sequence ? wanted : call * most + in_call - 1) * ops::kSequenceNumbers;
+    const int64_t row = sequence[ops::kSequenceRow];
+    const int64_t begin = sequence[ops::kSequenceBegin];
+    const int64_t of_sequence = sequence[ops::kSequenceQueries];
+    const int64_t of_row = key_lengths == nullptr ? 0 : key_lengths[row] - queries;  // carried keys
+    const int64_t carried = begin == 0 ? of_row : 0;
+    const int64_t query = row * queries + begin + (is_sequence ? 0 : of_sequence);
+    const int64_t key = row * length + of_row + begin + (is_sequence ? -carried : of_sequence);
+    if (place < most) {
+      lengths[2 * call * length_pitch + place] = is_sequence ? of_sequence : 0;
+      lengths[(2 * call + 1) * length_pitch + place] = is_sequence ? carried + of_sequence : 0;
+    }
+    for (int64_t o = 0; o < kOffsets; ++o) {
+      const bool of_keys = o == CudnnSequenceTables::kOfK || o == CudnnSequenceTables::kOfV;
+      offsets[(call * kOffsets + o) * offset_pitch + place] = (of_keys ? key : query) * sizes.of[o];
+    }
+  }
+}
+
 constexpr int kThreadsOfEntry = 4 * kWarp;
 
 }  // namespace
@@ -142,6 +180,17 @@ void scatter_line(const Tensor& segment, const Tensor& ring, const Tensor& line,
            head.data<int32_t>(), key_lengths.data<int32_t>(), line.dim(1), queries, slots,
            entry / static_cast<int64_t>(sizeof(Unit)));
   });
+}
+
+void sequence_tables(const CudnnSequenceTables& tables, const AttentionSizes& s, const Tensor& sequences,
+                     const Tensor& key_lengths, int64_t carried) {
+  if (tables.calls == 0) return;
+  const PositionSizes sizes{
+      {s.heads * s.size, s.kv_heads * s.size, s.kv_heads * s.value_size, s.heads * s.value_size, s.heads}};
+  launch(sequence_tables_kernel, blocks_for(tables.calls * (s.rows + 1)), kBlock, 0, tables.lengths.data<int32_t>(),
+         tables.offsets.data<int64_t>(), sequences.data<int32_t>(),
+         key_lengths.defined() ? key_lengths.data<int32_t>() : nullptr, sizes, sequences.dim(0), tables.calls, s.rows,
+         tables.lengths.dim(2), tables.offsets.dim(2), s.queries, carried + s.queries);
 }
 
 void clear_unseeing(const Tensor& to, const Tensor& from, const Tensor& first_visible) {

@@ -1,7 +1,7 @@
 // Carried keys and those of the segment in one line without gaps, as cuDNN's attention wants them, and back.
 #pragma once
 
-#include "kernels/attention.h"
+#include "kernels/cudnn_scratch.h"
 
 namespace quire::cuda {
 
@@ -18,6 +18,11 @@ void gather_line(const Tensor& line, const Tensor& segment, const Tensor& ring, 
 // The reverse. Slots of the ring that are not in the line become zero. An undefined segment or ring is left out.
 void scatter_line(const Tensor& segment, const Tensor& ring, const Tensor& line, const Tensor& head,
                   const Tensor& key_lengths, int64_t queries);
+
+// Several documents in a row: where they lie in the operands of cuDNN's calls. key_lengths: those of lines with carried
+// keys, whose sequences begin with all of them or none; undefined where the keys are those of the segment.
+void sequence_tables(const CudnnSequenceTables& tables, const AttentionSizes& sizes, const Tensor& sequences,
+                     const Tensor& key_lengths, int64_t carried);
 
 // to [R, T, H, W] = from, and zero for queries that see nothing. to may be from.
 void clear_unseeing(const Tensor& to, const Tensor& from, const Tensor& first_visible);

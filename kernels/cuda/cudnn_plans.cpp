@@ -2,7 +2,7 @@
 
 #include <cudnn_frontend.h>
 
-#include <optional>
+#include <map>
 
 #include "core/check.h"
 #include "kernels/cuda/cudnn_library.h"
@@ -22,7 +22,25 @@ using fe::graph::Tensor_attributes;
 using GraphTensor = std::shared_ptr<Tensor_attributes>;
 
 // Operands by number, in both graphs.
-enum Operand : int64_t { kQ = 1, kK, kV, kOut, kDout, kLse, kDq, kDk, kDv, kQueryLengths, kKeyLengths, kScale };
+enum Operand : int64_t {
+  kQ = 1,
+  kK,
+  kV,
+  kOut,
+  kDout,
+  kLse,
+  kDq,
+  kDk,
+  kDv,
+  kQueryLengths,
+  kKeyLengths,
+  kScale,
+  kQOffsets,
+  kKOffsets,
+  kVOffsets,
+  kOutOffsets,
+  kLseOffsets
+};
 
 // The first line says what, and a paragraph for each engine that it has asked, why. The first reason is enough.
 std::string short_message(const std::string& message) {
@@ -43,12 +61,14 @@ fe::DataType_t data_type(DType type) {
   fail(ErrorKind::config, "cuDNN's attention has no {}", name_of(type));
 }
 
-// [R, length, heads, features] in the order that cuDNN counts in: [R, heads, length, features].
+// [R, length, heads, features] in the order that cuDNN counts in: [R, heads, length, features]. With offsets of
+// sequences it ignores the first stride.
 void set_layout(Tensor_attributes& tensor, Operand operand, int64_t rows, int64_t length, int64_t heads,
-                int64_t features) {
+                int64_t features, const GraphTensor& offsets) {
   tensor.set_uid(operand)
       .set_dim({rows, heads, length, features})
       .set_stride({length * heads * features, features, heads * features, 1});
+  if (offsets) tensor.set_ragged_offset(offsets);
 }
 
 // Builds one of the two graphs.
@@ -65,53 +85,80 @@ class Builder {
   }
 
   std::unique_ptr<Graph> forward() {
-    const CudnnShape& s = shape_;
     auto attributes = fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true);
     describe(attributes);
-    const auto [out, lse] = graph_->sdpa(query(kQ, s.size), key(kK, s.size), key(kV, s.value_size), attributes);
-    out->set_output(true);
-    set_layout(*out, kOut, s.rows, s.queries, s.heads, s.value_size);
-    lse->set_output(true).set_data_type(fe::DataType_t::FLOAT).set_uid(kLse);
+    const auto [out, lse] = graph_->sdpa(input(kQ), input(kK), input(kV), attributes);
+    set_output(out, kOut);
+    lse->set_output(true);
+    set_lse_layout(*lse);
     return build("forward pass");
   }
 
   std::unique_ptr<Graph> backward() {
-    const CudnnShape& s = shape_;
     auto attributes =
         fe::graph::SDPA_backward_attributes().set_name("attention_backward").set_deterministic_algorithm(true);
     describe(attributes);
-    const GraphTensor lse = graph_->tensor(Tensor_attributes()
-                                               .set_uid(kLse)
-                                               .set_data_type(fe::DataType_t::FLOAT)
-                                               .set_dim({s.rows, s.heads, s.queries, 1})
-                                               .set_stride({s.heads * s.queries, s.queries, 1, 1}));
-    const auto [dq, dk, dv] =
-        graph_->sdpa_backward(query(kQ, s.size), key(kK, s.size), key(kV, s.value_size), query(kOut, s.value_size),
-                              query(kDout, s.value_size), lse, attributes);
-    for (const GraphTensor& gradient : {dq, dk, dv}) gradient->set_output(true);
-    set_layout(*dq, kDq, s.rows, s.queries, s.heads, s.size);
-    set_layout(*dk, kDk, s.rows, s.keys, s.kv_heads, s.size);
-    set_layout(*dv, kDv, s.rows, s.keys, s.kv_heads, s.value_size);
+    if (shape_.ragged) {
+      attributes.set_max_total_seq_len_q(shape_.rows * shape_.queries)
+          .set_max_total_seq_len_kv(shape_.rows * shape_.keys);
+    }
+    Tensor_attributes lse;
+    set_lse_layout(lse);
+    const auto [dq, dk, dv] = graph_->sdpa_backward(input(kQ), input(kK), input(kV), input(kOut), input(kDout),
+                                                    graph_->tensor(lse), attributes);
+    set_output(dq, kDq);
+    set_output(dk, kDk);
+    set_output(dv, kDv);
     return build("backward pass");
   }
 
  private:
-  GraphTensor query(Operand operand, int64_t features) {
+  void set_layout_of(Tensor_attributes& tensor, Operand operand) {
+    const CudnnShape& s = shape_;
+    switch (operand) {
+      case kQ:
+      case kDq:
+        return set_layout(tensor, operand, s.rows, s.queries, s.heads, s.size, offsets(kQOffsets));
+      case kK:
+      case kDk:
+        return set_layout(tensor, operand, s.rows, s.keys, s.kv_heads, s.size, offsets(kKOffsets));
+      case kV:
+      case kDv:
+        return set_layout(tensor, operand, s.rows, s.keys, s.kv_heads, s.value_size, offsets(kVOffsets));
+      default:  // kOut, kDout
+        return set_layout(tensor, operand, s.rows, s.queries, s.heads, s.value_size, offsets(kOutOffsets));
+    }
+  }
+  // Ragged, it follows the tokens as the other tensors do.
+  void set_lse_layout(Tensor_attributes& tensor) {
+    const CudnnShape& s = shape_;
+    tensor.set_uid(kLse).set_data_type(fe::DataType_t::FLOAT).set_dim({s.rows, s.heads, s.queries, 1});
+    if (s.ragged) {
+      tensor.set_stride({s.queries * s.heads, 1, s.heads, 1}).set_ragged_offset(offsets(kLseOffsets));
+    } else {
+      tensor.set_stride({s.heads * s.queries, s.queries, 1, 1});
+    }
+  }
+  GraphTensor input(Operand operand) {
     Tensor_attributes tensor;
-    set_layout(tensor, operand, shape_.rows, shape_.queries, shape_.heads, features);
+    set_layout_of(tensor, operand);
     return graph_->tensor(tensor);
   }
-  GraphTensor key(Operand operand, int64_t features) {
-    Tensor_attributes tensor;
-    set_layout(tensor, operand, shape_.rows, shape_.keys, shape_.kv_heads, features);
-    return graph_->tensor(tensor);
+  void set_output(const GraphTensor& tensor, Operand operand) {
+    tensor->set_output(true);
+    set_layout_of(*tensor, operand);
   }
-  GraphTensor lengths(Operand operand) {
-    return graph_->tensor(Tensor_attributes()
-                              .set_uid(operand)
-                              .set_data_type(fe::DataType_t::INT32)
-                              .set_dim({shape_.rows, 1, 1, 1})
-                              .set_stride({1, 1, 1, 1}));
+  GraphTensor numbers(Operand operand, int64_t count, fe::DataType_t type) {
+    return graph_->tensor(
+        Tensor_attributes().set_uid(operand).set_data_type(type).set_dim({count, 1, 1, 1}).set_stride({1, 1, 1, 1}));
+  }
+  GraphTensor lengths(Operand operand) { return numbers(operand, shape_.rows, fe::DataType_t::INT32); }
+  // One tensor for all that share them; none where there are no sequences.
+  GraphTensor offsets(Operand operand) {
+    if (!shape_.ragged) return nullptr;
+    GraphTensor& shared = offsets_[operand];
+    if (!shared) shared = numbers(operand, shape_.rows + 1, fe::DataType_t::INT64);
+    return shared;
   }
 
   // The mask and the scale, which is handed over at each call. cuDNN's left bound is the first distance that is not
@@ -134,22 +181,32 @@ class Builder {
   }
 
   std::unique_ptr<Graph> build(const char* pass) {
-    require(graph_->validate(), pass);
-    require(handle_ != nullptr ? graph_->build_operation_graph(handle_) : graph_->build_operation_graph(), pass);
-    require(graph_->create_execution_plans({fe::HeurMode_t::A}), pass);
+    require_built(graph_->validate(), pass);
+    require_built(handle_ != nullptr ? graph_->build_operation_graph(handle_) : graph_->build_operation_graph(), pass);
+    require_built(graph_->create_execution_plans({fe::HeurMode_t::A}), pass);
     graph_->deselect_workspace_greater_than(kCudnnWorkspaceBytes);
     fe::error_object left = graph_->check_support();
     if (left.is_bad()) {
       fail(ErrorKind::config, "cuDNN's attention, {}: no plan needs at most {} MiB of workspace ({})", pass,
            kCudnnWorkspaceBytes >> 20, short_message(left.get_message()));
     }
-    require(graph_->build_plans(), pass);
+    require_built(graph_->build_plans(), pass);
     return std::move(graph_);
+  }
+
+  // What cuDNN says of ragged tensors does not name their cause.
+  void require_built(fe::error_object error, const char* pass) const {
+    if (error.is_bad() && shape_.ragged) {
+      fail(ErrorKind::config, "cuDNN's attention with several documents in a row (data.pack: concat), {}: {}", pass,
+           short_message(error.get_message()));
+    }
+    require(std::move(error), pass);
   }
 
   const CudnnShape& shape_;
   cudnnHandle_t handle_;
   std::unique_ptr<Graph> graph_;
+  std::map<Operand, GraphTensor> offsets_;
 };
 
 int64_t workspace_of(const Graph& graph) {
@@ -194,7 +251,7 @@ class GraphPlans final : public CudnnPlans {
     float scale = x.scale;
     Operands operands{{kQ, pointer(x.q)}, {kK, pointer(x.k)}, {kV, pointer(x.v)},
                       {kOut, x.out},      {kLse, x.lse},      {kScale, &scale}};
-    add_lengths(operands, x.query_lengths, x.key_lengths);
+    add_sequences(operands, x.sequences);
     execute(*forward_, operands, workspace);
   }
 
@@ -210,7 +267,7 @@ class GraphPlans final : public CudnnPlans {
                       {kDk, x.dk},
                       {kDv, x.dv},
                       {kScale, &scale}};
-    add_lengths(operands, x.query_lengths, x.key_lengths);
+    add_sequences(operands, x.sequences);
     execute(*backward_, operands, workspace);
   }
 
@@ -220,10 +277,16 @@ class GraphPlans final : public CudnnPlans {
   // cuDNN takes what it only reads as void*, too.
   static void* pointer(const void* read) { return const_cast<void*>(read); }
 
-  static void add_lengths(Operands& operands, const void* query_lengths, const void* key_lengths) {
-    if (key_lengths == nullptr) return;
-    operands[kQueryLengths] = pointer(query_lengths);
-    operands[kKeyLengths] = pointer(key_lengths);
+  static void add_sequences(Operands& operands, const CudnnSequences& x) {
+    for (const auto& [operand, table] : {std::pair{kQueryLengths, x.query_lengths},
+                                         {kKeyLengths, x.key_lengths},
+                                         {kQOffsets, x.q},
+                                         {kKOffsets, x.k},
+                                         {kVOffsets, x.v},
+                                         {kOutOffsets, x.out},
+                                         {kLseOffsets, x.lse}}) {
+      if (table != nullptr) operands[operand] = pointer(table);
+    }
   }
 
   void execute(const Graph& graph, Operands& operands, void* workspace) const {

@@ -13,25 +13,36 @@ namespace quire::cuda {
 
 // Tensors are [R, T or S, heads, features] and contiguous. Query i of a row sees the keys j with
 //   i + d - window <= j <= i + d,  d = key length - query length of the row,
-// below the row's key length. Without lengths, S = T and d = 0.
+// below the row's key length. Without lengths, S = T and d = 0. Ragged: R sequences of at most T queries and S keys
+// stand in the place of rows, each anywhere in tensors of R T and R S positions; what is in none of them is left as it
+// is.
 struct CudnnShape {
   int64_t rows, queries, keys, heads, kv_heads, size, value_size;  // R, T, S, H, Hk, D, Dv
   int64_t window;                                                  // -1: no limit
   bool lengths;
+  bool ragged;  // with lengths
   DType type;
   auto operator<=>(const CudnnShape&) const = default;
 };
 CudnnShape shape_of(const AttentionProblem& problem);
 
+// On the device, at addresses that are multiples of 16 bytes.
+struct CudnnSequences {
+  const void *query_lengths = nullptr, *key_lengths = nullptr;  // i32 [R], 0 for sequences that there are not
+  // Where sequences begin, in elements: i64 [R + 1], ascending; the last number is where the last sequence ends.
+  // Gradients have the offsets of what they belong to.
+  const void *q = nullptr, *k = nullptr, *v = nullptr, *out = nullptr, *lse = nullptr;
+};
+
 struct CudnnForward {
   const void *q, *k, *v;
-  const void *query_lengths, *key_lengths;  // i32 [R]
-  void *out, *lse;                          // lse: f32 [R, H, T]
+  CudnnSequences sequences;
+  void *out, *lse;  // lse: f32 [R, H, T]; ragged: [R, T, H]
   float scale;
 };
 struct CudnnBackward {
   const void *q, *k, *v, *out, *dout, *lse;
-  const void *query_lengths, *key_lengths;
+  CudnnSequences sequences;
   void *dq, *dk, *dv;
   float scale;
 };
@@ -45,10 +56,6 @@ class CudnnPlans {
   virtual void forward(const CudnnForward& operands, void* workspace) = 0;
   virtual void backward(const CudnnBackward& operands, void* workspace) = 0;
 };
-
-// Its deterministic backward pass keeps a sum of dq per tile of keys, which grows with T S. A shape that needs more
-// than this has no plan.
-inline constexpr int64_t kCudnnWorkspaceBytes = int64_t{512} << 20;
 
 // For the GPU at hand. The backward pass is the deterministic one. Error(config) says why there are none.
 std::unique_ptr<CudnnPlans> make_cudnn_plans(const CudnnShape& shape);

@@ -14,7 +14,8 @@ CudnnShape shape_of(const AttentionProblem& p) {
           .size = p.size,
           .value_size = p.value_size,
           .window = limited ? *p.window : -1,
-          .lengths = p.carried > 0,
+          .lengths = p.carried > 0 || p.several_documents,
+          .ragged = p.several_documents,
           .type = p.type};
 }
 

@@ -118,12 +118,14 @@ ops::AttentionInputs SoftmaxAttention::with_kernels(const Forward& f, ops::Atten
   const bool asked = config_.implementation == AttentionImplementation::cudnn;
   if (f.attention == nullptr || config_.implementation == AttentionImplementation::own) return settings;
   const std::optional<ops::AttentionBand> band =
-      visible_band(f.batch, f.state.segments(), config_.cache_length(), config_.reach());
-  QUIRE_CHECK(band || !asked, "attention.implementation: cudnn: a row holds several documents");
+      visible_band(f.batch, f.state.segments(), config_.cache_length(), config_.reach(), f.several_documents);
+  QUIRE_CHECK(band || !asked,
+              "attention.implementation: cudnn: a row holds several documents, and no plan was made for it");
   if (!band) return settings;
   settings.band = *band;
   if (asked || f.attention->find(problem_of(settings)) == ops::AttentionKernels::cudnn) {
     settings.kernels = ops::AttentionKernels::cudnn;
+    if (f.several_documents) settings.sequences = visible_sequences(f);
   }
   return settings;
 }

@@ -33,7 +33,7 @@ TEST(FirstVisible, AWindowCutsEachSegment) {
 
 TEST(VisibleBand, IsThereForOneDocumentInARow) {
   const auto band = [](const Batch& batch, int64_t carried, std::optional<int64_t> window) {
-    return visible_band(batch, segments_of(batch), carried, window);
+    return visible_band(batch, segments_of(batch), carried, window, false);
   };
   const std::optional<ops::AttentionBand> full = band(batch_of({{0, 0, 0}, {0, 0, 0}}, {0, 1}), 7, std::nullopt);
   ASSERT_TRUE(full);
@@ -48,7 +48,21 @@ TEST(VisibleBand, IsThereForOneDocumentInARow) {
   const std::optional<ops::AttentionBand> empty = band(batch_of({{0, 0, 0}, {-1, -1, -1}}, {0, 1}), 0, std::nullopt);
   ASSERT_TRUE(empty);
   EXPECT_TRUE(empty->padding);
+  EXPECT_FALSE(full->several_documents);
   EXPECT_FALSE(band(batch_of({{0, 0, 0}, {0, 1, 1}}, {0, 1}), 7, std::nullopt));
+}
+
+TEST(VisibleBand, OfSeveralDocumentsIsThereForEveryBatch) {
+  for (const Batch& batch : {batch_of({{0, 0, 0}, {0, 1, 1}}, {0, 1}), batch_of({{0, 0, 0}, {0, 0, 0}}, {0, 1})}) {
+    const std::optional<ops::AttentionBand> band = visible_band(batch, segments_of(batch), 7, 2, true);
+    ASSERT_TRUE(band);
+    EXPECT_TRUE(band->several_documents);
+    EXPECT_EQ(band->carried, 2);
+    EXPECT_FALSE(band->padding);
+  }
+  // A gap in front of a document that begins at a multiple of the alignment is padding.
+  const Batch gap = batch_of({{0, 0, -1, 1}}, {0});
+  EXPECT_TRUE(visible_band(gap, segments_of(gap), 0, std::nullopt, true)->padding);
 }
 
 TEST(T5Bucket, GrowsWithDistanceAndEnds) {

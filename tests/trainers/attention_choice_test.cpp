@@ -34,12 +34,12 @@ void expect_refused(std::vector<std::string> settings, const char* reason) {
 
 TEST(AttentionChoice, CudnnIsRefusedWhereItCannot) {
   EXPECT_NO_THROW(config({"run.device=auto", "model.attention.implementation=cudnn"}));
+  EXPECT_NO_THROW(config({"run.device=auto", "model.attention.implementation=cudnn", "data.pack=concat"}));
   expect_refused({"model.position=xl"}, "layer 0: it has no position terms; use position: rope or none");
   expect_refused({"model.position=alibi"}, "position terms");
   expect_refused({"model.layer_overrides=[{layers: [2], position: t5}]"}, "layer 2");
   expect_refused({"model.dropout.attention=0.1"}, "dropout.attention");
   expect_refused({"model.attention.attend_self=false"}, "attend_self");
-  expect_refused({"data.pack=concat"}, "rows hold several documents; use data.pack: pad");
   expect_refused({"model.memory=[{kind: knn, layers: [1], combine: joint}]"},
                  "layer 1: a memory of kind knn joins its attention");
   EXPECT_NO_THROW(
@@ -60,12 +60,16 @@ TEST(AttentionChoice, ARunOnTheCpuIsRefusedBeforeAnythingIsMade) {
 
 TEST(AttentionChoice, TheShapeIsThatOfTheLargestPass) {
   const RunConfig run = config({"model.key_heads=1", "model.layer_overrides=[{layers: [1], attention: {window: 40}}]"});
-  const std::vector<AttentionCall> calls = attention_calls(run.model, 3, run.data.subsequence, true, DType::bf16);
+  const std::vector<AttentionCall> calls = attention_calls(run.model, 3, run.data.subsequence, false, DType::bf16);
   ASSERT_EQ(calls.size(), 3U);
   EXPECT_EQ(calls[0].problem.to_string(), "queries 24, carried 9, heads 2/1, size 8/8, window 9, bf16");
   EXPECT_EQ(calls[0].problem.rows, 3);
   EXPECT_EQ(calls[1].problem.to_string(), "queries 24, carried 40, heads 2/1, size 8/8, window 40, bf16");
   EXPECT_EQ(calls[2].layer, 2);
+  const AttentionCall several = attention_calls(run.model, 3, run.data.subsequence, true, DType::bf16).front();
+  EXPECT_EQ(several.problem.to_string(),
+            "queries 24, carried 9, heads 2/1, size 8/8, window 9, bf16, several documents in a row");
+  EXPECT_EQ(several.why_not_cudnn, "");
 }
 
 TEST(AttentionChoice, OnTheCpuAutoChoosesNothingAndSaysSo) {

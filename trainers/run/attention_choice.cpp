@@ -19,9 +19,9 @@ int64_t rows_of_pass(const RunConfig& config, const RankPlace& place) {
   return (rows + blocks - 1) / blocks;
 }
 
-std::vector<AttentionCall> calls_of(const RunConfig& config, const Machine& machine, const RankPlace& place) {
+std::vector<AttentionCall> calls_of(const RunConfig& config, DType type, const RankPlace& place) {
   return attention_calls(config.model, rows_of_pass(config, place), config.data.subsequence,
-                         config.data.pack == PackChoice::pad, machine.dtype);
+                         config.data.pack == PackChoice::concat, type);
 }
 
 // Empty, or why cuDNN cannot compute the call of a layer here.
@@ -38,7 +38,7 @@ std::string attention_heading(Device device) {
 }
 
 void require_attention(const RunConfig& config, const Machine& machine, const RankPlace& place) {
-  for (const AttentionCall& call : calls_of(config, machine, place)) {
+  for (const AttentionCall& call : calls_of(config, machine.dtype, place)) {
     if (call.implementation != AttentionImplementation::cudnn) continue;
     const std::string why = why_not(call, machine);
     if (!why.empty()) {
@@ -51,7 +51,7 @@ void require_attention(const RunConfig& config, const Machine& machine, const Ra
 
 std::vector<std::string> choose_attention(TrainingState& training, const RunConfig& config, const Machine& machine,
                                           Ranks& ranks) {
-  const std::vector<AttentionCall> calls = calls_of(config, machine, {ranks.rank(), ranks.size()});
+  const std::vector<AttentionCall> calls = calls_of(config, machine.dtype, {ranks.rank(), ranks.size()});
   std::vector<std::string> lines;
   const auto is_own = [](const AttentionCall& call) { return call.implementation == AttentionImplementation::own; };
   if (std::all_of(calls.begin(), calls.end(), is_own)) return lines;

@@ -19,7 +19,7 @@ void RunConfig::check(ConfigChecker& c) const {
     }
   }
   for (const AttentionCall& call :
-       attention_calls(model, data.rows, data.subsequence, data.pack == PackChoice::pad, DType::bf16)) {
+       attention_calls(model, data.rows, data.subsequence, data.pack == PackChoice::concat, DType::bf16)) {
     if (call.implementation != AttentionImplementation::cudnn) continue;
     c.require(call.why_not_cudnn.empty(), "model.attention.implementation",
               fmt::format("cudnn cannot compute layer {}: {}", call.layer, call.why_not_cudnn));

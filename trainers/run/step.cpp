@@ -89,7 +89,8 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
                           .telemetry = telemetry,
                           .loss_seeds = {seeds.begin() + 1, seeds.end()},
                           .nll_seed = seeds[0],
-                          .attention = &training.attention};
+                          .attention = &training.attention,
+                          .several_documents = config.data.pack == PackChoice::concat};
     const LossTerms loss = training.network.model.loss(forward);
     on_loss(begin, end, loss);
     if (training.reducer && block + 1 == blocks) training.reducer->watch(tape, ranks);

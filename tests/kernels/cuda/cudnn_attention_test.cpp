@@ -22,7 +22,7 @@ class CudnnAttention : public ::testing::TestWithParam<AttentionForm> {
 };
 
 std::vector<Tensor*> tensors_of(ops::AttentionInputs& in) {
-  return {&in.q, &in.k, &in.v, &in.cache_k, &in.cache_v, &in.cache_head, &in.first_visible};
+  return {&in.q, &in.k, &in.v, &in.cache_k, &in.cache_v, &in.cache_head, &in.first_visible, &in.sequences};
 }
 
 struct Results {
@@ -60,30 +60,71 @@ void add_padding(ops::AttentionInputs& in) {
   in.band.padding = true;
 }
 
+// Several documents in a row: three, one of them a token; the whole row; with padding: none; two with a gap between
+// them and a tail behind them. The first one of a row begins with all keys of the ring, with some or with none.
+void cut_into_documents(ops::AttentionInputs& in, const AttentionForm& form, bool padding) {
+  const int64_t queries = form.queries;
+  const std::vector<std::pair<int64_t, int64_t>> kinds[] = {
+      {{0, 3}, {3, 4}, {4, queries}}, {{0, queries}}, {}, {{0, 1}, {4, 6}}};
+  const int64_t carried[] = {form.slots, form.slots / 2, 1, form.slots};
+  std::vector<int32_t> first(static_cast<size_t>(form.rows * queries), static_cast<int32_t>(queries + 1));
+  std::vector<int32_t> sequences;
+  for (int64_t row = 0; row < form.rows; ++row) {
+    const int64_t kind = padding ? row % 4 : row % 2;
+    for (const auto& [begin, wanted_end] : kinds[kind]) {
+      const int64_t end = std::min(wanted_end, queries);
+      if (begin >= end) continue;
+      for (const int64_t number : {row, begin, end - begin}) sequences.push_back(static_cast<int32_t>(number));
+      const int64_t low = begin == 0 ? -carried[kind] : begin;
+      for (int64_t i = begin; i < end; ++i) {
+        first[static_cast<size_t>(row * queries + i)] =
+            static_cast<int32_t>(form.window ? std::max(low, i - *form.window) : low);
+      }
+    }
+  }
+  in.first_visible = Tensor::from(first, {form.rows, queries});
+  in.sequences = Tensor::from(sequences, {static_cast<int64_t>(sequences.size()) / 3, 3});
+  in.band.padding = padding;
+  in.band.several_documents = true;
+}
+
+// in: in f64 on the CPU, whose kernels only ask first_visible.
+void expect_equal_to_the_cpu(ops::AttentionInputs in, const AttentionForm& form) {
+  const Tensor dout = RandomTensors(5).normal({in.q.dim(0), in.q.dim(1), in.q.dim(2), in.v.dim(3)});
+  const Results wanted = run(in, dout);
+  in.band.window = form.window;
+  in.band.carried = std::min(form.slots, form.window.value_or(form.slots));
+  in.kernels = ops::AttentionKernels::cudnn;
+  for (Tensor* tensor : tensors_of(in)) *tensor = on_device(converted(*tensor, DType::f32), kCuda);
+  const Results got = run(in, on_device(converted(dout, DType::f32), kCuda));
+  // f32 operands and sums in f64: rounding of the inputs, amplified by exp, and of the results.
+  constexpr double kTolerance = 1e-5;
+  EXPECT_LT(relative_error(got.out, wanted.out), kTolerance);
+  const auto& g = got.gradients;
+  const auto& w = wanted.gradients;
+  EXPECT_LT(relative_error(g.dq, w.dq), kTolerance);
+  EXPECT_LT(relative_error(g.dk, w.dk), kTolerance);
+  EXPECT_LT(relative_error(g.dv, w.dv), kTolerance);
+  if (form.slots == 0) return;
+  EXPECT_LT(relative_error(g.dcache_k, w.dcache_k), kTolerance);
+  EXPECT_LT(relative_error(g.dcache_v, w.dcache_v), kTolerance);
+}
+
 TEST_P(CudnnAttention, EqualsTheCpuKernelsInBothPasses) {
   for (const bool padding : {false, true}) {
     SCOPED_TRACE(padding ? "padding" : "no padding");
     ops::AttentionInputs in = attention_inputs(GetParam(), 17);
     if (padding) add_padding(in);
-    const Tensor dout = RandomTensors(5).normal({in.q.dim(0), in.q.dim(1), in.q.dim(2), in.v.dim(3)});
-    const Results wanted = run(in, dout);
-    const int64_t slots = GetParam().slots;
-    in.band.window = GetParam().window;
-    in.band.carried = std::min(slots, GetParam().window.value_or(slots));
-    in.kernels = ops::AttentionKernels::cudnn;
-    for (Tensor* tensor : tensors_of(in)) *tensor = on_device(converted(*tensor, DType::f32), kCuda);
-    const Results got = run(in, on_device(converted(dout, DType::f32), kCuda));
-    // f32 operands and sums in f64: rounding of the inputs, amplified by exp, and of the results.
-    constexpr double kTolerance = 1e-5;
-    EXPECT_LT(relative_error(got.out, wanted.out), kTolerance);
-    const auto& g = got.gradients;
-    const auto& w = wanted.gradients;
-    EXPECT_LT(relative_error(g.dq, w.dq), kTolerance);
-    EXPECT_LT(relative_error(g.dk, w.dk), kTolerance);
-    EXPECT_LT(relative_error(g.dv, w.dv), kTolerance);
-    if (slots == 0) continue;
-    EXPECT_LT(relative_error(g.dcache_k, w.dcache_k), kTolerance);
-    EXPECT_LT(relative_error(g.dcache_v, w.dcache_v), kTolerance);
+    expect_equal_to_the_cpu(in, GetParam());
+  }
+}
+
+TEST_P(CudnnAttention, EqualsTheCpuKernelsWithSeveralDocumentsInARow) {
+  for (const bool padding : {false, true}) {
+    SCOPED_TRACE(padding ? "padding" : "no padding");
+    ops::AttentionInputs in = attention_inputs(GetParam(), 17);
+    cut_into_documents(in, GetParam(), padding);
+    expect_equal_to_the_cpu(in, GetParam());
   }
 }
 
@@ -133,7 +174,23 @@ TEST_F(CudnnAttentionOperands, WhatItDoesNotComputeIsRefused) {
   in.band.carried = 5;
   fails_with("5 keys of a ring of 4");
   in.band.carried = 4;
+  in.band.several_documents = true;
+  fails_with("sequences go with several documents");
+  in.sequences = Tensor::zeros({2, 2}, DType::i32, kCuda);
+  fails_with("must be [sequences, 3] i32");
+  in.band.several_documents = false;
+  in.sequences = {};
   ops::attention(out, lse, in);
+}
+
+// Nothing but padding: cuDNN is not called, and everything is zero.
+TEST_F(CudnnAttentionOperands, RowsWithoutDocumentsGiveZeros) {
+  const AttentionForm form{.rows = 2, .queries = 4, .slots = 3};
+  ops::AttentionInputs in = attention_inputs(form, 3);
+  in.first_visible = Tensor::from(std::vector<int32_t>(8, 5), {2, 4});
+  in.sequences = Tensor::empty({0, 3}, DType::i32);
+  in.band.padding = in.band.several_documents = true;
+  expect_equal_to_the_cpu(in, form);
 }
 
 TEST_F(CudnnAttentionOperands, RefusedPlansSayWhyAndTheOthersAreAsked) {
@@ -150,24 +207,27 @@ TEST_F(CudnnAttentionOperands, RefusedPlansSayWhyAndTheOthersAreAsked) {
 
 // measure_attention calls both kinds of kernels on one problem, and takes the faster one.
 TEST_F(CudnnAttentionOperands, TheFasterKernelsAreChosen) {
-  const AttentionProblem problem{.rows = 2,
-                                 .queries = 5,
-                                 .carried = 3,
-                                 .heads = 2,
-                                 .kv_heads = 1,
-                                 .size = 8,
-                                 .value_size = 8,
-                                 .window = 3,
-                                 .type = DType::f32};
-  for (const bool cudnn : {false, true}) {
-    int calls = 0;
-    const auto seconds = [&](const std::function<void()>& both_passes) {
-      both_passes();
-      return ++calls == 1 && !cudnn ? 1.0 : (calls == 1 ? 3.0 : 2.0);
-    };
-    EXPECT_EQ(measure_attention(problem, kCuda, seconds),
-              cudnn ? ops::AttentionKernels::cudnn : ops::AttentionKernels::own);
-    EXPECT_EQ(calls, 2);
+  AttentionProblem problem{.rows = 2,
+                           .queries = 5,
+                           .carried = 3,
+                           .heads = 2,
+                           .kv_heads = 1,
+                           .size = 8,
+                           .value_size = 8,
+                           .window = 3,
+                           .type = DType::f32};
+  for (const bool several_documents : {false, true}) {
+    problem.several_documents = several_documents;
+    for (const bool cudnn : {false, true}) {
+      int calls = 0;
+      const auto seconds = [&](const std::function<void()>& both_passes) {
+        both_passes();
+        return ++calls == 1 && !cudnn ? 1.0 : (calls == 1 ? 3.0 : 2.0);
+      };
+      EXPECT_EQ(measure_attention(problem, kCuda, seconds),
+                cudnn ? ops::AttentionKernels::cudnn : ops::AttentionKernels::own);
+      EXPECT_EQ(calls, 2);
+    }
   }
 }
 

@@ -56,7 +56,15 @@ class CudnnPlansOf : public ::testing::TestWithParam<Gpu> {
 
 constexpr AttentionProblem kPlain{.rows = 2, .queries = 128, .heads = 4, .kv_heads = 4, .size = 64, .value_size = 64};
 
-TEST_P(CudnnPlansOf, AreBuiltForEveryFormThatIsCovered) {
+// Plans of memory count this much, and no more than a third too much.
+void expect_as_planned(const cuda::CudnnPlans& plans, const AttentionProblem& problem) {
+  const int64_t planned = cudnn_backward_workspace(problem);
+  EXPECT_LE(plans.backward_workspace(), planned);
+  EXPECT_GE(plans.backward_workspace() + (int64_t{64} << 10), planned * 2 / 3);
+  EXPECT_LE(plans.forward_workspace(), kCudnnForwardWorkspaceBytes);
+}
+
+std::vector<AttentionProblem> covered_forms() {
   AttentionProblem window = kPlain;
   window.window = 31;
   AttentionProblem ring = kPlain;
@@ -65,14 +73,38 @@ TEST_P(CudnnPlansOf, AreBuiltForEveryFormThatIsCovered) {
   all.window = 100;
   all.kv_heads = 2;
   all.queries = 77;
-  for (const AttentionProblem& problem : {kPlain, window, ring, all}) {
+  AttentionProblem many = all;
+  many.rows = 33;
+  many.size = many.value_size = 128;
+  AttentionProblem small = all;
+  small.size = small.value_size = 8;
+  return {kPlain, window, ring, all, many, small};
+}
+
+TEST_P(CudnnPlansOf, AreBuiltForEveryFormThatIsCovered) {
+  for (const AttentionProblem& problem : covered_forms()) {
     SCOPED_TRACE(problem.to_string());
     ASSERT_EQ(why_not_in_cudnn(problem), "");
     const auto plans = build(problem);
-    // A sum of dq per tile of keys: the deterministic backward pass needs room, and is not given more than it says.
+    // A product for each query and key: the deterministic backward pass needs room.
     EXPECT_GT(plans->backward_workspace(), 0);
-    EXPECT_LE(plans->backward_workspace(), cuda::kCudnnWorkspaceBytes);
-    EXPECT_LE(plans->forward_workspace(), cuda::kCudnnWorkspaceBytes);
+    expect_as_planned(*plans, problem);
+  }
+}
+
+// Before Hopper cuDNN's backward pass of ragged tensors is not deterministic, and so there is none.
+TEST_P(CudnnPlansOf, AreBuiltForSeveralDocumentsInARowFromHopperOn) {
+  for (AttentionProblem problem : covered_forms()) {
+    problem.several_documents = true;
+    SCOPED_TRACE(problem.to_string());
+    ASSERT_EQ(why_not_in_cudnn(problem), "");
+    if (GetParam().chip < 90) {
+      EXPECT_ERROR(build(problem), ErrorKind::config,
+                   "several documents in a row (data.pack: concat), backward pass: Deterministic algorithm is not "
+                   "supported");
+    } else {
+      expect_as_planned(*build(problem), problem);
+    }
   }
 }
 
@@ -85,6 +117,10 @@ TEST_P(CudnnPlansOf, LargestHeads) {
     } else {
       EXPECT_NE(build(problem), nullptr) << size;
     }
+    if (GetParam().chip < 90) continue;
+    AttentionProblem several = problem;
+    several.several_documents = true;
+    EXPECT_NE(build(several), nullptr) << size;
   }
 }
 
@@ -92,7 +128,7 @@ TEST_P(CudnnPlansOf, LargestHeads) {
 constexpr int64_t kLong = 16384;
 
 // The softmax layers of every configuration in configs/: with what it says, or why cuDNN cannot; and with rotary
-// positions and one document in a row, which cuDNN can.
+// positions, which cuDNN can. All of them with one document in a row, and with several.
 TEST_P(CudnnPlansOf, ConfigurationsOfTheRepository) {
   std::map<std::string, AttentionProblem> problems;
   int refused = 0;
@@ -103,26 +139,31 @@ TEST_P(CudnnPlansOf, ConfigurationsOfTheRepository) {
     config.model.position = Position::rope;
     config.model.dropout.attention = 0;
     const auto before = attention_calls(as_it_is.model, as_it_is.data.rows, as_it_is.data.subsequence,
-                                        as_it_is.data.pack == PackChoice::pad, DType::bf16);
-    const int64_t rows = (config.data.rows + config.data.accumulate - 1) / config.data.accumulate;
-    const auto after = attention_calls(config.model, rows, config.data.subsequence, true, DType::bf16);
-    for (const AttentionCall& call : before) refused += call.why_not_cudnn.empty() ? 0 : 1;
-    for (const AttentionCall& call : after) {
-      if (call.why_not_cudnn.empty()) problems.emplace(call.problem.to_string(), call.problem);
-    }
+                                        as_it_is.data.pack == PackChoice::concat, DType::bf16);
     for (const AttentionCall& call : before) {
       if (call.why_not_cudnn.empty()) problems.emplace(call.problem.to_string(), call.problem);
+      refused += call.why_not_cudnn.empty() ? 0 : 1;
+    }
+    const int64_t rows = (config.data.rows + config.data.accumulate - 1) / config.data.accumulate;
+    for (const bool several_documents : {false, true}) {
+      for (const AttentionCall& call :
+           attention_calls(config.model, rows, config.data.subsequence, several_documents, DType::bf16)) {
+        if (call.why_not_cudnn.empty()) problems.emplace(call.problem.to_string(), call.problem);
+      }
     }
   }
   EXPECT_GT(refused, 0);
-  EXPECT_GE(problems.size(), 6U);
+  EXPECT_GE(problems.size(), 12U);
   for (const auto& [name, problem] : problems) {
     SCOPED_TRACE(name);
     ASSERT_EQ(why_not_in_cudnn(problem), "");
-    if (problem.queries < kLong) {
-      EXPECT_NO_THROW(build(problem));
+    if (problem.several_documents && GetParam().chip < 90) {
+      EXPECT_ERROR(build(problem), ErrorKind::config, "several documents in a row");
+    } else if (problem.queries < kLong) {
+      expect_as_planned(*build(problem), problem);
     } else {
       EXPECT_ERROR(build(problem), ErrorKind::config, "no plan needs at most 512 MiB of workspace");
+      EXPECT_GT(cudnn_backward_workspace(problem), kCudnnWorkspaceBytes);
     }
   }
 }
