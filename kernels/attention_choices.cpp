@@ -124,6 +124,11 @@ std::string why_no_cudnn_plans(const AttentionProblem& problem) {
   return answers().why_no_plans(problem);
 }
 
+bool may_be_in_cudnn(const AttentionProblem& problem) {
+  if (answers().why_no_plans != nullptr) return why_no_cudnn_plans(problem).empty();
+  return why_not_in_cudnn(problem).empty() && cudnn_backward_workspace(problem) <= kCudnnWorkspaceBytes;
+}
+
 std::string cudnn_version() {
   return answers().version == nullptr ? "" : answers().version();
 }

@@ -59,6 +59,8 @@ struct CudnnAnswers {
 void bind_cudnn(const CudnnAnswers& answers);
 // Asks why_not_in_cudnn, and then the backend.
 std::string why_no_cudnn_plans(const AttentionProblem& problem);
+// For plans of memory: the same where a backend answers. Without one, whether there can be plans on some GPU.
+bool may_be_in_cudnn(const AttentionProblem& problem);
 // "" when there is no cuDNN.
 std::string cudnn_version();
 

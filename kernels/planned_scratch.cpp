@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "core/check.h"
+#include "kernels/attention_choices.h"
 #include "kernels/cuda_scratch.h"
+#include "kernels/cudnn_scratch.h"
 
 namespace quire {
 
@@ -34,13 +36,36 @@ struct CpuAttentionScratch {
   }
 };
 
-void take_attention(const Tensor&, const Tensor&, const ops::AttentionInputs& in) {
-  if (g_planned == DeviceKind::cpu) CpuAttentionScratch(AttentionSizes(in), in);
+bool goes_to_cudnn(const ops::AttentionInputs& in) {
+  return g_planned == DeviceKind::cuda && in.kernels == ops::AttentionKernels::cudnn;
 }
 
-void take_attention_backward(const ops::AttentionGradients& gradients, const Tensor&, const Tensor&, const Tensor&,
+// Without a GPU nobody knows what the plans need: it is the most that they may.
+Tensor cudnn_workspace(int64_t bytes) {
+  return Tensor::empty({std::min(bytes, kCudnnWorkspaceBytes)}, DType::u8, kMeta);
+}
+
+void take_attention(const Tensor&, const Tensor&, const ops::AttentionInputs& in) {
+  const AttentionSizes sizes(in);
+  if (g_planned == DeviceKind::cpu) CpuAttentionScratch(sizes, in);
+  if (!goes_to_cudnn(in)) return;
+  const CudnnLines lines(sizes, in);
+  const CudnnSequenceTables tables(sizes, in);
+  cudnn_workspace(kCudnnForwardWorkspaceBytes);
+}
+
+void take_cudnn_attention_backward(const AttentionSizes& sizes, const ops::AttentionGradients& gradients,
+                                   const Tensor& dout, const ops::AttentionInputs& in) {
+  const CudnnLines lines(sizes, in);
+  const CudnnSequenceTables tables(sizes, in);
+  const CudnnGradients written(lines, gradients, dout, in);
+  cudnn_workspace(cudnn_backward_workspace(problem_of(in)));
+}
+
+void take_attention_backward(const ops::AttentionGradients& gradients, const Tensor& dout, const Tensor&, const Tensor&,
                              const ops::AttentionInputs& in) {
   const AttentionSizes sizes(in);
+  if (goes_to_cudnn(in)) return take_cudnn_attention_backward(sizes, gradients, dout, in);
   const DType wide = wide_type(in.q.dtype());
   if (g_planned == DeviceKind::cpu) {
     CpuAttentionScratch scratch(sizes, in);

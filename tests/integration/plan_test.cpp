@@ -212,6 +212,35 @@ TEST(Plan, NeedsNoGpu) {
   EXPECT_EQ(mixed["workspace"].get<size_t>(), kProductWorkspaceBytes);
 }
 
+// cuDNN's workspace and the lines of keys and values, which its calls take while the sweep holds what it needs. Other
+// operations of the sweep take some of that room too, when no attention does.
+TEST(Plan, CountsWhatAttentionThroughCudnnTakes) {
+  if (!load_cuda().gpu.empty()) GTEST_SKIP() << "a GPU says itself what cuDNN does there";
+  const auto activations = [&](const std::string& implementation, std::vector<std::string> settings = {}) {
+    settings.insert(settings.begin(), {"data.subsequence=2048", "run.precision=auto",
+                                       "model.attention.cache={kind: kv, "
+                                       "length: 2048}"});
+    settings.insert(settings.end(),
+                    {"run.device=cuda", "model.position=rope", "model.layers=2", "model.mlp.hidden=64", "data.rows=2",
+                     "data.vocabulary=300", "model.attention.implementation=" + implementation});
+    return make_plan(parse_config<RunConfig>(kConfig, "plan.yaml", settings), 1, 2).activations;
+  };
+  const int64_t own = activations("own");
+  constexpr int64_t kWorkspace = int64_t{2} * 4 * 2048 * (2048 + 2048) * 2;  // rows, heads, queries, keys, bf16
+  constexpr int64_t kLine = int64_t{2} * (2048 + 2048) * 192 * 2;
+  for (const char* pack : {"data.pack=pad", "data.pack=concat"}) {
+    const int64_t cudnn = activations("cudnn", {pack});
+    EXPECT_GE(cudnn - own, kWorkspace) << pack;
+    // Keys, values and their gradients, and small tables.
+    EXPECT_LE(cudnn - own, kWorkspace + 4 * kLine + (1 << 18)) << pack;
+    // Which kernels a run with auto will choose is not known: it is the most.
+    EXPECT_EQ(activations("auto", {pack}), cudnn) << pack;
+  }
+  // cuDNN has no plan that needs so much workspace, and no kernels in f32.
+  EXPECT_EQ(activations("auto", {"data.subsequence=16384"}), activations("own", {"data.subsequence=16384"}));
+  EXPECT_EQ(activations("auto", {"run.precision=f32"}), activations("own", {"run.precision=f32"}));
+}
+
 // What is stored in host memory is no memory of the GPU, but what a pass has chosen of it is, until the sweep is over.
 TEST(Plan, CountsWhatComesFromHostMemory) {
   const auto plan_of = [](const std::string& place) {

@@ -11,6 +11,7 @@
 #include "layers/state/state_pool.h"
 #include "trainers/checkpoint/checkpoint.h"
 #include "trainers/plan/random_batch.h"
+#include "trainers/run/attention_choice.h"
 #include "trainers/run/evaluation_config.h"
 #include "trainers/run/step.h"
 
@@ -157,22 +158,27 @@ Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
   const int64_t persistent = allocator.stats().bytes_in_use;
 
   // The second step has everything the first one leaves behind.
-  for (int64_t step = 0; step < 2; ++step) {
-    allocator.reset_peak();
-    const Batch batch = random_batch(data, vocabulary, training.network.model.insertion(), step);
-    std::vector<double> counts;
-    for (const auto& [name, count] : training.network.model.loss_counts(batch))
-      counts.push_back(static_cast<double>(count));
-    for (Learner* learner : training.network.model.learners()) {
-      learner->begin_step({.key = {}, .update = step + 1, .rows = config.data.rows, .length = batch.length});
+  const auto make_steps = [&] {
+    for (int64_t step = 0; step < 2; ++step) {
+      allocator.reset_peak();
+      const Batch batch = random_batch(data, vocabulary, training.network.model.insertion(), step);
+      std::vector<double> counts;
+      for (const auto& [name, count] : training.network.model.loss_counts(batch))
+        counts.push_back(static_cast<double>(count));
+      for (Learner* learner : training.network.model.learners()) {
+        learner->begin_step({.key = {}, .update = step + 1, .rows = config.data.rows, .length = batch.length});
+      }
+      accumulate_gradients(
+          training, config, batch, counts, [](int64_t, int64_t, const LossTerms&) {}, one);
+      training.optimizer->update(step + 1, config.optimizer.lr, Tensor::empty({2}, DType::f64, kMeta));
+      training.state->commit();
     }
-    accumulate_gradients(
-        training, config, batch, counts, [](int64_t, int64_t, const LossTerms&) {}, one);
-    training.optimizer->update(step + 1, config.optimizer.lr, Tensor::empty({2}, DType::f64, kMeta));
-    training.state->commit();
-  }
-  plan.activations = peak() - persistent;
-  plan.free_blocks = allocator.stats().bytes_from_system - before - peak();
+    plan.activations = std::max(plan.activations, peak() - persistent);
+    plan.free_blocks = allocator.stats().bytes_from_system - before - persistent - plan.activations;
+  };
+  make_steps();
+  // The run will choose between two kinds of kernels, and the plan holds for both.
+  if (gpu && choose_cudnn_where_it_may_be(training.attention, config, dtype, place)) make_steps();
   const auto item = static_cast<int64_t>(size_of(dtype));
   plan.workspace = gpu ? static_cast<int64_t>(kProductWorkspaceBytes) : threads * kScratchElements * item;
   plan.program = kProgramBytes;

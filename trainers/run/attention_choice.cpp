@@ -107,4 +107,16 @@ std::vector<std::string> choose_attention(TrainingState& training, const RunConf
   return lines;
 }
 
+bool choose_cudnn_where_it_may_be(AttentionChoices& choices, const RunConfig& config, DType type,
+                                  const RankPlace& place) {
+  bool any = false;
+  for (const AttentionCall& call : calls_of(config, type, place)) {
+    if (call.implementation != AttentionImplementation::automatic || !call.why_not_cudnn.empty()) continue;
+    if (!may_be_in_cudnn(call.problem)) continue;
+    choices.set(call.problem, ops::AttentionKernels::cudnn);
+    any = true;
+  }
+  return any;
+}
+
 }  // namespace quire

@@ -17,6 +17,10 @@ void require_attention(const RunConfig& config, const Machine& machine, const Ra
 std::vector<std::string> choose_attention(TrainingState& training, const RunConfig& config, const Machine& machine,
                                           Ranks& ranks);
 
+// For plans of memory: chooses cuDNN for every layer with `auto` that may get it in a run. False: there is none.
+bool choose_cudnn_where_it_may_be(AttentionChoices& choices, const RunConfig& config, DType type,
+                                  const RankPlace& place);
+
 // The versions that choices hold for: the first line of AttentionChoices::to_text.
 std::string attention_heading(Device device);
 

@@ -1,0 +1,85 @@
+// What a plan of memory takes for attention through cuDNN is what a call takes, and the workspace that cuDNN may need
+// at most. tests/support/cuda_shim/cudnn_plans.cpp has a workspace of its own.
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/cudnn_plans.h"
+#include "kernels/planned_scratch.h"
+#include "tests/support/cuda_device.h"
+
+namespace quire::test {
+namespace {
+
+constexpr int64_t kRows = 3, kQueries = 70, kSlots = 40;
+
+// Bytes that a call takes at most beside its operands, forwards and then backwards.
+std::vector<int64_t> scratch(bool ring, bool several_documents, ops::AttentionKernels kernels, Device device) {
+  ops::AttentionInputs in;
+  in.q = Tensor::zeros({kRows, kQueries, 4, 8}, DType::f32, device);
+  in.k = Tensor::zeros({kRows, kQueries, 2, 8}, DType::f32, device);
+  in.v = Tensor::zeros({kRows, kQueries, 2, 8}, DType::f32, device);
+  in.first_visible = Tensor::zeros({kRows, kQueries}, DType::i32, device);
+  ops::AttentionGradients gradients;
+  gradients.dq = Tensor::empty_like(in.q);
+  gradients.dk = Tensor::empty_like(in.k);
+  gradients.dv = Tensor::empty_like(in.v);
+  if (ring) {
+    in.cache_k = Tensor::zeros({kRows, kSlots, 2, 8}, DType::f32, device);
+    in.cache_v = Tensor::zeros({kRows, kSlots, 2, 8}, DType::f32, device);
+    in.cache_head = Tensor::zeros({kRows}, DType::i32, device);
+    gradients.dcache_k = Tensor::empty_like(in.cache_k);
+    gradients.dcache_v = Tensor::empty_like(in.cache_v);
+    in.band.carried = kSlots;
+  }
+  in.band.padding = true;
+  in.band.several_documents = several_documents;
+  in.kernels = kernels;
+  if (several_documents) {
+    in.sequences = Tensor::from(std::vector<int32_t>{0, 0, 9, 0, 9, 1, 1, 0, 70, 2, 0, 3}, {4, 3}, device);
+  }
+  const Tensor out = Tensor::zeros(in.q.shape(), DType::f32, device);
+  const Tensor lse = Tensor::zeros({kRows, 4, kQueries}, DType::f32, device);
+  Allocator& allocator = device_backend(device.kind).allocator();
+  const int64_t before = allocator.stats().bytes_in_use;
+  allocator.reset_peak();
+  ops::attention(out, lse, in);
+  const int64_t forwards = allocator.stats().peak_bytes - before;
+  allocator.reset_peak();
+  ops::attention_backward(gradients, out, out, lse, in);
+  return {forwards, allocator.stats().peak_bytes - before};
+}
+
+TEST(CudnnScratch, APlanTakesWhatACallTakesAndTheWorkspace) {
+  const std::string missing = missing_cuda_device();
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  for (const bool ring : {false, true}) {
+    for (const bool several_documents : {false, true}) {
+      SCOPED_TRACE(fmt::format("ring {}, several documents {}", ring, several_documents));
+      const AttentionProblem problem{.rows = kRows,
+                                     .queries = kQueries,
+                                     .carried = ring ? kSlots : 0,
+                                     .heads = 4,
+                                     .kv_heads = 2,
+                                     .size = 8,
+                                     .value_size = 8,
+                                     .type = DType::f32,
+                                     .several_documents = several_documents};
+      const auto plans = cuda::make_cudnn_plans(cuda::shape_of(problem));
+      const auto taken = scratch(ring, several_documents, ops::AttentionKernels::cudnn, {DeviceKind::cuda, 0});
+      const PlannedScratch planned(DeviceKind::cuda);
+      const auto told = scratch(ring, several_documents, ops::AttentionKernels::cudnn, kMeta);
+      // Blocks of the counting allocator are multiples of 64 bytes.
+      constexpr int64_t kRounding = 8 * 64;
+      EXPECT_NEAR(static_cast<double>(told[0] - kCudnnForwardWorkspaceBytes),
+                  static_cast<double>(taken[0] - plans->forward_workspace()), kRounding);
+      EXPECT_NEAR(static_cast<double>(told[1] - cudnn_backward_workspace(problem)),
+                  static_cast<double>(taken[1] - plans->backward_workspace()), kRounding);
+      const int64_t lines = ring ? 2 * kRows * (kSlots + kQueries) * 2 * 8 * 4 : 0;
+      EXPECT_GE(told[0], kCudnnForwardWorkspaceBytes + lines);
+      EXPECT_GE(told[1], cudnn_backward_workspace(problem) + 2 * lines);
+      EXPECT_LT(scratch(ring, several_documents, ops::AttentionKernels::own, kMeta)[1], told[1] - lines);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::test
