@@ -4,7 +4,7 @@
 #   experiments/gpu/check.sh BUNDLE [--corpus FILE] [--results FOLDER] [STAGE ...]
 # BUNDLE: see README.md. FILE: what `quire prepare` made with splits train and held_out, for quickstart; `./bootstrap demo`
 # leaves one in quickstart/. FOLDER gets check-STAGE.json for each stage. Without STAGE: all of them, in this order:
-stages=(machine products attention kernels golden training mechanisms quickstart memcheck racecheck)
+stages=(machine products attention warpgroups kernels golden training mechanisms quickstart memcheck racecheck)
 set -uo pipefail
 stop() {
   echo "check.sh: error: $1" >&2
@@ -51,7 +51,8 @@ run_stage() {
         "$bundle/bin/quire" bench "$bundle/configs/quickstart.yaml" run.device=cuda --steps 5 --warmup 2
       ;;
     products) "$bundle/tests/test_gpu" '--gtest_filter=*gemm*:*matmul*:*linear*:*feed_forward*' ;;
-    attention) "$bundle/tests/test_gpu" '--gtest_filter=*attention*:*CudaAttention*' ;;
+    attention) QUIRE_CUDA_WARPGROUPS=0 "$bundle/tests/test_gpu" '--gtest_filter=*attention*:*CudaAttention*' ;;
+    warpgroups) "$bundle/tests/test_gpu" '--gtest_filter=*panels*' ;;
     kernels) "$bundle/tests/test_gpu" '--gtest_filter=-*Training*:*Nccl*' ;;
     golden) "$bundle/tests/test_golden" ;;
     training) "$bundle/tests/test_gpu" '--gtest_filter=*Training*:*Nccl*' ;;

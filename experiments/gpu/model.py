@@ -22,10 +22,10 @@ BANDWIDTH = 2.7e12  # bytes/s: what large copies reach there, of 3.35e12
 LAUNCH = 4e-6  # seconds
 RATES = {
     "gemm": 0.70 * PEAK,  # large products of cuBLASLt reach 0.65 to 0.8
-    # Own kernels by mma.sync, which is bound to some 0.62 of the peak. The backward pass computes 7 products of pairs and
-    # counts the customary 5.
-    "attention": 0.28 * PEAK,
-    "attention_backward": 0.25 * 5 / 7 * PEAK,
+    # Own kernels by warpgroups, heads of 64 features. The backward pass computes 7 products of pairs and counts the
+    # customary 5.
+    "attention": 0.36 * PEAK,
+    "attention_backward": 0.42 * 5 / 7 * PEAK,
 }
 
 
