@@ -20,8 +20,8 @@ void with_panels(int64_t size, int64_t value_size, Function&& function) {
   function(std::integral_constant<int, 128>{});
 }
 
-// Line n of a tile: `stride` values apart from each other, from a position on where all of them lie one behind the
-// other, and in a ring before it. Copies are 16 bytes each, and a thread's are always the same piece of a line.
+// Where the lines of tiles are copied from, `stride` values apart from each other: position 0 and what follows it lies
+// in a segment, what is before it in a ring.
 struct TileLines {
   const bfloat16* segment;  // position 0
   const bfloat16* ring;     // slot 0; not read where no position is below 0

@@ -72,8 +72,8 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
   training.store.zero_gradients();
   std::vector<double> seeds;  // what makes a mean of the step of each sum
   for (const double count : counts) seeds.push_back(count > 0 ? 1 / count : 0.0);
-  const int64_t blocks = std::min(config.data.accumulate, batch.rows);
-  for (int64_t block = 0; block < blocks; ++block) {
+  const auto seed = static_cast<uint64_t>(config.run.seed);
+  for (int64_t block = 0, blocks = std::min(config.data.accumulate, batch.rows); block < blocks; ++block) {
     const int64_t begin = batch.rows * block / blocks;
     const int64_t end = batch.rows * (block + 1) / blocks;
     const Batch part = blocks == 1 ? batch : batch.row_block(begin, end);
@@ -81,9 +81,8 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
     const Forward forward{.tape = tape,
                           .batch = part,
                           .state = training.state->view(begin, end),
-                          .key = RandomKey::of(static_cast<uint64_t>(config.run.seed), training.step + 1),
-                          .position_key = RandomKey::of(static_cast<uint64_t>(config.run.seed),
-                                                        training.step / config.model.dropout.position_steps + 1),
+                          .key = RandomKey::of(seed, training.step + 1),
+                          .position_key = RandomKey::of(seed, training.step / config.model.dropout.position_steps + 1),
                           .training = true,
                           .write_state = true,
                           .telemetry = telemetry,
