@@ -92,6 +92,21 @@ __device__ inline void go_on(float& top, float& sum, SumFragment (&logits)[kColu
   }
 }
 
+// Logits or probabilities of rows `half` whose distance is not seen become `instead`. distance: of column 0.
+template <int kColumns>
+__device__ inline void hide_unseen(SumFragment (&pairs)[kColumns], int half, int distance, int nearest, int farthest,
+                                   float instead) {
+#pragma unroll
+  for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+    for (int i = 2 * half; i < 2 * half + 2; ++i) {
+      const int of_pair = distance - n * kMmaColumns - column_of_sum(i);
+      const bool seen = of_pair >= nearest && of_pair <= farthest;
+      if (!seen) pairs[n].x[i] = instead;
+    }
+  }
+}
+
 // Two neighbouring features of rows `half`, times a factor.
 __device__ inline void store_features(bfloat16* to, const SumFragment& sums, int half, float factor) {
   *reinterpret_cast<uint32_t*>(to) = packed(sums.x[2 * half] * factor, sums.x[2 * half + 1] * factor);

@@ -188,15 +188,7 @@ __global__ void __launch_bounds__(kMmaThreads)
         const int farthest = memory.farthest[a];
         const bool whole = nearest <= origin + a - (kMmaTile - 1) && farthest >= origin + a;
         if (!whole) {
-#pragma unroll
-          for (int n = 0; n < kColumns; ++n) {
-#pragma unroll
-            for (int i = 2 * half; i < 2 * half + 2; ++i) {
-              const int distance = origin + a - n * kMmaColumns - column_of_sum(i);
-              const bool seen = distance >= nearest && distance <= farthest;
-              if (!seen) logits[t][n].x[i] = -std::numeric_limits<float>::infinity();
-            }
-          }
+          hide_unseen(logits[t], half, origin + a, nearest, farthest, -std::numeric_limits<float>::infinity());
         }
         if constexpr (kWide) {
           const float correction = go_on(top[t][half], sum[t][half], logits[t], half);

@@ -141,16 +141,7 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 ? 2 : 1)
             ds[n].x[i] = power_of_two(fmaf(ds[n].x[i], scale, shift));
           }
         }
-        if (whole) continue;
-#pragma unroll
-        for (int n = 0; n < kColumns; ++n) {
-#pragma unroll
-          for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            const int distance = origin + a - n * kMmaColumns - column_of_sum(i);
-            const bool seen = distance >= of[half].seen.nearest && distance <= of[half].seen.farthest;
-            if (!seen) ds[n].x[i] = 0;
-          }
-        }
+        if (!whole) hide_unseen(ds, half, origin + a, of[half].seen.nearest, of[half].seen.farthest, 0);
       }
       await_products<0>(dp);
 #pragma unroll

@@ -160,15 +160,7 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 ? 2 : 1)
         const int farthest = memory.farthest[a];
         const bool whole = nearest <= origin + a - (kKeys - 1) && farthest >= origin + a;
         if (!whole) {
-#pragma unroll
-          for (int n = 0; n < kColumns; ++n) {
-#pragma unroll
-            for (int i = 2 * half; i < 2 * half + 2; ++i) {
-              const int distance = origin + a - n * kMmaColumns - column_of_sum(i);
-              const bool seen = distance >= nearest && distance <= farthest;
-              if (!seen) logits[n].x[i] = -std::numeric_limits<float>::infinity();
-            }
-          }
+          hide_unseen(logits, half, origin + a, nearest, farthest, -std::numeric_limits<float>::infinity());
         }
         softmax.go_on(logits, half);
       }
@@ -191,7 +183,7 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 ? 2 : 1)
         await_products<1>(logits);
         finish_logits(tile);
         // Never so, since these are sums of exponentials. Without a branch that needs them the compiler puts the wait
-        // before half of the exponentials.
+        // before half of the exponentials; what it reports to inject (C7517) is a wait on this branch.
         if (__any_sync(kAllLanes, softmax.sum[0] + softmax.sum[1] < 0) != 0) stop_kernel();
         await_products<0>(totals, weights);
         softmax.correct(totals);
@@ -237,9 +229,8 @@ bool suits_warpgroups(const ops::AttentionInputs& in, const AttentionSizes& size
     return false;
   }
   size_t needed = backward_shared_memory_by_warpgroups(sizes);
-  with_panels(sizes.size, sizes.value_size, [&](auto width) {
-    needed = std::max(needed, ForwardMemory<width>::bytes(in.bias.defined()));
-  });
+  with_panels(sizes.size, sizes.value_size,
+              [&](auto width) { needed = std::max(needed, ForwardMemory<width>::bytes(in.bias.defined())); });
   return multiplies_by_warpgroups() && has_shared_memory(needed);
 }
 
