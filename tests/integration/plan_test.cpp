@@ -291,6 +291,22 @@ TEST(Plan, WhatDoesNotFitIsRefusedByClass) {
   plan.moments = 20'000'000'000;
   EXPECT_ERROR(require_memory(plan, config, 17'000'000'000, "NVIDIA H200"), ErrorKind::memory,
                "What would help most: optimizer.kind: adafactor");
+  plan.evaluation = 31'000'000'000;  // in place of activations
+  EXPECT_ERROR(require_memory(plan, config, 17'000'000'000, "NVIDIA H200"), ErrorKind::memory,
+               "activations 9.0 GB, evaluation 22.0 GB. What would help most: fewer evaluate.rows, or evaluate.every: 0");
+}
+
+TEST(Plan, StepsThatFitAreTimedWhereAnEvaluationWouldNotFit) {
+  const TemporaryDirectory folder;
+  const std::string config = (folder / "plan.yaml").string();
+  write_file_durably(config, std::string_view(kConfig));
+  const std::vector<std::string> settings{config, "run.device=cpu", "evaluate.rows=100000000"};
+  const ProgramResult planned = run_quire({"plan", settings[0], settings[1], settings[2], "--json"});
+  ASSERT_EQ(planned.code, 0) << planned.err;
+  EXPECT_GT(nlohmann::json::parse(planned.out)["bytes"]["total"], int64_t{1} << 40);
+  const ProgramResult result =
+      run_quire({"bench", settings[0], settings[1], settings[2], "--steps", "1", "--warmup", "0"});
+  EXPECT_EQ(result.code, 0) << result.err;
 }
 
 TEST(Plan, ARunThatDoesNotFitEndsBeforeItBegins) {

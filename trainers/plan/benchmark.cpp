@@ -104,7 +104,9 @@ double roofline_seconds(const BenchmarkResult& result, const OpStats& op) {
 
 BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, const BenchmarkOptions& options) {
   Ranks one;
-  require_memory(config, machine, static_cast<int>(config.run.threads), one);
+  RunConfig steps_alone = config;
+  steps_alone.evaluate.every = 0;
+  require_memory(steps_alone, machine, static_cast<int>(config.run.threads), one);
   const int64_t vocabulary = expected_vocabulary(config);
   BenchmarkResult result;
   result.vocabulary = vocabulary;

@@ -59,6 +59,9 @@ std::vector<MemoryClass> memory_classes(const Plan& plan, const RunConfig& confi
       {"average", plan.average, "no optimizer.ema"},
       {"state", plan.state, "shorter caches and memories, or fewer data.rows"},
       {"activations", plan.activations + plan.free_blocks, (whole ? "model.recompute: blocks, or " : "") + activations},
+      // Of what an evaluation takes, the part that is more than the activations in whose place it is.
+      {"evaluation", std::max<int64_t>(0, plan.evaluation - plan.activations),
+       "fewer evaluate.rows, or evaluate.every: 0 and quire eval of checkpoints"},
       {"workspace", plan.workspace, "fewer data.rows"}};
 }
 
