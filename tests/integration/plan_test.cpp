@@ -300,12 +300,15 @@ TEST(Plan, StepsThatFitAreTimedWhereAnEvaluationWouldNotFit) {
   const TemporaryDirectory folder;
   const std::string config = (folder / "plan.yaml").string();
   write_file_durably(config, std::string_view(kConfig));
-  const std::vector<std::string> settings{config, "run.device=cpu", "evaluate.rows=100000000"};
-  const ProgramResult planned = run_quire({"plan", settings[0], settings[1], settings[2], "--json"});
+  std::vector<std::string> arguments{config, "run.device=cpu", "evaluate.every=10", "evaluate.rows=40000", "--json"};
+  std::vector<std::string> plan{"plan"};
+  plan.insert(plan.end(), arguments.begin(), arguments.end());
+  const ProgramResult planned = run_quire(plan);
   ASSERT_EQ(planned.code, 0) << planned.err;
-  EXPECT_GT(nlohmann::json::parse(planned.out)["bytes"]["total"], int64_t{1} << 40);
-  const ProgramResult result =
-      run_quire({"bench", settings[0], settings[1], settings[2], "--steps", "1", "--warmup", "0"});
+  EXPECT_GT(nlohmann::json::parse(planned.out)["bytes"]["total"], int64_t{1} << 37);
+  std::vector<std::string> bench{"bench", "--steps", "1", "--warmup", "0"};
+  bench.insert(bench.end(), arguments.begin(), arguments.end());
+  const ProgramResult result = run_quire(bench);
   EXPECT_EQ(result.code, 0) << result.err;
 }
 
