@@ -128,6 +128,20 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t end) const {
   return view;
 }
 
+Tensor Tensor::strided(const Shape& shape, const Shape& strides, int64_t offset) const {
+  Tensor view = *this;
+  view.offset_ += offset;
+  view.shape_ = shape;
+  view.strides_ = strides;
+  int64_t last = view.offset_;
+  for (int axis = 0; axis < shape.rank(); ++axis) last += (shape[axis] - 1) * strides[axis];
+  const auto held = static_cast<int64_t>(storage_->bytes() / size_of(dtype_));
+  QUIRE_CHECK(shape.rank() == strides.rank() && offset >= -offset_ && (shape.numel() == 0 || last < held),
+              "strided: {} by {} from element {} does not lie in a storage of {}", shape.to_string(),
+              strides.to_string(), view.offset_, held);
+  return view;
+}
+
 Tensor Tensor::select(int axis, int64_t index) const {
   const Tensor one = slice(axis, index, index + 1);
   const int dropped = axis < 0 ? axis + rank() : axis;

@@ -79,6 +79,8 @@ class Tensor {
   Tensor select(int axis, int64_t index) const;  // drops the axis
   Tensor transpose(int first, int second) const;
   Tensor permute(std::span<const int> axes) const;  // axis i of the view is axis axes[i] of this tensor
+  // Any view of the same storage: its first element is `offset` elements behind this tensor's.
+  Tensor strided(const Shape& shape, const Shape& strides, int64_t offset) const;
   // The values repeated along axes of size 1 and along new axes in front (strides of 0), as NumPy broadcasts.
   Tensor broadcast(const Shape& shape) const;
 

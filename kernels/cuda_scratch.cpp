@@ -16,12 +16,6 @@ AttentionBackwardScratch::AttentionBackwardScratch(const AttentionSizes& s, DTyp
     : delta(Tensor::empty({s.rows, s.heads, s.queries}, wide, device)),
       ranges(Tensor::empty({s.rows * ceil_div(s.queries, kGpuTile), 3}, DType::i32, device)) {}
 
-WideValueScratch::WideValueScratch(const AttentionSizes& s, Device device)
-    : keys(ceil_div(s.slots + s.queries, kGpuTile) * kGpuTile), queries(ceil_div(s.queries, kGpuTile) * kGpuTile) {
-  products = Tensor::empty({s.rows, s.heads, s.queries, keys}, DType::f32, device);
-  probabilities = Tensor::empty({s.rows, s.heads, keys, queries}, DType::bf16, device);
-}
-
 KeyGradientScratch::KeyGradientScratch(const AttentionSizes& s, const ops::AttentionGradients& gradients, DType wide,
                                        Device device) {
   if (!gradients.du.defined()) return;
@@ -74,9 +68,18 @@ GroupedBackwardScratch::GroupedBackwardScratch(const GroupedSizes& s, const ops:
 }
 
 CodeScratch::CodeScratch(const CodeAttentionSizes& s, Device device)
-    : codebook(Tensor::empty({s.kv_heads, s.codes, s.size}, DType::bf16, device)),
-      means(Tensor::empty({s.rows, ceil_div(s.queries, s.block), s.kv_heads, s.codes, s.value_size}, DType::bf16,
-                          device)) {}
+    : codebook(Tensor::empty({s.kv_heads, s.codes, s.size}, DType::bf16, device)) {}
+
+CodeProductScratch::CodeProductScratch(const CodeAttentionSizes& s, const ops::CodeAttentionInputs& in, bool backward) {
+  const Device device = in.q.device();
+  const int64_t lines = s.rows * s.queries;
+  if (in.u.defined()) content = Tensor::empty({lines, s.size}, DType::bf16, device);
+  logits = Tensor::empty({lines, s.codes}, DType::f32, device);
+  weights = Tensor::empty({lines, s.codes}, DType::bf16, device);
+  if (!backward) return;
+  products = Tensor::empty_like(logits);
+  gradients = Tensor::empty_like(weights);
+}
 
 CodeBackwardScratch::CodeBackwardScratch(const CodeAttentionSizes& s, bool with_du, DType wide, Device device)
     : delta(Tensor::empty({s.rows, s.heads, s.queries}, wide, device)) {

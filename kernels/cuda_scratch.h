@@ -25,22 +25,6 @@ struct AttentionBackwardScratch {
   AttentionBackwardScratch(const AttentionSizes& sizes, DType wide, Device device);
 };
 
-// Of the same in bf16 on tensor cores, where values have more than 128 features: what is kept of pairs.
-struct WideValueScratch {
-  Tensor products;       // [R, H, T, keys] in f32: dout . v
-  Tensor probabilities;  // [R, H, keys, queries] in bf16
-  // Keys and queries in whole tiles.
-  int64_t keys, queries;
-
-  WideValueScratch(const AttentionSizes& sizes, Device device);
-  // Operands of these sizes go to tensor cores when their addresses allow it. For each query and head there are 6 bytes
-  // a key, at most 12 times what an output takes; beyond that other kernels recompute.
-  static bool needed(const AttentionSizes& sizes, DType type) {
-    return type == DType::bf16 && sizes.size % 8 == 0 && sizes.size <= 128 && sizes.value_size % 8 == 0 &&
-           sizes.value_size > 128 && sizes.slots + sizes.queries <= 4 * sizes.value_size;
-  }
-};
-
 // Of its gradients of keys.
 struct KeyGradientScratch {
   Tensor sums;   // [R, H, C + T] of the gradients of a key's logits, for du
@@ -105,13 +89,24 @@ struct GroupedBackwardScratch {
 // Of code_attention and its backward pass in bf16 on tensor cores.
 struct CodeScratch {
   Tensor codebook;  // [Hk, S, D] in bf16
-  Tensor means;     // [R, B, Hk, S, Dv] in bf16: of the caches that are read, zeros for codewords that are not in use
 
   CodeScratch(const CodeAttentionSizes& sizes, Device device);
   // Operands of these sizes go to tensor cores when their addresses allow it.
   static bool needed(const CodeAttentionSizes& sizes, DType type) {
     return type == DType::bf16 && sizes.size % 8 == 0 && sizes.size <= 128 && sizes.value_size % 8 == 0 &&
            sizes.codes > 0;
+  }
+};
+
+// Of both, besides, where values have more than 128 features: what lies between products of matrices, of one head.
+struct CodeProductScratch {
+  Tensor content;             // [R T, D] in bf16: q + u
+  Tensor logits, products;    // [R T, S]: products with codewords; of dout and means, in the backward pass
+  Tensor weights, gradients;  // [R T, S] in bf16
+
+  CodeProductScratch(const CodeAttentionSizes& sizes, const ops::CodeAttentionInputs& in, bool backward);
+  static bool needed(const CodeAttentionSizes& sizes, DType type) {
+    return CodeScratch::needed(sizes, type) && sizes.value_size > 128;
   }
 };
 

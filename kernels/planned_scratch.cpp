@@ -1,10 +1,10 @@
 #include "kernels/planned_scratch.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "core/check.h"
 #include "kernels/attention_choices.h"
+#include "kernels/attention_slabs.h"
 #include "kernels/cuda_scratch.h"
 #include "kernels/cudnn_scratch.h"
 
@@ -48,7 +48,12 @@ Tensor cudnn_workspace(int64_t bytes) {
 void take_attention(const Tensor&, const Tensor&, const ops::AttentionInputs& in) {
   const AttentionSizes sizes(in);
   if (g_planned == DeviceKind::cpu) CpuAttentionScratch(sizes, in);
-  if (!goes_to_cudnn(in)) return;
+  if (!goes_to_cudnn(in)) {
+    if (g_planned == DeviceKind::cuda && AttentionSlabs::suit(sizes, in)) {
+      AttentionProductScratch(AttentionSlabs(sizes, in), sizes, in, false);
+    }
+    return;
+  }
   const CudnnLines lines(sizes, in);
   const CudnnSequenceTables tables(sizes, in);
   cudnn_workspace(kCudnnForwardWorkspaceBytes);
@@ -70,10 +75,13 @@ void take_attention_backward(const ops::AttentionGradients& gradients, const Ten
   if (g_planned == DeviceKind::cpu) {
     CpuAttentionScratch scratch(sizes, in);
     scratch.add_gradients(sizes, gradients, in);
+  } else if (g_planned == DeviceKind::cuda && AttentionSlabs::suit(sizes, in)) {
+    const Tensor delta = Tensor::empty({sizes.rows, sizes.heads, sizes.queries}, wide, kMeta);
+    const AttentionSlabs slabs(sizes, in);
+    const AttentionProductScratch scratch(slabs, sizes, in, true);
+    AttentionProductBackwardScratch(slabs, scratch, sizes, gradients, in);
   } else if (g_planned == DeviceKind::cuda) {
     const AttentionBackwardScratch scratch(sizes, wide, kMeta);
-    std::optional<WideValueScratch> of_values;
-    if (WideValueScratch::needed(sizes, in.q.dtype())) of_values.emplace(sizes, kMeta);
     { const KeyGradientScratch given_back_at_once(sizes, gradients, wide, kMeta); }
     if (DistanceGradientScratch::needed(gradients)) DistanceGradientScratch(sizes, gradients, wide, kMeta);
   }
@@ -91,10 +99,16 @@ void take_block_attention_backward(const ops::BlockAttentionGradients&, const Te
   BlockBackwardScratch(sizes, in, kMeta);
 }
 
+void take_codes(const CodeAttentionSizes& sizes, const ops::CodeAttentionInputs& in, bool backward) {
+  if (!CodeScratch::needed(sizes, in.q.dtype())) return;
+  const CodeScratch codes(sizes, kMeta);
+  if (CodeProductScratch::needed(sizes, in.q.dtype())) CodeProductScratch(sizes, in, backward);
+}
+
 void take_code_attention(const Tensor&, const Tensor&, const ops::CodeAttentionInputs& in) {
   if (g_planned != DeviceKind::cuda) return;
   const CodeAttentionSizes sizes(in);
-  if (CodeScratch::needed(sizes, in.q.dtype())) CodeScratch(sizes, kMeta);
+  take_codes(sizes, in, false);
 }
 
 void take_code_attention_backward(const Tensor&, const Tensor& du, const Tensor&, const Tensor&, const Tensor&,
@@ -102,7 +116,7 @@ void take_code_attention_backward(const Tensor&, const Tensor& du, const Tensor&
   if (g_planned != DeviceKind::cuda) return;
   const CodeAttentionSizes sizes(in);
   const CodeBackwardScratch scratch(sizes, du.defined(), wide_type(in.q.dtype()), kMeta);
-  if (CodeScratch::needed(sizes, in.q.dtype())) CodeScratch(sizes, kMeta);
+  take_codes(sizes, in, true);
 }
 
 void take_grouped_cross_attention(const Tensor&, const Tensor&, const ops::GroupedCrossAttentionInputs& in) {

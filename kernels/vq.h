@@ -7,8 +7,8 @@
 namespace quire::ops {
 
 // Symbols as in the paper: S codewords, D key size, Dv value size, H query heads, Hk key heads (query head h reads key
-// head and codebook h / (H / Hk)). Codebooks, counts, means, errors, lse, u and their gradients stay f32 when the
-// others are bf16 (wide_type).
+// head and codebook h / (H / Hk)). Codebooks, counts, carried means, errors, lse, u and their gradients stay f32 when
+// the others are bf16 (wide_type).
 
 // codes i32 [N, Hk] = argmin_s |x - c_s|^2, ties to the lowest; quantized [N, Hk, D] = c_code, exactly; error [N, Hk] =
 // |x - c_code|^2, summed from the differences. x [N, Hk, D], codebook [Hk, S, D]. A vector with a NaN has code 0 and
@@ -74,10 +74,11 @@ struct CodeCacheInputs {
     }
   }
 };
-// means [R, B + 1, Hk, S, Dv], counts [R, B + 1, Hk, S], wide: mean <- (n mean + sum v) / (n + m), n <- n + m; codes
-// never used have mean 0. (theorem 3.7)
-QUIRE_OP(code_caches, const Tensor& means, const Tensor& counts, const CodeCacheInputs& in);
-// dv [R, T, Hk, Dv] accumulates. What was carried is constant. counts are those that code_caches returned.
+// means [R, B, Hk, S, Dv] of the caches that blocks read, last [R, Hk, S, Dv] that of cache B, wide, and counts
+// [R, B + 1, Hk, S], wide: mean <- (n mean + sum v) / (n + m), n <- n + m; codes never used have mean 0. (theorem 3.7)
+QUIRE_OP(code_caches, const Tensor& means, const Tensor& last, const Tensor& counts, const CodeCacheInputs& in);
+// dv [R, T, Hk, Dv] accumulates. What was carried is constant, and so is cache B. counts are those that code_caches
+// returned.
 QUIRE_OP(code_caches_backward, const Tensor& dv, const Tensor& dmeans, const Tensor& counts, const CodeCacheInputs& in);
 
 // Query t reads the cache of block t / block: codewords are keys, and means are values. logit = (q + u).c_s + log n_s;
@@ -86,8 +87,8 @@ struct CodeAttentionInputs {
   Tensor q;         // [R, T, H, D], scaled
   Tensor u;         // [H, D] wide, optional
   Tensor codebook;  // [Hk, S, D] wide
-  Tensor means;     // [R, B + 1, Hk, S, Dv] wide; the last cache is not read
-  Tensor counts;    // [R, B + 1, Hk, S] wide
+  Tensor means;     // [R, B, Hk, S, Dv]; zero for codes with n_s = 0
+  Tensor counts;    // [R, B + 1, Hk, S] wide; the last cache is not read
   int64_t block = 0;
 
   template <typename F>
@@ -98,8 +99,8 @@ struct CodeAttentionInputs {
 // Continues a softmax: out [R, T, H, Dv] and lse [R, H, T] hold attention to other keys (ops::attention) before the
 // call and attention to both after it. (section 3.3: divided before values are weighed)
 QUIRE_OP(code_attention, const Tensor& out, const Tensor& lse, const CodeAttentionInputs& in);
-// dq [R, T, H, D] and du [H, D] accumulate, dmeans is overwritten, with zeros in the last cache; out and lse are those
-// of the whole softmax. Codebook and counts have no gradient (section 3.4.2). du and dmeans may be undefined.
+// dq [R, T, H, D] and du [H, D] accumulate, dmeans is overwritten; out and lse are those of the whole softmax. Codebook
+// and counts have no gradient (section 3.4.2). du and dmeans may be undefined.
 QUIRE_OP(code_attention_backward, const Tensor& dq, const Tensor& du, const Tensor& dmeans, const Tensor& dout,
          const Tensor& out, const Tensor& lse, const CodeAttentionInputs& in);
 

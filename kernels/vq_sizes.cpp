@@ -150,16 +150,24 @@ CodeCacheSizes::CodeCacheSizes(const ops::CodeCacheInputs& in) {
   require(op, "limit", in.limit, {rows, caches}, DType::i32);
 }
 
-void check_code_caches(const CodeCacheSizes& s, const Tensor& means, const Tensor& counts,
+namespace {
+
+void require_means(const CodeCacheSizes& s, const Tensor& means, const Tensor& counts, const ops::CodeCacheInputs& in) {
+  require("code_caches", "means", means, {s.rows, s.caches - 1, s.kv_heads, s.codes, s.value_size}, in.v.dtype());
+  require("code_caches", "counts", counts, {s.rows, s.caches, s.kv_heads, s.codes}, wide_type(in.v.dtype()));
+}
+
+}  // namespace
+
+void check_code_caches(const CodeCacheSizes& s, const Tensor& means, const Tensor& last, const Tensor& counts,
                        const ops::CodeCacheInputs& in) {
-  const DType wide = wide_type(in.v.dtype());
-  require("code_caches", "means", means, {s.rows, s.caches, s.kv_heads, s.codes, s.value_size}, wide);
-  require("code_caches", "counts", counts, {s.rows, s.caches, s.kv_heads, s.codes}, wide);
+  require_means(s, means, counts, in);
+  require("code_caches", "last", last, in.mean.shape(), in.mean.dtype());
 }
 
 void check_code_caches_backward(const CodeCacheSizes& s, const Tensor& dv, const Tensor& dmeans, const Tensor& counts,
                                 const ops::CodeCacheInputs& in) {
-  check_code_caches(s, dmeans, counts, in);
+  require_means(s, dmeans, counts, in);
   require("code_caches_backward", "dv", dv, in.v.shape(), in.v.dtype());
 }
 
@@ -174,7 +182,7 @@ CodeAttentionSizes::CodeAttentionSizes(const ops::CodeAttentionInputs& in) {
   size = in.q.dim(3);
   kv_heads = in.codebook.dim(0);
   codes = in.codebook.dim(1);
-  caches = in.means.dim(1);
+  caches = in.means.dim(1) + 1;
   value_size = in.means.dim(4);
   block = in.block;
   const DType type = in.q.dtype();
@@ -186,7 +194,7 @@ CodeAttentionSizes::CodeAttentionSizes(const ops::CodeAttentionInputs& in) {
   require(op, "q", in.q, in.q.shape(), type);
   require(op, "u", in.u, {heads, size}, wide);
   require(op, "codebook", in.codebook, {kv_heads, codes, size}, wide);
-  require(op, "means", in.means, {rows, caches, kv_heads, codes, value_size}, wide);
+  require(op, "means", in.means, {rows, caches - 1, kv_heads, codes, value_size}, type);
   require(op, "counts", in.counts, {rows, caches, kv_heads, codes}, wide);
 }
 

@@ -30,7 +30,7 @@ struct CodeCacheSizes {
 
   explicit CodeCacheSizes(const ops::CodeCacheInputs& in);
 };
-void check_code_caches(const CodeCacheSizes& sizes, const Tensor& means, const Tensor& counts,
+void check_code_caches(const CodeCacheSizes& sizes, const Tensor& means, const Tensor& last, const Tensor& counts,
                        const ops::CodeCacheInputs& in);
 void check_code_caches_backward(const CodeCacheSizes& sizes, const Tensor& dv, const Tensor& dmeans,
                                 const Tensor& counts, const ops::CodeCacheInputs& in);

@@ -49,14 +49,6 @@ void add_scaled(const Tensor& total, const Tensor& term, double factor) {
   if (total.defined()) ops::add(total, total, term, 1, factor);
 }
 
-// One cache of all.
-Tensor cache(const Tensor& all, int64_t index) {
-  const Tensor view = all.select(1, index);
-  const Tensor copy = Tensor::empty_like(view);
-  ops::copy(copy, view);
-  return copy;
-}
-
 // What the backward pass needs.
 struct VqAttention {
   AttentionVariables x;
@@ -64,6 +56,7 @@ struct VqAttention {
   ops::CodeCacheInputs caches;
   ops::CodeAttentionInputs codes;
   bool through_cache;
+  int64_t block;
   Tensor first_in_block;
   Tensor out, lse;
 
@@ -92,6 +85,7 @@ struct VqAttention {
     of_keys.dv = g.dv;
     ops::AttentionInputs within = window;
     within.first_visible = first_in_block;
+    within.reach = {.block = block, .before = 0};
     ops::attention_backward(of_keys, dout, out, lse, within);
   }
 
@@ -119,6 +113,7 @@ VqAttentionResult vq_attention(Tape& tape, const VqAttentionVariables& x, const 
                    settings.caches,
                    {},
                    settings.through_cache,
+                   settings.block,
                    settings.first_in_block,
                    {},
                    {}};
@@ -142,12 +137,15 @@ VqAttentionResult vq_attention(Tape& tape, const VqAttentionVariables& x, const 
     call.codes.u = scaled(call.window.u, call.window.scale);
     call.codes.codebook = x.codebook;
     call.codes.block = settings.block;
-    call.codes.means = Tensor::empty({v.dim(0), count, v.dim(2), x.codebook.dim(1), v.dim(3)}, wide, q.device());
+    call.codes.means =
+        Tensor::empty({v.dim(0), count - 1, v.dim(2), x.codebook.dim(1), v.dim(3)}, v.dtype(), v.device());
     call.codes.counts = Tensor::empty({v.dim(0), count, v.dim(2), x.codebook.dim(1)}, wide, q.device());
-    ops::code_caches(call.codes.means, call.codes.counts, call.caches);
+    result.mean = Tensor::empty_like(call.caches.mean);
+    ops::code_caches(call.codes.means, result.mean, call.codes.counts, call.caches);
     ops::code_attention(call.out, call.lse, call.codes);
-    result.mean = cache(call.codes.means, count - 1);
-    result.count = cache(call.codes.counts, count - 1);
+    const Tensor last = call.codes.counts.select(1, count - 1);
+    result.count = Tensor::empty_like(last);
+    ops::copy(result.count, last);
   }
   const AttentionVariables& k = x.keys;
   result.out =

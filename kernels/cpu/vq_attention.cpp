@@ -37,7 +37,9 @@ class CodeBlocks {
   }
   const T* codebook(int64_t kv_head) const { return in_.codebook.template data<T>() + kv_head * s_.codes * s_.size; }
   const T* counts(int64_t cache) const { return in_.counts.template data<T>() + cache; }
-  const T* means(int64_t cache) const { return in_.means.template data<T>() + cache * s_.value_size; }
+  // Of a cache by its first codeword among those of all caches; means are those of all but the last one of each row.
+  int64_t mean_at(int64_t cache, int64_t row) const { return (cache - row * s_.kv_heads * s_.codes) * s_.value_size; }
+  const T* means(int64_t cache, int64_t row) const { return in_.means.template data<T>() + mean_at(cache, row); }
 
   // to [size, kQueryBlock] = transposed from [count, size]; lanes beyond the queries are zero.
   void by_feature(T* to, const T* from, int64_t stride, const Queries<T>& q, int64_t size) const {
@@ -123,7 +125,7 @@ void forward_tile(const Tensor& out, const Tensor& lse, const CodeBlocks<T>& blo
     T* const p = blocks.logits(q, kv_head, cache, code, count);
     softmax.take(p, kQueryBlock, count, q.lanes);
     softmax.correct(total, q.count, s.value_size);
-    block_product(total, s.value_size, Operand<T>{p, kQueryBlock, true}, blocks.means(cache) + code * s.value_size,
+    block_product(total, s.value_size, Operand<T>{p, kQueryBlock, true}, blocks.means(cache, row) + code * s.value_size,
                   s.value_size, q.count, s.value_size, count, true);
   }
   for (int64_t a = 0; a < q.count; ++a) {
@@ -186,8 +188,8 @@ struct CodeBackward {
       const int64_t count = std::min(kCodeBlock, s.codes - code);
       if (!blocks.used(cache, code, count)) continue;
       T* const p = blocks.logits(q, kv_head, cache, code, count);
-      block_product(ds, kQueryBlock, Operand<T>{blocks.means(cache) + code * s.value_size, s.value_size}, dy_by_feature,
-                    kQueryBlock, count, q.lanes, s.value_size, false);
+      block_product(ds, kQueryBlock, Operand<T>{blocks.means(cache, row) + code * s.value_size, s.value_size},
+                    dy_by_feature, kQueryBlock, count, q.lanes, s.value_size, false);
       for (int64_t a = 0; a < q.lanes; a += kLanes<T>) {
         const Vector<T> l = load_vector(log_sum + a);
         const Vector<T> d = load_vector(delta + a);
@@ -200,8 +202,8 @@ struct CodeBackward {
         }
       }
       if (dmeans.defined()) {
-        block_product(dmeans.data<T>() + (cache + code) * s.value_size, s.value_size, Operand<T>{p, kQueryBlock}, dy,
-                      blocks.value_stride(), count, s.value_size, q.count, true);
+        block_product(dmeans.data<T>() + blocks.mean_at(cache + code, row), s.value_size, Operand<T>{p, kQueryBlock},
+                      dy, blocks.value_stride(), count, s.value_size, q.count, true);
       }
       block_product(dcontent, s.size, Operand<T>{ds, kQueryBlock, true}, blocks.codebook(kv_head) + code * s.size,
                     s.size, q.count, s.size, count, true);
@@ -214,9 +216,10 @@ struct CodeBackward {
   }
 
   void block(int64_t part, int64_t row, int64_t index, int64_t kv_head) const {
+    if (index + 1 == s.caches) return;  // nobody reads the last one
     const int64_t cache = blocks.cache_at(row, index, kv_head);
     if (dmeans.defined()) {
-      T* const to = dmeans.data<T>() + cache * s.value_size;
+      T* const to = dmeans.data<T>() + blocks.mean_at(cache, row);
       std::fill(to, to + s.codes * s.value_size, T{0});
     }
     if (index * s.block >= s.queries || !blocks.used(cache, 0, s.codes)) return;

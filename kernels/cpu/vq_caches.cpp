@@ -9,6 +9,11 @@ namespace {
 // Codewords of a row and head are dealt to as many tasks.
 constexpr int64_t kCodeParts = 4;
 
+// What code_caches returns: the caches that blocks read, and the last one.
+struct CacheMeans {
+  const Tensor &read, &last;
+};
+
 // A task: codewords [begin, end) of one row and head, and the tokens that each cache adds to the one before it.
 template <typename T>
 class CodePart {
@@ -68,7 +73,15 @@ class CodePart {
 
   const T* carried_mean(int64_t c) const { return in_.mean.template data<T>() + carried_at(c) * s_.value_size; }
   T carried_count(int64_t c) const { return in_.count.template data<T>()[carried_at(c)]; }
-  T* mean(const Tensor& means, int64_t b, int64_t c) const { return means.data<T>() + at(b, c) * s_.value_size; }
+  // Of a cache that blocks read.
+  T* mean(const Tensor& means, int64_t b, int64_t c) const {
+    const int64_t line = ((row_ * (s_.caches - 1) + b) * s_.kv_heads + head_) * s_.codes + begin_ + c;
+    return means.data<T>() + line * s_.value_size;
+  }
+  // Of any.
+  T* mean(const CacheMeans& all, int64_t b, int64_t c) const {
+    return b + 1 < s_.caches ? mean(all.read, b, c) : all.last.data<T>() + carried_at(c) * s_.value_size;
+  }
   T& count(const Tensor& counts, int64_t b, int64_t c) const { return counts.data<T>()[at(b, c)]; }
 
  private:
@@ -135,7 +148,7 @@ T mean_of_added(T* mean, const CodePart<T>& part, int64_t b, int64_t c, int64_t 
 }
 
 template <typename T>
-void serial(const Tensor& means, const Tensor& counts, const CodePart<T>& part, const CodeCacheSizes& s) {
+void serial(const CacheMeans& means, const Tensor& counts, const CodePart<T>& part, const CodeCacheSizes& s) {
   T* const mean = scratch<T>(0, s.value_size);
   T* const zeros = scratch<T>(1, s.value_size);
   std::fill(zeros, zeros + s.value_size, T{0});
@@ -160,11 +173,12 @@ void serial(const Tensor& means, const Tensor& counts, const CodePart<T>& part, 
 
 // One product for every code: caches are weighted means of what the row carried and of what each cache added.
 template <typename T>
-void by_product(const Tensor& means, const Tensor& counts, const CodePart<T>& part, const CodeCacheSizes& s) {
+void by_product(const CacheMeans& means, const Tensor& counts, const CodePart<T>& part, const CodeCacheSizes& s) {
   const int64_t entries = s.caches + 1;
   T* const values = scratch<T>(0, entries * s.value_size);
   T* const numbers = scratch<T>(1, entries);
   T* const weights = scratch<T>(2, s.caches * entries);
+  T* const products = scratch<T>(3, s.caches * s.value_size);
   for (int64_t c = 0; c < part.codes(); ++c) {
     numbers[0] = part.carried_count(c);
     std::copy_n(part.carried_mean(c), s.value_size, values);
@@ -183,14 +197,17 @@ void by_product(const Tensor& means, const Tensor& counts, const CodePart<T>& pa
       if (part.carried(b)) line[0] = numbers[0] / total;
       for (int64_t g = begin; g <= b; ++g) line[g + 1] = numbers[g + 1] / total;
     }
-    block_product(part.mean(means, 0, c), s.kv_heads * s.codes * s.value_size, Operand<T>{weights, entries}, values,
-                  s.value_size, s.caches, s.value_size, entries, false);
+    block_product(products, s.value_size, Operand<T>{weights, entries}, values, s.value_size, s.caches, s.value_size,
+                  entries, false);
+    for (int64_t b = 0; b < s.caches; ++b) {
+      std::copy_n(products + b * s.value_size, s.value_size, part.mean(means, b, c));
+    }
   }
 }
 
 // Recursive doubling: in a pass each cache takes in what lies `step` before it.
 template <typename T>
-void scan(const Tensor& means, const Tensor& counts, const CodePart<T>& part, const CodeCacheSizes& s) {
+void scan(const CacheMeans& means, const Tensor& counts, const CodePart<T>& part, const CodeCacheSizes& s) {
   T* const mean = scratch<T>(0, s.value_size);
   std::vector<int64_t> begin(static_cast<size_t>(s.caches));
   for (int64_t b = 0; b < s.caches; ++b) {
@@ -225,9 +242,10 @@ void scan(const Tensor& means, const Tensor& counts, const CodePart<T>& part, co
   }
 }
 
-void code_caches(const Tensor& means, const Tensor& counts, const ops::CodeCacheInputs& in) {
+void code_caches(const Tensor& read, const Tensor& last, const Tensor& counts, const ops::CodeCacheInputs& in) {
   const CodeCacheSizes s(in);
-  check_code_caches(s, means, counts, in);
+  check_code_caches(s, read, last, counts, in);
+  const CacheMeans means{read, last};
   dispatch("code_caches", in.v.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(s.rows * s.kv_heads * kCodeParts, [&](int64_t tile) {
@@ -260,7 +278,7 @@ void code_caches_backward(const Tensor& dv, const Tensor& dmeans, const Tensor& 
           Values<T> sum(later + c * s.value_size, s.value_size);
           if (last) sum.setZero();
           const T n = part.count(counts, b, c);
-          if (n > T{0}) sum += ConstValues<T>(part.mean(dmeans, b, c), s.value_size) * (T{1} / n);
+          if (b + 1 < s.caches && n > T{0}) sum += ConstValues<T>(part.mean(dmeans, b, c), s.value_size) * (T{1} / n);
           for (const int32_t p : part.tokens(b, c)) {
             if (p >= 0) Values<T>(part.gradient(dv, p), s.value_size) += sum;
           }

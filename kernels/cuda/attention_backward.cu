@@ -2,9 +2,10 @@
 // distances (dr, dbias). Every sum has one writer and an order that shapes alone set. What all rows and queries share
 // is summed in parts, which are added in order.
 #include <algorithm>
-#include <optional>
 
+#include "kernels/attention_slabs.h"
 #include "kernels/cuda/attention_mma.h"
+#include "kernels/cuda/attention_products.h"
 #include "kernels/cuda/attention_softmax.h"
 #include "kernels/cuda/attention_warpgroup.h"
 #include "kernels/cuda/cudnn_attention.h"
@@ -369,13 +370,12 @@ struct Backward {
   const BackwardOperands<T>& back;
   bool on_tensor_cores;
   bool by_warpgroups;
-  WideValues wide;
 
   void queries() const {
     if (!g.dq.defined()) return;
     if constexpr (kHalf) {
       if (by_warpgroups) return query_gradient_by_warpgroups(g.dq, operands, back);
-      if (on_tensor_cores) return query_gradient_on_tensor_cores(g.dq, operands, back, wide);
+      if (on_tensor_cores) return query_gradient_on_tensor_cores(g.dq, operands, back);
     }
     with_chunks<T>(s.size, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
@@ -400,14 +400,7 @@ struct Backward {
   void key_gradients(const KeyGradients<T>& to) const {
     if constexpr (kHalf) {
       if (by_warpgroups) return key_gradient_by_warpgroups(to, operands, back);
-      if (on_tensor_cores) {
-        WideValues stored = wide;
-        const bool of_values = to.dv != nullptr || to.dcache_v != nullptr;
-        if (!of_values) stored.probabilities = nullptr;
-        key_gradient_on_tensor_cores(to, operands, back, stored);
-        if (wide.products != nullptr && of_values) value_gradient_on_tensor_cores(to, operands, back, wide);
-        return;
-      }
+      if (on_tensor_cores) return key_gradient_on_tensor_cores(to, operands, back);
     }
     const int64_t widest = std::max(s.size, s.value_size);
     with_chunks<T>(widest, [&](auto chunks) {
@@ -435,7 +428,7 @@ struct Backward {
     A* const sum_parts = scratch.sum_parts.data<A>();
     if constexpr (kHalf) {
       if (on_tensor_cores) {
-        return distance_gradient_on_tensor_cores(r_parts, sum_parts, scratch.groups, operands, back, wide);
+        return distance_gradient_on_tensor_cores(r_parts, sum_parts, scratch.groups, operands, back);
       }
     }
     const int64_t tiles = s.heads * ceil_div(s.entries, kTile);
@@ -456,6 +449,7 @@ void attention_backward(const ops::AttentionGradients& g, const Tensor& dout, co
   const AttentionSizes s(in);
   check_attention_backward(s, g, dout, out, lse, in);
   if (in.kernels == ops::AttentionKernels::cudnn) return attention_backward_in_cudnn(s, g, dout, out, lse, in);
+  if (AttentionSlabs::suit(s, in)) return attention_backward_by_products(g, dout, out, lse, in, s);
   dispatch(in.q.dtype(), [&](auto type) {
     using T = decltype(type);
     using A = Wide<T>;
@@ -469,17 +463,7 @@ void attention_backward(const ops::AttentionGradients& g, const Tensor& dout, co
     launch(ranges_kernel<T>, dim3(static_cast<unsigned>(scratch.ranges.dim(0))), kTile, 0, ranges_data, operands);
     const BackwardOperands<T> back{dout.data<T>(), lse.data<A>(), scratch.delta.data<A>(), ranges_data};
     const bool on_tensor_cores = backward_suits_tensor_cores(in, s);
-    std::optional<WideValueScratch> of_values;
-    WideValues wide{};
-    if constexpr (std::is_same_v<T, bfloat16>) {
-      if (on_tensor_cores && WideValueScratch::needed(s, in.q.dtype())) {
-        of_values.emplace(s, in.q.device());
-        wide = {of_values->products.data<float>(), of_values->probabilities.data<bfloat16>(),
-                static_cast<int>(of_values->keys), static_cast<int>(of_values->queries)};
-        products_on_tensor_cores(wide, operands, back);
-      }
-    }
-    const Backward<T> backward{g, in, s, operands, back, on_tensor_cores, suits_warpgroups(in, s), wide};
+    const Backward<T> backward{g, in, s, operands, back, on_tensor_cores, suits_warpgroups(in, s)};
     backward.queries();
     backward.keys();
     backward.distances();

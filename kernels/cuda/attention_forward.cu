@@ -1,4 +1,6 @@
+#include "kernels/attention_slabs.h"
 #include "kernels/cuda/attention_mma.h"
+#include "kernels/cuda/attention_products.h"
 #include "kernels/cuda/attention_softmax.h"
 #include "kernels/cuda/attention_tiles.h"
 #include "kernels/cuda/attention_warpgroup.h"
@@ -87,6 +89,7 @@ void attention(const Tensor& out, const Tensor& lse, const ops::AttentionInputs&
   const AttentionSizes s(in);
   check_attention(s, out, lse, in);
   if (in.kernels == ops::AttentionKernels::cudnn) return attention_in_cudnn(s, out, lse, in);
+  if (AttentionSlabs::suit(s, in)) return attention_by_products(out, lse, in, s);
   if (suits_warpgroups(in, s)) return attention_by_warpgroups(out, lse, in, s);
   if (suits_tensor_cores(in, s)) return attention_on_tensor_cores(out, lse, in, s);
   dispatch(in.q.dtype(), [&](auto type) {

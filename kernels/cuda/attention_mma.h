@@ -342,11 +342,6 @@ __device__ inline void scale_lines(SumFragment (&totals)[kTiles][kColumns], cons
   }
 }
 
-// Values may be much wider than keys. Where they are summed, a block has a slice of this many of their features, and a
-// warp a quarter of the slice for all 64 lines: what is made of logits is made once for the slice, by 16 lines a warp,
-// and reaches the other warps through shared memory.
-inline constexpr int kWidestSlice = 256;
-
 // Products of 64 lines and 128 columns over any number of features, 64 at a time: the next are on their way to shared
 // memory while these are multiplied. A warp has 32 lines and 64 columns.
 struct DeepProduct {
@@ -422,27 +417,13 @@ __device__ inline void fill_mask_of_warp(uint32_t* mask, const AttentionOperands
   }
 }
 
-// Operands that these kernels take: whole chunks of 8 features at multiples of 16 bytes, heads of 128 features at most,
-// for which the device has enough shared memory.
+// Operands that these kernels take: whole chunks of 8 features at multiples of 16 bytes, 128 features of keys and
+// values at most, for which the device has enough shared memory.
 inline constexpr int kMmaWidest = 128;
 bool suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& sizes);
 void attention_on_tensor_cores(const Tensor& out, const Tensor& lse, const ops::AttentionInputs& in,
                                const AttentionSizes& sizes);
 
-// What the backward pass keeps of pairs where values have more than 128 features (attention_mma_wide.cu): without it
-// three passes would go over all features of dout and values. Null where they have not.
-struct WideValues {
-  float* products;          // [R, H, T, keys] dout . v
-  bfloat16* probabilities;  // [R, H, keys, queries] as they multiplied the values
-  int keys, queries;        // in whole tiles of 64
-
-  __device__ const float* product(const AttentionOperands<bfloat16>& in, const Place& at, int query, int key) const {
-    return products + ((static_cast<int64_t>(at.row) * in.heads + at.head) * in.queries + query) * keys + key;
-  }
-  __device__ bfloat16* probability(const AttentionOperands<bfloat16>& in, const Place& at, int key, int query) const {
-    return probabilities + ((static_cast<int64_t>(at.row) * in.heads + at.head) * keys + key) * queries + query;
-  }
-};
 // The first tile of queries that may see keys from `first_key` on, and whether a tile that sees `range` does.
 __device__ inline int first_tile_of(const AttentionOperands<bfloat16>& in, int first_key) {
   return in.last_visible == nullptr && first_key > 0 ? first_key / kMmaTile : 0;
@@ -452,20 +433,11 @@ __device__ inline bool sees_keys(const VisibleRange& range, int first_key, int k
 }
 
 bool backward_suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& sizes);
-// Shared memory of the largest of its kernels.
-size_t backward_shared_memory(const ops::AttentionInputs& in, const AttentionSizes& sizes);
-// The products of WideValues, before what follows.
-void products_on_tensor_cores(const WideValues& wide, const AttentionOperands<bfloat16>& in,
-                              const BackwardOperands<bfloat16>& back);
 void query_gradient_on_tensor_cores(const Tensor& dq, const AttentionOperands<bfloat16>& in,
-                                    const BackwardOperands<bfloat16>& back, const WideValues& wide);
+                                    const BackwardOperands<bfloat16>& back);
 void key_gradient_on_tensor_cores(const KeyGradients<bfloat16>& to, const AttentionOperands<bfloat16>& in,
-                                  const BackwardOperands<bfloat16>& back, const WideValues& wide);
-// The part of it that is left with WideValues: gradients of values.
-void value_gradient_on_tensor_cores(const KeyGradients<bfloat16>& to, const AttentionOperands<bfloat16>& in,
-                                    const BackwardOperands<bfloat16>& back, const WideValues& wide);
+                                  const BackwardOperands<bfloat16>& back);
 void distance_gradient_on_tensor_cores(float* r_parts, float* sum_parts, int64_t groups,
-                                       const AttentionOperands<bfloat16>& in, const BackwardOperands<bfloat16>& back,
-                                       const WideValues& wide);
+                                       const AttentionOperands<bfloat16>& in, const BackwardOperands<bfloat16>& back);
 
 }  // namespace quire::cuda

@@ -1,5 +1,4 @@
-// As attention_backward.cu, on tensor cores: three passes, each with one writer for every sum. kWide: values have more
-// than 128 features, and products of dout and values have been made before (attention_mma_wide.cu).
+// As attention_backward.cu, on tensor cores: three passes, each with one writer for every sum.
 #include <algorithm>
 
 #include "kernels/cuda/attention_mma.h"
@@ -73,10 +72,9 @@ __device__ inline PairGradient gradient_of_pair(float product, float dp, float b
   return {probability * kept, probability * (dp * kept - delta)};
 }
 
-template <int kWidth, bool kRelative, bool kWide>
+template <int kWidth, bool kRelative>
 struct QueryMemory {
-  static constexpr int kOfValues = kWide ? 0 : kMmaTile;  // lines of values and of dout
-  static constexpr int kLines = 2 * kMmaTile + 2 * kOfValues + (kRelative ? 3 * kMmaTile : 0);
+  static constexpr int kLines = 4 * kMmaTile + (kRelative ? 3 * kMmaTile : 0);
   static constexpr int kTurnedWidth = 128;  // at least kStrip
   static constexpr int kTurned = kRelative ? kMmaWarps * kMmaRows * kTurnedWidth : 0;
   static constexpr int kStrips = kRelative ? kMmaWarps * kMmaRows * kStripStride : 0;
@@ -97,9 +95,9 @@ struct QueryMemory {
   __device__ QueryMemory() : statistics(biases() + kBiases) {
     queries = {dynamic_shared<bfloat16>()};
     douts = {queries.begin + kMmaTile * kWidth};
-    keys = {douts.begin + kOfValues * kWidth};
+    keys = {douts.begin + kMmaTile * kWidth};
     values = {keys.begin + kMmaTile * kWidth};
-    positions = {values.begin + kOfValues * kWidth};
+    positions = {values.begin + kMmaTile * kWidth};
     terms = {positions.begin + kMmaTile * kWidth};
     turned = {queries.begin + kLines * kWidth + warp_of_block() * kMmaRows * kTurnedWidth};
     bias = biases();
@@ -114,11 +112,10 @@ struct QueryMemory {
 };
 
 // dq of a row, head and tile of queries.
-template <int kWidth, bool kRelative, bool kWide>
+template <int kWidth, bool kRelative>
 __global__ void __launch_bounds__(kMmaThreads)
-    query_gradient_mma_kernel(bfloat16* dq, AttentionOperands<bfloat16> in, BackwardOperands<bfloat16> back,
-                              WideValues wide) {
-  const QueryMemory<kWidth, kRelative, kWide> memory;
+    query_gradient_mma_kernel(bfloat16* dq, AttentionOperands<bfloat16> in, BackwardOperands<bfloat16> back) {
+  const QueryMemory<kWidth, kRelative> memory;
   const int tiles = ceil_div(in.queries, kMmaTile);
   const int line = static_cast<int>(blockIdx.x) / tiles;
   const int query_tile = tiles - 1 - static_cast<int>(blockIdx.x) % tiles;
@@ -133,7 +130,7 @@ __global__ void __launch_bounds__(kMmaThreads)
     const int first_key = tile * kMmaTile - in.slots;
     const int origin = first_query - first_key;
     copy_keys(memory.keys, kMmaTile, in, at, range, first_key);
-    if (!kWide) copy_values(memory.values, kMmaTile, in, at, range, first_key);
+    copy_values(memory.values, kMmaTile, in, at, range, first_key);
     if (kRelative) {
       const int half = tile % 2 * kMmaTile;
       copy_terms(memory.terms, half, kMmaTile, in, at, origin - (kMmaTile - 1));
@@ -143,7 +140,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   };
 
   load_queries(memory.queries, memory.positions, kMmaTile, in, at, first_query);
-  if (!kWide) copy_output_gradients(memory.douts, in, back, at, first_query);
+  copy_output_gradients(memory.douts, in, back, at, first_query);
   memory.statistics.load(in, back, at, first_query);
   if constexpr (kRelative) {
     // Each line has 64 pairs among its 80 distances, always the same; the others stay zero.
@@ -162,22 +159,7 @@ __global__ void __launch_bounds__(kMmaThreads)
     SumFragment ds[1][kColumns] = {};
     SumFragment dp[1][kColumns] = {};
     multiply_lines(ds, memory.queries, first_line, memory.keys, 0, in.size);
-    if constexpr (kWide) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int query = first_query + first_line + row_of_sum(2 * half);
-        if (query >= in.queries) continue;
-        const float* const products = wide.product(in, at, query, tile * kMmaTile + column_of_sum(0));
-#pragma unroll
-        for (int n = 0; n < kColumns; ++n) {
-          const TwoSums both = *reinterpret_cast<const TwoSums*>(products + n * kMmaColumns);
-          dp[0][n].x[2 * half] = both.x[0];
-          dp[0][n].x[2 * half + 1] = both.x[1];
-        }
-      }
-    } else {
-      multiply_lines(dp, memory.douts, first_line, memory.values, 0, in.value_size);
-    }
+    multiply_lines(dp, memory.douts, first_line, memory.values, 0, in.value_size);
     if constexpr (kRelative) {
       multiply_strip(memory.strip, memory.positions, first_line, memory.terms, tile % 2 * kMmaTile + first_line,
                      in.size);
@@ -239,10 +221,9 @@ __global__ void __launch_bounds__(kMmaThreads)
   }
 }
 
-template <int kWidth, bool kRelative, bool kWide>
+template <int kWidth, bool kRelative>
 struct KeyMemory {
-  static constexpr int kOfValues = kWide ? 0 : kMmaTile;  // lines of values and of dout
-  static constexpr int kLines = 2 * kMmaTile + 2 * kOfValues + (kRelative ? 3 * kMmaTile : 0);
+  static constexpr int kLines = 4 * kMmaTile + (kRelative ? 3 * kMmaTile : 0);
   static constexpr int kStrips = kRelative ? kMmaTile * kStripStride : 0;
   static constexpr int kBiases = 2 * kMmaTile;
 
@@ -260,9 +241,9 @@ struct KeyMemory {
   __device__ KeyMemory() : statistics(biases() + kBiases) {
     queries = {dynamic_shared<bfloat16>()};
     douts = {queries.begin + kMmaTile * kWidth};
-    keys = {douts.begin + kOfValues * kWidth};
+    keys = {douts.begin + kMmaTile * kWidth};
     values = {keys.begin + kMmaTile * kWidth};
-    positions = {values.begin + kOfValues * kWidth};
+    positions = {values.begin + kMmaTile * kWidth};
     terms = {positions.begin + kMmaTile * kWidth};
     bias = biases();
     strips = bias - kStrips;
@@ -276,11 +257,11 @@ struct KeyMemory {
 };
 
 // Of a row, key head and tile of keys; a warp has 16 of the keys, and turns to 32 queries at a time. Query heads of the
-// group follow each other. Probabilities of wide values are stored, for their gradients.
-template <int kWidth, bool kRelative, bool kWide>
+// group follow each other.
+template <int kWidth, bool kRelative>
 __global__ void __launch_bounds__(kMmaThreads)
-    key_gradient_mma_kernel(KeyGradients<bfloat16> to, AttentionOperands<bfloat16> in, BackwardOperands<bfloat16> back,
-                            WideValues wide) {
+    key_gradient_mma_kernel(KeyGradients<bfloat16> to, AttentionOperands<bfloat16> in,
+                            BackwardOperands<bfloat16> back) {
   constexpr int kAtOnce = kMmaTile / 2;
   const int keys = in.slots + in.queries;
   const int key_tiles = ceil_div(keys, kMmaTile);
@@ -290,7 +271,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   const bool any_new = first_key + kMmaTile > 0 && (to.dk != nullptr || to.dv != nullptr);
   if (!any_cached && !any_new && to.sums == nullptr) return;  // the whole block
 
-  const KeyMemory<kWidth, kRelative, kWide> memory;
+  const KeyMemory<kWidth, kRelative> memory;
   const int first_line = warp_of_block() * kMmaRows;
   const int row = line / in.kv_heads;
   const int kv_head = line % in.kv_heads;
@@ -302,7 +283,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   const VisibleRange all{-in.slots, in.queries, 0};
   const Place any = place_of(in, row, kv_head * group);
   copy_keys(memory.keys, kMmaTile, in, any, all, first_key);
-  if (!kWide) copy_values(memory.values, kMmaTile, in, any, all, first_key);
+  copy_values(memory.values, kMmaTile, in, any, all, first_key);
 
   SumFragment key_totals[1][kWidth / kMmaColumns] = {};
   SumFragment value_totals[1][kWidth / kMmaColumns] = {};
@@ -314,7 +295,7 @@ __global__ void __launch_bounds__(kMmaThreads)
       const int first_query = tile * kMmaTile;
       const int origin = first_query - first_key;
       load_queries(memory.queries, memory.positions, kMmaTile, in, at, first_query);
-      if (!kWide) copy_output_gradients(memory.douts, in, back, at, first_query);
+      copy_output_gradients(memory.douts, in, back, at, first_query);
       memory.statistics.load(in, back, at, first_query);
       load_biases(memory.bias, 2 * kMmaTile - 1, in, at, origin - (kMmaTile - 1));
       fill_mask<false>(memory.mask, in, at, first_query, origin);
@@ -331,19 +312,7 @@ __global__ void __launch_bounds__(kMmaThreads)
         SumFragment p[1][kAtOnce / kMmaColumns] = {};
         SumFragment ds[1][kAtOnce / kMmaColumns] = {};
         multiply_lines(p, memory.keys, first_line, memory.queries, first, in.size);
-        if constexpr (kWide) {
-#pragma unroll
-          for (int n = 0; n < kAtOnce / kMmaColumns; ++n) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              const int query = first_query + first + n * kMmaColumns + column_of_sum(i);
-              const int key = first_key + in.slots + first_line + row_of_sum(i);
-              if (query < in.queries) ds[0][n].x[i] = *wide.product(in, at, query, key);
-            }
-          }
-        } else {
-          multiply_lines(ds, memory.values, first_line, memory.douts, first, in.value_size);
-        }
+        multiply_lines(ds, memory.values, first_line, memory.douts, first, in.value_size);
 #pragma unroll
         for (int n = 0; n < kAtOnce / kMmaColumns; ++n) {
 #pragma unroll
@@ -364,20 +333,7 @@ __global__ void __launch_bounds__(kMmaThreads)
             key_sum[i / 2] += pair.ds;
           }
         }
-        if constexpr (kWide) {
-#pragma unroll
-          for (int half = 0; half < 2 && wide.probabilities != nullptr; ++half) {
-            const int key = first_key + in.slots + first_line + row_of_sum(2 * half);
-            bfloat16* const stored = wide.probability(in, at, key, first_query + first + column_of_sum(0));
-#pragma unroll
-            for (int n = 0; n < kAtOnce / kMmaColumns; ++n) {
-              *reinterpret_cast<uint32_t*>(stored + n * kMmaColumns) =
-                  packed(p[0][n].x[2 * half], p[0][n].x[2 * half + 1]);
-            }
-          }
-        } else {
-          multiply_weights(value_totals, p, memory.douts, first, in.value_size);
-        }
+        multiply_weights(value_totals, p, memory.douts, first, in.value_size);
         multiply_weights(key_totals, ds, memory.queries, first, in.size);
       }
       __syncthreads();  // nobody reads this tile any more
@@ -407,7 +363,7 @@ __global__ void __launch_bounds__(kMmaThreads)
         store_features(line_of_key(to.dk, to.dcache_k, in.size, in, any, position) + f, key_totals[0][n], half,
                        in.scale);
       }
-      if (!kWide && has_values && f < in.value_size) {
+      if (has_values && f < in.value_size) {
         store_features(line_of_key(to.dv, to.dcache_v, in.value_size, in, any, position) + f, value_totals[0][n], half,
                        1.0F);
       }
@@ -415,10 +371,9 @@ __global__ void __launch_bounds__(kMmaThreads)
   }
 }
 
-template <int kWidth, bool kRelative, bool kWide>
+template <int kWidth, bool kRelative>
 struct DistanceMemory {
-  static constexpr int kOfValues = kWide ? 0 : kMmaTile;  // lines of dout, and half of those of values
-  static constexpr int kLines = 3 * kMmaTile + 3 * kOfValues + (kRelative ? 2 * kMmaTile : 0);
+  static constexpr int kLines = 6 * kMmaTile + (kRelative ? 2 * kMmaTile : 0);
   static constexpr int kStrips = kMmaTile * kStripStride;
   static constexpr int kPairs = kRelative ? kMmaTile * kMmaTile : 0;
   static constexpr int kBiases = kMmaTile;
@@ -440,9 +395,9 @@ struct DistanceMemory {
   __device__ DistanceMemory() : statistics(biases() + kBiases) {
     queries = {dynamic_shared<bfloat16>()};
     douts = {queries.begin + kMmaTile * kWidth};
-    keys = {douts.begin + kOfValues * kWidth};
+    keys = {douts.begin + kMmaTile * kWidth};
     values = {keys.begin + 2 * kMmaTile * kWidth};
-    positions = {values.begin + 2 * kOfValues * kWidth};
+    positions = {values.begin + 2 * kMmaTile * kWidth};
     terms = {positions.begin + kMmaTile * kWidth};
     pairs = {queries.begin + kLines * kWidth};
     bias = biases();
@@ -458,13 +413,12 @@ struct DistanceMemory {
 };
 
 // Of a head, tile of distances and group. A group has a share of all tiles of queries of all rows.
-template <int kWidth, bool kRelative, bool kWide>
+template <int kWidth, bool kRelative>
 __global__ void __launch_bounds__(kMmaThreads)
     distance_gradient_mma_kernel(float* dr_parts,    // [groups, N, H, D] or null
                                  float* sums_parts,  // [groups, H, N]: of the gradients of logits at a distance
-                                 int groups, AttentionOperands<bfloat16> in, BackwardOperands<bfloat16> back,
-                                 WideValues wide) {
-  const DistanceMemory<kWidth, kRelative, kWide> memory;
+                                 int groups, AttentionOperands<bfloat16> in, BackwardOperands<bfloat16> back) {
+  const DistanceMemory<kWidth, kRelative> memory;
   const int distance_tiles = ceil_div(in.entries, kMmaTile);
   const int group = static_cast<int>(blockIdx.x) % groups;
   const int line = static_cast<int>(blockIdx.x) / groups;
@@ -489,9 +443,9 @@ __global__ void __launch_bounds__(kMmaThreads)
     // Query a and distance e belong to key a - e + 63.
     const int first_key = first_query - first_distance - (kMmaTile - 1);
     copy_keys(memory.keys, 2 * kMmaTile, in, at, range, first_key);
-    if (!kWide) copy_values(memory.values, 2 * kMmaTile, in, at, range, first_key);
+    copy_values(memory.values, 2 * kMmaTile, in, at, range, first_key);
     load_queries(memory.queries, memory.positions, kMmaTile, in, at, first_query);
-    if (!kWide) copy_output_gradients(memory.douts, in, back, at, first_query);
+    copy_output_gradients(memory.douts, in, back, at, first_query);
     memory.statistics.load(in, back, at, first_query);
     if (in.dropout) fill_mask_of_warp<true>(memory.mask, in, at, first_query, first_distance, first_line);
     await_copies();
@@ -511,31 +465,15 @@ __global__ void __launch_bounds__(kMmaThreads)
         ds[0][n].x[i] += memory.strip[row * kStripStride + row + kMmaTile - 1 - n * kMmaColumns - column_of_sum(i)];
       }
     }
-    if constexpr (kWide) {
+    __syncwarp();
+    multiply_strip(memory.strip, memory.douts, first_line, memory.values, first_line, in.value_size);
+    __syncwarp();
+#pragma unroll
+    for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int a = first_line + row_of_sum(i);
-        const int nearest = memory.statistics.nearest[a];
-        const int farthest = memory.statistics.farthest[a];
-        const int key = first_query + a - first_distance + in.slots;  // of distance 0 of the tile
-#pragma unroll
-        for (int n = 0; n < kColumns; ++n) {
-          const int e = n * kMmaColumns + column_of_sum(i);
-          const bool seen = first_distance + e >= nearest && first_distance + e <= farthest;
-          if (seen) dp[0][n].x[i] = *wide.product(in, at, first_query + a, key - e);
-        }
-      }
-    } else {
-      __syncwarp();
-      multiply_strip(memory.strip, memory.douts, first_line, memory.values, first_line, in.value_size);
-      __syncwarp();
-#pragma unroll
-      for (int n = 0; n < kColumns; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int row = row_of_sum(i);
-          dp[0][n].x[i] = memory.strip[row * kStripStride + row + kMmaTile - 1 - n * kMmaColumns - column_of_sum(i)];
-        }
+        const int row = row_of_sum(i);
+        dp[0][n].x[i] = memory.strip[row * kStripStride + row + kMmaTile - 1 - n * kMmaColumns - column_of_sum(i)];
       }
     }
 #pragma unroll
@@ -598,17 +536,15 @@ __global__ void __launch_bounds__(kMmaThreads)
   }
 }
 
-// Calls function(width, relative, with wide values), all integral constants.
+// Calls function(width, relative), both integral constants.
 template <typename Function>
 void with_kind(int64_t size, int64_t value_size, bool relative, Function&& function) {
-  const auto with_width = [&](auto width, auto wide) {
-    if (relative) return function(width, std::true_type{}, wide);
-    function(width, std::false_type{}, wide);
+  const auto with_width = [&](auto width) {
+    if (relative) return function(width, std::true_type{});
+    function(width, std::false_type{});
   };
-  using Widest = std::integral_constant<int, kMmaWidest>;
-  if (value_size > kMmaWidest) return with_width(Widest{}, std::true_type{});
-  if (size <= 64 && value_size <= 64) return with_width(std::integral_constant<int, 64>{}, std::false_type{});
-  with_width(Widest{}, std::false_type{});
+  if (size <= 64 && value_size <= 64) return with_width(std::integral_constant<int, 64>{});
+  with_width(std::integral_constant<int, kMmaWidest>{});
 }
 template <typename Function>
 void with_kind(const AttentionOperands<bfloat16>& in, Function&& function) {
@@ -617,42 +553,41 @@ void with_kind(const AttentionOperands<bfloat16>& in, Function&& function) {
 
 }  // namespace
 
-size_t backward_shared_memory(const ops::AttentionInputs& in, const AttentionSizes& sizes) {
+bool backward_suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& sizes) {
+  if (!suits_tensor_cores(in, sizes)) return false;
   size_t most = 0;
-  with_kind(sizes.size, sizes.value_size, in.r.defined(), [&](auto width, auto relative, auto wide) {
+  with_kind(sizes.size, sizes.value_size, in.r.defined(), [&](auto width, auto relative) {
     const bool dropout = in.dropout > 0;
-    most =
-        std::max({QueryMemory<width, relative, wide>::bytes(dropout), KeyMemory<width, relative, wide>::bytes(dropout),
-                  DistanceMemory<width, relative, wide>::bytes(dropout)});
+    most = std::max({QueryMemory<width, relative>::bytes(dropout), KeyMemory<width, relative>::bytes(dropout),
+                     DistanceMemory<width, relative>::bytes(dropout)});
   });
-  return most;
+  return has_shared_memory(most);
 }
 
 void query_gradient_on_tensor_cores(const Tensor& dq, const AttentionOperands<bfloat16>& in,
-                                    const BackwardOperands<bfloat16>& back, const WideValues& values) {
-  with_kind(in, [&](auto width, auto relative, auto wide) {
-    launch(query_gradient_mma_kernel<width, relative, wide>,
+                                    const BackwardOperands<bfloat16>& back) {
+  with_kind(in, [&](auto width, auto relative) {
+    launch(query_gradient_mma_kernel<width, relative>,
            dim3(static_cast<unsigned>(in.rows * in.heads * ceil_div(in.queries, kMmaTile))), kMmaThreads,
-           QueryMemory<width, relative, wide>::bytes(in.dropout), dq.data<bfloat16>(), in, back, values);
+           QueryMemory<width, relative>::bytes(in.dropout), dq.data<bfloat16>(), in, back);
   });
 }
 
 void key_gradient_on_tensor_cores(const KeyGradients<bfloat16>& to, const AttentionOperands<bfloat16>& in,
-                                  const BackwardOperands<bfloat16>& back, const WideValues& values) {
-  with_kind(in, [&](auto width, auto relative, auto wide) {
-    launch(key_gradient_mma_kernel<width, relative, wide>,
+                                  const BackwardOperands<bfloat16>& back) {
+  with_kind(in, [&](auto width, auto relative) {
+    launch(key_gradient_mma_kernel<width, relative>,
            dim3(static_cast<unsigned>(in.rows * in.kv_heads * ceil_div(in.slots + in.queries, kMmaTile))), kMmaThreads,
-           KeyMemory<width, relative, wide>::bytes(in.dropout), to, in, back, values);
+           KeyMemory<width, relative>::bytes(in.dropout), to, in, back);
   });
 }
 
 void distance_gradient_on_tensor_cores(float* r_parts, float* sum_parts, int64_t groups,
-                                       const AttentionOperands<bfloat16>& in, const BackwardOperands<bfloat16>& back,
-                                       const WideValues& values) {
-  with_kind(in, [&](auto width, auto relative, auto wide) {
-    launch(distance_gradient_mma_kernel<width, relative, wide>,
+                                       const AttentionOperands<bfloat16>& in, const BackwardOperands<bfloat16>& back) {
+  with_kind(in, [&](auto width, auto relative) {
+    launch(distance_gradient_mma_kernel<width, relative>,
            dim3(static_cast<unsigned>(in.heads * ceil_div(in.entries, kMmaTile) * groups)), kMmaThreads,
-           DistanceMemory<width, relative, wide>::bytes(in.dropout), r_parts, sum_parts, groups, in, back, values);
+           DistanceMemory<width, relative>::bytes(in.dropout), r_parts, sum_parts, groups, in, back);
   });
 }
 

@@ -5,84 +5,64 @@ namespace quire::cuda {
 namespace {
 
 // Shared memory of a block: queries, keys and values, and with terms of Transformer-XL q + v_bias, lines of r in two
-// halves of 64 distances that are replaced in turn, and what a warp moves from distances to keys. Where a slice of
-// values is wider than keys, probabilities and corrections of the queries for all warps.
-template <int kWidth, int kTiles, bool kRelative, int kSlice>
+// halves of 64 distances that are replaced in turn, and what a warp moves from distances to keys.
+template <int kWidth, int kTiles, bool kRelative>
 struct ForwardMemory {
-  static constexpr bool kWide = kSlice > kWidth;
   static constexpr int kQueries = kTiles * kMmaTile;
-  static constexpr int kLines = kQueries + kMmaTile + (kRelative ? kQueries + 2 * kMmaTile : 0);
-  static constexpr int kOfValues = kMmaTile * kSlice;
-  static constexpr int kWeights = kWide ? kQueries * kMmaTile : 0;
+  static constexpr int kLines = kQueries + 2 * kMmaTile + (kRelative ? kQueries + 2 * kMmaTile : 0);
   static constexpr int kStrips = kRelative ? kMmaWarps * kMmaRows * kStripStride : 0;
   static constexpr int kBiases = kQueries + kMmaTile;
 
-  SharedLines<kWidth> queries, keys, positions, terms;
-  SharedLines<kSlice> values;
-  SharedLines<kMmaTile> weights;
+  SharedLines<kWidth> queries, keys, values, positions, terms;
   float* strips;
-  float* bias;         // of distance origin - 63 + n
-  int* nearest;        // [queries]
-  int* farthest;       // [queries]
-  float* corrections;  // [queries]
-  uint32_t* mask;      // [queries, kMaskGroups]
+  float* bias;     // of distance origin - 63 + n
+  int* nearest;    // [queries]
+  int* farthest;   // [queries]
+  uint32_t* mask;  // [queries, kMaskGroups]
 
   static size_t bytes(bool dropout) {
-    const size_t words = kStrips + kBiases + (kWide ? 3 : 2) * kQueries + (dropout ? kQueries * kMaskGroups : 0);
-    return (kLines * kWidth + kOfValues + kWeights) * sizeof(bfloat16) + words * sizeof(uint32_t);
+    const size_t words = kStrips + kBiases + 2 * kQueries + (dropout ? kQueries * kMaskGroups : 0);
+    return kLines * kWidth * sizeof(bfloat16) + words * sizeof(uint32_t);
   }
 
   __device__ ForwardMemory() {
     bfloat16* const lines = dynamic_shared<bfloat16>();
     queries = {lines};
     keys = {lines + kQueries * kWidth};
-    positions = {keys.begin + kMmaTile * kWidth};
+    values = {keys.begin + kMmaTile * kWidth};
+    positions = {values.begin + kMmaTile * kWidth};
     terms = {positions.begin + kQueries * kWidth};
-    values = {lines + kLines * kWidth};
-    weights = {values.begin + kOfValues};
-    strips = reinterpret_cast<float*>(weights.begin + kWeights);
+    strips = reinterpret_cast<float*>(lines + kLines * kWidth);
     bias = strips + kStrips;
     nearest = reinterpret_cast<int*>(bias + kBiases);
     farthest = nearest + kQueries;
-    corrections = reinterpret_cast<float*>(farthest + kQueries);
-    mask = reinterpret_cast<uint32_t*>(corrections + (kWide ? kQueries : 0));
+    mask = reinterpret_cast<uint32_t*>(farthest + kQueries);
   }
 };
 
 size_t shared_memory_of(const ops::AttentionInputs& in, const AttentionSizes& sizes) {
   const bool dropout = in.dropout > 0;
-  const auto of_width = [&](auto width, auto slice) {
-    return in.r.defined() ? ForwardMemory<width, 1, true, slice>::bytes(dropout) : ForwardMemory < width,
-           width == slice ? 2 : 1, false, slice > ::bytes(dropout);
+  const auto of_width = [&](auto width) {
+    return in.r.defined() ? ForwardMemory<width, 1, true>::bytes(dropout)
+                          : ForwardMemory<width, 2, false>::bytes(dropout);
   };
-  using Widest = std::integral_constant<int, kMmaWidest>;
-  using Narrow = std::integral_constant<int, 64>;
-  if (sizes.value_size > kMmaWidest) return of_width(Widest{}, std::integral_constant<int, kWidestSlice>{});
-  if (sizes.size <= 64 && sizes.value_size <= 64) return of_width(Narrow{}, Narrow{});
-  return of_width(Widest{}, Widest{});
+  if (sizes.size <= 64 && sizes.value_size <= 64) return of_width(std::integral_constant<int, 64>{});
+  return of_width(std::integral_constant<int, kMmaWidest>{});
 }
 
-// A block has one row, head and kTiles times 64 queries (x), and a slice of the values' features (y). A warp has 16 of
-// each 64 queries and goes over the keys with running maxima and sums. It sums up the values of its own queries, or in
-// a slice that is wider than keys a quarter of the features for all queries.
-template <int kWidth, int kTiles, bool kRelative, int kSlice>
+// A block has one row, head and kTiles times 64 queries. A warp has 16 of each 64 queries and goes over the keys with
+// running maxima and sums.
+template <int kWidth, int kTiles, bool kRelative>
 __global__ void __launch_bounds__(kMmaThreads)
     attention_mma_kernel(bfloat16* out, float* lse, AttentionOperands<bfloat16> in) {
   constexpr int kQueries = kTiles * kMmaTile;
   constexpr int kColumns = kMmaTile / kMmaColumns;
-  using Memory = ForwardMemory<kWidth, kTiles, kRelative, kSlice>;
-  constexpr bool kWide = Memory::kWide;
-  static_assert(!kWide || kTiles == 1);
-  constexpr int kTotals = kWide ? kMmaWarps : kTiles;  // of 16 queries
-  constexpr int kFeatures = (kWide ? kSlice / kMmaWarps : kSlice) / kMmaColumns;
-  const Memory memory;
+  constexpr int kFeatures = kWidth / kMmaColumns;
+  const ForwardMemory<kWidth, kTiles, kRelative> memory;
   const int tiles = ceil_div(in.queries, kQueries);
   const int line = static_cast<int>(blockIdx.x) / tiles;
   // Tiles with many keys first.
   const int first_query = (tiles - 1 - static_cast<int>(blockIdx.x) % tiles) * kQueries;
-  const int first_feature = static_cast<int>(blockIdx.y) * kSlice;
-  const int value_size = in.value_size - first_feature < kSlice ? in.value_size - first_feature : kSlice;
-  const int first_of_warp = kWide ? warp_of_block() * (kSlice / kMmaWarps) : 0;
   const Place at = place_of(in, line / in.heads, line % in.heads);
   const float scale = in.scale * kLog2E;
   const bool with_bias = in.bias != nullptr;
@@ -114,7 +94,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   // Of a lane's rows group and group + 8 of each 16 queries.
   float top[kTiles][2];
   float sum[kTiles][2];
-  SumFragment totals[kTotals][kFeatures] = {};
+  SumFragment totals[kTiles][kFeatures] = {};
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
@@ -131,11 +111,7 @@ __global__ void __launch_bounds__(kMmaThreads)
     const int origin = first_query - first_key;
     await_copies();
     __syncthreads();  // keys are there, and nobody reads values of the tile before any more
-    copy_lines(memory.values, 0, kMmaTile, value_size, in.q, [&](int c) {
-      const int position = first_key + c;
-      const bool seen = position >= range.low && position < range.high;
-      return seen ? line_of_key(in.v, in.cache_v, in.value_size, in, at, position) + first_feature : nullptr;
-    });
+    copy_values(memory.values, kMmaTile, in, at, range, first_key);
 
     float* const strip = memory.strips + warp_of_block() * kMmaRows * kStripStride;
     if constexpr (kRelative) {
@@ -190,12 +166,7 @@ __global__ void __launch_bounds__(kMmaThreads)
         if (!whole) {
           hide_unseen(logits[t], half, origin + a, nearest, farthest, -std::numeric_limits<float>::infinity());
         }
-        if constexpr (kWide) {
-          const float correction = go_on(top[t][half], sum[t][half], logits[t], half);
-          if (lane_of_warp() % 4 == 0) memory.corrections[a] = correction;
-        } else {
-          go_on(top[t][half], sum[t][half], logits[t], totals[t], half);
-        }
+        go_on(top[t][half], sum[t][half], logits[t], totals[t], half);
         if (in.dropout) {
 #pragma unroll
           for (int n = 0; n < kColumns; ++n) {
@@ -209,68 +180,40 @@ __global__ void __launch_bounds__(kMmaThreads)
       }
     }
 
-    if constexpr (kWide) store_weights(memory.weights, warp_of_block() * kMmaRows, 0, logits[0]);
     await_copies();
-    __syncthreads();  // values are there, and probabilities of all warps, and nobody reads keys any more
+    __syncthreads();  // values are there, and nobody reads keys any more
     if ((tile + 1) * kMmaTile - in.slots < range.high) fetch_keys(tile + 1);
-    if constexpr (kWide) {
-      scale_lines(totals, memory.corrections);
-      multiply_shared(totals, memory.weights, 0, memory.values, first_of_warp, value_size);
-    } else {
-      multiply_weights(totals, logits, memory.values, 0, value_size);
-    }
+    multiply_weights(totals, logits, memory.values, 0, in.value_size);
   }
   await_copies();
-  if constexpr (kWide) __syncthreads();  // all have read the corrections
 
-  float factors[kTiles][2];
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float all = sum_of_row(sum[t][half]);
-      const int a = (t * kMmaWarps + warp_of_block()) * kMmaRows + row_of_sum(2 * half);
-      const bool empty = all == 0;
-      factors[t][half] = empty ? 0.0F : 1.0F / all;
-      if (lane_of_warp() % 4 != 0) continue;
-      if (kWide) memory.corrections[a] = factors[t][half];
-      if (blockIdx.y == 0 && first_query + a < in.queries) {
-        lse[(static_cast<int64_t>(at.row) * in.heads + at.head) * in.queries + first_query + a] =
-            empty ? -std::numeric_limits<float>::infinity() : (top[t][half] + log2f(all)) * kLn2;
-      }
-    }
-  }
-  if constexpr (kWide) {
-    __syncthreads();
-    scale_lines(totals, memory.corrections);
-  }
-#pragma unroll
-  for (int t = 0; t < kTotals; ++t) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int first_line = kWide ? t * kMmaRows : (t * kMmaWarps + warp_of_block()) * kMmaRows;
-      const int query = first_query + first_line + row_of_sum(2 * half);
+      const int query = first_query + (t * kMmaWarps + warp_of_block()) * kMmaRows + row_of_sum(2 * half);
       if (query >= in.queries) continue;
-      const float factor = kWide ? 1.0F : factors[kWide ? 0 : t][half];
-      bfloat16* const to = line_of_query(out, in.value_size, in, at, query) + first_feature;
+      const bool empty = all == 0;
+      const float factor = empty ? 0.0F : 1.0F / all;
+      bfloat16* const to = line_of_query(out, in.value_size, in, at, query);
 #pragma unroll
       for (int n = 0; n < kFeatures; ++n) {
-        const int f = first_of_warp + n * kMmaColumns + column_of_sum(0);
-        if (f >= value_size) break;
-        *reinterpret_cast<uint32_t*>(to + f) =
-            packed(totals[t][n].x[2 * half] * factor, totals[t][n].x[2 * half + 1] * factor);
+        const int f = n * kMmaColumns + column_of_sum(0);
+        if (f < in.value_size) store_features(to + f, totals[t][n], half, factor);
       }
+      if (lane_of_warp() % 4 != 0) continue;
+      lse[(static_cast<int64_t>(at.row) * in.heads + at.head) * in.queries + query] =
+          empty ? -std::numeric_limits<float>::infinity() : (top[t][half] + log2f(all)) * kLn2;
     }
   }
 }
 
-template <int kWidth, int kTiles, bool kRelative, int kSlice = kWidth>
+template <int kWidth, int kTiles, bool kRelative>
 void launch_forward(const Tensor& out, const Tensor& lse, const AttentionOperands<bfloat16>& in) {
-  const dim3 blocks(static_cast<unsigned>(in.rows * in.heads * ceil_div(in.queries, kTiles * kMmaTile)),
-                    static_cast<unsigned>(ceil_div(in.value_size, kSlice)));
-  launch(attention_mma_kernel<kWidth, kTiles, kRelative, kSlice>, blocks, kMmaThreads,
-         ForwardMemory<kWidth, kTiles, kRelative, kSlice>::bytes(in.dropout), out.data<bfloat16>(), lse.data<float>(),
-         in);
+  launch(attention_mma_kernel<kWidth, kTiles, kRelative>,
+         dim3(static_cast<unsigned>(in.rows * in.heads * ceil_div(in.queries, kTiles * kMmaTile))), kMmaThreads,
+         ForwardMemory<kWidth, kTiles, kRelative>::bytes(in.dropout), out.data<bfloat16>(), lse.data<float>(), in);
 }
 
 template <int kWidth>
@@ -283,7 +226,7 @@ void with_tiles(const Tensor& out, const Tensor& lse, const AttentionOperands<bf
 }  // namespace
 
 bool suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& sizes) {
-  if (in.q.dtype() != DType::bf16 || sizes.size > kMmaWidest) return false;
+  if (in.q.dtype() != DType::bf16 || sizes.size > kMmaWidest || sizes.value_size > kMmaWidest) return false;
   return in_chunks(sizes.size, {&in.q, &in.k, &in.cache_k, &in.r}) &&
          in_chunks(sizes.value_size, {&in.v, &in.cache_v}) && has_shared_memory(shared_memory_of(in, sizes));
 }
@@ -291,10 +234,6 @@ bool suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& si
 void attention_on_tensor_cores(const Tensor& out, const Tensor& lse, const ops::AttentionInputs& in,
                                const AttentionSizes& sizes) {
   const AttentionOperands<bfloat16> operands = operands_of<bfloat16>(in, sizes);
-  if (sizes.value_size > kMmaWidest) {
-    if (operands.r != nullptr) return launch_forward<kMmaWidest, 1, true, kWidestSlice>(out, lse, operands);
-    return launch_forward<kMmaWidest, 1, false, kWidestSlice>(out, lse, operands);
-  }
   if (sizes.size <= 64 && sizes.value_size <= 64) return with_tiles<64>(out, lse, operands);
   with_tiles<kMmaWidest>(out, lse, operands);
 }

@@ -7,7 +7,8 @@ set(QUIRE_CUDA_KERNELS
   attention_gather.cu
   attention_mma_backward.cu
   attention_mma_forward.cu
-  attention_mma_wide.cu
+  attention_pairs.cu
+  attention_products.cu
   attention_warpgroup_backward.cu
   attention_warpgroup_forward.cu
   axis.cu
@@ -57,4 +58,5 @@ set(QUIRE_CUDA_KERNELS
   vq_codes.cu
   vq_codes_mma.cu
   vq_lookup.cu
+  vq_products.cu
   warpgroup.cu)

@@ -26,8 +26,8 @@ __device__ inline Quad<Wide<T>> load_codeword(const CodeOperands<T>& in, int kv_
   return load_quad(line, first, in.size, in.quads);
 }
 template <typename T>
-__device__ inline Quad<Wide<T>> load_mean(const CodeOperands<T>& in, int64_t cache, int code, int first) {
-  const auto* const line = code < in.codes ? in.means + (cache + code) * in.value_size : nullptr;
+__device__ inline Quad<Wide<T>> load_mean(const CodeOperands<T>& in, const QueryTile& at, int code, int first) {
+  const T* const line = code < in.codes ? in.means + (means_of(in, at.row, at.cache) + code) * in.value_size : nullptr;
   return load_quad(line, first, in.value_size, in.value_quads);
 }
 
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     add_values(totals, memory, first_feature, in.value_size,
-               [&](int c, int f) { return load_mean(in, at.cache, first_code + c, f); });
+               [&](int c, int f) { return load_mean(in, at, first_code + c, f); });
   }
 
 #pragma unroll
@@ -139,10 +139,14 @@ void code_attention(const Tensor& out, const Tensor& lse, const ops::CodeAttenti
   const CodeAttentionSizes s(in);
   check_code_attention(s, out, lse, in);
   if (out.numel() == 0) return;
+  const bool on_tensor_cores = codes_suit_tensor_cores(in, s, {&out});
+  if (on_tensor_cores && CodeProductScratch::needed(s, in.q.dtype())) {
+    return code_attention_by_products(out, lse, in, s);
+  }
   // Slices of the same queries read what was there before.
   const Tensor before = Tensor::empty_like(lse);
   before.copy_from(lse);
-  if (codes_suit_tensor_cores(in, s, {&out})) return code_attention_on_tensor_cores(out, lse, before, in, s);
+  if (on_tensor_cores) return code_attention_on_tensor_cores(out, lse, before, in, s);
   dispatch(in.q.dtype(), [&](auto type) {
     using T = decltype(type);
     using A = Wide<T>;
@@ -198,7 +202,7 @@ __global__ void __launch_bounds__(kThreads)
       fill_lines<kDepth, kDepthStride>(memory.content, kTile, begin, in.value_size,
                                        [&](int a, int f) { return load_dout(in, back, at, a, f); });
       fill_lines<kDepth, kDepthStride>(memory.direct, kTile, begin, in.value_size,
-                                       [&](int c, int f) { return load_mean(in, at.cache, first_code + c, f); });
+                                       [&](int c, int f) { return load_mean(in, at, first_code + c, f); });
       __syncthreads();
       add_direct(ds, memory.content, memory.direct, in.value_size - begin < kDepth ? in.value_size - begin : kDepth);
       __syncthreads();
@@ -239,15 +243,15 @@ __global__ void __launch_bounds__(kThreads)
 // dmeans of 64 codewords of a cache (x), of a slice of the features (y). Query heads of the group follow each other.
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kThreads)
-    code_mean_gradient_kernel(Wide<T>* dmeans, CodeOperands<T> in, CodeBackwardOperands<T> back) {
+    code_mean_gradient_kernel(T* dmeans, CodeOperands<T> in, CodeBackwardOperands<T> back) {
   using A = Wide<T>;
   const TileMemory<A> memory(false, false);
   const int code_tiles = ceil_div(in.codes, kTile);
   const int first_code = static_cast<int>(blockIdx.x) % code_tiles * kTile;
   const int line = static_cast<int>(blockIdx.x) / code_tiles;
   const int kv_head = line % in.kv_heads;
-  const int block = line / in.kv_heads % in.caches;
-  const int row = line / in.kv_heads / in.caches;
+  const int block = line / in.kv_heads % (in.caches - 1);
+  const int row = line / in.kv_heads / (in.caches - 1);
   const int first_feature = static_cast<int>(blockIdx.y) * kChunks * kTile;
   const int group = in.heads / in.kv_heads;
 
@@ -270,7 +274,7 @@ __global__ void __launch_bounds__(kThreads)
                  [&](int a, int f) { return load_dout(in, back, at, a, f); });
     }
   }
-  const int64_t cache = cache_of(in, row, block, kv_head);
+  const int64_t cache = means_of(in, row, cache_of(in, row, block, kv_head));
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const int code = first_code + thread_y() + i * kSide;
@@ -299,7 +303,7 @@ void code_attention_backward(const Tensor& dq, const Tensor& du, const Tensor& d
     CodeOperands<T> operands = operands_of<T>(in, s);
     operands.quads = operands.quads && in_quads<T>(s.size, {&dq});
     operands.value_quads =
-        operands.value_quads && in_quads<T>(s.value_size, {&dout}) && in_quads<A>(s.value_size, {&dmeans});
+        operands.value_quads && in_quads<T>(s.value_size, {&dout}) && in_quads<T>(s.value_size, {&dmeans});
     const CodeBackwardScratch scratch(s, du.defined(), dtype_of<A>(), device);
     launch_delta<T>(scratch.delta, dout, out);
     const CodeBackwardOperands<T> back{dout.data<T>(), lse.data<A>(), scratch.delta.data<A>()};
@@ -312,7 +316,11 @@ void code_attention_backward(const Tensor& dq, const Tensor& du, const Tensor& d
     A* const terms = du.defined() ? scratch.terms.data<A>() : nullptr;
     if constexpr (std::is_same_v<T, bfloat16>) {
       if (codes_suit_tensor_cores(in, s, {&dq, &dout, &dmeans})) {
-        code_gradients_on_tensor_cores(dq.data<T>(), terms, dmeans.defined() ? dmeans.data<A>() : nullptr, back, in, s);
+        if (CodeProductScratch::needed(s, in.q.dtype())) {
+          code_gradients_by_products(dq, scratch.terms, dmeans, dout, back, in, s);
+          return sum_terms();
+        }
+        code_gradients_on_tensor_cores(dq.data<T>(), terms, dmeans.defined() ? dmeans.data<T>() : nullptr, back, in, s);
         return sum_terms();
       }
     }
@@ -326,9 +334,9 @@ void code_attention_backward(const Tensor& dq, const Tensor& du, const Tensor& d
     if (!dmeans.defined()) return;
     with_chunks<T>(s.value_size, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
-      const dim3 blocks(static_cast<unsigned>(s.rows * s.caches * s.kv_heads * ceil_div(s.codes, kTile)),
+      const dim3 blocks(static_cast<unsigned>(s.rows * (s.caches - 1) * s.kv_heads * ceil_div(s.codes, kTile)),
                         static_cast<unsigned>(ceil_div(s.value_size, int64_t{kChunks} * kTile)));
-      launch(code_mean_gradient_kernel<T, kChunks>, blocks, kThreads, shared, dmeans.data<A>(), operands, back);
+      launch(code_mean_gradient_kernel<T, kChunks>, blocks, kThreads, shared, dmeans.data<T>(), operands, back);
     });
   });
 }

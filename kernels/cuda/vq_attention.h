@@ -10,7 +10,8 @@ template <typename T>
 struct CodeOperands {
   using A = Wide<T>;
   const T* q;
-  const A *u, *codebook, *means, *counts;
+  const T* means;
+  const A *u, *codebook, *counts;
   int rows, queries, heads, kv_heads, size, value_size, codes, block, caches;
   int blocks, tiles;        // blocks of queries of a row, tiles of a block
   bool quads, value_quads;  // features of all operands may be read and written as quads
@@ -23,7 +24,7 @@ CodeOperands<T> operands_of(const ops::CodeAttentionInputs& in, const CodeAttent
   to.q = in.q.data<T>();
   to.u = data_or_null<A>(in.u);
   to.codebook = in.codebook.data<A>();
-  to.means = in.means.data<A>();
+  to.means = in.means.data<T>();
   to.counts = in.counts.data<A>();
   to.rows = static_cast<int>(s.rows);
   to.queries = static_cast<int>(s.queries);
@@ -37,7 +38,7 @@ CodeOperands<T> operands_of(const ops::CodeAttentionInputs& in, const CodeAttent
   to.blocks = ceil_div(to.queries, to.block);
   to.tiles = ceil_div(to.block, kTile);
   to.quads = in_quads<T>(s.size, {&in.q}) && in_quads<A>(s.size, {&in.codebook});
-  to.value_quads = in_quads<A>(s.value_size, {&in.means});
+  to.value_quads = in_quads<T>(s.value_size, {&in.means});
   return to;
 }
 
@@ -50,6 +51,11 @@ struct QueryTile {
 template <typename T>
 __device__ inline int64_t cache_of(const CodeOperands<T>& in, int row, int block, int kv_head) {
   return ((static_cast<int64_t>(row) * in.caches + block) * in.kv_heads + kv_head) * in.codes;
+}
+// Of its means, which are those of all caches but the last one of each row.
+template <typename T>
+__device__ inline int64_t means_of(const CodeOperands<T>& in, int row, int64_t cache) {
+  return cache - static_cast<int64_t>(row) * in.kv_heads * in.codes;
 }
 template <typename T>
 __device__ inline QueryTile query_tile(const CodeOperands<T>& in, int row, int head, int block, int tile) {
@@ -84,14 +90,24 @@ struct CodeBackwardOperands {
   const A* delta;  // [R, H, T]: dout . out, what softmax takes away
 };
 
-// On tensor cores (vq_attention_mma.cu): bf16 in whole chunks of 8 features at multiples of 16 bytes, heads of 128
-// features at most, values of any size. `others`: the tensors of queries and values beside `in`.
+// On tensor cores: bf16 in whole chunks of 8 features at multiples of 16 bytes, heads of 128 features at most; values
+// of 128 features at most by vq_attention_mma.cu, wider ones by products of whole matrices (vq_products.cu). `others`:
+// the tensors of queries and values beside `in`.
 bool codes_suit_tensor_cores(const ops::CodeAttentionInputs& in, const CodeAttentionSizes& sizes,
                              std::initializer_list<const Tensor*> others);
 void code_attention_on_tensor_cores(const Tensor& out, const Tensor& lse, const Tensor& before,
                                     const ops::CodeAttentionInputs& in, const CodeAttentionSizes& sizes);
+// The codebook of a call in bf16.
+void round_codes(const CodeScratch& to, const ops::CodeAttentionInputs& in, const CodeAttentionSizes& sizes);
+// Where values have more than 128 features. terms [R, T, H, D]
+// may be undefined, and so may dmeans.
+void code_attention_by_products(const Tensor& out, const Tensor& lse, const ops::CodeAttentionInputs& in,
+                                const CodeAttentionSizes& sizes);
+void code_gradients_by_products(const Tensor& dq, const Tensor& terms, const Tensor& dmeans, const Tensor& dout,
+                                const CodeBackwardOperands<bfloat16>& back, const ops::CodeAttentionInputs& in,
+                                const CodeAttentionSizes& sizes);
 // dq, and dmeans unless it is null. `terms`: what was added to dq, or null.
-void code_gradients_on_tensor_cores(bfloat16* dq, float* terms, float* dmeans,
+void code_gradients_on_tensor_cores(bfloat16* dq, float* terms, bfloat16* dmeans,
                                     const CodeBackwardOperands<bfloat16>& back, const ops::CodeAttentionInputs& in,
                                     const CodeAttentionSizes& sizes);
 

@@ -1,7 +1,6 @@
-// Attention to the caches of codewords in bf16 on tensor cores. Codebook and means round to bf16 once a call: every
-// tile of 64 queries reads the means of its cache anew, and 16 bytes at a time go to shared memory past the registers
-// only when there is nothing left to convert. Keys in a row's window are codewords in bf16, too, so that a codeword has
-// the same logit in the window and in the cache. Logarithms of counts are added in f32.
+// Attention to the caches of codewords in bf16 on tensor cores. The codebook rounds to bf16 once a call: keys in a
+// row's window are codewords in bf16, too, so that a codeword has the same logit in the window and in the cache.
+// Logarithms of counts are added in f32.
 #include "kernels/cuda/attention_mma.h"
 #include "kernels/cuda/vq_attention.h"
 
@@ -22,52 +21,33 @@ bool codes_suit_tensor_cores(const ops::CodeAttentionInputs& in, const CodeAtten
 
 namespace {
 
-struct alignas(16) FourValues {
-  float x[4];
-};
-
-// Lines of f32 to bf16, a warp a line. Of the lines of a row the first `kept` stay. A line whose count is zero is zero.
-__global__ void rounded_lines_kernel(bfloat16* to, const float* from, const float* counts, int64_t lines, int64_t kept,
-                                     int64_t per_row, int size) {
+// Lines of a codebook; one that no cache uses is zero.
+__global__ void rounded_codewords_kernel(bfloat16* to, CodeOperands<bfloat16> in) {
   const int64_t line = first_element() / kWarp;
-  if (line >= lines) return;
-  const int64_t source = line / kept * per_row + line % kept;
-  const bool used = counts == nullptr || counts[source] > 0;
-  constexpr int kChunk = SharedLines<64>::kChunk;
-  for (int f = lane_of_warp() * kChunk; f < size; f += kWarp * kChunk) {
-    Words both{};
-    if (used) {
-      const auto* const values = reinterpret_cast<const FourValues*>(from + source * size + f);
-      const FourValues low = values[0];
-      const FourValues high = values[1];
-      both = {{packed(low.x[0], low.x[1]), packed(low.x[2], low.x[3]), packed(high.x[0], high.x[1]),
-               packed(high.x[2], high.x[3])}};
-    }
-    *reinterpret_cast<Words*>(to + line * size + f) = both;
+  if (line >= static_cast<int64_t>(in.kv_heads) * in.codes) return;
+  const int kv_head = static_cast<int>(line / in.codes);
+  float used = 0;
+  for (int cache = lane_of_warp(); cache < in.rows * in.blocks; cache += kWarp) {
+    const float count = in.counts[cache_of(in, cache / in.blocks, cache % in.blocks, kv_head) + line % in.codes];
+    used = count > used ? count : used;
+  }
+  used = warp_max(used);
+  for (int f = lane_of_warp(); f < in.size; f += kWarp) {
+    to[line * in.size + f] = narrow<bfloat16>(used > 0 ? in.codebook[line * in.size + f] : 0.0F);
   }
 }
 
-void round_lines(const Tensor& to, const float* from, const float* counts, int64_t kept, int64_t per_row,
-                 int64_t size) {
-  const int64_t lines = to.numel() / size;
-  launch(rounded_lines_kernel, dim3(static_cast<unsigned>(ceil_div(lines, kBlock / kWarp))), kBlock, 0,
-         to.data<bfloat16>(), from, counts, lines, kept, per_row, static_cast<int>(size));
-}
-
-// The operands, and codewords and means in bf16.
+// The operands, and codewords in bf16.
 struct MmaCodeOperands : CodeOperands<bfloat16> {
-  const bfloat16 *codewords, *values;
+  const bfloat16* codewords;
 };
 
 MmaCodeOperands mma_operands_of(const CodeScratch& scratch, const ops::CodeAttentionInputs& in,
                                 const CodeAttentionSizes& s) {
   MmaCodeOperands to{};
   static_cast<CodeOperands<bfloat16>&>(to) = operands_of<bfloat16>(in, s);
-  const int64_t codewords = s.kv_heads * s.codes;
-  round_lines(scratch.codebook, to.codebook, nullptr, codewords, codewords, s.size);
-  round_lines(scratch.means, to.means, to.counts, to.blocks * codewords, s.caches * codewords, s.value_size);
+  round_codes(scratch, in, s);
   to.codewords = scratch.codebook.data<bfloat16>();
-  to.values = scratch.means.data<bfloat16>();
   return to;
 }
 
@@ -78,8 +58,7 @@ __device__ inline const bfloat16* codeword_line(const MmaCodeOperands& in, const
 }
 __device__ inline const bfloat16* mean_line(const MmaCodeOperands& in, const QueryTile& at, int code) {
   if (code >= in.codes) return nullptr;
-  const int64_t unread = static_cast<int64_t>(at.row) * (in.caches - in.blocks) * in.kv_heads * in.codes;
-  return in.values + (at.cache - unread + code) * in.value_size;
+  return in.means + (means_of(in, at.row, at.cache) + code) * in.value_size;
 }
 // The logarithm of a codeword's count, in powers of 2.
 __device__ inline float log_count(const MmaCodeOperands& in, const QueryTile& at, int code) {
@@ -136,39 +115,37 @@ struct CodeStatistics {
   }
 };
 
-template <int kWidth, int kSlice>
-struct SliceMemory {
+template <int kWidth>
+struct CodeMemory {
   SharedLines<kWidth> lines, summed;  // of queries and codewords, 64 each
-  SharedLines<kSlice> values;         // means or dout: 64 lines of the slice
+  SharedLines<kWidth> values;         // means or dout: 64 lines
   SharedLines<kMmaTile> weights;      // probabilities
   float* of_lines;                    // two numbers a line
   float* of_summed;                   // and of what is summed over
 
   static constexpr size_t bytes() {
-    return (2 * kMmaTile * kWidth + kMmaTile * kSlice + kMmaTile * kMmaTile) * sizeof(bfloat16) +
+    return (2 * kMmaTile * kWidth + kMmaTile * kWidth + kMmaTile * kMmaTile) * sizeof(bfloat16) +
            4 * kMmaTile * sizeof(float);
   }
-  __device__ SliceMemory() {
+  __device__ CodeMemory() {
     lines = {dynamic_shared<bfloat16>()};
     summed = {lines.begin + kMmaTile * kWidth};
     values = {summed.begin + kMmaTile * kWidth};
-    weights = {values.begin + kMmaTile * kSlice};
+    weights = {values.begin + kMmaTile * kWidth};
     of_lines = reinterpret_cast<float*>(weights.begin + kMmaTile * kMmaTile);
     of_summed = of_lines + 2 * kMmaTile;
   }
 };
 
-// A tile of queries (x) and a slice of the values' features (y). The softmax so far is one key whose logit is its lse.
-template <int kWidth, int kSlice>
+// A tile of queries. The softmax so far is one key whose logit is its lse.
+template <int kWidth>
 __global__ void __launch_bounds__(kMmaThreads)
     code_attention_mma_kernel(bfloat16* out, float* lse_after, const float* lse, MmaCodeOperands in) {
   constexpr int kColumns = kMmaTile / kMmaColumns;
-  constexpr int kOfWarp = kSlice / kMmaWarps;  // features
-  const SliceMemory<kWidth, kSlice> memory;
+  constexpr int kOfWarp = kWidth / kMmaWarps;  // features
+  const CodeMemory<kWidth> memory;
   const QueryTile at = query_tile(in, blockIdx.x);
   if (at.first >= at.end) return;  // the whole block
-  const int first_slice = static_cast<int>(blockIdx.y) * kSlice;
-  const int slice = in.value_size - first_slice < kSlice ? in.value_size - first_slice : kSlice;
   const int first_feature = warp_of_block() * kOfWarp;
   const int first_line = warp_of_block() * kMmaRows;
   float* const corrections = memory.of_lines;
@@ -203,11 +180,11 @@ __global__ void __launch_bounds__(kMmaThreads)
     for (int half = 0; half < 2; ++half) {
       const int a = t * kMmaRows + row_of_sum(2 * half);
       if (lse_before(a) == -std::numeric_limits<float>::infinity()) continue;
-      const bfloat16* const from = line_of(out, in.value_size, in, at, a) + first_slice;
+      const bfloat16* const from = line_of(out, in.value_size, in, at, a);
 #pragma unroll
       for (int n = 0; n < kOfWarp / kMmaColumns; ++n) {
         const int f = first_feature + n * kMmaColumns + column_of_sum(0);
-        if (f >= slice) break;
+        if (f >= in.value_size) break;
         const uint32_t both = *reinterpret_cast<const uint32_t*>(from + f);
         totals[t][n].x[2 * half] = lower_half(both);
         totals[t][n].x[2 * half + 1] = upper_half(both);
@@ -218,10 +195,8 @@ __global__ void __launch_bounds__(kMmaThreads)
   for (int first_code = 0; first_code < in.codes; first_code += kMmaTile) {
     await_copies();
     __syncthreads();  // codewords are there, and nobody reads means and probabilities of the tile before any more
-    copy_lines(memory.values, 0, kMmaTile, slice, in.q, [&](int c) {
-      const bfloat16* const line = mean_line(in, at, first_code + c);
-      return line == nullptr ? nullptr : line + first_slice;
-    });
+    copy_lines(memory.values, 0, kMmaTile, in.value_size, in.q,
+               [&](int c) { return mean_line(in, at, first_code + c); });
     SumFragment logits[1][kColumns] = {};
     multiply_lines(logits, memory.lines, first_line, memory.summed, 0, in.size);
 #pragma unroll
@@ -254,7 +229,7 @@ __global__ void __launch_bounds__(kMmaThreads)
     __syncthreads();  // means and probabilities are there, and nobody reads codewords any more
     if (first_code + kMmaTile < in.codes) fetch_codewords(first_code + kMmaTile);
     scale_lines(totals, corrections);
-    multiply_shared(totals, memory.weights, 0, memory.values, first_feature, slice);
+    multiply_shared(totals, memory.weights, 0, memory.values, first_feature, in.value_size);
   }
 
   __syncthreads();  // all have read the corrections
@@ -277,34 +252,32 @@ __global__ void __launch_bounds__(kMmaThreads)
     for (int half = 0; half < 2; ++half) {
       const int a = t * kMmaRows + row_of_sum(2 * half);
       if (at.first + a >= at.end) continue;
-      bfloat16* const to = line_of(out, in.value_size, in, at, a) + first_slice;
+      bfloat16* const to = line_of(out, in.value_size, in, at, a);
 #pragma unroll
       for (int n = 0; n < kOfWarp / kMmaColumns; ++n) {
         const int f = first_feature + n * kMmaColumns + column_of_sum(0);
-        if (f >= slice) break;
+        if (f >= in.value_size) break;
         *reinterpret_cast<uint32_t*>(to + f) = packed(totals[t][n].x[2 * half], totals[t][n].x[2 * half + 1]);
       }
     }
   }
 }
 
-// dmeans of 64 codewords of a cache (x), of a slice of the features (y). Query heads of the group follow each other.
-template <int kWidth, int kSlice>
+// dmeans of 64 codewords of a cache. Query heads of the group follow each other.
+template <int kWidth>
 __global__ void __launch_bounds__(kMmaThreads)
-    code_mean_gradient_mma_kernel(float* dmeans, MmaCodeOperands in, CodeBackwardOperands<bfloat16> back) {
+    code_mean_gradient_mma_kernel(bfloat16* dmeans, MmaCodeOperands in, CodeBackwardOperands<bfloat16> back) {
   constexpr int kColumns = kMmaTile / kMmaColumns;
-  constexpr int kOfWarp = kSlice / kMmaWarps;
-  const SliceMemory<kWidth, kSlice> memory;
+  constexpr int kOfWarp = kWidth / kMmaWarps;
+  const CodeMemory<kWidth> memory;
   const CodeStatistics statistics{memory.of_summed, memory.of_summed + kMmaTile};
   const int code_tiles = ceil_div(in.codes, kMmaTile);
   const int first_code = static_cast<int>(blockIdx.x) % code_tiles * kMmaTile;
   const int line = static_cast<int>(blockIdx.x) / code_tiles;
   const int kv_head = line % in.kv_heads;
-  const int block = line / in.kv_heads % in.caches;
-  const int row = line / in.kv_heads / in.caches;
+  const int block = line / in.kv_heads % (in.caches - 1);
+  const int row = line / in.kv_heads / (in.caches - 1);
   const int group = in.heads / in.kv_heads;
-  const int first_slice = static_cast<int>(blockIdx.y) * kSlice;
-  const int slice = in.value_size - first_slice < kSlice ? in.value_size - first_slice : kSlice;
   const int first_feature = warp_of_block() * kOfWarp;
   const int first_line = warp_of_block() * kMmaRows;
   // Tiles of the block's queries, head after head; none for a cache that is not read.
@@ -326,7 +299,7 @@ __global__ void __launch_bounds__(kMmaThreads)
     for (int number = 0; number < group * tiles; ++number) {
       await_copies();
       __syncthreads();  // queries are there, and nobody reads dout and probabilities of the tile before any more
-      copy_output_gradients(memory.values, in, back, tile_of(number), first_slice, slice);
+      copy_output_gradients(memory.values, in, back, tile_of(number), 0, in.value_size);
       SumFragment p[1][kColumns] = {};
       multiply_lines(p, memory.lines, first_line, memory.summed, 0, in.size);
 #pragma unroll
@@ -344,23 +317,23 @@ __global__ void __launch_bounds__(kMmaThreads)
         load_content(memory.summed, in, tile_of(number + 1));
         statistics.load(in, back, tile_of(number + 1));
       }
-      multiply_shared(totals, memory.weights, 0, memory.values, first_feature, slice);
+      multiply_shared(totals, memory.weights, 0, memory.values, first_feature, in.value_size);
     }
   }
 
-  const int64_t cache = cache_of(in, row, block, kv_head);
+  const int64_t cache = means_of(in, row, cache_of(in, row, block, kv_head));
 #pragma unroll
   for (int t = 0; t < kMmaTile / kMmaRows; ++t) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int code = first_code + t * kMmaRows + row_of_sum(2 * half);
       if (code >= in.codes) continue;
-      float* const to = dmeans + (cache + code) * in.value_size + first_slice;
+      bfloat16* const to = dmeans + (cache + code) * in.value_size;
 #pragma unroll
       for (int n = 0; n < kOfWarp / kMmaColumns; ++n) {
         const int f = first_feature + n * kMmaColumns + column_of_sum(0);
-        if (f >= slice) break;
-        *reinterpret_cast<TwoSums*>(to + f) = {{totals[t][n].x[2 * half], totals[t][n].x[2 * half + 1]}};
+        if (f >= in.value_size) break;
+        store_features(to + f, totals[t][n], half, 1);
       }
     }
   }
@@ -489,46 +462,47 @@ __global__ void __launch_bounds__(kMmaThreads)
   }
 }
 
-// Calls function(width, slice), both integral constants: features of keys, and of values that a block has at a time.
+// Calls function(width), an integral constant: features of keys and values at most.
 template <typename Function>
-void with_widths(const MmaCodeOperands& in, Function&& function) {
-  using std::integral_constant;
-  if (in.size <= 64 && in.value_size <= 64) {
-    return function(integral_constant<int, 64>{}, integral_constant<int, 64>{});
-  }
-  if (in.value_size <= 128) return function(integral_constant<int, 128>{}, integral_constant<int, 128>{});
-  function(integral_constant<int, 128>{}, integral_constant<int, 256>{});
+void with_width(const MmaCodeOperands& in, Function&& function) {
+  if (in.size <= 64 && in.value_size <= 64) return function(std::integral_constant<int, 64>{});
+  function(std::integral_constant<int, kMmaWidest>{});
 }
 
 }  // namespace
+
+void round_codes(const CodeScratch& scratch, const ops::CodeAttentionInputs& in, const CodeAttentionSizes& s) {
+  const CodeOperands<bfloat16> from = operands_of<bfloat16>(in, s);
+  const int64_t codewords = s.kv_heads * s.codes;
+  launch(rounded_codewords_kernel, dim3(static_cast<unsigned>(ceil_div(codewords, kBlock / kWarp))), kBlock, 0,
+         scratch.codebook.data<bfloat16>(), from);
+}
 
 void code_attention_on_tensor_cores(const Tensor& out, const Tensor& lse, const Tensor& before,
                                     const ops::CodeAttentionInputs& in, const CodeAttentionSizes& sizes) {
   const CodeScratch scratch(sizes, in.q.device());
   const MmaCodeOperands operands = mma_operands_of(scratch, in, sizes);
-  with_widths(operands, [&](auto width, auto slice) {
-    const dim3 blocks(static_cast<unsigned>(sizes.rows * sizes.heads * operands.blocks * operands.tiles),
-                      static_cast<unsigned>(ceil_div(operands.value_size, slice)));
-    launch(code_attention_mma_kernel<width, slice>, blocks, kMmaThreads, SliceMemory<width, slice>::bytes(),
-           out.data<bfloat16>(), lse.data<float>(), before.data<float>(), operands);
+  with_width(operands, [&](auto width) {
+    const dim3 blocks(static_cast<unsigned>(sizes.rows * sizes.heads * operands.blocks * operands.tiles));
+    launch(code_attention_mma_kernel<width>, blocks, kMmaThreads, CodeMemory<width>::bytes(), out.data<bfloat16>(),
+           lse.data<float>(), before.data<float>(), operands);
   });
 }
 
-void code_gradients_on_tensor_cores(bfloat16* dq, float* terms, float* dmeans,
+void code_gradients_on_tensor_cores(bfloat16* dq, float* terms, bfloat16* dmeans,
                                     const CodeBackwardOperands<bfloat16>& back, const ops::CodeAttentionInputs& in,
                                     const CodeAttentionSizes& sizes) {
   const CodeScratch scratch(sizes, in.q.device());
   const MmaCodeOperands operands = mma_operands_of(scratch, in, sizes);
-  with_widths(operands, [&](auto width, auto slice) {
+  with_width(operands, [&](auto width) {
     const dim3 queries(static_cast<unsigned>(sizes.rows * sizes.heads * operands.blocks * operands.tiles));
     launch(code_query_gradient_mma_kernel<width>, queries, kMmaThreads, CodeQueryMemory<width>::bytes(), dq, terms,
            operands, back);
     if (dmeans == nullptr) return;
     const dim3 codewords(
-        static_cast<unsigned>(sizes.rows * sizes.caches * sizes.kv_heads * ceil_div(sizes.codes, kMmaTile)),
-        static_cast<unsigned>(ceil_div(operands.value_size, slice)));
-    launch(code_mean_gradient_mma_kernel<width, slice>, codewords, kMmaThreads, SliceMemory<width, slice>::bytes(),
-           dmeans, operands, back);
+        static_cast<unsigned>(sizes.rows * (sizes.caches - 1) * sizes.kv_heads * ceil_div(sizes.codes, kMmaTile)));
+    launch(code_mean_gradient_mma_kernel<width>, codewords, kMmaThreads, CodeMemory<width>::bytes(), dmeans, operands,
+           back);
   });
 }
 

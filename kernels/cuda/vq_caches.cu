@@ -58,6 +58,13 @@ __device__ inline int64_t lower_bound(const int32_t* numbers, int64_t low, int64
   return low;
 }
 
+// What code_caches returns: caches that blocks read [R, B, Hk, S, Dv], and the last one [R, Hk, S, Dv].
+template <typename T>
+struct CacheMeans {
+  T* read;
+  Wide<T>* last;
+};
+
 // One codeword of a row and head.
 template <typename T>
 struct Codeword {
@@ -80,6 +87,15 @@ struct Codeword {
   // Of the codeword in cache b.
   __device__ int64_t at(int64_t b) const {
     return ((row * in.s.caches + b) * in.s.kv_heads + head) * in.s.codes + index % in.s.codes;
+  }
+  // Of its mean among the caches that are read: all but the last one of each row.
+  __device__ int64_t read_at(int64_t b) const { return at(b) - row * in.s.kv_heads * in.s.codes; }
+  __device__ void store(const CacheMeans<T>& to, int64_t b, int64_t column, Wide<T> mean) const {
+    if (b + 1 == in.s.caches) {
+      to.last[index * in.s.value_size + column] = mean;
+    } else {
+      to.read[read_at(b) * in.s.value_size + column] = narrow<T>(mean);
+    }
   }
 
   // The part of the list that cache b adds. Positions outside the ring and the tokens are not there.
@@ -131,7 +147,7 @@ __device__ inline Entry<Wide<T>> carried_entry(const Codeword<T>& word, int64_t 
 
 // One cache after the other.
 template <typename T>
-__global__ void serial_kernel(Wide<T>* means, Wide<T>* counts, CacheOperands<T> in) {
+__global__ void serial_kernel(CacheMeans<T> means, Wide<T>* counts, CacheOperands<T> in) {
   using A = Wide<T>;
   const Codeword<T> word(in, blockIdx.x);
   for (int64_t column = threadIdx.x; column < in.s.value_size; column += blockDim.x) {
@@ -140,7 +156,7 @@ __global__ void serial_kernel(Wide<T>* means, Wide<T>* counts, CacheOperands<T> 
       if (word.begins(b)) now = word.carried(b) ? carried_entry(word, column) : Entry<A>{0, 0};
       const auto range = word.added(b);
       now = merged(now, Entry<A>{word.mean_of(range, column), static_cast<A>(range.last - range.first)});
-      means[word.at(b) * in.s.value_size + column] = now.mean;
+      word.store(means, b, column, now.mean);
       if (column == 0) counts[word.at(b)] = now.count;
     }
   }
@@ -164,7 +180,7 @@ __global__ void additions_kernel(Wide<T>* means, Wide<T>* counts, CacheOperands<
 
 // Caches as weighted means of what was carried and of what each cache of the same run added.
 template <typename T>
-__global__ void weighted_kernel(Wide<T>* means, Wide<T>* counts, const Wide<T>* added_means,
+__global__ void weighted_kernel(CacheMeans<T> means, Wide<T>* counts, const Wide<T>* added_means,
                                 const Wide<T>* added_counts, CacheOperands<T> in) {
   using A = Wide<T>;
   const Codeword<T> word(in, blockIdx.x);
@@ -184,7 +200,7 @@ __global__ void weighted_kernel(Wide<T>* means, Wide<T>* counts, const Wide<T>* 
         sum += added_counts[word.at(g)] / total * added_means[word.at(g) * in.s.value_size + column];
       }
     }
-    means[word.at(b) * in.s.value_size + column] = sum;
+    word.store(means, b, column, sum);
     if (column == 0) counts[word.at(b)] = total;
   }
 }
@@ -211,9 +227,20 @@ __global__ void doubling_kernel(Wide<T>* means, Wide<T>* counts, const Wide<T>* 
   }
 }
 
+template <typename T>
+__global__ void store_kernel(CacheMeans<T> means, Wide<T>* counts, const Wide<T>* all_means, const Wide<T>* all_counts,
+                             CacheOperands<T> in) {
+  const Codeword<T> word(in, blockIdx.x);
+  const int64_t b = blockIdx.y;
+  for (int64_t column = threadIdx.x; column < in.s.value_size; column += blockDim.x) {
+    word.store(means, b, column, all_means[word.at(b) * in.s.value_size + column]);
+    if (column == 0) counts[word.at(b)] = all_counts[word.at(b)];
+  }
+}
+
 // A token is in its own cache and in those after it until one begins anew: sums run backwards.
 template <typename T>
-__global__ void caches_backward_kernel(T* dv, const Wide<T>* dmeans, const Wide<T>* counts, CacheOperands<T> in) {
+__global__ void caches_backward_kernel(T* dv, const T* dmeans, const Wide<T>* counts, CacheOperands<T> in) {
   using A = Wide<T>;
   const Codeword<T> word(in, blockIdx.x);
   for (int64_t column = threadIdx.x; column < in.s.value_size; column += blockDim.x) {
@@ -221,7 +248,7 @@ __global__ void caches_backward_kernel(T* dv, const Wide<T>* dmeans, const Wide<
     for (int64_t b = in.s.caches - 1; b >= 0; --b) {
       if (b + 1 == in.s.caches || word.begins(b + 1)) later = 0;
       const A n = counts[word.at(b)];
-      if (n > 0) later += dmeans[word.at(b) * in.s.value_size + column] / n;
+      if (n > 0 && b + 1 < in.s.caches) later += wide(dmeans[word.read_at(b) * in.s.value_size + column]) / n;
       const auto range = word.added(b);
       for (int64_t i = range.first; i < range.last; ++i) {
         const int64_t p = word.position(i);
@@ -271,9 +298,9 @@ int threads_for(int64_t value_size) {
   return static_cast<int>(threads < kBlock ? threads : kBlock);
 }
 
-void code_caches(const Tensor& means, const Tensor& counts, const ops::CodeCacheInputs& in) {
+void code_caches(const Tensor& read, const Tensor& last, const Tensor& counts, const ops::CodeCacheInputs& in) {
   const CodeCacheSizes s(in);
-  check_code_caches(s, means, counts, in);
+  check_code_caches(s, read, last, counts, in);
   if (s.caches > 65535) throw DeviceError("code_caches: more than 65535 blocks in a subsequence");
   const int threads = threads_for(s.value_size);
   const auto words = static_cast<unsigned>(s.rows * s.kv_heads * s.codes);
@@ -282,33 +309,32 @@ void code_caches(const Tensor& means, const Tensor& counts, const ops::CodeCache
     using T = decltype(type);
     using A = Wide<T>;
     const SortedTokens<T> tokens(in, s);
+    const CacheMeans<T> means{read.data<T>(), last.data<A>()};
     if (in.reduction == ops::CodeReduction::serial) {
-      launch(serial_kernel<T>, dim3(words), threads, 0, means.data<A>(), counts.data<A>(), tokens.operands);
+      launch(serial_kernel<T>, dim3(words), threads, 0, means, counts.data<A>(), tokens.operands);
       return;
     }
-    Tensor other_means = Tensor::empty_like(means);
-    Tensor other_counts = Tensor::empty_like(counts);
-    if (in.reduction == ops::CodeReduction::matmul) {
-      launch(additions_kernel<T>, all, threads, 0, other_means.data<A>(), other_counts.data<A>(), tokens.operands,
-             false);
-      launch(weighted_kernel<T>, all, threads, 0, means.data<A>(), counts.data<A>(), other_means.data<A>(),
-             other_counts.data<A>(), tokens.operands);
+    // Of all caches, the last one like the others.
+    const Shape shape{s.rows, s.caches, s.kv_heads, s.codes, s.value_size};
+    Tensor from_means = Tensor::empty(shape, dtype_of<A>(), in.v.device());
+    Tensor from_counts = Tensor::empty_like(counts);
+    const bool doubles = in.reduction == ops::CodeReduction::scan;
+    launch(additions_kernel<T>, all, threads, 0, from_means.data<A>(), from_counts.data<A>(), tokens.operands, doubles);
+    if (!doubles) {
+      launch(weighted_kernel<T>, all, threads, 0, means, counts.data<A>(), from_means.data<A>(), from_counts.data<A>(),
+             tokens.operands);
       return;
     }
-    // The two take turns; the last pass ends in what the caller gave.
-    Tensor to_means = means;
-    Tensor to_counts = counts;
+    Tensor to_means = Tensor::empty_like(from_means);
+    Tensor to_counts = Tensor::empty_like(from_counts);
     for (int64_t step = 1; step < s.caches; step *= 2) {
-      std::swap(to_means, other_means);
-      std::swap(to_counts, other_counts);
+      launch(doubling_kernel<T>, all, threads, 0, to_means.data<A>(), to_counts.data<A>(), from_means.data<A>(),
+             from_counts.data<A>(), tokens.operands, step);
+      std::swap(to_means, from_means);
+      std::swap(to_counts, from_counts);
     }
-    launch(additions_kernel<T>, all, threads, 0, to_means.data<A>(), to_counts.data<A>(), tokens.operands, true);
-    for (int64_t step = 1; step < s.caches; step *= 2) {
-      launch(doubling_kernel<T>, all, threads, 0, other_means.data<A>(), other_counts.data<A>(), to_means.data<A>(),
-             to_counts.data<A>(), tokens.operands, step);
-      std::swap(to_means, other_means);
-      std::swap(to_counts, other_counts);
-    }
+    launch(store_kernel<T>, all, threads, 0, means, counts.data<A>(), from_means.data<A>(), from_counts.data<A>(),
+           tokens.operands);
   });
 }
 
@@ -320,7 +346,7 @@ void code_caches_backward(const Tensor& dv, const Tensor& dmeans, const Tensor& 
     using T = decltype(type);
     const SortedTokens<T> tokens(in, s);
     launch(caches_backward_kernel<T>, dim3(static_cast<unsigned>(s.rows * s.kv_heads * s.codes)),
-           threads_for(s.value_size), 0, dv.data<T>(), dmeans.data<Wide<T>>(), counts.data<Wide<T>>(), tokens.operands);
+           threads_for(s.value_size), 0, dv.data<T>(), dmeans.data<T>(), counts.data<Wide<T>>(), tokens.operands);
   });
 }
 

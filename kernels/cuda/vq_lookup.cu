@@ -6,8 +6,8 @@ namespace quire::cuda {
 namespace {
 
 template <typename T>
-__global__ void lookup_codes_kernel(T* out, const int32_t* codes, const Wide<T>* codebook, int64_t count,
-                                    int64_t heads, int64_t words, int64_t size) {
+__global__ void lookup_codes_kernel(T* out, const int32_t* codes, const Wide<T>* codebook, int64_t count, int64_t heads,
+                                    int64_t words, int64_t size) {
   for (int64_t i = first_element(); i < count * size; i += element_stride()) {
     const int64_t vector = i / size;
     const int64_t code = codes[vector];
@@ -21,8 +21,8 @@ void lookup_codes(const Tensor& quantized, const Tensor& codes, const Tensor& co
   const CodeSizes s = check_lookup_codes(quantized, codes, codebook);
   dispatch(quantized.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(lookup_codes_kernel<T>, blocks_for(quantized.numel()), kBlock, 0, quantized.data<T>(),
-           codes.data<int32_t>(), codebook.data<Wide<T>>(), s.vectors * s.kv_heads, s.kv_heads, s.codes, s.size);
+    launch(lookup_codes_kernel<T>, blocks_for(quantized.numel()), kBlock, 0, quantized.data<T>(), codes.data<int32_t>(),
+           codebook.data<Wide<T>>(), s.vectors * s.kv_heads, s.kv_heads, s.codes, s.size);
   });
 }
 

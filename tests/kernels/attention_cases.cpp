@@ -324,7 +324,7 @@ void add_attention_cases(std::vector<OpCase>& cases) {
        .slots = 66,
        .documents = true,
        .scale = 0.08},
-      // Too many keys for what is kept of them.
+      // Few queries of many carried keys.
       {.name = "chunks_wide_keys",
        .rows = 1,
        .queries = 3,
@@ -334,6 +334,18 @@ void add_attention_cases(std::vector<OpCase>& cases) {
        .value_size = 136,
        .slots = 560,
        .scale = 0.2},
+      // Wide values go through products of slabs of 256 queries and more: several slabs, each with the one before.
+      {.name = "products_window",
+       .rows = 1,
+       .queries = 530,
+       .heads = 1,
+       .kv_heads = 1,
+       .size = 8,
+       .value_size = 136,
+       .slots = 20,
+       .window = 30,
+       .bias = true,
+       .scale = 0.3},
   };
   uint32_t seed = 100;
   for (const AttentionForm& form : forms) add_case(cases, form, seed += 2);

@@ -113,6 +113,16 @@ void add_attentions(std::vector<OpCase>& cases) {
        .slots = 65,
        .scale = 0.15,
        .bidirectional = true},
+      {.name = "bidirectional_products",
+       .rows = 1,
+       .queries = 70,
+       .heads = 1,
+       .kv_heads = 1,
+       .size = 8,
+       .value_size = 136,
+       .slots = 9,
+       .scale = 0.2,
+       .bidirectional = true},
   };
   for (const AttentionForm& form : forms) add_attention(cases, form);
   const ops::AttentionInputs in = attention_inputs({}, 5);

@@ -76,13 +76,15 @@ TEST(BadInput, CodesAndCachesThatDoNotFit) {
   caches.count = zeros({1, 1, 4});
   caches.origin = integers({1, 2});
   caches.limit = Tensor::from(std::vector<int32_t>{0, 3}, {1, 2});
-  const auto sum_up = [&] { ops::code_caches(zeros({1, 2, 1, 4, 2}), zeros({1, 2, 1, 4}), caches); };
+  const auto sum_up = [&] {
+    ops::code_caches(zeros({1, 1, 1, 4, 2}), zeros({1, 1, 4, 2}), zeros({1, 2, 1, 4}), caches);
+  };
   EXPECT_ERROR(sum_up(), ErrorKind::internal, "code_caches: code 4 of 4");
   caches.codes = integers({1, 3, 1});
   caches.limit = Tensor::from(std::vector<int32_t>{0, 5}, {1, 2});
   EXPECT_ERROR(sum_up(), ErrorKind::internal, "code_caches: tokens [0, 5) of 3 with a window of 0");
 
-  const ops::CodeAttentionInputs in{zeros({1, 5, 3, 2}), {}, zeros({2, 4, 2}), zeros({1, 3, 2, 4, 2}),
+  const ops::CodeAttentionInputs in{zeros({1, 5, 3, 2}), {}, zeros({2, 4, 2}), zeros({1, 2, 2, 4, 2}),
                                     zeros({1, 3, 2, 4}), 2};
   EXPECT_ERROR(ops::code_attention(zeros({1, 5, 3, 2}), zeros({1, 3, 5}), in), ErrorKind::internal,
                "code_attention: 3 query heads are no multiple of 2 key heads");

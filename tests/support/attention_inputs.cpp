@@ -14,7 +14,7 @@ Tensor visible_from(const AttentionForm& form, RandomTensors& random) {
     const int64_t padding = form.documents ? random.below(3) + 1 : 0;
     for (int64_t i = 0; i < form.queries; ++i) {
       if (form.documents && i > 0 && random.below(5) == 0) low = i;
-      const int64_t from = form.window ? std::max(low, i - *form.window) : low;
+      const int64_t from = form.window ? std::max(low, i / form.block * form.block - *form.window) : low;
       first.push_back(static_cast<int32_t>(i >= form.queries - padding ? form.queries + 1 : from));
     }
   }
@@ -43,9 +43,10 @@ ops::AttentionInputs attention_inputs(const AttentionForm& form, uint32_t seed) 
     in.cache_head = random.integers({form.rows}, 0, form.slots);
   }
   in.first_visible = visible_from(form, random);
+  if (form.window) in.reach = {.block = form.block, .before = *form.window};
   if (form.bidirectional) in.last_visible = visible_to(form, random);
   const int64_t reach = form.queries + form.slots;
-  const int64_t entries = (form.window ? std::min(reach, *form.window + 1) : reach) + form.spare_entries;
+  const int64_t entries = (form.window ? std::min(reach, *form.window + form.block) : reach) + form.spare_entries;
   if (form.bias) in.bias = random.normal({form.heads, entries});
   if (form.relative) {
     in.r = random.normal({entries, form.heads, form.size});

@@ -18,6 +18,7 @@ struct AttentionForm {
   int64_t value_size = 3;
   int64_t slots = 0;                   // of the ring; heads of rows lie anywhere in it
   std::optional<int64_t> window = {};  // distances 1..window
+  int64_t block = 1;                   // the window begins before the query's block of this many
   bool attend_self = true;
   bool documents = false;     // every row holds several documents and ends in padding
   bool bias = false;          // T5
