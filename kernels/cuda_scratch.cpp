@@ -12,6 +12,11 @@ int64_t ceil_div(int64_t a, int64_t b) {
 
 }  // namespace
 
+TermBiasScratch::TermBiasScratch(const AttentionSizes& s, const ops::AttentionInputs& in) {
+  if (!in.r.defined() || in.q.dtype() != DType::bf16) return;
+  biases = Tensor::empty({s.heads, s.entries}, DType::f32, in.q.device());
+}
+
 AttentionBackwardScratch::AttentionBackwardScratch(const AttentionSizes& s, DType wide, Device device)
     : delta(Tensor::empty({s.rows, s.heads, s.queries}, wide, device)),
       ranges(Tensor::empty({s.rows * ceil_div(s.queries, kGpuTile), 3}, DType::i32, device)) {}

@@ -17,6 +17,13 @@ inline constexpr int64_t kGpuTile = 64;
 // cuBLASLt's workspace: one block, from the first product on.
 inline constexpr size_t kProductWorkspaceBytes = size_t{32} << 20;
 
+// Of attention in bf16 with terms of Transformer-XL, and of its backward pass, where warpgroups compute them.
+struct TermBiasScratch {
+  Tensor biases;  // [H, N]: what a distance adds to logits, whatever the query
+
+  TermBiasScratch(const AttentionSizes& sizes, const ops::AttentionInputs& in);
+};
+
 // Of attention_backward, during the whole call.
 struct AttentionBackwardScratch {
   Tensor delta;   // [R, H, T] dout . out

@@ -48,6 +48,7 @@ Tensor cudnn_workspace(int64_t bytes) {
 void take_attention(const Tensor&, const Tensor&, const ops::AttentionInputs& in) {
   const AttentionSizes sizes(in);
   if (g_planned == DeviceKind::cpu) CpuAttentionScratch(sizes, in);
+  if (g_planned == DeviceKind::cuda) TermBiasScratch(sizes, in);
   if (!goes_to_cudnn(in)) {
     if (g_planned == DeviceKind::cuda && AttentionSlabs::suit(sizes, in)) {
       AttentionProductScratch(AttentionSlabs(sizes, in), sizes, in, false);
@@ -82,6 +83,7 @@ void take_attention_backward(const ops::AttentionGradients& gradients, const Ten
     AttentionProductBackwardScratch(slabs, scratch, sizes, gradients, in);
   } else if (g_planned == DeviceKind::cuda) {
     const AttentionBackwardScratch scratch(sizes, wide, kMeta);
+    const TermBiasScratch terms(sizes, in);
     { const KeyGradientScratch given_back_at_once(sizes, gradients, wide, kMeta); }
     if (DistanceGradientScratch::needed(gradients)) DistanceGradientScratch(sizes, gradients, wide, kMeta);
   }

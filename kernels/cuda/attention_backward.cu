@@ -7,7 +7,7 @@
 #include "kernels/cuda/attention_mma.h"
 #include "kernels/cuda/attention_products.h"
 #include "kernels/cuda/attention_softmax.h"
-#include "kernels/cuda/attention_warpgroup.h"
+#include "kernels/cuda/attention_warpgroup_terms.h"
 #include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda_scratch.h"
 
@@ -370,11 +370,12 @@ struct Backward {
   const BackwardOperands<T>& back;
   bool on_tensor_cores;
   bool by_warpgroups;
+  const AttentionOperands<T>& of_warpgroups;
 
   void queries() const {
     if (!g.dq.defined()) return;
     if constexpr (kHalf) {
-      if (by_warpgroups) return query_gradient_by_warpgroups(g.dq, operands, back);
+      if (by_warpgroups) return query_gradient_by_warpgroups(g.dq, of_warpgroups, back);
       if (on_tensor_cores) return query_gradient_on_tensor_cores(g.dq, operands, back);
     }
     with_chunks<T>(s.size, [&](auto chunks) {
@@ -399,7 +400,7 @@ struct Backward {
 
   void key_gradients(const KeyGradients<T>& to) const {
     if constexpr (kHalf) {
-      if (by_warpgroups) return key_gradient_by_warpgroups(to, operands, back);
+      if (by_warpgroups) return key_gradient_by_warpgroups(to, of_warpgroups, back);
       if (on_tensor_cores) return key_gradient_on_tensor_cores(to, operands, back);
     }
     const int64_t widest = std::max(s.size, s.value_size);
@@ -427,6 +428,9 @@ struct Backward {
     A* const r_parts = scratch.r_parts.defined() ? scratch.r_parts.data<A>() : nullptr;
     A* const sum_parts = scratch.sum_parts.data<A>();
     if constexpr (kHalf) {
+      if (by_warpgroups && in.r.defined()) {
+        return distance_gradient_by_warpgroups(r_parts, sum_parts, scratch.groups, of_warpgroups, back);
+      }
       if (on_tensor_cores) {
         return distance_gradient_on_tensor_cores(r_parts, sum_parts, scratch.groups, operands, back);
       }
@@ -463,7 +467,13 @@ void attention_backward(const ops::AttentionGradients& g, const Tensor& dout, co
     launch(ranges_kernel<T>, dim3(static_cast<unsigned>(scratch.ranges.dim(0))), kTile, 0, ranges_data, operands);
     const BackwardOperands<T> back{dout.data<T>(), lse.data<A>(), scratch.delta.data<A>(), ranges_data};
     const bool on_tensor_cores = backward_suits_tensor_cores(in, s);
-    const Backward<T> backward{g, in, s, operands, back, on_tensor_cores, suits_warpgroups(in, s)};
+    const bool by_warpgroups = backward_suits_warpgroups(in, s);
+    const TermBiasScratch terms(s, in);
+    AttentionOperands<T> of_warpgroups = operands;
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      if (by_warpgroups && in.r.defined()) of_warpgroups = with_term_biases(terms.biases, operands);
+    }
+    const Backward<T> backward{g, in, s, operands, back, on_tensor_cores, by_warpgroups, of_warpgroups};
     backward.queries();
     backward.keys();
     backward.distances();

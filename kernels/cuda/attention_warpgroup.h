@@ -1,8 +1,10 @@
 // Attention in bf16 by warpgroups (warpgroup.h): what its kernels share. A block of two warpgroups has 128 queries or
 // keys, a warpgroup 64 of them and a warp 16, and goes over tiles of what they are paired with: while a tile is
-// multiplied the next one is on its way to shared memory. These kernels have no terms of Transformer-XL, no dropout and
-// no values of more than 128 features; attention_mma.h has.
+// multiplied the next one is on its way to shared memory. These kernels have no dropout and no values of more than 128
+// features, and the backward pass with terms of Transformer-XL no heads of more than 64; attention_mma.h has.
 #pragma once
+
+#include <limits>
 
 #include "kernels/cuda/attention_mma.h"
 #include "kernels/cuda/warpgroup.h"
@@ -13,11 +15,16 @@ inline constexpr int kGroups = 2;
 inline constexpr int kGroupedThreads = kGroups * kGroupThreads;
 inline constexpr int kGroupedRows = kGroups * kGroupRows;
 
-// Calls function(width) with the features of a line in shared memory, an integral constant.
+// Calls function(width, relative) with the features of a line in shared memory and whether there are terms of
+// Transformer-XL, both integral constants.
 template <typename Function>
-void with_panels(int64_t size, int64_t value_size, Function&& function) {
-  if (size <= 64 && value_size <= 64) return function(std::integral_constant<int, 64>{});
-  function(std::integral_constant<int, 128>{});
+void with_panels(int64_t size, int64_t value_size, bool relative, Function&& function) {
+  const auto with_width = [&](auto width) {
+    if (relative) return function(width, std::true_type{});
+    function(width, std::false_type{});
+  };
+  if (size <= 64 && value_size <= 64) return with_width(std::integral_constant<int, 64>{});
+  with_width(std::integral_constant<int, 128>{});
 }
 
 // Where the lines of tiles are copied from, `stride` values apart from each other: position 0 and what follows it lies
@@ -37,11 +44,15 @@ struct TileLines {
   }
 };
 
-// Copies lines first.. to a tile, 16 bytes at once; a thread's are always the same piece of a line. Lines at positions
-// outside [low, high) and features behind a line's are zeros.
-template <int kWidth, int kLines>
+struct InOrder {
+  __device__ int operator()(int line) const { return line; }
+};
+
+// Copies lines first + order(0).. to a tile, 16 bytes at once; a thread's are always the same piece of a line. Lines at
+// positions outside [low, high) and features behind a line's are zeros.
+template <int kWidth, int kLines, typename Order = InOrder>
 __device__ inline void copy_tile(const SharedPanels<kWidth, kLines>& to, const TileLines& from, int first, int low,
-                                 int high) {
+                                 int high, Order order = {}) {
   constexpr int kChunks = SharedPanels<kWidth, kLines>::kChunks;
   constexpr int kAtOnce = kGroupedThreads / kChunks;
   static_assert(kLines % kAtOnce == 0);
@@ -51,7 +62,7 @@ __device__ inline void copy_tile(const SharedPanels<kWidth, kLines>& to, const T
 #pragma unroll
   for (int n = 0; n < kLines / kAtOnce; ++n) {
     const int line = static_cast<int>(threadIdx.x) / kChunks + n * kAtOnce;
-    const int position = first + line;
+    const int position = first + order(line);
     const bool there = inside && position >= low && position < high;
     copy_later(to.chunk(line, number), from.at(there ? position : 0) + (inside ? feature : 0), there);
   }
@@ -72,11 +83,11 @@ __device__ inline TileLines queries_of(const AttentionOperands<bfloat16>& in, co
   return {line_of_query(tensor, size, in, at, 0), nullptr, static_cast<int64_t>(in.heads) * size, size, 0, 0};
 }
 
-// sums = lines of x times lines of y, over kWidth features.
-template <int kWidth, typename Left, typename Right, int kColumns>
+// sums = or, when kAdd, += lines of x times lines of y, over kWidth features.
+template <int kWidth, bool kAdd = false, typename Left, typename Right, int kColumns>
 __device__ inline void multiply_lines_later(SumFragment (&sums)[kColumns], const Left& x, int first_x, const Right& y) {
 #pragma unroll
-  for (int f = 0; f < kWidth; f += kMmaDepth) multiply_later(sums, x.along(first_x, f), y.along(0, f), f > 0);
+  for (int f = 0; f < kWidth; f += kMmaDepth) multiply_later(sums, x.along(first_x, f), y.along(0, f), kAdd || f > 0);
 }
 
 // Sums of all columns as left matrices of a product over the columns.
@@ -102,9 +113,27 @@ __device__ inline void load_biases_of_tile(float* bias, int count, const Attenti
   }
 }
 
-// Whether these kernels take a call: also the device must have their instructions and enough shared memory.
-size_t backward_shared_memory_by_warpgroups(const AttentionSizes& sizes);
+// What the softmax of a query was, and what it sees.
+struct QueryStatistics {
+  float log_sum, delta;  // log_sum in powers of 2
+  Distances seen;
+};
+__device__ inline QueryStatistics statistics_of(const AttentionOperands<bfloat16>& in,
+                                                const BackwardOperands<bfloat16>& back, const Place& at, int query) {
+  QueryStatistics to{0, 0, distances_of(in, at.row, query)};
+  if (to.seen.farthest < to.seen.nearest) return to;
+  const int64_t line = (static_cast<int64_t>(at.row) * in.heads + at.head) * in.queries + query;
+  const float stored = back.lse[line];
+  // All logits are -inf: their exponentials are the zeros they should be.
+  to.log_sum = stored == -std::numeric_limits<float>::infinity() ? 0 : stored * kLog2E;
+  to.delta = back.delta[line];
+  return to;
+}
+
+// Whether these kernels take a call, and its backward pass: also the device must have their instructions and enough
+// shared memory.
 bool suits_warpgroups(const ops::AttentionInputs& in, const AttentionSizes& sizes);
+bool backward_suits_warpgroups(const ops::AttentionInputs& in, const AttentionSizes& sizes);
 void attention_by_warpgroups(const Tensor& out, const Tensor& lse, const ops::AttentionInputs& in,
                              const AttentionSizes& sizes);
 void query_gradient_by_warpgroups(const Tensor& dq, const AttentionOperands<bfloat16>& in,

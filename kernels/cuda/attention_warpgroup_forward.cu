@@ -2,41 +2,51 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cuda/attention_warpgroup.h"
+#include "kernels/cuda/attention_warpgroup_terms.h"
+#include "kernels/cuda_scratch.h"
 
 namespace quire::cuda {
 
 namespace {
 
 // Keys of a tile: two blocks of 64 features fit on a multiprocessor, with half of its registers each.
-template <int kWidth>
-constexpr int kKeysOf = kWidth == 64 ? 64 : 128;
+template <int kWidth, bool kRelative>
+constexpr int kKeysOf = kWidth == 64 || kRelative ? 64 : 128;
 
-// Shared memory of a block: queries, and keys and values of two tiles.
-template <int kWidth>
+// Shared memory of a block: queries, and keys and values of two tiles; with terms of Transformer-XL three blocks of
+// them and the warps' strips.
+template <int kWidth, bool kRelative>
 struct ForwardMemory {
-  static constexpr int kKeys = kKeysOf<kWidth>;
+  static constexpr int kKeys = kKeysOf<kWidth, kRelative>;
   using Queries = SharedPanels<kWidth, kGroupedRows>;
   using Keys = SharedPanels<kWidth, kKeys>;
+  using Terms = TermBlocks<kWidth, 3>;
   static constexpr int kBiases = kGroupedRows + kKeys;
+  static constexpr int kWarps = kGroupedThreads / kWarp;
 
   Queries queries;
   bfloat16* tiles;
+  Terms terms;
+  TermStrip<8> strip;
   int* nearest;   // [queries]
   int* farthest;  // [queries]
   float* biases;  // of two tiles, where there are any
 
   static size_t bytes(bool bias) {
-    const size_t words = (bias ? 2 * kBiases : 0) + 2 * kGroupedRows;
-    return Keys::kAlignment + (Queries::kValues + 4 * Keys::kValues) * sizeof(bfloat16) + words * sizeof(float);
+    const size_t of_bias = kRelative ? kWarps * TermStrip<8>::kWords + Terms::kWords : (bias ? 2 * kBiases : 0);
+    const size_t values = Queries::kValues + 4 * Keys::kValues + (kRelative ? Terms::kValues : 0);
+    return Keys::kAlignment + values * sizeof(bfloat16) + (of_bias + 2 * kGroupedRows) * sizeof(float);
   }
 
   __device__ ForwardMemory() {
     queries = {first_panel()};
     tiles = queries.begin + Queries::kValues;
-    nearest = reinterpret_cast<int*>(tiles + 4 * Keys::kValues);
+    terms.begin = tiles + 4 * Keys::kValues;
+    nearest = reinterpret_cast<int*>(terms.begin + (kRelative ? Terms::kValues : 0));
     farthest = nearest + kGroupedRows;
     biases = reinterpret_cast<float*>(farthest + kGroupedRows);
+    terms.biases = biases;
+    strip.begin = terms.biases + Terms::kWords + warp_of_block() * TermStrip<8>::kWords;
   }
   __device__ Keys keys(int tile) const { return {tiles + tile % 2 * Keys::kValues}; }
   __device__ Keys values(int tile) const { return {tiles + (2 + tile % 2) * Keys::kValues}; }
@@ -87,16 +97,16 @@ struct RunningSoftmax {
 };
 
 // A block has one row, head and 128 queries. A lane has two of them, rows group and group + 8 of its warp's. While the
-// values of a tile are summed the logits of the next one become exponentials.
-template <int kWidth>
+// values of a tile are summed the logits of the next one become exponentials. kRelative: with terms of Transformer-XL.
+template <int kWidth, bool kRelative>
 __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 ? 2 : 1)
     attention_warpgroup_kernel(bfloat16* out, float* lse, AttentionOperands<bfloat16> in) {
   if constexpr (kHasWarpgroups) {
-    constexpr int kKeys = kKeysOf<kWidth>;
+    constexpr int kKeys = kKeysOf<kWidth, kRelative>;
     constexpr int kColumns = kKeys / kMmaColumns;
     constexpr int kFeatures = kWidth / kMmaColumns;
-    const bool with_bias = in.bias != nullptr;
-    const ForwardMemory<kWidth> memory;
+    const bool with_bias = !kRelative && in.bias != nullptr;
+    const ForwardMemory<kWidth, kRelative> memory;
     const int tiles = ceil_div(in.queries, kGroupedRows);
     const int line = static_cast<int>(blockIdx.x) / tiles;
     // Tiles with many keys first.
@@ -104,7 +114,13 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 ? 2 : 1)
     const Place at = place_of(in, line / in.heads, line % in.heads);
     const float scale = in.scale * kLog2E;
 
-    copy_tile(memory.queries, queries_of(in, at, in.q, in.size), first_query, 0, in.queries);
+    if constexpr (kRelative) {
+      QueriesWithU<kWidth, kGroupedRows> queries;
+      queries.load(in, at, first_query);
+      queries.store(memory.queries, in, at.head);
+    } else {
+      copy_tile(memory.queries, queries_of(in, at, in.q, in.size), first_query, 0, in.queries);
+    }
     load_distances(memory.nearest, memory.farthest, in, at.row, first_query, kGroupedRows);
     __syncthreads();
     const VisibleRange range = visible_range(memory.nearest, memory.farthest, in.slots, first_query, kGroupedRows);
@@ -112,9 +128,13 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 ? 2 : 1)
     const int end_tile = range.high > range.low ? ceil_div(range.high + in.slots, kKeys) : first_tile;
     const TileLines keys = keys_of(in, at, in.k, in.cache_k, in.size);
     const TileLines values = keys_of(in, at, in.v, in.cache_v, in.value_size);
+    const auto fetch_terms = [&](int block) {
+      memory.terms.fetch(block, in, at, first_query - (block * kTermTile - in.slots));
+    };
     const auto fetch_keys = [&](int tile) {
       const int first_key = tile * kKeys - in.slots;
       copy_tile(memory.keys(tile), keys, first_key, range.low, range.high);
+      if constexpr (kRelative) fetch_terms(tile);
       if (with_bias) {
         load_biases_of_tile(memory.bias(tile), kGroupedRows + kKeys - 1, in, at, first_query - first_key - (kKeys - 1));
       }
@@ -135,9 +155,24 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 ? 2 : 1)
     SumFragment logits[kColumns];
     SumFragment totals[kFeatures] = {};
     LeftFragment weights[kColumns / 2];
+    const int group = warp_of_block() / kGroupWarps;
+    // Products with the block of terms of a tile; when they have ended, they move to the columns of their keys.
+    [[maybe_unused]] const auto multiply_terms = [&](int tile) {
+      if constexpr (kRelative) {
+        multiply_lines_later<kWidth>(logits, memory.queries, group * kGroupRows, memory.terms.lines(tile - group));
+        end_products();
+      }
+    };
+    [[maybe_unused]] const auto place_terms = [&](int tile) {
+      if constexpr (kRelative) {
+        begin_products();
+        multiply_terms(tile);
+        await_products<0>(logits);
+        memory.strip.move(logits, memory.terms.bias(tile - group));
+      }
+    };
     const auto begin_logits = [&](int tile) {
-      multiply_lines_later<kWidth>(logits, memory.queries, warp_of_block() / kGroupWarps * kGroupRows,
-                                   memory.keys(tile));
+      multiply_lines_later<kWidth, kRelative>(logits, memory.queries, group * kGroupRows, memory.keys(tile));
       end_products();
     };
     const auto finish_logits = [&](int tile) {
@@ -167,8 +202,19 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 ? 2 : 1)
     };
 
     if (first_tile < end_tile) {
+      if constexpr (kRelative) {
+        // The blocks before the first one: what they leave to it.
+        fetch_terms(first_tile - 2);
+        fetch_terms(first_tile - 1);
+      }
       fetch_keys(first_tile);
+      if constexpr (kRelative) {
+        publish_copies();
+        __syncthreads();
+        place_terms(first_tile - 1);
+      }
       advance(first_tile);
+      if constexpr (kRelative) place_terms(first_tile);
       begin_products();
       begin_logits(first_tile);
       await_products<0>(logits);
@@ -177,15 +223,27 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 ? 2 : 1)
       for (int tile = first_tile + 1; tile < end_tile; ++tile) {
         advance(tile);
         begin_products();
-        begin_logits(tile);
-        multiply_weights_later(totals, weights, memory.values(tile - 1));
-        end_products();
-        await_products<1>(logits);
-        finish_logits(tile);
-        // Never so, since these are sums of exponentials. Without a branch that needs them the compiler puts the wait
-        // before half of the exponentials; what it reports to inject (C7517) is a wait on this branch.
-        if (__any_sync(kAllLanes, softmax.sum[0] + softmax.sum[1] < 0) != 0) stop_kernel();
-        await_products<0>(totals, weights);
+        if constexpr (kRelative) {
+          // Here weights must end before terms move: there are registers for one of them.
+          multiply_weights_later(totals, weights, memory.values(tile - 1));
+          multiply_terms(tile);
+          await_products<0>(logits, totals, weights);
+          memory.strip.move(logits, memory.terms.bias(tile - group));
+          begin_products();
+          begin_logits(tile);
+          await_products<0>(logits);
+          finish_logits(tile);
+        } else {
+          begin_logits(tile);
+          multiply_weights_later(totals, weights, memory.values(tile - 1));
+          end_products();
+          await_products<1>(logits);
+          finish_logits(tile);
+          // Never so, since these are sums of exponentials. Without a branch that needs them the compiler puts the wait
+          // before half of the exponentials; what it reports to inject (C7517) is a wait on this branch.
+          if (__any_sync(kAllLanes, softmax.sum[0] + softmax.sum[1] < 0) != 0) stop_kernel();
+          await_products<0>(totals, weights);
+        }
         softmax.correct(totals);
         pack_weights(weights, logits);
       }
@@ -224,24 +282,26 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 ? 2 : 1)
 bool suits_warpgroups(const ops::AttentionInputs& in, const AttentionSizes& sizes) {
   // What narrower heads would multiply is mostly zeros.
   constexpr int64_t kNarrowest = 33;
-  if (in.r.defined() || in.dropout > 0 || in.scale <= 0 || sizes.value_size > kMmaWidest ||
+  if (in.dropout > 0 || in.scale <= 0 || sizes.value_size > kMmaWidest ||
       std::max(sizes.size, sizes.value_size) < kNarrowest || !suits_tensor_cores(in, sizes)) {
     return false;
   }
-  size_t needed = backward_shared_memory_by_warpgroups(sizes);
-  with_panels(sizes.size, sizes.value_size,
-              [&](auto width) { needed = std::max(needed, ForwardMemory<width>::bytes(in.bias.defined())); });
+  size_t needed = 0;
+  with_panels(sizes.size, sizes.value_size, in.r.defined(),
+              [&](auto width, auto relative) { needed = ForwardMemory<width, relative>::bytes(in.bias.defined()); });
   return multiplies_by_warpgroups() && has_shared_memory(needed);
 }
 
 void attention_by_warpgroups(const Tensor& out, const Tensor& lse, const ops::AttentionInputs& in,
                              const AttentionSizes& sizes) {
-  const AttentionOperands<bfloat16> operands = operands_of<bfloat16>(in, sizes);
-  with_panels(sizes.size, sizes.value_size, [&](auto width) {
-    launch(attention_warpgroup_kernel<width>,
+  AttentionOperands<bfloat16> operands = operands_of<bfloat16>(in, sizes);
+  const TermBiasScratch terms(sizes, in);
+  if (in.r.defined()) operands = with_term_biases(terms.biases, operands);
+  with_panels(sizes.size, sizes.value_size, in.r.defined(), [&](auto width, auto relative) {
+    launch(attention_warpgroup_kernel<width, relative>,
            dim3(static_cast<unsigned>(sizes.rows * sizes.heads * ceil_div(sizes.queries, kGroupedRows))),
-           kGroupedThreads, ForwardMemory<width>::bytes(in.bias.defined()), out.data<bfloat16>(), lse.data<float>(),
-           operands);
+           kGroupedThreads, ForwardMemory<width, relative>::bytes(in.bias.defined()), out.data<bfloat16>(),
+           lse.data<float>(), operands);
   });
 }
 

@@ -10,7 +10,9 @@ set(QUIRE_CUDA_KERNELS
   attention_pairs.cu
   attention_products.cu
   attention_warpgroup_backward.cu
+  attention_warpgroup_distances.cu
   attention_warpgroup_forward.cu
+  attention_warpgroup_terms.cu
   axis.cu
   bind.cpp
   block_attention.cu

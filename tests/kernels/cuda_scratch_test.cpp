@@ -14,21 +14,22 @@
 namespace quire::test {
 namespace {
 
-ops::AttentionInputs moved(ops::AttentionInputs in, Device device) {
-  for (Tensor* t : {&in.q, &in.k, &in.v, &in.cache_k, &in.cache_v, &in.cache_head, &in.first_visible, &in.bias, &in.r,
-                    &in.u, &in.v_bias}) {
-    if (!t->defined()) continue;
-    *t = device == kMeta ? Tensor::empty(t->shape(), t->dtype() == DType::f64 ? DType::f32 : t->dtype(), kMeta)
-                         : on_device(converted(*t, DType::f32), device);
-  }
+ops::AttentionInputs moved(ops::AttentionInputs in, DType type, Device device) {
+  const auto move = [&](Tensor& tensor, DType to) {
+    if (!tensor.defined()) return;
+    tensor = device == kMeta ? Tensor::empty(tensor.shape(), tensor.dtype() == DType::f64 ? to : tensor.dtype(), kMeta)
+                             : on_device(converted(tensor, to), device);
+  };
+  for (Tensor* t : {&in.q, &in.k, &in.v, &in.cache_k, &in.cache_v, &in.r}) move(*t, type);
+  for (Tensor* t : {&in.cache_head, &in.first_visible, &in.bias, &in.u, &in.v_bias}) move(*t, wide_type(type));
   return in;
 }
 
 // Bytes that the backward pass takes at most beside its operands.
-int64_t scratch_of_backward(const AttentionForm& form, Device device) {
-  const ops::AttentionInputs in = moved(attention_inputs(form, 3), device);
+int64_t scratch_of_backward(const AttentionForm& form, DType type, Device device) {
+  const ops::AttentionInputs in = moved(attention_inputs(form, 3), type, device);
   const auto like = [](const Tensor& tensor) { return tensor.defined() ? Tensor::empty_like(tensor) : Tensor(); };
-  const Tensor out = Tensor::zeros({form.rows, form.queries, form.heads, form.value_size}, DType::f32, device);
+  const Tensor out = Tensor::zeros({form.rows, form.queries, form.heads, form.value_size}, type, device);
   const Tensor lse = Tensor::zeros({form.rows, form.heads, form.queries}, DType::f32, device);
   const ops::AttentionGradients gradients{like(in.q),    like(in.k), like(in.v), like(in.cache_k), like(in.cache_v),
                                           like(in.bias), like(in.r), like(in.u), like(in.v_bias)};
@@ -46,14 +47,16 @@ TEST(CudaScratch, APlanTakesWhatTheKernelsTake) {
       {.queries = 70, .slots = 5},
       {.queries = 130, .heads = 4, .bias = true},
       {.rows = 3, .queries = 200, .size = 8, .value_size = 8, .slots = 70, .relative = true}};
-  for (const AttentionForm& form : forms) {
-    const int64_t taken = scratch_of_backward(form, {DeviceKind::cuda, 0});
-    const PlannedScratch planned(DeviceKind::cuda);
-    // Blocks of the counting allocator are multiples of 64 bytes.
-    EXPECT_NEAR(static_cast<double>(scratch_of_backward(form, kMeta)), static_cast<double>(taken), 8 * 64);
-    EXPECT_GT(taken, 0);
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (const AttentionForm& form : forms) {
+      const int64_t taken = scratch_of_backward(form, type, {DeviceKind::cuda, 0});
+      const PlannedScratch planned(DeviceKind::cuda);
+      // Blocks of the counting allocator are multiples of 64 bytes.
+      EXPECT_NEAR(static_cast<double>(scratch_of_backward(form, type, kMeta)), static_cast<double>(taken), 8 * 64);
+      EXPECT_GT(taken, 0);
+    }
   }
-  EXPECT_EQ(scratch_of_backward(forms[0], kMeta), 0);  // outside of a plan nothing is taken
+  EXPECT_EQ(scratch_of_backward(forms[0], DType::f32, kMeta), 0);  // outside of a plan nothing is taken
 }
 
 // Bytes that attention to blocks takes at most beside its operands, forwards and then backwards.

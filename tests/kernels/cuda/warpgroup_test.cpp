@@ -222,9 +222,9 @@ TEST(WarpgroupsDeathTest, WhatTheInstructionsDemandIsDemanded) {
   EXPECT_DEATH(sums_with(Fault::left_open), "before its products have ended");
 }
 
-// Products of the forward and of the backward pass by warpgroups.
+// Products by warpgroups: of the forward pass, of the backward pass for queries and keys, and for position terms.
 struct Products {
-  bool forward, backward;
+  bool forward, backward, terms;
   bool operator==(const Products&) const = default;
 };
 
@@ -247,12 +247,19 @@ Products products_of(AttentionForm form) {
   ops::attention(out, lse, in);
   const int64_t between = shim::warpgroup_products();
   ops::attention_backward(gradients, out, out, lse, in);
-  return {between > before, shim::warpgroup_products() > between};
+  const int64_t behind = shim::warpgroup_products();
+  ops::AttentionGradients of_terms;
+  if (in.bias.defined()) of_terms.dbias = Tensor::empty_like(in.bias);
+  if (in.r.defined()) of_terms.dr = Tensor::empty_like(in.r);
+  ops::attention_backward(of_terms, out, out, lse, in);
+  return {between > before, behind > between, shim::warpgroup_products() > behind};
 }
 
 TEST(Warpgroups, TakeWhatTheyHaveKernelsFor) {
-  constexpr Products kBoth{true, true};
-  constexpr Products kNeither{false, false};
+  constexpr Products kAll{true, true, true};
+  constexpr Products kBoth{true, true, false};
+  constexpr Products kForward{true, false, false};
+  constexpr Products kNeither{false, false, false};
   const AttentionForm form{.size = 64, .value_size = 64, .slots = 2, .bias = true};
   EXPECT_EQ(products_of(form), kBoth);
   const auto with = [&](auto change) {
@@ -265,7 +272,12 @@ TEST(Warpgroups, TakeWhatTheyHaveKernelsFor) {
   EXPECT_EQ(with([](AttentionForm& f) { f.size = f.value_size = 32; }), kNeither);
   EXPECT_EQ(with([](AttentionForm& f) { f.size = 44; }), kNeither);
   EXPECT_EQ(with([](AttentionForm& f) { f.value_size = 136; }), kNeither);
-  EXPECT_EQ(with([](AttentionForm& f) { f.relative = true; }), kNeither);
+  EXPECT_EQ(with([](AttentionForm& f) { f.relative = true; }), kAll);
+  EXPECT_EQ(with([](AttentionForm& f) {
+              f.relative = true;
+              f.size = 72;
+            }),
+            kForward);
   EXPECT_EQ(with([](AttentionForm& f) { f.dropout = 0.5; }), kNeither);
   for (const auto& [major, minor] : {std::pair{8, 0}, {8, 9}, {10, 0}, {12, 0}}) {
     const Capability other(major, minor);
