@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -77,6 +78,9 @@ class DeviceBackend {
   virtual std::string kernel_choices() const { return ""; }
   // Returns false when the choices belong to another device or library version; the run then chooses again.
   virtual bool use_kernel_choices(const std::string& choices) { return choices.empty(); }
+  // Runs the work, and chooses by time among the variants of each kernel that occurs in it; choices of before are
+  // forgotten. Returns lines for the log. A device without a choice does nothing.
+  virtual std::vector<std::string> measure_kernels(const std::function<void()>&) { return {}; }
   // Collectives for tensors on this device between several ranks, each with a device of its own; all ranks call it. An
   // error is one of all ranks. nullptr: tensors of the host, which the ranks have collectives for.
   virtual std::unique_ptr<Collectives> connect(Ranks& ranks);

@@ -7,7 +7,8 @@
 namespace quire {
 
 // Signature of `extern "C" const char* quire_register_backend(const char* build_id, std::string* reason)`: binds the
-// slots and returns the backend's name, or nullptr when the build ids differ or *reason says why not.
+// slots and returns the backend's name, or nullptr when the build ids differ or *reason says why not. Throws
+// Error(config) for a wrong value in the environment.
 using RegisterBackend = const char* (*)(const char* build_id, std::string* reason);
 
 struct BackendReport {
@@ -25,8 +26,8 @@ struct CudaReport {
   bool expected = false;  // whether one is expected: there is a driver, and CUDA_VISIBLE_DEVICES is not empty
 };
 
-// Looks for a GPU, once per process, and loads the CUDA kernels. Never throws: a machine without one goes on with its
-// CPU.
+// Looks for a GPU, once per process, and loads the CUDA kernels. A machine without one goes on with its CPU. Throws
+// Error(config) only for an environment variable of the kernels with a wrong value.
 const CudaReport& load_cuda();
 
 struct FaissReport {

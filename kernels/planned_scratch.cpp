@@ -7,12 +7,15 @@
 #include "kernels/attention_slabs.h"
 #include "kernels/cuda_scratch.h"
 #include "kernels/cudnn_scratch.h"
+#include "kernels/gemm.h"
+#include "kernels/product_scratch.h"
 
 namespace quire {
 
 namespace {
 
 DeviceKind g_planned = DeviceKind::meta;  // meta: no plan is being made
+bool g_timed_products = false;
 
 // The tables of position terms, as kernels/cpu/attention_blocks.h lays them out, and the parts of their gradients
 // (attention_backward.cpp). A few columns at their margins differ between processors.
@@ -139,21 +142,29 @@ void take_knn_search(const Tensor& index, const Tensor&, const Tensor& q, const 
   SearchScratch(KnnSizes(q, index, memory), index, q, memory, search == ops::KnnSearch::bucketed, kMeta);
 }
 
+void take_gemm(const Tensor& c, const Tensor&, const Tensor&, const ops::GemmOptions& options) {
+  if (g_planned == DeviceKind::cuda && g_timed_products && options.accumulate && c.numel() > 0) {
+    product_scratch(c, kMeta);
+  }
+}
+
 }  // namespace
 
 DeviceKind planned_device() {
   return g_planned;
 }
 
-PlannedScratch::PlannedScratch(DeviceKind kind) {
+PlannedScratch::PlannedScratch(DeviceKind kind, bool timed_products) {
   QUIRE_CHECK(g_planned == DeviceKind::meta, "plan: another one is being made");
   g_planned = kind;
+  g_timed_products = timed_products;
   ops::attention.bind(DeviceKind::meta, take_attention);
   ops::attention_backward.bind(DeviceKind::meta, take_attention_backward);
   ops::block_attention.bind(DeviceKind::meta, take_block_attention);
   ops::block_attention_backward.bind(DeviceKind::meta, take_block_attention_backward);
   ops::code_attention.bind(DeviceKind::meta, take_code_attention);
   ops::code_attention_backward.bind(DeviceKind::meta, take_code_attention_backward);
+  ops::gemm.bind(DeviceKind::meta, take_gemm);
   ops::grouped_cross_attention.bind(DeviceKind::meta, take_grouped_cross_attention);
   ops::grouped_cross_attention_backward.bind(DeviceKind::meta, take_grouped_cross_attention_backward);
   ops::knn_search.bind(DeviceKind::meta, take_knn_search);

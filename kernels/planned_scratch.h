@@ -6,10 +6,11 @@
 
 namespace quire {
 
-// While it lives, calls on meta tensors take what the kernels of `kind` take. One at a time.
+// While it lives, calls on meta tensors take what the kernels of `kind` take. One at a time. timed_products: as in a
+// step whose products are timed.
 class PlannedScratch {
  public:
-  explicit PlannedScratch(DeviceKind kind);
+  explicit PlannedScratch(DeviceKind kind, bool timed_products = false);
   ~PlannedScratch();
   PlannedScratch(const PlannedScratch&) = delete;
   PlannedScratch& operator=(const PlannedScratch&) = delete;

@@ -4,8 +4,8 @@
 #include "kernels/cuda/attention_pairs.h"
 #include "kernels/cuda/attention_softmax.h"
 #include "kernels/cuda/columns.h"
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda_scratch.h"
-#include "kernels/gemm.h"
 
 namespace quire::cuda {
 
@@ -117,14 +117,14 @@ class HeadProducts {
     p.terms = data_or_none<float>(scratch_.terms);
     const Tensor content = content_of(piece, piece.slab, piece.slab + 1);
     if (p.ring > 0) {
-      ops::gemm(pairs_of(scratch_.ring_logits, piece, p.ring, p.ring), content, ring_of(scratch_.ring_keys, piece),
-                kTransposedB);
+      gemm(pairs_of(scratch_.ring_logits, piece, p.ring, p.ring), content, ring_of(scratch_.ring_keys, piece),
+           kTransposedB);
     }
-    ops::gemm(pairs_of(scratch_.logits, piece, p.keys, p.stride), content, keys_of(in_.k, piece), kTransposedB);
+    gemm(pairs_of(scratch_.logits, piece, p.keys, p.stride), content, keys_of(in_.k, piece), kTransposedB);
     if (in_.r.defined()) {
       add_to_queries(scratch_.position.data<bfloat16>(), p, in_.v_bias.data<float>());
-      ops::gemm(flat(scratch_.terms, piece, p.terms_seen, p.terms_stride),
-                flat(scratch_.position, piece, s_.size, s_.size), table_of(in_.r, piece), kTransposedB);
+      gemm(flat(scratch_.terms, piece, p.terms_seen, p.terms_stride), flat(scratch_.position, piece, s_.size, s_.size),
+           table_of(in_.r, piece), kTransposedB);
     }
     return p;
   }
@@ -241,11 +241,11 @@ class Backward {
     const bool ringed = p.ring > 0;
     const Tensor dout = products.queries_of(dout_, piece);
     if (ringed) {
-      ops::gemm(products.pairs_of(more_.ring_products, piece, p.ring, p.ring), dout,
-                products.ring_of(scratch_.ring_values, piece), kTransposedB);
+      gemm(products.pairs_of(more_.ring_products, piece, p.ring, p.ring), dout,
+           products.ring_of(scratch_.ring_values, piece), kTransposedB);
     }
-    ops::gemm(products.pairs_of(more_.products, piece, p.keys, p.stride), dout, products.keys_of(in_.v, piece),
-              kTransposedB);
+    gemm(products.pairs_of(more_.products, piece, p.keys, p.stride), dout, products.keys_of(in_.v, piece),
+         kTransposedB);
     PairGradients to{};
     to.products = more_.products.data<float>();
     to.ring_products = data_or_none<float>(more_.ring_products);
@@ -264,26 +264,25 @@ class Backward {
     }
     const Tensor of_content = products.pairs_of(more_.of_content, piece, s_.size, s_.size);
     if (g_.dq.defined() || g_.du.defined()) {
-      ops::gemm(of_content,
-                stored(more_.gradients, group, piece, piece.slab, piece.slab + 1, slabs_.first(piece.slab),
-                       slabs_.end(piece.slab)),
-                products.keys_of(in_.k, piece), {});
+      gemm(of_content,
+           stored(more_.gradients, group, piece, piece.slab, piece.slab + 1, slabs_.first(piece.slab),
+                  slabs_.end(piece.slab)),
+           products.keys_of(in_.k, piece), {});
       if (ringed) {
-        ops::gemm(of_content, stored_in_ring(more_.ring_gradients, group, piece),
-                  products.ring_of(scratch_.ring_keys, piece), {.accumulate = true});
+        gemm(of_content, stored_in_ring(more_.ring_gradients, group, piece),
+             products.ring_of(scratch_.ring_keys, piece), {.accumulate = true});
       }
     }
     add_column_sums(g_.du, products.head(), more_.of_content, lines);
     if (in_.r.defined()) {
       const Tensor shifted = products.flat(more_.shifted, piece, p.terms_seen, p.terms_stride);
       if (g_.dq.defined() || g_.dv_bias.defined()) {
-        ops::gemm(products.flat(more_.of_position, piece, s_.size, s_.size), shifted, products.table_of(in_.r, piece),
-                  {});
+        gemm(products.flat(more_.of_position, piece, s_.size, s_.size), shifted, products.table_of(in_.r, piece), {});
       }
       add_column_sums(g_.dv_bias, products.head(), more_.of_position, lines);
       if (g_.dr.defined()) {
-        ops::gemm(more_.table.slice(0, s_.entries - p.terms_seen, s_.entries), shifted,
-                  products.flat(scratch_.position, piece, s_.size, s_.size), {.transpose_a = true, .accumulate = true});
+        gemm(more_.table.slice(0, s_.entries - p.terms_seen, s_.entries), shifted,
+             products.flat(scratch_.position, piece, s_.size, s_.size), {.transpose_a = true, .accumulate = true});
       }
     }
     if (g_.dq.defined()) {
@@ -305,8 +304,8 @@ class Backward {
       const bool summed = sums.defined();
       const Tensor whole = summed ? sums.reshape({s_.rows, s_.queries, 1, sums.dim(2)}) : gradient;
       const Tensor to = products.lines_of(whole, summed ? 0 : products.kv_head(), piece, piece.slab, piece.slab + 1);
-      ops::gemm(to, stored(pairs, group, piece, piece.begin, piece.end, piece.slab, piece.slab + 1), lines,
-                {.transpose_a = true, .accumulate = summed});
+      gemm(to, stored(pairs, group, piece, piece.begin, piece.end, piece.slab, piece.slab + 1), lines,
+           {.transpose_a = true, .accumulate = summed});
     };
     add(g_.dk, more_.keys, more_.gradients, products.content_of(piece, piece.begin, piece.end));
     add(g_.dv, more_.values, scratch_.weights,
@@ -321,7 +320,7 @@ class Backward {
       if (!sums.defined()) return;
       const Tensor of_group =
           pairs.strided({s_.rows, queries, slabs_.ring}, {queries * slabs_.ring, slabs_.ring, 1}, 0);
-      ops::gemm(sums, of_group, lines, {.transpose_a = true, .accumulate = true});
+      gemm(sums, of_group, lines, {.transpose_a = true, .accumulate = true});
     };
     add(more_.ring_key_sums, more_.ring_gradients, products.content_of(all, all.begin, all.end));
     add(more_.ring_value_sums, scratch_.ring_weights,
@@ -358,10 +357,10 @@ void attention_by_products(const Tensor& out, const Tensor& lse, const ops::Atte
         }
         weights_of_pairs(p, places, lse.data<float>());
         if (p.ring > 0) {
-          ops::gemm(to, products.pairs_of(scratch.ring_weights, piece, p.ring, p.ring),
-                    products.ring_of(scratch.ring_values, piece), {});
+          gemm(to, products.pairs_of(scratch.ring_weights, piece, p.ring, p.ring),
+               products.ring_of(scratch.ring_values, piece), {});
         }
-        ops::gemm(to, weights, products.keys_of(in.v, piece), {.accumulate = p.ring > 0});
+        gemm(to, weights, products.keys_of(in.v, piece), {.accumulate = p.ring > 0});
       }
     }
   }

@@ -3,6 +3,9 @@
 
 namespace quire::cuda {
 
+// Error(config) for an environment variable with a value that these kernels do not know.
+void require_known_environment();
+
 // Binds every slot to its CUDA kernel.
 void bind_all();
 

@@ -258,6 +258,7 @@ class GpuMemory : public DeviceBackend {
 
   std::string kernel_choices() const override { return product_choices(); }
   bool use_kernel_choices(const std::string& choices) override { return use_product_choices(choices); }
+  std::vector<std::string> measure_kernels(const std::function<void()>& work) override { return time_products(work); }
 
   std::unique_ptr<Collectives> connect(Ranks& ranks) override {
     std::array<char, 32> bus{};

@@ -38,6 +38,7 @@ std::string find_gpu() {
 extern "C" __attribute__((visibility("default"))) const char* quire_register_backend(const char* build_id,
                                                                                      std::string* reason) {
   if (std::strcmp(build_id, QUIRE_BUILD_ID) != 0) return nullptr;
+  quire::cuda::require_known_environment();
   static std::string name;
   try {
     name = find_gpu();

@@ -5,8 +5,8 @@
 
 #include "kernels/cuda/attention_mma.h"
 #include "kernels/cuda/columns.h"
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/vq_attention.h"
-#include "kernels/gemm.h"
 
 namespace quire::cuda {
 
@@ -134,7 +134,7 @@ class HeadProducts {
     } else {
       content_ = in.q.strided({lines, s_.size}, {s_.heads * s_.size, 1}, head * s_.size);
     }
-    ops::gemm(scratch.logits, content_, codebook(), {.transpose_b = true});
+    gemm(scratch.logits, content_, codebook(), {.transpose_b = true});
   }
 
   int64_t kv_head() const { return head_ / (s_.heads / s_.kv_heads); }
@@ -192,8 +192,8 @@ void code_attention_by_products(const Tensor& out, const Tensor& lse, const ops:
     launch(code_weights_kernel, products.thread_blocks(), kLinesAtOnce * kWarp, 0, scratch.weights.data<bfloat16>(),
            out.data<bfloat16>(), lse.data<float>(), scratch.logits.data<float>(), operands, static_cast<int>(head));
     for (const Piece& piece : products.pieces()) {
-      ops::gemm(products.queries(out, s.heads, head, s.value_size, piece), products.pairs(scratch.weights, piece),
-                products.caches(in.means, piece), {.accumulate = true});
+      gemm(products.queries(out, s.heads, head, s.value_size, piece), products.pairs(scratch.weights, piece),
+           products.caches(in.means, piece), {.accumulate = true});
     }
   }
 }
@@ -211,20 +211,20 @@ void code_gradients_by_products(const Tensor& dq, const Tensor& terms, const Ten
       return products.queries(dout, s.heads, head, s.value_size, piece);
     };
     for (const Piece& piece : products.pieces()) {
-      ops::gemm(products.pairs(scratch.products, piece), of_values(piece), products.caches(in.means, piece),
-                {.transpose_b = true});
+      gemm(products.pairs(scratch.products, piece), of_values(piece), products.caches(in.means, piece),
+           {.transpose_b = true});
     }
     launch(code_gradients_kernel, products.thread_blocks(), kLinesAtOnce * kWarp, 0, scratch.weights.data<bfloat16>(),
            scratch.gradients.data<bfloat16>(), scratch.logits.data<float>(), scratch.products.data<float>(), operands,
            back, static_cast<int>(head));
     const Tensor& to = terms.defined() ? terms : dq;
-    ops::gemm(to.strided({s.rows * s.queries, s.size}, {s.heads * s.size, 1}, head * s.size), scratch.gradients,
-              products.codebook(), {.accumulate = !terms.defined()});
+    gemm(to.strided({s.rows * s.queries, s.size}, {s.heads * s.size, 1}, head * s.size), scratch.gradients,
+         products.codebook(), {.accumulate = !terms.defined()});
     if (!dmeans.defined()) continue;
     const bool first = head % (s.heads / s.kv_heads) == 0;
     for (const Piece& piece : products.pieces()) {
-      ops::gemm(products.caches(dmeans, piece), products.pairs(scratch.weights, piece), of_values(piece),
-                {.transpose_a = true, .accumulate = !first});
+      gemm(products.caches(dmeans, piece), products.pairs(scratch.weights, piece), of_values(piece),
+           {.transpose_a = true, .accumulate = !first});
     }
   }
   if (!terms.defined()) return;

@@ -7,14 +7,25 @@
 
 namespace quire::cuda {
 
-bool multiplies_by_warpgroups() {
-  if (QUIRE_HAS_SM90A == 0) return false;
+namespace {
+
+bool are_wanted() {
   const char* const given = std::getenv("QUIRE_CUDA_WARPGROUPS");
   const std::string wanted = given == nullptr ? "1" : given;
   if (wanted != "0" && wanted != "1") {
     throw Error(ErrorKind::config, "QUIRE_CUDA_WARPGROUPS is '" + wanted + "': set it to 0 or 1");
   }
-  if (wanted == "0") return false;
+  return wanted == "1";
+}
+
+}  // namespace
+
+void require_known_environment() {
+  are_wanted();
+}
+
+bool multiplies_by_warpgroups() {
+  if (QUIRE_HAS_SM90A == 0 || !are_wanted()) return false;
   int device = 0;
   int major = 0;
   int minor = 0;

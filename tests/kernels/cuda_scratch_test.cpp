@@ -3,6 +3,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/block_attention.h"
+#include "kernels/gemm.h"
 #include "kernels/grouped_cross_attention.h"
 #include "kernels/knn.h"
 #include "kernels/planned_scratch.h"
@@ -234,6 +235,26 @@ TEST(CudaScratch, APlanTakesWhatASearchTakes) {
     EXPECT_NEAR(static_cast<double>(scratch_of_search(call, kMeta)), static_cast<double>(taken), 8 * 64);
     EXPECT_GT(taken, 0);
   }
+}
+
+// Columns of a wider matrix, that lie as far apart in scratch memory.
+TEST(CudaScratch, APlanTakesWhatTimedProductsTake) {
+  const auto taken = [](bool accumulate) {
+    const Tensor wide = Tensor::empty({64, 96}, DType::f32, kMeta);
+    const Tensor in = Tensor::empty({64, 64}, DType::f32, kMeta);
+    Allocator& allocator = device_backend(DeviceKind::meta).allocator();
+    allocator.reset_peak();
+    const int64_t before = allocator.stats().bytes_in_use;
+    ops::gemm(wide.slice(1, 0, 64), in, in, {.accumulate = accumulate});
+    return allocator.stats().peak_bytes - before;
+  };
+  {
+    const PlannedScratch timed(DeviceKind::cuda, true);
+    EXPECT_NEAR(static_cast<double>(taken(true)), 4 * (63 * 96 + 64), 64);
+    EXPECT_EQ(taken(false), 0);
+  }
+  const PlannedScratch planned(DeviceKind::cuda);
+  EXPECT_EQ(taken(true), 0);
 }
 
 }  // namespace

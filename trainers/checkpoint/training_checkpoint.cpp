@@ -108,6 +108,7 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
   if (!training.attention.empty()) {
     meta["attention"] = training.attention.to_text(attention_heading(machine.device));
   }
+  if (!training.timed.empty()) meta["timed"] = training.timed;
   if (mixture != nullptr) meta["mix"] = mixture->hashes();
   return write_checkpoint(
       checkpoints_dir, training.step, ranks, write_files, meta,
@@ -170,7 +171,9 @@ Cursor load_training(const CheckpointReader& reader, TrainingState& training, bo
     average.require_all_used();
   }
   if (!drop_state && training.state->rows() > 0) load_row_state(reader, *training.state, training.first_row);
-  if (!device_backend(training.store.values().device().kind).use_kernel_choices(meta.value("kernels", ""))) {
+  if (device_backend(training.store.values().device().kind).use_kernel_choices(meta.value("kernels", ""))) {
+    training.timed = meta.value("timed", "");
+  } else {
     log_warn(
         "the checkpoint's choice of kernels is for another GPU or version of its libraries: results may differ in "
         "the last bits");

@@ -11,13 +11,21 @@ namespace quire {
 
 namespace {
 
+CudaReport gpu_report() {
+  try {
+    return load_cuda();
+  } catch (const std::exception& error) {
+    return {.gpu = "", .reason = error.what()};
+  }
+}
+
 // Names the build and the backends found; a missing one is a line, not an error.
 std::string version() {
   std::string text = "quire " QUIRE_VERSION " (" QUIRE_BUILD ")";
   try {
     const BackendReport& report = load_backends();
     text += "\nbackends: " + report.cpu;
-    const CudaReport& cuda = load_cuda();
+    const CudaReport cuda = gpu_report();
     if (!cuda.gpu.empty()) text += ", cuda on " + cuda.gpu;
     for (const std::string& notice : report.notices) text += "\n  " + notice;
     if (cuda.gpu.empty()) text += "\n  without a GPU: " + cuda.reason;

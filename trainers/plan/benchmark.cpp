@@ -14,6 +14,7 @@
 #include "trainers/plan/plan.h"
 #include "trainers/plan/random_batch.h"
 #include "trainers/run/attention_choice.h"
+#include "trainers/run/product_choice.h"
 
 namespace quire {
 
@@ -130,6 +131,9 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   int64_t heap = 0;
   for (int64_t step = 0; step < options.warmup + options.steps; ++step) {
     const Batch batch = random_batch(config.data, vocabulary, training.network.model.insertion(), step);
+    if (step == 0) {
+      for (const std::string& line : choose_products(training, config, batch, device, one)) log_info(line);
+    }
     if (step == options.warmup) {
       for (OpBase* op : OpBase::all()) op->reset_stats();
       OpBase::set_timing(options.profile);

@@ -132,7 +132,7 @@ Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
   const int64_t vocabulary = expected_vocabulary(config);
   const DeviceKind planned = planned_device(config.run);
   const bool gpu = planned == DeviceKind::cuda;
-  const PlannedScratch scratch(planned);
+  const PlannedScratch scratch(planned, config.run.products == ProductChoice::timed);
   const DType dtype = computing_type(config.run.precision, planned);
   const Machine machine{kMeta, dtype, "meta"};
   Allocator& allocator = device_backend(DeviceKind::meta).allocator();

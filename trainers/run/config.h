@@ -31,6 +31,7 @@ struct RunSection {
   int64_t seed = 1;
   DeviceChoice device = DeviceChoice::automatic;
   Precision precision = Precision::automatic;
+  ProductChoice products = ProductChoice::first;
   int64_t threads = 0;
   NonfiniteConfig on_nonfinite;
   std::optional<Duration> max_wall_time;
@@ -42,6 +43,10 @@ struct RunSection {
     v.field("seed", seed, {.help = "seed of the initial weights, the order of documents and dropout", .min = 0});
     v.field("device", device, {.help = "where the model lives"});
     v.field("precision", precision, {.help = "number type in which the model computes"});
+    v.field(
+        "products", products,
+        {.help = "which of cuBLASLt's ways to run a matrix product the training steps take on a GPU. Evaluation and "
+                 "generation take the first for what training does not have"});
     v.field("threads", threads,
             {.help = "CPU threads; 0 means one per core. Results do not depend on the number",
              .min = 0,

@@ -92,7 +92,7 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
                           .several_documents = config.data.pack == PackChoice::concat};
     const LossTerms loss = training.network.model.loss(forward);
     on_loss(begin, end, loss);
-    if (training.reducer && block + 1 == blocks) training.reducer->watch(tape, ranks);
+    if (training.reducer && ranks.size() > 1 && block + 1 == blocks) training.reducer->watch(tape, ranks);
     tape.backward({{loss.terms[0].sum, seeds[0]}});
   }
 }

@@ -8,6 +8,7 @@
 #include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/run/exchange_timer.h"
 #include "trainers/run/nonfinite.h"
+#include "trainers/run/product_choice.h"
 #include "trainers/run/progress.h"
 
 namespace quire {
@@ -53,9 +54,16 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
   int64_t steps = 0;
   double exchange_seconds = 0;
   std::string shown;
+  const int64_t began_at = training_->step;
   while (training_->step < config_.schedule.steps) {
     const std::optional<CursoredBatch> item = batches_->next();
     QUIRE_CHECK(item.has_value(), "trainer: the endless batches ended");
+    if (training_->step == began_at) {
+      const auto timing_started = Clock::now();
+      DeviceBackend& device = device_backend(machine_.device.kind);
+      for (const auto& line : choose_products(*training_, config_, item->batch, device, ranks_)) log_info(line);
+      since += Clock::now() - timing_started;
+    }
     const int64_t number = training_->step + 1;
     const bool look = number % config_.log.every == 0 || number == config_.schedule.steps;
     const StepResult result =

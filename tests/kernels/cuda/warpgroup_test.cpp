@@ -11,6 +11,7 @@
 #include "tests/kernels/op_cases.h"
 #include "tests/support/attention_inputs.h"
 #include "tests/support/compare.h"
+#include "tests/support/expect_error.h"
 
 namespace quire::test {
 namespace {
@@ -287,7 +288,10 @@ TEST(Warpgroups, TakeWhatTheyHaveKernelsFor) {
   EXPECT_EQ(products_of(form), kNeither);
   ::setenv("QUIRE_CUDA_WARPGROUPS", "no", 1);
   EXPECT_THROW(products_of(form), Error);
+  // And before anything is computed.
+  EXPECT_ERROR(cuda::require_known_environment(), ErrorKind::config, "QUIRE_CUDA_WARPGROUPS is 'no': set it to 0 or 1");
   ::unsetenv("QUIRE_CUDA_WARPGROUPS");
+  EXPECT_NO_THROW(cuda::require_known_environment());
 }
 
 // What they take is taken by other kernels on other devices.

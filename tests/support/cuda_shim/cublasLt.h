@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 // NOLINTBEGIN: CUDA's own words
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7, CUBLAS_STATUS_NOT_SUPPORTED = 15 };
@@ -59,6 +60,7 @@ struct cublasLtMatmulAlgo_t {
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
   size_t workspaceSize;
+  cublasStatus_t state;
 };
 
 const char* cublasLtGetStatusString(cublasStatus_t status);
@@ -100,5 +102,11 @@ namespace quire::shim {
 void refuse_epilogues(int count);
 // How many products with this epilogue have been run.
 int epilogues_run(int epilogue);
+// What is proposed for each product, by the seconds that a run takes on product_clock(); below 0 it is refused when it
+// is run. Each sums in an order of its own.
+void propose_products(const std::vector<double>& seconds);
+double product_clock();
+// How many products were run as the proposal of this number has it.
+int proposals_run(size_t number);
 
 }  // namespace quire::shim

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <vector>
 
 #include "core/bfloat16.h"
 #include "tests/support/cuda_shim/device_memory.h"
@@ -35,6 +36,9 @@ namespace {
 
 int g_refusals = 0;
 std::map<int, int> g_epilogues;
+std::vector<double> g_proposals{0};
+std::map<size_t, int> g_runs;
+double g_clock = 0;
 
 constexpr int kBias = 4, kAux = 128;
 constexpr uint64_t kOwn = 0x9117;  // in the words of an algorithm of this library
@@ -101,7 +105,8 @@ Sum gelu_derivative(Sum x) {
 }
 
 template <typename To, typename From, typename Sum>
-void multiply(const Product& p, const void* a, const void* b, const void* c, void* d, Sum alpha, Sum beta) {
+void multiply(const Product& p, size_t number, const void* a, const void* b, const void* c, void* d, Sum alpha,
+              Sum beta) {
   const bool a_turned = p.desc->transpose_a == CUBLAS_OP_T;
   const bool b_turned = p.desc->transpose_b == CUBLAS_OP_T;
   const int64_t a_row = a_turned ? p.a->stride : 1;
@@ -118,7 +123,8 @@ void multiply(const Product& p, const void* a, const void* b, const void* c, voi
     for (int64_t j = 0; j < p.columns(); ++j) {
       for (int64_t i = 0; i < p.rows(); ++i) {
         Sum sum{0};
-        for (int64_t k = 0; k < p.inner(); ++k) {
+        for (int64_t term = 0; term < p.inner(); ++term) {
+          const int64_t k = (term + static_cast<int64_t>(number)) % p.inner();
           sum += static_cast<Sum>(x[i * a_row + k * a_inner]) * static_cast<Sum>(y[k * b_inner + j * b_column]);
         }
         To& to = z[i + j * p.d->stride];
@@ -151,6 +157,18 @@ void refuse_epilogues(int count) {
 
 int epilogues_run(int epilogue) {
   return g_epilogues[epilogue];
+}
+
+void propose_products(const std::vector<double>& seconds) {
+  g_proposals = seconds;
+}
+
+double product_clock() {
+  return g_clock;
+}
+
+int proposals_run(size_t number) {
+  return g_runs[number];
 }
 
 }  // namespace quire::shim
@@ -241,7 +259,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   return quire::shim::take(preference->alignments[which], value, bytes);
 }
 
-// The words of an algorithm: what marks it, and the alignments that it counts on.
+// The words of an algorithm: what marks it, the alignments that it counts on, and its number.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
                                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                               cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
@@ -249,13 +267,16 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   *found = 0;
   const cublasStatus_t status = quire::shim::judge({desc, a, b, c, d});
   if (status != CUBLAS_STATUS_SUCCESS || wanted < 1) return status;
-  *results = {};
-  uint64_t* const words = results->algo.data;
-  words[0] = quire::shim::kOwn;
-  std::copy(preference->alignments.begin(), preference->alignments.end(), words + 1);
-  words[5] = quire::shim::alignment_of(desc->bias);
-  words[6] = quire::shim::alignment_of(desc->aux);
-  *found = 1;
+  *found = std::min(wanted, static_cast<int>(quire::shim::g_proposals.size()));
+  for (int number = 0; number < *found; ++number) {
+    results[number] = {};
+    uint64_t* const words = results[number].algo.data;
+    words[0] = quire::shim::kOwn;
+    std::copy(preference->alignments.begin(), preference->alignments.end(), words + 1);
+    words[5] = quire::shim::alignment_of(desc->bias);
+    words[6] = quire::shim::alignment_of(desc->aux);
+    words[7] = static_cast<uint64_t>(number);
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -263,7 +284,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t de
                                        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                        const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result) {
   if (algorithm->data[0] != quire::shim::kOwn) return CUBLAS_STATUS_INVALID_VALUE;
-  *result = {*algorithm, 0};
+  *result = {*algorithm, 0, CUBLAS_STATUS_SUCCESS};
   return quire::shim::judge({desc, a, b, c, d});
 }
 
@@ -288,20 +309,26 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     --quire::shim::g_refusals;
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
+  // What a checkpoint has kept may no longer be proposed.
+  const auto number = static_cast<size_t>(words[7]);
+  const double seconds = number < quire::shim::g_proposals.size() ? quire::shim::g_proposals[number] : 0;
+  if (seconds < 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+  quire::shim::g_clock += seconds;
+  ++quire::shim::g_runs[number];
   ++quire::shim::g_epilogues[desc->epilogue];
   if (a_layout->type == CUDA_R_64F) {
-    multiply<double, double>(product, a, b, c, d, *static_cast<const double*>(alpha),
+    multiply<double, double>(product, number, a, b, c, d, *static_cast<const double*>(alpha),
                              *static_cast<const double*>(beta));
     return status;
   }
   const float factor = *static_cast<const float*>(alpha);
   const float kept = *static_cast<const float*>(beta);
   if (a_layout->type == CUDA_R_32F) {
-    multiply<float, float>(product, a, b, c, d, factor, kept);
+    multiply<float, float>(product, number, a, b, c, d, factor, kept);
   } else if (d_layout->type == CUDA_R_32F) {
-    multiply<float, quire::bfloat16>(product, a, b, c, d, factor, kept);
+    multiply<float, quire::bfloat16>(product, number, a, b, c, d, factor, kept);
   } else {
-    multiply<quire::bfloat16, quire::bfloat16>(product, a, b, c, d, factor, kept);
+    multiply<quire::bfloat16, quire::bfloat16>(product, number, a, b, c, d, factor, kept);
   }
   return status;
 }

@@ -1,13 +1,17 @@
 // CUDA kernels on the host: memory from malloc, block by block, so that AddressSanitizer sees every overrun; kernels on
 // fibers.
+#include <cublasLt.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/runtime.h"
 #include "tests/kernels/cuda/waits.h"
 #include "tests/support/cuda_device.h"
@@ -28,9 +32,10 @@ namespace {
 class ExactAllocator : public Allocator {
  public:
   explicit ExactAllocator(bool of_device) : of_device_(of_device) {}
-  // Filled with not-a-number: what is read before it is written shows.
+  // Filled with not-a-number: what is read before it is written shows. Aligned as CUDA's memory is.
   void* allocate(size_t bytes) override {
-    void* const block = std::malloc(bytes == 0 ? 1 : bytes);
+    void* block = nullptr;
+    if (posix_memalign(&block, 256, bytes == 0 ? 1 : bytes) != 0) throw std::bad_alloc();
     std::memset(block, 0xff, bytes);
     if (of_device_) shim::add_device_memory(block, bytes);
     const std::lock_guard lock(mutex_);
@@ -94,6 +99,11 @@ class HostInPlaceOfGpu : public DeviceBackend {
     std::memset(device, 0, bytes);
   }
   void synchronize() override { ++g_waits; }
+  std::string kernel_choices() const override { return cuda::product_choices(); }
+  bool use_kernel_choices(const std::string& choices) override { return cuda::use_product_choices(choices); }
+  std::vector<std::string> measure_kernels(const std::function<void()>& work) override {
+    return cuda::time_products(work, shim::product_clock);
+  }
 
  private:
   ExactAllocator allocator_{true}, host_allocator_{false};
