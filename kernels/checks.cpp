@@ -48,6 +48,13 @@ int64_t check_gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops:
               "gemm: an activation's gradient needs a contiguous result to which nothing is added");
   QUIRE_CHECK(o.at.defined() == o.gradient_of.has_value() && (!o.at.defined() || is_like_c(o.at)),
               "gemm: an activation's gradient at {} for {}", o.at.shape().to_string(), c.shape().to_string());
+  QUIRE_CHECK(!o.sums.defined() || (rank == 2 && o.transpose_a && a.is_contiguous() && !o.bias.defined() &&
+                                    !o.residual.defined() && !o.activation && !o.gradient_of),
+              "gemm: sums of rows go with a contiguous matrix that is transposed, and with accumulation alone");
+  QUIRE_CHECK(!o.sums.defined() ||
+                  (o.sums.is_contiguous() && o.sums.numel() == c.dim(0) && o.sums.dtype() == wide_type(a.dtype())),
+              "gemm: sums {} {} of {} {} transposed", name_of(o.sums.dtype()), o.sums.shape().to_string(),
+              name_of(a.dtype()), a.shape().to_string());
   return k;
 }
 

@@ -24,6 +24,10 @@ struct GemmOptions {
   // Only transpositions go with it.
   std::optional<Activation> gradient_of = {};
   Tensor at = {};
+  // Receives the sum of each row of op(a) [M], or is added to: beside the gradient of a weight, dy^T x, that of a bias.
+  // It is contiguous and of a's wide_type. a is transposed and contiguous, and only accumulation goes with it.
+  Tensor sums = {};
+  bool add_sums = false;
 
   template <typename F>
   void for_each_tensor(F& f) const {
@@ -31,6 +35,7 @@ struct GemmOptions {
     f(pre);
     f(residual);
     f(at);
+    f(sums);
   }
 };
 

@@ -81,13 +81,14 @@ struct LinearGradients {
       const auto [to, accumulate] = dx->target();
       ops::gemm(as_matrix(to), dy, w, {.accumulate = accumulate});
     }
+    const Gradient::Target of_bias = db ? db->target() : Gradient::Target{};
     if (dw) {
       const auto [to, accumulate] = dw->target();
-      ops::gemm(to, dy, as_matrix(in), {.transpose_a = true, .accumulate = accumulate});
-    }
-    if (db) {
-      const auto [to, accumulate] = db->target();
-      ops::sum_rows(to, dout, accumulate);
+      ops::gemm(
+          to, dy, as_matrix(in),
+          {.transpose_a = true, .accumulate = accumulate, .sums = of_bias.tensor, .add_sums = of_bias.accumulate});
+    } else if (db) {
+      ops::sum_rows(of_bias.tensor, dy, of_bias.accumulate);
     }
   }
 };

@@ -5,6 +5,7 @@
 #include "kernels/checks.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/product.h"
+#include "kernels/elementwise.h"
 
 namespace quire::cpu {
 
@@ -111,10 +112,12 @@ Tensor in_f32(const Tensor& x) {
 
 void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& options) {
   const int64_t k = check_gemm(c, a, b, options);
+  if (options.sums.defined()) ops::sum_rows(options.sums, a, options.add_sums);
   if (a.dtype() == DType::bf16) {
     QUIRE_CHECK(!options.pre.defined(), "gemm: bf16 on the CPU keeps nothing from before the activation; use f32");
     const Tensor wide = c.dtype() == DType::f32 ? c : in_f32(c);
     ops::GemmOptions in_wide = options;
+    in_wide.sums = {};
     for (Tensor* operand : {&in_wide.residual, &in_wide.at}) {
       if (operand->defined() && operand->dtype() == DType::bf16) *operand = in_f32(*operand);
     }

@@ -32,12 +32,11 @@ class Products {
   void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& given, int64_t k) {
     ops::GemmOptions o = given;
     o.bias = bias_to_build_in(given.bias, c.dtype());
-    const Fused fused = multiply(problem_of(c, a, b, o, k), c, a, b, o);
-    // What the product does not do itself is done to its result.
-    const Tensor& to = result_of(fused, c, o);
-    if (o.bias.defined() && fused < Fused::bias) add_bias(to, given.bias);
-    if (o.activation && fused < Fused::activation) ops::activation(c, to, *o.activation);
-    if (o.gradient_of && fused < Fused::activation) ops::activation_backward(c, c, o.at, *o.gradient_of);
+    // The library writes sums, and adds them to nothing.
+    if (given.add_sums) o.sums = Tensor::empty_like(given.sums);
+    const Fused fused = multiply(problem_of(c, a, b, o, k), c, a, b, o, given);
+    finish(fused, c, a, given);
+    if (given.add_sums && fused >= Fused::bias) ops::add(given.sums, given.sums, o.sums, 1, 1);
   }
 
   std::string choices() const {
@@ -74,6 +73,19 @@ class Products {
   }
 
  private:
+  // What a product does not do itself is done to its result, or beside it.
+  static void finish(Fused fused, const Tensor& c, const Tensor& a, const ops::GemmOptions& o) {
+    const Tensor& to = result_of(fused, c, o);
+    if (o.bias.defined() && fused < Fused::bias) add_bias(to, o.bias);
+    if (o.activation && fused < Fused::activation) ops::activation(c, to, *o.activation);
+    if (o.gradient_of && fused < Fused::activation) ops::activation_backward(c, c, o.at, *o.gradient_of);
+    if (o.sums.defined() && fused < Fused::bias) ops::sum_rows(o.sums, a, o.add_sums);
+  }
+
+  // cuBLASLt is not asked for sums of rows unless it is shown to be faster: what it saves is one pass over a matrix,
+  // and its kernels with sums may be slower than others.
+  static Fused usual(const Problem& problem) { return problem.sums ? Fused::nothing : Fused::activation; }
+
   // While it lives, products are timed. Those of before are forgotten.
   class Timing {
    public:
@@ -106,16 +118,22 @@ class Products {
     return fmt::format("cublasLt {} on {}\n", cublasLtGetVersion(), device_backend(DeviceKind::cuda).name());
   }
 
-  // Returns what the product has done.
-  Fused multiply(const Problem& problem, const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& o) {
+  ProductPlan first_plan(const Problem& problem, Fused most, const ops::GemmOptions& o) {
+    std::optional<ProductProposals> proposals = planner_.proposals(problem, most, o, 1);
+    if (!proposals) throw DeviceError("cuBLASLt: knows no way to run this product");
+    return std::move(proposals->plan);
+  }
+
+  // Returns what the product has done. given: with a bias of its own type, and sums that are added to.
+  Fused multiply(const Problem& problem, const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& o,
+                 const ops::GemmOptions& given) {
     const std::lock_guard lock(mutex_);
-    const ProductPlan* plan = &plan_of(problem, c, a, b, o);
+    const ProductPlan* plan = &plan_of(problem, c, a, b, o, given);
     if (timer_) timer_->count(problem);
     cublasStatus_t status = planner_.run(*plan, c, a, b, o);
     // The library may propose what it then refuses.
     while (is_refusal(status) && plan->fused != Fused::nothing) {
-      const auto less = static_cast<Fused>(static_cast<int>(plan->fused) - 1);
-      ProductPlan next = planner_.proposals(problem, less, o, 1).plan;
+      ProductPlan next = first_plan(problem, less(plan->fused), o);
       plan = &plans_.insert_or_assign(problem, std::move(next)).first->second;
       status = planner_.run(*plan, c, a, b, o);
     }
@@ -124,14 +142,23 @@ class Products {
   }
 
   const ProductPlan& plan_of(const Problem& problem, const Tensor& c, const Tensor& a, const Tensor& b,
-                             const ops::GemmOptions& o) {
+                             const ops::GemmOptions& o, const ops::GemmOptions& given) {
     const auto found = plans_.find(problem);
     if (found != plans_.end()) return found->second;
     const auto stored = stored_.find(to_text(problem));
     std::optional<ProductPlan> plan;
     if (stored != stored_.end()) plan = planner_.stored_plan(problem, stored->second, o);
-    if (!plan && timer_) plan = timer_->fastest(planner_, problem, c, a, b, o);
-    if (!plan) plan = planner_.proposals(problem, Fused::activation, o, 1).plan;
+    if (!plan && timer_) {
+      ops::GemmOptions beside = given;
+      beside.sums = o.sums;
+      beside.add_sums = false;
+      const auto finish_timed = [&](Fused fused) {
+        finish(fused, c, a, beside);
+        if (given.add_sums && fused >= Fused::bias) ops::add(o.sums, o.sums, o.sums, 1, 1);
+      };
+      plan = timer_->fastest(planner_, problem, c, a, b, o, usual(problem), finish_timed);
+    }
+    if (!plan) plan = first_plan(problem, usual(problem), o);
     return plans_.emplace(problem, std::move(*plan)).first->second;
   }
 
@@ -157,8 +184,9 @@ double wall_clock() {
 
 void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& options) {
   const int64_t k = check_gemm(c, a, b, options);
-  if (c.numel() == 0) return;
-  if (k == 0) {
+  if (c.numel() == 0 || k == 0) {
+    if (options.sums.defined()) ops::sum_rows(options.sums, a, options.add_sums);
+    if (c.numel() == 0) return;
     const Tensor& to = options.pre.defined() ? options.pre : c;
     if (!options.accumulate) ops::select(to, Tensor::zeros({1}, DType::u8, to.device()).broadcast(to.shape()), {}, {});
     if (options.bias.defined()) add_bias(to, options.bias);

@@ -79,6 +79,7 @@ ProductPlan make_plan(const Problem& p) {
 
 cublasLtEpilogue_t epilogue(const Problem& p, Fused fused) {
   const bool bias = p.bias && fused >= Fused::bias;
+  if (p.sums && fused >= Fused::bias) return CUBLASLT_EPILOGUE_BGRADB;
   if (fused < Fused::activation || p.activation == 0) {
     return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   }
@@ -91,8 +92,9 @@ cublasLtEpilogue_t epilogue(const Problem& p, Fused fused) {
 }
 
 void set_pointers(const ProductPlan& plan, const ops::GemmOptions& o) {
-  if (o.bias.defined() && plan.fused >= Fused::bias) {
-    set(plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(o.bias.raw()));
+  const Tensor& bias = o.sums.defined() ? o.sums : o.bias;
+  if (bias.defined() && plan.fused >= Fused::bias) {
+    set(plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias.raw()));
   }
   if (aux_of(o).defined() && plan.fused == Fused::activation) {
     set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux_of(o).raw());
@@ -102,7 +104,7 @@ void set_pointers(const ProductPlan& plan, const ops::GemmOptions& o) {
 void fuse(ProductPlan& plan, const Problem& problem, Fused fused, const ops::GemmOptions& o) {
   plan.fused = fused;
   set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(problem, fused));
-  if (problem.bias && fused >= Fused::bias) {
+  if ((problem.bias || problem.sums) && fused >= Fused::bias) {
     const cudaDataType_t type = data_type(static_cast<DType>(problem.out_type));
     set(plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(type));
   }
@@ -115,9 +117,12 @@ void fuse(ProductPlan& plan, const Problem& problem, Fused fused, const ops::Gem
 // ReLU writes and reads no values it was applied to, only their signs; there is no SiLU.
 // GELU and its gradient are built in for bf16: the library does not say how exact its own are. The values that it was
 // applied to need a stride that is a multiple of 8.
+// Sums of rows are of the type of the result.
 bool can_fuse(const Problem& p, Fused fused) {
   if (fused == Fused::nothing) return true;
   const auto in = static_cast<DType>(p.in_type);
+  if (fused == Fused::bias && p.sums)
+    return p.k > 1 && in != DType::f64 && static_cast<DType>(p.out_type) == DType::f32;
   if (fused == Fused::bias) return p.bias;
   if (p.activation == static_cast<int>(ops::Activation::relu) + 1) return !p.aux;
   if (p.activation != static_cast<int>(ops::Activation::gelu) + 1 || in != DType::bf16) return false;
@@ -143,7 +148,7 @@ Problem problem_of(const Tensor& c, const Tensor& a, const Tensor& b, const ops:
           alignment_of(a),
           alignment_of(b),
           std::min(alignment_of(c), alignment_of(o.pre)),  // either can be what the product writes
-          alignment_of(o.bias),
+          alignment_of(o.sums.defined() ? o.sums : o.bias),
           alignment_of(o.residual),
           alignment_of(aux_of(o)),
           static_cast<int>(a.dtype()),
@@ -155,15 +160,16 @@ Problem problem_of(const Tensor& c, const Tensor& a, const Tensor& b, const ops:
           o.residual.defined(),
           activation ? static_cast<int>(*activation) + 1 : 0,
           o.gradient_of.has_value(),
-          aux_of(o).defined()};
+          aux_of(o).defined(),
+          o.sums.defined()};
 }
 
 std::string to_text(const Problem& p) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {:d} {:d} {:d} {:d} {:d} {} {:d} {:d}", p.m,
-                     p.n, p.k, p.products, p.a_step, p.b_step, p.c_step, p.a_stride, p.b_stride, p.c_stride,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {:d} {:d} {:d} {:d} {:d} {} {:d} {:d} {:d}",
+                     p.m, p.n, p.k, p.products, p.a_step, p.b_step, p.c_step, p.a_stride, p.b_stride, p.c_stride,
                      p.a_alignment, p.b_alignment, p.c_alignment, p.bias_alignment, p.residual_alignment,
                      p.aux_alignment, p.in_type, p.out_type, p.transpose_a, p.transpose_b, p.accumulate, p.bias,
-                     p.residual, p.activation, p.gradient, p.aux);
+                     p.residual, p.activation, p.gradient, p.aux, p.sums);
 }
 
 std::string describe(const Problem& p) {
@@ -172,6 +178,7 @@ std::string describe(const Problem& p) {
   if (p.transpose_a) text += ", first one turned";
   if (p.transpose_b) text += ", second one turned";
   if (p.bias) text += ", bias";
+  if (p.sums) text += ", sums of rows";
   if (p.activation != 0) text += p.gradient ? ", gradient of an activation" : ", activation";
   if (p.accumulate || p.residual) text += ", added";
   return text;
@@ -184,7 +191,8 @@ std::string ProductPlan::to_text() const {
 }
 
 // Not every type has everything built in.
-ProductProposals ProductPlanner::proposals(const Problem& problem, Fused most, const ops::GemmOptions& o, int count) {
+std::optional<ProductProposals> ProductPlanner::proposals(const Problem& problem, Fused most, const ops::GemmOptions& o,
+                                                          int count) {
   for (int fused = static_cast<int>(most); fused >= 0; --fused) {
     if (!can_fuse(problem, static_cast<Fused>(fused))) continue;
     // Of its own: what one try has set is not taken back.
@@ -192,7 +200,7 @@ ProductProposals ProductPlanner::proposals(const Problem& problem, Fused most, c
     fuse(made.plan, problem, static_cast<Fused>(fused), o);
     if (propose(made, problem, count)) return made;
   }
-  throw DeviceError("cuBLASLt: knows no way to run this product");
+  return std::nullopt;
 }
 
 bool ProductPlanner::propose(ProductProposals& proposals, const Problem& problem, int count) const {

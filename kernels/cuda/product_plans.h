@@ -36,6 +36,7 @@ struct Problem {
   int activation;  // 0: none
   bool gradient;   // what is built in is its gradient
   bool aux;        // its operand: written, or read by the gradient
+  bool sums;       // of rows of the transposed first matrix
   auto operator<=>(const Problem&) const = default;
 };
 
@@ -45,8 +46,12 @@ std::string to_text(const Problem& problem);
 // For people: "4096 x 768 over 3072 in bf16, b turned, with bias".
 std::string describe(const Problem& problem);
 
-// How much of what follows a product it does itself.
+// How much of what goes with a product it does itself. Sums of rows, the gradient of a bias, count as a bias.
 enum class Fused { nothing, bias, activation };
+
+inline Fused less(Fused fused) {
+  return static_cast<Fused>(static_cast<int>(fused) - 1);
+}
 
 // What an activation was applied to: written by a product, or read by one with its gradient.
 inline const Tensor& aux_of(const ops::GemmOptions& o) {
@@ -90,8 +95,8 @@ class ProductPlanner {
   ProductPlanner() { check(cublasLtCreate(&handle_), "cublasLtCreate"); }
 
   // At most `count` ways to run the product in the order that cuBLASLt gives them, with as much fused as it can and
-  // `most` at most. The order depends on its version and on the GPU only.
-  ProductProposals proposals(const Problem& problem, Fused most, const ops::GemmOptions& o, int count);
+  // `most` at most; nothing where it knows none. The order depends on its version and on the GPU only.
+  std::optional<ProductProposals> proposals(const Problem& problem, Fused most, const ops::GemmOptions& o, int count);
   // Of ProductPlan::to_text; nothing where the library does not take it.
   std::optional<ProductPlan> stored_plan(const Problem& problem, const std::string& text,
                                          const ops::GemmOptions& o) const;

@@ -45,6 +45,10 @@ TEST(BadInput, ShapesThatDoNotFit) {
                ErrorKind::internal, "an activation's gradient needs a contiguous result to which nothing is added");
   EXPECT_ERROR(ops::gemm(zeros({2, 3}), zeros({2, 5}), zeros({5, 3}), {.residual = zeros({3})}), ErrorKind::internal,
                "gemm: residual f32 [3] for f32 [2, 3]");
+  EXPECT_ERROR(ops::gemm(zeros({2, 3}), zeros({2, 5}), zeros({5, 3}), {.sums = zeros({2})}), ErrorKind::internal,
+               "gemm: sums of rows go with a contiguous matrix that is transposed");
+  EXPECT_ERROR(ops::gemm(zeros({2, 3}), zeros({5, 2}), zeros({5, 3}), {.transpose_a = true, .sums = zeros({3})}),
+               ErrorKind::internal, "gemm: sums f32 [3] of f32 [5, 2] transposed");
   EXPECT_ERROR(ops::rms_norm(zeros({2, 3}), zeros({2}), zeros({2, 3}), zeros({4}), 1e-5), ErrorKind::internal,
                "rms_norm: weight has 4 values but x is [2, 3]");
   EXPECT_ERROR(ops::sinusoid(zeros({2, 3}), 0, 1e4), ErrorKind::internal, "sinusoid: width 3 is odd");

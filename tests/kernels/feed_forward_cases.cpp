@@ -4,6 +4,7 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
 #include "autograd/functions/rows.h"
+#include "kernels/gemm.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/support/random_tensor.h"
 
@@ -52,6 +53,39 @@ void add_feed_forward(std::vector<OpCase>& cases, const std::string& variant, op
            40, {2, 4});
 }
 
+// The gradients of a weight and of a bias in one call, added to what is there or not.
+void add_sums_of_rows(std::vector<OpCase>& cases, RandomTensors& random) {
+  for (const int64_t tokens : {0, 1, 37}) {
+    for (const bool add : {false, true}) {
+      cases.push_back(
+          {"gemm",
+           "sums_of_" + std::to_string(tokens) + (add ? "_added" : ""),
+           {random.normal({tokens, 5}), random.normal({tokens, 3}), random.normal({5, 3}), random.normal({5})},
+           [add](const Tensors& in) {
+             ops::gemm(in[2], in[0], in[1], {.transpose_a = true, .accumulate = add, .sums = in[3], .add_sums = add});
+             return Tensors{in[2], in[3]};
+           },
+           [add, tokens](const Tensors& in) {
+             for (int64_t i = 0; i < 5; ++i) {
+               if (!add) values(in[3])[i] = 0;
+               for (int64_t t = 0; t < tokens; ++t) values(in[3])[i] += values(in[0])[t * 5 + i];
+               for (int64_t j = 0; j < 3; ++j) {
+                 double& c = values(in[2])[i * 3 + j];
+                 if (!add) c = 0;
+                 for (int64_t t = 0; t < tokens; ++t) {
+                   c += values(in[0])[t * 5 + i] * values(in[1])[t * 3 + j];
+                 }
+               }
+             }
+             return Tensors{in[2], in[3]};
+           },
+           tokens + 1,
+           1,
+           {3}});
+    }
+  }
+}
+
 }  // namespace
 
 void add_feed_forward_cases(std::vector<OpCase>& cases) {
@@ -78,6 +112,7 @@ void add_feed_forward_cases(std::vector<OpCase>& cases) {
     given.back() = r.normal({2, 3, width});
     add_feed_forward(cases, name, ops::Activation::gelu, given);
   }
+  add_sums_of_rows(cases, r);
 }
 
 }  // namespace quire::test

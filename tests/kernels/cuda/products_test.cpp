@@ -384,5 +384,81 @@ TEST_F(TimedProducts, AddOnceToWhatTheyAddTo) {
   }
 }
 
+// dy^T x and the sums of dy's columns, both new or both added to something.
+class SumsOfRows : public TimedProducts {
+ protected:
+  // Runs it, timed and not, and expects what the CPU has in f32 or f64.
+  void expect_same(DType dtype, DType result, int64_t tokens, bool add) {
+    const DType wide = wide_type(dtype);
+    const Tensor dy = normal({tokens, 5}, dtype);
+    const Tensor x = normal({tokens, 7}, dtype);
+    const Tensor c = normal({5, 7}, result);
+    const Tensor sums = normal({5}, wide);
+    const auto run = [&](DType type, DType of_c, Device device, bool timed) {
+      const Tensor to = on_device(converted(c, of_c), device);
+      const Tensor of_bias = on_device(converted(sums, wide), device);
+      const Tensor left = on_device(converted(dy, type), device);
+      const Tensor right = on_device(converted(x, type), device);
+      const auto call = [&] {
+        ops::gemm(to, left, right, {.transpose_a = true, .accumulate = add, .sums = of_bias, .add_sums = add});
+      };
+      if (timed) {
+        Proposals::time(call);
+      } else {
+        call();
+      }
+      return std::vector<Tensor>{converted(on_device(to, Device{}), wide), on_device(of_bias, Device{})};
+    };
+    const std::vector<Tensor> expected = run(wide, wide, Device{}, false);
+    for (const bool timed : {false, true}) {
+      const std::vector<Tensor> found = run(dtype, result, kCuda, timed);
+      EXPECT_LT(relative_error(found[0], expected[0]), result == DType::bf16 ? 2e-2 : 1e-5);
+      EXPECT_LT(relative_error(found[1], expected[1]), 1e-5);
+    }
+  }
+  int built_in(DType dtype, DType result, int64_t tokens, bool add) {
+    return count(CUBLASLT_EPILOGUE_BGRADB, [&] { expect_same(dtype, result, tokens, add); });
+  }
+};
+
+TEST_F(SumsOfRows, AreBuiltInWhereThatIsFaster) {
+  const Proposals one({1});
+  for (const bool add : {false, true}) {
+    EXPECT_GT(built_in(DType::f32, DType::f32, 6, add), 0);
+    EXPECT_GT(built_in(DType::bf16, DType::f32, 6, add), 0);
+  }
+  // Of another type than the result, in f64, of one token.
+  EXPECT_EQ(built_in(DType::bf16, DType::bf16, 6, true), 0);
+  EXPECT_EQ(built_in(DType::f64, DType::f64, 6, true), 0);
+  EXPECT_EQ(built_in(DType::f32, DType::f32, 1, true), 0);
+}
+
+TEST_F(SumsOfRows, AreBuiltInOnlyWhereThatIsFaster) {
+  const Proposals two({2, 1});
+  const Tensor dy = on_device(normal({6, 5}, DType::f32), kCuda);
+  const Tensor x = on_device(normal({6, 9}, DType::f32), kCuda);
+  const Tensor c = Tensor::zeros({5, 9}, DType::f32, kCuda);
+  const Tensor sums = Tensor::zeros({5}, DType::f32, kCuda);
+  const auto call = [&] { ops::gemm(c, dy, x, {.transpose_a = true, .sums = sums}); };
+  // Not where nothing is timed.
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, call), 1);
+  shim::slow_epilogue(CUBLASLT_EPILOGUE_BGRADB, 1);
+  Proposals::time(call);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_DEFAULT, [&] { EXPECT_EQ(proposal_of(call), 1); }), 1);
+  shim::slow_epilogue(CUBLASLT_EPILOGUE_BGRADB, -0.5);
+  const std::vector<std::string> lines = Proposals::time(call);
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_BGRADB, [&] { EXPECT_EQ(proposal_of(call), 1); }), 1);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_NE(lines[1].find("sums of rows: number 2 of 2 with other parts built in, 500.0000 ms for 2000.0000"),
+            std::string::npos)
+      << lines[1];
+  shim::slow_epilogue(CUBLASLT_EPILOGUE_BGRADB, 0);
+  // A checkpoint keeps that, too.
+  const std::string choices = cuda::product_choices();
+  Proposals::time({});
+  EXPECT_TRUE(cuda::use_product_choices(choices));
+  EXPECT_EQ(count(CUBLASLT_EPILOGUE_BGRADB, call), 1);
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -109,5 +109,21 @@ TEST_F(TimedTraining, TimingChangesNoBit) {
   EXPECT_EQ(difference(timed.snapshot(), untimed.snapshot()), "");
 }
 
+// Of the two maps of a feed-forward layer.
+TEST_F(TimedTraining, GradientsOfBiasesComeWithThoseOfWeights) {
+  const auto of_step = [&](const char* products, std::vector<double>& losses) {
+    TrainingRun run(config({"model.mlp={kind: gelu, hidden: 24, bias: true}", std::string("run.products=") + products}),
+                    *corpus_);
+    run.choose_products();
+    const int before = shim::epilogues_run(CUBLASLT_EPILOGUE_BGRADB);
+    losses = run.losses(2);
+    return (shim::epilogues_run(CUBLASLT_EPILOGUE_BGRADB) - before) / 2;
+  };
+  std::vector<double> untimed, timed;
+  EXPECT_EQ(of_step("first", untimed), 0);
+  EXPECT_EQ(of_step("timed", timed), 2);
+  for (size_t step = 0; step < untimed.size(); ++step) EXPECT_NEAR(timed[step], untimed[step], 1e-5 * untimed[step]);
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -22,7 +22,8 @@ enum cublasLtEpilogue_t {
   CUBLASLT_EPILOGUE_GELU_BIAS = 36,
   CUBLASLT_EPILOGUE_GELU_AUX = 160,
   CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 164,
-  CUBLASLT_EPILOGUE_DGELU = 192
+  CUBLASLT_EPILOGUE_DGELU = 192,
+  CUBLASLT_EPILOGUE_BGRADB = 512
 };
 enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_TRANSA,
@@ -106,6 +107,8 @@ int epilogues_run(int epilogue);
 // is run. Each sums in an order of its own.
 void propose_products(const std::vector<double>& seconds);
 double product_clock();
+// A run with this epilogue takes so much longer.
+void slow_epilogue(int epilogue, double seconds);
 // How many products were run as the proposal of this number has it.
 int proposals_run(size_t number);
 

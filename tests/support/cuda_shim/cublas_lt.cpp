@@ -39,6 +39,7 @@ std::map<int, int> g_epilogues;
 std::vector<double> g_proposals{0};
 std::map<size_t, int> g_runs;
 double g_clock = 0;
+std::map<int, double> g_epilogue_seconds;
 
 constexpr int kBias = 4, kAux = 128;
 constexpr uint64_t kOwn = 0x9117;  // in the words of an algorithm of this library
@@ -52,6 +53,8 @@ struct Product {
   int64_t columns() const { return d->columns; }
   int64_t inner() const { return desc->transpose_a == CUBLAS_OP_T ? a->rows : a->columns; }
   bool has(int part) const { return (desc->epilogue & part) != 0; }
+  // Writes the sums of the columns of B, turned or not, where another epilogue reads a bias.
+  bool sums() const { return desc->epilogue == CUBLASLT_EPILOGUE_BGRADB; }
 };
 
 uint64_t alignment_of(const void* pointer) {
@@ -80,10 +83,12 @@ cublasStatus_t judge(const Product& p) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   if (p.desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT && (wide || p.d->count > 1)) return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (p.has(kBias) != (p.desc->bias != nullptr) || p.has(kAux) != (p.desc->aux != nullptr)) {
+  const bool has_bias = p.has(kBias) || p.sums();
+  if (has_bias != (p.desc->bias != nullptr) || p.has(kAux) != (p.desc->aux != nullptr)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  if (p.has(kBias) && p.desc->bias_type != -1 && p.desc->bias_type != p.d->type) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (has_bias && p.desc->bias_type != -1 && p.desc->bias_type != p.d->type) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (p.sums() && p.inner() == 1) return CUBLAS_STATUS_NOT_SUPPORTED;  // in some versions
   if (p.has(kAux) &&
       (p.desc->aux_stride % 8 != 0 || p.desc->aux_stride < p.rows() || alignment_of(p.desc->aux) < kAuxAlignment)) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -121,6 +126,11 @@ void multiply(const Product& p, size_t number, const void* a, const void* b, con
     const To* added_to = static_cast<const To*>(c) + product * p.c->step;
     To* z = static_cast<To*>(d) + product * p.d->step;
     for (int64_t j = 0; j < p.columns(); ++j) {
+      if (p.sums()) {
+        Sum total{0};
+        for (int64_t k = 0; k < p.inner(); ++k) total += static_cast<Sum>(y[k * b_inner + j * b_column]);
+        static_cast<To*>(const_cast<void*>(p.desc->bias))[j] = static_cast<To>(total);
+      }
       for (int64_t i = 0; i < p.rows(); ++i) {
         Sum sum{0};
         for (int64_t term = 0; term < p.inner(); ++term) {
@@ -161,6 +171,10 @@ int epilogues_run(int epilogue) {
 
 void propose_products(const std::vector<double>& seconds) {
   g_proposals = seconds;
+}
+
+void slow_epilogue(int epilogue, double seconds) {
+  g_epilogue_seconds[epilogue] = seconds;
 }
 
 double product_clock() {
@@ -313,7 +327,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   const auto number = static_cast<size_t>(words[7]);
   const double seconds = number < quire::shim::g_proposals.size() ? quire::shim::g_proposals[number] : 0;
   if (seconds < 0) return CUBLAS_STATUS_NOT_SUPPORTED;
-  quire::shim::g_clock += seconds;
+  quire::shim::g_clock += seconds + quire::shim::g_epilogue_seconds[desc->epilogue];
   ++quire::shim::g_runs[number];
   ++quire::shim::g_epilogues[desc->epilogue];
   if (a_layout->type == CUDA_R_64F) {
