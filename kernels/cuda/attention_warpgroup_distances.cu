@@ -106,13 +106,7 @@ __global__ void __launch_bounds__(kGroupedThreads)
     const int64_t end_unit = units * (group + 1) / groups;
 
     const Place any = place_of(in, 0, head);
-    const TileLines terms{line_of_distance(in.r, in, any, in.entries - 1),
-                          nullptr,
-                          static_cast<int64_t>(in.heads) * in.size,
-                          in.size,
-                          0,
-                          0};
-    copy_tile(memory.terms, terms, in.entries - 1 - last_distance, 0, in.entries);
+    copy_tile(memory.terms, terms_of(in, any), in.entries - 1 - last_distance, 0, in.entries);
     int distance[2];
     float bias[2];
 #pragma unroll
