@@ -5,9 +5,8 @@
 
 350 million parameters (window-350m.yaml), bf16, some 16384 tokens a step; times are compared by token. Both models run in
 turn. Memories are full when timing begins: as many steps come before. full-8k, full-32k and full-128k: twelve layers of
-gated attention units that read all earlier keys of one row, and the same units with caches of codewords. Beyond 8192
-keys the backward pass of full attention to such wide values has no kernels on tensor cores: what full-32k and full-128k
-say is about these kernels, and not about the mechanism.
+gated attention units that read all earlier keys of one row, and the same units with caches of codewords. full-128k needs
+72 GiB of a GPU.
 """
 
 import argparse
