@@ -55,9 +55,10 @@ class AttentionSlabs {
   std::vector<Group> groups() const;
   std::vector<Piece> pieces_of_queries(const Group& group) const;
   std::vector<Piece> pieces_of_keys(const Group& group) const;
-  // Queries of a piece, at most, and of one that sees the ring.
+  // Queries of a piece at most, and entries that one reaches, in whole eights.
   int64_t most_lines() const;
   int64_t most_terms() const;
+  // Of a row of a group: those that see the ring.
   int64_t ringed_queries(const Group& group) const {
     return group.begin < ringed ? size_of(group.begin, std::min(group.end, ringed)) : 0;
   }
