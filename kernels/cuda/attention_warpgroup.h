@@ -130,6 +130,21 @@ __device__ inline QueryStatistics statistics_of(const AttentionOperands<bfloat16
   return to;
 }
 
+inline constexpr int kTileRows = 64;  // keys or queries of a tile of the backward pass
+
+// Of the queries of a tile, to the places of a step in shared memory.
+template <typename Memory>
+__device__ inline void load_statistics(const Memory& memory, int step, const AttentionOperands<bfloat16>& in,
+                                       const BackwardOperands<bfloat16>& back, const Place& at, int first_query) {
+  const int a = static_cast<int>(threadIdx.x);
+  if (a >= kTileRows) return;
+  const QueryStatistics of = statistics_of(in, back, at, first_query + a);
+  memory.log_sum(step)[a] = of.log_sum;
+  memory.delta(step)[a] = of.delta;
+  memory.nearest(step)[a] = of.seen.nearest;
+  memory.farthest(step)[a] = of.seen.farthest;
+}
+
 // Whether these kernels take a call, and its backward pass: also the device must have their instructions and enough
 // shared memory.
 bool suits_warpgroups(const ops::AttentionInputs& in, const AttentionSizes& sizes);

@@ -8,7 +8,6 @@ namespace quire::cuda {
 
 namespace {
 
-constexpr int kTileRows = 64;  // keys or queries of a tile
 constexpr int kColumns = kTileRows / kMmaColumns;
 
 // Shared memory of a block: 128 lines of two operands, and those of two tiles, and with terms of Transformer-XL kBlocks
@@ -360,14 +359,7 @@ __global__ void __launch_bounds__(kGroupedThreads)
         load_biases_of_tile(memory.bias(step), kGroupedRows + kTileRows - 1, in, at,
                             first_query - first_key - (kGroupedRows - 1));
       }
-      if (threadIdx.x < kTileRows) {
-        const int a = static_cast<int>(threadIdx.x);
-        const QueryStatistics of = statistics_of(in, back, at, first_query + a);
-        memory.log_sum(step)[a] = of.log_sum;
-        memory.delta(step)[a] = of.delta;
-        memory.nearest(step)[a] = of.seen.nearest;
-        memory.farthest(step)[a] = of.seen.farthest;
-      }
+      load_statistics(memory, step, in, back, at, first_query);
     };
 
     SumFragment key_totals[kFeatures] = {};

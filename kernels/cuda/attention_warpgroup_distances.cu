@@ -8,7 +8,6 @@ namespace quire::cuda {
 
 namespace {
 
-constexpr int kTileRows = 64;  // queries of a tile
 constexpr int kColumns = kTileRows / kMmaColumns;
 
 // Shared memory of a block: terms of 128 distances, queries and dout of two tiles, keys and values of blocks, and
@@ -137,14 +136,7 @@ __global__ void __launch_bounds__(kGroupedThreads)
         copy_tile(memory.values(newest - n), keys_of(in, at, in.v, in.cache_v, in.value_size), first_key, -in.slots,
                   in.queries, TermOfLine{});
       }
-      if (threadIdx.x < kTileRows) {
-        const int a = static_cast<int>(threadIdx.x);
-        const QueryStatistics of = statistics_of(in, back, at, first_query + a);
-        memory.log_sum(step)[a] = of.log_sum;
-        memory.delta(step)[a] = of.delta;
-        memory.nearest(step)[a] = of.seen.nearest;
-        memory.farthest(step)[a] = of.seen.farthest;
-      }
+      load_statistics(memory, step, in, back, at, first_query);
     };
 
     SumFragment totals[kFeatures] = {};

@@ -97,10 +97,10 @@ bool codes_suit_tensor_cores(const ops::CodeAttentionInputs& in, const CodeAtten
                              std::initializer_list<const Tensor*> others);
 void code_attention_on_tensor_cores(const Tensor& out, const Tensor& lse, const Tensor& before,
                                     const ops::CodeAttentionInputs& in, const CodeAttentionSizes& sizes);
-// The codebook of a call in bf16.
+// The codebook of a call in bf16; codewords that no cache uses are zero.
 void round_codes(const CodeScratch& to, const ops::CodeAttentionInputs& in, const CodeAttentionSizes& sizes);
-// Where values have more than 128 features. terms [R, T, H, D]
-// may be undefined, and so may dmeans.
+// These two make products of whole matrices, for values of more than 128 features. terms [R, T, H, D] receives what is
+// added to dq; it may be undefined, and so may dmeans.
 void code_attention_by_products(const Tensor& out, const Tensor& lse, const ops::CodeAttentionInputs& in,
                                 const CodeAttentionSizes& sizes);
 void code_gradients_by_products(const Tensor& dq, const Tensor& terms, const Tensor& dmeans, const Tensor& dout,
