@@ -59,6 +59,20 @@ BlockBackwardScratch::BlockBackwardScratch(const BlockSizes& s, const ops::Block
   long_blocks = Tensor::empty({s.rows, s.heads, s.queries, most, kLongBlockNumbers}, wide, device);
 }
 
+StoredScratch::StoredScratch(const StoredSizes& s, const ops::StoredAttentionInputs& in, bool backward) {
+  const Device device = in.q.device();
+  const int64_t width = backward ? s.size : s.value_size;
+  const int64_t of_line = s.chosen * width * static_cast<int64_t>(sizeof(float));
+  lines = std::max<int64_t>(1, std::min(s.rows * s.queries * s.heads, most_bytes / of_line));
+  entries = Tensor::empty({4, lines * s.chosen}, DType::i32, device);
+  parts = Tensor::empty({lines * s.chosen, width}, DType::f32, device);
+  if (backward) {
+    delta = Tensor::empty({s.rows, s.heads, s.queries}, DType::f32, device);
+  } else {
+    gates = Tensor::empty({lines * s.chosen}, DType::f32, device);
+  }
+}
+
 // The tiles of a list are full but for one.
 GroupedScratch::GroupedScratch(const GroupedSizes& s, Device device)
     : ranges(Tensor::empty({s.rows, s.lists, 2}, DType::i32, device)),

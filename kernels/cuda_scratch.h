@@ -75,6 +75,25 @@ struct BlockBackwardScratch {
   BlockBackwardScratch(const BlockSizes& sizes, const ops::BlockAttentionInputs& in, Device device);
 };
 
+// Of stored_attention, and of its backward pass, in bf16 on tensor cores.
+struct StoredScratch {
+  int64_t lines;   // queries and heads that are worked on at a time; an entry is one of them and a block that it reads
+  Tensor entries;  // i32 [4, lines K]: places of entries, sorted, and the entries; the same as they come
+  Tensor parts;    // [lines K, Dv], or D in the backward pass: what an entry contributes
+  Tensor gates;    // [lines K] of the forward pass
+  Tensor delta;    // [R, H, T] of the backward pass: dout . out
+
+  StoredScratch(const StoredSizes& sizes, const ops::StoredAttentionInputs& in, bool backward);
+  // Operands of these sizes go to tensor cores when their addresses allow it. One token at a time, as text is generated,
+  // has too few queries that could read the same block.
+  static bool needed(const StoredSizes& sizes, const ops::StoredAttentionInputs& in) {
+    return in.q.dtype() == DType::bf16 && sizes.size % 8 == 0 && sizes.size <= 128 && sizes.value_size % 8 == 0 &&
+           sizes.value_size <= 128 && sizes.chosen > 0 && sizes.queries > 1;
+  }
+
+  static inline int64_t most_bytes = int64_t{256} << 20;  // of parts; a test may set another number
+};
+
 // Of grouped_cross_attention, and of its backward pass.
 inline constexpr int64_t kListTileNumbers = 3;
 struct GroupedScratch {

@@ -104,6 +104,21 @@ void take_block_attention_backward(const ops::BlockAttentionGradients&, const Te
   BlockBackwardScratch(sizes, in, kMeta);
 }
 
+void take_stored(const ops::StoredAttentionInputs& in, bool backward) {
+  if (g_planned != DeviceKind::cuda) return;
+  const StoredSizes sizes(in);
+  if (StoredScratch::needed(sizes, in)) StoredScratch(sizes, in, backward);
+}
+
+void take_stored_attention(const Tensor&, const Tensor&, const ops::StoredAttentionInputs& in) {
+  take_stored(in, false);
+}
+
+void take_stored_attention_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                                    const ops::StoredAttentionInputs& in) {
+  take_stored(in, true);
+}
+
 void take_codes(const CodeAttentionSizes& sizes, const ops::CodeAttentionInputs& in, bool backward) {
   if (!CodeScratch::needed(sizes, in.q.dtype())) return;
   const CodeScratch codes(sizes, kMeta);
@@ -162,6 +177,8 @@ PlannedScratch::PlannedScratch(DeviceKind kind, bool timed_products) {
   ops::attention_backward.bind(DeviceKind::meta, take_attention_backward);
   ops::block_attention.bind(DeviceKind::meta, take_block_attention);
   ops::block_attention_backward.bind(DeviceKind::meta, take_block_attention_backward);
+  ops::stored_attention.bind(DeviceKind::meta, take_stored_attention);
+  ops::stored_attention_backward.bind(DeviceKind::meta, take_stored_attention_backward);
   ops::code_attention.bind(DeviceKind::meta, take_code_attention);
   ops::code_attention_backward.bind(DeviceKind::meta, take_code_attention_backward);
   ops::gemm.bind(DeviceKind::meta, take_gemm);

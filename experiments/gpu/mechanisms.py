@@ -47,6 +47,7 @@ CASES = {
     "knn-64k": (knn(65536), BASE),
     "landmark": ((["data.rows=32", "data.subsequence=510", "model.attention={kind: landmark, landmark: {block: 50}}"],
                   32 * 500, 1), BASE),
+    "moba": ((["data.rows=32", "model.attention={kind: moba, moba: {block: 64, top_k: 4, capacity: 128}}"], 32 * 512, 16), BASE),
     "drt": ((["data.rows=32", "data.subsequence=520", "model.position=alibi",
               "model.stack={kind: drt, drt: {chunk: 64, top_k: 8, groups: 1, capacity: 512}}"], 32 * 512, 64), BASE),
     "vq": (([*gated(48), "data.rows=8", "data.subsequence=2048", "model.attention.window=512",

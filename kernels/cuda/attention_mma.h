@@ -35,9 +35,6 @@ __device__ inline float power_of_two(float exponent) {
 __device__ inline int warp_of_block() {
   return static_cast<int>(threadIdx.x) / kWarp;
 }
-__device__ inline int lane_of_warp() {
-  return static_cast<int>(threadIdx.x) % kWarp;
-}
 // Where a lane's four sums of a 16 x 8 matrix stand.
 __device__ inline int row_of_sum(int i) {
   return lane_of_warp() / 4 + i / 2 * 8;

@@ -53,6 +53,8 @@ set(QUIRE_CUDA_KERNELS
   rotary.cu
   state.cu
   stored_attention.cu
+  stored_mma.cu
+  stored_parts.cu
   vq_attention.cu
   vq_attention_mma.cu
   vq_caches.cu

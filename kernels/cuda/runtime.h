@@ -111,6 +111,10 @@ __device__ inline T* dynamic_shared() {
 #endif
 }
 
+__device__ inline int lane_of_warp() {
+  return static_cast<int>(threadIdx.x) % kWarp;
+}
+
 template <typename T>
 __device__ inline T warp_sum(T value) {
   for (int bits = kWarp / 2; bits > 0; bits /= 2) value += __shfl_xor_sync(kAllLanes, value, bits);

@@ -1,6 +1,8 @@
 // Attention to stored blocks: a warp takes a query and a head, reads the blocks one after the other where they lie, 32
-// keys at a time, and keeps the query, turned for the block, and the sums over keys in shared memory.
+// keys at a time, and keeps the query, turned for the block, and the sums over keys in shared memory. In bf16 most calls
+// go to tensor cores instead (stored_mma.h).
 #include "kernels/cuda/stored_blocks.h"
+#include "kernels/cuda/stored_mma.h"
 
 namespace quire::cuda {
 
@@ -173,6 +175,7 @@ void launch_warps(int64_t lines, int64_t numbers, Launch&& launch_with) {
 void stored_attention(const Tensor& out, const Tensor& lse, const ops::StoredAttentionInputs& in) {
   const StoredSizes s(in);
   check_stored_attention(s, out, lse, in);
+  if (suits_tensor_cores(out, in, s)) return stored_on_tensor_cores(out, lse, in, s);
   dispatch_stored(in, [&](auto type, auto stored) {
     using T = decltype(type);
     using S = decltype(stored);
@@ -190,6 +193,7 @@ void stored_attention_backward(const Tensor& dq, const Tensor& dout, const Tenso
                                const Tensor& lse, const ops::StoredAttentionInputs& in) {
   const StoredSizes s(in);
   check_stored_attention_backward(s, dq, dout, dlse, out, lse, in);
+  if (suits_tensor_cores(dout, in, s)) return stored_backward_on_tensor_cores(dq, dout, dlse, out, lse, in, s);
   dispatch_stored(in, [&](auto type, auto stored) {
     using T = decltype(type);
     using S = decltype(stored);

@@ -135,6 +135,7 @@ struct StoredForm {
   bool landmarks = true;
   bool interleaved = false;
   bool rounded = false;  // stored as bf16
+  double spread = 1;     // of queries and keys
 };
 
 // One softmax over what a query reads, or over landmarks and then within blocks; with the q of each block turned.
@@ -203,8 +204,8 @@ void add_stored(std::vector<OpCase>& cases, const StoredForm& f) {
   in.landmarks = f.landmarks;
   in.interleaved = f.interleaved;
   constexpr int64_t kTurns = 5;
-  std::vector<Tensor> inputs{random.normal({f.rows, f.queries, f.heads, f.size}),
-                             random.normal({f.slots, f.length, f.kv_heads, f.size}),
+  std::vector<Tensor> inputs{random.normal({f.rows, f.queries, f.heads, f.size}, f.spread),
+                             random.normal({f.slots, f.length, f.kv_heads, f.size}, f.spread),
                              random.normal({f.slots, f.length, f.kv_heads, f.value_size}),
                              random.integers(choice, -1, f.slots), random.integers(choice, 0, kTurns)};
   const auto settings = [=](const Inputs& x) {
@@ -520,6 +521,76 @@ void add_block_cases(std::vector<OpCase>& cases) {
                                   {"stingy_few", 8, 3, 5, true},
                                   {"none", 4, 0, 2, true}}) {
     add_placing(cases, form);
+  }
+}
+
+// Several queries and heads in whole chunks of 8 features: tensor cores in bf16, 64 entries of a list at a time.
+void add_stored_block_cases(std::vector<OpCase>& cases) {
+  for (const StoredForm& form : {
+           StoredForm{.name = "chunks",
+          .queries = 21,
+          .heads = 4,
+          .kv_heads = 2,
+          .size = 16,
+          .value_size = 24,
+          .length = 11,
+          .chosen = 3,
+          .pairs = 8,
+          .spread = 0.5},
+           StoredForm{.name = "chunks_plain",
+           .queries = 21,
+           .size = 24,
+           .value_size = 8,
+           .length = 64,
+           .pairs = 5,
+           .landmarks = false,
+           .interleaved = true,
+           .spread = 0.5},
+           StoredForm{.name = "chunks_not_shared",
+           .rows = 1,
+           .queries = 41,
+           .size = 8,
+           .value_size = 8,
+           .slots = 90,
+           .pairs = 3,
+           .spread = 0.5},
+           StoredForm{.name = "chunks_two", .queries = 2, .heads = 1, .size = 8, .value_size = 8, .pairs = 0},
+           StoredForm{.name = "chunks_long",
+           .rows = 1,
+           .queries = 30,
+           .size = 16,
+           .value_size = 16,
+           .length = 133,
+           .pairs = 4,
+           .spread = 0.5},
+           // The landmark has a tile to itself.
+           StoredForm{.name = "chunks_landmark_behind",
+           .rows = 1,
+           .queries = 30,
+           .size = 8,
+           .value_size = 8,
+           .length = 65,
+           .pairs = 4,
+           .spread = 0.5},
+           StoredForm{.name = "chunks_long_plain",
+           .rows = 1,
+           .queries = 30,
+           .size = 8,
+           .value_size = 8,
+           .length = 70,
+           .landmarks = false,
+           .spread = 0.5},
+           StoredForm{.name = "chunks_widest",
+           .rows = 1,
+           .queries = 20,
+           .size = 128,
+           .value_size = 128,
+           .length = 9,
+           .pairs = 64,
+           .spread = 0.1},
+           StoredForm{.name = "chunks_wide", .rows = 1, .size = 16, .value_size = 136, .length = 9},
+       }) {
+    add_stored(cases, form);
   }
 }
 

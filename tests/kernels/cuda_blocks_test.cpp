@@ -112,31 +112,34 @@ TEST_P(CudaBlocks, KernelsStayInsideMemoryWhateverBlocksAre) {
 
 TEST_P(CudaBlocks, WhatIsNotStoredIsNotRead) {
   RandomTensors random(6);
-  ops::StoredAttentionInputs in;
-  in.q = normal(random, {2, 5, 2, 6});
-  in.keys = normal(random, {4, 3, 1, 6});
-  in.values = normal(random, {4, 3, 1, 5});
-  in.table = on_device(random.normal({3, 2, 2}, 1, 0, DType::f32), kCuda);
-  in.turn = wild_integers(random, {2, 5, 2, 4});
-  in.slot = wild_integers(random, {2, 5, 2, 4});
-  std::vector<int32_t> tame = on_device(in.slot, kCpu).to_vector<int32_t>();
-  for (int32_t& slot : tame) slot = slot < 4 ? std::max(slot, -1) : -1;
-  const auto result = [&] {
-    const Tensor out = Tensor::empty({2, 5, 2, 5}, GetParam(), kCuda);
-    const Tensor lse = Tensor::empty({2, 2, 5}, DType::f32, kCuda);
-    const Tensor dq = Tensor::empty_like(in.q);
-    ops::stored_attention(out, lse, in);
-    ops::stored_attention_backward(dq, out, Tensor(), out, lse, in);
-    return std::vector<Tensor>{out, lse, dq};
-  };
-  for (const bool landmarks : {false, true}) {
-    in.landmarks = landmarks;
-    const std::vector<Tensor> got = result();
-    ops::StoredAttentionInputs wild = in;
-    in.slot = on_device(Tensor::from(tame, in.slot.shape()), kCuda);
-    const std::vector<Tensor> wanted = result();
-    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], wanted[i])) << "output " << i;
-    in = wild;
+  // In bf16 on tensor cores, and in other kernels.
+  for (const int64_t size : {8, 6}) {
+    ops::StoredAttentionInputs in;
+    in.q = normal(random, {2, 5, 2, size});
+    in.keys = normal(random, {4, 3, 1, size});
+    in.values = normal(random, {4, 3, 1, size});
+    in.table = on_device(random.normal({3, 2, 2}, 1, 0, DType::f32), kCuda);
+    in.turn = wild_integers(random, {2, 5, 2, 4});
+    in.slot = wild_integers(random, {2, 5, 2, 4});
+    std::vector<int32_t> tame = on_device(in.slot, kCpu).to_vector<int32_t>();
+    for (int32_t& slot : tame) slot = slot < 4 ? std::max(slot, -1) : -1;
+    const auto result = [&] {
+      const Tensor out = Tensor::empty({2, 5, 2, size}, GetParam(), kCuda);
+      const Tensor lse = Tensor::empty({2, 2, 5}, DType::f32, kCuda);
+      const Tensor dq = Tensor::empty_like(in.q);
+      ops::stored_attention(out, lse, in);
+      ops::stored_attention_backward(dq, out, Tensor(), out, lse, in);
+      return std::vector<Tensor>{out, lse, dq};
+    };
+    for (const bool landmarks : {false, true}) {
+      in.landmarks = landmarks;
+      const std::vector<Tensor> got = result();
+      ops::StoredAttentionInputs wild = in;
+      in.slot = on_device(Tensor::from(tame, in.slot.shape()), kCuda);
+      const std::vector<Tensor> wanted = result();
+      for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], wanted[i])) << "output " << i;
+      in = wild;
+    }
   }
 }
 

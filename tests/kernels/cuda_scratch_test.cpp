@@ -97,6 +97,40 @@ TEST(CudaScratch, APlanTakesWhatAttentionToBlocksTakes) {
   }
 }
 
+// Bytes that attention to stored blocks takes at most beside its operands, forwards and then backwards.
+std::vector<int64_t> scratch_of_stored(DType type, Device device) {
+  ops::StoredAttentionInputs in;
+  in.q = Tensor::zeros({2, 30, 4, 8}, type, device);
+  in.keys = Tensor::zeros({5, 9, 2, 8}, type, device);
+  in.values = Tensor::zeros({5, 9, 2, 24}, type, device);
+  in.slot = Tensor::zeros({2, 30, 4, 3}, DType::i32, device);
+  const Tensor out = Tensor::zeros({2, 30, 4, 24}, type, device);
+  const Tensor lse = Tensor::zeros({2, 4, 30}, DType::f32, device);
+  const Tensor dq = Tensor::empty_like(in.q);
+  Allocator& allocator = device_backend(device.kind).allocator();
+  const int64_t before = allocator.stats().bytes_in_use;
+  allocator.reset_peak();
+  ops::stored_attention(out, lse, in);
+  const int64_t forwards = allocator.stats().peak_bytes - before;
+  allocator.reset_peak();
+  ops::stored_attention_backward(dq, out, lse, out, lse, in);
+  return {forwards, allocator.stats().peak_bytes - before};
+}
+
+TEST(CudaScratch, APlanTakesWhatAttentionToStoredBlocksTakes) {
+  const std::string missing = missing_cuda_device();
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  for (const DType type : {DType::bf16, DType::f32}) {
+    const std::vector<int64_t> taken = scratch_of_stored(type, {DeviceKind::cuda, 0});
+    const PlannedScratch planned(DeviceKind::cuda);
+    const std::vector<int64_t> told = scratch_of_stored(type, kMeta);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_NEAR(static_cast<double>(told[i]), static_cast<double>(taken[i]), 8 * 64) << i;
+      EXPECT_EQ(taken[i] > 0, type == DType::bf16);
+    }
+  }
+}
+
 // Bytes that attention takes at most in its backward pass where values have more than 128 features.
 int64_t scratch_of_wide_values(Device device) {
   ops::AttentionInputs in;

@@ -1,9 +1,15 @@
-// Which calls of grouped cross-attention and of attention to blocks run on tensor cores, on the host, where their
-// products are counted; and that operands lie in different banks.
+// Which calls of grouped cross-attention and of attention to blocks, stored ones too, run on tensor cores, on the host,
+// where their products are counted; and that operands lie in different banks.
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
 
 #include "kernels/block_attention.h"
 #include "kernels/cuda/mma.h"
+#include "kernels/cuda_scratch.h"
 #include "kernels/grouped_cross_attention.h"
 #include "tests/support/compare.h"
 #include "tests/support/cuda_device.h"
@@ -79,6 +85,37 @@ Products of_blocks(const Sizes& sizes) {
                      });
 }
 
+// With a landmark, two blocks of three that there are.
+ops::StoredAttentionInputs stored_inputs(const Sizes& sizes, int64_t queries) {
+  constexpr int64_t kBlocks = 3, kLength = 4, kChosen = 2, kHeads = 2;
+  RandomTensors random(7);
+  ops::StoredAttentionInputs in;
+  in.q = normal(sizes, {1, queries, kHeads, sizes.size}, sizes.offset);
+  in.keys = normal(sizes, {kBlocks, kLength, 1, sizes.size});
+  in.values = normal(sizes, {kBlocks, kLength, 1, sizes.value_size});
+  in.slot = on_device(random.integers({1, queries, kHeads, kChosen}, -1, kBlocks), kCuda);
+  in.turn = on_device(random.integers({1, queries, kHeads, kChosen}, 0, 3), kCuda);
+  in.table = on_device(random.normal({3, 2, 3}, 1, 0, wide_type(sizes.dtype)), kCuda);
+  in.landmarks = true;
+  return in;
+}
+
+struct StoredResults {
+  Tensor out, lse, dq;
+
+  explicit StoredResults(const ops::StoredAttentionInputs& in)
+      : out(Tensor::empty({in.q.dim(0), in.q.dim(1), in.q.dim(2), in.values.dim(3)}, in.q.dtype(), kCuda)),
+        lse(Tensor::empty({in.q.dim(0), in.q.dim(2), in.q.dim(1)}, wide_type(in.q.dtype()), kCuda)),
+        dq(Tensor::empty_like(in.q)) {}
+};
+
+Products of_stored(const Sizes& sizes, int64_t queries = kQueries) {
+  const ops::StoredAttentionInputs in = stored_inputs(sizes, queries);
+  const StoredResults to(in);
+  return products_of([&] { ops::stored_attention(to.out, to.lse, in); },
+                     [&] { ops::stored_attention_backward(to.dq, to.out, to.lse, to.out, to.lse, in); });
+}
+
 void expect_products(const Sizes& sizes, bool forward, bool backward) {
   SCOPED_TRACE(std::string(name_of(sizes.dtype)) + " " + std::to_string(sizes.size) + " " +
                std::to_string(sizes.value_size) + " " + std::to_string(sizes.offset));
@@ -88,6 +125,10 @@ void expect_products(const Sizes& sizes, bool forward, bool backward) {
   const Products blocks = of_blocks(sizes);
   EXPECT_EQ(blocks.forward, forward);
   EXPECT_EQ(blocks.backward, backward);
+  // Where values are too wide for the backward pass, stored blocks stay with the other kernels in both.
+  const Products stored = of_stored(sizes);
+  EXPECT_EQ(stored.forward, backward);
+  EXPECT_EQ(stored.backward, backward);
 }
 
 TEST(BlocksOnTensorCores, HeadsInWholeChunks) {
@@ -103,6 +144,77 @@ TEST(BlocksOnTensorCores, HeadsInWholeChunks) {
   expect_products({.offset = 4}, false, false);
   expect_products({.offset = 8}, true, true);
   expect_products({.dtype = DType::f32}, false, false);
+  const Products of_one_query = of_stored({}, 1);
+  EXPECT_FALSE(of_one_query.forward || of_one_query.backward);
+}
+
+TEST(BlocksOnTensorCores, LinesThatAreWorkedOnAtATimeChangeNothing) {
+  const std::string missing = missing_cuda_device();
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  const ops::StoredAttentionInputs in = stored_inputs({.size = 16, .value_size = 24}, 50);
+  const auto results = [&] {
+    StoredResults to(in);
+    ops::stored_attention(to.out, to.lse, in);
+    ops::stored_attention_backward(to.dq, to.out, to.lse, to.out, to.lse, in);
+    return to;
+  };
+  const StoredResults whole = results();
+  const int64_t most = std::exchange(StoredScratch::most_bytes, int64_t{20} << 10);
+  const StoredResults parts = results();
+  StoredScratch::most_bytes = 1;  // of a line there are always all
+  const StoredResults lines = results();
+  StoredScratch::most_bytes = most;
+  for (const StoredResults* other : {&parts, &lines}) {
+    EXPECT_TRUE(same_bits(other->out, whole.out));
+    EXPECT_TRUE(same_bits(other->lse, whole.lse));
+    EXPECT_TRUE(same_bits(other->dq, whole.dq));
+  }
+}
+
+// Queries whose entries share a tile with it change by no bit.
+TEST(BlocksOnTensorCores, ABlockThatIsNoNumberReachesThoseThatReadIt) {
+  const std::string missing = missing_cuda_device();
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  ops::StoredAttentionInputs in = stored_inputs({}, 20);
+  const auto results = [&] {
+    StoredResults to(in);
+    ops::stored_attention(to.out, to.lse, in);
+    const Tensor dout = normal({}, to.out.shape());
+    ops::stored_attention_backward(to.dq, dout, Tensor(), to.out, to.lse, in);
+    return std::vector<Tensor>{on_device(to.out, kCpu), on_device(to.dq, kCpu)};
+  };
+  for (const bool landmarks : {false, true}) {
+    in.landmarks = landmarks;
+    const std::vector<Tensor> wanted = results();
+    constexpr int32_t kSpoiled = 1;
+    const Tensor keys = on_device(in.keys, kCpu), values = on_device(in.values, kCpu);
+    for (const Tensor* stored : {&keys, &values}) {
+      const int64_t of_block = stored->numel() / stored->dim(0);
+      std::fill_n(stored->data<bfloat16>() + kSpoiled * of_block, of_block,
+                  bfloat16(std::numeric_limits<float>::quiet_NaN()));
+    }
+    const Tensor whole_keys = std::exchange(in.keys, on_device(keys, kCuda));
+    const Tensor whole_values = std::exchange(in.values, on_device(values, kCuda));
+    const std::vector<Tensor> got = results();
+    in.keys = whole_keys;
+    in.values = whole_values;
+    const std::vector<int32_t> slot = on_device(in.slot, kCpu).to_vector<int32_t>();
+    int64_t reached = 0;
+    for (size_t line = 0; line < slot.size() / 2; ++line) {
+      const bool reads = slot[2 * line] == kSpoiled || slot[2 * line + 1] == kSpoiled;
+      reached += reads ? 1 : 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        const int64_t width = got[i].dim(3);
+        const bfloat16* const x = got[i].data<bfloat16>() + static_cast<int64_t>(line) * width;
+        const bfloat16* const y = wanted[i].data<bfloat16>() + static_cast<int64_t>(line) * width;
+        for (int64_t f = 0; f < width; ++f) {
+          EXPECT_TRUE(reads ? std::isnan(static_cast<float>(x[f])) : x[f].bits == y[f].bits) << line << " " << i;
+        }
+      }
+    }
+    EXPECT_GT(reached, 0);
+    EXPECT_LT(reached, static_cast<int64_t>(slot.size() / 2));
+  }
 }
 
 }  // namespace
