@@ -84,8 +84,8 @@ struct StoredScratch {
   Tensor delta;    // [R, H, T] of the backward pass: dout . out
 
   StoredScratch(const StoredSizes& sizes, const ops::StoredAttentionInputs& in, bool backward);
-  // Operands of these sizes go to tensor cores when their addresses allow it. One token at a time, as text is generated,
-  // has too few queries that could read the same block.
+  // Operands of these sizes go to tensor cores when their addresses allow it. One token at a time, as text is
+  // generated, has too few queries that could read the same block.
   static bool needed(const StoredSizes& sizes, const ops::StoredAttentionInputs& in) {
     return in.q.dtype() == DType::bf16 && sizes.size % 8 == 0 && sizes.size <= 128 && sizes.value_size % 8 == 0 &&
            sizes.value_size <= 128 && sizes.chosen > 0 && sizes.queries > 1;

@@ -1,7 +1,8 @@
-// Attention to stored blocks in bf16 on tensor cores. An entry is a line and one of the blocks that it reads, entry e of
-// line e / K. Those of a slice of lines are sorted by block and key head, so that entries that read the same keys stand
-// together: a block of threads takes 64 entries and loads the keys of each of their blocks once (stored_mma.cu). What
-// an entry contributes goes to memory in f32, and the K entries of a line are put together there (stored_parts.cu).
+// Attention to stored blocks in bf16 on tensor cores. An entry is a line and one of the blocks that it reads, entry e
+// of line e / K. Those of a slice of lines are sorted by block and key head, so that entries that read the same keys
+// stand together: a block of threads takes 64 entries and loads the keys of each of their blocks once (stored_mma.cu).
+// What an entry contributes goes to memory in f32, and the K entries of a line are put together there
+// (stored_parts.cu).
 #pragma once
 
 #include "kernels/cuda/stored_operands.h"
@@ -37,8 +38,8 @@ void stored_backward_on_tensor_cores(const Tensor& dq, const Tensor& dout, const
 
 // Lines first_line .. first_line + lines - 1.
 StoredEntries sort_entries(const StoredScratch& scratch, const StoredInBf16& in, int64_t first_line, int64_t lines);
-// parts [entries, Dv]: attention to the block of each entry. gates [entries], in powers of 2: what its share of the line
-// is a softmax of, its landmark's logit or the log of its sum over keys. Entries without a block are left out.
+// parts [entries, Dv]: attention to the block of each entry. gates [entries], in powers of 2: what its share of the
+// line is a softmax of, its landmark's logit or the log of its sum over keys. Entries without a block are left out.
 void attend_to_blocks(float* parts, float* gates, const StoredInBf16& in, const StoredEntries& entries);
 // parts [entries, D]: the gradients of the queries as they were turned for the block of each entry, without the scale.
 void gradients_by_block(float* parts, const StoredInBf16& in, const StoredEntries& entries, const StoredBackward& back);

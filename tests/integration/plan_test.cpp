@@ -292,8 +292,9 @@ TEST(Plan, WhatDoesNotFitIsRefusedByClass) {
   EXPECT_ERROR(require_memory(plan, config, 17'000'000'000, "NVIDIA H200"), ErrorKind::memory,
                "What would help most: optimizer.kind: adafactor");
   plan.evaluation = 31'000'000'000;  // in place of activations
-  EXPECT_ERROR(require_memory(plan, config, 17'000'000'000, "NVIDIA H200"), ErrorKind::memory,
-               "activations 9.0 GB, evaluation 22.0 GB. What would help most: fewer evaluate.rows, or evaluate.every: 0");
+  EXPECT_ERROR(
+      require_memory(plan, config, 17'000'000'000, "NVIDIA H200"), ErrorKind::memory,
+      "activations 9.0 GB, evaluation 22.0 GB. What would help most: fewer evaluate.rows, or evaluate.every: 0");
 }
 
 TEST(Plan, StepsThatFitAreTimedWhereAnEvaluationWouldNotFit) {

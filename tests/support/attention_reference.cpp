@@ -58,10 +58,13 @@ class Reference {
   double logit(const Pair& p) const {
     const double* q = query(p, in.q);
     const double* k = key(p, in.k, in.cache_k, size);
+    const double* u = in.u.defined() ? of_head(p, in.u) : nullptr;
     double sum = 0;
-    for (int64_t d = 0; d < size; ++d) sum += (q[d] + (in.u.defined() ? of_head(p, in.u)[d] : 0)) * k[d];
+    for (int64_t d = 0; d < size; ++d) sum += (q[d] + (u != nullptr ? u[d] : 0)) * k[d];
     if (reached(p, in.r, 0)) {
-      for (int64_t d = 0; d < size; ++d) sum += (q[d] + of_head(p, in.v_bias)[d]) * term(p, in.r)[d];
+      const double* v_bias = of_head(p, in.v_bias);
+      const double* r = term(p, in.r);
+      for (int64_t d = 0; d < size; ++d) sum += (q[d] + v_bias[d]) * r[d];
     }
     return in.scale * sum + (reached(p, in.bias, 1) ? bias(p, in.bias) : 0);
   }
@@ -138,7 +141,6 @@ ops::AttentionGradients attention_reference_gradients(const ops::AttentionInputs
                             zeros_like(in.r),       zeros_like(in.u),       zeros_like(in.v_bias)};
   ref.for_each_query([&](const Pair& q) {
     const double log_sum = lse.data<double>()[(q.row * ref.heads + q.head) * ref.queries + q.query];
-    const auto prob = [&](const Pair& p) { return std::exp(ref.logit(p) - log_sum); };
     const int64_t at = ((q.row * ref.queries + q.query) * ref.heads + q.head) * ref.value_size;
     const double* y = out.data<double>() + at;
     const double* dy = dout.data<double>() + at;
@@ -151,9 +153,11 @@ ops::AttentionGradients attention_reference_gradients(const ops::AttentionInputs
     double mean = 0;  // of dp over p: what softmax takes away
     for (int64_t d = 0; d < ref.value_size; ++d) mean += dy[d] * y[d];
     ref.for_each_visible(q, [&](const Pair& p) {
+      const double prob = std::exp(ref.logit(p) - log_sum);
+      const double kept = ref.kept(p);
       double* dv = ref.key(p, g.dv, g.dcache_v, ref.value_size);
-      for (int64_t d = 0; d < ref.value_size; ++d) dv[d] += prob(p) * ref.kept(p) * dy[d];
-      const double dlogit = prob(p) * (dprob(p) - mean);
+      for (int64_t d = 0; d < ref.value_size; ++d) dv[d] += prob * kept * dy[d];
+      const double dlogit = prob * (dprob(p) - mean);
       if (ref.reached(p, g.dbias, 1)) ref.bias(p, g.dbias) += dlogit;
       for (int64_t d = 0; d < ref.size; ++d) {
         const double ds = in.scale * dlogit;

@@ -100,6 +100,7 @@ struct Scheduler {
   std::vector<unsigned char> shared;
   const std::vector<SharedArray>* static_shared = nullptr;
   std::vector<unsigned char> lanes;  // [warp, 2, 32 lanes, kLaneBytes]
+  std::vector<int64_t> complete;     // [warp]: the last operation that all lanes have arrived at
   // What orders threads, for ThreadSanitizer: the beginning and the end of a block, and its barriers in turn. Were they
   // one, a thread would be ordered behind another that is already further on, and a race between them hidden.
   char begin_sync = 0;
@@ -216,6 +217,10 @@ void make_copies() {
   }
 }
 
+bool stands_elsewhere(const Fiber& fiber, const Fiber& other) {
+  return other.line != fiber.line || (other.file != fiber.file && std::strcmp(other.file, fiber.file) != 0);
+}
+
 bool warp_is_complete(const Scheduler& s, int thread) {
   const int first = thread / 32 * 32;
   const Fiber& fiber = *s.fibers[static_cast<size_t>(thread)];
@@ -226,7 +231,7 @@ bool warp_is_complete(const Scheduler& s, int thread) {
       return false;
     }
     if (other.warp_operations == fiber.warp_operations && other.waits == Waits::for_warp &&
-        (other.line != fiber.line || std::strcmp(other.file, fiber.file) != 0)) {
+        stands_elsewhere(fiber, other)) {
       give_up("lanes of a warp are at different warp operations", fiber);
     }
   }
@@ -241,7 +246,7 @@ bool release_barrier(Scheduler& s) {
     const Fiber& fiber = *s.fibers[static_cast<size_t>(t)];
     if (fiber.waits != Waits::for_block) continue;
     ++at_barrier;
-    if (waiting != nullptr && (waiting->line != fiber.line || std::strcmp(waiting->file, fiber.file) != 0)) {
+    if (waiting != nullptr && stands_elsewhere(fiber, *waiting)) {
       give_up("divergent barrier: threads wait at different lines", fiber);
     }
     waiting = &fiber;
@@ -268,6 +273,7 @@ void run_block(Scheduler& s) {
     fiber.copied = fiber.unpublished = fiber.begun = false;
     fiber.batches = 0;
   }
+  s.complete.assign(static_cast<size_t>((s.threads + 31) / 32), 0);
   // Not a number everywhere: what is read before it is written shows.
   std::fill(s.shared.begin(), s.shared.end(), static_cast<unsigned char>(0xff));
   for (const SharedArray& array : *s.static_shared) std::memset(array.begin, 0xff, array.bytes);
@@ -282,7 +288,11 @@ void run_block(Scheduler& s) {
         continue;
       }
       if (fiber.waits == Waits::for_block) continue;
-      if (fiber.waits == Waits::for_warp && !warp_is_complete(s, t)) continue;
+      int64_t& complete = s.complete[static_cast<size_t>(t / 32)];
+      if (fiber.waits == Waits::for_warp && fiber.warp_operations > complete) {
+        if (!warp_is_complete(s, t)) continue;
+        complete = fiber.warp_operations;
+      }
       fiber.waits = Waits::no;
       moved = true;
       s.current = &fiber;

@@ -1,22 +1,22 @@
 // What tensor cores do, lane by lane.
+#include <atomic>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <set>
 
-#include "core/bfloat16.h"
 #include "tests/support/cuda_shim/cuda_runtime.h"
 
 namespace quire::shim {
 
 namespace {
 
-int64_t g_bank_conflicts = 0;
-int64_t g_tensor_products = 0;
+// Threads of a block count without order, and must not get one by counting.
+std::atomic<int64_t> g_bank_conflicts = 0;
+std::atomic<int64_t> g_tensor_products = 0;
 
-float half_of(uint32_t word, int number) {
-  bfloat16 value;
-  value.bits = static_cast<uint16_t>(word >> (16 * number));
-  return static_cast<float>(value);
+void count(std::atomic<int64_t>& counter, int64_t more) {
+  counter.fetch_add(more, std::memory_order_relaxed);
 }
 
 struct Operands {
@@ -34,20 +34,23 @@ struct Operands {
 //   sums:  row = groupID + (i >= 2 ? 8 : 0), column = threadID_in_group * 2 + (i & 1)
 void multiply_add(float (&sums)[4], const uint32_t (&left)[4], const uint32_t (&right)[2], const char* file, int line) {
   const Operands mine{{left[0], left[1], left[2], left[3]}, {right[0], right[1]}};
-  static_assert(sizeof(mine) <= kLaneBytes);
-  const unsigned char* const all = exchange(&mine, sizeof(mine), ~0U, file, line);
-  if (lane() == 0) ++g_tensor_products;
+  static_assert(sizeof(mine) == kLaneBytes);
+  const auto* const all = reinterpret_cast<const Operands*>(exchange(&mine, sizeof(mine), ~0U, file, line));
+  if (lane() == 0) count(g_tensor_products, 1);
   const int group = lane() / 4;
   const int pair = lane() % 4 * 2;
   float rows[2][16];
   float columns[2][16];
-  for (int k = 0; k < 16; ++k) {
-    const int part = k / 8;
-    for (int n = 0; n < 2; ++n) {
-      const auto of_row = from_lane<Operands>(all, group * 4 + k % 8 / 2);
-      rows[n][k] = half_of(of_row.left[2 * part + n], k % 2);
-      const auto of_column = from_lane<Operands>(all, (pair + n) * 4 + k % 8 / 2);
-      columns[n][k] = half_of(of_column.right[part], k % 2);
+  for (int n = 0; n < 2; ++n) {
+    for (int k = 0; k < 16; k += 2) {
+      const int part = k / 8;
+      const int from = k % 8 / 2;
+      const uint32_t of_row = all[group * 4 + from].left[2 * part + n];
+      const uint32_t of_column = all[(pair + n) * 4 + from].right[part];
+      rows[n][k] = std::bit_cast<float>(of_row << 16);
+      rows[n][k + 1] = std::bit_cast<float>(of_row & 0xffff0000U);
+      columns[n][k] = std::bit_cast<float>(of_column << 16);
+      columns[n][k + 1] = std::bit_cast<float>(of_column & 0xffff0000U);
     }
   }
   for (int i = 0; i < 4; ++i) {
@@ -74,12 +77,12 @@ void load_matrices(uint32_t (&to)[4], const void* address, bool turned, const ch
     for (int row = 0; row < 8; ++row) {
       banks.insert(reinterpret_cast<uintptr_t>(from_lane<const uint16_t*>(all, 8 * matrix + row)) / 16 % 8);
     }
-    if (banks.size() < 8) ++g_bank_conflicts;
+    if (banks.size() < 8) count(g_bank_conflicts, 1);
   }
 }
 
 void count_products(int64_t fragments) {
-  g_tensor_products += fragments;
+  count(g_tensor_products, fragments);
 }
 
 int64_t tensor_products() {

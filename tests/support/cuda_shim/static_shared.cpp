@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <string>
@@ -24,8 +23,9 @@ struct Symbols {
   std::multimap<std::string, SharedArray> locals;          // static variables of functions, by symbol
 
   Symbols() {
-    std::ifstream file("/proc/self/exe", std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    std::ifstream file("/proc/self/exe", std::ios::binary | std::ios::ate);
+    std::string bytes(static_cast<size_t>(file.tellg()), 0);
+    file.seekg(0).read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     uintptr_t base = 0;
     ::dl_iterate_phdr(
         [](dl_phdr_info* info, size_t, void* to) {  // the first one is the program

@@ -1,5 +1,6 @@
 // What products of warpgroups do, lane by lane.
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -11,8 +12,8 @@ namespace quire::shim {
 
 namespace {
 
-constexpr int kDepth = 16;  // summed over
-int64_t g_warpgroup_products = 0;
+constexpr int kDepth = 16;                      // summed over
+std::atomic<int64_t> g_warpgroup_products = 0;  // counted without order, as in mma.cpp
 
 float number(uint32_t bits) {
   bfloat16 value;
@@ -78,7 +79,7 @@ void multiply_later(float* sums, int columns, const uint32_t* left, uint64_t lef
     }
   }
   if (lane() == 0) count_products(columns);
-  if (lane() == 0) g_warpgroup_products += columns;
+  if (lane() == 0) g_warpgroup_products.fetch_add(columns, std::memory_order_relaxed);
   const int first_row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + group;
   const int first_column = lane() % 4 * 2;
   const bool in_registers = left != nullptr;
