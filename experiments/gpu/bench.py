@@ -74,8 +74,8 @@ def sides(model, precision, arguments):
         quire = [arguments.quire, "bench", BENCH / f"{model}.yaml", *cache]
         peer = [sys.executable, BENCH / "torch_step.py", model, "--device", device, "--precision", precision,
                 "--rows", rows, "--length", length, *steps, *([] if arguments.no_compile else ["--compile"])]
-    quire += [f"run.device={device}", f"run.precision={precision}", f"data.rows={rows}", f"data.subsequence={length}", *steps,
-              "--json"]
+    quire += [f"run.device={device}", f"run.precision={precision}", f"data.rows={rows}", f"data.subsequence={length}",
+              *arguments.set, *steps, "--json"]
     return quire, peer, rows, length
 
 
@@ -86,6 +86,8 @@ def main():
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--precisions", nargs="*", default=["bf16", "f32"])
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="in quire's configuration, as "
+                        "run.products=timed")
     parser.add_argument("--no-compile", action="store_true", help="PyTorch as it comes, without torch.compile")
     parser.add_argument("--dry-run", action="store_true", help="print the commands of one pair of each case, in bf16")
     parser.add_argument("--output", type=pathlib.Path, default=HERE / "results" / "bench.json")

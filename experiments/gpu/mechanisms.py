@@ -58,10 +58,10 @@ CASES = {
 }
 
 
-def command(quire, side, steps):
+def command(arguments, side):
     settings, _, before = side
-    return [quire, "bench", CONFIG, "run.device=cuda", "run.precision=bf16", *settings, "--steps", steps, "--warmup", before + 4,
-            "--json"]
+    return [arguments.quire, "bench", CONFIG, "run.device=cuda", "run.precision=bf16", *settings, *arguments.set,
+            "--steps", arguments.steps, "--warmup", before + 4, "--json"]
 
 
 def main():
@@ -70,6 +70,7 @@ def main():
     parser.add_argument("--quire", required=True)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="on both sides, as run.products=timed")
     parser.add_argument("--dry-run", action="store_true", help="print the commands of one pair of each case")
     parser.add_argument("--output", type=pathlib.Path, default=HERE / "results" / "mechanisms.json")
     arguments = parser.parse_args()
@@ -78,7 +79,7 @@ def main():
             parser.error(f"there is no case '{case}'; cases: {', '.join(CASES)}")
     results = {**origin(arguments.quire), "gpu": "", "cases": {}}
     for case in arguments.cases or CASES:
-        commands = [command(arguments.quire, side, arguments.steps) for side in CASES[case]]
+        commands = [command(arguments, side) for side in CASES[case]]
         if arguments.dry_run:
             print("\n".join(map(shown, commands)))
             continue

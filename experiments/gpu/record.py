@@ -40,5 +40,5 @@ def summary(runs):
     if failed:
         return failed[0]
     medians = sorted(run["step_ms"]["median"] for run in runs)
-    kept = {key: runs[-1][key] for key in ("parameters", "peak_bytes", "model_flops", "backend", "torch") if key in runs[-1]}
+    kept = {key: runs[-1][key] for key in ("parameters", "peak_bytes", "model_flops", "backend", "choices", "torch") if key in runs[-1]}
     return {"step_ms_min": min(run["step_ms"]["min"] for run in runs), "step_ms_median": medians[len(medians) // 2], **kept}

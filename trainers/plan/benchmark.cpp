@@ -118,7 +118,11 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   allocator.reset_peak();
   require_attention(config, machine, {});
   TrainingState training(config, vocabulary, machine);
-  for (const std::string& line : choose_attention(training, config, machine, one)) log_info(line);
+  const auto chosen = [&](const std::vector<std::string>& lines) {
+    for (const std::string& line : lines) log_info(line);
+    result.choices.insert(result.choices.end(), lines.begin(), lines.end());
+  };
+  chosen(choose_attention(training, config, machine, one));
   // Steps follow each other without waiting for the device, as in training: where it works on when a call returns, a
   // time is the mean of several steps.
   DeviceBackend& device = device_backend(machine.device.kind);
@@ -131,9 +135,7 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   int64_t heap = 0;
   for (int64_t step = 0; step < options.warmup + options.steps; ++step) {
     const Batch batch = random_batch(config.data, vocabulary, training.network.model.insertion(), step);
-    if (step == 0) {
-      for (const std::string& line : choose_products(training, config, batch, device, one)) log_info(line);
-    }
+    if (step == 0) chosen(choose_products(training, config, batch, device, one));
     if (step == options.warmup) {
       for (OpBase* op : OpBase::all()) op->reset_stats();
       OpBase::set_timing(options.profile);
@@ -197,6 +199,7 @@ nlohmann::ordered_json to_json(const BenchmarkResult& result, const std::string&
       {"resident_bytes", result.resident_bytes},
       {"system_allocations", result.system_allocations},
       {"heap_growth_bytes", result.heap_growth_bytes},
+      {"choices", result.choices},
   };
   if (!result.operations.empty()) {
     json["measured_bandwidth"] = result.measured_bandwidth;
