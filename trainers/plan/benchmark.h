@@ -32,7 +32,7 @@ struct BenchmarkResult {
   int64_t system_allocations = 0;
   int64_t heap_growth_bytes = 0;
   std::vector<std::string> choices;  // which kernels and products the steps take, as the log says it
-  std::vector<OpStats> operations;  // by time, when profiling
+  std::vector<OpStats> operations;   // by time, when profiling
 
   double model_flops_share() const { return model_flops / (step_ms_median / 1000) / measured_peak_flops; }
 };
