@@ -5,8 +5,8 @@
 
 350 million parameters (window-350m.yaml), bf16, some 16384 tokens a step; times are compared by token. Both models run in
 turn. Memories are full when timing begins: as many steps come before. full-8k, full-32k and full-128k: twelve layers of
-gated attention units that read all earlier keys of one row, and the same units with caches of codewords. full-128k needs
-72 GiB of a GPU.
+gated attention units that read all earlier keys of one row, and the same units with caches of codewords; of bytes, as
+Transformer-VQ is published, so that no head for 50257 tokens hides what layers cost. full-128k needs 71 GiB of a GPU.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def gated(layers):
 
 def full(length):
     """Settings of one row of full attention, and of the same with caches of codewords."""
-    row = [*gated(12), "data.rows=1", f"data.subsequence={length}"]
+    row = [*gated(12), "data.vocabulary=256", "data.rows=1", f"data.subsequence={length}"]
     return ((row + [f"model.attention.window={length}", f"model.attention.vq.block={length}",
                     "model.attention.vq.cache=false"], length, 1),
             (row + ["model.attention.window=512", "model.attention.vq.block=512"], length, 1))
