@@ -23,8 +23,9 @@ __global__ void cut_queries_kernel(int32_t* ranges, int32_t* tiles, const int32_
   for (int t = thread; t < queries; t += kBlock) {
     const int number = numbers[t];
     if (number < 0 || number >= lists) continue;
-    if (t == 0 || numbers[t - 1] != number) own_ranges[2 * number] = t;
-    if (t + 1 == queries || numbers[t + 1] != number) own_ranges[2 * number + 1] = t + 1;
+    // Of queries that do not stand together the last ones count, in whatever order threads come.
+    if (t == 0 || numbers[t - 1] != number) atomicMax(&own_ranges[2 * number], t);
+    if (t + 1 == queries || numbers[t + 1] != number) atomicMax(&own_ranges[2 * number + 1], t + 1);
   }
   __syncthreads();
   // A thread takes consecutive lists; their tiles stand behind those of the threads before it.

@@ -55,6 +55,7 @@ TEST(Warpgroups, PanelsLieAsCutlassDescribesThem) {
 }
 
 __global__ void operands_kernel(uint64_t* operands) {
+  if (threadIdx.x != 0) return;
   const SharedPanels<128, kLines> panels{first_panel()};
   operands[0] = panels.along(0, 0);
   operands[1] = panels.along(64, 80) - operands[0];
@@ -210,6 +211,9 @@ std::vector<float> sums_with(Fault fault) {
 }
 
 TEST(Warpgroups, WhatIsNotWaitedForIsNotThere) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "these are races";
+#endif
   const std::vector<float> wanted(kGroupThreads, 2 * 8 * 16);
   EXPECT_EQ(sums_with(Fault::none), wanted);
   for (const Fault fault : {Fault::not_awaited, Fault::early, Fault::overwritten}) {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/bfloat16.h"
-#include "tests/support/cuda_shim/device_memory.h"
 
 // NOLINTBEGIN: CUDA's own words
 struct cublasLtMatmulDescOpaque_t {
@@ -323,10 +322,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
                               const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void*, size_t,
-                              cudaStream_t) {
+                              cudaStream_t stream) {
   using quire::shim::alignment_of;
   using quire::shim::multiply;
-  const quire::shim::DeviceMemoryOpen open;
   const Product product{desc, a_layout, b_layout, c_layout, d_layout};
   const cublasStatus_t status = quire::shim::judge(product);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
@@ -347,20 +345,26 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   quire::shim::g_clock += seconds + quire::shim::g_epilogue_seconds[desc->epilogue];
   ++quire::shim::g_runs[number];
   ++quire::shim::g_epilogues[desc->epilogue];
-  if (a_layout->type == CUDA_R_64F) {
-    multiply<double, double>(product, number, a, b, c, d, *static_cast<const double*>(alpha),
-                             *static_cast<const double*>(beta));
-    return status;
-  }
-  const float factor = *static_cast<const float*>(alpha);
-  const float kept = *static_cast<const float*>(beta);
-  if (a_layout->type == CUDA_R_32F) {
-    multiply<float, float>(product, number, a, b, c, d, factor, kept);
-  } else if (d_layout->type == CUDA_R_32F) {
-    multiply<float, quire::bfloat16>(product, number, a, b, c, d, factor, kept);
-  } else {
-    multiply<quire::bfloat16, quire::bfloat16>(product, number, a, b, c, d, factor, kept);
-  }
+  const bool in_f64 = a_layout->type == CUDA_R_64F;
+  const double factor = in_f64 ? *static_cast<const double*>(alpha) : *static_cast<const float*>(alpha);
+  const double kept = in_f64 ? *static_cast<const double*>(beta) : *static_cast<const float*>(beta);
+  // Descriptors may be gone when the stream comes to it.
+  quire::shim::on_stream(stream, [=, desc = *desc, layouts = std::array{*a_layout, *b_layout, *c_layout, *d_layout}] {
+    const quire::shim::DeviceMemoryOpen open;
+    auto [of_a, of_b, of_c, of_d] = layouts;
+    auto own = desc;
+    const Product given{&own, &of_a, &of_b, &of_c, &of_d};
+    if (of_a.type == CUDA_R_64F) {
+      multiply<double, double>(given, number, a, b, c, d, factor, kept);
+    } else if (of_a.type == CUDA_R_32F) {
+      multiply<float, float>(given, number, a, b, c, d, static_cast<float>(factor), static_cast<float>(kept));
+    } else if (of_d.type == CUDA_R_32F) {
+      multiply<float, quire::bfloat16>(given, number, a, b, c, d, static_cast<float>(factor), static_cast<float>(kept));
+    } else {
+      multiply<quire::bfloat16, quire::bfloat16>(given, number, a, b, c, d, static_cast<float>(factor),
+                                                 static_cast<float>(kept));
+    }
+  });
   return status;
 }
 // NOLINTEND

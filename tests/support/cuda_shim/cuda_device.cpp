@@ -25,6 +25,14 @@ cudaStream_t stream() {
 
 }  // namespace quire::cuda
 
+namespace quire::shim {
+
+void on_stream(cudaStream_t, std::function<void()> work) {
+  work();
+}
+
+}  // namespace quire::shim
+
 namespace quire::test {
 
 namespace {

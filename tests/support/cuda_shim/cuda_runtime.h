@@ -41,6 +41,9 @@ inline constexpr int warpSize = 32;
 
 namespace quire::shim {
 
+// What the device does for a stream. Two sources define it: cuda_device.cpp does it at once, asynchronous_device.cpp
+// when the stream comes to it.
+void on_stream(cudaStream_t stream, std::function<void()> work);
 // Runs body, a call of kernel, once for every thread of the grid. Aborts with one line on stderr when threads miss each
 // other.
 void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
@@ -132,18 +135,17 @@ inline int __ffs(int x) {
 inline int __clz(int x) {
   return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x));
 }
-// Fibers take turns only at barriers and warp operations, so that these are atomic.
+// Without order: what a kernel wants ordered it orders by barriers.
 template <typename T>
 T atomicAdd(T* to, T value) {
   static_assert(!std::is_floating_point_v<T>, "sums of floating-point atomics depend on the order of threads");
-  const T before = *to;
-  *to += value;
-  return before;
+  return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
 }
 template <typename T>
 T atomicMax(T* to, T value) {
-  const T before = *to;
-  if (value > before) *to = value;
+  T before = __atomic_load_n(to, __ATOMIC_RELAXED);
+  while (value > before && !__atomic_compare_exchange_n(to, &before, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
   return before;
 }
 inline float rsqrtf(float x) {
@@ -160,7 +162,14 @@ enum cudaDeviceAttr {
   cudaDevAttrComputeCapabilityMinor = 76,
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
 };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+enum cudaMemcpyKind {
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+  cudaMemcpyDefault = 4
+};
+inline constexpr unsigned cudaHostAllocPortable = 1;
+inline constexpr unsigned cudaHostAllocMapped = 2;
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
@@ -177,23 +186,38 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   const cudaError_t error = check_launch(*config);
   if (error != cudaSuccess) return error;
   // Values, as a GPU gets them.
-  const std::tuple<std::remove_cvref_t<Parameters>...> parameters(static_cast<Parameters>(given)...);
-  quire::shim::run_grid(reinterpret_cast<const void*>(kernel), config->gridDim, config->blockDim,
-                        config->dynamicSmemBytes, [&] { std::apply(kernel, parameters); });
+  quire::shim::on_stream(
+      config->stream, [kernel, grid = *config,
+                       parameters = std::tuple<std::remove_cvref_t<Parameters>...>(static_cast<Parameters>(given)...)] {
+        quire::shim::run_grid(reinterpret_cast<const void*>(kernel), grid.gridDim, grid.blockDim, grid.dynamicSmemBytes,
+                              [&] { std::apply(kernel, parameters); });
+      });
   return cudaSuccess;
 }
 template <typename Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int) {
   return cudaSuccess;
 }
-inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
-  const quire::shim::DeviceMemoryOpen open;
-  std::memset(to, value, bytes);
+inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  quire::shim::on_stream(stream, [=] {
+    const quire::shim::DeviceMemoryOpen open;
+    std::memset(to, value, bytes);
+  });
   return cudaSuccess;
 }
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  const quire::shim::DeviceMemoryOpen open;
-  std::memcpy(to, from, bytes);
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  quire::shim::on_stream(stream, [=] {
+    const quire::shim::DeviceMemoryOpen open;
+    std::memcpy(to, from, bytes);
+  });
   return cudaSuccess;
 }
+// Of asynchronous_device.cpp alone.
+cudaError_t cudaMalloc(void** block, size_t bytes);
+cudaError_t cudaFree(void* block);
+cudaError_t cudaHostAlloc(void** block, size_t bytes, unsigned flags);
+cudaError_t cudaMallocHost(void** block, size_t bytes);
+cudaError_t cudaFreeHost(void* block);
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+cudaError_t cudaDeviceGetPCIBusId(char* name, int length, int device);
 // NOLINTEND(bugprone-reserved-identifier)

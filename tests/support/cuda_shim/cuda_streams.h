@@ -3,9 +3,17 @@
 // given to it is done when the call returns.
 #pragma once
 
+namespace quire::shim {
+
+// Stream number n, of all that were made in this process, waits a little before it does anything; -1: none.
+void slow_down_stream(int number);
+
+}  // namespace quire::shim
+
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorNotReady = 600,
 };
@@ -26,5 +34,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaGetLastError();
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/check.h"
-#include "tests/support/cuda_shim/device_memory.h"
+#include "kernels/cuda/stream.h"
 
 namespace quire::cuda {
 
@@ -42,6 +42,14 @@ class HostPlans final : public CudnnPlans {
   int64_t backward_workspace() const override { return kWorkspace; }
 
   void forward(const CudnnForward& x, void* workspace) override {
+    shim::on_stream(stream(), [this, x, workspace] { attend(x, workspace); });
+  }
+  void backward(const CudnnBackward& x, void* workspace) override {
+    shim::on_stream(stream(), [this, x, workspace] { differentiate(x, workspace); });
+  }
+
+ private:
+  void attend(const CudnnForward& x, void* workspace) {
     const shim::DeviceMemoryOpen open;
     QUIRE_CHECK(workspace == nullptr, "cudnn stand-in: a workspace that nobody asked for");
     check_keys(x.k, x.v);
@@ -63,7 +71,7 @@ class HostPlans final : public CudnnPlans {
     });
   }
 
-  void backward(const CudnnBackward& x, void* workspace) override {
+  void differentiate(const CudnnBackward& x, void* workspace) {
     const shim::DeviceMemoryOpen open;
     QUIRE_CHECK(workspace != nullptr, "cudnn stand-in: no workspace");
     std::fill_n(static_cast<char*>(workspace), kWorkspace, '\xff');
@@ -111,7 +119,6 @@ class HostPlans final : public CudnnPlans {
     }
   }
 
- private:
   int64_t query_at(int64_t i, int64_t h, int64_t width) const { return (i * s_.heads + h) * width; }
   int64_t key_at(int64_t j, int64_t h, int64_t width) const {
     return (j * s_.kv_heads + h / (s_.heads / s_.kv_heads)) * width;

@@ -109,8 +109,8 @@ struct Scheduler {
 };
 
 Scheduler& scheduler() {
-  static Scheduler one;
-  return one;
+  static Scheduler* const one = new Scheduler;  // a stream's thread may outlive statics
+  return *one;
 }
 
 [[noreturn]] void give_up(const char* what, const Fiber& fiber) {

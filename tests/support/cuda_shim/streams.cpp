@@ -1,14 +1,20 @@
 // Streams as threads with a queue, events as signals that a stream gives.
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "tests/support/cuda_shim/cuda_streams.h"
 
 namespace {
+
+std::atomic<int> g_slow = -1;
+std::atomic<int> g_made = 0;
 
 class Signal {
  public:
@@ -57,10 +63,12 @@ class Stream {
       queue_.pop_front();
       lock.unlock();
       if (!work) return;
+      if (number_ == g_slow) std::this_thread::sleep_for(std::chrono::microseconds(200));
       work();
     }
   }
 
+  const int number_ = g_made++;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;
@@ -83,18 +91,45 @@ void give(cudaStream_t stream, std::function<void()> work) {
   static_cast<Stream*>(stream)->give(std::move(work));
 }
 
+// Those that were made and not destroyed.
+struct Streams {
+  std::mutex mutex;
+  std::set<cudaStream_t> all;
+
+  static Streams& get() {
+    static Streams* const streams = new Streams;  // threads may outlive statics
+    return *streams;
+  }
+};
+
 thread_local cudaError_t last_error = cudaSuccess;
 
 }  // namespace
+
+namespace quire::shim {
+
+void slow_down_stream(int number) {
+  g_slow = number;
+}
+
+}  // namespace quire::shim
 
 extern "C" {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new Stream;
+  Streams& streams = Streams::get();
+  const std::lock_guard lock(streams.mutex);
+  streams.all.insert(*stream);
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  {
+    Streams& streams = Streams::get();
+    const std::lock_guard lock(streams.mutex);
+    streams.all.erase(stream);
+  }
   delete static_cast<Stream*>(stream);
   return cudaSuccess;
 }
@@ -143,6 +178,23 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (signal == nullptr || signal->given()) return cudaSuccess;
   last_error = cudaErrorNotReady;
   return cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const std::shared_ptr<Signal> signal = static_cast<Event*>(event)->signal();
+  if (signal != nullptr) signal->await();
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  std::set<cudaStream_t> all;
+  {
+    Streams& streams = Streams::get();
+    const std::lock_guard lock(streams.mutex);
+    all = streams.all;
+  }
+  for (const cudaStream_t stream : all) cudaStreamSynchronize(stream);
+  return cudaSuccess;
 }
 
 cudaError_t cudaGetLastError() {
