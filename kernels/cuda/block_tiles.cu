@@ -1,5 +1,7 @@
 #include "kernels/cuda/block_tiles.h"
 
+#include <limits>
+
 namespace quire::cuda {
 
 namespace {
@@ -21,7 +23,16 @@ __global__ void cut_blocks_kernel(KeyTile* tiles, const int32_t* block, int keys
       if (ends != 0) end = first + kWarp - 1 - __clz(static_cast<int>(ends));
     }
     if (end > begin) {
-      if (lane == 0) to[count] = {begin, end, begin, end, numbers[begin], numbers[end - 1], 0};
+      // Keys without a block may stand before and behind the others.
+      int low = std::numeric_limits<int>::max();
+      int high = -1;
+      for (int key = begin + lane; key < end; key += kWarp) {
+        if (numbers[key] >= 0 && numbers[key] < low) low = numbers[key];
+        if (numbers[key] > high) high = numbers[key];
+      }
+      low = -warp_max(-low);
+      high = warp_max(high);
+      if (lane == 0) to[count] = {begin, end, begin, end, low, high, 0};
       ++count;
     } else {
       for (int first = begin + 1 + kTile; end == begin; first += kWarp) {

@@ -24,7 +24,7 @@ namespace quire::cuda {
 struct KeyTile {
   int begin, end;
   int block_begin, block_end;  // of a long block; otherwise begin and end
-  int low, high;               // numbers of the first and the last block
+  int low, high;               // the smallest and the largest number of a block; high: -1 without any
   int line;                    // which long block of the row this is
 
   __device__ bool is_part() const { return block_end - block_begin > kTile; }

@@ -28,7 +28,7 @@ struct Form {
   bool grouped = true;
   int64_t document = 0;      // keys after which a document ends and another one begins; 0: never
   int64_t unseen = 0;        // keys at the beginning of row 0 that nobody sees
-  int64_t padding = 0;       // queries at the end of row 1
+  int64_t padding = 0;       // queries, and keys, at the end of row 1
   int64_t empty_blocks = 0;  // blocks at the beginning that are a landmark alone
   bool empty_blocks_count = false;
   double dropout = 0;
@@ -64,7 +64,7 @@ ops::BlockAttentionInputs blocks_of(const Form& f, RandomTensors& random) {
       const int64_t at = f.document > 0 ? j % f.document : j + row;
       const bool last = j < f.empty_blocks || at % f.period == f.period - 1;
       closed = last;
-      const bool hidden = row == 0 && j < f.unseen;
+      const bool hidden = row == 0 ? j < f.unseen : row == 1 && j >= keys - f.padding;
       block.push_back(hidden ? -1 : number);
       landmark.push_back(last && !hidden ? (f.closed && number % 2 == row % 2 ? 2 : 1) : 0);
       begins.push_back(begin);
