@@ -64,6 +64,16 @@ std::vector<MechanismParam> with_other_cache_of(const std::vector<MechanismParam
   return kept;
 }
 
+void MechanismTest::SetUp() {
+  if (test_device() == kCpu) return;
+  for (const std::string& setting : GetParam().mechanism.settings) {
+    if (setting.find("kind: trivial_") != std::string::npos) GTEST_SKIP() << "its memory computes on the host";
+    for (const char* in_files : {"place: file", "kind: two_halves"}) {
+      if (setting.find(in_files) != std::string::npos) GTEST_SKIP() << "a GPU reads no state in files";
+    }
+  }
+}
+
 RunConfig MechanismTest::config(std::vector<std::string> more) {
   std::vector<std::string> settings = GetParam().mechanism.settings;
   settings.push_back("data.pack=" + std::string(name_in_config(GetParam().pack)));

@@ -43,6 +43,8 @@ std::vector<MechanismParam> with_other_cache_of(const std::vector<MechanismParam
 
 class MechanismTest : public ::testing::TestWithParam<MechanismParam> {
  protected:
+  // On a GPU, cases with memories that compute on the host or with state in files are skipped.
+  void SetUp() override;
   // The case's configuration with more settings.
   static RunConfig config(std::vector<std::string> more = {});
 };

@@ -6,6 +6,7 @@
 #include "tests/support/compare.h"
 #include "tests/support/mechanism_suite.h"
 #include "tests/support/model_reader.h"
+#include "tests/support/test_device.h"
 
 namespace quire::test {
 
@@ -194,9 +195,10 @@ TEST_P(MechanismReading, PaddingIsNeitherReadNorWritten) {
   for (size_t step = 0; step < batches.size(); ++step) {
     reader.gradient(batches[step]);
     other.gradient(filled[step]);
-    EXPECT_EQ(largest_difference(reader.store().gradients().to_vector<double>(),
+    // A GPU groups the sums of an embedding's gradient by all tokens there are, those of padding among them.
+    EXPECT_LE(largest_difference(reader.store().gradients().to_vector<double>(),
                                  other.store().gradients().to_vector<double>()),
-              0.0);
+              test_device() == kCpu ? 0.0 : 1e-13);
     DocumentNll a;
     DocumentNll b;
     reader.step(batches[step], &a);
