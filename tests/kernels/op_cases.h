@@ -81,6 +81,7 @@ void add_knn_gate_cases(std::vector<OpCase>& cases);
 void add_vq_attention_cases(std::vector<OpCase>& cases);
 void add_vq_codebook_cases(std::vector<OpCase>& cases);
 void add_feed_forward_cases(std::vector<OpCase>& cases);
+void add_stored_cases(std::vector<OpCase>& cases);
 void add_stored_block_cases(std::vector<OpCase>& cases);
 
 // Copies of the inputs for one call: many operations write in place.

@@ -291,4 +291,8 @@ BlockAttention composed_block_attention(Tape& tape, const Variable& q, const Var
   return {weighted_values(tape, weights, values), lse};
 }
 
+std::vector<Variable> both(Tape& tape, const BlockAttention& result) {
+  return {result.out, exp(tape, scale(tape, result.lse, 0.5))};
+}
+
 }  // namespace quire::test

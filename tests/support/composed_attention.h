@@ -19,7 +19,11 @@ Variable composed_joint_attention(Tape& tape, const AttentionVariables& x, const
 BlockAttention composed_block_attention(Tape& tape, const Variable& q, const Variable& k, const Variable& v,
                                         const ops::BlockAttentionInputs& settings);
 
-// The parts of it, for other compositions. S = C + T keys: the ring from its oldest entry on, then the subsequence.
+// Its outputs, with the root of the sum over gates in place of its log, which may be -inf: differences of it exist.
+std::vector<Variable> both(Tape& tape, const BlockAttention& result);
+
+// The parts of attention, for other compositions. S = C + T keys: the ring from its oldest entry on, then the
+// subsequence.
 struct ComposedKeys {
   Variable logits;  // [R, T, H, S]
   Variable values;  // [R, H, S, Dv]
