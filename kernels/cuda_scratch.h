@@ -87,8 +87,9 @@ struct StoredScratch {
   // Operands of these sizes go to tensor cores when their addresses allow it. One token at a time, as text is
   // generated, has too few queries that could read the same block.
   static bool needed(const StoredSizes& sizes, const ops::StoredAttentionInputs& in) {
-    return in.q.dtype() == DType::bf16 && sizes.size % 8 == 0 && sizes.size <= 128 && sizes.value_size % 8 == 0 &&
-           sizes.value_size <= 128 && sizes.chosen > 0 && sizes.queries > 1;
+    const auto suits = [](int64_t features) { return features > 0 && features % 8 == 0 && features <= 128; };
+    return in.q.dtype() == DType::bf16 && suits(sizes.size) && suits(sizes.value_size) && sizes.chosen > 0 &&
+           sizes.queries > 1;
   }
 
   static inline int64_t most_bytes = int64_t{256} << 20;  // of parts; a test may set another number
