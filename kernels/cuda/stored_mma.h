@@ -43,6 +43,7 @@ StoredEntries sort_entries(const StoredScratch& scratch, const StoredInBf16& in,
 void attend_to_blocks(float* parts, float* gates, const StoredInBf16& in, const StoredEntries& entries);
 // parts [entries, D]: the gradients of the queries as they were turned for the block of each entry, without the scale.
 void gradients_by_block(float* parts, const StoredInBf16& in, const StoredEntries& entries, const StoredBackward& back);
+// The results of a slice: its lines of out and lse, as of stored_attention, and of dq.
 void join_parts(bfloat16* out, float* lse, const float* parts, const float* gates, const StoredInBf16& in,
                 int64_t first_line, int64_t lines);
 void sum_gradients(bfloat16* dq, const float* parts, const StoredInBf16& in, int64_t first_line, int64_t lines);
