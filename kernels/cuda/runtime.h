@@ -3,6 +3,7 @@
 // operations are reached by all threads, with the full mask.
 #pragma once
 
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -34,12 +35,18 @@ inline bool has_shared_memory(size_t bytes) {
   return bytes <= static_cast<size_t>(most);
 }
 
-// Threads of a block come in whole warps. A grid without blocks is not launched.
+// Threads of a block come in whole warps. A grid without blocks is not launched. DeviceError: the GPU has less shared
+// memory.
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 blocks, int threads, size_t shared_bytes, Arguments&&... arguments) {
   if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0) return;
-  constexpr size_t kWithoutAsking = size_t{48} << 10;
+  // A kernel's own arrays and these have 48 KB together.
+  constexpr size_t kWithoutAsking = size_t{32} << 10;
   if (shared_bytes > kWithoutAsking) {
+    if (!has_shared_memory(shared_bytes)) {
+      throw DeviceError("a kernel needs " + std::to_string(shared_bytes >> 10) +
+                        " KB of shared memory a block, more than this GPU has");
+    }
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
   }
   cudaLaunchConfig_t config{};

@@ -177,13 +177,14 @@ struct cudaLaunchConfig_t {
   cudaStream_t stream = nullptr;
 };
 const char* cudaGetErrorString(cudaError_t error);
-cudaError_t check_launch(const cudaLaunchConfig_t& config);
+cudaError_t check_launch(const void* kernel, const cudaLaunchConfig_t& config);
+cudaError_t allow_shared_memory(const void* kernel, size_t bytes);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... given) {
-  const cudaError_t error = check_launch(*config);
+  const cudaError_t error = check_launch(reinterpret_cast<const void*>(kernel), *config);
   if (error != cudaSuccess) return error;
   // Values, as a GPU gets them.
   quire::shim::on_stream(
@@ -195,8 +196,8 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   return cudaSuccess;
 }
 template <typename Kernel>
-cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int) {
-  return cudaSuccess;
+cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute, int value) {
+  return allow_shared_memory(reinterpret_cast<const void*>(kernel), static_cast<size_t>(value));
 }
 inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   quire::shim::on_stream(stream, [=] {

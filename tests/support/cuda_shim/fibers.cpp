@@ -473,7 +473,34 @@ size_t most_shared_bytes() {
 
 }  // namespace quire::shim
 
-cudaError_t check_launch(const cudaLaunchConfig_t& config) {
+namespace {
+
+// How much dynamic shared memory kernels have asked for.
+std::mutex g_allowed_mutex;
+std::unordered_map<const void*, size_t> g_allowed;
+
+size_t static_bytes_of(const void* kernel) {
+  size_t bytes = 0;
+  for (const quire::shim::SharedArray& array : quire::shim::static_shared_of(kernel)) bytes += array.bytes;
+  return bytes;
+}
+
+}  // namespace
+
+// As cudaFuncAttributeMaxDynamicSharedMemorySize is documented: the kernel's own arrays count, too.
+cudaError_t allow_shared_memory(const void* kernel, size_t bytes) {
+  if (bytes + static_bytes_of(kernel) > quire::shim::g_shared_limit) return cudaErrorInvalidValue;
+  const std::lock_guard lock(g_allowed_mutex);
+  g_allowed[kernel] = bytes;
+  return cudaSuccess;
+}
+
+cudaError_t check_launch(const void* kernel, const cudaLaunchConfig_t& config) {
+  constexpr size_t kWithoutAsking = size_t{48} << 10;
+  if (config.dynamicSmemBytes + static_bytes_of(kernel) > kWithoutAsking) {
+    const std::lock_guard lock(g_allowed_mutex);
+    if (g_allowed[kernel] < config.dynamicSmemBytes) return cudaErrorInvalidValue;
+  }
   if (config.dynamicSmemBytes > quire::shim::g_most_shared) quire::shim::g_most_shared = config.dynamicSmemBytes;
   const uint64_t threads = uint64_t{config.blockDim.x} * config.blockDim.y * config.blockDim.z;
   const bool fits = config.gridDim.x > 0 && config.gridDim.y > 0 && config.gridDim.z > 0 &&
@@ -504,5 +531,6 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
+  if (error == cudaErrorInvalidValue) return "invalid argument";
   return error == cudaSuccess ? "no error" : "invalid configuration argument";
 }

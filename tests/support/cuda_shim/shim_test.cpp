@@ -85,6 +85,17 @@ TEST(CudaShim, RefusesWhatAGpuRefuses) {
   EXPECT_THROW(launch(some_wait_kernel, dim3(1), 32, size_t{300} << 10), DeviceError);
 }
 
+// 48 KB without asking, a kernel's own arrays among them.
+TEST(CudaShim, SharedMemoryIsAskedFor) {
+  std::vector<int> values(64);
+  cudaLaunchConfig_t config{};
+  config.blockDim = dim3(64);
+  config.dynamicSmemBytes = size_t{48} << 10;
+  EXPECT_EQ(cudaLaunchKernelEx(&config, reverse_kernel, values.data(), true), cudaErrorInvalidValue);
+  launch(reverse_kernel, dim3(1), 64, config.dynamicSmemBytes, values.data(), true);
+  EXPECT_EQ(cudaLaunchKernelEx(&config, reverse_kernel, values.data(), true), cudaSuccess);
+}
+
 TEST(CudaShimDeathTest, FindsDivergentBarriers) {
   EXPECT_DEATH(launch(some_wait_kernel, dim3(1), 64, 0), "divergent barrier: a thread has returned before");
   EXPECT_DEATH(launch(two_lines_kernel, dim3(1), 64, 0), "divergent barrier: threads wait at different lines");
