@@ -27,8 +27,11 @@ TEST(Launch, EachLauncherIsKnownByItsVariables) {
   EXPECT_EQ(open_mpi.size, 4);
   EXPECT_EQ(open_mpi.rank, 2);
   EXPECT_EQ(open_mpi.by, "mpirun of Open MPI (OMPI_COMM_WORLD_SIZE=4)");
+  EXPECT_EQ(open_mpi.host_rank, std::nullopt);
   EXPECT_EQ(launch({{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}}).by, "mpirun of MPICH or a relative (PMI_SIZE=2)");
   EXPECT_EQ(launch({{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}}).by, "srun (SLURM_STEP_NUM_TASKS=2)");
+  EXPECT_EQ(launch({{"PMI_SIZE", "8"}, {"PMI_RANK", "5"}, {"MPI_LOCALRANKID", "1"}, {"SLURM_LOCALID", "3"}}).host_rank,
+            1);
   // A batch script is no rank.
   EXPECT_EQ(launch({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "7"}}).way, Launch::Way::alone);
 }
@@ -49,6 +52,17 @@ TEST(Launch, AFileComesBeforeAnyLauncher) {
   EXPECT_EQ(slurm.file, "/x/meet.77.0.2");
   EXPECT_EQ(slurm.rank, 3);
   EXPECT_EQ(launch({{"QUIRE_RENDEZVOUS", "/x"}, {"QUIRE_RANK", "0"}, {"QUIRE_RANKS", "1"}}).way, Launch::Way::alone);
+}
+
+TEST(Launch, EachRankHasAGpuOfItsOwn) {
+  EXPECT_EQ(own_gpu(3, nullptr, 8), "3");
+  EXPECT_EQ(own_gpu(1, "4,6", 8), "6");
+  EXPECT_EQ(own_gpu(1, "GPU-a,GPU-b", 0), "GPU-b");
+  EXPECT_EQ(own_gpu(5, nullptr, 4), "1");
+  // One by one GPU, as srun --gpus-per-task=1 gives them, none at all, and none that may be used.
+  EXPECT_EQ(own_gpu(1, "6", 8), "");
+  EXPECT_EQ(own_gpu(1, nullptr, 0), "");
+  EXPECT_EQ(own_gpu(1, "", 8), "");
 }
 
 TEST(Launch, HowLongRanksWaitForEachOther) {

@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
+#include <vector>
 
 #include "core/check.h"
 
@@ -26,13 +28,14 @@ struct Launcher {
   const char* name;
   const char* rank;
   const char* size;
+  const char* host_rank;
 };
 
 // The first whose variables are set. A batch script of SLURM has SLURM_PROCID, too, but not the step's number of tasks.
 constexpr Launcher kLaunchers[] = {
-    {"mpirun of Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-    {"mpirun of MPICH or a relative", "PMI_RANK", "PMI_SIZE"},
-    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
+    {"mpirun of Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"mpirun of MPICH or a relative", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
 };
 
 std::string one_name_per_start(const Environment& environment, const std::string& file) {
@@ -64,6 +67,7 @@ Launch meet_in_file(const Environment& environment, const std::string& file) {
   return {.way = Launch::Way::file,
           .rank = *rank,
           .size = *size,
+          .host_rank = std::nullopt,
           .by = fmt::format("{}={}", size_name, *size),
           .file = one_name_per_start(environment, file)};
 }
@@ -81,6 +85,7 @@ Launch find_way(const Environment& environment) {
     return {.way = Launch::Way::mpi,
             .rank = number_of(environment, launcher.rank).value_or(0),
             .size = *size,
+            .host_rank = number_of(environment, launcher.host_rank),
             .by = fmt::format("{} ({}={})", launcher.name, launcher.size, *size),
             .file = ""};
   }
@@ -103,6 +108,17 @@ Launch find_launch(const Environment& environment) {
 
 Launch find_launch() {
   return find_launch([](const char* name) -> const char* { return std::getenv(name); });
+}
+
+std::string own_gpu(int host_rank, const char* visible, int64_t gpus) {
+  std::vector<std::string> names;
+  if (visible != nullptr) {
+    std::istringstream list(visible);
+    for (std::string name; std::getline(list, name, ',');) names.push_back(name);
+  } else {
+    for (int64_t gpu = 0; gpu < gpus; ++gpu) names.push_back(std::to_string(gpu));
+  }
+  return names.size() > 1 ? names[static_cast<size_t>(host_rank) % names.size()] : "";
 }
 
 }  // namespace quire

@@ -8,7 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <fstream>
-#include <sstream>
+#include <iterator>
 #include <thread>
 
 #include "core/check.h"
@@ -166,22 +166,13 @@ void warn_of_binding(const Ranks& ranks) {
                   bound, host, ranks.host_size(), host / ranks.host_size()));
 }
 
-// Each rank sees one GPU only, its own: that of its number among the ranks of its host, of those that are visible.
-void choose_gpu(const Ranks& ranks) {
+// Each rank sees one GPU only, its own.
+void choose_gpu(int host_rank) {
   constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
-  std::vector<std::string> gpus;
-  if (const char* visible = std::getenv(kVisible)) {
-    std::istringstream names(visible);
-    for (std::string name; std::getline(names, name, ',');) gpus.push_back(name);
-  } else {
-    std::error_code none;
-    for (const auto& gpu : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", none)) {
-      (void)gpu;
-      gpus.push_back(std::to_string(gpus.size()));
-    }
-  }
-  // A rank that shares a GPU is told so when ranks compute on GPUs (DeviceBackend::connect).
-  if (gpus.size() > 1) ::setenv(kVisible, gpus[static_cast<size_t>(ranks.host_rank()) % gpus.size()].c_str(), 1);
+  std::error_code none;
+  const std::filesystem::directory_iterator gpus("/proc/driver/nvidia/gpus", none);
+  const std::string own = own_gpu(host_rank, std::getenv(kVisible), std::distance(begin(gpus), end(gpus)));
+  if (!own.empty()) ::setenv(kVisible, own.c_str(), 1);
 }
 
 [[noreturn]] void end_process(int code) {
@@ -203,6 +194,8 @@ void choose_gpu(const Ranks& ranks) {
   SocketControl* control = nullptr;
   try {
     Launch mine = launch;
+    // Before MPI, which may begin CUDA by itself: what is visible is settled then.
+    if (launch.host_rank) choose_gpu(*launch.host_rank);
     if (launch.way == Launch::Way::mpi) {
       world = start_mpi(launch);
       mine.rank = world->rank();
@@ -221,7 +214,7 @@ void choose_gpu(const Ranks& ranks) {
     const Ranks::Use use(*ranks);
     const LogVoice voice(ranks->rank());
     warn_of_binding(*ranks);
-    choose_gpu(*ranks);
+    if (!launch.host_rank) choose_gpu(ranks->host_rank());
     delay_termination();
     code = program();
   }
