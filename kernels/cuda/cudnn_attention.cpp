@@ -107,6 +107,8 @@ std::string why_no_plans(const AttentionProblem& problem) {
     return "";
   } catch (const Error& error) {
     return error.what();
+  } catch (const DeviceError& error) {  // its library cannot begin
+    return error.what();
   }
 }
 

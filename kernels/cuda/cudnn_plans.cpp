@@ -223,12 +223,13 @@ void check(cudnnStatus_t status, const char* call) {
 
 // One for all plans, made with the first.
 cudnnHandle_t handle_on(void* stream) {
-  static cudnnHandle_t handle = nullptr;
-  if (handle == nullptr) {
+  static const cudnnHandle_t made = [&] {
+    cudnnHandle_t handle = nullptr;
     check(fe::detail::create_handle(&handle), "cudnnCreate");
     check(fe::detail::set_stream(handle, static_cast<cudaStream_t>(stream)), "cudnnSetStream");
-  }
-  return handle;
+    return handle;
+  }();
+  return made;
 }
 
 class GraphPlans final : public CudnnPlans {

@@ -93,7 +93,7 @@ class UploadAllocator : public Allocator {
   void* allocate(size_t bytes) override {
     const std::lock_guard lock(mutex_);
     const size_t capacity = std::bit_ceil(std::max<size_t>(bytes, 512));
-    std::vector<Block>& free = free_[capacity];
+    std::deque<Block>& free = free_[capacity];
     if (free.empty()) {
       void* const memory = take(capacity);
       // Whoever had it before may still be running.
@@ -101,8 +101,9 @@ class UploadAllocator : public Allocator {
       check(cudaEventRecord(block.last_use, streams().compute));
       free.push_back(block);
     }
-    const Block block = free.back();
-    free.pop_back();
+    // Of the one freed longest ago nobody waits for the last use.
+    const Block block = free.front();
+    free.pop_front();
     check(cudaStreamWaitEvent(streams().copy, block.last_use));
     used_.emplace(block.memory, block);
     return block.memory;
@@ -151,7 +152,7 @@ class UploadAllocator : public Allocator {
 
   GpuAllocator& from_;
   std::mutex mutex_;
-  std::unordered_map<size_t, std::vector<Block>> free_;  // by capacity
+  std::unordered_map<size_t, std::deque<Block>> free_;  // by capacity
   std::unordered_map<void*, Block> used_;
 };
 
@@ -160,14 +161,14 @@ class PinnedBuffers {
  public:
   static constexpr size_t kBytes = size_t{4} << 20;
 
-  // Copies on a stream, in pieces of a buffer.
+  // Copies on a stream, in pieces of a buffer. Tensors of the device may lie in host memory.
   void copy(void* device, const void* host, size_t bytes, cudaStream_t on) {
     const std::lock_guard lock(mutex_);
     for (size_t at = 0; at < bytes; at += kBytes) {
       const size_t part = std::min(kBytes, bytes - at);
       Buffer& buffer = next(part);
       std::memcpy(buffer.memory, static_cast<const char*>(host) + at, part);
-      check(cudaMemcpyAsync(static_cast<char*>(device) + at, buffer.memory, part, cudaMemcpyHostToDevice, on));
+      check(cudaMemcpyAsync(static_cast<char*>(device) + at, buffer.memory, part, cudaMemcpyDefault, on));
       check(cudaEventRecord(buffer.copied, on));
     }
   }
@@ -241,7 +242,7 @@ class GpuMemory : public DeviceBackend {
   void await_fetched() override { check(cudaStreamWaitEvent(streams().compute, fetched_)); }
 
   void copy_to_host(void* host, const void* device, size_t bytes) override {
-    check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, streams().compute));
+    check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDefault, streams().compute));
     synchronize();
   }
   void copy_from_host(void* device, const void* host, size_t bytes) override {

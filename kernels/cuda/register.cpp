@@ -6,13 +6,15 @@
 #include "kernels/cuda/bind.h"
 #include "kernels/cuda/cudnn_attention.h"
 #include "kernels/cuda/memory.h"
+#include "kernels/cuda/own_code.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/suitability.h"
 #include "kernels/op.h"
 
 namespace {
 
-// The name of the first GPU that is visible. Throws DeviceError with the reason when there is none to use.
+// The name of the first GPU that is visible, and whether its warpgroups are used. Throws DeviceError with the reason
+// when there is none to use.
 std::string find_gpu() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
@@ -30,7 +32,10 @@ std::string find_gpu() {
   const std::string why = quire::cuda::why_unsuitable(properties.name, properties.major, properties.minor);
   if (!why.empty()) throw quire::DeviceError(why);
   quire::cuda::check(cudaSetDevice(0));
-  return properties.name;
+  if (!quire::cuda::has_code_for_gpu()) {
+    throw quire::DeviceError(quire::cuda::no_code(properties.name, properties.major, properties.minor));
+  }
+  return std::string(properties.name) + (quire::cuda::multiplies_by_warpgroups() ? ", by warpgroups" : "");
 }
 
 }  // namespace

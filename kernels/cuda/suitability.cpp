@@ -2,10 +2,22 @@
 
 namespace quire::cuda {
 
+namespace {
+
+std::string with_capability(const std::string& name, int major, int minor) {
+  return name + " has compute capability " + std::to_string(major) + "." + std::to_string(minor);
+}
+
+}  // namespace
+
 std::string why_unsuitable(const std::string& name, int major, int minor) {
   if (major >= 8) return "";
-  return name + " has compute capability " + std::to_string(major) + "." + std::to_string(minor) +
-         "; quire needs 8.0 (Ampere) or newer";
+  return with_capability(name, major, minor) + "; quire needs 8.0 (Ampere) or newer";
+}
+
+std::string no_code(const std::string& name, int major, int minor) {
+  return with_capability(name, major, minor) +
+         ", for which this build has no code: configure it with -DQUIRE_CUDA_CHIPS=all and build again";
 }
 
 std::string driver_too_old(int driver, int needed) {

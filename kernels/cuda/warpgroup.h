@@ -14,6 +14,7 @@
 #include <cstdlib>
 
 #include "kernels/cuda/mma.h"
+#include "kernels/cuda/own_code.h"
 
 namespace quire::cuda {
 
@@ -27,9 +28,6 @@ inline constexpr bool kHasWarpgroups = true;
 #else
 inline constexpr bool kHasWarpgroups = false;
 #endif
-
-// Whether this GPU has the instructions, and the library code that uses them.
-bool multiplies_by_warpgroups();
 
 // Ends copies of this thread (copy_later) and shows them, and what it stored in shared memory, to the products of
 // others behind the next barrier. Products read shared memory through another path than loads and stores do.

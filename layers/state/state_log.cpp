@@ -1,7 +1,6 @@
 #include "layers/state/state_log.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "core/check.h"
@@ -27,8 +26,10 @@ Tensor make_ring(const std::string& name, const Shape& shape, DType dtype, LogPl
   Allocator& allocator = device_backend(device.kind).host_allocator();
   const std::shared_ptr<void> memory(allocator.allocate(bytes),
                                      [&allocator, bytes](void* block) { allocator.deallocate(block, bytes); });
-  std::memset(memory.get(), 0, bytes);
-  return Tensor::over(memory, shape, dtype, device);
+  // On the device: kernels that were queued may still use what was here before.
+  const Tensor ring = Tensor::over(memory, shape, dtype, device);
+  ring.zero();
+  return ring;
 }
 
 }  // namespace
@@ -75,9 +76,13 @@ void StateLog::write_replacements(const LogPositions& positions, const std::vect
 
 void StateLog::begin_document(const LogPositions& positions, int64_t row) const {
   // The readable slots only: those behind the head may hold what this step appended.
-  for (int64_t entry = 0; entry < positions.length[at(row)]; ++entry) {
-    ring_.select(0, row).select(0, positions.slot_of(row, entry)).zero();
-  }
+  const int64_t length = positions.length[at(row)];
+  if (length == 0) return;
+  const Tensor slots = ring_.select(0, row);
+  const int64_t first = positions.slot_of(row, 0);
+  const int64_t end = std::min(first + length, positions.slots);
+  slots.slice(0, first, end).zero();
+  slots.slice(0, 0, length - (end - first)).zero();
 }
 
 void StateLog::write_appends(const LogPositions& positions) {

@@ -163,8 +163,9 @@ void Trainer::log_step(const StepResult& result, double seconds, double exchange
       {"epoch", epoch},
       {"peak_bytes", peak},
   };
-  if (ranks_.size() > 1) line["overlap"] = result.overlap;
+  // The host does not see either while a device is at work by itself.
   if (ranks_.size() > 1 && !device_backend(machine_.device.kind).is_asynchronous()) {
+    line["overlap"] = result.overlap;
     line["exchange_ms"] = 1000 * exchange_seconds / static_cast<double>(steps);
   }
   for (const auto& [name, value] : result.telemetry) line["telemetry"][name] = value;

@@ -13,6 +13,12 @@ TEST(CudaSuitability, OldGpusAreRefusedByName) {
   EXPECT_EQ(why_unsuitable("a later one", 12, 0), "");
 }
 
+TEST(CudaSuitability, AGpuWithoutCodeIsToldHowToGetIt) {
+  EXPECT_EQ(no_code("NVIDIA B200", 10, 0),
+            "NVIDIA B200 has compute capability 10.0, for which this build has no code: configure it with "
+            "-DQUIRE_CUDA_CHIPS=all and build again");
+}
+
 TEST(CudaSuitability, AnOldDriverIsNamedWithBothVersions) {
   EXPECT_EQ(driver_too_old(12040, 13000),
             "the NVIDIA driver is for CUDA 12.4 and older, and this program needs one for CUDA 13.0");

@@ -1,0 +1,24 @@
+#include "kernels/cuda/own_code.h"
+
+#include "kernels/cuda/stream.h"
+
+namespace quire::cuda {
+
+namespace {
+
+__global__ void nothing_kernel() {}
+
+}  // namespace
+
+bool has_code_for_gpu() {
+  cudaFuncAttributes attributes{};
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, nothing_kernel);
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
+    cudaGetLastError();  // forgotten: the caller says it
+    return false;
+  }
+  check(status);
+  return true;
+}
+
+}  // namespace quire::cuda
