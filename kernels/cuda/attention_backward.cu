@@ -466,8 +466,8 @@ void attention_backward(const ops::AttentionGradients& g, const Tensor& dout, co
     auto* const ranges_data = static_cast<VisibleRange*>(scratch.ranges.raw());
     launch(ranges_kernel<T>, dim3(static_cast<unsigned>(scratch.ranges.dim(0))), kTile, 0, ranges_data, operands);
     const BackwardOperands<T> back{dout.data<T>(), lse.data<A>(), scratch.delta.data<A>(), ranges_data};
-    const bool on_tensor_cores = backward_suits_tensor_cores(in, s);
-    const bool by_warpgroups = backward_suits_warpgroups(in, s);
+    const bool on_tensor_cores = backward_suits_tensor_cores(g, dout, in, s);
+    const bool by_warpgroups = on_tensor_cores && backward_suits_warpgroups(dout, in, s);
     const TermBiasScratch terms(s, in);
     AttentionOperands<T> of_warpgroups = operands;
     if constexpr (std::is_same_v<T, bfloat16>) {

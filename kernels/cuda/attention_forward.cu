@@ -90,8 +90,8 @@ void attention(const Tensor& out, const Tensor& lse, const ops::AttentionInputs&
   check_attention(s, out, lse, in);
   if (in.kernels == ops::AttentionKernels::cudnn) return attention_in_cudnn(s, out, lse, in);
   if (AttentionSlabs::suit(s, in)) return attention_by_products(out, lse, in, s);
-  if (suits_warpgroups(in, s)) return attention_by_warpgroups(out, lse, in, s);
-  if (suits_tensor_cores(in, s)) return attention_on_tensor_cores(out, lse, in, s);
+  if (suits_warpgroups(out, in, s)) return attention_by_warpgroups(out, lse, in, s);
+  if (suits_tensor_cores(out, in, s)) return attention_on_tensor_cores(out, lse, in, s);
   dispatch(in.q.dtype(), [&](auto type) {
     using T = decltype(type);
     AttentionOperands<T> operands = operands_of<T>(in, s);

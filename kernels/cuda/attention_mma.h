@@ -109,6 +109,68 @@ __device__ inline void store_features(bfloat16* to, const SumFragment& sums, int
   *reinterpret_cast<uint32_t*>(to) = packed(sums.x[2 * half] * factor, sums.x[2 * half + 1] * factor);
 }
 
+// Where the lines of tiles are copied from, `stride` values apart from each other: position 0 and what follows it lies
+// in a segment, what is before it in a ring.
+struct TileLines {
+  const bfloat16* segment;  // position 0
+  const bfloat16* ring;     // slot 0; not read where no position is below 0
+  int stride;
+  int size;  // values of a line that are there
+  int ring_head, slots;
+
+  // Without branches.
+  __device__ const bfloat16* at(int position) const {
+    const int slot = ring_head + position;
+    const int in_ring = slot < 0 ? slot + slots : slot;
+    return (position >= 0 ? segment : ring) + static_cast<int64_t>(position >= 0 ? position : in_ring) * stride;
+  }
+};
+
+__device__ inline TileLines keys_of(const AttentionOperands<bfloat16>& in, const Place& at, const bfloat16* segment,
+                                    const bfloat16* ring, int size) {
+  return {
+      line_of_key(segment, ring, size, in, at, 0),
+      ring == nullptr ? nullptr : ring + (static_cast<int64_t>(at.row) * in.slots * in.kv_heads + at.kv_head) * size,
+      in.kv_heads * size,
+      size,
+      at.ring_head,
+      in.slots};
+}
+__device__ inline TileLines queries_of(const AttentionOperands<bfloat16>& in, const Place& at, const bfloat16* tensor,
+                                       int size) {
+  return {line_of_query(tensor, size, in, at, 0), nullptr, in.heads * size, size, 0, 0};
+}
+// Lines of r for a head: position n is distance N - 1 - n.
+__device__ inline TileLines terms_of(const AttentionOperands<bfloat16>& in, const Place& at) {
+  return {in.r + static_cast<int64_t>(at.head) * in.size, nullptr, in.heads * in.size, in.size, 0, 0};
+}
+
+struct InOrder {
+  __device__ int operator()(int line) const { return line; }
+};
+struct Backwards {
+  __device__ int operator()(int line) const { return -line; }
+};
+
+// Copies lines first + order(0).. to a tile of kLines, 16 bytes at once; a thread's are always the same piece of a
+// line. Lines at positions outside [low, high) and features behind a line's are zeros. Position 0 may be read.
+template <int kLines, int kThreadsOfBlock = kMmaThreads, typename Lines, typename Order = InOrder>
+__device__ inline void copy_tile_lines(const Lines& to, const TileLines& from, int first, int low, int high,
+                                       Order order = {}) {
+  constexpr int kAtOnce = kThreadsOfBlock / Lines::kChunks;
+  static_assert(kLines % kAtOnce == 0);
+  const int number = static_cast<int>(threadIdx.x) % Lines::kChunks;
+  const int feature = number * Lines::kChunk;
+  const bool inside = feature < from.size;
+#pragma unroll 4
+  for (int n = 0; n < kLines / kAtOnce; ++n) {
+    const int line = static_cast<int>(threadIdx.x) / Lines::kChunks + n * kAtOnce;
+    const int position = first + order(line);
+    const bool there = inside && position >= low && position < high;
+    copy_later(to.chunk(line, number), from.at(there ? position : 0) + (inside ? feature : 0), there);
+  }
+}
+
 // Copies lines of `size` values into a tile: line_of(n) points to line n, null for zeros. Features behind `size` are
 // zeros, too. `any` may be read.
 template <int kThreadsOfBlock = kMmaThreads, int kWidth, typename LineOf>
@@ -136,21 +198,17 @@ __device__ inline Words with_added(const Words& given, const float* added) {
 }
 
 // The queries of a tile, and with Transformer-XL terms q + u and q + v_bias in their place.
-template <int kWidth>
-__device__ inline void load_queries(const SharedLines<kWidth>& content, const SharedLines<kWidth>& position, int lines,
+template <int kLines, int kWidth>
+__device__ inline void load_queries(const SharedLines<kWidth>& content, const SharedLines<kWidth>& position,
                                     const AttentionOperands<bfloat16>& in, const Place& at, int first_query) {
   constexpr int kChunks = SharedLines<kWidth>::kChunks;
   constexpr int kChunk = SharedLines<kWidth>::kChunk;
   if (in.r == nullptr) {
-    copy_lines(content, 0, lines, in.size, in.q, [&](int a) {
-      const int query = first_query + a;
-      return query < in.queries ? line_of_query(in.q, in.size, in, at, query) : nullptr;
-    });
-    return;
+    return copy_tile_lines<kLines>(content, queries_of(in, at, in.q, in.size), first_query, 0, in.queries);
   }
   const float* const u = in.u == nullptr ? nullptr : in.u + static_cast<int64_t>(at.head) * in.size;
   const float* const v_bias = in.v_bias == nullptr ? nullptr : in.v_bias + static_cast<int64_t>(at.head) * in.size;
-  for (int item = static_cast<int>(threadIdx.x); item < lines * kChunks; item += kMmaThreads) {
+  for (int item = static_cast<int>(threadIdx.x); item < kLines * kChunks; item += kMmaThreads) {
     const int line = item / kChunks;
     const int first = item % kChunks * kChunk;
     const bool there = first_query + line < in.queries && first < in.size;
@@ -166,32 +224,22 @@ __device__ inline void load_queries(const SharedLines<kWidth>& content, const Sh
 }
 
 // Keys or values of positions outside [low, high) count as zero.
-template <int kWidth>
-__device__ inline void copy_keys(const SharedLines<kWidth>& to, int lines, const AttentionOperands<bfloat16>& in,
-                                 const Place& at, const VisibleRange& range, int first_key) {
-  copy_lines(to, 0, lines, in.size, in.q, [&](int c) {
-    const int position = first_key + c;
-    const bool seen = position >= range.low && position < range.high;
-    return seen ? line_of_key(in.k, in.cache_k, in.size, in, at, position) : nullptr;
-  });
+template <int kLines, int kWidth>
+__device__ inline void copy_keys(const SharedLines<kWidth>& to, const AttentionOperands<bfloat16>& in, const Place& at,
+                                 const VisibleRange& range, int first_key) {
+  copy_tile_lines<kLines>(to, keys_of(in, at, in.k, in.cache_k, in.size), first_key, range.low, range.high);
 }
-template <int kWidth>
-__device__ inline void copy_values(const SharedLines<kWidth>& to, int lines, const AttentionOperands<bfloat16>& in,
+template <int kLines, int kWidth>
+__device__ inline void copy_values(const SharedLines<kWidth>& to, const AttentionOperands<bfloat16>& in,
                                    const Place& at, const VisibleRange& range, int first_key) {
-  copy_lines(to, 0, lines, in.value_size, in.q, [&](int c) {
-    const int position = first_key + c;
-    const bool seen = position >= range.low && position < range.high;
-    return seen ? line_of_key(in.v, in.cache_v, in.value_size, in, at, position) : nullptr;
-  });
+  copy_tile_lines<kLines>(to, keys_of(in, at, in.v, in.cache_v, in.value_size), first_key, range.low, range.high);
 }
 // Lines of r.
-template <int kWidth>
-__device__ inline void copy_terms(const SharedLines<kWidth>& to, int first_line, int lines,
-                                  const AttentionOperands<bfloat16>& in, const Place& at, int first_distance) {
-  copy_lines(to, first_line, lines, in.size, in.q, [&](int n) {
-    const int distance = first_distance + n;
-    return distance >= 0 && distance < in.entries ? line_of_distance(in.r, in, at, distance) : nullptr;
-  });
+template <int kLines, int kWidth>
+__device__ inline void copy_terms(const SharedLines<kWidth>& to, int first_line, const AttentionOperands<bfloat16>& in,
+                                  const Place& at, int first_distance) {
+  copy_tile_lines<kLines>(SharedLines<kWidth>{to.begin + first_line * kWidth}, terms_of(in, at),
+                          in.entries - 1 - first_distance, 0, in.entries, Backwards{});
 }
 
 // sums[t][n] += 16 lines of x, from first_x + kApart t on, times 8 lines of y, from first_y + 8 n on, over `size`
@@ -405,19 +453,19 @@ __device__ inline void multiply_strip(float* strip, const SharedLines<kWidth>& x
 // What dropout needs for 16 queries of a warp and a tile of 64 pairs each: mask[a][g], as in fill_mask, a counted from
 // the first query of the tile.
 template <bool kByDistance>
-__device__ inline void fill_mask_of_warp(uint32_t* mask, const AttentionOperands<bfloat16>& in, const Place& at,
+__device__ inline void fill_mask_of_warp(MaskGroup* mask, const AttentionOperands<bfloat16>& in, const Place& at,
                                          int first_query, int origin, int first_line) {
   for (int item = lane_of_warp(); item < kMmaRows * kMaskGroups; item += kWarp) {
     const int a = first_line + item / kMaskGroups;
     mask[a * kMaskGroups + item % kMaskGroups] =
-        mask_word<kByDistance>(in, at, first_query, origin, a, item % kMaskGroups);
+        mask_group<kByDistance>(in, at, first_query, origin, a, item % kMaskGroups);
   }
 }
 
 // Operands that these kernels take: whole chunks of 8 features at multiples of 16 bytes, 128 features of keys and
-// values at most, for which the device has enough shared memory.
+// values at most, for which the device has enough shared memory. values_like: out, or dout.
 inline constexpr int kMmaWidest = 128;
-bool suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& sizes);
+bool suits_tensor_cores(const Tensor& values_like, const ops::AttentionInputs& in, const AttentionSizes& sizes);
 void attention_on_tensor_cores(const Tensor& out, const Tensor& lse, const ops::AttentionInputs& in,
                                const AttentionSizes& sizes);
 
@@ -429,7 +477,8 @@ __device__ inline bool sees_keys(const VisibleRange& range, int first_key, int k
   return range.low < first_key + keys && range.high > first_key;
 }
 
-bool backward_suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& sizes);
+bool backward_suits_tensor_cores(const ops::AttentionGradients& gradients, const Tensor& dout,
+                                 const ops::AttentionInputs& in, const AttentionSizes& sizes);
 void query_gradient_on_tensor_cores(const Tensor& dq, const AttentionOperands<bfloat16>& in,
                                     const BackwardOperands<bfloat16>& back);
 void key_gradient_on_tensor_cores(const KeyGradients<bfloat16>& to, const AttentionOperands<bfloat16>& in,

@@ -41,6 +41,11 @@ struct Statistics {
   }
 };
 
+// Of the mask of a tile.
+constexpr size_t mask_bytes(bool dropout) {
+  return dropout ? kMmaTile * kMaskGroups * sizeof(MaskGroup) : 0;
+}
+
 // bias[n] of distance first + n, in powers of 2.
 __device__ inline void load_biases(float* bias, int count, const AttentionOperands<bfloat16>& in, const Place& at,
                                    int first) {
@@ -54,10 +59,7 @@ __device__ inline void load_biases(float* bias, int count, const AttentionOperan
 template <int kWidth>
 __device__ inline void copy_output_gradients(const SharedLines<kWidth>& to, const AttentionOperands<bfloat16>& in,
                                              const BackwardOperands<bfloat16>& back, const Place& at, int first_query) {
-  copy_lines(to, 0, kMmaTile, in.value_size, in.q, [&](int a) {
-    const int query = first_query + a;
-    return query < in.queries ? line_of_query(back.dout, in.value_size, in, at, query) : nullptr;
-  });
+  copy_tile_lines<kMmaTile>(to, queries_of(in, at, back.dout, in.value_size), first_query, 0, in.queries);
 }
 
 // A pair's probability as it multiplied the values, after dropout, and the gradient of its logit. `product`: of query
@@ -85,11 +87,11 @@ struct QueryMemory {
   float* strip;                      // of a warp
   float* bias;                       // of distance origin - 63 + n
   Statistics statistics;
-  uint32_t* mask;
+  MaskGroup* mask;
 
   static size_t bytes(bool dropout) {
-    const size_t words = kStrips + kBiases + Statistics::kWords + (dropout ? kMmaTile * kMaskGroups : 0);
-    return (kLines * kWidth + kTurned) * sizeof(bfloat16) + words * sizeof(uint32_t);
+    const size_t words = kStrips + kBiases + Statistics::kWords;
+    return (kLines * kWidth + kTurned) * sizeof(bfloat16) + words * sizeof(uint32_t) + mask_bytes(dropout);
   }
 
   __device__ QueryMemory() : statistics(biases() + kBiases) {
@@ -102,7 +104,7 @@ struct QueryMemory {
     turned = {queries.begin + kLines * kWidth + warp_of_block() * kMmaRows * kTurnedWidth};
     bias = biases();
     strip = bias - kStrips + warp_of_block() * kMmaRows * kStripStride;
-    mask = reinterpret_cast<uint32_t*>(bias + kBiases + Statistics::kWords);
+    mask = reinterpret_cast<MaskGroup*>(bias + kBiases + Statistics::kWords);
   }
 
  private:
@@ -129,17 +131,17 @@ __global__ void __launch_bounds__(kMmaThreads)
   const auto fetch = [&](int tile) {
     const int first_key = tile * kMmaTile - in.slots;
     const int origin = first_query - first_key;
-    copy_keys(memory.keys, kMmaTile, in, at, range, first_key);
-    copy_values(memory.values, kMmaTile, in, at, range, first_key);
+    copy_keys<kMmaTile>(memory.keys, in, at, range, first_key);
+    copy_values<kMmaTile>(memory.values, in, at, range, first_key);
     if (kRelative) {
       const int half = tile % 2 * kMmaTile;
-      copy_terms(memory.terms, half, kMmaTile, in, at, origin - (kMmaTile - 1));
-      if (tile == first_tile) copy_terms(memory.terms, kMmaTile - half, kMmaTile, in, at, origin + 1);
+      copy_terms<kMmaTile>(memory.terms, half, in, at, origin - (kMmaTile - 1));
+      if (tile == first_tile) copy_terms<kMmaTile>(memory.terms, kMmaTile - half, in, at, origin + 1);
     }
     load_biases(memory.bias, 2 * kMmaTile - 1, in, at, origin - (kMmaTile - 1));
   };
 
-  load_queries(memory.queries, memory.positions, kMmaTile, in, at, first_query);
+  load_queries<kMmaTile>(memory.queries, memory.positions, in, at, first_query);
   copy_output_gradients(memory.douts, in, back, at, first_query);
   memory.statistics.load(in, back, at, first_query);
   if constexpr (kRelative) {
@@ -231,11 +233,11 @@ struct KeyMemory {
   float* strips;  // [64 queries]
   float* bias;    // of distance origin - 63 + n
   Statistics statistics;
-  uint32_t* mask;
+  MaskGroup* mask;
 
   static size_t bytes(bool dropout) {
-    const size_t words = kStrips + kBiases + Statistics::kWords + (dropout ? kMmaTile * kMaskGroups : 0);
-    return kLines * kWidth * sizeof(bfloat16) + words * sizeof(uint32_t);
+    const size_t words = kStrips + kBiases + Statistics::kWords;
+    return kLines * kWidth * sizeof(bfloat16) + words * sizeof(uint32_t) + mask_bytes(dropout);
   }
 
   __device__ KeyMemory() : statistics(biases() + kBiases) {
@@ -247,7 +249,7 @@ struct KeyMemory {
     terms = {positions.begin + kMmaTile * kWidth};
     bias = biases();
     strips = bias - kStrips;
-    mask = reinterpret_cast<uint32_t*>(bias + kBiases + Statistics::kWords);
+    mask = reinterpret_cast<MaskGroup*>(bias + kBiases + Statistics::kWords);
   }
 
  private:
@@ -282,8 +284,8 @@ __global__ void __launch_bounds__(kMmaThreads)
   // Whatever lies where nobody looks: a key is a line of its own pairs alone.
   const VisibleRange all{-in.slots, in.queries, 0};
   const Place any = place_of(in, row, kv_head * group);
-  copy_keys(memory.keys, kMmaTile, in, any, all, first_key);
-  copy_values(memory.values, kMmaTile, in, any, all, first_key);
+  copy_keys<kMmaTile>(memory.keys, in, any, all, first_key);
+  copy_values<kMmaTile>(memory.values, in, any, all, first_key);
 
   SumFragment key_totals[1][kWidth / kMmaColumns] = {};
   SumFragment value_totals[1][kWidth / kMmaColumns] = {};
@@ -294,12 +296,12 @@ __global__ void __launch_bounds__(kMmaThreads)
       if (!sees_keys(back.ranges[row * query_tiles + tile], first_key, kMmaTile)) continue;
       const int first_query = tile * kMmaTile;
       const int origin = first_query - first_key;
-      load_queries(memory.queries, memory.positions, kMmaTile, in, at, first_query);
+      load_queries<kMmaTile>(memory.queries, memory.positions, in, at, first_query);
       copy_output_gradients(memory.douts, in, back, at, first_query);
       memory.statistics.load(in, back, at, first_query);
       load_biases(memory.bias, 2 * kMmaTile - 1, in, at, origin - (kMmaTile - 1));
       fill_mask<false>(memory.mask, in, at, first_query, origin);
-      if (kRelative) copy_terms(memory.terms, 0, 2 * kMmaTile, in, at, origin - (kMmaTile - 1));
+      if (kRelative) copy_terms<2 * kMmaTile>(memory.terms, 0, in, at, origin - (kMmaTile - 1));
       await_copies();
       __syncthreads();
       if constexpr (kRelative) {
@@ -384,12 +386,11 @@ struct DistanceMemory {
   float* bias;                  // of the block's distances
   float* sums;                  // [warps, 64]
   Statistics statistics;
-  uint32_t* mask;
+  MaskGroup* mask;
 
   static size_t bytes(bool dropout) {
-    const size_t words =
-        kStrips + kBiases + kMmaWarps * kMmaTile + Statistics::kWords + (dropout ? kMmaTile * kMaskGroups : 0);
-    return (kLines * kWidth + kPairs) * sizeof(bfloat16) + words * sizeof(uint32_t);
+    const size_t words = kStrips + kBiases + kMmaWarps * kMmaTile + Statistics::kWords;
+    return (kLines * kWidth + kPairs) * sizeof(bfloat16) + words * sizeof(uint32_t) + mask_bytes(dropout);
   }
 
   __device__ DistanceMemory() : statistics(biases() + kBiases) {
@@ -403,7 +404,7 @@ struct DistanceMemory {
     bias = biases();
     strip = bias - kStrips + warp_of_block() * kMmaRows * kStripStride;
     sums = bias + kBiases + Statistics::kWords;
-    mask = reinterpret_cast<uint32_t*>(sums + kMmaWarps * kMmaTile);
+    mask = reinterpret_cast<MaskGroup*>(sums + kMmaWarps * kMmaTile);
   }
 
  private:
@@ -431,7 +432,7 @@ __global__ void __launch_bounds__(kMmaThreads)
 
   const Place any = place_of(in, 0, head);
   load_biases(memory.bias, kMmaTile, in, any, first_distance);
-  if (kRelative) copy_terms(memory.terms, 0, kMmaTile, in, any, first_distance);
+  if (kRelative) copy_terms<kMmaTile>(memory.terms, 0, in, any, first_distance);
 
   SumFragment totals[1][kWidth / kMmaColumns] = {};
   float sums[kColumns][2] = {};
@@ -442,9 +443,9 @@ __global__ void __launch_bounds__(kMmaThreads)
     const Place at = place_of(in, static_cast<int>(unit / query_tiles), head);
     // Query a and distance e belong to key a - e + 63.
     const int first_key = first_query - first_distance - (kMmaTile - 1);
-    copy_keys(memory.keys, 2 * kMmaTile, in, at, range, first_key);
-    copy_values(memory.values, 2 * kMmaTile, in, at, range, first_key);
-    load_queries(memory.queries, memory.positions, kMmaTile, in, at, first_query);
+    copy_keys<2 * kMmaTile>(memory.keys, in, at, range, first_key);
+    copy_values<2 * kMmaTile>(memory.values, in, at, range, first_key);
+    load_queries<kMmaTile>(memory.queries, memory.positions, in, at, first_query);
     copy_output_gradients(memory.douts, in, back, at, first_query);
     memory.statistics.load(in, back, at, first_query);
     if (in.dropout) fill_mask_of_warp<true>(memory.mask, in, at, first_query, first_distance, first_line);
@@ -553,8 +554,13 @@ void with_kind(const AttentionOperands<bfloat16>& in, Function&& function) {
 
 }  // namespace
 
-bool backward_suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& sizes) {
-  if (!suits_tensor_cores(in, sizes)) return false;
+bool backward_suits_tensor_cores(const ops::AttentionGradients& gradients, const Tensor& dout,
+                                 const ops::AttentionInputs& in, const AttentionSizes& sizes) {
+  if (!suits_tensor_cores(dout, in, sizes) ||
+      !in_chunks(sizes.size, {&gradients.dq, &gradients.dk, &gradients.dcache_k}) ||
+      !in_chunks(sizes.value_size, {&gradients.dv, &gradients.dcache_v})) {
+    return false;
+  }
   size_t most = 0;
   with_kind(sizes.size, sizes.value_size, in.r.defined(), [&](auto width, auto relative) {
     const bool dropout = in.dropout > 0;

@@ -15,14 +15,15 @@ struct ForwardMemory {
 
   SharedLines<kWidth> queries, keys, values, positions, terms;
   float* strips;
-  float* bias;     // of distance origin - 63 + n
-  int* nearest;    // [queries]
-  int* farthest;   // [queries]
-  uint32_t* mask;  // [queries, kMaskGroups]
+  float* bias;      // of distance origin - 63 + n
+  int* nearest;     // [queries]
+  int* farthest;    // [queries]
+  MaskGroup* mask;  // [queries, kMaskGroups]
 
   static size_t bytes(bool dropout) {
-    const size_t words = kStrips + kBiases + 2 * kQueries + (dropout ? kQueries * kMaskGroups : 0);
-    return kLines * kWidth * sizeof(bfloat16) + words * sizeof(uint32_t);
+    const size_t words = kStrips + kBiases + 2 * kQueries;
+    return kLines * kWidth * sizeof(bfloat16) + words * sizeof(uint32_t) +
+           (dropout ? kQueries * kMaskGroups * sizeof(MaskGroup) : 0);
   }
 
   __device__ ForwardMemory() {
@@ -36,7 +37,7 @@ struct ForwardMemory {
     bias = strips + kStrips;
     nearest = reinterpret_cast<int*>(bias + kBiases);
     farthest = nearest + kQueries;
-    mask = reinterpret_cast<uint32_t*>(farthest + kQueries);
+    mask = reinterpret_cast<MaskGroup*>(farthest + kQueries);
   }
 };
 
@@ -76,12 +77,12 @@ __global__ void __launch_bounds__(kMmaThreads)
   const auto fetch_keys = [&](int tile) {
     const int first_key = tile * kMmaTile - in.slots;
     const int origin = first_query - first_key;
-    copy_keys(memory.keys, kMmaTile, in, at, range, first_key);
+    copy_keys<kMmaTile>(memory.keys, in, at, range, first_key);
     if (kRelative) {
       // Distances origin - 63 .. origin in one half, those of the tile before behind them in the other.
       const int half = tile % 2 * kMmaTile;
-      copy_terms(memory.terms, half, kMmaTile, in, at, origin - (kMmaTile - 1));
-      if (tile == first_tile) copy_terms(memory.terms, kMmaTile - half, kMmaTile, in, at, origin + 1);
+      copy_terms<kMmaTile>(memory.terms, half, in, at, origin - (kMmaTile - 1));
+      if (tile == first_tile) copy_terms<kMmaTile>(memory.terms, kMmaTile - half, in, at, origin + 1);
     }
     if (with_bias) {
       for (int n = static_cast<int>(threadIdx.x); n < kQueries + kMmaTile - 1; n += kMmaThreads) {
@@ -104,14 +105,14 @@ __global__ void __launch_bounds__(kMmaThreads)
     }
   }
 
-  load_queries(memory.queries, memory.positions, kQueries, in, at, first_query);
+  load_queries<kQueries>(memory.queries, memory.positions, in, at, first_query);
   if (first_tile * kMmaTile - in.slots < range.high) fetch_keys(first_tile);
   for (int tile = first_tile; tile * kMmaTile - in.slots < range.high; ++tile) {
     const int first_key = tile * kMmaTile - in.slots;
     const int origin = first_query - first_key;
     await_copies();
     __syncthreads();  // keys are there, and nobody reads values of the tile before any more
-    copy_values(memory.values, kMmaTile, in, at, range, first_key);
+    copy_values<kMmaTile>(memory.values, in, at, range, first_key);
 
     float* const strip = memory.strips + warp_of_block() * kMmaRows * kStripStride;
     if constexpr (kRelative) {
@@ -225,10 +226,11 @@ void with_tiles(const Tensor& out, const Tensor& lse, const AttentionOperands<bf
 
 }  // namespace
 
-bool suits_tensor_cores(const ops::AttentionInputs& in, const AttentionSizes& sizes) {
+bool suits_tensor_cores(const Tensor& values_like, const ops::AttentionInputs& in, const AttentionSizes& sizes) {
   if (in.q.dtype() != DType::bf16 || sizes.size > kMmaWidest || sizes.value_size > kMmaWidest) return false;
   return in_chunks(sizes.size, {&in.q, &in.k, &in.cache_k, &in.r}) &&
-         in_chunks(sizes.value_size, {&in.v, &in.cache_v}) && has_shared_memory(shared_memory_of(in, sizes));
+         in_chunks(sizes.value_size, {&in.v, &in.cache_v, &values_like}) &&
+         has_shared_memory(shared_memory_of(in, sizes));
 }
 
 void attention_on_tensor_cores(const Tensor& out, const Tensor& lse, const ops::AttentionInputs& in,

@@ -69,10 +69,7 @@ __device__ inline float kept_of(const PairsOfPiece& p, const PairLine& at, int d
       static_cast<uint32_t>(static_cast<int64_t>(p.head) * p.in.distances + p.in.first_distance + distance);
   const auto bits = philox(p.in.key, p.in.scope, p.in.first_row + static_cast<uint32_t>(at.row),
                            static_cast<uint32_t>(at.query), element / 4);
-  uint32_t number = 0;
-#pragma unroll
-  for (uint32_t n = 0; n < 4; ++n) number = n == element % 4 ? bits[n] : number;
-  return number >= p.in.threshold ? p.in.kept : 0;
+  return of_group(bits, element % 4) >= p.in.threshold ? p.in.kept : 0;
 }
 
 // Calls store(column, distance) for all columns of a line.

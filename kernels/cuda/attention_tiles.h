@@ -178,44 +178,49 @@ __device__ inline int distance_of(int origin, int a, int c) {
   return kByDistance ? origin + c : origin + a - c;
 }
 
-// The first group of random numbers that query a of a tile needs.
-template <bool kByDistance, typename T>
-__device__ inline int64_t first_group(const AttentionOperands<T>& in, const Place& at, int origin, int a) {
-  const int64_t base = static_cast<int64_t>(at.head) * in.distances + in.first_distance;
-  const int64_t element = base + (kByDistance ? origin : distance_of<false>(origin, a, kTile - 1));
-  // Rounds down; pairs with elements below zero are not visible.
-  return element >= 0 ? element / 4 : -((3 - element) / 4);
+// The least distance of query a in a tile.
+template <bool kByDistance>
+__device__ inline int least_distance(int origin, int a) {
+  return kByDistance ? origin : distance_of<false>(origin, a, kTile - 1);
+}
+// The number of a distance's random number; below zero none is visible. In 64 or 32 bits, of which the latter wrap.
+template <typename Integer, typename T>
+__device__ inline Integer random_number_of(const AttentionOperands<T>& in, const Place& at, int distance) {
+  return static_cast<Integer>(at.head) * static_cast<Integer>(in.distances) + static_cast<Integer>(in.first_distance) +
+         static_cast<Integer>(distance);
 }
 
-// Word g of query a of a tile: bit n says whether number n of the group is kept.
+// Group g of query a of a tile: bit n says whether number n of the group is kept.
 template <bool kByDistance, typename T>
-__device__ inline uint32_t mask_word(const AttentionOperands<T>& in, const Place& at, int first_query, int origin,
-                                     int a, int g) {
-  const int64_t group = first_group<kByDistance>(in, at, origin, a) + g;
+__device__ inline MaskGroup mask_group(const AttentionOperands<T>& in, const Place& at, int first_query, int origin,
+                                       int a, int g) {
+  // Rounds down.
+  const int64_t group = (random_number_of<int64_t>(in, at, least_distance<kByDistance>(origin, a)) >> 2) + g;
   const auto bits = philox(in.key, in.scope, in.first_row + static_cast<uint32_t>(at.row),
                            static_cast<uint32_t>(first_query + a), static_cast<uint32_t>(group));
-  uint32_t word = 0;
-  for (uint32_t n = 0; n < 4; ++n) word |= bits[n] >= in.threshold ? 1U << n : 0U;
-  return word;
+  uint32_t kept = 0;
+  for (uint32_t n = 0; n < 4; ++n) kept |= bits[n] >= in.threshold ? 1U << n : 0U;
+  return static_cast<MaskGroup>(kept);
 }
 // mask[a][g] of the 64 queries of a tile, by a block of any number of threads.
 template <bool kByDistance, typename T>
-__device__ inline void fill_mask(uint32_t* mask, const AttentionOperands<T>& in, const Place& at, int first_query,
+__device__ inline void fill_mask(MaskGroup* mask, const AttentionOperands<T>& in, const Place& at, int first_query,
                                  int origin) {
   if (!in.dropout) return;
   for (int item = static_cast<int>(threadIdx.x); item < kTile * kMaskGroups; item += static_cast<int>(blockDim.x)) {
-    mask[item] = mask_word<kByDistance>(in, at, first_query, origin, item / kMaskGroups, item % kMaskGroups);
+    mask[item] = mask_group<kByDistance>(in, at, first_query, origin, item / kMaskGroups, item % kMaskGroups);
   }
 }
 // What a probability is multiplied by.
 template <bool kByDistance, typename T>
-__device__ inline Wide<T> kept(const uint32_t* mask, const AttentionOperands<T>& in, const Place& at, int origin, int a,
-                               int distance) {
+__device__ inline Wide<T> kept(const MaskGroup* mask, const AttentionOperands<T>& in, const Place& at, int origin,
+                               int a, int distance) {
   if (!in.dropout) return 1;
-  const int64_t element = static_cast<int64_t>(at.head) * in.distances + in.first_distance + distance;
-  const int number = static_cast<int>(element - 4 * first_group<kByDistance>(in, at, origin, a));
-  const uint32_t word = mask[a * kMaskGroups + number / 4];
-  return (word >> (number % 4)) % 2 != 0 ? in.kept : 0;
+  // Counted from the first number of the query's first group, which hardly depends on the distance.
+  const int least = least_distance<kByDistance>(origin, a);
+  const uint32_t number = random_number_of<uint32_t>(in, at, least) % 4 + static_cast<uint32_t>(distance - least);
+  const uint32_t group = mask[a * kMaskGroups + number / 4];
+  return (group >> (number % 4)) % 2 != 0 ? in.kept : 0;
 }
 
 // scale * (q + u) of a query, or with v_bias.

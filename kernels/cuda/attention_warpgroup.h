@@ -27,60 +27,11 @@ void with_panels(int64_t size, int64_t value_size, bool relative, Function&& fun
   with_width(std::integral_constant<int, 128>{});
 }
 
-// Where the lines of tiles are copied from, `stride` values apart from each other: position 0 and what follows it lies
-// in a segment, what is before it in a ring.
-struct TileLines {
-  const bfloat16* segment;  // position 0
-  const bfloat16* ring;     // slot 0; not read where no position is below 0
-  int64_t stride;
-  int size;  // values of a line that are there
-  int ring_head, slots;
-
-  // Without branches.
-  __device__ const bfloat16* at(int position) const {
-    const int slot = ring_head + position;
-    const int in_ring = slot < 0 ? slot + slots : slot;
-    return (position >= 0 ? segment : ring) + (position >= 0 ? position : in_ring) * stride;
-  }
-};
-
-struct InOrder {
-  __device__ int operator()(int line) const { return line; }
-};
-
-// Copies lines first + order(0).. to a tile, 16 bytes at once; a thread's are always the same piece of a line. Lines at
-// positions outside [low, high) and features behind a line's are zeros.
+// Copies lines first + order(0).. to a tile.
 template <int kWidth, int kLines, typename Order = InOrder>
 __device__ inline void copy_tile(const SharedPanels<kWidth, kLines>& to, const TileLines& from, int first, int low,
                                  int high, Order order = {}) {
-  constexpr int kChunks = SharedPanels<kWidth, kLines>::kChunks;
-  constexpr int kAtOnce = kGroupedThreads / kChunks;
-  static_assert(kLines % kAtOnce == 0);
-  const int number = static_cast<int>(threadIdx.x) % kChunks;
-  const int feature = number * SharedPanels<kWidth, kLines>::kChunk;
-  const bool inside = feature < from.size;
-#pragma unroll
-  for (int n = 0; n < kLines / kAtOnce; ++n) {
-    const int line = static_cast<int>(threadIdx.x) / kChunks + n * kAtOnce;
-    const int position = first + order(line);
-    const bool there = inside && position >= low && position < high;
-    copy_later(to.chunk(line, number), from.at(there ? position : 0) + (inside ? feature : 0), there);
-  }
-}
-
-__device__ inline TileLines keys_of(const AttentionOperands<bfloat16>& in, const Place& at, const bfloat16* segment,
-                                    const bfloat16* ring, int size) {
-  return {
-      line_of_key(segment, ring, size, in, at, 0),
-      ring == nullptr ? nullptr : ring + (static_cast<int64_t>(at.row) * in.slots * in.kv_heads + at.kv_head) * size,
-      static_cast<int64_t>(in.kv_heads) * size,
-      size,
-      at.ring_head,
-      in.slots};
-}
-__device__ inline TileLines queries_of(const AttentionOperands<bfloat16>& in, const Place& at, const bfloat16* tensor,
-                                       int size) {
-  return {line_of_query(tensor, size, in, at, 0), nullptr, static_cast<int64_t>(in.heads) * size, size, 0, 0};
+  copy_tile_lines<kLines, kGroupedThreads>(to, from, first, low, high, order);
 }
 
 // sums = or, when kAdd, += lines of x times lines of y, over kWidth features.
@@ -104,13 +55,12 @@ __device__ inline void multiply_weights_later(SumFragment (&totals)[kFeatures], 
   for (int n = 0; n < kSteps; ++n) multiply_later<true>(totals, weights[n], y.across(n * kMmaDepth), true);
 }
 
-// bias[n] of distance first + n, in powers of 2.
+// bias[n] of distance first + n, in powers of 2. count: at most kGroupedThreads.
 __device__ inline void load_biases_of_tile(float* bias, int count, const AttentionOperands<bfloat16>& in,
                                            const Place& at, int first) {
-  if (in.bias == nullptr) return;
-  for (int n = static_cast<int>(threadIdx.x); n < count; n += kGroupedThreads) {
-    bias[n] = first + n >= 0 ? bias_of(in, at, first + n) * kLog2E : 0.0F;
-  }
+  const int n = static_cast<int>(threadIdx.x);
+  if (in.bias == nullptr || n >= count) return;
+  bias[n] = first + n >= 0 ? bias_of(in, at, first + n) * kLog2E : 0.0F;
 }
 
 // What the softmax of a query was, and what it sees.
@@ -132,23 +82,31 @@ __device__ inline QueryStatistics statistics_of(const AttentionOperands<bfloat16
 
 inline constexpr int kTileRows = 64;  // keys or queries of a tile of the backward pass
 
-// Of the queries of a tile, to the places of a step in shared memory.
-template <typename Memory>
-__device__ inline void load_statistics(const Memory& memory, int step, const AttentionOperands<bfloat16>& in,
-                                       const BackwardOperands<bfloat16>& back, const Place& at, int first_query) {
-  const int a = static_cast<int>(threadIdx.x);
-  if (a >= kTileRows) return;
-  const QueryStatistics of = statistics_of(in, back, at, first_query + a);
-  memory.log_sum(step)[a] = of.log_sum;
-  memory.delta(step)[a] = of.delta;
-  memory.nearest(step)[a] = of.seen.nearest;
-  memory.farthest(step)[a] = of.seen.farthest;
-}
+// Of the queries of a tile, in two steps: what is loaded may be on its way while something else is computed.
+struct TileStatistics {
+  QueryStatistics mine;
 
-// Whether these kernels take a call, and its backward pass: also the device must have their instructions and enough
-// shared memory.
-bool suits_warpgroups(const ops::AttentionInputs& in, const AttentionSizes& sizes);
-bool backward_suits_warpgroups(const ops::AttentionInputs& in, const AttentionSizes& sizes);
+  __device__ void load(const AttentionOperands<bfloat16>& in, const BackwardOperands<bfloat16>& back, const Place& at,
+                       int first_query) {
+    const int a = static_cast<int>(threadIdx.x);
+    if (a < kTileRows) mine = statistics_of(in, back, at, first_query + a);
+  }
+  // To the places of a step in shared memory.
+  template <typename Memory>
+  __device__ void store(const Memory& memory, int step) const {
+    const int a = static_cast<int>(threadIdx.x);
+    if (a >= kTileRows) return;
+    memory.log_sum(step)[a] = mine.log_sum;
+    memory.delta(step)[a] = mine.delta;
+    memory.nearest(step)[a] = mine.seen.nearest;
+    memory.farthest(step)[a] = mine.seen.farthest;
+  }
+};
+
+// Whether these kernels take a call, and the backward pass of one that tensor cores take: also the device must have
+// their instructions and enough shared memory. values_like: out, or dout.
+bool suits_warpgroups(const Tensor& values_like, const ops::AttentionInputs& in, const AttentionSizes& sizes);
+bool backward_suits_warpgroups(const Tensor& dout, const ops::AttentionInputs& in, const AttentionSizes& sizes);
 void attention_by_warpgroups(const Tensor& out, const Tensor& lse, const ops::AttentionInputs& in,
                              const AttentionSizes& sizes);
 void query_gradient_by_warpgroups(const Tensor& dq, const AttentionOperands<bfloat16>& in,

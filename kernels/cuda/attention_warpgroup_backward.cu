@@ -178,8 +178,9 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 && !kRelative ? 
       const int origin = first_query - first_key;
       publish_copies();
       __syncthreads();  // keys and values are there, and nobody reads those of the tile before any more
-      if (first_key + kTileRows < range.high) fetch(tile + 1);
-
+      const auto fetch_next = [&] {
+        if (first_key + kTileRows < range.high) fetch(tile + 1);
+      };
       SumFragment ds[kColumns], dp[kColumns];
       begin_products();
       if constexpr (kRelative) {
@@ -187,6 +188,7 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 && !kRelative ? 
         end_products();
         multiply_left_later(dp, douts, memory.second_of(tile));
         end_products();
+        fetch_next();
         await_products<1>(ds);
         memory.strip.move(ds, memory.terms.bias(tile - group));
         begin_products();
@@ -198,6 +200,7 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 && !kRelative ? 
         end_products();
         multiply_lines_later<kWidth>(dp, memory.second, first_line, memory.second_of(tile));
         end_products();
+        fetch_next();
         await_products<1>(ds);
       }
 #pragma unroll
@@ -246,12 +249,12 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 && !kRelative ? 
         __syncwarp();
         LeftFragment of_terms[kColumns / 2];
         memory.gradients.load(of_terms);
+        __syncwarp();
+        memory.gradients.template store<false>(weights);
         begin_products();
         multiply_weights_later(totals, weights, memory.first_of(tile));
         multiply_weights_later(totals, of_terms, memory.terms.lines(tile - 1 - group));
         end_products();
-        __syncwarp();
-        memory.gradients.template store<false>(weights);
         end_tile = tile + 1;
         await_products<0>(totals, weights, of_terms);
       } else {
@@ -340,6 +343,7 @@ __global__ void __launch_bounds__(kGroupedThreads)
     [[maybe_unused]] int last_unit = -2;
     [[maybe_unused]] int newest = 0;  // block that belongs to what was fetched last
     [[maybe_unused]] QueriesWithU<kWidth, kTileRows> queries;
+    TileStatistics statistics;
     const auto fetch = [&](int unit, int step) {
       const int first_query = unit % query_tiles * kTileRows;
       const Place at = place_of(in, row, kv_head * group + unit / query_tiles);
@@ -359,7 +363,7 @@ __global__ void __launch_bounds__(kGroupedThreads)
         load_biases_of_tile(memory.bias(step), kGroupedRows + kTileRows - 1, in, at,
                             first_query - first_key - (kGroupedRows - 1));
       }
-      load_statistics(memory, step, in, back, at, first_query);
+      statistics.load(in, back, at, first_query);
     };
 
     SumFragment key_totals[kFeatures] = {};
@@ -375,6 +379,7 @@ __global__ void __launch_bounds__(kGroupedThreads)
     int unit = next_unit(0);
     if (unit < units) {
       fetch(unit, 0);
+      statistics.store(memory, 0);
       if constexpr (kRelative) queries.store(memory.first_of(0), in, kv_head * group + unit / query_tiles);
     }
     for (int step = 0; unit < units; ++step) {
@@ -383,9 +388,10 @@ __global__ void __launch_bounds__(kGroupedThreads)
       [[maybe_unused]] const int block = newest;
       publish_copies();
       __syncthreads();  // the tile is there, and nobody reads the one before any more
-      unit = next_unit(unit + 1);
-      if (unit < units) fetch(unit, step + 1);
-
+      const auto fetch_next = [&] {
+        unit = next_unit(unit + 1);
+        if (unit < units) fetch(unit, step + 1);
+      };
       SumFragment p[kColumns], ds[kColumns];
       begin_products();
       if constexpr (kRelative) {
@@ -396,6 +402,7 @@ __global__ void __launch_bounds__(kGroupedThreads)
         end_products();
         multiply_lines_later<kWidth>(ds, memory.second, first_line, memory.second_of(step));
         end_products();
+        fetch_next();
         await_products<1>(p, next);
         const auto strip = memory.strip();
 #pragma unroll
@@ -422,6 +429,7 @@ __global__ void __launch_bounds__(kGroupedThreads)
         end_products();
         multiply_lines_later<kWidth>(ds, memory.second, first_line, memory.second_of(step));
         end_products();
+        fetch_next();
       }
       const int* const nearest = memory.nearest(step);
       const int* const farthest = memory.farthest(step);
@@ -491,6 +499,7 @@ __global__ void __launch_bounds__(kGroupedThreads)
         }
         if (unit < units) queries.store(memory.first_of(step + 1), in, kv_head * group + unit / query_tiles);
       }
+      if (unit < units) statistics.store(memory, step + 1);
       begin_products();
       multiply_weights_later(value_totals, probabilities, memory.second_of(step));
       multiply_weights_later(key_totals, gradients, memory.first_of(step));
@@ -523,8 +532,8 @@ __global__ void __launch_bounds__(kGroupedThreads)
 
 }  // namespace
 
-bool backward_suits_warpgroups(const ops::AttentionInputs& in, const AttentionSizes& sizes) {
-  if (!suits_warpgroups(in, sizes)) return false;
+bool backward_suits_warpgroups(const Tensor& dout, const ops::AttentionInputs& in, const AttentionSizes& sizes) {
+  if (!suits_warpgroups(dout, in, sizes)) return false;
   size_t needed = 0;
   bool covered = true;
   with_panels(sizes.size, sizes.value_size, in.r.defined(), [&](auto width, auto relative) {

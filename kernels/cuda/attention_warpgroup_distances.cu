@@ -121,6 +121,7 @@ __global__ void __launch_bounds__(kGroupedThreads)
     int64_t last_unit = -2;
     int newest = 0;  // block of the last keys of what was fetched last
     QueriesWithU<kWidth, kTileRows> queries;
+    TileStatistics statistics;
     const auto fetch = [&](int64_t unit, int step) {
       const int first_query = static_cast<int>(unit % query_tiles) * kTileRows;
       const Place at = place_of(in, static_cast<int>(unit / query_tiles), head);
@@ -136,7 +137,7 @@ __global__ void __launch_bounds__(kGroupedThreads)
         copy_tile(memory.values(newest - n), keys_of(in, at, in.v, in.cache_v, in.value_size), first_key, -in.slots,
                   in.queries, TermOfLine{});
       }
-      load_statistics(memory, step, in, back, at, first_query);
+      statistics.load(in, back, at, first_query);
     };
 
     SumFragment totals[kFeatures] = {};
@@ -145,14 +146,12 @@ __global__ void __launch_bounds__(kGroupedThreads)
     if (unit < end_unit) {
       fetch(unit, 0);
       queries.store(memory.queries(0), in, head);
+      statistics.store(memory, 0);
     }
     for (int step = 0; unit < end_unit; ++step) {
       const int block = newest - 2 + warpgroup;
       publish_copies();
       __syncthreads();  // the tile is there, and nobody reads the one before any more
-      unit = next_unit(unit + 1);
-      if (unit < end_unit) fetch(unit, step + 1);
-
       SumFragment p[kColumns], ds[kColumns];
       {
         SumFragment next_p[kColumns], next_ds[kColumns];
@@ -167,6 +166,8 @@ __global__ void __launch_bounds__(kGroupedThreads)
         multiply_left_later(next_ds, of_douts, memory.values(block + 1));
         end_products();
         await_products<1>(p, next_p, of_queries);
+        unit = next_unit(unit + 1);
+        if (unit < end_unit) fetch(unit, step + 1);
         memory.move(memory.strips, p, next_p);
         await_products<0>(ds, next_ds, of_douts);
         memory.move(memory.strips + memory.kStrip, ds, next_ds);
@@ -219,7 +220,10 @@ __global__ void __launch_bounds__(kGroupedThreads)
       }
       LeftFragment gradients[kColumns / 2];
       pack_weights(gradients, ds);
-      if (unit < end_unit) queries.store(memory.queries(step + 1), in, head);
+      if (unit < end_unit) {
+        queries.store(memory.queries(step + 1), in, head);
+        statistics.store(memory, step + 1);
+      }
       begin_products();
       multiply_weights_later(totals, gradients, memory.queries(step));
       end_products();

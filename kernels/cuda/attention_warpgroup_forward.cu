@@ -142,12 +142,15 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 ? 2 : 1)
     const auto fetch_values = [&](int tile) {
       copy_tile(memory.values(tile), values, tile * kKeys - in.slots, range.low, range.high);
     };
-    // What the tile and the one after it wait for; nobody reads the tile before any more.
-    const auto advance = [&](int tile) {
+    // What was fetched is there, and nobody reads the tile before any more.
+    const auto arrive = [] {
       publish_copies();
       __syncthreads();
+    };
+    // What the tile and the one after it wait for.
+    const auto fetch_for = [&](int tile) {
       if (tile + 1 < end_tile) fetch_keys(tile + 1);
-      if (tile < end_tile) fetch_values(tile);
+      fetch_values(tile);
     };
 
     RunningSoftmax softmax;
@@ -209,24 +212,26 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 ? 2 : 1)
       }
       fetch_keys(first_tile);
       if constexpr (kRelative) {
-        publish_copies();
-        __syncthreads();
+        arrive();
         place_terms(first_tile - 1);
       }
-      advance(first_tile);
+      arrive();
       if constexpr (kRelative) place_terms(first_tile);
       begin_products();
       begin_logits(first_tile);
+      fetch_for(first_tile);
       await_products<0>(logits);
       finish_logits(first_tile);
       pack_weights(weights, logits);
       for (int tile = first_tile + 1; tile < end_tile; ++tile) {
-        advance(tile);
+        arrive();
+        // Products first: addresses of what is fetched are computed beside them.
         begin_products();
         if constexpr (kRelative) {
           // Here weights must end before terms move: there are registers for one of them.
           multiply_weights_later(totals, weights, memory.values(tile - 1));
           multiply_terms(tile);
+          fetch_for(tile);
           await_products<0>(logits, totals, weights);
           memory.strip.move(logits, memory.terms.bias(tile - group));
           begin_products();
@@ -237,6 +242,7 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 ? 2 : 1)
           begin_logits(tile);
           multiply_weights_later(totals, weights, memory.values(tile - 1));
           end_products();
+          fetch_for(tile);
           await_products<1>(logits);
           finish_logits(tile);
           // Never so, since these are sums of exponentials. Without a branch that needs them the compiler puts the wait
@@ -247,7 +253,7 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 ? 2 : 1)
         softmax.correct(totals);
         pack_weights(weights, logits);
       }
-      advance(end_tile);
+      arrive();
       begin_products();
       multiply_weights_later(totals, weights, memory.values(end_tile - 1));
       end_products();
@@ -279,11 +285,11 @@ __global__ void __launch_bounds__(kGroupedThreads, kWidth == 64 ? 2 : 1)
 
 }  // namespace
 
-bool suits_warpgroups(const ops::AttentionInputs& in, const AttentionSizes& sizes) {
+bool suits_warpgroups(const Tensor& values_like, const ops::AttentionInputs& in, const AttentionSizes& sizes) {
   // What narrower heads would multiply is mostly zeros.
   constexpr int64_t kNarrowest = 33;
   if (in.dropout > 0 || in.scale <= 0 || sizes.value_size > kMmaWidest ||
-      std::max(sizes.size, sizes.value_size) < kNarrowest || !suits_tensor_cores(in, sizes)) {
+      std::max(sizes.size, sizes.value_size) < kNarrowest || !suits_tensor_cores(values_like, in, sizes)) {
     return false;
   }
   size_t needed = 0;

@@ -16,12 +16,6 @@ inline constexpr int kTermColumns = kTermTile / kMmaColumns;
 // Features of heads in the backward pass: more do not fit in shared memory.
 inline constexpr int kWidestRelative = 64;
 
-// Position n is entry n of the table, distance N - 1 - n.
-__device__ inline TileLines terms_of(const AttentionOperands<bfloat16>& in, const Place& at) {
-  const bfloat16* const first = line_of_distance(in.r, in, at, in.entries - 1);
-  return {first, nullptr, static_cast<int64_t>(in.heads) * in.size, in.size, 0, 0};
-}
-
 // The term in a line of a block, such that a lane's products are those with terms 8 * (lane % 4) + term_of_product:
 // they go to 32 banks.
 struct TermOfLine {

@@ -258,7 +258,7 @@ __device__ inline void prepare_queries(BlockMemory& memory, const BlockOperands<
     const auto element = static_cast<uint64_t>(static_cast<int64_t>(at.head) * in.keys + number);
     const auto bits = philox(in.key, in.scope, in.first_row + static_cast<uint32_t>(at.row),
                              static_cast<uint32_t>(at.first + a), static_cast<uint32_t>(element / 4));
-    if (bits[element % 4] >= in.threshold) kept |= uint64_t{1} << g;
+    if (of_group(bits, static_cast<uint32_t>(element % 4)) >= in.threshold) kept |= uint64_t{1} << g;
   }
   memory.seen[a] = seen;
   memory.kept[a] = kept;

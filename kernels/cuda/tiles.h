@@ -22,8 +22,16 @@ inline constexpr int kDepth = 32;
 inline constexpr int kDepthStride = kDepth + kQuad;
 inline constexpr int kWeightStride = kTile + kQuad;
 inline constexpr int kBand = 2 * kTile - 1;
-// Random numbers come in groups of four distances; 64 distances touch at most 17 groups.
+// Random numbers come in groups of four distances; 64 distances touch at most 17 groups. Of a group it is kept which
+// numbers let a probability stay, a bit each.
 inline constexpr int kMaskGroups = kTile / 4 + 1;
+using MaskGroup = uint8_t;
+// Number 0..3 of a group. An array that is indexed would lie in memory.
+__device__ inline uint32_t of_group(const std::array<uint32_t, 4>& group, uint32_t number) {
+  const uint32_t first = number % 2 == 0 ? group[0] : group[1];
+  const uint32_t second = number % 2 == 0 ? group[2] : group[3];
+  return number < 2 ? first : second;
+}
 
 // Values of one thread: of its pairs, or of its 4 lines and 4 features.
 template <typename A>
@@ -100,15 +108,15 @@ __device__ inline void fill_lines(A* to, int lines, int first, int size, Load lo
 // turn.
 template <typename A>
 struct TileMemory {
-  A* content;      // [64, 32] of scale * (q + u), or dout
-  A* direct;       // [64, 32] of keys, values or r
-  A* band;         // [127, 32] of r, keys or values
-  A* position;     // [64, 32] of scale * (q + v_bias)
-  A* values;       // [64, 64]
-  A* weights;      // [64, 64]
-  uint32_t* mask;  // [64, kMaskGroups]
-  int* nearest;    // [64]
-  int* farthest;   // [64]
+  A* content;       // [64, 32] of scale * (q + u), or dout
+  A* direct;        // [64, 32] of keys, values or r
+  A* band;          // [127, 32] of r, keys or values
+  A* position;      // [64, 32] of scale * (q + v_bias)
+  A* values;        // [64, 64]
+  A* weights;       // [64, 64]
+  int* nearest;     // [64]
+  int* farthest;    // [64]
+  MaskGroup* mask;  // [64, kMaskGroups]
 
   // Kinds of tiles: by distance, and with Transformer-XL terms.
   static constexpr __host__ __device__ int lines(bool by_distance, bool relative) {
@@ -117,8 +125,7 @@ struct TileMemory {
   }
   static size_t bytes(bool by_distance, bool relative, bool dropout) {
     const auto numbers = static_cast<size_t>(lines(by_distance, relative) * kDepthStride + kTile * kWeightStride);
-    const auto words = static_cast<size_t>(2 * kTile + (dropout ? kTile * kMaskGroups : 0));
-    return numbers * sizeof(A) + words * sizeof(uint32_t);
+    return numbers * sizeof(A) + 2 * kTile * sizeof(int) + (dropout ? kTile * kMaskGroups * sizeof(MaskGroup) : 0);
   }
 
   __device__ TileMemory(bool by_distance, bool relative) {
@@ -134,7 +141,7 @@ struct TileMemory {
     weights = begin + lines(by_distance, relative) * kDepthStride;
     nearest = reinterpret_cast<int*>(weights + kTile * kWeightStride);
     farthest = nearest + kTile;
-    mask = reinterpret_cast<uint32_t*>(farthest + kTile);
+    mask = reinterpret_cast<MaskGroup*>(farthest + kTile);
   }
 };
 
