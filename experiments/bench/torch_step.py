@@ -21,7 +21,7 @@ from torch_loop import timed_steps
 if hasattr(F, "rms_norm"):
 
     def rms_norm(x, weight):
-        return F.rms_norm(x, (x.shape[-1],), weight, 1e-5)
+        return F.rms_norm(x, (x.shape[-1],), weight.to(x.dtype), 1e-5)
 else:
 
     def rms_norm(x, weight):
@@ -145,7 +145,8 @@ class Model(nn.Module):
     def __init__(self, shape):
         super().__init__()
         e, heads, hidden = shape["width"], shape["heads"], shape["hidden"]
-        self.embedding = nn.Embedding(shape["vocabulary"], e)
+        self.embedding = nn.Embedding(shape.get("table", shape["vocabulary"]), e)
+        self.stream = shape.get("stream", torch.float32)
         nn.init.normal_(self.embedding.weight, std=0.02)
         self.cache = shape.get("cache", 0)
         self.period = shape.get("period", 0)
@@ -181,7 +182,7 @@ class Model(nn.Module):
         self.blocks = nn.ModuleList(blocks)
 
     def forward(self, tokens, targets):
-        x = self.embedding(tokens)
+        x = self.embedding(tokens).to(self.stream)
         if self.period:
             is_landmark = torch.arange(x.shape[1]) % self.period == self.period - 1
             x = torch.where(is_landmark[:, None], self.landmark, x)
@@ -189,7 +190,7 @@ class Model(nn.Module):
         states = []
         for i, block in enumerate(self.blocks):
             if self.cache:
-                carried = self.carried[i] if self.carried else torch.zeros(x.shape[0], self.cache, x.shape[2])
+                carried = self.carried[i] if self.carried else torch.zeros(x.shape[0], self.cache, x.shape[2], dtype=x.dtype)
                 states.append(torch.cat([carried, x.detach()], dim=1)[:, -self.cache:])
                 x = block(x, carried)
             else:
@@ -248,6 +249,9 @@ def main():
     on_gpu = arguments.device != "cpu"
     if on_gpu:
         torch.set_default_device(arguments.device)  # PyTorch 2.0
+        shape["table"] = -(-shape["vocabulary"] // 64) * 64  # which is faster there
+    if arguments.precision == "bf16":
+        shape["stream"] = torch.bfloat16  # the residual stream, which autocast leaves in f32
     mixed = torch.autocast(arguments.device, torch.bfloat16, enabled=arguments.precision == "bf16")
     imported = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     model = Model(shape)

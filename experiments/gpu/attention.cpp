@@ -16,7 +16,7 @@ using namespace quire;
 struct Options {
   std::string device = "cuda", type = "bf16", terms = "none";
   int64_t rows = 1, queries = 8192, heads = 16, kv_heads = 0, size = 128, slots = 0, window = 0;
-  int repeats = 10;
+  int repeats = 10, calls = 1;
 };
 
 class Attention {
@@ -78,8 +78,8 @@ void bench(const Options& options) {
   const Device device = device_named(options.device);
   const DType dtype = options.type == "bf16" ? DType::bf16 : DType::f32;
   const Attention attention(options, dtype, device);
-  const double forward = timed(options.repeats, device, [&] { attention.forward(); });
-  const double backward = timed(options.repeats, device, [&] { attention.backward(); });
+  const double forward = timed(options.repeats, options.calls, device, [&] { attention.forward(); });
+  const double backward = timed(options.repeats, options.calls, device, [&] { attention.backward(); });
   std::cout << nlohmann::json{{"gpu", gpu_of(device)},
                               {"forward_ms", forward * 1e3},
                               {"backward_ms", backward * 1e3},
@@ -105,6 +105,7 @@ int main(int argc, char** argv) {
   app.add_option("--slots", options.slots, "keys of a cache")->check(CLI::Range(0, 1 << 24));
   app.add_option("--window", options.window, "0: all earlier tokens")->check(CLI::Range(0, 1 << 24));
   app.add_option("--repeats", options.repeats)->check(CLI::Range(1, 1 << 24));
+  app.add_option("--calls", options.calls, "timed at once")->check(CLI::Range(1, 1 << 24));
   CLI11_PARSE(app, argc, argv);
   try {
     bench(options);

@@ -5,16 +5,17 @@
 
 Rates count 2 (D + Dv) floating-point operations a visible pair forward and 2.5 times as many backward. PyTorch's side is
 scaled_dot_product_attention on cuDNN where it covers the case, and FlexAttention, compiled, where it does not. On a GPU
-quire's kernels without warpgroups (QUIRE_CUDA_WARPGROUPS=0) are timed, too. Times are the best of all rounds.
+quire's kernels without warpgroups (QUIRE_CUDA_WARPGROUPS=0) are timed, too. Times are the best of all rounds; on a GPU
+that of a call when CALLS of them follow each other, so that it is the GPU's time and not that of calls on the host. Ends
+with 1 when a case failed on a side.
 """
 
 import argparse
 import json
-import os
 import pathlib
-import subprocess
+import sys
 
-from record import origin, write
+from record import origin, run_json, write
 
 HERE = pathlib.Path(__file__).resolve().parent
 # rows, queries, heads, size, slots of the cache, window, terms; what PyTorch runs.
@@ -25,18 +26,16 @@ CASES = {
     "cache 512, T5 bias, size 64, 512": ((16, 512, 16, 64, 512, 512, "bias"), "flex"),
     "cache 512, Transformer-XL, size 64, 512": ((16, 512, 16, 64, 512, 512, "relative"), None),
 }
+CALLS = 10
 FIELDS = ("rows", "queries", "heads", "size", "slots", "window", "terms")
 
 
 def quire(program, case, device, repeats, environment=None):
-    command = [program, "--device", device, "--type", "bf16" if device == "cuda" else "f32", "--repeats", repeats]
+    command = [program, "--device", device, "--type", "bf16" if device == "cuda" else "f32", "--repeats", repeats,
+               "--calls", CALLS if device == "cuda" else 1]
     for field, value in zip(FIELDS, case):
         command += [f"--{field}", value]
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True,
-                          env={**os.environ, **(environment or {})})
-    if done.returncode != 0:
-        raise SystemExit(f"attention: error: {done.stderr.strip()}")
-    return json.loads(done.stdout)
+    return run_json(command, environment)
 
 
 def torch_side(kind, case, device, repeats):
@@ -44,6 +43,7 @@ def torch_side(kind, case, device, repeats):
     import torch
     import torch.nn.functional as F
 
+    torch._dynamo.reset()  # another case is no reason to compile for any shape
     rows, queries, heads, size, slots, window, terms = case
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     make = lambda length: torch.randn(rows, heads, length, size, device=device, dtype=dtype, requires_grad=True)
@@ -67,33 +67,61 @@ def torch_side(kind, case, device, repeats):
             return score + bias[h, (a + slots - c).clamp(0, window - 1)]
 
         mask = create_block_mask(visible, None, None, queries, queries + slots, device=device)
-        compiled = torch.compile(flex_attention) if device == "cuda" else flex_attention
+        compiled = torch.compile(flex_attention, dynamic=False) if device == "cuda" else flex_attention
         forward = lambda: compiled(q, k, v, score_mod=with_bias if terms == "bias" else None, block_mask=mask)
 
-    def seconds(function):
+    calls = CALLS if device == "cuda" else 1
+
+    def milliseconds(functions):
+        """Of one of them."""
         if device != "cuda":
             import time
             start = time.perf_counter()
-            function()
-            return time.perf_counter() - start
+            results = [function() for function in functions]
+            return (time.perf_counter() - start) * 1e3 / calls, results
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
         start.record()
-        function()
+        results = [function() for function in functions]
         end.record()
         torch.cuda.synchronize()
-        return start.elapsed_time(end) / 1000
+        return start.elapsed_time(end) / calls, results
 
     dout = torch.randn(rows, heads, queries, size, device=device, dtype=dtype)
     inputs = [q, k, v] + ([bias] if kind == "flex" and terms == "bias" else [])
     times = {"forward_ms": [], "backward_ms": []}
     for repeat in range(repeats + 3):
-        held = []
-        forward_time = seconds(lambda: held.append(forward()))
-        backward_time = seconds(lambda: torch.autograd.grad(held[0], inputs, dout))
+        forward_time, outs = milliseconds([forward] * calls)
+        backward_time, _ = milliseconds([lambda out=out: torch.autograd.grad(out, inputs, dout) for out in outs])
         if repeat >= 3:
-            times["forward_ms"].append(forward_time * 1e3)
-            times["backward_ms"].append(backward_time * 1e3)
+            times["forward_ms"].append(forward_time)
+            times["backward_ms"].append(backward_time)
     return {key: min(values) for key, values in times.items()}
+
+
+def torch_or_error(*arguments):
+    try:
+        return torch_side(*arguments)
+    except Exception as error:  # of whatever PyTorch consists of: the case goes on without it
+        return {"error": str(error)[-2000:]}
+
+
+def rates(own, without, other):
+    """What several rounds come to. A side that has failed says why."""
+    failed = {name: runs[-1]["error"] for name, runs in (("quire", own), ("quire without warpgroups", without), ("torch", other))
+              if runs and "error" in runs[-1]}
+    entry = {"errors": failed} if failed else {}
+    if "quire" in failed:
+        return entry
+    for part in ("forward", "backward"):
+        entry[f"quire_{part}_ms"] = min(run[f"{part}_ms"] for run in own)
+        entry[f"quire_{part}_tflops"] = max(run[f"{part}_tflops"] for run in own)
+        if without and "quire without warpgroups" not in failed:
+            entry[f"quire_{part}_tflops_without_warpgroups"] = max(run[f"{part}_tflops"] for run in without)
+        if other and "torch" not in failed:
+            entry[f"torch_{part}_ms"] = min(run[f"{part}_ms"] for run in other)
+            entry[f"{part}_torch_over_quire"] = entry[f"torch_{part}_ms"] / entry[f"quire_{part}_ms"]
+    return entry
 
 
 def main():
@@ -112,27 +140,25 @@ def main():
             case = (case[0], a.queries, *case[2:])
         if a.device == "cpu" and peer == "flex":
             peer = None  # it has no backward pass there
-        own, without, other = [], [], []
+        sides = [[], [], []]  # quire, quire without warpgroups, PyTorch
+        turns = [lambda: quire(a.program, case, a.device, a.repeats)]
+        turns += [lambda: quire(a.program, case, a.device, a.repeats, {"QUIRE_CUDA_WARPGROUPS": "0"})
+                  if a.device == "cuda" else None]
+        turns += [lambda: torch_or_error(peer, case, a.device, a.repeats) if peer and not a.no_torch else None]
         for _ in range(a.rounds):
-            own.append(quire(a.program, case, a.device, a.repeats))
-            if a.device == "cuda":
-                without.append(quire(a.program, case, a.device, a.repeats, {"QUIRE_CUDA_WARPGROUPS": "0"}))
-            if peer and not a.no_torch:
-                other.append(torch_side(peer, case, a.device, a.repeats))
-        results["gpu"] = own[0]["gpu"]
-        entry = {"shape": dict(zip(FIELDS, case)), "peer": peer if other else None}
-        for part in ("forward", "backward"):
-            entry[f"quire_{part}_ms"] = min(run[f"{part}_ms"] for run in own)
-            entry[f"quire_{part}_tflops"] = max(run[f"{part}_tflops"] for run in own)
-            if without:
-                entry[f"quire_{part}_tflops_without_warpgroups"] = max(run[f"{part}_tflops"] for run in without)
-            if other:
-                entry[f"torch_{part}_ms"] = min(run[f"{part}_ms"] for run in other)
-                entry[f"{part}_torch_over_quire"] = entry[f"torch_{part}_ms"] / entry[f"quire_{part}_ms"]
+            for runs, turn in zip(sides, turns):
+                if runs and "error" in runs[-1]:
+                    continue
+                run = turn()
+                if run is not None:
+                    runs.append(run)
+        results["gpu"] = sides[0][-1].get("gpu", results["gpu"])
+        entry = {"shape": dict(zip(FIELDS, case)), "peer": peer if sides[2] else None, **rates(*sides)}
         results["cases"][name] = entry
         print(f"{name}: {json.dumps(entry)}", flush=True)
         write(a.output, results)
+    return any("errors" in entry for entry in results["cases"].values())
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,7 +8,8 @@ large product and the bandwidth of a copy are measured in the same call: what a 
 
 gpt2: 124 million parameters, rows of 1024 tokens. window-350m, window-124m: sliding windows over documents of 32768 and
 65536 tokens; quire reads them in subsequences with a cache, PyTorch as one row through FlexAttention, equally many tokens
-a step. cache-350m: subsequences of 512 with a cache of 512 and T5 biases, on both sides. These three in bf16 alone.
+a step. cache-350m: subsequences of 512 with a cache of 512 and T5 biases, on both sides. llama, transformer-xl: when they
+are named. --precisions f32 is for models without a window of their own. Ends with 1 when a program failed.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import json
 import pathlib
 import sys
 
-from record import origin, run_json, shown, summary, write
+from record import origin, run_pairs, shown, write
 
 HERE = pathlib.Path(__file__).resolve().parent
 BENCH = HERE.parent / "bench"
@@ -29,6 +30,7 @@ WINDOWS = {
     "cache-350m": ("window-350m", ["model.position=t5"], (64, 512), (64, 512)),
 }
 CASES = [*SIZES, *WINDOWS]
+USUAL = ["gpt2", *WINDOWS]
 PEAK = 989e12  # bf16 products of an H100 or H200 SXM, dense
 
 
@@ -36,6 +38,12 @@ def ceilings():
     """FLOP/s of a bf16 product of random matrices, bytes a second of a copy (read and written)."""
     import torch
 
+    measured = measure_ceilings(torch)
+    torch.cuda.empty_cache()  # the card is for the programs that follow
+    return measured
+
+
+def measure_ceilings(torch):
     def seconds(function, repeats=10):
         for _ in range(3):
             function()
@@ -81,11 +89,12 @@ def sides(model, precision, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; default: all")
+    parser.add_argument("models", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; default: "
+                        f"{', '.join(USUAL)}")
     parser.add_argument("--quire", required=True)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--precisions", nargs="*", default=["bf16", "f32"])
+    parser.add_argument("--precisions", nargs="*", default=["bf16"])
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="in quire's configuration, as "
                         "run.products=timed")
     parser.add_argument("--no-compile", action="store_true", help="PyTorch as it comes, without torch.compile")
@@ -96,31 +105,33 @@ def main():
         if model not in CASES:
             parser.error(f"there is no case '{model}'; cases: {', '.join(CASES)}")
     if arguments.dry_run:
-        for model in arguments.models or CASES:
+        for model in arguments.models or USUAL:
             for command in sides(model, "bf16", arguments)[:2]:
                 print(shown(command))
-        return
+        return False
     results = {**origin(arguments.quire), **ceilings(), "steps": {}}
     print(f"{results['gpu']}: bf16 products {results['bf16_product_flops'] / 1e12:.0f} TFLOP/s, "
           f"copies {results['copy_bytes_per_second'] / 1e12:.2f} TB/s", flush=True)
-    for model in arguments.models or CASES:
+    for model in arguments.models or USUAL:
         for precision in ["bf16"] if model in WINDOWS else arguments.precisions:
-            quire_command, torch_command, rows, length = sides(model, precision, arguments)
-            own, peers = [], []
-            for _ in range(arguments.pairs):
-                own.append(run_json(quire_command))
-                peers.append(run_json(torch_command))
-            quire, torch = summary(own), summary(peers)
-            entry = {"rows": rows, "length": length, "quire": quire, "torch": torch}
-            if "error" not in quire and "error" not in torch:
-                entry["tokens_per_second"] = rows * length / quire["step_ms_median"] * 1e3
-                entry["torch_over_quire"] = torch["step_ms_median"] / quire["step_ms_median"]
-                rate = quire["model_flops"] / (quire["step_ms_median"] / 1000)
-                entry |= {"share_of_product_rate": rate / results["bf16_product_flops"], "share_of_peak": rate / PEAK}
-            results["steps"][f"{model} {precision}"] = entry
-            print(f"{model} {precision}: {json.dumps(entry)}", flush=True)
-            write(arguments.output, results)
+            *commands, rows, length = sides(model, precision, arguments)
+            name = f"{model} {precision}"
+
+            def keep(quire, torch):
+                entry = {"rows": rows, "length": length, "quire": quire, "torch": torch}
+                if "error" not in quire:
+                    entry["tokens_per_second"] = rows * length / quire["step_ms_median"] * 1e3
+                    rate = quire["model_flops"] / (quire["step_ms_median"] / 1000)
+                    entry |= {"share_of_product_rate": rate / results["bf16_product_flops"], "share_of_peak": rate / PEAK}
+                    if "error" not in torch:
+                        entry["torch_over_quire"] = torch["step_ms_median"] / quire["step_ms_median"]
+                results["steps"][name] = entry
+                write(arguments.output, results)
+
+            run_pairs(commands, arguments.pairs, keep)
+            print(f"{name}: {json.dumps(results['steps'][name])}", flush=True)
+    return any("error" in entry[side] for entry in results["steps"].values() for side in ("quire", "torch"))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,14 +6,16 @@
 350 million parameters (window-350m.yaml), bf16, some 16384 tokens a step; times are compared by token. Both models run in
 turn. Memories are full when timing begins: as many steps come before. full-8k, full-32k and full-128k: twelve layers of
 gated attention units that read all earlier keys of one row, and the same units with caches of codewords; of bytes, as
-Transformer-VQ is published, so that no head for 50257 tokens hides what layers cost. full-128k needs 71 GiB of a GPU.
+Transformer-VQ is published, so that no head for 50257 tokens hides what layers cost. full-128k needs 71 GiB of a GPU
+and a minute for ten steps (--steps). Ends with 1 when a program failed.
 """
 
 import argparse
 import json
 import pathlib
+import sys
 
-from record import origin, run_json, shown, summary, write
+from record import origin, run_pairs, shown, write
 
 HERE = pathlib.Path(__file__).resolve().parent
 CONFIG = HERE / "window-350m.yaml"
@@ -83,19 +85,19 @@ def main():
         if arguments.dry_run:
             print("\n".join(map(shown, commands)))
             continue
-        runs = ([], [])
-        for _ in range(arguments.pairs):
-            for side in (0, 1):
-                runs[side].append(run_json(commands[side]))
-        own, beside = map(summary, runs)
-        entry = {"tokens": CASES[case][0][1], "beside_tokens": CASES[case][1][1], "step": own, "beside": beside}
-        if "error" not in own and "error" not in beside:
-            results["gpu"] = own["backend"]
-            entry["ratio"] = own["step_ms_median"] / entry["tokens"] / (beside["step_ms_median"] / entry["beside_tokens"])
-        results["cases"][case] = entry
-        print(f"{case}: {json.dumps(entry)}", flush=True)
-        write(arguments.output, results)
+
+        def keep(own, beside):
+            entry = {"tokens": CASES[case][0][1], "beside_tokens": CASES[case][1][1], "step": own, "beside": beside}
+            if "error" not in own and "error" not in beside:
+                results["gpu"] = own["backend"]
+                entry["ratio"] = own["step_ms_median"] / entry["tokens"] / (beside["step_ms_median"] / entry["beside_tokens"])
+            results["cases"][case] = entry
+            write(arguments.output, results)
+
+        run_pairs(commands, arguments.pairs, keep)
+        print(f"{case}: {json.dumps(results['cases'][case])}", flush=True)
+    return any("error" in entry[side] for entry in results["cases"].values() for side in ("step", "beside"))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import os
 import pathlib
 import shlex
 import subprocess
@@ -25,13 +26,34 @@ def shown(command):
     return shlex.join(map(str, command))
 
 
-def run_json(command):
-    """What a program prints; of one that fails, its last line and status."""
+LIMIT = 400  # seconds of one program
+
+
+def run_json(command, environment=None):
+    """The object that a program prints last; of one that fails, its last lines and status."""
     print("  $", shown(command), file=sys.stderr, flush=True)
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    try:
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT,
+                              env={**os.environ, **(environment or {})})
+    except subprocess.TimeoutExpired:
+        return {"error": f"not done after {LIMIT} s", "status": 124}
     if done.returncode != 0:
-        return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1], "status": done.returncode}
-    return json.loads(done.stdout)
+        return {"error": "\n".join(done.stderr.strip().splitlines()[-20:]) or "no message", "status": done.returncode}
+    begin = done.stdout.rfind("\n{") + 1
+    try:
+        return json.loads(done.stdout[begin:])
+    except json.JSONDecodeError:
+        return {"error": f"this is no JSON: {done.stdout[-200:]}", "status": 0}
+
+
+def run_pairs(commands, count, keep):
+    """Runs two programs in turn, and one that has failed no more; after each pair keep(summary of either)."""
+    runs = ([], [])
+    for _ in range(count):
+        for command, of_side in zip(commands, runs):
+            if not of_side or "error" not in of_side[-1]:
+                of_side.append(run_json(command))
+        keep(*map(summary, runs))
 
 
 def summary(runs):
@@ -40,5 +62,6 @@ def summary(runs):
     if failed:
         return failed[0]
     medians = sorted(run["step_ms"]["median"] for run in runs)
-    kept = {key: runs[-1][key] for key in ("parameters", "peak_bytes", "model_flops", "backend", "choices", "torch") if key in runs[-1]}
+    names = ("parameters", "peak_bytes", "model_flops", "backend", "choices", "torch")
+    kept = {key: runs[-1][key] for key in names if key in runs[-1]}
     return {"step_ms_min": min(run["step_ms"]["min"] for run in runs), "step_ms_median": medians[len(medians) // 2], **kept}

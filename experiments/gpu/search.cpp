@@ -13,7 +13,7 @@ using namespace quire;
 struct Options {
   std::string device = "cuda", type = "bf16";
   int64_t rows = 1, queries = 512, heads = 16, size = 64, entries = 8192, wanted = 32;
-  int repeats = 10;
+  int repeats = 10, calls = 1;
 };
 
 void bench(const Options& o) {
@@ -33,7 +33,7 @@ void bench(const Options& o) {
   const Tensor index = Tensor::empty(found, DType::i32, device);
   const Tensor score = Tensor::empty(found, DType::f32, device);
   const double seconds =
-      timed(o.repeats, device, [&] { ops::knn_search(index, score, q, memory, ops::KnnSearch::exact); });
+      timed(o.repeats, o.calls, device, [&] { ops::knn_search(index, score, q, memory, ops::KnnSearch::exact); });
   const double flops = 2.0 * static_cast<double>(q.numel()) * static_cast<double>(o.entries);
   std::cout
       << nlohmann::json{{"gpu", gpu_of(device)}, {"ms", seconds * 1e3}, {"tflops", flops / seconds * 1e-12}}.dump()
@@ -54,6 +54,7 @@ int main(int argc, char** argv) {
   app.add_option("--entries", options.entries, "of the memory")->check(CLI::Range(1, 1 << 24));
   app.add_option("--top-k", options.wanted, "entries that a query gets")->check(CLI::Range(1, 1 << 16));
   app.add_option("--repeats", options.repeats)->check(CLI::Range(1, 1 << 24));
+  app.add_option("--calls", options.calls, "timed at once")->check(CLI::Range(1, 1 << 24));
   CLI11_PARSE(app, argc, argv);
   try {
     bench(options);

@@ -31,9 +31,9 @@ inline Tensor uniform(const Shape& shape, DType dtype, Device device, uint32_t s
   return dtype == DType::bf16 ? made(bfloat16{}) : made(float{});
 }
 
-// The best of the repeats, in seconds.
+// The best of the repeats, in seconds of one of `calls` that follow each other.
 template <typename Function>
-double timed(int repeats, Device device, Function&& function) {
+double timed(int repeats, int calls, Device device, Function&& function) {
   const auto wait = [&] {
     if (device.kind == DeviceKind::cuda) device_backend(device.kind).synchronize();
   };
@@ -41,9 +41,9 @@ double timed(int repeats, Device device, Function&& function) {
   for (int repeat = -1; repeat < repeats; ++repeat) {
     wait();
     const auto start = std::chrono::steady_clock::now();
-    function();
+    for (int call = 0; call < calls; ++call) function();
     wait();
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / calls;
     if (repeat >= 0) best = repeat == 0 ? seconds : std::min(best, seconds);  // the first one warms up
   }
   return best;

@@ -84,7 +84,9 @@ def flex_attention(shape, device):
     def seen(b, h, a, c):
         return (a + cache - c >= 0) & (a + cache - c <= window)
 
-    mask = flex.create_block_mask(seen, None, None, shape["length"], shape["length"] + cache, device=device)
+    # Compiled, it never holds the mask of all pairs.
+    make = torch.compile(flex.create_block_mask) if device == "cuda" else flex.create_block_mask
+    mask = make(seen, None, None, shape["length"], shape["length"] + cache, device=device)
 
     def attend(q, k, v, bias):
         def with_bias(score, b, h, a, c):
@@ -108,7 +110,7 @@ class Model(nn.Module):
             Block(lambda: RMSNorm(width), WindowAttention(shape, attend, rotary), mlp()) for _ in range(shape["layers"]))
 
     def forward(self, tokens, targets):
-        x = self.embedding(tokens)
+        x = self.embedding(tokens).to(torch.bfloat16)  # the residual stream, which autocast leaves in f32
         for block in self.blocks:
             x = block(x)
         logits = self.norm(x) @ self.embedding.weight.T
@@ -141,9 +143,10 @@ def main():
     layers = [block.attention for block in model.blocks]
     mixed = torch.autocast(arguments.device, torch.bfloat16)
     size = shape["width"] // shape["heads"]
-    for layer in layers:
-        empty = torch.zeros(shape["rows"], shape["heads"], shape["cache"], size, dtype=torch.bfloat16)
-        layer.carried = (empty, empty.clone())
+    for layer in layers if shape["cache"] else ():
+        # Strides are those of what is carried later, so that nothing is compiled twice.
+        empty = torch.zeros(shape["rows"], shape["length"], 3, shape["heads"], size, dtype=torch.bfloat16)
+        layer.carried = tuple(part[:, :, -shape["cache"]:] for part in empty.permute(2, 0, 3, 1, 4)[1:])
 
     def forward(tokens, targets):
         loss = compiled(tokens, targets)
@@ -152,6 +155,8 @@ def main():
                 layer.carried = tuple(part[:, :, -shape["cache"]:] for part in layer.kept)
         return loss
 
+    if arguments.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     times = timed_steps(model, forward, shape, mixed, arguments)
     on_gpu = arguments.device != "cpu"
     print(json.dumps({

@@ -423,7 +423,7 @@ echo "{\\"backend\\": \\"a GPU\\", \\"step_ms\\": {\\"median\\": $n, \\"min\\": 
         self.run_script("gpu/mechanisms.py", "knn-8k", "--quire", self.folder / "bin/quire", "--pairs", 2, "--output", self.output)
         self.assertEqual(self.result()["cases"]["knn-8k"]["ratio"], 2)
         self.write_program(self.folder / "bin/quire", "echo quire: error: no GPU >&2; exit 1")
-        self.run_script("gpu/mechanisms.py", "knn-8k", "--quire", self.folder / "bin/quire", "--output", self.output)
+        self.run_script("gpu/mechanisms.py", "knn-8k", "--quire", self.folder / "bin/quire", "--output", self.output, status=1)
         self.assertEqual(self.result()["cases"]["knn-8k"]["step"], {"error": "quire: error: no GPU", "status": 1})
 
     def test_search_alone(self):
@@ -466,6 +466,8 @@ echo "{\\"backend\\": \\"a GPU\\", \\"step_ms\\": {\\"median\\": $n, \\"min\\": 
             self.run_script("gpu/check.sh", "bundle", *wrong, status=2)
             self.assertRegex(self.errors, "^check.sh: error: [^\\n]*\\n$")
         results = self.folder / "results"
+        for wrong in (["--seconds", "0"], ["--seconds"]):
+            self.run_script("gpu/check.sh", "bundle", *wrong, status=2)
         out = self.run_script("gpu/check.sh", "bundle", "--results", results, "machine", "kernels", "golden", "training",
                               "quickstart", status=1, environment=path)
         for line in ("machine      passed", "kernels      skipped", "golden       passed", "training     status 3",
@@ -477,6 +479,13 @@ echo "{\\"backend\\": \\"a GPU\\", \\"step_ms\\": {\\"median\\": $n, \\"min\\": 
         self.assertEqual({key: training[key] for key in ("gpu", "commit", "outcome", "failed")},
                          {"gpu": "a GPU, 1.0", "commit": "abc", "outcome": "status 3", "failed": ["CudaTraining.AStep"]})
         self.assertEqual(training["end"][-1], "1 FAILED TEST")
+        # A stage that hangs ends in time, with what it had printed, and the others are left out.
+        self.write_program(self.folder / "bundle/tests/test_gpu", "echo '[  FAILED  ] Early.Test'; sleep 60")
+        out = self.run_script("gpu/check.sh", "bundle", "--results", results, "--seconds", 7, "products", "golden", status=1,
+                              environment=path)
+        self.assertRegex(out, "products     not done after [67] s(?s:.*)golden       not run: 7 s are over")
+        products = json.loads((results / "check-products.json").read_text(encoding="utf-8"))
+        self.assertEqual(products["failed"], ["Early.Test"])
         (self.folder / "log").write_text("the end\n", encoding="utf-8")
         self.run_script("gpu/write_result.py", self.output, "bundle", "passed", 7, "command", "log", environment=path)
         self.assertEqual((self.result()["outcome"], self.result()["seconds"], self.result()["end"]), ("passed", 7, ["the end"]))
@@ -626,7 +635,7 @@ class WithTorch(Scripts):
             self.skipTest("no GPU that PyTorch can use")
         self.run_script("gpu/bench.py", "llama", "--quire", PROGRAMS / "quire", "--pairs", 1, "--steps", 1, "--no-compile",
                         "--output", self.output, python=self.python)
-        self.assertIn("llama f32", self.result()["steps"])
+        self.assertIn("llama bf16", self.result()["steps"])
 
 
 if __name__ == "__main__":
