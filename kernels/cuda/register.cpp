@@ -13,7 +13,7 @@
 
 namespace {
 
-// The name of the first GPU that is visible, and whether its warpgroups are used. Throws DeviceError with the reason
+// The first GPU that is visible, as it is shown. Throws DeviceError with the reason
 // when there is none to use.
 std::string find_gpu() {
   int count = 0;
@@ -35,7 +35,8 @@ std::string find_gpu() {
   if (!quire::cuda::has_code_for_gpu()) {
     throw quire::DeviceError(quire::cuda::no_code(properties.name, properties.major, properties.minor));
   }
-  return std::string(properties.name) + (quire::cuda::multiplies_by_warpgroups() ? ", by warpgroups" : "");
+  return quire::cuda::shown_name(properties.name, properties.major, properties.minor, QUIRE_HAS_SM90A != 0,
+                                 quire::cuda::multiplies_by_warpgroups());
 }
 
 }  // namespace

@@ -206,7 +206,9 @@ inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream
   });
   return cudaSuccess;
 }
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+// A direction that is not that of the addresses is undefined; they tell it themselves.
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (kind != cudaMemcpyDefault) return cudaErrorInvalidValue;
   quire::shim::on_stream(stream, [=] {
     const quire::shim::DeviceMemoryOpen open;
     std::memcpy(to, from, bytes);
