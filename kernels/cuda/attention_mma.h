@@ -171,19 +171,23 @@ __device__ inline void copy_tile_lines(const Lines& to, const TileLines& from, i
   }
 }
 
-// Copies lines of `size` values into a tile: line_of(n) points to line n, null for zeros. Features behind `size` are
-// zeros, too. `any` may be read.
-template <int kThreadsOfBlock = kMmaThreads, int kWidth, typename LineOf>
-__device__ inline void copy_lines(const SharedLines<kWidth>& to, int first_line, int lines, int size,
-                                  const bfloat16* any, LineOf line_of) {
+// The same of lines that line_of(n) points to, null for zeros. `any` may be read.
+template <int kLines, int kThreadsOfBlock = kMmaThreads, int kWidth, typename LineOf>
+__device__ inline void copy_lines(const SharedLines<kWidth>& to, int size, const bfloat16* any, LineOf line_of) {
   constexpr int kChunks = SharedLines<kWidth>::kChunks;
-  constexpr int kChunk = SharedLines<kWidth>::kChunk;
-  for (int item = static_cast<int>(threadIdx.x); item < lines * kChunks; item += kThreadsOfBlock) {
-    const int line = item / kChunks;
-    const int chunk = item % kChunks;
+  constexpr int kAtOnce = kThreadsOfBlock / kChunks;
+  static_assert(kThreadsOfBlock % kChunks == 0);
+  const int number = static_cast<int>(threadIdx.x) % kChunks;
+  const int feature = number * SharedLines<kWidth>::kChunk;
+  // Blocks of five warps have fewer registers for addresses.
+  [[maybe_unused]] constexpr int kUnrolled = kThreadsOfBlock > kMmaThreads ? 2 : 4;
+#pragma unroll kUnrolled
+  for (int n = 0; n < ceil_div(kLines, kAtOnce); ++n) {
+    const int line = static_cast<int>(threadIdx.x) / kChunks + n * kAtOnce;
+    if (kLines % kAtOnce != 0 && line >= kLines) break;
     const bfloat16* const from = line_of(line);
-    const bool there = from != nullptr && chunk * kChunk < size;
-    copy_later(to.chunk(first_line + line, chunk), there ? from + chunk * kChunk : any, there);
+    const bool there = from != nullptr && feature < size;
+    copy_later(to.chunk(line, number), there ? from + feature : any, there);
   }
 }
 

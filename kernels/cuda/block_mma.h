@@ -140,15 +140,16 @@ __device__ inline BlockSoftmax<float> softmax_of_block(const BlockMemory& blocks
 template <int kWidth>
 __device__ inline void copy_queries(const SharedLines<kWidth>& to, const bfloat16* tensor, int width,
                                     const BlocksInBf16& in, const QueryTile& at) {
-  copy_lines(to, 0, kMmaTile, width, tensor,
-             [&](int a) { return at.first + a < in.queries ? line_of_query(tensor, width, in, at, a) : nullptr; });
+  copy_lines<kMmaTile>(to, width, tensor, [&](int a) {
+    return at.first + a < in.queries ? line_of_query(tensor, width, in, at, a) : nullptr;
+  });
 }
 // Features [first, first + size) of keys or values of a tile; those that nobody sees count as zero.
 template <int kWidth>
 __device__ inline void copy_keys(const SharedLines<kWidth>& to, const bfloat16* tensor, int width, int first, int size,
                                  const BlockMemory& blocks, const BlocksInBf16& in, const QueryTile& at,
                                  const KeyTile& tile) {
-  copy_lines(to, 0, kMmaTile, size, tensor, [&](int c) {
+  copy_lines<kMmaTile>(to, size, tensor, [&](int c) {
     const bool there = blocks.keys[c] >= 0;
     return there ? line_of_key(tensor, width, in, at.row, at.kv_head, tile.begin + c) + first : nullptr;
   });

@@ -19,16 +19,15 @@ inline constexpr int kListTile = kListWarps * kMmaRows;
 template <int kThreadsOfBlock, int kLines, int kWidth>
 __device__ inline void copy_tile(const SharedLines<kWidth>& to, const bfloat16* tensor, int size,
                                  const GroupedInBf16& in, const ListTile& at, int head) {
-  copy_lines<kThreadsOfBlock>(to, 0, kLines, size, tensor, [&](int a) {
-    return a < at.count ? in.line_of_query(tensor, size, at, head, a) : nullptr;
-  });
+  copy_lines<kLines, kThreadsOfBlock>(
+      to, size, tensor, [&](int a) { return a < at.count ? in.line_of_query(tensor, size, at, head, a) : nullptr; });
 }
 
 // Features [first, first + size) of keys or values [begin, begin + 64) of a chunk; zeros behind its end.
 template <int kThreadsOfBlock, int kWidth>
 __device__ inline void copy_chunk(const SharedLines<kWidth>& to, const bfloat16* tensor, int width, int first, int size,
                                   const GroupedInBf16& in, int chunk, int kv_head, int begin) {
-  copy_lines<kThreadsOfBlock>(to, 0, kMmaTile, size, tensor, [&](int j) {
+  copy_lines<kMmaTile, kThreadsOfBlock>(to, size, tensor, [&](int j) {
     return begin + j < in.length ? in.line_of_key(tensor, width, chunk, kv_head, begin + j) + first : nullptr;
   });
 }

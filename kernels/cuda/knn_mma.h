@@ -198,8 +198,9 @@ template <int kWidth, int kTiles, typename S>
 __device__ inline void load_query_fragments(LeftFragment (&to)[kTiles][kWidth / kMmaDepth], bfloat16* room,
                                             const MmaSearch<S>& in, const SearchPlace<S>& at) {
   const SharedLines<kWidth> lines{room};
-  copy_lines(lines, 0, kTiles * kMmaTile, in.size, in.q,
-             [&](int query) { return at.has_query(query) ? in.q + at.line_of_query(in, query) * in.size : nullptr; });
+  copy_lines<kTiles * kMmaTile>(lines, in.size, in.q, [&](int query) {
+    return at.has_query(query) ? in.q + at.line_of_query(in, query) * in.size : nullptr;
+  });
   await_copies();
   __syncthreads();
 #pragma unroll

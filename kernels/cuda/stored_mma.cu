@@ -25,8 +25,7 @@ struct StoredMemory {
 
   static constexpr size_t bytes() { return kLines * kWidth * sizeof(bfloat16) + sizeof(EntryTile); }
 
-  __device__ StoredMemory()
-      : tile(*reinterpret_cast<EntryTile*>(dynamic_shared<bfloat16>() + kLines * kWidth)) {
+  __device__ StoredMemory() : tile(*reinterpret_cast<EntryTile*>(dynamic_shared<bfloat16>() + kLines * kWidth)) {
     queries = {dynamic_shared<bfloat16>()};
     keys = {queries.begin + kMmaTile * kWidth};
     values = {keys.begin + kMmaTile * kWidth};
@@ -68,7 +67,7 @@ template <int kWidth>
 __device__ inline void load_queries(const SharedLines<kWidth>& to, const EntryTile& tile, const StoredInBf16& in,
                                     const StoredEntries& entries) {
   if (in.table == nullptr) {
-    copy_lines(to, 0, kMmaTile, in.size, in.q, [&](int a) {
+    copy_lines<kMmaTile>(to, in.size, in.q, [&](int a) {
       return tile.place[a] == no_place(in) ? nullptr : in.q + entries.line_of(in, tile.entry[a]) * in.size;
     });
     return;
@@ -104,7 +103,7 @@ template <int kWidth>
 __device__ inline void copy_stored(const SharedLines<kWidth>& to, const bfloat16* tensor, int width,
                                    const StoredInBf16& in, int place, int begin, int end) {
   const int64_t first = int64_t{place / in.kv_heads} * in.length * in.kv_heads + place % in.kv_heads;
-  copy_lines(to, 0, kMmaTile, width, tensor, [&](int j) {
+  copy_lines<kMmaTile>(to, width, tensor, [&](int j) {
     return begin + j < end ? tensor + (first + int64_t{begin + j} * in.kv_heads) * width : nullptr;
   });
 }
@@ -181,8 +180,8 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
         for (int n = 0; n < kFeatures; ++n) {
           const int f = n * kMmaColumns + column_of_sum(0);
           if (f >= in.value_size) continue;
-          *reinterpret_cast<TwoSums*>(parts + entry * in.value_size + f) = {
-              {totals[0][n].x[2 * half] * factor, totals[0][n].x[2 * half + 1] * factor}};
+          *reinterpret_cast<TwoSums*>(parts + entry * in.value_size +
+                                      f) = {{totals[0][n].x[2 * half] * factor, totals[0][n].x[2 * half + 1] * factor}};
         }
       }
     }
@@ -248,7 +247,7 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
   const int first_pass = in.landmarks && in.length > kMmaTile ? 0 : 1;
 
   load_queries(memory.queries, tile, in, entries);
-  copy_lines(memory.douts, 0, kMmaTile, in.value_size, back.dout, [&](int a) {
+  copy_lines<kMmaTile>(memory.douts, in.value_size, back.dout, [&](int a) {
     return tile.place[a] == no_place(in) ? nullptr : back.dout + entries.line_of(in, tile.entry[a]) * in.value_size;
   });
   if (threadIdx.x < kMmaTile) {
@@ -354,8 +353,8 @@ void attend_to_blocks(float* parts, float* gates, const StoredInBf16& in, const 
 void gradients_by_block(float* parts, const StoredInBf16& in, const StoredEntries& entries,
                         const StoredBackward& back) {
   with_width(in, [&](auto width) {
-    launch(stored_query_gradient_mma_kernel<width>, tiles_of(entries), kMmaThreads,
-           StoredMemory<width, true>::bytes(), parts, in, entries, back);
+    launch(stored_query_gradient_mma_kernel<width>, tiles_of(entries), kMmaThreads, StoredMemory<width, true>::bytes(),
+           parts, in, entries, back);
   });
 }
 

@@ -73,7 +73,7 @@ __device__ inline float logit_of(float product, float log_count) {
 template <int kWidth>
 __device__ inline void load_content(const SharedLines<kWidth>& to, const MmaCodeOperands& in, const QueryTile& at) {
   const auto line_of_tile = [&](int a) { return at.first + a < at.end ? line_of(in.q, in.size, in, at, a) : nullptr; };
-  if (in.u == nullptr) return copy_lines(to, 0, kMmaTile, in.size, in.q, line_of_tile);
+  if (in.u == nullptr) return copy_lines<kMmaTile>(to, in.size, in.q, line_of_tile);
   constexpr int kChunk = SharedLines<kWidth>::kChunk;
   for (int item = static_cast<int>(threadIdx.x); item < kMmaTile * to.kChunks; item += kMmaThreads) {
     const int a = item / to.kChunks;
@@ -92,7 +92,7 @@ template <int kWidth>
 __device__ inline void copy_output_gradients(const SharedLines<kWidth>& to, const MmaCodeOperands& in,
                                              const CodeBackwardOperands<bfloat16>& back, const QueryTile& at, int first,
                                              int features) {
-  copy_lines(to, 0, kMmaTile, features, in.q, [&](int a) {
+  copy_lines<kMmaTile>(to, features, in.q, [&](int a) {
     return at.first + a < at.end ? line_of(back.dout, in.value_size, in, at, a) + first : nullptr;
   });
 }
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   float* const corrections = memory.of_lines;
   float* const logs = memory.of_summed;
   const auto fetch_codewords = [&](int first_code) {
-    copy_lines(memory.summed, 0, kMmaTile, in.size, in.q, [&](int c) { return codeword_line(in, at, first_code + c); });
+    copy_lines<kMmaTile>(memory.summed, in.size, in.q, [&](int c) { return codeword_line(in, at, first_code + c); });
     const int c = static_cast<int>(threadIdx.x);
     if (c < kMmaTile) logs[c] = log_count(in, at, first_code + c);
   };
@@ -195,8 +195,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   for (int first_code = 0; first_code < in.codes; first_code += kMmaTile) {
     await_copies();
     __syncthreads();  // codewords are there, and nobody reads means and probabilities of the tile before any more
-    copy_lines(memory.values, 0, kMmaTile, in.value_size, in.q,
-               [&](int c) { return mean_line(in, at, first_code + c); });
+    copy_lines<kMmaTile>(memory.values, in.value_size, in.q, [&](int c) { return mean_line(in, at, first_code + c); });
     SumFragment logits[1][kColumns] = {};
     multiply_lines(logits, memory.lines, first_line, memory.summed, 0, in.size);
 #pragma unroll
@@ -293,7 +292,7 @@ __global__ void __launch_bounds__(kMmaThreads)
     float logs[2];
     for (int half = 0; half < 2; ++half)
       logs[half] = log_count(in, any, first_code + first_line + row_of_sum(2 * half));
-    copy_lines(memory.lines, 0, kMmaTile, in.size, in.q, [&](int c) { return codeword_line(in, any, first_code + c); });
+    copy_lines<kMmaTile>(memory.lines, in.size, in.q, [&](int c) { return codeword_line(in, any, first_code + c); });
     load_content(memory.summed, in, any);
     statistics.load(in, back, any);
     for (int number = 0; number < group * tiles; ++number) {
@@ -386,14 +385,14 @@ __global__ void __launch_bounds__(kMmaThreads)
     const int first = step * DeepProduct::kDeep;
     const int features = memory.values.features_of(step);
     copy_output_gradients(memory.values.lines(step), in, back, at, first, features);
-    copy_lines(memory.values.columns(step), 0, Memory::kCodes, features, in.q, [&](int c) {
+    copy_lines<Memory::kCodes>(memory.values.columns(step), features, in.q, [&](int c) {
       const bfloat16* const line = mean_line(in, at, first_code + c);
       return line == nullptr ? nullptr : line + first;
     });
   };
   const auto fetch_codewords = [&](int first_code) {
-    copy_lines(memory.codewords, 0, Memory::kCodes, in.size, in.q,
-               [&](int c) { return codeword_line(in, at, first_code + c); });
+    copy_lines<Memory::kCodes>(memory.codewords, in.size, in.q,
+                               [&](int c) { return codeword_line(in, at, first_code + c); });
     const int c = static_cast<int>(threadIdx.x);
     static_assert(Memory::kCodes == kMmaThreads);
     memory.logs[c] = log_count(in, at, first_code + c);

@@ -58,14 +58,14 @@ __global__ void __launch_bounds__(kMmaThreads)
     const int64_t codebook = static_cast<int64_t>(in.kv_heads) * in.codes * in.size;
 #pragma unroll
     for (int n = 0; n < kTerms; ++n) {
-      copy_lines(memory.terms[n], 0, kMmaTile, in.size, in.x, [&](int c) {
+      copy_lines<kMmaTile>(memory.terms[n], in.size, in.x, [&](int c) {
         const int64_t codeword = static_cast<int64_t>(head) * in.codes + first_code + c;
         return first_code + c < in.codes ? terms + n * codebook + codeword * in.size : nullptr;
       });
     }
   };
 
-  copy_lines(memory.vectors, 0, kMmaTile, in.size, in.x, [&](int a) {
+  copy_lines<kMmaTile>(memory.vectors, in.size, in.x, [&](int a) {
     return first_vector + a < in.vectors ? in.x + ((first_vector + a) * in.kv_heads + head) * in.size : nullptr;
   });
   fetch_codewords(0);
