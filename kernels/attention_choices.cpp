@@ -40,7 +40,7 @@ std::vector<int32_t> cut_in_two(const AttentionProblem& p, std::vector<int32_t>&
   for (int32_t row = 0; row < p.rows; ++row) {
     sequences.insert(sequences.end(), {row, 0, half, row, half, queries - half});
     for (int32_t i = half; i < queries; ++i) {
-      int32_t& of_query = first[static_cast<size_t>(row * queries + i)];
+      int32_t& of_query = first[static_cast<size_t>(row * p.queries + i)];
       of_query = std::max(of_query, half);
     }
   }

@@ -44,7 +44,7 @@ class Products {
     std::map<std::string, std::string> all = stored_;
     for (const auto& [problem, plan] : plans_) all[to_text(problem)] = plan.to_text();
     std::string text = heading();
-    for (const auto& [problem, plan] : all) text += problem + ':' + plan + '\n';
+    for (const auto& [problem, plan] : all) text.append(problem).append(1, ':').append(plan).append(1, '\n');
     return all.empty() ? "" : text;
   }
 

@@ -180,7 +180,7 @@ TEST_F(CoordinatorTest, OfACollectiveTheOneThatDoesNotWaitIsNamed) {
   const auto overdue = [&](int rank, uint64_t begun) {
     coordinator_.receive(rank, {FrameType::overdue, begun, ""}, now_);
   };
-  const auto later = [&](std::vector<int> alive) {
+  const auto later = [&](const std::vector<int>& alive) {
     pass(seconds(4));
     for (const int rank : alive) does(rank, 5, fmt::format("operation {}", rank));
     look();

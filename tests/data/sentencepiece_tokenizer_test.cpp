@@ -1,5 +1,6 @@
 #include "data/tokenizers/sentencepiece_tokenizer.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sentencepiece_trainer.h>
 

@@ -2,7 +2,7 @@
 // allocation, the child waits for ever at its own first one. Tests that copy a process while threads work ask here.
 #pragma once
 
-extern "C" __attribute__((weak)) void __asan_init();
+extern "C" __attribute__((weak)) void __asan_init();  // NOLINT(bugprone-reserved-identifier): its own
 
 namespace quire::test {
 

@@ -2,6 +2,7 @@
 // tests/support/cuda_shim/cudnn_plans.cpp computes in cuDNN's place.
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "kernels/attention_choices.h"
 #include "kernels/cuda/cudnn_attention.h"
 #include "tests/support/attention_inputs.h"

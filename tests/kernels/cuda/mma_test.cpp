@@ -108,7 +108,7 @@ void expect_products(Turned turned) {
   launch(lines_kernel<kWidth>, dim3(1), kWarp, 64 * kWidth * sizeof(bfloat16), sums.data(), x.data(), y.data(), turned);
   EXPECT_EQ(shim::bank_conflicts(), conflicts);
   const auto value = [](const std::vector<bfloat16>& of, int line, int f) {
-    return static_cast<float>(of[static_cast<size_t>(line * kWidth + f)]);
+    return static_cast<float>(of[static_cast<size_t>(line) * kWidth + static_cast<size_t>(f)]);
   };
   for (int row = 0; row < 16; ++row) {
     for (int column = 0; column < 16; ++column) {

@@ -145,7 +145,7 @@ void expect_products(Left left, Right right) {
   launch(products_kernel<kWidth, kColumns>, dim3(1), kGroupThreads, bytes, sums.data(), x.data(), y.data(), left,
          right);
   const auto value = [](const std::vector<bfloat16>& of, int line, int f) {
-    return static_cast<float>(of[static_cast<size_t>(line * kWidth + f)]);
+    return static_cast<float>(of[static_cast<size_t>(line) * kWidth + static_cast<size_t>(f)]);
   };
   for (int row = 0; row < 64; ++row) {
     for (int column = 0; column < kColumns; ++column) {
