@@ -51,17 +51,24 @@ export QUIRE_TEST_DEVICE=cuda QUIRE_GOLDEN_DIR="$bundle/tests/golden"
 
 # A program's tests in several processes, some at a time: a kernel that fails ends its own process (3), and others go on.
 in_shards() {
-  local shards=$1 at_once=$2 status=0 shard
+  local shards=$1 at_once=$2 status=0 shard ended
   shift 2
   trap 'cat "$scratch"/shard-*; exit 124' TERM  # the stage takes too long
   for ((shard = 0; shard < shards; ++shard)); do
-    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard "$@" >"$scratch/shard-$shard" 2>&1 &
-    [ $((shard % at_once)) -lt $((at_once - 1)) ] || wait -n || status=$?
+    [ "$shard" -lt "$at_once" ] || wait -n
+    {
+      GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard "$@" >"$scratch/shard-$shard" 2>&1
+      echo $? >"$scratch/status-$shard"
+    } &
   done
-  while [ -n "$(jobs -rp)" ]; do wait -n || status=$?; done
-  for ((shard = 0; shard < shards; ++shard)); do cat "$scratch/shard-$shard"; done
-  rm "$scratch"/shard-*
-  return $status
+  wait
+  for ((shard = 0; shard < shards; ++shard)); do
+    cat "$scratch/shard-$shard"
+    read -r ended <"$scratch/status-$shard"
+    [ "$ended" = 0 ] || status=$ended
+  done
+  rm "$scratch"/shard-* "$scratch"/status-*
+  return "$status"
 }
 
 run_stage() {

@@ -479,6 +479,14 @@ echo "{\\"backend\\": \\"a GPU\\", \\"step_ms\\": {\\"median\\": $n, \\"min\\": 
         self.assertEqual({key: training[key] for key in ("gpu", "commit", "outcome", "failed")},
                          {"gpu": "a GPU, 1.0", "commit": "abc", "outcome": "status 3", "failed": ["CudaTraining.AStep"]})
         self.assertEqual(training["end"][-1], "1 FAILED TEST")
+        # A share that fails first is not forgotten when the others pass, and no more than four run at once.
+        self.write_program(self.folder / "bundle/tests/test_gpu", f"""cd {self.folder}; touch running.$$
+ls running.* | wc -l >>counts; case $GTEST_SHARD_INDEX in 5) rm running.$$; exit 4;; esac; sleep 0.2; rm running.$$""")
+        out = self.run_script("gpu/check.sh", "bundle", "kernels", status=1, environment=path)
+        self.assertIn("kernels      status 4", out)
+        counts = [int(line) for line in (self.folder / "counts").read_text(encoding="utf-8").split()]
+        self.assertEqual(len(counts), 16)
+        self.assertLessEqual(max(counts), 4)
         # A stage that hangs ends in time, with what it had printed, and the others are left out.
         self.write_program(self.folder / "bundle/tests/test_gpu", "echo '[  FAILED  ] Early.Test'; sleep 60")
         out = self.run_script("gpu/check.sh", "bundle", "--results", results, "--seconds", 7, "products", "golden", status=1,

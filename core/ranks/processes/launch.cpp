@@ -85,7 +85,7 @@ Launch find_way(const Environment& environment) {
     return {.way = Launch::Way::mpi,
             .rank = number_of(environment, launcher.rank).value_or(0),
             .size = *size,
-            .host_rank = number_of(environment, launcher.host_rank),
+            .host_rank = number_of(environment, launcher.host_rank, "number of a rank"),
             .by = fmt::format("{} ({}={})", launcher.name, launcher.size, *size),
             .file = ""};
   }
