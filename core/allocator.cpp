@@ -77,7 +77,7 @@ void CachingAllocator::system_deallocate(void* pointer, size_t) {
 void* CachingAllocator::allocate(size_t bytes) {
   const size_t wanted = rounded(bytes);
   const std::lock_guard lock(mutex_);
-  const auto found = free_.lower_bound(wanted);
+  const auto found = free_.lower_bound({wanted, nullptr});
   if (found != free_.end() && found->first <= wanted + wanted / 8) {
     void* block = found->second;
     capacity_[block] = found->first;

@@ -3,9 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <mutex>
+#include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace quire {
@@ -30,8 +31,9 @@ class Allocator {
 };
 
 // Keeps freed blocks in a cache and reuses them: a training step asks for the same sizes each time, so after the first
-// steps nothing is allocated from the system. It takes the best fit, with at most an eighth of waste. Thread-safe; a
-// child made by fork() finds no allocator in the middle of another thread's call.
+// steps nothing is allocated from the system. It takes the best fit, with at most an eighth of waste, and of several
+// the one with the lowest address: which blocks are free decides, and not the order in which they became so.
+// Thread-safe; a child made by fork() finds no allocator in the middle of another thread's call.
 class CachingAllocator : public Allocator {
  public:
   CachingAllocator();
@@ -52,7 +54,7 @@ class CachingAllocator : public Allocator {
  private:
   friend struct ForkGuard;
   mutable std::mutex mutex_;
-  std::multimap<size_t, void*> free_;           // capacity -> block
+  std::set<std::pair<size_t, void*>> free_;     // capacity and block
   std::unordered_map<void*, size_t> capacity_;  // of blocks handed out
   AllocatorStats stats_;
 };

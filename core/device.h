@@ -81,6 +81,20 @@ class DeviceBackend {
   // Runs the work, and chooses by time among the variants of each kernel that occurs in it; choices of before are
   // forgotten. Returns lines for the log. A device without a choice does nothing.
   virtual std::vector<std::string> measure_kernels(const std::function<void()>&) { return {}; }
+  // Whether calls are collected and repeated as graphs from now on, which changes no result. False: the device has no
+  // graphs, and makes each call by itself.
+  virtual bool use_graphs(bool) { return false; }
+  // Gives the device what has been collected for it. Whoever reads a result, or waits for one, needs not ask for it.
+  virtual void submit() {}
+  // Of calls that were collected, since the start.
+  struct CallCounts {
+    int64_t calls = 0;
+    int64_t in_graphs = 0;  // of them
+    int64_t changed = 0;    // kernels of graphs whose parameters were set anew
+    int64_t spans = 0;      // launches of graphs, and calls one by one that belong together
+    int64_t graphs = 0;     // that are kept
+  };
+  virtual CallCounts call_counts() const { return {}; }
   // Collectives for tensors on this device between several ranks, each with a device of its own; all ranks call it. An
   // error is one of all ranks. nullptr: tensors of the host, which the ranks have collectives for.
   virtual std::unique_ptr<Collectives> connect(Ranks& ranks);

@@ -98,6 +98,8 @@ run_stage() {
     quickstart)
       "$bundle/bin/quire" train "$bundle/configs/quickstart.yaml" run.device=cuda data.corpus="$corpus" \
         --run-dir "$scratch/run" && "$bundle/bin/quire" eval "$scratch/run" --json &&
+        "$bundle/bin/quire" bench "$bundle/configs/quickstart.yaml" run.device=cuda --steps 200 &&
+        "$bundle/bin/quire" bench "$bundle/configs/quickstart.yaml" run.device=cuda run.graphs=true --steps 200 &&
         "$bundle/bin/quire" bench "$bundle/configs/quickstart.yaml" run.device=cuda --steps 50 --profile
       ;;
     memcheck | racecheck)

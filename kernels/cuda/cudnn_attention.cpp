@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "kernels/cuda/attention_gather.h"
+#include "kernels/cuda/call_queue.h"
 #include "kernels/cuda/cudnn_plans.h"
 #include "kernels/cudnn_scratch.h"
 
@@ -121,6 +122,7 @@ void attention_in_cudnn(const AttentionSizes& s, const Tensor& out, const Tensor
   // cuDNN reads tiles of 64 or 128 queries, and the backward pass multiplies what it reads behind a sequence by zero.
   if (in.band.several_documents && in.band.padding) lse.zero();
   const Tensor workspace = workspace_of(plan.forward_workspace(), in.q.device());
+  call_queue().flush();  // cuDNN works on the stream itself
   operands.for_each_call([&](const CudnnSequences& sequences) {
     plan.forward({.q = in.q.raw(),
                   .k = operands.k,
@@ -152,6 +154,7 @@ void attention_backward_in_cudnn(const AttentionSizes& s, const ops::AttentionGr
   }
   {
     const Tensor workspace = workspace_of(plan.backward_workspace(), in.q.device());
+    call_queue().flush();
     operands.for_each_call([&](const CudnnSequences& sequences) {
       plan.backward({.q = in.q.raw(),
                      .k = operands.k,

@@ -8,6 +8,7 @@
 
 #include "kernels/checks.h"
 #include "kernels/cuda/bind.h"
+#include "kernels/cuda/call_queue.h"
 #include "kernels/cuda/product_timing.h"
 #include "kernels/elementwise.h"
 #include "kernels/pointwise.h"
@@ -50,6 +51,7 @@ class Products {
 
   bool use_choices(const std::string& text) {
     const std::lock_guard lock(mutex_);
+    call_queue().flush();  // it may hold products by plans that go
     if (text.rfind(heading(), 0) != 0) return text.empty();
     for (size_t at = heading().size(); at < text.size();) {
       const size_t end = text.find('\n', at);
@@ -91,6 +93,7 @@ class Products {
    public:
     Timing(Products& products, const std::function<double()>& now) : products_(products) {
       const std::lock_guard lock(products_.mutex_);
+      call_queue().flush();
       products_.plans_.clear();
       products_.stored_.clear();
       products_.timer_.emplace(now);
@@ -128,8 +131,15 @@ class Products {
   Fused multiply(const Problem& problem, const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& o,
                  const ops::GemmOptions& given) {
     const std::lock_guard lock(mutex_);
-    const ProductPlan* plan = &plan_of(problem, c, a, b, o, given);
+    ProductPlan* plan = &plan_of(problem, c, a, b, o, given);
     if (timer_) timer_->count(problem);
+    // Whether the library takes a plan must be known before other calls follow.
+    if (plan->has_run && call_queue().collects()) {
+      const ProductCall call = planner_.call(*plan, c, a, b, o);
+      call_queue().add("product", &call, sizeof call,
+                       [this, call](cudaStream_t on) { check(planner_.run(call, on), "cublasLtMatmul"); });
+      return plan->fused;
+    }
     cublasStatus_t status = planner_.run(*plan, c, a, b, o);
     // The library may propose what it then refuses.
     while (is_refusal(status) && plan->fused != Fused::nothing) {
@@ -138,11 +148,12 @@ class Products {
       status = planner_.run(*plan, c, a, b, o);
     }
     check(status, "cublasLtMatmul");
+    plan->has_run = true;
     return plan->fused;
   }
 
-  const ProductPlan& plan_of(const Problem& problem, const Tensor& c, const Tensor& a, const Tensor& b,
-                             const ops::GemmOptions& o, const ops::GemmOptions& given) {
+  ProductPlan& plan_of(const Problem& problem, const Tensor& c, const Tensor& a, const Tensor& b,
+                       const ops::GemmOptions& o, const ops::GemmOptions& given) {
     const auto found = plans_.find(problem);
     if (found != plans_.end()) return found->second;
     const auto stored = stored_.find(to_text(problem));

@@ -20,6 +20,7 @@ set(QUIRE_CUDA_KERNELS
   block_mma_backward.cu
   block_mma_forward.cu
   block_tiles.cu
+  call_queue.cpp
   choice.cu
   cross_entropy.cu
   cudnn_attention.cpp
@@ -55,6 +56,7 @@ set(QUIRE_CUDA_KERNELS
   stored_attention.cu
   stored_mma.cu
   stored_parts.cu
+  store_bytes.cu
   vq_attention.cu
   vq_attention_mma.cu
   vq_caches.cu

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "kernels/cuda/call_queue.h"
 
 namespace quire::cuda {
 
@@ -49,6 +50,7 @@ NcclCollectives::~NcclCollectives() {
 void NcclCollectives::begin(const Tensor& values, const std::function<ncclResult_t(ncclComm_t)>& calls) {
   communicator_.check();
   communicator_.watched()->in_use.push_back(values);
+  call_queue().flush();
   check(cudaEventRecord(ready_, compute_));
   check(cudaStreamWaitEvent(stream_, ready_));
   communicator_.run(stream_, calls);
@@ -110,6 +112,7 @@ void NcclCollectives::all_gather(const Tensor& values, const PartBounds& bounds)
 
 void NcclCollectives::wait() {
   communicator_.check();
+  call_queue().flush();
   communicator_.operations().order_after_all(compute_);
   communicator_.watched()->in_use.clear();
 }

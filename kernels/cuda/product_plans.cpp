@@ -63,7 +63,9 @@ MatrixLayout layout(DType type, int64_t rows, int64_t columns, int64_t stride, i
 ProductPlan make_plan(const Problem& p) {
   const auto in = static_cast<DType>(p.in_type);
   const auto out = static_cast<DType>(p.out_type);
+  static int64_t made_before = 0;
   ProductPlan plan;
+  plan.number = ++made_before;
   cublasLtMatmulDesc_t made = nullptr;
   check(cublasLtMatmulDescCreate(&made, in == DType::f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
                                  in == DType::f64 ? CUDA_R_64F : CUDA_R_32F),
@@ -91,14 +93,18 @@ cublasLtEpilogue_t epilogue(const Problem& p, Fused fused) {
   return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
 }
 
-void set_pointers(const ProductPlan& plan, const ops::GemmOptions& o) {
+const void* bias_of(const ProductPlan& plan, const ops::GemmOptions& o) {
   const Tensor& bias = o.sums.defined() ? o.sums : o.bias;
-  if (bias.defined() && plan.fused >= Fused::bias) {
-    set(plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias.raw()));
-  }
-  if (aux_of(o).defined() && plan.fused == Fused::activation) {
-    set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux_of(o).raw());
-  }
+  return bias.defined() && plan.fused >= Fused::bias ? bias.raw() : nullptr;
+}
+
+void* built_in_aux_of(const ProductPlan& plan, const ops::GemmOptions& o) {
+  return aux_of(o).defined() && plan.fused == Fused::activation ? aux_of(o).raw() : nullptr;
+}
+
+void set_pointers(const ProductPlan& plan, const void* bias, void* aux) {
+  if (bias != nullptr) set(plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  if (aux != nullptr) set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
 }
 
 void fuse(ProductPlan& plan, const Problem& problem, Fused fused, const ops::GemmOptions& o) {
@@ -111,7 +117,7 @@ void fuse(ProductPlan& plan, const Problem& problem, Fused fused, const ops::Gem
   if (problem.aux && fused == Fused::activation) {
     set(plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, problem.n);
   }
-  set_pointers(plan, o);  // the library looks at their alignment
+  set_pointers(plan, bias_of(plan, o), built_in_aux_of(plan, o));  // the library looks at their alignment
 }
 
 // ReLU writes and reads no values it was applied to, only their signs; there is no SiLU.
@@ -250,24 +256,41 @@ std::optional<ProductPlan> ProductPlanner::stored_plan(const Problem& problem, c
   return fits ? std::optional(std::move(plan)) : std::nullopt;
 }
 
-cublasStatus_t ProductPlanner::run(const ProductPlan& plan, const Tensor& c, const Tensor& a, const Tensor& b,
-                                   const ops::GemmOptions& o, const Tensor& instead) {
+ProductCall ProductPlanner::call(const ProductPlan& plan, const Tensor& c, const Tensor& a, const Tensor& b,
+                                 const ops::GemmOptions& o, const Tensor& instead) {
   if (!workspace_.defined()) {
     workspace_ = Tensor::empty({static_cast<int64_t>(kWorkspaceBytes)}, DType::u8, {DeviceKind::cuda, 0});
   }
-  set_pointers(plan, o);
   const Tensor& result = result_of(plan.fused, c, o);
-  const Tensor& to = instead.defined() ? instead : result;
-  const Tensor& added_to = o.residual.defined() ? o.residual : result;
+  return {.plan = &plan,
+          .number = plan.number,
+          .a = a.raw(),
+          .b = b.raw(),
+          .added_to = (o.residual.defined() ? o.residual : result).raw(),
+          .to = (instead.defined() ? instead : result).raw(),
+          .bias = bias_of(plan, o),
+          .aux = built_in_aux_of(plan, o),
+          .adds = o.accumulate || o.residual.defined(),
+          .wide = a.dtype() == DType::f64};
+}
+
+cublasStatus_t ProductPlanner::run(const ProductCall& call, cudaStream_t on) const {
+  const ProductPlan& plan = *call.plan;
+  set_pointers(plan, call.bias, call.aux);
   const float one = 1;
-  const float beta = o.accumulate || o.residual.defined() ? 1 : 0;
+  const float beta = call.adds != 0 ? 1 : 0;
   const double wide_one = 1;
   const double wide_beta = beta;
-  const bool wide = a.dtype() == DType::f64;
-  return cublasLtMatmul(handle_, plan.matmul.get(), wide ? static_cast<const void*>(&wide_one) : &one, b.raw(),
-                        plan.b.get(), a.raw(), plan.a.get(), wide ? static_cast<const void*>(&wide_beta) : &beta,
-                        added_to.raw(), plan.c.get(), to.raw(), plan.c.get(), &plan.algorithm, workspace_.raw(),
-                        kWorkspaceBytes, stream());
+  const bool wide = call.wide != 0;
+  return cublasLtMatmul(handle_, plan.matmul.get(), wide ? static_cast<const void*>(&wide_one) : &one, call.b,
+                        plan.b.get(), call.a, plan.a.get(), wide ? static_cast<const void*>(&wide_beta) : &beta,
+                        call.added_to, plan.c.get(), call.to, plan.c.get(), &plan.algorithm, workspace_.raw(),
+                        kWorkspaceBytes, on);
+}
+
+cublasStatus_t ProductPlanner::run(const ProductPlan& plan, const Tensor& c, const Tensor& a, const Tensor& b,
+                                   const ops::GemmOptions& o, const Tensor& instead) {
+  return run(call(plan, c, a, b, o, instead), stream());
 }
 
 }  // namespace quire::cuda

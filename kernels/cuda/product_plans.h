@@ -79,9 +79,25 @@ struct ProductPlan {
   MatrixLayout a, b, c;
   cublasLtMatmulAlgo_t algorithm{};
   Fused fused = Fused::nothing;
+  int64_t number = 0;    // no other plan of this process has it
+  bool has_run = false;  // the library takes it
 
   // For checkpoints: "1 4f 0 ...", how much is fused, and the words of the algorithm.
   std::string to_text() const;
+};
+
+// A product that is to be run, without what its tensors hold. Equal bytes are the same work.
+struct ProductCall {
+  const ProductPlan* plan;
+  int64_t number;  // of the plan
+  const void* a;
+  const void* b;
+  const void* added_to;
+  void* to;
+  const void* bias;  // of what the plan has built in; nullptr: nothing
+  void* aux;
+  int64_t adds;
+  int64_t wide;  // in f64
 };
 
 struct ProductProposals {
@@ -101,6 +117,10 @@ class ProductPlanner {
   std::optional<ProductPlan> stored_plan(const Problem& problem, const std::string& text,
                                          const ops::GemmOptions& o) const;
   // instead: receives what would be written to the result.
+  ProductCall call(const ProductPlan& plan, const Tensor& c, const Tensor& a, const Tensor& b,
+                   const ops::GemmOptions& o, const Tensor& instead = {});
+  cublasStatus_t run(const ProductCall& call, cudaStream_t on) const;
+  // Both, on the stream of this process.
   cublasStatus_t run(const ProductPlan& plan, const Tensor& c, const Tensor& a, const Tensor& b,
                      const ops::GemmOptions& o, const Tensor& instead = {});
 

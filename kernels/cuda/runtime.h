@@ -4,12 +4,15 @@
 #pragma once
 
 #include <string>
+#include <tuple>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 
 #include "core/bfloat16.h"
 #include "core/tensor.h"
 #include "kernels/cuda/bind.h"
+#include "kernels/cuda/call_queue.h"
 #include "kernels/cuda/stream.h"
 
 namespace quire::cuda {
@@ -35,6 +38,33 @@ inline bool has_shared_memory(size_t bytes) {
   return bytes <= static_cast<size_t>(most);
 }
 
+// Asks for dynamic shared memory, which a kernel keeps: the runtime is called when one needs more than before.
+inline void allow_shared_memory(const void* kernel, size_t bytes) {
+  static thread_local std::unordered_map<const void*, size_t> allowed;
+  size_t& most = allowed[kernel];
+  if (bytes <= most) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  most = bytes;
+}
+
+// Of a kernel with these parameters, whose addresses are given.
+template <typename... Parameters>
+cudaError_t launch_from_addresses(const cudaLaunchConfig_t& config, const void* kernel, void** parameters) {
+  return [&]<size_t... i>(std::index_sequence<i...>) {
+    return cudaLaunchKernelEx(&config, reinterpret_cast<void (*)(Parameters...)>(const_cast<void*>(kernel)),
+                              *static_cast<std::remove_cvref_t<Parameters>*>(parameters[i])...);
+  }
+  (std::index_sequence_for<Parameters...>());
+}
+
+template <typename... Parameters>
+void launch_later(void (*kernel)(Parameters...), const cudaLaunchConfig_t& config,
+                  const std::type_identity_t<Parameters>&... values) {
+  static_assert((std::is_trivially_copyable_v<Parameters> && ...));
+  call_queue().add_kernel(reinterpret_cast<const void*>(kernel), launch_from_addresses<Parameters...>, config,
+                          {CallQueue::Parameter{&values, sizeof values}...});
+}
+
 // Threads of a block come in whole warps. A grid without blocks is not launched. DeviceError: the GPU has less shared
 // memory.
 template <typename... Parameters, typename... Arguments>
@@ -47,12 +77,13 @@ void launch(void (*kernel)(Parameters...), dim3 blocks, int threads, size_t shar
       throw DeviceError("a kernel needs " + std::to_string(shared_bytes >> 10) +
                         " KB of shared memory a block, more than this GPU has");
     }
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+    allow_shared_memory(reinterpret_cast<const void*>(kernel), shared_bytes);
   }
   cudaLaunchConfig_t config{};
   config.gridDim = blocks;
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared_bytes;
+  if (call_queue().collects()) return launch_later(kernel, config, static_cast<Parameters>(arguments)...);
   config.stream = stream();
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));
 }

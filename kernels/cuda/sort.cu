@@ -6,18 +6,43 @@
 
 namespace quire::cuda {
 
+namespace {
+
+struct Sort {
+  int32_t* to_keys;
+  int32_t* to_values;
+  const int32_t* keys;
+  const int32_t* values;
+  int64_t count;
+  int64_t key_bits;
+  void* scratch = nullptr;
+};
+
+// Without scratch it only says how many bytes that takes.
+void run(const Sort& sort, size_t& bytes, cudaStream_t on) {
+  check(cub::DeviceRadixSort::SortPairs(sort.scratch, bytes, sort.keys, sort.to_keys, sort.values, sort.to_values,
+                                        sort.count, 0, static_cast<int>(sort.key_bits), on));
+}
+
+}  // namespace
+
 void sort_pairs(const Tensor& sorted_keys, const Tensor& sorted_values, const Tensor& keys, const Tensor& values,
                 int key_bits) {
-  const auto sort = [&](void* scratch, size_t& bytes) {
-    check(cub::DeviceRadixSort::SortPairs(scratch, bytes, keys.data<int32_t>(), sorted_keys.data<int32_t>(),
-                                          values.data<int32_t>(), sorted_values.data<int32_t>(), keys.numel(), 0,
-                                          key_bits, stream()));
-  };
+  Sort sort{.to_keys = sorted_keys.data<int32_t>(),
+            .to_values = sorted_values.data<int32_t>(),
+            .keys = keys.data<int32_t>(),
+            .values = values.data<int32_t>(),
+            .count = keys.numel(),
+            .key_bits = key_bits};
   size_t bytes = 0;
-  sort(nullptr, bytes);
+  run(sort, bytes, nullptr);
   // Never empty: no scratch would mean another query.
   const Tensor scratch = Tensor::empty({static_cast<int64_t>(bytes) + 1}, DType::u8, keys.device());
-  sort(scratch.raw(), bytes);
+  sort.scratch = scratch.raw();
+  if (call_queue().collects()) {
+    return call_queue().add("sort", &sort, sizeof sort, [sort, bytes](cudaStream_t on) mutable { run(sort, bytes, on); });
+  }
+  run(sort, bytes, stream());
 }
 
 }  // namespace quire::cuda

@@ -14,6 +14,7 @@
 #include "trainers/plan/plan.h"
 #include "trainers/plan/random_batch.h"
 #include "trainers/run/attention_choice.h"
+#include "trainers/run/graphs.h"
 #include "trainers/run/product_choice.h"
 
 namespace quire {
@@ -127,6 +128,8 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   // time is the mean of several steps.
   DeviceBackend& device = device_backend(machine.device.kind);
   const int64_t group = device.is_asynchronous() ? std::max<int64_t>(1, (options.steps + 4) / 5) : 1;
+  Graphs graphs(device, config.run.graphs);
+  chosen(graphs.lines());
   std::vector<double> times;
   auto started = Clock::now();
   int64_t since = 0;
@@ -141,6 +144,7 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
       OpBase::set_timing(options.profile);
       allocations = allocator.stats().system_allocations;
       heap = heap_bytes();
+      graphs.report(step);  // from here on
     }
     if (since == 0) {
       device.synchronize();
@@ -155,6 +159,7 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
     since = 0;
   }
   OpBase::set_timing(false);
+  chosen(graphs.report(options.steps));
   std::sort(times.begin(), times.end());
   result.parameters = training.store.parameter_count();
   result.step_ms_median = times[times.size() / 2];

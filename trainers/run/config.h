@@ -32,6 +32,7 @@ struct RunSection {
   DeviceChoice device = DeviceChoice::automatic;
   Precision precision = Precision::automatic;
   ProductChoice products = ProductChoice::first;
+  bool graphs = false;
   int64_t threads = 0;
   NonfiniteConfig on_nonfinite;
   std::optional<Duration> max_wall_time;
@@ -47,6 +48,12 @@ struct RunSection {
         "products", products,
         {.help = "which of cuBLASLt's ways to run a matrix product the training steps take on a GPU. Evaluation and "
                  "generation take the first for what training does not have"});
+    v.field(
+        "graphs", graphs,
+        {.help = "on a GPU, calls that a step repeats are made together, as CUDA graphs: the same results, and less "
+                 "work for the host, which is what small models wait for. On the CPU there are none, and the log "
+                 "says so",
+         .resumable = true});
     v.field("threads", threads,
             {.help = "CPU threads; 0 means one per core. Results do not depend on the number",
              .min = 0,

@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/run/exchange_timer.h"
+#include "trainers/run/graphs.h"
 #include "trainers/run/nonfinite.h"
 #include "trainers/run/product_choice.h"
 #include "trainers/run/progress.h"
@@ -55,6 +56,8 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
   double exchange_seconds = 0;
   std::string shown;
   const int64_t began_at = training_->step;
+  Graphs graphs(device_backend(machine_.device.kind), config_.run.graphs);
+  for (const std::string& line : graphs.lines()) log_info(line);
   while (training_->step < config_.schedule.steps) {
     const std::optional<CursoredBatch> item = batches_->next();
     QUIRE_CHECK(item.has_value(), "trainer: the endless batches ended");
@@ -105,6 +108,9 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
       const auto saving_started = Clock::now();
       try_to_save();
       since += Clock::now() - saving_started;
+    }
+    if (stopping || last) {
+      for (const std::string& line : graphs.report(training_->step - began_at)) log_info(line);
     }
     if (stopping && !(last && evaluated)) {
       progress.finish();

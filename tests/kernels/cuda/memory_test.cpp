@@ -18,11 +18,17 @@ constexpr Device kCuda{DeviceKind::cuda, 0};
 constexpr int kCompute = 0, kCopy = 1, kFetch = 2;
 constexpr int64_t kCount = 3000;
 
-// With each of the streams behind the others.
-class CudaMemory : public ::testing::TestWithParam<int> {
+// With each of the streams behind the others, without and with graphs.
+class CudaMemory : public ::testing::TestWithParam<std::tuple<int, bool>> {
  protected:
-  CudaMemory() { shim::slow_down_stream(GetParam()); }
-  ~CudaMemory() override { shim::slow_down_stream(-1); }
+  CudaMemory() {
+    shim::slow_down_stream(std::get<0>(GetParam()));
+    device.use_graphs(std::get<1>(GetParam()));
+  }
+  ~CudaMemory() override {
+    device.use_graphs(false);
+    shim::slow_down_stream(-1);
+  }
 
   static std::vector<float> numbers(float first) {
     std::vector<float> values(kCount);
@@ -48,7 +54,8 @@ TEST_P(CudaMemory, AnUploadWaitsForWhoeverReadItsPlaceBefore) {
 }
 
 TEST_P(CudaMemory, TheFirstUploadToAPlaceWaitsForWhoeverHadItBefore) {
-  const int64_t count = int64_t{1 << 15} << (GetParam() + 1);  // no upload before had as many bytes
+  const int64_t count = int64_t{1 << 13} << (2 * std::get<0>(GetParam()) + 2 +
+                                             (std::get<1>(GetParam()) ? 1 : 0));  // no upload before had as many bytes
   const Tensor sum = Tensor::empty({count}, DType::f32, kCuda);
   {
     const Tensor freed = Tensor::zeros({count}, DType::f32, kCuda);
@@ -97,24 +104,27 @@ TEST_P(CudaMemory, WhatIsFreedMayBeUsedAgainAtOnce) {
 }
 
 TEST_P(CudaMemory, ComesBackFromUploadsWhenThereIsNoOther) {
-  constexpr int64_t kLarge = 1 << 20;
+  constexpr int64_t kLarge = 1 << 22;  // more than all other uploads together
   { const Tensor uploaded = Tensor::from(std::vector<float>(kLarge, 1), {kLarge}, kCuda); }
   device.allocator().trim();
   shim::leave_device_memory(1 << 16);
   // As many bytes as the upload has left.
   const Tensor large = Tensor::zeros({kLarge}, DType::f32, kCuda);
   EXPECT_EQ(large.to_vector<float>(), std::vector<float>(kLarge, 0));
-  EXPECT_ERROR(Tensor::zeros({kLarge}, DType::f32, kCuda), ErrorKind::memory, "out of memory: 4194304 bytes wanted");
+  EXPECT_ERROR(Tensor::zeros({kLarge}, DType::f32, kCuda), ErrorKind::memory, "out of memory: 16777216 bytes wanted");
   shim::leave_device_memory(size_t{1} << 40);
   EXPECT_EQ(Tensor::zeros({kLarge}, DType::f32, kCuda).to_vector<float>().back(), 0);
 }
 
-std::string name_of_stream(const ::testing::TestParamInfo<int>& stream) {
+std::string name_of_stream(const ::testing::TestParamInfo<std::tuple<int, bool>>& given) {
   constexpr const char* kNames[] = {"none", "compute", "copy", "fetch"};
-  return kNames[stream.param + 1];
+  const auto& [stream, graphs] = given.param;
+  return kNames[stream + 1] + std::string(graphs ? "_graphs" : "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Behind, CudaMemory, ::testing::Values(-1, kCompute, kCopy, kFetch), name_of_stream);
+INSTANTIATE_TEST_SUITE_P(Behind, CudaMemory,
+                         ::testing::Combine(::testing::Values(-1, kCompute, kCopy, kFetch), ::testing::Bool()),
+                         name_of_stream);
 
 }  // namespace
 }  // namespace quire::test

@@ -349,7 +349,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   const double factor = in_f64 ? *static_cast<const double*>(alpha) : *static_cast<const float*>(alpha);
   const double kept = in_f64 ? *static_cast<const double*>(beta) : *static_cast<const float*>(beta);
   // Descriptors may be gone when the stream comes to it.
-  quire::shim::on_stream(stream, [=, desc = *desc, layouts = std::array{*a_layout, *b_layout, *c_layout, *d_layout}] {
+  quire::shim::on_stream_or_graph(stream, [=, desc = *desc,
+                                           layouts = std::array{*a_layout, *b_layout, *c_layout, *d_layout}] {
     const quire::shim::DeviceMemoryOpen open;
     auto [of_a, of_b, of_c, of_d] = layouts;
     auto own = desc;

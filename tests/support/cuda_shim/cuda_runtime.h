@@ -11,8 +11,9 @@
 #include <functional>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
-#include "tests/support/cuda_shim/cuda_streams.h"
+#include "tests/support/cuda_shim/cuda_graphs.h"
 #include "tests/support/cuda_shim/device_memory.h"
 
 // NOLINTBEGIN(bugprone-reserved-identifier): CUDA's own words
@@ -25,10 +26,6 @@
 // One block runs at a time, on one thread of the host.
 #define __shared__ static
 
-struct dim3 {
-  unsigned x, y, z;
-  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
-};
 struct uint3 {
   unsigned x, y, z;
 };
@@ -187,20 +184,30 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   const cudaError_t error = check_launch(reinterpret_cast<const void*>(kernel), *config);
   if (error != cudaSuccess) return error;
   // Values, as a GPU gets them.
-  quire::shim::on_stream(
-      config->stream, [kernel, grid = *config,
-                       parameters = std::tuple<std::remove_cvref_t<Parameters>...>(static_cast<Parameters>(given)...)] {
-        quire::shim::run_grid(reinterpret_cast<const void*>(kernel), grid.gridDim, grid.blockDim, grid.dynamicSmemBytes,
-                              [&] { std::apply(kernel, parameters); });
+  using Values = std::tuple<std::remove_cvref_t<Parameters>...>;
+  const auto work_of = [kernel](dim3 grid, dim3 block, size_t shared_bytes, const Values& parameters) {
+    return [=] {
+      quire::shim::run_grid(reinterpret_cast<const void*>(kernel), grid, block, shared_bytes,
+                            [&] { std::apply(kernel, parameters); });
+    };
+  };
+  quire::shim::on_stream_or_graph(
+      config->stream,
+      work_of(config->gridDim, config->blockDim, config->dynamicSmemBytes, Values(static_cast<Parameters>(given)...)),
+      reinterpret_cast<const void*>(kernel), [work_of](const cudaKernelNodeParams& to) -> std::function<void()> {
+        return [&]<size_t... i>(std::index_sequence<i...>) {
+          return work_of(to.gridDim, to.blockDim, to.sharedMemBytes,
+                         Values(*static_cast<std::remove_cvref_t<Parameters>*>(to.kernelParams[i])...));
+        }
+        (std::index_sequence_for<Parameters...>());
       });
   return cudaSuccess;
 }
-template <typename Kernel>
-cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute, int value) {
-  return allow_shared_memory(reinterpret_cast<const void*>(kernel), static_cast<size_t>(value));
+inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
+  return allow_shared_memory(kernel, static_cast<size_t>(value));
 }
 inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  quire::shim::on_stream(stream, [=] {
+  quire::shim::on_stream_or_graph(stream, [=] {
     const quire::shim::DeviceMemoryOpen open;
     std::memset(to, value, bytes);
   });
@@ -209,7 +216,7 @@ inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream
 // A direction that is not that of the addresses is undefined; they tell it themselves.
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (kind != cudaMemcpyDefault) return cudaErrorInvalidValue;
-  quire::shim::on_stream(stream, [=] {
+  quire::shim::on_stream_or_graph(stream, [=] {
     const quire::shim::DeviceMemoryOpen open;
     std::memcpy(to, from, bytes);
   });

@@ -5,15 +5,15 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/call_queue.h"
 
 namespace quire::cuda {
 
 void sort_pairs(const Tensor& sorted_keys, const Tensor& sorted_values, const Tensor& keys, const Tensor& values,
                 int key_bits) {
-  shim::on_stream(stream(), [to_keys = sorted_keys.data<int32_t>(), to_values = sorted_values.data<int32_t>(),
-                             from_keys = keys.data<int32_t>(), from_values = values.data<int32_t>(),
-                             count = keys.numel(), key_bits] {
+  const auto sort = [to_keys = sorted_keys.data<int32_t>(), to_values = sorted_values.data<int32_t>(),
+                     from_keys = keys.data<int32_t>(), from_values = values.data<int32_t>(), count = keys.numel(),
+                     key_bits = int64_t{key_bits}] {
     const shim::DeviceMemoryOpen open;
     const std::vector<int32_t> key(from_keys, from_keys + count);
     const std::vector<int32_t> value(from_values, from_values + count);
@@ -26,7 +26,9 @@ void sort_pairs(const Tensor& sorted_keys, const Tensor& sorted_values, const Te
       to_keys[i] = key[order[i]];
       to_values[i] = value[order[i]];
     }
-  });
+  };
+  if (!call_queue().collects()) return shim::on_stream(stream(), sort);
+  call_queue().add("sort", &sort, sizeof sort, [sort](cudaStream_t on) { shim::on_stream_or_graph(on, sort); });
 }
 
 }  // namespace quire::cuda
