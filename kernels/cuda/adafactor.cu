@@ -24,31 +24,23 @@ __device__ inline T moment(T before, double now, double beta2) {
   return static_cast<T>(beta2 * static_cast<double>(before) + (1.0 - beta2) * now);
 }
 
-// Rows of w [n, m] in turn to the warps of the grid: two to a warp, more when there are very many.
-struct Rows {
-  int64_t first = first_element() / kWarp;
-  int64_t stride = element_stride() / kWarp;
-  int lane = static_cast<int>(threadIdx.x) % kWarp;
-};
-
-dim3 blocks_for_rows(int64_t n) {
-  constexpr int64_t kMost = 1024;
-  const int64_t blocks = ceil_div(n, 2 * kBlock / kWarp);
-  return dim3(static_cast<unsigned>(blocks < kMost ? blocks : kMost));
-}
-
-template <typename T>
+// A warp a row, more when there are very many.
+template <typename T, int kPack>
 __global__ void row_moments_kernel(T* row, const T* gradient, const double* control, int64_t n, int64_t m, double beta2,
-                                   double eps) {
+                                   double eps, bool aligned) {
   if (control[1] == 0) return;
   const SquaredGradient<T> square{control};
-  const Rows rows;
-  for (int64_t i = rows.first; i < n; i += rows.stride) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int64_t i = first_element() / kWarp; i < n; i += element_stride() / kWarp) {
     double sum = 0;
 #pragma unroll 4
-    for (int64_t j = rows.lane; j < m; j += kWarp) sum += square.template term<double>(gradient[i * m + j]);
+    for (int64_t j = lane * kPack; j < m; j += kWarp * kPack) {
+      const Pack<T, kPack> pack = load<kPack>(gradient + i * m + j, aligned);
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) sum += square.template term<double>(pack.value[k]);
+    }
     sum = warp_sum(sum);
-    if (rows.lane == 0) row[i] = moment(row[i], sum / static_cast<double>(m) + eps, beta2);
+    if (lane == 0) row[i] = moment(row[i], sum / static_cast<double>(m) + eps, beta2);
   }
 }
 
@@ -82,18 +74,34 @@ __device__ inline void keep_sums(double* partial, double updates, double weights
   partial[gridDim.x + blockIdx.x] = weights;
 }
 
-template <typename T>
+// What the gradient is multiplied by: the factors of a row, and of the columns of a pack within it.
+template <typename T, int kPack>
+struct FactorsAt {
+  T row;
+  Pack<T, kPack> columns;
+
+  __device__ FactorsAt(const T* row_factors, const T* column_factors, int64_t at, int64_t m, bool aligned) {
+    const int64_t i = at / m;
+    row = row_factors[i];
+    columns = load<kPack>(column_factors + (at - i * m), aligned);
+  }
+};
+
+template <typename T, int kPack>
 __global__ void factored_sums_kernel(double* partial, const T* w, const T* gradient, const T* row_factors,
-                                     const T* column_factors, const double* control, int64_t n, int64_t m) {
+                                     const T* column_factors, const double* control, int64_t count, int64_t m,
+                                     bool aligned) {
   const T factor = static_cast<T>(control[0]);
-  const Rows rows;
   double updates = 0;
   double weights = 0;
-  for (int64_t i = rows.first; i < n; i += rows.stride) {
-#pragma unroll 4
-    for (int64_t j = rows.lane; j < m; j += kWarp) {
-      const auto u = static_cast<double>(gradient[i * m + j] * factor * row_factors[i] * column_factors[j]);
-      const auto x = static_cast<double>(w[i * m + j]);
+  for (int64_t at = first_element() * kPack; at < count; at += element_stride() * kPack) {
+    const FactorsAt<T, kPack> factors(row_factors, column_factors, at, m, aligned);
+    const Pack<T, kPack> g = load<kPack>(gradient + at, aligned);
+    const Pack<T, kPack> now = load<kPack>(w + at, aligned);
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) {
+      const auto u = static_cast<double>(g.value[k] * factor * factors.row * factors.columns.value[k]);
+      const auto x = static_cast<double>(now.value[k]);
       updates += u * u;
       weights += x * x;
     }
@@ -149,31 +157,38 @@ struct Step {
     const double size = std::sqrt(sums[1] / count);
     return static_cast<T>(learning_rate * (!parameter_scale ? 1.0 : size < eps ? eps : size));
   }
-  __device__ void apply(T& w, T* mean, T clipped, T rate_now) const {
+  // averages: the mean of updates is kept, and is what is applied.
+  __device__ void apply(T& w, T& mean, bool averages, T clipped, T rate_now) const {
     T u = clipped;
-    if (mean != nullptr) {
-      u = beta * *mean + (T{1} - beta) * clipped;
-      *mean = u;
+    if (averages) {
+      u = beta * mean + (T{1} - beta) * clipped;
+      mean = u;
     }
     w = keep * w - rate_now * u;
   }
 };
 
-template <typename T>
+template <typename T, int kPack>
 __global__ void apply_factored_kernel(T* w, T* mean, const T* gradient, const T* row_factors, const T* column_factors,
-                                      const double* sums, const double* control, Step<T> step, int64_t n, int64_t m) {
+                                      const double* sums, const double* control, Step<T> step, int64_t count, int64_t m,
+                                      bool aligned) {
   if (control[1] == 0) return;
   const T factor = static_cast<T>(control[0]);
   const T clip = step.clip(sums);
   const T rate = step.rate(sums);
-  const Rows rows;
-  for (int64_t i = rows.first; i < n; i += rows.stride) {
-    const T row_factor = row_factors[i];
-    for (int64_t j = rows.lane; j < m; j += kWarp) {
-      const int64_t at = i * m + j;
-      step.apply(w[at], mean == nullptr ? nullptr : mean + at,
-                 clip * (gradient[at] * factor * row_factor * column_factors[j]), rate);
+  for (int64_t at = first_element() * kPack; at < count; at += element_stride() * kPack) {
+    const FactorsAt<T, kPack> factors(row_factors, column_factors, at, m, aligned);
+    const Pack<T, kPack> g = load<kPack>(gradient + at, aligned);
+    Pack<T, kPack> now = load<kPack>(w + at, aligned);
+    Pack<T, kPack> means{};
+    if (mean != nullptr) means = load<kPack>(mean + at, aligned);
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) {
+      const T u = g.value[k] * factor * factors.row * factors.columns.value[k];
+      step.apply(now.value[k], means.value[k], mean != nullptr, clip * u, rate);
     }
+    store<kPack>(w + at, now, aligned);
+    if (mean != nullptr) store<kPack>(mean + at, means, aligned);
   }
 }
 
@@ -185,7 +200,9 @@ __global__ void apply_each_kernel(T* w, T* mean, const T* gradient, const T* sec
   const T clip = step.clip(sums);
   const T rate = step.rate(sums);
   for (int64_t i = first_element(); i < count; i += element_stride()) {
-    step.apply(w[i], mean == nullptr ? nullptr : mean + i, clip * (gradient[i] * factor / std::sqrt(second[i])), rate);
+    T now = mean == nullptr ? T{0} : mean[i];
+    step.apply(w[i], now, mean != nullptr, clip * (gradient[i] * factor / std::sqrt(second[i])), rate);
+    if (mean != nullptr) mean[i] = now;
   }
 }
 
@@ -211,11 +228,12 @@ void update_each(T* w, T* second, T* mean, const T* gradient, const double* cont
          Step<T>(o, count), count);
 }
 
-template <typename T>
+template <typename T, int kPack>
 void update_factored(T* w, T* row, T* column, T* mean, const T* gradient, const double* control, Device device,
                      int64_t n, int64_t m, const ops::Adafactor& o) {
-  const dim3 blocks = blocks_for_rows(n);
-  launch(row_moments_kernel<T>, blocks, kBlock, 0, row, gradient, control, n, m, o.beta2, o.eps1);
+  const bool aligned = are_aligned({w, mean, gradient});
+  launch(row_moments_kernel<T, kPack>, blocks_for(n * kWarp), kBlock, 0, row, gradient, control, n, m, o.beta2, o.eps1,
+         aligned);
   const Tensor column_sums = Tensor::empty({m}, DType::f64, device);
   sum_columns(device, column_sums.data<double>(), gradient, n, m, m, false, SquaredGradient<T>{control});
   const Tensor column_factors = Tensor::empty({m}, dtype_of<T>(), device);
@@ -226,12 +244,14 @@ void update_factored(T* w, T* row, T* column, T* mean, const T* gradient, const 
   const Tensor row_factors = Tensor::empty({n}, dtype_of<T>(), device);
   launch(row_factors_kernel<T>, blocks_for(n), kBlock, 0, row_factors.data<T>(), row, total.data<double>(), n);
 
+  const int64_t count = n * m;
+  const dim3 blocks = blocks_for(count / kPack);
   const Tensor partial = Tensor::empty({2, blocks.x}, DType::f64, device);
-  launch(factored_sums_kernel<T>, blocks, kBlock, 0, partial.data<double>(), w, gradient, row_factors.data<T>(),
-         column_factors.data<T>(), control, n, m);
+  launch(factored_sums_kernel<T, kPack>, blocks, kBlock, 0, partial.data<double>(), w, gradient, row_factors.data<T>(),
+         column_factors.data<T>(), control, count, m, aligned);
   const Tensor sums = add_partial(partial);
-  launch(apply_factored_kernel<T>, blocks, kBlock, 0, w, mean, gradient, row_factors.data<T>(),
-         column_factors.data<T>(), sums.data<double>(), control, Step<T>(o, n * m), n, m);
+  launch(apply_factored_kernel<T, kPack>, blocks, kBlock, 0, w, mean, gradient, row_factors.data<T>(),
+         column_factors.data<T>(), sums.data<double>(), control, Step<T>(o, count), count, m, aligned);
 }
 
 void adafactor(const Tensor& w, const Tensor& row, const Tensor& column, const Tensor& mean, const Tensor& gradient,
@@ -246,7 +266,10 @@ void adafactor(const Tensor& w, const Tensor& row, const Tensor& column, const T
     const T* const g = gradient.data<T>();
     const double* const scale_and_apply = control.data<double>();
     if (column.defined()) {
-      update_factored(w.data<T>(), row.data<T>(), column.data<T>(), means, g, scale_and_apply, w.device(), n, m, o);
+      with_pack<T>(m, [&](auto pack) {
+        update_factored<T, decltype(pack)::value>(w.data<T>(), row.data<T>(), column.data<T>(), means, g,
+                                                  scale_and_apply, w.device(), n, m, o);
+      });
     } else {
       update_each(w.data<T>(), row.data<T>(), means, g, scale_and_apply, w.device(), n * m, o);
     }

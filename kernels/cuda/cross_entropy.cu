@@ -126,7 +126,10 @@ __global__ void __launch_bounds__(RowTeam<kTeam>::kThreads) cross_entropy_kernel
       store<kPack>(dx + v, to, in.aligned);
       continue;
     }
-    for (int k = 0; v + k < in.width; ++k) dx[v + k] = to.value[k];
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) {  // unrolled: the pack stays in registers
+      if (v + k < in.width) dx[v + k] = to.value[k];
+    }
   }
 }
 

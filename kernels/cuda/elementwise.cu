@@ -1,5 +1,7 @@
 #include "kernels/elementwise.h"
 
+#include <algorithm>
+
 #include "kernels/checks.h"
 #include "kernels/cuda/map.h"
 #include "kernels/strided.h"
@@ -99,25 +101,39 @@ __device__ To as(From x) {
   }
 }
 
+template <int kPack, typename To, typename From>
+__device__ void convert_at(To* y, const From* x, int64_t first) {
+  const Pack<From, kPack> in = load<kPack>(x + first, true);
+  Pack<To, kPack> out;
+#pragma unroll
+  for (int k = 0; k < kPack; ++k) out.value[k] = as<To>(in.value[k]);
+  store<kPack>(y + first, out, true);
+}
+
 template <typename To, typename From>
-__global__ void convert_kernel(To* y, const From* x, int64_t count) {
-  for (int64_t i = first_element(); i < count; i += element_stride()) y[i] = as<To>(x[i]);
+__global__ void convert_kernel(To* y, const From* x, int64_t count, bool aligned) {
+  constexpr int kPack = kPackOf<std::conditional_t<(sizeof(To) < sizeof(From)), To, From>>;
+  const int64_t packs = aligned ? count / kPack : 0;
+  for (int64_t i = first_element(); i < packs; i += element_stride()) convert_at<kPack>(y, x, i * kPack);
+  for (int64_t i = packs * kPack + first_element(); i < count; i += element_stride()) convert_at<1>(y, x, i);
 }
 
 void convert(const Tensor& out, const Tensor& in) {
   check_convert(out, in);
+  const bool aligned = are_aligned({out.raw(), in.raw()});
   dispatch(out.dtype(), [&](auto to) {
     dispatch(in.dtype(), [&](auto from) {
       using To = decltype(to);
       using From = decltype(from);
-      launch(convert_kernel<To, From>, blocks_for(out.numel()), kBlock, 0, out.data<To>(), in.data<From>(),
-             out.numel());
+      const int64_t each = aligned ? static_cast<int64_t>(kVectorBytes / std::min(sizeof(To), sizeof(From))) : 1;
+      launch(convert_kernel<To, From>, blocks_for(ceil_div(out.numel(), each)), kBlock, 0, out.data<To>(),
+             in.data<From>(), out.numel(), aligned);
     });
   });
 }
 
-template <typename Bytes>
-__global__ void copy_kernel(Bytes* y, const Bytes* x, Strided<2> walk) {
+template <typename Unit>
+__global__ void copy_kernel(Unit* y, const Unit* x, Strided<2> walk) {
   for (int64_t i = first_element(); i < walk.count; i += element_stride()) {
     int64_t at[2];
     walk.find(i, at);
@@ -125,14 +141,38 @@ __global__ void copy_kernel(Bytes* y, const Bytes* x, Strided<2> walk) {
   }
 }
 
+template <typename Unit>
+void copy_units(const Tensor& out, const Tensor& in, const Strided<2>& walk) {
+  launch(copy_kernel<Unit>, blocks_for(walk.count), kBlock, 0, static_cast<Unit*>(out.raw()),
+         static_cast<const Unit*>(in.raw()), walk);
+}
+
+// `width` neighbours become one element of the walk, unless it leaves out or turns around some of them.
+bool take_together(Strided<2>& walk, int64_t width) {
+  const int last = walk.rank - 1;
+  if (last < 0 || walk.size[last] % width != 0) return false;
+  for (const auto& stride : walk.stride) {
+    if (stride[last] != 1) return false;
+    for (int axis = 0; axis < last; ++axis) {
+      if (stride[axis] % width != 0) return false;
+    }
+  }
+  walk.count /= width;
+  walk.size[last] /= width;
+  for (auto& stride : walk.stride) {
+    for (int axis = 0; axis < last; ++axis) stride[axis] /= width;
+  }
+  return true;
+}
+
 void copy(const Tensor& out, const Tensor& in) {
   check_copy(out, in);
-  const Strided<2> walk({&out, &in});
-  dispatch_size(size_of(out.dtype()), [&](auto type) {
-    using Bytes = decltype(type);
-    launch(copy_kernel<Bytes>, blocks_for(walk.count), kBlock, 0, static_cast<Bytes*>(out.raw()),
-           static_cast<const Bytes*>(in.raw()), walk);
-  });
+  Strided<2> walk({&out, &in});
+  const size_t bytes = size_of(out.dtype());
+  if (are_aligned({out.raw(), in.raw()}) && take_together(walk, static_cast<int64_t>(kVectorBytes / bytes))) {
+    return copy_units<Pack<uint32_t, 4>>(out, in, walk);
+  }
+  dispatch_size(bytes, [&](auto type) { copy_units<decltype(type)>(out, in, walk); });
 }
 
 }  // namespace

@@ -32,23 +32,37 @@ struct Gates {
   }
 };
 
-template <typename T>
-__global__ void gate_heads_kernel(T* out, const T* a, const T* b, Gates<T> gates, int64_t count, int64_t size) {
+// A pack lies within a head.
+template <typename T, int kPack>
+__global__ void gate_heads_kernel(T* out, const T* a, const T* b, Gates<T> gates, int64_t count, int64_t size,
+                                  bool aligned) {
   using A = Wide<T>;
-  for (int64_t i = first_element(); i < count; i += element_stride()) {
+  for (int64_t i = first_element() * kPack; i < count; i += element_stride() * kPack) {
     const A g = gates.at(i / size);
+    Pack<T, kPack> to = load<kPack>(b + i, aligned);
     // What a closed gate hides may be anything.
-    out[i] = g == 0 ? b[i] : narrow<T>(g * wide(a[i]) + (A{1} - g) * wide(b[i]));
+    if (g != 0) {
+      const Pack<T, kPack> from = load<kPack>(a + i, aligned);
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) {
+        to.value[k] = narrow<T>(g * wide(from.value[k]) + (A{1} - g) * wide(to.value[k]));
+      }
+    }
+    store<kPack>(out + i, to, aligned);
   }
 }
 
 void gate_heads(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& content,
                 const Tensor& open) {
   check_gate_heads("gate_heads", out, a, b, bias, content, open);
+  const bool aligned = are_aligned({out.raw(), a.raw(), b.raw()});
   dispatch(a.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(gate_heads_kernel<T>, blocks_for(out.numel()), kBlock, 0, out.data<T>(), a.data<T>(), b.data<T>(),
-           Gates<T>(a, bias, content, open), out.numel(), a.dim(3));
+    with_pack<T>(a.dim(3), [&](auto pack) {
+      constexpr int kPack = decltype(pack)::value;
+      launch(gate_heads_kernel<T, kPack>, blocks_for(out.numel() / kPack), kBlock, 0, out.data<T>(), a.data<T>(),
+             b.data<T>(), Gates<T>(a, bias, content, open), out.numel(), a.dim(3), aligned);
+    });
   });
 }
 

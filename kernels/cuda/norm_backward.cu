@@ -10,21 +10,23 @@ namespace {
 
 // dx, and sums of the gradients of weight and bias over the block's rows into partial [blocks, 1 or 2, width]. A team
 // adds into sums of its own, of which each lane owns the columns that it reads: no barrier until the end.
-template <typename T, int kPack, bool kWhole, bool kLayer>
+template <typename T, int kPack, bool kWhole, bool kLayer, bool kInShared>
 __global__ void norm_backward_kernel(T* dx, Wide<T>* partial, const T* dy, const T* x, const Wide<T>* weight,
                                      const Wide<T>* mean, const Wide<T>* rstd, int64_t rows, int64_t width,
-                                     bool accumulate, bool in_shared, bool aligned) {
+                                     bool accumulate, bool aligned) {
   using W = Wide<T>;
   constexpr int kKinds = kLayer ? 2 : 1;
   __shared__ W of_warps[kBlock / kWarp];
   const Team<kWhole> team;
   W* const of_block = partial + blockIdx.x * kKinds * width;
-  W* const of_teams = in_shared ? dynamic_shared<W>() : of_block;
+  // One or the other where it is compiled: what may lie in either place is reached by slower instructions.
+  W* of_teams = of_block;
+  if constexpr (kInShared) of_teams = dynamic_shared<W>();
   W* const dweight = of_teams + team.index * kKinds * width;
   W* const dbias = dweight + width;
   // Where the sum of column n + k lies: in shared memory, columns of neighbouring lanes lie in neighbouring banks.
   const int64_t packs = width / kPack;
-  const auto slot = [&](int64_t n, int k) { return in_shared ? k * packs + n / kPack : n + k; };
+  const auto slot = [&](int64_t n, int k) { return kInShared ? k * packs + n / kPack : n + k; };
   for (int64_t n = team.lane * kPack; n < width; n += team.lanes * kPack) {
 #pragma unroll
     for (int k = 0; k < kPack; ++k) {
@@ -75,7 +77,7 @@ __global__ void norm_backward_kernel(T* dx, Wide<T>* partial, const T* dy, const
       store<kPack>(to, out, aligned);
     }
   }
-  if (!in_shared) return;  // all threads; then there is one team
+  if (!kInShared) return;  // all threads; then there is one team
   __syncthreads();
   for (int64_t n = threadIdx.x; n < kKinds * width; n += blockDim.x) {
     W total = 0;
@@ -108,10 +110,16 @@ void run_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& db
       constexpr bool kWhole = decltype(whole)::value;
       constexpr int kThreads = kWhole ? kBlock : 4 * kWarp;
       const size_t shared = static_cast<size_t>(width) * sizeof(W) * kKinds * (kWhole ? 1 : kThreads / kWarp);
-      const bool in_shared = shared <= kMostShared;
-      launch(norm_backward_kernel<T, kPack, kWhole, kLayer>, dim3(static_cast<unsigned>(blocks)), kThreads,
-             in_shared ? shared : 0, dx.data<T>(), partial.data<W>(), dy.data<T>(), x.data<T>(), weight.data<W>(),
-             kLayer ? mean.data<W>() : nullptr, rstd.data<W>(), rows, width, accumulate, in_shared, aligned);
+      const auto start = [&](auto in_shared) {
+        constexpr bool kInShared = decltype(in_shared)::value;
+        launch(norm_backward_kernel<T, kPack, kWhole, kLayer, kInShared>, dim3(static_cast<unsigned>(blocks)), kThreads,
+               kInShared ? shared : 0, dx.data<T>(), partial.data<W>(), dy.data<T>(), x.data<T>(), weight.data<W>(),
+               kLayer ? mean.data<W>() : nullptr, rstd.data<W>(), rows, width, accumulate, aligned);
+      };
+      if constexpr (kWhole) {
+        if (shared > kMostShared) return start(std::false_type{});
+      }
+      start(std::true_type{});
     });
     const W* const sums = partial.data<W>();
     sum_columns(x.device(), dweight.data<W>(), sums, blocks, width, kKinds * width, true);

@@ -34,38 +34,54 @@ void squared_norm(const Tensor& total, const Tensor& x) {
   });
 }
 
-template <typename T>
-__global__ void scale_heads_kernel(T* y, const T* x, const Wide<T>* s, int64_t count, int64_t heads, int64_t size) {
-  for (int64_t i = first_element(); i < count; i += element_stride()) {
-    y[i] = narrow<T>(std::abs(s[i / size % heads]) * wide(x[i]));
+// A pack lies within a head.
+template <typename T, int kPack>
+__global__ void scale_heads_kernel(T* y, const T* x, const Wide<T>* s, int64_t count, int64_t heads, int64_t size,
+                                   bool aligned) {
+  for (int64_t i = first_element() * kPack; i < count; i += element_stride() * kPack) {
+    const Wide<T> factor = std::abs(s[i / size % heads]);
+    Pack<T, kPack> pack = load<kPack>(x + i, aligned);
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) pack.value[k] = narrow<T>(factor * wide(pack.value[k]));
+    store<kPack>(y + i, pack, aligned);
   }
 }
 
 void scale_heads(const Tensor& out, const Tensor& x, const Tensor& s) {
   check_scale_heads(out, x, s);
+  const bool aligned = are_aligned({out.raw(), x.raw()});
   dispatch(out.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(scale_heads_kernel<T>, blocks_for(out.numel()), kBlock, 0, out.data<T>(), x.data<T>(), s.data<Wide<T>>(),
-           out.numel(), s.numel(), x.dim(-1));
+    with_pack<T>(x.dim(-1), [&](auto pack) {
+      constexpr int kPack = decltype(pack)::value;
+      launch(scale_heads_kernel<T, kPack>, blocks_for(out.numel() / kPack), kBlock, 0, out.data<T>(), x.data<T>(),
+             s.data<Wide<T>>(), out.numel(), s.numel(), x.dim(-1), aligned);
+    });
   });
 }
 
 // dx, and partial [heads, parts]: sums of dy x over the tokens of a part.
-template <typename T>
+template <typename T, int kPack>
 __global__ void scale_heads_backward_kernel(T* dx, Wide<T>* partial, const T* dy, const T* x, const Wide<T>* s,
-                                            int64_t tokens, int64_t size) {
+                                            int64_t tokens, int64_t size, bool aligned) {
   __shared__ Wide<T> of_warps[kBlock / kWarp];
   const int64_t heads = gridDim.y;
   const int64_t head = blockIdx.y;
   const int64_t begin = tokens * blockIdx.x / gridDim.x;
-  const int64_t values = (tokens * (blockIdx.x + 1) / gridDim.x - begin) * size;
+  const int64_t packs = size / kPack;
+  const int64_t all = (tokens * (blockIdx.x + 1) / gridDim.x - begin) * packs;
   const Wide<T> factor = std::abs(s[head]);
   Wide<T> sum = 0;
-  for (int64_t i = threadIdx.x; i < values; i += blockDim.x) {
-    const int64_t at = ((begin + i / size) * heads + head) * size + i % size;
-    const Wide<T> given = wide(dy[at]);
-    sum += given * wide(x[at]);
-    dx[at] = narrow<T>(factor * given);
+  for (int64_t i = threadIdx.x; i < all; i += blockDim.x) {
+    const int64_t at = ((begin + i / packs) * heads + head) * size + i % packs * kPack;
+    Pack<T, kPack> given = load<kPack>(dy + at, aligned);
+    const Pack<T, kPack> in = load<kPack>(x + at, aligned);
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) {
+      sum += wide(given.value[k]) * wide(in.value[k]);
+      given.value[k] = narrow<T>(factor * wide(given.value[k]));
+    }
+    store<kPack>(dx + at, given, aligned);
   }
   sum = block_sum(sum, of_warps);
   if (threadIdx.x == 0) partial[head * gridDim.x + blockIdx.x] = sum;
@@ -91,12 +107,16 @@ void scale_heads_backward(const Tensor& dx, const Tensor& ds, const Tensor& dy, 
   const int64_t tokens = x.numel() / (heads * size);
   const int64_t wanted = ceil_div(tokens * size, kOfBlock);
   const int64_t parts = wanted < 1 ? 1 : wanted < kMostParts ? wanted : kMostParts;
+  const bool aligned = are_aligned({dx.raw(), dy.raw(), x.raw()});
   dispatch(dx.dtype(), [&](auto type) {
     using T = decltype(type);
     using W = Wide<T>;
     const Tensor partial = Tensor::empty({heads, parts}, dtype_of<W>(), dx.device());
-    launch(scale_heads_backward_kernel<T>, dim3(static_cast<unsigned>(parts), static_cast<unsigned>(heads)), kBlock, 0,
-           dx.data<T>(), partial.data<W>(), dy.data<T>(), x.data<T>(), s.data<W>(), tokens, size);
+    with_pack<T>(size, [&](auto pack) {
+      launch(scale_heads_backward_kernel<T, decltype(pack)::value>,
+             dim3(static_cast<unsigned>(parts), static_cast<unsigned>(heads)), kBlock, 0, dx.data<T>(),
+             partial.data<W>(), dy.data<T>(), x.data<T>(), s.data<W>(), tokens, size, aligned);
+    });
     launch(scale_heads_finish_kernel<W>, dim3(static_cast<unsigned>(heads)), kBlock, 0, ds.data<W>(), partial.data<W>(),
            s.data<W>(), parts, accumulate);
   });

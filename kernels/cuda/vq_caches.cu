@@ -1,6 +1,7 @@
 // Counts and mean values by codeword before every block, and their gradient. Tokens are sorted by row, head and code,
-// in order of position; a block has one codeword and finds the tokens that a cache adds in its part of that list.
-#include "kernels/cuda/runtime.h"
+// in order of position; a block has one codeword and finds the tokens that a cache adds in its part of that list. A
+// thread takes a pack of columns of the values, since finding takes longer than adding.
+#include "kernels/cuda/pack.h"
 #include "kernels/cuda/sort.h"
 #include "kernels/vq_sizes.h"
 
@@ -20,6 +21,7 @@ struct CacheOperands {
   const Wide<T>*mean, *count;
   const int32_t *keys, *positions;  // sorted; positions count from the ring's first, -C
   int64_t listed;
+  bool aligned;  // of all values
 };
 
 // The codeword of every token and slot among those of all rows and heads; tokens without one get the number after the
@@ -90,12 +92,16 @@ struct Codeword {
   }
   // Of its mean among the caches that are read: all but the last one of each row.
   __device__ int64_t read_at(int64_t b) const { return at(b) - row * in.s.kv_heads * in.s.codes; }
-  __device__ void store(const CacheMeans<T>& to, int64_t b, int64_t column, Wide<T> mean) const {
+  template <int kPack>
+  __device__ void store(const CacheMeans<T>& to, int64_t b, int64_t column, const Pack<Wide<T>, kPack>& mean) const {
     if (b + 1 == in.s.caches) {
-      to.last[index * in.s.value_size + column] = mean;
-    } else {
-      to.read[read_at(b) * in.s.value_size + column] = narrow<T>(mean);
+      quire::cuda::store<kPack>(to.last + index * in.s.value_size + column, mean, in.aligned);
+      return;
     }
+    Pack<T, kPack> narrowed;
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) narrowed.value[k] = narrow<T>(mean.value[k]);
+    quire::cuda::store<kPack>(to.read + read_at(b) * in.s.value_size + column, narrowed, in.aligned);
   }
 
   // The part of the list that cache b adds. Positions outside the ring and the tokens are not there.
@@ -110,52 +116,88 @@ struct Codeword {
     return {first, last < first ? first : last};
   }
   // Position of an entry of the list: below zero in the ring.
-  __device__ int64_t position(int64_t entry) const { return in.positions[entry] - in.s.slots; }
-  __device__ int64_t token(int64_t position) const { return (row * in.s.tokens + position) * in.s.kv_heads + head; }
-  __device__ Wide<T> value(int64_t entry, int64_t column) const {
-    const int64_t p = position(entry);
-    if (p >= 0) return wide(in.v[token(p) * in.s.value_size + column]);
-    const int64_t slot = ((in.window_head[row] + p) % in.s.slots + in.s.slots) % in.s.slots;
-    return wide(in.window_v[((row * in.s.slots + slot) * in.s.kv_heads + head) * in.s.value_size + column]);
+  __device__ int64_t position(int64_t entry) const {
+    return in.positions[entry] - in.s.slots;
   }
-  __device__ Wide<T> mean_of(Range range, int64_t column) const {
-    Wide<T> sum = 0;
-    for (int64_t i = range.first; i < range.last; ++i) sum += value(i, column);
-    return range.last > range.first ? sum / static_cast<Wide<T>>(range.last - range.first) : Wide<T>{0};
+  __device__ int64_t token(int64_t position) const {
+    return (row * in.s.tokens + position) * in.s.kv_heads + head;
+  }
+  template <int kPack>
+  __device__ Pack<T, kPack> values(int64_t entry, int64_t column) const {
+    const int64_t p = position(entry);
+    if (p >= 0) return load<kPack>(in.v + token(p) * in.s.value_size + column, in.aligned);
+    const int64_t slot = ((in.window_head[row] + p) % in.s.slots + in.s.slots) % in.s.slots;
+    return load<kPack>(in.window_v + ((row * in.s.slots + slot) * in.s.kv_heads + head) * in.s.value_size + column,
+                       in.aligned);
   }
 };
 
-// A mean and how many it is of.
-template <typename A>
+// Means of a pack of columns, and how many values they are of.
+template <typename A, int kPack>
 struct Entry {
-  A mean, count;
+  Pack<A, kPack> mean{};
+  A count = 0;
 };
 // Weights before values, so that nothing grows.
-template <typename A>
-__device__ inline Entry<A> merged(const Entry<A>& a, const Entry<A>& b) {
+template <typename A, int kPack>
+__device__ inline Entry<A, kPack> merged(const Entry<A, kPack>& a, const Entry<A, kPack>& b) {
   if (b.count == 0) return a;
   if (a.count == 0) return b;
-  const A count = a.count + b.count;
-  return {a.count / count * a.mean + b.count / count * b.mean, count};
+  Entry<A, kPack> both;
+  both.count = a.count + b.count;
+  const A share = a.count / both.count;
+  const A other = b.count / both.count;
+#pragma unroll
+  for (int k = 0; k < kPack; ++k) both.mean.value[k] = share * a.mean.value[k] + other * b.mean.value[k];
+  return both;
 }
 
-template <typename T>
-__device__ inline Entry<Wide<T>> carried_entry(const Codeword<T>& word, int64_t column) {
-  const Wide<T> count = word.in.count[word.index];
-  return {count == 0 ? Wide<T>{0} : word.in.mean[word.index * word.in.s.value_size + column], count};
+template <int kPack, typename T>
+__device__ inline Entry<Wide<T>, kPack> carried_entry(const Codeword<T>& word, int64_t column) {
+  Entry<Wide<T>, kPack> entry;
+  entry.count = word.in.count[word.index];
+  if (entry.count == 0) return entry;
+  entry.mean = load<kPack>(word.in.mean + word.index * word.in.s.value_size + column, word.in.aligned);
+  return entry;
+}
+
+// What cache b adds.
+template <int kPack, typename T>
+__device__ inline Entry<Wide<T>, kPack> added_entry(const Codeword<T>& word, int64_t b, int64_t column) {
+  Entry<Wide<T>, kPack> entry;
+  const auto range = word.added(b);
+  if (range.last == range.first) return entry;
+  for (int64_t i = range.first; i < range.last; ++i) {
+    const Pack<T, kPack> values = word.template values<kPack>(i, column);
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) entry.mean.value[k] += wide(values.value[k]);
+  }
+  entry.count = static_cast<Wide<T>>(range.last - range.first);
+#pragma unroll
+  for (int k = 0; k < kPack; ++k) entry.mean.value[k] /= entry.count;
+  return entry;
+}
+
+// The first column of a thread, and from one of its packs to the next.
+template <int kPack>
+__device__ inline int64_t first_column() {
+  return static_cast<int64_t>(threadIdx.x) * kPack;
+}
+template <int kPack>
+__device__ inline int64_t column_stride() {
+  return static_cast<int64_t>(blockDim.x) * kPack;
 }
 
 // One cache after the other.
-template <typename T>
+template <typename T, int kPack>
 __global__ void serial_kernel(CacheMeans<T> means, Wide<T>* counts, CacheOperands<T> in) {
-  using A = Wide<T>;
+  using E = Entry<Wide<T>, kPack>;
   const Codeword<T> word(in, blockIdx.x);
-  for (int64_t column = threadIdx.x; column < in.s.value_size; column += blockDim.x) {
-    Entry<A> now{0, 0};
+  for (int64_t column = first_column<kPack>(); column < in.s.value_size; column += column_stride<kPack>()) {
+    E now;
     for (int64_t b = 0; b < in.s.caches; ++b) {
-      if (word.begins(b)) now = word.carried(b) ? carried_entry(word, column) : Entry<A>{0, 0};
-      const auto range = word.added(b);
-      now = merged(now, Entry<A>{word.mean_of(range, column), static_cast<A>(range.last - range.first)});
+      if (word.begins(b)) now = word.carried(b) ? carried_entry<kPack>(word, column) : E{};
+      now = merged(now, added_entry<kPack>(word, b, column));
       word.store(means, b, column, now.mean);
       if (column == 0) counts[word.at(b)] = now.count;
     }
@@ -163,23 +205,21 @@ __global__ void serial_kernel(CacheMeans<T> means, Wide<T>* counts, CacheOperand
 }
 
 // What each cache adds; with_carried: those that begin anew take in what the row carried.
-template <typename T>
+template <typename T, int kPack>
 __global__ void additions_kernel(Wide<T>* means, Wide<T>* counts, CacheOperands<T> in, bool with_carried) {
-  using A = Wide<T>;
   const Codeword<T> word(in, blockIdx.x);
   const int64_t b = blockIdx.y;
-  const auto range = word.added(b);
   const bool takes = with_carried && word.begins(b) && word.carried(b);
-  for (int64_t column = threadIdx.x; column < in.s.value_size; column += blockDim.x) {
-    Entry<A> entry{word.mean_of(range, column), static_cast<A>(range.last - range.first)};
-    if (takes) entry = merged(carried_entry(word, column), entry);
-    means[word.at(b) * in.s.value_size + column] = entry.mean;
+  for (int64_t column = first_column<kPack>(); column < in.s.value_size; column += column_stride<kPack>()) {
+    auto entry = added_entry<kPack>(word, b, column);
+    if (takes) entry = merged(carried_entry<kPack>(word, column), entry);
+    store<kPack>(means + word.at(b) * in.s.value_size + column, entry.mean, in.aligned);
     if (column == 0) counts[word.at(b)] = entry.count;
   }
 }
 
 // Caches as weighted means of what was carried and of what each cache of the same run added.
-template <typename T>
+template <typename T, int kPack>
 __global__ void weighted_kernel(CacheMeans<T> means, Wide<T>* counts, const Wide<T>* added_means,
                                 const Wide<T>* added_counts, CacheOperands<T> in) {
   using A = Wide<T>;
@@ -189,15 +229,20 @@ __global__ void weighted_kernel(CacheMeans<T> means, Wide<T>* counts, const Wide
   while (!word.begins(begin)) --begin;
   A total = word.carried(b) ? in.count[word.index] : A{0};
   for (int64_t g = begin; g <= b; ++g) total += added_counts[word.at(g)];
-  for (int64_t column = threadIdx.x; column < in.s.value_size; column += blockDim.x) {
-    A sum = 0;
+  for (int64_t column = first_column<kPack>(); column < in.s.value_size; column += column_stride<kPack>()) {
+    Pack<A, kPack> sum{};
+    const auto add = [&](A share, const Pack<A, kPack>& mean) {
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) sum.value[k] += share * mean.value[k];
+    };
     if (total != 0) {
       if (word.carried(b)) {
-        const Entry<A> carried = carried_entry(word, column);
-        sum += carried.count / total * carried.mean;
+        const auto carried = carried_entry<kPack>(word, column);
+        add(carried.count / total, carried.mean);
       }
       for (int64_t g = begin; g <= b; ++g) {
-        sum += added_counts[word.at(g)] / total * added_means[word.at(g) * in.s.value_size + column];
+        add(added_counts[word.at(g)] / total,
+            load<kPack>(added_means + word.at(g) * in.s.value_size + column, in.aligned));
       }
     }
     word.store(means, b, column, sum);
@@ -206,55 +251,62 @@ __global__ void weighted_kernel(CacheMeans<T> means, Wide<T>* counts, const Wide
 }
 
 // A pass of recursive doubling: each cache takes in what lies `step` before it in the same run.
-template <typename T>
+template <typename T, int kPack>
 __global__ void doubling_kernel(Wide<T>* means, Wide<T>* counts, const Wide<T>* means_before,
                                 const Wide<T>* counts_before, CacheOperands<T> in, int64_t step) {
-  using A = Wide<T>;
+  using E = Entry<Wide<T>, kPack>;
   const Codeword<T> word(in, blockIdx.x);
   const int64_t b = blockIdx.y;
   bool takes = b >= step;
   for (int64_t other = b; takes && other > b - step; --other) takes = !word.begins(other);
   const int64_t size = in.s.value_size;
   const int64_t at = word.at(b);
-  for (int64_t column = threadIdx.x; column < size; column += blockDim.x) {
-    Entry<A> entry{means_before[at * size + column], counts_before[at]};
-    if (takes) {
-      const int64_t before = word.at(b - step);
-      entry = merged(Entry<A>{means_before[before * size + column], counts_before[before]}, entry);
-    }
-    means[at * size + column] = entry.mean;
+  for (int64_t column = first_column<kPack>(); column < size; column += column_stride<kPack>()) {
+    const auto entry_at = [&](int64_t place) {
+      return E{load<kPack>(means_before + place * size + column, in.aligned), counts_before[place]};
+    };
+    E entry = entry_at(at);
+    if (takes) entry = merged(entry_at(word.at(b - step)), entry);
+    store<kPack>(means + at * size + column, entry.mean, in.aligned);
     if (column == 0) counts[at] = entry.count;
   }
 }
 
-template <typename T>
+template <typename T, int kPack>
 __global__ void store_kernel(CacheMeans<T> means, Wide<T>* counts, const Wide<T>* all_means, const Wide<T>* all_counts,
                              CacheOperands<T> in) {
   const Codeword<T> word(in, blockIdx.x);
   const int64_t b = blockIdx.y;
-  for (int64_t column = threadIdx.x; column < in.s.value_size; column += blockDim.x) {
-    word.store(means, b, column, all_means[word.at(b) * in.s.value_size + column]);
+  for (int64_t column = first_column<kPack>(); column < in.s.value_size; column += column_stride<kPack>()) {
+    word.store(means, b, column, load<kPack>(all_means + word.at(b) * in.s.value_size + column, in.aligned));
     if (column == 0) counts[word.at(b)] = all_counts[word.at(b)];
   }
 }
 
 // A token is in its own cache and in those after it until one begins anew: sums run backwards.
-template <typename T>
+template <typename T, int kPack>
 __global__ void caches_backward_kernel(T* dv, const T* dmeans, const Wide<T>* counts, CacheOperands<T> in) {
   using A = Wide<T>;
   const Codeword<T> word(in, blockIdx.x);
-  for (int64_t column = threadIdx.x; column < in.s.value_size; column += blockDim.x) {
-    A later = 0;
+  for (int64_t column = first_column<kPack>(); column < in.s.value_size; column += column_stride<kPack>()) {
+    Pack<A, kPack> later{};
     for (int64_t b = in.s.caches - 1; b >= 0; --b) {
-      if (b + 1 == in.s.caches || word.begins(b + 1)) later = 0;
+      if (b + 1 == in.s.caches || word.begins(b + 1)) later = {};
       const A n = counts[word.at(b)];
-      if (n > 0 && b + 1 < in.s.caches) later += wide(dmeans[word.read_at(b) * in.s.value_size + column]) / n;
+      if (n > 0 && b + 1 < in.s.caches) {
+        const Pack<T, kPack> gradient = load<kPack>(dmeans + word.read_at(b) * in.s.value_size + column, in.aligned);
+#pragma unroll
+        for (int k = 0; k < kPack; ++k) later.value[k] += wide(gradient.value[k]) / n;
+      }
       const auto range = word.added(b);
       for (int64_t i = range.first; i < range.last; ++i) {
         const int64_t p = word.position(i);
         if (p < 0) continue;
         T* const to = dv + word.token(p) * in.s.value_size + column;
-        *to = narrow<T>(wide(*to) + later);
+        Pack<T, kPack> sum = load<kPack>(to, in.aligned);
+#pragma unroll
+        for (int k = 0; k < kPack; ++k) sum.value[k] = narrow<T>(wide(sum.value[k]) + later.value[k]);
+        store<kPack>(to, sum, in.aligned);
       }
     }
   }
@@ -266,7 +318,8 @@ struct SortedTokens {
   Tensor numbered;
   CacheOperands<T> operands;
 
-  SortedTokens(const ops::CodeCacheInputs& in, const CodeCacheSizes& sizes) {
+  // aligned: whatever else is read or written beside `in`.
+  SortedTokens(const ops::CodeCacheInputs& in, const CodeCacheSizes& sizes, bool aligned) {
     const Sizes s{sizes.rows, sizes.tokens, sizes.kv_heads, sizes.codes, sizes.value_size, sizes.slots, sizes.caches};
     const int64_t listed = s.rows * (s.slots + s.tokens) * s.kv_heads;
     numbered = Tensor::empty({4, listed}, DType::i32, in.v.device());
@@ -288,53 +341,62 @@ struct SortedTokens {
                 in.count.data<Wide<T>>(),
                 part(2).template data<int32_t>(),
                 part(3).template data<int32_t>(),
-                listed};
+                listed,
+                aligned && are_aligned({in.v.raw(), in.mean.raw()}) &&
+                    (!in.window_v.defined() || are_aligned({in.window_v.raw()}))};
   }
 };
 
 // Whole warps, no more than the values need.
-int threads_for(int64_t value_size) {
-  const int64_t threads = ceil_div(value_size, int64_t{kWarp}) * kWarp;
+int threads_for(int64_t value_size, int pack) {
+  const int64_t threads = ceil_div(ceil_div(value_size, int64_t{pack}), int64_t{kWarp}) * kWarp;
   return static_cast<int>(threads < kBlock ? threads : kBlock);
+}
+
+template <typename T, int kPack>
+void fill_caches(const Tensor& read, const Tensor& last, const Tensor& counts, const ops::CodeCacheInputs& in,
+                 const CodeCacheSizes& s) {
+  using A = Wide<T>;
+  const int threads = threads_for(s.value_size, kPack);
+  const auto words = static_cast<unsigned>(s.rows * s.kv_heads * s.codes);
+  const dim3 all(words, static_cast<unsigned>(s.caches));
+  const SortedTokens<T> tokens(in, s, are_aligned({read.raw(), last.raw()}));
+  const CacheMeans<T> means{read.data<T>(), last.data<A>()};
+  if (in.reduction == ops::CodeReduction::serial) {
+    launch(serial_kernel<T, kPack>, dim3(words), threads, 0, means, counts.data<A>(), tokens.operands);
+    return;
+  }
+  // Of all caches, the last one like the others.
+  const Shape shape{s.rows, s.caches, s.kv_heads, s.codes, s.value_size};
+  Tensor from_means = Tensor::empty(shape, dtype_of<A>(), in.v.device());
+  Tensor from_counts = Tensor::empty_like(counts);
+  const bool doubles = in.reduction == ops::CodeReduction::scan;
+  launch(additions_kernel<T, kPack>, all, threads, 0, from_means.data<A>(), from_counts.data<A>(), tokens.operands,
+         doubles);
+  if (!doubles) {
+    launch(weighted_kernel<T, kPack>, all, threads, 0, means, counts.data<A>(), from_means.data<A>(),
+           from_counts.data<A>(), tokens.operands);
+    return;
+  }
+  Tensor to_means = Tensor::empty_like(from_means);
+  Tensor to_counts = Tensor::empty_like(from_counts);
+  for (int64_t step = 1; step < s.caches; step *= 2) {
+    launch(doubling_kernel<T, kPack>, all, threads, 0, to_means.data<A>(), to_counts.data<A>(), from_means.data<A>(),
+           from_counts.data<A>(), tokens.operands, step);
+    std::swap(to_means, from_means);
+    std::swap(to_counts, from_counts);
+  }
+  launch(store_kernel<T, kPack>, all, threads, 0, means, counts.data<A>(), from_means.data<A>(), from_counts.data<A>(),
+         tokens.operands);
 }
 
 void code_caches(const Tensor& read, const Tensor& last, const Tensor& counts, const ops::CodeCacheInputs& in) {
   const CodeCacheSizes s(in);
   check_code_caches(s, read, last, counts, in);
   if (s.caches > 65535) throw DeviceError("code_caches: more than 65535 blocks in a subsequence");
-  const int threads = threads_for(s.value_size);
-  const auto words = static_cast<unsigned>(s.rows * s.kv_heads * s.codes);
-  const dim3 all(words, static_cast<unsigned>(s.caches));
   dispatch(in.v.dtype(), [&](auto type) {
     using T = decltype(type);
-    using A = Wide<T>;
-    const SortedTokens<T> tokens(in, s);
-    const CacheMeans<T> means{read.data<T>(), last.data<A>()};
-    if (in.reduction == ops::CodeReduction::serial) {
-      launch(serial_kernel<T>, dim3(words), threads, 0, means, counts.data<A>(), tokens.operands);
-      return;
-    }
-    // Of all caches, the last one like the others.
-    const Shape shape{s.rows, s.caches, s.kv_heads, s.codes, s.value_size};
-    Tensor from_means = Tensor::empty(shape, dtype_of<A>(), in.v.device());
-    Tensor from_counts = Tensor::empty_like(counts);
-    const bool doubles = in.reduction == ops::CodeReduction::scan;
-    launch(additions_kernel<T>, all, threads, 0, from_means.data<A>(), from_counts.data<A>(), tokens.operands, doubles);
-    if (!doubles) {
-      launch(weighted_kernel<T>, all, threads, 0, means, counts.data<A>(), from_means.data<A>(), from_counts.data<A>(),
-             tokens.operands);
-      return;
-    }
-    Tensor to_means = Tensor::empty_like(from_means);
-    Tensor to_counts = Tensor::empty_like(from_counts);
-    for (int64_t step = 1; step < s.caches; step *= 2) {
-      launch(doubling_kernel<T>, all, threads, 0, to_means.data<A>(), to_counts.data<A>(), from_means.data<A>(),
-             from_counts.data<A>(), tokens.operands, step);
-      std::swap(to_means, from_means);
-      std::swap(to_counts, from_counts);
-    }
-    launch(store_kernel<T>, all, threads, 0, means, counts.data<A>(), from_means.data<A>(), from_counts.data<A>(),
-           tokens.operands);
+    with_pack<T>(s.value_size, [&](auto pack) { fill_caches<T, decltype(pack)::value>(read, last, counts, in, s); });
   });
 }
 
@@ -344,9 +406,13 @@ void code_caches_backward(const Tensor& dv, const Tensor& dmeans, const Tensor& 
   check_code_caches_backward(s, dv, dmeans, counts, in);
   dispatch(in.v.dtype(), [&](auto type) {
     using T = decltype(type);
-    const SortedTokens<T> tokens(in, s);
-    launch(caches_backward_kernel<T>, dim3(static_cast<unsigned>(s.rows * s.kv_heads * s.codes)),
-           threads_for(s.value_size), 0, dv.data<T>(), dmeans.data<T>(), counts.data<Wide<T>>(), tokens.operands);
+    const SortedTokens<T> tokens(in, s, are_aligned({dv.raw(), dmeans.raw()}));
+    with_pack<T>(s.value_size, [&](auto pack) {
+      constexpr int kPack = decltype(pack)::value;
+      launch(caches_backward_kernel<T, kPack>, dim3(static_cast<unsigned>(s.rows * s.kv_heads * s.codes)),
+             threads_for(s.value_size, kPack), 0, dv.data<T>(), dmeans.data<T>(), counts.data<Wide<T>>(),
+             tokens.operands);
+    });
   });
 }
 

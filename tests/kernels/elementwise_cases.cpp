@@ -47,6 +47,33 @@ void add_copies(std::vector<OpCase>& cases, RandomTensors& random) {
                      return std::vector<Tensor>{out};
                    },
                    0});
+  // Features that a GPU moves many at once, of rows that begin where it can and where it cannot, and one row for all.
+  cases.push_back({"copy",
+                   "of_features",
+                   {random.normal({3, 5, 24})},
+                   [](const std::vector<Tensor>& in) {
+                     const Tensor whole = beside(in[0], {3, 7, 40});
+                     const Tensor within = beside(in[0], {3, 5, 24});
+                     const Tensor same = beside(in[0], {4, 5, 24});
+                     ops::copy(whole.slice(1, 2, 7).slice(2, 8, 32), in[0]);
+                     ops::copy(within.slice(2, 3, 11), in[0].slice(2, 8, 16));
+                     ops::copy(same, in[0].select(0, 1).reshape({1, 5, 24}).broadcast({4, 5, 24}));
+                     return std::vector<Tensor>{whole, within, same};
+                   },
+                   [](const std::vector<Tensor>& in) {
+                     const Tensor whole = Tensor::zeros({3, 7, 40}, DType::f64);
+                     const Tensor within = Tensor::zeros({3, 5, 24}, DType::f64);
+                     const Tensor same = Tensor::zeros({4, 5, 24}, DType::f64);
+                     for (int64_t line = 0; line < 15; ++line) {
+                       const double* const from = values(in[0]) + line * 24;
+                       for (int64_t f = 0; f < 24; ++f)
+                         values(whole)[(line / 5 * 7 + line % 5 + 2) * 40 + f + 8] = from[f];
+                       for (int64_t f = 0; f < 8; ++f) values(within)[line * 24 + f + 3] = from[f + 8];
+                     }
+                     for (int64_t i = 0; i < same.numel(); ++i) values(same)[i] = values(in[0])[120 + i % 120];
+                     return std::vector<Tensor>{whole, within, same};
+                   },
+                   0});
   cases.push_back({"copy",
                    "integers",
                    {random.integers({3, 4}, 0, 9)},
@@ -60,6 +87,27 @@ void add_copies(std::vector<OpCase>& cases, RandomTensors& random) {
                      const Tensor out = Tensor::zeros({4, 3}, DType::f64);
                      for (int64_t i = 0; i < 12; ++i) values(out)[i % 4 * 3 + i / 4] = in[0].data<int32_t>()[i];
                      return std::vector<Tensor>{out};
+                   },
+                   0});
+  // Rows that begin anywhere.
+  cases.push_back({"convert",
+                   "second_row",
+                   {random.normal({3, 37})},
+                   [](const std::vector<Tensor>& in) {
+                     const Tensor narrow = Tensor::zeros({3, 37}, DType::bf16, in[0].device());
+                     const Tensor wide = Tensor::zeros({3, 37}, DType::f64, in[0].device());
+                     ops::convert(narrow.slice(0, 1, 3), in[0].slice(0, 1, 3));
+                     ops::convert(wide.slice(0, 1, 2), in[0].slice(0, 1, 2));
+                     return std::vector<Tensor>{narrow, wide};
+                   },
+                   [](const std::vector<Tensor>& in) {
+                     const Tensor narrow = recast(recast(in[0], DType::bf16), DType::f64);
+                     const Tensor wide = Tensor::zeros({3, 37}, DType::f64);
+                     for (int64_t i = 0; i < 37; ++i) {
+                       values(narrow)[i] = 0;
+                       values(wide)[37 + i] = values(in[0])[37 + i];
+                     }
+                     return std::vector<Tensor>{narrow, wide};
                    },
                    0});
   for (const Shape& shape : kShapes) {

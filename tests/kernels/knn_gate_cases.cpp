@@ -229,6 +229,7 @@ void add_knn_gate_cases(std::vector<OpCase>& cases) {
   add_gate(cases, random, "some_open", {4, 67, 3, 33}, false, false);
   add_gate(cases, random, "content", {2, 3, 5, 7}, true, true);
   add_gate(cases, random, "content_some_open", {4, 67, 3, 33}, false, true);
+  add_gate(cases, random, "whole_vectors", {4, 19, 3, 40}, false, true);
   add_share(cases, random);
   add_drop(cases, random, {1, 1, 1, 1});
   add_drop(cases, random, {3, 7, 2, 5});

@@ -202,7 +202,7 @@ void add_tables(std::vector<OpCase>& cases, RandomTensors& random) {
 }
 
 void add_scale_heads(std::vector<OpCase>& cases, RandomTensors& random) {
-  for (const Shape& shape : {Shape{1, 1, 1}, Shape{5, 3, 7}, Shape{331, 2, 29}}) {
+  for (const Shape& shape : {Shape{1, 1, 1}, Shape{5, 3, 7}, Shape{331, 2, 29}, Shape{67, 3, 48}}) {
     const int64_t heads = shape[1];
     const int64_t size = shape[2];
     const std::string name = std::to_string(shape.numel());

@@ -90,8 +90,8 @@ void add_adafactor(std::vector<OpCase>& cases, RandomTensors& random) {
        {.learning_rate = 0.1, .beta2 = 0.5, .eps2 = 100, .update_clip = 100, .parameter_scale = true}},
       {"each", false, true, {.learning_rate = 0.1, .beta1 = 0.8, .beta2 = 0.6, .parameter_scale = true}},
   };
-  // Odd sizes, one row, one column, more rows than parts, more values than a tile.
-  for (const auto& [n, m] : {std::pair<int64_t, int64_t>{1, 1}, {5, 7}, {1, 13}, {131, 1}, {259, 67}}) {
+  // Odd sizes, one row, one column, more rows than parts, more values than a tile, rows of whole vectors.
+  for (const auto& [n, m] : {std::pair<int64_t, int64_t>{1, 1}, {5, 7}, {1, 13}, {131, 1}, {259, 67}, {37, 152}}) {
     for (const AdafactorVariant& variant : variants) {
       const auto positive = [&](const Shape& shape) {
         const Tensor tensor = random.normal(shape);
