@@ -75,18 +75,14 @@ void require_no_remains(const RunDirectory& run) {
 
 }  // namespace
 
-RunDirectory::RunDirectory(std::filesystem::path path, bool lock, std::chrono::milliseconds patience)
+RunDirectory::RunDirectory(std::filesystem::path path, bool lock)
     : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   if (descriptor_ < 0) fail(ErrorKind::disk, "{}: cannot be opened: {}", path_.string(), std::strerror(errno));
   if (!lock) return;
   // File systems without locks are used without one.
-  try {
-    if (is_held_by_another(descriptor_, LOCK_EX)) fail_for_running(path_, "");
-    lock_on_all_hosts(patience);
-  } catch (...) {
+  if (is_held_by_another(descriptor_, LOCK_EX)) {
     ::close(descriptor_);
-    if (lock_ >= 0) ::close(lock_);
-    throw;
+    fail_for_running(path_, "");
   }
 }
 
@@ -126,14 +122,18 @@ RunDirectory RunDirectory::create(const std::filesystem::path& path) {
          error.message());
   }
   RunDirectory run(path, true);
-  if (holds_run(path)) {
+  const auto require_no_run = [&] {
+    if (!holds_run(path)) return;
     fail(ErrorKind::config, "{}: already holds a run; continue it with --resume {}, or choose another --run-dir",
          path.string(), path.string());
-  }
+  };
+  require_no_run();
   if (::access(path.c_str(), W_OK | X_OK) != 0) {
     fail(ErrorKind::disk, "{}: cannot be written: {}; choose another --run-dir", path.string(), std::strerror(errno));
   }
   require_no_remains(run);
+  run.lock_on_all_hosts(kLease);
+  require_no_run();  // a process of another host may have begun one
   return run;
 }
 
@@ -141,7 +141,8 @@ RunDirectory RunDirectory::open(const std::filesystem::path& path, std::chrono::
   if (!holds_run(path)) {
     fail(ErrorKind::config, "{}: no run here (config.yaml is missing); give the folder of a run", path.string());
   }
-  RunDirectory run(path, true, patience);
+  RunDirectory run(path, true);
+  run.lock_on_all_hosts(patience);
   require_regular_files(run);
   return run;
 }

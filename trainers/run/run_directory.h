@@ -37,7 +37,7 @@ class RunDirectory {
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
 
  private:
-  RunDirectory(std::filesystem::path path, bool lock, std::chrono::milliseconds patience = kLease);
+  RunDirectory(std::filesystem::path path, bool lock);
   void lock_on_all_hosts(std::chrono::milliseconds patience);
 
   std::filesystem::path path_;
