@@ -1,5 +1,8 @@
 #include "core/files/file_io.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <system_error>
 
 #include "core/check.h"
@@ -81,7 +84,12 @@ void flush_file(const std::filesystem::path& path) {
 
 void flush_directory(const std::filesystem::path& path) {
   // A bare file name has an empty parent.
-  File::open_folder(path.empty() ? std::filesystem::path(".") : path).flush();
+  const std::filesystem::path folder = path.empty() ? std::filesystem::path(".") : path;
+  const File file = File::open_folder(folder);
+  // Some network file systems do not flush folders: there a rename is done when it returns.
+  if (::fsync(file.descriptor()) == 0 || errno == EINVAL || errno == ENOTSUP) return;
+  const int error = errno;
+  fail(ErrorKind::disk, "cannot flush {}: {}", folder.string(), std::generic_category().message(error));
 }
 
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {

@@ -41,8 +41,9 @@ CorpusStamp::CorpusStamp(const File& corpus, std::string checksum, std::chrono::
   const int64_t changed = std::max(nanoseconds_of(status.st_mtim), nanoseconds_of(status.st_ctim));
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   settled_ = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() - changed >= settle.count();
-  identity_ = fmt::format("{} {} {} {} {} {}", status.st_dev, status.st_ino, status.st_size,
-                          nanoseconds_of(status.st_mtim), nanoseconds_of(status.st_ctim), checksum);
+  // Not the device: each host gives a network file system a number of its own, and one stamp is for all hosts.
+  identity_ = fmt::format("{} {} {} {} {}", status.st_ino, status.st_size, nanoseconds_of(status.st_mtim),
+                          nanoseconds_of(status.st_ctim), checksum);
   if (settled_) read();
 }
 

@@ -33,7 +33,7 @@ class CorpusStamp {
 
   std::filesystem::path beside_;
   std::filesystem::path cached_;  // empty without a cache folder
-  std::string identity_;          // device, inode, size and times of the file, and its checksum
+  std::string identity_;          // inode, size and times of the file, and its checksum
   bool settled_ = false;
   bool verified_ = false;
   std::set<std::string> splits_;

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -277,10 +278,74 @@ TEST(SocketControl, StrangersAreNotLetIn) {
   impostor.join();
   EXPECT_ERROR((place.receive(3, milliseconds(300))), ErrorKind::communication,
                "those that did not connect to it: 1, 2. Its address is ");
-  std::thread member([&] { connect_to_root(place.contact(), {1, 2, "x"}, seconds(20)); });
+  std::unique_ptr<FrameSocket> kept;
+  std::thread member([&] { kept = connect_to_root(place.contact(), {1, 2, "x"}, seconds(20)); });
   EXPECT_EQ(place.receive(2, seconds(20)).at(1).host, "x");
   member.join();
   for (const int stranger : strangers) ::close(stranger);
+}
+
+// The first connection of a rank, as a client that does not wait for its welcome makes it.
+std::unique_ptr<FrameSocket> hasty_connection(const Rendezvous& place, int rank) {
+  const auto contact = nlohmann::json::parse(place.contact());
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(contact.at("port").get<uint16_t>());
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  EXPECT_EQ(::connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  auto made = std::make_unique<FrameSocket>(descriptor);
+  made->send({FrameType::hello, static_cast<uint64_t>(rank), contact.at("token").get<std::string>() + "hasty"});
+  return made;
+}
+
+// Rank 0 was held up: rank 1 has given its first connection up, before or after that is taken, and comes again.
+TEST(SocketControl, ARankWhoseWelcomeCameTooLateComesAgain) {
+  for (const bool before : {true, false}) {
+    Rendezvous place;
+    std::unique_ptr<FrameSocket> given_up = hasty_connection(place, 1);
+    if (before) given_up.reset();
+    std::vector<Rendezvous::Peer> peers;
+    std::thread root([&] { EXPECT_NO_THROW(peers = place.receive(3, seconds(20))); });
+    std::vector<Frame> welcome;
+    while (!before && welcome.empty()) {
+      given_up->receive(welcome);
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    given_up.reset();
+    const auto first = connect_to_root(place.contact(), {1, 3, "first"}, seconds(5));
+    const auto second = connect_to_root(place.contact(), {2, 3, "second"}, seconds(5));
+    root.join();
+    ASSERT_EQ(peers.size(), 3U);
+    EXPECT_EQ(peers[1].host, "first");
+    EXPECT_EQ(peers[2].host, "second");
+    first->send({FrameType::ended});
+    std::vector<Frame> said;
+    for (int i = 0; i < 5000 && said.empty(); ++i) {
+      peers[1].socket->receive(said);
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    ASSERT_EQ(said.size(), 1U);
+    EXPECT_EQ(said[0].type, FrameType::ended);
+  }
+}
+
+TEST(SocketControl, ALimitOfOpenFilesIsNamed) {
+  Rendezvous place;
+  const std::unique_ptr<FrameSocket> waits = hasty_connection(place, 1);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 1;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::string said;
+  try {
+    place.receive(2, seconds(2));
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_NE(said.find("rank 0 cannot take the connections of 2 ranks: Too many open files"), std::string::npos) << said;
 }
 
 }  // namespace

@@ -178,8 +178,9 @@ TEST_F(MpirunFailures, TheJobScriptBeginsGoesOnAndIsQueuedAgain) {
   const std::vector<std::string> mpirun = mpirun_arguments(2, {}, {.program = "quire_with_mechanisms"});
   std::string command = QUIRE_MPIEXEC;
   for (const std::string& argument : mpirun) command += " " + argument;
-  write_script("srun", "[ \"$1 $2 $3\" = '--mpi=pmix --kill-on-bad-exit=1 quire' ] || exit 9; shift 3; exec " +
-                           command + " \"$@\"");
+  write_script("srun",
+               "[ \"$1 $2 $3 $4\" = '--mpi=pmix --kill-on-bad-exit=0 --wait=60 quire' ] || exit 9; shift 4; exec " +
+                   command + " \"$@\"");
   write_script("scontrol", "echo \"$@\" >> " + (tiny_ / "asked").string());
   ProgramOptions script;
   script.program = QUIRE_SOURCE_DIR "/configs/launch/quire.sbatch";

@@ -198,6 +198,52 @@ TEST_F(RankFailures, WeightsThatDifferAreNeverSaved) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "differ"));
 }
 
+// checkpoint.on_error: warn is about disks.
+TEST_F(RankFailures, WeightsThatDifferEndARunThatGoesOnWithoutCheckpoints) {
+  RunConfig config = config_;
+  config.checkpoint.on_error = CheckpointErrorPolicy::warn;
+  try {
+    run_in_process(2, [&](Ranks& ranks) {
+      const std::unique_ptr<Trainer> trainer = Trainer::start(config, folder_ / "differ", ranks);
+      trainer->run([&]() -> std::string {
+        if (ranks.rank() == 1 && trainer->training().step == 2) {
+          trainer->training().store.values().data<float>()[17] += 1e-3F;
+        }
+        return "";
+      });
+    });
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::communication);
+    EXPECT_NE(std::string(error.what()).find("checksums of the weights: rank 1 has "), std::string::npos)
+        << error.what();
+  }
+}
+
+// Ranks wait for each other as long as the run says, also while its checkpoint is verified.
+TEST_F(RankFailures, TheTimeoutOfTheRunHoldsFromTheStart) {
+  RunConfig config = config_;
+  config.run.rank_timeout.seconds = 1234;
+  run_in_process(2, [&](Ranks& ranks) {
+    const std::unique_ptr<Trainer> trainer = Trainer::start(config, folder_ / "slow", ranks);
+    trainer->run([&]() -> std::string { return trainer->training().step == 2 ? "the test asks to stop" : ""; });
+  });
+  const auto deadlines = [&](const std::filesystem::path& given, const std::vector<std::string>& overrides) {
+    std::mutex mutex;
+    std::set<int64_t> seconds;
+    const auto look = [&](const RankActivity& activity) {
+      if (activity.operation != "verifying the checkpoint") return;
+      const std::lock_guard lock(mutex);
+      seconds.insert(Ranks::current().control().deadline().count() / 1000);
+    };
+    run_in_process(2, [&](Ranks& ranks) { Trainer::resume(given, overrides, false, ranks); }, {.probe = look});
+    return seconds;
+  };
+  EXPECT_EQ(deadlines(folder_ / "slow", {}), std::set<int64_t>{1234});
+  EXPECT_EQ(deadlines(folder_ / "slow/checkpoints/step-00000002", {}), std::set<int64_t>{1234});
+  EXPECT_EQ(deadlines(folder_ / "slow/checkpoints/", {"run.rank_timeout=2h"}), std::set<int64_t>{7200});
+}
+
 // run.on_nonfinite: stop. What one rank meets, all refuse, and no weight has changed.
 TEST_F(RankFailures, ANonFiniteLossOfOneRankStopsAllWithTheSameWords) {
   const std::unique_ptr<Corpus> corpus = Corpus::open(config_.data.corpus);

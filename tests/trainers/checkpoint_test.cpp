@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "core/error.h"
 #include "core/files/file_io.h"
+#include "core/ranks/in_process.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/trainers/checkpoint_example.h"
 
@@ -96,6 +99,31 @@ TEST(Checkpoint, SeveralWritersShareAFolder) {
   EXPECT_TRUE(holds_example(CheckpointReader::open(path)));
 }
 
+TEST(Checkpoint, RanksShareTheFilesOfAPart) {
+  const test::TemporaryDirectory folder;
+  CheckpointPart part{"model", {}, {{"tokenizer", "bytes"}}};
+  for (int i = 0; i < 11; ++i) {
+    part.tensors.push_back({std::to_string(i), Tensor::from(std::vector<double>(20, i), {20})});
+  }
+  const auto written = [&](int ranks) {
+    const fs::path path = folder / std::to_string(ranks);
+    fs::create_directory(path);
+    std::map<std::string, std::string> all;
+    size_t most = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      CheckpointFolder mine(path);
+      mine.write(part, 320, {rank, ranks});
+      for (const ManifestFile& file : mine.files()) EXPECT_TRUE(all.emplace(file.name, file.checksum).second);
+      most = std::max(most, mine.files().size());
+    }
+    EXPECT_EQ(most, static_cast<size_t>((6 + ranks - 1) / ranks));
+    return all;
+  };
+  const auto alone = written(1);
+  EXPECT_EQ(alone.size(), 6U);
+  for (const int ranks : {2, 4, 9}) EXPECT_EQ(written(ranks), alone);
+}
+
 TEST(Checkpoint, DamageInAnyFileIsRefused) {
   const test::TemporaryDirectory folder;
   const fs::path path = write_example(folder.path(), 3);
@@ -159,6 +187,49 @@ TEST(Checkpoint, ResolvesRunsFoldersAndCheckpoints) {
   }
 }
 
+// Each rank verifies some of the files: what one of them finds all know.
+TEST(Checkpoint, RanksVerifyTogether) {
+  const test::TemporaryDirectory folder;
+  for (const int64_t step : {1, 2, 3}) write_example(folder / "checkpoints", step);
+  for (const char* damaged : {"step-00000003/model.h5", "step-00000002/manifest.json"}) {
+    std::string bytes = read_text_file(folder / "checkpoints" / damaged);
+    bytes[bytes.size() / 2] ^= 1;
+    write_file_durably(folder / "checkpoints" / damaged, bytes);
+  }
+  for (const int size : {1, 2, 3, 8}) {
+    run_in_process(size, [&](Ranks& ranks) {
+      EXPECT_EQ(resolve_checkpoint(folder.path(), ranks), folder / "checkpoints/step-00000001");
+      EXPECT_EQ(resolve_checkpoint(folder / "checkpoints/step-00000001/", ranks), folder / "checkpoints/step-00000001");
+      for (const auto& [given, error] : {std::pair{"checkpoints/step-00000003", "model.h5: is damaged"},
+                                         {"checkpoints/step-00000002", "manifest.json: is damaged"},
+                                         {"absent", "no such folder"}}) {
+        try {
+          resolve_checkpoint(folder / given, ranks);
+          ADD_FAILURE() << given;
+        } catch (const Error& caught) {
+          EXPECT_EQ(caught.kind(), ErrorKind::checkpoint);
+          EXPECT_NE(std::string(caught.what()).find(error), std::string::npos) << caught.what();
+        }
+      }
+    });
+  }
+}
+
+TEST(Checkpoint, RanksVerifyAboutAsMuchEach) {
+  Manifest manifest;
+  for (int i = 0; i < 40; ++i) manifest.files.push_back({std::to_string(i), 1000 + 37 * (i % 11), ""});
+  std::set<std::string> names;
+  for (int rank = 0; rank < 7; ++rank) {
+    int64_t bytes = 0;
+    for (const ManifestFile& file : manifest.share_of(rank, 7)) {
+      EXPECT_TRUE(names.insert(file.name).second);
+      bytes += file.bytes;
+    }
+    EXPECT_NEAR(static_cast<double>(bytes), 47000.0 / 7, 1200);
+  }
+  EXPECT_EQ(names.size(), 40U);
+}
+
 // A run that keeps one checkpoint removes it while somebody reads.
 TEST(Checkpoint, OneThatVanishesGivesWayToTheNewest) {
   const test::TemporaryDirectory folder;
@@ -198,6 +269,19 @@ TEST(Checkpoint, KeepsTheNewest) {
   EXPECT_EQ(names_in(folder.path()).size(), 4U);
   keep_newest_checkpoints(folder.path(), 2);
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"step-00000020", "step-00000100"}));
+}
+
+// On a network file system what somebody reads cannot be removed. The run goes on, and tries again.
+TEST(Checkpoint, OneThatCannotBeRemovedEndsNoRun) {
+  const test::TemporaryDirectory folder;
+  for (const int64_t step : {1, 2, 3}) write_example(folder.path(), step);
+  write_file_durably(folder / ".step-00000001.removed", "in the way");
+  EXPECT_NO_THROW(keep_newest_checkpoints(folder.path(), 1));
+  EXPECT_EQ(names_in(folder.path()),
+            (std::vector<std::string>{".step-00000001.removed", "step-00000001", "step-00000003"}));
+  remove_unfinished_checkpoints(folder.path());
+  keep_newest_checkpoints(folder.path(), 1);
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"step-00000003"}));
 }
 
 TEST(Checkpoint, TheSameStepIsReplaced) {

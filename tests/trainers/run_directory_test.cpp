@@ -1,10 +1,14 @@
 #include "trainers/run/run_directory.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <fstream>
+#include <thread>
 
-#include "core/error.h"
+#include "core/check.h"
 #include "core/files/file_io.h"
 #include "core/log.h"
 #include "tests/support/temporary_directory.h"
@@ -36,6 +40,30 @@ TEST(RunDirectory, IsNeverOverwritten) {
   expect_error(ErrorKind::config, "already holds a run; continue it with --resume " + path.string(),
                [&] { RunDirectory::create(path); });
   EXPECT_EQ(RunDirectory::open(path).metrics(), path / "metrics.jsonl");
+}
+
+// Network file systems keep a lock of a folder to one host, and one of a file on the server.
+TEST(RunDirectory, AnotherHostThatHoldsItIsWaitedForAndNamed) {
+  const test::TemporaryDirectory folder;
+  const auto path = folder / "run";
+  {
+    const RunDirectory run = RunDirectory::create(path);
+    std::ofstream(run.config()) << "run: {}\n";
+    const std::string holder = read_text_file(path / ".lock");
+    EXPECT_TRUE(holder.starts_with(fmt::format("process {} on ", ::getpid()))) << holder;
+  }
+  EXPECT_FALSE(RunDirectory::is_in_use(path));
+  const int other = ::open((path / ".lock").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::flock(other, LOCK_EX | LOCK_NB), 0);
+  EXPECT_TRUE(RunDirectory::is_in_use(path));
+  expect_error(ErrorKind::config, fmt::format("another process is running here (process {} on ", ::getpid()),
+               [&] { RunDirectory::open(path, std::chrono::milliseconds(250)); });
+  std::thread server([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ::close(other);
+  });
+  EXPECT_NO_THROW(RunDirectory::open(path));
+  server.join();
 }
 
 TEST(RunDirectory, AnEmptyOneIsTaken) {

@@ -60,7 +60,7 @@ class StoredMoments : public ::testing::Test {
     try {
       for (int rank = 0; rank < 2; ++rank) {
         const RankMoments mine(config_of(OptimizerKind::adamw), {rank, 2}, false);
-        load_moments(CheckpointReader::open(path), mine.store, *mine.optimizer, rank);
+        load_moments(CheckpointReader::open(path), mine.store, *mine.optimizer, {rank, 2});
       }
     } catch (const Error& error) {
       const std::string message = fmt::format("{} {}", error.exit_code(), error.what());
@@ -79,7 +79,7 @@ TEST_F(StoredMoments, AnyNumberOfRanksReadsWhatAnyOtherSaved) {
       for (const int after : {1, 2, 4, 7}) {
         for (int rank = 0; rank < after; ++rank) {
           const RankMoments mine(config_of(kind), {rank, after}, false);
-          load_moments(reader, mine.store, *mine.optimizer, rank);
+          load_moments(reader, mine.store, *mine.optimizer, {rank, after});
           for (const Moment& moment : mine.optimizer->moments()) {
             const float* values = moment.values.data<float>();
             for (int64_t i = moment.begin; i < moment.end; ++i) {
@@ -90,6 +90,16 @@ TEST_F(StoredMoments, AnyNumberOfRanksReadsWhatAnyOtherSaved) {
       }
     }
   }
+}
+
+// On a shared file system it counts how much each rank reads.
+TEST_F(StoredMoments, OnlyThePartsOfNeighboursAreRead) {
+  const CheckpointReader reader = CheckpointReader::open(write(saved(OptimizerKind::adamw, 8)));
+  for (int part = 0; part < 8; ++part) {
+    if (part != 4 && part != 5) std::filesystem::resize_file(reader.path() / (moments_part_name(part) + ".h5"), 1);
+  }
+  const RankMoments mine(config_of(OptimizerKind::adamw), {2, 4}, false);
+  EXPECT_NO_THROW(load_moments(reader, mine.store, *mine.optimizer, {2, 4}));
 }
 
 TEST_F(StoredMoments, HolesAndOverlapsAreRefused) {

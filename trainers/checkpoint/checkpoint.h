@@ -59,7 +59,7 @@ std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints_
                                        std::span<const CheckpointPart> parts, const nlohmann::json& meta,
                                        const TextFiles& texts = {}, int64_t part_file_bytes = kPartFileBytes);
 
-// Removes all but the newest `count` checkpoints.
+// Removes all but the newest `count` checkpoints. What cannot be removed is a warning, here and below.
 void keep_newest_checkpoints(const std::filesystem::path& checkpoints_dir, int64_t count);
 
 // Removes checkpoints of steps above `step`, which a run that was resumed from an earlier checkpoint has left behind.
@@ -77,6 +77,9 @@ std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::pa
 
 // The checkpoint that a user means by a checkpoint, a run directory or its checkpoints folder. Error(checkpoint).
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
+// The same on all ranks, which share the work of verifying: each reads some of the files. Afterwards the checkpoint is
+// verified, also one that was named, and every rank may open it unverified.
+std::filesystem::path resolve_checkpoint(const std::filesystem::path& path, Ranks& ranks);
 
 // Calls use() with the checkpoint that a user means. A run that goes on meanwhile may remove it while it is read; then
 // use() is called again with the newest, unless that very checkpoint was given.

@@ -1,7 +1,5 @@
 #include "trainers/checkpoint/checkpoint_folder.h"
 
-#include <memory>
-
 #include "core/files/file_io.h"
 #include "core/files/hdf5_file.h"
 
@@ -17,21 +15,30 @@ void CheckpointFolder::write(const std::string& name, std::string_view text) {
 }
 
 // Files are built in memory, so a large part becomes several.
-void CheckpointFolder::write(const CheckpointPart& part, int64_t part_file_bytes) {
+void CheckpointFolder::write(const CheckpointPart& part, int64_t part_file_bytes, const FileShare& share) {
+  const auto write_file = [&](int number, std::span<const NamedTensor> tensors) {
+    if (!share.has(number)) return;
+    Hdf5Writer writer;
+    if (number == 1) {
+      for (const auto& [name, text] : part.texts) writer.put_text("texts/" + name, text);
+    }
+    for (const NamedTensor& named : tensors) writer.put("tensors/" + named.name, named.tensor.to(kCpu));
+    write_bytes(part_file_name(part.file, number), writer.finish());
+  };
+  const std::span<const NamedTensor> all(part.tensors);
   int number = 1;
-  auto writer = std::make_unique<Hdf5Writer>();
+  size_t begin = 0;
   int64_t bytes = 0;
-  for (const auto& [name, text] : part.texts) writer->put_text("texts/" + name, text);
-  for (const NamedTensor& named : part.tensors) {
-    if (bytes > 0 && bytes + named.tensor.bytes() > part_file_bytes) {
-      write_bytes(part_file_name(part.file, number++), writer->finish());
-      writer = std::make_unique<Hdf5Writer>();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const int64_t more = all[i].tensor.bytes();
+    if (bytes > 0 && bytes + more > part_file_bytes) {
+      write_file(number++, all.subspan(begin, i - begin));
+      begin = i;
       bytes = 0;
     }
-    writer->put("tensors/" + named.name, named.tensor.to(kCpu));
-    bytes += named.tensor.bytes();
+    bytes += more;
   }
-  write_bytes(part_file_name(part.file, number), writer->finish());
+  write_file(number, all.subspan(begin));
 }
 
 void CheckpointFolder::write_raw(const std::string& name, const std::function<void(const WriteBytes& write)>& fill) {

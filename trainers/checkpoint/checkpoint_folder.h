@@ -9,6 +9,13 @@
 
 namespace quire {
 
+// The files of a part that one of several ranks writes: number 1, ranks + 1, ... for rank 0 and so on.
+struct FileShare {
+  int rank = 0;
+  int ranks = 1;
+  bool has(int number) const { return (number - 1) % ranks == rank; }
+};
+
 // Writes files durably into the folder of an unfinished checkpoint and remembers name, size and checksum of each.
 // Several of these may write different files of one folder: the manifest lists what all of them have written.
 class CheckpointFolder {
@@ -16,8 +23,9 @@ class CheckpointFolder {
   explicit CheckpointFolder(std::filesystem::path path) : path_(std::move(path)) {}
 
   void write(const std::string& name, std::string_view text);
-  // A part with more than part_file_bytes of tensors becomes several files.
-  void write(const CheckpointPart& part, int64_t part_file_bytes = kPartFileBytes);
+  // A part with more than part_file_bytes of tensors becomes several files. Ranks that have the same part share them
+  // out.
+  void write(const CheckpointPart& part, int64_t part_file_bytes = kPartFileBytes, const FileShare& share = {});
   // A file that need not fit into memory: fill(write) hands its bytes to write() in pieces.
   using WriteBytes = std::function<void(std::span<const std::byte>)>;
   void write_raw(const std::string& name, const std::function<void(const WriteBytes& write)>& fill);

@@ -1,5 +1,6 @@
 #include "trainers/checkpoint/checkpoint_manifest.h"
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -69,8 +70,27 @@ Manifest Manifest::read(const std::filesystem::path& checkpoint) {
   }
 }
 
+// The largest files come first, each to the rank that has least so far.
+std::vector<ManifestFile> Manifest::share_of(int rank, int ranks) const {
+  std::vector<ManifestFile> sorted = files;
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const ManifestFile& a, const ManifestFile& b) { return a.bytes > b.bytes; });
+  std::vector<int64_t> load(static_cast<size_t>(ranks));
+  std::vector<ManifestFile> mine;
+  for (const ManifestFile& file : sorted) {
+    const auto least = std::min_element(load.begin(), load.end());
+    *least += file.bytes + 1;
+    if (least - load.begin() == rank) mine.push_back(file);
+  }
+  return mine;
+}
+
 void Manifest::verify(const std::filesystem::path& checkpoint) const {
-  for (const ManifestFile& file : files) {
+  verify(checkpoint, files);
+}
+
+void Manifest::verify(const std::filesystem::path& checkpoint, const std::vector<ManifestFile>& some) {
+  for (const ManifestFile& file : some) {
     const std::filesystem::path path = checkpoint / file.name;
     std::error_code error;
     if (!std::filesystem::is_regular_file(path, error)) damaged(path, "is missing");

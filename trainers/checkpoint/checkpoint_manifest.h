@@ -24,6 +24,9 @@ struct Manifest {
   static Manifest read(const std::filesystem::path& checkpoint);
   // Compares every file with what is on disk. Error(checkpoint).
   void verify(const std::filesystem::path& checkpoint) const;
+  static void verify(const std::filesystem::path& checkpoint, const std::vector<ManifestFile>& some);
+  // Of the files those that fall to one of several ranks: each has about as many bytes.
+  std::vector<ManifestFile> share_of(int rank, int ranks) const;
 };
 
 // "step-00000500", and back; nothing for other names.

@@ -57,6 +57,40 @@ void fail_for_runs_below(const fs::path& path) {
        more > 0 ? fmt::format(" or one of {} more", more) : "");
 }
 
+bool is_checkpoint(const fs::path& path) {
+  return checkpoint_step(path.filename().string()).has_value() || fs::exists(path / "manifest.json");
+}
+
+fs::path folder_of_checkpoints(const fs::path& path) {
+  return is_folder(path / "checkpoints") ? path / "checkpoints" : path;
+}
+
+[[noreturn]] void fail_without_checkpoint(const fs::path& path) {
+  fail_for_runs_below(path);
+  fail(ErrorKind::checkpoint, "{}: holds no whole checkpoint; give a run or a checkpoint", path.string());
+}
+
+// "RUN/checkpoints/step-00000005/", as a shell completes it, ends in an empty name.
+fs::path without_slash(const fs::path& given) {
+  return given.has_filename() ? given : given.parent_path();
+}
+
+// Throws on all ranks alike.
+void verify_on_ranks(const fs::path& checkpoint, Ranks& ranks) {
+  const Ranks::Operation operation(ranks, "verifying the checkpoint");
+  ranks.on_all([&] {
+    const Manifest manifest = Manifest::read(checkpoint);
+    Manifest::verify(checkpoint, manifest.share_of(ranks.rank(), ranks.size()));
+  });
+}
+
+// What root sees counts: the listings of other hosts may be older.
+std::string told_by_root(Ranks& ranks, const std::function<std::string()>& find) {
+  std::string found;
+  ranks.on_root([&] { found = find(); });
+  return ranks.broadcast_from_root(found);
+}
+
 }  // namespace
 
 std::string part_file_name(const std::string& part, int number) {
@@ -184,16 +218,49 @@ std::optional<fs::path> latest_checkpoint(const fs::path& checkpoints_dir) {
 }
 
 fs::path resolve_checkpoint(const fs::path& given) {
-  // "RUN/checkpoints/step-00000005/", as a shell completes it, ends in an empty name.
-  const fs::path path = given.has_filename() ? given : given.parent_path();
+  const fs::path path = without_slash(given);
   require_folder(path);
-  const bool is_checkpoint =
-      checkpoint_step(path.filename().string()).has_value() || fs::exists(path / "manifest.json");
-  if (is_checkpoint) return path;
-  const fs::path folder = is_folder(path / "checkpoints") ? path / "checkpoints" : path;
-  if (const auto latest = latest_checkpoint(folder)) return *latest;
-  fail_for_runs_below(path);
-  fail(ErrorKind::checkpoint, "{}: holds no whole checkpoint; give a run or a checkpoint", path.string());
+  if (is_checkpoint(path)) return path;
+  if (const auto latest = latest_checkpoint(folder_of_checkpoints(path))) return *latest;
+  fail_without_checkpoint(path);
+}
+
+fs::path resolve_checkpoint(const fs::path& given, Ranks& ranks) {
+  const fs::path path = without_slash(given);
+  const bool named = !told_by_root(ranks, [&] {
+                        require_folder(path);
+                        return is_checkpoint(path) ? "yes" : "";
+                      }).empty();
+  ranks.on_some(!ranks.is_root(), [&] {
+    if (is_folder(path)) return;
+    fail(ErrorKind::disk,
+         "{}: rank 0 has the run here, but this rank does not see it; put it on a file system that all hosts share",
+         path.string());
+  });
+  if (named) {
+    verify_on_ranks(path, ranks);
+    return path;
+  }
+  const fs::path folder = told_by_root(ranks, [&] { return folder_of_checkpoints(path).string(); });
+  std::set<int64_t> damaged;
+  for (;;) {
+    // Looked at anew each time: a run that goes on may have removed one and written another.
+    const std::string next = told_by_root(ranks, [&]() -> std::string {
+      for (const int64_t step : checkpoint_steps(folder)) {
+        if (damaged.count(step) == 0) return checkpoint_name(step);
+      }
+      fail_without_checkpoint(path);
+    });
+    try {
+      verify_on_ranks(folder / next, ranks);
+      return folder / next;
+    } catch (const Error& error) {
+      const bool vanished = !told_by_root(ranks, [&] { return is_folder(folder / next) ? "" : "yes"; }).empty();
+      if (vanished) continue;
+      if (ranks.is_root()) log_warn(fmt::format("checkpoint skipped: {}", error.what()));
+      damaged.insert(*checkpoint_step(next));
+    }
+  }
 }
 
 void use_checkpoint(const fs::path& given, const std::function<void(const fs::path& checkpoint)>& use) {

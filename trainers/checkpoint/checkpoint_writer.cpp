@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/files/file_io.h"
+#include "core/log.h"
 #include "trainers/checkpoint/checkpoint_folder.h"
 
 namespace quire {
@@ -20,21 +21,29 @@ fs::path hidden(const fs::path& checkpoints_dir, int64_t step, std::string_view 
   return with_suffix(checkpoints_dir / fmt::format(".{}", checkpoint_name(step)), suffix);
 }
 
+// What nobody reads any more costs space only: a run does not end because it cannot be removed. On network file systems
+// a folder stays while somebody has a file of it open.
+void remove_if_possible(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (!error) return;
+  log_warn(fmt::format("{}: cannot be removed now: {}; it is tried again with the next checkpoint", path.string(),
+                       error.message()));
+}
+
 // A checkpoint of the same step can exist when a run was resumed from an earlier one. The two change places in one
 // step, so that at every moment one of them has the name.
 void move_into_place(const fs::path& partial, const fs::path& target) {
   if (fs::exists(target)) {
     if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
       flush_directory(target.parent_path());
-      fs::remove_all(partial);
-      return;
+      return remove_if_possible(partial);
     }
     // A file system without exchange.
     const fs::path removed = target.parent_path() / fmt::format(".{}{}", target.filename().string(), kRemoved);
     rename_durably(target, removed);
     rename_durably(partial, target);
-    fs::remove_all(removed);
-    return;
+    return remove_if_possible(removed);
   }
   rename_durably(partial, target);
 }
@@ -64,14 +73,14 @@ void remove_when_all_have_stopped(const fs::path& partial, Ranks& ranks) {
 }
 
 void remove_checkpoint(const fs::path& checkpoints_dir, int64_t step) {
+  // Under its own name a half-removed checkpoint would look damaged.
+  const fs::path removed = hidden(checkpoints_dir, step, kRemoved);
   try {
-    // Under its own name a half-removed checkpoint would look damaged.
-    const fs::path removed = hidden(checkpoints_dir, step, kRemoved);
     rename_durably(checkpoints_dir / checkpoint_name(step), removed);
-    fs::remove_all(removed);
-  } catch (const fs::filesystem_error& error) {
-    fail(ErrorKind::disk, "{}: an old checkpoint cannot be removed: {}", checkpoints_dir.string(), error.what());
+  } catch (const Error& error) {
+    return log_warn(fmt::format("an old checkpoint cannot be removed: {}; remove it by hand", error.what()));
   }
+  remove_if_possible(removed);
 }
 
 }  // namespace
@@ -84,10 +93,9 @@ void remove_unfinished_checkpoints(const fs::path& checkpoints_dir) {
       const std::string suffix = entry.path().extension().string();
       if (name.rfind(".step-", 0) == 0 && (suffix == kPartial || suffix == kRemoved)) remains.push_back(entry.path());
     }
-    for (const fs::path& path : remains) fs::remove_all(path);
+    for (const fs::path& path : remains) remove_if_possible(path);
   } catch (const fs::filesystem_error& error) {
-    fail(ErrorKind::disk, "{}: what is left of a checkpoint cannot be removed: {}", checkpoints_dir.string(),
-         error.what());
+    fail(ErrorKind::disk, "{}: cannot be read: {}", checkpoints_dir.string(), error.what());
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -95,6 +96,13 @@ class Loading {
   std::set<std::string> parameters_;
 };
 
+// Of moments_part_name().
+int rank_of_part(const std::string& part) {
+  int rank = 0;
+  if (part.size() > kPart.size()) std::from_chars(part.data() + kPart.size() + 1, part.data() + part.size(), rank);
+  return rank;
+}
+
 }  // namespace
 
 std::string moments_part_name(int rank) {
@@ -105,15 +113,19 @@ bool is_moments_part(const std::string& part) {
   return part == kPart || part.starts_with(std::string(kPart) + "-");
 }
 
-void load_moments(const CheckpointReader& reader, const ParameterStore& store, const Optimizer& optimizer, int rank) {
-  // On as many ranks as before, a rank's own part has everything.
+void load_moments(const CheckpointReader& reader, const ParameterStore& store, const Optimizer& optimizer,
+                  const RankPlace& place) {
+  // On as many ranks as before, a rank's own part has everything; on others what it needs is in the parts of those that
+  // had about the same place among them.
   std::vector<std::string> parts;
   for (const std::string& part : reader.parts()) {
     if (is_moments_part(part)) parts.push_back(part);
   }
   if (parts.empty()) fail(ErrorKind::checkpoint, "{}: has no {}.h5", reader.path().string(), kPart);
-  std::stable_partition(parts.begin(), parts.end(),
-                        [&](const std::string& part) { return part == moments_part_name(rank); });
+  const double at = (place.rank + 0.5) / place.ranks * static_cast<double>(parts.size());
+  const auto distance = [&](const std::string& part) { return std::abs(rank_of_part(part) + 0.5 - at); };
+  std::stable_sort(parts.begin(), parts.end(),
+                   [&](const std::string& a, const std::string& b) { return distance(a) < distance(b); });
   Loading loading(store, optimizer);
   for (const std::string& part : parts) {
     reader.visit_part(part, [&](const NamedTensor& stored) { loading.take(part, stored); });

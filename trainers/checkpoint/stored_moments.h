@@ -13,6 +13,7 @@ bool is_moments_part(const std::string& part);
 
 // Error(checkpoint) names the first moment that is missing, twice there, of another model or another shape, or has a
 // hole, in the parts that this rank has to read.
-void load_moments(const CheckpointReader& reader, const ParameterStore& store, const Optimizer& optimizer, int rank);
+void load_moments(const CheckpointReader& reader, const ParameterStore& store, const Optimizer& optimizer,
+                  const RankPlace& place);
 
 }  // namespace quire

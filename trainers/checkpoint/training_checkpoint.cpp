@@ -19,67 +19,65 @@ namespace {
 constexpr int64_t kTrainingVersion = 3;
 constexpr const char* kAveragePart = "ema";
 
-// Looks tensors of a part up by name; what is missing or has another shape is an error that names it.
-class PartLookup {
- public:
-  PartLookup(const CheckpointReader& reader, const std::string& file) : file_(file) {
-    if (!reader.has_part(file)) {
-      fail(ErrorKind::checkpoint, "{}: has no {}.h5; use another checkpoint of the run", reader.path().string(), file);
-    }
-    CheckpointPart part = reader.read_part(file);
-    for (NamedTensor& tensor : part.tensors) tensors_[tensor.name] = std::move(tensor.tensor);
+// Fills `wanted` from the tensors of a part, of which no more than one file is in memory. What is missing, has another
+// shape or is not wanted is an error that names it.
+void load_part(const CheckpointReader& reader, const std::string& file, const std::vector<NamedTensor>& wanted) {
+  if (!reader.has_part(file)) {
+    fail(ErrorKind::checkpoint, "{}: has no {}.h5; use another checkpoint of the run", reader.path().string(), file);
   }
-  Tensor get(const std::string& name) {
-    const auto found = tensors_.find(name);
-    if (found == tensors_.end()) {
-      fail(ErrorKind::checkpoint, "{}.h5: has no {}; the checkpoint is of another model", file_, name);
+  std::map<std::string, Tensor> left;
+  for (const NamedTensor& tensor : wanted) left.emplace(tensor.name, tensor.tensor);
+  std::string unknown;
+  reader.visit_part(file, [&](const NamedTensor& stored) {
+    const auto found = left.find(stored.name);
+    if (found == left.end()) {
+      if (unknown.empty()) unknown = stored.name;
+      return;
     }
-    used_.push_back(name);
-    return found->second;
-  }
-  Tensor get(const std::string& name, const Tensor& like) {
-    Tensor tensor = get(name);
-    if (!(tensor.shape() == like.shape()) || tensor.dtype() != like.dtype()) {
-      fail(ErrorKind::checkpoint, "{}.h5: {} is {} {} but the model wants {} {}", file_, name, name_of(tensor.dtype()),
-           tensor.shape().to_string(), name_of(like.dtype()), like.shape().to_string());
+    const Tensor& to = found->second;
+    const Tensor& tensor = stored.tensor;
+    if (!(tensor.shape() == to.shape()) || tensor.dtype() != to.dtype()) {
+      fail(ErrorKind::checkpoint, "{}.h5: {} is {} {} but the model wants {} {}", file, stored.name,
+           name_of(tensor.dtype()), tensor.shape().to_string(), name_of(to.dtype()), to.shape().to_string());
     }
-    return tensor;
+    to.copy_from(tensor);
+    left.erase(found);
+  });
+  if (!left.empty()) {
+    fail(ErrorKind::checkpoint, "{}.h5: has no {}; the checkpoint is of another model", file, left.begin()->first);
   }
-  void require_all_used() const {
-    for (const auto& [name, tensor] : tensors_) {
-      if (std::find(used_.begin(), used_.end(), name) == used_.end()) {
-        fail(ErrorKind::checkpoint, "{}.h5: {} is not in this model; the checkpoint is of another model", file_, name);
-      }
-    }
+  if (!unknown.empty()) {
+    fail(ErrorKind::checkpoint, "{}.h5: {} is not in this model; the checkpoint is of another model", file, unknown);
   }
+}
 
- private:
-  std::string file_;
-  std::map<std::string, Tensor> tensors_;
-  std::vector<std::string> used_;
-};
-
-CheckpointPart weights_part(const ParameterStore& store) {
-  CheckpointPart model{"model", {}, {}};
-  for (const ParameterStore::Entry& entry : store.entries()) model.tensors.push_back({entry.name, store.value(entry)});
+// Weights and buffers by the names that they are stored under.
+std::vector<NamedTensor> tensors_of(const ParameterStore& store) {
+  std::vector<NamedTensor> tensors;
+  for (const ParameterStore::Entry& entry : store.entries()) tensors.push_back({entry.name, store.value(entry)});
   for (const ParameterStore::Buffer& buffer : store.buffers()) {
-    model.tensors.push_back({"buffer." + buffer.name, buffer.value});
+    tensors.push_back({"buffer." + buffer.name, buffer.value});
   }
-  return model;
+  return tensors;
 }
 
 }  // namespace
 
 void require_same_weights(const ParameterStore& store, Ranks& ranks) {
   if (ranks.size() == 1) return;
-  std::string checksums;
+  // In pieces: every rank of a host has a copy of what it looks at.
+  constexpr int64_t kPiece = int64_t{16} << 20;
+  Checksum checksum;
   const auto add = [&](const Tensor& tensor) {
-    const Tensor host = tensor.to(kCpu);
-    checksums += checksum_of({static_cast<const std::byte*>(host.raw()), static_cast<size_t>(host.bytes())});
+    const Tensor flat = tensor.reshape({tensor.numel()});
+    for (int64_t begin = 0; begin < flat.numel(); begin += kPiece) {
+      const Tensor host = flat.slice(0, begin, std::min(begin + kPiece, flat.numel())).to(kCpu);
+      checksum.add({static_cast<const std::byte*>(host.raw()), static_cast<size_t>(host.bytes())});
+    }
   };
   add(store.values());
   for (const ParameterStore::Buffer& buffer : store.buffers()) add(buffer.value);
-  ranks.agree("checksums of the weights", checksum_of(std::as_bytes(std::span(checksums))),
+  ranks.agree("checksums of the weights", checksum.text(),
               "one of them has computed something else, so this is no state to go on from; resume from the last "
               "checkpoint, and look for a faulty machine if it happens again");
 }
@@ -89,10 +87,10 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
                                     const Cursor& cursor, const Machine& machine, Ranks& ranks) {
   require_same_weights(training.store, ranks);
   const auto write_files = [&](CheckpointFolder& folder) {
-    if (ranks.is_root()) {
-      folder.write(weights_part(training.store));
-      if (training.average) folder.write({kAveragePart, training.average->save(), {}});
-    }
+    // All ranks have the same weights, and share the work of writing them.
+    const FileShare share{ranks.rank(), ranks.size()};
+    folder.write({"model", tensors_of(training.store), {}}, kPartFileBytes, share);
+    if (training.average) folder.write({kAveragePart, training.average->save(), {}}, kPartFileBytes, share);
     folder.write({moments_part_name(ranks.rank()), training.optimizer->save(), {}});
     if (training.state->rows() > 0) save_row_state(folder, *training.state, training.first_row);
   };
@@ -137,14 +135,7 @@ std::unique_ptr<Tokenizer> checkpoint_tokenizer(const CheckpointReader& reader) 
 }
 
 void load_weights(const CheckpointReader& reader, ParameterStore& store, Weights which) {
-  PartLookup model(reader, "model");
-  for (const ParameterStore::Entry& entry : store.entries()) {
-    store.value(entry).copy_from(model.get(entry.name, store.value(entry)));
-  }
-  for (const ParameterStore::Buffer& buffer : store.buffers()) {
-    buffer.value.copy_from(model.get("buffer." + buffer.name, buffer.value));
-  }
-  model.require_all_used();
+  load_part(reader, "model", tensors_of(store));
   if (which == Weights::trained) {
     store.publish();
     return;
@@ -153,22 +144,18 @@ void load_weights(const CheckpointReader& reader, ParameterStore& store, Weights
     fail(ErrorKind::config, "{}: holds no average of the weights; a run keeps one with optimizer.ema.decay",
          reader.path().string());
   }
-  PartLookup average(reader, kAveragePart);
-  for (const ParameterStore::Entry& entry : store.entries()) {
-    store.value(entry).copy_from(average.get(entry.name, store.value(entry)));
-  }
-  average.require_all_used();
+  std::vector<NamedTensor> parameters;
+  for (const ParameterStore::Entry& entry : store.entries()) parameters.push_back({entry.name, store.value(entry)});
+  load_part(reader, kAveragePart, parameters);
   store.publish();
 }
 
 Cursor load_training(const CheckpointReader& reader, TrainingState& training, bool drop_state) {
   const nlohmann::json& meta = reader.meta();
   load_weights(reader, training.store);
-  load_moments(reader, training.store, *training.optimizer, training.parts->place().rank);
+  load_moments(reader, training.store, *training.optimizer, training.parts->place());
   if (training.average) {
-    PartLookup average(reader, kAveragePart);
-    training.average->load([&](const std::string& name, const Tensor& like) { return average.get(name, like); });
-    average.require_all_used();
+    load_part(reader, kAveragePart, training.average->save());
   }
   if (!drop_state && training.state->rows() > 0) load_row_state(reader, *training.state, training.first_row);
   if (device_backend(training.store.values().device().kind).use_kernel_choices(meta.value("kernels", ""))) {

@@ -22,9 +22,7 @@ void use_checkpoint_on_ranks(const std::filesystem::path& given, Ranks& ranks,
   if (ranks.size() == 1) return use_checkpoint(given, use);
   const Ranks::Operation operation(ranks, "loading the model");
   for (;;) {
-    std::filesystem::path checkpoint;
-    ranks.on_root([&] { checkpoint = resolve_checkpoint(given); });
-    checkpoint = ranks.broadcast_from_root(checkpoint.string());
+    const std::filesystem::path checkpoint = resolve_checkpoint(given, ranks);
     try {
       return use(checkpoint);
     } catch (const std::exception&) {
@@ -42,7 +40,8 @@ std::unique_ptr<LoadedModel> load_model(const std::filesystem::path& given, cons
   std::unique_ptr<LoadedModel> model;
   use_checkpoint_on_ranks(given, ranks, [&](const std::filesystem::path& path) {
     ranks.on_all([&] {
-      const CheckpointReader reader = open_checkpoint(path);
+      // Several ranks have verified it together.
+      const CheckpointReader reader = open_checkpoint(path, ranks.size() == 1);
       const RunConfig config = evaluation_config(checkpoint_config(reader), overrides, {"run.threads"});
       model.reset();
       model = std::make_unique<LoadedModel>(reader, config, chosen_weights(ema, config));

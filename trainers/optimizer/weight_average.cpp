@@ -40,8 +40,4 @@ std::vector<NamedTensor> WeightAverage::save() const {
   return tensors;
 }
 
-void WeightAverage::load(const std::function<Tensor(const std::string&, const Tensor&)>& get) {
-  for (const NamedTensor& tensor : save()) tensor.tensor.copy_from(get(tensor.name, tensor.tensor));
-}
-
 }  // namespace quire

@@ -23,8 +23,7 @@ class WeightAverage {
   // For evaluate(). Buffers are not averaged: they are those of the training weights, as of this call.
   ParameterStore& store();
 
-  std::vector<NamedTensor> save() const;  // by parameter name
-  void load(const std::function<Tensor(const std::string&, const Tensor&)>& get);
+  std::vector<NamedTensor> save() const;  // by parameter name; a checkpoint is read into the same tensors
 
  private:
   const ParameterStore& weights_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 
 #include "core/check.h"
 #include "core/files/file_io.h"
@@ -55,6 +56,17 @@ int64_t for_each_line(const fs::path& path, const Use& use) {
   return end_of_lines;
 }
 
+void for_each_object(const fs::path& path, const std::function<void(nlohmann::ordered_json&&)>& use) {
+  if (!fs::exists(path)) return;
+  for_each_line(path, [&](const std::string& line, int64_t number) {
+    auto object = nlohmann::ordered_json::parse(line, nullptr, false);
+    if (!object.is_object()) {
+      fail(ErrorKind::data, "{}:{}: not a JSON object; remove this line", path.string(), number);
+    }
+    use(std::move(object));
+  });
+}
+
 void remove_torn_line(const fs::path& path) {
   if (!fs::exists(path)) return;
   const int64_t end = for_each_line(path, [](const std::string&, int64_t) {});
@@ -81,33 +93,25 @@ void MetricsLog::append(const nlohmann::ordered_json& object) {
 
 std::vector<nlohmann::ordered_json> read_metrics(const fs::path& path) {
   std::vector<nlohmann::ordered_json> objects;
-  if (!fs::exists(path)) return objects;
-  for_each_line(path, [&](const std::string& line, int64_t number) {
-    auto object = nlohmann::ordered_json::parse(line, nullptr, false);
-    if (!object.is_object()) {
-      fail(ErrorKind::data, "{}:{}: not a JSON object; remove this line", path.string(), number);
-    }
-    objects.push_back(std::move(object));
-  });
+  for_each_object(path, [&](nlohmann::ordered_json&& object) { objects.push_back(std::move(object)); });
   return objects;
 }
 
 int64_t last_logged_step(const fs::path& path, int64_t most) {
   int64_t last = 0;
-  for (const auto& object : read_metrics(path)) {
+  for_each_object(path, [&](const nlohmann::ordered_json& object) {
     const int64_t step = step_of(object);
     if (step <= most) last = std::max(last, step);
-  }
+  });
   return last;
 }
 
 void truncate_metrics_after(const fs::path& path, int64_t step) {
   if (!fs::exists(path)) return;
   std::string kept;
-  for (const auto& object : read_metrics(path)) {
-    if (step_of(object) > step) continue;
-    kept += to_line(object);
-  }
+  for_each_object(path, [&](const nlohmann::ordered_json& object) {
+    if (step_of(object) <= step) kept += to_line(object);
+  });
   replace_file_atomically(path, kept);
 }
 

@@ -4,11 +4,15 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
+#include <thread>
 #include <utility>
 
 #include "core/check.h"
+#include "core/log.h"
 
 namespace quire {
 
@@ -17,6 +21,33 @@ namespace {
 bool holds_run(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::exists(path / "config.yaml", ignored);
+}
+
+constexpr const char* kLock = ".lock";
+
+bool is_held_by_another(int descriptor, int how) {
+  return ::flock(descriptor, how | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+// What the process that holds the lock has written into it: "process 4711 on node07".
+std::string holder_of(int lock) {
+  std::array<char, 512> text{};
+  const ssize_t count = ::pread(lock, text.data(), text.size(), 0);
+  const std::string_view line(text.data(), count > 0 ? static_cast<size_t>(count) : 0);
+  return std::string(line.substr(0, line.find('\n')));
+}
+
+void write_holder(int lock) {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const std::string line = fmt::format("process {} on {}\n", ::getpid(), host.data());
+  // Only for the message of another process.
+  [[maybe_unused]] const bool written = ::ftruncate(lock, 0) == 0 && ::pwrite(lock, line.data(), line.size(), 0) > 0;
+}
+
+[[noreturn]] void fail_for_running(const std::filesystem::path& path, const std::string& holder) {
+  fail(ErrorKind::config, "{}: another process is running here{}; stop it, or choose another --run-dir", path.string(),
+       holder.empty() ? "" : " (" + holder + ")");
 }
 
 // Files that a run appends to, and that a look at it reads.
@@ -49,18 +80,38 @@ RunDirectory::RunDirectory(std::filesystem::path path, bool lock)
   if (descriptor_ < 0) fail(ErrorKind::disk, "{}: cannot be opened: {}", path_.string(), std::strerror(errno));
   if (!lock) return;
   // File systems without locks are used without one.
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  if (is_held_by_another(descriptor_, LOCK_EX)) {
     ::close(descriptor_);
-    fail(ErrorKind::config, "{}: another process is running here; stop it, or choose another --run-dir",
-         path_.string());
+    fail_for_running(path_, "");
   }
 }
 
+// Network file systems want a file that is open for writing. Where it cannot be made, who writes to the run says why.
+void RunDirectory::lock_on_all_hosts(std::chrono::milliseconds patience) {
+  lock_ = ::open((path_ / kLock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (lock_ < 0) return;
+  const auto until = std::chrono::steady_clock::now() + patience;
+  bool told = false;
+  while (is_held_by_another(lock_, LOCK_EX)) {
+    if (std::chrono::steady_clock::now() >= until) fail_for_running(path_, holder_of(lock_));
+    if (!told) {
+      log_info(fmt::format("{}: the run is held by {}; waiting, since a host that has crashed holds it for up to {} s",
+                           path_.string(), holder_of(lock_), kLease.count()));
+    }
+    told = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  write_holder(lock_);
+}
+
 RunDirectory::RunDirectory(RunDirectory&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      lock_(std::exchange(other.lock_, -1)) {}
 
 RunDirectory::~RunDirectory() {
   if (descriptor_ >= 0) ::close(descriptor_);
+  if (lock_ >= 0) ::close(lock_);
 }
 
 RunDirectory RunDirectory::create(const std::filesystem::path& path) {
@@ -71,22 +122,27 @@ RunDirectory RunDirectory::create(const std::filesystem::path& path) {
          error.message());
   }
   RunDirectory run(path, true);
-  if (holds_run(path)) {
+  const auto require_no_run = [&] {
+    if (!holds_run(path)) return;
     fail(ErrorKind::config, "{}: already holds a run; continue it with --resume {}, or choose another --run-dir",
          path.string(), path.string());
-  }
+  };
+  require_no_run();
   if (::access(path.c_str(), W_OK | X_OK) != 0) {
     fail(ErrorKind::disk, "{}: cannot be written: {}; choose another --run-dir", path.string(), std::strerror(errno));
   }
   require_no_remains(run);
+  run.lock_on_all_hosts(kLease);
+  require_no_run();  // a process of another host may have begun one
   return run;
 }
 
-RunDirectory RunDirectory::open(const std::filesystem::path& path) {
+RunDirectory RunDirectory::open(const std::filesystem::path& path, std::chrono::milliseconds patience) {
   if (!holds_run(path)) {
     fail(ErrorKind::config, "{}: no run here (config.yaml is missing); give the folder of a run", path.string());
   }
   RunDirectory run(path, true);
+  run.lock_on_all_hosts(patience);
   require_regular_files(run);
   return run;
 }
@@ -101,11 +157,14 @@ RunDirectory RunDirectory::of_root(const std::filesystem::path& path) {
 }
 
 bool RunDirectory::is_in_use(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return false;
-  const bool held = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  ::close(descriptor);
-  return held;
+  const auto is_held = [](const std::filesystem::path& locked, int flags) {
+    const int descriptor = ::open(locked.c_str(), flags | O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) return false;
+    const bool held = is_held_by_another(descriptor, LOCK_SH);
+    ::close(descriptor);
+    return held;
+  };
+  return is_held(path, O_DIRECTORY) || is_held(path / kLock, O_NOFOLLOW | O_NONBLOCK);
 }
 
 std::filesystem::path default_run_directory(const std::string& name) {

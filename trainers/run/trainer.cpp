@@ -265,7 +265,9 @@ void Trainer::try_to_save() {
   try {
     save();
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::numerics || config_.checkpoint.on_error == CheckpointErrorPolicy::stop) throw;
+    // Ranks that are gone, or whose weights differ, are no matter of the disk.
+    const bool goes_on = error.kind() != ErrorKind::numerics && error.kind() != ErrorKind::communication;
+    if (!goes_on || config_.checkpoint.on_error == CheckpointErrorPolicy::stop) throw;
     if (ranks_.is_root()) log_warn(fmt::format("no checkpoint of step {}: {}", training_->step, error.what()));
   }
 }

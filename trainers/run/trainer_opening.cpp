@@ -29,6 +29,22 @@ bool is_run_without_checkpoint(const fs::path& path) {
          fs::is_directory(path / "checkpoints", ignored) && checkpoint_steps(path / "checkpoints").empty();
 }
 
+// Verifying a large checkpoint takes long, and comes before its configuration is read: the run's own says how long
+// others wait, or what it is changed to. What is wrong with either is found out and told later.
+void set_deadline_of_run(const fs::path& given, const std::vector<std::string>& overrides, Ranks& ranks) {
+  const fs::path path = fs::absolute(given.has_filename() ? given : given.parent_path());
+  for (const fs::path& folder : {path, path.parent_path(), path.parent_path().parent_path()}) {
+    std::error_code ignored;
+    if (!fs::is_directory(folder / "checkpoints", ignored)) continue;
+    try {
+      const auto before = load_config<RunConfig>((folder / "config.yaml").string());
+      ranks.set_deadline(std::chrono::seconds(with_overrides(before, overrides).run.rank_timeout.seconds));
+    } catch (const Error&) {
+    }
+    return;
+  }
+}
+
 // Memories that lie in files lie in the run directory.
 Machine machine_in(Machine machine, const fs::path& run_directory) {
   machine.scratch = run_directory;
@@ -143,17 +159,17 @@ std::unique_ptr<Trainer> Trainer::start_over(const fs::path& run_directory, cons
 std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, const std::vector<std::string>& overrides,
                                          bool drop_state, Ranks& ranks) {
   const Ranks::Operation operation(ranks, "opening the run");
+  ranks.on_all([&] { set_deadline_of_run(run_or_checkpoint, overrides, ranks); });
   const auto begins_again = [&] { return is_run_without_checkpoint(run_or_checkpoint) ? "yes" : ""; };
   if (!found_by_root(ranks, begins_again).empty()) return start_over(run_or_checkpoint, overrides, ranks);
-  const fs::path checkpoint = found_by_root(ranks, [&] { return resolve_checkpoint(run_or_checkpoint).string(); });
+  const fs::path checkpoint = resolve_checkpoint(run_or_checkpoint, ranks);
   // RUN/checkpoints/step-N. The lock comes first: a process that still trains here would remove what is read.
   const fs::path run_directory = fs::absolute(checkpoint).parent_path().parent_path();
   RunDirectory directory = directory_of(ranks, run_directory, [&] { return RunDirectory::open(run_directory); });
   std::optional<CheckpointReader> reader;
   RunConfig config;
-  ranks.on_one_per_host([&] { reader.emplace(open_checkpoint(checkpoint)); });
   ranks.on_all([&] {
-    if (!reader) reader.emplace(open_checkpoint(checkpoint, false));
+    reader.emplace(open_checkpoint(checkpoint, false));
     const RunConfig before = checkpoint_config(*reader);
     require_checkpoint_of_run(checkpoint, before, directory.config(),
                               load_config<RunConfig>(directory.config().string()));

@@ -41,6 +41,8 @@ class FrameSocket {
   bool has_unsent() const { return !closed_ && sent_ < unsent_.size(); }
   // Appends the frames that have arrived, at most so many; the others stay, and poll() does not know of them.
   void receive(std::vector<Frame>& frames, size_t most = SIZE_MAX);
+  // Bytes that no frame was made of yet.
+  bool has_arrived() const { return !arrived_.empty(); }
   // The other side is gone, or sent what is no frame. What arrived before has been received.
   bool closed() const { return closed_; }
 

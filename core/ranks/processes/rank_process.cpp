@@ -112,12 +112,13 @@ std::string read_contact(const Launch& launch, const Member& member, std::chrono
 std::unique_ptr<FrameSocket> find_root(const Launch& launch, const Member& member, MpiWorld* world) {
   if (world != nullptr) return connect_to_root(world->from_root(""), member, launch.patience);
   const auto until = std::chrono::steady_clock::now() + launch.patience;
-  for (;;) {
+  // Rank 0 may have more addresses that do not answer than can be tried in a short time.
+  for (std::chrono::seconds patience = kPatience;; patience = std::min(2 * patience, 8 * kPatience)) {
     // The file may be one that an earlier start has left.
     const std::string contact = read_contact(launch, member, until);
-    const bool last = std::chrono::steady_clock::now() + 2 * kPatience > until;
+    const bool last = std::chrono::steady_clock::now() + 2 * patience > until;
     try {
-      return connect_to_root(contact, member, kPatience);
+      return connect_to_root(contact, member, patience);
     } catch (const Error&) {
       if (last) throw;
     }

@@ -112,6 +112,20 @@ std::unique_ptr<FrameSocket> try_address(const std::string& address, const std::
   return socket;
 }
 
+// How many have not come. One that waited too long for its welcome has given up that connection and comes again; one
+// that has said something after it is here, or was and has ended.
+int count_missing(std::vector<Rendezvous::Peer>& peers) {
+  int missing = 0;
+  for (size_t rank = 1; rank < peers.size(); ++rank) {
+    std::unique_ptr<FrameSocket>& socket = peers[rank].socket;
+    std::vector<Frame> none;
+    if (socket) socket->receive(none, 0);  // what came after the welcome stays in it
+    if (socket && socket->closed() && !socket->has_arrived()) socket.reset();
+    if (!socket) ++missing;
+  }
+  return missing;
+}
+
 }  // namespace
 
 Rendezvous::Rendezvous() : token_(random_token()) {
@@ -145,7 +159,7 @@ Rendezvous::~Rendezvous() {
 std::vector<Rendezvous::Peer> Rendezvous::receive(int size, std::chrono::milliseconds limit) {
   const Clock::time_point until = Clock::now() + limit;
   std::vector<Peer> peers(static_cast<size_t>(size));
-  for (int missing = size - 1; missing > 0;) {
+  while (count_missing(peers) > 0) {
     if (!await(listener_, POLLIN, until)) {
       std::vector<int> absent;
       for (int rank = 1; rank < size; ++rank) {
@@ -157,6 +171,11 @@ std::vector<Rendezvous::Peer> Rendezvous::receive(int size, std::chrono::millise
            fmt::join(nlohmann::json::parse(contact_).at("addresses").get<std::vector<std::string>>(), ", "));
     }
     const int descriptor = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (descriptor < 0 && (errno == EMFILE || errno == ENFILE)) {
+      fail(ErrorKind::communication,
+           "rank 0 cannot take the connections of {} ranks: {}; allow it more files (ulimit -n)", size,
+           std::strerror(errno));
+    }
     if (descriptor < 0) continue;
     answer_at_once(descriptor);
     auto socket = std::make_unique<FrameSocket>(descriptor);
@@ -167,10 +186,8 @@ std::vector<Rendezvous::Peer> Rendezvous::receive(int size, std::chrono::millise
       continue;
     }
     Peer& peer = peers[static_cast<size_t>(hello->number)];
-    if (peer.socket) continue;
     socket->send({FrameType::welcome, 0, token_});
     peer = {std::move(socket), hello->text.substr(token_.size())};
-    --missing;
   }
   return peers;
 }
