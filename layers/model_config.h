@@ -74,7 +74,9 @@ struct ModelConfig {
     v.list("memory", memory, "memories beside the mixer");
     v.section("stack", stack, "the stack of blocks");
     v.overlay("layer_overrides", layer_overrides, LayerConfig{position, attention},
-              "other positions or attention for some layers: [{layers: [0, -1], attention: {window: 128}}]");
+              "other positions or attention for some layers: [{layers: [0, -1], attention: {window: 128}}]. What an "
+              "entry does not name stays as in model.attention, so another kind of mixer may need cache: {kind: none, "
+              "length: none} or window: none");
     v.section("embedding", embedding, "token embeddings");
     v.section("dropout", dropout, "dropout in training");
     v.section("initialization", initialization, "initial weights");

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Starts ranks with Open MPI's mpirun on this machine, also as root in a container:
 #   configs/launch/container.sh RANKS quire train run.yaml
-# SIGTERM, SIGINT and SIGUSR1 to this script (Ctrl-C, docker stop -t 120) let all ranks finish their step and save; it then
-# ends with 75, and the run goes on with quire train --resume. MPIRUN_OPTIONS holds further options of mpirun, such as
-# "--hostfile configs/launch/hostfile".
+# SIGTERM, SIGINT, SIGHUP and SIGUSR1 to this script (docker stop -t 120, Ctrl-C, a closed terminal) let all ranks finish
+# their step and save; it then ends with 75, and the run goes on with quire train --resume. MPIRUN_OPTIONS holds further
+# options of mpirun, such as "--hostfile configs/launch/hostfile".
 set -euo pipefail
 [ $# -ge 2 ] || {
   sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
@@ -23,7 +23,7 @@ setsid mpirun -np "$ranks" --oversubscribe --bind-to none --quiet \
   --mca btl_vader_single_copy_mechanism none ${MPIRUN_OPTIONS:-} "$@" &
 mpirun=$!
 # The one signal that mpirun passes on to the ranks as it is.
-trap 'kill -USR1 $mpirun 2>/dev/null || true' TERM INT USR1
+trap 'kill -USR1 $mpirun 2>/dev/null || true' TERM INT HUP USR1
 code=0
 while :; do
   wait $mpirun && code=0 || code=$?

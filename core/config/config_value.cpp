@@ -211,7 +211,14 @@ size_t read_choice(const ConfigNode& node, const ValueContext& context, std::spa
 }
 
 void expect_list(const ConfigNode& node, const ValueContext& context) {
-  if (node.kind != ConfigNode::Kind::list) wrong_type(node, context, "a list such as [a, b]");
+  if (node.kind == ConfigNode::Kind::list) return;
+  const bool names_entry = node.kind == ConfigNode::Kind::map && !node.entries.empty() &&
+                           node.entries.front().key.find_first_not_of(kDigits) == std::string::npos;
+  if (names_entry) {
+    config_error(node.location, context.key,
+                 fmt::format("there is no list to take entry {} of; give the whole list", node.entries.front().key));
+  }
+  wrong_type(node, context, "a list such as [a, b]");
 }
 
 bool is_none(const ConfigNode& node) {

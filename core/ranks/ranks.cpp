@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <filesystem>
 #include <limits>
 #include <new>
 #include <utility>
@@ -62,6 +63,8 @@ std::string outcome_of(bool mine, const std::function<void()>& work) {
     return error(caught.kind(), caught.what());
   } catch (const std::bad_alloc&) {
     return error(ErrorKind::memory, "out of memory");
+  } catch (const std::filesystem::filesystem_error& caught) {
+    return error(ErrorKind::disk, fmt::format("{}: {}", caught.path1().string(), caught.code().message()));
   } catch (const std::exception& caught) {
     return error(ErrorKind::internal, caught.what());
   }

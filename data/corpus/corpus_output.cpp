@@ -53,6 +53,7 @@ void require_corpus_output(const fs::path& output, bool force) {
   if (fs::is_directory(output, ignored)) {
     fail(ErrorKind::config, "{}: the output is a folder; give a file name such as corpus.h5", output.string());
   }
+  require_output_folder(output, "--output");
   const fs::path manifest = manifest_path(output);
   const bool exists = is_replaceable(output, kCorpus, is_corpus);
   const bool described = is_replaceable(manifest, kManifest, is_manifest);

@@ -41,6 +41,16 @@ void describe_shares(PrepareReport& report, const SplitRules& rules) {
   }
 }
 
+// The lists of a split, as the command line has them.
+std::string option_of(const std::string& split, const SplitRules& rules) {
+  std::string text = "--split " + split + "=";
+  const size_t begin = text.size();
+  for (const auto& [name, path] : rules.lists) {
+    if (name == split) text += (text.size() == begin ? "@" : ", @") + path.string();
+  }
+  return text;
+}
+
 }  // namespace
 
 PrepareReport prepare_corpus(const PrepareOptions& options,
@@ -77,7 +87,7 @@ PrepareReport prepare_corpus(const PrepareOptions& options,
     }
   }
   const int64_t inputs = writer.documents("train");
-  for (const auto& [split, names] : lists) writer.move_documents("train", split, names, "--split " + split + "=@LIST");
+  for (const auto& [split, names] : lists) writer.move_documents("train", split, names, option_of(split, rules));
   take_shares(writer, rules, inputs);
   if (progress) progress(done);
 

@@ -67,7 +67,8 @@ SplitRules parse_split_options(const std::vector<std::string>& options) {
       rules.paths.emplace_back(name, value);
       continue;
     }
-    if (!(share > 0 && share < 1)) fail(ErrorKind::config, "--split {}: a fraction lies between 0 and 1", option);
+    if (!(share > 0 && share < 1))
+      fail(ErrorKind::config, "--split {}: a fraction is more than 0 and less than 1", option);
     if (name == "train") fail(ErrorKind::config, "--split {}: train is what the other fractions leave", option);
     const auto same_name = [&](const SplitShare& other) { return other.name == name; };
     if (std::any_of(rules.shares.begin(), rules.shares.end(), same_name)) {

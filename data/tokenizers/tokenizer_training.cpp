@@ -141,6 +141,7 @@ TokenizerTrainingReport train_tokenizer(const TokenizerTraining& options,
   if (std::filesystem::is_directory(options.output)) {
     fail(ErrorKind::config, "{}: the output is a folder; give a file name such as spm.model", options.output.string());
   }
+  require_output_folder(options.output, "--output");
   const bool exists = is_replaceable(options.output, "a SentencePiece model", is_sentencepiece_model);
   is_replaceable(with_suffix(options.output, ".partial"), "a SentencePiece model", is_sentencepiece_model);
   if (!options.force && exists) {

@@ -17,7 +17,7 @@ const LandmarkConfig& options(const Place& place) {
 constexpr CompositionRule kRules[] = {
     {"position", "landmark moves blocks to other positions, which only rope can follow; use rope or none",
      [](const Place& p) { return p.layer.position != Position::rope && p.layer.position != Position::none; }},
-    {"attention.cache", "landmark stores blocks by itself; leave cache.kind at none",
+    {"attention.cache", "landmark stores blocks by itself; set cache.kind and cache.length to none",
      [](const Place& p) { return p.layer.attention.cache.kind != CacheKind::none; }},
     {"attention.window", "landmark sees all of a subsequence; data.subsequence is its local length",
      [](const Place& p) { return p.layer.attention.window.has_value() || p.layer.attention.same_length; }},

@@ -18,9 +18,9 @@ constexpr CompositionRule kRules[] = {
      "moba compares queries with means of keys, to which only rope or none can be applied before; use one "
      "of them",
      [](const Place& p) { return p.layer.position != Position::rope && p.layer.position != Position::none; }},
-    {"attention.cache", "moba stores blocks by itself; leave cache.kind at none",
+    {"attention.cache", "moba stores blocks by itself; set cache.kind and cache.length to none",
      [](const Place& p) { return p.layer.attention.cache.kind != CacheKind::none; }},
-    {"attention.window", "moba chooses what a token sees; leave window and same_length out",
+    {"attention.window", "moba chooses what a token sees; set window to none and same_length to false",
      [](const Place& p) { return p.layer.attention.window.has_value() || p.layer.attention.same_length; }},
     {"attention.qk_norm", "moba attends with the queries and keys as they are projected; leave qk_norm out",
      [](const Place& p) { return p.layer.attention.qk_norm; }},

@@ -168,7 +168,7 @@ Variable VqAttention::operator()(const Forward& f, const PartInput& input) const
 namespace {
 
 constexpr CompositionRule kRules[] = {
-    {"attention.kind", "vq keeps its own window and cache; leave attention.cache.kind at none",
+    {"attention.kind", "vq keeps its own window and cache; set cache.kind and cache.length to none",
      [](const Place& p) { return p.layer.attention.cache.kind != CacheKind::none; }},
     {"position",
      "vq reads tokens behind its window without a position, which rope cannot give; use xl, t5, alibi or none",

@@ -142,7 +142,7 @@ TEST_F(PrepareTest, ListsThatDoNotFit) {
     options_.splits = {"valid=@" + (folder_ / "first").string(), "test=@" + (folder_ / "second").string()};
     prepare();
   };
-  EXPECT_ERROR(with_lists("1\nrose\n"), ErrorKind::data, "--split valid=@LIST: no document is named \"rose\"");
+  EXPECT_ERROR(with_lists("1\nrose\n"), ErrorKind::data, "first: no document is named \"rose\"");
   EXPECT_ERROR(with_lists("1\n2", "2\n"), ErrorKind::data, "\"2\" is listed twice, for split valid and for split test");
   EXPECT_ERROR(with_lists("1\n1"), ErrorKind::data, "listed twice");
   EXPECT_ERROR(with_lists("\n"), ErrorKind::data, "the list for split valid is empty");
@@ -195,8 +195,8 @@ TEST_F(PrepareTest, RefusesWhatMakesNoSense) {
   EXPECT_ERROR(with_splits({"valid"}), ErrorKind::config,
                "--split valid: expected NAME=PATH, NAME=@LIST or NAME=FRACTION");
   EXPECT_ERROR(with_splits({"=x"}), ErrorKind::config, "expected NAME=PATH");
-  EXPECT_ERROR(with_splits({"valid=1.5"}), ErrorKind::config, "a fraction lies between 0 and 1");
-  EXPECT_ERROR(with_splits({"valid=nan"}), ErrorKind::config, "a fraction lies between 0 and 1");
+  EXPECT_ERROR(with_splits({"valid=1.5"}), ErrorKind::config, "a fraction is more than 0 and less than 1");
+  EXPECT_ERROR(with_splits({"valid=nan"}), ErrorKind::config, "a fraction is more than 0 and less than 1");
   EXPECT_ERROR(with_splits({"train=0.5"}), ErrorKind::config, "train is what the other fractions leave");
   EXPECT_ERROR(with_splits({"valid=0.1", "valid=0.2"}), ErrorKind::config, "has a fraction already");
   EXPECT_ERROR(with_splits({"valid=0.6", "test=0.5"}), ErrorKind::data, "leaves no document");

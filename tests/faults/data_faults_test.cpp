@@ -93,7 +93,7 @@ TEST(DataFaults, PrepareRefusesBadRecordsAndCompressedFiles) {
     EXPECT_FAULT(prepare(file), 3, file + ": damaged");
   }
   write_text(tiny / "a.txt", "a text");
-  EXPECT_FAULT(prepare("a.txt", {"--split", "valid=1.5"}), 2, "a fraction lies between 0 and 1");
+  EXPECT_FAULT(prepare("a.txt", {"--split", "valid=1.5"}), 2, "a fraction is more than 0 and less than 1");
   EXPECT_FAULT(prepare("a.txt", {"--split", "valid=0.5"}), 3, "leaves no document of 1 for train");
   EXPECT_FAULT(prepare("a.txt", {"--split", "valid=" + (tiny / "a.txt").string()}), 3, "given twice");
   write_text(tiny / "b.txt", "a text");

@@ -19,7 +19,7 @@ TEST(InspectFaults, WhatQuireDidNotMake) {
   write_text(tiny / "empty", "");
   EXPECT_FAULT(run_quire({"inspect", (tiny / "absent").string()}), 2, "absent: no such file or folder");
   for (const char* name : {"folder", "text.txt", "empty", "run.yaml"}) {
-    EXPECT_FAULT(run_quire({"inspect", (tiny / name).string()}), 2, "is none of the things quire makes");
+    EXPECT_FAULT(run_quire({"inspect", (tiny / name).string()}), 2, "is no corpus, no checkpoint and no run directory");
   }
   EXPECT_FAULT(run_quire({"inspect"}), 2, "--help");
   EXPECT_FAULT(run_quire({"inspect", tiny.corpus().string(), "--parameters"}), 2, "only a checkpoint has --parameters");

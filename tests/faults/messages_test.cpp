@@ -31,6 +31,59 @@ TEST(Messages, AMisspeltVerbIsNamedWithTheNearestOne) {
                "");
 }
 
+TEST(Messages, AMisspeltOptionIsNamedWithTheNearestOne) {
+  expect_slips(
+      {{{"prepare", "--inputs", "books", "--output", "c.h5"},
+        2,
+        "there is no option --inputs; did you mean --input? see quire prepare --help"},
+       {{"generate", "x", "--lenght=3"}, 2, "there is no option --lenght; did you mean --length? see"},
+       {{"train", "run.yaml", "--steps", "3"}, 2, "there is no option --steps; see quire train --help"},
+       {{"prepare", "--input", "x", "--ouput", "y"}, 2, "there is no option --ouput; did you mean --output? see"},
+       {{"prepare", "books", "--output", "c.h5"}, 2, "'books' was not expected; see quire prepare --help"},
+       {{"tokenizer", "train", "--input", "x", "--output", "y", "--vocab-size", "8k"},
+        2,
+        "write 8192; see quire tokenizer train --help"},
+       {{"config", "--print", "run.yaml"}, 2, "--print run.yaml: expects full or minimal; put the file before"},
+       {{"generate", "x", "--temperature", "-1"}, 2, "--temperature: must be at least 0 and at most 100, got -1"}},
+      "");
+}
+
+TEST(Messages, OutputInAFolderThatIsNotThere) {
+  const TemporaryDirectory folder;
+  write_text(folder / "a.txt", "a text\n");
+  expect_slips({{{"prepare", "--input", "a.txt", "--output", "new/c.h5"}, 7, "--output new/c.h5: there is no folder"},
+                {{"tokenizer", "train", "--input", "a.txt", "--vocab-size", "270", "--output", "new/spm.model"},
+                 7,
+                 "--output new/spm.model: there is no folder"}},
+               folder / "");
+}
+
+TEST(Messages, RunsThatCannotGoOnOrBeRead) {
+  const TinyRun tiny;
+  ASSERT_EQ(tiny.train("runs/first", {"schedule.steps=6", "checkpoint.every=5"}).code, 0);
+  EXPECT_FAULT(tiny.resume("runs/first", {"schedule.steps=4"}), 2,
+               "schedule.steps: 4, but the checkpoint is that of step 6; give a larger number");
+  EXPECT_EQ(run_quire({"inspect", (tiny / "runs/first").string(), "--json"}).out.find("\"steps\":4"),
+            std::string::npos);
+  expect_slips({{{"inspect", "runs"}, 2, "runs: is a folder of runs; give one of them: runs/first"},
+                {{"eval", "runs/first", "model.memory.0.size=8"}, 2, "model.memory: the list has 0 entries"},
+                {{"config", "run.yaml", "model.memory.0.size=8"},
+                 2,
+                 "model.memory: there is no list to take entry 0 of; give the whole list"}},
+               tiny / "");
+  for (const int64_t step : {5, 6}) write_text(tiny.checkpoint("runs/first", step) / "manifest.json", "{");
+  const ProgramResult damaged = run_in(tiny / "", {"eval", "runs/first"});
+  EXPECT_EQ(damaged.code, 4);
+  EXPECT_NE(damaged.err.find("the run holds no whole checkpoint: all of them are damaged"), std::string::npos)
+      << damaged.err;
+  EXPECT_NE(run_in(tiny / "", {"inspect", "runs/first"}).out.find("all its checkpoints are damaged"),
+            std::string::npos);
+  std::filesystem::remove_all(tiny / "runs/first/checkpoints");
+  std::filesystem::create_directory(tiny / "runs/first/checkpoints");
+  EXPECT_FAULT(run_in(tiny / "", {"eval", "runs/first"}), 4,
+               "the run holds no checkpoint yet, or they were moved away");
+}
+
 TEST(Messages, FilesThatAreSomethingElse) {
   const TinyRun tiny;
   ASSERT_EQ(tiny.train("runs/first", {"schedule.steps=1", "schedule.warmup=0"}).code, 0);

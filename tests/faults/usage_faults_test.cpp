@@ -50,7 +50,7 @@ TEST(UsageFaults, OfPlannedScaling) {
   EXPECT_FAULT(plan({"--step-ms", "5", "--fixed-ms", "5"}), 2,
                "--fixed-ms 5: give at least 0 and less than --step-ms, 5");
   EXPECT_FAULT(plan({"--step-ms", "5", "--fixed-ms", "-1"}), 2, "--fixed-ms -1");
-  EXPECT_FAULT(plan({"--step-ms", "5", "--backward-share", "1.5"}), 2, "1.5 not in range");
+  EXPECT_FAULT(plan({"--step-ms", "5", "--backward-share", "1.5"}), 2, "must be at least 0 and at most 1, got 1.5");
   EXPECT_FAULT(plan({"--step-ms", "5", "--ranks-per-host", "0"}), 2, "must be at least 1");
   EXPECT_FAULT(plan({"--step-ms", "5", "--within-host", "400Gb/s"}), 2, "--within-host: 400Gb/s is no link");
   EXPECT_FAULT(plan({"--step-ms", "5", "--between-hosts", "400,1us"}), 2, "such as 400Gb/s,14us");

@@ -30,7 +30,7 @@ TEST(Stop, SignalsEndTheStepAndTheRunGoesOn) {
   ASSERT_EQ(tiny.train("whole", options).code, 0);
   std::vector<std::string> arguments = tiny.train_arguments("stopped", options);
   int64_t seen = 0;
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {
     RunningProgram program(arguments);
     ASSERT_TRUE(wait_for_lines(program, tiny / "stopped/metrics.jsonl", seen + 15)) << program.wait().err;
     program.send(signal);

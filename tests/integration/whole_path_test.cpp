@@ -137,6 +137,21 @@ TEST_F(WholePath, PromptAndTextMayBeLongerThanSubsequenceAndCache) {
   EXPECT_EQ(generate({"--prompt", "[a, b]", "--length", "0"}), "[a, b]\n");
 }
 
+TEST_F(WholePath, APromptMayComeFromAFile) {
+  const std::string prompt = "the quire\nis a ";
+  const std::string path = (*shared_ / "prompt.txt").string();
+  write_text(path, prompt);
+  const std::string text = generate({"--prompt", prompt, "--length", "60", "--seed", "5"});
+  EXPECT_EQ(prompt + generate({"--prompt-file", path, "--length", "60", "--seed", "5"}), text);
+  const ordered_json object =
+      only_object(run_quire({"generate", run(), "--prompt-file", path, "--length", "60", "--seed", "5", "--json"}));
+  EXPECT_EQ(object["prompt_file"], path);
+  EXPECT_EQ(object["prompt_tokens"], prompt.size() + 1);  // and BOS
+  EXPECT_NE(run_quire({"generate", run(), "--prompt-file", path, "--prompt", "a"}).err.find("excludes"),
+            std::string::npos);
+  EXPECT_EQ(run_quire({"generate", run(), "--prompt-file", path + "s"}).code, 3);
+}
+
 TEST_F(WholePath, BenchNeedsNoCorpus) {
   const ordered_json object = only_object(run_quire({"bench", shared_->config().string(), "data.corpus=none.h5",
                                                      "run.products=timed", "--steps", "2", "--warmup", "1", "--json"}));

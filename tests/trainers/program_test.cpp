@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -34,6 +35,10 @@ void add_fail(Verb& program) {
   app.callback([how] {
     if (*how == "disk") throw Error(ErrorKind::disk, "two\nlines");
     if (*how == "memory") throw std::bad_alloc();
+    if (*how == "locked") {
+      throw std::filesystem::filesystem_error("status", "folder/corpus.h5",
+                                              std::make_error_code(std::errc::permission_denied));
+    }
     if (*how == "other") throw std::runtime_error("surprise");
     if (*how == "stop") throw Exit{kExitStopped};
     print_json({{"loss", NAN}, {"step", 3}});
@@ -87,6 +92,9 @@ TEST(Program, ExceptionsBecomeExitCodes) {
   EXPECT_EQ(disk.code, 7);
   EXPECT_EQ(disk.err, "quire: error: two lines\n");
   EXPECT_EQ(run({"fail", "memory"}).code, 8);
+  const Result locked = run({"fail", "locked"});
+  EXPECT_EQ(locked.code, 7);
+  EXPECT_EQ(locked.err, "quire: error: folder/corpus.h5: Permission denied\n");
   const Result other = run({"fail", "other"});
   EXPECT_EQ(other.code, 1);
   EXPECT_EQ(other.err, "quire: error: internal: surprise\n");

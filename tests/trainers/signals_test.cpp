@@ -8,7 +8,7 @@ namespace quire {
 namespace {
 
 TEST(StopSignals, RemembersTheFirst) {
-  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {
     const StopSignals signals;
     EXPECT_FALSE(signals.requested());
     std::raise(number);
@@ -20,6 +20,16 @@ TEST(StopSignals, RemembersTheFirst) {
   const StopSignals fresh;
   EXPECT_FALSE(fresh.requested());
   EXPECT_EQ(fresh.reason(), "");
+}
+
+TEST(StopSignals, UnderNohupAClosedTerminalStopsNothing) {
+  const auto before = std::signal(SIGHUP, SIG_IGN);
+  {
+    const StopSignals signals;
+    std::raise(SIGHUP);
+    EXPECT_FALSE(signals.requested());
+  }
+  std::signal(SIGHUP, before);
 }
 
 TEST(StopSignals, ASecondInterruptEndsTheProcess) {

@@ -41,8 +41,9 @@ void require_folder(const fs::path& path) {
                                              : "");
 }
 
-// Of a folder that holds runs, as runs/ does, one run has to be named.
-void fail_for_runs_below(const fs::path& path) {
+}  // namespace
+
+void fail_for_runs_below(const fs::path& path, ErrorKind kind) {
   constexpr size_t kNamed = 5;
   std::vector<std::string> runs;
   std::error_code error;
@@ -53,9 +54,11 @@ void fail_for_runs_below(const fs::path& path) {
   std::sort(runs.begin(), runs.end());
   const size_t more = runs.size() - std::min(runs.size(), kNamed);
   runs.resize(runs.size() - more);
-  fail(ErrorKind::checkpoint, "{}: is a folder of runs; give one of them: {}{}", path.string(), fmt::join(runs, ", "),
+  fail(kind, "{}: is a folder of runs; give one of them: {}{}", path.string(), fmt::join(runs, ", "),
        more > 0 ? fmt::format(" or one of {} more", more) : "");
 }
+
+namespace {
 
 bool is_checkpoint(const fs::path& path) {
   return checkpoint_step(path.filename().string()).has_value() || fs::exists(path / "manifest.json");
@@ -67,7 +70,11 @@ fs::path folder_of_checkpoints(const fs::path& path) {
 
 [[noreturn]] void fail_without_checkpoint(const fs::path& path) {
   fail_for_runs_below(path);
-  fail(ErrorKind::checkpoint, "{}: holds no whole checkpoint; give a run or a checkpoint", path.string());
+  const bool is_run = fs::exists(path / "config.yaml") && is_folder(path / "checkpoints");
+  fail(ErrorKind::checkpoint, "{}: {}", path.string(),
+       !is_run                                          ? "holds no whole checkpoint; give a run or a checkpoint"
+       : checkpoint_steps(path / "checkpoints").empty() ? "the run holds no checkpoint yet, or they were moved away"
+                                                        : "the run holds no whole checkpoint: all of them are damaged");
 }
 
 // "RUN/checkpoints/step-00000005/", as a shell completes it, ends in an empty name.

@@ -124,8 +124,8 @@ InitialWeights InitialWeights::read(const RunConfig& config, const Tokenizer& to
   const std::vector<std::string> left = not_named(unused, config.init.unused, "init.unused", "only the checkpoint has");
   if (!missing.empty()) {
     fail(ErrorKind::checkpoint,
-         "init.from: {} has no {}{}; name what is to be drawn anew in init.missing, for example [\"{}\"]", path,
-         some_of(missing), misfit, missing.front());
+         "init.from: {} has no {}{}{}; name what is to be drawn anew in init.missing, for example [\"{}\"]", path,
+         some_of(missing), misfit.empty() ? "" : " in the shape of this model", misfit, missing.front());
   }
   if (!left.empty()) {
     fail(ErrorKind::checkpoint,

@@ -170,10 +170,12 @@ Inspected what_is(const fs::path& given) {
     if (checkpoint_step(path.filename().string()) || fs::exists(path / "manifest.json")) return Inspected::checkpoint;
     if (fs::exists(path / "config.yaml")) return Inspected::run;
     if (!checkpoint_steps(path).empty()) return Inspected::checkpoint;
+    fail_for_runs_below(path, ErrorKind::config);
   } else if (fs::exists(manifest_path(path)) || first_bytes(path, kHdf5Signature.size()) == kHdf5Signature) {
     return Inspected::corpus;
   }
-  fail(ErrorKind::config, "{}: is none of the things quire makes; {}", path.string(), kHint);
+  fail(ErrorKind::config, "{}: is no corpus, no checkpoint and no run directory, which is what can be inspected",
+       path.string());
 }
 
 Json inspect_corpus(const fs::path& path) {
@@ -234,6 +236,7 @@ Json inspect_run(const fs::path& path) {
   json["latest"] = latest ? Json(*latest) : Json();
   const bool lost = step_of_written_checkpoint(config, last_logged_step(path / "metrics.jsonl", INT64_MAX)).has_value();
   json["state"] = RunDirectory::is_in_use(path)      ? "running"
+                  : !latest && !checkpoints.empty()  ? "all its checkpoints are damaged"
                   : !latest && lost                  ? "its checkpoints are gone"
                   : !latest                          ? "no checkpoint yet: --resume begins again"
                   : *latest >= config.schedule.steps ? "finished"

@@ -5,6 +5,7 @@
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/plan/benchmark.h"
+#include "trainers/plan/random_batch.h"
 
 namespace quire {
 
@@ -21,6 +22,7 @@ constexpr double kMiB = 1 << 20;
 
 void run(const Arguments& arguments) {
   const RunConfig config = load_config<RunConfig>(arguments.config, arguments.overrides);
+  tell_guessed_vocabulary(config);
   const Machine machine = Machine::choose(config.run);
   ThreadPool threads(static_cast<int>(config.run.threads));
   const ThreadPool::Use use(threads);

@@ -32,12 +32,13 @@ void run(const Arguments& arguments, bool wants_print, const ConfigVerb& verb) {
   if (arguments.list && arguments.markdown) return print(kReferenceHead + config_keys_as_markdown(verb.keys()));
   if (arguments.list) return print(format_config_keys(verb.keys()));
   if (!arguments.explain.empty()) return print(format_config_keys(find_config_keys(verb.keys(), arguments.explain)));
+  if (!arguments.print.empty() && arguments.print != "full" && arguments.print != "minimal") {
+    fail(ErrorKind::config, "--print {}: expects full or minimal; put the file before --print", arguments.print);
+  }
   if (arguments.path.empty()) fail(ErrorKind::config, "config: give a YAML file, --list or --explain KEY");
   const ConfigTexts texts = verb.load(arguments.path, arguments.overrides);
   if (!wants_print) return print(fmt::format("{}: valid\n", arguments.path));
-  if (arguments.print == "minimal") return print(texts.minimal);
-  if (arguments.print.empty() || arguments.print == "full") return print(texts.full);
-  fail(ErrorKind::config, "--print {}: expects full or minimal; put the file before --print", arguments.print);
+  print(arguments.print == "minimal" ? texts.minimal : texts.full);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "core/files/file_io.h"
 #include "trainers/cli/numbers.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/trained_model.h"
@@ -20,19 +21,27 @@ struct Arguments {
   std::string checkpoint;
   std::vector<std::string> overrides;
   std::string prompt;
+  std::string prompt_file;
   SamplingOptions sampling;
   std::optional<bool> ema;
   bool json = false;
 };
 
+// An argument of a command has at most 128 KiB under Linux, so a longer prompt comes from a file.
+std::string prompt_of(const Arguments& arguments) {
+  if (arguments.prompt_file.empty()) return arguments.prompt;
+  return read_text_file(arguments.prompt_file, {.kind = ErrorKind::data, .most_bytes = int64_t{1} << 30});
+}
+
 void run(const Arguments& arguments) {
+  const std::string prompt = prompt_of(arguments);
   const std::unique_ptr<LoadedModel> model = load_model(arguments.checkpoint, arguments.overrides, arguments.ema);
   const Tokenizer& tokenizer = model->tokenizer();
 
   const auto started = std::chrono::steady_clock::now();
-  Generator generator(model->store(), model->config(), tokenizer, model->machine(), arguments.prompt);
+  Generator generator(model->store(), model->config(), tokenizer, model->machine(), prompt);
   const int64_t read = generator.tokens();
-  if (!arguments.json) print(arguments.prompt);
+  if (!arguments.json) print(arguments.prompt);  // that of a file may be a whole book
   const std::string text = generate(generator, tokenizer, arguments.sampling, [&](std::string_view piece) {
     if (arguments.json) return;
     print(piece);
@@ -40,7 +49,8 @@ void run(const Arguments& arguments) {
   });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (!arguments.json) return print("\n");
-  print_json({{"prompt", arguments.prompt},
+  const bool from_file = !arguments.prompt_file.empty();
+  print_json({{from_file ? "prompt_file" : "prompt", from_file ? arguments.prompt_file : prompt},
               {"text", text},
               {"prompt_tokens", read},
               {"tokens", generator.tokens() - read},
@@ -58,7 +68,10 @@ void add_generate(Verb& program) {
   app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")
       ->required();
   app.add_option("OVERRIDES", arguments->overrides, "key.path=value: window, cache, data.subsequence, run.threads");
-  app.add_option("--prompt", arguments->prompt, "Text to go on from")->type_name("TEXT");
+  Option* prompt = app.add_option("--prompt", arguments->prompt, "Text to go on from")->type_name("TEXT");
+  app.add_option("--prompt-file", arguments->prompt_file, "File with the text to go on from, which is not printed")
+      ->type_name("FILE")
+      ->excludes(prompt);
   app.add_option("--length", sampling.length, "Tokens to make at most; the end of the document ends it sooner")
       ->type_name("N")
       ->check(whole_number(0, int64_t{1} << 40))

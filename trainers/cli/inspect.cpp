@@ -104,7 +104,9 @@ void print_checkpoint(const Json& json) {
 
 void print_run(const Json& json) {
   print(fmt::format("{}: run {}, {}\n", text(json, "path"), text(json, "name"), text(json, "state")));
-  print(fmt::format("  newest whole checkpoint: step {} of {}\n", text(json, "latest"), text(json, "steps")));
+  print(json.at("latest").is_null()
+            ? fmt::format("  no whole checkpoint, of {} steps\n", text(json, "steps"))
+            : fmt::format("  newest whole checkpoint: step {} of {}\n", text(json, "latest"), text(json, "steps")));
   for (const Json& checkpoint : json.at("checkpoints")) {
     print(fmt::format("    step {}: {}\n", text(checkpoint, "step"),
                       checkpoint.at("damage").is_null() ? "whole" : "damaged: " + text(checkpoint, "damage")));

@@ -41,6 +41,14 @@ std::string finite_number(const std::string& text) {
   return fmt::format("{} is not a finite number", text);
 }
 
+std::string number_in_range(const std::string& text, double least, double most) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return fmt::format("{} is not a number", text);
+  if (value >= least && value <= most) return {};
+  return fmt::format("must be at least {} and at most {}, got {}", least, most, text);
+}
+
 std::function<std::string(const std::string&)> whole_number(int64_t least, int64_t most) {
   return [least, most](const std::string& text) -> std::string {
     int64_t value = 0;

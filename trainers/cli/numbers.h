@@ -11,6 +11,7 @@ namespace quire {
 // Every option whose variable is a uint64_t or a double has one of these two (verb.cpp).
 std::string seed_number(const std::string& text);    // digits only, below 2^64
 std::string finite_number(const std::string& text);  // not nan, and within the range of double
+std::string number_in_range(const std::string& text, double least, double most);
 
 // For Option::check: the option takes a whole number from `least` to `most`. The message says what to write for
 // 1e3 or 4k.

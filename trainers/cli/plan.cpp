@@ -11,6 +11,7 @@
 #include "trainers/cli/verbs.h"
 #include "trainers/plan/benchmark.h"
 #include "trainers/plan/plan.h"
+#include "trainers/plan/random_batch.h"
 
 namespace quire {
 
@@ -92,6 +93,7 @@ void print_plan(const Plan& plan, const RunConfig& config, const std::string& na
 
 void run(const Arguments& arguments) {
   const RunConfig config = load_config<RunConfig>(arguments.config, arguments.overrides);
+  tell_guessed_vocabulary(config);
   const int threads = config.run.threads > 0 ? static_cast<int>(config.run.threads)
                                              : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   if (arguments.probe && arguments.ranks > 1 && !arguments.scaling.asked) {

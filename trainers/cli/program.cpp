@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <mutex>
 #include <new>
@@ -68,10 +69,31 @@ void flush_stdout() {
   }
 }
 
-// The verb whose --help answers the question that a usage error raises.
-std::string help_command(const CLI::App& program) {
-  const auto verbs = program.get_subcommands();
-  return verbs.empty() ? "quire --help" : fmt::format("quire {} --help", verbs.front()->get_name());
+// The verb that was given, with the verbs that it stands below, as in "quire tokenizer train".
+const CLI::App& given_verb(const CLI::App& program, std::string& command) {
+  const CLI::App* at = &program;
+  command = "quire";
+  for (auto verbs = at->get_subcommands(); !verbs.empty(); verbs = at->get_subcommands()) {
+    at = verbs.front();
+    command += " " + at->get_name();
+  }
+  return *at;
+}
+
+// What is said of the arguments that a verb does not take, of which a misspelt option comes first; empty when there are
+// none. CLI11 would list them all from the last to the first, and rather miss an option that is required.
+std::string describe_unexpected(const CLI::App& program, const CLI::App& verb) {
+  const std::vector<std::string> unexpected = program.remaining(true);
+  if (unexpected.empty()) return "";
+  const auto option =
+      std::find_if(unexpected.begin(), unexpected.end(), [](const std::string& text) { return text.starts_with("-"); });
+  if (option == unexpected.end()) return fmt::format("'{}' was not expected", unexpected.front());
+  std::vector<std::string> names;
+  for (const CLI::Option* known : verb.get_options()) {
+    for (const std::string& name : known->get_lnames()) names.push_back("--" + name);
+  }
+  const std::string name = option->substr(0, option->find('='));
+  return fmt::format("there is no option {}{}", name, did_you_mean(names, name));
 }
 
 // Names a word that is no verb, which CLI11 would pass over until it misses one.
@@ -114,9 +136,14 @@ int parse_and_run(CLI::App& program, int argc, const char* const* argv) {
   } catch (const CLI::Success& help_or_version) {
     if (Ranks::current().is_root()) program.exit(help_or_version);
   } catch (const CLI::ParseError& error) {
-    std::string message = error.what();
+    std::string command;
+    const CLI::App& verb = given_verb(program, command);
+    const bool about_presence = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
+                                dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+    std::string message = about_presence ? describe_unexpected(program, verb) : "";
+    if (message.empty()) message = error.what();
     while (!message.empty() && (message.back() == '.' || message.back() == '\n')) message.pop_back();
-    fail(ErrorKind::config, "{}; see {}", message, help_command(program));
+    fail(ErrorKind::config, "{}{} see {} --help", message, message.ends_with("?") ? "" : ";", command);
   }
   flush_stdout();
   return 0;
@@ -150,6 +177,8 @@ int run_program(int argc, const char* const* argv, const std::function<std::stri
     return end_with(error.kind(), error.what());
   } catch (const std::bad_alloc&) {
     return end_with(ErrorKind::memory, "out of memory; use a smaller model, fewer rows or more accumulation");
+  } catch (const std::filesystem::filesystem_error& error) {  // mostly a folder that may not be looked into
+    return end_with(ErrorKind::disk, fmt::format("{}: {}", error.path1().string(), error.code().message()));
   } catch (const std::exception& error) {
     return end_with(ErrorKind::internal, fmt::format("internal: {}", error.what()));
   }

@@ -49,7 +49,7 @@ void add_train(Verb& program) {
                "quire train run.yaml optimizer.lr=3e-4 --run-dir runs/first\n  quire train --resume runs/first");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CONFIG", arguments->positional, "YAML file of the run, then any number of key.path=value")
-      ->type_name("CONFIG [key.path=value ...]");
+      ->type_name("");
   app.add_option("--run-dir", arguments->run_directory, "Where the run is kept (default: runs/NAME)")->type_name("DIR");
   app.add_option("--resume", arguments->resume,
                  "Go on from a run directory or one of its checkpoints; only resumable keys may change")

@@ -40,7 +40,7 @@ Option* Option::excludes(Option* other) {
 }
 
 Option* Option::range(double least, double most) {
-  option_.check(CLI::Range(least, most));
+  option_.check([least, most](const std::string& text) { return number_in_range(text, least, most); });
   return this;
 }
 

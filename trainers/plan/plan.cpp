@@ -121,7 +121,9 @@ int64_t Plan::on_gpu() const {
 
 Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
   if (ranks > config.data.rows) {
-    fail(ErrorKind::config, "-n {}: data.rows is {}, and every rank needs a row", ranks, config.data.rows);
+    fail(ErrorKind::config,
+         "-n {}: data.rows is {}, and a rank without a row only waits for the others; give fewer ranks or more rows",
+         ranks, config.data.rows);
   }
   // All bytes of Device::meta are counted together. Ranks that are threads plan one after the other.
   static std::mutex planning;

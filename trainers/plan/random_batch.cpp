@@ -2,17 +2,32 @@
 
 #include <filesystem>
 
+#include "core/check.h"
+#include "core/log.h"
 #include "core/random.h"
 #include "data/batches/inserter.h"
 #include "data/corpus/corpus.h"
 
 namespace quire {
 
+namespace {
+
+constexpr int64_t kBytes = 258;
+
+}  // namespace
+
 int64_t expected_vocabulary(const RunConfig& config) {
-  constexpr int64_t kBytes = 258;
   if (config.data.vocabulary) return *config.data.vocabulary;
   if (config.data.corpus.empty() || !std::filesystem::exists(config.data.corpus)) return kBytes;
   return Corpus::open(config.data.corpus, Verify::once)->tokenizer().vocabulary_size();
+}
+
+void tell_guessed_vocabulary(const RunConfig& config) {
+  const std::string& corpus = config.data.corpus;
+  if (config.data.vocabulary || corpus.empty() || std::filesystem::exists(corpus)) return;
+  log_info(
+      fmt::format("{}: no such corpus; {} token ids are taken, those of bytes (data.vocabulary sets another number)",
+                  corpus, kBytes));
 }
 
 Batch random_batch(const DataConfig& data, int64_t vocabulary, const Insertion& insertion, int64_t step) {

@@ -24,6 +24,14 @@ void require_no_lost_checkpoint(const std::filesystem::path& run_directory, cons
        run_directory.string(), logged, *step, (run_directory / "checkpoints").string());
 }
 
+void require_steps_left(const RunConfig& config, int64_t step) {
+  if (config.schedule.steps >= step) return;
+  fail(ErrorKind::config,
+       "schedule.steps: {}, but the checkpoint is that of step {}; give a larger number, or resume an earlier "
+       "checkpoint",
+       config.schedule.steps, step);
+}
+
 void require_checkpoint_of_run(const std::filesystem::path& checkpoint, const RunConfig& of_checkpoint,
                                const std::filesystem::path& run_config, const RunConfig& of_run) {
   for (const ConfigDifference& difference : diff_configs(of_run, of_checkpoint)) {

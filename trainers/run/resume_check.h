@@ -19,6 +19,9 @@ void require_no_lost_checkpoint(const std::filesystem::path& run_directory, cons
 void require_checkpoint_of_run(const std::filesystem::path& checkpoint, const RunConfig& of_checkpoint,
                                const std::filesystem::path& run_config, const RunConfig& of_run);
 
+// Error(config) when a run is to end before the step of the checkpoint that it goes on from.
+void require_steps_left(const RunConfig& config, int64_t step);
+
 // Warns when the metrics end before the last step that had been logged when the checkpoint was written.
 void warn_of_cut_metrics(const std::filesystem::path& metrics, int64_t step, int64_t logged);
 

@@ -15,7 +15,7 @@ std::atomic<int> caught{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
 // Ranks that are threads share the handlers: the first sets them, the last gives them back.
-constexpr std::array kSignals{SIGTERM, SIGINT, SIGUSR1};
+constexpr std::array kSignals{SIGTERM, SIGINT, SIGUSR1, SIGHUP};
 std::mutex mutex;
 int living = 0;
 std::array<struct sigaction, kSignals.size()> previous;
@@ -40,6 +40,8 @@ StopSignals::StopSignals() {
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < kSignals.size(); ++i) {
     QUIRE_CHECK(sigaction(kSignals[i], &action, &previous[i]) == 0, "signals: sigaction failed");
+    // Under nohup a closed terminal stops nothing.
+    if (kSignals[i] == SIGHUP && previous[i].sa_handler == SIG_IGN) sigaction(SIGHUP, &previous[i], nullptr);
   }
 }
 
@@ -61,6 +63,8 @@ std::string StopSignals::reason() const {
       return "SIGINT";
     case SIGUSR1:
       return "SIGUSR1";
+    case SIGHUP:
+      return "SIGHUP";
     default:
       return "";
   }

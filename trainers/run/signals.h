@@ -16,8 +16,9 @@ class StopRequest {
   virtual std::string reason() const = 0;  // empty: nobody asks
 };
 
-// SIGTERM, SIGINT and SIGUSR1 of this process, while it lives. Ranks that are threads may have one each, and all see
-// the same signals. A second SIGINT ends the process as usual.
+// SIGTERM, SIGINT, SIGUSR1 and SIGHUP of this process, while it lives; SIGHUP, which a closed terminal sends, stays
+// ignored under nohup. Ranks that are threads may have one each, and all see the same signals. A second SIGINT ends the
+// process as usual.
 class StopSignals : public StopRequest {
  public:
   StopSignals();

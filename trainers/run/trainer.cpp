@@ -33,6 +33,10 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
                        training_->store.parameter_count(), documents, threads_.threads(), machine_.backend,
                        directory_.path().string()));
   if (ranks_.size() > 1) log_info(describe_ranks());
+  if (ranks_.size() > config_.data.rows && ranks_.is_root()) {
+    log_warn(fmt::format("data.rows is {}, so {} of {} ranks have no row and only wait for the others",
+                         config_.data.rows, ranks_.size() - config_.data.rows, ranks_.size()));
+  }
   if (!machine_.without_gpu.empty() && machine_.gpu_expected) {
     log_warn(fmt::format("no GPU is used: {}; run.device: cpu says that none is wanted", machine_.without_gpu));
   } else if (!machine_.without_gpu.empty() && training_->step == 0) {
@@ -139,9 +143,10 @@ std::string Trainer::describe_ranks() const {
   }
   if (hosts.size() > kMostHosts) places.push_back(fmt::format("{} more hosts", hosts.size() - kMostHosts));
   const std::string over = ranks_.collectives().description();
-  return fmt::format("{} ranks ({}){}; rows {} to {} and {} of {} moments are those of rank 0", ranks_.size(),
-                     fmt::join(places, ", "), over.empty() ? "" : " over " + over, training_->first_row,
-                     training_->last_row, training_->parts->elements(), training_->store.values().numel());
+  return fmt::format("{} ranks ({}){}; rank 0 has {} of {} rows and {} of {} moments", ranks_.size(),
+                     fmt::join(places, ", "), over.empty() ? "" : " over " + over,
+                     training_->last_row - training_->first_row, config_.data.rows, training_->parts->elements(),
+                     training_->store.values().numel());
 }
 
 void Trainer::log_step(const StepResult& result, double seconds, double exchange_seconds, int64_t targets,

@@ -175,6 +175,7 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
                               load_config<RunConfig>(directory.config().string()));
     config = with_overrides(before, overrides);
     require_resumable(diff_configs(before, config), drop_state);
+    require_steps_left(config, reader->step());
   });
   OpenedRun opened = OpenedRun::open(config, ranks, false);
   ranks.on_all([&] {
