@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "core/check.h"
 #include "kernels/cuda/pack.h"
 
 namespace quire::cuda {
@@ -50,7 +49,7 @@ void copy_or_clear(void* to, const void* from, size_t bytes) {
 }  // namespace
 
 void store_bytes(void* to, const void* from, size_t bytes) {
-  QUIRE_CHECK(bytes <= kMostStored, "store_bytes: {} bytes, of which it stores {} at most", bytes, kMostStored);
+  if (bytes > kMostStored) throw DeviceError("a kernel stores 1024 bytes at most, not " + std::to_string(bytes));
   if (bytes == 0) return;
   Values values{};
   std::memcpy(values.words, from, bytes);

@@ -192,6 +192,11 @@ TEST_F(MpirunFailures, TheJobScriptBeginsGoesOnAndIsQueuedAgain) {
   EXPECT_EQ(checkpoint_steps(tiny_ / "run/checkpoints"), std::vector<int64_t>{8});
   EXPECT_EQ(read_text(tiny_ / "asked"), "requeue 77\n");
   script.environment.pop_back();
+  // Whoever asks it to stop does not want it to be queued again.
+  write_text(tiny_ / "run/STOP", "");
+  const ProgramResult stopped = run_quire(arguments, script);
+  EXPECT_EQ(stopped.code, 75) << stopped.err;
+  EXPECT_EQ(read_text(tiny_ / "asked"), "requeue 77\n");
   const ProgramResult finished = run_quire(arguments, script);
   EXPECT_EQ(finished.code, 0) << finished.err;
   EXPECT_EQ(checkpoint_steps(tiny_ / "run/checkpoints").front(), 20);

@@ -146,7 +146,9 @@ TEST_F(CudaGraphs, AreKeptUpToANumber) {
         adds ? ops::add(sum, sum, one, 1, 1) : sum.zero();
         wanted = adds ? wanted + 1 : 0;
       }
-      if (span % 50 == 0) EXPECT_EQ(sum.to_vector<float>(), std::vector<float>{wanted}) << span;
+      if (span % 50 == 0) {
+        EXPECT_EQ(sum.to_vector<float>(), std::vector<float>{wanted}) << span;
+      }
       device.submit();
     }
     EXPECT_LE(device.call_counts().graphs, 256);
