@@ -161,7 +161,6 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
   training.store.publish();
   for (Learner* learner : learners) learner->update(control);
   if (training.average) training.average->update(update, control);
-
   if (training.reducer) result.overlap = training.reducer->overlap();
   result.read = read == ReadResult::always || skips || !device_backend(device.kind).is_asynchronous();
   if (result.read) {
