@@ -12,7 +12,7 @@ namespace {
 
 // Fewer calls are made one by one: a launch of a graph costs as much as a few of kernels.
 constexpr size_t kFewestCalls = 4;
-// A graph holds memory of the GPU, about 10 KB a kernel. Steps of a model have tens of spans.
+// A graph holds memory of the GPU. Steps of a model have tens of spans.
 constexpr int64_t kMostGraphs = 256;
 constexpr size_t kMostSpans = 1024;   // that are remembered
 constexpr int64_t kUnused = 4 * 256;  // flushes after which a graph makes room for another

@@ -57,10 +57,24 @@ cudaError_t launch_from_addresses(const cudaLaunchConfig_t& config, const void* 
   (std::index_sequence_for<Parameters...>());
 }
 
+// Sets bytes between members to zero, in which equal values may differ. Not every compiler can.
+#if __has_builtin(__builtin_clear_padding)
+inline constexpr bool kClearsPadding = true;
+template <typename T>
+void clear_padding(T& value) {
+  __builtin_clear_padding(&value);
+}
+#else
+inline constexpr bool kClearsPadding = false;
+template <typename T>
+void clear_padding(T&) {}
+#endif
+
 template <typename... Parameters>
 void launch_later(void (*kernel)(Parameters...), const cudaLaunchConfig_t& config,
-                  const std::type_identity_t<Parameters>&... values) {
+                  std::type_identity_t<Parameters>... values) {
   static_assert((std::is_trivially_copyable_v<Parameters> && ...));
+  (clear_padding(values), ...);
   call_queue().add_kernel(reinterpret_cast<const void*>(kernel), launch_from_addresses<Parameters...>, config,
                           {CallQueue::Parameter{&values, sizeof values}...});
 }

@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "kernels/cuda/runtime.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "tests/support/compare.h"
@@ -60,7 +61,9 @@ TEST_F(CudaGraphs, WhatComesASecondTimeIsRecordedAndThenLaunched) {
     const DeviceBackend::CallCounts counts = counted();
     EXPECT_EQ(counts.calls, 5);
     EXPECT_EQ(counts.in_graphs, time == 1 ? 0 : 5) << time;
-    EXPECT_EQ(counts.changed, 0) << time;
+    if (cuda::kClearsPadding) {
+      EXPECT_EQ(counts.changed, 0) << time;
+    }
     EXPECT_EQ(to.to_vector<float>(), (std::vector<float>{5, 10, 15}));
     counted();
   }
@@ -76,7 +79,9 @@ TEST_F(CudaGraphs, ParametersOfKernelsAreSet) {
     device.submit();
     const DeviceBackend::CallCounts counts = counted();
     EXPECT_EQ(counts.in_graphs, time == 1 ? 0 : 6) << time;
-    EXPECT_EQ(counts.changed, time <= 2 ? 0 : 1) << time;
+    if (cuda::kClearsPadding) {
+      EXPECT_EQ(counts.changed, time <= 2 ? 0 : 1) << time;
+    }
     EXPECT_EQ(to.to_vector<float>(), (std::vector<float>{5 * first, 10, 15}));
     counted();
   }
