@@ -18,15 +18,15 @@ namespace {
 
 constexpr Device kCuda{DeviceKind::cuda, 0};
 
-Tensor values(std::vector<float> numbers) {
-  const auto count = static_cast<int64_t>(numbers.size());
-  return Tensor::from(std::move(numbers), {count}, kCuda);
+Tensor values(const std::vector<float>& numbers) {
+  return Tensor::from(numbers, {static_cast<int64_t>(numbers.size())}, kCuda);
 }
 
 class CudaGraphs : public ::testing::Test {
  protected:
   ~CudaGraphs() override {
     device.use_graphs(false);
+    device.synchronize();
     shim::refuse_graphs(false);
   }
 

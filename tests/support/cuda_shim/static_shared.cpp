@@ -65,9 +65,10 @@ struct Symbols {
 }  // namespace
 
 const std::vector<SharedArray>& static_shared_of(const void* kernel) {
-  static std::mutex mutex;
-  static const Symbols symbols;
-  static std::unordered_map<const void*, std::vector<SharedArray>> known;
+  // Never destroyed: a stream's thread may outlive statics.
+  static std::mutex& mutex = *new std::mutex;
+  static const Symbols& symbols = *new Symbols;
+  static auto& known = *new std::unordered_map<const void*, std::vector<SharedArray>>;
   const std::lock_guard lock(mutex);
   const auto [entry, is_new] = known.try_emplace(kernel);
   if (!is_new) return entry->second;
