@@ -81,18 +81,19 @@ class DeviceBackend {
   // Runs the work, and chooses by time among the variants of each kernel that occurs in it; choices of before are
   // forgotten. Returns lines for the log. A device without a choice does nothing.
   virtual std::vector<std::string> measure_kernels(const std::function<void()>&) { return {}; }
-  // Whether calls are collected and repeated as graphs from now on, which changes no result. False: the device has no
-  // graphs, and makes each call by itself.
+  // From now on calls are collected and repeated as graphs, or each is made by itself again; results are the same.
+  // Returns false when the device has no graphs and makes each call by itself in any case. DeviceError: one of the
+  // calls that had been collected fails.
   virtual bool use_graphs(bool) { return false; }
-  // Gives the device what has been collected for it. Whoever reads a result, or waits for one, needs not ask for it.
+  // Gives the device the calls that have been collected. Reading a result and synchronize() do so, too. DeviceError.
   virtual void submit() {}
-  // Of calls that were collected, since the start.
+  // Counts of calls that were collected since the process began.
   struct CallCounts {
     int64_t calls = 0;
-    int64_t in_graphs = 0;  // of them
-    int64_t changed = 0;    // kernels of graphs whose parameters were set anew
-    int64_t spans = 0;      // launches of graphs, and calls one by one that belong together
-    int64_t graphs = 0;     // that are kept
+    int64_t in_graphs = 0;  // calls that a graph made
+    int64_t changed = 0;    // kernels in graphs whose parameters were set anew
+    int64_t spans = 0;      // groups of calls that were given to the device together
+    int64_t graphs = 0;     // graphs that exist now
   };
   virtual CallCounts call_counts() const { return {}; }
   // Collectives for tensors on this device between several ranks, each with a device of its own; all ranks call it. An

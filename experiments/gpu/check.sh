@@ -64,7 +64,7 @@ in_shards() {
   wait
   for ((shard = 0; shard < shards; ++shard)); do
     cat "$scratch/shard-$shard"
-    read -r ended <"$scratch/status-$shard"
+    read -r ended <"$scratch/status-$shard" || ended=1
     [ "$ended" = 0 ] || status=$ended
   done
   rm "$scratch"/shard-* "$scratch"/status-*

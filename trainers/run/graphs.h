@@ -16,9 +16,10 @@ class Graphs {
   Graphs(const Graphs&) = delete;
   Graphs& operator=(const Graphs&) = delete;
 
-  // For the log: that there are none. Empty, or one line.
+  // A line for the log when graphs are wanted and the device has none; otherwise empty.
   std::vector<std::string> lines() const;
-  // What has been collected since the last time, in `steps` steps: for the log. Empty where nothing is collected.
+  // A line for the log about the calls since the last report, divided by `steps`; evaluations between the steps count.
+  // Empty when the device has no graphs or there were no steps.
   std::vector<std::string> report(int64_t steps);
 
  private:
