@@ -157,6 +157,12 @@ std::string Ranks::broadcast_from_root(const std::string& text) {
   return control_->broadcast(text, 0);
 }
 
+std::string Ranks::found_by_root(const std::function<std::string()>& find) {
+  std::string found;
+  on_root([&] { found = find(); });
+  return broadcast_from_root(found);
+}
+
 void Ranks::barrier() {
   control_->barrier();
 }

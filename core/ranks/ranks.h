@@ -41,6 +41,9 @@ class Ranks {
   double largest(double value);
   std::vector<std::string> gather(const std::string& mine);
   std::string broadcast_from_root(const std::string& text);
+  // What find() returns on root, which alone calls it; an error of root's is one of all ranks. In a file system that
+  // all hosts see, root's view counts: the listings of others may be older.
+  std::string found_by_root(const std::function<std::string()>& find);
   void barrier();
   // Error(communication) on all ranks unless they give the same text: what it is, and which rank differs from root.
   void agree(std::string_view what, const std::string& text,

@@ -91,13 +91,6 @@ void verify_on_ranks(const fs::path& checkpoint, Ranks& ranks) {
   });
 }
 
-// What root sees counts: the listings of other hosts may be older.
-std::string told_by_root(Ranks& ranks, const std::function<std::string()>& find) {
-  std::string found;
-  ranks.on_root([&] { found = find(); });
-  return ranks.broadcast_from_root(found);
-}
-
 }  // namespace
 
 std::string part_file_name(const std::string& part, int number) {
@@ -234,10 +227,12 @@ fs::path resolve_checkpoint(const fs::path& given) {
 
 fs::path resolve_checkpoint(const fs::path& given, Ranks& ranks) {
   const fs::path path = without_slash(given);
-  const bool named = !told_by_root(ranks, [&] {
-                        require_folder(path);
-                        return is_checkpoint(path) ? "yes" : "";
-                      }).empty();
+  const bool named = !ranks
+                          .found_by_root([&] {
+                            require_folder(path);
+                            return is_checkpoint(path) ? "yes" : "";
+                          })
+                          .empty();
   ranks.on_some(!ranks.is_root(), [&] {
     if (is_folder(path)) return;
     fail(ErrorKind::disk,
@@ -248,11 +243,11 @@ fs::path resolve_checkpoint(const fs::path& given, Ranks& ranks) {
     verify_on_ranks(path, ranks);
     return path;
   }
-  const fs::path folder = told_by_root(ranks, [&] { return folder_of_checkpoints(path).string(); });
+  const fs::path folder = ranks.found_by_root([&] { return folder_of_checkpoints(path).string(); });
   std::set<int64_t> damaged;
   for (;;) {
     // Looked at anew each time: a run that goes on may have removed one and written another.
-    const std::string next = told_by_root(ranks, [&]() -> std::string {
+    const std::string next = ranks.found_by_root([&]() -> std::string {
       for (const int64_t step : checkpoint_steps(folder)) {
         if (damaged.count(step) == 0) return checkpoint_name(step);
       }
@@ -262,7 +257,7 @@ fs::path resolve_checkpoint(const fs::path& given, Ranks& ranks) {
       verify_on_ranks(folder / next, ranks);
       return folder / next;
     } catch (const Error& error) {
-      const bool vanished = !told_by_root(ranks, [&] { return is_folder(folder / next) ? "" : "yes"; }).empty();
+      const bool vanished = !ranks.found_by_root([&] { return is_folder(folder / next) ? "" : "yes"; }).empty();
       if (vanished) continue;
       if (ranks.is_root()) log_warn(fmt::format("checkpoint skipped: {}", error.what()));
       damaged.insert(*checkpoint_step(next));

@@ -59,13 +59,6 @@ RunDirectory directory_of(Ranks& ranks, const fs::path& path, const std::functio
   return std::move(*directory);
 }
 
-// What root finds in a file system that all ranks see.
-std::string found_by_root(Ranks& ranks, const std::function<std::string()>& find) {
-  std::string found;
-  ranks.on_root([&] { found = find(); });
-  return ranks.broadcast_from_root(found);
-}
-
 }  // namespace
 
 BatchOptions batch_options(const RunConfig& config, const TrainingState& training) {
@@ -161,7 +154,7 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
   const Ranks::Operation operation(ranks, "opening the run");
   ranks.on_all([&] { set_deadline_of_run(run_or_checkpoint, overrides, ranks); });
   const auto begins_again = [&] { return is_run_without_checkpoint(run_or_checkpoint) ? "yes" : ""; };
-  if (!found_by_root(ranks, begins_again).empty()) return start_over(run_or_checkpoint, overrides, ranks);
+  if (!ranks.found_by_root(begins_again).empty()) return start_over(run_or_checkpoint, overrides, ranks);
   const fs::path checkpoint = resolve_checkpoint(run_or_checkpoint, ranks);
   // RUN/checkpoints/step-N. The lock comes first: a process that still trains here would remove what is read.
   const fs::path run_directory = fs::absolute(checkpoint).parent_path().parent_path();
