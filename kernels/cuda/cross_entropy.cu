@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels/checks.h"
+#include "kernels/cuda/mma.h"
 #include "kernels/cuda/pack.h"
 
 namespace quire::cuda {
@@ -45,7 +46,9 @@ __device__ inline Pack<T, kPack> load_part(const T* from, int64_t left, bool ali
 }
 
 // The threads that share a row: as many as there are packs in a short one; in a long one so many that few rows are
-// under way at once, and what was read for the sum is in the L2 cache still when it is read for the gradient.
+// under way at once. What the sum reads of a long row, the gradient reads again: from shared memory where the row fits,
+// otherwise from the L2 cache, which does not hold all rows that are under way (132 times 2 rows of 50257 logits in f32
+// are 53 MB, an H100 has 50).
 template <int kTeam>
 struct RowTeam {
   static constexpr int kThreads = kTeam < kBlock ? kBlock : kTeam;
@@ -82,18 +85,31 @@ struct CrossEntropyOperands {
   bool aligned;
 };
 
-template <typename To, typename From, int kPack, int kTeam>
+// kHeld: a row is copied to dynamic shared memory, all of it under way at once, and read there.
+template <typename To, typename From, int kPack, int kTeam, bool kHeld>
 __global__ void __launch_bounds__(RowTeam<kTeam>::kThreads) cross_entropy_kernel(CrossEntropyOperands<To, From> in) {
   using W = Wide<From>;
   __shared__ W of_warps[RowTeam<kTeam>::kThreads / kWarp];
   const int lane = static_cast<int>(threadIdx.x) % kTeam;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * RowTeam<kTeam>::kRows + threadIdx.x / kTeam;
   if (row >= in.rows) return;  // all of the team; where there are barriers it is the block
-  const From* const x = in.logits + row * in.stride;
+  const From* x = in.logits + row * in.stride;
   const int64_t target = in.targets[row];
   const bool counted = in.mask[row] != 0;
   const bool known = target >= 0 && target < in.width;
   const W of_target = known ? wide(x[target]) : std::numeric_limits<W>::quiet_NaN();  // before gradients take its place
+  if constexpr (kHeld) {
+    From* const held = dynamic_shared<From>();
+    for (int64_t v = lane * kPack; v < in.width; v += kTeam * kPack) {
+      if (v + kPack <= in.width) {
+        copy_later(held + v, x + v, true);
+      } else {
+        store<kPack>(held + v, load_part<kPack>(x + v, in.width - v, true), true);
+      }
+    }
+    await_copies();  // a thread reads what it has copied itself
+    x = held;
+  }
   SumOfExponentials<W> total;
   for (int64_t v = lane * kPack; v < in.width; v += kTeam * kPack) {
     const Pack<From, kPack> pack = load_part<kPack>(x + v, in.width - v, in.aligned);
@@ -157,9 +173,18 @@ void run(const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const T
     const auto start = [&](auto team) {
       constexpr int kTeam = decltype(team)::value;
       const auto blocks = static_cast<unsigned>(ceil_div(operands.rows, RowTeam<kTeam>::kRows));
-      launch(cross_entropy_kernel<To, From, kPack, kTeam>, dim3(blocks), RowTeam<kTeam>::kThreads, 0, operands);
+      launch(cross_entropy_kernel<To, From, kPack, kTeam, false>, dim3(blocks), RowTeam<kTeam>::kThreads, 0, operands);
     };
     constexpr int kMany = 1024;
+    if constexpr (kPack > 1) {
+      const size_t bytes = static_cast<size_t>(ceil_div(operands.width, kPack)) * kVectorBytes;
+      constexpr size_t kOfKernel = size_t{1} << 10;  // what it has besides
+      if (wanted && operands.aligned && operands.width > 8 * kMany && has_shared_memory(bytes + kOfKernel)) {
+        launch(cross_entropy_kernel<To, From, kPack, kMany, true>, dim3(static_cast<unsigned>(operands.rows)), kMany,
+               bytes, operands);
+        return;
+      }
+    }
     if (operands.width <= kMany) return start(std::integral_constant<int, kWarp>{});
     if (operands.width <= 8 * kMany) return start(std::integral_constant<int, kBlock>{});
     start(std::integral_constant<int, kMany>{});

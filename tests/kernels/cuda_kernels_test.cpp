@@ -118,6 +118,32 @@ TEST_F(CudaKernels, AddressesDoNotChangeABit) {
   }
 }
 
+// Long rows are held in shared memory where their address allows it and read from global memory otherwise; one of them
+// does not fit. Rows lie apart and end within a pack.
+TEST_F(CudaKernels, WhereLogitsAreHeldDoesNotChangeABit) {
+  for (const int64_t width : {8197, 60003}) {
+    const int64_t stride = (width + 15) / 16 * 16;
+    const Tensor rows = normal({2, stride}, DType::f32);
+    const Tensor mask = Tensor::from(std::vector<uint8_t>{1, 1}, {2}, kCuda);
+    const Tensor factor = Tensor::from(std::vector<double>{0.3}, {1}, kCuda);
+    std::vector<std::vector<Tensor>> results;
+    for (const Tensor& placed : {rows, moved(rows)}) {
+      const Tensor nll = Tensor::zeros({2}, DType::f32, kCuda);
+      const Tensor gradients = Tensor::zeros({2, stride}, DType::bf16, kCuda);
+      ops::cross_entropy(nll, gradients.slice(1, 0, width), placed.slice(1, 0, width),
+                         integers({8196, static_cast<int32_t>(width) - 2}), mask, factor);
+      results.push_back({nll, gradients});
+    }
+    for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(same_bits(results[0][i], results[1][i])) << width << ", " << i;
+    const std::vector<bfloat16> gradients = results[0][1].to_vector<bfloat16>();
+    double sum = 0;  // of probabilities, less one for the target
+    for (size_t v = 0; v < static_cast<size_t>(width); ++v) sum += static_cast<float>(gradients[v]);
+    EXPECT_NEAR(sum, 0, 0.3 / 256) << width;
+    for (size_t v = static_cast<size_t>(width); v < static_cast<size_t>(stride); ++v)
+      EXPECT_EQ(gradients[v].bits, 0) << v;
+  }
+}
+
 // Sums of gradients that take all the shared memory there is without asking, and such that do not fit into it.
 TEST_F(CudaKernels, VeryWideNormAgreesWithTheCpu) {
   for (const int64_t width : {3072, 6152}) {
