@@ -96,10 +96,11 @@ struct AttentionGradients {
   Tensor dcache_k, dcache_v;  // optional: slots outside the visible range become zero
   Tensor dbias;
   Tensor dr, du, dv_bias;
+  Tensor delta = {};  // [R, H, T] wide, read only: attention_delta of dout and out, where it is there already
 
   template <typename F>
   void for_each_tensor(F& f) const {
-    for (const Tensor* tensor : {&dq, &dk, &dv, &dcache_k, &dcache_v, &dbias, &dr, &du, &dv_bias}) f(*tensor);
+    for (const Tensor* tensor : {&dq, &dk, &dv, &dcache_k, &dcache_v, &dbias, &dr, &du, &dv_bias, &delta}) f(*tensor);
   }
 };
 
@@ -107,5 +108,13 @@ struct AttentionGradients {
 QUIRE_OP(attention, const Tensor& out, const Tensor& lse, const AttentionInputs& in);
 QUIRE_OP(attention_backward, const AttentionGradients& gradients, const Tensor& dout, const Tensor& out,
          const Tensor& lse, const AttentionInputs& in);
+
+// delta [R, H, T] wide: dout . out over the features of a query and head of [R, T, H, Dv]. What a softmax takes off the
+// gradient of each of its probabilities.
+QUIRE_OP(attention_delta, const Tensor& delta, const Tensor& dout, const Tensor& out);
+// swiglu_backward where out = silu(gate) attended, and the delta of dattended and attended, which it has in its hands.
+// All but delta [R, T, H, Dv].
+QUIRE_OP(attention_gate_backward, const Tensor& dgate, const Tensor& dattended, const Tensor& delta, const Tensor& dout,
+         const Tensor& gate, const Tensor& attended);
 
 }  // namespace quire::ops

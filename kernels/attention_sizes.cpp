@@ -82,6 +82,19 @@ void check_attention_backward(const AttentionSizes& s, const ops::AttentionGradi
   require("dr", g.dr, {s.entries, s.heads, s.size}, type);
   require("du", g.du, {s.heads, s.size}, wide);
   require("dv_bias", g.dv_bias, {s.heads, s.size}, wide);
+  require("delta", g.delta, lse.shape(), wide);
+}
+
+void check_attention_delta(const Tensor& delta, const Tensor& dout, const Tensor& out) {
+  QUIRE_CHECK(out.rank() == 4, "attention: {} is not [R, T, H, Dv]", out.shape().to_string());
+  require("dout", dout, out.shape(), out.dtype());
+  require("delta", delta, {out.dim(0), out.dim(2), out.dim(1)}, wide_type(out.dtype()));
+}
+
+void check_attention_gate_backward(const Tensor& dgate, const Tensor& dattended, const Tensor& delta,
+                                   const Tensor& dout, const Tensor& gate, const Tensor& attended) {
+  check_attention_delta(delta, dattended, attended);
+  for (const Tensor* tensor : {&dgate, &dout, &gate}) require("a gate", *tensor, attended.shape(), attended.dtype());
 }
 
 }  // namespace quire

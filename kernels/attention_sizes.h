@@ -18,5 +18,8 @@ struct AttentionSizes {
 void check_attention(const AttentionSizes& sizes, const Tensor& out, const Tensor& lse, const ops::AttentionInputs& in);
 void check_attention_backward(const AttentionSizes& sizes, const ops::AttentionGradients& gradients, const Tensor& dout,
                               const Tensor& out, const Tensor& lse, const ops::AttentionInputs& in);
+void check_attention_delta(const Tensor& delta, const Tensor& dout, const Tensor& out);
+void check_attention_gate_backward(const Tensor& dgate, const Tensor& dattended, const Tensor& delta,
+                                   const Tensor& dout, const Tensor& gate, const Tensor& attended);
 
 }  // namespace quire

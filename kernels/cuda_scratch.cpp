@@ -100,8 +100,7 @@ CodeProductScratch::CodeProductScratch(const CodeAttentionSizes& s, const ops::C
   gradients = Tensor::empty_like(weights);
 }
 
-CodeBackwardScratch::CodeBackwardScratch(const CodeAttentionSizes& s, bool with_du, DType wide, Device device)
-    : delta(Tensor::empty({s.rows, s.heads, s.queries}, wide, device)) {
+CodeBackwardScratch::CodeBackwardScratch(const CodeAttentionSizes& s, bool with_du, DType wide, Device device) {
   if (with_du) terms = Tensor::empty({s.rows, s.queries, s.heads, s.size}, wide, device);
 }
 

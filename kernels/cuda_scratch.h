@@ -139,7 +139,6 @@ struct CodeProductScratch {
 
 // Of code_attention_backward, besides.
 struct CodeBackwardScratch {
-  Tensor delta;  // [R, H, T]
   Tensor terms;  // [R, T, H, D] of du
 
   CodeBackwardScratch(const CodeAttentionSizes& sizes, bool with_du, DType wide, Device device);

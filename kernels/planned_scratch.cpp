@@ -80,7 +80,8 @@ void take_attention_backward(const ops::AttentionGradients& gradients, const Ten
     CpuAttentionScratch scratch(sizes, in);
     scratch.add_gradients(sizes, gradients, in);
   } else if (g_planned == DeviceKind::cuda && AttentionSlabs::suit(sizes, in)) {
-    const Tensor delta = Tensor::empty({sizes.rows, sizes.heads, sizes.queries}, wide, kMeta);
+    Tensor delta;
+    if (!gradients.delta.defined()) delta = Tensor::empty({sizes.rows, sizes.heads, sizes.queries}, wide, kMeta);
     const AttentionSlabs slabs(sizes, in);
     const AttentionProductScratch scratch(slabs, sizes, in, true);
     AttentionProductBackwardScratch(slabs, scratch, sizes, gradients, in);

@@ -99,9 +99,9 @@ struct CodeAttentionInputs {
 // Continues a softmax: out [R, T, H, Dv] and lse [R, H, T] hold attention to other keys (ops::attention) before the
 // call and attention to both after it. (section 3.3: divided before values are weighed)
 QUIRE_OP(code_attention, const Tensor& out, const Tensor& lse, const CodeAttentionInputs& in);
-// dq [R, T, H, D] and du [H, D] accumulate, dmeans is overwritten; out and lse are those of the whole softmax. Codebook
-// and counts have no gradient (section 3.4.2). du and dmeans may be undefined.
+// dq [R, T, H, D] and du [H, D] accumulate, dmeans is overwritten; lse and delta (attention_delta) [R, H, T] are those
+// of the whole softmax. Codebook and counts have no gradient (section 3.4.2). du and dmeans may be undefined.
 QUIRE_OP(code_attention_backward, const Tensor& dq, const Tensor& du, const Tensor& dmeans, const Tensor& dout,
-         const Tensor& out, const Tensor& lse, const CodeAttentionInputs& in);
+         const Tensor& delta, const Tensor& lse, const CodeAttentionInputs& in);
 
 }  // namespace quire::ops

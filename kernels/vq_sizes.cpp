@@ -205,11 +205,13 @@ void check_code_attention(const CodeAttentionSizes& s, const Tensor& out, const 
 }
 
 void check_code_attention_backward(const CodeAttentionSizes& s, const Tensor& dq, const Tensor& du,
-                                   const Tensor& dmeans, const Tensor& dout, const Tensor& out, const Tensor& lse,
+                                   const Tensor& dmeans, const Tensor& dout, const Tensor& delta, const Tensor& lse,
                                    const ops::CodeAttentionInputs& in) {
   const char* const op = "code_attention_backward";
-  check_code_attention(s, out, lse, in);
-  require(op, "dout", dout, out.shape(), in.q.dtype());
+  require(op, "dout", dout, {s.rows, s.queries, s.heads, s.value_size}, in.q.dtype());
+  for (const Tensor* sums : {&lse, &delta}) {
+    require(op, "lse or delta", *sums, {s.rows, s.heads, s.queries}, wide_type(in.q.dtype()));
+  }
   require(op, "dq", dq, in.q.shape(), in.q.dtype());
   QUIRE_CHECK(!du.defined() || in.u.defined(), "{}: a gradient of u, which is not given", op);
   require(op, "du", du, {s.heads, s.size}, wide_type(in.q.dtype()));

@@ -44,7 +44,7 @@ struct CodeAttentionSizes {
 void check_code_attention(const CodeAttentionSizes& sizes, const Tensor& out, const Tensor& lse,
                           const ops::CodeAttentionInputs& in);
 void check_code_attention_backward(const CodeAttentionSizes& sizes, const Tensor& dq, const Tensor& du,
-                                   const Tensor& dmeans, const Tensor& dout, const Tensor& out, const Tensor& lse,
+                                   const Tensor& dmeans, const Tensor& dout, const Tensor& delta, const Tensor& lse,
                                    const ops::CodeAttentionInputs& in);
 
 }  // namespace quire

@@ -1,5 +1,7 @@
 #include "autograd/functions/vq.h"
 
+#include <memory>
+
 #include "autograd/functions/basic.h"
 #include "core/check.h"
 #include "kernels/elementwise.h"
@@ -59,9 +61,16 @@ struct VqAttention {
   int64_t block;
   Tensor first_in_block;
   Tensor out, lse;
+  // What the gate's backward pass has found, before that of attention.
+  std::shared_ptr<Tensor> delta = std::make_shared<Tensor>();
 
   void backward(const Tensor& dout) const {
     ops::AttentionGradients g = attention_gradients(x);
+    g.delta = *delta;
+    if (!g.delta.defined()) {
+      g.delta = Tensor::empty_like(lse);
+      ops::attention_delta(g.delta, dout, out);
+    }
     if (through_cache) {
       ops::attention_backward(g, dout, out, lse, window);
     } else {
@@ -80,6 +89,7 @@ struct VqAttention {
     ops::attention_backward(of_queries, dout, out, lse, window);
     if (!g.dk.defined() && !g.dv.defined()) return;
     ops::AttentionGradients of_keys;
+    of_keys.delta = g.delta;
     of_keys.dq = Tensor::empty_like(g.dq);
     of_keys.dk = g.dk;
     of_keys.dv = g.dv;
@@ -93,17 +103,34 @@ struct VqAttention {
     const bool to_values = through_cache && g.dv.defined();
     const Tensor dmeans = to_values ? Tensor::empty_like(codes.means) : Tensor();
     if (window.scale == 1) {
-      ops::code_attention_backward(g.dq, g.du, dmeans, dout, out, lse, codes);
+      ops::code_attention_backward(g.dq, g.du, dmeans, dout, g.delta, lse, codes);
     } else {
       const Tensor dq = zeros_like(codes.q);
       const Tensor du = g.du.defined() ? zeros_like(codes.u) : Tensor();
-      ops::code_attention_backward(dq, du, dmeans, dout, out, lse, codes);
+      ops::code_attention_backward(dq, du, dmeans, dout, g.delta, lse, codes);
       add_scaled(g.dq, dq, window.scale);
       add_scaled(g.du, du, window.scale);
     }
     if (to_values) ops::code_caches_backward(g.dv, dmeans, codes.counts, caches);
   }
 };
+
+// silu(gate) out, of attention that nobody else reads: the delta of its backward pass lies in what that of the gate
+// reads and writes.
+Variable gated(Tape& tape, const Variable& gate, const Variable& out, const std::shared_ptr<Tensor>& delta) {
+  const Shape shape = out.value().shape();
+  const Tensor of_gate = gate.value().reshape(shape);
+  const Tensor y = Tensor::empty_like(out.value());
+  ops::swiglu(y, of_gate, out.value());
+  return tape.result("gate", y, {&gate, &out}, [gate, out, of_gate, shape, delta](const Tensor& dout) {
+    const Tensor dgate = Tensor::empty_like(dout);
+    const Tensor dattended = Tensor::empty_like(dout);
+    *delta = Tensor::empty({shape[0], shape[2], shape[1]}, wide_type(dout.dtype()), dout.device());
+    ops::attention_gate_backward(dgate, dattended, *delta, dout, of_gate, out.value());
+    if (gate.needs_gradient()) gate.gradient()->add(dgate.reshape(gate.value().shape()));
+    if (out.needs_gradient()) out.gradient()->add(dattended);
+  });
+}
 
 }  // namespace
 
@@ -151,6 +178,7 @@ VqAttentionResult vq_attention(Tape& tape, const VqAttentionVariables& x, const 
   result.out =
       tape.result("vq_attention", call.out, {&k.q, &k.k, &k.v, &k.cache_k, &k.cache_v, &k.bias, &k.r, &k.u, &k.v_bias},
                   [call](const Tensor& dout) { call.backward(dout); });
+  if (x.gate.defined()) result.out = gated(tape, x.gate, result.out, call.delta);
   return result;
 }
 

@@ -18,7 +18,8 @@ struct VqAttentionVariables {
   // q, k (quantised), v of the subsequence; cache_k, cache_v: rings with the carried window, constants. Position terms
   // [M + 1 entries] belong to distances M..0; beyond them there are none.
   AttentionVariables keys;
-  Tensor codebook;  // [Hk, S, D] wide; undefined: no cache of older tokens
+  Tensor codebook;     // [Hk, S, D] wide; undefined: no cache of older tokens
+  Variable gate = {};  // [R, T, H, Dv] or as a line of them; undefined: none
 };
 
 struct VqAttentionSettings {
@@ -35,7 +36,7 @@ struct VqAttentionSettings {
 };
 
 struct VqAttentionResult {
-  Variable out;  // [R, T, H, Dv]
+  Variable out;  // [R, T, H, Dv], times silu(gate) where there is one
   Tensor mean;   // [R, Hk, S, Dv], carried to the next subsequence; undefined without a codebook
   Tensor count;  // [R, Hk, S]
 };

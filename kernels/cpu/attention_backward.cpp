@@ -65,6 +65,7 @@ struct Backward {
     const int64_t count = block.count();
     const int64_t out_stride = s.heads * s.value_size;
     const int64_t out_at = ((row * s.queries + first_query) * s.heads + head) * s.value_size;
+    const int64_t in_lse = (row * s.heads + head) * s.queries + first_query;
     const T* dy = at(dout, out_at);
     T* const delta = scratch<T>(5, kQueryBlock);
     T* const log_sum = scratch<T>(6, kQueryBlock);
@@ -72,10 +73,11 @@ struct Backward {
     // A query that sees nothing, and lanes beyond the last query: exp(-inf - 0) is the zero they should give.
     std::fill(log_sum, log_sum + kQueryBlock, T{0});
     for (int64_t a = 0; a < count; ++a) {
-      delta[a] = (ConstArrayView<T>(dy + a * out_stride, s.value_size) *
-                  ConstArrayView<T>(at(out, out_at) + a * out_stride, s.value_size))
-                     .sum();
-      const T l = at(lse, (row * s.heads + head) * s.queries + first_query)[a];
+      delta[a] = g.delta.defined() ? at(g.delta, in_lse)[a]
+                                   : (ConstArrayView<T>(dy + a * out_stride, s.value_size) *
+                                      ConstArrayView<T>(at(out, out_at) + a * out_stride, s.value_size))
+                                         .sum();
+      const T l = at(lse, in_lse)[a];
       if (std::isfinite(l)) log_sum[a] = l;
     }
     T* const dy_by_feature = scratch<T>(7, kQueryBlock * s.value_size);

@@ -137,6 +137,7 @@ inline int64_t reduction_parts(int64_t rows) {
 void bind_activation();
 void bind_adafactor();
 void bind_attention_backward();
+void bind_attention_delta();
 void bind_attention_forward();
 void bind_axis();
 void bind_block_attention();

@@ -10,6 +10,7 @@ extern "C" __attribute__((visibility("default"))) const char* quire_register_bac
   bind_activation();
   bind_adafactor();
   bind_attention_backward();
+  bind_attention_delta();
   bind_attention_forward();
   bind_axis();
   bind_block_attention();

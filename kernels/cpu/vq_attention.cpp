@@ -159,7 +159,7 @@ struct CodeBackward {
   const Tensor& du;  // [tasks, D], or undefined
   const Tensor& dmeans;
   const Tensor& dout;
-  const Tensor& out;
+  const Tensor& delta;
   const Tensor& lse;
   const CodeBlocks<T>& blocks;
   const CodeAttentionSizes& s;
@@ -169,16 +169,12 @@ struct CodeBackward {
     const int64_t kv_head = head / (s.heads / s.kv_heads);
     const Queries<T> q = blocks.load(row, head, first, end);
     const T* const dy = dout.data<T>() + blocks.query_at(q) * s.value_size;
-    const T* const y = out.data<T>() + blocks.query_at(q) * s.value_size;
-    T* const delta = scratch<T>(3, kQueryBlock);
+    T* const given = scratch<T>(3, kQueryBlock);  // delta
     T* const log_sum = scratch<T>(4, kQueryBlock);
-    std::fill(delta, delta + kQueryBlock, T{0});
+    std::fill(given, given + kQueryBlock, T{0});
     std::fill(log_sum, log_sum + kQueryBlock, std::numeric_limits<T>::infinity());  // lanes beyond the queries: zero
-    for (int64_t a = 0; a < q.count; ++a) {
-      const int64_t at = a * blocks.value_stride();
-      delta[a] = (ConstArrayView<T>(dy + at, s.value_size) * ConstArrayView<T>(y + at, s.value_size)).sum();
-      log_sum[a] = lse.data<T>()[blocks.lse_at(q) + a];
-    }
+    std::copy_n(delta.data<T>() + blocks.lse_at(q), q.count, given);
+    std::copy_n(lse.data<T>() + blocks.lse_at(q), q.count, log_sum);
     T* const dy_by_feature = scratch<T>(5, kQueryBlock * s.value_size);
     blocks.by_feature(dy_by_feature, dy, blocks.value_stride(), q, s.value_size);
     T* const dcontent = scratch<T>(6, kQueryBlock * s.size);
@@ -192,7 +188,7 @@ struct CodeBackward {
                     dy_by_feature, kQueryBlock, count, q.lanes, s.value_size, false);
       for (int64_t a = 0; a < q.lanes; a += kLanes<T>) {
         const Vector<T> l = load_vector(log_sum + a);
-        const Vector<T> d = load_vector(delta + a);
+        const Vector<T> d = load_vector(given + a);
         for (int64_t j = 0; j < count; ++j) {
           T* const x = p + j * kQueryBlock + a;
           T* const dx = ds + j * kQueryBlock + a;
@@ -234,16 +230,16 @@ struct CodeBackward {
 };
 
 void code_attention_backward(const Tensor& dq, const Tensor& du, const Tensor& dmeans, const Tensor& dout,
-                             const Tensor& out, const Tensor& lse, const ops::CodeAttentionInputs& in) {
+                             const Tensor& delta, const Tensor& lse, const ops::CodeAttentionInputs& in) {
   const CodeAttentionSizes s(in);
-  check_code_attention_backward(s, dq, du, dmeans, dout, out, lse, in);
+  check_code_attention_backward(s, dq, du, dmeans, dout, delta, lse, in);
   const int64_t units = s.rows * s.caches;
   const int64_t parts = std::min(units, kBlockParts);
   const Tensor du_parts = du.defined() ? Tensor::zeros({parts, s.heads, s.size}, du.dtype()) : Tensor();
   dispatch("code_attention_backward", in.q.dtype(), [&](auto type) {
     using T = decltype(type);
     const CodeBlocks<T> blocks(in, s);
-    const CodeBackward<T> backward{dq, du_parts, dmeans, dout, out, lse, blocks, s};
+    const CodeBackward<T> backward{dq, du_parts, dmeans, dout, delta, lse, blocks, s};
     parallel_for(parts * s.kv_heads, [&](int64_t task) {
       const int64_t part = task / s.kv_heads;
       for (int64_t unit = units * part / parts; unit < units * (part + 1) / parts; ++unit) {

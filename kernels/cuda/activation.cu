@@ -1,5 +1,6 @@
 #include "kernels/checks.h"
 #include "kernels/cuda/map.h"
+#include "kernels/cuda/silu.h"
 #include "kernels/elementwise.h"
 
 namespace quire::cuda {
@@ -83,24 +84,6 @@ void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, op
     }
   });
 }
-
-template <typename T>
-struct Swiglu {
-  using W = Wide<T>;
-  __device__ void operator()(W* y, const W* in) const { y[0] = in[0] * in[1] / (W{1} + std::exp(-in[0])); }
-};
-
-template <typename T>
-struct SwigluBackward {
-  using W = Wide<T>;
-  __device__ void operator()(W* out, const W* in) const {
-    const W dy = in[0];
-    const W gate = in[1];
-    const W sigmoid = W{1} / (W{1} + std::exp(-gate));
-    out[0] = dy * in[2] * sigmoid * (W{1} + gate * (W{1} - sigmoid));
-    out[1] = dy * gate * sigmoid;
-  }
-};
 
 void swiglu(const Tensor& out, const Tensor& gate, const Tensor& up) {
   require_alike("swiglu", {&out, &gate, &up});

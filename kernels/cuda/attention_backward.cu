@@ -462,10 +462,11 @@ void attention_backward(const ops::AttentionGradients& g, const Tensor& dout, co
     operands.value_quads = operands.value_quads && in_quads<T>(s.value_size, {&dout, &g.dv, &g.dcache_v});
     static_assert(kGpuTile == kTile && sizeof(VisibleRange) == 3 * sizeof(int32_t));
     const AttentionBackwardScratch scratch(s, dtype_of<A>(), in.q.device());
-    launch_delta<T>(scratch.delta, dout, out);
+    if (!g.delta.defined()) launch_delta<T>(scratch.delta, dout, out);
+    const Tensor& delta = g.delta.defined() ? g.delta : scratch.delta;
     auto* const ranges_data = static_cast<VisibleRange*>(scratch.ranges.raw());
     launch(ranges_kernel<T>, dim3(static_cast<unsigned>(scratch.ranges.dim(0))), kTile, 0, ranges_data, operands);
-    const BackwardOperands<T> back{dout.data<T>(), lse.data<A>(), scratch.delta.data<A>(), ranges_data};
+    const BackwardOperands<T> back{dout.data<T>(), lse.data<A>(), delta.data<A>(), ranges_data};
     const bool on_tensor_cores = backward_suits_tensor_cores(g, dout, in, s);
     const bool by_warpgroups = on_tensor_cores && backward_suits_warpgroups(dout, in, s);
     const TermBiasScratch terms(s, in);

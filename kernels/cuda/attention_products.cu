@@ -368,8 +368,11 @@ void attention_by_products(const Tensor& out, const Tensor& lse, const ops::Atte
 
 void attention_backward_by_products(const ops::AttentionGradients& gradients, const Tensor& dout, const Tensor& out,
                                     const Tensor& lse, const ops::AttentionInputs& in, const AttentionSizes& s) {
-  const Tensor delta = Tensor::empty({s.rows, s.heads, s.queries}, DType::f32, in.q.device());
-  launch_delta<bfloat16>(delta, dout, out);
+  Tensor delta = gradients.delta;
+  if (!delta.defined()) {
+    delta = Tensor::empty(lse.shape(), DType::f32, in.q.device());
+    launch_delta<bfloat16>(delta, dout, out);
+  }
   Backward(gradients, dout, lse, delta, in, s).run();
 }
 

@@ -6,6 +6,7 @@ void bind_all() {
   bind_activation();
   bind_adafactor();
   bind_attention_backward();
+  bind_attention_delta();
   bind_attention_forward();
   bind_axis();
   bind_block_attention();

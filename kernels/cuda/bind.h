@@ -12,6 +12,7 @@ void bind_all();
 void bind_activation();
 void bind_adafactor();
 void bind_attention_backward();
+void bind_attention_delta();
 void bind_attention_forward();
 void bind_axis();
 void bind_block_attention();

@@ -3,6 +3,7 @@ set(QUIRE_CUDA_KERNELS
   activation.cu
   adafactor.cu
   attention_backward.cu
+  attention_delta.cu
   attention_forward.cu
   attention_gather.cu
   attention_mma_backward.cu

@@ -289,10 +289,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 void code_attention_backward(const Tensor& dq, const Tensor& du, const Tensor& dmeans, const Tensor& dout,
-                             const Tensor& out, const Tensor& lse, const ops::CodeAttentionInputs& in) {
+                             const Tensor& delta, const Tensor& lse, const ops::CodeAttentionInputs& in) {
   const CodeAttentionSizes s(in);
-  check_code_attention_backward(s, dq, du, dmeans, dout, out, lse, in);
-  if (out.numel() == 0) {
+  check_code_attention_backward(s, dq, du, dmeans, dout, delta, lse, in);
+  if (dout.numel() == 0) {
     if (dmeans.defined()) dmeans.zero();
     return;
   }
@@ -305,8 +305,7 @@ void code_attention_backward(const Tensor& dq, const Tensor& du, const Tensor& d
     operands.value_quads =
         operands.value_quads && in_quads<T>(s.value_size, {&dout}) && in_quads<T>(s.value_size, {&dmeans});
     const CodeBackwardScratch scratch(s, du.defined(), dtype_of<A>(), device);
-    launch_delta<T>(scratch.delta, dout, out);
-    const CodeBackwardOperands<T> back{dout.data<T>(), lse.data<A>(), scratch.delta.data<A>()};
+    const CodeBackwardOperands<T> back{dout.data<T>(), lse.data<A>(), delta.data<A>()};
     const auto sum_terms = [&] {
       const int64_t width = s.heads * s.size;
       if (!du.defined()) return;

@@ -147,6 +147,7 @@ Variable VqAttention::operator()(const Forward& f, const PartInput& input) const
     settings.caches.limit = caches.select(0, 1);
     settings.caches.reduction = config_.reduction;
   }
+  if (gate_) x.gate = (*gate_)(tape, z);
   const VqAttentionResult mixed = vq_attention(tape, x, settings);
 
   if (f.write_state) {
@@ -160,8 +161,7 @@ Variable VqAttention::operator()(const Forward& f, const PartInput& input) const
     if (f.training) codebook_->count(f.batch, k.value(), quantized.codes, mask);
   }
 
-  Variable y = reshape(tape, mixed.out, {rows, tokens, heads_ * value_size_});
-  if (gate_) y = swiglu(tape, (*gate_)(tape, z), y);
+  const Variable y = reshape(tape, mixed.out, {rows, tokens, heads_ * value_size_});
   return add_loss(f, commitment_, quantized.error, out_(tape, y, input.residual));
 }
 

@@ -96,9 +96,65 @@ void add_case(std::vector<OpCase>& cases, const AttentionForm& form, uint32_t se
   cases.back().roundings = roundings;
 }
 
+// Of lines of `width` features: what the backward pass of a gate gives its two factors, and attention's delta of one.
+Tensors gate_reference(const Tensor& dout, const Tensor* gate, const Tensor& attended) {
+  const int64_t queries = dout.dim(1);
+  const int64_t heads = dout.dim(2);
+  const int64_t width = dout.dim(3);
+  const Tensor dgate = like(dout);
+  const Tensor dattended = like(dout);
+  const Tensor delta = Tensor::zeros({dout.dim(0), heads, queries}, DType::f64);
+  for (int64_t i = 0; i < dout.numel(); ++i) {
+    const double x = values(attended)[i];
+    double dx = values(dout)[i];
+    if (gate != nullptr) {
+      const double g = values(*gate)[i];
+      const double sigmoid = 1 / (1 + std::exp(-g));
+      values(dgate)[i] = dx * x * (sigmoid + g * sigmoid * (1 - sigmoid));
+      dx *= g * sigmoid;
+      values(dattended)[i] = dx;
+    }
+    const int64_t query = i / width / heads;
+    const int64_t head = i / width % heads;
+    values(delta)[(query / queries * heads + head) * queries + query % queries] += dx * x;
+  }
+  return gate == nullptr ? Tensors{delta} : Tensors{dgate, dattended, delta};
+}
+
+void add_delta_cases(std::vector<OpCase>& cases) {
+  RandomTensors random(5);
+  // Features: one, odd, whole packs of a warp, and of a block.
+  for (const auto& shape : {Shape{1, 1, 1, 1}, Shape{2, 5, 3, 7}, Shape{2, 9, 2, 64}, Shape{1, 3, 2, 2056}}) {
+    const std::string name = std::to_string(shape[2]) + "x" + std::to_string(shape[3]);
+    cases.push_back({"attention_delta",
+                     name,
+                     {random.normal(shape), random.normal(shape)},
+                     [](const Tensors& t) {
+                       const Tensor delta = wide_beside(t[0], {t[0].dim(0), t[0].dim(2), t[0].dim(1)});
+                       ops::attention_delta(delta, t[0], t[1]);
+                       return Tensors{delta};
+                     },
+                     [](const Tensors& t) { return gate_reference(t[0], nullptr, t[1]); },
+                     shape[3]});
+    cases.push_back({"attention_gate_backward",
+                     name,
+                     {random.normal(shape), random.normal(shape, 3), random.normal(shape)},
+                     [](const Tensors& t) {
+                       const Tensor dgate = dirty(t[0]);
+                       const Tensor dattended = dirty(t[0]);
+                       const Tensor delta = wide_beside(t[0], {t[0].dim(0), t[0].dim(2), t[0].dim(1)});
+                       ops::attention_gate_backward(dgate, dattended, delta, t[0], t[1], t[2]);
+                       return Tensors{dgate, dattended, delta};
+                     },
+                     [](const Tensors& t) { return gate_reference(t[0], &t[1], t[2]); },
+                     shape[3]});
+  }
+}
+
 }  // namespace
 
 void add_attention_cases(std::vector<OpCase>& cases) {
+  add_delta_cases(cases);
   const std::vector<AttentionForm> forms{
       {.name = "one", .rows = 1, .queries = 1, .heads = 1, .kv_heads = 1, .size = 1, .value_size = 1},
       {.name = "nothing_visible", .rows = 1, .queries = 1, .attend_self = false, .bias = true, .relative = true},

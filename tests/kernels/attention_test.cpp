@@ -34,6 +34,28 @@ TEST(Attention, PaddingQueriesGiveExactZero) {
   EXPECT_GE(padded, form.rows);
 }
 
+TEST(Attention, WhereDeltaIsGivenOutIsNotRead) {
+  const AttentionForm form{.queries = 70, .slots = 5, .documents = true};
+  const ops::AttentionInputs in = attention_inputs(form, 4);
+  const Tensor out = Tensor::zeros({form.rows, form.queries, form.heads, form.value_size}, DType::f64);
+  const Tensor lse = Tensor::zeros({form.rows, form.heads, form.queries}, DType::f64);
+  ops::attention(out, lse, in);
+  const Tensor dout = RandomTensors(5).normal(out.shape());
+  ops::AttentionGradients wanted;
+  ops::AttentionGradients found;
+  for (ops::AttentionGradients* g : {&wanted, &found}) {
+    g->dq = Tensor::empty_like(in.q);
+    g->dk = Tensor::empty_like(in.k);
+  }
+  ops::attention_backward(wanted, dout, out, lse, in);
+  found.delta = Tensor::empty_like(lse);
+  ops::attention_delta(found.delta, dout, out);
+  std::fill_n(out.data<double>(), out.numel(), std::numeric_limits<double>::quiet_NaN());
+  ops::attention_backward(found, dout, out, lse, in);
+  EXPECT_LT(relative_error(found.dq, wanted.dq), 1e-14);
+  EXPECT_LT(relative_error(found.dk, wanted.dk), 1e-14);
+}
+
 // A value that is not finite must reach the loss, or nothing would stop the run.
 TEST(Attention, NanReachesEveryQueryThatSeesIt) {
   for (const DType dtype : {DType::f64, DType::f32}) {

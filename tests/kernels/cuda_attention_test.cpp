@@ -106,6 +106,21 @@ TEST_P(CudaAttention, WhatLiesOutsideRingAndTableIsNotVisible) {
   }
 }
 
+TEST_P(CudaAttention, WhereDeltaIsGivenOutIsNotRead) {
+  const ops::AttentionInputs in = moved(inputs({.queries = 70, .slots = 5, .bias = true, .relative = true}, 12));
+  const Results wanted = run(in);
+  const Tensor dout = output_gradient(wanted.out);
+  ops::AttentionGradients found = all_gradients(in);
+  found.delta = Tensor::empty_like(wanted.lse);
+  ops::attention_delta(found.delta, dout, wanted.out);
+  const std::vector<double> nans(static_cast<size_t>(dout.numel()), std::numeric_limits<double>::quiet_NaN());
+  const Tensor nothing = on_device(converted(Tensor::from(nans, dout.shape()), dout.dtype()), kCuda);
+  ops::attention_backward(found, dout, nothing, wanted.lse, in);
+  for (size_t i = 0; i < 9; ++i) {
+    EXPECT_TRUE(same_bits(listed(found)[i], listed(wanted.gradients)[i])) << "gradient " << i;
+  }
+}
+
 TEST_P(CudaAttention, NanReachesEveryQueryThatSeesItAndNoOther) {
   const AttentionForm form{.rows = 1, .queries = 70, .slots = 5, .window = 30};
   ops::AttentionInputs in = inputs(form, 3);

@@ -170,7 +170,7 @@ std::vector<int64_t> scratch_of_codes(int64_t value_size, Device device) {
   ops::code_attention(out, lse, in);
   const int64_t forwards = allocator.stats().peak_bytes - before;
   allocator.reset_peak();
-  ops::code_attention_backward(dq, Tensor(), dmeans, out, out, lse, in);
+  ops::code_attention_backward(dq, Tensor(), dmeans, out, lse, lse, in);
   return {forwards, allocator.stats().peak_bytes - before};
 }
 

@@ -296,14 +296,13 @@ Tensors code_attention_reference(const ops::CodeAttentionInputs& in, const Tenso
   return {out, lse};
 }
 
-// dq, du, dmeans after the inputs of the forward pass, dout, out, lse.
+// dq, du, dmeans after the inputs of the forward pass, dout, delta, lse.
 Tensors code_attention_backward_reference(const ops::CodeAttentionInputs& in, const Tensors& t) {
-  const Tensor &dq = t[5], &du = t[6], &dmeans = t[7], &dout = t[8], &out = t[9], &lse = t[10];
-  const int64_t width = out.dim(3), size = in.q.dim(3);
+  const Tensor &dq = t[5], &du = t[6], &dmeans = t[7], &dout = t[8], &lse = t[10];
+  const int64_t width = dout.dim(3), size = in.q.dim(3);
   for_each_query(
       in, [&](int64_t i, int64_t l, int64_t head, int64_t codeword, int64_t cache, const std::vector<double>& logits) {
-        double delta = 0;
-        for (int64_t d = 0; d < width; ++d) delta += values(dout)[i * width + d] * values(out)[i * width + d];
+        const double delta = values(t[9])[l];
         for (size_t s = 0; s < logits.size(); ++s) {
           if (std::isinf(logits[s])) continue;
           const double p = std::exp(logits[s] - values(lse)[l]);
@@ -381,7 +380,15 @@ void add_code_attention(std::vector<OpCase>& cases, RandomTensors& random, const
     backward.push_back(all && f.u ? random.normal(inputs[1].shape()) : Tensor());
     backward.push_back(all ? Tensor::zeros(inputs[3].shape(), DType::f64) : Tensor());
     backward.push_back(random.normal(per_query));
-    for (const Tensor& stored : total) backward.push_back(converted(converted(stored, DType::f32), DType::f64));
+    const Tensor lse = total[1];
+    const Tensor delta = like(lse);
+    for (int64_t i = 0; i < per_query.numel(); ++i) {
+      const int64_t line = i / f.value_size;
+      const int64_t query = line / f.heads;
+      const int64_t at = (query / f.queries * f.heads + line % f.heads) * f.queries + query % f.queries;
+      values(delta)[at] += values(backward.back())[i] * values(total[0])[i];
+    }
+    for (const Tensor& stored : {delta, lse}) backward.push_back(converted(converted(stored, DType::f32), DType::f64));
     cases.push_back({"code_attention_backward",
                      f.name + (all ? "" : "_dq_only"),
                      backward,
@@ -398,7 +405,7 @@ void add_code_attention(std::vector<OpCase>& cases, RandomTensors& random, const
                      [=](const Tensors& t) { return code_attention_backward_reference(assembled(t, block), t); },
                      terms + f.value_size + f.rows * f.queries,
                      amplification,
-                     {1, 2, 4, 6, 10}});
+                     {1, 2, 4, 6, 9, 10}});
     if (rounds) cases.back().roundings = 8;
   }
 }

@@ -4,6 +4,7 @@
 
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
+#include "autograd/functions/norm.h"
 #include "autograd/functions/vq.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/support/composed_attention.h"
@@ -50,8 +51,24 @@ struct Places {
   }
 };
 
-// Inputs: q, k (codewords), v, r, u, v_bias, codebook, codes, first_visible, first_in_block, origin, limit, document.
-enum At : size_t { kQ, kK, kV, kR, kU, kVBias, kCodebook, kCodesAt, kFirst, kFirstInBlock, kOrigin, kLimit, kDocument };
+// Inputs: q, k (codewords), v, r, u, v_bias, codebook, codes, first_visible, first_in_block, origin, limit, document,
+// gate.
+enum At : size_t {
+  kQ,
+  kK,
+  kV,
+  kR,
+  kU,
+  kVBias,
+  kCodebook,
+  kCodesAt,
+  kFirst,
+  kFirstInBlock,
+  kOrigin,
+  kLimit,
+  kDocument,
+  kGate
+};
 
 Tensors inputs() {
   RandomTensors random(17);
@@ -77,7 +94,8 @@ Tensors inputs() {
           rows_of(places.first_in_block),
           rows_of(places.origin),
           rows_of(places.limit),
-          rows_of(places.document)};
+          rows_of(places.document),
+          random.normal({kRows, kTokens, kHeads * kValueSize})};
 }
 
 AttentionVariables variables(const Inputs& x) {
@@ -91,7 +109,7 @@ AttentionVariables variables(const Inputs& x) {
   return keys;
 }
 
-Variable in_blocks(Tape& t, const Inputs& x, ops::CodeReduction reduction, bool through_cache) {
+Variable in_blocks(Tape& t, const Inputs& x, ops::CodeReduction reduction, bool through_cache, bool gate) {
   const DType wide = wide_type(x[kQ].value().dtype());
   const Device device = x[kQ].value().device();
   VqAttentionSettings settings;
@@ -106,7 +124,7 @@ Variable in_blocks(Tape& t, const Inputs& x, ops::CodeReduction reduction, bool 
   settings.caches.reduction = reduction;
   settings.block = kBlock;
   settings.through_cache = through_cache;
-  return vq_attention(t, {variables(x), x[kCodebook].value()}, settings).out;
+  return vq_attention(t, {variables(x), x[kCodebook].value(), gate ? x[kGate] : Variable()}, settings).out;
 }
 
 // u8 [R, T, 1, T]: pairs of a query and a key with f(query, key).
@@ -138,24 +156,31 @@ Variable to_every_token(Tape& t, const Inputs& x, bool through_cache) {
 }
 
 void add_attentions(std::vector<OpCase>& cases) {
+  const auto add = [&](const std::string& name, ops::CodeReduction reduction, bool through_cache, bool gate) {
+    Tensors tensors = inputs();
+    if (!gate) tensors.pop_back();
+    OpCase made =
+        function_case("vq_attention", name + (through_cache ? "" : "_constant_caches") + (gate ? "_gate" : ""), tensors,
+                      [=](Tape& t, const Inputs& x) { return in_blocks(t, x, reduction, through_cache, gate); });
+    made.composition = one_output([=](Tape& t, const Inputs& x) {
+      const Variable out = to_every_token(t, x, through_cache);
+      return gate ? swiglu(t, reshape(t, x[kGate], out.shape()), out) : out;
+    });
+    made.constants = {kCodebook};
+    made.wide = {kU, kVBias, kCodebook};
+    made.has_derivative = through_cache;
+    made.sum_length = kRows * kTokens * kTokens;
+    made.amplification = 8;
+    made.roundings = 24;
+    cases.push_back(made);
+  };
   for (const bool through_cache : {true, false}) {
     for (const auto& [name, reduction] : {std::pair{"serial", ops::CodeReduction::serial},
                                           {"matmul", ops::CodeReduction::matmul},
                                           {"scan", ops::CodeReduction::scan}}) {
-      OpCase made = function_case("vq_attention", name + std::string(through_cache ? "" : "_constant_caches"), inputs(),
-                                  [reduction = reduction, through_cache](Tape& t, const Inputs& x) {
-                                    return in_blocks(t, x, reduction, through_cache);
-                                  });
-      made.composition =
-          one_output([through_cache](Tape& t, const Inputs& x) { return to_every_token(t, x, through_cache); });
-      made.constants = {kCodebook};
-      made.wide = {kU, kVBias, kCodebook};
-      made.has_derivative = through_cache;
-      made.sum_length = kRows * kTokens * kTokens;
-      made.amplification = 8;
-      made.roundings = 24;
-      cases.push_back(made);
+      add(name, reduction, through_cache, false);
     }
+    add("serial", ops::CodeReduction::serial, through_cache, true);
   }
 }
 

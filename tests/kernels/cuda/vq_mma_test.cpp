@@ -22,10 +22,10 @@ int64_t products_of(const std::function<void()>& call) {
 
 struct CodeCall {
   ops::CodeAttentionInputs in;
-  Tensor out, lse, dout, dq, du, dmeans;
+  Tensor out, lse, dout, delta, dq, du, dmeans;
 
   void forward() const { ops::code_attention(out, lse, in); }
-  void backward() const { ops::code_attention_backward(dq, du, dmeans, dout, out, lse, in); }
+  void backward() const { ops::code_attention_backward(dq, du, dmeans, dout, delta, lse, in); }
 };
 
 CodeCall code_call(int64_t queries, int64_t size, int64_t value_size, int64_t codes, int64_t block,
@@ -48,6 +48,7 @@ CodeCall code_call(int64_t queries, int64_t size, int64_t value_size, int64_t co
   call.out = half({1, queries, 1, value_size});
   call.lse = on_device(random.normal({1, 1, queries}, 1, 0, DType::f32), kCuda);
   call.dout = half({1, queries, 1, value_size});
+  call.delta = on_device(random.normal({1, 1, queries}, 1, 0, DType::f32), kCuda);
   call.dq = half({1, queries, 1, size});
   call.du = Tensor::zeros({1, size}, DType::f32, kCuda);
   call.dmeans = Tensor::empty_like(call.in.means);
