@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include "core/check.h"
+#include "core/progress.h"
 
 namespace quire {
 
@@ -15,6 +16,7 @@ std::string hexadecimal(XXH64_hash_t hash) {
 }  // namespace
 
 std::string checksum_of(std::span<const std::byte> bytes) {
+  note_progress();
   return hexadecimal(XXH3_64bits(bytes.data(), bytes.size()));
 }
 
@@ -29,6 +31,7 @@ Checksum::Checksum() : state_(XXH3_createState()) {
 }
 
 void Checksum::add(std::span<const std::byte> bytes) {
+  note_progress();
   if (bytes.empty()) return;
   if (XXH3_64bits_update(state_.get(), bytes.data(), bytes.size()) != XXH_OK) {
     fail(ErrorKind::internal, "checksum: XXH3 refused {} bytes", bytes.size());

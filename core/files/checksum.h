@@ -1,4 +1,5 @@
-// XXH3, 64 bit, as 16 hexadecimal digits: the checksum of every file that quire writes.
+// XXH3, 64 bit, as 16 hexadecimal digits: the checksum of every file that quire writes. Whatever is summed up is work
+// that goes on (core/progress.h).
 #pragma once
 
 #include <cstddef>

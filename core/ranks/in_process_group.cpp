@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/progress.h"
 #include "core/ranks/missing_rank.h"
 
 namespace quire {
@@ -28,8 +29,14 @@ void InProcessGroup::meet(Meeting& meeting, int rank) {
     }
     return -1;
   };
-  const bool told =
-      changed_.wait_for(lock, deadline_, [&] { return meeting.round != mine || failure_ || first_absent(true) >= 0; });
+  const auto over = [&] { return meeting.round != mine || failure_ || first_absent(true) >= 0; };
+  bool told = changed_.wait_for(lock, deadline_, over);
+  // A rank whose work goes on is waited for. Who waits here says nothing of the kind, so it is one that does not.
+  while (!told) {
+    const auto progress = since_progress();
+    if (!progress || *progress >= deadline_) break;
+    told = changed_.wait_for(lock, deadline_ - *progress, over);
+  }
   if (meeting.round != mine) return;
   if (!failure_) {
     const RankActivity& here = activities_[static_cast<size_t>(rank)];

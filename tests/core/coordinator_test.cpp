@@ -26,11 +26,11 @@ class CoordinatorTest : public ::testing::Test {
   void call(int rank, char what, const std::string& text, int from = 0) {
     coordinator_.receive(rank, {FrameType::call, number_, packed_call({what, from, text})}, now_);
   }
-  void does(int rank, int64_t step, const std::string& operation) {
-    coordinator_.receive(
-        rank,
-        {FrameType::activity, 0, packed_activity({rank, places(3)[static_cast<size_t>(rank)].host, step, operation})},
-        now_);
+  void does(int rank, int64_t step, const std::string& operation, uint64_t since_progress = kNoProgress) {
+    coordinator_.receive(rank,
+                         {FrameType::activity, since_progress,
+                          packed_activity({rank, places(3)[static_cast<size_t>(rank)].host, step, operation})},
+                         now_);
   }
   void fails(int rank, const std::string& message) {
     coordinator_.receive(rank, {FrameType::fail, static_cast<uint64_t>(ErrorKind::disk), message}, now_);
@@ -154,6 +154,48 @@ TEST_F(CoordinatorTest, WhoDoesNotComeIsNamedAfterTheDeadline) {
   EXPECT_EQ(failure(),
             "6 rank 2 on c, step 7, summing gradients: it does not answer since 10 s (run.rank_timeout); what it said "
             "last: rank 2 on c, step 7, computing gradients");
+}
+
+TEST_F(CoordinatorTest, WhoseWorkGoesOnIsWaitedFor) {
+  call(0, 'g', "");
+  call(1, 'g', "");
+  const auto beat = [&](uint64_t of_rank_2) {
+    for (const int rank : {0, 1}) does(rank, 0, "verifying the corpus");
+    does(2, 0, "verifying the corpus", of_rank_2);
+  };
+  for (int second = 0; second < 40; ++second) {
+    pass(seconds(1));
+    beat(second % 3 * 1000);
+    look();
+    ASSERT_EQ(failure(), "") << second;
+  }
+  // The last one was at 40 s. What others do helps nobody.
+  for (int second = 40; second < 50; ++second) {
+    pass(seconds(1));
+    does(0, 0, "verifying the corpus", 0);
+    beat(static_cast<uint64_t>(second + 1 - 40) * 1000);
+    look();
+    ASSERT_EQ(failure(), "") << second;
+  }
+  pass(milliseconds(1));
+  look();
+  EXPECT_EQ(failure(),
+            "6 rank 2 on c, verifying the corpus: it does not answer since 10 s (run.rank_timeout); what it said last: "
+            "rank 2 on c, verifying the corpus");
+}
+
+TEST_F(CoordinatorTest, ProgressBeforeTheCallDoesNotShortenIt) {
+  does(1, 0, "x", 5);
+  pass(seconds(60));
+  for (const int rank : {0, 1, 2}) does(rank, 0, "x", 60'000);
+  call(0, 'g', "");
+  pass(seconds(10));
+  for (const int rank : {0, 1, 2}) does(rank, 0, "x", 70'000);
+  look();
+  EXPECT_EQ(failure(), "");
+  pass(milliseconds(1));
+  look();
+  EXPECT_TRUE(failure().starts_with("6 rank 1 on b"));
 }
 
 TEST_F(CoordinatorTest, WhoIsSilentIsNamedThoughNobodyWaits) {

@@ -10,6 +10,7 @@
 
 #include "core/check.h"
 #include "core/cores.h"
+#include "core/progress.h"
 #include "core/ranks/in_process.h"
 #include "tests/support/expect_error.h"
 
@@ -196,6 +197,36 @@ TEST(Ranks, ARankThatDoesNotAnswerIsNamed) {
               "6 rank 1 on localhost, step 3, summing gradients: it does not answer since 0.05 s (run.rank_timeout); "
               "what it said last: rank 1 on localhost, step 3, computing gradients");
   }
+}
+
+TEST(Ranks, ARankWhoseWorkGoesOnIsWaitedFor) {
+  std::atomic<bool> over = false;
+  const std::string error = error_of(2, [&](Ranks& ranks) {
+    ranks.set_deadline(milliseconds(200));
+    ranks.barrier();
+    if (ranks.rank() == 1) {
+      for (int i = 0; i < 60; ++i) {
+        std::this_thread::sleep_for(milliseconds(10));
+        note_progress();
+      }
+    }
+    ranks.barrier();
+    if (ranks.rank() == 1) {
+      while (!over) std::this_thread::sleep_for(milliseconds(1));
+      return;
+    }
+    const Ranks::Operation operation(ranks, "waiting");
+    try {
+      ranks.barrier();
+    } catch (...) {
+      over = true;
+      throw;
+    }
+  });
+  EXPECT_EQ(
+      error,
+      "6 rank 1 on localhost, waiting: it does not answer since 0.2 s (run.rank_timeout); what it said last: rank "
+      "1 on localhost");
 }
 
 TEST(Ranks, ARankThatEndsEarlyIsNamed) {

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "core/progress.h"
 #include "core/ranks/ranks.h"
 #include "tests/support/expect_error.h"
 
@@ -177,6 +178,23 @@ TEST(SocketControl, OfRankZeroThatIsGoneRankOneSpeaks) {
   for (std::thread& other : others) other.join();
   EXPECT_TRUE(errors[0].starts_with("reports rank 0 on ")) << errors[0];
   EXPECT_TRUE(errors[1].starts_with("rank 0 on ")) << errors[1];
+}
+
+TEST(SocketControl, WhoseWorkGoesOnIsWaitedFor) {
+  const auto errors = on_sockets(2, [](SocketControl& control) {
+    control.set_deadline(milliseconds(300));
+    control.barrier();
+    if (control.rank() == 1) {
+      note_progress();
+      control.set_activity({1, control.host(), 0, "verifying the corpus"});
+      for (int i = 0; i < 150; ++i) {
+        std::this_thread::sleep_for(milliseconds(10));
+        note_progress();
+      }
+    }
+    control.barrier();
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
 // Rank 0 answers no more. Rank 1 heard it last, and yet says so before rank 2 ends.

@@ -203,6 +203,52 @@ TEST_F(MpirunFailures, TheJobScriptBeginsGoesOnAndIsQueuedAgain) {
   EXPECT_EQ(read_text(tiny_ / "asked"), "requeue 77\n");
 }
 
+// A fault of a machine is no reason to stop, but one that comes again from the same checkpoint is.
+TEST_F(MpirunFailures, TheJobScriptQueuesFaultsAgainSomeTimes) {
+  const std::filesystem::path bin = tiny_ / "bin";
+  std::filesystem::create_directory(bin);
+  const auto write_script = [&](const std::string& name, const std::string& text) {
+    write_text(bin / name, "#!/bin/sh\n" + text + "\n");
+    std::filesystem::permissions(bin / name, std::filesystem::perms::owner_all);
+  };
+  write_script("srun", "exit $CODE");
+  write_script("scontrol", "echo \"$@\" >> " + (tiny_ / "asked").string());
+  const std::filesystem::path restarts = tiny_ / "run.restarts";
+  // Whether the job is queued again after a run that ends with `code`; what the script says.
+  const auto ends_with = [&](int code, const std::string& most = "") {
+    ProgramOptions script;
+    script.program = QUIRE_SOURCE_DIR "/configs/launch/quire.sbatch";
+    script.environment = {
+        {"PATH", bin.string() + ":" + std::getenv("PATH")}, {"SLURM_JOB_ID", "77"}, {"CODE", std::to_string(code)}};
+    if (!most.empty()) script.environment.emplace_back("QUIRE_RESTARTS", most);
+    std::filesystem::remove(tiny_ / "asked");
+    const ProgramResult result = run_quire({tiny_.config().string(), (tiny_ / "run").string()}, script);
+    EXPECT_EQ(result.code, code);
+    EXPECT_EQ(result.err.empty(), code <= 8 && code != 6) << result.err;
+    return std::filesystem::exists(tiny_ / "asked");
+  };
+  std::filesystem::create_directories(tiny_ / "run/checkpoints/step-00000008");
+  for (const int code : {1, 2, 3, 4, 5, 7, 8}) EXPECT_FALSE(ends_with(code)) << code;
+  EXPECT_FALSE(std::filesystem::exists(restarts));
+  for (const int code : {6, 137, 6}) EXPECT_TRUE(ends_with(code));
+  EXPECT_EQ(read_text(restarts), "3 step-00000008\n");
+  EXPECT_FALSE(ends_with(6));
+  EXPECT_FALSE(std::filesystem::exists(restarts));  // whoever starts it again may hope again
+  // A newer checkpoint counts anew.
+  EXPECT_TRUE(ends_with(6, "1"));
+  std::filesystem::create_directories(tiny_ / "run/checkpoints/step-00000012");
+  EXPECT_TRUE(ends_with(6, "1"));
+  EXPECT_FALSE(ends_with(6, "1"));
+  EXPECT_FALSE(ends_with(6, "0"));
+  EXPECT_TRUE(ends_with(6));
+  EXPECT_FALSE(ends_with(0));
+  EXPECT_FALSE(std::filesystem::exists(restarts));
+  // Before there is a checkpoint each start moves what is there aside.
+  std::filesystem::remove_all(tiny_ / "run");
+  EXPECT_TRUE(ends_with(6, "1"));
+  EXPECT_FALSE(ends_with(6, "1"));
+}
+
 TEST_F(MpirunFailures, WithoutMpirunNoRankLivesOn) {
   RunningProgram program(mpirun_arguments(3, long_run("run")), mpirun_program());
   wait_for_steps("run", 5, program);

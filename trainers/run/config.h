@@ -65,11 +65,14 @@ struct RunSection {
                      "train counts from its own start; leave time for the step and the checkpoint",
              .min = 1,
              .resumable = true});
-    v.field("rank_timeout", rank_timeout,
-            {.help = "a run on several ranks ends with exit code 6 when a rank lets the others wait for longer; a slow "
-                     "step, the verification of the corpus and the writing of a checkpoint must fit in",
-             .min = 1,
-             .resumable = true});
+    v.field(
+        "rank_timeout", rank_timeout,
+        {.help =
+             "a run on several ranks ends with exit code 6 when a rank lets the others wait for longer. A slow step "
+             "must fit in; the verification of the corpus, the reading and the writing of a checkpoint may "
+             "take longer while they go on",
+         .min = 1,
+         .resumable = true});
   }
   void check(ConfigChecker& c) const {
     c.require(precision != Precision::bf16 || device != DeviceChoice::cpu, "precision",

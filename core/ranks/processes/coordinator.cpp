@@ -70,7 +70,7 @@ RankActivity unpacked_activity(const std::string& text) {
 
 Coordinator::Coordinator(std::vector<RankActivity> ranks, Time now) : first_came_(now) {
   for (RankActivity& activity : ranks)
-    ranks_.push_back({.activity = std::move(activity), .heard = now, .text = {}, .overdue = {}});
+    ranks_.push_back({.activity = std::move(activity), .heard = now, .went_on = {}, .text = {}, .overdue = {}});
 }
 
 void Coordinator::receive(int from, const Frame& frame, Time now) {
@@ -79,6 +79,10 @@ void Coordinator::receive(int from, const Frame& frame, Time now) {
   switch (frame.type) {
     case FrameType::activity:
       rank.activity = unpacked_activity(frame.text);
+      if (frame.number != kNoProgress) {
+        const Time then = now - std::chrono::milliseconds(frame.number);
+        rank.went_on = std::max(rank.went_on.value_or(then), then);
+      }
       return;
     case FrameType::call:
       return take_call(from, frame, now);
@@ -173,21 +177,29 @@ const RankActivity& Coordinator::someone_here() const {
 
 void Coordinator::look(Time now, std::chrono::milliseconds deadline) {
   if (failure_) return;
+  const std::chrono::milliseconds patience = std::max<std::chrono::milliseconds>(deadline, kSilence);
   for (const Rank& rank : ranks_) {
-    if (now - rank.heard > std::max<std::chrono::milliseconds>(deadline, kSilence) && !rank.ended) {
+    if (now - rank.heard > patience && !rank.ended) {
       return fail(ErrorKind::communication, does_not_answer(rank.activity, rank.activity, deadline));
     }
   }
-  if (here_ > 0 && now - first_came_ > deadline) {
-    const auto absent = std::find_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.here; });
-    return fail(ErrorKind::communication, does_not_answer(absent->activity, someone_here(), deadline));
+  if (here_ > 0) {
+    const auto absent = std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+      return !rank.here && now - first_came_ > deadline && (!rank.went_on || now - *rank.went_on > patience);
+    });
+    if (absent != ranks_.end()) {
+      return fail(ErrorKind::communication, does_not_answer(absent->activity, someone_here(), deadline));
+    }
   }
   // Ranks that wait, too, say so about now.
   if (first_overdue_ && now - *first_overdue_ > kAlike) name_missing(deadline, now);
 }
 
 void Coordinator::forgive(std::chrono::steady_clock::duration asleep) {
-  for (Rank& rank : ranks_) rank.heard += asleep;
+  for (Rank& rank : ranks_) {
+    rank.heard += asleep;
+    if (rank.went_on) *rank.went_on += asleep;
+  }
   first_came_ += asleep;
   if (first_overdue_) *first_overdue_ += asleep;
 }

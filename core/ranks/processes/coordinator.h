@@ -56,6 +56,7 @@ class Coordinator {
   struct Rank {
     RankActivity activity;
     Time heard;
+    std::optional<Time> went_on;  // when it said last that its work goes on
     bool ended = false;
     bool here = false;  // in the call that others wait for
     std::string text;   // what it gave there

@@ -10,7 +10,8 @@ namespace quire {
 enum class FrameType : uint32_t {
   hello,     // to root: the token of the run; number: the rank
   welcome,   // root's answer: the token
-  activity,  // what the rank does (packed_activity), and that it lives
+  activity,  // what the rank does (packed_activity), and that it lives; number: milliseconds since it said that its
+             // work goes on (core/progress.h), or kNoProgress
   call,      // to root: a call of Control; number: which
   result,    // from root: what that call returns
   fail,      // to root: an error of this rank; number: its kind
@@ -20,6 +21,8 @@ enum class FrameType : uint32_t {
   overdue,   // to root: others do not come to a collective; number: how many this rank has begun
   ended,     // to root: this rank's program is over
 };
+
+inline constexpr uint64_t kNoProgress = UINT64_MAX;
 
 struct Frame {
   FrameType type = FrameType::hello;

@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/progress.h"
 #include "core/ranks/missing_rank.h"
 #include "core/ranks/processes/socket_control.h"
 
@@ -131,7 +132,9 @@ void SocketControl::say_news(Clock::time_point now) {
   if (!activity_is_news_ || now - said_ < kOften) return;
   said_ = now;
   activity_is_news_ = false;
-  const Frame frame{FrameType::activity, 0, packed_activity(activity_)};
+  const auto progress = since_progress();
+  const Frame frame{FrameType::activity, progress ? static_cast<uint64_t>(progress->count()) : kNoProgress,
+                    packed_activity(activity_)};
   if (!coordinator_) return post(frame);
   coordinator_->receive(0, frame, now);
   for (const std::unique_ptr<FrameSocket>& peer : peers_) {
