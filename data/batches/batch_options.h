@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "core/insertion.h"
 
@@ -25,14 +26,15 @@ struct BatchOptions {
   int64_t first_row = 0;      // this rank makes rows [first_row, last_row)
   int64_t last_row = 8;
   Sampling sampling = Sampling::documents;
-  Pack pack = Pack::pad;                  // of documents
-  Insertion insertion = {};               // what the model reads between the tokens
-  bool score_first_token = true;          // false: the first target of a document does not count
-  int64_t alignment = 1;                  // divides subsequence; concat: a document begins at a multiple of it
-  uint64_t seed = 1;                      // of the order of documents, and of windows
-  bool shuffle = true;                    // false: the order of the split, for evaluation
-  bool endless = true;                    // false: every document once, then no more batches
-  std::optional<int64_t> documents = {};  // only the first so many of the split
+  Pack pack = Pack::pad;          // of documents
+  Insertion insertion = {};       // what the model reads between the tokens
+  bool score_first_token = true;  // false: the first target of a document does not count
+  int64_t alignment = 1;          // divides subsequence; concat: a document begins at a multiple of it
+  uint64_t seed = 1;              // of the order of documents, and of windows
+  bool shuffle = true;            // false: the order of the split, for evaluation
+  bool endless = true;            // false: every document once, then no more batches
+  // Only these documents of the split, in their order here. Not for windows and columns, nor in an endless order.
+  std::optional<std::vector<int64_t>> only = {};
 };
 
 }  // namespace quire

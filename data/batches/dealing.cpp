@@ -9,11 +9,18 @@
 
 namespace quire {
 
+namespace {
+
+std::shared_ptr<const ReadingList> list_of(std::span<const int64_t> offsets, const BatchOptions& options) {
+  if (!options.only) return std::make_shared<SplitList>(offsets, options.seed, options.shuffle);
+  QUIRE_CHECK(!options.endless && !options.shuffle, "dealing: chosen documents are read once, as they come");
+  return std::make_shared<ChosenList>(offsets, *options.only);
+}
+
+}  // namespace
+
 Dealing::Dealing(std::span<const int64_t> offsets, const BatchOptions& options)
-    : Dealing(std::make_shared<SplitList>(
-                  options.documents ? offsets.first(static_cast<size_t>(*options.documents) + 1) : offsets,
-                  options.seed, options.shuffle),
-              options) {}
+    : Dealing(list_of(offsets, options), options) {}
 
 Dealing::Dealing(std::shared_ptr<const ReadingList> list, const BatchOptions& options)
     : list_(std::move(list)), options_(options) {

@@ -7,9 +7,8 @@
 namespace quire {
 
 TokenStream::TokenStream(std::span<const int64_t> offsets, const BatchOptions& options)
-    : offsets_(options.documents ? offsets.first(static_cast<size_t>(*options.documents) + 1) : offsets),
-      insertion_(options.insertion) {
-  QUIRE_CHECK(documents() > 0 && options.subsequence > 0 && options.rows > 0,
+    : offsets_(offsets), insertion_(options.insertion) {
+  QUIRE_CHECK(!options.only && documents() > 0 && options.subsequence > 0 && options.rows > 0,
               "token stream: {} documents, subsequence {}, rows {}", documents(), options.subsequence, options.rows);
 }
 

@@ -1,16 +1,18 @@
-// The documents of a split in an endless order: every epoch has its own permutation.
+// Which documents of a split are read, and in which order.
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "data/corpus/document_order.h"
 #include "data/corpus/documents.h"
 
 namespace quire {
 
+// All, in an endless order: every epoch has its own permutation. Offsets are those of Split::offsets(); they must
+// outlive this.
 class SplitList : public ReadingList {
  public:
-  // Offsets are those of Split::offsets(); they must outlive this.
   SplitList(std::span<const int64_t> offsets, uint64_t seed, bool shuffle)
       : offsets_(offsets), order_(static_cast<int64_t>(offsets.size()) - 1, seed, shuffle) {}
 
@@ -24,6 +26,24 @@ class SplitList : public ReadingList {
  private:
   std::span<const int64_t> offsets_;
   DocumentOrder order_;
+};
+
+// Chosen ones, one after the other.
+class ChosenList : public ReadingList {
+ public:
+  ChosenList(std::span<const int64_t> offsets, std::vector<int64_t> chosen)
+      : offsets_(offsets), chosen_(std::move(chosen)) {}
+
+  int64_t documents() const override { return static_cast<int64_t>(chosen_.size()); }
+  int64_t document(int64_t place) const override { return chosen_.at(static_cast<size_t>(place)); }
+  int64_t tokens_with_bos(int64_t document) const override {
+    const auto index = static_cast<size_t>(document);
+    return offsets_[index + 1] - offsets_[index] + 1;
+  }
+
+ private:
+  std::span<const int64_t> offsets_;
+  std::vector<int64_t> chosen_;
 };
 
 }  // namespace quire

@@ -271,6 +271,47 @@ TEST_F(ByPosition, AddsUpToThePlainEvaluation) {
   }
 }
 
+// A document reads the same, whether others are read or not.
+TEST_F(ByPosition, ChosenDocumentsReadAsAmongAll) {
+  const RunConfig config = tiny_config({"model.attention.cache.kind=hidden", "model.initialization.std=0.4"});
+  Model model(config);
+  const auto read = [&](const std::vector<int64_t>& only) {
+    EvaluationOptions options;
+    options.split = "valid";
+    options.rows = 2;
+    options.only = only;
+    options.bin_width = 10;
+    options.each_target = true;
+    return evaluate(model.store, config, *corpus_, model.machine, options);
+  };
+  const std::vector<int64_t> chosen{1, 4, 5};
+  const EvaluationResult all = read({});
+  const EvaluationResult some = read(chosen);
+  ASSERT_EQ(some.documents.size(), chosen.size());
+  int64_t tokens = 0;
+  auto target = some.targets.begin();
+  for (size_t place = 0; place < chosen.size(); ++place) {
+    const DocumentResult& found = some.documents[place];
+    const DocumentResult& wanted = all.documents[static_cast<size_t>(chosen[place])];
+    EXPECT_EQ(found.name, wanted.name);
+    EXPECT_EQ(found.tokens, wanted.tokens);
+    EXPECT_EQ(found.bytes, wanted.bytes);
+    EXPECT_NEAR(found.nll / wanted.nll, 1, 1e-5) << found.name;
+    tokens += found.tokens;
+    int64_t binned = 0;
+    for (const PositionBin& bin : found.by_position) binned += bin.tokens;
+    EXPECT_EQ(binned, found.tokens);
+    for (int64_t n = 0; n < found.tokens; ++n, ++target) {
+      ASSERT_NE(target, some.targets.end());
+      EXPECT_EQ(target->document, static_cast<int64_t>(place));
+    }
+  }
+  EXPECT_EQ(some.tokens, tokens);
+  EXPECT_EQ(target, some.targets.end());
+  write_target_losses(folder_ / "some.h5", some, corpus_->tokenizer(), "runs/first");
+  EXPECT_EQ(Hdf5Reader::open_file(folder_ / "some.h5").get_texts("/names").size(), chosen.size());
+}
+
 // A file of losses has every target in its place, and what the program reads back is what was found.
 TEST_F(ByPosition, LossesOfSingleTargetsAreWritten) {
   const RunConfig config = tiny_config({"model.initialization.std=0.4"});
@@ -445,6 +486,34 @@ TEST(EvalProgram, PrintsPositionsAsTextAndJson) {
   EXPECT_EQ(json["by_position"][2]["bytes"], 10);
   EXPECT_EQ(run_quire({"eval", run, "--bins", "25"}).code, 2);
   EXPECT_EQ(run_quire({"eval", run, "--by-position", "--bins", "0"}).code, 2);
+}
+
+TEST(EvalProgram, ReadsTheDocumentsThatAreNamed) {
+  const TinyRun tiny;
+  ASSERT_EQ(tiny.train("run", {"schedule.steps=2"}).code, 0);
+  const std::string run = (tiny / "run").string();
+  const auto all = nlohmann::json::parse(run_quire({"eval", run, "--documents", "--json"}).out);
+  ASSERT_GE(all["by_document"].size(), 2U);
+  const auto second = all["by_document"][1];
+  const std::string name = second["name"];
+  const auto one = nlohmann::json::parse(run_quire({"eval", run, "--document", name, "--documents", "--json"}).out);
+  EXPECT_EQ(one["documents"], 1);
+  EXPECT_EQ(one["tokens"], second["tokens"]);
+  ASSERT_EQ(one["by_document"].size(), 1U);
+  EXPECT_EQ(one["by_document"][0]["name"], name);
+  EXPECT_NEAR(one["nll"].get<double>() / second["nll"].get<double>(), 1, 1e-5);
+  // In the order of the split, whatever the order of the names, and once.
+  const std::string first = all["by_document"][0]["name"];
+  const auto both = nlohmann::json::parse(
+      run_quire({"eval", run, "--document", name, "--document", first, "--document", name, "--documents", "--json"})
+          .out);
+  ASSERT_EQ(both["by_document"].size(), 2U);
+  EXPECT_EQ(both["by_document"][0]["name"], first);
+  const ProgramResult unknown = run_quire({"eval", run, "--document", name + "x"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_EQ(unknown.err,
+            "quire: error: --document: split valid has no document '" + name + "x'; did you mean " + name + "?\n");
+  EXPECT_NE(run_quire({"eval", run, "--document", "quite another"}).err.find("prints their names"), std::string::npos);
 }
 
 TEST(EvalProgram, ChoosesTheAverageOfTheWeights) {

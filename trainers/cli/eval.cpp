@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "core/spelling.h"
 #include "data/corpus/corpus_on_ranks.h"
 #include "trainers/checkpoint/loaded_model.h"
 #include "trainers/cli/program.h"
@@ -22,6 +24,7 @@ struct Arguments {
   std::vector<std::string> overrides;
   std::string corpus;
   std::string split;
+  std::vector<std::string> chosen;  // names of documents
   bool documents = false;
   bool by_position = false;
   std::string bins = "log2";
@@ -98,6 +101,23 @@ void print_result(const Arguments& arguments, const LoadedModel& model, const Ev
   }
 }
 
+// Numbers of the documents with these names, ascending; those of a name that several have are all meant.
+std::vector<int64_t> numbers_of(const std::vector<std::string>& wanted, const Split& split, const std::string& name) {
+  std::vector<std::string> names;
+  for (int64_t document = 0; document < split.documents(); ++document) names.push_back(split.name(document));
+  for (const std::string& one : wanted) {
+    if (std::find(names.begin(), names.end(), one) != names.end()) continue;
+    const std::string meant = did_you_mean(names, one);
+    fail(ErrorKind::config, "--document: split {} has no document '{}'{}", name, one,
+         meant.empty() ? "; quire eval --documents prints their names" : meant);
+  }
+  std::vector<int64_t> numbers;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (std::find(wanted.begin(), wanted.end(), names[i]) != wanted.end()) numbers.push_back(static_cast<int64_t>(i));
+  }
+  return numbers;
+}
+
 void run(const Arguments& arguments) {
   const std::optional<int64_t> bin_width =
       arguments.by_position ? std::optional(parse_bin_width(arguments.bins)) : std::nullopt;
@@ -106,6 +126,7 @@ void run(const Arguments& arguments) {
   std::unique_ptr<Corpus> corpus;
   std::unique_ptr<LoadedModel> model;
   std::string split;
+  std::vector<int64_t> only;
   use_checkpoint_on_ranks(arguments.checkpoint, ranks, [&](const std::filesystem::path& path) {
     std::optional<CheckpointReader> reader;
     RunConfig chosen;
@@ -125,6 +146,7 @@ void run(const Arguments& arguments) {
              "{}: its tokenizer ({}) is not the one the model was trained with ({}); prepare it with that one",
              chosen.data.corpus, corpus->tokenizer().kind(), tokenizer->kind());
       }
+      only = numbers_of(arguments.chosen, corpus->split(split), split);
       model.reset();
       model = std::make_unique<LoadedModel>(*reader, chosen, chosen_weights(arguments.ema, chosen));
     });
@@ -137,6 +159,7 @@ void run(const Arguments& arguments) {
                                            {.split = split,
                                             .rows = config.evaluate.rows,
                                             .documents = {},
+                                            .only = only,
                                             .progress =
                                                 [&](int64_t done, int64_t total) {
                                                   if (!progress) progress = std::make_unique<Progress>("eval", total);
@@ -170,6 +193,8 @@ void add_eval(Verb& program) {
                  "evaluate.rows, evaluate.split, run.threads, data.corpus and data.verify");
   app.add_option("--corpus", arguments->corpus, "Another corpus with the same tokenizer")->type_name("FILE");
   app.add_option("--split", arguments->split, "Part of the corpus (default: evaluate.split)")->type_name("NAME");
+  app.add_option("--document", arguments->chosen, "Read this document of the split alone; may be given several times")
+      ->type_name("NAME");
   app.add_flag("--documents", arguments->documents, "Print a line for every document, too");
   Option* by_position =
       app.add_flag("--by-position", arguments->by_position, "Print the loss by position in the document, too");

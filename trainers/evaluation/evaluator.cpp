@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 
 #include "core/check.h"
 #include "data/batches/batch_source.h"
@@ -77,10 +78,10 @@ std::vector<double> as_doubles(const Tensor& tensor) {
 }
 
 // Documents of the result with everything but their losses.
-void list_documents(const Split& split, const Tokenizer& tokenizer, bool score_first_token, int64_t count,
-                    EvaluationResult& result) {
+void list_documents(const Split& split, const Tokenizer& tokenizer, bool score_first_token,
+                    const std::vector<int64_t>& documents, EvaluationResult& result) {
   const int64_t left_out = score_first_token ? 0 : 1;
-  for (int64_t document = 0; document < count; ++document) {
+  for (const int64_t document : documents) {
     const int64_t targets = counted_targets(split, document, left_out);
     result.has_text = result.has_text && targets == split.length(document) + 1 - left_out;
     const int64_t bytes = split.bytes(document) - (left_out == 0 ? 0 : first_bytes(split, tokenizer, document));
@@ -96,12 +97,11 @@ void list_documents(const Split& split, const Tokenizer& tokenizer, bool score_f
   result.has_words = result.has_text && score_first_token;
 }
 
-std::optional<PositionBins> make_bins(const EvaluationOptions& options, const Split& split, int64_t documents) {
+std::optional<PositionBins> make_bins(const EvaluationOptions& options, const Split& split,
+                                      const std::vector<int64_t>& documents) {
   if (!options.bin_width) return std::nullopt;
   int64_t longest = 0;
-  for (int64_t document = 0; document < documents; ++document) {
-    longest = std::max(longest, split.length(document) + 1);
-  }
+  for (const int64_t document : documents) longest = std::max(longest, split.length(document) + 1);
   return PositionBins(longest, *options.bin_width);
 }
 
@@ -167,11 +167,12 @@ class Reader {
   std::optional<StatePool> state_;
 };
 
-void put_losses(const EvaluationSums& sums, EvaluationResult& result) {
+void put_losses(const EvaluationSums& sums, const std::vector<int64_t>& documents, EvaluationResult& result) {
   ExactSum total;
   ExactSum recalled_total;
-  for (const DocumentSums& of : sums.documents()) {
-    DocumentResult& document = result.documents[static_cast<size_t>(of.document)];
+  for (size_t place = 0; place < documents.size(); ++place) {
+    const DocumentSums& of = sums.documents()[static_cast<size_t>(documents[place])];
+    DocumentResult& document = result.documents[place];
     document.nll = of.nll.value();
     document.by_position = sums.bins(of.document);
     total.add(of.nll);
@@ -185,6 +186,23 @@ void put_losses(const EvaluationSums& sums, EvaluationResult& result) {
   }
   if (result.recall) result.recall->nll = recalled_total.value();
   result.nll = total.value();
+}
+
+// Targets of documents of the split become those of documents of the result.
+std::vector<TargetLoss> by_place(std::vector<TargetLoss> targets, const std::vector<int64_t>& documents) {
+  for (TargetLoss& target : targets) {
+    target.document = std::lower_bound(documents.begin(), documents.end(), target.document) - documents.begin();
+  }
+  return targets;
+}
+
+// Those that are read, in ascending order.
+std::vector<int64_t> documents_of(const EvaluationOptions& options, const Split& split) {
+  if (!options.only.empty()) return options.only;
+  std::vector<int64_t> all(
+      static_cast<size_t>(std::min(options.documents.value_or(split.documents()), split.documents())));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 // They are those of whole documents.
@@ -202,14 +220,14 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   Ranks& ranks = options.ranks != nullptr ? *options.ranks : one;
   const Ranks::Operation operation(ranks, "evaluating");
   const Split& split = corpus.split(options.split);
-  const int64_t documents = std::min(options.documents.value_or(split.documents()), split.documents());
-  const int64_t rows = std::min(std::max<int64_t>(options.rows, ranks.size()), documents);
+  const std::vector<int64_t> documents = documents_of(options, split);
+  const int64_t rows = std::min(std::max<int64_t>(options.rows, ranks.size()), static_cast<int64_t>(documents.size()));
 
   EvaluationResult result;
   result.split = options.split;
   if (split.marked()) result.recall.emplace();
   list_documents(split, corpus.tokenizer(), config.data.score_first_token, documents, result);
-  EvaluationSums sums(documents, make_bins(options, split, documents), options.each_target);
+  EvaluationSums sums(documents.back() + 1, make_bins(options, split, documents), options.each_target);
   result.has_bytes_by_position = options.bin_width && !corpus.tokenizer().lossy() && result.has_text;
 
   const ModelReading reading = reading_of(config.model, config.data.subsequence, Purpose::evaluate);
@@ -224,7 +242,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
                              .score_first_token = config.data.score_first_token,
                              .shuffle = false,
                              .endless = false,
-                             .documents = documents};
+                             .only = documents};
   Reader reader(network, reading, machine, batches,
                 result.has_bytes_by_position ? bytes_of_tokens(corpus.tokenizer()) : std::vector<int64_t>{});
   // Every rank deals all documents, so all make the same number of steps.
@@ -243,10 +261,10 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
     }
   }
   sums.add_up(ranks);
-  put_losses(sums, result);
+  put_losses(sums, documents, result);
   if (!result.complete) forget_chances(result);
   result.by_position = sums.bins();
-  result.targets = sums.take_targets();
+  result.targets = by_place(sums.take_targets(), documents);
   QUIRE_CHECK(!result.complete || sums.targets() == result.tokens, "evaluate: {} targets were read of {}",
               sums.targets(), result.tokens);
   if (!std::isfinite(result.nll)) {  // on all ranks

@@ -14,7 +14,8 @@ namespace quire {
 struct EvaluationOptions {
   std::string split;
   int64_t rows = 8;                                             // more where there are more ranks
-  std::optional<int64_t> documents;                             // only the first so many
+  std::optional<int64_t> documents;                             // only the first so many,
+  std::vector<int64_t> only = {};                               // or only these, if any, in ascending order
   std::function<void(int64_t tokens, int64_t total)> progress;  // may be empty
   std::function<bool()> stop;                                   // may be empty; asked after every step
   std::optional<int64_t> bin_width = {};                        // 0: powers of two; nothing: no bins
