@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
 #include "core/check.h"
+#include "core/log.h"
 
 namespace quire {
 
@@ -30,10 +32,24 @@ Container read_whole(File& file, ErrorKind kind) {
 
 }  // namespace
 
-std::string checksum_of_file(File& file) {
+std::string checksum_of_file(File& file, std::chrono::milliseconds patience) {
+  using Clock = std::chrono::steady_clock;
   Checksum checksum;
   std::vector<std::byte> buffer(kChunk);
-  while (const size_t count = file.read(buffer)) checksum.add(std::span(buffer).first(count));
+  const Clock::time_point start = Clock::now();
+  Clock::duration next = patience;
+  int64_t read = 0;
+  while (const size_t count = file.read(buffer)) {
+    checksum.add(std::span(buffer).first(count));
+    read += static_cast<int64_t>(count);
+    const Clock::duration passed = Clock::now() - start;
+    if (passed < next) continue;
+    next = 3 * passed;
+    const int64_t all = file.size();
+    log_info(fmt::format("reading {} for its checksum: {:.2f} of {:.2f} GB, {:.0f} s", file.path().string(),
+                         static_cast<double>(read) / 1e9, static_cast<double>(std::max(all, read)) / 1e9,
+                         std::chrono::duration<double>(passed).count()));
+  }
   return checksum.text();
 }
 

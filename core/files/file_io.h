@@ -2,6 +2,7 @@
 // unless the text says otherwise.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -16,7 +17,9 @@
 
 namespace quire {
 
-std::string checksum_of_file(File& file);  // from where the file stands to its end; streams
+// Of what lies between where the file stands and its end; streams. Who waits for longer than `patience` is told how far
+// it is, and again when three times as much time has passed.
+std::string checksum_of_file(File& file, std::chrono::milliseconds patience = std::chrono::seconds(10));
 std::string checksum_of_file(const std::filesystem::path& path, ErrorKind kind = ErrorKind::disk);
 
 // What may be read at once.

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+
 #include "tests/support/expect_error.h"
 #include "tests/support/small_disk.h"
 #include "tests/support/temporary_directory.h"
@@ -34,6 +36,25 @@ TEST(FileIo, ChecksumIsXxh3AndTheSameForFileAndMemory) {
   EXPECT_EQ(checksum_of_file(folder / "big"), checksum_of(bytes));
   bytes[1'500'000] ^= std::byte{1};
   EXPECT_NE(checksum_of_file(folder / "big"), checksum_of(bytes));
+}
+
+TEST(FileIo, WhoWaitsForAChecksumIsTold) {
+  const TemporaryDirectory folder;
+  write_file_durably(folder / "x", std::string(size_t{20} << 20, 'x'));
+  const auto said = [&](std::chrono::milliseconds patience) {
+    File file = File::open(folder / "x");
+    testing::internal::CaptureStderr();
+    checksum_of_file(file, patience);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said(std::chrono::hours(1)), "");
+  const std::string lines = said({});
+  const std::string beginning = "reading " + (folder / "x").string() + " for its checksum: 0.00 of 0.02 GB, 0 s\n";
+  EXPECT_TRUE(lines.starts_with(beginning)) << lines;
+  // Times grow threefold: of twenty pieces some are told of.
+  const auto count = std::count(lines.begin(), lines.end(), '\n');
+  EXPECT_GE(count, 2) << lines;
+  EXPECT_LE(count, 12) << lines;
 }
 
 TEST(FileIo, ReplacesAtomically) {
