@@ -380,7 +380,7 @@ void add_code_attention(std::vector<OpCase>& cases, RandomTensors& random, const
     backward.push_back(all && f.u ? random.normal(inputs[1].shape()) : Tensor());
     backward.push_back(all ? Tensor::zeros(inputs[3].shape(), DType::f64) : Tensor());
     backward.push_back(random.normal(per_query));
-    const Tensor lse = total[1];
+    const Tensor& lse = total[1];
     const Tensor delta = like(lse);
     for (int64_t i = 0; i < per_query.numel(); ++i) {
       const int64_t line = i / f.value_size;
