@@ -149,6 +149,12 @@ TEST_F(MpirunFailures, SigusrToMpirunStopsAllWithOneCheckpoint) {
   EXPECT_EQ(checkpoint_steps(tiny_ / "run/checkpoints").size(), 1U);
 }
 
+// In place of one of SLURM's commands.
+void write_script(const std::filesystem::path& path, const std::string& text) {
+  write_text(path, "#!/bin/sh\n" + text + "\n");
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+}
+
 // What the scripts in configs/launch make of signals.
 TEST_F(MpirunFailures, TheScriptForContainersPassesSignalsOn) {
   for (const int signal : {SIGTERM, SIGINT}) {
@@ -171,17 +177,13 @@ TEST_F(MpirunFailures, TheJobScriptBeginsGoesOnAndIsQueuedAgain) {
   // In place of SLURM's commands: srun starts two ranks, scontrol writes down what it is asked.
   const std::filesystem::path bin = tiny_ / "bin";
   std::filesystem::create_directory(bin);
-  const auto write_script = [&](const std::string& name, const std::string& text) {
-    write_text(bin / name, "#!/bin/sh\n" + text + "\n");
-    std::filesystem::permissions(bin / name, std::filesystem::perms::owner_all);
-  };
   const std::vector<std::string> mpirun = mpirun_arguments(2, {}, {.program = "quire_with_mechanisms"});
   std::string command = QUIRE_MPIEXEC;
   for (const std::string& argument : mpirun) command += " " + argument;
-  write_script("srun",
+  write_script(bin / "srun",
                "[ \"$1 $2 $3 $4\" = '--mpi=pmix --kill-on-bad-exit=0 --wait=60 quire' ] || exit 9; shift 4; exec " +
                    command + " \"$@\"");
-  write_script("scontrol", "echo \"$@\" >> " + (tiny_ / "asked").string());
+  write_script(bin / "scontrol", "echo \"$@\" >> " + (tiny_ / "asked").string());
   ProgramOptions script;
   script.program = QUIRE_SOURCE_DIR "/configs/launch/quire.sbatch";
   script.environment = {{"PATH", bin.string() + ":" + std::getenv("PATH")},
@@ -207,12 +209,8 @@ TEST_F(MpirunFailures, TheJobScriptBeginsGoesOnAndIsQueuedAgain) {
 TEST_F(MpirunFailures, TheJobScriptQueuesFaultsAgainSomeTimes) {
   const std::filesystem::path bin = tiny_ / "bin";
   std::filesystem::create_directory(bin);
-  const auto write_script = [&](const std::string& name, const std::string& text) {
-    write_text(bin / name, "#!/bin/sh\n" + text + "\n");
-    std::filesystem::permissions(bin / name, std::filesystem::perms::owner_all);
-  };
-  write_script("srun", "exit $CODE");
-  write_script("scontrol", "echo \"$@\" >> " + (tiny_ / "asked").string());
+  write_script(bin / "srun", "exit $CODE");
+  write_script(bin / "scontrol", "echo \"$@\" >> " + (tiny_ / "asked").string());
   const std::filesystem::path restarts = tiny_ / "run.restarts";
   // Whether the job is queued again after a run that ends with `code`; what the script says.
   const auto ends_with = [&](int code, const std::string& most = "") {
