@@ -1,6 +1,6 @@
 #include "kernels/checks.h"
 #include "kernels/cuda/map.h"
-#include "kernels/cuda/silu.h"
+#include "kernels/cuda/swiglu.h"
 #include "kernels/elementwise.h"
 
 namespace quire::cuda {

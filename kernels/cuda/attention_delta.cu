@@ -3,7 +3,7 @@
 #include "kernels/cuda/attention_softmax.h"
 #include "kernels/cuda/bind.h"
 #include "kernels/cuda/norm_team.h"
-#include "kernels/cuda/silu.h"
+#include "kernels/cuda/swiglu.h"
 
 namespace quire::cuda {
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <iostream>
 #include <map>
 
@@ -220,8 +221,11 @@ TEST_F(CudaTraining, ResumesBitForBit) {
 }
 
 // Calls that are collected and repeated as graphs are the same calls: every bit is that of the run without. After some
-// steps they come from graphs, but where sizes still grow with what has been read (blocks and chunks that are stored).
+// steps they come from graphs, but where sizes still grow with what has been read (blocks and chunks that are stored):
+// QUIRE_TEST_STEPS asks for more steps.
 TEST_F(CudaTraining, GraphsChangeNoBit) {
+  const char* const asked = std::getenv("QUIRE_TEST_STEPS");
+  const int64_t count = asked == nullptr ? steps(20, 8) : std::atoi(asked);
   DeviceBackend& device = device_backend(DeviceKind::cuda);
   if (!device.use_graphs(true)) GTEST_SKIP() << "a device in the GPU's place that makes each call by itself";
   device.use_graphs(false);
@@ -250,7 +254,7 @@ TEST_F(CudaTraining, GraphsChangeNoBit) {
     std::vector<std::string> all = settings;
     all.insert(all.end(), {"run.device=cuda", "run.precision=bf16"});
     TrainingRun without(config(all), *corpus_);
-    const std::vector<double> wanted = without.losses(steps(20, 8));
+    const std::vector<double> wanted = without.losses(count);
     TrainingRun with(config(all), *corpus_);
     Graphs graphs(device, true);
     DeviceBackend::CallCounts before;

@@ -96,29 +96,18 @@ void add_case(std::vector<OpCase>& cases, const AttentionForm& form, uint32_t se
   cases.back().roundings = roundings;
 }
 
-// Of lines of `width` features: what the backward pass of a gate gives its two factors, and attention's delta of one.
-Tensors gate_reference(const Tensor& dout, const Tensor* gate, const Tensor& attended) {
-  const int64_t queries = dout.dim(1);
-  const int64_t heads = dout.dim(2);
-  const int64_t width = dout.dim(3);
+// dgate, dattended and delta.
+Tensors gate_backward_reference(const Tensor& dout, const Tensor& gate, const Tensor& attended) {
   const Tensor dgate = like(dout);
   const Tensor dattended = like(dout);
-  const Tensor delta = Tensor::zeros({dout.dim(0), heads, queries}, DType::f64);
   for (int64_t i = 0; i < dout.numel(); ++i) {
-    const double x = values(attended)[i];
-    double dx = values(dout)[i];
-    if (gate != nullptr) {
-      const double g = values(*gate)[i];
-      const double sigmoid = 1 / (1 + std::exp(-g));
-      values(dgate)[i] = dx * x * (sigmoid + g * sigmoid * (1 - sigmoid));
-      dx *= g * sigmoid;
-      values(dattended)[i] = dx;
-    }
-    const int64_t query = i / width / heads;
-    const int64_t head = i / width % heads;
-    values(delta)[(query / queries * heads + head) * queries + query % queries] += dx * x;
+    const double dy = values(dout)[i];
+    const double g = values(gate)[i];
+    const double sigmoid = 1 / (1 + std::exp(-g));
+    values(dgate)[i] = dy * values(attended)[i] * (sigmoid + g * sigmoid * (1 - sigmoid));
+    values(dattended)[i] = dy * g * sigmoid;
   }
-  return gate == nullptr ? Tensors{delta} : Tensors{dgate, dattended, delta};
+  return {dgate, dattended, attention_delta_reference(dattended, attended)};
 }
 
 void add_delta_cases(std::vector<OpCase>& cases) {
@@ -134,7 +123,7 @@ void add_delta_cases(std::vector<OpCase>& cases) {
                        ops::attention_delta(delta, t[0], t[1]);
                        return Tensors{delta};
                      },
-                     [](const Tensors& t) { return gate_reference(t[0], nullptr, t[1]); },
+                     [](const Tensors& t) { return Tensors{attention_delta_reference(t[0], t[1])}; },
                      shape[3]});
     cases.push_back({"attention_gate_backward",
                      name,
@@ -146,7 +135,7 @@ void add_delta_cases(std::vector<OpCase>& cases) {
                        ops::attention_gate_backward(dgate, dattended, delta, t[0], t[1], t[2]);
                        return Tensors{dgate, dattended, delta};
                      },
-                     [](const Tensors& t) { return gate_reference(t[0], &t[1], t[2]); },
+                     [](const Tensors& t) { return gate_backward_reference(t[0], t[1], t[2]); },
                      shape[3]});
   }
 }

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "tests/kernels/vq_cases.h"
+#include "tests/support/attention_reference.h"
 #include "tests/support/compare.h"
 
 namespace quire::test {
@@ -380,15 +381,9 @@ void add_code_attention(std::vector<OpCase>& cases, RandomTensors& random, const
     backward.push_back(all && f.u ? random.normal(inputs[1].shape()) : Tensor());
     backward.push_back(all ? Tensor::zeros(inputs[3].shape(), DType::f64) : Tensor());
     backward.push_back(random.normal(per_query));
-    const Tensor& lse = total[1];
-    const Tensor delta = like(lse);
-    for (int64_t i = 0; i < per_query.numel(); ++i) {
-      const int64_t line = i / f.value_size;
-      const int64_t query = line / f.heads;
-      const int64_t at = (query / f.queries * f.heads + line % f.heads) * f.queries + query % f.queries;
-      values(delta)[at] += values(backward.back())[i] * values(total[0])[i];
-    }
-    for (const Tensor& stored : {delta, lse}) backward.push_back(converted(converted(stored, DType::f32), DType::f64));
+    const Tensor delta = attention_delta_reference(backward.back(), total[0]);
+    for (const Tensor& stored : {delta, total[1]})
+      backward.push_back(converted(converted(stored, DType::f32), DType::f64));
     cases.push_back({"code_attention_backward",
                      f.name + (all ? "" : "_dq_only"),
                      backward,

@@ -176,4 +176,17 @@ ops::AttentionGradients attention_reference_gradients(const ops::AttentionInputs
   return g;
 }
 
+Tensor attention_delta_reference(const Tensor& dout, const Tensor& out) {
+  const int64_t queries = out.dim(1);
+  const int64_t heads = out.dim(2);
+  const Tensor delta = Tensor::zeros({out.dim(0), heads, queries}, DType::f64);
+  for (int64_t i = 0; i < out.numel(); ++i) {
+    const int64_t query = i / out.dim(3) / heads;
+    const int64_t head = i / out.dim(3) % heads;
+    delta.data<double>()[(query / queries * heads + head) * queries + query % queries] +=
+        dout.data<double>()[i] * out.data<double>()[i];
+  }
+  return delta;
+}
+
 }  // namespace quire::test

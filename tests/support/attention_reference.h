@@ -17,5 +17,7 @@ AttentionReference attention_reference(const ops::AttentionInputs& in);
 ops::AttentionGradients attention_reference_gradients(const ops::AttentionInputs& in, const Tensor& dout,
                                                       const Tensor& out, const Tensor& lse);
 ops::AttentionGradients attention_reference_gradients(const ops::AttentionInputs& in, const Tensor& dout);
+// [R, H, T] of dout and out [R, T, H, Dv].
+Tensor attention_delta_reference(const Tensor& dout, const Tensor& out);
 
 }  // namespace quire::test

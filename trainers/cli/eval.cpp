@@ -101,8 +101,10 @@ void print_result(const Arguments& arguments, const LoadedModel& model, const Ev
   }
 }
 
-// Numbers of the documents with these names, ascending; those of a name that several have are all meant.
+// Numbers of the documents with these names, ascending; none means all. Those of a name that several have are all
+// meant.
 std::vector<int64_t> numbers_of(const std::vector<std::string>& wanted, const Split& split, const std::string& name) {
+  if (wanted.empty()) return {};
   std::vector<std::string> names;
   for (int64_t document = 0; document < split.documents(); ++document) names.push_back(split.name(document));
   for (const std::string& one : wanted) {

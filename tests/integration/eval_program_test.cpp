@@ -1,0 +1,103 @@
+// quire eval as a program: what it prints, what it reads and what it refuses.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/tiny_run.h"
+
+namespace quire::test {
+namespace {
+
+TEST(EvalProgram, PrintsPositionsAsTextAndJson) {
+  const TinyRun tiny;
+  ASSERT_EQ(tiny.train("run", {"schedule.steps=2"}).code, 0);
+  const std::string run = (tiny / "run").string();
+  const ProgramResult text = run_quire({"eval", run, "--by-position"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("nats per token  bits per byte"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("32..63"), std::string::npos) << text.out;
+  const auto plain = nlohmann::json::parse(run_quire({"eval", run, "--json"}).out);
+  const auto json = nlohmann::json::parse(run_quire({"eval", run, "--by-position", "--bins", "25", "--json"}).out);
+  EXPECT_EQ(json["nll"], plain["nll"]);
+  EXPECT_EQ(json["tokens"], plain["tokens"]);
+  ASSERT_EQ(json["by_position"].size(), 3U);
+  EXPECT_EQ(json["by_position"][2]["begin"], 50);
+  EXPECT_EQ(json["by_position"][2]["tokens"], 11);  // 50..60 of the longer document
+  EXPECT_EQ(json["by_position"][2]["bytes"], 10);
+  EXPECT_EQ(run_quire({"eval", run, "--bins", "25"}).code, 2);
+  EXPECT_EQ(run_quire({"eval", run, "--by-position", "--bins", "0"}).code, 2);
+}
+
+TEST(EvalProgram, ReadsTheDocumentsThatAreNamed) {
+  const TinyRun tiny;
+  ASSERT_EQ(tiny.train("run", {"schedule.steps=2"}).code, 0);
+  const std::string run = (tiny / "run").string();
+  const auto all = nlohmann::json::parse(run_quire({"eval", run, "--documents", "--json"}).out);
+  ASSERT_GE(all["by_document"].size(), 2U);
+  const auto second = all["by_document"][1];
+  const std::string name = second["name"];
+  const auto one = nlohmann::json::parse(run_quire({"eval", run, "--document", name, "--documents", "--json"}).out);
+  EXPECT_EQ(one["documents"], 1);
+  EXPECT_EQ(one["tokens"], second["tokens"]);
+  ASSERT_EQ(one["by_document"].size(), 1U);
+  EXPECT_EQ(one["by_document"][0]["name"], name);
+  EXPECT_NEAR(one["nll"].get<double>() / second["nll"].get<double>(), 1, 1e-5);
+  // In the order of the split, whatever the order of the names, and once.
+  const std::string first = all["by_document"][0]["name"];
+  const auto both = nlohmann::json::parse(
+      run_quire({"eval", run, "--document", name, "--document", first, "--document", name, "--documents", "--json"})
+          .out);
+  ASSERT_EQ(both["by_document"].size(), 2U);
+  EXPECT_EQ(both["by_document"][0]["name"], first);
+  const ProgramResult unknown = run_quire({"eval", run, "--document", name + "x"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_EQ(unknown.err,
+            "quire: error: --document: split valid has no document '" + name + "x'; did you mean " + name + "?\n");
+  EXPECT_NE(run_quire({"eval", run, "--document", "quite another"}).err.find("prints their names"), std::string::npos);
+}
+
+TEST(EvalProgram, ChoosesTheAverageOfTheWeights) {
+  const TinyRun tiny;
+  const std::vector<std::string> options{"schedule.steps=6", "evaluate.every=6", "optimizer.ema.decay=0.9"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), options.begin(), options.end());
+    return more;
+  };
+  ASSERT_EQ(tiny.train("trained", with({})).code, 0);
+  ASSERT_EQ(tiny.train("average", with({"optimizer.ema.evaluate=true"})).code, 0);
+  const auto nll = [&](const std::string& run, const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments{"eval", (tiny / run).string(), "--json"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const ProgramResult result = run_quire(arguments);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return nlohmann::ordered_json::parse(result.out);
+  };
+  const auto in_training = [&](const std::string& run) { return comparable_metrics(tiny / run).back()["evaluation"]; };
+  EXPECT_NE(nll("trained", {})["nll"], nll("trained", {"--ema"})["nll"]);
+  EXPECT_EQ(nll("trained", {})["weights"], "trained");
+  EXPECT_EQ(nll("trained", {"--ema"})["nll"], nll("average", {})["nll"]);
+  EXPECT_EQ(nll("average", {})["weights"], "average");
+  EXPECT_EQ(nll("trained", {})["nll"], nll("average", {"--no-ema"})["nll"]);
+  EXPECT_EQ(in_training("trained")["nll"], nll("trained", {})["nll"]);
+  EXPECT_EQ(in_training("trained")["weights"], "trained");
+  EXPECT_EQ(in_training("average")["nll"], nll("average", {})["nll"]);
+  EXPECT_EQ(in_training("average")["weights"], "average");
+  const auto text = [&](const std::string& flag) {
+    return run_quire({"generate", (tiny / "trained").string(), "--length", "60", "--seed", "3", flag}).out;
+  };
+  EXPECT_NE(text("--ema"), text("--no-ema"));
+
+  // An average of weights that never change is these weights: it begins with those that init.from names.
+  ASSERT_EQ(tiny.train("again", with({"init.from=" + (tiny / "trained").string(), "optimizer.lr=0"})).code, 0);
+  EXPECT_EQ(nll("again", {"--ema"})["nll"], nll("trained", {})["nll"]);
+
+  ASSERT_EQ(tiny.train("without", {"schedule.steps=2"}).code, 0);
+  const ProgramResult refused = run_quire({"eval", (tiny / "without").string(), "--ema"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.err.find("holds no average of the weights; a run keeps one with optimizer.ema.decay"),
+            std::string::npos)
+      << refused.err;
+}
+
+}  // namespace
+}  // namespace quire::test
