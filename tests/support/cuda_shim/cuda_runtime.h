@@ -9,12 +9,15 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "tests/support/cuda_shim/cuda_graphs.h"
 #include "tests/support/cuda_shim/device_memory.h"
+#include "tests/support/cuda_shim/products.h"
 
 // NOLINTBEGIN(bugprone-reserved-identifier): CUDA's own words
 #define __global__
@@ -43,7 +46,16 @@ namespace quire::shim {
 void on_stream(cudaStream_t stream, std::function<void()> work);
 // Runs body, a call of kernel, once for every thread of the grid. Aborts with one line on stderr when threads miss each
 // other.
-void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
+struct Parameter {
+  const void* at;
+  size_t bytes;
+};
+void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body,
+              const std::vector<Parameter>& parameters);
+// Who runs grids in place of that from now on: kernels by the names of their symbols.
+using GridRunner = void (*)(const std::string& symbol, dim3 grid, dim3 block, size_t shared_bytes,
+                            const std::vector<Parameter>& parameters);
+void set_grid_runner(GridRunner runner);
 void block_barrier(const char* file, int line);
 void* dynamic_shared();
 // What a block may have from now on: 227 KB, as on Hopper, until another limit is set.
@@ -82,7 +94,6 @@ void load_matrices(uint32_t (&to)[4], const void* address, bool turned, const ch
 int64_t bank_conflicts();
 // Products of fragments that whole warps have made, since the start.
 int64_t tensor_products();
-void count_products(int64_t fragments);
 // Copies of half of the threads are made at once and those of the others as late as they may be, so that a wait or a
 // barrier that is missing shows in either case.
 void copy_later(void* shared, const void* from, size_t bytes);
@@ -187,8 +198,13 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   using Values = std::tuple<std::remove_cvref_t<Parameters>...>;
   const auto work_of = [kernel](dim3 grid, dim3 block, size_t shared_bytes, const Values& parameters) {
     return [=] {
-      quire::shim::run_grid(reinterpret_cast<const void*>(kernel), grid, block, shared_bytes,
-                            [&] { std::apply(kernel, parameters); });
+      quire::shim::run_grid(
+          reinterpret_cast<const void*>(kernel), grid, block, shared_bytes, [&] { std::apply(kernel, parameters); },
+          std::apply(
+              [](const auto&... values) {
+                return std::vector<quire::shim::Parameter>{{&values, sizeof values}...};
+              },
+              parameters));
     };
   };
   quire::shim::on_stream_or_graph(

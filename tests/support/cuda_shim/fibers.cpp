@@ -56,6 +56,7 @@ std::atomic<size_t> g_shared_limit = size_t{227} << 10;
 std::atomic<size_t> g_most_shared = 0;
 std::atomic<int> g_major = 9;
 std::atomic<int> g_minor = 0;
+GridRunner g_runner = nullptr;
 
 enum class Waits { no, for_block, for_warp, done };
 
@@ -313,10 +314,12 @@ void run_block(Scheduler& s) {
 
 }  // namespace
 
-void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body) {
+void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body,
+              const std::vector<Parameter>& parameters) {
   static std::mutex one_grid;  // of all threads that launch
   const std::lock_guard lock(one_grid);
   const DeviceMemoryOpen open;
+  if (g_runner != nullptr) return g_runner(symbol_of(kernel), grid, block, shared_bytes, parameters);
   Scheduler& s = scheduler();
   s.static_shared = &static_shared_of(kernel);
   s.threads = static_cast<int>(block.x * block.y * block.z);
@@ -340,6 +343,10 @@ void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, co
       }
     }
   }
+}
+
+void set_grid_runner(GridRunner runner) {
+  g_runner = runner;
 }
 
 void copy_later(void* shared, const void* from, size_t bytes) {

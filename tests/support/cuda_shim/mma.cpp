@@ -85,6 +85,10 @@ void count_products(int64_t fragments) {
   count(g_tensor_products, fragments);
 }
 
+void count_bank_conflicts(int64_t matrices) {
+  count(g_bank_conflicts, matrices);
+}
+
 int64_t tensor_products() {
   return g_tensor_products;
 }

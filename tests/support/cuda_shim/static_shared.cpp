@@ -64,10 +64,24 @@ struct Symbols {
 
 }  // namespace
 
-const std::vector<SharedArray>& static_shared_of(const void* kernel) {
-  // Never destroyed: a stream's thread may outlive statics.
-  static std::mutex& mutex = *new std::mutex;
+namespace {
+
+// Never destroyed: a stream's thread may outlive statics.
+const Symbols& symbols_of_program() {
   static const Symbols& symbols = *new Symbols;
+  return symbols;
+}
+
+}  // namespace
+
+std::string symbol_of(const void* kernel) {
+  const auto found = symbols_of_program().functions.find(kernel);
+  return found == symbols_of_program().functions.end() ? "" : found->second;
+}
+
+const std::vector<SharedArray>& static_shared_of(const void* kernel) {
+  static std::mutex& mutex = *new std::mutex;
+  const Symbols& symbols = symbols_of_program();
   static auto& known = *new std::unordered_map<const void*, std::vector<SharedArray>>;
   const std::lock_guard lock(mutex);
   const auto [entry, is_new] = known.try_emplace(kernel);

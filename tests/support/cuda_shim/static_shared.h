@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 namespace quire::shim {
@@ -12,5 +13,7 @@ struct SharedArray {
 };
 // Of the kernel at this address; none of one that has no symbol.
 const std::vector<SharedArray>& static_shared_of(const void* kernel);
+// The symbol of a function of the program, as it is mangled; empty: it has none.
+std::string symbol_of(const void* kernel);
 
 }  // namespace quire::shim

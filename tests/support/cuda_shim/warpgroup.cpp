@@ -79,7 +79,7 @@ void multiply_later(float* sums, int columns, const uint32_t* left, uint64_t lef
     }
   }
   if (lane() == 0) count_products(columns);
-  if (lane() == 0) g_warpgroup_products.fetch_add(columns, std::memory_order_relaxed);
+  if (lane() == 0) count_warpgroup_products(columns);
   const int first_row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + group;
   const int first_column = lane() % 4 * 2;
   const bool in_registers = left != nullptr;
@@ -103,6 +103,10 @@ void multiply_later(float* sums, int columns, const uint32_t* left, uint64_t lef
       }
     }
   });
+}
+
+void count_warpgroup_products(int64_t fragments) {
+  g_warpgroup_products.fetch_add(fragments, std::memory_order_relaxed);
 }
 
 int64_t warpgroup_products() {

@@ -1,0 +1,212 @@
+// Runs kernels as nvcc has compiled them: PTX (PTX ISA 9.0), warp by warp, on the host. What plain C++ cannot show is
+// run here: inline assembly with its constraints, the order of memory accesses that the compiler has made, vector
+// loads.
+//
+// A warp's lanes have program counters of their own; those that are furthest behind go on first, which brings lanes
+// together where branches meet. Instructions of whole warps wait for all lanes they name. Each rule of the ISA that a
+// kernel breaks ends the program with one line on stderr that names kernel and line of the PTX file.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace quire::ptx {
+
+inline constexpr int kLanes = 32;
+inline constexpr uint32_t kAll = ~0U;
+// Where shared memory begins in its window; the first KB is the system's.
+inline constexpr uint32_t kSharedBegin = 0x400;
+
+struct Warp;
+struct Instruction;
+using Run = void (*)(Warp& warp, const Instruction& instruction, uint32_t lanes);
+
+enum class Space : uint8_t { generic, shared };
+
+// What an instruction is counted as.
+enum class Kind : uint8_t { other, special, global, local, shared, tensor, control, sync };
+inline constexpr size_t kKinds = 8;
+
+// What a kernel has done so far. Sectors are 32 bytes of global memory that a warp's access touches, wavefronts 128
+// bytes that shared memory moves at once; `fewest` are those of an access whose lanes lie side by side.
+struct Counts {
+  int64_t launches = 0, blocks = 0;
+  std::array<int64_t, kKinds> instructions{};  // of warps
+  int64_t sectors = 0, fewest_sectors = 0;
+  int64_t wavefronts = 0, fewest_wavefronts = 0;
+};
+
+// What becomes of lanes behind an instruction.
+enum class Flow : uint8_t { next, branch, end, warp, block };
+
+struct Instruction {
+  Run run = nullptr;
+  Flow flow = Flow::next;
+  Kind kind = Kind::other;
+  bool guard_negated = false;
+  int32_t guard = -1;   // a predicate; -1: none
+  int32_t target = -1;  // of a branch
+  int64_t number = 0;   // of memory: added to the address; else what the instruction makes of it
+  // Of memory.
+  Space space = Space::generic;
+  uint8_t bytes = 0;           // of an element
+  uint8_t count = 1;           // elements
+  uint8_t address_bytes = 8;   // of the register
+  uint8_t register_bytes = 0;  // of the data's
+  bool is_signed = false;
+  std::vector<int32_t> operands;  // places in a warp's registers, in bytes
+  int32_t line = 0;
+};
+
+// A value that lanes find in a register when a block begins.
+enum class Special : uint8_t { tid_x, tid_y, tid_z, ctaid_x, ctaid_y, ctaid_z, laneid, lanemask_le, local };
+struct SpecialRegister {
+  Special what;
+  int32_t place;
+  uint64_t offset;  // of local memory: added to where that of a thread begins
+};
+struct Constant {
+  int32_t place;
+  int bytes;
+  uint64_t value;
+};
+
+struct Kernel {
+  std::string name;
+  std::string file;
+  std::vector<Instruction> code;
+  size_t register_bytes = 0;  // of a warp
+  std::vector<Constant> constants;
+  std::vector<SpecialRegister> specials;
+  std::vector<Constant> sizes;  // value: 0 to 2 blockDim, 3 to 5 gridDim
+  size_t local_bytes = 0;       // of a thread
+  size_t shared_bytes = 0;      // its own arrays
+  size_t most_threads = 0;      // that a block may have; 0: 1024
+  // Of parameters: [offset, bytes) in `parameter_memory`, which instructions name by address.
+  std::vector<std::pair<size_t, size_t>> parameters;
+  std::unique_ptr<unsigned char[]> parameter_memory;
+  std::vector<std::unique_ptr<unsigned char[]>> arrays;  // of the module
+  mutable Counts counts;                                 // by one thread at a time
+};
+
+// Reads a kernel of a module. Throws std::runtime_error with the line that it does not understand.
+std::unique_ptr<Kernel> read_kernel(const std::string& file, const std::string& name);
+
+struct PendingCopy {
+  int lane;
+  unsigned char* to;
+  const unsigned char* from;  // null: zeros
+};
+struct PendingProduct {
+  const Instruction* instruction;
+  uint32_t lanes;
+  int64_t batch;
+  std::vector<std::array<uint32_t, kLanes>> left;  // in registers, when it began
+  uint64_t left_operand, right_operand;
+  bool adds;
+};
+
+// Who has used four bytes of shared memory. A thread is ordered behind another one by barriers of the block, and within
+// a warp by bar.warp.sync.
+struct Word {
+  int32_t writer = -1;         // thread
+  int64_t written = -1;        // barriers of the block before
+  int64_t writer_synced = -1;  // bar.warp.sync of its warp before
+  int32_t write_line = 0;
+  bool in_parts = false;   // by several threads
+  int64_t published = -1;  // fences of the writer before
+  int32_t reader = -1;     // the last thread; kLanes and more warps may have read, of which two are kept
+  int64_t read = -1;
+  int64_t reader_synced = -1;
+  int32_t other_reader = -1;  // of another warp
+  int64_t other_read = -1;
+};
+
+struct Block {
+  const Kernel* kernel = nullptr;
+  std::vector<Warp> warps;
+  std::vector<unsigned char> shared;
+  std::vector<unsigned char> local;
+  uint32_t shared_bytes = 0;
+  std::vector<Word> words;  // of shared memory: who wrote and read it
+  int64_t barriers = 0;
+  uint32_t sizes[6] = {};
+  std::vector<int64_t> fences;  // of threads: fence.proxy.async
+};
+
+struct Warp {
+  Block* block = nullptr;
+  int number = 0;
+  std::vector<unsigned char> registers;
+  int32_t at[kLanes] = {};  // program counters
+  uint32_t alive = 0;       // has not returned
+  uint32_t waits = 0;       // for other lanes
+  bool at_barrier = false;
+  const Instruction* current = nullptr;
+  uint32_t carry = 0;
+  int64_t synchronized = 0;  // bar.warp.sync that it has passed
+  std::vector<PendingCopy> copies;
+  std::vector<PendingProduct> products;
+  int64_t batches = 0;
+  bool begun = false;
+  uint32_t copied = 0;  // lanes with copies since they last waited
+};
+
+template <typename T>
+T* lanes_of(Warp& warp, int32_t place) {
+  return reinterpret_cast<T*>(warp.registers.data() + place);
+}
+inline uint32_t& predicate(Warp& warp, int32_t place) {
+  return *lanes_of<uint32_t>(warp, place);
+}
+
+[[noreturn]] void give_up(const Warp& warp, const std::string& what);
+
+// Shared memory at an address of its window. What threads do with it is noted, and ends the program where nothing
+// orders two of them.
+unsigned char* shared(Warp& warp, uint32_t address, size_t bytes);
+void note_read(Warp& warp, int lane, const unsigned char* at, size_t bytes);
+void note_write(Warp& warp, int lane, const unsigned char* at, size_t bytes);
+void note_product_read(Warp& warp, const unsigned char* at);
+
+// Runs all blocks of a grid, one after the other. Parameters lie in the kernel's memory for them.
+void run_grid(const Kernel& kernel, const uint32_t (&grid)[3], const uint32_t (&threads)[3], size_t dynamic_bytes);
+// Runs instructions until the warp has ended or waits at the block's barrier.
+void run_warp(Warp& warp);
+
+// The function of an instruction without memory or tensor cores, by its whole name; null: there is none.
+Run arithmetic(const std::string& name);
+void run_nothing(Warp& warp, const Instruction& instruction, uint32_t lanes);
+// Memory (memory.cpp), whole warps (warp_operations.cpp) and tensor cores (tensor_cores.cpp).
+extern bool g_counts_accesses;  // sectors and wavefronts, too
+void load(Warp& warp, const Instruction& instruction, uint32_t lanes);
+void store(Warp& warp, const Instruction& instruction, uint32_t lanes);
+// number: AtomicKind.
+enum class AtomicKind : int { add, max };
+void atomic(Warp& warp, const Instruction& instruction, uint32_t lanes);
+void window_to_address(Warp& warp, const Instruction& instruction, uint32_t lanes);
+void address_to_window(Warp& warp, const Instruction& instruction, uint32_t lanes);
+void copy_later(Warp& warp, const Instruction& instruction, uint32_t lanes);
+void await_copies(Warp& warp, const Instruction& instruction, uint32_t lanes);
+void publish(Warp& warp, const Instruction& instruction, uint32_t lanes);
+// number: ShuffleKind.
+enum class ShuffleKind : int { up, down, bfly, idx };
+void shuffle(Warp& warp, const Instruction& instruction, uint32_t lanes);
+// number: VoteKind.
+enum class VoteKind : int { all, any, ballot };
+void vote(Warp& warp, const Instruction& instruction, uint32_t lanes);
+void sync_warp(Warp& warp, const Instruction& instruction, uint32_t lanes);
+void split(Warp& warp, const Instruction& instruction, uint32_t lanes);
+void join(Warp& warp, const Instruction& instruction, uint32_t lanes);
+void load_matrices(Warp& warp, const Instruction& instruction, uint32_t lanes);
+void multiply_add(Warp& warp, const Instruction& instruction, uint32_t lanes);
+void begin_products(Warp& warp, const Instruction& instruction, uint32_t lanes);
+void multiply_later(Warp& warp, const Instruction& instruction, uint32_t lanes);
+void end_products(Warp& warp, const Instruction& instruction, uint32_t lanes);
+void await_products(Warp& warp, const Instruction& instruction, uint32_t lanes);
+void trap(Warp& warp, const Instruction& instruction, uint32_t lanes);
+
+}  // namespace quire::ptx
