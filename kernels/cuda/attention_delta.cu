@@ -15,19 +15,9 @@ void attention_delta(const Tensor& delta, const Tensor& dout, const Tensor& out)
   dispatch(out.dtype(), [&](auto type) { launch_delta<decltype(type)>(delta, dout, out); });
 }
 
-// Lines of Dv features: heads of queries of rows.
-struct GateLines {
-  int64_t count, queries, heads, width;
-
-  __device__ int64_t in_delta(int64_t line) const {
-    const int64_t query = line / heads;
-    return (query / queries * heads + line % heads) * queries + query % queries;
-  }
-};
-
 template <typename T, int kPack, bool kWhole>
 __global__ void gate_backward_kernel(T* dgate, T* dattended, Wide<T>* delta, const T* dout, const T* gate,
-                                     const T* attended, GateLines lines, bool aligned) {
+                                     const T* attended, ValueLines lines, bool aligned) {
   using W = Wide<T>;
   __shared__ W of_warps[kBlock / kWarp];
   const Team<kWhole> team;
@@ -60,7 +50,7 @@ __global__ void gate_backward_kernel(T* dgate, T* dattended, Wide<T>* delta, con
 void attention_gate_backward(const Tensor& dgate, const Tensor& dattended, const Tensor& delta, const Tensor& dout,
                              const Tensor& gate, const Tensor& attended) {
   check_attention_gate_backward(dgate, dattended, delta, dout, gate, attended);
-  const GateLines lines{delta.numel(), attended.dim(1), attended.dim(2), attended.dim(3)};
+  const ValueLines lines = value_lines(attended);
   if (lines.count == 0) return;
   const bool aligned =
       are_aligned({dgate.raw(), dattended.raw(), dout.raw(), gate.raw(), attended.raw()});

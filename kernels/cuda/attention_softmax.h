@@ -2,6 +2,7 @@
 // the delta of the backward pass.
 #pragma once
 
+#include "kernels/cuda/pack.h"
 #include "kernels/cuda/tiles.h"
 
 namespace quire::cuda {
@@ -37,32 +38,51 @@ __device__ inline A go_on(A& top, A& sum, Pairs<A> (&totals)[kChunks], int i, A 
   return largest;
 }
 
-// delta [R, H, T]: dout . out over the value features of a query and head; a warp each.
-template <typename T>
-__global__ void delta_kernel(Wide<T>* delta, const T* dout, const T* out, int64_t lines, int queries, int heads,
-                             int value_size) {
-  const int64_t line = first_element() / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+// Lines of `width` value features in [R, T, H, Dv]: heads of queries of rows.
+struct ValueLines {
+  int64_t count, queries, heads, width;
+
+  // The place of a line in [R, H, T].
+  __device__ int64_t in_delta(int64_t line) const {
+    const int64_t query = line / heads;
+    return (query / queries * heads + line % heads) * queries + query % queries;
+  }
+};
+inline ValueLines value_lines(const Tensor& values) {
+  return {values.dim(0) * values.dim(1) * values.dim(2), values.dim(1), values.dim(2), values.dim(3)};
+}
+
+inline constexpr int kDeltaLanes = 8;  // of a line: 128 bytes at once
+
+// delta [R, H, T]: dout . out over the value features of a query and head.
+template <typename T, int kPack>
+__global__ void delta_kernel(Wide<T>* delta, const T* dout, const T* out, ValueLines lines, bool aligned) {
+  const int64_t line = first_element() / kDeltaLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kDeltaLanes;
   Wide<T> sum = 0;
-  if (line < lines) {
-    for (int f = lane; f < value_size; f += kWarp) {
-      sum += wide(dout[line * value_size + f]) * wide(out[line * value_size + f]);
+  if (line < lines.count) {
+    const int64_t begin = line * lines.width;
+    for (int64_t f = lane * kPack; f < lines.width; f += kDeltaLanes * kPack) {
+      const Pack<T, kPack> dy = load<kPack>(dout + begin + f, aligned);
+      const Pack<T, kPack> y = load<kPack>(out + begin + f, aligned);
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) sum += wide(dy.value[k]) * wide(y.value[k]);
     }
   }
-  sum = warp_sum(sum);
-  if (line >= lines || lane != 0) return;
-  const int64_t head = line % heads;
-  const int64_t query = line / heads % queries;
-  const int64_t row = line / heads / queries;
-  delta[(row * heads + head) * queries + query] = sum;
+  for (int bits = kDeltaLanes / 2; bits > 0; bits /= 2) sum += __shfl_xor_sync(kAllLanes, sum, bits);
+  if (line < lines.count && lane == 0) delta[lines.in_delta(line)] = sum;
 }
 
 // dout, out [R, T, H, Dv].
 template <typename T>
 void launch_delta(const Tensor& delta, const Tensor& dout, const Tensor& out) {
-  launch(delta_kernel<T>, dim3(static_cast<unsigned>(ceil_div(delta.numel(), kBlock / kWarp))), kBlock, 0,
-         delta.data<Wide<T>>(), dout.data<T>(), out.data<T>(), delta.numel(), static_cast<int>(out.dim(1)),
-         static_cast<int>(out.dim(2)), static_cast<int>(out.dim(3)));
+  const ValueLines lines = value_lines(out);
+  const bool aligned = are_aligned({dout.raw(), out.raw()});
+  with_pack<T>(lines.width, [&](auto pack) {
+    launch(delta_kernel<T, decltype(pack)::value>,
+           dim3(static_cast<unsigned>(ceil_div(lines.count, kBlock / kDeltaLanes))), kBlock, 0, delta.data<Wide<T>>(),
+           dout.data<T>(), out.data<T>(), lines, aligned);
+  });
 }
 
 }  // namespace quire::cuda
