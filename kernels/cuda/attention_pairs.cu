@@ -168,25 +168,44 @@ __global__ void __launch_bounds__(kLinesAtOnce* kWarp) gradients_kernel(PairsOfP
   }
 }
 
-__global__ void add_to_queries_kernel(bfloat16* to, PairsOfPiece p, const float* added) {
+template <int kPack>
+__global__ void add_to_queries_kernel(bfloat16* to, PairsOfPiece p, const float* added, bool aligned) {
   const int size = p.in.size;
-  const int64_t count = static_cast<int64_t>(p.matrices) * p.lines * size;
+  const int packs = size / kPack;
+  const int64_t count = static_cast<int64_t>(p.matrices) * p.lines * packs;
   for (int64_t i = first_element(); i < count; i += element_stride()) {
-    const PairLine at = line_of_piece(p, i / size);
-    const int f = static_cast<int>(i % size);
+    const PairLine at = line_of_piece(p, i / packs);
+    const int f = static_cast<int>(i % packs) * kPack;
     const bfloat16* const query = line_of_query(p.in.q, size, p.in, {at.row, p.head, 0, 0}, at.query);
-    to[i] = narrow<bfloat16>(wide(query[f]) + added[static_cast<int64_t>(p.head) * size + f]);
+    const Pack<bfloat16, kPack> q = load<kPack>(query + f, aligned);
+    const Pack<float, kPack> more = load<kPack>(added + static_cast<int64_t>(p.head) * size + f, aligned);
+    Pack<bfloat16, kPack> sum;
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) sum.value[k] = narrow<bfloat16>(wide(q.value[k]) + more.value[k]);
+    store<kPack>(to + i * kPack, sum, aligned);
   }
 }
 
+// of_position: may be null.
+template <int kPack>
 __global__ void store_query_gradients_kernel(bfloat16* dq, PairsOfPiece p, const float* of_content,
-                                             const float* of_position) {
+                                             const float* of_position, bool aligned) {
   const int size = p.in.size;
-  const int64_t count = static_cast<int64_t>(p.matrices) * p.lines * size;
+  const int packs = size / kPack;
+  const int64_t count = static_cast<int64_t>(p.matrices) * p.lines * packs;
   for (int64_t i = first_element(); i < count; i += element_stride()) {
-    const PairLine at = line_of_piece(p, i / size);
-    bfloat16* const to = line_of_query(dq, size, p.in, {at.row, p.head, 0, 0}, at.query);
-    to[i % size] = narrow<bfloat16>(of_content[i] + (of_position == nullptr ? 0.0F : of_position[i]));
+    const PairLine at = line_of_piece(p, i / packs);
+    const int f = static_cast<int>(i % packs) * kPack;
+    Pack<float, kPack> sum = load<kPack>(of_content + i * kPack, aligned);
+    if (of_position != nullptr) {
+      const Pack<float, kPack> more = load<kPack>(of_position + i * kPack, aligned);
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) sum.value[k] += more.value[k];
+    }
+    Pack<bfloat16, kPack> gradient;
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) gradient.value[k] = narrow<bfloat16>(sum.value[k]);
+    store<kPack>(line_of_query(dq, size, p.in, {at.row, p.head, 0, 0}, at.query) + f, gradient, aligned);
   }
 }
 
@@ -269,12 +288,20 @@ void gradients_of_pairs(const PairsOfPiece& pairs, const PairGradients& to) {
 
 void add_to_queries(bfloat16* to, const PairsOfPiece& pairs, const float* added) {
   const int64_t count = static_cast<int64_t>(pairs.matrices) * pairs.lines * pairs.in.size;
-  launch(add_to_queries_kernel, blocks_for(count), kBlock, 0, to, pairs, added);
+  with_pack<bfloat16>(pairs.in.size, [&](auto pack) {
+    constexpr int kPack = decltype(pack)::value;
+    launch(add_to_queries_kernel<kPack>, blocks_for(count / kPack), kBlock, 0, to, pairs, added,
+           are_aligned({to, pairs.in.q, added}));
+  });
 }
 
 void store_query_gradients(bfloat16* dq, const PairsOfPiece& pairs, const float* of_content, const float* of_position) {
   const int64_t count = static_cast<int64_t>(pairs.matrices) * pairs.lines * pairs.in.size;
-  launch(store_query_gradients_kernel, blocks_for(count), kBlock, 0, dq, pairs, of_content, of_position);
+  with_pack<bfloat16>(pairs.in.size, [&](auto pack) {
+    constexpr int kPack = decltype(pack)::value;
+    launch(store_query_gradients_kernel<kPack>, blocks_for(count / kPack), kBlock, 0, dq, pairs, of_content, of_position,
+           are_aligned({dq, of_content, of_position}));
+  });
 }
 
 void store_of_head(const Tensor& to, const Tensor& from, int64_t head) {
