@@ -115,7 +115,6 @@ void run_warp(Warp& warp) {
           }
           if (i.flow == Flow::block) {
             set_at(warp, lanes, at);
-            warp.at_barrier = true;
             return;
           }
           i.run(warp, i, lanes);
@@ -217,7 +216,7 @@ void run_block(Block& block, const uint32_t (&index)[3]) {
   for (Warp& warp : block.warps) {
     warp.alive = kAll;
     warp.waits = 0;
-    warp.at_barrier = warp.begun = false;
+    warp.begun = false;
     warp.synchronized = 0;
     warp.batches = 0;
     std::fill(std::begin(warp.at), std::end(warp.at), 0);
@@ -271,7 +270,6 @@ void run_block(Block& block, const uint32_t (&index)[3]) {
     for (Warp& warp : block.warps) {
       if (warp.alive == 0) continue;
       if (ended > 0) give_up(warp, "a warp has returned before a barrier that others reach");
-      warp.at_barrier = false;
       for (int32_t& at : warp.at) ++at;
       ++warp.synchronized;
     }

@@ -118,10 +118,10 @@ struct Word {
   int32_t write_line = 0;
   bool in_parts = false;   // by several threads
   int64_t published = -1;  // fences of the writer before
-  int32_t reader = -1;     // the last thread; kLanes and more warps may have read, of which two are kept
+  int32_t reader = -1;     // the last thread
   int64_t read = -1;
   int64_t reader_synced = -1;
-  int32_t other_reader = -1;  // of another warp
+  int32_t other_reader = -1;  // the last one of another warp than the reader's
   int64_t other_read = -1;
 };
 
@@ -144,7 +144,6 @@ struct Warp {
   int32_t at[kLanes] = {};  // program counters
   uint32_t alive = 0;       // has not returned
   uint32_t waits = 0;       // for other lanes
-  bool at_barrier = false;
   const Instruction* current = nullptr;
   uint32_t carry = 0;
   int64_t synchronized = 0;  // bar.warp.sync that it has passed
@@ -152,7 +151,6 @@ struct Warp {
   std::vector<PendingProduct> products;
   int64_t batches = 0;
   bool begun = false;
-  uint32_t copied = 0;  // lanes with copies since they last waited
 };
 
 template <typename T>

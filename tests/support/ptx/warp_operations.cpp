@@ -203,7 +203,6 @@ struct Matrix {
 // What a product does for these lanes: operands in shared memory as they are now.
 void multiply_now(Warp& warp, const PendingProduct& product) {
   const Instruction& i = *product.instruction;
-  const size_t sums = size_t{i.bytes} * 4;
   const int columns = i.bytes * 8;
   float rows[16][16];
   if (i.count == 4) {
@@ -234,7 +233,6 @@ void multiply_now(Warp& warp, const PendingProduct& product) {
       to = sum;
     }
   }
-  static_cast<void>(sums);
 }
 
 constexpr uint32_t kAtOnce = 0xaaaaaaaaU;  // lanes whose sums are made at once; the others' as late as they may be
