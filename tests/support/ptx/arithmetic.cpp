@@ -23,7 +23,6 @@ void apply_at(Warp& warp, const Instruction& i, uint32_t lanes, std::index_seque
   To* const to = lanes_of<To>(warp, i.operands[0]);
   const std::tuple<const From*...> from{lanes_of<From>(warp, i.operands[n + 1])...};
   if (lanes == kAll) {
-#pragma GCC ivdep
     for (int lane = 0; lane < kLanes; ++lane) to[lane] = Function()(std::get<n>(from)[lane]...);
     return;
   }
