@@ -448,6 +448,16 @@ echo "{\\"backend\\": \\"a GPU\\", \\"step_ms\\": {\\"median\\": $n, \\"min\\": 
         self.assertIn("| 8 | 0 | 1 | 0 | 1 |", run(8, "HGMMA.64x128x16.F32.BF16", 0, "a_warpgroup_kernel"))
         run(8, "HMMA.16816.F32.BF16", 1, "a_warpgroup_kernel")
 
+    def test_counts_of_kernels(self):
+        line = {"kernel": "void quire::cuda::(anonymous namespace)::a_kernel<8>", "launches": 2, "instructions": 640, "sectors": 64,
+                "fewest_sectors": 32, "wavefronts": 0, "fewest_wavefronts": 0}
+        (self.folder / "counts").write_text(json.dumps(line) + "\n" + json.dumps({**line, "instructions": 10}) + "\n",
+                                            encoding="utf-8")
+        table = self.run_script("gpu/counts.py", self.folder / "counts", "--least", 100).splitlines()
+        self.assertEqual(table[2:], ["| `a_kernel<8>` | 2 | 640 | 320.00 | 2.00 |  |"])
+        self.run_script("gpu/counts.py", self.folder / "nothing", status=1)
+        self.assertRegex(self.errors, "^counts: error: [^\\n]*\\n$")
+
     def test_attention_alone(self):
         cases = self.attention_alone("--no-torch")
         self.assertEqual(len(cases), 5)

@@ -44,12 +44,12 @@ namespace quire::shim {
 // What the device does for a stream. Two sources define it: cuda_device.cpp does it at once, asynchronous_device.cpp
 // when the stream comes to it.
 void on_stream(cudaStream_t stream, std::function<void()> work);
-// Runs body, a call of kernel, once for every thread of the grid. Aborts with one line on stderr when threads miss each
-// other.
 struct Parameter {
   const void* at;
   size_t bytes;
 };
+// Runs body, a call of kernel, once for every thread of the grid. Aborts with one line on stderr when threads miss each
+// other.
 void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body,
               const std::vector<Parameter>& parameters);
 // Who runs grids in place of that from now on: kernels by the names of their symbols.

@@ -62,10 +62,6 @@ struct Symbols {
   }
 };
 
-}  // namespace
-
-namespace {
-
 // Never destroyed: a stream's thread may outlive statics.
 const Symbols& symbols_of_program() {
   static const Symbols& symbols = *new Symbols;

@@ -407,7 +407,7 @@ void fused_down(Warp& warp, const Instruction& i, uint32_t lanes) {
   std::fesetround(before);
 }
 
-// number: 1 the carry is read, 2 it is written, 4 of a difference, 8 the upper half of a product is added to.
+// variant: Carry. Of a product a half is added to.
 template <bool kProduct>
 void with_carry(Warp& warp, const Instruction& i, uint32_t lanes) {
   uint32_t* const to = lanes_of<uint32_t>(warp, i.operands[0]);
@@ -415,22 +415,31 @@ void with_carry(Warp& warp, const Instruction& i, uint32_t lanes) {
     const int lane = std::countr_zero(left);
     const uint64_t a = lanes_of<uint32_t>(warp, i.operands[1])[lane];
     const uint64_t b = lanes_of<uint32_t>(warp, i.operands[2])[lane];
-    const uint64_t carried = (i.number & 1) != 0 ? warp.carry >> lane & 1 : 0;
+    const uint64_t carried = (i.variant & kCarryRead) != 0 ? uint64_t{warp.carry >> lane & 1} : uint64_t{0};
     uint64_t sum = 0;
     if constexpr (kProduct) {
       const uint64_t c = lanes_of<uint32_t>(warp, i.operands[3])[lane];
-      sum = ((i.number & 8) != 0 ? a * b >> 32 : (a * b & kAll)) + c + carried;
+      sum = ((i.variant & kUpperHalf) != 0 ? a * b >> 32 : (a * b & kAll)) + c + carried;
     } else {
-      sum = (i.number & 4) != 0 ? a - b - carried : a + b + carried;
+      sum = (i.variant & kDifference) != 0 ? a - b - carried : a + b + carried;
     }
     to[lane] = static_cast<uint32_t>(sum);
-    if ((i.number & 2) != 0) warp.carry = (warp.carry & ~(1U << lane)) | (static_cast<uint32_t>(sum >> 32 & 1) << lane);
+    if ((i.variant & kCarryWritten) != 0)
+      warp.carry = (warp.carry & ~(1U << lane)) | (static_cast<uint32_t>(sum >> 32 & 1) << lane);
   }
 }
 
-template <typename Function, typename T>
-void add_comparison(Table& table, const std::string& name) {
-  table[name] = compare<Function, T>;
+// What numbers of all kinds have.
+template <typename T>
+void add_order(Table& table, const std::string& type) {
+  table["min." + type] = apply<Smallest, T, T, T>;
+  table["max." + type] = apply<Largest, T, T, T>;
+  table["setp.lt." + type] = compare<Less, T>;
+  table["setp.le." + type] = compare<LessEqual, T>;
+  table["setp.gt." + type] = compare<Greater, T>;
+  table["setp.ge." + type] = compare<GreaterEqual, T>;
+  table["setp.eq." + type] = compare<Equal, T>;
+  table["setp.ne." + type] = compare<NotEqual, T>;
 }
 
 template <typename T>
@@ -448,23 +457,15 @@ void add_float(Table& table, const std::string& type) {
   table["neg." + type] = apply<Negate, T, T>;
   table["abs." + type] = apply<Absolute, T, T>;
   table["copysign." + type] = apply<CopySign, T, T, T>;
-  table["min." + type] = apply<Smallest, T, T, T>;
-  table["max." + type] = apply<Largest, T, T, T>;
-  const std::string set = "setp.";
-  add_comparison<Less, T>(table, set + "lt." + type);
-  add_comparison<LessEqual, T>(table, set + "le." + type);
-  add_comparison<Greater, T>(table, set + "gt." + type);
-  add_comparison<GreaterEqual, T>(table, set + "ge." + type);
-  add_comparison<Equal, T>(table, set + "eq." + type);
-  add_comparison<NotEqual, T>(table, set + "ne." + type);
-  add_comparison<NotANumber, T>(table, set + "nan." + type);
-  add_comparison<Negated<NotANumber>, T>(table, set + "num." + type);
-  add_comparison<Negated<GreaterEqual>, T>(table, set + "ltu." + type);
-  add_comparison<Negated<Greater>, T>(table, set + "leu." + type);
-  add_comparison<Negated<LessEqual>, T>(table, set + "gtu." + type);
-  add_comparison<Negated<Less>, T>(table, set + "geu." + type);
-  add_comparison<Negated<NotEqual>, T>(table, set + "equ." + type);
-  add_comparison<Negated<Equal>, T>(table, set + "neu." + type);
+  add_order<T>(table, type);
+  table["setp.nan." + type] = compare<NotANumber, T>;
+  table["setp.num." + type] = compare<Negated<NotANumber>, T>;
+  table["setp.ltu." + type] = compare<Negated<GreaterEqual>, T>;
+  table["setp.leu." + type] = compare<Negated<Greater>, T>;
+  table["setp.gtu." + type] = compare<Negated<LessEqual>, T>;
+  table["setp.geu." + type] = compare<Negated<Less>, T>;
+  table["setp.equ." + type] = compare<Negated<NotEqual>, T>;
+  table["setp.neu." + type] = compare<Negated<Equal>, T>;
 }
 
 template <typename T>
@@ -477,16 +478,8 @@ void add_integer(Table& table, const std::string& type) {
   table["div." + type] = apply<Divide, T, T, T>;
   table["rem." + type] = apply<Remainder, T, T, T>;
   table["neg." + type] = apply<Negate, U, U>;
-  table["min." + type] = apply<Smallest, T, T, T>;
-  table["max." + type] = apply<Largest, T, T, T>;
   table["shr." + type] = apply<ShiftRight, T, T, uint32_t>;
-  const std::string set = "setp.";
-  add_comparison<Less, T>(table, set + "lt." + type);
-  add_comparison<LessEqual, T>(table, set + "le." + type);
-  add_comparison<Greater, T>(table, set + "gt." + type);
-  add_comparison<GreaterEqual, T>(table, set + "ge." + type);
-  add_comparison<Equal, T>(table, set + "eq." + type);
-  add_comparison<NotEqual, T>(table, set + "ne." + type);
+  add_order<T>(table, type);
 }
 
 template <typename U>

@@ -61,7 +61,8 @@ struct Modules {
   std::unordered_map<std::string, std::vector<std::string>> symbols;  // common ones, by names
 
   explicit Modules(const char* folder) {
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::error_code ignored;  // then it has no kernel
+    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
       if (entry.path().extension() != ".ptx") continue;
       std::ifstream file(entry.path());
       for (std::string line; std::getline(file, line);) {
@@ -104,7 +105,9 @@ Modules& modules() {
 
 // A line of JSON for each kernel that ran.
 void write_counts() {
-  std::ofstream file(std::getenv("QUIRE_TEST_PTX_COUNTS"));
+  const char* const path = std::getenv("QUIRE_TEST_PTX_COUNTS");
+  std::ofstream file(path);
+  if (!file) give_up(std::string("QUIRE_TEST_PTX_COUNTS=") + path + " cannot be written");
   for (const auto& [symbol, place] : modules().kernels) {
     if (place.kernel == nullptr || place.kernel->counts.launches == 0) continue;
     const Counts& counts = place.kernel->counts;
@@ -144,7 +147,8 @@ void run(const std::string& symbol, dim3 grid, dim3 block, size_t shared_bytes,
 const bool g_in_place = [] {
   const char* const folder = std::getenv("QUIRE_TEST_PTX");
   if (folder != nullptr) shim::set_grid_runner(run);
-  if (folder != nullptr && std::getenv("QUIRE_TEST_PTX_COUNTS") != nullptr) {
+  if (std::getenv("QUIRE_TEST_PTX_COUNTS") != nullptr) {
+    if (folder == nullptr) give_up("QUIRE_TEST_PTX_COUNTS counts nothing without QUIRE_TEST_PTX");
     g_counts_accesses = true;
     std::atexit(write_counts);
   }

@@ -106,12 +106,10 @@ void run_warp(Warp& warp) {
           const uint32_t named = i.flow == Flow::block ? kAll : named_by(warp, i, lanes);
           if (named != lanes) {
             if ((named & ~warp.alive) != 0) give_up(warp, "a thread has returned before a warp operation");
-            if ((named & lanes) != lanes || (named & ~lanes) != 0) {
-              warp.waits |= lanes;
-              set_at(warp, lanes, at);
-              together = false;
-              continue;
-            }
+            warp.waits |= lanes;
+            set_at(warp, lanes, at);
+            together = false;
+            continue;
           }
           if (i.flow == Flow::block) {
             set_at(warp, lanes, at);

@@ -22,7 +22,8 @@ inline constexpr uint32_t kSharedBegin = 0x400;
 
 struct Warp;
 struct Instruction;
-using Run = void (*)(Warp& warp, const Instruction& instruction, uint32_t lanes);
+using Operation = void(Warp& warp, const Instruction& instruction, uint32_t lanes);
+using Run = Operation*;
 
 enum class Space : uint8_t { generic, shared };
 
@@ -49,7 +50,9 @@ struct Instruction {
   bool guard_negated = false;
   int32_t guard = -1;   // a predicate; -1: none
   int32_t target = -1;  // of a branch
-  int64_t number = 0;   // of memory: added to the address; else what the instruction makes of it
+  int64_t number = 0;   // added to an address; batches of products that may be under way
+  uint8_t variant = 0;  // AtomicKind, ShuffleKind, VoteKind or Carry
+  bool turned = false;  // a matrix
   // Of memory.
   Space space = Space::generic;
   uint8_t bytes = 0;           // of an element
@@ -175,36 +178,21 @@ void run_grid(const Kernel& kernel, const uint32_t (&grid)[3], const uint32_t (&
 // Runs instructions until the warp has ended or waits at the block's barrier.
 void run_warp(Warp& warp);
 
-// The function of an instruction without memory or tensor cores, by its whole name; null: there is none.
+// The function of an instruction on registers, by its whole name (arithmetic.cpp); null: there is none.
 Run arithmetic(const std::string& name);
-void run_nothing(Warp& warp, const Instruction& instruction, uint32_t lanes);
-// Memory (memory.cpp), whole warps (warp_operations.cpp) and tensor cores (tensor_cores.cpp).
+// Of sums with a carry.
+enum Carry : uint8_t { kCarryRead = 1, kCarryWritten = 2, kDifference = 4, kUpperHalf = 8 };
+Operation run_nothing;
+
+// Memory (memory.cpp).
+enum class AtomicKind : uint8_t { add, max };
+Operation load, store, atomic, window_to_address, address_to_window, copy_later, await_copies, publish;
 extern bool g_counts_accesses;  // sectors and wavefronts, too
-void load(Warp& warp, const Instruction& instruction, uint32_t lanes);
-void store(Warp& warp, const Instruction& instruction, uint32_t lanes);
-// number: AtomicKind.
-enum class AtomicKind : int { add, max };
-void atomic(Warp& warp, const Instruction& instruction, uint32_t lanes);
-void window_to_address(Warp& warp, const Instruction& instruction, uint32_t lanes);
-void address_to_window(Warp& warp, const Instruction& instruction, uint32_t lanes);
-void copy_later(Warp& warp, const Instruction& instruction, uint32_t lanes);
-void await_copies(Warp& warp, const Instruction& instruction, uint32_t lanes);
-void publish(Warp& warp, const Instruction& instruction, uint32_t lanes);
-// number: ShuffleKind.
-enum class ShuffleKind : int { up, down, bfly, idx };
-void shuffle(Warp& warp, const Instruction& instruction, uint32_t lanes);
-// number: VoteKind.
-enum class VoteKind : int { all, any, ballot };
-void vote(Warp& warp, const Instruction& instruction, uint32_t lanes);
-void sync_warp(Warp& warp, const Instruction& instruction, uint32_t lanes);
-void split(Warp& warp, const Instruction& instruction, uint32_t lanes);
-void join(Warp& warp, const Instruction& instruction, uint32_t lanes);
-void load_matrices(Warp& warp, const Instruction& instruction, uint32_t lanes);
-void multiply_add(Warp& warp, const Instruction& instruction, uint32_t lanes);
-void begin_products(Warp& warp, const Instruction& instruction, uint32_t lanes);
-void multiply_later(Warp& warp, const Instruction& instruction, uint32_t lanes);
-void end_products(Warp& warp, const Instruction& instruction, uint32_t lanes);
-void await_products(Warp& warp, const Instruction& instruction, uint32_t lanes);
-void trap(Warp& warp, const Instruction& instruction, uint32_t lanes);
+
+// Whole warps (warp_operations.cpp) and tensor cores (tensor_cores.cpp).
+enum class ShuffleKind : uint8_t { up, down, bfly, idx };
+enum class VoteKind : uint8_t { all, any, ballot };
+Operation shuffle, vote, sync_warp, split, join, trap;
+Operation load_matrices, multiply_add, begin_products, multiply_later, end_products, await_products;
 
 }  // namespace quire::ptx

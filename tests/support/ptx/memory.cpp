@@ -124,7 +124,7 @@ void atomic_on(Warp& warp, const Instruction& i, uint32_t lanes) {
     auto* const at = reinterpret_cast<T*>(memory(warp, i, lane, sizeof(T)));
     const T value = lanes_of<T>(warp, i.operands[2])[lane];
     T before = *at;
-    if (static_cast<AtomicKind>(i.count) == AtomicKind::add) {
+    if (static_cast<AtomicKind>(i.variant) == AtomicKind::add) {
       *at = static_cast<T>(before + value);
     } else if (value > before) {
       *at = value;
