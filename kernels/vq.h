@@ -51,35 +51,62 @@ QUIRE_OP(codewords, const Tensor& codebook, const Tensor& m, const Tensor& n, do
 enum class CodeReduction { serial, matmul, scan };
 
 // R rows of T tokens in B = ceil(T / L) blocks, and a ring of C slots with the window carried into the subsequence
-// (positions -1, -2, ... are slots head - 1, head - 2, ...). Cache b of row r, 0 <= b <= B, holds the mean value and
-// the number of tokens of every code over the tokens at positions [origin[r, b], limit[r, b]), and, where
-// origin[r, b] <= 0, what the row carried: mean, count. Within a run of equal origins limits never decrease; where the
-// origin changes the sum begins anew. limit <= origin means no tokens. The row carries cache B to the next subsequence.
-struct CodeCacheInputs {
-  Tensor v;             // [R, T, Hk, Dv]
+// (positions -1, -2, ... are slots head - 1, head - 2, ...). Cache b of row r, 0 <= b <= B, holds the tokens at
+// positions [origin[r, b], limit[r, b]), and, where origin[r, b] <= 0, what the row carried. Within a run of equal
+// origins limits never decrease; where the origin changes the cache begins anew. limit <= origin means no tokens. The
+// row carries cache B to the next subsequence.
+struct CodedTokens {
   Tensor codes;         // i32 [R, T, Hk]; -1: the token never enters
-  Tensor window_v;      // [R, C, Hk, Dv]
-  Tensor window_codes;  // i32 [R, C, Hk]
-  Tensor window_head;   // i32 [R]
-  Tensor mean;          // [R, Hk, S, Dv] wide
-  Tensor count;         // [R, Hk, S] wide
+  Tensor window_codes;  // i32 [R, C, Hk], optional
+  Tensor window_head;   // i32 [R], with window_codes
   Tensor origin;        // i32 [R, B + 1], at least -C
   Tensor limit;         // i32 [R, B + 1]
+
+  template <typename F>
+  void for_each_tensor(F& f) const {
+    for (const Tensor* tensor : {&codes, &window_codes, &window_head, &origin, &limit}) f(*tensor);
+  }
+};
+// They as caches take them in.
+struct TokensByCode {
+  // i32 [R (C + T) Hk]: position + C of those that have a code, by row, head and code, in order of position; what is
+  // behind them may be anything.
+  Tensor positions;
+  // i32 [R, B + 1, Hk, S, 2]: those that cache b adds are [ranges[.., 0], ranges[.., 1]) of positions.
+  Tensor ranges;
+
+  template <typename F>
+  void for_each_tensor(F& f) const {
+    f(positions);
+    f(ranges);
+  }
+};
+QUIRE_OP(sort_by_code, const TokensByCode& to, const CodedTokens& tokens);
+
+// Every cache has the mean value and the number of its tokens of each code, with what was carried: mean, count.
+struct CodeCacheInputs {
+  CodedTokens tokens;
+  Tensor v;         // [R, T, Hk, Dv]
+  Tensor window_v;  // [R, C, Hk, Dv]
+  Tensor mean;      // [R, Hk, S, Dv] wide
+  Tensor count;     // [R, Hk, S] wide
   CodeReduction reduction = CodeReduction::serial;
 
   template <typename F>
   void for_each_tensor(F& f) const {
-    for (const Tensor* tensor : {&v, &codes, &window_v, &window_codes, &window_head, &mean, &count, &origin, &limit}) {
-      f(*tensor);
-    }
+    tokens.for_each_tensor(f);
+    for (const Tensor* tensor : {&v, &window_v, &mean, &count}) f(*tensor);
   }
 };
 // means [R, B, Hk, S, Dv] of the caches that blocks read, last [R, Hk, S, Dv] that of cache B, wide, and counts
-// [R, B + 1, Hk, S], wide: mean <- (n mean + sum v) / (n + m), n <- n + m; codes never used have mean 0. (theorem 3.7)
-QUIRE_OP(code_caches, const Tensor& means, const Tensor& last, const Tensor& counts, const CodeCacheInputs& in);
+// [R, B + 1, Hk, S], wide: mean <- (n mean + sum v) / (n + m), n <- n + m; codes never used have mean 0. by_code comes
+// from sort_by_code, here and in the backward pass. (theorem 3.7)
+QUIRE_OP(code_caches, const Tensor& means, const Tensor& last, const Tensor& counts, const CodeCacheInputs& in,
+         const TokensByCode& by_code);
 // dv [R, T, Hk, Dv] accumulates. What was carried is constant, and so is cache B. counts are those that code_caches
 // returned.
-QUIRE_OP(code_caches_backward, const Tensor& dv, const Tensor& dmeans, const Tensor& counts, const CodeCacheInputs& in);
+QUIRE_OP(code_caches_backward, const Tensor& dv, const Tensor& dmeans, const Tensor& counts, const CodeCacheInputs& in,
+         const TokensByCode& by_code);
 
 // Query t reads the cache of block t / block: codewords are keys, and means are values. logit = (q + u).c_s + log n_s;
 // codes with n_s = 0 are left out.

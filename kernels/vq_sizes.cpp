@@ -120,34 +120,49 @@ void check_codewords(const Tensor& codebook, const Tensor& m, const Tensor& n) {
   require(op, "codebook", codebook, m.shape(), m.dtype());
 }
 
-CodeCacheSizes::CodeCacheSizes(const ops::CodeCacheInputs& in) {
-  const char* const op = "code_caches";
-  require_rank(op, "v", in.v, 4);
-  require_rank(op, "mean", in.mean, 4);
+CodedTokenSizes::CodedTokenSizes(const ops::CodedTokens& in) {
+  const char* const op = "sort_by_code";
+  require_rank(op, "codes", in.codes, 3);
   require_rank(op, "origin", in.origin, 2);
-  rows = in.v.dim(0);
-  tokens = in.v.dim(1);
-  kv_heads = in.v.dim(2);
-  value_size = in.v.dim(3);
-  codes = in.mean.dim(2);
+  rows = in.codes.dim(0);
+  tokens = in.codes.dim(1);
+  kv_heads = in.codes.dim(2);
   caches = in.origin.dim(1);
-  slots = in.window_v.defined() ? in.window_v.dim(1) : 0;
-  const DType type = in.v.dtype();
-  const DType wide = wide_type(type);
+  slots = in.window_codes.defined() ? in.window_codes.dim(1) : 0;
   QUIRE_CHECK(caches > 0, "{}: no cache", op);
-  require(op, "v", in.v, in.v.shape(), type);
-  require(op, "codes", in.codes, {rows, tokens, kv_heads}, DType::i32);
-  QUIRE_CHECK(slots == 0 || (in.window_codes.defined() && in.window_head.defined()),
-              "{}: a window needs values, codes and its head", op);
+  require(op, "codes", in.codes, in.codes.shape(), DType::i32);
   if (slots > 0) {
-    require(op, "window_v", in.window_v, {rows, slots, kv_heads, value_size}, type);
     require(op, "window_codes", in.window_codes, {rows, slots, kv_heads}, DType::i32);
     require(op, "window_head", in.window_head, {rows}, DType::i32);
   }
-  require(op, "mean", in.mean, {rows, kv_heads, codes, value_size}, wide);
-  require(op, "count", in.count, {rows, kv_heads, codes}, wide);
   require(op, "origin", in.origin, {rows, caches}, DType::i32);
   require(op, "limit", in.limit, {rows, caches}, DType::i32);
+}
+
+ops::TokensByCode empty_tokens_by_code(const ops::CodedTokens& in, int64_t codes) {
+  const CodedTokenSizes s(in);
+  return {Tensor::empty({s.rows * (s.slots + s.tokens) * s.kv_heads}, DType::i32, in.codes.device()),
+          Tensor::empty({s.rows, s.caches, s.kv_heads, codes, 2}, DType::i32, in.codes.device())};
+}
+
+void check_tokens_by_code(const CodedTokenSizes& s, int64_t codes, const ops::TokensByCode& by_code) {
+  const char* const op = "sort_by_code";
+  require(op, "positions", by_code.positions, {s.rows * (s.slots + s.tokens) * s.kv_heads}, DType::i32);
+  require(op, "ranges", by_code.ranges, {s.rows, s.caches, s.kv_heads, codes, 2}, DType::i32);
+}
+
+CodeCacheSizes::CodeCacheSizes(const ops::CodeCacheInputs& in) : CodedTokenSizes(in.tokens) {
+  const char* const op = "code_caches";
+  require_rank(op, "v", in.v, 4);
+  require_rank(op, "mean", in.mean, 4);
+  value_size = in.v.dim(3);
+  codes = in.mean.dim(2);
+  const DType type = in.v.dtype();
+  const DType wide = wide_type(type);
+  require(op, "v", in.v, {rows, tokens, kv_heads, value_size}, type);
+  if (slots > 0) require(op, "window_v", in.window_v, {rows, slots, kv_heads, value_size}, type);
+  require(op, "mean", in.mean, {rows, kv_heads, codes, value_size}, wide);
+  require(op, "count", in.count, {rows, kv_heads, codes}, wide);
 }
 
 namespace {
@@ -160,15 +175,17 @@ void require_means(const CodeCacheSizes& s, const Tensor& means, const Tensor& c
 }  // namespace
 
 void check_code_caches(const CodeCacheSizes& s, const Tensor& means, const Tensor& last, const Tensor& counts,
-                       const ops::CodeCacheInputs& in) {
+                       const ops::CodeCacheInputs& in, const ops::TokensByCode& by_code) {
   require_means(s, means, counts, in);
   require("code_caches", "last", last, in.mean.shape(), in.mean.dtype());
+  check_tokens_by_code(s, s.codes, by_code);
 }
 
 void check_code_caches_backward(const CodeCacheSizes& s, const Tensor& dv, const Tensor& dmeans, const Tensor& counts,
-                                const ops::CodeCacheInputs& in) {
+                                const ops::CodeCacheInputs& in, const ops::TokensByCode& by_code) {
   require_means(s, dmeans, counts, in);
   require("code_caches_backward", "dv", dv, in.v.shape(), in.v.dtype());
+  check_tokens_by_code(s, s.codes, by_code);
 }
 
 CodeAttentionSizes::CodeAttentionSizes(const ops::CodeAttentionInputs& in) {

@@ -24,16 +24,24 @@ void check_codebook_update(const Tensor& m, const Tensor& n, const Tensor& sums,
                            const ops::CodebookUpdate& options);
 void check_codewords(const Tensor& codebook, const Tensor& m, const Tensor& n);
 
-struct CodeCacheSizes {
-  int64_t rows, tokens, kv_heads, codes, value_size, slots;
+struct CodedTokenSizes {
+  int64_t rows, tokens, kv_heads, slots;
   int64_t caches;  // B + 1
+
+  explicit CodedTokenSizes(const ops::CodedTokens& in);
+};
+ops::TokensByCode empty_tokens_by_code(const ops::CodedTokens& in, int64_t codes);
+void check_tokens_by_code(const CodedTokenSizes& sizes, int64_t codes, const ops::TokensByCode& by_code);
+
+struct CodeCacheSizes : CodedTokenSizes {
+  int64_t codes, value_size;
 
   explicit CodeCacheSizes(const ops::CodeCacheInputs& in);
 };
 void check_code_caches(const CodeCacheSizes& sizes, const Tensor& means, const Tensor& last, const Tensor& counts,
-                       const ops::CodeCacheInputs& in);
+                       const ops::CodeCacheInputs& in, const ops::TokensByCode& by_code);
 void check_code_caches_backward(const CodeCacheSizes& sizes, const Tensor& dv, const Tensor& dmeans,
-                                const Tensor& counts, const ops::CodeCacheInputs& in);
+                                const Tensor& counts, const ops::CodeCacheInputs& in, const ops::TokensByCode& by_code);
 
 struct CodeAttentionSizes {
   int64_t rows, queries, heads, kv_heads, size, value_size, codes, block;

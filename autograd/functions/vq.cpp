@@ -5,6 +5,7 @@
 #include "autograd/functions/basic.h"
 #include "core/check.h"
 #include "kernels/elementwise.h"
+#include "kernels/vq_sizes.h"
 
 namespace quire {
 
@@ -56,6 +57,7 @@ struct VqAttention {
   AttentionVariables x;
   ops::AttentionInputs window;
   ops::CodeCacheInputs caches;
+  ops::TokensByCode by_code;
   ops::CodeAttentionInputs codes;
   bool through_cache;
   int64_t block;
@@ -111,7 +113,7 @@ struct VqAttention {
       add_scaled(g.dq, dq, window.scale);
       add_scaled(g.du, du, window.scale);
     }
-    if (to_values) ops::code_caches_backward(g.dv, dmeans, codes.counts, caches);
+    if (to_values) ops::code_caches_backward(g.dv, dmeans, codes.counts, caches, by_code);
   }
 };
 
@@ -139,6 +141,7 @@ VqAttentionResult vq_attention(Tape& tape, const VqAttentionVariables& x, const 
                    attention_inputs(x.keys, settings.attention),
                    settings.caches,
                    {},
+                   {},
                    settings.through_cache,
                    settings.block,
                    settings.first_in_block,
@@ -158,8 +161,8 @@ VqAttentionResult vq_attention(Tape& tape, const VqAttentionVariables& x, const 
   if (x.codebook.defined()) {
     call.caches.v = v;
     call.caches.window_v = call.window.cache_v;
-    call.caches.window_head = call.window.cache_head;
-    const int64_t count = call.caches.origin.dim(1);
+    call.caches.tokens.window_head = call.window.cache_head;
+    const int64_t count = call.caches.tokens.origin.dim(1);
     call.codes.q = scaled(q, call.window.scale);
     call.codes.u = scaled(call.window.u, call.window.scale);
     call.codes.codebook = x.codebook;
@@ -168,7 +171,9 @@ VqAttentionResult vq_attention(Tape& tape, const VqAttentionVariables& x, const 
         Tensor::empty({v.dim(0), count - 1, v.dim(2), x.codebook.dim(1), v.dim(3)}, v.dtype(), v.device());
     call.codes.counts = Tensor::empty({v.dim(0), count, v.dim(2), x.codebook.dim(1)}, wide, q.device());
     result.mean = Tensor::empty_like(call.caches.mean);
-    ops::code_caches(call.codes.means, result.mean, call.codes.counts, call.caches);
+    call.by_code = empty_tokens_by_code(call.caches.tokens, x.codebook.dim(1));
+    ops::sort_by_code(call.by_code, call.caches.tokens);
+    ops::code_caches(call.codes.means, result.mean, call.codes.counts, call.caches, call.by_code);
     ops::code_attention(call.out, call.lse, call.codes);
     const Tensor last = call.codes.counts.select(1, count - 1);
     result.count = Tensor::empty_like(last);

@@ -128,12 +128,12 @@ class Layer {
     quire::VqAttentionSettings s;
     s.attention = settings();
     s.block = kBlock;
-    s.caches.codes = found.codes;
+    s.caches.tokens.codes = found.codes;
     s.caches.mean = Tensor::zeros({1, 1, kCodes, kValueSize}, DType::f32);
     s.caches.count = Tensor::zeros({1, 1, kCodes}, DType::f32);
     const int64_t caches = (tokens_ + kBlock - 1) / kBlock + 1;
-    s.caches.origin = integers(caches, [](int64_t) { return 0; });
-    s.caches.limit = integers(caches, [](int64_t b) { return std::max<int64_t>(0, b * kBlock - kWindow); });
+    s.caches.tokens.origin = integers(caches, [](int64_t) { return 0; });
+    s.caches.tokens.limit = integers(caches, [](int64_t b) { return std::max<int64_t>(0, b * kBlock - kWindow); });
     // What moving averages of the codebook take, and the commitment loss.
     const Tensor counts = Tensor::zeros({1, kCodes}, DType::f32);
     const Tensor sums = Tensor::zeros({1, kCodes, kSize}, DType::f32);

@@ -1,4 +1,9 @@
-// Counts and mean values by codeword before every block, and their gradient.
+// Tokens by codeword; counts and mean values by codeword before every block, and their gradient.
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <vector>
+
 #include "kernels/cpu/product.h"
 #include "kernels/vq_sizes.h"
 
@@ -14,62 +19,136 @@ struct CacheMeans {
   const Tensor &read, &last;
 };
 
+// The caches of one row.
+struct RowOfCaches {
+  const int32_t *origin, *limit;
+  int64_t ring_head;
+
+  RowOfCaches(const ops::CodedTokens& in, const CodedTokenSizes& s, int64_t row)
+      : origin(in.origin.data<int32_t>() + row * s.caches),
+        limit(in.limit.data<int32_t>() + row * s.caches),
+        ring_head(s.slots > 0 ? in.window_head.data<int32_t>()[row] : 0) {}
+
+  // True when cache b begins anew, and then whether with what the row carried.
+  bool begins(int64_t b) const { return b == 0 || origin[b] != origin[b - 1]; }
+  bool carried(int64_t b) const { return origin[b] <= 0; }
+  int64_t slot(int64_t position, const CodedTokenSizes& s) const { return (ring_head + position + s.slots) % s.slots; }
+};
+
+// A row and head of sort_by_code.
+class HeadOfRow {
+ public:
+  HeadOfRow(const ops::CodedTokens& in, const CodedTokenSizes& s, int64_t codes, int64_t tile)
+      : in_(in), s_(s), codes_(codes), row_(tile / s.kv_heads), head_(tile % s.kv_heads), caches_(in, s, row_) {}
+
+  // Calls visit(position, code) for the tokens that have one.
+  template <typename Visit>
+  void for_each_token(Visit&& visit) const {
+    for (int64_t position = -s_.slots; position < s_.tokens; ++position) {
+      const int64_t found =
+          position >= 0
+              ? in_.codes.data<int32_t>()[(row_ * s_.tokens + position) * s_.kv_heads + head_]
+              : in_.window_codes.data<int32_t>()[(row_ * s_.slots + caches_.slot(position, s_)) * s_.kv_heads + head_];
+      QUIRE_CHECK(found < codes_, "sort_by_code: code {} of {}", found, codes_);
+      if (found >= 0) visit(position, found);
+    }
+  }
+
+  // ranges: of the first cache's first codeword of this head; first, last: the codeword's tokens.
+  void find_ranges(int32_t* ranges, const int32_t* positions, int64_t code, int64_t first, int64_t last) const {
+    const auto from = [&](int64_t begin, int64_t position) {
+      return std::lower_bound(positions + begin, positions + last, position + s_.slots) - positions;
+    };
+    int64_t end = first;
+    for (int64_t b = 0; b < s_.caches; ++b) {
+      const bool goes_on = !caches_.begins(b) && caches_.limit[b - 1] > caches_.origin[b];
+      const int64_t begin = goes_on ? end : from(first, caches_.origin[b]);
+      end = from(begin, caches_.limit[b]);
+      int32_t* const range = ranges + 2 * (b * s_.kv_heads * codes_ + code);
+      range[0] = static_cast<int32_t>(begin);
+      range[1] = static_cast<int32_t>(end);
+    }
+  }
+
+  void check() const {
+    for (int64_t b = 0; b < s_.caches; ++b) {
+      const int64_t first = caches_.begins(b) ? caches_.origin[b] : std::max(caches_.origin[b], caches_.limit[b - 1]);
+      const int64_t last = caches_.limit[b];
+      QUIRE_CHECK(first >= last || (first >= -s_.slots && last <= s_.tokens),
+                  "sort_by_code: tokens [{}, {}) of {} with a window of {}", first, last, s_.tokens, s_.slots);
+    }
+  }
+
+ private:
+  const ops::CodedTokens& in_;
+  const CodedTokenSizes& s_;
+  int64_t codes_, row_, head_;
+  RowOfCaches caches_;
+};
+
+void sort_by_code(const ops::TokensByCode& to, const ops::CodedTokens& in) {
+  const CodedTokenSizes s(in);
+  const int64_t codes = to.ranges.dim(3);
+  check_tokens_by_code(s, codes, to);
+  const int64_t heads = s.rows * s.kv_heads;
+  int32_t* const positions = to.positions.data<int32_t>();
+  // How many tokens have each codeword, then where the first of them goes, then where the next one does.
+  std::vector<int64_t> places(static_cast<size_t>(heads * codes), 0);
+  parallel_for(heads, [&](int64_t tile) {
+    const HeadOfRow head(in, s, codes, tile);
+    head.check();
+    head.for_each_token([&](int64_t, int64_t code) { ++places[static_cast<size_t>(tile * codes + code)]; });
+  });
+  std::exclusive_scan(places.begin(), places.end(), places.begin(), int64_t{0});
+  parallel_for(heads, [&](int64_t tile) {
+    const HeadOfRow head(in, s, codes, tile);
+    int64_t* const place = places.data() + tile * codes;
+    int64_t first = codes > 0 ? place[0] : 0;
+    head.for_each_token(
+        [&](int64_t position, int64_t code) { positions[place[code]++] = static_cast<int32_t>(position + s.slots); });
+    int32_t* const ranges =
+        to.ranges.data<int32_t>() + 2 * (tile / s.kv_heads * s.caches * s.kv_heads + tile % s.kv_heads) * codes;
+    for (int64_t code = 0; code < codes; ++code) {
+      head.find_ranges(ranges, positions, code, first, place[code]);
+      first = place[code];
+    }
+  });
+}
+
 // A task: codewords [begin, end) of one row and head, and the tokens that each cache adds to the one before it.
 template <typename T>
 class CodePart {
  public:
-  CodePart(const ops::CodeCacheInputs& in, const CodeCacheSizes& s, int64_t tile)
+  CodePart(const ops::CodeCacheInputs& in, const ops::TokensByCode& by_code, const CodeCacheSizes& s, int64_t tile)
       : in_(in),
+        by_code_(by_code),
         s_(s),
         row_(tile / (s.kv_heads * kCodeParts)),
         head_(tile / kCodeParts % s.kv_heads),
         begin_(s.codes * (tile % kCodeParts) / kCodeParts),
         end_(s.codes * (tile % kCodeParts + 1) / kCodeParts),
-        offsets_(static_cast<size_t>(s.caches * (codes() + 1) + 1)),
-        ring_head_(s.slots > 0 ? in.window_head.data<int32_t>()[row_] : 0) {
-    if (codes() == 0) return;
-    // A stable sort by cache and code.
-    const auto code_at = [&](int64_t position) {
-      const int64_t found = *code(position);
-      QUIRE_CHECK(found < s.codes, "code_caches: code {} of {}", found, s.codes);
-      return found - begin_;
-    };
-    for (int64_t b = 0; b < s.caches; ++b) {
-      int64_t* const ends = offsets_.data() + b * (codes() + 1);
-      const auto [first, last] = added(b);
-      const int64_t before = static_cast<int64_t>(positions_.size());
-      std::fill(ends, ends + codes() + 1, 0);
-      for (int64_t p = first; p < last; ++p) {
-        const int64_t c = code_at(p);
-        if (c >= 0 && c < codes()) ++ends[c + 1];
-      }
-      ends[0] = before;
-      for (int64_t c = 0; c < codes(); ++c) ends[c + 1] += ends[c];
-      positions_.resize(static_cast<size_t>(ends[codes()]));
-      for (int64_t p = first; p < last; ++p) {
-        const int64_t c = code_at(p);
-        if (c >= 0 && c < codes()) positions_[static_cast<size_t>(ends[c]++)] = static_cast<int32_t>(p);
-      }
-      for (int64_t c = codes(); c > 0; --c) ends[c] = ends[c - 1];
-      ends[0] = before;
-    }
-  }
+        caches_(in.tokens, s, row_) {}
 
   int64_t codes() const { return end_ - begin_; }
-  // True when cache b begins anew, and then whether with what the row carried.
-  bool begins(int64_t b) const { return b == 0 || origin()[b] != origin()[b - 1]; }
-  bool carried(int64_t b) const { return origin()[b] <= 0; }
+  bool begins(int64_t b) const { return caches_.begins(b); }
+  bool carried(int64_t b) const { return caches_.carried(b); }
 
-  // Positions of tokens with code c that cache b adds.
+  // Of the tokens with code c that cache b adds, position + C.
   std::span<const int32_t> tokens(int64_t b, int64_t c) const {
-    const int64_t* const ends = offsets_.data() + b * (codes() + 1) + c;
-    return {positions_.data() + ends[0], static_cast<size_t>(ends[1] - ends[0])};
+    const int32_t* const range = by_code_.ranges.data<int32_t>() + 2 * at(b, c);
+    return {by_code_.positions.data<int32_t>() + range[0], static_cast<size_t>(range[1] - range[0])};
   }
-  const T* value(int64_t position) const {
+  const T* value(int32_t listed) const {
+    const int64_t position = listed - s_.slots;
     if (position >= 0) return in_.v.template data<T>() + token(position) * s_.value_size;
-    return in_.window_v.template data<T>() + slot(position) * s_.value_size;
+    const int64_t line = (row_ * s_.slots + caches_.slot(position, s_)) * s_.kv_heads + head_;
+    return in_.window_v.template data<T>() + line * s_.value_size;
   }
-  T* gradient(const Tensor& dv, int64_t position) const { return dv.data<T>() + token(position) * s_.value_size; }
+  // Null for a token of the window.
+  T* gradient(const Tensor& dv, int32_t listed) const {
+    const int64_t position = listed - s_.slots;
+    return position >= 0 ? dv.data<T>() + token(position) * s_.value_size : nullptr;
+  }
 
   const T* carried_mean(int64_t c) const { return in_.mean.template data<T>() + carried_at(c) * s_.value_size; }
   T carried_count(int64_t c) const { return in_.count.template data<T>()[carried_at(c)]; }
@@ -85,36 +164,17 @@ class CodePart {
   T& count(const Tensor& counts, int64_t b, int64_t c) const { return counts.data<T>()[at(b, c)]; }
 
  private:
-  const int32_t* origin() const { return in_.origin.data<int32_t>() + row_ * s_.caches; }
-  const int32_t* limit() const { return in_.limit.data<int32_t>() + row_ * s_.caches; }
   int64_t token(int64_t position) const { return (row_ * s_.tokens + position) * s_.kv_heads + head_; }
-  int64_t slot(int64_t position) const {
-    const int64_t slot = (ring_head_ + position + s_.slots) % s_.slots;
-    return (row_ * s_.slots + slot) * s_.kv_heads + head_;
-  }
-  const int32_t* code(int64_t position) const {
-    return position >= 0 ? in_.codes.data<int32_t>() + token(position)
-                         : in_.window_codes.data<int32_t>() + slot(position);
-  }
   int64_t carried_at(int64_t c) const { return (row_ * s_.kv_heads + head_) * s_.codes + begin_ + c; }
   int64_t at(int64_t b, int64_t c) const {
     return ((row_ * s_.caches + b) * s_.kv_heads + head_) * s_.codes + begin_ + c;
   }
 
-  std::pair<int64_t, int64_t> added(int64_t b) const {
-    const int64_t first = begins(b) ? origin()[b] : std::max(origin()[b], limit()[b - 1]);
-    const int64_t last = limit()[b];
-    QUIRE_CHECK(first >= last || (first >= -s_.slots && last <= s_.tokens),
-                "code_caches: tokens [{}, {}) of {} with a window of {}", first, last, s_.tokens, s_.slots);
-    return {first, last};
-  }
-
   const ops::CodeCacheInputs& in_;
+  const ops::TokensByCode& by_code_;
   const CodeCacheSizes& s_;
   int64_t row_, head_, begin_, end_;
-  std::vector<int64_t> offsets_;  // [caches, codes + 1]
-  std::vector<int32_t> positions_;
-  int64_t ring_head_;
+  RowOfCaches caches_;
 };
 
 template <typename T>
@@ -242,14 +302,15 @@ void scan(const CacheMeans& means, const Tensor& counts, const CodePart<T>& part
   }
 }
 
-void code_caches(const Tensor& read, const Tensor& last, const Tensor& counts, const ops::CodeCacheInputs& in) {
+void code_caches(const Tensor& read, const Tensor& last, const Tensor& counts, const ops::CodeCacheInputs& in,
+                 const ops::TokensByCode& by_code) {
   const CodeCacheSizes s(in);
-  check_code_caches(s, read, last, counts, in);
+  check_code_caches(s, read, last, counts, in, by_code);
   const CacheMeans means{read, last};
   dispatch("code_caches", in.v.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(s.rows * s.kv_heads * kCodeParts, [&](int64_t tile) {
-      const CodePart<T> part(in, s, tile);
+      const CodePart<T> part(in, by_code, s, tile);
       switch (in.reduction) {
         case ops::CodeReduction::serial:
           return serial(means, counts, part, s);
@@ -263,14 +324,14 @@ void code_caches(const Tensor& read, const Tensor& last, const Tensor& counts, c
 }
 
 // A token is in its own cache and in those after it until one begins anew: sums run backwards.
-void code_caches_backward(const Tensor& dv, const Tensor& dmeans, const Tensor& counts,
-                          const ops::CodeCacheInputs& in) {
+void code_caches_backward(const Tensor& dv, const Tensor& dmeans, const Tensor& counts, const ops::CodeCacheInputs& in,
+                          const ops::TokensByCode& by_code) {
   const CodeCacheSizes s(in);
-  check_code_caches_backward(s, dv, dmeans, counts, in);
+  check_code_caches_backward(s, dv, dmeans, counts, in, by_code);
   dispatch("code_caches_backward", in.v.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(s.rows * s.kv_heads * kCodeParts, [&](int64_t tile) {
-      const CodePart<T> part(in, s, tile);
+      const CodePart<T> part(in, by_code, s, tile);
       T* const later = scratch<T>(0, part.codes() * s.value_size);
       for (int64_t b = s.caches - 1; b >= 0; --b) {
         const bool last = b + 1 == s.caches || part.begins(b + 1);
@@ -280,7 +341,7 @@ void code_caches_backward(const Tensor& dv, const Tensor& dmeans, const Tensor& 
           const T n = part.count(counts, b, c);
           if (b + 1 < s.caches && n > T{0}) sum += ConstValues<T>(part.mean(dmeans, b, c), s.value_size) * (T{1} / n);
           for (const int32_t p : part.tokens(b, c)) {
-            if (p >= 0) Values<T>(part.gradient(dv, p), s.value_size) += sum;
+            if (T* const to = part.gradient(dv, p)) Values<T>(to, s.value_size) += sum;
           }
         }
       }
@@ -291,6 +352,7 @@ void code_caches_backward(const Tensor& dv, const Tensor& dmeans, const Tensor& 
 }  // namespace
 
 void bind_vq_caches() {
+  ops::sort_by_code.bind(DeviceKind::cpu, sort_by_code);
   ops::code_caches.bind(DeviceKind::cpu, code_caches);
   ops::code_caches_backward.bind(DeviceKind::cpu, code_caches_backward);
 }

@@ -20,29 +20,28 @@ struct Itself {
 template <typename To, typename From, int kPack, typename Term>
 __global__ void column_sums_kernel(To* out, const From* in, int64_t rows, int64_t width, int64_t stride, Term term,
                                    bool accumulate, bool aligned) {
-  __shared__ To sums[kRowGroups][kWarp * kPack];
+  __shared__ Pack<To, kPack> sums[kRowGroups][kWarp];
   const int group = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * kWarp + lane) * kPack;
   const int64_t part = blockIdx.y;
   const int64_t end = rows * (part + 1) / gridDim.y;
-  To sum[kPack] = {};
+  Pack<To, kPack> sum{};
   if (column < width) {
 #pragma unroll 4
     for (int64_t m = rows * part / gridDim.y + group; m < end; m += kRowGroups) {
       const Pack<From, kPack> pack = load<kPack>(in + m * stride + column, aligned);
 #pragma unroll
-      for (int k = 0; k < kPack; ++k) sum[k] += term.template term<To>(pack.value[k]);
+      for (int k = 0; k < kPack; ++k) sum.value[k] += term.template term<To>(pack.value[k]);
     }
   }
-#pragma unroll
-  for (int k = 0; k < kPack; ++k) sums[group][lane * kPack + k] = sum[k];
+  sums[group][lane] = sum;
   __syncthreads();
   for (int c = static_cast<int>(threadIdx.x); c < kWarp * kPack; c += kBlock) {
     const int64_t at = static_cast<int64_t>(blockIdx.x) * kWarp * kPack + c;
     if (at >= width) continue;
     To total = accumulate ? out[part * width + at] : To{0};
-    for (int g = 0; g < kRowGroups; ++g) total += sums[g][c];
+    for (int g = 0; g < kRowGroups; ++g) total += sums[g][c / kPack].value[c % kPack];
     out[part * width + at] = total;
   }
 }

@@ -8,6 +8,18 @@ namespace quire::cuda {
 
 namespace {
 
+// Where a team's sums of a kind lie in shared memory: those of the k-th columns of all packs side by side. Lanes next to
+// each other find theirs in different banks, whether each has a pack or a column.
+template <int kPack>
+struct SumsInShared {
+  int64_t of_lane;  // from the sums of a pack's column to those of the next one
+
+  __host__ __device__ explicit SumsInShared(int64_t width)
+      : of_lane(kPack == 1 ? width : (width / kPack + kWarp - 1) / kWarp * kWarp + kWarp / kPack) {}
+  __host__ __device__ int64_t size() const { return kPack * of_lane; }
+  __device__ int64_t at(int64_t column) const { return column % kPack * of_lane + column / kPack; }
+};
+
 // dx, and sums of the gradients of weight and bias over the block's rows into partial [blocks, 1 or 2, width]. A team
 // adds into sums of its own, of which each lane owns the columns that it reads: no barrier until the end.
 template <typename T, int kPack, bool kWhole, bool kLayer, bool kInShared>
@@ -19,14 +31,14 @@ __global__ void norm_backward_kernel(T* dx, Wide<T>* partial, const T* dy, const
   __shared__ W of_warps[kBlock / kWarp];
   const Team<kWhole> team;
   W* const of_block = partial + blockIdx.x * kKinds * width;
+  const SumsInShared<kPack> sums(width);
+  const int64_t of_kind = kInShared ? sums.size() : width;
   // One or the other where it is compiled: what may lie in either place is reached by slower instructions.
   W* of_teams = of_block;
   if constexpr (kInShared) of_teams = dynamic_shared<W>();
-  W* const dweight = of_teams + team.index * kKinds * width;
-  W* const dbias = dweight + width;
-  // Where the sum of column n + k lies: in shared memory, columns of neighbouring lanes lie in neighbouring banks.
-  const int64_t packs = width / kPack;
-  const auto slot = [&](int64_t n, int k) { return kInShared ? k * packs + n / kPack : n + k; };
+  W* const dweight = of_teams + team.index * kKinds * of_kind;
+  W* const dbias = dweight + of_kind;
+  const auto slot = [&](int64_t n, int k) { return kInShared ? k * sums.of_lane + n / kPack : n + k; };
   for (int64_t n = team.lane * kPack; n < width; n += team.lanes * kPack) {
 #pragma unroll
     for (int k = 0; k < kPack; ++k) {
@@ -81,9 +93,8 @@ __global__ void norm_backward_kernel(T* dx, Wide<T>* partial, const T* dy, const
   __syncthreads();
   for (int64_t n = threadIdx.x; n < kKinds * width; n += blockDim.x) {
     W total = 0;
-    const int64_t column = n % width;
-    const int64_t from = n - column + slot(column / kPack * kPack, static_cast<int>(column % kPack));
-    for (int t = 0; t < team.count; ++t) total += of_teams[t * kKinds * width + from];
+    const int64_t from = n / width * of_kind + sums.at(n % width);
+    for (int t = 0; t < team.count; ++t) total += of_teams[t * kKinds * of_kind + from];
     of_block[n] = total;
   }
 }
@@ -109,7 +120,8 @@ void run_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& db
       constexpr int kPack = decltype(pack)::value;
       constexpr bool kWhole = decltype(whole)::value;
       constexpr int kThreads = kWhole ? kBlock : 4 * kWarp;
-      const size_t shared = static_cast<size_t>(width) * sizeof(W) * kKinds * (kWhole ? 1 : kThreads / kWarp);
+      const size_t shared =
+          static_cast<size_t>(SumsInShared<kPack>(width).size()) * sizeof(W) * kKinds * (kWhole ? 1 : kThreads / kWarp);
       const auto start = [&](auto in_shared) {
         constexpr bool kInShared = decltype(in_shared)::value;
         launch(norm_backward_kernel<T, kPack, kWhole, kLayer, kInShared>, dim3(static_cast<unsigned>(blocks)), kThreads,

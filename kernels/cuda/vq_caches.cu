@@ -1,6 +1,6 @@
-// Counts and mean values by codeword before every block, and their gradient. Tokens are sorted by row, head and code,
-// in order of position; a block has one codeword and finds the tokens that a cache adds in its part of that list. A
-// thread takes a pack of columns of the values, since finding takes longer than adding.
+// Tokens by codeword; counts and mean values by codeword before every block, and their gradient. A block has one codeword
+// of a row and head, and a thread a pack of columns of the values. What a block waits for is one load behind the other:
+// where the tokens of a cache are, which they are, their values.
 #include "kernels/cuda/pack.h"
 #include "kernels/cuda/sort.h"
 #include "kernels/vq_sizes.h"
@@ -9,25 +9,25 @@ namespace quire::cuda {
 
 namespace {
 
-struct Sizes {
-  int64_t rows, tokens, kv_heads, codes, value_size, slots, caches;
-};
-
 template <typename T>
 struct CacheOperands {
-  Sizes s;
+  CodeCacheSizes s;
   const T *v, *window_v;
-  const int32_t *window_head, *origin, *limit;
+  const int32_t *window_head, *origin;
   const Wide<T>*mean, *count;
-  const int32_t *keys, *positions;  // sorted; positions count from the ring's first, -C
-  int64_t listed;
-  bool aligned;  // of all values
+  const int32_t *positions, *ranges;  // of TokensByCode
+  bool aligned;                       // of all values
 };
+
+// Cache b begins anew.
+__device__ inline bool begins(const int32_t* origin, int64_t b) {
+  return b == 0 || origin[b] != origin[b - 1];
+}
 
 // The codeword of every token and slot among those of all rows and heads; tokens without one get the number after the
 // last.
 __global__ void number_kernel(int32_t* keys, int32_t* positions, const int32_t* codes, const int32_t* window_codes,
-                              const int32_t* window_head, Sizes s) {
+                              const int32_t* window_head, CodedTokenSizes s, int64_t codewords) {
   const int64_t per_row = s.slots + s.tokens;
   for (int64_t i = first_element(); i < s.rows * per_row * s.kv_heads; i += element_stride()) {
     const int64_t head = i % s.kv_heads;
@@ -41,8 +41,9 @@ __global__ void number_kernel(int32_t* keys, int32_t* positions, const int32_t* 
       const int64_t slot = ((window_head[row] + position) % s.slots + s.slots) % s.slots;
       code = window_codes[(row * s.slots + slot) * s.kv_heads + head];
     }
-    const bool enters = code >= 0 && code < s.codes;
-    keys[i] = static_cast<int32_t>(enters ? (row * s.kv_heads + head) * s.codes + code : s.rows * s.kv_heads * s.codes);
+    const bool enters = code >= 0 && code < codewords;
+    keys[i] = static_cast<int32_t>((enters ? row * s.kv_heads + head : s.rows * s.kv_heads) * codewords +
+                                   (enters ? code : 0));
     positions[i] = static_cast<int32_t>(at);
   }
 }
@@ -60,6 +61,27 @@ __device__ inline int64_t lower_bound(const int32_t* numbers, int64_t low, int64
   return low;
 }
 
+// A thread has a codeword of a row, cache and head. Positions outside the ring and the tokens are not in the list.
+__global__ void ranges_kernel(int32_t* ranges, const int32_t* keys, const int32_t* positions, int64_t listed,
+                              const int32_t* origins, const int32_t* limits, CodedTokenSizes s, int64_t codewords) {
+  const int64_t of_row = s.kv_heads * codewords;
+  for (int64_t i = first_element(); i < s.rows * s.caches * of_row; i += element_stride()) {
+    const int64_t row = i / (s.caches * of_row);
+    const int64_t b = i / of_row % s.caches;
+    const int64_t codeword = row * of_row + i % of_row;
+    const int32_t* const origin = origins + row * s.caches;
+    const int32_t* const limit = limits + row * s.caches;
+    const int64_t begin = lower_bound(keys, 0, listed, codeword);
+    const int64_t end = lower_bound(keys, begin, listed, codeword + 1);
+    int64_t low = origin[b];
+    if (!begins(origin, b) && limit[b - 1] > low) low = limit[b - 1];
+    const int64_t first = lower_bound(positions, begin, end, low + s.slots);
+    const int64_t last = lower_bound(positions, first, end, limit[b] + s.slots);
+    ranges[2 * i] = static_cast<int32_t>(first);
+    ranges[2 * i + 1] = static_cast<int32_t>(last);
+  }
+}
+
 // What code_caches returns: caches that blocks read [R, B, Hk, S, Dv], and the last one [R, Hk, S, Dv].
 template <typename T>
 struct CacheMeans {
@@ -71,24 +93,23 @@ struct CacheMeans {
 template <typename T>
 struct Codeword {
   const CacheOperands<T>& in;
-  int64_t row, head, index;  // index: among all codewords
-  int64_t begin, end;        // in the list
+  int row, head, code;
+  int index;  // among all codewords, whose numbers are keys of the sort
 
-  __device__ Codeword(const CacheOperands<T>& operands, int64_t codeword)
+  __device__ Codeword(const CacheOperands<T>& operands, unsigned codeword)
       : in(operands),
-        row(codeword / (operands.s.kv_heads * operands.s.codes)),
-        head(codeword / operands.s.codes % operands.s.kv_heads),
-        index(codeword),
-        begin(lower_bound(operands.keys, 0, operands.listed, codeword)),
-        end(lower_bound(operands.keys, begin, operands.listed, codeword + 1)) {}
+        row(static_cast<int>(codeword / static_cast<unsigned>(operands.s.kv_heads * operands.s.codes))),
+        head(static_cast<int>(codeword / static_cast<unsigned>(operands.s.codes) %
+                              static_cast<unsigned>(operands.s.kv_heads))),
+        code(static_cast<int>(codeword % static_cast<unsigned>(operands.s.codes))),
+        index(static_cast<int>(codeword)) {}
 
   __device__ const int32_t* origin() const { return in.origin + row * in.s.caches; }
-  __device__ const int32_t* limit() const { return in.limit + row * in.s.caches; }
-  __device__ bool begins(int64_t b) const { return b == 0 || origin()[b] != origin()[b - 1]; }
+  __device__ bool begins(int64_t b) const { return quire::cuda::begins(origin(), b); }
   __device__ bool carried(int64_t b) const { return origin()[b] <= 0; }
   // Of the codeword in cache b.
   __device__ int64_t at(int64_t b) const {
-    return ((row * in.s.caches + b) * in.s.kv_heads + head) * in.s.codes + index % in.s.codes;
+    return ((row * in.s.caches + b) * in.s.kv_heads + head) * in.s.codes + code;
   }
   // Of its mean among the caches that are read: all but the last one of each row.
   __device__ int64_t read_at(int64_t b) const { return at(b) - row * in.s.kv_heads * in.s.codes; }
@@ -104,17 +125,11 @@ struct Codeword {
     quire::cuda::store<kPack>(to.read + read_at(b) * in.s.value_size + column, narrowed, in.aligned);
   }
 
-  // The part of the list that cache b adds. Positions outside the ring and the tokens are not there.
-  struct Range {
-    int64_t first, last;
+  // What cache b adds, among the positions.
+  struct alignas(8) Range {
+    int32_t first, last;
   };
-  __device__ Range added(int64_t b) const {
-    int64_t low = origin()[b];
-    if (!begins(b) && limit()[b - 1] > low) low = limit()[b - 1];
-    const int64_t first = lower_bound(in.positions, begin, end, low + in.s.slots);
-    const int64_t last = lower_bound(in.positions, begin, end, limit()[b] + in.s.slots);
-    return {first, last < first ? first : last};
-  }
+  __device__ Range added(int64_t b) const { return reinterpret_cast<const Range*>(in.ranges)[at(b)]; }
   // Position of an entry of the list: below zero in the ring.
   __device__ int64_t position(int64_t entry) const {
     return in.positions[entry] - in.s.slots;
@@ -161,11 +176,10 @@ __device__ inline Entry<Wide<T>, kPack> carried_entry(const Codeword<T>& word, i
   return entry;
 }
 
-// What cache b adds.
 template <int kPack, typename T>
-__device__ inline Entry<Wide<T>, kPack> added_entry(const Codeword<T>& word, int64_t b, int64_t column) {
+__device__ inline Entry<Wide<T>, kPack> added_entry(const Codeword<T>& word, const typename Codeword<T>::Range& range,
+                                                    int64_t column) {
   Entry<Wide<T>, kPack> entry;
-  const auto range = word.added(b);
   if (range.last == range.first) return entry;
   for (int64_t i = range.first; i < range.last; ++i) {
     const Pack<T, kPack> values = word.template values<kPack>(i, column);
@@ -173,8 +187,9 @@ __device__ inline Entry<Wide<T>, kPack> added_entry(const Codeword<T>& word, int
     for (int k = 0; k < kPack; ++k) entry.mean.value[k] += wide(values.value[k]);
   }
   entry.count = static_cast<Wide<T>>(range.last - range.first);
+  const Wide<T> share = Wide<T>{1} / entry.count;
 #pragma unroll
-  for (int k = 0; k < kPack; ++k) entry.mean.value[k] /= entry.count;
+  for (int k = 0; k < kPack; ++k) entry.mean.value[k] *= share;
   return entry;
 }
 
@@ -190,14 +205,17 @@ __device__ inline int64_t column_stride() {
 
 // One cache after the other.
 template <typename T, int kPack>
-__global__ void serial_kernel(CacheMeans<T> means, Wide<T>* counts, CacheOperands<T> in) {
+__global__ void __launch_bounds__(kBlock, 4) serial_kernel(CacheMeans<T> means, Wide<T>* counts, CacheOperands<T> in) {
   using E = Entry<Wide<T>, kPack>;
   const Codeword<T> word(in, blockIdx.x);
   for (int64_t column = first_column<kPack>(); column < in.s.value_size; column += column_stride<kPack>()) {
     E now;
+    auto next = word.added(0);
     for (int64_t b = 0; b < in.s.caches; ++b) {
+      const auto range = next;
+      if (b + 1 < in.s.caches) next = word.added(b + 1);  // on its way while this one is added
       if (word.begins(b)) now = word.carried(b) ? carried_entry<kPack>(word, column) : E{};
-      now = merged(now, added_entry<kPack>(word, b, column));
+      now = merged(now, added_entry<kPack>(word, range, column));
       word.store(means, b, column, now.mean);
       if (column == 0) counts[word.at(b)] = now.count;
     }
@@ -211,7 +229,7 @@ __global__ void additions_kernel(Wide<T>* means, Wide<T>* counts, CacheOperands<
   const int64_t b = blockIdx.y;
   const bool takes = with_carried && word.begins(b) && word.carried(b);
   for (int64_t column = first_column<kPack>(); column < in.s.value_size; column += column_stride<kPack>()) {
-    auto entry = added_entry<kPack>(word, b, column);
+    auto entry = added_entry<kPack>(word, word.added(b), column);
     if (takes) entry = merged(carried_entry<kPack>(word, column), entry);
     store<kPack>(means + word.at(b) * in.s.value_size + column, entry.mean, in.aligned);
     if (column == 0) counts[word.at(b)] = entry.count;
@@ -290,15 +308,18 @@ __global__ void caches_backward_kernel(T* dv, const T* dmeans, const Wide<T>* co
   const Codeword<T> word(in, blockIdx.x);
   for (int64_t column = first_column<kPack>(); column < in.s.value_size; column += column_stride<kPack>()) {
     Pack<A, kPack> later{};
+    auto next = word.added(in.s.caches - 1);
     for (int64_t b = in.s.caches - 1; b >= 0; --b) {
+      const auto range = next;
+      if (b > 0) next = word.added(b - 1);
       if (b + 1 == in.s.caches || word.begins(b + 1)) later = {};
       const A n = counts[word.at(b)];
       if (n > 0 && b + 1 < in.s.caches) {
         const Pack<T, kPack> gradient = load<kPack>(dmeans + word.read_at(b) * in.s.value_size + column, in.aligned);
+        const A share = A{1} / n;
 #pragma unroll
-        for (int k = 0; k < kPack; ++k) later.value[k] += wide(gradient.value[k]) / n;
+        for (int k = 0; k < kPack; ++k) later.value[k] += wide(gradient.value[k]) * share;
       }
-      const auto range = word.added(b);
       for (int64_t i = range.first; i < range.last; ++i) {
         const int64_t p = word.position(i);
         if (p < 0) continue;
@@ -312,40 +333,43 @@ __global__ void caches_backward_kernel(T* dv, const T* dmeans, const Wide<T>* co
   }
 }
 
-// The sorted list and the operands that point into it.
-template <typename T>
-struct SortedTokens {
-  Tensor numbered;
-  CacheOperands<T> operands;
+const int32_t* or_null(const Tensor& t) {
+  return t.defined() ? t.data<int32_t>() : nullptr;
+}
 
-  // aligned: whatever else is read or written beside `in`.
-  SortedTokens(const ops::CodeCacheInputs& in, const CodeCacheSizes& sizes, bool aligned) {
-    const Sizes s{sizes.rows, sizes.tokens, sizes.kv_heads, sizes.codes, sizes.value_size, sizes.slots, sizes.caches};
-    const int64_t listed = s.rows * (s.slots + s.tokens) * s.kv_heads;
-    numbered = Tensor::empty({4, listed}, DType::i32, in.v.device());
-    const auto part = [&](int64_t index) { return numbered.select(0, index); };
-    const auto or_null = [](const Tensor& t) -> const int32_t* { return t.defined() ? t.data<int32_t>() : nullptr; };
-    if (listed > 0) {
-      launch(number_kernel, blocks_for(listed), kBlock, 0, part(0).template data<int32_t>(),
-             part(1).template data<int32_t>(), in.codes.data<int32_t>(), or_null(in.window_codes),
-             or_null(in.window_head), s);
-      sort_pairs(part(2), part(3), part(0), part(1), bits_of(s.rows * s.kv_heads * s.codes));
-    }
-    operands = {s,
-                in.v.data<T>(),
-                in.window_v.defined() ? in.window_v.data<T>() : nullptr,
-                or_null(in.window_head),
-                in.origin.data<int32_t>(),
-                in.limit.data<int32_t>(),
-                in.mean.data<Wide<T>>(),
-                in.count.data<Wide<T>>(),
-                part(2).template data<int32_t>(),
-                part(3).template data<int32_t>(),
-                listed,
-                aligned && are_aligned({in.v.raw(), in.mean.raw()}) &&
-                    (!in.window_v.defined() || are_aligned({in.window_v.raw()}))};
-  }
-};
+void sort_by_code(const ops::TokensByCode& to, const ops::CodedTokens& in) {
+  const CodedTokenSizes s(in);
+  const int64_t codes = to.ranges.dim(3);
+  check_tokens_by_code(s, codes, to);
+  const int64_t listed = to.positions.numel();
+  if (listed == 0) return to.ranges.zero();
+  const Tensor numbered = Tensor::empty({3, listed}, DType::i32, in.codes.device());
+  const Tensor codewords = numbered.select(0, 0);
+  const Tensor positions = numbered.select(0, 1);
+  const Tensor sorted = numbered.select(0, 2);
+  launch(number_kernel, blocks_for(listed), kBlock, 0, codewords.data<int32_t>(), positions.data<int32_t>(),
+         in.codes.data<int32_t>(), or_null(in.window_codes), or_null(in.window_head), s, codes);
+  sort_pairs(sorted, to.positions, codewords, positions, bits_of(s.rows * s.kv_heads * codes));
+  launch(ranges_kernel, blocks_for(to.ranges.numel() / 2), kBlock, 0, to.ranges.data<int32_t>(), sorted.data<int32_t>(),
+         to.positions.data<int32_t>(), listed, in.origin.data<int32_t>(), in.limit.data<int32_t>(), s, codes);
+}
+
+// aligned: whatever else is read or written beside `in`.
+template <typename T>
+CacheOperands<T> operands_of(const ops::CodeCacheInputs& in, const ops::TokensByCode& by_code,
+                             const CodeCacheSizes& sizes, bool aligned) {
+  return {sizes,
+          in.v.data<T>(),
+          in.window_v.defined() ? in.window_v.data<T>() : nullptr,
+          or_null(in.tokens.window_head),
+          in.tokens.origin.data<int32_t>(),
+          in.mean.data<Wide<T>>(),
+          in.count.data<Wide<T>>(),
+          by_code.positions.data<int32_t>(),
+          by_code.ranges.data<int32_t>(),
+          aligned && are_aligned({in.v.raw(), in.mean.raw()}) &&
+              (!in.window_v.defined() || are_aligned({in.window_v.raw()}))};
+}
 
 // Whole warps, no more than the values need.
 int threads_for(int64_t value_size, int pack) {
@@ -355,15 +379,15 @@ int threads_for(int64_t value_size, int pack) {
 
 template <typename T, int kPack>
 void fill_caches(const Tensor& read, const Tensor& last, const Tensor& counts, const ops::CodeCacheInputs& in,
-                 const CodeCacheSizes& s) {
+                 const ops::TokensByCode& by_code, const CodeCacheSizes& s) {
   using A = Wide<T>;
   const int threads = threads_for(s.value_size, kPack);
   const auto words = static_cast<unsigned>(s.rows * s.kv_heads * s.codes);
   const dim3 all(words, static_cast<unsigned>(s.caches));
-  const SortedTokens<T> tokens(in, s, are_aligned({read.raw(), last.raw()}));
+  const auto operands = operands_of<T>(in, by_code, s, are_aligned({read.raw(), last.raw()}));
   const CacheMeans<T> means{read.data<T>(), last.data<A>()};
   if (in.reduction == ops::CodeReduction::serial) {
-    launch(serial_kernel<T, kPack>, dim3(words), threads, 0, means, counts.data<A>(), tokens.operands);
+    launch(serial_kernel<T, kPack>, dim3(words), threads, 0, means, counts.data<A>(), operands);
     return;
   }
   // Of all caches, the last one like the others.
@@ -371,47 +395,48 @@ void fill_caches(const Tensor& read, const Tensor& last, const Tensor& counts, c
   Tensor from_means = Tensor::empty(shape, dtype_of<A>(), in.v.device());
   Tensor from_counts = Tensor::empty_like(counts);
   const bool doubles = in.reduction == ops::CodeReduction::scan;
-  launch(additions_kernel<T, kPack>, all, threads, 0, from_means.data<A>(), from_counts.data<A>(), tokens.operands,
+  launch(additions_kernel<T, kPack>, all, threads, 0, from_means.data<A>(), from_counts.data<A>(), operands,
          doubles);
   if (!doubles) {
     launch(weighted_kernel<T, kPack>, all, threads, 0, means, counts.data<A>(), from_means.data<A>(),
-           from_counts.data<A>(), tokens.operands);
+           from_counts.data<A>(), operands);
     return;
   }
   Tensor to_means = Tensor::empty_like(from_means);
   Tensor to_counts = Tensor::empty_like(from_counts);
   for (int64_t step = 1; step < s.caches; step *= 2) {
     launch(doubling_kernel<T, kPack>, all, threads, 0, to_means.data<A>(), to_counts.data<A>(), from_means.data<A>(),
-           from_counts.data<A>(), tokens.operands, step);
+           from_counts.data<A>(), operands, step);
     std::swap(to_means, from_means);
     std::swap(to_counts, from_counts);
   }
   launch(store_kernel<T, kPack>, all, threads, 0, means, counts.data<A>(), from_means.data<A>(), from_counts.data<A>(),
-         tokens.operands);
+         operands);
 }
 
-void code_caches(const Tensor& read, const Tensor& last, const Tensor& counts, const ops::CodeCacheInputs& in) {
+void code_caches(const Tensor& read, const Tensor& last, const Tensor& counts, const ops::CodeCacheInputs& in,
+                 const ops::TokensByCode& by_code) {
   const CodeCacheSizes s(in);
-  check_code_caches(s, read, last, counts, in);
+  check_code_caches(s, read, last, counts, in, by_code);
   if (s.caches > 65535) throw DeviceError("code_caches: more than 65535 blocks in a subsequence");
   dispatch(in.v.dtype(), [&](auto type) {
     using T = decltype(type);
-    with_pack<T>(s.value_size, [&](auto pack) { fill_caches<T, decltype(pack)::value>(read, last, counts, in, s); });
+    with_pack<T>(s.value_size, [&](auto pack) { fill_caches<T, decltype(pack)::value>(read, last, counts, in, by_code, s); });
   });
 }
 
 void code_caches_backward(const Tensor& dv, const Tensor& dmeans, const Tensor& counts,
-                          const ops::CodeCacheInputs& in) {
+                          const ops::CodeCacheInputs& in, const ops::TokensByCode& by_code) {
   const CodeCacheSizes s(in);
-  check_code_caches_backward(s, dv, dmeans, counts, in);
+  check_code_caches_backward(s, dv, dmeans, counts, in, by_code);
   dispatch(in.v.dtype(), [&](auto type) {
     using T = decltype(type);
-    const SortedTokens<T> tokens(in, s, are_aligned({dv.raw(), dmeans.raw()}));
+    const auto operands = operands_of<T>(in, by_code, s, are_aligned({dv.raw(), dmeans.raw()}));
     with_pack<T>(s.value_size, [&](auto pack) {
       constexpr int kPack = decltype(pack)::value;
       launch(caches_backward_kernel<T, kPack>, dim3(static_cast<unsigned>(s.rows * s.kv_heads * s.codes)),
              threads_for(s.value_size, kPack), 0, dv.data<T>(), dmeans.data<T>(), counts.data<Wide<T>>(),
-             tokens.operands);
+             operands);
     });
   });
 }
@@ -419,6 +444,7 @@ void code_caches_backward(const Tensor& dv, const Tensor& dmeans, const Tensor& 
 }  // namespace
 
 void bind_vq_caches() {
+  ops::sort_by_code.bind(DeviceKind::cuda, sort_by_code);
   ops::code_caches.bind(DeviceKind::cuda, code_caches);
   ops::code_caches_backward.bind(DeviceKind::cuda, code_caches_backward);
 }

@@ -139,12 +139,12 @@ Variable VqAttention::operator()(const Forward& f, const PartInput& input) const
     const Shape by_block{2, rows, (tokens + blocks.block - 1) / blocks.block + 1};
     const Tensor caches =
         table(kCaches, blocks.block, by_block, [&] { return blocks.caches(f.batch, f.state.segments(), initial); });
-    settings.caches.codes = quantized.codes;
-    settings.caches.window_codes = window_codes;
+    settings.caches.tokens.codes = quantized.codes;
+    settings.caches.tokens.window_codes = window_codes;
     settings.caches.mean = f.state.current(mean_);
     settings.caches.count = f.state.current(count_);
-    settings.caches.origin = caches.select(0, 0);
-    settings.caches.limit = caches.select(0, 1);
+    settings.caches.tokens.origin = caches.select(0, 0);
+    settings.caches.tokens.limit = caches.select(0, 1);
     settings.caches.reduction = config_.reduction;
   }
   if (gate_) x.gate = (*gate_)(tape, z);

@@ -81,11 +81,11 @@ VqAttentionSettings settings_of(const Places& places, const Form& form, const Te
   settings.attention.first_visible = Places::as_rows(places.first_visible);
   settings.attention.scale = kScale;
   settings.first_in_block = Places::as_rows(places.first_in_block);
-  settings.caches.codes = codes;
+  settings.caches.tokens.codes = codes;
   settings.caches.mean = Tensor::zeros({kRows, kKvHeads, kCodes, kValueSize}, type);
   settings.caches.count = Tensor::zeros({kRows, kKvHeads, kCodes}, type);
-  settings.caches.origin = Places::as_rows(places.origin);
-  settings.caches.limit = Places::as_rows(places.limit);
+  settings.caches.tokens.origin = Places::as_rows(places.origin);
+  settings.caches.tokens.limit = Places::as_rows(places.limit);
   settings.caches.reduction = form.reduction;
   settings.block = form.block;
   settings.through_cache = form.through_cache;
@@ -256,7 +256,7 @@ TEST(VqAttention, CarriesOn) {
         }
         x.keys.cache_k = Variable::constant(rings[0]);
         x.keys.cache_v = Variable::constant(rings[1]);
-        settings.caches.window_codes = rings[2];
+        settings.caches.tokens.window_codes = rings[2];
         settings.attention.cache_head = Tensor::from(std::vector<int32_t>(kRows, 2), {kRows});
         // A document that began with this part has not carried anything.
         for (int64_t r = 0; r < kRows; ++r) {

@@ -5,6 +5,7 @@
 
 #include "autograd/functions/basic.h"
 #include "autograd/functions/vq.h"
+#include "kernels/vq_sizes.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/random_tensor.h"
@@ -129,14 +130,14 @@ class Attention {
     }
     ops::CodeCacheInputs in;
     in.v = v;
-    in.codes = codes;
+    in.tokens.codes = codes;
     in.window_v = golden_.get("in/state_v");
-    in.window_codes = golden_.get("in/state_z");
-    in.window_head = zeros({rows_}, DType::i32);
+    in.tokens.window_codes = golden_.get("in/state_z");
+    in.tokens.window_head = zeros({rows_}, DType::i32);
     in.mean = golden_.get("in/state_mean");
     in.count = golden_.get("in/state_count");
-    in.origin = Tensor::from(origin, {rows_, count}, test_device());
-    in.limit = Tensor::from(limit, {rows_, count}, test_device());
+    in.tokens.origin = Tensor::from(origin, {rows_, count}, test_device());
+    in.tokens.limit = Tensor::from(limit, {rows_, count}, test_device());
     return in;
   }
 
@@ -147,10 +148,12 @@ class Attention {
     const Tensor means = zeros({rows_, blocks, shape[1], shape[2], shape[3]}, golden_.dtype());
     const Tensor last = zeros(shape, golden_.dtype());
     const Tensor counts = zeros({rows_, blocks + 1, shape[1], shape[2]}, golden_.dtype());
+    const ops::TokensByCode by_code = empty_tokens_by_code(in.tokens, shape[2]);
+    ops::sort_by_code(by_code, in.tokens);
     for (const ops::CodeReduction reduction :
          {ops::CodeReduction::serial, ops::CodeReduction::matmul, ops::CodeReduction::scan}) {
       in.reduction = reduction;
-      ops::code_caches(means, last, counts, in);
+      ops::code_caches(means, last, counts, in, by_code);
       golden_.expect("out/cache_mean", means);
       golden_.expect("out/cache_count", part(counts, 1, 0, blocks));
       golden_.expect("out/state_mean", last);

@@ -75,18 +75,20 @@ TEST(BadInput, CodesAndCachesThatDoNotFit) {
 
   ops::CodeCacheInputs caches;
   caches.v = zeros({1, 3, 1, 2});
-  caches.codes = Tensor::from(std::vector<int32_t>{0, 4, 1}, {1, 3, 1});
+  caches.tokens.codes = Tensor::from(std::vector<int32_t>{0, 4, 1}, {1, 3, 1});
   caches.mean = zeros({1, 1, 4, 2});
   caches.count = zeros({1, 1, 4});
-  caches.origin = integers({1, 2});
-  caches.limit = Tensor::from(std::vector<int32_t>{0, 3}, {1, 2});
-  const auto sum_up = [&] {
-    ops::code_caches(zeros({1, 1, 1, 4, 2}), zeros({1, 1, 4, 2}), zeros({1, 2, 1, 4}), caches);
-  };
-  EXPECT_ERROR(sum_up(), ErrorKind::internal, "code_caches: code 4 of 4");
-  caches.codes = integers({1, 3, 1});
-  caches.limit = Tensor::from(std::vector<int32_t>{0, 5}, {1, 2});
-  EXPECT_ERROR(sum_up(), ErrorKind::internal, "code_caches: tokens [0, 5) of 3 with a window of 0");
+  caches.tokens.origin = integers({1, 2});
+  caches.tokens.limit = Tensor::from(std::vector<int32_t>{0, 3}, {1, 2});
+  const ops::TokensByCode by_code{integers({3}), integers({1, 2, 1, 4, 2})};
+  EXPECT_ERROR(ops::sort_by_code(by_code, caches.tokens), ErrorKind::internal, "sort_by_code: code 4 of 4");
+  caches.tokens.codes = integers({1, 3, 1});
+  caches.tokens.limit = Tensor::from(std::vector<int32_t>{0, 5}, {1, 2});
+  EXPECT_ERROR(ops::sort_by_code(by_code, caches.tokens), ErrorKind::internal,
+               "sort_by_code: tokens [0, 5) of 3 with a window of 0");
+  EXPECT_ERROR(ops::code_caches(zeros({1, 1, 1, 4, 2}), zeros({1, 1, 4, 2}), zeros({1, 2, 1, 4}), caches,
+                                {integers({3}), integers({1, 2, 1, 4})}),
+               ErrorKind::internal, "sort_by_code: ranges is [1, 2, 1, 4] i32; it must be [1, 2, 1, 4, 2] i32");
 
   const ops::CodeAttentionInputs in{zeros({1, 5, 3, 2}), {}, zeros({2, 4, 2}), zeros({1, 2, 2, 4, 2}),
                                     zeros({1, 3, 2, 4}), 2};

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/vq_sizes.h"
 #include "tests/kernels/vq_cases.h"
 #include "tests/support/attention_reference.h"
 #include "tests/support/compare.h"
@@ -36,32 +37,76 @@ Tensor joined_rows(const std::vector<std::vector<int32_t>>& rows) {
 }
 
 ops::CodeCacheInputs assembled(const Tensors& t, ops::CodeReduction reduction) {
-  return {t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], reduction};
+  return {{t[1], t[3], t[4], t[7], t[8]}, t[0], t[2], t[5], t[6], reduction};
+}
+
+ops::TokensByCode sorted_by_code(const Tensors& t) {
+  const ops::CodeCacheInputs in = assembled(t, {});
+  const ops::TokensByCode sorted = empty_tokens_by_code(in.tokens, in.mean.dim(2));
+  ops::sort_by_code(sorted, in.tokens);
+  return sorted;
 }
 
 // Where a token of cache b lies: in v, or in the window.
 struct CacheReader {
   ops::CodeCacheInputs in;
   int64_t heads = in.v.dim(2), tokens = in.v.dim(1), width = in.v.dim(3), codes = in.mean.dim(2);
-  int64_t caches = in.origin.dim(1), slots = in.window_v.defined() ? in.window_v.dim(1) : 0;
+  int64_t caches = in.tokens.origin.dim(1), slots = in.window_v.defined() ? in.window_v.dim(1) : 0;
 
-  // Calls body(cache, position, code, index of the vector in v or window_v).
+  int64_t line(int64_t row, int64_t head, int64_t position) const {
+    if (position >= 0) return (row * tokens + position) * heads + head;
+    return (row * slots + (at(in.tokens.window_head, row) + position + slots) % slots) * heads + head;
+  }
+  int32_t code(int64_t row, int64_t head, int64_t position) const {
+    return at(position >= 0 ? in.tokens.codes : in.tokens.window_codes, line(row, head, position));
+  }
+
+  // Calls body(cache, position, index of the vector in v or window_v) for tokens that have a code.
   template <typename Body>
   void for_each_token(Body&& body) const {
     for (int64_t r = 0; r < in.v.dim(0); ++r) {
       for (int64_t b = 0; b < caches; ++b) {
-        for (int64_t p = at(in.origin, r * caches + b); p < at(in.limit, r * caches + b); ++p) {
+        for (int64_t p = at(in.tokens.origin, r * caches + b); p < at(in.tokens.limit, r * caches + b); ++p) {
           for (int64_t h = 0; h < heads; ++h) {
-            const int64_t line = p >= 0 ? (r * tokens + p) * heads + h
-                                        : (r * slots + (at(in.window_head, r) + p + slots) % slots) * heads + h;
-            const int32_t code = at(p >= 0 ? in.codes : in.window_codes, line);
-            if (code >= 0) body(((r * caches + b) * heads + h) * codes + code, p, line);
+            const int32_t found = code(r, h, p);
+            if (found >= 0) body(((r * caches + b) * heads + h) * codes + found, p, line(r, h, p));
           }
         }
       }
     }
   }
 };
+
+// Positions of tokens with a code, and ranges: codeword by codeword, cache by cache, token by token.
+Tensors sorted_reference(const ops::CodeCacheInputs& in) {
+  const CacheReader read{in};
+  const int64_t rows = in.v.dim(0);
+  std::vector<int32_t> positions;
+  const Tensor ranges = Tensor::zeros({rows, read.caches, read.heads, read.codes, 2}, DType::i32);
+  for (int64_t word = 0; word < rows * read.heads * read.codes; ++word) {
+    const int64_t row = word / (read.heads * read.codes);
+    const int64_t head = word / read.codes % read.heads;
+    const size_t begin = positions.size();
+    for (int64_t p = -read.slots; p < read.tokens; ++p) {
+      if (read.code(row, head, p) == word % read.codes) positions.push_back(static_cast<int32_t>(p + read.slots));
+    }
+    for (int64_t b = 0; b < read.caches; ++b) {
+      const int64_t cache = row * read.caches + b;
+      int64_t low = at(in.tokens.origin, cache);
+      if (b > 0 && at(in.tokens.origin, cache - 1) == low) low = std::max<int64_t>(low, at(in.tokens.limit, cache - 1));
+      auto range = static_cast<int32_t>(begin);
+      while (range < std::ssize(positions) && positions[static_cast<size_t>(range)] - read.slots < low) ++range;
+      int32_t* const to = ranges.data<int32_t>() + 2 * ((cache * read.heads + head) * read.codes + word % read.codes);
+      to[0] = range;
+      while (range < std::ssize(positions) &&
+             positions[static_cast<size_t>(range)] - read.slots < at(in.tokens.limit, cache)) {
+        ++range;
+      }
+      to[1] = range;
+    }
+  }
+  return {Tensor::from(positions, {std::ssize(positions)}), ranges};
+}
 
 // The means of all caches and their counts.
 Tensors all_caches_reference(const ops::CodeCacheInputs& in) {
@@ -70,7 +115,7 @@ Tensors all_caches_reference(const ops::CodeCacheInputs& in) {
   const Tensor counts = beside(in.v, {in.v.dim(0), read.caches, read.heads, read.codes});
   for (int64_t i = 0; i < counts.numel(); ++i) {
     const int64_t per_row = read.heads * read.codes;
-    if (at(in.origin, i / per_row) > 0) continue;
+    if (at(in.tokens.origin, i / per_row) > 0) continue;
     const int64_t from = i / per_row / read.caches * per_row + i % per_row;
     values(counts)[i] = values(in.count)[from];
     for (int64_t d = 0; d < read.width; ++d) {
@@ -112,6 +157,10 @@ Tensors caches_backward_reference(const ops::CodeCacheInputs& in, const Tensor& 
   return {dv};
 }
 
+Tensors shown_as_f64(const Tensor& positions, const Tensor& ranges) {
+  return {recast(positions, DType::f64), recast(ranges, DType::f64)};
+}
+
 void add_caches(std::vector<OpCase>& cases, RandomTensors& random, const CacheForm& f) {
   const Shape carried{f.rows, f.kv_heads, f.codes};
   const auto codes_of = [&](int64_t count) {
@@ -135,6 +184,21 @@ void add_caches(std::vector<OpCase>& cases, RandomTensors& random, const CacheFo
   const auto caches = static_cast<int64_t>(f.origin[0].size());
   const int64_t terms = f.tokens + f.slots + caches;
   const Tensor counted = all_caches_reference(assembled(inputs, {}))[1];
+  const int64_t entering = sorted_reference(assembled(inputs, {}))[0].numel();
+  cases.push_back({"sort_by_code",
+                   f.name,
+                   inputs,
+                   [=](const Tensors& t) {
+                     const ops::TokensByCode sorted = sorted_by_code(t);
+                     return shown_as_f64(sorted.positions.slice(0, 0, entering), sorted.ranges);
+                   },
+                   [](const Tensors& t) {
+                     const Tensors sorted = sorted_reference(assembled(t, {}));
+                     return shown_as_f64(sorted[0], sorted[1]);
+                   },
+                   0,
+                   1,
+                   {5, 6}});
   for (const auto& [reduction, name] : {std::pair{ops::CodeReduction::serial, "serial"},
                                         {ops::CodeReduction::matmul, "matmul"},
                                         {ops::CodeReduction::scan, "scan"}}) {
@@ -146,7 +210,7 @@ void add_caches(std::vector<OpCase>& cases, RandomTensors& random, const CacheFo
                        const Tensor means = beside(t[0], {f.rows, caches - 1, f.kv_heads, f.codes, f.value_size});
                        const Tensor last = wide_beside(t[0], {f.rows, f.kv_heads, f.codes, f.value_size});
                        const Tensor counts = wide_beside(t[0], {f.rows, caches, f.kv_heads, f.codes});
-                       ops::code_caches(means, last, counts, assembled(t, by));
+                       ops::code_caches(means, last, counts, assembled(t, by), sorted_by_code(t));
                        return Tensors{means, last, counts};
                      },
                      [=](const Tensors& t) { return caches_reference(assembled(t, by)); },
@@ -162,7 +226,7 @@ void add_caches(std::vector<OpCase>& cases, RandomTensors& random, const CacheFo
                    f.name,
                    backward,
                    [](const Tensors& t) {
-                     ops::code_caches_backward(t[9], t[10], t[11], assembled(t, {}));
+                     ops::code_caches_backward(t[9], t[10], t[11], assembled(t, {}), sorted_by_code(t));
                      return Tensors{t[9]};
                    },
                    [](const Tensors& t) { return caches_backward_reference(assembled(t, {}), t[9], t[10], t[11]); },

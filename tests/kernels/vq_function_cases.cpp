@@ -116,11 +116,11 @@ Variable in_blocks(Tape& t, const Inputs& x, ops::CodeReduction reduction, bool 
   settings.attention.first_visible = x[kFirst].value();
   settings.attention.scale = kScale;
   settings.first_in_block = x[kFirstInBlock].value();
-  settings.caches.codes = x[kCodesAt].value();
+  settings.caches.tokens.codes = x[kCodesAt].value();
   settings.caches.mean = Tensor::zeros({kRows, kKeyHeads, kCodes, kValueSize}, wide, device);
   settings.caches.count = Tensor::zeros({kRows, kKeyHeads, kCodes}, wide, device);
-  settings.caches.origin = x[kOrigin].value();
-  settings.caches.limit = x[kLimit].value();
+  settings.caches.tokens.origin = x[kOrigin].value();
+  settings.caches.tokens.limit = x[kLimit].value();
   settings.caches.reduction = reduction;
   settings.block = kBlock;
   settings.through_cache = through_cache;
