@@ -9,6 +9,7 @@
 #include "kernels/cuda/attention_softmax.h"
 #include "kernels/cuda/attention_warpgroup_terms.h"
 #include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/pack.h"
 #include "kernels/cuda_scratch.h"
 
 namespace quire::cuda {
@@ -310,24 +311,26 @@ void add_parts(const Tensor& to, const Tensor& parts, double factor) {
 }
 
 // du and dv_bias are sums of keys and of lines of r, each times the sum of the gradients of its logits.
-inline constexpr int kFeatures = 64;
 
-// parts[part][head] = sum over a share of the lines of sums[line] * line.
-template <bool kKeys, typename T>
+// parts[part][head] = sum over a share of the lines of sums[line] * line. Eight lanes share a line, a pack of features
+// each.
+template <bool kKeys, typename T, int kPack>
 __global__ void __launch_bounds__(kBlock)
-    weighted_lines_kernel(Wide<T>* parts, const Wide<T>* sums, int64_t lines, AttentionOperands<T> in) {
+    weighted_lines_kernel(Wide<T>* parts, const Wide<T>* sums, int64_t lines, AttentionOperands<T> in, bool aligned) {
   using A = Wide<T>;
-  constexpr int kAtOnce = kBlock / kFeatures;
-  __shared__ A partial[kAtOnce][kFeatures];
+  constexpr int kLanes = 8;
+  constexpr int kAtOnce = kBlock / kLanes;
+  constexpr int kFeatures = kLanes * kPack;
+  __shared__ Pack<A, kPack> partial[kAtOnce][kLanes];
   const int head = static_cast<int>(blockIdx.y);
   const int keys = in.slots + in.queries;
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kLinesOfPart;
   const int64_t end = begin + kLinesOfPart < lines ? begin + kLinesOfPart : lines;
-  const int first = static_cast<int>(threadIdx.x) / kFeatures;
-  const int column = static_cast<int>(threadIdx.x) % kFeatures;
+  const int first = static_cast<int>(threadIdx.x) / kLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
   for (int features = 0; features < in.size; features += kFeatures) {
-    const int f = features + column;
-    A total = 0;
+    const int f = features + lane * kPack;
+    Pack<A, kPack> total{};
     for (int64_t n = begin + first; n < end && f < in.size; n += kAtOnce) {
       const Place at = place_of(in, kKeys ? static_cast<int>(n / keys) : 0, head);
       const int position = static_cast<int>(n % keys) - in.slots;
@@ -337,13 +340,17 @@ __global__ void __launch_bounds__(kBlock)
       if (sum == 0) continue;
       const T* const line =
           kKeys ? line_of_key(in.k, in.cache_k, in.size, in, at, position) : in.r + (n * in.heads + head) * in.size;
-      total += sum * wide(line[f]);
+      const Pack<T, kPack> pack = load<kPack>(line + f, aligned);
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) total.value[k] += sum * wide(pack.value[k]);
     }
-    partial[first][column] = total;
+    partial[first][lane] = total;
     __syncthreads();
-    if (first == 0 && f < in.size) {
-      for (int other = 1; other < kAtOnce; ++other) total += partial[other][column];
-      parts[(static_cast<int64_t>(blockIdx.x) * in.heads + head) * in.size + f] = total;
+    const int c = static_cast<int>(threadIdx.x);
+    if (c < kFeatures && features + c < in.size) {
+      A of_all = 0;
+      for (int other = 0; other < kAtOnce; ++other) of_all += partial[other][c / kPack].value[c % kPack];
+      parts[(static_cast<int64_t>(blockIdx.x) * in.heads + head) * in.size + features + c] = of_all;
     }
     __syncthreads();
   }
@@ -354,7 +361,11 @@ void add_weighted_lines(const Tensor& to, const Tensor& sums, const Tensor& part
                         const AttentionOperands<T>& operands, double scale) {
   using A = Wide<T>;
   const dim3 blocks(static_cast<unsigned>(parts.dim(0)), static_cast<unsigned>(operands.heads));
-  launch(weighted_lines_kernel<kKeys, T>, blocks, kBlock, 0, parts.data<A>(), sums.data<A>(), lines, operands);
+  const bool aligned = kKeys ? are_aligned({operands.k, operands.cache_k}) : are_aligned({operands.r});
+  with_pack<T>(operands.size, [&](auto pack) {
+    launch(weighted_lines_kernel<kKeys, T, decltype(pack)::value>, blocks, kBlock, 0, parts.data<A>(), sums.data<A>(),
+           lines, operands, aligned);
+  });
   add_parts<A>(to, parts, scale);
 }
 

@@ -3,6 +3,7 @@
 // where the tokens of a cache are, which they are, their values.
 #include "kernels/cuda/pack.h"
 #include "kernels/cuda/sort.h"
+#include "kernels/cuda/sorted.h"
 #include "kernels/vq_sizes.h"
 
 namespace quire::cuda {
@@ -46,19 +47,6 @@ __global__ void number_kernel(int32_t* keys, int32_t* positions, const int32_t* 
                                    (enters ? code : 0));
     positions[i] = static_cast<int32_t>(at);
   }
-}
-
-// The first of sorted numbers [low, high) that is not below `value`.
-__device__ inline int64_t lower_bound(const int32_t* numbers, int64_t low, int64_t high, int64_t value) {
-  while (low < high) {
-    const int64_t middle = (low + high) / 2;
-    if (numbers[middle] < value) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
 }
 
 // A thread has a codeword of a row, cache and head. Positions outside the ring and the tokens are not in the list.

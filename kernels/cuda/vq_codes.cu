@@ -1,7 +1,9 @@
 // Nearest codewords and what is gathered by them.
 #include "kernels/cuda/vq_codes.h"
 
+#include "kernels/cuda/pack.h"
 #include "kernels/cuda/sort.h"
+#include "kernels/cuda/sorted.h"
 #include "kernels/cuda/total.h"
 
 namespace quire::cuda {
@@ -115,14 +117,24 @@ void nearest_code(const Tensor& codes, const Tensor& quantized, const Tensor& er
   });
 }
 
-template <typename T>
+template <typename T, int kPack>
 __global__ void nearest_code_backward_kernel(T* dx, const T* dquantized, const T* x, const T* quantized,
-                                             const uint8_t* mask, const double* factor, int64_t count, int64_t width) {
+                                             const uint8_t* mask, const double* factor, int64_t count, int64_t width,
+                                             bool aligned) {
   const auto twice = static_cast<Wide<T>>(2 * factor[0]);
-  for (int64_t i = first_element(); i < count; i += element_stride()) {
-    Wide<T> sum = mask[i / width] != 0 ? twice * (wide(x[i]) - wide(quantized[i])) : Wide<T>{0};
-    if (dquantized != nullptr) sum += wide(dquantized[i]);
-    dx[i] = narrow<T>(sum);
+  for (int64_t i = first_element() * kPack; i < count; i += element_stride() * kPack) {
+    const bool counts = mask[i / width] != 0;
+    const Pack<T, kPack> key = load<kPack>(x + i, aligned);
+    const Pack<T, kPack> codeword = load<kPack>(quantized + i, aligned);
+    Pack<T, kPack> through{};
+    if (dquantized != nullptr) through = load<kPack>(dquantized + i, aligned);
+    Pack<T, kPack> sum;
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) {
+      const Wide<T> apart = wide(key.value[k]) - wide(codeword.value[k]);
+      sum.value[k] = narrow<T>((counts ? twice * apart : Wide<T>{0}) + wide(through.value[k]));
+    }
+    store<kPack>(dx + i, sum, aligned);
   }
 }
 
@@ -131,9 +143,14 @@ void nearest_code_backward(const Tensor& dx, const Tensor& dquantized, const Ten
   check_nearest_code_backward(dx, dquantized, x, quantized, mask, factor);
   dispatch(x.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(nearest_code_backward_kernel<T>, blocks_for(x.numel()), kBlock, 0, dx.data<T>(), data_or_null<T>(dquantized),
-           x.data<T>(), quantized.data<T>(), mask.data<uint8_t>(), factor.data<double>(), x.numel(),
-           x.dim(1) * x.dim(2));
+    const bool aligned = are_aligned({dx.raw(), x.raw(), quantized.raw()}) &&
+                         (!dquantized.defined() || are_aligned({dquantized.raw()}));
+    with_pack<T>(x.dim(2), [&](auto pack) {
+      constexpr int kPack = decltype(pack)::value;
+      launch(nearest_code_backward_kernel<T, kPack>, blocks_for(x.numel() / kPack), kBlock, 0, dx.data<T>(),
+             data_or_null<T>(dquantized), x.data<T>(), quantized.data<T>(), mask.data<uint8_t>(), factor.data<double>(),
+             x.numel(), x.dim(1) * x.dim(2), aligned);
+    });
   });
 }
 
@@ -164,42 +181,36 @@ __global__ void number_kernel(int32_t* keys, int32_t* vectors, const int32_t* co
   }
 }
 
-// The first of sorted keys that is not below `key`.
-__device__ inline int64_t lower_bound(const int32_t* keys, int64_t count, int64_t key) {
-  int64_t low = 0;
-  int64_t high = count;
-  while (low < high) {
-    const int64_t middle = (low + high) / 2;
-    if (keys[middle] < key) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
-// A block a codeword. A warp takes every eighth of its vectors; the warps' sums are added in order.
-template <typename T>
+// A block a codeword. Half a warp takes every sixteenth of its vectors, a lane a pack of columns; the sums of all are
+// added in order.
+template <typename T, int kPack>
 __global__ void code_statistics_kernel(Wide<T>* counts, Wide<T>* sums, const T* x, const int32_t* keys,
-                                       const int32_t* vectors, int64_t count, int64_t size) {
-  constexpr int kGroups = kBlock / kWarp;
-  __shared__ Wide<T> partial[kGroups][kWarp];
-  const int group = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+                                       const int32_t* vectors, int64_t count, int64_t size, bool aligned) {
+  using A = Wide<T>;
+  constexpr int kLanes = kWarp / 2;
+  constexpr int kGroups = kBlock / kLanes;
+  __shared__ Pack<A, kPack> partial[kGroups][kLanes];
+  const int group = static_cast<int>(threadIdx.x) / kLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int64_t codeword = blockIdx.x;
-  const int64_t begin = lower_bound(keys, count, codeword);
-  const int64_t end = lower_bound(keys, count, codeword + 1);
-  if (threadIdx.x == 0) counts[codeword] += static_cast<Wide<T>>(end - begin);
-  for (int64_t first = 0; first < size; first += kWarp) {
-    const int64_t d = first + lane;
-    Wide<T> sum = 0;
-    for (int64_t i = begin + group; i < end && d < size; i += kGroups) sum += wide(x[vectors[i] * size + d]);
+  const int64_t begin = lower_bound(keys, 0, count, codeword);
+  const int64_t end = lower_bound(keys, begin, count, codeword + 1);
+  if (threadIdx.x == 0) counts[codeword] += static_cast<A>(end - begin);
+  for (int64_t first = 0; first < size; first += kLanes * kPack) {
+    const int64_t d = first + lane * kPack;
+    Pack<A, kPack> sum{};
+    for (int64_t i = begin + group; i < end && d < size; i += kGroups) {
+      const Pack<T, kPack> pack = load<kPack>(x + vectors[i] * size + d, aligned);
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) sum.value[k] += wide(pack.value[k]);
+    }
     partial[group][lane] = sum;
     __syncthreads();
-    if (group == 0 && d < size) {
-      for (int other = 1; other < kGroups; ++other) sum += partial[other][lane];
-      sums[codeword * size + d] += sum;
+    const int c = static_cast<int>(threadIdx.x);
+    if (c < kLanes * kPack && first + c < size) {
+      A total = 0;
+      for (int other = 0; other < kGroups; ++other) total += partial[other][c / kPack].value[c % kPack];
+      sums[codeword * size + first + c] += total;
     }
     __syncthreads();
   }
@@ -220,8 +231,11 @@ void code_statistics(const Tensor& counts, const Tensor& sums, const Tensor& x, 
   sort_pairs(keys, vectors, numbered.select(0, 0), numbered.select(0, 1), bits_of(codewords));
   dispatch(x.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(code_statistics_kernel<T>, dim3(static_cast<unsigned>(codewords)), kBlock, 0, counts.data<Wide<T>>(),
-           sums.data<Wide<T>>(), x.data<T>(), keys.data<int32_t>(), vectors.data<int32_t>(), count, s.size);
+    with_pack<T>(s.size, [&](auto pack) {
+      launch(code_statistics_kernel<T, decltype(pack)::value>, dim3(static_cast<unsigned>(codewords)), kBlock, 0,
+             counts.data<Wide<T>>(), sums.data<Wide<T>>(), x.data<T>(), keys.data<int32_t>(), vectors.data<int32_t>(),
+             count, s.size, are_aligned({x.raw()}));
+    });
   });
 }
 

@@ -101,12 +101,18 @@ __global__ void __launch_bounds__(kLinesAtOnce* kWarp)
   }
 }
 
-__global__ void content_kernel(bfloat16* to, Operands in, int head) {
-  const int64_t count = static_cast<int64_t>(in.rows) * in.queries * in.size;
+template <int kPack>
+__global__ void content_kernel(bfloat16* to, Operands in, int head, bool aligned) {
+  const int64_t packs = in.size / kPack;
+  const int64_t count = static_cast<int64_t>(in.rows) * in.queries * packs;
   for (int64_t i = first_element(); i < count; i += element_stride()) {
-    const int64_t f = i % in.size;
-    const bfloat16 query = in.q[(i / in.size * in.heads + head) * in.size + f];
-    to[i] = narrow<bfloat16>(wide(query) + in.u[static_cast<int64_t>(head) * in.size + f]);
+    const int64_t f = i % packs * kPack;
+    const Pack<bfloat16, kPack> query = load<kPack>(in.q + (i / packs * in.heads + head) * in.size + f, aligned);
+    const Pack<float, kPack> added = load<kPack>(in.u + static_cast<int64_t>(head) * in.size + f, aligned);
+    Pack<bfloat16, kPack> sum;
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) sum.value[k] = narrow<bfloat16>(wide(query.value[k]) + added.value[k]);
+    store<kPack>(to + i * kPack, sum, aligned);
   }
 }
 
@@ -129,8 +135,11 @@ class HeadProducts {
     const int64_t lines = s_.rows * s_.queries;
     if (in.u.defined()) {
       content_ = scratch.content;
-      launch(content_kernel, blocks_for(lines * s_.size), kBlock, 0, content_.data<bfloat16>(), operands,
-             static_cast<int>(head));
+      with_pack<bfloat16>(s_.size, [&](auto pack) {
+        constexpr int kPack = decltype(pack)::value;
+        launch(content_kernel<kPack>, blocks_for(lines * s_.size / kPack), kBlock, 0, content_.data<bfloat16>(),
+               operands, static_cast<int>(head), are_aligned({content_.raw(), in.q.raw(), in.u.raw()}));
+      });
     } else {
       content_ = in.q.strided({lines, s_.size}, {s_.heads * s_.size, 1}, head * s_.size);
     }

@@ -17,6 +17,7 @@ class TemporaryDirectory {
     path_ = name;
   }
   ~TemporaryDirectory() {
+    if (::getpid() != owner_) return;  // in a copy of the process, such as one that a test of deaths makes
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
@@ -34,6 +35,7 @@ class TemporaryDirectory {
 
  private:
   std::filesystem::path path_;
+  pid_t owner_ = ::getpid();
 };
 
 }  // namespace quire::test

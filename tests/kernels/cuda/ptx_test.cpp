@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kWords = 4;  // of memory for each thread
 
-const test::TemporaryDirectory g_folder;  // of the process that outlives those that die
+const test::TemporaryDirectory g_folder;  // removed by the process that outlives those that die
 
 // Runs a block. The kernel finds its thread's number in %r0 and the address of its words in %rd0.
 std::vector<uint32_t> run(const std::string& body, unsigned threads = kLanes, const std::string& before = "",
