@@ -389,8 +389,9 @@ __global__ void __launch_bounds__(kGroupedThreads)
       publish_copies();
       __syncthreads();  // the tile is there, and nobody reads the one before any more
       const auto fetch_next = [&] {
-        unit = next_unit(unit + 1);
-        if (unit < units) fetch(unit, step + 1);
+        const int next = next_unit(unit + 1);
+        if (next < units) fetch(next, step + 1);
+        return next;
       };
       SumFragment p[kColumns], ds[kColumns];
       begin_products();
@@ -402,7 +403,7 @@ __global__ void __launch_bounds__(kGroupedThreads)
         end_products();
         multiply_lines_later<kWidth>(ds, memory.second, first_line, memory.second_of(step));
         end_products();
-        fetch_next();
+        unit = fetch_next();
         await_products<1>(p, next);
         const auto strip = memory.strip();
 #pragma unroll
@@ -429,7 +430,7 @@ __global__ void __launch_bounds__(kGroupedThreads)
         end_products();
         multiply_lines_later<kWidth>(ds, memory.second, first_line, memory.second_of(step));
         end_products();
-        fetch_next();
+        unit = fetch_next();
       }
       const int* const nearest = memory.nearest(step);
       const int* const farthest = memory.farthest(step);

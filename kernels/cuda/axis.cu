@@ -1,5 +1,5 @@
-// Sums and softmax along one axis. A warp takes a row of the last axis; other axes are walked by a thread for each
-// column, so that neighbours read neighbouring values.
+// Sums and softmax along one axis. A warp takes a row of the last axis, or eight short ones; other axes are walked by a
+// thread for each column, so that neighbours read neighbouring values.
 #include "kernels/axis.h"
 
 #include <limits>
@@ -12,23 +12,46 @@ namespace quire::cuda {
 
 namespace {
 
-dim3 blocks_for_rows(int64_t rows) {
-  return dim3(static_cast<unsigned>(ceil_div(rows, kBlock / kWarp)));
-}
-__device__ inline int64_t row_of_warp() {
-  return first_element() / kWarp;
-}
-__device__ inline int64_t lane() {
-  return static_cast<int64_t>(threadIdx.x % kWarp);
+// The lanes of a warp that share a row. Sums of short rows are those that a whole warp would come to.
+template <int kLanes>
+struct RowLanes {
+  int64_t row = first_element() / kLanes;
+  int64_t first = threadIdx.x % kLanes;
+
+  template <typename W>
+  __device__ W sum(W value) const {
+    for (int bits = kLanes / 2; bits > 0; bits /= 2) value += __shfl_xor_sync(kAllLanes, value, bits);
+    return value;
+  }
+  // NaN wins.
+  template <typename W>
+  __device__ W max(W value) const {
+    for (int bits = kLanes / 2; bits > 0; bits /= 2) {
+      const W other = __shfl_xor_sync(kAllLanes, value, bits);
+      value = other > value || other != other ? other : value;
+    }
+    return value;
+  }
+};
+
+// Calls function(lanes of a row, blocks for all rows).
+template <typename Function>
+void with_lanes(int64_t rows, int64_t width, Function&& function) {
+  const auto blocks = [&](int64_t lanes) { return dim3(static_cast<unsigned>(ceil_div(rows, kBlock / lanes))); };
+  if (width <= 4) {
+    function(std::integral_constant<int, 4>{}, blocks(4));
+  } else {
+    function(std::integral_constant<int, kWarp>{}, blocks(kWarp));
+  }
 }
 
-template <typename T>
+template <typename T, int kLanes>
 __global__ void sum_rows_kernel(T* out, const T* in, int64_t rows, int64_t width, Wide<T> factor) {
-  const int64_t row = row_of_warp();
+  const RowLanes<kLanes> lanes;
   Wide<T> sum = 0;
-  for (int64_t i = lane(); row < rows && i < width; i += kWarp) sum += wide(in[row * width + i]);
-  sum = warp_sum(sum);
-  if (row < rows && lane() == 0) out[row] = narrow<T>(factor * sum);
+  for (int64_t i = lanes.first; lanes.row < rows && i < width; i += kLanes) sum += wide(in[lanes.row * width + i]);
+  sum = lanes.sum(sum);
+  if (lanes.row < rows && lanes.first == 0) out[lanes.row] = narrow<T>(factor * sum);
 }
 
 template <typename T>
@@ -47,8 +70,10 @@ void sum_axis(const Tensor& out, const Tensor& in, int axis, double factor) {
     using T = decltype(type);
     const auto times = static_cast<Wide<T>>(factor);
     if (sizes.inner == 1) {
-      launch(sum_rows_kernel<T>, blocks_for_rows(sizes.outer), kBlock, 0, out.data<T>(), in.data<T>(), sizes.outer,
-             sizes.size, times);
+      with_lanes(sizes.outer, sizes.size, [&](auto lanes, dim3 blocks) {
+        launch(sum_rows_kernel<T, decltype(lanes)::value>, blocks, kBlock, 0, out.data<T>(), in.data<T>(), sizes.outer,
+               sizes.size, times);
+      });
     } else {
       launch(sum_columns_kernel<T>, blocks_for(sizes.outer * sizes.inner), kBlock, 0, out.data<T>(), in.data<T>(),
              sizes, times);
@@ -79,34 +104,35 @@ void cumulative_sum(const Tensor& out, const Tensor& in, int axis, bool reverse)
 }
 
 // walk: of the input and the mask. out, lse and mask may be null.
-template <typename T>
+template <typename T, int kLanes>
 __global__ void softmax_kernel(T* out, Wide<T>* lse, const T* in, const uint8_t* mask, int64_t mask_stride,
                                int64_t rows, int64_t width, Strided<2> walk) {
   using W = Wide<T>;
   const W none = -std::numeric_limits<W>::infinity();
-  const int64_t row = row_of_warp();
+  const RowLanes<kLanes> lanes;
+  const int64_t row = lanes.row;
   const bool exists = row < rows;
   const int64_t end = exists ? width : 0;
   int64_t at[2] = {};
   if (end > 0) walk.find(row * width, at);
   const auto kept = [&](int64_t i) { return mask == nullptr || mask[at[1] + i * mask_stride] != 0; };
   W most = none;
-  for (int64_t i = lane(); i < end; i += kWarp) {
+  for (int64_t i = lanes.first; i < end; i += kLanes) {
     const W x = wide(in[at[0] + i]);
     if (kept(i) && (x > most || x != x)) most = x;
   }
-  most = warp_max(most);
+  most = lanes.max(most);
   const bool is_empty = most == none;
   W sum = 0;
-  for (int64_t i = lane(); i < end; i += kWarp) {
+  for (int64_t i = lanes.first; i < end; i += kLanes) {
     if (kept(i) && !is_empty) sum += std::exp(wide(in[at[0] + i]) - most);
   }
-  sum = warp_sum(sum);
-  for (int64_t i = lane(); out != nullptr && i < end; i += kWarp) {
+  sum = lanes.sum(sum);
+  for (int64_t i = lanes.first; out != nullptr && i < end; i += kLanes) {
     const bool counts = kept(i) && !is_empty;
     out[at[0] + i] = narrow<T>(counts ? std::exp(wide(in[at[0] + i]) - most) / sum : W{0});
   }
-  if (exists && lse != nullptr && lane() == 0) lse[row] = is_empty ? none : most + std::log(sum);
+  if (exists && lse != nullptr && lanes.first == 0) lse[row] = is_empty ? none : most + std::log(sum);
 }
 
 // Rows of tensors without any element have a sum, too.
@@ -122,25 +148,29 @@ void softmax(const Tensor& out, const Tensor& lse, const Tensor& in, const Tenso
   const Strided<2> walk({&in, &mask});
   dispatch(in.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(softmax_kernel<T>, blocks_for_rows(rows), kBlock, 0, out.defined() ? out.data<T>() : nullptr,
-           lse.defined() ? lse.data<Wide<T>>() : nullptr, in.data<T>(), mask.defined() ? mask.data<uint8_t>() : nullptr,
-           mask.defined() ? mask.stride(-1) : 0, rows, in.dim(-1), walk);
+    with_lanes(rows, in.dim(-1), [&](auto lanes, dim3 blocks) {
+      launch(softmax_kernel<T, decltype(lanes)::value>, blocks, kBlock, 0, out.defined() ? out.data<T>() : nullptr,
+             lse.defined() ? lse.data<Wide<T>>() : nullptr, in.data<T>(),
+             mask.defined() ? mask.data<uint8_t>() : nullptr, mask.defined() ? mask.stride(-1) : 0, rows, in.dim(-1),
+             walk);
+    });
   });
 }
 
-template <typename T>
+template <typename T, int kLanes>
 __global__ void softmax_backward_kernel(T* din, const T* dout, const Wide<T>* dlse, const T* out, int64_t rows,
                                         int64_t width) {
   using W = Wide<T>;
-  const int64_t row = row_of_warp();
+  const RowLanes<kLanes> lanes;
+  const int64_t row = lanes.row;
   const int64_t end = row < rows ? width : 0;
   W sum = 0;
-  for (int64_t i = lane(); dout != nullptr && i < end; i += kWarp) {
+  for (int64_t i = lanes.first; dout != nullptr && i < end; i += kLanes) {
     sum += wide(dout[row * width + i]) * wide(out[row * width + i]);
   }
-  sum = warp_sum(sum);
+  sum = lanes.sum(sum);
   if (dlse != nullptr && row < rows) sum -= dlse[row];
-  for (int64_t i = lane(); i < end; i += kWarp) {
+  for (int64_t i = lanes.first; i < end; i += kLanes) {
     const int64_t at = row * width + i;
     din[at] = narrow<T>(wide(out[at]) * ((dout == nullptr ? W{0} : wide(dout[at])) - sum));
   }
@@ -151,9 +181,11 @@ void softmax_backward(const Tensor& din, const Tensor& dout, const Tensor& dlse,
   const int64_t rows = rows_of(out);
   dispatch(out.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(softmax_backward_kernel<T>, blocks_for_rows(rows), kBlock, 0, din.data<T>(),
-           dout.defined() ? dout.data<T>() : nullptr, dlse.defined() ? dlse.data<Wide<T>>() : nullptr, out.data<T>(),
-           rows, out.dim(-1));
+    with_lanes(rows, out.dim(-1), [&](auto lanes, dim3 blocks) {
+      launch(softmax_backward_kernel<T, decltype(lanes)::value>, blocks, kBlock, 0, din.data<T>(),
+             dout.defined() ? dout.data<T>() : nullptr, dlse.defined() ? dlse.data<Wide<T>>() : nullptr, out.data<T>(),
+             rows, out.dim(-1));
+    });
   });
 }
 

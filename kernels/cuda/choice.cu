@@ -1,5 +1,8 @@
 #include "kernels/choice.h"
 
+#include <cstring>
+#include <type_traits>
+
 #include "kernels/cuda/runtime.h"
 #include "kernels/strided.h"
 #include "kernels/vocabulary_checks.h"
@@ -8,20 +11,26 @@ namespace quire::cuda {
 
 namespace {
 
-// An element and its place; place -1: none.
+// A number in the order of top_k: NaN is largest, and zeros are equal. Never 0.
 template <typename W>
+__device__ inline auto rank_of(W value) {
+  using Bits = std::conditional_t<sizeof(W) == 4, uint32_t, uint64_t>;
+  constexpr Bits kSign = Bits{1} << (8 * sizeof(Bits) - 1);
+  if (value != value) return ~Bits{0};
+  const W positive = value + W{0};  // what was -0 is 0
+  Bits bits;
+  memcpy(&bits, &positive, sizeof bits);
+  return (bits & kSign) != 0 ? static_cast<Bits>(~bits) : static_cast<Bits>(bits | kSign);
+}
+
+// An element's rank and its place; rank 0: none.
+template <typename Rank>
 struct Candidate {
-  W value;
+  Rank rank;
   int32_t place;
 
-  // In the order of top_k: NaN, then larger values, then smaller places.
   __device__ bool comes_before(const Candidate& other) const {
-    if (place < 0 || other.place < 0) return other.place < 0 && place >= 0;
-    const bool is_nan = value != value;
-    const bool other_is_nan = other.value != other.value;
-    if (is_nan != other_is_nan) return is_nan;
-    if (!is_nan && value != other.value) return value > other.value;
-    return place < other.place;
+    return rank > other.rank || (rank == other.rank && place < other.place);
   }
 };
 
@@ -29,29 +38,27 @@ struct Candidate {
 template <typename T>
 __global__ void top_k_kernel(int32_t* index, const T* in, const uint8_t* mask, int64_t mask_stride, int64_t rows,
                              int64_t width, int64_t k, Strided<2> walk) {
-  using W = Wide<T>;
+  using Rank = decltype(rank_of(Wide<T>{}));
   const int64_t row = first_element() / kWarp;
   const auto lane = static_cast<int64_t>(threadIdx.x % kWarp);
   const int64_t end = row < rows ? width : 0;
   int64_t at[2] = {};
   if (end > 0) walk.find(row * width, at);
-  Candidate<W> last{0, -1};
-  bool is_done = false;
+  Candidate<Rank> last{static_cast<Rank>(~Rank{0}), -1};  // before all
   for (int64_t round = 0; round < k; ++round) {
-    Candidate<W> best{0, -1};
+    Candidate<Rank> best{0, -1};
     for (int64_t i = lane; i < end; i += kWarp) {
       if (mask != nullptr && mask[at[1] + i * mask_stride] == 0) continue;
-      const Candidate<W> here{wide(in[at[0] + i]), static_cast<int32_t>(i)};
-      if ((last.place < 0 || last.comes_before(here)) && here.comes_before(best)) best = here;
+      const Candidate<Rank> here{rank_of(wide(in[at[0] + i])), static_cast<int32_t>(i)};
+      if (last.comes_before(here) && here.comes_before(best)) best = here;
     }
     for (int bits = kWarp / 2; bits > 0; bits /= 2) {
-      const Candidate<W> other{__shfl_xor_sync(kAllLanes, best.value, bits),
-                               __shfl_xor_sync(kAllLanes, best.place, bits)};
+      const Candidate<Rank> other{__shfl_xor_sync(kAllLanes, best.rank, bits),
+                                  __shfl_xor_sync(kAllLanes, best.place, bits)};
       if (other.comes_before(best)) best = other;
     }
-    is_done = is_done || best.place < 0;
-    if (row < rows && lane == 0) index[row * k + round] = is_done ? -1 : best.place;
-    last = best;
+    if (row < rows && lane == 0) index[row * k + round] = best.place;
+    last = best;  // none comes behind none
   }
 }
 

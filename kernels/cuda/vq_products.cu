@@ -131,7 +131,7 @@ class HeadProducts {
  public:
   HeadProducts(const ops::CodeAttentionInputs& in, const CodeAttentionSizes& sizes, const Operands& operands,
                const CodeScratch& codes, const CodeProductScratch& scratch, int64_t head)
-      : s_(sizes), operands_(operands), codes_(codes), scratch_(scratch), head_(head) {
+      : s_(sizes), operands_(operands), codes_(codes), head_(head) {
     const int64_t lines = s_.rows * s_.queries;
     if (in.u.defined()) {
       content_ = scratch.content;
@@ -183,7 +183,6 @@ class HeadProducts {
   const CodeAttentionSizes& s_;
   const Operands& operands_;
   const CodeScratch& codes_;
-  const CodeProductScratch& scratch_;
   int64_t head_;
   Tensor content_;
 };
