@@ -131,6 +131,7 @@ CodedTokenSizes::CodedTokenSizes(const ops::CodedTokens& in) {
   slots = in.window_codes.defined() ? in.window_codes.dim(1) : 0;
   QUIRE_CHECK(caches > 0, "{}: no cache", op);
   require(op, "codes", in.codes, in.codes.shape(), DType::i32);
+  QUIRE_CHECK(slots == 0 || in.window_head.defined(), "{}: a window needs its head", op);
   if (slots > 0) {
     require(op, "window_codes", in.window_codes, {rows, slots, kv_heads}, DType::i32);
     require(op, "window_head", in.window_head, {rows}, DType::i32);
@@ -160,6 +161,8 @@ CodeCacheSizes::CodeCacheSizes(const ops::CodeCacheInputs& in) : CodedTokenSizes
   const DType type = in.v.dtype();
   const DType wide = wide_type(type);
   require(op, "v", in.v, {rows, tokens, kv_heads, value_size}, type);
+  QUIRE_CHECK((in.window_v.defined() ? in.window_v.dim(1) : 0) == slots,
+              "{}: a window needs values, codes and its head", op);
   if (slots > 0) require(op, "window_v", in.window_v, {rows, slots, kv_heads, value_size}, type);
   require(op, "mean", in.mean, {rows, kv_heads, codes, value_size}, wide);
   require(op, "count", in.count, {rows, kv_heads, codes}, wide);

@@ -90,6 +90,10 @@ TEST(BadInput, CodesAndCachesThatDoNotFit) {
                                 {integers({3}), integers({1, 2, 1, 4})}),
                ErrorKind::internal, "sort_by_code: ranges is [1, 2, 1, 4] i32; it must be [1, 2, 1, 4, 2] i32");
 
+  caches.window_v = zeros({1, 2, 1, 2});
+  EXPECT_ERROR(ops::code_caches(zeros({1, 1, 1, 4, 2}), zeros({1, 1, 4, 2}), zeros({1, 2, 1, 4}), caches, by_code),
+               ErrorKind::internal, "code_caches: a window needs values, codes and its head");
+
   const ops::CodeAttentionInputs in{zeros({1, 5, 3, 2}), {}, zeros({2, 4, 2}), zeros({1, 2, 2, 4, 2}),
                                     zeros({1, 3, 2, 4}), 2};
   EXPECT_ERROR(ops::code_attention(zeros({1, 5, 3, 2}), zeros({1, 3, 5}), in), ErrorKind::internal,
