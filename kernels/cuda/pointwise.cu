@@ -59,12 +59,63 @@ void with_binary(ops::Binary kind, Function&& function) {
   }
 }
 
-template <ops::Binary kind, typename T>
-__global__ void binary_kernel(T* y, const T* a, const T* b, Strided<3> walk) {
-  for (int64_t i = first_element(); i < walk.count; i += element_stride()) {
+// How a walk goes in packs: along its last axis every operand has neighbours, or one element for all.
+template <int kOperands>
+struct Packs {
+  bool repeats[kOperands];  // one for all
+  bool aligned[kOperands];
+};
+// Whether it can, with packs of `size` values of type T. The data of undefined operands is null.
+template <typename T, int kOperands>
+bool find_packs(Packs<kOperands>& packs, const Strided<kOperands>& walk, const void* const (&data)[kOperands],
+                int64_t size) {
+  if (walk.rank == 0 || walk.size[walk.rank - 1] % size != 0) return false;
+  for (int o = 0; o < kOperands; ++o) {
+    const int64_t step = walk.stride[o][walk.rank - 1];
+    if (step != 0 && step != 1) return false;
+    packs.repeats[o] = step == 0;
+    packs.aligned[o] = step == 1 && are_aligned({data[o]});
+    for (int axis = 0; axis + 1 < walk.rank; ++axis) {
+      packs.aligned[o] = packs.aligned[o] && walk.stride[o][axis] % size == 0;
+    }
+  }
+  return true;
+}
+// Calls function(integral_constant, packs) with the number of values that a thread takes.
+template <typename T, int kOperands, typename Function>
+void with_packs(const Strided<kOperands>& walk, const void* const (&data)[kOperands], Function&& function) {
+  Packs<kOperands> packs{};
+  if (find_packs<T>(packs, walk, data, kPackOf<T>)) {
+    function(std::integral_constant<int, kPackOf<T>>{}, packs);
+  } else {
+    function(std::integral_constant<int, 1>{}, packs);
+  }
+}
+
+template <int kPack, typename T>
+__device__ inline Pack<T, kPack> load_or_repeat(const T* from, bool repeats, bool aligned) {
+  if constexpr (kPack > 1) {
+    if (repeats) {
+      Pack<T, kPack> pack;
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) pack.value[k] = from[0];
+      return pack;
+    }
+  }
+  return load<kPack>(from, aligned);
+}
+
+template <ops::Binary kind, typename T, int kPack>
+__global__ void binary_kernel(T* y, const T* a, const T* b, Strided<3> walk, Packs<3> packs) {
+  for (int64_t i = first_element() * kPack; i < walk.count; i += element_stride() * kPack) {
     int64_t at[3];
     walk.find(i, at);
-    y[at[0]] = narrow<T>(apply<kind>(wide(a[at[1]]), wide(b[at[2]])));
+    const Pack<T, kPack> left = load_or_repeat<kPack>(a + at[1], packs.repeats[1], packs.aligned[1]);
+    const Pack<T, kPack> right = load_or_repeat<kPack>(b + at[2], packs.repeats[2], packs.aligned[2]);
+    Pack<T, kPack> out;
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) out.value[k] = narrow<T>(apply<kind>(wide(left.value[k]), wide(right.value[k])));
+    store<kPack>(y + at[0], out, packs.aligned[0]);
   }
 }
 
@@ -73,23 +124,37 @@ void binary(const Tensor& out, const Tensor& a, const Tensor& b, ops::Binary kin
   const Strided<3> walk({&out, &a, &b});
   dispatch(out.dtype(), [&](auto type) {
     using T = decltype(type);
-    with_binary(kind, [&](auto of_kind) {
-      launch(binary_kernel<decltype(of_kind)::value, T>, blocks_for(walk.count), kBlock, 0, out.data<T>(), a.data<T>(),
-             b.data<T>(), walk);
+    with_packs<T>(walk, {out.raw(), a.raw(), b.raw()}, [&](auto pack, const Packs<3>& packs) {
+      constexpr int kPack = decltype(pack)::value;
+      with_binary(kind, [&](auto of_kind) {
+        launch(binary_kernel<decltype(of_kind)::value, T, kPack>, blocks_for(walk.count / kPack), kBlock, 0,
+               out.data<T>(), a.data<T>(), b.data<T>(), walk, packs);
+      });
     });
   });
 }
 
-template <ops::Binary kind, typename T>
-__global__ void binary_backward_kernel(T* da, T* db, const T* dout, const T* a, const T* b, Strided<5> walk) {
-  for (int64_t i = first_element(); i < walk.count; i += element_stride()) {
+template <ops::Binary kind, typename T, int kPack>
+__global__ void binary_backward_kernel(T* da, T* db, const T* dout, const T* a, const T* b, Strided<5> walk,
+                                       Packs<5> packs) {
+  for (int64_t i = first_element() * kPack; i < walk.count; i += element_stride() * kPack) {
     int64_t at[5];
     walk.find(i, at);
-    Wide<T> first;
-    Wide<T> second;
-    apply_backward<kind>(wide(dout[at[0]]), wide(a[at[1]]), wide(b[at[2]]), first, second);
-    if (da != nullptr) da[at[3]] = narrow<T>(first);
-    if (db != nullptr) db[at[4]] = narrow<T>(second);
+    const Pack<T, kPack> given = load_or_repeat<kPack>(dout + at[0], packs.repeats[0], packs.aligned[0]);
+    const Pack<T, kPack> left = load_or_repeat<kPack>(a + at[1], packs.repeats[1], packs.aligned[1]);
+    const Pack<T, kPack> right = load_or_repeat<kPack>(b + at[2], packs.repeats[2], packs.aligned[2]);
+    Pack<T, kPack> first;
+    Pack<T, kPack> second;
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) {
+      Wide<T> of_a;
+      Wide<T> of_b;
+      apply_backward<kind>(wide(given.value[k]), wide(left.value[k]), wide(right.value[k]), of_a, of_b);
+      first.value[k] = narrow<T>(of_a);
+      second.value[k] = narrow<T>(of_b);
+    }
+    if (da != nullptr) store<kPack>(da + at[3], first, packs.aligned[3]);
+    if (db != nullptr) store<kPack>(db + at[4], second, packs.aligned[4]);
   }
 }
 
@@ -104,9 +169,13 @@ void binary_backward(const Tensor& da, const Tensor& db, const Tensor& dout, con
   const Strided<5> walk({&dout, &a, &b, &da, &db});
   dispatch(dout.dtype(), [&](auto type) {
     using T = decltype(type);
-    with_binary(kind, [&](auto of_kind) {
-      launch(binary_backward_kernel<decltype(of_kind)::value, T>, blocks_for(walk.count), kBlock, 0, data_if<T>(da),
-             data_if<T>(db), dout.data<T>(), a.data<T>(), b.data<T>(), walk);
+    const void* const data[5] = {dout.raw(), a.raw(), b.raw(), data_if<T>(da), data_if<T>(db)};
+    with_packs<T>(walk, data, [&](auto pack, const Packs<5>& packs) {
+      constexpr int kPack = decltype(pack)::value;
+      with_binary(kind, [&](auto of_kind) {
+        launch(binary_backward_kernel<decltype(of_kind)::value, T, kPack>, blocks_for(walk.count / kPack), kBlock, 0,
+               data_if<T>(da), data_if<T>(db), dout.data<T>(), a.data<T>(), b.data<T>(), walk, packs);
+      });
     });
   });
 }

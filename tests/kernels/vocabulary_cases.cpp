@@ -1,9 +1,11 @@
 // Functions of elements and along axes, in the vocabulary that mechanisms are composed of.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "autograd/functions/axis.h"
 #include "autograd/functions/pointwise.h"
+#include "kernels/pointwise.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/support/random_tensor.h"
 
@@ -56,6 +58,9 @@ void add_binary(std::vector<OpCase>& cases, const char* name, BinaryFunction fun
                                 {{1}, {5}, {5}},
                                 {{0, 3}, {3}, {0, 3}},
                                 {{2, 1, 3, 1}, {1, 5, 1, 2}, {2, 5, 3, 2}},
+                                {{5, 24}, {24}, {5, 24}},  // what a GPU takes 16 bytes at a time
+                                {{3, 1}, {2, 3, 16}, {2, 3, 16}},
+                                {{2, 1, 16}, {2, 5, 1}, {2, 5, 16}},
                                 {{3, 16411}, {16411}, {3, 16411}}};
   RandomTensors random(1);
   for (const Pair& pair : pairs) {
@@ -76,12 +81,64 @@ void add_binary(std::vector<OpCase>& cases, const char* name, BinaryFunction fun
   }
 }
 
+// Rows that a GPU takes 16 bytes at a time, which begin where it can load so many at once and where it cannot: by the
+// place of the first row, and by the distance of rows.
+void add_views_of_rows(std::vector<OpCase>& cases) {
+  constexpr int64_t kRows = 3;
+  constexpr int64_t kWidth = 16;
+  RandomTensors random(5);
+  const Tensor odd = random.normal({kRows, kWidth + 1});
+  const Tensor even = random.normal({kRows, 2 * kWidth}, 0.3, 2);
+  for (const auto& [variant, begins] : {std::pair{"rows_that_begin_anywhere", std::array<int64_t, 2>{1, 1}},
+                                        std::pair{"rows_at_odd_distances", std::array<int64_t, 2>{0, 8}}}) {
+    const auto rows = [begins](const Tensors& in) {
+      return std::array{in[0].slice(1, begins[0], begins[0] + kWidth), in[1].slice(1, begins[1], begins[1] + kWidth)};
+    };
+    const auto value = [begins](const Tensors& in, size_t operand, int64_t i) {
+      const int64_t place = i / kWidth * in[operand].dim(1) + begins[operand] + i % kWidth;
+      return values(in[operand])[place];
+    };
+    OpCase& forward = push(cases, {"binary", variant, {odd, even}}, [value](const Tensors& in) {
+      const Tensor out = Tensor::zeros({kRows, 2 * kWidth}, DType::f64);
+      for (int64_t i = 0; i < kRows * kWidth; ++i) {
+        values(out)[i / kWidth * 2 * kWidth + 3 + i % kWidth] = value(in, 0, i) * value(in, 1, i);
+      }
+      return Tensors{out};
+    });
+    forward.kernel = [rows](const Tensors& in) {
+      const auto [a, b] = rows(in);
+      const Tensor out = beside(in[0], {kRows, 2 * kWidth});
+      ops::binary(out.slice(1, 3, 3 + kWidth), a, b, ops::Binary::product);
+      return Tensors{out};
+    };
+    OpCase& backward = push(cases, {"binary_backward", variant, {odd, even}}, [value](const Tensors& in) {
+      const Tensor da = Tensor::zeros({kRows, kWidth}, DType::f64);
+      const Tensor db = Tensor::zeros({kRows, kWidth}, DType::f64);
+      for (int64_t i = 0; i < kRows * kWidth; ++i) {
+        const double a = value(in, 0, i);
+        const double b = value(in, 1, i);
+        values(da)[i] = a / b;  // dout is a
+        values(db)[i] = -a * a / (b * b);
+      }
+      return Tensors{da, db};
+    });
+    backward.kernel = [rows](const Tensors& in) {
+      const auto [a, b] = rows(in);
+      const Tensor da = beside(in[0], {kRows, kWidth});
+      const Tensor db = beside(in[0], {kRows, kWidth});
+      ops::binary_backward(da, db, a, a, b, ops::Binary::quotient);
+      return Tensors{da, db};
+    };
+  }
+}
+
 void add_binaries(std::vector<OpCase>& cases) {
   add_binary(cases, "add", add, [](double a, double b) { return a + b; });
   add_binary(cases, "subtract", subtract, [](double a, double b) { return a - b; });
   add_binary(cases, "multiply", multiply, [](double a, double b) { return a * b; });
   add_binary(cases, "divide", divide, [](double a, double b) { return a / b; });
   add_binary(cases, "maximum", maximum, [](double a, double b) { return a > b ? a : b; });
+  add_views_of_rows(cases);
   RandomTensors random(2);
   cases.push_back(function_case("add", "to_itself", {random.normal({7})},
                                 [](Tape& t, const Inputs& x) { return add(t, x[0], x[0]); }));
