@@ -244,6 +244,8 @@ void add_choices(std::vector<OpCase>& cases) {
   values(not_numbers)[3] = std::nan("");
   values(not_numbers)[4] = -std::numeric_limits<double>::infinity();
   Tensor mask = random.flags({40});
+  const Tensor long_ties = recast(random.integers({2, 300}, 0, 3), DType::f64);
+  Tensor long_mask = random.flags({300});
   struct ChoiceForm {
     std::string name;
     Tensors inputs;
@@ -253,7 +255,8 @@ void add_choices(std::vector<OpCase>& cases) {
        {ChoiceForm{"one", {random.normal({3, 7})}, 1}, ChoiceForm{"some", {random.normal({2, 2, 67})}, 5},
         ChoiceForm{"more_than_there_are", {random.normal({2, 3})}, 5}, ChoiceForm{"ties", {ties}, 4},
         ChoiceForm{"not_a_number", {not_numbers}, 3}, ChoiceForm{"mask", {random.normal({3, 40}), mask}, 33},
-        ChoiceForm{"long", {random.normal({3, 2003})}, 8}}) {
+        ChoiceForm{"long", {random.normal({3, 2003})}, 8}, ChoiceForm{"long_ties", {long_ties}, 250},
+        ChoiceForm{"long_mask", {long_ties, long_mask}, 200}}) {
     cases.push_back({"top_k", form.name, form.inputs,
                      [k = form.k](const Tensors& in) {
                        return Tensors{recast(top_k(in[0], k, in.size() < 2 ? Tensor() : in[1]), DType::f64)};
