@@ -250,7 +250,7 @@ __global__ void select_kernel(Bytes* y, const uint8_t* mask, const Bytes* a, con
     walk.find(i, at);
     const bool first = mask[at[1]] != 0;
     const Bytes* const from = first ? a : b;
-    y[at[0]] = from == nullptr ? Bytes{0} : from[at[first ? 2 : 3]];
+    y[at[0]] = from == nullptr ? Bytes{0} : from[first ? at[2] : at[3]];
   }
 }
 
