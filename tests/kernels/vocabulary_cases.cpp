@@ -89,16 +89,19 @@ void add_views_of_rows(std::vector<OpCase>& cases) {
   RandomTensors random(5);
   const Tensor odd = random.normal({kRows, kWidth + 1});
   const Tensor even = random.normal({kRows, 2 * kWidth}, 0.3, 2);
-  for (const auto& [variant, begins] : {std::pair{"rows_that_begin_anywhere", std::array<int64_t, 2>{1, 1}},
-                                        std::pair{"rows_at_odd_distances", std::array<int64_t, 2>{0, 8}}}) {
-    const auto rows = [begins](const Tensors& in) {
+  struct Form {
+    const char* variant;
+    std::array<int64_t, 2> begins;
+  };
+  for (const Form& form : {Form{"rows_that_begin_anywhere", {1, 1}}, Form{"rows_at_odd_distances", {0, 8}}}) {
+    const auto rows = [begins = form.begins](const Tensors& in) {
       return std::array{in[0].slice(1, begins[0], begins[0] + kWidth), in[1].slice(1, begins[1], begins[1] + kWidth)};
     };
-    const auto value = [begins](const Tensors& in, size_t operand, int64_t i) {
+    const auto value = [begins = form.begins](const Tensors& in, size_t operand, int64_t i) {
       const int64_t place = i / kWidth * in[operand].dim(1) + begins[operand] + i % kWidth;
       return values(in[operand])[place];
     };
-    OpCase& forward = push(cases, {"binary", variant, {odd, even}}, [value](const Tensors& in) {
+    OpCase& forward = push(cases, {"binary", form.variant, {odd, even}}, [value](const Tensors& in) {
       const Tensor out = Tensor::zeros({kRows, 2 * kWidth}, DType::f64);
       for (int64_t i = 0; i < kRows * kWidth; ++i) {
         values(out)[i / kWidth * 2 * kWidth + 3 + i % kWidth] = value(in, 0, i) * value(in, 1, i);
@@ -111,7 +114,7 @@ void add_views_of_rows(std::vector<OpCase>& cases) {
       ops::binary(out.slice(1, 3, 3 + kWidth), a, b, ops::Binary::product);
       return Tensors{out};
     };
-    OpCase& backward = push(cases, {"binary_backward", variant, {odd, even}}, [value](const Tensors& in) {
+    OpCase& backward = push(cases, {"binary_backward", form.variant, {odd, even}}, [value](const Tensors& in) {
       const Tensor da = Tensor::zeros({kRows, kWidth}, DType::f64);
       const Tensor db = Tensor::zeros({kRows, kWidth}, DType::f64);
       for (int64_t i = 0; i < kRows * kWidth; ++i) {
