@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/attention_mma.h"
+#include "kernels/cuda_scratch.h"
 
 namespace quire::cuda {
 
@@ -564,8 +565,10 @@ bool backward_suits_tensor_cores(const ops::AttentionGradients& gradients, const
   size_t most = 0;
   with_kind(sizes.size, sizes.value_size, in.r.defined(), [&](auto width, auto relative) {
     const bool dropout = in.dropout > 0;
-    most = std::max({QueryMemory<width, relative>::bytes(dropout), KeyMemory<width, relative>::bytes(dropout),
-                     DistanceMemory<width, relative>::bytes(dropout)});
+    most = std::max(QueryMemory<width, relative>::bytes(dropout), KeyMemory<width, relative>::bytes(dropout));
+    if (DistanceGradientScratch::needed(gradients)) {
+      most = std::max(most, DistanceMemory<width, relative>::bytes(dropout));
+    }
   });
   return has_shared_memory(most);
 }

@@ -76,7 +76,7 @@ void launch_later(void (*kernel)(Parameters...), const cudaLaunchConfig_t& confi
   static_assert((std::is_trivially_copyable_v<Parameters> && ...));
   (clear_padding(values), ...);
   call_queue().add_kernel(reinterpret_cast<const void*>(kernel), launch_from_addresses<Parameters...>, config,
-                          {CallQueue::Parameter{&values, sizeof values}...});
+                          {CallQueue::Parameter{&values, sizeof values}...});  // NOLINT(bugprone-sizeof-expression)
 }
 
 // Threads of a block come in whole warps. A grid without blocks is not launched. DeviceError: the GPU has less shared

@@ -30,8 +30,8 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     nearest_code_kernel(int32_t* codes, T* quantized, Wide<T>* error, NearestOperands<T> in) {
   using A = Wide<T>;
-  __shared__ A content[kTile * kDepthStride];
-  __shared__ A direct[kTile * kDepthStride];
+  alignas(kVectorBytes) __shared__ A content[kTile * kDepthStride];  // read as Quad
+  alignas(kVectorBytes) __shared__ A direct[kTile * kDepthStride];
   __shared__ int found[kTile];
   const int64_t first_vector = static_cast<int64_t>(blockIdx.x) * kTile;
   const int head = static_cast<int>(blockIdx.y);

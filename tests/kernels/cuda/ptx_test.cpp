@@ -223,6 +223,17 @@ TEST(PtxDeathTest, ThreadsThatNothingOrdersAreFound) {
                "writes what thread .* has written");
 }
 
+// No array lies better than it is declared to.
+TEST(PtxDeathTest, AlignmentOfSharedMemoryIsWhatIsDeclared) {
+  const auto store = [](const std::string& alignment, const std::string& instruction) {
+    run("mov.u32 %r2, array; " + instruction, kLanes, ".shared .align " + alignment + " .b8 array[64];");
+  };
+  store("16", "st.shared.v4.u32 [%r2], {1, 1, 1, 1};");
+  EXPECT_DEATH(store("8", "st.shared.v4.u32 [%r2], {1, 1, 1, 1};"), "a misaligned address in shared memory");
+  EXPECT_DEATH(store("4", "st.shared.v2.u32 [%r2], {1, 1};"), "a misaligned address in shared memory");
+  EXPECT_EQ(run("mov.u32 %r1, memory; and.b32 %r1, %r1, 1023; st.global.u32 [%rd0], %r1;", kLanes, kShared, 64)[0], 16);
+}
+
 TEST(PtxDeathTest, RulesOfTheIsaAreKept) {
   EXPECT_DEATH(run("ld.global.u32 %r1, [%rd0+2];"), "a misaligned address: .*kernel.ptx:19: warp 0");
   EXPECT_DEATH(run("ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%rd0+8];"), "a misaligned address");

@@ -202,7 +202,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
           reinterpret_cast<const void*>(kernel), grid, block, shared_bytes, [&] { std::apply(kernel, parameters); },
           std::apply(
               [](const auto&... values) {
-                return std::vector<quire::shim::Parameter>{{&values, sizeof values}...};
+                return std::vector<quire::shim::Parameter>{{&values, sizeof values}...};  // NOLINT
               },
               parameters));
     };

@@ -39,10 +39,15 @@ void KernelReader::read(const Function& text) {
   // Dynamic shared memory begins behind the kernel's own arrays.
   for (Constant& constant : kernel_.constants) {
     if (std::find(dynamic_.begin(), dynamic_.end(), constant.place) != dynamic_.end()) {
-      constant.value = kSharedBegin + round_up(kernel_.shared_bytes, 16);
+      constant.value = kSharedBegin + kernel_.dynamic_begin();
     }
   }
   kernel_.local_bytes = round_up(kernel_.local_bytes, 16);
+}
+
+size_t Kernel::dynamic_begin() const {
+  constexpr size_t kAlignment = 16;  // of dynamic_shared() in kernels/cuda/runtime.h
+  return place_of_array(shared_bytes, kAlignment);
 }
 
 void KernelReader::refuse(const std::string& what) const {
@@ -102,7 +107,7 @@ void KernelReader::declare(const std::string& statement) {
   }
   const Declaration declared(rest);
   if (kind == ".shared") {
-    kernel_.shared_bytes = round_up(kernel_.shared_bytes, declared.alignment);
+    kernel_.shared_bytes = place_of_array(kernel_.shared_bytes, declared.alignment);
     scopes_.back()[declared.name] = {Symbol::Kind::shared, 4, 0, kSharedBegin + kernel_.shared_bytes};
     kernel_.shared_bytes += declared.bytes;
   } else if (kind == ".local" || kind == ".param") {
@@ -207,7 +212,7 @@ int32_t KernelReader::shared_address(const Symbol& symbol, const std::string& na
   if (symbol.module_bytes != 0) {  // a place in every kernel that names it
     const auto [known, is_new] = module_arrays_.try_emplace(name, 0);
     if (is_new) {
-      kernel_.shared_bytes = round_up(kernel_.shared_bytes, 16);
+      kernel_.shared_bytes = place_of_array(kernel_.shared_bytes, symbol.module_alignment);
       known->second = kSharedBegin + kernel_.shared_bytes;
       kernel_.shared_bytes += symbol.module_bytes;
     }

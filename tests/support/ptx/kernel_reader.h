@@ -19,7 +19,9 @@ struct Symbol {
   // In the window of shared memory (0: where dynamic memory begins, or the module's own array will), an address, or an
   // offset in a thread's local memory.
   uint64_t at = 0;
-  size_t module_bytes = 0;  // of an array of the module in shared memory
+  // Of an array of the module in shared memory.
+  size_t module_bytes = 0;
+  size_t module_alignment = 0;
 };
 
 struct Function {

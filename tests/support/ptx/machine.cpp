@@ -288,8 +288,8 @@ void run_grid(const Kernel& kernel, const uint32_t (&grid)[3], const uint32_t (&
                  kernel.name.c_str());
     std::abort();
   }
-  const size_t own = (kernel.shared_bytes + 15) / 16 * 16;
-  block.shared_bytes = static_cast<uint32_t>(dynamic_bytes == 0 ? kernel.shared_bytes : own + dynamic_bytes);
+  block.shared_bytes =
+      static_cast<uint32_t>(dynamic_bytes == 0 ? kernel.shared_bytes : kernel.dynamic_begin() + dynamic_bytes);
   // Aligned as an address of the window is.
   block.shared.resize(block.shared_bytes + 16);
   block.words.resize(block.shared.size() / 4 + 1);

@@ -93,6 +93,9 @@ struct Kernel {
   std::unique_ptr<unsigned char[]> parameter_memory;
   std::vector<std::unique_ptr<unsigned char[]>> arrays;  // of the module
   mutable Counts counts;                                 // by one thread at a time
+
+  // Of dynamic shared memory, behind its own arrays.
+  size_t dynamic_begin() const;
 };
 
 // Reads a kernel of a module. Throws std::runtime_error with the line that it does not understand.

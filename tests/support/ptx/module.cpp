@@ -60,6 +60,9 @@ std::unique_ptr<Kernel> read_kernel(const std::string& file, const std::string& 
   const auto line_at = [&](size_t place) {
     return 1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(place), '\n'));
   };
+  const auto refuse = [&](size_t place, const std::string& what) {
+    throw std::runtime_error(file + ":" + std::to_string(line_at(place)) + ": " + what);
+  };
   while ((at = text.find('.', at)) != std::string::npos) {
     const size_t word_end = text.find_first_of(" \t\n", at);
     const std::string word = text.substr(at, word_end - at);
@@ -73,7 +76,7 @@ std::unique_ptr<Kernel> read_kernel(const std::string& file, const std::string& 
       const size_t equals = statement.find('=');
       const Declaration declared(statement.substr(0, equals));
       if (word == ".shared") {
-        globals[declared.name] = {Symbol::Kind::shared, 4, 0, 0, declared.bytes};
+        globals[declared.name] = {Symbol::Kind::shared, 4, 0, 0, declared.bytes, declared.alignment};
       } else {
         std::string values = equals == std::string::npos ? "" : trimmed(statement.substr(equals + 1));
         if (!values.empty() && values[0] == '{') values = values.substr(1, values.size() - 2);
@@ -115,7 +118,7 @@ std::unique_ptr<Kernel> read_kernel(const std::string& file, const std::string& 
       }
       at = end;
     } else {
-      throw std::runtime_error(file + ":" + std::to_string(line_at(at)) + ": unknown directive " + word);
+      refuse(at, "unknown directive " + word);
     }
   }
   if (kernel == nullptr) throw std::runtime_error(file + ": there is no kernel " + wanted);

@@ -61,6 +61,11 @@ size_t round_up(size_t bytes, size_t to) {
   return (bytes + to - 1) / to * to;
 }
 
+size_t place_of_array(size_t bytes, size_t alignment) {
+  const size_t place = round_up(bytes, alignment);
+  return place % (2 * alignment) == 0 ? place + alignment : place;
+}
+
 Declaration::Declaration(std::string_view text) {
   for (const std::string& word : words_of(text)) {
     if (word == ".align") continue;
