@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/check.h"
+#include "kernels/random_values.h"
 
 namespace quire {
 
@@ -169,16 +170,16 @@ bool AttentionChoices::add(const std::string& text, const std::string& heading) 
 ops::AttentionKernels measure_attention(const AttentionProblem& p, Device device,
                                         const std::function<double(const std::function<void()>&)>& seconds) {
   ops::AttentionInputs in;
-  in.q = Tensor::zeros({p.rows, p.queries, p.heads, p.size}, p.type, device);
-  in.k = Tensor::zeros({p.rows, p.queries, p.kv_heads, p.size}, p.type, device);
-  in.v = Tensor::zeros({p.rows, p.queries, p.kv_heads, p.value_size}, p.type, device);
+  in.q = random_values({p.rows, p.queries, p.heads, p.size}, p.type, device);
+  in.k = random_values({p.rows, p.queries, p.kv_heads, p.size}, p.type, device);
+  in.v = random_values({p.rows, p.queries, p.kv_heads, p.value_size}, p.type, device);
   ops::AttentionGradients gradients;
   gradients.dq = Tensor::empty_like(in.q);
   gradients.dk = Tensor::empty_like(in.k);
   gradients.dv = Tensor::empty_like(in.v);
   if (p.carried > 0) {
-    in.cache_k = Tensor::zeros({p.rows, p.carried, p.kv_heads, p.size}, p.type, device);
-    in.cache_v = Tensor::zeros({p.rows, p.carried, p.kv_heads, p.value_size}, p.type, device);
+    in.cache_k = random_values({p.rows, p.carried, p.kv_heads, p.size}, p.type, device);
+    in.cache_v = random_values({p.rows, p.carried, p.kv_heads, p.value_size}, p.type, device);
     in.cache_head = Tensor::zeros({p.rows}, DType::i32, device);
     gradients.dcache_k = Tensor::empty_like(in.cache_k);
     gradients.dcache_v = Tensor::empty_like(in.cache_v);
@@ -195,7 +196,7 @@ ops::AttentionKernels measure_attention(const AttentionProblem& p, Device device
   }
   in.first_visible = Tensor::from(first, {p.rows, p.queries}, device);
   const Tensor out = Tensor::zeros({p.rows, p.queries, p.heads, p.value_size}, p.type, device);
-  const Tensor dout = Tensor::zeros(out.shape(), p.type, device);
+  const Tensor dout = random_values(out.shape(), p.type, device);
   const Tensor lse = Tensor::zeros({p.rows, p.heads, p.queries}, wide_type(p.type), device);
   const auto time_of = [&](ops::AttentionKernels kernels) {
     in.kernels = kernels;

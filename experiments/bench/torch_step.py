@@ -126,7 +126,8 @@ class RelativeAttention(nn.Module):
         keys = torch.cat([carried, x], dim=1)
         s = keys.shape[1]
         if self.angles is None:
-            distance = torch.arange(s - 1, -1, -1.0)[:, None] * 10000.0 ** (-torch.arange(0, e, 2) / e)
+            distance = torch.arange(s - 1, -1, -1.0, device=x.device)[:, None] * 10000.0 ** (
+                -torch.arange(0, e, 2, device=x.device) / e)
             self.angles = torch.cat([distance.sin(), distance.cos()], dim=-1)
             self.hidden = torch.ones(t, s, dtype=torch.bool).triu(1 + s - t)
         split = lambda y: y.view(y.shape[0], y.shape[1], self.heads, self.size).transpose(1, 2)
@@ -184,7 +185,7 @@ class Model(nn.Module):
     def forward(self, tokens, targets):
         x = self.embedding(tokens).to(self.stream)
         if self.period:
-            is_landmark = torch.arange(x.shape[1]) % self.period == self.period - 1
+            is_landmark = torch.arange(x.shape[1], device=x.device) % self.period == self.period - 1
             x = torch.where(is_landmark[:, None], self.landmark, x)
             targets = targets.masked_fill(is_landmark, -100)
         states = []

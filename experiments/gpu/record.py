@@ -26,7 +26,7 @@ def shown(command):
     return shlex.join(map(str, command))
 
 
-LIMIT = 400  # seconds of one program
+LIMIT = 240  # seconds of one program
 
 
 def run_json(command, environment=None):
@@ -47,17 +47,19 @@ def run_json(command, environment=None):
 
 
 def run_pairs(commands, count, keep):
-    """Runs two programs in turn, and one that has failed no more; after each pair keep(summary of either)."""
+    """Runs two programs in turn, and one that has failed no more; after each run keep(summary of either)."""
     runs = ([], [])
     for _ in range(count):
         for command, of_side in zip(commands, runs):
             if not of_side or "error" not in of_side[-1]:
                 of_side.append(run_json(command))
-        keep(*map(summary, runs))
+            keep(*map(summary, runs))
 
 
 def summary(runs):
     """The best and the middle step of several runs of one program, or the first that failed."""
+    if not runs:
+        return {"error": "not run yet"}
     failed = [run for run in runs if "error" in run]
     if failed:
         return failed[0]

@@ -76,6 +76,23 @@ def masked_attention(shape):
     return attend
 
 
+def block_mask(flex, seen, length, window, cache, device, size=128):
+    """What flex.create_block_mask makes of `seen`, from blocks alone: it would look at all pairs, and compiled it sorts
+    rows of hundreds of blocks in one kernel, which takes some compilers many minutes."""
+    if length % size or cache % size:
+        sys.exit(f"error: with FlexAttention --length and the cache are multiples of {size}, not {length} and {cache}")
+    first_query = torch.arange(0, length, size, device=device)[:, None] + cache
+    first_key = torch.arange(0, length + cache, size, device=device)
+    nearest, farthest = (first_query - first_key + end for end in (1 - size, size - 1))
+    whole = (nearest >= 0) & (farthest <= window)
+    part = (farthest >= 0) & (nearest <= window) & ~whole
+    lists = []
+    for blocks in (part, whole):
+        order = torch.argsort(blocks.int(), dim=-1, descending=True, stable=True)
+        lists += [blocks.sum(-1).int()[None, None], order.int()[None, None]]
+    return flex.BlockMask.from_kv_blocks(*lists, BLOCK_SIZE=size, mask_mod=seen, seq_lengths=(length, length + cache))
+
+
 def flex_attention(shape, device):
     from torch.nn.attention import flex_attention as flex
 
@@ -84,9 +101,7 @@ def flex_attention(shape, device):
     def seen(b, h, a, c):
         return (a + cache - c >= 0) & (a + cache - c <= window)
 
-    # Compiled, it never holds the mask of all pairs.
-    make = torch.compile(flex.create_block_mask) if device == "cuda" else flex.create_block_mask
-    mask = make(seen, None, None, shape["length"], shape["length"] + cache, device=device)
+    mask = block_mask(flex, seen, shape["length"], window, cache, device)
 
     def attend(q, k, v, bias):
         def with_bias(score, b, h, a, c):

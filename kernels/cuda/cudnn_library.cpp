@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kLibrary = "libcudnn.so.9";
 constexpr const char* kRuntime = "libcudart.so.13";
+constexpr const char* kCompiler = "libnvrtc.so.13";  // cuDNN opens it by name alone
 constexpr const char* kAdvice =
     "cuDNN's attention needs cuDNN 9.16 or newer for CUDA 13: install NVIDIA's package cudnn9-cuda-13, or put the "
     "folder "
@@ -25,6 +26,7 @@ constexpr size_t kOldest = 91600;
 struct Library {
   void* handle = nullptr;
   size_t version = 0;
+  std::string missing_compiler;
 };
 
 Library open() {
@@ -44,6 +46,10 @@ Library open() {
     fail(ErrorKind::config, "cuDNN's attention needs CUDA's runtime library: {}; put its folder on LD_LIBRARY_PATH",
          reason);
   }
+  if (open_library(kCompiler, reason) == nullptr) {
+    library.missing_compiler = fmt::format(
+        "; CUDA's run-time compiler, which it may need, was not found ({}): put its folder on LD_LIBRARY_PATH", reason);
+  }
   return library;
 }
 
@@ -59,6 +65,10 @@ const Library& library() {
 
 void* load_cudnn() {
   return library().handle;
+}
+
+const std::string& missing_compiler() {
+  return library().missing_compiler;
 }
 
 size_t cudnn_version_number() {

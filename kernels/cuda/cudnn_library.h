@@ -8,6 +8,8 @@ namespace quire::cuda {
 // Loads the library, which stays, and returns its handle of dlopen. Error(config) says what is missing or which version
 // it is that is not to be used.
 void* load_cudnn();
+// Empty, or "; ..." for the end of a message: the compiler that cuDNN calls when it plans attention was not found.
+const std::string& missing_compiler();
 // 91900 for 9.19.0, of the loaded library.
 size_t cudnn_version_number();
 

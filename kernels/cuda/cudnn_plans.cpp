@@ -53,7 +53,9 @@ std::string short_message(const std::string& message) {
 }
 
 void require(fe::error_object error, const char* step) {
-  if (error.is_bad()) fail(ErrorKind::config, "cuDNN's attention, {}: {}", step, short_message(error.get_message()));
+  if (error.is_bad())
+    fail(ErrorKind::config, "cuDNN's attention, {}: {}{}", step, short_message(error.get_message()),
+         missing_compiler());
 }
 
 fe::DataType_t data_type(DType type) {
@@ -187,8 +189,8 @@ class Builder {
     graph_->deselect_workspace_greater_than(kCudnnWorkspaceBytes);
     fe::error_object left = graph_->check_support();
     if (left.is_bad()) {
-      fail(ErrorKind::config, "cuDNN's attention, {}: no plan needs at most {} MiB of workspace ({})", pass,
-           kCudnnWorkspaceBytes >> 20, short_message(left.get_message()));
+      fail(ErrorKind::config, "cuDNN's attention, {}: no plan needs at most {} MiB of workspace ({}){}", pass,
+           kCudnnWorkspaceBytes >> 20, short_message(left.get_message()), missing_compiler());
     }
     require_built(graph_->build_plans(), pass);
     return std::move(graph_);

@@ -1,5 +1,6 @@
-// Nearest codewords of vectors in bf16 on tensor cores, as good a choice as in f32: a codeword is the sum of three
-// numbers in bf16, which hold the 24 bits of f32; their products with vectors are exact, and sums are f32.
+// Nearest codewords of vectors in bf16 on tensor cores: a codeword is the sum of three numbers in bf16, which hold the 24
+// bits of f32; their products with vectors are exact, and sums are f32. How a GPU's tensor cores round these sums is not
+// documented, so that of two codewords that are equally near but for the last bits it may take either.
 #include "kernels/cuda/attention_mma.h"
 #include "kernels/cuda/vq_codes.h"
 

@@ -540,6 +540,29 @@ class WithTorch(Scripts):
         self.run_script("gpu/torch_window.py", "cache-350m", "--device", "cpu", "--masked", "--rows", 1, "--length", 64, status=1,
                         python=self.python)
 
+    def test_blocks_of_windows(self):
+        """Those that FlexAttention finds by looking at all pairs."""
+        program = """
+import sys
+import torch_window
+try:
+    from torch.nn.attention import flex_attention as flex
+except ImportError:
+    sys.exit(77)
+for length, window, cache in ((512, 128, 0), (1024, 512, 512), (640, 130, 256), (512, 127, 0), (256, 5000, 256), (512, 0, 0)):
+    seen = lambda b, h, a, c: (a + cache - c >= 0) & (a + cache - c <= window)
+    found = flex.create_block_mask(seen, None, None, length, length + cache, device="cpu")
+    made = torch_window.block_mask(flex, seen, length, window, cache, "cpu")
+    for name in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "q_num_blocks", "full_q_num_blocks"):
+        assert getattr(found, name).equal(getattr(made, name)), (length, window, cache, name)
+    assert found.seq_lengths == made.seq_lengths
+"""
+        done = subprocess.run([self.python, "-c", program], cwd=EXPERIMENTS / "gpu", capture_output=True, text=True,
+                              env={**os.environ, "PYTHONPATH": str(EXPERIMENTS / "gpu")}, check=False)
+        if done.returncode == 77:
+            self.skipTest("this PyTorch has no FlexAttention")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_search_beside_torch(self):
         self.assertGreater(self.search_alone(python=self.python)["torch_ms"], 0)
 

@@ -7,9 +7,9 @@
 #include <chrono>
 
 #include "core/log.h"
-#include "core/random.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
+#include "kernels/random_values.h"
 #include "layers/model_mechanisms.h"
 #include "trainers/plan/plan.h"
 #include "trainers/plan/random_batch.h"
@@ -43,24 +43,11 @@ double best_seconds(const Machine& machine, int repeats, double at_least, const 
   return best;
 }
 
-// Random, as zeros would let a GPU run faster than any model does.
-Tensor random_values(const Shape& shape, const Machine& machine) {
-  std::vector<float> values(static_cast<size_t>(shape.numel()));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = uniform_from_bits(philox({}, 0, 0, 0, static_cast<uint32_t>(i))[0]) - 0.5F;
-  }
-  const Tensor narrow = Tensor::from(values, shape, machine.device);
-  if (machine.dtype == DType::f32) return narrow;
-  const Tensor converted = Tensor::empty(shape, machine.dtype, machine.device);
-  ops::convert(converted, narrow);
-  return converted;
-}
-
 // Of products that are large enough to hide every overhead, for long enough that threads are awake.
 double product_flops(const Machine& machine) {
   const int64_t size = machine.device == kCpu ? 1024 : 8192;
-  const Tensor a = random_values({size, size}, machine);
-  const Tensor b = random_values({size, size}, machine);
+  const Tensor a = random_values({size, size}, machine.dtype, machine.device);
+  const Tensor b = random_values({size, size}, machine.dtype, machine.device);
   const Tensor c = Tensor::zeros({size, size}, machine.dtype, machine.device);
   const double seconds = best_seconds(machine, 8, 0.2, [&] { ops::gemm(c, a, b, {}); });
   return 2.0 * static_cast<double>(size * size * size) / seconds;
