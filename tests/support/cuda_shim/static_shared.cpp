@@ -2,6 +2,9 @@
 
 #include <elf.h>
 #include <link.h>
+#if defined(__clang__)
+#include <sanitizer/asan_interface.h>
+#endif
 
 #include <cstdint>
 #include <cstdio>
@@ -16,6 +19,18 @@
 namespace quire::shim {
 
 namespace {
+
+// clang counts the bytes behind an array that AddressSanitizer watches as its own, GCC does not.
+size_t bytes_without_redzone([[maybe_unused]] const SharedArray& array) {
+#if defined(__clang__)
+#if __has_feature(address_sanitizer)
+  const void* const watched = __asan_region_is_poisoned(array.begin, array.bytes);
+  if (watched != nullptr)
+    return static_cast<size_t>(static_cast<const char*>(watched) - static_cast<char*>(array.begin));
+#endif
+#endif
+  return array.bytes;
+}
 
 // The program's own table of symbols.
 struct Symbols {
@@ -88,7 +103,9 @@ const std::vector<SharedArray>& static_shared_of(const void* kernel) {
   const std::string prefix = "_Z" + function->second.substr(1) + "E";
   for (auto next = symbols.locals.lower_bound(prefix); next != symbols.locals.end() && next->first.starts_with(prefix);
        ++next) {
-    entry->second.push_back(next->second);
+    SharedArray array = next->second;
+    array.bytes = bytes_without_redzone(array);
+    entry->second.push_back(array);
   }
   return entry->second;
 }
