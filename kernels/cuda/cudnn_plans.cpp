@@ -53,9 +53,10 @@ std::string short_message(const std::string& message) {
 }
 
 void require(fe::error_object error, const char* step) {
-  if (error.is_bad())
+  if (error.is_bad()) {
     fail(ErrorKind::config, "cuDNN's attention, {}: {}{}", step, short_message(error.get_message()),
          missing_compiler());
+  }
 }
 
 fe::DataType_t data_type(DType type) {

@@ -25,8 +25,9 @@ size_t bytes_without_redzone([[maybe_unused]] const SharedArray& array) {
 #if defined(__clang__)
 #if __has_feature(address_sanitizer)
   const void* const watched = __asan_region_is_poisoned(array.begin, array.bytes);
-  if (watched != nullptr)
+  if (watched != nullptr) {
     return static_cast<size_t>(static_cast<const char*>(watched) - static_cast<char*>(array.begin));
+  }
 #endif
 #endif
   return array.bytes;
