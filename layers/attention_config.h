@@ -75,7 +75,8 @@ struct CacheConfig {
              .min = 1,
              .max = 1 << 24,
              .at_evaluation = true,
-             .sizes_state = true});
+             .sizes_state = true,
+             .at_zero = "for no cache write cache={kind: none}"});
     v.field("dtype", dtype,
             {.help = "number type of the cache; auto: the precision of the run. bf16 needs half the memory and keeps 8 "
                      "significant bits",

@@ -56,9 +56,22 @@ struct ModelConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field("width", width, {.help = "size of the residual stream (E)", .unit = "features", .min = 1, .max = 1 << 20});
-    v.field("layers", layers, {.help = "number of blocks", .min = 1, .max = 10000});
-    v.field("heads", heads, {.help = "number of attention heads", .min = 1, .max = 10000});
+    v.field("width", width,
+            {.help = "size of the residual stream (E)",
+             .unit = "features",
+             .min = 1,
+             .max = 1 << 20,
+             .meant = "hidden_size d_model n_embd embed_dim dim"});
+    v.field("layers", layers,
+            {.help = "number of blocks",
+             .min = 1,
+             .max = 10000,
+             .meant = "num_layers n_layer n_layers num_hidden_layers depth"});
+    v.field("heads", heads,
+            {.help = "number of attention heads",
+             .min = 1,
+             .max = 10000,
+             .meant = "num_heads n_head n_heads num_attention_heads"});
     v.field("key_heads", key_heads,
             {.help = "number of key/value heads, each shared by heads / key_heads query heads (grouped-query "
                      "attention); none: the value of `heads`",

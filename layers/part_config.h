@@ -59,7 +59,12 @@ struct MlpConfig {
     v.field("kind", kind,
             {.help = "gated SiLU, or one activation between two projections (gelu is the tanh form); none: blocks "
                      "without a feed-forward layer, as gated attention units are"});
-    v.field("hidden", hidden, {.help = "number of hidden features", .unit = "features", .min = 1, .max = 1 << 20});
+    v.field("hidden", hidden,
+            {.help = "number of hidden features",
+             .unit = "features",
+             .min = 1,
+             .max = 1 << 20,
+             .meant = "intermediate_size d_ff ffn_dim"});
     v.field("bias", bias, {.help = "the projections have biases"});
   }
 };

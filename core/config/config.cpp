@@ -31,6 +31,17 @@ std::string key_with_meaning(const std::vector<ConfigKey>& keys, std::string_vie
   return found == nullptr ? "" : found->key;
 }
 
+// The key that people call `name` elsewhere. Empty when there is none.
+std::string key_called(const std::vector<ConfigKey>& keys, std::string_view name) {
+  std::string wanted(last_segment(name));
+  std::replace(wanted.begin(), wanted.end(), '-', '_');
+  for (const ConfigKey& key : keys) {
+    const std::string words = " " + key.meant + " ";
+    if (!wanted.empty() && words.find(" " + wanted + " ") != std::string::npos) return key.key;
+  }
+  return "";
+}
+
 const ConfigNode* child(const ConfigNode& node, std::string_view name) {
   const ConfigEntry* entry = node.find(name);
   return entry == nullptr ? nullptr : &entry->value;
@@ -168,6 +179,9 @@ class ReadVisitor : public ConfigVisitor {
         return last_segment(other.key) == last_segment(unknown);
       });
       if (same_name != keys.end()) meant = join_key(reading_.root_key, same_name->key);
+      if (const std::string called = key_called(keys, unknown); same_name == keys.end() && !called.empty()) {
+        meant = join_key(reading_.root_key, called);
+      }
       if (meant.empty()) {
         const std::string described = key_with_meaning(keys, unknown);
         if (!described.empty()) meant = join_key(reading_.root_key, described);
@@ -219,6 +233,15 @@ class CheckVisitor : public ConfigVisitor {
   std::string path_;
 };
 
+// Nobody has the text, so its lines mean nothing.
+void forget_columns(ConfigNode& node) {
+  node.location.column = 0;
+  for (ConfigEntry& entry : node.entries) {
+    entry.key_location.column = 0;
+    forget_columns(entry.value);
+  }
+}
+
 }  // namespace
 
 std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_view wanted) {
@@ -231,6 +254,7 @@ std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_v
   }
   const std::string nearest = nearest_name(names, wanted);
   if (!nearest.empty()) return nearest;
+  if (std::string called = key_called(keys, wanted); !called.empty()) return called;
   // Of those that end alike the one with the fewest parts.
   std::erase_if(names, [&](const auto& name) { return last_segment(name) != last_segment(wanted); });
   const auto depth = [](const std::string& name) { return std::count(name.begin(), name.end(), '.'); };
@@ -254,6 +278,16 @@ void ConfigChecker::require(bool condition, std::string_view key, std::string_vi
     const size_t dot = existing.rfind('.');
     existing = existing.substr(0, dot == std::string_view::npos ? 0 : dot);
   }
+}
+
+ConfigNode overridden_tree(const std::string& yaml, const std::vector<std::string>& overrides,
+                           const std::string& source) {
+  const std::string name =
+      overrides.empty() ? "the saved configuration" : fmt::format("with {} ({})", fmt::join(overrides, " "), source);
+  ConfigNode root = parse_yaml(yaml, name);
+  forget_columns(root);
+  for (const std::string& text : overrides) apply_override(root, text, source);
+  return root;
 }
 
 void read_config(const ConfigStruct& value, const ConfigNode& node, const std::string& key, ReadMode mode,

@@ -70,10 +70,10 @@ template <ConfigStructType T>
 std::string dump_config(T value) {
   return write_yaml(write_config(StructRef<T>(value)));
 }
-// The same with a first line that tells load_config() that quire wrote it.
+// The same as a text that load_config() knows to be written by quire.
 template <ConfigStructType T>
 std::string dump_saved_config(T value) {
-  return std::string(kSavedConfiguration) + dump_config(std::move(value));
+  return saved_configuration(dump_config(std::move(value)));
 }
 template <ConfigStructType T>
 std::string dump_config_minimal(T value) {
@@ -81,13 +81,17 @@ std::string dump_config_minimal(T value) {
   return write_yaml(write_config_minimal(StructRef<T>(value), StructRef<T>(defaults)));
 }
 
-// The configuration with overrides applied, as on --resume and for evaluate.set. `source` names them in messages.
+// The tree of a valid configuration with overrides applied. A message about a key that stood there before names the
+// overrides, which contradict it; `source` says where they come from.
+ConfigNode overridden_tree(const std::string& yaml, const std::vector<std::string>& overrides,
+                           const std::string& source);
+
+// The configuration with overrides applied, as on --resume and for evaluate.set.
 template <ConfigStructType T>
 T with_overrides(const T& value, const std::vector<std::string>& overrides,
                  const std::string& source = "command line") {
-  ConfigNode root = parse_yaml(dump_config(value), "configuration");
-  for (const std::string& text : overrides) apply_override(root, text, source);
-  return read_config<T>(root, "configuration");
+  const ConfigNode root = overridden_tree(dump_config(value), overrides, source);
+  return read_config<T>(root, root.location.file);
 }
 
 std::vector<std::string> settings_as_overrides(const ConfigSettings& settings);  // "key=value"
@@ -126,6 +130,7 @@ struct ConfigKey {
   std::string range;          // "at least 1", "0 to 1", empty
   std::string unit;
   std::string help;
+  std::string meant;  // other words for it, with spaces between them
   bool required = false;
   bool resumable = false;
   bool at_evaluation = false;

@@ -116,8 +116,8 @@ class ListVisitor : public ConfigVisitor {
  protected:
   void on_field(std::string_view name, const ConfigField& field, const FieldInfo& info) override {
     keys_.push_back({join_key(key_, name), field.type(), info.required ? "" : flow_yaml(field.write()), range(info),
-                     std::string(info.unit), std::string(info.help), info.required, info.resumable, info.at_evaluation,
-                     info.sizes_state, field.choices()});
+                     std::string(info.unit), std::string(info.help), std::string(info.meant), info.required,
+                     info.resumable, info.at_evaluation, info.sizes_state, field.choices()});
   }
   void on_section(std::string_view name, const ConfigStruct& section, std::string_view) override {
     ListVisitor inner(join_key(key_, name), keys_);

@@ -83,7 +83,7 @@ void relocate(ConfigNode& node, const ConfigLocation& place) {
 }  // namespace
 
 std::string ConfigLocation::to_string() const {
-  return line == 0 ? file : fmt::format("{}:{}:{}", file, line, column);
+  return line == 0 || column == 0 ? file : fmt::format("{}:{}:{}", file, line, column);
 }
 
 const ConfigEntry* ConfigNode::find(std::string_view key) const {

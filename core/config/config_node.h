@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// Where a key or value was written. line 0 means that the file name says it all ("command line: a.b=1").
+// Where a key or value was written. line 0 or column 0 means that the file name says it all ("command line: a.b=1").
 struct ConfigLocation {
   std::string file;
   std::string folder;  // relative paths are resolved against it; empty: they stay as they are
@@ -55,6 +55,10 @@ ConfigNode load_yaml(const std::string& path, bool* saved = nullptr);
 
 // How a configuration that quire wrote with every key begins: its values are not choices that somebody made.
 inline constexpr std::string_view kSavedConfiguration = "# Written by quire with every key, defaults included.\n";
+// The text of a configuration that quire writes: that line, a checksum of the rest, the rest.
+std::string saved_configuration(std::string_view yaml);
+// True when somebody has changed such a text since. A text without a checksum counts as unchanged.
+bool was_edited(std::string_view saved_text);
 
 // Applies "key.path=value", the value written as YAML. Lists are addressed by index and do not grow. Relative paths in
 // the value are relative to the current directory, where the command was typed. `source` begins the messages.

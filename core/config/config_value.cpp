@@ -116,7 +116,9 @@ void check_range(const ConfigNode& node, const ValueContext& context, double val
   std::string bounds;
   if (info.min) bounds = fmt::format("{} {}", info.min_exclusive ? "above" : "at least", number_text(*info.min));
   if (info.max) bounds += fmt::format("{}at most {}", bounds.empty() ? "" : " and ", number_text(*info.max));
-  config_error(node.location, context.key, fmt::format("must be {}, got {}", bounds, node.text));
+  const bool none = value == 0 && too_small && !info.at_zero.empty();
+  config_error(node.location, context.key,
+               fmt::format("must be {}, got {}{}{}", bounds, node.text, none ? "; " : "", none ? info.at_zero : ""));
 }
 
 }  // namespace

@@ -46,12 +46,14 @@ struct FieldInfo {
   std::string_view unit = {};
   std::optional<double> min = {};  // of a number, or of every number of a list
   std::optional<double> max = {};
-  bool min_exclusive = false;  // the value must be above min
-  bool resumable = false;      // may change on --resume
-  bool required = false;       // has no usable default
-  bool at_evaluation = false;  // may differ at evaluation: the weights fit any value
-  bool sizes_state = false;    // may change on --resume with --drop-state, because carried state would not fit
-  bool path = false;           // relative paths are resolved against the folder of the YAML file
+  bool min_exclusive = false;     // the value must be above min
+  bool resumable = false;         // may change on --resume
+  bool required = false;          // has no usable default
+  bool at_evaluation = false;     // may differ at evaluation: the weights fit any value
+  bool sizes_state = false;       // may change on --resume with --drop-state, because carried state would not fit
+  std::string_view meant = {};    // other words that people write for the key, with spaces between them
+  std::string_view at_zero = {};  // what to write where a value below min is to mean that there is none
+  bool path = false;              // relative paths are resolved against the folder of the YAML file
   // Why the key has no meaning with the values of the fields before it ("only adafactor has it"); empty when it has
   // one. A key without meaning is refused when a text gives it, and left out when the configuration is written.
   std::string_view inapplicable = {};

@@ -6,6 +6,7 @@
 #include <yaml-cpp/parser.h>
 
 #include <filesystem>
+#include <span>
 #include <sstream>
 #include <unordered_map>
 
@@ -20,6 +21,9 @@ namespace {
 
 // Trees are walked by recursion, so their depth has a limit.
 constexpr size_t kDeepest = 32;
+
+// How the second line of a saved configuration begins.
+constexpr std::string_view kChecksum = "# quire tells by this checksum whether the file was edited: ";
 
 class TreeBuilder : public YAML::EventHandler {
  public:
@@ -215,6 +219,19 @@ ConfigNode parse_yaml(std::string_view text, const std::string& file, const std:
     fail(ErrorKind::config, "{}: expects 'key: value' lines, got {}", root.location.to_string(), root.describe());
   }
   return root;
+}
+
+std::string saved_configuration(std::string_view yaml) {
+  return fmt::format("{}{}{}\n{}", kSavedConfiguration, kChecksum, checksum_of(std::as_bytes(std::span(yaml))), yaml);
+}
+
+bool was_edited(std::string_view saved_text) {
+  const size_t begin = saved_text.find(kChecksum);
+  if (begin == std::string_view::npos) return false;
+  const size_t end = std::min(saved_text.find('\n', begin), saved_text.size());
+  const size_t sum = begin + kChecksum.size();
+  const std::string_view yaml = saved_text.substr(std::min(end + 1, saved_text.size()));
+  return saved_text.substr(sum, end - sum) != checksum_of(std::as_bytes(std::span(yaml)));
 }
 
 ConfigNode load_yaml(const std::string& path, bool* saved) {

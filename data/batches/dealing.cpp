@@ -14,7 +14,7 @@ namespace {
 std::shared_ptr<const ReadingList> list_of(std::span<const int64_t> offsets, const BatchOptions& options) {
   if (!options.only) return std::make_shared<SplitList>(offsets, options.seed, options.shuffle);
   QUIRE_CHECK(!options.endless && !options.shuffle, "dealing: chosen documents are read once, as they come");
-  return std::make_shared<ChosenList>(offsets, *options.only);
+  return std::make_shared<ChosenList>(offsets, *options.only, options.last_tokens);
 }
 
 }  // namespace

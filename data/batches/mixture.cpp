@@ -28,7 +28,10 @@ Mixture::Mixture(std::vector<MixturePart> parts, uint64_t seed) : slots_(kSlots,
   QUIRE_CHECK(!parts.empty() && static_cast<int64_t>(parts.size()) < kSlots, "mixture: {} parts", parts.size());
   // Weights are about positions, slots about documents.
   double total = 0;
-  for (const MixturePart& part : parts) total += part.weight / mean_positions(part);
+  for (const MixturePart& part : parts) {
+    total += part.weight / mean_positions(part);
+    weights_ += part.weight;
+  }
   int64_t given = 0;
   for (MixturePart& source : parts) {
     Part part;

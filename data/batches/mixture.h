@@ -28,6 +28,9 @@ class Mixture : public ReadingList, public Documents {
   int64_t parts() const { return static_cast<int64_t>(parts_.size()); }
   // Share of the documents that come from a part.
   double share(int64_t part) const;
+  // Share of the positions that come from a part, and its split (nullptr: a task).
+  double weight(int64_t part) const { return parts_[static_cast<size_t>(part)].source.weight / weights_; }
+  const Split* split_of(int64_t part) const { return parts_[static_cast<size_t>(part)].source.split; }
 
   int64_t documents() const override;  // the largest number there is, because tasks never end
   int64_t document(int64_t place) const override;
@@ -50,6 +53,7 @@ class Mixture : public ReadingList, public Documents {
   std::vector<Part> parts_;
   DocumentOrder slots_;
   bool marked_ = false;
+  double weights_ = 0;  // of all parts
 };
 
 }  // namespace quire

@@ -27,7 +27,9 @@ std::string manifest_to_json(const CorpusManifest& manifest) {
 CorpusManifest read_manifest(const std::filesystem::path& corpus) {
   const std::filesystem::path path = manifest_path(corpus);
   if (!std::filesystem::exists(path)) {
-    fail(ErrorKind::data, "{}: the corpus has no manifest; run quire prepare again", path.string());
+    fail(ErrorKind::data,
+         "{}: the corpus has no manifest, which is kept beside it: move that, too, or run quire prepare again",
+         path.string());
   }
   try {
     const nlohmann::json json = nlohmann::json::parse(read_text_file(path, {.kind = ErrorKind::data}));

@@ -1,6 +1,8 @@
 // Which documents of a split are read, and in which order.
 #pragma once
 
+#include <algorithm>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,22 +30,24 @@ class SplitList : public ReadingList {
   DocumentOrder order_;
 };
 
-// Chosen ones, one after the other.
+// Chosen ones, one after the other; of the last one, where that is given, only the first `last_tokens` with BOS.
 class ChosenList : public ReadingList {
  public:
-  ChosenList(std::span<const int64_t> offsets, std::vector<int64_t> chosen)
-      : offsets_(offsets), chosen_(std::move(chosen)) {}
+  ChosenList(std::span<const int64_t> offsets, std::vector<int64_t> chosen, std::optional<int64_t> last_tokens = {})
+      : offsets_(offsets), chosen_(std::move(chosen)), last_tokens_(last_tokens) {}
 
   int64_t documents() const override { return static_cast<int64_t>(chosen_.size()); }
   int64_t document(int64_t place) const override { return chosen_.at(static_cast<size_t>(place)); }
   int64_t tokens_with_bos(int64_t document) const override {
     const auto index = static_cast<size_t>(document);
-    return offsets_[index + 1] - offsets_[index] + 1;
+    const int64_t tokens = offsets_[index + 1] - offsets_[index] + 1;
+    return last_tokens_ && document == chosen_.back() ? std::min(*last_tokens_, tokens) : tokens;
   }
 
  private:
   std::span<const int64_t> offsets_;
   std::vector<int64_t> chosen_;
+  std::optional<int64_t> last_tokens_;
 };
 
 }  // namespace quire

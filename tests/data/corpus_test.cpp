@@ -157,7 +157,8 @@ TEST(Corpus, DamageIsFoundBeforeTheFileIsUsed) {
   write_file_durably(manifest_path(path), "[1, 2]");
   EXPECT_ERROR(Corpus::open(path), ErrorKind::data, "damaged manifest; run quire prepare again");
   std::filesystem::remove(manifest_path(path));
-  EXPECT_ERROR(Corpus::open(path), ErrorKind::data, "has no manifest; run quire prepare again");
+  EXPECT_ERROR(Corpus::open(path), ErrorKind::data,
+               "has no manifest, which is kept beside it: move that, too, or run quire prepare again");
   std::filesystem::remove(path);
   EXPECT_ERROR(Corpus::open(path), ErrorKind::data, "no such corpus");
 }

@@ -237,8 +237,8 @@ TEST_F(PrepareTest, TheVerbPrintsOneJsonObject) {
     constexpr AddVerb kVerbs[] = {add_prepare};
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
-    const int code = run_program(
-        static_cast<int>(argv.size()), argv.data(), [] { return std::string(); }, kVerbs);
+    const int code =
+        run_program(static_cast<int>(argv.size()), argv.data(), {[] { return std::string(); }, {}}, kVerbs);
     out = testing::internal::GetCapturedStdout();
     errors = testing::internal::GetCapturedStderr();
     return code;

@@ -1,4 +1,7 @@
 // What people type on their first day, and the line that tells them what to type instead.
+#include <regex>
+#include <sstream>
+
 #include "tests/faults/expect_fault.h"
 
 namespace quire::test {
@@ -24,11 +27,50 @@ void expect_slips(const std::vector<Slip>& slips, const std::filesystem::path& f
 
 TEST(Messages, AMisspeltVerbIsNamedWithTheNearestOne) {
   expect_slips({{{"trian", "run.yaml"}, 2, "'trian' is no verb of quire; did you mean train? see quire --help"},
-                {{"evaluate", "x"}, 2, "'evaluate' is no verb of quire"},
-                {{"run.yaml"}, 2, "'run.yaml' is no verb of quire"},
+                {{"evaluate", "x"}, 2, "'evaluate' is no verb of quire; did you mean quire eval? see quire --help"},
+                {{"run.yaml"}, 2, "'run.yaml' is no verb of quire; did you mean quire train run.yaml?"},
                 {{"tokenizer", "trian"}, 2, "'trian' is no verb of quire tokenizer; did you mean train?"},
-                {{}, 2, "give a verb: quire prepare|tokenizer|train|"}},
+                {{"help", "trian"}, 2, "'trian' is no verb of quire; did you mean train?"}},
                "");
+  // Help is no error.
+  const std::string help = run_quire({"--help"}).out;
+  for (const std::vector<std::string>& asked : {std::vector<std::string>{}, {"help"}}) {
+    const ProgramResult result = run_quire(asked);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.out, help);
+  }
+  EXPECT_EQ(run_quire({"help", "tokenizer", "train"}).out, run_quire({"tokenizer", "train", "--help"}).out);
+  EXPECT_EQ(run_quire({"tokenizer"}).out, run_quire({"tokenizer", "--help"}).out);
+}
+
+TEST(Messages, HelpFitsTheTerminal) {
+  for (const std::vector<std::string>& verb : {std::vector<std::string>{},
+                                               {"prepare"},
+                                               {"tokenizer", "train"},
+                                               {"train"},
+                                               {"eval"},
+                                               {"generate"},
+                                               {"needle"},
+                                               {"bench"},
+                                               {"plan"},
+                                               {"config"},
+                                               {"inspect"}}) {
+    std::vector<std::string> arguments = verb;
+    arguments.emplace_back("--help");
+    for (const int width : {60, 80}) {
+      ProgramOptions options;
+      options.environment = {{"COLUMNS", std::to_string(width)}};
+      const ProgramResult help = run_quire(arguments, options);
+      std::istringstream lines(help.out);
+      for (std::string line; std::getline(lines, line);) {
+        // Longer only where a name has no space to break at.
+        EXPECT_TRUE(static_cast<int>(line.size()) <= width || line.find(' ', 30) == std::string::npos) << line;
+      }
+    }
+  }
+  // A choice is not explained by its own name.
+  const std::string list = run_quire({"config", "--list"}).out;
+  EXPECT_FALSE(std::regex_search(list, std::regex(R"(\n +(\w+): \1:)"))) << "a help text repeats the name";
 }
 
 TEST(Messages, AMisspeltOptionIsNamedWithTheNearestOne) {
@@ -37,9 +79,18 @@ TEST(Messages, AMisspeltOptionIsNamedWithTheNearestOne) {
         2,
         "there is no option --inputs; did you mean --input? see quire prepare --help"},
        {{"generate", "x", "--lenght=3"}, 2, "there is no option --lenght; did you mean --length? see"},
-       {{"train", "run.yaml", "--steps", "3"}, 2, "there is no option --steps; see quire train --help"},
+       {{"train", "run.yaml", "--steps", "3"}, 2, "there is no option --steps; did you mean schedule.steps=3? see"},
+       {{"train", "--seed", "3"}, 2, "there is no option --seed; did you mean run.seed=3?"},
+       {{"train", "run.yaml", "--batch-size=8"}, 2, "there is no option --batch-size; did you mean data.rows=VALUE?"},
+       {{"train", "--config", "run.yaml"}, 2, "there is no option --config; CONFIG is given without it"},
+       {{"generate", "x", "--max-new-tokens", "3"}, 2, "did you mean --length? see quire generate --help"},
+       {{"eval", "x", "--window", "3"}, 2, "did you mean model.attention.window=3?"},
+       {{"eval", "--checkpoint", "x"}, 2, "there is no option --checkpoint; CHECKPOINT is given without it"},
+       {{"prepare", "--input", "x", "--text_key", "t"}, 2, "did you mean --text-key?"},
        {{"prepare", "--input", "x", "--ouput", "y"}, 2, "there is no option --ouput; did you mean --output? see"},
-       {{"prepare", "books", "--output", "c.h5"}, 2, "'books' was not expected; see quire prepare --help"},
+       {{"prepare", "books", "--output", "c.h5"},
+        2,
+        "'books' was not expected; did you mean --input books? see quire prepare --help"},
        {{"tokenizer", "train", "--input", "x", "--output", "y", "--vocab-size", "8k"},
         2,
         "write 8192; see quire tokenizer train --help"},
@@ -99,7 +150,12 @@ TEST(Messages, FilesThatAreSomethingElse) {
        {{"train", "run.yaml", "data.corpus=run.yaml"}, 3, "run.yaml: is not a corpus; quire prepare makes one"},
        {{"train", "corpus.h5"}, 2, "corpus.h5: is an HDF5 file such as a corpus, not a configuration; give the YAML"},
        {{"plan", "corpus.h5"}, 2, "corpus.h5: is an HDF5 file"},
-       {{"eval", "runs"}, 4, "runs: is a folder of runs; give one of them: runs/first"},
+       {{"eval", "runs"}, 2, "runs: is a folder of runs; give one of them: runs/first"},
+       {{"train", "runs"}, 2, "runs: is a folder of runs; give one of them: runs/first"},
+       {{"train", "--resume", "runs"}, 2, "runs: is a folder of runs; give one of them: runs/first"},
+       {{"plan", "runs/"}, 2, "runs/: is a folder of runs; give one of them: runs/first"},
+       {{"generate", "runs"}, 2, "runs: is a folder of runs; give one of them: runs/first"},
+       {{"train", "runs/first"}, 2, "runs/first: is a run; its configuration is runs/first/config.yaml"},
        {{"eval", "run.yaml"},
         4,
         "run.yaml: is a configuration, not the folder of a run or a checkpoint; give the folder"},
@@ -119,6 +175,8 @@ TEST(Messages, ValuesThatMeanAnother) {
       {{train({"run.device=gpu"}), 2, "run.device: expects one of auto, cpu, cuda, got 'gpu'; did you mean cuda?"},
        {train({"run.device=cuad"}), 2, "did you mean cuda?"},
        {train({"optimizer.learning_rate=1e-3"}), 2, "optimizer.learning_rate: unknown key; did you mean optimizer.lr?"},
+       {train({"batch_size=8"}), 2, "batch_size: unknown key; did you mean data.rows?"},
+       {train({"model.n_layer=8"}), 2, "model.n_layer: unknown key; did you mean model.layers?"},
        {train({"learning_rate=1e-3"}), 2, "learning_rate: unknown key; did you mean optimizer.lr?"},
        {{"config", "--explain", "learning_rate"}, 2, "learning_rate: no such key; did you mean optimizer.lr?"},
        {train({"schedule.steps=1"}), 2,

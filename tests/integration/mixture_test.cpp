@@ -53,7 +53,7 @@ TEST_F(MixtureRun, PlanAndBenchNeedNoDocuments) {
 TEST_F(MixtureRun, IsAddedToAConfigurationByAnOverride) {
   const std::string readme = "data.mix=[{corpus: books.h5, weight: 3}, {task: passkey, length: 4096}]";
   const ProgramResult quickstart =
-      run_quire({"config", QUIRE_SOURCE_DIR "/configs/quickstart.yaml", readme, "--check"});
+      run_quire({"config", QUIRE_SOURCE_DIR "/configs/quickstart.yaml", readme, "--print"});
   EXPECT_EQ(quickstart.code, 0) << quickstart.err;
   ASSERT_EQ(tiny_.train("run", {"data.split=valid", "schedule.steps=2"}).code, 0);
   const ProgramResult saved =

@@ -236,7 +236,7 @@ TEST_F(RankFailures, TheTimeoutOfTheRunHoldsFromTheStart) {
       const std::lock_guard lock(mutex);
       seconds.insert(Ranks::current().control().deadline().count() / 1000);
     };
-    run_in_process(2, [&](Ranks& ranks) { Trainer::resume(given, overrides, false, ranks); }, {.probe = look});
+    run_in_process(2, [&](Ranks& ranks) { Trainer::resume(given, {.overrides = overrides}, ranks); }, {.probe = look});
     return seconds;
   };
   EXPECT_EQ(deadlines(folder_ / "slow", {}), std::set<int64_t>{1234});

@@ -77,7 +77,9 @@ TEST_F(WholePath, ARunDirectoryHoldsWhatTheDocumentationSays) {
 }
 
 TEST_F(WholePath, ConfigChecksAndPrintsWhatReadsBackAsTheSame) {
-  EXPECT_EQ(run_quire({"config", shared_->config().string(), "--check"}).out, shared_->config().string() + ": valid\n");
+  EXPECT_EQ(run_quire({"config", shared_->config().string(), "--check"}).out,
+            shared_->config().string() +
+                ": valid; not looked at: memory (quire plan says what a run needs), the run directory\n");
   const ProgramResult full = run_quire({"config", shared_->config().string(), "--print", "full"});
   ASSERT_EQ(full.code, 0) << full.err;
   write_text(*shared_ / "full.yaml", full.out);
@@ -112,7 +114,7 @@ TEST_F(WholePath, EvaluationRunsWithAnotherCacheAndSubsequence) {
 
 TEST_F(WholePath, OneSeedGivesOneText) {
   const std::string text = generate({"--prompt", "the quire", "--length", "60", "--seed", "5"});
-  EXPECT_EQ(text.rfind("the quire", 0), 0U) << text;
+  EXPECT_EQ("the quire" + text, generate({"--prompt", "the quire", "--length", "60", "--seed", "5", "--echo"}));
   EXPECT_EQ(text, generate({"--prompt", "the quire", "--length", "60", "--seed", "5"}));
   EXPECT_NE(text, generate({"--prompt", "the quire", "--length", "60", "--seed", "6"}));
 }
@@ -134,7 +136,22 @@ TEST_F(WholePath, PromptAndTextMayBeLongerThanSubsequenceAndCache) {
   EXPECT_LE(object["tokens"].get<int64_t>(), 90);
   EXPECT_GT(object["tokens"].get<int64_t>(), 0);
   EXPECT_EQ(generate({"--prompt", "", "--length", "0"}), "\n");
-  EXPECT_EQ(generate({"--prompt", "[a, b]", "--length", "0"}), "[a, b]\n");
+  EXPECT_EQ(generate({"--prompt", "[a, b]", "--length", "0", "--echo"}), "[a, b]\n");
+}
+
+// Each sample is what its seed gives by itself, though the prompt is read once.
+TEST_F(WholePath, SeveralSamplesOfOnePrompt) {
+  const ordered_json object = only_object(run_quire(
+      {"generate", run(), "--prompt", "the quire", "--length", "30", "--seed", "5", "--samples", "3", "--json"}));
+  ASSERT_EQ(object["samples"].size(), 3U);
+  for (int seed = 5; seed < 8; ++seed) {
+    const ordered_json one = only_object(run_quire(
+        {"generate", run(), "--prompt", "the quire", "--length", "30", "--seed", std::to_string(seed), "--json"}));
+    EXPECT_EQ(object["samples"][static_cast<size_t>(seed - 5)]["text"], one["text"]);
+  }
+  const std::string text = generate({"--prompt", "the quire", "--length", "30", "--samples", "2"});
+  EXPECT_EQ(text.rfind("== sample 1, seed 1\n", 0), 0U) << text;
+  EXPECT_NE(text.find("\n== sample 2, seed 2\n"), std::string::npos) << text;
 }
 
 TEST_F(WholePath, APromptMayComeFromAFile) {
@@ -142,7 +159,7 @@ TEST_F(WholePath, APromptMayComeFromAFile) {
   const std::string path = (*shared_ / "prompt.txt").string();
   write_text(path, prompt);
   const std::string text = generate({"--prompt", prompt, "--length", "60", "--seed", "5"});
-  EXPECT_EQ(prompt + generate({"--prompt-file", path, "--length", "60", "--seed", "5"}), text);
+  EXPECT_EQ(generate({"--prompt-file", path, "--length", "60", "--seed", "5"}), text);
   const ordered_json object =
       only_object(run_quire({"generate", run(), "--prompt-file", path, "--length", "60", "--seed", "5", "--json"}));
   EXPECT_EQ(object["prompt_file"], path);

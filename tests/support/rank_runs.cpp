@@ -38,7 +38,7 @@ void train_until(const RankRun& run, int ranks, int64_t step) {
       ranks,
       [&](Ranks& mine) {
         const std::unique_ptr<Trainer> trainer =
-            begins ? Trainer::start(run.config, run.folder, mine) : Trainer::resume(run.folder, {}, false, mine);
+            begins ? Trainer::start(run.config, run.folder, mine) : Trainer::resume(run.folder, {}, mine);
         const bool asks = mine.rank() == ranks - 1;
         trainer->run(
             [&]() -> std::string { return asks && trainer->training().step >= step ? "the test asks to stop" : ""; });

@@ -77,8 +77,8 @@ Spoken on_three_ranks(const std::string& verb) {
   run_in_process(
       3,
       [&](Ranks& ranks) {
-        spoken.codes[static_cast<size_t>(ranks.rank())] = run_program(
-            2, arguments.data(), [] { return std::string("quire 1.2"); }, verbs);
+        spoken.codes[static_cast<size_t>(ranks.rank())] =
+            run_program(2, arguments.data(), {[] { return std::string("quire 1.2"); }, {}}, verbs);
       },
       options);
   spoken.out = testing::internal::GetCapturedStdout();

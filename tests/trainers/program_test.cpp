@@ -61,8 +61,8 @@ Result run(std::vector<const char*> arguments) {
   testing::internal::CaptureStderr();
   Result result;
   const std::vector<AddVerb> verbs{add_fail, add_config};
-  result.code = run_program(
-      static_cast<int>(arguments.size()), arguments.data(), [] { return std::string("quire 1.2"); }, verbs);
+  result.code = run_program(static_cast<int>(arguments.size()), arguments.data(),
+                            {[] { return std::string("quire 1.2"); }, {}}, verbs);
   result.out = testing::internal::GetCapturedStdout();
   result.err = testing::internal::GetCapturedStderr();
   return result;
@@ -76,7 +76,7 @@ TEST(Program, HelpAndVersion) {
 }
 
 TEST(Program, UsageErrorsAreOneLineAndExit2) {
-  const std::vector<std::vector<const char*>> wrong{{}, {"fial"}, {"fail"}, {"fail", "a", "b"}, {"fail", "--no"}};
+  const std::vector<std::vector<const char*>> wrong{{"fial"}, {"fail"}, {"fail", "a", "b"}, {"fail", "--no"}};
   for (const auto& arguments : wrong) {
     const Result result = run(arguments);
     EXPECT_EQ(result.code, 2);
@@ -115,8 +115,8 @@ TEST(Program, LostOutputIsAnError) {
       const std::vector<const char*> arguments =
           is_help ? std::vector<const char*>{"quire", "--help"} : std::vector<const char*>{"quire", "fail", "json"};
       const std::vector<AddVerb> verbs{add_fail};
-      ::_exit(run_program(
-          static_cast<int>(arguments.size()), arguments.data(), [] { return std::string("quire 1.2"); }, verbs));
+      ::_exit(run_program(static_cast<int>(arguments.size()), arguments.data(),
+                          {[] { return std::string("quire 1.2"); }, {}}, verbs));
     }
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -131,8 +131,7 @@ TEST(ConfigVerb, ChecksPrintsAndExplains) {
   const std::string path = (folder / "run.yaml").string();
   std::ofstream(path) << "width: 8\n";
   EXPECT_EQ(run({"config", path.c_str(), "--check"}).out, path + ": valid\n");
-  EXPECT_EQ(run({"config", path.c_str(), "name=b", "--print"}).out,
-            std::string(kSavedConfiguration) + "width: 8\nname: b\n");
+  EXPECT_EQ(run({"config", path.c_str(), "name=b", "--print"}).out, saved_configuration("width: 8\nname: b\n"));
   EXPECT_EQ(run({"config", path.c_str(), "--print", "minimal"}).out, "width: 8\n");
   EXPECT_EQ(run({"config", path.c_str(), "--print", "all"}).code, 2);
   EXPECT_EQ(run({"config"}).code, 2);

@@ -75,9 +75,9 @@ std::vector<int64_t> checkpoint_steps(const std::filesystem::path& checkpoints_d
 // is none: the folder is looked at again.
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& checkpoints_dir);
 
-// Of a folder that holds runs, as runs/ does, one run has to be named. Error(kind) that names them; returns for any
-// other folder.
-void fail_for_runs_below(const std::filesystem::path& path, ErrorKind kind = ErrorKind::checkpoint);
+// Of a folder that holds runs, as runs/ does, one run has to be named: Error(config) that names them. Returns for
+// anything else.
+void fail_for_runs_below(const std::filesystem::path& path);
 
 // The checkpoint that a user means by a checkpoint, a run directory or its checkpoints folder. Error(checkpoint).
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);

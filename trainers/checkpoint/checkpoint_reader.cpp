@@ -43,7 +43,7 @@ void require_folder(const fs::path& path) {
 
 }  // namespace
 
-void fail_for_runs_below(const fs::path& path, ErrorKind kind) {
+void fail_for_runs_below(const fs::path& path) {
   constexpr size_t kNamed = 5;
   std::vector<std::string> runs;
   std::error_code error;
@@ -54,7 +54,7 @@ void fail_for_runs_below(const fs::path& path, ErrorKind kind) {
   std::sort(runs.begin(), runs.end());
   const size_t more = runs.size() - std::min(runs.size(), kNamed);
   runs.resize(runs.size() - more);
-  fail(kind, "{}: is a folder of runs; give one of them: {}{}", path.string(), fmt::join(runs, ", "),
+  fail(ErrorKind::config, "{}: is a folder of runs; give one of them: {}{}", path.string(), fmt::join(runs, ", "),
        more > 0 ? fmt::format(" or one of {} more", more) : "");
 }
 

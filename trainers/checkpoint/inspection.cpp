@@ -170,7 +170,7 @@ Inspected what_is(const fs::path& given) {
     if (checkpoint_step(path.filename().string()) || fs::exists(path / "manifest.json")) return Inspected::checkpoint;
     if (fs::exists(path / "config.yaml")) return Inspected::run;
     if (!checkpoint_steps(path).empty()) return Inspected::checkpoint;
-    fail_for_runs_below(path, ErrorKind::config);
+    fail_for_runs_below(path);
   } else if (fs::exists(manifest_path(path)) || first_bytes(path, kHdf5Signature.size()) == kHdf5Signature) {
     return Inspected::corpus;
   }

@@ -3,6 +3,7 @@
 #include "core/check.h"
 #include "trainers/cli/numbers.h"
 #include "trainers/cli/program.h"
+#include "trainers/cli/trained_model.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/plan/benchmark.h"
 #include "trainers/plan/random_batch.h"
@@ -21,7 +22,7 @@ struct Arguments {
 constexpr double kMiB = 1 << 20;
 
 void run(const Arguments& arguments) {
-  const RunConfig config = load_config<RunConfig>(arguments.config, arguments.overrides);
+  const RunConfig config = configuration_of(arguments.config, arguments.overrides);
   tell_guessed_vocabulary(config);
   const Machine machine = Machine::choose(config.run);
   ThreadPool threads(static_cast<int>(config.run.threads));

@@ -4,6 +4,8 @@
 #include <memory>
 
 #include "core/check.h"
+#include "core/log.h"
+#include "trainers/cli/help.h"
 
 namespace quire {
 
@@ -29,15 +31,25 @@ constexpr const char* kReferenceHead =
     "needle` and in `evaluate.set`. What a run writes is described in [OUTPUT.md](OUTPUT.md).\n\n";
 
 void run(const Arguments& arguments, bool wants_print, const ConfigVerb& verb) {
+  if ((arguments.list || !arguments.explain.empty()) && (!arguments.path.empty() || arguments.check || wants_print)) {
+    fail(ErrorKind::config, "config: {} describes keys and takes no file; leave {} out",
+         arguments.list ? "--list" : "--explain", arguments.path.empty() ? "--check and --print" : arguments.path);
+  }
   if (arguments.list && arguments.markdown) return print(kReferenceHead + config_keys_as_markdown(verb.keys()));
-  if (arguments.list) return print(format_config_keys(verb.keys()));
-  if (!arguments.explain.empty()) return print(format_config_keys(find_config_keys(verb.keys(), arguments.explain)));
+  if (arguments.list) return print(fit_to_terminal(format_config_keys(verb.keys())));
+  if (!arguments.explain.empty())
+    return print(fit_to_terminal(format_config_keys(find_config_keys(verb.keys(), arguments.explain))));
   if (!arguments.print.empty() && arguments.print != "full" && arguments.print != "minimal") {
     fail(ErrorKind::config, "--print {}: expects full or minimal; put the file before --print", arguments.print);
   }
   if (arguments.path.empty()) fail(ErrorKind::config, "config: give a YAML file, --list or --explain KEY");
   const ConfigTexts texts = verb.load(arguments.path, arguments.overrides);
-  if (!wants_print) return print(fmt::format("{}: valid\n", arguments.path));
+  if (!wants_print || arguments.check) {
+    const std::string note = verb.check(arguments.path, arguments.overrides);
+    // Beside a printed configuration it is a message.
+    if (wants_print) log_info(fmt::format("{}: valid{}", arguments.path, note));
+    if (!wants_print) return print(fmt::format("{}: valid{}\n", arguments.path, note));
+  }
   print(arguments.print == "minimal" ? texts.minimal : texts.full);
 }
 
@@ -70,7 +82,9 @@ void add_config_verb(Verb& program, ConfigVerb verb) {
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CONFIG", arguments->path, "YAML file of a run");
   app.add_option("OVERRIDES", arguments->overrides, "key.path=value");
-  app.add_flag("--check", arguments->check, "Check the file and say whether it is valid (the default)");
+  app.add_flag(
+      "--check", arguments->check,
+      "Check the file and what it names, as quire train would: the corpus and its splits, init.from (the default)");
   Option* print_option = app.add_option("--print", arguments->print,
                                         "Print all keys (full) or those that differ from the defaults (minimal)");
   print_option->expected(0, 1)->type_name("[full|minimal]");

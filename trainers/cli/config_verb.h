@@ -17,13 +17,16 @@ struct ConfigTexts {
 };
 
 struct ConfigVerb {
+  // Errors that only show in what the configuration names; returns a note for a valid one, or nothing.
+  std::function<std::string(const std::string& path, const std::vector<std::string>& overrides)> check;
   std::function<ConfigTexts(const std::string& path, const std::vector<std::string>& overrides)> load;
   std::function<std::vector<ConfigKey>()> keys;
 };
 
 template <ConfigStructType T>
 ConfigVerb config_verb_for() {
-  return {[](const std::string& path, const std::vector<std::string>& overrides) {
+  return {[](const std::string&, const std::vector<std::string>&) { return std::string(); },
+          [](const std::string& path, const std::vector<std::string>& overrides) {
             const T config = load_config<T>(path, overrides);
             return ConfigTexts{dump_saved_config(config), dump_config_minimal(config)};
           },

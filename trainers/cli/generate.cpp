@@ -1,5 +1,4 @@
-#include <unistd.h>
-
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -23,14 +22,32 @@ struct Arguments {
   std::string prompt;
   std::string prompt_file;
   SamplingOptions sampling;
+  int64_t samples = 1;
+  bool echo = false;
   std::optional<bool> ema;
   bool json = false;
 };
 
-// An argument of a command has at most 128 KiB under Linux, so a longer prompt comes from a file.
+constexpr int64_t kLongestPrompt = int64_t{1} << 30;
+
+std::string read_standard_input() {
+  std::string text;
+  std::array<char, 1 << 16> piece;
+  while (const size_t count = std::fread(piece.data(), 1, piece.size(), stdin)) {
+    text.append(piece.data(), count);
+    if (static_cast<int64_t>(text.size()) > kLongestPrompt) {
+      fail(ErrorKind::data, "--prompt -: standard input holds more than {} bytes", kLongestPrompt);
+    }
+  }
+  if (std::ferror(stdin) != 0) fail(ErrorKind::data, "--prompt -: standard input cannot be read");
+  return text;
+}
+
+// An argument of a command has at most 128 KiB under Linux, so a longer prompt comes from a file or standard input.
 std::string prompt_of(const Arguments& arguments) {
+  if (arguments.prompt == "-") return read_standard_input();
   if (arguments.prompt_file.empty()) return arguments.prompt;
-  return read_text_file(arguments.prompt_file, {.kind = ErrorKind::data, .most_bytes = int64_t{1} << 30});
+  return read_text_file(arguments.prompt_file, {.kind = ErrorKind::data, .most_bytes = kLongestPrompt});
 }
 
 void run(const Arguments& arguments) {
@@ -41,35 +58,52 @@ void run(const Arguments& arguments) {
   const auto started = std::chrono::steady_clock::now();
   Generator generator(model->store(), model->config(), tokenizer, model->machine(), prompt);
   const int64_t read = generator.tokens();
-  if (!arguments.json) print(arguments.prompt);  // that of a file may be a whole book
-  const std::string text = generate(generator, tokenizer, arguments.sampling, [&](std::string_view piece) {
-    if (arguments.json) return;
-    print(piece);
-    std::fflush(stdout);
-  });
+  std::optional<Generator::Mark> behind_prompt;
+  if (arguments.samples > 1) behind_prompt = generator.mark();
+  nlohmann::ordered_json samples = nlohmann::ordered_json::array();
+  for (int64_t number = 0; number < arguments.samples; ++number) {
+    if (number > 0) generator.go_back(*behind_prompt);
+    SamplingOptions sampling = arguments.sampling;
+    sampling.seed += static_cast<uint64_t>(number);
+    if (!arguments.json && arguments.samples > 1)
+      print(fmt::format("== sample {}, seed {}\n", number + 1, sampling.seed));
+    if (!arguments.json && arguments.echo) print(prompt);
+    const std::string text = generate(generator, tokenizer, sampling, [&](std::string_view piece) {
+      if (arguments.json) return;
+      print(piece);
+      std::fflush(stdout);
+    });
+    if (!arguments.json) print("\n");
+    samples.push_back({{"text", arguments.echo ? prompt + text : text},
+                       {"tokens", generator.tokens() - read},
+                       {"seed", sampling.seed}});
+  }
+  if (!arguments.json) return;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-  if (!arguments.json) return print("\n");
   const bool from_file = !arguments.prompt_file.empty();
-  print_json({{from_file ? "prompt_file" : "prompt", from_file ? arguments.prompt_file : prompt},
-              {"text", text},
-              {"prompt_tokens", read},
-              {"tokens", generator.tokens() - read},
-              {"seed", arguments.sampling.seed},
-              {"seconds", seconds}});
+  nlohmann::ordered_json json{{from_file ? "prompt_file" : "prompt", from_file ? arguments.prompt_file : prompt},
+                              {"prompt_tokens", read}};
+  json.update(samples[0]);
+  if (arguments.samples > 1) json["samples"] = samples;
+  json["seconds"] = seconds;
+  print_json(json);
 }
 
 }  // namespace
 
 void add_generate(Verb& program) {
   Verb& app = add_verb(program, "generate", "Continue a text, of any length",
-                       "quire generate runs/first --prompt \"In the beginning\" --length 500 --temperature 0.8");
+                       "quire generate runs/first --prompt \"In the beginning\" --echo --length 500\n"
+                       "  quire generate runs/first --prompt - --samples 3 --temperature 0.8 < book.txt");
   const auto arguments = std::make_shared<Arguments>();
   SamplingOptions& sampling = arguments->sampling;
   app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")
       ->required();
   app.add_option("OVERRIDES", arguments->overrides, "key.path=value: window, cache, data.subsequence, run.threads");
-  Option* prompt = app.add_option("--prompt", arguments->prompt, "Text to go on from")->type_name("TEXT");
-  app.add_option("--prompt-file", arguments->prompt_file, "File with the text to go on from, which is not printed")
+  Option* prompt = app.add_option("--prompt", arguments->prompt, "Text to go on from; - reads it from standard input")
+                       ->type_name("TEXT")
+                       ->allow_empty();
+  app.add_option("--prompt-file", arguments->prompt_file, "File with the text to go on from")
       ->type_name("FILE")
       ->excludes(prompt);
   app.add_option("--length", sampling.length, "Tokens to make at most; the end of the document ends it sooner")
@@ -90,6 +124,11 @@ void add_generate(Verb& program) {
       ->range(0.000001, 1.0)
       ->capture_default_str();
   app.add_option("--seed", sampling.seed, "The same seed gives the same text")->type_name("N")->capture_default_str();
+  app.add_option("--samples", arguments->samples, "Continuations of the prompt, with the seeds N, N + 1, ...")
+      ->type_name("COUNT")
+      ->check(whole_number(1, int64_t{1} << 20))
+      ->capture_default_str();
+  app.add_flag("--echo", arguments->echo, "Print the prompt before each continuation");
   add_ema_flag(app, arguments->ema);
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
   app.callback([arguments] { on_root_alone([&] { run(*arguments); }); });

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "core/config/config_node.h"
 #include "trainers/checkpoint/inspection.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
@@ -18,9 +19,12 @@ struct Arguments {
   bool json = false;
 };
 
-std::string text(const Json& json, const char* key) {
-  const Json& value = json.at(key);
+std::string text(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.is_null() ? "-" : value.dump();
+}
+
+std::string text(const Json& json, const char* key) {
+  return text(json.at(key));
 }
 
 std::string size_text(const Json& json, const char* key) {
@@ -102,6 +106,19 @@ void print_checkpoint(const Json& json) {
   print_indented(text(json, "config"));
 }
 
+// A line for each number and word, with the keys that lead to it.
+void print_table(const std::string& prefix, const Json& json) {
+  for (const auto& [key, value] : json.items()) {
+    const std::string name = join_key(prefix, key);
+    if (value.is_structured() && !value.empty()) {
+      print_table(name, value);
+    } else if (!value.is_structured()) {
+      print(fmt::format("    {:<32} {}\n", name,
+                        value.is_number_float() ? fmt::format("{:.6g}", value.get<double>()) : text(value)));
+    }
+  }
+}
+
 void print_run(const Json& json) {
   print(fmt::format("{}: run {}, {}\n", text(json, "path"), text(json, "name"), text(json, "state")));
   print(json.at("latest").is_null()
@@ -111,8 +128,13 @@ void print_run(const Json& json) {
     print(fmt::format("    step {}: {}\n", text(checkpoint, "step"),
                       checkpoint.at("damage").is_null() ? "whole" : "damaged: " + text(checkpoint, "damage")));
   }
-  for (const char* key : {"last_metrics", "last_evaluation"}) {
-    if (!json.at(key).is_null()) print(fmt::format("  {}: {}\n", key, json.at(key).dump()));
+  if (!json.at("last_metrics").is_null()) {
+    print("  last logged step\n");
+    print_table("", json.at("last_metrics"));
+  }
+  if (!json.at("last_evaluation").is_null()) {
+    print(fmt::format("  last evaluation, after step {}\n", text(json.at("last_evaluation"), "step")));
+    print_table("", json.at("last_evaluation").at("evaluation"));
   }
   print("  configuration\n");
   print_indented(text(json, "config"));

@@ -5,13 +5,16 @@
 #include <thread>
 
 #include "core/check.h"
+#include "core/log.h"
 #include "trainers/cli/numbers.h"
 #include "trainers/cli/plan_scaling.h"
 #include "trainers/cli/program.h"
+#include "trainers/cli/trained_model.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/plan/benchmark.h"
 #include "trainers/plan/plan.h"
-#include "trainers/plan/random_batch.h"
+#include "trainers/run/opened_run.h"
+#include "trainers/run/schedule_share.h"
 
 namespace quire {
 
@@ -92,14 +95,18 @@ void print_plan(const Plan& plan, const RunConfig& config, const std::string& na
 }
 
 void run(const Arguments& arguments) {
-  const RunConfig config = load_config<RunConfig>(arguments.config, arguments.overrides);
-  tell_guessed_vocabulary(config);
+  const RunConfig config = configuration_of(arguments.config, arguments.overrides);
+  const RunLook look = look_at_data(config, true);
+  for (const std::string& what : look.not_looked_at) log_info(fmt::format("not looked at: {}", what));
   const int threads = config.run.threads > 0 ? static_cast<int>(config.run.threads)
                                              : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   if (arguments.probe && arguments.ranks > 1 && !arguments.scaling.asked) {
     fail(ErrorKind::config, "plan: --probe measures one process; leave -n {} out, or add --scaling", arguments.ranks);
   }
   const Plan plan = make_plan(config, arguments.ranks, threads);
+  const ScheduleShare share = look.corpus && !look.mixture
+                                  ? schedule_share(config, look.corpus->split(config.data.split))
+                                  : schedule_share(config);
   std::optional<Probe> probe;
   if (arguments.probe && arguments.ranks == 1) probe = run_probe(config);
   std::optional<ScalingTable> scaling;
@@ -111,6 +118,7 @@ void run(const Arguments& arguments) {
   }
   if (arguments.json) {
     nlohmann::ordered_json json = to_json(plan, config);
+    json["reading"] = to_json(share);
     if (probe) {
       json["probe"] = {{"backend", probe->backend},
                        {"step_ms", probe->measured.step_ms_median},
@@ -121,6 +129,7 @@ void run(const Arguments& arguments) {
     return print_json(json);
   }
   print_plan(plan, config, arguments.config);
+  print(fmt::format("data: {}\n", describe(share, config)));
   if (probe) {
     print(fmt::format(
         "time on {}: {:.1f} ms a step, {:.0f} tokens/s; {} for {} steps, evaluations and checkpoints not counted\n",
@@ -135,7 +144,7 @@ void run(const Arguments& arguments) {
 void add_plan(Verb& program) {
   Verb& app = add_verb(program, "plan", "Parameters, memory and disk that a run will need; with --probe its time",
                        "quire plan run.yaml data.rows=64 -n 8\n  quire plan run.yaml --probe\n"
-                       "  quire plan run.yaml -n 64 --scaling --step-ms 250 --ranks-per-host 8");
+                       "  quire plan run.yaml data.rows=64 -n 64 --scaling --step-ms 250");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CONFIG", arguments->config, "YAML file of a run")->required();
   app.add_option("OVERRIDES", arguments->overrides,

@@ -19,8 +19,8 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "core/ranks/ranks.h"
-#include "core/spelling.h"
 #include "trainers/cli/help.h"
+#include "trainers/cli/usage.h"
 
 namespace quire {
 
@@ -69,81 +69,17 @@ void flush_stdout() {
   }
 }
 
-// The verb that was given, with the verbs that it stands below, as in "quire tokenizer train".
-const CLI::App& given_verb(const CLI::App& program, std::string& command) {
-  const CLI::App* at = &program;
-  command = "quire";
-  for (auto verbs = at->get_subcommands(); !verbs.empty(); verbs = at->get_subcommands()) {
-    at = verbs.front();
-    command += " " + at->get_name();
-  }
-  return *at;
-}
-
-// What is said of the arguments that a verb does not take, of which a misspelt option comes first; empty when there are
-// none. CLI11 would list them all from the last to the first, and rather miss an option that is required.
-std::string describe_unexpected(const CLI::App& program, const CLI::App& verb) {
-  const std::vector<std::string> unexpected = program.remaining(true);
-  if (unexpected.empty()) return "";
-  const auto option =
-      std::find_if(unexpected.begin(), unexpected.end(), [](const std::string& text) { return text.starts_with("-"); });
-  if (option == unexpected.end()) return fmt::format("'{}' was not expected", unexpected.front());
-  std::vector<std::string> names;
-  for (const CLI::Option* known : verb.get_options()) {
-    for (const std::string& name : known->get_lnames()) names.push_back("--" + name);
-  }
-  const std::string name = option->substr(0, option->find('='));
-  return fmt::format("there is no option {}{}", name, did_you_mean(names, name));
-}
-
-// Names a word that is no verb, which CLI11 would pass over until it misses one.
-void require_verb(const CLI::App& program, int argc, const char* const* argv) {
-  const CLI::App* at = &program;
-  std::string command = "quire";
-  for (int i = 1; at->get_require_subcommand_min() > 0; ++i) {
-    std::vector<std::string> verbs;
-    for (const CLI::App* verb : at->get_subcommands([](const CLI::App*) { return true; })) {
-      verbs.push_back(verb->get_name());
-    }
-    if (i >= argc) {
-      fail(ErrorKind::config, "give a verb: {} {}; see {} --help", command, fmt::join(verbs, "|"), command);
-    }
-    const std::string word = argv[i];
-    if (word.starts_with("-")) return;
-    const auto found = std::find(verbs.begin(), verbs.end(), word);
-    if (found == verbs.end()) {
-      const std::string meant = did_you_mean(verbs, word);
-      fail(ErrorKind::config, "'{}' is no verb of {}{} see {} --help", word, command, meant.empty() ? ";" : meant,
-           command);
-    }
-    at = at->get_subcommand(word);
-    command += " " + word;
-  }
-}
-
-int parse_and_run(CLI::App& program, int argc, const char* const* argv) {
-  require_verb(program, argc, argv);
+int parse_and_run(CLI::App& program, int argc, const char* const* argv, const ListKeys& keys) {
+  const std::vector<std::string> words = usual_arguments(program, argc, argv);
   try {
-    std::vector<const char*> arguments(argv, argv + argc);
-    // As mpirun has it; CLI11 would read -n p.
-    for (size_t i = 2; i < arguments.size() && std::string_view(argv[1]) == "plan"; ++i) {
-      if (std::string_view(arguments[i]) == "-np") arguments[i] = "-n";
-    }
-    program.parse(argc, arguments.data());
+    program.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes the last one first
   } catch (const Exit& exit) {
     flush_stdout();
     return exit.code;
   } catch (const CLI::Success& help_or_version) {
     if (Ranks::current().is_root()) program.exit(help_or_version);
   } catch (const CLI::ParseError& error) {
-    std::string command;
-    const CLI::App& verb = given_verb(program, command);
-    const bool about_presence = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
-                                dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
-    std::string message = about_presence ? describe_unexpected(program, verb) : "";
-    if (message.empty()) message = error.what();
-    while (!message.empty() && (message.back() == '.' || message.back() == '\n')) message.pop_back();
-    fail(ErrorKind::config, "{}{} see {} --help", message, message.ends_with("?") ? "" : ";", command);
+    fail(ErrorKind::config, "{}", describe_usage(program, words, error, keys));
   }
   flush_stdout();
   return 0;
@@ -155,18 +91,17 @@ Verb& add_verb(Verb& program, const std::string& name, const std::string& descri
   return program.add_verb(name, description, verb_footer(example));
 }
 
-int run_program(int argc, const char* const* argv, const std::function<std::string()>& version,
-                std::span<const AddVerb> verbs) {
+int run_program(int argc, const char* const* argv, const ProgramTexts& texts, std::span<const AddVerb> verbs) {
   hold_closed_descriptors();
   try {
     CLI::App program("quire trains language models on long documents.", "quire");
-    program.set_version_flag("--version", version);
+    program.set_version_flag("--version", texts.version);
     program.formatter(make_help_formatter());
     program.footer(std::string("quire VERB --help describes a verb and gives an example.\n\n") + kExitCodes);
     Verb root(program);
     root.require_verb();
     for (const AddVerb add : verbs) add(root);
-    const int code = parse_and_run(program, argc, argv);
+    const int code = parse_and_run(program, argc, argv, texts.keys);
     Ranks& ranks = Ranks::current();
     const Ranks::Operation operation(ranks, "ending");
     ranks.barrier();  // what goes wrong on one rank until here is the exit code of all

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/config/config.h"
 #include "trainers/cli/verb.h"
 
 namespace quire {
@@ -21,11 +22,15 @@ struct Exit {
   int code = 0;
 };
 
+struct ProgramTexts {
+  std::function<std::string()> version;          // for --version
+  std::function<std::vector<ConfigKey>()> keys;  // of the configuration, which a mistaken option may mean
+};
+
 // Runs the verb named on the command line. Errors are one line on stderr, "quire: error: what, where, what to do";
 // the result is the exit code (core/error.h). With several ranks (Ranks::current()) every rank makes the same call: an
 // error is said once, whichever rank met it, and is the exit code of all.
-int run_program(int argc, const char* const* argv, const std::function<std::string()>& version,
-                std::span<const AddVerb> verbs);
+int run_program(int argc, const char* const* argv, const ProgramTexts& texts, std::span<const AddVerb> verbs);
 
 // For a verb whose work cannot be shared out: rank 0 does it as if it were the only one, however long it takes, while
 // the others wait for its end.

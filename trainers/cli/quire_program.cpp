@@ -6,6 +6,7 @@
 #include "kernels/backend.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
+#include "trainers/run/config.h"
 
 namespace quire {
 
@@ -42,7 +43,7 @@ std::string version() {
 int quire_main(int argc, const char* const* argv) {
   constexpr AddVerb kVerbs[] = {add_prepare, add_tokenizer, add_train, add_eval,   add_generate,
                                 add_needle,  add_bench,     add_plan,  add_config, add_inspect};
-  return run_program(argc, argv, version, kVerbs);
+  return run_program(argc, argv, {version, list_config_keys<RunConfig>}, kVerbs);
 }
 
 }  // namespace quire

@@ -1,8 +1,23 @@
 #include "trainers/cli/trained_model.h"
 
+#include "core/check.h"
+#include "trainers/checkpoint/checkpoint.h"
 #include "trainers/run/evaluation_config.h"
 
 namespace quire {
+
+RunConfig configuration_of(const std::string& path, const std::vector<std::string>& overrides) {
+  std::error_code ignored;
+  const std::filesystem::path file = std::filesystem::path(path) / "config.yaml";
+  if (std::filesystem::is_directory(path, ignored)) {
+    fail_for_runs_below(path);
+    if (std::filesystem::exists(file, ignored)) {
+      fail(ErrorKind::config, "{}: is a run; its configuration is {}, and quire train --resume {} goes on with it",
+           path, file.string(), path);
+    }
+  }
+  return load_config<RunConfig>(path, overrides);
+}
 
 void add_ema_flag(Verb& verb, std::optional<bool>& ema) {
   Option* use = verb.add_flag_callback(

@@ -10,6 +10,9 @@
 
 namespace quire {
 
+// The configuration of a YAML file with overrides. Error(config) for the folder of a run, or of runs, which it names.
+RunConfig configuration_of(const std::string& path, const std::vector<std::string>& overrides);
+
 // --ema and --no-ema: which weights of a checkpoint are used.
 void add_ema_flag(Verb& verb, std::optional<bool>& ema);
 

@@ -4,10 +4,28 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "trainers/cli/numbers.h"
 
 namespace quire {
+
+namespace {
+
+constexpr const char* kNotEmpty = "not_empty";
+
+// A shell variable that is not set must not mean the default.
+CLI::Validator not_empty() {
+  return {[](const std::string& text) -> std::string { return text.empty() ? "the value is empty" : ""; }, "",
+          kNotEmpty};
+}
+
+template <typename T>
+constexpr bool kIsList = false;
+template <typename T>
+constexpr bool kIsList<std::vector<T>> = true;
+
+}  // namespace
 
 Option* Option::type_name(const std::string& name) {
   option_.type_name(name);
@@ -54,6 +72,11 @@ Option* Option::check(const std::function<std::string(const std::string&)>& comp
   return this;
 }
 
+Option* Option::allow_empty() {
+  option_.get_validator(kNotEmpty)->active(false);
+  return this;
+}
+
 size_t Option::count() const {
   return option_.count();
 }
@@ -69,6 +92,9 @@ Option* Verb::keep(CLI::Option* option) {
 template <typename T>
 Option* Verb::add_option(const std::string& name, T& value, const std::string& description) {
   CLI::Option* const option = app_.add_option(name, value, description);
+  option->check(not_empty());
+  // One value each time: what follows it belongs to the verb.
+  if (kIsList<T> && name.starts_with("-")) option->allow_extra_args(false);
   if constexpr (std::is_same_v<T, uint64_t> || std::is_same_v<T, std::optional<uint64_t>>) option->check(seed_number);
   if constexpr (std::is_same_v<T, double>) option->check(finite_number);
   return keep(option);

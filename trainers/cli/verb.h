@@ -26,6 +26,7 @@ class Option {
   Option* excludes(Option* other);           // may not be given with `other`
   Option* range(double least, double most);  // numbers that are allowed
   Option* one_of(std::vector<std::string> texts);
+  Option* allow_empty();  // an empty value is one, as of a text
   Option* check(const std::function<std::string(const std::string&)>& complaint);  // which is empty for a good value
   size_t count() const;                                                            // how often it was given
 
@@ -41,7 +42,8 @@ class Verb {
   Verb& operator=(const Verb&) = delete;
 
   // A name such as "--rows" or, for what follows the verb, "CONFIG". `value` is set while the command line is parsed
-  // and must live until the callback is done; verb.cpp lists the types it may have.
+  // and must live until the callback is done; verb.cpp lists the types it may have. An option takes one value each time
+  // it is given, of which a list keeps all. An empty value is an error.
   template <typename T>
   Option* add_option(const std::string& name, T& value, const std::string& description = "");
   Option* add_flag(const std::string& name, bool& value, const std::string& description);

@@ -53,6 +53,7 @@ struct EvaluationResult {
   double seconds = 0;
   bool complete = true;  // false when options.stop ended it early: the sums are then partial
 
+  double loss() const { return nll / static_cast<double>(tokens); }  // nats per target
   double token_perplexity() const;
   double word_perplexity() const;  // over whitespace-separated words of the original text; NaN without has_words
   double bits_per_byte() const;    // over DocumentResult::bytes; NaN without has_text

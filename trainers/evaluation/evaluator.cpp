@@ -38,9 +38,18 @@ std::vector<int64_t> cells(const std::vector<uint8_t>& marked) {
   return places;
 }
 
-// Targets of a document that count, from its `first` one on.
-int64_t counted_targets(const Split& split, int64_t document, int64_t first) {
-  const int64_t targets = split.length(document) + 1;
+// Documents in ascending order.
+struct ReadDocuments {
+  std::vector<int64_t> documents;
+  std::optional<int64_t> last_targets;  // the last one is read up to here; nothing: to its end
+
+  std::optional<int64_t> cut(int64_t document) const {
+    return last_targets && document == documents.back() ? last_targets : std::nullopt;
+  }
+};
+
+// Targets of a document that count, from its `first` one up to `targets`.
+int64_t counted_targets(const Split& split, int64_t document, int64_t first, int64_t targets) {
   if (!split.marked()) return targets - first;
   constexpr int64_t kPiece = int64_t{1} << 16;
   std::vector<uint8_t> marks;
@@ -53,12 +62,11 @@ int64_t counted_targets(const Split& split, int64_t document, int64_t first) {
   return counted;
 }
 
-// Bytes of the first token as the tokenizer writes it.
-int64_t first_bytes(const Split& split, const Tokenizer& tokenizer, int64_t document) {
-  if (split.length(document) == 0) return 0;
-  int32_t id = 0;
-  split.tokens(document, 0, 1, &id);
-  const auto bytes = static_cast<int64_t>(tokenizer.decode({&id, 1}).size());
+// Bytes of the first tokens as the tokenizer writes them.
+int64_t first_bytes(const Split& split, const Tokenizer& tokenizer, int64_t document, int64_t count) {
+  std::vector<int32_t> ids(static_cast<size_t>(std::min(count, split.length(document))));
+  split.tokens(document, 0, static_cast<int64_t>(ids.size()), ids.data());
+  const auto bytes = static_cast<int64_t>(tokenizer.decode(ids).size());
   return std::min(bytes, split.bytes(document));  // a tokenizer may write other text than it read
 }
 
@@ -78,15 +86,18 @@ std::vector<double> as_doubles(const Tensor& tensor) {
 }
 
 // Documents of the result with everything but their losses.
-void list_documents(const Split& split, const Tokenizer& tokenizer, bool score_first_token,
-                    const std::vector<int64_t>& documents, EvaluationResult& result) {
+void list_documents(const Split& split, const Tokenizer& tokenizer, bool score_first_token, const ReadDocuments& read,
+                    EvaluationResult& result) {
   const int64_t left_out = score_first_token ? 0 : 1;
-  for (const int64_t document : documents) {
-    const int64_t targets = counted_targets(split, document, left_out);
-    result.has_text = result.has_text && targets == split.length(document) + 1 - left_out;
-    const int64_t bytes = split.bytes(document) - (left_out == 0 ? 0 : first_bytes(split, tokenizer, document));
+  for (const int64_t document : read.documents) {
+    const std::optional<int64_t> cut = read.cut(document);
+    const int64_t all = cut.value_or(split.length(document) + 1);
+    const int64_t targets = counted_targets(split, document, left_out, all);
+    result.has_text = result.has_text && targets == all - left_out && !(cut && tokenizer.lossy());
+    const int64_t until = cut ? first_bytes(split, tokenizer, document, *cut) : split.bytes(document);
+    const int64_t bytes = until - first_bytes(split, tokenizer, document, left_out);
     result.documents.push_back({split.name(document), targets, split.words(document), bytes, 0.0, {}, {}});
-    if (const std::optional<double> chance = split.chance(document)) {
+    if (const std::optional<double> chance = split.chance(document); chance && !cut) {
       result.documents.back().recall.chance = chance;
       result.recall->chance = result.recall->chance.value_or(0) + *chance;
     }
@@ -94,7 +105,7 @@ void list_documents(const Split& split, const Tokenizer& tokenizer, bool score_f
     result.words += split.words(document);
     result.bytes += bytes;
   }
-  result.has_words = result.has_text && score_first_token;
+  result.has_words = result.has_text && score_first_token && !read.last_targets;
 }
 
 std::optional<PositionBins> make_bins(const EvaluationOptions& options, const Split& split,
@@ -196,13 +207,18 @@ std::vector<TargetLoss> by_place(std::vector<TargetLoss> targets, const std::vec
   return targets;
 }
 
-// Those that are read, in ascending order.
-std::vector<int64_t> documents_of(const EvaluationOptions& options, const Split& split) {
-  if (!options.only.empty()) return options.only;
-  std::vector<int64_t> all(
-      static_cast<size_t>(std::min(options.documents.value_or(split.documents()), split.documents())));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
+ReadDocuments documents_of(const EvaluationOptions& options, const Split& split) {
+  if (!options.only.empty()) return {options.only, std::nullopt};
+  ReadDocuments read;
+  const int64_t count = std::min(options.documents.value_or(split.documents()), split.documents());
+  int64_t left = options.tokens.value_or(INT64_MAX);
+  for (int64_t document = 0; document < count && left > 0; ++document) {
+    const int64_t targets = split.length(document) + 1;
+    read.documents.push_back(document);
+    if (targets > left) read.last_targets = left;
+    left -= std::min(left, targets);
+  }
+  return read;
 }
 
 // They are those of whole documents.
@@ -220,13 +236,14 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   Ranks& ranks = options.ranks != nullptr ? *options.ranks : one;
   const Ranks::Operation operation(ranks, "evaluating");
   const Split& split = corpus.split(options.split);
-  const std::vector<int64_t> documents = documents_of(options, split);
+  const ReadDocuments read = documents_of(options, split);
+  const std::vector<int64_t>& documents = read.documents;
   const int64_t rows = std::min(std::max<int64_t>(options.rows, ranks.size()), static_cast<int64_t>(documents.size()));
 
   EvaluationResult result;
   result.split = options.split;
   if (split.marked()) result.recall.emplace();
-  list_documents(split, corpus.tokenizer(), config.data.score_first_token, documents, result);
+  list_documents(split, corpus.tokenizer(), config.data.score_first_token, read, result);
   EvaluationSums sums(documents.back() + 1, make_bins(options, split, documents), options.each_target);
   result.has_bytes_by_position = options.bin_width && !corpus.tokenizer().lossy() && result.has_text;
 
@@ -242,7 +259,8 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
                              .score_first_token = config.data.score_first_token,
                              .shuffle = false,
                              .endless = false,
-                             .only = documents};
+                             .only = documents,
+                             .last_tokens = read.last_targets};
   Reader reader(network, reading, machine, batches,
                 result.has_bytes_by_position ? bytes_of_tokens(corpus.tokenizer()) : std::vector<int64_t>{});
   // Every rank deals all documents, so all make the same number of steps.

@@ -15,6 +15,7 @@ struct EvaluationOptions {
   std::string split;
   int64_t rows = 8;                                             // more where there are more ranks
   std::optional<int64_t> documents;                             // only the first so many,
+  std::optional<int64_t> tokens = {};                           // until so many targets: the last document is cut,
   std::vector<int64_t> only = {};                               // or only these, if any, in ascending order
   std::function<void(int64_t tokens, int64_t total)> progress;  // may be empty
   std::function<bool()> stop;                                   // may be empty; asked after every step

@@ -74,6 +74,30 @@ Generator::Generator(ParameterStore& store, const RunConfig& config, const Token
   read(ids);
 }
 
+Generator::Mark Generator::mark() const {
+  Mark mark{state_.save_counts(), {}, logits_, position_};
+  state_.save_row(
+      0, [&](std::span<const std::byte> bytes) { mark.row.insert(mark.row.end(), bytes.begin(), bytes.end()); });
+  return mark;
+}
+
+void Generator::go_back(const Mark& mark) {
+  state_.load_counts(0, 1, [&](const std::string& name) {
+    const auto found =
+        std::find_if(mark.counts.begin(), mark.counts.end(), [&](const NamedTensor& one) { return one.name == name; });
+    QUIRE_CHECK(found != mark.counts.end(), "generator: the mark has no {}", name);
+    return found->tensor;
+  });
+  size_t at = 0;
+  state_.load_row(0, [&](std::span<std::byte> bytes) {
+    QUIRE_CHECK(at + bytes.size() <= mark.row.size(), "generator: the mark has {} bytes", mark.row.size());
+    std::copy_n(mark.row.begin() + static_cast<std::ptrdiff_t>(at), bytes.size(), bytes.begin());
+    at += bytes.size();
+  });
+  logits_ = mark.logits;
+  position_ = mark.position;
+}
+
 void Generator::begin_document() {
   position_ = 0;
   const int32_t bos = tokenizer_.bos_id();

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "data/batches/inserter.h"
 #include "data/tokenizers/tokenizer.h"
@@ -29,6 +30,16 @@ class Generator {
   // Reads BOS and the prompt.
   Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine,
             std::string_view prompt);
+
+  // What was read up to here, to which the generator can go back as often as is wanted.
+  struct Mark {
+    std::vector<NamedTensor> counts;
+    std::vector<std::byte> row;
+    std::vector<float> logits;
+    int64_t position = 0;
+  };
+  Mark mark() const;
+  void go_back(const Mark& mark);
 
   // Drops the state and begins a new document with BOS.
   void begin_document();

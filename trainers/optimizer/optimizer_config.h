@@ -25,7 +25,7 @@ struct ParameterGroupConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("match", match,
-            {.help = "globs of parameter names, as in [\"embedding.*\", \"*.norm.scale\"]; a parameter belongs to the "
+            {.help = "globs of parameter names, as in [\"embedding.*\", \"*norm.weight\"]; a parameter belongs to the "
                      "first group that matches",
              .required = true});
     v.field("weight_decay", weight_decay,
@@ -91,6 +91,7 @@ struct OptimizerConfig {
             {.help = "peak learning rate",
              .min = 0,
              .resumable = true,
+             .meant = "learning_rate max_lr peak_lr",
              .inapplicable = relative_step ? "optimizer.relative_step sets the learning rate" : ""});
     v.field("betas", betas,
             {.help = "decay rates of the two moments (adamw)", .min = 0, .max = 0.999999, .inapplicable = adamw});
@@ -146,7 +147,8 @@ struct OptimizerConfig {
     v.field("clip", clip,
             {.help = "a gradient with a larger norm is scaled down to this norm; 0: no clipping",
              .min = 0,
-             .resumable = true});
+             .resumable = true,
+             .meant = "grad_clip max_grad_norm gradient_clip_val clip_norm"});
     v.list("groups", groups, "parameters with another weight decay or learning rate");
     v.section("ema", ema, "exponential moving average of the weights");
   }

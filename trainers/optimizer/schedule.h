@@ -46,9 +46,18 @@ struct ScheduleConfig {
     const bool ends = kind != ScheduleKind::constant && kind != ScheduleKind::inverse_sqrt;
     const std::string_view wsd_only = kind == ScheduleKind::wsd ? "" : "only schedule.kind wsd has it";
     v.field("warmup", warmup,
-            {.help = "steps in which the learning rate rises linearly to its peak", .unit = "steps", .min = 0});
-    v.field("steps", steps,
-            {.help = "number of optimizer steps of the run", .unit = "steps", .min = 1, .resumable = true});
+            {.help = "steps in which the learning rate rises linearly to its peak",
+             .unit = "steps",
+             .min = 0,
+             .meant = "warmup_steps warmup_iters num_warmup_steps"});
+    v.field(
+        "steps", steps,
+        {.help = "number of optimizer steps of the run",
+         .unit = "steps",
+         .min = 1,
+         .resumable = true,
+         .meant =
+             "epochs num_epochs num_train_epochs max_steps train_steps num_steps total_steps max_iters iterations"});
     v.field("final", final,
             {.help = "learning rate at the end, as a share of the peak (linear, cosine, wsd)",
              .min = 0,

@@ -43,7 +43,8 @@ struct RunSection {
     v.field("name", name, {.help = "the run directory is runs/NAME unless --run-dir says otherwise"});
     v.field("seed", seed, {.help = "seed of the initial weights, the order of documents and dropout", .min = 0});
     v.field("device", device, {.help = "where the model lives"});
-    v.field("precision", precision, {.help = "number type in which the model computes"});
+    v.field("precision", precision,
+            {.help = "number type in which the model computes", .meant = "dtype amp bf16 fp16"});
     v.field(
         "products", products,
         {.help = "which of cuBLASLt's ways to run a matrix product the training steps take on a GPU. Evaluation and "
@@ -58,7 +59,8 @@ struct RunSection {
             {.help = "CPU threads; 0 means one per core. Results do not depend on the number",
              .min = 0,
              .max = 4096,
-             .resumable = true});
+             .resumable = true,
+             .meant = "num_threads num_workers cpus cores"});
     v.section("on_nonfinite", on_nonfinite, "non-finite values");
     v.field("max_wall_time", max_wall_time,
             {.help = "after this time the run finishes its step, writes a checkpoint and exits with 75. Every quire "
@@ -127,6 +129,7 @@ struct DataConfig {
         "corpus", corpus,
         {.help = "corpus file that quire prepare has made. A resumed run needs the same corpus, which may have moved",
          .resumable = true,
+         .meant = "dataset data_path train_file",
          .path = true});
     v.list("mix", mix,
            "to train on other documents than data.split of data.corpus, as in [{corpus: books.h5, weight: 3}, {task: "
@@ -139,16 +142,20 @@ struct DataConfig {
              .unit = "tokens",
              .min = 1,
              .max = 1 << 24,
-             .at_evaluation = true});
+             .at_evaluation = true,
+             .meant = "seq_len sequence_length seq_length context_length context_size block_size max_seq_len n_ctx "
+                      "segment_length bptt"});
     v.field("rows", rows,
             {.help = "rows of the batch: documents that are read side by side in one optimizer step, over all ranks",
              .min = 1,
-             .max = 1 << 20});
+             .max = 1 << 20,
+             .meant = "batch_size batch global_batch_size micro_batch_size per_device_train_batch_size"});
     v.field(
         "accumulate", accumulate,
         {.help = "the rows of a rank are processed in this many blocks, one after the other: less memory, same result",
          .min = 1,
-         .resumable = true});
+         .resumable = true,
+         .meant = "gradient_accumulation_steps grad_accum accumulation_steps accumulate_grad_batches"});
     v.field(
         "pack", pack,
         {.help = "what follows the end of a document in its row: padding until the next step, or the next document"});
@@ -179,13 +186,17 @@ struct EvaluateConfig {
   std::string split = "valid";
   int64_t rows = 8;
   std::optional<int64_t> documents;
+  std::optional<int64_t> tokens;
   ConfigSettings set;
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field(
-        "every", every,
-        {.help = "steps between evaluations during training; 0: none", .unit = "steps", .min = 0, .resumable = true});
+    v.field("every", every,
+            {.help = "steps between evaluations during training; 0: none",
+             .unit = "steps",
+             .min = 0,
+             .resumable = true,
+             .meant = "eval_every eval_interval eval_steps"});
     v.field("split", split, {.help = "split of the corpus to evaluate on", .resumable = true});
     v.field("rows", rows,
             {.help = "documents that are read side by side; results do not depend on it", .min = 1, .resumable = true});
@@ -193,6 +204,13 @@ struct EvaluateConfig {
             {.help = "evaluations during training read only this many documents, the first ones; none: all",
              .min = 1,
              .resumable = true});
+    v.field("tokens", tokens,
+            {.help = "evaluations during training end after so many tokens, within a document where they must; none: "
+                     "the whole split, or the first evaluate.documents of it",
+             .unit = "tokens",
+             .min = 1,
+             .resumable = true,
+             .meant = "eval_tokens eval_iters"});
     v.map("set", set, "keys with another value at evaluation, for example {model.attention.cache.length: 1024}");
   }
 };
@@ -208,7 +226,8 @@ struct CheckpointConfig {
             {.help = "steps between checkpoints; 0: one at the end of the run",
              .unit = "steps",
              .min = 0,
-             .resumable = true});
+             .resumable = true,
+             .meant = "save_every save_steps save_interval"});
     v.field("keep", keep, {.help = "number of newest checkpoints that are kept", .min = 1, .resumable = true});
     v.field("on_error", on_error, {.help = "what happens when a checkpoint cannot be written", .resumable = true});
   }
@@ -220,7 +239,11 @@ struct LogConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("every", every,
-            {.help = "steps between lines of metrics.jsonl", .unit = "steps", .min = 1, .resumable = true});
+            {.help = "steps between lines of metrics.jsonl",
+             .unit = "steps",
+             .min = 1,
+             .resumable = true,
+             .meant = "log_every log_interval logging_steps"});
   }
 };
 

@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "data/batches/make_sampler.h"
 #include "data/corpus/corpus_on_ranks.h"
+#include "kernels/backend.h"
 #include "trainers/plan/plan.h"
 #include "trainers/run/attention_choice.h"
 #include "trainers/run/evaluation_config.h"
@@ -92,6 +93,35 @@ void connect_devices(const Machine& machine, Ranks& ranks) {
 Sampling sampling_of(const DataConfig& data) {
   if (data.sampling == SamplingChoice::windows) return Sampling::windows;
   return data.sampling == SamplingChoice::columns ? Sampling::columns : Sampling::documents;
+}
+
+RunLook look_at_data(const RunConfig& config, bool without_corpus) {
+  Ranks one;
+  RunLook look;
+  std::error_code ignored;
+  const bool is_here = !config.data.corpus.empty() && std::filesystem::exists(config.data.corpus, ignored);
+  if (without_corpus && !is_here && config.data.vocabulary) {
+    const std::string name = config.data.corpus.empty() ? "data.corpus" : config.data.corpus;
+    look.not_looked_at.push_back(fmt::format("{} (it is not here; data.vocabulary stands for it)", name));
+    return look;
+  }
+  look.corpus = open_corpus(config, one);
+  look.mixture = open_mixture(config, *look.corpus, one);
+  return look;
+}
+
+RunLook look_at_run(const RunConfig& config) {
+  evaluation_config(config);
+  RunLook look = look_at_data(config, false);
+  open_initial_weights(config, *look.corpus);
+  if (config.run.device == DeviceChoice::cuda && load_cuda().gpu.empty()) {
+    look.not_looked_at.push_back(fmt::format("run.device: cuda (there is none here: {})", load_cuda().reason));
+  } else {
+    require_attention(config, Machine::choose(config.run), {});
+  }
+  look.not_looked_at.emplace_back("memory (quire plan says what a run needs)");
+  look.not_looked_at.emplace_back("the run directory");
+  return look;
 }
 
 OpenedRun OpenedRun::open(const RunConfig& config, Ranks& ranks, bool begins) {

@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "core/ranks/ranks.h"
 #include "data/batches/batch_options.h"
@@ -23,6 +25,17 @@ struct OpenedRun {
   // with another program, configuration or corpus. Every rank calls this; errors are those of all.
   static OpenedRun open(const RunConfig& config, Ranks& ranks, bool begins);
 };
+
+// The refusals of OpenedRun::open for a run that begins, as far as this machine shows them: everything about the data
+// and what it needs of the machine. Returns what could not be looked at.
+struct RunLook {
+  std::unique_ptr<Corpus> corpus;            // nullptr where data.vocabulary stands for a corpus that is not here
+  std::unique_ptr<TrainingMixture> mixture;  // nullptr without data.mix
+  std::vector<std::string> not_looked_at;
+};
+RunLook look_at_run(const RunConfig& config);
+// Of the data alone. With `without_corpus` a corpus that does not exist is no fault where data.vocabulary is given.
+RunLook look_at_data(const RunConfig& config, bool without_corpus);
 
 Sampling sampling_of(const DataConfig& data);
 

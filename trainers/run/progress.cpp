@@ -112,6 +112,10 @@ void Progress::update(int64_t done, const std::string& text) {
   }
 }
 
+void Progress::leave_out(double seconds) {
+  start_ += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
 void Progress::finish() {
   if (finished_) return;
   finished_ = true;

@@ -17,6 +17,8 @@ class Progress {
 
   // Cheap to call often: what is shown is limited by time. `text` is, for example, "loss 1.23".
   void update(int64_t done, const std::string& text = "");
+  // Time that was spent on something else counts neither as past nor for what is left.
+  void leave_out(double seconds);
   // Prints the last state as a plain line and removes the bar.
   void finish();
 

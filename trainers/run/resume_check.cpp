@@ -1,10 +1,69 @@
 #include "trainers/run/resume_check.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/check.h"
+#include "core/files/file_io.h"
 #include "core/log.h"
 #include "trainers/run/metrics.h"
 
 namespace quire {
+
+namespace {
+
+std::string shown(const std::string& value) {
+  return value.empty() ? "absent" : value;
+}
+
+// The rate of the step after `step` when it is not the one that `before` leads to; empty otherwise.
+std::string describe_jump(const RunConfig& before, const RunConfig& after, int64_t step) {
+  if (step == 0 || before.optimizer.relative_step || after.optimizer.relative_step) return "";
+  const double last = learning_rate(before.schedule, before.optimizer.lr, step);
+  const double expected = learning_rate(before.schedule, before.optimizer.lr, step + 1);
+  const double next = learning_rate(after.schedule, after.optimizer.lr, step + 1);
+  constexpr double kJump = 0.01;
+  if (std::abs(next - expected) <= kJump * std::max(next, expected)) return "";
+  return fmt::format("the learning rate jumps from {:.4g} at step {} to {:.4g} at step {}", last, step, next, step + 1);
+}
+
+}  // namespace
+
+RunFile read_run_file(const std::filesystem::path& path) {
+  return {path, load_config<RunConfig>(path.string()), was_edited(read_text_file(path))};
+}
+
+RunConfig requested_config(const RunFile& run, const ResumeRequest& request) {
+  if (request.file.empty()) return with_overrides(run.config, request.overrides);
+  return load_config<RunConfig>(request.file, request.overrides);
+}
+
+std::vector<std::string> describe_changes(const RunConfig& before, const RunConfig& after, int64_t step) {
+  std::vector<std::string> lines;
+  for (const ConfigDifference& difference : diff_configs(before, after)) {
+    lines.push_back(fmt::format("{} {} -> {} from step {}", difference.key, shown(difference.before),
+                                shown(difference.after), step));
+  }
+  if (lines.empty()) return lines;
+  if (std::string jump = describe_jump(before, after, step); !jump.empty()) lines.push_back(std::move(jump));
+  return lines;
+}
+
+std::vector<std::string> lost_edits(const RunConfig& before, const RunFile& run, const RunConfig& after,
+                                    const ResumeRequest& request) {
+  std::vector<std::string> lines;
+  if (!run.edited || request.file.empty()) return lines;
+  const std::vector<ConfigDifference> kept = diff_configs(before, after);
+  for (const ConfigDifference& edit : diff_configs(before, run.config)) {
+    const bool stays = std::any_of(kept.begin(), kept.end(), [&](const ConfigDifference& change) {
+      return change.key == edit.key && change.after == edit.after;
+    });
+    if (stays) continue;
+    lines.push_back(fmt::format("{} was edited to {} in {}, but {} and the overrides count", edit.key,
+                                shown(edit.after), run.path.string(), request.file));
+  }
+  return lines;
+}
 
 std::optional<int64_t> step_of_written_checkpoint(const RunConfig& config, int64_t last_logged) {
   const int64_t every = config.checkpoint.every;
@@ -33,15 +92,50 @@ void require_steps_left(const RunConfig& config, int64_t step) {
 }
 
 void require_checkpoint_of_run(const std::filesystem::path& checkpoint, const RunConfig& of_checkpoint,
-                               const std::filesystem::path& run_config, const RunConfig& of_run) {
-  for (const ConfigDifference& difference : diff_configs(of_run, of_checkpoint)) {
+                               const RunFile& run) {
+  for (const ConfigDifference& difference : diff_configs(run.config, of_checkpoint)) {
     if (difference.resumable || difference.sizes_state) continue;
+    const std::string in_run = shown(difference.before);
+    const std::string in_checkpoint = shown(difference.after);
+    if (run.edited) {
+      fail(ErrorKind::config,
+           "{}: was edited: {} is {} there and {} in {}, and cannot change on --resume; write {} again, or begin a new "
+           "run with this file and another --run-dir",
+           run.path.string(), difference.key, in_run, in_checkpoint, checkpoint.string(), in_checkpoint);
+    }
     fail(ErrorKind::checkpoint,
          "{}: is a checkpoint of another run: {} is {} there and {} in {}; take it out of this run, or begin a new "
          "run with its weights (init.from)",
-         checkpoint.string(), difference.key, difference.after.empty() ? "absent" : difference.after,
-         difference.before.empty() ? "absent" : difference.before, run_config.string());
+         checkpoint.string(), difference.key, in_checkpoint, in_run, run.path.string());
   }
+}
+
+bool was_evaluated(const std::filesystem::path& metrics, int64_t step) {
+  const std::vector<nlohmann::ordered_json> lines = read_metrics(metrics);
+  return std::any_of(lines.begin(), lines.end(), [&](const nlohmann::ordered_json& line) {
+    return line.contains("evaluation") && line.value("step", int64_t{0}) == step;
+  });
+}
+
+bool is_finished(const RunConfig& config, int64_t step, const std::filesystem::path& metrics) {
+  return step >= config.schedule.steps && (config.evaluate.every == 0 || was_evaluated(metrics, step));
+}
+
+void require_no_changes(const std::vector<ConfigDifference>& differences, const ResumeRequest& request,
+                        const std::filesystem::path& run_directory, int64_t steps, bool evaluated) {
+  const auto is_of_use = [&](const std::string& key) {
+    return !evaluated && (key.starts_with("evaluate.") || key.starts_with("run.") || key.starts_with("data."));
+  };
+  std::vector<std::string> changes;
+  for (const ConfigDifference& difference : differences) {
+    if (is_of_use(difference.key)) continue;
+    changes.push_back(fmt::format("{} {} -> {}", difference.key, shown(difference.before), shown(difference.after)));
+  }
+  if (request.drop_state) changes.emplace_back("--drop-state");
+  if (changes.empty()) return;
+  fail(ErrorKind::config,
+       "{}: all {} steps are done, so there is no step that {} could apply to; go on with schedule.steps=N, N above {}",
+       run_directory.string(), steps, fmt::join(changes, ", "), steps);
 }
 
 void warn_of_cut_metrics(const std::filesystem::path& metrics, int64_t step, int64_t logged) {

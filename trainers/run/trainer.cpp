@@ -9,8 +9,10 @@
 #include "trainers/run/exchange_timer.h"
 #include "trainers/run/graphs.h"
 #include "trainers/run/nonfinite.h"
+#include "trainers/run/pace.h"
 #include "trainers/run/product_choice.h"
 #include "trainers/run/progress.h"
+#include "trainers/run/schedule_share.h"
 
 namespace quire {
 
@@ -42,34 +44,49 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
   } else if (!machine_.without_gpu.empty() && training_->step == 0) {
     log_info(fmt::format("no GPU is used: {}", machine_.without_gpu));
   }
+  if (ranks_.is_root()) log_info(describe_reading());
   if (mixture_) {
-    for (const std::string& line : mixture_->describe()) log_info(line);
+    for (const std::string& line : mixture_->describe(schedule_share(config_).tokens)) log_info(line);
   }
   for (const std::string& line : describe_groups(training_->store, config_.optimizer)) log_info(line);
   for (const std::string& line : attention_) log_info(line);
   if (training_->step > 0) {
     log_info(fmt::format("going on from step {}", training_->step));
+  }
+  for (const std::string& line : changes_) log_info(line);
+  if (training_->step > 0) {
     // What a signal cut short last time.
-    if (evaluation_due() && !was_evaluated() && !evaluate_now(stop)) return RunOutcome::stopped;
+    if (needs_evaluation() && !evaluate_now(stop)) return RunOutcome::stopped;
   }
 
+  if (!mixture_)
+    line_ = StepLine(bits_per_byte_of_nat(corpus_->split(config_.data.split), config_.data.score_first_token));
   Progress progress("train", config_.schedule.steps, training_->step);
   auto since = Clock::now();
   int64_t targets = 0;
   int64_t steps = 0;
   double exchange_seconds = 0;
-  std::string shown;
+  Pace pace;
+  // Time that passes beside the steps.
+  const auto beside_steps = [&](const auto& work) {
+    const auto started = Clock::now();
+    const auto result = work();
+    since += Clock::now() - started;
+    progress.leave_out(seconds_since(started));
+    return result;
+  };
   const int64_t began_at = training_->step;
   Graphs graphs(device_backend(machine_.device.kind), config_.run.graphs);
   for (const std::string& line : graphs.lines()) log_info(line);
   while (training_->step < config_.schedule.steps) {
+    auto step_started = Clock::now();
     const std::optional<CursoredBatch> item = batches_->next();
     QUIRE_CHECK(item.has_value(), "trainer: the endless batches ended");
     if (training_->step == began_at) {
-      const auto timing_started = Clock::now();
       DeviceBackend& device = device_backend(machine_.device.kind);
-      for (const auto& line : choose_products(*training_, config_, item->batch, device, ranks_)) log_info(line);
-      since += Clock::now() - timing_started;
+      const auto choose = [&] { return choose_products(*training_, config_, item->batch, device, ranks_); };
+      for (const auto& line : beside_steps(choose)) log_info(line);
+      step_started = Clock::now();
     }
     const int64_t number = training_->step + 1;
     const bool look = number % config_.log.every == 0 || number == config_.schedule.steps;
@@ -90,8 +107,10 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
       steps = 0;
       since = Clock::now();
     }
-    if (result.read) shown = fmt::format("loss {:.3f}", result.loss);
-    progress.update(step, shown);
+    const double step_seconds = seconds_since(step_started);
+    line_.add(result, step_seconds);
+    if (const std::string warning = pace.add(step_seconds); !warning.empty() && ranks_.is_root()) log_warn(warning);
+    progress.update(step, line_.text());
 
     std::string why;
     {
@@ -100,18 +119,14 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
     }
     bool evaluated = true;
     if (evaluation_due()) {
-      const auto evaluation_started = Clock::now();
-      evaluated = why.empty() && evaluate_now(stop);
+      evaluated = beside_steps([&] { return why.empty() && evaluate_now(stop); });
       if (!evaluated && why.empty()) why = ask(stop);
-      since += Clock::now() - evaluation_started;
     }
     const bool stopping = !why.empty();
     if (stopping || last) {
       save();
     } else if (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0) {
-      const auto saving_started = Clock::now();
-      try_to_save();
-      since += Clock::now() - saving_started;
+      beside_steps([&] { return try_to_save(); });
     }
     if (stopping || last) {
       for (const std::string& line : graphs.report(training_->step - began_at)) log_info(line);
@@ -127,6 +142,11 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
   log_info(fmt::format("finished after step {}; evaluate it with: quire eval {}", training_->step,
                        directory_.path().string()));
   return RunOutcome::finished;
+}
+
+std::string Trainer::describe_reading() const {
+  if (mixture_) return describe(schedule_share(config_), config_);
+  return describe(schedule_share(config_, corpus_->split(config_.data.split)), config_);
 }
 
 // Where the ranks are and what their tensors travel over.
@@ -207,37 +227,42 @@ bool Trainer::evaluation_due() const {
   return every > 0 && (training_->step % every == 0 || training_->step == config_.schedule.steps);
 }
 
-bool Trainer::was_evaluated() const {
+bool Trainer::needs_evaluation() const {
+  if (!evaluation_due()) return false;
   bool found = false;
-  ranks_.on_root([&] {
-    for (const auto& line : read_metrics(directory_.metrics())) {
-      found = found || (line.contains("evaluation") && line.value("step", int64_t{0}) == training_->step);
-    }
-  });
-  return !ranks_.broadcast_from_root(found ? "yes" : "").empty();
+  ranks_.on_root([&] { found = was_evaluated(directory_.metrics(), training_->step); });
+  return ranks_.broadcast_from_root(found ? "yes" : "").empty();
 }
 
 bool Trainer::evaluate_now(const std::function<std::string()>& stop) {
   require_finite(*training_);
   const bool average = config_.optimizer.ema.evaluate;
   ParameterStore& store = average ? training_->average->store() : training_->store;
+  std::unique_ptr<Progress> progress;
   const EvaluationResult result = evaluate(store, evaluation_config_, *corpus_, machine_,
                                            {.split = config_.evaluate.split,
                                             .rows = config_.evaluate.rows,
                                             .documents = config_.evaluate.documents,
-                                            .progress = {},
+                                            .tokens = config_.evaluate.tokens,
+                                            .progress =
+                                                [&](int64_t done, int64_t total) {
+                                                  if (!progress)
+                                                    progress = std::make_unique<Progress>("evaluate", total);
+                                                  progress->update(done);
+                                                },
                                             .stop = [&] { return !ask(stop).empty(); },
                                             .ranks = &ranks_});
+  progress.reset();
   if (!result.complete) return false;
   if (!ranks_.is_root()) return true;
   nlohmann::ordered_json line{{"step", training_->step}};
   line["evaluation"] = to_json(result, evaluation_config_, config_.evaluate.rows);
   line["evaluation"]["weights"] = average ? "average" : "trained";
   metrics_->append(line);
-  std::string text = fmt::format("step {}: split {}, {} documents: ", training_->step, config_.evaluate.split,
-                                 result.documents.size());
-  if (result.has_text) text += fmt::format("{:.4f} bits per byte, ", result.bits_per_byte());
-  text += fmt::format("token perplexity {:.3f}", result.token_perplexity());
+  std::string text = fmt::format("step {}: split {}, {} documents: loss {:.4f}", training_->step,
+                                 config_.evaluate.split, result.documents.size(), result.loss());
+  if (result.has_text) text += fmt::format(" ({:.4f} bits/byte)", result.bits_per_byte());
+  text += line_.recent_losses();
   if (result.recall && result.recall->tokens > 0) {
     text += fmt::format(", {:.1f} % of {} recalled tokens",
                         100 * static_cast<double>(result.recall->correct) / static_cast<double>(result.recall->tokens),
@@ -266,14 +291,16 @@ void Trainer::save() {
   });
 }
 
-void Trainer::try_to_save() {
+bool Trainer::try_to_save() {
   try {
     save();
+    return true;
   } catch (const Error& error) {
     // Ranks that are gone, or whose weights differ, are no matter of the disk.
     const bool goes_on = error.kind() != ErrorKind::numerics && error.kind() != ErrorKind::communication;
     if (!goes_on || config_.checkpoint.on_error == CheckpointErrorPolicy::stop) throw;
     if (ranks_.is_root()) log_warn(fmt::format("no checkpoint of step {}: {}", training_->step, error.what()));
+    return false;
   }
 }
 

@@ -12,8 +12,10 @@
 #include "trainers/evaluation/evaluator.h"
 #include "trainers/run/metrics.h"
 #include "trainers/run/opened_run.h"
+#include "trainers/run/resume_check.h"
 #include "trainers/run/run_directory.h"
 #include "trainers/run/step.h"
+#include "trainers/run/step_line.h"
 
 namespace quire {
 
@@ -25,9 +27,10 @@ class Trainer {
   static std::unique_ptr<Trainer> start(const RunConfig& config, const std::filesystem::path& run_directory,
                                         Ranks& ranks);
   // Goes on from a run directory's newest whole checkpoint, or from the one given; a run that was killed before its
-  // first checkpoint begins again. Only resumable keys may be overridden. There may be another number of ranks.
-  static std::unique_ptr<Trainer> resume(const std::filesystem::path& run_or_checkpoint,
-                                         const std::vector<std::string>& overrides, bool drop_state, Ranks& ranks);
+  // first checkpoint begins again. Only resumable keys may change. There may be another number of ranks. nullptr, and
+  // nothing is written, for a run that has no step left; Error(config) when the request changes something there.
+  static std::unique_ptr<Trainer> resume(const std::filesystem::path& run_or_checkpoint, const ResumeRequest& request,
+                                         Ranks& ranks);
   ~Trainer();
 
   // stop is called after every step and during evaluation; it returns the reason to stop, or an empty text. All ranks
@@ -40,8 +43,8 @@ class Trainer {
 
  private:
   Trainer(OpenedRun opened, RunDirectory directory, Ranks& ranks);
-  static std::unique_ptr<Trainer> start_over(const std::filesystem::path& run_directory,
-                                             const std::vector<std::string>& overrides, Ranks& ranks);
+  static std::unique_ptr<Trainer> start_over(const std::filesystem::path& run_directory, const ResumeRequest& request,
+                                             Ranks& ranks);
   static std::unique_ptr<Trainer> make(OpenedRun opened, RunDirectory directory, Ranks& ranks,
                                        const std::function<void(Trainer&)>& ready);
   void go_on_from(const CheckpointReader& reader, bool drop_state);
@@ -50,13 +53,14 @@ class Trainer {
   void open_files();
   void log_step(const StepResult& result, double seconds, double exchange_seconds, int64_t targets, int64_t steps);
   std::string describe_ranks() const;
-  bool evaluation_due() const;  // after the step that was taken last
-  bool was_evaluated() const;   // whether metrics.jsonl has an evaluation of the current step
+  std::string describe_reading() const;  // what the steps read of the corpus
+  bool evaluation_due() const;           // after the step that was taken last
+  bool needs_evaluation() const;         // due, and metrics.jsonl has none of this step
   void warn_of_skip(const StepResult& result) const;
   bool evaluate_now(const std::function<std::string()>& stop);  // false when it was stopped
   std::string ask(const std::function<std::string()>& stop);    // on all ranks
   void save();
-  void try_to_save();  // checkpoint.on_error says whether a failure stops the run
+  bool try_to_save();  // false when it failed; checkpoint.on_error says whether a failure stops the run
 
   Ranks& ranks_;
   RunConfig config_;
@@ -68,10 +72,12 @@ class Trainer {
   std::unique_ptr<TrainingMixture> mixture_;  // nullptr: data.split of data.corpus
   std::unique_ptr<TrainingState> training_;
   std::vector<std::string> attention_;  // for the log: which kernels were chosen
+  std::vector<std::string> changes_;    // for the log: what differs from what the checkpoint was trained with
   std::unique_ptr<BatchStream> batches_;
   Cursor cursor_;                        // as of the batch last consumed
   std::unique_ptr<MetricsLog> metrics_;  // of root
   int64_t saved_step_ = 0;
+  StepLine line_{std::nullopt};
 };
 
 // The batches of one rank. Also for tests.

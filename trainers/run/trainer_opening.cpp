@@ -31,14 +31,14 @@ bool is_run_without_checkpoint(const fs::path& path) {
 
 // Verifying a large checkpoint takes long, and comes before its configuration is read: the run's own says how long
 // others wait, or what it is changed to. What is wrong with either is found out and told later.
-void set_deadline_of_run(const fs::path& given, const std::vector<std::string>& overrides, Ranks& ranks) {
+void set_deadline_of_run(const fs::path& given, const ResumeRequest& request, Ranks& ranks) {
   const fs::path path = fs::absolute(given.has_filename() ? given : given.parent_path());
   for (const fs::path& folder : {path, path.parent_path(), path.parent_path().parent_path()}) {
     std::error_code ignored;
     if (!fs::is_directory(folder / "checkpoints", ignored)) continue;
     try {
-      const auto before = load_config<RunConfig>((folder / "config.yaml").string());
-      ranks.set_deadline(std::chrono::seconds(with_overrides(before, overrides).run.rank_timeout.seconds));
+      const RunConfig config = requested_config(read_run_file(folder / "config.yaml"), request);
+      ranks.set_deadline(std::chrono::seconds(config.run.rank_timeout.seconds));
     } catch (const Error&) {
     }
     return;
@@ -130,46 +130,70 @@ std::unique_ptr<Trainer> Trainer::start(const RunConfig& config, const fs::path&
   return make(std::move(opened), std::move(directory), ranks, [](Trainer& trainer) { trainer.open_batches({}); });
 }
 
-std::unique_ptr<Trainer> Trainer::start_over(const fs::path& run_directory, const std::vector<std::string>& overrides,
+std::unique_ptr<Trainer> Trainer::start_over(const fs::path& run_directory, const ResumeRequest& request,
                                              Ranks& ranks) {
   RunDirectory directory = directory_of(ranks, run_directory, [&] { return RunDirectory::open(run_directory); });
   RunConfig config;
+  std::vector<std::string> changes;
   ranks.on_all([&] {
-    const RunConfig before = load_config<RunConfig>(directory.config().string());
-    require_no_lost_checkpoint(directory.path(), before);
-    config = with_overrides(before, overrides);
-    require_resumable(diff_configs(before, config));
+    const RunFile before = read_run_file(directory.config());
+    require_no_lost_checkpoint(directory.path(), before.config);
+    config = requested_config(before, request);
+    require_resumable(diff_configs(before.config, config));
+    changes = describe_changes(before.config, config, 0);
   });
   OpenedRun opened = OpenedRun::open(config, ranks, true);
   return make(std::move(opened), std::move(directory), ranks, [&](Trainer& trainer) {
     if (ranks.is_root()) {
       log_warn(fmt::format("{}: the run ended before its first checkpoint; it begins again", run_directory.string()));
     }
+    trainer.changes_ = changes;
     trainer.open_batches({});
   });
 }
 
-std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, const std::vector<std::string>& overrides,
-                                         bool drop_state, Ranks& ranks) {
+std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, const ResumeRequest& request,
+                                         Ranks& ranks) {
   const Ranks::Operation operation(ranks, "opening the run");
-  ranks.on_all([&] { set_deadline_of_run(run_or_checkpoint, overrides, ranks); });
+  ranks.on_all([&] { set_deadline_of_run(run_or_checkpoint, request, ranks); });
   const auto begins_again = [&] { return is_run_without_checkpoint(run_or_checkpoint) ? "yes" : ""; };
-  if (!ranks.found_by_root(begins_again).empty()) return start_over(run_or_checkpoint, overrides, ranks);
+  if (!ranks.found_by_root(begins_again).empty()) return start_over(run_or_checkpoint, request, ranks);
   const fs::path checkpoint = resolve_checkpoint(run_or_checkpoint, ranks);
   // RUN/checkpoints/step-N. The lock comes first: a process that still trains here would remove what is read.
   const fs::path run_directory = fs::absolute(checkpoint).parent_path().parent_path();
   RunDirectory directory = directory_of(ranks, run_directory, [&] { return RunDirectory::open(run_directory); });
   std::optional<CheckpointReader> reader;
   RunConfig config;
+  std::vector<std::string> changes;
   ranks.on_all([&] {
     reader.emplace(open_checkpoint(checkpoint, false));
     const RunConfig before = checkpoint_config(*reader);
-    require_checkpoint_of_run(checkpoint, before, directory.config(),
-                              load_config<RunConfig>(directory.config().string()));
-    config = with_overrides(before, overrides);
-    require_resumable(diff_configs(before, config), drop_state);
+    // The checkpoint says what the run did so far, its config.yaml what it goes on with: a change of an earlier
+    // --resume that no checkpoint has seen yet, or an edit.
+    const RunFile run = read_run_file(directory.config());
+    require_checkpoint_of_run(checkpoint, before, run);
+    config = requested_config(run, request);
+    require_resumable(diff_configs(before, config), request.drop_state);
     require_steps_left(config, reader->step());
+    changes = describe_changes(before, config, reader->step());
+    for (std::string& line : lost_edits(before, run, config, request)) changes.push_back(std::move(line));
   });
+  const auto is_over = [&] { return is_finished(config, reader->step(), directory.metrics()) ? "yes" : ""; };
+  const bool finished = !ranks.found_by_root(is_over).empty();
+  if (reader->step() == config.schedule.steps) {
+    ranks.on_all([&] {
+      require_no_changes(diff_configs(checkpoint_config(*reader), config), request, directory.path(),
+                         config.schedule.steps, finished);
+    });
+  }
+  if (finished) {
+    if (ranks.is_root()) {
+      warn_of_cut_metrics(directory.metrics(), reader->step(), reader->meta().value("logged", int64_t{0}));
+      log_info(fmt::format("{}: all {} steps are done; schedule.steps=N, N above {}, goes on",
+                           directory.path().string(), config.schedule.steps, config.schedule.steps));
+    }
+    return nullptr;
+  }
   OpenedRun opened = OpenedRun::open(config, ranks, false);
   ranks.on_all([&] {
     const auto stored = reader->meta().at("corpus").get<std::string>();
@@ -180,8 +204,10 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
     }
     if (opened.mixture) require_same_mix(reader->meta().value("mix", std::vector<std::string>{}), *opened.mixture);
   });
-  return make(std::move(opened), std::move(directory), ranks,
-              [&](Trainer& trainer) { trainer.go_on_from(*reader, drop_state); });
+  return make(std::move(opened), std::move(directory), ranks, [&](Trainer& trainer) {
+    trainer.changes_ = changes;
+    trainer.go_on_from(*reader, request.drop_state);
+  });
 }
 
 // ready: brings what was opened to where the run begins or goes on.

@@ -58,11 +58,16 @@ std::unique_ptr<TrainingMixture> TrainingMixture::open(const RunConfig& config, 
   return mixture;
 }
 
-std::vector<std::string> TrainingMixture::describe() const {
+std::vector<std::string> TrainingMixture::describe(int64_t tokens) const {
   std::vector<std::string> lines;
   for (size_t i = 0; i < names_.size(); ++i) {
-    lines.push_back(fmt::format("data.mix.{}: {}, {:.3g} % of the documents", i, names_[i],
-                                100 * documents_->share(static_cast<int64_t>(i))));
+    const auto part = static_cast<int64_t>(i);
+    lines.push_back(
+        fmt::format("data.mix.{}: {}, {:.3g} % of the documents", i, names_[i], 100 * documents_->share(part)));
+    const Split* split = documents_->split_of(part);
+    if (split == nullptr) continue;
+    lines.back() += fmt::format(", up to {:.3g} epochs", static_cast<double>(tokens) * documents_->weight(part) /
+                                                             static_cast<double>(split->totals().tokens));
   }
   return lines;
 }

@@ -19,8 +19,8 @@ class TrainingMixture {
   std::shared_ptr<const Mixture> documents() const { return documents_; }
   // Checksum of the corpus of every entry, empty without one: a run goes on with the same.
   const std::vector<std::string>& hashes() const { return hashes_; }
-  // A line for every entry: what it is, and its share of the documents.
-  std::vector<std::string> describe() const;
+  // A line for every entry: what it is, its share of the documents, and how often `tokens` of the mixture read it.
+  std::vector<std::string> describe(int64_t tokens) const;
 
  private:
   Corpus& open_corpus(const MixConfig& entry, const DataConfig& data, Corpus& main, Verify verify,

@@ -1,0 +1,117 @@
+// Every example that help and configs/REFERENCE.md give does what it says.
+#include <cstdlib>
+#include <regex>
+
+#include "tests/support/compress.h"
+#include "tests/support/tiny_run.h"
+
+namespace quire::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Distinct words, so that a tokenizer finds enough pieces.
+std::string words(uint32_t seed, int count) {
+  std::string text;
+  uint32_t state = seed;
+  for (int i = 0; i < count; ++i) {
+    for (int letters = 3 + static_cast<int>(state % 7); letters > 0; --letters) {
+      state = state * 1664525U + 1013904223U;
+      text += static_cast<char>('a' + (state >> 24) % 26);
+    }
+    text += i % 12 == 11 ? ".\n" : " ";
+  }
+  return text;
+}
+
+class Examples : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* folder : {"books", "held_out"}) fs::create_directory(folder_ / folder);
+    for (int i = 0; i < 12; ++i) write_text(folder_ / ("books/" + std::to_string(i) + ".txt"), words(i + 1U, 2500));
+    write_text(folder_ / "held_out/a.txt", words(99, 200));
+    write_text(folder_ / "book.txt", words(7, 40));
+    std::string records;
+    for (int i = 0; i < 4; ++i) {
+      records += R"({"url": "u)" + std::to_string(i) + R"(", "text": "page )" + std::to_string(i) + "\"}\n";
+    }
+    write_text(folder_ / "web.jsonl.zst", zstandard(records));
+    write_text(folder_ / "urls.txt", "u1\n");
+    write_text(folder_ / "run.yaml", R"(run: {threads: 1}
+data: {corpus: corpus.h5, subsequence: 64, rows: 1}
+model: {width: 8, layers: 1, heads: 1, mlp: {kind: swiglu, hidden: 8}, position: xl, attention: {cache: {kind: hidden, length: 8}}}
+schedule: {kind: constant, warmup: 2, steps: 500}
+evaluate: {every: 0}
+)");
+  }
+
+  ProgramResult shell(const std::string& command) const {
+    const std::string path = std::string(QUIRE_BINARY_DIR) + "/bin:" + std::getenv("PATH");
+    ProgramOptions options;
+    options.folder = folder_ / "";
+    options.environment = {{"PATH", path}};
+    options.program = "/bin/sh";
+    return run_quire({"-c", command}, options);
+  }
+  // The commands below "Example:".
+  std::vector<std::string> of(const std::string& verb) const {
+    const std::string help = shell("quire " + verb + " --help").out;
+    const std::string heading = "Example:\n";
+    std::istringstream lines(help.substr(help.find(heading) + heading.size()));
+    std::vector<std::string> commands;
+    bool goes_on = false;
+    for (std::string line; std::getline(lines, line) && !line.empty();) {
+      const bool more = line.back() == '\\';
+      if (more) line.pop_back();
+      goes_on ? commands.back().append(line) : commands.emplace_back(line);
+      goes_on = more;
+    }
+    EXPECT_FALSE(commands.empty()) << help;
+    return commands;
+  }
+  void run_all(const std::string& verb) const {
+    for (const std::string& command : of(verb)) {
+      const ProgramResult result = shell(command);
+      EXPECT_EQ(result.code, 0) << command << "\n" << result.err;
+    }
+  }
+
+  TemporaryDirectory folder_;
+};
+
+TEST_F(Examples, OfHelp) {
+  run_all("tokenizer train");
+  for (const std::string& command : of("prepare")) {
+    if (command.find("--output corpus.h5") != std::string::npos) {
+      for (const char* file : {"corpus.h5", "corpus.h5.manifest"}) fs::remove(folder_ / file);
+    }
+    const ProgramResult result = shell(command);
+    EXPECT_EQ(result.code, 0) << command << "\n" << result.err;
+  }
+  fs::copy(folder_ / "corpus.h5", folder_ / "books.h5");
+  fs::copy(folder_ / "corpus.h5.manifest", folder_ / "books.h5.manifest");
+  for (const char* verb : {"config", "plan", "bench", "train", "eval", "generate", "needle", "inspect"}) run_all(verb);
+}
+
+// "as in [...]" and "for example {...}" of the reference, as the value of the key whose line has it.
+TEST_F(Examples, OfTheReference) {
+  const std::string page = read_text(fs::path(QUIRE_SOURCE_DIR) / "configs/REFERENCE.md");
+  const std::regex example(R"(\n\| `([a-zA-Z_.]+)` \|[^\n]*?(?:as in|for example) ((\[[^\]]*\])|(\{[^}]*\})))");
+  int found = 0;
+  for (std::sregex_iterator at(page.begin(), page.end(), example); at != std::sregex_iterator(); ++at) {
+    std::string key = (*at)[1];
+    std::string value = (*at)[2];
+    // A list begins with the entry that has the key.
+    if (const size_t list = key.find(".N."); list != std::string::npos) {
+      value = "[{" + key.substr(list + 3) + ": " + value + ", lr_scale: 0.5}]";
+      key.resize(list);
+    }
+    const ProgramResult result = shell("quire config run.yaml --print minimal '" + key + "=" + value + "'");
+    EXPECT_EQ(result.code, 0) << key << "=" << value << "\n" << result.err;
+    ++found;
+  }
+  EXPECT_GE(found, 2);
+}
+
+}  // namespace
+}  // namespace quire::test
