@@ -45,7 +45,7 @@ void run(const Arguments& arguments) {
   const std::string text = generate(generator, tokenizer, arguments.sampling, [&](std::string_view piece) {
     if (arguments.json) return;
     print(piece);
-    std::fflush(stdout);
+    flush_output();
   });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (!arguments.json) return print("\n");

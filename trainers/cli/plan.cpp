@@ -2,9 +2,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "core/check.h"
+#include "core/cores.h"
 #include "trainers/cli/numbers.h"
 #include "trainers/cli/plan_scaling.h"
 #include "trainers/cli/program.h"
@@ -35,7 +35,7 @@ struct Probe {
 
 Probe run_probe(const RunConfig& config) {
   const Machine machine = Machine::choose(config.run);
-  ThreadPool threads(static_cast<int>(config.run.threads));
+  ThreadPool threads(threads_of(config.run, Ranks::current()));
   const ThreadPool::Use use(threads);
   Probe probe{run_benchmark(config, machine, {.steps = 5, .warmup = 2}), machine.backend};
   probe.seconds = probe.measured.step_ms_median / 1000 * static_cast<double>(config.schedule.steps);
@@ -94,8 +94,7 @@ void print_plan(const Plan& plan, const RunConfig& config, const std::string& na
 void run(const Arguments& arguments) {
   const RunConfig config = load_config<RunConfig>(arguments.config, arguments.overrides);
   tell_guessed_vocabulary(config);
-  const int threads = config.run.threads > 0 ? static_cast<int>(config.run.threads)
-                                             : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int threads = config.run.threads > 0 ? static_cast<int>(config.run.threads) : allowed_cores();
   if (arguments.probe && arguments.ranks > 1 && !arguments.scaling.asked) {
     fail(ErrorKind::config, "plan: --probe measures one process; leave -n {} out, or add --scaling", arguments.ranks);
   }

@@ -11,6 +11,7 @@
 #include "trainers/run/nonfinite.h"
 #include "trainers/run/product_choice.h"
 #include "trainers/run/progress.h"
+#include "trainers/run/signals.h"
 
 namespace quire {
 
@@ -92,6 +93,7 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
     }
     if (result.read) shown = fmt::format("loss {:.3f}", result.loss);
     progress.update(step, shown);
+    if (ranks_.is_root()) require_log_written();
 
     std::string why;
     {
@@ -118,12 +120,14 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
     }
     if (stopping && !(last && evaluated)) {
       progress.finish();
+      StopSignals::ignore_more();
       log_info(fmt::format("stopped after step {} ({}); go on with: quire train --resume {}", step, why,
                            directory_.path().string()));
       return RunOutcome::stopped;
     }
   }
   progress.finish();
+  StopSignals::ignore_more();
   log_info(fmt::format("finished after step {}; evaluate it with: quire eval {}", training_->step,
                        directory_.path().string()));
   return RunOutcome::finished;
