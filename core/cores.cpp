@@ -5,22 +5,28 @@
 
 #include <algorithm>
 #include <cmath>
-
+#include <optional>
 #include <thread>
+
+#include "core/control_groups.h"
 
 namespace quire {
 
 int allowed_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-  return static_cast<int>(std::thread::hardware_concurrency());
+  const auto cores = static_cast<int>(allowed_core_list().size());
+  const std::optional<double> quota = cpu_quota();
+  return quota ? std::min(cores, static_cast<int>(std::ceil(*quota))) : cores;
+}
+
+int cores_of_machine() {
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
 std::vector<int> allowed_core_list() {
   std::vector<int> cores;
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) != 0) {
-    for (int core = 0; core < allowed_cores(); ++core) cores.push_back(core);
+    for (int core = 0; core < cores_of_machine(); ++core) cores.push_back(core);
     return cores;
   }
   for (int core = 0; core < CPU_SETSIZE; ++core) {
@@ -31,7 +37,7 @@ std::vector<int> allowed_core_list() {
 
 int cores_of_parent() {
   cpu_set_t set;
-  return sched_getaffinity(::getppid(), sizeof(set), &set) == 0 ? CPU_COUNT(&set) : allowed_cores();
+  return sched_getaffinity(::getppid(), sizeof(set), &set) == 0 ? CPU_COUNT(&set) : cores_of_machine();
 }
 
 int share_of_cores(const std::vector<int>& mine, const std::vector<std::vector<int>>& all) {

@@ -3,16 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "core/check.h"
+#include "core/control_groups.h"
 
 namespace quire {
 
 namespace {
 
 // A number that stands alone in a file, or after a word in it. 0 when there is none.
-int64_t number_in(const char* path, const std::string& word) {
+int64_t number_in(const std::filesystem::path& path, const std::string& word) {
   std::ifstream file(path);
   std::string found;
   while (!word.empty() && file >> found && found != word) {
@@ -26,10 +28,13 @@ DeviceBackend::Memory host_memory() {
   constexpr int64_t kKibi = 1024;
   DeviceBackend::Memory memory{number_in("/proc/meminfo", "MemTotal:") * kKibi,
                                number_in("/proc/meminfo", "MemAvailable:") * kKibi};
-  const int64_t limit = number_in("/sys/fs/cgroup/memory.max", "");
-  if (limit > 0 && limit < memory.total) {
+  for (const ControlGroup& group : control_groups("memory")) {
+    const bool second = group.version == 2;
+    const int64_t limit = number_in(group.folder / (second ? "memory.max" : "memory.limit_in_bytes"), "");
+    if (limit <= 0 || limit >= memory.total) continue;
     memory.total = limit;
-    memory.free = std::min(memory.free, limit - number_in("/sys/fs/cgroup/memory.current", ""));
+    const int64_t used = number_in(group.folder / (second ? "memory.current" : "memory.usage_in_bytes"), "");
+    memory.free = std::min(memory.free, limit - used);
   }
   return memory;
 }

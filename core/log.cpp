@@ -51,6 +51,18 @@ class Log {
     }
     file_->set_pattern("%Y-%m-%d %H:%M:%S %l: %v");
     file_->flush_on(spdlog::level::info);
+    path_ = path;
+    failure_.clear();
+    file_->set_error_handler([this](const std::string& text) {  // under the lock
+      failure_ = text.substr(text.rfind(": ") == std::string::npos ? 0 : text.rfind(": ") + 2);
+    });
+  }
+
+  void require_written() {
+    const std::lock_guard lock(mutex_);
+    if (failure_.empty()) return;
+    file_.reset();  // the error itself is not written there
+    fail(ErrorKind::disk, "{}: the log cannot be written: {}", path_.string(), std::exchange(failure_, ""));
   }
 
   void show_status(const std::string& text) {
@@ -66,6 +78,8 @@ class Log {
   std::mutex mutex_;
   spdlog::logger console_;
   std::unique_ptr<spdlog::logger> file_;
+  std::filesystem::path path_;  // of the file
+  std::string failure_;         // to write to it
   std::string status_;
 };
 
@@ -95,6 +109,9 @@ void log_file_only(const std::string& text) {
 }
 void log_to_file(const std::filesystem::path& path) {
   if (speaking_rank == 0) the_log().open_file(path);
+}
+void require_log_written() {
+  the_log().require_written();
 }
 void show_status_line(const std::string& text) {
   if (speaking_rank == 0) the_log().show_status(text);

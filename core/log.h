@@ -13,6 +13,8 @@ void log_file_only(const std::string& text);  // for text that the terminal show
 
 // From now on messages are appended to the file as well, with times. Error(disk) when it cannot be opened.
 void log_to_file(const std::filesystem::path& path);
+// Error(disk) when a message could not be written to the file. Messages come from places that must not throw.
+void require_log_written();
 
 // On a thread that speaks for one of several ranks: every rank but the first (0) shows nothing but its warnings and
 // errors, which then name it ("rank 2: ..."), and opens no file. Without a LogVoice a thread speaks for rank 0.

@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/background_thread.h"
+#include "core/check.h"
 #include "core/cores.h"
 
 namespace quire {
@@ -72,17 +74,30 @@ struct ThreadPool::State {
     }
     wake.notify_all();
   }
+
+  void end() {
+    stop = true;
+    announce();
+    for (std::thread& worker : workers) worker.join();
+  }
 };
 
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
   const int wanted = threads > 0 ? threads : allowed_cores();
-  for (int i = 1; i < wanted; ++i) state_->workers.emplace_back([state = state_.get()] { state->serve(); });
+  state_->workers.reserve(static_cast<size_t>(wanted - 1));
+  try {
+    for (int i = 1; i < wanted; ++i) {
+      state_->workers.push_back(start_thread(fmt::format("thread {} of {} (run.threads)", i + 1, wanted),
+                                             [state = state_.get()] { state->serve(); }));
+    }
+  } catch (...) {
+    state_->end();
+    throw;
+  }
 }
 
 ThreadPool::~ThreadPool() {
-  state_->stop = true;
-  state_->announce();
-  for (std::thread& worker : state_->workers) worker.join();
+  state_->end();
 }
 
 int ThreadPool::threads() const {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -23,12 +24,18 @@ namespace {
   fail(kind, "cannot {} {}: {}", action, path.string(), std::generic_category().message(error));
 }
 
+// What a signal interrupts, as on network file systems and in long calls, is called again.
+template <typename Call>
+auto uninterrupted(const Call& call) {
+  for (;;) {
+    const auto result = call();
+    if (result >= 0 || errno != EINTR) return result;
+  }
+}
+
 int open_descriptor(const std::filesystem::path& path, int flags, const char* action,
                     ErrorKind kind = ErrorKind::disk) {
-  int descriptor = -1;
-  do {
-    descriptor = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
-  } while (descriptor < 0 && errno == EINTR);
+  const int descriptor = uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
   if (descriptor < 0) fail_with_errno(action, path, kind);
   return descriptor;
 }
@@ -47,6 +54,19 @@ void require_regular(int descriptor, const std::filesystem::path& path, ErrorKin
   fail(kind, "{}: is {}, not a regular file", path.string(), name_of_kind(status.st_mode));
 }
 
+constexpr std::string_view kScratch = ".quire-scratch-";
+
+// What a process has left that was killed before it took away the name.
+void remove_empty_scratch(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    struct stat status {};
+    const bool ours = entry->path().filename().native().starts_with(kScratch);
+    if (!ours || ::lstat(entry->path().c_str(), &status) != 0) continue;
+    if (S_ISREG(status.st_mode) && status.st_size == 0) ::unlink(entry->path().c_str());
+  }
+}
+
 }  // namespace
 
 File File::open(const std::filesystem::path& path, ErrorKind kind) {
@@ -62,17 +82,22 @@ File File::open_folder(const std::filesystem::path& path) {
 File File::create(const std::filesystem::path& path) {
   File file(open_descriptor(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK, "create"), path);
   require_regular(file.descriptor_, path, ErrorKind::disk);
-  if (::ftruncate(file.descriptor_, 0) != 0) fail_with_errno("empty", path);
+  if (uninterrupted([&] { return ::ftruncate(file.descriptor_, 0); }) != 0) fail_with_errno("empty", path);
   return file;
 }
 
 File File::scratch(const std::filesystem::path& folder) {
+  remove_empty_scratch(folder);
   // Not O_TMPFILE: network file systems lack it.
-  std::string name = (folder / ".quire-scratch-XXXXXX").string();
-  const int descriptor = ::mkostemp(name.data(), O_CLOEXEC);
+  std::string name;
+  const int descriptor = uninterrupted([&] {
+    name = (folder / (std::string(kScratch) + "XXXXXX")).string();
+    return ::mkostemp(name.data(), O_CLOEXEC);
+  });
   if (descriptor < 0) fail_with_errno("create a temporary file in", folder);
   File file(descriptor, name);
-  if (::unlink(name.c_str()) != 0) fail_with_errno("unlink", name);
+  // Another process that begins here may have taken it for one that was left.
+  if (::unlink(name.c_str()) != 0 && errno != ENOENT) fail_with_errno("unlink", name);
   return file;
 }
 
@@ -90,8 +115,7 @@ File::~File() {
 
 void File::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
+    const ssize_t written = uninterrupted([&] { return ::write(descriptor_, bytes.data(), bytes.size()); });
     if (written < 0) fail_with_errno("write", path_);
     bytes = bytes.subspan(static_cast<size_t>(written));
   }
@@ -100,8 +124,8 @@ void File::write(std::span<const std::byte> bytes) {
 size_t File::read(std::span<std::byte> buffer) {
   size_t total = 0;
   while (total < buffer.size()) {
-    const ssize_t count = ::read(descriptor_, buffer.data() + total, buffer.size() - total);
-    if (count < 0 && errno == EINTR) continue;
+    const ssize_t count =
+        uninterrupted([&] { return ::read(descriptor_, buffer.data() + total, buffer.size() - total); });
     if (count < 0) fail_with_errno("read", path_);
     if (count == 0) break;
     total += static_cast<size_t>(count);
@@ -112,9 +136,9 @@ size_t File::read(std::span<std::byte> buffer) {
 size_t File::read_at(int64_t offset, std::span<std::byte> buffer) const {
   size_t total = 0;
   while (total < buffer.size()) {
-    const ssize_t count =
-        ::pread(descriptor_, buffer.data() + total, buffer.size() - total, offset + static_cast<int64_t>(total));
-    if (count < 0 && errno == EINTR) continue;
+    const ssize_t count = uninterrupted([&] {
+      return ::pread(descriptor_, buffer.data() + total, buffer.size() - total, offset + static_cast<int64_t>(total));
+    });
     if (count < 0) fail_with_errno("read", path_);
     if (count == 0) break;
     total += static_cast<size_t>(count);
@@ -127,7 +151,7 @@ void File::rewind() {
 }
 
 void File::flush() {
-  if (::fsync(descriptor_) != 0) fail_with_errno("flush", path_);
+  if (uninterrupted([&] { return ::fsync(descriptor_); }) != 0) fail_with_errno("flush", path_);
 }
 
 int64_t File::size() const {
@@ -147,8 +171,12 @@ MappedFile::MappedFile(const File& file) : size_(static_cast<size_t>(file.size()
 std::shared_ptr<void> map_scratch_file(const std::filesystem::path& folder, size_t bytes) {
   const File file = File::scratch(folder);
   bytes = std::max<size_t>(bytes, 1);  // no file of no size can be mapped
-  if (const int error = ::posix_fallocate(file.descriptor(), 0, static_cast<off_t>(bytes)); error != 0) {
-    errno = error;
+  // It returns the error and leaves errno alone.
+  const auto reserve = [&] {
+    errno = ::posix_fallocate(file.descriptor(), 0, static_cast<off_t>(bytes));
+    return errno == 0 ? 0 : -1;
+  };
+  if (uninterrupted(reserve) != 0) {
     fail_with_errno(fmt::format("take {} bytes in", bytes).c_str(), folder);
   }
   void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor(), 0);

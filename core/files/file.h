@@ -23,6 +23,7 @@ class File {
   // For writing. An existing regular file is emptied; a link, FIFO, socket or device is refused.
   static File create(const std::filesystem::path& path);
   // A temporary file for reading and writing that has no name: it disappears when the process ends, even by a crash.
+  // For a moment it has one: an empty file `.quire-scratch-*` that a killed process has left there is removed.
   static File scratch(const std::filesystem::path& folder);
 
   File(File&& other) noexcept;

@@ -83,9 +83,13 @@ void write_file_durably(const std::filesystem::path& path, std::string_view text
 }
 
 void replace_file_atomically(const std::filesystem::path& path, std::string_view text) {
+  replace_file_atomically(path, bytes_of(text));
+}
+
+void replace_file_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes) {
   const std::filesystem::path partial = with_suffix(path, ".partial");
   try {
-    write_file_durably(partial, text);
+    write_file_durably(partial, bytes);
     rename_durably(partial, path);
   } catch (...) {
     std::error_code ignored;
@@ -102,9 +106,12 @@ void flush_directory(const std::filesystem::path& path) {
   // A bare file name has an empty parent.
   const std::filesystem::path folder = path.empty() ? std::filesystem::path(".") : path;
   const File file = File::open_folder(folder);
+  int error = 0;
+  do {
+    error = ::fsync(file.descriptor()) == 0 ? 0 : errno;
+  } while (error == EINTR);
   // Some network file systems do not flush folders: there a rename is done when it returns.
-  if (::fsync(file.descriptor()) == 0 || errno == EINVAL || errno == ENOTSUP) return;
-  const int error = errno;
+  if (error == 0 || error == EINVAL || error == ENOTSUP) return;
   fail(ErrorKind::disk, "cannot flush {}: {}", folder.string(), std::generic_category().message(error));
 }
 

@@ -38,6 +38,7 @@ void write_file_durably(const std::filesystem::path& path, std::span<const std::
 void write_file_durably(const std::filesystem::path& path, std::string_view text);
 // Writes PATH.partial, flushes it, renames it to PATH, flushes the folder. A failure removes PATH.partial and leaves
 // an older PATH as it was.
+void replace_file_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes);
 void replace_file_atomically(const std::filesystem::path& path, std::string_view text);
 
 void flush_file(const std::filesystem::path& path);       // fsync

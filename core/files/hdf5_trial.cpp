@@ -20,15 +20,26 @@ namespace quire {
 
 namespace {
 
-[[noreturn]] void run_child(int seconds, const std::function<void()>& read) {
+// A child that cannot begin says why by its exit code: this and errno.
+constexpr int kNotBegun = 64;
+
+// What the child may compute before it is ended, in seconds: a limit of the user's may be lower and cannot be raised.
+rlim_t seconds_of_child(int wanted) {
+  rlimit limit{};
+  const bool known = ::getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_max != RLIM_INFINITY;
+  return known ? std::min<rlim_t>(limit.rlim_max, static_cast<rlim_t>(wanted)) : static_cast<rlim_t>(wanted);
+}
+
+[[noreturn]] void run_child(rlim_t seconds, const std::function<void()>& read) {
   for (const int number : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU}) ::signal(number, SIG_DFL);
   const rlimit no_core{0, 0};
-  const rlimit computing{static_cast<rlim_t>(seconds), static_cast<rlim_t>(seconds)};
-  // The C library says on stderr why it aborts.
-  const int nothing = ::open("/dev/null", O_WRONLY);
+  const rlimit computing{seconds, seconds};
+  // The C library says on stderr why it aborts. A limit may leave no descriptor but one that is given up here.
+  ::close(STDIN_FILENO);
+  const int nothing = ::open("/dev/null", O_RDWR);
   if (::setrlimit(RLIMIT_CORE, &no_core) != 0 || ::setrlimit(RLIMIT_CPU, &computing) != 0 || nothing < 0 ||
       ::dup2(nothing, STDOUT_FILENO) < 0 || ::dup2(nothing, STDERR_FILENO) < 0) {
-    ::_exit(1);
+    ::_exit(kNotBegun + errno);
   }
   try {
     read();
@@ -38,25 +49,65 @@ namespace {
   ::_exit(0);
 }
 
+struct Ended {
+  int status = 0;
+  double computed = 0;  // seconds
+};
+
 // How the child ended, or nothing when it did not and was killed.
-std::optional<int> status_of(pid_t child, std::chrono::milliseconds limit) {
-  // By number, because the C library does not declare the function for C++. Kernels before 5.3 do not have it: the wait
-  // is then without a limit.
+std::optional<Ended> end_of(pid_t child, std::chrono::milliseconds limit) {
+  // By number, because the C library does not declare the function for C++. Where there is none, as under kernels
+  // before 5.3 or without a free descriptor, the child is looked after every few milliseconds.
   const auto descriptor = static_cast<int>(::syscall(SYS_pidfd_open, child, 0));
   const auto until = std::chrono::steady_clock::now() + limit;
-  bool ended = descriptor < 0;
-  while (!ended) {
+  Ended ended;
+  rusage usage{};
+  pid_t waited = 0;
+  while (waited == 0) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
     if (left.count() <= 0) break;
-    pollfd waited{descriptor, POLLIN, 0};
-    ended = ::poll(&waited, 1, static_cast<int>(std::min<int64_t>(left.count(), 1 << 30))) > 0;
+    constexpr int64_t kLook = 5;
+    pollfd one{descriptor, POLLIN, 0};
+    ::poll(&one, descriptor < 0 ? 0 : 1,
+           static_cast<int>(std::min<int64_t>(left.count(), descriptor < 0 ? kLook : 1 << 30)));
+    waited = ::wait4(child, &ended.status, WNOHANG, &usage);
+    if (waited < 0 && errno == EINTR) waited = 0;
   }
   if (descriptor >= 0) ::close(descriptor);
-  if (!ended) ::kill(child, SIGKILL);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  if (waited == 0) ::kill(child, SIGKILL);
+  while (waited == 0 && ::waitpid(child, &ended.status, 0) < 0 && errno == EINTR) {
   }
-  return ended ? std::optional(status) : std::nullopt;
+  if (waited == 0) return std::nullopt;
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  ended.computed = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+  return ended;
+}
+
+// What the child has found in the file, if it was the file.
+void judge(const Ended& ended, const std::filesystem::path& path, ErrorKind kind, rlim_t seconds, int wanted) {
+  const int status = ended.status;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+  if (WIFEXITED(status) && WEXITSTATUS(status) > kNotBegun) {
+    fail(ErrorKind::memory, "{}: the process to try it in cannot begin: {}; is a limit (ulimit -a) too low?",
+         path.string(), std::strerror(WEXITSTATUS(status) - kNotBegun));
+  }
+  const int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  // The kernel counts in ticks.
+  const bool spent = (number == SIGKILL || number == SIGXCPU) && ended.computed > 0.9 * static_cast<double>(seconds);
+  if (spent && seconds < static_cast<rlim_t>(wanted)) {
+    fail(ErrorKind::memory, "{}: the process to try it in may compute for {} s alone (ulimit -t); raise the limit",
+         path.string(), seconds);
+  }
+  if (number == SIGKILL && !spent) {
+    fail(ErrorKind::memory, "{}: the process to try it in was killed, perhaps because memory is short; try again",
+         path.string());
+  }
+  const std::string how = number == 0 ? "does not read it"
+                          : spent     ? fmt::format("comes to no end in {} s", seconds)
+                                      : fmt::format("crashes ({})", ::sigdescr_np(number));
+  fail(kind, "{}: its structure is damaged: the HDF5 library {}; write the file again", path.string(), how);
 }
 
 }  // namespace
@@ -65,7 +116,8 @@ void try_in_child(const std::filesystem::path& path, ErrorKind kind, int seconds
                   std::chrono::milliseconds patience) {
   constexpr int kAttempts = 3;
   const std::chrono::milliseconds limit = patience + std::chrono::seconds(seconds);
-  std::optional<int> ended;
+  const rlim_t most = seconds_of_child(seconds);
+  std::optional<Ended> ended;
   for (int attempt = 0; attempt < kAttempts && !ended; ++attempt) {
     pid_t child = -1;
     {
@@ -74,23 +126,20 @@ void try_in_child(const std::filesystem::path& path, ErrorKind kind, int seconds
       child = ::fork();
       if (child == 0) {
         hdf5::Lock::begin_anew_in_child();
-        run_child(seconds, read);
+        run_child(most, read);
       }
     }
-    if (child < 0) fail(ErrorKind::memory, "{}: no process to try it in: {}", path.string(), std::strerror(errno));
-    ended = status_of(child, limit);
+    if (child < 0) {
+      fail(ErrorKind::memory, "{}: no process to try it in: {}; is a limit (ulimit -u, ulimit -v) too low?",
+           path.string(), std::strerror(errno));
+    }
+    ended = end_of(child, limit);
   }
   if (!ended) {
     fail(kind, "{}: a process that reads its structure does not end: {} attempts of {} s; is its file system there?",
          path.string(), kAttempts, std::chrono::ceil<std::chrono::seconds>(limit).count());
   }
-  const int status = *ended;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
-  const std::string how = !WIFSIGNALED(status) ? "does not read it"
-                          : WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGXCPU
-                              ? fmt::format("comes to no end in {} s", seconds)
-                              : fmt::format("crashes ({})", ::sigdescr_np(WTERMSIG(status)));
-  fail(kind, "{}: its structure is damaged: the HDF5 library {}; write the file again", path.string(), how);
+  judge(*ended, path, kind, most, seconds);
 }
 
 }  // namespace quire

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -17,7 +18,8 @@ namespace quire {
 struct MapGuardEntry {
   std::atomic<uintptr_t> begin{0};
   std::atomic<uintptr_t> end{0};  // 0: the entry is free
-  std::string line;               // changes only while the entry is free
+  std::string message;            // these change only while the entry is free
+  std::string line;
   MapGuardEntry* next = nullptr;
 };
 
@@ -26,6 +28,8 @@ namespace {
 // A signal handler can reach nothing but globals.
 std::atomic<MapGuardEntry*> first{nullptr};
 std::atomic_flag spoken = ATOMIC_FLAG_INIT;
+std::atomic<const std::string*> lost{nullptr};
+std::atomic<int> reporter{-1};
 struct sigaction previous = {};
 static_assert(std::atomic<MapGuardEntry*>::is_always_lock_free && std::atomic<uintptr_t>::is_always_lock_free);
 
@@ -51,12 +55,23 @@ void write_line(const std::string& line) {
   }
 }
 
+void wait_for_reporter() {
+  const int descriptor = reporter.load();
+  const uint64_t one = 1;
+  if (descriptor < 0 || ::write(descriptor, &one, sizeof(one)) < 0) return;
+  constexpr int kSeconds = 10;
+  for (timespec left{kSeconds, 0}; ::nanosleep(&left, &left) != 0;) {
+  }
+}
+
 void on_bus_error(int, siginfo_t* information, void*) {
   const auto address = reinterpret_cast<uintptr_t>(information->si_addr);
   for (const MapGuardEntry* entry = first.load(); entry != nullptr; entry = entry->next) {
     if (address < entry->begin.load() || address >= entry->end.load()) continue;
     // Several threads may read what is gone; one of them speaks.
     if (!spoken.test_and_set()) {
+      lost.store(&entry->message);
+      wait_for_reporter();
       write_line(entry->line);
       ::_exit(static_cast<int>(ErrorKind::data));
     }
@@ -94,10 +109,11 @@ MapGuard::MapGuard(const void* address, size_t bytes, const std::filesystem::pat
   const std::lock_guard<std::mutex> lock(guards_mutex());
   install();
   entry_ = free_entry();
-  entry_->line = fmt::format(
-      "quire: error: {}: became shorter while it was read, or its disk failed; put the whole file back, and do not "
-      "write over a file that is in use\n",
+  entry_->message = fmt::format(
+      "{}: became shorter while it was read, or its disk failed; put the whole file back, and do not write over a file "
+      "that is in use",
       path.string());
+  entry_->line = fmt::format("quire: error: {}\n", entry_->message);
   entry_->begin.store(reinterpret_cast<uintptr_t>(address));
   entry_->end.store(reinterpret_cast<uintptr_t>(address) + bytes);
 }
@@ -105,6 +121,14 @@ MapGuard::MapGuard(const void* address, size_t bytes, const std::filesystem::pat
 MapGuard::~MapGuard() {
   const std::lock_guard<std::mutex> lock(guards_mutex());
   entry_->end.store(0);
+}
+
+void leave_map_losses_to(int eventfd) {
+  reporter.store(eventfd);
+}
+
+const std::string* lost_map() {
+  return lost.load();
 }
 
 }  // namespace quire

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <string>
 
 namespace quire {
 
@@ -21,5 +22,12 @@ class MapGuard {
  private:
   MapGuardEntry* entry_;
 };
+
+// For a process that is one of several ranks, which together report once: from now on the thread that reads what is
+// gone writes to the eventfd and waits some seconds for the process to be ended before it does that itself. -1: nobody
+// reports for it.
+void leave_map_losses_to(int eventfd);
+// The message of what is gone, once a thread has read it.
+const std::string* lost_map();
 
 }  // namespace quire

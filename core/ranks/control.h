@@ -63,7 +63,7 @@ class Control {
   // For collectives, which wait in ways of their own, on any thread. check() throws SharedError once a rank has failed.
   virtual void check() const = 0;
   // Others do not come to a collective within the deadline; this rank has begun so many. Ends the run on all ranks: the
-  // message names the rank that is missing. check() throws some seconds later at most.
+  // message names the rank that is missing. check() throws some seconds later at most. 0 takes it back: they have come.
   virtual void overdue(int64_t begun) = 0;
 
   // values become the sums of `all`, or the largest, texts of as many numbers.

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/background_thread.h"
 #include "core/check.h"
 #include "core/log.h"
 #include "core/ranks/cpu_collective.h"
@@ -109,7 +110,7 @@ class InProcessCollectives : public Collectives {
 
   void begin(CpuCollective work) {
     const std::lock_guard lock(mutex_);
-    if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
+    if (!thread_.joinable()) thread_ = start_thread("a thread that sums", [this] { serve(); });
     queue_.push_back(std::move(work));
     ++begun_;
     changed_.notify_all();
@@ -205,8 +206,8 @@ void run_in_process(int size, const std::function<void(Ranks&)>& work, const InP
   shared->deadline = options.deadline;
   std::atomic<bool> threw = false;
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
+  const auto run_rank = [&](int rank) {
+    return [&, rank] {
       const std::string host = options.hosts.empty() ? "localhost" : options.hosts[static_cast<size_t>(rank)];
       try {
         Ranks ranks(std::make_unique<InProcessControl>(shared, rank, host),
@@ -220,7 +221,17 @@ void run_in_process(int size, const std::function<void(Ranks&)>& work, const InP
         threw = true;
       }
       shared->group.leave(rank);
-    });
+    };
+  };
+  threads.reserve(static_cast<size_t>(size));
+  for (int rank = 0; rank < size; ++rank) {
+    try {
+      threads.push_back(start_thread(fmt::format("rank {} of {}", rank, size), run_rank(rank)));
+    } catch (const Error& error) {
+      shared->group.fail(error.kind(), error.what());
+      shared->group.leave(rank);
+      threw = true;
+    }
   }
   if (!shared->group.wait_for_all(options.grace)) {
     // A thread cannot be ended from outside.

@@ -122,7 +122,7 @@ Ranks::Ranks(std::unique_ptr<Control> control, std::unique_ptr<Collectives> coll
   activity_.host = control_->host();
   failed_in_.step = -1;
   const std::vector<int> cores = allowed_core_list();
-  cores_ = share_of_cores(cores, {cores});
+  cores_ = allowed_cores();
   hosts_ = {activity_.host};
   if (size_ == 1) return;
   tell_activity();
@@ -136,6 +136,9 @@ Ranks::Ranks(std::unique_ptr<Control> control, std::unique_ptr<Collectives> coll
     if (hosts[rank] == activity_.host) cores_of_host.push_back(unpacked<int>(cores_of_all[rank]));
   }
   cores_ = share_of_cores(cores, cores_of_host);
+  // The ranks of a host share its quota, too.
+  const int allowed = allowed_cores();
+  if (allowed < static_cast<int>(cores.size())) cores_ = std::min(cores_, std::max(1, allowed / host_size_));
 }
 
 Ranks::~Ranks() = default;

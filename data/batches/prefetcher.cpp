@@ -1,12 +1,13 @@
 #include "data/batches/prefetcher.h"
 
+#include "core/background_thread.h"
 #include "core/check.h"
 
 namespace quire {
 
 Prefetcher::Prefetcher(std::unique_ptr<BatchStream> source, size_t depth) : source_(std::move(source)), depth_(depth) {
   QUIRE_CHECK(depth > 0, "prefetcher: depth {}", depth);
-  thread_ = std::thread([this] { produce(); });
+  thread_ = start_thread("the thread that reads batches", [this] { produce(); });
 }
 
 Prefetcher::~Prefetcher() {

@@ -247,5 +247,55 @@ TEST_F(CoordinatorTest, OfACollectiveTheOneThatDoesNotWaitIsNamed) {
   EXPECT_EQ(failure(), "");  // the others have a moment to say where they are
 }
 
+// As after a stop of all, which one rank counted for longer than another.
+TEST_F(CoordinatorTest, ACollectiveThatComesAfterAllIsForgiven) {
+  const auto overdue = [&](int rank, uint64_t begun) {
+    coordinator_.receive(rank, {FrameType::overdue, begun, ""}, now_);
+  };
+  overdue(1, 8);
+  overdue(2, 8);
+  overdue(1, 0);
+  pass(seconds(2));
+  overdue(2, 0);
+  pass(seconds(2));
+  for (const int rank : {0, 1, 2}) does(rank, 5, "computing");
+  look();
+  EXPECT_EQ(failure(), "");
+  overdue(2, 9);
+  pass(seconds(2));
+  look();
+  EXPECT_EQ(failure(), "");  // it waits since now
+  pass(seconds(2));
+  for (const int rank : {0, 1, 2}) does(rank, 5, "computing");
+  look();
+  EXPECT_NE(failure(), "");
+}
+
+// Rank 0 was stopped, and goes on when rank 1 has given it up and said so.
+TEST_F(CoordinatorTest, WhatARankHasReportedNobodyReportsAgain) {
+  coordinator_.receive(1, {FrameType::told}, now_);
+  const std::vector<Coordinator::Outgoing> outgoing = coordinator_.take_outgoing();
+  ASSERT_EQ(outgoing.size(), 6U);
+  EXPECT_EQ(outgoing.front().frame.type, FrameType::failed);
+  EXPECT_EQ(outgoing.back().frame.type, FrameType::told);
+  coordinator_.lost(1);
+  coordinator_.receive(0, {FrameType::fail, outgoing.front().frame.number, outgoing.front().frame.text}, now_);
+  const std::vector<Coordinator::Outgoing> answer = coordinator_.take_outgoing();
+  ASSERT_EQ(answer.size(), 1U);
+  EXPECT_EQ(answer[0].frame.type, FrameType::verdict);
+  EXPECT_EQ(answer[0].frame.number, 0U);
+  EXPECT_FALSE(coordinator_.is_unreported());
+}
+
+TEST_F(CoordinatorTest, AReporterThatIsGoneBeforeItReportsIsMissed) {
+  fails(2, "the disk is full");
+  fails(1, "the disk is full");
+  EXPECT_FALSE(coordinator_.is_unreported());
+  coordinator_.lost(1);
+  EXPECT_FALSE(coordinator_.is_unreported());
+  coordinator_.lost(2);
+  EXPECT_TRUE(coordinator_.is_unreported());
+}
+
 }  // namespace
 }  // namespace quire

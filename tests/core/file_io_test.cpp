@@ -126,6 +126,21 @@ TEST(File, ScratchHasNoName) {
   EXPECT_EQ(scratch.read(buffer), 0U);
 }
 
+// A process that is killed between two calls leaves an empty file; whatever holds something is not ours.
+TEST(File, ScratchRemovesWhatKilledProcessesHaveLeft) {
+  const TemporaryDirectory folder;
+  write_file_durably(folder / ".quire-scratch-a1B2c3", "");
+  write_file_durably(folder / ".quire-scratch-kept", "x");
+  write_file_durably(folder / "empty", "");
+  std::filesystem::create_symlink("empty", folder / ".quire-scratch-link");
+  std::filesystem::create_directory(folder / ".quire-scratch-folder");
+  File::scratch(folder.path());
+  EXPECT_FALSE(std::filesystem::exists(folder / ".quire-scratch-a1B2c3"));
+  for (const char* kept : {".quire-scratch-kept", "empty", ".quire-scratch-link", ".quire-scratch-folder"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder / kept)) << kept;
+  }
+}
+
 TEST(File, MapShowsTheContentAndOutlivesTheFile) {
   const TemporaryDirectory folder;
   write_file_durably(folder / "x", "mapped");

@@ -54,6 +54,34 @@ TEST(Launch, AFileComesBeforeAnyLauncher) {
   EXPECT_EQ(launch({{"QUIRE_RENDEZVOUS", "/x"}, {"QUIRE_RANK", "0"}, {"QUIRE_RANKS", "1"}}).way, Launch::Way::alone);
 }
 
+TEST(Launch, WhereRankZeroListensCanBeChosen) {
+  const Variables ranks{{"QUIRE_RENDEZVOUS", "/x"}, {"QUIRE_RANK", "0"}, {"QUIRE_RANKS", "2"}};
+  const auto with = [&](const std::string& name, const std::string& value) {
+    Variables all = ranks;
+    all[name] = value;
+    return all;
+  };
+  EXPECT_EQ(launch(ranks).port, 0);
+  EXPECT_EQ(launch(ranks).address, "");
+  EXPECT_EQ(launch(with("QUIRE_PORT", "5005")).port, 5005);
+  EXPECT_EQ(launch(with("QUIRE_ADDRESS", "node1")).address, "node1");
+  for (const char* bad : {"", "0", "65536", "-1", "http", "80 "}) {
+    EXPECT_ERROR(launch(with("QUIRE_PORT", bad)), ErrorKind::config, "QUIRE_PORT");
+  }
+  EXPECT_ERROR(launch(with("QUIRE_ADDRESS", "")), ErrorKind::config, "QUIRE_ADDRESS is empty");
+  EXPECT_ERROR(launch(with("QUIRE_RENDEZVOUS", "")), ErrorKind::config, "QUIRE_RENDEZVOUS is empty");
+}
+
+TEST(Launch, ANumberOfRanksThatNoMachineHasIsRefused) {
+  for (const char* many : {"65537", "1000000000"}) {
+    EXPECT_ERROR(launch({{"QUIRE_RENDEZVOUS", "/x"}, {"QUIRE_RANK", "0"}, {"QUIRE_RANKS", many}}), ErrorKind::config,
+                 fmt::format("QUIRE_RANKS is {}: at most 65536", many));
+    EXPECT_ERROR(launch({{"PMI_RANK", "0"}, {"PMI_SIZE", many}}), ErrorKind::config, "at most 65536");
+  }
+  EXPECT_ERROR(launch({{"QUIRE_RENDEZVOUS", "/x"}, {"QUIRE_RANK", "0"}, {"QUIRE_RANKS", std::string(5000, '9')}}),
+               ErrorKind::config, std::string(200, '9') + "\", which is no number of ranks");
+}
+
 TEST(Launch, EachRankHasAGpuOfItsOwn) {
   EXPECT_EQ(own_gpu(3, nullptr, 8), "3");
   EXPECT_EQ(own_gpu(1, "4,6", 8), "6");

@@ -2,6 +2,7 @@
 #include "core/ranks/processes/socket_control.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -158,6 +160,7 @@ TEST(SocketControl, WhoIsGoneIsNamedAtOnce) {
 }
 
 TEST(SocketControl, OfRankZeroThatIsGoneRankOneSpeaks) {
+  testing::internal::CaptureStderr();
   Rendezvous place;
   std::array<std::string, 2> errors;
   std::vector<std::thread> others;
@@ -168,16 +171,17 @@ TEST(SocketControl, OfRankZeroThatIsGoneRankOneSpeaks) {
       try {
         control.barrier();
       } catch (const SharedError& error) {
-        errors[static_cast<size_t>(rank) - 1] = control.fail(error.kind(), error.what()) ? "reports " : "";
-        errors[static_cast<size_t>(rank) - 1] += error.what();
+        EXPECT_FALSE(control.fail(error.kind(), error.what()));  // it is said already
+        errors[static_cast<size_t>(rank) - 1] = error.what();
       }
       EXPECT_EQ(control.leave(), 6);
     });
   }
   place.receive(3, seconds(20));  // and gone again
   for (std::thread& other : others) other.join();
-  EXPECT_TRUE(errors[0].starts_with("reports rank 0 on ")) << errors[0];
+  EXPECT_TRUE(errors[0].starts_with("rank 0 on ")) << errors[0];
   EXPECT_TRUE(errors[1].starts_with("rank 0 on ")) << errors[1];
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "quire: error: " + errors[0] + "\n");
 }
 
 TEST(SocketControl, WhoseWorkGoesOnIsWaitedFor) {
@@ -199,6 +203,7 @@ TEST(SocketControl, WhoseWorkGoesOnIsWaitedFor) {
 
 // Rank 0 answers no more. Rank 1 heard it last, and yet says so before rank 2 ends.
 TEST(SocketControl, OfRankZeroThatIsSilentRankOneSpeaksFirst) {
+  testing::internal::CaptureStderr();
   Rendezvous place;
   std::array<std::string, 2> errors;
   std::array<std::chrono::steady_clock::time_point, 2> ended;
@@ -211,8 +216,8 @@ TEST(SocketControl, OfRankZeroThatIsSilentRankOneSpeaksFirst) {
       try {
         control.barrier();
       } catch (const SharedError& error) {
-        errors[at] = control.fail(error.kind(), error.what()) ? "reports " : "";
-        errors[at] += error.what();
+        EXPECT_FALSE(control.fail(error.kind(), error.what()));  // it is said already
+        errors[at] = error.what();
       }
       ended[at] = std::chrono::steady_clock::now();
     });
@@ -221,13 +226,18 @@ TEST(SocketControl, OfRankZeroThatIsSilentRankOneSpeaksFirst) {
   std::this_thread::sleep_for(seconds(1));
   peers[1].socket->send({FrameType::activity, 0, packed_activity({0, "a", 7, "summing"})});
   for (std::thread& other : others) other.join();
-  EXPECT_TRUE(errors[0].starts_with("reports rank 0 on a: it does not answer")) << errors[0];
+  EXPECT_TRUE(errors[0].starts_with("rank 0 on a: it does not answer")) << errors[0];
   EXPECT_TRUE(errors[1].starts_with("rank 0 on ")) << errors[1];
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "quire: error: " + errors[0] + "\n");
+  // Rank 0 would learn of it when it goes on.
+  std::vector<Frame> frames;
+  peers[1].socket->receive(frames);
+  EXPECT_TRUE(std::any_of(frames.begin(), frames.end(), [](const Frame& one) { return one.type == FrameType::told; }));
   EXPECT_LT(ended[0] + milliseconds(500), ended[1]);
 }
 
-// Rank 0 is stopped in the middle of reading, for longer than the others wait, and rank 1 has gone when it goes on.
-// Neither it nor one that is still there reports that.
+// Rank 0 is stopped in the middle of reading, for longer than the others wait, and rank 1 has said so and gone when it
+// goes on. Neither it nor one that is still there reports that.
 TEST(SocketControl, RankZeroThatWasStoppedSaysNothingOfTheOthers) {
   Rendezvous place;
   const pid_t root = ::fork();
@@ -251,8 +261,10 @@ TEST(SocketControl, RankZeroThatWasStoppedSaysNothingOfTheOthers) {
     first->flush();
     if (!first->has_unsent()) first->send({FrameType::activity, 0, activity});
   }
+  while (first->has_unsent()) first->flush();
   ::kill(root, SIGSTOP);
   std::this_thread::sleep_for(milliseconds(2200));
+  first->send({FrameType::told});
   first.reset();
   ::kill(root, SIGCONT);
   std::optional<Frame> verdict;
@@ -303,17 +315,96 @@ TEST(SocketControl, StrangersAreNotLetIn) {
   for (const int stranger : strangers) ::close(stranger);
 }
 
-// The first connection of a rank, as a client that does not wait for its welcome makes it.
-std::unique_ptr<FrameSocket> hasty_connection(const Rendezvous& place, int rank) {
-  const auto contact = nlohmann::json::parse(place.contact());
+// A connection to the port as anyone may make it.
+std::unique_ptr<FrameSocket> strange_connection(const Rendezvous& place) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_port = htons(contact.at("port").get<uint16_t>());
+  address.sin_port = htons(nlohmann::json::parse(place.contact()).at("port").get<uint16_t>());
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   EXPECT_EQ(::connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  auto made = std::make_unique<FrameSocket>(descriptor);
-  made->send({FrameType::hello, static_cast<uint64_t>(rank), contact.at("token").get<std::string>() + "hasty"});
+  return std::make_unique<FrameSocket>(descriptor);
+}
+
+// More of them than are heard at once say nothing, and others come all the time: nobody waits for them.
+TEST(SocketControl, StrangersHoldNobodyUp) {
+  Rendezvous place;
+  std::vector<std::unique_ptr<FrameSocket>> strangers;
+  for (int i = 0; i < 200; ++i) strangers.push_back(strange_connection(place));
+  auto begun = std::chrono::steady_clock::now();
+  std::unique_ptr<FrameSocket> kept;
+  std::thread member([&] { kept = connect_to_root(place.contact(), {1, 2, "x"}, seconds(20)); });
+  EXPECT_EQ(place.receive(2, seconds(20)).at(1).host, "x");
+  member.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, seconds(2));
+  std::atomic<bool> over = false;
+  std::thread crowd([&] {
+    while (!over) {
+      strange_connection(place);
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  });
+  begun = std::chrono::steady_clock::now();
+  EXPECT_ERROR(place.receive(3, milliseconds(300)), ErrorKind::communication, "those that did not connect to it: 1, 2");
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, seconds(2));
+  over = true;
+  crowd.join();
+}
+
+// A first frame that claims gigabytes is no hello, with or without the token.
+TEST(SocketControl, StrangersClaimNoMemory) {
+  Rendezvous place;
+  const std::string token = nlohmann::json::parse(place.contact()).at("token");
+  const auto stranger = strange_connection(place);
+  const std::array<uint64_t, 3> header{0, 1, uint64_t{1} << 31};  // hello, of rank 1
+  std::string text(reinterpret_cast<const char*>(header.data()), sizeof(header));
+  text += token + std::string(1 << 20, 'x');
+  std::thread writer([&] {
+    const timeval patience{2, 0};
+    ::setsockopt(stranger->descriptor(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+    ::fcntl(stranger->descriptor(), F_SETFL, 0);
+    (void)::send(stranger->descriptor(), text.data(), text.size(), MSG_NOSIGNAL);
+  });
+  EXPECT_ERROR(place.receive(2, milliseconds(300)), ErrorKind::communication, "those that did not connect to it: 1");
+  writer.join();
+  std::vector<Frame> none;
+  stranger->receive(none);
+  EXPECT_TRUE(stranger->closed());
+}
+
+TEST(SocketControl, ThePortOfRankZeroCanBeChosen) {
+  const int free = nlohmann::json::parse(Rendezvous().contact()).at("port");
+  Rendezvous place("127.0.0.1", free);
+  const auto contact = nlohmann::json::parse(place.contact());
+  EXPECT_EQ(contact.at("port"), free);
+  EXPECT_EQ(contact.at("addresses"), nlohmann::json({"127.0.0.1"}));
+  EXPECT_ERROR(Rendezvous("", free), ErrorKind::communication,
+               fmt::format("rank 0 cannot listen on the TCP port {} (QUIRE_PORT) for the other ranks: Address", free));
+}
+
+TEST(SocketControl, WhatIsNoContactIsRefused) {
+  const std::string good = Rendezvous().contact();
+  EXPECT_TRUE(is_contact(good));
+  const auto changed = [&](const char* key, const nlohmann::json& value) {
+    auto json = nlohmann::json::parse(good);
+    json[key] = value;
+    return json.dump();
+  };
+  for (const std::string& bad :
+       {std::string("a note of mine"), std::string("{}"), std::string("[1, 2]"), std::string(60000, '['),
+        changed("port", 0), changed("port", "5"), changed("port", 65536), changed("port", -1), changed("port", 1.5),
+        changed("addresses", "127.0.0.1"), changed("addresses", nlohmann::json::array()), changed("addresses", {1}),
+        changed("token", 7), changed("token", ""), changed("more", 1)}) {
+    EXPECT_FALSE(is_contact(bad)) << bad.substr(0, 100);
+    EXPECT_ERROR((connect_to_root(bad, {1, 2, "x"}, seconds(1))), ErrorKind::communication, "rank 1 on x: ");
+  }
+}
+
+// The first connection of a rank, as a client that does not wait for its welcome makes it.
+std::unique_ptr<FrameSocket> hasty_connection(const Rendezvous& place, int rank) {
+  const std::string token = nlohmann::json::parse(place.contact()).at("token");
+  auto made = strange_connection(place);
+  made->send({FrameType::hello, static_cast<uint64_t>(rank), token + "hasty"});
   return made;
 }
 

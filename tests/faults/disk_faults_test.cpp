@@ -84,6 +84,18 @@ TEST_F(FullDisk, PrepareLeavesNothingBehind) {
   }
 }
 
+TEST_F(FullDisk, AnEvaluationLeavesNoTornFileOfLosses) {
+  fill(4000);
+  const fs::path losses = disk_.path() / "losses.h5";
+  const ProgramResult full = run_quire({"eval", run_.string(), "--losses", losses.string()});
+  EXPECT_EQ(full.code, 7) << full.err;
+  ASSERT_EQ(full.errors().size(), 1U) << full.err;
+  EXPECT_NE(full.err.find("No space left on device"), std::string::npos) << full.err;
+  for (const auto& entry : fs::directory_iterator(disk_.path())) {
+    EXPECT_EQ(entry.path().filename().string().find("losses"), std::string::npos) << entry.path();
+  }
+}
+
 TEST(DiskFaults, OutputThatIsLost) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
   const TinyRun tiny;

@@ -1,6 +1,9 @@
 // Runs that begin with the weights of another run.
 #include "trainers/checkpoint/initial_weights.h"
 
+#include <thread>
+
+#include "core/ranks/in_process.h"
 #include "data/tokenizers/byte_tokenizer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/inserting_stack.h"
@@ -48,6 +51,22 @@ class InitialWeightsTest : public ::testing::Test {
   TinyRun tiny_;
   fs::path source_;
 };
+
+// The run that the weights come from goes on: it writes another checkpoint between the looks of two ranks.
+TEST_F(InitialWeightsTest, AllRanksTakeTheCheckpointThatRankZeroHasChosen) {
+  RunConfig run = config({});
+  run.init.from = (tiny_ / "source").string();
+  std::array<fs::path, 2> taken;
+  run_in_process(2, [&](Ranks& ranks) {
+    if (!ranks.is_root()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      EXPECT_EQ(tiny_.resume("source", {"schedule.steps=4"}).code, 0);
+    }
+    taken[static_cast<size_t>(ranks.rank())] = InitialWeights::open(run, ByteTokenizer(), ranks).checkpoint();
+  });
+  EXPECT_EQ(taken[0], taken[1]);
+  EXPECT_EQ(InitialWeights::open(run, ByteTokenizer()).checkpoint(), tiny_.checkpoint("source", 4));
+}
 
 TEST_F(InitialWeightsTest, EveryWeightComesFromTheCheckpoint) {
   const std::map<std::string, Tensor> source = weights_of(source_);

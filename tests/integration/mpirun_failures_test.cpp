@@ -108,6 +108,50 @@ TEST_F(MpirunFailures, OneThatIsStoppedIsNamedAfterTheTimeout) {
   }
 }
 
+// As a batch system suspends a job, for longer than ranks wait for each other.
+TEST_F(MpirunFailures, AJobThatIsSuspendedGoesOn) {
+  std::vector<std::string> arguments = long_run("run");
+  arguments.emplace_back("run.rank_timeout=1s");
+  RunningProgram program(mpirun_arguments(3, arguments), mpirun_program());
+  const std::vector<pid_t> processes = processes_of_ranks(program.process(), 3);
+  ASSERT_EQ(processes.size(), 3U);
+  int steps = 0;
+  for (const int first : {0, 1}) {
+    wait_for_steps("run", steps += 5, program);
+    // Not all at the same time, and in another order.
+    const auto send = [&](int signal) {
+      for (size_t i = 0; i < 3; ++i) {
+        ::kill(processes[(i + static_cast<size_t>(first)) % 3], signal);
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      }
+    };
+    send(SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    send(SIGCONT);
+    steps = static_cast<int>(read_metrics(tiny_ / "run/metrics.jsonl").size());
+  }
+  wait_for_steps("run", steps + 20, program);
+  ::kill(processes[1], SIGTERM);
+  const ProgramResult result = program.wait();
+  EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_TRUE(result.errors().empty()) << result.err;
+}
+
+TEST_F(MpirunFailures, ACorpusThatIsCutIsSaidOnce) {
+  // Rows are read far apart, so both ranks come upon what is gone.
+  write_corpus(tiny_ / "long.h5",
+               {{"train", texts_of_lengths({400000, 400000, 400000})}, {"valid", texts_of_lengths({60})}});
+  std::vector<std::string> arguments = long_run("run");
+  arguments.push_back("data.corpus=" + (tiny_ / "long.h5").string());
+  RunningProgram program(mpirun_arguments(3, arguments), mpirun_program());
+  wait_for_steps("run", 5, program);
+  std::filesystem::resize_file(tiny_ / "long.h5", 4096);
+  const ProgramResult result = program.wait();
+  EXPECT_EQ(result.code, 3) << result.err;
+  ASSERT_EQ(result.errors().size(), 1U) << result.err;
+  EXPECT_NE(result.errors()[0].find("long.h5: became shorter while it was read"), std::string::npos) << result.err;
+}
+
 TEST_F(MpirunFailures, OneThatNeverStartsIsNotWaitedForLong) {
   MpirunOptions options;
   options.of_mpirun = {"-np", "1", "sleep", "1000", ":", "-x", "QUIRE_START_TIMEOUT=2"};

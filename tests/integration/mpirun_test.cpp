@@ -147,5 +147,18 @@ TEST(RanksInAFile, MeetAndSayWhatTheyCannot) {
   EXPECT_FALSE(std::filesystem::exists(tiny / "two"));
 }
 
+// A file of the user's is neither taken for what rank 0 says nor written over.
+TEST(RanksInAFile, OtherContentIsRefused) {
+  const TinyRun tiny;
+  write_text(tiny / "meet", "a note of mine");
+  ProgramOptions options;
+  options.environment = {{"QUIRE_RENDEZVOUS", (tiny / "meet").string()}, {"QUIRE_RANK", "0"}, {"QUIRE_RANKS", "2"}};
+  const ProgramResult result = run_quire({"config", tiny.config().string()}, options);
+  EXPECT_EQ(result.code, 6) << result.err;
+  ASSERT_EQ(result.errors().size(), 1U) << result.err;
+  EXPECT_NE(result.err.find((tiny / "meet").string() + " holds something else than"), std::string::npos) << result.err;
+  EXPECT_EQ(read_text(tiny / "meet"), "a note of mine");
+}
+
 }  // namespace
 }  // namespace quire::test

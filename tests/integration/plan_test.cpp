@@ -79,6 +79,37 @@ INSTANTIATE_TEST_SUITE_P(
                  {"model.position=none", "data.accumulate=2", "data.rows=8", "optimizer.kind=adafactor"}}),
     [](const auto& test) { return test.param.name; });
 
+// A rank's batch is not made to be planned. Beyond a number of tokens the plan follows from smaller ones, and is what
+// the next smaller batch lets one expect.
+TEST(Plan, NeedsNoMemoryForTheTokensOfABatch) {
+  const TemporaryDirectory folder;
+  const std::string config = (folder / "plan.yaml").string();
+  write_file_durably(config, std::string_view(kConfig));
+  const auto plan = [&](const std::string& subsequence, const std::string& rows, const std::string& more) {
+    const ProgramResult result =
+        run_quire({"plan", config, "--json", "data.subsequence=" + subsequence, "data.rows=" + rows, more,
+                   "model.attention={cache: {kind: kv, length: 64}}", "evaluate={every: 10, rows: 3}"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_LT(result.resident_bytes, int64_t{250} << 20) << rows;
+    return nlohmann::json::parse(result.out);
+  };
+  for (const char* more : {"data.accumulate=1", "data.accumulate=3"}) {
+    const nlohmann::json counted = plan("256", "4096", more);  // 2^20 tokens
+    const nlohmann::json derived = plan("256", "8192", more);
+    for (const char* key : {"activations", "state", "total", "step"}) {
+      const double fixed = key == std::string("total") || key == std::string("step") ? 1e8 : 0;
+      EXPECT_NEAR(derived["bytes"][key].get<double>() / (2 * counted["bytes"][key].get<double>() - fixed), 1, 0.02)
+          << key << ' ' << derived["bytes"][key] << ' ' << counted["bytes"][key];
+    }
+    EXPECT_EQ(derived["bytes"]["weights"], counted["bytes"]["weights"]);
+    EXPECT_EQ(derived["rows"], 8192);
+    EXPECT_NEAR(derived["disk"]["checkpoint"].get<double>() - counted["disk"]["checkpoint"].get<double>(),
+                counted["bytes"]["state"].get<double>(), 1e6);
+  }
+  plan("4096", "1048576", "data.accumulate=1");
+  plan("4096", "1048576", "data.accumulate=1048576");
+}
+
 // With telemetry, an evaluation and checkpoints.
 TEST(Plan, AWholeRunIsWithinFivePercent) {
   const TemporaryDirectory folder;

@@ -68,6 +68,26 @@ TEST(Stop, AnEvaluationThatWasCutShortIsMadeUpFor) {
   }
 }
 
+// Of signals that come when the run has stopped already, and its end is said, none changes the exit code.
+TEST(Stop, SignalsOnTheWayOutChangeNothing) {
+  const TinyRun tiny;
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {
+    for (const bool stopped : {true, false}) {
+      std::filesystem::remove_all(tiny / "run");
+      std::filesystem::create_directory(tiny / "run");
+      if (stopped) write_text(tiny / "run/STOP", "");
+      RunningProgram program(tiny.train_arguments("run", {"schedule.steps=2"}));
+      const std::filesystem::path log = tiny / "run/log.txt";
+      const std::string end = stopped ? "stopped after step 1" : "finished after step 2";
+      while (program.running() && read_text(log).find(end) == std::string::npos) {
+      }
+      while (program.running()) program.send(signal);
+      const ProgramResult result = program.wait();
+      EXPECT_EQ(result.code, stopped ? 75 : 0) << signal << ' ' << result.signal << result.err;
+    }
+  }
+}
+
 TEST(Stop, ARunHasOneProcess) {
   const TinyRun tiny;
   RunningProgram program(tiny.train_arguments("run", {"schedule.steps=1000000", "log.every=1", "checkpoint.every=5"}));

@@ -50,6 +50,16 @@ RunningProgram::RunningProgram(std::vector<std::string> arguments, const Program
   redirect(options.out.empty() ? capture_ / "out" : options.out, STDOUT_FILENO);
   redirect(capture_ / "err", STDERR_FILENO);
   for (int descriptor = 0; options.closed && descriptor <= STDERR_FILENO; ++descriptor) ::close(descriptor);
+  for (const int descriptor : options.unread) {
+    int pipe[2] = {};
+    if (::pipe(pipe) != 0 || ::dup2(pipe[1], descriptor) < 0) ::_exit(127);
+    ::close(pipe[0]);
+    ::close(pipe[1]);
+  }
+  for (const auto& [resource, value] : options.limits) {
+    const rlimit limit{value, value};
+    if (::setrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) ::_exit(127);
+  }
   for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
   if (!options.folder.empty() && ::chdir(options.folder.c_str()) != 0) ::_exit(127);
   ::execv(pointers.front(), pointers.data());

@@ -29,6 +29,8 @@ struct ProgramOptions {
   std::vector<std::pair<std::string, std::string>> environment;  // added to this process's
   std::filesystem::path out;                                     // instead of capturing, e.g. /dev/full
   bool closed = false;                                           // without stdin, stdout and stderr
+  std::vector<int> unread = {};                                  // of them, pipes whose reader has gone
+  std::vector<std::pair<int, uint64_t>> limits = {};             // RLIMIT_..., as of a user who cannot raise them
   std::string program = "quire";                                 // of the build's bin folder, or a whole path
 };
 

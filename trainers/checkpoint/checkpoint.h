@@ -89,6 +89,10 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path, Rank
 // use() is called again with the newest, unless that very checkpoint was given.
 void use_checkpoint(const std::filesystem::path& given,
                     const std::function<void(const std::filesystem::path& checkpoint)>& use);
+// The same on all ranks, with the checkpoint that rank 0 chooses. What use() throws on one rank, it throws on all: it
+// does what ranks may fail at in Ranks::on_all().
+void use_checkpoint(const std::filesystem::path& given, Ranks& ranks,
+                    const std::function<void(const std::filesystem::path& checkpoint)>& use);
 
 // An open checkpoint. All damage is Error(checkpoint).
 class CheckpointReader {

@@ -64,18 +64,19 @@ Tensor mean_rows(const Tensor& table, int64_t rows) {
 
 }  // namespace
 
-InitialWeights InitialWeights::open(const RunConfig& config, const Tokenizer& tokenizer) {
+InitialWeights InitialWeights::open(const RunConfig& config, const Tokenizer& tokenizer, Ranks& ranks) {
   InitialWeights weights;
-  use_checkpoint(*config.init.from,
-                 [&](const std::filesystem::path& checkpoint) { weights = read(config, tokenizer, checkpoint); });
+  use_checkpoint(*config.init.from, ranks, [&](const std::filesystem::path& checkpoint) {
+    ranks.on_all([&] { weights = read(config, tokenizer, checkpoint, ranks.size() > 1); });
+  });
   return weights;
 }
 
 InitialWeights InitialWeights::read(const RunConfig& config, const Tokenizer& tokenizer,
-                                    const std::filesystem::path& checkpoint) {
+                                    const std::filesystem::path& checkpoint, bool verified) {
   InitialWeights weights;
   weights.checkpoint_ = checkpoint;
-  const CheckpointReader reader = open_checkpoint(weights.checkpoint_);
+  const CheckpointReader reader = open_checkpoint(weights.checkpoint_, !verified);
   const std::string path = weights.checkpoint_.string();
   const std::string theirs = reader.read_text("tokenizer.txt");
   if (theirs != tokenizer.serialise()) {

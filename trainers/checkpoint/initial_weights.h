@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "core/ranks/ranks.h"
 #include "core/tensor.h"
 #include "data/tokenizers/tokenizer.h"
 #include "layers/parameter_store.h"
@@ -20,7 +21,8 @@ class InitialWeights {
   // that init.missing or init.unused do not name are missing or left over; Error(config) for a glob that names none.
   // Embeddings of inserted tokens may be missing: each begins as the mean embedding of the vocabulary, unless
   // init.missing names them.
-  static InitialWeights open(const RunConfig& config, const Tokenizer& tokenizer);
+  // All ranks read the checkpoint that rank 0 chooses.
+  static InitialWeights open(const RunConfig& config, const Tokenizer& tokenizer, Ranks& ranks = Ranks::current());
 
   // Overwrites the parameters that the checkpoint has; the others keep their initial values.
   void load(const ParameterStore& store) const;
@@ -31,7 +33,7 @@ class InitialWeights {
 
  private:
   static InitialWeights read(const RunConfig& config, const Tokenizer& tokenizer,
-                             const std::filesystem::path& checkpoint);
+                             const std::filesystem::path& checkpoint, bool verified);
 
   std::filesystem::path checkpoint_;
   std::map<std::string, Tensor> tensors_;  // those the model takes, buffers with the prefix "buffer."

@@ -129,7 +129,7 @@ void run(const Arguments& arguments) {
   std::unique_ptr<LoadedModel> model;
   std::string split;
   std::vector<int64_t> only;
-  use_checkpoint_on_ranks(arguments.checkpoint, ranks, [&](const std::filesystem::path& path) {
+  use_checkpoint(arguments.checkpoint, ranks, [&](const std::filesystem::path& path) {
     std::optional<CheckpointReader> reader;
     RunConfig chosen;
     ranks.on_all([&] {

@@ -71,7 +71,7 @@ void run(const Arguments& arguments) {
     const std::string text = generate(generator, tokenizer, sampling, [&](std::string_view piece) {
       if (arguments.json) return;
       print(piece);
-      std::fflush(stdout);
+      flush_output();
     });
     if (!arguments.json) print("\n");
     samples.push_back({{"text", arguments.echo ? prompt + text : text},

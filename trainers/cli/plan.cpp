@@ -2,9 +2,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "core/check.h"
+#include "core/cores.h"
 #include "core/log.h"
 #include "trainers/cli/numbers.h"
 #include "trainers/cli/plan_scaling.h"
@@ -38,7 +38,7 @@ struct Probe {
 
 Probe run_probe(const RunConfig& config) {
   const Machine machine = Machine::choose(config.run);
-  ThreadPool threads(static_cast<int>(config.run.threads));
+  ThreadPool threads(threads_of(config.run, Ranks::current()));
   const ThreadPool::Use use(threads);
   Probe probe{run_benchmark(config, machine, {.steps = 5, .warmup = 2}), machine.backend};
   probe.seconds = probe.measured.step_ms_median / 1000 * static_cast<double>(config.schedule.steps);
@@ -98,8 +98,7 @@ void run(const Arguments& arguments) {
   const RunConfig config = configuration_of(arguments.config, arguments.overrides);
   const RunLook look = look_at_data(config, true);
   for (const std::string& what : look.not_looked_at) log_info(fmt::format("not looked at: {}", what));
-  const int threads = config.run.threads > 0 ? static_cast<int>(config.run.threads)
-                                             : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int threads = config.run.threads > 0 ? static_cast<int>(config.run.threads) : allowed_cores();
   if (arguments.probe && arguments.ranks > 1 && !arguments.scaling.asked) {
     fail(ErrorKind::config, "plan: --probe measures one process; leave -n {} out, or add --scaling", arguments.ranks);
   }

@@ -7,16 +7,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <iostream>
 #include <mutex>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 
 #include "core/check.h"
+#include "core/files/write_signals.h"
 #include "core/log.h"
 #include "core/ranks/ranks.h"
 #include "trainers/cli/help.h"
@@ -25,6 +27,15 @@
 namespace quire {
 
 namespace {
+
+// Nobody reads standard output any more, which is no error.
+struct ClosedOutput {};
+constexpr int kClosedOutput = 128 + SIGPIPE;  // the exit code that a shell gives a process ended by the signal
+
+[[noreturn]] void fail_output() {
+  if (errno == EPIPE) throw ClosedOutput();
+  fail(ErrorKind::disk, "standard output cannot be written: {}", std::strerror(errno));
+}
 
 void report(std::string message) {
   std::replace(message.begin(), message.end(), '\n', ' ');
@@ -47,6 +58,14 @@ int end_with(ErrorKind kind, const std::string& message, bool shared = false) {
   return static_cast<int>(kind);
 }
 
+// Ends all ranks without a line. A process that is alone ends by the signal itself.
+int end_without_reader() {
+  Ranks& ranks = Ranks::current();
+  if (ranks.size() == 1) end_by_broken_pipe();
+  ranks.fail(ErrorKind::disk, "nobody reads standard output any more", true);
+  return kClosedOutput;
+}
+
 // The next file opened would get the number of a closed stdout, and what is printed would end up in that file. Reading
 // ends keep writes an error.
 void hold_closed_descriptors() {
@@ -60,28 +79,22 @@ void hold_closed_descriptors() {
   });
 }
 
-// Output that stays in a buffer until exit could be lost without anyone noticing.
-void flush_stdout() {
-  if (!Ranks::current().is_root()) return;
-  std::cout.flush();
-  if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    fail(ErrorKind::disk, "standard output cannot be written: {}", std::strerror(errno));
-  }
-}
-
 int parse_and_run(CLI::App& program, int argc, const char* const* argv, const ListKeys& keys) {
   const std::vector<std::string> words = usual_arguments(program, argc, argv);
   try {
     program.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes the last one first
   } catch (const Exit& exit) {
-    flush_stdout();
+    flush_output();
     return exit.code;
   } catch (const CLI::Success& help_or_version) {
-    if (Ranks::current().is_root()) program.exit(help_or_version);
+    std::ostringstream text;
+    program.exit(help_or_version, text, text);
+    print(text.str());
   } catch (const CLI::ParseError& error) {
     fail(ErrorKind::config, "{}", describe_usage(program, words, error, keys));
   }
-  flush_stdout();
+  // What stays in a buffer until exit could be lost without anyone noticing.
+  flush_output();
   return 0;
 }
 
@@ -93,6 +106,7 @@ Verb& add_verb(Verb& program, const std::string& name, const std::string& descri
 
 int run_program(int argc, const char* const* argv, const ProgramTexts& texts, std::span<const AddVerb> verbs) {
   hold_closed_descriptors();
+  ignore_write_signals();
   try {
     CLI::App program("quire trains language models on long documents.", "quire");
     program.set_version_flag("--version", texts.version);
@@ -106,6 +120,8 @@ int run_program(int argc, const char* const* argv, const ProgramTexts& texts, st
     const Ranks::Operation operation(ranks, "ending");
     ranks.barrier();  // what goes wrong on one rank until here is the exit code of all
     return code;
+  } catch (const ClosedOutput&) {
+    return end_without_reader();
   } catch (const SharedError& error) {
     return end_with(error.kind(), error.what(), true);
   } catch (const Error& error) {
@@ -133,9 +149,11 @@ void on_root_alone(const std::function<void()>& work) {
 
 void print(std::string_view text) {
   if (!Ranks::current().is_root()) return;
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) {
-    fail(ErrorKind::disk, "standard output cannot be written: {}", std::strerror(errno));
-  }
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) fail_output();
+}
+
+void flush_output() {
+  if (Ranks::current().is_root() && std::fflush(stdout) != 0) fail_output();
 }
 
 void print_json(const nlohmann::ordered_json& object) {

@@ -1,12 +1,14 @@
 #include "trainers/cli/quire_program.h"
 
 #include <string>
+#include <string_view>
 
 #include "core/ranks/processes/rank_process.h"
 #include "kernels/backend.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
 #include "trainers/run/config.h"
+#include "trainers/run/signals.h"
 
 namespace quire {
 
@@ -43,6 +45,8 @@ std::string version() {
 int quire_main(int argc, const char* const* argv) {
   constexpr AddVerb kVerbs[] = {add_prepare, add_tokenizer, add_train, add_eval,   add_generate,
                                 add_needle,  add_bench,     add_plan,  add_config, add_inspect};
+  // Before anything is made: a signal during start-up ends training in a clean stop, too.
+  if (argc > 1 && std::string_view(argv[1]) == "train") StopSignals::of_process();
   return run_program(argc, argv, {version, list_config_keys<RunConfig>}, kVerbs);
 }
 

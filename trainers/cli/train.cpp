@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "core/check.h"
+#include "core/log.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/trained_model.h"
 #include "trainers/cli/verbs.h"
@@ -60,15 +61,17 @@ void add_train(Verb& program) {
       ->type_name("RUN_DIR|CHECKPOINT");
   app.add_flag("--drop-state", arguments->drop_state, "With --resume: begin with empty caches and memories");
   app.callback([arguments] {
-    // Before anything is made: a signal during start-up ends in a clean stop, too, and start-up is wall time.
-    const StopSignals signals;
+    const StopSignals& signals = StopSignals::of_process();
     Ranks& ranks = Ranks::current();
     const auto started = StopConditions::Clock::now();
     const std::unique_ptr<Trainer> trainer = make_trainer(*arguments, ranks);
     if (!trainer) return;  // the run has no step left
     StopConditions conditions(signals, started, trainer->directory(), trainer->config().run.max_wall_time);
     const RunOutcome outcome = trainer->run([&] { return conditions.reason(); });
-    ranks.on_root([&] { conditions.remove_file(); });
+    ranks.on_root([&] {
+      conditions.remove_file();
+      require_log_written();
+    });
     if (outcome == RunOutcome::stopped) throw Exit{kExitStopped};
   });
 }

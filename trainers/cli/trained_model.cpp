@@ -32,28 +32,11 @@ Weights chosen_weights(const std::optional<bool>& ema, const RunConfig& config) 
   return ema.value_or(config.optimizer.ema.evaluate) ? Weights::average : Weights::trained;
 }
 
-void use_checkpoint_on_ranks(const std::filesystem::path& given, Ranks& ranks,
-                             const std::function<void(const std::filesystem::path& checkpoint)>& use) {
-  if (ranks.size() == 1) return use_checkpoint(given, use);
-  const Ranks::Operation operation(ranks, "loading the model");
-  for (;;) {
-    const std::filesystem::path checkpoint = resolve_checkpoint(given, ranks);
-    try {
-      return use(checkpoint);
-    } catch (const std::exception&) {
-      std::error_code ignored;
-      const bool gone =
-          !std::filesystem::is_directory(checkpoint, ignored) && std::filesystem::is_directory(given, ignored);
-      if (ranks.broadcast_from_root(gone ? "gone" : "") != "gone") throw;
-    }
-  }
-}
-
 std::unique_ptr<LoadedModel> load_model(const std::filesystem::path& given, const std::vector<std::string>& overrides,
                                         const std::optional<bool>& ema) {
   Ranks& ranks = Ranks::current();
   std::unique_ptr<LoadedModel> model;
-  use_checkpoint_on_ranks(given, ranks, [&](const std::filesystem::path& path) {
+  use_checkpoint(given, ranks, [&](const std::filesystem::path& path) {
     ranks.on_all([&] {
       // Several ranks have verified it together.
       const CheckpointReader reader = open_checkpoint(path, ranks.size() == 1);

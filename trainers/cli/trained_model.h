@@ -1,7 +1,6 @@
 // How verbs choose and load a trained model.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 
@@ -18,11 +17,6 @@ void add_ema_flag(Verb& verb, std::optional<bool>& ema);
 
 // The weights that the flag names; without a flag those of optimizer.ema.evaluate.
 Weights chosen_weights(const std::optional<bool>& ema, const RunConfig& config);
-
-// Calls use() on all ranks with the checkpoint that a user means, of which root chooses the newest (use_checkpoint()).
-// What use() throws on one rank, it throws on all: it does what ranks may fail at in Ranks::on_all().
-void use_checkpoint_on_ranks(const std::filesystem::path& given, Ranks& ranks,
-                             const std::function<void(const std::filesystem::path& checkpoint)>& use);
 
 // For verbs that take no corpus. given: a checkpoint or a run directory, of which the newest whole checkpoint is used;
 // overrides: what the command line says about the configuration.

@@ -56,7 +56,7 @@ void write_target_losses(const fs::path& path, const EvaluationResult& result, c
   file.put("/text_end", Tensor::from(text_end, {static_cast<int64_t>(text_end.size())}));
   file.set_attribute("/", "split", result.split);
   file.set_attribute("/", "checkpoint", checkpoint);
-  write_file_durably(path, file.finish());
+  replace_file_atomically(path, file.finish());
 }
 
 }  // namespace quire

@@ -95,7 +95,7 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   Ranks one;
   RunConfig steps_alone = config;
   steps_alone.evaluate.every = 0;
-  require_memory(steps_alone, machine, static_cast<int>(config.run.threads), one);
+  require_memory(steps_alone, machine, threads_of(config.run, one), one);
   const int64_t vocabulary = expected_vocabulary(config);
   BenchmarkResult result;
   result.vocabulary = vocabulary;

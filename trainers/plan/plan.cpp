@@ -119,12 +119,37 @@ int64_t Plan::on_gpu() const {
   return persistent() - program - host_state + std::max(activations, evaluation) + workspace;
 }
 
-Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
-  if (ranks > config.data.rows) {
-    fail(ErrorKind::config,
-         "-n {}: data.rows is {}, and a rank without a row only waits for the others; give fewer ranks or more rows",
-         ranks, config.data.rows);
+namespace {
+
+// A batch of more tokens is not made: its plan follows from those of two smaller ones.
+constexpr int64_t kMostTokens = int64_t{1} << 20;
+constexpr int64_t kSampledTokens = kMostTokens / 4;
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// Rows that a rank reads at once, of which fewer stand for all: `larger`, and half of them to see what a row adds.
+struct SampledRows {
+  int64_t all;
+  int64_t larger;
+  int64_t smaller;
+
+  // blocks: how many there are of them beside each other.
+  SampledRows(int64_t rows, int64_t length, int64_t blocks)
+      : all(rows),
+        larger(rows <= kMostTokens / (blocks * length)
+                   ? rows
+                   : std::min(rows, std::max<int64_t>(2, kSampledTokens / length / blocks))),
+        smaller(std::max<int64_t>(1, larger / 2)) {}
+
+  int64_t scaled(int64_t bytes_of_smaller, int64_t bytes_of_larger) const {
+    if (larger == all) return bytes_of_larger;
+    return bytes_of_larger + (bytes_of_larger - bytes_of_smaller) / (larger - smaller) * (all - larger);
   }
+};
+
+Plan make_whole_plan(const RunConfig& config, int64_t ranks, int threads) {
   // All bytes of Device::meta are counted together. Ranks that are threads plan one after the other.
   static std::mutex planning;
   const std::lock_guard lock(planning);
@@ -224,6 +249,45 @@ Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
   const int64_t file = std::min(largest, std::max(kPartFileBytes, largest_tensor));
   const int64_t piece = gpu ? std::min(plan.state + plan.host_state, kStatePieceBytes) : 0;
   plan.checkpoint_work = 2 * file + std::min(file / 2, kHeapBytes) + piece;
+  return plan;
+}
+
+}  // namespace
+
+Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
+  if (ranks > config.data.rows) {
+    fail(ErrorKind::config,
+         "-n {}: data.rows is {}, and a rank without a row only waits for the others; give fewer ranks or more rows",
+         ranks, config.data.rows);
+  }
+  const int64_t rows = ceil_div(config.data.rows, ranks);
+  const int64_t blocks = std::min(config.data.accumulate, rows);
+  // The third block of rows finds what the second one found.
+  const int64_t sampled_blocks = std::min<int64_t>(blocks, rows * config.data.subsequence <= kMostTokens ? blocks : 2);
+  const SampledRows block(ceil_div(rows, blocks), config.data.subsequence, sampled_blocks);
+  const SampledRows evaluation(ceil_div(config.evaluate.rows, ranks), config.data.subsequence, 1);
+  const bool whole = block.larger == block.all && sampled_blocks == blocks && evaluation.larger == evaluation.all;
+  if (whole) return make_whole_plan(config, ranks, threads);
+  const auto sampled = [&](int64_t block_rows, int64_t evaluation_rows) {
+    RunConfig part = config;
+    part.data.rows = sampled_blocks * block_rows * ranks;
+    part.data.accumulate = sampled_blocks;
+    part.evaluate.rows = evaluation_rows * ranks;
+    return make_whole_plan(part, ranks, threads);
+  };
+  const Plan smaller = sampled(block.smaller, evaluation.smaller);
+  Plan plan = sampled(block.larger, evaluation.larger);
+  const int64_t sampled_rows = plan.rows;
+  const int64_t sampled_state = plan.state + plan.host_state + plan.file_state;
+  plan.rows = rows;
+  for (int64_t* const state : {&plan.state, &plan.host_state, &plan.file_state}) *state = *state / sampled_rows * rows;
+  const double free_share = static_cast<double>(plan.free_blocks) / static_cast<double>(plan.activations);
+  plan.activations = block.scaled(smaller.activations, plan.activations);
+  plan.free_blocks = static_cast<int64_t>(free_share * static_cast<double>(plan.activations));
+  plan.evaluation = evaluation.scaled(smaller.evaluation, plan.evaluation);
+  // An evaluation takes the blocks of a step where there are enough of them.
+  plan.evaluation_blocks = std::max<int64_t>(0, plan.evaluation - plan.activations - plan.free_blocks);
+  plan.checkpoint += (sampled_state / sampled_rows) * (config.data.rows - sampled_rows * ranks);
   return plan;
 }
 

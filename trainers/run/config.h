@@ -56,7 +56,9 @@ struct RunSection {
                  "says so",
          .resumable = true});
     v.field("threads", threads,
-            {.help = "CPU threads; 0 means one per core. Results do not depend on the number",
+            {.help = "CPU threads; 0 means one per core that the run may use, or fewer where a CPU quota (cgroup) "
+                     "gives less time. More than four per core of the machine are refused. Results do not depend on "
+                     "the number",
              .min = 0,
              .max = 4096,
              .resumable = true,

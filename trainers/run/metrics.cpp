@@ -71,7 +71,9 @@ void remove_torn_line(const fs::path& path) {
   if (!fs::exists(path)) return;
   const int64_t end = for_each_line(path, [](const std::string&, int64_t) {});
   std::error_code error;
-  fs::resize_file(path, static_cast<uintmax_t>(end), error);
+  do {
+    fs::resize_file(path, static_cast<uintmax_t>(end), error);
+  } while (error == std::errc::interrupted);
   if (error) fail(ErrorKind::disk, "{}: cannot be written: {}", path.string(), error.message());
 }
 

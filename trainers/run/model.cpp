@@ -3,11 +3,16 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/cores.h"
+#include "core/log.h"
 #include "kernels/backend.h"
 
 namespace quire {
 
 namespace {
+
+// Beyond it a step may take minutes in place of milliseconds.
+constexpr int kMostThreadsPerCore = 4;
 
 // Whether the run computes on a GPU. Error(config) when it must and cannot.
 bool uses_gpu(DeviceChoice choice) {
@@ -23,8 +28,22 @@ bool uses_gpu(DeviceChoice choice) {
 }  // namespace
 
 int threads_of(const RunSection& run, const Ranks& ranks) {
-  if (run.threads > 0) return static_cast<int>(run.threads);
-  return ranks.cores();
+  if (run.threads == 0) return ranks.cores();
+  const int cores = cores_of_machine();
+  if (run.threads > int64_t{kMostThreadsPerCore} * cores) {
+    fail(ErrorKind::config,
+         "run.threads: {} threads on the {} cores of this machine would wait for each other most of the time; give at "
+         "most {}, or 0 for one per core",
+         run.threads, cores, kMostThreadsPerCore * cores);
+  }
+  return static_cast<int>(run.threads);
+}
+
+void warn_of_threads(const RunSection& run) {
+  const int cores = cores_of_machine();
+  if (run.threads <= cores || run.threads > int64_t{kMostThreadsPerCore} * cores) return;
+  log_warn(fmt::format("run.threads: {} threads share the {} cores of this machine, which is slower than one per core",
+                       run.threads, cores));
 }
 
 DType computing_type(Precision precision, DeviceKind kind) {

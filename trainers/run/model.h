@@ -26,7 +26,10 @@ struct Machine {
 
 // Threads of this rank: run.threads or, where that is 0, its part of the cores that this process may run on, which it
 // shares with the other ranks of its host.
+// Error(config) for more than a few per core.
 int threads_of(const RunSection& run, const Ranks& ranks);
+// Says when there are more threads than cores.
+void warn_of_threads(const RunSection& run);
 
 // The number type of a precision on a kind of device.
 DType computing_type(Precision precision, DeviceKind kind);

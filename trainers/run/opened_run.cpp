@@ -59,11 +59,6 @@ std::unique_ptr<TrainingMixture> open_mixture(const RunConfig& config, Corpus& c
   return mixture;
 }
 
-std::optional<InitialWeights> open_initial_weights(const RunConfig& config, const Corpus& corpus) {
-  if (!config.init.from) return std::nullopt;
-  return InitialWeights::open(config, corpus.tokenizer());
-}
-
 // Tensors of a GPU are summed by the library of the GPU.
 void connect_devices(const Machine& machine, Ranks& ranks) {
   const std::string kind = name_of(machine.device.kind);
@@ -136,10 +131,11 @@ OpenedRun OpenedRun::open(const RunConfig& config, Ranks& ranks, bool begins) {
   connect_devices(opened.machine, ranks);
   opened.corpus = open_corpus(config, ranks);
   opened.mixture = open_mixture(config, *opened.corpus, ranks);
+  if (ranks.is_root()) warn_of_threads(config.run);
   ranks.on_one_per_host([&] { require_memory(config, opened.machine, threads_of(config.run, ranks), ranks); });
-  ranks.on_all([&] {
-    if (begins) opened.weights = open_initial_weights(config, *opened.corpus);
-  });
+  if (begins && config.init.from) {
+    opened.weights = InitialWeights::open(config, opened.corpus->tokenizer(), ranks);
+  }
   ranks.agree("the program", build_id());
   const std::string text = dump_config(config);
   ranks.agree("the configuration", checksum_of(std::as_bytes(std::span(text))));

@@ -26,7 +26,11 @@ bool holds_run(const std::filesystem::path& path) {
 constexpr const char* kLock = ".lock";
 
 bool is_held_by_another(int descriptor, int how) {
-  return ::flock(descriptor, how | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  int result = 0;
+  do {
+    result = ::flock(descriptor, how | LOCK_NB);
+  } while (result != 0 && errno == EINTR);
+  return result != 0 && errno == EWOULDBLOCK;
 }
 
 // What the process that holds the lock has written into it: "process 4711 on node07".

@@ -51,6 +51,17 @@ StopSignals::~StopSignals() {
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &previous[i], nullptr);
 }
 
+const StopSignals& StopSignals::of_process() {
+  static const StopSignals* const signals = new StopSignals;
+  return *signals;
+}
+
+void StopSignals::ignore_more() {
+  const std::lock_guard lock(mutex);
+  if (living == 0) return;
+  for (const int number : kSignals) std::signal(number, SIG_IGN);
+}
+
 int StopSignals::signal_number() const {
   return caught;
 }

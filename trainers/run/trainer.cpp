@@ -13,6 +13,7 @@
 #include "trainers/run/product_choice.h"
 #include "trainers/run/progress.h"
 #include "trainers/run/schedule_share.h"
+#include "trainers/run/signals.h"
 
 namespace quire {
 
@@ -111,6 +112,7 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
     line_.add(result, step_seconds);
     if (const std::string warning = pace.add(step_seconds); !warning.empty() && ranks_.is_root()) log_warn(warning);
     progress.update(step, line_.text());
+    if (ranks_.is_root()) require_log_written();
 
     std::string why;
     {
@@ -133,12 +135,14 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
     }
     if (stopping && !(last && evaluated)) {
       progress.finish();
+      StopSignals::ignore_more();
       log_info(fmt::format("stopped after step {} ({}); go on with: quire train --resume {}", step, why,
                            directory_.path().string()));
       return RunOutcome::stopped;
     }
   }
   progress.finish();
+  StopSignals::ignore_more();
   log_info(fmt::format("finished after step {}; evaluate it with: quire eval {}", training_->step,
                        directory_.path().string()));
   return RunOutcome::finished;

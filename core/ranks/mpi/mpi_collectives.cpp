@@ -1,16 +1,14 @@
 #include "core/ranks/mpi/mpi_collectives.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
+#include "core/awake_time.h"
 #include "core/check.h"
 
 namespace quire {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // What lies in memory for pieces that have arrived, of all ranks together.
 constexpr int64_t kPieceBytes = int64_t{8} << 20;
@@ -154,14 +152,15 @@ void MpiCollectives::gather(const CpuCollective& work) {
 
 // A failure of another rank, or others that do not come, end it.
 void MpiCollectives::await(std::vector<MPI_Request>& requests) {
-  const Clock::time_point begun = Clock::now();
+  AwakeTime waited;
   bool told = false;
   await_mpi(requests, [&] {
     control_.check();
-    if (told || Clock::now() - begun < control_.deadline()) return;
+    if (waited.passed() < control_.deadline() || told) return;
     told = true;
     control_.overdue(finished() + 1);
   });
+  if (told) control_.overdue(0);
 }
 
 void MpiCollectives::wait() {

@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 
+#include "core/awake_time.h"
 #include "core/background_thread.h"
 #include "core/check.h"
 
@@ -60,7 +61,7 @@ bool MpiThread::run(const std::function<void()>& work, std::chrono::milliseconds
     changed_.notify_all();
   });
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, limit, [&] { return outcome->done; })) return false;
+  if (!wait_awake(changed_, lock, limit, [&] { return outcome->done; })) return false;
   if (outcome->error) std::rethrow_exception(outcome->error);
   return true;
 }

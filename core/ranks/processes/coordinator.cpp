@@ -89,10 +89,13 @@ void Coordinator::receive(int from, const Frame& frame, Time now) {
     case FrameType::fail:
       return judge(from, frame);
     case FrameType::told:
-      return send_all({FrameType::told});
+      return take_told(from);
     case FrameType::overdue:
-      rank.overdue = frame.number;
-      if (!first_overdue_) first_overdue_ = now;
+      rank.overdue = frame.number == 0 ? std::nullopt : std::optional(frame.number);
+      if (rank.overdue && !first_overdue_) first_overdue_ = now;
+      if (std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& one) { return one.overdue; })) {
+        first_overdue_.reset();
+      }
       return;
     case FrameType::ended:
       rank.ended = true;
@@ -106,6 +109,14 @@ void Coordinator::receive(int from, const Frame& frame, Time now) {
 void Coordinator::lost(int rank) {
   const Rank& one = ranks_[static_cast<size_t>(rank)];
   if (!one.ended) fail(ErrorKind::communication, gone(one.activity));
+  reporter_is_lost_ = reporter_is_lost_ || reporter_ == rank;
+}
+
+// A rank that reports without having been told to has given up rank 0, which was stopped.
+void Coordinator::take_told(int rank) {
+  told_ = true;
+  fail(ErrorKind::communication, gone(ranks_[static_cast<size_t>(rank)].activity));
+  send_all({FrameType::told});
 }
 
 void Coordinator::take_call(int from, const Frame& frame, Time now) {
@@ -155,8 +166,8 @@ void Coordinator::finish_call() {
 // Of an error that all have, one rank is told to report; of one that came second, none.
 void Coordinator::judge(int rank, const Frame& error) {
   fail(static_cast<ErrorKind>(error.number), error.text);
-  const bool reports = !reported_ && failure_->text == error.text;
-  reported_ = reported_ || reports;
+  const bool reports = !told_ && !reporter_ && failure_->text == error.text;
+  if (reports) reporter_ = rank;
   outgoing_.push_back({rank, {FrameType::verdict, reports ? 1U : 0U}});
 }
 

@@ -51,6 +51,8 @@ class Coordinator {
   std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
 
   bool all_have_ended() const;
+  // The failure was to be reported by a rank that has gone without saying that it did.
+  bool is_unreported() const { return failure_ && reporter_is_lost_ && !told_; }
 
  private:
   struct Rank {
@@ -64,6 +66,7 @@ class Coordinator {
   };
   void fail(ErrorKind kind, const std::string& message);
   void judge(int rank, const Frame& error);
+  void take_told(int rank);
   void take_call(int rank, const Frame& frame, Time now);
   void finish_call();
   void send_all(const Frame& frame);
@@ -78,7 +81,9 @@ class Coordinator {
   Time first_came_;
   std::optional<Time> first_overdue_;
   std::optional<Frame> failure_;
-  bool reported_ = false;  // a rank was told to report it
+  std::optional<int> reporter_;  // who was told to report it
+  bool reporter_is_lost_ = false;
+  bool told_ = false;  // it has been reported
 };
 
 }  // namespace quire

@@ -20,8 +20,6 @@ struct Header {
   uint64_t size;
 };
 
-constexpr uint64_t kLargest = uint64_t{1} << 32;
-
 }  // namespace
 
 FrameSocket::FrameSocket(int descriptor) : descriptor_(descriptor) {
@@ -57,7 +55,7 @@ void FrameSocket::flush() {
 
 void FrameSocket::receive(std::vector<Frame>& frames, size_t most) {
   std::array<char, 1 << 16> block;
-  while (!closed_) {
+  while (!closed_ && arrived_.size() <= most_ + sizeof(Header)) {
     const ssize_t got = ::recv(descriptor_, block.data(), block.size(), 0);
     if (got > 0) {
       arrived_.append(block.data(), static_cast<size_t>(got));
@@ -71,7 +69,7 @@ void FrameSocket::receive(std::vector<Frame>& frames, size_t most) {
   for (; most > 0 && arrived_.size() - at >= sizeof(Header); --most) {
     Header header;
     std::memcpy(&header, arrived_.data() + at, sizeof(header));
-    if (header.type > static_cast<uint32_t>(FrameType::ended) || header.size > kLargest) {
+    if (header.type > static_cast<uint32_t>(FrameType::ended) || header.size > most_) {
       closed_ = true;
       break;
     }

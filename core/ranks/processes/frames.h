@@ -17,12 +17,13 @@ enum class FrameType : uint32_t {
   fail,      // to root: an error of this rank; number: its kind
   verdict,   // from root: number: 1 when this rank is to report its error
   failed,    // from root: the run has failed; number: the kind
-  told,      // the failure has been reported
-  overdue,   // to root: others do not come to a collective; number: how many this rank has begun
+  told,      // the failure has been reported; to root also by a rank that has given root up
+  overdue,   // to root: others do not come to a collective; number: how many this rank has begun, or 0: they have come
   ended,     // to root: this rank's program is over
 };
 
 inline constexpr uint64_t kNoProgress = UINT64_MAX;
+inline constexpr uint64_t kLargestText = uint64_t{1} << 32;
 
 struct Frame {
   FrameType type = FrameType::hello;
@@ -38,6 +39,8 @@ class FrameSocket {
   FrameSocket& operator=(const FrameSocket&) = delete;
 
   int descriptor() const { return descriptor_; }
+  // Whoever is there has to be heard, but may claim no more memory than this for the text of a frame.
+  void take_at_most(uint64_t text_bytes) { most_ = text_bytes; }
   // Writes what the socket takes at once; the rest goes with flush().
   void send(const Frame& frame);
   void flush();
@@ -51,6 +54,7 @@ class FrameSocket {
 
  private:
   int descriptor_;
+  uint64_t most_ = kLargestText;
   bool closed_ = false;
   std::string unsent_;
   size_t sent_ = 0;  // of unsent_

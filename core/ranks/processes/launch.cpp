@@ -1,6 +1,7 @@
 #include "core/ranks/processes/launch.h"
 
 #include <charconv>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
@@ -19,9 +20,26 @@ std::optional<int> number_of(const Environment& environment, const char* name, c
   const char* const end = text + std::strlen(text);
   const auto read = std::from_chars(text, end, value);
   if (read.ec != std::errc{} || read.ptr != end || value < 0) {
-    fail(ErrorKind::config, "the environment variable {} is \"{}\", which is no {}", name, text, what);
+    fail(ErrorKind::config, "the environment variable {} is \"{:.200}\", which is no {}", name, text, what);
   }
   return value;
+}
+
+std::optional<int> size_of(const Environment& environment, const char* name) {
+  constexpr int kMostRanks = 1 << 16;
+  const std::optional<int> size = number_of(environment, name);
+  if (size && *size > kMostRanks) {
+    fail(ErrorKind::config, "the environment variable {} is {}: at most {} ranks are possible", name, *size,
+         kMostRanks);
+  }
+  return size;
+}
+
+// An empty value is mostly that of a variable of a script that was not set.
+const char* text_of(const Environment& environment, const char* name) {
+  const char* const text = environment(name);
+  if (text != nullptr && *text == '\0') fail(ErrorKind::config, "the environment variable {} is empty", name);
+  return text;
 }
 
 struct Launcher {
@@ -51,7 +69,7 @@ Launch meet_in_file(const Environment& environment, const std::string& file) {
   const char* const rank_name = slurm ? "SLURM_PROCID" : "QUIRE_RANK";
   const char* const size_name = slurm ? "SLURM_STEP_NUM_TASKS" : "QUIRE_RANKS";
   const std::optional<int> rank = number_of(environment, rank_name);
-  const std::optional<int> size = number_of(environment, size_name);
+  const std::optional<int> size = size_of(environment, size_name);
   if (!rank || !size) {
     fail(
         ErrorKind::config,
@@ -73,13 +91,13 @@ Launch meet_in_file(const Environment& environment, const std::string& file) {
 }
 
 Launch find_way(const Environment& environment) {
-  if (const char* file = environment("QUIRE_RENDEZVOUS")) return meet_in_file(environment, file);
+  if (const char* file = text_of(environment, "QUIRE_RENDEZVOUS")) return meet_in_file(environment, file);
   if (environment("QUIRE_RANKS") != nullptr) {
     fail(ErrorKind::config,
          "QUIRE_RANKS is set, but not QUIRE_RENDEZVOUS: name a file that all ranks see, where they can meet");
   }
   for (const Launcher& launcher : kLaunchers) {
-    const std::optional<int> size = number_of(environment, launcher.size);
+    const std::optional<int> size = size_of(environment, launcher.size);
     if (!size) continue;
     if (*size <= 1) return {};
     return {.way = Launch::Way::mpi,
@@ -102,6 +120,13 @@ Launch find_launch(const Environment& environment) {
     if (*seconds < 1)
       fail(ErrorKind::config, "the environment variable {} is 0; give a number of seconds above 0", kName);
     launch.patience = std::chrono::seconds(*seconds);
+  }
+  if (const char* address = text_of(environment, "QUIRE_ADDRESS")) launch.address = address;
+  if (const std::optional<int> port = number_of(environment, "QUIRE_PORT", "TCP port")) {
+    if (*port < 1 || *port > UINT16_MAX) {
+      fail(ErrorKind::config, "the environment variable QUIRE_PORT is {}; a TCP port is 1 to {}", *port, UINT16_MAX);
+    }
+    launch.port = *port;
   }
   return launch;
 }

@@ -27,6 +27,8 @@ struct Launch {
   // How long ranks wait for each other at the start, before run.rank_timeout is known (QUIRE_START_TIMEOUT, in
   // seconds).
   std::chrono::seconds patience{300};
+  std::string address = {};  // of rank 0, as it gives it to the others (QUIRE_ADDRESS); empty: all that it has
+  int port = 0;              // that rank 0 listens on (QUIRE_PORT); 0: any that is free
 };
 
 // Error(config) when QUIRE_RENDEZVOUS is given without rank and number of ranks, or a number is none.

@@ -7,12 +7,13 @@
 #include <array>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <iterator>
 #include <thread>
 
 #include "core/check.h"
 #include "core/cores.h"
+#include "core/files/file_io.h"
+#include "core/files/write_signals.h"
 #include "core/library.h"
 #include "core/log.h"
 #include "core/ranks/mpi/mpi_world.h"
@@ -86,23 +87,45 @@ std::unique_ptr<MpiWorld> start_mpi(const Launch& launch) {
   return world;
 }
 
+// What rank 0 of this start or of an earlier one has written to the file; empty while there is none.
+std::string contact_in(const std::string& file) {
+  std::error_code ignored;
+  std::string text;
+  try {
+    if (std::filesystem::exists(file, ignored)) {
+      text = read_text_file(file, {.kind = ErrorKind::communication, .most_bytes = int64_t{1} << 16});
+    }
+  } catch (const Error&) {
+    if (std::filesystem::exists(file, ignored)) throw;  // not one that rank 0 has just removed
+  }
+  if (text.empty() || is_contact(text)) return text;
+  fail(ErrorKind::communication,
+       "QUIRE_RENDEZVOUS: {} holds something else than what rank 0 writes for the others; name a file that does not "
+       "exist",
+       file);
+}
+
 // The token in it is for the user of the run alone.
 void write_contact(const std::string& file, const std::string& contact) {
-  const std::string part = fmt::format("{}.{}", file, ::getpid());
-  std::error_code error;
-  std::ofstream(part).close();
-  std::filesystem::permissions(part, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write, error);
-  std::ofstream(part) << contact << '\n';
-  std::filesystem::rename(part, file, error);
-  if (error) fail(ErrorKind::disk, "QUIRE_RENDEZVOUS: {} cannot be written: {}", file, error.message());
+  contact_in(file);  // a file of something else is not written over
+  const std::filesystem::path part = fmt::format("{}.{}", file, ::getpid());
+  try {
+    File out = File::create(part);
+    std::filesystem::permissions(part, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    out.write(std::as_bytes(std::span(contact)));
+    out.flush();
+    rename_durably(part, file);
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(part, ignored);
+    throw;
+  }
 }
 
 std::string read_contact(const Launch& launch, const Member& member, std::chrono::steady_clock::time_point until) {
   const std::string& file = launch.file;
   while (std::chrono::steady_clock::now() < until) {
-    std::ifstream in(file);
-    std::string text;
-    if (std::getline(in, text)) return text;
+    if (std::string text = contact_in(file); !text.empty()) return text;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   fail(ErrorKind::communication, "QUIRE_RENDEZVOUS: rank {} on {} waited {} s for rank 0 to write {}", member.rank,
@@ -128,14 +151,15 @@ std::unique_ptr<FrameSocket> find_root(const Launch& launch, const Member& membe
 std::unique_ptr<SocketControl> join(const Launch& launch, MpiWorld* world) {
   const Member member{launch.rank, launch.size, world != nullptr ? world->host() : host_name()};
   if (member.rank > 0) return std::make_unique<SocketControl>(member, find_root(launch, member, world));
-  Rendezvous place;
+  Rendezvous place(launch.address, launch.port);
   if (world != nullptr) {
     world->from_root(place.contact());
   } else {
     write_contact(launch.file, place.contact());
   }
   auto control = std::make_unique<SocketControl>(member, place.receive(member.size, launch.patience));
-  if (world == nullptr) std::filesystem::remove(launch.file);
+  std::error_code ignored;
+  if (world == nullptr) std::filesystem::remove(launch.file, ignored);
   return control;
 }
 
@@ -158,7 +182,7 @@ class NoCollectives : public Collectives {
 
 // Launchers bind ranks to single cores unless they are told otherwise.
 void warn_of_binding(const Ranks& ranks) {
-  const int bound = allowed_cores();
+  const auto bound = static_cast<int>(allowed_core_list().size());
   const int host = cores_of_parent();
   if (!ranks.is_root() || bound * ranks.host_size() >= host) return;
   log_warn(
@@ -232,6 +256,7 @@ void choose_gpu(int host_rank) {
 MpiWorld::~MpiWorld() = default;
 
 int run_as_rank(const std::function<int()>& program) {
+  ignore_write_signals();
   Launch launch;
   try {
     launch = find_launch();

@@ -13,12 +13,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 
+#include "core/awake_time.h"
 #include "core/check.h"
 
 namespace quire {
@@ -27,16 +27,22 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr size_t kTokenSize = 32;
+// What a hello may hold beside the token, or an answer instead of it.
+constexpr size_t kLongestHost = 1024;
+// Connections that have not said yet who they are, and how long each may take.
+constexpr size_t kMostStrangers = 128;
+constexpr std::chrono::seconds kFirstWords{10};
+
 std::string random_token() {
   std::random_device random;
   std::string token;
-  for (int i = 0; i < 4; ++i) token += fmt::format("{:08x}", random());
+  for (size_t i = 0; i < kTokenSize / 8; ++i) token += fmt::format("{:08x}", random());
   return token;
 }
 
 // Of all interfaces that are up; the loopback comes last, for ranks on the same host without a network.
 std::vector<std::string> own_addresses() {
-  if (const char* given = std::getenv("QUIRE_ADDRESS")) return {given};
   std::vector<std::string> addresses;
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return {"127.0.0.1"};
@@ -96,6 +102,7 @@ std::unique_ptr<FrameSocket> try_address(const std::string& address, const std::
     const int descriptor = ::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (descriptor < 0) continue;
     auto attempt = std::make_unique<FrameSocket>(descriptor);
+    attempt->take_at_most(token.size());
     if (::connect(descriptor, one->ai_addr, one->ai_addrlen) != 0 && errno != EINPROGRESS) continue;
     int error = 0;
     socklen_t size = sizeof(error);
@@ -106,7 +113,9 @@ std::unique_ptr<FrameSocket> try_address(const std::string& address, const std::
     answer_at_once(descriptor);
     attempt->send({FrameType::hello, static_cast<uint64_t>(member.rank), token + member.host});
     const std::optional<Frame> answer = first_frame(*attempt, until);
-    if (answer && answer->type == FrameType::welcome && answer->text == token) socket = std::move(attempt);
+    if (!answer || answer->type != FrameType::welcome || answer->text != token) continue;
+    attempt->take_at_most(kLargestText);
+    socket = std::move(attempt);
   }
   ::freeaddrinfo(found);
   return socket;
@@ -126,94 +135,167 @@ int count_missing(std::vector<Rendezvous::Peer>& peers) {
   return missing;
 }
 
+struct Contact {
+  std::vector<std::string> addresses;
+  int port = 0;
+  std::string token;
+};
+
+std::optional<Contact> parsed_contact(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || json.size() != 3) return std::nullopt;
+  const auto addresses = json.find("addresses");
+  const auto port = json.find("port");
+  const auto token = json.find("token");
+  if (addresses == json.end() || port == json.end() || token == json.end()) return std::nullopt;
+  const bool fits = addresses->is_array() && !addresses->empty() && port->is_number_unsigned() &&
+                    port->get<uint64_t>() >= 1 && port->get<uint64_t>() <= UINT16_MAX && token->is_string() &&
+                    !token->get<std::string>().empty();
+  if (!fits) return std::nullopt;
+  Contact contact{{}, port->get<int>(), token->get<std::string>()};
+  for (const auto& address : *addresses) {
+    if (!address.is_string()) return std::nullopt;
+    contact.addresses.push_back(address.get<std::string>());
+  }
+  return contact;
+}
+
+std::string some_of(const std::vector<int>& ranks) {
+  constexpr size_t kMost = 10;
+  if (ranks.size() <= kMost) return fmt::format("{}", fmt::join(ranks, ", "));
+  return fmt::format("{} and {} more", fmt::join(ranks.begin(), ranks.begin() + kMost, ", "), ranks.size() - kMost);
+}
+
 }  // namespace
 
-Rendezvous::Rendezvous() : token_(random_token()) {
+Rendezvous::Rendezvous(const std::string& address, int port) : token_(random_token()) {
   // One socket takes both families; a kernel without IPv6 has none of that kind.
-  listener_ = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_storage address{};
+  listener_ = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  sockaddr_storage place{};
   socklen_t size = sizeof(sockaddr_in6);
+  const int on = 1;
   if (listener_ >= 0) {
     const int off = 0;
     ::setsockopt(listener_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-    reinterpret_cast<sockaddr_in6&>(address).sin6_family = AF_INET6;
+    reinterpret_cast<sockaddr_in6&>(place).sin6_family = AF_INET6;
   } else {
-    listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     size = sizeof(sockaddr_in);
-    reinterpret_cast<sockaddr_in&>(address).sin_family = AF_INET;
+    reinterpret_cast<sockaddr_in&>(place).sin_family = AF_INET;
   }
-  if (listener_ < 0 || ::bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+  // The port is at the same place for both families. One that was chosen may still have connections of the run before.
+  in_port_t& place_port = reinterpret_cast<sockaddr_in&>(place).sin_port;
+  place_port = htons(static_cast<uint16_t>(port));
+  if (port != 0) ::setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (listener_ < 0 || ::bind(listener_, reinterpret_cast<sockaddr*>(&place), size) != 0 ||
       ::listen(listener_, SOMAXCONN) != 0 ||
-      ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    fail(ErrorKind::communication, "rank 0 cannot listen on a TCP port for the other ranks: {}", std::strerror(errno));
+      ::getsockname(listener_, reinterpret_cast<sockaddr*>(&place), &size) != 0) {
+    const int error = errno;
+    if (listener_ >= 0) ::close(listener_);
+    const std::string where = port == 0 ? "a TCP port" : fmt::format("the TCP port {} (QUIRE_PORT)", port);
+    fail(ErrorKind::communication, "rank 0 cannot listen on {} for the other ranks: {}{}", where, std::strerror(error),
+         port == 0 ? "" : "; choose another one, or none");
   }
-  // The port is at the same place for both families.
-  const int port = ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port);
-  contact_ = nlohmann::json{{"addresses", own_addresses()}, {"port", port}, {"token", token_}}.dump();
+  addresses_ = address.empty() ? own_addresses() : std::vector<std::string>{address};
+  contact_ = nlohmann::json{{"addresses", addresses_}, {"port", ntohs(place_port)}, {"token", token_}}.dump();
 }
 
 Rendezvous::~Rendezvous() {
   if (listener_ >= 0) ::close(listener_);
 }
 
+// Some of those that wait. Where there are too many, those that are silent for longest go.
+void Rendezvous::take_connections(std::vector<Stranger>& strangers, int size) const {
+  for (size_t taken = 0; taken < kMostStrangers / 2; ++taken) {
+    const int descriptor = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    const bool no_more_files = descriptor < 0 && (errno == EMFILE || errno == ENFILE);
+    if (no_more_files && strangers.empty()) {
+      fail(ErrorKind::communication,
+           "rank 0 cannot take the connections of {} ranks: {}; allow it more files (ulimit -n)", size,
+           std::strerror(errno));
+    }
+    if (no_more_files || strangers.size() >= kMostStrangers) strangers.erase(strangers.begin());
+    if (descriptor < 0) return;
+    answer_at_once(descriptor);
+    strangers.push_back({std::make_unique<FrameSocket>(descriptor), Clock::now() + kFirstWords});
+    strangers.back().socket->take_at_most(kTokenSize + kLongestHost);
+  }
+}
+
+// Makes peers of those that know the token. Those that said something else, or nothing for too long, go.
+void Rendezvous::hear(std::vector<Stranger>& strangers, std::vector<Peer>& peers) const {
+  const Clock::time_point now = Clock::now();
+  std::vector<Stranger> silent;
+  for (Stranger& stranger : strangers) {
+    std::vector<Frame> frames;
+    stranger.socket->receive(frames, 1);
+    if (frames.empty() && !stranger.socket->closed() && now < stranger.until) silent.push_back(std::move(stranger));
+    if (frames.empty()) continue;
+    const Frame& hello = frames.front();
+    if (hello.type != FrameType::hello || !hello.text.starts_with(token_) || hello.number == 0 ||
+        hello.number >= peers.size()) {
+      continue;
+    }
+    stranger.socket->take_at_most(kLargestText);
+    stranger.socket->send({FrameType::welcome, 0, token_});
+    peers[static_cast<size_t>(hello.number)] = {std::move(stranger.socket), hello.text.substr(token_.size())};
+  }
+  strangers = std::move(silent);
+}
+
 std::vector<Rendezvous::Peer> Rendezvous::receive(int size, std::chrono::milliseconds limit) {
-  const Clock::time_point until = Clock::now() + limit;
+  AwakeTime waited;
   std::vector<Peer> peers(static_cast<size_t>(size));
+  std::vector<Stranger> strangers;
   while (count_missing(peers) > 0) {
-    if (!await(listener_, POLLIN, until)) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - waited.passed());
+    if (left.count() <= 0) {
       std::vector<int> absent;
       for (int rank = 1; rank < size; ++rank) {
         if (!peers[static_cast<size_t>(rank)].socket) absent.push_back(rank);
       }
       fail(ErrorKind::communication,
            "rank 0 waited {:.3g} s for the other ranks; those that did not connect to it: {}. Its address is {}",
-           static_cast<double>(limit.count()) / 1000, fmt::join(absent, ", "),
-           fmt::join(nlohmann::json::parse(contact_).at("addresses").get<std::vector<std::string>>(), ", "));
+           static_cast<double>(limit.count()) / 1000, some_of(absent), fmt::join(addresses_, ", "));
     }
-    const int descriptor = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (descriptor < 0 && (errno == EMFILE || errno == ENFILE)) {
-      fail(ErrorKind::communication,
-           "rank 0 cannot take the connections of {} ranks: {}; allow it more files (ulimit -n)", size,
-           std::strerror(errno));
-    }
-    if (descriptor < 0) continue;
-    answer_at_once(descriptor);
-    auto socket = std::make_unique<FrameSocket>(descriptor);
-    // A stranger is not waited for long.
-    const std::optional<Frame> hello = first_frame(*socket, Clock::now() + std::chrono::seconds(2));
-    if (!hello || hello->type != FrameType::hello || !hello->text.starts_with(token_) || hello->number == 0 ||
-        hello->number >= peers.size()) {
-      continue;
-    }
-    Peer& peer = peers[static_cast<size_t>(hello->number)];
-    socket->send({FrameType::welcome, 0, token_});
-    peer = {std::move(socket), hello->text.substr(token_.size())};
+    std::vector<pollfd> sources{{listener_, POLLIN, 0}};
+    for (const Stranger& stranger : strangers) sources.push_back({stranger.socket->descriptor(), POLLIN, 0});
+    constexpr int64_t kLook = 100;  // ms: after those that have gone again
+    ::poll(sources.data(), sources.size(), static_cast<int>(std::min(left.count(), kLook)));
+    hear(strangers, peers);
+    take_connections(strangers, size);
   }
   return peers;
 }
 
+bool is_contact(const std::string& text) {
+  return parsed_contact(text).has_value();
+}
+
 std::unique_ptr<FrameSocket> connect_to_root(const std::string& contact, const Member& member,
                                              std::chrono::milliseconds limit) {
-  const auto json = nlohmann::json::parse(contact);
-  const auto addresses = json.at("addresses").get<std::vector<std::string>>();
-  const std::string port = std::to_string(json.at("port").get<int>());
-  const std::string token = json.at("token");
+  const std::optional<Contact> root = parsed_contact(contact);
+  if (!root)
+    fail(ErrorKind::communication, "rank {} on {}: rank 0 does not say how to reach it", member.rank, member.host);
+  const std::string port = std::to_string(root->port);
   const Clock::time_point until = Clock::now() + limit;
   // Packets to an address that is not reachable from here may vanish without an answer.
   std::chrono::milliseconds patience(500);
   do {
-    for (const std::string& address : addresses) {
+    for (const std::string& address : root->addresses) {
       const Clock::time_point try_until = std::min(until, Clock::now() + patience);
-      if (std::unique_ptr<FrameSocket> socket = try_address(address, port, token, member, try_until)) return socket;
+      if (std::unique_ptr<FrameSocket> socket = try_address(address, port, root->token, member, try_until)) {
+        return socket;
+      }
     }
     patience *= 2;
     await(-1, 0, std::min(until, Clock::now() + std::chrono::milliseconds(100)));
   } while (Clock::now() < until);
   fail(ErrorKind::communication,
        "rank {} on {} cannot connect to rank 0 at {}, port {}: ranks talk to rank 0 over TCP, which a firewall between "
-       "the "
-       "hosts may block; the environment variable QUIRE_ADDRESS says which address rank 0 gives to the others",
-       member.rank, member.host, fmt::join(addresses, " or "), port);
+       "the hosts may block; the environment variables QUIRE_ADDRESS and QUIRE_PORT of rank 0 choose the address that "
+       "it gives to the others and its port",
+       member.rank, member.host, fmt::join(root->addresses, " or "), port);
 }
 
 }  // namespace quire

@@ -20,17 +20,18 @@ struct Member {
 
 class Rendezvous {
  public:
-  // Rank 0: listens on all addresses. Error(communication) when it cannot.
-  Rendezvous();
+  // Rank 0: listens on all addresses. Error(communication) when it cannot. `address` is the one that the others are
+  // given, empty: all of this host. Port 0: any that is free.
+  explicit Rendezvous(const std::string& address = "", int port = 0);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  // What the others need to know: addresses, port and token, one line of text. The addresses are those of this host, or
-  // the one that the environment variable QUIRE_ADDRESS gives.
+  // What the others need to know: addresses, port and token, one line of text.
   const std::string& contact() const { return contact_; }
-  // Connections by rank (that of rank 0 is empty) with the host that each rank says it is on. Error(communication)
-  // names the ranks that have not come in time.
+  // Connections by rank (that of rank 0 is empty) with the host that each rank says it is on. Strangers are heard
+  // beside each other, none for long, and may claim no memory. Error(communication) names the ranks that have not come
+  // in time.
   struct Peer {
     std::unique_ptr<FrameSocket> socket;
     std::string host;
@@ -38,12 +39,23 @@ class Rendezvous {
   std::vector<Peer> receive(int size, std::chrono::milliseconds limit);
 
  private:
+  struct Stranger {
+    std::unique_ptr<FrameSocket> socket;
+    std::chrono::steady_clock::time_point until;
+  };
+  void take_connections(std::vector<Stranger>& strangers, int size) const;
+  void hear(std::vector<Stranger>& strangers, std::vector<Peer>& peers) const;
+
   int listener_ = -1;
+  std::vector<std::string> addresses_;
   std::string token_;
   std::string contact_;
 };
 
-// The other ranks. Error(communication) names the addresses that were tried.
+// Whether a text is what Rendezvous::contact() gives.
+bool is_contact(const std::string& text);
+
+// The other ranks. Error(communication) names the addresses that were tried, and is thrown for what is no contact.
 std::unique_ptr<FrameSocket> connect_to_root(const std::string& contact, const Member& member,
                                              std::chrono::milliseconds limit);
 

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/awake_time.h"
 #include "core/background_thread.h"
 #include "core/check.h"
+#include "core/files/map_guard.h"
 #include "core/log.h"
 #include "core/ranks/ranks.h"
 
@@ -16,7 +18,7 @@ namespace quire {
 namespace {
 
 constexpr std::chrono::seconds kGoodbye{10};
-constexpr std::chrono::seconds kVerdict{5};
+constexpr std::chrono::seconds kUntilTold{3};
 
 std::vector<RankActivity> places(const Member& member, const std::vector<Rendezvous::Peer>& peers) {
   std::vector<RankActivity> all;
@@ -52,6 +54,7 @@ void SocketControl::start() {
   wake_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (wake_ < 0) quire::fail(ErrorKind::communication, "ranks: the system has no descriptor left");
   thread_ = background_thread([this] { serve(); });
+  leave_map_losses_to(wake_);
 }
 
 SocketControl::~SocketControl() {
@@ -59,6 +62,7 @@ SocketControl::~SocketControl() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
+  leave_map_losses_to(-1);
   [[maybe_unused]] const int woken = ::eventfd_write(wake_, 1);
   thread_.join();
   ::close(wake_);
@@ -127,16 +131,13 @@ bool SocketControl::fail(ErrorKind kind, const std::string& message) {
   if (!root_is_lost_) {
     verdict_.reset();
     post({FrameType::fail, static_cast<uint64_t>(kind), message});
-    changed_.wait_for(lock, kVerdict, [&] { return verdict_.has_value() || root_is_lost_; });
+    wait_awake(changed_, lock, kVerdict, [&] { return verdict_.has_value() || root_is_lost_; });
     fail_here(kind, message);
-    if (verdict_) return reports_ = *verdict_ && !was_stopped();
+    if (verdict_) return reports_ = *verdict_;
+    // Rank 0 does not answer, and is told below.
+    if (!root_is_lost_ && !told_) return reports_ = failure_->message == message;
   }
-  return reports_ = failure_ && failure_->message == message && speaks_for_root();
-}
-
-// Rank 0 decides no more: of those that miss it, rank 1 says so.
-bool SocketControl::speaks_for_root() const {
-  return root_is_lost_ && !decided_ && member_.rank == 1 && !was_stopped();
+  return reports_ = false;
 }
 
 void SocketControl::check() const {
@@ -154,7 +155,7 @@ std::optional<int> SocketControl::leave() {
   if (!failure_) {
     post({FrameType::ended});
     // What is on its way arrives even when this process is gone. Rank 0 serves the others until all have ended.
-    changed_.wait_for(lock, kGoodbye, [&] {
+    wait_awake(changed_, lock, kGoodbye, [&] {
       return failure_ || (coordinator_ ? coordinator_->all_have_ended() : !peers_[0] || !peers_[0]->has_unsent());
     });
     if (!failure_) {
@@ -162,9 +163,10 @@ std::optional<int> SocketControl::leave() {
       return std::nullopt;
     }
   }
-  if (reports_ && !root_is_lost_) post({FrameType::told});
-  if (!reports_ && speaks_for_root()) log_error(failure_->message);
-  changed_.wait_for(lock, std::chrono::seconds(3), [&] { return told_ || root_is_lost_ || was_stopped(); });
+  if (reports_) post({FrameType::told});
+  wait_awake(changed_, lock, kUntilTold,
+             [&] { return told_ || root_is_lost_ || (coordinator_ && coordinator_->is_unreported()); });
+  if (coordinator_ && !told_) report_failure();
   return static_cast<int>(failure_->kind);
 }
 

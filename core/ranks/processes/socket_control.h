@@ -56,6 +56,9 @@ class SocketControl : public Control {
     Clock::time_point at;
   };
 
+  // How long a rank waits for rank 0 to say who reports its error.
+  static constexpr std::chrono::seconds kVerdict{5};
+
   void start();
   void serve();
   bool wait_for_news();
@@ -70,8 +73,9 @@ class SocketControl : public Control {
   [[noreturn]] void throw_failure() const;
   std::string call(const RankCall& call);
   void forgive(Clock::time_point now);
-  bool speaks_for_root() const;
-  bool was_stopped() const;
+  void lose_root(const std::string& message);
+  void report_failure();
+  void end_after_loss(Clock::time_point now);
   void end_process();
 
   const Member member_;
@@ -86,16 +90,15 @@ class SocketControl : public Control {
   Clock::time_point said_;        // when this rank spoke last
   Clock::time_point heard_root_;  // on the others
   Clock::time_point looked_;      // when this process was last seen awake
-  Clock::time_point woke_;        // when this process went on after it was stopped for longer than the others wait
   RankActivity root_activity_;
   bool root_is_lost_ = false;
   uint64_t calls_ = 0;
   std::optional<Frame> result_;
   std::optional<Failure> failure_;
-  bool decided_ = false;  // failure_ is what rank 0 has decided
   std::optional<bool> verdict_;
   bool reports_ = false;
   bool told_ = false;
+  std::optional<Clock::time_point> lost_at_;  // when a mapped file was found to be cut (core/files/map_guard.h)
   bool stopping_ = false;
   int wake_ = -1;  // an eventfd
   std::thread thread_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/files/map_guard.h"
 #include "core/log.h"
 #include "core/progress.h"
 #include "core/ranks/missing_rank.h"
@@ -21,7 +22,6 @@ constexpr std::chrono::milliseconds kBeat{1000};
 constexpr std::chrono::milliseconds kOften{1};
 constexpr std::chrono::milliseconds kTick{50};
 constexpr std::chrono::seconds kNap{2};
-constexpr std::chrono::seconds kAwake{10};
 // Rank 0 is given a little longer than it gives the others, so that it is the one that says who is missing.
 constexpr std::chrono::seconds kLonger{3};
 // When rank 0 is silent, rank 1 speaks, and the others end after it: the first one that ends makes mpirun end all, and
@@ -54,12 +54,22 @@ void SocketControl::forgive(Clock::time_point now) {
   if (asleep < kNap) return;
   heard_root_ += asleep;
   if (coordinator_) coordinator_->forgive(asleep);
-  if (asleep > deadline_) woke_ = now;
 }
 
-// The others may have given up this rank, said so and ended. If they have not until then, they were stopped as well.
-bool SocketControl::was_stopped() const {
-  return woke_ != Clock::time_point() && Clock::now() - woke_ < kAwake;
+// Rank 0 decides no more: of those that miss it, rank 1 says so, and tells rank 0 in case that it was only stopped.
+void SocketControl::lose_root(const std::string& message) {
+  root_is_lost_ = true;
+  changed_.notify_all();
+  if (stopping_ || failure_) return;
+  fail_here(ErrorKind::communication, message);
+  if (member_.rank == 1) report_failure();
+}
+
+void SocketControl::report_failure() {
+  told_ = true;
+  const LogVoice voice(0);
+  log_error(failure_->message);
+  post({FrameType::told});
 }
 
 // Whether something has arrived.
@@ -105,15 +115,14 @@ void SocketControl::read_peer(size_t peer) {
   if (!peers_[peer]->closed()) return;
   peers_[peer].reset();
   if (coordinator_) return coordinator_->lost(static_cast<int>(peer));
-  root_is_lost_ = true;
-  changed_.notify_all();
-  if (!stopping_) fail_here(ErrorKind::communication, gone(root_activity_));
+  lose_root(gone(root_activity_));
 }
 
 // What time alone brings about.
 void SocketControl::look() {
   const Clock::time_point now = Clock::now();
   forgive(now);
+  end_after_loss(now);
   if (now - said_ > kBeat) activity_is_news_ = true;
   say_news(now);
   Clock::duration patience = std::max<Clock::duration>(deadline_, kSilence) + kLonger;
@@ -122,8 +131,7 @@ void SocketControl::look() {
     coordinator_->look(now, deadline_);
     deliver_outgoing();
   } else if (now - heard_root_ > patience && !failure_) {
-    root_is_lost_ = true;
-    fail_here(ErrorKind::communication, does_not_answer(root_activity_, activity_, deadline_));
+    lose_root(does_not_answer(root_activity_, activity_, deadline_));
   }
   if (failure_ && now - failure_->at > options_.grace) end_process();
 }
@@ -158,7 +166,6 @@ void SocketControl::deliver_outgoing() {
   bool waits = false;
   for (Coordinator::Outgoing& outgoing :
        coordinator_ ? coordinator_->take_outgoing() : std::vector<Coordinator::Outgoing>()) {
-    if (outgoing.frame.type == FrameType::verdict && was_stopped()) outgoing.frame.number = 0;
     const auto to = static_cast<size_t>(outgoing.to);
     if (to == 0) {
       accept(outgoing.frame);
@@ -184,7 +191,6 @@ void SocketControl::accept(const Frame& frame) {
       verdict_ = frame.number != 0;
       break;
     case FrameType::failed:
-      decided_ = decided_ || !failure_;
       fail_here(static_cast<ErrorKind>(frame.number), frame.text);
       break;
     case FrameType::told:
@@ -202,12 +208,27 @@ void SocketControl::fail_here(ErrorKind kind, const std::string& message) {
   changed_.notify_all();
 }
 
+// A file was cut while a thread read it from its map: the thread waits for the end of the process, which no exception
+// brings about. Other ranks may read the same file.
+void SocketControl::end_after_loss(Clock::time_point now) {
+  const std::string* const lost = lost_map();
+  if (lost == nullptr) return;
+  if (!lost_at_) {
+    lost_at_ = now;
+    verdict_.reset();
+    if (!root_is_lost_) post({FrameType::fail, static_cast<uint64_t>(ErrorKind::data), *lost});
+  }
+  if (!verdict_ && !root_is_lost_ && now - *lost_at_ < kVerdict) return;
+  if (verdict_.value_or(!failure_)) {
+    fail_here(ErrorKind::data, *lost);
+    report_failure();
+  }
+  ::_exit(static_cast<int>(failure_->kind));
+}
+
 // The program hangs where no exception reaches it.
 void SocketControl::end_process() {
-  if (!told_ && ((coordinator_ && !was_stopped()) || speaks_for_root())) {
-    const LogVoice voice(0);
-    log_error(failure_->message);
-  }
+  if (coordinator_ && !told_) report_failure();
   ::_exit(static_cast<int>(failure_->kind));
 }
 

@@ -1,0 +1,45 @@
+// Waiting that a stop of this process does not use up: a batch system may suspend a job (SIGSTOP) for hours, and then
+// nothing has been waited for.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+namespace quire {
+
+class AwakeTime {
+ public:
+  using Duration = std::chrono::steady_clock::duration;
+  // Who waits asks at least this often. More than that since the last time was a stop, and counts as this.
+  explicit AwakeTime(Duration most_at_once = std::chrono::seconds(1)) : most_at_once_(most_at_once) {}
+
+  // How long it is since the beginning, without stops.
+  Duration passed() {
+    const auto now = std::chrono::steady_clock::now();
+    passed_ += std::min(now - looked_, most_at_once_);
+    looked_ = now;
+    return passed_;
+  }
+
+ private:
+  Duration most_at_once_;
+  std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
+  Duration passed_{};
+};
+
+// As condition_variable::wait_for, with a limit of awake time.
+template <typename Predicate>
+bool wait_awake(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, AwakeTime::Duration limit,
+                const Predicate& done) {
+  AwakeTime waited;
+  while (!done()) {
+    const AwakeTime::Duration left = limit - waited.passed();
+    if (left <= AwakeTime::Duration::zero()) return done();
+    changed.wait_for(lock, std::min<AwakeTime::Duration>(left, std::chrono::milliseconds(200)));
+  }
+  return true;
+}
+
+}  // namespace quire
