@@ -11,6 +11,7 @@
 #include "core/files/hdf5_file.h"
 #include "core/files/hdf5_trial.h"
 #include "core/files/output_file.h"
+#include "data/sources/word_counter.h"
 #include "data/tokenizers/make_tokenizer.h"
 
 namespace quire {
@@ -210,6 +211,7 @@ void Corpus::read_structure() {
                fmt::format("format version {}, this program reads version {}", version, kCorpusVersion));
   }
   tokenizer_ = make_tokenizer(reader.get_text("tokenizer"), path_.string(), ErrorKind::data);
+  word_rule_ = reader.has_attribute("/", "words") ? reader.attribute_text("/", "words") : kFormerWordRule;
   splits_.clear();
   for (const std::string& name : reader.list("splits")) {
     splits_[name] = Split::load(reader, "splits/" + name, *file_, map_->bytes(), describe(name));
@@ -221,6 +223,7 @@ Corpus::Corpus(const std::filesystem::path& path, Verify how, std::chrono::nanos
     fail(ErrorKind::data, "{}: no such corpus; make one with quire prepare", path.string());
   }
   require_corpus_file(path);
+  finish_interrupted_corpus(path);
   manifest_ = read_manifest(path);
   file_ = File::open(path, ErrorKind::data);
   map_ = std::make_unique<MappedFile>(*file_);
