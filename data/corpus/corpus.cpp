@@ -133,6 +133,13 @@ Split Split::load(const Hdf5Reader& reader, const std::string& group, const File
   if (split.offsets_.size() != documents + 1 || split.bytes_.size() != documents || split.words_.size() != documents) {
     fail_split(where, "names, offsets and counts do not belong together");
   }
+  // Their sums fit 64 bits.
+  constexpr int64_t kLongestDocument = int64_t{1} << 44;
+  const auto is_count = [](int64_t count) { return count >= 0 && count <= kLongestDocument; };
+  if (!std::all_of(split.bytes_.begin(), split.bytes_.end(), is_count) ||
+      !std::all_of(split.words_.begin(), split.words_.end(), is_count)) {
+    fail_split(where, "there are bytes or words of a document that are no count");
+  }
   // Empty documents are never stored, so the offsets rise strictly.
   for (size_t i = 0; i < documents; ++i) {
     if (split.offsets_[i] >= split.offsets_[i + 1]) fail_split(where, "the document offsets do not rise");

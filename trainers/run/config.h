@@ -148,6 +148,7 @@ struct DataConfig {
         "accumulate", accumulate,
         {.help = "the rows of a rank are processed in this many blocks, one after the other: less memory, same result",
          .min = 1,
+         .max = 1 << 20,
          .resumable = true});
     v.field(
         "pack", pack,
@@ -188,7 +189,10 @@ struct EvaluateConfig {
         {.help = "steps between evaluations during training; 0: none", .unit = "steps", .min = 0, .resumable = true});
     v.field("split", split, {.help = "split of the corpus to evaluate on", .resumable = true});
     v.field("rows", rows,
-            {.help = "documents that are read side by side; results do not depend on it", .min = 1, .resumable = true});
+            {.help = "documents that are read side by side; results do not depend on it",
+             .min = 1,
+             .max = 1 << 20,
+             .resumable = true});
     v.field("documents", documents,
             {.help = "evaluations during training read only this many documents, the first ones; none: all",
              .min = 1,
@@ -209,7 +213,8 @@ struct CheckpointConfig {
              .unit = "steps",
              .min = 0,
              .resumable = true});
-    v.field("keep", keep, {.help = "number of newest checkpoints that are kept", .min = 1, .resumable = true});
+    v.field("keep", keep,
+            {.help = "number of newest checkpoints that are kept", .min = 1, .max = 1 << 20, .resumable = true});
     v.field("on_error", on_error, {.help = "what happens when a checkpoint cannot be written", .resumable = true});
   }
 };
