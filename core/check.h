@@ -4,13 +4,28 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <string>
+#include <string_view>
+#include <type_traits>
+
 #include "core/error.h"
 
 namespace quire {
 
+// What a message says for an argument. A string may come from a file or a command line and be of any length, so it is
+// shortened; a C string is what another error said, or this program's own words.
+template <typename T>
+decltype(auto) in_message(const T& value) {
+  if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, std::string_view>) {
+    return shortened(value);
+  } else {
+    return (value);
+  }
+}
+
 template <typename... Args>
 [[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> text, Args&&... args) {
-  throw Error(kind, fmt::format(text, std::forward<Args>(args)...));
+  throw Error(kind, fmt::format(fmt::runtime(fmt::string_view(text)), in_message(args)...));
 }
 
 }  // namespace quire

@@ -1,8 +1,10 @@
 // The one exception type of quire. Only main files turn it into an exit code.
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace quire {
 
@@ -20,6 +22,10 @@ enum class ErrorKind : int {
 
 // The exit code of a run that was asked to stop and can be resumed, which is no error.
 inline constexpr int kExitStopped = 75;
+
+// What a message repeats of a text: a longer one only by its beginning and its end, control characters as spaces.
+inline constexpr size_t kLongestQuote = 200;
+std::string shortened(std::string_view text);
 
 // The message is one line that says what is wrong, where, and what to do.
 class Error : public std::runtime_error {

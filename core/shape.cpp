@@ -15,7 +15,15 @@ Shape::Shape(std::span<const int64_t> sizes) : rank_(static_cast<int>(sizes.size
 
 int64_t Shape::numel() const {
   int64_t count = 1;
-  for (const int64_t size : *this) count *= size;
+  bool fits = true;
+  for (const int64_t size : *this) {
+    if (size == 0) return 0;
+    fits = fits && !__builtin_mul_overflow(count, size, &count);
+  }
+  if (!fits || count > kMostElements) {
+    fail(ErrorKind::memory, "a tensor of {} elements is more than any machine holds; use a smaller model or fewer rows",
+         fmt::join(begin(), end(), " x "));
+  }
   return count;
 }
 

@@ -10,6 +10,8 @@
 namespace quire {
 
 inline constexpr int kMaxRank = 6;
+// Of a tensor. Sums of the bytes of many such fit 64 bits.
+inline constexpr int64_t kMostElements = int64_t{1} << 42;
 
 class Shape {
  public:
@@ -20,7 +22,7 @@ class Shape {
   int rank() const { return rank_; }
   int64_t operator[](int axis) const { return sizes_[static_cast<size_t>(axis < 0 ? axis + rank_ : axis)]; }
   int64_t& operator[](int axis) { return sizes_[static_cast<size_t>(axis < 0 ? axis + rank_ : axis)]; }
-  int64_t numel() const;
+  int64_t numel() const;  // Error(memory) above kMostElements
   bool operator==(const Shape& other) const;
   std::string to_string() const;  // "[4, 512, 256]"
 

@@ -127,7 +127,8 @@ struct RopeConfig {
     v.field("dims", dims,
             {.help = "number of features of a head that are rotated, the first ones; none: all",
              .unit = "features",
-             .min = 2});
+             .min = 2,
+             .max = 1 << 20});
     v.field("layout", layout, {.help = "which features of a head are rotated together"});
   }
 };

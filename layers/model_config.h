@@ -77,7 +77,8 @@ struct ModelConfig {
                      "attention); none: the value of `heads`",
              .min = 1,
              .max = 10000});
-    v.field("head_size", head_size, {.help = "features of a head; none: width / heads", .unit = "features", .min = 1});
+    v.field("head_size", head_size,
+            {.help = "features of a head; none: width / heads", .unit = "features", .min = 1, .max = 1 << 20});
     v.section("norm", norm, "normalisation");
     v.section("mlp", mlp, "feed-forward layers");
     v.field("position", position,

@@ -206,12 +206,12 @@ void require_resumable(const std::vector<ConfigDifference>& differences, bool dr
     if (difference.resumable || (drop_state && difference.sizes_state)) continue;
     all_size_state = all_size_state && difference.sizes_state;
     fixed += fmt::format("{}{} (was {}, now {})", fixed.empty() ? "" : ", ", difference.key,
-                         difference.before.empty() ? "absent" : difference.before,
-                         difference.after.empty() ? "absent" : difference.after);
+                         difference.before.empty() ? "absent" : shortened(difference.before),
+                         difference.after.empty() ? "absent" : shortened(difference.after));
   }
   if (fixed.empty()) return;
   fail(
-      ErrorKind::config, "cannot change on --resume: {}; {}", fixed,
+      ErrorKind::config, "cannot change on --resume: {}; {}", fixed.c_str(),
       all_size_state ? "--drop-state allows it and begins with empty caches and memories" : "start a new run for that");
 }
 

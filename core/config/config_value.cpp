@@ -117,15 +117,17 @@ void check_range(const ConfigNode& node, const ValueContext& context, double val
   if (info.min) bounds = fmt::format("{} {}", info.min_exclusive ? "above" : "at least", number_text(*info.min));
   if (info.max) bounds += fmt::format("{}at most {}", bounds.empty() ? "" : " and ", number_text(*info.max));
   const bool none = value == 0 && too_small && !info.at_zero.empty();
-  config_error(node.location, context.key,
-               fmt::format("must be {}, got {}{}{}", bounds, node.text, none ? "; " : "", none ? info.at_zero : ""));
+  config_error(
+      node.location, context.key,
+      fmt::format("must be {}, got {}{}{}", bounds, shortened(node.text), none ? "; " : "", none ? info.at_zero : ""));
 }
 
 }  // namespace
 
 void config_error(const ConfigLocation& place, std::string_view key, std::string_view message) {
-  if (key.empty()) fail(ErrorKind::config, "{}: {}", place.to_string(), message);
-  fail(ErrorKind::config, "{}: {}: {}", place.to_string(), key, message);
+  const std::string whole(message);  // what it repeats is short already
+  if (key.empty()) fail(ErrorKind::config, "{}: {}", place.to_string(), whole.c_str());
+  fail(ErrorKind::config, "{}: {}: {}", place.to_string(), key, whole.c_str());
 }
 
 void read_value(const ConfigNode& node, const ValueContext& context, bool& value) {
@@ -151,6 +153,10 @@ void read_value(const ConfigNode& node, const ValueContext& context, int64_t& va
   if (error != std::errc{})
     config_error(node.location, context.key, fmt::format("{} does not fit 64 bits", node.describe()));
   check_range(node, context, static_cast<double>(value));
+  if (value > kLargestInteger || value < -kLargestInteger) {
+    config_error(node.location, context.key,
+                 fmt::format("must lie between {} and {}, got {}", -kLargestInteger, kLargestInteger, node.text));
+  }
 }
 
 void read_value(const ConfigNode& node, const ValueContext& context, double& value) {

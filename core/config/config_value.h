@@ -35,6 +35,9 @@ std::string_view name_in_config(E value) {
   return "?";
 }
 
+// A double holds every integer up to here, and sums of a few fit 64 bits. Fields whose products are taken say less.
+inline constexpr int64_t kLargestInteger = int64_t{1} << 53;
+
 // A length of time: 3h30m, 90s or a number of seconds.
 struct Duration {
   int64_t seconds = 0;
@@ -44,7 +47,8 @@ struct Duration {
 struct FieldInfo {
   std::string_view help = {};
   std::string_view unit = {};
-  std::optional<double> min = {};  // of a number, or of every number of a list
+  // Of a number, or of every number of a list. Integers also lie within kLargestInteger on both sides.
+  std::optional<double> min = {};
   std::optional<double> max = {};
   bool min_exclusive = false;     // the value must be above min
   bool resumable = false;         // may change on --resume

@@ -1,8 +1,7 @@
 #include "data/batches/cursor.h"
 
-#include <nlohmann/json.hpp>
-
 #include "core/check.h"
+#include "core/json.h"
 
 namespace quire {
 
@@ -14,11 +13,11 @@ std::string cursor_to_json(const Cursor& cursor) {
 
 Cursor cursor_from_json(const std::string& text) {
   try {
-    const nlohmann::json json = nlohmann::json::parse(text);
+    const nlohmann::json json = parse_json(text);
     Cursor cursor;
-    cursor.next_place = json.at("next_place").get<int64_t>();
+    cursor.next_place = json_integer(json.at("next_place"));
     for (const nlohmann::json& row : json.at("rows")) {
-      cursor.rows.push_back({.place = row.at(0).get<int64_t>(), .offset = row.at(1).get<int64_t>()});
+      cursor.rows.push_back({.place = json_integer(row.at(0), -1), .offset = json_integer(row.at(1))});
     }
     return cursor;
   } catch (const nlohmann::json::exception&) {

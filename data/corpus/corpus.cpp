@@ -11,6 +11,7 @@
 #include "core/files/hdf5_file.h"
 #include "core/files/hdf5_trial.h"
 #include "core/files/output_file.h"
+#include "data/sources/word_counter.h"
 #include "data/tokenizers/make_tokenizer.h"
 
 namespace quire {
@@ -132,6 +133,13 @@ Split Split::load(const Hdf5Reader& reader, const std::string& group, const File
   if (split.offsets_.size() != documents + 1 || split.bytes_.size() != documents || split.words_.size() != documents) {
     fail_split(where, "names, offsets and counts do not belong together");
   }
+  // Their sums fit 64 bits.
+  constexpr int64_t kLongestDocument = int64_t{1} << 44;
+  const auto is_count = [](int64_t count) { return count >= 0 && count <= kLongestDocument; };
+  if (!std::all_of(split.bytes_.begin(), split.bytes_.end(), is_count) ||
+      !std::all_of(split.words_.begin(), split.words_.end(), is_count)) {
+    fail_split(where, "there are bytes or words of a document that are no count");
+  }
   // Empty documents are never stored, so the offsets rise strictly.
   for (size_t i = 0; i < documents; ++i) {
     if (split.offsets_[i] >= split.offsets_[i + 1]) fail_split(where, "the document offsets do not rise");
@@ -210,6 +218,7 @@ void Corpus::read_structure() {
                fmt::format("format version {}, this program reads version {}", version, kCorpusVersion));
   }
   tokenizer_ = make_tokenizer(reader.get_text("tokenizer"), path_.string(), ErrorKind::data);
+  word_rule_ = reader.has_attribute("/", "words") ? reader.attribute_text("/", "words") : kFormerWordRule;
   splits_.clear();
   for (const std::string& name : reader.list("splits")) {
     splits_[name] = Split::load(reader, "splits/" + name, *file_, map_->bytes(), describe(name));
@@ -221,6 +230,7 @@ Corpus::Corpus(const std::filesystem::path& path, Verify how, std::chrono::nanos
     fail(ErrorKind::data, "{}: no such corpus; make one with quire prepare", path.string());
   }
   require_corpus_file(path);
+  finish_interrupted_corpus(path);
   manifest_ = read_manifest(path);
   file_ = File::open(path, ErrorKind::data);
   map_ = std::make_unique<MappedFile>(*file_);

@@ -86,6 +86,7 @@ class Corpus {
   // Checksum of the file: checkpoints remember it.
   const std::string& hash() const { return manifest_.checksum; }
   const CorpusManifest& manifest() const { return manifest_; }
+  const std::string& word_rule() const { return word_rule_; }  // by which words were counted (word_counter.h)
 
  private:
   Corpus(const std::filesystem::path& path, Verify verify, std::chrono::nanoseconds settle);
@@ -98,6 +99,7 @@ class Corpus {
   std::optional<File> file_;
   std::unique_ptr<MappedFile> map_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::string word_rule_;
   std::map<std::string, Split> splits_;
   std::mutex mutex_;
   std::set<std::string> checked_;       // splits whose token ids were looked at

@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "core/files/hdf5_file.h"
 #include "data/corpus/corpus_manifest.h"
+#include "data/sources/word_counter.h"
 
 namespace quire {
 
@@ -79,6 +80,7 @@ void write_corpus_datasets(const std::filesystem::path& file, const Tokenizer& t
   Hdf5Writer writer(file);
   writer.set_attribute("/", "format", std::string(kCorpusFormat));
   writer.set_attribute("/", "version", kCorpusVersion);
+  writer.set_attribute("/", "words", std::string(kWordRule));
   writer.put_text("tokenizer", tokenizer.serialise());
   for (const auto& [name, split] : documents.splits()) {
     const std::string group = "splits/" + name;

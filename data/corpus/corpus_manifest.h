@@ -28,12 +28,16 @@ struct CorpusManifest {
   std::string tokenizer;
   int64_t vocabulary = 0;
   std::map<std::string, SplitTotals> splits;
+  std::map<std::string, int64_t> left_out = {};  // records of the inputs that could not be read, by what is wrong
 };
 
 std::filesystem::path manifest_path(const std::filesystem::path& corpus);
 std::string manifest_to_json(const CorpusManifest& manifest);
 // A missing or unreadable manifest is Error(data).
 CorpusManifest read_manifest(const std::filesystem::path& corpus);
+// quire prepare renames the corpus and then its manifest. Where it was killed in between, the manifest is under its
+// other name: it gets its own. Error(data) when it cannot be renamed.
+void finish_interrupted_corpus(const std::filesystem::path& corpus);
 // A wrong size is Error(data).
 void require_size(const File& corpus, const CorpusManifest& manifest);
 // Reads the open corpus file to its end. A wrong size or checksum is Error(data).

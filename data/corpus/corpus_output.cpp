@@ -1,11 +1,10 @@
 #include "data/corpus/corpus_output.h"
 
-#include <nlohmann/json.hpp>
-
 #include "core/check.h"
 #include "core/files/file_io.h"
 #include "core/files/hdf5_file.h"
 #include "core/files/output_file.h"
+#include "core/json.h"
 #include "data/corpus/corpus_manifest.h"
 
 namespace quire {
@@ -28,7 +27,7 @@ bool begins_like_hdf5(const fs::path& path) {
 // Of any version, and whatever it says.
 bool is_manifest(const fs::path& path) {
   try {
-    const nlohmann::json json = nlohmann::json::parse(read_text_file(path), nullptr, false);
+    const nlohmann::json json = parse_json(read_text_file(path));
     return json.is_object() && json.value("format", "") == kCorpusFormat;
   } catch (const std::exception&) {
     return false;
@@ -54,6 +53,7 @@ void require_corpus_output(const fs::path& output, bool force) {
     fail(ErrorKind::config, "{}: the output is a folder; give a file name such as corpus.h5", output.string());
   }
   require_output_folder(output, "--output");
+  finish_interrupted_corpus(output);
   const fs::path manifest = manifest_path(output);
   const bool exists = is_replaceable(output, kCorpus, is_corpus);
   const bool described = is_replaceable(manifest, kManifest, is_manifest);

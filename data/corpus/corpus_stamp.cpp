@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
 #include "core/check.h"
 #include "core/files/file_io.h"
+#include "core/json.h"
 
 namespace quire {
 
@@ -52,7 +52,7 @@ void CorpusStamp::read() {
     std::error_code ignored;
     if (path.empty() || !fs::is_regular_file(path, ignored)) continue;
     try {
-      const nlohmann::json json = nlohmann::json::parse(read_text_file(path));
+      const nlohmann::json json = parse_json(read_text_file(path));
       if (json.at("file").get<std::string>() != identity_) continue;
       splits_ = json.at("splits").get<std::set<std::string>>();
       verified_ = true;

@@ -5,14 +5,11 @@
 #include "data/corpus/corpus_datasets.h"
 #include "data/corpus/corpus_output.h"
 #include "data/sources/utf8.h"
+#include "data/sources/word_counter.h"
 
 namespace quire {
 
 namespace {
-
-bool is_space(char c) {
-  return c == ' ' || (c >= '\t' && c <= '\r');
-}
 
 void remove_quietly(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -30,7 +27,7 @@ struct CorpusWriter::OpenDocument {
   std::string split;
   std::string origin;
   WrittenDocument document;
-  bool in_word = false;
+  WordCounter words;
   Utf8Validator validator;
   ContentHash hash;
   std::string pending;  // text that cannot be encoded before more is known
@@ -70,21 +67,17 @@ void CorpusWriter::append(std::string_view bytes) {
     }
   }
   count(bytes);
-  if (!open.pending.empty()) bytes = open.pending += bytes;
-  const size_t whole = tokenizer_.divisible_prefix(bytes);
-  encode(bytes.substr(0, whole));
-  open.pending = std::string(bytes.substr(whole));
+  open.pending += bytes;
+  const size_t whole = tokenizer_.divisible_prefix(open.pending);
+  encode(std::string_view(open.pending).substr(0, whole));
+  open.pending.erase(0, whole);
 }
 
 // Bytes, words and the hash of the text.
 void CorpusWriter::count(std::string_view bytes) {
   OpenDocument& open = *document_;
   open.hash.feed(bytes);
-  for (const char c : bytes) {
-    const bool in_word = !is_space(c);
-    open.document.words += in_word && !open.in_word ? 1 : 0;
-    open.in_word = in_word;
-  }
+  open.words.feed(bytes);
   open.document.bytes += static_cast<int64_t>(bytes.size());
 }
 
@@ -125,12 +118,14 @@ void CorpusWriter::end_document() {
   QUIRE_CHECK(ended->document.marks == 0 || ended->document.marks == ended->document.tokens + 1,
               "corpus writer: {} marks for {} tokens", ended->document.marks, ended->document.tokens);
   ended->document.hash = ended->hash.value();
+  ended->document.words = ended->words.words();
   documents_.add(ended->split, std::move(ended->document), ended->origin);
 }
 
-CorpusManifest CorpusWriter::finish() {
+CorpusManifest CorpusWriter::finish(const std::map<std::string, int64_t>& left_out) {
   QUIRE_CHECK(!document_, "corpus writer: {} has not ended", document_->document.name);
   CorpusManifest manifest;
+  manifest.left_out = left_out;
   manifest.tokenizer = tokenizer_.kind();
   manifest.vocabulary = tokenizer_.vocabulary_size();
   if (documents_.splits().empty()) {

@@ -1,6 +1,6 @@
 // Writes a corpus: one HDF5 file and its manifest. Memory use does not grow with the documents' length.
 //
-//   /                       attributes format, version
+//   /                       attributes format, version, words (the rule that words were counted by)
 //   /tokenizer              text of Tokenizer::serialise()
 //   /splits/NAME/tokens     u8, u16 or i32, all documents one after the other, contiguous in the file
 //   /splits/NAME/offsets    i64 [documents + 1], in tokens
@@ -63,8 +63,8 @@ class CorpusWriter {
   }
 
   // Writes both files under other names, flushes and renames them. A split without documents, or a text in two of
-  // them, is Error(data).
-  CorpusManifest finish();
+  // them, is Error(data). `left_out` is of the manifest.
+  CorpusManifest finish(const std::map<std::string, int64_t>& left_out = {});
 
  private:
   struct OpenDocument;

@@ -17,6 +17,7 @@ PrepareReport report_of(const CorpusManifest& manifest, const Tokenizer& tokeniz
   report.vocabulary = manifest.vocabulary;
   report.checksum = manifest.checksum;
   report.file_bytes = manifest.size;
+  report.left_out = manifest.left_out;
   return report;
 }
 
@@ -65,6 +66,10 @@ PrepareReport prepare_corpus(const PrepareOptions& options,
   const SplitFiles files = find_split_files(options.inputs, rules);
   const auto lists = read_lists(rules);
 
+  std::map<std::string, int64_t> left_out;
+  RecordKeys keys = options.keys;
+  if (options.skip_bad_records) keys.left_out = &left_out;
+
   PrepareProgress done;
   for (const auto& [split, list] : files.splits) {
     for (const DocumentFile& file : list) done.total_bytes += file.bytes;
@@ -72,7 +77,7 @@ PrepareReport prepare_corpus(const PrepareOptions& options,
   for (const auto& [split, list] : files.splits) {
     writer.begin_split(split);
     for (const DocumentFile& file : list) {
-      const std::unique_ptr<DocumentReader> reader = open_documents(file, options.keys);
+      const std::unique_ptr<DocumentReader> reader = open_documents(file, keys);
       const int64_t before = done.bytes;
       while (reader->next_document()) {
         writer.begin_document(split, reader->name(), reader->where());
@@ -91,11 +96,12 @@ PrepareReport prepare_corpus(const PrepareOptions& options,
   take_shares(writer, rules, inputs);
   if (progress) progress(done);
 
-  const CorpusManifest manifest = writer.finish();
+  const CorpusManifest manifest = writer.finish(left_out);
   PrepareReport report = report_of(manifest, *tokenizer);
   for (auto& [split, part] : report.splits) part.dropped = writer.dropped(split);
   describe_shares(report, rules);
   report.ignored = files.ignored;
+  report.hidden = files.hidden;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;
 }

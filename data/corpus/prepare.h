@@ -23,6 +23,7 @@ struct PrepareOptions {
   bool lossy_tokenizer = false;     // accept a tokenizer that alters text
   std::vector<std::string> splits;  // NAME=PATH, NAME=@LIST or NAME=FRACTION
   bool any_bytes = false;           // accept text that is not UTF-8
+  bool skip_bad_records = false;    // leave out .jsonl records that cannot be read
   bool allow_duplicates = false;    // accept a text that is in two splits
   bool force = false;               // replace an existing corpus
 };
@@ -42,7 +43,9 @@ struct PrepareReport {
     int64_t of_documents = 0;     // the number of the inputs
   };
   std::map<std::string, SplitReport> splits;
-  int64_t ignored = 0;  // files that are not documents
+  int64_t ignored = 0;                      // files that are not documents
+  int64_t hidden = 0;                       // files and folders whose names begin with a dot
+  std::map<std::string, int64_t> left_out;  // records, by what is wrong with them
   std::string tokenizer;
   bool lossy = false;  // the tokenizer alters text; bytes and words are those of the original
   int64_t vocabulary = 0;

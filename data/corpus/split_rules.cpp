@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/files/file_io.h"
+#include "data/sources/utf8.h"
 
 namespace quire {
 
@@ -23,6 +24,7 @@ bool is_number(const std::string& text, double& value) {
 void add(SplitFiles& result, const std::string& split, const std::filesystem::path& input) {
   DocumentList list = find_documents(input);
   result.ignored += list.ignored;
+  result.hidden += list.hidden;
   std::vector<DocumentFile>& files = result.splits[split];
   files.insert(files.end(), list.documents.begin(), list.documents.end());
 }
@@ -106,7 +108,9 @@ std::map<std::string, std::vector<std::string>> read_lists(const SplitRules& rul
     if (!std::filesystem::exists(path, ignored)) {
       fail(ErrorKind::data, "--split {}=@{}: no such file", split, path.string());
     }
-    std::istringstream lines(read_text_file(path, {.kind = ErrorKind::data, .most_bytes = kLongestList}));
+    std::string text = read_text_file(path, {.kind = ErrorKind::data, .most_bytes = kLongestList});
+    if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+    std::istringstream lines(std::move(text));
     std::vector<std::string>& names = lists[split];
     for (std::string line; std::getline(lines, line);) {
       if (!line.empty() && line.back() == '\r') line.pop_back();

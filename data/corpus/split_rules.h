@@ -31,6 +31,7 @@ SplitRules parse_split_options(const std::vector<std::string>& options);
 struct SplitFiles {
   std::map<std::string, std::vector<DocumentFile>> splits;
   int64_t ignored = 0;  // files of other kinds
+  int64_t hidden = 0;   // files and folders whose names begin with a dot
 };
 
 // The files to read: inputs for "train", and those of the rules with paths. A file in two places, or two files that

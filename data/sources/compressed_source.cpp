@@ -18,6 +18,11 @@ void CompressedSource::fail_damaged(const std::string& reason) const {
        format_, consumed(), reason);
 }
 
+void CompressedSource::fail_without_memory() const {
+  fail(ErrorKind::memory, "{}: no memory for the window of its {} data, which takes up to 2 GiB with zstd --long=31",
+       file_.path().string(), format_);
+}
+
 bool CompressedSource::fill() {
   begin_of_window_ += static_cast<int64_t>(held_);
   used_ = 0;

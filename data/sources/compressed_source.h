@@ -26,6 +26,7 @@ class CompressedSource : public ByteSource {
   // Decompresses what it can. Neither taken nor made means that it needs more compressed bytes.
   virtual Progress decompress(std::span<const char> compressed, std::span<char> buffer) = 0;
   [[noreturn]] void fail_damaged(const std::string& reason) const;
+  [[noreturn]] void fail_without_memory() const;
 
  private:
   bool fill();

@@ -1,6 +1,8 @@
 // Reads the documents of a file one after the other, each in pieces.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,11 +12,16 @@
 
 namespace quire {
 
-// Which keys of a .jsonl record are read.
+// How .jsonl records are read.
 struct RecordKeys {
   std::string text = "text";
   std::optional<std::string> name = {};  // without it, records are named FILE:LINE
+  // Counts records that cannot be read by what is wrong with them, and they are left out. Without it they are errors.
+  std::map<std::string, int64_t>* left_out = nullptr;
 };
+
+// "3 bad records were left out: 2 not JSON, 1 no "text""
+std::string describe_left_out(const std::map<std::string, int64_t>& left_out);
 
 class DocumentReader {
  public:

@@ -44,12 +44,19 @@ DocumentList find_documents(const fs::path& input) {
   DocumentList list;
   try {
     if (fs::is_directory(input)) {
-      for (const fs::directory_entry& entry : fs::recursive_directory_iterator(input)) {
+      for (fs::recursive_directory_iterator at(input); at != fs::recursive_directory_iterator(); ++at) {
+        const fs::directory_entry& entry = *at;
+        if (entry.path().filename().string().starts_with('.')) {
+          ++list.hidden;
+          at.disable_recursion_pending();
+          continue;
+        }
         if (entry.is_regular_file()) add_file(entry.path(), entry.path().lexically_relative(input), list);
       }
       if (list.documents.empty()) {
-        fail(ErrorKind::data, "{}: no document in this folder, but {} files of other kinds; documents are {}",
-             input.string(), list.ignored, kKinds);
+        fail(ErrorKind::data, "{}: no document in this folder, but {} files of other kinds{}; documents are {}",
+             input.string(), list.ignored, list.hidden > 0 ? fmt::format(" and {} that are hidden", list.hidden) : "",
+             kKinds);
       }
     } else if (!fs::exists(input)) {
       fail(ErrorKind::data, "{}: no such file or folder", input.string());

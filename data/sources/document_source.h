@@ -23,9 +23,10 @@ struct DocumentFile {
 struct DocumentList {
   std::vector<DocumentFile> documents;  // sorted by name
   int64_t ignored = 0;                  // files of other kinds
+  int64_t hidden = 0;                   // files and folders whose names begin with a dot, as programs leave behind
 };
 
-// A file, or a folder with everything below it. Nothing found is Error(data).
+// A file, or a folder with everything below it that is not hidden. Nothing found is Error(data).
 DocumentList find_documents(const std::filesystem::path& input);
 
 }  // namespace quire

@@ -1,6 +1,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "core/check.h"
 #include "data/sources/compressed_source.h"
@@ -23,8 +24,10 @@ class GzipSource : public CompressedSource {
  protected:
   Progress decompress(std::span<const char> compressed, std::span<char> buffer) override {
     if (ended_) {
-      // Another member follows, or nothing.
-      if (compressed.empty()) return {.taken = 0, .made = 0, .complete = true};
+      // Another member follows, or nothing. Zeros fill what tapes and copies of whole blocks leave.
+      const std::string_view rest(compressed.data(), compressed.size());
+      const size_t zeros = std::min(rest.find_first_not_of('\0'), rest.size());
+      if (zeros > 0 || compressed.empty()) return {.taken = zeros, .made = 0, .complete = true};
       inflateReset(&stream_);
       ended_ = false;
     }
@@ -34,7 +37,7 @@ class GzipSource : public CompressedSource {
     stream_.next_out = reinterpret_cast<Bytef*>(buffer.data());
     stream_.avail_out = static_cast<uInt>(room);
     const int result = inflate(&stream_, Z_NO_FLUSH);
-    if (result == Z_MEM_ERROR) fail(ErrorKind::memory, "gzip: no memory to go on");
+    if (result == Z_MEM_ERROR) fail_without_memory();
     // Z_BUF_ERROR only says that nothing could be done.
     if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) {
       fail_damaged(stream_.msg != nullptr ? stream_.msg : "not gzip data");

@@ -1,20 +1,20 @@
 #include "data/sources/record_reader.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "core/json.h"
 #include "data/sources/open_byte_source.h"
+#include "data/sources/utf8.h"
 
 namespace quire {
 
 namespace {
 
 // "[json.exception.parse_error.101] parse error at line 1, column 8: REASON": the line is always 1 here.
-std::string reason_of(const nlohmann::json::parse_error& error) {
-  std::string text = error.what();
-  const size_t column = text.find("column ");
-  return column == std::string::npos ? text : text.substr(column);
+std::string without_line(const std::string& reason) {
+  const size_t column = reason.find("column ");
+  return shortened(column == std::string::npos ? reason : reason.substr(column));
 }
 
 bool is_blank(std::string_view line) {
@@ -41,17 +41,18 @@ std::string RecordReader::where() const {
   return fmt::format("{}: line {}", path_, line_number_);
 }
 
-void RecordReader::fail_record(const std::string& what) const {
-  std::string line = where() + ": " + what;
-  // Parts of the file may be in it.
-  std::replace_if(
-      line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
-  fail(ErrorKind::data, "{}", line);
+bool RecordReader::refuse(const std::string& kind, const std::string& what) const {
+  if (keys_.left_out == nullptr) {
+    fail(ErrorKind::data, "{}: {}; --skip-bad-records leaves such records out", where(), what.c_str());
+  }
+  ++(*keys_.left_out)[kind];
+  return false;
 }
 
 bool RecordReader::next_line() {
   line_.clear();
   ++line_number_;
+  bool too_long = false;
   for (bool any = false;; any = true) {
     if (used_ == held_) {
       used_ = 0;
@@ -61,55 +62,63 @@ bool RecordReader::next_line() {
     const std::string_view rest = std::string_view(buffer_).substr(used_, held_ - used_);
     const size_t end = rest.find('\n');
     const std::string_view part = rest.substr(0, end);
-    if (line_.size() + part.size() > longest_) {
-      fail_record(fmt::format("the record is longer than {} bytes; make long documents .txt files", longest_));
+    if (!too_long && line_.size() + part.size() > longest_) {
+      too_long = true;
+      line_.clear();
+      refuse("too long", fmt::format("the record is longer than {} bytes; make long documents .txt files", longest_));
     }
-    line_ += part;
+    if (!too_long) line_ += part;
     used_ += part.size();
     if (end == std::string_view::npos) continue;
     ++used_;
+    if (line_number_ == 1 && line_.starts_with(kByteOrderMark)) line_.erase(0, kByteOrderMark.size());
     return true;
   }
 }
 
-void RecordReader::parse() {
-  using nlohmann::json;
-  json record;
-  try {
-    record = json::parse(line_);
-  } catch (const json::parse_error& error) {
-    fail_record("not a JSON object: " + reason_of(error));
-  } catch (const json::exception& error) {  // a number that is too large
-    fail_record(std::string("not a JSON object: ") + error.what());
+bool RecordReader::parse() {
+  std::string reason;
+  nlohmann::json record = parse_json(line_, &reason);
+  if (record.is_discarded()) return refuse("not JSON", "not a JSON object: " + without_line(reason));
+  if (!record.is_object()) {
+    return refuse("not an object", fmt::format("a JSON {} instead of an object", record.type_name()));
   }
-  if (!record.is_object()) fail_record(fmt::format("a JSON {} instead of an object", record.type_name()));
+  const std::string key = shortened(keys_.text);
   const auto text = record.find(keys_.text);
   if (text == record.end()) {
-    fail_record(fmt::format("the record has no key \"{}\"; --text-key names another", keys_.text));
+    return refuse(fmt::format("no \"{}\"", key),
+                  fmt::format("the record has no key \"{}\"; --text-key names another", key));
   }
   if (!text->is_string()) {
-    fail_record(fmt::format("\"{}\" is a {} instead of a string", keys_.text, text->type_name()));
+    return refuse(fmt::format("\"{}\" is no string", key),
+                  fmt::format("\"{}\" is a {} instead of a string", key, text->type_name()));
+  }
+  name_ = fmt::format("{}:{}", file_name_, line_number_);
+  if (keys_.name) {
+    const std::string name_key = shortened(*keys_.name);
+    const auto name = record.find(*keys_.name);
+    if (name == record.end()) {
+      return refuse(fmt::format("no \"{}\"", name_key),
+                    fmt::format("the record has no key \"{}\" for its name", name_key));
+    }
+    if (name->is_number_integer()) {
+      name_ = name->dump();
+    } else if (name->is_string() && is_printable(name->get_ref<const std::string&>())) {
+      name_ = name->get<std::string>();
+    } else {
+      return refuse(fmt::format("\"{}\" is no name", name_key),
+                    fmt::format("\"{}\" is no name: it has to be a number or a printable string", name_key));
+    }
   }
   text_ = std::move(text->get_ref<std::string&>());
   given_ = 0;
-  name_ = fmt::format("{}:{}", file_name_, line_number_);
-  if (!keys_.name) return;
-  const auto name = record.find(*keys_.name);
-  if (name == record.end()) fail_record(fmt::format("the record has no key \"{}\" for its name", *keys_.name));
-  if (name->is_number_integer()) {
-    name_ = name->dump();
-  } else if (name->is_string() && is_printable(name->get_ref<const std::string&>())) {
-    name_ = name->get<std::string>();
-  } else {
-    fail_record(fmt::format("\"{}\" is no name: it has to be a number or a printable string", *keys_.name));
-  }
+  return true;
 }
 
 bool RecordReader::next_document() {
   do {
     if (!next_line()) return false;
-  } while (is_blank(line_));
-  parse();
+  } while (is_blank(line_) || !parse());
   return true;
 }
 

@@ -20,8 +20,9 @@ class RecordReader : public DocumentReader {
 
  private:
   bool next_line();
-  void parse();
-  [[noreturn]] void fail_record(const std::string& what) const;
+  bool parse();
+  // False for a record that is left out.
+  bool refuse(const std::string& kind, const std::string& what) const;
 
   std::string file_name_;
   std::string path_;

@@ -8,6 +8,9 @@
 
 namespace quire {
 
+// What some editors put in front of UTF-8; it is no part of what a file says.
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
 class Utf8Validator {
  public:
   // Byte offset, from the beginning of the stream, of the first sequence that is not UTF-8. A sequence cut by the end

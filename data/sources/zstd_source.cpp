@@ -1,4 +1,5 @@
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "core/check.h"
 #include "data/sources/compressed_source.h"
@@ -7,10 +8,14 @@ namespace quire {
 
 namespace {
 
+constexpr int kLargestWindowLog = 31;  // of zstd --long=31, the largest that the program makes
+
 class ZstdSource : public CompressedSource {
  public:
   explicit ZstdSource(File file) : CompressedSource(std::move(file), "zstd"), stream_(ZSTD_createDStream()) {
     if (stream_ == nullptr) fail(ErrorKind::memory, "zstd: no memory to begin");
+    // A frame needs a window of what its header says, so that memory is taken as it is filled.
+    ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, kLargestWindowLog);
   }
   ~ZstdSource() override { ZSTD_freeDStream(stream_); }
   ZstdSource(const ZstdSource&) = delete;
@@ -22,7 +27,10 @@ class ZstdSource : public CompressedSource {
     ZSTD_inBuffer in{compressed.data(), compressed.size(), 0};
     ZSTD_outBuffer out{buffer.data(), buffer.size(), 0};
     const size_t result = ZSTD_decompressStream(stream_, &out, &in);
-    if (ZSTD_isError(result) != 0) fail_damaged(ZSTD_getErrorName(result));
+    if (ZSTD_isError(result) != 0) {
+      if (ZSTD_getErrorCode(result) == ZSTD_error_memory_allocation) fail_without_memory();
+      fail_damaged(ZSTD_getErrorName(result));
+    }
     between_frames_ = result == 0;
     any_frame_ = any_frame_ || between_frames_;
     return {.taken = in.pos, .made = out.pos, .complete = between_frames_};

@@ -55,6 +55,15 @@ std::string with_spaces(std::string_view piece) {
   return text;
 }
 
+void require_short(std::string_view text) {
+  if (text.size() <= SentencePieceTokenizer::kLongestWhole) return;
+  fail(
+      ErrorKind::data,
+      "tokenizer spm: a document has more than {} bytes, and a model that alters text encodes it as a whole; split it, "
+      "or use a tokenizer that gives back every byte",
+      SentencePieceTokenizer::kLongestWhole);
+}
+
 // "<0x0A>"
 uint8_t byte_of(const std::string& piece) {
   return static_cast<uint8_t>(std::stoul(piece.substr(3, 2), nullptr, 16));
@@ -126,10 +135,17 @@ std::unique_ptr<Tokenizer> SentencePieceTokenizer::from_option(const std::string
 }
 
 size_t SentencePieceTokenizer::divisible_prefix(std::string_view text) const {
-  return whole_units(text);
+  if (!lossy()) return whole_units(text);
+  require_short(text);
+  return 0;
 }
 
 void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
+  if (lossy()) {
+    require_short(text);
+    if (!text.empty()) model_->encode(text, ids);
+    return;
+  }
   while (!text.empty()) {
     const size_t count = first_unit(text);
     encode_unit(text.substr(0, count), ids);
@@ -140,11 +156,7 @@ void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>&
 void SentencePieceTokenizer::encode_unit(std::string_view unit, std::vector<int32_t>& ids) const {
   const bool ends_line = unit.back() == '\n' && newline_ >= 0;
   if (ends_line) unit.remove_suffix(1);
-  if (lossy()) {
-    model_->encode(unit, ids);
-  } else {
-    encode_exactly(unit, ids);
-  }
+  encode_exactly(unit, ids);
   if (ends_line) ids.push_back(newline_);
 }
 
@@ -156,6 +168,7 @@ void SentencePieceTokenizer::encode_exactly(std::string_view text, std::vector<i
     if (!exact.empty()) {
       const size_t before = ids.size();
       model_->encode(exact, ids);
+      restore_spaces(ids, before);
       if (const std::string back = decode(std::span(ids).subspan(before)); back != exact) {
         fail(ErrorKind::data, "tokenizer spm: the model turns \"{}\" into \"{}\"; use another model", exact, back);
       }
@@ -166,6 +179,24 @@ void SentencePieceTokenizer::encode_exactly(std::string_view text, std::vector<i
     encode_bytes(text.substr(0, count), ids);
     text.remove_prefix(count);
   }
+}
+
+// A model without a piece for the space, as text without spaces gives, makes byte tokens of the mark that stands for
+// it. The text itself held no mark.
+void SentencePieceTokenizer::restore_spaces(std::vector<int32_t>& ids, size_t begin) const {
+  const auto is_mark = [&](size_t at) {
+    for (size_t i = 0; i < kSpaceMark.size(); ++i) {
+      if (ids[at + i] != byte_ids_[static_cast<uint8_t>(kSpaceMark[i])]) return false;
+    }
+    return true;
+  };
+  size_t end = begin;
+  for (size_t at = begin; at < ids.size();) {
+    const bool mark = at + kSpaceMark.size() <= ids.size() && is_mark(at);
+    ids[end++] = mark ? byte_ids_[' '] : ids[at];
+    at += mark ? kSpaceMark.size() : 1;
+  }
+  ids.resize(end);
 }
 
 void SentencePieceTokenizer::encode_bytes(std::string_view text, std::vector<int32_t>& ids) const {

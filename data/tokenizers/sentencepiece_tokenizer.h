@@ -1,9 +1,13 @@
-// A SentencePiece model as tokenizer, option spm:FILE. Text is encoded unit by unit (data/sources/text_units.h).
+// A SentencePiece model as tokenizer, option spm:FILE.
 //
 // A model that keeps text (identity normalisation, no added or removed spaces, byte fallback) gives back every byte:
-// what SentencePiece itself would lose goes into byte tokens. That is U+2581, which it writes for a space, and bytes
-// that are not UTF-8. Newlines, on which lines are cut, are the piece "\n" or the byte token. Other models alter text;
-// they are refused unless that was allowed.
+// what SentencePiece itself would lose goes into byte tokens. That is U+2581, which it writes for a space, spaces where
+// no piece holds one, and bytes that are not UTF-8. Newlines, on which lines are cut, are the piece "\n" or the byte
+// token. Text is encoded unit by unit (data/sources/text_units.h).
+//
+// Other models alter text; they are refused unless that was allowed. Their ids are SentencePiece's own of the whole
+// document: its normalisation looks at all of it, and a unigram model decides by sums of the whole text in single
+// precision, so that no cut would give the same ids.
 #pragma once
 
 #include <array>
@@ -15,6 +19,9 @@ namespace quire {
 
 class SentencePieceTokenizer : public Tokenizer {
  public:
+  // Bytes of a document that is encoded as a whole, which takes about 70 times as much memory.
+  static constexpr size_t kLongestWhole = size_t{1} << 28;
+
   static std::unique_ptr<Tokenizer> from_payload(const std::string& payload);
   static std::unique_ptr<Tokenizer> from_option(const std::string& argument, const TokenizerOptions& options);
   // From the bytes of a model file. Error(data) when they are none.
@@ -37,6 +44,7 @@ class SentencePieceTokenizer : public Tokenizer {
  private:
   void encode_unit(std::string_view unit, std::vector<int32_t>& ids) const;
   void encode_exactly(std::string_view text, std::vector<int32_t>& ids) const;
+  void restore_spaces(std::vector<int32_t>& ids, size_t begin) const;
   void encode_bytes(std::string_view text, std::vector<int32_t>& ids) const;
 
   std::string bytes_;  // of the model file

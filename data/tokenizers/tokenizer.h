@@ -24,7 +24,8 @@ class Tokenizer {
   // Appends the ids of the text, without BOS and EOS. No text is ever encoded as these two.
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
   // For text that arrives in pieces: the number of bytes at its beginning that can be encoded by themselves, so that
-  // encoding piece by piece gives the ids of the whole text. The rest is at most a few kilobytes.
+  // encoding piece by piece gives the ids of the whole text. The rest is at most a few kilobytes, unless the tokenizer
+  // is lossy.
   virtual size_t divisible_prefix(std::string_view text) const = 0;
   // BOS and EOS have no text. An id beyond the vocabulary is Error(data).
   virtual std::string decode(std::span<const int32_t> ids) const = 0;

@@ -150,13 +150,18 @@ TokenizerTrainingReport train_tokenizer(const TokenizerTraining& options,
   std::vector<DocumentFile> files;
   std::vector<TrainCorpus> corpora;
   int64_t total = 0;
+  TokenizerTrainingReport report;
+  RecordKeys keys = options.keys;
+  if (options.skip_bad_records) keys.left_out = &report.left_out;
   for (const std::filesystem::path& input : options.inputs) {
     if (input.extension() == ".h5") {
       corpora.push_back(open_corpus(input));
       total += corpora.back().split->totals().bytes;
       continue;
     }
-    for (DocumentFile& file : find_documents(input).documents) {
+    DocumentList list = find_documents(input);
+    report.hidden += list.hidden;
+    for (DocumentFile& file : list.documents) {
       total += file.bytes;
       files.push_back(std::move(file));
     }
@@ -164,7 +169,7 @@ TokenizerTrainingReport train_tokenizer(const TokenizerTraining& options,
   Sample sample(options.max_sentences);
   int64_t before = 0;
   for (const DocumentFile& file : files) {
-    const std::unique_ptr<DocumentReader> reader = open_documents(file, options.keys);
+    const std::unique_ptr<DocumentReader> reader = open_documents(file, keys);
     while (reader->next_document()) {
       read_document(*reader, sample, [&] {
         if (progress) progress(before + reader->consumed(), total);
@@ -188,7 +193,6 @@ TokenizerTrainingReport train_tokenizer(const TokenizerTraining& options,
   QUIRE_CHECK(!tokenizer.lossy(), "tokenizer training: the model alters text: {}", tokenizer.alterations());
   replace_file_atomically(options.output, model);
 
-  TokenizerTrainingReport report;
   report.vocabulary = tokenizer.vocabulary_size();
   report.sentences = sample.seen();
   report.used_sentences = static_cast<int64_t>(sample.sentences().size());

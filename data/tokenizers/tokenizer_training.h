@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@ struct TokenizerTraining {
   SentencePieceTraining model;
   int64_t max_sentences = 1'000'000;  // lines that are used; SentencePiece holds them in memory
   std::filesystem::path output;
-  bool force = false;  // replace an existing file
+  bool force = false;             // replace an existing file
+  bool skip_bad_records = false;  // leave out .jsonl records that cannot be read
 };
 
 struct TokenizerTrainingReport {
@@ -27,6 +29,8 @@ struct TokenizerTrainingReport {
   int64_t used_sentences = 0;  // of them
   double bytes_per_token = 0;  // on the used lines
   double seconds = 0;
+  int64_t hidden = 0;                       // files and folders whose names begin with a dot
+  std::map<std::string, int64_t> left_out;  // records, by what is wrong with them
 };
 
 // The progress function may be empty; it is called while documents are read. Of more lines than max_sentences, a random

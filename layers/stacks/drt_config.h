@@ -76,10 +76,13 @@ struct DrtConfig {
              .max = 256,
              .at_evaluation = true,
              .sizes_state = true});
-    v.field("groups", groups,
-            {.help = "groups of upper layers (G); each chooses its chunks before its first layer", .min = 1});
+    v.field(
+        "groups", groups,
+        {.help = "groups of upper layers (G); each chooses its chunks before its first layer", .min = 1, .max = 10000});
     v.field("lower_layers", lower_layers,
-            {.help = "layers below the chunk encoder, which read no chunks; none: half of model.layers", .min = 1});
+            {.help = "layers below the chunk encoder, which read no chunks; none: half of model.layers",
+             .min = 1,
+             .max = 10000});
     v.field("encoder_layers", encoder_layers,
             {.help = "bidirectional layers of the chunk encoder; 0: chunks are normalised only", .min = 0, .max = 64});
     v.field("carry", carry,
@@ -97,6 +100,7 @@ struct DrtConfig {
                      "chunk behind the landmark reads them",
              .unit = "chunks",
              .min = 1,
+             .max = 1 << 26,
              .at_evaluation = true});
     v.field("noise", noise,
             {.help = "factor of the Gumbel noise that is added to scores when chunks are chosen in training; 0: the "
@@ -119,7 +123,8 @@ struct DrtConfig {
             {.help = "how the feed-forward layer goes on with the residual stream x and what was read, o"});
     v.field("key_heads", key_heads,
             {.help = "key/value heads of chunks, each shared by heads / key_heads query heads; none: model.heads",
-             .min = 1});
+             .min = 1,
+             .max = 10000});
     v.field("place", place,
             {.help = "where keys and values of stored chunks lie; their landmarks lie on the device",
              .at_evaluation = true});

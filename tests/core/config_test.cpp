@@ -115,7 +115,7 @@ TEST(Config, Numbers) {
   EXPECT_EQ(number("1E+3"), 1000.0);
   EXPECT_EQ(number("0.1"), 0.1);
   EXPECT_EQ(number("0e0"), 0.0);
-  EXPECT_EQ(example("corpus: a\nevery: 9223372036854775807\n").every, 9223372036854775807);
+  EXPECT_EQ(example("corpus: a\nevery: 9007199254740992\n").every, kLargestInteger);
 }
 
 TEST(Config, RangesAreChecked) {

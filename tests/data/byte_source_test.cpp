@@ -125,6 +125,45 @@ TEST_P(ByteSourceTest, DamageNeverCrashes) {
   }
 }
 
+std::string read_all(const std::filesystem::path& path) {
+  const std::unique_ptr<ByteSource> source = open_byte_source(path);
+  std::string buffer(1'000'000, '\0');
+  return buffer.substr(0, source->read(buffer));
+}
+
+// As tapes and copies of whole blocks leave them.
+TEST(ByteSource, ZerosMayFollowAGzipMember) {
+  const test::TemporaryDirectory folder;
+  const std::filesystem::path file = folder / "x.gz";
+  for (const size_t zeros : {1, 511, 300'000}) {
+    write_file_durably(file, gzipped("text") + std::string(zeros, '\0'));
+    EXPECT_EQ(read_all(file), "text") << zeros;
+    write_file_durably(file, gzipped("text") + std::string(zeros, '\0') + gzipped(" and more"));
+    EXPECT_EQ(read_all(file), "text and more") << zeros;
+    write_file_durably(file, gzipped("text") + std::string(zeros, '\0') + "more");
+    EXPECT_ERROR(read_all(file), ErrorKind::data, "damaged gzip data");
+    write_file_durably(file, std::string(zeros, '\0') + gzipped("text"));
+    EXPECT_ERROR(read_all(file), ErrorKind::data, "damaged gzip data");
+  }
+}
+
+// A frame of one stored block, whose header asks for a window of 2^log bytes.
+std::string frame_with_window(int log) {
+  const auto window = static_cast<char>((log - 10) << 3);
+  return std::string("\x28\xB5\x2F\xFD\0", 5) + window + std::string("\x29\0\0hello", 8);
+}
+
+TEST(ByteSource, AZstdWindowMayHaveTwoGibibytes) {
+  const test::TemporaryDirectory folder;
+  const std::filesystem::path file = folder / "x.zst";
+  for (const int log : {10, 27, 28, 31}) {
+    write_file_durably(file, frame_with_window(log));
+    EXPECT_EQ(read_all(file), "hello") << log;
+  }
+  write_file_durably(file, frame_with_window(32));
+  EXPECT_ERROR(read_all(file), ErrorKind::data, "Frame requires too much memory");
+}
+
 TEST(ByteSource, OtherFilesAreReadAsTheyAre) {
   const test::TemporaryDirectory folder;
   write_file_durably(folder / "x.txt", gzipped("text"));

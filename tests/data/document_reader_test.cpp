@@ -140,5 +140,43 @@ TEST_F(DocumentReaderTest, RecordsHaveALongestLength) {
   EXPECT_ERROR(reader.next_document(), ErrorKind::data, "line 2: the record is longer than 22 bytes");
 }
 
+TEST_F(DocumentReaderTest, BadRecordsMayBeLeftOutAndAreCounted) {
+  const std::string lines =
+      "\xEF\xBB\xBF{\"text\": \"first\", \"id\": 1}\n{\"text\": \"\\ud834\", \"id\": 2}\nNaN\n[1]\n\n{\"id\": 3}\n"
+      "{\"text\": 7, \"id\": 4}\n{\"text\": \"x\"}\n{\"text\": \"x\", \"id\": null}\n{\"text\": \"" +
+      std::string(500, 'x') + "\"}\n{\"text\": \"last\", \"id\": 5}";
+  std::map<std::string, int64_t> left_out;
+  write_file_durably(folder_ / "r.jsonl", lines);
+  const DocumentFile file = find_documents(folder_ / "r.jsonl").documents.at(0);
+  RecordReader reader(file, {.name = "id", .left_out = &left_out}, 7, 400);
+  std::vector<std::string> texts;
+  while (reader.next_document()) texts.push_back(reader.name() + ": " + std::string(reader.next()));
+  EXPECT_EQ(texts, (std::vector<std::string>{"1: first", "5: last"}));
+  EXPECT_EQ(left_out, (std::map<std::string, int64_t>{{"not JSON", 2},
+                                                      {"not an object", 1},
+                                                      {"no \"text\"", 1},
+                                                      {"\"text\" is no string", 1},
+                                                      {"no \"id\"", 1},
+                                                      {"\"id\" is no name", 1},
+                                                      {"too long", 1}}));
+  EXPECT_EQ(describe_left_out({{"not JSON", 2}, {"too long", 1}}),
+            "3 bad records were left out: 2 not JSON, 1 too long");
+  for (const char* line : {"NaN", "{\"text\": \"\\ud834\"}", "[]", "{}", "{\"text\": 1}"}) {
+    EXPECT_ERROR(records(line), ErrorKind::data, "; --skip-bad-records leaves such records out");
+  }
+}
+
+TEST_F(DocumentReaderTest, ErrorsRepeatLittleOfALongRecord) {
+  for (const std::string& line :
+       {"{\"text\": " + std::string(100'000, '7') + "x}", "{\"text\": \"" + std::string(100'000, 'x') + "\x01\"}"}) {
+    try {
+      records(line);
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_LT(std::string_view(error.what()).size(), 600U) << error.what();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace quire

@@ -41,6 +41,26 @@ TEST(DocumentSource, FindsTextFilesBelowAFolderInOneOrder) {
   EXPECT_EQ(find_documents(folder / "b/").documents.front().name, "deep/x.y");
 }
 
+// What systems and programs leave beside documents. One that is named is read.
+TEST(DocumentSource, HiddenFilesAndFoldersAreLeftOutAndCounted) {
+  const TemporaryDirectory folder;
+  std::filesystem::create_directories(folder / "b/.ipynb_checkpoints/deep");
+  write_file_durably(folder / "b/x.txt", "x");
+  write_file_durably(folder / "b/._x.txt", "x");
+  write_file_durably(folder / "b/.x.md", "x");
+  write_file_durably(folder / "b/.ipynb_checkpoints/x-checkpoint.txt", "x");
+  write_file_durably(folder / "b/.ipynb_checkpoints/deep/y.txt", "y");
+  const DocumentList list = find_documents(folder.path());
+  ASSERT_EQ(list.documents.size(), 1U);
+  EXPECT_EQ(list.documents[0].name, "b/x");
+  EXPECT_EQ(list.ignored, 0);
+  EXPECT_EQ(list.hidden, 3);
+  EXPECT_EQ(find_documents(folder / "b/._x.txt").documents.size(), 1U);
+  EXPECT_EQ(find_documents(folder / "b/.ipynb_checkpoints").documents.size(), 2U);
+  std::filesystem::remove(folder / "b/x.txt");
+  EXPECT_ERROR(find_documents(folder.path()), ErrorKind::data, "but 0 files of other kinds and 3 that are hidden");
+}
+
 TEST(DocumentSource, OneFileIsOneDocument) {
   const TemporaryDirectory folder;
   write_file_durably(folder / "c.txt", "ccc");

@@ -10,6 +10,7 @@
 #include "data/corpus/corpus.h"
 #include "tests/support/compress.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/handmade_corpus.h"
 #include "tests/support/temporary_directory.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
@@ -44,6 +45,16 @@ class PrepareTest : public testing::Test {
   test::TemporaryDirectory folder_;
   PrepareOptions options_;
 };
+
+// Of a corpus that was made before, words are those between ASCII white space.
+TEST_F(PrepareTest, TheRuleOfWordsIsRecorded) {
+  write_file_durably(folder_ / "books/0.txt", "one\xE2\x80\x83two\xC2\xA0three");
+  EXPECT_EQ(prepare().splits.at("train").totals.words, 26);
+  EXPECT_EQ(Corpus::open(options_.output)->word_rule(), "unicode");
+  test::HandmadeCorpus former;
+  former.write(folder_ / "former.h5");
+  EXPECT_EQ(Corpus::open(folder_ / "former.h5")->word_rule(), "ascii");
+}
 
 TEST_F(PrepareTest, EverythingIsTrainWithoutSplits) {
   int64_t calls = 0;
@@ -118,7 +129,9 @@ TEST_F(PrepareTest, EqualTextsGoIntoOneSplit) {
 }
 
 TEST_F(PrepareTest, ListsPickDocuments) {
-  write_file_durably(folder_ / "held", "3\r\n\npoems/rose\n");
+  write_file_durably(folder_ / "held",
+                     "\xEF\xBB\xBF"
+                     "3\r\n\npoems/rose\n");
   write_file_durably(folder_ / "other", "7");
   options_.splits = {"valid=@" + (folder_ / "held").string(), "test=@" + (folder_ / "other").string(), "dev=0.1"};
   const PrepareReport report = prepare();
@@ -223,6 +236,45 @@ TEST_F(PrepareTest, InvalidUtf8NamesTheFile) {
   EXPECT_EQ(prepare().splits.at("train").totals.documents, 12);
 }
 
+// As quire prepare leaves it when it is killed between its two renames: the manifest has its other name still.
+TEST_F(PrepareTest, WhatWasKilledBetweenTwoRenamesIsFinished) {
+  const std::filesystem::path manifest = manifest_path(options_.output);
+  const std::filesystem::path unfinished = with_suffix(manifest, ".partial");
+  prepare();
+  const std::string before = read_text_file(manifest);
+  options_.inputs = {folder_ / "held_out"};
+  options_.force = true;
+  prepare();
+  const std::string after = read_text_file(manifest);
+  for (const bool replaced : {false, true}) {
+    // Opening finishes it, and so does quire prepare before it looks at what is there.
+    for (const bool opened : {true, false}) {
+      std::filesystem::rename(manifest, unfinished);
+      if (replaced) write_file_durably(manifest, before);
+      if (opened) {
+        EXPECT_EQ(names("train"), std::vector<std::string>{"last"});
+      } else {
+        options_.force = false;
+        EXPECT_ERROR(prepare(), ErrorKind::config, "c.h5: exists already; use --force to replace it");
+      }
+      EXPECT_EQ(read_text_file(manifest), after);
+      EXPECT_FALSE(std::filesystem::exists(unfinished));
+    }
+  }
+  options_.force = true;
+  // Killed before the first rename, or while the manifest was written: the corpus is the older one.
+  for (const std::string& text : {before, after.substr(0, 40)}) {
+    write_file_durably(unfinished, text);
+    EXPECT_EQ(names("train"), std::vector<std::string>{"last"});
+    EXPECT_EQ(read_text_file(manifest), after);
+    options_.inputs = {folder_ / "books"};
+    prepare();
+    EXPECT_EQ(read_text_file(manifest), before);
+    options_.inputs = {folder_ / "held_out"};
+    prepare();
+  }
+}
+
 TEST_F(PrepareTest, OnlyEmptyDocumentsAreNoCorpus) {
   options_.inputs = {folder_ / "books/empty.txt"};
   EXPECT_ERROR(prepare(), ErrorKind::data, "split train has no document left");
@@ -231,6 +283,8 @@ TEST_F(PrepareTest, OnlyEmptyDocumentsAreNoCorpus) {
 TEST_F(PrepareTest, TheVerbPrintsOneJsonObject) {
   std::string out;
   std::string errors;
+  write_file_durably(folder_ / "books/r.jsonl", "{\"text\": \"good\"}\n{\"text\": NaN}\n{\"body\": \"x\"}\n");
+  write_file_durably(folder_ / "books/._r.jsonl", "resource fork");
   const auto run = [&](const std::vector<std::string>& arguments) {
     std::vector<const char*> argv{"quire"};
     for (const std::string& argument : arguments) argv.push_back(argument.c_str());
@@ -243,11 +297,22 @@ TEST_F(PrepareTest, TheVerbPrintsOneJsonObject) {
     errors = testing::internal::GetCapturedStderr();
     return code;
   };
-  EXPECT_EQ(
-      run({"prepare", "--input", folder_ / "books", "--split", "valid=0.1", "--output", options_.output, "--json"}), 0);
+  EXPECT_EQ(run({"prepare", "--input", folder_ / "books", "--output", options_.output}), 3);
+  EXPECT_NE(errors.find("r.jsonl: line 2: not a JSON object"), std::string::npos) << errors;
+  EXPECT_NE(errors.find("; --skip-bad-records leaves such records out"), std::string::npos) << errors;
+  EXPECT_EQ(run({"prepare", "--input", folder_ / "books", "--output", options_.output, "--skip-bad-records"}), 0);
+  EXPECT_NE(out.find("2 bad records were left out: 1 no \"text\", 1 not JSON"), std::string::npos) << out;
+  EXPECT_NE(out.find("1 hidden files and folders were left out"), std::string::npos) << out;
+  EXPECT_EQ(read_manifest(options_.output).left_out,
+            (std::map<std::string, int64_t>{{"no \"text\"", 1}, {"not JSON", 1}}));
+  EXPECT_EQ(run({"prepare", "--input", folder_ / "books", "--split", "valid=0.1", "--output", options_.output, "--json",
+                 "--force", "--skip-bad-records"}),
+            0);
   const auto json = nlohmann::json::parse(out);
   EXPECT_EQ(json.at("splits").at("valid").at("documents"), 1);
   EXPECT_EQ(json.at("splits").at("train").at("dropped"), 1);
+  EXPECT_EQ(json.at("hidden"), 1);
+  EXPECT_EQ(json.at("left_out"), (nlohmann::json{{"no \"text\"", 1}, {"not JSON", 1}}));
   EXPECT_EQ(json.at("xxh3"), Corpus::open(options_.output)->hash());
   EXPECT_EQ(run({"prepare", "--input", folder_ / "books", "--output", options_.output}), 2);
   EXPECT_NE(errors.find("use --force"), std::string::npos) << errors;

@@ -369,6 +369,42 @@ TEST_F(TokenizerTrainingTest, RefusesWhatCannotBeTrained) {
   EXPECT_FALSE(std::filesystem::exists(options_.output));
 }
 
+// No piece holds a space then: it becomes its byte token.
+TEST_F(TokenizerTrainingTest, LearnsTextWithoutSpaces) {
+  std::string genome;
+  std::string chinese;
+  std::mt19937 random(5);
+  for (int i = 0; i < 20'000; ++i) {
+    genome += "ACGT"[random() % 4];
+    if (i % 100 == 99) genome += '\n';
+    const char32_t character = 0x4E00 + static_cast<char32_t>(random() % 40 * (random() % 3));
+    chinese += {static_cast<char>(0xE0 | (character >> 12)), static_cast<char>(0x80 | ((character >> 6) & 63)),
+                static_cast<char>(0x80 | (character & 63))};
+    if (i % 50 == 49) chinese += "\xE3\x80\x82\n";
+  }
+  std::filesystem::remove(folder_ / "books/b.jsonl");
+  options_.force = true;
+  for (const std::string& text : {genome, chinese, genome + "one space\n"}) {
+    write_file_durably(folder_ / "books/a.txt", text);
+    for (const char* const model : {"unigram", "bpe"}) {
+      options_.model.model = model;
+      options_.model.character_coverage = 0.9995;
+      options_.model.vocabulary = 360;
+      train_tokenizer(options_, {});
+      const auto tokenizer = parse_tokenizer_option("spm:" + options_.output.string());
+      EXPECT_FALSE(tokenizer->lossy());
+      std::string spaced = text.substr(0, 3000);
+      for (size_t at = 30; at < spaced.size(); at += 300) spaced.insert(spaced.begin() + static_cast<long>(at), 2, ' ');
+      for (const std::string& given : {text, spaced}) EXPECT_EQ(tokenizer->decode(encoded(*tokenizer, given)), given);
+      for (const std::string& given : nasty_texts()) EXPECT_EQ(tokenizer->decode(encoded(*tokenizer, given)), given);
+      const std::vector<int32_t> space = encoded(*tokenizer, " ");
+      EXPECT_EQ(space.size(), 1U) << model;
+      std::vector<int32_t> three = encoded(*tokenizer, "  ");
+      EXPECT_EQ(three, (std::vector<int32_t>{space[0], space[0]})) << model;
+    }
+  }
+}
+
 // An indentation of eight spaces or of up to eight tabs is one token; eight without that.
 TEST_F(TokenizerTrainingTest, LearnsRunsOfSpacesWhenAsked) {
   const char* const words[] = {"gather", "leaf",  "quire", "reader", "notes",

@@ -172,7 +172,7 @@ fs::path with_weights(const fs::path& source, const fs::path& folder, const std:
   std::vector<CheckpointPart> parts{reader.read_part("model")};
   parts[0].tensors.insert(parts[0].tensors.end(), more.begin(), more.end());
   return write_checkpoint(
-      folder, 1, parts, reader.meta(),
+      folder, reader.step(), parts, reader.meta(),
       {{"config.yaml", reader.read_text("config.yaml")}, {"tokenizer.txt", reader.read_text("tokenizer.txt")}});
 }
 
@@ -222,7 +222,7 @@ TEST_F(InitialWeightsTest, AnotherTokenizerIsRefused) {
   const CheckpointReader reader = CheckpointReader::open(source_);
   const std::vector<CheckpointPart> parts{reader.read_part("model")};
   const fs::path other =
-      write_checkpoint(tiny_ / "other", 1, parts, reader.meta(),
+      write_checkpoint(tiny_ / "other", reader.step(), parts, reader.meta(),
                        {{"config.yaml", reader.read_text("config.yaml")}, {"tokenizer.txt", "letters\nabc"}});
   expect_refused({"init.from=" + other.string()}, ErrorKind::checkpoint,
                  "its tokenizer (letters) is not that of data.corpus (byte)");

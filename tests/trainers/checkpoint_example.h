@@ -6,6 +6,7 @@
 
 #include "core/files/file_io.h"
 #include "trainers/checkpoint/checkpoint_folder.h"
+#include "trainers/checkpoint/checkpoint_meta.h"
 
 namespace quire {
 
@@ -42,7 +43,9 @@ inline std::filesystem::path write_example(const std::filesystem::path& folder, 
       }
     });
   };
-  return write_checkpoint(folder, step, write_files, {{"tokens", step * 100}}, {{"config.yaml", "run: {seed: 1}\n"}});
+  return write_checkpoint(folder, step, write_files,
+                          CheckpointMeta{.step = step, .tokens = step * 100, .rows = 8}.to_json(),
+                          {{"config.yaml", "run: {seed: 1}\n"}});
 }
 
 inline bool holds_example(const CheckpointReader& reader, int64_t size = 1000, int64_t raw_bytes = 1000) {

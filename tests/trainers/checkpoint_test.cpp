@@ -59,7 +59,8 @@ TEST(Checkpoint, ALargePartIsSeveralFiles) {
   }
   // Two tensors of 40 bytes to a file; then each is larger than a file should be.
   for (const auto& [limit, files] : {std::pair<int64_t, size_t>{100, 2}, {1, 4}, {1000, 1}}) {
-    const fs::path path = write_checkpoint(folder.path(), limit, std::vector{part}, {}, {}, limit);
+    const fs::path path = write_checkpoint(folder.path(), limit, std::vector{part},
+                                           CheckpointMeta{.step = limit, .rows = 1}.to_json(), {}, limit);
     EXPECT_EQ(names_in(path).size(), files + 2) << limit;  // manifest.json, meta.json
     const CheckpointReader reader = CheckpointReader::open(path);
     EXPECT_EQ(reader.parts(), std::vector<std::string>{"model"});
@@ -85,7 +86,7 @@ TEST(Checkpoint, SeveralWritersShareAFolder) {
   second.write(parts[1]);
   second.write_raw(kExampleRaw, [](const auto& write) { write(example_bytes(7, 1000)); });
   first.write(parts[2]);
-  first.write("meta.json", "{\"tokens\": 700}");
+  first.write("meta.json", CheckpointMeta{.step = 7, .tokens = 700, .rows = 8}.to_json().dump());
   second.write("config.yaml", "run: {seed: 1}\n");
   EXPECT_EQ(first.files().size(), 3U);
   EXPECT_EQ(second.files().size(), 3U);

@@ -9,6 +9,7 @@
 #include "tests/support/hand_batch.h"
 #include "tests/support/temporary_directory.h"
 #include "trainers/checkpoint/checkpoint_folder.h"
+#include "trainers/checkpoint/checkpoint_meta.h"
 
 namespace quire::test {
 namespace {
@@ -73,7 +74,7 @@ fs::path save(const TemporaryDirectory& folder, const Ranges& ranges) {
   const auto write_files = [&](CheckpointFolder& into) {
     for (const auto& [begin, end] : ranges) save_row_state(into, trained(begin, end), begin);
   };
-  return write_checkpoint(folder.path(), 5, write_files, {{"rows", kRows}});
+  return write_checkpoint(folder.path(), 5, write_files, CheckpointMeta{.step = 5, .rows = kRows}.to_json());
 }
 
 void expect_rows(const StatePool& pool, int64_t first_row, const StatePool& all) {

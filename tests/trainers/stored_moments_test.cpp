@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "kernels/backend.h"
 #include "tests/support/temporary_directory.h"
+#include "trainers/checkpoint/checkpoint_meta.h"
 
 namespace quire {
 namespace {
@@ -52,7 +53,7 @@ class StoredMoments : public ::testing::Test {
     return parts;
   }
   std::filesystem::path write(const std::vector<CheckpointPart>& parts) const {
-    return write_checkpoint(folder_.path(), 1, parts, nlohmann::json::object());
+    return write_checkpoint(folder_.path(), 1, parts, CheckpointMeta{.step = 1, .rows = 1}.to_json());
   }
   // The error of loading the parts on two ranks, without the folder.
   std::string error_of(const std::vector<CheckpointPart>& parts) const {

@@ -97,8 +97,8 @@ void use_checkpoint(const std::filesystem::path& given, Ranks& ranks,
 // An open checkpoint. All damage is Error(checkpoint).
 class CheckpointReader {
  public:
-  // Verifies every file against the manifest before anything else is read. Without `verify`, another rank has done
-  // that; what is read is compared with its checksum all the same.
+  // Verifies every file against the manifest before anything else is read, and meta.json. Without `verify`, another
+  // rank has done that of the files; what is read is compared with its checksum all the same.
   static CheckpointReader open(const std::filesystem::path& checkpoint, bool verify = true);
 
   const std::filesystem::path& path() const { return path_; }

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 
 #include "core/check.h"
 #include "core/files/file_io.h"
+#include "core/json.h"
 
 namespace quire {
 
@@ -46,10 +46,10 @@ Manifest Manifest::read(const std::filesystem::path& checkpoint) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) damaged(path, "is missing");
   nlohmann::ordered_json json =
-      nlohmann::ordered_json::parse(read_text_file(path, {.kind = ErrorKind::checkpoint}), nullptr, false);
+      parse_json<nlohmann::ordered_json>(read_text_file(path, {.kind = ErrorKind::checkpoint}));
   try {
     if (!json.is_object() || json.at("format") != kFormat) damaged(path, "is not the manifest of a checkpoint");
-    const auto version = json.at("version").get<int64_t>();
+    const auto version = json_integer(json.at("version"));
     if (version != kVersion) {
       fail(ErrorKind::checkpoint, "{}: has version {}, this program reads {}; use a matching quire", path.string(),
            version, kVersion);
@@ -58,12 +58,14 @@ Manifest Manifest::read(const std::filesystem::path& checkpoint) {
     json.erase("checksum");
     if (checksum != checksum_of_text(json.dump())) damaged(path, "is damaged (wrong checksum)");
     Manifest manifest;
-    manifest.step = json.at("step").get<int64_t>();
+    manifest.step = json_integer(json.at("step"));
     for (const auto& file : json.at("files")) {
       manifest.files.push_back(
-          {file.at("name").get<std::string>(), file.at("bytes").get<int64_t>(), file.at("xxh3").get<std::string>()});
+          {file.at("name").get<std::string>(), json_integer(file.at("bytes")), file.at("xxh3").get<std::string>()});
       if (!is_file_name(manifest.files.back().name)) damaged(path, "names a file outside the checkpoint");
     }
+    const std::optional<int64_t> named = checkpoint_step(checkpoint.filename().string());
+    if (named && *named != manifest.step) damaged(path, fmt::format("is that of step {}", manifest.step));
     return manifest;
   } catch (const nlohmann::json::exception&) {
     damaged(path, "is damaged");

@@ -20,7 +20,8 @@ struct Manifest {
   std::vector<ManifestFile> files;  // in the order written
 
   std::string to_json() const;  // carries a checksum of itself
-  // Reads CHECKPOINT/manifest.json. Error(checkpoint) when it is missing, damaged or of an unknown version.
+  // Reads CHECKPOINT/manifest.json. Error(checkpoint) when it is missing, damaged, of an unknown version, or of another
+  // step than the folder's name.
   static Manifest read(const std::filesystem::path& checkpoint);
   // Compares every file with what is on disk. Error(checkpoint).
   void verify(const std::filesystem::path& checkpoint) const;

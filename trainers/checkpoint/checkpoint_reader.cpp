@@ -4,8 +4,10 @@
 #include "core/check.h"
 #include "core/files/file_io.h"
 #include "core/files/hdf5_file.h"
+#include "core/json.h"
 #include "core/log.h"
 #include "trainers/checkpoint/checkpoint.h"
+#include "trainers/checkpoint/checkpoint_meta.h"
 
 namespace quire {
 
@@ -88,6 +90,7 @@ void verify_on_ranks(const fs::path& checkpoint, Ranks& ranks) {
   ranks.on_all([&] {
     const Manifest manifest = Manifest::read(checkpoint);
     Manifest::verify(checkpoint, manifest.share_of(ranks.rank(), ranks.size()));
+    CheckpointReader::open(checkpoint, false);
   });
 }
 
@@ -108,8 +111,8 @@ CheckpointReader CheckpointReader::open(const fs::path& checkpoint, bool verify)
   for (const ManifestFile& file : manifest.files) {
     if (const auto part = part_of(file.name)) reader.parts_.push_back(*part);
   }
-  reader.meta_ = nlohmann::json::parse(reader.read_text("meta.json"), nullptr, false);
-  if (reader.meta_.is_discarded()) fail(ErrorKind::checkpoint, "{}: meta.json is not JSON", checkpoint.string());
+  reader.meta_ = parse_json(reader.read_text("meta.json"));
+  require_sound_meta(reader.meta_, reader.step_, (checkpoint / "meta.json").string());
   return reader;
 }
 
@@ -203,7 +206,7 @@ std::optional<fs::path> latest_checkpoint(const fs::path& checkpoints_dir) {
       if (damaged.count(step) > 0) continue;
       const fs::path path = checkpoints_dir / checkpoint_name(step);
       try {
-        Manifest::read(path).verify(path);
+        CheckpointReader::open(path);
         return path;
       } catch (const Error& error) {
         // Newer ones are there by now.

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/files/file_io.h"
+#include "core/json.h"
 #include "core/log.h"
 #include "trainers/checkpoint/checkpoint_folder.h"
 
@@ -56,7 +57,7 @@ std::string list_files(const std::vector<ManifestFile>& files) {
 }
 
 void add_files(std::vector<ManifestFile>& files, const std::string& list) {
-  for (const nlohmann::json& file : nlohmann::json::parse(list)) {
+  for (const nlohmann::json& file : parse_json(list)) {
     files.push_back({file.at(0).get<std::string>(), file.at(1).get<int64_t>(), file.at(2).get<std::string>()});
   }
 }

@@ -6,6 +6,7 @@
 #include "core/files/hdf5_file.h"
 #include "core/files/output_file.h"
 #include "data/corpus/corpus.h"
+#include "trainers/checkpoint/checkpoint_meta.h"
 #include "trainers/checkpoint/row_state.h"
 #include "trainers/checkpoint/stored_moments.h"
 #include "trainers/checkpoint/training_checkpoint.h"
@@ -103,9 +104,8 @@ Json rows_json(const RowRange& range, const SavedRows& saved, const Cursor& curs
 
 Json inspect_one_checkpoint(const fs::path& path, bool every_parameter) {
   const CheckpointReader reader = open_checkpoint(path);
-  const nlohmann::json& meta = reader.meta();
+  const CheckpointMeta meta = checkpoint_meta(reader);
   const RunConfig config = checkpoint_config(reader);
-  const Cursor cursor = cursor_from_json(meta.at("cursor").get<std::string>());
   int64_t file_bytes = 0;
   for (const auto& entry : fs::directory_iterator(reader.path())) {
     if (entry.is_regular_file()) file_bytes += static_cast<int64_t>(entry.file_size());
@@ -115,12 +115,12 @@ Json inspect_one_checkpoint(const fs::path& path, bool every_parameter) {
             {"verified", true},
             {"step", reader.step()},
             {"steps", config.schedule.steps},
-            {"tokens", meta.at("tokens").get<int64_t>()},
-            {"skipped", meta.value("skipped", int64_t{0})},
+            {"tokens", meta.tokens},
+            {"skipped", meta.skipped},
             {"file_bytes", file_bytes},
-            {"dtype", meta.at("dtype").get<std::string>()},
-            {"backend", meta.at("backend").get<std::string>()},
-            {"corpus", meta.at("corpus").get<std::string>()},
+            {"dtype", meta.dtype},
+            {"backend", meta.backend},
+            {"corpus", meta.corpus},
             {"tokenizer", checkpoint_tokenizer(reader)->kind()},
             {"parameters", parameters_json(reader.read_part("model"), every_parameter)}};
   // Of all ranks: a moment that two of them share counts as two tensors.
@@ -152,9 +152,9 @@ Json inspect_one_checkpoint(const fs::path& path, bool every_parameter) {
   for (const RowRange& range : row_ranges(reader)) {
     const SavedRows saved = read_saved_rows(reader, range);
     state_bytes += bytes_of(saved.counts) + (range.end - range.begin) * saved.row_bytes;
-    for (const Json& row : rows_json(range, saved, cursor)) rows.push_back(row);
+    for (const Json& row : rows_json(range, saved, meta.cursor)) rows.push_back(row);
   }
-  json["state"] = {{"bytes", state_bytes}, {"next_place", cursor.next_place}, {"rows", rows}};
+  json["state"] = {{"bytes", state_bytes}, {"next_place", meta.cursor.next_place}, {"rows", rows}};
   json["config"] = dump_config_minimal(config);
   return json;
 }
@@ -188,6 +188,8 @@ Json inspect_corpus(const fs::path& path) {
             {"checksum", manifest.checksum},
             {"tokenizer", manifest.tokenizer},
             {"vocabulary", manifest.vocabulary},
+            {"word_rule", corpus->word_rule()},
+            {"left_out", manifest.left_out},
             {"splits", Json::array()}};
   for (const std::string& name : corpus->split_names()) {
     const Split& split = corpus->split(name);
@@ -225,7 +227,7 @@ Json inspect_run(const fs::path& path) {
     Json entry{{"step", step}, {"damage", nullptr}};
     try {
       const fs::path checkpoint = folder / checkpoint_name(step);
-      Manifest::read(checkpoint).verify(checkpoint);
+      CheckpointReader::open(checkpoint);
       if (!latest) latest = step;
     } catch (const Error& error) {
       if (!fs::exists(folder / checkpoint_name(step))) continue;  // the run has removed it meanwhile

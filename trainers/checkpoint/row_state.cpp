@@ -6,7 +6,9 @@
 #include "core/check.h"
 #include "core/files/checksum.h"
 #include "core/files/file.h"
+#include "core/json.h"
 #include "trainers/checkpoint/checkpoint_folder.h"
+#include "trainers/checkpoint/checkpoint_meta.h"
 
 namespace quire {
 
@@ -106,7 +108,7 @@ void load_rows(const CheckpointReader& reader, const RowRange& range, StatePool&
 }  // namespace
 
 std::vector<RowRange> row_ranges(const CheckpointReader& reader) {
-  const auto rows = reader.meta().at("rows").get<int64_t>();
+  const int64_t rows = checkpoint_meta(reader).rows;
   std::vector<RowRange> ranges;
   for (const std::string& part : reader.parts()) {
     if (part.rfind(kPrefix, 0) != 0) continue;
@@ -138,18 +140,21 @@ SavedRows read_saved_rows(const CheckpointReader& reader, const RowRange& range)
   try {
     const auto text =
         std::find_if(part.texts.begin(), part.texts.end(), [](const auto& t) { return t.first == kText; });
-    const auto json = nlohmann::json::parse(text != part.texts.end() ? text->second : "");
+    const auto json = parse_json(text != part.texts.end() ? text->second : "");
     for (const auto& entry : json.at("parts")) {
       const auto dtype = entry.at("dtype").get<std::string>();
-      const auto shape = entry.at("shape").get<std::vector<int64_t>>();
-      const bool is_shape =
-          shape.size() < kMaxRank && std::all_of(shape.begin(), shape.end(), [](auto n) { return n >= 0; });
-      if (!dtype_named(dtype) || !is_shape) {
+      std::vector<int64_t> shape;
+      int64_t room = kLargestJsonInteger;  // the number of elements fits as well
+      for (const auto& size : entry.at("shape")) {
+        shape.push_back(json_integer(size));
+        room /= std::max<int64_t>(shape.back(), 1);
+      }
+      if (!dtype_named(dtype) || shape.size() >= kMaxRank || room == 0) {
         damaged(reader, file, fmt::format("rows of {} [{}] are unknown here", dtype, fmt::join(shape, ", ")));
       }
       saved.parts.push_back({entry.at("name").get<std::string>(), *dtype_named(dtype), Shape(shape)});
     }
-    saved.row_bytes = json.at("row_bytes").get<int64_t>();
+    saved.row_bytes = json_integer(json.at("row_bytes"));
     saved.checksums = json.at("checksums").get<std::vector<std::string>>();
   } catch (const nlohmann::json::exception&) {
     damaged(reader, file, "does not say what its rows are");

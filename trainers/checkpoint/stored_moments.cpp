@@ -30,7 +30,7 @@ StoredSlice slice_of(const std::string& file, const NamedTensor& stored) {
   const auto rest = begin.ptr == end ? begin : std::from_chars(begin.ptr + 1, end, slice.end);
   const bool reads =
       begin.ec == std::errc{} && rest.ec == std::errc{} && *begin.ptr == ':' && rest.ptr + 1 == end && *rest.ptr == ']';
-  if (!reads || slice.begin < 0 || slice.end - slice.begin != stored.tensor.numel()) {
+  if (!reads || slice.begin < 0 || slice.end < slice.begin || slice.end - slice.begin != stored.tensor.numel()) {
     fail(ErrorKind::checkpoint, "{}.h5: {} is no slice of {} elements", file, stored.name, stored.tensor.numel());
   }
   return slice;

@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "data/tokenizers/make_tokenizer.h"
 #include "trainers/checkpoint/checkpoint_folder.h"
+#include "trainers/checkpoint/checkpoint_meta.h"
 #include "trainers/checkpoint/row_state.h"
 #include "trainers/checkpoint/stored_moments.h"
 #include "trainers/run/attention_choice.h"
@@ -16,7 +17,6 @@ namespace quire {
 
 namespace {
 
-constexpr int64_t kTrainingVersion = 3;
 constexpr const char* kAveragePart = "ema";
 
 // Fills `wanted` from the tensors of a part, of which no more than one file is in memory. What is missing, has another
@@ -94,39 +94,39 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
     folder.write({moments_part_name(ranks.rank()), training.optimizer->save(), {}});
     if (training.state->rows() > 0) save_row_state(folder, *training.state, training.first_row);
   };
-  nlohmann::json meta{
-      {"version", kTrainingVersion}, {"step", training.step},
-      {"tokens", training.tokens},   {"rows", config.data.rows},
-      {"corpus", corpus.hash()},     {"cursor", cursor_to_json(cursor)},
-      {"backend", machine.backend},  {"dtype", name_of(machine.dtype)},
-      {"skipped", training.skipped}, {"skips_in_a_row", training.skips_in_a_row},
-      {"logged", training.logged},   {"kernels", device_backend(machine.device.kind).kernel_choices()},
-      {"ranks", ranks.size()},
-  };
-  if (!training.attention.empty()) {
-    meta["attention"] = training.attention.to_text(attention_heading(machine.device));
-  }
-  if (!training.timed.empty()) meta["timed"] = training.timed;
-  if (mixture != nullptr) meta["mix"] = mixture->hashes();
+  CheckpointMeta meta{.step = training.step,
+                      .tokens = training.tokens,
+                      .rows = config.data.rows,
+                      .ranks = ranks.size(),
+                      .skipped = training.skipped,
+                      .skips_in_a_row = training.skips_in_a_row,
+                      .logged = training.logged,
+                      .cursor = cursor,
+                      .corpus = corpus.hash(),
+                      .backend = machine.backend,
+                      .dtype = name_of(machine.dtype),
+                      .kernels = device_backend(machine.device.kind).kernel_choices(),
+                      .timed = training.timed};
+  if (!training.attention.empty()) meta.attention = training.attention.to_text(attention_heading(machine.device));
+  if (mixture != nullptr) meta.mix = mixture->hashes();
   return write_checkpoint(
-      checkpoints_dir, training.step, ranks, write_files, meta,
+      checkpoints_dir, training.step, ranks, write_files, meta.to_json(),
       {{"config.yaml", dump_saved_config(config)}, {"tokenizer.txt", corpus.tokenizer().serialise()}});
 }
 
 CheckpointReader open_checkpoint(const std::filesystem::path& checkpoint, bool verify) {
   CheckpointReader reader = CheckpointReader::open(checkpoint, verify);
-  const auto version = reader.meta().value("version", int64_t{0});
-  if (version != kTrainingVersion) {
-    fail(ErrorKind::checkpoint,
-         "{}: has version {} of the checkpoint format, this program reads {}; use a matching quire",
-         checkpoint.string(), version, kTrainingVersion);
-  }
+  checkpoint_meta(reader);
   return reader;
 }
 
 RunConfig checkpoint_config(const CheckpointReader& reader) {
   const std::string name = (reader.path() / "config.yaml").string();
-  return read_config<RunConfig>(parse_yaml(reader.read_text("config.yaml"), name), name);
+  try {
+    return read_config<RunConfig>(parse_yaml(reader.read_text("config.yaml"), name), name);
+  } catch (const Error& error) {
+    fail(ErrorKind::checkpoint, "{}", error.what());
+  }
 }
 
 std::unique_ptr<Tokenizer> checkpoint_tokenizer(const CheckpointReader& reader) {
@@ -151,33 +151,32 @@ void load_weights(const CheckpointReader& reader, ParameterStore& store, Weights
 }
 
 Cursor load_training(const CheckpointReader& reader, TrainingState& training, bool drop_state) {
-  const nlohmann::json& meta = reader.meta();
+  const CheckpointMeta meta = checkpoint_meta(reader);
   load_weights(reader, training.store);
   load_moments(reader, training.store, *training.optimizer, training.parts->place());
   if (training.average) {
     load_part(reader, kAveragePart, training.average->save());
   }
   if (!drop_state && training.state->rows() > 0) load_row_state(reader, *training.state, training.first_row);
-  if (device_backend(training.store.values().device().kind).use_kernel_choices(meta.value("kernels", ""))) {
-    training.timed = meta.value("timed", "");
+  if (device_backend(training.store.values().device().kind).use_kernel_choices(meta.kernels)) {
+    training.timed = meta.timed;
   } else {
     log_warn(
         "the checkpoint's choice of kernels is for another GPU or version of its libraries: results may differ in "
         "the last bits");
   }
-  const std::string attention = meta.value("attention", "");
   const Device device = training.store.values().device();
-  if (!attention.empty() && !training.attention.add(attention, attention_heading(device))) {
+  if (!meta.attention.empty() && !training.attention.add(meta.attention, attention_heading(device))) {
     log_warn(
         "the checkpoint's choice between cuDNN's attention and this program's was made on another GPU or with another "
         "version of cuDNN: it is made anew, and results may differ in the last bits");
   }
-  training.step = meta.at("step").get<int64_t>();
-  training.tokens = meta.at("tokens").get<int64_t>();
-  training.skipped = meta.value("skipped", int64_t{0});
-  training.skips_in_a_row = meta.value("skips_in_a_row", int64_t{0});
-  training.logged = meta.value("logged", int64_t{0});
-  return cursor_from_json(meta.at("cursor").get<std::string>());
+  training.step = meta.step;
+  training.tokens = meta.tokens;
+  training.skipped = meta.skipped;
+  training.skips_in_a_row = meta.skips_in_a_row;
+  training.logged = meta.logged;
+  return meta.cursor;
 }
 
 }  // namespace quire

@@ -23,9 +23,10 @@ nlohmann::ordered_json to_json(const std::filesystem::path& output, const Prepar
                     {"words", split.totals.words},
                     {"dropped", split.dropped}};
   }
-  return {{"output", output.string()},       {"tokenizer", report.tokenizer},   {"vocabulary", report.vocabulary},
-          {"file_bytes", report.file_bytes}, {"xxh3", report.checksum},         {"splits", splits},
-          {"ignored_files", report.ignored}, {"lossy_tokenizer", report.lossy}, {"seconds", report.seconds}};
+  return {{"output", output.string()},       {"tokenizer", report.tokenizer}, {"vocabulary", report.vocabulary},
+          {"file_bytes", report.file_bytes}, {"xxh3", report.checksum},       {"splits", splits},
+          {"ignored_files", report.ignored}, {"hidden", report.hidden},       {"left_out", report.left_out},
+          {"lossy_tokenizer", report.lossy}, {"seconds", report.seconds}};
 }
 
 // Shares that are far from what was asked, with what decides them.
@@ -51,6 +52,8 @@ void print_text(const std::filesystem::path& output, const PrepareReport& report
   }
   if (report.lossy) print("  the tokenizer alters text: bytes and words are those of the original\n");
   if (report.ignored > 0) print(fmt::format("  {} files of other kinds were ignored\n", report.ignored));
+  if (report.hidden > 0) print(fmt::format("  {} hidden files and folders were left out\n", report.hidden));
+  if (!report.left_out.empty()) print(fmt::format("  {}\n", describe_left_out(report.left_out)));
 }
 
 struct Arguments {
@@ -71,7 +74,8 @@ void print_report(const Arguments& arguments, const PrepareReport& report) {
 // Documents that are made, not read.
 void run_task(const Verb& app, const Arguments& arguments) {
   const PrepareOptions& given = arguments.options;
-  for (const char* option : {"--input", "--text-key", "--name-key", "--any-bytes", "--allow-duplicates"}) {
+  for (const char* option :
+       {"--input", "--text-key", "--name-key", "--any-bytes", "--skip-bad-records", "--allow-duplicates"}) {
     if (app.count(option) > 0) fail(ErrorKind::config, "prepare: {} has no meaning with --task", option);
   }
   if (!arguments.filler.empty() && app.count("--tokenizer") > 0) {
@@ -159,6 +163,8 @@ void add_prepare(Verb& program) {
                  "With --task: text between the facts (default: built-in sentences; split train)")
       ->type_name("CORPUS[:SPLIT]");
   app.add_flag("--any-bytes", options.any_bytes, "Accept text that is not UTF-8");
+  app.add_flag("--skip-bad-records", options.skip_bad_records,
+               "Leave out .jsonl records that cannot be read, and say how many there were of each kind");
   app.add_flag("--allow-duplicates", options.allow_duplicates, "Accept a text that is in two splits");
   app.add_flag("--force", options.force, "Replace an existing corpus");
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");

@@ -38,7 +38,9 @@ constexpr int kClosedOutput = 128 + SIGPIPE;  // the exit code that a shell give
 }
 
 void report(std::string message) {
-  std::replace(message.begin(), message.end(), '\n', ' ');
+  // One line, whatever it repeats.
+  std::replace_if(
+      message.begin(), message.end(), [](unsigned char c) { return c < 0x20U || c == 0x7FU; }, ' ');
   const LogVoice voice(0);  // the message names the rank where it matters
   log_error(message);
 }

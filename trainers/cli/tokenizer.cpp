@@ -32,11 +32,15 @@ void run(const Arguments& arguments) {
                        {"sentences", report.sentences},
                        {"used_sentences", report.used_sentences},
                        {"bytes_per_token", report.bytes_per_token},
+                       {"hidden", report.hidden},
+                       {"left_out", report.left_out},
                        {"seconds", report.seconds}});
   }
   print(fmt::format("{}: {} with {} ids from {} of {} lines, {:.2f} bytes a token, {:.1f} s\n", options.output.string(),
                     options.model.model, report.vocabulary, report.used_sentences, report.sentences,
                     report.bytes_per_token, report.seconds));
+  if (report.hidden > 0) print(fmt::format("  {} hidden files and folders were left out\n", report.hidden));
+  if (!report.left_out.empty()) print(fmt::format("  {}\n", describe_left_out(report.left_out)));
 }
 
 }  // namespace
@@ -76,6 +80,8 @@ void add_tokenizer(Verb& program) {
   app.add_option("--text-key", options.keys.text, "Key of the text in .jsonl records")
       ->type_name("KEY")
       ->capture_default_str();
+  app.add_flag("--skip-bad-records", options.skip_bad_records,
+               "Leave out .jsonl records that cannot be read, and say how many there were of each kind");
   app.add_flag("--force", options.force, "Replace an existing file");
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
   app.callback([arguments] { on_root_alone([&] { run(*arguments); }); });

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/json.h"
+
 namespace quire {
 
 namespace {
@@ -16,8 +18,7 @@ nlohmann::ordered_json kind_to_json(const KindConfig& config) {
     for (const ConfigSetting& setting : list_settings(options)) {
       if (!setting.at_evaluation || written.at(setting.key) == nullptr) continue;
       // Numbers and truth values are written as such, none as null, everything else as text.
-      const auto value =
-          nlohmann::ordered_json::parse(setting.value == "none" ? "null" : setting.value, nullptr, false);
+      const auto value = parse_json<nlohmann::ordered_json>(setting.value == "none" ? "null" : setting.value);
       json[setting.key] = value.is_discarded() ? nlohmann::ordered_json(setting.value) : value;
     }
   });

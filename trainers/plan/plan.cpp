@@ -94,7 +94,7 @@ void require_memory(const Plan& plan, const RunConfig& config, int64_t available
     if (part.bytes > 0) parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", part.name, size_text(part.bytes));
   }
   fail(ErrorKind::memory, "this run needs {} but {} has {} for it: {}. What would help most: {}", size_text(needed),
-       where, size_text(available), parts, largest->remedy);
+       where, size_text(available), parts.c_str(), largest->remedy);
 }
 
 void require_memory(const RunConfig& config, const Machine& machine, int threads, const Ranks& ranks) {

@@ -156,6 +156,7 @@ struct DataConfig {
         "accumulate", accumulate,
         {.help = "the rows of a rank are processed in this many blocks, one after the other: less memory, same result",
          .min = 1,
+         .max = 1 << 20,
          .resumable = true,
          .meant = "gradient_accumulation_steps grad_accum accumulation_steps accumulate_grad_batches"});
     v.field(
@@ -201,7 +202,10 @@ struct EvaluateConfig {
              .meant = "eval_every eval_interval eval_steps"});
     v.field("split", split, {.help = "split of the corpus to evaluate on", .resumable = true});
     v.field("rows", rows,
-            {.help = "documents that are read side by side; results do not depend on it", .min = 1, .resumable = true});
+            {.help = "documents that are read side by side; results do not depend on it",
+             .min = 1,
+             .max = 1 << 20,
+             .resumable = true});
     v.field("documents", documents,
             {.help = "evaluations during training read only this many documents, the first ones; none: all",
              .min = 1,
@@ -230,7 +234,8 @@ struct CheckpointConfig {
              .min = 0,
              .resumable = true,
              .meant = "save_every save_steps save_interval"});
-    v.field("keep", keep, {.help = "number of newest checkpoints that are kept", .min = 1, .resumable = true});
+    v.field("keep", keep,
+            {.help = "number of newest checkpoints that are kept", .min = 1, .max = 1 << 20, .resumable = true});
     v.field("on_error", on_error, {.help = "what happens when a checkpoint cannot be written", .resumable = true});
   }
 };

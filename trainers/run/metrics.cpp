@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/files/file_io.h"
+#include "core/json.h"
 
 namespace quire {
 
@@ -59,7 +60,7 @@ int64_t for_each_line(const fs::path& path, const Use& use) {
 void for_each_object(const fs::path& path, const std::function<void(nlohmann::ordered_json&&)>& use) {
   if (!fs::exists(path)) return;
   for_each_line(path, [&](const std::string& line, int64_t number) {
-    auto object = nlohmann::ordered_json::parse(line, nullptr, false);
+    auto object = parse_json<nlohmann::ordered_json>(line);
     if (!object.is_object()) {
       fail(ErrorKind::data, "{}:{}: not a JSON object; remove this line", path.string(), number);
     }

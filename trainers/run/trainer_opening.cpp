@@ -3,6 +3,7 @@
 #include "core/files/file_io.h"
 #include "core/log.h"
 #include "layers/model_mechanisms.h"
+#include "trainers/checkpoint/checkpoint_meta.h"
 #include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/run/attention_choice.h"
 #include "trainers/run/evaluation_config.h"
@@ -196,13 +197,13 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
   }
   OpenedRun opened = OpenedRun::open(config, ranks, false);
   ranks.on_all([&] {
-    const auto stored = reader->meta().at("corpus").get<std::string>();
-    if (opened.corpus->hash() != stored) {
+    const CheckpointMeta meta = checkpoint_meta(*reader);
+    if (opened.corpus->hash() != meta.corpus) {
       fail(ErrorKind::data,
            "{}: its checksum is {} but the run was trained on {}; resume with the corpus it began with",
-           config.data.corpus, opened.corpus->hash(), stored);
+           config.data.corpus, opened.corpus->hash(), meta.corpus);
     }
-    if (opened.mixture) require_same_mix(reader->meta().value("mix", std::vector<std::string>{}), *opened.mixture);
+    if (opened.mixture) require_same_mix(meta.mix, *opened.mixture);
   });
   return make(std::move(opened), std::move(directory), ranks, [&](Trainer& trainer) {
     trainer.changes_ = changes;
@@ -230,16 +231,15 @@ void Trainer::go_on_from(const CheckpointReader& reader, bool drop_state) {
   cursor_ = load_training(reader, *training_, drop_state);
   saved_step_ = training_->step;
   if (ranks_.is_root()) {
-    const auto backend = reader.meta().at("backend").get<std::string>();
-    if (backend != machine_.backend) {
+    const CheckpointMeta meta = checkpoint_meta(reader);
+    if (meta.backend != machine_.backend) {
       log_warn(fmt::format(
-          "the checkpoint was written with {} kernels, this run uses {}: results may differ in the last bits", backend,
-          machine_.backend));
+          "the checkpoint was written with {} kernels, this run uses {}: results may differ in the last bits",
+          meta.backend, machine_.backend));
     }
-    const auto ranks = reader.meta().value("ranks", 1);
-    if (ranks != ranks_.size()) {
+    if (meta.ranks != ranks_.size()) {
       log_warn(fmt::format("the checkpoint was written by {} ranks, this run has {}: results differ in the last bits",
-                           ranks, ranks_.size()));
+                           meta.ranks, ranks_.size()));
     }
     warn_of_cut_metrics(directory_.metrics(), saved_step_, training_->logged);
     const std::vector<int64_t> steps = checkpoint_steps(directory_.checkpoints());

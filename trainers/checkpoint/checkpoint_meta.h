@@ -1,0 +1,45 @@
+// meta.json of the checkpoint of a run: where the run stood.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "data/batches/cursor.h"
+
+namespace quire {
+
+class CheckpointReader;
+
+struct CheckpointMeta {
+  int64_t step = 0;
+  int64_t tokens = 0;
+  int64_t rows = 0;
+  int64_t ranks = 1;
+  int64_t skipped = 0;
+  int64_t skips_in_a_row = 0;
+  int64_t logged = 0;  // the last step with a line of metrics
+  Cursor cursor = {};
+  std::string corpus = {};            // its checksum
+  std::vector<std::string> mix = {};  // the checksums of data.mix
+  std::string backend = {};
+  std::string dtype = {};
+  std::string kernels = {};  // choices between kernels, as text; empty without any, as the next two
+  std::string attention = {};
+  std::string timed = {};
+
+  nlohmann::json to_json() const;
+  // Error(checkpoint), which begins with `where`, unless every value is there and is of its type, and the step is that
+  // of the checkpoint.
+  static CheckpointMeta from_json(const nlohmann::json& json, int64_t step, const std::string& where);
+};
+
+// Error(checkpoint), which begins with `where`, when this is no meta.json, or a wrong one of this version. Those of
+// other versions pass: they are whole, and checkpoint_meta() names the version.
+void require_sound_meta(const nlohmann::json& json, int64_t step, const std::string& where);
+
+// Error(checkpoint) when the checkpoint is of another version.
+CheckpointMeta checkpoint_meta(const CheckpointReader& reader);
+
+}  // namespace quire
