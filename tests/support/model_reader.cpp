@@ -1,5 +1,6 @@
 #include "tests/support/model_reader.h"
 
+#include "layers/host_values.h"
 #include "tests/support/test_device.h"
 
 namespace quire::test {
@@ -43,6 +44,28 @@ DocumentNll ModelReader::read(const std::vector<Batch>& batches) {
   DocumentNll nll;
   for (const Batch& batch : batches) step(batch, &nll);
   return nll;
+}
+
+std::vector<double> ModelReader::nll(const Batch& batch) {
+  Tape tape(false);
+  return forward(tape, batch, false).nll.to_vector<double>();
+}
+
+std::map<std::string, std::vector<double>> ModelReader::carried() {
+  const StateLayout& layout = network_.declared.state;
+  const StateView view = state_.view(0, state_.rows());
+  std::map<std::string, std::vector<double>> values;
+  for (size_t i = 0; i < layout.registers().size(); ++i) {
+    values[layout.registers()[i].name] = values_on_host(view.current({static_cast<int>(i)}));
+  }
+  for (size_t i = 0; i < layout.log_groups().size(); ++i) {
+    const std::vector<int64_t> lengths = view.lengths({static_cast<int>(i)});
+    values[layout.log_groups()[i].name + " (lengths)"] = {lengths.begin(), lengths.end()};
+  }
+  for (size_t i = 0; i < layout.logs().size(); ++i) {
+    values[layout.logs()[i].name] = values_on_host(view.gather({static_cast<int>(i), layout.logs()[i].group}));
+  }
+  return values;
 }
 
 double ModelReader::loss(const Batch& batch) {

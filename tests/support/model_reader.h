@@ -26,6 +26,8 @@ class ModelReader {
   // One step: reads, writes state, commits. Adds to `nll` when given.
   void step(const Batch& batch, DocumentNll* nll = nullptr);
   DocumentNll read(const std::vector<Batch>& batches);
+  // Nats of every cell of a batch after what was read so far; nothing is written.
+  std::vector<double> nll(const Batch& batch);
 
   // Loss (sum of nats) of a batch after what was read so far; nothing is written.
   double loss(const Batch& batch);
@@ -37,6 +39,8 @@ class ModelReader {
 
   const ParameterStore& store() const { return store_; }
   StatePool& state() { return state_; }
+  // What the rows carry, by name: registers, and the entries of logs from the oldest one on, wherever they lie.
+  std::map<std::string, std::vector<double>> carried();
   bool carries() const {
     return !network_.declared.state.logs().empty() || !network_.declared.state.registers().empty();
   }
