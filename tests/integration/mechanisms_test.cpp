@@ -200,7 +200,7 @@ std::vector<MechanismCase> cases() {
            joined(xl_hidden, kDropout),
            {"model.recompute=mlp", drt("chunk: 1, top_k: 2, groups: 1, encoder_layers: 0, capacity: 9, place: host")})},
       {.name = "drt_fixed",
-       .settings = {position + "none", drt("chunk: 3, top_k: 1, groups: 1, encoder_layers: 1, scores: fixed")}},
+       .settings = {position + "none", drt("chunk: 3, top_k: 2, groups: 1, encoder_layers: 1, scores: fixed")}},
       {"drt_random",
        {position + "none", drt("chunk: 1, top_k: 2, groups: 1, encoder_layers: 1, scores: random, dtype: bf16")}},
       {.name = "two_halves",

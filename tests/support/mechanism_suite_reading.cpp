@@ -174,7 +174,7 @@ TEST_P(MechanismReading, NumericGradient) {
     }
   }
   for (const ParameterStore::Entry& entry : reader.store().entries()) {
-    EXPECT_TRUE(learns.contains(entry.name)) << entry.name << " has no gradient";
+    EXPECT_TRUE(learns.contains(entry.name) || !promised) << entry.name << " has no gradient";
   }
   expect_as_promised("exact_gradient", promised, worst <= kTolerance, "see above");
 }
@@ -308,6 +308,9 @@ TEST_P(MechanismSplit, AnyCutLeavesTheSameState) {
   if (!has_memory_or_stack(config().model)) GTEST_SKIP() << "it has neither a memory nor a stack of its own";
   const auto documents = random_documents({{30}, {41}}, kVocabulary, 1);  // of which 24 positions are read
   const ModelConfig model = with_split_invariant_mixers();
+  if (model.memory.empty() && !promises_of(model).split_invariant) {
+    GTEST_SKIP() << "what upper layers of its stack read depends on the cut, and so does their state";
+  }
   std::map<std::string, std::vector<double>> first;
   for (const int64_t length : kCuts) {
     ModelReader reader(model, kVocabulary, 2, length);
@@ -317,7 +320,7 @@ TEST_P(MechanismSplit, AnyCutLeavesTheSameState) {
     const auto carried = reader.carried();
     if (first.empty()) first = carried;
     for (const auto& [name, values] : carried) {
-      EXPECT_LT(largest_difference(values, first.at(name)), 1e-10)
+      EXPECT_TRUE(values == first.at(name) || largest_difference(values, first.at(name)) < 1e-10)
           << name << " depends on the cut into subsequences, T = " << length;
     }
   }

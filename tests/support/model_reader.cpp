@@ -52,20 +52,29 @@ std::vector<double> ModelReader::nll(const Batch& batch) {
 }
 
 std::map<std::string, std::vector<double>> ModelReader::carried() {
+  // Numbers of types that nothing computes with are compared as bytes.
+  const auto numbers = [](const Tensor& tensor) {
+    if (is_floating(tensor.dtype())) return values_on_host(tensor);
+    std::vector<uint8_t> bytes(static_cast<size_t>(tensor.bytes()));
+    tensor.download(bytes.data());
+    return std::vector<double>(bytes.begin(), bytes.end());
+  };
   const StateLayout& layout = network_.declared.state;
-  const StateView view = state_.view(0, state_.rows());
-  std::map<std::string, std::vector<double>> values;
-  for (size_t i = 0; i < layout.registers().size(); ++i) {
-    values[layout.registers()[i].name] = values_on_host(view.current({static_cast<int>(i)}));
+  std::map<std::string, std::vector<double>> all;
+  for (int64_t row = 0; row < state_.rows(); ++row) {
+    const StateView view = state_.view(row, row + 1);
+    const std::string suffix = " of row " + std::to_string(row);
+    for (size_t i = 0; i < layout.registers().size(); ++i) {
+      all[layout.registers()[i].name + suffix] = numbers(view.current({static_cast<int>(i)}));
+    }
+    for (size_t i = 0; i < layout.logs().size(); ++i) {
+      const StateLayout::Log& log = layout.logs()[i];
+      const std::vector<int64_t> first{0}, count = view.lengths(log.group);
+      const Tensor entries = view.gather({static_cast<int>(i), log.group}, count[0], first, count);
+      all[log.name + suffix] = numbers(entries);
+    }
   }
-  for (size_t i = 0; i < layout.log_groups().size(); ++i) {
-    const std::vector<int64_t> lengths = view.lengths({static_cast<int>(i)});
-    values[layout.log_groups()[i].name + " (lengths)"] = {lengths.begin(), lengths.end()};
-  }
-  for (size_t i = 0; i < layout.logs().size(); ++i) {
-    values[layout.logs()[i].name] = values_on_host(view.gather({static_cast<int>(i), layout.logs()[i].group}));
-  }
-  return values;
+  return all;
 }
 
 double ModelReader::loss(const Batch& batch) {

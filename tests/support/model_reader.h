@@ -39,7 +39,7 @@ class ModelReader {
 
   const ParameterStore& store() const { return store_; }
   StatePool& state() { return state_; }
-  // What the rows carry, by name: registers, and the entries of logs from the oldest one on, wherever they lie.
+  // What each row carries, by name: registers, and the entries of logs from the oldest one on, wherever they lie.
   std::map<std::string, std::vector<double>> carried();
   bool carries() const {
     return !network_.declared.state.logs().empty() || !network_.declared.state.registers().empty();
