@@ -1,5 +1,7 @@
 #include "tests/support/model_reader.h"
 
+#include <utility>
+
 #include "layers/host_values.h"
 #include "tests/support/test_device.h"
 
@@ -88,6 +90,24 @@ double ModelReader::loss(const Batch& batch) {
     loss += (of_targets ? 1 : kAuxiliary) * terms.terms[i].sum.value().to_vector<double>()[0];
   }
   return loss;
+}
+
+std::vector<std::vector<double>> ModelReader::learned(const Batch& batch, bool with_backward) {
+  for (Learner* learner : network_.declared.learners) {
+    learner->begin_step({.key = RandomKey::of(5, 1), .update = 2, .rows = batch.rows, .length = batch.length});
+  }
+  const bool before = std::exchange(training, true);
+  {
+    Tape tape(with_backward);
+    const LossTerms terms = forward(tape, batch, true);
+    if (with_backward) tape.backward({{terms.terms[0].sum, 1.0}});
+  }
+  training = before;
+  std::vector<std::vector<double>> all;
+  for (const Learner* learner : network_.declared.learners) {
+    for (const Tensor& sum : learner->sums()) all.push_back(values_on_host(sum));
+  }
+  return all;
 }
 
 Tensor ModelReader::next_logits(const Batch& batch, int64_t at) {

@@ -34,6 +34,10 @@ class ModelReader {
   // The same with its gradient, left in store().gradients().
   void gradient(const Batch& batch);
 
+  // What each learner of the model gathers in a training pass over a batch, or in one with its backward pass; nothing
+  // else stays of it.
+  std::vector<std::vector<double>> learned(const Batch& batch, bool with_backward);
+
   // Logits of the token after position `at` of each row, after what was read so far; nothing is written.
   Tensor next_logits(const Batch& batch, int64_t at);
 
