@@ -12,6 +12,7 @@ import random
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,8 @@ def torch_python():
 
 
 class Scripts(unittest.TestCase):
+    limit = None  # seconds of a script, after which its test is skipped
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -58,13 +61,18 @@ class Scripts(unittest.TestCase):
 
     def run_script(self, name, *arguments, python=sys.executable, status=0, environment=None):
         command = [python] if name.endswith(".py") else ["bash"]
-        done = subprocess.run([*command, EXPERIMENTS / name, *map(str, arguments)], capture_output=True, text=True,
-                              cwd=self.folder, check=False,
-                              env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_CORETYPE": "HASWELL",
-                                   **(environment or {})})
-        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
-        self.errors = done.stderr
-        return done.stdout
+        running = subprocess.Popen([*command, EXPERIMENTS / name, *map(str, arguments)], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, cwd=self.folder, start_new_session=self.limit is not None,
+                                   env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_CORETYPE": "HASWELL",
+                                        **(environment or {})})
+        try:
+            output, self.errors = running.communicate(timeout=self.limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.communicate()
+            self.skipTest(f"{name} takes more than {self.limit} s here")
+        self.assertEqual(running.returncode, status, output + self.errors)
+        return output
 
     def result(self):
         return json.loads(self.output.read_text(encoding="utf-8"))
@@ -543,6 +551,7 @@ ls running.* | wc -l >>counts; case $GTEST_SHARD_INDEX in 5) rm running.$$; exit
 
 class WithTorch(Scripts):
     python = None
+    limit = 120  # of whatever PyTorch there is: with a BLAS that was not made for this processor it is slow
 
     def needs_torch(self, *wanted):
         done = subprocess.run([self.python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True,

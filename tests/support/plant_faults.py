@@ -88,9 +88,17 @@ def build_tests(build):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("build", type=pathlib.Path, help="folder of a build")
+    parser.add_argument("build", type=pathlib.Path, nargs="?", help="folder of a build")
     parser.add_argument("numbers", type=int, nargs="*", help="faults to plant (default: all)")
+    parser.add_argument("--check", action="store_true", help="only see that every fault still has its place")
     arguments = parser.parse_args()
+    for number, (_, _, _, name, old, _) in enumerate(FAULTS, start=1):
+        if (ROOT / name).read_text(encoding="utf-8").count(old) != 1:
+            sys.exit(f"plant_faults: error: {name}: has not once the text of fault {number}; bring the list up to date")
+    if arguments.check:
+        return 0
+    if arguments.build is None:
+        parser.error("name the folder of a build")
     missed = 0
     print("| | mechanism | fault | tests that fail (cases) |\n|---|---|---|---|", flush=True)
     for number, (mechanism, cases, what, name, old, new) in enumerate(FAULTS, start=1):
@@ -98,8 +106,6 @@ def main():
             continue
         file = ROOT / name
         sound = file.read_text(encoding="utf-8")
-        if sound.count(old) != 1:
-            sys.exit(f"plant_faults: error: {name}: has not once the text of fault {number}; bring the list up to date")
         try:
             file.write_text(sound.replace(old, new), encoding="utf-8")
             built = build_tests(arguments.build)
