@@ -21,6 +21,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 
 from study_file import NAME, StudyError, load_study
 from study_report import write_report
@@ -85,19 +86,21 @@ class Runner:
             raise StudyError(f"{config}: changed while the study ran; give the command again to run what it says now")
         return text
 
-    def fingerprint(self, name, seed):
-        """Of everything a unit's result follows from: results of another study are not taken for these."""
+    def fingerprint(self, name, seed, evaluate=None):
+        """Of everything a unit's result follows from: results of another study are not taken for these. With [] as the
+        arguments of its evaluation it is that of the trained run, which others do not change."""
         config, settings = self.unit(name, seed)
-        what = [self.text_of(config), settings,
-                self.study.get("evaluate", []), self.study.get("prepare", [])]
-        what.extend(self.fingerprint(origin, seed) for origin in self.origins(name, seed))
+        if evaluate is None:
+            evaluate = self.study.get("evaluate", [])
+        what = [self.text_of(config), settings, evaluate, self.study.get("prepare", [])]
+        what.extend(self.fingerprint(origin, seed, evaluate) for origin in self.origins(name, seed))
         text = json.dumps(what)
         for place, value in sorted(self.places.items(), key=lambda place: -len(str(place[1]))):
             text = text.replace(json.dumps(str(value))[1:-1], "{" + place + "}")
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def run_folder(self, name, seed):
-        return self.work / "runs" / f"{name}-{seed}-{self.fingerprint(name, seed)}"
+        return self.work / "runs" / f"{name}-{seed}-{self.fingerprint(name, seed, [])}"
 
     def lines(self):
         """Results of this study. A line that a crash cut short is left out and done again."""
@@ -149,14 +152,38 @@ class Runner:
         mark.touch()
         return True
 
+    def evaluate(self, run, *more):
+        # Always by position: a metric of a position may be added to the study later.
+        return self.command(["eval", str(run), "--json", "--documents", "--by-position",
+                             *self.study.get("evaluate", []), *more])
+
+    def try_evaluation(self, variant, seed):
+        """What is wrong with a variant or the arguments of its evaluation shows before hours of training: they are
+        tried on its run where that is trained, else on one of a second, which begins from no other run."""
+        mark = self.work / "tried" / self.fingerprint(variant, seed)
+        if mark.exists():
+            return
+        run = self.run_folder(variant, seed)
+        if (run / "trained").exists():
+            self.evaluate(run, "--check")
+        else:
+            print(f"== {self.study['name']}: trying {variant}", flush=True)
+            config, settings = self.unit(variant, seed)
+            settings = [text for text in settings if not text.startswith("init.")]
+            with tempfile.TemporaryDirectory(dir=self.work) as folder:
+                run = pathlib.Path(folder) / "run"
+                self.command(["train", str(config), *settings, "evaluate.every=0", "run.max_wall_time=1s", "--run-dir",
+                              str(run)], accept=(0, STOPPED))
+                self.evaluate(run, "--check")
+        mark.parent.mkdir(exist_ok=True)
+        mark.touch()
+
     def run_unit(self, variant, seed, only_a_slice):
         """False when the unit was stopped after a slice."""
         if not self.train(variant, seed, only_a_slice):
             return False
         run = self.run_folder(variant, seed)
-        # Always by position: a metric of a position may be added to the study later.
-        evaluation = self.command(["eval", str(run), "--json", "--documents", "--by-position",
-                                   *self.study.get("evaluate", [])])
+        evaluation = self.evaluate(run)
         curve = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         self.keep({"variant": variant, "seed": seed, "fingerprint": self.fingerprint(variant, seed),
                    "evaluation": json.loads(evaluation.stdout),
@@ -234,12 +261,13 @@ def main():
     runner = Runner(study, folder, work, work / "results.jsonl", places, arguments.quire, seconds)
     if not arguments.report:
         runner.prepare()
-        for seed in study["seeds"]:
-            for variant in study["variants"]:
-                if (variant, seed) in runner.finished():
-                    continue
-                if not runner.run_unit(variant, seed, arguments.one_slice):
-                    return STOPPED
+        left = [(variant, seed) for seed in study["seeds"] for variant in study["variants"]
+                if (variant, seed) not in runner.finished()]
+        for variant in dict.fromkeys(variant for variant, _ in left):
+            runner.try_evaluation(variant, next(seed for name, seed in left if name == variant))
+        for variant, seed in left:
+            if not runner.run_unit(variant, seed, arguments.one_slice):
+                return STOPPED
         if arguments.speed:
             runner.measure_speed(arguments.speed)
     return report(runner, work / "report.md", work / "curves.svg")

@@ -170,14 +170,14 @@ def position_lines(study, units, done):
 
 
 def draw_curves(study, units, path):
-    """False without matplotlib."""
+    """False where matplotlib is missing, or does not go with what else is installed."""
     try:
         import matplotlib
-    except ModuleNotFoundError:
+        matplotlib.use("svg")
+        from matplotlib import pyplot
+    except ImportError:
         return False
-    matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "study"  # the same picture every time
-    from matplotlib import pyplot
 
     metrics = study.get("curve", [metric for metric in study["metrics"] if "@" not in metric])
     figure, axes = pyplot.subplots(1, len(metrics), figsize=(5 * len(metrics), 3.6), squeeze=False)
@@ -213,5 +213,5 @@ def write_report(study, units, speeds, path, curves):
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))
     if curves and not draw_curves(study, units, curves):
-        print(f"study: no {curves.name}: matplotlib is missing (Debian: python3-matplotlib); then --report draws them",
+        print(f"study: no {curves.name}: matplotlib cannot be imported (Debian: python3-matplotlib); then --report draws them",
               file=sys.stderr)

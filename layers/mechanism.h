@@ -66,9 +66,12 @@ struct ReadingPlace {
 };
 enum class Purpose { evaluate, generate };
 
+// The mechanism suite (tests/README.md) measures each of these in every configuration: one that is not kept fails, and
+// so does one that is kept without being given.
 struct Promises {
   bool exact_gradient = true;    // the gradient agrees with finite differences of the loss
   bool split_invariant = false;  // the cut of a document into subsequences does not change logits
+  bool causal = true;            // later tokens change no earlier logit, not in its last bit
   // Logits are those of softmax attention to all earlier tokens, for documents of at most this many tokens.
   int64_t full_attention = 0;
 };

@@ -82,6 +82,7 @@ Promises promises_of(const ModelConfig& model) {
     const Promises promises = mechanism.promises(place);
     all.exact_gradient = all.exact_gradient && promises.exact_gradient;
     all.split_invariant = all.split_invariant && promises.split_invariant;
+    all.causal = all.causal && promises.causal;
     all.full_attention = std::min(all.full_attention, promises.full_attention);
   });
   return all;

@@ -43,6 +43,8 @@ def torch_side(kind, case, device, repeats):
     import torch
     import torch.nn.functional as F
 
+    if not hasattr(torch, "_dynamo"):
+        raise RuntimeError(f"needs PyTorch 2.5 or newer, and this one is {torch.__version__}")
     torch._dynamo.reset()  # another case is no reason to compile for any shape
     rows, queries, heads, size, slots, window, terms = case
     dtype = torch.bfloat16 if device == "cuda" else torch.float32

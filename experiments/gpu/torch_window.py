@@ -143,6 +143,8 @@ def main():
     parser.add_argument("--masked", action="store_true", help="whole masks instead of FlexAttention, and no torch.compile")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=N", help="another shape, for a short try")
     arguments = parser.parse_args()
+    if not hasattr(torch, "set_default_device"):
+        sys.exit(f"torch_window: error: needs PyTorch 2.0 or newer, and this one is {torch.__version__}")
     torch.manual_seed(1)
     shape = dict(SHAPES[arguments.model], rows=arguments.rows, length=arguments.length, vocabulary=VOCABULARY)
     for pair in arguments.set:

@@ -112,11 +112,11 @@ def draw(results, path):
     """Above: both losses of the long runs. Below: their largest relative difference in every 20 steps."""
     try:
         import matplotlib
-    except ModuleNotFoundError as missing:
-        raise ParityError("matplotlib is missing (Debian: python3-matplotlib)") from missing
-    matplotlib.use("svg")
+        matplotlib.use("svg")
+        from matplotlib import pyplot
+    except ImportError as missing:
+        raise ParityError("matplotlib cannot be imported (Debian: python3-matplotlib)") from missing
     matplotlib.rcParams["svg.hashsalt"] = "parity"  # the same picture every time
-    from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(2, len(NAMES), figsize=(4.2 * len(NAMES), 6), squeeze=False)
     for column, (model, name) in enumerate(NAMES.items()):

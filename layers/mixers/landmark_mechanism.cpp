@@ -59,6 +59,12 @@ StepFlops flops(const Place& place, const StepShape& shape) {
   return flops;
 }
 
+// With selection: head the queries of a subsequence choose together, so that an early one reads what later ones prefer.
+Promises promises(const Place& place) {
+  const LandmarkConfig& landmark = options(place);
+  return {.causal = !(landmark.retrieve && landmark.selection == BlockSelection::head)};
+}
+
 // Blocks are stored and read, unless no landmark has learnt to find them.
 bool read(const ReadingPlace& place, Purpose purpose) {
   auto& landmark = place.options.get<LandmarkConfig>();
@@ -97,7 +103,7 @@ Mechanism landmark_mixer() {
       .reading = read,
       .reach = reach,
       .flops = flops,
-      .promises = [](const Place&) { return Promises{}; }};
+      .promises = promises};
 }
 
 }  // namespace quire

@@ -35,6 +35,8 @@ elif a[0] == "train":
 elif a[0] == "bench":
     time = 40.0 if "a=2" in a else 20.0
     print(json.dumps({"step_ms": {"median": time}, "peak_bytes": 3 << 20, "parameters": 7, "threads": 2}))
+elif a[0] == "eval" and "--check" in a:
+    sys.exit(2 if "--bad" in a else 0)
 elif a[0] == "eval":
     variant, seed, _ = pathlib.Path(a[1]).name.split("-")
     gain = {"xl": 0.25, "other": 0.125}.get(variant, 0.0)
@@ -71,8 +73,10 @@ class StudyTest(unittest.TestCase):
                    "--quire", str(self.path / "quire"), *more]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    def calls(self):
-        return (self.path / "calls.txt").read_text(encoding="utf-8").splitlines()
+    def calls(self, tries=False):
+        """The calls of the program, without those that only try, or these alone."""
+        calls = (self.path / "calls.txt").read_text(encoding="utf-8").splitlines()
+        return [call for call in calls if tries == ("--check" in call or "run.max_wall_time=1s" in call)]
 
     def test_runs_every_unit_in_slices_and_reports(self):
         done = self.run_study("--slice", "2m")
@@ -101,6 +105,42 @@ class StudyTest(unittest.TestCase):
         self.assertEqual(self.run_study().returncode, 0)
         self.assertEqual([call.split()[0] for call in self.calls()[before:]], ["eval"])
         self.assertEqual(self.run_study().returncode, 0)
+
+    def test_evaluations_are_tried_before_the_first_training(self):
+        self.write({"evaluate": ["--bad"]})
+        done = self.run_study()
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--bad --check ended with exit code 2", done.stderr)
+        self.assertEqual([call.split()[0] for call in self.calls()], ["prepare"])
+        # Each variant once, not again when the study goes on.
+        self.write({"evaluate": ["--split", "x"]})
+        self.assertEqual(self.run_study("--one-slice").returncode, 75)
+        tries = self.calls(tries=True)[2:]
+        self.assertEqual([call.split()[0] for call in tries], ["train", "eval"] * 2)
+        self.assertTrue(all("--split x --check" in call for call in tries[1::2]), tries)
+        self.assertTrue(all("evaluate.every=0" in call for call in tries[::2]), tries)
+        self.assertEqual(self.run_study().returncode, 0)
+        self.assertEqual(self.calls(tries=True)[2:], tries)
+        self.assertEqual({path.name for path in (self.path / "work").iterdir()} - {"curves.svg"},
+                         {"c.h5", "report.md", "results.jsonl", "runs", "tried"})
+
+    def test_other_evaluations_train_nothing(self):
+        base = {"base": {"config": "base.yaml"}, "variants": {"window": ["init.from={base}"], "xl": ["a=2"]}}
+        self.write(base)
+        self.assertEqual(self.run_study().returncode, 0)
+        before, tries = len(self.calls()), len(self.calls(tries=True))
+        self.write({**base, "evaluate": ["--split", "x"]})
+        self.assertEqual(self.run_study().returncode, 0)
+        calls = self.calls()[before:]
+        self.assertEqual([call.split()[0] for call in calls], ["eval"] * 4)
+        self.assertTrue(all("--split x" in call for call in calls), calls)
+        # They are tried on what is trained.
+        self.assertEqual([call.split()[0] for call in self.calls(tries=True)[tries:]], ["eval"] * 2)
+        # What was evaluated as before counts again.
+        self.write(base)
+        before = len(self.calls())
+        self.assertEqual(self.run_study().returncode, 0)
+        self.assertEqual(self.calls()[before:], [])
 
     def test_results_of_another_configuration_are_not_taken(self):
         self.assertEqual(self.run_study().returncode, 0)

@@ -28,7 +28,7 @@ std::vector<std::string> golden_mechanisms(const std::filesystem::path& folder) 
 }
 
 Tensor GoldenCase::get(const std::string& dataset) const {
-  const Tensor tensor = file_.get(path_ + "/" + dataset).to(test_device());
+  const Tensor tensor = file_.get(path_ + "/" + read(dataset)).to(test_device());
   return is_floating(tensor.dtype()) ? converted(tensor, dtype_) : tensor;
 }
 
@@ -77,10 +77,30 @@ void GoldenCase::expect_compared(const std::string& group) const {
   }
 }
 
+void GoldenCase::expect_only(const std::string& attribute, double value) const {
+  EXPECT_NEAR(real(attribute), value, 1e-12) << "this test computes no other " << attribute;
+}
+
+void GoldenCase::expect_all_read() const {
+  // Sizes that the shapes of datasets have too, and what only describes a case.
+  static const std::set<std::string> told_otherwise{
+      "batch", "d_head",   "d_model", "d_v",  "has_ties", "head_type",     "heads",    "k_len",
+      "kind",  "mem_size", "n_code",  "rtol", "seg_len",  "select_margin", "state_in", "vocab"};
+  for (const std::string& attribute : file_.attributes(path_)) {
+    EXPECT_TRUE(read_.contains(attribute) || told_otherwise.contains(attribute))
+        << "the test did not ask for the attribute " << attribute;
+  }
+  for (const std::string& name : names("in")) {
+    const auto inside = read_.lower_bound("in/" + name);
+    EXPECT_TRUE(inside != read_.end() && inside->starts_with("in/" + name)) << "the test did not read in/" << name;
+  }
+}
+
 void GoldenCase::finish(const std::string& mechanism) const {
   for (const char* group : {"out", "grad"}) {
     if (has(group)) expect_compared(group);
   }
+  expect_all_read();
   fmt::print("golden {} {} {}: worst relative error {:.1e} ({}), allowed {:.0e}\n", mechanism, path_, name_of(dtype_),
              worst_, worst_at_, real("rtol"));
 }

@@ -26,10 +26,14 @@ class GoldenCase {
   GoldenCase(const Hdf5Reader& file, std::string path, DType dtype)
       : file_(file), path_(std::move(path)), dtype_(dtype) {}
 
-  int64_t number(const std::string& attribute) const { return file_.attribute_int(path_, attribute); }
+  int64_t number(const std::string& attribute) const { return file_.attribute_int(path_, read(attribute)); }
   bool flag(const std::string& attribute) const { return number(attribute) != 0; }
-  double real(const std::string& attribute) const { return file_.attribute_double(path_, attribute); }
-  std::string text(const std::string& attribute) const { return file_.attribute_text(path_, attribute); }
+  double real(const std::string& attribute) const { return file_.attribute_double(path_, read(attribute)); }
+  std::string text(const std::string& attribute) const { return file_.attribute_text(path_, read(attribute)); }
+  // For an attribute of which the test computes one value: a failure where the case has another one.
+  void expect_only(const std::string& attribute, double value) const;
+  // For attributes and datasets that change nothing in this case.
+  void unused(const std::vector<std::string>& names) const { read_.insert(names.begin(), names.end()); }
   DType dtype() const { return dtype_; }
 
   std::vector<std::string> names(const std::string& group) const { return file_.list(path_ + "/" + group); }
@@ -43,17 +47,21 @@ class GoldenCase {
   void expect(const std::string& dataset, const Tensor& got);
   // Compares grad/ of all leaves that have one; a leaf without a gradient has a zero one.
   void expect_gradients(const std::map<std::string, Variable>& leaves);
-  // Fails for every dataset of out/ and grad/ that nothing was compared with; prints the worst error.
+  // Fails for every dataset of out/ and grad/ that nothing was compared with, and for every attribute and dataset of
+  // in/ that the test did not ask for, as it would pass whatever they say; prints the worst error.
   void finish(const std::string& mechanism) const;
 
  private:
   // Of the datasets in a group and in those inside it.
   void expect_compared(const std::string& group) const;
+  void expect_all_read() const;
+  const std::string& read(const std::string& attribute) const { return *read_.insert(attribute).first; }
 
   const Hdf5Reader& file_;
   std::string path_;
   DType dtype_;
   std::set<std::string> compared_;
+  mutable std::set<std::string> read_;  // attributes and datasets
   double worst_ = 0;
   std::string worst_at_ = "all equal";
 };

@@ -33,6 +33,9 @@ class MemoryAttention {
 
   void run() {
     const bool normalized = golden_.flag("qk_norm");
+    if (normalized) golden_.expect_only("scale", 1);
+    if (!normalized) golden_.unused({"qk_norm_eps"});
+    if (!golden_.flag("use_bias")) golden_.unused({"num_buckets", "max_distance"});
     Tape tape;
     const auto normal = [&](const Variable& x) {
       return normalized ? l2_normalize(tape, x, golden_.real("qk_norm_eps")) : x;
@@ -206,10 +209,12 @@ TEST(GoldenKnnMemory, BucketedSearch) {
     ops::KnnMemory memory;
     memory.keys = golden.get("in/mem_k");
     const int64_t size = memory.keys.dim(1);
-    memory.head = Tensor::zeros({1}, DType::i32, test_device());
-    memory.length = Tensor::from(std::vector<int32_t>{static_cast<int32_t>(size)}, {1}, test_device());
+    const int64_t rows = memory.keys.dim(0);
+    memory.head = Tensor::zeros({rows}, DType::i32, test_device());
+    memory.length = Tensor::from(std::vector<int32_t>(static_cast<size_t>(rows), static_cast<int32_t>(size)), {rows},
+                                 test_device());
     const Tensor q = golden.get("in/q");
-    const Shape shape = golden.get("out/idx").shape();
+    const Shape shape{rows, q.dim(1), q.dim(2), golden.number("top_k")};
     const Tensor index = Tensor::zeros(shape, DType::i32, test_device());
     const Tensor best = Tensor::zeros(shape, DType::i32, test_device());
     const Tensor score = Tensor::zeros(shape, q.dtype(), test_device());

@@ -2,6 +2,8 @@
 // begin documents at different times, alone and inside the softmax mixer.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
 #include "kernels/knn.h"
@@ -126,6 +128,13 @@ class Session {
         inner_(heads_ * size_) {}
 
   void run() {
+    EXPECT_EQ(golden_.text("combine"), "gate");
+    if (golden_.flag("qk_norm")) {
+      golden_.expect_only("scale", 1);
+    } else {
+      golden_.expect_only("scale", 1 / std::sqrt(static_cast<double>(size_)));
+      golden_.unused({"qk_norm_eps"});
+    }
     BySegment found, before, mixed, from_memory, dq, dk, dv;
     const Reading whole = read({}, &found, &before);
     // An open gate lets nothing but memory through.
@@ -162,10 +171,11 @@ class Session {
     model.layers = 1;
     model.heads = heads_;
     model.head_size = size_;
-    model.position = Position::t5;
+    model.position = golden_.flag("use_bias") ? Position::t5 : Position::none;
     model.attention.window = golden_.number("window");
     model.attention.attend_self = golden_.flag("attend_self");
     model.attention.qk_norm = golden_.flag("qk_norm");
+    model.attention.mask_empty_cache = golden_.flag("mask_empty_cache");
     model.attention.t5 = {golden_.number("num_buckets"), golden_.number("max_distance")};
     model.attention.cache.kind = CacheKind::kv;
     KindConfig memory(Role::memory, "knn");

@@ -1,6 +1,7 @@
 // Golden landmark, kind infer: chunks of a document, read with the blocks stored before.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "layers/mixers/landmark_heads.h"
@@ -28,17 +29,19 @@ LandmarkConfig config_of(const GoldenCase& golden) {
 RopeConfig rope_of(const GoldenCase& golden) {
   RopeConfig rope;
   rope.base = golden.real("rope_base");
-  rope.layout = RopeLayout::interleaved;
+  rope.layout = golden.text("rope") == "half" ? RopeLayout::half : RopeLayout::interleaved;
   return rope;
 }
 
 using Reader = HeadReader<LandmarkHeads>;
 
 Reader reader_of(const GoldenCase& golden, int64_t rows, int64_t value_size, int64_t longest) {
-  const int64_t heads = golden.number("heads");
+  const int64_t heads = golden.number("heads"), size = golden.number("d_head");
+  golden.expect_only("scale", 1 / std::sqrt(static_cast<double>(size)));
+  const Position position = golden.text("rope") == "none" ? Position::none : Position::rope;
   return Reader(golden.dtype(), rows, longest, [&](const Scope& scope) {
-    return LandmarkHeads(scope, config_of(golden), {heads, heads, golden.number("d_head"), value_size}, Position::rope,
-                         rope_of(golden), std::make_shared<PositionTables>(), Initializer::constant(0));
+    return LandmarkHeads(scope, config_of(golden), {heads, heads, size, value_size}, position, rope_of(golden),
+                         std::make_shared<PositionTables>(), Initializer::constant(0));
   });
 }
 
@@ -72,6 +75,7 @@ class Inference {
       const int64_t length = lengths_[static_cast<size_t>(c)];
       blocks.push_back(blocks_in(values.pool()));
       tails.push_back(static_cast<int32_t>(position % period_));
+      expect_landmarks(c, position);
       const int64_t before = std::min(position / period_, wanted_ + 1);
       starts.push_back(static_cast<int32_t>(before * period_ + position % period_));
 
@@ -89,6 +93,18 @@ class Inference {
  private:
   static std::string name(const char* prefix, int64_t chunk) {
     return std::string(prefix) + "_c" + std::to_string(chunk);
+  }
+
+  // They stand where the reader takes them for such.
+  void expect_landmarks(int64_t chunk, int64_t position) const {
+    std::vector<int32_t> marks;
+    int32_t tokens = 0;
+    for (int64_t t = 0; t < lengths_[static_cast<size_t>(chunk)]; ++t) {
+      marks.push_back((position + t) % period_ == period_ - 1 ? 1 : 0);
+      tokens += 1 - marks.back();
+    }
+    EXPECT_EQ(golden_.get(name("in/is_landmark", chunk)).to_vector<int32_t>(), marks);
+    EXPECT_EQ(golden_.get("in/raw_chunk_len").to_vector<int32_t>()[static_cast<size_t>(chunk)], tokens);
   }
 
   // Values [R, T, H, N] of tokens from `position` on: 1 at the token's place in the document.

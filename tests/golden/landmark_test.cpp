@@ -9,6 +9,7 @@
 #include "layers/mixers/key_blocks.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/test_device.h"
 
 namespace quire::test {
@@ -17,7 +18,10 @@ namespace {
 using Leaves = std::map<std::string, Variable>;
 
 Variable rotated(Tape& tape, const GoldenCase& golden, const Variable& x) {
-  if (golden.text("rope") == "none") return x;
+  if (golden.text("rope") == "none") {
+    golden.unused({"rope_base"});
+    return x;
+  }
   ops::RotaryInputs settings;
   settings.table = Tensor::empty({x.dim(1), 2, x.dim(3) / 2}, x.value().dtype(), test_device());
   ops::rotary_table(settings.table, 0, golden.real("rope_base"), 1);
@@ -27,6 +31,7 @@ Variable rotated(Tape& tape, const GoldenCase& golden, const Variable& x) {
 
 // Blocks end behind landmarks, wherever these stand. Controlled landmarks are closed, or the others.
 ops::BlockAttentionInputs blocks_of(const GoldenCase& golden, bool of_controlled) {
+  golden.unused({"block_size"});
   const Tensor marks = golden.get("in/is_landmark");
   const std::vector<int32_t> is_landmark = marks.to_vector<int32_t>();
   std::vector<int32_t> is_controlled(is_landmark.size(), 0);
@@ -89,6 +94,7 @@ TEST(GoldenLandmark, Training) {
 
 TEST(GoldenLandmark, ContextMissToken) {
   GoldenFile(golden_folder(), "landmark").for_each_case("cmt", [](GoldenCase& golden) {
+    EXPECT_EQ(golden.text("rope"), "none");
     Tensor shares;
     check(golden, [&](Tape& tape, const Leaves& leaves, const Variable& values) {
       const Variable& q = leaves.at("q");
@@ -107,55 +113,115 @@ TEST(GoldenLandmark, ContextMissToken) {
 }
 
 // The corpus is one text there; windows of it begin anywhere.
-TEST(GoldenLandmark, Stream) {
-  GoldenFile(golden_folder(), "landmark").for_each_case("stream", [](GoldenCase& golden) {
-    const auto landmark = static_cast<int32_t>(golden.number("landmark_id"));
-    const auto ignored = static_cast<int32_t>(golden.number("ignore_index"));
-    const auto end_of_text = static_cast<int32_t>(golden.number("eot_id"));
-    const int64_t length = golden.number("seg_len");
-    const Insertion insertion{.period = golden.number("block_size"), .ids = 1};
-    const Inserter inserter(insertion, landmark);
-    const std::vector<int32_t> tokens = golden.get("in/tokens").to_vector<int32_t>();
-    const auto count = static_cast<int64_t>(tokens.size());
-    std::vector<int32_t> stream;
-    for (int64_t p = 0; p < insertion.positions(count); ++p) {
-      stream.push_back(insertion.is_inserted(p) ? landmark : tokens[static_cast<size_t>(insertion.tokens_before(p))]);
-    }
-    stream.push_back(landmark);  // the file also has one behind the last token, where nothing reads it
-    golden.expect("out/stream", Tensor::from(stream, {static_cast<int64_t>(stream.size())}));
+void check_stream(GoldenCase& golden) {
+  const auto landmark = static_cast<int32_t>(golden.number("landmark_id"));
+  const auto ignored = static_cast<int32_t>(golden.number("ignore_index"));
+  const auto end_of_text = static_cast<int32_t>(golden.number("eot_id"));
+  const int64_t length = golden.number("seg_len");
+  const Insertion insertion{.period = golden.number("block_size"), .ids = 1};
+  const Inserter inserter(insertion, landmark);
+  const std::vector<int32_t> tokens = golden.get("in/tokens").to_vector<int32_t>();
+  const auto count = static_cast<int64_t>(tokens.size());
+  std::vector<int32_t> stream;
+  for (int64_t p = 0; p < insertion.positions(count); ++p) {
+    stream.push_back(insertion.is_inserted(p) ? landmark : tokens[static_cast<size_t>(insertion.tokens_before(p))]);
+  }
+  // The file also has one behind a last block that is full, where nothing reads it.
+  if (insertion.is_inserted(insertion.positions(count))) stream.push_back(landmark);
+  golden.expect("out/stream", Tensor::from(stream, {static_cast<int64_t>(stream.size())}));
 
-    const std::vector<int32_t> starts = golden.get("in/window_start").to_vector<int32_t>();
-    const std::vector<int32_t> jumps = golden.get("in/jump").to_vector<int32_t>();
-    const auto windows = static_cast<int64_t>(starts.size());
-    Batch batch = Batch::empty(windows, length, 0, {.inserted = true});
-    std::vector<int32_t> positions;
-    for (int64_t w = 0; w < windows; ++w) {
-      const int64_t start = starts[static_cast<size_t>(w)];
-      const int64_t first = insertion.tokens_before(start);
-      const int64_t taken = inserter.tokens(start, length);
-      for (int64_t i = 0; i < taken; ++i) {
-        const auto cell = static_cast<size_t>(batch.at(w, i));
-        batch.tokens[cell] = tokens[static_cast<size_t>(first + i)];
-        batch.targets[cell] = tokens[static_cast<size_t>(first + i + 1)];
-        batch.loss_mask[cell] = 1;
-      }
-      inserter.spread(batch, batch.at(w, 0), start, length);
-      int64_t position = 0;
-      for (int64_t t = 0; t < length; ++t) {
-        positions.push_back(static_cast<int32_t>(position));
-        const auto cell = static_cast<size_t>(batch.at(w, t));
-        position = next_position(position, batch.inserted[cell] != 0 ? jumps[cell] : 1);
+  const std::vector<int32_t> starts = golden.get("in/window_start").to_vector<int32_t>();
+  const std::vector<int32_t> jumps = golden.get("in/jump").to_vector<int32_t>();
+  const auto windows = static_cast<int64_t>(starts.size());
+  Batch batch = Batch::empty(windows, length, 0, {.inserted = true});
+  std::vector<int32_t> positions;
+  for (int64_t w = 0; w < windows; ++w) {
+    const int64_t start = starts[static_cast<size_t>(w)];
+    const int64_t first = insertion.tokens_before(start);
+    const int64_t taken = inserter.tokens(start, length);
+    for (int64_t i = 0; i < taken; ++i) {
+      const auto cell = static_cast<size_t>(batch.at(w, i));
+      batch.tokens[cell] = tokens[static_cast<size_t>(first + i)];
+      batch.targets[cell] = tokens[static_cast<size_t>(first + i + 1)];
+      batch.loss_mask[cell] = 1;
+    }
+    inserter.spread(batch, batch.at(w, 0), start, length);
+    int64_t position = 0;
+    for (int64_t t = 0; t < length; ++t) {
+      positions.push_back(static_cast<int32_t>(position));
+      const auto cell = static_cast<size_t>(batch.at(w, t));
+      position = next_position(position, batch.inserted[cell] != 0 ? jumps[cell] : 1);
+    }
+  }
+  for (size_t cell = 0; cell < batch.tokens.size(); ++cell) {
+    // Documents of quire end by themselves; the published code masks what follows the mark between them.
+    const bool counts = batch.loss_mask[cell] != 0 && batch.tokens[cell] != end_of_text;
+    if (!counts) batch.targets[cell] = ignored;
+  }
+  golden.expect("out/x", Tensor::from(batch.tokens, {windows, length}));
+  golden.expect("out/y", Tensor::from(batch.targets, {windows, length}));
+  golden.expect("out/pos_jump", Tensor::from(positions, {windows, length}));
+}
+
+TEST(GoldenLandmark, Stream) {
+  GoldenFile(golden_folder(), "landmark").for_each_case("stream", check_stream);
+}
+
+// A file of the same form, by the definition, for texts that end anywhere in a block.
+TEST(GoldenLandmark, StreamsOfAnyLength) {
+  struct Text {
+    int64_t tokens, block, window;
+  };
+  const TemporaryDirectory folder;
+  constexpr int32_t kLandmark = 900, kEnd = 901, kIgnored = -1;
+  Hdf5Writer writer(folder / "landmark.h5");
+  writer.set_attribute("/", "mechanism", std::string("landmark"));
+  writer.set_attribute("/", "schema_version", kGoldenSchema);
+  for (const auto& [tokens, block, window] : {Text{95, 7, 20}, {95, 5, 13}, {6, 7, 3}, {24, 1, 9}, {25, 12, 25}}) {
+    const std::string name = "case_" + std::to_string(tokens) + "_" + std::to_string(block);
+    std::vector<int32_t> text, stream;
+    for (int32_t i = 0; i < tokens; ++i) {
+      text.push_back(i % 11 == 10 ? kEnd : i);
+      stream.push_back(text.back());
+      if ((i + 1) % block == 0) stream.push_back(kLandmark);
+    }
+    const auto length = static_cast<int64_t>(stream.size());
+    std::vector<int32_t> starts, x, y, jump, position;
+    // The last one ends with the token before the last one of the text.
+    const int64_t last = length - window - (stream.back() == kLandmark ? 2 : 1);
+    for (const int64_t start : {int64_t{0}, last / 2, last}) {
+      starts.push_back(static_cast<int32_t>(start));
+      int32_t at = 0;
+      for (int64_t t = start; t < start + window; ++t) {
+        const int32_t token = stream[static_cast<size_t>(t)];
+        const int32_t next = stream[static_cast<size_t>(t) + 1];
+        x.push_back(token);
+        const bool counts = token != kLandmark && token != kEnd;
+        y.push_back(!counts ? kIgnored : next == kLandmark ? stream[static_cast<size_t>(t) + 2] : next);
+        jump.push_back(static_cast<int32_t>(1 + t % 4));
+        position.push_back(at);
+        at += token == kLandmark ? jump.back() : 1;
       }
     }
-    for (size_t cell = 0; cell < batch.tokens.size(); ++cell) {
-      // Documents of quire end by themselves; the published code masks what follows the mark between them.
-      const bool counts = batch.loss_mask[cell] != 0 && batch.tokens[cell] != end_of_text;
-      if (!counts) batch.targets[cell] = ignored;
+    for (const auto& [attribute, value] : {std::pair<const char*, int64_t>{"block_size", block},
+                                           {"eot_id", kEnd},
+                                           {"ignore_index", kIgnored},
+                                           {"landmark_id", kLandmark},
+                                           {"seg_len", window},
+                                           {"rtol", 0}}) {
+      writer.set_attribute(name, attribute, value);
     }
-    golden.expect("out/x", Tensor::from(batch.tokens, {windows, length}));
-    golden.expect("out/y", Tensor::from(batch.targets, {windows, length}));
-    golden.expect("out/pos_jump", Tensor::from(positions, {windows, length}));
-  });
+    writer.set_attribute(name, "kind", std::string("stream"));
+    writer.put(name + "/in/tokens", Tensor::from(text, {tokens}));
+    writer.put(name + "/in/window_start", Tensor::from(starts, {3}));
+    writer.put(name + "/in/jump", Tensor::from(jump, {3, window}));
+    writer.put(name + "/out/stream", Tensor::from(stream, {length}));
+    writer.put(name + "/out/x", Tensor::from(x, {3, window}));
+    writer.put(name + "/out/y", Tensor::from(y, {3, window}));
+    writer.put(name + "/out/pos_jump", Tensor::from(position, {3, window}));
+  }
+  writer.close();
+  GoldenFile(folder.path(), "landmark").for_each_case("stream", check_stream);
 }
 
 }  // namespace

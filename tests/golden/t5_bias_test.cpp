@@ -55,6 +55,7 @@ TEST(GoldenT5Bias, Attention) {
     const int64_t keys = golden.number("k_len");
     const int64_t carried = keys - queries;  // keys before the first query lie in the ring
     const int64_t window = golden.number("window");
+    golden.expect_only("bidirectional", 0);
 
     const std::map<std::string, Variable> in = golden.leaves();
     const Tensor k = in.at("k").value();

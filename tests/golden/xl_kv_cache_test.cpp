@@ -33,6 +33,7 @@ class CachedAttention {
 
   void run() {
     const int64_t segments = golden_.number("n_seg");
+    if (!golden_.flag("qk_norm")) golden_.unused({"qk_norm_eps"});
     std::vector<int32_t> lengths;
     for (int64_t s = 0; s < segments; ++s) {
       step(s, s + 1 == segments);

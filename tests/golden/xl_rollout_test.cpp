@@ -2,6 +2,8 @@
 // StatePool.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "autograd/functions/basic.h"
 #include "layers/block.h"
 #include "layers/state/state_pool.h"
@@ -30,10 +32,11 @@ ModelConfig model_config(const GoldenCase& golden) {
   model.attention.xl.clamp = golden.number("clamp_len");
   model.attention.cache.kind = CacheKind::hidden;
   model.attention.cache.length = golden.number("mem_len");
-  model.attention.same_length = golden.number("attn_span") > 0;
-  if (model.attention.same_length) {
-    EXPECT_EQ(golden.number("attn_span"), golden.number("mem_len"));
-  }
+  // A span as long as the memory is what same_length gives; any span is a window.
+  const int64_t span = golden.number("attn_span");
+  model.attention.same_length = span > 0 && span == golden.number("mem_len");
+  if (span > 0 && !model.attention.same_length) model.attention.window = span - 1;
+  golden.expect_only("scale", 1 / std::sqrt(static_cast<double>(golden.number("d_head"))));
   return model;
 }
 

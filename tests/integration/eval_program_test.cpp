@@ -28,6 +28,19 @@ TEST(EvalProgram, PrintsPositionsAsTextAndJson) {
   EXPECT_EQ(run_quire({"eval", run, "--by-position", "--bins", "0"}).code, 2);
 }
 
+TEST(EvalProgram, ChecksItsArgumentsWithoutEvaluating) {
+  const TinyRun tiny;
+  ASSERT_EQ(tiny.train("run", {"schedule.steps=2"}).code, 0);
+  const std::string run = (tiny / "run").string(), losses = (tiny / "losses.h5").string();
+  const ProgramResult right = run_quire({"eval", run, "--check", "--by-position", "--losses", losses, "--json"});
+  EXPECT_EQ(right.code, 0) << right.err;
+  EXPECT_EQ(right.out, tiny.checkpoint("run", 2).string() + ": valid\n");
+  EXPECT_FALSE(std::filesystem::exists(losses));
+  EXPECT_EQ(run_quire({"eval", run, "--check", "--split", "none"}).code, 2);
+  EXPECT_EQ(run_quire({"eval", run, "--check", "--document", "none"}).code, 2);
+  EXPECT_EQ(run_quire({"eval", run, "--check", "evaluate.rows=0"}).code, 2);
+}
+
 TEST(EvalProgram, ReadsTheDocumentsThatAreNamed) {
   const TinyRun tiny;
   ASSERT_EQ(tiny.train("run", {"schedule.steps=2"}).code, 0);

@@ -71,14 +71,17 @@ TEST(LogsInFiles, TakeNoMainMemoryFromStepToStep) {
   // Nothing of this is true because nothing was there: a search reads all of it, row by row it need not stay.
   search();
   EXPECT_GE(resident_bytes(ring.raw()), kBytes / 2);
-  EXPECT_GE(index.data<int32_t>()[0], 0);
+  const std::vector<int32_t> found = index.to_vector<int32_t>();
+  const std::vector<float> scores = score.to_vector<float>();
   pool.view(0, 1).forget_pages(log);
   const int64_t half = resident_bytes(ring.raw());
   EXPECT_LE(half, kBytes / 2 + kMost);
   pool.view(1, 2).forget_pages(log);
   EXPECT_LE(resident_bytes(ring.raw()), kMost);
   search();
-  EXPECT_GE(index.data<int32_t>()[0], 0) << "the file keeps what was written";
+  EXPECT_EQ(index.to_vector<int32_t>(), found);
+  EXPECT_EQ(score.to_vector<float>(), scores) << "the file keeps what was written";
+  EXPECT_GT(scores[0], 0);
 }
 
 }  // namespace

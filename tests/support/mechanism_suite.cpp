@@ -48,10 +48,10 @@ std::vector<MechanismParam> with_packs(const std::vector<MechanismCase>& cases) 
   return params;
 }
 
-std::vector<MechanismParam> split_invariant_of(const std::vector<MechanismParam>& params) {
+std::vector<MechanismParam> padded_of(const std::vector<MechanismParam>& params) {
   std::vector<MechanismParam> kept;
   for (const MechanismParam& param : params) {
-    if (param.mechanism.split_invariant) kept.push_back(param);
+    if (param.pack == PackChoice::pad) kept.push_back(param);
   }
   return kept;
 }

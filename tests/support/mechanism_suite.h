@@ -1,7 +1,7 @@
-// What every mechanism must keep, checked on any model configuration. A new mechanism adds one line to a list of cases
-// and instantiates the suites below with it; the checks are in mechanism_suite_reading.cpp (one model, f64) and
-// mechanism_suite_training.cpp (whole training steps over a corpus) and mechanism_suite_ranks.cpp (whole runs on
-// several ranks).
+// What every mechanism must keep, checked on any model configuration, and what its descriptor promises
+// (layers/mechanism.h), checked both ways. A new mechanism adds one line to a list of cases and instantiates the suites
+// below with it; the checks are in mechanism_suite_reading.cpp (one model, f64) and mechanism_suite_training.cpp (whole
+// training steps over a corpus) and mechanism_suite_ranks.cpp (whole runs on several ranks).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,10 +19,7 @@ struct MechanismCase {
   std::vector<std::string> settings;  // key=value over mechanism_config()
   // Settings of the same model with the other kind of cache; empty when there is none.
   std::vector<std::string> other_cache = {};
-  bool split_invariant = false;  // the cut into subsequences does not matter
-  bool concat = true;            // data.pack: concat is allowed
-  // Differences find the gradient; not where it is defined otherwise (constants, straight-through).
-  bool exact_gradient = true;
+  bool concat = true;  // data.pack: concat is allowed
 };
 
 struct MechanismParam {
@@ -38,7 +35,8 @@ RunConfig mechanism_config(const std::vector<std::string>& settings);
 
 // Each case with both ways to pack.
 std::vector<MechanismParam> with_packs(const std::vector<MechanismCase>& cases);
-std::vector<MechanismParam> split_invariant_of(const std::vector<MechanismParam>& params);
+// One of each case: a row of a single document is the same in both.
+std::vector<MechanismParam> padded_of(const std::vector<MechanismParam>& params);
 std::vector<MechanismParam> with_other_cache_of(const std::vector<MechanismParam>& params);
 
 class MechanismTest : public ::testing::TestWithParam<MechanismParam> {
@@ -50,7 +48,7 @@ class MechanismTest : public ::testing::TestWithParam<MechanismParam> {
 };
 
 class MechanismReading : public MechanismTest {};
-class MechanismSplit : public MechanismTest {};   // split_invariant_of
+class MechanismSplit : public MechanismTest {};   // padded_of
 class MechanismCaches : public MechanismTest {};  // with_other_cache_of
 class MechanismTraining : public MechanismTest {};
 class MechanismRanks : public MechanismTest {};

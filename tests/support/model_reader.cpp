@@ -1,5 +1,8 @@
 #include "tests/support/model_reader.h"
 
+#include <utility>
+
+#include "layers/host_values.h"
 #include "tests/support/test_device.h"
 
 namespace quire::test {
@@ -45,6 +48,37 @@ DocumentNll ModelReader::read(const std::vector<Batch>& batches) {
   return nll;
 }
 
+std::vector<double> ModelReader::nll(const Batch& batch) {
+  Tape tape(false);
+  return forward(tape, batch, false).nll.to_vector<double>();
+}
+
+std::map<std::string, std::vector<double>> ModelReader::carried() {
+  // Numbers of types that nothing computes with are compared as bytes.
+  const auto numbers = [](const Tensor& tensor) {
+    if (is_floating(tensor.dtype())) return values_on_host(tensor);
+    std::vector<uint8_t> bytes(static_cast<size_t>(tensor.bytes()));
+    tensor.download(bytes.data());
+    return std::vector<double>(bytes.begin(), bytes.end());
+  };
+  const StateLayout& layout = network_.declared.state;
+  std::map<std::string, std::vector<double>> all;
+  for (int64_t row = 0; row < state_.rows(); ++row) {
+    const StateView view = state_.view(row, row + 1);
+    const std::string suffix = " of row " + std::to_string(row);
+    for (size_t i = 0; i < layout.registers().size(); ++i) {
+      all[layout.registers()[i].name + suffix] = numbers(view.current({static_cast<int>(i)}));
+    }
+    for (size_t i = 0; i < layout.logs().size(); ++i) {
+      const StateLayout::Log& log = layout.logs()[i];
+      const std::vector<int64_t> first{0}, count = view.lengths(log.group);
+      const Tensor entries = view.gather({static_cast<int>(i), log.group}, count[0], first, count);
+      all[log.name + suffix] = numbers(entries);
+    }
+  }
+  return all;
+}
+
 double ModelReader::loss(const Batch& batch) {
   Tape tape(false);
   // Auxiliary losses are in the gradients with their weight in each layer: the suite's configurations give them 1.
@@ -56,6 +90,24 @@ double ModelReader::loss(const Batch& batch) {
     loss += (of_targets ? 1 : kAuxiliary) * terms.terms[i].sum.value().to_vector<double>()[0];
   }
   return loss;
+}
+
+std::vector<std::vector<double>> ModelReader::learned(const Batch& batch, bool with_backward) {
+  for (Learner* learner : network_.declared.learners) {
+    learner->begin_step({.key = RandomKey::of(5, 1), .update = 2, .rows = batch.rows, .length = batch.length});
+  }
+  const bool before = std::exchange(training, true);
+  {
+    Tape tape(with_backward);
+    const LossTerms terms = forward(tape, batch, true);
+    if (with_backward) tape.backward({{terms.terms[0].sum, 1.0}});
+  }
+  training = before;
+  std::vector<std::vector<double>> all;
+  for (const Learner* learner : network_.declared.learners) {
+    for (const Tensor& sum : learner->sums()) all.push_back(values_on_host(sum));
+  }
+  return all;
 }
 
 Tensor ModelReader::next_logits(const Batch& batch, int64_t at) {

@@ -26,17 +26,25 @@ class ModelReader {
   // One step: reads, writes state, commits. Adds to `nll` when given.
   void step(const Batch& batch, DocumentNll* nll = nullptr);
   DocumentNll read(const std::vector<Batch>& batches);
+  // Nats of every cell of a batch after what was read so far; nothing is written.
+  std::vector<double> nll(const Batch& batch);
 
   // Loss (sum of nats) of a batch after what was read so far; nothing is written.
   double loss(const Batch& batch);
   // The same with its gradient, left in store().gradients().
   void gradient(const Batch& batch);
 
+  // What each learner of the model gathers in a training pass over a batch, or in one with its backward pass; nothing
+  // else stays of it.
+  std::vector<std::vector<double>> learned(const Batch& batch, bool with_backward);
+
   // Logits of the token after position `at` of each row, after what was read so far; nothing is written.
   Tensor next_logits(const Batch& batch, int64_t at);
 
   const ParameterStore& store() const { return store_; }
   StatePool& state() { return state_; }
+  // What each row carries, by name: registers, and the entries of logs from the oldest one on, wherever they lie.
+  std::map<std::string, std::vector<double>> carried();
   bool carries() const {
     return !network_.declared.state.logs().empty() || !network_.declared.state.registers().empty();
   }

@@ -31,6 +31,7 @@ struct Arguments {
   std::string losses;
   std::optional<bool> ema;
   bool json = false;
+  bool check = false;
 };
 
 double bits_per_byte(const EvaluationResult& result, const DocumentResult& document) {
@@ -153,6 +154,7 @@ void run(const Arguments& arguments) {
       model = std::make_unique<LoadedModel>(*reader, chosen, chosen_weights(arguments.ema, chosen));
     });
   });
+  if (arguments.check) return print(fmt::format("{}: valid\n", model->checkpoint().string()));
   const RunConfig& config = model->config();
   const Machine& machine = model->machine();
   ParameterStore& store = model->store();
@@ -210,6 +212,8 @@ void add_eval(Verb& program) {
                  "(configs/OUTPUT.md); takes some 60 bytes of memory for each")
       ->type_name("FILE");
   add_ema_flag(app, arguments->ema);
+  app.add_flag("--check", arguments->check,
+               "Check the arguments with this checkpoint and say whether they are valid; nothing is evaluated");
   app.add_flag("--json", arguments->json, "Print one JSON object instead of text");
   app.callback([arguments] { run(*arguments); });
 }
