@@ -3,11 +3,17 @@
 #pragma once
 
 extern "C" __attribute__((weak)) void __asan_init();  // NOLINT(bugprone-reserved-identifier): its own
+extern "C" __attribute__((weak)) void __tsan_init();  // NOLINT(bugprone-reserved-identifier): its own
 
 namespace quire::test {
 
 inline bool under_address_sanitizer() {
   return &__asan_init != nullptr;
+}
+
+// Both lay claim to most addresses, so that a limit of those ends any program.
+inline bool may_limit_addresses() {
+  return &__asan_init == nullptr && &__tsan_init == nullptr;
 }
 
 }  // namespace quire::test

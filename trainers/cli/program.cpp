@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -32,8 +33,14 @@ namespace {
 struct ClosedOutput {};
 constexpr int kClosedOutput = 128 + SIGPIPE;  // the exit code that a shell gives a process ended by the signal
 
-[[noreturn]] void fail_output() {
-  if (errno == EPIPE) throw ClosedOutput();
+// Known once a write has failed. The verb goes on up to its end, so that the files it was asked for are whole.
+std::atomic<bool> output_is_closed{false};
+
+void note_failed_output() {
+  if (errno == EPIPE) {
+    output_is_closed = true;
+    return;
+  }
   fail(ErrorKind::disk, "standard output cannot be written: {}", std::strerror(errno));
 }
 
@@ -151,11 +158,13 @@ void on_root_alone(const std::function<void()>& work) {
 
 void print(std::string_view text) {
   if (!Ranks::current().is_root()) return;
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) fail_output();
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) note_failed_output();
 }
 
 void flush_output() {
-  if (Ranks::current().is_root() && std::fflush(stdout) != 0) fail_output();
+  if (!Ranks::current().is_root()) return;
+  if (std::fflush(stdout) != 0) note_failed_output();
+  if (output_is_closed) throw ClosedOutput();
 }
 
 void print_json(const nlohmann::ordered_json& object) {

@@ -39,6 +39,7 @@ void on_root_alone(const std::function<void()>& work);
 // On stdout, from rank 0 only. Error(disk) when it cannot be written.
 void print(std::string_view text);
 void print_json(const nlohmann::ordered_json& object);  // one line; non-finite numbers become null
-void flush_output();                                    // for those who watch it grow
+// For those who watch it grow. Ends the program quietly when they have gone.
+void flush_output();
 
 }  // namespace quire

@@ -108,7 +108,10 @@ RunLook look_at_data(const RunConfig& config, bool without_corpus) {
 RunLook look_at_run(const RunConfig& config) {
   evaluation_config(config);
   RunLook look = look_at_data(config, false);
-  open_initial_weights(config, *look.corpus);
+  if (config.init.from) {
+    Ranks one;
+    InitialWeights::open(config, look.corpus->tokenizer(), one);
+  }
   if (config.run.device == DeviceChoice::cuda && load_cuda().gpu.empty()) {
     look.not_looked_at.push_back(fmt::format("run.device: cuda (there is none here: {})", load_cuda().reason));
   } else {

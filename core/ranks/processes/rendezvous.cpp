@@ -197,7 +197,8 @@ Rendezvous::Rendezvous(const std::string& address, int port) : token_(random_tok
          port == 0 ? "" : "; choose another one, or none");
   }
   addresses_ = address.empty() ? own_addresses() : std::vector<std::string>{address};
-  contact_ = nlohmann::json{{"addresses", addresses_}, {"port", ntohs(place_port)}, {"token", token_}}.dump();
+  contact_ = nlohmann::json{{"addresses", addresses_}, {"port", ntohs(place_port)}, {"token", token_}}.dump(
+      -1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 Rendezvous::~Rendezvous() {
@@ -275,8 +276,9 @@ bool is_contact(const std::string& text) {
 std::unique_ptr<FrameSocket> connect_to_root(const std::string& contact, const Member& member,
                                              std::chrono::milliseconds limit) {
   const std::optional<Contact> root = parsed_contact(contact);
-  if (!root)
+  if (!root) {
     fail(ErrorKind::communication, "rank {} on {}: rank 0 does not say how to reach it", member.rank, member.host);
+  }
   const std::string port = std::to_string(root->port);
   const Clock::time_point until = Clock::now() + limit;
   // Packets to an address that is not reachable from here may vanish without an answer.
