@@ -154,8 +154,9 @@ void read_value(const ConfigNode& node, const ValueContext& context, int64_t& va
     config_error(node.location, context.key, fmt::format("{} does not fit 64 bits", node.describe()));
   check_range(node, context, static_cast<double>(value));
   if (value > kLargestInteger || value < -kLargestInteger) {
-    config_error(node.location, context.key,
-                 fmt::format("must lie between {} and {}, got {}", -kLargestInteger, kLargestInteger, node.text));
+    const std::string bound =
+        fmt::format("{} {}{}", value > 0 ? "most" : "least", value > 0 ? "" : "-", kLargestInteger);
+    config_error(node.location, context.key, fmt::format("must be at {}, got {}", bound, node.text));
   }
 }
 

@@ -157,6 +157,18 @@ class Alone(Scripts):
         self.assertIn("2 faults", out)  # the first one is not repeated
         self.assertRegex(self.result()["parts"]["kills"]["faults"][0]["violations"][0], "step [0-9]+: ")
 
+    def test_damaged_files(self):
+        program = self.folder / "quire"
+        out = self.run_script("faults/bytes.py", "--work", self.folder / "work", "--quire", PROGRAMS / "quire",
+                              "--mutants", 1, "--kills", 2, "--output", self.output)
+        self.assertIn("tokenizer model: 1 mutants", out)
+        self.assertEqual(self.result()["files"]["prepare killed"]["faults"], [])
+        # What does not end as promised is told.
+        self.write_program(program, f'test "$1" = inspect && exit 1\nexec {PROGRAMS / "quire"} "$@"')
+        out = self.run_script("faults/bytes.py", "--work", self.folder / "other", "--quire", program, "--mutants", 0,
+                              "--kills", 1, status=1)
+        self.assertIn("1 not as promised", out)
+
     def test_faults_of_hosts(self):
         arguments = ["--work", self.folder / "work", "--quire", PROGRAMS / "quire", "--steps", 20, "--rounds", 0]
         self.run_script("faults/hosts.py", *arguments, status=1, environment={"PATH": "/nowhere"})

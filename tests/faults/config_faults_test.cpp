@@ -62,6 +62,49 @@ TEST(ConfigFaults, NameFileLineColumnAndWhatWasMeant) {
   EXPECT_FALSE(std::filesystem::exists(tiny / "run"));
 }
 
+TEST(ConfigFaults, IntegersOfWhichNoSizeCanBeMade) {
+  const Fault faults[] = {
+      {"rows: 2}", "rows: 9223372036854775807}", "evaluate.rows: must be at least 1 and at most 1048576"},
+      {"heads: 2", "heads: 2\n  head_size: 9223372036854775807",
+       "model.head_size: must be at least 1 and at most 1048576"},
+      {"seed: 3", "seed: 9223372036854775807", "run.seed: must be at most 9007199254740992"}};
+  const TinyRun tiny;
+  for (const Fault& fault : faults) {
+    std::string text = kTinyConfig;
+    write_text(tiny.config(), text.replace(text.find(fault.find), std::string(fault.find).size(), fault.replace));
+    EXPECT_FAULT(run_quire({"config", tiny.config().string(), "--check"}), 2, fault.message);
+    EXPECT_FAULT(run_quire({"plan", tiny.config().string()}), 2, fault.message);
+    EXPECT_FAULT(tiny.train("run"), 2, fault.message);
+  }
+}
+
+// A line repeats at most 200 characters of what it is about.
+TEST(ConfigFaults, LinesRepeatLittleOfWhatIsLong) {
+  const TinyRun tiny;
+  const std::string path = tiny.config().string();
+  const std::string text(100'000, 'x');
+  const std::string digits(100'000, '1');
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{text},
+                                             {"train", text},
+                                             {"train", path, "--" + text},
+                                             {"train", path, text},
+                                             {"train", path, text + "=1"},
+                                             {"train", path, "model." + text + "=1"},
+                                             {"train", path, "run.precision=" + text},
+                                             {"train", path, "run.threads=" + digits},
+                                             {"train", path, "optimizer.lr=" + digits},
+                                             {"config", "--explain", text},
+                                             {"prepare", "--input", path, "--split", text, "--output", "c.h5"},
+                                             {"prepare", "--input", path, "--tokenizer", text, "--output", "c.h5"},
+                                             {"inspect", text}}) {
+    const ProgramResult result = run_quire(arguments);
+    EXPECT_TRUE(result.code == 2 || result.code == 7) << result.code << result.err.substr(0, 500);
+    ASSERT_EQ(result.errors().size(), 1U) << result.err.substr(0, 500);
+    EXPECT_LT(result.errors().front().size(), 700U) << result.err.substr(0, 2000);
+  }
+}
+
 TEST(ConfigFaults, ConcatNeedsAnEmptyCacheToBeMasked) {
   const TinyRun tiny;
   const std::vector<std::string> overrides{"data.pack=concat", "model.attention.cache.kind=kv",

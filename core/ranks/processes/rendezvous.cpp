@@ -14,12 +14,12 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 
 #include "core/awake_time.h"
 #include "core/check.h"
+#include "core/json.h"
 
 namespace quire {
 
@@ -142,7 +142,7 @@ struct Contact {
 };
 
 std::optional<Contact> parsed_contact(const std::string& text) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = parse_json(text);
   if (!json.is_object() || json.size() != 3) return std::nullopt;
   const auto addresses = json.find("addresses");
   const auto port = json.find("port");
