@@ -233,15 +233,6 @@ class CheckVisitor : public ConfigVisitor {
   std::string path_;
 };
 
-// Nobody has the text, so its lines mean nothing.
-void forget_columns(ConfigNode& node) {
-  node.location.column = 0;
-  for (ConfigEntry& entry : node.entries) {
-    entry.key_location.column = 0;
-    forget_columns(entry.value);
-  }
-}
-
 }  // namespace
 
 std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_view wanted) {
@@ -278,16 +269,6 @@ void ConfigChecker::require(bool condition, std::string_view key, std::string_vi
     const size_t dot = existing.rfind('.');
     existing = existing.substr(0, dot == std::string_view::npos ? 0 : dot);
   }
-}
-
-ConfigNode overridden_tree(const std::string& yaml, const std::vector<std::string>& overrides,
-                           const std::string& source) {
-  const std::string name =
-      overrides.empty() ? "the saved configuration" : fmt::format("with {} ({})", fmt::join(overrides, " "), source);
-  ConfigNode root = parse_yaml(yaml, name);
-  forget_columns(root);
-  for (const std::string& text : overrides) apply_override(root, text, source);
-  return root;
 }
 
 void read_config(const ConfigStruct& value, const ConfigNode& node, const std::string& key, ReadMode mode,

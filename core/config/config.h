@@ -81,11 +81,6 @@ std::string dump_config_minimal(T value) {
   return write_yaml(write_config_minimal(StructRef<T>(value), StructRef<T>(defaults)));
 }
 
-// The tree of a valid configuration with overrides applied. A message about a key that stood there before names the
-// overrides, which contradict it; `source` says where they come from.
-ConfigNode overridden_tree(const std::string& yaml, const std::vector<std::string>& overrides,
-                           const std::string& source);
-
 // The configuration with overrides applied, as on --resume and for evaluate.set.
 template <ConfigStructType T>
 T with_overrides(const T& value, const std::vector<std::string>& overrides,

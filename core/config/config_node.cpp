@@ -80,6 +80,15 @@ void relocate(ConfigNode& node, const ConfigLocation& place) {
   }
 }
 
+// Nobody has the text, so its lines mean nothing.
+void forget_columns(ConfigNode& node) {
+  node.location.column = 0;
+  for (ConfigEntry& entry : node.entries) {
+    entry.key_location.column = 0;
+    forget_columns(entry.value);
+  }
+}
+
 }  // namespace
 
 std::string ConfigLocation::to_string() const {
@@ -170,6 +179,16 @@ void apply_override(ConfigNode& root, const std::string& override_text, const st
   ConfigNode value = std::move(wrapped.entries.front().value);
   relocate(value, place);
   set_at(root, key, std::move(value), "");
+}
+
+ConfigNode overridden_tree(const std::string& yaml, const std::vector<std::string>& overrides,
+                           const std::string& source) {
+  const std::string name =
+      overrides.empty() ? "the saved configuration" : fmt::format("with {} ({})", fmt::join(overrides, " "), source);
+  ConfigNode root = parse_yaml(yaml, name);
+  forget_columns(root);
+  for (const std::string& text : overrides) apply_override(root, text, source);
+  return root;
 }
 
 std::string join_key(std::string_view prefix, std::string_view key) {

@@ -64,6 +64,11 @@ bool was_edited(std::string_view saved_text);
 // the value are relative to the current directory, where the command was typed. `source` begins the messages.
 void apply_override(ConfigNode& root, const std::string& override_text, const std::string& source = "command line");
 
+// The tree of a valid configuration with overrides applied. A message about a key that stood there before names the
+// overrides, which contradict it; `source` says where they come from.
+ConfigNode overridden_tree(const std::string& yaml, const std::vector<std::string>& overrides,
+                           const std::string& source);
+
 // YAML of a map in block style; lists of plain values in flow style.
 std::string write_yaml(const ConfigNode& map);
 // YAML on one line.

@@ -139,7 +139,7 @@ TEST_F(RowStateOfAnotherKind, ADescriptionThatMakesNoSense) {
     rows["parts"][0]["dtype"] = "f32";
     rows["parts"][0]["shape"] = {-1, 2};
   });
-  EXPECT_FAULT(tiny_.resume("run", {"schedule.steps=5"}), 4, "rows of f32 [-1, 2] are unknown here");
+  EXPECT_FAULT(tiny_.resume("run", {"schedule.steps=5"}), 4, "does not say what its rows are");
   edit_description(checkpoint(), kPart, [](nlohmann::ordered_json& rows) { rows.erase("parts"); });
   EXPECT_FAULT(run_quire({"inspect", checkpoint().string()}), 4, kPart + ".h5: does not say what its rows are");
 }

@@ -61,7 +61,7 @@ TEST(TokenizerPath, FromTextToText) {
   EXPECT_EQ(written, 700);
 
   const std::string prompt = "leaf 7  of\n\n\t\xE2\x96\x81 the";
-  const ProgramResult generated = run_quire({"generate", run, "--prompt", prompt, "--length", "30"});
+  const ProgramResult generated = run_quire({"generate", run, "--prompt", prompt, "--echo", "--length", "30"});
   EXPECT_EQ(generated.code, 0) << generated.err;
   EXPECT_EQ(generated.out.rfind(prompt, 0), 0U) << generated.out;
   EXPECT_EQ(generated.out.find("\xE2\x96\x81", prompt.size()), std::string::npos) << "a mark that stands for a space";

@@ -200,8 +200,8 @@ void run(const Arguments& arguments) {
 
 void add_needle(Verb& program) {
   Verb& app = add_verb(program, "needle", "Retrieval of hidden keys at chosen lengths and depths",
-                       "quire needle runs/first --lengths 1k,4k,16k --samples 10 --svg needle.svg\n"
-                       "  quire needle runs/first --lengths 64k --task hops:2 --filler books.h5:valid");
+                       "quire needle runs/first --lengths 1k,4k --samples 5 --svg needle.svg\n"
+                       "  quire needle runs/first --lengths 16k --samples 5 --task hops:2 --filler books.h5");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")
       ->required();

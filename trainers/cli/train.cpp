@@ -47,7 +47,7 @@ std::unique_ptr<Trainer> make_trainer(const Arguments& arguments, Ranks& ranks) 
 void add_train(Verb& program) {
   Verb& app = add_verb(program, "train", "Train a model, or go on with a run",
                        "quire train run.yaml optimizer.lr=3e-4 --run-dir runs/first\n"
-                       "  quire train --resume runs/first schedule.steps=4000");
+                       "  quire train --resume runs/first schedule.steps=1000");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CONFIG", arguments->positional,
                  "YAML file of the run, then any number of key.path=value. With --resume the file may be left out; the "

@@ -189,6 +189,7 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
   }
   if (finished) {
     if (ranks.is_root()) {
+      remove_unfinished_checkpoints(directory.checkpoints());
       warn_of_cut_metrics(directory.metrics(), reader->step(), reader->meta().value("logged", int64_t{0}));
       log_info(fmt::format("{}: all {} steps are done; schedule.steps=N, N above {}, goes on",
                            directory.path().string(), config.schedule.steps, config.schedule.steps));

@@ -20,6 +20,7 @@
 #include "core/awake_time.h"
 #include "core/check.h"
 #include "core/json.h"
+#include "core/ranks/processes/contact.h"
 
 namespace quire {
 
@@ -135,31 +136,6 @@ int count_missing(std::vector<Rendezvous::Peer>& peers) {
   return missing;
 }
 
-struct Contact {
-  std::vector<std::string> addresses;
-  int port = 0;
-  std::string token;
-};
-
-std::optional<Contact> parsed_contact(const std::string& text) {
-  const auto json = parse_json(text);
-  if (!json.is_object() || json.size() != 3) return std::nullopt;
-  const auto addresses = json.find("addresses");
-  const auto port = json.find("port");
-  const auto token = json.find("token");
-  if (addresses == json.end() || port == json.end() || token == json.end()) return std::nullopt;
-  const bool fits = addresses->is_array() && !addresses->empty() && port->is_number_unsigned() &&
-                    port->get<uint64_t>() >= 1 && port->get<uint64_t>() <= UINT16_MAX && token->is_string() &&
-                    !token->get<std::string>().empty();
-  if (!fits) return std::nullopt;
-  Contact contact{{}, port->get<int>(), token->get<std::string>()};
-  for (const auto& address : *addresses) {
-    if (!address.is_string()) return std::nullopt;
-    contact.addresses.push_back(address.get<std::string>());
-  }
-  return contact;
-}
-
 std::string some_of(const std::vector<int>& ranks) {
   constexpr size_t kMost = 10;
   if (ranks.size() <= kMost) return fmt::format("{}", fmt::join(ranks, ", "));
@@ -267,10 +243,6 @@ std::vector<Rendezvous::Peer> Rendezvous::receive(int size, std::chrono::millise
     take_connections(strangers, size);
   }
   return peers;
-}
-
-bool is_contact(const std::string& text) {
-  return parsed_contact(text).has_value();
 }
 
 std::unique_ptr<FrameSocket> connect_to_root(const std::string& contact, const Member& member,
