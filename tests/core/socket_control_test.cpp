@@ -18,6 +18,7 @@
 
 #include "core/check.h"
 #include "core/progress.h"
+#include "core/ranks/processes/contact.h"
 #include "core/ranks/ranks.h"
 #include "tests/support/expect_error.h"
 

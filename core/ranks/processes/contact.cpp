@@ -3,7 +3,6 @@
 #include <cstdint>
 
 #include "core/json.h"
-#include "core/ranks/processes/rendezvous.h"
 
 namespace quire {
 

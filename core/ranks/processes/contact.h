@@ -15,5 +15,7 @@ struct Contact {
 
 // Nothing for any other text.
 std::optional<Contact> parsed_contact(const std::string& text);
+// Whether a text is what Rendezvous::contact() gives.
+bool is_contact(const std::string& text);
 
 }  // namespace quire

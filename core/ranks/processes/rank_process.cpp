@@ -17,6 +17,7 @@
 #include "core/library.h"
 #include "core/log.h"
 #include "core/ranks/mpi/mpi_world.h"
+#include "core/ranks/processes/contact.h"
 #include "core/ranks/processes/launch.h"
 #include "core/ranks/processes/socket_control.h"
 #include "core/ranks/ranks.h"

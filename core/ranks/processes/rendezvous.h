@@ -52,9 +52,6 @@ class Rendezvous {
   std::string contact_;
 };
 
-// Whether a text is what Rendezvous::contact() gives.
-bool is_contact(const std::string& text);
-
 // The other ranks. Error(communication) names the addresses that were tried, and is thrown for what is no contact.
 std::unique_ptr<FrameSocket> connect_to_root(const std::string& contact, const Member& member,
                                              std::chrono::milliseconds limit);
