@@ -12,8 +12,8 @@
 
 namespace quire {
 
-// What a message says for an argument. A string may come from a file or a command line and be of any length, so it is
-// shortened; a C string is what another error said, or this program's own words.
+// Returns the text that a message shows for an argument. A string may come from a file or a command line and be of any
+// length, so it is shortened; a C string is what another error said, or this program's own words.
 template <typename T>
 decltype(auto) in_message(const T& value) {
   if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, std::string_view>) {

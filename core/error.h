@@ -23,7 +23,7 @@ enum class ErrorKind : int {
 // The exit code of a run that was asked to stop and can be resumed, which is no error.
 inline constexpr int kExitStopped = 75;
 
-// What a message repeats of a text: a longer one only by its beginning and its end, control characters as spaces.
+// Returns the text as a message repeats it: a longer one by its beginning and end, control characters as spaces.
 inline constexpr size_t kLongestQuote = 200;
 std::string shortened(std::string_view text);
 

@@ -24,7 +24,7 @@ namespace {
   fail(kind, "cannot {} {}: {}", action, path.string(), std::generic_category().message(error));
 }
 
-// What a signal interrupts, as on network file systems and in long calls, is called again.
+// Repeats a call that a signal interrupts, as happens on network file systems and in long calls.
 template <typename Call>
 auto uninterrupted(const Call& call) {
   for (;;) {
@@ -56,7 +56,7 @@ void require_regular(int descriptor, const std::filesystem::path& path, ErrorKin
 
 constexpr std::string_view kScratch = ".quire-scratch-";
 
-// What a process has left that was killed before it took away the name.
+// Removes the empty files of processes that were killed before they removed the name.
 void remove_empty_scratch(const std::filesystem::path& folder) {
   std::error_code error;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {

@@ -23,7 +23,7 @@ namespace {
 // A child that cannot begin says why by its exit code: this and errno.
 constexpr int kNotBegun = 64;
 
-// What the child may compute before it is ended, in seconds: a limit of the user's may be lower and cannot be raised.
+// Returns the CPU seconds that the child may use: a lower limit of the user's cannot be raised.
 rlim_t seconds_of_child(int wanted) {
   rlimit limit{};
   const bool known = ::getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_max != RLIM_INFINITY;
@@ -85,7 +85,7 @@ std::optional<Ended> end_of(pid_t child, std::chrono::milliseconds limit) {
   return ended;
 }
 
-// What the child has found in the file, if it was the file.
+// Throws the error that the end of the child stands for; a fault of the file is told apart from a limit.
 void judge(const Ended& ended, const std::filesystem::path& path, ErrorKind kind, rlim_t seconds, int wanted) {
   const int status = ended.status;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
