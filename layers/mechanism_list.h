@@ -1,21 +1,28 @@
-// The mechanisms of quire, one line each, with the file that holds its descriptor.
+// The mechanisms of quire, one line each: the function that returns the descriptor. The first one of a role is the
+// default.
 #pragma once
 
 #include "layers/mechanism.h"
 
+#define QUIRE_MECHANISMS(MECHANISM)                         \
+  MECHANISM(softmax_mixer)  /* mixers/softmax_attention */  \
+  MECHANISM(vq_mixer)       /* mixers/vq_attention */       \
+  MECHANISM(landmark_mixer) /* mixers/landmark_mechanism */ \
+  MECHANISM(moba_mixer)     /* mixers/moba_mechanism */     \
+  MECHANISM(knn_memory)     /* memory/knn_mechanism */      \
+  MECHANISM(plain_stack)    /* stacks/plain */              \
+  MECHANISM(drt_stack)      /* stacks/drt_mechanism */
+
 namespace quire {
 
-Mechanism softmax_mixer();   // layers/mixers/softmax_attention.cpp
-Mechanism vq_mixer();        // layers/mixers/vq_attention.cpp
-Mechanism landmark_mixer();  // layers/mixers/landmark_mechanism.cpp
-Mechanism moba_mixer();      // layers/mixers/moba_mechanism.cpp
-Mechanism knn_memory();      // layers/memory/knn_mechanism.cpp
-Mechanism plain_stack();     // layers/stacks/plain.cpp
-Mechanism drt_stack();       // layers/stacks/drt_mechanism.cpp
+#define QUIRE_DECLARE(function) Mechanism function();
+QUIRE_MECHANISMS(QUIRE_DECLARE)
+#undef QUIRE_DECLARE
 
-// The first one of a role is the default.
 inline std::vector<Mechanism> mechanisms_of_quire() {
-  return {softmax_mixer(), vq_mixer(), landmark_mixer(), moba_mixer(), knn_memory(), plain_stack(), drt_stack()};
+#define QUIRE_CALL(function) function(),
+  return {QUIRE_MECHANISMS(QUIRE_CALL)};
+#undef QUIRE_CALL
 }
 
 }  // namespace quire

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "layers/attention_config.h"
-#include "layers/memory/memory_config.h"
+#include "layers/memory_config.h"
 #include "layers/part_config.h"
 
 namespace quire {

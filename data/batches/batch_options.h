@@ -1,4 +1,4 @@
-// The options of the classes between a split and its batches, filled from the configuration.
+// What the classes between a split and its batches must know.
 #pragma once
 
 #include <cstdint>
@@ -6,33 +6,19 @@
 #include <vector>
 
 #include "core/insertion.h"
+#include "data/data_config.h"
 
 namespace quire {
 
-enum class Pack : uint8_t {
-  pad,     // the rest of a row after the end of a document is padding
-  concat,  // the next document follows in the same row, as another segment
-};
-
-enum class Sampling : uint8_t {
-  documents,  // a row reads one document after the other
-  windows,    // random slices of all documents, read as one
-  columns,    // all documents read as one, cut into as many columns as there are rows
-};
-
 struct BatchOptions {
-  int64_t subsequence = 512;  // T: model positions per row and step
-  int64_t rows = 8;           // of all ranks together
-  int64_t first_row = 0;      // this rank makes rows [first_row, last_row)
+  DataConfig data = {};
+  int64_t first_row = 0;  // this rank makes rows [first_row, last_row)
   int64_t last_row = 8;
-  Sampling sampling = Sampling::documents;
-  Pack pack = Pack::pad;          // of documents
-  Insertion insertion = {};       // what the model reads between the tokens
-  bool score_first_token = true;  // false: the first target of a document does not count
-  int64_t alignment = 1;          // divides subsequence; concat: a document begins at a multiple of it
-  uint64_t seed = 1;              // of the order of documents, and of windows
-  bool shuffle = true;            // false: the order of the split, for evaluation
-  bool endless = true;            // false: every document once, then no more batches
+  Insertion insertion = {};  // what the model reads between the tokens
+  int64_t alignment = 1;     // divides data.subsequence; concat: a document begins at a multiple of it
+  uint64_t seed = 1;         // of the order of documents, and of windows
+  bool shuffle = true;       // false: the order of the split, for evaluation
+  bool endless = true;       // false: every document once, then no more batches
   // Only these documents of the split, in their order here. Not for windows and columns, nor in an endless order.
   std::optional<std::vector<int64_t>> only = {};
   std::optional<int64_t> last_tokens = {};  // of the last of them only the first so many tokens, BOS included

@@ -24,13 +24,14 @@ Dealing::Dealing(std::span<const int64_t> offsets, const BatchOptions& options)
 
 Dealing::Dealing(std::shared_ptr<const ReadingList> list, const BatchOptions& options)
     : list_(std::move(list)), options_(options) {
-  QUIRE_CHECK(options.subsequence > 0 && options.rows > 0 && options.alignment > 0,
-              "dealing: subsequence {}, rows {}, alignment {}", options.subsequence, options.rows, options.alignment);
+  QUIRE_CHECK(options.data.subsequence > 0 && options.data.rows > 0 && options.alignment > 0,
+              "dealing: subsequence {}, rows {}, alignment {}", options.data.subsequence, options.data.rows,
+              options.alignment);
 }
 
 Cursor Dealing::start() const {
   Cursor cursor;
-  cursor.rows.resize(static_cast<size_t>(options_.rows));
+  cursor.rows.resize(static_cast<size_t>(options_.data.rows));
   return cursor;
 }
 
@@ -43,8 +44,8 @@ bool Dealing::exhausted(const Cursor& cursor) const {
 }
 
 void Dealing::check(const Cursor& cursor) const {
-  if (static_cast<int64_t>(cursor.rows.size()) != options_.rows) {
-    fail(ErrorKind::checkpoint, "the data cursor has {} rows, the run has {}", cursor.rows.size(), options_.rows);
+  if (static_cast<int64_t>(cursor.rows.size()) != options_.data.rows) {
+    fail(ErrorKind::checkpoint, "the data cursor has {} rows, the run has {}", cursor.rows.size(), options_.data.rows);
   }
   bool fits = cursor.next_place >= 0 && (options_.endless || cursor.next_place <= list_->documents());
   for (const RowCursor& row : cursor.rows) {
@@ -66,7 +67,7 @@ std::vector<Piece> Dealing::step(Cursor& cursor) const {
   const auto read = [&](int64_t row, int64_t position) {
     RowCursor& at = cursor.rows[static_cast<size_t>(row)];
     const int64_t length = positions(at.place);
-    const int64_t count = std::min(options_.subsequence - position, length - at.offset);
+    const int64_t count = std::min(options_.data.subsequence - position, length - at.offset);
     pieces.push_back({.row = row,
                       .position = position,
                       .count = count,
@@ -77,13 +78,13 @@ std::vector<Piece> Dealing::step(Cursor& cursor) const {
     at.offset += count;
     if (at.offset < length) return;
     at = {};
-    if (options_.pack == Pack::pad) return;
+    if (options_.data.pack == Pack::pad) return;
     const int64_t steps = (position + count + options_.alignment - 1) / options_.alignment;
     // A row that is full, or has no aligned position left, is free at the beginning of the next step.
-    if (steps * options_.alignment < options_.subsequence) free.emplace(steps * options_.alignment, row);
+    if (steps * options_.alignment < options_.data.subsequence) free.emplace(steps * options_.alignment, row);
   };
 
-  for (int64_t row = 0; row < options_.rows; ++row) {
+  for (int64_t row = 0; row < options_.data.rows; ++row) {
     if (cursor.rows[static_cast<size_t>(row)].place < 0) {
       free.emplace(0, row);
     } else {

@@ -10,11 +10,12 @@
 namespace quire {
 
 DealtShare dealt_share(const ReadingList& list, const BatchOptions& options, int64_t steps, int64_t most) {
-  const int64_t unit = options.pack == Pack::pad ? options.subsequence : options.alignment;
-  const int64_t end = steps > INT64_MAX / 2 / options.subsequence ? INT64_MAX / 2 : steps * options.subsequence;
+  const int64_t unit = options.data.pack == Pack::pad ? options.data.subsequence : options.alignment;
+  const int64_t end =
+      steps > INT64_MAX / 2 / options.data.subsequence ? INT64_MAX / 2 : steps * options.data.subsequence;
   using Free = std::pair<int64_t, int64_t>;  // position since the first step, row
   std::priority_queue<Free, std::vector<Free>, std::greater<>> free;
-  for (int64_t row = 0; row < options.rows; ++row) free.emplace(0, row);
+  for (int64_t row = 0; row < options.data.rows; ++row) free.emplace(0, row);
   DealtShare share;
   while (free.top().first < end && share.documents < most) {
     const auto [begin, row] = free.top();
@@ -27,7 +28,7 @@ DealtShare dealt_share(const ReadingList& list, const BatchOptions& options, int
   if (free.top().first >= end) return share;
   double reached = 0;
   for (; !free.empty(); free.pop()) reached += static_cast<double>(std::min(free.top().first, end));
-  const double factor = static_cast<double>(end) * static_cast<double>(options.rows) / reached;
+  const double factor = static_cast<double>(end) * static_cast<double>(options.data.rows) / reached;
   share.tokens = std::llround(static_cast<double>(share.tokens) * factor);
   share.documents = std::llround(static_cast<double>(share.documents) * factor);
   share.exact = false;

@@ -12,12 +12,12 @@ Packer::Packer(const Documents& documents, const Tokenizer& tokenizer, const Bat
       eos_(tokenizer.eos_id()),
       options_(options),
       inserter_(options.insertion, tokenizer.vocabulary_size()) {
-  QUIRE_CHECK(0 <= options.first_row && options.first_row <= options.last_row && options.last_row <= options.rows,
-              "packer: rows {}..{} of {}", options.first_row, options.last_row, options.rows);
+  QUIRE_CHECK(0 <= options.first_row && options.first_row <= options.last_row && options.last_row <= options.data.rows,
+              "packer: rows {}..{} of {}", options.first_row, options.last_row, options.data.rows);
 }
 
 Batch Packer::pack(std::span<const Piece> pieces) const {
-  Batch batch = Batch::empty(options_.last_row - options_.first_row, options_.subsequence, options_.first_row,
+  Batch batch = Batch::empty(options_.last_row - options_.first_row, options_.data.subsequence, options_.first_row,
                              {.recalled = documents_.marked(), .inserted = options_.insertion.any()});
   int64_t row = -1;
   int32_t segment = 0;
@@ -43,7 +43,7 @@ void Packer::put(const Piece& piece, int32_t segment, Batch& batch) const {
     } else {
       std::fill_n(&batch.loss_mask[begin], tokens, uint8_t{1});
     }
-    if (piece.offset == 0 && !options_.score_first_token) set_target(batch, begin, {});
+    if (piece.offset == 0 && !options_.data.score_first_token) set_target(batch, begin, {});
   }
   inserter_.spread(batch, cell, piece.phase, piece.count, target_before(piece));
 
@@ -61,7 +61,7 @@ MarkedTarget Packer::target_before(const Piece& piece) const {
   if (!options_.insertion.predicts() || !options_.insertion.is_inserted(piece.phase)) return {};
   // It is of the same document: an inserted token belongs to that of the token before it.
   const int64_t offset = piece.offset - 1;
-  if (offset == 0 && !options_.score_first_token) return {};
+  if (offset == 0 && !options_.data.score_first_token) return {};
   MarkedTarget target{.id = eos_, .counted = true};
   if (offset < documents_.length(piece.document)) documents_.tokens(piece.document, offset, 1, &target.id);
   inserter_.check({&target.id, 1}, fmt::format("document {}", piece.document));

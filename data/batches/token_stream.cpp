@@ -8,8 +8,9 @@ namespace quire {
 
 TokenStream::TokenStream(std::span<const int64_t> offsets, const BatchOptions& options)
     : offsets_(offsets), insertion_(options.insertion) {
-  QUIRE_CHECK(!options.only && documents() > 0 && options.subsequence > 0 && options.rows > 0,
-              "token stream: {} documents, subsequence {}, rows {}", documents(), options.subsequence, options.rows);
+  QUIRE_CHECK(!options.only && documents() > 0 && options.data.subsequence > 0 && options.data.rows > 0,
+              "token stream: {} documents, subsequence {}, rows {}", documents(), options.data.subsequence,
+              options.data.rows);
 }
 
 int64_t TokenStream::begin_of(int64_t document) const {

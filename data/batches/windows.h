@@ -11,8 +11,8 @@ class Windows : public Sampler {
  public:
   Windows(std::span<const int64_t> offsets, const BatchOptions& options);
 
-  Cursor start() const override { return cursor_of_steps(options_.rows); }
-  void check(const Cursor& cursor) const override { check_cursor_of_steps(cursor, options_.rows); }
+  Cursor start() const override { return cursor_of_steps(options_.data.rows); }
+  void check(const Cursor& cursor) const override { check_cursor_of_steps(cursor, options_.data.rows); }
   std::vector<Piece> step(Cursor& cursor) const override;
   bool done(const Cursor& /*cursor*/) const override { return false; }
 

@@ -64,12 +64,6 @@ class Split : public Documents {
   SplitTotals totals_;
 };
 
-enum class Verify : uint8_t {
-  always,  // the whole file is read for its checksum
-  once,    // the file is read only when it has changed since it was verified (data/corpus/corpus_stamp.h)
-  done,    // another rank of this host has just verified it: only size and structure are looked at
-};
-
 class Corpus {
  public:
   // Any fault of the file is Error(data). When several processes of a host open it at once, one verifies it and the

@@ -12,6 +12,13 @@
 
 namespace quire {
 
+// When the checksum of a corpus is verified.
+enum class Verify : uint8_t {
+  always,  // the whole file is read for its checksum
+  once,    // the file is read only when it has changed since it was verified
+  done,    // another rank of this host has just verified it: only size and structure are looked at
+};
+
 class CorpusStamp {
  public:
   // The stamp of an open corpus file, whose manifest has this checksum. A file that was changed less than `settle` ago

@@ -123,6 +123,8 @@ Tensor MobaHeads::mean_keys(const Forward& f, const HeldBlocks& held, const KeyB
 Tensor MobaHeads::candidates(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, int64_t count) const {
   return f.tables->find({hash_scope("moba.candidates"), numbers_of(held, {config_.capacity, config_.block})}, [&] {
     const Batch& batch = f.batch;
+    const Shape shape{batch.rows, batch.length, 1, count};
+    if (f.state.device() == kMeta) return Tensor::empty(shape, DType::u8, kMeta);  // a plan reads no values
     const int64_t keys = blocks.before + batch.length;
     const std::vector<int32_t> block = blocks.block_on_host.to_vector<int32_t>();
     const std::vector<int32_t> first = blocks.first_on_host.to_vector<int32_t>();
@@ -141,7 +143,7 @@ Tensor MobaHeads::candidates(const Forward& f, const HeldBlocks& held, const Key
         mask.push_back(exists && back <= config_.capacity ? 1 : 0);
       }
     }
-    return Tensor::from(mask, {batch.rows, batch.length, 1, count}, f.state.device());
+    return Tensor::from(mask, shape, f.state.device());
   });
 }
 

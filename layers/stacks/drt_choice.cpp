@@ -51,7 +51,9 @@ Tensor ChunkChoice::mask(const Forward& f, const ChunkCut& cut, const HeldBlocks
                          const std::vector<int32_t>& best) const {
   const int64_t rows = f.batch.rows;
   const int64_t before = best.empty() ? 0 : config_.top_k, columns = before + piece.size();
+  const Shape shape{rows, cut.most, columns};
   const auto made = [&] {
+    if (f.state.device() == kMeta) return Tensor::empty(shape, DType::u8, kMeta);  // a plan reads no values
     std::vector<uint8_t> kept(static_cast<size_t>(rows * cut.most * columns), 0);
     for (size_t i = 0; i < best.size(); ++i) {
       const auto list = static_cast<int64_t>(i) / config_.top_k, k = static_cast<int64_t>(i) % config_.top_k;
@@ -60,7 +62,7 @@ Tensor ChunkChoice::mask(const Forward& f, const ChunkCut& cut, const HeldBlocks
     for_candidates(cut, held, piece, [&](int64_t row, int64_t query, int64_t candidate, int64_t) {
       kept[static_cast<size_t>((row * cut.most + query) * columns + before + candidate - piece.first)] = 1;
     });
-    return Tensor::from(kept, {rows, cut.most, columns}, f.state.device());
+    return Tensor::from(kept, shape, f.state.device());
   };
   // All groups have the same candidates, but not the same best ones.
   return best.empty() ? f.tables->find({hash_scope("chunks.candidates"), {}}, made) : made();
@@ -83,7 +85,9 @@ Tensor ChunkChoice::found(const Forward& f, const ChunkCut& cut, const HeldBlock
 
 Tensor ChunkChoice::noise(const Forward& f, const ChunkCut& cut, const HeldBlocks& held, const Piece& piece,
                           const Tensor& like, const ChunkHooks& hooks) const {
-  std::vector<double> values(static_cast<size_t>(f.batch.rows * cut.most * piece.size()), 0);
+  const Shape shape{f.batch.rows, cut.most, piece.size()};
+  if (like.device() == kMeta) return Tensor::empty(shape, like.dtype(), kMeta);
+  std::vector<double> values(static_cast<size_t>(shape.numel()), 0);
   for_candidates(cut, held, piece, [&](int64_t row, int64_t query, int64_t candidate, int64_t number) {
     const WholeChunk& chunk = cut.whole[static_cast<size_t>(row)][static_cast<size_t>(query)];
     // At evaluation what is drawn for a document does not depend on the row that reads it.
@@ -96,7 +100,7 @@ Tensor ChunkChoice::noise(const Forward& f, const ChunkCut& cut, const HeldBlock
     if (hooks.noise) drawn = hooks.noise(group_, row, query, candidate);
     values[static_cast<size_t>((row * cut.most + query) * piece.size() + candidate - piece.first)] = drawn;
   });
-  return tensor_of(values, {f.batch.rows, cut.most, piece.size()}, like.dtype(), like.device());
+  return tensor_of(values, shape, like.dtype(), like.device());
 }
 
 Tensor ChunkChoice::wishes(const Forward& f, const Tensor& queries, const Tensor& landmarks, const ChunkCut& cut,
@@ -136,7 +140,9 @@ Tensor ChunkChoice::operator()(const Forward& f, const Tensor& queries, const Te
     if (!best.empty()) wanting = concatenate(tape, std::vector{best_wishes, wanting}, 2);
     const Tensor index = top_k(wanting.value(), wanted, mask(f, cut, held, piece, best));
     if (piece.size() == all) return index;
-    std::vector<int32_t> chosen = index.to_vector<int32_t>();
+    // A plan has no values: it goes on with the first candidates.
+    std::vector<int32_t> chosen = index.device() == kMeta ? std::vector<int32_t>(static_cast<size_t>(index.numel()), 0)
+                                                          : index.to_vector<int32_t>();
     const auto before = static_cast<int32_t>(best.empty() ? 0 : wanted);
     for (size_t i = 0; i < chosen.size(); ++i) {
       int32_t& at = chosen[i];

@@ -32,16 +32,14 @@ class BatchSourceTest : public testing::TestWithParam<Way> {
 
   BatchOptions options(int64_t rows) const {
     const bool concat = GetParam().pack == Pack::concat;
-    return {.subsequence = concat ? 6 : 5,
-            .rows = rows,
-            .first_row = 0,
-            .last_row = rows,
-            .sampling = GetParam().sampling,
-            .pack = GetParam().pack,
-            .alignment = concat ? 2 : 1,
-            .seed = 3,
-            .shuffle = true,
-            .endless = true};
+    return {
+        .data = {.subsequence = concat ? 6 : 5, .rows = rows, .pack = GetParam().pack, .sampling = GetParam().sampling},
+        .first_row = 0,
+        .last_row = rows,
+        .alignment = concat ? 2 : 1,
+        .seed = 3,
+        .shuffle = true,
+        .endless = true};
   }
 
   test::TemporaryDirectory folder_;

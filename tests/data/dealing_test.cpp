@@ -25,11 +25,9 @@ Piece run(int64_t row, int64_t position, int64_t count, int64_t document, int64_
 }
 
 BatchOptions in_order(int64_t subsequence, int64_t rows, Pack pack) {
-  return {.subsequence = subsequence,
-          .rows = rows,
+  return {.data = {.subsequence = subsequence, .rows = rows, .pack = pack},
           .first_row = 0,
           .last_row = rows,
-          .pack = pack,
           .alignment = 1,
           .seed = 1,
           .shuffle = false,

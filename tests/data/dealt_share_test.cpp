@@ -32,7 +32,7 @@ TEST(DealtShare, IsWhatTheStepsDealOut) {
   for (const Pack pack : {Pack::pad, Pack::concat}) {
     for (const int64_t period : {0, 4}) {
       for (const int64_t steps : {1, 2, 7, 40, 200}) {
-        BatchOptions options{.subsequence = 20, .rows = 3, .last_row = 3, .pack = pack, .seed = 5};
+        BatchOptions options{.data = {.subsequence = 20, .rows = 3, .pack = pack}, .last_row = 3, .seed = 5};
         if (period > 0) options.insertion = {.period = period, .ids = 1};
         if (pack == Pack::concat) options.alignment = 5;
         const SplitList list(offsets, options.seed, options.shuffle);
@@ -48,7 +48,7 @@ TEST(DealtShare, IsWhatTheStepsDealOut) {
 
 TEST(DealtShare, IsInProportionBeyondALimit) {
   const std::vector<int64_t> offsets{0, 30, 45, 60, 100};
-  const BatchOptions options{.subsequence = 10, .rows = 2, .last_row = 2};
+  const BatchOptions options{.data = {.subsequence = 10, .rows = 2}, .last_row = 2};
   const SplitList list(offsets, options.seed, true);
   const DealtShare exact = dealt_share(list, options, 5000);
   const DealtShare about = dealt_share(list, options, 5000, 400);

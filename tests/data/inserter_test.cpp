@@ -67,7 +67,8 @@ class InserterTest : public testing::Test {
   }
 
   BatchOptions options(const Insertion& insertion, int64_t subsequence, int64_t rows) const {
-    return {.subsequence = subsequence, .rows = rows, .first_row = 0, .last_row = rows, .insertion = insertion};
+    return {
+        .data = {.subsequence = subsequence, .rows = rows}, .first_row = 0, .last_row = rows, .insertion = insertion};
   }
 
   std::vector<Cell> tokens_of(int64_t document) const {
@@ -123,7 +124,7 @@ TEST_F(InserterTest, ByHand) {
   test::write_corpus(folder_ / "d.h5", {{"train", {"abcdef", "gh", "ijk"}}});
   corpus_ = Corpus::open(folder_ / "d.h5");
   BatchOptions tested = options({.period = 3, .ids = 2}, 8, 1);
-  tested.pack = Pack::concat;
+  tested.data.pack = Pack::concat;
   tested.alignment = 4;
   tested.shuffle = tested.endless = false;
   BatchSource source(*corpus_, "train", tested);
@@ -154,7 +155,7 @@ TEST_F(InserterTest, EveryCutReadsEveryDocumentOnce) {
       for (const int64_t subsequence : {1, 2, 3, 4, 5, 8, 13, 100}) {
         for (const int64_t rows : {1, 3}) {
           BatchOptions once = options(insertion, subsequence, rows);
-          once.pack = pack;
+          once.data.pack = pack;
           once.alignment = subsequence % 2 == 0 ? 2 : 1;
           once.shuffle = once.endless = false;
           BatchSource source(*corpus_, "train", once);
@@ -184,7 +185,7 @@ TEST_F(InserterTest, AnEpochOfColumnsReadsEverythingOnce) {
     for (const int64_t rows : {1, 2, 3, 7}) {
       for (const int64_t subsequence : {1, 2, 5, 8, 30}) {
         BatchOptions tested = options(insertion, subsequence, rows);
-        tested.sampling = Sampling::columns;
+        tested.data.sampling = Sampling::columns;
         tested.endless = false;
         BatchSource source(*corpus_, "train", tested);
         std::vector<std::vector<Cell>> columns(static_cast<size_t>(rows));
@@ -222,7 +223,7 @@ TEST_F(InserterTest, WindowsAreSlicesOfTheTextWithInsertedTokens) {
   for (const Insertion& insertion : kInsertions) {
     const std::vector<Cell> all = with_inserted(stream(), insertion);
     BatchOptions tested = options(insertion, 12, 4);
-    tested.sampling = Sampling::windows;
+    tested.data.sampling = Sampling::windows;
     BatchSource source(*corpus_, "train", tested);
     std::set<bool> begins_inserted;
     for (int step = 0; step < 100; ++step) {
@@ -250,7 +251,7 @@ TEST_F(InserterTest, WindowsAreSlicesOfTheTextWithInsertedTokens) {
 TEST_F(InserterTest, AShortTextIsOneWindow) {
   const Insertion insertion{.period = 3, .ids = 1};
   BatchOptions tested = options(insertion, 300, 1);
-  tested.sampling = Sampling::windows;
+  tested.data.sampling = Sampling::windows;
   const Batch batch = BatchSource(*corpus_, "train", tested).next()->batch;
   const auto tokens = static_cast<int64_t>(stream().size());
   EXPECT_EQ(batch.target_count, tokens);
@@ -261,8 +262,8 @@ TEST_F(InserterTest, ResumesFromEveryCursorAndSplitsIntoRanks) {
   for (const Sampling sampling : {Sampling::documents, Sampling::windows, Sampling::columns}) {
     for (const Insertion& insertion : kInsertions) {
       BatchOptions tested = options(insertion, 6, 3);
-      tested.sampling = sampling;
-      tested.pack = Pack::concat;
+      tested.data.sampling = sampling;
+      tested.data.pack = Pack::concat;
       BatchSource source(*corpus_, "train", tested);
       BatchOptions last = tested;
       last.first_row = 2;
@@ -343,7 +344,7 @@ TEST_F(InserterTest, FirstTokensAreLeftOutOfEveryCut) {
   for (const Insertion& insertion : kInsertions) {
     for (const int64_t subsequence : {1, 2, 3, 8}) {
       BatchOptions once = options(insertion, subsequence, 2);
-      once.shuffle = once.endless = once.score_first_token = false;
+      once.shuffle = once.endless = once.data.score_first_token = false;
       BatchSource source(*corpus_, "train", once);
       int64_t counted = 0;
       for (const CursoredBatch& next : take(source, 1000)) {

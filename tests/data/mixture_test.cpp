@@ -47,11 +47,9 @@ class MixtureTest : public testing::TestWithParam<Pack> {
     return std::make_shared<Mixture>(std::move(parts), 3);
   }
   BatchOptions options(int64_t rows) const {
-    return {.subsequence = 16,
-            .rows = rows,
+    return {.data = {.subsequence = 16, .rows = rows, .pack = GetParam()},
             .first_row = 0,
             .last_row = rows,
-            .pack = GetParam(),
             .alignment = GetParam() == Pack::concat ? 4 : 1,
             .seed = 3};
   }
@@ -93,7 +91,7 @@ TEST_P(MixtureTest, ThreeRanksMakeTheRowsOfOne) {
 // Documents of corpora and of tasks, whose marks leave out others too.
 TEST_P(MixtureTest, FirstTokensCanBeLeftOut) {
   BatchOptions masked = options(4);
-  masked.score_first_token = false;
+  masked.data.score_first_token = false;
   BatchSource every(mixture(), tokenizer_, options(4));
   BatchSource source(mixture(), tokenizer_, masked);
   int64_t left_out = 0;

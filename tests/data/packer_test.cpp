@@ -19,11 +19,9 @@ class PackerTest : public testing::Test {
   void SetUp() override {
     test::write_corpus(folder_ / "c.h5", {{"train", {"abcde", "fg", "h"}}});
     corpus_ = Corpus::open(folder_ / "c.h5");
-    options_ = {.subsequence = 4,
-                .rows = 2,
+    options_ = {.data = {.subsequence = 4, .rows = 2, .pack = Pack::pad},
                 .first_row = 0,
                 .last_row = 2,
-                .pack = Pack::pad,
                 .alignment = 1,
                 .seed = 1,
                 .shuffle = false,
@@ -68,9 +66,9 @@ TEST_F(PackerTest, PadByHand) {
 }
 
 TEST_F(PackerTest, ConcatByHand) {
-  options_.subsequence = 8;
-  options_.pack = Pack::concat;
-  options_.rows = options_.last_row = 1;
+  options_.data.subsequence = 8;
+  options_.data.pack = Pack::concat;
+  options_.data.rows = options_.last_row = 1;
   options_.alignment = 2;
   const std::vector<Batch> batches = all_batches();
   ASSERT_EQ(batches.size(), 2U);
@@ -91,7 +89,7 @@ TEST_F(PackerTest, ConcatByHand) {
 
 // What BOS predicts does not count; everything else does, wherever documents begin.
 TEST_F(PackerTest, FirstTokensCanBeLeftOut) {
-  options_.score_first_token = false;
+  options_.data.score_first_token = false;
   std::vector<Batch> batches = all_batches();
   EXPECT_EQ(batches[0].tokens, (std::vector<int32_t>{kBos, 'a', 'b', 'c', kBos, 'f', 'g', 0}));
   EXPECT_EQ(batches[0].targets, (std::vector<int32_t>{0, 'b', 'c', 'd', 0, 'g', kEos, 0}));
@@ -99,9 +97,9 @@ TEST_F(PackerTest, FirstTokensCanBeLeftOut) {
   EXPECT_EQ(batches[0].target_count, 5);
   EXPECT_EQ(batches[1].loss_mask, (std::vector<uint8_t>{1, 1, 0, 0, 0, 1, 0, 0}));
   EXPECT_EQ(batches[1].target_count, 3);
-  options_.subsequence = 8;
-  options_.pack = Pack::concat;
-  options_.rows = options_.last_row = 1;
+  options_.data.subsequence = 8;
+  options_.data.pack = Pack::concat;
+  options_.data.rows = options_.last_row = 1;
   options_.alignment = 2;
   batches = all_batches();
   EXPECT_EQ(batches[0].loss_mask, (std::vector<uint8_t>{0, 1, 1, 1, 1, 1, 0, 1}));
@@ -110,7 +108,7 @@ TEST_F(PackerTest, FirstTokensCanBeLeftOut) {
 }
 
 TEST_F(PackerTest, IdleRowsAreEmpty) {
-  options_.rows = options_.last_row = 5;
+  options_.data.rows = options_.last_row = 5;
   const Batch batch = all_batches().front();
   for (int64_t r = 3; r < 5; ++r) {
     EXPECT_EQ(batch.starts[static_cast<size_t>(r)], 0);
@@ -122,8 +120,8 @@ TEST_F(PackerTest, IdleRowsAreEmpty) {
 }
 
 TEST_F(PackerTest, OnePositionPerStep) {
-  options_.subsequence = 1;
-  options_.rows = options_.last_row = 1;
+  options_.data.subsequence = 1;
+  options_.data.rows = options_.last_row = 1;
   std::string read;
   int64_t targets = 0;
   for (const Batch& batch : all_batches()) {

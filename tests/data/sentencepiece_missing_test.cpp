@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "core/files/file_io.h"
+#include "data/corpus/tokenizer_training.h"
 #include "data/tokenizers/make_tokenizer.h"
-#include "data/tokenizers/tokenizer_training.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 

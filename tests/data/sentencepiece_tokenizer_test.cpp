@@ -8,12 +8,12 @@
 
 #include "core/files/file_io.h"
 #include "data/corpus/prepare.h"
+#include "data/corpus/tokenizer_training.h"
 #include "data/sources/text_units.h"
 #include "data/tasks/make_task.h"
 #include "data/tasks/needle_task.h"
 #include "data/tokenizers/make_tokenizer.h"
 #include "data/tokenizers/sentencepiece_spec.h"
-#include "data/tokenizers/tokenizer_training.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/small_tokenizer.h"
 #include "tests/support/temporary_directory.h"

@@ -24,7 +24,7 @@ class StreamSampling : public testing::Test {
     corpus_ = Corpus::open(folder_ / "c.h5");
   }
   BatchOptions options(Sampling sampling, int64_t subsequence, int64_t rows) const {
-    return {.subsequence = subsequence, .rows = rows, .first_row = 0, .last_row = rows, .sampling = sampling};
+    return {.data = {.subsequence = subsequence, .rows = rows, .sampling = sampling}, .first_row = 0, .last_row = rows};
   }
 
   test::TemporaryDirectory folder_;
@@ -56,7 +56,7 @@ TEST_F(StreamSampling, ColumnsByHand) {
 TEST_F(StreamSampling, FirstTokensCanBeLeftOut) {
   for (const Sampling sampling : {Sampling::columns, Sampling::windows}) {
     BatchOptions tested = options(sampling, 4, 2);
-    tested.score_first_token = false;
+    tested.data.score_first_token = false;
     BatchSource source(*corpus_, "train", tested);
     for (int step = 0; step < 20; ++step) {
       const Batch batch = source.next()->batch;

@@ -15,9 +15,9 @@
 #include "tests/support/temporary_directory.h"
 #include "tests/support/training_run.h"
 #include "trainers/evaluation/evaluator.h"
-#include "trainers/run/attention_choice.h"
-#include "trainers/run/evaluation_config.h"
-#include "trainers/run/graphs.h"
+#include "trainers/setup/attention_choice.h"
+#include "trainers/setup/evaluation_config.h"
+#include "trainers/step/graphs.h"
 
 namespace quire::test {
 namespace {

@@ -6,7 +6,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_run.h"
 #include "trainers/evaluation/evaluator.h"
-#include "trainers/run/evaluation_config.h"
+#include "trainers/setup/evaluation_config.h"
 
 namespace quire::test {
 namespace {

@@ -7,7 +7,7 @@
 #include "trainers/evaluation/evaluator.h"
 #include "trainers/evaluation/generator.h"
 #include "trainers/evaluation/target_losses.h"
-#include "trainers/run/evaluation_config.h"
+#include "trainers/setup/evaluation_config.h"
 
 namespace quire::test {
 namespace {

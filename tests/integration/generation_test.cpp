@@ -6,7 +6,7 @@
 #include "tests/support/test_mechanisms.h"
 #include "tests/support/tiny_run.h"
 #include "trainers/evaluation/generator.h"
-#include "trainers/run/evaluation_config.h"
+#include "trainers/setup/evaluation_config.h"
 
 namespace quire::test {
 namespace {

@@ -1,5 +1,5 @@
 // Gradients leave for the other ranks while the sweep computes the rest.
-#include "trainers/run/gradient_reducer.h"
+#include "trainers/setup/gradient_reducer.h"
 
 #include <gtest/gtest.h>
 

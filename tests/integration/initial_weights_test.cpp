@@ -8,7 +8,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/inserting_stack.h"
 #include "tests/support/tiny_run.h"
-#include "trainers/run/model.h"
+#include "trainers/setup/model.h"
 
 namespace quire::test {
 namespace {

@@ -110,6 +110,25 @@ TEST(Plan, NeedsNoMemoryForTheTokensOfABatch) {
   plan("4096", "1048576", "data.accumulate=1048576");
 }
 
+// The plan of a long row follows from those of shorter ones, for every shipped kind of model.
+TEST(Plan, NeedsNoMemoryForTheTokensOfARow) {
+  for (const char* name : {"window", "memorizing", "vq", "landmark", "moba", "drt"}) {
+    const auto plan = [&](int64_t length) {
+      const ProgramResult result = run_quire({"plan", fmt::format("{}/configs/{}-small.yaml", QUIRE_SOURCE_DIR, name),
+                                              "--json", "data.corpus=none.h5", "data.vocabulary=258", "data.rows=1",
+                                              "evaluate.rows=1", fmt::format("data.subsequence={}", length)});
+      EXPECT_EQ(result.code, 0) << result.err;
+      EXPECT_LT(result.resident_bytes, int64_t{100} << 20) << name;
+      return nlohmann::json::parse(result.out)["bytes"];
+    };
+    const nlohmann::json counted = plan(1 << 18), derived = plan((1 << 18) + 1);
+    for (const char* key : {"activations", "state", "evaluation", "total"}) {
+      EXPECT_NEAR(derived[key].get<double>() / counted[key].get<double>(), 1, 0.02) << name << ' ' << key;
+    }
+    EXPECT_GT(plan(1 << 24)["activations"], 60 * counted["activations"].get<double>()) << name;
+  }
+}
+
 // With telemetry, an evaluation and checkpoints.
 TEST(Plan, AWholeRunIsWithinFivePercent) {
   const TemporaryDirectory folder;

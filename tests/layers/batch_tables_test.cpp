@@ -8,7 +8,7 @@
 #include "layers/language_model.h"
 #include "layers/state/state_pool.h"
 #include "tests/support/hand_batch.h"
-#include "trainers/run/config.h"
+#include "trainers/setup/config.h"
 
 namespace quire::test {
 namespace {

@@ -7,7 +7,7 @@
 #include "layers/mechanism_registry.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/trivial_memories.h"
-#include "trainers/run/model.h"
+#include "trainers/setup/model.h"
 
 namespace quire::test {
 namespace {

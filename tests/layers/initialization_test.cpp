@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "trainers/run/model.h"
+#include "trainers/setup/model.h"
 
 namespace quire::test {
 namespace {

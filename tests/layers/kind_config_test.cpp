@@ -4,7 +4,7 @@
 #include "layers/mechanism_registry.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/test_mechanisms.h"
-#include "trainers/run/evaluation_config.h"
+#include "trainers/setup/evaluation_config.h"
 
 namespace quire::test {
 namespace {

@@ -16,7 +16,7 @@
 #include "tests/support/random_tensor.h"
 #include "tests/support/saved_state.h"
 #include "tests/support/state_logs.h"
-#include "trainers/run/config.h"
+#include "trainers/setup/config.h"
 
 namespace quire::test {
 namespace {

@@ -11,7 +11,7 @@
 #include "tests/support/inserting_stack.h"
 #include "tests/support/model_reader.h"
 #include "tests/support/test_device.h"
-#include "trainers/run/config.h"
+#include "trainers/setup/config.h"
 
 namespace quire::test {
 namespace {

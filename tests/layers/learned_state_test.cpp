@@ -6,7 +6,7 @@
 #include "tests/support/document_rows.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/test_mechanisms.h"
-#include "trainers/run/model.h"
+#include "trainers/setup/model.h"
 
 namespace quire::test {
 namespace {

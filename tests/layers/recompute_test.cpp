@@ -10,7 +10,7 @@
 #include "tests/support/compare.h"
 #include "tests/support/document_rows.h"
 #include "tests/support/trivial_memories.h"
-#include "trainers/run/model.h"
+#include "trainers/setup/model.h"
 
 namespace quire::test {
 namespace {

@@ -6,7 +6,7 @@
 #include "kernels/elementwise.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/model_reader.h"
-#include "trainers/run/config.h"
+#include "trainers/setup/config.h"
 
 namespace quire::test {
 namespace {

@@ -8,7 +8,7 @@
 #include "layers/scope.h"
 #include "layers/state/state_pool.h"
 #include "tests/support/document_rows.h"
-#include "trainers/run/config.h"
+#include "trainers/setup/config.h"
 
 namespace quire::test {
 namespace {

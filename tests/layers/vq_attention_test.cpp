@@ -11,7 +11,7 @@
 #include "tests/support/compare.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/random_tensor.h"
-#include "trainers/run/config.h"
+#include "trainers/setup/config.h"
 
 namespace quire::test {
 namespace {

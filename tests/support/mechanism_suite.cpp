@@ -42,8 +42,8 @@ RunConfig mechanism_config(const std::vector<std::string>& settings) {
 std::vector<MechanismParam> with_packs(const std::vector<MechanismCase>& cases) {
   std::vector<MechanismParam> params;
   for (const MechanismCase& mechanism : cases) {
-    params.push_back({mechanism, PackChoice::pad});
-    if (mechanism.concat) params.push_back({mechanism, PackChoice::concat});
+    params.push_back({mechanism, Pack::pad});
+    if (mechanism.concat) params.push_back({mechanism, Pack::concat});
   }
   return params;
 }
@@ -51,7 +51,7 @@ std::vector<MechanismParam> with_packs(const std::vector<MechanismCase>& cases) 
 std::vector<MechanismParam> padded_of(const std::vector<MechanismParam>& params) {
   std::vector<MechanismParam> kept;
   for (const MechanismParam& param : params) {
-    if (param.pack == PackChoice::pad) kept.push_back(param);
+    if (param.pack == Pack::pad) kept.push_back(param);
   }
   return kept;
 }

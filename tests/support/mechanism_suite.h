@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "trainers/run/config.h"
+#include "trainers/setup/config.h"
 
 namespace quire::test {
 
@@ -24,7 +24,7 @@ struct MechanismCase {
 
 struct MechanismParam {
   MechanismCase mechanism;
-  PackChoice pack = PackChoice::pad;
+  Pack pack = Pack::pad;
 };
 inline void PrintTo(const MechanismParam& param, std::ostream* out) {
   *out << param.mechanism.name;

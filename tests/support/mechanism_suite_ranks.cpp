@@ -65,7 +65,7 @@ std::filesystem::path last_checkpoint(const RankRun& run) {
 TEST_P(MechanismRanks, EveryNumberGoesOnFromEveryOther) {
   if (!(test_device() == kCpu)) GTEST_SKIP() << "ranks that are threads share no GPU";
   const RankFolder folder;
-  const bool wide = GetParam().pack == PackChoice::concat || !GetParam().mechanism.concat;
+  const bool wide = GetParam().pack == Pack::concat || !GetParam().mechanism.concat;
   const RunConfig run_config =
       wide ? config({"run.precision=f64", "data.rows=4"}) : config({"run.precision=f32", "data.rows=5"});
   const RankRun one = folder.run(run_config, "one");
@@ -91,7 +91,7 @@ TEST_P(MechanismRanks, ResumedOnAsManyItIsTheSameBitForBit) {
   if (!(test_device() == kCpu)) GTEST_SKIP() << "ranks that are threads share no GPU";
   const RankFolder folder;
   const RunConfig run_config = config({"run.precision=f32", "data.rows=4", "data.accumulate=2"});
-  const std::vector<int> numbers = GetParam().pack == PackChoice::pad ? std::vector<int>{3} : std::vector<int>{2, 4};
+  const std::vector<int> numbers = GetParam().pack == Pack::pad ? std::vector<int>{3} : std::vector<int>{2, 4};
   for (const int ranks : numbers) {
     RankRun straight = folder.run(run_config, "straight-" + std::to_string(ranks));
     RankRun stopped = folder.run(run_config, "stopped-" + std::to_string(ranks));

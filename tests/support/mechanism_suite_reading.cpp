@@ -23,7 +23,7 @@ constexpr int64_t kDocuments = 9;
 constexpr int64_t kCuts[] = {12, 6, 4, 1};  // of 24 positions
 
 Pack pack() {
-  return MechanismTest::GetParam().pack == PackChoice::pad ? Pack::pad : Pack::concat;
+  return MechanismTest::GetParam().pack;
 }
 
 // As the case's model reads them.

@@ -10,8 +10,8 @@
 #include "tests/support/test_device.h"
 #include "tests/support/training_run.h"
 #include "trainers/evaluation/evaluator.h"
-#include "trainers/run/evaluation_config.h"
 #include "trainers/run/trainer.h"
+#include "trainers/setup/evaluation_config.h"
 
 namespace quire::test {
 

@@ -6,7 +6,7 @@
 
 #include "layers/state/state_pool.h"
 #include "tests/support/document_rows.h"
-#include "trainers/run/model.h"
+#include "trainers/setup/model.h"
 
 namespace quire::test {
 

@@ -1,8 +1,8 @@
 #include "tests/support/training_run.h"
 
 #include "core/check.h"
-#include "trainers/run/product_choice.h"
 #include "trainers/run/trainer.h"
+#include "trainers/step/product_choice.h"
 
 namespace quire::test {
 

@@ -1,5 +1,5 @@
 // model.attention.implementation: what is refused, and what is kept.
-#include "trainers/run/attention_choice.h"
+#include "trainers/setup/attention_choice.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <fstream>
 
 #include "layers/state/state_pool.h"
-#include "trainers/run/evaluation_config.h"
-#include "trainers/run/model.h"
+#include "trainers/setup/evaluation_config.h"
+#include "trainers/setup/model.h"
 
 namespace quire::test {
 namespace {

@@ -6,7 +6,7 @@
 #include "core/tensor.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_run.h"
-#include "trainers/run/config.h"
+#include "trainers/setup/config.h"
 
 namespace quire::test {
 namespace {

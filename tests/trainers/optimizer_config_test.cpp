@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "trainers/optimizer/optimizer.h"
-#include "trainers/run/config.h"
+#include "trainers/setup/config.h"
 
 namespace quire {
 namespace {

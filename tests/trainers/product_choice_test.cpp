@@ -1,5 +1,5 @@
 // run.products: who times, and who takes what was timed.
-#include "trainers/run/product_choice.h"
+#include "trainers/step/product_choice.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include "core/check.h"
 #include "kernels/elementwise.h"
 #include "trainers/checkpoint/training_checkpoint.h"
-#include "trainers/run/model.h"
+#include "trainers/setup/model.h"
 
 namespace quire {
 

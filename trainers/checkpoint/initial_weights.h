@@ -10,7 +10,7 @@
 #include "core/tensor.h"
 #include "data/tokenizers/tokenizer.h"
 #include "layers/parameter_store.h"
-#include "trainers/run/config.h"
+#include "trainers/setup/config.h"
 
 namespace quire {
 

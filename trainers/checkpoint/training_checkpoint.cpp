@@ -11,7 +11,7 @@
 #include "trainers/checkpoint/checkpoint_meta.h"
 #include "trainers/checkpoint/row_state.h"
 #include "trainers/checkpoint/stored_moments.h"
-#include "trainers/run/attention_choice.h"
+#include "trainers/setup/attention_choice.h"
 
 namespace quire {
 

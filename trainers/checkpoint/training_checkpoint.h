@@ -6,8 +6,8 @@
 #include "data/batches/cursor.h"
 #include "data/corpus/corpus.h"
 #include "trainers/checkpoint/checkpoint.h"
-#include "trainers/run/step.h"
-#include "trainers/run/training_mixture.h"
+#include "trainers/setup/training_mixture.h"
+#include "trainers/step/step.h"
 
 namespace quire {
 

@@ -25,8 +25,8 @@ void run(const Arguments& arguments) {
   const RunConfig config = configuration_of(arguments.config, arguments.overrides);
   tell_guessed_vocabulary(config);
   const Machine machine = Machine::choose(config.run);
-  warn_of_threads(config.run);
   ThreadPool threads(threads_of(config.run, Ranks::current()));
+  warn_of_threads(config.run);
   const ThreadPool::Use use(threads);
   const BenchmarkResult result = run_benchmark(config, machine, arguments.options);
   if (arguments.json) return print_json(to_json(result, arguments.config, machine, threads.threads()));

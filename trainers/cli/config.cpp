@@ -3,9 +3,9 @@
 #include "trainers/cli/config_verb.h"
 #include "trainers/cli/trained_model.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/run/config.h"
 #include "trainers/run/opened_run.h"
 #include "trainers/run/run_directory.h"
+#include "trainers/setup/config.h"
 
 namespace quire {
 

@@ -12,8 +12,8 @@
 #include "trainers/cli/verbs.h"
 #include "trainers/evaluation/evaluator.h"
 #include "trainers/evaluation/target_losses.h"
-#include "trainers/run/evaluation_config.h"
 #include "trainers/run/progress.h"
+#include "trainers/setup/evaluation_config.h"
 
 namespace quire {
 
@@ -140,8 +140,7 @@ void run(const Arguments& arguments) {
     });
     if (!arguments.corpus.empty()) chosen.data.corpus = arguments.corpus;
     split = arguments.split.empty() ? chosen.evaluate.split : arguments.split;
-    corpus = open_corpus_on_ranks(
-        chosen.data.corpus, chosen.data.verify == VerifyChoice::once ? Verify::once : Verify::always, {split}, ranks);
+    corpus = open_corpus_on_ranks(chosen.data.corpus, chosen.data.verify, {split}, ranks);
     ranks.on_all([&] {
       const std::unique_ptr<Tokenizer> tokenizer = checkpoint_tokenizer(*reader);
       if (corpus->tokenizer().serialise() != tokenizer->serialise()) {

@@ -3,9 +3,9 @@
 
 #include "core/check.h"
 #include "core/config/config_node.h"
-#include "trainers/checkpoint/inspection.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
+#include "trainers/look/inspection.h"
 
 namespace quire {
 

@@ -98,6 +98,7 @@ void run(const Arguments& arguments) {
   const RunConfig config = configuration_of(arguments.config, arguments.overrides);
   const RunLook look = look_at_data(config, true);
   for (const std::string& what : look.not_looked_at) log_info(fmt::format("not looked at: {}", what));
+  warn_of_threads(config.run);
   const int threads = config.run.threads > 0 ? static_cast<int>(config.run.threads) : allowed_cores();
   if (arguments.probe && arguments.ranks > 1 && !arguments.scaling.asked) {
     fail(ErrorKind::config, "plan: --probe measures one process; leave -n {} out, or add --scaling", arguments.ranks);

@@ -7,8 +7,8 @@
 #include "kernels/backend.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/run/config.h"
 #include "trainers/run/signals.h"
+#include "trainers/setup/config.h"
 
 namespace quire {
 

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
-#include "data/tokenizers/tokenizer_training.h"
+#include "data/corpus/tokenizer_training.h"
 #include "trainers/cli/numbers.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/verbs.h"

@@ -2,7 +2,7 @@
 
 #include "core/check.h"
 #include "trainers/checkpoint/checkpoint.h"
-#include "trainers/run/evaluation_config.h"
+#include "trainers/setup/evaluation_config.h"
 
 namespace quire {
 

@@ -8,7 +8,7 @@
 
 #include "trainers/evaluation/position_bins.h"
 #include "trainers/evaluation/target_loss.h"
-#include "trainers/run/config.h"
+#include "trainers/setup/config.h"
 
 namespace quire {
 

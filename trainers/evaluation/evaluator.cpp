@@ -124,7 +124,7 @@ class Reader {
          std::vector<int64_t> bytes)
       : network_(network), insertion_(network.model.insertion()), reach_(reading.model), bytes_(std::move(bytes)) {
     if (rows.last_row == rows.first_row) return;  // there are more ranks than documents
-    state_.emplace(network.declared.state, rows.last_row - rows.first_row, rows.subsequence, machine.dtype,
+    state_.emplace(network.declared.state, rows.last_row - rows.first_row, rows.data.subsequence, machine.dtype,
                    machine.device, machine.scratch);
   }
 
@@ -250,13 +250,14 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   const ModelReading reading = reading_of(config.model, config.data.subsequence, Purpose::evaluate);
   result.as_trained = reading.as_trained;
   Network network(store, reading.model, corpus.tokenizer().vocabulary_size(), machine.dtype);
-  const BatchOptions batches{.subsequence = config.data.subsequence,
-                             .rows = rows,
+  DataConfig data = config.data;
+  data.rows = rows;
+  data.pack = Pack::pad;
+  data.sampling = Sampling::documents;
+  const BatchOptions batches{.data = data,
                              .first_row = rows * ranks.rank() / ranks.size(),
                              .last_row = rows * (ranks.rank() + 1) / ranks.size(),
-                             .pack = Pack::pad,
                              .insertion = network.model.insertion(),
-                             .score_first_token = config.data.score_first_token,
                              .shuffle = false,
                              .endless = false,
                              .only = documents,

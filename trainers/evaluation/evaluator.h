@@ -7,7 +7,7 @@
 #include "core/ranks/ranks.h"
 #include "data/corpus/corpus.h"
 #include "trainers/evaluation/evaluation_result.h"
-#include "trainers/run/model.h"
+#include "trainers/setup/model.h"
 
 namespace quire {
 

@@ -8,7 +8,7 @@
 #include "data/batches/inserter.h"
 #include "data/tokenizers/tokenizer.h"
 #include "layers/state/state_pool.h"
-#include "trainers/run/model.h"
+#include "trainers/setup/model.h"
 
 namespace quire {
 

@@ -13,9 +13,9 @@
 #include "layers/model_mechanisms.h"
 #include "trainers/plan/plan.h"
 #include "trainers/plan/random_batch.h"
-#include "trainers/run/attention_choice.h"
-#include "trainers/run/graphs.h"
-#include "trainers/run/product_choice.h"
+#include "trainers/setup/attention_choice.h"
+#include "trainers/step/graphs.h"
+#include "trainers/step/product_choice.h"
 
 namespace quire {
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/op.h"
-#include "trainers/run/step.h"
+#include "trainers/step/step.h"
 
 namespace quire {
 

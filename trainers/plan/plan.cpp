@@ -1,69 +1,24 @@
 #include "trainers/plan/plan.h"
 
 #include <algorithm>
-#include <mutex>
+#include <array>
+#include <cmath>
 
 #include "core/check.h"
 #include "kernels/backend.h"
-#include "kernels/cuda_scratch.h"
-#include "kernels/planned_scratch.h"
 #include "layers/model_mechanisms.h"
-#include "layers/state/state_pool.h"
-#include "trainers/checkpoint/checkpoint.h"
-#include "trainers/plan/random_batch.h"
-#include "trainers/run/attention_choice.h"
-#include "trainers/run/evaluation_config.h"
-#include "trainers/run/step.h"
+#include "trainers/plan/whole_plan.h"
 
 namespace quire {
 
 namespace {
 
-// Measured: the program with its libraries, and what a thread's kernels keep for packing and blocks.
-constexpr int64_t kProgramBytes = int64_t{16} << 20;
-constexpr int64_t kScratchElements = int64_t{650} << 10;
-// malloc keeps at most this much of the files of a checkpoint that were built before, instead of giving it back.
-constexpr int64_t kHeapBytes = int64_t{32} << 20;
 // Measured: what training has beside steps. The corpus, batches that wait, the files of the run.
 constexpr int64_t kTrainingBytes = int64_t{4} << 20;
 
-// "blocks.3.attention.query.weight" belongs to "blocks"; names without a dot are parts themselves.
-std::vector<Plan::Part> parts_of(const ParameterStore& store) {
-  std::vector<Plan::Part> parts;
-  for (const ParameterStore::Entry& entry : store.entries()) {
-    const std::string part = entry.name.substr(0, entry.name.find('.'));
-    const auto found = std::find_if(parts.begin(), parts.end(), [&](const Plan::Part& p) { return p.name == part; });
-    Plan::Part& to = found != parts.end() ? *found : parts.emplace_back(Plan::Part{part, 0});
-    to.parameters += entry.shape.numel();
-  }
-  return parts;
-}
-
-int64_t moment_bytes(const ParameterStore& store, const RankPlace& place, const OptimizerConfig& config) {
-  const ParameterParts parts(store, place, cut_of(config));
-  return make_optimizer(store, parts, config)->bytes();
-}
-
-}  // namespace
-
-DeviceKind planned_device(const RunSection& run) {
-  if (run.device == DeviceChoice::automatic) return load_cuda().gpu.empty() ? DeviceKind::cpu : DeviceKind::cuda;
-  return run.device == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
-}
-
-int64_t Plan::total() const {
-  return step() + evaluation_blocks + checkpoint_work + kTrainingBytes;
-}
-
-int64_t Plan::on_gpu() const {
-  return persistent() - program - host_state + std::max(activations, evaluation) + workspace;
-}
-
-namespace {
-
 // A batch of more tokens is not made: its plan follows from those of two smaller ones.
-constexpr int64_t kMostTokens = int64_t{1} << 20;
-constexpr int64_t kSampledTokens = kMostTokens / 4;
+constexpr int64_t kMaxTokens = int64_t{1} << 20;
+constexpr int64_t kSampledTokens = kMaxTokens / 4;
 
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -78,7 +33,7 @@ struct SampledRows {
   // blocks: how many there are of them beside each other.
   SampledRows(int64_t rows, int64_t length, int64_t blocks)
       : all(rows),
-        larger(rows <= kMostTokens / (blocks * length)
+        larger(rows <= kMaxTokens / (blocks * length)
                    ? rows
                    : std::min(rows, std::max<int64_t>(2, kSampledTokens / length / blocks))),
         smaller(std::max<int64_t>(1, larger / 2)) {}
@@ -89,121 +44,30 @@ struct SampledRows {
   }
 };
 
-Plan make_whole_plan(const RunConfig& config, int64_t ranks, int threads) {
-  // All bytes of Device::meta are counted together. Ranks that are threads plan one after the other.
-  static std::mutex planning;
-  const std::lock_guard lock(planning);
-  // The last rank is one of those with most rows.
-  const RankPlace place{static_cast<int>(ranks - 1), static_cast<int>(ranks)};
-  Ranks one;
-  const int64_t vocabulary = expected_vocabulary(config);
-  const DeviceKind planned = planned_device(config.run);
-  const bool gpu = planned == DeviceKind::cuda;
-  const PlannedScratch scratch(planned, config.run.products == ProductChoice::timed);
-  const DType dtype = computing_type(config.run.precision, planned);
-  const Machine machine{kMeta, dtype, "meta"};
-  Allocator& allocator = device_backend(DeviceKind::meta).allocator();
-  const auto peak = [&allocator] { return allocator.stats().peak_bytes; };
-  allocator.trim();
-  const int64_t before = allocator.stats().bytes_from_system;
+// A row of more tokens is not made either.
+constexpr int64_t kMaxLength = int64_t{1} << 18;
+constexpr int64_t kSampledLength = kMaxLength / 4;
 
-  Plan plan;
-  plan.vocabulary = vocabulary;
-  TrainingState training(config, vocabulary, machine, place);
-  plan.rows = training.last_row - training.first_row;
-  DataConfig data = config.data;
-  data.rows = plan.rows;
-  plan.parts = parts_of(training.store);
-  plan.parameters = training.store.parameter_count();
-  plan.weights = training.store.values().bytes() + training.store.published_bytes();
-  for (const ParameterStore::Buffer& buffer : training.store.buffers()) plan.weights += buffer.value.bytes();
-  plan.gradients = training.store.gradients().bytes();
-  plan.moments = training.optimizer->bytes();
-  plan.average = training.average ? plan.weights : 0;
-  const std::string in_file = training.network.declared.state.first_in_file();
-  if (gpu && !in_file.empty()) fail(ErrorKind::config, "model: {}: {}", in_file, kNoFilesOnGpu);
-  plan.state = gpu ? training.state->bytes(LogPlace::device) : training.state->bytes();
-  plan.host_state = gpu ? training.state->bytes(LogPlace::host) : 0;
-  plan.file_state = training.state->bytes(LogPlace::file);
-  const int64_t persistent = allocator.stats().bytes_in_use;
-
-  // The second step has everything the first one leaves behind.
-  const auto make_steps = [&] {
-    for (int64_t step = 0; step < 2; ++step) {
-      allocator.reset_peak();
-      const Batch batch = random_batch(data, vocabulary, training.network.model.insertion(), step);
-      std::vector<double> counts;
-      for (const auto& [name, count] : training.network.model.loss_counts(batch))
-        counts.push_back(static_cast<double>(count));
-      for (Learner* learner : training.network.model.learners()) {
-        learner->begin_step({.key = {}, .update = step + 1, .rows = config.data.rows, .length = batch.length});
-      }
-      accumulate_gradients(
-          training, config, batch, counts, [](int64_t, int64_t, const LossTerms&) {}, one);
-      training.optimizer->update(step + 1, config.optimizer.lr, Tensor::empty({2}, DType::f64, kMeta));
-      training.state->commit();
+// The polynomial through three lengths (Lagrange).
+int64_t at_length(int64_t length, const std::array<int64_t, 3>& lengths, const std::array<int64_t, 3>& sizes) {
+  double sum = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    auto term = static_cast<double>(sizes[i]);
+    for (size_t j = 0; j < 3; ++j) {
+      if (j == i) continue;
+      term *= static_cast<double>(length - lengths[j]) / static_cast<double>(lengths[i] - lengths[j]);
     }
-    plan.activations = std::max(plan.activations, peak() - persistent);
-    plan.free_blocks = allocator.stats().bytes_from_system - before - persistent - plan.activations;
-  };
-  make_steps();
-  // The run will choose between two kinds of kernels, and the plan holds for both.
-  if (gpu && choose_cudnn_where_it_may_be(training.attention, config, dtype, place)) make_steps();
-  const auto item = static_cast<int64_t>(size_of(dtype));
-  plan.workspace = gpu ? static_cast<int64_t>(kProductWorkspaceBytes) : threads * kScratchElements * item;
-  plan.program = kProgramBytes;
-
-  if (config.evaluate.every > 0) {
-    RunConfig evaluation = evaluation_config(config);
-    evaluation.data.rows = (evaluation.evaluate.rows + ranks - 1) / ranks;
-    allocator.reset_peak();
-    const int64_t held = allocator.stats().bytes_from_system;
-    const ModelReading reading = reading_of(evaluation.model, evaluation.data.subsequence, Purpose::evaluate);
-    const Network network(training.store, reading.model, vocabulary, dtype);
-    StatePool state(network.declared.state, evaluation.data.rows, evaluation.data.subsequence, dtype, kMeta);
-    const Batch batch = random_batch(evaluation.data, vocabulary, network.model.insertion(), 0);
-    state.begin_step(batch);
-    Tape tape(false);
-    const StateView view = state.view(0, evaluation.data.rows);
-    network.model.loss({.tape = tape, .batch = batch, .state = view});
-    plan.evaluation = peak() - persistent;
-    plan.evaluation_blocks = allocator.stats().bytes_from_system - held;
+    sum += term;
   }
-
-  int64_t all_moments = 0;
-  for (int rank = 0; rank < place.ranks; ++rank) {
-    const int64_t of_rank = moment_bytes(training.store, {rank, place.ranks}, config.optimizer);
-    plan.moments = std::max(plan.moments, of_rank);
-    all_moments += of_rank;
-  }
-
-  // Parts of a checkpoint, each built in memory as files of limited size, of which HDF5 holds a second copy. State goes
-  // from where it lies into its file; that of a GPU over a small buffer.
-  const int64_t state = (plan.state + plan.host_state + plan.file_state) / plan.rows * config.data.rows;
-  plan.checkpoint = plan.weights + all_moments + plan.average + state;
-  const int64_t largest = std::max({plan.weights, plan.moments, plan.average});
-  int64_t largest_tensor = 0;
-  for (const ParameterStore::Entry& entry : training.store.entries()) {
-    largest_tensor = std::max(largest_tensor, entry.shape.numel() * item);
-  }
-  const int64_t file = std::min(largest, std::max(kPartFileBytes, largest_tensor));
-  const int64_t piece = gpu ? std::min(plan.state + plan.host_state, kStatePieceBytes) : 0;
-  plan.checkpoint_work = 2 * file + std::min(file / 2, kHeapBytes) + piece;
-  return plan;
+  return std::llround(std::max(0.0, sum));
 }
 
-}  // namespace
-
-Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
-  if (ranks > config.data.rows) {
-    fail(ErrorKind::config,
-         "-n {}: data.rows is {}, and a rank without a row only waits for the others; give fewer ranks or more rows",
-         ranks, config.data.rows);
-  }
+// A plan of short enough rows.
+Plan plan_of_rows(const RunConfig& config, int64_t ranks, int threads) {
   const int64_t rows = ceil_div(config.data.rows, ranks);
   const int64_t blocks = std::min(config.data.accumulate, rows);
   // The third block of rows finds what the second one found.
-  const int64_t sampled_blocks = std::min<int64_t>(blocks, rows * config.data.subsequence <= kMostTokens ? blocks : 2);
+  const int64_t sampled_blocks = std::min<int64_t>(blocks, rows * config.data.subsequence <= kMaxTokens ? blocks : 2);
   const SampledRows block(ceil_div(rows, blocks), config.data.subsequence, sampled_blocks);
   const SampledRows evaluation(ceil_div(config.evaluate.rows, ranks), config.data.subsequence, 1);
   const bool whole = block.larger == block.all && sampled_blocks == blocks && evaluation.larger == evaluation.all;
@@ -228,6 +92,55 @@ Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
   // An evaluation takes the blocks of a step where there are enough of them.
   plan.evaluation_blocks = std::max<int64_t>(0, plan.evaluation - plan.activations - plan.free_blocks);
   plan.checkpoint += (sampled_state / sampled_rows) * (config.data.rows - sampled_rows * ranks);
+  return plan;
+}
+
+}  // namespace
+
+DeviceKind planned_device(const RunSection& run) {
+  if (run.device == DeviceChoice::automatic) return load_cuda().gpu.empty() ? DeviceKind::cpu : DeviceKind::cuda;
+  return run.device == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
+int64_t Plan::total() const {
+  return step() + evaluation_blocks + checkpoint_work + kTrainingBytes;
+}
+
+int64_t Plan::on_gpu() const {
+  return persistent() - program - host_state + std::max(activations, evaluation) + workspace;
+}
+
+Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
+  if (ranks > config.data.rows) {
+    fail(ErrorKind::config,
+         "-n {}: data.rows is {}, and a rank without a row only waits for the others; give fewer ranks or more rows",
+         ranks, config.data.rows);
+  }
+  const int64_t length = config.data.subsequence;
+  if (length <= kMaxLength) return plan_of_rows(config, ranks, threads);
+  // Every size is a polynomial of at most the second degree in the length, so three lengths give it.
+  const int64_t period = alignment_of(config.model);
+  std::array<int64_t, 3> lengths{};
+  std::array<Plan, 3> plans;
+  for (size_t i = 0; i < 3; ++i) {
+    const auto part = static_cast<int64_t>(i + 1);
+    lengths[i] = std::max(part, part * kSampledLength / period) * period;
+    RunConfig shorter = config;
+    shorter.data.subsequence = lengths[i];
+    plans[i] = plan_of_rows(shorter, ranks, threads);
+  }
+  Plan plan = plans[2];
+  for (int64_t Plan::*const size :
+       {&Plan::state, &Plan::host_state, &Plan::file_state, &Plan::activations, &Plan::evaluation, &Plan::checkpoint}) {
+    plan.*size = at_length(length, lengths, {plans[0].*size, plans[1].*size, plans[2].*size});
+  }
+  // Blocks that fit nowhere keep their share.
+  const auto grown = [](int64_t blocks, int64_t whole, int64_t of) {
+    return of == 0 ? 0
+                   : std::llround(static_cast<double>(blocks) * static_cast<double>(whole) / static_cast<double>(of));
+  };
+  plan.free_blocks = grown(plans[2].free_blocks, plan.activations, plans[2].activations);
+  plan.evaluation_blocks = grown(plans[2].evaluation_blocks, plan.evaluation, plans[2].evaluation);
   return plan;
 }
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/ranks/ranks.h"
-#include "trainers/run/model.h"
+#include "trainers/setup/model.h"
 
 namespace quire {
 
@@ -52,7 +52,7 @@ DeviceKind planned_device(const RunSection& run);
 
 // Needs no GPU: run.device: cuda is planned as one would run it, auto as this machine does. Error(config) when there
 // are more ranks than rows. Batches of a rank with more than a million tokens are not made: what a row adds is seen
-// from two smaller ones.
+// from two smaller ones, and what a longer subsequence adds from three shorter ones.
 Plan make_plan(const RunConfig& config, int64_t ranks, int threads);
 
 // Throws Error(memory) when a run needs more than `available` bytes of the device: how much, for what, and which

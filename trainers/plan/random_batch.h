@@ -3,7 +3,7 @@
 
 #include "core/batch.h"
 #include "core/insertion.h"
-#include "trainers/run/config.h"
+#include "trainers/setup/config.h"
 
 namespace quire {
 

@@ -4,6 +4,7 @@
 
 #include "trainers/plan/plan.h"
 #include "trainers/plan/random_batch.h"
+#include "trainers/step/step.h"
 
 namespace quire {
 
@@ -43,11 +44,10 @@ StepExchanges::StepExchanges(const RunConfig& config) : cut_(cut_of(config.optim
   one_row.data.rows = 1;
   training_ = std::make_unique<TrainingState>(one_row, vocabulary, Machine{kMeta, dtype, "meta"});
   const Batch batch = random_batch(one_row.data, vocabulary, training_->network.model.insertion(), 0);
-  for (Learner* learner : training_->network.model.learners()) {
-    learner->begin_step({.key = {}, .update = 1, .rows = config.data.rows, .length = batch.length});
+  const auto terms = static_cast<int64_t>(begin_step(training_->network.model, config, batch, 1, 1).counts.size());
+  for (const Learner* learner : training_->network.model.learners()) {
     for (const Tensor& sum : learner->sums()) sums_.push_back(sum.bytes());
   }
-  const auto terms = static_cast<int64_t>(training_->network.model.loss_counts(batch).size());
   constexpr auto kDouble = static_cast<int64_t>(sizeof(double));
   sums_.push_back(terms * kDouble);
   sums_.push_back(kDouble);  // the norm

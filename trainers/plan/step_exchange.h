@@ -1,9 +1,9 @@
-// What the ranks of a run exchange in one step (trainers/run/step.cpp), counted without running it.
+// What the ranks of a run exchange in one step (trainers/step/step.cpp), counted without running it.
 #pragma once
 
 #include <vector>
 
-#include "trainers/run/training_state.h"
+#include "trainers/setup/training_state.h"
 
 namespace quire {
 

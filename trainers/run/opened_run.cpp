@@ -8,16 +8,12 @@
 #include "data/corpus/corpus_on_ranks.h"
 #include "kernels/backend.h"
 #include "trainers/plan/plan.h"
-#include "trainers/run/attention_choice.h"
-#include "trainers/run/evaluation_config.h"
+#include "trainers/setup/attention_choice.h"
+#include "trainers/setup/evaluation_config.h"
 
 namespace quire {
 
 namespace {
-
-Verify verification(const RunConfig& config) {
-  return config.data.verify == VerifyChoice::once ? Verify::once : Verify::always;
-}
 
 std::unique_ptr<Corpus> open_corpus(const RunConfig& config, Ranks& ranks) {
   const std::string& path = config.data.corpus;
@@ -32,13 +28,11 @@ std::unique_ptr<Corpus> open_corpus(const RunConfig& config, Ranks& ranks) {
   std::vector<std::string> splits;
   if (config.data.mix.empty()) splits.push_back(config.data.split);
   if (config.evaluate.every > 0) splits.push_back(config.evaluate.split);
-  std::unique_ptr<Corpus> corpus = open_corpus_on_ranks(path, verification(config), splits, ranks);
+  std::unique_ptr<Corpus> corpus = open_corpus_on_ranks(path, config.data.verify, splits, ranks);
   ranks.on_all([&] {
     if (config.data.mix.empty()) {
       // Making a sampler checks that the split fills the rows.
-      make_sampler(
-          corpus->split(config.data.split).offsets(),
-          {.subsequence = config.data.subsequence, .rows = config.data.rows, .sampling = sampling_of(config.data)});
+      make_sampler(corpus->split(config.data.split).offsets(), {.data = config.data});
     }
     const int64_t vocabulary = corpus->tokenizer().vocabulary_size();
     if (config.data.vocabulary && *config.data.vocabulary != vocabulary) {
@@ -52,7 +46,7 @@ std::unique_ptr<Corpus> open_corpus(const RunConfig& config, Ranks& ranks) {
 // One rank of each host verifies the other corpora, too.
 std::unique_ptr<TrainingMixture> open_mixture(const RunConfig& config, Corpus& corpus, Ranks& ranks) {
   std::unique_ptr<TrainingMixture> mixture;
-  ranks.on_one_per_host([&] { mixture = TrainingMixture::open(config, corpus, verification(config)); });
+  ranks.on_one_per_host([&] { mixture = TrainingMixture::open(config, corpus, config.data.verify); });
   ranks.on_some(ranks.host_rank() != 0, [&] { mixture = TrainingMixture::open(config, corpus, Verify::done); });
   if (mixture)
     ranks.agree("checksums of the corpora of data.mix", fmt::format("{}", fmt::join(mixture->hashes(), " ")));
@@ -84,11 +78,6 @@ void connect_devices(const Machine& machine, Ranks& ranks) {
 }
 
 }  // namespace
-
-Sampling sampling_of(const DataConfig& data) {
-  if (data.sampling == SamplingChoice::windows) return Sampling::windows;
-  return data.sampling == SamplingChoice::columns ? Sampling::columns : Sampling::documents;
-}
 
 RunLook look_at_data(const RunConfig& config, bool without_corpus) {
   Ranks one;
@@ -134,8 +123,8 @@ OpenedRun OpenedRun::open(const RunConfig& config, Ranks& ranks, bool begins) {
   connect_devices(opened.machine, ranks);
   opened.corpus = open_corpus(config, ranks);
   opened.mixture = open_mixture(config, *opened.corpus, ranks);
-  if (ranks.is_root()) warn_of_threads(config.run);
   ranks.on_one_per_host([&] { require_memory(config, opened.machine, threads_of(config.run, ranks), ranks); });
+  if (ranks.is_root()) warn_of_threads(config.run);
   if (begins && config.init.from) {
     opened.weights = InitialWeights::open(config, opened.corpus->tokenizer(), ranks);
   }

@@ -9,8 +9,8 @@
 #include "core/ranks/ranks.h"
 #include "data/batches/batch_options.h"
 #include "trainers/checkpoint/initial_weights.h"
-#include "trainers/run/model.h"
-#include "trainers/run/training_mixture.h"
+#include "trainers/setup/model.h"
+#include "trainers/setup/training_mixture.h"
 
 namespace quire {
 
@@ -36,7 +36,5 @@ struct RunLook {
 RunLook look_at_run(const RunConfig& config);
 // Of the data alone. With `without_corpus` a corpus that does not exist is no fault where data.vocabulary is given.
 RunLook look_at_data(const RunConfig& config, bool without_corpus);
-
-Sampling sampling_of(const DataConfig& data);
 
 }  // namespace quire

@@ -31,11 +31,9 @@ ScheduleShare schedule_share(const RunConfig& config, const Split& split) {
   const int64_t targets_of_bos = config.data.score_first_token ? split.documents() : 0;
   share.split_tokens = split.totals().tokens + targets_of_bos;
   share.split_documents = split.documents();
-  if (config.data.sampling != SamplingChoice::documents) return share;
-  const bool concat = config.data.pack == PackChoice::concat;
-  const BatchOptions options{.subsequence = config.data.subsequence,
-                             .rows = config.data.rows,
-                             .pack = concat ? Pack::concat : Pack::pad,
+  if (config.data.sampling != Sampling::documents) return share;
+  const bool concat = config.data.pack == Pack::concat;
+  const BatchOptions options{.data = config.data,
                              .insertion = insertion_of(config.model),
                              .alignment = concat ? alignment_of(config.model) : 1};
   const SplitList list(split.offsets(), static_cast<uint64_t>(config.run.seed), true);

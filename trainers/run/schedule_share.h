@@ -6,7 +6,7 @@
 #include <string>
 
 #include "data/corpus/corpus.h"
-#include "trainers/run/config.h"
+#include "trainers/setup/config.h"
 
 namespace quire {
 

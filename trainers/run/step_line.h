@@ -7,7 +7,7 @@
 #include <string>
 
 #include "data/corpus/corpus.h"
-#include "trainers/run/step.h"
+#include "trainers/step/step.h"
 
 namespace quire {
 

@@ -6,14 +6,14 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "trainers/checkpoint/training_checkpoint.h"
-#include "trainers/run/exchange_timer.h"
-#include "trainers/run/graphs.h"
-#include "trainers/run/nonfinite.h"
 #include "trainers/run/pace.h"
-#include "trainers/run/product_choice.h"
 #include "trainers/run/progress.h"
 #include "trainers/run/schedule_share.h"
 #include "trainers/run/signals.h"
+#include "trainers/step/exchange_timer.h"
+#include "trainers/step/graphs.h"
+#include "trainers/step/nonfinite.h"
+#include "trainers/step/product_choice.h"
 
 namespace quire {
 

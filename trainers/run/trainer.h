@@ -14,8 +14,8 @@
 #include "trainers/run/opened_run.h"
 #include "trainers/run/resume_check.h"
 #include "trainers/run/run_directory.h"
-#include "trainers/run/step.h"
 #include "trainers/run/step_line.h"
+#include "trainers/step/step.h"
 
 namespace quire {
 

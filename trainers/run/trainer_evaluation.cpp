@@ -1,9 +1,9 @@
 // Evaluation during training.
 #include "core/check.h"
 #include "core/log.h"
-#include "trainers/run/nonfinite.h"
 #include "trainers/run/progress.h"
 #include "trainers/run/trainer.h"
+#include "trainers/step/nonfinite.h"
 
 namespace quire {
 

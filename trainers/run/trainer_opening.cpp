@@ -5,10 +5,10 @@
 #include "layers/model_mechanisms.h"
 #include "trainers/checkpoint/checkpoint_meta.h"
 #include "trainers/checkpoint/training_checkpoint.h"
-#include "trainers/run/attention_choice.h"
-#include "trainers/run/evaluation_config.h"
 #include "trainers/run/resume_check.h"
 #include "trainers/run/trainer.h"
+#include "trainers/setup/attention_choice.h"
+#include "trainers/setup/evaluation_config.h"
 
 namespace quire {
 
@@ -63,15 +63,11 @@ RunDirectory directory_of(Ranks& ranks, const fs::path& path, const std::functio
 }  // namespace
 
 BatchOptions batch_options(const RunConfig& config, const TrainingState& training) {
-  return {.subsequence = config.data.subsequence,
-          .rows = config.data.rows,
+  return {.data = config.data,
           .first_row = training.first_row,
           .last_row = training.last_row,
-          .sampling = sampling_of(config.data),
-          .pack = config.data.pack == PackChoice::pad ? Pack::pad : Pack::concat,
           .insertion = training.network.model.insertion(),
-          .score_first_token = config.data.score_first_token,
-          .alignment = config.data.pack == PackChoice::concat ? alignment_of(config.model) : 1,
+          .alignment = config.data.pack == Pack::concat ? alignment_of(config.model) : 1,
           .seed = static_cast<uint64_t>(config.run.seed),
           .shuffle = true,
           .endless = true};

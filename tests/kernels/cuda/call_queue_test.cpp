@@ -11,7 +11,7 @@
 #include "tests/support/compare.h"
 #include "tests/support/cuda_shim/cuda_graphs.h"
 #include "tests/support/expect_error.h"
-#include "trainers/run/graphs.h"
+#include "trainers/step/graphs.h"
 
 namespace quire::test {
 namespace {

@@ -9,7 +9,7 @@
 #include "kernels/cuda/cudnn_plans.h"
 #include "layers/attention_calls.h"
 #include "tests/support/expect_error.h"
-#include "trainers/run/config.h"
+#include "trainers/setup/config.h"
 
 namespace quire::test {
 namespace {
@@ -139,7 +139,7 @@ TEST_P(CudnnPlansOf, ConfigurationsOfTheRepository) {
     config.model.position = Position::rope;
     config.model.dropout.attention = 0;
     const auto before = attention_calls(as_it_is.model, as_it_is.data.rows, as_it_is.data.subsequence,
-                                        as_it_is.data.pack == PackChoice::concat, DType::bf16);
+                                        as_it_is.data.pack == Pack::concat, DType::bf16);
     for (const AttentionCall& call : before) {
       if (call.why_not_cudnn.empty()) problems.emplace(call.problem.to_string(), call.problem);
       refused += call.why_not_cudnn.empty() ? 0 : 1;

@@ -9,7 +9,7 @@
 #include "tests/support/small_corpus.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/training_run.h"
-#include "trainers/run/gradient_reducer.h"
+#include "trainers/setup/gradient_reducer.h"
 
 namespace quire::test {
 namespace {

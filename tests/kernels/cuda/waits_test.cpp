@@ -8,7 +8,7 @@
 #include "tests/support/small_corpus.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/training_run.h"
-#include "trainers/run/nonfinite.h"
+#include "trainers/step/nonfinite.h"
 
 namespace quire::test {
 namespace {

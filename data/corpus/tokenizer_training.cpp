@@ -1,4 +1,4 @@
-#include "data/tokenizers/tokenizer_training.h"
+#include "data/corpus/tokenizer_training.h"
 
 #include <algorithm>
 #include <chrono>

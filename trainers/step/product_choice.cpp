@@ -1,11 +1,11 @@
-#include "trainers/run/product_choice.h"
+#include "trainers/step/product_choice.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "core/check.h"
-#include "trainers/run/step.h"
+#include "trainers/step/step.h"
 
 namespace quire {
 

@@ -2,11 +2,11 @@
 #pragma once
 
 #include "core/config/config.h"
+#include "data/data_config.h"
 #include "layers/model_config.h"
 #include "trainers/optimizer/optimizer_config.h"
 #include "trainers/optimizer/schedule.h"
-#include "trainers/run/config_choices.h"
-#include "trainers/run/mix_config.h"
+#include "trainers/setup/config_choices.h"
 
 namespace quire {
 
@@ -81,78 +81,6 @@ struct RunSection {
   void check(ConfigChecker& c) const {
     c.require(precision != Precision::bf16 || device != DeviceChoice::cpu, "precision",
               "bf16 is refused on the CPU, where it is slower than f32; use f32");
-  }
-};
-
-struct DataConfig {
-  std::string corpus;
-  std::vector<MixConfig> mix;
-  std::string split = "train";
-  int64_t subsequence = 512;
-  int64_t rows = 8;
-  int64_t accumulate = 1;
-  PackChoice pack = PackChoice::pad;
-  SamplingChoice sampling = SamplingChoice::documents;
-  bool score_first_token = true;
-  VerifyChoice verify = VerifyChoice::once;
-  std::optional<int64_t> vocabulary;
-
-  template <class Visitor>
-  void fields(Visitor& v) {
-    v.field(
-        "corpus", corpus,
-        {.help = "corpus file that quire prepare has made. A resumed run needs the same corpus, which may have moved",
-         .resumable = true,
-         .meant = "dataset data_path train_file",
-         .path = true});
-    v.list("mix", mix,
-           "to train on other documents than data.split of data.corpus, as in [{corpus: books.h5, weight: 3}, {task: "
-           "passkey, length: 4096}]; data.corpus has the tokenizer and what is evaluated");
-    v.field("split", split,
-            {.help = "split of the corpus to train on",
-             .inapplicable = mix.empty() ? "" : "data.mix says what is trained on"});
-    v.field("subsequence", subsequence,
-            {.help = "tokens that a row reads in one step (T), inserted ones included",
-             .unit = "tokens",
-             .min = 1,
-             .max = 1 << 24,
-             .at_evaluation = true,
-             .meant = "seq_len sequence_length seq_length context_length context_size block_size max_seq_len n_ctx "
-                      "segment_length bptt"});
-    v.field("rows", rows,
-            {.help = "rows of the batch: documents that are read side by side in one optimizer step, over all ranks",
-             .min = 1,
-             .max = 1 << 20,
-             .meant = "batch_size batch global_batch_size micro_batch_size per_device_train_batch_size"});
-    v.field(
-        "accumulate", accumulate,
-        {.help = "the rows of a rank are processed in this many blocks, one after the other: less memory, same result",
-         .min = 1,
-         .max = 1 << 20,
-         .resumable = true,
-         .meant = "gradient_accumulation_steps grad_accum accumulation_steps accumulate_grad_batches"});
-    v.field(
-        "pack", pack,
-        {.help = "what follows the end of a document in its row: padding until the next step, or the next document"});
-    v.field("sampling", sampling, {.help = "how rows are filled; windows and columns reproduce papers"});
-    v.field("score_first_token", score_first_token,
-            {.help = "the first token of a document counts in the loss and in evaluation, like any other; false: "
-                     "nothing is predicted where BOS stands, as where code masks end-of-text between documents. Bits "
-                     "per byte are then those of the other bytes",
-             .at_evaluation = true});
-    v.field("verify", verify, {.help = "when the checksum of the whole corpus is verified", .resumable = true});
-    v.field("vocabulary", vocabulary,
-            {.help = "number of token ids, for quire bench and quire plan where the corpus does not exist",
-             .min = 2,
-             .max = 1 << 30});
-  }
-  void check(ConfigChecker& c) const {
-    c.require(mix.empty() || sampling == SamplingChoice::documents, "sampling",
-              "data.mix is read by documents; windows and columns read data.split of one corpus as one text");
-    c.require(accumulate <= rows, "accumulate", "must not be above data.rows: a block needs a row");
-    c.require(
-        sampling == SamplingChoice::documents || pack == PackChoice::pad, "pack",
-        "concat is about single documents and has no meaning with data.sampling windows or columns; leave it out");
   }
 };
 

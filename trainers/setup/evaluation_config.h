@@ -1,7 +1,7 @@
 // Which keys may differ between training and evaluation or generation.
 #pragma once
 
-#include "trainers/run/config.h"
+#include "trainers/setup/config.h"
 
 namespace quire {
 

@@ -4,14 +4,14 @@
 #include "layers/attention_calls.h"
 #include "layers/model_mechanisms.h"
 #include "trainers/optimizer/parameter_groups.h"
-#include "trainers/run/config.h"
-#include "trainers/run/evaluation_config.h"
-#include "trainers/run/model.h"
+#include "trainers/setup/config.h"
+#include "trainers/setup/evaluation_config.h"
+#include "trainers/setup/model.h"
 
 namespace quire {
 
 void RunConfig::check(ConfigChecker& c) const {
-  if (data.pack == PackChoice::concat) {
+  if (data.pack == Pack::concat) {
     for (const LayerConfig& layer : model.layer_configs()) {
       c.require(layer.attention.mask_empty_cache, "data.pack",
                 "concat cannot be combined with model.attention.mask_empty_cache: false, which needs an empty cache "
@@ -19,12 +19,12 @@ void RunConfig::check(ConfigChecker& c) const {
     }
   }
   for (const AttentionCall& call :
-       attention_calls(model, data.rows, data.subsequence, data.pack == PackChoice::concat, DType::bf16)) {
+       attention_calls(model, data.rows, data.subsequence, data.pack == Pack::concat, DType::bf16)) {
     if (call.implementation != AttentionImplementation::cudnn) continue;
     c.require(call.why_not_cudnn.empty(), "model.attention.implementation",
               fmt::format("cudnn cannot compute layer {}: {}", call.layer, call.why_not_cudnn));
   }
-  const int64_t alignment = data.pack == PackChoice::concat ? alignment_of(model) : 1;
+  const int64_t alignment = data.pack == Pack::concat ? alignment_of(model) : 1;
   c.require(
       data.subsequence % alignment == 0, "data.subsequence",
       fmt::format("{} is not a multiple of {}, the period of the model's chunks and blocks: with data.pack: concat "

@@ -1,4 +1,4 @@
-#include "trainers/run/nonfinite.h"
+#include "trainers/step/nonfinite.h"
 
 #include <array>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "trainers/run/model.h"
+#include "trainers/setup/model.h"
 
 #include <algorithm>
 
@@ -12,7 +12,7 @@ namespace quire {
 namespace {
 
 // Beyond it a step may take minutes in place of milliseconds.
-constexpr int kMostThreadsPerCore = 4;
+constexpr int kMaxThreadsPerCore = 4;
 
 // Whether the run computes on a GPU. Error(config) when it must and cannot.
 bool uses_gpu(DeviceChoice choice) {
@@ -30,20 +30,21 @@ bool uses_gpu(DeviceChoice choice) {
 int threads_of(const RunSection& run, const Ranks& ranks) {
   if (run.threads == 0) return ranks.cores();
   const int cores = cores_of_machine();
-  if (run.threads > int64_t{kMostThreadsPerCore} * cores) {
+  if (run.threads > int64_t{kMaxThreadsPerCore} * cores) {
     fail(ErrorKind::config,
          "run.threads: {} threads on the {} cores of this machine would wait for each other most of the time; give at "
          "most {}, or 0 for one per core",
-         run.threads, cores, kMostThreadsPerCore * cores);
+         run.threads, cores, kMaxThreadsPerCore * cores);
   }
   return static_cast<int>(run.threads);
 }
 
 void warn_of_threads(const RunSection& run) {
   const int cores = cores_of_machine();
-  if (run.threads <= cores || run.threads > int64_t{kMostThreadsPerCore} * cores) return;
-  log_warn(fmt::format("run.threads: {} threads share the {} cores of this machine, which is slower than one per core",
-                       run.threads, cores));
+  if (run.threads <= cores) return;
+  log_warn(fmt::format("run.threads: {} threads share the {} cores of this machine, {}", run.threads, cores,
+                       run.threads > int64_t{kMaxThreadsPerCore} * cores ? "where quire train refuses so many"
+                                                                         : "which is slower than one per core"));
 }
 
 DType computing_type(Precision precision, DeviceKind kind) {

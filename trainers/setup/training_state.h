@@ -5,9 +5,9 @@
 
 #include "layers/state/state_pool.h"
 #include "trainers/optimizer/optimizer.h"
-#include "trainers/optimizer/weight_average.h"
-#include "trainers/run/gradient_reducer.h"
-#include "trainers/run/model.h"
+#include "trainers/setup/gradient_reducer.h"
+#include "trainers/setup/model.h"
+#include "trainers/setup/weight_average.h"
 
 namespace quire {
 

@@ -1,7 +1,7 @@
 // The exponential moving average of the weights, as a second set of weights that evaluation can use.
 #pragma once
 
-#include "trainers/run/model.h"
+#include "trainers/setup/model.h"
 
 namespace quire {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "trainers/run/training_state.h"
+#include "trainers/setup/training_state.h"
 
 namespace quire {
 

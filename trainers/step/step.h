@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "core/ranks/ranks.h"
-#include "trainers/run/training_state.h"
+#include "trainers/setup/training_state.h"
 
 namespace quire {
 
@@ -22,10 +22,19 @@ struct StepResult {
   int64_t cleared_rows = 0;     // of all ranks: those whose own loss was not finite
 };
 
+// The terms of the loss on this rank, with the number of targets of each.
+struct StepCounts {
+  std::vector<std::string> names;
+  std::vector<double> counts;
+};
+// Begins a step: counts what its passes divide by, and lets learners begin. update: the number of updates with this
+// one.
+StepCounts begin_step(LanguageModel& model, const RunConfig& config, const Batch& batch, int64_t step, int64_t update);
+
 // Forward and backward passes over a batch, one block of rows after the other (data.accumulate). counts has the number
-// of targets of the whole step for each loss term. on_loss is called with the rows [begin, end) and the losses of each
-// block before its backward pass. telemetry, when given, receives what the layers report of each block. Gradients leave
-// for the other ranks in the last sweep.
+// of targets of the whole step for each term of the loss. on_loss is called with the rows [begin, end) and the losses
+// of each block before its backward pass. telemetry, when given, receives what the layers report of each block.
+// Gradients leave for the other ranks in the last sweep.
 void accumulate_gradients(TrainingState& training, const RunConfig& config, const Batch& batch,
                           const std::vector<double>& counts,
                           const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss,
@@ -33,7 +42,7 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
 
 // Whether a step reads its loss, which waits for everything that a GPU still has to do. when_free reads only on devices
 // where nothing has to be waited for, or where run.on_nonfinite must know; a failed step changes nothing and is then
-// reported by a later step that reads (trainers/run/nonfinite.h).
+// reported by a later step that reads (trainers/step/nonfinite.h).
 enum class ReadResult { always, when_free };
 
 // One optimizer step on the rows of this rank. When the loss or the gradient is not finite, or too large for the

@@ -1,4 +1,4 @@
-#include "trainers/run/attention_choice.h"
+#include "trainers/setup/attention_choice.h"
 
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@ int64_t rows_of_pass(const RunConfig& config, const RankPlace& place) {
 
 std::vector<AttentionCall> calls_of(const RunConfig& config, DType type, const RankPlace& place) {
   return attention_calls(config.model, rows_of_pass(config, place), config.data.subsequence,
-                         config.data.pack == PackChoice::concat, type);
+                         config.data.pack == Pack::concat, type);
 }
 
 // Empty, or why cuDNN cannot compute the call of a layer here.

@@ -1,4 +1,4 @@
-#include "trainers/checkpoint/inspection.h"
+#include "trainers/look/inspection.h"
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/batch.h"
-#include "trainers/run/training_state.h"
+#include "trainers/setup/training_state.h"
 
 namespace quire {
 

@@ -1,4 +1,4 @@
-#include "trainers/optimizer/weight_average.h"
+#include "trainers/setup/weight_average.h"
 
 #include <algorithm>
 

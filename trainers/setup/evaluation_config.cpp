@@ -1,4 +1,4 @@
-#include "trainers/run/evaluation_config.h"
+#include "trainers/setup/evaluation_config.h"
 
 #include <fmt/format.h>
 
@@ -48,7 +48,7 @@ RunConfig evaluation_config(const RunConfig& config, const std::vector<std::stri
                             const std::vector<std::string>& others) {
   // Every document is read in its own row, so the rules for packed rows do not apply.
   RunConfig base = config;
-  base.data.pack = PackChoice::pad;
+  base.data.pack = Pack::pad;
   RunConfig changed = with_overrides(base, settings_as_overrides(config.evaluate.set), "evaluate.set");
   changed = with_overrides(changed, overrides);
   for (const ConfigDifference& difference : diff_configs(base, changed)) {

@@ -1,4 +1,4 @@
-#include "trainers/run/training_state.h"
+#include "trainers/setup/training_state.h"
 
 #include "kernels/optimizer.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/batches/mixture.h"
-#include "trainers/run/config.h"
+#include "trainers/setup/config.h"
 
 namespace quire {
 

@@ -1,4 +1,4 @@
-#include "trainers/run/training_mixture.h"
+#include "trainers/setup/training_mixture.h"
 
 #include <filesystem>
 

@@ -1,4 +1,4 @@
-#include "trainers/run/gradient_reducer.h"
+#include "trainers/setup/gradient_reducer.h"
 
 #include <algorithm>
 

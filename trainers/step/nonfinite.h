@@ -4,7 +4,7 @@
 #include <span>
 
 #include "core/ranks/ranks.h"
-#include "trainers/run/training_state.h"
+#include "trainers/setup/training_state.h"
 
 namespace quire {
 

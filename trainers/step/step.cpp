@@ -1,4 +1,4 @@
-#include "trainers/run/step.h"
+#include "trainers/step/step.h"
 
 #include <cstdlib>
 #include <map>
@@ -7,8 +7,8 @@
 #include "core/check.h"
 #include "kernels/elementwise.h"
 #include "kernels/optimizer.h"
-#include "trainers/run/exchange_timer.h"
-#include "trainers/run/nonfinite.h"
+#include "trainers/step/exchange_timer.h"
+#include "trainers/step/nonfinite.h"
 
 namespace quire {
 
@@ -63,6 +63,21 @@ Tensor reduce_step(TrainingState& training, const Tensor& sums, Ranks& ranks, do
 
 }  // namespace
 
+StepCounts begin_step(LanguageModel& model, const RunConfig& config, const Batch& batch, int64_t step, int64_t update) {
+  StepCounts result;
+  for (const auto& [name, count] : model.loss_counts(batch)) {
+    result.names.push_back(name);
+    result.counts.push_back(static_cast<double>(count));
+  }
+  for (Learner* learner : model.learners()) {
+    learner->begin_step({.key = RandomKey::of(static_cast<uint64_t>(config.run.seed), step),
+                         .update = update,
+                         .rows = config.data.rows,
+                         .length = batch.length});
+  }
+  return result;
+}
+
 void accumulate_gradients(TrainingState& training, const RunConfig& config, const Batch& batch,
                           const std::vector<double>& counts,
                           const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss,
@@ -89,7 +104,7 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
                           .loss_seeds = {seeds.begin() + 1, seeds.end()},
                           .nll_seed = seeds[0],
                           .attention = &training.attention,
-                          .several_documents = config.data.pack == PackChoice::concat};
+                          .several_documents = config.data.pack == Pack::concat};
     const LossTerms loss = training.network.model.loss(forward);
     on_loss(begin, end, loss);
     if (training.reducer && ranks.size() > 1 && block + 1 == blocks) training.reducer->watch(tape, ranks);
@@ -108,12 +123,8 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
   result.learning_rate = learning_rate(config.schedule, peak_learning_rate(config.optimizer, update), step);
 
   // Counts of the whole batch come first, so that every gradient is scaled exactly.
-  std::vector<double> counts;
-  std::vector<std::string> names;
-  for (const auto& [name, count] : training.network.model.loss_counts(batch)) {
-    counts.push_back(static_cast<double>(count));
-    names.push_back(name);
-  }
+  StepCounts begun = begin_step(training.network.model, config, batch, step, update);
+  std::vector<double>& counts = begun.counts;
   {
     const Ranks::Operation operation(ranks, "counting targets");
     const ExchangeTimer timer(result.exchange_seconds);
@@ -122,12 +133,6 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
   result.targets = static_cast<int64_t>(counts[0]);
 
   const std::vector<Learner*>& learners = training.network.model.learners();
-  for (Learner* learner : learners) {
-    learner->begin_step({.key = RandomKey::of(static_cast<uint64_t>(config.run.seed), step),
-                         .update = update,
-                         .rows = config.data.rows,
-                         .length = batch.length});
-  }
   const Tensor sums = Tensor::zeros({static_cast<int64_t>(counts.size())}, DType::f64, device);
   std::vector<BlockLosses> blocks;
   Telemetry seen;
@@ -170,7 +175,7 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
     result.grad_norm = judged[outcome::kGradientNorm];
     const std::vector<double> totals = sums.to_vector<double>();
     for (size_t i = 1; i < counts.size(); ++i) {
-      result.telemetry.emplace_back(names[i], counts[i] > 0 ? totals[i] / counts[i] : 0.0);
+      result.telemetry.emplace_back(begun.names[i], counts[i] > 0 ? totals[i] / counts[i] : 0.0);
     }
     if (read == ReadResult::always) {
       Telemetry mine;

@@ -1,4 +1,4 @@
-#include "trainers/run/graphs.h"
+#include "trainers/step/graphs.h"
 
 #include <fmt/format.h>
 

@@ -11,9 +11,6 @@ enum class DeviceChoice { automatic, cpu, cuda };
 enum class Precision { automatic, f32, f64, bf16 };
 enum class ProductChoice { first, timed };
 enum class NonfinitePolicy { stop, skip };
-enum class PackChoice { pad, concat };
-enum class SamplingChoice { documents, windows, columns };
-enum class VerifyChoice { once, always };
 enum class CheckpointErrorPolicy { stop, warn };
 
 template <>
@@ -48,29 +45,6 @@ struct EnumNames<NonfinitePolicy> {
   static constexpr auto help = std::to_array<std::string_view>(
       {"the run ends with exit code 5",
        "the step changes no weight, rows with such a loss begin with empty state, and the run goes on"});
-};
-template <>
-struct EnumNames<PackChoice> {
-  static constexpr auto value = std::to_array<std::pair<PackChoice, std::string_view>>(
-      {{PackChoice::pad, "pad"}, {PackChoice::concat, "concat"}});
-};
-template <>
-struct EnumNames<SamplingChoice> {
-  static constexpr auto value =
-      std::to_array<std::pair<SamplingChoice, std::string_view>>({{SamplingChoice::documents, "documents"},
-                                                                  {SamplingChoice::windows, "windows"},
-                                                                  {SamplingChoice::columns, "columns"}});
-  static constexpr auto help = std::to_array<std::string_view>(
-      {"a row reads one document after the other and carries its state along each",
-       "all documents form one text, and each row reads a random slice of it; no state is carried",
-       "all documents form one text, cut into data.rows columns; each row reads its column from top to bottom"});
-};
-template <>
-struct EnumNames<VerifyChoice> {
-  static constexpr auto value = std::to_array<std::pair<VerifyChoice, std::string_view>>(
-      {{VerifyChoice::once, "once"}, {VerifyChoice::always, "always"}});
-  static constexpr auto help = std::to_array<std::string_view>(
-      {"once, and again after the file has changed; CORPUS.verified remembers it", "each time the corpus is opened"});
 };
 template <>
 struct EnumNames<CheckpointErrorPolicy> {

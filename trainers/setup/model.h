@@ -7,7 +7,7 @@
 #include "core/ranks/ranks.h"
 #include "core/thread_pool.h"
 #include "layers/language_model.h"
-#include "trainers/run/config.h"
+#include "trainers/setup/config.h"
 
 namespace quire {
 
@@ -28,7 +28,7 @@ struct Machine {
 // shares with the other ranks of its host.
 // Error(config) for more than a few per core.
 int threads_of(const RunSection& run, const Ranks& ranks);
-// Says when there are more threads than cores.
+// Warns when there are more threads than cores of this machine.
 void warn_of_threads(const RunSection& run);
 
 // The number type of a precision on a kind of device.
