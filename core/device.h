@@ -73,29 +73,6 @@ class DeviceBackend {
   virtual void copy_within(void* to, const void* from, size_t bytes) = 0;
   virtual void zero(void* device, size_t bytes) = 0;
   virtual void synchronize() = 0;
-  // Which variants of kernels this process has chosen so far. Checkpoints keep this text, so that a resumed run uses
-  // the same variants and gets the same bits. Empty when there is no choice.
-  virtual std::string kernel_choices() const { return ""; }
-  // Returns false when the choices belong to another device or library version; the run then chooses again.
-  virtual bool use_kernel_choices(const std::string& choices) { return choices.empty(); }
-  // Runs the work, and chooses by time among the variants of each kernel that occurs in it; choices of before are
-  // forgotten. Returns lines for the log. A device without a choice does nothing.
-  virtual std::vector<std::string> measure_kernels(const std::function<void()>&) { return {}; }
-  // From now on calls are collected and repeated as graphs, or each is made by itself again; results are the same.
-  // Returns false when the device has no graphs and makes each call by itself in any case. DeviceError: one of the
-  // calls that had been collected fails.
-  virtual bool use_graphs(bool) { return false; }
-  // Gives the device the calls that have been collected. Reading a result and synchronize() do so, too. DeviceError.
-  virtual void submit() {}
-  // Counts of calls that were collected since the process began.
-  struct CallCounts {
-    int64_t calls = 0;
-    int64_t in_graphs = 0;  // calls that a graph made
-    int64_t changed = 0;    // kernels in graphs whose parameters were set anew
-    int64_t spans = 0;      // groups of calls that were given to the device together
-    int64_t graphs = 0;     // graphs that exist now
-  };
-  virtual CallCounts call_counts() const { return {}; }
   // Collectives for tensors on this device between several ranks, each with a device of its own; all ranks call it. An
   // error is one of all ranks. nullptr: tensors of the host, which the ranks have collectives for.
   virtual std::unique_ptr<Collectives> connect(Ranks& ranks);

@@ -41,12 +41,6 @@ struct AttentionBand {
 // The numbers of a row of AttentionInputs::sequences.
 enum SequenceNumber : int64_t { kSequenceRow, kSequenceBegin, kSequenceQueries, kSequenceNumbers };
 
-// What the host knows of first_visible: query i sees no key before i / block * block - before.
-struct AttentionReach {
-  int64_t block = 1;
-  int64_t before = 0;
-};
-
 struct AttentionInputs {
   Tensor q;              // [R, T, H, D]
   Tensor k;              // [R, T, Hk, D]
@@ -65,8 +59,6 @@ struct AttentionInputs {
   // Keys at distances beyond the tables are visible and have no position terms (Transformer-VQ: keys that are about to
   // leave the window).
   bool terms_end = false;
-  // Where it is known: a GPU then computes fewer pairs that nobody sees (values of more than 128 features in bf16).
-  std::optional<AttentionReach> reach;
   // Dropout of probabilities. The random numbers come from the counter (scope, global row, query, e / 4) with e = h *
   // (C + T) + d, or e = h * (C + 2 T) + d + T with last_visible.
   double dropout = 0;

@@ -12,11 +12,6 @@ int64_t ceil_div(int64_t a, int64_t b) {
 
 }  // namespace
 
-TermBiasScratch::TermBiasScratch(const AttentionSizes& s, const ops::AttentionInputs& in) {
-  if (!in.r.defined() || in.q.dtype() != DType::bf16) return;
-  biases = Tensor::empty({s.heads, s.entries}, DType::f32, in.q.device());
-}
-
 AttentionBackwardScratch::AttentionBackwardScratch(const AttentionSizes& s, DType wide, Device device)
     : delta(Tensor::empty({s.rows, s.heads, s.queries}, wide, device)),
       ranges(Tensor::empty({s.rows * ceil_div(s.queries, kGpuTile), 3}, DType::i32, device)) {}
@@ -88,17 +83,6 @@ GroupedBackwardScratch::GroupedBackwardScratch(const GroupedSizes& s, const ops:
 
 CodeScratch::CodeScratch(const CodeAttentionSizes& s, Device device)
     : codebook(Tensor::empty({s.kv_heads, s.codes, s.size}, DType::bf16, device)) {}
-
-CodeProductScratch::CodeProductScratch(const CodeAttentionSizes& s, const ops::CodeAttentionInputs& in, bool backward) {
-  const Device device = in.q.device();
-  const int64_t lines = s.rows * s.queries;
-  if (in.u.defined()) content = Tensor::empty({lines, s.size}, DType::bf16, device);
-  logits = Tensor::empty({lines, s.codes}, DType::f32, device);
-  weights = Tensor::empty({lines, s.codes}, DType::bf16, device);
-  if (!backward) return;
-  products = Tensor::empty_like(logits);
-  gradients = Tensor::empty_like(weights);
-}
 
 CodeBackwardScratch::CodeBackwardScratch(const CodeAttentionSizes& s, bool with_du, DType wide, Device device) {
   if (with_du) terms = Tensor::empty({s.rows, s.queries, s.heads, s.size}, wide, device);

@@ -17,13 +17,6 @@ inline constexpr int64_t kGpuTile = 64;
 // cuBLASLt's workspace: one block, from the first product on.
 inline constexpr size_t kProductWorkspaceBytes = size_t{32} << 20;
 
-// Of attention in bf16 with terms of Transformer-XL, and of its backward pass, where warpgroups compute them.
-struct TermBiasScratch {
-  Tensor biases;  // [H, N]: what a distance adds to logits, whatever the query
-
-  TermBiasScratch(const AttentionSizes& sizes, const ops::AttentionInputs& in);
-};
-
 // Of attention_backward, during the whole call.
 struct AttentionBackwardScratch {
   Tensor delta;   // [R, H, T] dout . out
@@ -121,19 +114,7 @@ struct CodeScratch {
   // Operands of these sizes go to tensor cores when their addresses allow it.
   static bool needed(const CodeAttentionSizes& sizes, DType type) {
     return type == DType::bf16 && sizes.size % 8 == 0 && sizes.size <= 128 && sizes.value_size % 8 == 0 &&
-           sizes.codes > 0;
-  }
-};
-
-// Of both, besides, where values have more than 128 features: what lies between products of matrices, of one head.
-struct CodeProductScratch {
-  Tensor content;             // [R T, D] in bf16: q + u
-  Tensor logits, products;    // [R T, S]: products with codewords; of dout and means, in the backward pass
-  Tensor weights, gradients;  // [R T, S] in bf16
-
-  CodeProductScratch(const CodeAttentionSizes& sizes, const ops::CodeAttentionInputs& in, bool backward);
-  static bool needed(const CodeAttentionSizes& sizes, DType type) {
-    return CodeScratch::needed(sizes, type) && sizes.value_size > 128;
+           sizes.value_size <= 128 && sizes.codes > 0;
   }
 };
 

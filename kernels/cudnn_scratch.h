@@ -1,6 +1,6 @@
-// What attention through cuDNN (kernels/cuda/cudnn_attention.cpp) takes beside its operands while a call lasts. The
-// kernels take it through these structs, and so does a plan on Device::meta (kernels/planned_scratch.h). Tensors that a
-// call does not need stay undefined.
+// What attention through cuDNN (kernels/cuda/cudnn/cudnn_attention.cpp) takes beside its operands while a call lasts.
+// The kernels take it through these structs, and so does a plan on Device::meta (kernels/planned_scratch.h). Tensors
+// that a call does not need stay undefined.
 #pragma once
 
 #include "kernels/attention_sizes.h"

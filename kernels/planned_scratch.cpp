@@ -4,18 +4,14 @@
 
 #include "core/check.h"
 #include "kernels/attention_choices.h"
-#include "kernels/attention_slabs.h"
 #include "kernels/cuda_scratch.h"
 #include "kernels/cudnn_scratch.h"
-#include "kernels/gemm.h"
-#include "kernels/product_scratch.h"
 
 namespace quire {
 
 namespace {
 
 DeviceKind g_planned = DeviceKind::meta;  // meta: no plan is being made
-bool g_timed_products = false;
 
 // The tables of position terms, as kernels/cpu/attention_blocks.h lays them out, and the parts of their gradients
 // (attention_backward.cpp). A few columns at their margins differ between processors.
@@ -51,13 +47,7 @@ Tensor cudnn_workspace(int64_t bytes) {
 void take_attention(const Tensor&, const Tensor&, const ops::AttentionInputs& in) {
   const AttentionSizes sizes(in);
   if (g_planned == DeviceKind::cpu) CpuAttentionScratch(sizes, in);
-  if (g_planned == DeviceKind::cuda) TermBiasScratch(sizes, in);
-  if (!goes_to_cudnn(in)) {
-    if (g_planned == DeviceKind::cuda && AttentionSlabs::suit(sizes, in)) {
-      AttentionProductScratch(AttentionSlabs(sizes, in), sizes, in, false);
-    }
-    return;
-  }
+  if (!goes_to_cudnn(in)) return;
   const CudnnLines lines(sizes, in);
   const CudnnSequenceTables tables(sizes, in);
   cudnn_workspace(kCudnnForwardWorkspaceBytes);
@@ -79,15 +69,8 @@ void take_attention_backward(const ops::AttentionGradients& gradients, const Ten
   if (g_planned == DeviceKind::cpu) {
     CpuAttentionScratch scratch(sizes, in);
     scratch.add_gradients(sizes, gradients, in);
-  } else if (g_planned == DeviceKind::cuda && AttentionSlabs::suit(sizes, in)) {
-    Tensor delta;
-    if (!gradients.delta.defined()) delta = Tensor::empty({sizes.rows, sizes.heads, sizes.queries}, wide, kMeta);
-    const AttentionSlabs slabs(sizes, in);
-    const AttentionProductScratch scratch(slabs, sizes, in, true);
-    AttentionProductBackwardScratch(slabs, scratch, sizes, gradients, in);
   } else if (g_planned == DeviceKind::cuda) {
     const AttentionBackwardScratch scratch(sizes, wide, kMeta);
-    const TermBiasScratch terms(sizes, in);
     { const KeyGradientScratch given_back_at_once(sizes, gradients, wide, kMeta); }
     if (DistanceGradientScratch::needed(gradients)) DistanceGradientScratch(sizes, gradients, wide, kMeta);
   }
@@ -120,16 +103,10 @@ void take_stored_attention_backward(const Tensor&, const Tensor&, const Tensor&,
   take_stored(in, true);
 }
 
-void take_codes(const CodeAttentionSizes& sizes, const ops::CodeAttentionInputs& in, bool backward) {
-  if (!CodeScratch::needed(sizes, in.q.dtype())) return;
-  const CodeScratch codes(sizes, kMeta);
-  if (CodeProductScratch::needed(sizes, in.q.dtype())) CodeProductScratch(sizes, in, backward);
-}
-
 void take_code_attention(const Tensor&, const Tensor&, const ops::CodeAttentionInputs& in) {
   if (g_planned != DeviceKind::cuda) return;
   const CodeAttentionSizes sizes(in);
-  take_codes(sizes, in, false);
+  if (CodeScratch::needed(sizes, in.q.dtype())) CodeScratch(sizes, kMeta);
 }
 
 void take_code_attention_backward(const Tensor&, const Tensor& du, const Tensor&, const Tensor&, const Tensor&,
@@ -137,7 +114,7 @@ void take_code_attention_backward(const Tensor&, const Tensor& du, const Tensor&
   if (g_planned != DeviceKind::cuda) return;
   const CodeAttentionSizes sizes(in);
   const CodeBackwardScratch scratch(sizes, du.defined(), wide_type(in.q.dtype()), kMeta);
-  take_codes(sizes, in, true);
+  if (CodeScratch::needed(sizes, in.q.dtype())) CodeScratch(sizes, kMeta);
 }
 
 void take_grouped_cross_attention(const Tensor&, const Tensor&, const ops::GroupedCrossAttentionInputs& in) {
@@ -158,22 +135,15 @@ void take_knn_search(const Tensor& index, const Tensor&, const Tensor& q, const 
   SearchScratch(KnnSizes(q, index, memory), index, q, memory, search == ops::KnnSearch::bucketed, kMeta);
 }
 
-void take_gemm(const Tensor& c, const Tensor&, const Tensor&, const ops::GemmOptions& options) {
-  if (g_planned == DeviceKind::cuda && g_timed_products && options.accumulate && c.numel() > 0) {
-    product_scratch(c, kMeta);
-  }
-}
-
 }  // namespace
 
 DeviceKind planned_device() {
   return g_planned;
 }
 
-PlannedScratch::PlannedScratch(DeviceKind kind, bool timed_products) {
+PlannedScratch::PlannedScratch(DeviceKind kind) {
   QUIRE_CHECK(g_planned == DeviceKind::meta, "plan: another one is being made");
   g_planned = kind;
-  g_timed_products = timed_products;
   ops::attention.bind(DeviceKind::meta, take_attention);
   ops::attention_backward.bind(DeviceKind::meta, take_attention_backward);
   ops::block_attention.bind(DeviceKind::meta, take_block_attention);
@@ -182,7 +152,6 @@ PlannedScratch::PlannedScratch(DeviceKind kind, bool timed_products) {
   ops::stored_attention_backward.bind(DeviceKind::meta, take_stored_attention_backward);
   ops::code_attention.bind(DeviceKind::meta, take_code_attention);
   ops::code_attention_backward.bind(DeviceKind::meta, take_code_attention_backward);
-  ops::gemm.bind(DeviceKind::meta, take_gemm);
   ops::grouped_cross_attention.bind(DeviceKind::meta, take_grouped_cross_attention);
   ops::grouped_cross_attention_backward.bind(DeviceKind::meta, take_grouped_cross_attention_backward);
   ops::knn_search.bind(DeviceKind::meta, take_knn_search);

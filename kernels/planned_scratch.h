@@ -6,11 +6,10 @@
 
 namespace quire {
 
-// While it lives, calls on meta tensors take what the kernels of `kind` take. One at a time. timed_products: as in a
-// step whose products are timed.
+// While it lives, calls on meta tensors take what the kernels of `kind` take. One at a time.
 class PlannedScratch {
  public:
-  explicit PlannedScratch(DeviceKind kind, bool timed_products = false);
+  explicit PlannedScratch(DeviceKind kind);
   ~PlannedScratch();
   PlannedScratch(const PlannedScratch&) = delete;
   PlannedScratch& operator=(const PlannedScratch&) = delete;

@@ -1,5 +1,5 @@
 // Defines the operations that the headers of this folder declare, and says how many floating-point operations some of
-// them take.
+// them take. A new header needs its line here; the sources of kernels, and what binds them, are found (binders.cmake).
 #define QUIRE_DEFINE_OPS
 #include <algorithm>
 

@@ -97,7 +97,6 @@ struct VqAttention {
     of_keys.dv = g.dv;
     ops::AttentionInputs within = window;
     within.first_visible = first_in_block;
-    within.reach = {.block = block, .before = 0};
     ops::attention_backward(of_keys, dout, out, lse, within);
   }
 

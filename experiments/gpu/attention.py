@@ -4,10 +4,9 @@
     python3 experiments/gpu/attention.py --program BUNDLE/tests/bench_attention [--output FILE]
 
 Rates count 2 (D + Dv) floating-point operations a visible pair forward and 2.5 times as many backward. PyTorch's side is
-scaled_dot_product_attention on cuDNN where it covers the case, and FlexAttention, compiled, where it does not. On a GPU
-quire's kernels without warpgroups (QUIRE_CUDA_WARPGROUPS=0) are timed, too. Times are the best of all rounds; on a GPU
-that of a call when CALLS of them follow each other, so that it is the GPU's time and not that of calls on the host. Ends
-with 1 when a case failed on a side.
+scaled_dot_product_attention on cuDNN where it covers the case, and FlexAttention, compiled, where it does not. Times are
+the best of all rounds; on a GPU that of a call when CALLS of them follow each other, so that it is the GPU's time and not
+that of calls on the host. Ends with 1 when a case failed on a side.
 """
 
 import argparse
@@ -30,12 +29,12 @@ CALLS = 10
 FIELDS = ("rows", "queries", "heads", "size", "slots", "window", "terms")
 
 
-def quire(program, case, device, repeats, environment=None):
+def quire(program, case, device, repeats):
     command = [program, "--device", device, "--type", "bf16" if device == "cuda" else "f32", "--repeats", repeats,
                "--calls", CALLS if device == "cuda" else 1]
     for field, value in zip(FIELDS, case):
         command += [f"--{field}", value]
-    return run_json(command, environment)
+    return run_json(command)
 
 
 def torch_side(kind, case, device, repeats):
@@ -108,18 +107,15 @@ def torch_or_error(*arguments):
         return {"error": str(error)[-2000:]}
 
 
-def rates(own, without, other):
+def rates(own, other):
     """What several rounds come to. A side that has failed says why."""
-    failed = {name: runs[-1]["error"] for name, runs in (("quire", own), ("quire without warpgroups", without), ("torch", other))
-              if runs and "error" in runs[-1]}
+    failed = {name: runs[-1]["error"] for name, runs in (("quire", own), ("torch", other)) if runs and "error" in runs[-1]}
     entry = {"errors": failed} if failed else {}
     if "quire" in failed:
         return entry
     for part in ("forward", "backward"):
         entry[f"quire_{part}_ms"] = min(run[f"{part}_ms"] for run in own)
         entry[f"quire_{part}_tflops"] = max(run[f"{part}_tflops"] for run in own)
-        if without and "quire without warpgroups" not in failed:
-            entry[f"quire_{part}_tflops_without_warpgroups"] = max(run[f"{part}_tflops"] for run in without)
         if other and "torch" not in failed:
             entry[f"torch_{part}_ms"] = min(run[f"{part}_ms"] for run in other)
             entry[f"{part}_torch_over_quire"] = entry[f"torch_{part}_ms"] / entry[f"quire_{part}_ms"]
@@ -142,10 +138,8 @@ def main():
             case = (case[0], a.queries, *case[2:])
         if a.device == "cpu" and peer == "flex":
             peer = None  # it has no backward pass there
-        sides = [[], [], []]  # quire, quire without warpgroups, PyTorch
+        sides = [[], []]  # quire, PyTorch
         turns = [lambda: quire(a.program, case, a.device, a.repeats)]
-        turns += [lambda: quire(a.program, case, a.device, a.repeats, {"QUIRE_CUDA_WARPGROUPS": "0"})
-                  if a.device == "cuda" else None]
         turns += [lambda: torch_or_error(peer, case, a.device, a.repeats) if peer and not a.no_torch else None]
         for _ in range(a.rounds):
             for runs, turn in zip(sides, turns):
@@ -155,7 +149,7 @@ def main():
                 if run is not None:
                     runs.append(run)
         results["gpu"] = sides[0][-1].get("gpu", results["gpu"])
-        entry = {"shape": dict(zip(FIELDS, case)), "peer": peer if sides[2] else None, **rates(*sides)}
+        entry = {"shape": dict(zip(FIELDS, case)), "peer": peer if sides[1] else None, **rates(*sides)}
         results["cases"][name] = entry
         print(f"{name}: {json.dumps(entry)}", flush=True)
         write(a.output, results)

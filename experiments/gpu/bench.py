@@ -95,8 +95,7 @@ def main():
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--precisions", nargs="*", default=["bf16"])
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="in quire's configuration, as "
-                        "run.products=timed")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="in quire's configuration")
     parser.add_argument("--no-compile", action="store_true", help="PyTorch as it comes, without torch.compile")
     parser.add_argument("--dry-run", action="store_true", help="print the commands of one pair of each case, in bf16")
     parser.add_argument("--output", type=pathlib.Path, default=HERE / "results" / "bench.json")

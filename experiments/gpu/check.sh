@@ -5,7 +5,7 @@
 # BUNDLE: see README.md. FILE: what `quire prepare` made with splits train and held_out, for quickstart; `./bootstrap demo`
 # leaves one in quickstart/. FOLDER gets check-STAGE.json for each stage, and check-STAGE.log while it runs. N: when all of
 # it has taken so long, a stage that is running ends and the others are left out. Without STAGE: all of them, in this order:
-stages=(machine products attention warpgroups kernels golden training mechanisms quickstart memcheck racecheck)
+stages=(machine products attention kernels golden training mechanisms quickstart memcheck racecheck)
 set -uo pipefail
 stop() {
   echo "check.sh: error: $1" >&2
@@ -79,18 +79,7 @@ run_stage() {
         "$bundle/bin/quire" bench "$bundle/configs/quickstart.yaml" run.device=cuda --steps 5 --warmup 2
       ;;
     products) in_shards 2 2 "$bundle/tests/test_gpu" '--gtest_filter=*gemm*:*matmul*:*linear*:*feed_forward*' ;;
-    attention)
-      QUIRE_CUDA_WARPGROUPS=0 in_shards 8 4 "$bundle/tests/test_gpu" '--gtest_filter=*attention*:*CudaAttention*'
-      ;;
-    warpgroups)
-      # A Hopper GPU has them, and a build may lack the code.
-      if nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | grep -qx '9\.0' &&
-        ! "$bundle/bin/quire" --version | grep -q 'by warpgroups'; then
-        echo 'this build has no code for sm_90a: configure it with -DQUIRE_CUDA_CHIPS=all'
-        return 1
-      fi
-      in_shards 2 2 "$bundle/tests/test_gpu" '--gtest_filter=*panels*'
-      ;;
+    attention) in_shards 8 4 "$bundle/tests/test_gpu" '--gtest_filter=*attention*:*CudaAttention*' ;;
     kernels) in_shards 16 4 "$bundle/tests/test_gpu" '--gtest_filter=-*Training*:*Nccl*' ;;
     golden) "$bundle/tests/test_golden" ;;
     training) in_shards 4 1 "$bundle/tests/test_gpu" '--gtest_filter=*Training*:*Nccl*' ;;
@@ -99,7 +88,6 @@ run_stage() {
       "$bundle/bin/quire" train "$bundle/configs/quickstart.yaml" run.device=cuda data.corpus="$corpus" \
         --run-dir "$scratch/run" && "$bundle/bin/quire" eval "$scratch/run" --json &&
         "$bundle/bin/quire" bench "$bundle/configs/quickstart.yaml" run.device=cuda --steps 200 &&
-        "$bundle/bin/quire" bench "$bundle/configs/quickstart.yaml" run.device=cuda run.graphs=true --steps 200 &&
         "$bundle/bin/quire" bench "$bundle/configs/quickstart.yaml" run.device=cuda --steps 50 --profile
       ;;
     memcheck | racecheck)

@@ -72,7 +72,7 @@ def main():
     parser.add_argument("--quire", required=True)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="on both sides, as run.products=timed")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="on both sides")
     parser.add_argument("--dry-run", action="store_true", help="print the commands of one pair of each case")
     parser.add_argument("--output", type=pathlib.Path, default=HERE / "results" / "mechanisms.json")
     arguments = parser.parse_args()

@@ -2,7 +2,6 @@
 
 import datetime
 import json
-import os
 import pathlib
 import shlex
 import subprocess
@@ -29,12 +28,11 @@ def shown(command):
 LIMIT = 240  # seconds of one program
 
 
-def run_json(command, environment=None):
+def run_json(command):
     """The object that a program prints last; of one that fails, its last lines and status."""
     print("  $", shown(command), file=sys.stderr, flush=True)
     try:
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT,
-                              env={**os.environ, **(environment or {})})
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT)
     except subprocess.TimeoutExpired:
         return {"error": f"not done after {LIMIT} s", "status": 124}
     if done.returncode != 0:

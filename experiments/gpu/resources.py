@@ -4,8 +4,7 @@
     python3 experiments/gpu/resources.py build/native/lib/libquire_cuda.so [--check] [part of a name]
 
 Prints a table; needs cuobjdump and c++filt, and no GPU. --check: ends with 1 when a kernel that is named for tensor cores
-(mma_kernel, and warpgroup_kernel on the one chip that has their instructions) has no such instruction, or spills more than
-256 bytes a thread.
+(mma_kernel) has no such instruction, or spills more than 256 bytes a thread.
 """
 
 import argparse
@@ -16,7 +15,7 @@ import subprocess
 import sys
 
 MOST_SPILLED = 256
-COLUMNS = ("registers", "shared", "stack", "mma", "wgmma", "ldmatrix", "spills")
+COLUMNS = ("registers", "shared", "stack", "mma", "ldmatrix", "spills")
 
 
 def output_of(*command, text=None):
@@ -47,7 +46,7 @@ def kernels_of(library, part):
         chip = line.split("=")[1].strip() if line.startswith("arch =") else chip
         if "Function :" in line:
             name = line.split(":")[1].strip()
-        for column, pattern in (("mma", "HMMA"), ("wgmma", "HGMMA"), ("ldmatrix", "LDSM"), ("spills", "STL|LDL")):
+        for column, pattern in (("mma", "HMMA"), ("ldmatrix", "LDSM"), ("spills", "STL|LDL")):
             if re.search(rf"\b({pattern})\b", line):
                 found[chip, name][column] += 1
     names = sorted({name for _, name in found})
@@ -72,9 +71,8 @@ def main():
     wrong = []
     for (name, chip), numbers in sorted(kernels.items()):
         print(f"| {name} | {chip} | {' | '.join(str(numbers[column]) for column in COLUMNS)} |")
-        column = "mma" if "mma_kernel" in name else "wgmma" if "warpgroup_kernel" in name and chip == "sm_90a" else None
-        if column and (numbers[column] == 0 or numbers["stack"] > MOST_SPILLED):
-            wrong.append(f"{name} for {chip}: {numbers[column]} tensor-core instructions, {numbers['stack']} bytes of stack")
+        if "mma_kernel" in name and (numbers["mma"] == 0 or numbers["stack"] > MOST_SPILLED):
+            wrong.append(f"{name} for {chip}: {numbers['mma']} tensor-core instructions, {numbers['stack']} bytes of stack")
     if arguments.check:
         for line in wrong:
             print(f"resources: {line}", file=sys.stderr)

@@ -110,9 +110,6 @@ class QueryBlock {
       if (visible_begin_[a] >= visible_end_[a]) continue;
       low_ = std::min(low_, visible_begin_[a]);
       high_ = std::max(high_, visible_end_[a]);
-      QUIRE_CHECK(!in.reach || visible_begin_[a] >= (first_ + a) / in.reach->block * in.reach->block - in.reach->before,
-                  "attention: query {} sees position {}, beyond {} before its block of {}", first_ + a,
-                  visible_begin_[a], in.reach->before, in.reach->block);
       farthest = std::max(farthest, first_ + a - visible_begin_[a]);
     }
     QUIRE_CHECK(empty() || low_ >= -s.slots, "attention: position {} lies before the {} carried keys", low_, s.slots);

@@ -134,36 +134,7 @@ inline int64_t reduction_parts(int64_t rows) {
   return std::clamp<int64_t>(rows / 64, 1, 16);
 }
 
-void bind_activation();
-void bind_adafactor();
-void bind_attention_backward();
-void bind_attention_delta();
-void bind_attention_forward();
-void bind_axis();
-void bind_block_attention();
-void bind_choice();
-void bind_convert();
-void bind_cross_entropy();
-void bind_elementwise();
-void bind_embedding();
-void bind_gemm();
-void bind_grouped_cross_attention();
-void bind_knn_attention();
-void bind_knn_gate();
-void bind_knn_search();
-void bind_knn_storage();
-void bind_moving_average();
-void bind_norm();
-void bind_optimizer();
-void bind_place_chunks();
-void bind_pointwise();
-void bind_position();
-void bind_rotary();
-void bind_state();
-void bind_stored_blocks();
-void bind_vq_attention();
-void bind_vq_caches();
-void bind_vq_codebook();
-void bind_vq_codes();
+// Calls every bind_NAME() of the kernels (kernels/binders.cmake).
+void bind_all();
 
 }  // namespace quire::cpu

@@ -1,69 +1,10 @@
-# The hand-written CUDA kernels: compiled by nvcc into libquire_cuda.so, and as C++ into tests (tests/kernels/cuda).
-set(QUIRE_CUDA_KERNELS
-  activation.cu
-  adafactor.cu
-  attention_backward.cu
-  attention_delta.cu
-  attention_forward.cu
-  attention_gather.cu
-  attention_mma_backward.cu
-  attention_mma_forward.cu
-  attention_pairs.cu
-  attention_products.cu
-  attention_warpgroup_backward.cu
-  attention_warpgroup_distances.cu
-  attention_warpgroup_forward.cu
-  attention_warpgroup_terms.cu
-  axis.cu
-  bind.cpp
-  block_attention.cu
-  block_attention_backward.cu
-  block_mma_backward.cu
-  block_mma_forward.cu
-  block_tiles.cu
-  call_queue.cpp
-  choice.cu
-  cross_entropy.cu
-  cudnn_attention.cpp
-  cudnn_shape.cpp
-  dropout.cu
-  elementwise.cu
-  embedding.cu
-  grouped_cross_attention.cu
-  grouped_cross_attention_backward.cu
-  grouped_mma_backward.cu
-  grouped_mma_forward.cu
-  grouped_tiles.cu
-  knn_attention.cu
-  knn_drop.cu
-  knn_gate.cu
-  knn_lanes.cu
-  knn_mma_buckets.cu
-  knn_mma_pieces.cu
-  knn_mma_search.cu
-  knn_search.cu
-  knn_storage.cu
-  l2_norm.cu
-  norm.cu
-  norm_backward.cu
-  optimizer.cu
-  place_blocks.cu
-  place_chunks.cu
-  pointwise.cu
-  position.cu
-  reductions.cu
-  rotary.cu
-  state.cu
-  stored_attention.cu
-  stored_mma.cu
-  stored_parts.cu
-  store_bytes.cu
-  vq_attention.cu
-  vq_attention_mma.cu
-  vq_caches.cu
-  vq_codebook.cu
-  vq_codes.cu
-  vq_codes_mma.cu
-  vq_lookup.cu
-  vq_products.cu
-  warpgroup.cu)
+# The CUDA kernels and the calls of cuBLASLt and cuDNN: compiled into libquire_cuda.so, and as C++ into tests
+# (tests/kernels/cuda). Every family has a folder, whose sources are found.
+include(${PROJECT_SOURCE_DIR}/kernels/binders.cmake)
+file(GLOB QUIRE_CUDA_KERNELS CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*/*.cu)
+list(APPEND QUIRE_CUDA_KERNELS
+  ${CMAKE_CURRENT_LIST_DIR}/cudnn/cudnn_attention.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/cudnn/cudnn_shape.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/products/gemm.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/products/product_plans.cpp)
+quire_binders(${CMAKE_CURRENT_BINARY_DIR}/cuda_binders.cpp quire::cuda ${QUIRE_CUDA_KERNELS})

@@ -11,10 +11,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "kernels/cuda/call_queue.h"
-#include "kernels/cuda/gemm.h"
-#include "kernels/cuda/nccl_connect.h"
-#include "kernels/cuda/store_bytes.h"
+#include "kernels/cuda/basic/store_bytes.h"
+#include "kernels/cuda/nccl/nccl_connect.h"
 #include "kernels/cuda/stream.h"
 
 namespace quire::cuda {
@@ -65,11 +63,7 @@ class GpuAllocator : public CachingAllocator {
     check(status);
     return block;
   }
-  // The driver knows of no call that is still collected.
-  void system_deallocate(void* block, size_t) override {
-    call_queue().flush();
-    check(cudaFree(block));
-  }
+  void system_deallocate(void* block, size_t) override { check(cudaFree(block)); }
 
  private:
   Allocator* holder_ = nullptr;
@@ -88,10 +82,7 @@ class PinnedAllocator : public CachingAllocator {
     check(status);
     return block;
   }
-  void system_deallocate(void* block, size_t) override {
-    call_queue().flush();
-    check(cudaFreeHost(block));
-  }
+  void system_deallocate(void* block, size_t) override { check(cudaFreeHost(block)); }
 };
 
 // Memory that the copy stream writes: a block that kernels may still read is written after them. Small uploads are made
@@ -103,21 +94,16 @@ class UploadAllocator : public Allocator {
   void* allocate(size_t bytes) override {
     if (bytes <= kMostStored) return from_.allocate(bytes);
     const std::lock_guard lock(mutex_);
-    if (!call_queue().has_calls()) record_uses();
     const size_t capacity = std::bit_ceil(std::max<size_t>(bytes, 512));
-    std::deque<Block>& free = free_[capacity];
-    if (free.empty() && !unrecorded_.empty()) {
-      call_queue().flush();
-      record_uses();
-    }
-    if (free.empty()) {
+    if (free_[capacity].empty()) {
       void* const memory = take(capacity);
       // Whoever had it before may still be running.
       const Block block{memory, make_event()};
       check(cudaEventRecord(block.last_use, stream()));
-      free.push_back(block);
+      free_[capacity].push_back(block);
     }
     // The one freed longest ago: its last use is the first to be over.
+    std::deque<Block>& free = free_[capacity];
     const Block block = free.front();
     free.pop_front();
     check(cudaStreamWaitEvent(streams().copy, block.last_use));
@@ -129,10 +115,10 @@ class UploadAllocator : public Allocator {
     if (bytes <= kMostStored) return from_.deallocate(pointer, bytes);
     const std::lock_guard lock(mutex_);
     const auto found = used_.find(pointer);
-    unrecorded_.push_back({found->second, std::bit_ceil(std::max<size_t>(bytes, 512))});
+    // Called by destructors: after an error that stays, whoever meets it next reports it.
+    static_cast<void>(cudaEventRecord(found->second.last_use, streams().compute));
+    free_[std::bit_ceil(std::max<size_t>(bytes, 512))].push_back(found->second);
     used_.erase(found);
-    // Calls that are collected may use it and are not given to the stream yet.
-    if (!call_queue().has_calls()) record_uses();
   }
 
   AllocatorStats stats() const override { return from_.stats(); }
@@ -148,16 +134,6 @@ class UploadAllocator : public Allocator {
     cudaEvent_t last_use;
   };
 
-  // Of blocks that were freed, when the stream has all calls that use them.
-  void record_uses() {
-    for (const auto& [block, capacity] : unrecorded_) {
-      // Called by destructors: after an error that stays, whoever meets it next reports it.
-      static_cast<void>(cudaEventRecord(block.last_use, streams().compute));
-      free_[capacity].push_back(block);
-    }
-    unrecorded_.clear();
-  }
-
   void* take(size_t capacity) {
     try {
       return from_.CachingAllocator::allocate(capacity);
@@ -168,8 +144,6 @@ class UploadAllocator : public Allocator {
   }
   // Whoever gets these blocks uses them on the compute stream, after their last use.
   void give_back() {
-    for (const auto& [block, capacity] : unrecorded_) free_[capacity].push_back(block);
-    unrecorded_.clear();
     for (const auto& [capacity, blocks] : free_) {
       for (const Block& block : blocks) {
         from_.deallocate(block.memory, capacity);
@@ -183,7 +157,6 @@ class UploadAllocator : public Allocator {
   std::mutex mutex_;
   std::unordered_map<size_t, std::deque<Block>> free_;  // by capacity
   std::unordered_map<void*, Block> used_;
-  std::vector<std::pair<Block, size_t>> unrecorded_;  // with capacities
 };
 
 // Buffers in host memory that the GPU reads by itself. The host goes on as soon as it has filled one.
@@ -256,7 +229,6 @@ class GpuMemory : public DeviceBackend {
   Allocator& host_allocator() override { return pinned_memory_; }
   void upload_new(void* device, const void* host, size_t bytes) override {
     if (bytes <= kMostStored) return store_bytes(device, host, bytes);
-    // Calls that are collected come behind the upload then, which they do not need and which does not wait for them.
     pinned_.copy(device, host, bytes, streams().copy);
     check(cudaEventRecord(uploaded_, streams().copy));
     check(cudaStreamWaitEvent(streams().compute, uploaded_));
@@ -271,7 +243,6 @@ class GpuMemory : public DeviceBackend {
     }
     check(cudaEventRecord(fetched_, streams().fetch));
   }
-  // Calls that are collected do not wait for it.
   void await_fetched() override { check(cudaStreamWaitEvent(stream(), fetched_)); }
 
   void copy_to_host(void* host, const void* device, size_t bytes) override {
@@ -283,28 +254,13 @@ class GpuMemory : public DeviceBackend {
     pinned_.copy(device, host, bytes, stream());
   }
   void copy_within(void* to, const void* from, size_t bytes) override {
-    if (call_queue().collects()) return copy_bytes(to, from, bytes);
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()));
   }
-  void zero(void* device, size_t bytes) override {
-    if (call_queue().collects()) return clear_bytes(device, bytes);
-    check(cudaMemsetAsync(device, 0, bytes, stream()));
-  }
+  void zero(void* device, size_t bytes) override { check(cudaMemsetAsync(device, 0, bytes, stream())); }
   void synchronize() override {
     check(cudaStreamSynchronize(stream()));
     if (check_connection_) check_connection_();
   }
-
-  bool use_graphs(bool wanted) override {
-    wanted ? call_queue().start(streams().compute) : call_queue().stop();
-    return true;
-  }
-  void submit() override { call_queue().flush(); }
-  CallCounts call_counts() const override { return call_queue().counts(); }
-
-  std::string kernel_choices() const override { return product_choices(); }
-  bool use_kernel_choices(const std::string& choices) override { return use_product_choices(choices); }
-  std::vector<std::string> measure_kernels(const std::function<void()>& work) override { return time_products(work); }
 
   std::unique_ptr<Collectives> connect(Ranks& ranks) override {
     std::array<char, 32> bus{};
@@ -327,7 +283,6 @@ class GpuMemory : public DeviceBackend {
 }  // namespace
 
 cudaStream_t stream() {
-  call_queue().flush();
   return streams().compute;
 }
 

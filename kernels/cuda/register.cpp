@@ -4,7 +4,7 @@
 #include <string>
 
 #include "kernels/cuda/bind.h"
-#include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/cudnn/cudnn_attention.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/own_code.h"
 #include "kernels/cuda/stream.h"
@@ -13,8 +13,7 @@
 
 namespace {
 
-// The first GPU that is visible, as it is shown. Throws DeviceError with the reason
-// when there is none to use.
+// The name of the first GPU that is visible. Throws DeviceError with the reason when there is none to use.
 std::string find_gpu() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
@@ -35,8 +34,7 @@ std::string find_gpu() {
   if (!quire::cuda::has_code_for_gpu()) {
     throw quire::DeviceError(quire::cuda::no_code(properties.name, properties.major, properties.minor));
   }
-  return quire::cuda::shown_name(properties.name, properties.major, properties.minor, QUIRE_HAS_SM90A != 0,
-                                 quire::cuda::multiplies_by_warpgroups());
+  return properties.name;
 }
 
 }  // namespace
@@ -44,14 +42,12 @@ std::string find_gpu() {
 extern "C" __attribute__((visibility("default"))) const char* quire_register_backend(const char* build_id,
                                                                                      std::string* reason) {
   if (std::strcmp(build_id, QUIRE_BUILD_ID) != 0) return nullptr;
-  quire::cuda::require_known_environment();
   static std::string name;
   try {
     name = find_gpu();
     quire::register_device_backend(quire::DeviceKind::cuda, quire::cuda::make_memory(name));
     quire::cuda::bind_all();
-    quire::cuda::bind_gemm();
-    quire::cuda::bind_cudnn_answers();
+    quire::cuda::answer_for_cudnn();
   } catch (const quire::DeviceError& error) {
     *reason = error.what();
     return nullptr;

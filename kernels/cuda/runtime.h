@@ -4,15 +4,12 @@
 #pragma once
 
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
 
 #include "core/bfloat16.h"
 #include "core/tensor.h"
-#include "kernels/cuda/bind.h"
-#include "kernels/cuda/call_queue.h"
 #include "kernels/cuda/stream.h"
 
 namespace quire::cuda {
@@ -47,38 +44,6 @@ inline void allow_shared_memory(const void* kernel, size_t bytes) {
   most = bytes;
 }
 
-// Of a kernel with these parameters, whose addresses are given.
-template <typename... Parameters>
-cudaError_t launch_from_addresses(const cudaLaunchConfig_t& config, const void* kernel, void** parameters) {
-  return [&]<size_t... i>(std::index_sequence<i...>) {
-    return cudaLaunchKernelEx(&config, reinterpret_cast<void (*)(Parameters...)>(const_cast<void*>(kernel)),
-                              *static_cast<std::remove_cvref_t<Parameters>*>(parameters[i])...);
-  }
-  (std::index_sequence_for<Parameters...>());
-}
-
-// Sets bytes between members to zero, in which equal values may differ. Not every compiler can.
-#if __has_builtin(__builtin_clear_padding)
-inline constexpr bool kClearsPadding = true;
-template <typename T>
-void clear_padding(T& value) {
-  __builtin_clear_padding(&value);
-}
-#else
-inline constexpr bool kClearsPadding = false;
-template <typename T>
-void clear_padding(T&) {}
-#endif
-
-template <typename... Parameters>
-void launch_later(void (*kernel)(Parameters...), const cudaLaunchConfig_t& config,
-                  std::type_identity_t<Parameters>... values) {
-  static_assert((std::is_trivially_copyable_v<Parameters> && ...));
-  (clear_padding(values), ...);
-  call_queue().add_kernel(reinterpret_cast<const void*>(kernel), launch_from_addresses<Parameters...>, config,
-                          {CallQueue::Parameter{&values, sizeof values}...});  // NOLINT(bugprone-sizeof-expression)
-}
-
 // Threads of a block come in whole warps. A grid without blocks is not launched. DeviceError: the GPU has less shared
 // memory.
 template <typename... Parameters, typename... Arguments>
@@ -97,7 +62,6 @@ void launch(void (*kernel)(Parameters...), dim3 blocks, int threads, size_t shar
   config.gridDim = blocks;
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared_bytes;
-  if (call_queue().collects()) return launch_later(kernel, config, static_cast<Parameters>(arguments)...);
   config.stream = stream();
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));
 }

@@ -39,9 +39,6 @@ void sort_pairs(const Tensor& sorted_keys, const Tensor& sorted_values, const Te
   // Never empty: no scratch would mean another query.
   const Tensor scratch = Tensor::empty({static_cast<int64_t>(bytes) + 1}, DType::u8, keys.device());
   sort.scratch = scratch.raw();
-  if (call_queue().collects()) {
-    return call_queue().add("sort", &sort, sizeof sort, [sort, bytes](cudaStream_t on) mutable { run(sort, bytes, on); });
-  }
   run(sort, bytes, stream());
 }
 

@@ -10,7 +10,7 @@
 namespace quire::cuda {
 
 // All kernels of this process run on it, in order; so memory may be handed out again as soon as the last kernel that
-// uses it has been launched. Calls that were collected for it (call_queue.h) are given to it first.
+// uses it has been launched.
 cudaStream_t stream();
 
 inline void check(cudaError_t status) {

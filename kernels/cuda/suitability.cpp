@@ -20,13 +20,6 @@ std::string no_code(const std::string& name, int major, int minor) {
          ", for which this build has no code: configure it with -DQUIRE_CUDA_CHIPS=all and build again";
 }
 
-std::string shown_name(const std::string& name, int major, int minor, bool has_code, bool are_used) {
-  if (are_used) return name + ", by warpgroups";
-  if (major != 9 || minor != 0) return name;
-  return name + ", without its warpgroups (" +
-         (has_code ? "QUIRE_CUDA_WARPGROUPS=0" : "this build has no code for them: -DQUIRE_CUDA_CHIPS=all") + ")";
-}
-
 std::string driver_too_old(int driver, int needed) {
   const auto version = [](int number) {
     return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);

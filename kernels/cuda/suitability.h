@@ -11,10 +11,6 @@ std::string why_unsuitable(const std::string& name, int major, int minor);
 // The line for a GPU of that capability for which the library has no code.
 std::string no_code(const std::string& name, int major, int minor);
 
-// How a GPU is named to the user. Hopper's has warpgroups, which make attention faster: whether this build has code for
-// them (QUIRE_HAS_SM90A), and whether they are used.
-std::string shown_name(const std::string& name, int major, int minor, bool has_code, bool are_used);
-
 // The line for a driver of CUDA version `driver`, older than `needed`: 12040 is 12.4.
 std::string driver_too_old(int driver, int needed);
 

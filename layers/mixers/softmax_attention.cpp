@@ -161,7 +161,6 @@ Variable SoftmaxAttention::operator()(const Forward& f, const PartInput& input) 
     settings.cache_head = f.state.ring_head(cached_keys_.group);
   }
   settings.first_visible = first_visible(f, initial, config_.reach());
-  if (const auto largest = config_.reach()) settings.reach = {.block = 1, .before = *largest};
   settings.attend_self = config_.attend_self;
   settings.dropout = f.training ? dropout_ : 0;
   settings.key = f.key;

@@ -120,7 +120,6 @@ Variable VqAttention::operator()(const Forward& f, const PartInput& input) const
   settings.block = std::min(blocks_.block, tokens);
   settings.through_cache = config_.through_cache;
   settings.attention.cache_head = f.state.ring_head(window_keys_.group);
-  settings.attention.reach = {.block = blocks_.cache ? blocks_.block : 1, .before = blocks_.window};
   settings.attention.first_visible = table(kFirstVisible, blocks_.block, {rows, tokens}, first_visible);
   if (!config_.through_cache) {
     settings.first_in_block = table(kFirstInBlock, blocks_.block, {rows, tokens}, [&] {

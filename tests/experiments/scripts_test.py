@@ -433,20 +433,6 @@ class Alone(Scripts):
             self.run_script("parity/parity.py", *arguments, status=2)
             self.assertRegex(self.errors, "^parity: error: [^\\n]*\\n$")
 
-    def test_model_of_a_step(self):
-        # An operation that grows with the rows, in bf16, and one that does not, in f32.
-        self.write_program(self.folder / "quire", """case "$*" in *rows=1*) n=1;; *) n=2;; esac
-echo "{\\"model_flops\\": $n.0e12, \\"operations\\": [{\\"name\\": \\"gemm\\", \\"calls\\": 1, \\"flops\\": $n.0e12, \\"bytes\\": $n.0e6},
-{\\"name\\": \\"adamw\\", \\"calls\\": 1, \\"flops\\": 0, \\"bytes\\": 27.0e9}]}" | tr -d '\\n'""")
-        arguments = ["config.yaml", "--quire", self.folder / "quire", "--json"]
-        result = json.loads(self.run_script("gpu/model.py", *arguments, "--rows", 10))
-        gemm, adamw = sorted(result["operations"], key=lambda line: -line["gigaflop"])
-        self.assertAlmostEqual(gemm["ms"], 10e12 / (0.7 * 989e12) * 1e3)
-        self.assertAlmostEqual(gemm["gigabytes"], 5e6 / 1e9)
-        self.assertEqual((adamw["gigabytes"], adamw["ms"], adamw["bound"]), (27, 10, "bytes"))
-        self.assertAlmostEqual(result["share_of_peak"], 10e12 / (result["step_ms"] / 1e3) / 989e12)
-        self.run_script("gpu/model.py", *arguments, "--rows", 0, status=1)
-
     def test_cases_of_steps_on_a_gpu(self):
         # Every configuration that the scripts would time is one that quire trains: small, on the CPU, one step.
         small = ["run.device=cpu", "run.precision=f32", "model.layers=2", "model.width=32", "data.vocabulary=100", "data.rows=1",
@@ -484,31 +470,19 @@ echo "{\\"backend\\": \\"a GPU\\", \\"step_ms\\": {\\"median\\": $n, \\"min\\": 
 
     def test_resources_of_kernels(self):
         def listing(stack, instruction):
-            return ("arch = sm_90a\n Function _Zab:\n  REG:99 STACK:%d SHARED:1024 LOCAL:0\n" % stack if stack >= 0 else
-                    f"arch = sm_90a\n\t\tFunction : _Zab\n   /*0010*/   {instruction} R1, R2 ;\n   /*0020*/   STL [R1], R2 ;\n")
-        def run(stack, instruction, status, kernel="a_mma_kernel"):
+            return ("arch = sm_90\n Function _Zab:\n  REG:99 STACK:%d SHARED:1024 LOCAL:0\n" % stack if stack >= 0 else
+                    f"arch = sm_90\n\t\tFunction : _Zab\n   /*0010*/   {instruction} R1, R2 ;\n   /*0020*/   STL [R1], R2 ;\n")
+        def run(stack, instruction, status):
             for name, text in (("usage", listing(stack, "")), ("sass", listing(-1, instruction))):
                 (self.folder / name).write_text(text, encoding="utf-8")
             self.write_program(self.folder / "path/cuobjdump",
                                f"case $1 in -sass) cat {self.folder}/sass;; *) cat {self.folder}/usage;; esac")
-            self.write_program(self.folder / "path/c++filt", f"echo 'void quire::cuda::(anonymous namespace)::{kernel}<64>(x)'")
+            self.write_program(self.folder / "path/c++filt", f"echo 'void quire::cuda::(anonymous namespace)::a_mma_kernel<64>(x)'")
             path = {"PATH": f"{self.folder / 'path'}:{os.environ['PATH']}"}
             return self.run_script("gpu/resources.py", "library.so", "--check", status=status, environment=path)
-        self.assertIn("| a_mma_kernel<64> | sm_90a | 99 | 1024 | 8 | 1 | 0 | 0 | 1 |", run(8, "HMMA.16816.F32.BF16", 0))
+        self.assertIn("| a_mma_kernel<64> | sm_90 | 99 | 1024 | 8 | 1 | 0 | 1 |", run(8, "HMMA.16816.F32.BF16", 0))
         run(8, "FFMA", 1)
         run(300, "HMMA.16816.F32.BF16", 1)
-        self.assertIn("| 8 | 0 | 1 | 0 | 1 |", run(8, "HGMMA.64x128x16.F32.BF16", 0, "a_warpgroup_kernel"))
-        run(8, "HMMA.16816.F32.BF16", 1, "a_warpgroup_kernel")
-
-    def test_counts_of_kernels(self):
-        line = {"kernel": "void quire::cuda::(anonymous namespace)::a_kernel<8>", "launches": 2, "instructions": 640, "sectors": 64,
-                "fewest_sectors": 32, "wavefronts": 0, "fewest_wavefronts": 0}
-        (self.folder / "counts").write_text(json.dumps(line) + "\n" + json.dumps({**line, "instructions": 10}) + "\n",
-                                            encoding="utf-8")
-        table = self.run_script("gpu/counts.py", self.folder / "counts", "--least", 100).splitlines()
-        self.assertEqual(table[2:], ["| `a_kernel<8>` | 2 | 640 | 320.00 | 2.00 |  |"])
-        self.run_script("gpu/counts.py", self.folder / "nothing", status=1)
-        self.assertRegex(self.errors, "^counts: error: [^\\n]*\\n$")
 
     def test_attention_alone(self):
         cases = self.attention_alone("--no-torch")

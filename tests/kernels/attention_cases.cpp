@@ -291,7 +291,7 @@ void add_attention_cases(std::vector<OpCase>& cases) {
        .relative = true,
        .dropout = 0.4,
        .scale = 0.2},
-      // Heads of more than 32 features without relative terms, dropout and wide values: warpgroups in bf16 on Hopper.
+      // Heads of 64 to 128 features, one query and several tiles.
       {.name = "panels_one", .queries = 1, .kv_heads = 1, .size = 64, .value_size = 40, .slots = 3, .scale = 0.2},
       {.name = "panels",
        .rows = 1,
@@ -379,7 +379,7 @@ void add_attention_cases(std::vector<OpCase>& cases) {
        .value_size = 136,
        .slots = 560,
        .scale = 0.2},
-      // Relative terms by warpgroups.
+      // The same with relative terms.
       {.name = "panels_relative_one",
        .queries = 1,
        .kv_heads = 1,
@@ -448,8 +448,8 @@ void add_attention_cases(std::vector<OpCase>& cases) {
        .bias = true,
        .relative = true,
        .scale = 0.06},
-      // Wide values go through products of slabs of 256 queries and more: several slabs, each with the one before.
-      {.name = "products_window",
+      // Wide values behind a window, in several slices.
+      {.name = "wide_window",
        .rows = 1,
        .queries = 530,
        .heads = 1,

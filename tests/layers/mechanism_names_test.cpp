@@ -9,6 +9,7 @@
 #include <map>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "layers/mechanism_list.h"
 #include "layers/mechanism_registry.h"
@@ -259,6 +260,37 @@ TEST(MechanismNames, ThoseOfTestsDoNotCount) {
 int64_t lines_of(const fs::path& file) {
   const std::string text = read_text(file);
   return std::count(text.begin(), text.end(), '\n');
+}
+
+// Lines of the longest function: from the last line at the left margin, or at that of a class's members, to a brace
+// that stands there alone.
+int64_t longest_function(const std::string& text) {
+  int64_t longest = 0;
+  for (const std::string margin : {"", "  "}) {
+    std::istringstream lines(text);
+    int64_t begin = 0, number = 1;
+    for (std::string line; std::getline(lines, line); ++number) {
+      if (line == margin + "}") longest = std::max(longest, begin == 0 ? 0 : number - begin + 1);
+      const size_t first = line.find_first_not_of(' ');
+      if (first == margin.size() && (is_word(line[first]) || line[first] == '~')) begin = number;
+    }
+  }
+  return longest;
+}
+
+TEST(SourceSizes, FunctionsAreMeasured) {
+  EXPECT_EQ(longest_function("int a;\n"), 0);
+  EXPECT_EQ(longest_function("int f(int a,\n      int b) {\n#pragma unroll\n  g(a);\n}\n\nint h() {\n}\n"), 5);
+  EXPECT_EQ(longest_function("struct A {\n  ~A() {\n    f();\n  }\n};\n"), 3);
+}
+
+TEST(SourceSizes, KernelsOfGpusStaySmall) {
+  const std::vector<fs::path> files = files_of("kernels/cuda", {".h", ".cpp", ".cu"});
+  EXPECT_GT(files.size(), 100U);
+  for (const fs::path& file : files) {
+    EXPECT_LE(lines_of(file), 400) << fs::relative(file, QUIRE_SOURCE_DIR);
+    EXPECT_LE(longest_function(read_text(file)), 120) << fs::relative(file, QUIRE_SOURCE_DIR);
+  }
 }
 
 TEST(SourceSizes, StaySmall) {

@@ -43,7 +43,6 @@ ops::AttentionInputs attention_inputs(const AttentionForm& form, uint32_t seed) 
     in.cache_head = random.integers({form.rows}, 0, form.slots);
   }
   in.first_visible = visible_from(form, random);
-  if (form.window) in.reach = {.block = form.block, .before = *form.window};
   if (form.bidirectional) in.last_visible = visible_to(form, random);
   const int64_t reach = form.queries + form.slots;
   const int64_t entries = (form.window ? std::min(reach, *form.window + form.block) : reach) + form.spare_entries;

@@ -196,19 +196,6 @@ TEST_P(MechanismTraining, EvaluationLeavesTrainingUntouched) {
   }
 }
 
-// A step whose products are timed is taken twice, the first time without its end.
-TEST_P(MechanismTraining, ARehearsalLeavesNothing) {
-  SmallCorpus corpus;
-  const RunConfig run_config = config({"run.precision=f32"});
-  TrainingRun alone(run_config, *corpus);
-  TrainingRun rehearsed(run_config, *corpus);
-  for (int64_t step = 1; step <= 6; ++step) {
-    if (step % 2 != 0) rehearsed.rehearse();
-    EXPECT_EQ(alone.step().loss, rehearsed.step().loss) << "step " << step;
-    EXPECT_EQ(difference(alone.snapshot(), rehearsed.snapshot()), "") << "step " << step;
-  }
-}
-
 TEST_P(MechanismTraining, ThreadsDoNotMatter) {
   SmallCorpus corpus;
   const RunConfig run_config = config({"run.precision=f32"});

@@ -2,7 +2,6 @@
 
 #include "core/check.h"
 #include "trainers/run/trainer.h"
-#include "trainers/step/product_choice.h"
 
 namespace quire::test {
 
@@ -49,24 +48,11 @@ TrainingRun::TrainingRun(const RunConfig& config, Corpus& corpus, const std::fil
   batches_ = std::make_unique<BatchSource>(corpus, config_.data.split, batch_options(config_, *training_), cursor_);
 }
 
-const Batch& TrainingRun::next_batch() {
-  if (!next_) next_ = batches_->next();
-  QUIRE_CHECK(next_.has_value(), "training run: the endless batches ended");
-  return next_->batch;
-}
-
-std::vector<std::string> TrainingRun::choose_products() {
-  return quire::choose_products(*training_, config_, next_batch(), device_backend(machine_.device.kind), ranks_);
-}
-
-void TrainingRun::rehearse() {
-  rehearse_step(*training_, config_, next_batch());
-}
-
 StepResult TrainingRun::step(ReadResult read) {
-  const StepResult result = train_step(*training_, config_, next_batch(), ranks_, read);
-  cursor_ = next_->after;
-  next_.reset();
+  const std::optional<CursoredBatch> next = batches_->next();
+  QUIRE_CHECK(next.has_value(), "training run: the endless batches ended");
+  const StepResult result = train_step(*training_, config_, next->batch, ranks_, read);
+  cursor_ = next->after;
   return result;
 }
 

@@ -28,10 +28,6 @@ class TrainingRun {
   TrainingRun(const RunConfig& config, Corpus& corpus, const std::filesystem::path& checkpoint,
               bool drop_state = false);
 
-  // Before the first step, as a run does it. Returns lines for the log.
-  std::vector<std::string> choose_products();
-  // Forward and backward passes of the step that comes next.
-  void rehearse();
   StepResult step(ReadResult read = ReadResult::always);
   std::vector<double> losses(int64_t steps);  // of so many more steps
 
@@ -43,8 +39,6 @@ class TrainingRun {
   const Cursor& cursor() const { return cursor_; }
 
  private:
-  const Batch& next_batch();
-
   RunConfig config_;
   Corpus& corpus_;
   Machine machine_;
@@ -52,7 +46,6 @@ class TrainingRun {
   Ranks& ranks_;
   std::unique_ptr<TrainingState> training_;
   std::unique_ptr<BatchSource> batches_;
-  std::optional<CursoredBatch> next_;  // a batch that was looked at
   Cursor cursor_;
 };
 

@@ -26,14 +26,13 @@ nlohmann::json CheckpointMeta::to_json() const {
                       {"corpus", corpus},        {"cursor", cursor_to_json(cursor)},
                       {"backend", backend},      {"dtype", dtype},
                       {"skipped", skipped},      {"skips_in_a_row", skips_in_a_row},
-                      {"logged", logged},        {"kernels", kernels},
-                      {"ranks", ranks}};
+                      {"logged", logged},        {"ranks", ranks}};
   if (!attention.empty()) json["attention"] = attention;
-  if (!timed.empty()) json["timed"] = timed;
   if (!mix.empty()) json["mix"] = mix;
   return json;
 }
 
+// Keys that it does not name are ignored: earlier programs wrote their choices of products (kernels, timed).
 CheckpointMeta CheckpointMeta::from_json(const nlohmann::json& json, int64_t step, const std::string& where) {
   CheckpointMeta meta;
   try {
@@ -47,9 +46,7 @@ CheckpointMeta CheckpointMeta::from_json(const nlohmann::json& json, int64_t ste
     meta.skipped = count_or_none(json, "skipped");
     meta.skips_in_a_row = count_or_none(json, "skips_in_a_row");
     meta.logged = count_or_none(json, "logged");
-    meta.kernels = text_or_none(json, "kernels");
     meta.attention = text_or_none(json, "attention");
-    meta.timed = text_or_none(json, "timed");
     if (json.contains("ranks")) meta.ranks = json_integer(json.at("ranks"), 1);
     if (json.contains("mix")) meta.mix = json.at("mix").get<std::vector<std::string>>();
   } catch (const nlohmann::json::exception&) {

@@ -25,9 +25,7 @@ struct CheckpointMeta {
   std::vector<std::string> mix = {};  // the checksums of data.mix
   std::string backend = {};
   std::string dtype = {};
-  std::string kernels = {};  // choices between kernels, as text; empty without any, as the next two
-  std::string attention = {};
-  std::string timed = {};
+  std::string attention = {};  // choices between kernels of attention, as text; empty without any
 
   nlohmann::json to_json() const;
   // Error(checkpoint), which begins with `where`, unless every value is there and is of its type, and the step is that

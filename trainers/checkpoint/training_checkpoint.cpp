@@ -104,9 +104,7 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
                       .cursor = cursor,
                       .corpus = corpus.hash(),
                       .backend = machine.backend,
-                      .dtype = name_of(machine.dtype),
-                      .kernels = device_backend(machine.device.kind).kernel_choices(),
-                      .timed = training.timed};
+                      .dtype = name_of(machine.dtype)};
   if (!training.attention.empty()) meta.attention = training.attention.to_text(attention_heading(machine.device));
   if (mixture != nullptr) meta.mix = mixture->hashes();
   return write_checkpoint(
@@ -158,13 +156,6 @@ Cursor load_training(const CheckpointReader& reader, TrainingState& training, bo
     load_part(reader, kAveragePart, training.average->save());
   }
   if (!drop_state && training.state->rows() > 0) load_row_state(reader, *training.state, training.first_row);
-  if (device_backend(training.store.values().device().kind).use_kernel_choices(meta.kernels)) {
-    training.timed = meta.timed;
-  } else {
-    log_warn(
-        "the checkpoint's choice of kernels is for another GPU or version of its libraries: results may differ in "
-        "the last bits");
-  }
   const Device device = training.store.values().device();
   if (!meta.attention.empty() && !training.attention.add(meta.attention, attention_heading(device))) {
     log_warn(

@@ -14,8 +14,6 @@
 #include "trainers/plan/plan.h"
 #include "trainers/plan/random_batch.h"
 #include "trainers/setup/attention_choice.h"
-#include "trainers/step/graphs.h"
-#include "trainers/step/product_choice.h"
 
 namespace quire {
 
@@ -106,17 +104,12 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   allocator.reset_peak();
   require_attention(config, machine, {});
   TrainingState training(config, vocabulary, machine);
-  const auto chosen = [&](const std::vector<std::string>& lines) {
-    for (const std::string& line : lines) log_info(line);
-    result.choices.insert(result.choices.end(), lines.begin(), lines.end());
-  };
-  chosen(choose_attention(training, config, machine, one));
+  result.choices = choose_attention(training, config, machine, one);
+  for (const std::string& line : result.choices) log_info(line);
   // Steps follow each other without waiting for the device, as in training: where it works on when a call returns, a
   // time is the mean of several steps.
   DeviceBackend& device = device_backend(machine.device.kind);
   const int64_t group = device.is_asynchronous() ? std::max<int64_t>(1, (options.steps + 4) / 5) : 1;
-  Graphs graphs(device, config.run.graphs);
-  chosen(graphs.lines());
   std::vector<double> times;
   auto started = Clock::now();
   int64_t since = 0;
@@ -125,13 +118,11 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   int64_t heap = 0;
   for (int64_t step = 0; step < options.warmup + options.steps; ++step) {
     const Batch batch = random_batch(config.data, vocabulary, training.network.model.insertion(), step);
-    if (step == 0) chosen(choose_products(training, config, batch, device, one));
     if (step == options.warmup) {
       for (OpBase* op : OpBase::all()) op->reset_stats();
       OpBase::set_timing(options.profile);
       allocations = allocator.stats().system_allocations;
       heap = heap_bytes();
-      graphs.report(step);  // from here on
     }
     if (since == 0) {
       device.synchronize();
@@ -146,7 +137,6 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
     since = 0;
   }
   OpBase::set_timing(false);
-  chosen(graphs.report(options.steps));
   std::sort(times.begin(), times.end());
   result.parameters = training.store.parameter_count();
   result.step_ms_median = times[times.size() / 2];

@@ -31,7 +31,7 @@ struct BenchmarkResult {
   // During the timed steps: calls of the tensor allocator that reached the system, and growth of the heap.
   int64_t system_allocations = 0;
   int64_t heap_growth_bytes = 0;
-  std::vector<std::string> choices;  // which kernels and products the steps take, as the log says it
+  std::vector<std::string> choices;  // which kernels the steps take, as the log says it
   std::vector<OpStats> operations;   // by time, when profiling
 
   double model_flops_share() const { return model_flops / (step_ms_median / 1000) / measured_peak_flops; }

@@ -54,7 +54,7 @@ Plan make_whole_plan(const RunConfig& config, int64_t ranks, int threads) {
   const int64_t vocabulary = expected_vocabulary(config);
   const DeviceKind planned = planned_device(config.run);
   const bool gpu = planned == DeviceKind::cuda;
-  const PlannedScratch scratch(planned, config.run.products == ProductChoice::timed);
+  const PlannedScratch scratch(planned);
   const DType dtype = computing_type(config.run.precision, planned);
   const Machine machine{kMeta, dtype, "meta"};
   Allocator& allocator = device_backend(DeviceKind::meta).allocator();

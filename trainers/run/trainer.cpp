@@ -11,9 +11,7 @@
 #include "trainers/run/schedule_share.h"
 #include "trainers/run/signals.h"
 #include "trainers/step/exchange_timer.h"
-#include "trainers/step/graphs.h"
 #include "trainers/step/nonfinite.h"
-#include "trainers/step/product_choice.h"
 
 namespace quire {
 
@@ -76,19 +74,10 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
     progress.leave_out(seconds_since(started));
     return result;
   };
-  const int64_t began_at = training_->step;
-  Graphs graphs(device_backend(machine_.device.kind), config_.run.graphs);
-  for (const std::string& line : graphs.lines()) log_info(line);
   while (training_->step < config_.schedule.steps) {
-    auto step_started = Clock::now();
+    const auto step_started = Clock::now();
     const std::optional<CursoredBatch> item = batches_->next();
     QUIRE_CHECK(item.has_value(), "trainer: the endless batches ended");
-    if (training_->step == began_at) {
-      DeviceBackend& device = device_backend(machine_.device.kind);
-      const auto choose = [&] { return choose_products(*training_, config_, item->batch, device, ranks_); };
-      for (const auto& line : beside_steps(choose)) log_info(line);
-      step_started = Clock::now();
-    }
     const int64_t number = training_->step + 1;
     const bool look = number % config_.log.every == 0 || number == config_.schedule.steps;
     const StepResult result =
@@ -129,9 +118,6 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
       save();
     } else if (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0) {
       beside_steps([&] { return try_to_save(); });
-    }
-    if (stopping || last) {
-      for (const std::string& line : graphs.report(training_->step - began_at)) log_info(line);
     }
     if (stopping && !(last && evaluated)) {
       progress.finish();

@@ -31,8 +31,6 @@ struct RunSection {
   int64_t seed = 1;
   DeviceChoice device = DeviceChoice::automatic;
   Precision precision = Precision::automatic;
-  ProductChoice products = ProductChoice::first;
-  bool graphs = false;
   int64_t threads = 0;
   NonfiniteConfig on_nonfinite;
   std::optional<Duration> max_wall_time;
@@ -45,16 +43,6 @@ struct RunSection {
     v.field("device", device, {.help = "where the model lives"});
     v.field("precision", precision,
             {.help = "number type in which the model computes", .meant = "dtype amp bf16 fp16"});
-    v.field(
-        "products", products,
-        {.help = "which of cuBLASLt's ways to run a matrix product the training steps take on a GPU. Evaluation and "
-                 "generation take the first for what training does not have"});
-    v.field(
-        "graphs", graphs,
-        {.help = "on a GPU, calls that a step repeats are made together, as CUDA graphs: the same results, and less "
-                 "work for the host, which is what small models wait for. On the CPU there are none, and the log "
-                 "says so",
-         .resumable = true});
     v.field("threads", threads,
             {.help = "CPU threads; 0 means one per core that the run may use, or fewer where a CPU quota (cgroup) "
                      "gives less time. More than four per core of the machine are refused. Results do not depend on "

@@ -9,7 +9,6 @@ namespace quire {
 
 enum class DeviceChoice { automatic, cpu, cuda };
 enum class Precision { automatic, f32, f64, bf16 };
-enum class ProductChoice { first, timed };
 enum class NonfinitePolicy { stop, skip };
 enum class CheckpointErrorPolicy { stop, warn };
 
@@ -28,15 +27,6 @@ struct EnumNames<Precision> {
       {{Precision::automatic, "auto"}, {Precision::f32, "f32"}, {Precision::f64, "f64"}, {Precision::bf16, "bf16"}});
   static constexpr auto help = std::to_array<std::string_view>(
       {"f32 on the CPU, bf16 on a GPU", "32 bits", "64 bits, for checks on the CPU", "GPU only"});
-};
-template <>
-struct EnumNames<ProductChoice> {
-  static constexpr auto value = std::to_array<std::pair<ProductChoice, std::string_view>>(
-      {{ProductChoice::first, "first"}, {ProductChoice::timed, "timed"}});
-  static constexpr auto help = std::to_array<std::string_view>(
-      {"the first that cuBLASLt proposes, so that another new run gets the same bits",
-       "the fastest of the first eight, timed when the run begins and kept when it goes on; another new run may choose "
-       "otherwise. On the CPU there is no choice, and the log says so"});
 };
 template <>
 struct EnumNames<NonfinitePolicy> {

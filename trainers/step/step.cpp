@@ -196,7 +196,6 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
     training.state->commit();
     training.skips_in_a_row = 0;
   }
-  device_backend(device.kind).submit();
   training.step = step;
   training.tokens += result.targets;
   return result;

@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "kernels/attention_choices.h"
-#include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/cudnn/cudnn_attention.h"
 #include "tests/support/attention_inputs.h"
 #include "tests/support/compare.h"
 #include "tests/support/cuda_device.h"
@@ -195,7 +195,7 @@ TEST_F(CudnnAttentionOperands, RowsWithoutDocumentsGiveZeros) {
 }
 
 TEST_F(CudnnAttentionOperands, RefusedPlansSayWhyAndTheOthersAreAsked) {
-  cuda::bind_cudnn_answers();
+  cuda::answer_for_cudnn();
   const AttentionProblem good{.rows = 2, .queries = 12, .heads = 2, .kv_heads = 1, .size = 8, .value_size = 8};
   EXPECT_EQ(why_no_cudnn_plans(good), "");
   AttentionProblem refused = good;

@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "kernels/cuda/cudnn_library.h"
-#include "kernels/cuda/cudnn_plans.h"
+#include "kernels/cuda/cudnn/cudnn_library.h"
+#include "kernels/cuda/cudnn/cudnn_plans.h"
 #include "layers/attention_calls.h"
 #include "tests/support/expect_error.h"
 #include "trainers/setup/config.h"

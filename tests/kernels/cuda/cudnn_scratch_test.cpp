@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/cudnn_plans.h"
+#include "kernels/cuda/cudnn/cudnn_plans.h"
 #include "kernels/planned_scratch.h"
 #include "tests/support/cuda_device.h"
 

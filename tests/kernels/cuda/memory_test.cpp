@@ -18,17 +18,11 @@ constexpr Device kCuda{DeviceKind::cuda, 0};
 constexpr int kCompute = 0, kCopy = 1, kFetch = 2;
 constexpr int64_t kCount = 3000;
 
-// With each of the streams behind the others, without and with graphs.
-class CudaMemory : public ::testing::TestWithParam<std::tuple<int, bool>> {
+// With each of the streams behind the others.
+class CudaMemory : public ::testing::TestWithParam<int> {
  protected:
-  CudaMemory() {
-    shim::slow_down_stream(std::get<0>(GetParam()));
-    device.use_graphs(std::get<1>(GetParam()));
-  }
-  ~CudaMemory() override {
-    device.use_graphs(false);
-    shim::slow_down_stream(-1);
-  }
+  CudaMemory() { shim::slow_down_stream(GetParam()); }
+  ~CudaMemory() override { shim::slow_down_stream(-1); }
 
   static std::vector<float> numbers(float first) {
     std::vector<float> values(kCount);
@@ -54,8 +48,7 @@ TEST_P(CudaMemory, AnUploadWaitsForWhoeverReadItsPlaceBefore) {
 }
 
 TEST_P(CudaMemory, TheFirstUploadToAPlaceWaitsForWhoeverHadItBefore) {
-  const int64_t count = int64_t{1 << 13} << (2 * std::get<0>(GetParam()) + 2 +
-                                             (std::get<1>(GetParam()) ? 1 : 0));  // no upload before had as many bytes
+  const int64_t count = int64_t{1 << 13} << (2 * GetParam() + 2);  // no upload before had as many bytes
   const Tensor sum = Tensor::empty({count}, DType::f32, kCuda);
   {
     const Tensor freed = Tensor::zeros({count}, DType::f32, kCuda);
@@ -116,15 +109,12 @@ TEST_P(CudaMemory, ComesBackFromUploadsWhenThereIsNoOther) {
   EXPECT_EQ(Tensor::zeros({kLarge}, DType::f32, kCuda).to_vector<float>().back(), 0);
 }
 
-std::string name_of_stream(const ::testing::TestParamInfo<std::tuple<int, bool>>& given) {
+std::string name_of_stream(const ::testing::TestParamInfo<int>& given) {
   constexpr const char* kNames[] = {"none", "compute", "copy", "fetch"};
-  const auto& [stream, graphs] = given.param;
-  return kNames[stream + 1] + std::string(graphs ? "_graphs" : "");
+  return kNames[given.param + 1];
 }
 
-INSTANTIATE_TEST_SUITE_P(Behind, CudaMemory,
-                         ::testing::Combine(::testing::Values(-1, kCompute, kCopy, kFetch), ::testing::Bool()),
-                         name_of_stream);
+INSTANTIATE_TEST_SUITE_P(Behind, CudaMemory, ::testing::Values(-1, kCompute, kCopy, kFetch), name_of_stream);
 
 }  // namespace
 }  // namespace quire::test

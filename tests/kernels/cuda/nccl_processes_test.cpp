@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "kernels/cuda/nccl_collectives.h"
+#include "kernels/cuda/nccl/nccl_collectives.h"
 #include "tests/kernels/cuda/nccl_ranks.h"
 #include "tests/support/lone_control.h"
 #include "tests/support/temporary_directory.h"

@@ -10,7 +10,7 @@
 
 #include "core/ranks/in_process.h"
 #include "core/tensor.h"
-#include "kernels/cuda/nccl_connect.h"
+#include "kernels/cuda/nccl/nccl_connect.h"
 
 namespace quire::test {
 

@@ -1,7 +1,7 @@
 // What ranks must have in common before NCCL is asked for anything.
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/nccl_library.h"
+#include "kernels/cuda/nccl/nccl_library.h"
 #include "tests/kernels/cuda/nccl_ranks.h"
 
 namespace quire::test {

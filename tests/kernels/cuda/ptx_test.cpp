@@ -19,10 +19,10 @@ const test::TemporaryDirectory g_folder;  // removed by the process that outlive
 
 // Runs a block. The kernel finds its thread's number in %r0 and the address of its words in %rd0.
 std::vector<uint32_t> run(const std::string& body, unsigned threads = kLanes, const std::string& before = "",
-                          size_t shared_bytes = 0, Counts* counts = nullptr) {
+                          size_t shared_bytes = 0) {
   const std::string file = g_folder.path() / "kernel.ptx";
   std::ofstream(file)
-      << ".version 8.0\n.target sm_90a\n.address_size 64\n"
+      << ".version 8.0\n.target sm_90\n.address_size 64\n"
       << before << "\n.visible .entry kernel(\n.param .u64 to\n)\n{\n"
       << ".reg .pred %p<8>;\n.reg .b16 %h<8>;\n.reg .b32 %r<32>;\n.reg .b64 %rd<8>;\n.reg .f32 %f<8>;\n"
       << ".reg .f64 %d<8>;\nld.param.u64 %rd0, [to];\nmov.u32 %r0, %tid.x;\nmul.wide.u32 %rd1, %r0, 16;\n"
@@ -33,7 +33,6 @@ std::vector<uint32_t> run(const std::string& body, unsigned threads = kLanes, co
   const uint32_t* const to = words.data();
   std::memcpy(kernel->parameter_memory.get(), &to, sizeof to);
   run_grid(*kernel, {1, 1, 1}, {threads, 1, 1}, shared_bytes);
-  if (counts != nullptr) *counts = kernel->counts;
   return words;
 }
 
@@ -186,32 +185,6 @@ TEST(Ptx, BarriersOrderThreads) {
     st.global.u32 [%rd0], %r5;
   )");
   for (uint32_t t = 0; t < 2 * kLanes; ++t) EXPECT_EQ(of_warp[kWords * t], t ^ 1U);
-}
-
-TEST(Ptx, AccessesAreCounted) {
-  const auto counted = [](const std::string& body) {
-    Counts counts;
-    g_counts_accesses = true;
-    run("mov.u32 %r2, memory; shl.b32 %r3, %r0, 2; add.s32 %r3, %r3, %r2; shl.b32 %r4, %r0, 7; add.s32 %r4, %r4, %r2;" +
-            body,
-        kLanes, kShared, size_t{128} * kLanes, &counts);
-    g_counts_accesses = false;
-    return counts;
-  };
-  // A thread's words are 16 bytes, two threads' a sector.
-  Counts counts = counted("ld.global.u32 %r5, [%rd0]; st.global.v4.u32 [%rd0], {0, 0, 0, 0};");
-  EXPECT_EQ(counts.sectors, 16 + 16);
-  EXPECT_EQ(counts.fewest_sectors, 4 + 16);
-  EXPECT_EQ(counts.instructions[static_cast<size_t>(Kind::global)], 2);
-  EXPECT_EQ(counts.launches, 1);
-  counts = counted("st.shared.u32 [%r3], 1;");
-  EXPECT_EQ(counts.wavefronts, 1);
-  counts = counted("st.shared.u32 [%r4], 1;");  // all in one bank
-  EXPECT_EQ(counts.wavefronts, 32);
-  EXPECT_EQ(counts.fewest_wavefronts, 1);
-  counts = counted("st.shared.v4.u32 [%r4], {1, 1, 1, 1};");  // eight lanes at once
-  EXPECT_EQ(counts.wavefronts, 4 * 8);
-  EXPECT_EQ(counts.fewest_wavefronts, 4);
 }
 
 TEST(PtxDeathTest, ThreadsThatNothingOrdersAreFound) {

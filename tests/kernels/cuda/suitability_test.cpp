@@ -19,15 +19,6 @@ TEST(CudaSuitability, AGpuWithoutCodeIsToldHowToGetIt) {
             "-DQUIRE_CUDA_CHIPS=all and build again");
 }
 
-TEST(CudaSuitability, AHopperGpuSaysWhetherItsWarpgroupsAreUsed) {
-  EXPECT_EQ(shown_name("NVIDIA A100", 8, 0, true, false), "NVIDIA A100");
-  EXPECT_EQ(shown_name("NVIDIA H100", 9, 0, true, true), "NVIDIA H100, by warpgroups");
-  EXPECT_EQ(shown_name("NVIDIA H100", 9, 0, true, false),
-            "NVIDIA H100, without its warpgroups (QUIRE_CUDA_WARPGROUPS=0)");
-  EXPECT_EQ(shown_name("NVIDIA H100", 9, 0, false, false),
-            "NVIDIA H100, without its warpgroups (this build has no code for them: -DQUIRE_CUDA_CHIPS=all)");
-}
-
 TEST(CudaSuitability, AnOldDriverIsNamedWithBothVersions) {
   EXPECT_EQ(driver_too_old(12040, 13000),
             "the NVIDIA driver is for CUDA 12.4 and older, and this program needs one for CUDA 13.0");

@@ -9,7 +9,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/bind.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/runtime.h"
 #include "tests/support/cuda_device.h"
@@ -122,7 +122,6 @@ bool put_in_place() {
   shim::guard_device_memory();
   register_device_backend(DeviceKind::cuda, cuda::make_memory("cuda_shim"));
   cuda::bind_all();
-  cuda::bind_gemm();
   // QUIRE_TEST_SLOW_STREAM: the number of a stream that lags behind the others.
   const char* const slow = std::getenv("QUIRE_TEST_SLOW_STREAM");
   if (slow != nullptr) shim::slow_down_stream(std::stoi(slow));

@@ -1,5 +1,5 @@
-// Stands in for the header of cuBLASLt of this name: as much as kernels/cuda/gemm.cpp uses. What the documentation of
-// CUDA 13 demands of epilogues is demanded here.
+// Stands in for the header of cuBLASLt of this name: as much as kernels/cuda/products/gemm.cpp uses. What the
+// documentation of CUDA 13 demands of epilogues is demanded here.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,7 +23,6 @@ enum cublasLtEpilogue_t {
   CUBLASLT_EPILOGUE_GELU_AUX = 160,
   CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 164,
   CUBLASLT_EPILOGUE_DGELU = 192,
-  CUBLASLT_EPILOGUE_BGRADB = 512
 };
 enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_TRANSA,
@@ -65,7 +64,6 @@ struct cublasLtMatmulHeuristicResult_t {
 };
 
 const char* cublasLtGetStatusString(cublasStatus_t status);
-size_t cublasLtGetVersion();
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute, cudaDataType_t scale);
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc);
@@ -87,9 +85,6 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t* results, int* found);
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
-                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                       const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result);
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
                               const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
@@ -103,13 +98,5 @@ namespace quire::shim {
 void refuse_epilogues(int count);
 // How many products with this epilogue have been run.
 int epilogues_run(int epilogue);
-// What is proposed for each product, by the seconds that a run takes on product_clock(); below 0 it is refused when it
-// is run. Each sums in an order of its own.
-void propose_products(const std::vector<double>& seconds);
-double product_clock();
-// A run with this epilogue takes so much longer.
-void slow_epilogue(int epilogue, double seconds);
-// How many products were run as the proposal of this number has it.
-int proposals_run(size_t number);
 
 }  // namespace quire::shim

@@ -35,10 +35,6 @@ namespace {
 
 int g_refusals = 0;
 std::map<int, int> g_epilogues;
-std::vector<double> g_proposals{0};
-std::map<size_t, int> g_runs;
-double g_clock = 0;
-std::map<int, double> g_epilogue_seconds;
 
 constexpr int kBias = 4, kAux = 128;
 constexpr uint64_t kOwn = 0x9117;  // in the words of an algorithm of this library
@@ -52,8 +48,6 @@ struct Product {
   int64_t columns() const { return d->columns; }
   int64_t inner() const { return desc->transpose_a == CUBLAS_OP_T ? a->rows : a->columns; }
   bool has(int part) const { return (desc->epilogue & part) != 0; }
-  // Writes the sums of the columns of B, turned or not, where another epilogue reads a bias.
-  bool sums() const { return desc->epilogue == CUBLASLT_EPILOGUE_BGRADB; }
 };
 
 uint64_t alignment_of(const void* pointer) {
@@ -82,12 +76,10 @@ cublasStatus_t judge(const Product& p) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   if (p.desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT && (wide || p.d->count > 1)) return CUBLAS_STATUS_NOT_SUPPORTED;
-  const bool has_bias = p.has(kBias) || p.sums();
-  if (has_bias != (p.desc->bias != nullptr) || p.has(kAux) != (p.desc->aux != nullptr)) {
+  if (p.has(kBias) != (p.desc->bias != nullptr) || p.has(kAux) != (p.desc->aux != nullptr)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  if (has_bias && p.desc->bias_type != -1 && p.desc->bias_type != p.d->type) return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (p.sums() && p.inner() == 1) return CUBLAS_STATUS_NOT_SUPPORTED;  // in some versions
+  if (p.has(kBias) && p.desc->bias_type != -1 && p.desc->bias_type != p.d->type) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (p.has(kAux) &&
       (p.desc->aux_stride % 8 != 0 || p.desc->aux_stride < p.rows() || alignment_of(p.desc->aux) < kAuxAlignment)) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -109,15 +101,15 @@ Sum gelu_derivative(Sum x) {
 }
 
 template <typename Sum>
-__attribute__((no_sanitize("address", "undefined", "thread"))) Sum add_products(Sum sum, const Sum* x, const Sum* y,
-                                                                                int64_t first, int64_t end) {
-  for (int64_t k = first; k < end; ++k) sum += x[k] * y[k];
+__attribute__((no_sanitize("address", "undefined", "thread"))) Sum add_products(const Sum* x, const Sum* y,
+                                                                                int64_t count) {
+  Sum sum{0};
+  for (int64_t k = 0; k < count; ++k) sum += x[k] * y[k];
   return sum;
 }
 
 template <typename To, typename From, typename Sum>
-void multiply(const Product& p, size_t number, const void* a, const void* b, const void* c, void* d, Sum alpha,
-              Sum beta) {
+void multiply(const Product& p, const void* a, const void* b, const void* c, void* d, Sum alpha, Sum beta) {
   const bool a_turned = p.desc->transpose_a == CUBLAS_OP_T;
   const bool b_turned = p.desc->transpose_b == CUBLAS_OP_T;
   const int64_t a_row = a_turned ? p.a->stride : 1;
@@ -125,8 +117,6 @@ void multiply(const Product& p, size_t number, const void* a, const void* b, con
   const int64_t b_inner = b_turned ? p.b->stride : 1;
   const int64_t b_column = b_turned ? 1 : p.b->stride;
   const int64_t inner = p.inner();
-  const int64_t first_term =
-      inner > 0 ? static_cast<int64_t>(number) % inner : 0;  // proposals add in orders of their own
   const int activation = p.desc->epilogue & ~(kBias | kAux);
   const bool is_gradient = p.desc->epilogue == CUBLASLT_EPILOGUE_DGELU;
   for (int64_t product = 0; product < p.d->count; ++product) {
@@ -143,16 +133,10 @@ void multiply(const Product& p, size_t number, const void* a, const void* b, con
       for (int64_t k = 0; k < inner; ++k) right.push_back(static_cast<Sum>(y[k * b_inner + j * b_column]));
     }
     for (int64_t j = 0; j < p.columns(); ++j) {
-      if (p.sums()) {
-        Sum total{0};
-        for (int64_t k = 0; k < inner; ++k) total += right[static_cast<size_t>(j * inner + k)];
-        static_cast<To*>(const_cast<void*>(p.desc->bias))[j] = static_cast<To>(total);
-      }
       for (int64_t i = 0; i < p.rows(); ++i) {
         const Sum* row = left.data() + i * inner;
         const Sum* column = right.data() + j * inner;
-        Sum sum = add_products(Sum{0}, row, column, first_term, inner);
-        sum = add_products(sum, row, column, 0, first_term);
+        Sum sum = add_products(row, column, inner);
         To& to = z[i + j * p.d->stride];
         sum *= alpha;
         if (beta != 0) sum += beta * static_cast<Sum>(added_to[i + j * p.c->stride]);
@@ -185,22 +169,6 @@ int epilogues_run(int epilogue) {
   return g_epilogues[epilogue];
 }
 
-void propose_products(const std::vector<double>& seconds) {
-  g_proposals = seconds;
-}
-
-void slow_epilogue(int epilogue, double seconds) {
-  g_epilogue_seconds[epilogue] = seconds;
-}
-
-double product_clock() {
-  return g_clock;
-}
-
-int proposals_run(size_t number) {
-  return g_runs[number];
-}
-
 }  // namespace quire::shim
 
 using quire::shim::Product;
@@ -208,10 +176,6 @@ using quire::shim::Product;
 // NOLINTBEGIN: CUDA's own words
 const char* cublasLtGetStatusString(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED ? "not supported" : "invalid value";
-}
-
-size_t cublasLtGetVersion() {
-  return 1;
 }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
@@ -289,7 +253,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   return quire::shim::take(preference->alignments[which], value, bytes);
 }
 
-// The words of an algorithm: what marks it, the alignments that it counts on, and its number.
+// The words of an algorithm: what marks it, and the alignments that it counts on.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
                                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                               cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
@@ -297,25 +261,14 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   *found = 0;
   const cublasStatus_t status = quire::shim::judge({desc, a, b, c, d});
   if (status != CUBLAS_STATUS_SUCCESS || wanted < 1) return status;
-  *found = std::min(wanted, static_cast<int>(quire::shim::g_proposals.size()));
-  for (int number = 0; number < *found; ++number) {
-    results[number] = {};
-    uint64_t* const words = results[number].algo.data;
-    words[0] = quire::shim::kOwn;
-    std::copy(preference->alignments.begin(), preference->alignments.end(), words + 1);
-    words[5] = quire::shim::alignment_of(desc->bias);
-    words[6] = quire::shim::alignment_of(desc->aux);
-    words[7] = static_cast<uint64_t>(number);
-  }
+  *found = 1;
+  *results = {};
+  uint64_t* const words = results->algo.data;
+  words[0] = quire::shim::kOwn;
+  std::copy(preference->alignments.begin(), preference->alignments.end(), words + 1);
+  words[5] = quire::shim::alignment_of(desc->bias);
+  words[6] = quire::shim::alignment_of(desc->aux);
   return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
-                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                       const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result) {
-  if (algorithm->data[0] != quire::shim::kOwn) return CUBLAS_STATUS_INVALID_VALUE;
-  *result = {*algorithm, 0, CUBLAS_STATUS_SUCCESS};
-  return quire::shim::judge({desc, a, b, c, d});
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
@@ -338,31 +291,24 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     --quire::shim::g_refusals;
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  // What a checkpoint has kept may no longer be proposed.
-  const auto number = static_cast<size_t>(words[7]);
-  const double seconds = number < quire::shim::g_proposals.size() ? quire::shim::g_proposals[number] : 0;
-  if (seconds < 0) return CUBLAS_STATUS_NOT_SUPPORTED;
-  quire::shim::g_clock += seconds + quire::shim::g_epilogue_seconds[desc->epilogue];
-  ++quire::shim::g_runs[number];
   ++quire::shim::g_epilogues[desc->epilogue];
   const bool in_f64 = a_layout->type == CUDA_R_64F;
   const double factor = in_f64 ? *static_cast<const double*>(alpha) : *static_cast<const float*>(alpha);
   const double kept = in_f64 ? *static_cast<const double*>(beta) : *static_cast<const float*>(beta);
   // Descriptors may be gone when the stream comes to it.
-  quire::shim::on_stream_or_graph(stream, [=, desc = *desc,
-                                           layouts = std::array{*a_layout, *b_layout, *c_layout, *d_layout}] {
+  quire::shim::on_stream(stream, [=, desc = *desc, layouts = std::array{*a_layout, *b_layout, *c_layout, *d_layout}] {
     const quire::shim::DeviceMemoryOpen open;
     auto [of_a, of_b, of_c, of_d] = layouts;
     auto own = desc;
     const Product given{&own, &of_a, &of_b, &of_c, &of_d};
     if (of_a.type == CUDA_R_64F) {
-      multiply<double, double>(given, number, a, b, c, d, factor, kept);
+      multiply<double, double>(given, a, b, c, d, factor, kept);
     } else if (of_a.type == CUDA_R_32F) {
-      multiply<float, float>(given, number, a, b, c, d, static_cast<float>(factor), static_cast<float>(kept));
+      multiply<float, float>(given, a, b, c, d, static_cast<float>(factor), static_cast<float>(kept));
     } else if (of_d.type == CUDA_R_32F) {
-      multiply<float, quire::bfloat16>(given, number, a, b, c, d, static_cast<float>(factor), static_cast<float>(kept));
+      multiply<float, quire::bfloat16>(given, a, b, c, d, static_cast<float>(factor), static_cast<float>(kept));
     } else {
-      multiply<quire::bfloat16, quire::bfloat16>(given, number, a, b, c, d, static_cast<float>(factor),
+      multiply<quire::bfloat16, quire::bfloat16>(given, a, b, c, d, static_cast<float>(factor),
                                                  static_cast<float>(kept));
     }
   });

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/bind.h"
 #include "kernels/cuda/runtime.h"
 #include "tests/kernels/cuda/waits.h"
 #include "tests/support/cuda_device.h"
@@ -107,11 +107,6 @@ class HostInPlaceOfGpu : public DeviceBackend {
     std::memset(device, 0, bytes);
   }
   void synchronize() override { ++g_waits; }
-  std::string kernel_choices() const override { return cuda::product_choices(); }
-  bool use_kernel_choices(const std::string& choices) override { return cuda::use_product_choices(choices); }
-  std::vector<std::string> measure_kernels(const std::function<void()>& work) override {
-    return cuda::time_products(work, shim::product_clock);
-  }
 
  private:
   ExactAllocator allocator_{true}, host_allocator_{false};
@@ -122,7 +117,6 @@ thread_local std::vector<DeviceBackend::Copy> HostInPlaceOfGpu::fetches_;
 bool put_in_place() {
   register_device_backend(DeviceKind::cuda, std::make_unique<HostInPlaceOfGpu>());
   cuda::bind_all();
-  cuda::bind_gemm();
   return true;
 }
 

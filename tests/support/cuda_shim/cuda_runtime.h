@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/cuda_shim/cuda_graphs.h"
+#include "tests/support/cuda_shim/cuda_streams.h"
 #include "tests/support/cuda_shim/device_memory.h"
 #include "tests/support/cuda_shim/products.h"
 
@@ -31,6 +31,10 @@
 
 struct uint3 {
   unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
 inline uint3 threadIdx;
@@ -99,26 +103,6 @@ int64_t tensor_products();
 void copy_later(void* shared, const void* from, size_t bytes);
 void await_copies();
 
-// Products of warpgroups (warpgroup.cpp): those of kernels/cuda/warpgroup.h. Half of the lanes multiply at once and the
-// others as late as they may, so that shared memory that is not there yet or not any more shows, and sums that nobody
-// has waited for. Aborts when what was copied has not been published.
-void publish_copies();
-void begin_products();
-void multiply_later(float* sums, int columns, const uint32_t* left, uint64_t left_operand, uint64_t right_operand,
-                    bool turned, bool add, const char* file, int line);
-void end_products();
-void await_products(int left, const char* file, int line);
-// Products of fragments that were made by warpgroups, of those that tensor_products() counts.
-int64_t warpgroup_products();
-// An address in the window of shared memory, in which dynamic shared memory begins at any multiple of 16.
-uint32_t shared_address(const void* shared);
-// What fibers do for it. `work` is done now or when its batch is waited for.
-const unsigned char* shared_bytes(uint32_t address, size_t bytes, const char* file, int line);
-void begin_product(const char* file, int line);
-void do_later(std::function<void()> work);
-// The compute capability of the device that kernels are chosen for from now on: 9.0 until another is set.
-void set_compute_capability(int major, int minor);
-
 }  // namespace quire::shim
 
 #define __syncthreads() ::quire::shim::block_barrier(__FILE__, __LINE__)
@@ -165,11 +149,7 @@ inline double rsqrt(double x) {
 
 // The calls of the runtime library that launchers make.
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-enum cudaDeviceAttr {
-  cudaDevAttrComputeCapabilityMajor = 75,
-  cudaDevAttrComputeCapabilityMinor = 76,
-  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
-};
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
 enum cudaMemcpyKind {
   cudaMemcpyHostToDevice = 1,
   cudaMemcpyDeviceToHost = 2,
@@ -196,34 +176,24 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   if (error != cudaSuccess) return error;
   // Values, as a GPU gets them.
   using Values = std::tuple<std::remove_cvref_t<Parameters>...>;
-  const auto work_of = [kernel](dim3 grid, dim3 block, size_t shared_bytes, const Values& parameters) {
-    return [=] {
-      quire::shim::run_grid(
-          reinterpret_cast<const void*>(kernel), grid, block, shared_bytes, [&] { std::apply(kernel, parameters); },
-          std::apply(
-              [](const auto&... values) {
-                return std::vector<quire::shim::Parameter>{{&values, sizeof values}...};  // NOLINT
-              },
-              parameters));
-    };
-  };
-  quire::shim::on_stream_or_graph(
-      config->stream,
-      work_of(config->gridDim, config->blockDim, config->dynamicSmemBytes, Values(static_cast<Parameters>(given)...)),
-      reinterpret_cast<const void*>(kernel), [work_of](const cudaKernelNodeParams& to) -> std::function<void()> {
-        return [&]<size_t... i>(std::index_sequence<i...>) {
-          return work_of(to.gridDim, to.blockDim, to.sharedMemBytes,
-                         Values(*static_cast<std::remove_cvref_t<Parameters>*>(to.kernelParams[i])...));
-        }
-        (std::index_sequence_for<Parameters...>());
-      });
+  quire::shim::on_stream(config->stream,
+                         [kernel, config = *config, values = Values(static_cast<Parameters>(given)...)] {
+                           quire::shim::run_grid(
+                               reinterpret_cast<const void*>(kernel), config.gridDim, config.blockDim,
+                               config.dynamicSmemBytes, [&] { std::apply(kernel, values); },
+                               std::apply(
+                                   [](const auto&... of) {
+                                     return std::vector<quire::shim::Parameter>{{&of, sizeof of}...};  // NOLINT
+                                   },
+                                   values));
+                         });
   return cudaSuccess;
 }
 inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
   return allow_shared_memory(kernel, static_cast<size_t>(value));
 }
 inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  quire::shim::on_stream_or_graph(stream, [=] {
+  quire::shim::on_stream(stream, [=] {
     const quire::shim::DeviceMemoryOpen open;
     std::memset(to, value, bytes);
   });
@@ -232,7 +202,7 @@ inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream
 // A direction that is not that of the addresses is undefined; they tell it themselves.
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (kind != cudaMemcpyDefault) return cudaErrorInvalidValue;
-  quire::shim::on_stream_or_graph(stream, [=] {
+  quire::shim::on_stream(stream, [=] {
     const quire::shim::DeviceMemoryOpen open;
     std::memcpy(to, from, bytes);
   });

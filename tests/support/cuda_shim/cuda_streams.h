@@ -7,8 +7,6 @@ namespace quire::shim {
 
 // Stream number n, of all that were made in this process, waits a little before it does anything; -1: none.
 void slow_down_stream(int number);
-// While a stream captures, nobody waits for it, and no event of it is recorded or waited for; nullptr: none does.
-void forbid_stream(void* stream);
 
 }  // namespace quire::shim
 
@@ -18,7 +16,6 @@ enum cudaError_t {
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorNotReady = 600,
-  cudaErrorStreamCaptureUnsupported = 900,
 };
 using cudaStream_t = void*;
 using cudaEvent_t = void*;

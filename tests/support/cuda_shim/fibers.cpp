@@ -50,12 +50,9 @@ namespace quire::shim {
 
 namespace {
 
-constexpr uint32_t kSharedBegin = 0x410;
 constexpr size_t kStackBytes = size_t{256} << 10;
 std::atomic<size_t> g_shared_limit = size_t{227} << 10;
 std::atomic<size_t> g_most_shared = 0;
-std::atomic<int> g_major = 9;
-std::atomic<int> g_minor = 0;
 GridRunner g_runner = nullptr;
 
 enum class Waits { no, for_block, for_warp, done };
@@ -65,12 +62,6 @@ struct Copy {
   const void* from;  // null: zeros
 };
 constexpr size_t kCopyBytes = 16;
-
-// Part of a product that is still to be done.
-struct Later {
-  std::function<void()> work;
-  int64_t batch;
-};
 
 struct Fiber {
   const void* stack = nullptr;
@@ -82,12 +73,7 @@ struct Fiber {
   int line = 0;
   int64_t warp_operations = 0;  // arrived at so far in this block
   int64_t barriers = 0;
-  std::vector<Copy> copies;  // that it has not waited for
-  bool copied = false;       // since it last waited for copies
-  bool unpublished = false;  // copies have ended
-  std::vector<Later> products;
-  int64_t batches = 0;         // of products that have ended
-  bool begun = false;          // products may follow
+  std::vector<Copy> copies;    // that it has not waited for
   void* fake_stack = nullptr;  // AddressSanitizer
   void* tsan = nullptr;
 };
@@ -158,7 +144,6 @@ void to_host() {
     acquire(&s.begin_sync);
     (*s.body)();
     if (!s.current->copies.empty()) give_up("a thread returns before its copies have ended", *s.current);
-    if (!s.current->products.empty()) give_up("a thread returns before its products have ended", *s.current);
     release(&s.end_sync);
     s.current->waits = Waits::done;
     to_host();
@@ -271,8 +256,6 @@ void run_block(Scheduler& s) {
     fiber.waits = Waits::no;
     fiber.warp_operations = 0;
     fiber.barriers = 0;
-    fiber.copied = fiber.unpublished = fiber.begun = false;
-    fiber.batches = 0;
   }
   s.complete.assign(static_cast<size_t>((s.threads + 31) / 32), 0);
   // Not a number everywhere: what is read before it is written shows.
@@ -356,79 +339,11 @@ void copy_later(void* shared, const void* from, size_t bytes) {
     give_up("a copy from or to an address that is no multiple of 16", fiber);
   }
   fiber.copies.push_back({shared, bytes == 0 ? nullptr : from});
-  fiber.copied = true;
   if (fiber.index.x % 2 == 1) make_copies();
 }
 
 void await_copies() {
-  Fiber& fiber = *scheduler().current;
-  fiber.unpublished = fiber.unpublished || std::exchange(fiber.copied, false);
   make_copies();
-}
-
-void publish_copies() {
-  scheduler().current->unpublished = false;
-}
-
-uint32_t shared_address(const void* shared) {
-  return kSharedBegin + static_cast<uint32_t>(static_cast<const unsigned char*>(shared) - scheduler().shared.data());
-}
-
-const unsigned char* shared_bytes(uint32_t address, size_t bytes, const char* file, int line) {
-  const Scheduler& s = scheduler();
-  if (address < kSharedBegin || address - kSharedBegin + bytes > s.shared.size()) {
-    s.current->file = file;
-    s.current->line = line;
-    give_up("a product reads outside of shared memory", *s.current);
-  }
-  return s.shared.data() + (address - kSharedBegin);
-}
-
-void begin_products() {
-  scheduler().current->begun = true;
-}
-
-void begin_product(const char* file, int line) {
-  Scheduler& s = scheduler();
-  s.current->file = file;
-  s.current->line = line;
-  if (!s.current->begun) give_up("a product before begin_products", *s.current);
-  for (int t = 0; t < s.threads; ++t) {
-    if (s.fibers[static_cast<size_t>(t)]->unpublished) give_up("a product before copies are published", *s.current);
-  }
-}
-
-void do_later(std::function<void()> work) {
-  Fiber& fiber = *scheduler().current;
-  fiber.products.push_back({std::move(work), fiber.batches});
-  if (fiber.index.x % 2 == 1) return;
-  fiber.products.back().work();
-  fiber.products.back().work = nullptr;
-}
-
-void end_products() {
-  ++scheduler().current->batches;
-}
-
-void await_products(int left, const char* file, int line) {
-  Fiber& fiber = *scheduler().current;
-  fiber.file = file;
-  fiber.line = line;
-  fiber.begun = false;
-  std::vector<Later> open;
-  for (Later& product : std::exchange(fiber.products, {})) {
-    if (product.batch + left >= fiber.batches) {
-      open.push_back(std::move(product));
-    } else if (product.work) {
-      product.work();
-    }
-  }
-  fiber.products = std::move(open);
-}
-
-void set_compute_capability(int major, int minor) {
-  g_major = major;
-  g_minor = minor;
 }
 
 void set_shared_memory(size_t bytes) {
@@ -524,12 +439,6 @@ cudaError_t cudaGetDevice(int* device) {
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   switch (attribute) {
-    case cudaDevAttrComputeCapabilityMajor:
-      *value = quire::shim::g_major;
-      break;
-    case cudaDevAttrComputeCapabilityMinor:
-      *value = quire::shim::g_minor;
-      break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
       *value = static_cast<int>(quire::shim::g_shared_limit);
       break;

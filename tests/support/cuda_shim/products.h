@@ -5,10 +5,9 @@
 
 namespace quire::shim {
 
-// Of fragments, since the start: made by whole warps, of these by warpgroups, and matrices whose eight lines do not lie
-// in 32 different banks.
+// Since the start: fragments that whole warps have made, and matrices whose eight lines do not lie in 32 different
+// banks.
 void count_products(int64_t fragments);
-void count_warpgroup_products(int64_t fragments);
 void count_bank_conflicts(int64_t matrices);
 
 }  // namespace quire::shim

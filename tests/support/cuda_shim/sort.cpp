@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/cuda/call_queue.h"
+#include "kernels/cuda/stream.h"
 
 namespace quire::cuda {
 
@@ -27,8 +27,7 @@ void sort_pairs(const Tensor& sorted_keys, const Tensor& sorted_values, const Te
       to_values[i] = value[order[i]];
     }
   };
-  if (!call_queue().collects()) return shim::on_stream(stream(), sort);
-  call_queue().add("sort", &sort, sizeof sort, [sort](cudaStream_t on) { shim::on_stream_or_graph(on, sort); });
+  shim::on_stream(stream(), sort);
 }
 
 }  // namespace quire::cuda

@@ -15,7 +15,6 @@ namespace {
 
 std::atomic<int> g_slow = -1;
 std::atomic<int> g_made = 0;
-std::atomic<void*> g_forbidden = nullptr;
 
 class Signal {
  public:
@@ -105,20 +104,12 @@ struct Streams {
 
 thread_local cudaError_t last_error = cudaSuccess;
 
-bool is_forbidden(cudaStream_t stream) {
-  return stream != nullptr && stream == g_forbidden;
-}
-
 }  // namespace
 
 namespace quire::shim {
 
 void slow_down_stream(int number) {
   g_slow = number;
-}
-
-void forbid_stream(void* stream) {
-  g_forbidden = stream;
 }
 
 }  // namespace quire::shim
@@ -144,7 +135,6 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (is_forbidden(stream)) return cudaErrorStreamCaptureUnsupported;
   const auto signal = std::make_shared<Signal>();
   give(stream, [signal] { signal->give(); });
   signal->await();
@@ -152,7 +142,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (is_forbidden(stream)) return cudaErrorStreamCaptureUnsupported;
   const std::shared_ptr<Signal> signal = static_cast<Event*>(event)->signal();
   if (signal != nullptr) give(stream, [signal] { signal->await(); });
   return cudaSuccess;
@@ -174,7 +163,6 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  if (is_forbidden(stream)) return cudaErrorStreamCaptureUnsupported;
   auto signal = std::make_shared<Signal>();
   {
     Event& of = *static_cast<Event*>(event);

@@ -14,30 +14,11 @@ std::vector<std::string> elements(const std::string& text) {
   return split_at_commas(std::string_view(text).substr(1, text.size() - 2));
 }
 
-Kind kind_of(const std::vector<std::string>& parts) {
-  static const std::unordered_map<std::string, Kind> kinds{
-      {"ex2", Kind::special}, {"rcp", Kind::special}, {"sqrt", Kind::special}, {"div", Kind::special},
-      {"rem", Kind::special}, {"mma", Kind::tensor},  {"wgmma", Kind::tensor}, {"ldmatrix", Kind::shared},
-      {"cp", Kind::global},   {"bar", Kind::sync},    {"fence", Kind::sync},   {"membar", Kind::sync},
-      {"shfl", Kind::shared}, {"vote", Kind::other}};
-  if (parts[0] == "ld" || parts[0] == "st" || parts[0] == "atom") {
-    for (const std::string& part : parts) {
-      if (part == "shared") return Kind::shared;
-      if (part == "local") return Kind::local;
-      if (part == "param") return Kind::other;  // constants
-    }
-    return Kind::global;
-  }
-  const auto found = kinds.find(parts[0]);
-  return found == kinds.end() ? Kind::other : found->second;
-}
-
 }  // namespace
 
 void KernelReader::decode(Instruction& to, const std::string& name, const Words& operands) {
   const std::vector<std::string> parts = split_name(name);
   const std::string& kind = parts[0];
-  to.kind = kind_of(parts);
   if (kind == "ld" || kind == "st") return decode_access(to, parts, operands);
   if (kind == "atom") return decode_atomic(to, parts, operands);
   if (kind == "cp") return decode_copy(to, name, operands);
@@ -74,11 +55,6 @@ void KernelReader::decode(Instruction& to, const std::string& name, const Words&
     for (const std::string& matrix : operands) {
       for (const std::string& element : elements(matrix)) to.operands.push_back(operand(element, 4));
     }
-    return;
-  }
-  if (kind == "wgmma") return decode_products(to, parts, operands);
-  if (name == "fence.proxy.async.shared::cta") {
-    to.run = publish;
     return;
   }
   if (kind == "membar") {
@@ -214,36 +190,6 @@ void KernelReader::decode_vote(Instruction& to, const Words& parts, const Words&
   to.operands.push_back(operand(operands.at(2), 4));
   to.operands.push_back(operand(operands[0], kinds.at(*kind) == VoteKind::ballot ? 4 : 0));
   to.operands.push_back(operand(operands[1], 0));
-}
-
-// operands: the sums, the left matrix (`count` registers, or one descriptor), the right one's descriptor, and the
-// predicate that says whether sums are added to. bytes: columns / 8; turned: of the right matrix.
-void KernelReader::decode_products(Instruction& to, const Words& parts, const Words& operands) {
-  to.flow = Flow::warp;
-  if (parts[1] == "fence") {
-    to.run = begin_products;
-  } else if (parts[1] == "commit_group") {
-    to.run = end_products;
-  } else if (parts[1] == "wait_group") {
-    to.run = await_products;
-    to.number = std::stoll(operands.at(0));
-  } else {
-    const std::string& shape = parts.at(4);
-    if (!shape.starts_with("m64n") || !shape.ends_with("k16") || parts.at(6) != "bf16") refuse("unknown product");
-    to.run = multiply_later;
-    to.bytes = static_cast<uint8_t>(std::stoi(shape.substr(4)) / 8);
-    const std::vector<std::string> sums = elements(operands.at(0));
-    if (sums.size() != size_t{to.bytes} * 4) refuse("another number of sums");
-    const std::vector<std::string> left = elements(operands.at(1));
-    to.count = static_cast<uint8_t>(left.size());
-    for (const std::string& sum : sums) to.operands.push_back(operand(sum, 4));
-    for (const std::string& part : left) to.operands.push_back(operand(part, left.size() == 1 ? 8 : 4));
-    to.operands.push_back(operand(operands.at(2), 8));
-    to.operands.push_back(operand(operands.at(3), 0));
-    if (operands.at(4) != "1" || operands.at(5) != "1") refuse("a product with a factor");
-    if (left.size() == 1 && operands.at(6) != "0") refuse("a left matrix that is turned");
-    to.turned = operands.back() == "1";
-  }
 }
 
 }  // namespace quire::ptx

@@ -1,5 +1,4 @@
 // With QUIRE_TEST_PTX=FOLDER kernels of the host's tests are run as nvcc has compiled them: from the *.ptx files there.
-// QUIRE_TEST_PTX_COUNTS=FILE: what they have executed goes there when the program ends.
 #include <cxxabi.h>
 
 #include <cstdio>
@@ -8,8 +7,6 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <numeric>
 #include <unordered_map>
 
 #include "tests/support/cuda_shim/cuda_runtime.h"
@@ -103,35 +100,6 @@ Modules& modules() {
   return all;
 }
 
-// A line of JSON for each kernel that ran.
-void write_counts() {
-  const char* const path = std::getenv("QUIRE_TEST_PTX_COUNTS");
-  std::ofstream file(path);
-  if (!file) give_up(std::string("QUIRE_TEST_PTX_COUNTS=") + path + " cannot be written");
-  for (const auto& [symbol, place] : modules().kernels) {
-    if (place.kernel == nullptr || place.kernel->counts.launches == 0) continue;
-    const Counts& counts = place.kernel->counts;
-    const auto of = [&](Kind kind) { return counts.instructions[static_cast<size_t>(kind)]; };
-    file << nlohmann::json{{"kernel", name_of(symbol)},
-                           {"launches", counts.launches},
-                           {"blocks", counts.blocks},
-                           {"instructions",
-                            std::accumulate(counts.instructions.begin(), counts.instructions.end(), int64_t{0})},
-                           {"special", of(Kind::special)},
-                           {"global", of(Kind::global)},
-                           {"local", of(Kind::local)},
-                           {"shared", of(Kind::shared)},
-                           {"tensor", of(Kind::tensor)},
-                           {"control", of(Kind::control)},
-                           {"sectors", counts.sectors},
-                           {"fewest_sectors", counts.fewest_sectors},
-                           {"wavefronts", counts.wavefronts},
-                           {"fewest_wavefronts", counts.fewest_wavefronts}}
-                .dump()
-         << "\n";
-  }
-}
-
 void run(const std::string& symbol, dim3 grid, dim3 block, size_t shared_bytes,
          const std::vector<shim::Parameter>& parameters) {
   const Kernel& kernel = modules().get(symbol);
@@ -147,11 +115,6 @@ void run(const std::string& symbol, dim3 grid, dim3 block, size_t shared_bytes,
 const bool g_in_place = [] {
   const char* const folder = std::getenv("QUIRE_TEST_PTX");
   if (folder != nullptr) shim::set_grid_runner(run);
-  if (std::getenv("QUIRE_TEST_PTX_COUNTS") != nullptr) {
-    if (folder == nullptr) give_up("QUIRE_TEST_PTX_COUNTS counts nothing without QUIRE_TEST_PTX");
-    g_counts_accesses = true;
-    std::atexit(write_counts);
-  }
   return folder != nullptr;
 }();
 

@@ -249,7 +249,6 @@ void KernelReader::emit(const std::string& name, const Words& operands) {
   to.line = line_;
   to.guard = guard_;
   to.guard_negated = guard_negated_;
-  to.kind = Kind::control;
   if (name == "ret" || name == "exit") {
     to.flow = Flow::end;
     to.run = run_nothing;

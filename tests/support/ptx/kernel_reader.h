@@ -75,7 +75,6 @@ class KernelReader {
   void decode_shuffle(Instruction& to, const Words& parts, const Words& operands);
   void decode_vote(Instruction& to, const Words& parts, const Words& operands);
   void decode_pair(Instruction& to, const Words& parts, const Words& operands);
-  void decode_products(Instruction& to, const Words& parts, const Words& operands);
 
   Kernel& kernel_;
   const std::map<std::string, Function>& functions_;

@@ -62,7 +62,6 @@ void give_up(const Warp& warp, const std::string& what) {
 
 void run_warp(Warp& warp) {
   const std::vector<Instruction>& code = warp.block->kernel->code;
-  Counts& counts = warp.block->kernel->counts;
   while (warp.alive != 0) {
     int32_t at = 0;
     int32_t limit = 0;
@@ -72,7 +71,6 @@ void run_warp(Warp& warp) {
     for (bool together = true; together;) {
       const Instruction& i = code[static_cast<size_t>(at)];
       warp.current = &i;
-      ++counts.instructions[static_cast<size_t>(i.kind)];
       uint32_t active = lanes;
       if (i.guard >= 0) active &= i.guard_negated ? ~predicate(warp, i.guard) : predicate(warp, i.guard);
       switch (i.flow) {
@@ -95,7 +93,6 @@ void run_warp(Warp& warp) {
           break;
         case Flow::end:
           if (!warp.copies.empty()) give_up(warp, "a thread returns before its copies have ended");
-          if (!warp.products.empty()) give_up(warp, "a thread returns before its products have ended");
           warp.alive &= ~active;
           set_at(warp, lanes & ~active, at + 1);
           together = false;
@@ -188,20 +185,6 @@ void note_write(Warp& warp, int lane, const unsigned char* at, size_t bytes) {
     word.written = block.barriers;
     word.writer_synced = warp.synchronized;
     word.write_line = warp.current->line;
-    word.published = block.fences[static_cast<size_t>(thread)];
-  }
-}
-
-void note_product_read(Warp& warp, const unsigned char* at) {
-  Block& block = *warp.block;
-  Word& word = word_of(block, at);
-  if (word.writer < 0) return;
-  if (word.published == block.fences[static_cast<size_t>(word.writer)]) {
-    give_up(warp, "a product reads what thread " + std::to_string(word.writer) + " has written in line " +
-                      std::to_string(word.write_line) + " and not published");
-  }
-  if (word.writer / kLanes != warp.number && word.written == block.barriers) {
-    give_up(warp, "a product reads what another warp has written without a barrier between");
   }
 }
 
@@ -209,14 +192,11 @@ void run_block(Block& block, const uint32_t (&index)[3]) {
   const Kernel& kernel = *block.kernel;
   std::memset(block.shared.data(), 0xff, block.shared.size());
   std::fill(block.words.begin(), block.words.end(), Word{});
-  std::fill(block.fences.begin(), block.fences.end(), 0);
   block.barriers = 0;
   for (Warp& warp : block.warps) {
     warp.alive = kAll;
     warp.waits = 0;
-    warp.begun = false;
     warp.synchronized = 0;
-    warp.batches = 0;
     std::fill(std::begin(warp.at), std::end(warp.at), 0);
     for (const SpecialRegister& special : kernel.specials) {
       for (int lane = 0; lane < kLanes; ++lane) {
@@ -276,8 +256,6 @@ void run_block(Block& block, const uint32_t (&index)[3]) {
 }
 
 void run_grid(const Kernel& kernel, const uint32_t (&grid)[3], const uint32_t (&threads)[3], size_t dynamic_bytes) {
-  ++kernel.counts.launches;
-  kernel.counts.blocks += int64_t{grid[0]} * grid[1] * grid[2];
   Block block;
   block.kernel = &kernel;
   std::copy(std::begin(threads), std::end(threads), block.sizes);
@@ -294,7 +272,6 @@ void run_grid(const Kernel& kernel, const uint32_t (&grid)[3], const uint32_t (&
   block.shared.resize(block.shared_bytes + 16);
   block.words.resize(block.shared.size() / 4 + 1);
   block.local.resize(kernel.local_bytes * count);
-  block.fences.resize(count);
   block.warps.resize(count / kLanes);
   int number = 0;
   for (Warp& warp : block.warps) {

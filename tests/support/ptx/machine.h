@@ -7,7 +7,6 @@
 // kernel breaks ends the program with one line on stderr that names kernel and line of the PTX file.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -27,30 +26,16 @@ using Run = Operation*;
 
 enum class Space : uint8_t { generic, shared };
 
-// What an instruction is counted as.
-enum class Kind : uint8_t { other, special, global, local, shared, tensor, control, sync };
-inline constexpr size_t kKinds = 8;
-
-// What a kernel has done so far. Sectors are 32 bytes of global memory that a warp's access touches, wavefronts 128
-// bytes that shared memory moves at once; `fewest` are those of an access whose lanes lie side by side.
-struct Counts {
-  int64_t launches = 0, blocks = 0;
-  std::array<int64_t, kKinds> instructions{};  // of warps
-  int64_t sectors = 0, fewest_sectors = 0;
-  int64_t wavefronts = 0, fewest_wavefronts = 0;
-};
-
 // What becomes of lanes behind an instruction.
 enum class Flow : uint8_t { next, branch, end, warp, block };
 
 struct Instruction {
   Run run = nullptr;
   Flow flow = Flow::next;
-  Kind kind = Kind::other;
   bool guard_negated = false;
   int32_t guard = -1;   // a predicate; -1: none
   int32_t target = -1;  // of a branch
-  int64_t number = 0;   // added to an address; batches of products that may be under way
+  int64_t number = 0;   // added to an address
   uint8_t variant = 0;  // AtomicKind, ShuffleKind, VoteKind or Carry
   bool turned = false;  // a matrix
   // Of memory.
@@ -92,7 +77,6 @@ struct Kernel {
   std::vector<std::pair<size_t, size_t>> parameters;
   std::unique_ptr<unsigned char[]> parameter_memory;
   std::vector<std::unique_ptr<unsigned char[]>> arrays;  // of the module
-  mutable Counts counts;                                 // by one thread at a time
 
   // Of dynamic shared memory, behind its own arrays.
   size_t dynamic_begin() const;
@@ -106,14 +90,6 @@ struct PendingCopy {
   unsigned char* to;
   const unsigned char* from;  // null: zeros
 };
-struct PendingProduct {
-  const Instruction* instruction;
-  uint32_t lanes;
-  int64_t batch;
-  std::vector<std::array<uint32_t, kLanes>> left;  // in registers, when it began
-  uint64_t left_operand, right_operand;
-  bool adds;
-};
 
 // Who has used four bytes of shared memory. A thread is ordered behind another one by barriers of the block, and within
 // a warp by bar.warp.sync.
@@ -122,9 +98,8 @@ struct Word {
   int64_t written = -1;        // barriers of the block before
   int64_t writer_synced = -1;  // bar.warp.sync of its warp before
   int32_t write_line = 0;
-  bool in_parts = false;   // by several threads
-  int64_t published = -1;  // fences of the writer before
-  int32_t reader = -1;     // the last thread
+  bool in_parts = false;  // by several threads
+  int32_t reader = -1;    // the last thread
   int64_t read = -1;
   int64_t reader_synced = -1;
   int32_t other_reader = -1;  // the last one of another warp than the reader's
@@ -140,7 +115,6 @@ struct Block {
   std::vector<Word> words;  // of shared memory: who wrote and read it
   int64_t barriers = 0;
   uint32_t sizes[6] = {};
-  std::vector<int64_t> fences;  // of threads: fence.proxy.async
 };
 
 struct Warp {
@@ -154,9 +128,6 @@ struct Warp {
   uint32_t carry = 0;
   int64_t synchronized = 0;  // bar.warp.sync that it has passed
   std::vector<PendingCopy> copies;
-  std::vector<PendingProduct> products;
-  int64_t batches = 0;
-  bool begun = false;
 };
 
 template <typename T>
@@ -174,7 +145,6 @@ inline uint32_t& predicate(Warp& warp, int32_t place) {
 unsigned char* shared(Warp& warp, uint32_t address, size_t bytes);
 void note_read(Warp& warp, int lane, const unsigned char* at, size_t bytes);
 void note_write(Warp& warp, int lane, const unsigned char* at, size_t bytes);
-void note_product_read(Warp& warp, const unsigned char* at);
 
 // Runs all blocks of a grid, one after the other. Parameters lie in the kernel's memory for them.
 void run_grid(const Kernel& kernel, const uint32_t (&grid)[3], const uint32_t (&threads)[3], size_t dynamic_bytes);
@@ -189,13 +159,12 @@ Operation run_nothing;
 
 // Memory (memory.cpp).
 enum class AtomicKind : uint8_t { add, max };
-Operation load, store, atomic, window_to_address, address_to_window, copy_later, await_copies, publish;
-extern bool g_counts_accesses;  // sectors and wavefronts, too
+Operation load, store, atomic, window_to_address, address_to_window, copy_later, await_copies;
 
 // Whole warps (warp_operations.cpp) and tensor cores (tensor_cores.cpp).
 enum class ShuffleKind : uint8_t { up, down, bfly, idx };
 enum class VoteKind : uint8_t { all, any, ballot };
 Operation shuffle, vote, sync_warp, split, join, trap;
-Operation load_matrices, multiply_add, begin_products, multiply_later, end_products, await_products;
+Operation load_matrices, multiply_add;
 
 }  // namespace quire::ptx

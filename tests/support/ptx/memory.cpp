@@ -1,6 +1,5 @@
 // Loads, stores, atomic operations and copies. This source is compiled with AddressSanitizer, which watches what it
 // reads and writes in the host memory that stands for global memory.
-#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -8,8 +7,6 @@
 #include "tests/support/ptx/machine.h"
 
 namespace quire::ptx {
-
-bool g_counts_accesses = false;
 
 namespace {
 
@@ -43,50 +40,6 @@ void for_lanes(uint32_t lanes, Function&& function) {
 // Shared memory that is named by the address of the host.
 bool in_shared(const Block& block, const unsigned char* at) {
   return at >= block.shared.data() && at < block.shared.data() + block.shared_bytes;
-}
-
-// Of global memory. Lanes lie side by side where they touch no more sectors than they have bytes.
-void count_sectors(Warp& warp, uint32_t lanes, size_t bytes, int32_t place, int address_bytes, int64_t offset) {
-  uint64_t sectors[kLanes];
-  int count = 0;
-  for_lanes(lanes, [&](int lane) {
-    const uint64_t at = value_at(warp, place, address_bytes, lane) + static_cast<uint64_t>(offset);
-    sectors[count++] = at / 32;
-  });
-  std::sort(sectors, sectors + count);
-  const int64_t different = std::unique(sectors, sectors + count) - sectors;
-  Counts& counts = warp.block->kernel->counts;
-  counts.sectors += different;
-  counts.fewest_sectors += std::min<int64_t>(different, (static_cast<int64_t>(bytes) * std::popcount(lanes) + 31) / 32);
-}
-
-// Of shared memory: 32 lanes of up to 4 bytes, 16 of 8 or 8 of 16 go at once if their words lie in different banks.
-void count_wavefronts(Warp& warp, const Instruction& i, uint32_t lanes, size_t bytes) {
-  const int together = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;
-  Counts& counts = warp.block->kernel->counts;
-  for (int first = 0; first < kLanes; first += together) {
-    uint32_t words[32][kLanes];
-    int in_bank[32] = {};
-    int most = 0;
-    for (int lane = first; lane < first + together; ++lane) {
-      if ((lanes >> lane & 1) == 0) continue;
-      const auto at = static_cast<uint32_t>(address_of(warp, i, lane));
-      for (uint32_t word = at / 4; word <= (at + bytes - 1) / 4; ++word) {
-        uint32_t* const of_bank = words[word % 32];
-        int& count = in_bank[word % 32];
-        if (std::find(of_bank, of_bank + count, word) == of_bank + count) of_bank[count++] = word;
-        most = std::max(most, count);
-      }
-    }
-    counts.wavefronts += most;
-    counts.fewest_wavefronts += most > 0 ? 1 : 0;
-  }
-}
-
-void count_access(Warp& warp, const Instruction& i, uint32_t lanes) {
-  const size_t bytes = size_t{i.bytes} * i.count;
-  if (i.kind == Kind::shared) count_wavefronts(warp, i, lanes, bytes);
-  if (i.kind == Kind::global) count_sectors(warp, lanes, bytes, i.operands[0], i.address_bytes, i.number);
 }
 
 template <size_t kBytes>
@@ -144,7 +97,6 @@ void make(const PendingCopy& copy) {
 }  // namespace
 
 void load(Warp& warp, const Instruction& i, uint32_t lanes) {
-  if (g_counts_accesses) count_access(warp, i, lanes);
   switch (i.bytes) {
     case 1:
       return load_elements<1>(warp, i, lanes);
@@ -158,7 +110,6 @@ void load(Warp& warp, const Instruction& i, uint32_t lanes) {
 }
 
 void store(Warp& warp, const Instruction& i, uint32_t lanes) {
-  if (g_counts_accesses) count_access(warp, i, lanes);
   switch (i.bytes) {
     case 1:
       return store_elements<1>(warp, i, lanes);
@@ -194,10 +145,6 @@ void address_to_window(Warp& warp, const Instruction& i, uint32_t lanes) {
 
 // Half of the lanes copy at once, the others as late as they may.
 void copy_later(Warp& warp, const Instruction& i, uint32_t lanes) {
-  if (g_counts_accesses) {
-    count_wavefronts(warp, i, lanes, 16);
-    count_sectors(warp, lanes, 16, i.operands[1], 8, 0);
-  }
   for_lanes(lanes, [&](int lane) {
     unsigned char* const to = memory(warp, i, lane, 16);
     const uint64_t from = lanes_of<uint64_t>(warp, i.operands[1])[lane];
@@ -214,10 +161,6 @@ void await_copies(Warp& warp, const Instruction&, uint32_t lanes) {
   for (const PendingCopy& copy : std::exchange(warp.copies, {})) {
     (lanes >> copy.lane & 1) != 0 ? make(copy) : warp.copies.push_back(copy);
   }
-}
-
-void publish(Warp& warp, const Instruction&, uint32_t lanes) {
-  for_lanes(lanes, [&](int lane) { ++warp.block->fences[static_cast<size_t>(warp.number * kLanes + lane)]; });
 }
 
 }  // namespace quire::ptx

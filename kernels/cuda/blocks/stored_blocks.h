@@ -1,0 +1,121 @@
+// How a warp reads stored blocks for a query and head: the query turned for a block, products with 32 keys or values at
+// once, and the softmax within a block.
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/blocks/stored_operands.h"
+
+namespace quire::cuda {
+
+template <typename A, typename S>
+__device__ inline A number(S value) {
+  if constexpr (std::is_same_v<S, bfloat16>) {
+    return static_cast<float>(value);
+  } else {
+    return static_cast<A>(value);
+  }
+}
+
+// The product of two vectors, for all lanes.
+template <typename A, typename X, typename Y>
+__device__ inline A dot(const X* x, const Y* y, int size) {
+  A sum = 0;
+  for (int d = lane_of_warp(); d < size; d += kWarp) sum += number<A>(x[d]) * number<A>(y[d]);
+  return warp_sum(sum);
+}
+
+// y = x turned by angles, or turned back; pairs of features as in RotaryInputs. Both are in shared memory, and all
+// lanes are through with y. Ends with a barrier of the warp.
+template <typename A>
+__device__ inline void turn_vector(A* y, const A* x, const A* angles, int pairs, int size, bool back,
+                                   bool interleaved) {
+  if (angles == nullptr) pairs = 0;
+  for (int i = lane_of_warp(); i < pairs; i += kWarp) {
+    const int at = interleaved ? 2 * i : i;
+    const int second = at + (interleaved ? 1 : pairs);
+    const A a = x[at];
+    const A b = x[second];
+    const A sine = back ? -angles[pairs + i] : angles[pairs + i];
+    y[at] = a * angles[i] - b * sine;
+    y[second] = a * sine + b * angles[i];
+  }
+  for (int d = 2 * pairs + lane_of_warp(); d < size; d += kWarp) y[d] = x[d];
+  __syncwarp();
+}
+
+// Vectors and weights of a warp.
+template <typename A>
+struct WarpVectors {
+  A* next;
+
+  // Of `numbers` in all: the warp's share of shared memory.
+  __device__ explicit WarpVectors(int numbers) : next(dynamic_shared<A>() + threadIdx.x / kWarp * numbers) {}
+  __device__ A* take(int count) {
+    A* const taken = next;
+    next += count;
+    return taken;
+  }
+};
+
+// The scaled query of a line.
+template <typename T, typename S>
+__device__ inline void load_query(Wide<T>* to, const StoredOperands<T, S>& in, int64_t line) {
+  for (int d = lane_of_warp(); d < in.size; d += kWarp) to[d] = wide(in.q[line * in.size + d]) * in.scale;
+  __syncwarp();
+}
+
+// Lane j gets the sum of its sums[j] over the lanes, for j < 2 kHalf: one exchange for each two sums, until one is
+// left.
+template <int kHalf, typename A>
+__device__ inline A sum_for_each_lane(A (&sums)[kWarp]) {
+  const bool upper = (lane_of_warp() & kHalf) != 0;
+#pragma unroll
+  for (int j = 0; j < kHalf; ++j) {
+    const A given = __shfl_xor_sync(kAllLanes, upper ? sums[j] : sums[j + kHalf], kHalf);
+    sums[j] = (upper ? sums[j + kHalf] : sums[j]) + given;
+  }
+  if constexpr (kHalf > 1) {
+    return sum_for_each_lane<kHalf / 2>(sums);
+  } else {
+    return sums[0];
+  }
+}
+
+// Lane j gets the product of x and the j-th of `count` vectors, `stride` apart. All lanes read a vector together.
+template <typename A, typename X, typename S>
+__device__ inline A dots(const X* x, const S* vectors, int count, int64_t stride, int size) {
+  A sums[kWarp] = {};
+  for (int d = lane_of_warp(); d < size; d += kWarp) {
+    const A feature = number<A>(x[d]);
+    const S* at = vectors + d;
+#pragma unroll
+    for (int j = 0; j < kWarp; ++j) {
+      if (j >= count) continue;
+      sums[j] += feature * number<A>(*at);
+      at += stride;
+    }
+  }
+  return sum_for_each_lane<kWarp / 2>(sums);
+}
+
+// An online softmax within a block; alike in all lanes.
+template <typename A>
+struct OnlineSoftmax {
+  A top = std::numeric_limits<A>::lowest();  // finite: differences are no NaN
+  A sum = 0;
+
+  // A lane's logit, -inf for none, to its weight; returns what multiplies earlier sums.
+  __device__ A take(A& logit) {
+    A largest = warp_max(logit);
+    largest = largest > top || largest != largest ? largest : top;
+    const A correction = std::exp(top - largest);
+    logit = std::exp(logit - largest);
+    sum = sum * correction + warp_sum(logit);
+    top = largest;
+    return correction;
+  }
+};
+
+}  // namespace quire::cuda

@@ -1,0 +1,295 @@
+// Exact search on tensor cores. A lane compares the largest of its eight scores of a query and 32 keys with the worst
+// of that query's best, in registers; only when one of the warp passes are scores looked at one by one and staged in
+// shared memory. A query whose stage is nearly full has it merged into its best by the warp, without a barrier of the
+// block.
+#include "kernels/cuda/knn/knn_best.h"
+#include "kernels/cuda/knn/knn_mma.h"
+
+namespace quire::cuda {
+
+namespace {
+
+constexpr int kStage = static_cast<int>(SearchScratch::kStage);
+static_assert(kStage == kWarp);
+constexpr int kFull = 24;  // staged entries that are merged at the next occasion
+
+// A score and its entry as one number, larger for what comes before: numbers in their order, NaN below; 0: no entry.
+__device__ inline uint64_t key_of(float score, int32_t entry) {
+  const auto bits = std::bit_cast<uint32_t>(score);
+  const uint32_t order = score != score ? 0 : bits >> 31 != 0 ? ~bits : bits | 0x80000000U;
+  return static_cast<uint64_t>(order) << 32 | ~static_cast<uint32_t>(entry);
+}
+__device__ inline float score_of(uint64_t key) {
+  const auto order = static_cast<uint32_t>(key >> 32);
+  if (order == 0) return std::numeric_limits<float>::quiet_NaN();
+  return std::bit_cast<float>(order >> 31 != 0 ? order & 0x7fffffffU : ~order);
+}
+__device__ inline int32_t entry_of(uint64_t key) {
+  return static_cast<int32_t>(~static_cast<uint32_t>(key));
+}
+
+// The better or the worse of two lanes `distance` apart.
+__device__ inline uint64_t exchanged(uint64_t own, int distance, bool better) {
+  const uint64_t other = __shfl_xor_sync(kAllLanes, own, distance);
+  return (other > own) == better ? other : own;
+}
+
+// What merge does where a lane has at most one of the best and one of what is staged: a bitonic network.
+__device__ inline void merge_few(float* best, int32_t* entries, int held, const float* staged,
+                                 const int32_t* staged_entries, int count, int wanted) {
+  const int lane = lane_of_warp();
+  __syncwarp();
+  uint64_t more = lane < count ? key_of(staged[lane], staged_entries[lane]) : 0;
+  uint64_t own = lane < held ? key_of(best[lane], entries[lane]) : 0;
+#pragma unroll
+  for (int size = 2; size <= kWarp; size *= 2) {
+#pragma unroll
+    for (int distance = size / 2; distance > 0; distance /= 2) {
+      const bool rising = (lane & size) == 0;
+      const bool lower = (lane & distance) == 0;
+      more = exchanged(more, distance, lower != rising);
+    }
+  }
+  // The best fall and what is staged rises: the better ones of each lane are the 32 best, and rise or fall once.
+  own = more > own ? more : own;
+#pragma unroll
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    own = exchanged(own, distance, (lane & distance) == 0);
+  }
+  if (lane < wanted && own != 0) {
+    best[lane] = score_of(own);
+    entries[lane] = entry_of(own);
+  }
+  __syncwarp();
+}
+
+// The next number below, NaN for what has none.
+__device__ inline float below(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  if (x > 0) return std::bit_cast<float>(bits - 1);
+  if (x == 0) return std::bit_cast<float>(0x80000001U);
+  return x < 0 ? std::bit_cast<float>(bits + 1) : x;
+}
+
+// The best of the warp's queries and what is staged for them. Line r is query r % 16 of the warp's in its tile r / 16;
+// a lane looks after one of them.
+template <int kTiles>
+struct Selection {
+  static constexpr int kLines = kTiles * kMmaRows;
+  static constexpr int kGroups = 2 * kTiles;  // of eight scores of a lane: of lines group and group + 8 of each tile
+
+  float* best;  // [queries of the block, wanted]
+  int32_t* entries;
+  float* staged;  // [lines, kStage]
+  int32_t* staged_entries;
+  int* counts;  // [lines]; more than kStage: the others wait for room
+  int wanted;
+  bool is_piece;
+  int held;              // of this lane's line
+  float limit[kGroups];  // scores that are not larger are not wanted
+
+  static __device__ int line_of(int group) { return group * 8 + lane_of_warp() / 4; }
+  static __device__ int query_of(int line) {
+    return line / kMmaRows * kMmaTile + warp_of_block() * kMmaRows + line % kMmaRows;
+  }
+
+  __device__ void set_limit(int line, int count) {
+    float worst = std::numeric_limits<float>::quiet_NaN();
+    if (count == wanted) worst = best[static_cast<int64_t>(query_of(line)) * wanted + wanted - 1];
+    // In a piece entries do not come in the order of their age: equal ones pass.
+    if (is_piece) worst = below(worst);
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) limit[g] = line_of(g) == line ? worst : limit[g];
+  }
+
+  __device__ void merge_line(int line) {
+    const int staging = counts[line];
+    const int count = staging < kStage ? staging : kStage;
+    const int before = __shfl_sync(kAllLanes, held, line);
+    const int64_t to = static_cast<int64_t>(query_of(line)) * wanted;
+    if (wanted <= kWarp) {
+      merge_few(best + to, entries + to, before, staged + line * kStage, staged_entries + line * kStage, count, wanted);
+    } else {
+      merge<1>(best + to, entries + to, before, staged + line * kStage, staged_entries + line * kStage, count, wanted);
+    }
+    const int now = before + count < wanted ? before + count : wanted;
+    if (lane_of_warp() == line) {
+      held = now;
+      counts[line] = 0;
+    }
+    set_limit(line, now);
+    __syncwarp();
+  }
+
+  // Bits 8 g..: scores of group g that pass, of keys that are there.
+  template <typename S>
+  __device__ uint32_t passing(const SumFragment (&scores)[kTiles][kSearchColumns], const float (&largest)[kGroups],
+                              const SearchPlace<S>& at, int first) const {
+    uint32_t open = 0;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      if (largest[g] <= limit[g] || !at.has_query(query_of(line_of(g)))) continue;
+#pragma unroll
+      for (int n = 0; n < kSearchColumns; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const bool passes = !(scores[g / 2][n].x[g % 2 * 2 + i] <= limit[g]);
+          if (passes && at.has(first + n * kMmaColumns + column_of_sum(i))) open |= 1U << (g * 8 + n * 2 + i);
+        }
+      }
+    }
+    return open;
+  }
+
+  template <typename S>
+  __device__ void take(const SumFragment (&scores)[kTiles][kSearchColumns], uint32_t open, const SearchPlace<S>& at,
+                       int first) {
+    for (bool again = true; again;) {
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+        if ((open >> (g * 8) & 0xffU) == 0) continue;
+        const int line = line_of(g);
+#pragma unroll
+        for (int n = 0; n < kSearchColumns; ++n) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const uint32_t bit = 1U << (g * 8 + n * 2 + i);
+            if ((open & bit) == 0) continue;
+            // Their order among each other does not matter.
+            const int place = atomicAdd(counts + line, 1);
+            if (place >= kStage) continue;
+            staged[line * kStage + place] = scores[g / 2][n].x[g % 2 * 2 + i] + 0.0F;  // no -0
+            staged_entries[line * kStage + place] = at.entry_of(first + n * kMmaColumns + column_of_sum(i));
+            open &= ~bit;
+          }
+        }
+      }
+      __syncwarp();
+      again = merge_from(kFull);
+      again = __any_sync(kAllLanes, open != 0) && again;
+    }
+  }
+
+  // Merges the lines for which so many are staged; false when there is none.
+  __device__ bool merge_from(int least) {
+    const int lane = lane_of_warp();
+    unsigned full = __ballot_sync(kAllLanes, lane < kLines && counts[lane % kLines] >= least);
+    const bool some = full != 0;
+    for (; full != 0; full &= full - 1) merge_line(__ffs(static_cast<int>(full)) - 1);
+    return some;
+  }
+};
+
+template <int kWidth, int kTiles, typename S>
+__global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_mma_kernel(MmaSearch<S> in) {
+  constexpr int kQueries = kTiles * kMmaTile;
+  constexpr int kLines = Selection<kTiles>::kLines;
+  constexpr int kValues = kMmaTile * kWidth * (MmaSearch<S>::kConverted ? 3 : 4) / 2;
+  const auto at = SearchPlace<S>::template of<kQueries>(in);
+  const int lane = lane_of_warp();
+  const int wanted = in.wanted;
+  const bool in_shared = in.best_score == nullptr;
+  bfloat16* const room = dynamic_shared<bfloat16>();
+  float* const staged = reinterpret_cast<float*>(room + kValues);
+  auto* const staged_entries = reinterpret_cast<int32_t*>(staged + kQueries * kStage);
+  int* const counts = staged_entries + kQueries * kStage;
+  float* const factors = reinterpret_cast<float*>(counts + kQueries);
+  float* const shared_best = factors + kMmaTile;
+  auto* const shared_entries = reinterpret_cast<int32_t*>(shared_best + (in_shared ? kQueries * wanted : 0));
+  const int64_t of_block = static_cast<int64_t>(blockIdx.x) * kQueries * wanted;
+
+  Selection<kTiles> selection;
+  const int first_line = warp_of_block() * kLines;
+  selection.best = in_shared ? shared_best : in.best_score + of_block;
+  selection.entries = in_shared ? shared_entries : in.best_entry + of_block;
+  selection.staged = staged + first_line * kStage;
+  selection.staged_entries = staged_entries + first_line * kStage;
+  selection.counts = counts + first_line;
+  selection.wanted = wanted;
+  selection.is_piece = in.is_piece;
+  selection.held = 0;
+#pragma unroll
+  for (int g = 0; g < Selection<kTiles>::kGroups; ++g) {
+    // Everything passes, or nothing but NaN where no query is.
+    const bool is_query = at.has_query(Selection<kTiles>::query_of(Selection<kTiles>::line_of(g)));
+    selection.limit[g] = is_query ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
+  }
+
+  LeftFragment queries[kTiles][kWidth / kMmaDepth];
+  load_query_fragments<kWidth>(queries, room, in, at);
+  KeyTiles<kWidth, S> tiles{room, factors, 0.0F, 0};
+  if (at.begin < at.end) tiles.fetch(in, at, at.begin);
+  if (lane < kLines) selection.counts[lane] = 0;
+  __syncwarp();
+  for (int line = 0; in.is_next && line < kLines; ++line) {
+    const int query = Selection<kTiles>::query_of(line);
+    if (!at.has_query(query)) continue;
+    int held = 0;
+    for (int k = lane; k - lane < wanted; k += kWarp) {
+      const int64_t from = at.line_of_result(in, query) * wanted + k;
+      const int32_t entry = k < wanted ? in.index[from] : -1;
+      if (entry >= 0) {
+        selection.entries[static_cast<int64_t>(query) * wanted + k] = entry;
+        selection.best[static_cast<int64_t>(query) * wanted + k] = in.score[from];
+      }
+      held += __popc(__ballot_sync(kAllLanes, entry >= 0));
+    }
+    if (lane == line) selection.held = held;
+    __syncwarp();
+    selection.set_limit(line, held);
+  }
+
+  for (int first = at.begin; first < at.end; first += kMmaTile) {
+    tiles.take();
+    const SharedLines<kWidth> keys = tiles.lines();
+    if (first + kMmaTile < at.end) tiles.fetch(in, at, first + kMmaTile);
+#pragma unroll 1
+    for (int key = 0; key < kMmaTile && first + key < at.end; key += kSearchKeys) {
+      SumFragment scores[kTiles][kSearchColumns] = {};
+      score_keys(scores, queries, tiles, keys, key, in.size);
+      float largest[Selection<kTiles>::kGroups];
+      bool passes = false;
+#pragma unroll
+      for (int g = 0; g < Selection<kTiles>::kGroups; ++g) {
+        const auto score = [&](int n, int i) { return scores[g / 2][n].x[g % 2 * 2 + i]; };
+        largest[g] = fmaxf(score(0, 0), score(0, 1));
+#pragma unroll
+        for (int n = 1; n < kSearchColumns; ++n) largest[g] = fmaxf(largest[g], fmaxf(score(n, 0), score(n, 1)));
+        passes = passes || !(largest[g] <= selection.limit[g]);
+      }
+      if (!__any_sync(kAllLanes, passes)) continue;
+      const uint32_t open = selection.passing(scores, largest, at, first + key);
+      selection.take(scores, open, at, first + key);
+    }
+  }
+
+  selection.merge_from(1);
+  for (int line = 0; line < kLines; ++line) {
+    const int query = Selection<kTiles>::query_of(line);
+    const int held = __shfl_sync(kAllLanes, selection.held, line);
+    if (!at.has_query(query)) continue;
+    const int64_t to = at.line_of_result(in, query) * wanted;
+    const int64_t from = static_cast<int64_t>(query) * wanted;
+    for (int k = lane; k < wanted; k += kWarp) {
+      in.index[to + k] = k < held ? selection.entries[from + k] : -1;
+      in.score[to + k] = k < held ? selection.best[from + k] : 0.0F;
+    }
+  }
+}
+
+}  // namespace
+
+template <typename S>
+void search_exactly(const MmaSearch<S>& in, const SearchScratch& scratch) {
+  with_sizes(in, scratch, [&](auto width, auto tiles) {
+    constexpr int kWidth = decltype(width)::value;
+    constexpr int kTiles = decltype(tiles)::value;
+    launch(search_mma_kernel<kWidth, kTiles, S>, dim3(static_cast<unsigned>(scratch.blocks)), kMmaThreads,
+           bytes_of_search<S>(kWidth, kTiles, scratch.shared ? in.wanted : 0, false), in);
+  });
+}
+template void search_exactly(const MmaSearch<bfloat16>& in, const SearchScratch& scratch);
+template void search_exactly(const MmaSearch<int8_t>& in, const SearchScratch& scratch);
+template void search_exactly(const MmaSearch<float8>& in, const SearchScratch& scratch);
+
+}  // namespace quire::cuda

@@ -1,0 +1,100 @@
+// A thread that watches over one communicator and ends it when it fails, when another rank has failed, or when the
+// others do not come to an operation. The rank's thread may then wait for the GPU, or be inside of NCCL.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/ranks/control.h"
+#include "core/ranks/ranks.h"
+#include "core/tensor.h"
+#include "kernels/cuda/nccl/nccl_library.h"
+#include "kernels/cuda/nccl/nccl_operations.h"
+#include "kernels/cuda/nccl/nccl_place.h"
+
+namespace quire::cuda {
+
+// What ended a communicator. It is set before the communicator is aborted, so who wakes up then finds it.
+class NcclFailure {
+ public:
+  void set(std::exception_ptr error);
+  bool is_set() const { return set_.load(std::memory_order_acquire); }
+  void check() const;  // throws it
+
+ private:
+  std::atomic<bool> set_ = false;
+  std::exception_ptr error_;
+};
+
+// What the rank's thread and the watching thread share; whoever is the last to use it frees it.
+class NcclWatched {
+ public:
+  NcclWatched(const NcclLibrary& library, Control& control, const NcclLimits& limits)
+      : nccl(library), limits_(limits), control_(&control) {}
+
+  const NcclLibrary nccl;
+  NcclOperations operations;
+  NcclFailure failure;
+  std::vector<Tensor> in_use;  // of operations that nobody has waited for: their memory goes to nobody else
+
+  // Calls function(communicator) while nobody ends it, and throws the failure when it has ended. After an error of the
+  // call that is what the watching thread makes of it.
+  template <typename Function>
+  ncclResult_t call(Function&& function) {
+    ncclResult_t result = ncclSuccess;
+    {
+      const std::unique_lock lock(calls_);
+      if (!ended_) result = function(communicator_);
+      if (!ended_ && result != ncclSuccess && result != ncclInProgress) note(result);
+    }
+    if (ended_ || (result != ncclSuccess && result != ncclInProgress)) throw_failure();
+    return result;
+  }
+
+  // What the thread does until it is told to leave, or the communicator fails.
+  void watch();
+  // Asks the thread to end the communicator, in good order or at once, and waits for that a limited time. False: it is
+  // left.
+  bool leave(bool in_good_order);
+
+ private:
+  using Clock = NcclOperations::Clock;
+
+  std::exception_ptr look();
+  std::exception_ptr error_of_control();
+  std::exception_ptr error_of_nccl();
+  std::exception_ptr error_of_age();
+  std::exception_ptr told(const std::exception_ptr& error);
+  void note(ncclResult_t result);
+  [[noreturn]] void throw_failure();
+  void abort();
+  void end();
+  void done();
+
+  const NcclLimits limits_;
+  std::mutex calls_;  // one call of NCCL at a time
+  ncclComm_t communicator_ = nullptr;
+  std::atomic<bool> ended_ = false;
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  Control* control_;  // nullptr: it is gone
+  bool leaving_ = false;
+  bool in_good_order_ = true;
+  bool done_ = false;
+  std::string nccl_error_;
+  bool of_the_network_ = false;
+  Clock::time_point error_at_;
+
+  std::optional<Clock::time_point> overdue_at_;  // the watching thread's own
+};
+
+}  // namespace quire::cuda
