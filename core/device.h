@@ -1,4 +1,4 @@
-// Where a tensor lives, and the interface a device library implements.
+// The place of a tensor, and the interface that a device library implements.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace quire {
 class Collectives;
 class Ranks;
 
-// meta counts bytes and computes nothing: planning without a GPU and checks of paper-scale configurations.
+// meta counts bytes and computes nothing. It serves planning without a GPU and checks of paper-scale configurations.
 enum class DeviceKind : uint8_t { cpu, cuda, meta };
 inline constexpr int kDeviceKinds = 3;
 
@@ -30,11 +30,11 @@ inline constexpr Device kMeta{DeviceKind::meta, 0};
 
 const char* name_of(DeviceKind kind);
 
-// A call of a device library that failed. Op adds which operation it was and the shapes (kernels/op.h).
+// Thrown when a call of a device library fails. Op adds the operation and the shapes (kernels/op.h).
 class DeviceError : public std::runtime_error {
  public:
   explicit DeviceError(const std::string& message) : std::runtime_error(message) {}
-  ~DeviceError() override;  // out of line, as that of Error
+  ~DeviceError() override;  // out of line, as the destructor of Error is
 };
 
 // Memory and copies of one kind of device. The kernels themselves are bound to op slots by the backend's
@@ -44,21 +44,21 @@ class DeviceBackend {
   virtual ~DeviceBackend();
   virtual std::string name() const = 0;  // e.g. "cpu"
   virtual Allocator& allocator() = 0;
-  // True when calls return before the device has done the work; reading a result then waits for all of it.
+  // Returns true when calls return before the device has done the work; reading a result then waits for all of it.
   virtual bool is_asynchronous() const { return false; }
   struct Memory {
     int64_t total = 0;
-    int64_t free = 0;  // what this process could still get
+    int64_t free = 0;  // bytes that this process could still allocate
   };
   virtual Memory memory() const = 0;
-  // Tensors made from host values take memory from upload_allocator(), which no kernel still uses, so that their copy
+  // Tensors made from host values take memory from upload_allocator(). No queued kernel uses that memory, so the copy
   // need not wait for earlier kernels.
   virtual Allocator& upload_allocator() { return allocator(); }
   virtual void upload_new(void* device, const void* host, size_t bytes) { copy_from_host(device, host, bytes); }
-  // Memory of the host that the device's kernels read and write where it is.
+  // Allocates host memory that the device's kernels read and write directly.
   virtual Allocator& host_allocator() { return allocator(); }
-  // Copies from the memory of host_allocator(). They begin when what is queued is done, and go on beside what is queued
-  // afterwards; what is queued after await_fetched() finds them made.
+  // Copies from memory of host_allocator(). A copy begins when all earlier queued work is done and runs beside work
+  // that is queued afterwards; work queued after await_fetched() finds the copies finished.
   struct Copy {
     void* to;
     const void* from;
@@ -73,31 +73,33 @@ class DeviceBackend {
   virtual void copy_within(void* to, const void* from, size_t bytes) = 0;
   virtual void zero(void* device, size_t bytes) = 0;
   virtual void synchronize() = 0;
-  // Which variants of kernels this process has chosen so far. Checkpoints keep this text, so that a resumed run uses
-  // the same variants and gets the same bits. Empty when there is no choice.
+  // Returns the kernel variants that this process has chosen so far. Checkpoints keep this text, so that a resumed run
+  // uses the same variants and gets the same bits. Empty when there is no choice.
   virtual std::string kernel_choices() const { return ""; }
-  // Returns false when the choices belong to another device or library version; the run then chooses again.
+  // Applies saved choices. Returns false when they belong to another device or library version; the run then chooses
+  // again.
   virtual bool use_kernel_choices(const std::string& choices) { return choices.empty(); }
-  // Runs the work, and chooses by time among the variants of each kernel that occurs in it; choices of before are
-  // forgotten. Returns lines for the log. A device without a choice does nothing.
+  // Runs the work and chooses by measured time among the variants of each kernel that occurs in it; earlier choices are
+  // dropped. Returns lines for the log. A device without variants does nothing.
   virtual std::vector<std::string> measure_kernels(const std::function<void()>&) { return {}; }
-  // From now on calls are collected and repeated as graphs, or each is made by itself again; results are the same.
-  // Returns false when the device has no graphs and makes each call by itself in any case. DeviceError: one of the
-  // calls that had been collected fails.
+  // Switches graphs on or off. With graphs, calls are collected and replayed as graphs; without, each call is launched
+  // by itself. The results are the same. Returns false when the device has no graphs. Throws DeviceError when one of
+  // the collected calls fails.
   virtual bool use_graphs(bool) { return false; }
-  // Gives the device the calls that have been collected. Reading a result and synchronize() do so, too. DeviceError.
+  // Launches the calls that were collected. Reading a result and synchronize() do so, too. Throws DeviceError.
   virtual void submit() {}
-  // Counts of calls that were collected since the process began.
+  // Numbers of collected calls since the process began.
   struct CallCounts {
     int64_t calls = 0;
     int64_t in_graphs = 0;  // calls that a graph made
-    int64_t changed = 0;    // kernels in graphs whose parameters were set anew
-    int64_t spans = 0;      // groups of calls that were given to the device together
+    int64_t changed = 0;    // kernels in graphs whose parameters were updated
+    int64_t spans = 0;      // groups of calls that were launched together
     int64_t graphs = 0;     // graphs that exist now
   };
   virtual CallCounts call_counts() const { return {}; }
-  // Collectives for tensors on this device between several ranks, each with a device of its own; all ranks call it. An
-  // error is one of all ranks. nullptr: tensors of the host, which the ranks have collectives for.
+  // Returns collectives for tensors on this device between several ranks, each with its own device. All ranks call it,
+  // and an error on one rank is thrown on all. nullptr means that tensors lie in host memory, for which the ranks have
+  // collectives already.
   virtual std::unique_ptr<Collectives> connect(Ranks& ranks);
 };
 
