@@ -17,7 +17,7 @@ enum class Pack : uint8_t {
 enum class Sampling : uint8_t {
   documents,  // a row reads one document after the other
   windows,    // random slices of all documents, read as one
-  columns,    // all documents read as one, cut into as many columns as there are rows
+  columns,    // all documents read as one text, cut into as many columns as there are rows
 };
 
 struct BatchOptions {
@@ -26,14 +26,15 @@ struct BatchOptions {
   int64_t first_row = 0;      // this rank makes rows [first_row, last_row)
   int64_t last_row = 8;
   Sampling sampling = Sampling::documents;
-  Pack pack = Pack::pad;          // of documents
-  Insertion insertion = {};       // what the model reads between the tokens
+  Pack pack = Pack::pad;          // how documents fill rows
+  Insertion insertion = {};       // the tokens that the model inserts
   bool score_first_token = true;  // false: the first target of a document does not count
   int64_t alignment = 1;          // divides subsequence; concat: a document begins at a multiple of it
-  uint64_t seed = 1;              // of the order of documents, and of windows
+  uint64_t seed = 1;              // seeds the order of documents, and windows
   bool shuffle = true;            // false: the order of the split, for evaluation
   bool endless = true;            // false: every document once, then no more batches
-  // Only these documents of the split, in their order here. Not for windows and columns, nor in an endless order.
+  // Restricts reading to these documents of the split, in this order. Not for windows and columns, nor for an endless
+  // order.
   std::optional<std::vector<int64_t>> only = {};
   std::optional<int64_t> last_tokens = {};  // of the last of them only the first so many tokens, BOS included
 };

@@ -17,7 +17,7 @@ Columns::Columns(std::span<const int64_t> offsets, const BatchOptions& options)
 }
 
 int64_t Columns::top_of(int64_t row) const {
-  // Without the product of rows and tokens, which may not fit.
+  // Computed without rows * tokens, which may overflow.
   const int64_t each = stream_.tokens() / options_.rows;
   const int64_t longer = stream_.tokens() % options_.rows;
   return row * each + std::min(row, longer);

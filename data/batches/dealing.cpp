@@ -79,7 +79,7 @@ std::vector<Piece> Dealing::step(Cursor& cursor) const {
     at = {};
     if (options_.pack == Pack::pad) return;
     const int64_t steps = (position + count + options_.alignment - 1) / options_.alignment;
-    // A row that is full, or has no aligned position left, is free at the beginning of the next step.
+    // A row that is full, or has no aligned position left, becomes free at the beginning of the next step.
     if (steps * options_.alignment < options_.subsequence) free.emplace(steps * options_.alignment, row);
   };
 
@@ -90,7 +90,7 @@ std::vector<Piece> Dealing::step(Cursor& cursor) const {
       read(row, 0);
     }
   }
-  // New rows in the queue come after the one that is served: positions only grow.
+  // Rows that enter the queue come after the one that is served, because positions only grow.
   while (!free.empty() && !exhausted(cursor)) {
     const auto [position, row] = free.top();
     free.pop();
