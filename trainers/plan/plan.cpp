@@ -19,15 +19,16 @@ namespace quire {
 
 namespace {
 
-// Measured: the program with its libraries, and what a thread's kernels keep for packing and blocks.
+// Measured: the program with its libraries, and the scratch memory of a thread's kernels.
 constexpr int64_t kProgramBytes = int64_t{16} << 20;
 constexpr int64_t kScratchElements = int64_t{650} << 10;
-// malloc keeps at most this much of the files of a checkpoint that were built before, instead of giving it back.
+// malloc keeps at most this much memory of checkpoint files that were built before.
 constexpr int64_t kHeapBytes = int64_t{32} << 20;
-// Measured: what training has beside steps. The corpus, batches that wait, the files of the run.
+// Measured: memory of training besides steps: the corpus, waiting batches, the files of the run.
 constexpr int64_t kTrainingBytes = int64_t{4} << 20;
 
-// "blocks.3.attention.query.weight" belongs to "blocks"; names without a dot are parts themselves.
+// Returns the parts of a model: "blocks.3.attention.query.weight" belongs to "blocks"; names without a dot are parts
+// themselves.
 std::vector<Plan::Part> parts_of(const ParameterStore& store) {
   std::vector<Plan::Part> parts;
   for (const ParameterStore::Entry& entry : store.entries()) {
@@ -61,7 +62,7 @@ int64_t Plan::on_gpu() const {
 
 namespace {
 
-// A batch of more tokens is not made: its plan follows from those of two smaller ones.
+// Batches with more tokens are not run: their plan is extrapolated from two smaller ones.
 constexpr int64_t kMostTokens = int64_t{1} << 20;
 constexpr int64_t kSampledTokens = kMostTokens / 4;
 
@@ -69,13 +70,14 @@ int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Rows that a rank reads at once, of which fewer stand for all: `larger`, and half of them to see what a row adds.
+// The rows that a rank reads at once. When there are too many, `larger` of them are run, and half of these, to see what
+// a row adds.
 struct SampledRows {
   int64_t all;
   int64_t larger;
   int64_t smaller;
 
-  // blocks: how many there are of them beside each other.
+  // `blocks`: the number of blocks of rows that exist at the same time.
   SampledRows(int64_t rows, int64_t length, int64_t blocks)
       : all(rows),
         larger(rows <= kMostTokens / (blocks * length)
@@ -90,10 +92,10 @@ struct SampledRows {
 };
 
 Plan make_whole_plan(const RunConfig& config, int64_t ranks, int threads) {
-  // All bytes of Device::meta are counted together. Ranks that are threads plan one after the other.
+  // The counters of Device::meta are global, so ranks that are threads plan one after the other.
   static std::mutex planning;
   const std::lock_guard lock(planning);
-  // The last rank is one of those with most rows.
+  // The last rank has the largest number of rows.
   const RankPlace place{static_cast<int>(ranks - 1), static_cast<int>(ranks)};
   Ranks one;
   const int64_t vocabulary = expected_vocabulary(config);
@@ -127,7 +129,7 @@ Plan make_whole_plan(const RunConfig& config, int64_t ranks, int threads) {
   plan.file_state = training.state->bytes(LogPlace::file);
   const int64_t persistent = allocator.stats().bytes_in_use;
 
-  // The second step has everything the first one leaves behind.
+  // The second step includes everything that the first one leaves behind.
   const auto make_steps = [&] {
     for (int64_t step = 0; step < 2; ++step) {
       allocator.reset_peak();
@@ -147,7 +149,7 @@ Plan make_whole_plan(const RunConfig& config, int64_t ranks, int threads) {
     plan.free_blocks = allocator.stats().bytes_from_system - before - persistent - plan.activations;
   };
   make_steps();
-  // The run will choose between two kinds of kernels, and the plan holds for both.
+  // The run will choose between two kinds of kernels, and the plan must cover both.
   if (gpu && choose_cudnn_where_it_may_be(training.attention, config, dtype, place)) make_steps();
   const auto item = static_cast<int64_t>(size_of(dtype));
   plan.workspace = gpu ? static_cast<int64_t>(kProductWorkspaceBytes) : threads * kScratchElements * item;
@@ -177,8 +179,8 @@ Plan make_whole_plan(const RunConfig& config, int64_t ranks, int threads) {
     all_moments += of_rank;
   }
 
-  // Parts of a checkpoint, each built in memory as files of limited size, of which HDF5 holds a second copy. State goes
-  // from where it lies into its file; that of a GPU over a small buffer.
+  // Each part of a checkpoint is built in memory as files of limited size, and HDF5 makes a second copy of each. State
+  // is written directly from memory into its file; that of a GPU passes through a small buffer.
   const int64_t state = (plan.state + plan.host_state + plan.file_state) / plan.rows * config.data.rows;
   plan.checkpoint = plan.weights + all_moments + plan.average + state;
   const int64_t largest = std::max({plan.weights, plan.moments, plan.average});
@@ -202,7 +204,7 @@ Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
   }
   const int64_t rows = ceil_div(config.data.rows, ranks);
   const int64_t blocks = std::min(config.data.accumulate, rows);
-  // The third block of rows finds what the second one found.
+  // Two blocks of rows suffice, because the third one finds the same memory as the second.
   const int64_t sampled_blocks = std::min<int64_t>(blocks, rows * config.data.subsequence <= kMostTokens ? blocks : 2);
   const SampledRows block(ceil_div(rows, blocks), config.data.subsequence, sampled_blocks);
   const SampledRows evaluation(ceil_div(config.evaluate.rows, ranks), config.data.subsequence, 1);
@@ -225,7 +227,7 @@ Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
   plan.activations = block.scaled(smaller.activations, plan.activations);
   plan.free_blocks = static_cast<int64_t>(free_share * static_cast<double>(plan.activations));
   plan.evaluation = evaluation.scaled(smaller.evaluation, plan.evaluation);
-  // An evaluation takes the blocks of a step where there are enough of them.
+  // An evaluation reuses free blocks of a step as far as they suffice.
   plan.evaluation_blocks = std::max<int64_t>(0, plan.evaluation - plan.activations - plan.free_blocks);
   plan.checkpoint += (sampled_state / sampled_rows) * (config.data.rows - sampled_rows * ranks);
   return plan;

@@ -13,7 +13,7 @@ Graphs::~Graphs() {
   if (!used_) return;
   try {
     device_.use_graphs(false);
-  } catch (const DeviceError&) {  // after an error that stays, whoever asks for results reports it
+  } catch (const DeviceError&) {  // a persistent error is reported by whoever reads a result
   }
 }
 

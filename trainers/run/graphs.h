@@ -1,4 +1,4 @@
-// Calls of steps that are repeated as graphs (run.graphs).
+// Repeats the calls of steps as graphs (run.graphs).
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// While it lives, the device collects calls and repeats them as graphs, where that is wanted and it can.
+// While it lives, the device collects calls and repeats them as graphs, if `wanted` is set and the device supports it.
 class Graphs {
  public:
   Graphs(DeviceBackend& device, bool wanted);
@@ -16,10 +16,10 @@ class Graphs {
   Graphs(const Graphs&) = delete;
   Graphs& operator=(const Graphs&) = delete;
 
-  // A line for the log when graphs are wanted and the device has none; otherwise empty.
+  // Returns a line for the log when graphs are wanted and the device has none; otherwise nothing.
   std::vector<std::string> lines() const;
-  // A line for the log about the calls since the last report, divided by `steps`; evaluations between the steps count.
-  // Empty when the device has no graphs or there were no steps.
+  // Returns a line for the log about the calls since the last report, divided by `steps`; evaluations between the steps
+  // count. Empty when the device has no graphs or there were no steps.
   std::vector<std::string> report(int64_t steps);
 
  private:

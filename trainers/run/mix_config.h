@@ -1,4 +1,4 @@
-// What a run is trained on beside or in place of data.split.
+// The documents that a run is trained on in place of data.split.
 #pragma once
 
 #include <optional>

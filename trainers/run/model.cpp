@@ -11,10 +11,10 @@ namespace quire {
 
 namespace {
 
-// Beyond it a step may take minutes in place of milliseconds.
+// With more threads per core a step may take minutes instead of milliseconds.
 constexpr int kMostThreadsPerCore = 4;
 
-// Whether the run computes on a GPU. Error(config) when it must and cannot.
+// Returns whether the run computes on a GPU. Throws Error(config) when it must and cannot.
 bool uses_gpu(DeviceChoice choice) {
   if (choice == DeviceChoice::cpu) return false;
   const CudaReport& cuda = load_cuda();

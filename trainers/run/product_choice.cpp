@@ -11,7 +11,7 @@ namespace quire {
 
 namespace {
 
-// What the sizes of products follow from, beside what stays the same when a run goes on.
+// Returns a text for the values that determine the sizes of products, besides those that stay the same on resume.
 std::string passes_of(const RunConfig& config, const Batch& batch) {
   return fmt::format("{} rows of {} tokens in {} passes", batch.rows, batch.length,
                      std::min(config.data.accumulate, batch.rows));

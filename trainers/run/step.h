@@ -13,27 +13,27 @@ struct StepResult {
   bool read = true;  // whether loss and grad_norm were read from the device
   double loss = 0;   // mean nats per target over the global batch
   double grad_norm = 0;
-  // Means of the other terms of the loss, and numbers about the inside of the model; empty unless read.
+  // Means of the other terms of the loss, and telemetry of the model; empty unless read.
   Telemetry telemetry;
-  int64_t targets = 0;          // of all ranks
-  bool skipped = false;         // for a non-finite value
-  double overlap = 0;           // the share of the gradient that was summed over ranks while this one computed the rest
-  double exchange_seconds = 0;  // that this rank of several spent in exchanges, but for those the sweep hides
-  int64_t cleared_rows = 0;     // of all ranks: those whose own loss was not finite
+  int64_t targets = 0;   // of all ranks
+  bool skipped = false;  // because of a non-finite value
+  double overlap = 0;    // the share of the gradient that was summed over ranks while this rank computed the rest
+  double exchange_seconds = 0;  // time of this rank in exchanges, without those that overlap with the sweep
+  int64_t cleared_rows = 0;     // on all ranks: rows whose own loss was not finite
 };
 
-// Forward and backward passes over a batch, one block of rows after the other (data.accumulate). counts has the number
-// of targets of the whole step for each loss term. on_loss is called with the rows [begin, end) and the losses of each
-// block before its backward pass. telemetry, when given, receives what the layers report of each block. Gradients leave
-// for the other ranks in the last sweep.
+// Runs forward and backward passes over a batch, one block of rows after the other (data.accumulate). counts has the
+// number of targets of the whole step for each loss term. on_loss is called with the rows [begin, end) and the losses
+// of each block before its backward pass. telemetry, when given, receives the reports of the layers for each block.
+// Gradients are sent to the other ranks during the last sweep.
 void accumulate_gradients(TrainingState& training, const RunConfig& config, const Batch& batch,
                           const std::vector<double>& counts,
                           const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss,
                           Ranks& ranks, Telemetry* telemetry = nullptr);
 
-// Whether a step reads its loss, which waits for everything that a GPU still has to do. when_free reads only on devices
-// where nothing has to be waited for, or where run.on_nonfinite must know; a failed step changes nothing and is then
-// reported by a later step that reads (trainers/run/nonfinite.h).
+// Whether a step reads its loss, which waits for all queued work of a GPU. when_free reads only on devices that need no
+// waiting, or when run.on_nonfinite needs the value; a failed step changes nothing, and a later step that reads reports
+// it (trainers/run/nonfinite.h).
 enum class ReadResult { always, when_free };
 
 // One optimizer step on the rows of this rank. When the loss or the gradient is not finite, or too large for the
