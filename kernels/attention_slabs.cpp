@@ -7,7 +7,7 @@ namespace quire {
 namespace {
 
 constexpr int64_t kMostQueries = 2048;
-// Queries that are computed at once: more would not stay in a GPU's cache.
+// The largest number of queries that are computed at once: more would not stay in a GPU's cache.
 constexpr int64_t kMostLines = 8192;
 
 int64_t rounded_up(int64_t a, int64_t to) {
@@ -62,7 +62,7 @@ std::vector<AttentionSlabs::Group> AttentionSlabs::groups() const {
   return found;
 }
 
-// `alike` slabs from that of a piece on, in products of many rows or of many slabs.
+// Adds pieces for `alike` slabs beginning with that of `first`, as products of many rows or of many slabs.
 void AttentionSlabs::add_pieces(std::vector<Piece>& pieces, const Piece& first, int64_t alike) const {
   const int64_t most = std::max<int64_t>(1, kMostLines / length);
   const auto add = [&](int64_t row, int64_t of_rows, int64_t ahead, int64_t slabs) {

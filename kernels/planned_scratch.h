@@ -1,13 +1,13 @@
-// What kernels take beside their operands while a call lasts, for plans: a call on Device::meta computes nothing, and
-// takes from the counting allocator what the kernels of the planned device would take, so that it is in the peak.
+// The scratch of kernels, for plans: a call on Device::meta computes nothing, and allocates from the counting allocator
+// what the kernels of the planned device would allocate, so that the peak includes it.
 #pragma once
 
 #include "core/device.h"
 
 namespace quire {
 
-// While it lives, calls on meta tensors take what the kernels of `kind` take. One at a time. timed_products: as in a
-// step whose products are timed.
+// While it lives, calls on meta tensors allocate the scratch of the kernels of `kind`. Only one may live at a time.
+// timed_products: also the scratch of a step whose products are timed.
 class PlannedScratch {
  public:
   explicit PlannedScratch(DeviceKind kind, bool timed_products = false);
@@ -16,7 +16,7 @@ class PlannedScratch {
   PlannedScratch& operator=(const PlannedScratch&) = delete;
 };
 
-// The kind of such a plan; meta when none is being made.
+// Returns the kind of the current plan; meta when there is none.
 DeviceKind planned_device();
 
 }  // namespace quire
