@@ -25,7 +25,7 @@ struct ChunkMeans {
   Tensor readable;                    // u8 [R, T, N]: the last M whole chunks before a position
   Tensor found;                       // u8 [R, T, 2]: of two that are chosen from them, which exist
   std::vector<int64_t> first, count;  // [R]: the chunks among N that end in the row's last segment
-  Tensor sums;                        // what each segment leaves
+  Tensor sums;                        // the sums that each segment leaves
 };
 
 ChunkMeans chunk_means(Tape& tape, const ChunkMeansInputs& in);

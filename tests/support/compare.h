@@ -1,4 +1,4 @@
-// How far two tensors are apart.
+// Measures the difference of two tensors.
 #pragma once
 
 #include <cmath>

@@ -11,7 +11,7 @@ namespace quire::test {
 
 Variable composed_attention(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& settings);
 Variable composed_knn_attention(Tape& tape, const Variable& q, const Tensor& index, const ops::KnnMemory& memory);
-// One softmax over both.
+// Returns one softmax over local keys and retrieved entries.
 Variable composed_joint_attention(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& settings,
                                   const Variable& q, const Tensor& index, const ops::KnnMemory& memory);
 

@@ -6,7 +6,7 @@
 
 namespace quire::test {
 
-// Empty when tensors can be made on DeviceKind::cuda; otherwise why not.
+// Returns why no tensors can be made on DeviceKind::cuda; empty when they can.
 std::string missing_cuda_device();
 
 }  // namespace quire::test

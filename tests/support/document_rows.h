@@ -20,8 +20,8 @@ using Document = std::vector<int32_t>;
 std::vector<std::vector<Document>> random_documents(const std::vector<std::vector<int64_t>>& lengths,
                                                     int32_t vocabulary, uint32_t seed);
 
-// One batch per step until every row has run out. In a row of several they begin at multiples of alignment. Documents
-// are numbered row by row.
+// Returns one batch per step until every row has run out. When a row has several documents, they begin at multiples of
+// alignment. Documents are numbered row by row.
 std::vector<Batch> cut(const std::vector<std::vector<Document>>& rows, int64_t length, Pack pack,
                        int64_t alignment = 1);
 

@@ -17,7 +17,7 @@ inline Batch batch_of(const std::vector<std::vector<int32_t>>& segments, const s
   return batch;
 }
 
-// One segment per row, no padding.
+// Returns a batch with one segment per row and no padding.
 inline Batch one_segment(int64_t rows, int64_t length, const std::vector<uint8_t>& starts) {
   const std::vector<int32_t> row(static_cast<size_t>(length), 0);
   return batch_of(std::vector<std::vector<int32_t>>(static_cast<size_t>(rows), row), starts);

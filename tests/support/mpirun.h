@@ -5,14 +5,14 @@
 
 namespace quire::test {
 
-// Empty, or why there is no mpirun.
+// Returns why there is no mpirun; empty when there is one.
 std::string missing_mpirun();
 
 struct MpirunOptions {
   std::string misbehaves = {};                    // QUIRE_TEST_AT
   bool told_to_end = false;                       // QUIRE_TEST_TOLD_TO_END
   std::vector<std::string> of_mpirun = {};        // more arguments of mpirun
-  std::string program = "quire_with_mechanisms";  // of the build's bin folder
+  std::string program = "quire_with_mechanisms";  // in the build's bin folder
 };
 std::vector<std::string> mpirun_arguments(int size, const std::vector<std::string>& arguments,
                                           const MpirunOptions& options = {});

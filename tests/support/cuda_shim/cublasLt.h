@@ -99,17 +99,17 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 
 namespace quire::shim {
 
-// So many of the next products with an epilogue are proposed and then refused.
+// Makes the next `count` products with an epilogue be proposed and then refused.
 void refuse_epilogues(int count);
-// How many products with this epilogue have been run.
+// Returns how many products with this epilogue have run.
 int epilogues_run(int epilogue);
-// What is proposed for each product, by the seconds that a run takes on product_clock(); below 0 it is refused when it
-// is run. Each sums in an order of its own.
+// Sets the proposals for each product, by the seconds that a run takes on product_clock(); one below 0 is refused when
+// it is run. Each proposal sums in a different order.
 void propose_products(const std::vector<double>& seconds);
 double product_clock();
 // A run with this epilogue takes so much longer.
 void slow_epilogue(int epilogue, double seconds);
-// How many products were run as the proposal of this number has it.
+// Returns how many products ran with the proposal of this number.
 int proposals_run(size_t number);
 
 }  // namespace quire::shim

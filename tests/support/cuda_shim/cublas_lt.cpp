@@ -62,7 +62,7 @@ uint64_t alignment_of(const void* pointer) {
   return alignment;
 }
 
-// What the documentation demands, and that a descriptor holds nothing that its epilogue does not use.
+// Checks the requirements of the documentation, and that a descriptor sets nothing that its epilogue does not use.
 cublasStatus_t judge(const Product& p) {
   const bool a_turned = p.desc->transpose_a == CUBLAS_OP_T;
   const bool b_turned = p.desc->transpose_b == CUBLAS_OP_T;
@@ -338,7 +338,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     --quire::shim::g_refusals;
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  // What a checkpoint has kept may no longer be proposed.
+  // The proposal that a checkpoint has kept may no longer exist.
   const auto number = static_cast<size_t>(words[7]);
   const double seconds = number < quire::shim::g_proposals.size() ? quire::shim::g_proposals[number] : 0;
   if (seconds < 0) return CUBLAS_STATUS_NOT_SUPPORTED;

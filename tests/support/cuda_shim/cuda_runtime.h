@@ -26,7 +26,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
-// One block runs at a time, on one thread of the host.
+// A static is enough, because one block runs at a time, on one thread of the host.
 #define __shared__ static
 
 struct uint3 {
@@ -41,8 +41,8 @@ inline constexpr int warpSize = 32;
 
 namespace quire::shim {
 
-// What the device does for a stream. Two sources define it: cuda_device.cpp does it at once, asynchronous_device.cpp
-// when the stream comes to it.
+// Does work of a stream. Two sources define it: cuda_device.cpp does it at once, asynchronous_device.cpp when the
+// stream reaches it.
 void on_stream(cudaStream_t stream, std::function<void()> work);
 struct Parameter {
   const void* at;
@@ -52,13 +52,13 @@ struct Parameter {
 // other.
 void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body,
               const std::vector<Parameter>& parameters);
-// Who runs grids in place of that from now on: kernels by the names of their symbols.
+// Replaces the function that runs grids from now on; it gets kernels by the names of their symbols.
 using GridRunner = void (*)(const std::string& symbol, dim3 grid, dim3 block, size_t shared_bytes,
                             const std::vector<Parameter>& parameters);
 void set_grid_runner(GridRunner runner);
 void block_barrier(const char* file, int line);
 void* dynamic_shared();
-// What a block may have from now on: 227 KB, as on Hopper, until another limit is set.
+// Sets the shared memory that a block may have; the default is 227 KB, as on Hopper.
 void set_shared_memory(size_t bytes);
 // The most dynamic shared memory that a block of any grid has asked for, since it was last asked.
 size_t most_shared_bytes();
@@ -112,7 +112,7 @@ void await_products(int left, const char* file, int line);
 int64_t warpgroup_products();
 // An address in the window of shared memory, in which dynamic shared memory begins at any multiple of 16.
 uint32_t shared_address(const void* shared);
-// What fibers do for it. `work` is done now or when its batch is waited for.
+// The interface to the fibers. `work` is done now or when its batch is waited for.
 const unsigned char* shared_bytes(uint32_t address, size_t bytes, const char* file, int line);
 void begin_product(const char* file, int line);
 void do_later(std::function<void()> work);
@@ -143,7 +143,7 @@ inline int __ffs(int x) {
 inline int __clz(int x) {
   return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x));
 }
-// Without order: what a kernel wants ordered it orders by barriers.
+// Atomics have no memory order: kernels must order other accesses by barriers.
 template <typename T>
 T atomicAdd(T* to, T value) {
   static_assert(!std::is_floating_point_v<T>, "sums of floating-point atomics depend on the order of threads");
@@ -238,7 +238,7 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cud
   });
   return cudaSuccess;
 }
-// Of asynchronous_device.cpp alone.
+// Defined only in asynchronous_device.cpp.
 cudaError_t cudaMalloc(void** block, size_t bytes);
 cudaError_t cudaFree(void* block);
 cudaError_t cudaHostAlloc(void** block, size_t bytes, unsigned flags);

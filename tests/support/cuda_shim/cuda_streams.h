@@ -29,7 +29,7 @@ inline constexpr unsigned cudaEventDisableTiming = 2;
 
 extern "C" {
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
-cudaError_t cudaStreamDestroy(cudaStream_t stream);  // what it was given is done first
+cudaError_t cudaStreamDestroy(cudaStream_t stream);  // its queued work is done first
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data);

@@ -1,4 +1,4 @@
-// What asynchronous_device.cpp adds to CUDA's words.
+// Functions that asynchronous_device.cpp adds to those of CUDA.
 #pragma once
 
 #include <cstddef>

@@ -6,7 +6,7 @@
 
 namespace quire::shim {
 
-// From now on, in a program under AddressSanitizer; blocks that there are already are not guarded.
+// Guards blocks that are allocated from now on, in a program under AddressSanitizer; existing blocks are not guarded.
 void guard_device_memory();
 void add_device_memory(void* block, size_t bytes);
 void remove_device_memory(void* block);

@@ -27,7 +27,7 @@ struct Launched {
   std::vector<cudaGraphNode_t> order;
 };
 
-// One thread makes all calls.
+// No lock is needed, because one thread makes all calls.
 cudaStream_t g_captured = nullptr;
 Graph* g_graph = nullptr;
 bool g_refuse = false;
@@ -112,7 +112,7 @@ cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t launched, cudaGraph
   return cudaSuccess;
 }
 
-// What is set afterwards is for launches that follow.
+// Parameters that are set after this call apply to later launches.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t launched, cudaStream_t stream) {
   const Launched& graph = *static_cast<Launched*>(launched);
   std::vector<std::function<void()>> works;

@@ -1,4 +1,4 @@
-// What products of warpgroups do, lane by lane.
+// Emulates products of warpgroups, lane by lane.
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -44,7 +44,8 @@ struct Matrix {
     const unsigned char* const bytes = shared_bytes(where ^ (where >> 7 & 7) << 4, 2, file, line);
     return number(static_cast<uint32_t>(bytes[0] | bytes[1] << 8));
   }
-  // What is summed over lies in a line of 128 bytes; eight lines follow each other, `stride` to the next eight.
+  // The summed axis lies in a line of 128 bytes; eight lines follow each other, and the next eight are `stride`
+  // further.
   float along(int of_line, int depth) const {
     const auto n = static_cast<uint32_t>(of_line);
     return at(n / 8 * stride + n % 8 * 128 + static_cast<uint32_t>(depth) * 2);

@@ -26,7 +26,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void join();
   void post(std::vector<Call> calls, cudaStream_t stream);
   void finalize();
-  // What runs ends; the background, too.
+  // abort() also ends running work, in the background too.
   void abort();
   void destroy();
 

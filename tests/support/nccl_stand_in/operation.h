@@ -1,4 +1,4 @@
-// What a group of calls does with the values: rank by rank, in rank order.
+// Computes what a group of calls does with the values: rank by rank, in rank order.
 #pragma once
 
 #include <nccl.h>

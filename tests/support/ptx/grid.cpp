@@ -1,5 +1,5 @@
-// With QUIRE_TEST_PTX=FOLDER kernels of the host's tests are run as nvcc has compiled them: from the *.ptx files there.
-// QUIRE_TEST_PTX_COUNTS=FILE: what they have executed goes there when the program ends.
+// With QUIRE_TEST_PTX=FOLDER kernels of the host's tests run as nvcc has compiled them, from the *.ptx files there.
+// With QUIRE_TEST_PTX_COUNTS=FILE the counts of executed instructions are written there when the program ends.
 #include <cxxabi.h>
 
 #include <cstdio>

@@ -17,7 +17,7 @@ namespace quire::ptx {
 
 inline constexpr int kLanes = 32;
 inline constexpr uint32_t kAll = ~0U;
-// Where shared memory begins in its window; the first KB is the system's.
+// The offset where shared memory begins in its window; the first KB is the system's.
 inline constexpr uint32_t kSharedBegin = 0x400;
 
 struct Warp;
@@ -27,12 +27,12 @@ using Run = Operation*;
 
 enum class Space : uint8_t { generic, shared };
 
-// What an instruction is counted as.
+// The class under which an instruction is counted.
 enum class Kind : uint8_t { other, special, global, local, shared, tensor, control, sync };
 inline constexpr size_t kKinds = 8;
 
-// What a kernel has done so far. Sectors are 32 bytes of global memory that a warp's access touches, wavefronts 128
-// bytes that shared memory moves at once; `fewest` are those of an access whose lanes lie side by side.
+// The work of a kernel so far. Sectors are 32 bytes of global memory that a warp's access touches, wavefronts 128 bytes
+// that shared memory moves at once; `fewest` are those of an access with adjacent lanes.
 struct Counts {
   int64_t launches = 0, blocks = 0;
   std::array<int64_t, kKinds> instructions{};  // of warps
@@ -40,7 +40,7 @@ struct Counts {
   int64_t wavefronts = 0, fewest_wavefronts = 0;
 };
 
-// What becomes of lanes behind an instruction.
+// Where lanes continue after an instruction.
 enum class Flow : uint8_t { next, branch, end, warp, block };
 
 struct Instruction {
@@ -49,16 +49,16 @@ struct Instruction {
   Kind kind = Kind::other;
   bool guard_negated = false;
   int32_t guard = -1;   // a predicate; -1: none
-  int32_t target = -1;  // of a branch
+  int32_t target = -1;  // target of a branch
   int64_t number = 0;   // added to an address; batches of products that may be under way
   uint8_t variant = 0;  // AtomicKind, ShuffleKind, VoteKind or Carry
   bool turned = false;  // a matrix
-  // Of memory.
+  // The following members describe an access to memory.
   Space space = Space::generic;
   uint8_t bytes = 0;           // of an element
   uint8_t count = 1;           // elements
-  uint8_t address_bytes = 8;   // of the register
-  uint8_t register_bytes = 0;  // of the data's
+  uint8_t address_bytes = 8;   // width of the address register
+  uint8_t register_bytes = 0;  // width of the data register
   bool is_signed = false;
   std::vector<int32_t> operands;  // places in a warp's registers, in bytes
   int32_t line = 0;
@@ -69,7 +69,7 @@ enum class Special : uint8_t { tid_x, tid_y, tid_z, ctaid_x, ctaid_y, ctaid_z, l
 struct SpecialRegister {
   Special what;
   int32_t place;
-  uint64_t offset;  // of local memory: added to where that of a thread begins
+  uint64_t offset;  // for local memory: added to the begin of the thread's own
 };
 struct Constant {
   int32_t place;
@@ -81,20 +81,20 @@ struct Kernel {
   std::string name;
   std::string file;
   std::vector<Instruction> code;
-  size_t register_bytes = 0;  // of a warp
+  size_t register_bytes = 0;  // bytes per warp
   std::vector<Constant> constants;
   std::vector<SpecialRegister> specials;
   std::vector<Constant> sizes;  // value: 0 to 2 blockDim, 3 to 5 gridDim
-  size_t local_bytes = 0;       // of a thread
+  size_t local_bytes = 0;       // bytes per thread
   size_t shared_bytes = 0;      // its own arrays
-  size_t most_threads = 0;      // that a block may have; 0: 1024
-  // Of parameters: [offset, bytes) in `parameter_memory`, which instructions name by address.
+  size_t most_threads = 0;      // limit of threads in a block; 0: 1024
+  // Parameters: [offset, bytes) in `parameter_memory`, which instructions name by address.
   std::vector<std::pair<size_t, size_t>> parameters;
   std::unique_ptr<unsigned char[]> parameter_memory;
   std::vector<std::unique_ptr<unsigned char[]>> arrays;  // of the module
   mutable Counts counts;                                 // by one thread at a time
 
-  // Of dynamic shared memory, behind its own arrays.
+  // Returns where dynamic shared memory begins, after the kernel's own arrays.
   size_t dynamic_begin() const;
 };
 
@@ -115,8 +115,8 @@ struct PendingProduct {
   bool adds;
 };
 
-// Who has used four bytes of shared memory. A thread is ordered behind another one by barriers of the block, and within
-// a warp by bar.warp.sync.
+// The last accesses to four bytes of shared memory. A thread is ordered after another one by barriers of the block, and
+// within a warp by bar.warp.sync.
 struct Word {
   int32_t writer = -1;         // thread
   int64_t written = -1;        // barriers of the block before
@@ -137,10 +137,10 @@ struct Block {
   std::vector<unsigned char> shared;
   std::vector<unsigned char> local;
   uint32_t shared_bytes = 0;
-  std::vector<Word> words;  // of shared memory: who wrote and read it
+  std::vector<Word> words;  // who wrote and read each word of shared memory
   int64_t barriers = 0;
   uint32_t sizes[6] = {};
-  std::vector<int64_t> fences;  // of threads: fence.proxy.async
+  std::vector<int64_t> fences;  // per thread: number of fence.proxy.async
 };
 
 struct Warp {
@@ -183,7 +183,7 @@ void run_warp(Warp& warp);
 
 // The function of an instruction on registers, by its whole name (arithmetic.cpp); null: there is none.
 Run arithmetic(const std::string& name);
-// Of sums with a carry.
+// Flags of sums with a carry.
 enum Carry : uint8_t { kCarryRead = 1, kCarryWritten = 2, kDifference = 4, kUpperHalf = 8 };
 Operation run_nothing;
 

@@ -45,7 +45,7 @@ bool in_shared(const Block& block, const unsigned char* at) {
   return at >= block.shared.data() && at < block.shared.data() + block.shared_bytes;
 }
 
-// Of global memory. Lanes lie side by side where they touch no more sectors than they have bytes.
+// Counts sectors of global memory. Lanes are adjacent when they touch no more sectors than their bytes need.
 void count_sectors(Warp& warp, uint32_t lanes, size_t bytes, int32_t place, int address_bytes, int64_t offset) {
   uint64_t sectors[kLanes];
   int count = 0;
@@ -60,7 +60,8 @@ void count_sectors(Warp& warp, uint32_t lanes, size_t bytes, int32_t place, int 
   counts.fewest_sectors += std::min<int64_t>(different, (static_cast<int64_t>(bytes) * std::popcount(lanes) + 31) / 32);
 }
 
-// Of shared memory: 32 lanes of up to 4 bytes, 16 of 8 or 8 of 16 go at once if their words lie in different banks.
+// Counts wavefronts of shared memory: 32 lanes of up to 4 bytes, 16 of 8 or 8 of 16 are served at once if their words
+// lie in different banks.
 void count_wavefronts(Warp& warp, const Instruction& i, uint32_t lanes, size_t bytes) {
   const int together = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;
   Counts& counts = warp.block->kernel->counts;
@@ -117,7 +118,7 @@ void store_elements(Warp& warp, const Instruction& i, uint32_t lanes) {
   });
 }
 
-// As __atomic builtins do it: blocks of a grid run one after the other, other grids may not.
+// Uses __atomic builtins: blocks of a grid run one after the other, but other grids may run at the same time.
 template <typename T>
 void atomic_on(Warp& warp, const Instruction& i, uint32_t lanes) {
   for_lanes(lanes, [&](int lane) {

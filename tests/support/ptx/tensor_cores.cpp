@@ -113,7 +113,7 @@ struct Matrix {
   }
 };
 
-// What a product does for these lanes: operands in shared memory as they are now.
+// Computes a product for these lanes, with the present operands in shared memory.
 void multiply_now(Warp& warp, const PendingProduct& product) {
   const Instruction& i = *product.instruction;
   const int columns = i.bytes * 8;
