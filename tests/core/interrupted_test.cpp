@@ -14,7 +14,7 @@
 
 namespace {
 
-thread_local int interruptions = 0;  // that are still to come
+thread_local int interruptions = 0;  // number of interruptions still to come
 
 bool interrupted() {
   if (interruptions == 0) return false;

@@ -255,7 +255,7 @@ TEST(SocketControl, RankZeroThatWasStoppedSaysNothingOfTheOthers) {
   }
   std::unique_ptr<FrameSocket> first = connect_to_root(place.contact(), {1, 3, "b"}, seconds(20));
   const std::unique_ptr<FrameSocket> other = connect_to_root(place.contact(), {2, 3, "c"}, seconds(20));
-  // So much that rank 0 does nothing but read.
+  // There is so much data that rank 0 does nothing but read.
   const std::string activity = packed_activity({1, "b", 4, std::string(1 << 20, 'x')});
   const auto until = std::chrono::steady_clock::now() + milliseconds(300);
   while (std::chrono::steady_clock::now() < until) {
