@@ -74,7 +74,7 @@ TEST(Checkpoint, ALargePartIsSeveralFiles) {
   }
 }
 
-// As ranks do: each writes files of its own, and one of them the manifest of all.
+// Several writers work as ranks do: each writes its own files, and one of them the manifest of all.
 TEST(Checkpoint, SeveralWritersShareAFolder) {
   const test::TemporaryDirectory folder;
   const fs::path path = folder / "step-00000007";
@@ -272,7 +272,7 @@ TEST(Checkpoint, KeepsTheNewest) {
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"step-00000020", "step-00000100"}));
 }
 
-// On a network file system what somebody reads cannot be removed. The run goes on, and tries again.
+// On a network file system a file that a process reads cannot be removed. The run continues, and tries again.
 TEST(Checkpoint, OneThatCannotBeRemovedEndsNoRun) {
   const test::TemporaryDirectory folder;
   for (const int64_t step : {1, 2, 3}) write_example(folder.path(), step);

@@ -82,7 +82,7 @@ TEST(ProductChoice, IsMadeByRootForAllRanks) {
     EXPECT_EQ(device.measured, ranks.is_root() ? 1 : 0);
     EXPECT_EQ(device.kernel_choices(), "library 1\ntimed by rank 0");
     EXPECT_EQ(run.training.timed, "1 rows of 8 tokens in 1 passes");
-    // As after a checkpoint.
+    // This is the situation after a checkpoint.
     choose();
     EXPECT_EQ(device.measured, ranks.is_root() ? 1 : 0);
   });

@@ -63,7 +63,7 @@ void add_stall(Verb& program) {
 struct Spoken {
   std::vector<int> codes;
   std::string out;
-  std::vector<std::string> lines;  // of stderr, sorted
+  std::vector<std::string> lines;  // lines of stderr, sorted
 };
 
 Spoken on_three_ranks(const std::string& verb) {

@@ -93,7 +93,7 @@ TEST_F(StoredMoments, AnyNumberOfRanksReadsWhatAnyOtherSaved) {
   }
 }
 
-// On a shared file system it counts how much each rank reads.
+// On a shared file system it matters how much each rank reads.
 TEST_F(StoredMoments, OnlyThePartsOfNeighboursAreRead) {
   const CheckpointReader reader = CheckpointReader::open(write(saved(OptimizerKind::adamw, 8)));
   for (int part = 0; part < 8; ++part) {
