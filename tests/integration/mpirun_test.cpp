@@ -118,7 +118,7 @@ TEST_F(Mpirun, AnotherLauncherIsTold) {
   EXPECT_FALSE(std::filesystem::exists(tiny_ / "run"));
 }
 
-// Without MPI ranks meet in a file: what needs no sums of tensors works, and training on the CPU is refused.
+// Without MPI ranks meet in a file: verbs that need no sums of tensors work, and training on the CPU is refused.
 TEST(RanksInAFile, MeetAndSayWhatTheyCannot) {
   const TinyRun tiny;
   ASSERT_EQ(tiny.train("run", {"schedule.steps=4"}).code, 0);

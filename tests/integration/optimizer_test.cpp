@@ -56,7 +56,7 @@ TEST_F(OptimizerRuns, ResumeBitForBitAndLearnOnAnyNumberOfThreads) {
   }
 }
 
-// One step from the same weights and gradients: a group changes its own parameters and no others.
+// From the same weights and gradients, one step with a group changes the parameters of the group and no others.
 TEST_F(OptimizerRuns, AGroupChangesItsParametersOnly) {
   const std::string plain = "optimizer={lr: 0.01, weight_decay: 0.5, clip: 0}";
   const std::string grouped =

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMost = 4;
 
-// What a verb with --json prints, without times and memory.
+// Returns the output of a verb with --json, without times and memory.
 nlohmann::json json_of(const ProgramResult& result) {
   EXPECT_EQ(result.code, 0) << result.err;
   nlohmann::json json = nlohmann::json::parse(result.out);

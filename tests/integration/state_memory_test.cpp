@@ -1,5 +1,5 @@
-// How much main memory a memory in a file takes while it is saved and loaded. QUIRE_TEST_STATE_MEGABYTES is its size,
-// 256 where it is not set; 1024 is the size that the project answers for.
+// Measures how much main memory a memory in a file takes while it is saved and loaded. QUIRE_TEST_STATE_MEGABYTES is
+// its size, 256 by default; the project guarantees the result for 1024.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -108,7 +108,7 @@ TEST(StateMemory, AMemoryInAFileIsSavedAndLoadedRowByRow) {
   std::cout << megabytes << " MB in " << kRows << " rows: main memory grew by " << to_save / kMegabyte
             << " MB while saving and by " << to_load / kMegabyte << " MB while loading\n";
 
-  // What was loaded is what was saved.
+  // The loaded state equals the saved one.
   std::filesystem::remove_all(checkpoint);
   EXPECT_EQ(raw_files(resumed->save(folder / "again")), saved);
 }

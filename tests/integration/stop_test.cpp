@@ -68,7 +68,7 @@ TEST(Stop, AnEvaluationThatWasCutShortIsMadeUpFor) {
   }
 }
 
-// Of signals that come when the run has stopped already, and its end is said, none changes the exit code.
+// Signals that arrive after the run has stopped and reported its end do not change the exit code.
 TEST(Stop, SignalsOnTheWayOutChangeNothing) {
   const TinyRun tiny;
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {
