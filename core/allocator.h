@@ -12,9 +12,9 @@
 namespace quire {
 
 struct AllocatorStats {
-  int64_t bytes_in_use = 0;        // in blocks that callers own
+  int64_t bytes_in_use = 0;        // bytes in blocks that callers own
   int64_t peak_bytes = 0;          // largest bytes_in_use since reset_peak()
-  int64_t bytes_from_system = 0;   // in use and cached
+  int64_t bytes_from_system = 0;   // bytes in use and cached
   int64_t system_allocations = 0;  // calls that reached the operating system
 };
 

@@ -12,7 +12,7 @@ namespace quire {
 struct AttentionSlabLimits {
   int64_t fewest_queries = 256;      // minimum of a slab, if there are as many
   int64_t lines = 4096;              // queries of a product that occupy a GPU, if there are as many
-  int64_t pairs = int64_t{1} << 29;  // of a group, 2 bytes each for probabilities and for gradients of logits
+  int64_t pairs = int64_t{1} << 29;  // limit for a group, 2 bytes each for probabilities and for gradients of logits
 };
 
 // A slab is `length` queries one after the other, or as many keys at the same positions; the last one may be shorter.

@@ -78,7 +78,7 @@ struct StoredAttentionInputs {
   Tensor values;  // [N, L, Hk, Dv], the same
   Tensor slot;    // i32 [R, T, H, K], -1: none
   Tensor turn;    // i32 [R, T, H, K], with a table
-  Tensor table;   // of rotary_table, position 0 first; optional
+  Tensor table;   // made by rotary_table, position 0 first; optional
   double scale = 1;
   bool landmarks = false;
   bool interleaved = false;  // pairs of features as in RotaryInputs

@@ -43,7 +43,7 @@ bool goes_to_cudnn(const ops::AttentionInputs& in) {
   return g_planned == DeviceKind::cuda && in.kernels == ops::AttentionKernels::cudnn;
 }
 
-// Without a GPU the need of the plans is unknown, so this is the most that they may take.
+// Without a GPU the need of the plans is unknown, so the plan reserves their limit.
 Tensor cudnn_workspace(int64_t bytes) {
   return Tensor::empty({std::min(bytes, kCudnnWorkspaceBytes)}, DType::u8, kMeta);
 }

@@ -10,7 +10,7 @@ Variable add(Tape& tape, const Variable& a, const Variable& b);
 Variable subtract(Tape& tape, const Variable& a, const Variable& b);
 Variable multiply(Tape& tape, const Variable& a, const Variable& b);
 Variable divide(Tape& tape, const Variable& a, const Variable& b);
-// Where both are equal, a receives the gradient.
+// When both are equal, a receives the gradient.
 Variable maximum(Tape& tape, const Variable& a, const Variable& b);
 
 Variable exp(Tape& tape, const Variable& x);

@@ -70,7 +70,7 @@ class ConfigKinds {
   virtual std::string kind() const = 0;  // the chosen kind; empty when none was chosen
   // Chooses one of choices(). A kind other than the current one begins with the default values of its options.
   virtual void choose(const std::string& kind) const = 0;
-  virtual void visit(const std::function<void(const ConfigStruct&)>& use) const = 0;  // of the chosen kind
+  virtual void visit(const std::function<void(const ConfigStruct&)>& use) const = 0;  // options of the chosen kind
   virtual void visit_default(const std::string& kind, const std::function<void(const ConfigStruct&)>& use) const = 0;
 };
 

@@ -24,7 +24,7 @@ std::string checksum_of_file(const std::filesystem::path& path, ErrorKind kind =
 
 // Limits for a file that is read into memory at once.
 struct TextLimits {
-  ErrorKind kind = ErrorKind::disk;        // of every failure
+  ErrorKind kind = ErrorKind::disk;        // kind of every failure
   int64_t most_bytes = int64_t{64} << 20;  // a larger file is refused before anything is read
 };
 

@@ -71,7 +71,7 @@ class Checker {
 };
 
 hid_t file_type(DType type);    // little endian; bf16 as u16, f8 as u8
-hid_t memory_type(DType type);  // of this machine
+hid_t memory_type(DType type);  // byte order of this machine
 // Returns a new name for a file in memory: HDF5 takes two files with the same name for one.
 std::string new_image_name();
 // Returns whether there is an object at the path; false also when a group on the way is missing.

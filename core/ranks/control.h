@@ -19,7 +19,7 @@ class SharedError : public Error {
   ~SharedError() override;
 };
 
-// What a rank is doing, for the message when it fails or does not answer.
+// The activity of a rank, for the message when it fails or does not answer.
 struct RankActivity {
   int rank = 0;
   std::string host;

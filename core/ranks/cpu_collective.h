@@ -10,7 +10,7 @@ namespace quire {
 // One operation. Each rank sums its part, in the order of ranks, and sends the result to the others.
 struct CpuCollective {
   Tensor values;      // [N], f32 or f64
-  PartBounds bounds;  // of the parts
+  PartBounds bounds;  // bounds of the parts
   bool reduces;       // parts are summed
   bool gathers;       // every rank gets all parts
 

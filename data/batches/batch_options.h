@@ -22,7 +22,7 @@ enum class Sampling : uint8_t {
 
 struct BatchOptions {
   int64_t subsequence = 512;  // T: model positions per row and step
-  int64_t rows = 8;           // of all ranks together
+  int64_t rows = 8;           // rows of all ranks together
   int64_t first_row = 0;      // this rank makes rows [first_row, last_row)
   int64_t last_row = 8;
   Sampling sampling = Sampling::documents;
@@ -36,7 +36,7 @@ struct BatchOptions {
   // Restricts reading to these documents of the split, in this order. Not for windows and columns, nor for an endless
   // order.
   std::optional<std::vector<int64_t>> only = {};
-  std::optional<int64_t> last_tokens = {};  // of the last of them only the first so many tokens, BOS included
+  std::optional<int64_t> last_tokens = {};  // reads only so many tokens of the last one, BOS included
 };
 
 }  // namespace quire

@@ -23,7 +23,7 @@ class Columns : public Sampler {
 
   TokenStream stream_;
   BatchOptions options_;
-  int64_t steps_ = 0;  // in an epoch
+  int64_t steps_ = 0;  // steps of an epoch
 };
 
 }  // namespace quire

@@ -14,7 +14,7 @@ namespace {
 // Writes tokens. Documents that follow each other in the spool are read at once.
 void write_tokens(Hdf5Writer& writer, const std::string& group, const WrittenSplit& split, const TokenSpool& spool) {
   const auto width = static_cast<int64_t>(size_of(spool.dtype()));
-  std::vector<std::pair<int64_t, int64_t>> ranges;  // of the spool, in bytes: begin and length
+  std::vector<std::pair<int64_t, int64_t>> ranges;  // ranges of the spool, in bytes: begin and length
   int64_t tokens = 0;
   for (const WrittenDocument* document : split.documents) {
     const int64_t begin = document->first * width;

@@ -17,13 +17,13 @@ inline constexpr int64_t kCorpusVersion = 1;
 struct SplitTotals {
   int64_t documents = 0;
   int64_t tokens = 0;  // as stored, without BOS and EOS
-  int64_t bytes = 0;   // of the original text
+  int64_t bytes = 0;   // bytes of the original text
   int64_t words = 0;   // whitespace-separated runs of the original text
   bool operator==(const SplitTotals&) const = default;
 };
 
 struct CorpusManifest {
-  int64_t size = 0;      // of the corpus file
+  int64_t size = 0;      // size of the corpus file
   std::string checksum;  // XXH3 of the corpus file
   std::string tokenizer;
   int64_t vocabulary = 0;

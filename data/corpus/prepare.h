@@ -17,7 +17,7 @@ namespace quire {
 
 struct PrepareOptions {
   std::vector<std::filesystem::path> inputs;  // files and folders
-  RecordKeys keys;                            // of .jsonl records
+  RecordKeys keys;                            // keys of .jsonl records
   std::string tokenizer = "byte";
   std::filesystem::path output;
   bool lossy_tokenizer = false;     // accept a tokenizer that alters text

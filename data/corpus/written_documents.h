@@ -16,8 +16,8 @@ namespace quire {
 
 struct WrittenDocument {
   std::string name;
-  Hash128 hash;       // of its text
-  int64_t first = 0;  // token, in the spool
+  Hash128 hash;       // hash of its text
+  int64_t first = 0;  // its first token in the spool
   int64_t tokens = 0;
   int64_t bytes = 0;
   int64_t words = 0;

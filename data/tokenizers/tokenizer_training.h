@@ -15,7 +15,7 @@ namespace quire {
 
 struct TokenizerTraining {
   std::vector<std::filesystem::path> inputs;  // files and folders; of a corpus (.h5), the split `train`
-  RecordKeys keys;                            // of .jsonl records
+  RecordKeys keys;                            // keys of .jsonl records
   SentencePieceTraining model;
   int64_t max_sentences = 1'000'000;  // the largest number of lines used; SentencePiece keeps them in memory
   std::filesystem::path output;

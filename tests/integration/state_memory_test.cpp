@@ -31,7 +31,7 @@ int64_t status_bytes(const std::string& key) {
   return -1;
 }
 
-// The most that resident memory grew while something was done.
+// Returns the largest growth of resident memory during some work.
 template <typename Do>
 int64_t growth_during(const Do& something) {
   std::ofstream("/proc/self/clear_refs") << "5";  // VmHWM begins at what is resident now

@@ -1,4 +1,4 @@
-// What rows carry, in a checkpoint. The global rows BEGIN, ..., END - 1 of one rank lie in two files:
+// The carried state of rows in a checkpoint. The global rows BEGIN, ..., END - 1 of one rank lie in two files:
 //
 //   state-BEGIN-END.rows   the bytes of the rows one after the other, without anything between them
 //   state-BEGIN-END.h5     a few numbers of every row (layers/state/state_save.h) and the text "rows", which says what

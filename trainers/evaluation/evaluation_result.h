@@ -42,7 +42,7 @@ struct EvaluationResult {
   // Mean over targets of the number of tokens of the document that the widest mechanism sees, the current one included.
   double context_mean = 0;
   bool as_trained = true;                // reading computes what training does
-  std::vector<PositionBin> by_position;  // of the text, without inserted tokens; when asked for
+  std::vector<PositionBin> by_position;  // positions in the text, without inserted tokens; when requested
   bool has_bytes_by_position = false;    // tokens write the bytes of the text, and all tokens count
   std::vector<TargetLoss> targets;       // one entry per target, when requested
   // Only for a corpus with marks (quire prepare --task).

@@ -12,7 +12,7 @@ namespace quire {
 // Some elements of a moment that an optimizer keeps for a parameter: "m.blocks.0.mlp.up.weight".
 struct Moment {
   std::string name;
-  Shape shape;             // of all elements
+  Shape shape;             // shape of the whole moment
   int64_t begin = 0, end;  // the elements that this rank has
   Tensor values;           // a view, of `shape` when this rank has all elements, else [end - begin]
 

@@ -26,7 +26,8 @@ struct ArenaRange {
 
 class ParameterParts {
  public:
-  // Where the parts of a bucket may end: an optimizer that works on whole matrices needs each of them on one rank.
+  // Selects where the parts of a bucket may end: an optimizer that works on whole matrices needs each of them on one
+  // rank.
   enum class Cut { anywhere, at_parameters };
   // Returns the largest number of elements of a bucket; a larger parameter has a bucket for itself. A small model has
   // about sixteen buckets, so that its gradients are sent during the sweep, too.
@@ -45,7 +46,7 @@ class ParameterParts {
   const RankPlace& place() const { return place_; }
   // The ranges that this rank updates, in order; adjacent ranges are joined.
   const std::vector<ArenaRange>& mine() const { return mine_; }
-  int64_t elements() const;  // of this rank
+  int64_t elements() const;  // number of elements of this rank
 
  private:
   RankPlace place_;

@@ -23,7 +23,7 @@ struct Plan {
   int64_t gradients = 0;
   int64_t moments = 0;
   int64_t average = 0;     // optimizer.ema
-  int64_t state = 0;       // what rows carry along their documents
+  int64_t state = 0;       // carried state
   int64_t host_state = 0;  // carried state in host memory beside a GPU
   int64_t file_state = 0;  // carried state in files
   // largest size of other tensors during a step: activations, their gradients, scratch of kernels
@@ -36,7 +36,7 @@ struct Plan {
   int64_t program = 0;    // code and libraries
 
   int64_t checkpoint = 0;       // on disk, of all ranks
-  int64_t checkpoint_work = 0;  // in memory of the host while one is written
+  int64_t checkpoint_work = 0;  // host memory while one is written
 
   int64_t persistent() const {
     return weights + gradients + moments + average + state + host_state + free_blocks + program;

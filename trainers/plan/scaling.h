@@ -62,7 +62,7 @@ struct ComputeTime {
 struct ScalingPoint {
   int64_t ranks = 1;
   int64_t hosts = 1;
-  int64_t rows = 0;        // of all ranks
+  int64_t rows = 0;        // rows of all ranks
   int64_t least_rows = 0;  // rows of the rank with fewest; 0: some ranks only wait
   int64_t most_rows = 0;
   StepExchange exchange;

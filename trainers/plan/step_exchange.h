@@ -7,7 +7,7 @@
 
 namespace quire {
 
-// Of one of N ranks. A step has these collectives, one after the other:
+// The exchanges of one of N ranks. A step has these collectives, one after the other:
 //   a reduce_scatter of every bucket of gradients, while the last backward sweep goes on
 //   an all_reduce of every sum of a learner, of the losses and of the squared norm of the gradient
 //   an all_gather of every bucket of weights, after the update

@@ -44,7 +44,7 @@ class RunDirectory {
 
   std::filesystem::path path_;
   int descriptor_ = -1;
-  int lock_ = -1;  // of the file .lock
+  int lock_ = -1;  // descriptor of the file .lock
 };
 
 // Returns runs/NAME below the current folder. Throws Error(config) for a name that is not a single folder name.

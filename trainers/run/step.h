@@ -15,7 +15,7 @@ struct StepResult {
   double grad_norm = 0;
   // Means of the other terms of the loss, and telemetry of the model; empty unless read.
   Telemetry telemetry;
-  int64_t targets = 0;   // of all ranks
+  int64_t targets = 0;   // counted targets of all ranks
   bool skipped = false;  // because of a non-finite value
   double overlap = 0;    // the share of the gradient that was summed over ranks while this rank computed the rest
   double exchange_seconds = 0;  // time of this rank in exchanges, without those that overlap with the sweep
@@ -31,9 +31,9 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
                           const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss,
                           Ranks& ranks, Telemetry* telemetry = nullptr);
 
-// Whether a step reads its loss, which waits for all queued work of a GPU. when_free reads only on devices that need no
-// waiting, or when run.on_nonfinite needs the value; a failed step changes nothing, and a later step that reads reports
-// it (trainers/run/nonfinite.h).
+// Selects whether a step reads its loss, which waits for all queued work of a GPU. when_free reads only on devices that
+// need no waiting, or when run.on_nonfinite needs the value; a failed step changes nothing, and a later step that reads
+// reports it (trainers/run/nonfinite.h).
 enum class ReadResult { always, when_free };
 
 // One optimizer step on the rows of this rank. When the loss or the gradient is not finite, or too large for the

@@ -45,7 +45,7 @@ void FrameSocket::flush() {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return;
     } else if (errno != EINTR) {
-      // What the other side sent before it closed can still be received; then the end is seen.
+      // Bytes that the other side sent before it closed can still be received; then the end is seen.
       break;
     }
   }

@@ -10,10 +10,10 @@ namespace quire {
 enum class FrameType : uint32_t {
   hello,     // to root: the token of the run; number: the rank
   welcome,   // root's answer: the token
-  activity,  // what the rank does (packed_activity), and that it lives; number: milliseconds since it said that its
-             // work goes on (core/progress.h), or kNoProgress
+  activity,  // the rank's activity (packed_activity), as a sign of life; number: milliseconds since it last reported
+             // progress (core/progress.h), or kNoProgress
   call,      // to root: a call of Control; number: which
-  result,    // from root: what that call returns
+  result,    // from root: the result of that call
   fail,      // to root: an error of this rank; number: its kind
   verdict,   // from root; number: 1 when this rank is to report its error
   failed,    // from root: the run has failed; number: the kind

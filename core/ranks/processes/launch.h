@@ -27,8 +27,8 @@ struct Launch {
   // The time that ranks wait for each other at the start, before run.rank_timeout is known (QUIRE_START_TIMEOUT, in
   // seconds).
   std::chrono::seconds patience{300};
-  std::string address = {};  // of rank 0, as it gives it to the others (QUIRE_ADDRESS); empty: all that it has
-  int port = 0;              // that rank 0 listens on (QUIRE_PORT); 0: any that is free
+  std::string address = {};  // address of rank 0 for the others (QUIRE_ADDRESS); empty: all addresses of its host
+  int port = 0;              // port that rank 0 listens on (QUIRE_PORT); 0: any free port
 };
 
 // Throws Error(config) when QUIRE_RENDEZVOUS is given without rank and number of ranks, or when one of these is no

@@ -52,7 +52,7 @@ struct Product {
   int64_t columns() const { return d->columns; }
   int64_t inner() const { return desc->transpose_a == CUBLAS_OP_T ? a->rows : a->columns; }
   bool has(int part) const { return (desc->epilogue & part) != 0; }
-  // Writes the sums of the columns of B, turned or not, where another epilogue reads a bias.
+  // Writes the sums of the columns of B, transposed or not, to the place where another epilogue reads a bias.
   bool sums() const { return desc->epilogue == CUBLASLT_EPILOGUE_BGRADB; }
 };
 

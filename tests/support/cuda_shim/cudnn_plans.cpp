@@ -1,6 +1,6 @@
 // Stands in for cuDNN's attention (kernels/cuda/cudnn_plans.h): its documented mask and sums with plain loops, in f32.
-// What cuDNN leaves undefined becomes NaN here: workspaces, and everything behind the lengths of a row. Positions of no
-// sequence of a ragged plan are not written, and must be numbers where cuDNN may read them.
+// Values that cuDNN leaves undefined become NaN here: workspaces, and everything after the lengths of a row. Positions
+// of no sequence of a ragged plan are not written, and must be numbers where cuDNN may read them.
 #include "kernels/cuda/cudnn_plans.h"
 
 #include <algorithm>

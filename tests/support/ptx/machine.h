@@ -40,7 +40,7 @@ struct Counts {
   int64_t wavefronts = 0, fewest_wavefronts = 0;
 };
 
-// Where lanes continue after an instruction.
+// The place where lanes continue after an instruction.
 enum class Flow : uint8_t { next, branch, end, warp, block };
 
 struct Instruction {
