@@ -29,7 +29,8 @@ int64_t DocumentOrder::at(int64_t place) const {
   const int64_t epoch = place / documents_;
   auto value = static_cast<uint64_t>(place % documents_);
   if (!shuffle_) return static_cast<int64_t>(value);
-  // Cycle walking: numbers beyond the last document are permuted again. This takes less than four rounds on average.
+  // Cycle walking: numbers beyond the last document are permuted again. On average this takes fewer than four
+  // permutations.
   do {
     value = permute_once(value, epoch);
   } while (value >= static_cast<uint64_t>(documents_));

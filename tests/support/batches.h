@@ -1,4 +1,4 @@
-// Comparing and collecting batches.
+// Compares and collects batches.
 #pragma once
 
 #include "data/batches/batch_source.h"

@@ -1,5 +1,5 @@
 // The device that tests of CUDA code run on. Two sources define this: one asks the loaded backends for a GPU, the other
-// puts the host in its place.
+// uses the host in its place.
 #pragma once
 
 #include <string>

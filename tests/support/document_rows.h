@@ -25,10 +25,11 @@ std::vector<std::vector<Document>> random_documents(const std::vector<std::vecto
 std::vector<Batch> cut(const std::vector<std::vector<Document>>& rows, int64_t length, Pack pack,
                        int64_t alignment = 1);
 
-// The batches with inserted ids, which follow the vocabulary and are no targets, where a model reads them.
+// Returns the batches with inserted ids, which follow the vocabulary and are no targets, at the positions where a model
+// reads them.
 std::vector<Batch> with_inserted(std::vector<Batch> batches, const Insertion& insertion, int32_t vocabulary);
 
-// The batches with everything padded away except the documents that `kept` accepts.
+// Returns the batches with padding in place of all documents that `kept` does not accept.
 std::vector<Batch> only(std::vector<Batch> batches, const std::function<bool(int64_t document)>& kept);
 
 }  // namespace quire::test

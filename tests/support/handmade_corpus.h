@@ -1,4 +1,4 @@
-// A corpus file put together by hand, with a manifest that fits it: what the writer would never write.
+// A corpus file put together by hand, with a manifest that fits it, for contents that the writer would never write.
 #pragma once
 
 #include <filesystem>

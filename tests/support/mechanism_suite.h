@@ -44,7 +44,7 @@ class MechanismTest : public ::testing::TestWithParam<MechanismParam> {
  protected:
   // Skips, on a GPU, cases with memories that compute on the host or with state in files.
   void SetUp() override;
-  // The case's configuration with more settings.
+  // Returns the case's configuration with more settings.
   static RunConfig config(std::vector<std::string> more = {});
 };
 

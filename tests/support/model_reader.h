@@ -1,5 +1,5 @@
-// A model that reads batches one after the other in f64, as training and evaluation do, and shows what they do not: the
-// nats of every target, gradients, state.
+// A model that reads batches one after the other in f64, as training and evaluation do, and gives access to the nats of
+// every target, gradients and state.
 #pragma once
 
 #include <map>
@@ -15,10 +15,10 @@ using DocumentNll = std::map<std::pair<int64_t, int64_t>, double>;
 
 class ModelReader {
  public:
-  // Weights depend on the configuration and the names of parameters only.
+  // Weights depend only on the configuration and the names of parameters.
   ModelReader(const ModelConfig& config, int64_t vocabulary, int64_t rows, int64_t length);
 
-  // Sets whether the next passes train; the same key gives the same dropout masks.
+  // True when the next passes train; the same key gives the same dropout masks.
   bool training = false;
   // Receives the retrievals of the next passes.
   Retrievals* retrieved = nullptr;
@@ -26,10 +26,10 @@ class ModelReader {
   // Makes one step: reads, writes state, commits. Adds to `nll` when given.
   void step(const Batch& batch, DocumentNll* nll = nullptr);
   DocumentNll read(const std::vector<Batch>& batches);
-  // Nats of every cell of a batch after what was read so far; nothing is written.
+  // Returns the nats of every cell of a batch after what was read so far; nothing is written.
   std::vector<double> nll(const Batch& batch);
 
-  // Loss (sum of nats) of a batch after what was read so far; nothing is written.
+  // Returns the loss (sum of nats) of a batch after what was read so far; nothing is written.
   double loss(const Batch& batch);
   // Makes the same step with its gradient, which stays in store().gradients().
   void gradient(const Batch& batch);
@@ -38,7 +38,7 @@ class ModelReader {
   // backward pass; everything else is discarded.
   std::vector<std::vector<double>> learned(const Batch& batch, bool with_backward);
 
-  // Logits of the token after position `at` of each row, after what was read so far; nothing is written.
+  // Returns the logits of the token after position `at` of each row, after what was read so far; nothing is written.
   Tensor next_logits(const Batch& batch, int64_t at);
 
   const ParameterStore& store() const { return store_; }

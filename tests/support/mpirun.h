@@ -1,4 +1,4 @@
-// The program (tests/support/program_with_mechanisms.cpp) under mpirun.
+// Runs the program (tests/support/program_with_mechanisms.cpp) under mpirun.
 #pragma once
 
 #include "tests/support/program.h"
@@ -20,7 +20,7 @@ ProgramOptions mpirun_program(const MpirunOptions& options = {});
 
 ProgramResult under_mpirun(int size, const std::vector<std::string>& arguments, const MpirunOptions& options = {});
 
-// The processes of the ranks that mpirun has started on this machine, by rank; waits until there are `size`.
+// Returns the processes of the ranks that mpirun has started on this machine, by rank; waits until there are `size`.
 std::vector<pid_t> processes_of_ranks(pid_t mpirun, int size);
 
 }  // namespace quire::test

@@ -1,5 +1,5 @@
-// Stands in for the header of cuBLASLt of this name: as much as kernels/cuda/gemm.cpp uses. What the documentation of
-// CUDA 13 demands of epilogues is demanded here.
+// Stands in for the header of cuBLASLt of this name, as far as kernels/cuda/gemm.cpp uses it. It checks the
+// requirements that the documentation of CUDA 13 has for epilogues.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -107,7 +107,7 @@ int epilogues_run(int epilogue);
 // it is run. Each proposal sums in a different order.
 void propose_products(const std::vector<double>& seconds);
 double product_clock();
-// A run with this epilogue takes so much longer.
+// Makes a run with this epilogue take so much longer.
 void slow_epilogue(int epilogue, double seconds);
 // Returns how many products ran with the proposal of this number.
 int proposals_run(size_t number);

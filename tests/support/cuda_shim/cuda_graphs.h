@@ -1,5 +1,5 @@
-// Graphs as CUDA's header declares them (cuda_runtime.h here includes this): what a stream is given while it captures
-// is kept in a graph and not done.
+// Graphs as CUDA's header declares them (cuda_runtime.h here includes this): work that a stream gets while it captures
+// is stored in a graph and not done.
 #pragma once
 
 #include <cstddef>
@@ -40,14 +40,14 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t launched);
 
 namespace quire::shim {
 
-// The work of a kernel with other parameters.
+// Makes the work of a kernel with other parameters.
 using Remake = std::function<std::function<void()>(const cudaKernelNodeParams& parameters)>;
-// Gives work to a stream, or to the graph that it captures. A kernel comes with the way to make its work anew.
+// Gives work to a stream, or to the graph that it captures. For a kernel, `remake` makes its work anew.
 void on_stream_or_graph(cudaStream_t stream, std::function<void()> work, const void* kernel = nullptr,
                         Remake remake = {});
-// Graphs that cannot be made from now on, as without memory for them.
+// With `refuse`, graphs cannot be made from now on, as if memory were missing.
 void refuse_graphs(bool refuse);
-// Graphs and launchable ones that are not destroyed.
+// Returns the number of graphs, launchable ones included, that are not destroyed.
 int living_graphs();
 
 }  // namespace quire::shim

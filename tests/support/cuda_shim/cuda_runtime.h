@@ -48,8 +48,8 @@ struct Parameter {
   const void* at;
   size_t bytes;
 };
-// Runs body, a call of kernel, once for every thread of the grid. Aborts with one line on stderr when threads miss each
-// other.
+// Runs `body`, a call of a kernel, once for every thread of the grid. Aborts with one line on stderr when threads wait
+// at different barriers.
 void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body,
               const std::vector<Parameter>& parameters);
 // Replaces the function that runs grids from now on; it gets kernels by the names of their symbols.
@@ -60,9 +60,9 @@ void block_barrier(const char* file, int line);
 void* dynamic_shared();
 // Sets the shared memory that a block may have; the default is 227 KB, as on Hopper.
 void set_shared_memory(size_t bytes);
-// The most dynamic shared memory that a block of any grid has asked for, since it was last asked.
+// Returns the largest dynamic shared memory that a block of any grid has requested since the last call.
 size_t most_shared_bytes();
-// All lanes give a value of up to kLaneBytes and get those of all: lane l at kLaneBytes l. Valid until the next
+// All lanes give a value of at most kLaneBytes and get those of all: lane l's at kLaneBytes l. Valid until the next
 // exchange.
 inline constexpr size_t kLaneBytes = 24;
 const unsigned char* exchange(const void* value, size_t bytes, unsigned mask, const char* file, int line);
@@ -90,12 +90,12 @@ inline unsigned ballot(bool vote, unsigned mask, const char* file, int line) {
 // Tensor cores (mma.cpp): the instructions that kernels/cuda/mma.h names, as the PTX ISA describes them.
 void multiply_add(float (&sums)[4], const uint32_t (&left)[4], const uint32_t (&right)[2], const char* file, int line);
 void load_matrices(uint32_t (&to)[4], const void* address, bool turned, const char* file, int line);
-// Matrices whose eight lines do not lie in 32 different banks, since the start.
+// Returns the number of matrices so far whose eight lines do not lie in 32 different banks.
 int64_t bank_conflicts();
-// Products of fragments that whole warps have made, since the start.
+// Returns the number of products of fragments so far that whole warps have made.
 int64_t tensor_products();
-// Copies of half of the threads are made at once and those of the others as late as they may be, so that a wait or a
-// barrier that is missing shows in either case.
+// Copies of half of the threads are made at once and those of the others as late as allowed, so that a missing wait or
+// barrier is noticed in either case.
 void copy_later(void* shared, const void* from, size_t bytes);
 void await_copies();
 
@@ -108,15 +108,15 @@ void multiply_later(float* sums, int columns, const uint32_t* left, uint64_t lef
                     bool turned, bool add, const char* file, int line);
 void end_products();
 void await_products(int left, const char* file, int line);
-// Products of fragments that were made by warpgroups, of those that tensor_products() counts.
+// Returns how many of the products that tensor_products() counts were made by warpgroups.
 int64_t warpgroup_products();
-// An address in the window of shared memory, in which dynamic shared memory begins at any multiple of 16.
+// Returns an address in the window of shared memory, where dynamic shared memory begins at some multiple of 16.
 uint32_t shared_address(const void* shared);
 // The interface to the fibers. `work` is done now or when its batch is waited for.
 const unsigned char* shared_bytes(uint32_t address, size_t bytes, const char* file, int line);
 void begin_product(const char* file, int line);
 void do_later(std::function<void()> work);
-// The compute capability of the device that kernels are chosen for from now on: 9.0 until another is set.
+// Sets the compute capability of the device that kernels are chosen for; 9.0 is the default.
 void set_compute_capability(int major, int minor);
 
 }  // namespace quire::shim

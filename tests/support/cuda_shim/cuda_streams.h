@@ -5,7 +5,7 @@
 
 namespace quire::shim {
 
-// Stream number n, of all that were made in this process, waits a little before it does anything; -1: none.
+// Delays all work of stream number n, of all that were made in this process; -1: none.
 void slow_down_stream(int number);
 // While a stream captures, nobody waits for it, and no event of it is recorded or waited for; nullptr: none does.
 void forbid_stream(void* stream);

@@ -5,7 +5,8 @@
 
 namespace quire::shim {
 
-// Bytes that cudaMalloc gives at most beside those that it has given; more than anybody asks for until it is called.
+// Limits the bytes that cudaMalloc gives in addition to those that it has given; by default there is practically no
+// limit.
 void leave_device_memory(size_t bytes);
 
 }  // namespace quire::shim

@@ -1,5 +1,5 @@
-// Memory of the device, as the host sees it: not at all. In a program that asks for it, AddressSanitizer stops whoever
-// touches a block while no kernel or copy runs, as a GPU's memory would.
+// Hides the memory of the device from the host. In a program that asks for it, AddressSanitizer stops every access to a
+// block while no kernel or copy runs, as a GPU's memory would.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ void guard_device_memory();
 void add_device_memory(void* block, size_t bytes);
 void remove_device_memory(void* block);
 
-// While one lives, everyone may touch device memory.
+// While one lives, device memory is accessible.
 class DeviceMemoryOpen {
  public:
   DeviceMemoryOpen();

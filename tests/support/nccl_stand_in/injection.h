@@ -16,7 +16,7 @@
 
 namespace quire::nccl_stand_in {
 
-// The value of `what`; 0 when none is given, nullopt when the list does not have it.
+// Returns the value of `what`; 0 when it has none, nullopt when the list does not contain it.
 std::optional<int64_t> injected(const std::string& what, int rank = -1, int64_t operation = -1);
 
 }  // namespace quire::nccl_stand_in
