@@ -1,4 +1,4 @@
-// Processes that are copied while other threads work.
+// Tests fork() while other threads work.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // Walks the include lines of the repository: libraries depend on each other in one direction only, and no unit (a
-// header with the source of its name) is included, by whatever way, by what it includes.
+// header with the source of its name) includes itself through other units.
 #include <gtest/gtest.h>
 
 #include <algorithm>

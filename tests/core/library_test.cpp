@@ -1,4 +1,4 @@
-// Libraries that lie in the packages of a Python environment alone.
+// Tests libraries that exist only in the packages of a Python environment.
 #include "core/library.h"
 
 #include <dlfcn.h>

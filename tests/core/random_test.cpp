@@ -1,4 +1,4 @@
-// Philox4x32-10 against the known answers that Random123 publishes with its code (kat_vectors).
+// Compares Philox4x32-10 with the known answers that Random123 publishes with its code (kat_vectors).
 #include "core/random.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Ranks that are processes, here as threads that talk over real sockets.
+// Tests the control of ranks that are processes; here they are threads that talk over real sockets.
 #include "core/ranks/processes/socket_control.h"
 
 #include <arpa/inet.h>

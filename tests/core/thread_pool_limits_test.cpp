@@ -1,4 +1,4 @@
-// Threads that cannot be made.
+// Tests the errors of threads that cannot be started.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

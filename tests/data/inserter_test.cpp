@@ -1,4 +1,5 @@
-// Tokens that a model inserts: wherever a text is cut, they stand where they belong and every target counts once.
+// Tests the tokens that a model inserts: wherever a text is cut, they have the right positions and every target counts
+// once.
 #include "data/batches/inserter.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Documents read as one text: columns and windows.
+// Tests documents that are read as one text: columns and windows.
 #include <gtest/gtest.h>
 
 #include <set>

@@ -1,4 +1,4 @@
-// quire eval as a program: what it prints, what it reads and what it refuses.
+// Tests quire eval as a program: what it prints, what it reads and what it refuses.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

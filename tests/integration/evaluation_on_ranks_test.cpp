@@ -1,4 +1,4 @@
-// Evaluation over ranks in step: progress, stopping, errors; and their threads.
+// Tests evaluation on several ranks: progress, stopping, errors and threads.
 #include <array>
 
 #include "core/ranks/in_process.h"

@@ -1,4 +1,4 @@
-// Gradients leave for the other ranks while the sweep computes the rest.
+// Tests that gradients are sent to the other ranks while the sweep computes the rest.
 #include "trainers/run/gradient_reducer.h"
 
 #include <gtest/gtest.h>

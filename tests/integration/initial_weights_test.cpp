@@ -1,4 +1,4 @@
-// Runs that begin with the weights of another run.
+// Tests runs that begin with the weights of another run.
 #include "trainers/checkpoint/initial_weights.h"
 
 #include <thread>

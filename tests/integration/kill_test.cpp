@@ -1,4 +1,4 @@
-// kill -9 while checkpoints are written: whatever the moment, the run goes on to the same weights.
+// Kills runs (kill -9) while checkpoints are written: whatever the moment, the resumed run reaches the same weights.
 #include <signal.h>
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// Kinds of mechanisms through the program: what an override drops, what is listed, what evaluation may change, and
-// which combinations every verb refuses with the same words.
+// Tests kinds of mechanisms through the program: what an override drops, what is listed, what evaluation may change,
+// and which combinations every verb refuses with the same message.
 #include <fmt/format.h>
 
 #include "core/config/config.h"

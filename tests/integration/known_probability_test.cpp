@@ -1,4 +1,4 @@
-// Perplexities of models whose probabilities follow from their weights by hand.
+// Tests perplexities of models whose probabilities follow from their weights by hand.
 #include <cmath>
 
 #include "tests/support/tiny_run.h"

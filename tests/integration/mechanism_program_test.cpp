@@ -1,5 +1,5 @@
-// Mechanisms through the program: configuration, plan, training with a kill and a resume, evaluation, generation,
-// needles, and what they tell in metrics.jsonl.
+// Tests mechanisms through the program: configuration, plan, training with a kill and a resume, evaluation, generation,
+// needles, and their fields in metrics.jsonl.
 #include <signal.h>
 
 #include <chrono>

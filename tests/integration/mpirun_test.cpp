@@ -1,4 +1,4 @@
-// Ranks that are processes: they do what ranks that are threads do, to the bit.
+// Tests that ranks that are processes give the same bits as ranks that are threads.
 #include <fmt/format.h>
 
 #include "core/ranks/processes/rank_process.h"

@@ -1,5 +1,5 @@
-// Steps with values that are not finite: what is kept, which rows begin anew, and when the run ends. A NaN is put into
-// what a row carries, as an overflow in the step before would have left it.
+// Tests steps with values that are not finite: what is kept, which rows begin anew, and when the run ends. A NaN is put
+// into carried state, as an overflow in the step before would have left it.
 #include <gtest/gtest.h>
 
 #include <cmath>

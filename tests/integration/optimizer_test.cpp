@@ -1,4 +1,4 @@
-// Optimizers, parameter groups and the average of weights over whole training steps.
+// Tests optimizers, parameter groups and the average of weights over whole training steps.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// quire plan beside what the same configuration then uses.
+// Compares quire plan with what the same configuration then uses.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

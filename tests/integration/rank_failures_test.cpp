@@ -1,5 +1,5 @@
-// A rank that throws, or does not answer, at every operation of a run: all end with one message that says which rank it
-// was and what it did, and the run goes on from its last checkpoint.
+// Makes a rank throw, or stop answering, at every operation of a run: all ranks end with one message that names the
+// rank and its operation, and the run can be resumed from its last checkpoint.
 #include <gtest/gtest.h>
 
 #include <array>

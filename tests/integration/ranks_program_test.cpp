@@ -1,5 +1,5 @@
-// The program on several ranks (tests/support/program_with_ranks.cpp): what it finds out is what one rank finds out,
-// and everything is said once.
+// Tests the program on several ranks (tests/support/program_with_ranks.cpp): its results are those of one rank, and
+// every message appears once.
 #include <fmt/format.h>
 
 #include "tests/faults/expect_fault.h"

@@ -1,4 +1,4 @@
-// Training on several ranks through the program: kills, signals, one run directory that root alone writes.
+// Tests training on several ranks through the program: kills, signals, one run directory that only root writes.
 #include <signal.h>
 
 #include <chrono>

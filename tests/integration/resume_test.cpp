@@ -1,4 +1,4 @@
-// A run that stopped and went on is the run that never stopped.
+// Compares runs that were stopped and resumed with runs that never stopped.
 #include "tests/support/tiny_run.h"
 #include "tests/support/training_run.h"
 

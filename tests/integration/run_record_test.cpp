@@ -1,4 +1,5 @@
-// The record of a run says what was used: changes on --resume are named, and words that change nothing are refused.
+// Tests that the record of a run says what was used: changes on --resume are named, and arguments that change nothing
+// are refused.
 #include "tests/faults/expect_fault.h"
 
 namespace quire::test {

@@ -1,4 +1,5 @@
-// Signals: the step ends, a checkpoint is written, exit 75; the run that goes on is the one that was never stopped.
+// Tests signals: the step ends, a checkpoint is written, the exit code is 75, and the resumed run equals one that was
+// never stopped.
 #include <signal.h>
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// A SentencePiece tokenizer from its training to generated text, with the program alone.
+// Follows a SentencePiece tokenizer from its training to generated text, with the program alone.
 #include "tests/support/tiny_run.h"
 
 namespace quire::test {

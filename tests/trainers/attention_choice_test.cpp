@@ -1,4 +1,4 @@
-// model.attention.implementation: what is refused, and what is kept.
+// Tests which values of model.attention.implementation are refused, and which choices are kept.
 #include "trainers/run/attention_choice.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// run.products: who times, and who takes what was timed.
+// Tests run.products: which rank measures, and which ranks take the result.
 #include "trainers/run/product_choice.h"
 
 #include <gtest/gtest.h>

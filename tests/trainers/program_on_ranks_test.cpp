@@ -1,4 +1,4 @@
-// run_program() on ranks: one voice, one exit code.
+// Tests run_program() on ranks: an error is reported once, and all return one exit code.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Carried state that some ranks save and others load.
+// Tests carried state that some ranks save and others load.
 #include "trainers/checkpoint/row_state.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The model of scaling beside times that are worked out by hand.
+// Compares the model of scaling with times that are computed by hand.
 #include "trainers/plan/scaling.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Moments go from any number of ranks to any other; what is missing, twice there or of another model is refused.
+// Tests that any number of ranks loads the moments of any other number; a moment that is missing, present twice or of
+// another model is refused.
 #include "trainers/checkpoint/stored_moments.h"
 
 #include <gtest/gtest.h>
