@@ -14,8 +14,8 @@ struct GradcheckResult {
   std::string where;  // input and element of the worst value
 };
 
-// function builds a scalar (f64 [1]) from leaves with the values of inputs (all f64, on the CPU). Every element of
-// every input is disturbed by `step` unless `stride` skips some.
+// `function` computes a scalar (f64 [1]) from leaves with the values of inputs (all f64, on the CPU). Every element of
+// every input is disturbed by `step`; with `stride` above 1, only every stride-th element.
 GradcheckResult gradcheck(const std::function<Variable(Tape&, const std::vector<Variable>&)>& function,
                           const std::vector<Tensor>& inputs, double step = 1e-5, int64_t stride = 1);
 

@@ -1,5 +1,5 @@
 // Activation recomputation (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"): a part of the network
-// keeps its inputs only and is run a second time when its gradient is wanted.
+// keeps only its inputs and runs a second time when its gradient is needed.
 #pragma once
 
 #include <functional>
@@ -9,14 +9,14 @@
 
 namespace quire {
 
-// Runs on the tape it is given. again is true in the second run, which must compute the same values: it draws the same
-// random numbers, reads what the first one read, writes no state and counts nothing. What it refers to besides its
-// inputs must live until the sweep is over.
+// Runs on the tape it is given. `again` is true in the second run, which must compute the same values: it draws the
+// same random numbers, reads the same state as the first one, writes no state and counts nothing. Everything that the
+// function refers to besides its inputs must live until the sweep is over.
 using RecomputedFunction =
     std::function<std::vector<Variable>(Tape& tape, const std::vector<Variable>& inputs, bool again)>;
 
-// function(inputs) with the gradients of a plain call, bit for bit, including those of parameters inside. On a tape
-// that does not record it is a plain call. Inputs may be undefined.
+// Returns function(inputs), with the same gradients as a plain call, bit for bit, including those of parameters inside.
+// On a tape that does not record it is a plain call. Inputs may be undefined.
 std::vector<Variable> recompute(Tape& tape, const std::vector<Variable>& inputs, const RecomputedFunction& function);
 
 }  // namespace quire

@@ -73,14 +73,14 @@ void Tape::backward(const std::vector<Variable>& outputs, const std::vector<Tens
 }
 
 void Tape::sweep() {
-  std::unordered_map<const Gradient*, int64_t> uses;  // by records that are left
+  std::unordered_map<const Gradient*, int64_t> uses;  // number of uses by the remaining records
   if (last_use_) {
     for (const Record& record : records_) {
       for (const auto& input : record.inputs) uses[input.get()] += input->is_parameter() ? 1 : 0;
     }
   }
   while (!records_.empty()) {
-    // Moved out first: when this iteration ends, everything the record held is free.
+    // The record is moved out first, so that everything in it is freed when this iteration ends.
     Record record = std::move(records_.back());
     records_.pop_back();
     const bool is_wanted = std::any_of(record.outputs.begin(), record.outputs.end(),

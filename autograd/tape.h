@@ -10,7 +10,7 @@
 
 namespace quire {
 
-// What a tape does with the operations that run on it.
+// How a tape treats the operations that run on it.
 enum class TapeMode {
   recording,
   idle,    // evaluation: nothing is saved and no result needs a gradient
@@ -29,11 +29,11 @@ class Tape {
 
   // The inputs of an operation. Optional inputs may be undefined.
   using Inputs = std::initializer_list<const Variable*>;
-  // True when the tape records and one of the inputs needs a gradient: then the result will need one.
+  // Returns true when the tape records and one of the inputs needs a gradient: then the result will need one.
   bool wants_gradient(Inputs inputs) const;
 
-  // The result of an operation. backward(const Tensor& dvalue) adds to the gradients of the inputs that need one; it
-  // holds what it needs and nothing else (never `value` unless it uses it).
+  // Returns the result of an operation. backward(const Tensor& dvalue) adds to the gradients of the inputs that need
+  // one; it should capture only what it needs (not `value` unless it uses it).
   template <typename Backward>
   Variable result(const char* name, Tensor value, Inputs inputs, Backward&& backward) {
     if (mode_ == TapeMode::noting) note(gradients_of(inputs));
@@ -45,34 +45,35 @@ class Tape {
                });
     return out;
   }
-  // The results of an operation with several of them. backward receives the gradient of each, undefined where nothing
-  // arrived.
+  // Returns the results of an operation with several results. backward receives the gradient of each, undefined where
+  // none arrived.
   using Backward = std::function<void(const std::vector<Tensor>& dvalues)>;
   std::vector<Variable> results(const char* name, std::vector<Tensor> values, Inputs inputs, Backward backward);
-  // The same with the gradients of the inputs, none of them null.
+  // Does the same with the gradients of the inputs, none of them null.
   std::vector<Variable> results(const char* name, std::vector<Tensor> values,
                                 const std::vector<std::shared_ptr<Gradient>>& inputs, Backward backward);
 
-  // A noting tape returns in noted() the gradients of all inputs so far, each once, in the order of their first use.
-  // Results of the tape itself have none, so these are what the operations took from outside: parameters, and what they
-  // were given.
+  // On a noting tape, noted() returns the gradients of all inputs so far, each once, in the order of their first use.
+  // Results of the tape itself have none, so these belong to values from outside: parameters, and the inputs that the
+  // operations were given.
   void note(const std::vector<std::shared_ptr<Gradient>>& inputs);
   const std::vector<std::shared_ptr<Gradient>>& noted() const { return noted_; }
 
-  // Called in the sweep for each parameter that the records name as an input, as soon as no record that is left may add
-  // to its gradient. Records that nothing reached count as done when the sweep passes them.
+  // `last_use` is called in the sweep for each parameter that the records name as an input, as soon as no remaining
+  // record may add to its gradient. A record that received no gradient counts as done when the sweep passes it.
   using LastUse = std::function<void(const std::shared_ptr<Gradient>& parameter)>;
   void on_last_use(LastUse last_use) { last_use_ = std::move(last_use); }
 
-  // d(sum of seed_i * scalar_i): scalars are f64 [1]. Clears the tape; gradients of leaves and parameters remain.
+  // Computes the gradient of the sum of seed_i * scalar_i; scalars are f64 [1]. Clears the tape; gradients of leaves
+  // and parameters remain.
   struct Seed {
     Variable scalar;
     double weight;
   };
   void backward(const std::vector<Seed>& seeds);
-  // The sweep from the gradient of one output of any shape.
+  // Sweeps from the gradient of one output of any shape.
   void backward(const Variable& output, const Tensor& gradient);
-  // The sweep from the gradients of several outputs; an undefined one counts as none.
+  // Sweeps from the gradients of several outputs; an undefined gradient counts as none.
   void backward(const std::vector<Variable>& outputs, const std::vector<Tensor>& gradients);
 
  private:

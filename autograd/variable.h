@@ -1,4 +1,4 @@
-// A value in the computation and, when it takes part in training, the place where its gradient is gathered.
+// A value in the computation and, when it takes part in training, its gradient.
 #pragma once
 
 #include <memory>
@@ -15,17 +15,18 @@ class Gradient {
   static std::shared_ptr<Gradient> into(const Tensor& arena);
 
   DType dtype() const { return dtype_; }
-  // True for a parameter's gradient, which lies in the gradient arena.
+  // Returns true for a parameter's gradient, which lies in the gradient arena.
   bool is_parameter() const { return in_arena_; }
   bool has_value() const { return value_.defined(); }
   const Tensor& value() const { return value_; }
-  // Returns the value and forgets it (not for parameters).
+  // Returns the value and clears it (not for parameters).
   Tensor take();
 
-  // Adds a tensor that nobody changes afterwards. The first one is adopted without a copy; a value that others still
-  // hold is replaced, not changed.
+  // Adds a tensor that must not change afterwards. The first one is adopted without a copy; a value that has other
+  // handles is replaced, not changed.
   void add(const Tensor& term);
-  // Where a kernel writes its term directly: it adds to the tensor when accumulate is set and overwrites it otherwise.
+  // The tensor to which a kernel writes its term directly: the kernel adds to it when accumulate is set and overwrites
+  // it otherwise.
   struct Target {
     Tensor tensor;
     bool accumulate;
@@ -46,7 +47,7 @@ class Variable {
   Variable(Tensor value, std::shared_ptr<Gradient> gradient)
       : value_(std::move(value)), gradient_(std::move(gradient)) {}
   static Variable constant(Tensor value) { return {std::move(value), nullptr}; }
-  // A leaf whose gradient is kept after the sweep.
+  // Returns a leaf whose gradient is kept after the sweep.
   static Variable leaf(Tensor value);
 
   bool defined() const { return value_.defined(); }

@@ -24,11 +24,11 @@ void count_in(AllocatorStats& stats, size_t bytes) {
 
 }  // namespace
 
-// All caching allocators. fork() copies one thread alone, so what another one holds would stay held in the child for
-// ever: every mutex is taken before and given back after, in both processes.
+// Lists all caching allocators. fork() copies one thread only, so a mutex that another thread holds would stay locked
+// in the child for ever: every mutex is locked before fork() and unlocked after it, in both processes.
 struct ForkGuard {
   static ForkGuard& get() {
-    static ForkGuard* const guard = new ForkGuard;  // allocators may outlive statics
+    static ForkGuard* const guard = new ForkGuard;  // never destroyed: allocators may outlive statics
     return *guard;
   }
   void add(CachingAllocator* allocator) {
@@ -87,7 +87,7 @@ void* CachingAllocator::allocate(size_t bytes) {
   }
   void* block = system_allocate(wanted);
   if (block == nullptr) {
-    // Cached blocks of other sizes may be all that is missing.
+    // Frees the cached blocks of other sizes, which may be enough for this request.
     for (const auto& [capacity, cached] : free_) {
       system_deallocate(cached, capacity);
       stats_.bytes_from_system -= static_cast<int64_t>(capacity);
@@ -135,7 +135,7 @@ void CachingAllocator::trim() {
 }
 
 CountingAllocator::~CountingAllocator() {
-  trim();  // nothing may be left for the base to free
+  trim();  // the base class must find nothing to free
 }
 
 void* CountingAllocator::system_allocate(size_t bytes) {

@@ -12,9 +12,9 @@
 namespace quire {
 
 struct AllocatorStats {
-  int64_t bytes_in_use = 0;        // in blocks that callers hold
+  int64_t bytes_in_use = 0;        // bytes in blocks that callers own
   int64_t peak_bytes = 0;          // largest bytes_in_use since reset_peak()
-  int64_t bytes_from_system = 0;   // in use and cached
+  int64_t bytes_from_system = 0;   // bytes in use and cached
   int64_t system_allocations = 0;  // calls that reached the operating system
 };
 
@@ -31,9 +31,10 @@ class Allocator {
 };
 
 // Keeps freed blocks in a cache and reuses them: a training step asks for the same sizes each time, so after the first
-// steps nothing is allocated from the system. It takes the best fit, with at most an eighth of waste, and of several
-// the one with the lowest address: which blocks are free decides, and not the order in which they became so.
-// Thread-safe; a child made by fork() finds no allocator in the middle of another thread's call.
+// steps nothing is allocated from the system. It takes the smallest block that fits with at most an eighth of waste,
+// and among equal ones the one with the lowest address, so the choice depends only on which blocks are free and not on
+// the order in which they became free. Thread-safe; fork() waits until no other thread is inside an allocator, so a
+// child can allocate.
 class CachingAllocator : public Allocator {
  public:
   CachingAllocator();
@@ -47,7 +48,7 @@ class CachingAllocator : public Allocator {
   void trim() override;
 
  protected:
-  // Aligned to 64 bytes; nullptr when there is no memory.
+  // Returns memory aligned to 64 bytes, or nullptr when there is none.
   virtual void* system_allocate(size_t bytes);
   virtual void system_deallocate(void* pointer, size_t bytes);
 
@@ -55,11 +56,12 @@ class CachingAllocator : public Allocator {
   friend struct ForkGuard;
   mutable std::mutex mutex_;
   std::set<std::pair<size_t, void*>> free_;     // capacity and block
-  std::unordered_map<void*, size_t> capacity_;  // of blocks handed out
+  std::unordered_map<void*, size_t> capacity_;  // capacity of each block that a caller owns
   AllocatorStats stats_;
 };
 
-// The allocator of meta tensors: it counts what the same requests would take on a device. Its addresses are never read.
+// The allocator of meta tensors: it counts the bytes that the same requests would take on a device. Its addresses are
+// never read.
 class CountingAllocator : public CachingAllocator {
  public:
   ~CountingAllocator() override;

@@ -1,5 +1,5 @@
-// Waiting that a stop of this process does not use up: a batch system may suspend a job (SIGSTOP) for hours, and then
-// nothing has been waited for.
+// Measures time without the spans in which this process was stopped: a batch system may suspend a job (SIGSTOP) for
+// hours, and that must not use up a deadline.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,11 @@ namespace quire {
 class AwakeTime {
  public:
   using Duration = std::chrono::steady_clock::duration;
-  // Who waits asks at least this often. More than that since the last time was a stop, and counts as this.
+  // Call passed() at least once per `most_at_once`: a longer gap between two calls means that the process was stopped,
+  // and it counts as `most_at_once`.
   explicit AwakeTime(Duration most_at_once = std::chrono::seconds(1)) : most_at_once_(most_at_once) {}
 
-  // How long it is since the beginning, without stops.
+  // Returns the time since construction, without stops.
   Duration passed() {
     const auto now = std::chrono::steady_clock::now();
     passed_ += std::min(now - looked_, most_at_once_);
@@ -29,7 +30,7 @@ class AwakeTime {
   Duration passed_{};
 };
 
-// As condition_variable::wait_for, with a limit of awake time.
+// Works as condition_variable::wait_for does, but the limit counts awake time.
 template <typename Predicate>
 bool wait_awake(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, AwakeTime::Duration limit,
                 const Predicate& done) {

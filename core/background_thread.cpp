@@ -38,7 +38,7 @@ std::thread start_thread(const std::string& what, std::function<void()> work) {
 }
 
 std::thread background_thread(std::function<void()> work) {
-  // A thread begins with the mask of the one that starts it.
+  // A new thread inherits the signal mask of the thread that starts it.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

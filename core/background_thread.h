@@ -1,4 +1,4 @@
-// Starts threads. One that cannot be started is Error(memory) that names the limits here.
+// Starts threads. A thread that cannot be started is Error(memory), whose message names the limits of this machine.
 #pragma once
 
 #include <functional>
@@ -7,10 +7,10 @@
 
 namespace quire {
 
-// what: "thread 3 of 8 (run.threads)".
+// `what` names the thread in messages: "thread 3 of 8 (run.threads)".
 std::thread start_thread(const std::string& what, std::function<void()> work);
 
-// A thread that handles no signals: those are for the thread that computes.
+// Starts a thread that handles no signals, so that signals reach the thread that computes.
 std::thread background_thread(std::function<void()> work);
 
 }  // namespace quire

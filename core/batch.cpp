@@ -29,7 +29,7 @@ Batch Batch::row_block(int64_t begin, int64_t end) const {
   QUIRE_CHECK(begin >= 0 && begin <= end && end <= rows, "batch: rows {}..{} of {}", begin, end, rows);
   Batch block =
       empty(end - begin, length, first_row + begin, {.recalled = !recalled.empty(), .inserted = !inserted.empty()});
-  // An absent part is empty in both.
+  // An optional part that is absent is empty in both batches.
   const auto take = [](const auto& from, int64_t first, auto& to) {
     if (!to.empty()) std::copy_n(from.begin() + first, to.size(), to.begin());
   };

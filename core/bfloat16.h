@@ -15,7 +15,7 @@ struct bfloat16 {
   constexpr explicit bfloat16(float value) {
     const uint32_t x = std::bit_cast<uint32_t>(value);
     const bool is_nan = (x & 0x7fffffffU) > 0x7f800000U;
-    // A NaN keeps a set mantissa bit: rounding could carry it into infinity.
+    // A NaN keeps a mantissa bit set, because rounding could carry into the exponent and turn it into infinity.
     bits = is_nan ? static_cast<uint16_t>((x >> 16) | 0x40U)
                   : static_cast<uint16_t>((x + 0x7fffU + ((x >> 16) & 1U)) >> 16);
   }

@@ -1,4 +1,4 @@
-// QUIRE_CHECK and fail(): included by source files only, so that headers for nvcc stay free of fmt.
+// QUIRE_CHECK and fail(). Only source files include this header, so that headers for nvcc stay free of fmt.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,8 +12,8 @@
 
 namespace quire {
 
-// Returns the text that a message shows for an argument. A string may come from a file or a command line and be of any
-// length, so it is shortened; a C string is what another error said, or this program's own words.
+// Returns the text that a message shows for an argument. A std::string may come from a file or a command line and have
+// any length, so it is shortened. A C string is not: it is the text of another error or of this program.
 template <typename T>
 decltype(auto) in_message(const T& value) {
   if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, std::string_view>) {

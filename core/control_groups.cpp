@@ -18,7 +18,7 @@ bool lists(const std::string& names, const std::string& name) {
   return false;
 }
 
-// A hierarchy as it is mounted here: `top` is the group that its mount point shows.
+// A mounted hierarchy: `top` is the group that its mount point shows.
 struct Mount {
   int version;
   std::string top;
@@ -41,7 +41,7 @@ std::vector<Mount> mounts_of(const std::string& controller, const fs::path& root
   return mounts;
 }
 
-// The group of this process in a hierarchy, as its line in /proc/self/cgroup has it.
+// Returns the group of this process in a hierarchy, from its line in /proc/self/cgroup.
 std::optional<std::string> group_in(int version, const std::string& controller, const fs::path& root) {
   std::ifstream file(root / "proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -54,14 +54,15 @@ std::optional<std::string> group_in(int version, const std::string& controller, 
   return std::nullopt;
 }
 
-// The part of a path below `top`; empty where it is not below, as in a container that sees its own group alone.
+// Returns the part of a path below `top`; empty where the path is not below it, as in a container that sees only its
+// own group.
 std::string below(const std::string& path, const std::string& top) {
   if (path.find("..") != std::string::npos) return "";
   if (top == "/") return path;
   return path.starts_with(top + "/") ? path.substr(top.size()) : "";
 }
 
-// Two numbers: "max 100000" has no first one.
+// Returns the ratio of two numbers from files; nothing when one is no number, as in "max 100000".
 std::optional<double> ratio(const fs::path& of, const fs::path& to = {}) {
   double value = 0;
   double unit = 0;

@@ -1,5 +1,5 @@
-// The control groups of Linux (cgroups, of version 1 and 2) that limit what this process may use, as containers and
-// batch systems set them.
+// The Linux control groups (cgroups, version 1 and 2) that limit what this process may use, as containers and batch
+// systems set them.
 #pragma once
 
 #include <filesystem>
@@ -14,11 +14,11 @@ struct ControlGroup {
   int version = 2;
 };
 
-// Those with a controller, such as "cpu" or "memory": the one that this process is in and all around it, as far as they
-// are visible. The limits of each hold. `root` is where the file system begins.
+// Returns the groups with a controller such as "cpu" or "memory": the one that this process is in and all groups around
+// it that are visible. The process must respect the limits of each. `root` is where the file system begins.
 std::vector<ControlGroup> control_groups(const std::string& controller, const std::filesystem::path& root = "/");
 
-// The CPU time per time that they allow, in cores; nothing where no quota is set.
+// Returns the CPU quota in cores (CPU time per elapsed time); nothing where no quota is set.
 std::optional<double> cpu_quota(const std::filesystem::path& root = "/");
 
 }  // namespace quire

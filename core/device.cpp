@@ -13,7 +13,7 @@ namespace quire {
 
 namespace {
 
-// A number that stands alone in a file, or after a word in it. 0 when there is none.
+// Returns the number that stands alone in a file, or after a word in it; 0 when there is none.
 int64_t number_in(const std::filesystem::path& path, const std::string& word) {
   std::ifstream file(path);
   std::string found;
@@ -23,7 +23,7 @@ int64_t number_in(const std::filesystem::path& path, const std::string& word) {
   return file >> value ? value : 0;
 }
 
-// What the machine has, or the control group of this process where that is less.
+// Returns the memory of the machine, or of the control group of this process where that is less.
 DeviceBackend::Memory host_memory() {
   constexpr int64_t kKibi = 1024;
   DeviceBackend::Memory memory{number_in("/proc/meminfo", "MemTotal:") * kKibi,
@@ -73,7 +73,7 @@ class MetaMemory : public DeviceBackend {
 
 using Backends = std::array<std::unique_ptr<DeviceBackend>, kDeviceKinds>;
 
-// Never destroyed: tensors held by other statics may be freed after main.
+// Backends are never destroyed, because tensors in other statics may be freed after main.
 Backends& backends() {
   static Backends& all = *new Backends{std::make_unique<CpuMemory>(), nullptr, std::make_unique<MetaMemory>()};
   return all;

@@ -1,4 +1,4 @@
-// Where a tensor lives, and the interface a device library implements.
+// The place of a tensor, and the interface that a device library implements.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace quire {
 class Collectives;
 class Ranks;
 
-// meta counts bytes and computes nothing: planning without a GPU and checks of paper-scale configurations.
+// meta counts bytes and computes nothing. It serves planning without a GPU and checks of paper-scale configurations.
 enum class DeviceKind : uint8_t { cpu, cuda, meta };
 inline constexpr int kDeviceKinds = 3;
 
@@ -30,11 +30,11 @@ inline constexpr Device kMeta{DeviceKind::meta, 0};
 
 const char* name_of(DeviceKind kind);
 
-// A call of a device library that failed. Op adds which operation it was and the shapes (kernels/op.h).
+// Thrown when a call of a device library fails. Op adds the operation and the shapes (kernels/op.h).
 class DeviceError : public std::runtime_error {
  public:
   explicit DeviceError(const std::string& message) : std::runtime_error(message) {}
-  ~DeviceError() override;  // out of line, as that of Error
+  ~DeviceError() override;  // out of line, as the destructor of Error is
 };
 
 // Memory and copies of one kind of device. The kernels themselves are bound to op slots by the backend's
@@ -44,21 +44,21 @@ class DeviceBackend {
   virtual ~DeviceBackend();
   virtual std::string name() const = 0;  // e.g. "cpu"
   virtual Allocator& allocator() = 0;
-  // True when calls return before the device has done the work; reading a result then waits for all of it.
+  // Returns true when calls return before the device has done the work; reading a result then waits for all of it.
   virtual bool is_asynchronous() const { return false; }
   struct Memory {
     int64_t total = 0;
-    int64_t free = 0;  // what this process could still get
+    int64_t free = 0;  // bytes that this process could still allocate
   };
   virtual Memory memory() const = 0;
-  // Tensors made from host values take memory from upload_allocator(), which no kernel still uses, so that their copy
+  // Tensors made from host values take memory from upload_allocator(). No queued kernel uses that memory, so the copy
   // need not wait for earlier kernels.
   virtual Allocator& upload_allocator() { return allocator(); }
   virtual void upload_new(void* device, const void* host, size_t bytes) { copy_from_host(device, host, bytes); }
-  // Memory of the host that the device's kernels read and write where it is.
+  // Allocates host memory that the device's kernels read and write directly.
   virtual Allocator& host_allocator() { return allocator(); }
-  // Copies from the memory of host_allocator(). They begin when what is queued is done, and go on beside what is queued
-  // afterwards; what is queued after await_fetched() finds them made.
+  // Copies from memory of host_allocator(). A copy begins when all earlier queued work is done and runs beside work
+  // that is queued afterwards; work queued after await_fetched() finds the copies finished.
   struct Copy {
     void* to;
     const void* from;

@@ -28,16 +28,17 @@ constexpr size_t size_of(DType type) {
 }
 
 const char* name_of(DType type);
-// The type of gains, biases, statistics, losses and parameter gradients beside values of a type: f32 beside bf16.
+// Returns the type of gains, biases, statistics, losses and parameter gradients that belong to values of a type: f32
+// for bf16, otherwise the type itself.
 constexpr DType wide_type(DType type) {
   return type == DType::bf16 ? DType::f32 : type;
 }
-// True for types that operations compute with; f8 (core/float8.h) is for storage only.
+// Returns true for types that operations compute with; f8 (core/float8.h) is for storage only.
 constexpr bool is_floating(DType type) {
   return type == DType::f64 || type == DType::f32 || type == DType::bf16;
 }
 
-// dtype_of<float>() == DType::f32. bf16 is storage only on the CPU and has its own struct in core/bfloat16.h.
+// dtype_of<float>() == DType::f32. On the CPU bf16 is for storage only and has its own struct in core/bfloat16.h.
 template <typename T>
 constexpr DType dtype_of();
 template <>

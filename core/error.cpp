@@ -21,7 +21,7 @@ std::string shortened(std::string_view text) {
     constexpr size_t kEnd = 60;
     size_t begin = kLongestQuote - kEnd - kGap.size();
     size_t end = text.size() - kEnd;
-    // A character has at most three bytes after its first.
+    // A UTF-8 character has at most three bytes after its first.
     for (int i = 0; i < 3 && is_inside_character(text, begin); ++i) --begin;
     for (int i = 0; i < 3 && is_inside_character(text, end); ++i) ++end;
     repeated = std::string(text.substr(0, begin)).append(kGap).append(text.substr(end));

@@ -1,4 +1,4 @@
-// The one exception type of quire. Only main files turn it into an exit code.
+// The exception type of quire. Only main files turn it into an exit code.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,11 @@ enum class ErrorKind : int {
   memory = 8,
 };
 
-// The exit code of a run that was asked to stop and can be resumed, which is no error.
+// The exit code of a run that was asked to stop and can be resumed; this is no error.
 inline constexpr int kExitStopped = 75;
 
-// Returns the text as a message repeats it: a longer one by its beginning and end, control characters as spaces.
+// Returns the text for use in a message: a longer one is cut to its beginning and end, and control characters become
+// spaces.
 inline constexpr size_t kLongestQuote = 200;
 std::string shortened(std::string_view text);
 

@@ -24,16 +24,17 @@ struct Insertion {
 
   bool any() const { return ids > 0; }
   bool predicts() const { return any() && predicted; }
-  // The number of model positions that a text of `tokens` tokens takes.
+  // Returns the number of model positions that a text of `tokens` tokens takes.
   int64_t positions(int64_t tokens) const {
     if (tokens <= 0) return 0;
     return predicts() ? position_of(tokens) : position_of(tokens - 1) + 1;
   }
   int64_t position_of(int64_t token) const { return any() ? token + token / period : token; }
-  // How many tokens stand before a position. Of a position with a token this is the token's number.
+  // Returns how many tokens stand before a position. For a position with a token this is the token's number.
   int64_t tokens_before(int64_t position) const { return any() ? position - position / (period + 1) : position; }
   bool is_inserted(int64_t position) const { return any() && position % (period + 1) == period; }
-  // Of an inserted token, above the vocabulary: 0 .. ids - 1.
+  // Returns which inserted token stands at a position with an inserted token: 0 .. ids - 1, to be added to the
+  // vocabulary size.
   int64_t id_at(int64_t position) const { return position / (period + 1) % ids; }
 
   bool operator==(const Insertion&) const = default;

@@ -4,7 +4,7 @@ namespace quire {
 
 namespace {
 
-// Of text that is JSON; other text is refused anyway.
+// Returns whether JSON is nested too deep. The result does not matter for other text, which is refused anyway.
 bool is_too_deep(std::string_view text) {
   int depth = 0;
   bool in_string = false;

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Folders whose lib/python*/ holds packages, the nearest first.
+// Returns folders whose lib/python*/ contains packages, the nearest first.
 std::vector<fs::path> python_environments() {
   std::vector<fs::path> found;
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
@@ -28,7 +28,8 @@ std::vector<fs::path> python_environments() {
     fs::path python = fs::path(folder) / "python3";
     std::error_code ignored;
     if (folder.empty() || !fs::exists(python, ignored)) continue;
-    // Link by link: to an environment, and from it to the one that it was made from.
+    // Follows links one by one: the first leads to an environment, further ones to the environment that it was made
+    // from.
     constexpr int kMostLinks = 16;
     for (int link = 0; link < kMostLinks; ++link) {
       found.push_back(python.parent_path().parent_path());
@@ -43,7 +44,7 @@ std::vector<fs::path> python_environments() {
   return found;
 }
 
-// Entries of a folder in the order of their names; none of one that cannot be read.
+// Returns the entries of a folder in the order of their names; none when it cannot be read.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::error_code ignored;
   std::vector<fs::path> entries;
@@ -72,7 +73,8 @@ void* open_packaged(const std::string& name) {
   return nullptr;
 }
 
-// "libcublasLt.so.13: cannot open shared object file: No such file or directory" -> "libcublasLt.so.13"
+// Extracts the library: "libcublasLt.so.13: cannot open shared object file: No such file or directory" ->
+// "libcublasLt.so.13"
 std::string missing_library(const std::string& message) {
   const size_t colon = message.find(": cannot open shared object file");
   return colon == std::string::npos ? "" : message.substr(0, colon);
@@ -105,7 +107,8 @@ void* library_function(const std::filesystem::path& path, const char* function, 
   const std::string file = path.filename().string();
   const int how = RTLD_NOW | (shares_symbols ? RTLD_GLOBAL : RTLD_LOCAL);
   void* handle = dlopen(path.c_str(), how);
-  // One after the other: the loader takes a library that is loaded already, wherever it was found.
+  // Missing libraries are loaded one after the other: the loader uses a library that is loaded already, wherever it was
+  // found.
   for (std::string last; handle == nullptr;) {
     reason = fmt::format("{}: {}", file, dlerror());
     const std::string missing = missing_library(reason.substr(file.size() + 2));

@@ -19,7 +19,7 @@ constexpr const char* kEraseLine = "\r\033[K";
 
 thread_local int speaking_rank = 0;
 
-// What is in front of a warning or an error.
+// Returns the prefix of a warning or an error.
 std::string speaker() {
   return speaking_rank == 0 ? "" : fmt::format("rank {}: ", speaking_rank);
 }
@@ -78,8 +78,8 @@ class Log {
   std::mutex mutex_;
   spdlog::logger console_;
   std::unique_ptr<spdlog::logger> file_;
-  std::filesystem::path path_;  // of the file
-  std::string failure_;         // to write to it
+  std::filesystem::path path_;  // path of the log file
+  std::string failure_;         // the error from writing to it
   std::string status_;
 };
 

@@ -11,13 +11,14 @@ void log_warn(const std::string& text);       // stderr: "quire: warning: ..."
 void log_error(const std::string& text);      // stderr: "quire: error: ..."; for main files
 void log_file_only(const std::string& text);  // for text that the terminal shows in another form
 
-// From now on messages are appended to the file as well, with times. Error(disk) when it cannot be opened.
+// After this call messages are also appended to the file, with times. Throws Error(disk) when it cannot be opened.
 void log_to_file(const std::filesystem::path& path);
-// Error(disk) when a message could not be written to the file. Messages come from places that must not throw.
+// Throws Error(disk) when a message could not be written to the file. Logging itself does not throw, because messages
+// come from places that must not.
 void require_log_written();
 
-// On a thread that speaks for one of several ranks: every rank but the first (0) shows nothing but its warnings and
-// errors, which then name it ("rank 2: ..."), and opens no file. Without a LogVoice a thread speaks for rank 0.
+// Marks a thread that speaks for one of several ranks: every rank except 0 shows only warnings and errors, which then
+// name it ("rank 2: ..."), and opens no file. A thread without a LogVoice speaks for rank 0.
 class LogVoice {
  public:
   explicit LogVoice(int rank);

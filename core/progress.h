@@ -1,6 +1,6 @@
-// What takes long and what other ranks may wait for - verifying, reading and writing large files - says here that it
-// goes on, at least once in some seconds. Ranks do not take a process that says so for one that hangs
-// (run.rank_timeout), so nothing that runs beside the work of a rank may say it.
+// Long work that other ranks may wait for - verifying, reading and writing large files - reports here, at least once
+// every few seconds, that it makes progress. Ranks do not take a process that reports progress for one that hangs
+// (run.rank_timeout), so background threads must not report.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 namespace quire {
 
 void note_progress();  // on any thread; cheap
-// How long ago this process did, if it ever did.
+// Returns the time since the last note_progress() of this process; nothing when there was none.
 std::optional<std::chrono::milliseconds> since_progress();
 
 }  // namespace quire

@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// The generator's key: the seed of the run and the optimizer step (or 0 for what is fixed over a run).
+// The generator's key: the seed of the run and the optimizer step (0 for values that stay the same over a run).
 struct RandomKey {
   uint32_t seed = 0;
   uint32_t step = 0;
@@ -40,12 +40,12 @@ constexpr std::array<uint32_t, 4> philox(RandomKey key, uint32_t scope, uint32_t
   return {c0, c1, c2, c3};
 }
 
-// Uniform in [0, 1) with 24 bits.
+// Returns a uniform number in [0, 1) with 24 bits.
 constexpr float uniform_from_bits(uint32_t bits) {
   return static_cast<float>(bits >> 8) * 0x1p-24F;
 }
 
-// FNV-1a: names of random streams. Stable across versions, part of the checkpoint contract.
+// FNV-1a hash of the name of a random stream. Checkpoints depend on it, so it must not change between versions.
 constexpr uint32_t hash_scope(std::string_view path) {
   uint32_t hash = 2166136261U;
   for (const char c : path) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619U;

@@ -10,7 +10,7 @@
 namespace quire {
 
 inline constexpr int kMaxRank = 6;
-// Of a tensor. Sums of the bytes of many such fit 64 bits.
+// The largest number of elements of a tensor. Sums of the bytes of many such tensors fit 64 bits.
 inline constexpr int64_t kMostElements = int64_t{1} << 42;
 
 class Shape {

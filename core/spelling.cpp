@@ -26,7 +26,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string nearest_name(std::span<const std::string> names, std::string_view wanted) {
-  constexpr size_t kLongest = 100;  // the time grows with the square of the length, and no name is that long
+  constexpr size_t kLongest = 100;  // longer names are skipped: the time grows with the square of the length
   if (wanted.size() > kLongest) return "";
   std::string nearest;
   size_t least = 2 + wanted.size() / 3;

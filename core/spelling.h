@@ -1,4 +1,4 @@
-// Which known name a misspelt one most likely means.
+// Finds the known name that a misspelt one most likely means.
 #pragma once
 
 #include <span>
@@ -7,13 +7,13 @@
 
 namespace quire {
 
-// Optimal string alignment distance: insertions, deletions, replacements and swaps of neighbours.
+// Returns the optimal string alignment distance: insertions, deletions, replacements and swaps of neighbours.
 size_t edit_distance(std::string_view a, std::string_view b);
 
-// The name with the least distance to `wanted`; empty when none is within 1 + a third of its letters.
+// Returns the name with the least distance to `wanted`; empty when none is within 1 + a third of its letters.
 std::string nearest_name(std::span<const std::string> names, std::string_view wanted);
 
-// "; did you mean NAME?", or nothing when no name is near.
+// Returns "; did you mean NAME?", or nothing when no name is near.
 std::string did_you_mean(std::span<const std::string> names, std::string_view wanted);
 
 }  // namespace quire

@@ -48,7 +48,7 @@ Storage::~Storage() {
   allocator_of(device_, uploaded_).deallocate(data_, bytes_);
 }
 
-// Everything but the storage.
+// Returns a tensor with everything but the storage.
 Tensor Tensor::described(const Shape& shape, DType dtype, Device device) {
   Tensor tensor;
   tensor.shape_ = shape;

@@ -12,11 +12,11 @@
 
 namespace quire {
 
-// A block of bytes, which is given back to its allocator when the last tensor that views it is destroyed.
+// A block of bytes. It goes back to its allocator when the last tensor that views it is destroyed.
 class Storage {
  public:
   Storage(size_t bytes, Device device, bool uploaded = false);
-  // A view of memory that `owner` holds; the owner lives as long as a tensor views it.
+  // A view of memory that belongs to `owner`, which lives as long as a tensor views it.
   Storage(std::shared_ptr<void> memory, size_t bytes, Device device);
   ~Storage();
   Storage(const Storage&) = delete;
@@ -38,9 +38,10 @@ class Tensor {
   Tensor() = default;  // undefined: no storage; optional arguments use it
   static Tensor empty(const Shape& shape, DType dtype, Device device = kCpu);
   static Tensor zeros(const Shape& shape, DType dtype, Device device = kCpu);
-  // Over memory that kernels of the device can read and write: pinned memory of the host, a mapped file.
+  // Returns a tensor over memory that kernels of the device can read and write: pinned memory of the host, a mapped
+  // file.
   static Tensor over(std::shared_ptr<void> memory, const Shape& shape, DType dtype, Device device);
-  // Contiguous, with the shape, element type and device of another; values are not copied.
+  // Returns a contiguous tensor with the shape, element type and device of another; values are not copied.
   static Tensor empty_like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
   template <typename T>
   static Tensor from(std::span<const T> values, const Shape& shape, Device device = kCpu) {
@@ -61,12 +62,13 @@ class Tensor {
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
   bool is_contiguous() const;
-  // The number of handles on the storage, this one included. A gradient that others still hold is not changed in place.
+  // Returns the number of handles on the storage, this one included. A gradient with other handles is not changed in
+  // place.
   int64_t use_count() const { return storage_.use_count(); }
   bool is_meta() const { return device_.kind == DeviceKind::meta; }
 
   void* raw() const;
-  // Throws when T is not the element type. Shared storage: const is about the handle, not the values.
+  // Throws when T is not the element type. The storage is shared: const is about the handle, not the values.
   template <typename T>
   T* data() const {
     check_dtype(dtype_of<T>());
@@ -79,14 +81,14 @@ class Tensor {
   Tensor select(int axis, int64_t index) const;  // drops the axis
   Tensor transpose(int first, int second) const;
   Tensor permute(std::span<const int> axes) const;  // axis i of the view is axis axes[i] of this tensor
-  // Any view of the same storage: its first element is `offset` elements behind this tensor's.
+  // Returns any view of the same storage: its first element lies `offset` elements behind this tensor's.
   Tensor strided(const Shape& shape, const Shape& strides, int64_t offset) const;
-  // The values repeated along axes of size 1 and along new axes in front (strides of 0), as NumPy broadcasts.
+  // Returns the values repeated along axes of size 1 and along new axes in front (strides of 0), as NumPy broadcasts.
   Tensor broadcast(const Shape& shape) const;
 
-  // Contiguous tensors of equal size, on one device or one of them on the host.
+  // Copies between contiguous tensors of equal size, on one device or one of them on the host.
   void copy_from(const Tensor& source) const;
-  // This tensor, or a copy on another device; from or to the host.
+  // Returns this tensor, or a copy on another device; one of the two devices must be the host.
   Tensor to(Device device) const;
   void zero() const;
   template <typename T>

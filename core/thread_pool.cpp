@@ -18,7 +18,8 @@ namespace {
 thread_local ThreadPool* t_pool = nullptr;
 thread_local bool t_inside_tile = false;
 
-// Kernels follow each other within microseconds; sleeping between them would cost more than they do.
+// Workers spin this often before they sleep: kernels follow each other within microseconds, and sleeping would cost
+// more.
 constexpr int kSpins = 4000;
 
 }  // namespace
@@ -27,7 +28,7 @@ struct ThreadPool::State {
   std::vector<std::thread> workers;
   std::mutex mutex;
   std::condition_variable wake;
-  std::atomic<uint64_t> generation{0};  // one per run()
+  std::atomic<uint64_t> generation{0};  // increases by one for every run()
   std::atomic<bool> stop{false};
 
   const std::function<void(int64_t)>* work = nullptr;

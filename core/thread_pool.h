@@ -10,18 +10,18 @@ namespace quire {
 
 class ThreadPool {
  public:
-  // threads counts the caller; 0 means one per core this process may run on.
+  // `threads` counts the caller; 0 means one per core that this process may run on.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const;
-  // Calls work(tile) for 0 <= tile < tiles and returns when all are done. The first exception is rethrown.
-  // Called from inside a tile it runs serially.
+  // Calls work(tile) for 0 <= tile < tiles and returns when all are done. The first exception is rethrown. A call from
+  // inside a tile runs serially.
   void run(int64_t tiles, const std::function<void(int64_t)>& work);
 
-  // The pool that kernels called from this thread use: the innermost Use, else a pool of one thread.
+  // Returns the pool that kernels called from this thread use: the innermost Use, else a pool of one thread.
   static ThreadPool& current();
   class Use {
    public:

@@ -24,21 +24,22 @@ namespace quire::ops {
 //
 // bias, u, v_bias, lse and their gradients stay f32 when the others are bf16 (wide_type).
 
-// Which kernels compute a call on a GPU: those of this project, or cuDNN's.
+// The kernels that compute a call on a GPU: those of this project, or cuDNN's.
 enum class AttentionKernels : uint8_t { own, cudnn };
 
-// What the host knows of first_visible, for cuDNN. Every row holds one document from its first query on. With b =
-// min(first_visible[r, 0], 0), query i sees the keys at max(b, i - window) <= p <= i; queries behind the last token of
-// a row see nothing. With several_documents the documents of a row are the sequences of AttentionInputs: the one that
-// begins with the row has b as above, for the others b is their first query. Queries of no sequence see nothing.
+// The form of first_visible that cuDNN can compute, as the host knows it. Every row has one document from its first
+// query on. With b = min(first_visible[r, 0], 0), query i sees the keys at max(b, i - window) <= p <= i; queries after
+// the last token of a row see nothing. With several_documents the documents of a row are the sequences of
+// AttentionInputs: the one that begins with the row has b as above, for the others b is their first query. Queries of
+// no sequence see nothing.
 struct AttentionBand {
   std::optional<int64_t> window;
-  int64_t carried = 0;   // the most keys of the ring that any query sees
-  bool padding = false;  // some query sees nothing
+  int64_t carried = 0;   // the largest number of keys of the ring that any query sees
+  bool padding = false;  // some queries see nothing
   bool several_documents = false;
 };
 
-// The numbers of a row of AttentionInputs::sequences.
+// The columns of AttentionInputs::sequences.
 enum SequenceNumber : int64_t { kSequenceRow, kSequenceBegin, kSequenceQueries, kSequenceNumbers };
 
 struct AttentionInputs {
@@ -65,10 +66,11 @@ struct AttentionInputs {
   RandomKey key;
   uint32_t scope = 0;
   int64_t first_row = 0;
-  // cudnn: first_visible is `band`, and there are no position terms, no dropout, no last_visible and no query that does
-  // not see itself. lse is then what cuDNN's own backward pass reads, in natural units, but not -inf where a query sees
-  // nothing, and as [R, T, H] with several documents: forward and backward pass name the same kernels, and nobody else
-  // reads lse. Other devices than a GPU compute the same with their only kernels.
+  // cudnn requires that first_visible equals `band`, and that there are no position terms, no dropout, no last_visible
+  // and no query that does not see itself. lse then has the form that cuDNN's own backward pass reads: in natural
+  // units, but not -inf where a query sees nothing, and [R, T, H] with several documents. Forward and backward pass
+  // must therefore name the same kernels, and nothing else may read lse. Devices other than a GPU compute the same with
+  // their only kernels.
   AttentionKernels kernels = AttentionKernels::own;
   AttentionBand band;
   Tensor sequences;  // i32 [sequences, kSequenceNumbers]  with band.several_documents, in the order of rows and queries
@@ -88,7 +90,7 @@ struct AttentionGradients {
   Tensor dcache_k, dcache_v;  // optional: slots outside the visible range become zero
   Tensor dbias;
   Tensor dr, du, dv_bias;
-  Tensor delta = {};  // [R, H, T] wide, read only: attention_delta of dout and out, where it is there already
+  Tensor delta = {};  // [R, H, T] wide, read only: attention_delta of dout and out, if it was computed already
 
   template <typename F>
   void for_each_tensor(F& f) const {
@@ -101,11 +103,11 @@ QUIRE_OP(attention, const Tensor& out, const Tensor& lse, const AttentionInputs&
 QUIRE_OP(attention_backward, const AttentionGradients& gradients, const Tensor& dout, const Tensor& out,
          const Tensor& lse, const AttentionInputs& in);
 
-// delta [R, H, T] wide: dout . out over the features of a query and head of [R, T, H, Dv]. What a softmax takes off the
-// gradient of each of its probabilities.
+// delta [R, H, T] wide: dout . out over the features of a query and head of [R, T, H, Dv]. A softmax subtracts it from
+// the gradient of each of its probabilities.
 QUIRE_OP(attention_delta, const Tensor& delta, const Tensor& dout, const Tensor& out);
-// swiglu_backward where out = silu(gate) attended, and the delta of dattended and attended, which it has in its hands.
-// All but delta [R, T, H, Dv].
+// swiglu_backward for out = silu(gate) attended, which also computes the delta of dattended and attended in the same
+// pass. All but delta are [R, T, H, Dv].
 QUIRE_OP(attention_gate_backward, const Tensor& dgate, const Tensor& dattended, const Tensor& delta, const Tensor& dout,
          const Tensor& gate, const Tensor& attended);
 

@@ -33,7 +33,8 @@ int64_t round_up(int64_t count, int64_t multiple) {
   return (count + multiple - 1) / multiple * multiple;
 }
 
-// Two documents in every row: their sequences. The second one sees nothing of the first; first: first_visible.
+// Cuts every row into two documents and returns their sequences. The second one sees nothing of the first; `first` is
+// first_visible.
 std::vector<int32_t> cut_in_two(const AttentionProblem& p, std::vector<int32_t>& first) {
   const auto half = static_cast<int32_t>((p.queries + 1) / 2);
   const auto queries = static_cast<int32_t>(p.queries);
@@ -48,7 +49,7 @@ std::vector<int32_t> cut_in_two(const AttentionProblem& p, std::vector<int32_t>&
   return sequences;
 }
 
-// The time of a call, of several after one that is not counted.
+// Returns the least time of several calls, after one that is not counted.
 double seconds_on(Device device, const std::function<void()>& call) {
   constexpr int kCalls = 5;
   DeviceBackend& backend = device_backend(device.kind);
@@ -184,7 +185,7 @@ ops::AttentionKernels measure_attention(const AttentionProblem& p, Device device
     gradients.dcache_k = Tensor::empty_like(in.cache_k);
     gradients.dcache_v = Tensor::empty_like(in.cache_v);
   }
-  // Full rings, as in the middle of a document.
+  // Rings are full, as in the middle of a document.
   std::vector<int32_t> first;
   for (int64_t i = 0; i < p.rows * p.queries; ++i) {
     const int64_t query = i % p.queries;

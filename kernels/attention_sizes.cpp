@@ -8,7 +8,7 @@ namespace quire {
 
 namespace {
 
-// Undefined tensors pass.
+// Checks a tensor; undefined ones pass.
 void require(const char* name, const Tensor& tensor, const Shape& shape, DType dtype) {
   if (!tensor.defined()) return;
   QUIRE_CHECK(tensor.shape() == shape && tensor.dtype() == dtype && tensor.is_contiguous(),
@@ -72,7 +72,7 @@ void check_attention_backward(const AttentionSizes& s, const ops::AttentionGradi
   require("dv", g.dv, in.v.shape(), type);
   require("dcache_k", g.dcache_k, {s.rows, s.slots, s.kv_heads, s.size}, type);
   require("dcache_v", g.dcache_v, {s.rows, s.slots, s.kv_heads, s.value_size}, type);
-  // What is not given has no gradient.
+  // An input that is not given must have no gradient.
   const auto belongs = [](const Tensor& gradient, const Tensor& input) {
     return !gradient.defined() || input.defined();
   };

@@ -31,11 +31,12 @@ bool runs_v4() {
          __builtin_cpu_supports("avx512vl") != 0;
 }
 
-// Best first. A developer build has one variant for the machine it was built on, a release the portable ones.
+// The best variant comes first. A developer build has one variant for the machine it was built on, a release the
+// portable ones.
 constexpr Variant kVariants[] = {
     {"native", runs_v3, "AVX2 and FMA"}, {"v4", runs_v4, "AVX-512"}, {"v3", runs_v3, "AVX2 and FMA"}};
 
-// The name of the backend, or nullptr and why.
+// Returns the name of the backend, or nullptr and the reason.
 const char* load_library(const std::filesystem::path& path, std::string& reason) {
   const auto register_backend =
       reinterpret_cast<RegisterBackend>(library_function(path, "quire_register_backend", reason));
@@ -49,7 +50,7 @@ const char* load_library(const std::filesystem::path& path, std::string& reason)
 
 CudaReport load_gpu() {
   CudaReport report;
-  // Put there by the program itself: tests have the host in its place.
+  // The program has registered a backend itself, as tests do with one that runs on the host.
   if (has_device_backend(DeviceKind::cuda)) {
     report.gpu = device_backend(DeviceKind::cuda).name();
     return report;
@@ -61,7 +62,7 @@ CudaReport load_gpu() {
   }
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
   const bool wanted = visible == nullptr || *visible != '\0';
-  // CUDA's libraries are large: without a driver they are not loaded at all.
+  // CUDA's libraries are large, so they are not loaded without a driver.
   if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) == nullptr) {
     const std::string why = dlerror();
     const bool absent = why.starts_with("libcuda.so.1: cannot open shared object file: No such file");

@@ -22,18 +22,19 @@ namespace quire::ops {
 // landmarks every visible key is a gate: plain softmax over the keys of the chosen blocks. So is every visible regular
 // key with landmarks that are not `grouped`; then nobody sees these.
 struct BlockAttentionInputs {
-  Tensor q;         // [R, T, H, D]
-  Tensor k;         // [R, S, Hk, D]
-  Tensor v;         // [R, S, Hk, Dv]
-  Tensor block;     // i32 [R, S]: the number of the block, -1 for keys that nobody sees
-  Tensor first;     // i32 [R, T]: the first block that the query sees; above its own block: it sees nothing, gets zero
+  Tensor q;      // [R, T, H, D]
+  Tensor k;      // [R, S, Hk, D]
+  Tensor v;      // [R, S, Hk, Dv]
+  Tensor block;  // i32 [R, S]: the number of the block, -1 for keys that no query sees
+  // i32 [R, T]: the first block that the query sees; above its own block: the query sees nothing and gets zero
+  Tensor first;
   Tensor landmark;  // u8 [R, S], optional: 1 for landmarks, 2 for those whose blocks are closed to later queries
   Tensor chosen;    // i32 [R, T, H, K], optional, without landmarks: numbers of earlier blocks, in any order; -1: none
   double scale = 1;
-  bool grouped = true;    // landmarks are gates; false: with neither dropout nor empty_blocks_count
-  bool own_block = true;  // false: nobody sees its own block
-  // A landmark whose block has no regular keys takes its share of the softmax and gives it to nobody, as in the
-  // published code. Otherwise such a landmark is no gate.
+  bool grouped = true;    // landmarks are gates; false requires no dropout and no empty_blocks_count
+  bool own_block = true;  // false: no query sees its own block
+  // A landmark whose block has no regular keys takes its share of the softmax, which is then lost, as in the published
+  // code. Otherwise such a landmark is no gate.
   bool empty_blocks_count = false;
   // Dropout of the shares of earlier blocks, with landmarks. The random numbers come from the counter (scope, global
   // row, query, e / 4) with e = h * S + the number of the block.
@@ -48,7 +49,7 @@ struct BlockAttentionInputs {
   }
 };
 
-// Every defined tensor is overwritten; undefined ones are not computed. dq is always there.
+// Every defined tensor is overwritten; undefined ones are not computed. dq must be defined.
 struct BlockAttentionGradients {
   Tensor dq, dk, dv;
 
@@ -65,8 +66,8 @@ QUIRE_OP(block_attention_backward, const BlockAttentionGradients& gradients, con
          const Tensor& out, const Tensor& lse, const BlockAttentionInputs& in);
 
 // Blocks that a row has stored: L keys and values each, rotated by their places within the block. Query (r, t, h) reads
-// the K blocks that `slot` lists for it. A block that lies n blocks before the one in which q's rotation begins is read
-// with q rotated by row n of `table` on top; `turn` holds these numbers.
+// the K blocks that `slot` lists for it. For a block that lies n blocks before the one in which q's rotation begins, q
+// is rotated further by row n of `table`; `turn` gives these n.
 //
 // With landmarks the last key of a block is its landmark: the shares of the blocks are a softmax over their landmarks,
 // and a share is divided among the other keys of its block by a softmax over these. Without, one softmax runs over all
@@ -77,7 +78,7 @@ struct StoredAttentionInputs {
   Tensor values;  // [N, L, Hk, Dv], the same
   Tensor slot;    // i32 [R, T, H, K], -1: none
   Tensor turn;    // i32 [R, T, H, K], with a table
-  Tensor table;   // of rotary_table, position 0 first; optional
+  Tensor table;   // made by rotary_table, position 0 first; optional
   double scale = 1;
   bool landmarks = false;
   bool interleaved = false;  // pairs of features as in RotaryInputs
@@ -89,15 +90,15 @@ struct StoredAttentionInputs {
 };
 // out [R, T, H, Dv]; lse wide [R, H, T]: log of the sum over landmarks, or over keys.
 QUIRE_OP(stored_attention, const Tensor& out, const Tensor& lse, const StoredAttentionInputs& in);
-// dlse as for block_attention. What is stored is constant.
+// dlse as for block_attention. Keys and values are constant.
 QUIRE_OP(stored_attention_backward, const Tensor& dq, const Tensor& dout, const Tensor& dlse, const Tensor& out,
          const Tensor& lse, const StoredAttentionInputs& in);
 
-inline constexpr int64_t kMostChosenBlocks = 256;  // of a query
+inline constexpr int64_t kMostChosenBlocks = 256;  // for one query
 
-// How chosen blocks are placed. A row holds length[r] blocks in a ring of C slots, whose next write goes to head[r]. Of
-// the candidates that `index` lists, number first[r] is the oldest one held; from `stored` on they are blocks of the
-// subsequence itself.
+// Places the chosen blocks. A row has length[r] blocks in a ring of C slots, whose next write goes to head[r]. Of the
+// candidates that `index` lists, number first[r] is the oldest one in the ring; numbers from `stored` on are blocks of
+// the subsequence itself.
 struct BlockPlacing {
   Tensor index;   // i32 [R, T, H, K], -1: none
   Tensor head;    // i32 [R]
@@ -106,8 +107,8 @@ struct BlockPlacing {
   int64_t slots;  // C
   int64_t stored;
   // Stingy positions (Landmark Attention, section 3.2.1): `places` i32 [R] blocks stand before the current one, however
-  // many were read. Of n chosen ones, by age, block i stands at place i, or, when it is among the n newest of the row,
-  // at the i-th of the last n places. Undefined: blocks stand where they were read.
+  // many were read. Of n chosen blocks, sorted by age, block i stands at place i or, when it is among the n newest of
+  // the row, at the i-th of the last n places. Undefined: blocks stand where they were read.
   Tensor places;
 
   template <typename F>
@@ -115,8 +116,8 @@ struct BlockPlacing {
     for (const Tensor* tensor : {&index, &head, &length, &first, &places}) f(*tensor);
   }
 };
-// All i32 [R, T, H, K]. slot and turn, for StoredAttentionInputs: stored blocks by age, oldest first, then -1; row r
-// has the slots from r C on. own: numbers of the others, counted from 0, else -1.
+// All outputs are i32 [R, T, H, K]. slot and turn, for StoredAttentionInputs: stored blocks by age, oldest first, then
+// -1; the slots of row r begin at r C. own: for blocks of the subsequence their number, counted from 0, else -1.
 QUIRE_OP(place_blocks, const Tensor& slot, const Tensor& turn, const Tensor& own, const BlockPlacing& in);
 
 }  // namespace quire::ops

@@ -8,7 +8,7 @@ namespace quire {
 
 namespace {
 
-// Undefined tensors pass.
+// Checks a tensor; undefined ones pass.
 void require_blocks(const char* name, const Tensor& tensor, const Shape& shape, DType dtype) {
   if (!tensor.defined()) return;
   QUIRE_CHECK(tensor.shape() == shape && tensor.dtype() == dtype && tensor.is_contiguous(),

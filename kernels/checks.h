@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// All tensors are contiguous and have the same type and number of elements.
+// Throws unless all tensors are contiguous and have the same type and number of elements.
 void require_alike(const char* op, std::initializer_list<const Tensor*> tensors);
 // Returns K, the length of the sums.
 int64_t check_gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& options);

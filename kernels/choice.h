@@ -1,4 +1,4 @@
-// Choosing rows by their scores.
+// Operations that choose rows by their scores.
 #pragma once
 
 #include "kernels/op.h"

@@ -6,12 +6,11 @@
 
 namespace quire::ops {
 
-// Rows of logits and of their gradients may lie apart.
-// logits [M, V], targets i32 [M], mask u8 [M]: nll [M] = mask * (logsumexp - logits[target]), f32 beside bf16. A target
-// that mask counts but that is outside the vocabulary is an error on the CPU; on a GPU, where the host does not read
-// targets, its nll is NaN.
-// dlogits = mask * factor * (softmax - onehot(target)), with factor f64 [1]; both undefined: not computed. dlogits may
-// be the logits. When these are f32, dlogits may be bf16, so that products can read it.
+// Rows of logits and of their gradients may have gaps between them. logits [M, V], targets i32 [M], mask u8 [M]: nll
+// [M] = mask * (logsumexp - logits[target]), f32 beside bf16. A target that mask counts but that is outside the
+// vocabulary is an error on the CPU; on a GPU, where the host does not read targets, its nll is NaN. dlogits = mask *
+// factor * (softmax - onehot(target)), with factor f64 [1]; when both are undefined, it is not computed. dlogits may be
+// the logits. When these are f32, dlogits may be bf16, so that products can read it.
 QUIRE_OP(cross_entropy, const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const Tensor& targets,
          const Tensor& mask, const Tensor& factor);
 // total (f64 [1]) = sum of in, in a fixed order.

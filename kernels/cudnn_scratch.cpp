@@ -8,7 +8,7 @@ int64_t aligned(int64_t count, int64_t multiple) {
   return (count + multiple - 1) / multiple * multiple;
 }
 
-// A tensor that a pass must write, wanted or not.
+// Returns a tensor for a result that a pass must write even if the caller does not need it.
 Tensor given_or_new(const Tensor& given, const Tensor& like) {
   return given.defined() ? given : Tensor::empty_like(like);
 }

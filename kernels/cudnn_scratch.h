@@ -7,10 +7,10 @@
 
 namespace quire {
 
-// Several documents in a row: cuDNN is called once for every `rows` sequences, so that its workspace and its set of
-// plans do not grow with their number.
+// Tables for several documents in a row: cuDNN is called once for every `rows` sequences, so that its workspace and its
+// set of plans do not grow with their number.
 struct CudnnSequenceTables {
-  // Begin of a table on an address that is a multiple of 16 bytes.
+  // Each table begins at a multiple of 16 bytes.
   static constexpr int64_t kAlignedLengths = 4;
   static constexpr int64_t kAlignedOffsets = 2;
   enum Offset : int64_t { kOfQ, kOfK, kOfV, kOfOut, kOfLse, kOffsets };
@@ -22,7 +22,7 @@ struct CudnnSequenceTables {
   CudnnSequenceTables(const AttentionSizes& sizes, const ops::AttentionInputs& in);
 };
 
-// Keys and values in one line.
+// Carried and new keys and values in adjacent memory.
 struct CudnnLines {
   Tensor k, v;                        // with carried keys: [R, B + T, Hk, D or Dv], B = AttentionBand::carried
   Tensor query_lengths, key_lengths;  // with carried keys: i32 [R]
@@ -30,7 +30,7 @@ struct CudnnLines {
   CudnnLines(const AttentionSizes& sizes, const ops::AttentionInputs& in);
 };
 
-// What the backward pass writes and nobody asked for, or what goes back from lines to the ring.
+// Gradients that the backward pass writes although the caller does not need them, or that are copied back to the ring.
 struct CudnnGradients {
   Tensor dout;  // with padding and one document in a row: without what queries that see nothing were given
   Tensor dq, dk, dv;

@@ -42,8 +42,8 @@ QUIRE_OP(swiglu, const Tensor& out, const Tensor& gate, const Tensor& up);
 QUIRE_OP(swiglu_backward, const Tensor& dgate, const Tensor& dup, const Tensor& dout, const Tensor& gate,
          const Tensor& up);
 
-// Which random numbers a dropout draws. One 32-bit value per element: counter (scope, global row, token, element / 4),
-// so masks do not depend on ranks, threads, micro-batches or recomputation.
+// Identifies the random numbers of a dropout. There is one 32-bit value per element: counter (scope, global row, token,
+// element / 4), so masks do not depend on ranks, threads, micro-batches or recomputation.
 struct DropoutKey {
   RandomKey key;
   uint32_t scope = 0;

@@ -16,16 +16,17 @@ struct GemmOptions {
   Tensor bias = {};
   std::optional<Activation> activation = {};
   Tensor pre = {};
-  // What the product with its bias is added to: shape and type of c, contiguous as c then is, and not c itself. Neither
-  // accumulation nor activation goes with it.
+  // Added to the product with its bias: shape and type of c, contiguous (c then is, too), and not c itself. It excludes
+  // accumulation and activation.
   Tensor residual = {};
-  // c becomes the gradient of what an activation was applied to: the product is multiplied by that activation's
-  // derivative at `at` (shape and type of c, contiguous), which is what it was applied to or, for ReLU, its result.
-  // Only transpositions go with it.
+  // Makes c the gradient of the argument of an activation: the product is multiplied by the derivative of the
+  // activation at `at` (shape and type of c, contiguous), which is the argument or, for ReLU, its result. It allows
+  // only transpositions.
   std::optional<Activation> gradient_of = {};
   Tensor at = {};
-  // Receives the sum of each row of op(a) [M], or is added to: beside the gradient of a weight, dy^T x, that of a bias.
-  // It is contiguous and of a's wide_type. a is transposed and contiguous, and only accumulation goes with it.
+  // Receives the sum of each row of op(a) [M], or adds it: with the gradient of a weight, dy^T x, this is the gradient
+  // of a bias. It is contiguous and of a's wide_type. a must be transposed and contiguous; only accumulation is allowed
+  // with it.
   Tensor sums = {};
   bool add_sums = false;
 

@@ -1,6 +1,6 @@
 // Grouped cross-attention (Hu et al. 2025, arXiv 2410.01651, section 3 and appendix B): queries attend to chosen chunks
-// of keys, to each by a softmax of its own, and mix what they get by given weights. Chunks are read where they lie, and
-// the matrix of pairs is never stored.
+// of keys, to each with a separate softmax, and add the results with given weights. Chunks are read in place, and the
+// matrix of pairs is never stored.
 #pragma once
 
 #include "kernels/op.h"
@@ -31,7 +31,7 @@ struct GroupedCrossAttentionInputs {
 };
 
 // Undefined tensors are not computed. Every defined one is overwritten: dweight is 0 where no chunk is chosen, dkeys
-// and dvalues are 0 for chunks that nobody reads. Keys and values stored in another type than q's are constant.
+// and dvalues are 0 for chunks that no query reads. Keys and values stored in another type than q's are constant.
 struct GroupedCrossAttentionGradients {
   Tensor dq, dkeys, dvalues, dweight;
 

@@ -8,7 +8,7 @@ namespace quire {
 
 namespace {
 
-// Undefined tensors pass.
+// Checks a tensor; undefined ones pass.
 void require(const char* name, const Tensor& tensor, const Shape& shape, DType dtype) {
   if (!tensor.defined()) return;
   QUIRE_CHECK(tensor.shape() == shape && tensor.dtype() == dtype && tensor.is_contiguous(),
@@ -16,7 +16,7 @@ void require(const char* name, const Tensor& tensor, const Shape& shape, DType d
               name_of(tensor.dtype()), shape.to_string(), name_of(dtype));
 }
 
-// The size of an axis of an operand that has so many axes.
+// Returns the size of an axis of an operand that must have `rank` axes.
 int64_t axis_of(const char* name, const Tensor& tensor, int rank, int axis) {
   QUIRE_CHECK(tensor.defined() && tensor.rank() == rank, "grouped_cross_attention: {} has {} axes; it must have {}",
               name, tensor.defined() ? tensor.rank() : 0, rank);

@@ -13,7 +13,7 @@ struct GroupedSizes {
   int64_t lists, chosen;   // L and K
 
   explicit GroupedSizes(const ops::GroupedCrossAttentionInputs& in);
-  int64_t group() const { return heads / kv_heads; }  // query heads of a key head
+  int64_t group() const { return heads / kv_heads; }  // query heads per key head
 };
 
 void check_grouped_cross_attention(const GroupedSizes& sizes, const Tensor& out, const Tensor& lse,

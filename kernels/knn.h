@@ -58,9 +58,9 @@ struct KnnAttentionInputs {
     memory.for_each_tensor(f);
   }
 };
-// logit = q.k over the entries of index. out [R, T, H, Dv], lse wide [R, H, T]. With goes_on, out and lse hold
-// attention to other keys before the call and attention to both after it; otherwise they are overwritten, with 0 and
-// -inf for a query without entries.
+// logit = q.k over the entries of index. out [R, T, H, Dv], lse wide [R, H, T]. With goes_on, out and lse must contain
+// attention to other keys and are extended to both; otherwise they are overwritten, with 0 and -inf for a query without
+// entries.
 QUIRE_OP(knn_attention, const Tensor& out, const Tensor& lse, const KnnAttentionInputs& in, bool goes_on);
 // dq [R, T, H, D] accumulates when `accumulate` is set; out and lse are those of the whole softmax. Keys and values are
 // constant, and the choice of entries has no gradient.

@@ -18,7 +18,7 @@ LearnInvertedLists& learner() {
   return learn;
 }
 
-// FAISS wants as many entries for a centre.
+// FAISS needs at least this many entries per centroid to train.
 constexpr int64_t kEntriesOfList = 39;
 
 }  // namespace
@@ -96,7 +96,7 @@ void KnnIndex::update(int64_t written, const ReadEntries& read) {
   }
   written_ = written;
   if (lists_ == nullptr) return;
-  // Some at a time: very many entries need not be copied at once.
+  // Entries are added in pieces, so that not all of them are copied at once.
   constexpr int64_t kAtOnce = 16384;
   for (; next < written; next = std::min(written, next + kAtOnce)) {
     const int64_t end = std::min(written, next + kAtOnce);

@@ -1,12 +1,12 @@
 // An inverted file over the keys of one row and key head: an approximate search for very large memories on the CPU.
-// Keys are grouped around centres, and only the groups nearest to a query are looked at. FAISS does this, through the
+// Keys are grouped around centroids, and only the groups nearest to a query are searched. FAISS does this, through the
 // optional library libquire_faiss.so.
 //
 // Entries are numbered from the first one ever written, 0, 1, ...; with `written` entries the last min(written,
-// capacity) are readable. At every multiple B of `period` the centres are learned anew from the entries [max(0, B -
-// capacity + period), B), all of which stay readable until the next multiple. So the index depends on the readable
-// entries and their count alone: one that is rebuilt after a resume equals that of a run without a break. Learning has
-// a fixed seed and uses one thread.
+// capacity) are readable. At every multiple B of `period` the centroids are learned anew from the entries [max(0, B -
+// capacity + period), B), all of which stay readable until the next multiple. So the index depends only on the readable
+// entries and their count: one that is rebuilt after a resume equals that of a run without a break. Learning has a
+// fixed seed and uses one thread.
 #pragma once
 
 #include <functional>
@@ -16,21 +16,21 @@
 
 namespace quire {
 
-// What the library implements.
+// The interface that the library implements.
 class InvertedLists {
  public:
   virtual ~InvertedLists() = default;
-  // keys [count, size] are the entries from `first` on.
+  // Adds keys [count, size], which are the entries from `first` on.
   virtual void add(const float* keys, int64_t first, int64_t count) = 0;
-  // numbers [queries, wanted]: the entries in [low, high) with the largest products, from the `probes` nearest groups;
-  // -1 where there are fewer.
+  // Writes numbers [queries, wanted]: the entries in [low, high) with the largest products, from the `probes` nearest
+  // groups; -1 where there are fewer.
   virtual void search(int64_t* numbers, const float* q, int64_t queries, int64_t wanted, int64_t probes, int64_t low,
                       int64_t high) const = 0;
 };
-// Learns the centres of `lists` groups from keys [count, size] and returns the lists, still empty.
+// Learns the centroids of `lists` groups from keys [count, size] and returns the lists, still empty.
 using LearnInvertedLists = std::unique_ptr<InvertedLists> (*)(const float* keys, int64_t count, int64_t size,
                                                               int64_t lists);
-// Called by the library as it is loaded.
+// The library calls this when it is loaded.
 void register_inverted_lists(LearnInvertedLists learn);
 
 struct KnnIndexOptions {
@@ -42,7 +42,7 @@ struct KnnIndexOptions {
 
 // Copies entries [first, first + count), all readable, to [count, size].
 using ReadEntries = std::function<void(float* to, int64_t first, int64_t count)>;
-// The keys of a row and key head of a memory on the CPU in which `written` entries have been written.
+// Reads the keys of a row and key head of a memory on the CPU in which `written` entries have been written.
 ReadEntries read_entries(const ops::KnnMemory& memory, int64_t row, int64_t kv_head, int64_t written);
 
 class KnnIndex {
@@ -52,13 +52,14 @@ class KnnIndex {
 
   // Must be called after entries have been written, and once after a resume.
   void update(int64_t written, const ReadEntries& read);
-  // Forgets all entries: the row begins another document.
+  // Removes all entries: the row begins another document.
   void clear();
-  // False before the first multiple of the period; the caller searches exactly until then.
+  // Returns false before the first multiple of the period; the caller must search exactly until then.
   bool is_ready() const { return lists_ != nullptr; }
 
-  // index, score [queries, wanted] as those of ops::knn_search, entries counted from the oldest readable one. The
-  // entries that the lists propose are scored again with the keys that `read` gives, in the order of the exact search.
+  // Writes index and score [queries, wanted] as ops::knn_search does, with entries counted from the oldest readable
+  // one. The entries that the lists propose are scored again with the keys that `read` gives, in the order of the exact
+  // search.
   void search(int32_t* index, float* score, const float* q, int64_t queries, int64_t wanted, int64_t probes,
               const ReadEntries& read) const;
 
@@ -69,8 +70,8 @@ class KnnIndex {
   int64_t written_ = 0;
 };
 
-// The share of the entries of an exact search that another search found as well; -1 stands for no entry. 1 when the
-// exact search found none.
+// Returns the share of the entries of an exact search that another search found as well; -1 stands for no entry. 1 when
+// the exact search found none.
 double recall(const int32_t* found, const int32_t* exact, int64_t queries, int64_t wanted);
 
 }  // namespace quire

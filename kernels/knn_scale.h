@@ -8,11 +8,11 @@
 
 namespace quire {
 
-// The largest number that a stored type holds.
+// The largest number that a stored type represents.
 template <typename S>
 inline constexpr double kLargestStored = std::is_same_v<S, float8> ? float8::kLargest : 127;
 
-// The least bf16 scale >= 0 with most * scale >= largest; NaN when largest is not finite.
+// Returns the least bf16 scale >= 0 with most * scale >= largest; NaN when largest is not finite.
 constexpr bfloat16 scale_reaching(double largest, double most) {
   if (!(largest - largest == 0)) return std::bit_cast<bfloat16>(static_cast<uint16_t>(0x7fc0));
   bfloat16 scale(static_cast<float>(largest / most));

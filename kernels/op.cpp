@@ -75,7 +75,7 @@ void OpBase::fail_mixed(Device first, Device second) const {
        name_of(second.kind), second.index);
 }
 
-// Kernels of a device may still run when the call returns: a time counts from an idle device to an idle device.
+// Kernels of a device may still run when the call returns, so time is measured from an idle device to an idle device.
 double OpBase::start(DeviceKind kind) const {
   if (!g_timing) return 0;
   synchronize(kind);

@@ -16,8 +16,8 @@ struct OpStats {
   std::string name;
   int64_t calls = 0;
   double seconds = 0;
-  double bytes = 0;  // of all operands, each counted once a call: the least that it has to move
-  double flops = 0;  // of slots that count them: products and attention
+  double bytes = 0;  // bytes of all operands, each counted once per call: the least number that it has to move
+  double flops = 0;  // floating-point operations, for slots that count them: products and attention
 };
 
 // The part of a slot that does not depend on its signature. Profiles, and the test that every device is bound, read the
@@ -33,7 +33,7 @@ class OpBase {
   void reset_stats();
 
   static const std::vector<OpBase*>& all();
-  // Timing costs two clock reads a call; off by default.
+  // Timing costs two clock reads per call; off by default.
   static void set_timing(bool on);
   static bool timing();
   // Waits for the device after every call, so that an error names the kernel that failed and not a later one.
@@ -81,7 +81,7 @@ struct DeviceFinder {
   }
 };
 
-// The operands as text.
+// Lists the operands as text.
 struct OperandList {
   std::string text;
   void operator()(const Tensor& tensor);
@@ -122,8 +122,8 @@ class Op<void(Args...)> final : public OpBase {
     return kind == DeviceKind::meta || functions_[static_cast<size_t>(kind)] != nullptr;
   }
 
-  // On meta tensors nothing is computed: shapes and bytes are all there is. A function that is bound for meta takes
-  // what the kernels of a device would take beside the operands (kernels/planned_scratch.h).
+  // On meta tensors nothing is computed; only shapes and bytes matter. A function that is bound for meta allocates the
+  // scratch that the kernels of a device would allocate (kernels/planned_scratch.h).
   void operator()(Args... args) {
     op_detail::DeviceFinder finder;
     (op_detail::visit(args, finder), ...);

@@ -10,7 +10,7 @@ namespace quire::ops {
 
 // total (f64 [1]) += sum of x^2, summed in f64 in a fixed order.
 QUIRE_OP(squared_norm, const Tensor& total, const Tensor& x);
-// Judges a step (kernels/step_outcome.h). outcome f64 [6], loss_sum and squared_norm f64 [1].
+// Decides whether a step is applied (kernels/step_outcome.h). outcome f64 [6], loss_sum and squared_norm f64 [1].
 QUIRE_OP(step_outcome, const Tensor& outcome, const Tensor& loss_sum, const Tensor& squared_norm,
          const StepOutcome& options);
 
@@ -28,7 +28,7 @@ QUIRE_OP(adamw, const Tensor& w, const Tensor& m, const Tensor& v, const Tensor&
 
 struct Adafactor {
   double learning_rate = 0;
-  double beta1 = 0;  // of the moving average of updates, where mean is defined
+  double beta1 = 0;  // for the moving average of updates, when mean is defined
   double beta2 = 0;
   double eps1 = 1e-30;
   double eps2 = 1e-3;

@@ -13,7 +13,7 @@ namespace {
 
 DeviceKind g_planned = DeviceKind::meta;  // meta: no plan is being made
 
-// The tables of position terms, as kernels/cpu/attention_blocks.h lays them out, and the parts of their gradients
+// The tables of position terms, with the layout of kernels/cpu/attention_blocks.h, and the parts of their gradients
 // (attention_backward.cpp). A few columns at their margins differ between processors.
 struct CpuAttentionScratch {
   static constexpr int64_t kMargin = 160;
@@ -39,7 +39,7 @@ bool goes_to_cudnn(const ops::AttentionInputs& in) {
   return g_planned == DeviceKind::cuda && in.kernels == ops::AttentionKernels::cudnn;
 }
 
-// Without a GPU nobody knows what the plans need: it is the most that they may.
+// Without a GPU the need of the plans is unknown, so the plan reserves their limit.
 Tensor cudnn_workspace(int64_t bytes) {
   return Tensor::empty({std::min(bytes, kCudnnWorkspaceBytes)}, DType::u8, kMeta);
 }

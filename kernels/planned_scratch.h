@@ -1,5 +1,5 @@
-// What kernels take beside their operands while a call lasts, for plans: a call on Device::meta computes nothing, and
-// takes from the counting allocator what the kernels of the planned device would take, so that it is in the peak.
+// The scratch of kernels, for plans: a call on Device::meta computes nothing, and allocates from the counting allocator
+// what the kernels of the planned device would allocate, so that the peak includes it.
 #pragma once
 
 #include "core/device.h"
@@ -15,7 +15,7 @@ class PlannedScratch {
   PlannedScratch& operator=(const PlannedScratch&) = delete;
 };
 
-// The kind of such a plan; meta when none is being made.
+// Returns the kind of the current plan; meta when there is none.
 DeviceKind planned_device();
 
 }  // namespace quire

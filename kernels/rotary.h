@@ -12,7 +12,7 @@ QUIRE_OP(rotary_table, const Tensor& table, int64_t origin, double base, int64_t
 
 struct RotaryInputs {
   Tensor x;            // [R, N, H, D]
-  Tensor table;        // of rotary_table with this origin; 2 P <= D
+  Tensor table;        // made by rotary_table with this origin; 2 P <= D
   Tensor head;         // i32 [R], optional: x is a ring whose next write goes to slot head
   Tensor position;     // i32 [R, N], optional, without head: the positions of the tokens
   int64_t origin = 0;  // row of the table that belongs to position 0

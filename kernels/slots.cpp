@@ -30,7 +30,7 @@ double gemm_flops(const Tensor& c, const Tensor& a, const Tensor&, const GemmOpt
   return 2.0 * static_cast<double>(c.numel()) * static_cast<double>(a.dim(options.transpose_a ? -2 : -1));
 }
 
-// Pairs of a query and a key it sees, times heads.
+// Returns the number of pairs of a query and a key it sees, times heads.
 double attention_pairs(const AttentionInputs& in) {
   const Tensor first_on_host = in.first_visible.to(kCpu);
   const Tensor last_on_host = in.last_visible.to(kCpu);
@@ -45,20 +45,20 @@ double attention_pairs(const AttentionInputs& in) {
   return pairs * static_cast<double>(in.q.dim(2));
 }
 
-// Products of a logit (one more for r) and with a value.
+// Counts the products of a logit (one more for r) and with a value.
 double attention_flops(const Tensor&, const Tensor&, const AttentionInputs& in) {
   const auto key = static_cast<double>(in.q.dim(3));
   return attention_pairs(in) * 2 * (key * (in.r.defined() ? 2 : 1) + static_cast<double>(in.v.dim(3)));
 }
 
-// Logits once more, and two products for each of the forward pass.
+// Counts the logits again, and two products for each one of the forward pass.
 double attention_backward_flops(const AttentionGradients&, const Tensor&, const Tensor&, const Tensor&,
                                 const AttentionInputs& in) {
   const auto key = static_cast<double>(in.q.dim(3));
   return attention_pairs(in) * 2 * (key * (in.r.defined() ? 6 : 3) + 2 * static_cast<double>(in.v.dim(3)));
 }
 
-// Pairs of a query and an entry that is read: of all readable ones, or of at most `wanted`.
+// Returns the number of pairs of a query and an entry that is read: all readable entries, or at most `wanted` of them.
 double memory_pairs(const Tensor& q, const KnnMemory& memory, int64_t wanted) {
   const Tensor on_host = memory.length.to(kCpu);
   double entries = 0;
@@ -72,7 +72,7 @@ double knn_search_flops(const Tensor&, const Tensor&, const Tensor& q, const Knn
   return memory_pairs(q, memory, memory.keys.dim(1)) * 2 * static_cast<double>(q.dim(3));
 }
 
-// Of entries that are retrieved once each, as many as there are.
+// Returns the number of pairs with retrieved entries, as many as there are.
 double knn_attention_pairs(const KnnAttentionInputs& in) {
   return memory_pairs(in.q, in.memory, in.index.dim(3));
 }
@@ -86,7 +86,8 @@ double knn_attention_backward_flops(const Tensor&, const Tensor&, const Tensor&,
   return knn_attention_pairs(in) * 2 * static_cast<double>(2 * in.q.dim(3) + in.memory.values.dim(3));
 }
 
-// Pairs of a query and a key it sees, times heads; of chosen blocks as many as are listed, all of one length.
+// Returns the number of pairs of a query and a key it sees, times heads. Chosen blocks are assumed to have one length,
+// and all listed ones count.
 double block_pairs(const BlockAttentionInputs& in) {
   const Tensor blocks = in.block.to(kCpu), firsts = in.first.to(kCpu), lists = in.chosen.to(kCpu);
   const int64_t keys = in.k.dim(1), queries = in.q.dim(1), heads = in.q.dim(2);
@@ -132,7 +133,7 @@ double stored_attention_backward_flops(const Tensor&, const Tensor&, const Tenso
   return stored_pairs(in) * 2 * static_cast<double>(2 * in.q.dim(3) + in.values.dim(3));
 }
 
-// Pairs of a query and a key of a chosen chunk, times heads.
+// Returns the number of pairs of a query and a key of a chosen chunk, times heads.
 double grouped_pairs(const GroupedCrossAttentionInputs& in) {
   const std::vector<int32_t> lists = in.list.to_vector<int32_t>(), chosen = in.chosen.to_vector<int32_t>();
   const int64_t queries = in.q.dim(1), count = in.chosen.dim(1), most = in.chosen.dim(2);
@@ -149,7 +150,7 @@ double grouped_cross_attention_flops(const Tensor&, const Tensor&, const Grouped
   return grouped_pairs(in) * 2 * static_cast<double>(in.q.dim(3) + in.values.dim(3));
 }
 
-// Logits and gradients of their softmax, and what is asked for.
+// Counts the logits, the gradients of their softmax, and the requested gradients.
 double grouped_cross_attention_backward_flops(const GroupedCrossAttentionGradients& g, const Tensor&, const Tensor&,
                                               const GroupedCrossAttentionInputs& in) {
   const int64_t by_key = 1 + (g.dq.defined() ? 1 : 0) + (g.dkeys.defined() ? 1 : 0);
@@ -161,7 +162,7 @@ double nearest_code_flops(const Tensor&, const Tensor&, const Tensor&, const Ten
   return 2.0 * static_cast<double>(x.numel()) * static_cast<double>(codebook.dim(1));
 }
 
-// Of a logit with all codewords, and of their values.
+// Returns the number of pairs of a query and a codeword.
 double code_attention_pairs(const CodeAttentionInputs& in) {
   const int64_t queries = in.q.numel() / in.q.dim(3);
   return static_cast<double>(queries) * static_cast<double>(in.codebook.dim(1));

@@ -7,11 +7,12 @@ namespace quire {
 namespace ops {
 
 struct StepOutcome {
-  double targets = 0;       // counted targets of the whole batch
-  double clip = 0;          // largest norm of a gradient; 0 is off
-  double largest_norm = 0;  // a step fails unless the norm after clipping is below: more does not fit into moments
-  double step = 0;          // counts from 1
-  bool sticky = false;      // nothing is applied after a step that failed, until the host has seen it
+  double targets = 0;  // counted targets of the whole batch
+  double clip = 0;     // largest norm of a gradient; 0 is off
+  // a step fails unless the norm after clipping is below this: larger gradients overflow the moments
+  double largest_norm = 0;
+  double step = 0;      // counts from 1
+  bool sticky = false;  // after a failed step nothing is applied until the host has read the outcome
 };
 
 }  // namespace ops
@@ -27,7 +28,7 @@ inline constexpr int kEntries = 6;
 }  // namespace outcome
 
 constexpr void judge_step(double* entries, double loss_sum, double gradient_norm, const ops::StepOutcome& options) {
-  // The entries of the failed step stay for the host to read.
+  // The entries of the failed step remain for the host to read.
   if (options.sticky && entries[outcome::kFirstFailed] != 0) {
     entries[outcome::kApply] = 0;
     return;
@@ -35,7 +36,7 @@ constexpr void judge_step(double* entries, double loss_sum, double gradient_norm
   const double loss = options.targets > 0 ? loss_sum / options.targets : 0;
   // The largest factor that keeps the norm at or below the limit.
   const double scale = options.clip > 0 && gradient_norm > options.clip ? options.clip / gradient_norm : 1;
-  // Both are false for NaN.
+  // For NaN both comparisons are false.
   const bool succeeded = loss - loss == 0 && gradient_norm * scale < options.largest_norm;
   if (options.sticky && !succeeded) entries[outcome::kFirstFailed] = options.step;
   entries[outcome::kLoss] = loss;

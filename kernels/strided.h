@@ -1,5 +1,5 @@
-// For operations that move elements: where an element lies in several tensors of one shape that have different strides,
-// and the type of an element of some size. Used on the host and in kernels.
+// For operations that move elements: the offsets of an element in several tensors of one shape with different strides,
+// and an integer type for elements of some size. Used on the host and in kernels.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace quire {
 
 template <int kOperands>
 struct Strided {
-  int rank = 0;  // after neighbouring axes that all operands step through evenly are merged
+  int rank = 0;  // after merging neighbouring axes that are contiguous in all operands
   int64_t size[kMaxRank] = {};
   int64_t stride[kOperands][kMaxRank] = {};
   int64_t count = 1;
@@ -33,7 +33,7 @@ struct Strided {
     }
   }
 
-  // at[o] = offset of element i (in row-major order) in operand o.
+  // Writes at[o] = offset of element i (in row-major order) in operand o.
   constexpr void find(int64_t i, int64_t (&at)[kOperands]) const {
     for (int o = 0; o < kOperands; ++o) at[o] = 0;
     for (int axis = rank - 1; axis >= 0; --axis) {
@@ -44,7 +44,7 @@ struct Strided {
   }
 };
 
-// Calls function(T{}) with an unsigned integer of `bytes` bytes, for what moves elements and reads none.
+// Calls function(T{}) with an unsigned integer of `bytes` bytes, for operations that only move elements.
 template <typename Function>
 void dispatch_size(size_t bytes, Function&& function) {
   switch (bytes) {

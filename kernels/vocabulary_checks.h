@@ -8,15 +8,15 @@
 
 namespace quire {
 
-// Every defined operand has the shape of out.
+// Throws unless every defined operand has the shape of out.
 void check_same_shape(const char* op, const Tensor& out, std::initializer_list<const Tensor*> operands);
 void check_one_type(const char* op, std::initializer_list<const Tensor*> tensors);
-// A defined mask is u8 and has the shape of `in`.
+// Throws unless a defined mask is u8 and has the shape of `in`.
 void check_mask(const char* op, const Tensor& mask, const Tensor& in);
 void check_binary(const Tensor& out, const Tensor& a, const Tensor& b);
 void check_binary_backward(const Tensor& da, const Tensor& db, const Tensor& dout, const Tensor& a, const Tensor& b);
 void check_select(const Tensor& out, const Tensor& mask, const Tensor& a, const Tensor& b);
-// A contiguous tensor seen as [outer, size, inner]; size belongs to the given axis.
+// A contiguous tensor as [outer, size, inner], where size is that of the given axis.
 struct AxisSizes {
   int64_t outer, size, inner;
 };

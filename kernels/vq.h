@@ -33,7 +33,7 @@ QUIRE_OP(code_statistics, const Tensor& counts, const Tensor& sums, const Tensor
 // to [Hk, S, D] += x[index[h, s], h]; index i32 [Hk, S], -1 for none.
 QUIRE_OP(gather_vectors, const Tensor& to, const Tensor& x, const Tensor& index);
 
-// A codebook is kept as sums m and counts n of the keys of each codeword (section 3.4.1).
+// A codebook is stored as sums m and counts n of the keys of each codeword (section 3.4.1).
 struct CodebookUpdate {
   double decay = 0.99;      // gamma; 0 uses the batch alone
   double reseed = 0;        // codewords whose new count is below this get a key of the batch, with count 1; 0 is off
@@ -47,14 +47,14 @@ QUIRE_OP(codebook_update, const Tensor& m, const Tensor& n, const Tensor& sums, 
 // codebook [Hk, S, D] = m / max(n', floor); n' = n, or with smoothing e > 0 (Laplace): (n + e) / (sum n + S e) sum n.
 QUIRE_OP(codewords, const Tensor& codebook, const Tensor& m, const Tensor& n, double floor, double smoothing);
 
-// How the caches of the blocks of a subsequence are summed up (appendix B). The results agree up to rounding.
+// The algorithm that computes the caches of the blocks of a subsequence (appendix B). The results agree up to rounding.
 enum class CodeReduction { serial, matmul, scan };
 
 // R rows of T tokens in B = ceil(T / L) blocks, and a ring of C slots with the window carried into the subsequence
-// (positions -1, -2, ... are slots head - 1, head - 2, ...). Cache b of row r, 0 <= b <= B, holds the tokens at
-// positions [origin[r, b], limit[r, b]), and, where origin[r, b] <= 0, what the row carried. Within a run of equal
-// origins limits never decrease; where the origin changes the cache begins anew. limit <= origin means no tokens. The
-// row carries cache B to the next subsequence.
+// (positions -1, -2, ... are slots head - 1, head - 2, ...). Cache b of row r, 0 <= b <= B, contains the tokens at
+// positions [origin[r, b], limit[r, b]) and, where origin[r, b] <= 0, the cache that the row carried. Within a run of
+// equal origins limits never decrease; where the origin changes the cache begins anew. limit <= origin means no tokens.
+// The row carries cache B to the next subsequence.
 struct CodedTokens {
   Tensor codes;         // i32 [R, T, Hk]; -1: the token never enters
   Tensor window_codes;  // i32 [R, C, Hk], optional
@@ -67,12 +67,12 @@ struct CodedTokens {
     for (const Tensor* tensor : {&codes, &window_codes, &window_head, &origin, &limit}) f(*tensor);
   }
 };
-// They as caches take them in.
+// The tokens in the order in which caches add them.
 struct TokensByCode {
-  // i32 [R (C + T) Hk]: position + C of those that have a code, by row, head and code, in order of position; what is
-  // behind them may be anything.
+  // i32 [R (C + T) Hk]: position + C of the tokens that have a code, by row, head and code, in order of position; the
+  // entries after them are undefined.
   Tensor positions;
-  // i32 [R, B + 1, Hk, S, 2]: those that cache b adds are [ranges[.., 0], ranges[.., 1]) of positions.
+  // i32 [R, B + 1, Hk, S, 2]: cache b adds the tokens [ranges[.., 0], ranges[.., 1]) of positions.
   Tensor ranges;
 
   template <typename F>
@@ -83,7 +83,7 @@ struct TokensByCode {
 };
 QUIRE_OP(sort_by_code, const TokensByCode& to, const CodedTokens& tokens);
 
-// Every cache has the mean value and the number of its tokens of each code, with what was carried: mean, count.
+// Every cache has the mean value and the number of its tokens for each code, including the carried mean and count.
 struct CodeCacheInputs {
   CodedTokens tokens;
   Tensor v;         // [R, T, Hk, Dv]
@@ -98,12 +98,12 @@ struct CodeCacheInputs {
     for (const Tensor* tensor : {&v, &window_v, &mean, &count}) f(*tensor);
   }
 };
-// means [R, B, Hk, S, Dv] of the caches that blocks read, last [R, Hk, S, Dv] that of cache B, wide, and counts
-// [R, B + 1, Hk, S], wide: mean <- (n mean + sum v) / (n + m), n <- n + m; codes never used have mean 0. by_code comes
-// from sort_by_code, here and in the backward pass. (theorem 3.7)
+// Writes means [R, B, Hk, S, Dv] of the caches that blocks read, last [R, Hk, S, Dv] of cache B, and counts [R, B + 1,
+// Hk, S], all wide: mean <- (n mean + sum v) / (n + m), n <- n + m; codes never used have mean 0. by_code comes from
+// sort_by_code, here and in the backward pass. (theorem 3.7)
 QUIRE_OP(code_caches, const Tensor& means, const Tensor& last, const Tensor& counts, const CodeCacheInputs& in,
          const TokensByCode& by_code);
-// dv [R, T, Hk, Dv] accumulates. What was carried is constant, and so is cache B. counts are those that code_caches
+// dv [R, T, Hk, Dv] accumulates. The carried cache and cache B are constant. counts are those that code_caches
 // returned.
 QUIRE_OP(code_caches_backward, const Tensor& dv, const Tensor& dmeans, const Tensor& counts, const CodeCacheInputs& in,
          const TokensByCode& by_code);
@@ -123,8 +123,8 @@ struct CodeAttentionInputs {
     for (const Tensor* tensor : {&q, &u, &codebook, &means, &counts}) f(*tensor);
   }
 };
-// Continues a softmax: out [R, T, H, Dv] and lse [R, H, T] hold attention to other keys (ops::attention) before the
-// call and attention to both after it. (section 3.3: divided before values are weighed)
+// Continues a softmax: before the call out [R, T, H, Dv] and lse [R, H, T] contain attention to other keys
+// (ops::attention), after it attention to both. (section 3.3: the division comes before values are weighted)
 QUIRE_OP(code_attention, const Tensor& out, const Tensor& lse, const CodeAttentionInputs& in);
 // dq [R, T, H, D] and du [H, D] accumulate, dmeans is overwritten; lse and delta (attention_delta) [R, H, T] are those
 // of the whole softmax. Codebook and counts have no gradient (section 3.4.2). du and dmeans may be undefined.

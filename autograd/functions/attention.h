@@ -1,4 +1,4 @@
-// Attention as one record with its own backward; shapes and formula in kernels/attention.h.
+// Attention as one record with its own backward pass; shapes and formula in kernels/attention.h.
 #pragma once
 
 #include "autograd/tape.h"
@@ -13,15 +13,15 @@ struct AttentionVariables {
   Variable r, u, v_bias;      // [N, H, D], [H, D], [H, D]
 };
 
-// settings: cache_head, first_visible, scale, attend_self and dropout; its other tensors are taken from the variables.
+// settings: cache_head, first_visible, scale, attend_self and dropout; its tensors are taken from the variables.
 Variable attention(Tape& tape, const AttentionVariables& x, ops::AttentionInputs settings);
 
 // Parts of attention() for functions that continue the same softmax: the inputs of the kernels, gradient tensors for q
-// and for the variables that need one, and adding these to the variables' gradients.
+// and for the variables that need one, and a function that adds these to the variables' gradients.
 ops::AttentionInputs attention_inputs(const AttentionVariables& x, ops::AttentionInputs settings);
 ops::AttentionGradients attention_gradients(const AttentionVariables& x);
 void give_gradients(const AttentionVariables& x, const ops::AttentionGradients& gradients);
-// The backward pass of local keys; out and lse are those of the whole softmax.
+// Runs the backward pass of local keys; out and lse are those of the whole softmax.
 void add_attention_gradients(const AttentionVariables& x, const Tensor& dout, const Tensor& out, const Tensor& lse,
                              const ops::AttentionInputs& in);
 

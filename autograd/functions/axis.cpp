@@ -10,7 +10,7 @@ namespace quire {
 
 namespace {
 
-// With the axis of size 1, or without it.
+// Returns the shape with the axis of size 1, or without it.
 Shape reduced(const Shape& shape, int axis, bool keep) {
   if (keep) {
     Shape one = shape;

@@ -58,7 +58,7 @@ Variable add_bias(Tape& tape, const Variable& x, const Variable& bias) {
 
 namespace {
 
-// y [.., N], not yet computed.
+// Returns y [.., N], not yet computed.
 Tensor linear_result(const Variable& x, const Variable& weight) {
   QUIRE_CHECK(weight.value().rank() == 2 && x.dim(-1) == weight.dim(1), "linear: x {} and weight {}",
               x.shape().to_string(), weight.shape().to_string());
@@ -67,7 +67,7 @@ Tensor linear_result(const Variable& x, const Variable& weight) {
   return Tensor::empty(shape, x.value().dtype(), x.value().device());
 }
 
-// What the gradient of x W^T + b goes to.
+// The operands of the gradients of x W^T + b, and where the gradients go.
 struct LinearGradients {
   Tensor in, w;
   std::shared_ptr<Gradient> dx, dw, db;
@@ -97,7 +97,7 @@ struct LinearGradients {
 
 namespace {
 
-// x W^T + b, added to the residual where there is one.
+// Returns x W^T + b, added to the residual if there is one.
 Tensor linear_value(const Variable& x, const Variable& weight, const Variable& bias, const Variable& residual) {
   const Tensor y = linear_result(x, weight);
   ops::gemm(as_matrix(y), as_matrix(x.value()), weight.value(),
@@ -122,10 +122,10 @@ namespace {
 
 struct Activated {
   Tensor y;
-  Tensor at;  // where the derivative will be taken, if it will
+  Tensor at;  // the argument of the derivative, if the derivative will be needed
 };
 
-// activation(x W^T + b). ReLU's derivative can be told from its result.
+// Returns activation(x W^T + b). The derivative of ReLU follows from its result.
 Activated activated(const Variable& x, const LinearWeights& weights, ops::Activation kind, bool keeps) {
   const Tensor y = linear_result(x, weights.weight);
   ops::GemmOptions options{.transpose_b = true, .bias = weights.bias.value(), .activation = kind};

@@ -55,7 +55,7 @@ BlockAttention join(Tape& tape, const BlockAttention& a, const BlockAttention& b
   const Shape by_query{shape[0], shape[2], shape[1], 1};
   const std::vector<Variable> sums{reshape(tape, a.lse, by_query), reshape(tape, b.lse, by_query)};
   const Variable both = concatenate(tape, sums, 3);
-  // A query that has no gate in either has zeros, and so has one share in 0 of both.
+  // A query without gates in both parts has out = 0 in both, so its equal shares of them give 0.
   const Variable shares = softmax(tape, permute(tape, both, {0, 2, 1, 3}));  // [R, T, H, 2]
   const auto part = [&](const BlockAttention& x, int64_t n) {
     return multiply(tape, x.out, convert(tape, slice(tape, shares, 3, n, n + 1), x.out.value().dtype()));

@@ -11,19 +11,19 @@ struct BlockAttention {
   Variable lse;  // wide [R, H, T]: log of the sum over the gates of each query
 };
 
-// settings: what is no variable; q, k and v are taken from the variables.
+// settings: everything that is no variable; q, k and v are taken from the variables.
 BlockAttention block_attention(Tape& tape, const Variable& q, const Variable& k, const Variable& v,
                                ops::BlockAttentionInputs settings);
 
-// Attention to stored blocks, which are constant. settings: what is no variable.
+// Attention to stored blocks, which are constant. settings: everything that is no variable.
 BlockAttention stored_attention(Tape& tape, const Variable& q, ops::StoredAttentionInputs settings);
 
-// The softmax over the gates of both, of which each has one part: out [R, T, H, Dv] and lse.
+// Returns the softmax over the gates of both parts: out [R, T, H, Dv] and lse.
 BlockAttention join(Tape& tape, const BlockAttention& a, const BlockAttention& b);
 
-// The context-miss token (Landmark Attention, Appendix D): a gate more, with a logit and without a value. share of the
-// token and kept = 1 - share, which is left to the others: [R, T, H, 1], of the type of a.out. miss [R, T, H, 1]: its
-// logits.
+// The context-miss token (Landmark Attention, Appendix D): an additional gate with a logit and without a value. share
+// is the probability of the token and kept = 1 - share is that of all others: [R, T, H, 1], of the type of a.out. miss
+// [R, T, H, 1]: its logits.
 struct ContextMiss {
   Variable kept, share;
 };

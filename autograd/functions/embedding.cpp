@@ -31,7 +31,7 @@ Variable embedding(Tape& tape, const Variable& table, const Tensor& ids, double 
 
 namespace {
 
-// A part of the vocabulary, its columns of the logits, and where its gradients go.
+// A part of the vocabulary, its columns of the logits, and its gradients.
 struct Columns {
   int64_t begin, end;
   Tensor weight, bias;
@@ -41,7 +41,8 @@ struct Columns {
   }
 };
 
-// Rows of a chunk of logits. A GPU's products are bound by the bytes of the weight and its gradient when they are few.
+// Returns the number of rows of a chunk of logits. With few rows, a GPU's products are limited by reading the weight
+// and its gradient.
 int64_t rows_of_chunk(int64_t budget, int64_t vocabulary, int64_t count, Device device) {
   constexpr int64_t kBudget = int64_t{16} << 20;
   constexpr int64_t kLeastOnGpu = 4096;
@@ -93,13 +94,13 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
   }
   const Tensor dbias = biased ? Tensor::zeros({vocabulary}, wide_type(dtype), device) : Tensor();
 
-  // Chunks of nearly equal size: the weight is read for each.
+  // Chunks have nearly equal size, because the weight is read for each.
   const int64_t most = rows_of_chunk(logits_budget, vocabulary, count, device);
   const int64_t chunks = (count + most - 1) / most;
   const int64_t chunk = chunks == 0 ? 1 : (count + chunks - 1) / chunks;
-  // Logits and losses are f32 beside bf16; their gradients, operands of products, then have a place of their own.
-  // Rows begin where tensor cores and vector instructions read, whatever the vocabulary's size; sum_rows wants none
-  // apart.
+  // Beside bf16 hidden states, logits and losses are f32, and their gradients, which are operands of products, have a
+  // separate buffer. Rows begin at multiples of kAlign for tensor cores and vector instructions, whatever the
+  // vocabulary's size; with a bias there are no gaps, because sum_rows needs contiguous rows.
   constexpr int64_t kAlign = 16;
   const int64_t stride = biased ? vocabulary : (vocabulary + kAlign - 1) / kAlign * kAlign;
   const auto make = [&](DType type) {
@@ -133,7 +134,7 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
   const Variable sum =
       tape.result("projection_cross_entropy", total, {&hidden, &first.weight, &first.bias, &more.weight, &more.bias},
                   [dh, dbias, seed, parts, to = hidden.gradient(), shape = hidden.shape()](const Tensor& dsum) {
-                    // On other devices the value is not read: it would wait for them.
+                    // On other devices the value is not read, because reading would wait for the device.
                     QUIRE_CHECK(dsum.device().kind != DeviceKind::cpu || dsum.data<double>()[0] == seed,
                                 "projection_cross_entropy: swept with {}, but gradients were taken for {}",
                                 dsum.data<double>()[0], seed);

@@ -5,7 +5,7 @@
 
 namespace quire {
 
-// out [R, T, E] = scale * table[ids [R, T]]; ids i32. A negative id gives zeros.
+// Returns [R, T, E] = scale * table[ids [R, T]]; ids i32. A negative id gives zeros.
 Variable embedding(Tape& tape, const Variable& table, const Tensor& ids, double scale);
 
 struct CrossEntropy {
@@ -13,14 +13,14 @@ struct CrossEntropy {
   Tensor nll;    // [M] per target, 0 where the mask is 0
 };
 // hidden [.., E], weight [V, E], bias [V] wide or undefined, targets i32 [M], mask u8 [M]. Logits are computed once,
-// for one chunk of tokens at a time (at most logits_budget logits; 0: 16 Mi, and on a GPU those of 4096 tokens where
-// these are more, since the weight and its gradient are read for every chunk). Their gradients are computed together
-// with them, in the forward pass, scaled by `seed`: the weight that Tape::backward will be given for the sum. The
-// weight matrix therefore receives its gradient before the backward pass, so it must have been cleared.
+// for one chunk of tokens at a time. A chunk has at most logits_budget logits; 0 means 16 Mi, and on a GPU at least
+// 4096 tokens, since the weight and its gradient are read for every chunk. The gradients of the logits are computed
+// together with them, in the forward pass, scaled by `seed`: the weight that Tape::backward will be given for the sum.
+// The weight matrix therefore receives its gradient before the backward pass, so it must have been cleared.
 CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const Variable& weight, const Variable& bias,
                                       const Tensor& targets, const Tensor& mask, double seed = 1.0,
                                       int64_t logits_budget = 0);
-// The same with a vocabulary in two parts: the ids of `more` follow those of `first`.
+// Computes the same with a vocabulary in two parts: the ids of `more` follow those of `first`.
 struct VocabularyPart {
   Variable weight;  // [V, E]
   Variable bias;    // [V] wide; defined in both parts or in none

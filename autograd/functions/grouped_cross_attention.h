@@ -6,8 +6,8 @@
 
 namespace quire {
 
-// out [R, T, H, Dv]. settings: what is no variable; q, keys, values and weight are taken from the variables. Keys and
-// values may be constants of another type than q's.
+// Returns [R, T, H, Dv]. settings: everything that is no variable; q, keys, values and weight are taken from the
+// variables. Keys and values may be constants of another type than q's.
 Variable grouped_cross_attention(Tape& tape, const Variable& q, const Variable& keys, const Variable& values,
                                  const Variable& weight, ops::GroupedCrossAttentionInputs settings);
 

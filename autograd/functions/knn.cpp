@@ -45,7 +45,7 @@ Variable joint_attention(Tape& tape, const AttentionVariables& x, const ops::Att
     *memory_share = Tensor::empty_like(lse);
     ops::softmax_share(*memory_share, local_lse, lse);
   }
-  // With the result and the sum of the whole softmax each backward pass gives the gradient of its own logits.
+  // With the result and the log-sum-exp of the whole softmax, each backward pass gives the gradient of its own logits.
   return tape.result("joint_attention", y,
                      {&q, &x.q, &x.k, &x.v, &x.cache_k, &x.cache_v, &x.bias, &x.r, &x.u, &x.v_bias},
                      [x, q, local, retrieved, y, lse](const Tensor& dout) {

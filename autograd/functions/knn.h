@@ -11,8 +11,8 @@ namespace quire {
 // log-sum-exp [R, H, T].
 Variable knn_attention(Tape& tape, const Variable& q, const Tensor& index, const ops::KnnMemory& memory,
                        Tensor* lse = nullptr);
-// One softmax over local keys (as attention()) and retrieved entries. memory_share, when given, receives the
-// probability on retrieved entries, wide [R, H, T].
+// Returns one softmax over local keys (as attention()) and retrieved entries. memory_share, when given, receives the
+// probability of the retrieved entries, wide [R, H, T].
 Variable joint_attention(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& settings,
                          const Variable& q, const Tensor& index, const ops::KnnMemory& memory,
                          Tensor* memory_share = nullptr);

@@ -10,7 +10,7 @@ Tensor per_row(const Tensor& x) {
   return Tensor::empty({x.numel() / x.dim(-1)}, wide_type(x.dtype()), x.device());
 }
 
-// Where a gradient that accumulates goes; scratch when the weight is constant.
+// Returns the tensor for a gradient that accumulates; scratch when the weight is constant.
 Tensor accumulated(const std::shared_ptr<Gradient>& gradient, const Tensor& weight) {
   if (!gradient) {
     const Tensor unused = Tensor::empty_like(weight);

@@ -1,4 +1,4 @@
-// Elementwise functions. Operands are broadcast as in NumPy; they have one type and lie on one device. Formulas in
+// Elementwise functions. Operands are broadcast as in NumPy; they have one type and one device. Formulas in
 // kernels/pointwise.h.
 #pragma once
 
@@ -10,7 +10,7 @@ Variable add(Tape& tape, const Variable& a, const Variable& b);
 Variable subtract(Tape& tape, const Variable& a, const Variable& b);
 Variable multiply(Tape& tape, const Variable& a, const Variable& b);
 Variable divide(Tape& tape, const Variable& a, const Variable& b);
-// Where both are equal the gradient goes to a.
+// When both are equal, a receives the gradient.
 Variable maximum(Tape& tape, const Variable& a, const Variable& b);
 
 Variable exp(Tape& tape, const Variable& x);
@@ -22,10 +22,10 @@ Variable tanh(Tape& tape, const Variable& x);
 // x sigmoid(x)
 Variable silu(Tape& tape, const Variable& x);
 
-// mask ? a : b; mask u8. One of a and b may be undefined, which stands for zeros.
+// Returns mask ? a : b; mask u8. One of a and b may be undefined, which stands for zeros.
 Variable select(Tape& tape, const Tensor& mask, const Variable& a, const Variable& b);
 
-// The values in another floating-point type.
+// Returns the values in another floating-point type.
 Variable convert(Tape& tape, const Variable& x, DType dtype);
 
 }  // namespace quire

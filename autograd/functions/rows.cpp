@@ -16,7 +16,7 @@ int64_t product(const Shape& shape, int axes) {
   return count;
 }
 
-// [.., M, N] with other sizes of the last two axes.
+// Returns [.., M, N] with other sizes of the last two axes.
 Shape with_last(const Shape& shape, int64_t rows, int64_t columns) {
   Shape other = shape;
   other[-2] = rows;
@@ -24,7 +24,7 @@ Shape with_last(const Shape& shape, int64_t rows, int64_t columns) {
   return other;
 }
 
-// A product for each matrix of a batch, of operands with the same axes in front.
+// Multiplies each matrix of a batch; operands have the same leading axes.
 void multiply(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& options) {
   const auto as_batch = [](const Tensor& x) {
     return x.reshape({product(x.shape(), x.rank() - 2), x.dim(-2), x.dim(-1)});
@@ -32,7 +32,7 @@ void multiply(const Tensor& c, const Tensor& a, const Tensor& b, const ops::Gemm
   ops::gemm(as_batch(c), as_batch(a), as_batch(b), options);
 }
 
-// y [.., M, N] = x [.., M, K] W with one matrix for all: a single product.
+// Returns whether y [.., M, K] W with one matrix for all is a single product.
 bool is_one_product(const Variable& a, const Variable& b, const MatmulOptions& options) {
   return b.shape().rank() == 2 && a.shape().rank() > 2 && !options.transpose_a;
 }
@@ -65,7 +65,7 @@ Variable matmul(Tape& tape, const Variable& a, const Variable& b, const MatmulOp
                 {.transpose_a = true, .accumulate = accumulate});
     });
   }
-  // The axes in front, and both operands with them. What is repeated is copied.
+  // Computes the common leading axes and broadcasts both operands to them. Repeated values are copied.
   const Shape front = broadcast_shape("matmul", with_last(a.shape(), 1, 1), with_last(b.shape(), 1, 1));
   const Tensor left = dense(a.value().broadcast(with_last(front, a.dim(-2), a.dim(-1))));
   const Tensor right = dense(b.value().broadcast(with_last(front, b.dim(-2), b.dim(-1))));
@@ -95,7 +95,7 @@ Variable matmul(Tape& tape, const Variable& a, const Variable& b, const MatmulOp
 
 namespace {
 
-// Places in the tables of a batch as rows [count] of all tables together.
+// Returns indices into the tables of a batch as indices [count] into the rows of all tables together.
 Tensor rows_of(const char* op, const Shape& tables, const Tensor& index) {
   const int axes = tables.rank() - 2;
   if (axes == 0) return index.reshape({index.numel()});
@@ -111,7 +111,7 @@ Tensor as_table(const Tensor& x) {
   return x.reshape({x.dim(-1) == 0 ? 0 : x.numel() / x.dim(-1), x.dim(-1)});
 }
 
-// Sums of rows: wide, then in the type of what they are for.
+// Returns sums of rows, computed wide and then converted to `dtype`.
 Tensor scattered(const Shape& shape, const Tensor& x, const Tensor& rows, DType dtype) {
   const Tensor sums = Tensor::zeros(shape, wide_type(x.dtype()), x.device());
   ops::embedding_backward(as_table(sums), as_table(x), rows, 1);

@@ -44,9 +44,9 @@ void add_to_gradient(const Variable& x, const Tensor& term) {
   const Shape& full = term.shape();
   const int added = full.rank() - x.shape().rank();
   Tensor sum = term;
-  int64_t inner = 1;  // elements behind the axes that are still to be looked at
+  int64_t inner = 1;  // elements behind the axes that are still to be processed
   for (int end = full.rank(); end > 0;) {
-    // The longest run of axes up to `end` that are all repeated, or all not.
+    // Finds the longest run of axes up to `end` that are all repeated, or all not.
     const auto is_repeated = [&](int axis) {
       return axis < added || (x.shape()[axis - added] == 1 && full[axis] != 1);
     };

@@ -9,7 +9,7 @@ namespace quire {
 
 namespace {
 
-// Adds a term to a part of a gradient, without touching the rest.
+// Adds a term to a part of a gradient and leaves the rest unchanged.
 void add_to_slice(Gradient& gradient, int axis, int64_t begin, const Tensor& term) {
   const auto [to, accumulate] = gradient.target();
   if (!accumulate) to.zero();

@@ -1,4 +1,4 @@
-// Functions that keep the values and change the shape. Results are contiguous: a view that is not is copied.
+// Functions that keep the values and change the shape. Results are contiguous: a view that is not contiguous is copied.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 namespace quire {
 
 Variable reshape(Tape& tape, const Variable& x, const Shape& shape);
-// Elements [begin, end) of an axis; a negative axis counts from the last one.
+// Returns elements [begin, end) of an axis; a negative axis counts from the last one.
 Variable slice(Tape& tape, const Variable& x, int axis, int64_t begin, int64_t end);
 // Joins tensors along an axis; their other sizes agree.
 Variable concatenate(Tape& tape, std::span<const Variable> parts, int axis);

@@ -52,7 +52,7 @@ void add_scaled(const Tensor& total, const Tensor& term, double factor) {
   if (total.defined()) ops::add(total, total, term, 1, factor);
 }
 
-// What the backward pass needs.
+// The values that the backward pass needs.
 struct VqAttention {
   AttentionVariables x;
   ops::AttentionInputs window;
@@ -63,7 +63,7 @@ struct VqAttention {
   int64_t block;
   Tensor first_in_block;
   Tensor out, lse;
-  // What the gate's backward pass has found, before that of attention.
+  // The delta that the gate's backward pass computes for that of attention.
   std::shared_ptr<Tensor> delta = std::make_shared<Tensor>();
 
   void backward(const Tensor& dout) const {
@@ -82,8 +82,8 @@ struct VqAttention {
     give_gradients(x, g);
   }
 
-  // Keys and values of earlier blocks are constants: their gradients come from the pairs within blocks, in which the
-  // softmax is the whole one.
+  // Keys and values of earlier blocks are constants: gradients come from the pairs within blocks, with the
+  // probabilities of the whole softmax.
   void window_backward_within_blocks(const ops::AttentionGradients& g, const Tensor& dout) const {
     ops::AttentionGradients of_queries = g;
     of_queries.dk = Tensor();
@@ -116,8 +116,8 @@ struct VqAttention {
   }
 };
 
-// silu(gate) out, of attention that nobody else reads: the delta of its backward pass lies in what that of the gate
-// reads and writes.
+// Returns silu(gate) * out for attention whose result has no other use. The gate's backward pass reads and writes
+// everything that the attention's delta needs, so it computes delta too.
 Variable gated(Tape& tape, const Variable& gate, const Variable& out, const std::shared_ptr<Tensor>& delta) {
   const Shape shape = out.value().shape();
   const Tensor of_gate = gate.value().reshape(shape);

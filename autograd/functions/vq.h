@@ -7,7 +7,7 @@
 namespace quire {
 
 struct Quantized {
-  Variable keys;   // [R, T, Hk, D]: codewords, exactly; the gradient goes to x unchanged (straight-through), or nowhere
+  Variable keys;   // [R, T, Hk, D]: exact codewords; the gradient goes to x unchanged (straight-through), or nowhere
   Tensor codes;    // i32 [R, T, Hk]
   Variable error;  // f64 [1]: squared distances to the codewords over heads and unmasked tokens, the commitment loss
 };
@@ -24,19 +24,19 @@ struct VqAttentionVariables {
 
 struct VqAttentionSettings {
   // first_visible: the first key that a query sees individually; cache_head, scale and attend_self as for attention().
-  // Dropout applies to keys seen individually only. vq_attention() sets terms_end.
+  // Dropout applies only to keys seen individually. vq_attention() sets terms_end.
   ops::AttentionInputs attention;
   ops::CodeCacheInputs caches;  // v, window_v and window_head are taken from the variables
   int64_t block = 0;            // L
   // false: everything before a block is constant, the keys and values of the same subsequence included.
   bool through_cache = true;
-  // i32 [R, T]: the first key of its own block that a query sees, max(first_visible, start of the block). Only when
-  // through_cache is false.
+  // i32 [R, T]: the first key of its own block that a query sees, max(first_visible, start of the block). Used only
+  // when through_cache is false.
   Tensor first_in_block;
 };
 
 struct VqAttentionResult {
-  Variable out;  // [R, T, H, Dv], times silu(gate) where there is one
+  Variable out;  // [R, T, H, Dv], times silu(gate) if there is a gate
   Tensor mean;   // [R, Hk, S, Dv], carried to the next subsequence; undefined without a codebook
   Tensor count;  // [R, Hk, S]
 };

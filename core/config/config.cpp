@@ -1,4 +1,4 @@
-// Reading: a visitor that takes values from the tree, then one that runs the checks.
+// Reads configurations: one visitor takes values from the tree, then another runs the checks.
 #include "core/config/config.h"
 
 #include <algorithm>
@@ -16,12 +16,12 @@ std::string_view last_segment(std::string_view key) {
   return dot == std::string_view::npos ? key : key.substr(dot + 1);
 }
 
-// The key whose meaning has the words of `name`: "learning_rate" is optimizer.lr, "peak learning rate". The shortest
-// meaning counts. Empty when there is none.
+// Returns the key whose meaning contains the words of `name`: "learning_rate" gives optimizer.lr, "peak learning rate".
+// The shortest meaning wins. Empty when there is none.
 std::string key_with_meaning(const std::vector<ConfigKey>& keys, std::string_view name) {
   std::string words(last_segment(name));
   std::replace(words.begin(), words.end(), '_', ' ');
-  constexpr size_t kShortestWords = 8;  // shorter ones are in too many meanings
+  constexpr size_t kShortestWords = 8;  // shorter words occur in too many meanings
   if (words.size() < kShortestWords) return "";
   const ConfigKey* found = nullptr;
   for (const ConfigKey& key : keys) {
@@ -31,7 +31,7 @@ std::string key_with_meaning(const std::vector<ConfigKey>& keys, std::string_vie
   return found == nullptr ? "" : found->key;
 }
 
-// The key that people call `name` elsewhere. Empty when there is none.
+// Returns the key that people call `name` elsewhere; empty when there is none.
 std::string key_called(const std::vector<ConfigKey>& keys, std::string_view name) {
   std::string wanted(last_segment(name));
   std::replace(wanted.begin(), wanted.end(), '-', '_');
@@ -137,15 +137,15 @@ class ReadVisitor : public ConfigVisitor {
   }
 
  private:
-  // A key that another kind would have.
+  // A key that belongs to another kind.
   struct Foreign {
     std::string key;
-    std::string field;  // that holds the kind
+    std::string field;  // the field that names the kind
     std::string theirs;
     std::string chosen;
   };
-  // Such a key is left out, with a message, when an override has changed the kind that a file gave. It is an error when
-  // one text gives both.
+  // Returns whether the entry belongs to another kind. Such a key is left out, with a message, when an override has
+  // changed the kind that a file gave; it is an error when one text gives both.
   bool belongs_to_another_kind(const ConfigEntry& entry) const {
     const auto foreign =
         std::find_if(foreign_.begin(), foreign_.end(), [&](const auto& f) { return f.key == entry.key; });
@@ -168,8 +168,8 @@ class ReadVisitor : public ConfigVisitor {
     inner.refuse_unknown();
   }
 
-  // What a misspelt key most likely means: a key of this section that differs by few letters, else a key of the same
-  // name elsewhere, else one whose meaning has these words.
+  // Returns the key that a misspelt one most likely means: a key of this section that differs by few letters, else a
+  // key of the same name elsewhere, else one whose meaning has these words.
   std::string suggestion(const std::string& unknown) const {
     const std::string nearest = nearest_name(seen_, unknown);
     std::string meant = nearest.empty() ? "" : join_key(key_, nearest);
@@ -203,7 +203,7 @@ class CheckVisitor : public ConfigVisitor {
   CheckVisitor(const ConfigNode& root, std::string root_key, std::string path)
       : root_(root), root_key_(std::move(root_key)), path_(std::move(path)) {}
 
-  // Innermost first: a check may rely on its parts being sound.
+  // Checks run from the inside out, so that a check can rely on its parts being valid.
   void run(const ConfigStruct& value, const std::string& path) const {
     CheckVisitor inner(root_, root_key_, path);
     value.fields(inner);
@@ -236,7 +236,7 @@ class CheckVisitor : public ConfigVisitor {
 }  // namespace
 
 std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_view wanted) {
-  std::vector<std::string> names;  // of keys and of the sections around them
+  std::vector<std::string> names;  // names of keys and of the sections around them
   for (const ConfigKey& key : keys) {
     for (size_t end = key.key.find('.'); end != std::string::npos; end = key.key.find('.', end + 1)) {
       names.push_back(key.key.substr(0, end));
@@ -246,7 +246,7 @@ std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_v
   const std::string nearest = nearest_name(names, wanted);
   if (!nearest.empty()) return nearest;
   if (std::string called = key_called(keys, wanted); !called.empty()) return called;
-  // Of those that end alike the one with the fewest parts.
+  // Among keys with the same last part, the one with the fewest parts wins.
   std::erase_if(names, [&](const auto& name) { return last_segment(name) != last_segment(wanted); });
   const auto depth = [](const std::string& name) { return std::count(name.begin(), name.end(), '.'); };
   const auto same_last =

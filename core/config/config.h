@@ -23,12 +23,12 @@
 namespace quire {
 
 enum class ReadMode {
-  complete,  // required keys must be there, and the checks of all structs run
+  complete,  // required keys must be present, and the checks of all structs run
   overlay,   // required keys may be missing
-  keys,      // as overlay, and no checks run: only names, types and ranges are looked at
+  keys,      // like overlay, but only names, types and ranges are checked
 };
-// Parses `node` over `value`. `key` is the dotted name of `value` for messages. `written` names a file that quire wrote
-// itself: its keys are skipped where an override has made them inapplicable or where they give the default.
+// Parses `node` over `value`. `key` is the dotted name of `value` for messages. `written` names a file that quire
+// wrote: keys in it are ignored where an override has made them inapplicable or where they give the default.
 void read_config(const ConfigStruct& value, const ConfigNode& node, const std::string& key, ReadMode mode,
                  const std::string& written = "");
 
@@ -47,7 +47,7 @@ T load_config(const std::string& path, const std::vector<std::string>& overrides
   return read_config<T>(root, saved ? path : "");
 }
 
-// `name` stands for the file in messages. Relative paths stay as they are.
+// Parses a text. Messages name it `name`. Relative paths in it stay as they are.
 template <ConfigStructType T>
 T parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides = {}) {
   ConfigNode root = parse_yaml(text, name);
@@ -55,14 +55,14 @@ T parse_config(std::string_view text, const std::string& name, const std::vector
   return read_config<T>(root);
 }
 
-// Applies an entry of an overlay list: only the keys that it gives change.
+// Applies an entry of an overlay list: only the keys that the entry gives change.
 template <ConfigStructType T>
 T apply_overlay(T base, const ConfigOverlay& overlay) {
   read_config(StructRef<T>(base), overlay.changes, overlay.key, ReadMode::overlay);
   return base;
 }
 
-// The tree of every key (or, when minimal, of those that differ from the defaults), for write_yaml.
+// Returns the tree of every key (or, when minimal, of those that differ from the defaults), for write_yaml.
 ConfigNode write_config(const ConfigStruct& value);
 ConfigNode write_config_minimal(const ConfigStruct& value, const ConfigStruct& defaults);
 
@@ -70,7 +70,7 @@ template <ConfigStructType T>
 std::string dump_config(T value) {
   return write_yaml(write_config(StructRef<T>(value)));
 }
-// The same as a text that load_config() knows to be written by quire.
+// Returns the same tree as a text that load_config() recognises as written by quire.
 template <ConfigStructType T>
 std::string dump_saved_config(T value) {
   return saved_configuration(dump_config(std::move(value)));
@@ -81,7 +81,7 @@ std::string dump_config_minimal(T value) {
   return write_yaml(write_config_minimal(StructRef<T>(value), StructRef<T>(defaults)));
 }
 
-// The configuration with overrides applied, as on --resume and for evaluate.set.
+// Returns the configuration with overrides applied, as for --resume and evaluate.set.
 template <ConfigStructType T>
 T with_overrides(const T& value, const std::vector<std::string>& overrides,
                  const std::string& source = "command line") {
@@ -93,7 +93,7 @@ std::vector<std::string> settings_as_overrides(const ConfigSettings& settings); 
 
 struct ConfigDifference {
   std::string key;     // dotted
-  std::string before;  // as YAML; empty when the key exists in one only, as in a longer list
+  std::string before;  // as YAML; empty when only one configuration has the key, as in a longer list
   std::string after;
   bool resumable = false;
   bool at_evaluation = false;  // may differ at evaluation
@@ -105,10 +105,10 @@ std::vector<ConfigDifference> diff_configs(T before, T after) {
   return diff_configs(StructRef<T>(before), StructRef<T>(after));
 }
 // Throws Error(config) that names every changed key that is not resumable. With drop_state, keys that only change the
-// size of carried state may change.
+// size of carried state may change too.
 void require_resumable(const std::vector<ConfigDifference>& differences, bool drop_state = false);
 
-// A key and the value it has.
+// A key with its value.
 struct ConfigSetting {
   std::string key;    // dotted
   std::string value;  // as YAML
@@ -125,12 +125,12 @@ struct ConfigKey {
   std::string range;          // "at least 1", "0 to 1", empty
   std::string unit;
   std::string help;
-  std::string meant;  // other words for it, with spaces between them
+  std::string meant;  // other words for the key, separated by spaces
   bool required = false;
   bool resumable = false;
   bool at_evaluation = false;
   bool sizes_state = false;
-  std::vector<ConfigChoice> choices;  // of an enum
+  std::vector<ConfigChoice> choices;  // empty unless the type is an enum
 };
 std::vector<ConfigKey> list_config_keys(const ConfigStruct& defaults);
 template <ConfigStructType T>
@@ -138,11 +138,11 @@ std::vector<ConfigKey> list_config_keys() {
   T defaults{};
   return list_config_keys(StructRef<T>(defaults));
 }
-// One paragraph per key, for a terminal; one table per section, for a page.
+// Return one paragraph per key, for a terminal, and one table per section, for a page.
 std::string format_config_keys(const std::vector<ConfigKey>& keys);
 std::string config_keys_as_markdown(const std::vector<ConfigKey>& keys);
-// The key that a misspelt one most likely means: the nearest one, else one with the same last part, else one whose help
-// has the same words. Empty when there is none.
+// Returns the key that a misspelt one most likely means: the nearest one, else one with the same last part, else one
+// whose help has the same words. Empty when there is none.
 std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_view wanted);
 
 }  // namespace quire

@@ -1,4 +1,5 @@
-// A configuration struct whose type only its owner knows: the options of one kind of mechanism, say. Copies are deep.
+// A configuration struct whose type only its owner knows, for example the options of one kind of mechanism. Copies are
+// deep.
 #pragma once
 
 #include <functional>
@@ -12,7 +13,7 @@ namespace quire {
 
 class ConfigBox {
  public:
-  ConfigBox() = default;  // holds nothing: no options
+  ConfigBox() = default;  // an empty box has no options
   template <ConfigStructType T>
   explicit ConfigBox(T value) : held_(std::make_unique<Holding<T>>(std::move(value))) {}
   ConfigBox(const ConfigBox& other) : held_(other.held_ ? other.held_->copy() : nullptr) {}

@@ -1,4 +1,4 @@
-// Writing, comparing and listing: visitors that only look.
+// Writing, comparing and listing: visitors that only read.
 #include <algorithm>
 
 #include "core/check.h"
@@ -8,8 +8,9 @@ namespace quire {
 
 namespace {
 
-// With defaults, leaves out what equals them; required keys are always written. Keys that mean nothing beside the other
-// values are written only into a tree of defaults: there they say what another choice would begin with.
+// Writes a tree. With `defaults`, it leaves out values that equal them, but always writes required keys. Keys without
+// meaning beside the other values are written only into a tree of defaults, because there they say what another choice
+// would begin with.
 class WriteVisitor : public ConfigVisitor {
  public:
   explicit WriteVisitor(const ConfigNode* defaults, bool inapplicable = false)
@@ -50,7 +51,7 @@ class WriteVisitor : public ConfigVisitor {
     }
     if (!is_default(name, full)) tree.add(std::string(name), std::move(written));
   }
-  // What the chosen kind begins with is default, whatever kind is.
+  // The options that the chosen kind begins with count as defaults, whichever kind is chosen.
   void on_kinds(std::string_view name, const ConfigKinds& choice, KindOptions where, const FieldInfo& info) override {
     on_field(name, KindField(choice), info);
     choice.visit([&](const ConfigStruct& options) {
@@ -80,7 +81,7 @@ class WriteVisitor : public ConfigVisitor {
   bool inapplicable_;
 };
 
-// All fields with dotted keys in listing order; an empty list of structs counts as one value.
+// Lists all fields with dotted keys in listing order; an empty list of structs counts as one value.
 class FlattenVisitor : public ConfigVisitor {
  public:
   FlattenVisitor(std::string key, std::vector<ConfigSetting>& items) : key_(std::move(key)), items_(items) {}
@@ -127,7 +128,7 @@ class ListVisitor : public ConfigVisitor {
     ListVisitor inner(join_key(join_key(key_, name), "N"), keys_);
     list.visit_default([&](const ConfigStruct& item) { item.fields(inner); });
   }
-  // The options of every kind.
+  // Lists the options of every kind.
   void on_kinds(std::string_view name, const ConfigKinds& choice, KindOptions where, const FieldInfo& info) override {
     on_field(name, KindField(choice), info);
     for (const ConfigChoice& kind : choice.choices()) {
@@ -193,7 +194,7 @@ std::vector<ConfigDifference> diff_configs(const ConfigStruct& before, const Con
                            item.at_evaluation, other != nullptr && item.sizes_state});
   }
   for (const auto& item : new_items) {
-    // A longer or shorter list is another model, whatever its entries would allow.
+    // A list of another length makes another model, even where its entries may change.
     if (find(old_items, item.key) == nullptr) differences.push_back({item.key, "", item.value});
   }
   return differences;

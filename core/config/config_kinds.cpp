@@ -1,4 +1,4 @@
-// Fields that hold a kind, with the options of that kind.
+// Fields that name a kind, with the options of that kind.
 #include "core/config/config.h"
 
 namespace quire {

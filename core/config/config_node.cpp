@@ -10,7 +10,7 @@ namespace quire {
 
 namespace {
 
-// The index that `text` names in a list of `size` entries; -1 when it names none.
+// Returns the index that `text` names in a list of `size` entries; -1 when it names none.
 int64_t list_index(std::string_view text, size_t size) {
   int64_t index = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
@@ -18,8 +18,8 @@ int64_t list_index(std::string_view text, size_t size) {
   return index < static_cast<int64_t>(size) ? index : -1;
 }
 
-// A key of evaluate.set may itself contain dots, so the longest existing prefix of the path wins. Returns its length,
-// or that of the first segment when no entry matches.
+// Returns the length of the longest prefix of the path that is an existing key, or that of the first segment when no
+// entry matches. (A key of evaluate.set may itself contain dots.)
 size_t matching_prefix(const ConfigNode& map, std::string_view dotted, const ConfigEntry** found) {
   *found = nullptr;
   for (size_t length = dotted.size(); length != std::string_view::npos && length > 0;
@@ -80,7 +80,7 @@ void relocate(ConfigNode& node, const ConfigLocation& place) {
   }
 }
 
-// Nobody has the text, so its lines mean nothing.
+// The user has not seen this text, so its lines and columns would mean nothing in a message.
 void forget_columns(ConfigNode& node) {
   node.location.column = 0;
   for (ConfigEntry& entry : node.entries) {
@@ -173,7 +173,7 @@ void apply_override(ConfigNode& root, const std::string& override_text, const st
   ConfigLocation place;
   place.file = source + ": " + override_text;
   place.folder = std::filesystem::current_path().string();
-  // Read as the value of a key: then it may be of any kind, and a second key or value shows.
+  // The value is read as the value of a key: it may then have any kind, and a second key or value is detected.
   ConfigNode wrapped = parse_yaml(fmt::format("v: {}\n", value_text), place.file);
   if (wrapped.entries.size() != 1) fail(ErrorKind::config, "{}: the value is not a single YAML value", place.file);
   ConfigNode value = std::move(wrapped.entries.front().value);

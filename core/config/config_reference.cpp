@@ -6,7 +6,7 @@ namespace quire {
 
 namespace {
 
-// A pipe ends a cell, code or not.
+// Escapes pipes, which end a table cell even inside code.
 std::string cell(const std::string& text) {
   std::string out;
   for (const char c : text) {

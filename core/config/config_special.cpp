@@ -1,4 +1,4 @@
-// The two field kinds that keep part of the tree for later: settings (evaluate.set) and overlays (layer_overrides).
+// The two kinds of fields that keep part of the tree for later: settings (evaluate.set) and overlays (layer_overrides).
 #include <algorithm>
 #include <unordered_set>
 

@@ -40,7 +40,7 @@ class Spelling {
 
 constexpr std::string_view kDigits = "0123456789";
 
-// 1e6 is an integer; 1.5e6 and 1e-3 are not written as one.
+// Returns true for 1e6, and false for 1.5e6 and 1e-3, which are not written as integers.
 bool is_integer(std::string_view text) {
   Spelling spelling(text);
   spelling.skip("-");
@@ -93,7 +93,7 @@ bool looks_infinite(std::string_view text) {
                fmt::format("expects {}, got {}{}{}", expected, node.describe(), hint.empty() ? "" : "; ", hint));
 }
 
-// Numbers that other YAML readers would take for something else get their own hint.
+// Gives a hint for numbers that other YAML readers would interpret in another way.
 void check_number_spelling(const ConfigNode& node, const ValueContext& context, std::string_view expected) {
   if (node.kind != ConfigNode::Kind::scalar || node.quoted) wrong_type(node, context, expected);
   const std::string text = lower(node.text);
@@ -125,7 +125,7 @@ void check_range(const ConfigNode& node, const ValueContext& context, double val
 }  // namespace
 
 void config_error(const ConfigLocation& place, std::string_view key, std::string_view message) {
-  const std::string whole(message);  // what it repeats is short already
+  const std::string whole(message);  // not shortened again: the values in it are short already
   if (key.empty()) fail(ErrorKind::config, "{}: {}", place.to_string(), whole.c_str());
   fail(ErrorKind::config, "{}: {}: {}", place.to_string(), key, whole.c_str());
 }
@@ -186,7 +186,7 @@ void read_value(const ConfigNode& node, const ValueContext& context, Duration& v
   Spelling spelling(node.text);
   int64_t total = 0;
   constexpr std::pair<std::string_view, int64_t> kUnits[] = {{"d", 86400}, {"h", 3600}, {"m", 60}, {"s", 1}};
-  size_t next = 0;  // units come from long to short, each at most once
+  size_t next = 0;  // units come in the order from long to short, each at most once
   do {
     const std::string_view digits = spelling.take(kDigits);
     int64_t number = 0;
@@ -246,7 +246,8 @@ ConfigNode write_value(int64_t value) {
 ConfigNode write_value(double value) {
   QUIRE_CHECK(std::isfinite(value), "configuration: {} cannot be written", value);
   std::array<char, 32> buffer{};
-  // People write 0.0005 and 1000000: without an exponent as long as it fits this many characters.
+  // Numbers are written without an exponent, as people do (0.0005, 1000000), when that takes at most this many
+  // characters.
   constexpr size_t kReadable = 9;
   auto written = std::to_chars(buffer.data(), buffer.data() + kReadable, value, std::chars_format::fixed);
   if (written.ec != std::errc{}) written = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);

@@ -26,7 +26,7 @@ namespace quire {
 template <class E>
 struct EnumNames;
 
-// The name of an enum value in configuration files.
+// Returns the name of an enum value in configuration files.
 template <class E>
 std::string_view name_in_config(E value) {
   for (const auto& [candidate, name] : EnumNames<E>::value) {
@@ -35,10 +35,11 @@ std::string_view name_in_config(E value) {
   return "?";
 }
 
-// A double holds every integer up to here, and sums of a few fit 64 bits. Fields whose products are taken say less.
+// The largest integer of a configuration. A double represents every integer up to it, and sums of a few such values fit
+// 64 bits. Fields whose products are computed have lower limits.
 inline constexpr int64_t kLargestInteger = int64_t{1} << 53;
 
-// A length of time: 3h30m, 90s or a number of seconds.
+// A time span: 3h30m, 90s or a number of seconds.
 struct Duration {
   int64_t seconds = 0;
   bool operator==(const Duration&) const = default;
@@ -47,19 +48,19 @@ struct Duration {
 struct FieldInfo {
   std::string_view help = {};
   std::string_view unit = {};
-  // Of a number, or of every number of a list. Integers also lie within kLargestInteger on both sides.
+  // Limits of a number, or of every number in a list. Integers also lie within kLargestInteger on both sides.
   std::optional<double> min = {};
   std::optional<double> max = {};
   bool min_exclusive = false;     // the value must be above min
   bool resumable = false;         // may change on --resume
   bool required = false;          // has no usable default
-  bool at_evaluation = false;     // may differ at evaluation: the weights fit any value
+  bool at_evaluation = false;     // may differ at evaluation, because the weights fit any value
   bool sizes_state = false;       // may change on --resume with --drop-state, because carried state would not fit
-  std::string_view meant = {};    // other words that people write for the key, with spaces between them
-  std::string_view at_zero = {};  // what to write where a value below min is to mean that there is none
+  std::string_view meant = {};    // other words that people write for the key, separated by spaces
+  std::string_view at_zero = {};  // the value to suggest when somebody writes one below `min` and means "none"
   bool path = false;              // relative paths are resolved against the folder of the YAML file
-  // Why the key has no meaning with the values of the fields before it ("only adafactor has it"); empty when it has
-  // one. A key without meaning is refused when a text gives it, and left out when the configuration is written.
+  // The reason why the key has no meaning with the values of the fields before it ("only adafactor has it"); empty when
+  // it has one. A key without meaning is refused when a text gives it, and left out when the configuration is written.
   std::string_view inapplicable = {};
 };
 
@@ -69,7 +70,7 @@ struct ValueContext {
   FieldInfo info;
 };
 
-// Error(config): "run.yaml:3:7: model.width: <message>".
+// Throws Error(config): "run.yaml:3:7: model.width: <message>".
 [[noreturn]] void config_error(const ConfigLocation& place, std::string_view key, std::string_view message);
 
 void read_value(const ConfigNode& node, const ValueContext& context, bool& value);
@@ -77,7 +78,8 @@ void read_value(const ConfigNode& node, const ValueContext& context, int64_t& va
 void read_value(const ConfigNode& node, const ValueContext& context, double& value);
 void read_value(const ConfigNode& node, const ValueContext& context, std::string& value);
 void read_value(const ConfigNode& node, const ValueContext& context, Duration& value);
-// Which of `choices` the node names. `meant` holds other words for them, which the error message translates.
+// Returns the index of the choice that the node names. `meant` gives other words for the choices, which the error
+// message translates.
 using OtherWords = std::span<const std::pair<std::string_view, std::string_view>>;
 size_t read_choice(const ConfigNode& node, const ValueContext& context, std::span<const std::string_view> choices,
                    OtherWords meant = {});
@@ -150,13 +152,13 @@ ConfigNode write_field(const T& value) {
   }
 }
 
-// A value of an enum, and what it means where EnumNames says so.
+// A value of an enum, with its meaning where EnumNames gives one.
 struct ConfigChoice {
   std::string name;
   std::string help;
 };
 
-// Of an enum, also inside a list or an optional; empty for everything else.
+// Returns the choices of an enum, also inside a list or an optional; empty for any other type.
 template <class T>
 std::vector<ConfigChoice> choices_of_field() {
   std::vector<ConfigChoice> choices;
@@ -174,7 +176,7 @@ std::vector<ConfigChoice> choices_of_field() {
   return choices;
 }
 
-// "integer", "pad | concat", "none | integer", "list of number".
+// Returns the type as text: "integer", "pad | concat", "none | integer", "list of number".
 template <class T>
 std::string type_of_field() {
   if constexpr (std::is_enum_v<T>) {

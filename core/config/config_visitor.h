@@ -15,7 +15,8 @@ namespace quire {
 
 class ConfigVisitor;
 
-// Given to check(): reports a contradiction at the place where its key was written, or the nearest section around it.
+// The argument of check(): reports a contradiction at the place where its key was written, or at the nearest section
+// around it.
 class ConfigChecker {
  public:
   // `path` leads from `root` to the struct being checked; `root_key` is the dotted name of `root` itself.
@@ -47,7 +48,7 @@ class ConfigList {
  public:
   virtual ~ConfigList();
   virtual size_t size() const = 0;
-  virtual void reset(size_t size) const = 0;  // that many entries with default values
+  virtual void reset(size_t size) const = 0;  // makes `size` entries with default values
   virtual void visit(size_t index, const std::function<void(const ConfigStruct&)>& use) const = 0;
   virtual void visit_default(const std::function<void(const ConfigStruct&)>& use) const = 0;
 };
@@ -61,19 +62,19 @@ class ConfigField {
   virtual ConfigNode write() const = 0;
 };
 
-// A choice between kinds, each with options of its own.
+// A choice between kinds, each with its own options.
 class ConfigKinds {
  public:
   virtual ~ConfigKinds();
   virtual std::vector<ConfigChoice> choices() const = 0;
-  virtual std::string kind() const = 0;  // that was chosen; empty when none was
-  // Another kind than before begins with the default values of its options. `kind` is one of choices().
+  virtual std::string kind() const = 0;  // the chosen kind; empty when none was chosen
+  // Chooses one of choices(). A kind other than the current one begins with the default values of its options.
   virtual void choose(const std::string& kind) const = 0;
-  virtual void visit(const std::function<void(const ConfigStruct&)>& use) const = 0;  // of the chosen kind
+  virtual void visit(const std::function<void(const ConfigStruct&)>& use) const = 0;  // options of the chosen kind
   virtual void visit_default(const std::string& kind, const std::function<void(const ConfigStruct&)>& use) const = 0;
 };
 
-// Where the options of a kind stand: in a section named after it, or beside the key that names it.
+// Says where the options of a kind stand: in a section named after it, or beside the key that names the kind.
 enum class KindOptions { in_section, beside };
 
 // One entry of an overlay list such as model.layer_overrides: {layers: [0, -1], <keys of the struct it changes>}.
@@ -181,18 +182,19 @@ class ConfigVisitor {
   void list(std::string_view name, std::vector<T>& items, std::string_view help = {}) {
     on_list(name, ListRef<T>(items), help);
   }
-  // The key `name` holds the kind.
+  // Visits a choice between kinds; the key `name` names the kind.
   void kinds(std::string_view name, const ConfigKinds& choice, KindOptions where, const FieldInfo& info) {
     on_kinds(name, choice, where, info);
   }
-  // Dotted keys with values that are kept as text, for a later with_overrides().
+  // Visits dotted keys with values that are kept as text, for a later with_overrides().
   void map(std::string_view name, ConfigSettings& settings, const FieldInfo& info) {
     on_field(name, SettingsRef(settings), info);
   }
   void map(std::string_view name, ConfigSettings& settings, std::string_view help = {}) {
     map(name, settings, FieldInfo{.help = help});
   }
-  // Entries are checked against `prototype` when read, and applied later with apply_overlay().
+  // Visits an overlay list. Its entries are checked against `prototype` when read, and applied later with
+  // apply_overlay().
   template <ConfigStructType T>
   void overlay(std::string_view name, std::vector<ConfigOverlay>& overlays, T prototype, std::string_view help = {}) {
     const StructRef<T> reference(prototype);
@@ -203,7 +205,7 @@ class ConfigVisitor {
   virtual void on_field(std::string_view name, const ConfigField& field, const FieldInfo& info) = 0;
   virtual void on_section(std::string_view name, const ConfigStruct& section, std::string_view help) = 0;
   virtual void on_list(std::string_view name, const ConfigList& list, std::string_view help) = 0;
-  // By default the key is visited as a field, then the options of the chosen kind.
+  // By default the key is visited as a field, and then the options of the chosen kind.
   virtual void on_kinds(std::string_view name, const ConfigKinds& choice, KindOptions where, const FieldInfo& info);
 };
 

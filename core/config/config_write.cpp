@@ -1,4 +1,4 @@
-// From ConfigNode to YAML text that reads back as the same tree.
+// Writes a ConfigNode as YAML text that reads back as the same tree.
 #include <algorithm>
 
 #include "core/check.h"
@@ -39,7 +39,8 @@ std::string key_text(const std::string& key) {
   return as_it_is ? key : quote(key);
 }
 
-// Unquoted text that would be read differently inside a flow list or as a multi-line value is quoted as well.
+// Returns the scalar, quoted also where unquoted text would be read differently inside a flow list or as a multi-line
+// value.
 std::string scalar_text(const ConfigNode& node) {
   const bool as_it_is = !node.quoted && !node.text.empty() &&
                         std::all_of(node.text.begin(), node.text.end(), needs_no_quotes) && node.text != "-" &&

@@ -1,5 +1,5 @@
-// From YAML text to ConfigNode, through the events of yaml-cpp: its own tree drops duplicates and accepts much that a
-// configuration must not contain.
+// Reads YAML text into a ConfigNode through the events of yaml-cpp: its own tree drops duplicates and accepts much that
+// a configuration must not contain.
 #include <utf8.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
@@ -19,10 +19,10 @@ namespace quire {
 
 namespace {
 
-// Trees are walked by recursion, so their depth has a limit.
+// The largest depth of a tree. Trees are walked by recursion, so depth needs a limit.
 constexpr size_t kDeepest = 32;
 
-// How the second line of a saved configuration begins.
+// The beginning of the second line of a saved configuration.
 constexpr std::string_view kChecksum = "# quire tells by this checksum whether the file was edited: ";
 
 class TreeBuilder : public YAML::EventHandler {
@@ -71,7 +71,7 @@ class TreeBuilder : public YAML::EventHandler {
     bool has_key = false;
     std::string key;
     ConfigLocation key_location;
-    std::unordered_map<std::string, size_t> places;  // of the keys of a map, in entries
+    std::unordered_map<std::string, size_t> places;  // index in `entries` of every key of a map
   };
 
   bool expects_key() const {
@@ -126,7 +126,7 @@ class TreeBuilder : public YAML::EventHandler {
     }
     Open& top = open_.back();
     ConfigLocation key_location = top.has_key ? top.key_location : node.location;
-    // yaml-cpp places a value that is not there at whatever comes next.
+    // yaml-cpp gives a missing value the position of the next token, so the key's position is used.
     if (node.kind == ConfigNode::Kind::null) node.location = key_location;
     top.node.entries.push_back({top.has_key ? top.key : std::string{}, std::move(key_location), std::move(node)});
     top.has_key = false;
@@ -149,7 +149,7 @@ class TreeBuilder : public YAML::EventHandler {
   std::vector<Open> open_;
 };
 
-// yaml-cpp replaces invalid UTF-8 and takes byte 4 for the end of the file, both silently.
+// Checks characters, because yaml-cpp silently replaces invalid UTF-8 and takes byte 4 for the end of the file.
 void check_characters(std::string_view text, const std::string& file) {
   const auto valid = static_cast<size_t>(utf8::find_invalid(text.begin(), text.end()) - text.begin());
   int line = 1;
@@ -166,8 +166,8 @@ void check_characters(std::string_view text, const std::string& file) {
   }
 }
 
-// YAML allows no tab in the indentation of a line, and yaml-cpp then complains about something else. The place of the
-// first such line up to the one where reading ended; line 0 when there is none.
+// Returns the place of the first line up to `end` that has a tab in its indentation; line 0 when there is none. YAML
+// allows no such tab, and yaml-cpp then complains about something else.
 ConfigLocation tab_before(std::string_view text, const ConfigLocation& end) {
   ConfigLocation place{end.file, end.folder, 1, 0};
   for (size_t begin = 0; begin < text.size() && place.line <= end.line; ++place.line) {
@@ -241,7 +241,7 @@ ConfigNode load_yaml(const std::string& path, bool* saved) {
     fail(ErrorKind::config, "{}: is a folder; give the YAML file", path);
   }
   std::string text = read_text_file(path, {.kind = ErrorKind::config, .most_bytes = kLongest});
-  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // a byte order mark, as some editors write it
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // a byte order mark, which some editors write
   if (saved != nullptr) *saved = text.starts_with(kSavedConfiguration);
   return parse_yaml(text, path, std::filesystem::absolute(path).parent_path().string());
 }

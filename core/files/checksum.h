@@ -1,5 +1,5 @@
-// XXH3, 64 bit, as 16 hexadecimal digits: the checksum of every file that quire writes. Whatever is summed up is work
-// that goes on (core/progress.h).
+// XXH3, 64 bit, as 16 hexadecimal digits: the checksum of every file that quire writes. Computing one counts as
+// progress (core/progress.h).
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@ namespace quire {
 
 std::string checksum_of(std::span<const std::byte> bytes);
 
-// The same of bytes that come in pieces.
+// Computes the same checksum from bytes that come in pieces.
 class Checksum {
  public:
   Checksum();
   void add(std::span<const std::byte> bytes);
-  std::string text() const;  // of everything that was added
+  std::string text() const;  // the checksum of everything that was added
 
  private:
   struct Free {

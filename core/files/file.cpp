@@ -46,7 +46,8 @@ const char* name_of_kind(mode_t mode) {
   return S_ISDIR(mode) ? "a folder" : "a device";
 }
 
-// Nothing was read or written yet: O_NONBLOCK keeps the opening of a FIFO from waiting, and means nothing to a file.
+// Refuses everything that is no regular file, before anything is read or written. O_NONBLOCK keeps open() from waiting
+// for a FIFO, and has no effect on a regular file.
 void require_regular(int descriptor, const std::filesystem::path& path, ErrorKind kind) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) fail_with_errno("stat", path, kind);
@@ -56,7 +57,7 @@ void require_regular(int descriptor, const std::filesystem::path& path, ErrorKin
 
 constexpr std::string_view kScratch = ".quire-scratch-";
 
-// Removes the empty files of processes that were killed before they removed the name.
+// Removes the empty scratch files of processes that were killed before they removed the name.
 void remove_empty_scratch(const std::filesystem::path& folder) {
   std::error_code error;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
@@ -88,7 +89,7 @@ File File::create(const std::filesystem::path& path) {
 
 File File::scratch(const std::filesystem::path& folder) {
   remove_empty_scratch(folder);
-  // Not O_TMPFILE: network file systems lack it.
+  // O_TMPFILE is not used, because network file systems lack it.
   std::string name;
   const int descriptor = uninterrupted([&] {
     name = (folder / (std::string(kScratch) + "XXXXXX")).string();
@@ -96,7 +97,7 @@ File File::scratch(const std::filesystem::path& folder) {
   });
   if (descriptor < 0) fail_with_errno("create a temporary file in", folder);
   File file(descriptor, name);
-  // Another process that begins here may have taken it for one that was left.
+  // Another process that starts at this moment may have removed the name already, as one that was left over.
   if (::unlink(name.c_str()) != 0 && errno != ENOENT) fail_with_errno("unlink", name);
   return file;
 }
@@ -170,8 +171,8 @@ MappedFile::MappedFile(const File& file) : size_(static_cast<size_t>(file.size()
 
 std::shared_ptr<void> map_scratch_file(const std::filesystem::path& folder, size_t bytes) {
   const File file = File::scratch(folder);
-  bytes = std::max<size_t>(bytes, 1);  // no file of no size can be mapped
-  // It returns the error and leaves errno alone.
+  bytes = std::max<size_t>(bytes, 1);  // an empty file cannot be mapped
+  // posix_fallocate returns the error and leaves errno unchanged.
   const auto reserve = [&] {
     errno = ::posix_fallocate(file.descriptor(), 0, static_cast<off_t>(bytes));
     return errno == 0 ? 0 : -1;
@@ -187,7 +188,7 @@ std::shared_ptr<void> map_scratch_file(const std::filesystem::path& folder, size
 void forget_pages(void* address, size_t bytes) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(address) / page * page;
-  // Advice: where it is not taken, the system frees pages when it needs them.
+  // This is advice; where the system ignores it, it frees the pages when it needs memory.
   ::madvise(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(address) + bytes - begin, MADV_DONTNEED);
 }
 

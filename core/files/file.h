@@ -1,4 +1,4 @@
-// Open files and memory maps. A failure is Error(disk) naming the path and the reason, unless the text says otherwise.
+// Open files and memory maps. A failure is Error(disk) naming the path and the reason, unless stated otherwise.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,15 @@ class MapGuard;
 // A file descriptor that closes itself. Short reads and writes are completed and interrupted ones repeated.
 class File {
  public:
-  // For reading. A folder, FIFO, socket or device is refused without being read. Failures are errors of `kind`.
+  // Opens a file for reading. A folder, FIFO, socket or device is refused without being read. Failures are errors of
+  // `kind`.
   static File open(const std::filesystem::path& path, ErrorKind kind = ErrorKind::disk);
   static File open_folder(const std::filesystem::path& path);  // for flush() of its entries
-  // For writing. An existing regular file is emptied; a link, FIFO, socket or device is refused.
+  // Opens a file for writing. An existing regular file is emptied; a link, FIFO, socket or device is refused.
   static File create(const std::filesystem::path& path);
-  // A temporary file for reading and writing that has no name: it disappears when the process ends, even by a crash.
-  // For a moment it has one: an empty file `.quire-scratch-*` that a killed process has left there is removed.
+  // Makes a temporary file without a name for reading and writing: it disappears when the process ends, even by a
+  // crash. It has the name `.quire-scratch-*` for a moment, and an empty file that a killed process left under such a
+  // name is removed here.
   static File scratch(const std::filesystem::path& folder);
 
   File(File&& other) noexcept;
@@ -50,9 +52,9 @@ class File {
   std::filesystem::path path_;  // for messages
 };
 
-// A whole file, read-only, paged in as it is used. The map outlives the File. When another process truncates the file,
-// the next use of what is gone ends the program with one line and the exit code of Error(data)
-// (core/files/map_guard.h).
+// A read-only map of a whole file, whose pages are loaded when they are used. The map outlives the File. When another
+// process truncates the file, the next access beyond its new end stops the program with one line and the exit code of
+// Error(data) (core/files/map_guard.h).
 class MappedFile {
  public:
   explicit MappedFile(const File& file);
@@ -67,7 +69,7 @@ class MappedFile {
   std::unique_ptr<MapGuard> guard_;
 };
 
-// Zeroed memory in a file without a name in `folder`. Its disk space is reserved at once, so that a full disk is an
+// Returns zeroed memory in a nameless file in `folder`. Its disk space is reserved at once, so that a full disk is an
 // error here and not a signal later. The file disappears when the process ends, even by a crash.
 std::shared_ptr<void> map_scratch_file(const std::filesystem::path& folder, size_t bytes);
 // Frees the main memory behind part of a mapped file; the file keeps its content.

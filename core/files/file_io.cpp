@@ -110,7 +110,7 @@ void flush_directory(const std::filesystem::path& path) {
   do {
     error = ::fsync(file.descriptor()) == 0 ? 0 : errno;
   } while (error == EINTR);
-  // Some network file systems do not flush folders: there a rename is done when it returns.
+  // Some network file systems cannot flush folders; there a rename is complete when it returns.
   if (error == 0 || error == EINVAL || error == ENOTSUP) return;
   fail(ErrorKind::disk, "cannot flush {}: {}", folder.string(), std::generic_category().message(error));
 }

@@ -1,5 +1,5 @@
-// Files that exist whole or not at all, with checksums. Every failure is Error(disk) naming the path and the reason,
-// unless the text says otherwise.
+// Files that exist whole or not at all, with checksums. A failure is Error(disk) naming the path and the reason, unless
+// stated otherwise.
 #pragma once
 
 #include <chrono>
@@ -17,36 +17,36 @@
 
 namespace quire {
 
-// Of what lies between where the file stands and its end; streams. Who waits for longer than `patience` is told how far
-// it is, and again when three times as much time has passed.
+// Returns the checksum of the bytes from the current position to the end; streams. After `patience` a message says how
+// far the work is, and again whenever three times as much time has passed.
 std::string checksum_of_file(File& file, std::chrono::milliseconds patience = std::chrono::seconds(10));
 std::string checksum_of_file(const std::filesystem::path& path, ErrorKind kind = ErrorKind::disk);
 
-// What may be read at once.
+// Limits for a file that is read into memory at once.
 struct TextLimits {
-  ErrorKind kind = ErrorKind::disk;        // of every failure
+  ErrorKind kind = ErrorKind::disk;        // kind of every failure
   int64_t most_bytes = int64_t{64} << 20;  // a larger file is refused before anything is read
 };
 
-// Regular files only: a FIFO or device is refused.
+// Read regular files only; a FIFO or device is refused.
 std::vector<std::byte> read_file(const std::filesystem::path& path, ErrorKind kind = ErrorKind::disk);
 std::string read_text_file(const std::filesystem::path& path, const TextLimits& limits = {});
 
-// Writes all bytes and flushes them to disk (fsync). An existing file is replaced in place, so a failure can leave
-// half a file: callers write under another name and rename.
+// Writes all bytes and flushes them to disk (fsync). An existing file is replaced in place, so a failure can leave half
+// a file: callers write under another name and rename.
 void write_file_durably(const std::filesystem::path& path, std::span<const std::byte> bytes);
 void write_file_durably(const std::filesystem::path& path, std::string_view text);
-// Writes PATH.partial, flushes it, renames it to PATH, flushes the folder. A failure removes PATH.partial and leaves
+// Writes PATH.partial, flushes it, renames it to PATH and flushes the folder. A failure removes PATH.partial and leaves
 // an older PATH as it was.
 void replace_file_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes);
 void replace_file_atomically(const std::filesystem::path& path, std::string_view text);
 
 void flush_file(const std::filesystem::path& path);       // fsync
 void flush_directory(const std::filesystem::path& path);  // fsync of the folder entry list
-// rename(2) followed by flush_directory of the parent.
+// Calls rename(2), then flush_directory for the parent.
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// PATH with a suffix appended to the file name.
+// Returns PATH with a suffix appended to the file name.
 std::filesystem::path with_suffix(const std::filesystem::path& path, std::string_view suffix);
 
 }  // namespace quire

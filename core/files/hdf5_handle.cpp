@@ -15,7 +15,7 @@ std::recursive_mutex& library_mutex() {
   return mutex;
 }
 
-// The innermost entry of the error stack. Of a failed system call only the operating system's words are kept.
+// Returns the innermost entry of the error stack. For a failed system call only the operating system's words are kept.
 std::string innermost_reason() {
   std::string reason;
   const auto first = [](unsigned, const H5E_error2_t* entry, void* data) -> herr_t {
@@ -37,7 +37,7 @@ std::string innermost_reason() {
 Lock::Lock() : lock_(library_mutex()) {
   static bool started = false;
   if (!started) {
-    // Must come before any other call. It refuses only a second time, which does no harm.
+    // This must come before any other call. It fails only when called a second time, which does no harm.
     (void)H5dont_atexit();
     started = true;
   }
@@ -108,7 +108,7 @@ std::string new_image_name() {
 }
 
 bool exists(const Checker& checker, hid_t file, const std::string& path) {
-  // H5Lexists fails, instead of saying no, when a group on the way is missing.
+  // H5Lexists fails, instead of returning no, when a group on the way is missing.
   for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
     const std::string parent = path.substr(0, slash);
     if (checker.check(H5Lexists(file, parent.c_str(), H5P_DEFAULT), "look up", parent) == 0) return false;

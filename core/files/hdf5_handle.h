@@ -1,5 +1,5 @@
-// What the HDF5 reader and writer share: the lock, handles that close themselves, checked calls, element types.
-// Included by core/files/hdf5_*.cpp only.
+// The parts that the HDF5 reader and writer share: the lock, handles that close themselves, checked calls, element
+// types. Included by core/files/hdf5_*.cpp only.
 #pragma once
 
 #include <hdf5.h>
@@ -13,12 +13,14 @@
 
 namespace quire::hdf5 {
 
-// Held around every sequence of HDF5 calls: Debian builds the library without thread safety. The first one also tells
-// HDF5 not to flush at exit (after a failed write that crashes the process) and not to print errors (we report them).
+// Every sequence of HDF5 calls runs under this lock, because Debian builds the library without thread safety. The first
+// lock also tells HDF5 not to flush at exit (after a failed write that crashes the process) and not to print errors
+// (quire reports them).
 class Lock {
  public:
   Lock();
-  // In the child of a fork() under the lock: the lock of the parent's thread is nobody's there.
+  // Makes a new lock in a child that was forked under the lock: the thread of the parent that holds the old one does
+  // not exist there.
   static void begin_anew_in_child();
 
  private:
@@ -46,7 +48,7 @@ class Handle {
   Close close_ = nullptr;
 };
 
-// Turns a failed call into an Error that says which file, which object, and HDF5's own innermost reason.
+// Turns a failed call into an Error that names the file, the object and HDF5's own innermost reason.
 class Checker {
  public:
   Checker(ErrorKind kind, std::string file) : kind_(kind), file_(std::move(file)) {}
@@ -54,7 +56,7 @@ class Checker {
     check(id, action, path);
     return {id, close};
   }
-  // HDF5 returns something negative for a failure, whatever the type.
+  // Throws when `value` is negative, which is how every HDF5 call reports a failure.
   template <typename Value>
   Value check(Value value, const char* action, const std::string& path) const {
     if (value < 0) failed(action, path);
@@ -69,12 +71,12 @@ class Checker {
 };
 
 hid_t file_type(DType type);    // little endian; bf16 as u16, f8 as u8
-hid_t memory_type(DType type);  // of this machine
-// A name for a file in memory: HDF5 takes two of one name for the same file.
+hid_t memory_type(DType type);  // byte order of this machine
+// Returns a new name for a file in memory: HDF5 takes two files with the same name for one.
 std::string new_image_name();
-// Whether there is an object at the path; a missing group on the way is a plain no.
+// Returns whether there is an object at the path; false also when a group on the way is missing.
 bool exists(const Checker& checker, hid_t file, const std::string& path);
-// A variable-length UTF-8 string.
+// Returns the type of a variable-length UTF-8 string.
 Handle text_type(const Checker& checker);
 
 }  // namespace quire::hdf5

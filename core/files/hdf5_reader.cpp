@@ -18,7 +18,7 @@ Handle access_properties(const Checker& checker) {
   return access;
 }
 
-// The stored type as a tensor's; what Tensor lacks is widened.
+// Returns the tensor type for a stored type; types that Tensor lacks are widened.
 DType element_type(const Checker& checker, hid_t type, const std::string& path) {
   const H5T_class_t kind = H5Tget_class(type);
   const size_t size = H5Tget_size(type);
@@ -43,7 +43,8 @@ std::string strip_padding(const std::string& text, H5T_str_t padding) {
   return text.substr(0, last == std::string::npos ? 0 : last + 1);
 }
 
-// Strings of a dataset or an attribute, fixed or variable length; read(type, buffer) is H5Dread or H5Aread.
+// Reads the strings of a dataset or an attribute, of fixed or variable length; read(type, buffer) is H5Dread or
+// H5Aread.
 template <typename Read>
 std::vector<std::string> read_texts(const Checker& checker, hid_t type, hid_t space, const std::string& path,
                                     const Read& read) {
@@ -61,7 +62,7 @@ std::vector<std::string> read_texts(const Checker& checker, hid_t type, hid_t sp
     return texts;
   }
   const Handle memory = hdf5::text_type(checker);
-  // HDF5 does not convert between character sets.
+  // HDF5 does not convert between character sets, so the memory type takes that of the file.
   checker.check(H5Tset_cset(memory, H5Tget_cset(type)), "read the type of", path);
   std::vector<char*> pointers(count, nullptr);
   checker.check(read(memory, pointers.data()), "read", path);
@@ -99,7 +100,7 @@ struct Hdf5Reader::Impl {
     return opened;
   }
 
-  // The extent of a damaged dataset would have any amount of memory taken.
+  // Refuses a dataset whose file is too small for it: the extent of a damaged dataset could claim any amount of memory.
   void require_stored(const Opened& opened, int64_t bytes, const std::string& path) const {
     const Handle properties = checker.handle(H5Dget_create_plist(opened.object), H5Pclose, "read the layout of", path);
     hsize_t file_bytes = 0;
@@ -130,7 +131,7 @@ struct Hdf5Reader::Impl {
                       [&](hid_t type, void* buffer) { return H5Aread(opened.object, type, buffer); });
   }
 
-  // One number of the wanted memory type.
+  // Reads one number as the given memory type.
   void read_number(const std::string& path, const std::string& name, bool allow_float, hid_t memory,
                    void* value) const {
     const Opened opened = attribute(path, name);
@@ -175,7 +176,7 @@ Hdf5Reader Hdf5Reader::open_file(const std::filesystem::path& path, ErrorKind ki
   const Lock lock;
   auto impl = std::make_unique<Impl>(Impl{Checker(kind, path.string()), {}});
   const Handle access = access_properties(impl->checker);
-  // Many network file systems have no locks, and nobody writes to a finished file.
+  // Locks are off: many network file systems have none, and nobody writes to a finished file.
   impl->checker.check(H5Pset_file_locking(access, false, true), "set up", "");
   impl->file = impl->checker.handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose, "open as HDF5", "");
   return Hdf5Reader(std::move(impl));
@@ -222,7 +223,7 @@ Tensor Hdf5Reader::get(const std::string& path) const {
   const Lock lock;
   const Impl::Opened opened = impl_->dataset(path);
   const auto [dtype, shape] = impl_->info(opened, path);
-  // In the file it may be narrower.
+  // The type in the file may be narrower than that in memory.
   int64_t elements = 1;
   for (const int64_t size : shape) {
     if (size < 0 || __builtin_mul_overflow(elements, size, &elements)) impl_->checker.wrong(path, "is damaged");

@@ -20,10 +20,10 @@ namespace quire {
 
 namespace {
 
-// A child that cannot begin says why by its exit code: this and errno.
+// A child that cannot start reports the reason in its exit code: this plus errno.
 constexpr int kNotBegun = 64;
 
-// Returns the CPU seconds that the child may use: a lower limit of the user's cannot be raised.
+// Returns the CPU seconds that the child may use, since a lower limit of the user cannot be raised.
 rlim_t seconds_of_child(int wanted) {
   rlimit limit{};
   const bool known = ::getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_max != RLIM_INFINITY;
@@ -34,7 +34,8 @@ rlim_t seconds_of_child(int wanted) {
   for (const int number : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU}) ::signal(number, SIG_DFL);
   const rlimit no_core{0, 0};
   const rlimit computing{seconds, seconds};
-  // The C library says on stderr why it aborts. A limit may leave no descriptor but one that is given up here.
+  // stdout and stderr go to /dev/null, because the C library writes to stderr why it aborts. stdin is closed first,
+  // because the limit of descriptors may leave none for /dev/null.
   ::close(STDIN_FILENO);
   const int nothing = ::open("/dev/null", O_RDWR);
   if (::setrlimit(RLIMIT_CORE, &no_core) != 0 || ::setrlimit(RLIMIT_CPU, &computing) != 0 || nothing < 0 ||
@@ -54,10 +55,10 @@ struct Ended {
   double computed = 0;  // seconds
 };
 
-// How the child ended, or nothing when it did not and was killed.
+// Returns how the child ended, or nothing when it did not end in time and was killed.
 std::optional<Ended> end_of(pid_t child, std::chrono::milliseconds limit) {
-  // By number, because the C library does not declare the function for C++. Where there is none, as under kernels
-  // before 5.3 or without a free descriptor, the child is looked after every few milliseconds.
+  // The system call is made by number, because the C library does not declare the function for C++. Without it (kernels
+  // before 5.3, or no free descriptor) the child is polled every few milliseconds.
   const auto descriptor = static_cast<int>(::syscall(SYS_pidfd_open, child, 0));
   const auto until = std::chrono::steady_clock::now() + limit;
   Ended ended;
@@ -85,7 +86,7 @@ std::optional<Ended> end_of(pid_t child, std::chrono::milliseconds limit) {
   return ended;
 }
 
-// Throws the error that the end of the child stands for; a fault of the file is told apart from a limit.
+// Throws the error that the end of the child stands for; it distinguishes a damaged file from a limit.
 void judge(const Ended& ended, const std::filesystem::path& path, ErrorKind kind, rlim_t seconds, int wanted) {
   const int status = ended.status;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
@@ -94,7 +95,7 @@ void judge(const Ended& ended, const std::filesystem::path& path, ErrorKind kind
          path.string(), std::strerror(WEXITSTATUS(status) - kNotBegun));
   }
   const int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-  // The kernel counts in ticks.
+  // The kernel counts CPU time in ticks, hence the margin.
   const bool spent = (number == SIGKILL || number == SIGXCPU) && ended.computed > 0.9 * static_cast<double>(seconds);
   if (spent && seconds < static_cast<rlim_t>(wanted)) {
     fail(ErrorKind::memory, "{}: the process to try it in may compute for {} s alone (ulimit -t); raise the limit",
@@ -121,7 +122,7 @@ void try_in_child(const std::filesystem::path& path, ErrorKind kind, int seconds
   for (int attempt = 0; attempt < kAttempts && !ended; ++attempt) {
     pid_t child = -1;
     {
-      // No other thread is in the middle of HDF5 when the process is copied.
+      // The lock ensures that no other thread is inside HDF5 during the fork.
       const hdf5::Lock lock;
       child = ::fork();
       if (child == 0) {

@@ -1,5 +1,5 @@
-// HDF5 crashes on some damaged files, or reads them for ever. A checksum finds most damage, but not what was damaged
-// before the checksum was taken.
+// HDF5 crashes on some damaged files, or reads them for ever. A checksum finds most damage, but not damage from before
+// the checksum was computed.
 #pragma once
 
 #include <chrono>
@@ -10,12 +10,12 @@
 
 namespace quire {
 
-// Runs `read`, which opens the file with Hdf5Reader, in a child process. When that process does not come to an end, or
-// not within `seconds` of computing, it is an error of `kind` that names the file. Exceptions of `read` are left to
-// the caller, who reads in earnest afterwards. `read` must not log. A child that cannot begin, that a lower limit of
-// the user's ends or that something else kills is Error(memory): it says nothing about the file. A child that is still
-// there after `patience` and those seconds waits for a lock that another thread of this process held when it was
-// copied, which some memory allocators do not give back: it is ended and another one begun, three in all.
+// Runs `read`, which opens the file with Hdf5Reader, in a child process. Throws an error of `kind` that names the file
+// when the child crashes or computes longer than `seconds`. Exceptions of `read` are ignored: the caller reads the file
+// again afterwards and gets them there. `read` must not log. Throws Error(memory), which says nothing about the file,
+// when the child cannot start, reaches a lower limit of the user, or is killed from outside. A child that still runs
+// after `patience` plus `seconds` waits for a lock that another thread of this process held during the fork (some
+// memory allocators do not release theirs): it is killed and another one started, three in all.
 void try_in_child(const std::filesystem::path& path, ErrorKind kind, int seconds, const std::function<void()>& read,
                   std::chrono::milliseconds patience = std::chrono::seconds(60));
 

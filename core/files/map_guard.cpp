@@ -14,18 +14,18 @@
 
 namespace quire {
 
-// The handler reads these at any moment, so an entry is never freed: a later guard takes it over.
+// The signal handler may read these at any moment, so an entry is never freed; a later guard reuses it.
 struct MapGuardEntry {
   std::atomic<uintptr_t> begin{0};
   std::atomic<uintptr_t> end{0};  // 0: the entry is free
-  std::string message;            // these change only while the entry is free
+  std::string message;            // message and line change only while the entry is free
   std::string line;
   MapGuardEntry* next = nullptr;
 };
 
 namespace {
 
-// A signal handler can reach nothing but globals.
+// A signal handler can reach only globals.
 std::atomic<MapGuardEntry*> first{nullptr};
 std::atomic_flag spoken = ATOMIC_FLAG_INIT;
 std::atomic<const std::string*> lost{nullptr};
@@ -38,7 +38,7 @@ std::mutex& guards_mutex() {
   return mutex;
 }
 
-// Only what a signal handler may call. A terminal may show a progress line, which the message takes the place of.
+// Calls only functions that a signal handler may call. The message replaces a progress line that a terminal may show.
 void write_line(const std::string& line) {
   termios settings = {};
   constexpr char kEraseLine[] = "\r\033[K";
@@ -68,7 +68,7 @@ void on_bus_error(int, siginfo_t* information, void*) {
   const auto address = reinterpret_cast<uintptr_t>(information->si_addr);
   for (const MapGuardEntry* entry = first.load(); entry != nullptr; entry = entry->next) {
     if (address < entry->begin.load() || address >= entry->end.load()) continue;
-    // Several threads may read what is gone; one of them speaks.
+    // Several threads may fault; only the first one reports.
     if (!spoken.test_and_set()) {
       lost.store(&entry->message);
       wait_for_reporter();
@@ -77,7 +77,7 @@ void on_bus_error(int, siginfo_t* information, void*) {
     }
     for (;;) ::pause();
   }
-  // Not ours: the access is repeated, and the handler from before, or the system, sees it.
+  // The fault is not in a guarded map: the access is repeated, and the earlier handler, or the system, gets it.
   ::sigaction(SIGBUS, &previous, nullptr);
 }
 

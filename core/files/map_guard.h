@@ -1,4 +1,4 @@
-// What happens when a mapped file becomes shorter: the system sends SIGBUS to the thread that reads what is gone.
+// Handles a mapped file that becomes shorter: the system then sends SIGBUS to the thread that reads beyond the new end.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@ namespace quire {
 
 struct MapGuardEntry;
 
-// While it lives, a SIGBUS whose address lies in the map ends the process with one line that names the file and with
-// the exit code of Error(data). Any other SIGBUS goes to the handler that was there before. Reading the map costs
+// While a guard lives, a SIGBUS with an address in its map ends the process with one line that names the file and with
+// the exit code of Error(data). Any other SIGBUS goes to the handler that was installed before. Reading the map costs
 // nothing more.
 class MapGuard {
  public:
@@ -23,11 +23,11 @@ class MapGuard {
   MapGuardEntry* entry_;
 };
 
-// For a process that is one of several ranks, which together report once: from now on the thread that reads what is
-// gone writes to the eventfd and waits some seconds for the process to be ended before it does that itself. -1: nobody
-// reports for it.
+// Serves a process that is one of several ranks, which together report an error once. After this call the thread that
+// reads beyond the end writes to the eventfd and waits some seconds for the process to be ended before it ends the
+// process by itself. -1 switches this off.
 void leave_map_losses_to(int eventfd);
-// The message of what is gone, once a thread has read it.
+// Returns the error message after a thread has read beyond the end of a mapped file, otherwise nullptr.
 const std::string* lost_map();
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// What the ranks of a run tell each other: values of the host. Every rank makes the same calls in the same order. A
-// call that others do not come to within the deadline, or after which a rank has failed, throws SharedError.
+// Exchanges host values between the ranks of a run. Every rank makes the same calls in the same order. A call throws
+// SharedError when other ranks do not join it within the deadline, or when a rank has failed.
 #pragma once
 
 #include <chrono>
@@ -19,14 +19,14 @@ class SharedError : public Error {
   ~SharedError() override;
 };
 
-// What a rank does, for the message when it fails or does not answer.
+// The activity of a rank, for the message when it fails or does not answer.
 struct RankActivity {
   int rank = 0;
   std::string host;
   int64_t step = 0;       // 0: before the first one
   std::string operation;  // "saving the checkpoint"; empty: none that others wait for
 };
-// "rank 2 on node7, step 17, saving the checkpoint".
+// Returns "rank 2 on node7, step 17, saving the checkpoint".
 std::string describe(const RankActivity& activity);
 
 class Control {
@@ -40,33 +40,35 @@ class Control {
   virtual int size() const = 0;
   virtual std::string host() const = 0;
 
-  // Every rank gets the texts of all, in rank order.
+  // Returns the texts of all ranks, in rank order.
   virtual std::vector<std::string> gather(const std::string& mine) = 0;
-  // Every rank gets the text of the rank `from`; those of the others are not looked at.
+  // Returns the text of rank `from`; the texts of other ranks are ignored.
   virtual std::string broadcast(const std::string& text, int from) = 0;
   virtual void barrier() = 0;
-  // Every rank gets the sums of all values, taken in rank order, or the largest of them.
+  // Replaces `values` by the sums over all ranks, taken in rank order, or by the largest ones.
   enum class Reduction : uint8_t { sum, max };
   virtual void reduce(Reduction reduction, std::span<double> values);
 
-  // How long a rank waits for the others in one call.
+  // Sets how long a rank waits for the others in one call.
   virtual void set_deadline(std::chrono::milliseconds deadline) = 0;
   virtual std::chrono::milliseconds deadline() const = 0;
-  // Says what this rank does from now on.
+  // Sets what this rank is doing from now on.
   virtual void set_activity(const RankActivity& activity) = 0;
-  // What it said last, on any thread; at least rank and host.
+  // Returns what this rank set last, on any thread; at least rank and host.
   virtual RankActivity activity() const;
-  // Ends the run on all ranks: calls that they are in or make from now on throw SharedError(kind, message). Returns
-  // whether this rank is to report it: of a failure that all have, one rank is; of one that came second, none.
+  // Ends the run on all ranks: their current or next call throws SharedError(kind, message). Returns whether this rank
+  // is to report the error: when all ranks have the same failure, exactly one reports it; a rank whose failure came
+  // second reports nothing.
   virtual bool fail(ErrorKind kind, const std::string& message) = 0;
 
-  // For collectives, which wait in ways of their own, on any thread. check() throws SharedError once a rank has failed.
+  // Throws SharedError once a rank has failed. Collectives, which wait by other means, call this on any thread.
   virtual void check() const = 0;
-  // Others do not come to a collective within the deadline; this rank has begun so many. Ends the run on all ranks: the
-  // message names the rank that is missing. check() throws some seconds later at most. 0 takes it back: they have come.
+  // A collective calls this when other ranks do not join it within the deadline; `begun` is the number of operations
+  // that this rank has begun. It ends the run on all ranks with a message that names the missing rank, and check()
+  // throws within some seconds. 0 withdraws the call: the others have joined.
   virtual void overdue(int64_t begun) = 0;
 
-  // values become the sums of `all`, or the largest, texts of as many numbers.
+  // Replaces `values` by the sums, or the largest, of the numbers in the texts `all`, which have as many numbers each.
   static void reduce_in_order(Reduction reduction, const std::vector<std::string>& all, std::span<double> values);
 };
 

@@ -19,8 +19,8 @@ namespace quire {
 
 namespace {
 
-// What the threads exchange. Texts lie in two places in turn: a rank that has gone on writes to the other one while
-// slower ones still read.
+// The data that the threads exchange. Texts have two places that are used in turn: a fast rank writes to one while
+// slower ones still read the other.
 struct Shared {
   explicit Shared(int size)
       : group(size), control(size), collectives(size), texts{Texts(at(size)), Texts(at(size))}, parts(at(size)) {}
@@ -30,7 +30,7 @@ struct Shared {
   InProcessGroup group;
   InProcessGroup::Meeting control;
   InProcessGroup::Meeting collectives;
-  std::optional<std::chrono::milliseconds> deadline;  // instead of what the ranks set
+  std::optional<std::chrono::milliseconds> deadline;  // overrides the deadline that the ranks set
   std::array<Texts, 2> texts;
   std::vector<Tensor> parts;
 };
@@ -62,7 +62,7 @@ class InProcessControl : public Control {
   RankActivity activity() const override { return shared_->group.activity(rank_); }
   bool fail(ErrorKind kind, const std::string& message) override { return shared_->group.fail(kind, message); }
   void check() const override { shared_->group.check(); }
-  void overdue(int64_t) override {}  // collectives of threads meet like everything else
+  void overdue(int64_t) override {}  // collectives of threads use InProcessGroup::meet, which detects missing ranks
 
  private:
   std::shared_ptr<Shared> shared_;
@@ -71,7 +71,7 @@ class InProcessControl : public Control {
   size_t turn_ = 0;
 };
 
-// Operations are done by a thread of the rank, one after the other.
+// A thread of each rank does the operations, one after the other.
 class InProcessCollectives : public Collectives {
  public:
   InProcessCollectives(std::shared_ptr<Shared> shared, int rank) : shared_(std::move(shared)), rank_(rank) {}
@@ -138,7 +138,7 @@ class InProcessCollectives : public Collectives {
     }
   }
 
-  // A rank writes its own part of its own tensor, which no other rank reads meanwhile.
+  // A rank writes only its own part of its own tensor, which no other rank reads at that time.
   template <typename T>
   void run(const CpuCollective& work) {
     shared_->parts[static_cast<size_t>(rank_)] = work.values;
@@ -174,7 +174,7 @@ class InProcessCollectives : public Collectives {
   std::thread thread_;
 };
 
-// Calls work and tells the others of its failure. Returns whether it threw.
+// Calls work and tells the others when it fails. Returns whether it threw.
 bool throws(Ranks& ranks, const std::function<void(Ranks&)>& work) {
   try {
     work(ranks);
@@ -216,7 +216,7 @@ void run_in_process(int size, const std::function<void(Ranks&)>& work, const InP
         const Ranks::Use use(ranks);
         const LogVoice voice(rank);
         if (throws(ranks, work)) threw = true;
-      } catch (const std::exception& error) {  // before there were ranks
+      } catch (const std::exception& error) {  // an error before the ranks existed
         shared->group.fail(ErrorKind::communication, error.what());
         threw = true;
       }
@@ -234,7 +234,7 @@ void run_in_process(int size, const std::function<void(Ranks&)>& work, const InP
     }
   }
   if (!shared->group.wait_for_all(options.grace)) {
-    // A thread cannot be ended from outside.
+    // A thread cannot be ended from outside, so the process ends.
     const InProcessGroup::Failure failure = *shared->group.failure();
     if (!options.work_reports || !failure.reported) log_error(failure.message);
     ::_exit(static_cast<int>(failure.kind));

@@ -31,7 +31,8 @@ void InProcessGroup::meet(Meeting& meeting, int rank) {
   };
   const auto over = [&] { return meeting.round != mine || failure_ || first_absent(true) >= 0; };
   bool told = changed_.wait_for(lock, deadline_, over);
-  // A rank whose work goes on is waited for. Who waits here says nothing of the kind, so it is one that does not.
+  // A rank that makes progress is waited for beyond the deadline. A waiting rank reports no progress, so any progress
+  // comes from a rank that works.
   while (!told) {
     const auto progress = since_progress();
     if (!progress || *progress >= deadline_) break;

@@ -1,4 +1,4 @@
-// What ranks that are threads of one process share, and how they meet.
+// The state that ranks share when they are threads of one process, and how they meet.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +16,7 @@ class InProcessGroup {
 
   int size() const { return static_cast<int>(activities_.size()); }
 
-  // A place where all ranks meet again and again; each user of the group has its own.
+  // A place where all ranks meet repeatedly; each user of the group has its own.
   struct Meeting {
     explicit Meeting(int size) : here(static_cast<size_t>(size)) {}
     std::vector<uint8_t> here;
@@ -31,17 +31,17 @@ class InProcessGroup {
   std::chrono::milliseconds deadline() const;
   void set_activity(const RankActivity& activity);
   RankActivity activity(int rank) const;
-  // Returns whether the caller is to report it (Control::fail).
+  // Returns whether the caller is to report the error (Control::fail).
   bool fail(ErrorKind kind, const std::string& message);
   // Throws SharedError once a rank has failed.
   void check() const;
-  // The rank makes no more calls.
+  // Says that the rank makes no more calls.
   void leave(int rank);
 
   struct Failure {
     ErrorKind kind;
     std::string message;
-    bool reported = false;  // a rank was told to report it
+    bool reported = false;  // a rank was told to report the failure
   };
   std::optional<Failure> failure();
   // Waits until all ranks have left, or a failure is older than `grace`; returns whether all have left.

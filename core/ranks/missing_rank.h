@@ -1,4 +1,4 @@
-// What is said of a rank that others wait for.
+// Messages about a rank that others wait for.
 #pragma once
 
 #include <chrono>
@@ -8,10 +8,12 @@
 
 namespace quire {
 
-// `here`: what a rank does that waits for `absent`. "rank 2 on b, step 17, saving the checkpoint: ..."
+// `here` is what a rank does that waits for `absent`. Both return texts such as "rank 2 on b, step 17, saving the
+// checkpoint: ...".
 std::string ended_while_awaited(const RankActivity& absent, const RankActivity& here);
 std::string does_not_answer(const RankActivity& absent, const RankActivity& here, std::chrono::milliseconds deadline);
-// The process of a rank is gone, or its host cannot be reached any more, and it did not say why.
+// Returns the message for a rank whose process is gone, or whose host cannot be reached any more, without a reason from
+// that rank.
 std::string gone(const RankActivity& absent);
 
 }  // namespace quire

@@ -48,7 +48,8 @@ class LocalCollectives : public Collectives {
   int64_t finished_ = 0;
 };
 
-// How work ended on a rank, as a text: '-' it had none, 'd' it is done, or 'e', the kind of the error and its message.
+// Returns how work ended on a rank, as a text: '-' when it had none, 'd' when it is done, or 'e', the kind of the error
+// and its message.
 std::string outcome_of(bool mine, const std::function<void()>& work) {
   if (!mine) return "-";
   const auto error = [](ErrorKind kind, const std::string& message) {
@@ -84,7 +85,7 @@ std::string Collectives::description() const {
   return "";
 }
 
-// Here, because core/device knows neither ranks nor their collectives.
+// Defined here, because core/device includes neither ranks nor their collectives.
 std::unique_ptr<Collectives> DeviceBackend::connect(Ranks&) {
   return nullptr;
 }
@@ -185,7 +186,7 @@ void Ranks::on_some(bool mine, const std::function<void()>& work) {
     if (mine) work();
     return;
   }
-  // Who failed, where: the activity that an inner operation left, or this one.
+  // The activity of an inner operation that failed, or else the current one.
   const std::string outcome = outcome_of(mine, work);
   const RankActivity& where = failed_in_.step >= 0 ? failed_in_ : activity_;
   const std::vector<std::string> outcomes = control_->gather(outcome);
@@ -196,7 +197,7 @@ void Ranks::on_some(bool mine, const std::function<void()>& work) {
     if (outcomes[rank][0] != 'e') continue;
     const auto kind = static_cast<ErrorKind>(outcomes[rank][1] - '0');
     const std::string message = outcomes[rank].substr(2);
-    // What every rank met that had work to do is no matter of one rank.
+    // When every rank that had work met the same error, the message names no single rank.
     const bool of_all = std::all_of(outcomes.begin(), outcomes.end(),
                                     [&](const std::string& other) { return other == "-" || other == outcomes[rank]; });
     throw SharedError(kind, of_all ? message : fmt::format("{}: {}", places[rank], message));

@@ -25,32 +25,33 @@ class Ranks {
   int rank() const { return rank_; }
   int size() const { return size_; }
   bool is_root() const { return rank_ == 0; }
-  int host_rank() const { return host_rank_; }  // among the ranks on the same host
+  int host_rank() const { return host_rank_; }  // number among the ranks on the same host
   int host_size() const { return host_size_; }
-  // Of the cores of the host those that fall to this rank, which launchers may have bound to some of them.
+  // Returns this rank's share of the cores of its host; launchers may have bound the rank to some of them.
   int cores() const { return cores_; }
   const std::string& host() const { return activity_.host; }
-  const std::vector<std::string>& hosts() const { return hosts_; }  // of all ranks, by rank
+  const std::vector<std::string>& hosts() const { return hosts_; }  // the host of every rank
   Collectives& collectives() { return *collectives_; }
-  // From now on: those of the device that the run computes on (DeviceBackend::connect).
+  // Replaces the collectives by those of the device that the run computes on (DeviceBackend::connect).
   void use(std::unique_ptr<Collectives> collectives) { collectives_ = std::move(collectives); }
   Control& control() { return *control_; }
 
-  // Host values. The sum is taken in the order of ranks, in place.
+  // Exchange host values. The sum is taken in the order of ranks, in place.
   void sum(std::span<double> values);
   double largest(double value);
   std::vector<std::string> gather(const std::string& mine);
   std::string broadcast_from_root(const std::string& text);
-  // What find() returns on root, which alone calls it; an error of root's is one of all ranks. In a file system that
-  // all hosts see, root's view counts: the listings of others may be older.
+  // Returns on every rank what find() returns on root, which alone calls it; an error of root is thrown on all ranks.
+  // Use it to look at a shared file system, whose listings on other hosts may be older.
   std::string found_by_root(const std::function<std::string()>& find);
   void barrier();
-  // Error(communication) on all ranks unless they give the same text: what it is, and which rank differs from root.
+  // Throws Error(communication) on all ranks unless they give the same text: the message says what differs, and which
+  // rank differs from root.
   void agree(std::string_view what, const std::string& text,
              std::string_view hint = "start all ranks with the same program, files and options");
 
-  // Runs `work` where `mine` holds, and returns when all are done. What it throws on one rank, all throw, as
-  // SharedError: the run may go on.
+  // Runs `work` on the ranks where `mine` is true, and returns when all are done. When it throws on one rank, all throw
+  // a SharedError; the run may continue.
   void on_some(bool mine, const std::function<void()>& work);
   void on_root(const std::function<void()>& work) { on_some(is_root(), work); }
   void on_one_per_host(const std::function<void()>& work) { on_some(host_rank_ == 0, work); }
@@ -58,11 +59,11 @@ class Ranks {
 
   void set_deadline(std::chrono::milliseconds deadline);
   void set_step(int64_t step);
-  // Ends the run on all ranks because of an error of this one. Returns what is to be reported, and nothing when another
-  // rank does that. With one rank it is the message itself.
+  // Ends the run on all ranks because of an error of this one. Returns the text to report, or nothing when another rank
+  // reports. With one rank it is the message itself.
   std::optional<std::string> fail(ErrorKind kind, const std::string& message, bool shared);
 
-  // Names what this rank does while it lives. Begin with a verb: "saving the checkpoint".
+  // Names what this rank is doing while it lives. Begin with a verb: "saving the checkpoint".
   class Operation {
    public:
     Operation(Ranks& ranks, const char* name);
@@ -75,11 +76,11 @@ class Ranks {
     std::string outer_;
     int exceptions_;
   };
-  // Tests look at every operation of a rank as it begins.
+  // Tests use a probe to see every operation of a rank as it begins.
   using Probe = std::function<void(const RankActivity&)>;
   void set_probe(Probe probe) { probe_ = std::move(probe); }
 
-  // Those that verbs of the command line work with on this thread: the innermost Use, else one rank.
+  // Returns the ranks that verbs of the command line use on this thread: the innermost Use, else one rank.
   static Ranks& current();
   class Use {
    public:
@@ -104,11 +105,11 @@ class Ranks {
   int cores_ = 1;
   std::vector<std::string> hosts_;
   RankActivity activity_;
-  RankActivity failed_in_;  // what an exception left; step -1: none
+  RankActivity failed_in_;  // the activity during which an exception was thrown; step -1: none
   Probe probe_;
 };
 
-// Numbers as a text that gather() takes, and back.
+// Packs numbers into a text that gather() takes, and unpacks it.
 template <typename T>
 std::string packed(std::span<const T> values) {
   return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};

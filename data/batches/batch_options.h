@@ -21,7 +21,7 @@ struct BatchOptions {
   bool endless = true;       // false: every document once, then no more batches
   // Only these documents of the split, in their order here. Not for windows and columns, nor in an endless order.
   std::optional<std::vector<int64_t>> only = {};
-  std::optional<int64_t> last_tokens = {};  // of the last of them only the first so many tokens, BOS included
+  std::optional<int64_t> last_tokens = {};  // reads only so many tokens of the last one, BOS included
 };
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// Batches one after the other, each with the cursor from which the next one follows.
+// A stream of batches, each with the cursor from which the next one follows.
 #pragma once
 
 #include <optional>
@@ -27,10 +27,10 @@ class BatchStream {
 // Makes each batch when it is asked for.
 class BatchSource : public BatchStream {
  public:
-  // The corpus must outlive this. Error(checkpoint) when the cursor does not fit.
+  // The corpus must outlive this. Throws Error(checkpoint) when the cursor does not fit.
   BatchSource(Corpus& corpus, const std::string& split, const BatchOptions& options);
   BatchSource(Corpus& corpus, const std::string& split, const BatchOptions& options, Cursor resume_from);
-  // The batches of a mixture, which no other reader uses at the same time.
+  // Reads the batches of a mixture, which no other reader may use at the same time.
   BatchSource(std::shared_ptr<const Mixture> mixture, const Tokenizer& tokenizer, const BatchOptions& options);
   BatchSource(std::shared_ptr<const Mixture> mixture, const Tokenizer& tokenizer, const BatchOptions& options,
               Cursor resume_from);

@@ -19,11 +19,11 @@ class Columns : public Sampler {
   int64_t steps_per_epoch() const { return steps_; }
 
  private:
-  int64_t top_of(int64_t row) const;  // a token of the stream
+  int64_t top_of(int64_t row) const;  // index of a token of the stream
 
   TokenStream stream_;
   BatchOptions options_;
-  int64_t steps_ = 0;  // in an epoch
+  int64_t steps_ = 0;  // steps of an epoch
 };
 
 }  // namespace quire

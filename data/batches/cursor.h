@@ -1,4 +1,4 @@
-// Where the data path stands: which document each row is in, and which comes next. Saved with a checkpoint, as of the
+// The state of the data path: which document each row is in, and which comes next. A checkpoint saves it as of the
 // batch that was consumed.
 #pragma once
 
@@ -9,7 +9,7 @@
 namespace quire {
 
 struct RowCursor {
-  int64_t place = -1;  // of the row's document in the order of documents; -1 when the row is free
+  int64_t place = -1;  // place of the row's document in the order of documents; -1 when the row is free
   int64_t offset = 0;  // model positions of the document already read, BOS and inserted tokens included
   bool operator==(const RowCursor&) const = default;
 };
@@ -21,7 +21,7 @@ struct Cursor {
 };
 
 std::string cursor_to_json(const Cursor& cursor);
-// Anything but the text of a cursor is Error(checkpoint).
+// Throws Error(checkpoint) for anything but the text of a cursor.
 Cursor cursor_from_json(const std::string& text);
 
 }  // namespace quire

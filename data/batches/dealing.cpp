@@ -91,7 +91,7 @@ std::vector<Piece> Dealing::step(Cursor& cursor) const {
       read(row, 0);
     }
   }
-  // New rows in the queue come after the one that is served: positions only grow.
+  // Rows that enter the queue come after the one that is served, because positions only grow.
   while (!free.empty() && !exhausted(cursor)) {
     const auto [position, row] = free.top();
     free.pop();

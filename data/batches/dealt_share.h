@@ -1,4 +1,4 @@
-// How much rows read in a number of steps, without making the steps.
+// Counts how much rows read in a number of steps, without making the steps.
 #pragma once
 
 #include "data/batches/batch_options.h"
@@ -8,11 +8,11 @@ namespace quire {
 
 struct DealtShare {
   int64_t tokens = 0;     // with BOS, without inserted ones and padding
-  int64_t documents = 0;  // that rows begin
+  int64_t documents = 0;  // documents that rows begin
   bool exact = true;      // false: more than `most` documents, so the rest is in proportion to them
 };
 
-// What Dealing, whose rules these are, deals out in `steps` steps from the beginning. The list is read endlessly.
+// Returns what Dealing, whose rules these are, deals in `steps` steps from the beginning. The list is read endlessly.
 DealtShare dealt_share(const ReadingList& list, const BatchOptions& options, int64_t steps,
                        int64_t most = int64_t{1} << 20);
 

@@ -30,7 +30,7 @@ void set_target(Batch& batch, size_t cell, const MarkedTarget& target) {
 void Inserter::spread(Batch& batch, int64_t cell, int64_t phase, int64_t count, const MarkedTarget& before) const {
   if (!insertion_.any()) return;
   const auto id_at = [&](int64_t position) { return static_cast<int32_t>(vocabulary_ + insertion_.id_at(position)); };
-  // From the end: no token is overwritten before it has moved.
+  // Tokens move from the end to the beginning, so that none is overwritten before it has moved.
   const auto begin = static_cast<size_t>(cell);
   auto from = static_cast<size_t>(cell + tokens(phase, count));
   for (int64_t i = count - 1; i >= 0; --i) {

@@ -1,5 +1,5 @@
-// Puts a model's own tokens between those of the text, in every batch that is read: training, evaluation, generation
-// and measurement.
+// Puts a model's own tokens between those of the text, in every batch: training, evaluation, generation and
+// measurement.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,13 @@ class Inserter {
   Inserter(const Insertion& insertion, int64_t vocabulary);
   const Insertion& insertion() const { return insertion_; }
 
-  // The number of text tokens among `count` positions. `phase` is the position of the first one as Insertion counts it.
+  // Returns the number of text tokens among `count` positions. `phase` is the position of the first one as Insertion
+  // counts it.
   int64_t tokens(int64_t phase, int64_t count) const;
   // Inserts tokens into `count` positions that begin at a cell of the batch. Before the call the text tokens (with
   // their targets and marks) stand there without gaps; each moves to its position, and inserted tokens fill the gaps.
-  // Where inserted tokens are predicted, each takes over the target of the token before it, which for the first of
-  // these positions is `before`; that token predicts the inserted one instead where its own target counted.
+  // Where inserted tokens are predicted, each inserted token gets the target of the token before it (`before` for the
+  // first position), and that token then predicts the inserted one, if its own target counted.
   void spread(Batch& batch, int64_t cell, int64_t phase, int64_t count, const MarkedTarget& before = {}) const;
   // Throws Error(data) for an id beyond the tokenizer's vocabulary, which the model would take for an inserted token.
   // `where` names the text in the message.

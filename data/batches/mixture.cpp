@@ -10,7 +10,7 @@ namespace quire {
 
 namespace {
 
-// Documents may differ in length by a factor of thousands, and each part needs a slot.
+// The number of slots of a block. Documents may differ in length by a factor of thousands, and each part needs a slot.
 constexpr int64_t kSlots = int64_t{1} << 16;
 
 double mean_positions(const MixturePart& part) {
@@ -26,7 +26,7 @@ const Documents& Mixture::Part::documents() const {
 
 Mixture::Mixture(std::vector<MixturePart> parts, uint64_t seed) : slots_(kSlots, seed ^ hash_scope("mixture"), true) {
   QUIRE_CHECK(!parts.empty() && static_cast<int64_t>(parts.size()) < kSlots, "mixture: {} parts", parts.size());
-  // Weights are about positions, slots about documents.
+  // Weights count positions, slots count documents.
   double total = 0;
   for (const MixturePart& part : parts) {
     total += part.weight / mean_positions(part);
@@ -46,7 +46,7 @@ Mixture::Mixture(std::vector<MixturePart> parts, uint64_t seed) : slots_(kSlots,
     marked_ = marked_ || part.documents().marked();
     parts_.push_back(std::move(part));
   }
-  // What rounding gave too much or too little is the largest part's.
+  // The largest part receives the rounding error.
   std::max_element(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
     return a.slots < b.slots;
   })->slots += kSlots - given;

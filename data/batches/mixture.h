@@ -11,7 +11,7 @@
 
 namespace quire {
 
-// One part: a split of a corpus, or a task.
+// One part of a mixture: a split of a corpus, or a task.
 struct MixturePart {
   double weight = 1;                              // share of the positions that are read
   const Split* split = nullptr;                   // must outlive the mixture
@@ -22,13 +22,13 @@ class Mixture : public ReadingList, public Documents {
  public:
   Mixture(std::vector<MixturePart> parts, uint64_t seed);
 
-  // Documents of all parts are numbered together: document d is number d / parts of part d % parts.
+  // Documents of all parts are numbered together: document d is document d / parts of part d % parts.
   int64_t part_of(int64_t document) const { return document % parts(); }
   int64_t number_in_part(int64_t document) const { return document / parts(); }
   int64_t parts() const { return static_cast<int64_t>(parts_.size()); }
-  // Share of the documents that come from a part.
+  // Returns the share of the documents that come from a part.
   double share(int64_t part) const;
-  // Share of the positions that come from a part, and its split (nullptr: a task).
+  // Return the share of the positions that come from a part, and its split (nullptr for a task).
   double weight(int64_t part) const { return parts_[static_cast<size_t>(part)].source.weight / weights_; }
   const Split* split_of(int64_t part) const { return parts_[static_cast<size_t>(part)].source.split; }
 
@@ -43,9 +43,9 @@ class Mixture : public ReadingList, public Documents {
  private:
   struct Part {
     MixturePart source;
-    std::unique_ptr<DocumentOrder> order;  // of a split
+    std::unique_ptr<DocumentOrder> order;  // for a split
     int64_t first_slot = 0;
-    int64_t slots = 0;  // of a block
+    int64_t slots = 0;  // slots of a block
     const Documents& documents() const;
   };
   const Part& part(int64_t document) const { return parts_[static_cast<size_t>(part_of(document))]; }
@@ -53,7 +53,7 @@ class Mixture : public ReadingList, public Documents {
   std::vector<Part> parts_;
   DocumentOrder slots_;
   bool marked_ = false;
-  double weights_ = 0;  // of all parts
+  double weights_ = 0;  // sum over all parts
 };
 
 }  // namespace quire

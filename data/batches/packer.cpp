@@ -34,7 +34,7 @@ void Packer::put(const Piece& piece, int32_t segment, Batch& batch) const {
   const int64_t row = piece.row - options_.first_row;
   const int64_t cell = batch.at(row, piece.position);
   const auto begin = static_cast<size_t>(cell);
-  // Nothing but an inserted token at the end of a document has no token.
+  // A piece without tokens is only an inserted token at the end of a document.
   const int64_t tokens = inserter_.tokens(piece.phase, piece.count);
   if (tokens > 0) {
     put_tokens(piece, begin, tokens, batch);
@@ -59,7 +59,7 @@ void Packer::put(const Piece& piece, int32_t segment, Batch& batch) const {
 
 MarkedTarget Packer::target_before(const Piece& piece) const {
   if (!options_.insertion.predicts() || !options_.insertion.is_inserted(piece.phase)) return {};
-  // It is of the same document: an inserted token belongs to that of the token before it.
+  // The token before is in the same document: an inserted token belongs to the document of the token before it.
   const int64_t offset = piece.offset - 1;
   if (offset == 0 && !options_.data.score_first_token) return {};
   MarkedTarget target{.id = eos_, .counted = true};
@@ -73,7 +73,7 @@ MarkedTarget Packer::target_before(const Piece& piece) const {
   return target;
 }
 
-// Tokens of the text and their targets, without gaps.
+// Writes text tokens and their targets, without gaps.
 void Packer::put_tokens(const Piece& piece, size_t begin, int64_t count, Batch& batch) const {
   const int64_t length = documents_.length(piece.document);
   QUIRE_CHECK(piece.offset + count <= length + 1, "packer: tokens {}..{} of a document of {}", piece.offset,

@@ -1,6 +1,7 @@
 // Fills batches. The model reads BOS t1 .. tn of a document with n stored tokens and predicts t1 .. tn EOS: n + 1
-// positions, each with a target that counts unless it is marked otherwise, or is the first one and left out. Inserted
-// tokens lie between them and have no target, or that of the token before them, so each target counts exactly once.
+// positions, each with a target. A target counts unless its mark says otherwise, or it is the first one and
+// score_first_token is false. Inserted tokens lie between them and have no target, or take that of the token before
+// them, so each target counts exactly once.
 #pragma once
 
 #include <span>
@@ -17,14 +18,14 @@ class Packer {
  public:
   // The documents must outlive this.
   Packer(const Documents& documents, const Tokenizer& tokenizer, const BatchOptions& options);
-  // Pieces of all rows, sorted by row and position; those of other ranks are skipped.
+  // Packs the pieces of all rows, sorted by row and position; those of other ranks are skipped.
   Batch pack(std::span<const Piece> pieces) const;
 
  private:
   void put(const Piece& piece, int32_t segment, Batch& batch) const;
   void put_tokens(const Piece& piece, size_t begin, int64_t count, Batch& batch) const;
   void put_marks(const Piece& piece, size_t begin, int64_t count, Batch& batch) const;
-  // What the token before a piece predicts.
+  // Returns the target of the token before a piece.
   MarkedTarget target_before(const Piece& piece) const;
 
   const Documents& documents_;

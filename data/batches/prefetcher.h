@@ -1,4 +1,4 @@
-// Makes batches ahead of time on a thread of its own, so that a step does not wait for the disk.
+// Makes batches ahead of time on a separate thread, so that a step does not wait for the disk.
 #pragma once
 
 #include <condition_variable>
@@ -33,8 +33,8 @@ class Prefetcher : public BatchStream {
   std::condition_variable changed_;
   std::deque<CursoredBatch> ready_;
   std::exception_ptr error_;
-  bool ended_ = false;     // by the source: nothing comes after what is ready
-  bool stopping_ = false;  // by the destructor
+  bool ended_ = false;     // the source has ended
+  bool stopping_ = false;  // set by the destructor
   std::thread thread_;
 };
 

@@ -19,9 +19,9 @@ struct Piece {
   int64_t position = 0;  // in the row
   int64_t count = 0;
   int64_t document = 0;  // index in the split
-  int64_t offset = 0;    // of the first token in its document: BOS is 0, the last token is `length`
+  int64_t offset = 0;    // offset of the first token in its document: BOS is 0, the last token is `length`
   int64_t place = 0;     // Batch::position of the first position
-  int64_t phase = 0;     // position of the first one as Insertion counts it, which may begin elsewhere
+  int64_t phase = 0;     // position of the first one as Insertion counts it, which may start from another origin
   bool stream = false;   // all documents are read as one text: the pieces of a row form one segment
   bool operator==(const Piece&) const = default;
 };
@@ -30,12 +30,12 @@ class Sampler {
  public:
   virtual ~Sampler();
   virtual Cursor start() const = 0;
-  // Error(checkpoint) when the cursor cannot belong to this corpus and these options.
+  // Throws Error(checkpoint) when the cursor cannot belong to this corpus and these options.
   virtual void check(const Cursor& cursor) const = 0;
-  // The pieces of the next step, sorted by row and position; moves the cursor. Rows for which nothing is left have
-  // none.
+  // Returns the pieces of the next step, sorted by row and position, and moves the cursor. Rows with nothing left have
+  // no piece.
   virtual std::vector<Piece> step(Cursor& cursor) const = 0;
-  // True when everything was read; never with `endless`.
+  // Returns true when everything was read; never with `endless`.
   virtual bool done(const Cursor& cursor) const = 0;
 };
 

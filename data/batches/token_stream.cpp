@@ -27,7 +27,7 @@ void TokenStream::read(int64_t row, int64_t top, int64_t begin, int64_t count, i
               "token stream: positions {}..{} after token {} of {}", begin, begin + count, top, tokens());
   // An inserted token belongs to the document of the token before it.
   const int64_t first = top + insertion_.tokens_before(begin) - (insertion_.is_inserted(begin) ? 1 : 0);
-  // The last document that begins at `first` or before.
+  // A binary search for the last document that begins at or before `first`.
   int64_t document = 0;
   for (int64_t end = documents(); end - document > 1;) {
     const int64_t middle = document + (end - document) / 2;

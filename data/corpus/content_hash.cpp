@@ -6,7 +6,7 @@
 
 namespace quire {
 
-// XXH3_state_t wants an alignment that only its own functions give.
+// XXH3_state_t needs an alignment that only its own functions give.
 struct ContentHash::State {
   State() : xxh3(XXH3_createState()) {}
   ~State() { XXH3_freeState(xxh3); }

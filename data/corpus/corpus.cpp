@@ -18,7 +18,7 @@ namespace quire {
 
 namespace {
 
-// Calls use(id) for stored elements; the map gives no alignment.
+// Calls use(id) for stored elements, which may be unaligned in the map.
 template <typename Stored, typename Use>
 void for_each_id(const std::byte* data, int64_t count, const Use& use) {
   for (int64_t i = 0; i < count; ++i) {
@@ -49,15 +49,15 @@ std::vector<int64_t> integers(const Hdf5Reader& reader, const std::string& datas
   return tensor.to_vector<int64_t>();
 }
 
-// People name the folder or the text that the corpus is to be made of.
+// Refuses a folder or a text, which people name instead of the corpus to be made from it.
 void require_corpus_file(const std::filesystem::path& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     fail(ErrorKind::data, "{}: is a folder, not a corpus; make a corpus of it: quire prepare --input {} --output {}.h5",
          path.string(), path.string(), (path.has_filename() ? path : path.parent_path()).string());
   }
-  if (std::filesystem::exists(manifest_path(path), ignored)) return;  // damage is told apart later
-  File::open(path);                                                   // names a file that is missing or cannot be read
+  if (std::filesystem::exists(manifest_path(path), ignored)) return;  // a later check finds damage
+  File::open(path);  // throws for a file that is missing or cannot be read
   if (first_bytes(path, kHdf5Signature.size()) == kHdf5Signature) return;
   fail(ErrorKind::data,
        "{}: is not a corpus; quire prepare makes one of texts: quire prepare --input {} --output {}.h5", path.string(),
@@ -102,8 +102,8 @@ void Split::require_whole() const {
 }
 
 void Split::check_ids(int64_t vocabulary, const std::string& where) const {
-  if (dtype_ == DType::u8 && vocabulary >= 256) return;  // cannot be wrong
-  // Read, not mapped: a map would keep the whole split in the memory of this process.
+  if (dtype_ == DType::u8 && vocabulary >= 256) return;  // no id can be wrong
+  // The file is read, not mapped: a map would keep the whole split in the memory of this process.
   const auto width = static_cast<int64_t>(size_of(dtype_));
   std::vector<std::byte> buffer(static_cast<size_t>(std::min(totals_.tokens, int64_t{1} << 18) * width));
   for (int64_t begin = 0; begin < totals_.tokens;) {
@@ -133,7 +133,7 @@ Split Split::load(const Hdf5Reader& reader, const std::string& group, const File
   if (split.offsets_.size() != documents + 1 || split.bytes_.size() != documents || split.words_.size() != documents) {
     fail_split(where, "names, offsets and counts do not belong together");
   }
-  // Their sums fit 64 bits.
+  // The longest document, such that sums of lengths fit 64 bits.
   constexpr int64_t kLongestDocument = int64_t{1} << 44;
   const auto is_count = [](int64_t count) { return count >= 0 && count <= kLongestDocument; };
   if (!std::all_of(split.bytes_.begin(), split.bytes_.end(), is_count) ||
@@ -186,12 +186,12 @@ Split Split::load(const Hdf5Reader& reader, const std::string& group, const File
   return split;
 }
 
-// With Verify::once, waits for other processes that verify the same file. Without locks, as on some network file
-// systems, each verifies.
+// Verifies the file. With Verify::once it waits for other processes that verify the same file; without locks, as on
+// some network file systems, each verifies.
 void Corpus::verify(Verify how, std::chrono::nanoseconds settle) {
   const auto verify_all = [&] {
     verify_against_manifest(*file_, manifest_);
-    // Documents are listed in what is read here: so many bytes a second are few.
+    // The time limit follows from the file's size: only the list of documents is read, and this rate is low.
     constexpr int64_t kBytesPerSecond = int64_t{1} << 24;
     const auto seconds = static_cast<int>(2 + manifest_.size / kBytesPerSecond);
     try_in_child(path_, ErrorKind::data, seconds, [&] { read_structure(); });

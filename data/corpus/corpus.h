@@ -33,8 +33,8 @@ class Split : public Documents {
   const std::string& name(int64_t document) const { return names_.at(static_cast<size_t>(document)); }
   int64_t bytes(int64_t document) const { return bytes_.at(static_cast<size_t>(document)); }
   int64_t words(int64_t document) const { return words_.at(static_cast<size_t>(document)); }
-  // How many of the recalled targets of a document the best guess gets right without having read what they repeat, on
-  // average; nothing where the task did not say.
+  // Returns how many of the recalled targets of a document the best guess gets right, on average, without having read
+  // the facts that they repeat; nothing where the task gives no number.
   std::optional<double> chance(int64_t document) const {
     return chance_.empty() ? std::nullopt : std::optional(chance_.at(static_cast<size_t>(document)));
   }
@@ -47,15 +47,16 @@ class Split : public Documents {
   static Split load(const Hdf5Reader& reader, const std::string& group, const File& file,
                     std::span<const std::byte> mapped, const std::string& where);
   void check_ids(int64_t vocabulary, const std::string& where) const;
-  // Error(data) when the file is not as long as it was: what was just copied may be zeros behind its new end.
+  // Throws Error(data) when the file has become shorter: bytes that were just copied may be zeros beyond its new end.
   void require_whole() const;
 
   DType dtype_ = DType::u8;
-  const File* file_ = nullptr;       // of the Corpus
-  int64_t file_bytes_ = 0;           // when it was opened
+  const File* file_ = nullptr;       // belongs to the Corpus
+  int64_t file_bytes_ = 0;           // size when it was opened
   const std::byte* data_ = nullptr;  // inside the map of the Corpus
-  int64_t place_ = 0;                // of the tokens in the file
-  const uint8_t* marks_ = nullptr;   // inside the map; length + 1 of every document, one after the other
+  int64_t place_ = 0;                // byte offset of the tokens in the file
+  // inside the map of the Corpus; length + 1 marks of every document, one document after the other
+  const uint8_t* marks_ = nullptr;
   std::vector<int64_t> offsets_;
   std::vector<int64_t> bytes_;
   std::vector<int64_t> words_;
@@ -66,26 +67,27 @@ class Split : public Documents {
 
 class Corpus {
  public:
-  // Any fault of the file is Error(data). When several processes of a host open it at once, one verifies it and the
-  // others wait.
+  // Throws Error(data) for any fault of the file. When several processes of a host open it at once, one verifies it and
+  // the others wait.
   static std::unique_ptr<Corpus> open(const std::filesystem::path& path, Verify verify = Verify::always,
                                       std::chrono::nanoseconds settle = std::chrono::seconds(2));
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   std::vector<std::string> split_names() const;
-  // Lives as long as the corpus. An unknown name is Error(config). The first use checks every token id of the split.
+  // Returns a split, which lives as long as the corpus. Throws Error(config) for an unknown name. The first use checks
+  // every token id of the split.
   const Split& split(const std::string& name);
-  // The token ids of these splits are right: what split() would find out was found out by another rank of this host.
+  // Says that another rank of this host has already checked the token ids of these splits, so that split() does not.
   void trust(std::span<const std::string> splits);
-  // Checksum of the file: checkpoints remember it.
+  // Returns the checksum of the file, which checkpoints store.
   const std::string& hash() const { return manifest_.checksum; }
   const CorpusManifest& manifest() const { return manifest_; }
-  const std::string& word_rule() const { return word_rule_; }  // by which words were counted (word_counter.h)
+  const std::string& word_rule() const { return word_rule_; }  // the rule by which words were counted (word_counter.h)
 
  private:
   Corpus(const std::filesystem::path& path, Verify verify, std::chrono::nanoseconds settle);
   void verify(Verify how, std::chrono::nanoseconds settle);
-  void read_structure();  // what HDF5 says of tokenizer and splits
+  void read_structure();  // reads tokenizer and splits from HDF5
   std::string describe(const std::string& split) const;
 
   std::filesystem::path path_;
@@ -96,7 +98,7 @@ class Corpus {
   std::string word_rule_;
   std::map<std::string, Split> splits_;
   std::mutex mutex_;
-  std::set<std::string> checked_;       // splits whose token ids were looked at
+  std::set<std::string> checked_;       // splits whose token ids were checked
   std::unique_ptr<CorpusStamp> stamp_;  // only with Verify::once
 };
 

@@ -11,10 +11,10 @@ namespace quire {
 
 namespace {
 
-// Documents that lie one after the other in the spool are read as one.
+// Writes tokens. Documents that follow each other in the spool are read at once.
 void write_tokens(Hdf5Writer& writer, const std::string& group, const WrittenSplit& split, const TokenSpool& spool) {
   const auto width = static_cast<int64_t>(size_of(spool.dtype()));
-  std::vector<std::pair<int64_t, int64_t>> ranges;  // of the spool, in bytes: begin and length
+  std::vector<std::pair<int64_t, int64_t>> ranges;  // ranges of the spool, in bytes: begin and length
   int64_t tokens = 0;
   for (const WrittenDocument* document : split.documents) {
     const int64_t begin = document->first * width;
@@ -46,7 +46,7 @@ void write_marks(Hdf5Writer& writer, const std::string& group, const WrittenSpli
   if (marked == 0) return;
   QUIRE_CHECK(marked == targets, "corpus writer: {} of {} targets of a split have marks", marked, targets);
   size_t document = 0;
-  int64_t done = 0;  // of this document
+  int64_t done = 0;  // tokens of this document already written
   writer.put_stream(group + "/marks", DType::u8, targets, [&](std::span<std::byte> piece) {
     while (!piece.empty()) {
       const WrittenDocument& from = *split.documents[document];
@@ -61,7 +61,7 @@ void write_marks(Hdf5Writer& writer, const std::string& group, const WrittenSpli
   });
 }
 
-// Of all documents or of none.
+// Either all documents have a chance or none has.
 void write_chance(Hdf5Writer& writer, const std::string& group, const WrittenSplit& split) {
   std::vector<double> chance;
   for (const WrittenDocument* document : split.documents) {

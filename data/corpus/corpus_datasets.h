@@ -1,4 +1,4 @@
-// The datasets of a corpus file (data/corpus/corpus_writer.h), from documents whose tokens lie in a spool.
+// Writes the datasets of a corpus file (data/corpus/corpus_writer.h) from documents whose tokens lie in a spool.
 #pragma once
 
 #include <filesystem>

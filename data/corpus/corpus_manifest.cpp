@@ -72,7 +72,7 @@ void finish_interrupted_corpus(const std::filesystem::path& corpus) {
   const std::filesystem::path manifest = manifest_path(corpus);
   const std::filesystem::path unfinished = with_suffix(manifest, ".partial");
   std::error_code error;
-  // The corpus itself was still under its other name, or was never written.
+  // Nothing to do: the corpus itself still has its other name, or was never written.
   if (!std::filesystem::is_regular_file(unfinished, error) ||
       std::filesystem::exists(with_suffix(corpus, ".partial"), error) ||
       !std::filesystem::is_regular_file(corpus, error)) {
@@ -82,10 +82,10 @@ void finish_interrupted_corpus(const std::filesystem::path& corpus) {
     File file = File::open(corpus, ErrorKind::data);
     verify_against_manifest(file, read_manifest_file(unfinished));
   } catch (const Error&) {
-    return;  // the manifest of something else, or a part of one
+    return;  // not a manifest, or an incomplete one
   }
   std::filesystem::rename(unfinished, manifest, error);
-  if (!error || !std::filesystem::exists(unfinished)) return;  // another process may have been faster
+  if (!error || !std::filesystem::exists(unfinished)) return;  // another process may have renamed it first
   fail(ErrorKind::data, "{}: quire prepare was killed before it renamed this to {}; that fails now: {}; rename it",
        unfinished.string(), manifest.string(), error.message());
 }

@@ -9,8 +9,8 @@ std::unique_ptr<Corpus> open_corpus_on_ranks(const std::filesystem::path& path, 
   const Ranks::Operation operation(ranks, "verifying the corpus");
   std::unique_ptr<Corpus> corpus;
   ranks.on_one_per_host([&] {
-    // Ranks that are threads of one process take turns: verifying copies the process, and what another thread is in the
-    // middle of would stay so in the copy (core/files/hdf5_trial.h).
+    // Ranks that are threads of one process take turns: verifying forks the process, and a lock that another thread
+    // holds at that moment would stay locked in the child (core/files/hdf5_trial.h).
     static std::mutex turn;
     const std::lock_guard lock(turn);
     corpus = Corpus::open(path, verify);

@@ -1,4 +1,4 @@
-// One corpus on all ranks, which one rank of each host verifies.
+// Opens one corpus on all ranks; one rank of each host verifies it.
 #pragma once
 
 #include "core/ranks/ranks.h"
@@ -6,9 +6,9 @@
 
 namespace quire {
 
-// On one rank of each host this is Corpus::open(path, verify), with split() of each of `splits`. When that is done on
-// all hosts, the other ranks open the file without reading it again. Every rank calls this and has the same error;
-// corpora that differ between hosts are Error(communication).
+// Calls Corpus::open(path, verify) and split() for each of `splits` on one rank of each host. When that is done on all
+// hosts, the other ranks open the file without reading it again. Every rank must call this, and all get the same error.
+// Throws Error(communication) when corpora differ between hosts.
 std::unique_ptr<Corpus> open_corpus_on_ranks(const std::filesystem::path& path, Verify verify,
                                              const std::vector<std::string>& splits, Ranks& ranks);
 

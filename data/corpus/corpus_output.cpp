@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 constexpr const char* kCorpus = "a corpus with a manifest beside it";
 constexpr const char* kManifest = "the manifest of a corpus";
 
-// A file whose writing was cut short may be empty, or have a hole where its beginning comes last.
+// Returns whether a file begins like HDF5. A file whose writing was interrupted may be empty, or have zeros at its
+// beginning, which is written last.
 bool begins_like_hdf5(const fs::path& path) {
   std::error_code ignored;
   const std::string begin = first_bytes(path, kHdf5Signature.size());
@@ -24,7 +25,7 @@ bool begins_like_hdf5(const fs::path& path) {
          begin == std::string(kHdf5Signature.size(), '\0');
 }
 
-// Of any version, and whatever it says.
+// Accepts a manifest of any version and content.
 bool is_manifest(const fs::path& path) {
   try {
     const nlohmann::json json = parse_json(read_text_file(path));
@@ -38,7 +39,7 @@ bool is_corpus(const fs::path& path) {
   return begins_like_hdf5(path) && is_manifest(manifest_path(path));
 }
 
-// A write of the manifest may have been cut short anywhere.
+// Accepts any beginning of a manifest, because its writing may have been interrupted anywhere.
 bool is_part_of_manifest(const fs::path& path) {
   const std::string begin = fmt::format("{{\n  \"format\": \"{}\"", kCorpusFormat);
   const std::string text = first_bytes(path, begin.size());

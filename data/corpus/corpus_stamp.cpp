@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// XDG base directories; empty without a home.
+// Follows the XDG base directories; empty without a home.
 fs::path cache_folder() {
   if (const char* folder = std::getenv("XDG_CACHE_HOME"); folder != nullptr && *folder == '/') {
     return fs::path(folder) / "quire";
@@ -41,7 +41,8 @@ CorpusStamp::CorpusStamp(const File& corpus, std::string checksum, std::chrono::
   const int64_t changed = std::max(nanoseconds_of(status.st_mtim), nanoseconds_of(status.st_ctim));
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   settled_ = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() - changed >= settle.count();
-  // Not the device: each host gives a network file system a number of its own, and one stamp is for all hosts.
+  // The device number is left out: each host numbers a network file system in its own way, and one stamp serves all
+  // hosts.
   identity_ = fmt::format("{} {} {} {} {}", status.st_ino, status.st_size, nanoseconds_of(status.st_mtim),
                           nanoseconds_of(status.st_ctim), checksum);
   if (settled_) read();
@@ -58,7 +59,7 @@ void CorpusStamp::read() {
       verified_ = true;
       return;
     } catch (const std::exception&) {
-      // Damaged, or of somebody else: as good as none.
+      // A stamp that is damaged, or was written by another program, counts as none.
       splits_.clear();
     }
   }
@@ -76,7 +77,7 @@ void CorpusStamp::write() const {
       if (path == cached_) fs::create_directories(path.parent_path());
       return replace_file_atomically(path, to_json());
     } catch (const std::exception&) {
-      // A read-only folder: the next place.
+      // A read-only folder is skipped.
     }
   }
 }

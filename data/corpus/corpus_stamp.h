@@ -21,15 +21,15 @@ enum class Verify : uint8_t {
 
 class CorpusStamp {
  public:
-  // The stamp of an open corpus file, whose manifest has this checksum. A file that was changed less than `settle` ago
-  // is not trusted and not remembered, because another change might not show in its times.
+  // `checksum` is that of the manifest of the open corpus file. A file that was changed less than `settle` ago is not
+  // trusted and not remembered, because another change might not show in its times.
   CorpusStamp(const File& corpus, std::string checksum, std::chrono::nanoseconds settle);
 
-  // Whether the file is the one that was verified. What cannot be read counts as no stamp.
+  // Returns whether the file is the one that was verified. A stamp that cannot be read counts as none.
   bool verified() const { return verified_; }
-  // Splits whose token ids were found right as well.
+  // Returns whether the token ids of a split were verified as well.
   bool checked(const std::string& split) const { return verified_ && splits_.count(split) > 0; }
-  // Both write the stamp. Where it cannot be written, the next one verifies again.
+  // Both write the stamp. If it cannot be written, the next process verifies again.
   void set_verified();
   void set_checked(const std::string& split);
 

@@ -30,7 +30,7 @@ struct CorpusWriter::OpenDocument {
   WordCounter words;
   Utf8Validator validator;
   ContentHash hash;
-  std::string pending;  // text that cannot be encoded before more is known
+  std::string pending;  // text that cannot be encoded before more text has arrived
 };
 
 CorpusWriter::CorpusWriter(std::filesystem::path output, const Tokenizer& tokenizer, const CorpusWriterOptions& options)
@@ -73,7 +73,7 @@ void CorpusWriter::append(std::string_view bytes) {
   open.pending.erase(0, whole);
 }
 
-// Bytes, words and the hash of the text.
+// Counts bytes and words, and hashes the text.
 void CorpusWriter::count(std::string_view bytes) {
   OpenDocument& open = *document_;
   open.hash.feed(bytes);
@@ -145,7 +145,7 @@ CorpusManifest CorpusWriter::finish(const std::map<std::string, int64_t>& left_o
   }
   if (!options_.allow_duplicates) documents_.check_duplicates();
   spool_.flush();
-  require_corpus_output(output_, options_.force);  // hours may have passed
+  require_corpus_output(output_, options_.force);  // checked again: hours may have passed
   write_corpus_datasets(partial_, tokenizer_, documents_, spool_);
   flush_file(partial_);
   {

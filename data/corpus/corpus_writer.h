@@ -30,16 +30,16 @@ struct CorpusWriterOptions {
 
 class CorpusWriter {
  public:
-  // Error(config) when the output exists and may not be replaced. The tokenizer must outlive the writer.
+  // Throws Error(config) when the output exists and may not be replaced. The tokenizer must outlive the writer.
   CorpusWriter(std::filesystem::path output, const Tokenizer& tokenizer, const CorpusWriterOptions& options);
-  // Without finish(), removes what was written and leaves an older corpus as it was.
+  // Without finish(), removes the written files and leaves an older corpus as it was.
   ~CorpusWriter();
   CorpusWriter(const CorpusWriter&) = delete;
   CorpusWriter& operator=(const CorpusWriter&) = delete;
 
-  // Makes a split. finish() fails unless it has a document by then.
+  // Makes a split. finish() fails when it has no document by then.
   void begin_split(const std::string& split) { documents_.begin_split(split); }
-  // `origin` is what messages name: the file, and the line of a record. One name twice in a split is Error(data).
+  // Messages name `origin`: the file, and the line of a record. Throws Error(data) when a name occurs twice in a split.
   void begin_document(const std::string& split, const std::string& name, const std::string& origin);
   void append(std::string_view bytes);
   // Appends tokens that were generated as tokens, and the marks of their targets. The last mark of a document is that
@@ -51,19 +51,19 @@ class CorpusWriter {
 
   int64_t documents(const std::string& split) const { return documents_.documents(split); }
   int64_t dropped(const std::string& split) const { return documents_.dropped(split); }
-  // Documents of one split go into another. A name that is not there is Error(data) that says `origin`.
+  // Moves documents from one split to another. Throws Error(data) that names `origin` for an unknown name.
   void move_documents(const std::string& from, const std::string& to, const std::vector<std::string>& names,
                       const std::string& origin) {
     documents_.move_documents(from, to, names, origin);
   }
-  // Moves `count` documents, chosen by a hash of their texts: names and order do not matter, and equal texts stay
-  // together, so that some more may move.
+  // Moves `count` documents, chosen by a hash of their texts: names and order do not matter. Equal texts stay together,
+  // so a few more may move.
   void move_share(const std::string& from, const std::string& to, int64_t count) {
     documents_.move_share(from, to, count);
   }
 
-  // Writes both files under other names, flushes and renames them. A split without documents, or a text in two of
-  // them, is Error(data). `left_out` is of the manifest.
+  // Writes both files under other names, flushes and renames them. Throws Error(data) for a split without documents, or
+  // a text in two splits. `left_out` goes into the manifest.
   CorpusManifest finish(const std::map<std::string, int64_t>& left_out = {});
 
  private:

@@ -9,8 +9,8 @@ namespace quire {
 
 namespace {
 
-// Four rounds of a Feistel network with independent random functions cannot be told from a random permutation (Luby
-// and Rackoff 1988). The halves are small here, so there are some more.
+// Four rounds of a Feistel network with independent random functions are indistinguishable from a random permutation
+// (Luby and Rackoff 1988). The halves are small here, so there are some more rounds.
 constexpr uint32_t kRounds = 8;
 constexpr uint32_t kScope = hash_scope("data.order");
 
@@ -19,7 +19,7 @@ constexpr uint32_t kScope = hash_scope("data.order");
 DocumentOrder::DocumentOrder(int64_t documents, uint64_t seed, bool shuffle)
     : documents_(documents), seed_(seed), shuffle_(shuffle) {
   QUIRE_CHECK(documents > 0, "document order: {} documents", documents);
-  // The network permutes 2^(2h) numbers: the smallest such set that holds all documents.
+  // The network permutes 2^(2h) numbers: the smallest such set that contains all documents.
   const int bits = std::bit_width(static_cast<uint64_t>(documents - 1));
   half_bits_ = bits < 2 ? 1 : (bits + 1) / 2;
 }
@@ -29,7 +29,8 @@ int64_t DocumentOrder::at(int64_t place) const {
   const int64_t epoch = place / documents_;
   auto value = static_cast<uint64_t>(place % documents_);
   if (!shuffle_) return static_cast<int64_t>(value);
-  // Cycle walking: numbers beyond the last document are permuted again. Less than four times on average.
+  // Cycle walking: numbers beyond the last document are permuted again. On average this takes fewer than four
+  // permutations.
   do {
     value = permute_once(value, epoch);
   } while (value >= static_cast<uint64_t>(documents_));

@@ -12,7 +12,7 @@ class DocumentOrder {
   DocumentOrder(int64_t documents, uint64_t seed, bool shuffle);
 
   int64_t documents() const { return documents_; }
-  // The document at a place of the endless order; epoch e is places [e * documents, (e + 1) * documents).
+  // Returns the document at a place of the endless order; epoch e is places [e * documents, (e + 1) * documents).
   int64_t at(int64_t place) const;
 
  private:

@@ -23,7 +23,8 @@ PrepareReport report_of(const CorpusManifest& manifest, const Tokenizer& tokeniz
 
 namespace {
 
-// Documents are not cut, so a share of few documents, or of documents of unlike lengths, is not the one that was asked.
+// Reports the share that each split received: documents are not cut, so with few documents, or documents of different
+// lengths, it differs from the requested share.
 void describe_shares(PrepareReport& report, const SplitRules& rules) {
   if (rules.shares.empty()) return;
   std::vector<std::string> names{"train"};
@@ -42,7 +43,7 @@ void describe_shares(PrepareReport& report, const SplitRules& rules) {
   }
 }
 
-// The lists of a split, as the command line has them.
+// Returns the lists of a split as the command line gives them.
 std::string option_of(const std::string& split, const SplitRules& rules) {
   std::string text = "--split " + split + "=";
   const size_t begin = text.size();

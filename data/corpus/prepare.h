@@ -1,4 +1,4 @@
-// From documents to a corpus: what `quire prepare` does.
+// Makes a corpus from documents, for `quire prepare`.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace quire {
 
 struct PrepareOptions {
   std::vector<std::filesystem::path> inputs;  // files and folders
-  RecordKeys keys;                            // of .jsonl records
+  RecordKeys keys;                            // keys of .jsonl records
   std::string tokenizer = "byte";
   std::filesystem::path output;
   bool lossy_tokenizer = false;     // accept a tokenizer that alters text
@@ -29,8 +29,8 @@ struct PrepareOptions {
 };
 
 struct PrepareProgress {
-  int64_t documents = 0;  // finished
-  int64_t bytes = 0;      // of the files, read so far
+  int64_t documents = 0;  // finished documents
+  int64_t bytes = 0;      // bytes of the files read so far
   int64_t total_bytes = 0;
 };
 
@@ -38,14 +38,14 @@ struct PrepareReport {
   struct SplitReport {
     SplitTotals totals;
     int64_t dropped = 0;          // empty documents
-    std::optional<double> asked;  // the share of the inputs that NAME=FRACTION asked for
-    double share = 0;             // the share of their text that it is
-    int64_t of_documents = 0;     // the number of the inputs
+    std::optional<double> asked;  // the share of the inputs that NAME=FRACTION requested
+    double share = 0;             // the share of the inputs' text that the split received
+    int64_t of_documents = 0;     // the number of the inputs' documents
   };
   std::map<std::string, SplitReport> splits;
   int64_t ignored = 0;                      // files that are not documents
   int64_t hidden = 0;                       // files and folders whose names begin with a dot
-  std::map<std::string, int64_t> left_out;  // records, by what is wrong with them
+  std::map<std::string, int64_t> left_out;  // number of records, by what is wrong with them
   std::string tokenizer;
   bool lossy = false;  // the tokenizer alters text; bytes and words are those of the original
   int64_t vocabulary = 0;
@@ -54,10 +54,10 @@ struct PrepareReport {
   double seconds = 0;
 };
 
-// What a finished corpus file says of itself; splits without what was dropped.
+// Returns the report that a finished corpus file gives; its splits lack the numbers of dropped documents.
 PrepareReport report_of(const CorpusManifest& manifest, const Tokenizer& tokenizer);
 
-// The progress function may be empty; it is called after every chunk.
+// `progress` may be empty; it is called after every chunk.
 PrepareReport prepare_corpus(const PrepareOptions& options,
                              const std::function<void(const PrepareProgress&)>& progress);
 

@@ -1,4 +1,4 @@
-// Which documents of a split are read, and in which order.
+// The choice and order of the documents of a split.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace quire {
 
-// All, in an endless order: every epoch has its own permutation. Offsets are those of Split::offsets(); they must
-// outlive this.
+// All documents, in an endless order: every epoch has its own permutation. Offsets are those of Split::offsets(); they
+// must outlive this.
 class SplitList : public ReadingList {
  public:
   SplitList(std::span<const int64_t> offsets, uint64_t seed, bool shuffle)
@@ -30,7 +30,8 @@ class SplitList : public ReadingList {
   DocumentOrder order_;
 };
 
-// Chosen ones, one after the other; of the last one, where that is given, only the first `last_tokens` with BOS.
+// Chosen documents, in order; with `last_tokens`, only the first `last_tokens` tokens (BOS included) of the last
+// document.
 class ChosenList : public ReadingList {
  public:
   ChosenList(std::span<const int64_t> offsets, std::vector<int64_t> chosen, std::optional<int64_t> last_tokens = {})

@@ -38,7 +38,7 @@ void check_unique(const SplitFiles& result) {
       if (const auto [at, is_new] = split_of_file.emplace(file, split); !is_new) {
         fail(ErrorKind::data, "{}: given twice, for split {} and for split {}", file, at->second, split);
       }
-      // Records have names of their own.
+      // Records bring their own names.
       if (document.format == FileFormat::records) continue;
       if (const auto [at, is_new] = file_of_name.emplace(document.name, file); !is_new) {
         fail(ErrorKind::data, "split {}: two documents are named {}: {} and {}", split, document.name, at->second,

@@ -34,16 +34,16 @@ struct SplitFiles {
   int64_t hidden = 0;   // files and folders whose names begin with a dot
 };
 
-// The files to read: inputs for "train", and those of the rules with paths. A file in two places, or two files that
-// give one name to a document of a split, is Error(data): documents for evaluation would be trained on, or could not
-// be told apart.
+// Returns the files to read: inputs for "train", and those of the rules with paths. Throws Error(data) for a file in
+// two places (documents for evaluation would be trained on), or two files that give one name to documents of a split
+// (they could not be told apart).
 SplitFiles find_split_files(const std::vector<std::filesystem::path>& inputs, const SplitRules& rules);
 
-// The names in the lists, one a line. One name in two lists is Error(data).
+// Returns the names in the lists, which have one name per line. Throws Error(data) for a name in two lists.
 std::map<std::string, std::vector<std::string>> read_lists(const SplitRules& rules);
 
-// Moves shares out of "train", once it has all documents. A share counts documents of the inputs, including those that
-// lists have taken, and is at least one document. A hash of the texts selects the documents.
+// Moves shares out of "train", once it has all documents. A share is a fraction of the number of input documents,
+// including those that lists have taken, and is at least one document. A hash of the texts selects the documents.
 void take_shares(CorpusWriter& writer, const SplitRules& rules, int64_t inputs);
 
 }  // namespace quire

@@ -13,7 +13,8 @@ namespace {
 
 constexpr size_t kBuffer = size_t{1} << 20;
 
-// By the tokenizer, not by what occurs: corpora of one tokenizer look alike.
+// The type follows from the tokenizer, not from the ids that occur, so that corpora of one tokenizer have the same
+// type.
 DType narrowest_type(int64_t content_size) {
   if (content_size <= 256) return DType::u8;
   return content_size <= 65536 ? DType::u16 : DType::i32;

@@ -16,18 +16,19 @@ namespace quire {
 
 class TokenSpool {
  public:
-  // In a folder with room for them. Ids are below content_size, which decides how wide they are stored.
+  // Makes scratch files in `folder`, which needs room for them. Ids are below content_size, which decides the width of
+  // stored ids.
   TokenSpool(std::filesystem::path folder, int64_t content_size);
 
   void append(std::span<const int32_t> ids);
   void append_marks(std::span<const uint8_t> marks);
-  int64_t tokens() const { return tokens_; }  // appended so far
+  int64_t tokens() const { return tokens_; }  // number of tokens appended so far
   int64_t marks() const { return marks_; }
 
   DType dtype() const { return dtype_; }
-  // Everything appended can be read from here on.
+  // Makes everything appended so far readable.
   void flush();
-  // Bytes of the stored tokens from `begin` on.
+  // Reads bytes of the stored tokens from byte `begin` on.
   void read(int64_t begin, std::span<std::byte> into) const;
   void read_marks(int64_t first, std::span<std::byte> into) const;
 
@@ -36,7 +37,7 @@ class TokenSpool {
   int64_t content_size_;
   DType dtype_;
   File tokens_file_;
-  std::optional<File> marks_file_;  // once there are marks
+  std::optional<File> marks_file_;  // made with the first marks
   std::vector<std::byte> buffer_;
   int64_t tokens_ = 0;
   int64_t marks_ = 0;

@@ -20,11 +20,11 @@ namespace {
 constexpr int64_t kLongestModel = int64_t{1} << 30;
 constexpr uint32_t kScope = hash_scope("tokenizer.sentences");
 
-// The trainer has its own uses for these characters, and drops a sentence in which one occurs. They end a sentence
-// here; encoding makes bytes of them.
+// The trainer uses these characters internally and drops a sentence that contains one. They end a sentence here;
+// encoding turns them into bytes.
 constexpr std::string_view kReserved[] = {"\xE2\x96\x81", "\xE2\x96\x85", std::string_view("\0", 1)};
 
-// Keeps a random choice of fixed size of all lines (Vitter's algorithm R).
+// Keeps a uniform random sample of fixed size of all lines (Vitter's algorithm R).
 class Sample {
  public:
   explicit Sample(int64_t limit) : limit_(limit) {}
@@ -90,7 +90,7 @@ void read_document(DocumentReader& reader, Sample& sample, const std::function<v
   add_units(pending, sample);
 }
 
-// A corpus whose split `train` is to be read.
+// A corpus whose split `train` is read.
 struct TrainCorpus {
   std::string path;
   std::unique_ptr<Corpus> corpus;
@@ -196,7 +196,7 @@ TokenizerTrainingReport train_tokenizer(const TokenizerTraining& options,
   report.vocabulary = tokenizer.vocabulary_size();
   report.sentences = sample.seen();
   report.used_sentences = static_cast<int64_t>(sample.sentences().size());
-  // Enough lines for two digits.
+  // Enough lines to give two significant digits.
   std::vector<int32_t> ids;
   size_t bytes = 0;
   for (size_t i = 0; i < sample.sentences().size() && bytes < (size_t{1} << 22); ++i) {

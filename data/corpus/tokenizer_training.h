@@ -1,4 +1,4 @@
-// Trains a SentencePiece model on documents: what `quire tokenizer train` does.
+// Trains a SentencePiece model on documents, for `quire tokenizer train`.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ namespace quire {
 
 struct TokenizerTraining {
   std::vector<std::filesystem::path> inputs;  // files and folders; of a corpus (.h5), the split `train`
-  RecordKeys keys;                            // of .jsonl records
+  RecordKeys keys;                            // keys of .jsonl records
   SentencePieceTraining model;
-  int64_t max_sentences = 1'000'000;  // lines that are used; SentencePiece holds them in memory
+  int64_t max_sentences = 1'000'000;  // the largest number of lines used; SentencePiece keeps them in memory
   std::filesystem::path output;
   bool force = false;             // replace an existing file
   bool skip_bad_records = false;  // leave out .jsonl records that cannot be read
@@ -25,16 +25,16 @@ struct TokenizerTraining {
 
 struct TokenizerTrainingReport {
   int64_t vocabulary = 0;
-  int64_t sentences = 0;       // lines that were read
-  int64_t used_sentences = 0;  // of them
+  int64_t sentences = 0;       // lines read
+  int64_t used_sentences = 0;  // lines used for training
   double bytes_per_token = 0;  // on the used lines
   double seconds = 0;
   int64_t hidden = 0;                       // files and folders whose names begin with a dot
-  std::map<std::string, int64_t> left_out;  // records, by what is wrong with them
+  std::map<std::string, int64_t> left_out;  // number of records, by what is wrong with them
 };
 
-// The progress function may be empty; it is called while documents are read. Of more lines than max_sentences, a random
-// choice is used, the same for the same documents.
+// `progress` may be empty; it is called while documents are read. When there are more lines than max_sentences, a
+// random choice is used, which is the same for the same documents.
 TokenizerTrainingReport train_tokenizer(const TokenizerTraining& options,
                                         const std::function<void(int64_t bytes, int64_t total_bytes)>& progress);
 

@@ -20,7 +20,7 @@ struct HashOfHash {
   size_t operator()(const Hash128& hash) const { return hash[0]; }
 };
 
-// Documents of .txt files are named without the ending, and lists of file names have it.
+// Finds a document with or without the ending .txt: documents are named without it, and lists of file names have it.
 std::optional<std::string> find_name(const WrittenSplit& split, const std::string& name) {
   constexpr std::string_view kEnding = ".txt";
   const std::string other =
@@ -88,7 +88,7 @@ void WrittenDocuments::move_if(const std::string& from, const std::string& to, c
 
 void WrittenDocuments::move_documents(const std::string& from, const std::string& to,
                                       const std::vector<std::string>& names, const std::string& origin) {
-  std::unordered_map<std::string, const std::string*> moved;  // the name of a document, and how the list has it
+  std::unordered_map<std::string, const std::string*> moved;  // the name of a document, and its spelling in the list
   for (const std::string& name : names) {
     const std::optional<std::string> found = find_name(find_split(from), name);
     if (!found) {

@@ -1,4 +1,4 @@
-// The documents of a corpus that is being written, and which split each belongs to.
+// The documents of a corpus that is being written, and the split of each.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ namespace quire {
 
 struct WrittenDocument {
   std::string name;
-  Hash128 hash;       // of its text
-  int64_t first = 0;  // token, in the spool
+  Hash128 hash;       // hash of its text
+  int64_t first = 0;  // its first token in the spool
   int64_t tokens = 0;
   int64_t bytes = 0;
   int64_t words = 0;
-  int64_t first_mark = 0;  // in the spool
-  int64_t marks = 0;       // tokens + 1, or none
+  int64_t first_mark = 0;  // its first mark in the spool
+  int64_t marks = 0;       // number of marks: tokens + 1, or 0
   std::optional<double> chance = {};
 };
 
@@ -34,11 +34,11 @@ struct WrittenSplit {
 
 class WrittenDocuments {
  public:
-  // `corpus` is what messages name.
+  // Messages name `corpus`.
   explicit WrittenDocuments(std::string corpus) : corpus_(std::move(corpus)) {}
 
   void begin_split(const std::string& split);
-  // One name twice in a split is Error(data) that says `origin`.
+  // Throws Error(data) that names `origin` when a name occurs twice in a split.
   void add(const std::string& split, WrittenDocument document, const std::string& origin);
   void drop(const std::string& split) { ++find_split(split).dropped; }
 
@@ -50,7 +50,7 @@ class WrittenDocuments {
   void move_documents(const std::string& from, const std::string& to, const std::vector<std::string>& names,
                       const std::string& origin);
   void move_share(const std::string& from, const std::string& to, int64_t count);
-  // A text in two splits is Error(data).
+  // Throws Error(data) for a text in two splits.
   void check_duplicates() const;
 
  private:
@@ -61,7 +61,7 @@ class WrittenDocuments {
   void add(const std::string& split, const WrittenDocument* document, const std::string& origin);
 
   std::string corpus_;
-  std::deque<WrittenDocument> documents_;  // deque: addresses stay
+  std::deque<WrittenDocument> documents_;  // a deque, so that addresses stay valid
   std::map<std::string, WrittenSplit> splits_;
 };
 

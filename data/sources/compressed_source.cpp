@@ -33,7 +33,7 @@ bool CompressedSource::fill() {
 size_t CompressedSource::read(std::span<char> buffer) {
   size_t made = 0;
   while (made < buffer.size()) {
-    // A decompressor may hold bytes back when the buffer was full, so it is asked before the file is.
+    // A decompressor may keep bytes back when the buffer was full, so it is called before the file is read.
     const Progress progress =
         decompress(std::span<const char>(window_).subspan(used_, held_ - used_), buffer.subspan(made));
     used_ += progress.taken;

@@ -1,4 +1,4 @@
-// What gzip and zstd files have in common: a window of compressed bytes that is filled again when it was used up.
+// The common part of gzip and zstd files: a window of compressed bytes that is refilled when it was used up.
 #pragma once
 
 #include <memory>
@@ -19,11 +19,11 @@ class CompressedSource : public ByteSource {
   CompressedSource(File file, std::string format);
 
   struct Progress {
-    size_t taken = 0;      // of the compressed bytes
+    size_t taken = 0;      // compressed bytes consumed
     size_t made = 0;       // bytes put into the buffer
     bool complete = true;  // a member or frame ended: the file may end here
   };
-  // Decompresses what it can. Neither taken nor made means that it needs more compressed bytes.
+  // Decompresses as much as possible. When both `taken` and `made` are 0, it needs more compressed bytes.
   virtual Progress decompress(std::span<const char> compressed, std::span<char> buffer) = 0;
   [[noreturn]] void fail_damaged(const std::string& reason) const;
   [[noreturn]] void fail_without_memory() const;
@@ -36,7 +36,7 @@ class CompressedSource : public ByteSource {
   std::vector<char> window_;
   size_t used_ = 0;
   size_t held_ = 0;
-  int64_t begin_of_window_ = 0;  // in the file
+  int64_t begin_of_window_ = 0;  // offset in the file
   bool complete_ = false;
 };
 

@@ -16,11 +16,11 @@ namespace quire {
 struct RecordKeys {
   std::string text = "text";
   std::optional<std::string> name = {};  // without it, records are named FILE:LINE
-  // Counts records that cannot be read by what is wrong with them, and they are left out. Without it they are errors.
+  // Counts of records that cannot be read and are left out, by cause. Without it such records are errors.
   std::map<std::string, int64_t>* left_out = nullptr;
 };
 
-// "3 bad records were left out: 2 not JSON, 1 no "text""
+// Returns text such as: 3 bad records were left out: 2 not JSON, 1 no "text"
 std::string describe_left_out(const std::map<std::string, int64_t>& left_out);
 
 class DocumentReader {
@@ -32,9 +32,9 @@ class DocumentReader {
   virtual bool next_document() = 0;
   virtual const std::string& name() const = 0;
   virtual std::string where() const = 0;  // file, and line of a record, for messages
-  // The next bytes of the document, valid until the next call; empty at its end.
+  // Returns the next bytes of the document, valid until the next call; empty at its end.
   virtual std::string_view next() = 0;
-  // Bytes of the file that were read so far.
+  // Returns how many bytes of the file were read so far.
   virtual int64_t consumed() const = 0;
 };
 

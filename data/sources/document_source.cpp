@@ -28,7 +28,7 @@ std::optional<Kind> kind_of(fs::path name) {
   return Kind{extension == ".txt" ? FileFormat::text : FileFormat::records, name.replace_extension().generic_string()};
 }
 
-// Adds the file when it holds documents.
+// Adds the file when it contains documents.
 void add_file(const fs::path& path, const fs::path& name, DocumentList& list) {
   const std::optional<Kind> kind = kind_of(name);
   if (!kind) {
@@ -69,7 +69,7 @@ DocumentList find_documents(const fs::path& input) {
   } catch (const fs::filesystem_error& error) {
     fail(ErrorKind::data, "{}: cannot be listed: {}", input.string(), error.code().message());
   }
-  // The order in which a file system lists a folder is not the same everywhere.
+  // Names are sorted, because file systems list folders in different orders.
   std::sort(list.documents.begin(), list.documents.end(), [](const DocumentFile& a, const DocumentFile& b) {
     return std::tie(a.name, a.path) < std::tie(b.name, b.path);
   });

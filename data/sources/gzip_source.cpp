@@ -24,7 +24,7 @@ class GzipSource : public CompressedSource {
  protected:
   Progress decompress(std::span<const char> compressed, std::span<char> buffer) override {
     if (ended_) {
-      // Another member follows, or nothing. Zeros fill what tapes and copies of whole blocks leave.
+      // After a member comes another one or the end. Zeros are padding from tapes and copies of whole blocks.
       const std::string_view rest(compressed.data(), compressed.size());
       const size_t zeros = std::min(rest.find_first_not_of('\0'), rest.size());
       if (zeros > 0 || compressed.empty()) return {.taken = zeros, .made = 0, .complete = true};
@@ -38,7 +38,7 @@ class GzipSource : public CompressedSource {
     stream_.avail_out = static_cast<uInt>(room);
     const int result = inflate(&stream_, Z_NO_FLUSH);
     if (result == Z_MEM_ERROR) fail_without_memory();
-    // Z_BUF_ERROR only says that nothing could be done.
+    // Z_BUF_ERROR only says that no progress was possible.
     if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) {
       fail_damaged(stream_.msg != nullptr ? stream_.msg : "not gzip data");
     }
@@ -48,7 +48,7 @@ class GzipSource : public CompressedSource {
 
  private:
   z_stream stream_{};
-  bool ended_ = false;  // the member that was read last
+  bool ended_ = false;  // whether the last member has ended
 };
 
 }  // namespace

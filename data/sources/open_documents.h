@@ -5,7 +5,8 @@
 
 namespace quire {
 
-// Reads `chunk` bytes at a time. What cannot be read as its kind is Error(data) with file and line or offset.
+// Reads `chunk` bytes at a time. Throws Error(data) with file and line or offset for content that does not match the
+// kind.
 std::unique_ptr<DocumentReader> open_documents(const DocumentFile& file, const RecordKeys& keys = {},
                                                size_t chunk = DocumentReader::kChunk);
 

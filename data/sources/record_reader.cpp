@@ -11,7 +11,7 @@ namespace quire {
 
 namespace {
 
-// "[json.exception.parse_error.101] parse error at line 1, column 8: REASON": the line is always 1 here.
+// Shortens "[json.exception.parse_error.101] parse error at line 1, column 8: REASON"; the line is always 1 here.
 std::string without_line(const std::string& reason) {
   const size_t column = reason.find("column ");
   return shortened(column == std::string::npos ? reason : reason.substr(column));
@@ -21,7 +21,7 @@ bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
-// Names are lines of lists and of tables.
+// Returns whether a name can be a line of a list and a cell of a table.
 bool is_printable(std::string_view name) {
   return !name.empty() && std::all_of(name.begin(), name.end(),
                                       [](char c) { return static_cast<unsigned char>(c) >= 0x20 && c != 0x7F; });

@@ -1,4 +1,4 @@
-// .jsonl files: a JSON object a line, with the text of a document in one of its keys.
+// .jsonl files: one JSON object per line, with the text of a document in one of its keys.
 #pragma once
 
 #include "data/sources/byte_source.h"
@@ -8,7 +8,8 @@ namespace quire {
 
 class RecordReader : public DocumentReader {
  public:
-  // JSON is parsed as a whole, so a record needs memory of a few times its size: a longer one is Error(data).
+  // The largest record. JSON is parsed as a whole, so a record needs memory of a few times its size; a longer one is
+  // Error(data).
   static constexpr size_t kLongestRecord = size_t{1} << 28;
 
   RecordReader(const DocumentFile& file, RecordKeys keys, size_t chunk, size_t longest = kLongestRecord);
@@ -21,7 +22,7 @@ class RecordReader : public DocumentReader {
  private:
   bool next_line();
   bool parse();
-  // False for a record that is left out.
+  // Counts or throws the error of a bad record; returns false when the record is left out.
   bool refuse(const std::string& kind, const std::string& what) const;
 
   std::string file_name_;
@@ -36,7 +37,7 @@ class RecordReader : public DocumentReader {
   int64_t line_number_ = 0;
   std::string name_;
   std::string text_;
-  size_t given_ = 0;  // of the text
+  size_t given_ = 0;  // bytes of the text already returned
 };
 
 }  // namespace quire

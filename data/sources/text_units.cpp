@@ -19,7 +19,7 @@ size_t first_unit(std::string_view text) {
   const size_t space = text.substr(0, kLongestUnit + 1).rfind(' ');
   if (space != std::string_view::npos && space > 0) return space;
   size_t end = kLongestUnit;
-  // A character has at most three bytes after the first; more are no UTF-8 and may be cut anywhere.
+  // A character has at most three bytes after the first; longer runs are not UTF-8 and may be cut anywhere.
   for (int i = 0; i < 3 && continues_character(text[end]); ++i) --end;
   return end;
 }

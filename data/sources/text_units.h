@@ -8,14 +8,14 @@
 
 namespace quire {
 
-// Bytes of a line that are encoded together. Ordinary paragraphs are shorter.
+// The largest number of bytes of a line that are encoded together. Ordinary paragraphs are shorter.
 inline constexpr size_t kLongestUnit = 4096;
 
-// Bytes of the first unit of a text. A unit ends with a newline; in a longer line it ends before the last space within
-// the limit, or at the limit, between characters, when there is no space; else it is the whole text.
+// Returns the bytes of the first unit of a text. A unit ends with a newline; in a longer line it ends before the last
+// space within the limit, or at the limit, between characters, when there is no space; else it is the whole text.
 size_t first_unit(std::string_view text);
 
-// Bytes at the beginning of the text that form whole units, whatever text follows.
+// Returns how many bytes at the beginning of the text form whole units, whatever text follows.
 size_t whole_units(std::string_view text);
 
 }  // namespace quire

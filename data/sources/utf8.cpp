@@ -8,7 +8,7 @@ namespace {
 
 enum class Sequence { complete, cut, invalid };
 
-// The first sequence of a text that is not empty.
+// Decodes the first sequence of a text that is not empty.
 Sequence first_sequence(std::string_view text) {
   const char* at = text.data();
   try {

@@ -8,20 +8,20 @@
 
 namespace quire {
 
-// What some editors put in front of UTF-8; it is no part of what a file says.
+// The mark that some editors put in front of UTF-8; it is not part of the text.
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 class Utf8Validator {
  public:
-  // Byte offset, from the beginning of the stream, of the first sequence that is not UTF-8. A sequence cut by the end
-  // of the chunk is decided by the next call. After an error the validator is used no more.
+  // Returns the byte offset, from the beginning of the stream, of the first sequence that is not UTF-8. A sequence cut
+  // by the end of the chunk is decided by the next call. After an error the validator must not be used again.
   std::optional<int64_t> feed(std::string_view chunk);
-  // At the end of the stream: a sequence that was never completed is invalid.
+  // Ends the stream: returns the offset of a sequence that was never completed.
   std::optional<int64_t> finish() const;
 
  private:
   std::string pending_;   // the beginning of a sequence, at most three bytes
-  int64_t position_ = 0;  // of the first byte not yet accepted
+  int64_t position_ = 0;  // offset of the first byte not yet accepted
 };
 
 }  // namespace quire

@@ -10,7 +10,7 @@ bool is_ascii_space(char c) {
 
 enum class Match { none, begins, whole };
 
-// Whether bytes are one of U+0085, U+00A0, U+1680, U+2000 to U+200A, U+2028, U+2029, U+202F, U+205F, U+3000 in UTF-8.
+// Matches U+0085, U+00A0, U+1680, U+2000 to U+200A, U+2028, U+2029, U+202F, U+205F, U+3000 in UTF-8.
 Match match_space(std::string_view bytes) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
   const auto when = [](bool whole) { return whole ? Match::whole : Match::none; };
@@ -46,7 +46,7 @@ void WordCounter::feed(std::string_view bytes) {
     const Match match = match_space(pending_);
     if (match == Match::begins) continue;
     take(match == Match::whole);
-    // The byte that ended a false beginning may begin a space.
+    // The byte that ends a failed match may itself begin a space.
     const bool begins = match == Match::none && pending_.size() > 1 && match_space({&c, 1}) == Match::begins;
     pending_.assign(begins ? 1 : 0, c);
   }

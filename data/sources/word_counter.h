@@ -1,5 +1,5 @@
-// Counts words of text that arrives in pieces: runs of characters that are not white space. White space is what
-// Python's str.split() takes for it: Unicode's White_Space and U+001C to U+001F.
+// Counts words of text that arrives in pieces: runs of characters that are not white space. White space is defined as
+// in Python's str.split(): Unicode's White_Space and U+001C to U+001F.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ inline constexpr const char* kFormerWordRule = "ascii";
 class WordCounter {
  public:
   void feed(std::string_view bytes);
-  // Of everything that was fed. Bytes that are not UTF-8 belong to words.
+  // Returns the number of words fed so far. Bytes that are not UTF-8 belong to words.
   int64_t words() const;
 
  private:
@@ -23,7 +23,7 @@ class WordCounter {
 
   int64_t words_ = 0;
   bool in_word_ = false;
-  std::string pending_;  // what may be the beginning of a space of several bytes
+  std::string pending_;  // possible beginning of a multi-byte space
 };
 
 }  // namespace quire

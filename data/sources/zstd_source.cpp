@@ -8,13 +8,13 @@ namespace quire {
 
 namespace {
 
-constexpr int kLargestWindowLog = 31;  // of zstd --long=31, the largest that the program makes
+constexpr int kLargestWindowLog = 31;  // for zstd --long=31, the largest window of the program
 
 class ZstdSource : public CompressedSource {
  public:
   explicit ZstdSource(File file) : CompressedSource(std::move(file), "zstd"), stream_(ZSTD_createDStream()) {
     if (stream_ == nullptr) fail(ErrorKind::memory, "zstd: no memory to begin");
-    // A frame needs a window of what its header says, so that memory is taken as it is filled.
+    // A frame header may ask for a large window; zstd touches its memory only as it is filled.
     ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, kLargestWindowLog);
   }
   ~ZstdSource() override { ZSTD_freeDStream(stream_); }

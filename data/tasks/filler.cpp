@@ -9,7 +9,8 @@ namespace quire {
 
 namespace {
 
-// Blocks are made by themselves, so that a far part needs nothing before it. A sentence is cut where a block ends.
+// Each block is made without the others, so that a distant part needs nothing before it. A sentence is cut where a
+// block ends.
 class ProseText : public FillerText {
  public:
   ProseText(const Tokenizer& tokenizer, const DocumentKey& document) : tokenizer_(tokenizer), document_(document) {}
@@ -32,7 +33,7 @@ class ProseText : public FillerText {
  private:
   static constexpr int64_t kBlock = 2048;  // tokens
 
-  // Reading goes forward, with a look at the token before: two blocks are kept.
+  // Reading goes forward and looks at the token before, so two blocks are kept.
   const std::vector<int32_t>& block(int64_t number) {
     Block& kept = blocks_[static_cast<size_t>(number % 2)];
     if (kept.number == number) return kept.ids;
@@ -96,7 +97,7 @@ class CorpusText : public FillerText {
  private:
   const Split& split_;
   int64_t start_ = 0;
-  int64_t place_ = 0;  // of the next passage
+  int64_t place_ = 0;  // place of the next passage
 };
 
 class CorpusFiller : public Filler {

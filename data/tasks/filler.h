@@ -1,5 +1,5 @@
-// The text between the facts of a generated document. It has any length, and any part of it can be made by itself, so
-// that a document of millions of tokens is never in memory.
+// The text between the facts of a generated document. It has any length, and each part of it can be made without the
+// rest, so that a document of millions of tokens is never in memory.
 #pragma once
 
 #include <memory>
@@ -16,9 +16,9 @@ namespace quire {
 class FillerText {
  public:
   virtual ~FillerText() = default;
-  // Tokens [begin, begin + count).
+  // Copies tokens [begin, begin + count).
   virtual void tokens(int64_t begin, int64_t count, int32_t* out) = 0;
-  // Appends a sentence, or as much of a corpus, for documents that are made sentence by sentence.
+  // Appends a sentence, or a similar amount of corpus text, for documents that are made sentence by sentence.
   virtual void passage(TaskRandom& random, std::vector<int32_t>& out) = 0;
 };
 
@@ -28,10 +28,10 @@ class Filler {
   virtual std::unique_ptr<FillerText> open(const DocumentKey& document) const = 0;
 };
 
-// Sentences of the built-in grammar (data/tasks/prose.h). The tokenizer must outlive it.
+// Returns sentences of the built-in grammar (data/tasks/prose.h). The tokenizer must outlive it.
 std::unique_ptr<Filler> make_prose_filler(const Tokenizer& tokenizer);
-// The documents of a split as one endless text; each generated document begins at a random place in it. The split must
-// outlive the filler.
+// Returns the documents of a split as one endless text; each generated document begins at a random place in it. The
+// split must outlive the filler.
 std::unique_ptr<Filler> make_corpus_filler(const Split& split);
 
 }  // namespace quire

@@ -8,15 +8,16 @@ namespace quire {
 
 class FillerSource {
  public:
-  // Error(data) for a corpus that cannot be read, Error(config) for a split that it does not have. All ranks call this.
+  // Throws Error(data) for a corpus that cannot be read, Error(config) for a split that it does not have. All ranks
+  // must call this.
   FillerSource(const std::string& name, Ranks& ranks);
 
-  // Of the corpus; nullptr for the built-in grammar.
+  // Returns the tokenizer of the corpus; nullptr for the built-in grammar.
   const Tokenizer* tokenizer() const { return corpus_ ? &corpus_->tokenizer() : nullptr; }
-  // Error(data) when the corpus has another tokenizer, which must outlive the filler.
+  // Throws Error(data) when the corpus has another tokenizer. `tokenizer` must outlive the filler.
   std::unique_ptr<Filler> make(const Tokenizer& tokenizer);
 
-  // The corpus; empty for the built-in grammar.
+  // Returns the path of the corpus; empty for the built-in grammar.
   const std::string& path() const { return path_; }
 
  private:

@@ -8,7 +8,7 @@ namespace quire {
 
 namespace {
 
-// The tokens that text can give and that give back what they were made of: no unknown piece, no half of a character.
+// Returns the tokens that encode to themselves: no unknown piece, no half of a character.
 std::vector<int32_t> all_tokens(const Tokenizer& tokenizer) {
   std::vector<int32_t> ids;
   std::vector<int32_t> again;

@@ -12,13 +12,13 @@ namespace quire {
 
 class KeyAlphabet {
  public:
-  // Error(config), beginning with `where`, when the tokenizer has no token of its own for a symbol.
+  // Throws Error(config), beginning with `where`, when the tokenizer has no single token for a symbol.
   KeyAlphabet(Alphabet alphabet, const Tokenizer& tokenizer, const std::string& where);
 
   int64_t size() const { return static_cast<int64_t>(ids_.size()); }
-  // Keys of `symbols` tokens that differ from one another.
+  // Returns `count` different keys of `symbols` tokens each.
   std::vector<std::vector<int32_t>> draw(int64_t count, int64_t symbols, TaskRandom& random) const;
-  // Whether `count` different keys exist.
+  // Returns whether `count` different keys exist.
   bool has(int64_t count, int64_t symbols) const;
 
  private:

@@ -140,7 +140,7 @@ class Hops : public NeedleKind {
         scene.needles.push_back(joined({define_, names[from], arrow_, names[from + 1], end_}));
       }
     }
-    // Needles are hidden in the order of their draws, so any order of them is as likely.
+    // Needles are hidden in the order in which they were drawn, so all orders are equally likely.
     scene.question = joined({path_, names[0], is_});
     for (int64_t hop = 1; hop <= hops_; ++hop) {
       if (hop > 1) {

@@ -14,8 +14,8 @@ NeedleDocument::NeedleDocument(NeedleScene scene, std::vector<int64_t> offsets, 
   std::vector<size_t> order(scene_.needles.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return offsets[a] < offsets[b]; });
-  int64_t at = 0;     // in the document
-  int64_t place = 0;  // in the filler
+  int64_t at = 0;     // position in the document
+  int64_t place = 0;  // position in the filler
   const auto fill_to = [&](int64_t end) {
     parts_.push_back({.begin = at, .ids = nullptr, .place = place});
     place += end - at;
@@ -90,7 +90,7 @@ int64_t NeedleTask::tail() const {
 }
 
 int64_t NeedleTask::least_positions() const {
-  const int64_t needles = 1 + kind_->longest_needles();  // with BOS
+  const int64_t needles = 1 + kind_->longest_needles();  // includes BOS
   int64_t least = needles + kind_->longest_question() - 1 + tail();
   if (config_.align > 1) least = std::max(least, needles + 2 * tail());
   return (least + config_.align - 1) / config_.align * config_.align;

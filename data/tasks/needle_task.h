@@ -14,7 +14,7 @@ namespace quire {
 
 class NeedleDocument : public TaskDocument {
  public:
-  // offsets: how many tokens of filler precede each needle of the scene.
+  // `offsets`: how many tokens of filler precede each needle of the scene.
   NeedleDocument(NeedleScene scene, std::vector<int64_t> offsets, int64_t length, int64_t tail, TaskLoss loss,
                  std::unique_ptr<FillerText> filler);
 
@@ -25,16 +25,16 @@ class NeedleDocument : public TaskDocument {
   void tokens(int64_t begin, int64_t count, int32_t* out) const override;
   void marks(int64_t begin, int64_t count, uint8_t* out) const override;
 
-  // The stored token with which the answer begins.
+  // Returns the index of the stored token with which the answer begins.
   int64_t answer_begin() const { return answer_begin_; }
   const std::vector<int32_t>& answer() const { return scene_.answer; }
   int64_t scored() const { return scene_.scored; }
-  int64_t needle_begin() const { return needle_begin_; }  // of the needle that is asked for
+  int64_t needle_begin() const { return needle_begin_; }  // begin of the needle that the question asks for
 
  private:
   struct Part {
     int64_t begin = 0;
-    const std::vector<int32_t>* ids = nullptr;  // nothing: filler from `place` on
+    const std::vector<int32_t>* ids = nullptr;  // nullptr: filler from `place` on
     int64_t place = 0;
   };
 
@@ -42,7 +42,7 @@ class NeedleDocument : public TaskDocument {
   int64_t length_;
   TaskLoss loss_;
   std::unique_ptr<FillerText> filler_;
-  std::vector<Part> parts_;  // by begin
+  std::vector<Part> parts_;  // sorted by begin
   int64_t answer_begin_ = 0;
   int64_t needle_begin_ = 0;
 };
@@ -52,11 +52,11 @@ class NeedleTask : public Task {
   NeedleTask(const TaskConfig& config, const TaskSources& sources, const std::string& where);
   std::unique_ptr<TaskDocument> document(int64_t index) const override { return needle(index); }
   std::unique_ptr<NeedleDocument> needle(int64_t index) const;
-  // Positions that the shortest document can have.
+  // Returns the number of positions of the shortest possible document.
   int64_t least_positions() const;
 
  private:
-  int64_t tail() const;  // positions from the question's last token on
+  int64_t tail() const;  // number of positions from the question's last token on
 
   const Filler& filler_;
   std::unique_ptr<NeedleKind> kind_;

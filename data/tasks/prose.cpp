@@ -45,7 +45,7 @@ std::string join(std::initializer_list<Words> parts) {
   return text;
 }
 
-// Of the words that begin with this.
+// Returns the share of the words that begin with `beginning`.
 template <size_t N>
 double share_of(const Words (&words)[N], std::string_view beginning) {
   const auto count =
@@ -101,7 +101,7 @@ std::string made_up_word(TaskRandom& random) {
 
 namespace {
 
-// Of the syllables that are to come, and of what follows them.
+// Returns the probability that the remaining syllables and the coda begin with `beginning`.
 double rest_share(std::string_view beginning, int64_t syllables) {
   if (beginning.empty()) return 1;
   if (syllables == 0) return share_of(kCodas, beginning);

@@ -34,13 +34,13 @@ class RecallDocument : public TaskDocument {
 };
 
 struct Fact {
-  std::string before;       // ends with the word that the rest follows from
-  RecallValue value;        // what has to be remembered
-  std::string after;        // empty: nothing is told
+  std::string before;       // ends with the word that the value follows
+  RecallValue value;        // the text to be remembered
+  std::string after;        // text after the value; empty: none
   std::string space = " ";  // before the value
-  int64_t said = 0;         // where the value was last said
-  int64_t due = 0;          // where it comes back
-  int64_t left = 0;         // mentions to come
+  int64_t said = 0;         // where the value was last written
+  int64_t due = 0;          // where it comes back next
+  int64_t left = 0;         // remaining mentions
 };
 
 // Writes one document from its beginning to its end.
@@ -58,7 +58,7 @@ class Writer {
     while (place() < length) {
       const auto next =
           std::min_element(facts_.begin(), facts_.end(), [](const Fact& a, const Fact& b) { return a.due < b.due; });
-      // New facts come one by one, so that their mentions do not fall together.
+      // New facts start one by one, so that their mentions do not coincide.
       if (static_cast<int64_t>(facts_.size()) < config_.facts && random_.below(3) == 0) {
         facts_.push_back(new_fact());
         say(facts_.back(), false);
@@ -73,7 +73,7 @@ class Writer {
     ids_.resize(static_cast<size_t>(length));
     marks_.resize(ids_.size());
     marks_.push_back(kCounted);
-    // The end may cut off some that are recalled.
+    // Cutting the document to its length may have removed some recalled targets.
     guesses_.resize(static_cast<size_t>(std::count(marks_.begin(), marks_.end(), kCounted | kRecalled)));
     const double chance = std::accumulate(guesses_.begin(), guesses_.end(), 0.0);
     return std::make_unique<RecallDocument>(std::move(ids_), std::move(marks_), chance);
@@ -82,12 +82,12 @@ class Writer {
  private:
   int64_t place() const { return static_cast<int64_t>(ids_.size()); }
 
-  // A word that no other fact of the document has, so that only one thing can follow it.
+  // Returns a word that no other fact of the document has, so that only one value can follow it.
   std::string new_word() {
     for (;;) {
       std::string word = made_up_word(random_);
       if (words_.insert(word).second) return word;
-      // As good as never: documents long enough to run out of words go on with longer ones.
+      // Practically never reached: documents long enough to run out of words use longer ones.
       word += made_up_word(random_);
       if (words_.insert(word).second) return word;
     }
@@ -108,7 +108,7 @@ class Writer {
     }
   }
 
-  // What each may say is written in symbols of its own.
+  // Each sign has its own set of symbols.
   Fact new_sign() {
     constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kSigns{
         {{"number", "0123456789"}, {"letter", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}, {"mark", "+*/=%&#@$!"}}};
@@ -135,12 +135,12 @@ class Writer {
     size_t known = 0;  // characters of the value before token i, and the spaces that follow them
     for (size_t i = marks_.size(); i < ids_.size(); ++i) {
       const std::string text = tokenizer_.decode({&ids_[i], 1});
-      // A space can be told without remembering anything.
+      // A space can be predicted without remembering anything, so it is not recalled.
       const bool counts = recalled && text != " ";
       marks_.push_back(counts ? kCounted | kRecalled : kCounted);
       if (counts) guesses_.push_back(guess_.right(fact.value, fact.value.text.substr(0, known)));
       for (const char c : text) {
-        if (c == ' ') continue;  // written or not: tokenizers differ
+        if (c == ' ') continue;  // tokenizers differ in whether they write the space
         ++known;
         while (known < fact.value.text.size() && fact.value.text[known] == ' ') ++known;
       }
@@ -160,7 +160,7 @@ class Writer {
   RecallGuess& guess_;
   std::vector<int32_t> ids_;
   std::vector<uint8_t> marks_;
-  std::vector<double> guesses_;  // of every target that is recalled, in their order
+  std::vector<double> guesses_;  // one per recalled target, in order
   std::vector<Fact> facts_;
   std::set<std::string> words_;
 };

@@ -17,7 +17,7 @@ class RecallTask : public Task {
  private:
   const Tokenizer& tokenizer_;
   const Filler& filler_;
-  mutable RecallGuess guess_;  // remembers what it has found out
+  mutable RecallGuess guess_;  // caches its results
 };
 
 }  // namespace quire

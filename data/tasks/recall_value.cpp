@@ -14,7 +14,7 @@ bool all_digits(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// The probability that a value begins with this.
+// Returns the probability that a value begins with `beginning`.
 double share(const RecallValue& value, const std::string& beginning) {
   if (beginning.empty()) return 1;
   switch (value.kind) {
@@ -39,8 +39,8 @@ double share(const RecallValue& value, const std::string& beginning) {
   fail(ErrorKind::internal, "recall: no kind of fact {}", static_cast<int>(value.kind));
 }
 
-// The beginning of a name that stands for all with the same continuations: these depend on the number of syllables and
-// on what came after the last vowel.
+// Maps the beginning of a name to a representative of all beginnings with the same continuations, which depend only on
+// the number of syllables and on the characters after the last vowel.
 std::string same_stage(std::string_view beginning) {
   std::string same;
   for (size_t vowel = beginning.find_first_of("aeiou"); vowel != std::string_view::npos;

@@ -1,4 +1,4 @@
-// What the facts of task recall say, and what somebody can guess who did not read them.
+// The values of the facts of task recall, and how well somebody can guess them who did not read them.
 #pragma once
 
 #include <map>
@@ -14,13 +14,13 @@ namespace quire {
 struct RecallValue {
   std::string text;
   FactKind kind = FactKind::names;
-  std::string_view symbols = {};  // one of which is the text of a sign
+  std::string_view symbols = {};  // the characters of which the text of a sign is made
 };
 
 RecallValue draw_value(FactKind kind, std::string_view symbols, TaskRandom& random);
 
-// The probability that the best guess of a value's next character is right, for a reader who knows the kind, the
-// symbols and the first characters, and that the value goes on.
+// Returns the probability that the best guess of a value's next character is right, for a reader who knows the kind,
+// the symbols and the first characters, and that the value goes on.
 class RecallGuess {
  public:
   double right(const RecallValue& value, std::string_view beginning);

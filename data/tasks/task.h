@@ -17,15 +17,16 @@ class TaskDocument {
   virtual int64_t length() const = 0;  // in stored tokens
   virtual void tokens(int64_t begin, int64_t count, int32_t* out) const = 0;
   virtual void marks(int64_t begin, int64_t count, uint8_t* out) const = 0;  // as Documents::marks()
-  // How many of the recalled targets the best guess gets right without having read what they repeat: an expectation,
-  // exact where a token is a character, too high where tokens are longer. Nothing where the task cannot say.
+  // Returns how many of the recalled targets the best guess gets right without having read the facts that they repeat:
+  // an expectation, exact where a token is a character, too high where tokens are longer. Returns nothing where the
+  // task has no number.
   virtual std::optional<double> chance() const { return std::nullopt; }
 };
 
 class Task {
  public:
   virtual ~Task() = default;
-  // In model positions: BOS and the stored tokens.
+  // Returns the length in model positions: BOS and the stored tokens.
   int64_t positions(int64_t index) const;
   virtual std::unique_ptr<TaskDocument> document(int64_t index) const = 0;
   double mean_positions() const;
@@ -41,12 +42,12 @@ class Task {
   uint32_t number_;
 };
 
-// Where a task's documents come from. Tokenizer and filler must outlive the task.
+// The sources of a task's documents. Tokenizer and filler must outlive the task.
 struct TaskSources {
   const Tokenizer& tokenizer;
   const Filler& filler;
   uint64_t seed = 0;
-  uint32_t number = 0;  // tells tasks of one run apart
+  uint32_t number = 0;  // distinguishes the tasks of one run
 };
 
 }  // namespace quire

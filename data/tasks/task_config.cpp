@@ -11,7 +11,7 @@ constexpr int64_t kSigns = 3;
 
 constexpr std::string_view kHops = "hops:";
 
-// What follows "hops:"; 0 when that is no number from 1 to 16.
+// Returns the number after "hops:"; 0 when that is no number from 1 to 16.
 int64_t parse_hops(std::string_view text) {
   int64_t hops = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), hops);

@@ -1,5 +1,5 @@
-// What a generated document is. Its keys are those of an entry of data.mix, of quire prepare --set and quire needle
-// --set.
+// The description of a generated document. Its keys are those of an entry of data.mix, of quire prepare --set and quire
+// needle --set.
 #pragma once
 
 #include <string>
@@ -58,7 +58,7 @@ struct TaskConfig {
   int64_t farthest = 1024;
   double near_share = 0.3;
 
-  // The kind of `task`; nothing when it is none or not a task. "hops:3" has three hops.
+  // Returns the kind of `task`; nothing when it is none or not a task. "hops:3" has three hops.
   std::optional<TaskKind> kind() const;
   int64_t hops() const;
 

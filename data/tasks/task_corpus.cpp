@@ -42,7 +42,7 @@ std::vector<SplitCount> parse_counts(const std::vector<std::string>& options) {
   return counts;
 }
 
-// Piece by piece: a document may be longer than memory.
+// Appends a document in pieces, because it may be longer than memory.
 void append(CorpusWriter& writer, const TaskDocument& document) {
   constexpr int64_t kPiece = int64_t{1} << 16;
   std::vector<int32_t> ids;
@@ -77,7 +77,8 @@ PrepareReport prepare_task_corpus(const TaskCorpusOptions& options,
           ? make_tokenizer(source.tokenizer()->serialise(), options.filler, ErrorKind::data)
           : parse_tokenizer_option(options.tokenizer, {.allow_lossy = options.lossy_tokenizer});
   const std::unique_ptr<Filler> filler = source.make(*tokenizer);
-  // A number of its own: a run with the same seed that makes such documents on the fly does not train on these.
+  // The task has a separate number, so that a run with the same seed that makes such documents on the fly does not
+  // train on these.
   const std::unique_ptr<Task> task =
       make_task(options.task, {*tokenizer, *filler, options.seed, hash_scope("prepare")}, "prepare");
   CorpusWriter writer(options.output, *tokenizer, {.any_bytes = false, .force = options.force});

@@ -1,5 +1,5 @@
-// The documents of a task as rows read them. A document is made when it is read, and the last few are kept. For one
-// thread.
+// The documents of a task in the form in which rows read them. A document is made when it is read, and the last few are
+// kept. For one thread.
 #pragma once
 
 #include <deque>
@@ -10,7 +10,7 @@ namespace quire {
 
 class TaskDocuments : public Documents {
  public:
-  // kept: how many documents are read side by side.
+  // `kept`: the number of documents that are read side by side.
   TaskDocuments(std::unique_ptr<Task> task, int64_t kept) : task_(std::move(task)), kept_(static_cast<size_t>(kept)) {}
 
   const Task& task() const { return *task_; }
@@ -39,7 +39,7 @@ class TaskDocuments : public Documents {
 
   std::unique_ptr<Task> task_;
   size_t kept_;
-  mutable std::deque<Made> made_;  // a copy of what the task can make again
+  mutable std::deque<Made> made_;  // a cache; the task can make each document again
 };
 
 }  // namespace quire

@@ -12,13 +12,13 @@ namespace quire {
 
 struct DocumentKey {
   uint64_t seed = 0;
-  uint32_t task = 0;  // tells tasks of one run apart
+  uint32_t task = 0;  // distinguishes the tasks of one run
   int64_t index = 0;
 };
 
 class TaskRandom {
  public:
-  // A stream of its own for every use, and for every block of a use.
+  // Makes a separate stream for every use, and for every block of a use.
   TaskRandom(const DocumentKey& key, std::string_view use, int64_t block = 0)
       : key_(RandomKey::of(key.seed, key.index)),
         scope_(hash_scope(use) + static_cast<uint32_t>(key.index >> 32) * 0x9E3779B9U),
@@ -29,7 +29,7 @@ class TaskRandom {
     const std::array<uint32_t, 4> four = philox(key_, scope_, task_, block_, drawn_++);
     return uint64_t{four[0]} << 32 | four[1];
   }
-  // Uniform in [0, count). The bias is below count / 2^64.
+  // Returns a uniform number in [0, count). The bias is below count / 2^64.
   int64_t below(int64_t count) { return static_cast<int64_t>(bits() % static_cast<uint64_t>(count)); }
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
   template <typename List>

@@ -12,9 +12,9 @@ namespace {
 
 struct Entry {
   const char* kind;
-  // From what follows the kind in serialise().
+  // Makes a tokenizer from the data after the kind in serialise().
   std::unique_ptr<Tokenizer> (*from_payload)(const std::string& payload);
-  // From what follows the colon in an option.
+  // Makes a tokenizer from the text after the colon in an option.
   std::unique_ptr<Tokenizer> (*from_option)(const std::string& argument, const TokenizerOptions& options);
 };
 

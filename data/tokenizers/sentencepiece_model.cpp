@@ -10,8 +10,8 @@ namespace quire {
 
 namespace {
 
-// "Internal: ./src/trainer_interface.cc(660) [(vocab_size) == (pieces_size)] Vocabulary size too high ..." without what
-// is about the library's own source.
+// Shortens "Internal: ./src/trainer_interface.cc(660) [(vocab_size) == (pieces_size)] Vocabulary size too high ..." to
+// the part that is not about the library's own source.
 std::string reason_of(const sentencepiece::util::Status& status) {
   const std::string text = status.error_message();
   const size_t condition = text.rfind("] ");
@@ -56,7 +56,8 @@ class LibraryModel : public SentencePieceModel {
   sentencepiece::SentencePieceProcessor processor_;
 };
 
-// Tabs end a piece in the trainer, so that only pieces that are given, as the newline is, hold some.
+// Returns the pieces that are given instead of learned. The trainer ends a piece at a tab, so only given pieces can
+// contain tabs, as with the newline.
 std::string given_pieces(bool tab_runs) {
   std::string pieces = "\n";
   for (size_t tabs = 1; tab_runs && tabs <= kLongestTabRun; ++tabs) pieces.append(",").append(tabs, '\t');
@@ -88,7 +89,7 @@ std::string train_sentencepiece(const SentencePieceTraining& options,
       {"vocab_size", std::to_string(options.vocabulary)},
       {"model_type", options.model},
       {"character_coverage", fmt::format("{}", options.character_coverage)},
-      // Text comes back byte for byte.
+      // These options make text come back byte for byte.
       {"normalization_rule_name", "identity"},
       {"add_dummy_prefix", "false"},
       {"remove_extra_whitespaces", "false"},
@@ -99,7 +100,7 @@ std::string train_sentencepiece(const SentencePieceTraining& options,
       {"bos_id", "1"},
       {"eos_id", "2"},
       {"pad_id", "-1"},
-      // Sums are taken thread by thread: the number of threads belongs to the result.
+      // The trainer sums per thread, so the result depends on the number of threads, which is therefore fixed.
       {"num_threads", "4"},
       {"minloglevel", "2"},
   };

@@ -15,8 +15,8 @@ class Message {
 
   struct Field {
     uint64_t number = 0;
-    uint64_t value = 0;     // of an integer
-    std::string_view text;  // of a string or a message
+    uint64_t value = 0;     // value of an integer
+    std::string_view text;  // bytes of a string or a message
   };
   bool next(Field& field) {
     if (rest_.empty()) return false;
@@ -48,7 +48,7 @@ class Message {
     rest_.remove_prefix(count);
     return taken;
   }
-  // Seven bits a byte, lowest first; the highest bit says that more follow.
+  // Reads a varint: seven bits per byte, lowest first; the highest bit says that more follow.
   uint64_t integer() {
     uint64_t value = 0;
     for (unsigned shift = 0; shift < 64; shift += 7) {
@@ -62,8 +62,8 @@ class Message {
   std::string_view rest_;
 };
 
-constexpr uint64_t kNormalizerSpec = 3;  // of ModelProto
-constexpr uint64_t kName = 1;            // of NormalizerSpec
+constexpr uint64_t kNormalizerSpec = 3;  // field number in ModelProto
+constexpr uint64_t kName = 1;            // field number in NormalizerSpec
 constexpr uint64_t kRules = 2;
 constexpr uint64_t kAddsPrefix = 3;
 constexpr uint64_t kRemovesWhitespace = 4;

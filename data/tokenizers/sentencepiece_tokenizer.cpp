@@ -64,7 +64,7 @@ void require_short(std::string_view text) {
       SentencePieceTokenizer::kLongestWhole);
 }
 
-// "<0x0A>"
+// Parses "<0x0A>".
 uint8_t byte_of(const std::string& piece) {
   return static_cast<uint8_t>(std::stoul(piece.substr(3, 2), nullptr, 16));
 }
@@ -181,8 +181,8 @@ void SentencePieceTokenizer::encode_exactly(std::string_view text, std::vector<i
   }
 }
 
-// A model without a piece for the space, as text without spaces gives, makes byte tokens of the mark that stands for
-// it. The text itself held no mark.
+// Restores spaces: a model that has no piece for the space (trained on text without spaces) makes byte tokens of the
+// mark that stands for it. The text itself contained no mark.
 void SentencePieceTokenizer::restore_spaces(std::vector<int32_t>& ids, size_t begin) const {
   const auto is_mark = [&](size_t at) {
     for (size_t i = 0; i < kSpaceMark.size(); ++i) {

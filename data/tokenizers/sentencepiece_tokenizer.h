@@ -19,12 +19,12 @@ namespace quire {
 
 class SentencePieceTokenizer : public Tokenizer {
  public:
-  // Bytes of a document that is encoded as a whole, which takes about 70 times as much memory.
+  // The largest document, in bytes, that is encoded as a whole, which takes about 70 times as much memory.
   static constexpr size_t kLongestWhole = size_t{1} << 28;
 
   static std::unique_ptr<Tokenizer> from_payload(const std::string& payload);
   static std::unique_ptr<Tokenizer> from_option(const std::string& argument, const TokenizerOptions& options);
-  // From the bytes of a model file. Error(data) when they are none.
+  // Takes the bytes of a model file. Throws Error(data) when they are no model.
   explicit SentencePieceTokenizer(std::string model);
 
   std::string kind() const override { return "spm"; }
@@ -38,7 +38,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string decode(std::span<const int32_t> ids) const override;
   std::string serialise() const override;
 
-  // How the model alters text, for messages; empty when it does not.
+  // Describes how the model alters text, for messages; empty when it does not.
   const std::string& alterations() const { return alterations_; }
 
  private:
@@ -47,7 +47,7 @@ class SentencePieceTokenizer : public Tokenizer {
   void restore_spaces(std::vector<int32_t>& ids, size_t begin) const;
   void encode_bytes(std::string_view text, std::vector<int32_t>& ids) const;
 
-  std::string bytes_;  // of the model file
+  std::string bytes_;  // bytes of the model file
   std::unique_ptr<SentencePieceModel> model_;
   std::vector<std::string> texts_;       // by id
   std::array<int32_t, 256> byte_ids_{};  // -1 for a byte without a piece

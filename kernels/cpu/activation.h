@@ -1,12 +1,12 @@
-// The kernels of activations, for products that apply one: called here and not through the slots, their bytes and time
-// count once, as the product's.
+// The kernels of activations, for products that apply one. They are called directly and not through the slots, so that
+// their bytes and time count once, as part of the product.
 #pragma once
 
 #include "kernels/elementwise.h"
 
 namespace quire::cpu {
 
-// As the operations of these names do.
+// They compute the same as the operations of these names.
 void activation(const Tensor& out, const Tensor& in, ops::Activation kind);
 void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, ops::Activation kind);
 

@@ -1,4 +1,5 @@
-// Adafactor. Rows are cut into a few parts that the shape sets; sums are f64 and combine in the order of the parts.
+// Adafactor. Rows are cut into a few parts that depend on the shape; sums are f64 and are added in the order of the
+// parts.
 #include <array>
 
 #include "kernels/checks.h"
@@ -17,7 +18,7 @@ struct Parts {
   int64_t begin(int64_t part) const { return rows * part / count; }
 };
 
-// Adds up value(j) for j in [0, count) in eight lanes, which a processor can add side by side.
+// Adds up value(j) for j in [0, count) in eight lanes, which a processor can add in parallel.
 template <typename Value>
 double sum_in_lanes(int64_t count, const Value& value) {
   constexpr int64_t kLanes = 8;
@@ -38,14 +39,14 @@ double sum_of(const double* values, int64_t count) {
   return sum;
 }
 
-// What an update does once u is known up to its clipping.
+// The end of an update, once u is known up to its clipping.
 template <typename T>
 struct Step {
   T keep;
   T rate;
-  T clip;  // times u
+  T clip;  // factor of u
   T beta;
-  T* mean;  // nullptr: without
+  T* mean;  // nullptr: there is no mean
 
   // clip and rate follow from sums over the whole parameter.
   Step(const ops::Adafactor& o, double squared_update, double squared_weight, int64_t count, T* mean_of_updates)
@@ -55,7 +56,7 @@ struct Step {
     const double size = std::sqrt(squared_weight / static_cast<double>(count));
     rate = static_cast<T>(o.learning_rate * (o.parameter_scale ? std::max(o.eps2, size) : 1.0));
   }
-  // update(i) is u before its clipping, for i in [begin, end). Two loops without a branch in them.
+  // update(i) is u before its clipping, for i in [begin, end). Two loops avoid a branch inside.
   template <typename Update>
   void apply(T* w, int64_t begin, int64_t end, const Update& update) const {
     if (mean == nullptr) {
@@ -69,7 +70,7 @@ struct Step {
   }
 };
 
-// The second moment of each weight by itself.
+// Updates with a second moment for each weight.
 template <typename T>
 void update_each(T* w, T* second, T* mean, const T* gradient, T factor, int64_t count, const ops::Adafactor& o) {
   const int64_t tiles = ceil_div(count, kElementTile);

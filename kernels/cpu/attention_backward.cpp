@@ -4,8 +4,8 @@ namespace quire::cpu {
 
 namespace {
 
-// Rows are dealt to at most four groups, each with its own sums of what all rows share (r, u, v_bias, bias); the groups
-// are added in order. One task is a group and a key head, so every gradient has one writer.
+// Rows are assigned to at most four groups, each with separate sums of the gradients that all rows share (r, u, v_bias,
+// bias); the groups are added in order. One task is a group and a key head, so every gradient has one writer.
 constexpr int64_t kRowGroups = 4;
 
 template <typename T>
@@ -28,7 +28,8 @@ struct Backward {
     return at(d, ((row * per_row + b.index) * s.kv_heads + kv_head) * size);
   }
 
-  // p: logits to probabilities. ds: gradients of probabilities to gradients of logits. Both [keys, kQueryBlock].
+  // Turns logits p into probabilities, and gradients ds of probabilities into those of logits. Both are [keys,
+  // kQueryBlock].
   static void softmax_gradient(const QueryBlock<T>& block, const KeyBlock& keys, const T* log_sum, const T* delta, T* p,
                                T* ds) {
     for (int64_t a = 0; a < block.lanes(); a += kLanes<T>) {
@@ -44,7 +45,7 @@ struct Backward {
     }
   }
 
-  // Gradients of the position terms, by query as the terms lie.
+  // Writes gradients of the position terms, which are stored by query like the terms.
   static void turn_terms(const QueryBlock<T>& block, const KeyBlock& keys, const T* ds, T* dterms) {
     constexpr int64_t kWidth = kLanes<T>;
     for (int64_t a = 0; a < block.lanes(); a += kWidth) {
@@ -70,7 +71,7 @@ struct Backward {
     T* const delta = scratch<T>(5, kQueryBlock);
     T* const log_sum = scratch<T>(6, kQueryBlock);
     std::fill(delta, delta + kQueryBlock, T{0});
-    // A query that sees nothing, and lanes beyond the last query: exp(-inf - 0) is the zero they should give.
+    // For a query that sees nothing, and for lanes beyond the last query, exp(-inf - 0) gives the zero they need.
     std::fill(log_sum, log_sum + kQueryBlock, T{0});
     for (int64_t a = 0; a < count; ++a) {
       delta[a] = g.delta.defined() ? at(g.delta, in_lse)[a]
@@ -105,7 +106,8 @@ struct Backward {
                     keys.count, block.lanes(), s.value_size, false);
       if (in.dropout > 0) block.apply_dropout(ds, keys);
       softmax_gradient(block, keys, log_sum, delta, p, ds);
-      if (in.dropout > 0) block.apply_dropout(p, keys);  // dV sees what the forward pass multiplied
+      // dV uses the probabilities after dropout, as the forward pass did
+      if (in.dropout > 0) block.apply_dropout(p, keys);
       if (dbias.defined() && keys.terms) {
         T* const by_distance = at(dbias, (group * s.heads + head) * dbias.dim(2));
         for (int64_t j = 0; j < keys.count; ++j) {
@@ -157,7 +159,7 @@ struct Backward {
   }
 };
 
-// total = sum over the leading axis of parts, in order.
+// Computes total = sum over the leading axis of parts, in order.
 template <typename T>
 void add_groups(const Tensor& total, const Tensor& parts) {
   if (!total.defined()) return;
@@ -171,7 +173,7 @@ void add_groups(const Tensor& total, const Tensor& parts) {
   });
 }
 
-// The same for a bias: total [H, N] by table entry, parts [groups, H, N + margins] by distance.
+// Does the same for a bias: total [H, N] by table entry, parts [groups, H, N + margins] by distance.
 template <typename T>
 void add_bias_groups(const Tensor& total, const Tensor& parts) {
   const int64_t entries = total.dim(1);

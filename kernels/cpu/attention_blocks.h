@@ -1,4 +1,4 @@
-// What the forward and backward attention kernels share: the walk over key blocks and the logits of one block.
+// The shared part of the forward and backward attention kernels: the loop over key blocks and the logits of one block.
 #pragma once
 
 #include <limits>
@@ -12,17 +12,17 @@ namespace quire::cpu {
 // gradients in place, and softmax runs along queries, one to a vector lane.
 inline constexpr int64_t kQueryBlock = 64;
 inline constexpr int64_t kKeyBlock = 128;
-// Position terms are stored by query. The margin holds terms of distances beyond the table, in front of a row, and what
-// whole vectors write behind its end.
+// Position terms are stored by query. The margin takes terms of distances beyond the table, before a row, and the lanes
+// that whole vectors write after its end.
 inline constexpr int64_t kTermMargin = kQueryBlock + 16;
 // The terms of all keys that a block of queries sees are computed at once when there are at most this many keys.
-// Otherwise they are computed for one block of keys after the other, which computes half as many again as there are
-// pairs.
+// Otherwise they are computed for one block of keys after the other, which computes one and a half times as many terms
+// as there are pairs.
 inline constexpr int64_t kMostTerms = 1024;
-// Padding of a bias by distance before its first and after its last entry, for distances of pairs that are not visible.
+// Padding of a bias by distance before its first and after its last entry, for distances of invisible pairs.
 inline constexpr int64_t kBiasMargin = kQueryBlock + 16;
 
-// Keys at positions [position, position + count) lie one after the other in the segment or in the ring.
+// Keys at positions [position, position + count), which are adjacent in the segment or in the ring.
 struct KeyBlock {
   int64_t position;
   int64_t count;
@@ -135,8 +135,8 @@ class QueryBlock {
   int64_t low() const { return low_; }
   int64_t high() const { return high_; }
 
-  // Calls body(KeyBlock) for the keys that the queries see. Where the tables end, keys that are beyond them for every
-  // query come in blocks of their own, without terms.
+  // Calls body(KeyBlock) for the keys that the queries see. When the tables end, keys that are beyond them for every
+  // query come in separate blocks, without terms.
   template <typename Body>
   void for_visible_blocks(Body&& body) const {
     if (empty()) return;
@@ -162,14 +162,15 @@ class QueryBlock {
     }
   }
 
-  // Visible keys of query a in a block: [begin, end).
+  // Return the visible keys of query a in a block: [begin, end).
   int64_t key_begin(int64_t a, const KeyBlock& b) const { return std::max<int64_t>(visible_begin_[a] - b.position, 0); }
   int64_t key_end(int64_t a, const KeyBlock& b) const {
     return visible_begin_[a] < visible_end_[a] ? std::min(visible_end_[a] - b.position, b.count) : 0;
   }
 
-  // Position terms: column c of the block of terms belongs to distance largest - c. Behind a window the last query and
-  // the first key are further apart than the table reaches: such a pair is not visible, or the tables end before it.
+  // Returns the largest distance of a block; column c of the block of terms belongs to distance largest - c. With a
+  // window, the distance of the last query and the first key may exceed the table: such a pair is not visible, or the
+  // tables end before it.
   int64_t largest_distance(const KeyBlock& b) const {
     return std::min(first_ + count_ - 1 - b.position, s_.entries - 1);
   }
@@ -177,24 +178,25 @@ class QueryBlock {
     const int64_t smallest = std::max<int64_t>(0, first_ - (b.position + b.count - 1));
     return std::max<int64_t>(0, largest_distance(b) - smallest + 1);
   }
-  // The keys whose terms are computed together with those of a block: all, or its own.
+  // The terms of several blocks may be computed together: those of all visible keys, or only those of the block.
   bool terms_at_once() const { return at_once_; }
   const KeyBlock& all_terms() const { return all_terms_; }
   int64_t term_stride() const { return term_stride_; }
   int64_t term_buffer() const { return kQueryBlock * term_stride_ + kTermMargin; }
-  // Where the term of query a and key 0 of the block lies, in a buffer of term_stride() a query; keys follow.
+  // Returns the offset of the term of query a and key 0 of the block, in a buffer with term_stride() per query; keys
+  // follow.
   int64_t term_offset(int64_t a, const KeyBlock& b) const {
     return a * term_stride_ + kTermMargin + largest_distance(at_once_ ? all_terms_ : b) - (first_ + a - b.position);
   }
-  // First row of the table that the block reads.
+  // Returns the first row of the table that the block reads.
   int64_t table_row(const KeyBlock& b) const { return s_.entries - 1 - largest_distance(b); }
   const T* table(const KeyBlock& b) const {
     return in_.r.template data<T>() + (table_row(b) * s_.heads + head_) * s_.size;
   }
-  // Entry of the bias by distance for query 0 and key j of the block; queries follow.
+  // Returns the entry of the bias by distance for query 0 and key j of the block; queries follow.
   int64_t bias_offset(int64_t j, const KeyBlock& b) const { return kBiasMargin + first_ - (b.position + j); }
 
-  // Logits [b.count, kQueryBlock]: -inf where a query does not see a key.
+  // Returns logits [b.count, kQueryBlock]: -inf where a query does not see a key.
   T* logits(const KeyBlock& b) {
     block_product(logits_, kQueryBlock, Operand<T>{keys(b), key_stride()}, content_by_feature_, kQueryBlock, b.count,
                   lanes_, s_.size, false);
@@ -265,7 +267,7 @@ class QueryBlock {
     }
   }
 
-  // logits += terms, which lie by query and shifted by one key from query to query.
+  // Adds terms to logits. Terms are stored by query and shifted by one key from query to query.
   void add_terms(const KeyBlock& b) {
     if (!at_once_) compute_terms(b);
     for (int64_t a = 0; a < lanes_; a += kWidth) {
@@ -297,7 +299,7 @@ class QueryBlock {
     for (int32_t j = 0; j < static_cast<int32_t>(b.count); ++j) {
       T* const row = logits_ + j * kQueryBlock;
       for (int64_t a = 0; a < lanes_; ++a) {
-        // Without a branch, so that the compiler vectorises the loop.
+        // There is no branch, so that the compiler vectorises the loop.
         const int visible = static_cast<int>(j >= begin[a]) & static_cast<int>(j < end[a]);
         row[a] = visible != 0 ? row[a] : -std::numeric_limits<T>::infinity();
       }

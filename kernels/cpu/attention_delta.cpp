@@ -1,4 +1,5 @@
-// What the backward passes of attention take off the gradients of probabilities; formulas in kernels/attention.h.
+// The deltas that the backward passes of attention subtract from the gradients of probabilities; formulas in
+// kernels/attention.h.
 #include "kernels/attention_sizes.h"
 #include "kernels/cpu/common.h"
 
@@ -6,7 +7,7 @@ namespace quire::cpu {
 
 namespace {
 
-// Place in [R, H, T] of a line, a head of a query of a row.
+// Returns the index in [R, H, T] of a line of [R, T, H].
 int64_t in_delta(int64_t line, const Tensor& delta) {
   const int64_t heads = delta.dim(1);
   const int64_t queries = delta.dim(2);

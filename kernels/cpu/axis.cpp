@@ -10,7 +10,7 @@ namespace quire::cpu {
 
 namespace {
 
-// A thread adds up this many neighbouring elements at once.
+// The number of neighbouring elements that a thread adds up at once.
 constexpr int64_t kColumns = 512;
 
 void sum_axis(const Tensor& out, const Tensor& in, int axis, double factor) {
@@ -69,7 +69,7 @@ void cumulative_sum(const Tensor& out, const Tensor& in, int axis, bool reverse)
   });
 }
 
-// exp(x - lse) of the elements that are kept; returns lse.
+// Writes exp(x - lse) of the elements that mask keeps; returns lse.
 template <typename W>
 W softmax_row(W* y, const W* x, const uint8_t* mask, int64_t mask_stride, int64_t width) {
   constexpr W kNone = -std::numeric_limits<W>::infinity();
@@ -77,7 +77,7 @@ W softmax_row(W* y, const W* x, const uint8_t* mask, int64_t mask_stride, int64_
   W most = kNone;
   for (int64_t i = 0; i < width; ++i) most = kept(i) && (x[i] > most || x[i] != x[i]) ? x[i] : most;
   ArrayView<W> to(y, width);
-  if (most == kNone) {  // nothing is kept, or only -inf
+  if (most == kNone) {  // the mask keeps nothing, or only -inf
     to.setZero();
     return most;
   }

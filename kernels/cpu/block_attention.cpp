@@ -85,9 +85,9 @@ struct Backward {
     return d.data<T>() + ((row * s.keys + tile.begin) * s.kv_heads + kv_head) * size;
   }
 
-  // p: exponentials of the tile to probabilities, rows of landmarks to 0. ds: gradients of probabilities to those of
-  // logits. With the share a of a landmark and P the softmax within its block, a key has a P (dw - sum of P dw) and the
-  // landmark a (sum of P dw - delta); a gate of the own block has p (dw - delta).
+  // Turns exponentials p of the tile into probabilities (rows of landmarks into 0), and gradients ds of probabilities
+  // into those of logits. With the share a of a landmark and P the softmax within its block, a key has a P (dw - sum of
+  // P dw) and the landmark a (sum of P dw - delta); a gate of the own block has p (dw - delta).
   void softmax_gradient(const BlockTiles<T>& tiles, const KeyTile& tile, const T* log_sum, const T* delta, T* p,
                         T* ds) const {
     for (size_t n = tile.first; n < tile.last; ++n) {
@@ -130,7 +130,7 @@ struct Backward {
     const T* const dy = dout.data<T>() + out_at;
     T* const delta = scratch<T>(4, 2 * kBlockQueries);
     T* const log_sum = delta + kBlockQueries;
-    // A query that sees nothing, and lanes beyond the last query: exp(-inf - 0) is the zero they should give.
+    // For a query that sees nothing, and for lanes beyond the last query, exp(-inf - 0) gives the zero they need.
     std::fill(delta, delta + 2 * kBlockQueries, T{0});
     for (int64_t a = 0; a < count; ++a) {
       delta[a] = (ConstArrayView<T>(dy + a * out_stride, s.value_size) *

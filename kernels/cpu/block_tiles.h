@@ -1,5 +1,5 @@
-// What the forward and backward kernels of attention to blocks share: the blocks of a row, tiles of whole blocks, and
-// the probabilities of a tile.
+// The shared part of the forward and backward kernels of attention to blocks: the blocks of a row, tiles of whole
+// blocks, and the probabilities of a tile.
 #pragma once
 
 #include <limits>
@@ -10,7 +10,7 @@
 
 namespace quire::cpu {
 
-// Queries of a tile, one to a vector lane, and keys of a tile unless a single block has more.
+// The queries of a tile, one per vector lane, and the keys of a tile unless a single block has more.
 inline constexpr int64_t kBlockQueries = 64;
 inline constexpr int64_t kBlockKeys = 128;
 
@@ -23,7 +23,7 @@ struct KeyGroup {
   int64_t regular() const { return end - begin - (landmark ? 1 : 0); }
 };
 
-// The blocks of a row, in order; keys that nobody sees are left out.
+// Returns the blocks of a row, in order, without keys that no query sees.
 inline std::vector<KeyGroup> groups_of_row(const ops::BlockAttentionInputs& in, const BlockSizes& s, int64_t row) {
   const int32_t* const number = in.block.data<int32_t>() + row * s.keys;
   const uint8_t* const landmark = in.landmark.defined() ? in.landmark.data<uint8_t>() + row * s.keys : nullptr;
@@ -116,19 +116,19 @@ class BlockTiles {
     }
   }
 
-  // Fills the tile with exp(logit - top of the group) [count, kBlockQueries]; rows of landmarks hold their logits.
+  // Fills the tile with exp(logit - top of the group) [count, kBlockQueries]; rows of landmarks keep their logits.
   T* exponentials(const KeyTile& tile) {
     block_product(logits_, kBlockQueries, Operand<T>{keys(tile), key_stride()}, by_feature_, kBlockQueries, tile.count,
                   lanes_, s_.size, false);
     for (size_t g = tile.first; g < tile.last; ++g) take_group(tile, g);
     return logits_;
   }
-  // Of a group, by lane, after exponentials(): with `whole` the log of the sum over all gates, the group has the share
-  // exp(gate - whole) * mass, and a key of it has its exponential times exp(gate - whole) * scale.
+  // Values of a group, by lane, after exponentials(). With `whole`, the log of the sum over all gates, the group has
+  // the share exp(gate - whole) * mass, and a key of it has its exponential times exp(gate - whole) * scale.
   const T* gates(const KeyTile& tile, size_t group) const { return gates_ + line_of(tile, group); }
   const T* masses(const KeyTile& tile, size_t group) const { return masses_ + line_of(tile, group); }
   const T* scales(const KeyTile& tile, size_t group) const { return scales_ + line_of(tile, group); }
-  // Where the share is that of a landmark, 1 / sum of the exponentials; elsewhere -1.
+  // Returns 1 / sum of the exponentials if the share is that of a landmark; otherwise -1.
   const T* inverses(const KeyTile& tile, size_t group) const { return inverses_ + line_of(tile, group); }
   T* row_of(const KeyTile& tile, T* rows, int64_t key) const { return rows + (key - tile.begin) * kBlockQueries; }
 
@@ -142,7 +142,7 @@ class BlockTiles {
     return static_cast<int64_t>(group - tile.first) * kBlockQueries;
   }
 
-  // What lane a has of a group: its own block, an earlier one, or nothing.
+  // Return whether the group is the block of the query in lane a, or an earlier block that it sees.
   bool is_own(size_t group, int64_t a) const {
     return in_.own_block && groups_[group].number == own_[a] && earliest_[a] <= own_[a];
   }
@@ -167,7 +167,7 @@ class BlockTiles {
     }
   }
 
-  // Groups that no query sees are left out.
+  // Makes tiles, without groups that no query sees.
   void make_tiles() {
     for (size_t g = 0; g < groups_.size(); ++g) {
       bool seen = false;
@@ -187,7 +187,7 @@ class BlockTiles {
   void take_group(const KeyTile& tile, size_t g) {
     const KeyGroup& group = groups_[g];
     const int64_t regular = group.regular();
-    // The regular keys that a lane sees, and whether its share is that of the landmark.
+    // Per lane: the number of regular keys that it sees, and 1 if its share is that of the landmark.
     std::array<T, kBlockQueries> seen;
     std::array<T, kBlockQueries> gated;
     std::array<T, kBlockQueries> kept;
@@ -246,7 +246,7 @@ class BlockTiles {
     }
   }
 
-  // What dropout multiplies the share of a group by.
+  // Returns the factor that dropout applies to the share of a group.
   T kept_share(const KeyGroup& group, int64_t a) const {
     const auto element = static_cast<uint64_t>(head_ * s_.keys + group.number);
     const auto bits = philox(in_.key, in_.scope, static_cast<uint32_t>(in_.first_row + row_),

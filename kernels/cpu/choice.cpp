@@ -10,7 +10,7 @@ namespace quire::cpu {
 
 namespace {
 
-// True when the element at i comes before the one at j.
+// Returns true when the element at i comes before the one at j.
 template <typename W>
 bool comes_before(const W* x, int32_t i, int32_t j) {
   const bool i_is_nan = x[i] != x[i];

@@ -1,4 +1,4 @@
-// Shared by the CPU kernels: element type dispatch, Eigen views, tiles that depend on shapes only.
+// Helpers of the CPU kernels: element type dispatch, Eigen views, tiles that depend only on shapes.
 #pragma once
 
 #include <Eigen/Core>
@@ -35,7 +35,7 @@ void dispatch(const char* op, DType dtype, Function&& function) {
   }
 }
 
-// The same for operations that also take bf16, which they read and write as Wide<bfloat16> = float.
+// Does the same for operations that also take bf16, which they read and write as Wide<bfloat16> = float.
 template <typename Function>
 void dispatch_stored(const char* op, DType dtype, Function&& function) {
   if (dtype == DType::bf16) {
@@ -45,7 +45,7 @@ void dispatch_stored(const char* op, DType dtype, Function&& function) {
   }
 }
 
-// The type that values stored as T are computed with.
+// The type in which values stored as T are computed.
 template <typename T>
 using Wide = std::conditional_t<std::is_same_v<T, bfloat16>, float, T>;
 template <typename T>
@@ -61,8 +61,8 @@ inline int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Elements a tile of a memory-bound kernel handles: large against the cost of handing it out, small enough for two or
-// more threads to share the work.
+// The elements of a tile of a memory-bound kernel: enough to outweigh the cost of scheduling a tile, few enough for two
+// or more threads to share the work.
 inline constexpr int64_t kElementTile = 16384;
 
 // Calls body(begin, end) over [0, count) in tiles.
@@ -80,8 +80,9 @@ void for_rows(int64_t rows, int64_t width, Body&& body) {
                [&](int64_t tile) { body(tile * per_tile, std::min(rows, (tile + 1) * per_tile)); });
 }
 
-// Scratch memory that stays with the thread: kernels run in the same order every step, so it is allocated once. Aligned
-// like tensors are: Eigen begins a sum at the first aligned element, so its order and its bits depend on the address.
+// Scratch memory that belongs to the thread: kernels run in the same order every step, so it is allocated once. It is
+// aligned like tensors: Eigen begins a sum at the first aligned element, so its order and its bits depend on the
+// address.
 template <typename T>
 T* scratch(int slot, int64_t count) {
   using Buffer = std::vector<T, Eigen::aligned_allocator<T>>;
@@ -91,7 +92,8 @@ T* scratch(int slot, int64_t count) {
   return buffer.data();
 }
 
-// Values in the type that they are computed with: in place, or for bf16 a copy in the thread's scratch.
+// Returns values in the type in which they are computed: the values themselves, or for bf16 a copy in the thread's
+// scratch.
 template <typename T>
 const Wide<T>* widened(const T* from, int64_t count, int slot) {
   if constexpr (std::is_same_v<T, Wide<T>>) {
@@ -102,7 +104,7 @@ const Wide<T>* widened(const T* from, int64_t count, int slot) {
     return to;
   }
 }
-// Where results are computed before store_narrow stores them: in place, or for bf16 in the thread's scratch.
+// Returns the memory for results that store_narrow stores later: the result itself, or for bf16 the thread's scratch.
 template <typename T>
 Wide<T>* widened_result(T* to, int64_t count, int slot) {
   if constexpr (std::is_same_v<T, Wide<T>>) {
@@ -118,8 +120,8 @@ void store_narrow(T* to, const Wide<T>* from, int64_t count) {
   }
 }
 
-// Exponentials are exactly zero below this, near the logarithm of the smallest normal number: what is masked with -inf
-// adds nothing, to the last bit. (Eigen's vector exp stops at that number instead.)
+// Exponentials are exactly zero below this, which is near the logarithm of the smallest normal number, so that a logit
+// masked with -inf adds exactly nothing. (Eigen's vector exp returns that smallest number instead.)
 template <typename T>
 inline constexpr T kSmallestExponent = sizeof(T) == 4 ? T(-87) : T(-708);
 // to = exp(x), which may be `to`; NaN stays NaN.
@@ -129,7 +131,7 @@ void exponentials(T* to, const T* x, int64_t count) {
   ArrayView<T>(to, count) = (from < kSmallestExponent<T>).select(T{0}, from.exp());
 }
 
-// The number of partial sums of a reduction over rows: few, and set by the shape alone.
+// Returns the number of partial sums of a reduction over rows: it is small, and depends only on the shape.
 inline int64_t reduction_parts(int64_t rows) {
   return std::clamp<int64_t>(rows / 64, 1, 16);
 }

@@ -164,7 +164,7 @@ void dropout(const Tensor& out, const Tensor& in, const Tensor& residual, const 
   check_dropout(out, in, residual);
   const int64_t tokens = in.dim(1);
   const int64_t width = in.dim(2);
-  // keep when bits >= p 2^32: one comparison an element
+  // An element is kept when bits >= p 2^32: one comparison per element.
   const auto threshold = static_cast<uint64_t>(options.probability * 4294967296.0);
   dispatch("dropout", out.dtype(), [&](auto type) {
     using T = decltype(type);

@@ -44,7 +44,7 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
   std::vector<int32_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return id[a] < id[b]; });
-  std::vector<int64_t> runs;  // where a new id begins
+  std::vector<int64_t> runs;  // the indices where a new id begins
   for (int64_t m = 0; m < count; ++m) {
     if (id[order[static_cast<size_t>(m)]] < 0) continue;
     if (runs.empty() || id[order[static_cast<size_t>(m)]] != id[order[static_cast<size_t>(m - 1)]]) runs.push_back(m);

@@ -11,20 +11,21 @@ namespace quire::cpu {
 
 namespace {
 
-// Each tile of c is one single-threaded product over the whole of K. How c is cut changes no bit, so it may depend on
+// Each tile of c is one single-threaded product over the whole of K. The cut of c changes no bit, so it may depend on
 // the number of threads.
 struct Tiling {
   int64_t rows;
   int64_t columns;
 };
 
-// The cut with the least work for the thread that has most: whole rounds of tiles, each its area plus the packing of
-// its two sides. Tiles are at most 512 a side, what a core keeps in its second-level cache, and columns come in panels.
+// Returns the cut with the least work for the busiest thread: whole rounds of tiles, each with the cost of its area
+// plus the packing of its two sides. Tiles have at most 512 rows and columns, which fits the second-level cache of a
+// core, and columns come in panels.
 Tiling tiling(int64_t m, int64_t n) {
   constexpr int64_t kMost = 512;
   constexpr int64_t kLeast = 64;
   constexpr int64_t kPanelColumns = 32;
-  constexpr int64_t kPackingShare = 8;  // packing a column costs as much as this many products a row
+  constexpr int64_t kPackingShare = 8;  // packing a column costs as much as this many products per row
   const int64_t threads = ThreadPool::current().threads();
   Tiling best{};
   int64_t least = std::numeric_limits<int64_t>::max();
@@ -101,7 +102,7 @@ void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptio
   });
 }
 
-// bf16 is storage only on the CPU: the operands are converted as a whole.
+// bf16 is for storage only on the CPU: whole operands are converted.
 Tensor in_f32(const Tensor& x) {
   const Tensor dense = Tensor::empty(x.shape(), x.dtype());
   ops::copy(dense, x);
@@ -130,7 +131,8 @@ void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOpti
   }
   const Tensor& product = options.pre.defined() ? options.pre : c;
   dispatch("gemm", c.dtype(), [&](auto type) { run<decltype(type)>(product, a, b, options, k); });
-  // Over the whole and not by tiles, whose cut may change: vectors and what is left over do not round alike.
+  // These run over the whole result and not by tiles, whose cut may change: vector code and the code for remaining
+  // elements round differently.
   if (options.activation) activation(c, product, *options.activation);
   if (options.gradient_of) activation_backward(c, c, options.at, *options.gradient_of);
 }

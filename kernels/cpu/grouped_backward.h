@@ -7,7 +7,7 @@
 
 namespace quire::cpu {
 
-// With D = sum over j of p_j dp_j, the gradient of the weight, a logit has the gradient weight * p (dp - D).
+// With D = sum over j of p_j dp_j, the gradient of the weight, the gradient of a logit is weight * p (dp - D).
 template <typename T, typename S>
 struct GroupedBackward {
   const ops::GroupedCrossAttentionGradients& g;
@@ -19,7 +19,7 @@ struct GroupedBackward {
 
   static constexpr int64_t kWidth = kLanes<T>;
 
-  // p: logits [S, lanes], of which those of `whole` lanes are turned to weight * p. dp: gradients of p to those of q.k.
+  // p: logits [S, lanes]; those of the first `whole` lanes become weight * p. dp: gradients of p become those of q.k.
   // Returns the sum of D over as many of the `count` queries.
   T softmax_gradient(T* p, T* dp, const T* log_sums, int64_t count, int64_t lanes, int64_t whole, T weight) const {
     T sum = 0;
@@ -44,7 +44,7 @@ struct GroupedBackward {
     return sum;
   }
 
-  // The same for one query, [S] with room for a vector behind; returns its D.
+  // Does the same for one query, [S] with room for a vector after it; returns its D.
   T softmax_gradient(T* p, T* dp, T log_sum, T weight) const {
     T delta = 0;
     for (int64_t j = 0; j < s.length; j += kWidth) {
@@ -85,7 +85,7 @@ struct GroupedBackward {
       for (int64_t n = 0; n < s.chosen; ++n) {
         const int64_t chunk = chunk_of(in, s, tile, n);
         if (chunk < 0) continue;
-        // Where all logits are -inf, so is the log of the sum: exp(-inf - 0) is the zero that p should be.
+        // When all logits are -inf, so is the log of the sum; with 0 instead, exp(-inf - 0) gives p = 0.
         for (int64_t a = 0; a < tile.count; ++a) {
           const T log_sum = log_sums[a * s.chosen + n];
           own[static_cast<size_t>(a)] = log_sum == -std::numeric_limits<T>::infinity() ? T{0} : log_sum;

@@ -8,8 +8,7 @@ namespace quire::cpu {
 
 namespace {
 
-// p: logits [S, lanes], of which those of `whole` lanes are turned to weight * p. log_sums: the log of each query's
-// divisor.
+// p: logits [S, lanes]; those of the first `whole` lanes become weight * p. log_sums: the log of each query's divisor.
 template <typename T>
 void weigh(T* p, T* log_sums, int64_t lanes, int64_t whole, int64_t length, T weight, bool softmax_one) {
   const Vector<T> zero{};
@@ -23,7 +22,7 @@ void weigh(T* p, T* log_sums, int64_t lanes, int64_t whole, int64_t length, T we
       store_vector(x + j * lanes, value);
       sum += value;
     }
-    // The sum is 0 where all logits are -inf.
+    // The sum is 0 when all logits are -inf.
     const Vector<T> factor = sum == zero ? zero : weight / sum;
     for (int64_t j = 0; j < length; ++j) store_vector(x + j * lanes, load_vector(x + j * lanes) * factor);
     store_vector(log_sums + a, top);
@@ -31,7 +30,8 @@ void weigh(T* p, T* log_sums, int64_t lanes, int64_t whole, int64_t length, T we
   }
 }
 
-// The same, with the same bits, for one query whose logits follow each other. Behind them is room for a vector.
+// Does the same, with the same bits, for one query whose logits are adjacent. There must be room for a vector after
+// them.
 template <typename T>
 T weigh(T* p, int64_t length, T weight, bool softmax_one) {
   const Vector<T> zero{};
@@ -91,8 +91,9 @@ void forward_tile(const Tensor& out, const Tensor& lse, const ops::GroupedCrossA
   for (int64_t a = 0; a < tile.count && !written; ++a) std::fill_n(to + a * stride, s.value_size, T{0});
 }
 
-// Runs that add to the same gradients of keys and values one after the other: those of rows that share chunks, directly
-// or through other rows. Every group has its own chunks. Without these gradients every run is a group.
+// Returns groups of runs that must be processed in order because they add to the same gradients of keys and values:
+// those of rows that share chunks, directly or through other rows. Chunks of different groups are disjoint. Without
+// these gradients every run is a group.
 std::vector<std::vector<QueryRun>> groups_of(const std::vector<QueryRun>& runs,
                                              const ops::GroupedCrossAttentionInputs& in, const GroupedSizes& s,
                                              bool shared) {
@@ -122,7 +123,7 @@ std::vector<std::vector<QueryRun>> groups_of(const std::vector<QueryRun>& runs,
   return groups;
 }
 
-// Calls function(T{}, S{}) with the types of queries and of what is stored.
+// Calls function(T{}, S{}) with the types of queries and of stored keys and values.
 template <typename Function>
 void dispatch_both(const char* op, const ops::GroupedCrossAttentionInputs& in, Function&& function) {
   dispatch(op, in.q.dtype(), [&](auto type) {

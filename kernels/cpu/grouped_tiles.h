@@ -1,5 +1,5 @@
-// What the forward and backward kernels of grouped cross-attention share: which queries read which list, tiles of them,
-// and the chunks they read.
+// The shared part of the forward and backward kernels of grouped cross-attention: which queries read which list, tiles
+// of them, and the chunks they read.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace quire::cpu {
 
-// Queries of a tile, one to a vector lane: with a chunk's logits the tile stays in the second-level cache.
+// The queries of a tile, one per vector lane. The tile and a chunk's logits fit the second-level cache.
 inline constexpr int64_t kGroupedQueries = 96;
 
 // Queries [first, first + count) of a row that read one list; list -1: none.
@@ -17,7 +17,7 @@ struct QueryRun {
   int64_t row, list, first, count;
 };
 
-// The runs of all rows, in order. Checks the values of lists and chunks.
+// Returns the runs of all rows, in order. Checks the values of lists and chunks.
 inline std::vector<QueryRun> query_runs(const ops::GroupedCrossAttentionInputs& in, const GroupedSizes& s) {
   const int32_t* const chosen = in.chosen.data<int32_t>();
   for (int64_t i = 0; i < in.chosen.numel(); ++i) {
@@ -57,21 +57,21 @@ void for_query_tiles(const QueryRun& run, Body&& body) {
   }
 }
 
-// The queries of a tile, in whole vectors.
+// Returns the number of queries of a tile, rounded up to whole vectors.
 template <typename T>
 int64_t lanes_of(const QueryRun& tile) {
   return ceil_div(tile.count, int64_t{kLanes<T>}) * kLanes<T>;
 }
 
-// Of these the lanes that are computed as vectors. The queries behind them are so few that a vector of them would be
-// mostly empty, as where the landmark of a chunk is one more than a power of two: they are computed one by one.
+// Returns the number of lanes that are computed as vectors. The remaining queries are so few that their vector would be
+// mostly empty, as when the landmark makes a chunk one longer than a power of two: they are computed one by one.
 template <typename T>
 int64_t whole_lanes(const QueryRun& tile) {
   constexpr int64_t kFew = kLanes<T> / 8;
   return tile.count % kLanes<T> <= kFew ? tile.count / kLanes<T> * kLanes<T> : lanes_of<T>(tile);
 }
 
-// A column of a matrix [.., lanes].
+// Returns a column of a matrix [.., lanes].
 template <typename T>
 Eigen::Map<Eigen::Array<T, Eigen::Dynamic, 1>, Eigen::Unaligned, Eigen::InnerStride<>> column_of(T* first,
                                                                                                  int64_t lanes,
@@ -79,29 +79,29 @@ Eigen::Map<Eigen::Array<T, Eigen::Dynamic, 1>, Eigen::Unaligned, Eigen::InnerStr
   return {first, count, Eigen::InnerStride<>(lanes)};
 }
 
-// The chunk that the n-th entry of the list names; -1: none.
+// Returns the chunk that the n-th entry of the list names; -1: none.
 inline int64_t chunk_of(const ops::GroupedCrossAttentionInputs& in, const GroupedSizes& s, const QueryRun& tile,
                         int64_t n) {
   return in.chosen.data<int32_t>()[(tile.row * s.lists + tile.list) * s.chosen + n];
 }
 
-// Of lse for the first query of a tile and entry 0; the next query is K further on.
+// Returns the index into lse of the first query of a tile and entry 0; the next query is K further.
 inline int64_t lse_of(const GroupedSizes& s, const QueryRun& tile, int64_t head) {
   return ((tile.row * s.heads + head) * s.queries + tile.first) * s.chosen;
 }
 
-// Of q, dq, out or dout for the first query of a tile; the next query is H * size further on.
+// Returns the index into q, dq, out or dout of the first query of a tile; the next query is H * size further.
 inline int64_t line_of(const GroupedSizes& s, const QueryRun& tile, int64_t head, int64_t size) {
   return ((tile.row * s.queries + tile.first) * s.heads + head) * size;
 }
 
-// Of keys or values for the first key of a chunk; the next key is Hk * size further on.
+// Returns the index into keys or values of the first key of a chunk; the next key is Hk * size further.
 inline int64_t line_of(const GroupedSizes& s, int64_t chunk, int64_t kv_head, int64_t size) {
   return (chunk * s.length * s.kv_heads + kv_head) * size;
 }
 
-// Keys or values of a chunk in the type that they are computed with: where they lie, or a copy in the thread's scratch.
-// S: the type they are stored in.
+// Returns keys or values of a chunk in the type in which they are computed: the stored ones, or a copy in the thread's
+// scratch. S: the type in which they are stored.
 template <typename T, typename S>
 Operand<T> chunk_lines(const Tensor& stored, const GroupedSizes& s, int64_t chunk, int64_t kv_head, int64_t size,
                        int slot) {
@@ -128,7 +128,7 @@ void turn_queries(T* to, int64_t lanes, const T* from, int64_t stride, int64_t c
   if (factor != T{1}) ArrayView<T>(to, lanes * size) *= factor;
 }
 
-// The lines of a chunk by feature, for queries that are computed one by one.
+// The vectors of a chunk, transposed to features, for queries that are computed one by one.
 template <typename T>
 class LinesByFeature {
  public:
@@ -139,7 +139,7 @@ class LinesByFeature {
         values_(scratch<T>(slot, size * lanes_)) {}
 
   void load(const Operand<T>& lines) { turn_queries(values_, lanes_, lines.data, lines.stride, length_, size_, T{1}); }
-  // Their products with x [size], the same sums as those of a tile. `to` has room for whole vectors.
+  // Writes their products with x [size], with the same sums as in a tile. `to` must have room for whole vectors.
   void multiply(T* to, const T* x) const {
     block_product(to, lanes_, Operand<T>{x, size_}, values_, lanes_, 1, lanes_, size_, false);
   }

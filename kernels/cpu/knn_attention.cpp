@@ -6,7 +6,7 @@ namespace quire::cpu {
 
 namespace {
 
-// Queries of one unit of work.
+// The queries of one unit of work.
 constexpr int64_t kQueries = 64;
 
 template <typename T>
@@ -38,7 +38,7 @@ T dot(const T* x, const S* stored, int64_t size) {
   return total;
 }
 
-// out [width] = before * out + sum of weights times stored vectors.
+// Computes out [width] = before * out + sum of weights times stored vectors.
 template <int V, typename T, typename S>
 void add_part(T* out, T before, const T* weights, const StoredVectors<T, S>& vectors, const int64_t* slots,
               int64_t count, int64_t first) {
@@ -85,8 +85,8 @@ class Retrieved {
   const StoredVectors<T, S>& keys() const { return keys_; }
   const StoredVectors<T, S>& values() const { return values_; }
 
-  // Reads the entries of queries at lines [first, last) of [R * T * H], a token apart, and calls
-  // body(line, slots, count).
+  // Reads the entries of the queries at lines [first, last) of [R * T * H], one token apart, and calls body(line,
+  // slots, count).
   template <typename Body>
   void for_each(int64_t first, int64_t last, Body&& body) {
     int64_t count = find(0, first);
@@ -160,7 +160,7 @@ void knn_attention(const Tensor& out, const Tensor& lse, const ops::KnnAttention
           weights[j] = dot(q, entries.keys().at(slots[j]), s.size) * entries.keys().scale(slots[j]);
           top = weights[j] > top ? weights[j] : top;
         }
-        // Nothing was there, or nothing but -inf: the sum stays empty. (A NaN is no -inf and is not lost.)
+        // There was no key, or only logits of -inf: the sum stays empty. (NaN differs from -inf and is kept.)
         if (top == -std::numeric_limits<T>::infinity() &&
             std::all_of(weights, weights + count, [top](T x) { return x == top; })) {
           if (!goes_on) std::fill(to, to + s.value_size, T{0});
@@ -200,7 +200,7 @@ void knn_attention_backward(const Tensor& dq, const Tensor& dout, const Tensor& 
           const T key_scale = entries.keys().scale(slots[j]);
           const T logit = dot(q, entries.keys().at(slots[j]), s.size) * key_scale;
           const T dp = dot(gradient, entries.values().at(slots[j]), s.value_size) * entries.values().scale(slots[j]);
-          // With an empty sum every logit is -inf and no probability is there.
+          // With an empty sum every logit is -inf and every probability is 0.
           weights[j] =
               logit == -std::numeric_limits<T>::infinity() ? T{0} : std::exp(logit - log_sum) * (dp - mean) * key_scale;
         }

@@ -1,4 +1,4 @@
-// The best K of a stream of scores that arrive in order of age.
+// Finds the best K of a stream of scores that arrive in order of age.
 #pragma once
 
 #include <numeric>
@@ -7,7 +7,7 @@
 
 namespace quire::cpu {
 
-// A bit for each lane with !(x <= limit): x is larger, or one of the two is NaN.
+// Returns a bit for each lane with !(x <= limit): x is larger, or one of the two is NaN.
 inline uint32_t lanes_above(Vector<float> x, float limit) {
 #if defined(__AVX512F__)
   return bits_of_mask(_mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(limit), _CMP_NLE_UQ));
@@ -23,7 +23,7 @@ inline uint32_t lanes_above(Vector<double> x, double limit) {
 #endif
 }
 
-// A bit for each lane with x > limit, of integers of one size.
+// Returns a bit for each lane with x > limit, for integers of one size.
 template <typename T, typename Lanes, typename Rank>
 uint32_t ranks_above(Lanes x, Rank limit) {
 #if defined(__AVX512F__)
@@ -36,7 +36,7 @@ uint32_t ranks_above(Lanes x, Rank limit) {
 #endif
 }
 
-// Writes the lanes whose bits are set, one after the other; a whole vector is written.
+// Writes the lanes whose bits are set next to each other; a whole vector is written.
 inline void store_lanes(float* to, const float* from, uint32_t bits) {
 #if defined(__AVX512F__)
   _mm512_storeu_ps(to, _mm512_maskz_compress_ps(static_cast<__mmask16>(bits), _mm512_loadu_ps(from)));
@@ -58,7 +58,7 @@ void store_lanes(int32_t* to, const int32_t* from, uint32_t bits) {
   for (; bits != 0; bits &= bits - 1) *to++ = from[std::countr_zero(bits)];
 }
 
-// Integers that are ordered as the numbers: zeros are equal, NaN is the least of all.
+// Returns an integer with the order of the number: zeros are equal, NaN is the least of all.
 template <typename T>
 auto rank_of(T x) {
   using Rank = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
@@ -76,7 +76,7 @@ Ranks ranks_of(Vector<T> x) {
   return x == x ? order : Ranks{} + std::numeric_limits<Rank>::min();
 }
 
-// The number of a rank.
+// Returns the number of a rank.
 template <typename T, typename Rank>
 T with_rank(Rank order) {
   if (order == std::numeric_limits<Rank>::min()) return std::numeric_limits<T>::quiet_NaN();
@@ -84,14 +84,14 @@ T with_rank(Rank order) {
 }
 
 // Keeps the best scores of many queries. Scores that may be among a query's best are pushed; when its buffer is full,
-// all but the best are dropped and the worst of those becomes the limit that later scores have to exceed. So ties go to
-// the older one.
+// all but the best are dropped and the worst of those becomes the limit that later scores must exceed. Ties therefore
+// go to the older entry.
 template <typename T>
 class BestOfMany {
  public:
   using Rank = decltype(rank_of(T{}));
 
-  // wanted: at least 1. Uses four slots of scratch from `slot` on, and those of another type.
+  // `wanted` (K) is at least 1. Uses four slots of scratch from `slot` on, and those of another type.
   BestOfMany(int slot, int64_t queries, int64_t wanted)
       : wanted_(wanted),
         room_(ceil_div(wanted + kSpare, int64_t{kPanel<T>}) * kPanel<T>),
@@ -100,11 +100,11 @@ class BestOfMany {
         counts_(scratch<int32_t>(slot, queries)),
         entries_(scratch<int32_t>(slot + 1, queries * (room_ + kPanel<T>))),
         ranks_(scratch<Rank>(slot + 2, room_ + kPanel<T>)) {
-    std::fill(limits_, limits_ + queries, std::numeric_limits<T>::quiet_NaN());  // everything is above
+    std::fill(limits_, limits_ + queries, std::numeric_limits<T>::quiet_NaN());  // NaN: every score passes
     std::fill(counts_, counts_ + queries, 0);
   }
 
-  // Scores of the entries [first, first + count), count at most a panel; a whole panel can be read.
+  // Offers the scores of entries [first, first + count), at most a panel; a whole panel must be readable.
   void offer(int64_t query, const T* scores, int64_t first, int64_t count) {
     uint32_t hits = 0;
     for (int v = 0; v < kTileVectors; ++v) {
@@ -113,23 +113,23 @@ class BestOfMany {
     if (count < kPanel<T>) hits &= (uint32_t{1} << count) - 1;
     if (hits != 0) push(query, scores, hits, [first](int j) { return static_cast<int32_t>(first + j); });
   }
-  // Scores of `count` entries in order of age, at most a vector, which can be read.
+  // Offers the scores of `count` entries in order of age, at most a vector; a whole vector must be readable.
   void offer(int64_t query, const T* scores, const int32_t* entries, int64_t count) {
     const uint32_t hits =
         lanes_above(load_vector(scores), limits_[query]) & static_cast<uint32_t>((uint64_t{1} << count) - 1);
     if (hits != 0) push(query, scores, hits, [entries](int j) { return entries[j]; });
   }
-  // What a score has to exceed. NaN: nothing yet.
+  // Returns the limit that a score must exceed; NaN: none yet.
   T limit(int64_t query) const { return limits_[query]; }
   const T* limits() const { return limits_; }
-  // Raises the limits of queries that hold at least twice as many scores as wanted.
+  // Raises the limits of queries that have at least 2 K scores.
   void tighten(int64_t queries) {
     for (int64_t n = 0; n < queries; ++n) {
       if (counts_[n] >= 2 * wanted_) keep_best(n);
     }
   }
 
-  // Writes the best in descending order, with -1 and 0 where there are fewer.
+  // Writes the best scores in descending order, with -1 and 0 where there are fewer than K.
   void finish(int64_t query, int32_t* entries, T* scores) {
     if (counts_[query] > wanted_) keep_best(query);
     const int64_t count = counts_[query];
@@ -142,7 +142,7 @@ class BestOfMany {
     }
     constexpr int64_t kFew = 128;
     if (count <= kFew) {
-      // The position of each is the number of those that rank before it.
+      // The position of an entry is the number of entries that rank before it.
       for (int64_t i = 0; i < count; ++i) {
         const Rank own = ranks_[i];
         int32_t place = 0;
@@ -184,7 +184,7 @@ class BestOfMany {
     if (count > room_) keep_best(query);
   }
 
-  // Keeps the best in order of age.
+  // Keeps the best, in order of age.
   __attribute__((noinline)) void keep_best(int64_t query) {
     const int32_t count = counts_[query];
     T* const scores = scores_of(query);
@@ -200,13 +200,13 @@ class BestOfMany {
       low = std::min(low, ranks_[i]);
       high = std::max(high, ranks_[i]);
     }
-    // The largest rank that at least `wanted` reach, or one that exactly as many do.
-    int64_t equal = wanted_;  // how many of those at `low` stay
+    // Searches the largest rank that at least K entries reach, or one that exactly K reach.
+    int64_t equal = wanted_;  // how many of those at `low` remain
     using Unsigned = std::make_unsigned_t<Rank>;
     int32_t at_low = count;
     int32_t at_high = 1;
     for (bool halve = false; low < high; halve = !halve) {
-      // Interpolation and bisection in turn.
+      // Interpolation and bisection alternate.
       const auto width = static_cast<Unsigned>(high) - static_cast<Unsigned>(low);
       auto part = width / 2;
       if (!halve) {

@@ -24,7 +24,7 @@ inline bool can_filter() {
   return can;
 }
 
-// Bits of the keys in two vectors that pass, for R queries.
+// Returns in `hits` the bits of the keys in two vectors that pass, for R queries.
 template <int R>
 __attribute__((target("avx512vnni"))) void filter_tile(int64_t quads, const int32_t* queries, const int32_t* limits,
                                                        const int32_t* panel, uint32_t* hits) {
@@ -70,14 +70,15 @@ class KnnFilter {
     for (int64_t n = 0; n < count; ++n) add_query(n, queries + n * size);
   }
 
-  // Entries [first, first + count). False when one is not finite: such a block is to be searched without.
+  // Loads entries [first, first + count). Returns false when one is not finite: such a block must be searched without
+  // the filter.
   template <typename S>
   bool load(const StoredVectors<float, S>& keys, int64_t first, int64_t count) {
     constexpr int64_t kWidth = kLanes<float>;
     float* const room = scratch<float>(11, kWidth * size_);
     Vector<float> top{};
     bool finite = true;
-    // Rows are read twice: the largest number, then with it their integers.
+    // Rows are read twice: first for the largest number, then to round with it.
     for (int64_t j = 0; j < count; j += kWidth) {
       const int64_t some = std::min(kWidth, count - j);
       const auto rows = keys.rows(first + j, some, room);
@@ -105,30 +106,30 @@ class KnnFilter {
             farthest = std::max(farthest, off);
           }
         }
-        // Four bytes of a key are a lane; moving them as f32 leaves their bits alone.
+        // Four bytes of a key form a lane; moving them as f32 does not change their bits.
         transpose_rows(reinterpret_cast<float*>(panel) + x, kPanel<float>, reinterpret_cast<const float*>(bytes),
                        quads_, some, quads_);
         longest = std::max(longest, finish_lanes(panel + x));
       }
     }
-    // Each difference is off by no more than the quotient's rounding, 127 * 2^-23 of a step.
+    // Each difference is wrong by at most the quotient's rounding, 127 * 2^-23 of a step.
     error_ =
         step_ * (std::sqrt(static_cast<double>(farthest) * (1 + 1e-4)) + 2e-5 * std::sqrt(static_cast<double>(size_)));
     norm_ = step_ * std::sqrt(static_cast<double>(longest)) + error_;
     return true;
   }
 
-  // What scores have to exceed, for the block that is loaded. NaN: everything passes.
+  // Sets the limits that scores must exceed, for the loaded block. NaN: everything passes.
   void set_limits(const float* limits) {
     for (int64_t n = 0; n < count_; ++n) set_limit(n, limits[n]);
   }
   void set_limit(int64_t query, float limit) {
     const double* const of = of_query_ + query * kNumbers;
     const double error = of[kError] * norm_ + of[kRoundedNorm] * error_ + static_cast<double>(size_ + 16) * 0x1p-149;
-    // Two more for the rounding of this bound itself.
+    // Two more account for the rounding of this bound itself.
     const double bound = (limit - error) * of[kInverseStep] * inverse_step_ - 3 + of[kOffset];
     constexpr int32_t kAll = std::numeric_limits<int32_t>::min();
-    // A limit below every possible sum, or none, also when it is NaN.
+    // A bound outside the range of sums lets everything or nothing pass; NaN lets everything pass.
     limits_[query] = bound > -2e9 ? static_cast<int32_t>(bound < 2e9 ? bound : 2e9) : kAll;
   }
 
@@ -142,7 +143,7 @@ class KnnFilter {
 
  private:
   enum : int64_t { kInverseStep, kError, kRoundedNorm, kOffset, kNumbers };
-  // Sums stay far from the ends of an i32.
+  // The largest size for which sums stay far from the limits of an i32.
   static constexpr int64_t kLargestSize = 16384;
 
   void add_query(int64_t n, const float* q) {
@@ -171,14 +172,14 @@ class KnnFilter {
       norm += x * x;
     }
     of[kInverseStep] = 1 / step;
-    // Twice the rounding error of an f32 sum of as many products, and that of this bound.
+    // Twice the rounding error of an f32 sum of `size` products, plus that of this bound.
     const double sums = static_cast<double>(size_ + 16) * 0x1p-23 * std::sqrt(norm);
     of[kError] = finite ? std::sqrt(error) * (1 + 1e-6) + sums : std::numeric_limits<double>::quiet_NaN();
     of[kRoundedNorm] = std::sqrt(rounded) * (1 + 1e-6);
     of[kOffset] = 128.0 * static_cast<double>(sum);
   }
 
-  // False when a number is not finite.
+  // Updates the largest absolute number; returns false when a number is not finite.
   bool largest(Vector<float>& top, const float* row) const {
     constexpr int64_t kWidth = kLanes<float>;
     int64_t d = 0;
@@ -195,7 +196,7 @@ class KnnFilter {
     return finite;
   }
 
-  // The squared distance from the key, in steps.
+  // Rounds a key; returns its squared distance from the original, in steps.
   float quantize(int8_t* to, const float* row, float inverse) const {
     constexpr int64_t kWidth = kLanes<float>;
     const __m512 factor = _mm512_set1_ps(inverse);
@@ -218,7 +219,7 @@ class KnnFilter {
     return _mm512_reduce_add_ps(sum) + rest;
   }
 
-  // The largest squared norm of 16 keys; then adds 128 to every byte.
+  // Returns the largest squared norm of 16 keys, then adds 128 to every byte.
   __attribute__((target("avx512vnni"))) int32_t finish_lanes(int32_t* lanes) const {
     __m512i sum = _mm512_setzero_si512();
     for (int64_t i = 0; i < quads_; ++i) {

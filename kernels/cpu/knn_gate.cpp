@@ -1,4 +1,4 @@
-// The gate between attention to the memory and to local keys, and how much probability went to the memory.
+// The gate between attention to the memory and to local keys, and the share of probability on the memory.
 #include "kernels/cpu/common.h"
 #include "kernels/knn_sizes.h"
 
@@ -11,7 +11,7 @@ T sigmoid(T x) {
   return T{1} / (T{1} + std::exp(-x));
 }
 
-// g by the line of [R, T, H]; 0 in rows that are closed.
+// The gate g of each line of [R, T, H]; 0 in closed rows.
 template <typename T>
 class Gates {
  public:
@@ -69,7 +69,7 @@ void gate_heads_backward(const Tensor& da, const Tensor& db, const Tensor& dbias
   dispatch("gate_heads_backward", a.dtype(), [&](auto type) {
     using T = decltype(type);
     const Gates<T> gates(a, bias, content, open);
-    // Parts of the sums over tokens, added up in their order.
+    // Sums over tokens are computed in parts, which are added in order.
     const int64_t parts = reduction_parts(tokens);
     const Tensor partial = Tensor::zeros({parts, heads}, bias.dtype());
     parallel_for(parts, [&](int64_t part) {

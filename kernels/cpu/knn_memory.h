@@ -1,5 +1,5 @@
-// How kernels read an external memory: entries of one row and key head by their age, as numbers of type T whatever they
-// are stored as.
+// Reads an external memory: entries of one row and key head by their age, as numbers of type T whatever their stored
+// type.
 #pragma once
 
 #if defined(__AVX2__)
@@ -14,15 +14,15 @@
 namespace quire::cpu {
 
 #if defined(__AVX512F__)
-// The 16 bits of a mask as a number. g++ 12 with -fsanitize=thread keeps such a mask in 16 bits of the stack and reads
-// 32 back; behind the empty assembly it does not take the upper ones for zero.
+// Returns the 16 bits of a mask as a number. With -fsanitize=thread g++ 12 stores such a mask as 16 bits on the stack
+// and reads 32 back; after the empty assembly it does not assume that the upper ones are zero.
 inline uint32_t bits_of_mask(uint32_t mask) {
   asm("" : "+r"(mask));
   return mask & 0xffff;
 }
 #endif
 
-// Calls function(S{}) with the type that a memory is stored as.
+// Calls function(S{}) with the type in which a memory is stored.
 template <typename T, typename Function>
 void dispatch_stored(const char* op, DType dtype, Function&& function) {
   if (dtype == DType::f32) {
@@ -45,7 +45,7 @@ struct LanesOf {
   typedef E type __attribute__((vector_size(N * sizeof(E))));
 };
 
-// Integers of a vector's width from narrower ones. (Of g++ 12's own conversions these are many instructions.)
+// Converts to integers of a vector's width from narrower ones. (g++ 12's own conversions take many instructions.)
 inline void widen(const int8_t* from, LanesOf<int32_t, 16>::type& to) {
 #if defined(__AVX512F__)
   to = (LanesOf<int32_t, 16>::type)_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
@@ -73,7 +73,7 @@ inline void widen(const uint16_t* from, LanesOf<int32_t, 4>::type& to) {
   for (int i = 0; i < 4; ++i) to[i] = from[i];
 }
 
-// Whether vectors stored as S have a scale each.
+// True when vectors stored as S have a scale each.
 template <typename S>
 inline constexpr bool kHasScale = std::is_same_v<S, int8_t> || std::is_same_v<S, float8>;
 
@@ -81,14 +81,14 @@ inline constexpr bool kHasScale = std::is_same_v<S, int8_t> || std::is_same_v<S,
 template <typename Words, typename Floats>
 Floats floats_of_float8(Words words) {
   const Words magnitude = words & 0x7f;
-  const Words small = magnitude < 8;  // all bits where it is so
+  const Words small = magnitude < 8;  // all bits are set where the condition holds
   const Words without_one = small & std::bit_cast<int32_t>(0x1p-6F);
   const Floats size = (Floats)((magnitude << 20) + (120 << 23) - (small << 23)) - (Floats)without_one;
   const Words nan = (magnitude == 0x7f) & 0x7fc00000;
   return (Floats)((Words)size | nan | ((words & 0x80) << 24));
 }
 
-// A vector of stored numbers; those that have a scale are to be scaled.
+// Loads a vector of stored numbers; the caller multiplies by the scale, if there is one.
 template <typename T, typename S>
 Vector<T> load_stored(const S* from) {
   if constexpr (std::is_same_v<S, T>) {
@@ -123,7 +123,7 @@ T from_stored(S value) {
   }
 }
 
-// Keys or values of one row and key head.
+// The keys or values of one row and key head.
 template <typename T, typename S>
 class StoredVectors {
  public:
@@ -144,7 +144,7 @@ class StoredVectors {
   int64_t width() const { return width_; }
   int64_t slot(int64_t entry) const { return oldest_ + entry < slots_ ? oldest_ + entry : oldest_ + entry - slots_; }
   const S* at(int64_t slot) const { return data_ + slot * stride_; }
-  // The scale of the vector in a slot; 1 where none is stored.
+  // Returns the scale of the vector in a slot; 1 when the type has none.
   T scale(int64_t slot) const {
     if constexpr (kHasScale<S>) return from_stored<T>(scale_[slot * scale_stride_]);
     return T{1};
@@ -154,7 +154,7 @@ class StoredVectors {
     const T* data;
     int64_t stride;
   };
-  // Entries [first, first + count): as they lie, or copied to `room` [count, width].
+  // Returns entries [first, first + count): the stored ones, or a copy in `room` [count, width].
   Rows rows(int64_t first, int64_t count, T* room) const {
     const int64_t begin = slot(first);
     if constexpr (std::is_same_v<S, T>) {
@@ -164,7 +164,7 @@ class StoredVectors {
     return {room, width_};
   }
 
-  // x times the vectors in as many slots as a vector has lanes: the same sums as those of a product of matrices.
+  // Returns x times the vectors in as many slots as a vector has lanes: the same sums as in a product of matrices.
   Vector<T> products(const T* x, const int64_t* slots) const {
     constexpr int64_t kWidth = kLanes<T>;
     Vector<T> sum{};
@@ -192,7 +192,7 @@ class StoredVectors {
     return sum;
   }
 
-  // Into the second-level cache.
+  // Prefetches into the second-level cache.
   void prefetch(int64_t slot) const {
     const char* const line = reinterpret_cast<const char*>(at(slot));
     for (int64_t byte = 0; byte < width_ * static_cast<int64_t>(sizeof(S)); byte += 64) {

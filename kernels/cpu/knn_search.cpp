@@ -8,16 +8,16 @@ namespace quire::cpu {
 
 namespace {
 
-// Keys of a block, in the second-level cache while all queries go over them.
+// The keys of a block, which stay in the second-level cache while all queries read them.
 constexpr int64_t kKeyBytes = int64_t{160} << 10;
 constexpr int64_t kKeys = 512;
-// Queries of one unit of work. Fewer where there would not be enough units for the threads of a machine: every unit
+// The queries of one unit of work. There are fewer when there would not be enough units for all threads: every unit
 // reads, converts and transposes all keys of its head.
 constexpr int64_t kQueries = 37 * int64_t{kTileRows};
 constexpr int64_t kFewestQueries = 4 * int64_t{kTileRows};
 constexpr int64_t kUnits = 16;
 
-// The best entry of each of K buckets.
+// Finds the best entry of each of K buckets.
 template <typename T>
 class BestOfBuckets {
  public:
@@ -37,7 +37,7 @@ class BestOfBuckets {
       int32_t* const entries = entries_ + query * wanted_ + bucket;
       const auto entry = static_cast<int32_t>(first + done);
       for (int32_t j = 0; j < static_cast<int32_t>(run); ++j) {
-        // Any number beats a NaN; the first entry of a bucket beats none at all.
+        // Any number beats a NaN; the first entry of a bucket beats an empty bucket.
         const T x = scores[done + j];
         const int beats = static_cast<int>(entries[j] < 0) | static_cast<int>(x > best[j]) |
                           (static_cast<int>(best[j] != best[j]) & static_cast<int>(x == x));
@@ -59,7 +59,7 @@ class BestOfBuckets {
   int32_t* entries_;
 };
 
-// Entries [first, first + count) in panels [width, kPanel] that lie kPanelGap apart; keys that are not there are zero.
+// Packs entries [first, first + count) into panels [width, kPanel] that are kPanelGap apart; absent keys are zero.
 template <typename T, typename S>
 void pack_keys(T* to, const StoredVectors<T, S>& keys, int64_t first, int64_t count) {
   constexpr int64_t kWidth = kLanes<T>;
@@ -74,7 +74,7 @@ void pack_keys(T* to, const StoredVectors<T, S>& keys, int64_t first, int64_t co
   }
 }
 
-// Queries [first, first + count) of a row and key head; they are counted heads of the group first.
+// Queries [first, first + count) of a row and key head; the heads of the group are counted first, then the tokens.
 template <typename T, typename S>
 class Unit {
  public:
@@ -101,24 +101,25 @@ class Unit {
   }
 
 #if defined(__AVX512F__)
-  // The same result: scores only what passes the filter, wherever it lets little pass.
+  // Finds the same result: it scores only the keys that pass the filter, as long as the filter lets few pass.
   void search_filtered(BestOfMany<T>& best) const {
     KnnFilter filter(queries_, count_, s_.size);
     Pending pending(*this, best, filter);
-    constexpr int64_t kPause = 8;  // blocks without the filter when it did not help
-    // Nothing is known at first: everything would pass. A memory of so few blocks costs more to filter than to score.
+    constexpr int64_t kPause = 8;  // blocks without the filter after it did not help
+    // At first there are no limits, so everything would pass. A memory of so few blocks costs more to filter than to
+    // score.
     int64_t without = 3;
     for_blocks([&](int64_t begin, int64_t block) {
       if (without > 0 || !filter.load(keys_, begin, block)) {
         without = std::max<int64_t>(without - 1, 0);
-        pending.finish();  // entries come in order of age
+        pending.finish();  // because entries must come in order of age
         search_block(best, begin, block);
         return;
       }
       best.tighten(count_);
       filter.set_limits(best.limits());
       int64_t passed = 0;
-      int64_t next = begin + block;  // keys of the next block are asked for one by one
+      int64_t next = begin + block;  // keys of the next block are prefetched one by one
       for_row_tiles(count_, [&](int64_t query, int64_t rows) {
         for (int64_t j = 0; j < block; j += kPanel<T>) {
           uint32_t hits[16];
@@ -148,7 +149,7 @@ class Unit {
 
  private:
 #if defined(__AVX512F__)
-  // Entries that passed the filter, scored as many at a time as a vector holds.
+  // Entries that passed the filter. They are scored as many at a time as a vector has lanes.
   class Pending {
    public:
     Pending(const Unit& unit, BestOfMany<T>& best, KnnFilter& filter)
@@ -179,7 +180,7 @@ class Unit {
    private:
     static constexpr int64_t kWidth = kLanes<T>;
 
-    // The same sums as those of a tile.
+    // Computes the same sums as a tile.
     __attribute__((noinline)) void score(int64_t query) {
       int32_t* const entries = entries_ + query * kWidth;
       const int64_t count = std::exchange(counts_[query], 0);

@@ -16,7 +16,8 @@ void dispatch_scaled(DType dtype, Function&& function) {
   }
 }
 
-// The nearest number of a type to a quotient in f64, which lies between two of them only where the numbers do.
+// Returns the number of a type that is nearest to a quotient in f64. The quotient lies exactly between two of them only
+// where the real number does.
 template <typename S>
 S nearest(double quotient) {
   if constexpr (std::is_same_v<S, float8>) {

@@ -24,7 +24,7 @@ void rms_norm(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor
   });
 }
 
-// Sums per-row weight gradients in parts whose number depends on the shape only, then in part order.
+// Sums per-row weight gradients in parts whose number depends only on the shape, and adds the parts in order.
 template <typename T, typename Row>
 void with_weight_gradients(int64_t rows, int64_t width, std::initializer_list<T*> totals, Row&& row) {
   const int64_t parts = reduction_parts(rows);

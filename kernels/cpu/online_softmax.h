@@ -14,7 +14,7 @@ struct OnlineSoftmax {
   T* tops;
   T* corrections;
 
-  // Logits p [count, stride] become exp(p - new top).
+  // Turns logits p [count, stride] into exp(p - new top).
   void take(T* p, int64_t stride, int64_t count, int64_t lanes) const {
     for (int64_t a = 0; a < lanes; a += kLanes<T>) {
       const Vector<T> before = load_vector(tops + a);

@@ -17,7 +17,7 @@ void squared_norm(const Tensor& total, const Tensor& x) {
       const int64_t begin = tile * kElementTile;
       const int64_t end = std::min(count, begin + kElementTile);
       const T* values = x.data<T>();
-      // One sum per lane: the loop becomes vectors without leave to reorder sums.
+      // There is one sum per lane, so that the loop becomes vectors although the compiler may not reorder sums.
       constexpr int64_t kSums = 16;
       std::array<double, kSums> lanes{};
       int64_t i = begin;

@@ -15,7 +15,7 @@ void place_chunks(const Tensor& slot, const Tensor& own, const Tensor& later, co
   for (int64_t i = 0; i < slot.numel(); ++i) {
     const int64_t row = i / (lists * wanted), list = i / wanted % lists, k = i % wanted;
     const int64_t count = in.count.data<int32_t>()[row];
-    // Candidates by their number; a list of an earlier subsequence holds stored chunks only.
+    // Finds the candidate by its number; a list of an earlier subsequence names only stored chunks.
     int64_t candidate = -1;
     if (list > 0) {
       candidate = index[(row * (lists - 1) + list - 1) * wanted + k];

@@ -9,7 +9,7 @@ namespace quire::cpu {
 
 namespace {
 
-// Calls body(at, count) for runs along the last axis; at: where the run begins in each operand.
+// Calls body(at, count) for runs along the last axis; `at` is the offset of the run in each operand.
 template <int kOperands, typename Body>
 void for_runs(const Strided<kOperands>& walk, Body&& body) {
   if (walk.count == 0) return;
@@ -33,7 +33,7 @@ int64_t inner_stride(const Strided<kOperands>& walk, int operand) {
   return walk.rank == 0 ? 1 : walk.stride[operand][walk.rank - 1];
 }
 
-// y[i] = f(a[i], b[i]); the loops of dense operands and of a repeated second one become vectors.
+// Computes y[i] = f(a[i], b[i]); the loops for dense operands and for a repeated second one become vectors.
 template <typename T, typename F>
 void run_of_pairs(T* y, int64_t sy, const T* a, int64_t sa, const T* b, int64_t sb, int64_t count, F f) {
   if (sy == 1 && sa == 1 && sb == 1) {

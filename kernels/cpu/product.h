@@ -1,6 +1,6 @@
-// Single-threaded matrix products, shared by gemm and attention. A micro kernel keeps a tile of c in registers;
-// whatever the caller cuts the product into, every element of c is the same sum over k in the same order, in parts that
-// depend on k alone, so tiles, threads and packing never change a bit.
+// Single-threaded matrix products, shared by gemm and attention. A micro kernel keeps a tile of c in registers. However
+// the caller cuts the product, every element of c is the same sum over k in the same order, in parts that depend on k
+// alone, so tiles, threads and packing never change a bit.
 #pragma once
 
 #include <array>
@@ -21,11 +21,11 @@ inline constexpr int kVectorBytes = 32;
 inline constexpr int kTileRows = 6;
 #endif
 inline constexpr int kTileVectors = 2;
-// Length of the sums in one pass over a tile: so long that c is seldom read back, and so short that a packed block of a
-// stays in the second-level cache.
+// Length of the sums in one pass over a tile: long enough that c is seldom read back, and short enough that a packed
+// block of a stays in the second-level cache.
 inline constexpr int64_t kDepth = 768;
-// Length in one pass of sums longer than 2 kDepth: shorter, so that only little of b is packed before anything is
-// multiplied.
+// Length in one pass of sums longer than 2 kDepth: shorter, so that only a little of b is packed before the first
+// multiplication.
 inline constexpr int64_t kDepthOfLongSums = 256;
 
 template <typename T>
@@ -50,7 +50,7 @@ void store_vector(T* to, Vector<T> value) {
   std::memcpy(to, &value, sizeof(value));
 }
 
-// Exponentials of a vector like those of an array (kernels/cpu/common.h).
+// Returns exponentials of a vector, equal to those of an array (kernels/cpu/common.h).
 template <typename T>
 Vector<T> exponential(Vector<T> x) {
   using Lane = Eigen::Array<T, kLanes<T>, 1>;
@@ -85,14 +85,14 @@ struct Operand {
 template <typename T>
 using TileProduct = void (*)(int64_t, const T*, int64_t, const T*, int64_t, T*, int64_t, int64_t, bool);
 
-// By whether a is transposed, whether the tile has one vector, and rows - 1. They take seconds to compile and are
-// compiled once, in tile_products.cpp.
+// Indexed by whether a is transposed, whether the tile has one vector, and rows - 1. They take seconds to compile and
+// are compiled once, in tile_products.cpp.
 template <typename T>
 using TileProducts = std::array<std::array<std::array<TileProduct<T>, kTileRows>, 2>, 2>;
 extern const TileProducts<float> kTileProductsF32;
 extern const TileProducts<double> kTileProductsF64;
 
-// The tile product for a number of rows, 1..kTileRows, and of vectors.
+// Returns the tile product for a number of rows, 1..kTileRows, and of vectors.
 template <typename T>
 TileProduct<T> tile_product_for(int64_t rows, bool one_vector, bool transposed_a) {
   const auto row = static_cast<size_t>(rows - 1);
@@ -115,7 +115,7 @@ void for_row_tiles(int64_t m, Body&& body) {
   }
 }
 
-// Transposition of a square of vectors in registers: in each pass blocks of S x S change places.
+// Transposes a square of vectors in registers: in each pass blocks of S x S are exchanged.
 template <typename T, int S, bool Second, size_t... J>
 Vector<T> exchange(Vector<T> a, Vector<T> b, std::index_sequence<J...>) {
   constexpr size_t kWidth = kLanes<T>;
@@ -167,13 +167,13 @@ __attribute__((noinline)) void transpose_rows(T* to, int64_t to_stride, const T*
   }
 }
 
-// c [m, n] (+)= a [m, k] b [k, n] with b as it lies: for blocks that stay in the cache anyway.
+// c [m, n] (+)= a [m, k] b [k, n] with b not packed: for blocks that stay in the cache anyway.
 template <typename T>
 void block_product(T* c, int64_t c_stride, const Operand<T>& a, const T* b, int64_t b_stride, int64_t m, int64_t n,
                    int64_t k, bool accumulate) {
   constexpr int64_t kWidth = kLanes<T>;
   for (int64_t j = 0; j < n;) {
-    // A narrow rest of b may not be read beyond its last column: it goes through a padded copy.
+    // The last columns of b may not be read beyond its end, so they are copied with padding.
     const int64_t columns = std::min<int64_t>(kPanel<T>, n - j);
     const bool one = columns <= kWidth;
     const int64_t width = one ? kWidth : kPanel<T>;
@@ -196,7 +196,7 @@ void block_product(T* c, int64_t c_stride, const Operand<T>& a, const T* b, int6
   }
 }
 
-// Prefetches a block of memory little by little while other work goes on.
+// Prefetches a block of memory in small steps while other work continues.
 class Prefetch {
  public:
   Prefetch(const void* data, int64_t rows, int64_t row_bytes, int64_t stride_bytes, int64_t steps)
@@ -219,7 +219,7 @@ class Prefetch {
   int64_t next_ = 0;
 };
 
-// For a part [rows, columns] of an operand; nothing when it is empty.
+// Prefetches a part [rows, columns] of an operand; does nothing when it is empty.
 template <typename T>
 Prefetch prefetch_of(const Operand<T>& x, int64_t row, int64_t column, int64_t rows, int64_t columns, int64_t steps) {
   constexpr auto item = static_cast<int64_t>(sizeof(T));
@@ -228,12 +228,13 @@ Prefetch prefetch_of(const Operand<T>& x, int64_t row, int64_t column, int64_t r
   return Prefetch(x.at(row, column), rows, columns * item, x.stride * item, steps);
 }
 
-// Panels of b lie this far apart beyond their size: at multiples of a page their lines would map to the same sets of
-// the first-level cache while a row of b is spread over them.
+// The gap between panels of b: without it, panels at multiples of a page would map to the same sets of the first-level
+// cache while a row of b is distributed over them.
 template <typename T>
 inline constexpr int64_t kPanelGap = kLanes<T>;
 
-// b [depth, n] from row `begin` in panels of kPanel columns (the last one in whole vectors), each [depth, width].
+// Packs b [depth, n] from row `begin` into panels of kPanel columns (the last one in whole vectors), each [depth,
+// width].
 template <typename T>
 void pack_panels(T* to, const Operand<T>& b, int64_t begin, int64_t depth, int64_t n) {
   constexpr int64_t kWidth = kLanes<T>;
@@ -248,7 +249,7 @@ void pack_panels(T* to, const Operand<T>& b, int64_t begin, int64_t depth, int64
     }
     return;
   }
-  // Along the rows of b, as they lie in memory.
+  // The loop follows the rows of b, as they lie in memory.
   for (int64_t i = 0; i < depth; ++i) {
     const T* from = b.at(begin + i, 0);
     T* panel = to;
@@ -267,12 +268,12 @@ void pack_panels(T* to, const Operand<T>& b, int64_t begin, int64_t depth, int64
   }
 }
 
-// Rows [first, last) of a, not transposed, in tiles, each [depth, rows of the tile]. Vectors are written whole, so a
-// tile runs over into the next one, which is written after it; `to` needs one vector more.
+// Packs rows [first, last) of a, not transposed, into tiles, each [depth, rows of the tile]. Vectors are written whole,
+// so a tile overruns into the next one, which is written after it; `to` needs one vector more.
 template <typename T>
 void pack_row_tiles(T* to, const Operand<T>& a, int64_t first, int64_t last, int64_t begin, int64_t depth) {
   for_row_tiles(last - first, [&](int64_t row, int64_t rows) {
-    // From the last vector on: each runs over into the first of the next depth.
+    // Runs from the last vector to the first, because each overruns into the next depth.
     for (int64_t x = (rows - 1) / kLanes<T> * kLanes<T>; x >= 0; x -= kLanes<T>) {
       transpose_rows(to + row * depth + x, rows, a.at(first + row + x, begin), a.stride,
                      std::min<int64_t>(kLanes<T>, rows - x), depth);
@@ -280,13 +281,14 @@ void pack_row_tiles(T* to, const Operand<T>& a, int64_t first, int64_t last, int
   });
 }
 
-// c [m, n] (+)= a b with b packed into panels, kDepth rows at a time, and a too where many panels read it.
+// c [m, n] (+)= a b with b packed into panels, kDepth rows at a time. a is packed too when many panels read it.
 template <typename T>
 void packed_product(T* c, int64_t c_stride, const Operand<T>& a, const Operand<T>& b, int64_t m, int64_t n, int64_t k,
                     bool accumulate) {
   constexpr int64_t kWidth = kLanes<T>;
   constexpr int64_t kManyColumns = 256;
-  constexpr int64_t kBlockRows = 8 * kTileRows;  // of a, in the second-level cache while all panels go over them
+  // rows of a that stay in the second-level cache while all panels read them
+  constexpr int64_t kBlockRows = 8 * kTileRows;
   const bool pack_a = !a.transposed && n > kManyColumns;
   const int64_t deepest = std::min(k, k > 2 * kDepth ? kDepthOfLongSums : kDepth);
   T* const packed_b = scratch<T>(13, (n + kPanel<T>)*deepest + ceil_div(n, int64_t{kPanel<T>}) * kPanelGap<T>);

@@ -22,7 +22,7 @@ void ring_append(const Tensor& ring, const Tensor& values, const Tensor& head, c
     const int64_t first = begin.data<int32_t>()[r];
     int64_t slot = head.data<int32_t>()[r];
     for (int64_t left = count.data<int32_t>()[r], t = first; left > 0;) {
-      // To the end of the ring, then from its start; neighbours together.
+      // Copies up to the end of the ring, then from its start; adjacent entries are copied together.
       const int64_t run = stride == 1 ? std::min(left, slots - slot) : 1;
       std::memcpy(to + (r * slots + slot) * entry, from + (r * tokens + t) * entry, static_cast<size_t>(run * entry));
       slot = (slot + run) % slots;

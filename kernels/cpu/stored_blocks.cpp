@@ -7,20 +7,20 @@ namespace quire::cpu {
 
 namespace {
 
-// A block that a query reads: number n of its list.
+// A block that a query reads: entry n of its list.
 struct BlockRead {
   int32_t slot, query, n;
 };
 
-// What the query heads of one key head read, for some queries of a row, in the order of slots: a block that several
-// read is in the cache after the first. S: as keys and values are stored.
+// The reads of the query heads of one key head, for some queries of a row, in the order of slots, so that a block that
+// several queries read is in the cache after the first. S: the stored type of keys and values.
 template <typename T, typename S>
 class Reads {
  public:
   using Line = Eigen::Matrix<T, Eigen::Dynamic, 1>;
   using Lines = Eigen::Map<const RowMatrix<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
 
-  // queries: of the whole call, heads counted.
+  // `queries`: indices in the whole call, with heads.
   Reads(const ops::StoredAttentionInputs& in, const StoredSizes& s, int64_t kv_head,
         const std::vector<int32_t>& queries)
       : in_(in), s_(s), kv_head_(kv_head) {
@@ -42,8 +42,8 @@ class Reads {
     values_ = scratch<T>(3, s.length * s.value_size);
   }
 
-  // Calls body(read, keys, values, weights, gate) for each: the weights of the regular keys within their block, which
-  // end with 0 for a landmark, and the logit that the block has beside the others.
+  // Calls body(read, keys, values, weights, gate) for each: the weights of the regular keys within their block,
+  // followed by 0 for a landmark, and the logit of the block among the others.
   template <typename Body>
   void for_each(Body&& body) const {
     int32_t loaded = -1;
@@ -66,7 +66,7 @@ class Reads {
   }
 
  private:
-  // Logits to weights.
+  // Turns logits into weights and returns the gate.
   T gate() const {
     const int64_t regular = s_.length - (in_.landmarks ? 1 : 0);
     ArrayView<T> own(weights_, regular);
@@ -81,7 +81,7 @@ class Reads {
     return in_.landmarks ? std::exchange(weights_[regular], T{0}) : top + std::log(sum);
   }
 
-  // In the type that they are computed with. again: as in the call before.
+  // Returns the vectors in the type in which they are computed. again: the block is the same as in the previous call.
   Lines lines(const Tensor& stored, int64_t slot, int64_t size, T* to, bool again) const {
     const S* const from = stored.data<S>() + (slot * s_.length * s_.kv_heads + kv_head_) * size;
     if constexpr (std::is_same_v<S, T>) {
@@ -103,8 +103,8 @@ class Reads {
   T *turned_, *weights_, *keys_, *values_;
 };
 
-// Calls body(reads, queries) for the query heads of a key head and as many queries of a row as leave work for every
-// thread. What a query gets does not depend on which others are with it.
+// Calls body(reads, queries) for the query heads of a key head and groups of queries of a row, which are small enough
+// to give work to every thread. The result of a query does not depend on its group.
 template <typename T, typename S, typename Body>
 void for_queries(const ops::StoredAttentionInputs& in, const StoredSizes& s, Body&& body) {
   constexpr int64_t kMostReads = 8192;
@@ -125,7 +125,7 @@ void for_queries(const ops::StoredAttentionInputs& in, const StoredSizes& s, Bod
   });
 }
 
-// Of [R, H, T], for a query of [R, T, H].
+// Returns the index in [R, H, T] of a query of [R, T, H].
 int64_t lse_line(const StoredSizes& s, int64_t query) {
   const int64_t head = query % s.heads, line = query / s.heads;
   return (line / s.queries * s.heads + head) * s.queries + line % s.queries;
@@ -149,7 +149,7 @@ void stored_attention(const Tensor& out, const Tensor& lse, const ops::StoredAtt
     using RowLine = Eigen::Matrix<T, 1, Eigen::Dynamic>;
     constexpr T kNone = -std::numeric_limits<T>::infinity();
     for_queries<T, S>(in, s, [&](const Reads<T, S>& reads, const std::vector<int32_t>& queries) {
-      // What each read gives by itself, and its gate; a query joins them in the order of its list.
+      // The result and the gate of each read; a query combines them in the order of its list.
       const auto entries = static_cast<int64_t>(queries.size()) * s.chosen;
       T* const given = scratch<T>(4, entries * s.value_size);
       T* const gates = scratch<T>(5, entries);
@@ -174,7 +174,7 @@ void stored_attention(const Tensor& out, const Tensor& lse, const ops::StoredAtt
         if (top == kNone) continue;
         T sum = 0;
         for (int64_t n = 0; n < s.chosen; ++n) {
-          if (gate[n] == kNone) continue;  // nothing is given
+          if (gate[n] == kNone) continue;  // the result is empty
           const T share = std::exp(gate[n] - top);
           const T* const of_block = given + (static_cast<int64_t>(i) * s.chosen + n) * s.value_size;
           y += share * Eigen::Map<const RowLine>(of_block, s.value_size);
@@ -211,7 +211,8 @@ void stored_attention_backward(const Tensor& dq, const Tensor& dout, const Tenso
         ds = values * dy;
         const ArrayView<T> own_weights(weights, regular);
         ArrayView<T> own(ds.data(), regular);
-        // With share a and weights P within the block: a P (dw - sum of P dw), and a (sum of P dw - delta).
+        // With share a and weights P within the block, the gradients are a P (dw - sum of P dw) and a (sum of P dw -
+        // delta).
         const T inner = (own_weights * own).sum();
         own = share * own_weights * (own - (in.landmarks ? inner : delta));
         if (in.landmarks) ds[regular] = share * (inner - delta);

@@ -16,7 +16,7 @@ void tile_product(int64_t depth, const T* a, int64_t a_stride, const T* b, int64
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) sum[r][v] = Vector<T>{};
   }
-  // Three rows to a pointer: the addressing modes reach base, base + stride and base + 2 stride.
+  // Each pointer serves three rows: addressing modes reach base, base + stride and base + 2 stride.
   const T* rows[(R + 2) / 3];
   for (int g = 0; g < (R + 2) / 3; ++g) rows[g] = a + 3 * g * (TransposedA ? 0 : a_stride);
 #pragma GCC unroll 4

@@ -1,11 +1,11 @@
-// One head turned by rotary angles.
+// Rotates one head by rotary angles.
 #pragma once
 
 #include "kernels/cpu/common.h"
 
 namespace quire::cpu {
 
-// y = x [size] turned by angles [2, pairs]: cosines, then sines; or back. y may be x.
+// Writes y = x [size] rotated by angles [2, pairs] (cosines, then sines), or rotated back with `inverse`. y may be x.
 template <typename T>
 void turn(T* y, const T* x, const T* angles, int64_t pairs, int64_t size, bool inverse, bool interleaved) {
   const T* cosine = angles;

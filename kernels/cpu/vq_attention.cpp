@@ -10,7 +10,8 @@ namespace {
 
 constexpr int64_t kQueryBlock = 64;
 constexpr int64_t kCodeBlock = 128;
-// Blocks of all rows are dealt to as many tasks a key head, each with its own sums of what all rows share (u).
+// The blocks of all rows are divided among this many tasks per key head, each with separate sums of the gradients that
+// all rows share (u).
 constexpr int64_t kBlockParts = 16;
 
 // Queries [first, first + count) of one row and head, all of one block.
@@ -37,7 +38,8 @@ class CodeBlocks {
   }
   const T* codebook(int64_t kv_head) const { return in_.codebook.template data<T>() + kv_head * s_.codes * s_.size; }
   const T* counts(int64_t cache) const { return in_.counts.template data<T>() + cache; }
-  // Of a cache by its first codeword among those of all caches; means are those of all but the last one of each row.
+  // Return positions of a cache, which is given by its first codeword among those of all caches; means exist for all
+  // caches but the last one of each row.
   int64_t mean_at(int64_t cache, int64_t row) const { return (cache - row * s_.kv_heads * s_.codes) * s_.value_size; }
   const T* means(int64_t cache, int64_t row) const { return in_.means.template data<T>() + mean_at(cache, row); }
 
@@ -67,13 +69,13 @@ class CodeBlocks {
     return q;
   }
 
-  // Whether any of the codewords [code, code + count) of a cache is in use.
+  // Returns whether any of the codewords [code, code + count) of a cache is in use.
   bool used(int64_t cache, int64_t code, int64_t count) const {
     const T* n = counts(cache) + code;
     return std::any_of(n, n + count, [](T value) { return value != T{0}; });
   }
 
-  // Logits [count, kQueryBlock] of the codewords [code, code + count); -inf where they are not in use.
+  // Returns logits [count, kQueryBlock] of the codewords [code, code + count); -inf for codewords that are not in use.
   T* logits(const Queries<T>& q, int64_t kv_head, int64_t cache, int64_t code, int64_t count) const {
     T* const to = scratch<T>(2, kCodeBlock * kQueryBlock);
     block_product(to, kQueryBlock, Operand<T>{codebook(kv_head) + code * s_.size, s_.size}, q.by_feature, kQueryBlock,
@@ -142,7 +144,7 @@ void code_attention(const Tensor& out, const Tensor& lse, const ops::CodeAttenti
     using T = decltype(type);
     const CodeBlocks<T> blocks(in, s);
     const int64_t count = ceil_div(s.queries, s.block);
-    const int64_t tiles = ceil_div(std::min(s.block, s.queries), kQueryBlock);  // of a block
+    const int64_t tiles = ceil_div(std::min(s.block, s.queries), kQueryBlock);  // per block
     parallel_for(s.rows * count * s.heads * tiles, [&](int64_t tile) {
       const int64_t head = tile / tiles % s.heads;
       const int64_t block = tile / (tiles * s.heads) % count;
@@ -164,7 +166,7 @@ struct CodeBackward {
   const CodeBlocks<T>& blocks;
   const CodeAttentionSizes& s;
 
-  // dmeans of the cache += what one block of queries gives.
+  // Adds the contribution of one block of queries to dmeans of the cache.
   void queries(int64_t part, int64_t row, int64_t head, int64_t first, int64_t end, int64_t cache) const {
     const int64_t kv_head = head / (s.heads / s.kv_heads);
     const Queries<T> q = blocks.load(row, head, first, end);
@@ -172,7 +174,8 @@ struct CodeBackward {
     T* const given = scratch<T>(3, kQueryBlock);  // delta
     T* const log_sum = scratch<T>(4, kQueryBlock);
     std::fill(given, given + kQueryBlock, T{0});
-    std::fill(log_sum, log_sum + kQueryBlock, std::numeric_limits<T>::infinity());  // lanes beyond the queries: zero
+    // makes lanes beyond the queries zero
+    std::fill(log_sum, log_sum + kQueryBlock, std::numeric_limits<T>::infinity());
     std::copy_n(delta.data<T>() + blocks.lse_at(q), q.count, given);
     std::copy_n(lse.data<T>() + blocks.lse_at(q), q.count, log_sum);
     T* const dy_by_feature = scratch<T>(5, kQueryBlock * s.value_size);
@@ -212,7 +215,7 @@ struct CodeBackward {
   }
 
   void block(int64_t part, int64_t row, int64_t index, int64_t kv_head) const {
-    if (index + 1 == s.caches) return;  // nobody reads the last one
+    if (index + 1 == s.caches) return;  // the last cache is not read
     const int64_t cache = blocks.cache_at(row, index, kv_head);
     if (dmeans.defined()) {
       T* const to = dmeans.data<T>() + blocks.mean_at(cache, row);

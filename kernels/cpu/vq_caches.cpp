@@ -1,4 +1,4 @@
-// Tokens by codeword; counts and mean values by codeword before every block, and their gradient.
+// Sorts tokens by codeword; computes counts and mean values by codeword before every block, and their gradient.
 #include <algorithm>
 #include <numeric>
 #include <span>
@@ -11,10 +11,10 @@ namespace quire::cpu {
 
 namespace {
 
-// Codewords of a row and head are dealt to as many tasks.
+// The codewords of a row and head are divided among this many tasks.
 constexpr int64_t kCodeParts = 4;
 
-// What code_caches returns: the caches that blocks read, and the last one.
+// The means that code_caches returns: those of the caches that blocks read, and of the last one.
 struct CacheMeans {
   const Tensor &read, &last;
 };
@@ -29,7 +29,7 @@ struct RowOfCaches {
         limit(in.limit.data<int32_t>() + row * s.caches),
         ring_head(s.slots > 0 ? in.window_head.data<int32_t>()[row] : 0) {}
 
-  // True when cache b begins anew, and then whether with what the row carried.
+  // Return whether cache b begins anew, and if so, whether it begins with the carried cache.
   bool begins(int64_t b) const { return b == 0 || origin[b] != origin[b - 1]; }
   bool carried(int64_t b) const { return origin[b] <= 0; }
   int64_t slot(int64_t position, const CodedTokenSizes& s) const { return (ring_head + position + s.slots) % s.slots; }
@@ -41,7 +41,7 @@ class HeadOfRow {
   HeadOfRow(const ops::CodedTokens& in, const CodedTokenSizes& s, int64_t codes, int64_t tile)
       : in_(in), s_(s), codes_(codes), row_(tile / s.kv_heads), head_(tile % s.kv_heads), caches_(in, s, row_) {}
 
-  // Calls visit(position, code) for the tokens that have one.
+  // Calls visit(position, code) for the tokens that have a code.
   template <typename Visit>
   void for_each_token(Visit&& visit) const {
     for (int64_t position = -s_.slots; position < s_.tokens; ++position) {
@@ -54,7 +54,7 @@ class HeadOfRow {
     }
   }
 
-  // ranges: of the first cache's first codeword of this head; first, last: the codeword's tokens.
+  // `ranges` are those of this head and the first cache; first, last: the codeword's tokens.
   void find_ranges(int32_t* ranges, const int32_t* positions, int64_t code, int64_t first, int64_t last) const {
     const auto from = [&](int64_t begin, int64_t position) {
       return std::lower_bound(positions + begin, positions + last, position + s_.slots) - positions;
@@ -92,7 +92,7 @@ void sort_by_code(const ops::TokensByCode& to, const ops::CodedTokens& in) {
   check_tokens_by_code(s, codes, to);
   const int64_t heads = s.rows * s.kv_heads;
   int32_t* const positions = to.positions.data<int32_t>();
-  // How many tokens have each codeword, then where the first of them goes, then where the next one does.
+  // Counts the tokens of each codeword, then holds where the first of them goes, then where the next one goes.
   std::vector<int64_t> places(static_cast<size_t>(heads * codes), 0);
   parallel_for(heads, [&](int64_t tile) {
     const HeadOfRow head(in, s, codes, tile);
@@ -133,7 +133,7 @@ class CodePart {
   bool begins(int64_t b) const { return caches_.begins(b); }
   bool carried(int64_t b) const { return caches_.carried(b); }
 
-  // Of the tokens with code c that cache b adds, position + C.
+  // Returns position + C of the tokens with code c that cache b adds.
   std::span<const int32_t> tokens(int64_t b, int64_t c) const {
     const int32_t* const range = by_code_.ranges.data<int32_t>() + 2 * at(b, c);
     return {by_code_.positions.data<int32_t>() + range[0], static_cast<size_t>(range[1] - range[0])};
@@ -144,7 +144,7 @@ class CodePart {
     const int64_t line = (row_ * s_.slots + caches_.slot(position, s_)) * s_.kv_heads + head_;
     return in_.window_v.template data<T>() + line * s_.value_size;
   }
-  // Null for a token of the window.
+  // Returns nullptr for a token of the window.
   T* gradient(const Tensor& dv, int32_t listed) const {
     const int64_t position = listed - s_.slots;
     return position >= 0 ? dv.data<T>() + token(position) * s_.value_size : nullptr;
@@ -152,12 +152,12 @@ class CodePart {
 
   const T* carried_mean(int64_t c) const { return in_.mean.template data<T>() + carried_at(c) * s_.value_size; }
   T carried_count(int64_t c) const { return in_.count.template data<T>()[carried_at(c)]; }
-  // Of a cache that blocks read.
+  // Returns the mean in a cache that blocks read.
   T* mean(const Tensor& means, int64_t b, int64_t c) const {
     const int64_t line = ((row_ * (s_.caches - 1) + b) * s_.kv_heads + head_) * s_.codes + begin_ + c;
     return means.data<T>() + line * s_.value_size;
   }
-  // Of any.
+  // Returns the mean in any cache.
   T* mean(const CacheMeans& all, int64_t b, int64_t c) const {
     return b + 1 < s_.caches ? mean(all.read, b, c) : all.last.data<T>() + carried_at(c) * s_.value_size;
   }
@@ -182,7 +182,8 @@ using Values = ArrayView<T>;
 template <typename T>
 using ConstValues = ConstArrayView<T>;
 
-// to, count = those of `from`, n and of tokens with values `sum`, m: weights before sums, so that nothing grows.
+// Merges mean `from` of n tokens with mean `other` of m tokens into `to` and `count`; weights are applied before
+// adding, so that nothing overflows.
 template <typename T>
 void merge(T* to, T& count, const T* from, T n, const T* other, T m, int64_t size) {
   if (m == T{0}) {
@@ -196,7 +197,7 @@ void merge(T* to, T& count, const T* from, T n, const T* other, T m, int64_t siz
   for (int64_t i = 0; i < size; ++i) to[i] = keep * from[i] + take * other[i];
 }
 
-// The mean of the tokens with code c that cache b adds; returns their number.
+// Computes the mean of the tokens with code c that cache b adds; returns their number.
 template <typename T>
 T mean_of_added(T* mean, const CodePart<T>& part, int64_t b, int64_t c, int64_t size) {
   const std::span<const int32_t> tokens = part.tokens(b, c);
@@ -231,7 +232,7 @@ void serial(const CacheMeans& means, const Tensor& counts, const CodePart<T>& pa
   }
 }
 
-// One product for every code: caches are weighted means of what the row carried and of what each cache added.
+// Uses one product per code: caches are weighted means of the carried cache and of the additions of each cache.
 template <typename T>
 void by_product(const CacheMeans& means, const Tensor& counts, const CodePart<T>& part, const CodeCacheSizes& s) {
   const int64_t entries = s.caches + 1;
@@ -265,7 +266,7 @@ void by_product(const CacheMeans& means, const Tensor& counts, const CodePart<T>
   }
 }
 
-// Recursive doubling: in a pass each cache takes in what lies `step` before it.
+// Recursive doubling: in each pass every cache adds the cache that lies `step` before it.
 template <typename T>
 void scan(const CacheMeans& means, const Tensor& counts, const CodePart<T>& part, const CodeCacheSizes& s) {
   T* const mean = scratch<T>(0, s.value_size);
@@ -323,7 +324,7 @@ void code_caches(const Tensor& read, const Tensor& last, const Tensor& counts, c
   });
 }
 
-// A token is in its own cache and in those after it until one begins anew: sums run backwards.
+// A token is in its own cache and in the following ones up to the next new beginning, so sums run backwards.
 void code_caches_backward(const Tensor& dv, const Tensor& dmeans, const Tensor& counts, const ops::CodeCacheInputs& in,
                           const ops::TokensByCode& by_code) {
   const CodeCacheSizes s(in);

@@ -1,4 +1,4 @@
-// Moving averages of a codebook and the codewords they stand for.
+// Moving averages of a codebook and its codewords.
 #include "kernels/cpu/common.h"
 #include "kernels/vq_sizes.h"
 

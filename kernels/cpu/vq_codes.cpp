@@ -1,4 +1,4 @@
-// Nearest codewords, and what is gathered or summed by code.
+// Finds nearest codewords, and gathers or sums vectors by code.
 #include <limits>
 
 #include "kernels/cpu/product.h"
@@ -10,10 +10,11 @@ namespace {
 
 constexpr int64_t kVectorBlock = 64;
 constexpr int64_t kCodeBlock = 128;
-// Codewords of a head are dealt to as many tasks, each of which goes over all vectors in order.
+// The codewords of a head are divided among this many tasks, each of which reads all vectors in order.
 constexpr int64_t kCodeParts = 8;
 
-// |c|^2 / 2 of each codeword. Summed one after the other: codewords that are equal have equal norms, wherever they lie.
+// Returns |c|^2 / 2 of each codeword. Sums run over one element after the other, so that equal codewords have equal
+// norms, wherever they lie.
 template <typename T>
 Tensor half_norms(const Tensor& codebook, const CodeSizes& s) {
   const Tensor norms = Tensor::empty({s.kv_heads, s.codes}, codebook.dtype());
@@ -29,7 +30,7 @@ Tensor half_norms(const Tensor& codebook, const CodeSizes& s) {
   return norms;
 }
 
-// codes of `count` vectors of a head: the least |c|^2 / 2 - x.c, vectors along lanes.
+// Writes the codes of `count` vectors of a head: the codeword with the least |c|^2 / 2 - x.c; vectors lie along lanes.
 template <typename T>
 void find_codes(int32_t* codes, const T* x, int64_t count, const T* codebook, const T* norms, const CodeSizes& s) {
   constexpr int64_t kWidth = kLanes<T>;
@@ -67,7 +68,7 @@ void find_codes(int32_t* codes, const T* x, int64_t count, const T* codebook, co
 void nearest_code(const Tensor& codes, const Tensor& quantized, const Tensor& error, const Tensor& x,
                   const Tensor& codebook) {
   const CodeSizes s = check_nearest_code(codes, quantized, error, x, codebook);
-  // Codes are compared as numbers of the element type.
+  // Codes are compared as numbers of the element type, so they must be exact in f32.
   QUIRE_CHECK(s.codes < int64_t{1} << 24, "nearest_code: {} codewords", s.codes);
   dispatch("nearest_code", x.dtype(), [&](auto type) {
     using T = decltype(type);

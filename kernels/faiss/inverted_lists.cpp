@@ -1,5 +1,5 @@
-// Inverted lists from FAISS. What it computes does not depend on threads: one is used, and none of its products go to a
-// BLAS library, whose sums differ from one number of threads to another.
+// Inverted lists from FAISS. Results do not depend on threads: only one is used, and no product is computed by a BLAS
+// library, whose sums depend on the number of threads.
 #include <faiss/IndexFlat.h>
 #include <faiss/IndexIVFFlat.h>
 #include <faiss/impl/IDSelector.h>
@@ -19,7 +19,7 @@ namespace quire {
 
 namespace {
 
-// The number of OpenMP's threads is one of the calling thread.
+// The number of OpenMP threads is a setting of the calling thread.
 class OneThread {
  public:
   OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
@@ -40,7 +40,8 @@ class FaissLists final : public InvertedLists {
     index_.cp.seed = 1;
     index_.cp.niter = 10;
     index_.cp.min_points_per_centroid = 1;
-    index_.cp.max_points_per_centroid = 64;  // of more entries some are drawn: learning is most of the work
+    // with more entries a random choice is used, because learning is most of the work
+    index_.cp.max_points_per_centroid = 64;
     index_.train(count, keys);
   }
 

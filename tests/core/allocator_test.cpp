@@ -36,7 +36,7 @@ TEST(CachingAllocator, GivesAFreedBlockAgain) {
   void* const first = allocator.allocate(1000);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 64, 0U);
   allocator.deallocate(first, 1000);
-  void* const second = allocator.allocate(960);  // of the 1024 bytes that the block has
+  void* const second = allocator.allocate(960);  // the block has 1024 bytes
   EXPECT_EQ(second, first);
   void* const third = allocator.allocate(960);
   EXPECT_NE(third, first);

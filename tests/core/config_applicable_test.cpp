@@ -1,4 +1,4 @@
-// Durations, keys that mean nothing beside others, and what the values of a choice mean.
+// Tests durations, keys that have no meaning beside others, and the descriptions of an enum's values.
 #include <gtest/gtest.h>
 
 #include <fstream>

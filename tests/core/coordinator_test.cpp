@@ -1,4 +1,4 @@
-// What rank 0 decides, without sockets and with a clock that the test moves.
+// Decisions of rank 0, without sockets and with a clock that the test moves.
 #include "core/ranks/processes/coordinator.h"
 
 #include <gtest/gtest.h>
@@ -247,7 +247,7 @@ TEST_F(CoordinatorTest, OfACollectiveTheOneThatDoesNotWaitIsNamed) {
   EXPECT_EQ(failure(), "");  // the others have a moment to say where they are
 }
 
-// As after a stop of all, which one rank counted for longer than another.
+// Such a case follows a stop of all ranks that one rank counted as longer than another did.
 TEST_F(CoordinatorTest, ACollectiveThatComesAfterAllIsForgiven) {
   const auto overdue = [&](int rank, uint64_t begun) {
     coordinator_.receive(rank, {FrameType::overdue, begun, ""}, now_);

@@ -151,7 +151,7 @@ TEST(File, MapShowsTheContentAndOutlivesTheFile) {
   EXPECT_TRUE(MappedFile(File::open(folder / "empty")).bytes().empty());
 }
 
-// What is gone is not read as zeros, and no signal ends the program.
+// Bytes beyond the new end are not read as zeros, and no signal ends the program.
 TEST(File, AMapWhoseFileBecomesShorterEndsInOneLine) {
   const TemporaryDirectory folder;
   const std::filesystem::path path = folder / "x";

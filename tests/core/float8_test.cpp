@@ -1,4 +1,4 @@
-// Eight-bit floating-point numbers, all 256 of them.
+// Tests all 256 eight-bit floating-point numbers.
 #include "core/float8.h"
 
 #include <gtest/gtest.h>

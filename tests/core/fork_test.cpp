@@ -1,4 +1,4 @@
-// Processes that are copied while other threads work.
+// Tests fork() while other threads work.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -45,7 +45,7 @@ TEST(ChildrenThatTryFiles, AreBegunAgainWhenTheyDoNotEnd) {
   using std::chrono::milliseconds;
   const test::TemporaryDirectory folder;
   const std::filesystem::path mark = folder / "mark";
-  const int seconds = 1;  // of processor time, which the child must not need more of
+  const int seconds = 1;  // of processor time, the most that the child may need
   const auto waits_once = [&] {
     if (!std::filesystem::create_directory(mark)) return;
     for (;;) ::pause();

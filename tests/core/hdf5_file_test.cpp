@@ -20,7 +20,7 @@ namespace {
 using test::SmallDisk;
 using test::TemporaryDirectory;
 
-// What h5py writes and Hdf5Writer does not: fixed-length text, short numbers, bools, compressed chunks.
+// Writes types that h5py writes and Hdf5Writer does not: fixed-length text, short numbers, bools, compressed chunks.
 void write_foreign_file(const std::filesystem::path& path) {
   const Hdf5Writer starts_the_library;
   const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);

@@ -40,7 +40,7 @@ std::optional<std::string> included_path(const std::string& line) {
   return line.substr(open + 1, line.find('"', open + 1) - open - 1);
 }
 
-// Empty when the text of a file in `folder` includes only what it may; otherwise the offending path.
+// Returns the first path that a file in `folder` must not include; empty when there is none.
 std::string wrong_include(const std::string& folder, std::istream& text) {
   const std::set<std::string>& allowed = kMayInclude.at(folder);
   for (std::string line; std::getline(text, line);) {

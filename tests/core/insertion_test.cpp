@@ -7,7 +7,7 @@
 namespace quire {
 namespace {
 
-// What stands at each model position, written down one token after the other: the token's number, or -1 - id.
+// Lists the content of each model position, one token after the other: the token's number, or -1 - id.
 std::vector<int64_t> read_one_by_one(const Insertion& insertion, int64_t tokens) {
   std::vector<int64_t> read;
   int64_t inserted = 0;
@@ -15,7 +15,7 @@ std::vector<int64_t> read_one_by_one(const Insertion& insertion, int64_t tokens)
     if (insertion.any() && token > 0 && token % insertion.period == 0) read.push_back(-1 - inserted++ % insertion.ids);
     read.push_back(token);
   }
-  // At the end too, where it predicts what ends the document.
+  // An inserted token also stands at the end, where it predicts EOS.
   const bool due = insertion.any() && tokens > 0 && tokens % insertion.period == 0;
   if (insertion.predicted && due) read.push_back(-1 - inserted % insertion.ids);
   return read;

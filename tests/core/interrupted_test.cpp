@@ -1,5 +1,5 @@
-// System calls that a signal interrupts: this program's own fsync(), ftruncate() and posix_fallocate() come before
-// those of the C library, and fail as interrupted ones do when a test asks for it.
+// Tests system calls that a signal interrupts: this program defines fsync(), ftruncate() and posix_fallocate() before
+// those of the C library, and they fail as interrupted calls do when a test asks for it.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -14,7 +14,7 @@
 
 namespace {
 
-thread_local int interruptions = 0;  // that are still to come
+thread_local int interruptions = 0;  // number of interruptions still to come
 
 bool interrupted() {
   if (interruptions == 0) return false;

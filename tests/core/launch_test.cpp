@@ -87,7 +87,7 @@ TEST(Launch, EachRankHasAGpuOfItsOwn) {
   EXPECT_EQ(own_gpu(1, "4,6", 8), "6");
   EXPECT_EQ(own_gpu(1, "GPU-a,GPU-b", 0), "GPU-b");
   EXPECT_EQ(own_gpu(5, nullptr, 4), "1");
-  // One by one GPU, as srun --gpus-per-task=1 gives them, none at all, and none that may be used.
+  // There is one GPU, as srun --gpus-per-task=1 gives, then none at all, then none that may be used.
   EXPECT_EQ(own_gpu(1, "6", 8), "");
   EXPECT_EQ(own_gpu(1, nullptr, 0), "");
   EXPECT_EQ(own_gpu(1, "", 8), "");

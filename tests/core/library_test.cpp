@@ -1,4 +1,4 @@
-// Libraries that lie in the packages of a Python environment alone.
+// Tests libraries that exist only in the packages of a Python environment.
 #include "core/library.h"
 
 #include <dlfcn.h>
@@ -37,7 +37,7 @@ class Environment {
   std::optional<std::string> before_;
 };
 
-// In the order of the tests: a library that was loaded once stays.
+// The tests depend on their order, because a loaded library stays loaded.
 TEST(PackagedLibrary, IsFoundInAPythonEnvironment) {
   const fs::path built = QUIRE_PACKAGED_FOLDER;
   const std::string needed = "libpackaged_needed.so.1";

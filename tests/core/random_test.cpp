@@ -1,4 +1,4 @@
-// Philox4x32-10 against the known answers that Random123 publishes with its code (kat_vectors).
+// Compares Philox4x32-10 with the known answers that Random123 publishes with its code (kat_vectors).
 #include "core/random.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@ namespace {
 
 using Numbers = std::array<uint32_t, 4>;
 
-// As the published file has them: four numbers of the counter, two of the key.
+// Arguments have the order of the published file: four numbers of the counter, two of the key.
 Numbers at(const Numbers& counter, uint32_t key0, uint32_t key1) {
   return philox({key0, key1}, counter[3], counter[2], counter[1], counter[0]);
 }

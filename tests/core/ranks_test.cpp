@@ -39,7 +39,7 @@ TEST(Ranks, OneRankIsTheIdentity) {
   one.collectives().all_reduce(tensor);
   one.collectives().wait();
   EXPECT_EQ(tensor.to_vector<float>(), (std::vector<float>{1, 2}));
-  // What is wrong is said as without ranks.
+  // An error has the same text as without ranks.
   EXPECT_EQ(one.fail(ErrorKind::data, "wrong", false), "wrong");
 }
 
@@ -78,7 +78,7 @@ TEST(Ranks, ShareTheCoresOfTheirHost) {
   EXPECT_EQ(share_of_cores({1}, {{0}, {1}}), 1);
   // Bound by a launcher: they are divided already.
   EXPECT_EQ(share_of_cores({0, 1, 2}, {{0, 1, 2}, {3, 4, 5}}), 3);
-  // One of three is not bound.
+  // One of three ranks is not bound.
   EXPECT_EQ(share_of_cores(all, {{0, 1}, {2, 3}, all}), 4);
   EXPECT_EQ(share_of_cores({0, 1}, {{0, 1}, {0, 1}, {0, 1}}), 1);
   run_in_process(2, [](Ranks& ranks) { EXPECT_EQ(ranks.cores(), std::max(1, allowed_cores() / 2)); });
@@ -158,7 +158,7 @@ TEST(Ranks, AnErrorEndsAllOnceAndSaysWhere) {
   }
   // Before anything is done together, the message is enough.
   EXPECT_EQ(error_of(2, [](Ranks&) { fail(ErrorKind::config, "no such key"); }), "2 no such key");
-  // In the middle of a collective.
+  // A rank fails in the middle of a collective.
   const std::string error = error_of(2, [](Ranks& ranks) {
     const Ranks::Operation operation(ranks, "summing gradients");
     if (ranks.rank() == 1) throw std::bad_alloc();

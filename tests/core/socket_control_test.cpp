@@ -1,4 +1,4 @@
-// Ranks that are processes, here as threads that talk over real sockets.
+// Tests the control of ranks that are processes; here they are threads that talk over real sockets.
 #include "core/ranks/processes/socket_control.h"
 
 #include <arpa/inet.h>
@@ -255,7 +255,7 @@ TEST(SocketControl, RankZeroThatWasStoppedSaysNothingOfTheOthers) {
   }
   std::unique_ptr<FrameSocket> first = connect_to_root(place.contact(), {1, 3, "b"}, seconds(20));
   const std::unique_ptr<FrameSocket> other = connect_to_root(place.contact(), {2, 3, "c"}, seconds(20));
-  // So much that rank 0 does nothing but read.
+  // There is so much data that rank 0 does nothing but read.
   const std::string activity = packed_activity({1, "b", 4, std::string(1 << 20, 'x')});
   const auto until = std::chrono::steady_clock::now() + milliseconds(300);
   while (std::chrono::steady_clock::now() < until) {

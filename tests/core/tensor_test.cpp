@@ -1,4 +1,4 @@
-// Shapes and tensors: views see the right elements of a shared storage, and every wrong view is refused.
+// Tests shapes and tensors: views see the right elements of a shared storage, and every wrong view is refused.
 #include "core/tensor.h"
 
 #include <gtest/gtest.h>

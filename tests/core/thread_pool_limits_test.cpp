@@ -1,4 +1,4 @@
-// Threads that cannot be made.
+// Tests the errors of threads that cannot be started.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -15,7 +15,7 @@
 namespace quire {
 namespace {
 
-// What work throws in a process that may have so many bytes of addresses more than now.
+// Returns the error of `work` in a process that may use so many more bytes of address space.
 std::string thrown_within(rlim_t bytes, const std::function<void()>& work) {
   std::array<int, 2> channel{};
   EXPECT_EQ(::pipe(channel.data()), 0);

@@ -131,7 +131,7 @@ std::string read_all(const std::filesystem::path& path) {
   return buffer.substr(0, source->read(buffer));
 }
 
-// As tapes and copies of whole blocks leave them.
+// Tapes and copies of whole blocks leave such zeros.
 TEST(ByteSource, ZerosMayFollowAGzipMember) {
   const test::TemporaryDirectory folder;
   const std::filesystem::path file = folder / "x.gz";

@@ -44,7 +44,7 @@ class CorpusStampTest : public testing::Test {
     bytes.at(at) ^= std::byte{4};
     write_file_durably(corpus(), bytes);
   }
-  // What all hosts see alike: the number of the device is not among it.
+  // Returns the properties that all hosts see alike: the number of the device is not among them.
   std::string identity_of(const File& file) const {
     struct stat status {};
     EXPECT_EQ(::fstat(file.descriptor(), &status), 0);

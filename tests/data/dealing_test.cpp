@@ -13,7 +13,7 @@ std::vector<int64_t> offsets_of(const std::vector<int64_t>& lengths) {
   return offsets;
 }
 
-// Where nothing is inserted, position, place and token are one.
+// Without inserted tokens, position, place and token are equal.
 Piece run(int64_t row, int64_t position, int64_t count, int64_t document, int64_t offset) {
   return {.row = row,
           .position = position,

@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// What Dealing itself deals out.
+// Computes the share with Dealing itself.
 DealtShare stepped(const ReadingList& list, std::span<const int64_t> offsets, const BatchOptions& options,
                    int64_t steps) {
   const Dealing dealing(offsets, options);

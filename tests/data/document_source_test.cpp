@@ -41,7 +41,7 @@ TEST(DocumentSource, FindsTextFilesBelowAFolderInOneOrder) {
   EXPECT_EQ(find_documents(folder / "b/").documents.front().name, "deep/x.y");
 }
 
-// What systems and programs leave beside documents. One that is named is read.
+// Systems and programs leave hidden files beside documents. A hidden file that is named is read.
 TEST(DocumentSource, HiddenFilesAndFoldersAreLeftOutAndCounted) {
   const TemporaryDirectory folder;
   std::filesystem::create_directories(folder / "b/.ipynb_checkpoints/deep");

@@ -1,4 +1,5 @@
-// Tokens that a model inserts: wherever a text is cut, they stand where they belong and every target counts once.
+// Tests the tokens that a model inserts: wherever a text is cut, they have the right positions and every target counts
+// once.
 #include "data/batches/inserter.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +38,7 @@ struct Cell {
   bool operator==(const Cell&) const = default;
 };
 
-// What the model reads of tokens that are read as one, written down from the front.
+// Inserts tokens from the front into tokens that are read as one text.
 std::vector<Cell> with_inserted(const std::vector<Cell>& tokens, const Insertion& insertion) {
   std::vector<Cell> cells;
   int32_t inserted = 0;
@@ -60,7 +61,7 @@ std::vector<Cell> with_inserted(const std::vector<Cell>& tokens, const Insertion
 
 class InserterTest : public testing::Test {
  protected:
-  // With BOS: a token, shorter than a period, exactly one period of 3 and of 4, several.
+  // Lengths with BOS: one token, shorter than a period, exactly one period of 3 and of 4, several.
   void SetUp() override {
     test::write_corpus(folder_ / "c.h5", {{"train", test::texts_of_lengths({1, 2, 3, 17, 5, 8, 4, 30, 1, 11})}});
     corpus_ = Corpus::open(folder_ / "c.h5");
@@ -279,7 +280,7 @@ TEST_F(InserterTest, ResumesFromEveryCursorAndSplitsIntoRanks) {
   }
 }
 
-// With marks, as generated tasks have them.
+// Documents with marks, as generated tasks have them.
 class MarkedDocuments : public Documents {
  public:
   int64_t length(int64_t /*document*/) const override { return 4; }

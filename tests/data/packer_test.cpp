@@ -77,7 +77,7 @@ TEST_F(PackerTest, ConcatByHand) {
   EXPECT_EQ(batches[0].segment, (std::vector<int32_t>{0, 0, 0, 0, 0, 0, 1, 1}));
   EXPECT_EQ(batches[0].document, (std::vector<int64_t>{0, 0, 0, 0, 0, 0, 1, 1}));
   EXPECT_EQ(batches[0].starts, std::vector<uint8_t>{1});
-  // One position left of "fg": the last token, whose target is EOS. The next document is aligned to 2.
+  // One position of "fg" remains: the last token, whose target is EOS. The next document is aligned to 2.
   EXPECT_EQ(batches[1].tokens, (std::vector<int32_t>{'g', 0, kBos, 'h', 0, 0, 0, 0}));
   EXPECT_EQ(batches[1].targets, (std::vector<int32_t>{kEos, 0, 'h', kEos, 0, 0, 0, 0}));
   EXPECT_EQ(batches[1].loss_mask, (std::vector<uint8_t>{1, 0, 1, 1, 0, 0, 0, 0}));
@@ -87,7 +87,7 @@ TEST_F(PackerTest, ConcatByHand) {
   EXPECT_EQ(batches[1].starts, std::vector<uint8_t>{0});
 }
 
-// What BOS predicts does not count; everything else does, wherever documents begin.
+// The target of BOS does not count; every other target does, wherever documents begin.
 TEST_F(PackerTest, FirstTokensCanBeLeftOut) {
   options_.data.score_first_token = false;
   std::vector<Batch> batches = all_batches();

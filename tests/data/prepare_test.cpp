@@ -46,7 +46,7 @@ class PrepareTest : public testing::Test {
   PrepareOptions options_;
 };
 
-// Of a corpus that was made before, words are those between ASCII white space.
+// In a corpus of an earlier version, words are those between ASCII white space.
 TEST_F(PrepareTest, TheRuleOfWordsIsRecorded) {
   write_file_durably(folder_ / "books/0.txt", "one\xE2\x80\x83two\xC2\xA0three");
   EXPECT_EQ(prepare().splits.at("train").totals.words, 26);
@@ -80,7 +80,7 @@ TEST_F(PrepareTest, SplitsFromPaths) {
   prepare();
   EXPECT_EQ(names("train").size(), 11U);
   EXPECT_EQ(names("valid"), std::vector<std::string>{"last"});
-  // Only splits, and a split from several paths.
+  // This has only splits, and a split from several paths.
   options_.inputs.clear();
   options_.force = true;
   options_.splits = {"a=" + (folder_ / "held_out").string(), "a=" + (folder_ / "books/1.txt").string()};
@@ -236,7 +236,7 @@ TEST_F(PrepareTest, InvalidUtf8NamesTheFile) {
   EXPECT_EQ(prepare().splits.at("train").totals.documents, 12);
 }
 
-// As quire prepare leaves it when it is killed between its two renames: the manifest has its other name still.
+// When quire prepare is killed between its two renames, the manifest still has its other name.
 TEST_F(PrepareTest, WhatWasKilledBetweenTwoRenamesIsFinished) {
   const std::filesystem::path manifest = manifest_path(options_.output);
   const std::filesystem::path unfinished = with_suffix(manifest, ".partial");

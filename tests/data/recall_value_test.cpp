@@ -1,4 +1,4 @@
-// What somebody can guess of a value without having read it, against counts of many values.
+// Compares the computed chance of guessing a value that was not read with counts over many values.
 #include "data/tasks/recall_value.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST(RecallValue, GuessesOfSomeBeginningsByHand) {
   EXPECT_DOUBLE_EQ(guess.right(name, "Ki"), guess.right(name, "Tro"));
 }
 
-// What the documents of a task say is what its values do.
+// The chance that documents of a task report is that of their values.
 TEST(RecallValue, DocumentsSayWhatGuessingGets) {
   const ByteTokenizer tokenizer;
   const auto filler = make_prose_filler(tokenizer);

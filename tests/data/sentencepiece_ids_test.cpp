@@ -23,7 +23,7 @@ const std::filesystem::path kFolder = std::filesystem::path(QUIRE_SOURCE_DIR) / 
 
 using Settings = std::unordered_map<std::string, std::string>;
 
-// What each has beside the settings of all.
+// Returns the settings of each model besides the common ones.
 const std::map<std::string, Settings>& models() {
   static const std::map<std::string, Settings> all{
       {"defaults", {}},
@@ -74,7 +74,7 @@ std::vector<std::string> texts() {
   return all;
 }
 
-// As a document is read, in pieces.
+// Encodes in pieces, as a document is read.
 std::vector<int32_t> ids_of(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<int32_t> ids;
   std::string pending;
@@ -104,7 +104,7 @@ std::string checksum_of_text(const std::string& text) {
   return checksum_of(std::as_bytes(std::span(text)));
 }
 
-// Of many ids a checksum is kept.
+// Keeps a checksum when there are many ids.
 nlohmann::json kept(const std::vector<int32_t>& ids) {
   constexpr size_t kMost = 150;
   if (ids.size() <= kMost) return ids;

@@ -1,4 +1,4 @@
-// Linked with the source that stands in for SentencePiece, whatever the build has.
+// Tests the source that stands in for SentencePiece, even when the build has the library.
 #include <gtest/gtest.h>
 
 #include "core/files/file_io.h"

@@ -64,7 +64,7 @@ const std::vector<std::string>& nasty_texts() {
       std::string("nul\0inside\0", 11),
       "\xF0\x9F\x98\x80 \xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x91\xA7",  // emoji, one joined of two
       "e\xCC\x81 \xC3\xA9",                                             // combined and composed
-      "\xEF\xBC\xA1\xEF\xAC\x81\xC2\xA0\xE3\x80\x80",  // what normalisation would change: full width, ligature, spaces
+      "\xEF\xBC\xA1\xEF\xAC\x81\xC2\xA0\xE3\x80\x80",  // normalisation would change these: full width, ligature, spaces
       "\xEF\xBB\xBFmark",
       "\xEF\xBF\xBD \xEF\xBF\xBE \xF4\x8F\xBF\xBF",
       "<s> </s> <unk> <0x41> <pad>",
@@ -284,7 +284,7 @@ TEST_F(TokenizerTrainingTest, GivesOneModelForOneText) {
   EXPECT_TRUE(tokenizer->decode(encoded(*tokenizer, text)) == text);
 }
 
-// The same lines in the same order, taken from a corpus of bytes and from one of pieces.
+// The same lines come in the same order from a corpus of bytes and from one of pieces.
 TEST_F(TokenizerTrainingTest, ReadsTheTrainSplitOfACorpus) {
   train_tokenizer(options_, {});
   const std::string first = read_text_file(options_.output);

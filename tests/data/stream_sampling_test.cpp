@@ -1,4 +1,4 @@
-// Documents read as one text: columns and windows.
+// Tests documents that are read as one text: columns and windows.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -18,7 +18,7 @@ constexpr int32_t kEos = 257;
 
 class StreamSampling : public testing::Test {
  protected:
-  // As one text: BOS a b c d e | BOS f g | BOS h, 11 positions.
+  // The text is BOS a b c d e | BOS f g | BOS h, 11 positions.
   void SetUp() override {
     test::write_corpus(folder_ / "c.h5", {{"train", {"abcde", "fg", "h"}}});
     corpus_ = Corpus::open(folder_ / "c.h5");

@@ -141,7 +141,7 @@ TEST_F(TasksTest, RecalledWordsWereSaidLongBefore) {
       size_t end = i;
       while ((marks[end] & kRecalled) != 0) ++end;
       if (text.substr(i - 20, 20).find(", that ") != std::string::npos) continue;  // may be said of another word, too
-      // With the word before it: it was said once more, and not within the last 300 tokens.
+      // The value and the word before it occurred earlier, but not within the last 300 tokens.
       const size_t before = text.find_last_of(" \n", text[i - 1] == ' ' ? i - 2 : i - 1);
       const std::string said = text.substr(before + 1, end - before - 1);
       const size_t last = text.rfind(said, before);

@@ -47,7 +47,7 @@ TEST(TextUnits, CharactersAreNotCut) {
       }
     }
   }
-  // What is no UTF-8 is cut all the same.
+  // Text that is not UTF-8 is cut, too.
   EXPECT_GT(units(std::string(3 * kLongestUnit, '\x80')).size(), 2U);
 }
 

@@ -15,7 +15,7 @@ int64_t words_in(std::string_view text, size_t piece = 1000) {
   return counter.words();
 }
 
-// Those for which Python's str.isspace() is true.
+// Returns true for the characters for which Python's str.isspace() is true.
 bool is_space(uint32_t character) {
   static const std::vector<uint32_t> single{0x20, 0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000};
   return (character >= 0x09 && character <= 0x0D) || (character >= 0x1C && character <= 0x1F) ||

@@ -1,4 +1,4 @@
-// Which CPU kernels are chosen at start.
+// Checks which CPU kernels are chosen at start.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Masks of dropout over whole training steps.
+// Tests masks of dropout over whole training steps.
 #include <gtest/gtest.h>
 
 #include "tests/support/mechanism_suite.h"

@@ -1,4 +1,4 @@
-// quire eval as a program: what it prints, what it reads and what it refuses.
+// Tests quire eval as a program: what it prints, what it reads and what it refuses.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -55,7 +55,7 @@ TEST(EvalProgram, ReadsTheDocumentsThatAreNamed) {
   ASSERT_EQ(one["by_document"].size(), 1U);
   EXPECT_EQ(one["by_document"][0]["name"], name);
   EXPECT_NEAR(one["nll"].get<double>() / second["nll"].get<double>(), 1, 1e-5);
-  // In the order of the split, whatever the order of the names, and once.
+  // Documents come in the order of the split, whatever the order of the names, and each once.
   const std::string first = all["by_document"][0]["name"];
   const auto both = nlohmann::json::parse(
       run_quire({"eval", run, "--document", name, "--document", first, "--document", name, "--documents", "--json"})

@@ -1,4 +1,4 @@
-// Evaluation over ranks in step: progress, stopping, errors; and their threads.
+// Tests evaluation on several ranks: progress, stopping, errors and threads.
 #include <array>
 
 #include "core/ranks/in_process.h"
@@ -15,7 +15,7 @@ class EvaluationOnRanks : public ::testing::Test {
  protected:
   EvaluationOnRanks() { write_corpus(folder_ / "c.h5", {{"valid", texts_of_lengths({1, 83, 15, 16, 17, 40, 2})}}); }
 
-  // With what options.ranks says.
+  // Evaluates with the ranks of options.ranks.
   EvaluationResult evaluate_on(Ranks& ranks, EvaluationOptions options) const {
     const RunConfig config = parse_config<RunConfig>(kTinyConfig, "tiny", {"model.initialization.std=0.4"});
     const std::unique_ptr<Corpus> corpus = open_corpus_on_ranks(folder_ / "c.h5", Verify::always, {}, ranks);
@@ -28,7 +28,7 @@ class EvaluationOnRanks : public ::testing::Test {
     return evaluate(store, evaluation_config(config), *corpus, machine, options);
   }
 
-  // What a file of losses has of them.
+  // Returns the values that a file of losses has for the targets.
   static std::vector<std::array<double, 5>> targets_of(const EvaluationResult& result) {
     std::vector<std::array<double, 5>> values;
     for (const TargetLoss& of : result.targets) {

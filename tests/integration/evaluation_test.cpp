@@ -1,4 +1,4 @@
-// What evaluation may depend on, and what not.
+// Checks what an evaluation may depend on.
 #include "core/files/hdf5_file.h"
 #include "data/tokenizers/byte_tokenizer.h"
 #include "tests/support/expect_error.h"
@@ -63,7 +63,7 @@ TEST_F(Evaluation, DoesNotDependOnRows) {
   }
 }
 
-// With a window and a cache as long, the cut into subsequences changes nothing.
+// When the cache is as long as the window, the cut into subsequences changes nothing.
 TEST_F(Evaluation, DoesNotDependOnTheSubsequenceWhereTheWindowIsCarried) {
   const std::vector<std::string> overrides{"model.attention.window=12", "model.layers=1",
                                            "model.initialization.std=0.4"};
@@ -107,7 +107,7 @@ TEST_F(Evaluation, FirstTokensCanBeLeftOut) {
   const EvaluationResult rest = evaluate(model.store, others, *corpus_, model.machine, options);
   EXPECT_EQ(all.tokens - rest.tokens, 7);
   EXPECT_EQ(all.bytes - rest.bytes, 7);
-  EXPECT_EQ(rest.documents[0].bytes, 0);  // of one byte
+  EXPECT_EQ(rest.documents[0].bytes, 0);  // the text has one byte, which is left out
   EXPECT_EQ(rest.documents[0].tokens, 1);
   ASSERT_EQ(all.by_position[0].tokens, 7);
   EXPECT_EQ(rest.by_position[0].tokens, 0);
@@ -119,7 +119,8 @@ TEST_F(Evaluation, FirstTokensCanBeLeftOut) {
   EXPECT_FALSE(std::isnan(all.word_perplexity()));
 }
 
-// One layer, documents of 1 and 2 bytes: BOS sees itself (1), the second token two (2), the third three (3).
+// There is one layer, and documents have 1 and 2 bytes: BOS sees itself (1), the second token two (2), the third three
+// (3).
 TEST_F(Evaluation, ContextMeanByHand) {
   write_corpus(folder_ / "d.h5", {{"valid", {"a", "bc"}}});
   corpus_ = Corpus::open(folder_ / "d.h5");
@@ -132,7 +133,7 @@ TEST_F(Evaluation, ContextMeanByHand) {
   EXPECT_DOUBLE_EQ(evaluate_rows(model, itself, 1).context_mean, 1);
   const RunConfig cut = tiny_config({"model.layers=1", "data.subsequence=1", "model.attention.cache.length=1"});
   EXPECT_DOUBLE_EQ(evaluate_rows(model, cut, 1).context_mean, (1 + 2 + 1 + 2 + 2) / 5.0);
-  // What a token sees has seen the token before it.
+  // The tokens that a token sees have seen the token before them.
   const RunConfig shifted = tiny_config(
       {"model.layers=1", "data.subsequence=1", "model.attention.cache.length=1", "model.attention.token_shift=0.5"});
   Model shifts(shifted);
@@ -195,7 +196,7 @@ TEST_F(Evaluation, ContextMeanOfAMemoryByHand) {
   const std::string two = "{kind: kv, length: 2}";
   EXPECT_DOUBLE_EQ(context(two, "size: 3, write: evict"), (1 + 2 + 3 + 4) + (5 + 6 + 7 + 8) + (6 + 7));
   EXPECT_DOUBLE_EQ(context(two, "size: 8, write: evict, least: 3"), (1 + 2 + 3 + 4) + (3 + 4 + 5 + 6) + (9 + 10));
-  // What is in the cache and in memory counts once.
+  // Tokens that are in the cache and in memory count once.
   EXPECT_DOUBLE_EQ(context(two, "size: 3"), (1 + 2 + 3 + 4) + (4 + 5 + 6 + 7) + (4 + 5));
 }
 

@@ -1,4 +1,4 @@
-// What the generator reads token by token is what the model reads in one piece.
+// Compares the generator, which reads token by token, with the model that reads everything at once.
 #include "layers/state/state_pool.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/hand_batch.h"
@@ -36,7 +36,7 @@ std::vector<float> logits_of(Model& model, Network& network, int64_t count, int6
   const ByteTokenizer tokenizer;
   std::vector<int32_t> text{tokenizer.bos_id()};
   tokenizer.encode(kText.substr(0, static_cast<size_t>(count)), text);
-  // With what the model inserts.
+  // Adds the tokens that the model inserts.
   const Insertion& insertion = network.model.insertion();
   std::vector<int32_t> ids;
   for (size_t i = 0; i < text.size(); ++i) {

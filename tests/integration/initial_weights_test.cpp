@@ -1,4 +1,4 @@
-// Runs that begin with the weights of another run.
+// Tests runs that begin with the weights of another run.
 #include "trainers/checkpoint/initial_weights.h"
 
 #include <thread>
@@ -120,7 +120,7 @@ TEST_F(InitialWeightsTest, InsertedTokensThatArePredictedBeginAtTheMean) {
   }
 }
 
-// As the paper gives landmarks to a trained model: nothing is new but the embedding of the landmark.
+// A trained model gets landmarks as in the paper: only the embedding of the landmark is new.
 TEST_F(InitialWeightsTest, ASoftmaxModelIsGivenLandmarks) {
   const std::vector<std::string> rope{"model.position=rope", "schedule.steps=40"};
   ASSERT_EQ(tiny_.train("rope", rope).code, 0);

@@ -1,4 +1,4 @@
-// What `quire inspect` says of a corpus, a checkpoint and a run.
+// Checks the report of `quire inspect` on a corpus, a checkpoint and a run.
 #include <chrono>
 #include <thread>
 
@@ -91,7 +91,7 @@ TEST(Inspect, ACheckpoint) {
   EXPECT_EQ(json["average"]["bytes"], 4 * parts);
   ASSERT_EQ(json["state"]["rows"].size(), 3U);
   for (const auto& row : json["state"]["rows"]) {
-    EXPECT_EQ(row["lengths"].size(), 2U);  // of two layers
+    EXPECT_EQ(row["lengths"].size(), 2U);  // two layers
     for (const auto& length : row["lengths"]) EXPECT_LE(length.get<int64_t>(), 12);
   }
   EXPECT_NE(json["config"].get<std::string>().find("width: 16"), std::string::npos);

@@ -1,4 +1,4 @@
-// kill -9 while checkpoints are written: whatever the moment, the run goes on to the same weights.
+// Kills runs (kill -9) while checkpoints are written: whatever the moment, the resumed run reaches the same weights.
 #include <signal.h>
 
 #include <chrono>
@@ -72,7 +72,7 @@ TEST(Kill, TenTimesWhileSavingAndTheWeightsAreTheSame) {
 TEST(Kill, BeforeTheFirstCheckpointTheRunBeginsAgain) {
   const TinyRun tiny;
   ASSERT_EQ(tiny.train("whole").code, 0);
-  // As a kill between the line of the first checkpoint's step and that checkpoint leaves it.
+  // A kill between the line of the first checkpoint's step and that checkpoint leaves such a run.
   std::filesystem::copy(tiny / "whole", tiny / "killed", std::filesystem::copy_options::recursive);
   for (const int64_t step : {10, 20}) std::filesystem::remove_all(tiny.checkpoint("killed", step));
   truncate_metrics_after(tiny / "killed/metrics.jsonl", 10);
@@ -97,7 +97,7 @@ TEST(Kill, BehindTheLastStepLeavesNothingForever) {
   EXPECT_EQ(checkpoint_steps(tiny / "run/checkpoints"), (std::vector<int64_t>{20, 10}));
 }
 
-// Only the newest checkpoint is there at any moment, and not for long.
+// Only the newest checkpoint exists at any moment, and only for a short time.
 TEST(Kill, EvaluatingARunThatRemovesItsCheckpoints) {
   const TinyRun tiny;
   RunningProgram program(

@@ -1,5 +1,5 @@
-// Kinds of mechanisms through the program: what an override drops, what is listed, what evaluation may change, and
-// which combinations every verb refuses with the same words.
+// Tests kinds of mechanisms through the program: what an override drops, what is listed, what evaluation may change,
+// and which combinations every verb refuses with the same message.
 #include <fmt/format.h>
 
 #include "core/config/config.h"
@@ -50,7 +50,7 @@ TEST_F(KindsProgram, AnOverrideSaysWhatItDrops) {
   const size_t said = changed.err.find(words);
   ASSERT_NE(said, std::string::npos) << changed.err;
   EXPECT_EQ(changed.err.find(words, said + 1), std::string::npos) << "twice: " << changed.err;
-  // What was printed is a configuration.
+  // The printed text is a configuration.
   write_text(tiny_ / "printed.yaml", changed.out);
   const ProgramResult again = run({"config", (tiny_ / "printed.yaml").string(), "--print", "full"});
   EXPECT_EQ(again.out, changed.out) << again.err;
@@ -83,7 +83,7 @@ TEST_F(KindsProgram, TheListHasTheOptionsOfEveryKind) {
     if (mechanism->options == nullptr) continue;
     mechanism->options().visit([&](const ConfigStruct& listed) {
       for (const ConfigKey& key : list_config_keys(listed)) {
-        // With its own help: memories share names of options.
+        // Each option has its own help, because memories share names of options.
         const std::string kind = mechanism->role == Role::memory ? "kind: " + mechanism->kind + ". " : "";
         const size_t line = text.find("\n" + section + key.key + ": ");
         EXPECT_NE(line, std::string::npos) << section << key.key;
@@ -142,13 +142,13 @@ TEST_F(KindsProgram, EvaluationNamesTheKindsOfTheModel) {
   EXPECT_EQ(json["memory"][0]["size"], 24);
   EXPECT_EQ(json["memory"][0]["layers"], std::vector<int>{1});
   EXPECT_EQ(json["stack"]["kind"], "plain");
-  // Of every layer, where they differ.
+  // Every layer is listed when layers differ.
   ASSERT_EQ(json["layers"].size(), 2U);
   EXPECT_EQ(json["layers"][0]["kind"], "vq");
   EXPECT_EQ(json["layers"][1]["kind"], "softmax");
 }
 
-// What is refused, and a part of the line.
+// Settings that are refused, and a part of the message.
 struct Refused {
   std::vector<std::string> settings;
   std::string message;

@@ -1,4 +1,4 @@
-// Perplexities of models whose probabilities follow from their weights by hand.
+// Tests perplexities of models whose probabilities follow from their weights by hand.
 #include <cmath>
 
 #include "tests/support/tiny_run.h"
@@ -71,8 +71,8 @@ TEST_F(KnownProbability, OneLikelyLetter) {
   expect_nll(kTargets * std::log(266.0) - 4 * std::log(9.0));
 }
 
-// The same model on "aab", of which "a" and "b" at the end were said before, and on "ba", whose "b" does not count: it
-// always takes the a for most likely.
+// The same model reads "aab", whose last "a" and "b" are recalled, and "ba", whose "b" does not count; it always
+// considers a the most likely.
 TEST_F(KnownProbability, MarkedTargets) {
   const float one = 1;
   parameter(store_, "norm.bias").slice(0, 0, 1).upload(&one, 1);

@@ -1,4 +1,4 @@
-// Training learns: bounds that a broken gradient, state or optimizer does not reach.
+// Tests that training learns: a broken gradient, state or optimizer does not reach the bounds on the loss.
 #include "tests/support/tiny_run.h"
 
 namespace quire::test {

@@ -1,5 +1,5 @@
-// Mechanisms through the program: configuration, plan, training with a kill and a resume, evaluation, generation,
-// needles, and what they tell in metrics.jsonl.
+// Tests mechanisms through the program: configuration, plan, training with a kill and a resume, evaluation, generation,
+// needles, and their fields in metrics.jsonl.
 #include <signal.h>
 
 #include <chrono>
@@ -14,7 +14,7 @@ struct ProgramCase {
   std::string name;
   std::vector<std::string> settings;
   std::string telemetry;               // the end of a name that a logged step has
-  std::vector<std::string> described;  // what eval --json says of the mechanism, as JSON pointers
+  std::vector<std::string> described;  // the description of the mechanism in eval --json, as JSON pointers
 };
 void PrintTo(const ProgramCase& value, std::ostream* out) {
   *out << value.name;
@@ -60,7 +60,7 @@ TEST_P(MechanismProgram, KilledAndResumedItTrainsTheSame) {
     const ProgramResult trained = run(tiny_.train_arguments(whole, all));
     ASSERT_EQ(trained.code, 0) << trained.err;
     std::filesystem::copy(tiny_ / whole, tiny_ / killed, std::filesystem::copy_options::recursive);
-    // As a kill behind step 13 leaves it: lines of later steps than the last checkpoint are there, later ones are not.
+    // A kill after step 13 leaves lines of later steps than the last checkpoint.
     for (const int64_t step : {16, 20}) std::filesystem::remove_all(tiny_.checkpoint(killed, step));
     const ProgramResult resumed = run(tiny_.resume_arguments(tiny_ / killed));
     ASSERT_EQ(resumed.code, 0) << resumed.err;

@@ -1,4 +1,4 @@
-// Runs that are trained on a mixture of corpora and tasks.
+// Tests runs that are trained on a mixture of corpora and tasks.
 #include "tests/faults/expect_fault.h"
 
 namespace quire::test {

@@ -1,4 +1,4 @@
-// What happens to the others when one of several processes dies, stops, throws or is asked to stop.
+// Checks what the other processes do when one of several dies, stops, throws or is asked to stop.
 #include <signal.h>
 
 #include <unistd.h>
@@ -32,7 +32,7 @@ class MpirunFailures : public ::testing::Test {
     EXPECT_LT(Clock::now() - begun, limit) << misbehaves;
     EXPECT_NE(result.code, 0);
     ASSERT_EQ(result.errors().size(), 1U) << result.err;
-    // Of steps that take a millisecond not every one is told.
+    // Steps take a millisecond, so not every one of them is reported.
     const std::string said = result.errors()[0];
     EXPECT_TRUE(said.starts_with("quire: error: " + message + ", step 4, ") ||
                 said.starts_with("quire: error: " + message + ", step 5, "))
@@ -87,7 +87,7 @@ TEST_F(MpirunFailures, RanksThatAreToldToEndAndKnowNothingEnd) {
   const auto begun = Clock::now();
   const ProgramResult result = under_mpirun(2, long_run("run"), options);
   EXPECT_LT(Clock::now() - begun, std::chrono::seconds(30));
-  // Of the signal; or of the other rank, where one was gone before.
+  // The code is that of the signal, or of the other rank if one was gone before.
   EXPECT_TRUE(result.code == 128 + SIGTERM || result.code == 6) << result.code << '\n' << result.err;
 }
 
@@ -108,7 +108,7 @@ TEST_F(MpirunFailures, OneThatIsStoppedIsNamedAfterTheTimeout) {
   }
 }
 
-// As a batch system suspends a job, for longer than ranks wait for each other.
+// A batch system may suspend a job for longer than ranks wait for each other.
 TEST_F(MpirunFailures, AJobThatIsSuspendedGoesOn) {
   std::vector<std::string> arguments = long_run("run");
   arguments.emplace_back("run.rank_timeout=1s");
@@ -193,13 +193,13 @@ TEST_F(MpirunFailures, SigusrToMpirunStopsAllWithOneCheckpoint) {
   EXPECT_EQ(checkpoint_steps(tiny_ / "run/checkpoints").size(), 1U);
 }
 
-// In place of one of SLURM's commands.
+// Writes a script in place of one of SLURM's commands.
 void write_script(const std::filesystem::path& path, const std::string& text) {
   write_text(path, "#!/bin/sh\n" + text + "\n");
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
 }
 
-// What the scripts in configs/launch make of signals.
+// Checks how the scripts in configs/launch handle signals.
 TEST_F(MpirunFailures, TheScriptForContainersPassesSignalsOn) {
   for (const int signal : {SIGTERM, SIGINT}) {
     std::vector<std::string> arguments = long_run("run");
@@ -218,7 +218,7 @@ TEST_F(MpirunFailures, TheScriptForContainersPassesSignalsOn) {
 }
 
 TEST_F(MpirunFailures, TheJobScriptBeginsGoesOnAndIsQueuedAgain) {
-  // In place of SLURM's commands: srun starts two ranks, scontrol writes down what it is asked.
+  // These replace SLURM's commands: srun starts two ranks, scontrol records its arguments.
   const std::filesystem::path bin = tiny_ / "bin";
   std::filesystem::create_directory(bin);
   const std::vector<std::string> mpirun = mpirun_arguments(2, {}, {.program = "quire_with_mechanisms"});
@@ -256,7 +256,7 @@ TEST_F(MpirunFailures, TheJobScriptQueuesFaultsAgainSomeTimes) {
   write_script(bin / "srun", "exit $CODE");
   write_script(bin / "scontrol", "echo \"$@\" >> " + (tiny_ / "asked").string());
   const std::filesystem::path restarts = tiny_ / "run.restarts";
-  // Whether the job is queued again after a run that ends with `code`; what the script says.
+  // Returns whether the job is queued again after a run that ends with `code`, and the output of the script.
   const auto ends_with = [&](int code, const std::string& most = "") {
     ProgramOptions script;
     script.program = QUIRE_SOURCE_DIR "/configs/launch/quire.sbatch";

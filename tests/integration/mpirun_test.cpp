@@ -1,4 +1,4 @@
-// Ranks that are processes: they do what ranks that are threads do, to the bit.
+// Tests that ranks that are processes give the same bits as ranks that are threads.
 #include <fmt/format.h>
 
 #include "core/ranks/processes/rank_process.h"
@@ -118,7 +118,7 @@ TEST_F(Mpirun, AnotherLauncherIsTold) {
   EXPECT_FALSE(std::filesystem::exists(tiny_ / "run"));
 }
 
-// Without MPI ranks meet in a file: what needs no sums of tensors works, and training on the CPU is refused.
+// Without MPI ranks meet in a file: verbs that need no sums of tensors work, and training on the CPU is refused.
 TEST(RanksInAFile, MeetAndSayWhatTheyCannot) {
   const TinyRun tiny;
   ASSERT_EQ(tiny.train("run", {"schedule.steps=4"}).code, 0);

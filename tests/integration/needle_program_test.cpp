@@ -1,4 +1,4 @@
-// quire needle on a small model.
+// Tests quire needle on a small model.
 #include "tests/faults/expect_fault.h"
 
 namespace quire::test {

@@ -1,5 +1,5 @@
-// Steps with values that are not finite: what is kept, which rows begin anew, and when the run ends. A NaN is put into
-// what a row carries, as an overflow in the step before would have left it.
+// Tests steps with values that are not finite: what is kept, which rows begin anew, and when the run ends. A NaN is put
+// into carried state, as an overflow in the step before would have left it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@
 namespace quire::test {
 namespace {
 
-constexpr int64_t kPoisonedRow = 1;  // of three
+constexpr int64_t kPoisonedRow = 1;  // the run has three rows
 
 // Long documents: every row goes on with its own for many steps.
 class Nonfinite : public ::testing::TestWithParam<std::string> {
@@ -86,7 +86,7 @@ TEST_P(Nonfinite, ASkippedStepChangesNoWeightAndEmptiesTheRow) {
   EXPECT_FALSE(same_bits(run.training().store.values(), weights));
 }
 
-// What the other rows carry is what they would without the faulty one.
+// The other rows carry the same state as without the faulty row.
 TEST_P(Nonfinite, OtherRowsCommitWhatTheyRead) {
   TrainingRun clean(config(), *corpus_);
   TrainingRun faulty(config(), *corpus_);

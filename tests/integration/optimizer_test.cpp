@@ -1,4 +1,4 @@
-// Optimizers, parameter groups and the average of weights over whole training steps.
+// Tests optimizers, parameter groups and the average of weights over whole training steps.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -56,7 +56,7 @@ TEST_F(OptimizerRuns, ResumeBitForBitAndLearnOnAnyNumberOfThreads) {
   }
 }
 
-// One step from the same weights and gradients: a group changes its own parameters and no others.
+// From the same weights and gradients, one step with a group changes the parameters of the group and no others.
 TEST_F(OptimizerRuns, AGroupChangesItsParametersOnly) {
   const std::string plain = "optimizer={lr: 0.01, weight_decay: 0.5, clip: 0}";
   const std::string grouped =

@@ -69,14 +69,14 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
                          "model.memory=[{kind: knn, layers: [1], size: 64, top_k: 4, search: bucketed}]"});
   ASSERT_EQ(trained.code, 0) << trained.err;
 
-  // What no model of all mechanisms can have.
+  // Fields that a model with all mechanisms cannot have.
   ASSERT_EQ(tiny.train("predicted", {"schedule.steps=2", "model.position=rope",
                                      "model.attention={kind: landmark, cache: {kind: none, length: none}, landmark: "
                                      "{block: 4, in_loss: true}}"})
                 .code,
             0);
 
-  // What one rank does not have.
+  // Fields that a single rank does not have.
   ASSERT_EQ(on_ranks(2, tiny.train_arguments("two", {"schedule.steps=2"})).code, 0);
 
   const std::set<std::string> steps = documented("A logged step");

@@ -1,4 +1,4 @@
-// quire plan --scaling as a user sees it.
+// Tests quire plan --scaling as a user sees it.
 #include "tests/support/tiny_run.h"
 
 namespace quire::test {

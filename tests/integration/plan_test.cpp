@@ -1,4 +1,4 @@
-// quire plan beside what the same configuration then uses.
+// Compares quire plan with what the same configuration then uses.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -167,7 +167,7 @@ TEST(Plan, AWholeRunIsWithinFivePercent) {
   }
 }
 
-// On the device that the plan is for, and only when it is asked for.
+// A probe runs on the device of the plan, and only when it is requested.
 TEST(Plan, AProbeTellsTheTimeOfTheRun) {
   const TemporaryDirectory folder;
   const std::string config = (folder / "plan.yaml").string();
@@ -284,7 +284,7 @@ TEST(Plan, CountsWhatAttentionThroughCudnnTakes) {
     EXPECT_GE(cudnn - own, kWorkspace) << pack;
     // Keys, values and their gradients, and small tables.
     EXPECT_LE(cudnn - own, kWorkspace + 4 * kLine + (1 << 18)) << pack;
-    // Which kernels a run with auto will choose is not known: it is the most.
+    // The kernels that a run with auto will choose are unknown, so the plan takes the larger need.
     EXPECT_EQ(activations("auto", {pack}), cudnn) << pack;
   }
   // cuDNN has no plan that needs so much workspace, and no kernels in f32.
@@ -292,7 +292,7 @@ TEST(Plan, CountsWhatAttentionThroughCudnnTakes) {
   EXPECT_EQ(activations("auto", {"run.precision=f32"}), activations("own", {"run.precision=f32"}));
 }
 
-// What is stored in host memory is no memory of the GPU, but what a pass has chosen of it is, until the sweep is over.
+// State in host memory takes no memory of the GPU, but the part that a pass has chosen does, until the sweep is over.
 TEST(Plan, CountsWhatComesFromHostMemory) {
   const auto plan_of = [](const std::string& place) {
     return make_plan(
@@ -375,7 +375,7 @@ TEST(Plan, ARunThatDoesNotFitEndsBeforeItBegins) {
   EXPECT_NE(result.errors()[0].find("but this machine has"), std::string::npos) << result.err;
 }
 
-// What no machine here could hold.
+// No machine here could hold this model.
 TEST(Plan, NeedsNoMemoryForALargeModel) {
   const TemporaryDirectory folder;
   const std::string config = (folder / "plan.yaml").string();

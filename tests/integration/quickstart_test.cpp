@@ -1,5 +1,5 @@
-// The quickstart in short, with its own configuration: chapters of two gospels for training, the first ones of a third
-// are held out.
+// Runs the quickstart in short, with its own configuration: chapters of two gospels for training, while the first ones
+// of a third are held out.
 #include <cstdio>
 #include <sstream>
 

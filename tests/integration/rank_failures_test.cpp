@@ -1,5 +1,5 @@
-// A rank that throws, or does not answer, at every operation of a run: all end with one message that says which rank it
-// was and what it did, and the run goes on from its last checkpoint.
+// Makes a rank throw, or stop answering, at every operation of a run: all ranks end with one message that names the
+// rank and its operation, and the run can be resumed from its last checkpoint.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -38,7 +38,7 @@ class RankFailures : public ::testing::Test {
   RankRun run(const std::string& name, Ranks::Probe probe = {}) const {
     return {config_, folder_ / name, {.hosts = kHosts, .probe = std::move(probe)}};
   }
-  // What ranks do together, by name, from the opening of a run to its end.
+  // Returns the names of the operations of ranks, from the opening of a run to its end.
   std::set<std::string> operations() const {
     std::mutex mutex;
     std::set<std::string> names;
@@ -68,7 +68,7 @@ class RankFailures : public ::testing::Test {
     }
     return "it did not fail";
   }
-  // What a failed run has left goes on, on another number of ranks, to where it would have been.
+  // A failed run is resumed on another number of ranks and reaches the same end.
   void expect_goes_on(const RankRun& failed) const {
     if (!std::filesystem::exists(failed.folder / "config.yaml")) return;  // it failed before there was a run
     RankRun rest = failed;
@@ -292,7 +292,7 @@ TEST_F(RankFailures, MomentsAreSharedOut) {
       }
       const Plan plan = make_plan(config, ranks, 1);
       EXPECT_EQ(plan.moments, most) << optimizer;
-      EXPECT_EQ(plan.checkpoint, alone.checkpoint) << optimizer;  // what is on disk does not depend on the ranks
+      EXPECT_EQ(plan.checkpoint, alone.checkpoint) << optimizer;  // the checkpoint on disk does not depend on the ranks
       EXPECT_EQ(sum, one.optimizer->bytes()) << optimizer;
       EXPECT_LE(most, one.optimizer->bytes() / ranks *
                           (std::string_view(optimizer).find("adamw") != std::string_view::npos ? 11 : 20) / 10)

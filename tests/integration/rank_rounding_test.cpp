@@ -1,7 +1,7 @@
-// Where another number of ranks, which rounds sums otherwise, is scaled up, and by how much. Adam divides a gradient by
-// its own size: one that is zero but for rounding moves its weight by whole steps. In Transformer-XL the projection of
-// relative positions has such directions, as what all distances share cancels in the softmax; so the loss does not see
-// them. README.md gives the figures.
+// Measures how much the different rounding of sums on another number of ranks is amplified, and where. Adam divides a
+// gradient by its own size: one that is zero but for rounding moves its weight by whole steps. In Transformer-XL the
+// projection of relative positions has such directions, because a term that all distances share cancels in the softmax;
+// so the loss does not see them. README.md gives the figures.
 #include <gtest/gtest.h>
 
 #include "tests/support/compare.h"
@@ -16,7 +16,7 @@ namespace {
 
 struct Differences {
   double loss = 0;              // relative, the largest of all steps
-  double relative_weights = 0;  // of the projection of relative positions, by its largest weight
+  double relative_weights = 0;  // weights of the projection of relative positions, relative to its largest weight
   double other_weights = 0;
 };
 

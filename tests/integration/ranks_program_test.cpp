@@ -1,5 +1,5 @@
-// The program on several ranks (tests/support/program_with_ranks.cpp): what it finds out is what one rank finds out,
-// and everything is said once.
+// Tests the program on several ranks (tests/support/program_with_ranks.cpp): its results are those of one rank, and
+// every message appears once.
 #include <fmt/format.h>
 
 #include "tests/faults/expect_fault.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMost = 4;
 
-// What a verb with --json prints, without times and memory.
+// Returns the output of a verb with --json, without times and memory.
 nlohmann::json json_of(const ProgramResult& result) {
   EXPECT_EQ(result.code, 0) << result.err;
   nlohmann::json json = nlohmann::json::parse(result.out);

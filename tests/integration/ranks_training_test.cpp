@@ -1,4 +1,4 @@
-// Training on several ranks through the program: kills, signals, one run directory that root alone writes.
+// Tests training on several ranks through the program: kills, signals, one run directory that only root writes.
 #include <signal.h>
 
 #include <chrono>
@@ -92,7 +92,7 @@ TEST(RanksTraining, ASignalStopsAllAndAnotherNumberGoesOn) {
     ASSERT_EQ(result.code, 75) << result.err;
     EXPECT_TRUE(result.errors().empty()) << result.err;
     before = static_cast<int64_t>(lines_of(metrics).size());
-    // One line of every step, and one file of every kind of every rank.
+    // There is one line per step, and one file of every kind per rank.
     EXPECT_EQ(checkpoint_steps(tiny / "run/checkpoints"), std::vector<int64_t>{before});
     const CheckpointReader reader = CheckpointReader::open(tiny.checkpoint("run", before));
     EXPECT_EQ(reader.meta().at("ranks"), ranks);

@@ -1,4 +1,4 @@
-// The page of all keys is that of the program.
+// Compares configs/REFERENCE.md with the page that the program writes.
 #include "tests/support/tiny_run.h"
 
 namespace quire::test {

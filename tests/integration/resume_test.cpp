@@ -1,4 +1,4 @@
-// A run that stopped and went on is the run that never stopped.
+// Compares runs that were stopped and resumed with runs that never stopped.
 #include "tests/support/tiny_run.h"
 #include "tests/support/training_run.h"
 
@@ -19,7 +19,8 @@ TEST(Resume, TwoRunsWithOneSeedLogTheSame) {
   EXPECT_DOUBLE_EQ(last["epoch"].get<double>(), last["tokens"].get<double>() / 595);
 }
 
-// As if the process had ended right after the checkpoint of step 10: what came later is still in the files.
+// The run is resumed as if the process had ended right after the checkpoint of step 10: later lines are still in the
+// files.
 TEST(Resume, TwentyStepsAreTenAndTen) {
   for (const std::vector<std::string>& options :
        {std::vector<std::string>{"evaluate.every=10"},
@@ -47,7 +48,7 @@ TEST(Resume, AwkwardMomentsToo) {
   for (const int64_t step : {1, 2, 13}) {
     const std::string name = "from" + std::to_string(step);
     fs::copy(tiny / "whole", tiny / name, fs::copy_options::recursive);
-    // With the slash that a shell appends.
+    // The path ends with the slash that a shell appends.
     const ProgramResult resumed = run_quire(tiny.resume_arguments(tiny.checkpoint(name, step).string() + "/"));
     ASSERT_EQ(resumed.code, 0) << resumed.err;
     EXPECT_EQ(comparable_metrics(tiny / "whole"), comparable_metrics(tiny / name)) << step;
@@ -106,7 +107,7 @@ TEST(Resume, AFinishedRunHasNothingLeftToDo) {
   EXPECT_EQ(comparable_metrics(tiny / "run"), before);
 }
 
-// What is carried would not fit: other sizes need --drop-state, and are told so.
+// Carried state would not fit: other sizes need --drop-state, and the message says so.
 TEST(Resume, SizesOfStateChangeWithDropState) {
   const TinyRun tiny;
   const std::string memory = "model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4}]";
@@ -130,7 +131,7 @@ TEST(Resume, SizesOfStateChangeWithDropState) {
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(comparable_metrics(tiny / "run").back()["step"], 12);
   EXPECT_NE(read_text(tiny / "run/config.yaml").find("size: 30"), std::string::npos);
-  // From there it goes on as any run.
+  // After that the run continues like any other.
   EXPECT_EQ(tiny.resume("run", {"schedule.steps=14"}).code, 0);
 }
 

@@ -1,4 +1,5 @@
-// The record of a run says what was used: changes on --resume are named, and words that change nothing are refused.
+// Tests that the record of a run says what was used: changes on --resume are named, and arguments that change nothing
+// are refused.
 #include "tests/faults/expect_fault.h"
 
 namespace quire::test {
@@ -56,7 +57,7 @@ TEST(RunRecord, ChangesAreNamedInTheLog) {
     EXPECT_NE(log.find(line), std::string::npos) << line << " in " << log;
   }
   EXPECT_EQ(read_metrics(tiny / "run/metrics.jsonl").back().at("step"), 24);
-  // Without a change nothing is said, and a rate that stays does not jump.
+  // Without a change nothing is logged, and a constant rate does not jump.
   const TinyRun flat;
   ASSERT_EQ(flat.train("run", {"schedule.kind=constant"}).code, 0);
   const ProgramResult on = flat.resume("run", {"schedule.steps=22"});
@@ -75,7 +76,7 @@ TEST(RunRecord, EditsOfTheRunsConfigurationCount) {
   EXPECT_NE(resumed.err.find("optimizer.lr 0.01 -> 0.002 from step 20"), std::string::npos) << resumed.err;
   EXPECT_EQ(read_metrics(tiny / "run/metrics.jsonl").back().at("lr"), 0.002);
   EXPECT_NE(read_text(config).find("lr: 0.002"), std::string::npos);
-  // What cannot change is refused, by its name, and stays as it was written.
+  // A key that must not change is refused by its name, and the file stays as it was.
   replace_in(config, "\n  width: 16", "\n  width: 32");
   const std::string edited = read_text(config);
   EXPECT_FAULT(tiny.resume("run", {"schedule.steps=24"}), 2,
@@ -95,7 +96,7 @@ TEST(RunRecord, AChangeOutlivesAKillBeforeTheNextCheckpoint) {
   EXPECT_EQ(read_metrics(tiny / "run/metrics.jsonl").back().at("lr"), 1e-3);
 }
 
-// As configs/launch/quire.sbatch starts a run again.
+// configs/launch/quire.sbatch restarts a run in this way.
 TEST(RunRecord, AFileMayBeGivenAgain) {
   const TinyRun tiny;
   ASSERT_EQ(tiny.train("run", {"schedule.kind=constant"}).code, 0);

@@ -1,5 +1,5 @@
-// How much main memory a memory in a file takes while it is saved and loaded. QUIRE_TEST_STATE_MEGABYTES is its size,
-// 256 where it is not set; 1024 is the size that the project answers for.
+// Measures how much main memory a memory in a file takes while it is saved and loaded. QUIRE_TEST_STATE_MEGABYTES is
+// its size, 256 by default; the project guarantees the result for 1024.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -31,7 +31,7 @@ int64_t status_bytes(const std::string& key) {
   return -1;
 }
 
-// The most that resident memory grew while something was done.
+// Returns the largest growth of resident memory during some work.
 template <typename Do>
 int64_t growth_during(const Do& something) {
   std::ofstream("/proc/self/clear_refs") << "5";  // VmHWM begins at what is resident now
@@ -108,7 +108,7 @@ TEST(StateMemory, AMemoryInAFileIsSavedAndLoadedRowByRow) {
   std::cout << megabytes << " MB in " << kRows << " rows: main memory grew by " << to_save / kMegabyte
             << " MB while saving and by " << to_load / kMegabyte << " MB while loading\n";
 
-  // What was loaded is what was saved.
+  // The loaded state equals the saved one.
   std::filesystem::remove_all(checkpoint);
   EXPECT_EQ(raw_files(resumed->save(folder / "again")), saved);
 }

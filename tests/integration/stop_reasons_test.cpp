@@ -1,4 +1,4 @@
-// Other ways to stop than a signal: a STOP file in the run directory and run.max_wall_time.
+// Tests other ways to stop than a signal: a STOP file in the run directory and run.max_wall_time.
 #include "tests/support/tiny_run.h"
 
 namespace quire::test {

@@ -1,4 +1,5 @@
-// Signals: the step ends, a checkpoint is written, exit 75; the run that goes on is the one that was never stopped.
+// Tests signals: the step ends, a checkpoint is written, the exit code is 75, and the resumed run equals one that was
+// never stopped.
 #include <signal.h>
 
 #include <chrono>
@@ -68,7 +69,7 @@ TEST(Stop, AnEvaluationThatWasCutShortIsMadeUpFor) {
   }
 }
 
-// Of signals that come when the run has stopped already, and its end is said, none changes the exit code.
+// Signals that arrive after the run has stopped and reported its end do not change the exit code.
 TEST(Stop, SignalsOnTheWayOutChangeNothing) {
   const TinyRun tiny;
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {

@@ -1,4 +1,4 @@
-// A SentencePiece tokenizer from its training to generated text, with the program alone.
+// Follows a SentencePiece tokenizer from its training to generated text, with the program alone.
 #include "tests/support/tiny_run.h"
 
 namespace quire::test {
@@ -54,7 +54,7 @@ TEST(TokenizerPath, FromTextToText) {
   EXPECT_EQ(result["tokens"], pieces["splits"]["valid"]["tokens"].get<int64_t>() + 1);
   EXPECT_NEAR(result["bits_per_byte"].get<double>(), result["nll"].get<double>() / std::log(2.0) / 700, 1e-9);
 
-  // Of every token, the bytes that it writes.
+  // Every token counts the bytes that it writes.
   const ordered_json by_position = only_object(run_quire({"eval", run, "--json", "--by-position"}))["by_position"];
   int64_t written = 0;
   for (const ordered_json& bin : by_position) written += bin["bytes"].get<int64_t>();

@@ -1,4 +1,4 @@
-// From a folder of texts to numbers and new text, with the program alone.
+// Goes from a folder of texts to numbers and new text, with the program alone.
 #include <cmath>
 
 #include "tests/support/tiny_run.h"
@@ -23,7 +23,7 @@ ordered_json only_object(const ProgramResult& result) {
   return object;
 }
 
-// One trained run for all tests of this file.
+// One trained run serves all tests of this file.
 class WholePath : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {

@@ -11,7 +11,7 @@ inline bool under_address_sanitizer() {
   return &__asan_init != nullptr;
 }
 
-// Both lay claim to most addresses, so that a limit of those ends any program.
+// Both reserve most of the address space, so a limit of it would end any program.
 inline bool may_limit_addresses() {
   return &__asan_init == nullptr && &__tsan_init == nullptr;
 }

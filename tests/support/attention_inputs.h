@@ -16,14 +16,14 @@ struct AttentionForm {
   int64_t kv_heads = 2;
   int64_t size = 3;
   int64_t value_size = 3;
-  int64_t slots = 0;                   // of the ring; heads of rows lie anywhere in it
+  int64_t slots = 0;                   // slots of the ring; heads of rows lie anywhere in it
   std::optional<int64_t> window = {};  // distances 1..window
   int64_t block = 1;                   // the window begins before the query's block of this many
   bool attend_self = true;
   bool documents = false;     // every row holds several documents and ends in padding
   bool bias = false;          // T5
   bool relative = false;      // Transformer-XL
-  int64_t spare_entries = 0;  // of the tables, beyond the largest distance; below zero they end before it
+  int64_t spare_entries = 0;  // table entries beyond the largest distance; below zero the tables end before it
   double dropout = 0;
   double scale = 0.6;
   bool bidirectional = false;  // queries see later keys too, up to some random one

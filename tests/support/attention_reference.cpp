@@ -39,7 +39,7 @@ class Reference {
     const int64_t slot = (in.cache_head.data<int32_t>()[p.row] + p.position + slots) % slots;
     return ring.data<double>() + ((p.row * slots + slot) * kv_heads + kv_head) * width;
   }
-  // Where tables end, keys beyond them have no position terms.
+  // When tables end, keys beyond them have no position terms.
   bool reached(const Pair& p, const Tensor& table, int axis) const {
     return table.defined() && (!in.terms_end || distance(p) < table.dim(axis));
   }
@@ -150,7 +150,7 @@ ops::AttentionGradients attention_reference_gradients(const ops::AttentionInputs
       for (int64_t d = 0; d < ref.value_size; ++d) dot += dy[d] * v[d];
       return dot * ref.kept(p);
     };
-    double mean = 0;  // of dp over p: what softmax takes away
+    double mean = 0;  // mean of dp over p, which the gradient of a softmax subtracts
     for (int64_t d = 0; d < ref.value_size; ++d) mean += dy[d] * y[d];
     ref.for_each_visible(q, [&](const Pair& p) {
       const double prob = std::exp(ref.logit(p) - log_sum);

@@ -13,11 +13,11 @@ struct AttentionReference {
 };
 AttentionReference attention_reference(const ops::AttentionInputs& in);
 
-// All gradients that the inputs have: of out and lse as the forward pass stored them, rounded or not.
+// Returns the gradients of all defined inputs; out and lse are those that the forward pass stored, rounded or not.
 ops::AttentionGradients attention_reference_gradients(const ops::AttentionInputs& in, const Tensor& dout,
                                                       const Tensor& out, const Tensor& lse);
 ops::AttentionGradients attention_reference_gradients(const ops::AttentionInputs& in, const Tensor& dout);
-// [R, H, T] of dout and out [R, T, H, Dv].
+// Returns the delta [R, H, T] of dout and out [R, T, H, Dv].
 Tensor attention_delta_reference(const Tensor& dout, const Tensor& out);
 
 }  // namespace quire::test

@@ -1,4 +1,4 @@
-// Comparing and collecting batches.
+// Compares and collects batches.
 #pragma once
 
 #include "data/batches/batch_source.h"
@@ -16,7 +16,7 @@ inline bool equal(const CursoredBatch& a, const CursoredBatch& b) {
   return a.after == b.after && equal(a.batch, b.batch);
 }
 
-// At most `count` batches; fewer when the stream ends.
+// Returns at most `count` batches; fewer when the stream ends.
 inline std::vector<CursoredBatch> take(BatchStream& stream, int count) {
   std::vector<CursoredBatch> batches;
   while (count-- > 0) {

@@ -1,4 +1,4 @@
-// Changes to the files of a checkpoint under checksums that fit: what another program may have written.
+// Changes the files of a checkpoint and makes their checksums fit, as another program may have written them.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ inline void seal_checkpoint(const std::filesystem::path& checkpoint) {
   finish_checkpoint(checkpoint, checkpoint_step(checkpoint.filename().string()).value(), files);
 }
 
-// Changes what state-BEGIN-END.h5 says of its rows.
+// Changes the description of the rows in state-BEGIN-END.h5.
 inline void edit_description(const std::filesystem::path& checkpoint, const std::string& state_part,
                              const std::function<void(nlohmann::ordered_json& rows)>& edit) {
   CheckpointPart part = CheckpointReader::open(checkpoint).read_part(state_part);

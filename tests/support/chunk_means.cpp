@@ -13,7 +13,7 @@ ChunkMeans chunk_means(Tape& t, const ChunkMeansInputs& in) {
   const int64_t slots = most + batch.length / in.positions + 1, segments = in.sums.dim(0);
   const DType type = in.x.value().dtype();
   const Device device = in.x.value().device();
-  // Where each position and each carried sum belongs: to a chunk that ends here, or to the unfinished one of a segment.
+  // Assigns each position and each carried sum to a chunk that ends here, or to the unfinished chunk of a segment.
   std::vector<int32_t> to_chunk(batch.tokens.size(), -1), to_rest = to_chunk;
   std::vector<int32_t> carried_to_chunk(in.segments.size(), -1), carried_to_rest = carried_to_chunk;
   std::vector<uint8_t> readable(batch.tokens.size() * static_cast<size_t>(slots)), found(batch.tokens.size() * 2);

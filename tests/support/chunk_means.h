@@ -1,5 +1,5 @@
-// Means of hidden states over chunks of a document. A chunk is `positions` positions of a document, whatever a row is
-// cut into.
+// Means of hidden states over chunks of a document. A chunk is `positions` positions of a document, however rows are
+// cut.
 #pragma once
 
 #include <vector>
@@ -20,12 +20,12 @@ struct ChunkMeansInputs {
 };
 
 struct ChunkMeans {
-  // [R, N, E]: what is remembered, then the chunks that end here. Only these have a gradient.
+  // [R, N, E]: the carried means, then the chunks that end here. Only the latter have a gradient.
   Variable means;
   Tensor readable;                    // u8 [R, T, N]: the last M whole chunks before a position
   Tensor found;                       // u8 [R, T, 2]: of two that are chosen from them, which exist
   std::vector<int64_t> first, count;  // [R]: the chunks among N that end in the row's last segment
-  Tensor sums;                        // what each segment leaves
+  Tensor sums;                        // the sums that each segment leaves
 };
 
 ChunkMeans chunk_means(Tape& tape, const ChunkMeansInputs& in);

@@ -1,4 +1,4 @@
-// How far two tensors are apart.
+// Measures the difference of two tensors.
 #pragma once
 
 #include <cmath>
@@ -14,8 +14,11 @@ inline std::vector<double> values_of(const Tensor& tensor) {
   return converted(tensor, DType::f64).to_vector<double>();
 }
 
-// ||a - b|| / ||b|| (Frobenius). When b is zero a must be zero too: then 0, otherwise infinity. Not-a-number and other
-// shapes give infinity.
+// Returns
+// a - b
+// /
+// b
+// (Frobenius). When b is zero: 0 if a is zero too, otherwise infinity. NaN and different shapes give infinity.
 inline double relative_error(const Tensor& a, const Tensor& b) {
   const double infinity = std::numeric_limits<double>::infinity();
   if (!(a.shape() == b.shape())) return infinity;
@@ -43,7 +46,7 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
   return std::memcmp(x.raw(), y.raw(), static_cast<size_t>(x.bytes())) == 0;
 }
 
-// A view with the values of a rank-2 tensor whose rows lie `gap` elements further apart than they need to.
+// Returns a view with the values of a rank-2 tensor whose rows have a gap of `gap` elements between them.
 inline Tensor with_row_gap(const Tensor& tensor, int64_t gap) {
   const Tensor wide = Tensor::zeros({tensor.dim(0), tensor.dim(1) + gap}, tensor.dtype(), tensor.device());
   const Tensor view = wide.slice(1, 0, tensor.dim(1));
@@ -51,7 +54,7 @@ inline Tensor with_row_gap(const Tensor& tensor, int64_t gap) {
   return view;
 }
 
-// Contiguous copy of a rank-2 view.
+// Returns a contiguous copy of a rank-2 view.
 inline Tensor packed(const Tensor& view) {
   const Tensor copy = Tensor::empty_like(view);
   ops::copy(copy, view);

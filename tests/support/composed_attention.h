@@ -11,15 +11,16 @@ namespace quire::test {
 
 Variable composed_attention(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& settings);
 Variable composed_knn_attention(Tape& tape, const Variable& q, const Tensor& index, const ops::KnnMemory& memory);
-// One softmax over both.
+// Returns one softmax over local keys and retrieved entries.
 Variable composed_joint_attention(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& settings,
                                   const Variable& q, const Tensor& index, const ops::KnnMemory& memory);
 
-// The settings as for block_attention().
+// The settings are those of block_attention().
 BlockAttention composed_block_attention(Tape& tape, const Variable& q, const Variable& k, const Variable& v,
                                         const ops::BlockAttentionInputs& settings);
 
-// Its outputs, with the root of the sum over gates in place of its log, which may be -inf: differences of it exist.
+// Its outputs, with the root of the sum over gates in place of its log, which may be -inf: the root has finite
+// differences.
 std::vector<Variable> both(Tape& tape, const BlockAttention& result);
 
 // The parts of attention, for other compositions. S = C + T keys: the ring from its oldest entry on, then the
@@ -30,7 +31,7 @@ struct ComposedKeys {
   Tensor mask;      // u8 [R, T, 1, S]: which of them a query sees
 };
 ComposedKeys composed_keys(Tape& tape, const AttentionVariables& x, const ops::AttentionInputs& settings);
-// sum over S of weights [R, T, H, S] times values [R, H, S, Dv]: [R, T, H, Dv]
+// Returns the sum over S of weights [R, T, H, S] times values [R, H, S, Dv]: [R, T, H, Dv].
 Variable weighted_values(Tape& tape, const Variable& weights, const Variable& values);
 
 }  // namespace quire::test

@@ -10,7 +10,7 @@
 
 namespace quire::test {
 
-// One member.
+// Compresses to one gzip member.
 inline std::string gzipped(std::string_view text) {
   z_stream stream{};
   if (deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
@@ -28,7 +28,7 @@ inline std::string gzipped(std::string_view text) {
   return out;
 }
 
-// One frame.
+// Compresses to one zstd frame.
 inline std::string zstandard(std::string_view text) {
   std::string out(ZSTD_compressBound(text.size()), '\0');
   const size_t size = ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3);

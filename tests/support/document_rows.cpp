@@ -6,7 +6,7 @@ namespace quire::test {
 
 namespace {
 
-// Where a row stands.
+// The reading position of a row.
 struct Reader {
   const std::vector<Document>* documents;
   int64_t first_document;  // number of documents[0]

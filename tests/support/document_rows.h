@@ -20,15 +20,16 @@ using Document = std::vector<int32_t>;
 std::vector<std::vector<Document>> random_documents(const std::vector<std::vector<int64_t>>& lengths,
                                                     int32_t vocabulary, uint32_t seed);
 
-// One batch per step until every row has run out. In a row of several they begin at multiples of alignment. Documents
-// are numbered row by row.
+// Returns one batch per step until every row has run out. When a row has several documents, they begin at multiples of
+// alignment. Documents are numbered row by row.
 std::vector<Batch> cut(const std::vector<std::vector<Document>>& rows, int64_t length, Pack pack,
                        int64_t alignment = 1);
 
-// The batches with inserted ids, which follow the vocabulary and are no targets, where a model reads them.
+// Returns the batches with inserted ids, which follow the vocabulary and are no targets, at the positions where a model
+// reads them.
 std::vector<Batch> with_inserted(std::vector<Batch> batches, const Insertion& insertion, int32_t vocabulary);
 
-// The batches with everything padded away except the documents that `kept` accepts.
+// Returns the batches with padding in place of all documents that `kept` does not accept.
 std::vector<Batch> only(std::vector<Batch> batches, const std::function<bool(int64_t document)>& kept);
 
 }  // namespace quire::test

@@ -55,7 +55,7 @@ class KeyPower final : public Learner {
   std::string name_;
   double decay_;
   ParameterStore::Buffer* power_;
-  Tensor sums_;  // of squared lengths, and how many
+  Tensor sums_;  // sums of squared lengths, and their number
 };
 
 class FastWeight final : public Memory {
@@ -72,7 +72,7 @@ class FastWeight final : public Memory {
 
   Variable combine(const Forward& f, const MixerTensors& in) override {
     const double rate = config_.rate / std::max(power_.value(), 1e-3);
-    // As one record, however many chunks there are.
+    // All chunks form one record, however many there are.
     const std::vector<Variable> read = recompute(
         f.tape, {in.q, in.k, in.v},
         [this, f, rate](Tape& tape, const std::vector<Variable>& x, bool) { return delta_rule(tape, f, x, rate); });

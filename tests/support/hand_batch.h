@@ -1,4 +1,4 @@
-// Batches by hand.
+// Makes batches by hand.
 #pragma once
 
 #include <vector>
@@ -17,12 +17,12 @@ inline Batch batch_of(const std::vector<std::vector<int32_t>>& segments, const s
   return batch;
 }
 
-// One segment per row, no padding.
+// Returns a batch with one segment per row and no padding.
 inline Batch one_segment(int64_t rows, int64_t length, const std::vector<uint8_t>& starts) {
   const std::vector<int32_t> row(static_cast<size_t>(length), 0);
   return batch_of(std::vector<std::vector<int32_t>>(static_cast<size_t>(rows), row), starts);
 }
-// The part of the rows' documents, one in each, from a position on.
+// Returns the part of the rows' documents, one in each row, from a position on.
 inline Batch one_segment_from(int64_t position, int64_t rows, int64_t length) {
   Batch batch = one_segment(rows, length, std::vector<uint8_t>(static_cast<size_t>(rows), position == 0 ? 1 : 0));
   for (int64_t cell = 0; cell < rows * length; ++cell) {

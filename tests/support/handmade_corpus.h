@@ -1,4 +1,4 @@
-// A corpus file put together by hand, with a manifest that fits it: what the writer would never write.
+// A corpus file put together by hand, with a manifest that fits it, for contents that the writer would never write.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@ struct HandmadeCorpus {
   std::string tokenizer = "byte\n";
   std::vector<int64_t> offsets{0, 2, 3};
   Tensor marks;   // undefined: none
-  Tensor chance;  // as marks
+  Tensor chance;  // optional, as marks are
   Tensor tokens = Tensor::from<uint8_t>({1, 2, 3}, {3});
 
   void write(const std::filesystem::path& path) const {

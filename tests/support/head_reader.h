@@ -1,4 +1,4 @@
-// The heads of a mixer, read chunk by chunk with what they carry: queries, keys and values are given.
+// Reads the heads of a mixer chunk by chunk with their carried state, from given queries, keys and values.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ class HeadReader {
     store_.allocate(dtype, test_device(), 1);
   }
 
-  // The next chunk of every row's document, q [R, T, H, D], k [R, T, Hk, D], v [R, T, Hk, Dv].
+  // Reads the next chunk of every row's document, q [R, T, H, D], k [R, T, Hk, D], v [R, T, Hk, Dv].
   Tensor read(const Tensor& q, const Tensor& k, const Tensor& v) {
     const int64_t length = q.dim(1);
     const Batch batch = one_segment_from(position_, rows_, length);

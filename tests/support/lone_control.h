@@ -1,4 +1,4 @@
-// Control of one rank that meets nobody: the others seem to say what it says.
+// Control of one rank without others: every call returns as if the others gave the same values.
 #pragma once
 
 #include "core/ranks/control.h"

@@ -1,7 +1,8 @@
-// What every mechanism must keep, checked on any model configuration, and what its descriptor promises
-// (layers/mechanism.h), checked both ways. A new mechanism adds one line to a list of cases and instantiates the suites
-// below with it; the checks are in mechanism_suite_reading.cpp (one model, f64) and mechanism_suite_training.cpp (whole
-// training steps over a corpus) and mechanism_suite_ranks.cpp (whole runs on several ranks).
+// The properties that every mechanism must keep, checked on any model configuration, and the promises of its descriptor
+// (layers/mechanism.h), which are checked both ways. A new mechanism adds one line to a list of cases and instantiates
+// the suites below with it. The checks are in mechanism_suite_reading.cpp (one model, f64),
+// mechanism_suite_training.cpp (whole training steps over a corpus) and mechanism_suite_ranks.cpp (whole runs on
+// several ranks).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,15 +36,15 @@ RunConfig mechanism_config(const std::vector<std::string>& settings);
 
 // Each case with both ways to pack.
 std::vector<MechanismParam> with_packs(const std::vector<MechanismCase>& cases);
-// One of each case: a row of a single document is the same in both.
+// Keeps one of each pair of cases: a row of a single document is the same in both.
 std::vector<MechanismParam> padded_of(const std::vector<MechanismParam>& params);
 std::vector<MechanismParam> with_other_cache_of(const std::vector<MechanismParam>& params);
 
 class MechanismTest : public ::testing::TestWithParam<MechanismParam> {
  protected:
-  // On a GPU, cases with memories that compute on the host or with state in files are skipped.
+  // Skips, on a GPU, cases with memories that compute on the host or with state in files.
   void SetUp() override;
-  // The case's configuration with more settings.
+  // Returns the case's configuration with more settings.
   static RunConfig config(std::vector<std::string> more = {});
 };
 

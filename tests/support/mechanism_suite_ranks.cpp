@@ -60,8 +60,8 @@ std::filesystem::path last_checkpoint(const RankRun& run) {
 
 }  // namespace
 
-// In f64 with one way to pack and in f32 with the other, which halves the time. The optimizer's epsilon is the shipped
-// one. Four rows, or five, which only one rank does not share unevenly.
+// The test runs in f64 with one way to pack and in f32 with the other, which halves the time. The optimizer's epsilon
+// is the shipped one. There are four rows, or five, which several ranks share unevenly.
 TEST_P(MechanismRanks, EveryNumberGoesOnFromEveryOther) {
   if (!(test_device() == kCpu)) GTEST_SKIP() << "ranks that are threads share no GPU";
   const RankFolder folder;
@@ -76,12 +76,12 @@ TEST_P(MechanismRanks, EveryNumberGoesOnFromEveryOther) {
   const RankRunMetrics wanted = metrics_of(one.folder);
   const RankRunMetrics got = metrics_of(many.folder);
   ASSERT_EQ(wanted.losses.size(), static_cast<size_t>(one.config.schedule.steps));
-  // Of numbers that are stored in eight or sixteen bits, one in f32 that is rounded otherwise may become the next
-  // number of its type, which is up to an eighth larger.
+  // For numbers stored in eight or sixteen bits, a different rounding in f32 may give the next number of the stored
+  // type, which is up to an eighth larger.
   const double tolerance = wide ? 1e-12 : stores_short_numbers(GetParam().mechanism) ? 2e-3 : 1e-5;
   expect_near(got.losses, wanted.losses, tolerance);
   expect_near(got.evaluations, wanted.evaluations, tolerance);
-  EXPECT_EQ(got.telemetry, wanted.telemetry);  // what some rank reports, one rank does
+  EXPECT_EQ(got.telemetry, wanted.telemetry);  // telemetry of any rank is telemetry of one rank
   // No document was lost or read twice: all rows stand where they would.
   EXPECT_EQ(CheckpointReader::open(last_checkpoint(one)).meta().at("cursor"),
             CheckpointReader::open(last_checkpoint(many)).meta().at("cursor"));

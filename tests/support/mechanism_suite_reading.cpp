@@ -16,7 +16,7 @@ namespace {
 constexpr int32_t kVocabulary = 11;
 constexpr int64_t kLength = 7;
 
-// With rows of 7 positions: a document over three steps; one that ends with padding (or another document) behind it;
+// Lengths for rows of 7 positions: a document over three steps; one that is followed by padding (or another document);
 // one that ends inside the second step; one that fills a row exactly; a row that runs out.
 const std::vector<std::vector<int64_t>> kLengths{{20}, {5, 16}, {12, 6}, {7, 3, 9}, {4}};
 constexpr int64_t kDocuments = 9;
@@ -26,7 +26,7 @@ Pack pack() {
   return MechanismTest::GetParam().pack;
 }
 
-// As the case's model reads them.
+// Returns batches in the form that the case's model reads.
 std::vector<Batch> batches_of(const std::vector<std::vector<Document>>& rows, int64_t length) {
   const ModelConfig model = mechanism_config(MechanismTest::GetParam().mechanism.settings).model;
   return with_inserted(cut(rows, length, pack(), alignment_of(model)), insertion_of(model), kVocabulary);
@@ -208,7 +208,7 @@ TEST_P(MechanismReading, DocumentsAreIsolated) {
   }
 }
 
-// What a model carries reaches the next step of the same document, and nothing else does.
+// Carried state reaches the next step of the same document, and nothing else.
 TEST_P(MechanismReading, StateReachesTheNextStep) {
   const std::vector<Batch> batches = example_batches();
   ModelReader reader = make_reader(config());
@@ -329,11 +329,11 @@ TEST_P(MechanismSplit, AnyCutLeavesTheSameState) {
   check(model, "blocks.0.");
   if (!has_memory_or_stack(model)) return;
   const ModelConfig other = with_split_invariant_mixers();
-  // What upper layers of a stack read may depend on the cut, and so may their state.
+  // The inputs of upper layers of a stack may depend on the cut, and so may their state.
   if (!model.memory.empty() || promises_of(other).split_invariant) check(other, "");
 }
 
-// As generation does: a long prompt, then token by token with the same state.
+// Reads as generation does: a long prompt, then token by token with the same state.
 TEST_P(MechanismSplit, TheCutMayChangeInsideADocument) {
   if (!promises_of(config().model).split_invariant) GTEST_SKIP() << "its logits depend on the cut";
   const auto documents = random_documents({{24}, {17}}, kVocabulary, 1);
@@ -347,7 +347,7 @@ TEST_P(MechanismSplit, TheCutMayChangeInsideADocument) {
   EXPECT_LT(largest_difference(all_values(mixed.read(steps)), all_values(reader.read(long_steps))), 1e-10);
 }
 
-// With frozen weights carried inputs give the keys and values that were carried.
+// With frozen weights, carried inputs give the same keys and values as carried keys and values.
 TEST_P(MechanismCaches, HiddenStatesAndKeysReadTheSame) {
   const std::vector<Batch> batches = example_batches();
   ModelReader reader = make_reader(config());
@@ -355,7 +355,7 @@ TEST_P(MechanismCaches, HiddenStatesAndKeysReadTheSame) {
   EXPECT_LT(largest_difference(all_values(reader.read(batches)), all_values(other.read(batches))), 1e-10);
 }
 
-// As many tokens as the promise covers, piece by piece: as if all were read at once.
+// Reads as many tokens as the promise covers, in pieces, and compares with reading all at once.
 TEST_P(MechanismReading, AttendsToAllWherePromised) {
   const RunConfig all = config();
   const int64_t tokens = std::min<int64_t>(promises_of(all.model).full_attention, 12);

@@ -70,7 +70,7 @@ struct RankResult {
   std::vector<NamedTensor> state;
 };
 
-// The same run on ranks that are threads.
+// Makes the same run on ranks that are threads.
 std::vector<RankResult> train_on_ranks(const RunConfig& config, Corpus& corpus, int ranks, int64_t steps) {
   std::vector<RankResult> results(static_cast<size_t>(ranks));
   run_in_process(ranks, [&](Ranks& mine) {
@@ -94,9 +94,9 @@ bool is_short(DType dtype) {
   return dtype == DType::i8 || dtype == DType::f8 || dtype == DType::bf16;
 }
 
-// How many of the numbers that both store in a short type were rounded to the other side, where the sums before them
-// differ in the last bits: each is the next number of its type, and they are few. In bf16, whose numbers are
-// close together near zero, it may be a later one within `carried` of the largest: what one rounding changes in the
+// Returns how many of the numbers that both store in a short type were rounded to the other side because the sums
+// before them differ in the last bits: each is the next number of its type, and they are few. In bf16, whose numbers
+// are close together near zero, it may be a later one within `carried` of the largest, because one rounding affects the
 // next steps.
 int64_t rounded_otherwise(const RankResult& rank, const std::vector<NamedTensor>& all, double carried) {
   const auto numbers = [](const Tensor& tensor) {

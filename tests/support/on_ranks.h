@@ -1,11 +1,11 @@
-// The program on several ranks that are threads of one process (tests/support/program_with_ranks.cpp).
+// Runs the program on several ranks that are threads of one process (tests/support/program_with_ranks.cpp).
 #pragma once
 
 #include "tests/support/program.h"
 
 namespace quire::test {
 
-// hosts: "a,b,a", for ranks that shall seem to be on several; empty: all on one.
+// hosts: "a,b,a", to simulate several hosts; empty: all ranks on one.
 inline ProgramOptions options_of_ranks(int size, const std::string& hosts = "") {
   ProgramOptions options;
   options.program = "quire_with_ranks";

@@ -21,7 +21,7 @@ std::string text_of(const std::filesystem::path& path) {
   return text.str();
 }
 
-// In the child, between fork and exec.
+// Runs in the child, between fork and exec.
 void redirect(const std::filesystem::path& path, int descriptor) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   if (file < 0 || ::dup2(file, descriptor) < 0) ::_exit(127);

@@ -15,7 +15,7 @@ namespace quire::test {
 
 struct ProgramResult {
   int code = -1;   // exit code; -1 when a signal ended the program
-  int signal = 0;  // that signal
+  int signal = 0;  // the signal's number
   std::string out;
   std::string err;
   int64_t resident_bytes = 0;  // most main memory that it had, or that this process had when it began
@@ -29,9 +29,9 @@ struct ProgramOptions {
   std::vector<std::pair<std::string, std::string>> environment;  // added to this process's
   std::filesystem::path out;                                     // instead of capturing, e.g. /dev/full
   bool closed = false;                                           // without stdin, stdout and stderr
-  std::vector<int> unread = {};                                  // of them, pipes whose reader has gone
+  std::vector<int> unread = {};                                  // pipes among them whose reader has gone
   std::vector<std::pair<int, uint64_t>> limits = {};             // RLIMIT_..., as of a user who cannot raise them
-  std::string program = "quire";                                 // of the build's bin folder, or a whole path
+  std::string program = "quire";                                 // in the build's bin folder, or a whole path
 };
 
 // A program that runs beside the test. The destructor kills what is still running.

@@ -12,7 +12,7 @@
 
 namespace quire::test {
 
-// The same values in another floating type, on the same device.
+// Returns the same values in another floating type, on the same device.
 inline Tensor converted(const Tensor& tensor, DType dtype) {
   if (!tensor.defined() || tensor.dtype() == dtype || !is_floating(tensor.dtype())) return tensor;
   std::vector<double> values;
@@ -44,7 +44,7 @@ inline Tensor on_device(const Tensor& tensor, Device device) {
   return tensor.defined() && tensor.device() == device ? clone(tensor) : tensor.to(device);
 }
 
-// One stream of numbers: tensors drawn in the same order have the same values in every run.
+// A stream of numbers: tensors drawn in the same order have the same values in every run.
 class RandomTensors {
  public:
   explicit RandomTensors(uint32_t seed) : key_{seed, 0} {}

@@ -24,7 +24,8 @@ struct RankRun {
 // With QUIRE_TEST_MPIRUN in the environment they are processes under mpirun.
 void train_until(const RankRun& run, int ranks, int64_t step);
 
-// What metrics.jsonl has of every step, the names of its telemetry, and the total loss of every evaluation by step.
+// The values of every step in metrics.jsonl, the names of its telemetry, and the total loss of every evaluation by
+// step.
 struct RankRunMetrics {
   std::map<int64_t, double> losses;
   std::map<int64_t, double> evaluations;

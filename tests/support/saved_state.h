@@ -1,4 +1,4 @@
-// What a pool carries, saved row by row and loaded into another pool, as checkpoints do it.
+// Saves the state of a pool row by row and loads it into another pool, as checkpoints do.
 #pragma once
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 
 namespace quire::test {
 
-// With 340 ids, of text that "the quire is a gathering of leaves" is typical of.
+// Returns a model with 340 ids, trained on text like "the quire is a gathering of leaves".
 inline std::string small_sentencepiece(const std::string& kind = "bpe") {
   const std::string sentences[] = {"the quire is a gathering of leaves, and the leaves are read one by one",
                                    "a reader with notes reads the leaves of the quire; the notes are kept",

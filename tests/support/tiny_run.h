@@ -78,7 +78,7 @@ class TinyRun {
   TemporaryDirectory folder_;
 };
 
-// Without times, rates and peak memory, which no two runs share.
+// Returns metrics without times, rates and peak memory, which differ between any two runs.
 inline std::vector<nlohmann::ordered_json> comparable_metrics(const std::filesystem::path& run) {
   std::vector<nlohmann::ordered_json> lines = read_metrics(run / "metrics.jsonl");
   for (nlohmann::ordered_json& line : lines) {

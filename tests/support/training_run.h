@@ -10,7 +10,7 @@
 
 namespace quire::test {
 
-// What a run has become. Two runs are the same when these are equal.
+// The complete result of a run. Two runs are the same when these are equal.
 struct RunSnapshot {
   std::map<std::string, std::vector<std::byte>> tensors;  // weights, moments, state
   Cursor cursor;

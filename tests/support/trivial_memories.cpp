@@ -31,8 +31,8 @@ class TrivialMemory : public Memory {
   virtual std::vector<double> mean(const StateView& state, size_t s, int64_t row) const = 0;
   virtual void write(const StateView& state, const Tensor& v) const = 0;
 
-  // What each segment begins with, at all of its positions: a document that began inside the row has nothing to do with
-  // what the row carries. Every head reads its value head. [R, T, H, D]
+  // Returns the initial state of each segment, at all of its positions: a document that begins inside the row does not
+  // use the carried state. Every head reads its value head. [R, T, H, D]
   Tensor over_segments(const Forward& f, const MixerTensors& mixer) const {
     const Shape shape = mixer.local.shape();
     const int64_t heads = shape[2];

@@ -31,7 +31,7 @@ struct TwoHalvesConfig {
             {.help = "chunks that a row remembers", .min = 1, .at_evaluation = true, .sizes_state = true});
     v.field("place", place, {.help = "where they lie", .at_evaluation = true});
   }
-  int64_t positions() const { return chunk + 1; }  // of a chunk
+  int64_t positions() const { return chunk + 1; }  // positions of a chunk
 };
 
 const TwoHalvesConfig& options(const Place& place) {
@@ -139,7 +139,7 @@ class TwoHalves final : public Stack {
   int64_t positions_;
   std::vector<std::unique_ptr<Block>> lower_, upper_;
   ValueId means_, readable_, found_;
-  RegisterId sum_;  // of the chunk that is not whole yet
+  RegisterId sum_;  // sum of the unfinished chunk
   LogId log_;
 };
 
@@ -151,7 +151,7 @@ int64_t reach(const Place& place, const TargetPlace& target) {
   return whole > 0 ? target.position - std::max<int64_t>(0, whole - options(place).length) * size : 0;
 }
 
-// Of each position in an upper block: two matrices, the two chunks that are read, and the scores of all.
+// For each position in an upper block: two matrices, the two chunks that are read, and the scores of all.
 StepFlops flops(const Place& place, const StepShape& shape) {
   const auto width = static_cast<double>(place.model.width);
   const int64_t upper = (place.model.layers + 1) / 2;

@@ -27,7 +27,7 @@ RunConfig config(const std::vector<std::string>& settings) {
 void expect_refused(std::vector<std::string> settings, const char* reason) {
   settings.insert(settings.end(), {"run.device=auto", "model.attention.implementation=cudnn"});
   EXPECT_ERROR(config(settings), ErrorKind::config, reason);
-  // What cannot be computed is no reason against auto.
+  // With auto, a call that cuDNN cannot compute is no error.
   settings.back() = "model.attention.implementation=auto";
   EXPECT_NO_THROW(config(settings)) << reason;
 }

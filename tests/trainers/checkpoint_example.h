@@ -24,7 +24,7 @@ inline std::vector<CheckpointPart> example_parts(int64_t step, int64_t size = 10
 
 inline constexpr const char* kExampleRaw = "state-00000000-00000008.rows";
 
-// Of a file that is written in pieces.
+// Returns the bytes of a file that is written in pieces.
 inline std::vector<std::byte> example_bytes(int64_t step, int64_t raw_bytes) {
   std::vector<std::byte> bytes(static_cast<size_t>(raw_bytes));
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>((static_cast<size_t>(step) + i) % 251);

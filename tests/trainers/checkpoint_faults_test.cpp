@@ -1,4 +1,4 @@
-// What is left of a checkpoint folder when a process is killed or its disk fills up.
+// The content of a checkpoint folder after a process was killed or its disk filled up.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -64,14 +64,14 @@ TEST(CheckpointFaults, KillingTheWriterNeverLosesAFinishedOne) {
   }
 }
 
-// What does not fit on a disk: a part that is built in memory, or a file that is written in pieces.
+// A part that does not fit on a disk: one that is built in memory, or a file that is written in pieces.
 struct TooLarge {
   int64_t size;
   int64_t raw_bytes;
 };
 constexpr TooLarge kTooLarge[] = {{20 * kSize, 1000}, {kSize, 20 * kRawBytes}};
 
-// Whether writing step 2 fails with Error(disk) and leaves step 1 as the only content.
+// Returns 0 when writing step 2 fails with Error(disk) and leaves step 1 as the only content.
 int fails_and_keeps_the_first(const fs::path& folder, const TooLarge& large) {
   try {
     write_example(folder, 2, large.size, large.raw_bytes);

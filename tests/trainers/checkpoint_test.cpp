@@ -282,7 +282,7 @@ TEST(Checkpoint, KeepsTheNewest) {
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"step-00000020", "step-00000100"}));
 }
 
-// On a network file system what somebody reads cannot be removed. The run goes on, and tries again.
+// On a network file system a file that a process reads cannot be removed. The run continues, and tries again.
 TEST(Checkpoint, OneThatCannotBeRemovedEndsNoRun) {
   const test::TemporaryDirectory folder;
   for (const int64_t step : {1, 2, 3}) write_example(folder.path(), step);

@@ -136,7 +136,8 @@ TEST_F(NeedleTest, RanksShareTheDocumentsOut) {
   }
 }
 
-// One digit in ten is right by chance, and a key of two in a hundred: within five standard deviations of 2000 samples.
+// One digit in ten is right by chance, and a key of two digits in a hundred: within five standard deviations of 2000
+// samples.
 TEST_F(NeedleTest, AGuesserHasChance) {
   Guesser guesser;
   const NeedleCell cell = run(guesser, "{task: passkey, key: 2}", {128}, {}, 2000).cells[0];
@@ -167,7 +168,7 @@ TEST_F(NeedleTest, OnlyTheWholeAnswerIsExact) {
     const NeedleCell cell = run(spoiled, "{task: passkey}", {512}, {}, 3).cells[0];
     EXPECT_EQ(cell.exact, 0);
     EXPECT_EQ(cell.one_token, wrong == 0 ? 0 : 3);
-    // Of a chain, the last token is the one that is published.
+    // For a chain, the last token is the published one.
     Spoiled lost(wrong);
     EXPECT_EQ(run(lost, "{task: 'hops:1', keys: 1}", {512}, {}, 3).cells[0].one_token, wrong == 4 ? 0 : 3);
   }

@@ -1,4 +1,4 @@
-// What belongs to an optimizer's kind, and which parameters a group takes.
+// Checks which options belong to an optimizer's kind, and which parameters a group takes.
 #include "trainers/optimizer/optimizer_config.h"
 
 #include <gtest/gtest.h>

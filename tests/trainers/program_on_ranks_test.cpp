@@ -1,4 +1,4 @@
-// run_program() on ranks: one voice, one exit code.
+// Tests run_program() on ranks: an error is reported once, and all return one exit code.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -63,7 +63,7 @@ void add_stall(Verb& program) {
 struct Spoken {
   std::vector<int> codes;
   std::string out;
-  std::vector<std::string> lines;  // of stderr, sorted
+  std::vector<std::string> lines;  // lines of stderr, sorted
 };
 
 Spoken on_three_ranks(const std::string& verb) {

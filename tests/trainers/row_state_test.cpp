@@ -1,4 +1,4 @@
-// What rows carry, saved by some ranks and loaded by others.
+// Tests carried state that some ranks save and others load.
 #include "trainers/checkpoint/row_state.h"
 
 #include <gtest/gtest.h>

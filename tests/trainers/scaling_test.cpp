@@ -1,4 +1,4 @@
-// The model of scaling beside times that are worked out by hand.
+// Compares the model of scaling with times that are computed by hand.
 #include "trainers/plan/scaling.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ TEST(ScalingModel, TimeOfARing) {
   EXPECT_DOUBLE_EQ(cluster(ExchangeKind::ring, 1).pass(4, even), 3 * 3 + 36);
   // Two hosts with two rings; two links of 100 are slower than one of 1000.
   EXPECT_DOUBLE_EQ(cluster(ExchangeKind::ring, 2).pass(4, even), 2 * 0.5 + 3 + 3600.0 / 200);
-  // With sixteen links they are faster, and the link within the host binds.
+  // With sixteen links these are faster, and the link within the host limits.
   const Bucket of_32{.bytes = 3200, .least = 100, .most = 100};
   EXPECT_DOUBLE_EQ(cluster(ExchangeKind::ring, 16).pass(32, of_32), 30 * 0.5 + 3 + 3.1);
   // The second host has one rank, and one link for all rings.

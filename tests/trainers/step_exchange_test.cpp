@@ -1,4 +1,4 @@
-// What a plan says that ranks exchange in a step, beside what a run on ranks exchanges.
+// Compares the exchanges of a step in a plan with those of a run on ranks.
 #include "trainers/plan/step_exchange.h"
 
 #include <gtest/gtest.h>
@@ -19,12 +19,12 @@ struct Counts {
   int64_t gathers = 0;
   int64_t sums = 0;
   int64_t host = 0;
-  int64_t gradient_bytes = 0;  // that the rank sends: the parts of the others
-  int64_t weight_bytes = 0;    // that the rank gets, which is the same over all ranks
-  int64_t sum_bytes = 0;       // of the tensors
+  int64_t gradient_bytes = 0;  // bytes that the rank sends: the parts of the others
+  int64_t weight_bytes = 0;    // bytes that the rank receives, which is the same over all ranks
+  int64_t sum_bytes = 0;       // bytes of the tensors
 };
 
-// What a rank exchanges in each step. Calls go on to the ranks that are there.
+// Counts the exchanges of a rank in each step. Calls are passed on to the real ranks.
 struct StepCounts {
   int64_t step = 0;
   std::map<int64_t, Counts> of;
@@ -188,7 +188,7 @@ TEST(StepExchange, ARunSaysHowLongItWaits) {
   };
   EXPECT_EQ(exchange_ms(1).size(), 0U);
   const std::vector<double> waited = exchange_ms(2);
-  EXPECT_EQ(waited.size(), 3U);  // of two, two and one steps
+  EXPECT_EQ(waited.size(), 3U);  // for two, two and one steps
   for (const double of_step : waited) EXPECT_GT(of_step, 30);
 }
 

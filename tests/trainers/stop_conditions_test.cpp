@@ -63,7 +63,7 @@ TEST(StopConditions, TheFileIsSeenWithinASecondAndRemoved) {
   EXPECT_EQ(conditions.reason(), file);
   conditions.remove_file();
   EXPECT_FALSE(std::filesystem::exists(file));
-  EXPECT_EQ(conditions.reason(), file);  // what was asked stays asked
+  EXPECT_EQ(conditions.reason(), file);  // a request remains
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Moments go from any number of ranks to any other; what is missing, twice there or of another model is refused.
+// Tests that any number of ranks loads the moments of any other number; a moment that is missing, present twice or of
+// another model is refused.
 #include "trainers/checkpoint/stored_moments.h"
 
 #include <gtest/gtest.h>
@@ -93,7 +94,7 @@ TEST_F(StoredMoments, AnyNumberOfRanksReadsWhatAnyOtherSaved) {
   }
 }
 
-// On a shared file system it counts how much each rank reads.
+// On a shared file system it matters how much each rank reads.
 TEST_F(StoredMoments, OnlyThePartsOfNeighboursAreRead) {
   const CheckpointReader reader = CheckpointReader::open(write(saved(OptimizerKind::adamw, 8)));
   for (int part = 0; part < 8; ++part) {

@@ -26,10 +26,10 @@
 
 namespace quire {
 
-// Tensors of one file: a file is built in memory, and a single larger tensor has one to itself.
+// The largest size of the tensors in one file, which is built in memory. A single larger tensor has a file for itself.
 inline constexpr int64_t kPartFileBytes = int64_t{256} << 20;
 
-// The name of the n-th file of a part, from 1.
+// Returns the name of the n-th file of a part, from 1.
 std::string part_file_name(const std::string& part, int number);
 
 // One HDF5 file, or several when it is large. Names are unique within tensors and within texts.
@@ -44,61 +44,63 @@ using TextFiles = std::vector<std::pair<std::string, std::string>>;  // file nam
 class CheckpointFolder;
 using WriteFiles = std::function<void(CheckpointFolder& folder)>;
 
-// Writes checkpoints_dir/step-NNNNNNNN durably and returns it; one of the same step is replaced. Every rank calls this
-// and writes files of its own; root then writes meta and texts, and the manifest after everything else. After a failure
-// (full disk: Error(disk)), which all ranks throw alike, the earlier checkpoints are as they were.
+// Writes checkpoints_dir/step-NNNNNNNN durably and returns it; a checkpoint of the same step is replaced. Every rank
+// calls this and writes its own files; root then writes meta and texts, and the manifest after everything else. A
+// failure (full disk: Error(disk)) is thrown on all ranks alike and leaves earlier checkpoints as they were.
 std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints_dir, int64_t step, Ranks& ranks,
                                        const WriteFiles& write_files, const nlohmann::json& meta,
                                        const TextFiles& texts = {});
-// On one rank.
+// Does the same on one rank.
 std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints_dir, int64_t step,
                                        const WriteFiles& write_files, const nlohmann::json& meta,
                                        const TextFiles& texts = {});
-// The same of parts alone.
+// Does the same for parts alone.
 std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints_dir, int64_t step,
                                        std::span<const CheckpointPart> parts, const nlohmann::json& meta,
                                        const TextFiles& texts = {}, int64_t part_file_bytes = kPartFileBytes);
 
-// Removes all but the newest `count` checkpoints. What cannot be removed is a warning, here and below.
+// Removes all but the newest `count` checkpoints. Here and below, a failed removal is only a warning.
 void keep_newest_checkpoints(const std::filesystem::path& checkpoints_dir, int64_t count);
 
-// Removes checkpoints of steps above `step`, which a run that was resumed from an earlier checkpoint has left behind.
+// Removes checkpoints of steps above `step`, which remain when a run was resumed from an earlier checkpoint.
 void remove_checkpoints_after(const std::filesystem::path& checkpoints_dir, int64_t step);
 
-// Removes writes and removals that a kill cut short. Only for the process that holds the run directory.
+// Removes unfinished writes and removals that a kill left behind. Only the process that has locked the run directory
+// may call this.
 void remove_unfinished_checkpoints(const std::filesystem::path& checkpoints_dir);
 
-// The steps of all checkpoints, whole or damaged, newest first. A folder that does not exist has none.
+// Returns the steps of all checkpoints, whole or damaged, newest first. A folder that does not exist has none.
 std::vector<int64_t> checkpoint_steps(const std::filesystem::path& checkpoints_dir);
 
-// The newest checkpoint that verifies; those that do not are skipped with a warning. One that the run removes meanwhile
-// is none: the folder is looked at again.
+// Returns the newest checkpoint that verifies; others are skipped with a warning. When the run removes a checkpoint
+// meanwhile, the folder is listed again.
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& checkpoints_dir);
 
-// Of a folder that holds runs, as runs/ does, one run has to be named: Error(config) that names them. Returns for
-// anything else.
+// Throws Error(config) for a folder that holds several runs, such as runs/; the message names them. Returns for any
+// other path.
 void fail_for_runs_below(const std::filesystem::path& path);
 
-// The checkpoint that a user means by a checkpoint, a run directory or its checkpoints folder. Error(checkpoint).
+// Returns the checkpoint that a path means: a checkpoint, a run directory or its checkpoints folder. Throws
+// Error(checkpoint).
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
-// The same on all ranks, which share the work of verifying: each reads some of the files. Afterwards the checkpoint is
-// verified, also one that was named, and every rank may open it unverified.
+// Does the same on all ranks, which share the work of verifying: each reads some of the files. Afterwards the
+// checkpoint is verified, also one that was named, and every rank may open it with verify = false.
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path, Ranks& ranks);
 
-// Calls use() with the checkpoint that a user means. A run that goes on meanwhile may remove it while it is read; then
-// use() is called again with the newest, unless that very checkpoint was given.
+// Calls use() with the checkpoint that a path means. A run that goes on meanwhile may remove the checkpoint while it is
+// read; then use() is called again with the newest one, unless the path names that very checkpoint.
 void use_checkpoint(const std::filesystem::path& given,
                     const std::function<void(const std::filesystem::path& checkpoint)>& use);
-// The same on all ranks, with the checkpoint that rank 0 chooses. What use() throws on one rank, it throws on all: it
-// does what ranks may fail at in Ranks::on_all().
+// Does the same on all ranks, with the checkpoint that rank 0 chooses. What use() throws on one rank must be thrown on
+// all, so it does everything that may fail inside Ranks::on_all().
 void use_checkpoint(const std::filesystem::path& given, Ranks& ranks,
                     const std::function<void(const std::filesystem::path& checkpoint)>& use);
 
 // An open checkpoint. All damage is Error(checkpoint).
 class CheckpointReader {
  public:
-  // Verifies every file against the manifest before anything else is read, and meta.json. Without `verify`, another
-  // rank has done that of the files; what is read is compared with its checksum all the same.
+  // Verifies every file against the manifest, and meta.json, before anything else is read. Without `verify`, another
+  // rank has verified the files; everything read here is still compared with its checksum.
   static CheckpointReader open(const std::filesystem::path& checkpoint, bool verify = true);
 
   const std::filesystem::path& path() const { return path_; }
@@ -107,10 +109,10 @@ class CheckpointReader {
   const std::vector<std::string>& parts() const { return parts_; }  // without .h5, in the order written
   bool has_part(const std::string& file) const;
   CheckpointPart read_part(const std::string& file) const;  // tensors and texts sorted by name
-  // The tensors of a part one after the other, of which no more than one file is in memory.
+  // Calls use() with the tensors of a part, one after the other; at most one file of the part is in memory.
   void visit_part(const std::string& file, const std::function<void(const NamedTensor&)>& use) const;
   std::string read_text(const std::string& file_name) const;
-  // To read a file in pieces. It was verified when the checkpoint was opened; what is read now may have changed since.
+  // Opens a file to be read in pieces. It was verified when the checkpoint was opened, but may have changed since.
   File open_file(const std::string& file_name) const;
 
  private:

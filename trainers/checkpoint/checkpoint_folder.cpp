@@ -14,7 +14,7 @@ void CheckpointFolder::write(const std::string& name, std::string_view text) {
   write_bytes(name, std::as_bytes(std::span(text)));
 }
 
-// Files are built in memory, so a large part becomes several.
+// Files are built in memory, so a large part is divided into several.
 void CheckpointFolder::write(const CheckpointPart& part, int64_t part_file_bytes, const FileShare& share) {
   const auto write_file = [&](int number, std::span<const NamedTensor> tensors) {
     if (!share.has(number)) return;

@@ -9,24 +9,24 @@
 
 namespace quire {
 
-// The files of a part that one of several ranks writes: number 1, ranks + 1, ... for rank 0 and so on.
+// The files of a part that one of several ranks writes: rank 0 writes files 1, ranks + 1, ..., and so on.
 struct FileShare {
   int rank = 0;
   int ranks = 1;
   bool has(int number) const { return (number - 1) % ranks == rank; }
 };
 
-// Writes files durably into the folder of an unfinished checkpoint and remembers name, size and checksum of each.
-// Several of these may write different files of one folder: the manifest lists what all of them have written.
+// Writes files durably into the folder of an unfinished checkpoint and records name, size and checksum of each. Several
+// of these may write different files of one folder: the manifest lists the files of all of them.
 class CheckpointFolder {
  public:
   explicit CheckpointFolder(std::filesystem::path path) : path_(std::move(path)) {}
 
   void write(const std::string& name, std::string_view text);
-  // A part with more than part_file_bytes of tensors becomes several files. Ranks that have the same part share them
-  // out.
+  // Writes a part, in several files when it has more than part_file_bytes of tensors. Ranks that have the same part
+  // share the files.
   void write(const CheckpointPart& part, int64_t part_file_bytes = kPartFileBytes, const FileShare& share = {});
-  // A file that need not fit into memory: fill(write) hands its bytes to write() in pieces.
+  // Writes a file that may be larger than memory: fill(write) passes its bytes to write() in pieces.
   using WriteBytes = std::function<void(std::span<const std::byte>)>;
   void write_raw(const std::string& name, const std::function<void(const WriteBytes& write)>& fill);
 
@@ -40,7 +40,7 @@ class CheckpointFolder {
   std::vector<ManifestFile> files_;
 };
 
-// The manifest of everything that was written is last: its presence says that the rest is there.
+// Writes the manifest of all files. It is the last file, so its presence means that the others are complete.
 void finish_checkpoint(const std::filesystem::path& folder, int64_t step, const std::vector<ManifestFile>& files);
 
 }  // namespace quire

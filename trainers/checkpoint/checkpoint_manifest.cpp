@@ -72,7 +72,7 @@ Manifest Manifest::read(const std::filesystem::path& checkpoint) {
   }
 }
 
-// The largest files come first, each to the rank that has least so far.
+// Assigns the largest files first, each to the rank with the smallest total so far.
 std::vector<ManifestFile> Manifest::share_of(int rank, int ranks) const {
   std::vector<ManifestFile> sorted = files;
   std::stable_sort(sorted.begin(), sorted.end(),

@@ -1,4 +1,4 @@
-// meta.json of the checkpoint of a run: where the run stood.
+// meta.json of a checkpoint: the progress of the run.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +21,23 @@ struct CheckpointMeta {
   int64_t skips_in_a_row = 0;
   int64_t logged = 0;  // the last step with a line of metrics
   Cursor cursor = {};
-  std::string corpus = {};            // its checksum
+  std::string corpus = {};            // the checksum of data.corpus
   std::vector<std::string> mix = {};  // the checksums of data.mix
   std::string backend = {};
   std::string dtype = {};
   std::string attention = {};  // choices between kernels of attention, as text; empty without any
 
   nlohmann::json to_json() const;
-  // Error(checkpoint), which begins with `where`, unless every value is there and is of its type, and the step is that
-  // of the checkpoint.
+  // Throws Error(checkpoint), beginning with `where`, unless every value is present and of its type, and the step is
+  // that of the checkpoint.
   static CheckpointMeta from_json(const nlohmann::json& json, int64_t step, const std::string& where);
 };
 
-// Error(checkpoint), which begins with `where`, when this is no meta.json, or a wrong one of this version. Those of
-// other versions pass: they are whole, and checkpoint_meta() names the version.
+// Throws Error(checkpoint), beginning with `where`, for text that is no meta.json, or a wrong one of this version.
+// Other versions pass here: they may be whole, and checkpoint_meta() names the version.
 void require_sound_meta(const nlohmann::json& json, int64_t step, const std::string& where);
 
-// Error(checkpoint) when the checkpoint is of another version.
+// Throws Error(checkpoint) when the checkpoint has another version.
 CheckpointMeta checkpoint_meta(const CheckpointReader& reader);
 
 }  // namespace quire

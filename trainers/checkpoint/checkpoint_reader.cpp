@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPartEnding = ".h5";
 
-// The part whose first file this is.
+// Returns the part whose first file has this name.
 std::optional<std::string> part_of(const std::string& name) {
   if (name.size() <= kPartEnding.size() || name.substr(name.size() - kPartEnding.size()) != kPartEnding) return {};
   std::string part = name.substr(0, name.size() - kPartEnding.size());
@@ -79,12 +79,12 @@ fs::path folder_of_checkpoints(const fs::path& path) {
                                                         : "the run holds no whole checkpoint: all of them are damaged");
 }
 
-// "RUN/checkpoints/step-00000005/", as a shell completes it, ends in an empty name.
+// Removes a final slash: "RUN/checkpoints/step-00000005/", as a shell completes it, ends in an empty name.
 fs::path without_slash(const fs::path& given) {
   return given.has_filename() ? given : given.parent_path();
 }
 
-// Throws on all ranks alike.
+// Verifies a checkpoint; errors are thrown on all ranks alike.
 void verify_on_ranks(const fs::path& checkpoint, Ranks& ranks) {
   const Ranks::Operation operation(ranks, "verifying the checkpoint");
   ranks.on_all([&] {
@@ -127,7 +127,7 @@ const ManifestFile& CheckpointReader::find(const std::string& name) const {
   return *found;
 }
 
-// The bytes that are parsed are the bytes that were verified, even if the file changes in between.
+// Checks the bytes that are then parsed, so a change of the file in between has no effect.
 void CheckpointReader::read_part_file(CheckpointPart& part, const ManifestFile& entry) const {
   const std::string name = (path_ / entry.name).string();
   std::vector<std::byte> bytes = read_file(name, ErrorKind::checkpoint);
@@ -209,7 +209,7 @@ std::optional<fs::path> latest_checkpoint(const fs::path& checkpoints_dir) {
         CheckpointReader::open(path);
         return path;
       } catch (const Error& error) {
-        // Newer ones are there by now.
+        // A checkpoint that vanished was removed by its run, which has newer ones by now.
         vanished = !is_folder(path);
         if (vanished) break;
         log_warn(fmt::format("checkpoint skipped: {}", error.what()));
@@ -249,7 +249,8 @@ fs::path resolve_checkpoint(const fs::path& given, Ranks& ranks) {
   const fs::path folder = ranks.found_by_root([&] { return folder_of_checkpoints(path).string(); });
   std::set<int64_t> damaged;
   for (;;) {
-    // Looked at anew each time: a run that goes on may have removed one and written another.
+    // The folder is listed again each time, because a running process may have removed a checkpoint and written
+    // another.
     const std::string next = ranks.found_by_root([&]() -> std::string {
       for (const int64_t step : checkpoint_steps(folder)) {
         if (damaged.count(step) == 0) return checkpoint_name(step);

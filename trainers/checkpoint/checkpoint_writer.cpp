@@ -22,8 +22,8 @@ fs::path hidden(const fs::path& checkpoints_dir, int64_t step, std::string_view 
   return with_suffix(checkpoints_dir / fmt::format(".{}", checkpoint_name(step)), suffix);
 }
 
-// What nobody reads any more costs space only: a run does not end because it cannot be removed. On network file systems
-// a folder stays while somebody has a file of it open.
+// Removes a folder, or only warns: an unused folder costs only space and is no reason to end a run. On network file
+// systems a folder stays while a process has one of its files open.
 void remove_if_possible(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
@@ -32,15 +32,15 @@ void remove_if_possible(const fs::path& path) {
                        error.message()));
 }
 
-// A checkpoint of the same step can exist when a run was resumed from an earlier one. The two change places in one
-// step, so that at every moment one of them has the name.
+// Moves a written checkpoint to its name. When a checkpoint of the same step exists (a run was resumed from an earlier
+// one), the two are exchanged atomically, so that one of them has the name at every moment.
 void move_into_place(const fs::path& partial, const fs::path& target) {
   if (fs::exists(target)) {
     if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
       flush_directory(target.parent_path());
       return remove_if_possible(partial);
     }
-    // A file system without exchange.
+    // For file systems without exchange.
     const fs::path removed = target.parent_path() / fmt::format(".{}{}", target.filename().string(), kRemoved);
     rename_durably(target, removed);
     rename_durably(partial, target);
@@ -49,7 +49,7 @@ void move_into_place(const fs::path& partial, const fs::path& target) {
   rename_durably(partial, target);
 }
 
-// What a rank has written, as a text for root, and back.
+// Converts the list of files that a rank has written to a text for root, and back.
 std::string list_files(const std::vector<ManifestFile>& files) {
   nlohmann::json list = nlohmann::json::array();
   for (const ManifestFile& file : files) list.push_back({file.name, file.bytes, file.checksum});
@@ -62,7 +62,8 @@ void add_files(std::vector<ManifestFile>& files, const std::string& list) {
   }
 }
 
-// While another rank may still write, its files stay: a run that goes on removes them when it begins.
+// Removes the unfinished folder after all ranks have stopped. While another rank may still write, its files stay; they
+// are removed when the run is resumed.
 void remove_when_all_have_stopped(const fs::path& partial, Ranks& ranks) {
   try {
     ranks.barrier();
@@ -74,7 +75,7 @@ void remove_when_all_have_stopped(const fs::path& partial, Ranks& ranks) {
 }
 
 void remove_checkpoint(const fs::path& checkpoints_dir, int64_t step) {
-  // Under its own name a half-removed checkpoint would look damaged.
+  // The folder is renamed first, because a half-removed checkpoint under its own name would look damaged.
   const fs::path removed = hidden(checkpoints_dir, step, kRemoved);
   try {
     rename_durably(checkpoints_dir / checkpoint_name(step), removed);

@@ -13,7 +13,7 @@ namespace quire {
 
 namespace {
 
-// Names that no glob covers. Error(config) for a glob that covers none of them: a slip of the pen.
+// Returns the names that no glob matches. Throws Error(config) for a glob that matches no name, which is a mistake.
 std::vector<std::string> not_named(const std::vector<std::string>& names, const std::vector<std::string>& globs,
                                    const char* key, const char* what) {
   std::vector<bool> used(globs.size(), false);
@@ -44,7 +44,7 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-// Rows that all are the mean of the table's. A bias is a table of width 1.
+// Returns `rows` rows that all equal the mean row of the table. A bias is a table of width 1.
 Tensor mean_rows(const Tensor& table, int64_t rows) {
   const int64_t width = table.rank() == 1 ? 1 : table.dim(1);
   const Tensor wide = Tensor::empty(table.shape(), DType::f64);
@@ -85,7 +85,7 @@ InitialWeights InitialWeights::read(const RunConfig& config, const Tokenizer& to
          path, first_line(theirs), first_line(tokenizer.serialise()));
   }
 
-  // Declares names and shapes; nothing is allocated but buffers.
+  // Only names and shapes are declared; nothing but buffers is allocated.
   ParameterStore wanted;
   const Network network(wanted, config.model, tokenizer.vocabulary_size(), DType::f32);
   std::map<std::string, Shape> shapes;
@@ -111,7 +111,7 @@ InitialWeights InitialWeights::read(const RunConfig& config, const Tokenizer& to
   }
   std::vector<std::string> missing =
       not_named(weights.missing_, config.init.missing, "init.missing", "the checkpoint does not have");
-  // A checkpoint that has them in another shape is refused like any other.
+  // When the checkpoint has them in another shape, the usual error follows.
   for (const auto& [inserted, of_text] : {std::pair<std::string, std::string>{"embedding.inserted", "embedding.weight"},
                                           {"head.inserted", "head.weight"},
                                           {"head.inserted_bias", "head.bias"}}) {

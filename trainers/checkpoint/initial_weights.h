@@ -17,11 +17,10 @@ namespace quire {
 class InitialWeights {
  public:
   // Reads the checkpoint and compares it with the model of the configuration, before anything is made for the run.
-  // Parameters are matched by name and shape. Error(checkpoint) when the tokenizer is another one, and when parameters
-  // that init.missing or init.unused do not name are missing or left over; Error(config) for a glob that names none.
-  // Embeddings of inserted tokens may be missing: each begins as the mean embedding of the vocabulary, unless
-  // init.missing names them.
-  // All ranks read the checkpoint that rank 0 chooses.
+  // Parameters are matched by name and shape. Throws Error(checkpoint) for another tokenizer, and for parameters that
+  // are missing or left over without being named by init.missing or init.unused; throws Error(config) for a glob that
+  // names none. Embeddings of inserted tokens may be missing: each begins as the mean embedding of the vocabulary,
+  // unless init.missing names them. All ranks read the checkpoint that rank 0 chooses.
   static InitialWeights open(const RunConfig& config, const Tokenizer& tokenizer, Ranks& ranks = Ranks::current());
 
   // Overwrites the parameters that the checkpoint has; the others keep their initial values.
@@ -29,7 +28,8 @@ class InitialWeights {
 
   const std::filesystem::path& checkpoint() const { return checkpoint_; }
   size_t size() const { return tensors_.size(); }
-  const std::vector<std::string>& missing() const { return missing_; }  // drawn anew
+  // the parameters that keep their random initial values
+  const std::vector<std::string>& missing() const { return missing_; }
 
  private:
   static InitialWeights read(const RunConfig& config, const Tokenizer& tokenizer,

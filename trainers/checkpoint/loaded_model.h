@@ -1,4 +1,4 @@
-// A trained model that is only read: what quire eval, generate and needle begin with.
+// A trained model for reading only, as quire eval, generate and needle use it.
 #pragma once
 
 #include "core/thread_pool.h"
@@ -6,10 +6,10 @@
 
 namespace quire {
 
-// Uses its threads while it lives.
+// Uses the threads of the configuration while it lives.
 class LoadedModel {
  public:
-  // The configuration is the checkpoint's, with what may differ at evaluation.
+  // `config` is the checkpoint's configuration, changed only in keys that may differ at evaluation.
   LoadedModel(const CheckpointReader& reader, RunConfig config, Weights weights);
   LoadedModel(const LoadedModel&) = delete;
   LoadedModel& operator=(const LoadedModel&) = delete;

@@ -64,7 +64,7 @@ int64_t bytes_of(const std::vector<RowPart>& parts) {
   fail(ErrorKind::checkpoint, "{}: {}; {}", (reader.path() / file).string(), what, kHint);
 }
 
-// Numbers of the rows [begin, end) of a file.
+// Returns the numbers of the rows [begin, end) of a file.
 Tensor counts_of(const CheckpointReader& reader, const RowRange& range, const SavedRows& saved, const std::string& name,
                  int64_t begin, int64_t end) {
   for (const NamedTensor& counts : saved.counts) {
@@ -80,7 +80,7 @@ Tensor counts_of(const CheckpointReader& reader, const RowRange& range, const Sa
        (reader.path() / part_file_name(range.part, 1)).string(), name);
 }
 
-// The bytes that are loaded are the bytes that were verified, even if the file changes in between.
+// Checks the bytes that are then loaded, so a change of the file in between has no effect.
 void load_rows(const CheckpointReader& reader, const RowRange& range, StatePool& state, int64_t first_row,
                int64_t begin, int64_t end) {
   const SavedRows saved = read_saved_rows(reader, range);

@@ -1,4 +1,4 @@
-// What rows carry, in a checkpoint. The global rows BEGIN, ..., END - 1 of one rank lie in two files:
+// The carried state of rows in a checkpoint. The global rows BEGIN, ..., END - 1 of one rank lie in two files:
 //
 //   state-BEGIN-END.rows   the bytes of the rows one after the other, without anything between them
 //   state-BEGIN-END.h5     a few numbers of every row (layers/state/state_save.h) and the text "rows", which says what
@@ -21,10 +21,10 @@ struct RowRange {
   int64_t end;
 };
 
-// By rows. Error(checkpoint) unless the files hold each row of the run once.
+// Returns the ranges in the order of rows. Throws Error(checkpoint) unless the files have each row of the run once.
 std::vector<RowRange> row_ranges(const CheckpointReader& reader);
 
-// What a file says of its rows.
+// The description that a file gives of its rows.
 struct SavedRows {
   std::vector<NamedTensor> counts;  // [rows of the file]
   std::vector<RowPart> parts;
@@ -35,7 +35,7 @@ SavedRows read_saved_rows(const CheckpointReader& reader, const RowRange& range)
 
 // Saves the rows of a pool, whose first one is the global row `first_row`.
 void save_row_state(CheckpointFolder& folder, const StatePool& state, int64_t first_row);
-// Loads them, whichever files they are in, and reads no other rows. Error(checkpoint).
+// Loads the rows of a pool from whichever files they are in, and reads no other rows. Throws Error(checkpoint).
 void load_row_state(const CheckpointReader& reader, StatePool& state, int64_t first_row);
 
 }  // namespace quire

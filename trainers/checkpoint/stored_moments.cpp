@@ -36,7 +36,7 @@ StoredSlice slice_of(const std::string& file, const NamedTensor& stored) {
   return slice;
 }
 
-// What of one moment has been loaded.
+// A moment to be loaded, and the ranges of it that have been loaded.
 struct Wanted {
   Moment moment;
   std::vector<ArenaRange> loaded;
@@ -53,7 +53,7 @@ class Loading {
     const StoredSlice slice = slice_of(file, stored);
     const auto found = wanted_.find(slice.name);
     if (found == wanted_.end()) {
-      // Another rank's, or of another model.
+      // A slice that is not wanted belongs to another rank, or else to another model.
       if (parameters_.count(slice.name.substr(slice.name.find('.') + 1)) > 0) return;
       fail(ErrorKind::checkpoint, "{}.h5: {} is not in this model; the checkpoint is of another model", file,
            stored.name);
@@ -77,7 +77,7 @@ class Loading {
     }
   }
 
-  // The first slice that is not there, or twice; empty when all is well.
+  // Describes the first moment that is incomplete or has a slice twice; empty when all are loaded.
   std::string missing() const {
     for (const auto& [name, slices] : wanted_) {
       for (const auto& [moment, loaded] : slices) {
@@ -96,7 +96,7 @@ class Loading {
   std::set<std::string> parameters_;
 };
 
-// Of moments_part_name().
+// Inverts moments_part_name().
 int rank_of_part(const std::string& part) {
   int rank = 0;
   if (part.size() > kPart.size()) std::from_chars(part.data() + kPart.size() + 1, part.data() + part.size(), rank);
@@ -115,8 +115,8 @@ bool is_moments_part(const std::string& part) {
 
 void load_moments(const CheckpointReader& reader, const ParameterStore& store, const Optimizer& optimizer,
                   const RankPlace& place) {
-  // On as many ranks as before, a rank's own part has everything; on others what it needs is in the parts of those that
-  // had about the same place among them.
+  // With the same number of ranks, a rank's own part has everything. With another number, the needed slices are in the
+  // parts of ranks that had about the same place among them.
   std::vector<std::string> parts;
   for (const std::string& part : reader.parts()) {
     if (is_moments_part(part)) parts.push_back(part);

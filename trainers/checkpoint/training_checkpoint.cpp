@@ -19,8 +19,8 @@ namespace {
 
 constexpr const char* kAveragePart = "ema";
 
-// Fills `wanted` from the tensors of a part, of which no more than one file is in memory. What is missing, has another
-// shape or is not wanted is an error that names it.
+// Fills `wanted` from the tensors of a part, with at most one file in memory. Throws an error that names the tensor
+// when one is missing, has another shape or is not wanted.
 void load_part(const CheckpointReader& reader, const std::string& file, const std::vector<NamedTensor>& wanted) {
   if (!reader.has_part(file)) {
     fail(ErrorKind::checkpoint, "{}: has no {}.h5; use another checkpoint of the run", reader.path().string(), file);
@@ -51,7 +51,7 @@ void load_part(const CheckpointReader& reader, const std::string& file, const st
   }
 }
 
-// Weights and buffers by the names that they are stored under.
+// Returns weights and buffers under the names in the checkpoint.
 std::vector<NamedTensor> tensors_of(const ParameterStore& store) {
   std::vector<NamedTensor> tensors;
   for (const ParameterStore::Entry& entry : store.entries()) tensors.push_back({entry.name, store.value(entry)});
@@ -65,7 +65,7 @@ std::vector<NamedTensor> tensors_of(const ParameterStore& store) {
 
 void require_same_weights(const ParameterStore& store, Ranks& ranks) {
   if (ranks.size() == 1) return;
-  // In pieces: every rank of a host has a copy of what it looks at.
+  // The arena is read in pieces, because every rank of a host makes a copy of each piece.
   constexpr int64_t kPiece = int64_t{16} << 20;
   Checksum checksum;
   const auto add = [&](const Tensor& tensor) {
@@ -87,7 +87,7 @@ std::filesystem::path save_training(const std::filesystem::path& checkpoints_dir
                                     const Cursor& cursor, const Machine& machine, Ranks& ranks) {
   require_same_weights(training.store, ranks);
   const auto write_files = [&](CheckpointFolder& folder) {
-    // All ranks have the same weights, and share the work of writing them.
+    // All ranks have the same weights, and divide the work of writing them.
     const FileShare share{ranks.rank(), ranks.size()};
     folder.write({"model", tensors_of(training.store), {}}, kPartFileBytes, share);
     if (training.average) folder.write({kAveragePart, training.average->save(), {}}, kPartFileBytes, share);

@@ -13,7 +13,7 @@ void add_config(Verb& program) {
   ConfigVerb verb = config_verb_for<RunConfig>();
   verb.load = [](const std::string& path, const std::vector<std::string>& overrides) {
     const auto config = configuration_of(path, overrides);
-    default_run_directory(config.run.name);  // quire train refuses what is no folder name
+    default_run_directory(config.run.name);  // throws, as quire train does, for a name that is no folder name
     return ConfigTexts{dump_config(config), dump_config_minimal(config)};
   };
   verb.check = [](const std::string& path, const std::vector<std::string>& overrides) {

@@ -46,7 +46,7 @@ void run(const Arguments& arguments, bool wants_print, const ConfigVerb& verb) {
   const ConfigTexts texts = verb.load(arguments.path, arguments.overrides);
   if (!wants_print || arguments.check) {
     const std::string note = verb.check(arguments.path, arguments.overrides);
-    // Beside a printed configuration it is a message.
+    // Beside a printed configuration this goes to stderr as a message.
     if (wants_print) log_info(fmt::format("{}: valid{}", arguments.path, note));
     if (!wants_print) return print(fmt::format("{}: valid{}\n", arguments.path, note));
   }

@@ -17,7 +17,7 @@ struct ConfigTexts {
 };
 
 struct ConfigVerb {
-  // Errors that only show in what the configuration names; returns a note for a valid one, or nothing.
+  // Finds errors that only show in the files that the configuration names; returns a note for a valid one, or nothing.
   std::function<std::string(const std::string& path, const std::vector<std::string>& overrides)> check;
   std::function<ConfigTexts(const std::string& path, const std::vector<std::string>& overrides)> load;
   std::function<std::vector<ConfigKey>()> keys;
@@ -35,7 +35,8 @@ ConfigVerb config_verb_for() {
 
 void add_config_verb(Verb& program, ConfigVerb verb);
 
-// The keys that `wanted` names: one key (an index may stand for N) or all keys of a section. Error(config) for none.
+// Returns the keys that `wanted` names: one key (an index may stand for N) or all keys of a section. Throws
+// Error(config) when there is none.
 std::vector<ConfigKey> find_config_keys(const std::vector<ConfigKey>& keys, const std::string& wanted);
 
 }  // namespace quire

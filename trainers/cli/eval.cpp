@@ -54,7 +54,7 @@ void print_recall(const RecallResult& recall) {
                     recall.chance ? fmt::format(" ({:.1f} % by chance)", 100 * *recall.chance / tokens) : ""));
 }
 
-// Bits per byte count the bytes of a bin; the end of a document has none.
+// Prints losses by position. Bits per byte count the bytes of a bin; the end of a document has none.
 void print_positions(const EvaluationResult& result) {
   print(fmt::format("  {:>22} {:>12} {:>14}{}\n", "position", "targets", "nats per token",
                     result.has_bytes_by_position ? "  bits per byte" : ""));
@@ -102,8 +102,8 @@ void print_result(const Arguments& arguments, const LoadedModel& model, const Ev
   }
 }
 
-// Numbers of the documents with these names, ascending; none means all. Those of a name that several have are all
-// meant.
+// Returns the numbers of the documents with these names, ascending; none means all. A name that several documents have
+// selects all of them.
 std::vector<int64_t> numbers_of(const std::vector<std::string>& wanted, const Split& split, const std::string& name) {
   if (wanted.empty()) return {};
   std::vector<std::string> names;
@@ -175,7 +175,7 @@ void run(const Arguments& arguments) {
   if (progress) progress->finish();
   print_result(arguments, *model, result);
   if (!arguments.losses.empty()) {
-    // Last: a disk that is full by then takes nothing but this file.
+    // The file is written last: when the disk is full, nothing but this file is lost.
     ranks.on_root([&] {
       require_new_losses_file(arguments.losses);  // hours may have passed
       write_target_losses(arguments.losses, result, corpus->tokenizer(), model->checkpoint().string());

@@ -43,7 +43,8 @@ std::string read_standard_input() {
   return text;
 }
 
-// An argument of a command has at most 128 KiB under Linux, so a longer prompt comes from a file or standard input.
+// Returns the prompt. An argument of a command has at most 128 KiB under Linux, so a longer prompt comes from a file or
+// standard input.
 std::string prompt_of(const Arguments& arguments) {
   if (arguments.prompt == "-") return read_standard_input();
   if (arguments.prompt_file.empty()) return arguments.prompt;

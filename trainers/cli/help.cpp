@@ -11,9 +11,9 @@ namespace quire {
 
 namespace {
 
-constexpr size_t kColumn = 30;  // where the meaning of an option begins
+constexpr size_t kColumn = 30;  // the column where descriptions begin
 
-// Columns of the terminal; elsewhere what the shell says, or 80.
+// Returns the width of the terminal; without one $COLUMNS, or 80.
 size_t page_width() {
   winsize size{};
   size_t width = 80;
@@ -25,8 +25,8 @@ size_t page_width() {
   return std::clamp<size_t>(width, kColumn + 20, 120);
 }
 
-// A line that is too long goes on below its meaning, or with its own indentation when it has no meaning beside it. A
-// command goes on as a shell reads it.
+// Wraps a line. The rest goes below the description, or gets the line's own indentation when there is no description. A
+// command is continued in shell syntax.
 std::string wrapped(const std::string& line, size_t width) {
   const size_t own = std::min(line.find_first_not_of(' '), line.size());
   const bool is_command = line.starts_with("  quire ") || line.starts_with("    --");
@@ -36,7 +36,7 @@ std::string wrapped(const std::string& line, size_t width) {
   std::string rest = line;
   while (rest.size() > width) {
     size_t cut = rest.rfind(' ', room);
-    if (cut == std::string::npos || cut <= indent) cut = rest.find(' ', width);  // a word that fills the line
+    if (cut == std::string::npos || cut <= indent) cut = rest.find(' ', width);  // a word wider than the line
     if (cut == std::string::npos) break;
     text += rest.substr(0, cut) + (is_command ? " \\\n" : "\n");
     rest = std::string(indent, ' ') + rest.substr(cut + 1);

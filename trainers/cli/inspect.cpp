@@ -106,7 +106,7 @@ void print_checkpoint(const Json& json) {
   print_indented(text(json, "config"));
 }
 
-// A line for each number and word, with the keys that lead to it.
+// Prints a line for each number and word, with the keys that lead to it.
 void print_table(const std::string& prefix, const Json& json) {
   for (const auto& [key, value] : json.items()) {
     const std::string name = join_key(prefix, key);
@@ -140,7 +140,7 @@ void print_run(const Json& json) {
   print_indented(text(json, "config"));
 }
 
-// What was found is printed first: the rest of the run may well be of use.
+// Throws for damaged checkpoints. Everything was printed first, because the rest of the run may be usable.
 void fail_for_damage(const Json& run) {
   for (const Json& checkpoint : run.at("checkpoints")) {
     if (checkpoint.at("damage").is_null()) continue;

@@ -19,7 +19,7 @@ constexpr auto kBandwidths = std::to_array<Unit>(
     {{"kb/s", 1e3 / 8}, {"Mb/s", 1e6 / 8}, {"Gb/s", 1e9 / 8}, {"kB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}});
 constexpr auto kTimes = std::to_array<Unit>({{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}});
 
-// A number above 0 and, without a space, one of the units.
+// Parses a number above 0 followed, without a space, by one of the units.
 std::optional<double> read_amount(std::string_view text, std::span<const Unit> units) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);

@@ -7,11 +7,11 @@
 
 namespace quire {
 
-// For Option::check: what is wrong with a text; empty when nothing is.
+// For Option::check: return the fault of a text; empty when there is none.
 std::string link_complaint(const std::string& text);
 std::string latency_complaint(const std::string& text);
 
-// Of texts without a complaint.
+// Parse texts without a fault.
 Link read_link(const std::string& text);
 double read_latency(const std::string& text);  // s
 

@@ -50,8 +50,8 @@ class ModelPredictor : public Predictor {
   Generator generator_;
 };
 
-// The chunk of a document's end, in tokens of the text: as many of the model's as hold the answer. 1 where the state of
-// the model advances with every token.
+// Returns the chunk at a document's end, in tokens of the text: the smallest number of the model's chunks that contain
+// the answer. 1 where the state of the model advances with every token.
 int64_t chunk_for(const TaskConfig& task, const LanguageModel& model, const ModelConfig& config,
                   const Tokenizer& tokenizer) {
   const int64_t chunk = model.insertion().tokens_before(grain_of(config));
@@ -60,7 +60,7 @@ int64_t chunk_for(const TaskConfig& task, const LanguageModel& model, const Mode
   return (needed + chunk - 1) / chunk * chunk;
 }
 
-// What the command line says of the task; the model has a say in the alignment.
+// Returns the options of the command line; the alignment depends on the model.
 NeedleOptions needle_options(const Arguments& arguments) {
   NeedleOptions options = arguments.options;
   const std::string& given = arguments.task;
@@ -126,7 +126,8 @@ void print_table(const NeedleOptions& options, const NeedleResult& result, const
   }
 }
 
-// Before documents are read, which may take hours. Only a picture of an earlier call is replaced.
+// Checks the picture's path before documents are read, which may take hours. Only a picture of an earlier call may be
+// replaced.
 void require_picture(const std::string& file) {
   if (file.empty()) return;
   require_output_folder(file, "--svg");
@@ -135,11 +136,11 @@ void require_picture(const std::string& file) {
   });
 }
 
-// Last: a disk that is full by then takes nothing but the picture.
+// The picture is written last: when the disk is full, nothing but the picture is lost.
 void draw(const Arguments& arguments, const NeedleOptions& options, const NeedleResult& result) {
   if (arguments.svg.empty()) return;
   Ranks::current().on_root([&] {
-    require_picture(arguments.svg);  // hours may have passed
+    require_picture(arguments.svg);  // checked again: hours may have passed
     const std::string title = fmt::format("{}: whole answer, {} samples a cell", arguments.task, options.samples);
     replace_file_atomically(arguments.svg, to_svg(heat_map(options, result, title)));
   });

@@ -12,7 +12,7 @@ namespace quire {
 
 namespace {
 
-// The number that a text such as 1e3, 4k or 1M means.
+// Returns the number that a text such as 1e3, 4k or 1M means.
 std::optional<int64_t> meant_number(const std::string& text) {
   char* end = nullptr;
   double value = std::strtod(text.c_str(), &end);

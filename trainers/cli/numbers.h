@@ -1,5 +1,5 @@
-// Checks for numbers on the command line, which CLI11 reads with strtoull and strtold: too large a number becomes
-// another one, and "nan" lies in every range. Each says what is wrong with a text; empty when nothing is.
+// Checks for numbers on the command line. CLI11 reads them with strtoull and strtold: a number that is too large
+// becomes another one, and "nan" lies in every range. Each check returns the fault of a text; empty when there is none.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace quire {
 
-// Every option whose variable is a uint64_t or a double has one of these two (verb.cpp).
+// Every option whose variable is a uint64_t or a double has one of these two checks (verb.cpp).
 std::string seed_number(const std::string& text);    // digits only, below 2^64
 std::string finite_number(const std::string& text);  // not nan, and within the range of double
 std::string number_in_range(const std::string& text, double least, double most);
 
-// For Option::check: the option takes a whole number from `least` to `most`. The message says what to write for
-// 1e3 or 4k.
+// For Option::check: the option takes a whole number from `least` to `most`. For 1e3 or 4k the message says how to
+// write the number.
 std::function<std::string(const std::string&)> whole_number(int64_t least, int64_t most);
 
 }  // namespace quire

@@ -29,11 +29,11 @@ struct Arguments {
   ScalingArguments scaling;
 };
 
-// How long the steps of the whole run take, from a few that are run on the device of the configuration.
+// An estimate of the time of all steps, from a few steps that are run on the device of the configuration.
 struct Probe {
   BenchmarkResult measured;
   std::string backend;
-  double seconds = 0;  // of all steps
+  double seconds = 0;  // time of all steps
 };
 
 Probe run_probe(const RunConfig& config) {
@@ -45,7 +45,7 @@ Probe run_probe(const RunConfig& config) {
   return probe;
 }
 
-// Of a rank with so many rows. A second probe, with one row, tells what does not depend on them.
+// Measures a rank with so many rows. A second probe, with one row, gives the time that does not depend on rows.
 MeasuredStep measure_step(RunConfig config, int64_t rows) {
   const auto step_ms = [&config](int64_t count) {
     config.data.rows = count;

@@ -12,7 +12,7 @@ namespace quire {
 
 namespace {
 
-constexpr double kMs = 1000;  // of a second
+constexpr double kMs = 1000;  // ms per s
 
 std::string link_text(const Link& link) {
   return fmt::format("{:.6g} GB/s and {:.4g} us", link.bandwidth / 1e9, link.latency * 1e6);
@@ -149,7 +149,7 @@ ScalingTable scaling_table(const RunConfig& config, const ScalingArguments& argu
   const bool ring = arguments.exchange.empty() ? planned_device(config.run) == DeviceKind::cuda
                                                : arguments.exchange == name_of(ExchangeKind::ring);
   table.cluster.kind = ring ? ExchangeKind::ring : ExchangeKind::pairwise;
-  // The backward pass takes twice the time of the forward pass, and a recomputation that of another one.
+  // The backward pass takes twice the time of the forward pass; recomputation adds another forward pass to it.
   const double usual = config.model.recompute == Recompute::blocks ? 3.0 / 4 : 2.0 / 3;
   table.compute = {.fixed = step.fixed_ms / kMs,
                    .row = (step.step_ms - step.fixed_ms) / kMs / static_cast<double>(step.rows),

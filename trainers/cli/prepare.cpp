@@ -29,7 +29,7 @@ nlohmann::ordered_json to_json(const std::filesystem::path& output, const Prepar
           {"lossy_tokenizer", report.lossy}, {"seconds", report.seconds}};
 }
 
-// Shares that are far from what was asked, with what decides them.
+// Warns when a share differs much from the one requested, and says how shares are chosen.
 void warn_of_shares(const PrepareReport& report) {
   constexpr double kFar = 1.5;
   for (const auto& [name, split] : report.splits) {
@@ -71,7 +71,7 @@ void print_report(const Arguments& arguments, const PrepareReport& report) {
   print_text(arguments.options.output, report);
 }
 
-// Documents that are made, not read.
+// Makes a corpus of generated documents.
 void run_task(const Verb& app, const Arguments& arguments) {
   const PrepareOptions& given = arguments.options;
   for (const char* option :

@@ -29,11 +29,11 @@ namespace quire {
 
 namespace {
 
-// Nobody reads standard output any more, which is no error.
+// Thrown when nobody reads standard output any more, which is no error.
 struct ClosedOutput {};
 constexpr int kClosedOutput = 128 + SIGPIPE;  // the exit code that a shell gives a process ended by the signal
 
-// Known once a write has failed. The verb goes on up to its end, so that the files it was asked for are whole.
+// Set when a write has failed. The verb still runs to its end, so that its output files are complete.
 std::atomic<bool> output_is_closed{false};
 
 void note_failed_output() {
@@ -45,14 +45,15 @@ void note_failed_output() {
 }
 
 void report(std::string message) {
-  // One line, whatever it repeats.
+  // Control characters become spaces, so that the message is one line.
   std::replace_if(
       message.begin(), message.end(), [](unsigned char c) { return c < 0x20U || c == 0x7FU; }, ' ');
   const LogVoice voice(0);  // the message names the rank where it matters
   log_error(message);
 }
 
-// Ends all ranks because of an error of this one, which one of them reports. The exit code is that of the first error.
+// Ends all ranks because of an error of this rank; exactly one rank reports it. Returns the exit code of the first
+// error.
 int end_with(ErrorKind kind, const std::string& message, bool shared = false) {
   Ranks& ranks = Ranks::current();
   try {
@@ -67,7 +68,7 @@ int end_with(ErrorKind kind, const std::string& message, bool shared = false) {
   return static_cast<int>(kind);
 }
 
-// Ends all ranks without a line. A process that is alone ends by the signal itself.
+// Ends all ranks without a message. A single process ends by the signal itself.
 int end_without_reader() {
   Ranks& ranks = Ranks::current();
   if (ranks.size() == 1) end_by_broken_pipe();
@@ -75,8 +76,8 @@ int end_without_reader() {
   return kClosedOutput;
 }
 
-// The next file opened would get the number of a closed stdout, and what is printed would end up in that file. Reading
-// ends keep writes an error.
+// Opens descriptors that are closed: otherwise the next file would get the number of a closed stdout, and printed text
+// would end up in that file. They are opened for reading, so that a write is still an error.
 void hold_closed_descriptors() {
   static std::once_flag once;  // ranks may be threads of one process
   std::call_once(once, [] {
@@ -102,7 +103,7 @@ int parse_and_run(CLI::App& program, int argc, const char* const* argv, const Li
   } catch (const CLI::ParseError& error) {
     fail(ErrorKind::config, "{}", describe_usage(program, words, error, keys));
   }
-  // What stays in a buffer until exit could be lost without anyone noticing.
+  // Text that stays in the buffer until exit could be lost unnoticed.
   flush_output();
   return 0;
 }
@@ -127,7 +128,7 @@ int run_program(int argc, const char* const* argv, const ProgramTexts& texts, st
     const int code = parse_and_run(program, argc, argv, texts.keys);
     Ranks& ranks = Ranks::current();
     const Ranks::Operation operation(ranks, "ending");
-    ranks.barrier();  // what goes wrong on one rank until here is the exit code of all
+    ranks.barrier();  // an error of one rank up to here becomes the exit code of all
     return code;
   } catch (const ClosedOutput&) {
     return end_without_reader();
@@ -137,7 +138,7 @@ int run_program(int argc, const char* const* argv, const ProgramTexts& texts, st
     return end_with(error.kind(), error.what());
   } catch (const std::bad_alloc&) {
     return end_with(ErrorKind::memory, "out of memory; use a smaller model, fewer rows or more accumulation");
-  } catch (const std::filesystem::filesystem_error& error) {  // mostly a folder that may not be looked into
+  } catch (const std::filesystem::filesystem_error& error) {  // usually a folder without permission
     return end_with(ErrorKind::disk, fmt::format("{}: {}", error.path1().string(), error.code().message()));
   } catch (const std::exception& error) {
     return end_with(ErrorKind::internal, fmt::format("internal: {}", error.what()));

@@ -22,7 +22,7 @@ CudaReport gpu_report() {
   }
 }
 
-// Names the build and the backends found; a missing one is a line, not an error.
+// Names the build and the backends found; a missing backend is a line, not an error.
 std::string version() {
   std::string text = "quire " QUIRE_VERSION " (" QUIRE_BUILD ")";
   try {
@@ -45,7 +45,8 @@ std::string version() {
 int quire_main(int argc, const char* const* argv) {
   constexpr AddVerb kVerbs[] = {add_prepare, add_tokenizer, add_train, add_eval,   add_generate,
                                 add_needle,  add_bench,     add_plan,  add_config, add_inspect};
-  // Before anything is made: a signal during start-up ends training in a clean stop, too.
+  // The handlers are installed before anything else, so that a signal during start-up ends training in a clean stop,
+  // too.
   if (argc > 1 && std::string_view(argv[1]) == "train") StopSignals::of_process();
   return run_program(argc, argv, {version, list_config_keys<RunConfig>}, kVerbs);
 }

@@ -38,7 +38,7 @@ std::unique_ptr<LoadedModel> load_model(const std::filesystem::path& given, cons
   std::unique_ptr<LoadedModel> model;
   use_checkpoint(given, ranks, [&](const std::filesystem::path& path) {
     ranks.on_all([&] {
-      // Several ranks have verified it together.
+      // With several ranks, the checkpoint has been verified already.
       const CheckpointReader reader = open_checkpoint(path, ranks.size() == 1);
       const RunConfig config = evaluation_config(checkpoint_config(reader), overrides, {"run.threads"});
       model.reset();

@@ -17,7 +17,7 @@ namespace {
 
 using Word = std::pair<std::string_view, std::string_view>;
 
-// Verbs of other programs.
+// Verbs of other programs, with ours.
 constexpr auto kOtherVerbs = std::to_array<Word>({
     {"evaluate", "eval"},
     {"evaluation", "eval"},
@@ -53,7 +53,7 @@ constexpr auto kOtherVerbs = std::to_array<Word>({
     {"version", "--version"},
 });
 
-// Options of other programs. A word may mean one option of one verb and another one of the next.
+// Options of other programs, with ours. A word may mean different options of different verbs.
 constexpr auto kOtherOptions = std::to_array<Word>({
     {"max-new-tokens", "length"},
     {"max-tokens", "length"},
@@ -121,7 +121,7 @@ std::vector<std::string> verbs_of(const CLI::App& app) {
   fail(ErrorKind::config, "'{}' is no verb of {}{} see {} --help", word, command, meant.empty() ? ";" : meant, command);
 }
 
-// The verb that was given, with the verbs that it stands below, as in "quire tokenizer train".
+// Returns the verb that was given; `command` receives it with its parents, as in "quire tokenizer train".
 const CLI::App& given_verb(const CLI::App& program, std::string& command) {
   const CLI::App* at = &program;
   command = "quire";
@@ -140,7 +140,7 @@ std::vector<std::string> options_of(const CLI::App& verb) {
   return names;
 }
 
-// What says that key.path=value may be given; nullptr for a verb that takes none.
+// Returns the argument for key.path=value; nullptr for a verb that takes none.
 const CLI::Option* overrides_of(const CLI::App& verb) {
   for (const CLI::Option* known : verb.get_options()) {
     if (known->get_positional() && known->get_description().find("key.path=value") != std::string::npos) return known;
@@ -157,13 +157,13 @@ bool has_word(std::string_view words, std::string_view word) {
   return false;
 }
 
-// "run.seed=3" for --seed 3 of a verb that takes keys of the configuration; empty when no key has the name.
+// Returns "run.seed=3" for --seed 3 of a verb that takes keys of the configuration; empty when no key has the name.
 std::string as_override(const CLI::App& verb, const std::string& name, const std::string& value, const ListKeys& keys) {
   const CLI::Option* overrides = overrides_of(verb);
   if (overrides == nullptr || !keys) return "";
   std::string wanted = name;
   std::replace(wanted.begin(), wanted.end(), '-', '_');
-  // Those that only read a model take few keys, and name the others in their help.
+  // Verbs that only read a model take few keys, and name them in their help.
   const bool any = verb.get_option_no_throw("CHECKPOINT") == nullptr;
   const auto is_taken = [&](const ConfigKey& key) {
     return any || key.at_evaluation || overrides->get_description().find(key.key) != std::string::npos;
@@ -211,8 +211,8 @@ std::string describe_option(const CLI::App& verb, const std::string& given, cons
   return fmt::format("there is no option {}{}", option, meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
 }
 
-// What is said of the arguments that a verb does not take, of which a misspelt option comes first; empty when there are
-// none. CLI11 would list them all from the last to the first, and rather miss an option that is required.
+// Describes the arguments that a verb does not take, a misspelt option first; empty when there are none. CLI11 would
+// list them all from the last to the first, or report a missing required option instead.
 std::string describe_unexpected(const CLI::App& program, const CLI::App& verb, const std::vector<std::string>& words,
                                 const ListKeys& keys) {
   const std::vector<std::string> unexpected = program.remaining(true);
@@ -224,7 +224,7 @@ std::string describe_unexpected(const CLI::App& program, const CLI::App& verb, c
     const bool last = at == words.end() || at + 1 == words.end();
     return describe_option(verb, *option, last ? "" : *(at + 1), keys);
   }
-  // A word where only options are expected.
+  // A word where only options are allowed.
   const std::string& word = unexpected.front();
   const bool has_input = verb.get_option_no_throw("--input") != nullptr;
   return fmt::format("'{}' was not expected{}", word,
@@ -253,7 +253,7 @@ std::vector<std::string> usual_arguments(const CLI::App& program, int argc, cons
     at = at->get_subcommand(word);
     command += " " + word;
   }
-  // As mpirun has it; CLI11 would read -n p.
+  // -np is mpirun's spelling; CLI11 would read it as -n p.
   if (!words.empty() && words.front() == "plan")
     std::replace(words.begin(), words.end(), std::string("-np"), std::string("-n"));
   return words;

@@ -1,4 +1,4 @@
-// What a mistaken command line most likely means.
+// Explains mistaken command lines.
 #pragma once
 
 #include <functional>
@@ -16,11 +16,11 @@ namespace quire {
 
 using ListKeys = std::function<std::vector<ConfigKey>()>;
 
-// The arguments that are parsed: help is printed where no verb is given and for `help [VERB]`. Error(config) names a
-// word that is no verb, which CLI11 would pass over until it misses one.
+// Returns the arguments to parse: they ask for help where no verb is given and for `help [VERB]`. Throws Error(config)
+// that names a word that is no verb; CLI11 would skip it and report the missing verb instead.
 std::vector<std::string> usual_arguments(const CLI::App& program, int argc, const char* const* argv);
 
-// One line about these arguments, which cannot be parsed. `keys` may become key.path=value arguments.
+// Returns one line about arguments that cannot be parsed. `keys` may become key.path=value arguments.
 std::string describe_usage(const CLI::App& program, const std::vector<std::string>& words, const CLI::ParseError& error,
                            const ListKeys& keys);
 

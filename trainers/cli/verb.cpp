@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kNotEmpty = "not_empty";
 
-// A shell variable that is not set must not mean the default.
+// Refuses empty values: a shell variable that is not set must not mean the default.
 CLI::Validator not_empty() {
   return {[](const std::string& text) -> std::string { return text.empty() ? "the value is empty" : ""; }, "",
           kNotEmpty};
@@ -93,7 +93,7 @@ template <typename T>
 Option* Verb::add_option(const std::string& name, T& value, const std::string& description) {
   CLI::Option* const option = app_.add_option(name, value, description);
   option->check(not_empty());
-  // One value each time: what follows it belongs to the verb.
+  // A list takes one value each time, because the next word belongs to the verb.
   if (kIsList<T> && name.starts_with("-")) option->allow_extra_args(false);
   if constexpr (std::is_same_v<T, uint64_t> || std::is_same_v<T, std::optional<uint64_t>>) option->check(seed_number);
   if constexpr (std::is_same_v<T, double>) option->check(finite_number);

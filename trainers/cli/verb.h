@@ -1,5 +1,5 @@
-// A verb of the program with its options. It covers CLI11, which takes ten seconds to compile, so that the files of the
-// verbs do without it.
+// A verb of the program with its options. It hides CLI11, which takes ten seconds to compile, from the files of the
+// verbs.
 #pragma once
 
 #include <cstddef>
@@ -20,15 +20,16 @@ class Option {
   explicit Option(CLI::Option& option) : option_(option) {}
   Option* type_name(const std::string& name);
   Option* required();
-  Option* capture_default_str();             // --help shows the value that the variable has now
-  Option* expected(int least, int most);     // how many values follow
+  Option* capture_default_str();             // --help shows the variable's present value
+  Option* expected(int least, int most);     // the number of values that follow
   Option* needs(Option* other);              // may only be given with `other`
   Option* excludes(Option* other);           // may not be given with `other`
-  Option* range(double least, double most);  // numbers that are allowed
+  Option* range(double least, double most);  // the allowed numbers
   Option* one_of(std::vector<std::string> texts);
-  Option* allow_empty();  // an empty value is one, as of a text
-  Option* check(const std::function<std::string(const std::string&)>& complaint);  // which is empty for a good value
-  size_t count() const;                                                            // how often it was given
+  Option* allow_empty();  // an empty value is allowed, for texts
+  // returns an empty text for a good value
+  Option* check(const std::function<std::string(const std::string&)>& complaint);
+  size_t count() const;  // how often the option was given
 
  private:
   CLI::Option& option_;
@@ -41,9 +42,9 @@ class Verb {
   Verb(const Verb&) = delete;
   Verb& operator=(const Verb&) = delete;
 
-  // A name such as "--rows" or, for what follows the verb, "CONFIG". `value` is set while the command line is parsed
-  // and must live until the callback is done; verb.cpp lists the types it may have. An option takes one value each time
-  // it is given, of which a list keeps all. An empty value is an error.
+  // Adds an option such as "--rows" or, for an argument after the verb, "CONFIG". `value` is set while the command line
+  // is parsed and must live until the callback is done; verb.cpp lists the types it may have. An option takes one value
+  // each time it is given; a list keeps all of them. An empty value is an error.
   template <typename T>
   Option* add_option(const std::string& name, T& value, const std::string& description = "");
   Option* add_flag(const std::string& name, bool& value, const std::string& description);

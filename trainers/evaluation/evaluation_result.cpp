@@ -10,14 +10,15 @@ namespace quire {
 
 namespace {
 
-// {"kind", and the options that may be another at evaluation}, without those that mean nothing beside the others.
+// Returns {"kind", and the options that may differ at evaluation}, without those that have no meaning beside the
+// others.
 nlohmann::ordered_json kind_to_json(const KindConfig& config) {
   nlohmann::ordered_json json{{"kind", config.kind}};
   config.options.visit([&](const ConfigStruct& options) {
     const ConfigNode written = write_config(options);
     for (const ConfigSetting& setting : list_settings(options)) {
       if (!setting.at_evaluation || written.at(setting.key) == nullptr) continue;
-      // Numbers and truth values are written as such, none as null, everything else as text.
+      // Numbers and booleans are written as such, none as null, everything else as text.
       const auto value = parse_json<nlohmann::ordered_json>(setting.value == "none" ? "null" : setting.value);
       json[setting.key] = value.is_discarded() ? nlohmann::ordered_json(setting.value) : value;
     }

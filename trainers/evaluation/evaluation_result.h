@@ -1,4 +1,4 @@
-// What an evaluation finds out, and how it is written down.
+// The results of an evaluation, and their JSON form.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,12 +12,13 @@
 
 namespace quire {
 
-// Results of the targets that repeat what their document said long before, which need a memory.
+// Results for the targets that repeat an earlier part of their document, for which a model needs memory.
 struct RecallResult {
   int64_t tokens = 0;
-  int64_t correct = 0;  // the most likely token was right
+  int64_t correct = 0;  // targets whose most likely token was right
   double nll = 0;       // nats
-  // How many the best guess gets right without having read what they repeat, on average; where the corpus says so.
+  // Mean number of targets that the best guess gets right without having read the earlier part; nothing where the
+  // corpus has no such number.
   std::optional<double> chance = {};
 };
 
@@ -25,10 +26,10 @@ struct DocumentResult {
   std::string name;
   int64_t tokens = 0;  // targets that count, EOS included
   int64_t words = 0;
-  int64_t bytes = 0;  // without those of a first token that is left out
+  int64_t bytes = 0;  // without the bytes of a first token that does not count
   double nll = 0;     // nats
   RecallResult recall;
-  std::vector<PositionBin> by_position;  // as that of all documents
+  std::vector<PositionBin> by_position;  // with the same bins as the sum over all documents
 };
 
 struct EvaluationResult {
@@ -41,17 +42,17 @@ struct EvaluationResult {
   // Mean over targets of the number of tokens of the document that the widest mechanism sees, the current one included.
   double context_mean = 0;
   bool as_trained = true;                // reading computes what training does
-  std::vector<PositionBin> by_position;  // of the text, without inserted tokens; when asked for
-  bool has_bytes_by_position = false;    // tokens write the bytes of the text, and all of them count
-  std::vector<TargetLoss> targets;       // each by itself, when asked for
+  std::vector<PositionBin> by_position;  // positions in the text, without inserted tokens; when requested
+  bool has_bytes_by_position = false;    // tokens write the bytes of the text, and all tokens count
+  std::vector<TargetLoss> targets;       // one entry per target, when requested
   // Only for a corpus with marks (quire prepare --task).
   std::optional<RecallResult> recall;
-  // True when every target counts but for first tokens that data.score_first_token leaves out, so that nats can be
-  // divided by bytes; and, when none is left out, by words.
+  // has_text: every target counts except first tokens that data.score_first_token leaves out, so that nats can be
+  // divided by bytes. has_words: also no first token is left out, so that nats can be divided by words.
   bool has_text = true;
   bool has_words = true;
   double seconds = 0;
-  bool complete = true;  // false when options.stop ended it early: the sums are then partial
+  bool complete = true;  // false when options.stop ended the evaluation early: the sums are then partial
 
   double loss() const { return nll / static_cast<double>(tokens); }  // nats per target
   double token_perplexity() const;
@@ -59,11 +60,12 @@ struct EvaluationResult {
   double bits_per_byte() const;    // over DocumentResult::bytes; NaN without has_text
 };
 
-// The fields of configs/OUTPUT.md; window, cache and memory are those of the configuration.
+// Returns the fields of configs/OUTPUT.md; window, cache and memory are those of the configuration.
 nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& config, int64_t rows);
-// {"tokens", "nll", "perplexity", "accuracy", "chance"}
+// Returns {"tokens", "nll", "perplexity", "accuracy", "chance"}.
 nlohmann::ordered_json recall_to_json(const RecallResult& recall);
-// [{"begin", "end", "tokens", "nll", "nats_per_token", "bytes", "bits_per_byte"}, ...] of all documents or of one.
+// Returns [{"begin", "end", "tokens", "nll", "nats_per_token", "bytes", "bits_per_byte"}, ...] for all documents or
+// one.
 nlohmann::ordered_json positions_to_json(const EvaluationResult& result, const std::vector<PositionBin>& bins);
 
 }  // namespace quire

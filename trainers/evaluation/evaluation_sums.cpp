@@ -10,7 +10,7 @@ namespace quire {
 
 namespace {
 
-// A bin of one document, for other ranks.
+// A bin of one document, in the form that ranks exchange.
 struct DocumentBin {
   int64_t document = 0;
   PositionBin bin;
@@ -19,7 +19,7 @@ struct DocumentBin {
 static_assert(std::is_trivially_copyable_v<DocumentSums> && std::is_trivially_copyable_v<DocumentBin> &&
               std::is_trivially_copyable_v<TargetLoss>);
 
-// What all ranks have, in rank order.
+// Returns the elements of all ranks, in rank order.
 template <typename T>
 std::vector<T> gathered(Ranks& ranks, const std::vector<T>& mine) {
   std::vector<T> all;
@@ -65,7 +65,7 @@ void EvaluationSums::add_recalled(int64_t document, double nll, bool correct) {
 
 void EvaluationSums::add_up(Ranks& ranks) {
   if (ranks.size() == 1) return;
-  std::vector<DocumentSums> read;  // here; the others of the split were read elsewhere
+  std::vector<DocumentSums> read;  // documents that this rank has read
   for (DocumentSums& sums : documents_) {
     if (sums.targets > 0) read.push_back(sums);
     sums = {.document = sums.document, .targets = 0, .recalled = 0, .correct = 0, .nll = {}, .recall_nll = {}};

@@ -16,7 +16,7 @@ namespace quire {
 
 namespace {
 
-// Runs of rows that hold something: near the end of a split most rows are empty and need no arithmetic.
+// Returns runs of rows that are not empty: near the end of a split most rows are empty and need no computation.
 std::vector<std::pair<int64_t, int64_t>> active_runs(const Batch& batch) {
   std::vector<std::pair<int64_t, int64_t>> runs;
   for (int64_t row = 0; row < batch.rows; ++row) {
@@ -38,17 +38,17 @@ std::vector<int64_t> cells(const std::vector<uint8_t>& marked) {
   return places;
 }
 
-// Documents in ascending order.
+// The documents to read, in ascending order.
 struct ReadDocuments {
   std::vector<int64_t> documents;
-  std::optional<int64_t> last_targets;  // the last one is read up to here; nothing: to its end
+  std::optional<int64_t> last_targets;  // the number of targets to read of the last document; nothing: all
 
   std::optional<int64_t> cut(int64_t document) const {
     return last_targets && document == documents.back() ? last_targets : std::nullopt;
   }
 };
 
-// Targets of a document that count, from its `first` one up to `targets`.
+// Returns how many targets of a document count, from its `first` one up to `targets`.
 int64_t counted_targets(const Split& split, int64_t document, int64_t first, int64_t targets) {
   if (!split.marked()) return targets - first;
   constexpr int64_t kPiece = int64_t{1} << 16;
@@ -62,15 +62,15 @@ int64_t counted_targets(const Split& split, int64_t document, int64_t first, int
   return counted;
 }
 
-// Bytes of the first tokens as the tokenizer writes them.
+// Returns the number of bytes that the tokenizer writes for the first tokens.
 int64_t first_bytes(const Split& split, const Tokenizer& tokenizer, int64_t document, int64_t count) {
   std::vector<int32_t> ids(static_cast<size_t>(std::min(count, split.length(document))));
   split.tokens(document, 0, static_cast<int64_t>(ids.size()), ids.data());
   const auto bytes = static_cast<int64_t>(tokenizer.decode(ids).size());
-  return std::min(bytes, split.bytes(document));  // a tokenizer may write other text than it read
+  return std::min(bytes, split.bytes(document));  // a lossy tokenizer may write more than it read
 }
 
-// The bytes that each token writes, by id.
+// Returns the number of bytes of each token, by id.
 std::vector<int64_t> bytes_of_tokens(const Tokenizer& tokenizer) {
   std::vector<int64_t> bytes;
   for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
@@ -85,7 +85,7 @@ std::vector<double> as_doubles(const Tensor& tensor) {
   return {values.begin(), values.end()};
 }
 
-// Documents of the result with everything but their losses.
+// Fills in the documents of the result, except their losses.
 void list_documents(const Split& split, const Tokenizer& tokenizer, bool score_first_token, const ReadDocuments& read,
                     EvaluationResult& result) {
   const int64_t left_out = score_first_token ? 0 : 1;
@@ -116,8 +116,8 @@ std::optional<PositionBins> make_bins(const EvaluationOptions& options, const Sp
   return PositionBins(longest, *options.bin_width);
 }
 
-// The rows of one rank. Documents begin their own row: the cut into subsequences, and so the result, does not depend on
-// the others.
+// The rows of one rank. Each document begins in its own row, so the cut into subsequences, and so the result, does not
+// depend on the other documents.
 class Reader {
  public:
   Reader(Network& network, const ModelReading& reading, const Machine& machine, const BatchOptions& rows,
@@ -155,17 +155,17 @@ class Reader {
   }
 
  private:
-  // Positions of the document count tokens that the model inserts; what is reported does not.
+  // Returns the position in the text. (Positions of the batch also count inserted tokens.)
   int64_t text_position(const Batch& part, size_t cell) const {
     const int64_t position = part.position[cell];
-    // An inserted token that has a target has that of the token before it.
+    // An inserted token with a target has the target of the token before it.
     return insertion_.tokens_before(position) - (insertion_.is_inserted(position) ? 1 : 0);
   }
 
   void add(const Batch& part, size_t cell, double nll, EvaluationSums& sums) const {
     const int64_t position = part.position[cell];
     const int64_t bytes = bytes_.empty() ? 0 : bytes_[static_cast<size_t>(part.targets[cell])];
-    // A target sees its own position too.
+    // A target also sees its own position.
     const int64_t seen = reach_({position, static_cast<int64_t>(cell) % part.length});
     sums.add(part.document[cell], nll, text_position(part, cell), bytes,
              insertion_.tokens_before(position + 1) - insertion_.tokens_before(position - seen));
@@ -174,7 +174,7 @@ class Reader {
   Network& network_;
   const Insertion& insertion_;
   ModelReach reach_;
-  std::vector<int64_t> bytes_;  // that each token writes, by id; or none
+  std::vector<int64_t> bytes_;  // bytes of each token, by id; or empty
   std::optional<StatePool> state_;
 };
 
@@ -199,7 +199,7 @@ void put_losses(const EvaluationSums& sums, const std::vector<int64_t>& document
   result.nll = total.value();
 }
 
-// Targets of documents of the split become those of documents of the result.
+// Replaces numbers of documents in the split by numbers of documents in the result.
 std::vector<TargetLoss> by_place(std::vector<TargetLoss> targets, const std::vector<int64_t>& documents) {
   for (TargetLoss& target : targets) {
     target.document = std::lower_bound(documents.begin(), documents.end(), target.document) - documents.begin();
@@ -221,7 +221,7 @@ ReadDocuments documents_of(const EvaluationOptions& options, const Split& split)
   return read;
 }
 
-// They are those of whole documents.
+// Removes the chances, which are only known for whole documents.
 void forget_chances(EvaluationResult& result) {
   for (DocumentResult& document : result.documents) document.recall.chance.reset();
   if (result.recall) result.recall->chance.reset();
@@ -269,7 +269,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   double done = 0;
   while (const auto item = source.next()) {
     reader.read(item->batch, sums);
-    // No rank is ever more than a step ahead of another one, so none waits for long.
+    // This sum also keeps the ranks in step, so that none waits for long.
     std::array<double, 1> targets{static_cast<double>(item->batch.target_count)};
     ranks.sum(targets);
     done += targets[0];
@@ -286,7 +286,7 @@ EvaluationResult evaluate(ParameterStore& store, const RunConfig& config, Corpus
   result.targets = by_place(sums.take_targets(), documents);
   QUIRE_CHECK(!result.complete || sums.targets() == result.tokens, "evaluate: {} targets were read of {}",
               sums.targets(), result.tokens);
-  if (!std::isfinite(result.nll)) {  // on all ranks
+  if (!std::isfinite(result.nll)) {  // the same on all ranks
     throw SharedError(ErrorKind::numerics,
                       fmt::format("evaluate: the loss on split {} is not finite; the weights of this checkpoint "
                                   "overflow",

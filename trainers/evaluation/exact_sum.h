@@ -6,11 +6,12 @@
 
 namespace quire {
 
-// Fixed point with 2^-64 as the unit: an f32 above 2^-40 is held exactly, and 2^23 values of the largest size fit.
+// A fixed-point number with 2^-64 as the unit: an f32 above 2^-40 is represented exactly, and 2^23 values of the
+// largest size fit.
 class ExactSum {
  public:
   void add(double value) {
-    constexpr double kLargest = 0x1p40;  // what is above, or not a number, makes the sum infinite
+    constexpr double kLargest = 0x1p40;  // a value above this, or NaN, makes the sum infinite
     if (!(std::abs(value) < kLargest)) {
       overflow_ = true;
       return;

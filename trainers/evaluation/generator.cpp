@@ -11,7 +11,7 @@ namespace quire {
 
 namespace {
 
-// Bytes at the end of text that begin a UTF-8 sequence which is not complete yet.
+// Returns how many bytes at the end of the text are the beginning of an incomplete UTF-8 sequence.
 size_t incomplete_tail(std::string_view text) {
   for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
     const auto byte = static_cast<uint8_t>(text[text.size() - back]);
@@ -43,7 +43,7 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
     total += weights.back();
   }
   if (options.top_p < 1) {
-    // The smallest set of most likely tokens whose probability reaches top_p.
+    // Keeps the smallest set of most likely tokens whose probability reaches top_p.
     double kept = 0;
     size_t count = 0;
     while (count < weights.size() && kept < options.top_p * total) kept += weights[count++];
@@ -150,7 +150,7 @@ int32_t Generator::next(const SamplingOptions& options) {
   const auto bits = philox(RandomKey::of(options.seed, 0), hash_scope("generate"), 0, static_cast<uint32_t>(position_),
                            static_cast<uint32_t>(position_ >> 32));
   const double draw = static_cast<double>((static_cast<uint64_t>(bits[0]) << 21) ^ (bits[1] >> 11)) * 0x1p-53;
-  // BOS only ever begins a document.
+  // BOS may only begin a document.
   logits_[static_cast<size_t>(tokenizer_.bos_id())] = -INFINITY;
   const int32_t id = sample_token(logits_, options, draw);
   if (id != tokenizer_.eos_id()) read({&id, 1});

@@ -1,4 +1,4 @@
-// Generates text with a model, token by token. State carries a text of any length.
+// Generates text with a model, token by token. Carried state gives access to text of any length.
 #pragma once
 
 #include <functional>
@@ -13,25 +13,25 @@
 namespace quire {
 
 struct SamplingOptions {
-  int64_t length = 256;      // tokens to make at most
+  int64_t length = 256;      // the largest number of tokens to generate
   double temperature = 1.0;  // 0: the most likely token
   int64_t top_k = 0;         // 0 is off
   double top_p = 1.0;        // nucleus (Holtzman et al. 2020); 1 is off
   uint64_t seed = 1;
 };
 
-// Picks one token id from logits [V]. `draw` is a uniform number in [0, 1).
+// Samples one token id from logits [V]. `draw` is a uniform number in [0, 1).
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double draw);
 
 class Generator {
  public:
-  // A generator that has read nothing yet.
+  // Makes a generator that has read nothing yet.
   Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine);
-  // Reads BOS and the prompt.
+  // Makes a generator and reads BOS and the prompt.
   Generator(ParameterStore& store, const RunConfig& config, const Tokenizer& tokenizer, const Machine& machine,
             std::string_view prompt);
 
-  // What was read up to here, to which the generator can go back as often as is wanted.
+  // The state after what was read so far, to which the generator can return any number of times.
   struct Mark {
     std::vector<NamedTensor> counts;
     std::vector<std::byte> row;
@@ -44,19 +44,20 @@ class Generator {
   // Drops the state and begins a new document with BOS.
   void begin_document();
   // Reads these tokens, in subsequences. An inserted token is read together with the token that follows it or, where
-  // the model predicts from it, with the token before it. An id beyond the tokenizer's vocabulary is Error(data).
+  // the model predicts from it, with the token before it. Throws Error(data) for an id beyond the tokenizer's
+  // vocabulary.
   void read(std::span<const int32_t> ids);
-  // The most likely token after what was read; ties go to the lower id, and BOS is none.
+  // Returns the most likely next token; ties go to the lower id, and BOS is excluded.
   int32_t most_likely() const;
 
-  // The next token, or EOS. Logits of the token after everything read so far: logits().
+  // Returns the next token, or EOS. logits() are those of the token after everything read so far.
   int32_t next(const SamplingOptions& options);
   const std::vector<float>& logits() const { return logits_; }
   int64_t position() const { return position_; }  // model positions read
   int64_t tokens() const { return inserter_.insertion().tokens_before(position_); }
 
  private:
-  // The next `count` model positions, which these tokens fill together with inserted ones.
+  // Reads the next `count` model positions, which these tokens fill together with inserted ones.
   void read_subsequence(std::span<const int32_t> ids, int64_t count);
 
   const Tokenizer& tokenizer_;
@@ -68,7 +69,7 @@ class Generator {
   int64_t position_ = 0;  // model positions read
 };
 
-// The continuation; each piece of it is handed to `write` as soon as it is whole UTF-8.
+// Returns the continuation; each piece of it is passed to `write` as soon as it is complete UTF-8.
 std::string generate(Generator& generator, const Tokenizer& tokenizer, const SamplingOptions& options,
                      const std::function<void(std::string_view)>& write);
 

@@ -14,7 +14,8 @@ namespace {
 
 using Colour = std::array<double, 3>;
 
-// From pale yellow over green to dark blue: lightness falls all the way, so that it also reads in grey.
+// Colours go from pale yellow over green to dark blue with decreasing lightness, so that they are also readable in
+// grey.
 constexpr std::array<Colour, 4> kColours{Colour{255, 250, 205}, Colour{161, 218, 150}, Colour{65, 150, 180},
                                          Colour{37, 52, 120}};
 
@@ -55,13 +56,13 @@ std::string label(double x, double y, const std::string& anchor, const std::stri
 std::string to_svg(const HeatMap& map) {
   QUIRE_CHECK(map.values.size() == map.rows.size() * map.columns.size(), "heat map: {} values for {} x {} cells",
               map.values.size(), map.rows.size(), map.columns.size());
-  constexpr double kWidth = 64;  // of a cell
+  constexpr double kWidth = 64;  // width of a cell
   constexpr double kHeight = 36;
   constexpr double kLeft = 84;
   constexpr double kTop = 44;
   const double right = kLeft + kWidth * static_cast<double>(map.columns.size());
   const double bottom = kTop + kHeight * static_cast<double>(map.rows.size());
-  // A title is wider than a few cells; letters of this size take some 7 units.
+  // A title may be wider than the cells; a letter of this size takes about 7 units.
   const double width = std::max(right + 16, 24 + 7.2 * static_cast<double>(map.title.size()));
   std::string svg = std::string(kHeatMapMark);
   svg += fmt::format(

@@ -1,4 +1,4 @@
-// A table of shares as an SVG picture: a coloured cell for each, with its value in per cent.
+// Draws a table of shares as an SVG picture: a coloured cell for each share, with its value in per cent.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct HeatMap {
   std::vector<double> values;  // [rows, columns], from 0 to 1
 };
 
-// How a picture begins: an earlier one may be replaced.
+// The first line of a picture; a file that begins with it may be replaced.
 inline constexpr std::string_view kHeatMapMark = "<!-- a heat map of quire -->\n";
 
 std::string to_svg(const HeatMap& map);

@@ -25,8 +25,8 @@ std::vector<std::string> split_at_commas(const std::string& text) {
   return parts;
 }
 
-// Reads a document up to its answer, then the answer token by token as if the predictor had made it: it would have made
-// the same as long as every token before was right.
+// Reads a document up to its answer, then the answer token by token as if the predictor had generated it. As long as
+// all earlier tokens are right, generation would give the same.
 void read_document(Predictor& predictor, const NeedleDocument& document, NeedleCell& cell,
                    const std::function<void(int64_t)>& advance) {
   predictor.begin_document();
@@ -48,7 +48,7 @@ void read_document(Predictor& predictor, const NeedleDocument& document, NeedleC
   if (exact) ++cell.exact;
 }
 
-// The counts of all ranks.
+// Adds up the counts of all ranks.
 void add_up(std::vector<NeedleCell>& cells, Ranks& ranks) {
   std::vector<double> counts;
   for (const NeedleCell& cell : cells) {
@@ -134,8 +134,8 @@ NeedleResult find_needles(Predictor& predictor, const Tokenizer& tokenizer, cons
     }
   }
   const Ranks::Operation operation(ranks, "reading documents with needles");
-  // Ranks read pieces side by side and say so after each: none waits longer than for a piece. Those that have no
-  // document left go on saying it until all have none. Returns whether any rank still reads.
+  // Ranks exchange progress after each piece, so none waits longer than for a piece. Ranks without a document left
+  // continue to do so until all are done. Returns whether any rank still reads.
   const auto advance = [&](int64_t count, bool reading) {
     std::array<double, 2> said{static_cast<double>(count), reading ? 1.0 : 0.0};
     ranks.sum(said);

@@ -1,5 +1,5 @@
-// Retrieval at chosen lengths: needle documents (data/tasks/needle_task.h) are read from their beginning, and the
-// answer is made token by token.
+// Measures retrieval at chosen lengths: needle documents (data/tasks/needle_task.h) are read from their beginning, and
+// the answer is predicted token by token.
 #pragma once
 
 #include <functional>
@@ -21,10 +21,10 @@ class Predictor {
 };
 
 struct NeedleOptions {
-  TaskConfig task;               // its length and depth are those of the cell
+  TaskConfig task;               // length and depth are replaced by those of each cell
   std::vector<int64_t> lengths;  // in positions, BOS included
   std::vector<double> depths;    // empty: one column, with needles anywhere
-  int64_t samples = 5;           // documents of a cell; the same of every depth but for the needle's place
+  int64_t samples = 5;           // documents per cell; they differ between depths only in the needle's place
   uint64_t seed = 1;
 };
 
@@ -32,30 +32,31 @@ struct NeedleCell {
   int64_t length = 0;
   std::optional<double> depth;
   int64_t samples = 0;
-  int64_t exact = 0;      // the whole answer was made, greedily
-  int64_t one_token = 0;  // the token that is published: the first of a key, the last of a chain after the right others
+  int64_t exact = 0;  // documents whose whole answer was predicted, greedily
+  // documents whose published token was predicted: the first of a key, the last of a chain after the right others
+  int64_t one_token = 0;
 };
 
 struct NeedleResult {
-  std::vector<NeedleCell> cells;  // by length, then by depth
-  int64_t tokens = 0;             // that were read
+  std::vector<NeedleCell> cells;  // sorted by length, then by depth
+  int64_t tokens = 0;             // number of tokens read
   double seconds = 0;
 };
 
-// "1k,4k,1M,300": k is 1024, M is 1024 k. Error(config) for anything else, beginning with `where`.
+// Parses "1k,4k,1M,300": k is 1024, M is 1024 k. Throws Error(config), beginning with `where`, for anything else.
 std::vector<int64_t> parse_lengths(const std::string& text, const std::string& where);
-// "0,0.25,1".
+// Parses "0,0.25,1".
 std::vector<double> parse_depths(const std::string& text, const std::string& where);
 std::string format_length(int64_t length);
 
-// Error(config) before anything is read when a length does not hold the task or the tokenizer cannot write the key.
-// Memory does not grow with the length. Ranks share the documents out; each has the result of all, which is that of one
-// rank. progress(tokens read by all ranks, of all) may be empty; all ranks call it at the same moments.
+// Throws Error(config), before anything is read, when a length is too short for the task or the tokenizer cannot write
+// the key. Memory does not grow with the length. Ranks divide the documents; each returns the result of all, equal to
+// that of one rank. progress(tokens read by all ranks, of all) may be empty; all ranks call it at the same moments.
 NeedleResult find_needles(Predictor& predictor, const Tokenizer& tokenizer, const Filler& filler,
                           const NeedleOptions& options, const std::function<void(int64_t, int64_t)>& progress,
                           Ranks& ranks);
 
-// [{"length", "depth", "samples", "exact_match", "one_token"}, ...]
+// Returns [{"length", "depth", "samples", "exact_match", "one_token"}, ...].
 nlohmann::ordered_json cells_to_json(const NeedleResult& result);
 
 }  // namespace quire

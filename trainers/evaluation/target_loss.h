@@ -1,4 +1,4 @@
-// One target of an evaluation by itself.
+// The loss of one target of an evaluation.
 #pragma once
 
 #include <cstdint>

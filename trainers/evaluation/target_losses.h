@@ -1,4 +1,4 @@
-// The loss of every target of an evaluation as a file that other programs compare and analyse.
+// Writes the loss of every target of an evaluation to a file that other programs compare and analyse.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// Error(config) when something is at the path already, Error(disk) when its folder cannot take it.
+// Throws Error(config) when something is at the path already, Error(disk) when its folder is not writable.
 void require_new_losses_file(const std::filesystem::path& path);
 
 // An HDF5 file, in the order of documents and positions:

@@ -31,13 +31,13 @@ int64_t bytes_of(const std::vector<NamedTensor>& tensors) {
   return total;
 }
 
-// "blocks.3.mlp.up.weight" belongs to "blocks.N.mlp".
+// Returns the part of a parameter: "blocks.3.mlp.up.weight" belongs to "blocks.N.mlp".
 std::string part_name(const std::string& name) {
   std::string part;
   size_t begin = 0;
   for (int component = 0; component < 3 && begin < name.size(); ++component) {
     const size_t end = std::min(name.find('.', begin), name.size());
-    if (component > 0 && end == name.size()) break;  // the last says what it is, not where
+    if (component > 0 && end == name.size()) break;  // the last component is the kind of tensor, not a place
     const std::string text = name.substr(begin, end - begin);
     const bool is_index = text.find_first_not_of("0123456789") == std::string::npos;
     part = join_key(part, is_index ? "N" : text);
@@ -82,7 +82,7 @@ Json parameters_json(const CheckpointPart& model, bool every_parameter) {
   return json;
 }
 
-// Rows of one state file.
+// Returns the rows of one state file.
 Json rows_json(const RowRange& range, const SavedRows& saved, const Cursor& cursor) {
   Json rows = Json::array();
   for (int64_t row = range.begin; row < range.end; ++row) {
@@ -123,7 +123,7 @@ Json inspect_one_checkpoint(const fs::path& path, bool every_parameter) {
             {"corpus", meta.corpus},
             {"tokenizer", checkpoint_tokenizer(reader)->kind()},
             {"parameters", parameters_json(reader.read_part("model"), every_parameter)}};
-  // Of all ranks: a moment that two of them share counts as two tensors.
+  // Counts moments of all ranks: a moment that two ranks share counts as two tensors.
   int64_t moments = 0;
   int64_t moment_bytes = 0;
   for (const std::string& part : reader.parts()) {

@@ -1,4 +1,4 @@
-// What a corpus, a checkpoint or a run directory holds, as one JSON object each; damage is an Error that says where.
+// Describes a corpus, a checkpoint or a run directory as one JSON object; damage is an Error that says where.
 #pragma once
 
 #include <filesystem>
@@ -8,18 +8,19 @@ namespace quire {
 
 enum class Inspected { corpus, checkpoint, run };
 
-// Error(config) for anything else.
+// Returns the kind of a path. Throws Error(config) for anything else.
 Inspected what_is(const std::filesystem::path& path);
 
-// Splits with their totals, longest and shortest documents. The checksum and all token ids are verified. Error(data).
+// Returns splits with their totals, longest and shortest documents. The checksum and all token ids are verified. Throws
+// Error(data).
 nlohmann::ordered_json inspect_corpus(const std::filesystem::path& path);
 
-// Parameters by part (each with every_parameter), moments, average, what every row carries and where it reads,
-// configuration. All files are verified. Error(checkpoint).
+// Returns parameters by part (with every_parameter each of them), moments, average, the carried state and the reading
+// position of every row, and the configuration. All files are verified. Throws Error(checkpoint).
 nlohmann::ordered_json inspect_checkpoint(const std::filesystem::path& path, bool every_parameter);
 
-// Configuration, checkpoints (damaged ones with what is wrong), last metrics, and whether the run is running, finished
-// or can go on.
+// Returns configuration, checkpoints (with the fault of damaged ones), last metrics, and whether the run is running,
+// finished or can be resumed.
 nlohmann::ordered_json inspect_run(const std::filesystem::path& path);
 
 }  // namespace quire

@@ -10,7 +10,7 @@ namespace quire {
 
 namespace {
 
-// Leading axes of a parameter count as rows.
+// Treats a parameter as a matrix: all leading axes are rows.
 struct Matrix {
   int64_t rows = 1;
   int64_t columns = 1;
@@ -80,7 +80,7 @@ class Adafactor : public Optimizer {
   }
 
  private:
-  // Parts end at parameters.
+  // Returns whether this rank has the parameter; parts end at parameters.
   static bool holds(const std::vector<ArenaRange>& ranges, const ParameterStore::Entry& entry) {
     for (const ArenaRange& range : ranges) {
       if (range.begin <= entry.offset && entry.offset < range.end) return true;
@@ -89,10 +89,10 @@ class Adafactor : public Optimizer {
   }
 
   struct Moments {
-    size_t entry;   // of the store
-    Tensor row;     // [rows], or [N] of a vector
-    Tensor column;  // [columns] of a matrix
-    Tensor mean;    // of updates, when there is one
+    size_t entry;   // index in the store
+    Tensor row;     // [rows] for a matrix, [N] for a vector
+    Tensor column;  // [columns], for a matrix
+    Tensor mean;    // mean of updates; undefined without one
   };
 
   const ParameterStore& store_;

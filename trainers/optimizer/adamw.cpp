@@ -1,4 +1,4 @@
-// AdamW: two moments for every weight, updated in few long runs of the arena.
+// AdamW: two moments for every weight, updated in a few long ranges of the arena.
 #include <algorithm>
 
 #include "kernels/optimizer.h"
@@ -8,7 +8,7 @@ namespace quire {
 
 namespace {
 
-// A run of parameters with the same settings, alignment gaps included: they hold zeros and stay zero.
+// A range of parameters with the same settings. It includes alignment gaps, which are zero and stay zero.
 struct Range {
   int64_t begin = 0;
   int64_t end = 0;
@@ -38,15 +38,14 @@ std::vector<Range> ranges_of(const ParameterStore& store, const OptimizerConfig&
   return merged;
 }
 
-// The ranges that lie in the parts of a rank. `kept` says where the moments of each begin: those of the parts follow
-// each other.
+// A range that lies in the parts of a rank. `kept` is the offset of its moments: those of the parts follow each other.
 struct KeptRange {
   Range range;
   int64_t kept = 0;
 };
 std::vector<KeptRange> kept_ranges(const std::vector<Range>& ranges, const std::vector<ArenaRange>& parts) {
   std::vector<KeptRange> kept;
-  int64_t before = 0;  // moments of earlier parts
+  int64_t before = 0;  // number of moments of earlier parts
   for (const ArenaRange& part : parts) {
     for (Range range : ranges) {
       range.begin = std::max(range.begin, part.begin);

@@ -16,7 +16,7 @@ struct EnumNames<OptimizerKind> {
        "second moments of a matrix as one number per row and per column (Shazeer and Stern 2018)"});
 };
 
-// Parameters whose dotted names match, and what is different for them.
+// The parameters whose dotted names match, and the settings that differ for them.
 struct ParameterGroupConfig {
   std::vector<std::string> match;
   std::optional<double> weight_decay;
@@ -81,7 +81,7 @@ struct OptimizerConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("kind", kind, {.help = "kind of optimizer"});
-    // Only now, when the kind has been read.
+    // These keys come after `kind`, because their meaning depends on it.
     const std::string_view adamw = kind == OptimizerKind::adamw ? "" : "only optimizer.kind adamw has it";
     const std::string_view adafactor = kind == OptimizerKind::adafactor ? "" : "only optimizer.kind adafactor has it";
     v.field("relative_step", relative_step,

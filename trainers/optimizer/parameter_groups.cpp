@@ -10,7 +10,7 @@ namespace quire {
 
 namespace {
 
-// '*' and '?' match dots, too: names have no other separator.
+// '*' and '?' also match dots.
 bool matches(const std::string& glob, const std::string& name) {
   return ::fnmatch(glob.c_str(), name.c_str(), 0) == 0;
 }

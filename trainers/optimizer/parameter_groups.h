@@ -16,20 +16,21 @@ struct ParameterSettings {
   int group = -1;  // index in optimizer.groups; -1: none matches
 };
 
-// One per entry of the store, in its order. The parameters need not be allocated.
+// Returns one entry per entry of the store, in its order. The parameters need not be allocated.
 std::vector<ParameterSettings> parameter_settings(const ParameterStore& store, const OptimizerConfig& config);
 
-// The share of a parameter that weight decay removes in a step with this learning rate.
+// Returns the share of a parameter that weight decay removes in a step with this learning rate.
 double decay_of_step(const OptimizerConfig& config, const ParameterSettings& settings, double learning_rate);
 
 struct GroupFault {
   std::string key;  // "groups.0.match.1"
   std::string message;
 };
-// The first glob that selects no parameter, which is a misspelt one; nothing when there is none.
+// Returns the first glob that selects no parameter, which is probably misspelt; nothing when there is none.
 std::optional<GroupFault> find_group_fault(const ParameterStore& store, const OptimizerConfig& config);
 
-// One line per group, for logs: "optimizer.groups.0: 2 parameters, 512 weights, weight decay 0, learning rate x 0.1".
+// Returns one line per group, for logs: "optimizer.groups.0: 2 parameters, 512 weights, weight decay 0, learning rate x
+// 0.1".
 std::vector<std::string> describe_groups(const ParameterStore& store, const OptimizerConfig& config);
 
 }  // namespace quire

@@ -9,10 +9,10 @@ namespace quire {
 namespace {
 
 constexpr int64_t kLargestBucket = int64_t{4} << 20;    // elements
-constexpr int64_t kSmallestBucket = int64_t{16} << 10;  // below it a message costs more than its bytes
+constexpr int64_t kSmallestBucket = int64_t{16} << 10;  // for smaller messages the latency costs more than the bytes
 constexpr int64_t kAlignment = 16;                      // elements: parts begin on cache lines
 
-// The places of the entries of the arena, in its order, each up to the next one.
+// Returns the ranges of the entries in the order of the arena; each extends to the next one.
 struct EntryRange {
   size_t entry;
   ArenaRange range;
@@ -48,7 +48,7 @@ ParameterParts::ParameterParts(const ParameterStore& store, const RankPlace& pla
     : place_(place) {
   QUIRE_CHECK(0 <= place.rank && place.rank < place.ranks, "parameter parts: rank {} of {}", place.rank, place.ranks);
   const int64_t total = store.values().numel();
-  std::vector<int64_t> owners;  // of each entry of a bucket, when it goes to one rank
+  std::vector<int64_t> owners;  // the rank of each entry of a bucket, when an entry must not be divided
   const auto close = [&] {
     Bucket& bucket = buckets_.back();
     if (cut == Cut::anywhere) {
@@ -56,7 +56,7 @@ ParameterParts::ParameterParts(const ParameterStore& store, const RankPlace& pla
       return;
     }
     for (int64_t rank = 0; rank <= place.ranks; ++rank) {
-      int64_t bound = 0;  // behind the entries of the ranks before this one
+      int64_t bound = 0;  // end of the entries of the ranks so far
       for (size_t i = 0; i < bucket.held.size(); ++i) {
         if (owners[i] >= rank) break;
         bound = i + 1 < bucket.held.size() ? store.entries()[bucket.held[i + 1]].offset - bucket.range.begin
@@ -73,7 +73,7 @@ ParameterParts::ParameterParts(const ParameterStore& store, const RankPlace& pla
     }
     buckets_.back().range.end = next.range.end;
     buckets_.back().held.push_back(next.entry);
-    // By the middle of the parameter, so that ranks hold equally much of the whole arena.
+    // The middle of the parameter decides, so that ranks get equal shares of the whole arena.
     owners.push_back((next.range.begin + next.range.end) / 2 * place.ranks / std::max<int64_t>(total, 1));
   }
   if (!buckets_.empty()) close();

@@ -1,6 +1,6 @@
-// How the arena of parameters is shared out over ranks (ZeRO stage 1, Rajbhandari et al. 2020, section 5): each rank
-// keeps the moments of its part, updates the weights there and sends them to the others. The arena is cut into buckets,
-// whose bounds do not depend on the number of ranks, and each bucket into one part for every rank.
+// Divides the arena of parameters between ranks (ZeRO stage 1, Rajbhandari et al. 2020, section 5): each rank keeps the
+// moments of its part, updates the weights there and sends them to the others. The arena is cut into buckets, whose
+// bounds do not depend on the number of ranks, and each bucket into one part for every rank.
 #pragma once
 
 #include <vector>
@@ -26,10 +26,11 @@ struct ArenaRange {
 
 class ParameterParts {
  public:
-  // Where the parts of a bucket may end: an optimizer that looks at whole matrices needs them on one rank.
+  // Selects where the parts of a bucket may end: an optimizer that works on whole matrices needs each of them on one
+  // rank.
   enum class Cut { anywhere, at_parameters };
-  // The most elements of a bucket; one of a larger parameter holds that parameter alone. A small model has some sixteen
-  // buckets, so that its gradients leave while the sweep goes on, too.
+  // Returns the largest number of elements of a bucket; a larger parameter has a bucket for itself. A small model has
+  // about sixteen buckets, so that its gradients are sent during the sweep, too.
   static int64_t bucket_elements(int64_t arena);
 
   ParameterParts(const ParameterStore& store, const RankPlace& place, Cut cut);
@@ -38,14 +39,14 @@ class ParameterParts {
   struct Bucket {
     ArenaRange range;
     PartBounds bounds;         // elements counted from range.begin
-    std::vector<size_t> held;  // entries of the store, alignment gaps behind them included
+    std::vector<size_t> held;  // entries of the store, including the alignment gaps after them
   };
-  // In the order of the arena, which they fill.
+  // The buckets in the order of the arena, without gaps.
   const std::vector<Bucket>& buckets() const { return buckets_; }
   const RankPlace& place() const { return place_; }
-  // What this rank updates, in order, joined where one begins as another ends.
+  // The ranges that this rank updates, in order; adjacent ranges are joined.
   const std::vector<ArenaRange>& mine() const { return mine_; }
-  int64_t elements() const;  // of this rank
+  int64_t elements() const;  // number of elements of this rank
 
  private:
   RankPlace place_;

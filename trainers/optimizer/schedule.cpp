@@ -10,7 +10,7 @@ namespace quire {
 
 namespace {
 
-// How much of the way from final to the peak is left at a step after the warm-up.
+// Returns the remaining fraction of the way from the peak to the final rate at a step after the warm-up.
 double remaining(const ScheduleConfig& config, int64_t step) {
   const bool is_wsd = config.kind == ScheduleKind::wsd;
   const int64_t begin = is_wsd ? config.steps - config.decay.value_or(0) : config.warmup;

@@ -42,7 +42,7 @@ struct ScheduleConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("kind", kind, {.help = "course of the learning rate after the warm-up"});
-    // Only now, when the kind has been read.
+    // These keys come after `kind`, because their meaning depends on it.
     const bool ends = kind != ScheduleKind::constant && kind != ScheduleKind::inverse_sqrt;
     const std::string_view wsd_only = kind == ScheduleKind::wsd ? "" : "only schedule.kind wsd has it";
     v.field("warmup", warmup,
@@ -78,7 +78,7 @@ struct ScheduleConfig {
     c.require(kind != ScheduleKind::wsd || decay.has_value(), "decay",
               "wsd needs the length of its decay, for example a fifth of schedule.steps");
   }
-  // Ten steps are everyone's first trial, with the warm-up of a long run.
+  // Explains the most common first mistake: a trial of ten steps with the warm-up of a long run.
   void check_steps(ConfigChecker& c) const;
 };
 

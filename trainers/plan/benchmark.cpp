@@ -25,7 +25,7 @@ double seconds_since(Clock::time_point time) {
   return std::chrono::duration<double>(Clock::now() - time).count();
 }
 
-// Seconds of the fastest of several calls, from an idle device to an idle device.
+// Returns the seconds of the fastest of several calls, each measured from an idle device to an idle device.
 template <typename Call>
 double best_seconds(const Machine& machine, int repeats, double at_least, const Call& call) {
   DeviceBackend& device = device_backend(machine.device.kind);
@@ -41,7 +41,7 @@ double best_seconds(const Machine& machine, int repeats, double at_least, const 
   return best;
 }
 
-// Of products that are large enough to hide every overhead, for long enough that threads are awake.
+// Measures products that are large enough to make overhead negligible, for long enough that all threads are awake.
 double product_flops(const Machine& machine) {
   const int64_t size = machine.device == kCpu ? 1024 : 8192;
   const Tensor a = random_values({size, size}, machine.dtype, machine.device);
@@ -51,7 +51,7 @@ double product_flops(const Machine& machine) {
   return 2.0 * static_cast<double>(size * size * size) / seconds;
 }
 
-// Two reads and a write of arrays that no cache holds.
+// Measures two reads and a write of arrays larger than any cache.
 double sum_bandwidth(const Machine& machine) {
   const int64_t count = machine.device == kCpu ? int64_t{24} << 20 : int64_t{512} << 20;
   const Tensor a = Tensor::zeros({count}, machine.dtype, machine.device);
@@ -61,7 +61,7 @@ double sum_bandwidth(const Machine& machine) {
   return static_cast<double>(a.bytes() + b.bytes() + c.bytes()) / seconds;
 }
 
-// Bytes of the C heap: what malloc has from the system.
+// Returns the bytes that malloc has from the system.
 int64_t heap_bytes() {
   const struct mallinfo2 info = mallinfo2();
   return static_cast<int64_t>(info.arena + info.hblkhd);
@@ -113,7 +113,7 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   std::vector<double> times;
   auto started = Clock::now();
   int64_t since = 0;
-  int64_t targets = 0;  // tokens of the text: what the model inserts is none
+  int64_t targets = 0;  // tokens of the text, without inserted ones
   int64_t allocations = 0;
   int64_t heap = 0;
   for (int64_t step = 0; step < options.warmup + options.steps; ++step) {

@@ -1,4 +1,4 @@
-// Speed and memory of a configuration's training step on random tokens.
+// Measures speed and memory of a configuration's training step on random tokens.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -24,11 +24,11 @@ struct BenchmarkResult {
   double model_flops = 0;          // of one step: products of the forward pass, times three
   double measured_peak_flops = 0;  // per second: a large f32 product with the same threads, measured in this run
   double measured_bandwidth = 0;   // bytes per second of a large sum with the same threads; when profiling
-  int64_t peak_bytes = 0;          // most bytes that tensors held at once
+  int64_t peak_bytes = 0;          // largest number of bytes in tensors at one time
   int64_t state_bytes = 0;
   int64_t held_bytes = 0;      // tensors and free blocks of the allocator
-  int64_t resident_bytes = 0;  // most main memory that the process had
-  // During the timed steps: calls of the tensor allocator that reached the system, and growth of the heap.
+  int64_t resident_bytes = 0;  // largest resident memory of the process
+  // Counted during the timed steps: calls of the tensor allocator that reached the system, and growth of the heap.
   int64_t system_allocations = 0;
   int64_t heap_growth_bytes = 0;
   std::vector<std::string> choices;  // which kernels the steps take, as the log says it
@@ -37,17 +37,18 @@ struct BenchmarkResult {
   double model_flops_share() const { return model_flops / (step_ms_median / 1000) / measured_peak_flops; }
 };
 
-// Seconds an operation would take if only its products and the bytes of its operands counted.
+// Returns the seconds of an operation if only its products and the bytes of its operands took time.
 double roofline_seconds(const BenchmarkResult& result, const OpStats& op);
 
-// Multiplications and additions of a training step, counting a backward pass as two forward passes: every weight matrix
-// once per token it is applied to (carried hidden states included), attention over what a token sees in full rows.
+// Returns multiplications and additions of a training step, counting a backward pass as two forward passes: every
+// weight matrix once per token it is applied to (carried hidden states included), attention over the keys that a token
+// sees in full rows.
 double training_flops(const ModelConfig& model, int64_t vocabulary, int64_t rows, int64_t subsequence);
 
-// Most memory this process has had resident.
+// Returns the largest resident memory of this process so far.
 int64_t most_resident_bytes();
 
-// Needs no corpus: random token ids; every row starts once and then carries on.
+// Needs no corpus: token ids are random; a document begins in every row once and then continues.
 BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, const BenchmarkOptions& options);
 
 nlohmann::ordered_json to_json(const BenchmarkResult& result, const std::string& config, const Machine& machine,

@@ -24,13 +24,14 @@ int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Rows that a rank reads at once, of which fewer stand for all: `larger`, and half of them to see what a row adds.
+// The rows that a rank reads at once. When there are too many, `larger` of them are run, and half of these, to see what
+// a row adds.
 struct SampledRows {
   int64_t all;
   int64_t larger;
   int64_t smaller;
 
-  // blocks: how many there are of them beside each other.
+  // `blocks`: the number of blocks of rows that exist at the same time.
   SampledRows(int64_t rows, int64_t length, int64_t blocks)
       : all(rows),
         larger(rows <= kMaxTokens / (blocks * length)
@@ -89,7 +90,7 @@ Plan plan_of_rows(const RunConfig& config, int64_t ranks, int threads) {
   plan.activations = block.scaled(smaller.activations, plan.activations);
   plan.free_blocks = static_cast<int64_t>(free_share * static_cast<double>(plan.activations));
   plan.evaluation = evaluation.scaled(smaller.evaluation, plan.evaluation);
-  // An evaluation takes the blocks of a step where there are enough of them.
+  // An evaluation reuses free blocks of a step as far as they suffice.
   plan.evaluation_blocks = std::max<int64_t>(0, plan.evaluation - plan.activations - plan.free_blocks);
   plan.checkpoint += (sampled_state / sampled_rows) * (config.data.rows - sampled_rows * ranks);
   return plan;

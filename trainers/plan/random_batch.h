@@ -7,13 +7,14 @@
 
 namespace quire {
 
-// The number of token ids: data.vocabulary, else that of the corpus when it exists, else 258 (bytes).
+// Returns the number of token ids: data.vocabulary, else that of the corpus when it exists, else 258 (bytes).
 int64_t expected_vocabulary(const RunConfig& config);
 
-// Says on stderr that the number is a guess, where data.corpus names a file that is not there.
+// Warns on stderr that the number is a guess, when data.corpus names a file that does not exist.
 void tell_guessed_vocabulary(const RunConfig& config);
 
-// Random tokens, with the tokens that the model inserts. In every row a document begins at step 0 and never ends.
+// Returns random tokens, with the tokens that the model inserts. In every row a document begins at step 0 and never
+// ends.
 Batch random_batch(const DataConfig& data, int64_t vocabulary, const Insertion& insertion, int64_t step);
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// Whether a run fits into the memory of its device, and what would make it smaller.
+// Checks whether a run fits into the memory of its device, and names the settings that would make it smaller.
 
 #include "core/check.h"
 #include "kernels/backend.h"
@@ -8,7 +8,7 @@ namespace quire {
 
 namespace {
 
-// One kind of what a run keeps, and what makes it smaller.
+// One class of memory of a run, and the setting that makes it smaller.
 struct MemoryClass {
   const char* name;
   int64_t bytes;
@@ -28,13 +28,12 @@ std::vector<MemoryClass> memory_classes(const Plan& plan, const RunConfig& confi
       {"average", plan.average, "no optimizer.ema"},
       {"state", plan.state, "shorter caches and memories, or fewer data.rows"},
       {"activations", plan.activations + plan.free_blocks, (whole ? "model.recompute: blocks, or " : "") + activations},
-      // Of what an evaluation takes, the part that is more than the activations in whose place it is.
+      // The evaluation counts only the part that exceeds the activations, whose place it takes.
       {"evaluation", std::max<int64_t>(0, plan.evaluation - plan.activations),
        "fewer evaluate.rows, or evaluate.every: 0 and quire eval of checkpoints"},
       {"workspace", plan.workspace, "fewer data.rows"}};
 }
 
-// Of a rank. Parts of ranks differ where they end at parameters.
 std::string size_text(int64_t bytes) {
   const auto value = static_cast<double>(bytes);
   return bytes < 1'000'000'000 ? fmt::format("{:.0f} MB", value / 1e6) : fmt::format("{:.1f} GB", value / 1e9);
@@ -58,14 +57,14 @@ void require_memory(const Plan& plan, const RunConfig& config, int64_t available
 
 void require_memory(const RunConfig& config, const Machine& machine, int threads, const Ranks& ranks) {
   const DeviceBackend::Memory memory = device_backend(machine.device.kind).memory();
-  // The host may take memory from other programs' caches; a GPU has what is free.
+  // The host can reclaim memory from other programs' caches, so its total counts; a GPU only has its free memory.
   const bool gpu = machine.device.kind == DeviceKind::cuda;
   if (memory.total == 0) return;
-  const int sharing = gpu ? 1 : ranks.host_size();  // every rank has a GPU of its own
+  const int sharing = gpu ? 1 : ranks.host_size();  // every rank has its own GPU
   const std::string where = gpu            ? machine.backend
                             : sharing == 1 ? std::string("this machine")
                                            : fmt::format("this machine, for each of its {} ranks,", sharing);
-  // Ranks beyond the rows have none, and take no more memory than the others.
+  // Ranks beyond the number of rows take no more memory than the others.
   const int64_t planned = std::min<int64_t>(ranks.size(), config.data.rows);
   require_memory(make_plan(config, planned, threads), config, (gpu ? memory.free : memory.total) / sharing, where);
 }

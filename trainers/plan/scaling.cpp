@@ -17,7 +17,7 @@ double real(int64_t value) {
 double Cluster::pass(int64_t ranks, const StepExchange::Bucket& bucket) const {
   if (ranks == 1) return 0;
   const int64_t all_hosts = hosts(ranks);
-  const int64_t on_host = ranks - (all_hosts - 1) * ranks_per_host;  // of the host with fewest
+  const int64_t on_host = ranks - (all_hosts - 1) * ranks_per_host;  // ranks of the host with fewest
   const bool several_on_host = std::min(ranks, ranks_per_host) > 1;
   if (kind == ExchangeKind::pairwise) {
     const auto rounds = [&](int64_t count, const Link& link) {
@@ -81,14 +81,14 @@ ScalingPoint ScalingModel::point(int64_t ranks, int64_t rows) const {
   result.most_rows = (rows + ranks - 1) / ranks;
   result.compute = compute_.of(result.most_rows);
   if (ranks > 1) {
-    // Only the last of the blocks of rows has a sweep that gradients leave in.
+    // Gradients are sent only during the sweep of the last block of rows.
     const int64_t blocks = std::min(config_.data.accumulate, result.most_rows);
     const int64_t last_rows = result.most_rows - result.most_rows * (blocks - 1) / blocks;
     const GradientOverlap overlap =
         gradient_overlap(cluster_, result.exchange, compute_.backward * compute_.row * real(last_rows));
     result.hidden = overlap.hidden;
     result.overlap = overlap.early;
-    result.exchange_time = 2 * overlap.exchange;  // weights are gathered as gradients are scattered
+    result.exchange_time = 2 * overlap.exchange;  // gathering weights takes as long as scattering gradients
     for (const int64_t bytes : result.exchange.sums) result.exchange_time += cluster_.all_reduce(ranks, bytes);
     result.exchange_time +=
         cluster_.host_exchange(ranks) *

@@ -36,25 +36,25 @@ struct Cluster {
   ExchangeKind kind = ExchangeKind::ring;
 
   int64_t hosts(int64_t ranks) const { return (ranks + ranks_per_host - 1) / ranks_per_host; }
-  // Seconds of a reduce_scatter or an all_gather.
+  // Returns the seconds of a reduce_scatter or an all_gather.
   double pass(int64_t ranks, const StepExchange::Bucket& bucket) const;
   double all_reduce(int64_t ranks, int64_t bytes) const;
   double host_exchange(int64_t ranks) const;
 };
 
-// The exchange of gradients beside the last backward sweep of a step, which takes `sweep` s.
+// The exchange of gradients during the last backward sweep of a step, which takes `sweep` s.
 struct GradientOverlap {
-  double exchange = 0;  // s of all buckets
-  double hidden = 0;    // of them, what the sweep hides
+  double exchange = 0;  // s for all buckets
+  double hidden = 0;    // s of `exchange` that overlap with the sweep
   double early = 0;     // share of the bytes that is summed before the sweep ends
 };
 GradientOverlap gradient_overlap(const Cluster& cluster, const StepExchange& exchange, double sweep);
 
-// The time that a rank computes in a step, in s.
+// The computing time of a rank in a step, in s.
 struct ComputeTime {
   double fixed = 0;     // does not depend on rows
-  double row = 0;       // of each row
-  double backward = 0;  // share of a row's time
+  double row = 0;       // per row
+  double backward = 0;  // share of a row's time that is the backward pass
   double of(int64_t rows) const { return fixed + row * static_cast<double>(rows); }
 };
 
@@ -62,13 +62,13 @@ struct ComputeTime {
 struct ScalingPoint {
   int64_t ranks = 1;
   int64_t hosts = 1;
-  int64_t rows = 0;        // of all ranks
-  int64_t least_rows = 0;  // of the rank with fewest; 0: some ranks wait for the others
+  int64_t rows = 0;        // rows of all ranks
+  int64_t least_rows = 0;  // rows of the rank with fewest; 0: some ranks only wait
   int64_t most_rows = 0;
   StepExchange exchange;
-  double compute = 0;        // of the rank with most rows
-  double exchange_time = 0;  // of everything that is exchanged
-  double hidden = 0;         // of it, what the backward sweep hides
+  double compute = 0;        // for the rank with the largest number of rows
+  double exchange_time = 0;  // for everything that is exchanged
+  double hidden = 0;         // the part of exchange_time that overlaps with the backward sweep
   double overlap = 0;        // the share of the gradient that is summed before the sweep ends
   double tokens_per_second = 0;
   double efficiency = 0;  // tokens_per_second over N times that of one rank
@@ -79,7 +79,7 @@ class ScalingModel {
  public:
   ScalingModel(const RunConfig& config, const Cluster& cluster, const ComputeTime& compute);
   ScalingPoint strong(int64_t ranks) const;              // data.rows stay as they are
-  ScalingPoint weak(int64_t ranks, int64_t rows) const;  // so many rows for every rank
+  ScalingPoint weak(int64_t ranks, int64_t rows) const;  // every rank has `rows` rows
  private:
   ScalingPoint point(int64_t ranks, int64_t rows) const;
 

@@ -10,7 +10,7 @@ namespace quire {
 
 namespace {
 
-// The share of what ranks hold together that one of them lacks.
+// Returns the share of the whole that one rank lacks.
 double share_of_others(int64_t ranks) {
   return static_cast<double>(ranks - 1) / static_cast<double>(ranks);
 }
@@ -34,13 +34,13 @@ double StepExchange::weight_bytes() const {
 double StepExchange::sum_bytes() const {
   int64_t total = 0;
   for (const int64_t bytes : sums) total += bytes;
-  return 2 * share_of_others(ranks) * static_cast<double>(total);  // parts of sums go there, and whole sums come back
+  return 2 * share_of_others(ranks) * static_cast<double>(total);  // parts of sums are sent, and whole sums return
 }
 
 StepExchanges::StepExchanges(const RunConfig& config) : cut_(cut_of(config.optimizer)) {
   const int64_t vocabulary = expected_vocabulary(config);
   const DType dtype = computing_type(config.run.precision, planned_device(config.run));
-  RunConfig one_row = config;  // sums do not depend on rows
+  RunConfig one_row = config;  // the sums do not depend on rows
   one_row.data.rows = 1;
   training_ = std::make_unique<TrainingState>(one_row, vocabulary, Machine{kMeta, dtype, "meta"});
   const Batch batch = random_batch(one_row.data, vocabulary, training_->network.model.insertion(), 0);
@@ -50,7 +50,7 @@ StepExchanges::StepExchanges(const RunConfig& config) : cut_(cut_of(config.optim
   }
   constexpr auto kDouble = static_cast<int64_t>(sizeof(double));
   sums_.push_back(terms * kDouble);
-  sums_.push_back(kDouble);  // the norm
+  sums_.push_back(kDouble);  // the gradient norm
 }
 
 StepExchange StepExchanges::of(int64_t ranks) const {

@@ -7,32 +7,33 @@
 
 namespace quire {
 
-// Of one of N ranks. A step has these collectives, one after the other:
+// The exchanges of one of N ranks. A step has these collectives, one after the other:
 //   a reduce_scatter of every bucket of gradients, while the last backward sweep goes on
 //   an all_reduce of every sum of a learner, of the losses and of the squared norm of the gradient
 //   an all_gather of every bucket of weights, after the update
 struct StepExchange {
   struct Bucket {
-    int64_t bytes = 0;  // of gradients, and as many of weights
+    int64_t bytes = 0;  // bytes of gradients, and the same number of weights
     int64_t least = 0;  // bytes of the smallest part of a rank
-    int64_t most = 0;   // and of the largest
+    int64_t most = 0;   // bytes of the largest part of a rank
   };
   int64_t ranks = 1;
   std::vector<Bucket> buckets = {};   // in the order of the arena
   std::vector<int64_t> sums = {};     // bytes of each all_reduce
-  int64_t host_exchanges = 0;         // of small values of the host: targets, and whether to stop
-  int64_t host_exchanges_logged = 0;  // more at a step that is logged: telemetry, and peak memory
+  int64_t host_exchanges = 0;         // exchanges of small host values: targets, and whether to stop
+  int64_t host_exchanges_logged = 0;  // additional ones at a step that is logged: telemetry, and peak memory
 
   int64_t collectives() const { return static_cast<int64_t>(2 * buckets.size() + sums.size()); }
   int64_t arena_bytes() const;
-  // What a rank sends: the mean over ranks, of which each sends the parts of the others, and gets as much.
+  // Return the bytes that a rank sends, as a mean over ranks: each sends the parts of the others, and receives as many
+  // bytes.
   double gradient_bytes() const;
   double weight_bytes() const;
   double sum_bytes() const;
   double bytes_sent() const { return gradient_bytes() + weight_bytes() + sum_bytes(); }
 };
 
-// The exchanges of a configuration by the number of ranks. One rank exchanges nothing.
+// The exchanges of a configuration for any number of ranks. One rank exchanges nothing.
 class StepExchanges {
  public:
   explicit StepExchanges(const RunConfig& config);

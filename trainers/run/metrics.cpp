@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// 0 for a line without one.
+// Returns the step of a line; 0 for a line without one.
 int64_t step_of(const nlohmann::ordered_json& object) {
   const auto found = object.find("step");
   return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
@@ -26,7 +26,7 @@ std::string to_line(const nlohmann::ordered_json& object) {
   return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-// A metrics line is some kilobytes long, telemetry of many layers included.
+// The largest line that is read. A metrics line is some kilobytes long, telemetry of many layers included.
 constexpr size_t kLongestLine = size_t{16} << 20;
 
 [[noreturn]] void fail_long_line(const fs::path& path, int64_t number) {
@@ -34,7 +34,7 @@ constexpr size_t kLongestLine = size_t{16} << 20;
        number, kLongestLine);
 }
 
-// Calls use(line, number) for every line that ends; returns the place after the last of them.
+// Calls use(line, number) for every complete line; returns the offset after the last of them.
 template <typename Use>
 int64_t for_each_line(const fs::path& path, const Use& use) {
   File file = File::open(path, ErrorKind::data);

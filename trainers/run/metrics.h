@@ -9,11 +9,11 @@
 
 namespace quire {
 
-// Appends lines, each written out at once. A last line that a crash left half-written is removed first.
+// Appends lines, each flushed at once. An incomplete last line that a crash left is removed first.
 class MetricsLog {
  public:
   explicit MetricsLog(const std::filesystem::path& path);
-  // Non-finite numbers become null. Error(disk) when the line cannot be written.
+  // Non-finite numbers become null. Throws Error(disk) when the line cannot be written.
   void append(const nlohmann::ordered_json& object);
 
  private:
@@ -24,11 +24,11 @@ class MetricsLog {
   std::unique_ptr<std::FILE, Close> file_;
 };
 
-// Returns all whole lines; a file that does not exist has none. An incomplete last line is dropped. Other damage, and
-// what is no regular file, is Error(data).
+// Returns all whole lines; a file that does not exist has none. An incomplete last line is dropped. Throws Error(data)
+// for other damage, and when the path is no regular file.
 std::vector<nlohmann::ordered_json> read_metrics(const std::filesystem::path& path);
 
-// The largest step that a line has, not above `most`; 0 when there is none.
+// Returns the largest step that a line has, at most `most`; 0 when there is none.
 int64_t last_logged_step(const std::filesystem::path& path, int64_t most);
 
 // Removes the lines of steps after `step`, before a run continues from there. The file is replaced as a whole.

@@ -69,7 +69,7 @@ void connect_devices(const Machine& machine, Ranks& ranks) {
     break;
   }
   if (machine.device == kCpu) {
-    // What does not work at all is better known now.
+    // A first sum finds collectives that do not work at all.
     ranks.collectives().all_reduce(Tensor::zeros({1}, DType::f32));
     return ranks.collectives().wait();
   }

@@ -38,7 +38,7 @@ int64_t percent(const ProgressState& state) {
   return state.total > 0 ? std::clamp<int64_t>(state.done * 100 / state.total, 0, 100) : 100;
 }
 
-// "3:20 left"; how long it took at the end; nothing before the first step.
+// Returns "3:20 left", or the duration at the end; empty before the first step.
 std::string time_text(const ProgressState& state) {
   if (state.done >= state.total) return duration(state.seconds);
   if (state.done <= state.first) return "";

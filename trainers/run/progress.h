@@ -9,15 +9,15 @@ namespace quire {
 
 class Progress {
  public:
-  // `done` is where the work starts: a resumed run does not count what was done before in its estimate.
+  // `done` is where the work starts: the time estimate of a resumed run ignores earlier work.
   Progress(std::string label, int64_t total, int64_t done = 0);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Cheap to call often: what is shown is limited by time. `text` is, for example, "loss 1.23".
+  // Cheap to call often: output is limited by time. `text` is, for example, "loss 1.23".
   void update(int64_t done, const std::string& text = "");
-  // Time that was spent on something else counts neither as past nor for what is left.
+  // Excludes time that was spent on something else from the elapsed time and the estimate.
   void leave_out(double seconds);
   // Prints the last state as a plain line and removes the bar.
   void finish();

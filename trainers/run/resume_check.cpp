@@ -16,7 +16,8 @@ std::string shown(const std::string& value) {
   return value.empty() ? "absent" : value;
 }
 
-// The rate of the step after `step` when it is not the one that `before` leads to; empty otherwise.
+// Describes the learning rate of the step after `step` when it is not the one that `before` would give; empty
+// otherwise.
 std::string describe_jump(const RunConfig& before, const RunConfig& after, int64_t step) {
   if (step == 0 || before.optimizer.relative_step || after.optimizer.relative_step) return "";
   const double last = learning_rate(before.schedule, before.optimizer.lr, step);
@@ -68,7 +69,7 @@ std::vector<std::string> lost_edits(const RunConfig& before, const RunFile& run,
 std::optional<int64_t> step_of_written_checkpoint(const RunConfig& config, int64_t last_logged) {
   const int64_t every = config.checkpoint.every;
   if (every > 0 && last_logged > every) return every;
-  // The last step's line comes just before the last checkpoint.
+  // The last step's line is written just before the last checkpoint.
   if (last_logged >= config.schedule.steps) return config.schedule.steps;
   return std::nullopt;
 }

@@ -1,4 +1,4 @@
-// Whether the parts of a run directory belong together, before a run goes on there and replaces some of them.
+// Checks that the parts of a run directory belong together, before a run continues there and replaces some of them.
 #pragma once
 
 #include <filesystem>
@@ -10,52 +10,52 @@
 
 namespace quire {
 
-// config.yaml of a run directory.
+// The config.yaml of a run directory.
 struct RunFile {
   std::filesystem::path path;
   RunConfig config;
-  bool edited = false;  // by somebody else than quire
+  bool edited = false;  // changed after quire wrote it
 };
 RunFile read_run_file(const std::filesystem::path& path);
 
-// What a user says about the configuration on --resume.
+// The changes of the configuration that a user asks for on --resume.
 struct ResumeRequest {
-  std::string file = {};                    // a configuration in place of config.yaml of the run; empty: none
+  std::string file = {};                    // a configuration in place of the run's config.yaml; empty: none
   std::vector<std::string> overrides = {};  // key.path=value
   bool drop_state = false;
 };
 
-// The configuration that a run goes on with: that of `file`, else of the run, with the overrides.
+// Returns the configuration that a run continues with: that of `file`, else of the run, with the overrides.
 RunConfig requested_config(const RunFile& run, const ResumeRequest& request);
 
-// Lines for the log: each key that `after` changes, "optimizer.lr 0.001 -> 0.0001 from step 600", and the learning rate
-// where it jumps at the next step.
+// Returns lines for the log: each key that `after` changes, "optimizer.lr 0.001 -> 0.0001 from step 600", and the
+// learning rate where it jumps at the next step.
 std::vector<std::string> describe_changes(const RunConfig& before, const RunConfig& after, int64_t step);
-// Lines that name each key which was edited in config.yaml and has another value in the file of the request.
+// Returns lines that name each key which was edited in config.yaml and has another value in the file of the request.
 std::vector<std::string> lost_edits(const RunConfig& before, const RunFile& run, const RunConfig& after,
                                     const ResumeRequest& request);
 
-// The step of a checkpoint that a run must have written, given the last step in its metrics: one whose next step was
-// logged, or the run's last. Nothing when it may have been killed before it wrote any.
+// Returns the step of a checkpoint that a run must have written, given the last step in its metrics: one whose next
+// step was logged, or the run's last. Returns nothing when it may have been killed before it wrote any.
 std::optional<int64_t> step_of_written_checkpoint(const RunConfig& config, int64_t last_logged);
 
-// Error(checkpoint) for a run whose metrics are of steps behind a checkpoint, when there is no checkpoint.
+// Throws Error(checkpoint) when the metrics go beyond the step of a checkpoint, but there is no checkpoint.
 void require_no_lost_checkpoint(const std::filesystem::path& run_directory, const RunConfig& config);
 
-// When the configurations of run and checkpoint differ in more than what may change on --resume: Error(config) where
-// the run's was edited, else Error(checkpoint).
+// Compares the configurations of run and checkpoint. When they differ in keys that must not change on --resume, throws
+// Error(config) if the run's was edited, else Error(checkpoint).
 void require_checkpoint_of_run(const std::filesystem::path& checkpoint, const RunConfig& of_checkpoint,
                                const RunFile& run);
 
-// Error(config) when a run is to end before the step of the checkpoint that it goes on from.
+// Throws Error(config) when a run is to end before the step of the checkpoint that it continues from.
 void require_steps_left(const RunConfig& config, int64_t step);
 
-// True when a run has made all of its steps and evaluated the last one, where it evaluates.
+// Returns true when a run has made all of its steps and evaluated the last one, if it evaluates.
 bool is_finished(const RunConfig& config, int64_t step, const std::filesystem::path& metrics);
-// Whether metrics.jsonl has an evaluation of the step.
+// Returns whether metrics.jsonl has an evaluation of the step.
 bool was_evaluated(const std::filesystem::path& metrics, int64_t step);
-// Error(config) that names changes for which a run of `steps` steps has none left. An evaluation of the last step that
-// is still due may have others.
+// Throws Error(config) that names the requested changes when a run of `steps` steps has no step left for them. If an
+// evaluation of the last step is still due, changes for evaluation are allowed.
 void require_no_changes(const std::vector<ConfigDifference>& differences, const ResumeRequest& request,
                         const std::filesystem::path& run_directory, int64_t steps, bool evaluated);
 

@@ -33,7 +33,7 @@ bool is_held_by_another(int descriptor, int how) {
   return result != 0 && errno == EWOULDBLOCK;
 }
 
-// What the process that holds the lock has written into it: "process 4711 on node07".
+// Returns what the process with the lock has written into it: "process 4711 on node07".
 std::string holder_of(int lock) {
   std::array<char, 512> text{};
   const ssize_t count = ::pread(lock, text.data(), text.size(), 0);
@@ -45,7 +45,7 @@ void write_holder(int lock) {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
   const std::string line = fmt::format("process {} on {}\n", ::getpid(), host.data());
-  // Only for the message of another process.
+  // The text only serves the message of another process, so failures are ignored.
   [[maybe_unused]] const bool written = ::ftruncate(lock, 0) == 0 && ::pwrite(lock, line.data(), line.size(), 0) > 0;
 }
 
@@ -54,7 +54,7 @@ void write_holder(int lock) {
        holder.empty() ? "" : " (" + holder + ")");
 }
 
-// Files that a run appends to, and that a look at it reads.
+// Checks the files that a run appends to, and that inspection reads.
 void require_regular_files(const RunDirectory& run) {
   for (const std::filesystem::path& path : {run.metrics(), run.log()}) {
     std::error_code ignored;
@@ -64,7 +64,7 @@ void require_regular_files(const RunDirectory& run) {
   }
 }
 
-// A run that lost its configuration, or files of another program.
+// Throws for the remains of a run that lost its configuration, or files of another program.
 void require_no_remains(const RunDirectory& run) {
   std::error_code ignored;
   for (const std::filesystem::path& path : {run.metrics(), run.log()}) {
@@ -83,14 +83,15 @@ RunDirectory::RunDirectory(std::filesystem::path path, bool lock)
     : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   if (descriptor_ < 0) fail(ErrorKind::disk, "{}: cannot be opened: {}", path_.string(), std::strerror(errno));
   if (!lock) return;
-  // File systems without locks are used without one.
+  // On file systems without locks the run has none.
   if (is_held_by_another(descriptor_, LOCK_EX)) {
     ::close(descriptor_);
     fail_for_running(path_, "");
   }
 }
 
-// Network file systems want a file that is open for writing. Where it cannot be made, who writes to the run says why.
+// Locks the file .lock, which network file systems require to be open for writing. When it cannot be made, a later
+// write to the run reports the reason.
 void RunDirectory::lock_on_all_hosts(std::chrono::milliseconds patience) {
   lock_ = ::open((path_ / kLock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (lock_ < 0) return;
@@ -137,7 +138,7 @@ RunDirectory RunDirectory::create(const std::filesystem::path& path) {
   }
   require_no_remains(run);
   run.lock_on_all_hosts(kLease);
-  require_no_run();  // a process of another host may have begun one
+  require_no_run();  // a process of another host may have created a run meanwhile
   return run;
 }
 

@@ -7,23 +7,25 @@
 
 namespace quire {
 
-// While it lives no other process can create or open the same run. Two locks say so: one of the folder, which network
-// file systems keep to one host, and one of the file .lock in it, which they keep on the server for all hosts.
+// While it lives no other process can create or open the same run. It has two locks: one on the folder, which network
+// file systems keep local to a host, and one on the file .lock in it, which they keep on the server for all hosts.
 class RunDirectory {
  public:
-  // A server gives up the lock of a host that has crashed after its lease, which takes a minute and a half for NFS.
+  // The time to wait for a lock: a server releases the lock of a crashed host after its lease, which takes a minute and
+  // a half for NFS.
   static constexpr std::chrono::seconds kLease{120};
-  // A new run. Error(config) when the folder already holds one or what is left of one, Error(disk) when it cannot be
-  // made or written.
+  // Creates a new run. Throws Error(config) when the folder already has one or the remains of one, Error(disk) when it
+  // cannot be made or written.
   static RunDirectory create(const std::filesystem::path& path);
-  // A run to go on with. Error(config) when there is none, Error(data) when its log or metrics are no regular files. A
-  // process on another host that holds it is waited for so long.
+  // Opens a run to continue it. Throws Error(config) when there is none, Error(data) when its log or metrics are no
+  // regular files. It waits for `patience` when a process on another host has the lock.
   static RunDirectory open(const std::filesystem::path& path, std::chrono::milliseconds patience = kLease);
 
-  // The same run for another rank, which leaves the lock to root. Error(disk) when it does not see the folder.
+  // Opens the same run on another rank, which leaves the lock to root. Throws Error(disk) when the rank does not see
+  // the folder.
   static RunDirectory of_root(const std::filesystem::path& path);
 
-  // Whether a process holds the run right now.
+  // Returns whether a process has locked the run.
   static bool is_in_use(const std::filesystem::path& path);
 
   RunDirectory(RunDirectory&& other) noexcept;
@@ -42,10 +44,10 @@ class RunDirectory {
 
   std::filesystem::path path_;
   int descriptor_ = -1;
-  int lock_ = -1;  // of the file .lock
+  int lock_ = -1;  // descriptor of the file .lock
 };
 
-// runs/NAME below the current folder. Error(config) for a name that is not a single folder name.
+// Returns runs/NAME below the current folder. Throws Error(config) for a name that is not a single folder name.
 std::filesystem::path default_run_directory(const std::string& name);
 
 }  // namespace quire

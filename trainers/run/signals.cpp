@@ -10,11 +10,11 @@ namespace quire {
 
 namespace {
 
-// A signal handler can reach nothing but globals.
+// A signal handler can reach only globals.
 std::atomic<int> caught{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
-// Ranks that are threads share the handlers: the first sets them, the last gives them back.
+// Ranks that are threads share the handlers: the first one installs them, the last one restores the old ones.
 constexpr std::array kSignals{SIGTERM, SIGINT, SIGUSR1, SIGHUP};
 std::mutex mutex;
 int living = 0;
@@ -36,11 +36,11 @@ StopSignals::StopSignals() {
   caught = 0;
   struct sigaction action = {};
   action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;  // reads and writes in progress go on
+  action.sa_flags = SA_RESTART;  // interrupted reads and writes continue
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < kSignals.size(); ++i) {
     QUIRE_CHECK(sigaction(kSignals[i], &action, &previous[i]) == 0, "signals: sigaction failed");
-    // Under nohup a closed terminal stops nothing.
+    // Under nohup a closed terminal must not stop the run.
     if (kSignals[i] == SIGHUP && previous[i].sa_handler == SIG_IGN) sigaction(SIGHUP, &previous[i], nullptr);
   }
 }

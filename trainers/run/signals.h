@@ -1,4 +1,4 @@
-// Who asks a run to stop at the end of its step.
+// Requests to stop a run at the end of its step.
 #pragma once
 
 #include <csignal>
@@ -6,7 +6,7 @@
 
 namespace quire {
 
-// Every rank has one of its own; the run stops when one of them is asked.
+// Every rank has its own request; the run stops when one of them has a reason.
 class StopRequest {
  public:
   StopRequest() = default;
@@ -16,17 +16,17 @@ class StopRequest {
   virtual std::string reason() const = 0;  // empty: nobody asks
 };
 
-// SIGTERM, SIGINT, SIGUSR1 and SIGHUP of this process, while it lives; SIGHUP, which a closed terminal sends, stays
-// ignored under nohup. Ranks that are threads may have one each, and all see the same signals. A second SIGINT ends the
-// process as usual, until ignore_more().
+// Catches SIGTERM, SIGINT, SIGUSR1 and SIGHUP of this process while it lives; SIGHUP, which a closed terminal sends,
+// stays ignored under nohup. Ranks that are threads may have one each, and all see the same signals. A second SIGINT
+// ends the process as usual, until ignore_more().
 class StopSignals : public StopRequest {
  public:
   StopSignals();
   ~StopSignals() override;
 
-  // One that lives until the process is gone, so that no signal on the way out changes the exit code.
+  // Returns an object that lives until the process ends, so that no late signal changes the exit code.
   static const StopSignals& of_process();
-  // How the process ends is decided: from now on these signals mean nothing, while one of these objects lives.
+  // Ignores these signals from now on, while one of these objects lives: the end of the process is decided.
   static void ignore_more();
 
   bool requested() const { return signal_number() != 0; }

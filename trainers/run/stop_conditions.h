@@ -15,15 +15,15 @@ namespace quire {
 class StopConditions {
  public:
   using Clock = std::chrono::steady_clock;
-  // Wall time counts from `started`. The request outlives this.
+  // Wall time counts from `started`. The request must outlive this.
   StopConditions(const StopRequest& request, Clock::time_point started, const std::filesystem::path& run_directory,
                  std::optional<Duration> max_wall_time);
 
-  // The reason to stop; empty while the run may continue. Cheap enough for every step, because the file is looked for
-  // only once a second.
+  // Returns the reason to stop; empty while the run may continue. Cheap enough for every step, because the file is
+  // looked for only once a second.
   std::string reason();
 
-  // Removes the file, so that the run can go on later. Error(disk) when it cannot be removed.
+  // Removes the file, so that the run can be resumed. Throws Error(disk) when it cannot be removed.
   void remove_file() const;
 
  private:

@@ -54,7 +54,7 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
   }
   for (const std::string& line : changes_) log_info(line);
   if (training_->step > 0) {
-    // What a signal cut short last time.
+    // Makes the evaluation that a signal interrupted in the previous process.
     if (needs_evaluation() && !evaluate_now(stop)) return RunOutcome::stopped;
   }
 
@@ -66,7 +66,7 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
   int64_t steps = 0;
   double exchange_seconds = 0;
   Pace pace;
-  // Time that passes beside the steps.
+  // Measures time that is not part of the steps.
   const auto beside_steps = [&](const auto& work) {
     const auto started = Clock::now();
     const auto result = work();
@@ -139,7 +139,7 @@ std::string Trainer::describe_reading() const {
   return describe(schedule_share(config_, corpus_->split(config_.data.split)), config_);
 }
 
-// Where the ranks are and what their tensors travel over.
+// Describes the hosts of the ranks and the library that carries their tensors.
 std::string Trainer::describe_ranks() const {
   constexpr size_t kMostHosts = 8;
   std::vector<std::pair<std::string, int>> hosts;
@@ -165,9 +165,9 @@ void Trainer::log_step(const StepResult& result, double seconds, double exchange
       ranks_.largest(static_cast<double>(device_backend(machine_.device.kind).allocator().stats().peak_bytes)));
   training_->logged = training_->step;
   if (!ranks_.is_root()) return;
-  nlohmann::ordered_json epoch;  // a mixture has none
+  nlohmann::ordered_json epoch;  // null for a mixture
   if (!mixture_) {
-    // BOS has a target, too: a document of n tokens counts n + 1, or n where the first one is left out.
+    // BOS has a target, too: a document of n tokens has n + 1 targets, or n when the first one does not count.
     const Split& split = corpus_->split(config_.data.split);
     const int64_t of_bos = config_.data.score_first_token ? split.documents() : 0;
     epoch = static_cast<double>(training_->tokens) / static_cast<double>(split.totals().tokens + of_bos);
@@ -184,7 +184,7 @@ void Trainer::log_step(const StepResult& result, double seconds, double exchange
       {"epoch", epoch},
       {"peak_bytes", peak},
   };
-  // The host does not see either while a device is at work by itself.
+  // The host cannot see these two times while an asynchronous device works.
   if (ranks_.size() > 1 && !device_backend(machine_.device.kind).is_asynchronous()) {
     line["overlap"] = result.overlap;
     line["exchange_ms"] = 1000 * exchange_seconds / static_cast<double>(steps);
@@ -236,7 +236,7 @@ bool Trainer::try_to_save() {
     save();
     return true;
   } catch (const Error& error) {
-    // Ranks that are gone, or whose weights differ, are no matter of the disk.
+    // Lost ranks and differing weights are errors that have nothing to do with the disk, so the run does not continue.
     const bool goes_on = error.kind() != ErrorKind::numerics && error.kind() != ErrorKind::communication;
     if (!goes_on || config_.checkpoint.on_error == CheckpointErrorPolicy::stop) throw;
     if (ranks_.is_root()) log_warn(fmt::format("no checkpoint of step {}: {}", training_->step, error.what()));

@@ -1,6 +1,6 @@
 // A training run from its first step to its last: batches, steps, metrics, evaluation, checkpoints, resuming, stopping.
-// Every rank has one, and all make the same calls. Root alone writes the run directory, but for the files of a
-// checkpoint that hold what other ranks have.
+// Every rank has a trainer, and all make the same calls. Only root writes the run directory, except the files of a
+// checkpoint with data of other ranks.
 #pragma once
 
 #include <filesystem>
@@ -23,12 +23,13 @@ enum class RunOutcome { finished, stopped };  // stopped: on request, and resuma
 
 class Trainer {
  public:
-  // A new run in an empty directory. The ranks outlive the trainer.
+  // Starts a new run in an empty directory. The ranks must outlive the trainer.
   static std::unique_ptr<Trainer> start(const RunConfig& config, const std::filesystem::path& run_directory,
                                         Ranks& ranks);
-  // Goes on from a run directory's newest whole checkpoint, or from the one given; a run that was killed before its
-  // first checkpoint begins again. Only resumable keys may change. There may be another number of ranks. nullptr, and
-  // nothing is written, for a run that has no step left; Error(config) when the request changes something there.
+  // Continues from a run directory's newest whole checkpoint, or from the given one; a run that was killed before its
+  // first checkpoint begins again. Only resumable keys may change. The number of ranks may differ. Returns nullptr, and
+  // writes nothing, for a run that has no step left; throws Error(config) when the request would change something in
+  // such a run.
   static std::unique_ptr<Trainer> resume(const std::filesystem::path& run_or_checkpoint, const ResumeRequest& request,
                                          Ranks& ranks);
   ~Trainer();
@@ -53,12 +54,12 @@ class Trainer {
   void open_files();
   void log_step(const StepResult& result, double seconds, double exchange_seconds, int64_t targets, int64_t steps);
   std::string describe_ranks() const;
-  std::string describe_reading() const;  // what the steps read of the corpus
-  bool evaluation_due() const;           // after the step that was taken last
-  bool needs_evaluation() const;         // due, and metrics.jsonl has none of this step
+  std::string describe_reading() const;  // how much of the corpus the steps read
+  bool evaluation_due() const;           // after the last step
+  bool needs_evaluation() const;         // due, and metrics.jsonl has none for this step
   void warn_of_skip(const StepResult& result) const;
   bool evaluate_now(const std::function<std::string()>& stop);  // false when it was stopped
-  std::string ask(const std::function<std::string()>& stop);    // on all ranks
+  std::string ask(const std::function<std::string()>& stop);    // the reason to stop, on all ranks
   void save();
   bool try_to_save();  // false when it failed; checkpoint.on_error says whether a failure stops the run
 
@@ -71,16 +72,16 @@ class Trainer {
   std::unique_ptr<Corpus> corpus_;
   std::unique_ptr<TrainingMixture> mixture_;  // nullptr: data.split of data.corpus
   std::unique_ptr<TrainingState> training_;
-  std::vector<std::string> attention_;  // for the log: which kernels were chosen
-  std::vector<std::string> changes_;    // for the log: what differs from what the checkpoint was trained with
+  std::vector<std::string> attention_;  // for the log: the chosen kernels
+  std::vector<std::string> changes_;    // for the log: keys that differ from the checkpoint's configuration
   std::unique_ptr<BatchStream> batches_;
   Cursor cursor_;                        // as of the batch last consumed
-  std::unique_ptr<MetricsLog> metrics_;  // of root
+  std::unique_ptr<MetricsLog> metrics_;  // on root
   int64_t saved_step_ = 0;
   StepLine line_{std::nullopt};
 };
 
-// The batches of one rank. Also for tests.
+// Returns the options of one rank's batches. Also for tests.
 BatchOptions batch_options(const RunConfig& config, const TrainingState& training);
 
 }  // namespace quire

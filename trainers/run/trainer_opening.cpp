@@ -1,4 +1,4 @@
-// How a run begins: as a new run, from a checkpoint, or again from the beginning.
+// Starts a run: as a new run, from a checkpoint, or again from the beginning.
 #include "core/check.h"
 #include "core/files/file_io.h"
 #include "core/log.h"
@@ -16,22 +16,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Hashes of the corpora that a run is trained on beside data.corpus.
+// Throws unless the hashes of the corpora of data.mix are the same.
 void require_same_mix(const std::vector<std::string>& stored, const TrainingMixture& mixture) {
   if (stored == mixture.hashes()) return;
   fail(ErrorKind::data,
        "data.mix: a corpus is not the one that the run was trained on; resume with those it began with");
 }
 
-// True for a run that was killed before its first checkpoint: it can only begin again, with its configuration.
+// Returns true for a run that was killed before its first checkpoint: it can only begin again, with its configuration.
 bool is_run_without_checkpoint(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path / "config.yaml", ignored) && !fs::exists(path / "manifest.json", ignored) &&
          fs::is_directory(path / "checkpoints", ignored) && checkpoint_steps(path / "checkpoints").empty();
 }
 
-// Verifying a large checkpoint takes long, and comes before its configuration is read: the run's own says how long
-// others wait, or what it is changed to. What is wrong with either is found out and told later.
+// Sets the deadline for waiting ranks before the configuration is read, because verifying a large checkpoint takes
+// long. It comes from the run's config.yaml or the request. Errors in either are found and reported later.
 void set_deadline_of_run(const fs::path& given, const ResumeRequest& request, Ranks& ranks) {
   const fs::path path = fs::absolute(given.has_filename() ? given : given.parent_path());
   for (const fs::path& folder : {path, path.parent_path(), path.parent_path().parent_path()}) {
@@ -46,13 +46,13 @@ void set_deadline_of_run(const fs::path& given, const ResumeRequest& request, Ra
   }
 }
 
-// Memories that lie in files lie in the run directory.
+// Puts memories that lie in files into the run directory.
 Machine machine_in(Machine machine, const fs::path& run_directory) {
   machine.scratch = run_directory;
   return machine;
 }
 
-// The run directory, which root has made or opened.
+// Returns the run directory, which root makes or opens.
 RunDirectory directory_of(Ranks& ranks, const fs::path& path, const std::function<RunDirectory()>& of_root) {
   std::optional<RunDirectory> directory;
   ranks.on_root([&] { directory.emplace(of_root()); });
@@ -112,7 +112,7 @@ void Trainer::open_batches(const std::optional<Cursor>& from) {
   batches_ = std::make_unique<Prefetcher>(std::move(source));
 }
 
-// Files change only when nothing can go wrong with the configuration, the corpus and the checkpoint any more.
+// Files change only after configuration, corpus and checkpoint have been checked.
 void Trainer::open_files() {
   remove_unfinished_checkpoints(directory_.checkpoints());
   truncate_metrics_after(directory_.metrics(), training_->step);
@@ -156,7 +156,8 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
   const auto begins_again = [&] { return is_run_without_checkpoint(run_or_checkpoint) ? "yes" : ""; };
   if (!ranks.found_by_root(begins_again).empty()) return start_over(run_or_checkpoint, request, ranks);
   const fs::path checkpoint = resolve_checkpoint(run_or_checkpoint, ranks);
-  // RUN/checkpoints/step-N. The lock comes first: a process that still trains here would remove what is read.
+  // The path is RUN/checkpoints/step-N. The lock comes first, because a process that still trains there would remove
+  // what is read.
   const fs::path run_directory = fs::absolute(checkpoint).parent_path().parent_path();
   RunDirectory directory = directory_of(ranks, run_directory, [&] { return RunDirectory::open(run_directory); });
   std::optional<CheckpointReader> reader;
@@ -165,8 +166,8 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
   ranks.on_all([&] {
     reader.emplace(open_checkpoint(checkpoint, false));
     const RunConfig before = checkpoint_config(*reader);
-    // The checkpoint says what the run did so far, its config.yaml what it goes on with: a change of an earlier
-    // --resume that no checkpoint has seen yet, or an edit.
+    // The checkpoint gives the past of the run; its config.yaml gives the configuration to continue with, which may
+    // include an edit, or a change of an earlier --resume that no checkpoint has yet.
     const RunFile run = read_run_file(directory.config());
     require_checkpoint_of_run(checkpoint, before, run);
     config = requested_config(run, request);
@@ -208,7 +209,7 @@ std::unique_ptr<Trainer> Trainer::resume(const fs::path& run_or_checkpoint, cons
   });
 }
 
-// ready: brings what was opened to where the run begins or goes on.
+// `ready` brings the opened parts to the state where the run begins or continues.
 std::unique_ptr<Trainer> Trainer::make(OpenedRun opened, RunDirectory directory, Ranks& ranks,
                                        const std::function<void(Trainer&)>& ready) {
   std::unique_ptr<Trainer> trainer;

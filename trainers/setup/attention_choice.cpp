@@ -12,7 +12,7 @@ namespace quire {
 
 namespace {
 
-// Rows of the largest pass of a rank: rows are cut into data.accumulate blocks.
+// Returns the rows of the largest pass of a rank: rows are cut into data.accumulate blocks.
 int64_t rows_of_pass(const RunConfig& config, const RankPlace& place) {
   const int64_t rows = config.data.rows * (place.rank + 1) / place.ranks - config.data.rows * place.rank / place.ranks;
   const int64_t blocks = std::max<int64_t>(1, std::min(config.data.accumulate, rows));
@@ -24,7 +24,7 @@ std::vector<AttentionCall> calls_of(const RunConfig& config, DType type, const R
                          config.data.pack == Pack::concat, type);
 }
 
-// Empty, or why cuDNN cannot compute the call of a layer here.
+// Returns why cuDNN cannot compute the call of a layer here; empty when it can.
 std::string why_not(const AttentionCall& call, const Machine& machine) {
   if (!call.why_not_cudnn.empty()) return call.why_not_cudnn;
   if (machine.device.kind != DeviceKind::cuda) return "the run computes on no GPU";
@@ -58,7 +58,7 @@ std::vector<std::string> choose_attention(TrainingState& training, const RunConf
   std::string text;
   const std::string heading = attention_heading(machine.device);
   ranks.on_root([&] {
-    std::map<std::string, int64_t> layers;  // by what is said about them
+    std::map<std::string, int64_t> layers;  // number of layers per message
     for (const AttentionCall& call : calls) {
       if (call.implementation == AttentionImplementation::own) continue;
       std::string said;
@@ -86,7 +86,7 @@ std::vector<std::string> choose_attention(TrainingState& training, const RunConf
     text = training.attention.to_text(heading);
   });
   const std::string chosen = ranks.broadcast_from_root(text);
-  // What root could build, another GPU of the run may not: better known now.
+  // Another GPU of the run may not be able to build what root could; this finds it now.
   ranks.on_all([&] {
     if (!chosen.empty() && !training.attention.add(chosen, heading)) {
       fail(

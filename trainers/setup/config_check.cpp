@@ -1,4 +1,4 @@
-// Contradictions between the sections of a run's configuration.
+// Checks for contradictions between the sections of a run's configuration.
 #include <fmt/format.h>
 
 #include "layers/attention_calls.h"
@@ -30,8 +30,8 @@ void RunConfig::check(ConfigChecker& c) const {
       fmt::format("{} is not a multiple of {}, the period of the model's chunks and blocks: with data.pack: concat "
                   "documents begin at multiples of it",
                   data.subsequence, alignment));
-  // The model says the names of its parameters and state without a corpus and without memory: the vocabulary changes
-  // only shapes.
+  // The model is declared only for the names of its parameters and state, which needs neither corpus nor memory; the
+  // vocabulary changes only shapes.
   ParameterStore store;
   const Network declared(store, model, 2, DType::f32);
   const std::string in_file = declared.declared.state.first_in_file();

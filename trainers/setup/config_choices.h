@@ -1,4 +1,4 @@
-// What the keys of a run's configuration may be set to, where they name a choice.
+// The values of the keys of a run's configuration that name a choice.
 #pragma once
 
 #include <array>

@@ -9,7 +9,7 @@
 namespace quire {
 
 bool may_differ_at_evaluation(const std::string& key) {
-  // A list's entries are numbered where a configuration gives one, and N in the listing.
+  // List entries have numbers in a configuration, and N in the list of keys.
   std::string pattern;
   for (size_t begin = 0; begin <= key.size();) {
     const size_t end = std::min(key.find('.', begin), key.size());
@@ -29,7 +29,7 @@ bool may_differ_at_evaluation(const std::string& key) {
 
 namespace {
 
-// Layer overrides are compared by the configurations of layers that they lead to.
+// Compares layer overrides by the layer configurations that result from them.
 bool layers_may_differ(const ModelConfig& before, const ModelConfig& after) {
   const std::vector<LayerConfig> a = before.layer_configs();
   const std::vector<LayerConfig> b = after.layer_configs();

@@ -18,7 +18,7 @@ GradientReducer::GradientReducer(const ParameterStore& store, const ParameterPar
 
 void GradientReducer::watch(Tape& tape, Ranks& ranks) {
   begin_anew();
-  begun_before_ = ranks.collectives().finished();  // all that were begun: every step waits for them
+  begun_before_ = ranks.collectives().finished();  // equals all that were begun, because every step waits for them
   tape.on_last_use([this, &ranks](const std::shared_ptr<Gradient>& parameter) { used(parameter.get(), ranks); });
 }
 
@@ -51,7 +51,7 @@ void GradientReducer::begin_anew() {
   for (size_t bucket = 0; bucket < open_.size(); ++bucket) open_[bucket] = parts_.buckets()[bucket].held.size();
 }
 
-// Root's sweep may leave some out, and a rank without rows has none.
+// Takes root's order. Root's sweep may not reach all buckets, and a rank without rows has no sweep.
 void GradientReducer::learn_order(Ranks& ranks) {
   std::vector<size_t> mine = done_;
   for (size_t bucket = open_.size(); bucket-- > 0;) {

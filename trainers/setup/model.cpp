@@ -14,7 +14,7 @@ namespace {
 // Beyond it a step may take minutes in place of milliseconds.
 constexpr int kMaxThreadsPerCore = 4;
 
-// Whether the run computes on a GPU. Error(config) when it must and cannot.
+// Returns whether the run computes on a GPU. Throws Error(config) when it must and cannot.
 bool uses_gpu(DeviceChoice choice) {
   if (choice == DeviceChoice::cpu) return false;
   const CudaReport& cuda = load_cuda();

@@ -11,27 +11,26 @@
 
 namespace quire {
 
-// The device and number type of a run. Error(config) when the machine cannot do what the configuration asks for.
+// The device and number type of a run. Throws Error(config) when the machine cannot do what the configuration asks for.
 struct Machine {
   Device device;
-  DType dtype;          // of activations, carried state and the matrices that products read
+  DType dtype;          // type of activations, carried state and the matrices that products read
   std::string backend;  // "cpu-v3", "NVIDIA H200"
-  // Folder for state that lies in files and not in memory; empty: the folder for temporary files.
+  // The folder for state in files; empty: the folder for temporary files.
   std::filesystem::path scratch = {};
-  std::string without_gpu = {};  // why no GPU is used, when run.device would have taken one
-  bool gpu_expected = false;     // and whether one is expected here (CudaReport)
+  std::string without_gpu = {};  // the reason why no GPU is used, when run.device would have used one
+  bool gpu_expected = false;     // whether a GPU is expected here (CudaReport)
 
   static Machine choose(const RunSection& run);
 };
 
-// Threads of this rank: run.threads or, where that is 0, its part of the cores that this process may run on, which it
-// shares with the other ranks of its host.
-// Error(config) for more than a few per core.
+// Returns the threads of this rank: run.threads or, when that is 0, its part of the cores that this process may run on,
+// which it shares with the other ranks of its host. Throws Error(config) for more than a few threads per core.
 int threads_of(const RunSection& run, const Ranks& ranks);
 // Warns when there are more threads than cores of this machine.
 void warn_of_threads(const RunSection& run);
 
-// The number type of a precision on a kind of device.
+// Returns the number type of a precision on a kind of device.
 DType computing_type(Precision precision, DeviceKind kind);
 
 // The network of a configuration over a store of weights. Evaluation and generation make a second network over the same

@@ -42,7 +42,7 @@ std::unique_ptr<TrainingMixture> TrainingMixture::open(const RunConfig& config, 
     part.weight = entry.weight;
     if (entry.task.task) {
       mixture->fillers_.push_back(split != nullptr ? make_corpus_filler(*split) : make_prose_filler(main.tokenizer()));
-      // Every row reads a document, and one more is looked at while rows are dealt.
+      // Every row reads a document, and dealing looks at one more.
       part.task =
           std::make_unique<TaskDocuments>(make_task(entry.task,
                                                     {main.tokenizer(), *mixture->fillers_.back(),

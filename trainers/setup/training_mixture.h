@@ -1,4 +1,4 @@
-// The corpora of data.mix, kept open, and the mixture of them and of the tasks.
+// The open corpora of data.mix, and the mixture of them and of the tasks.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,15 @@ namespace quire {
 
 class TrainingMixture {
  public:
-  // Returns nullptr without data.mix. Any fault is an Error that names the entry. The corpus is data.corpus, whose
+  // Returns nullptr without data.mix. Any fault is an Error that names the entry. `corpus` is data.corpus, whose
   // tokenizer all entries must have; it must outlive the mixture.
   static std::unique_ptr<TrainingMixture> open(const RunConfig& config, Corpus& corpus, Verify verify);
 
   std::shared_ptr<const Mixture> documents() const { return documents_; }
-  // Checksum of the corpus of every entry, empty without one: a run goes on with the same.
+  // Returns the checksum of the corpus of every entry, empty without one. A resumed run must have the same.
   const std::vector<std::string>& hashes() const { return hashes_; }
-  // A line for every entry: what it is, its share of the documents, and how often `tokens` of the mixture read it.
+  // Returns a line for every entry: what it is, its share of the documents, and how often `tokens` of the mixture read
+  // it.
   std::vector<std::string> describe(int64_t tokens) const;
 
  private:

@@ -13,7 +13,7 @@ namespace quire {
 
 // Weights, moments and carried state of the rows of this rank.
 struct TrainingState {
-  // Declares the model, draws its weights and makes empty state. vocabulary counts the tokenizer's ids.
+  // Declares the model, initialises its weights and makes empty state. vocabulary counts the tokenizer's ids.
   TrainingState(const RunConfig& config, int64_t vocabulary, const Machine& machine, const RankPlace& place = {});
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
@@ -22,7 +22,7 @@ struct TrainingState {
   int64_t last_row;
   ParameterStore store;
   Network network;
-  std::unique_ptr<ParameterParts> parts;  // what this rank updates
+  std::unique_ptr<ParameterParts> parts;  // the parts of the arena that this rank updates
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<GradientReducer> reducer;  // nullptr with one rank
   std::unique_ptr<WeightAverage> average;    // nullptr unless optimizer.ema.decay is set
@@ -31,8 +31,8 @@ struct TrainingState {
   Tensor outcome;              // of the last step, on the device (ops::step_outcome)
   int64_t step = 0;            // finished steps, skipped ones included
   int64_t tokens = 0;          // targets seen, on all ranks
-  int64_t skipped = 0;         // steps without an update, of all
-  int64_t skips_in_a_row = 0;  // up to now
+  int64_t skipped = 0;         // number of all steps without an update
+  int64_t skips_in_a_row = 0;  // number of skipped steps since the last update
   int64_t logged = 0;          // the step of the last line in metrics.jsonl
 };
 

@@ -1,4 +1,5 @@
-// Adds the time until it ends to a sum of seconds: what a rank waits for others, and for sums over all of them.
+// Adds the time until its destruction to a sum of seconds: the time that a rank waits for others, and for sums over all
+// ranks.
 #pragma once
 
 #include <chrono>

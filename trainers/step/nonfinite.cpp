@@ -36,7 +36,7 @@ void require_finite(const TrainingState& training) {
   const std::vector<double> judged = training.outcome.to_vector<double>();
   const auto failed = static_cast<int64_t>(judged[outcome::kFirstFailed]);
   if (failed == 0) return;
-  training.outcome.zero();  // told once
+  training.outcome.zero();  // reported only once
   fail(ErrorKind::numerics, "{}; weights are those of step {}. {}",
        describe_failure(failed, judged[outcome::kLoss], judged[outcome::kGradientNorm]), failed - 1, kHint);
 }

@@ -24,7 +24,7 @@ void add_means(Telemetry& to, const Telemetry& from) {
   for (const auto& [name, sum] : sums) to.emplace_back(name, sum.first / sum.second);
 }
 
-// The mean of each name over the ranks that report it.
+// Returns the mean of each name over the ranks that report it.
 Telemetry mean_over_ranks(const Telemetry& mine, Ranks& ranks) {
   if (ranks.size() == 1) return mine;
   std::string text;
@@ -40,7 +40,7 @@ Telemetry mean_over_ranks(const Telemetry& mine, Ranks& ranks) {
   return means;
 }
 
-// Sums of gradients, of losses and of what learners count, over all ranks, and the square of the gradient's norm.
+// Sums gradients, losses and the counts of learners over all ranks, and returns the square of the gradient's norm.
 Tensor reduce_step(TrainingState& training, const Tensor& sums, Ranks& ranks, double& exchange_seconds) {
   const std::vector<ArenaRange>& mine = training.parts->mine();
   if (ranks.size() == 1) return squared_gradient_norm(training.store, mine);
@@ -85,7 +85,7 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
   const Ranks::Operation operation(ranks, "computing gradients");
   training.state->begin_step(batch);
   training.store.zero_gradients();
-  std::vector<double> seeds;  // what makes a mean of the step of each sum
+  std::vector<double> seeds;  // factors that turn each sum into a mean over the step
   for (const double count : counts) seeds.push_back(count > 0 ? 1 / count : 0.0);
   const auto seed = static_cast<uint64_t>(config.run.seed);
   for (int64_t block = 0, blocks = std::min(config.data.accumulate, batch.rows); block < blocks; ++block) {
@@ -149,7 +149,7 @@ StepResult train_step(TrainingState& training, const RunConfig& config, const Ba
       ranks, read == ReadResult::always ? &seen : nullptr);
   const Tensor squared_norm = reduce_step(training, sums, ranks, result.exchange_seconds);
 
-  // The device that holds the gradients decides whether the step is applied, on every rank the same.
+  // The device of the gradients decides whether the step is applied, with the same result on every rank.
   ops::step_outcome(training.outcome, sums.slice(0, 0, 1), squared_norm,
                     {.targets = counts[0],
                      .clip = config.optimizer.clip,

@@ -13,13 +13,13 @@ struct StepResult {
   bool read = true;  // whether loss and grad_norm were read from the device
   double loss = 0;   // mean nats per target over the global batch
   double grad_norm = 0;
-  // Means of the other terms of the loss, and numbers about the inside of the model; empty unless read.
+  // Means of the other terms of the loss, and telemetry of the model; empty unless read.
   Telemetry telemetry;
-  int64_t targets = 0;          // of all ranks
-  bool skipped = false;         // for a non-finite value
-  double overlap = 0;           // the share of the gradient that was summed over ranks while this one computed the rest
-  double exchange_seconds = 0;  // that this rank of several spent in exchanges, but for those the sweep hides
-  int64_t cleared_rows = 0;     // of all ranks: those whose own loss was not finite
+  int64_t targets = 0;   // counted targets of all ranks
+  bool skipped = false;  // because of a non-finite value
+  double overlap = 0;    // the share of the gradient that was summed over ranks while this rank computed the rest
+  double exchange_seconds = 0;  // time of this rank in exchanges, without those that overlap with the sweep
+  int64_t cleared_rows = 0;     // on all ranks: rows whose own loss was not finite
 };
 
 // The terms of the loss on this rank, with the number of targets of each.

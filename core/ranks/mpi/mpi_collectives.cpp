@@ -10,7 +10,7 @@ namespace quire {
 
 namespace {
 
-// What lies in memory for pieces that have arrived, of all ranks together.
+// The memory for arrived pieces, of all ranks together.
 constexpr int64_t kPieceBytes = int64_t{8} << 20;
 // MPI counts in int.
 constexpr int64_t kMostAtOnce = int64_t{1} << 28;
@@ -88,7 +88,7 @@ void MpiCollectives::reduce(const CpuCollective& work) {
   }
 }
 
-// The elements [from, from + piece_size) of every part.
+// Begins the exchange of the elements [from, from + piece_size) of every part.
 template <typename T>
 void MpiCollectives::begin_pieces(const CpuCollective& work, int64_t from, Pieces& pieces) {
   const auto count_of = [&](size_t rank) {
@@ -98,7 +98,7 @@ void MpiCollectives::begin_pieces(const CpuCollective& work, int64_t from, Piece
   const T* const values = work.values.data<T>();
   pieces.requests.clear();
   for (size_t distance = 1; distance < size_; ++distance) {
-    // Each rank begins with its neighbour, so that not all send to the same one.
+    // Each rank begins with its neighbour, so that not all send to the same rank.
     const size_t from_rank = (rank_ + size_ - distance) % size_;
     if (const int count = count_of(rank_); count > 0) {
       std::vector<std::byte>& arrived = pieces.arrived[from_rank];
@@ -150,7 +150,7 @@ void MpiCollectives::gather(const CpuCollective& work) {
   await(requests);
 }
 
-// A failure of another rank, or others that do not come, end it.
+// Waits for the requests. A failure of another rank, or ranks that do not come, end the wait.
 void MpiCollectives::await(std::vector<MPI_Request>& requests) {
   AwakeTime waited;
   bool told = false;

@@ -1,5 +1,5 @@
-// Sums of tensors of the CPU between processes. A rank is sent the pieces of its part by all others and adds them in
-// the order of ranks, so each byte travels once, and the bits are those of ranks that are threads (in_process.h).
+// Collectives for CPU tensors between processes. All others send a rank the pieces of its part, and it adds them in the
+// order of ranks, so each byte travels once, and the bits equal those of ranks that are threads (in_process.h).
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace quire {
 
 class MpiCollectives : public Collectives {
  public:
-  // On a communicator of their own.
+  // `communicator` must be used by nothing else.
   MpiCollectives(MpiThread& thread, MPI_Comm communicator, Control& control, std::string version);
   ~MpiCollectives() override;  // waits for what is under way
 
@@ -33,7 +33,7 @@ class MpiCollectives : public Collectives {
   std::string description() const override { return version_; }
 
  private:
-  // Numbers that ranks send each other at once.
+  // The numbers that ranks send each other in one round.
   struct Pieces {
     std::vector<std::vector<std::byte>> arrived;  // by rank
     std::vector<MPI_Request> requests;

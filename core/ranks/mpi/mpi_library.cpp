@@ -1,4 +1,4 @@
-// What libquire_mpi.so exports (mpi_world.h).
+// The functions that libquire_mpi.so exports (mpi_world.h).
 #include <unistd.h>
 
 #include <array>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::chrono::seconds kEnd{20};
 
-// "Open MPI v4.1.4, package: Debian OpenMPI, ..." and "MPICH Version:\t4.0.2\nMPICH Release date: ...".
+// MPI gives "Open MPI v4.1.4, package: Debian OpenMPI, ..." or "MPICH Version:\t4.0.2\nMPICH Release date: ...".
 std::string version_of_mpi() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int size = 0;
@@ -88,7 +88,7 @@ class World : public MpiWorld {
     find_host();
   }
 
-  // Ranks that share memory are on one host. Different hosts may have the same name, as containers do.
+  // Ranks that share memory are on one host. (Different hosts may have the same name, as containers do.)
   void find_host() {
     struct Place {
       std::array<char, 248> name{};
@@ -126,7 +126,7 @@ std::unique_ptr<MpiWorld> start_world(std::chrono::seconds patience) {
   try {
     world->begin();
   } catch (...) {
-    // A thread that is inside MPI_Init cannot be waited for. The process ends.
+    // The thread hangs in MPI_Init and cannot be joined. The object is abandoned, and the process ends.
     (void)world.release();
     throw;
   }

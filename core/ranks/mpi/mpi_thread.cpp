@@ -16,7 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A message between processes of one host takes microseconds; one that is late is not waited for with a whole core.
+// A message between processes of one host takes microseconds, so the thread polls without pauses only for this long;
+// then it frees the core.
 constexpr std::chrono::microseconds kBusy{200};
 constexpr std::chrono::microseconds kFirstPause{20};
 constexpr std::chrono::microseconds kLongestPause{200};
@@ -67,7 +68,7 @@ bool MpiThread::run(const std::function<void()>& work, std::chrono::milliseconds
 }
 
 void MpiThread::serve() {
-  ::prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds: pauses are as short as they are meant
+  ::prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds: makes short pauses precise
   for (;;) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stopping_ || !work_.empty(); });

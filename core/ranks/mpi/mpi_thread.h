@@ -1,5 +1,5 @@
-// The one thread that makes calls of MPI. Waiting for MPI means asking it again and again: with pauses, because the
-// cores belong to those that compute.
+// The only thread that calls MPI. It polls MPI with pauses between the polls, because the cores belong to the threads
+// that compute.
 #pragma once
 
 #include <mpi.h>
@@ -18,13 +18,14 @@ namespace quire {
 class MpiThread {
  public:
   MpiThread();
-  ~MpiThread();  // does not wait for work that hangs: leave it alive then
+  ~MpiThread();  // does not wait for work that hangs: keep the object alive then
   MpiThread(const MpiThread&) = delete;
   MpiThread& operator=(const MpiThread&) = delete;
 
-  // Work is done in the order in which it is given. What it throws must be caught in it.
+  // Queues work, which runs in the order of the calls. It must catch what it throws.
   void post(std::function<void()> work);
-  // Does work there and returns when it is done, or throws what it threw. False: it was not done within the limit.
+  // Runs work on the thread and returns when it is done, or throws what it threw. Returns false when it was not done
+  // within the limit.
   bool run(const std::function<void()>& work, std::chrono::milliseconds limit);
 
  private:
@@ -37,11 +38,11 @@ class MpiThread {
   std::thread thread_;
 };
 
-// Error(communication) with MPI's own words.
+// Throws Error(communication) with the words of MPI unless `code` means success.
 void check_mpi(int code, const char* what);
 
-// Waits until all requests are done, on the thread of MPI. `look` is called every few milliseconds; it may throw, and
-// the requests are then left behind.
+// Waits on the MPI thread until all requests are done. `look` is called every few milliseconds; it may throw, and the
+// requests are then abandoned.
 void await_mpi(std::span<MPI_Request> requests, const std::function<void()>& look);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// MPI as quire uses it: a library of its own (libquire_mpi.so), which is loaded when a launcher has started several
-// ranks. One thread makes all calls of MPI.
+// The interface of quire's MPI library (libquire_mpi.so), which is loaded when a launcher has started several ranks.
+// One thread makes all calls of MPI.
 #pragma once
 
 #include <chrono>
@@ -20,20 +20,22 @@ class MpiWorld {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // A name that ranks have in common when they share memory (MPI_Comm_split_type), and no others.
+  // Returns a name that exactly those ranks have in common that share memory (MPI_Comm_split_type).
   virtual std::string host() const = 0;
-  // Every rank gets the text of rank 0.
+  // Returns the text of rank 0 on every rank.
   virtual std::string from_root(const std::string& text) = 0;
-  // For tensors of the CPU. `control` outlives them, and this outlives both.
+  // Returns collectives for CPU tensors. `control` must outlive them, and this object must outlive both.
   virtual std::unique_ptr<Collectives> collectives(Control& control) = 0;
-  // MPI_Finalize, when all ranks have ended well. Returns whether it came back in time.
+  // Calls MPI_Finalize, when all ranks have ended well. Returns whether it came back in time.
   virtual bool finalize() = 0;
 };
 
-// What libquire_mpi.so exports as quire_mpi: nullptr when it was built from other headers.
+// The functions that libquire_mpi.so exports through quire_mpi, which returns nullptr when the library was built from
+// other headers.
 struct MpiLibrary {
   std::string version;  // "Open MPI 4.1.4", without starting it
-  // MPI_Init. Error(communication) when that fails, or when the ranks have not all come to it after so long.
+  // Calls MPI_Init. Throws Error(communication) when that fails, or when not all ranks have called it within
+  // `patience`.
   std::unique_ptr<MpiWorld> (*start)(std::chrono::seconds patience);
 };
 using FindMpi = const MpiLibrary* (*)(const char* build_id);

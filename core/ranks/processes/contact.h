@@ -1,4 +1,4 @@
-// What rank 0 tells the others so that they can reach it: a JSON object with "addresses", "port" and "token".
+// The contact of rank 0, with which the others reach it: a JSON object with "addresses", "port" and "token".
 #pragma once
 
 #include <optional>
@@ -13,9 +13,9 @@ struct Contact {
   std::string token;
 };
 
-// Nothing for any other text.
+// Returns nothing when the text is no contact.
 std::optional<Contact> parsed_contact(const std::string& text);
-// Whether a text is what Rendezvous::contact() gives.
+// Returns whether a text has the form of Rendezvous::contact().
 bool is_contact(const std::string& text);
 
 }  // namespace quire

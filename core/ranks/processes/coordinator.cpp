@@ -11,8 +11,8 @@ namespace quire {
 
 namespace {
 
-// Ranks that wait in a collective reach their deadlines at about the same time, and one that is silent meanwhile is the
-// cause.
+// Ranks that wait in a collective reach their deadlines within this time of each other; a rank that is silent meanwhile
+// is the cause.
 constexpr std::chrono::seconds kAlike{3};
 
 std::string packed_texts(const std::vector<std::string>& texts) {
@@ -112,7 +112,7 @@ void Coordinator::lost(int rank) {
   reporter_is_lost_ = reporter_is_lost_ || reporter_ == rank;
 }
 
-// A rank that reports without having been told to has given up rank 0, which was stopped.
+// A rank that reports a failure without having been told to has given up rank 0, which was stopped.
 void Coordinator::take_told(int rank) {
   told_ = true;
   fail(ErrorKind::communication, gone(ranks_[static_cast<size_t>(rank)].activity));
@@ -163,7 +163,7 @@ void Coordinator::finish_call() {
   send_all(result);
 }
 
-// Of an error that all have, one rank is told to report; of one that came second, none.
+// When all ranks have the same error, one of them is told to report it; a rank whose error came second reports nothing.
 void Coordinator::judge(int rank, const Frame& error) {
   fail(static_cast<ErrorKind>(error.number), error.text);
   const bool reports = !told_ && !reporter_ && failure_->text == error.text;
@@ -202,7 +202,7 @@ void Coordinator::look(Time now, std::chrono::milliseconds deadline) {
       return fail(ErrorKind::communication, does_not_answer(absent->activity, someone_here(), deadline));
     }
   }
-  // Ranks that wait, too, say so about now.
+  // Other ranks that wait should have said so by now.
   if (first_overdue_ && now - *first_overdue_ > kAlike) name_missing(deadline, now);
 }
 
@@ -221,7 +221,7 @@ void Coordinator::name_missing(std::chrono::milliseconds deadline, Time now) {
       std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return now - rank.heard > kAlike; });
   if (missing == ranks_.end()) {
     missing = std::min_element(ranks_.begin(), ranks_.end(), [](const Rank& a, const Rank& b) {
-      return a.overdue.value_or(0) < b.overdue.value_or(0);  // none: it does not wait
+      return a.overdue.value_or(0) < b.overdue.value_or(0);  // a rank without `overdue` does not wait
     });
   }
   if (missing->overdue == waits->overdue) {

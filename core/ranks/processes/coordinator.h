@@ -1,5 +1,5 @@
-// What rank 0 decides for all: when every rank has come to a call and what the call returns, which rank is missing, and
-// what the one error of a run that fails is. It knows no sockets and no clock of its own.
+// The decisions that rank 0 makes for all: when every rank has joined a call and what the call returns, which rank is
+// missing, and which one error a failed run reports. It uses no sockets and no clock; callers pass the time.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@
 
 namespace quire {
 
-// A call of Control as a text: "g" gathers, "b" broadcasts what rank `from` gave, "s" sums numbers and "m"
-// takes the largest.
+// A call of Control as a text: "g" gathers, "b" broadcasts the text of rank `from`, "s" sums numbers and "m" takes the
+// largest.
 struct RankCall {
   char what = 'g';
   int from = 0;
@@ -25,23 +25,22 @@ std::vector<std::string> unpacked_texts(const std::string& texts);
 std::string packed_activity(const RankActivity& activity);
 RankActivity unpacked_activity(const std::string& text);
 
-// A rank that says nothing for so long, and for the deadline, is taken for one that does not live; each speaks more
-// often.
+// A rank that is silent for this long, plus the deadline, is considered dead; each rank sends more often than that.
 inline constexpr std::chrono::seconds kSilence{5};
 
 class Coordinator {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // What every rank says until it says more.
+  // `ranks` is the initial activity of every rank.
   Coordinator(std::vector<RankActivity> ranks, Time now);
 
   void receive(int from, const Frame& frame, Time now);
-  // The connection of a rank is gone.
+  // Says that the connection of a rank is gone.
   void lost(int rank);
-  // Who is late?
+  // Checks which ranks are late.
   void look(Time now, std::chrono::milliseconds deadline);
-  // Rank 0 did not look for so long.
+  // Extends all deadlines: rank 0 itself was stopped for so long.
   void forgive(std::chrono::steady_clock::duration asleep);
 
   struct Outgoing {
@@ -51,17 +50,17 @@ class Coordinator {
   std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
 
   bool all_have_ended() const;
-  // The failure was to be reported by a rank that has gone without saying that it did.
+  // Returns true when the rank that had to report the failure is gone without confirming that it did.
   bool is_unreported() const { return failure_ && reporter_is_lost_ && !told_; }
 
  private:
   struct Rank {
     RankActivity activity;
     Time heard;
-    std::optional<Time> went_on;  // when it said last that its work goes on
+    std::optional<Time> went_on;  // the last time when it reported progress
     bool ended = false;
-    bool here = false;  // in the call that others wait for
-    std::string text;   // what it gave there
+    bool here = false;  // has joined the current call
+    std::string text;   // its argument of the current call
     std::optional<uint64_t> overdue;
   };
   void fail(ErrorKind kind, const std::string& message);
@@ -75,15 +74,15 @@ class Coordinator {
 
   std::vector<Rank> ranks_;
   std::vector<Outgoing> outgoing_;
-  int here_ = 0;        // ranks in the call
-  uint64_t calls_ = 0;  // that are over
-  RankCall call_;       // the one that is under way
+  int here_ = 0;        // number of ranks in the current call
+  uint64_t calls_ = 0;  // number of finished calls
+  RankCall call_;       // the current call
   Time first_came_;
   std::optional<Time> first_overdue_;
   std::optional<Frame> failure_;
-  std::optional<int> reporter_;  // who was told to report it
+  std::optional<int> reporter_;  // the rank that was told to report the failure
   bool reporter_is_lost_ = false;
-  bool told_ = false;  // it has been reported
+  bool told_ = false;  // the failure has been reported
 };
 
 }  // namespace quire

@@ -12,7 +12,7 @@ namespace quire {
 
 namespace {
 
-// All ranks run the same program on the same kind of machine.
+// The layout needs no conversion: all ranks run the same program on the same kind of machine.
 struct Header {
   uint32_t type;
   uint32_t unused;
@@ -45,7 +45,7 @@ void FrameSocket::flush() {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return;
     } else if (errno != EINTR) {
-      // What the other side said before it went can still be received, and then its end.
+      // Bytes that the other side sent before it closed can still be received; then the end is seen.
       break;
     }
   }

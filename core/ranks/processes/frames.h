@@ -10,12 +10,12 @@ namespace quire {
 enum class FrameType : uint32_t {
   hello,     // to root: the token of the run; number: the rank
   welcome,   // root's answer: the token
-  activity,  // what the rank does (packed_activity), and that it lives; number: milliseconds since it said that its
-             // work goes on (core/progress.h), or kNoProgress
+  activity,  // the rank's activity (packed_activity), as a sign of life; number: milliseconds since it last reported
+             // progress (core/progress.h), or kNoProgress
   call,      // to root: a call of Control; number: which
-  result,    // from root: what that call returns
+  result,    // from root: the result of that call
   fail,      // to root: an error of this rank; number: its kind
-  verdict,   // from root: number: 1 when this rank is to report its error
+  verdict,   // from root; number: 1 when this rank is to report its error
   failed,    // from root: the run has failed; number: the kind
   told,      // the failure has been reported; to root also by a rank that has given root up
   overdue,   // to root: others do not come to a collective; number: how many this rank has begun, or 0: they have come
@@ -33,23 +33,24 @@ struct Frame {
 
 class FrameSocket {
  public:
-  explicit FrameSocket(int descriptor);  // takes it over
+  explicit FrameSocket(int descriptor);  // takes ownership of it
   ~FrameSocket();
   FrameSocket(const FrameSocket&) = delete;
   FrameSocket& operator=(const FrameSocket&) = delete;
 
   int descriptor() const { return descriptor_; }
-  // Whoever is there has to be heard, but may claim no more memory than this for the text of a frame.
+  // Limits the text of a frame, because a stranger that connects must not be able to claim more memory than this.
   void take_at_most(uint64_t text_bytes) { most_ = text_bytes; }
-  // Writes what the socket takes at once; the rest goes with flush().
+  // Writes as much as the socket takes at once; flush() sends the rest.
   void send(const Frame& frame);
   void flush();
   bool has_unsent() const { return !closed_ && sent_ < unsent_.size(); }
-  // Appends the frames that have arrived, at most so many; the others stay, and poll() does not know of them.
+  // Appends the frames that have arrived, at most `most`; the others stay here, and poll() does not report them.
   void receive(std::vector<Frame>& frames, size_t most = SIZE_MAX);
-  // Bytes that no frame was made of yet.
+  // Returns true when bytes have arrived that no frame was made of yet.
   bool has_arrived() const { return !arrived_.empty(); }
-  // The other side is gone, or sent what is no frame. What arrived before has been received.
+  // Returns true when the other side is gone, or sent something that is no frame. Everything that arrived before has
+  // been received.
   bool closed() const { return closed_; }
 
  private:
@@ -57,7 +58,7 @@ class FrameSocket {
   uint64_t most_ = kLargestText;
   bool closed_ = false;
   std::string unsent_;
-  size_t sent_ = 0;  // of unsent_
+  size_t sent_ = 0;  // bytes of unsent_ that were sent
   std::string arrived_;
 };
 

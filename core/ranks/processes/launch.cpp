@@ -35,7 +35,8 @@ std::optional<int> size_of(const Environment& environment, const char* name) {
   return size;
 }
 
-// An empty value is mostly that of a variable of a script that was not set.
+// Returns the value, or nullptr when it is not set. An empty value is an error: it mostly comes from a script whose own
+// variable was not set.
 const char* text_of(const Environment& environment, const char* name) {
   const char* const text = environment(name);
   if (text != nullptr && *text == '\0') fail(ErrorKind::config, "the environment variable {} is empty", name);
@@ -49,7 +50,8 @@ struct Launcher {
   const char* host_rank;
 };
 
-// The first whose variables are set. A batch script of SLURM has SLURM_PROCID, too, but not the step's number of tasks.
+// The first launcher whose variables are set is used. A batch script of SLURM has SLURM_PROCID, too, but not the step's
+// number of tasks.
 constexpr Launcher kLaunchers[] = {
     {"mpirun of Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
     {"mpirun of MPICH or a relative", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},

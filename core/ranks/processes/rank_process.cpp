@@ -35,7 +35,7 @@ const MpiLibrary* load_mpi(std::string& reason) {
     reason = "this build has no libquire_mpi.so, because MPI was not found";
     return nullptr;
   }
-  // The parts of Open MPI that it loads itself look for its symbols.
+  // Symbols are shared, because the plugins that Open MPI loads look for its symbols.
   const auto find = reinterpret_cast<FindMpi>(library_function(path, "quire_mpi", reason, true));
   const MpiLibrary* const library = find == nullptr ? nullptr : find(build_id());
   if (library == nullptr && reason.empty()) {
@@ -49,15 +49,15 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
-// Ranks whose launcher is gone have nobody who would end them.
+// Ends this process with its launcher; nobody else would end it.
 void end_with_parent() {
   const pid_t parent = ::getppid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(static_cast<int>(ErrorKind::communication));
 }
 
-// When a rank has died, mpirun tells the others to end (SIGTERM) while one of them still has to say which it was: it
-// gets a moment for that, at most kLastWords. mpirun itself kills a second after it has told.
+// When a rank has died, mpirun sends SIGTERM to the others, while one of them still has to report which it was: it gets
+// at most kLastWords for that. mpirun kills them one second after its signal.
 void delay_termination() {
   const auto end_later = [](int) {
     std::signal(SIGALRM, [](int) {
@@ -88,7 +88,8 @@ std::unique_ptr<MpiWorld> start_mpi(const Launch& launch) {
   return world;
 }
 
-// What rank 0 of this start or of an earlier one has written to the file; empty while there is none.
+// Returns the contact that rank 0 of this start or of an earlier one has written to the file; empty while there is
+// none.
 std::string contact_in(const std::string& file) {
   std::error_code ignored;
   std::string text;
@@ -97,7 +98,7 @@ std::string contact_in(const std::string& file) {
       text = read_text_file(file, {.kind = ErrorKind::communication, .most_bytes = int64_t{1} << 16});
     }
   } catch (const Error&) {
-    if (std::filesystem::exists(file, ignored)) throw;  // not one that rank 0 has just removed
+    if (std::filesystem::exists(file, ignored)) throw;  // otherwise rank 0 has just removed it
   }
   if (text.empty() || is_contact(text)) return text;
   fail(ErrorKind::communication,
@@ -106,7 +107,7 @@ std::string contact_in(const std::string& file) {
        file);
 }
 
-// The token in it is for the user of the run alone.
+// Writes the contact with access for this user alone, because the token in it is secret.
 void write_contact(const std::string& file, const std::string& contact) {
   contact_in(file);  // a file of something else is not written over
   const std::filesystem::path part = fmt::format("{}.{}", file, ::getpid());
@@ -136,9 +137,9 @@ std::string read_contact(const Launch& launch, const Member& member, std::chrono
 std::unique_ptr<FrameSocket> find_root(const Launch& launch, const Member& member, MpiWorld* world) {
   if (world != nullptr) return connect_to_root(world->from_root(""), member, launch.patience);
   const auto until = std::chrono::steady_clock::now() + launch.patience;
-  // Rank 0 may have more addresses that do not answer than can be tried in a short time.
+  // The time per attempt grows, because rank 0 may have more unreachable addresses than can be tried in a short time.
   for (std::chrono::seconds patience = kPatience;; patience = std::min(2 * patience, 8 * kPatience)) {
-    // The file may be one that an earlier start has left.
+    // The file may be left over from an earlier start, so it is read again for every attempt.
     const std::string contact = read_contact(launch, member, until);
     const bool last = std::chrono::steady_clock::now() + 2 * patience > until;
     try {
@@ -164,7 +165,7 @@ std::unique_ptr<SocketControl> join(const Launch& launch, MpiWorld* world) {
   return control;
 }
 
-// Without MPI, tensors of the CPU have no way.
+// Without MPI there are no collectives for CPU tensors.
 class NoCollectives : public Collectives {
  public:
   void all_reduce(const Tensor&) override { refuse(); }
@@ -181,7 +182,7 @@ class NoCollectives : public Collectives {
   }
 };
 
-// Launchers bind ranks to single cores unless they are told otherwise.
+// Warns when a rank is bound to few cores: launchers bind ranks to single cores unless they are told otherwise.
 void warn_of_binding(const Ranks& ranks) {
   const auto bound = static_cast<int>(allowed_core_list().size());
   const int host = cores_of_parent();
@@ -192,7 +193,7 @@ void warn_of_binding(const Ranks& ranks) {
                   bound, host, ranks.host_size(), host / ranks.host_size()));
 }
 
-// Each rank sees one GPU only, its own.
+// Makes only this rank's own GPU visible.
 void choose_gpu(int host_rank) {
   constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
   std::error_code none;
@@ -206,8 +207,8 @@ void choose_gpu(int host_rank) {
   ::_exit(code);
 }
 
-// Ranks that have not found each other yet each have the error. The first one that ends makes the launcher end the
-// others, also one that was stopped and that this wakes; mpirun takes a second or two for it.
+// Ranks that have not found each other yet each have the error, so they end one after the other. The first one that
+// ends makes the launcher end the others, also a stopped one that wakes up now; mpirun takes a second or two for it.
 [[noreturn]] void end_at_start(const Launch& launch, ErrorKind kind, const std::string& message) {
   std::this_thread::sleep_for(std::chrono::seconds(2 + 3 * std::min(launch.rank, 3)));
   log_error(fmt::format("rank {} on {}, starting: {}", launch.rank, host_name(), message));
@@ -220,7 +221,7 @@ void choose_gpu(int host_rank) {
   SocketControl* control = nullptr;
   try {
     Launch mine = launch;
-    // Before MPI, which may begin CUDA by itself: what is visible is settled then.
+    // This comes before MPI, which may start CUDA by itself; the visible GPUs cannot change after that.
     if (launch.host_rank) choose_gpu(*launch.host_rank);
     if (launch.way == Launch::Way::mpi) {
       world = start_mpi(launch);
@@ -244,7 +245,7 @@ void choose_gpu(int host_rank) {
     delay_termination();
     code = program();
   }
-  // Nothing waits for what a failed run has left behind.
+  // The process ends at once when the run has failed; it waits for nothing.
   if (const std::optional<int> failed = control->leave()) end_process(code != 0 ? code : *failed);
   ranks.reset();
   if (world) world->finalize();
@@ -253,7 +254,7 @@ void choose_gpu(int host_rank) {
 
 }  // namespace
 
-// Here, where it is known without MPI.
+// The destructor is defined here because this file is built without MPI, too.
 MpiWorld::~MpiWorld() = default;
 
 int run_as_rank(const std::function<int()>& program) {

@@ -1,4 +1,4 @@
-// A process as one of the ranks of a run.
+// Runs a process as one of the ranks of a run.
 #pragma once
 
 #include <functional>
@@ -6,12 +6,12 @@
 
 namespace quire {
 
-// Calls program() with Ranks::current() being the ranks that mpirun, srun or the environment (launch.h) have started,
-// and ends the process as its last act when they are several: the exit code is what program() returns, which has
-// reported its errors (Ranks::fail), or that of an error of another rank. Without a launcher it returns that code.
+// Calls program() with Ranks::current() being the ranks that mpirun, srun or the environment (launch.h) have started.
+// With several ranks it then ends the process, with the exit code of program(), which has reported its errors
+// (Ranks::fail), or that of an error of another rank. Without a launcher it returns the code of program().
 int run_as_rank(const std::function<int()>& program);
 
-// "Open MPI 4.1.4", or why several ranks cannot be started by mpirun.
+// The version of MPI, "Open MPI 4.1.4", or the reason why mpirun cannot start several ranks.
 struct MpiReport {
   std::string version;
   std::string reason;

@@ -29,9 +29,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kTokenSize = 32;
-// What a hello may hold beside the token, or an answer instead of it.
+// The largest text beside the token in a hello, or in an answer instead of it.
 constexpr size_t kLongestHost = 1024;
-// Connections that have not said yet who they are, and how long each may take.
+// Limits for connections that have not yet proved who they are: their number, and the time for each.
 constexpr size_t kMostStrangers = 128;
 constexpr std::chrono::seconds kFirstWords{10};
 
@@ -42,7 +42,8 @@ std::string random_token() {
   return token;
 }
 
-// Of all interfaces that are up; the loopback comes last, for ranks on the same host without a network.
+// Returns the addresses of all interfaces that are up; the loopback comes last, for ranks on the same host without a
+// network.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> addresses;
   ifaddrs* list = nullptr;
@@ -56,7 +57,7 @@ std::vector<std::string> own_addresses() {
       std::array<char, NI_MAXHOST> name{};
       const auto size = static_cast<socklen_t>(family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
       if (::getnameinfo(one->ifa_addr, size, name.data(), name.size(), nullptr, 0, NI_NUMERICHOST) != 0) continue;
-      // Those with a scope mean something else on another host.
+      // Addresses with a scope (%) are valid only on this host.
       if (std::strchr(name.data(), '%') == nullptr) addresses.emplace_back(name.data());
     }
   }
@@ -64,7 +65,7 @@ std::vector<std::string> own_addresses() {
   return addresses;
 }
 
-// Returns whether the socket becomes ready for `events` before then.
+// Returns whether the socket becomes ready for `events` before `until`.
 bool await(int descriptor, short events, Clock::time_point until) {
   pollfd one{descriptor, events, 0};
   for (;;) {
@@ -76,7 +77,7 @@ bool await(int descriptor, short events, Clock::time_point until) {
   }
 }
 
-// The first frame that comes, if one does.
+// Returns the first frame that arrives, if any.
 std::optional<Frame> first_frame(FrameSocket& socket, Clock::time_point until) {
   std::vector<Frame> frames;
   while (frames.empty() && !socket.closed()) {
@@ -91,7 +92,7 @@ void answer_at_once(int descriptor) {
   ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-// Empty when nobody listens there, or someone else does.
+// Returns a connection, or nullptr when nobody listens there or it is another program.
 std::unique_ptr<FrameSocket> try_address(const std::string& address, const std::string& port, const std::string& token,
                                          const Member& member, Clock::time_point until) {
   addrinfo hints{};
@@ -122,14 +123,14 @@ std::unique_ptr<FrameSocket> try_address(const std::string& address, const std::
   return socket;
 }
 
-// How many have not come. One that waited too long for its welcome has given up that connection and comes again; one
-// that has said something after it is here, or was and has ended.
+// Returns how many ranks have not come. A rank that waited too long for its welcome has dropped that connection and
+// comes again; one that has sent something after its welcome is present, or was and has ended.
 int count_missing(std::vector<Rendezvous::Peer>& peers) {
   int missing = 0;
   for (size_t rank = 1; rank < peers.size(); ++rank) {
     std::unique_ptr<FrameSocket>& socket = peers[rank].socket;
     std::vector<Frame> none;
-    if (socket) socket->receive(none, 0);  // what came after the welcome stays in it
+    if (socket) socket->receive(none, 0);  // data after the welcome stays in the socket
     if (socket && socket->closed() && !socket->has_arrived()) socket.reset();
     if (!socket) ++missing;
   }
@@ -145,7 +146,7 @@ std::string some_of(const std::vector<int>& ranks) {
 }  // namespace
 
 Rendezvous::Rendezvous(const std::string& address, int port) : token_(random_token()) {
-  // One socket takes both families; a kernel without IPv6 has none of that kind.
+  // One IPv6 socket serves both families; a kernel without IPv6 has none.
   listener_ = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   sockaddr_storage place{};
   socklen_t size = sizeof(sockaddr_in6);
@@ -159,7 +160,8 @@ Rendezvous::Rendezvous(const std::string& address, int port) : token_(random_tok
     size = sizeof(sockaddr_in);
     reinterpret_cast<sockaddr_in&>(place).sin_family = AF_INET;
   }
-  // The port is at the same place for both families. One that was chosen may still have connections of the run before.
+  // The port lies at the same offset for both families. A fixed port may still have connections of the run before,
+  // hence SO_REUSEADDR.
   in_port_t& place_port = reinterpret_cast<sockaddr_in&>(place).sin_port;
   place_port = htons(static_cast<uint16_t>(port));
   if (port != 0) ::setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -181,7 +183,7 @@ Rendezvous::~Rendezvous() {
   if (listener_ >= 0) ::close(listener_);
 }
 
-// Some of those that wait. Where there are too many, those that are silent for longest go.
+// Accepts some of the waiting connections. When there are too many, the ones that were silent for longest are dropped.
 void Rendezvous::take_connections(std::vector<Stranger>& strangers, int size) const {
   for (size_t taken = 0; taken < kMostStrangers / 2; ++taken) {
     const int descriptor = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
@@ -199,7 +201,8 @@ void Rendezvous::take_connections(std::vector<Stranger>& strangers, int size) co
   }
 }
 
-// Makes peers of those that know the token. Those that said something else, or nothing for too long, go.
+// Makes peers of the connections that know the token. Those that sent something else, or nothing for too long, are
+// dropped.
 void Rendezvous::hear(std::vector<Stranger>& strangers, std::vector<Peer>& peers) const {
   const Clock::time_point now = Clock::now();
   std::vector<Stranger> silent;
@@ -237,7 +240,7 @@ std::vector<Rendezvous::Peer> Rendezvous::receive(int size, std::chrono::millise
     }
     std::vector<pollfd> sources{{listener_, POLLIN, 0}};
     for (const Stranger& stranger : strangers) sources.push_back({stranger.socket->descriptor(), POLLIN, 0});
-    constexpr int64_t kLook = 100;  // ms: after those that have gone again
+    constexpr int64_t kLook = 100;  // ms; how often lost peers are looked for
     ::poll(sources.data(), sources.size(), static_cast<int>(std::min(left.count(), kLook)));
     hear(strangers, peers);
     take_connections(strangers, size);
@@ -253,7 +256,7 @@ std::unique_ptr<FrameSocket> connect_to_root(const std::string& contact, const M
   }
   const std::string port = std::to_string(root->port);
   const Clock::time_point until = Clock::now() + limit;
-  // Packets to an address that is not reachable from here may vanish without an answer.
+  // The time per address is limited, because packets to an unreachable address may vanish without an answer.
   std::chrono::milliseconds patience(500);
   do {
     for (const std::string& address : root->addresses) {

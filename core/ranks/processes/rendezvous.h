@@ -1,5 +1,5 @@
-// How the processes of a run find each other: rank 0 listens on a TCP port, the others connect to it and prove by a
-// random token that they belong to the run.
+// Connects the processes of a run: rank 0 listens on a TCP port, the others connect to it and prove by a random token
+// that they belong to the run.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace quire {
 
-// One process per rank.
+// One process, which is one rank.
 struct Member {
   int rank = 0;
   int size = 1;
@@ -20,18 +20,18 @@ struct Member {
 
 class Rendezvous {
  public:
-  // Rank 0: listens on all addresses. Error(communication) when it cannot. `address` is the one that the others are
-  // given, empty: all of this host. Port 0: any that is free.
+  // Rank 0 listens on all addresses; throws Error(communication) when it cannot. `address` is the one that the others
+  // are given (empty: all addresses of this host). Port 0 means any free port.
   explicit Rendezvous(const std::string& address = "", int port = 0);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  // What the others need to know: addresses, port and token, one line of text.
+  // Returns what the others need to connect: addresses, port and token in one line of text.
   const std::string& contact() const { return contact_; }
-  // Connections by rank (that of rank 0 is empty) with the host that each rank says it is on. Strangers are heard
-  // beside each other, none for long, and may claim no memory. Error(communication) names the ranks that have not come
-  // in time.
+  // Accepts connections and returns them by rank (that of rank 0 is empty), with the host name that each rank sent.
+  // Connections that have not proved themselves are heard in parallel, each for a short time and with little memory.
+  // Throws Error(communication) that names the ranks that have not come in time.
   struct Peer {
     std::unique_ptr<FrameSocket> socket;
     std::string host;
@@ -52,7 +52,8 @@ class Rendezvous {
   std::string contact_;
 };
 
-// The other ranks. Error(communication) names the addresses that were tried, and is thrown for what is no contact.
+// Connects one of the other ranks to rank 0. Throws Error(communication) that names the addresses that were tried, or
+// when `contact` is no contact.
 std::unique_ptr<FrameSocket> connect_to_root(const std::string& contact, const Member& member,
                                              std::chrono::milliseconds limit);
 

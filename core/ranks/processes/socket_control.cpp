@@ -113,7 +113,7 @@ std::chrono::milliseconds SocketControl::deadline() const {
 void SocketControl::set_activity(const RankActivity& activity) {
   const std::lock_guard lock(mutex_);
   const bool begins = activity.step != activity_.step || activity.operation != activity_.operation;
-  // Between operations a rank is said to do the last one.
+  // Between operations a rank keeps the last one as its activity.
   if (!begins || activity.operation.empty()) return;
   activity_ = activity;
   activity_is_news_ = true;
@@ -134,7 +134,7 @@ bool SocketControl::fail(ErrorKind kind, const std::string& message) {
     wait_awake(changed_, lock, kVerdict, [&] { return verdict_.has_value() || root_is_lost_; });
     fail_here(kind, message);
     if (verdict_) return reports_ = *verdict_;
-    // Rank 0 does not answer, and is told below.
+    // Rank 0 does not answer; it is told below.
     if (!root_is_lost_ && !told_) return reports_ = failure_->message == message;
   }
   return reports_ = false;
@@ -154,7 +154,7 @@ std::optional<int> SocketControl::leave() {
   std::unique_lock lock(mutex_);
   if (!failure_) {
     post({FrameType::ended});
-    // What is on its way arrives even when this process is gone. Rank 0 serves the others until all have ended.
+    // Frames that were sent arrive even after this process has ended. Rank 0 serves the others until all have ended.
     wait_awake(changed_, lock, kGoodbye, [&] {
       return failure_ || (coordinator_ ? coordinator_->all_have_ended() : !peers_[0] || !peers_[0]->has_unsent());
     });

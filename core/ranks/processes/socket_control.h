@@ -1,5 +1,5 @@
-// Control between processes: each has a connection to rank 0, which decides (coordinator.h). A thread of its own serves
-// the connections, so a rank answers while it computes; it says once a second that it lives.
+// Control between processes: each has a connection to rank 0, which decides (coordinator.h). A separate thread serves
+// the connections, so a rank answers while it computes; it sends a sign of life once a second.
 #pragma once
 
 #include <condition_variable>
@@ -18,13 +18,13 @@ namespace quire {
 
 struct SocketControlOptions {
   std::chrono::milliseconds deadline = std::chrono::seconds(300);
-  // After a failure the program has this long to end. Then the process ends with the failure's exit code.
+  // The time that the program has to end after a failure. Then the process ends with the failure's exit code.
   std::chrono::milliseconds grace = std::chrono::seconds(15);
 };
 
 class SocketControl : public Control {
  public:
-  // Rank 0, with its peers. And the others, with their connection to it.
+  // The first constructor is for rank 0, with its peers; the second for the others, with their connection to rank 0.
   SocketControl(const Member& member, std::vector<Rendezvous::Peer> peers, const SocketControlOptions& options = {});
   SocketControl(const Member& member, std::unique_ptr<FrameSocket> root, const SocketControlOptions& options = {});
   ~SocketControl() override;
@@ -44,8 +44,8 @@ class SocketControl : public Control {
   void check() const override;
   void overdue(int64_t begun) override;
 
-  // The program is over on this rank. Returns when the others need this rank no more: after a failure when it has been
-  // reported, and after a few seconds at most. Returns the failure's exit code, or nothing.
+  // Says that the program is over on this rank. Returns when the others need this rank no more: after a failure, when
+  // it has been reported, within a few seconds. Returns the failure's exit code, or nothing.
   std::optional<int> leave();
 
  private:
@@ -56,7 +56,7 @@ class SocketControl : public Control {
     Clock::time_point at;
   };
 
-  // How long a rank waits for rank 0 to say who reports its error.
+  // How long a rank waits for rank 0 to decide who reports its error.
   static constexpr std::chrono::seconds kVerdict{5};
 
   void start();
@@ -82,14 +82,14 @@ class SocketControl : public Control {
   const SocketControlOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::unique_ptr<FrameSocket>> peers_;  // by rank on rank 0; otherwise rank 0 alone
+  std::vector<std::unique_ptr<FrameSocket>> peers_;  // on rank 0: by rank; on the others: rank 0 alone
   std::optional<Coordinator> coordinator_;           // on rank 0
   std::chrono::milliseconds deadline_;
   RankActivity activity_;
   bool activity_is_news_ = false;
-  Clock::time_point said_;        // when this rank spoke last
-  Clock::time_point heard_root_;  // on the others
-  Clock::time_point looked_;      // when this process was last seen awake
+  Clock::time_point said_;        // last time when this rank sent something
+  Clock::time_point heard_root_;  // last time when rank 0 was heard; on the others
+  Clock::time_point looked_;      // last time when this process was seen awake
   RankActivity root_activity_;
   bool root_is_lost_ = false;
   uint64_t calls_ = 0;
@@ -98,7 +98,7 @@ class SocketControl : public Control {
   std::optional<bool> verdict_;
   bool reports_ = false;
   bool told_ = false;
-  std::optional<Clock::time_point> lost_at_;  // when a mapped file was found to be cut (core/files/map_guard.h)
+  std::optional<Clock::time_point> lost_at_;  // when a mapped file was found truncated (core/files/map_guard.h)
   bool stopping_ = false;
   int wake_ = -1;  // an eventfd
   std::thread thread_;

@@ -18,20 +18,21 @@ namespace quire {
 namespace {
 
 constexpr std::chrono::milliseconds kBeat{1000};
-// Operations of a small step follow each other faster than anyone needs to know.
+// The shortest interval between two messages about activity: operations of a small step follow each other faster.
 constexpr std::chrono::milliseconds kOften{1};
 constexpr std::chrono::milliseconds kTick{50};
 constexpr std::chrono::seconds kNap{2};
-// Rank 0 is given a little longer than it gives the others, so that it is the one that says who is missing.
+// The others wait for rank 0 this much longer than rank 0 waits for them, so that rank 0 is the one that names a
+// missing rank.
 constexpr std::chrono::seconds kLonger{3};
-// When rank 0 is silent, rank 1 speaks, and the others end after it: the first one that ends makes mpirun end all, and
-// wakes a rank 0 that was stopped.
+// When rank 0 is silent, rank 1 reports, and the others end later by this time: the first rank that ends makes mpirun
+// end all, and wakes a rank 0 that was stopped.
 constexpr std::chrono::seconds kAfterRankOne{2};
 
 }  // namespace
 
 void SocketControl::serve() {
-  // What came with the welcome is in no socket any more.
+  // Frames that came together with the welcome are no longer in a socket, so poll() would not report them.
   for (bool first = true;; first = false) {
     try {
       const bool news = first || wait_for_news();
@@ -41,7 +42,7 @@ void SocketControl::serve() {
       look();
     } catch (const std::exception& error) {
       const std::lock_guard lock(mutex_);
-      if (failure_) end_process();  // nobody would look after its end any more
+      if (failure_) end_process();  // after the end of this thread nobody would check any more
       fail_here(ErrorKind::communication, fmt::format("{}: {}", describe(activity_), error.what()));
     }
   }
@@ -56,7 +57,7 @@ void SocketControl::forgive(Clock::time_point now) {
   if (coordinator_) coordinator_->forgive(asleep);
 }
 
-// Rank 0 decides no more: of those that miss it, rank 1 says so, and tells rank 0 in case that it was only stopped.
+// Handles the loss of rank 0: rank 1 reports it, and tells rank 0 in case that it was only stopped.
 void SocketControl::lose_root(const std::string& message) {
   root_is_lost_ = true;
   changed_.notify_all();
@@ -72,7 +73,7 @@ void SocketControl::report_failure() {
   post({FrameType::told});
 }
 
-// Whether something has arrived.
+// Waits, and returns whether something has arrived.
 bool SocketControl::wait_for_news() {
   std::vector<pollfd> descriptors{{wake_, POLLIN, 0}};
   {
@@ -118,7 +119,7 @@ void SocketControl::read_peer(size_t peer) {
   lose_root(gone(root_activity_));
 }
 
-// What time alone brings about.
+// Does what depends on time alone.
 void SocketControl::look() {
   const Clock::time_point now = Clock::now();
   forgive(now);
@@ -150,7 +151,7 @@ void SocketControl::say_news(Clock::time_point now) {
   }
 }
 
-// To rank 0.
+// Sends a frame to rank 0.
 void SocketControl::post(const Frame& frame) {
   if (coordinator_) {
     coordinator_->receive(0, frame, Clock::now());
@@ -178,7 +179,7 @@ void SocketControl::deliver_outgoing() {
     const int woken = ::eventfd_write(wake_, 1);
 }
 
-// From rank 0.
+// Handles a frame from rank 0.
 void SocketControl::accept(const Frame& frame) {
   switch (frame.type) {
     case FrameType::activity:
@@ -208,8 +209,8 @@ void SocketControl::fail_here(ErrorKind kind, const std::string& message) {
   changed_.notify_all();
 }
 
-// A file was cut while a thread read it from its map: the thread waits for the end of the process, which no exception
-// brings about. Other ranks may read the same file.
+// Ends the run after a mapped file was truncated: the thread that read it waits for the end of the process, which no
+// exception can bring about. Other ranks may read the same file.
 void SocketControl::end_after_loss(Clock::time_point now) {
   const std::string* const lost = lost_map();
   if (lost == nullptr) return;
@@ -226,7 +227,7 @@ void SocketControl::end_after_loss(Clock::time_point now) {
   ::_exit(static_cast<int>(failure_->kind));
 }
 
-// The program hangs where no exception reaches it.
+// Ends a program that hangs where no exception reaches it.
 void SocketControl::end_process() {
   if (coordinator_ && !told_) report_failure();
   ::_exit(static_cast<int>(failure_->kind));

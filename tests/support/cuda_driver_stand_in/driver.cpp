@@ -1,5 +1,5 @@
-// In the place of NVIDIA's driver (libcuda.so.1), as far as cuDNN calls it when it builds a plan for a GPU that is not
-// at hand: it compiles a kernel, loads it, and asks nothing about a device. Whatever would need a device fails with
+// Replaces NVIDIA's driver (libcuda.so.1), as far as cuDNN calls it when it builds a plan for a GPU that is not
+// present: it compiles a kernel, loads it, and asks nothing about a device. Calls that would need a device fail with
 // CUDA_ERROR_STUB_LIBRARY.
 
 // NOLINTBEGIN: CUDA's own words

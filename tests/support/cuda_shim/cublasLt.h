@@ -94,9 +94,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 
 namespace quire::shim {
 
-// So many of the next products with an epilogue are proposed and then refused.
+// Makes the next `count` products with an epilogue be proposed and then refused.
 void refuse_epilogues(int count);
-// How many products with this epilogue have been run.
+// Returns how many products with this epilogue have run.
 int epilogues_run(int epilogue);
 
 }  // namespace quire::shim

@@ -56,7 +56,7 @@ uint64_t alignment_of(const void* pointer) {
   return alignment;
 }
 
-// What the documentation demands, and that a descriptor holds nothing that its epilogue does not use.
+// Checks the requirements of the documentation, and that a descriptor sets nothing that its epilogue does not use.
 cublasStatus_t judge(const Product& p) {
   const bool a_turned = p.desc->transpose_a == CUBLAS_OP_T;
   const bool b_turned = p.desc->transpose_b == CUBLAS_OP_T;

@@ -94,7 +94,7 @@ class HostInPlaceOfGpu : public DeviceBackend {
     const shim::DeviceMemoryOpen open;
     std::memcpy(to, from, bytes);
   }
-  // As late as it may be: what is read too early is not a number.
+  // Copies are made as late as allowed, so that a value that is read too early is NaN.
   void fetch(const std::vector<Copy>& copies) override {
     fetches_.insert(fetches_.end(), copies.begin(), copies.end());
   }

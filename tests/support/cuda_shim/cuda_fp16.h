@@ -1,2 +1,2 @@
-// Stands in for CUDA's header of this name, which nccl.h includes and needs nothing of.
+// Stands in for CUDA's header of this name, which nccl.h includes without using it.
 #pragma once

@@ -26,7 +26,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
-// One block runs at a time, on one thread of the host.
+// A static is enough, because one block runs at a time, on one thread of the host.
 #define __shared__ static
 
 struct uint3 {
@@ -45,28 +45,28 @@ inline constexpr int warpSize = 32;
 
 namespace quire::shim {
 
-// What the device does for a stream. Two sources define it: cuda_device.cpp does it at once, asynchronous_device.cpp
-// when the stream comes to it.
+// Does work of a stream. Two sources define it: cuda_device.cpp does it at once, asynchronous_device.cpp when the
+// stream reaches it.
 void on_stream(cudaStream_t stream, std::function<void()> work);
 struct Parameter {
   const void* at;
   size_t bytes;
 };
-// Runs body, a call of kernel, once for every thread of the grid. Aborts with one line on stderr when threads miss each
-// other.
+// Runs `body`, a call of a kernel, once for every thread of the grid. Aborts with one line on stderr when threads wait
+// at different barriers.
 void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body,
               const std::vector<Parameter>& parameters);
-// Who runs grids in place of that from now on: kernels by the names of their symbols.
+// Replaces the function that runs grids from now on; it gets kernels by the names of their symbols.
 using GridRunner = void (*)(const std::string& symbol, dim3 grid, dim3 block, size_t shared_bytes,
                             const std::vector<Parameter>& parameters);
 void set_grid_runner(GridRunner runner);
 void block_barrier(const char* file, int line);
 void* dynamic_shared();
-// What a block may have from now on: 227 KB, as on Hopper, until another limit is set.
+// Sets the shared memory that a block may have; the default is 227 KB, as on Hopper.
 void set_shared_memory(size_t bytes);
-// The most dynamic shared memory that a block of any grid has asked for, since it was last asked.
+// Returns the largest dynamic shared memory that a block of any grid has requested since the last call.
 size_t most_shared_bytes();
-// All lanes give a value of up to kLaneBytes and get those of all: lane l at kLaneBytes l. Valid until the next
+// All lanes give a value of at most kLaneBytes and get those of all: lane l's at kLaneBytes l. Valid until the next
 // exchange.
 inline constexpr size_t kLaneBytes = 24;
 const unsigned char* exchange(const void* value, size_t bytes, unsigned mask, const char* file, int line);
@@ -94,12 +94,12 @@ inline unsigned ballot(bool vote, unsigned mask, const char* file, int line) {
 // Tensor cores (mma.cpp): the instructions that kernels/cuda/mma.h names, as the PTX ISA describes them.
 void multiply_add(float (&sums)[4], const uint32_t (&left)[4], const uint32_t (&right)[2], const char* file, int line);
 void load_matrices(uint32_t (&to)[4], const void* address, bool turned, const char* file, int line);
-// Matrices whose eight lines do not lie in 32 different banks, since the start.
+// Returns the number of matrices so far whose eight lines do not lie in 32 different banks.
 int64_t bank_conflicts();
-// Products of fragments that whole warps have made, since the start.
+// Returns the number of products of fragments so far that whole warps have made.
 int64_t tensor_products();
-// Copies of half of the threads are made at once and those of the others as late as they may be, so that a wait or a
-// barrier that is missing shows in either case.
+// Copies of half of the threads are made at once and those of the others as late as allowed, so that a missing wait or
+// barrier is noticed in either case.
 void copy_later(void* shared, const void* from, size_t bytes);
 void await_copies();
 
@@ -127,7 +127,7 @@ inline int __ffs(int x) {
 inline int __clz(int x) {
   return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x));
 }
-// Without order: what a kernel wants ordered it orders by barriers.
+// Atomics have no memory order: kernels must order other accesses by barriers.
 template <typename T>
 T atomicAdd(T* to, T value) {
   static_assert(!std::is_floating_point_v<T>, "sums of floating-point atomics depend on the order of threads");
@@ -208,7 +208,7 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cud
   });
   return cudaSuccess;
 }
-// Of asynchronous_device.cpp alone.
+// Defined only in asynchronous_device.cpp.
 cudaError_t cudaMalloc(void** block, size_t bytes);
 cudaError_t cudaFree(void* block);
 cudaError_t cudaHostAlloc(void** block, size_t bytes, unsigned flags);

@@ -5,7 +5,7 @@
 
 namespace quire::shim {
 
-// Stream number n, of all that were made in this process, waits a little before it does anything; -1: none.
+// Delays all work of stream number n, of all that were made in this process; -1: none.
 void slow_down_stream(int number);
 
 }  // namespace quire::shim
@@ -26,7 +26,7 @@ inline constexpr unsigned cudaEventDisableTiming = 2;
 
 extern "C" {
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
-cudaError_t cudaStreamDestroy(cudaStream_t stream);  // what it was given is done first
+cudaError_t cudaStreamDestroy(cudaStream_t stream);  // its queued work is done first
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data);

@@ -28,7 +28,8 @@ void check_numbers(const char* name, const void* tensor, int64_t count) {
               "cudnn stand-in: {} is no number somewhere", name);
 }
 
-// Where a sequence begins in each tensor, in elements, and how long it is. A row is one where the plan is not ragged.
+// The offsets of a sequence in each tensor, in elements, and its length. If the plan is not ragged, a row is one
+// sequence.
 struct Sequence {
   int64_t q, k, v, out, lse;
   int64_t queries, keys;

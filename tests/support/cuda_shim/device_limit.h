@@ -1,11 +1,12 @@
-// What asynchronous_device.cpp adds to CUDA's words.
+// Functions that asynchronous_device.cpp adds to those of CUDA.
 #pragma once
 
 #include <cstddef>
 
 namespace quire::shim {
 
-// Bytes that cudaMalloc gives at most beside those that it has given; more than anybody asks for until it is called.
+// Limits the bytes that cudaMalloc gives in addition to those that it has given; by default there is practically no
+// limit.
 void leave_device_memory(size_t bytes);
 
 }  // namespace quire::shim

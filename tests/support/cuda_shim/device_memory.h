@@ -1,17 +1,17 @@
-// Memory of the device, as the host sees it: not at all. In a program that asks for it, AddressSanitizer stops whoever
-// touches a block while no kernel or copy runs, as a GPU's memory would.
+// Hides the memory of the device from the host. In a program that asks for it, AddressSanitizer stops every access to a
+// block while no kernel or copy runs, as a GPU's memory would.
 #pragma once
 
 #include <cstddef>
 
 namespace quire::shim {
 
-// From now on, in a program under AddressSanitizer; blocks that there are already are not guarded.
+// Guards blocks that are allocated from now on, in a program under AddressSanitizer; existing blocks are not guarded.
 void guard_device_memory();
 void add_device_memory(void* block, size_t bytes);
 void remove_device_memory(void* block);
 
-// While one lives, everyone may touch device memory.
+// While one lives, device memory is accessible.
 class DeviceMemoryOpen {
  public:
   DeviceMemoryOpen();

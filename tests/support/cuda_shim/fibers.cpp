@@ -88,8 +88,9 @@ struct Scheduler {
   const std::vector<SharedArray>* static_shared = nullptr;
   std::vector<unsigned char> lanes;  // [warp, 2, 32 lanes, kLaneBytes]
   std::vector<int64_t> complete;     // [warp]: the last operation that all lanes have arrived at
-  // What orders threads, for ThreadSanitizer: the beginning and the end of a block, and its barriers in turn. Were they
-  // one, a thread would be ordered behind another that is already further on, and a race between them hidden.
+  // The addresses that order threads for ThreadSanitizer: the beginning and the end of a block, and its barriers in
+  // turn. With a single one, a thread would be ordered after another that is already further on, which would hide a
+  // race between them.
   char begin_sync = 0;
   char end_sync = 0;
   char barrier_sync[2] = {};
@@ -171,7 +172,7 @@ std::unique_ptr<Fiber> make_fiber() {
   return fiber;
 }
 
-// What the host needs to be switched back to.
+// Records what is needed to switch back to the host's stack.
 void know_host(Fiber& host) {
 #if defined(__SANITIZE_ADDRESS__)
   // Any thread may be the host.
@@ -224,7 +225,7 @@ bool warp_is_complete(const Scheduler& s, int thread) {
   return true;
 }
 
-// True when every thread has arrived at the barrier.
+// Returns true when every thread has arrived at the barrier.
 bool release_barrier(Scheduler& s) {
   const Fiber* waiting = nullptr;
   int at_barrier = 0;
@@ -299,7 +300,7 @@ void run_block(Scheduler& s) {
 
 void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body,
               const std::vector<Parameter>& parameters) {
-  static std::mutex one_grid;  // of all threads that launch
+  static std::mutex one_grid;  // for all threads that launch
   const std::lock_guard lock(one_grid);
   const DeviceMemoryOpen open;
   if (g_runner != nullptr) return g_runner(symbol_of(kernel), grid, block, shared_bytes, parameters);
@@ -397,7 +398,7 @@ size_t most_shared_bytes() {
 
 namespace {
 
-// How much dynamic shared memory kernels have asked for.
+// The dynamic shared memory that kernels have requested.
 std::mutex g_allowed_mutex;
 std::unordered_map<const void*, size_t> g_allowed;
 
@@ -409,7 +410,7 @@ size_t static_bytes_of(const void* kernel) {
 
 }  // namespace
 
-// As cudaFuncAttributeMaxDynamicSharedMemorySize is documented: the kernel's own arrays count, too.
+// Follows the documentation of cudaFuncAttributeMaxDynamicSharedMemorySize: the kernel's own arrays count, too.
 cudaError_t allow_shared_memory(const void* kernel, size_t bytes) {
   if (bytes + static_bytes_of(kernel) > quire::shim::g_shared_limit) return cudaErrorInvalidValue;
   const std::lock_guard lock(g_allowed_mutex);

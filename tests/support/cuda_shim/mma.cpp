@@ -1,4 +1,4 @@
-// What tensor cores do, lane by lane.
+// Emulates tensor cores, lane by lane.
 #include <atomic>
 #include <bit>
 #include <cstdio>

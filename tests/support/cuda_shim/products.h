@@ -1,4 +1,4 @@
-// What products on tensor cores are counted by, whoever plays them.
+// Counters of products on tensor cores, shared by both emulations.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Whether the host in place of a GPU finds the mistakes it is there for.
+// Checks that the host emulation of a GPU finds the mistakes that it is meant to find.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -103,7 +103,7 @@ TEST(CudaShimDeathTest, FindsDivergentBarriers) {
   EXPECT_DEATH(launch(half_a_warp_kernel, dim3(1), 32, 0, &out), "returned before a warp operation");
 }
 
-// Those of the block before count for nothing.
+// Values of the previous block must not be visible.
 __global__ void leftover_kernel(float* out) {
   __shared__ float kept[32];
   if (blockIdx.x == 0) kept[threadIdx.x] = 1;

@@ -11,9 +11,9 @@ struct SharedArray {
   void* begin;
   size_t bytes;
 };
-// Of the kernel at this address; none of one that has no symbol.
+// Returns the arrays of the kernel at this address; none when it has no symbol.
 const std::vector<SharedArray>& static_shared_of(const void* kernel);
-// The symbol of a function of the program, as it is mangled; empty: it has none.
+// Returns the mangled symbol of a function of the program; empty when it has none.
 std::string symbol_of(const void* kernel);
 
 }  // namespace quire::shim

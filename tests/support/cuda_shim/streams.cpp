@@ -75,7 +75,7 @@ class Stream {
   std::thread thread_;
 };
 
-// What was recorded last; an event that was never recorded has happened.
+// The state of the last recording; an event that was never recorded counts as complete.
 struct Event {
   std::mutex mutex;
   std::shared_ptr<Signal> last;
@@ -91,7 +91,7 @@ void give(cudaStream_t stream, std::function<void()> work) {
   static_cast<Stream*>(stream)->give(std::move(work));
 }
 
-// Those that were made and not destroyed.
+// The streams that exist.
 struct Streams {
   std::mutex mutex;
   std::set<cudaStream_t> all;

@@ -88,7 +88,7 @@ void Communicator::perform(const Operation& operation) {
   }
   if (result != ncclSuccess) {
     state_ = result;
-    until_stopped();  // as a kernel whose partner is gone
+    until_stopped();  // like a kernel whose partner is gone
   }
   ++performed_;
   --performing_;
@@ -120,7 +120,7 @@ void Communicator::destroy() {
     changed_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
-  queue_.clear();  // what was never given to a stream holds this
+  queue_.clear();  // calls that were never given to a stream refer to this
 }
 
 }  // namespace quire::nccl_stand_in

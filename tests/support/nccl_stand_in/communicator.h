@@ -1,5 +1,5 @@
-// A communicator of the stand-in. What NCCL does in the background a thread does here: join, give groups to their
-// stream, end.
+// A communicator of the stand-in. A thread does what NCCL does in the background: join, give groups to their stream,
+// end.
 #pragma once
 
 #include <condition_variable>
@@ -21,12 +21,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  // ncclInProgress while the background is busy; errors stay.
+  // Returns ncclInProgress while the background is busy; errors persist.
   ncclResult_t state() const { return state_; }
   void join();
   void post(std::vector<Call> calls, cudaStream_t stream);
   void finalize();
-  // What runs ends; the background, too.
+  // abort() also ends running work, in the background too.
   void abort();
   void destroy();
 

@@ -1,5 +1,5 @@
-// What shall go wrong, from the environment: QUIRE_NCCL_STAND_IN is a list of WHAT[@RANK[:OPERATION]][=VALUE] with
-// commas between; without a rank it is about all, without an operation (1 is the first) about every one.
+// Faults to inject, from the environment: QUIRE_NCCL_STAND_IN is a list of WHAT[@RANK[:OPERATION]][=VALUE], separated
+// by commas. Without a rank a fault applies to all ranks, without an operation (1 is the first) to every operation.
 //   version=22602          ncclGetVersion() says so
 //   init_hangs@1           the rank never joins
 //   hang@1:3               the rank never does its third operation
@@ -16,7 +16,7 @@
 
 namespace quire::nccl_stand_in {
 
-// The value of `what`; 0 when none is given, nullopt when the list does not have it.
+// Returns the value of `what`; 0 when it has none, nullopt when the list does not contain it.
 std::optional<int64_t> injected(const std::string& what, int rank = -1, int64_t operation = -1);
 
 }  // namespace quire::nccl_stand_in

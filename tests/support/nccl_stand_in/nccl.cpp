@@ -37,7 +37,7 @@ All& all() {
   return one;
 }
 
-// What the thread has called since ncclGroupStart().
+// The calls of this thread since ncclGroupStart().
 struct Group {
   bool open = false;
   ncclResult_t result = ncclSuccess;

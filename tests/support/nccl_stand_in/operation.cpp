@@ -35,7 +35,7 @@ void take(const Call& call, Room& room, void* to, size_t bytes) {
   }
 }
 
-// What differs where ranks do not call the same.
+// Returns a number that differs when ranks do not make the same calls.
 uint64_t mark_of(const Call& call, size_t calls) {
   uint64_t mark = calls;
   for (const uint64_t word : {static_cast<uint64_t>(call.kind), uint64_t{call.count}, static_cast<uint64_t>(call.type),

@@ -1,4 +1,4 @@
-// What a group of calls does with the values: rank by rank, in rank order.
+// Computes what a group of calls does with the values: rank by rank, in rank order.
 #pragma once
 
 #include <nccl.h>
@@ -23,7 +23,7 @@ struct Call {
 
 size_t size_of(ncclDataType_t type);
 
-// ncclSuccess, also when it was stopped; ncclInvalidUsage when the ranks do not call the same.
+// Returns ncclSuccess, also when it was stopped; ncclInvalidUsage when the ranks do not make the same calls.
 ncclResult_t run(const std::vector<Call>& calls, Room& room, const Stop& stop);
 
 }  // namespace quire::nccl_stand_in

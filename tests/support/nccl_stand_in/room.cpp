@@ -42,7 +42,7 @@ std::shared_ptr<Room::Shared> Room::map(const std::string& name) {
 Room::Room(const std::string& name, int rank, int size) : name_(name), rank_(rank), size_(size), shared_(map(name)) {}
 
 Room::~Room() {
-  ::shm_unlink(name_.c_str());  // where not all ranks have come
+  ::shm_unlink(name_.c_str());  // needed when not all ranks have come
 }
 
 bool Room::all_of(std::atomic<int>& count, const Stop& stop) {

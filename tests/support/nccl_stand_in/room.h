@@ -1,4 +1,4 @@
-// Memory that the ranks of a communicator share, be they threads or processes, and where they meet.
+// Memory that the ranks of a communicator share, whether threads or processes, and where they meet.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ inline constexpr size_t kChunk = size_t{16} << 10;  // bytes; a multiple of ever
 
 class Room {
  public:
-  // The name of a communicator's memory (shm_open).
+  // Returns the name of a communicator's memory (shm_open).
   Room(const std::string& name, int rank, int size);
   ~Room();
   Room(const Room&) = delete;
@@ -28,7 +28,7 @@ class Room {
   bool meet(const Stop& stop);
   bool part(const Stop& stop);
 
-  // Everybody reads those of all between two meetings, and writes its own before the first one.
+  // Between two meetings every rank reads the entries of all; before the first one it writes its own.
   unsigned char* values(int rank) { return shared_->values[static_cast<size_t>(rank)].data(); }
   uint64_t& mark(int rank) { return shared_->marks[static_cast<size_t>(rank)]; }
   int rank() const { return rank_; }
@@ -52,7 +52,7 @@ class Room {
   const std::shared_ptr<Shared> shared_;
 };
 
-// Sleeps a little, longer the more often it was called.
+// Sleeps briefly, and longer with every call.
 class Pause {
  public:
   void operator()();

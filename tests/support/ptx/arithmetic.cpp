@@ -120,7 +120,7 @@ struct Fused {
     return std::fma(a, b, c);
   }
 };
-// By zero all bits are set, as on a GPU.
+// A division by zero sets all bits, as on a GPU.
 struct Divide {
   template <typename T>
   T operator()(T a, T b) const {
@@ -371,7 +371,7 @@ struct Equal {
     return a == b;
   }
 };
-struct NotEqual {  // of numbers
+struct NotEqual {  // for numbers
   template <typename T>
   bool operator()(T a, T b) const {
     return a < b || a > b;
@@ -429,7 +429,7 @@ void with_carry(Warp& warp, const Instruction& i, uint32_t lanes) {
   }
 }
 
-// What numbers of all kinds have.
+// Adds the operations that numbers of all kinds have.
 template <typename T>
 void add_order(Table& table, const std::string& type) {
   table["min." + type] = apply<Smallest, T, T, T>;

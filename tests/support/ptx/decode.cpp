@@ -1,4 +1,4 @@
-// What instructions do.
+// The operations of instructions.
 #include <algorithm>
 
 #include "tests/support/ptx/kernel_reader.h"

@@ -46,7 +46,7 @@ void KernelReader::read(const Function& text) {
 }
 
 size_t Kernel::dynamic_begin() const {
-  constexpr size_t kAlignment = 16;  // of dynamic_shared() in kernels/cuda/runtime.h
+  constexpr size_t kAlignment = 16;  // that of dynamic_shared() in kernels/cuda/runtime.h
   return place_of_array(shared_bytes, kAlignment);
 }
 

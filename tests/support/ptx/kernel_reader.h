@@ -11,15 +11,15 @@
 
 namespace quire::ptx {
 
-// What a name stands for.
+// The meaning of a name.
 struct Symbol {
   enum class Kind { value, predicate, shared, memory, local } kind = Kind::value;
   int bytes = 0;      // of a register's value
-  int32_t place = 0;  // of a register
-  // In the window of shared memory (0: where dynamic memory begins, or the module's own array will), an address, or an
-  // offset in a thread's local memory.
+  int32_t place = 0;  // place of a register
+  // An offset in the window of shared memory (0: where dynamic memory begins, or the module's own array will), an
+  // address, or an offset in a thread's local memory.
   uint64_t at = 0;
-  // Of an array of the module in shared memory.
+  // For an array of the module in shared memory.
   size_t module_bytes = 0;
   size_t module_alignment = 0;
 };
@@ -46,7 +46,7 @@ class KernelReader {
   void declare(const std::string& statement);
   void instruct(const std::string& statement);
   void emit(const std::string& name, const Words& operands);
-  // What is converted may be the lower part of a register.
+  // Makes a conversion read only the lower part of a register if needed.
   void narrow(const std::string& name, Words& operands);
   // The function's instructions in place of the call.
   void call(const Words& operands);

@@ -16,7 +16,7 @@ namespace quire::ptx {
 
 inline constexpr int kLanes = 32;
 inline constexpr uint32_t kAll = ~0U;
-// Where shared memory begins in its window; the first KB is the system's.
+// The offset where shared memory begins in its window; the first KB is the system's.
 inline constexpr uint32_t kSharedBegin = 0x400;
 
 struct Warp;
@@ -38,12 +38,12 @@ struct Instruction {
   int64_t number = 0;   // added to an address
   uint8_t variant = 0;  // AtomicKind, ShuffleKind, VoteKind or Carry
   bool turned = false;  // a matrix
-  // Of memory.
+  // The following members describe an access to memory.
   Space space = Space::generic;
   uint8_t bytes = 0;           // of an element
   uint8_t count = 1;           // elements
-  uint8_t address_bytes = 8;   // of the register
-  uint8_t register_bytes = 0;  // of the data's
+  uint8_t address_bytes = 8;   // width of the address register
+  uint8_t register_bytes = 0;  // width of the data register
   bool is_signed = false;
   std::vector<int32_t> operands;  // places in a warp's registers, in bytes
   int32_t line = 0;
@@ -54,7 +54,7 @@ enum class Special : uint8_t { tid_x, tid_y, tid_z, ctaid_x, ctaid_y, ctaid_z, l
 struct SpecialRegister {
   Special what;
   int32_t place;
-  uint64_t offset;  // of local memory: added to where that of a thread begins
+  uint64_t offset;  // for local memory: added to the begin of the thread's own
 };
 struct Constant {
   int32_t place;
@@ -66,19 +66,19 @@ struct Kernel {
   std::string name;
   std::string file;
   std::vector<Instruction> code;
-  size_t register_bytes = 0;  // of a warp
+  size_t register_bytes = 0;  // bytes per warp
   std::vector<Constant> constants;
   std::vector<SpecialRegister> specials;
   std::vector<Constant> sizes;  // value: 0 to 2 blockDim, 3 to 5 gridDim
-  size_t local_bytes = 0;       // of a thread
+  size_t local_bytes = 0;       // bytes per thread
   size_t shared_bytes = 0;      // its own arrays
-  size_t most_threads = 0;      // that a block may have; 0: 1024
-  // Of parameters: [offset, bytes) in `parameter_memory`, which instructions name by address.
+  size_t most_threads = 0;      // limit of threads in a block; 0: 1024
+  // Parameters: [offset, bytes) in `parameter_memory`, which instructions name by address.
   std::vector<std::pair<size_t, size_t>> parameters;
   std::unique_ptr<unsigned char[]> parameter_memory;
   std::vector<std::unique_ptr<unsigned char[]>> arrays;  // of the module
 
-  // Of dynamic shared memory, behind its own arrays.
+  // Returns where dynamic shared memory begins, after the kernel's own arrays.
   size_t dynamic_begin() const;
 };
 
@@ -91,8 +91,8 @@ struct PendingCopy {
   const unsigned char* from;  // null: zeros
 };
 
-// Who has used four bytes of shared memory. A thread is ordered behind another one by barriers of the block, and within
-// a warp by bar.warp.sync.
+// The last accesses to four bytes of shared memory. A thread is ordered after another one by barriers of the block, and
+// within a warp by bar.warp.sync.
 struct Word {
   int32_t writer = -1;         // thread
   int64_t written = -1;        // barriers of the block before
@@ -112,7 +112,7 @@ struct Block {
   std::vector<unsigned char> shared;
   std::vector<unsigned char> local;
   uint32_t shared_bytes = 0;
-  std::vector<Word> words;  // of shared memory: who wrote and read it
+  std::vector<Word> words;  // who wrote and read each word of shared memory
   int64_t barriers = 0;
   uint32_t sizes[6] = {};
 };
@@ -153,7 +153,7 @@ void run_warp(Warp& warp);
 
 // The function of an instruction on registers, by its whole name (arithmetic.cpp); null: there is none.
 Run arithmetic(const std::string& name);
-// Of sums with a carry.
+// Flags of sums with a carry.
 enum Carry : uint8_t { kCarryRead = 1, kCarryWritten = 2, kDifference = 4, kUpperHalf = 8 };
 Operation run_nothing;
 

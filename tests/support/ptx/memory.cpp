@@ -70,7 +70,7 @@ void store_elements(Warp& warp, const Instruction& i, uint32_t lanes) {
   });
 }
 
-// As __atomic builtins do it: blocks of a grid run one after the other, other grids may not.
+// Uses __atomic builtins: blocks of a grid run one after the other, but other grids may run at the same time.
 template <typename T>
 void atomic_on(Warp& warp, const Instruction& i, uint32_t lanes) {
   for_lanes(lanes, [&](int lane) {

@@ -11,7 +11,7 @@ namespace quire::ptx {
 
 namespace {
 
-// Without comments, as many lines as before.
+// Returns the text without comments, with the same number of lines.
 std::string text_of(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   if (!in) throw std::runtime_error(file + ": cannot be read");

@@ -8,9 +8,9 @@
 
 namespace quire::ptx {
 
-// Without white space at both ends.
+// Returns the text without white space at both ends.
 std::string trimmed(std::string_view text);
-// At commas outside of brackets; parts are trimmed, and none is empty.
+// Splits at commas outside of brackets; parts are trimmed, and none is empty.
 std::vector<std::string> split_at_commas(std::string_view text);
 // The parts of an instruction's name: `ld`, `global`, `u32`.
 std::vector<std::string> split_name(const std::string& name);

@@ -1,4 +1,4 @@
-// What the lanes of a warp do together, and registers that are taken apart.
+// Operations of the lanes of a warp together, and those that split registers.
 #include <algorithm>
 #include <bit>
 #include <cstring>
