@@ -1,4 +1,4 @@
-// Memory, copies and streams of the GPU (kernels/cuda/memory.cpp) on the host, whose streams are threads: what comes in
+// Memory, copies and streams of the GPU (kernels/cuda/device/memory.cpp) on the host, whose streams are threads: what comes in
 // the wrong order gives other numbers when one of them lags behind.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The host in the GPU's place, with the memory and the streams of kernels/cuda/memory.cpp: what is given to a stream is
+// The host in the GPU's place, with the memory and the streams of kernels/cuda/device/memory.cpp: what is given to a stream is
 // done by its thread, while the caller goes on. What no event orders comes in any order.
 #include <algorithm>
 #include <cstdio>
@@ -10,7 +10,7 @@
 #include <unordered_map>
 
 #include "kernels/cuda/bind.h"
-#include "kernels/cuda/memory.h"
+#include "kernels/cuda/device/memory.h"
 #include "kernels/cuda/runtime.h"
 #include "tests/support/cuda_device.h"
 #include "tests/support/cuda_shim/device_limit.h"

@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/bind.h"
 #include "kernels/cuda/cudnn/cudnn_attention.h"
-#include "kernels/cuda/memory.h"
+#include "kernels/cuda/device/memory.h"
 #include "kernels/cuda/own_code.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/cuda/suitability.h"

@@ -1,4 +1,4 @@
-#include "kernels/cuda/memory.h"
+#include "kernels/cuda/device/memory.h"
 
 #include <algorithm>
 #include <array>
