@@ -5,7 +5,7 @@
 
 namespace quire {
 
-Mechanism softmax_mixer();   // layers/mixers/softmax_attention.cpp
+Mechanism softmax_mixer();   // layers/mixers/softmax_mechanism.cpp
 Mechanism vq_mixer();        // layers/mixers/vq_attention.cpp
 Mechanism landmark_mixer();  // layers/mixers/landmark_mechanism.cpp
 Mechanism moba_mixer();      // layers/mixers/moba_mechanism.cpp

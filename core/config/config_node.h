@@ -59,6 +59,8 @@ inline constexpr std::string_view kSavedConfiguration = "# Written by quire with
 std::string saved_configuration(std::string_view yaml);
 // True when somebody has changed such a text since. A text without a checksum counts as unchanged.
 bool was_edited(std::string_view saved_text);
+// Such a text with the checksum of what it says now.
+std::string resealed(std::string_view saved_text);
 
 // Applies "key.path=value", the value written as YAML. Lists are addressed by index and do not grow. Relative paths in
 // the value are relative to the current directory, where the command was typed. `source` begins the messages.

@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kConfig = R"(
 run: {name: choice, precision: f32, device: cpu}
 data: {subsequence: 8, rows: 3}
-model: {width: 8, layers: 1, heads: 2, position: none}
+model: {width: 8, layers: 1, heads: 2, position: {kind: none}}
 )";
 
 RunConfig config(const std::vector<std::string>& settings = {"run.products=timed"}) {

@@ -16,7 +16,7 @@ class TimedTraining : public ::testing::Test {
     return parse_config<RunConfig>(R"(
 run: {name: timed, device: cuda, precision: f32, products: timed}
 data: {subsequence: 12, rows: 2}
-model: {width: 16, layers: 1, heads: 2, position: xl, mlp: {hidden: 24}, attention: {cache: {kind: hidden, length: 8}}}
+model: {width: 16, layers: 1, heads: 2, position: {kind: xl}, mlp: {hidden: 24}, attention: {softmax: {carry: {kind: hidden, length: 8}}}}
 optimizer: {lr: 0.01}
 schedule: {warmup: 0, steps: 20}
 )",
