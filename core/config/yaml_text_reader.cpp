@@ -11,7 +11,7 @@ namespace {
 
 class TextReader {
  public:
-  TextReader(std::string_view text, const std::string& name) : text_(text), name_(name) {
+  explicit TextReader(std::string_view text) : text_(text) {
     lines_.push_back(0);
     for (size_t i = 0; i < text.size(); ++i) {
       if (text[i] == '\n') lines_.push_back(i + 1);
@@ -27,7 +27,11 @@ class TextReader {
       part.text = text_.substr(0, begin);
       return part;
     }
-    return block_map(root, 0, text_.size(), &sections);
+    // Comments behind the last key belong to none.
+    const size_t end = text_.back() == '\n' ? with_comments(text_.size(), 0) : text_.size();
+    YamlPart part = block_map(root, 0, end, &sections);
+    part.end = text_.substr(end);
+    return part;
   }
 
  private:
@@ -221,14 +225,13 @@ class TextReader {
   }
 
   std::string_view text_;
-  std::string name_;
   std::vector<size_t> lines_;
 };
 
 }  // namespace
 
 YamlPart read_yaml_text(std::string_view text, const std::string& name, const std::vector<std::string>& sections) {
-  return TextReader(text, name).top(parse_yaml(text, name), sections);
+  return TextReader(text).top(parse_yaml(text, name), sections);
 }
 
 }  // namespace quire

@@ -23,7 +23,7 @@ WINDOW = ["data.rows=32"]
 
 
 def knn(size):
-    memory = f"model.memory=[{{kind: knn, layers: [18], size: {size}, top_k: 32}}]"
+    memory = f"model.memory=[{{kind: knn, layers: [18], carry: {{length: {size}}}, top_k: 32}}]"
     return ["data.rows=32", memory], 32 * 512, size // 512
 
 

@@ -202,28 +202,28 @@ TEST(Plan, RanksShareTheRows) {
 
 // Whatever a memory looks at when it runs: planning only counts. One in a file is no main memory.
 TEST(Plan, CountsMemoriesOfEveryKind) {
-  const auto plan_of = [](const std::string& options) {
-    return make_plan(
-        parse_config<RunConfig>(kConfig, "plan.yaml",
-                                {"model.memory=[{kind: knn, layers: [3], carry: {length: 50000}, " + options + "}]"}),
-        1, 2);
+  const auto plan_of = [](const std::string& options, const std::string& carry = "") {
+    return make_plan(parse_config<RunConfig>(kConfig, "plan.yaml",
+                                             {"model.memory=[{kind: knn, layers: [3], carry: {length: 50000" + carry +
+                                              "}" + options + "}]"}),
+                     1, 2);
   };
   const int64_t whole = 2 * 4 * int64_t{50000} * 192 * 4;
-  for (const std::string options : {"search: inverted", "closed_when_empty: true, least: 10", "stale: {keep: 3}",
-                                    "search: bucketed, top_k: 50", "combine: joint"}) {
+  for (const std::string options : {", search: inverted", ", closed_when_empty: true, least: 10", ", stale: {keep: 3}",
+                                    ", search: bucketed, top_k: 50", ", combine: joint"}) {
     EXPECT_GE(plan_of(options).state, whole) << options;
   }
-  EXPECT_LT(plan_of("place: file").state, whole / 10);
-  EXPECT_GE(plan_of("place: file").file_state, whole);
+  EXPECT_LT(plan_of("", ", place: file").state, whole / 10);
+  EXPECT_GE(plan_of("", ", place: file").file_state, whole);
   // Wherever it lies, it is saved row by row: beside it there are images of files with weights or moments.
   for (const std::string place : {"file", "device", "host"}) {
-    const Plan plan = plan_of("place: " + place);
+    const Plan plan = plan_of("", ", place: " + place);
     EXPECT_GE(plan.checkpoint, whole) << place;
     EXPECT_LT(plan.checkpoint_work, 3 * plan.moments) << place;
     EXPECT_LT(plan.checkpoint_work, whole / 3) << place;
   }
-  EXPECT_LT(plan_of("dtype: int8").state, whole / 3);
-  EXPECT_EQ(plan_of("dtype: fp8").state, plan_of("dtype: int8").state);
+  EXPECT_LT(plan_of("", ", dtype: int8").state, whole / 3);
+  EXPECT_EQ(plan_of("", ", dtype: fp8").state, plan_of("", ", dtype: int8").state);
 }
 
 // bf16 activations and caches, f32 weights with a bf16 copy of the matrices, the scratch of CUDA kernels.

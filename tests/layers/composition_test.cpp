@@ -173,7 +173,7 @@ TEST(Composition, OverridesAreCheckedPerLayer) {
   EXPECT_EQ(softmax(layers[1]).carry.kind, CarryKind::kv);
 
   EXPECT_ERROR(parse(overrides("[{layers: [1], attention: {softmax: {carry: {length: 9}}}}]")), ErrorKind::config,
-               "tokens beyond the window are never seen (layer 1)");
+               "tokens beyond it are never seen (layer 1)");
   EXPECT_ERROR(parse(overrides("[{layers: [0], attention: {softmax: {qk_norm: true}}}]")), ErrorKind::config,
                "(layer 0)");
   EXPECT_ERROR(parse(overrides("[{layers: [2], position: {kind: t5}}]")), ErrorKind::config,

@@ -64,8 +64,8 @@ TEST(KindConfig, OptionsOfAnotherKindAreRefused) {
                "run.yaml:6:5: model.attention.vq: belongs to kind: vq, but kind is softmax here");
   EXPECT_ERROR(parse("  memory: [{kind: fast_weight, layers: [0], top_k: 3}]\n"), ErrorKind::config,
                "run.yaml:5:45: model.memory.0.top_k: belongs to kind: knn, but kind is fast_weight here");
-  EXPECT_ERROR(parse("  memory: [{kind: fast_weight, layers: [0], size: 3}]\n"), ErrorKind::config,
-               "run.yaml:5:45: model.memory.0.carry.length: belongs to kind: knn");
+  EXPECT_ERROR(parse("  memory: [{kind: fast_weight, layers: [0], carry: {length: 3}}]\n"), ErrorKind::config,
+               "run.yaml:5:45: model.memory.0.carry: belongs to kind: knn");
   EXPECT_ERROR(parse("  memory: [{kind: knn, layers: [0], chunk: 3}]\n"), ErrorKind::config,
                "run.yaml:5:37: model.memory.0.chunk: belongs to kind: fast_weight, but kind is knn here");
   EXPECT_ERROR(parse("  memory: [{kind: fast_weight, layers: [0], stale: {keep: 1}}]\n"), ErrorKind::config,
@@ -221,7 +221,7 @@ TEST(KindConfig, WhatMayDifferFollowsTheFieldOfTheKind) {
   const RunConfig fixed = parse("  memory: [{kind: fixed, layers: [1]}]\n");
   EXPECT_ERROR(evaluation_config(fixed, {"model.memory.0.top_k=3"}), ErrorKind::config,
                "model.memory.0.top_k: cannot differ from the training run");
-  EXPECT_NO_THROW(evaluation_config(fixed, {"model.memory.0.carry.length=3"}));
+  EXPECT_NO_THROW(evaluation_config(fixed, {"model.memory.0.size=3"}));
   EXPECT_NO_THROW(evaluation_config(parse("  memory: [{kind: knn, layers: [1]}]\n"), {"model.memory.0.top_k=3"}));
 }
 

@@ -247,7 +247,7 @@ TEST(KnnMemory, SmallerNumbersLoseLittle) {
   for (const double value : wanted) norm += value * value;
   for (const auto& [dtype, bytes, most] :
        {std::tuple{"bf16", 2, 6e-3}, std::tuple{"int8", 1, 1.2e-2}, std::tuple{"fp8", 1, 4e-2}}) {
-    Reader other({begin + dtype + "}]"}, DType::f32);
+    Reader other({begin + dtype + "}}]"}, DType::f32);
     const std::vector<double> got = other.read(x);
     double error = 0;
     for (size_t i = 0; i < got.size(); ++i) error += (got[i] - wanted[i]) * (got[i] - wanted[i]);

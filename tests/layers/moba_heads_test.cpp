@@ -148,7 +148,7 @@ TEST(MobaHeads, AllBlocksAreFullAttention) {
         "model.yaml");
   };
   const auto documents = random_documents({{24}, {17}}, 11, 1);
-  ModelReader softmax(config("{cache: {kind: kv, length: 40}}"), 11, 2, 7);
+  ModelReader softmax(config("{softmax: {carry: {kind: kv, length: 40}}}"), 11, 2, 7);
   ModelReader blocks(config("{kind: moba, moba: {block: 4, top_k: 9, carry: {length: 20}}}"), 11, 2, 7);
   const DocumentNll wanted = softmax.read(cut(documents, 7, Pack::pad));
   const DocumentNll got = blocks.read(cut(documents, 7, Pack::pad));

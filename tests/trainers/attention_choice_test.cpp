@@ -46,9 +46,16 @@ TEST(AttentionChoice, CudnnIsRefusedWhereItCannot) {
       {"run.device=auto", "model.attention.softmax.implementation=cudnn", "model.memory=[{kind: knn, layers: [1]}]"}));
 }
 
-TEST(AttentionChoice, MixersWithKernelsOfTheirOwnAreNamed) {
-  expect_refused({"model.attention={kind: moba, moba: {block: 8, top_k: 2, carry: {length: 16}}}"},
-                 "a mixer of kind moba has kernels of its own");
+TEST(AttentionChoice, MixersWithKernelsOfTheirOwnHaveNone) {
+  const std::string moba = "{kind: moba, moba: {block: 8, top_k: 2, carry: {length: 16}}}";
+  EXPECT_ERROR(config({"model.attention=" + moba, "model.attention.softmax.implementation=cudnn"}), ErrorKind::config,
+               "model.attention.softmax: belongs to kind: softmax, but kind is moba here");
+  const RunConfig mixed = config({"model.attention.softmax.implementation=auto",
+                                  "model.layer_overrides=[{layers: [1], attention: " + moba + "}]"});
+  const std::vector<AttentionCall> calls = attention_calls(mixed.model, 3, mixed.data.subsequence, false, DType::bf16);
+  ASSERT_EQ(calls.size(), 2U);
+  EXPECT_EQ(calls[0].layer, 0);
+  EXPECT_EQ(calls[1].layer, 2);
 }
 
 TEST(AttentionChoice, ARunOnTheCpuIsRefusedBeforeAnythingIsMade) {

@@ -87,7 +87,15 @@ bool holds_previous_key(const ConfigNode& node, const std::string& key) {
 }
 
 const std::vector<ReplacedKey>& replaced_keys() {
-  static const std::vector<ReplacedKey> keys(kPreviousKeys.begin(), kPreviousKeys.end());
+  static const std::vector<ReplacedKey> keys = [] {
+    std::vector<ReplacedKey> all;
+    for (const PreviousKey& row : kPreviousKeys) {
+      all.push_back(row);
+      // A key that meant two things has two names.
+      if (!row.otherwise.empty()) all.push_back({row.before, row.otherwise, row.unit});
+    }
+    return all;
+  }();
   return keys;
 }
 
