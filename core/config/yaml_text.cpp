@@ -85,10 +85,14 @@ YamlEntry take_entry(YamlPart& map, std::string_view key) {
   const auto at = static_cast<size_t>(map.find(key) - map.entries.data());
   YamlEntry taken = std::move(map.entries[at]);
   map.entries.erase(map.entries.begin() + static_cast<std::ptrdiff_t>(at));
-  if (map.is_flow() && at < map.entries.size() && (at == 0 || taken.lead.find('#') != std::string::npos)) {
-    if (map.entries[at].lead.find('#') != std::string::npos) taken.lead += map.entries[at].lead;
-    map.entries[at].lead = taken.lead;
-  }
+  if (!map.is_flow()) return taken;
+  // A comment stays where it stands.
+  const bool comment = taken.lead.find('#') != std::string::npos;
+  std::string& behind = at < map.entries.size() ? map.entries[at].lead : map.end;
+  const bool another = behind.find('#') != std::string::npos;
+  if (comment) behind = taken.lead + (another ? behind : "");
+  if (!comment && at == 0 && at < map.entries.size() && !another) behind = taken.lead;
+  if (comment) taken.lead.clear();
   return taken;
 }
 
@@ -109,8 +113,9 @@ void put_entry(YamlPart& map, size_t index, YamlEntry entry) {
     if (index == map.entries.size() && map.end.find(',') != std::string::npos) map.end.erase(map.end.find(','), 1);
   } else {
     if (was_flow) {
-      entry.lead = "";
-      entry.tail = "\n";
+      const auto comment = [](const std::string& text) { return text.find('#') == std::string::npos ? "" : text; };
+      entry.lead = comment(entry.lead);
+      entry.tail = comment(entry.tail) + "\n";
       entry.column = map.column;
     } else if (entry.tail.empty() && entry.value.style != YamlPart::Style::block) {
       entry.tail = "\n";

@@ -209,7 +209,7 @@ TEST_F(Evaluation, TheResultNamesMixerAndMemory) {
   const nlohmann::ordered_json json = to_json(evaluate_rows(model, config, 1), config, 1);
   EXPECT_EQ(json["attention"]["kind"], "vq");
   EXPECT_EQ(json["attention"]["block"], 4);
-  EXPECT_EQ(json["attention"]["cache"], true);
+  EXPECT_EQ(json["attention"]["compressive_cache"], true);
   EXPECT_EQ(json["memory"][0]["kind"], "knn");
   EXPECT_EQ(json["memory"][0]["top_k"], 2);
   EXPECT_EQ(json["layers"][0]["kind"], "vq");

@@ -123,7 +123,7 @@ TEST_F(KindsProgram, EvaluationChangesWhatTheFieldsAllow) {
   EXPECT_EQ(memories["memory"][0]["top_k"], 2);
   EXPECT_NE(memories["nll"], json("memories", "model.memory.0.top_k=4")["nll"]);
   EXPECT_EQ(json("vq", "model.attention.vq.block=8")["attention"]["block"], 8);
-  EXPECT_EQ(json("vq", "model.attention.vq.compressive_cache=false")["attention"]["cache"], false);
+  EXPECT_EQ(json("vq", "model.attention.vq.compressive_cache=false")["attention"]["compressive_cache"], false);
 }
 
 TEST_F(KindsProgram, EvaluationNamesTheKindsOfTheModel) {
@@ -139,7 +139,7 @@ TEST_F(KindsProgram, EvaluationNamesTheKindsOfTheModel) {
   EXPECT_EQ(json["attention"]["kind"], "vq");
   EXPECT_EQ(json["attention"]["block"], 4);
   EXPECT_EQ(json["memory"][0]["kind"], "knn");
-  EXPECT_EQ(json["memory"][0]["size"], 24);
+  EXPECT_EQ(json["memory"][0]["carry.length"], 24);
   EXPECT_EQ(json["memory"][0]["layers"], std::vector<int>{1});
   EXPECT_EQ(json["stack"]["kind"], "plain");
   // Of every layer, where they differ.

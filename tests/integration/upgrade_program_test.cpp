@@ -58,7 +58,7 @@ TEST(Upgrade, WritesNothingThatItCannotConvert) {
   const std::pair<std::string, std::string> refused[] = {
       {"model:\n  position: rope\n  widht: 8\n", "model.widht: unknown key"},
       {"model:\n  position: [\n", "YAML"},
-      {"model:\n  attention: {cache: {kind: kv},\n    # why\n    mask_empty_cache: false}\n", "has no place"},
+      {"model:\n  position: rope\n  attention: {\n    # why\n    rope: {base: 5}}\n", "has no place"},
   };
   for (const auto& [text, message] : refused) {
     write_text(file, text);

@@ -67,6 +67,14 @@ model:
        "    dtype: bf16}}",
        "model:\n  attention: {softmax: {same_length: true, carry: {kind: hidden, length: 8,\n    dtype: bf16}}, "
        "shifted_share: 0.5}"},
+      // A comment inside a section on several lines stays there.
+      {"model:\n  attention: {cache: {kind: kv},\n    # why\n    mask_empty_cache: false}\n",
+       "model:\n  attention: {softmax: {carry: {kind: kv, mask_empty: false}}\n    # why\n    }\n"},
+      {"model:\n  position: xl\n  # what is seen\n  attention:  # nothing more\n    xl: {clamp: 3}\n",
+       "model:\n  position: {kind: xl, xl: {clamp: 3}}\n  # what is seen\n  attention: {}  # nothing more\n"},
+      // Without the end of the last line.
+      {"model:\n  attention:\n    # far\n    window: 3  # tokens",
+       "model:\n  attention:\n    softmax:\n      # far\n      window: 3  # tokens\n"},
       // Comments behind the last key stay where they are.
       {"model:\n  position: rope\n  attention:\n    rope: {base: 500}\n\n  # the end\n# of it\n",
        "model:\n  position: {kind: rope, rope: {base: 500}}\n\n  # the end\n# of it\n"},
@@ -164,7 +172,8 @@ TEST(PreviousForm, TheFormOfThisVersionIsLeftAlone) {
 TEST(PreviousForm, WhatCannotBeConvertedIsSaid) {
   const std::pair<const char*, const char*> refused[] = {
       {"model:\n  attention: {cache: {kind: kv}}\n  layers:\n    3\n  head_size: &a 4\n", "anchors"},
-      {"model:\n  attention: {cache: {kind: kv},\n    # why\n    mask_empty_cache: false}\n", "has no place"},
+      {"model:\n  position: rope\n  attention: {\n    # why\n    rope: {base: 5}}\n",
+       "line 3: a comment in attention has no place"},
       {"model:\n  attention: {window: 4}\nevaluate: {set: {model.attention: {window: 3}}}\n",
        "run.yaml:3: evaluate.set: model.attention holds a section"},
       {"model:\n  attention: {kind: moba, moba: {carry: false}}\nevaluate: {set: {model.attention.moba.carry: true}}\n",
@@ -222,9 +231,10 @@ TEST(PreviousForm, EveryRowIsConvertedAndRefusedByName) {
     const std::string text = text_with(row);
     const std::optional<UpgradedText> upgraded = upgraded_configuration(text, "run.yaml");
     ASSERT_TRUE(upgraded) << text;
-    const auto names = [&](const std::string& change) {
-      return change.find(without_model(row.before)) != std::string::npos;
-    };
+    // The keys of a section move with it.
+    const size_t section = row.before.find(".cache.");
+    const std::string name = without_model(section == std::string_view::npos ? row.before : "model.attention.cache");
+    const auto names = [&](const std::string& change) { return change.find(name) != std::string::npos; };
     EXPECT_TRUE(std::any_of(upgraded->changes.begin(), upgraded->changes.end(), names)) << text;
     if (row.change == KeyChange::removed) continue;
     RunConfig config;

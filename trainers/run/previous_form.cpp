@@ -66,11 +66,28 @@ class Converter {
     for (key.pop_back(); !key.empty(); key.pop_back()) {
       YamlPart* at = holder(map, key);
       if (at == nullptr || !at->find(key.back())->value.is_map || !at->find(key.back())->value.entries.empty()) return;
+      YamlEntry& empty = *at->find(key.back());
+      if (empty.value.end.find('#') != std::string::npos) refuse_comment(empty);
+      const bool lines = empty.value.style == YamlPart::Style::block;
+      if (lines && (empty.has_comment() || empty.between.find('#') != std::string::npos)) {
+        empty.tail = empty.between.substr(1);
+        empty.between = ": ";
+        empty.value = {.text = "{}"};
+        return;
+      }
       take_entry(*at, key.back());
     }
   }
+  [[noreturn]] static void refuse_comment(const YamlEntry& entry) {
+    fail(ErrorKind::config, "line {}: a comment in {} has no place in the new form; move it", entry.line, entry.key);
+  }
   // A section on one line gets lines of its own where an entry with comments or lines comes into it.
   static void give_lines(YamlEntry& section, int column) {
+    const auto& entries = section.value.entries;
+    const auto has_comment = [](const YamlEntry& entry) { return entry.has_comment(); };
+    if (section.value.end.find('#') != std::string::npos || std::any_of(entries.begin(), entries.end(), has_comment)) {
+      refuse_comment(section);
+    }
     section.between = ":" + (section.tail.empty() ? "\n" : section.tail);
     section.tail.clear();
     section.value.style = YamlPart::Style::block;
