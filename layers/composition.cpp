@@ -12,63 +12,33 @@ namespace quire {
 std::span<const CompositionRule> attention_rules() {
   static const std::vector<CompositionRule> rules{
       {"position", "position xl needs an even width: half sines, half cosines",
-       [](const Place& p) { return p.layer.position == Position::xl && p.model.width % 2 != 0; }},
-      {"attention.cache.length", "set attention.cache.length or attention.window: the cache needs a length",
-       [](const Place& p) {
-         return p.layer.attention.cache.kind != CacheKind::none && p.layer.attention.cache_length() == 0;
-       }},
-      {"attention.cache.length",
-       "a length without a cache has no meaning; set attention.cache.kind to hidden or kv, or "
-       "write length: none",
-       [](const Place& p) {
-         return p.layer.attention.cache.kind == CacheKind::none && p.layer.attention.cache.length.has_value();
-       }},
-      {"attention.cache.length", "the cache is longer than attention.window: tokens beyond the window are never seen",
-       [](const Place& p) {
-         return p.layer.attention.cache.kind != CacheKind::none && p.layer.attention.window.has_value() &&
-                p.layer.attention.cache_length() > *p.layer.attention.window;
-       }},
-      {"attention.cache.dtype", "a dtype without a cache has no meaning; set attention.cache.kind to hidden or kv",
-       [](const Place& p) {
-         return p.layer.attention.cache.kind == CacheKind::none &&
-                p.layer.attention.cache.dtype != StateType::automatic;
-       }},
-      {"attention.same_length", "same_length counts the keys of a cache; set attention.cache.kind to hidden or kv",
-       [](const Place& p) { return p.layer.attention.same_length && p.layer.attention.cache.kind == CacheKind::none; }},
-      {"attention.same_length", "same_length and attention.window both say how far a token sees; give one of them",
-       [](const Place& p) { return p.layer.attention.same_length && p.layer.attention.window.has_value(); }},
-      {"attention.same_length", "same_length counts the token itself; it does not go with attend_self: false",
-       [](const Place& p) { return p.layer.attention.same_length && !p.layer.attention.attend_self; }},
-      {"attention.mask_empty_cache", "false needs attention.cache.kind: kv; there are no empty key slots otherwise",
-       [](const Place& p) {
-         return !p.layer.attention.mask_empty_cache && p.layer.attention.cache.kind != CacheKind::kv;
-       }},
-      {"attention.token_shift", "the share is less than one of the model's features; set it to 0 or larger",
+       [](const Place& p) { return p.layer.position.kind == Position::xl && p.model.width % 2 != 0; }},
+      {"attention.shifted_share", "the share is less than one of the model's features; set it to 0 or larger",
        [](const Place& p) {
          const AttentionConfig& attention = p.layer.attention;
-         return attention.token_shift > 0 && attention.shifted_features(p.model.width) == 0;
+         return attention.shifted_share > 0 && attention.shifted_features(p.model.width) == 0;
        }},
-      {"attention.t5.max_distance", "attention.t5.max_distance must exceed half of attention.t5.buckets",
+      {"position.t5.max_distance", "position.t5.max_distance must exceed half of position.t5.buckets",
        [](const Place& p) {
-         return p.layer.position == Position::t5 &&
-                p.layer.attention.t5.max_distance <= p.layer.attention.t5.buckets / 2;
+         const PositionConfig& position = p.layer.position;
+         return position.kind == Position::t5 && position.t5.max_distance <= position.t5.buckets / 2;
        }},
-      {"attention.rope.dims", "position rope turns pairs of features: the number must be even",
+      {"position.rope.dims", "position rope turns pairs of features: the number must be even",
        [](const Place& p) {
-         return p.layer.position == Position::rope &&
-                p.layer.attention.rope.dims.value_or(p.model.size_of_head()) % 2 != 0;
+         const PositionConfig& position = p.layer.position;
+         return position.kind == Position::rope && position.rope.dims.value_or(p.model.size_of_head()) % 2 != 0;
        }},
-      {"attention.rope.dims", "attention.rope.dims is more than a head has",
+      {"position.rope.dims", "position.rope.dims is more than a head has",
        [](const Place& p) {
-         return p.layer.position == Position::rope && p.layer.attention.rope.dims.value_or(0) > p.model.size_of_head();
+         const PositionConfig& position = p.layer.position;
+         return position.kind == Position::rope && position.rope.dims.value_or(0) > p.model.size_of_head();
        }},
-      {"attention.qk_norm", "normalised queries and keys do not go with position xl, which adds terms to the raw query",
-       [](const Place& p) { return p.layer.attention.qk_norm && p.layer.position == Position::xl; }},
   };
   return rules;
 }
 
 std::vector<LayerConfig> ModelConfig::layer_configs() const {
+  if (!resolved.empty()) return resolved;
   std::vector<LayerConfig> configs(static_cast<size_t>(layers), LayerConfig{position, attention});
   for (const ConfigOverlay& overlay : layer_overrides) {
     for (const int64_t layer : overlay.layers) {
@@ -128,7 +98,6 @@ void ModelConfig::check(ConfigChecker& c) const {
   }
   for (size_t i = 0; i < memory.size(); ++i) require_layers(memory[i].layers, fmt::format("memory.{}.layers", i));
 
-  const Mechanism* mixer = nullptr;  // of the layer
   Insertion insertion;
   visit_mechanisms(*this, [&](const Mechanism& mechanism, const Place& place, const std::string& section) {
     const bool in_layers =
@@ -139,10 +108,10 @@ void ModelConfig::check(ConfigChecker& c) const {
       c.require(false, of_layer ? place_of_fault(*this, mechanism, rule, place) : join_key(section, rule.key),
                 in_layers ? fmt::format("{} (layer {})", rule.message, place.index) : rule.message);
     };
-    if (mechanism.role == Role::mixer) mixer = &mechanism;
     if (mechanism.role == Role::memory) {
-      c.require(mixer->takes_memory, join_key(section, "layers"),
-                fmt::format("layer {} has attention.kind {}, beside which no memory goes", place.index, mixer->kind));
+      c.require(local_attention_of(place).has_value(), join_key(section, "layers"),
+                fmt::format("layer {} has attention.kind {}, beside which no memory goes", place.index,
+                            place.layer.attention.mechanism.kind));
     }
     const Insertion inserted = mechanism.insertion(place);
     const bool both = inserted.any() && insertion.any();
@@ -165,7 +134,7 @@ void ModelConfig::check(ConfigChecker& c) const {
   c.require(!embedding.sinusoid || width % 2 == 0, "embedding.sinusoid",
             fmt::format("width {} is odd; sines and cosines need an even one", width));
   c.require(dropout.position == 0 || std::any_of(configs.begin(), configs.end(),
-                                                 [](const LayerConfig& l) { return l.position == Position::xl; }),
+                                                 [](const LayerConfig& l) { return l.position.kind == Position::xl; }),
             "dropout.position", "no layer has position xl, whose sinusoids it would drop");
 }
 

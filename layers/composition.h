@@ -1,4 +1,4 @@
-// Which parts can be combined. Rules about positions, windows and caches are here, those of a mechanism in its
+// Which parts can be combined. Rules about positions are here, those of a mechanism in its
 // descriptor; the check of ModelConfig and the tests read both.
 #pragma once
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "layers/attention_call.h"
 #include "layers/learner.h"
 #include "layers/loss_table.h"
 #include "layers/state/state_layout.h"
@@ -24,8 +25,9 @@ struct Declarations {
   StateLayout state;
   std::vector<Learner*> learners;  // in the order of layers; the layers own them
   LossTable losses;
-  std::vector<std::string> values;   // names, by ValueId
-  std::vector<ValueUse> value_uses;  // in the order of declaration
+  std::vector<AttentionCall> attention_calls;  // in the order of layers
+  std::vector<std::string> values;             // names, by ValueId
+  std::vector<ValueUse> value_uses;            // in the order of declaration
 };
 
 }  // namespace quire

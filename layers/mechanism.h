@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -38,6 +39,11 @@ struct CompositionRule {
   const char* key;
   const char* message;
   bool (*refused)(const Place& place);
+};
+
+struct LocalAttention {
+  int64_t carried = 0;      // tokens that are carried into a subsequence
+  bool masks_empty = true;  // slots that no token has filled yet are not seen
 };
 
 struct StepShape {
@@ -87,12 +93,10 @@ struct Mechanism {
   std::unique_ptr<Part> (*make_mixer)(const Scope&, const Place&, const Surroundings&) = nullptr;
   std::unique_ptr<Memory> (*make_memory)(const Scope&, const Place&, const MixerShape&) = nullptr;
   std::unique_ptr<Stack> (*make_stack)(const Scope&, const Place&) = nullptr;
-  // For a mixer: memories may stand beside it.
-  bool takes_memory = false;
-  // For a mixer: it calls ops::attention with the kernels that model.attention.implementation names.
-  bool takes_implementation = false;
-  // For a memory: it computes the attention of the mixer together with its own, with kernels of this program.
-  bool (*joins_attention)(const Place&) = [](const Place&) { return false; };
+  // For a mixer that reads keys token by token: what it sees. Memories stand beside such mixers only.
+  std::optional<LocalAttention> (*local_attention)(const Place&) = [](const Place&) -> std::optional<LocalAttention> {
+    return std::nullopt;
+  };
   // Documents of a concatenated row begin at multiples of it.
   int64_t (*alignment)(const Place&) = [](const Place&) -> int64_t { return 1; };
   // Ids that stand between the tokens of every document that the model reads.

@@ -5,7 +5,7 @@
 #include "layers/mechanism.h"
 
 #define QUIRE_MECHANISMS(MECHANISM)                         \
-  MECHANISM(softmax_mixer)  /* mixers/softmax_attention */  \
+  MECHANISM(softmax_mixer)  /* mixers/softmax_mechanism */  \
   MECHANISM(vq_mixer)       /* mixers/vq_attention */       \
   MECHANISM(landmark_mixer) /* mixers/landmark_mechanism */ \
   MECHANISM(moba_mixer)     /* mixers/moba_mechanism */     \

@@ -37,7 +37,7 @@ struct ModelConfig {
   std::optional<int64_t> head_size;
   NormConfig norm;
   MlpConfig mlp;
-  Position position = Position::xl;
+  PositionConfig position;
   AttentionConfig attention;
   std::vector<MemoryConfig> memory;
   StackConfig stack;
@@ -49,7 +49,9 @@ struct ModelConfig {
 
   int64_t size_of_head() const { return head_size.value_or(width / heads); }
   int64_t heads_of_keys() const { return key_heads.value_or(heads); }
-  // One entry per layer: position and attention with the overrides applied.
+  // No key: the layers of a model that reads without training (reading_of), which mechanisms have changed.
+  std::vector<LayerConfig> resolved = {};
+  // One entry per layer: those of `resolved`, or position and attention with the overrides applied.
   std::vector<LayerConfig> layer_configs() const;
   // The layer that a number of the configuration means: negative ones count from the end.
   int64_t layer_index(int64_t layer) const { return layer < 0 ? layer + layers : layer; }
@@ -81,16 +83,14 @@ struct ModelConfig {
             {.help = "features of a head; none: width / heads", .unit = "features", .min = 1, .max = 1 << 20});
     v.section("norm", norm, "normalisation");
     v.section("mlp", mlp, "feed-forward layers");
-    v.field("position", position,
-            {.help = "T5 bias by distance, Transformer-XL relative positions, rotary positions, ALiBi (slope "
-                     "2^(-8h/heads) of head h = 1, 2, ... for any number of heads), or nothing"});
+    v.section("position", position, "position information of every layer");
     v.section("attention", attention, "the mixer of every layer");
     v.list("memory", memory, "memories beside the mixer");
     v.section("stack", stack, "the stack of blocks");
-    v.overlay("layer_overrides", layer_overrides, LayerConfig{position, attention},
-              "other positions or attention for some layers: [{layers: [0, -1], attention: {window: 128}}]. What an "
-              "entry does not name stays as in model.attention, so another kind of mixer may need cache: {kind: none, "
-              "length: none} or window: none");
+    v.overlay(
+        "layer_overrides", layer_overrides, LayerConfig{position, attention},
+        "other positions or attention for some layers: [{layers: [0, -1], position: {kind: none}}]. What an entry "
+        "does not name stays as in model.position and model.attention; another kind begins with its own defaults");
     v.section("embedding", embedding, "token embeddings");
     v.section("dropout", dropout, "dropout in training");
     v.section("initialization", initialization, "initial weights");

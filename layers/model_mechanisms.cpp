@@ -18,6 +18,11 @@ const Mechanism& descriptor(const KindConfig& config) {
 
 }  // namespace
 
+std::optional<LocalAttention> local_attention_of(const Place& place) {
+  const KindConfig& mixer = place.layer.attention.mechanism;
+  return descriptor(mixer).local_attention({place.model, place.layer, mixer.options, place.index});
+}
+
 void visit_mechanisms(const ModelConfig& model, const MechanismVisitor& visit) {
   const std::vector<LayerConfig> layers = model.layer_configs();
   for (int64_t i = 0; i < model.layers; ++i) {
@@ -111,7 +116,6 @@ int64_t ModelReach::operator()(const TargetPlace& target) const {
 
 ModelReading reading_of(const ModelConfig& model, int64_t subsequence, Purpose purpose) {
   ModelReading reading{model};
-  // Layers may differ, so each becomes an override of its own.
   std::vector<LayerConfig> layers = model.layer_configs();
   const auto ask = [&](KindConfig& config, LayerConfig& layer) {
     const ReadingPlace place{reading.model, layer, config.options, subsequence};
@@ -124,14 +128,7 @@ ModelReading reading_of(const ModelConfig& model, int64_t subsequence, Purpose p
     }
   }
   ask(reading.model.stack.mechanism, layers.front());
-  reading.model.layer_overrides.clear();
-  for (size_t i = 0; i < layers.size(); ++i) {
-    reading.model.layer_overrides.push_back({{static_cast<int64_t>(i)},
-                                             write_config(StructRef<LayerConfig>(layers[i])),
-                                             fmt::format("model.layer_overrides.{}", i)});
-  }
-  reading.model.position = layers.front().position;
-  reading.model.attention = layers.front().attention;
+  reading.model.resolved = std::move(layers);
   return reading;
 }
 

@@ -12,6 +12,8 @@ namespace quire {
 using MechanismVisitor = std::function<void(const Mechanism& mechanism, const Place& place, const std::string& key)>;
 void visit_mechanisms(const ModelConfig& model, const MechanismVisitor& visit);
 
+// Of the mixer of the layer.
+std::optional<LocalAttention> local_attention_of(const Place& place);
 // Documents of a concatenated row begin at multiples of this.
 int64_t alignment_of(const ModelConfig& model);
 // What the mechanisms insert into documents. Two that insert different things are refused by the model's check.

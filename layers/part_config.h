@@ -89,7 +89,7 @@ struct DropoutConfig {
       return info;
     };
     v.field("embedding", embedding, with("dropout of token embeddings"));
-    v.field("position", position, with("dropout of the sinusoids of position: xl, with one mask for all rows"));
+    v.field("position", position, with("dropout of the sinusoids of position.kind: xl, with one mask for all rows"));
     v.field("attention", attention, with("dropout of attention probabilities"));
     v.field("mlp", mlp, with("dropout of the hidden features of feed-forward layers"));
     v.field("residual", residual, with("dropout of what attention and feed-forward layers add to the residual stream"));
@@ -161,7 +161,7 @@ struct InitializationConfig {
          .min = 0,
          .min_exclusive = true});
     v.field("position_bias_std", position_bias_std,
-            {.help = "standard deviation of u and v of position: xl; none: the value that `kind` and `std` give "
+            {.help = "standard deviation of u and v of position.kind: xl; none: the value that `kind` and `std` give "
                      "(Lingle 2024 has 0)",
              .min = 0});
   }

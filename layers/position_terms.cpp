@@ -24,9 +24,9 @@ Variable scaled(Tape& tape, const Variable& x, double factor) {
 
 PositionTerms::PositionTerms(const Scope& scope, const ModelConfig& model, const LayerConfig& layer,
                              std::shared_ptr<PositionTables> tables)
-    : position_(layer.position),
-      xl_(layer.attention.xl),
-      t5_(layer.attention.t5),
+    : position_(layer.position.kind),
+      xl_(layer.position.xl),
+      t5_(layer.position.t5),
       width_(model.width),
       heads_(model.heads),
       head_size_(model.size_of_head()),

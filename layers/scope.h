@@ -49,6 +49,8 @@ class Scope {
   }
   // The layer keeps the learner as long as the model lives.
   void learner(Learner& learner) const { declared_->learners.push_back(&learner); }
+  // How the layer calls ops::attention in training steps.
+  void attention_call(const AttentionCall& call) const { declared_->attention_calls.push_back(call); }
   // `name` is that of metrics.jsonl, without the path: layers share it (layers/loss_table.h).
   LossTermId loss_term(const std::string& name, double weight, BatchCount count) const {
     return declared_->losses.add(name, weight, count);

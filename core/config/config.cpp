@@ -63,18 +63,28 @@ struct Reading {
     std::string key;
   };
   std::vector<Missing> missing;
+  const std::vector<ReplacedKey>* replaced = nullptr;
+
+  std::string describe_replaced(const std::string& key) const {
+    return replaced == nullptr ? "" : describe_replaced_key(*replaced, key, root_key);
+  }
 };
 
 class ReadVisitor : public ConfigVisitor {
  public:
   ReadVisitor(const ConfigNode& node, std::string key, Reading& reading)
       : node_(node), key_(std::move(key)), reading_(reading) {
+    const bool is_value = node.kind == ConfigNode::Kind::scalar || node.kind == ConfigNode::Kind::list;
+    const std::string replaced = is_value ? reading_.describe_replaced(key_) : "";
+    if (!replaced.empty()) config_error(node.location, key_, replaced);
     expect_section(node, key_);
   }
 
   void refuse_unknown() const {
     for (const ConfigEntry& entry : node_.entries) {
       if (std::find(seen_.begin(), seen_.end(), entry.key) == seen_.end()) {
+        const std::string replaced = reading_.describe_replaced(join_key(key_, entry.key));
+        if (!replaced.empty()) config_error(entry.key_location, join_key(key_, entry.key), replaced);
         if (belongs_to_another_kind(entry)) continue;
         config_error(entry.key_location, join_key(key_, entry.key), "unknown key; " + suggestion(entry.key));
       }
@@ -82,6 +92,7 @@ class ReadVisitor : public ConfigVisitor {
   }
 
  protected:
+  void on_replaced(const std::vector<ReplacedKey>& keys) override { reading_.replaced = &keys; }
   void on_field(std::string_view name, const ConfigField& field, const FieldInfo& info) override {
     seen_.emplace_back(name);
     const ConfigNode* value = child(node_, name);
@@ -89,12 +100,12 @@ class ReadVisitor : public ConfigVisitor {
       if (!info.inapplicable.empty()) {
         if (!reading_.written.empty() && node_.find(name)->key_location.file == reading_.written) return;
         const std::string before = flow_yaml(field.write());
-        field.read(*value, {join_key(key_, name), info});
+        field.read(*value, {join_key(key_, name), info, reading_.replaced});
         if (flow_yaml(field.write()) == before) return;
         config_error(node_.find(name)->key_location, join_key(key_, name),
                      fmt::format("means nothing here: {}; leave it out", info.inapplicable));
       }
-      field.read(*value, {join_key(key_, name), info});
+      field.read(*value, {join_key(key_, name), info, reading_.replaced});
     } else if (info.required) {
       reading_.missing.push_back({node_.location, join_key(key_, name)});
     }
@@ -272,8 +283,8 @@ void ConfigChecker::require(bool condition, std::string_view key, std::string_vi
 }
 
 void read_config(const ConfigStruct& value, const ConfigNode& node, const std::string& key, ReadMode mode,
-                 const std::string& written) {
-  Reading reading{value, key, written, {}};
+                 const std::string& written, const std::vector<ReplacedKey>* replaced) {
+  Reading reading{value, key, written, {}, replaced};
   ReadVisitor visitor(node, key, reading);
   value.fields(visitor);
   visitor.refuse_unknown();

@@ -60,6 +60,8 @@ inline constexpr std::string_view kSavedConfiguration = "# Written by quire with
 std::string saved_configuration(std::string_view yaml);
 // Returns true when such a text was changed after quire wrote it. A text without a checksum counts as unchanged.
 bool was_edited(std::string_view saved_text);
+// Such a text with the checksum of what it says now.
+std::string resealed(std::string_view saved_text);
 
 // Applies "key.path=value", with the value written as YAML. Lists are addressed by index and do not grow. Relative
 // paths in the value are relative to the current directory, where the command was typed. Messages begin with `source`.

@@ -1,4 +1,6 @@
 // The reference page of all keys, as Markdown.
+#include <algorithm>
+
 #include "core/check.h"
 #include "core/config/config.h"
 
@@ -53,6 +55,44 @@ std::string config_keys_as_markdown(const std::vector<ConfigKey>& keys) {
          "\n## Keys that may differ at evaluation\n\nThey change what a model sees and leave its weights as they are. "
          "In `model.layer_overrides` they may differ, too.\n\n" +
          at_evaluation;
+}
+
+std::string describe_replaced_key(const std::vector<ReplacedKey>& replaced, std::string_view key,
+                                  std::string_view overlay) {
+  std::string pattern(overlay);
+  for (int i = 0; i < 2; ++i) pattern.resize(pattern.find('.') == std::string::npos ? 0 : pattern.rfind('.'));
+  if (!overlay.empty()) key.remove_prefix(std::min(key.size(), overlay.size() + 1));
+  for (size_t begin = 0; begin <= key.size();) {
+    const size_t end = std::min(key.find('.', begin), key.size());
+    const std::string_view part = key.substr(begin, end - begin);
+    const bool is_index = !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+    pattern = join_key(pattern, is_index ? "N" : part);
+    begin = end + 1;
+  }
+  std::string names;
+  bool known = false;
+  for (const ReplacedKey& row : replaced) {
+    if (row.before != pattern) continue;
+    known = true;
+    if (row.after.empty()) continue;
+    names += fmt::format("{}{}{}", names.empty() ? "" : " or ", row.after,
+                         row.unit.empty() ? "" : fmt::format(" ({})", row.unit));
+  }
+  if (!known) return "";
+  const std::string now = names.empty() ? "there is no such key any more" : fmt::format("it is {} now", names);
+  return fmt::format("is a key of the previous version; {}. `quire config --upgrade FILE` rewrites a file", now);
+}
+
+std::string replaced_keys_as_markdown(const std::vector<ReplacedKey>& replaced) {
+  std::string text =
+      "\n## Keys of the previous version\n\nFiles with these keys are refused; `quire config --upgrade FILE` rewrites "
+      "them and keeps their comments. Runs and checkpoints of the previous version are read as they are.\n\n"
+      "| key | now | unit |\n|---|---|---|\n";
+  for (const ReplacedKey& row : replaced) {
+    text += fmt::format("| {} | {} | {} |\n", code(std::string(row.before)),
+                        row.after.empty() ? "left out" : code(std::string(row.after)), row.unit);
+  }
+  return text;
 }
 
 }  // namespace quire

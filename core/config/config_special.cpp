@@ -77,7 +77,7 @@ void OverlaysRef::read(const ConfigNode& node, const ValueContext& context) cons
     }
     read_field(*layers, {join_key(overlay.key, kLayers), {}}, overlay.layers);
     std::erase_if(overlay.changes.entries, [](const ConfigEntry& change) { return change.key == kLayers; });
-    read_config(prototype_, overlay.changes, overlay.key, ReadMode::keys);
+    read_config(prototype_, overlay.changes, overlay.key, ReadMode::keys, "", context.replaced);
     keep_known(overlay.changes, write_config(prototype_));
     // Every entry is checked against the same prototype.
     read_config(prototype_, unchanged, overlay.key, ReadMode::keys);

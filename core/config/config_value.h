@@ -64,10 +64,18 @@ struct FieldInfo {
   std::string_view inapplicable = {};
 };
 
+// A key that has another name now. N stands for an index; an empty name: there is no such key any more.
+struct ReplacedKey {
+  std::string_view before;  // dotted
+  std::string_view after;
+  std::string_view unit;
+};
+
 // The name of a field in messages, and its rules.
 struct ValueContext {
   std::string key;
   FieldInfo info;
+  const std::vector<ReplacedKey>* replaced = nullptr;  // keys that have other names now, for messages
 };
 
 // Throws Error(config): "run.yaml:3:7: model.width: <message>".

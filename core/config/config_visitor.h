@@ -186,6 +186,8 @@ class ConfigVisitor {
   void kinds(std::string_view name, const ConfigKinds& choice, KindOptions where, const FieldInfo& info) {
     on_kinds(name, choice, where, info);
   }
+  // Keys of the whole configuration that have other names now: messages say them. Called first.
+  void replaced(const std::vector<ReplacedKey>& keys) { on_replaced(keys); }
   // Visits dotted keys with values that are kept as text, for a later with_overrides().
   void map(std::string_view name, ConfigSettings& settings, const FieldInfo& info) {
     on_field(name, SettingsRef(settings), info);
@@ -202,6 +204,7 @@ class ConfigVisitor {
   }
 
  protected:
+  virtual void on_replaced(const std::vector<ReplacedKey>&) {}
   virtual void on_field(std::string_view name, const ConfigField& field, const FieldInfo& info) = 0;
   virtual void on_section(std::string_view name, const ConfigStruct& section, std::string_view help) = 0;
   virtual void on_list(std::string_view name, const ConfigList& list, std::string_view help) = 0;

@@ -225,6 +225,12 @@ std::string saved_configuration(std::string_view yaml) {
   return fmt::format("{}{}{}\n{}", kSavedConfiguration, kChecksum, checksum_of(std::as_bytes(std::span(yaml))), yaml);
 }
 
+std::string resealed(std::string_view saved_text) {
+  const size_t begin = saved_text.find(kChecksum);
+  if (begin == std::string_view::npos) return std::string(saved_text);
+  return saved_configuration(saved_text.substr(saved_text.find('\n', begin) + 1));
+}
+
 bool was_edited(std::string_view saved_text) {
   const size_t begin = saved_text.find(kChecksum);
   if (begin == std::string_view::npos) return false;

@@ -25,7 +25,7 @@ SECONDS = 60  # that a verb may take
 LONGEST_LINE = 1500  # of an error
 CONFIG = """run: {name: tiny, seed: 3, threads: 1}
 data: {corpus: corpus.h5, split: train, subsequence: 16, rows: 3}
-model: {width: 16, layers: 1, heads: 2, mlp: {hidden: 24}, position: xl, attention: {cache: {kind: hidden, length: 12}}}
+model: {width: 16, layers: 1, heads: 2, mlp: {hidden: 24}, position: {kind: xl}, attention: {softmax: {carry: {kind: hidden, length: 12}}}}
 schedule: {warmup: 1, steps: 4}
 evaluate: {every: 0, split: valid}
 checkpoint: {every: 2}

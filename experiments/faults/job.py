@@ -23,8 +23,8 @@ model:
   layers: 2
   heads: 2
   mlp: {{kind: swiglu, hidden: 48}}
-  position: xl
-  attention: {{cache: {{kind: hidden, length: 24}}}}
+  position: {{kind: xl}}
+  attention: {{softmax: {{carry: {{kind: hidden, length: 24}}}}}}
 optimizer: {{lr: 2e-3, eps: 1e-4}}
 schedule: {{kind: cosine, warmup: 2}}
 evaluate: {{every: {EVALUATE_EVERY}, split: valid, rows: 4}}

@@ -27,7 +27,7 @@ SIZES = {"llama": (32, 1024), "gpt2": (32, 1024), "transformer-xl": (32, 512)}
 WINDOWS = {
     "window-350m": ("window-350m", [], (64, 512), (1, 32768)),
     "window-124m": ("window-124m", [], (64, 1024), (1, 65536)),
-    "cache-350m": ("window-350m", ["model.position=t5"], (64, 512), (64, 512)),
+    "cache-350m": ("window-350m", ["model.position.kind=t5"], (64, 512), (64, 512)),
 }
 CASES = [*SIZES, *WINDOWS]
 USUAL = ["gpt2", *WINDOWS]
@@ -78,7 +78,7 @@ def sides(model, precision, arguments):
                 *steps, *(["--masked"] if arguments.no_compile else [])]
     else:
         rows, length = SIZES[model]
-        cache = [f"model.attention.cache.length={length}"] if model == "transformer-xl" else []
+        cache = [f"model.attention.softmax.carry.length={length}"] if model == "transformer-xl" else []
         quire = [arguments.quire, "bench", BENCH / f"{model}.yaml", *cache]
         peer = [sys.executable, BENCH / "torch_step.py", model, "--device", device, "--precision", precision,
                 "--rows", rows, "--length", length, *steps, *([] if arguments.no_compile else ["--compile"])]

@@ -23,36 +23,36 @@ WINDOW = ["data.rows=32"]
 
 
 def knn(size):
-    memory = f"model.memory=[{{kind: knn, layers: [18], size: {size}, top_k: 32}}]"
+    memory = f"model.memory=[{{kind: knn, layers: [18], carry: {{length: {size}}}, top_k: 32}}]"
     return ["data.rows=32", memory], 32 * 512, size // 512
 
 
 def gated(layers):
     """Gated attention units of the same width, without feed-forward layers: two for a layer of the window's model."""
-    return [f"model.layers={layers}", "model.heads=1", "model.head_size=128", "model.mlp={kind: none}", "model.position=xl",
-            "model.attention.kind=vq", "model.attention.vq.value_size=2048", "model.attention.cache={kind: none}"]
+    return [f"model.layers={layers}", "model.heads=1", "model.head_size=128", "model.mlp={kind: none}", "model.position.kind=xl",
+            "model.attention.kind=vq", "model.attention.vq.value_size=2048"]
 
 
 def full(length):
     """Settings of one row of full attention, and of the same with caches of codewords."""
     row = [*gated(12), "data.vocabulary=256", "data.rows=1", f"data.subsequence={length}"]
-    return ((row + [f"model.attention.window={length}", f"model.attention.vq.block={length}",
-                    "model.attention.vq.cache=false"], length, 1),
-            (row + ["model.attention.window=512", "model.attention.vq.block=512"], length, 1))
+    return ((row + [f"model.attention.vq.window={length}", f"model.attention.vq.block={length}",
+                    "model.attention.vq.compressive_cache=false"], length, 1),
+            (row + ["model.attention.vq.window=512", "model.attention.vq.block=512"], length, 1))
 
 
 BASE = (WINDOW, 32 * 512, 1)
 # What is set in the configuration, tokens of a step, steps until state is full: of the case, and of what it is beside.
 CASES = {
-    "xl": ((["data.rows=32", "model.position=xl", "model.attention.cache={kind: hidden, length: 512}"], 32 * 512, 1), BASE),
+    "xl": ((["data.rows=32", "model.position.kind=xl", "model.attention.softmax.carry={kind: hidden, length: 512}"], 32 * 512, 1), BASE),
     "knn-8k": (knn(8192), BASE),
     "knn-64k": (knn(65536), BASE),
     "landmark": ((["data.rows=32", "data.subsequence=510", "model.attention={kind: landmark, landmark: {block: 50}}"],
                   32 * 500, 1), BASE),
-    "moba": ((["data.rows=32", "model.attention={kind: moba, moba: {block: 64, top_k: 4, capacity: 128}}"], 32 * 512, 16), BASE),
-    "drt": ((["data.rows=32", "data.subsequence=520", "model.position=alibi",
-              "model.stack={kind: drt, drt: {chunk: 64, top_k: 8, groups: 1, capacity: 512}}"], 32 * 512, 64), BASE),
-    "vq": (([*gated(48), "data.rows=8", "data.subsequence=2048", "model.attention.window=512",
+    "moba": ((["data.rows=32", "model.attention={kind: moba, moba: {block: 64, top_k: 4, carry: {length: 128}}}"], 32 * 512, 16), BASE),
+    "drt": ((["data.rows=32", "data.subsequence=520", "model.position.kind=alibi",
+              "model.stack={kind: drt, drt: {chunk: 64, top_k: 8, groups: 1, carry: {length: 512}}}"], 32 * 512, 64), BASE),
+    "vq": (([*gated(48), "data.rows=8", "data.subsequence=2048", "model.attention.vq.window=512",
              "model.attention.vq.block=512"], 8 * 2048, 1), BASE),
     "full-8k": full(8192),
     "full-32k": full(32768),

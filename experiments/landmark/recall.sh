@@ -24,7 +24,7 @@ echo "local tokens, blocks read of up to 256 stored: accuracy on recalled tokens
 for local in 64 128; do
   for blocks in 0 1 4; do
     "$quire" eval "$run" data.corpus="$work/far.h5" data.subsequence=$local model.attention.landmark.top_k=$blocks \
-      model.attention.landmark.capacity=256 --json >"$work/eval-$seed-$local-$blocks.json"
+      model.attention.landmark.carry.length=256 --json >"$work/eval-$seed-$local-$blocks.json"
     python3 -c 'import json, sys; e = json.load(open(sys.argv[1])); r = e["recall"]; print(sys.argv[2], sys.argv[3],
       "%.3f" % r["accuracy"], "perplexity %.2f" % r["perplexity"], "bits per byte %.4f" % e["bits_per_byte"])' \
       "$work/eval-$seed-$local-$blocks.json" $local $blocks

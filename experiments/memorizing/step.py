@@ -27,7 +27,7 @@ def measured(command):
 
 def quire_command(program, size, steps, threads):
     # The memory of every row is full before a step is timed.
-    memory = ["model.memory=[]"] if size == 0 else [f"model.memory.0.size={size}"]
+    memory = ["model.memory=[]"] if size == 0 else [f"model.memory.0.carry.length={size}"]
     return [program, "bench", HERE / "step.yaml", *memory, f"run.threads={threads}", "--json", "--warmup",
             str(size // 512 + 3), "--steps", str(steps)]
 

@@ -19,5 +19,5 @@ else
     run.seed="$seed" "${@:4}" --run-dir "$run"
 fi
 "$quire" needle "$run" --lengths "${LENGTHS:-512,2k,16k,128k}" --depths 0,0.25,0.5,0.75,1 --samples "${SAMPLES:-10}" \
-  --filler "$corpus:held_out" --svg "$work/needle-$seed.svg" model.stack.drt.capacity=4096 |
+  --filler "$corpus:held_out" --svg "$work/needle-$seed.svg" model.stack.drt.carry.length=4096 |
   tee "$work/needle-$seed.txt"

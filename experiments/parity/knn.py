@@ -10,10 +10,10 @@ from torch import nn
 from common import Carried, LanguageModel, RmsNorm, SwiGlu, distances, join_heads, linear, split_heads
 
 # What the port has built in, beside the sizes that it takes from the file.
-FIXED = {"model.mlp.kind": "swiglu", "model.position": "t5", "model.attention.qk_norm": True,
-         "model.attention.cache.kind": "kv", "model.memory.0.kind": "knn"}
-TAKEN = {"model.width", "model.layers", "model.heads", "model.mlp.hidden", "model.attention.window",
-         "model.memory.0.layers", "model.memory.0.size", "model.memory.0.top_k"}
+FIXED = {"model.mlp.kind": "swiglu", "model.position.kind": "t5", "model.attention.softmax.qk_norm": True,
+         "model.attention.softmax.carry.kind": "kv", "model.memory.0.kind": "knn"}
+TAKEN = {"model.width", "model.layers", "model.heads", "model.mlp.hidden", "model.attention.softmax.window",
+         "model.memory.0.layers", "model.memory.0.carry.length", "model.memory.0.top_k"}
 EPS = 1e-5
 BUCKETS, MAX_DISTANCE = 32, 128
 
@@ -100,7 +100,7 @@ class Block(nn.Module):
         super().__init__()
         width = model["width"]
         self.attention_norm, self.mlp_norm = RmsNorm(width, EPS), RmsNorm(width, EPS)
-        self.attention = Attention(width, model["heads"], model["attention"]["window"])
+        self.attention = Attention(width, model["heads"], model["attention"]["softmax"]["window"])
         self.mlp = SwiGlu(width, model["mlp"]["hidden"])
 
     def forward(self, x, starts, _present):
@@ -114,5 +114,5 @@ class Model(LanguageModel):
         blocks = [Block(model) for _ in range(model["layers"])]
         memory = model["memory"][0]
         for layer in memory["layers"]:
-            blocks[layer].attention.memory.append(Memory(model["heads"], memory["size"], memory["top_k"]))
+            blocks[layer].attention.memory.append(Memory(model["heads"], memory["carry"]["length"], memory["top_k"]))
         super().__init__(vocabulary, model["width"], EPS, False, blocks)

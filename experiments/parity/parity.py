@@ -30,11 +30,11 @@ PARTS = {  # precision, steps, warm-up, seeds
 }
 # What quire alone gets in the part changes, one at a time. The losses must then differ.
 CHANGES = {
-    "xl": ("model.attention.cache.length=95", "model.attention.window=158", "model.attention.xl.clamp=158"),
-    "knn": ("model.memory.0.size=699", "model.memory.0.top_k=15", "model.memory.0.write=evict",
-            "model.attention.window=79", "model.attention.t5.max_distance=120"),
-    "vq": ("model.attention.window=31", "model.attention.vq.current_codewords=true",
-           "model.attention.vq.through_cache=false", "model.attention.vq.commitment=0.00011",
+    "xl": ("model.attention.softmax.carry.length=95", "model.attention.softmax.window=158", "model.position.xl.clamp=158"),
+    "knn": ("model.memory.0.carry.length=699", "model.memory.0.top_k=15", "model.memory.0.write=evict",
+            "model.attention.softmax.window=79", "model.position.t5.max_distance=120"),
+    "vq": ("model.attention.vq.window=31", "model.attention.vq.current_codewords=true",
+           "model.attention.vq.cache_gradient=false", "model.attention.vq.commitment=0.00011",
            "model.attention.vq.codebook.decay=0.98", "model.attention.vq.codebook.rounds=4",
            "model.attention.vq.codebook.reseed=1.2"),
 }

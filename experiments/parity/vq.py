@@ -12,10 +12,10 @@ from common import Carried, LanguageModel, RmsNorm, distances, linear, sinusoids
 
 # What the port has built in, beside the sizes that it takes from the file. One head.
 FIXED = {"model.heads": 1, "model.norm.kind": "rms_bias", "model.norm.eps": 1e-6, "model.mlp.kind": "none",
-         "model.position": "xl", "model.attention.kind": "vq", "model.attention.xl.share_biases": False,
-         "model.attention.xl.base": 100000, "model.attention.vq.codebook.init": ("normal", "kmeans"),
+         "model.position.kind": "xl", "model.attention.kind": "vq", "model.position.xl.share_biases": False,
+         "model.position.xl.base": 100000, "model.attention.vq.codebook.init": ("normal", "kmeans"),
          "model.layer_overrides.0.attention.vq.codebook.init": ("normal", "kmeans")}
-TAKEN = {"model.width", "model.layers", "model.head_size", "model.attention.window", "model.attention.vq.codes",
+TAKEN = {"model.width", "model.layers", "model.head_size", "model.attention.vq.window", "model.attention.vq.codes",
          "model.attention.vq.block", "model.attention.vq.value_size", "model.attention.vq.codebook.rounds",
          "model.attention.vq.codebook.reseed", "model.layer_overrides.0.layers",
          "model.layer_overrides.0.attention.vq.codebook.reseed"}
@@ -69,7 +69,7 @@ class Attention(nn.Module):
         super().__init__()
         width, options = model["width"], model["attention"]["vq"]
         self.size, values = model["head_size"], options["value_size"]
-        self.window, self.block = model["attention"]["window"], options["block"]
+        self.window, self.block = options["window"], options["block"]
         self.query, self.key, self.relative = (linear(width, self.size) for _ in range(3))
         self.value, self.gate, self.out = linear(width, values), linear(width, values), linear(values, width)
         self.u, self.v = nn.Parameter(torch.zeros(1, self.size)), nn.Parameter(torch.zeros(1, self.size))

@@ -6,8 +6,8 @@ from torch import nn
 from common import Carried, LanguageModel, RmsNorm, SwiGlu, distances, join_heads, linear, sinusoids, split_heads
 
 # What the port has built in, beside the sizes that it takes from the file.
-FIXED = {"model.mlp.kind": "swiglu", "model.position": "xl", "model.attention.cache.kind": "hidden"}
-TAKEN = {"model.width", "model.layers", "model.heads", "model.mlp.hidden", "model.attention.cache.length"}
+FIXED = {"model.mlp.kind": "swiglu", "model.position.kind": "xl", "model.attention.softmax.carry.kind": "hidden"}
+TAKEN = {"model.width", "model.layers", "model.heads", "model.mlp.hidden", "model.attention.softmax.carry.length"}
 EPS = 1e-5
 
 
@@ -49,7 +49,7 @@ class Block(nn.Module):
         self.attention_norm, self.mlp_norm = RmsNorm(width, EPS), RmsNorm(width, EPS)
         self.attention = Attention(width, model["heads"], biases)
         self.mlp = SwiGlu(width, model["mlp"]["hidden"])
-        self.cache = Carried(model["attention"]["cache"]["length"])
+        self.cache = Carried(model["attention"]["softmax"]["carry"]["length"])
 
     def forward(self, x, starts, _present):
         self.cache.begin(starts)

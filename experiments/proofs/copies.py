@@ -89,7 +89,7 @@ def main():
         for layer in [None, *range(arguments.layers)]:
             losses = folder / f"losses-{layer}.h5"
             short = [] if layer is None else [f"model.layer_overrides=[{{layers: [{layer}], attention: "
-                                              f"{{window: {SHORT}}}}}]"]
+                                              f"{{softmax: {{window: {SHORT}}}}}}}]"]
             quire("eval", arguments.run, "--corpus", str(folder / "copies.h5"), "--split", "valid", *short,
                   "--losses", str(losses))
             first, second = means(losses)

@@ -33,8 +33,8 @@ def main():
         raise LayersError(f"--layers {arguments.layers}: a model has at least one")
     rows = []
     for layers in [[], *layer_sets(arguments.layers)]:
-        wide = [f"model.layer_overrides=[{{layers: {layers}, attention: {{window: none, cache: {{length: "
-                f"{arguments.length}}}}}}}]"] if layers else []
+        wide = [f"model.layer_overrides=[{{layers: {layers}, attention: {{softmax: {{window: none, carry: "
+                f"{{length: {arguments.length}}}}}}}}}]"] if layers else []
         done = subprocess.run([arguments.quire, "eval", arguments.run, "--corpus", arguments.corpus, "--json", *wide],
                               capture_output=True, text=True, check=False)
         if done.returncode != 0:

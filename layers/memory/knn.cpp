@@ -18,7 +18,7 @@ KnnMemory::KnnMemory(const Scope& scope, const KnnConfig& config, const MixerSha
   declare_logs(scope);
   if (config.search == KnnSearchKind::inverted) {
     const KnnIndexOptions options{.size = mixer.head_size,
-                                  .capacity = config.size,
+                                  .capacity = config.carry.length,
                                   .lists = config.inverted.lists,
                                   .period = config.inverted.period};
     inverted_ = scope.derived_state<InvertedFiles>([options, heads = mixer.key_heads] {
@@ -52,7 +52,7 @@ Variable KnnMemory::combine(const Forward& f, const MixerTensors& mixer) {
                                mixer.local);
       break;
   }
-  if (config_.place == LogPlace::file) f.state.forget_pages(values_.log);
+  if (config_.carry.place == LogPlace::file) f.state.forget_pages(values_.log);
   if (f.telemetry != nullptr) observe(f, mixer, index, shares);
   if (f.retrieved != nullptr) report_retrieved(f, mixer, selected);
   if (f.write_state && config_.write != KnnWrite::never) {

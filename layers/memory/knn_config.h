@@ -1,16 +1,13 @@
 // The options of a kNN memory.
 #pragma once
 
-#include "core/config/config.h"
-#include "core/dtype.h"
-#include "layers/state/log_place.h"
+#include "layers/state/carry_config.h"
 
 namespace quire {
 
 enum class KnnCombine { gate, content_gate, joint, add, stop_forward };
 enum class KnnWrite { produce, evict, never };
 enum class KnnSearchKind { exact, bucketed, inverted };
-enum class KnnStorage { automatic, f32, bf16, int8, fp8 };
 
 template <>
 struct EnumNames<KnnCombine> {
@@ -43,15 +40,6 @@ struct EnumNames<KnnSearchKind> {
        "an inverted file (FAISS), for very large memories on the CPU: only the groups of entries that are nearest to a "
        "query are searched"});
 };
-template <>
-struct EnumNames<KnnStorage> {
-  static constexpr auto value = std::to_array<std::pair<KnnStorage, std::string_view>>({{KnnStorage::automatic, "auto"},
-                                                                                        {KnnStorage::f32, "f32"},
-                                                                                        {KnnStorage::bf16, "bf16"},
-                                                                                        {KnnStorage::int8, "int8"},
-                                                                                        {KnnStorage::fp8, "fp8"}});
-};
-
 struct StaleConfig {
   std::optional<int64_t> keep;
   double refresh = 0;
@@ -96,8 +84,33 @@ struct InvertedConfig {
   }
 };
 
+struct KnnCarry {
+  int64_t length = 8192;
+  LogPlace place = LogPlace::device;
+  StateType dtype = StateType::automatic;
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field(
+        "length", length,
+        {.help = "number of tokens whose keys and values a row holds, for each key head; when it is full, the oldest "
+                 "are dropped",
+         .unit = "tokens",
+         .min = 1,
+         .max = 1 << 28,
+         .at_evaluation = true,
+         .sizes_state = true});
+    v.field("place", place, {.help = "where memory lies", .at_evaluation = true});
+    v.field("dtype", dtype,
+            {.help = "number type of stored entries; auto: the precision of the run. int8 and fp8 (E4M3) have one "
+                     "scale per vector",
+             .at_evaluation = true,
+             .sizes_state = true});
+  }
+};
+
 struct KnnConfig {
-  int64_t size = 8192;
+  KnnCarry carry;
   int64_t top_k = 32;
   KnnCombine combine = KnnCombine::gate;
   double gate = 0;
@@ -106,8 +119,6 @@ struct KnnConfig {
   KnnWrite write = KnnWrite::produce;
   int64_t stride = 1;
   KnnSearchKind search = KnnSearchKind::exact;
-  LogPlace place = LogPlace::device;
-  KnnStorage dtype = KnnStorage::automatic;
   InvertedConfig inverted;
   StaleConfig stale;
 
@@ -115,15 +126,7 @@ struct KnnConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    v.field(
-        "size", size,
-        {.help =
-             "number of keys and values that a row holds for each key head; when it is full, the oldest are dropped",
-         .unit = "tokens",
-         .min = 1,
-         .max = 1 << 28,
-         .at_evaluation = true,
-         .sizes_state = true});
+    v.section("carry", carry, "what a row holds");
     v.field("top_k", top_k,
             {.help = "number of entries that a query retrieves",
              .unit = "entries",
@@ -153,12 +156,6 @@ struct KnnConfig {
              .max = 1 << 20,
              .resumable = true});
     v.field("search", search, {.help = "how entries are found", .at_evaluation = true});
-    v.field("place", place, {.help = "where memory lies", .at_evaluation = true});
-    v.field("dtype", dtype,
-            {.help = "number type of stored entries; auto: the precision of the run. int8 and fp8 (E4M3) have one "
-                     "scale per vector",
-             .at_evaluation = true,
-             .sizes_state = true});
     v.section("inverted", inverted, "options of search: inverted");
     v.section("stale", stale, "keys and values that were made with earlier weights");
   }
@@ -171,16 +168,18 @@ struct KnnConfig {
               "needs the inputs of entries, which the cache does not carry; use write: produce");
     c.require(stride == 1 || write != KnnWrite::never, "stride",
               "says which tokens enter memory, and with write: never none do; set it to 1");
-    c.require(search != KnnSearchKind::bucketed || size % top_k == 0, "size",
-              "bucketed search needs a size that is a multiple of top_k");
+    c.require(search != KnnSearchKind::bucketed || carry.length % top_k == 0, "carry.length",
+              "bucketed search needs a length that is a multiple of top_k");
     if (search == KnnSearchKind::inverted) {
       c.require(!stale.keep && stale.refresh == 0, "search",
                 "inverted goes with entries that stay as they were written; leave stale.keep and stale.refresh out");
-      c.require(inverted.period < size, "inverted.period", "must be below size: the groups would never be learned");
-      c.require(place == LogPlace::device && dtype != KnnStorage::int8 && dtype != KnnStorage::fp8, "search",
-                "inverted reads keys in main memory as f32 or bf16; leave place and dtype as they are");
+      c.require(inverted.period < carry.length, "inverted.period",
+                "must be below carry.length: the groups would never be learned");
+      c.require(carry.place == LogPlace::device && carry.dtype != StateType::int8 && carry.dtype != StateType::fp8,
+                "search",
+                "inverted reads keys in main memory as f32 or bf16; leave carry.place and carry.dtype as they are");
     }
-    c.require(least <= size, "least", "is more than size: memory would never be read");
+    c.require(least <= carry.length, "least", "is more than carry.length: memory would never be read");
   }
 };
 

@@ -3,7 +3,7 @@
 
 #include "layers/mechanism_list.h"
 #include "layers/memory/knn.h"
-#include "layers/model_config.h"
+#include "layers/model_mechanisms.h"
 
 namespace quire {
 
@@ -17,23 +17,28 @@ bool evicts(const Place& place) {
   return options(place).write == KnnWrite::evict;
 }
 
+int64_t carried_by_mixer(const Place& place) {
+  const std::optional<LocalAttention> local = local_attention_of(place);
+  return local ? local->carried : 0;
+}
+
 constexpr CompositionRule kRules[] = {
     {"combine", "joint needs the local keys themselves; list it before the other memories of the layer",
      [](const Place& p) { return p.before > 0 && options(p).combine == KnnCombine::joint; }},
-    {"write", "the layer has no cache that entries could leave; set attention.cache or write: produce",
-     [](const Place& p) { return evicts(p) && p.layer.attention.cache.kind == CacheKind::none; }},
-    {"write", "the empty slots of attention.mask_empty_cache: false are no tokens; use write: produce",
-     [](const Place& p) { return evicts(p) && !p.layer.attention.mask_empty_cache; }},
+    {"write", "the mixer of the layer carries nothing that entries could leave; set its carry.kind or write: produce",
+     [](const Place& p) { return evicts(p) && carried_by_mixer(p) == 0; }},
+    {"write", "the empty slots of carry.mask_empty: false are no tokens; use write: produce",
+     [](const Place& p) { return evicts(p) && carried_by_mixer(p) > 0 && !local_attention_of(p)->masks_empty; }},
 };
 
-// Entries come from earlier steps: of those written before the row begins, the last `size`, every stride-th token. What
-// the cache still holds has not been evicted.
+// Entries come from earlier steps: of those written before the row begins, the last carry.length, every stride-th
+// token. What the cache still holds has not been evicted.
 int64_t reach(const Place& place, const TargetPlace& target) {
   const KnnConfig& knn = options(place);
   if (knn.write == KnnWrite::never) return 0;
   const int64_t begin = target.position - target.t;
-  const int64_t cached = evicts(place) ? std::min(begin, place.layer.attention.cache_length()) : 0;
-  const int64_t held = std::min(begin - cached, knn.size * knn.stride);
+  const int64_t cached = evicts(place) ? std::min(begin, carried_by_mixer(place)) : 0;
+  const int64_t held = std::min(begin - cached, knn.carry.length * knn.stride);
   return held / knn.stride < std::max<int64_t>(knn.least, 1) ? 0 : target.t + cached + held;
 }
 
@@ -44,7 +49,7 @@ StepFlops flops(const Place& place, const StepShape& shape) {
   const auto tokens = static_cast<double>(shape.rows * shape.subsequence);
   const double inner = static_cast<double>(model.heads * model.size_of_head());
   StepFlops flops;
-  flops.forward = tokens * 2 * static_cast<double>(knn.size) * inner;
+  flops.forward = tokens * 2 * static_cast<double>(knn.carry.length) * inner;
   flops.learned = tokens * 2 * 2 * static_cast<double>(knn.top_k) * inner;
   if (knn.combine == KnnCombine::content_gate) {
     flops.learned += tokens * 2 * static_cast<double>(model.width * model.heads);
@@ -64,7 +69,6 @@ Mechanism knn_memory() {
       .make_memory = [](const Scope& scope, const Place& place, const MixerShape& mixer) -> std::unique_ptr<Memory> {
         return std::make_unique<KnnMemory>(scope, options(place), mixer);
       },
-      .joins_attention = [](const Place& place) { return options(place).combine == KnnCombine::joint; },
       .reach = reach,
       .flops = flops,
       .promises =

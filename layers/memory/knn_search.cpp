@@ -92,7 +92,7 @@ KnnMemory::Selected KnnMemory::select(const Forward& f, const Tensor& q) const {
     return {index, {}};
   }
   const Device device = q.device();
-  const Shape shape{q.dim(0), q.dim(1), q.dim(2), std::min(config_.top_k, config_.size)};
+  const Shape shape{q.dim(0), q.dim(1), q.dim(2), std::min(config_.top_k, config_.carry.length)};
   const Tensor index = Tensor::empty(shape, DType::i32, device);
   const Tensor score = Tensor::empty(shape, wide_type(q.dtype()), device);
   // Planning only counts.
@@ -104,7 +104,7 @@ KnnMemory::Selected KnnMemory::select(const Forward& f, const Tensor& q) const {
   const ops::KnnSearch how =
       config_.search == KnnSearchKind::bucketed ? ops::KnnSearch::bucketed : ops::KnnSearch::exact;
   // A file is read row by row, so that no more of it than one row's memory is in main memory at once.
-  const int64_t step = config_.place == LogPlace::file || inverted ? 1 : q.dim(0);
+  const int64_t step = config_.carry.place == LogPlace::file || inverted ? 1 : q.dim(0);
   // Rows whose groups are not learned yet are searched exactly.
   const auto learned = [&](int64_t row) {
     return inverted && f.state.written(entries_, row) >= config_.inverted.period;

@@ -7,41 +7,21 @@
 
 namespace quire {
 
-namespace {
-
-std::optional<DType> stored_as(KnnStorage storage) {
-  switch (storage) {
-    case KnnStorage::f32:
-      return DType::f32;
-    case KnnStorage::bf16:
-      return DType::bf16;
-    case KnnStorage::int8:
-      return DType::i8;
-    case KnnStorage::fp8:
-      return DType::f8;
-    case KnnStorage::automatic:
-      break;
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
 void KnnMemory::declare_logs(const Scope& scope) {
-  entries_ = scope.state_logs("", config_.size, {.place = config_.place, .waits = true, .ages = true});
+  entries_ = scope.state_logs("", config_.carry.length, {.place = config_.carry.place, .waits = true, .ages = true});
   keys_ = declare(scope, "keys");
   values_ = declare(scope, "values");
   if (config_.stale.refresh > 0) {
     inputs_ = scope.state_log(entries_, "inputs", {mixer_.width});
   } else if (config_.write != KnnWrite::never) {
-    const LogGroupId probe = scope.state_logs("probe", std::min(kProbes, config_.size), {.waits = true});
+    const LogGroupId probe = scope.state_logs("probe", std::min(kProbes, config_.carry.length), {.waits = true});
     probe_inputs_ = scope.state_log(probe, "inputs", {mixer_.width});
     probe_keys_ = scope.state_log(probe, "keys", {mixer_.key_heads, mixer_.head_size});
   }
 }
 
 KnnMemory::Vectors KnnMemory::declare(const Scope& scope, const std::string& name) const {
-  const std::optional<DType> dtype = stored_as(config_.dtype);
+  const std::optional<DType> dtype = stored_type(config_.carry.dtype);
   Vectors vectors;
   vectors.log = scope.state_log(entries_, name, {mixer_.key_heads, mixer_.head_size}, dtype);
   if (dtype && ops::has_scale(*dtype)) {
@@ -56,7 +36,7 @@ void KnnMemory::store(const Vectors& vectors, const Tensor& values,
     write(vectors.log, values);
     return;
   }
-  const Tensor small = Tensor::empty(values.shape(), *stored_as(config_.dtype), values.device());
+  const Tensor small = Tensor::empty(values.shape(), *stored_type(config_.carry.dtype), values.device());
   const Tensor scale = Tensor::empty({values.dim(0), values.dim(1), values.dim(2)}, DType::bf16, values.device());
   const int64_t count = scale.numel();
   ops::quantize_vectors(small.reshape({count, values.dim(3)}), scale.reshape({count}),

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "core/config/config.h"
-#include "layers/attention_config.h"
-#include "layers/state/log_place.h"
+#include "layers/state/carry_config.h"
 
 namespace quire {
 
@@ -73,13 +72,28 @@ struct ContextMissConfig {
   }
 };
 
+struct LandmarkCarry : BlockCarry {
+  bool in_training = false;
+  std::string_view inapplicable = {};  // why nothing is stored
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    BlockCarry::fields(v, {.length = "blocks that a row stores (C); when it is full, the oldest are dropped",
+                           .unit = "blocks",
+                           .place = "where stored blocks lie; their landmarks lie on the device",
+                           .inapplicable = inapplicable});
+    v.field("in_training", in_training,
+            {.help = "blocks of earlier subsequences are stored and read in training, too, which goes beyond the "
+                     "published method. Evaluation and generation always store and read them",
+             .inapplicable = inapplicable});
+  }
+};
+
 struct LandmarkConfig {
   int64_t block = 50;
   bool in_loss = false;
   bool ignore_landmarks = false;
   int64_t top_k = 4;
-  int64_t capacity = 1280;
-  bool retrieve = false;
   BlockSelection selection = BlockSelection::token_and_head;
   BlockComparison compare = BlockComparison::shares;
   BlockPositions positions = BlockPositions::stingy;
@@ -87,8 +101,7 @@ struct LandmarkConfig {
   double group_dropout = 0;
   int64_t jump = 1;
   ContextMissConfig context_miss;
-  LogPlace place = LogPlace::device;
-  StateType dtype = StateType::automatic;
+  LandmarkCarry carry;
 
   int64_t period() const { return block + 1; }  // landmark included
 
@@ -117,19 +130,6 @@ struct LandmarkConfig {
              .max = 256,
              .at_evaluation = true,
              .inapplicable = ignored});
-    v.field("capacity", capacity,
-            {.help = "blocks that a row stores (C); when it is full, the oldest are dropped",
-             .unit = "blocks",
-             .min = 1,
-             .max = 1 << 26,
-             .at_evaluation = true,
-             .sizes_state = true,
-             .inapplicable = ignored});
-    v.field("retrieve", retrieve,
-            {.help = "blocks of earlier subsequences are stored and read. Evaluation and generation always do; in "
-                     "training it goes beyond the published method, which carries nothing from one subsequence to the "
-                     "next",
-             .inapplicable = ignored});
     v.field("selection", selection,
             {.help = "which queries choose blocks together", .at_evaluation = true, .inapplicable = ignored});
     v.field("compare", compare,
@@ -157,19 +157,12 @@ struct LandmarkConfig {
              .max = 1 << 20,
              .resumable = true});
     v.section("context_miss", context_miss, "the context-miss token");
-    v.field("place", place,
-            {.help = "where stored blocks lie; their landmarks lie on the device",
-             .at_evaluation = true,
-             .inapplicable = ignored});
-    v.field("dtype", dtype,
-            {.help = "number type of stored blocks; auto: the precision of the run",
-             .at_evaluation = true,
-             .sizes_state = true,
-             .inapplicable = ignored});
+    carry.inapplicable = ignored;
+    v.section("carry", carry, "blocks that are carried from one subsequence of a document to the next");
   }
   void check(ConfigChecker& c) const {
-    c.require(top_k <= capacity, "top_k",
-              fmt::format("{} blocks cannot be read of {} that are stored", top_k, capacity));
+    c.require(top_k <= carry.length, "top_k",
+              fmt::format("{} blocks cannot be read of {} that are stored", top_k, carry.length));
     c.require(!ignore_landmarks || !context_miss.enabled, "context_miss.enabled",
               "with ignore_landmarks there is no landmark that the context-miss token could control; leave it out");
     c.require(context_miss.enabled || context_miss.cutoff == 0, "context_miss.cutoff",

@@ -25,14 +25,14 @@ LandmarkHeads::LandmarkHeads(const Scope& scope, const LandmarkConfig& config, c
   if (config.context_miss.enabled) {
     context_miss_ = scope.param("context_miss", {shape.key_heads, shape.size}, context_miss);
   }
-  if (config.retrieve) {
+  if (config.carry.in_training) {
     store_.emplace(scope, BlockStoreOptions{.period = config.period(),
-                                            .capacity = config.capacity,
+                                            .capacity = config.carry.length,
                                             .key_heads = shape.key_heads,
                                             .size = shape.size,
                                             .value_size = shape.value_size,
-                                            .place = config.place,
-                                            .dtype = stored_type(config.dtype),
+                                            .place = config.carry.place,
+                                            .dtype = stored_type(config.carry.dtype),
                                             .landmarks = true});
   }
 }

@@ -16,27 +16,19 @@ const LandmarkConfig& options(const Place& place) {
 
 constexpr CompositionRule kRules[] = {
     {"position", "landmark moves blocks to other positions, which only rope can follow; use rope or none",
-     [](const Place& p) { return p.layer.position != Position::rope && p.layer.position != Position::none; }},
-    {"attention.cache", "landmark stores blocks by itself; set cache.kind and cache.length to none",
-     [](const Place& p) { return p.layer.attention.cache.kind != CacheKind::none; }},
-    {"attention.window", "landmark sees all of a subsequence; data.subsequence is its local length",
-     [](const Place& p) { return p.layer.attention.window.has_value() || p.layer.attention.same_length; }},
-    {"attention.qk_norm", "landmark attends with the queries and keys as they are projected; leave qk_norm out",
-     [](const Place& p) { return p.layer.attention.qk_norm; }},
-    {"attention.attend_self", "a token always sees itself in landmark attention; leave attend_self at true",
-     [](const Place& p) { return !p.layer.attention.attend_self; }},
+     [](const Place& p) { return p.layer.position.kind != Position::rope && p.layer.position.kind != Position::none; }},
     {"dropout.attention", "landmark drops whole blocks; use attention.landmark.group_dropout",
      [](const Place& p) { return p.model.dropout.attention > 0; }},
-    {"attention.landmark.jump", "only rotary positions can jump; use position: rope or leave jump at 1",
-     [](const Place& p) { return p.layer.position == Position::none && options(p).jump > 1; }},
+    {"attention.landmark.jump", "only rotary positions can jump; use position.kind: rope or leave jump at 1",
+     [](const Place& p) { return p.layer.position.kind == Position::none && options(p).jump > 1; }},
 };
 
 int64_t reach(const Place& place, const TargetPlace& target) {
   const LandmarkConfig& landmark = options(place);
-  if (!landmark.retrieve) return target.t;
+  if (!landmark.carry.in_training) return target.t;
   const int64_t before = target.position - target.t;
   const int64_t tail = before % landmark.period();
-  const int64_t stored = landmark.top_k > 0 ? landmark.capacity * landmark.period() : 0;
+  const int64_t stored = landmark.top_k > 0 ? landmark.carry.length * landmark.period() : 0;
   return target.t + std::min(before, tail + stored);
 }
 
@@ -51,9 +43,9 @@ StepFlops flops(const Place& place, const StepShape& shape) {
   const double key_inner = static_cast<double>(model.heads_of_keys() * model.size_of_head());
   double seen = static_cast<double>(shape.subsequence + 1) / 2;
   StepFlops flops;
-  if (landmark.retrieve) {
+  if (landmark.carry.in_training) {
     seen += static_cast<double>(landmark.top_k * landmark.period());
-    flops.forward = tokens * 2 * static_cast<double>(landmark.capacity) * inner;
+    flops.forward = tokens * 2 * static_cast<double>(landmark.carry.length) * inner;
   }
   flops.learned = tokens * 2 * (2 * e * inner + 2 * e * key_inner + seen * 2 * inner);
   return flops;
@@ -62,7 +54,7 @@ StepFlops flops(const Place& place, const StepShape& shape) {
 // With selection: head the queries of a subsequence choose together, so that an early one reads what later ones prefer.
 Promises promises(const Place& place) {
   const LandmarkConfig& landmark = options(place);
-  return {.causal = !(landmark.retrieve && landmark.selection == BlockSelection::head)};
+  return {.causal = !(landmark.carry.in_training && landmark.selection == BlockSelection::head)};
 }
 
 // Blocks are stored and read, unless no landmark has learnt to find them.
@@ -76,8 +68,8 @@ bool read(const ReadingPlace& place, Purpose purpose) {
     }
     return true;
   }
-  const bool trained_so = landmark.retrieve;
-  landmark.retrieve = true;
+  const bool trained_so = landmark.carry.in_training;
+  landmark.carry.in_training = true;
   return trained_so;
 }
 
@@ -92,8 +84,8 @@ Mechanism landmark_mixer() {
       .rules = kRules,
       .make_mixer = [](const Scope& scope, const Place& place, const Surroundings& around) -> std::unique_ptr<Part> {
         return std::make_unique<ProjectedHeads<LandmarkHeads>>(
-            scope, place.model, options(place), HeadShape::of(place.model), place.layer.position,
-            place.layer.attention.rope, around.tables, Initialization(place.model).matrix(place.model.size_of_head()));
+            scope, place.model, options(place), HeadShape::of(place.model), place.layer.position.kind,
+            place.layer.position.rope, around.tables, Initialization(place.model).matrix(place.model.size_of_head()));
       },
       .insertion =
           [](const Place& place) {

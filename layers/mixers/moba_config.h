@@ -2,18 +2,33 @@
 #pragma once
 
 #include "core/config/config.h"
-#include "layers/attention_config.h"
-#include "layers/state/log_place.h"
+#include "layers/state/carry_config.h"
 
 namespace quire {
+
+struct MobaCarry : BlockCarry {
+  template <class Visitor>
+  void fields(Visitor& v) {
+    BlockCarry::fields(v, {.length = "how many blocks a row stores for later subsequences of the document; older ones "
+                                     "are dropped. 0: a subsequence sees itself alone, as data.sampling: windows needs "
+                                     "it",
+                           .unit = "blocks",
+                           .min = 0,
+                           .place = "where stored blocks lie; the keys that stand for them lie on the device"});
+  }
+};
 
 struct MobaConfig {
   int64_t block = 64;
   int64_t top_k = 4;
-  int64_t capacity = 1280;
-  bool carry = true;
-  LogPlace place = LogPlace::device;
-  StateType dtype = StateType::automatic;
+  std::optional<int64_t> max_distance;
+  MobaCarry carry;
+
+  bool carries() const { return carry.length > 0; }
+  // Blocks before its own that a query chooses from; without a value there is no limit.
+  std::optional<int64_t> farthest() const {
+    return max_distance || !carries() ? max_distance : std::optional(carry.length);
+  }
 
   template <class Visitor>
   void fields(Visitor& v) {
@@ -30,25 +45,14 @@ struct MobaConfig {
              .min = 1,
              .max = 257,
              .at_evaluation = true});
-    v.field(
-        "capacity", capacity,
-        {.help = "how many blocks before its own a query chooses from, and how many blocks a row stores; older ones "
-                 "are dropped",
-         .unit = "blocks",
-         .min = 1,
-         .max = 1 << 26,
-         .at_evaluation = true,
-         .sizes_state = true});
-    v.field("carry", carry,
-            {.help = "blocks are carried from one subsequence of a document to the next; false: a subsequence sees "
-                     "itself alone, as data.sampling: windows needs it",
+    v.field("max_distance", max_distance,
+            {.help = "how many blocks before its own a query chooses from, of the subsequence and of what is carried; "
+                     "none: carry.length, or with carry.length: 0 all of the subsequence",
+             .unit = "blocks",
+             .min = 1,
+             .max = 1 << 26,
              .at_evaluation = true});
-    v.field("place", place,
-            {.help = "where stored blocks lie; the keys that stand for them lie on the device", .at_evaluation = true});
-    v.field("dtype", dtype,
-            {.help = "number type of stored blocks; auto: the precision of the run",
-             .at_evaluation = true,
-             .sizes_state = true});
+    v.section("carry", carry, "blocks that are carried from one subsequence of a document to the next");
   }
 };
 

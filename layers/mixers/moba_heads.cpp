@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
@@ -29,14 +30,14 @@ MobaHeads::MobaHeads(const Scope& scope, const MobaConfig& config, const HeadSha
       shape_(shape),
       scale_(1.0 / std::sqrt(static_cast<double>(shape.size))),
       rotation_(position, rope, shape.size, config.block, std::move(tables)) {
-  if (!config_.carry) return;
+  if (!config_.carries()) return;
   store_.emplace(scope, BlockStoreOptions{.period = config_.block,
-                                          .capacity = config_.capacity,
+                                          .capacity = config_.carry.length,
                                           .key_heads = shape.key_heads,
                                           .size = shape.size,
                                           .value_size = shape.value_size,
-                                          .place = config_.place,
-                                          .dtype = stored_type(config_.dtype)});
+                                          .place = config_.carry.place,
+                                          .dtype = stored_type(config_.carry.dtype)});
 }
 
 Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const Variable& keys,
@@ -121,7 +122,8 @@ Tensor MobaHeads::mean_keys(const Forward& f, const HeldBlocks& held, const KeyB
 }
 
 Tensor MobaHeads::candidates(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, int64_t count) const {
-  return f.tables->find({hash_scope("moba.candidates"), numbers_of(held, {config_.capacity, config_.block})}, [&] {
+  const int64_t farthest = config_.farthest().value_or(std::numeric_limits<int64_t>::max());
+  return f.tables->find({hash_scope("moba.candidates"), numbers_of(held, {farthest, config_.block})}, [&] {
     const Batch& batch = f.batch;
     const Shape shape{batch.rows, batch.length, 1, count};
     if (f.state.device() == kMeta) return Tensor::empty(shape, DType::u8, kMeta);  // a plan reads no values
@@ -140,7 +142,7 @@ Tensor MobaHeads::candidates(const Forward& f, const HeldBlocks& held, const Key
         const bool is_stored = n < held.most;
         const int64_t back = is_stored ? held.most - n + own : own - (n - held.most);
         const bool exists = is_stored ? n >= held.most - stored : back > 0 && n - held.most >= oldest;
-        mask.push_back(exists && back <= config_.capacity ? 1 : 0);
+        mask.push_back(exists && back <= farthest ? 1 : 0);
       }
     }
     return Tensor::from(mask, shape, f.state.device());

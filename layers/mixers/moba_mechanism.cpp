@@ -17,25 +17,18 @@ constexpr CompositionRule kRules[] = {
     {"position",
      "moba compares queries with means of keys, to which only rope or none can be applied before; use one "
      "of them",
-     [](const Place& p) { return p.layer.position != Position::rope && p.layer.position != Position::none; }},
-    {"attention.cache", "moba stores blocks by itself; set cache.kind and cache.length to none",
-     [](const Place& p) { return p.layer.attention.cache.kind != CacheKind::none; }},
-    {"attention.window", "moba chooses what a token sees; set window to none and same_length to false",
-     [](const Place& p) { return p.layer.attention.window.has_value() || p.layer.attention.same_length; }},
-    {"attention.qk_norm", "moba attends with the queries and keys as they are projected; leave qk_norm out",
-     [](const Place& p) { return p.layer.attention.qk_norm; }},
-    {"attention.attend_self", "a token always sees itself in moba; leave attend_self at true",
-     [](const Place& p) { return !p.layer.attention.attend_self; }},
+     [](const Place& p) { return p.layer.position.kind != Position::rope && p.layer.position.kind != Position::none; }},
     {"dropout.attention", "moba has no dropout of probabilities; use 0",
      [](const Place& p) { return p.model.dropout.attention > 0; }},
 };
 
 int64_t reach(const Place& place, const TargetPlace& target) {
   const MobaConfig& moba = options(place);
-  const int64_t before = moba.carry ? target.position - target.t : 0;
-  const int64_t in_block = target.position % moba.block;
-  const int64_t chosen = moba.top_k > 1 ? moba.capacity * moba.block : 0;
-  return std::min(target.t + before, in_block + chosen);
+  const int64_t begin = target.position - target.t;
+  const int64_t before = moba.carries() ? std::min(begin, begin % moba.block + moba.carry.length * moba.block) : 0;
+  if (moba.top_k > 1 && !moba.farthest()) return target.t + before;
+  const int64_t chosen = moba.top_k > 1 ? *moba.farthest() * moba.block : 0;
+  return std::min(target.t + before, target.position % moba.block + chosen);
 }
 
 StepFlops flops(const Place& place, const StepShape& shape) {
@@ -46,7 +39,7 @@ StepFlops flops(const Place& place, const StepShape& shape) {
   const double inner = static_cast<double>(model.heads * model.size_of_head());
   const double key_inner = static_cast<double>(model.heads_of_keys() * model.size_of_head());
   const double blocks = static_cast<double>(shape.subsequence) / static_cast<double>(moba.block) / 2 +
-                        (moba.carry ? static_cast<double>(moba.capacity) : 0);
+                        static_cast<double>(moba.carry.length);
   const double seen = static_cast<double>(moba.block) * (static_cast<double>(moba.top_k) - 0.5);
   return {.learned = tokens * 2 * (2 * e * inner + 2 * e * key_inner + seen * 2 * inner),
           .forward = tokens * 2 * blocks * inner};
@@ -54,8 +47,10 @@ StepFlops flops(const Place& place, const StepShape& shape) {
 
 Promises promises(const Place& place) {
   const MobaConfig& moba = options(place);
-  const bool exact = moba.carry && moba.dtype != StateType::bf16;
-  return {.split_invariant = exact, .full_attention = exact ? std::min(moba.top_k, moba.capacity + 1) * moba.block : 0};
+  // Blocks of the subsequence that are farther back than what is carried depend on where it begins.
+  const bool exact = moba.carries() && *moba.farthest() <= moba.carry.length && moba.carry.dtype != StateType::bf16;
+  return {.split_invariant = exact,
+          .full_attention = exact ? std::min(moba.top_k, *moba.farthest() + 1) * moba.block : 0};
 }
 
 }  // namespace
@@ -69,8 +64,8 @@ Mechanism moba_mixer() {
       .rules = kRules,
       .make_mixer = [](const Scope& scope, const Place& place, const Surroundings& around) -> std::unique_ptr<Part> {
         return std::make_unique<ProjectedHeads<MobaHeads>>(scope, place.model, options(place),
-                                                           HeadShape::of(place.model), place.layer.position,
-                                                           place.layer.attention.rope, around.tables);
+                                                           HeadShape::of(place.model), place.layer.position.kind,
+                                                           place.layer.position.rope, around.tables);
       },
       .reach = reach,
       .flops = flops,

@@ -1,5 +1,8 @@
 #include "layers/mixers/softmax_attention.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 
@@ -7,7 +10,6 @@
 #include "autograd/functions/norm.h"
 #include "autograd/functions/rotary.h"
 #include "core/check.h"
-#include "layers/mechanism_list.h"
 #include "layers/mechanism_registry.h"
 #include "layers/visibility.h"
 
@@ -17,10 +19,21 @@ namespace {
 
 constexpr double kQkNormEps = 1e-6;  // Memorizing Transformer code
 
+// Empty, or what in the configuration keeps cuDNN from the attention of a layer.
+std::string why_not_cudnn(const Place& place, const SoftmaxConfig& config) {
+  const Position position = place.layer.position.kind;
+  if (position != Position::rope && position != Position::none) {
+    return "it has no position terms; use position.kind: rope or none";
+  }
+  if (!config.attend_self) return "attend_self: false keeps a token from its own key, which it always shows";
+  if (place.model.dropout.attention > 0) return "dropout.attention draws other random numbers there; set it to 0";
+  return "";
+}
+
 }  // namespace
 
 SoftmaxAttention::SoftmaxAttention(const Scope& scope, const Place& place, const Surroundings& around)
-    : config_(place.layer.attention),
+    : config_(place.options.get<SoftmaxConfig>()),
       position_(place.layer.position),
       width_(place.model.width),
       heads_(place.model.heads),
@@ -35,14 +48,14 @@ SoftmaxAttention::SoftmaxAttention(const Scope& scope, const Place& place, const
       position_terms_(scope, place.model, place.layer, around.tables),
       tables_(around.tables) {
   if (config_.qk_norm) head_scale_ = scope.param("scale", {heads_}, Initializer::constant(1));
-  if (config_.cache.kind != CacheKind::none) {
+  if (config_.carry.kind != CarryKind::none) {
     const LogGroupId cache =
-        scope.state_logs("cache", config_.cache_length(), {.filled_with_zeros = !config_.mask_empty_cache});
-    if (config_.cache.kind == CacheKind::kv) {
-      cached_keys_ = scope.state_log(cache, "keys", {key_heads_, head_size_}, stored_type(config_.cache.dtype));
-      cached_values_ = scope.state_log(cache, "values", {key_heads_, head_size_}, stored_type(config_.cache.dtype));
+        scope.state_logs("cache", config_.carried(), {.filled_with_zeros = !config_.carry.mask_empty});
+    if (config_.carry.kind == CarryKind::kv) {
+      cached_keys_ = scope.state_log(cache, "keys", {key_heads_, head_size_}, stored_type(config_.carry.dtype));
+      cached_values_ = scope.state_log(cache, "values", {key_heads_, head_size_}, stored_type(config_.carry.dtype));
     } else {
-      cached_inputs_ = scope.state_log(cache, "hidden", {width_}, stored_type(config_.cache.dtype));
+      cached_inputs_ = scope.state_log(cache, "hidden", {width_}, stored_type(config_.carry.dtype));
     }
   }
   const MixerShape shape{.width = width_, .heads = heads_, .key_heads = key_heads_, .head_size = head_size_};
@@ -52,6 +65,25 @@ SoftmaxAttention::SoftmaxAttention(const Scope& scope, const Place& place, const
     memories_.push_back(mechanism(Role::memory, memory.kind)
                             .make_memory(scope.child("memory", static_cast<int64_t>(i)), beside, shape));
   }
+  declare_call(scope, place, around);
+}
+
+void SoftmaxAttention::declare_call(const Scope& scope, const Place& place, const Surroundings& around) const {
+  AttentionCall call{.layer = place.index,
+                     .implementation = config_.implementation,
+                     .problem = {.carried = std::min(config_.carried(), config_.reach().value_or(config_.carried())),
+                                 .heads = heads_,
+                                 .kv_heads = key_heads_,
+                                 .size = head_size_,
+                                 .value_size = head_size_,
+                                 .window = config_.reach()},
+                     .why_not_cudnn = why_not_cudnn(place, config_),
+                     .key = "attention.softmax.implementation"};
+  for (size_t i = 0; i < memories_.size(); ++i) {
+    if (!memories_[i]->joins_attention() || !call.why_not_cudnn.empty()) continue;
+    call.why_not_cudnn = fmt::format("a memory of kind {} joins its attention", around.memories[i].mechanism.kind);
+  }
+  scope.attention_call(call);
 }
 
 Variable SoftmaxAttention::heads_of(Tape& tape, const Linear& projection, const Variable& x, int64_t heads) const {
@@ -64,10 +96,10 @@ void SoftmaxAttention::rotate(Tape& tape, AttentionVariables& x, const Tensor& c
   const Tensor& q = x.q.value();
   const int64_t before = x.cache_k.defined() ? x.cache_k.dim(1) : 0;
   ops::RotaryInputs settings;
-  settings.table = tables_->rotary(before, q.dim(1), config_.rope.dims.value_or(head_size_), config_.rope.base,
+  settings.table = tables_->rotary(before, q.dim(1), position_.rope.dims.value_or(head_size_), position_.rope.base,
                                    wide_type(q.dtype()), q.device());
   settings.origin = before;
-  settings.interleaved = config_.rope.layout == RopeLayout::interleaved;
+  settings.interleaved = position_.rope.layout == RopeLayout::interleaved;
   x.q = rotary(tape, x.q, settings);
   x.k = rotary(tape, x.k, settings);
   if (before == 0) return;
@@ -95,7 +127,7 @@ void SoftmaxAttention::describe(const Forward& f, MixerTensors& mixer, const Car
     mixer.carried_length = inputs.length;
     mixer.carried = [z = inputs.z.value(), project = mixer.project] { return project(z); };
   } else if (cached_keys_.defined()) {
-    mixer.carried_most = config_.cache_length();
+    mixer.carried_most = config_.carried();
     mixer.carried_length = f.state.initial_lengths(cached_keys_.group);
     mixer.carried = [this, state = f.state] {
       return std::pair{state.gather(cached_keys_), state.gather(cached_values_)};
@@ -118,9 +150,9 @@ ops::AttentionInputs SoftmaxAttention::with_kernels(const Forward& f, ops::Atten
   const bool asked = config_.implementation == AttentionImplementation::cudnn;
   if (f.attention == nullptr || config_.implementation == AttentionImplementation::own) return settings;
   const std::optional<ops::AttentionBand> band =
-      visible_band(f.batch, f.state.segments(), config_.cache_length(), config_.reach(), f.several_documents);
+      visible_band(f.batch, f.state.segments(), config_.carried(), config_.reach(), f.several_documents);
   QUIRE_CHECK(band || !asked,
-              "attention.implementation: cudnn: a row holds several documents, and no plan was made for it");
+              "attention.softmax.implementation: cudnn: a row holds several documents, and no plan was made for it");
   if (!band) return settings;
   settings.band = *band;
   if (asked || f.attention->find(problem_of(settings)) == ops::AttentionKernels::cudnn) {
@@ -154,7 +186,7 @@ Variable SoftmaxAttention::operator()(const Forward& f, const PartInput& input) 
     settings.cache_head = Tensor::zeros({rows}, DType::i32, device);  // newest in the last slot
     initial = carried_inputs.length;
   } else if (cached_keys_.defined()) {
-    slots = config_.cache_length();
+    slots = config_.carried();
     initial = f.state.initial_lengths(cached_keys_.group);
     x.cache_k = Variable::constant(f.state.ring(cached_keys_));
     x.cache_v = Variable::constant(f.state.ring(cached_values_));
@@ -171,7 +203,7 @@ Variable SoftmaxAttention::operator()(const Forward& f, const PartInput& input) 
   int64_t reach = tokens + slots;  // entries of a table by distance
   if (const auto largest = config_.reach()) reach = std::min(reach, *largest + 1);
   position_terms_.add(f, x, reach);
-  if (position_ == Position::rope) rotate(tape, x, settings.cache_head);
+  if (position_.kind == Position::rope) rotate(tape, x, settings.cache_head);
   if (config_.qk_norm) {
     // (q.k + bias) |a_h|: the scale is applied after the bias is added.
     x.q = scale_heads(tape, x.q, head_scale_);
@@ -196,87 +228,6 @@ Variable SoftmaxAttention::operator()(const Forward& f, const PartInput& input) 
     }
   }
   return out_(tape, reshape(tape, mixed, {rows, tokens, heads_ * head_size_}), input.residual);
-}
-
-namespace {
-
-// Tokens that are visible at distances up to the window, of the row and of what the cache carries into it.
-int64_t reach(const Place& place, const TargetPlace& target) {
-  const AttentionConfig& attention = place.layer.attention;
-  const int64_t reachable = target.t + std::min(attention.cache_length(), target.position - target.t);
-  return std::min(reachable, attention.reach().value_or(reachable));
-}
-
-StepFlops flops(const Place& place, const StepShape& shape) {
-  const ModelConfig& model = place.model;
-  const AttentionConfig& attention = place.layer.attention;
-  const auto e = static_cast<double>(model.width);
-  const auto rows = static_cast<double>(shape.rows);
-  const double inner = static_cast<double>(model.heads * model.size_of_head());
-  const double key_inner = static_cast<double>(model.heads_of_keys() * model.size_of_head());
-  const int64_t carried = attention.cache_length();
-  double sum = rows * static_cast<double>(shape.subsequence) * 2 * (2 * e * inner + 2 * e * key_inner);
-  if (attention.cache.kind == CacheKind::hidden) sum += rows * static_cast<double>(carried) * 2 * 2 * e * key_inner;
-  double pairs = 0;  // query and key, one row
-  for (int64_t t = 0; t < shape.subsequence; ++t) {
-    const int64_t before = t + carried;
-    pairs +=
-        static_cast<double>(std::min(before, attention.reach().value_or(before)) + (attention.attend_self ? 1 : 0));
-  }
-  const bool relative = place.layer.position == Position::xl;
-  sum += rows * pairs * 2 * (relative ? 3 : 2) * inner;  // q.k, p v, and q.r
-  if (relative) {
-    const int64_t most = shape.subsequence + carried;
-    sum += static_cast<double>(std::min(most, attention.reach().value_or(most) + 1)) * 2 * e * inner;
-  }
-  return {.learned = sum};
-}
-
-// Generation keeps keys and values, which with fixed weights is the same as carried hidden states and saves their
-// projection at every token. A layer without a cache keeps what its window, or one subsequence, would have shown it.
-bool read(const ReadingPlace& place, Purpose purpose) {
-  if (purpose == Purpose::evaluate) return true;
-  AttentionConfig& attention = place.layer.attention;
-  if (attention.cache.kind == CacheKind::hidden) {
-    attention.cache.kind = CacheKind::kv;
-    // Rounded states give other keys than rounded keys: full precision is nearest to both.
-    attention.cache.dtype = StateType::automatic;
-  }
-  if (attention.cache.kind != CacheKind::none) return true;
-  const int64_t seen = attention.window.value_or(place.subsequence - 1);
-  if (seen < 1) return true;
-  attention.cache.kind = CacheKind::kv;
-  attention.cache.length = seen;
-  // The model never met longer distances.
-  attention.window = seen;
-  // In training the first tokens of a subsequence see less.
-  return false;
-}
-
-Promises promises(const Place& place) {
-  const AttentionConfig& attention = place.layer.attention;
-  const bool carries =
-      attention.cache.kind != CacheKind::none && attention.mask_empty_cache && attention.cache.dtype != StateType::bf16;
-  return {.split_invariant = carries && attention.reach() && *attention.reach() <= attention.cache_length(),
-          .full_attention = carries && !attention.reach() ? attention.cache_length() : 0};
-}
-
-}  // namespace
-
-Mechanism softmax_mixer() {
-  return {
-      .role = Role::mixer,
-      .kind = "softmax",
-      .help = "attention to the keys of the subsequence and the cache, within the window",
-      .make_mixer = [](const Scope& scope, const Place& place, const Surroundings& around) -> std::unique_ptr<Part> {
-        return std::make_unique<SoftmaxAttention>(scope, place, around);
-      },
-      .takes_memory = true,
-      .takes_implementation = true,
-      .reading = read,
-      .reach = reach,
-      .flops = flops,
-      .promises = promises};
 }
 
 }  // namespace quire

@@ -7,6 +7,7 @@
 #include "layers/basic.h"
 #include "layers/mechanism.h"
 #include "layers/memory/memory.h"
+#include "layers/mixers/softmax_config.h"
 #include "layers/position_terms.h"
 #include "layers/surroundings.h"
 
@@ -20,6 +21,7 @@ class SoftmaxAttention final : public Part {
   bool adds_residual() const override { return true; }
 
  private:
+  void declare_call(const Scope& scope, const Place& place, const Surroundings& around) const;
   Variable heads_of(Tape& tape, const Linear& projection, const Variable& x, int64_t heads) const;  // [R, T, H, D]
   std::pair<Variable, Variable> keys_and_values(Tape& tape, const Variable& z) const;  // normalised with qk_norm
   // What the layer carries of its own inputs (cache.kind: hidden), normalised like the input; undefined without.
@@ -31,11 +33,11 @@ class SoftmaxAttention final : public Part {
   // The settings with the kernels that were chosen for this pass.
   ops::AttentionInputs with_kernels(const Forward& f, ops::AttentionInputs settings) const;
   void describe(const Forward& f, MixerTensors& mixer, const CarriedInputs& inputs) const;
-  // Rotates queries and keys by their positions (position: rope).
+  // Rotates queries and keys by their positions (position.kind: rope).
   void rotate(Tape& tape, AttentionVariables& x, const Tensor& cache_head) const;
 
-  AttentionConfig config_;
-  Position position_;
+  SoftmaxConfig config_;
+  PositionConfig position_;
   int64_t width_;
   int64_t heads_;
   int64_t key_heads_;

@@ -30,7 +30,7 @@ int64_t value_size_of(const Place& place) {
 
 // Tokens before a block that are seen one by one.
 int64_t window_of(const Place& place) {
-  return place.layer.attention.window.value_or(options(place).block);
+  return options(place).window.value_or(options(place).block);
 }
 
 Linear projection(const Scope& scope, const char* name, const Place& place, int64_t outputs) {
@@ -50,7 +50,7 @@ Tensor codewords_of(const Tensor& ring, const Tensor& codes, const Tensor& codeb
 
 VqAttention::VqAttention(const Scope& scope, const Place& place, const Surroundings& around)
     : config_(options(place)),
-      blocks_{config_.block, window_of(place), config_.cache},
+      blocks_{config_.block, window_of(place), config_.compressive_cache},
       heads_(place.model.heads),
       key_heads_(place.model.heads_of_keys()),
       head_size_(place.model.size_of_head()),
@@ -118,10 +118,10 @@ Variable VqAttention::operator()(const Forward& f, const PartInput& input) const
   const auto first_visible = [&] { return blocks_.first_visible(f.batch, f.state.segments(), initial); };
   VqAttentionSettings settings;
   settings.block = std::min(blocks_.block, tokens);
-  settings.through_cache = config_.through_cache;
+  settings.through_cache = config_.cache_gradient;
   settings.attention.cache_head = f.state.ring_head(window_keys_.group);
   settings.attention.first_visible = table(kFirstVisible, blocks_.block, {rows, tokens}, first_visible);
-  if (!config_.through_cache) {
+  if (!config_.cache_gradient) {
     settings.first_in_block = table(kFirstInBlock, blocks_.block, {rows, tokens}, [&] {
       std::vector<int32_t> own = first_visible();
       for (int64_t i = 0; i < rows * tokens; ++i) {
@@ -167,22 +167,16 @@ Variable VqAttention::operator()(const Forward& f, const PartInput& input) const
 namespace {
 
 constexpr CompositionRule kRules[] = {
-    {"attention.kind", "vq keeps its own window and cache; set cache.kind and cache.length to none",
-     [](const Place& p) { return p.layer.attention.cache.kind != CacheKind::none; }},
     {"position",
      "vq reads tokens behind its window without a position, which rope cannot give; use xl, t5, alibi or none",
-     [](const Place& p) { return p.layer.position == Position::rope; }},
-    {"attention.qk_norm", "vq normalises queries and keys by itself; leave qk_norm out",
-     [](const Place& p) { return p.layer.attention.qk_norm; }},
-    {"attention.attend_self", "vq always sees the token itself; leave attend_self at true",
-     [](const Place& p) { return !p.layer.attention.attend_self; }},
+     [](const Place& p) { return p.layer.position.kind == Position::rope; }},
     {"dropout.attention", "vq has no dropout of probabilities: those of cached tokens stand for many; use 0",
      [](const Place& p) { return p.model.dropout.attention > 0; }},
 };
 
 // Through the cache all of the document; without it what the window of the target's block holds.
 int64_t reach(const Place& place, const TargetPlace& target) {
-  return options(place).cache ? target.position : std::min(target.position, window_of(place));
+  return options(place).compressive_cache ? target.position : std::min(target.position, window_of(place));
 }
 
 StepFlops flops(const Place& place, const StepShape& shape) {
@@ -195,10 +189,11 @@ StepFlops flops(const Place& place, const StepShape& shape) {
   const double values = static_cast<double>(model.heads) * value;
   const double matrices =
       e * (inner + key_inner + static_cast<double>(model.heads_of_keys()) * value + values * (vq.gate ? 2 : 1));
-  const double codes = vq.cache ? static_cast<double>(vq.codes) : 0;
+  const double codes = vq.compressive_cache ? static_cast<double>(vq.codes) : 0;
   const double seen = static_cast<double>(window_of(place)) +
-                      (vq.cache ? static_cast<double>(std::min(vq.block, shape.subsequence) + 1) / 2 : 1) + codes;
-  const double products = (place.layer.position == Position::xl ? 2 : 1) * inner + values;
+                      (vq.compressive_cache ? static_cast<double>(std::min(vq.block, shape.subsequence) + 1) / 2 : 1) +
+                      codes;
+  const double products = (place.layer.position.kind == Position::xl ? 2 : 1) * inner + values;
   // Of the nearest codeword there is no gradient, and it is a small part.
   return {.learned = static_cast<double>(shape.rows * shape.subsequence) * 2 * (matrices + seen * products)};
 }
@@ -221,7 +216,7 @@ Mechanism vq_mixer() {
       .promises =
           [](const Place& place) {
             const VqConfig& vq = options(place);
-            return Promises{.exact_gradient = !vq.straight_through && vq.through_cache, .split_invariant = true};
+            return Promises{.exact_gradient = !vq.straight_through && vq.cache_gradient, .split_invariant = true};
           }};
 }
 

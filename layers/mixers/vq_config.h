@@ -92,12 +92,13 @@ struct CodebookConfig {
 struct VqConfig {
   int64_t codes = 512;
   int64_t block = 512;
+  std::optional<int64_t> window;
   std::optional<int64_t> value_size;
   bool gate = true;
   VqActivation activation = VqActivation::silu;
   bool learned_scale = false;
-  bool cache = true;
-  bool through_cache = true;
+  bool compressive_cache = true;
+  bool cache_gradient = true;
   bool straight_through = true;
   bool current_codewords = false;
   ops::CodeReduction reduction = ops::CodeReduction::serial;
@@ -108,14 +109,19 @@ struct VqConfig {
   template <class Visitor>
   void fields(Visitor& v) {
     v.field("codes", codes, {.help = "number of codewords of each key head", .min = 1, .max = 1 << 20});
-    v.field(
-        "block", block,
-        {.help = "tokens of a block. Tokens older than the window of a block (attention.window; none: one block) are "
-                 "read through the cache of codewords. With data.pack: concat documents begin at multiples of it",
-         .unit = "tokens",
-         .min = 1,
-         .max = 1 << 24,
-         .at_evaluation = true});
+    v.field("block", block,
+            {.help = "tokens of a block. Tokens older than the window of a block are read through the compressive "
+                     "cache. With data.pack: concat documents begin at multiples of it",
+             .unit = "tokens",
+             .min = 1,
+             .max = 1 << 24,
+             .at_evaluation = true});
+    v.field("window", window,
+            {.help = "tokens before a block that its tokens see one by one; none: one block",
+             .unit = "tokens",
+             .min = 1,
+             .max = 1 << 24,
+             .at_evaluation = true});
     v.field("value_size", value_size,
             {.help = "features of a value; none: as many as a key has", .unit = "features", .min = 1, .max = 1 << 20});
     v.field("gate", gate, {.help = "gated attention unit: the result is multiplied by silu of a projection"});
@@ -124,10 +130,10 @@ struct VqConfig {
             {.help = "queries are multiplied by a learned scale per head, which begins at 1; false: as published, no "
                      "product of a query and a key exceeds the root of the head size, and the more tokens are read the "
                      "less of the weight can fall on one of them"});
-    v.field("cache", cache,
+    v.field("compressive_cache", compressive_cache,
             {.help = "tokens behind the window are read through the means of their codewords; false: they are not seen",
              .at_evaluation = true});
-    v.field("through_cache", through_cache,
+    v.field("cache_gradient", cache_gradient,
             {.help = "gradients reach values of earlier blocks of the same subsequence; false: everything before a "
                      "block is constant"});
     v.field(

@@ -25,16 +25,16 @@ DrtStack::DrtStack(const Scope& scope, const Place& place)
   if (config_.landmark_projection) {
     landmark_.emplace(scope.child("landmark"), width_, width_, Initialization(model).matrix(width_));
   }
-  if (config_.carry) {
+  if (config_.carry.in_training) {
     store_.emplace(scope, ChunkStoreOptions{.width = width_,
                                             .positions = config_.positions(),
-                                            .capacity = config_.capacity,
+                                            .capacity = config_.carry.length,
                                             .groups = config_.groups,
                                             .top_k = config_.top_k,
                                             .key_heads = key_heads_,
                                             .head_size = head_size_,
-                                            .place = config_.place,
-                                            .dtype = stored_type(config_.dtype)});
+                                            .place = config_.carry.place,
+                                            .dtype = stored_type(config_.carry.dtype)});
   }
   const int64_t lower = lower_layers(config_, model);
   const int64_t of_group = (model.layers - lower) / config_.groups;

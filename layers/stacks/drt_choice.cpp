@@ -31,7 +31,8 @@ void ChunkChoice::for_candidates(const ChunkCut& cut, const HeldBlocks& held, co
     for (size_t i = 0; i < whole.size(); ++i) {
       const auto take = [&](int64_t candidate, int64_t number) {
         const int64_t back = whole[i].number - number;
-        if (back >= config_.nearest && back <= config_.capacity) body(row, static_cast<int64_t>(i), candidate, number);
+        if (back >= config_.nearest && back <= config_.farthest())
+          body(row, static_cast<int64_t>(i), candidate, number);
       };
       if (whole[i].carried) {
         const int64_t oldest = held.most - held.length[r];

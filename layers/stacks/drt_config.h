@@ -2,8 +2,7 @@
 #pragma once
 
 #include "core/config/config.h"
-#include "layers/attention_config.h"
-#include "layers/state/log_place.h"
+#include "layers/state/carry_config.h"
 
 namespace quire {
 
@@ -37,14 +36,28 @@ struct EnumNames<ReaderResidual> {
        "x + o + mlp(norm(x + o))", "y + mlp(y) with y = norm(x + o)"});
 };
 
+struct DrtCarry : BlockCarry {
+  bool in_training = true;
+
+  DrtCarry() { length = 1024; }
+  template <class Visitor>
+  void fields(Visitor& v) {
+    BlockCarry::fields(v, {.length = "how many chunks a row stores; older ones are dropped",
+                           .unit = "chunks",
+                           .place = "where keys and values of stored chunks lie; their landmarks lie on the device"});
+    v.field("in_training", in_training,
+            {.help = "chunks of earlier subsequences of the document can be read in training. Evaluation and "
+                     "generation always carry them; false is the published method, whose subsequences stand alone"});
+  }
+};
+
 struct DrtConfig {
   int64_t chunk = 64;
   int64_t top_k = 8;
   int64_t groups = 2;
   std::optional<int64_t> lower_layers;
   int64_t encoder_layers = 2;
-  bool carry = true;
-  int64_t capacity = 1024;
+  std::optional<int64_t> max_distance;
   int64_t nearest = 1;
   double noise = 1;
   ChunkScores scores = ChunkScores::learned;
@@ -56,9 +69,10 @@ struct DrtConfig {
   bool out_projection = true;
   ReaderResidual residual = ReaderResidual::skip;
   std::optional<int64_t> key_heads;
-  LogPlace place = LogPlace::device;
-  StateType dtype = StateType::automatic;
+  DrtCarry carry;
 
+  // How many chunks back a chunk can read.
+  int64_t farthest() const { return max_distance.value_or(carry.length); }
   int64_t positions() const { return chunk + 1; }  // of a chunk, with its landmark
 
   template <class Visitor>
@@ -85,16 +99,12 @@ struct DrtConfig {
              .max = 10000});
     v.field("encoder_layers", encoder_layers,
             {.help = "bidirectional layers of the chunk encoder; 0: chunks are normalised only", .min = 0, .max = 64});
-    v.field("carry", carry,
-            {.help = "chunks of earlier subsequences of the document can be read. Evaluation and generation always "
-                     "carry them; false in training is the published method, whose subsequences stand alone"});
-    v.field("capacity", capacity,
-            {.help = "how many chunks back a chunk can read, which is also what a row stores",
+    v.field("max_distance", max_distance,
+            {.help = "how many chunks back a chunk can read; none: carry.length",
              .unit = "chunks",
              .min = 1,
              .max = 1 << 26,
-             .at_evaluation = true,
-             .sizes_state = true});
+             .at_evaluation = true});
     v.field("nearest", nearest,
             {.help = "the least number of chunks from a chunk that is read to the one whose landmark chooses it; the "
                      "chunk behind the landmark reads them",
@@ -125,13 +135,10 @@ struct DrtConfig {
             {.help = "key/value heads of chunks, each shared by heads / key_heads query heads; none: model.heads",
              .min = 1,
              .max = 10000});
-    v.field("place", place,
-            {.help = "where keys and values of stored chunks lie; their landmarks lie on the device",
-             .at_evaluation = true});
-    v.field("dtype", dtype,
-            {.help = "number type of stored chunks; auto: the precision of the run",
-             .at_evaluation = true,
-             .sizes_state = true});
+    v.section("carry", carry, "chunks that are carried from one subsequence of a document to the next");
+  }
+  void check(ConfigChecker& c) const {
+    c.require(farthest() <= carry.length, "max_distance", "a chunk can read no more chunks back than carry.length");
   }
 };
 

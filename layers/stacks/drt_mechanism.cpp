@@ -26,8 +26,8 @@ constexpr CompositionRule kRules[] = {
     {"stack.drt.key_heads",
      "each key head of chunks is shared by equally many query heads; use a divisor of model.heads",
      [](const Place& p) { return p.model.heads % options(p).key_heads.value_or(p.model.heads) != 0; }},
-    {"stack.drt.nearest", "no chunk is that far back; use at most stack.drt.capacity",
-     [](const Place& p) { return options(p).nearest > options(p).capacity; }},
+    {"stack.drt.nearest", "no chunk is that far back; use at most stack.drt.carry.length, or max_distance",
+     [](const Place& p) { return options(p).nearest > options(p).farthest(); }},
     {"norm.placement", "what is read of chunks is normalised together with the residual stream; use pre",
      [](const Place& p) { return p.model.norm.placement != NormPlacement::pre; }},
     {"mlp.kind", "stack.kind drt reads chunks before the feed-forward layer; use one",
@@ -36,13 +36,13 @@ constexpr CompositionRule kRules[] = {
      [](const Place& p) { return p.model.size_of_head() % 2 != 0; }},
 };
 
-// Chunk n reads chunks from number n - 1 - capacity up to n - 1 - nearest.
+// Chunk n reads chunks from number n - 1 - farthest up to n - 1 - nearest.
 int64_t reach(const Place& place, const TargetPlace& target) {
   const DrtConfig& drt = options(place);
   const int64_t size = drt.positions(), own = target.position / size;
   if (own - 1 - drt.nearest < 0) return 0;
-  const int64_t all = target.position - std::max<int64_t>(0, own - 1 - drt.capacity) * size;
-  return drt.carry ? all : std::min(all, target.t);
+  const int64_t all = target.position - std::max<int64_t>(0, own - 1 - drt.farthest()) * size;
+  return drt.carry.in_training ? all : std::min(all, target.t);
 }
 
 // The encoder, the projections of chunks and of what upper layers read, K chunks of S keys for each query of an upper
@@ -66,8 +66,8 @@ StepFlops flops(const Place& place, const StepShape& shape) {
   flops.learned =
       2 * (positions * (static_cast<double>(drt.encoder_layers) * encoder + 2 * e * key_inner + upper * reader) +
            static_cast<double>(drt.groups) * chunks * candidates * e);
-  if (drt.carry) {
-    flops.forward = 2 * static_cast<double>(drt.groups) * chunks * static_cast<double>(drt.capacity) * e;
+  if (drt.carry.in_training) {
+    flops.forward = 2 * static_cast<double>(drt.groups) * chunks * static_cast<double>(drt.carry.length) * e;
   }
   return flops;
 }
@@ -88,7 +88,7 @@ Mechanism drt_stack() {
           .grain = [](const Place& place) { return options(place).positions(); },
           .reading =
               [](const ReadingPlace& place, Purpose) {
-                bool& carry = place.options.get<DrtConfig>().carry;
+                bool& carry = place.options.get<DrtConfig>().carry.in_training;
                 const bool trained_so = carry;
                 carry = true;
                 return trained_so;
@@ -98,9 +98,9 @@ Mechanism drt_stack() {
           .promises =
               [](const Place& place) {
                 const DrtConfig& drt = options(place);
-                return Promises{
-                    .exact_gradient = drt.scores != ChunkScores::fixed,
-                    .split_invariant = drt.carry && drt.scores != ChunkScores::random && drt.dtype != StateType::bf16};
+                return Promises{.exact_gradient = drt.scores != ChunkScores::fixed,
+                                .split_invariant = drt.carry.in_training && drt.scores != ChunkScores::random &&
+                                                   drt.carry.dtype != StateType::bf16};
               }};
 }
 

@@ -47,7 +47,7 @@ enum class LogPlace { device, host, file };
 struct LogGroupOptions {
   // Tokens per entry: 1 for tokens, more for blocks and chunks.
   int64_t grain = 1;
-  // Beginning a document fills the logs with zero entries instead of emptying them (mask_empty_cache: false).
+  // Beginning a document fills the logs with zero entries instead of emptying them (carry.mask_empty: false).
   bool filled_with_zeros = false;
   LogPlace place = LogPlace::device;
   // What a step appends waits outside the ring for the commit, so that the ring has no more slots than entries.

@@ -574,7 +574,7 @@ class WithTorch(Scripts):
                                   "--steps", 1, *[part for pair in settings for part in ("--set", pair)], python=self.python)
             done = subprocess.run([PROGRAMS / "quire", "bench", EXPERIMENTS / f"gpu/{config}.yaml", "model.layers=2",
                                    "model.width=64", "model.mlp.hidden=96", "model.heads=4", "data.vocabulary=100",
-                                   f"model.position={'t5' if cached else 'rope'}", "--steps", "1", "--warmup", "0", "--json"],
+                                   f"model.position.kind={'t5' if cached else 'rope'}", "--steps", "1", "--warmup", "0", "--json"],
                                   capture_output=True, text=True, check=True)
             self.assertEqual(json.loads(out)["parameters"], json.loads(done.stdout)["parameters"], model)
         self.run_script("gpu/torch_window.py", "cache-350m", "--device", "cpu", "--masked", "--rows", 1, "--length", 64, status=1,
@@ -657,8 +657,8 @@ for length, window, cache in ((512, 128, 0), (1024, 512, 512), (640, 130, 256), 
         self.needs_modules("h5py", "numpy")
         quire, recall, spm = PROGRAMS / "quire", EXPERIMENTS / "recall", f"spm:{self.folder / 'spm.model'}"
         task = ["prepare", "--task", "recall", "--set", "length=1024", "--set", "nearest=300", "--set", "farthest=600"]
-        vq = ("model.layer_overrides=[{layers: [1, 2], attention: {kind: vq, window: 128, token_shift: 0.5, cache: "
-              "{kind: none}, vq: {codes: 16, block: 128, gate: false, activation: none, learned_scale: true, codebook: "
+        vq = ("model.layer_overrides=[{layers: [1, 2], attention: {kind: vq, shifted_share: 0.5, vq: "
+              "{window: 128, codes: 16, block: 128, gate: false, activation: none, learned_scale: true, codebook: "
               "{init: kmeans}}}}]")
         for command in ([*task, "--split", "train=40", "--output", self.folder / "bytes.h5"],
                         ["tokenizer", "train", "--input", self.folder / "bytes.h5", "--vocab-size", 400, "--output",

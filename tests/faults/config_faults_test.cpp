@@ -24,11 +24,13 @@ TEST(ConfigFaults, NameFileLineColumnAndWhatWasMeant) {
        "model.embedding.tied: expects true or false, got 'yes'; write true"},
       {"  width: 16", "  width: 16\n  embedding: {tied: on}", "write true"},
       {"kind: hidden", "kind: hiden", "hidden"},
-      {"cache: {kind: hidden, length: 12}", "window: 8, cache: {kind: hidden, length: 12}",
-       "longer than attention.window"},
-      {"cache: {kind: hidden, length: 12}", "cache: {length: 12}", "a length without a cache has no meaning"},
-      {"cache: {kind: hidden, length: 12}", "cache: {kind: hidden}", "the cache needs a length"},
-      {"cache: {kind: hidden, length: 12}", "mask_empty_cache: false", "needs attention.cache.kind: kv"},
+      {"carry: {kind: hidden, length: 12}", "window: 8, carry: {kind: hidden, length: 12}",
+       "more is carried than the window"},
+      {"carry: {kind: hidden, length: 12}", "carry: {length: 12}", "a length has no meaning where nothing is carried"},
+      {"carry: {kind: hidden, length: 12}", "carry: {kind: hidden}", "what is carried needs a length"},
+      {"carry: {kind: hidden, length: 12}", "carry: {kind: hidden, length: 12, dtype: fp8}",
+       "run.yaml:9:66: model.attention.softmax.carry.dtype: only memories can store int8 and fp8"},
+      {"carry: {kind: hidden, length: 12}", "carry: {mask_empty: false}", "needs carry.kind: kv"},
       {"rows: 3}", "rows: 3, accumulate: 4}", "must not be above data.rows"},
       {"rows: 3}", "rows: 3, pack: concat, sampling: columns}", "has no meaning with data.sampling windows or columns"},
       {"rows: 3}", "rows: 3, pack: concat, sampling: windows}", "has no meaning with data.sampling windows or columns"},
@@ -49,7 +51,8 @@ TEST(ConfigFaults, NameFileLineColumnAndWhatWasMeant) {
       {"threads: 1", "threads: 1, on_nonfinite: {max_skips: 0}", "run.on_nonfinite.max_skips: must be at least 1"},
       {"every: 0, split", "every: 0, set: {model.width: 8}, split", "model.width cannot differ at evaluation"},
       {"every: 0, split", "every: 0, set: {data.corpus: b.h5}, split", "data.corpus cannot differ at evaluation"},
-      {"every: 0, split", "every: 0, set: {model.attention.cache.lenth: 8}, split", "model.attention.cache.length"},
+      {"every: 0, split", "every: 0, set: {model.attention.softmax.carry.lenth: 8}, split",
+       "model.attention.softmax.carry.length"},
   };
   const TinyRun tiny;
   for (const Fault& fault : faults) {
@@ -107,9 +110,9 @@ TEST(ConfigFaults, LinesRepeatLittleOfWhatIsLong) {
 
 TEST(ConfigFaults, ConcatNeedsAnEmptyCacheToBeMasked) {
   const TinyRun tiny;
-  const std::vector<std::string> overrides{"data.pack=concat", "model.attention.cache.kind=kv",
-                                           "model.attention.mask_empty_cache=false"};
-  EXPECT_FAULT(tiny.train("run", overrides), 2, "concat cannot be combined with model.attention.mask_empty_cache");
+  const std::vector<std::string> overrides{"data.pack=concat", "model.attention.softmax.carry.kind=kv",
+                                           "model.attention.softmax.carry.mask_empty=false"};
+  EXPECT_FAULT(tiny.train("run", overrides), 2, "concat cannot be combined with carry.mask_empty: false");
 }
 
 TEST(ConfigFaults, Overrides) {
@@ -120,7 +123,7 @@ TEST(ConfigFaults, Overrides) {
       {"model.width=abc", "expects an integer, got 'abc'"},
       {"model.width=", "model.width"},
       {"=3", "="},
-      {"model.memory.0.size=3", "model.memory"},
+      {"model.memory.0.carry.length=3", "model.memory"},
   };
   for (const auto& [text, message] : faults) EXPECT_FAULT(tiny.train("run", {text}), 2, message);
   EXPECT_FALSE(std::filesystem::exists(tiny / "run"));

@@ -84,7 +84,7 @@ TEST(Messages, AMisspeltOptionIsNamedWithTheNearestOne) {
        {{"train", "run.yaml", "--batch-size=8"}, 2, "there is no option --batch-size; did you mean data.rows=VALUE?"},
        {{"train", "--config", "run.yaml"}, 2, "there is no option --config; CONFIG is given without it"},
        {{"generate", "x", "--max-new-tokens", "3"}, 2, "did you mean --length? see quire generate --help"},
-       {{"eval", "x", "--window", "3"}, 2, "did you mean model.attention.window=3?"},
+       {{"eval", "x", "--window", "3"}, 2, "did you mean model.attention.softmax.window=3?"},
        {{"eval", "--checkpoint", "x"}, 2, "there is no option --checkpoint; CHECKPOINT is given without it"},
        {{"prepare", "--input", "x", "--text_key", "t"}, 2, "did you mean --text-key?"},
        {{"prepare", "--input", "x", "--ouput", "y"}, 2, "there is no option --ouput; did you mean --output? see"},
@@ -117,8 +117,8 @@ TEST(Messages, RunsThatCannotGoOnOrBeRead) {
   EXPECT_EQ(run_quire({"inspect", (tiny / "runs/first").string(), "--json"}).out.find("\"steps\":4"),
             std::string::npos);
   expect_slips({{{"inspect", "runs"}, 2, "runs: is a folder of runs; give one of them: runs/first"},
-                {{"eval", "runs/first", "model.memory.0.size=8"}, 2, "model.memory: the list has 0 entries"},
-                {{"config", "run.yaml", "model.memory.0.size=8"},
+                {{"eval", "runs/first", "model.memory.0.carry.length=8"}, 2, "model.memory: the list has 0 entries"},
+                {{"config", "run.yaml", "model.memory.0.carry.length=8"},
                  2,
                  "model.memory: there is no list to take entry 0 of; give the whole list"}},
                tiny / "");
@@ -204,15 +204,15 @@ TEST(Messages, OverridesOfLayersPointToThemselves) {
   const TinyRun tiny;
   const std::pair<const char*, const char*> overrides[] = {
       {"{kind: none}",
-       "run.yaml:10:61: model.layer_overrides.0.attention.cache.kind: a length without a cache has no "
-       "meaning; set attention.cache.kind to hidden or kv, or write length: none (layer 1)"},
+       "run.yaml:10:71: model.layer_overrides.0.attention.softmax.carry.kind: a length has no meaning "
+       "where nothing is carried; set carry.kind to hidden or kv, or write length: none (layer 1)"},
       {"{length: 40}, window: 16",
-       "run.yaml:10:63: model.layer_overrides.0.attention.cache.length: the cache is longer"},
+       "run.yaml:10:73: model.layer_overrides.0.attention.softmax.carry.length: more is carried than the window"},
   };
   for (const auto& [cache, message] : overrides) {
     std::string text = kTinyConfig;
     const size_t at = text.find("optimizer:");
-    text.insert(at, std::string("  layer_overrides: [{layers: [1], attention: {cache: ") + cache + "}}]\n");
+    text.insert(at, std::string("  layer_overrides: [{layers: [1], attention: {softmax: {carry: ") + cache + "}}}]\n");
     write_text(tiny.config(), text);
     EXPECT_FAULT(run_in(tiny / "", {"config", "run.yaml"}), 2, message);
   }

@@ -11,6 +11,7 @@
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/softmax_options.h"
 #include "tests/support/test_device.h"
 
 namespace quire::test {
@@ -23,8 +24,8 @@ DrtConfig options_of(const GoldenCase& golden, bool carry) {
   drt.groups = golden.number("n_groups");
   drt.lower_layers = golden.number("n_lower");
   drt.encoder_layers = golden.number("n_enc");
-  drt.carry = carry;
-  drt.capacity = 64;
+  drt.carry.in_training = carry;
+  drt.carry.length = 64;
   drt.noise = golden.flag("has_noise") ? 1 : 0;
   drt.landmark_norm = golden.flag("lmk_norm");
   drt.landmark_projection = golden.flag("lmk_proj");
@@ -47,8 +48,8 @@ ModelConfig model_of(const GoldenCase& golden) {
   model.norm.eps = golden.real("rms_eps");
   model.mlp.kind = MlpKind::swiglu;
   model.mlp.hidden = golden.number("d_ff");
-  model.position = Position::alibi;
-  model.attention.window = golden.number("window");
+  model.position.kind = Position::alibi;
+  softmax_options(model).window = golden.number("window");
   return model;
 }
 

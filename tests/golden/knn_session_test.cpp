@@ -14,6 +14,7 @@
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/compare.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/softmax_options.h"
 #include "tests/support/state_logs.h"
 #include "tests/support/test_device.h"
 
@@ -171,15 +172,15 @@ class Session {
     model.layers = 1;
     model.heads = heads_;
     model.head_size = size_;
-    model.position = golden_.flag("use_bias") ? Position::t5 : Position::none;
-    model.attention.window = golden_.number("window");
-    model.attention.attend_self = golden_.flag("attend_self");
-    model.attention.qk_norm = golden_.flag("qk_norm");
-    model.attention.mask_empty_cache = golden_.flag("mask_empty_cache");
-    model.attention.t5 = {golden_.number("num_buckets"), golden_.number("max_distance")};
-    model.attention.cache.kind = CacheKind::kv;
+    model.position.kind = golden_.flag("use_bias") ? Position::t5 : Position::none;
+    softmax_options(model).window = golden_.number("window");
+    softmax_options(model).attend_self = golden_.flag("attend_self");
+    softmax_options(model).qk_norm = golden_.flag("qk_norm");
+    softmax_options(model).carry.mask_empty = golden_.flag("mask_empty_cache");
+    model.position.t5 = {golden_.number("num_buckets"), golden_.number("max_distance")};
+    softmax_options(model).carry.kind = CarryKind::kv;
     KindConfig memory(Role::memory, "knn");
-    memory.options.get<KnnConfig>().size = golden_.number("mem_size");
+    memory.options.get<KnnConfig>().carry.length = golden_.number("mem_size");
     memory.options.get<KnnConfig>().top_k = golden_.number("top_k");
     model.memory = {{.layers = {0}, .mechanism = memory}};
     return model;

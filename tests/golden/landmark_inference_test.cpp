@@ -17,8 +17,8 @@ LandmarkConfig config_of(const GoldenCase& golden) {
   LandmarkConfig config;
   config.block = golden.number("block_size");
   config.top_k = golden.number("top_k");
-  config.capacity = golden.number("cache_blocks");
-  config.retrieve = true;
+  config.carry.length = golden.number("cache_blocks");
+  config.carry.in_training = true;
   const std::string selection = golden.text("selection");
   config.selection = selection == "max_over_heads"    ? BlockSelection::token
                      : selection == "max_over_tokens" ? BlockSelection::head

@@ -10,6 +10,7 @@
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/softmax_options.h"
 #include "tests/support/state_logs.h"
 #include "tests/support/test_device.h"
 
@@ -28,14 +29,14 @@ ModelConfig model_config(const GoldenCase& golden) {
   model.mlp.kind = MlpKind::relu;
   model.mlp.hidden = golden.number("d_inner");
   model.mlp.bias = true;
-  model.position = Position::xl;
-  model.attention.xl.clamp = golden.number("clamp_len");
-  model.attention.cache.kind = CacheKind::hidden;
-  model.attention.cache.length = golden.number("mem_len");
+  model.position.kind = Position::xl;
+  model.position.xl.clamp = golden.number("clamp_len");
+  softmax_options(model).carry.kind = CarryKind::hidden;
+  softmax_options(model).carry.length = golden.number("mem_len");
   // A span as long as the memory is what same_length gives; any span is a window.
   const int64_t span = golden.number("attn_span");
-  model.attention.same_length = span > 0 && span == golden.number("mem_len");
-  if (span > 0 && !model.attention.same_length) model.attention.window = span - 1;
+  softmax_options(model).same_length = span > 0 && span == golden.number("mem_len");
+  if (span > 0 && !softmax_options(model).same_length) softmax_options(model).window = span - 1;
   golden.expect_only("scale", 1 / std::sqrt(static_cast<double>(golden.number("d_head"))));
   return model;
 }

@@ -28,9 +28,9 @@ model:
   width: 16
   layers: 2
   heads: 2
-  position: xl
+  position: {kind: xl}
   mlp: {hidden: 24}
-  attention: {cache: {kind: hidden, length: 20}}
+  attention: {softmax: {carry: {kind: hidden, length: 20}}}
 optimizer: {lr: 0.003}
 schedule: {warmup: 5, steps: 100}
 evaluate: {rows: 2}
@@ -82,12 +82,12 @@ std::filesystem::path sharp_model(RunConfig trained, Corpus& corpus, const std::
 // steps losses agree to 1e-4.
 TEST_F(CudaTraining, FiftyStepsGiveTheLossesOfTheCpu) {
   const std::vector<std::vector<std::string>> models{
-      {"model.attention.cache.kind=hidden"},
-      {"model.position=t5", "model.attention.cache.kind=kv", "model.attention.window=20",
-       "model.attention.qk_norm=true", "model.mlp={kind: gelu, hidden: 40, bias: true}"},
-      {"model.position=rope", "model.key_heads=1", "model.attention.cache.kind=kv", "model.dropout.attention=0.2",
-       "model.norm.kind=layer"},
-      {"model.position=alibi", "data.pack=concat", "model.embedding.tied=false", "optimizer.kind=adafactor"}};
+      {"model.attention.softmax.carry.kind=hidden"},
+      {"model.position.kind=t5", "model.attention.softmax.carry.kind=kv", "model.attention.softmax.window=20",
+       "model.attention.softmax.qk_norm=true", "model.mlp={kind: gelu, hidden: 40, bias: true}"},
+      {"model.position.kind=rope", "model.key_heads=1", "model.attention.softmax.carry.kind=kv",
+       "model.dropout.attention=0.2", "model.norm.kind=layer"},
+      {"model.position.kind=alibi", "data.pack=concat", "model.embedding.tied=false", "optimizer.kind=adafactor"}};
   int number = 0;
   for (const std::vector<std::string>& model : models) {
     const auto on = [&](const char* device) {
@@ -112,17 +112,18 @@ TEST_F(CudaTraining, FiftyStepsGiveTheLossesOfTheCpu) {
 TEST_F(CudaTraining, AttentionInCudnnTrainsAsOwnKernelsDo) {
   const bool on_host = load_cuda().gpu == "cuda_shim";
   const std::filesystem::path begun =
-      sharp_model(config({"model.position=rope", "model.key_heads=1", "model.attention.window=9",
-                          "model.attention.cache={kind: none, length: none}"}),
+      sharp_model(config({"model.position.kind=rope", "model.key_heads=1", "model.attention.softmax.window=9",
+                          "model.attention.softmax.carry={kind: none, length: none}"}),
                   *corpus_, folder_ / "cudnn");
   std::map<std::string, double> padded;  // last losses with `pad`
   for (const char* pack : {"pad", "concat"}) {
     for (const char* cache : {"{kind: none, length: none}", "{kind: kv, length: 9}", "{kind: hidden, length: 5}"}) {
       SCOPED_TRACE(std::string(pack) + ", " + cache);
       const auto with = [&](const char* implementation) {
-        return config({"run.device=cuda", "model.position=rope", "model.key_heads=1", "model.attention.window=9",
-                       std::string("data.pack=") + pack, std::string("model.attention.cache=") + cache,
-                       std::string("model.attention.implementation=") + implementation,
+        return config({"run.device=cuda", "model.position.kind=rope", "model.key_heads=1",
+                       "model.attention.softmax.window=9", std::string("data.pack=") + pack,
+                       std::string("model.attention.softmax.carry=") + cache,
+                       std::string("model.attention.softmax.implementation=") + implementation,
                        std::string("run.precision=") + (on_host ? "f32" : "bf16")});
       };
       if (!on_host) {
@@ -167,15 +168,15 @@ TEST_F(CudaTraining, Bf16FollowsF32) {
 // than in the test before.
 TEST_F(CudaTraining, MechanismsTrainAsOnTheCpu) {
   const std::vector<std::vector<std::string>> mechanisms{
-      {"model.memory=[{kind: knn, layers: [-1], size: 48, top_k: 4}]"},
-      {"model.position=rope", "data.subsequence=27",
-       "model.attention={kind: landmark, landmark: {block: 8, top_k: 2, capacity: 20, retrieve: true}}"},
-      {"model.position=rope", "model.attention={kind: moba, moba: {block: 8, top_k: 3, capacity: 20}}"},
-      {"model.position=alibi", "data.subsequence=27", "model.attention={cache: {kind: none, length: none}}",
-       "model.layers=3",
-       "model.stack={kind: drt, drt: {chunk: 8, top_k: 2, lower_layers: 1, encoder_layers: 1, capacity: 40}}"},
-      {"model.heads=1", "model.attention={kind: vq, window: 12, vq: {codes: 16, block: 12, value_size: 24}}"},
-      {"model.heads=1", "model.attention={kind: vq, window: 12, vq: {codes: 16, block: 12, value_size: 136}}"},
+      {"model.memory=[{kind: knn, layers: [-1], carry: {length: 48}, top_k: 4}]"},
+      {"model.position.kind=rope", "data.subsequence=27",
+       "model.attention={kind: landmark, landmark: {block: 8, top_k: 2, carry: {length: 20, in_training: true}}}"},
+      {"model.position.kind=rope", "model.attention={kind: moba, moba: {block: 8, top_k: 3, carry: {length: 20}}}"},
+      {"model.position.kind=alibi", "data.subsequence=27",
+       "model.attention={softmax: {carry: {kind: none, length: none}}}", "model.layers=3",
+       "model.stack={kind: drt, drt: {chunk: 8, top_k: 2, lower_layers: 1, encoder_layers: 1, carry: {length: 40}}}"},
+      {"model.heads=1", "model.attention={kind: vq, vq: {window: 12, codes: 16, block: 12, value_size: 24}}"},
+      {"model.heads=1", "model.attention={kind: vq, vq: {window: 12, codes: 16, block: 12, value_size: 136}}"},
   };
   int number = 0;
   for (const std::vector<std::string>& mechanism : mechanisms) {

@@ -16,8 +16,8 @@ std::vector<double> losses(int64_t position_steps, bool resumed = false) {
                {{"train", texts_of_lengths({13, 15, 30, 27, 23, 40, 11, 18})}, {"valid", texts_of_lengths({20})}});
   const std::unique_ptr<Corpus> corpus = Corpus::open(folder / "corpus.h5");
   const RunConfig config =
-      mechanism_config({"model.position=xl", "model.dropout.position=0.5", "optimizer.lr=0", "optimizer.weight_decay=0",
-                        "model.dropout.position_steps=" + std::to_string(position_steps)});
+      mechanism_config({"model.position.kind=xl", "model.dropout.position=0.5", "optimizer.lr=0",
+                        "optimizer.weight_decay=0", "model.dropout.position_steps=" + std::to_string(position_steps)});
   TrainingRun run(config, *corpus);
   if (!resumed) return run.losses(4);
   std::vector<double> all = run.losses(3);

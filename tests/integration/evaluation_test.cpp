@@ -45,7 +45,7 @@ class Evaluation : public ::testing::Test {
 };
 
 TEST_F(Evaluation, DoesNotDependOnRows) {
-  for (const char* cache : {"model.attention.cache.kind=hidden", "model.attention.cache.kind=kv"}) {
+  for (const char* cache : {"model.attention.softmax.carry.kind=hidden", "model.attention.softmax.carry.kind=kv"}) {
     const RunConfig config = tiny_config({cache, "model.initialization.std=0.4"});
     Model model(config);
     const EvaluationResult one = evaluate_rows(model, config, 1);
@@ -65,7 +65,7 @@ TEST_F(Evaluation, DoesNotDependOnRows) {
 
 // When the cache is as long as the window, the cut into subsequences changes nothing.
 TEST_F(Evaluation, DoesNotDependOnTheSubsequenceWhereTheWindowIsCarried) {
-  const std::vector<std::string> overrides{"model.attention.window=12", "model.layers=1",
+  const std::vector<std::string> overrides{"model.attention.softmax.window=12", "model.layers=1",
                                            "model.initialization.std=0.4"};
   const RunConfig config = tiny_config(overrides);
   Model model(config);
@@ -80,12 +80,12 @@ TEST_F(Evaluation, LongerCachesAndOtherSubsequencesRun) {
   Model model(config);
   const EvaluationResult trained = evaluate_rows(model, config, 3);
   const EvaluationResult longer =
-      evaluate_rows(model, evaluation_config(config, {"model.attention.cache.length=50"}), 3);
+      evaluate_rows(model, evaluation_config(config, {"model.attention.softmax.carry.length=50"}), 3);
   const EvaluationResult shorter = evaluate_rows(model, evaluation_config(config, {"data.subsequence=7"}), 3);
   const EvaluationResult span =
-      evaluate_rows(model, evaluation_config(config, {"model.attention.same_length=true"}), 3);
+      evaluate_rows(model, evaluation_config(config, {"model.attention.softmax.same_length=true"}), 3);
   const EvaluationResult half =
-      evaluate_rows(model, evaluation_config(config, {"model.attention.cache.dtype=bf16"}), 3);
+      evaluate_rows(model, evaluation_config(config, {"model.attention.softmax.carry.dtype=bf16"}), 3);
   EXPECT_LT(span.context_mean, trained.context_mean);
   EXPECT_NE(half.nll, trained.nll);
   EXPECT_NEAR(half.nll / trained.nll, 1, 1e-2);
@@ -128,19 +128,20 @@ TEST_F(Evaluation, ContextMeanByHand) {
   Model model(config);
   EXPECT_DOUBLE_EQ(evaluate_rows(model, config, 1).context_mean, (1 + 2 + 1 + 2 + 3) / 5.0);
   // A span of one is the token itself.
-  const RunConfig itself =
-      tiny_config({"model.layers=1", "model.attention.same_length=true", "model.attention.cache.length=1"});
+  const RunConfig itself = tiny_config(
+      {"model.layers=1", "model.attention.softmax.same_length=true", "model.attention.softmax.carry.length=1"});
   EXPECT_DOUBLE_EQ(evaluate_rows(model, itself, 1).context_mean, 1);
-  const RunConfig cut = tiny_config({"model.layers=1", "data.subsequence=1", "model.attention.cache.length=1"});
+  const RunConfig cut = tiny_config({"model.layers=1", "data.subsequence=1", "model.attention.softmax.carry.length=1"});
   EXPECT_DOUBLE_EQ(evaluate_rows(model, cut, 1).context_mean, (1 + 2 + 1 + 2 + 2) / 5.0);
   // The tokens that a token sees have seen the token before them.
-  const RunConfig shifted = tiny_config(
-      {"model.layers=1", "data.subsequence=1", "model.attention.cache.length=1", "model.attention.token_shift=0.5"});
+  const RunConfig shifted =
+      tiny_config({"model.layers=1", "data.subsequence=1", "model.attention.softmax.carry.length=1",
+                   "model.attention.shifted_share=0.5"});
   Model shifts(shifted);
   EXPECT_DOUBLE_EQ(evaluate_rows(shifts, shifted, 1).context_mean, (1 + 2 + 1 + 2 + 3) / 5.0);
 }
 
-constexpr const char* kVq = "model.attention={kind: vq, window: 3, vq: {block: 4, codes: 5, value_size: 6}}";
+constexpr const char* kVq = "model.attention={kind: vq, vq: {window: 3, block: 4, codes: 5, value_size: 6}}";
 
 // Through the cache of codewords a target sees all of its document, whatever block and window are: 1, 2, ..., n.
 TEST_F(Evaluation, ContextMeanOfCodewordsIsTheWholeDocument) {
@@ -156,7 +157,7 @@ TEST_F(Evaluation, ContextMeanOfCodewordsIsTheWholeDocument) {
   EXPECT_EQ(result.tokens, targets);
   EXPECT_DOUBLE_EQ(result.context_mean, sum / static_cast<double>(targets));
   // Without the cache a target sees three tokens and itself.
-  const RunConfig without = evaluation_config(config, {"model.attention.vq.cache=false"});
+  const RunConfig without = evaluation_config(config, {"model.attention.vq.compressive_cache=false"});
   write_corpus(folder_ / "d.h5", {{"valid", {"abcde"}}});
   corpus_ = Corpus::open(folder_ / "d.h5");
   EXPECT_DOUBLE_EQ(evaluate_rows(model, without, 1).context_mean, (1 + 2 + 3 + 4 + 4 + 4) / 6.0);
@@ -177,37 +178,39 @@ TEST_F(Evaluation, ContextMeanOfAMemoryByHand) {
   write_corpus(folder_ / "d.h5", {{"valid", {"abcdefghi"}}});
   corpus_ = Corpus::open(folder_ / "d.h5");
   const auto context = [&](const std::string& cache, const std::string& memory) {
-    const RunConfig config = tiny_config({"model.layers=1", "data.subsequence=4", "model.attention.cache=" + cache,
-                                          "model.memory=[{kind: knn, layers: [0], top_k: 1, " + memory + "}]"});
+    const RunConfig config =
+        tiny_config({"model.layers=1", "data.subsequence=4", "model.attention.softmax.carry=" + cache,
+                     "model.memory=[{kind: knn, layers: [0], top_k: 1, " + memory + "}]"});
     Model model(config);
     return 10 * evaluate_rows(model, config, 1).context_mean;
   };
   const std::string none = "{kind: none}";
   // The row, and the last three tokens before it.
-  EXPECT_DOUBLE_EQ(context(none, "size: 3"), (1 + 2 + 3 + 4) + (4 + 5 + 6 + 7) + (4 + 5));
+  EXPECT_DOUBLE_EQ(context(none, "carry: {length: 3}"), (1 + 2 + 3 + 4) + (4 + 5 + 6 + 7) + (4 + 5));
   // All tokens before the row.
-  EXPECT_DOUBLE_EQ(context(none, "size: 50"), 10.0 * 11 / 2);
+  EXPECT_DOUBLE_EQ(context(none, "carry: {length: 50}"), 10.0 * 11 / 2);
   // Every other token, two of them: as far back as four tokens.
-  EXPECT_DOUBLE_EQ(context(none, "size: 2, stride: 2"), (1 + 2 + 3 + 4) + (5 + 6 + 7 + 8) + (5 + 6));
+  EXPECT_DOUBLE_EQ(context(none, "carry: {length: 2}, stride: 2"), (1 + 2 + 3 + 4) + (5 + 6 + 7 + 8) + (5 + 6));
   // Memory is read once it holds five entries.
-  EXPECT_DOUBLE_EQ(context(none, "size: 8, least: 5"), (1 + 2 + 3 + 4) + (1 + 2 + 3 + 4) + (9 + 10));
-  EXPECT_DOUBLE_EQ(context(none, "size: 8, write: never"), 2 * (1 + 2 + 3 + 4) + (1 + 2));
+  EXPECT_DOUBLE_EQ(context(none, "carry: {length: 8}, least: 5"), (1 + 2 + 3 + 4) + (1 + 2 + 3 + 4) + (9 + 10));
+  EXPECT_DOUBLE_EQ(context(none, "carry: {length: 8}, write: never"), 2 * (1 + 2 + 3 + 4) + (1 + 2));
   // The cache holds two tokens before the row, memory three that have left it.
   const std::string two = "{kind: kv, length: 2}";
-  EXPECT_DOUBLE_EQ(context(two, "size: 3, write: evict"), (1 + 2 + 3 + 4) + (5 + 6 + 7 + 8) + (6 + 7));
-  EXPECT_DOUBLE_EQ(context(two, "size: 8, write: evict, least: 3"), (1 + 2 + 3 + 4) + (3 + 4 + 5 + 6) + (9 + 10));
+  EXPECT_DOUBLE_EQ(context(two, "carry: {length: 3}, write: evict"), (1 + 2 + 3 + 4) + (5 + 6 + 7 + 8) + (6 + 7));
+  EXPECT_DOUBLE_EQ(context(two, "carry: {length: 8}, write: evict, least: 3"),
+                   (1 + 2 + 3 + 4) + (3 + 4 + 5 + 6) + (9 + 10));
   // Tokens that are in the cache and in memory count once.
-  EXPECT_DOUBLE_EQ(context(two, "size: 3"), (1 + 2 + 3 + 4) + (4 + 5 + 6 + 7) + (4 + 5));
+  EXPECT_DOUBLE_EQ(context(two, "carry: {length: 3}"), (1 + 2 + 3 + 4) + (4 + 5 + 6 + 7) + (4 + 5));
 }
 
 TEST_F(Evaluation, TheResultNamesMixerAndMemory) {
   const RunConfig config = tiny_config({kVq, "model.layer_overrides=[{layers: [-1], attention: {kind: softmax}}]",
-                                        "model.memory=[{kind: knn, layers: [-1], size: 3, top_k: 2}]"});
+                                        "model.memory=[{kind: knn, layers: [-1], carry: {length: 3}, top_k: 2}]"});
   Model model(config);
   const nlohmann::ordered_json json = to_json(evaluate_rows(model, config, 1), config, 1);
   EXPECT_EQ(json["attention"]["kind"], "vq");
   EXPECT_EQ(json["attention"]["block"], 4);
-  EXPECT_EQ(json["attention"]["cache"], true);
+  EXPECT_EQ(json["attention"]["compressive_cache"], true);
   EXPECT_EQ(json["memory"][0]["kind"], "knn");
   EXPECT_EQ(json["memory"][0]["top_k"], 2);
   EXPECT_EQ(json["layers"][0]["kind"], "vq");
@@ -215,16 +218,17 @@ TEST_F(Evaluation, TheResultNamesMixerAndMemory) {
 }
 
 TEST_F(Evaluation, OverridesOfLayersMaySeeFurther) {
-  const std::string overrides = "model.layer_overrides=[{layers: [-1], attention: {window: 20, cache: {length: 20}}}]";
+  const std::string overrides =
+      "model.layer_overrides=[{layers: [-1], attention: {softmax: {window: 20, carry: {length: 20}}}}]";
   const RunConfig config = tiny_config({overrides, "model.initialization.std=0.4"});
   Model model(config);
   const EvaluationResult trained = evaluate_rows(model, config, 3);
-  for (const char* text : {"model.layer_overrides.0.attention.window=40",
-                           "model.layer_overrides.0.attention.cache.length=3", "model.layer_overrides=[]"}) {
+  for (const char* text : {"model.layer_overrides.0.attention.softmax.window=40",
+                           "model.layer_overrides.0.attention.softmax.carry.length=3", "model.layer_overrides=[]"}) {
     EXPECT_NE(evaluate_rows(model, evaluation_config(config, {text}), 3).nll, trained.nll) << text;
   }
-  EXPECT_ERROR(evaluation_config(config, {"model.layer_overrides=[{layers: [0], position: none}]"}), ErrorKind::config,
-               "model.layer_overrides: cannot differ");
+  EXPECT_ERROR(evaluation_config(config, {"model.layer_overrides=[{layers: [0], position: {kind: none}}]"}),
+               ErrorKind::config, "model.layer_overrides: cannot differ");
 }
 
 class ByPosition : public Evaluation {
@@ -274,7 +278,7 @@ TEST_F(ByPosition, AddsUpToThePlainEvaluation) {
 
 // A document reads the same, whether others are read or not.
 TEST_F(ByPosition, ChosenDocumentsReadAsAmongAll) {
-  const RunConfig config = tiny_config({"model.attention.cache.kind=hidden", "model.initialization.std=0.4"});
+  const RunConfig config = tiny_config({"model.attention.softmax.carry.kind=hidden", "model.initialization.std=0.4"});
   Model model(config);
   const auto read = [&](const std::vector<int64_t>& only) {
     EvaluationOptions options;
@@ -379,7 +383,8 @@ TEST_F(ByPosition, CountsTargetsByHand) {
 
 // Single losses are those of the plain evaluation; where rows and cut change nothing there, they change nothing here.
 TEST_F(ByPosition, DoesNotDependOnRowsAndTheCut) {
-  const RunConfig config = tiny_config({"model.attention.window=12", "model.layers=1", "model.initialization.std=0.4"});
+  const RunConfig config =
+      tiny_config({"model.attention.softmax.window=12", "model.layers=1", "model.initialization.std=0.4"});
   Model model(config);
   const EvaluationResult one = by_position(model, config, 1, 0);
   for (const EvaluationResult& other : {by_position(model, config, 8, 0),
@@ -394,7 +399,8 @@ TEST_F(ByPosition, DoesNotDependOnRowsAndTheCut) {
 
 // Whatever the cut, inserted tokens are read and nothing else.
 TEST_F(ByPosition, CountsTheTextAndNotWhatIsInserted) {
-  std::vector<std::string> settings{"model.attention.window=12", "model.layers=1", "model.initialization.std=0.4"};
+  std::vector<std::string> settings{"model.attention.softmax.window=12", "model.layers=1",
+                                    "model.initialization.std=0.4"};
   const RunConfig without = tiny_config(settings);
   Model plain(without);
   const EvaluationResult wanted = by_position(plain, without, 3, 7);
@@ -433,8 +439,8 @@ TEST_F(ByPosition, CountsTheTextAndNotWhatIsInserted) {
 TEST_F(Evaluation, ContextMeanCountsTheText) {
   write_corpus(folder_ / "d.h5", {{"valid", {"abc"}}});
   corpus_ = Corpus::open(folder_ / "d.h5");
-  const RunConfig config = tiny_config({"model.layers=1", "model.attention.window=2", "model.attention.cache.length=2",
-                                        inserting({.period = 2, .ids = 1})});
+  const RunConfig config = tiny_config({"model.layers=1", "model.attention.softmax.window=2",
+                                        "model.attention.softmax.carry.length=2", inserting({.period = 2, .ids = 1})});
   Model model(config);
   EXPECT_DOUBLE_EQ(evaluate_rows(model, config, 1).context_mean, (1 + 2 + 2 + 2) / 4.0);
 }
@@ -449,7 +455,7 @@ TEST_F(Evaluation, EqualsGeneration) {
        {Insertion{}, Insertion{.period = 3, .ids = 1}, Insertion{.period = 3, .ids = 1, .predicted = true},
         Insertion{.period = 5, .ids = 2, .predicted = true}, Insertion{.period = 1, .ids = 1, .predicted = true}}) {
     const RunConfig config = tiny_config(
-        {"model.attention.window=12", "model.layers=1", "model.initialization.std=0.4", inserting(insertion)});
+        {"model.attention.softmax.window=12", "model.layers=1", "model.initialization.std=0.4", inserting(insertion)});
     Model model(config);
     Generator generator(model.store, evaluation_config(config), tokenizer, model.machine);
     generator.begin_document();

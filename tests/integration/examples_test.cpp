@@ -39,7 +39,7 @@ class Examples : public ::testing::Test {
     write_text(folder_ / "urls.txt", "u1\n");
     write_text(folder_ / "run.yaml", R"(run: {threads: 1}
 data: {corpus: corpus.h5, subsequence: 64, rows: 1}
-model: {width: 8, layers: 1, heads: 1, mlp: {kind: swiglu, hidden: 8}, position: xl, attention: {cache: {kind: hidden, length: 8}}}
+model: {width: 8, layers: 1, heads: 1, mlp: {kind: swiglu, hidden: 8}, position: {kind: xl}, attention: {softmax: {carry: {kind: hidden, length: 8}}}}
 schedule: {kind: constant, warmup: 2, steps: 500}
 evaluate: {every: 0}
 )");

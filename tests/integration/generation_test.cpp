@@ -90,10 +90,11 @@ std::vector<float> generator_logits(Model& model, const std::vector<std::string>
 }
 
 TEST(Generation, TokenByTokenEqualsOneSegment) {
-  for (const char* position : {"model.position=xl", "model.position=t5", "model.position=rope", "model.position=alibi",
-                               "model.position=none"}) {
-    Model model({position, "model.key_heads=1", "model.attention.window=7", "model.attention.cache.kind=kv",
-                 "model.attention.cache.length=7", "data.subsequence=40"});
+  for (const char* position : {"model.position.kind=xl", "model.position.kind=t5", "model.position.kind=rope",
+                               "model.position.kind=alibi", "model.position.kind=none"}) {
+    Model model({position, "model.key_heads=1", "model.attention.softmax.window=7",
+                 "model.attention.softmax.carry.kind=kv", "model.attention.softmax.carry.length=7",
+                 "data.subsequence=40"});
     for (const int64_t count : {0, 1, 6, 7, 8, 31}) {
       const std::vector<float> whole = logits_of(model, model.network, count, 40);
       expect_near(generator_logits(model, {"data.subsequence=1"}, count), whole, position);
@@ -104,7 +105,7 @@ TEST(Generation, TokenByTokenEqualsOneSegment) {
 
 TEST(Generation, KeysAndValuesStandForHiddenStates) {
   for (const char* norm : {"model.norm.placement=pre", "model.norm.placement=post"}) {
-    for (const char* window : {"model.attention.window=none", "model.attention.window=12"}) {
+    for (const char* window : {"model.attention.softmax.window=none", "model.attention.softmax.window=12"}) {
       Model model({norm, window});
       for (const int64_t piece : {1, 5, 16}) {
         for (const int64_t count : {4, 30}) {
@@ -118,9 +119,9 @@ TEST(Generation, KeysAndValuesStandForHiddenStates) {
 
 TEST(Generation, OtherPositionsHeadsAndSpans) {
   for (const std::vector<std::string>& settings : std::vector<std::vector<std::string>>{
-           {"model.position=rope", "model.key_heads=1", "model.attention.qk_norm=true"},
-           {"model.position=alibi", "model.attention.window=12"},
-           {"model.key_heads=1", "model.attention.same_length=true"}}) {
+           {"model.position.kind=rope", "model.key_heads=1", "model.attention.softmax.qk_norm=true"},
+           {"model.position.kind=alibi", "model.attention.softmax.window=12"},
+           {"model.key_heads=1", "model.attention.softmax.same_length=true"}}) {
     Model model(settings);
     for (const int64_t piece : {1, 5}) {
       expect_near(generator_logits(model, {"data.subsequence=" + std::to_string(piece)}, 30),
@@ -132,9 +133,9 @@ TEST(Generation, OtherPositionsHeadsAndSpans) {
 // Keys stored in bf16 stay so; hidden states stored in bf16 become keys of full precision, which are as near to them as
 // a rounding of 2^-8.
 TEST(Generation, ReadsCachesOfHalfSize) {
-  Model keys({"model.attention.cache={kind: kv, length: 12, dtype: bf16}"});
+  Model keys({"model.attention.softmax.carry={kind: kv, length: 12, dtype: bf16}"});
   expect_near(generator_logits(keys, {"data.subsequence=5"}, 30), logits_of(keys, keys.network, 30, 5), "kv");
-  Model hidden({"model.attention.cache.dtype=bf16"});
+  Model hidden({"model.attention.softmax.carry.dtype=bf16"});
   const std::vector<float> got = generator_logits(hidden, {"data.subsequence=5"}, 30);
   const std::vector<float> wanted = logits_of(hidden, hidden.network, 30, 5);
   double difference = 0;
@@ -149,9 +150,10 @@ TEST(Generation, ReadsCachesOfHalfSize) {
 
 // A model without a cache generates with what its subsequence would have shown it: never a longer distance.
 TEST(Generation, WithoutACacheItSlides) {
-  Model model({"model.attention.cache.kind=none", "model.attention.cache.length=none", "data.subsequence=8"});
-  Model sliding({"model.attention.cache.kind=none", "model.attention.cache.length=none", "model.attention.window=7",
-                 "data.subsequence=40"});
+  Model model(
+      {"model.attention.softmax.carry.kind=none", "model.attention.softmax.carry.length=none", "data.subsequence=8"});
+  Model sliding({"model.attention.softmax.carry.kind=none", "model.attention.softmax.carry.length=none",
+                 "model.attention.softmax.window=7", "data.subsequence=40"});
   for (const int64_t count : {3, 7, 8, 31}) {
     expect_near(generator_logits(model, {}, count), logits_of(sliding, sliding.network, count, 40), "sliding");
   }
@@ -161,10 +163,10 @@ TEST(Generation, WithoutACacheItSlides) {
 // the block is one.
 TEST(Generation, CodewordsAreReadInTheTrainedBlocks) {
   for (const char* position : {"xl", "t5", "alibi", "none"}) {
-    for (const char* options : {"window: none, vq: {block: 4, ", "window: 6, vq: {block: 4, ",
-                                "window: 2, vq: {block: 5, ", "window: none, vq: {cache: false, block: 4, "}) {
-      Model model({std::string("model.position=") + position, "data.subsequence=20",
-                   std::string("model.attention={kind: vq, ") + options + "codes: 5, value_size: 6}}"});
+    for (const char* options :
+         {"block: 4, ", "window: 6, block: 4, ", "window: 2, block: 5, ", "compressive_cache: false, block: 4, "}) {
+      Model model({std::string("model.position.kind=") + position, "data.subsequence=20",
+                   std::string("model.attention={kind: vq, vq: {") + options + "codes: 5, value_size: 6}}"});
       for (const int64_t count : {0, 3, 4, 12, 13, 18, 31}) {
         const std::vector<float> trained = logits_of(model, model.network, count, 20);
         const std::string what = std::string(position) + ", " + options + std::to_string(count);
@@ -195,8 +197,9 @@ TEST(Generation, GeneratedTokensAreReadLikeAPrompt) {
   EXPECT_EQ(left, right);
 }
 
-const std::vector<std::string> kWindowed{"model.position=rope", "model.attention.window=7",
-                                         "model.attention.cache.kind=kv", "model.attention.cache.length=7"};
+const std::vector<std::string> kWindowed{"model.position.kind=rope", "model.attention.softmax.window=7",
+                                         "model.attention.softmax.carry.kind=kv",
+                                         "model.attention.softmax.carry.length=7"};
 
 // However the text arrives, inserted tokens stand where they would if it were read at once.
 TEST(Generation, InsertedTokensGoOnInsideThePeriod) {
@@ -234,10 +237,11 @@ TEST(Generation, InsertedTokensGoOnInsideThePeriod) {
 TEST(Generation, ChunksGoOnFromEveryOffset) {
   register_test_mechanisms();
   const ByteTokenizer tokenizer;
-  for (const char* stack : {"model.stack={kind: two_halves, two_halves: {chunk: 3, length: 40}}",
-                            "model.stack={kind: two_halves, two_halves: {chunk: 2, length: 3}}",
-                            "model.stack={kind: drt, drt: {chunk: 3, top_k: 2, encoder_layers: 1, capacity: 40}}",
-                            "model.stack={kind: drt, drt: {chunk: 2, top_k: 3, encoder_layers: 1, capacity: 3}}"}) {
+  for (const char* stack :
+       {"model.stack={kind: two_halves, two_halves: {chunk: 3, length: 40}}",
+        "model.stack={kind: two_halves, two_halves: {chunk: 2, length: 3}}",
+        "model.stack={kind: drt, drt: {chunk: 3, top_k: 2, encoder_layers: 1, carry: {length: 40}}}",
+        "model.stack={kind: drt, drt: {chunk: 2, top_k: 3, encoder_layers: 1, carry: {length: 3}}}"}) {
     std::vector<std::string> settings = kWindowed;
     settings.insert(settings.end(), {stack, "model.layers=4"});
     Model model(settings);

@@ -40,7 +40,7 @@ TEST(GradientReducer, MostLeaveBeforeTheSweepEnds) {
   write_corpus(folder / "corpus.h5", {{"train", texts_of_lengths({40, 41, 42})}, {"valid", {}}});
   const std::unique_ptr<Corpus> corpus = Corpus::open(folder / "corpus.h5");
   const RunConfig config = mechanism_config({"run.precision=f32", "data.rows=4", "data.accumulate=2", "model.width=64",
-                                             "model.layers=4", "model.mlp.hidden=256", "model.position=rope"});
+                                             "model.layers=4", "model.mlp.hidden=256", "model.position.kind=rope"});
   auto counting = std::make_unique<CountingCollectives>();
   CountingCollectives& collectives = *counting;
   Ranks ranks(std::make_unique<LoneControl>(0, 2), std::move(counting));

@@ -26,11 +26,11 @@ std::map<std::string, Tensor> weights_of(const fs::path& checkpoint) {
 class InitialWeightsTest : public ::testing::Test {
  protected:
   InitialWeightsTest() {
-    EXPECT_EQ(tiny_.train("source", {"schedule.steps=3", "model.position=t5"}).code, 0);
+    EXPECT_EQ(tiny_.train("source", {"schedule.steps=3", "model.position.kind=t5"}).code, 0);
     source_ = tiny_.checkpoint("source", 3);
   }
   RunConfig config(std::vector<std::string> settings) const {
-    settings.insert(settings.begin(), {"model.position=t5", "init.from=" + source_.string()});
+    settings.insert(settings.begin(), {"model.position.kind=t5", "init.from=" + source_.string()});
     return parse_config<RunConfig>(kTinyConfig, "tiny.yaml", settings);
   }
   // A model's weights after loading what it can.
@@ -72,14 +72,14 @@ TEST_F(InitialWeightsTest, EveryWeightComesFromTheCheckpoint) {
   const std::map<std::string, Tensor> source = weights_of(source_);
   // Another cache, window, normalised or not: what has no weights may differ.
   const auto weights =
-      loaded({"model.attention={window: 30, cache: {kind: kv, length: 30}}", "model.recompute=blocks"});
+      loaded({"model.attention={softmax: {window: 30, carry: {kind: kv, length: 30}}}", "model.recompute=blocks"});
   ASSERT_EQ(weights.size(), source.size());
   for (const auto& [name, tensor] : source) EXPECT_TRUE(same_bits(weights.at(name), tensor)) << name;
 }
 
 TEST_F(InitialWeightsTest, ANewRunTrainsOnAndResumesWithoutTheSource) {
   const std::string from = "init.from=" + (tiny_ / "source").string();
-  const std::vector<std::string> settings{"model.position=t5", from, "schedule.steps=6", "checkpoint.every=3"};
+  const std::vector<std::string> settings{"model.position.kind=t5", from, "schedule.steps=6", "checkpoint.every=3"};
   ASSERT_EQ(tiny_.train("tuned", settings).code, 0);
   // Its first loss is that of the trained weights, not that of new ones.
   const auto losses = [&](const char* run) { return comparable_metrics(tiny_ / run); };
@@ -101,7 +101,7 @@ TEST_F(InitialWeightsTest, ANewRunTrainsOnAndResumesWithoutTheSource) {
 
 // A landmark in the loss has a logit too: the mean of those of the text.
 TEST_F(InitialWeightsTest, InsertedTokensThatArePredictedBeginAtTheMean) {
-  const std::vector<std::string> apart{"model.embedding={tied: false, output_bias: true}", "model.position=t5",
+  const std::vector<std::string> apart{"model.embedding={tied: false, output_bias: true}", "model.position.kind=t5",
                                        "schedule.steps=4"};
   ASSERT_EQ(tiny_.train("apart", apart).code, 0);
   const auto before = weights_of(tiny_.checkpoint("apart", 4));
@@ -122,9 +122,9 @@ TEST_F(InitialWeightsTest, InsertedTokensThatArePredictedBeginAtTheMean) {
 
 // A trained model gets landmarks as in the paper: only the embedding of the landmark is new.
 TEST_F(InitialWeightsTest, ASoftmaxModelIsGivenLandmarks) {
-  const std::vector<std::string> rope{"model.position=rope", "schedule.steps=40"};
+  const std::vector<std::string> rope{"model.position.kind=rope", "schedule.steps=40"};
   ASSERT_EQ(tiny_.train("rope", rope).code, 0);
-  const std::vector<std::string> tuned{"model.position=rope", "init.from=" + (tiny_ / "rope").string(),
+  const std::vector<std::string> tuned{"model.position.kind=rope", "init.from=" + (tiny_ / "rope").string(),
                                        "model.attention={kind: landmark, landmark: {block: 4, top_k: 2}}",
                                        "schedule.steps=6"};
   ASSERT_EQ(tiny_.train("tuned", tuned).code, 0);
@@ -137,14 +137,14 @@ TEST_F(InitialWeightsTest, ASoftmaxModelIsGivenLandmarks) {
 
 TEST_F(InitialWeightsTest, NewParametersAreNamed) {
   const std::map<std::string, Tensor> source = weights_of(source_);
-  expect_refused({"model.attention.qk_norm=true"}, ErrorKind::checkpoint,
+  expect_refused({"model.attention.softmax.qk_norm=true"}, ErrorKind::checkpoint,
                  "has no blocks.0.attention.scale, blocks.1.attention.scale; name what is to be drawn anew in "
                  "init.missing, for example [\"blocks.0.attention.scale\"]");
-  expect_refused({"model.attention.qk_norm=true", "init.missing=[blocks.0.*]"}, ErrorKind::checkpoint,
+  expect_refused({"model.attention.softmax.qk_norm=true", "init.missing=[blocks.0.*]"}, ErrorKind::checkpoint,
                  "has no blocks.1.attention.scale;");
-  expect_refused({"model.attention.qk_norm=true", "init.missing=[\"*.scale\", \"*.scail\"]"}, ErrorKind::config,
+  expect_refused({"model.attention.softmax.qk_norm=true", "init.missing=[\"*.scale\", \"*.scail\"]"}, ErrorKind::config,
                  "init.missing: '*.scail' names no parameter that the checkpoint does not have");
-  const auto weights = loaded({"model.attention.qk_norm=true", "init.missing=[\"*.scale\"]"});
+  const auto weights = loaded({"model.attention.softmax.qk_norm=true", "init.missing=[\"*.scale\"]"});
   EXPECT_EQ(weights.size(), source.size() + 2);
   EXPECT_EQ(weights.at("blocks.1.attention.scale").to_vector<float>(), (std::vector<float>{1, 1}));
   for (const auto& [name, tensor] : source) EXPECT_TRUE(same_bits(weights.at(name), tensor)) << name;
@@ -197,7 +197,8 @@ TEST_F(InitialWeightsTest, InsertedTokensBeginAsTheMeanOfTheVocabulary) {
 
 TEST_F(InitialWeightsTest, OtherDifferencesOfInsertedTokensAreRefused) {
   const std::string three = inserting({.period = 4, .ids = 3});
-  expect_refused({"model.attention.qk_norm=true", three}, ErrorKind::checkpoint, "has no blocks.0.attention.scale");
+  expect_refused({"model.attention.softmax.qk_norm=true", three}, ErrorKind::checkpoint,
+                 "has no blocks.0.attention.scale");
   const Tensor two = Tensor::from(std::vector<float>(2 * 16, 0.5F), {2, 16});
   const std::string with_two =
       "init.from=" + with_weights(source_, tiny_ / "two", {{"embedding.inserted", two}}).string();

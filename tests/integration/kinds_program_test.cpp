@@ -96,7 +96,7 @@ TEST_F(KindsProgram, TheListHasTheOptionsOfEveryKind) {
 }
 
 TEST_F(KindsProgram, EvaluationChangesWhatTheFieldsAllow) {
-  const std::string knn = "{kind: knn, layers: [1], size: 24, top_k: 4}";
+  const std::string knn = "{kind: knn, layers: [1], carry: {length: 24}, top_k: 4}";
   const std::string fast = "{kind: fast_weight, layers: [1], chunk: 4}";
   ASSERT_EQ(
       run(tiny_.train_arguments("memories", {"schedule.steps=2", "model.memory=[" + knn + ", " + fast + "]"})).code, 0);
@@ -123,23 +123,23 @@ TEST_F(KindsProgram, EvaluationChangesWhatTheFieldsAllow) {
   EXPECT_EQ(memories["memory"][0]["top_k"], 2);
   EXPECT_NE(memories["nll"], json("memories", "model.memory.0.top_k=4")["nll"]);
   EXPECT_EQ(json("vq", "model.attention.vq.block=8")["attention"]["block"], 8);
-  EXPECT_EQ(json("vq", "model.attention.vq.cache=false")["attention"]["cache"], false);
+  EXPECT_EQ(json("vq", "model.attention.vq.compressive_cache=false")["attention"]["compressive_cache"], false);
 }
 
 TEST_F(KindsProgram, EvaluationNamesTheKindsOfTheModel) {
-  ASSERT_EQ(
-      run(tiny_.train_arguments("run", {"schedule.steps=2", kVq, "model.stack.kind=plain",
-                                        "model.layer_overrides=[{layers: [1], attention: {kind: softmax, window: 5}}]",
-                                        "model.memory=[{kind: knn, layers: [1], size: 24, top_k: 4}]"}))
-          .code,
-      0);
+  ASSERT_EQ(run(tiny_.train_arguments(
+                    "run", {"schedule.steps=2", kVq, "model.stack.kind=plain",
+                            "model.layer_overrides=[{layers: [1], attention: {kind: softmax, softmax: {window: 5}}}]",
+                            "model.memory=[{kind: knn, layers: [1], carry: {length: 24}, top_k: 4}]"}))
+                .code,
+            0);
   const ProgramResult result = run({"eval", (tiny_ / "run").string(), "--json"});
   ASSERT_EQ(result.code, 0) << result.err;
   const nlohmann::json json = nlohmann::json::parse(result.out);
   EXPECT_EQ(json["attention"]["kind"], "vq");
   EXPECT_EQ(json["attention"]["block"], 4);
   EXPECT_EQ(json["memory"][0]["kind"], "knn");
-  EXPECT_EQ(json["memory"][0]["size"], 24);
+  EXPECT_EQ(json["memory"][0]["carry.length"], 24);
   EXPECT_EQ(json["memory"][0]["layers"], std::vector<int>{1});
   EXPECT_EQ(json["stack"]["kind"], "plain");
   // Every layer is listed when layers differ.
@@ -158,11 +158,9 @@ struct Refused {
 TEST_F(KindsProgram, EveryVerbRefusesTheSame) {
   const std::vector<Refused> all{
       {{kVq, "data.pack=concat", "data.subsequence=18"}, "data.subsequence: 18 is not a multiple of 4"},
-      {{"model.layer_overrides=[{layers: [1], attention: {kind: vq, cache: {kind: none, length: none}, vq: {block: "
-        "5}}}]",
-        "data.pack=concat"},
+      {{"model.layer_overrides=[{layers: [1], attention: {kind: vq, vq: {block: 5}}}]", "data.pack=concat"},
        "data.subsequence: 16 is not a multiple of 5"},
-      {{"run.device=cuda", "model.memory=[{kind: knn, layers: [0], size: 24, top_k: 4, place: file}]"},
+      {{"run.device=cuda", "model.memory=[{kind: knn, layers: [0], carry: {length: 24, place: file}, top_k: 4}]"},
        "a GPU does not read state in a file"},
       {{kVq, "model.memory=[{kind: knn, layers: [0]}]"}, "layer 0 has attention.kind vq, beside which no memory goes"},
       {{kFastWeight, "model.key_heads=1"}, "fast_weight has a matrix for every head"},
@@ -189,7 +187,7 @@ TEST_F(KindsProgram, EveryVerbRefusesTheSame) {
 TEST_F(KindsProgram, IgnoredLandmarksStoreNothing) {
   const std::string ignoring = "model.attention={kind: landmark, landmark: {block: 3, ignore_landmarks: true";
   const auto with = [&](const std::string& more) {
-    return std::vector<std::string>{"schedule.steps=2", "model.position=rope", ignoring + more + "}}"};
+    return std::vector<std::string>{"schedule.steps=2", "model.position.kind=rope", ignoring + more + "}}"};
   };
   ASSERT_EQ(run(tiny_.train_arguments("run", with(""))).code, 0);
   const std::string trained = (tiny_ / "run").string();
@@ -206,7 +204,7 @@ TEST_F(KindsProgram, IgnoredLandmarksStoreNothing) {
   }
   const std::pair<const char*, const char*> refused[] = {
       {", top_k: 1", "landmark.top_k: means nothing"},
-      {", retrieve: true", "landmark.retrieve: means nothing"},
+      {", carry: {in_training: true}", "landmark.carry.in_training: means nothing"},
       {", group_dropout: 0.1", "landmark.group_dropout: means nothing"},
       {", context_miss: {enabled: true}", "landmark.context_miss.enabled: with ignore_landmarks"},
   };

@@ -51,7 +51,8 @@ TEST(Learning, WhatIsCarriedIsUsed) {
                                          "evaluate.every=900",          "log.every=100",      "checkpoint.every=0",
                                          "model.initialization.std=0.1"};
   std::vector<std::string> without = options;
-  without.insert(without.end(), {"model.attention.cache.kind=none", "model.attention.cache.length=none"});
+  without.insert(without.end(),
+                 {"model.attention.softmax.carry.kind=none", "model.attention.softmax.carry.length=none"});
   ASSERT_EQ(tiny.train("with", options).code, 0);
   ASSERT_EQ(tiny.train("without", without).code, 0);
   const auto bits = [&](const std::string& run) {

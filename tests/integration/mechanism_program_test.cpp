@@ -132,39 +132,37 @@ TEST_P(MechanismProgram, GeneratesAndFindsNeedles) {
 }
 
 std::vector<ProgramCase> cases() {
-  const std::string vq = "{block: 4, codes: 5, value_size: 6, codebook: {reseed: 0.5}}";
-  const std::string knn = "model.memory=[{kind: knn, layers: [-1], size: 24, top_k: 4}]";
+  const std::string vq = "{window: 6, block: 4, codes: 5, value_size: 6, codebook: {reseed: 0.5}}";
+  const std::string knn = "model.memory=[{kind: knn, layers: [-1], carry: {length: 24}, top_k: 4}]";
   return {
       {"vq",
-       {"model.attention={kind: vq, window: 6, vq: " + vq + "}", "model.heads=1", "model.mlp.kind=none"},
+       {"model.attention={kind: vq, vq: " + vq + "}", "model.heads=1", "model.mlp.kind=none"},
        "codebook.perplexity",
-       {"/attention/cache", "/attention/block"}},
-      {"knn", {knn}, "memory.0.gate.1", {"/memory/0/size", "/memory/0/top_k", "/cache/length"}},
+       {"/attention/compressive_cache", "/attention/block"}},
+      {"knn", {knn}, "memory.0.gate.1", {"/memory/0/carry.length", "/memory/0/top_k", "/attention/carry.length"}},
       {"mixture",
-       {knn,
-        "model.layer_overrides=[{layers: [0], attention: {kind: vq, cache: {kind: none, length: none}, window: 4, "
-        "vq: " +
-            vq + "}}]"},
+       {knn, "model.layer_overrides=[{layers: [0], attention: {kind: vq, vq: " + vq + "}}]"},
        "memory.0.share",
        {"/memory/0/stale.keep"}},
       {"landmark",
-       {"model.position=rope",
-        "model.attention={kind: landmark, landmark: {block: 5, top_k: 2, capacity: 20, retrieve: true}}"},
+       {"model.position.kind=rope",
+        "model.attention={kind: landmark, landmark: {block: 5, top_k: 2, carry: {length: 20, in_training: true}}}"},
        "attention.back.1",
-       {"/attention/capacity", "/attention/top_k"}},
+       {"/attention/carry.length", "/attention/top_k"}},
       {"landmark_over_moba",
-       {"model.position=rope", "model.attention={kind: moba, moba: {block: 8, top_k: 2, capacity: 9}}",
-        "model.layer_overrides=[{layers: [1], attention: {kind: landmark, landmark: {block: 6, top_k: 1, capacity: 3, "
-        "place: file, dtype: bf16, in_loss: true}}}]"},
+       {"model.position.kind=rope", "model.attention={kind: moba, moba: {block: 8, top_k: 2, carry: {length: 9}}}",
+        "model.layer_overrides=[{layers: [1], attention: {kind: landmark, landmark: {block: 6, top_k: 1, "
+        "carry: {length: 3, place: file, dtype: bf16}, in_loss: true}}}]"},
        "attention.stored",
-       {"/attention/carry"}},
+       {"/attention/carry.length"}},
       {"moba",
-       {"model.position=rope", "model.attention={kind: moba, moba: {block: 4, top_k: 3, capacity: 30}}"},
+       {"model.position.kind=rope", "model.attention={kind: moba, moba: {block: 4, top_k: 3, carry: {length: 30}}}"},
        "attention.different",
-       {"/attention/capacity", "/attention/carry"}},
+       {"/attention/carry.length", "/attention/max_distance"}},
       {"drt",
-       {"model.position=alibi", "model.attention={window: 9, cache: {kind: kv, length: none}}", "model.layers=3",
-        "model.stack={kind: drt, drt: {chunk: 3, top_k: 2, lower_layers: 1, encoder_layers: 1, capacity: 40}}"},
+       {"model.position.kind=alibi", "model.attention={softmax: {window: 9, carry: {kind: kv, length: none}}}",
+        "model.layers=3",
+        "model.stack={kind: drt, drt: {chunk: 3, top_k: 2, lower_layers: 1, encoder_layers: 1, carry: {length: 40}}}"},
        "stack.groups.1.new",
        {"/stack/capacity", "/stack/top_k"}},
       {"fast_weight",

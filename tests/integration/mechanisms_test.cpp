@@ -13,9 +13,9 @@ std::vector<std::string> joined(std::vector<std::string> a, const std::vector<st
 }
 
 std::vector<MechanismCase> cases() {
-  const std::string position = "model.position=";
-  const std::string window = "model.attention.window=";
-  const std::string cache = "model.attention.cache=";
+  const std::string position = "model.position.kind=";
+  const std::string window = "model.attention.softmax.window=";
+  const std::string cache = "model.attention.softmax.carry=";
   const std::string memory = "model.memory=";
   const auto landmark = [](const std::string& options) {
     return "model.attention={kind: landmark, landmark: {" + options + "}}";
@@ -23,24 +23,24 @@ std::vector<MechanismCase> cases() {
   const auto moba = [](const std::string& options) { return "model.attention={kind: moba, moba: {" + options + "}}"; };
   const auto drt = [](const std::string& options) { return "model.stack={kind: drt, drt: {" + options + "}}"; };
   const std::vector<std::string> xl_hidden{position + "xl", cache + "{kind: hidden, length: 6}"};
-  const std::vector<std::string> t5_kv{position + "t5", window + "5", "model.attention.qk_norm=true",
+  const std::vector<std::string> t5_kv{position + "t5", window + "5", "model.attention.softmax.qk_norm=true",
                                        cache + "{kind: kv}"};
   // Keys learn from the commitment alone: a gradient that differences can find.
   const std::string vq_exact = "straight_through: false, commitment: 1";
   return {
       {"window_none", {position + "none", window + "3"}},
-      {"window_t5", {position + "t5", window + "4", "model.attention.attend_self=false"}},
+      {"window_t5", {position + "t5", window + "4", "model.attention.softmax.attend_self=false"}},
       {.name = "xl_hidden", .settings = xl_hidden, .other_cache = {cache + "{kind: kv, length: 6}"}},
       {.name = "xl_hidden_window",
        .settings = {position + "xl", window + "5", cache + "{kind: hidden}",
-                    "model.attention.xl={share_biases: false, clamp: 3}"},
+                    "model.position.xl={share_biases: false, clamp: 3}"},
        .other_cache = {cache + "{kind: kv}"}},
       {.name = "xl_kv",
        .settings = {position + "xl", window + "6", cache + "{kind: kv}"},
        .other_cache = {cache + "{kind: hidden}"}},
       {.name = "t5_kv", .settings = t5_kv, .other_cache = {cache + "{kind: hidden}"}},
       {.name = "t5_kv_empty_slots",
-       .settings = {position + "t5", cache + "{kind: kv, length: 4}", "model.attention.mask_empty_cache=false"},
+       .settings = {position + "t5", cache + "{kind: kv, length: 4}", "model.attention.softmax.carry.mask_empty=false"},
        .concat = false},
       {.name = "post_norm",
        .settings = {position + "xl", cache + "{kind: hidden, length: 5}",
@@ -57,21 +57,23 @@ std::vector<MechanismCase> cases() {
        joined(xl_hidden,
               {memory + "[{kind: trivial_register, layers: [0]}, {kind: trivial_log, layers: [0, 1], size: 9}]"})},
       {"mixture",
-       {"model.layers=3", memory + "[{kind: trivial_log, layers: [1], size: 3}]",
-        "model.layer_overrides=[{layers: [0], position: t5, attention: {window: 4, cache: {kind: kv}}}, "
-        "{layers: [1], attention: {cache: {kind: hidden, length: 5}}}, {layers: [-1], position: none}]"}},
+       {position + "xl", "model.layers=3", memory + "[{kind: trivial_log, layers: [1], size: 3}]",
+        "model.layer_overrides=[{layers: [0], position: {kind: t5, t5: {buckets: 6, max_distance: 8}}, attention: "
+        "{softmax: {window: 4, carry: {kind: kv}}}}, "
+        "{layers: [1], attention: {softmax: {carry: {kind: hidden, length: 5}}}}, {layers: [-1], position: {kind: "
+        "none}}]"}},
       {.name = "rope_kv_grouped",
        .settings = {position + "rope", window + "6", "model.key_heads=1", cache + "{kind: kv}"},
        .other_cache = {cache + "{kind: hidden}"}},
       {.name = "rope_hidden_normalised",
-       .settings = {position + "rope", "model.attention.rope={base: 100, dims: 2}", "model.attention.qk_norm=true",
-                    cache + "{kind: hidden, length: 6}"},
+       .settings = {position + "rope", "model.position.rope={base: 100, dims: 2}",
+                    "model.attention.softmax.qk_norm=true", cache + "{kind: hidden, length: 6}"},
        .other_cache = {cache + "{kind: kv, length: 6}"}},
       {.name = "alibi_kv",
        .settings = {position + "alibi", window + "5", cache + "{kind: kv}"},
        .other_cache = {cache + "{kind: hidden}"}},
       {.name = "xl_same_length_grouped",
-       .settings = {position + "xl", "model.key_heads=1", "model.attention.same_length=true",
+       .settings = {position + "xl", "model.key_heads=1", "model.attention.softmax.same_length=true",
                     cache + "{kind: hidden, length: 6}", "model.initialization={kind: transformer_xl, std: 0.3}"},
        .other_cache = {cache + "{kind: kv, length: 6}"}},
       {.name = "xl_hidden_bf16", .settings = {position + "xl", cache + "{kind: hidden, length: 6, dtype: bf16}"}},
@@ -79,17 +81,18 @@ std::vector<MechanismCase> cases() {
        .settings = {position + "alibi", "model.key_heads=1", cache + "{kind: kv, length: 5, dtype: bf16}",
                     memory + "[{kind: trivial_log, layers: [0], size: 4}]"}},
       {.name = "vq_gated_unit",
-       .settings = {position + "xl", window + "5", "model.heads=1", "model.head_size=4", "model.mlp.kind=none",
+       .settings = {position + "xl", "model.heads=1", "model.head_size=4", "model.mlp.kind=none",
                     "model.norm.kind=rms_bias", "model.embedding={tied: false, sinusoid: true, output_bias: true}",
-                    "model.attention.vq={block: 4, codes: 5, value_size: 6, " + vq_exact + "}",
+                    "model.attention.vq={window: 5, block: 4, codes: 5, value_size: 6, " + vq_exact + "}",
                     "model.attention.kind=vq"}},
       {.name = "vq_one_key_head",
-       .settings = {position + "alibi", window + "3", "model.key_heads=1",
-                    "model.attention.vq={block: 2, codes: 3, gate: false, activation: none, learned_scale: true, "
-                    "reduction: matmul, "
-                    "codebook: {init: kmeans, rounds: 2, reseed: 0.5}, " +
-                        vq_exact + "}",
-                    "model.attention.kind=vq"}},
+       .settings =
+           {position + "alibi", "model.key_heads=1",
+            "model.attention.vq={window: 3, block: 2, codes: 3, gate: false, activation: none, learned_scale: true, "
+            "reduction: matmul, "
+            "codebook: {init: kmeans, rounds: 2, reseed: 0.5}, " +
+                vq_exact + "}",
+            "model.attention.kind=vq"}},
       {.name = "vq_heads_recomputed",
        .settings = joined({position + "t5", "model.recompute=blocks",
                            "model.attention.vq={block: 4, codes: 4, reduction: scan, current_codewords: true, "
@@ -98,16 +101,15 @@ std::vector<MechanismCase> cases() {
                            "model.attention.kind=vq"},
                           {"model.dropout={embedding: 0.1, residual: 0.2, layer: 0.3}"})},
       {.name = "vq_window_alone",
-       .settings = {position + "xl", window + "6",
-                    "model.attention.vq={block: 4, codes: 4, cache: false, " + vq_exact + "}",
+       .settings = {position + "xl",
+                    "model.attention.vq={window: 6, block: 4, codes: 4, compressive_cache: false, " + vq_exact + "}",
                     "model.attention.kind=vq"}},
       {.name = "vq_blocks_constant",
-       .settings = {position + "none", "model.attention.vq={block: 2, codes: 4, through_cache: false, commitment: 1}",
+       .settings = {position + "none", "model.attention.vq={block: 2, codes: 4, cache_gradient: false, commitment: 1}",
                     "model.attention.kind=vq"}},
       {"vq_beside_softmax",
        {position + "xl", cache + "{kind: hidden, length: 6}",
-        "model.layer_overrides=[{layers: [0], attention: {kind: vq, cache: {kind: none, length: none}, window: 4, vq: "
-        "{block: 4, "
+        "model.layer_overrides=[{layers: [0], attention: {kind: vq, vq: {window: 4, block: 4, "
         "codes: 4, " +
             vq_exact + "}}}]"}},
       {"landmark", {position + "rope", landmark("block: 3")}},
@@ -121,59 +123,70 @@ std::vector<MechanismCase> cases() {
        {position + "none", "model.embedding={tied: false, output_bias: true, output_scale: 0.5}",
         landmark("block: 2, in_loss: true, ignore_landmarks: true")}},
       {"landmark_retrieves",
-       {position + "rope", landmark("block: 2, top_k: 2, capacity: 4, retrieve: true"),
-        "model.attention.rope={layout: interleaved}"}},
+       {position + "rope", landmark("block: 2, top_k: 2, carry: {length: 4, in_training: true}"),
+        "model.position.rope={layout: interleaved}"}},
       {"landmark_retrieves_by_token",
-       {position + "rope", landmark("block: 3, top_k: 1, capacity: 3, retrieve: true, selection: token, positions: "
-                                    "read, place: file, dtype: bf16")}},
+       {position + "rope", landmark("block: 3, top_k: 1, selection: token, positions: read, "
+                                    "carry: {length: 3, in_training: true, place: file, dtype: bf16}")}},
       {"landmark_retrieves_by_head",
        {position + "none", "model.key_heads=1",
-        landmark("block: 1, top_k: 3, capacity: 9, retrieve: true, selection: head, compare: logits, place: "
-                 "host, context_miss: {enabled: true, cutoff: 0.2}")}},
+        landmark("block: 1, top_k: 3, selection: head, compare: logits, "
+                 "carry: {length: 9, in_training: true, place: host}, context_miss: {enabled: true, cutoff: 0.2}")}},
       {"landmark_beside_softmax",
        {position + "rope", cache + "{kind: kv, length: 4}",
-        "model.layer_overrides=[{layers: [1], attention: {kind: landmark, cache: {kind: none, length: none}, landmark: "
-        "{block: 4, top_k: 2, capacity: 5, retrieve: true}}}]"}},
-      {.name = "moba", .settings = {position + "rope", moba("block: 2, top_k: 2, capacity: 20")}},
+        "model.layer_overrides=[{layers: [1], attention: {kind: landmark, landmark: "
+        "{block: 4, top_k: 2, carry: {length: 5, in_training: true}}}}]"}},
+      {.name = "moba", .settings = {position + "rope", moba("block: 2, top_k: 2, carry: {length: 20}")}},
       {.name = "moba_forgets",
        .settings = {position + "rope", "model.key_heads=1", "model.recompute=blocks",
-                    moba("block: 3, top_k: 3, capacity: 2, place: host")}},
-      {.name = "moba_all", .settings = {position + "none", moba("block: 4, top_k: 9, capacity: 30")}},
-      {"moba_in_a_file", {position + "rope", moba("block: 1, top_k: 4, capacity: 9, place: file, dtype: bf16")}},
-      {"moba_alone", {position + "rope", moba("block: 3, top_k: 2, carry: false")}},
-      {"knn_gate", joined(t5_kv, {memory + "[{kind: knn, layers: [1], size: 9, top_k: 3, gate: 0.4}]"})},
+                    moba("block: 3, top_k: 3, carry: {length: 2, place: host}")}},
+      {.name = "moba_all", .settings = {position + "none", moba("block: 4, top_k: 9, carry: {length: 30}")}},
+      {"moba_in_a_file", {position + "rope", moba("block: 1, top_k: 4, carry: {length: 9, place: file, dtype: bf16}")}},
+      {"moba_alone", {position + "rope", moba("block: 3, top_k: 2, carry: {length: 0}")}},
+      {"moba_alone_near", {position + "none", moba("block: 2, top_k: 2, max_distance: 1, carry: {length: 0}")}},
+      {"moba_sees_farther", {position + "none", moba("block: 1, top_k: 4, max_distance: 5, carry: {length: 2}")}},
+      {.name = "moba_sees_less",
+       .settings = {position + "rope", moba("block: 2, top_k: 3, max_distance: 2, carry: {length: 9}")}},
+      {"knn_gate", joined(t5_kv, {memory + "[{kind: knn, layers: [1], carry: {length: 9}, top_k: 3, gate: 0.4}]"})},
       {"knn_content_gate",
-       joined(xl_hidden, {memory + "[{kind: knn, layers: [1], size: 10, top_k: 3, combine: content_gate, gate: -0.3, "
-                                   "closed_when_empty: true}]"})},
+       joined(xl_hidden,
+              {memory + "[{kind: knn, layers: [1], carry: {length: 10}, top_k: 3, combine: content_gate, gate: -0.3, "
+                        "closed_when_empty: true}]"})},
       {"knn_joint",
        {position + "rope", "model.key_heads=1", cache + "{kind: kv, length: 5}",
-        memory + "[{kind: knn, layers: [0, 1], size: 11, top_k: 20, combine: joint, closed_when_empty: false}]"}},
+        memory +
+            "[{kind: knn, layers: [0, 1], carry: {length: 11}, top_k: 20, combine: joint, closed_when_empty: false}]"}},
       {"knn_evicted_added",
        {position + "alibi", window + "4", cache + "{kind: kv, length: 3}",
-        memory + "[{kind: knn, layers: [0], size: 30, top_k: 4, combine: add, write: evict, least: 2}]"}},
+        memory + "[{kind: knn, layers: [0], carry: {length: 30}, top_k: 4, combine: add, write: evict, least: 2}]"}},
       {"knn_evicted_hidden",
        joined(xl_hidden,
-              {memory + "[{kind: knn, layers: [1], size: 6, top_k: 2, write: evict, closed_when_empty: true}]"})},
+              {memory +
+               "[{kind: knn, layers: [1], carry: {length: 6}, top_k: 2, write: evict, closed_when_empty: true}]"})},
       {.name = "knn_strides_stop_forward",
        .settings = {position + "t5", window + "4", cache + "{kind: kv, length: 3}",
-                    memory + "[{kind: knn, layers: [0], size: 5, top_k: 3, stride: 2, stale: {refresh: 0.4}}, "
-                             "{kind: knn, layers: [1], size: 4, top_k: 3, stride: 3, write: evict, "
-                             "combine: stop_forward}]"}},
+                    memory +
+                        "[{kind: knn, layers: [0], carry: {length: 5}, top_k: 3, stride: 2, stale: {refresh: 0.4}}, "
+                        "{kind: knn, layers: [1], carry: {length: 4}, top_k: 3, stride: 3, write: evict, "
+                        "combine: stop_forward}]"}},
       {"knn_bucketed_kept",
-       joined(t5_kv, {memory + "[{kind: knn, layers: [0], size: 8, top_k: 4, search: bucketed, stale: {keep: 1}}]"})},
+       joined(t5_kv, {memory +
+                      "[{kind: knn, layers: [0], carry: {length: 8}, top_k: 4, search: bucketed, stale: {keep: 1}}]"})},
       {"knn_refreshed",
-       {position + "t5", "model.attention.qk_norm=true",
-        memory + "[{kind: knn, layers: [0, 1], size: 13, top_k: 3, stale: {refresh: 0.3}}]"}},
+       {position + "t5", "model.attention.softmax.qk_norm=true",
+        memory + "[{kind: knn, layers: [0, 1], carry: {length: 13}, top_k: 3, stale: {refresh: 0.3}}]"}},
       {.name = "knn_int8",
-       .settings = joined(xl_hidden, {memory + "[{kind: knn, layers: [1], size: 12, top_k: 3, dtype: int8}]"})},
+       .settings =
+           joined(xl_hidden, {memory + "[{kind: knn, layers: [1], carry: {length: 12, dtype: int8}, top_k: 3}]"})},
       {.name = "knn_fp8",
-       .settings = joined(t5_kv, {memory + "[{kind: knn, layers: [1], size: 12, top_k: 3, dtype: fp8}]"})},
+       .settings = joined(t5_kv, {memory + "[{kind: knn, layers: [1], carry: {length: 12, dtype: fp8}, top_k: 3}]"})},
       {.name = "knn_bf16_in_a_file",
-       .settings = joined(t5_kv, {memory + "[{kind: knn, layers: [1], size: 7, top_k: 3, dtype: bf16, place: file}]"})},
+       .settings = joined(
+           t5_kv, {memory + "[{kind: knn, layers: [1], carry: {length: 7, dtype: bf16, place: file}, top_k: 3}]"})},
       {"knn_recomputed_two",
        {position + "t5", "model.recompute=blocks",
-        memory +
-            "[{kind: knn, layers: [0], size: 7, top_k: 3, place: host}, {kind: trivial_log, layers: [0], size: 4}]"}},
+        memory + "[{kind: knn, layers: [0], carry: {length: 7, place: host}, top_k: 3}, {kind: trivial_log, layers: "
+                 "[0], size: 4}]"}},
       {"fast_weight",
        {position + "t5", memory + "[{kind: fast_weight, layers: [0, 1], chunk: 3, rate: 0.05, weight: 1}]"}},
       {.name = "fast_weight_carried",
@@ -181,28 +194,31 @@ std::vector<MechanismCase> cases() {
                                   "model.recompute=blocks"})},
       {.name = "drt",
        .settings = {position + "alibi", window + "6", cache + "{kind: kv}", "model.layers=3",
-                    drt("chunk: 3, top_k: 2, lower_layers: 1, encoder_layers: 1, capacity: 40")}},
+                    drt("chunk: 3, top_k: 2, lower_layers: 1, encoder_layers: 1, carry: {length: 40}")}},
       {"drt_published",
        {position + "alibi", window + "6", "model.layers=3",
-        drt("chunk: 1, top_k: 2, lower_layers: 1, encoder_layers: 1, carry: false, landmark_projection: true, "
+        drt("chunk: 1, top_k: 2, lower_layers: 1, encoder_layers: 1, carry: {in_training: false}, landmark_projection: "
+            "true, "
             "residual: normed, key_heads: 1")}},
       {.name = "drt_forgets",
-       .settings = joined(t5_kv, {"model.recompute=blocks",
-                                  drt("chunk: 1, top_k: 3, groups: 1, encoder_layers: 1, capacity: 4, nearest: 2, "
-                                      "residual: add, landmark: mean, landmark_norm: false, query_norm: false, "
-                                      "out_projection: false, place: file")})},
+       .settings = joined(
+           t5_kv, {"model.recompute=blocks",
+                   drt("chunk: 1, top_k: 3, groups: 1, encoder_layers: 1, carry: {length: 4, place: file}, nearest: 2, "
+                       "residual: add, landmark: mean, landmark_norm: false, query_norm: false, "
+                       "out_projection: false")})},
       {.name = "drt_cut",
-       .settings =
-           joined(t5_kv, {drt("chunk: 2, top_k: 2, groups: 1, encoder_layers: 1, capacity: 40, softmax_one: false")}),
+       .settings = joined(
+           t5_kv, {drt("chunk: 2, top_k: 2, groups: 1, encoder_layers: 1, carry: {length: 40}, softmax_one: false")}),
        .concat = false},
       {.name = "drt_by_tokens",
-       .settings = joined(
-           joined(xl_hidden, kDropout),
-           {"model.recompute=mlp", drt("chunk: 1, top_k: 2, groups: 1, encoder_layers: 0, capacity: 9, place: host")})},
+       .settings = joined(joined(xl_hidden, kDropout),
+                          {"model.recompute=mlp",
+                           drt("chunk: 1, top_k: 2, groups: 1, encoder_layers: 0, carry: {length: 9, place: host}")})},
       {.name = "drt_fixed",
        .settings = {position + "none", drt("chunk: 3, top_k: 2, groups: 1, encoder_layers: 1, scores: fixed")}},
       {"drt_random",
-       {position + "none", drt("chunk: 1, top_k: 2, groups: 1, encoder_layers: 1, scores: random, dtype: bf16")}},
+       {position + "none",
+        drt("chunk: 1, top_k: 2, groups: 1, encoder_layers: 1, scores: random, carry: {dtype: bf16}")}},
       {.name = "two_halves",
        .settings = {position + "xl", window + "6", cache + "{kind: kv}",
                     "model.stack={kind: two_halves, two_halves: {chunk: 3, length: 40}}"}},
@@ -214,25 +230,26 @@ std::vector<MechanismCase> cases() {
                           {"model.layers=4", "model.recompute=blocks",
                            "model.stack={kind: two_halves, two_halves: {chunk: 3, length: 2, place: device}}"})},
       {.name = "shifted_kv",
-       .settings = {position + "xl", window + "6", "model.attention.token_shift=0.5", cache + "{kind: kv}"},
+       .settings = {position + "xl", window + "6", "model.attention.shifted_share=0.5", cache + "{kind: kv}"},
        .other_cache = {cache + "{kind: hidden}"}},
       {.name = "shifted_all_features_post_norm",
-       .settings = {position + "rope", "model.attention.token_shift=1", cache + "{kind: hidden, length: 6}",
+       .settings = {position + "rope", "model.attention.shifted_share=1", cache + "{kind: hidden, length: 6}",
                     "model.norm={kind: layer, placement: post, last: false}", "model.recompute=blocks"},
        .other_cache = {cache + "{kind: kv, length: 6}"}},
       {"shifted_landmark",
-       {position + "rope", "model.attention.token_shift=0.25", "model.recompute=attention",
-        "model.attention.kind=landmark", "model.attention.landmark={block: 2, top_k: 2, capacity: 4, retrieve: true}"}},
+       {position + "rope", "model.attention.shifted_share=0.25", "model.recompute=attention",
+        "model.attention.kind=landmark",
+        "model.attention.landmark={block: 2, top_k: 2, carry: {length: 4, in_training: true}}"}},
       {"shifted_knn",
-       joined(t5_kv, {"model.attention.token_shift=0.5",
-                      memory + "[{kind: knn, layers: [0, 1], size: 9, top_k: 3, stale: {refresh: 0.3}}]"})},
+       joined(t5_kv, {"model.attention.shifted_share=0.5",
+                      memory + "[{kind: knn, layers: [0, 1], carry: {length: 9}, top_k: 3, stale: {refresh: 0.3}}]"})},
       {.name = "shifted_vq",
-       .settings = {position + "xl", window + "5", "model.attention.token_shift=0.5",
-                    "model.attention.vq={block: 4, codes: 4, " + vq_exact + "}", "model.attention.kind=vq"}},
+       .settings = {position + "xl", "model.attention.shifted_share=0.5",
+                    "model.attention.vq={window: 5, block: 4, codes: 4, " + vq_exact + "}", "model.attention.kind=vq"}},
       {.name = "shifted_drt",
        .settings = {position + "alibi", window + "6", cache + "{kind: kv}", "model.layers=3",
-                    "model.layer_overrides=[{layers: [1], attention: {token_shift: 0.5}}]",
-                    drt("chunk: 3, top_k: 2, lower_layers: 1, encoder_layers: 1, capacity: 40")}},
+                    "model.layer_overrides=[{layers: [1], attention: {shifted_share: 0.5}}]",
+                    drt("chunk: 3, top_k: 2, lower_layers: 1, encoder_layers: 1, carry: {length: 40}")}},
       {"recompute_blocks", joined(joined(xl_hidden, kDropout), {"model.recompute=blocks"})},
       {"recompute_parts_memory",
        {position + "rope", cache + "{kind: kv, length: 5}", "model.recompute=attention",

@@ -27,7 +27,7 @@ class Nonfinite : public ::testing::TestWithParam<std::string> {
   }
   RunConfig config(const std::vector<std::string>& more = {}) const {
     std::vector<std::string> settings{"run.on_nonfinite={policy: skip, max_skips: 2}", "run.precision=f32",
-                                      "model.attention.cache={kind: " + GetParam() + ", length: 8}"};
+                                      "model.attention.softmax.carry={kind: " + GetParam() + ", length: 8}"};
     settings.insert(settings.end(), more.begin(), more.end());
     return mechanism_config(settings);
   }

@@ -60,18 +60,20 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
                 .code,
             0);
   const std::string layers =
-      "{layers: [0], attention: {kind: vq, window: 8, vq: {codes: 8, block: 8}}}, {layers: [2], position: rope, "
-      "attention: {kind: landmark, landmark: {block: 7, retrieve: true, context_miss: {enabled: true, cutoff: 0.3}}}}";
-  const ProgramResult trained =
-      tiny.train("run", {"data.corpus=" + (tiny / "recall.h5").string(), "schedule.steps=4", "log.every=1",
-                         "evaluate.every=4", "model.layers=3", "model.attention.cache={kind: none, length: none}",
-                         "model.layer_overrides=[" + layers + "]", "model.stack={kind: drt, drt: {chunk: 7, top_k: 2}}",
-                         "model.memory=[{kind: knn, layers: [1], size: 64, top_k: 4, search: bucketed}]"});
+      "{layers: [0], attention: {kind: vq, vq: {window: 8, codes: 8, block: 8}}}, {layers: [2], position: {kind: "
+      "rope}, "
+      "attention: {kind: landmark, landmark: {block: 7, carry: {in_training: true}, context_miss: {enabled: true, "
+      "cutoff: 0.3}}}}";
+  const ProgramResult trained = tiny.train(
+      "run", {"data.corpus=" + (tiny / "recall.h5").string(), "schedule.steps=4", "log.every=1", "evaluate.every=4",
+              "model.layers=3", "model.attention.softmax.carry={kind: none, length: none}",
+              "model.layer_overrides=[" + layers + "]", "model.stack={kind: drt, drt: {chunk: 7, top_k: 2}}",
+              "model.memory=[{kind: knn, layers: [1], carry: {length: 64}, top_k: 4, search: bucketed}]"});
   ASSERT_EQ(trained.code, 0) << trained.err;
 
   // Fields that a model with all mechanisms cannot have.
-  ASSERT_EQ(tiny.train("predicted", {"schedule.steps=2", "model.position=rope",
-                                     "model.attention={kind: landmark, cache: {kind: none, length: none}, landmark: "
+  ASSERT_EQ(tiny.train("predicted", {"schedule.steps=2", "model.position.kind=rope",
+                                     "model.attention={kind: landmark, landmark: "
                                      "{block: 4, in_loss: true}}"})
                 .code,
             0);

@@ -18,14 +18,12 @@ namespace {
 constexpr const char* kConfig = R"(
 run: {name: plan, threads: 2}
 data: {corpus: none.h5, vocabulary: 1000, subsequence: 384, rows: 4}
-model: {width: 192, layers: 6, heads: 4, mlp: {kind: swiglu, hidden: 512}, attention: {cache: {kind: none}}}
+model: {width: 192, layers: 6, heads: 4, mlp: {kind: swiglu, hidden: 512}, attention: {softmax: {carry: {kind: none}}}}
 evaluate: {every: 0}
 )";
 
-constexpr const char* kVq =
-    "model.attention={kind: vq, window: 64, cache: {kind: none, length: none}, xl: {share_biases: false}, vq: {codes: "
-    "64, block: 64}}";
-constexpr const char* kKnn = "model.memory=[{kind: knn, layers: [3], size: 2048, top_k: 16}]";
+constexpr const char* kVq = "model.attention={kind: vq, vq: {window: 64, codes: 64, block: 64}}";
+constexpr const char* kKnn = "model.memory=[{kind: knn, layers: [3], carry: {length: 2048}, top_k: 16}]";
 
 struct PlanCase {
   std::string name;
@@ -68,15 +66,17 @@ TEST_P(PlanAgainstRun, WithinFivePercent) {
 INSTANTIATE_TEST_SUITE_P(
     Plan, PlanAgainstRun,
     ::testing::Values(
-        PlanCase{"rotary", {"model.position=rope"}},
-        PlanCase{"transformer_xl", {"model.position=xl", "model.attention.cache={kind: hidden, length: 384}"}},
-        PlanCase{"keys_and_values",
-                 {"model.position=t5", "model.attention.cache={kind: kv, length: 512}", "model.key_heads=2"}},
-        PlanCase{"wide_vocabulary", {"model.position=alibi", "data.vocabulary=30000", "data.rows=2"}},
-        PlanCase{"recompute", {"model.position=rope", "model.recompute=blocks", "data.rows=8"}},
-        PlanCase{"vq", {"model.position=xl", kVq}}, PlanCase{"knn", {"model.position=rope", kKnn}},
+        PlanCase{"rotary", {"model.position.kind=rope"}},
+        PlanCase{"transformer_xl",
+                 {"model.position.kind=xl", "model.attention.softmax.carry={kind: hidden, length: 384}"}},
+        PlanCase{
+            "keys_and_values",
+            {"model.position.kind=t5", "model.attention.softmax.carry={kind: kv, length: 512}", "model.key_heads=2"}},
+        PlanCase{"wide_vocabulary", {"model.position.kind=alibi", "data.vocabulary=30000", "data.rows=2"}},
+        PlanCase{"recompute", {"model.position.kind=rope", "model.recompute=blocks", "data.rows=8"}},
+        PlanCase{"vq", {"model.position.kind=xl", kVq}}, PlanCase{"knn", {"model.position.kind=rope", kKnn}},
         PlanCase{"blocks_of_rows",
-                 {"model.position=none", "data.accumulate=2", "data.rows=8", "optimizer.kind=adafactor"}}),
+                 {"model.position.kind=none", "data.accumulate=2", "data.rows=8", "optimizer.kind=adafactor"}}),
     [](const auto& test) { return test.param.name; });
 
 // A rank's batch is not made to be planned. Beyond a number of tokens the plan follows from smaller ones, and is what
@@ -88,7 +88,7 @@ TEST(Plan, NeedsNoMemoryForTheTokensOfABatch) {
   const auto plan = [&](const std::string& subsequence, const std::string& rows, const std::string& more) {
     const ProgramResult result =
         run_quire({"plan", config, "--json", "data.subsequence=" + subsequence, "data.rows=" + rows, more,
-                   "model.attention={cache: {kind: kv, length: 64}}", "evaluate={every: 10, rows: 3}"});
+                   "model.attention={softmax: {carry: {kind: kv, length: 64}}}", "evaluate={every: 10, rows: 3}"});
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_LT(result.resident_bytes, int64_t{250} << 20) << rows;
     return nlohmann::json::parse(result.out);
@@ -136,7 +136,8 @@ TEST(Plan, AWholeRunIsWithinFivePercent) {
                {{"train", texts_of_lengths({9000, 5000, 7000, 8000})}, {"valid", texts_of_lengths({900})}});
   const std::string config = (folder / "plan.yaml").string();
   write_file_durably(config, std::string_view(kConfig));
-  const std::vector<std::vector<std::string>> models{{"model.position=xl", kVq}, {"model.position=rope", kKnn}};
+  const std::vector<std::vector<std::string>> models{{"model.position.kind=xl", kVq},
+                                                     {"model.position.kind=rope", kKnn}};
   for (size_t i = 0; i < models.size(); ++i) {
     std::vector<std::string> settings{config,
                                       "data.corpus=" + (folder / "c.h5").string(),
@@ -178,7 +179,7 @@ TEST(Plan, AProbeTellsTheTimeOfTheRun) {
                                        "model.layers=1",
                                        "model.mlp.hidden=32",
                                        "schedule.steps=1000",
-                                       "model.position=rope",
+                                       "model.position.kind=rope",
                                        "run.device=cpu"};
   const auto with = [&](const std::vector<std::string>& more) {
     std::vector<std::string> arguments = small;
@@ -220,27 +221,28 @@ TEST(Plan, RanksShareTheRows) {
 
 // Whatever a memory looks at when it runs: planning only counts. One in a file is no main memory.
 TEST(Plan, CountsMemoriesOfEveryKind) {
-  const auto plan_of = [](const std::string& options) {
+  const auto plan_of = [](const std::string& options, const std::string& carry = "") {
     return make_plan(parse_config<RunConfig>(kConfig, "plan.yaml",
-                                             {"model.memory=[{kind: knn, layers: [3], size: 50000, " + options + "}]"}),
+                                             {"model.memory=[{kind: knn, layers: [3], carry: {length: 50000" + carry +
+                                              "}" + options + "}]"}),
                      1, 2);
   };
   const int64_t whole = 2 * 4 * int64_t{50000} * 192 * 4;
-  for (const std::string options : {"search: inverted", "closed_when_empty: true, least: 10", "stale: {keep: 3}",
-                                    "search: bucketed, top_k: 50", "combine: joint"}) {
+  for (const std::string options : {", search: inverted", ", closed_when_empty: true, least: 10", ", stale: {keep: 3}",
+                                    ", search: bucketed, top_k: 50", ", combine: joint"}) {
     EXPECT_GE(plan_of(options).state, whole) << options;
   }
-  EXPECT_LT(plan_of("place: file").state, whole / 10);
-  EXPECT_GE(plan_of("place: file").file_state, whole);
+  EXPECT_LT(plan_of("", ", place: file").state, whole / 10);
+  EXPECT_GE(plan_of("", ", place: file").file_state, whole);
   // Wherever it lies, it is saved row by row: beside it there are images of files with weights or moments.
   for (const std::string place : {"file", "device", "host"}) {
-    const Plan plan = plan_of("place: " + place);
+    const Plan plan = plan_of("", ", place: " + place);
     EXPECT_GE(plan.checkpoint, whole) << place;
     EXPECT_LT(plan.checkpoint_work, 3 * plan.moments) << place;
     EXPECT_LT(plan.checkpoint_work, whole / 3) << place;
   }
-  EXPECT_LT(plan_of("dtype: int8").state, whole / 3);
-  EXPECT_EQ(plan_of("dtype: fp8").state, plan_of("dtype: int8").state);
+  EXPECT_LT(plan_of("", ", dtype: int8").state, whole / 3);
+  EXPECT_EQ(plan_of("", ", dtype: fp8").state, plan_of("", ", dtype: int8").state);
 }
 
 // bf16 activations and caches, f32 weights with a bf16 copy of the matrices, the scratch of CUDA kernels.
@@ -249,8 +251,9 @@ TEST(Plan, NeedsNoGpu) {
   const std::string config = (folder / "plan.yaml").string();
   write_file_durably(config, std::string_view(kConfig));
   const auto bytes = [&](const char* precision) {
-    const ProgramResult result = run_quire({"plan", config, "--json", "run.device=cuda", precision,
-                                            "model.attention.cache={kind: kv, length: 384}", "model.position=rope"});
+    const ProgramResult result =
+        run_quire({"plan", config, "--json", "run.device=cuda", precision,
+                   "model.attention.softmax.carry={kind: kv, length: 384}", "model.position.kind=rope"});
     EXPECT_EQ(result.code, 0) << result.err;
     return nlohmann::json::parse(result.out)["bytes"];
   };
@@ -269,11 +272,11 @@ TEST(Plan, CountsWhatAttentionThroughCudnnTakes) {
   if (!load_cuda().gpu.empty()) GTEST_SKIP() << "a GPU says itself what cuDNN does there";
   const auto activations = [&](const std::string& implementation, std::vector<std::string> settings = {}) {
     settings.insert(settings.begin(), {"data.subsequence=2048", "run.precision=auto",
-                                       "model.attention.cache={kind: kv, "
+                                       "model.attention.softmax.carry={kind: kv, "
                                        "length: 2048}"});
     settings.insert(settings.end(),
-                    {"run.device=cuda", "model.position=rope", "model.layers=2", "model.mlp.hidden=64", "data.rows=2",
-                     "data.vocabulary=300", "model.attention.implementation=" + implementation});
+                    {"run.device=cuda", "model.position.kind=rope", "model.layers=2", "model.mlp.hidden=64",
+                     "data.rows=2", "data.vocabulary=300", "model.attention.softmax.implementation=" + implementation});
     return make_plan(parse_config<RunConfig>(kConfig, "plan.yaml", settings), 1, 2).activations;
   };
   const int64_t own = activations("own");
@@ -295,12 +298,12 @@ TEST(Plan, CountsWhatAttentionThroughCudnnTakes) {
 // State in host memory takes no memory of the GPU, but the part that a pass has chosen does, until the sweep is over.
 TEST(Plan, CountsWhatComesFromHostMemory) {
   const auto plan_of = [](const std::string& place) {
-    return make_plan(
-        parse_config<RunConfig>(
-            kConfig, "plan.yaml",
-            {"run.device=cuda", "run.precision=f32", "model.position=alibi",
-             "model.stack={kind: drt, drt: {chunk: 31, top_k: 2, groups: 1, capacity: 99, place: " + place + "}}"}),
-        1, 2);
+    return make_plan(parse_config<RunConfig>(
+                         kConfig, "plan.yaml",
+                         {"run.device=cuda", "run.precision=f32", "model.position.kind=alibi",
+                          "model.stack={kind: drt, drt: {chunk: 31, top_k: 2, groups: 1, carry: {length: 99, place: " +
+                              place + "}}}"}),
+                     1, 2);
   };
   const Plan device = plan_of("device"), host = plan_of("host");
   constexpr int64_t kRows = 4, kChunk = 31 * 192 * int64_t{sizeof(float)};  // keys or values

@@ -30,8 +30,8 @@ class RankFailures : public ::testing::Test {
   RankFailures() {
     write_corpus(folder_ / "corpus.h5", {{"train", texts_of_lengths({3, 15, 30, 7, 23, 40, 1, 18})},
                                          {"valid", texts_of_lengths({20, 9, 4, 13})}});
-    config_ = mechanism_config({"run.precision=f32", "run.threads=1", "data.rows=4", "model.position=xl",
-                                "model.attention.cache={kind: hidden, length: 6}",
+    config_ = mechanism_config({"run.precision=f32", "run.threads=1", "data.rows=4", "model.position.kind=xl",
+                                "model.attention.softmax.carry={kind: hidden, length: 6}",
                                 "data.corpus=" + (folder_ / "corpus.h5").string(), "log.every=1", "evaluate.every=3",
                                 "checkpoint.every=2", "schedule.steps=" + std::to_string(kSteps)});
   }

@@ -27,8 +27,8 @@ Differences one_and_three_ranks(const std::string& optimizer) {
   const auto run = [&](int ranks) {
     RankRun one{mechanism_config({"run={name: rounding, precision: f32, threads: 1, seed: 3}",
                                   "data={subsequence: 16, rows: 6, corpus: " + (folder / "corpus.h5").string() + "}",
-                                  "model.width=32", "model.mlp={kind: swiglu, hidden: 64}", "model.position=xl",
-                                  "model.attention.cache={kind: hidden, length: 12}",
+                                  "model.width=32", "model.mlp={kind: swiglu, hidden: 64}", "model.position.kind=xl",
+                                  "model.attention.softmax.carry={kind: hidden, length: 12}",
                                   "model.initialization={std: 0.02, scale_residual: true}", optimizer,
                                   "schedule={kind: cosine, warmup: 5, steps: 100}", "evaluate.every=0",
                                   "checkpoint.every=0", "log.every=1"}),

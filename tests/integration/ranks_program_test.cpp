@@ -54,10 +54,11 @@ TEST_P(RanksProgramKinds, EvaluationIsThatOfOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, RanksProgramKinds,
-    ::testing::Values(Kind{"cache", {}}, Kind{"knn", {"model.memory=[{kind: knn, layers: [-1], size: 24, top_k: 4}]"}},
+    ::testing::Values(Kind{"cache", {}},
+                      Kind{"knn", {"model.memory=[{kind: knn, layers: [-1], carry: {length: 24}, top_k: 4}]"}},
                       Kind{"inserted",
-                           {"model.position=rope",
-                            "model.attention={kind: landmark, landmark: {block: 5, top_k: 2, capacity: 20}}"}}),
+                           {"model.position.kind=rope",
+                            "model.attention={kind: landmark, landmark: {block: 5, top_k: 2, carry: {length: 20}}}"}}),
     [](const auto& test) { return test.param.name; });
 
 TEST_F(RanksProgram, RecallIsThatOfOneRank) {

@@ -24,10 +24,10 @@ TEST(Resume, TwoRunsWithOneSeedLogTheSame) {
 TEST(Resume, TwentyStepsAreTenAndTen) {
   for (const std::vector<std::string>& options :
        {std::vector<std::string>{"evaluate.every=10"},
-        {"data.pack=concat", "model.attention.cache.kind=kv"},
+        {"data.pack=concat", "model.attention.softmax.carry.kind=kv"},
         {"data.sampling=columns"},
         {"data.sampling=windows"},
-        {"model.dropout.residual=0.2", "data.accumulate=2", "model.position=t5"}}) {
+        {"model.dropout.residual=0.2", "data.accumulate=2", "model.position.kind=t5"}}) {
     const TinyRun tiny;
     ASSERT_EQ(tiny.train("whole", options).code, 0);
     fs::copy(tiny / "whole", tiny / "half", fs::copy_options::recursive);
@@ -110,9 +110,9 @@ TEST(Resume, AFinishedRunHasNothingLeftToDo) {
 // Carried state would not fit: other sizes need --drop-state, and the message says so.
 TEST(Resume, SizesOfStateChangeWithDropState) {
   const TinyRun tiny;
-  const std::string memory = "model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4}]";
+  const std::string memory = "model.memory=[{kind: knn, layers: [0], carry: {length: 20}, top_k: 4}]";
   ASSERT_EQ(tiny.train("run", {"schedule.steps=10", "schedule.kind=constant", memory}).code, 0);
-  const std::vector<std::string> changes{"model.memory.0.size=30", "model.attention.cache.length=9"};
+  const std::vector<std::string> changes{"model.memory.0.carry.length=30", "model.attention.softmax.carry.length=9"};
   for (const std::string& change : changes) {
     const ProgramResult refused = tiny.resume("run", {change, "schedule.steps=12"});
     EXPECT_EQ(refused.code, 2) << refused.err;

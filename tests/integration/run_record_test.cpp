@@ -212,10 +212,11 @@ TEST(RunRecord, OverridesOfEvaluationAreNamed) {
   const TinyRun tiny;
   ASSERT_EQ(tiny.train("run").code, 0);
   const std::string run = (tiny / "run").string();
-  EXPECT_FAULT(run_quire({"eval", run, "model.attention.cache.length=0"}), 2, "for no cache write cache={kind: none}");
-  EXPECT_EQ(run_quire({"eval", run, "model.attention.cache={kind: none}"}).code, 0);
-  EXPECT_FAULT(run_quire({"eval", run, "model.attention.cache.kind=none"}), 2,
-               "with model.attention.cache.kind=none (command line): model.attention.cache.length: ");
+  EXPECT_FAULT(run_quire({"eval", run, "model.attention.softmax.carry.length=0"}), 2,
+               "for no cache write cache={kind: none}");
+  EXPECT_EQ(run_quire({"eval", run, "model.attention.softmax.carry={kind: none}"}).code, 0);
+  EXPECT_FAULT(run_quire({"eval", run, "model.attention.softmax.carry.kind=none"}), 2,
+               "with model.attention.softmax.carry.kind=none (command line): model.attention.softmax.carry.length: ");
   fs::rename(tiny.corpus(), tiny / "moved.h5");
   EXPECT_FAULT(run_quire({"eval", run, "--corpus", (tiny / "moved.h5").string()}), 3,
                "the corpus has no manifest, which is kept beside it: move that, too");

@@ -84,9 +84,10 @@ TEST(StateMemory, AMemoryInAFileIsSavedAndLoadedRowByRow) {
   const TemporaryDirectory folder;
   write_corpus(folder / "corpus.h5", {{"train", texts_of_lengths({200, 150, 100, 50, 30, 60, 70, 80})}, {"valid", {}}});
   const std::unique_ptr<Corpus> corpus = Corpus::open(folder / "corpus.h5");
-  const RunConfig config = mechanism_config(
-      {"run.precision=f32", "data.rows=" + std::to_string(kRows), "model.width=32",
-       "model.memory=[{kind: knn, layers: [0], size: " + size + ", top_k: 4, write: produce, place: file}]"});
+  const RunConfig config =
+      mechanism_config({"run.precision=f32", "data.rows=" + std::to_string(kRows), "model.width=32",
+                        "model.memory=[{kind: knn, layers: [0], top_k: 4, write: produce, carry: {length: " + size +
+                            ", place: file}}]"});
 
   TrainingRun run(config, *corpus);
   run.losses(2);

@@ -10,7 +10,7 @@ trap 'rm -rf "$folder"' EXIT
 cat >"$folder/run.yaml" <<YAML
 run: {name: two, seed: 3, threads: 1}
 data: {corpus: $folder/corpus.h5, split: train, subsequence: 32, rows: 3}
-model: {width: 32, layers: 2, heads: 2, position: xl, attention: {cache: {kind: hidden, length: 32}}}
+model: {width: 32, layers: 2, heads: 2, position: {kind: xl}, attention: {softmax: {carry: {kind: hidden, length: 32}}}}
 optimizer: {lr: 1e-2}
 schedule: {kind: cosine, warmup: 2, steps: 12}
 evaluate: {every: 0}

@@ -94,7 +94,7 @@ TEST_F(WholePath, EvalPrintsTextOrOneObject) {
   const std::vector<std::string> keys = keys_of(object);
   for (const char* key :
        {"split", "documents", "tokens", "words", "bytes", "nll", "token_perplexity", "word_perplexity", "bits_per_byte",
-        "window", "cache", "memory", "subsequence", "score_first_token", "rows", "context_mean", "seconds"}) {
+        "attention", "memory", "subsequence", "score_first_token", "rows", "context_mean", "seconds"}) {
     EXPECT_NE(std::find(keys.begin(), keys.end(), key), keys.end()) << key;
   }
   EXPECT_EQ(object["bytes"], 500);
@@ -105,9 +105,9 @@ TEST_F(WholePath, EvalPrintsTextOrOneObject) {
 }
 
 TEST_F(WholePath, EvaluationRunsWithAnotherCacheAndSubsequence) {
-  const ordered_json object =
-      only_object(run_quire({"eval", run(), "model.attention.cache.length=40", "data.subsequence=23", "--json"}));
-  EXPECT_EQ(object["cache"]["length"], 40);
+  const ordered_json object = only_object(
+      run_quire({"eval", run(), "model.attention.softmax.carry.length=40", "data.subsequence=23", "--json"}));
+  EXPECT_EQ(object["attention"]["carry.length"], 40);
   EXPECT_EQ(object["subsequence"], 23);
   EXPECT_GT(object["context_mean"].get<double>(), 23);
 }

@@ -35,11 +35,12 @@ int64_t tables_of(std::vector<std::string> settings) {
 
 TEST(BatchTables, LayersThatAreEqualShareThem) {
   const std::vector<std::vector<std::string>> all{
-      {"model.position=none"},
-      {"model.position=t5", "model.attention.cache={kind: kv, length: 4}"},
-      {"model.position=xl", "model.attention.cache={kind: hidden, length: 4}"},
-      {"model.position=alibi", "model.attention={kind: vq, window: 4, vq: {block: 4, codes: 4, through_cache: false}}"},
-      {"model.position=rope"},  // and a memory
+      {"model.position.kind=none"},
+      {"model.position.kind=t5", "model.attention.softmax.carry={kind: kv, length: 4}"},
+      {"model.position.kind=xl", "model.attention.softmax.carry={kind: hidden, length: 4}"},
+      {"model.position.kind=alibi",
+       "model.attention={kind: vq, vq: {window: 4, block: 4, codes: 4, cache_gradient: false}}"},
+      {"model.position.kind=rope"},  // and a memory
   };
   const std::vector<int64_t> wanted{1, 2, 1, 4, 2};
   const std::map<std::string, std::string> memories{{"1", "[0]"}, {"4", "[0, 1, 2, 3]"}};
@@ -49,7 +50,8 @@ TEST(BatchTables, LayersThatAreEqualShareThem) {
         std::vector<std::string> settings = all[i];
         settings.push_back("model.layers=" + layers);
         settings.push_back(std::string("model.recompute=") + recompute);
-        if (i == 4) settings.push_back("model.memory=[{kind: knn, layers: " + numbers + ", size: 6, top_k: 2}]");
+        if (i == 4)
+          settings.push_back("model.memory=[{kind: knn, layers: " + numbers + ", carry: {length: 6}, top_k: 2}]");
         EXPECT_EQ(tables_of(settings), wanted[i]) << all[i][0] << ", " << layers << " layers, recompute " << recompute;
       }
     }
@@ -57,8 +59,8 @@ TEST(BatchTables, LayersThatAreEqualShareThem) {
 }
 
 TEST(BatchTables, LayersThatDifferHaveTheirOwn) {
-  EXPECT_EQ(tables_of({"model.position=none", "model.layers=4",
-                       "model.layer_overrides=[{layers: [0, 2], attention: {window: 3}}]"}),
+  EXPECT_EQ(tables_of({"model.position.kind=none", "model.layers=4",
+                       "model.layer_overrides=[{layers: [0, 2], attention: {softmax: {window: 3}}}]"}),
             2);
 }
 

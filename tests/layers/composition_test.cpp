@@ -5,6 +5,7 @@
 #include <set>
 
 #include "layers/mechanism_registry.h"
+#include "layers/mixers/softmax_config.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/trivial_memories.h"
 #include "trainers/setup/model.h"
@@ -16,6 +17,10 @@ RunConfig parse(const std::vector<std::string>& settings) {
   return parse_config<RunConfig>("model: {width: 8, heads: 2, layers: 2}\n", "run.yaml", settings);
 }
 
+const SoftmaxConfig& softmax(const LayerConfig& layer) {
+  return layer.attention.mechanism.options.get<SoftmaxConfig>();
+}
+
 struct Refusal {
   std::vector<std::string> settings;
   std::string key;
@@ -23,40 +28,45 @@ struct Refusal {
 };
 
 const std::vector<Refusal>& refusals() {
-  const std::string none = "model.position=none";
+  const std::string none = "model.position.kind=none";
   static const std::vector<Refusal> all{
       {{"model.width=9", "model.heads=3"}, "model.position", "position xl needs an even width"},
-      {{"model.attention.cache.kind=hidden"}, "model.attention.cache.length", "the cache needs a length"},
-      {{"model.attention.cache.kind=kv"}, "model.attention.cache.length", "the cache needs a length"},
-      {{"model.attention.cache.length=4"}, "model.attention.cache.length", "a length without a cache has no meaning"},
-      {{"model.attention={window: 4, cache: {kind: kv, length: 5}}"},
-       "model.attention.cache.length",
-       "the cache is longer than attention.window"},
-      {{"model.attention={mask_empty_cache: false, cache: {kind: hidden, length: 4}}"},
-       "model.attention.mask_empty_cache",
-       "false needs attention.cache.kind: kv"},
-      {{"model.position=t5", "model.attention.t5={buckets: 8, max_distance: 4}"},
-       "model.attention.t5.max_distance",
-       "must exceed half of attention.t5.buckets"},
-      {{"model.attention.qk_norm=true"}, "model.attention.qk_norm", "do not go with position xl"},
-      {{"model.position=rope", "model.head_size=3"}, "model.attention.rope.dims", "the number must be even"},
-      {{"model.position=rope", "model.attention.rope.dims=3"}, "model.attention.rope.dims", "the number must be even"},
-      {{"model.position=rope", "model.attention.rope.dims=6"}, "model.attention.rope.dims", "more than a head has"},
-      {{"model.attention.cache.dtype=bf16"}, "model.attention.cache.dtype", "a dtype without a cache"},
-      {{"model.width=8", "model.attention.token_shift=0.01"}, "model.attention.token_shift", "less than one"},
-      {{"model.attention.same_length=true"}, "model.attention.same_length", "counts the keys of a cache"},
-      {{"model.attention={same_length: true, window: 4, cache: {kind: kv}}"},
-       "model.attention.same_length",
+      {{"model.attention.softmax.carry.kind=hidden"},
+       "model.attention.softmax.carry.length",
+       "what is carried needs a length"},
+      {{"model.attention.softmax.carry.kind=kv"},
+       "model.attention.softmax.carry.length",
+       "what is carried needs a length"},
+      {{"model.attention.softmax.carry.length=4"},
+       "model.attention.softmax.carry.length",
+       "a length has no meaning where"},
+      {{"model.attention={softmax: {window: 4, carry: {kind: kv, length: 5}}}"},
+       "model.attention.softmax.carry.length",
+       "more is carried than the window"},
+      {{"model.attention={softmax: {carry: {kind: hidden, length: 4, mask_empty: false}}}"},
+       "model.attention.softmax.carry.mask_empty",
+       "false needs carry.kind: kv"},
+      {{"model.position.kind=t5", "model.position.t5={buckets: 8, max_distance: 4}"},
+       "model.position.t5.max_distance",
+       "must exceed half of position.t5.buckets"},
+      {{"model.attention.softmax.qk_norm=true"}, "model.attention.softmax.qk_norm", "do not go with position xl"},
+      {{"model.position.kind=rope", "model.head_size=3"}, "model.position.rope.dims", "the number must be even"},
+      {{"model.position.kind=rope", "model.position.rope.dims=3"},
+       "model.position.rope.dims",
+       "the number must be even"},
+      {{"model.position.kind=rope", "model.position.rope.dims=6"}, "model.position.rope.dims", "more than a head has"},
+      {{"model.attention.softmax.carry.dtype=bf16"}, "model.attention.softmax.carry.dtype", "a dtype has no meaning"},
+      {{"model.width=8", "model.attention.shifted_share=0.01"}, "model.attention.shifted_share", "less than one"},
+      {{"model.attention.softmax.same_length=true"},
+       "model.attention.softmax.same_length",
+       "counts the keys that are carried"},
+      {{"model.attention={softmax: {same_length: true, window: 4, carry: {kind: kv}}}"},
+       "model.attention.softmax.same_length",
        "both say how far a token sees"},
-      {{"model.attention={same_length: true, attend_self: false, cache: {kind: kv, length: 4}}"},
-       "model.attention.same_length",
+      {{"model.attention={softmax: {same_length: true, attend_self: false, carry: {kind: kv, length: 4}}}"},
+       "model.attention.softmax.same_length",
        "counts the token itself"},
-      {{"model.attention={kind: vq, cache: {kind: kv, length: 4}}"},
-       "model.attention.kind",
-       "set cache.kind and cache.length to none"},
-      {{"model.attention.kind=vq", "model.position=rope"}, "model.position", "which rope cannot give"},
-      {{"model.attention={kind: vq, qk_norm: true}"}, "model.attention.qk_norm", "vq normalises queries and keys"},
-      {{"model.attention={kind: vq, attend_self: false}"}, "model.attention.attend_self", "vq always sees the token"},
+      {{"model.attention.kind=vq", "model.position.kind=rope"}, "model.position", "which rope cannot give"},
       {{"model.attention.kind=vq", "model.dropout.attention=0.1"}, "model.dropout.attention", "vq has no dropout"},
       {{"model.stack={kind: drt, drt: {groups: 1}}", "model.layers=1"}, "model.layers", "layers below and above"},
       {{"model.stack={kind: drt, drt: {groups: 1, lower_layers: 2}}"},
@@ -66,7 +76,7 @@ const std::vector<Refusal>& refusals() {
       {{"model.stack={kind: drt, drt: {groups: 1, key_heads: 3}}"},
        "model.stack.drt.key_heads",
        "use a divisor of model.heads"},
-      {{"model.stack={kind: drt, drt: {groups: 1, nearest: 5, capacity: 4}}"},
+      {{"model.stack={kind: drt, drt: {groups: 1, nearest: 5, carry: {length: 4}}}"},
        "model.stack.drt.nearest",
        "no chunk is that far back"},
       {{"model.stack={kind: drt, drt: {groups: 1}}", "model.norm.placement=post"},
@@ -77,14 +87,6 @@ const std::vector<Refusal>& refusals() {
        "model.head_size",
        "the chunk encoder has rotary"},
       {{"model.attention.kind=landmark"}, "model.position", "landmark moves blocks"},
-      {{none, "model.attention={kind: landmark, cache: {kind: kv, length: 4}}"},
-       "model.attention.cache",
-       "landmark stores blocks by itself"},
-      {{none, "model.attention={kind: landmark, window: 4}"}, "model.attention.window", "landmark sees all of"},
-      {{none, "model.attention={kind: landmark, qk_norm: true}"}, "model.attention.qk_norm", "landmark attends with"},
-      {{none, "model.attention={kind: landmark, attend_self: false}"},
-       "model.attention.attend_self",
-       "itself in landmark attention"},
       {{none, "model.attention.kind=landmark", "model.dropout.attention=0.1"},
        "model.dropout.attention",
        "landmark drops whole blocks"},
@@ -92,12 +94,6 @@ const std::vector<Refusal>& refusals() {
        "model.attention.landmark.jump",
        "only rotary positions can jump"},
       {{"model.attention.kind=moba"}, "model.position", "moba compares queries with means"},
-      {{none, "model.attention={kind: moba, cache: {kind: kv, length: 4}}"},
-       "model.attention.cache",
-       "moba stores blocks by itself"},
-      {{none, "model.attention={kind: moba, window: 4}"}, "model.attention.window", "moba chooses what a token sees"},
-      {{none, "model.attention={kind: moba, qk_norm: true}"}, "model.attention.qk_norm", "moba attends with"},
-      {{none, "model.attention={kind: moba, attend_self: false}"}, "model.attention.attend_self", "itself in moba"},
       {{none, "model.attention.kind=moba", "model.dropout.attention=0.1"},
        "model.dropout.attention",
        "moba has no dropout"},
@@ -106,11 +102,11 @@ const std::vector<Refusal>& refusals() {
        "list it before the other memories"},
       {{"model.memory=[{kind: knn, layers: [0], write: evict}]"},
        "model.memory.0.write",
-       "no cache that entries could"},
+       "carries nothing that entries could"},
       {{"model.memory=[{kind: knn, layers: [0], write: evict}]",
-        "model.attention={mask_empty_cache: false, cache: {kind: kv, length: 4}}", "model.position=none"},
+        "model.attention={softmax: {carry: {kind: kv, length: 4, mask_empty: false}}}", "model.position.kind=none"},
        "model.memory.0.write",
-       "the empty slots of attention.mask_empty_cache"},
+       "the empty slots of carry.mask_empty"},
   };
   return all;
 }
@@ -139,24 +135,24 @@ TEST(Composition, EveryRuleRefusesWithKeyAndReason) {
 // One step away from each refusal.
 TEST(Composition, NeighboursOfRefusalsAreAllowed) {
   const std::vector<std::vector<std::string>> allowed{
-      {"model.width=9", "model.heads=3", "model.position=none"},
-      {"model.width=9", "model.heads=3", "model.position=t5"},
-      {"model.attention={window: 4, cache: {kind: hidden}}"},
-      {"model.attention={cache: {kind: kv, length: 4}}"},
-      {"model.attention={window: 5, cache: {kind: kv, length: 5}}"},
-      {"model.attention={mask_empty_cache: false, cache: {kind: kv, length: 4}}"},
-      {"model.position=t5", "model.attention.t5={buckets: 8, max_distance: 5}"},
-      {"model.position=none", "model.attention.qk_norm=true"},
-      {"model.width=9", "model.position=none", "model.head_size=5"},
-      {"model.position=rope", "model.attention.qk_norm=true"},
-      {"model.position=alibi", "model.attention.qk_norm=true"},
-      {"model.position=rope", "model.head_size=3", "model.attention.rope.dims=2"},
-      {"model.position=rope", "model.attention.rope.dims=4"},
-      {"model.position=alibi", "model.head_size=3"},
-      {"model.attention={cache: {kind: kv, length: 4, dtype: bf16}}"},
-      {"model.attention={same_length: true, cache: {kind: hidden, length: 1}}"},
+      {"model.width=9", "model.heads=3", "model.position.kind=none"},
+      {"model.width=9", "model.heads=3", "model.position.kind=t5"},
+      {"model.attention={softmax: {window: 4, carry: {kind: hidden}}}"},
+      {"model.attention={softmax: {carry: {kind: kv, length: 4}}}"},
+      {"model.attention={softmax: {window: 5, carry: {kind: kv, length: 5}}}"},
+      {"model.attention={softmax: {carry: {kind: kv, length: 4, mask_empty: false}}}"},
+      {"model.position.kind=t5", "model.position.t5={buckets: 8, max_distance: 5}"},
+      {"model.position.kind=none", "model.attention.softmax.qk_norm=true"},
+      {"model.width=9", "model.position.kind=none", "model.head_size=5"},
+      {"model.position.kind=rope", "model.attention.softmax.qk_norm=true"},
+      {"model.position.kind=alibi", "model.attention.softmax.qk_norm=true"},
+      {"model.position.kind=rope", "model.head_size=3", "model.position.rope.dims=2"},
+      {"model.position.kind=rope", "model.position.rope.dims=4"},
+      {"model.position.kind=alibi", "model.head_size=3"},
+      {"model.attention={softmax: {carry: {kind: kv, length: 4, dtype: bf16}}}"},
+      {"model.attention={softmax: {same_length: true, carry: {kind: hidden, length: 1}}}"},
       {"model.key_heads=1"},
-      {"model.dropout.position=0.1", "model.layer_overrides=[{layers: [1], position: rope}]"},
+      {"model.dropout.position=0.1", "model.layer_overrides=[{layers: [1], position: {kind: rope}}]"},
       {"model.initialization={kind: fan_in, scale_residual: false}"},
   };
   for (const std::vector<std::string>& settings : allowed) EXPECT_NO_THROW(parse(settings)) << settings[0];
@@ -164,28 +160,32 @@ TEST(Composition, NeighboursOfRefusalsAreAllowed) {
 
 TEST(Composition, OverridesAreCheckedPerLayer) {
   const auto overrides = [](const std::string& text) {
-    return std::vector<std::string>{"model.attention={window: 8, cache: {kind: kv}}", "model.layer_overrides=" + text};
+    return std::vector<std::string>{"model.attention={softmax: {window: 8, carry: {kind: kv}}}",
+                                    "model.layer_overrides=" + text};
   };
-  const RunConfig config = parse(overrides("[{layers: [-1], position: t5, attention: {window: 4}}]"));
+  const RunConfig config =
+      parse(overrides("[{layers: [-1], position: {kind: t5}, attention: {softmax: {window: 4}}}]"));
   const std::vector<LayerConfig> layers = config.model.layer_configs();
-  EXPECT_EQ(layers[0].position, Position::xl);
-  EXPECT_EQ(layers[0].attention.cache_length(), 8);
-  EXPECT_EQ(layers[1].position, Position::t5);
-  EXPECT_EQ(layers[1].attention.cache_length(), 4);
-  EXPECT_EQ(layers[1].attention.cache.kind, CacheKind::kv);
+  EXPECT_EQ(layers[0].position.kind, Position::xl);
+  EXPECT_EQ(softmax(layers[0]).carried(), 8);
+  EXPECT_EQ(layers[1].position.kind, Position::t5);
+  EXPECT_EQ(softmax(layers[1]).carried(), 4);
+  EXPECT_EQ(softmax(layers[1]).carry.kind, CarryKind::kv);
 
-  EXPECT_ERROR(parse(overrides("[{layers: [1], attention: {cache: {length: 9}}}]")), ErrorKind::config,
-               "tokens beyond the window are never seen (layer 1)");
-  EXPECT_ERROR(parse(overrides("[{layers: [0], attention: {qk_norm: true}}]")), ErrorKind::config, "(layer 0)");
-  EXPECT_ERROR(parse(overrides("[{layers: [2], position: t5}]")), ErrorKind::config,
+  EXPECT_ERROR(parse(overrides("[{layers: [1], attention: {softmax: {carry: {length: 9}}}}]")), ErrorKind::config,
+               "tokens beyond it are never seen (layer 1)");
+  EXPECT_ERROR(parse(overrides("[{layers: [0], attention: {softmax: {qk_norm: true}}}]")), ErrorKind::config,
+               "(layer 0)");
+  EXPECT_ERROR(parse(overrides("[{layers: [2], position: {kind: t5}}]")), ErrorKind::config,
                "model.layer_overrides.0.layers: there is no layer 2 among 2");
-  EXPECT_ERROR(parse(overrides("[{layers: [-3], position: t5}]")), ErrorKind::config, "there is no layer -3 among 2");
+  EXPECT_ERROR(parse(overrides("[{layers: [-3], position: {kind: t5}}]")), ErrorKind::config,
+               "there is no layer -3 among 2");
   EXPECT_ERROR(parse(overrides("[{layers: [0], width: 4}]")), ErrorKind::config, "width");
 }
 
 TEST(Composition, InsertedTokensAreAlike) {
   const auto with_drt = [](const std::string& landmark) {
-    return std::vector<std::string>{"model.position=rope", "model.layers=3",
+    return std::vector<std::string>{"model.position.kind=rope", "model.layers=3",
                                     "model.stack={kind: drt, drt: {chunk: 7, groups: 1}}",
                                     "model.attention={kind: landmark, landmark: {" + landmark + "}}"};
   };
@@ -201,16 +201,17 @@ TEST(Composition, WholeModelIsChecked) {
   EXPECT_ERROR(parse({"model.heads=4", "model.key_heads=3"}), ErrorKind::config,
                "model.key_heads: 4 heads are no multiple of 3 key heads");
   EXPECT_ERROR(parse({"model.key_heads=4"}), ErrorKind::config, "model.key_heads: 2 heads are no multiple of 4");
-  EXPECT_ERROR(parse({"model.position=t5", "model.dropout.position=0.1"}), ErrorKind::config,
+  EXPECT_ERROR(parse({"model.position.kind=t5", "model.dropout.position=0.1"}), ErrorKind::config,
                "model.dropout.position: no layer has position xl");
   EXPECT_ERROR(parse({"model.initialization={kind: fan_in, std: 0.1}"}), ErrorKind::config,
                "model.initialization.std: kind: fan_in takes the deviation from the size");
-  EXPECT_ERROR(parse({"model.attention.rope.base=1"}), ErrorKind::config, "model.attention.rope.base");
-  EXPECT_ERROR(parse({"data.pack=concat", "model.attention={mask_empty_cache: false, cache: {kind: kv, length: 4}}"}),
-               ErrorKind::config, "data.pack: concat cannot be combined");
+  EXPECT_ERROR(parse({"model.position.rope.base=1"}), ErrorKind::config, "model.position.rope.base");
+  EXPECT_ERROR(
+      parse({"data.pack=concat", "model.attention={softmax: {carry: {kind: kv, length: 4, mask_empty: false}}}"}),
+      ErrorKind::config, "data.pack: concat cannot be combined");
   EXPECT_ERROR(parse({"data.pack=concat",
-                      "model.layer_overrides=[{layers: [1], attention: {mask_empty_cache: false, "
-                      "cache: {kind: kv, length: 4}}}]"}),
+                      "model.layer_overrides=[{layers: [1], attention: {softmax: "
+                      "{carry: {kind: kv, length: 4, mask_empty: false}}}}]"}),
                ErrorKind::config, "data.pack: concat cannot be combined");
 }
 
@@ -233,11 +234,14 @@ TEST(Composition, WhatIsNotRefusedBuilds) {
   for (const char* position : {"t5", "xl", "rope", "alibi", "none"}) {
     for (const char* cache : {"{kind: none}", "{kind: hidden, length: 3}", "{kind: kv, length: 3}", "{kind: kv}"}) {
       for (const char* rest :
-           {"", ", window: 4", ", window: 2", ", qk_norm: true", ", mask_empty_cache: false", ", attend_self: false"}) {
-        const std::string attention = std::string("{cache: ") + cache + rest + "}";
+           {"", ", window: 4", ", window: 2", ", qk_norm: true", ", mask_empty: false", ", attend_self: false"}) {
+        std::string carry = cache;
+        if (std::string(rest) == ", mask_empty: false") carry.insert(carry.size() - 1, rest);
+        const std::string options = carry == cache ? rest : "";
+        const std::string attention = "{softmax: {carry: " + carry + options + "}}";
         RunConfig config;
         try {
-          config = parse({"model.attention=" + attention, std::string("model.position=") + position});
+          config = parse({"model.attention=" + attention, std::string("model.position.kind=") + position});
         } catch (const Error& error) {
           EXPECT_EQ(error.kind(), ErrorKind::config);
           continue;
@@ -245,9 +249,8 @@ TEST(Composition, WhatIsNotRefusedBuilds) {
         ParameterStore store;
         const Network network(store, config.model, 11, DType::f32);
         store.allocate(DType::f32, kMeta, 1);
-        const size_t logs = config.model.attention.cache.kind == CacheKind::none     ? 0
-                            : config.model.attention.cache.kind == CacheKind::hidden ? 2
-                                                                                     : 4;
+        const CarryKind carried = config.model.attention.mechanism.options.get<SoftmaxConfig>().carry.kind;
+        const size_t logs = carried == CarryKind::none ? 0 : carried == CarryKind::hidden ? 2 : 4;
         EXPECT_EQ(network.declared.state.logs().size(), logs) << attention;
         ++built;
       }

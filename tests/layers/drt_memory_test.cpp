@@ -18,8 +18,8 @@ struct DeviceBytes {
 
 DeviceBytes bytes_of_reading(int64_t chunks) {
   DrtConfig drt = small_stack();
-  drt.place = test_device() == kCpu ? LogPlace::file : LogPlace::host;
-  drt.capacity = chunks;
+  drt.carry.place = test_device() == kCpu ? LogPlace::file : LogPlace::host;
+  drt.carry.length = chunks;
   Allocator& allocator = device_backend(test_device().kind).allocator();
   const int64_t in_a_pass = 8;
   ChunkHooks hooks;
@@ -50,7 +50,7 @@ TEST(DrtMemory, OfTheDeviceGrowsWithLandmarksOnly) {
 TEST(DrtMemory, SizesRepeatWhileADocumentGrows) {
   constexpr int64_t kChunks = 400;
   DrtConfig drt = small_stack();
-  drt.capacity = kChunks;
+  drt.carry.length = kChunks;
   StackReader reader(small_model(), drt, 3);
   std::set<int64_t> sizes;
   ChunkHooks hooks;

@@ -7,6 +7,7 @@
 #include "layers/state/state_pool.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/softmax_options.h"
 #include "tests/support/test_device.h"
 
 namespace quire::test {
@@ -19,8 +20,8 @@ inline ModelConfig small_model() {
   model.layers = 2;
   model.heads = 2;
   model.mlp.hidden = 8;
-  model.position = Position::alibi;
-  model.attention.window = 4;
+  model.position.kind = Position::alibi;
+  softmax_options(model).window = 4;
   model.initialization.std = 0.5;
   return model;
 }
@@ -31,7 +32,7 @@ inline DrtConfig small_stack() {
   drt.top_k = 2;
   drt.groups = 1;
   drt.encoder_layers = 1;
-  drt.capacity = 16;
+  drt.carry.length = 16;
   return drt;
 }
 

@@ -34,7 +34,7 @@ TEST(DrtStack, AChunkReadsWhatTheLandmarkBeforeItHasChosen) {
 
 TEST(DrtStack, CapacityAndNearestBoundWhatIsRead) {
   DrtConfig drt = small_stack();
-  drt.capacity = 3;
+  drt.carry.length = 3;
   drt.nearest = 2;
   drt.top_k = 4;
   for (const int64_t pass : {33, 5, 1}) {
@@ -144,7 +144,7 @@ TEST(DrtStack, RandomChunksAreUniformAndFixedScoresLearnNothing) {
 // The landmark of the last chunk chooses for a chunk that is not there, and chunk 0 is read by nobody before chunk 2.
 TEST(DrtStack, OnlyWhatIsReadHasAGradient) {
   DrtConfig drt = small_stack();
-  drt.carry = false;
+  drt.carry.in_training = false;
   StackReader reader(small_model(), drt, 6);
   Tape tape;
   const Variable y = reader.read(tape, states(6));
@@ -186,7 +186,7 @@ TEST(DrtStack, TellsWhatAGroupReadsThatNoneBelowItReads) {
 TEST(DrtStack, PiecesOfTheStoreAreComparedAsOne) {
   const int64_t chunks = 40;
   DrtConfig drt = small_stack();
-  drt.capacity = chunks;
+  drt.carry.length = chunks;
   drt.encoder_layers = 0;
   drt.top_k = 3;
   StackReader reader(small_model(), drt, 3 * chunks);

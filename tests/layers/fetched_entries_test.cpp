@@ -69,16 +69,17 @@ INSTANTIATE_TEST_SUITE_P(Places, StoredEntries, ::testing::Values(LogPlace::devi
 
 // Losses and gradients of every mechanism that stores blocks or chunks have the same bits.
 TEST(StoredBlocks, AreReadTheSameFromHostMemory) {
-  const std::string model = "{width: 16, layers: 2, heads: 2, mlp: {hidden: 24}, position: ";
+  const std::string model = "{width: 16, layers: 2, heads: 2, mlp: {hidden: 24}, position: {kind: ";
   for (const std::string& settings :
-       {model + "rope, attention: {kind: landmark, landmark: {block: 2, retrieve: true, top_k: 2, capacity: 6, place: ",
-        model + "rope, attention: {kind: moba, moba: {block: 2, top_k: 3, capacity: 6, place: ",
-        model + "alibi, attention: {window: 4}, stack: {kind: drt, drt: {chunk: 2, top_k: 2, groups: 1, "
-                "encoder_layers: 1, carry: true, capacity: 6, place: "}) {
+       {model + "rope}, attention: {kind: landmark, landmark: {block: 2, top_k: 2, "
+                "carry: {in_training: true, length: 6, place: ",
+        model + "rope}, attention: {kind: moba, moba: {block: 2, top_k: 3, carry: {length: 6, place: ",
+        model + "alibi}, attention: {softmax: {window: 4}}, stack: {kind: drt, drt: {chunk: 2, top_k: 2, groups: 1, "
+                "encoder_layers: 1, carry: {length: 6, place: "}) {
     std::vector<DocumentNll> losses;
     std::vector<std::vector<double>> gradients;
     for (const std::string place : {"device", "host"}) {
-      const auto config = parse_config<ModelConfig>(settings + place + "}}}", "model.yaml");
+      const auto config = parse_config<ModelConfig>(settings + place + "}}}}", "model.yaml");
       const std::vector<Batch> batches = with_inserted(
           cut(random_documents({{24}, {17}}, 11, 1), 6, Pack::pad, alignment_of(config)), insertion_of(config), 11);
       ModelReader reader(config, 11, 2, 6);

@@ -56,7 +56,7 @@ class Weights {
 };
 
 TEST(Initialization, Normal) {
-  const Weights weights({"model.position=xl"});
+  const Weights weights({"model.position.kind=xl"});
   const double residual = 0.02 / std::sqrt(4.0);
   weights.expect("embedding.weight", 0, 0.02);
   weights.expect("query.weight", 0, 0.02);
@@ -71,7 +71,7 @@ TEST(Initialization, Normal) {
 
 // DRT (and GPT-2 without its rule for the residual stream).
 TEST(Initialization, NormalWithoutResidualScale) {
-  const Weights weights({"model.initialization={std: 0.1, scale_residual: false}", "model.position=t5"});
+  const Weights weights({"model.initialization={std: 0.1, scale_residual: false}", "model.position.kind=t5"});
   weights.expect("down.weight", 0, 0.1);
   weights.expect("attention.bias", 0, 0.1);
 }
@@ -88,7 +88,8 @@ TEST(Initialization, TransformerXl) {
 }
 
 TEST(Initialization, FanIn) {
-  const Weights weights({"model.initialization={kind: fan_in}", "model.position=t5", "model.embedding.tied=false"});
+  const Weights weights(
+      {"model.initialization={kind: fan_in}", "model.position.kind=t5", "model.embedding.tied=false"});
   // A normal distribution that is cut at three deviations has 0.98658 of its deviation left.
   const double cut = 0.98658;
   weights.expect("query.weight", 0, cut / 8);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "layers/mechanism_registry.h"
+#include "layers/mixers/softmax_config.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/test_mechanisms.h"
 #include "trainers/setup/evaluation_config.h"
@@ -63,8 +64,8 @@ TEST(KindConfig, OptionsOfAnotherKindAreRefused) {
                "run.yaml:6:5: model.attention.vq: belongs to kind: vq, but kind is softmax here");
   EXPECT_ERROR(parse("  memory: [{kind: fast_weight, layers: [0], top_k: 3}]\n"), ErrorKind::config,
                "run.yaml:5:45: model.memory.0.top_k: belongs to kind: knn, but kind is fast_weight here");
-  EXPECT_ERROR(parse("  memory: [{kind: fast_weight, layers: [0], size: 3}]\n"), ErrorKind::config,
-               "run.yaml:5:45: model.memory.0.size: belongs to kind: knn");
+  EXPECT_ERROR(parse("  memory: [{kind: fast_weight, layers: [0], carry: {length: 3}}]\n"), ErrorKind::config,
+               "run.yaml:5:45: model.memory.0.carry: belongs to kind: knn");
   EXPECT_ERROR(parse("  memory: [{kind: knn, layers: [0], chunk: 3}]\n"), ErrorKind::config,
                "run.yaml:5:37: model.memory.0.chunk: belongs to kind: fast_weight, but kind is knn here");
   EXPECT_ERROR(parse("  memory: [{kind: fast_weight, layers: [0], stale: {keep: 1}}]\n"), ErrorKind::config,
@@ -89,10 +90,10 @@ TEST(KindConfig, AnUnknownKindListsTheKnownOnes) {
 }
 
 TEST(KindConfig, AnOverrideOfTheKindDropsTheOldOptions) {
-  const std::string vq = "  attention: {kind: vq, window: 5, vq: {codes: 4}}\n";
+  const std::string vq = "  attention: {kind: vq, vq: {window: 5, codes: 4}}\n";
   const RunConfig softmax = parse(vq, {"model.attention.kind=softmax"});
   EXPECT_EQ(softmax.model.attention.mechanism.kind, "softmax");
-  EXPECT_EQ(softmax.model.attention.window, 5);  // of every mixer
+  EXPECT_EQ(value_of(softmax, "model.attention.softmax.window"), "none");
   EXPECT_EQ(value_of(softmax, "model.attention.vq.codes"), "absent");
   // Chosen by hand it stays.
   EXPECT_EQ(value_of(parse(vq, {"model.attention.kind=vq"}), "model.attention.vq.codes"), "4");
@@ -110,14 +111,17 @@ TEST(KindConfig, EveryKindReadsBackAsWritten) {
   for (const Mechanism* mechanism : mechanisms()) {
     const Choice choice = choice_of(*mechanism);
     // Not every kind goes with the default positions.
-    const std::string position = "model.position=none";
+    const std::string position = "model.position.kind=none";
     const RunConfig chosen = parse("", {position, choice.setting});
     std::vector<RunConfig> configs{chosen};
-    // Each option with a whole number, made one more or, where that breaks a rule, twice as large.
+    // Each option with a whole number, made one more or, where that breaks a rule, twice as large; one that may be left
+    // out gets a number.
     for (const ConfigSetting& setting : settings_of(chosen)) {
       if (!setting.key.starts_with(choice.options + ".")) continue;
-      if (setting.value.find_first_not_of("0123456789") != std::string::npos || setting.value.size() > 6) continue;
-      const int64_t value = std::stoll(setting.value);
+      const bool none = setting.value == "none";
+      const bool number = setting.value.find_first_not_of("0123456789") == std::string::npos;
+      if ((!none && !number) || setting.value.size() > 6) continue;
+      const int64_t value = none ? 2 : std::stoll(setting.value);
       for (const int64_t other : {value + 1, 2 * value}) {
         if (other == value) continue;
         try {
@@ -150,12 +154,12 @@ TEST(KindConfig, LayersMayHaveOtherKinds) {
   const RunConfig config = parse(
       "  layer_overrides:\n"
       "    - {layers: [0], attention: {kind: vq, vq: {codes: 4}}}\n"
-      "    - {layers: [2], attention: {window: 3}}\n");
+      "    - {layers: [2], attention: {softmax: {window: 3}}}\n");
   const std::vector<LayerConfig> layers = config.model.layer_configs();
   EXPECT_EQ(layers[0].attention.mechanism.kind, "vq");
   EXPECT_EQ(layers[1].attention.mechanism.kind, "softmax");
   EXPECT_EQ(layers[2].attention.mechanism.kind, "softmax");
-  EXPECT_EQ(layers[2].attention.window, 3);
+  EXPECT_EQ(layers[2].attention.mechanism.options.get<SoftmaxConfig>().window, 3);
   expect_same(config, dump_config(config), "in full");
   expect_same(config, dump_config_minimal(config), "in short");
   // Others keep the model's kind with its options.

@@ -29,7 +29,8 @@ class Reader {
  public:
   explicit Reader(const std::vector<std::string>& settings, DType dtype = DType::f64) : dtype_(dtype) {
     const RunConfig config = parse_config<RunConfig>(
-        "model: {width: 12, heads: 2, layers: 1, position: none, initialization: {std: 0.5}}", "model.yaml", settings);
+        "model: {width: 12, heads: 2, layers: 1, position: {kind: none}, initialization: {std: 0.5}}", "model.yaml",
+        settings);
     const LayerConfig layer = config.model.layer_configs()[0];
     mixer_ = std::make_unique<SoftmaxAttention>(Scope(store_, declared_, dtype),
                                                 Place{config.model, layer, layer.attention.mechanism.options},
@@ -141,17 +142,18 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 TEST(KnnMemory, AllOfAWholeDocumentIsFullAttention) {
   const Tensor x = text(40);
   for (const auto& [dtype, tolerance] : {std::pair{DType::f64, 1e-13}, std::pair{DType::f32, 1e-5}}) {
-    Reader full({"model.attention.cache={kind: kv, length: 40}"}, dtype);
+    Reader full({"model.attention.softmax.carry={kind: kv, length: 40}"}, dtype);
     for (const char* key_heads : {"1", "2"}) {
       const std::string heads = std::string("model.key_heads=") + key_heads;
-      Reader cached({"model.attention.cache={kind: kv, length: 40}", heads}, dtype);
-      Reader retrieved({"model.memory=[{kind: knn, layers: [0], size: 40, top_k: 40, combine: joint}]", heads}, dtype);
+      Reader cached({"model.attention.softmax.carry={kind: kv, length: 40}", heads}, dtype);
+      Reader retrieved(
+          {"model.memory=[{kind: knn, layers: [0], carry: {length: 40}, top_k: 40, combine: joint}]", heads}, dtype);
       EXPECT_LT(largest_difference(cached.read(x), retrieved.read(x)), tolerance) << key_heads;
     }
   }
 }
 
-constexpr const char* kSmall = "model.memory=[{kind: knn, layers: [0], size: 12, top_k: 3, ";
+constexpr const char* kSmall = "model.memory=[{kind: knn, layers: [0], carry: {length: 12}, top_k: 3, ";
 
 // With a gate that opens heads one by one.
 std::vector<double> with_open_heads(const Tensor& x, double first, double second) {
@@ -209,7 +211,7 @@ TEST(KnnMemory, StopForwardHasTheValueOfMemoryAndTheGradientOfLocalAttention) {
 }
 
 TEST(KnnMemory, OfTheOldestNothingIsLeftWhenItIsFull) {
-  Reader reader({"model.memory=[{kind: knn, layers: [0], size: 12, top_k: 2}]"});
+  Reader reader({"model.memory=[{kind: knn, layers: [0], carry: {length: 12}, top_k: 2}]"});
   reader.read(text(25));
   EXPECT_EQ(reader.length("memory.0.keys"), 12);
   // Two of the third, all of the fourth and fifth step.
@@ -224,11 +226,11 @@ TEST(KnnMemory, OfTheOldestNothingIsLeftWhenItIsFull) {
 
 TEST(KnnMemory, WhereItLiesDoesNotMatter) {
   const Tensor x = text(40);
-  const std::string begin = "model.memory=[{kind: knn, layers: [0], size: 17, top_k: 3, place: ";
-  Reader device({begin + "device}]"});
+  const std::string begin = "model.memory=[{kind: knn, layers: [0], top_k: 3, carry: {length: 17, place: ";
+  Reader device({begin + "device}}]"});
   const std::vector<double> wanted = device.read(x);
   for (const std::string place : {"host", "file"}) {
-    Reader other({begin + place + "}]"});
+    Reader other({begin + place + "}}]"});
     EXPECT_EQ(other.read(x), wanted) << place;
     EXPECT_EQ(values_of(other.state().stored_ring(other.log("memory.0.keys"))),
               values_of(device.state().stored_ring(device.log("memory.0.keys"))));
@@ -237,14 +239,15 @@ TEST(KnnMemory, WhereItLiesDoesNotMatter) {
 
 TEST(KnnMemory, SmallerNumbersLoseLittle) {
   const Tensor x = text(40);
-  const std::string begin = "model.memory=[{kind: knn, layers: [0], size: 40, top_k: 40, combine: joint, dtype: ";
-  Reader whole({begin + "f32}]"}, DType::f32);
+  const std::string begin =
+      "model.memory=[{kind: knn, layers: [0], top_k: 40, combine: joint, carry: {length: 40, dtype: ";
+  Reader whole({begin + "f32}}]"}, DType::f32);
   const std::vector<double> wanted = whole.read(x);
   double norm = 0;
   for (const double value : wanted) norm += value * value;
   for (const auto& [dtype, bytes, most] :
        {std::tuple{"bf16", 2, 6e-3}, std::tuple{"int8", 1, 1.2e-2}, std::tuple{"fp8", 1, 4e-2}}) {
-    Reader other({begin + dtype + "}]"}, DType::f32);
+    Reader other({begin + dtype + "}}]"}, DType::f32);
     const std::vector<double> got = other.read(x);
     double error = 0;
     for (size_t i = 0; i < got.size(); ++i) error += (got[i] - wanted[i]) * (got[i] - wanted[i]);
@@ -257,9 +260,10 @@ TEST(KnnMemory, SmallerNumbersLoseLittle) {
 TEST(KnnMemory, EvictedEntriesAreThoseTheCacheNoLongerHolds) {
   // Cache and memory hold every token once: attention to both is attention to all.
   const Tensor x = text(40);
-  Reader full({"model.attention.cache={kind: kv, length: 40}"});
-  Reader split({"model.attention.cache={kind: kv, length: 7}",
-                "model.memory=[{kind: knn, layers: [0], size: 40, top_k: 40, combine: joint, write: evict}]"});
+  Reader full({"model.attention.softmax.carry={kind: kv, length: 40}"});
+  Reader split(
+      {"model.attention.softmax.carry={kind: kv, length: 7}",
+       "model.memory=[{kind: knn, layers: [0], carry: {length: 40}, top_k: 40, combine: joint, write: evict}]"});
   EXPECT_LT(largest_difference(split.read(x), full.read(x)), 1e-13);
   EXPECT_EQ(split.length("memory.0.keys"), 33);
   EXPECT_EQ(split.length("cache.keys"), 7);
@@ -269,13 +273,13 @@ TEST(KnnMemory, EvictedEntriesAreThoseTheCacheNoLongerHolds) {
 TEST(KnnMemory, WithAStrideEveryNthTokenEnters) {
   const Tensor x = text(40);
   const std::string memory = "model.memory=[{kind: knn, layers: [0], combine: joint, top_k: 3, ";
-  Reader all({memory + "size: 40}]"});
+  Reader all({memory + "carry: {length: 40}}]"});
   all.read(x);
   for (const auto& [write, entered] : {std::pair{"produce", 40}, {"evict", 33}}) {
     for (const int64_t piece : {5, 4, 2, 1}) {
       SCOPED_TRACE(write + std::string(", ") + std::to_string(piece));
-      Reader some({"model.attention.cache={kind: kv, length: 7}",
-                   memory + "size: 9, stride: 3, write: " + std::string(write) + "}]"});
+      Reader some({"model.attention.softmax.carry={kind: kv, length: 7}",
+                   memory + "carry: {length: 9}, stride: 3, write: " + std::string(write) + "}]"});
       some.read(text(10, 4), 2);
       some.read(x, piece);
       ASSERT_EQ(some.length("memory.0.keys"), 9);
@@ -294,27 +298,28 @@ TEST(KnnMemory, WithAStrideEveryNthTokenEnters) {
 
 // Of a document that begins inside the row, and not of padding.
 TEST(KnnMemory, AStrideCountsFromTheBeginningOfTheDocument) {
-  Reader all({"model.memory=[{kind: knn, layers: [0], size: 9, top_k: 3}]"});
+  Reader all({"model.memory=[{kind: knn, layers: [0], carry: {length: 9}, top_k: 3}]"});
   const auto of_token = [&](const Tensor& x, int64_t token) {
     all.read(x);
     const std::vector<double> keys = all.entries("memory.0.keys");
     return std::vector<double>(keys.begin() + token * kWidth, keys.begin() + (token + 1) * kWidth);
   };
-  Reader some({"model.memory=[{kind: knn, layers: [0], size: 9, top_k: 3, stride: 2}]"});
+  Reader some({"model.memory=[{kind: knn, layers: [0], carry: {length: 9}, top_k: 3, stride: 2}]"});
   const Tensor x = text(kTokens);
   some.step_with(x, {0, 0, 0, -1, -1}, {4, 5, 6, 0, 0});
   EXPECT_EQ(some.entries("memory.0.keys"), of_token(x, 1));
   some.step_with(x, {0, 0, 1, 1, 1}, {7, 8, 0, 1, 2});
   EXPECT_EQ(some.entries("memory.0.keys"), of_token(x, 3));
-  Reader few({"model.memory=[{kind: knn, layers: [0], size: 9, top_k: 3, stride: 12}]"});
+  Reader few({"model.memory=[{kind: knn, layers: [0], carry: {length: 9}, top_k: 3, stride: 12}]"});
   few.read(text(30));
   EXPECT_EQ(few.length("memory.0.keys"), 2);
 }
 
 TEST(KnnMemory, EntriesOfEarlierStepsAreNotRetrieved) {
   const Tensor x = text(40);
-  Reader kept({"model.memory=[{kind: knn, layers: [0], size: 40, top_k: 40, combine: joint, stale: {keep: 2}}]"});
-  Reader small({"model.memory=[{kind: knn, layers: [0], size: 10, top_k: 10, combine: joint}]"});
+  Reader kept(
+      {"model.memory=[{kind: knn, layers: [0], carry: {length: 40}, top_k: 40, combine: joint, stale: {keep: 2}}]"});
+  Reader small({"model.memory=[{kind: knn, layers: [0], carry: {length: 10}, top_k: 10, combine: joint}]"});
   EXPECT_LT(largest_difference(kept.read(x), small.read(x)), 1e-14);
   EXPECT_EQ(kept.length("memory.0.keys"), 40);
   EXPECT_NEAR(kept.told("memory.0.age"), 1.5, 1e-12);
@@ -322,17 +327,18 @@ TEST(KnnMemory, EntriesOfEarlierStepsAreNotRetrieved) {
 
 TEST(KnnMemory, LeastEntriesAndReadingOnly) {
   const Tensor x = text(20);
-  Reader closed({"model.memory=[{kind: knn, layers: [0], size: 40, top_k: 4, least: 40, closed_when_empty: true}]"});
+  Reader closed(
+      {"model.memory=[{kind: knn, layers: [0], carry: {length: 40}, top_k: 4, least: 40, closed_when_empty: true}]"});
   Reader none({});
   EXPECT_EQ(closed.read(x), none.read(x));
-  Reader never({"model.memory=[{kind: knn, layers: [0], size: 40, top_k: 4, write: never}]"});
+  Reader never({"model.memory=[{kind: knn, layers: [0], carry: {length: 40}, top_k: 4, write: never}]"});
   never.read(x);
   EXPECT_EQ(never.length("memory.0.keys"), 0);
 }
 
 // A third of the entries a step: after three steps with other weights all of them are as these make them.
 TEST(KnnMemory, RefreshedEntriesFollowTheWeights) {
-  Reader reader({"model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4, stale: {refresh: 0.34}}]"});
+  Reader reader({"model.memory=[{kind: knn, layers: [0], carry: {length: 20}, top_k: 4, stale: {refresh: 0.34}}]"});
   const Tensor x = text(20);
   reader.read(x);
   EXPECT_NEAR(reader.told("memory.0.cosine"), 1, 1e-12);
@@ -346,13 +352,14 @@ TEST(KnnMemory, RefreshedEntriesFollowTheWeights) {
   EXPECT_NEAR(reader.told("memory.0.cosine"), 1, 1e-12);
 
   // The inputs are those of the tokens that entered.
-  Reader some({"model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4, stride: 2, stale: {refresh: 0.34}}]"});
+  Reader some(
+      {"model.memory=[{kind: knn, layers: [0], carry: {length: 20}, top_k: 4, stride: 2, stale: {refresh: 0.34}}]"});
   some.read(x);
   ops::scale(some.parameter("key.weight"), RandomTensors(7).normal({kWidth, kWidth}), 0.5);
   for (int step = 0; step < 5; ++step) some.step(text(kTokens, 30 + static_cast<uint32_t>(step)));
   EXPECT_NEAR(some.told("memory.0.cosine"), 1, 1e-12);
 
-  Reader stale({"model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4}]"});
+  Reader stale({"model.memory=[{kind: knn, layers: [0], carry: {length: 20}, top_k: 4}]"});
   stale.read(x);
   EXPECT_NEAR(stale.told("memory.0.cosine"), 1, 1e-12);
   ops::scale(stale.parameter("key.weight"), RandomTensors(7).normal({kWidth, kWidth}), 0.5);
@@ -365,8 +372,8 @@ TEST(KnnMemory, AnInvertedFileFindsTheSameAfterAResume) {
   if (!load_faiss().found) GTEST_SKIP() << load_faiss().reason;
   const Tensor x = text(700);
   const auto memory = [](const std::string& search) {
-    return std::vector<std::string>{"model.memory=[{kind: knn, layers: [0], size: 400, top_k: 4, combine: joint, " +
-                                    search + "}]"};
+    return std::vector<std::string>{
+        "model.memory=[{kind: knn, layers: [0], carry: {length: 400}, top_k: 4, combine: joint, " + search + "}]"};
   };
   Reader exact(memory("search: exact"), DType::f32);
   Reader all(memory("search: inverted, inverted: {lists: 4, probes: 4, period: 200}"), DType::f32);
@@ -388,25 +395,25 @@ TEST(KnnMemory, AnInvertedFileFindsTheSameAfterAResume) {
 }
 
 TEST(KnnMemory, StateOfAnotherSizeIsRefused) {
-  Reader reader({"model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4}]"});
+  Reader reader({"model.memory=[{kind: knn, layers: [0], carry: {length: 20}, top_k: 4}]"});
   reader.read(text(10));
   const SavedState saved = saved_state(reader.pool());
-  Reader larger({"model.memory=[{kind: knn, layers: [0], size: 21, top_k: 4}]"});
+  Reader larger({"model.memory=[{kind: knn, layers: [0], carry: {length: 21}, top_k: 4}]"});
   EXPECT_ERROR(load_state(larger.pool(), saved), ErrorKind::checkpoint, "--drop-state");
-  Reader same({"model.memory=[{kind: knn, layers: [0], size: 20, top_k: 9}]"});
+  Reader same({"model.memory=[{kind: knn, layers: [0], carry: {length: 20}, top_k: 9}]"});
   load_state(same.pool(), saved);
   EXPECT_EQ(same.length("memory.0.keys"), 10);
   EXPECT_EQ(same.state().ages(same.log("memory.0.keys").group, 0)[0].step, 2);
 }
 
 TEST(KnnMemory, StateOfAnotherTypeIsRefused) {
-  const std::string begin = "model.memory=[{kind: knn, layers: [0], size: 20, top_k: 4, dtype: ";
-  Reader reader({begin + "fp8}]"}, DType::f32);
+  const std::string begin = "model.memory=[{kind: knn, layers: [0], top_k: 4, carry: {length: 20, dtype: ";
+  Reader reader({begin + "fp8}}]"}, DType::f32);
   reader.read(text(10));
   const SavedState saved = saved_state(reader.pool());
-  Reader other({begin + "int8}]"}, DType::f32);
+  Reader other({begin + "int8}}]"}, DType::f32);
   EXPECT_ERROR(load_state(other.pool(), saved), ErrorKind::checkpoint, "rows of f8 [20, 2, 6] are stored but");
-  Reader same({begin + "fp8}]"}, DType::f32);
+  Reader same({begin + "fp8}}]"}, DType::f32);
   load_state(same.pool(), saved);
   const Tensor next = text(kTokens, 2);
   EXPECT_EQ(same.step(next), reader.step(next));
@@ -418,18 +425,19 @@ TEST(KnnMemory, ContradictionsAreRefused) {
     EXPECT_ERROR(Reader({"model.memory=[{kind: knn, layers: [0], " + memory + "}]", other}), ErrorKind::config,
                  message);
   };
-  refused("size: 10, top_k: 3, search: bucketed", "a size that is a multiple of top_k");
-  refused("write: evict", "has no cache that entries could leave");
+  refused("carry: {length: 10}, top_k: 3, search: bucketed", "a length that is a multiple of top_k");
+  refused("write: evict", "carries nothing that entries could leave");
   refused("stale: {keep: 2, refresh: 0.1}", "use keep or refresh");
-  refused("size: 100, search: inverted", "the groups would never be learned");
-  refused("size: 100000, search: inverted, stale: {keep: 3}", "entries that stay as they were written");
-  refused("size: 100000, search: inverted, dtype: fp8", "leave place and dtype as they are");
-  refused("size: 100000, search: inverted, place: file", "leave place and dtype as they are");
+  refused("carry: {length: 100}, search: inverted", "the groups would never be learned");
+  refused("carry: {length: 100000}, search: inverted, stale: {keep: 3}", "entries that stay as they were written");
+  refused("carry: {length: 100000, dtype: fp8}, search: inverted", "leave carry.place and carry.dtype as they are");
+  refused("carry: {length: 100000, place: file}, search: inverted", "leave carry.place and carry.dtype as they are");
   refused("combine: add, gate: 0.5", "only combine: gate and content_gate have one");
   refused("combine: stop_forward, closed_when_empty: true", "only combine: gate and content_gate can close");
   refused("write: never, stride: 2", "says which tokens enter memory");
-  refused("size: 4, least: 5", "memory would never be read");
-  refused("write: evict, stale: {refresh: 0.1}", "use write: produce", "model.attention.cache={kind: kv, length: 4}");
+  refused("carry: {length: 4}, least: 5", "memory would never be read");
+  refused("write: evict, stale: {refresh: 0.1}", "use write: produce",
+          "model.attention.softmax.carry={kind: kv, length: 4}");
   refused("top_k: 4", "beside which no memory goes", "model.attention.kind=vq");
   refused("top_k: 4}, {kind: knn, layers: [0], combine: joint", "list it before the other memories");
 }

@@ -82,8 +82,8 @@ LandmarkConfig storing(int64_t block, int64_t top_k, int64_t capacity) {
   LandmarkConfig config;
   config.block = block;
   config.top_k = top_k;
-  config.capacity = capacity;
-  config.retrieve = true;
+  config.carry.length = capacity;
+  config.carry.in_training = true;
   return config;
 }
 
@@ -168,7 +168,7 @@ TEST(LandmarkHeads, GoesOnFromSavedState) {
   for (const LogPlace place : {LogPlace::device, LogPlace::host, LogPlace::file}) {
     if (place == LogPlace::file && !(test_device() == kCpu)) continue;
     LandmarkConfig config = storing(3, 2, 4);
-    config.place = place;
+    config.carry.place = place;
     const Inputs inputs(6);
     Reader first = reader_of(config);
     inputs.read(first, 0, 10);

@@ -21,11 +21,12 @@ constexpr int64_t kVocabulary = 7;
 class Model {
  public:
   explicit Model(const std::vector<std::string>& settings, int64_t rows = 1, int64_t vocabulary = kVocabulary)
-      : reader_(parse_config<RunConfig>("model: {width: 6, heads: 2, layers: 1, position: none, mlp: {kind: relu, "
-                                        "hidden: 5}, embedding: {tied: false}, initialization: {std: 0.5}}",
-                                        "model.yaml", settings)
-                    .model,
-                vocabulary, rows, 8) {}
+      : reader_(
+            parse_config<RunConfig>("model: {width: 6, heads: 2, layers: 1, position: {kind: none}, mlp: {kind: relu, "
+                                    "hidden: 5}, embedding: {tied: false}, initialization: {std: 0.5}}",
+                                    "model.yaml", settings)
+                .model,
+            vocabulary, rows, 8) {}
 
   Tensor parameter(const std::string& name) const { return entry(name).variable.value(); }
   // What the last backward pass left there.
@@ -219,9 +220,9 @@ TEST(InsertedTokens, ArePredictedLikeTokens) {
 
 // What is reported as the loss is that of the text.
 TEST(InsertedTokens, HaveATermOfTheirOwn) {
-  const RunConfig config =
-      parse_config<RunConfig>("model: {width: 6, heads: 2, layers: 1, position: none, mlp: {kind: relu, hidden: 5}}",
-                              "model.yaml", {inserting({.period = 3, .ids = 2, .predicted = true})});
+  const RunConfig config = parse_config<RunConfig>(
+      "model: {width: 6, heads: 2, layers: 1, position: {kind: none}, mlp: {kind: relu, hidden: 5}}", "model.yaml",
+      {inserting({.period = 3, .ids = 2, .predicted = true})});
   ParameterStore store;
   const Network network(store, config.model, kVocabulary, DType::f64);
   StatePool state(network.declared.state, 1, 8, DType::f64, test_device());

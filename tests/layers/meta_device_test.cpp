@@ -92,10 +92,11 @@ TEST(MetaDeviceCount, ParametersOfAPaperScaleModel) {
 
 INSTANTIATE_TEST_SUITE_P(
     Mechanisms, MetaDevice,
-    ::testing::Values(std::vector<std::string>{"model.attention.cache={kind: hidden, length: 512}"},
-                      std::vector<std::string>{"model.position=t5", "model.attention.qk_norm=true",
-                                               "model.attention.window=384", "model.attention.cache={kind: kv}"},
-                      std::vector<std::string>{"model.position=none", "model.norm={kind: layer, placement: post}",
+    ::testing::Values(std::vector<std::string>{"model.attention.softmax.carry={kind: hidden, length: 512}"},
+                      std::vector<std::string>{"model.position.kind=t5", "model.attention.softmax.qk_norm=true",
+                                               "model.attention.softmax.window=384",
+                                               "model.attention.softmax.carry={kind: kv}"},
+                      std::vector<std::string>{"model.position.kind=none", "model.norm={kind: layer, placement: post}",
                                                "model.mlp={kind: gelu, hidden: 4096, bias: true}",
                                                "model.embedding.tied=false"}));
 

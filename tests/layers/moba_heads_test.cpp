@@ -60,7 +60,7 @@ std::vector<double> reference(const Inputs& in, const MobaConfig& config, bool r
   const auto key = [&](int64_t j) { return rotated(line(in.k, kKeyHeads, row, j, kv), j, rope); };
   const int64_t own = token / config.block;
   std::vector<std::pair<double, int64_t>> scores;
-  for (int64_t block = std::max<int64_t>(0, own - config.capacity); block < own; ++block) {
+  for (int64_t block = std::max<int64_t>(0, own - config.carry.length); block < own; ++block) {
     std::vector<double> mean(static_cast<size_t>(kSize), 0);
     for (int64_t j = block * config.block; j < (block + 1) * config.block; ++j) {
       const std::vector<double> k = key(j);
@@ -86,8 +86,8 @@ std::vector<double> reference(const Inputs& in, const MobaConfig& config, bool r
 }
 
 void expect_reference(const Inputs& in, const MobaConfig& config, Position position, int64_t length) {
-  SCOPED_TRACE(fmt::format("block {}, top_k {}, capacity {}, chunks of {}", config.block, config.top_k, config.capacity,
-                           length));
+  SCOPED_TRACE(fmt::format("block {}, top_k {}, capacity {}, chunks of {}", config.block, config.top_k,
+                           config.carry.length, length));
   HeadReader<MobaHeads> reader(DType::f64, kRows, kTokens, [&](const Scope& scope) {
     return MobaHeads(scope, config, {kHeads, kKeyHeads, kSize, kSize}, position, {},
                      std::make_shared<PositionTables>());
@@ -117,7 +117,7 @@ MobaConfig moba(int64_t block, int64_t top_k, int64_t capacity) {
   MobaConfig config;
   config.block = block;
   config.top_k = top_k;
-  config.capacity = capacity;
+  config.carry.length = capacity;
   return config;
 }
 
@@ -144,12 +144,12 @@ TEST(MobaHeads, TiesGoToTheOldestBlock) {
 TEST(MobaHeads, AllBlocksAreFullAttention) {
   const auto config = [](const std::string& attention) {
     return parse_config<ModelConfig>(
-        "{width: 16, layers: 2, heads: 2, mlp: {hidden: 24}, position: rope, attention: " + attention + "}",
+        "{width: 16, layers: 2, heads: 2, mlp: {hidden: 24}, position: {kind: rope}, attention: " + attention + "}",
         "model.yaml");
   };
   const auto documents = random_documents({{24}, {17}}, 11, 1);
-  ModelReader softmax(config("{cache: {kind: kv, length: 40}}"), 11, 2, 7);
-  ModelReader blocks(config("{kind: moba, moba: {block: 4, top_k: 9, capacity: 20}}"), 11, 2, 7);
+  ModelReader softmax(config("{softmax: {carry: {kind: kv, length: 40}}}"), 11, 2, 7);
+  ModelReader blocks(config("{kind: moba, moba: {block: 4, top_k: 9, carry: {length: 20}}}"), 11, 2, 7);
   const DocumentNll wanted = softmax.read(cut(documents, 7, Pack::pad));
   const DocumentNll got = blocks.read(cut(documents, 7, Pack::pad));
   ASSERT_EQ(got.size(), wanted.size());

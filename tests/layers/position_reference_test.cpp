@@ -8,6 +8,7 @@
 #include "layers/state/state_pool.h"
 #include "tests/support/compare.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/softmax_options.h"
 
 namespace quire::test {
 namespace {
@@ -35,14 +36,14 @@ ModelConfig model_of(const Setting& s) {
   model.heads = s.heads;
   model.key_heads = s.key_heads;
   model.head_size = s.head_size;
-  model.position = s.position;
+  model.position.kind = s.position;
   model.initialization.std = 0.6;
-  model.attention.window = s.window;
-  model.attention.attend_self = s.attend_self;
-  model.attention.qk_norm = s.qk_norm;
-  model.attention.rope = {kBase, s.dims};
-  model.attention.cache.kind = CacheKind::kv;
-  model.attention.cache.length = s.window.value_or(kTokens);
+  softmax_options(model).window = s.window;
+  softmax_options(model).attend_self = s.attend_self;
+  softmax_options(model).qk_norm = s.qk_norm;
+  model.position.rope = {kBase, s.dims};
+  softmax_options(model).carry.kind = CarryKind::kv;
+  softmax_options(model).carry.length = s.window.value_or(kTokens);
   return model;
 }
 

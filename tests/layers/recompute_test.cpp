@@ -80,13 +80,14 @@ TEST_P(Recomputation, ChangesNoBit) {
 using Settings = std::vector<std::string>;
 INSTANTIATE_TEST_SUITE_P(
     , Recomputation,
-    ::testing::Values(Settings{"model.attention.cache={kind: hidden, length: 5}", "model.dropout.position=0.2"},
-                      Settings{"model.position=t5", "model.attention={window: 4, qk_norm: true, cache: {kind: kv}}"},
-                      Settings{"model.position=rope", "model.key_heads=1",
-                               "model.attention.cache={kind: kv, length: 5, dtype: bf16}"},
-                      Settings{"model.position=alibi", "model.attention.cache={kind: hidden, length: 5}",
+    ::testing::Values(Settings{"model.attention.softmax.carry={kind: hidden, length: 5}", "model.dropout.position=0.2"},
+                      Settings{"model.position.kind=t5",
+                               "model.attention={softmax: {window: 4, qk_norm: true, carry: {kind: kv}}}"},
+                      Settings{"model.position.kind=rope", "model.key_heads=1",
+                               "model.attention.softmax.carry={kind: kv, length: 5, dtype: bf16}"},
+                      Settings{"model.position.kind=alibi", "model.attention.softmax.carry={kind: hidden, length: 5}",
                                "model.norm={kind: layer, placement: post, last: false}"},
-                      Settings{"model.position=none",
+                      Settings{"model.position.kind=none",
                                "model.memory=[{kind: trivial_register, layers: [0]}, {kind: "
                                "trivial_log, layers: [1, 2], size: 4}]"}));
 
@@ -121,7 +122,8 @@ TEST(RecomputationState, IsWrittenOnce) {
 // What one training step of a model needs at most beyond its weights, in bytes of the counting device.
 int64_t peak_of(const std::string& recompute) {
   const RunConfig config = parse_config<RunConfig>(
-      "model: {width: 256, layers: 16, heads: 4, mlp: {hidden: 1024}, attention: {cache: {kind: hidden, length: 64}}}",
+      "model: {width: 256, layers: 16, heads: 4, mlp: {hidden: 1024}, attention: {softmax: {carry: {kind: hidden, "
+      "length: 64}}}}",
       "run.yaml", {"model.recompute=" + recompute});
   ParameterStore store;
   const Network network(store, config.model, 64, DType::f32);

@@ -32,8 +32,8 @@ struct Calls {
 };
 Calls calls_with(const std::vector<std::string>& settings) {
   const RunConfig config = parse_config<RunConfig>(
-      "model: {width: 8, heads: 2, layers: 2, position: none, mlp: {kind: gelu, hidden: 12, bias: true}}", "model.yaml",
-      settings);
+      "model: {width: 8, heads: 2, layers: 2, position: {kind: none}, mlp: {kind: gelu, hidden: 12, bias: true}}",
+      "model.yaml", settings);
   ModelReader reader(config.model, kVocabulary, 2, kLength);
   reader.training = true;
   for (OpBase* op : OpBase::all()) op->reset_stats();

@@ -7,6 +7,7 @@
 #include "layers/state/state_pool.h"
 #include "tests/support/compare.h"
 #include "tests/support/hand_batch.h"
+#include "tests/support/softmax_options.h"
 
 namespace quire::test {
 namespace {
@@ -27,22 +28,22 @@ struct Setting {
 // One block whose weights are drawn from the same seed whatever its cache is.
 class OneBlock {
  public:
-  OneBlock(const Setting& setting, CacheKind cache, int64_t length, int64_t segment) {
+  OneBlock(const Setting& setting, CarryKind cache, int64_t length, int64_t segment) {
     ModelConfig model;
     model.width = kWidth;
     model.layers = 1;
     model.heads = 3;
     model.key_heads = setting.key_heads;
     model.mlp.hidden = 7;
-    model.position = setting.position;
+    model.position.kind = setting.position;
     model.norm.placement = setting.placement;
     model.initialization.std = 0.5;
-    model.attention.window = setting.window;
-    model.attention.attend_self = setting.attend_self;
-    model.attention.qk_norm = setting.qk_norm;
-    model.attention.t5 = {8, 16};
-    model.attention.cache.kind = cache;
-    if (cache != CacheKind::none) model.attention.cache.length = length;
+    softmax_options(model).window = setting.window;
+    softmax_options(model).attend_self = setting.attend_self;
+    softmax_options(model).qk_norm = setting.qk_norm;
+    model.position.t5 = {8, 16};
+    softmax_options(model).carry.kind = cache;
+    if (cache != CarryKind::none) softmax_options(model).carry.length = length;
     Declarations declared;
     block_ = std::move(make_blocks(Scope(store_, declared, DType::f64), model, 0, 1)[0]);
     store_.allocate(DType::f64, kCpu, 3);
@@ -77,15 +78,15 @@ class Mixer : public ::testing::TestWithParam<Setting> {};
 TEST_P(Mixer, SegmentsComputeWhatTheWholeComputes) {
   const int64_t total = 23;
   const Tensor x = RandomTensors(1).normal({kRows, total, kWidth});
-  OneBlock whole(GetParam(), CacheKind::none, 0, total);
+  OneBlock whole(GetParam(), CarryKind::none, 0, total);
   const Tensor wanted = whole(one_segment(kRows, total, {1, 1}), x);
-  for (const CacheKind cache : {CacheKind::hidden, CacheKind::kv}) {
+  for (const CarryKind cache : {CarryKind::hidden, CarryKind::kv}) {
     OneBlock parts(GetParam(), cache, GetParam().window.value_or(total), 9);
     int64_t begin = 0;
     for (const int64_t count : {9, 1, 2, 8, 3}) {
       const Tensor y = parts(one_segment(kRows, count, {begin == 0, begin == 0}), tokens_of(x, begin, begin + count));
       EXPECT_LE(relative_error(y, tokens_of(wanted, begin, begin + count)), 1e-12)
-          << (cache == CacheKind::kv ? "kv" : "hidden") << " from token " << begin;
+          << (cache == CarryKind::kv ? "kv" : "hidden") << " from token " << begin;
       begin += count;
     }
   }
@@ -94,8 +95,8 @@ TEST_P(Mixer, SegmentsComputeWhatTheWholeComputes) {
 // Transformer-XL's two caches agree while the weights do not change, shorter than the history or not.
 TEST_P(Mixer, HiddenStatesAndKeysAgree) {
   const Tensor x = RandomTensors(2).normal({kRows, 20, kWidth});
-  OneBlock hidden(GetParam(), CacheKind::hidden, 3, 5);
-  OneBlock keys(GetParam(), CacheKind::kv, 3, 5);
+  OneBlock hidden(GetParam(), CarryKind::hidden, 3, 5);
+  OneBlock keys(GetParam(), CarryKind::kv, 3, 5);
   for (int64_t begin = 0; begin < 20; begin += 5) {
     const Batch batch = one_segment(kRows, 5, {begin == 0, begin == 10});  // row 1 turns to a new document
     const Tensor part = tokens_of(x, begin, begin + 5);
@@ -106,7 +107,7 @@ TEST_P(Mixer, HiddenStatesAndKeysAgree) {
 // Two documents in one row: the second is computed as if it stood alone, and it is what the row carries on.
 TEST_P(Mixer, DocumentsInARowAreIndependent) {
   const Tensor x = RandomTensors(3).normal({kRows, 14, kWidth});
-  for (const CacheKind cache : {CacheKind::hidden, CacheKind::kv}) {
+  for (const CarryKind cache : {CarryKind::hidden, CarryKind::kv}) {
     OneBlock joined(GetParam(), cache, 6, 9);
     OneBlock alone(GetParam(), cache, 6, 9);
     const Batch both = batch_of({{0, 0, 0, 0, 1, 1, 1, 1, 1}, {0, 0, 0, 0, 1, 1, 1, 1, 1}}, {1, 1});

@@ -19,7 +19,7 @@ class TrivialMemoryTest : public ::testing::Test {
     register_trivial_memories();
     Declarations declared;
     const RunConfig config =
-        parse_config<RunConfig>("model: {width: 1, heads: 1, layers: 1, position: none}\n", "model.yaml",
+        parse_config<RunConfig>("model: {width: 1, heads: 1, layers: 1, position: {kind: none}}\n", "model.yaml",
                                 {"model.memory=[{kind: " + kind + ", layers: [0]" + more + "}]"});
     const LayerConfig layer = config.model.layer_configs()[0];
     const KindConfig& chosen = config.model.memory[0].mechanism;

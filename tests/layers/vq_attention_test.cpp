@@ -24,8 +24,9 @@ class Layer {
  public:
   explicit Layer(const std::vector<std::string>& settings) {
     const RunConfig config = parse_config<RunConfig>(
-        "model: {width: 8, heads: 2, layers: 1, position: alibi, initialization: {std: 0.5}, attention: {kind: vq, "
-        "window: 4, vq: {block: 4, codes: 6}}}",
+        "model: {width: 8, heads: 2, layers: 1, position: {kind: alibi}, initialization: {std: 0.5}, attention: {kind: "
+        "vq, "
+        "vq: {window: 4, block: 4, codes: 6}}}",
         "model.yaml", settings);
     const LayerConfig layer = config.model.layer_configs()[0];
     mixer_ =
@@ -104,9 +105,9 @@ Tensor inputs(uint32_t seed) {
 
 // A document that the window covers has nothing in the cache.
 TEST(VqAttention, ReadsNoCacheWhileTheWindowCoversTheDocument) {
-  const std::string wide = "model.attention.window=16";
+  const std::string wide = "model.attention.vq.window=16";
   Layer with({wide});
-  Layer without({wide, "model.attention.vq.cache=false"});
+  Layer without({wide, "model.attention.vq.compressive_cache=false"});
   for (uint32_t i = 0; i < 2; ++i) EXPECT_EQ(with.step(inputs(i), i == 0), without.step(inputs(i), i == 0));
   // The third piece is 16 to 24 tokens in.
   EXPECT_GT(distance(with.step(inputs(2), false), without.step(inputs(2), false)), 1e-3);

@@ -23,7 +23,7 @@ model:
   layers: 2
   heads: 2
   mlp: {hidden: 12}
-  attention: {t5: {buckets: 6, max_distance: 8}}
+  position: {kind: t5, t5: {buckets: 6, max_distance: 8}}
   initialization: {std: 0.3, scale_residual: false}
 optimizer: {lr: 0.01}
 schedule: {warmup: 3, steps: 20}

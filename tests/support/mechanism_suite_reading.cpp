@@ -126,7 +126,7 @@ bool has_memory_or_stack(const ModelConfig& model) {
 ModelConfig with_split_invariant_mixers() {
   std::vector<std::string> settings = MechanismTest::GetParam().mechanism.settings;
   settings.emplace_back("model.layer_overrides=[]");
-  settings.emplace_back("model.attention={kind: softmax, window: 6, cache: {kind: kv}}");
+  settings.emplace_back("model.attention={kind: softmax, softmax: {window: 6, carry: {kind: kv}}}");
   ModelConfig model = mechanism_config(settings).model;
   for (MemoryConfig& memory : model.memory) memory.layers = {-1};
   return model;

@@ -20,8 +20,8 @@ model:
   layers: 2
   heads: 2
   mlp: {kind: swiglu, hidden: 24}
-  position: xl
-  attention: {cache: {kind: hidden, length: 12}}
+  position: {kind: xl}
+  attention: {softmax: {carry: {kind: hidden, length: 12}}}
 optimizer: {lr: 1e-2}
 schedule: {kind: cosine, warmup: 2, steps: 20}
 evaluate: {every: 0, split: valid, rows: 2}

@@ -1,4 +1,4 @@
-// model.attention.implementation: what is refused, and what is kept.
+// model.attention.softmax.implementation: what is refused, and what is kept.
 #include "trainers/setup/attention_choice.h"
 
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@ model:
   width: 16
   layers: 3
   heads: 2
-  position: rope
-  attention: {window: 9, cache: {kind: kv}}
+  position: {kind: rope}
+  attention: {softmax: {window: 9, carry: {kind: kv}}}
 )";
 
 RunConfig config(const std::vector<std::string>& settings) {
@@ -25,41 +25,49 @@ RunConfig config(const std::vector<std::string>& settings) {
 }
 
 void expect_refused(std::vector<std::string> settings, const char* reason) {
-  settings.insert(settings.end(), {"run.device=auto", "model.attention.implementation=cudnn"});
+  settings.insert(settings.end(), {"run.device=auto", "model.attention.softmax.implementation=cudnn"});
   EXPECT_ERROR(config(settings), ErrorKind::config, reason);
   // With auto, a call that cuDNN cannot compute is no error.
-  settings.back() = "model.attention.implementation=auto";
+  settings.back() = "model.attention.softmax.implementation=auto";
   EXPECT_NO_THROW(config(settings)) << reason;
 }
 
 TEST(AttentionChoice, CudnnIsRefusedWhereItCannot) {
-  EXPECT_NO_THROW(config({"run.device=auto", "model.attention.implementation=cudnn"}));
-  EXPECT_NO_THROW(config({"run.device=auto", "model.attention.implementation=cudnn", "data.pack=concat"}));
-  expect_refused({"model.position=xl"}, "layer 0: it has no position terms; use position: rope or none");
-  expect_refused({"model.position=alibi"}, "position terms");
-  expect_refused({"model.layer_overrides=[{layers: [2], position: t5}]"}, "layer 2");
+  EXPECT_NO_THROW(config({"run.device=auto", "model.attention.softmax.implementation=cudnn"}));
+  EXPECT_NO_THROW(config({"run.device=auto", "model.attention.softmax.implementation=cudnn", "data.pack=concat"}));
+  expect_refused({"model.position.kind=xl"}, "layer 0: it has no position terms; use position.kind: rope or none");
+  expect_refused({"model.position.kind=alibi"}, "position terms");
+  expect_refused({"model.layer_overrides=[{layers: [2], position: {kind: t5}}]"}, "layer 2");
   expect_refused({"model.dropout.attention=0.1"}, "dropout.attention");
-  expect_refused({"model.attention.attend_self=false"}, "attend_self");
+  expect_refused({"model.attention.softmax.attend_self=false"}, "attend_self");
   expect_refused({"model.memory=[{kind: knn, layers: [1], combine: joint}]"},
                  "layer 1: a memory of kind knn joins its attention");
-  EXPECT_NO_THROW(
-      config({"run.device=auto", "model.attention.implementation=cudnn", "model.memory=[{kind: knn, layers: [1]}]"}));
+  EXPECT_NO_THROW(config(
+      {"run.device=auto", "model.attention.softmax.implementation=cudnn", "model.memory=[{kind: knn, layers: [1]}]"}));
 }
 
-TEST(AttentionChoice, MixersWithKernelsOfTheirOwnAreNamed) {
-  expect_refused({"model.attention={kind: moba, moba: {block: 8, top_k: 2, capacity: 16}}"},
-                 "a mixer of kind moba has kernels of its own");
+TEST(AttentionChoice, MixersWithKernelsOfTheirOwnHaveNone) {
+  const std::string moba = "{kind: moba, moba: {block: 8, top_k: 2, carry: {length: 16}}}";
+  EXPECT_ERROR(config({"model.attention=" + moba, "model.attention.softmax.implementation=cudnn"}), ErrorKind::config,
+               "model.attention.softmax: belongs to kind: softmax, but kind is moba here");
+  const RunConfig mixed = config({"model.attention.softmax.implementation=auto",
+                                  "model.layer_overrides=[{layers: [1], attention: " + moba + "}]"});
+  const std::vector<AttentionCall> calls = attention_calls(mixed.model, 3, mixed.data.subsequence, false, DType::bf16);
+  ASSERT_EQ(calls.size(), 2U);
+  EXPECT_EQ(calls[0].layer, 0);
+  EXPECT_EQ(calls[1].layer, 2);
 }
 
 TEST(AttentionChoice, ARunOnTheCpuIsRefusedBeforeAnythingIsMade) {
-  const RunConfig asked = config({"run.device=auto", "model.attention.implementation=cudnn"});
+  const RunConfig asked = config({"run.device=auto", "model.attention.softmax.implementation=cudnn"});
   const Machine cpu{.device = kCpu, .dtype = DType::f32, .backend = "cpu"};
   EXPECT_ERROR(require_attention(asked, cpu, {}), ErrorKind::config, "the run computes on no GPU");
-  EXPECT_NO_THROW(require_attention(config({"model.attention.implementation=auto"}), cpu, {}));
+  EXPECT_NO_THROW(require_attention(config({"model.attention.softmax.implementation=auto"}), cpu, {}));
 }
 
 TEST(AttentionChoice, TheShapeIsThatOfTheLargestPass) {
-  const RunConfig run = config({"model.key_heads=1", "model.layer_overrides=[{layers: [1], attention: {window: 40}}]"});
+  const RunConfig run =
+      config({"model.key_heads=1", "model.layer_overrides=[{layers: [1], attention: {softmax: {window: 40}}}]"});
   const std::vector<AttentionCall> calls = attention_calls(run.model, 3, run.data.subsequence, false, DType::bf16);
   ASSERT_EQ(calls.size(), 3U);
   EXPECT_EQ(calls[0].problem.to_string(), "queries 24, carried 9, heads 2/1, size 8/8, window 9, bf16");
@@ -73,7 +81,7 @@ TEST(AttentionChoice, TheShapeIsThatOfTheLargestPass) {
 }
 
 TEST(AttentionChoice, OnTheCpuAutoChoosesNothingAndSaysSo) {
-  const RunConfig run = config({"model.attention.implementation=auto"});
+  const RunConfig run = config({"model.attention.softmax.implementation=auto"});
   const Machine machine = Machine::choose(run.run);
   TrainingState training(run, 258, machine);
   Ranks one;

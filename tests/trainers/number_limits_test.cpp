@@ -19,6 +19,9 @@ std::vector<std::string> overrides_for(std::string& key) {
   for (const std::string kind : {"vq", "landmark", "moba"}) {
     if (key.starts_with("model.attention." + kind + ".")) overrides.push_back("model.attention.kind=" + kind);
   }
+  for (const std::string kind : {"t5", "rope"}) {
+    if (key.starts_with("model.position." + kind + ".")) overrides.push_back("model.position.kind=" + kind);
+  }
   if (key.starts_with("model.stack.drt.")) overrides.emplace_back("model.stack.kind=drt");
   if (const size_t index = key.find(".N."); index != std::string::npos) key.replace(index, 3, ".0.");
   return overrides;

@@ -74,7 +74,8 @@ class ScalingOfARun : public ::testing::Test {
     config_ = parse_config<RunConfig>(
         "run: {name: scaling, device: cpu}\n"
         "data: {corpus: none.h5, vocabulary: 300, subsequence: 50, rows: 12}\n"
-        "model: {width: 64, layers: 4, heads: 2, position: rope, mlp: {hidden: 256}, attention: {cache: {kind: none}}}",
+        "model: {width: 64, layers: 4, heads: 2, position: {kind: rope}, mlp: {hidden: 256}, attention: {softmax: "
+        "{carry: {kind: none}}}}",
         "scaling.yaml", {});
   }
   ScalingPoint strong(int64_t ranks) { return ScalingModel(config_, links_, compute_).strong(ranks); }

@@ -150,15 +150,15 @@ TEST_P(ExchangeOfARun, IsWhatIsPlanned) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    StepExchange, ExchangeOfARun,
-    ::testing::Values(ExchangeCase{"transformer_xl", {}},
-                      ExchangeCase{"learners",
-                                   {"model.attention={kind: vq, window: 8, cache: {kind: none, length: none}, vq: "
-                                    "{codes: 8, block: 8}}"}},
-                      ExchangeCase{"whole_parameters", {"optimizer.kind=adafactor", "data.accumulate=2"}},
-                      ExchangeCase{"f64", {"run.precision=f64"}}),
-    [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(StepExchange, ExchangeOfARun,
+                         ::testing::Values(ExchangeCase{"transformer_xl", {}},
+                                           ExchangeCase{"learners",
+                                                        {"model.attention={kind: vq, vq: "
+                                                         "{window: 8, codes: 8, block: 8}}"}},
+                                           ExchangeCase{"whole_parameters",
+                                                        {"optimizer.kind=adafactor", "data.accumulate=2"}},
+                                           ExchangeCase{"f64", {"run.precision=f64"}}),
+                         [](const auto& test) { return test.param.name; });
 
 // Rank 0 waits in every step for rank 1, which begins to compute late.
 TEST(StepExchange, ARunSaysHowLongItWaits) {

@@ -12,6 +12,7 @@
 #include "trainers/checkpoint/row_state.h"
 #include "trainers/checkpoint/stored_moments.h"
 #include "trainers/setup/attention_choice.h"
+#include "trainers/setup/previous_form.h"
 
 namespace quire {
 
@@ -121,7 +122,7 @@ CheckpointReader open_checkpoint(const std::filesystem::path& checkpoint, bool v
 RunConfig checkpoint_config(const CheckpointReader& reader) {
   const std::string name = (reader.path() / "config.yaml").string();
   try {
-    return read_config<RunConfig>(parse_yaml(reader.read_text("config.yaml"), name), name);
+    return read_written_config(reader.read_text("config.yaml"), name);
   } catch (const Error& error) {
     fail(ErrorKind::checkpoint, "{}", error.what());
   }

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "core/check.h"
+#include "core/files/file_io.h"
 #include "core/log.h"
 #include "trainers/cli/help.h"
 
@@ -19,6 +20,7 @@ struct Arguments {
   std::string explain;
   bool list = false;
   bool markdown = false;
+  bool upgrade = false;
 };
 
 constexpr const char* kReferenceHead =
@@ -30,12 +32,30 @@ constexpr const char* kReferenceHead =
     "`quire "
     "needle` and in `evaluate.set`. What a run writes is described in [OUTPUT.md](OUTPUT.md).\n\n";
 
+// Writes beside the file and renames, so that it is the old one or the new one.
+void upgrade(const std::string& path, const ConfigVerb& verb) {
+  std::vector<std::string> changes;
+  const std::string text = verb.upgrade(path, changes);
+  if (changes.empty())
+    return print(fmt::format("{}: has the keys of this version already; nothing was changed\n", path));
+  replace_file_atomically(path, text);
+  for (const std::string& change : changes) print(fmt::format("{}: {}\n", path, change));
+}
+
 void run(const Arguments& arguments, bool wants_print, const ConfigVerb& verb) {
   if ((arguments.list || !arguments.explain.empty()) && (!arguments.path.empty() || arguments.check || wants_print)) {
     fail(ErrorKind::config, "config: {} describes keys and takes no file; leave {} out",
          arguments.list ? "--list" : "--explain", arguments.path.empty() ? "--check and --print" : arguments.path);
   }
-  if (arguments.list && arguments.markdown) return print(kReferenceHead + config_keys_as_markdown(verb.keys()));
+  if (arguments.upgrade) {
+    if (arguments.path.empty() || !arguments.overrides.empty() || arguments.check || wants_print) {
+      fail(ErrorKind::config, "config: --upgrade takes a YAML file and nothing else");
+    }
+    return upgrade(arguments.path, verb);
+  }
+  if (arguments.list && arguments.markdown) {
+    return print(kReferenceHead + config_keys_as_markdown(verb.keys()) + verb.replaced);
+  }
   if (arguments.list) return print(fit_to_terminal(format_config_keys(verb.keys())));
   if (!arguments.explain.empty())
     return print(fit_to_terminal(format_config_keys(find_config_keys(verb.keys(), arguments.explain))));
@@ -91,6 +111,8 @@ void add_config_verb(Verb& program, ConfigVerb verb) {
   app.add_option("--explain", arguments->explain, "Describe a key or the keys of a section")->type_name("KEY");
   Option* list = app.add_flag("--list", arguments->list, "Describe every key");
   app.add_flag("--markdown", arguments->markdown, "With --list: as the page configs/REFERENCE.md")->needs(list);
+  app.add_flag("--upgrade", arguments->upgrade,
+               "Rewrite a file of the previous version with the keys of this one; comments and layout stay");
   app.callback([arguments, print_option, verb = std::move(verb)] {
     on_root_alone([&] { run(*arguments, print_option->count() > 0, verb); });
   });

@@ -21,6 +21,10 @@ struct ConfigVerb {
   std::function<std::string(const std::string& path, const std::vector<std::string>& overrides)> check;
   std::function<ConfigTexts(const std::string& path, const std::vector<std::string>& overrides)> load;
   std::function<std::vector<ConfigKey>()> keys;
+  // Keys that have other names now, as a page; and the text of a file with the new names, with a line for each change
+  // (none: it has them already).
+  std::string replaced = {};
+  std::function<std::string(const std::string& path, std::vector<std::string>& changes)> upgrade = {};
 };
 
 template <ConfigStructType T>

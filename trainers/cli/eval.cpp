@@ -187,7 +187,7 @@ void run(const Arguments& arguments) {
 
 void add_eval(Verb& program) {
   Verb& app = add_verb(program, "eval", "Perplexity and bits per byte of a checkpoint",
-                       "quire eval runs/first --split valid model.attention.cache.length=1024 --json");
+                       "quire eval runs/first --split valid data.subsequence=1024 --json");
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")
       ->required();

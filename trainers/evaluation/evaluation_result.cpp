@@ -41,7 +41,6 @@ double EvaluationResult::bits_per_byte() const {
 }
 
 nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& config, int64_t rows) {
-  const AttentionConfig& attention = config.model.attention;
   nlohmann::ordered_json json{
       {"split", result.split},
       {"documents", result.documents.size()},
@@ -52,9 +51,7 @@ nlohmann::ordered_json to_json(const EvaluationResult& result, const RunConfig& 
       {"token_perplexity", result.token_perplexity()},
       {"word_perplexity", result.word_perplexity()},
       {"bits_per_byte", result.bits_per_byte()},
-      {"window", attention.reach() ? nlohmann::ordered_json(*attention.reach()) : nlohmann::ordered_json()},
-      {"cache", {{"kind", name_in_config(attention.cache.kind)}, {"length", attention.cache_length()}}},
-      {"attention", kind_to_json(attention.mechanism)},
+      {"attention", kind_to_json(config.model.attention.mechanism)},
       {"memory", nlohmann::ordered_json::array()},
       {"stack", kind_to_json(config.model.stack.mechanism)},
       {"subsequence", config.data.subsequence},

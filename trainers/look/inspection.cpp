@@ -218,7 +218,7 @@ Json inspect_checkpoint(const fs::path& given, bool every_parameter) {
 }
 
 Json inspect_run(const fs::path& path) {
-  const RunConfig config = load_config<RunConfig>((path / "config.yaml").string());
+  const RunConfig config = read_run_file(path / "config.yaml").config;
   Json json{{"kind", "run"}, {"path", path.string()}, {"name", config.run.name}, {"steps", config.schedule.steps}};
   std::optional<int64_t> latest;
   Json checkpoints = Json::array();

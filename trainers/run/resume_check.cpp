@@ -7,6 +7,7 @@
 #include "core/files/file_io.h"
 #include "core/log.h"
 #include "trainers/run/metrics.h"
+#include "trainers/setup/previous_form.h"
 
 namespace quire {
 
@@ -31,7 +32,10 @@ std::string describe_jump(const RunConfig& before, const RunConfig& after, int64
 }  // namespace
 
 RunFile read_run_file(const std::filesystem::path& path) {
-  return {path, load_config<RunConfig>(path.string()), was_edited(read_text_file(path))};
+  constexpr int64_t kLongest = int64_t{16} << 20;
+  const std::string text = read_text_file(path, {.kind = ErrorKind::config, .most_bytes = kLongest});
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  return {path, read_written_config(text, path.string(), folder.string()), was_edited(text)};
 }
 
 RunConfig requested_config(const RunFile& run, const ResumeRequest& request) {

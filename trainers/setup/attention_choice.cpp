@@ -42,8 +42,7 @@ void require_attention(const RunConfig& config, const Machine& machine, const Ra
     if (call.implementation != AttentionImplementation::cudnn) continue;
     const std::string why = why_not(call, machine);
     if (!why.empty()) {
-      fail(ErrorKind::config,
-           "model.attention.implementation: cudnn cannot compute layer {} ({}): {}; auto takes it where it can",
+      fail(ErrorKind::config, "model.{}: cudnn cannot compute layer {} ({}): {}; auto takes it where it can", call.key,
            call.layer, call.problem.to_string(), why);
     }
   }
@@ -89,18 +88,15 @@ std::vector<std::string> choose_attention(TrainingState& training, const RunConf
   // Another GPU of the run may not be able to build what root could; this finds it now.
   ranks.on_all([&] {
     if (!chosen.empty() && !training.attention.add(chosen, heading)) {
-      fail(
-          ErrorKind::config,
-          "model.attention.implementation: auto: this rank has another GPU or cuDNN than rank 0 ({}); use own or cudnn",
-          heading);
+      fail(ErrorKind::config, "model.{}: auto: this rank has another GPU or cuDNN than rank 0 ({}); use own or cudnn",
+           calls.front().key, heading);
     }
     for (const AttentionCall& call : calls) {
       if (call.implementation != AttentionImplementation::automatic || !call.why_not_cudnn.empty()) continue;
       if (training.attention.find(call.problem) != ops::AttentionKernels::cudnn) continue;
       const std::string why = why_no_cudnn_plans(call.problem);
       if (!why.empty()) {
-        fail(ErrorKind::config, "model.attention.implementation: auto chose cuDNN on rank 0, and here: {}; use own",
-             why);
+        fail(ErrorKind::config, "model.{}: auto chose cuDNN on rank 0, and here: {}; use own", call.key, why);
       }
     }
   });

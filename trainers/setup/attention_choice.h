@@ -1,4 +1,4 @@
-// Chooses the kernels that compute the attention of a run (model.attention.implementation).
+// Which kernels compute the attention of a run (implementation: own, cudnn or auto).
 #pragma once
 
 #include <string>

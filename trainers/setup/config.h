@@ -7,6 +7,7 @@
 #include "trainers/optimizer/optimizer_config.h"
 #include "trainers/optimizer/schedule.h"
 #include "trainers/setup/config_choices.h"
+#include "trainers/setup/previous_keys.h"
 
 namespace quire {
 
@@ -105,7 +106,7 @@ struct EvaluateConfig {
              .min = 1,
              .resumable = true,
              .meant = "eval_tokens eval_iters"});
-    v.map("set", set, "keys with another value at evaluation, for example {model.attention.cache.length: 1024}");
+    v.map("set", set, "keys with another value at evaluation, for example {data.subsequence: 1024}");
   }
 };
 
@@ -176,6 +177,7 @@ struct RunConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
+    v.replaced(replaced_keys());
     v.section("run", run, "name, seed and machine");
     v.section("data", data, "what is read, and how it is cut");
     v.section("model", model, "the network");

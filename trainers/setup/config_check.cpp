@@ -12,16 +12,17 @@ namespace quire {
 
 void RunConfig::check(ConfigChecker& c) const {
   if (data.pack == Pack::concat) {
-    for (const LayerConfig& layer : model.layer_configs()) {
-      c.require(layer.attention.mask_empty_cache, "data.pack",
-                "concat cannot be combined with model.attention.mask_empty_cache: false, which needs an empty cache "
-                "at the start of every document; use pad");
-    }
+    visit_mechanisms(model, [&](const Mechanism& mechanism, const Place& place, const std::string&) {
+      const std::optional<LocalAttention> local = mechanism.local_attention(place);
+      c.require(!local || local->masks_empty, "data.pack",
+                "concat cannot be combined with carry.mask_empty: false of a mixer, which needs empty slots at the "
+                "start of every document; use pad");
+    });
   }
   for (const AttentionCall& call :
        attention_calls(model, data.rows, data.subsequence, data.pack == Pack::concat, DType::bf16)) {
     if (call.implementation != AttentionImplementation::cudnn) continue;
-    c.require(call.why_not_cudnn.empty(), "model.attention.implementation",
+    c.require(call.why_not_cudnn.empty(), join_key("model", call.key),
               fmt::format("cudnn cannot compute layer {}: {}", call.layer, call.why_not_cudnn));
   }
   const int64_t alignment = data.pack == Pack::concat ? alignment_of(model) : 1;
@@ -44,6 +45,8 @@ void RunConfig::check(ConfigChecker& c) const {
     if (fault) c.require(false, join_key("optimizer", fault->key), fault->message);
   }
   for (const auto& [key, value] : evaluate.set) {
+    const std::string replaced = describe_replaced_key(replaced_keys(), key);
+    c.require(replaced.empty(), "evaluate.set", fmt::format("{} {}", key, replaced));
     const std::string nearest = nearest_config_key(list_config_keys<RunConfig>(), key);
     const bool misspelt = !may_differ_at_evaluation(key) && nearest != key && may_differ_at_evaluation(nearest);
     c.require(may_differ_at_evaluation(key), "evaluate.set",

@@ -27,7 +27,7 @@ struct TrainingState {
   std::unique_ptr<GradientReducer> reducer;  // nullptr with one rank
   std::unique_ptr<WeightAverage> average;    // nullptr unless optimizer.ema.decay is set
   std::unique_ptr<StatePool> state;
-  AttentionChoices attention;  // layers with attention.implementation: auto
+  AttentionChoices attention;  // layers with implementation: auto
   Tensor outcome;              // of the last step, on the device (ops::step_outcome)
   int64_t step = 0;            // finished steps, skipped ones included
   int64_t tokens = 0;          // targets seen, on all ranks

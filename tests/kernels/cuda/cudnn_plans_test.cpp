@@ -136,7 +136,7 @@ TEST_P(CudnnPlansOf, ConfigurationsOfTheRepository) {
     if (entry.path().extension() != ".yaml") continue;
     const RunConfig as_it_is = load_config<RunConfig>(entry.path().string());
     RunConfig config = as_it_is;
-    config.model.position = Position::rope;
+    config.model.position.kind = Position::rope;
     config.model.dropout.attention = 0;
     const auto before = attention_calls(as_it_is.model, as_it_is.data.rows, as_it_is.data.subsequence,
                                         as_it_is.data.pack == Pack::concat, DType::bf16);

@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kConfig = R"(
 run: {name: nccl, precision: f32}
 data: {subsequence: 8, rows: 3}
-model: {width: 16, layers: 2, heads: 2, position: xl, mlp: {hidden: 24}, attention: {cache: {kind: hidden, length: 8}}}
+model: {width: 16, layers: 2, heads: 2, position: {kind: xl}, mlp: {hidden: 24}, attention: {softmax: {carry: {kind: hidden, length: 8}}}}
 optimizer: {lr: 0.01}
 schedule: {warmup: 0, steps: 20}
 )";

@@ -22,7 +22,7 @@ const bool g_guarded = [] {
 constexpr const char* kConfig = R"(
 run: {name: waits, device: cuda, precision: bf16}
 data: {subsequence: 8, rows: 2, accumulate: 2}
-model: {width: 8, layers: 1, heads: 2, position: xl, mlp: {hidden: 8}, attention: {cache: {kind: hidden, length: 8}}}
+model: {width: 8, layers: 1, heads: 2, position: {kind: xl}, mlp: {hidden: 8}, attention: {softmax: {carry: {kind: hidden, length: 8}}}}
 optimizer: {lr: 0.01, ema: {decay: 0.9}}
 schedule: {warmup: 0, steps: 20}
 )";

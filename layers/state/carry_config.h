@@ -1,0 +1,79 @@
+// What a row carries, as options of a mechanism: how much, where and in which number type. Mechanisms use these fields
+// in a section `carry` and leave out what they do not support.
+#pragma once
+
+#include "core/config/config.h"
+#include "core/dtype.h"
+#include "layers/state/log_place.h"
+
+namespace quire {
+
+enum class StateType { automatic, f32, bf16, int8, fp8 };
+
+template <>
+struct EnumNames<StateType> {
+  static constexpr auto value = std::to_array<std::pair<StateType, std::string_view>>({{StateType::automatic, "auto"},
+                                                                                       {StateType::f32, "f32"},
+                                                                                       {StateType::bf16, "bf16"},
+                                                                                       {StateType::int8, "int8"},
+                                                                                       {StateType::fp8, "fp8"}});
+};
+
+// The type that is stored; without a value the one that the model computes in.
+inline std::optional<DType> stored_type(StateType type) {
+  switch (type) {
+    case StateType::f32:
+      return DType::f32;
+    case StateType::bf16:
+      return DType::bf16;
+    case StateType::int8:
+      return DType::i8;
+    case StateType::fp8:
+      return DType::f8;
+    case StateType::automatic:
+      break;
+  }
+  return std::nullopt;
+}
+
+// For mechanisms that read what is carried as it was computed, without a scale per vector.
+inline void refuse_scaled_types(ConfigChecker& c, StateType type) {
+  c.require(type != StateType::int8 && type != StateType::fp8, "dtype",
+            "only memories can store int8 and fp8; use auto, f32 or bf16");
+}
+
+// Blocks or chunks of tokens.
+struct BlockCarry {
+  int64_t length = 1280;
+  LogPlace place = LogPlace::device;
+  StateType dtype = StateType::automatic;
+
+  // What differs between mechanisms.
+  struct Texts {
+    std::string_view length;
+    std::string_view unit;
+    int64_t min = 1;
+    std::string_view place;
+    std::string_view inapplicable = {};
+  };
+  template <class Visitor>
+  void fields(Visitor& v, const Texts& texts) {
+    v.field("length", length,
+            {.help = texts.length,
+             .unit = texts.unit,
+             .min = static_cast<double>(texts.min),
+             .max = 1 << 26,
+             .at_evaluation = true,
+             .sizes_state = true,
+             .inapplicable = texts.inapplicable});
+    v.field("place", place, {.help = texts.place, .at_evaluation = true, .inapplicable = texts.inapplicable});
+    v.field("dtype", dtype,
+            {.help = "number type of what is stored; auto: the precision of the run. int8 and fp8 are refused",
+             .at_evaluation = true,
+             .sizes_state = true,
+             .inapplicable = texts.inapplicable});
+  }
+  void check(ConfigChecker& c) const { refuse_scaled_types(c, dtype); }
+};
+
+}  // namespace quire

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "layers/mixers/softmax_config.h"
+#include "layers/model_config.h"
+
+namespace quire::test {
+
+inline SoftmaxConfig& softmax_options(ModelConfig& model) {
+  return model.attention.mechanism.options.get<SoftmaxConfig>();
+}
+
+}  // namespace quire::test
