@@ -1,4 +1,4 @@
-// Every example that help and configs/REFERENCE.md give does what it says.
+// Every example that help, configs/REFERENCE.md and the pages of the folders give runs.
 #include <cstdlib>
 #include <regex>
 
@@ -111,6 +111,55 @@ TEST_F(Examples, OfTheReference) {
     ++found;
   }
   EXPECT_GE(found, 2);
+}
+
+// The lines of a page that begin with four spaces and "quire", in order. "$ quire" marks one that needs more than the
+// documents here.
+TEST_F(Examples, OfThePages) {
+  for (int i = 12; i < 60; ++i) write_text(folder_ / ("books/" + std::to_string(i) + ".txt"), words(i + 1U, 300));
+  std::string run = read_text(folder_ / "run.yaml");
+  run.replace(run.find("steps: 500"), 10, "steps: 20");
+  write_text(folder_ / "my.yaml", run);
+  write_text(folder_ / "old.yaml", "model: {position: rope, attention: {window: 16}}  # of an earlier version\n");
+  for (const char* name : {"README", "data/README", "configs/README", "trainers/README", "kernels/README"}) {
+    for (const char* left : {"runs", "corpus.h5", "corpus.h5.manifest"}) fs::remove_all(folder_ / left);
+    if (std::string(name) != "README") shell("quire prepare --input books/ --split valid=0.2 --output corpus.h5");
+    std::istringstream page(read_text(fs::path(QUIRE_SOURCE_DIR) / (std::string(name) + ".md")));
+    int commands = 0;
+    for (std::string line; std::getline(page, line);) {
+      if (line.rfind("    quire ", 0) != 0 || line.rfind("    quire: ", 0) == 0) continue;
+      const ProgramResult result = shell(line);
+      EXPECT_EQ(result.code, 0) << name << ": " << line << "\n" << result.err;
+      ++commands;
+      if (line.find("--output corpus.h5") != std::string::npos) write_text(folder_ / "my.yaml", run);
+    }
+    EXPECT_GE(commands, 2) << name;
+  }
+}
+
+// The first page is read in ten minutes, the others in a quarter of an hour, and their links lead somewhere.
+TEST_F(Examples, PagesAreShortAndTheirLinksHold) {
+  const fs::path root = QUIRE_SOURCE_DIR;
+  std::vector<fs::path> pages;
+  for (const char* folder : {"configs", "data", "experiments", "kernels", "layers", "tests", "trainers"}) {
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / folder)) {
+      if (entry.path().extension() == ".md") pages.push_back(entry.path());
+    }
+  }
+  EXPECT_GE(pages.size(), 25U);
+  const std::string first = read_text(root / "README.md");
+  EXPECT_LE(first.size(), 12U << 10);
+  EXPECT_LE(std::count(first.begin(), first.end(), '\n'), 180);
+  pages.push_back(root / "README.md");
+  const std::regex link(R"(\]\(([^)#:\s]+)\))");
+  for (const fs::path& page : pages) {
+    const std::string text = read_text(page);
+    const bool is_of_a_folder = page.filename() == "README.md" && page.parent_path().parent_path() == root;
+    if (is_of_a_folder) EXPECT_LE(text.size(), 12U << 10) << page;
+    for (std::sregex_iterator at(text.begin(), text.end(), link); at != std::sregex_iterator(); ++at) {
+      EXPECT_TRUE(fs::exists(page.parent_path() / (*at)[1].str())) << page << ": " << (*at)[1];
+    }
+  }
 }
 
 }  // namespace
