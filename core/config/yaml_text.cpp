@@ -116,7 +116,7 @@ void put_entry(YamlPart& map, size_t index, YamlEntry entry) {
       const auto comment = [](const std::string& text) { return text.find('#') == std::string::npos ? "" : text; };
       entry.lead = comment(entry.lead);
       entry.tail = comment(entry.tail) + "\n";
-      entry.column = map.column;
+      if (entry.lead.empty()) entry.column = map.column;
     } else if (entry.tail.empty() && entry.value.style != YamlPart::Style::block) {
       entry.tail = "\n";
     }

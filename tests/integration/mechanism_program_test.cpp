@@ -164,7 +164,7 @@ std::vector<ProgramCase> cases() {
         "model.layers=3",
         "model.stack={kind: drt, drt: {chunk: 3, top_k: 2, lower_layers: 1, encoder_layers: 1, carry: {length: 40}}}"},
        "stack.groups.1.new",
-       {"/stack/capacity", "/stack/top_k"}},
+       {"/stack/carry.length", "/stack/top_k"}},
       {"fast_weight",
        {"model.memory=[{kind: fast_weight, layers: [0, 1], chunk: 4, rate: 0.5}]"},
        "memory.0.power",

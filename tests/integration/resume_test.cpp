@@ -130,7 +130,7 @@ TEST(Resume, SizesOfStateChangeWithDropState) {
   const ProgramResult resumed = drop_state({changes[0], changes[1], "schedule.steps=12"});
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(comparable_metrics(tiny / "run").back()["step"], 12);
-  EXPECT_NE(read_text(tiny / "run/config.yaml").find("size: 30"), std::string::npos);
+  EXPECT_NE(read_text(tiny / "run/config.yaml").find("length: 30"), std::string::npos);
   // After that the run continues like any other.
   EXPECT_EQ(tiny.resume("run", {"schedule.steps=14"}).code, 0);
 }

@@ -213,7 +213,7 @@ TEST(RunRecord, OverridesOfEvaluationAreNamed) {
   ASSERT_EQ(tiny.train("run").code, 0);
   const std::string run = (tiny / "run").string();
   EXPECT_FAULT(run_quire({"eval", run, "model.attention.softmax.carry.length=0"}), 2,
-               "for no cache write cache={kind: none}");
+               "to carry nothing write carry={kind: none}");
   EXPECT_EQ(run_quire({"eval", run, "model.attention.softmax.carry={kind: none}"}).code, 0);
   EXPECT_FAULT(run_quire({"eval", run, "model.attention.softmax.carry.kind=none"}), 2,
                "with model.attention.softmax.carry.kind=none (command line): model.attention.softmax.carry.length: ");
