@@ -54,6 +54,10 @@ struct MobaConfig {
              .at_evaluation = true});
     v.section("carry", carry, "blocks that are carried from one subsequence of a document to the next");
   }
+  void check(ConfigChecker& c) const {
+    c.require(!carries() || *farthest() <= carry.length, "max_distance",
+              "what a query reads would depend on where a subsequence begins; use at most carry.length");
+  }
 };
 
 }  // namespace quire

@@ -47,8 +47,7 @@ StepFlops flops(const Place& place, const StepShape& shape) {
 
 Promises promises(const Place& place) {
   const MobaConfig& moba = options(place);
-  // Blocks of the subsequence that are farther back than what is carried depend on where it begins.
-  const bool exact = moba.carries() && *moba.farthest() <= moba.carry.length && moba.carry.dtype != StateType::bf16;
+  const bool exact = moba.carries() && moba.carry.dtype != StateType::bf16;
   return {.split_invariant = exact,
           .full_attention = exact ? std::min(moba.top_k, *moba.farthest() + 1) * moba.block : 0};
 }

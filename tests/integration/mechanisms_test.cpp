@@ -144,7 +144,6 @@ std::vector<MechanismCase> cases() {
       {"moba_in_a_file", {position + "rope", moba("block: 1, top_k: 4, carry: {length: 9, place: file, dtype: bf16}")}},
       {"moba_alone", {position + "rope", moba("block: 3, top_k: 2, carry: {length: 0}")}},
       {"moba_alone_near", {position + "none", moba("block: 2, top_k: 2, max_distance: 1, carry: {length: 0}")}},
-      {"moba_sees_farther", {position + "none", moba("block: 1, top_k: 4, max_distance: 5, carry: {length: 2}")}},
       {.name = "moba_sees_less",
        .settings = {position + "rope", moba("block: 2, top_k: 3, max_distance: 2, carry: {length: 9}")}},
       {"knn_gate", joined(t5_kv, {memory + "[{kind: knn, layers: [1], carry: {length: 9}, top_k: 3, gate: 0.4}]"})},
