@@ -155,7 +155,9 @@ TEST_F(Examples, PagesAreShortAndTheirLinksHold) {
   for (const fs::path& page : pages) {
     const std::string text = read_text(page);
     const bool is_of_a_folder = page.filename() == "README.md" && page.parent_path().parent_path() == root;
-    if (is_of_a_folder) EXPECT_LE(text.size(), 12U << 10) << page;
+    if (is_of_a_folder) {
+      EXPECT_LE(text.size(), 12U << 10) << page;
+    }
     for (std::sregex_iterator at(text.begin(), text.end(), link); at != std::sregex_iterator(); ++at) {
       EXPECT_TRUE(fs::exists(page.parent_path() / (*at)[1].str())) << page << ": " << (*at)[1];
     }

@@ -5,16 +5,11 @@
 #include <cmath>
 
 #include "core/check.h"
-#include "kernels/backend.h"
 #include "layers/model_mechanisms.h"
-#include "trainers/plan/whole_plan.h"
 
 namespace quire {
 
 namespace {
-
-// Measured: what training has beside steps. The corpus, batches that wait, the files of the run.
-constexpr int64_t kTrainingBytes = int64_t{4} << 20;
 
 // A batch of more tokens is not made: its plan follows from those of two smaller ones.
 constexpr int64_t kMaxTokens = int64_t{1} << 20;
@@ -97,19 +92,6 @@ Plan plan_of_rows(const RunConfig& config, int64_t ranks, int threads) {
 }
 
 }  // namespace
-
-DeviceKind planned_device(const RunSection& run) {
-  if (run.device == DeviceChoice::automatic) return load_cuda().gpu.empty() ? DeviceKind::cpu : DeviceKind::cuda;
-  return run.device == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
-}
-
-int64_t Plan::total() const {
-  return step() + evaluation_blocks + checkpoint_work + kTrainingBytes;
-}
-
-int64_t Plan::on_gpu() const {
-  return persistent() - program - host_state + std::max(activations, evaluation) + workspace;
-}
 
 Plan make_plan(const RunConfig& config, int64_t ranks, int threads) {
   if (ranks > config.data.rows) {

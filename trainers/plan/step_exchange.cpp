@@ -4,7 +4,7 @@
 
 #include "trainers/plan/plan.h"
 #include "trainers/plan/random_batch.h"
-#include "trainers/step/step.h"
+#include "trainers/step/step_counts.h"
 
 namespace quire {
 

@@ -24,6 +24,8 @@ constexpr int64_t kProgramBytes = int64_t{16} << 20;
 constexpr int64_t kScratchElements = int64_t{650} << 10;
 // malloc keeps at most this much of the files of a checkpoint that were built before, instead of giving it back.
 constexpr int64_t kHeapBytes = int64_t{32} << 20;
+// Measured: what training has beside steps. The corpus, batches that wait, the files of the run.
+constexpr int64_t kTrainingBytes = int64_t{4} << 20;
 
 // "blocks.3.attention.query.weight" belongs to "blocks"; names without a dot are parts themselves.
 std::vector<Plan::Part> parts_of(const ParameterStore& store) {
@@ -43,6 +45,19 @@ int64_t moment_bytes(const ParameterStore& store, const RankPlace& place, const 
 }
 
 }  // namespace
+
+DeviceKind planned_device(const RunSection& run) {
+  if (run.device == DeviceChoice::automatic) return load_cuda().gpu.empty() ? DeviceKind::cpu : DeviceKind::cuda;
+  return run.device == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
+int64_t Plan::total() const {
+  return step() + evaluation_blocks + checkpoint_work + kTrainingBytes;
+}
+
+int64_t Plan::on_gpu() const {
+  return persistent() - program - host_state + std::max(activations, evaluation) + workspace;
+}
 
 Plan make_whole_plan(const RunConfig& config, int64_t ranks, int threads) {
   // All bytes of Device::meta are counted together. Ranks that are threads plan one after the other.

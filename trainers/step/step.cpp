@@ -63,21 +63,6 @@ Tensor reduce_step(TrainingState& training, const Tensor& sums, Ranks& ranks, do
 
 }  // namespace
 
-StepCounts begin_step(LanguageModel& model, const RunConfig& config, const Batch& batch, int64_t step, int64_t update) {
-  StepCounts result;
-  for (const auto& [name, count] : model.loss_counts(batch)) {
-    result.names.push_back(name);
-    result.counts.push_back(static_cast<double>(count));
-  }
-  for (Learner* learner : model.learners()) {
-    learner->begin_step({.key = RandomKey::of(static_cast<uint64_t>(config.run.seed), step),
-                         .update = update,
-                         .rows = config.data.rows,
-                         .length = batch.length});
-  }
-  return result;
-}
-
 void accumulate_gradients(TrainingState& training, const RunConfig& config, const Batch& batch,
                           const std::vector<double>& counts,
                           const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss,

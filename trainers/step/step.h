@@ -5,6 +5,7 @@
 
 #include "core/ranks/ranks.h"
 #include "trainers/setup/training_state.h"
+#include "trainers/step/step_counts.h"
 
 namespace quire {
 
@@ -21,15 +22,6 @@ struct StepResult {
   double exchange_seconds = 0;  // time of this rank in exchanges, without those that overlap with the sweep
   int64_t cleared_rows = 0;     // on all ranks: rows whose own loss was not finite
 };
-
-// The terms of the loss on this rank, with the number of targets of each.
-struct StepCounts {
-  std::vector<std::string> names;
-  std::vector<double> counts;
-};
-// Begins a step: counts what its passes divide by, and lets learners begin. update: the number of updates with this
-// one.
-StepCounts begin_step(LanguageModel& model, const RunConfig& config, const Batch& batch, int64_t step, int64_t update);
 
 // Forward and backward passes over a batch, one block of rows after the other (data.accumulate). counts has the number
 // of targets of the whole step for each term of the loss. on_loss is called with the rows [begin, end) and the losses
