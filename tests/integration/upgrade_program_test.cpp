@@ -26,13 +26,20 @@ TEST(Upgrade, RewritesAFileOnce) {
   const TinyRun tiny;
   const fs::path file = tiny / "old.yaml";
   write_text(file, kPreviousText);
-  const ProgramResult refused = run_quire({"config", file.string()});
-  EXPECT_EQ(refused.code, 2);
-  ASSERT_EQ(refused.errors().size(), 1U);
-  EXPECT_NE(refused.errors().front().find("old.yaml:3:13: model.position: is a key of the previous version; it is "
-                                          "model.position.kind now. `quire config --upgrade FILE` rewrites a file"),
-            std::string::npos)
-      << refused.err;
+  const auto refusal = [&](const fs::path& of) {
+    const ProgramResult refused = run_quire({"config", of.string()});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_EQ(refused.errors().size(), 1U) << refused.err;
+    return refused.err;
+  };
+  EXPECT_NE(refusal(file).find("old.yaml:5:7: run.graphs: is a key of the previous version; there is no such key any "
+                               "more. `quire config --upgrade FILE` rewrites a file"),
+            std::string::npos);
+  write_text(tiny / "position.yaml", "model:\n  position: rope\n");
+  EXPECT_NE(refusal(tiny / "position.yaml")
+                .find("position.yaml:2:13: model.position: is a key of the previous version; it is "
+                      "model.position.kind now. `quire config --upgrade FILE` rewrites a file"),
+            std::string::npos);
   const std::vector<std::string> before = files_of(tiny / "");
   const ProgramResult upgraded = run_quire({"config", "--upgrade", file.string()});
   ASSERT_EQ(upgraded.code, 0) << upgraded.err;
