@@ -29,7 +29,7 @@ enum class ReadMode {
 };
 // Parses `node` over `value`. `key` is the dotted name of `value` for messages. `written` names a file that quire
 // wrote: keys in it are ignored where an override has made them inapplicable or where they give the default.
-// replaced: for an entry of an overlay list, the keys of the whole that have other names now.
+// `replaced` holds, for an entry of an overlay list, the keys of the whole configuration that have other names now.
 void read_config(const ConfigStruct& value, const ConfigNode& node, const std::string& key, ReadMode mode,
                  const std::string& written = "", const std::vector<ReplacedKey>* replaced = nullptr);
 
@@ -142,8 +142,8 @@ std::vector<ConfigKey> list_config_keys() {
 // Return one paragraph per key, for a terminal, and one table per section, for a page.
 std::string format_config_keys(const std::vector<ConfigKey>& keys);
 std::string config_keys_as_markdown(const std::vector<ConfigKey>& keys);
-// What to say of a key that has another name now; empty when it has none. `overlay` is the key of the entry of an
-// overlay list that it stands in: such entries have the keys of the section around the list.
+// Returns the message for a key that has another name now; empty when it has none. `overlay` is the key of the entry of
+// an overlay list that it stands in: such entries have the keys of the section around the list.
 std::string describe_replaced_key(const std::vector<ReplacedKey>& replaced, std::string_view key,
                                   std::string_view overlay = "");
 std::string replaced_keys_as_markdown(const std::vector<ReplacedKey>& replaced);

@@ -44,14 +44,14 @@ struct YamlEntry {
 YamlPart read_yaml_text(std::string_view text, const std::string& name, const std::vector<std::string>& sections);
 std::string write_yaml_text(const YamlPart& part);
 
-// The entry, which is no longer there afterwards.
+// Removes the entry from the map and returns it.
 YamlEntry take_entry(YamlPart& map, std::string_view key);
 // Puts an entry before number `index`, in the style of the map. Error(config) where a comment would be lost.
 void put_entry(YamlPart& map, size_t index, YamlEntry entry);
 YamlEntry yaml_entry(std::string key, std::string value);
-// The section `key` of the map, which is made at `index` where it is missing.
+// Returns the section `key` of the map; makes it at `index` where it is missing.
 YamlPart& section_of(YamlPart& map, const std::string& key, size_t index);
-// "base", "dims.x", ... with the texts of their values.
+// Appends the keys below `part` (`key`.base, `key`.dims.x, ...) with the texts of their values.
 void flatten_yaml(const YamlPart& part, const std::string& key, std::vector<std::pair<std::string, std::string>>& out);
 
 }  // namespace quire

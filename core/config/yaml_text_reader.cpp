@@ -73,7 +73,7 @@ class TextReader {
     }
     return text_.size();
   }
-  // Of a scalar on one line. in_flow: it also ends at a comma or bracket.
+  // Returns the end of a scalar on one line. With in_flow it also ends at a comma or bracket.
   size_t end_of_scalar(size_t begin, bool in_flow) const {
     if (text_[begin] == '"' || text_[begin] == '\'') return end_of_quotes(begin);
     size_t at = begin;
@@ -84,19 +84,20 @@ class TextReader {
     while (at > begin && (text_[at - 1] == ' ' || text_[at - 1] == '\r')) --at;
     return at;
   }
-  // Behind a key and its colon.
+  // Returns the offset behind a key.
   size_t end_of_key(const ConfigEntry& entry) const {
     const size_t begin = offset(entry.key_location);
     const bool quoted = text_[begin] == '"' || text_[begin] == '\'';
     return quoted ? end_of_quotes(begin) : begin + entry.key.size();
   }
+  // Returns the offset behind the colon of a key.
   size_t behind_colon(const ConfigEntry& entry) const {
     size_t at = end_of_key(entry);
     while (at < text_.size() && text_[at] == ' ') ++at;
     if (at >= text_.size() || text_[at] != ':') refuse(entry.key_location);
     return at + 1;
   }
-  // Where the comment lines directly before a line begin, not before `first`.
+  // Returns where the comment lines directly before a line begin, but nothing before `first`.
   size_t with_comments(size_t line, size_t first) const {
     while (line > first) {
       const size_t before = line_start(line - 1);

@@ -1,4 +1,4 @@
-// What the classes between a split and its batches must know.
+// The options of the classes between a split and its batches.
 #pragma once
 
 #include <cstdint>

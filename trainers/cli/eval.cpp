@@ -192,7 +192,7 @@ void add_eval(Verb& program) {
   app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")
       ->required();
   app.add_option("OVERRIDES", arguments->overrides,
-                 "key.path=value: what configs/REFERENCE.md marks so, as window, cache and data.subsequence; also "
+                 "key.path=value: what configs/REFERENCE.md marks so, as window, carry and data.subsequence; also "
                  "evaluate.rows, evaluate.split, run.threads, data.corpus and data.verify");
   app.add_option("--corpus", arguments->corpus, "Another corpus with the same tokenizer")->type_name("FILE");
   app.add_option("--split", arguments->split, "Part of the corpus (default: evaluate.split)")->type_name("NAME");

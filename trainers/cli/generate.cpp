@@ -100,7 +100,7 @@ void add_generate(Verb& program) {
   SamplingOptions& sampling = arguments->sampling;
   app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")
       ->required();
-  app.add_option("OVERRIDES", arguments->overrides, "key.path=value: window, cache, data.subsequence, run.threads");
+  app.add_option("OVERRIDES", arguments->overrides, "key.path=value: window, carry, data.subsequence, run.threads");
   Option* prompt = app.add_option("--prompt", arguments->prompt, "Text to go on from; - reads it from standard input")
                        ->type_name("TEXT")
                        ->allow_empty();

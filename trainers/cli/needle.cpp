@@ -206,7 +206,7 @@ void add_needle(Verb& program) {
   const auto arguments = std::make_shared<Arguments>();
   app.add_option("CHECKPOINT", arguments->checkpoint, "A checkpoint, or a run directory (its newest checkpoint)")
       ->required();
-  app.add_option("OVERRIDES", arguments->overrides, "key.path=value: window, cache, data.subsequence, run.threads");
+  app.add_option("OVERRIDES", arguments->overrides, "key.path=value: window, carry, data.subsequence, run.threads");
   app.add_option("--lengths", arguments->lengths,
                  "Lengths of documents in tokens, as in 1k,4k,1M (k is 1024); memory does not grow with them")
       ->type_name("LIST")

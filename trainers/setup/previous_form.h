@@ -15,11 +15,12 @@ struct UpgradedText {
   std::string text;                  // with the layout and the comments of the one before
   std::vector<std::string> changes;  // a line for each
 };
-// Nothing when the text has no key of the previous version. Error(config) for what cannot be converted.
+// Returns the text with the keys of this version; nothing when it has no key of the previous one. Error(config) for
+// what cannot be converted.
 std::optional<UpgradedText> upgraded_configuration(const std::string& text, const std::string& name);
 
-// The configuration of a run or checkpoint, which quire wrote, of this version or the previous one. `folder`: relative
-// paths are resolved against it; empty: they stay as they are.
+// Returns the configuration of a run or checkpoint that this version of quire or the previous one wrote. Relative paths
+// are resolved against `folder`; where that is empty they stay as they are.
 RunConfig read_written_config(const std::string& text, const std::string& name, const std::string& folder = "");
 
 }  // namespace quire

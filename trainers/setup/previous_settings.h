@@ -12,6 +12,7 @@ struct PreviousSettings {
   const std::vector<PreviousValues>& overrides;  // of the layers of each override
   std::vector<std::string>& changes;             // a line is added for each
 };
+// Renames the keys of evaluate.set in place. Error(config) for a key that cannot be converted.
 void rename_previous_settings(YamlPart& set, const PreviousSettings& known);
 
 }  // namespace quire

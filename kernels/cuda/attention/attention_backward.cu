@@ -161,8 +161,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Of a head, tile of distances and group (x), and a slice of the features (y). A group has a share of all tiles of
-// queries of all rows.
+// A block computes a head, tile of distances and group (x), and a slice of the features (y). A group has a share of all
+// tiles of queries of all rows.
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     distance_gradient_kernel(Wide<T>* dr_parts,    // [groups, N, H, D] or null

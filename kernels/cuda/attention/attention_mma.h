@@ -108,8 +108,8 @@ __device__ inline void multiply_strip(float* strip, const SharedLines<kWidth>& x
   }
 }
 
-// What dropout needs for 16 queries of a warp and a tile of 64 pairs each: mask[a][g], as in fill_mask, a counted from
-// the first query of the tile.
+// Fills the dropout mask of 16 queries of a warp and a tile of 64 pairs each: mask[a][g], as in fill_mask, with a
+// counted from the first query of the tile.
 template <bool kByDistance>
 __device__ inline void fill_mask_of_warp(MaskGroup* mask, const AttentionOperands<bfloat16>& in, const Place& at,
                                          int first_query, int origin, int first_line) {

@@ -17,7 +17,7 @@ __device__ inline void add_by_distance(SumFragment (&to)[kColumns], const float*
   }
 }
 
-// Of a head, tile of distances and group. A group has a share of all tiles of queries of all rows.
+// A block computes a head, tile of distances and group. A group has a share of all tiles of queries of all rows.
 template <int kWidth, bool kRelative>
 __global__ void __launch_bounds__(kMmaThreads)
     distance_gradient_mma_kernel(float* dr_parts,    // [groups, N, H, D] or null

@@ -1,4 +1,4 @@
-// What the three passes of attention's gradients on tensor cores share, and the shared memory of each.
+// Functions that the three passes of attention's gradients on tensor cores share, and the shared memory of each pass.
 #pragma once
 
 #include "kernels/cuda/attention/attention_mma.h"
