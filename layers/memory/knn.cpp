@@ -42,7 +42,7 @@ Variable KnnMemory::combine(const Forward& f, const MixerTensors& mixer) {
       break;
     case KnnCombine::joint:
       mixed = joint_attention(f.tape, *mixer.attention, *mixer.settings, mixer.scaled_q, index, memory,
-                              f.telemetry != nullptr ? &shares.joint : nullptr);
+                              f.wants_telemetry() ? &shares.joint : nullptr);
       break;
     case KnnCombine::add:
       mixed = add(f.tape, knn_attention(f.tape, mixer.scaled_q, index, memory), mixer.local);
@@ -53,8 +53,8 @@ Variable KnnMemory::combine(const Forward& f, const MixerTensors& mixer) {
       break;
   }
   if (config_.carry.place == LogPlace::file) f.state.forget_pages(values_.log);
-  if (f.telemetry != nullptr) observe(f, mixer, index, shares);
-  if (f.retrieved != nullptr) report_retrieved(f, mixer, selected);
+  if (f.wants_telemetry()) observe(f, mixer, index, shares);
+  if (f.wants_retrievals()) report_retrieved(f, mixer, selected);
   if (f.write_state && config_.write != KnnWrite::never) {
     write(f, mixer);
     if (config_.stale.refresh > 0 && f.training) refresh(f, mixer);

@@ -4,9 +4,9 @@
 
 #include "kernels/knn.h"
 #include "kernels/knn_index.h"
-#include "layers/basic.h"
 #include "layers/memory/knn_config.h"
 #include "layers/memory/memory.h"
+#include "layers/parts/basic.h"
 
 namespace quire {
 
@@ -48,6 +48,7 @@ class KnnMemory final : public Memory {
   double recall_of(const StateView& state, const Tensor& q, const Tensor& index) const;
   // The entries that each query of a segment with carried state retrieves, i32 [R, T, H, K].
   Selected select(const Forward& f, const Tensor& q) const;
+  Selected search(const Forward& f, const Tensor& q) const;
   void report_retrieved(const Forward& f, const MixerTensors& mixer, const Selected& selected) const;
 
   // What the combination leaves for telemetry, when that is wanted.

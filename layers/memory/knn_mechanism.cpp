@@ -1,9 +1,9 @@
-// The descriptor of the kNN memory (layers/mechanism.h).
+// The descriptor of the kNN memory (layers/mechanism/mechanism.h).
 #include <algorithm>
 
-#include "layers/mechanism_list.h"
+#include "layers/mechanism/mechanism_list.h"
 #include "layers/memory/knn.h"
-#include "layers/model_mechanisms.h"
+#include "layers/model/model_mechanisms.h"
 
 namespace quire {
 

@@ -3,7 +3,7 @@
 
 #include "core/check.h"
 #include "layers/memory/knn.h"
-#include "layers/visibility.h"
+#include "layers/pass/visibility.h"
 
 namespace quire {
 
@@ -86,11 +86,16 @@ double KnnMemory::recall_of(const StateView& state, const Tensor& q, const Tenso
 }
 
 KnnMemory::Selected KnnMemory::select(const Forward& f, const Tensor& q) const {
-  if (f.selections && f.again) {
-    const Tensor index = f.selections->at(scope_);
-    f.selections->erase(scope_);
-    return {index, {}};
-  }
+  Tensor score;  // stays undefined in the second pass of a recomputation
+  const Tensor index = f.selection(scope_, [&] {
+    const Selected found = search(f, q);
+    score = found.score;
+    return found.index;
+  });
+  return {index, score};
+}
+
+KnnMemory::Selected KnnMemory::search(const Forward& f, const Tensor& q) const {
   const Device device = q.device();
   const Shape shape{q.dim(0), q.dim(1), q.dim(2), std::min(config_.top_k, config_.carry.length)};
   const Tensor index = Tensor::empty(shape, DType::i32, device);
@@ -117,11 +122,10 @@ KnnMemory::Selected KnnMemory::select(const Forward& f, const Tensor& q) const {
     state.forget_pages(keys_.log);
   }
   if (inverted) select_inverted(f.state, {index, score}, q);
-  if (f.telemetry != nullptr && config_.search != KnnSearchKind::exact) {
-    f.telemetry->emplace_back(name_ + ".recall", recall_of(f.state, q, index));
+  if (f.wants_telemetry() && config_.search != KnnSearchKind::exact) {
+    f.add_telemetry(name_ + ".recall", recall_of(f.state, q, index));
   }
   if (const Tensor readers = carried_mask(f); readers.defined()) ops::drop_entries(index, readers);
-  if (f.selections) (*f.selections)[scope_] = index;
   return {index, score};
 }
 

@@ -3,8 +3,8 @@
 #include <numeric>
 
 #include "kernels/elementwise.h"
-#include "layers/host_values.h"
 #include "layers/memory/knn.h"
+#include "layers/pass/host_values.h"
 
 namespace quire {
 
@@ -34,23 +34,22 @@ void KnnMemory::observe_gate(const Forward& f, const Tensor& content) const {
         gates.push_back(sigmoid(biases[h] + of_tokens[n * biases.size() + h]));
     }
     const double gate = content.defined() ? mean_of(gates) : sigmoid(biases[h]);
-    f.telemetry->emplace_back(name_ + ".gate." + std::to_string(h), gate);
+    f.add_telemetry(name_ + ".gate." + std::to_string(h), gate);
     share += gate / static_cast<double>(biases.size());
   }
-  f.telemetry->emplace_back(name_ + ".share", share);
+  f.add_telemetry(name_ + ".share", share);
 }
 
 void KnnMemory::observe(const Forward& f, const MixerTensors& mixer, const Tensor& index, const Shares& shares) const {
-  Telemetry& telemetry = *f.telemetry;
   if (gate_.defined()) observe_gate(f, shares.content);
-  if (shares.joint.defined()) telemetry.emplace_back(name_ + ".share", mean_of(values_on_host(shares.joint)));
+  if (shares.joint.defined()) f.add_telemetry(name_ + ".share", mean_of(values_on_host(shares.joint)));
   double entries = 0;
   for (const int64_t length : f.state.lengths(entries_)) {
     entries += static_cast<double>(length) / static_cast<double>(f.state.rows());
   }
-  telemetry.emplace_back(name_ + ".entries", entries);
-  telemetry.emplace_back(name_ + ".age", mean_age(f.state, index));
-  if (const std::optional<double> similar = cosine(f, mixer)) telemetry.emplace_back(name_ + ".cosine", *similar);
+  f.add_telemetry(name_ + ".entries", entries);
+  f.add_telemetry(name_ + ".age", mean_age(f.state, index));
+  if (const std::optional<double> similar = cosine(f, mixer)) f.add_telemetry(name_ + ".cosine", *similar);
 }
 
 // An entry is the token at position stride - 1, 2 stride - 1, ... of its document.
@@ -62,7 +61,6 @@ void KnnMemory::report_retrieved(const Forward& f, const MixerTensors& mixer, co
   const std::vector<double> scaled = values_on_host(mixer.scaled_q.value());
   const auto size = static_cast<size_t>(mixer_.head_size);
   const auto wanted = static_cast<size_t>(selected.index.dim(3));
-  std::vector<Retrieval>& to = (*f.retrieved)[name_];
   for (size_t query = 0; query < index.size() / wanted; ++query) {
     const auto head = static_cast<int64_t>(query) % mixer_.heads;
     const int64_t at = static_cast<int64_t>(query) / mixer_.heads;
@@ -72,7 +70,7 @@ void KnnMemory::report_retrieved(const Forward& f, const MixerTensors& mixer, co
     const double scale =
         std::inner_product(&scaled[query * size], &scaled[query * size] + size, &q[query * size], 0.0) /
         std::inner_product(&q[query * size], &q[query * size] + size, &q[query * size], 1e-300);
-    const size_t first = to.size();
+    std::vector<Retrieval> reads;
     double sum = 0;
     double most = -INFINITY;
     for (size_t i = query * wanted; i < (query + 1) * wanted; ++i) {
@@ -82,10 +80,13 @@ void KnnMemory::report_retrieved(const Forward& f, const MixerTensors& mixer, co
       if (index[i] < 0) continue;
       const int64_t number = f.state.written(entries_, row) - entries[static_cast<size_t>(row)] + index[i];
       const int64_t position = (number + 1) * config_.stride - 1;
-      to.push_back({row, at % f.batch.length, head, position, position + 1, std::exp(scale * score[i] - most)});
-      sum += to.back().weight;
+      reads.push_back({row, at % f.batch.length, head, position, position + 1, std::exp(scale * score[i] - most)});
+      sum += reads.back().weight;
     }
-    for (size_t i = first; i < to.size(); ++i) to[i].weight /= sum;
+    for (Retrieval& read : reads) {
+      read.weight /= sum;
+      f.add_retrieval(name_, read);
+    }
   }
 }
 

@@ -1,11 +1,11 @@
 // Memories beside the mixer of a layer: what they receive, and what they return. A mechanism is one file pair here,
-// with its configuration and its descriptor (layers/mechanism.h).
+// with its configuration and its descriptor (layers/mechanism/mechanism.h).
 #pragma once
 
 #include <functional>
 
 #include "autograd/functions/attention.h"
-#include "layers/forward.h"
+#include "layers/pass/forward.h"
 
 namespace quire {
 

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "autograd/functions/blocks.h"
-#include "layers/host_values.h"
+#include "layers/pass/host_values.h"
 
 namespace quire {
 
@@ -60,12 +60,12 @@ void add_telemetry(const Forward& f, const std::string& name, const HeldBlocks& 
   const auto rows = static_cast<double>(f.batch.rows);
   double stored = 0;
   for (const int64_t length : held.length) stored += static_cast<double>(length) / rows;
-  f.telemetry->emplace_back(name + ".stored", stored);
-  f.telemetry->emplace_back(name + ".different", static_cast<double>(different.size()) / rows);
+  f.add_telemetry(name + ".stored", stored);
+  f.add_telemetry(name + ".different", static_cast<double>(different.size()) / rows);
   double all = 0;
   for (const auto& [distance, weight] : back) all += weight;
   for (const auto& [distance, weight] : back) {
-    f.telemetry->emplace_back(name + ".back." + std::to_string(distance), weight / all);
+    f.add_telemetry(name + ".back." + std::to_string(distance), weight / all);
   }
 }
 
@@ -85,9 +85,9 @@ std::vector<BlockRead> stored_reads(const Tensor& q, const ops::StoredAttentionI
 
 void report_blocks(const Forward& f, const std::string& name, int64_t period, const BlockStore* store,
                    const HeldBlocks& held, const KeyBlocks& blocks, const std::vector<BlockRead>& reads) {
-  if (f.telemetry == nullptr && f.retrieved == nullptr) return;
+  if (!f.wants_telemetry() && !f.wants_retrievals()) return;
   if (reads.empty()) {
-    if (f.telemetry != nullptr) add_telemetry(f, name, held, {}, {});
+    if (f.wants_telemetry()) add_telemetry(f, name, held, {}, {});
     return;
   }
   const Places places(f, period, store, held, blocks);
@@ -123,14 +123,14 @@ void report_blocks(const Forward& f, const std::string& name, int64_t period, co
     for (const Span& span : spans) sum += std::exp(span.lse - most);
     for (const Span& span : spans) {
       const double weight = std::exp(span.lse - most) / sum;
-      if (f.retrieved != nullptr) {
-        (*f.retrieved)[name].push_back({row, cell % tokens, head, span.begin, span.end, weight});
+      if (f.wants_retrievals()) {
+        f.add_retrieval(name, {row, cell % tokens, head, span.begin, span.end, weight});
       }
       const int64_t blocks_back = f.batch.position[static_cast<size_t>(cell)] / period - (span.end / period - 1);
       back[static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(blocks_back, 1))))] += weight;
     }
   }
-  if (f.telemetry != nullptr) add_telemetry(f, name, held, different, back);
+  if (f.wants_telemetry()) add_telemetry(f, name, held, different, back);
 }
 
 }  // namespace quire

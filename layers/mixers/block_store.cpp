@@ -104,7 +104,7 @@ void BlockStore::write(const Forward& f, const HeldBlocks& held, const Tensor& n
   std::vector<int64_t> numbers{options_.period};
   numbers.insert(numbers.end(), begin.begin(), begin.end());
   numbers.insert(numbers.end(), count.begin(), count.end());
-  const Tensor index = f.tables->find({hash_scope("blocks.written"), numbers}, [&] {
+  const Tensor index = f.table("blocks.written", numbers, [&] {
     std::vector<int32_t> places;
     for (size_t row = 0; row < begin.size(); ++row) {
       for (int64_t n = 0; n < most * options_.period; ++n) {

@@ -6,10 +6,10 @@
 #include <optional>
 #include <vector>
 
-#include "layers/fetched_entries.h"
-#include "layers/held_blocks.h"
-#include "layers/position_tables.h"
-#include "layers/scope.h"
+#include "layers/parameters/scope.h"
+#include "layers/pass/fetched_entries.h"
+#include "layers/pass/held_blocks.h"
+#include "layers/position/position_tables.h"
 
 namespace quire {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kernels/elementwise.h"
-#include "layers/host_values.h"
+#include "layers/pass/host_values.h"
 
 namespace quire {
 

@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "layers/learner.h"
 #include "layers/mixers/vq_config.h"
-#include "layers/scope.h"
+#include "layers/parameters/scope.h"
+#include "layers/pass/learner.h"
 
 namespace quire {
 

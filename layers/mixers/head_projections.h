@@ -2,8 +2,8 @@
 #pragma once
 
 #include "autograd/functions/basic.h"
-#include "layers/basic.h"
-#include "layers/mechanism.h"
+#include "layers/mechanism/mechanism.h"
+#include "layers/parts/basic.h"
 
 namespace quire {
 

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "autograd/functions/rotary.h"
-#include "layers/attention_config.h"
-#include "layers/position_tables.h"
+#include "layers/config/attention_config.h"
+#include "layers/position/position_tables.h"
 
 namespace quire {
 

@@ -76,8 +76,8 @@ KeyBlocks key_blocks(const Forward& f, const BlockCut& cut, const std::vector<in
   std::vector<int64_t> numbers{cut.period, cut.landmarks ? 1 : 0, cut.jump, std::bit_cast<int64_t>(cut.controlled)};
   numbers.insert(numbers.end(), tails.begin(), tails.end());
   const auto table_on = [&](Device device, const std::string& name, const Shape& shape, const auto part) {
-    return f.tables->find({hash_scope(name), numbers},
-                          [&] { return Tensor::from(make_tables(f, cut, tails, made.before).*part, shape, device); });
+    return f.table(name, numbers,
+                   [&] { return Tensor::from(make_tables(f, cut, tails, made.before).*part, shape, device); });
   };
   const auto table = [&](const std::string& name, const Shape& shape, const auto part) {
     return table_on(f.state.device(), name, shape, part);

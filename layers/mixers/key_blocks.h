@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "layers/forward.h"
+#include "layers/pass/forward.h"
 
 namespace quire {
 

@@ -6,7 +6,7 @@
 #include "autograd/functions/rows.h"
 #include "kernels/knn.h"
 #include "layers/mixers/landmark_heads.h"
-#include "layers/visibility.h"
+#include "layers/pass/visibility.h"
 
 namespace quire {
 
@@ -50,7 +50,7 @@ Tensor LandmarkHeads::best_blocks(const Forward& f, const HeldBlocks& held, cons
   Tape tape(false);
   Variable scores = Variable::constant(block_scores(q, landmarks, scale_));
   const auto mask_of = [&](const char* name, const Shape& shape, const auto& kept) {
-    return f.tables->find({hash_scope(name), held.length}, [&] {
+    return f.table(name, held.length, [&] {
       std::vector<uint8_t> mask;
       for (int64_t i = 0; i < shape.numel(); ++i) mask.push_back(kept(i) ? 1 : 0);
       return Tensor::from(mask, shape, f.state.device());
@@ -86,7 +86,7 @@ LandmarkHeads::Chosen LandmarkHeads::choose(const Forward& f, const HeldBlocks& 
     std::vector<int64_t> numbers{stingy ? 1 : 0};
     numbers.insert(numbers.end(), held.length.begin(), held.length.end());
     numbers.insert(numbers.end(), before.begin(), before.end());
-    const Tensor back = f.tables->find({hash_scope("landmark.blocks_back"), numbers}, [&] {
+    const Tensor back = f.table("landmark.blocks_back", numbers, [&] {
       std::vector<int32_t> blocks;
       for (size_t row = 0; row < held.length.size(); ++row) {
         for (int64_t n = held.most; n > 0; --n) {

@@ -5,7 +5,7 @@
 
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
-#include "layers/host_values.h"
+#include "layers/pass/host_values.h"
 
 namespace quire {
 
@@ -110,7 +110,7 @@ BlockAttention LandmarkHeads::stored(const Forward& f, const HeldBlocks& held, c
     settings.interleaved = rotation_.interleaved();
   }
   const BlockAttention read = stored_attention(f.tape, q, settings);
-  if (f.telemetry != nullptr || f.retrieved != nullptr) {
+  if (f.wants_telemetry() || f.wants_retrievals()) {
     report_blocks(f, name_, cut_.period, &*store_, held, blocks, stored_reads(q.value(), settings, chosen.slot));
   }
   store_->forget_pages(f.state);
@@ -123,7 +123,7 @@ Variable LandmarkHeads::context_miss_logit(const Forward& f, const HeldBlocks& h
   const int64_t rows = q.dim(0), tokens = q.dim(1), key_heads = shape_.key_heads;
   std::vector<int64_t> before =
       held.length.empty() ? std::vector<int64_t>(static_cast<size_t>(rows), 0) : blocks_before(held);
-  const Tensor positions = f.tables->find({hash_scope("landmark.context_miss"), before}, [&] {
+  const Tensor positions = f.table("landmark.context_miss", before, [&] {
     std::vector<int32_t> of_tokens;
     for (int64_t cell = 0; cell < rows * tokens; ++cell) {
       const bool goes_on = f.batch.segment[static_cast<size_t>(cell)] == 0;
@@ -157,8 +157,8 @@ Variable LandmarkHeads::controlled(const Forward& f, const BlockAttention& free,
       reads.push_back(x >= config_.context_miss.cutoff ? 1 : 0);
       skipped += x >= config_.context_miss.cutoff ? 0 : 1;
     }
-    if (f.telemetry != nullptr) {
-      f.telemetry->emplace_back(name_ + ".skipped", static_cast<double>(skipped) / static_cast<double>(reads.size()));
+    if (f.wants_telemetry()) {
+      f.add_telemetry(name_ + ".skipped", static_cast<double>(skipped) / static_cast<double>(reads.size()));
     }
     share = select(tape, Tensor::from(reads, share.shape(), q.value().device()), share, {});
   }

@@ -1,10 +1,10 @@
-// The descriptor of landmark attention (layers/mechanism.h).
+// The descriptor of landmark attention (layers/mechanism/mechanism.h).
 #include <algorithm>
 
 #include "core/check.h"
-#include "layers/mechanism_list.h"
+#include "layers/mechanism/mechanism_list.h"
 #include "layers/mixers/landmark_heads.h"
-#include "layers/surroundings.h"
+#include "layers/model/surroundings.h"
 
 namespace quire {
 

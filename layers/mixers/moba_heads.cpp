@@ -7,7 +7,7 @@
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
 #include "autograd/functions/rows.h"
-#include "layers/host_values.h"
+#include "layers/pass/host_values.h"
 
 namespace quire {
 
@@ -57,7 +57,7 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const 
   settings.chosen = chosen.own;
   settings.scale = scale_;
   BlockAttention mixed = block_attention(tape, q, k, v, settings);
-  const bool observed = f.telemetry != nullptr || f.retrieved != nullptr;
+  const bool observed = f.wants_telemetry() || f.wants_retrievals();
   std::vector<BlockRead> reads;
   Tape idle(false);
   if (held.most > 0 && chosen.slot.dim(3) > 0) {
@@ -110,10 +110,10 @@ Tensor MobaHeads::mean_keys(const Forward& f, const HeldBlocks& held, const KeyB
   std::vector<double> inverse;
   for (const int64_t size : sizes) inverse.push_back(size == 0 ? 0 : 1.0 / static_cast<double>(size));
   const std::vector<int64_t> numbers = numbers_of(held, {period});
-  const Tensor index = f.tables->find({hash_scope("moba.members"), numbers}, [&] {
+  const Tensor index = f.table("moba.members", numbers, [&] {
     return Tensor::from(members, {rows, most * period}, f.state.device());
   });
-  const Tensor factor = f.tables->find({hash_scope("moba.inverse_sizes"), numbers}, [&] {
+  const Tensor factor = f.table("moba.inverse_sizes", numbers, [&] {
     return tensor_of(inverse, {rows, most, 1, 1}, wide_type(keys.dtype()), f.state.device());
   });
   Tape tape(false);
@@ -123,7 +123,7 @@ Tensor MobaHeads::mean_keys(const Forward& f, const HeldBlocks& held, const KeyB
 
 Tensor MobaHeads::candidates(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, int64_t count) const {
   const int64_t farthest = config_.farthest().value_or(std::numeric_limits<int64_t>::max());
-  return f.tables->find({hash_scope("moba.candidates"), numbers_of(held, {farthest, config_.block})}, [&] {
+  return f.table("moba.candidates", numbers_of(held, {farthest, config_.block}), [&] {
     const Batch& batch = f.batch;
     const Shape shape{batch.rows, batch.length, 1, count};
     if (f.state.device() == kMeta) return Tensor::empty(shape, DType::u8, kMeta);  // a plan reads no values
@@ -166,16 +166,11 @@ MobaHeads::Chosen MobaHeads::choose(const Forward& f, const HeldBlocks& held, co
   const int64_t wanted = std::min(config_.top_k - 1, count);
   const Shape shape{rows, q.dim(1), shape_.heads, wanted};
   ops::BlockPlacing placing;
-  if (f.selections && f.again) {
-    placing.index = f.selections->at(scope_);
-    f.selections->erase(scope_);
-  } else if (wanted == 0) {
-    placing.index = Tensor::empty(shape, DType::i32, device);
-  } else {
+  placing.index = f.selection(scope_, [&] {
+    if (wanted == 0) return Tensor::empty(shape, DType::i32, device);
     const Variable scores = Variable::constant(block_scores(q, of_blocks.value(), scale_));
-    placing.index = top_k(permute(tape, scores, {0, 2, 1, 3}).value(), wanted, candidates(f, held, blocks, count));
-    if (f.selections) (*f.selections)[scope_] = placing.index;
-  }
+    return top_k(permute(tape, scores, {0, 2, 1, 3}).value(), wanted, candidates(f, held, blocks, count));
+  });
   // Without a store no row holds anything.
   const std::vector<int64_t> length = store_ ? held.length : std::vector<int64_t>(static_cast<size_t>(rows), 0);
   std::vector<int64_t> oldest;

@@ -1,9 +1,9 @@
-// The descriptor of MoBA (layers/mechanism.h).
+// The descriptor of MoBA (layers/mechanism/mechanism.h).
 #include <algorithm>
 
-#include "layers/mechanism_list.h"
+#include "layers/mechanism/mechanism_list.h"
 #include "layers/mixers/moba_heads.h"
-#include "layers/surroundings.h"
+#include "layers/model/surroundings.h"
 
 namespace quire {
 

@@ -10,8 +10,8 @@
 #include "autograd/functions/norm.h"
 #include "autograd/functions/rotary.h"
 #include "core/check.h"
-#include "layers/mechanism_registry.h"
-#include "layers/visibility.h"
+#include "layers/mechanism/mechanism_registry.h"
+#include "layers/pass/visibility.h"
 
 namespace quire {
 

@@ -4,12 +4,12 @@
 #include <memory>
 
 #include "autograd/functions/attention.h"
-#include "layers/basic.h"
-#include "layers/mechanism.h"
+#include "layers/mechanism/mechanism.h"
 #include "layers/memory/memory.h"
 #include "layers/mixers/softmax_config.h"
-#include "layers/position_terms.h"
-#include "layers/surroundings.h"
+#include "layers/model/surroundings.h"
+#include "layers/parts/basic.h"
+#include "layers/position/position_terms.h"
 
 namespace quire {
 

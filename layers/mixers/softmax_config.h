@@ -1,7 +1,7 @@
 // The configuration of softmax attention: what a token sees, and what is carried.
 #pragma once
 
-#include "layers/attention_call.h"
+#include "layers/pass/attention_call.h"
 #include "layers/state/carry_config.h"
 
 namespace quire {

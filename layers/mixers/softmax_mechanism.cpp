@@ -1,7 +1,7 @@
-// The descriptor of softmax attention (layers/mechanism.h).
+// The descriptor of softmax attention (layers/mechanism/mechanism.h).
 #include <algorithm>
 
-#include "layers/mechanism_list.h"
+#include "layers/mechanism/mechanism_list.h"
 #include "layers/mixers/softmax_attention.h"
 
 namespace quire {

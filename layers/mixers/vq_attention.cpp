@@ -6,19 +6,14 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
 #include "autograd/functions/vq.h"
-#include "layers/auxiliary_loss.h"
-#include "layers/host_values.h"
-#include "layers/mechanism_list.h"
-#include "layers/visibility.h"
+#include "layers/mechanism/mechanism_list.h"
+#include "layers/pass/auxiliary_loss.h"
+#include "layers/pass/host_values.h"
+#include "layers/pass/visibility.h"
 
 namespace quire {
 
 namespace {
-
-// Tables of a pass.
-constexpr uint32_t kFirstVisible = hash_scope("vq.first_visible");
-constexpr uint32_t kFirstInBlock = hash_scope("vq.first_in_block");
-constexpr uint32_t kCaches = hash_scope("vq.caches");
 
 const VqConfig& options(const Place& place) {
   return place.options.get<VqConfig>();
@@ -110,19 +105,19 @@ Variable VqAttention::operator()(const Forward& f, const PartInput& input) const
   x.keys.cache_k = Variable::constant(carried_keys);
   x.keys.cache_v = Variable::constant(f.state.ring(window_values_));
   const std::vector<int64_t> initial = f.state.initial_lengths(window_keys_.group);
-  const auto table = [&](uint32_t kind, int64_t block, const Shape& shape, const auto& make) {
+  const auto table = [&](const char* name, int64_t block, const Shape& shape, const auto& make) {
     std::vector<int64_t> numbers{block, blocks_.window, blocks_.cache ? 1 : 0};
     numbers.insert(numbers.end(), initial.begin(), initial.end());
-    return f.tables->find({kind, numbers}, [&] { return Tensor::from(make(), shape, f.state.device()); });
+    return f.table(name, numbers, [&] { return Tensor::from(make(), shape, f.state.device()); });
   };
   const auto first_visible = [&] { return blocks_.first_visible(f.batch, f.state.segments(), initial); };
   VqAttentionSettings settings;
   settings.block = std::min(blocks_.block, tokens);
   settings.through_cache = config_.cache_gradient;
   settings.attention.cache_head = f.state.ring_head(window_keys_.group);
-  settings.attention.first_visible = table(kFirstVisible, blocks_.block, {rows, tokens}, first_visible);
+  settings.attention.first_visible = table("vq.first_visible", blocks_.block, {rows, tokens}, first_visible);
   if (!config_.cache_gradient) {
-    settings.first_in_block = table(kFirstInBlock, blocks_.block, {rows, tokens}, [&] {
+    settings.first_in_block = table("vq.first_in_block", blocks_.block, {rows, tokens}, [&] {
       std::vector<int32_t> own = first_visible();
       for (int64_t i = 0; i < rows * tokens; ++i) {
         const int64_t begin = i % tokens / settings.block * settings.block;
@@ -137,7 +132,7 @@ Variable VqAttention::operator()(const Forward& f, const PartInput& input) const
     const VqBlocks blocks{settings.block, blocks_.window, true};
     const Shape by_block{2, rows, (tokens + blocks.block - 1) / blocks.block + 1};
     const Tensor caches =
-        table(kCaches, blocks.block, by_block, [&] { return blocks.caches(f.batch, f.state.segments(), initial); });
+        table("vq.caches", blocks.block, by_block, [&] { return blocks.caches(f.batch, f.state.segments(), initial); });
     settings.caches.tokens.codes = quantized.codes;
     settings.caches.tokens.window_codes = window_codes;
     settings.caches.mean = f.state.current(mean_);

@@ -6,13 +6,13 @@
 #include <memory>
 #include <optional>
 
-#include "layers/basic.h"
-#include "layers/mechanism.h"
+#include "layers/mechanism/mechanism.h"
 #include "layers/mixers/codebook.h"
 #include "layers/mixers/vq_blocks.h"
 #include "layers/mixers/vq_config.h"
-#include "layers/position_terms.h"
-#include "layers/surroundings.h"
+#include "layers/model/surroundings.h"
+#include "layers/parts/basic.h"
+#include "layers/position/position_terms.h"
 
 namespace quire {
 

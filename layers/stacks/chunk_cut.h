@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "layers/held_blocks.h"
+#include "layers/pass/held_blocks.h"
 
 namespace quire {
 

@@ -36,7 +36,7 @@ Variable ChunkEncoder::run(const Layer& layer, const Forward& f, const Variable&
   const int64_t chunks = x.dim(0), positions = x.dim(1);
   const Device device = x.value().device();
   const auto table = [&](const char* name, int64_t last) {
-    return f.tables->find({hash_scope(name), {chunks, positions}}, [&] {
+    return f.table(name, {chunks, positions}, [&] {
       std::vector<int32_t> places;
       for (int64_t i = 0; i < chunks * positions; ++i) {
         places.push_back(static_cast<int32_t>(last < 0 ? i % positions : last));

@@ -6,7 +6,7 @@
 
 #include "layers/mixers/head_projections.h"
 #include "layers/mixers/head_rotation.h"
-#include "layers/recomputed.h"
+#include "layers/pass/recomputed.h"
 
 namespace quire {
 

@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "layers/fetched_entries.h"
-#include "layers/held_blocks.h"
-#include "layers/scope.h"
+#include "layers/parameters/scope.h"
+#include "layers/pass/fetched_entries.h"
+#include "layers/pass/held_blocks.h"
 #include "layers/stacks/chunk_cut.h"
 
 namespace quire {

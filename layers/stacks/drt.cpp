@@ -3,7 +3,7 @@
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
 #include "autograd/functions/rows.h"
-#include "layers/scope.h"
+#include "layers/parameters/scope.h"
 
 namespace quire {
 
@@ -89,20 +89,19 @@ Variable DrtStack::operator()(const Forward& f, const Variable& x) const {
   if (store_ && f.write_state) {
     store_->write(f, cut, y.value(), landmarks.value(), keys.value(), values.value());
   }
-  const auto leave = [&](ValueId id, const Variable& value) { (*f.values)[static_cast<size_t>(id.index)] = value; };
-  leave(values_.keys, keys);
-  leave(values_.values, values);
-  leave(values_.list, Variable::constant(cut.list));
+  f.leave_value(values_.keys, keys);
+  f.leave_value(values_.values, values);
+  f.leave_value(values_.list, Variable::constant(cut.list));
   std::vector<ChunkLists> read;  // by group
   for (const Group& group : groups_) {
     read.push_back((*group.retriever)(f, y, cut, held, landmarks, store_ ? &*store_ : nullptr, read, hooks_));
     const ChunkLists& lists = read.back();
-    leave(group.lists.own, Variable::constant(lists.own));
-    leave(group.lists.weight, lists.weight);
+    f.leave_value(group.lists.own, Variable::constant(lists.own));
+    f.leave_value(group.lists.weight, lists.weight);
     const bool stored = held.most > 0;
-    leave(group.lists.slot, stored ? Variable::constant(lists.stored.slot) : Variable());
-    leave(group.lists.keys, stored ? Variable::constant(lists.stored.logs[0]) : Variable());
-    leave(group.lists.values, stored ? Variable::constant(lists.stored.logs[1]) : Variable());
+    f.leave_value(group.lists.slot, stored ? Variable::constant(lists.stored.slot) : Variable());
+    f.leave_value(group.lists.keys, stored ? Variable::constant(lists.stored.logs[0]) : Variable());
+    f.leave_value(group.lists.values, stored ? Variable::constant(lists.stored.logs[1]) : Variable());
     for (const std::unique_ptr<Block>& block : group.blocks) y = (*block)(f, y);
   }
   if (store_) store_->forget_pages(f.state);

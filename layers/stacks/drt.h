@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "layers/block.h"
-#include "layers/stack.h"
+#include "layers/model/block.h"
+#include "layers/model/stack.h"
 #include "layers/stacks/chunk_encoder.h"
 #include "layers/stacks/drt_reader.h"
 #include "layers/stacks/drt_retriever.h"

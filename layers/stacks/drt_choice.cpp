@@ -7,7 +7,7 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/rows.h"
 #include "kernels/elementwise.h"
-#include "layers/host_values.h"
+#include "layers/pass/host_values.h"
 
 namespace quire {
 
@@ -66,12 +66,12 @@ Tensor ChunkChoice::mask(const Forward& f, const ChunkCut& cut, const HeldBlocks
     return Tensor::from(kept, shape, f.state.device());
   };
   // All groups have the same candidates, but not the same best ones.
-  return best.empty() ? f.tables->find({hash_scope("chunks.candidates"), {}}, made) : made();
+  return best.empty() ? f.table("chunks.candidates", {}, made) : made();
 }
 
 Tensor ChunkChoice::found(const Forward& f, const ChunkCut& cut, const HeldBlocks& held) const {
   const int64_t rows = f.batch.rows, wanted = config_.top_k;
-  return f.tables->find({hash_scope("chunks.found"), {}}, [&] {
+  return f.table("chunks.found", {}, [&] {
     std::vector<int64_t> count(static_cast<size_t>(rows * cut.most), 0);
     for_candidates(cut, held, {0, held.most + cut.most}, [&](int64_t row, int64_t query, int64_t, int64_t) {
       ++count[static_cast<size_t>(row * cut.most + query)];

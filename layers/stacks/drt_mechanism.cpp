@@ -1,7 +1,7 @@
-// The descriptor of the DRT stack (layers/mechanism.h).
+// The descriptor of the DRT stack (layers/mechanism/mechanism.h).
 #include <algorithm>
 
-#include "layers/mechanism_list.h"
+#include "layers/mechanism/mechanism_list.h"
 #include "layers/stacks/drt.h"
 
 namespace quire {

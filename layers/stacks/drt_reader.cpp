@@ -4,7 +4,7 @@
 
 #include "autograd/functions/basic.h"
 #include "autograd/functions/grouped_cross_attention.h"
-#include "layers/fetched_entries.h"
+#include "layers/pass/fetched_entries.h"
 
 namespace quire {
 
@@ -31,28 +31,27 @@ ChunkReader::ChunkReader(const Scope& scope, const ModelConfig& model, const Drt
 
 Variable ChunkReader::read(const Forward& f, const Variable& x) const {
   Tape& tape = f.tape;
-  const auto value = [&](ValueId id) { return (*f.values)[static_cast<size_t>(id.index)]; };
-  const Variable keys = value(chunks_.keys);
-  const Variable slot = value(lists_.slot);
+  const Variable keys = f.value(chunks_.keys);
+  const Variable slot = f.value(lists_.slot);
   if (!keys.defined() && !slot.defined()) return {};
   const int64_t rows = x.dim(0), tokens = x.dim(1);
   const Variable z = norm_ ? (*norm_)(tape, x) : x;
   const Variable q = reshape(tape, query_(tape, z), {rows, tokens, heads_, head_size_});
   ops::GroupedCrossAttentionInputs settings;
-  settings.list = value(chunks_.list).value();
+  settings.list = f.value(chunks_.list).value();
   settings.scale = 1 / std::sqrt(static_cast<double>(head_size_));
   settings.softmax_one = softmax_one_;
-  const Variable weight = value(lists_.weight);
+  const Variable weight = f.value(lists_.weight);
   Variable mixed;
   if (keys.defined()) {
-    settings.chosen = value(lists_.own).value();
-    mixed = grouped_cross_attention(tape, q, keys, value(chunks_.values), weight, settings);
+    settings.chosen = f.value(lists_.own).value();
+    mixed = grouped_cross_attention(tape, q, keys, f.value(chunks_.values), weight, settings);
   }
   if (slot.defined()) {
     await_fetched(f.state.device());
     settings.chosen = slot.value();
     const Variable of_stored =
-        grouped_cross_attention(tape, q, value(lists_.keys), value(lists_.values), weight, settings);
+        grouped_cross_attention(tape, q, f.value(lists_.keys), f.value(lists_.values), weight, settings);
     mixed = mixed.defined() ? add(tape, mixed, of_stored) : of_stored;
   }
   mixed = reshape(tape, mixed, {rows, tokens, heads_ * head_size_});

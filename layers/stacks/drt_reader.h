@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "layers/basic.h"
+#include "layers/parts/basic.h"
 #include "layers/stacks/drt_config.h"
 
 namespace quire {

@@ -9,7 +9,7 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/rows.h"
 #include "kernels/elementwise.h"
-#include "layers/host_values.h"
+#include "layers/pass/host_values.h"
 
 namespace quire {
 
@@ -109,7 +109,7 @@ ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const
     hooks.see(of_group + ".weight", shares);
   }
   if (store != nullptr && f.write_state) store->write_lists(f, cut, group_, later, made.weight.value());
-  if (f.telemetry != nullptr || f.retrieved != nullptr) report(f, cut, held, placing, made, below);
+  if (f.wants_telemetry() || f.wants_retrievals()) report(f, cut, held, placing, made, below);
   return made;
 }
 
@@ -145,9 +145,9 @@ void ChunkRetriever::report(const Forward& f, const ChunkCut& cut, const HeldBlo
         }
       }
       if (number < 0) continue;
-      if (f.retrieved != nullptr) {
-        (*f.retrieved)[name_].push_back(
-            {row, cell % f.batch.length, -1, number * cut.positions, (number + 1) * cut.positions, share});
+      if (f.wants_retrievals()) {
+        f.add_retrieval(name_,
+                        {row, cell % f.batch.length, -1, number * cut.positions, (number + 1) * cut.positions, share});
       }
       back[static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(own - number)))] += share;
       most = std::max(most, share);
@@ -157,12 +157,12 @@ void ChunkRetriever::report(const Forward& f, const ChunkCut& cut, const HeldBlo
     if (most > 0) ++tokens;
     largest += most;
   }
-  if (f.telemetry == nullptr || all == 0) return;
+  if (!f.wants_telemetry() || all == 0) return;
   for (const auto& [distance, share] : back) {
-    f.telemetry->emplace_back(name_ + ".back." + std::to_string(distance), share / all);
+    f.add_telemetry(name_ + ".back." + std::to_string(distance), share / all);
   }
-  f.telemetry->emplace_back(name_ + ".largest", largest / tokens);
-  if (!below.empty()) f.telemetry->emplace_back(name_ + ".new", found / all);
+  f.add_telemetry(name_ + ".largest", largest / tokens);
+  if (!below.empty()) f.add_telemetry(name_ + ".new", found / all);
 }
 
 }  // namespace quire

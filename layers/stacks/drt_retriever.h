@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "kernels/place_chunks.h"
-#include "layers/basic.h"
+#include "layers/parts/basic.h"
 #include "layers/stacks/drt_choice.h"
 
 namespace quire {

@@ -1,9 +1,9 @@
 // The plain stack: all blocks, one after the other.
 #include <limits>
 
-#include "layers/block.h"
-#include "layers/mechanism_list.h"
-#include "layers/stack.h"
+#include "layers/mechanism/mechanism_list.h"
+#include "layers/model/block.h"
+#include "layers/model/stack.h"
 
 namespace quire {
 

@@ -66,7 +66,7 @@ std::vector<fs::path> sources_of(const std::string& folder) {
   return sources;
 }
 
-// "layers/block" includes "layers/forward", ...; of folders "trainers/run" includes "trainers/step", ...
+// "layers/model/block" includes "layers/pass/forward", ...; of folders "trainers/run" includes "trainers/step", ...
 using Units = std::map<std::string, std::set<std::string>>;
 
 void add_unit(Units& units, const std::string& file, std::istream& text, char end = '.') {

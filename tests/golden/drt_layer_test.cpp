@@ -4,7 +4,7 @@
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
 #include "autograd/functions/rows.h"
-#include "layers/basic.h"
+#include "layers/parts/basic.h"
 #include "layers/stacks/drt.h"
 #include "layers/state/state_pool.h"
 #include "tests/golden/golden_file.h"

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/functions/basic.h"
-#include "layers/visibility.h"
+#include "layers/pass/visibility.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/hand_batch.h"

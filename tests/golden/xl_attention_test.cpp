@@ -4,7 +4,7 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
 #include "kernels/position.h"
-#include "layers/visibility.h"
+#include "layers/pass/visibility.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/hand_batch.h"

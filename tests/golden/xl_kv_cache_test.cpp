@@ -3,8 +3,8 @@
 
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
+#include "layers/pass/visibility.h"
 #include "layers/state/state_pool.h"
-#include "layers/visibility.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/hand_batch.h"

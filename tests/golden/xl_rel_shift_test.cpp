@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "autograd/functions/basic.h"
-#include "layers/visibility.h"
+#include "layers/pass/visibility.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"
 #include "tests/support/compare.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "autograd/functions/basic.h"
-#include "layers/block.h"
+#include "layers/model/block.h"
 #include "layers/state/state_pool.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"

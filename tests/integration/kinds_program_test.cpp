@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/config/config.h"
-#include "layers/mechanism_registry.h"
+#include "layers/mechanism/mechanism_registry.h"
 #include "tests/support/test_mechanisms.h"
 #include "tests/support/tiny_run.h"
 

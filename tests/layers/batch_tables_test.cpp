@@ -1,11 +1,11 @@
 // What layers derive from a batch is made once a pass, however many layers read it.
-#include "layers/batch_tables.h"
+#include "layers/pass/batch_tables.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "layers/language_model.h"
+#include "layers/model/language_model.h"
 #include "layers/state/state_pool.h"
 #include "tests/support/hand_batch.h"
 #include "trainers/setup/config.h"

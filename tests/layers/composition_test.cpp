@@ -1,10 +1,10 @@
-#include "layers/composition.h"
+#include "layers/model/composition.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "layers/mechanism_registry.h"
+#include "layers/mechanism/mechanism_registry.h"
 #include "layers/mixers/softmax_config.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/trivial_memories.h"

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "layers/host_values.h"
+#include "layers/pass/host_values.h"
 #include "tests/layers/drt_stack_reader.h"
 
 namespace quire::test {

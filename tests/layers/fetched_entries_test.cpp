@@ -1,10 +1,10 @@
 // What a layer reads of logs that lie in host memory.
-#include "layers/fetched_entries.h"
+#include "layers/pass/fetched_entries.h"
 
 #include <gtest/gtest.h>
 
 #include "core/config/config.h"
-#include "layers/model_mechanisms.h"
+#include "layers/model/model_mechanisms.h"
 #include "layers/state/state_pool.h"
 #include "tests/support/document_rows.h"
 #include "tests/support/hand_batch.h"

@@ -1,5 +1,5 @@
 // The weights that models of each kind begin with.
-#include "layers/initialization.h"
+#include "layers/parts/initialization.h"
 
 #include <gtest/gtest.h>
 

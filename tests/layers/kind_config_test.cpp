@@ -1,7 +1,7 @@
 // Configuration of kinds: what a text gives a kind of mixer, memory or stack, and what it may not.
 #include <gtest/gtest.h>
 
-#include "layers/mechanism_registry.h"
+#include "layers/mechanism/mechanism_registry.h"
 #include "layers/mixers/softmax_config.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/test_mechanisms.h"

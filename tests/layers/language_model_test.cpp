@@ -1,5 +1,5 @@
 // What lies before and after the blocks of a model: positions at the input, a bias of the vocabulary, layer drop.
-#include "layers/language_model.h"
+#include "layers/model/language_model.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
-#include "layers/loss_table.h"
+#include "layers/pass/loss_table.h"
 
 #include <gtest/gtest.h>
 
-#include "layers/scope.h"
+#include "layers/parameters/scope.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/hand_batch.h"
 

@@ -1,5 +1,5 @@
 // A mechanism's kind is named in its own files and in the list of mechanisms, and nowhere else: what something outside
-// wants to know is a question of the descriptor (layers/mechanism.h). Walks the sources.
+// wants to know is a question of the descriptor (layers/mechanism/mechanism.h). Walks the sources.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 #include <set>
 #include <sstream>
 
-#include "layers/mechanism_list.h"
-#include "layers/mechanism_registry.h"
+#include "layers/mechanism/mechanism_list.h"
+#include "layers/mechanism/mechanism_registry.h"
 #include "tests/support/test_mechanisms.h"
 
 namespace quire::test {
@@ -296,10 +296,10 @@ TEST(SourceSizes, KernelsOfGpusStaySmall) {
 
 TEST(SourceSizes, StaySmall) {
   const fs::path root = QUIRE_SOURCE_DIR;
-  EXPECT_LT(lines_of(root / "layers/mechanism.h"), 120);
+  EXPECT_LT(lines_of(root / "layers/mechanism/mechanism.h"), 120);
   EXPECT_LE(lines_of(root / "trainers/step/step.cpp"), 200);
   // A file that is not found has no lines.
-  EXPECT_GT(lines_of(root / "layers/mechanism.h"), 60);
+  EXPECT_GT(lines_of(root / "layers/mechanism/mechanism.h"), 60);
   EXPECT_GT(lines_of(root / "trainers/step/step.cpp"), 60);
   for (const char* folder : {"core", "autograd", "layers", "data", "trainers", "experiments"}) {
     for (const fs::path& file : files_of(folder, {".h", ".cpp", ".cu", ".cuh", ".py", ".sh"})) {

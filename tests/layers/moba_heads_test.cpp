@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/config/config.h"
-#include "layers/model_config.h"
+#include "layers/config/model_config.h"
 #include "tests/support/compare.h"
 #include "tests/support/head_reader.h"
 #include "tests/support/model_reader.h"

@@ -1,11 +1,11 @@
-#include "layers/parameter_store.h"
+#include "layers/parameters/parameter_store.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "layers/basic.h"
-#include "layers/scope.h"
+#include "layers/parameters/scope.h"
+#include "layers/parts/basic.h"
 #include "tests/support/compare.h"
 #include "tests/support/expect_error.h"
 

@@ -4,7 +4,7 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
 #include "autograd/recompute.h"
-#include "layers/block.h"
+#include "layers/model/block.h"
 #include "layers/state/state_pool.h"
 #include "tests/support/compare.h"
 #include "tests/support/expect_error.h"

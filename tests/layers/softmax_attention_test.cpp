@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "layers/block.h"
+#include "layers/model/block.h"
 #include "layers/state/state_pool.h"
 #include "tests/support/compare.h"
 #include "tests/support/hand_batch.h"

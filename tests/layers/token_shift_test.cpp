@@ -1,4 +1,4 @@
-#include "layers/token_shift.h"
+#include "layers/position/token_shift.h"
 
 #include <gtest/gtest.h>
 

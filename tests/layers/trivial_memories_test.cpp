@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "layers/mechanism_registry.h"
+#include "layers/mechanism/mechanism_registry.h"
 #include "layers/memory/memory.h"
-#include "layers/scope.h"
+#include "layers/parameters/scope.h"
 #include "layers/state/state_pool.h"
 #include "tests/support/document_rows.h"
 #include "trainers/setup/config.h"

@@ -1,4 +1,4 @@
-#include "layers/visibility.h"
+#include "layers/pass/visibility.h"
 
 #include <gtest/gtest.h>
 

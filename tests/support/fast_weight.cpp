@@ -8,11 +8,11 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/rows.h"
 #include "autograd/recompute.h"
-#include "layers/auxiliary_loss.h"
-#include "layers/host_values.h"
+#include "layers/config/model_config.h"
 #include "layers/memory/memory.h"
-#include "layers/model_config.h"
-#include "layers/scope.h"
+#include "layers/parameters/scope.h"
+#include "layers/pass/auxiliary_loss.h"
+#include "layers/pass/host_values.h"
 #include "tests/support/test_mechanisms.h"
 
 namespace quire::test {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "layers/scope.h"
+#include "layers/parameters/scope.h"
 #include "layers/state/state_pool.h"
 #include "tests/support/hand_batch.h"
 #include "tests/support/test_device.h"

@@ -1,8 +1,8 @@
 #include "tests/support/inserting_stack.h"
 
 #include "core/config/config.h"
-#include "layers/mechanism_registry.h"
-#include "layers/stack.h"
+#include "layers/mechanism/mechanism_registry.h"
+#include "layers/model/stack.h"
 
 namespace quire::test {
 

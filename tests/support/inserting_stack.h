@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/insertion.h"
-#include "layers/mechanism.h"
+#include "layers/mechanism/mechanism.h"
 
 namespace quire::test {
 

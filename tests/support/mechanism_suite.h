@@ -1,6 +1,6 @@
 // The properties that every mechanism must keep, checked on any model configuration, and the promises of its descriptor
-// (layers/mechanism.h), which are checked both ways. A new mechanism adds one line to a list of cases and instantiates
-// the suites below with it. The checks are in mechanism_suite_reading.cpp (one model, f64),
+// (layers/mechanism/mechanism.h), which are checked both ways. A new mechanism adds one line to a list of cases and
+// instantiates the suites below with it. The checks are in mechanism_suite_reading.cpp (one model, f64),
 // mechanism_suite_training.cpp (whole training steps over a corpus) and mechanism_suite_ranks.cpp (whole runs on
 // several ranks).
 #pragma once

@@ -2,8 +2,8 @@
 #include <set>
 #include <tuple>
 
-#include "layers/mechanism_registry.h"
-#include "layers/model_mechanisms.h"
+#include "layers/mechanism/mechanism_registry.h"
+#include "layers/model/model_mechanisms.h"
 #include "tests/support/compare.h"
 #include "tests/support/mechanism_suite.h"
 #include "tests/support/model_reader.h"

@@ -2,7 +2,7 @@
 
 #include "core/ranks/in_process.h"
 #include "core/thread_pool.h"
-#include "layers/host_values.h"
+#include "layers/pass/host_values.h"
 #include "tests/support/compare.h"
 #include "tests/support/mechanism_suite.h"
 #include "tests/support/small_corpus.h"

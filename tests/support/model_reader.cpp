@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "layers/host_values.h"
+#include "layers/pass/host_values.h"
 #include "tests/support/test_device.h"
 
 namespace quire::test {

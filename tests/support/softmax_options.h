@@ -1,7 +1,7 @@
 #pragma once
 
+#include "layers/config/model_config.h"
 #include "layers/mixers/softmax_config.h"
-#include "layers/model_config.h"
 
 namespace quire::test {
 

@@ -1,6 +1,6 @@
 #include "tests/support/test_mechanisms.h"
 
-#include "layers/mechanism_registry.h"
+#include "layers/mechanism/mechanism_registry.h"
 #include "tests/support/trivial_memories.h"
 
 namespace quire::test {

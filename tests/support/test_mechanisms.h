@@ -1,7 +1,7 @@
 // Mechanisms that exist only here, each in its own file: they prove that nothing else has to know one.
 #pragma once
 
-#include "layers/mechanism.h"
+#include "layers/mechanism/mechanism.h"
 
 namespace quire::test {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "autograd/functions/basic.h"
-#include "layers/mechanism_registry.h"
+#include "layers/mechanism/mechanism_registry.h"
 #include "layers/memory/memory.h"
-#include "layers/scope.h"
+#include "layers/parameters/scope.h"
 #include "tests/support/compare.h"
 
 namespace quire::test {

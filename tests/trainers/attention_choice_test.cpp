@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "layers/attention_calls.h"
+#include "layers/model/attention_calls.h"
 #include "tests/support/expect_error.h"
 
 namespace quire::test {

@@ -9,7 +9,7 @@
 #include "core/ranks/ranks.h"
 #include "core/tensor.h"
 #include "data/tokenizers/tokenizer.h"
-#include "layers/parameter_store.h"
+#include "layers/parameters/parameter_store.h"
 #include "trainers/setup/config.h"
 
 namespace quire {

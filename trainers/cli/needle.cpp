@@ -8,7 +8,7 @@
 #include "core/files/output_file.h"
 #include "data/tasks/filler_source.h"
 #include "data/tasks/needle_scene.h"
-#include "layers/model_mechanisms.h"
+#include "layers/model/model_mechanisms.h"
 #include "trainers/cli/numbers.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/trained_model.h"

@@ -8,7 +8,7 @@
 
 #include "core/check.h"
 #include "data/batches/batch_source.h"
-#include "layers/model_mechanisms.h"
+#include "layers/model/model_mechanisms.h"
 #include "layers/state/state_pool.h"
 #include "trainers/evaluation/evaluation_sums.h"
 

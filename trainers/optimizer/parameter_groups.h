@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "layers/parameter_store.h"
+#include "layers/parameters/parameter_store.h"
 #include "trainers/optimizer/optimizer_config.h"
 
 namespace quire {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/ranks/collectives.h"
-#include "layers/parameter_store.h"
+#include "layers/parameters/parameter_store.h"
 
 namespace quire {
 

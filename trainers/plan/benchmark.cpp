@@ -10,7 +10,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "kernels/random_values.h"
-#include "layers/model_mechanisms.h"
+#include "layers/model/model_mechanisms.h"
 #include "trainers/plan/plan.h"
 #include "trainers/plan/random_batch.h"
 #include "trainers/setup/attention_choice.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/check.h"
-#include "layers/model_mechanisms.h"
+#include "layers/model/model_mechanisms.h"
 
 namespace quire {
 

@@ -7,7 +7,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda_scratch.h"
 #include "kernels/planned_scratch.h"
-#include "layers/model_mechanisms.h"
+#include "layers/model/model_mechanisms.h"
 #include "layers/state/state_pool.h"
 #include "trainers/checkpoint/checkpoint.h"
 #include "trainers/plan/random_batch.h"

@@ -5,7 +5,7 @@
 #include "core/check.h"
 #include "data/batches/dealt_share.h"
 #include "data/corpus/split_list.h"
-#include "layers/model_mechanisms.h"
+#include "layers/model/model_mechanisms.h"
 
 namespace quire {
 

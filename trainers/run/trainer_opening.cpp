@@ -2,7 +2,7 @@
 #include "core/check.h"
 #include "core/files/file_io.h"
 #include "core/log.h"
-#include "layers/model_mechanisms.h"
+#include "layers/model/model_mechanisms.h"
 #include "trainers/checkpoint/checkpoint_meta.h"
 #include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/run/resume_check.h"

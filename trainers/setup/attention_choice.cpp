@@ -6,7 +6,7 @@
 #include <map>
 
 #include "core/check.h"
-#include "layers/attention_calls.h"
+#include "layers/model/attention_calls.h"
 
 namespace quire {
 

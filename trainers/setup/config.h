@@ -3,7 +3,7 @@
 
 #include "core/config/config.h"
 #include "data/data_config.h"
-#include "layers/model_config.h"
+#include "layers/config/model_config.h"
 #include "trainers/optimizer/optimizer_config.h"
 #include "trainers/optimizer/schedule.h"
 #include "trainers/setup/config_choices.h"

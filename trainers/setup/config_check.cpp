@@ -1,8 +1,8 @@
 // Checks for contradictions between the sections of a run's configuration.
 #include <fmt/format.h>
 
-#include "layers/attention_calls.h"
-#include "layers/model_mechanisms.h"
+#include "layers/model/attention_calls.h"
+#include "layers/model/model_mechanisms.h"
 #include "trainers/optimizer/parameter_groups.h"
 #include "trainers/setup/config.h"
 #include "trainers/setup/evaluation_config.h"

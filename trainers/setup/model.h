@@ -6,7 +6,7 @@
 
 #include "core/ranks/ranks.h"
 #include "core/thread_pool.h"
-#include "layers/language_model.h"
+#include "layers/model/language_model.h"
 #include "trainers/setup/config.h"
 
 namespace quire {

@@ -84,12 +84,12 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
                           .key = RandomKey::of(seed, training.step + 1),
                           .position_key = RandomKey::of(seed, training.step / config.model.dropout.position_steps + 1),
                           .training = true,
+                          .several_documents = config.data.pack == Pack::concat,
                           .write_state = true,
+                          .attention = &training.attention,
                           .telemetry = telemetry,
                           .loss_seeds = {seeds.begin() + 1, seeds.end()},
-                          .nll_seed = seeds[0],
-                          .attention = &training.attention,
-                          .several_documents = config.data.pack == Pack::concat};
+                          .nll_seed = seeds[0]};
     const LossTerms loss = training.network.model.loss(forward);
     on_loss(begin, end, loss);
     if (training.reducer && ranks.size() > 1 && block + 1 == blocks) training.reducer->watch(tape, ranks);

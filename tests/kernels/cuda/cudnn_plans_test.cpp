@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "kernels/cuda/cudnn/cudnn_library.h"
 #include "kernels/cuda/cudnn/cudnn_plans.h"
-#include "layers/attention_calls.h"
+#include "layers/model/attention_calls.h"
 #include "tests/support/expect_error.h"
 #include "trainers/setup/config.h"
 

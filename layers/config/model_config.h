@@ -1,0 +1,105 @@
+// The configuration of a model: one section per part.
+#pragma once
+
+#include "layers/config/attention_config.h"
+#include "layers/config/memory_config.h"
+#include "layers/config/part_config.h"
+
+namespace quire {
+
+enum class Recompute { none, blocks, attention, mlp };
+
+template <>
+struct EnumNames<Recompute> {
+  static constexpr auto value =
+      std::to_array<std::pair<Recompute, std::string_view>>({{Recompute::none, "none"},
+                                                             {Recompute::blocks, "blocks"},
+                                                             {Recompute::attention, "attention"},
+                                                             {Recompute::mlp, "mlp"}});
+};
+
+// How blocks are put together.
+struct StackConfig {
+  KindConfig mechanism{Role::stack};
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.kinds("kind", RegisteredKinds(mechanism), KindOptions::in_section,
+            {.help = "kind of stack: how the blocks are connected; its options stand in a section of that name"});
+  }
+};
+
+struct ModelConfig {
+  int64_t width = 256;
+  int64_t layers = 6;
+  int64_t heads = 4;
+  std::optional<int64_t> key_heads;
+  std::optional<int64_t> head_size;
+  NormConfig norm;
+  MlpConfig mlp;
+  PositionConfig position;
+  AttentionConfig attention;
+  std::vector<MemoryConfig> memory;
+  StackConfig stack;
+  std::vector<ConfigOverlay> layer_overrides;
+  EmbeddingConfig embedding;
+  DropoutConfig dropout;
+  InitializationConfig initialization;
+  Recompute recompute = Recompute::none;
+
+  int64_t size_of_head() const { return head_size.value_or(width / heads); }
+  int64_t heads_of_keys() const { return key_heads.value_or(heads); }
+  // No key: the layers of a model that reads without training (reading_of), which mechanisms have changed.
+  std::vector<LayerConfig> resolved = {};
+  // One entry per layer: those of `resolved`, or position and attention with the overrides applied.
+  std::vector<LayerConfig> layer_configs() const;
+  // The layer that a number of the configuration means: negative ones count from the end.
+  int64_t layer_index(int64_t layer) const { return layer < 0 ? layer + layers : layer; }
+
+  template <class Visitor>
+  void fields(Visitor& v) {
+    v.field("width", width,
+            {.help = "size of the residual stream (E)",
+             .unit = "features",
+             .min = 1,
+             .max = 1 << 20,
+             .meant = "hidden_size d_model n_embd embed_dim dim"});
+    v.field("layers", layers,
+            {.help = "number of blocks",
+             .min = 1,
+             .max = 10000,
+             .meant = "num_layers n_layer n_layers num_hidden_layers depth"});
+    v.field("heads", heads,
+            {.help = "number of attention heads",
+             .min = 1,
+             .max = 10000,
+             .meant = "num_heads n_head n_heads num_attention_heads"});
+    v.field("key_heads", key_heads,
+            {.help = "number of key/value heads, each shared by heads / key_heads query heads (grouped-query "
+                     "attention); none: the value of `heads`",
+             .min = 1,
+             .max = 10000});
+    v.field("head_size", head_size,
+            {.help = "features of a head; none: width / heads", .unit = "features", .min = 1, .max = 1 << 20});
+    v.section("norm", norm, "normalisation");
+    v.section("mlp", mlp, "feed-forward layers");
+    v.section("position", position, "position information of every layer");
+    v.section("attention", attention, "the mixer of every layer");
+    v.list("memory", memory, "memories beside the mixer");
+    v.section("stack", stack, "the stack of blocks");
+    v.overlay(
+        "layer_overrides", layer_overrides, LayerConfig{position, attention},
+        "other positions or attention for some layers: [{layers: [0, -1], position: {kind: none}}]. What an entry "
+        "does not name stays as in model.position and model.attention; another kind begins with its own defaults");
+    v.section("embedding", embedding, "token embeddings");
+    v.section("dropout", dropout, "dropout in training");
+    v.section("initialization", initialization, "initial weights");
+    v.field("recompute", recompute,
+            {.help = "activations that are computed again in the backward pass instead of kept: those of whole blocks, "
+                     "or of their attention or feed-forward part. This saves memory and changes no result",
+             .resumable = true});
+  }
+  void check(ConfigChecker& c) const;
+};
+
+}  // namespace quire

@@ -1,0 +1,70 @@
+// A block: a list of sub-layers around the residual stream, as a rule a mixer and a feed-forward layer.
+#pragma once
+
+#include <memory>
+
+#include "layers/mechanism/mechanism.h"
+#include "layers/model/surroundings.h"
+#include "layers/parts/basic.h"
+#include "layers/parts/part.h"
+#include "layers/pass/recomputed.h"
+
+namespace quire {
+
+struct SubLayerSpec {
+  std::string name;      // of the part's scope in the block; its normalisation is NAME_norm
+  Recompute recomputed;  // with this setting of model.recompute the part is computed a second time
+  std::function<std::unique_ptr<Part>(const Scope& scope)> make;
+};
+
+// A part around the residual stream: x + part(norm(x)), or norm(x + part(x)).
+class SubLayer {
+ public:
+  // Declares the normalisation; make_part declares the part, so that a block can declare all its normalisations first.
+  SubLayer(const Scope& block, const ModelConfig& model, const SubLayerSpec& spec);
+  void make_part(const Scope& block, const SubLayerSpec& spec);
+
+  // kept [R], or undefined: what the part adds to a row is multiplied by it (layer drop).
+  Variable operator()(const Forward& f, const Variable& x, const Tensor& kept) const;
+
+ private:
+  // What the part adds to x, or the sum.
+  Variable run(const Forward& f, const Variable& x, bool adds) const;
+
+  bool pre_;
+  bool recomputes_;
+  double dropout_;
+  uint32_t dropout_scope_;
+  Norm norm_;
+  Recomputed recomputed_;
+  std::unique_ptr<Part> part_;
+};
+
+class Block {
+ public:
+  Block(const Scope& scope, const ModelConfig& model, const std::vector<SubLayerSpec>& parts);
+  Variable operator()(const Forward& f, const Variable& x) const;  // [R, T, E] -> [R, T, E]
+
+ private:
+  Variable run(const Forward& f, const Variable& x) const;
+  // Layer drop: the factor for what the block adds to each row, 0 where that is dropped. Wide [R]; undefined without
+  // layer drop.
+  Tensor drawn_rows(const Forward& f, const Variable& x) const;
+
+  bool recomputes_;
+  double layer_dropout_;
+  uint32_t draw_scope_;
+  Recomputed recomputed_;
+  std::vector<std::unique_ptr<SubLayer>> sub_layers_;
+};
+
+// The mixer and the feed-forward layer of a layer; place is that of its mixer. place and around must live until the
+// parts are made.
+std::vector<SubLayerSpec> mixer_and_mlp(const Place& place, const Surroundings& around);
+
+// Makes blocks [begin, end) of a model, named blocks.N, where N counts the layers of the whole model. further: parts
+// that a stack adds to these blocks; one that is called like a part of every block takes its place.
+std::vector<std::unique_ptr<Block>> make_blocks(const Scope& root, const ModelConfig& model, int64_t begin, int64_t end,
+                                                const std::vector<SubLayerSpec>& further = {});
+
+}  // namespace quire

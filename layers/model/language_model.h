@@ -1,0 +1,85 @@
+// The decoder-only language model.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autograd/functions/embedding.h"
+#include "core/insertion.h"
+#include "layers/model/stack.h"
+#include "layers/parts/basic.h"
+
+namespace quire {
+
+// One part of the loss. A sum without a gradient is only reported: its gradient is already part of the cross-entropy's
+// backward pass (layers/pass/auxiliary_loss.h). Sums and counts cross micro-batches and ranks, never means.
+struct LossTerm {
+  std::string name;
+  Variable sum;       // f64 [1]
+  int64_t count = 0;  // of this micro-batch
+};
+
+struct LossTerms {
+  std::vector<LossTerm> terms;
+  Tensor nll;  // [R * T]: nats per target, 0 where nothing is counted
+};
+
+struct TargetScores {
+  Tensor nll;                 // as LossTerms::nll
+  std::vector<int32_t> best;  // the most likely token at each cell that was asked for
+};
+
+class LanguageModel {
+ public:
+  // Declares parameters and state through the scope, whose declarations outlive the model. vocabulary counts the
+  // tokenizer's ids. The ids that the model's mechanisms insert follow them; they have embeddings of their own, and
+  // logits in the loss alone, where they are predicted (Insertion::predicted).
+  LanguageModel(const Scope& scope, const ModelConfig& config, int64_t vocabulary);
+
+  // The counts that loss() will report for a batch, known before any forward pass: gradients are scaled exactly. First
+  // the targets of the text. Inserted tokens that are predicted come last: each weighs as much as a token of the text,
+  // and has its nats in a term of its own.
+  std::vector<std::pair<std::string, int64_t>> loss_counts(const Batch& batch) const;
+  LossTerms loss(const Forward& f) const;
+  // The loss of every target and the most likely tokens at some cells (r * T + t). The tape must not record. Logits
+  // exist for a few cells at a time.
+  TargetScores score(const Forward& f, const std::vector<int64_t>& cells) const;
+  // f32 or f64 [R, V]: logits of the token after position `at` of each row. For generation.
+  Tensor next_logits(const Forward& f, int64_t at) const;
+
+  int64_t vocabulary() const { return vocabulary_; }
+  // The ids that stand between the tokens of every batch the model reads.
+  const Insertion& insertion() const { return insertion_; }
+  // The learners of all layers (layers/pass/learner.h), in the order of layers.
+  const std::vector<Learner*>& learners() const { return declared_.learners; }
+
+ private:
+  Variable embedded(const Forward& f) const;  // [R, T, E]: what the tokens stand for
+  Variable hidden(const Forward& f) const;    // [R, T, E] before the projection
+  // with_inserted: of the text's targets and of the inserted tokens that are predicted, over the vocabulary of both.
+  CrossEntropy cross_entropy(const Forward& f, const Variable& hidden, bool with_inserted) const;
+  const Variable& head() const;  // [V, E]
+  // [V] of a bias, or undefined.
+  Variable head_bias(Tape& tape, const Parameter& bias) const;
+
+  // A copy of f with new storage for what its layers share.
+  Forward begin(const Forward& f) const;
+
+  ModelConfig config_;
+  int64_t vocabulary_;
+  Insertion insertion_;
+  const Declarations& declared_;
+  Parameter embedding_;
+  Parameter inserted_;  // [inserted ids, E], when there are any
+  Parameter sinusoid_;  // [1], the factor of positions
+  std::unique_ptr<Stack> stack_;
+  std::optional<Norm> norm_;
+  Parameter head_;
+  Parameter head_bias_;
+  // Those of the inserted ids, when they are predicted; tied like the others.
+  Parameter head_inserted_;
+  Parameter head_inserted_bias_;
+};
+
+}  // namespace quire
