@@ -22,30 +22,76 @@ std::string code(const std::string& text) {
   return text.empty() ? "" : fmt::format("`{}`", cell(text));
 }
 
+constexpr size_t kLongestTable = 30;  // keys
+
+// Keys of one section, such as `model.attention`, or its parts where they are many.
+struct KeySection {
+  std::string name;
+  std::vector<ConfigKey> keys;
+  std::vector<KeySection> parts;
+};
+
+KeySection section_of(const std::string& name, const std::vector<ConfigKey>& keys) {
+  KeySection section{.name = name, .keys = {}, .parts = {}};
+  if (!name.empty() && keys.size() <= kLongestTable) {
+    section.keys = keys;
+    return section;
+  }
+  std::vector<std::pair<std::string, std::vector<ConfigKey>>> groups;
+  for (const ConfigKey& key : keys) {
+    const size_t end = key.key.find('.', name.empty() ? 0 : name.size() + 1);
+    const std::string group = key.key.substr(0, end);
+    if (groups.empty() || groups.back().first != group) groups.emplace_back(group, std::vector<ConfigKey>{});
+    groups.back().second.push_back(key);
+  }
+  for (const auto& [group, of_group] : groups) {
+    if (of_group.size() == 1 && !name.empty()) {
+      section.keys.push_back(of_group.front());
+    } else {
+      section.parts.push_back(section_of(group, of_group));
+    }
+  }
+  return section;
+}
+
+std::string row_of(const ConfigKey& key) {
+  std::string values = cell(key.type);
+  if (!key.range.empty()) values += ", " + key.range;
+  if (!key.unit.empty()) values += ", in " + key.unit;
+  std::string meaning = cell(key.help);
+  for (const ConfigChoice& choice : key.choices) {
+    if (!choice.help.empty()) meaning += fmt::format("<br>{}: {}", code(choice.name), cell(choice.help));
+  }
+  std::string change = key.resumable ? "on resume" : key.sizes_state ? "on resume with --drop-state" : "";
+  if (key.at_evaluation) change += change.empty() ? "at evaluation" : ", at evaluation";
+  return fmt::format("| {} | {} | {} | {} | {} |\n", code(key.key), values,
+                     key.required ? "required" : code(key.default_value), change, meaning);
+}
+
+std::string tables_of(const KeySection& section, const std::string& heading) {
+  std::string text = fmt::format("\n{} {}\n", heading, section.name);
+  if (!section.keys.empty()) text += "\n| key | values | default | may change | meaning |\n|---|---|---|---|---|\n";
+  for (const ConfigKey& key : section.keys) text += row_of(key);
+  for (const KeySection& part : section.parts) text += tables_of(part, heading + "#");
+  return text;
+}
+
+// Pages link to a heading by its letters.
+std::string contents_of(const KeySection& section, const std::string& indent) {
+  std::string anchor = section.name;
+  std::erase(anchor, '.');
+  std::string text = fmt::format("{}- [{}](#{})\n", indent, section.name, anchor);
+  for (const KeySection& part : section.parts) text += contents_of(part, indent + "  ");
+  return text;
+}
+
 }  // namespace
 
 std::string config_keys_as_markdown(const std::vector<ConfigKey>& keys) {
+  const KeySection whole = section_of("", keys);
   std::string text;
-  std::string section;
-  for (const ConfigKey& key : keys) {
-    const std::string first = key.key.substr(0, key.key.find('.'));
-    if (first != section) {
-      section = first;
-      text += fmt::format("{}## {}\n\n| key | values | default | may change | meaning |\n|---|---|---|---|---|\n",
-                          text.empty() ? "" : "\n", section);
-    }
-    std::string values = cell(key.type);
-    if (!key.range.empty()) values += ", " + key.range;
-    if (!key.unit.empty()) values += ", in " + key.unit;
-    std::string meaning = cell(key.help);
-    for (const ConfigChoice& choice : key.choices) {
-      if (!choice.help.empty()) meaning += fmt::format("<br>{}: {}", code(choice.name), cell(choice.help));
-    }
-    std::string change = key.resumable ? "on resume" : key.sizes_state ? "on resume with --drop-state" : "";
-    if (key.at_evaluation) change += change.empty() ? "at evaluation" : ", at evaluation";
-    text += fmt::format("| {} | {} | {} | {} | {} |\n", code(key.key), values,
-                        key.required ? "required" : code(key.default_value), change, meaning);
-  }
+  for (const KeySection& section : whole.parts) text += contents_of(section, "");
+  for (const KeySection& section : whole.parts) text += tables_of(section, "##");
   std::string at_evaluation;
   for (const ConfigKey& key : keys) {
     if (key.at_evaluation) at_evaluation += fmt::format("- {}\n", code(key.key));

@@ -139,6 +139,25 @@ TEST_F(Examples, OfThePages) {
   }
 }
 
+// Links to a heading name its letters, digits and hyphens, in lower case; a hyphen stands for a space.
+std::set<std::string> anchors_of(const std::string& page) {
+  std::set<std::string> anchors;
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with('#')) continue;
+    std::string anchor;
+    for (const char c : line.substr(std::min(line.size(), line.find(' ') + 1))) {
+      if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-') {
+        anchor += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      } else if (c == ' ') {
+        anchor += '-';
+      }
+    }
+    anchors.insert(anchor);
+  }
+  return anchors;
+}
+
 // The first page is read in ten minutes, the others in a quarter of an hour, and their links lead somewhere.
 TEST_F(Examples, PagesAreShortAndTheirLinksHold) {
   const fs::path root = QUIRE_SOURCE_DIR;
@@ -153,7 +172,7 @@ TEST_F(Examples, PagesAreShortAndTheirLinksHold) {
   EXPECT_LE(first.size(), 12U << 10);
   EXPECT_LE(std::count(first.begin(), first.end(), '\n'), 180);
   pages.push_back(root / "README.md");
-  const std::regex link(R"(\]\(([^)#:\s]+)\))");
+  const std::regex link(R"(\]\(([^)#:\s]+)(?:#([^)\s]+))?\))");
   for (const fs::path& page : pages) {
     const std::string text = read_text(page);
     const bool is_of_a_folder = page.filename() == "README.md" && page.parent_path().parent_path() == root;
@@ -161,7 +180,11 @@ TEST_F(Examples, PagesAreShortAndTheirLinksHold) {
       EXPECT_LE(text.size(), 12U << 10) << page;
     }
     for (std::sregex_iterator at(text.begin(), text.end(), link); at != std::sregex_iterator(); ++at) {
-      EXPECT_TRUE(fs::exists(page.parent_path() / (*at)[1].str())) << page << ": " << (*at)[1];
+      const fs::path target = page.parent_path() / (*at)[1].str();
+      ASSERT_TRUE(fs::exists(target)) << page << ": " << (*at)[1];
+      if ((*at)[2].matched) {
+        EXPECT_TRUE(anchors_of(read_text(target)).contains((*at)[2].str())) << page << ": " << (*at)[0];
+      }
     }
   }
 }

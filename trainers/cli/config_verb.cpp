@@ -24,13 +24,14 @@ struct Arguments {
 };
 
 constexpr const char* kReferenceHead =
-    "# Configuration reference\n\nEvery key of a run's YAML file. Written by `quire config --list --markdown`; change "
-    "it "
-    "there. `N` stands for an index in a list. The column \"may change\" says where a key may have another value than "
-    "the "
-    "run began with: *on resume* with `quire train --resume`, *at evaluation* with `quire eval`, `quire generate`, "
-    "`quire "
-    "needle` and in `evaluate.set`. What a run writes is described in [OUTPUT.md](OUTPUT.md).\n\n";
+    R"(# Configuration reference
+
+Every key of a run's YAML file, by section. `quire config --list --markdown` writes this page. `N` stands for an index in a
+list. The column "may change" says where a key may have another value than the run began with: *on resume* with
+`quire train --resume`, *at evaluation* with `quire eval`, `quire generate`, `quire needle` and in `evaluate.set`.
+[OUTPUT.md](OUTPUT.md) describes what a run writes.
+
+)";
 
 // Writes beside the file and renames, so that it is the old one or the new one.
 void upgrade(const std::string& path, const ConfigVerb& verb) {
