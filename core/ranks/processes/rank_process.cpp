@@ -10,6 +10,7 @@
 #include <iterator>
 #include <thread>
 
+#include "core/awake_time.h"
 #include "core/check.h"
 #include "core/cores.h"
 #include "core/files/file_io.h"
@@ -124,9 +125,9 @@ void write_contact(const std::string& file, const std::string& contact) {
   }
 }
 
-std::string read_contact(const Launch& launch, const Member& member, std::chrono::steady_clock::time_point until) {
+std::string read_contact(const Launch& launch, const Member& member, AwakeTime& waited) {
   const std::string& file = launch.file;
-  while (std::chrono::steady_clock::now() < until) {
+  while (waited.passed() < launch.patience) {
     if (std::string text = contact_in(file); !text.empty()) return text;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -136,12 +137,12 @@ std::string read_contact(const Launch& launch, const Member& member, std::chrono
 
 std::unique_ptr<FrameSocket> find_root(const Launch& launch, const Member& member, MpiWorld* world) {
   if (world != nullptr) return connect_to_root(world->from_root(""), member, launch.patience);
-  const auto until = std::chrono::steady_clock::now() + launch.patience;
+  AwakeTime waited(10 * kPatience);  // more than an attempt takes
   // The time per attempt grows, because rank 0 may have more unreachable addresses than can be tried in a short time.
   for (std::chrono::seconds patience = kPatience;; patience = std::min(2 * patience, 8 * kPatience)) {
     // The file may be left over from an earlier start, so it is read again for every attempt.
-    const std::string contact = read_contact(launch, member, until);
-    const bool last = std::chrono::steady_clock::now() + 2 * patience > until;
+    const std::string contact = read_contact(launch, member, waited);
+    const bool last = waited.passed() + 2 * patience > launch.patience;
     try {
       return connect_to_root(contact, member, patience);
     } catch (const Error&) {

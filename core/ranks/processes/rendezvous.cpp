@@ -255,19 +255,21 @@ std::unique_ptr<FrameSocket> connect_to_root(const std::string& contact, const M
     fail(ErrorKind::communication, "rank {} on {}: rank 0 does not say how to reach it", member.rank, member.host);
   }
   const std::string port = std::to_string(root->port);
-  const Clock::time_point until = Clock::now() + limit;
   // The time per address is limited, because packets to an unreachable address may vanish without an answer.
+  constexpr std::chrono::milliseconds kLongestTry = std::chrono::seconds(4);
+  AwakeTime waited(kLongestTry + std::chrono::seconds(1));
+  const auto left = [&] { return std::chrono::ceil<std::chrono::milliseconds>(limit - waited.passed()); };
   std::chrono::milliseconds patience(500);
   do {
     for (const std::string& address : root->addresses) {
-      const Clock::time_point try_until = std::min(until, Clock::now() + patience);
+      const Clock::time_point try_until = Clock::now() + std::min(left(), patience);
       if (std::unique_ptr<FrameSocket> socket = try_address(address, port, root->token, member, try_until)) {
         return socket;
       }
     }
-    patience *= 2;
-    await(-1, 0, std::min(until, Clock::now() + std::chrono::milliseconds(100)));
-  } while (Clock::now() < until);
+    patience = std::min(2 * patience, kLongestTry);
+    await(-1, 0, Clock::now() + std::min(left(), std::chrono::milliseconds(100)));
+  } while (left().count() > 0);
   fail(ErrorKind::communication,
        "rank {} on {} cannot connect to rank 0 at {}, port {}: ranks talk to rank 0 over TCP, which a firewall between "
        "the hosts may block; the environment variables QUIRE_ADDRESS and QUIRE_PORT of rank 0 choose the address that "

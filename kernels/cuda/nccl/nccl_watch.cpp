@@ -107,14 +107,19 @@ std::exception_ptr NcclWatched::error_of_nccl() {
 std::exception_ptr NcclWatched::error_of_age() {
   const std::optional<Clock::time_point> oldest = operations.oldest();
   const std::lock_guard lock(mutex_);
+  if (oldest != oldest_) {
+    oldest_ = oldest;
+    age_ = AwakeTime();
+  }
+  const AwakeTime::Duration age = age_.passed();
   if (!oldest || control_ == nullptr) return nullptr;
-  if (!overdue_at_ && since(*oldest) > control_->deadline()) {
-    overdue_at_ = Clock::now();
+  if (!overdue_ && age > control_->deadline()) {
+    overdue_.emplace();
     control_->overdue(operations.begun());
   }
-  if (!overdue_at_ || since(*overdue_at_) < limits_.silence) return nullptr;
-  return communication_error(
-      fmt::format("NCCL: an operation has not ended for {} s, and no rank says why", since(*oldest).count() / 1000));
+  if (!overdue_ || overdue_->passed() < limits_.silence) return nullptr;
+  return communication_error(fmt::format("NCCL: an operation has not ended for {} s, and no rank says why",
+                                         std::chrono::duration_cast<std::chrono::seconds>(age).count()));
 }
 
 // The first error counts; those after it follow from it.

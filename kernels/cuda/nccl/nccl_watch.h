@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/awake_time.h"
 #include "core/ranks/control.h"
 #include "core/ranks/ranks.h"
 #include "core/tensor.h"
@@ -94,7 +95,10 @@ class NcclWatched {
   bool of_the_network_ = false;
   Clock::time_point error_at_;
 
-  std::optional<Clock::time_point> overdue_at_;  // the watching thread's own
+  // The watching thread's own. Deadlines count the time in which this process was not stopped.
+  std::optional<Clock::time_point> oldest_;  // when the operation that has been under way for longest began
+  AwakeTime age_;                            // of it, from the first look on
+  std::optional<AwakeTime> overdue_;
 };
 
 }  // namespace quire::cuda

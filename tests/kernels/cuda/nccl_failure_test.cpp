@@ -1,7 +1,11 @@
 // A rank that fails, or does not come, ends what the others wait for: each gets the one error of the run.
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <csignal>
 
 #include "core/check.h"
 #include "tests/kernels/cuda/nccl_ranks.h"
@@ -155,6 +159,28 @@ TEST(NcclFailure, AnOperationThatNeverEndsIsOverdue) {
   EXPECT_EQ(outcome.kind, ErrorKind::communication);
   EXPECT_EQ(outcome.message, "a rank does not come to operation 2");
   EXPECT_EQ(outcome.thrown, 3);
+}
+
+// The operation takes 4.5 seconds, in three of which this process is stopped.
+TEST(NcclFailure, TimeInWhichTheProcessIsStoppedDoesNotCount) {
+  const Injection injection("slow=4500");
+  const pid_t self = ::getpid();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::usleep(500'000);
+    ::kill(self, SIGSTOP);
+    ::usleep(3'000'000);
+    ::kill(self, SIGCONT);
+    ::_exit(0);
+  }
+  const auto sum_once = [](NcclRank& rank) {
+    rank.ranks.set_deadline(milliseconds(3500));
+    sum(rank, on_gpu(std::vector<float>(5, 1.0F)));
+  };
+  EXPECT_EQ(outcome_of(2, sum_once, {.silence = milliseconds(1)}).message, "nothing");
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(NcclFailure, JoiningThatNeverEndsIsOverdue) {
