@@ -1,4 +1,4 @@
-// Gradients of queries on tensor cores, and which calls the three passes take (attention_backward.cu).
+// Computes gradients of queries on tensor cores, and decides which calls the three passes take (attention_backward.cu).
 #include <algorithm>
 
 #include "kernels/cuda/attention/attention_mma_gradients.h"
@@ -8,7 +8,7 @@ namespace quire::cuda {
 
 namespace {
 
-// dq of a row, head and tile of queries.
+// Computes dq for one row, head and tile of queries.
 template <int kWidth, bool kRelative>
 __global__ void __launch_bounds__(kMmaThreads)
     query_gradient_mma_kernel(bfloat16* dq, AttentionOperands<bfloat16> in, BackwardOperands<bfloat16> back) {

@@ -1,5 +1,5 @@
-// Sums and softmax along one axis. A warp takes a row of the last axis, or eight short ones; other axes are walked by a
-// thread for each column, so that neighbours read neighbouring values.
+// Sums and softmax along one axis. A warp takes a row of the last axis, or eight short ones; for other axes each column
+// has a thread, so that neighbours read neighbouring values.
 #include "kernels/axis.h"
 
 #include <limits>
@@ -12,7 +12,7 @@ namespace quire::cuda {
 
 namespace {
 
-// The lanes of a warp that share a row. Sums of short rows are those that a whole warp would come to.
+// Describes the lanes of a warp that share a row. Sums of short rows equal those that a whole warp would compute.
 template <int kLanes>
 struct RowLanes {
   int64_t row = first_element() / kLanes;
@@ -23,7 +23,7 @@ struct RowLanes {
     for (int bits = kLanes / 2; bits > 0; bits /= 2) value += __shfl_xor_sync(kAllLanes, value, bits);
     return value;
   }
-  // NaN wins.
+  // Returns the largest value of the lanes; a NaN counts as the largest.
   template <typename W>
   __device__ W max(W value) const {
     for (int bits = kLanes / 2; bits > 0; bits /= 2) {
@@ -34,7 +34,7 @@ struct RowLanes {
   }
 };
 
-// Calls function(lanes of a row, blocks for all rows).
+// Calls function with the lanes of a row and the blocks for all rows.
 template <typename Function>
 void with_lanes(int64_t rows, int64_t width, Function&& function) {
   const auto blocks = [&](int64_t lanes) { return dim3(static_cast<unsigned>(ceil_div(rows, kBlock / lanes))); };
@@ -103,7 +103,7 @@ void cumulative_sum(const Tensor& out, const Tensor& in, int axis, bool reverse)
   });
 }
 
-// walk: of the input and the mask. out, lse and mask may be null.
+// `walk` goes over the input and the mask. out, lse and mask may be null.
 template <typename T, int kLanes>
 __global__ void softmax_kernel(T* out, Wide<T>* lse, const T* in, const uint8_t* mask, int64_t mask_stride,
                                int64_t rows, int64_t width, Strided<2> walk) {
@@ -135,7 +135,7 @@ __global__ void softmax_kernel(T* out, Wide<T>* lse, const T* in, const uint8_t*
   if (exists && lse != nullptr && lanes.first == 0) lse[row] = is_empty ? none : most + std::log(sum);
 }
 
-// Rows of tensors without any element have a sum, too.
+// Returns the number of rows, also for tensors without elements: their rows have a sum, too.
 int64_t rows_of(const Tensor& tensor) {
   int64_t rows = 1;
   for (int axis = 0; axis + 1 < tensor.rank(); ++axis) rows *= tensor.dim(axis);

@@ -1,5 +1,5 @@
-// Sums over rows, one per column: gradients of gains and biases, column means of Adafactor. In a fixed order that the
-// shape sets.
+// Sums over rows, one per column, as for gradients of gains and biases and column means of Adafactor. Their order is
+// fixed by the shape.
 #pragma once
 
 #include "kernels/cuda/pack.h"

@@ -1,4 +1,4 @@
-// Sums: over rows, over all, and of scales of heads.
+// Sums over rows and over all values, and the scales of heads.
 #include "kernels/checks.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/cuda/basic/total.h"
@@ -34,7 +34,7 @@ void squared_norm(const Tensor& total, const Tensor& x) {
   });
 }
 
-// A pack lies within a head.
+// Multiplies each head by the size of its scale. A pack lies within a head.
 template <typename T, int kPack>
 __global__ void scale_heads_kernel(T* y, const T* x, const Wide<T>* s, int64_t count, int64_t heads, int64_t size,
                                    bool aligned) {
@@ -60,7 +60,7 @@ void scale_heads(const Tensor& out, const Tensor& x, const Tensor& s) {
   });
 }
 
-// dx, and partial [heads, parts]: sums of dy x over the tokens of a part.
+// Computes dx and partial [heads, parts], the sums of dy x over the tokens of a part.
 template <typename T, int kPack>
 __global__ void scale_heads_backward_kernel(T* dx, Wide<T>* partial, const T* dy, const T* x, const Wide<T>* s,
                                             int64_t tokens, int64_t size, bool aligned) {

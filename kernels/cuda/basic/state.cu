@@ -30,13 +30,13 @@ int64_t bytes_of_entry(const Tensor& ring) {
   return entries == 0 ? 0 : ring.bytes() / entries;
 }
 
-// A block an entry; units: of an entry.
+// A block copies one entry, which has `units` units.
 template <typename Unit>
 __global__ void ring_append_kernel(Unit* ring, const Unit* values, const int32_t* head, const int32_t* begin,
                                    const int32_t* count, int64_t stride, int64_t slots, int64_t tokens, int64_t units) {
   const int64_t row = blockIdx.x / tokens;
   const int64_t j = blockIdx.x % tokens;
-  // What a later entry would overwrite is not written.
+  // An entry that a later one would overwrite is not written.
   if (j >= count[row] || j < count[row] - slots) return;
   Unit* const to = ring + (row * slots + (head[row] + j) % slots) * units;
   const Unit* const from = values + (row * tokens + begin[row] + j * stride) * units;

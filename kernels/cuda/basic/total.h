@@ -1,4 +1,4 @@
-// The sum of all values, in f64 and in a fixed order that their number sets.
+// The sum of all values in f64, in a fixed order that depends on their number alone.
 #pragma once
 
 #include "kernels/cuda/basic/columns.h"
@@ -12,7 +12,7 @@ struct Squared {
   }
 };
 
-// out[block] (+)= the sum of the block's share.
+// Computes out[block] (+)= the sum of the block's share.
 template <typename From, typename Term>
 __global__ void total_kernel(double* out, const From* in, int64_t count, Term term, bool accumulate) {
   __shared__ double partial[kBlock / kWarp];

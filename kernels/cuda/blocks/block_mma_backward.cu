@@ -1,4 +1,4 @@
-// As block_attention_backward.cu, on tensor cores: two passes, each with one writer for every sum.
+// Does what block_attention_backward.cu does, on tensor cores: two passes, in which every sum has one writer.
 #include "kernels/cuda/blocks/block_mma.h"
 
 namespace quire::cuda {
@@ -11,7 +11,7 @@ bool backward_suits_tensor_cores(const ops::BlockAttentionGradients& g, const Te
 
 namespace {
 
-// Of both of a lane's rows, its logarithm in powers of 2.
+// Holds the softmax of both of a lane's rows; its logarithm is in powers of 2.
 struct RowsSoftmax {
   WholeSoftmax<float> row[2];
 
@@ -24,8 +24,8 @@ struct RowsSoftmax {
   }
 };
 
-// p: logits of a tile to the weights that multiplied the values. ds: gradients of weights to those of logits. As
-// softmax_gradient in block_attention_backward.cu, where the formulas are.
+// Turns p from the logits of a tile into the weights that multiplied the values, and ds from gradients of weights into
+// gradients of logits. The formulas are at softmax_gradient in block_attention_backward.cu.
 __device__ inline void softmax_gradient(TileSums& p, TileSums& ds, const BlockMemory& blocks, const BlockMasks& masks,
                                         const BlockSoftmax<float> (&longs)[2], const RowsSoftmax& whole,
                                         const BlocksInBf16& in, const KeyTile& tile, int count) {
@@ -74,7 +74,7 @@ __device__ inline void softmax_gradient(TileSums& p, TileSums& ds, const BlockMe
   }
 }
 
-// dq of a row, head and tile of queries.
+// Computes dq for one row, head and tile of queries.
 template <int kWidth>
 __global__ void __launch_bounds__(kMmaThreads)
     block_query_gradient_mma_kernel(bfloat16* dq, BlocksInBf16 in, BlockBackward<bfloat16> back) {
@@ -140,8 +140,8 @@ __global__ void __launch_bounds__(kMmaThreads)
   }
 }
 
-// dk and dv, or one of them, of a row, key head and tile of keys. A warp finds the weights of 16 queries and sums over
-// all queries for 16 keys: weights pass through shared memory.
+// Computes dk, dv or both for one row, key head and tile of keys. A warp computes the weights of 16 queries and sums
+// over all queries for 16 keys, so weights pass through shared memory.
 template <int kWidth>
 __global__ void __launch_bounds__(kMmaThreads)
     block_key_gradient_mma_kernel(bfloat16* dk, bfloat16* dv, BlocksInBf16 in, BlockBackward<bfloat16> back) {
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   const int kv_head = line % in.kv_heads;
   const KeyTile tile =
       in.tiles[static_cast<int64_t>(row) * in.most_tiles + static_cast<int>(blockIdx.x) % in.most_tiles];
-  if (tile.begin >= in.keys) return;  // the whole block
+  if (tile.begin >= in.keys) return;  // the whole block returns
   const BlockLines<kWidth, true, true> memory;
   const int group = in.heads / in.kv_heads;
   const int first_seeing = tile.begin > in.before() ? (tile.begin - in.before()) / kMmaTile * kMmaTile : 0;
@@ -222,7 +222,7 @@ bfloat16* data_of(const Tensor& gradient) {
   return gradient.defined() ? gradient.data<bfloat16>() : nullptr;
 }
 
-// Calls function(width), an integral constant.
+// Calls function(width) with an integral constant.
 template <typename Function>
 void with_width(const BlocksInBf16& in, Function&& function) {
   if (in.size <= 64 && in.value_size <= 64) return function(std::integral_constant<int, 64>{});

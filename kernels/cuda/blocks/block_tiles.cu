@@ -6,12 +6,13 @@ namespace quire::cuda {
 
 namespace {
 
-// Where blocks end, a bit a key: what is cut follows from these alone, one tile after the other.
+// Says where blocks end, with one bit per key. The cut into tiles follows from these bits alone, one tile after the
+// other.
 struct BlockEnds {
-  static constexpr int kBeyond = 2;  // words without a bit behind the others
+  static constexpr int kBeyond = 2;  // words without a bit set, behind the others
   unsigned* words;                   // bit n: a block ends with key n
 
-  // The last end among 64 keys from `begin` on, as the key behind it; begin: none.
+  // Returns the key behind the last end among 64 keys from `begin` on, or `begin` when no block ends there.
   __device__ int last_of_tile(int begin) const {
     const unsigned* const at = words + begin / kWarp;
     const int shift = begin % kWarp;
@@ -22,7 +23,7 @@ struct BlockEnds {
     }
     return end;
   }
-  // The first one behind 64 keys from `begin` on. There is one.
+  // Returns the key behind the first end after 64 keys from `begin` on. There must be one.
   __device__ int first_behind_tile(int begin) const {
     int word = (begin + kTile) / kWarp;
     unsigned bits = words[word] >> (begin % kWarp) << (begin % kWarp);
@@ -31,7 +32,7 @@ struct BlockEnds {
   }
 };
 
-// A block a row. One thread cuts; the numbers of whole blocks in a tile are then found by a warp each.
+// A block cuts one row. One thread cuts it into tiles; a warp each then finds the numbers of the blocks in a tile.
 __global__ void cut_blocks_kernel(KeyTile* tiles, const int32_t* block, int keys, int most) {
   __shared__ int counted;
   const BlockEnds ends{dynamic_shared<unsigned>()};

@@ -11,7 +11,7 @@ struct Placing {
   int64_t per_row, wanted, slots, stored;  // per_row: queries and heads
 };
 
-// A thread takes a query and head, and sorts ages where the slots will be.
+// A thread takes a query and head. It sorts the ages of the chosen blocks in the memory that receives their slots.
 __global__ void place_blocks_kernel(int32_t* slot, int32_t* turn, int32_t* own, int64_t queries, Placing in) {
   for (int64_t query = first_element(); query < queries; query += element_stride()) {
     const int64_t row = query / in.per_row;

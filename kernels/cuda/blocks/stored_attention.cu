@@ -1,5 +1,5 @@
 // Attention to stored blocks: a warp takes a query and a head, reads the blocks one after the other where they lie, 32
-// keys at a time, and keeps the query, turned for the block, and the sums over keys in shared memory. In bf16 most
+// keys at a time, and keeps the query, rotated for the block, and the sums over keys in shared memory. In bf16 most
 // calls go to tensor cores instead (stored_mma.h).
 #include "kernels/cuda/blocks/stored_blocks.h"
 #include "kernels/cuda/blocks/stored_mma.h"
@@ -21,9 +21,9 @@ __global__ void __launch_bounds__(kBlock, 2)
   A* const weights = vectors.take(kWarp);
   const int lane = lane_of_warp();
   const int64_t line = static_cast<int64_t>(blockIdx.x) * (blockDim.x / kWarp) + threadIdx.x / kWarp;
-  if (line >= in.lines) return;  // whole warps; there is no barrier of the block
+  if (line >= in.lines) return;  // whole warps return, and the block has no barrier
   load_query(q, in, line);
-  for (int f = lane; f < in.value_size; f += kWarp) total[f] = 0;  // a lane keeps to its features
+  for (int f = lane; f < in.value_size; f += kWarp) total[f] = 0;  // each lane has its own features
   A top = std::numeric_limits<A>::lowest();
   A sum = 0;
   for (int n = 0; n < in.chosen; ++n) {
@@ -65,9 +65,10 @@ __global__ void __launch_bounds__(kBlock, 2)
   if (lane == 0) lse[in.lse_of(line)] = empty ? kNothing : top + std::log(sum);
 }
 
-// With the share a of a landmark and P the softmax within its block, the logit of a key has the gradient
-// a P (dw - sum of P dw), and that of the landmark a (sum of P dw - delta). Since the sum is known when the keys have
-// been read, two sums of keys are taken along: by P dw and by P. Without landmarks the first one, by p (dw - delta).
+// With the share a of a landmark and P the softmax within its block, the logit of a key has the gradient a P (dw - sum
+// of P dw), and that of the landmark a (sum of P dw - delta). Since the sum of P dw is known only after all keys have
+// been read, two sums of keys are computed: one weighted by P dw and one by P. Without landmarks one sum is, weighted
+// by p (dw - delta).
 template <typename T, typename S>
 __global__ void __launch_bounds__(kBlock, 2)
     stored_attention_backward_kernel(T* dq, const T* dout, const Wide<T>* dlse, const T* out, const Wide<T>* lse,
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(kBlock, 2)
   for (int d = lane; d < in.size; d += kWarp) dq[line * in.size + d] = narrow<T>(total[d] * in.scale);
 }
 
-// As many warps in a block as there is room for.
+// Returns the number of warps of a block: as many as fit into shared memory, at most 8.
 template <typename A>
 int warps_for(int64_t numbers) {
   constexpr int64_t kRoom = int64_t{48} << 10;
@@ -155,7 +156,7 @@ int warps_for(int64_t numbers) {
   return static_cast<int>(most < 1 ? 1 : most < 8 ? most : 8);
 }
 
-// Calls function(T{}, S{}) with the types of queries and of what is stored.
+// Calls function(T{}, S{}) with the types of queries and of stored blocks.
 template <typename Function>
 void dispatch_stored(const ops::StoredAttentionInputs& in, Function&& function) {
   dispatch(in.q.dtype(), [&](auto type) {
@@ -164,7 +165,8 @@ void dispatch_stored(const ops::StoredAttentionInputs& in, Function&& function) 
   });
 }
 
-// Calls launch_with(blocks, threads, bytes of shared memory, numbers): `numbers` of it are a warp's.
+// Calls launch_with(blocks, threads, bytes of shared memory, numbers). Each warp gets `numbers` numbers of shared
+// memory.
 template <typename A, typename Launch>
 void launch_warps(int64_t lines, int64_t numbers, Launch&& launch_with) {
   const int warps = warps_for<A>(numbers);

@@ -6,7 +6,7 @@ namespace quire::cuda {
 
 namespace {
 
-// A block has one tile of queries and a head (x), and a slice of the values' features (y).
+// A block computes one tile of queries and a head (x), and one slice of the values' features (y).
 template <typename T, typename S, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     grouped_cross_attention_kernel(T* out, Wide<T>* lse, GroupedOperands<T, S> in) {
@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kThreads)
   const TileMemory<A> memory(false, false);
   const int head = static_cast<int>(blockIdx.x) % in.heads;
   const ListTile at = in.tile(static_cast<int>(blockIdx.x) / in.heads);
-  if (at.count == 0) return;  // the whole block
+  if (at.count == 0) return;  // the whole block returns
   const int first_feature = static_cast<int>(blockIdx.y) * kChunks * kTile;
   GroupedLoads<T, S> loads{in, at, head, head / (in.heads / in.kv_heads), 0};
 
@@ -86,7 +86,7 @@ void grouped_cross_attention(const Tensor& out, const Tensor& lse, const ops::Gr
   const GroupedScratch scratch(s, in.q.device());
   const bool on_tensor_cores = suits_tensor_cores(out, in, s);
   cut_queries(scratch, in.list, on_tensor_cores ? kListTile : kTile);
-  out.zero();  // of queries without a list, which no tile has
+  out.zero();  // for queries without a list, which are in no tile
   lse.zero();
   if (on_tensor_cores) {
     return grouped_on_tensor_cores(out, lse, operands_of<bfloat16, bfloat16>(in, s, scratch));

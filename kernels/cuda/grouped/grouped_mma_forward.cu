@@ -22,8 +22,8 @@ struct GroupedMemory {
   }
 };
 
-// A block has one tile of queries and a head (x), and a slice of the values' features (y). Keys of the next tile are
-// on their way while values of this one are multiplied.
+// A block computes one tile of queries and a head (x), and one slice of the values' features (y). Keys of the next tile
+// are copied while values of this one are multiplied.
 template <int kWidth>
 __global__ void __launch_bounds__(kListThreads, kWidth == 64 ? 2 : 1)
     grouped_mma_kernel(bfloat16* out, float* lse, GroupedInBf16 in) {
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kListThreads, kWidth == 64 ? 2 : 1)
   constexpr int kFeatures = kWidth / kMmaColumns;
   const int head = static_cast<int>(blockIdx.x) % in.heads;
   const ListTile at = in.tile(static_cast<int>(blockIdx.x) / in.heads);
-  if (at.count == 0) return;  // the whole block
+  if (at.count == 0) return;  // the whole block returns
   const GroupedMemory<kWidth> memory;
   const int kv_head = head / (in.heads / in.kv_heads);
   const int first_feature = static_cast<int>(blockIdx.y) * kWidth;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kListThreads, kWidth == 64 ? 2 : 1)
     const int64_t entry = in.entry_of(at, n);
     const int chunk = in.chunk_of(entry);
     const int next = next_entry(in, at, n + 1);
-    // Of a lane's rows group and group + 8.
+    // They belong to a lane's rows group and group + 8.
     float top[2];
     float sum[2] = {0, 0};
     SumFragment own[1][kFeatures] = {};

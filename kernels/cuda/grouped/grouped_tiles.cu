@@ -10,7 +10,8 @@ __device__ inline int tiles_of(const int32_t* range, int of_tile) {
   return range[1] > range[0] ? ceil_div(range[1] - range[0], of_tile) : 0;
 }
 
-// A block a row. ranges [R, L, 2]: the first query of each list, and the one behind its last. tiles [R, most, 3].
+// A block cuts one row. ranges [R, L, 2] gets the first query of each list and the one behind its last; tiles is [R,
+// max_tiles, 3].
 __global__ void cut_queries_kernel(int32_t* ranges, int32_t* tiles, const int32_t* list, int queries, int lists,
                                    int most, int of_tile) {
   __shared__ int counts[kBlock];
@@ -23,12 +24,12 @@ __global__ void cut_queries_kernel(int32_t* ranges, int32_t* tiles, const int32_
   for (int t = thread; t < queries; t += kBlock) {
     const int number = numbers[t];
     if (number < 0 || number >= lists) continue;
-    // Of queries that do not stand together the last ones count, in whatever order threads come.
+    // When a list's queries are not consecutive, the last run of them counts, in whatever order threads come.
     if (t == 0 || numbers[t - 1] != number) atomicMax(&own_ranges[2 * number], t);
     if (t + 1 == queries || numbers[t + 1] != number) atomicMax(&own_ranges[2 * number + 1], t + 1);
   }
   __syncthreads();
-  // A thread takes consecutive lists; their tiles stand behind those of the threads before it.
+  // A thread takes consecutive lists; their tiles come behind those of the threads before it.
   const int each = ceil_div(lists, kBlock);
   const int first = thread * each;
   const int last = first + each < lists ? first + each : lists;
@@ -53,7 +54,7 @@ __global__ void cut_queries_kernel(int32_t* ranges, int32_t* tiles, const int32_
   for (int i = all + thread; i < most; i += kBlock) own_tiles[i * kListTileNumbers + 2] = 0;
 }
 
-// Entries without a chunk come behind all others.
+// Numbers the entries for the sort. Entries without a chunk come behind all others.
 __global__ void number_entries_kernel(int32_t* chunk, int32_t* entry, const int32_t* chosen, int64_t count,
                                       int32_t chunks) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {

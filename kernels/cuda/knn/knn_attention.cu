@@ -1,6 +1,6 @@
 // Attention to retrieved entries, fused: a warp takes a query, reads the keys and values of its entries where they lie
-// and keeps logits or weights in shared memory. More entries than fit there are taken in rounds, each of which goes on
-// with the results of the one before. Calls in bf16 go to knn_lanes.cu where their operands suit.
+// and keeps logits or weights in shared memory. More entries than fit there are taken in rounds, each of which starts
+// from the results of the one before. Calls in bf16 go to knn_lanes.cu where their operands suit.
 #include "kernels/cuda/knn/knn_lanes.h"
 #include "kernels/cuda/knn/knn_memory.h"
 #include "kernels/cuda_scratch.h"
@@ -16,7 +16,7 @@ struct RetrievedOperands {
   const int32_t* index;
   StoredVectors<S> keys, values;
   int64_t lines, queries, heads, size, value_size, group;
-  int64_t chosen;         // entries of a query
+  int64_t chosen;         // all entries of a query
   int64_t first, wanted;  // those of a round
 
   RetrievedOperands(const ops::KnnAttentionInputs& in, const KnnSizes& s)
@@ -34,19 +34,19 @@ struct RetrievedOperands {
         first(0),
         wanted(s.wanted) {}
 
-  // Vector number of entry k of the round and a line of [R, T, H]; -1 when there is none.
+  // Returns the vector number of entry k of the round and a line of [R, T, H]; -1 when there is none.
   __device__ int64_t vector_of(int64_t line, int64_t k) const {
     const int64_t row = line / heads / queries;
     const int64_t entry = index[line * chosen + first + k];
     return entry < 0 || entry >= keys.length_of(row) ? -1 : keys.vector_of(row, line % heads / group, entry);
   }
-  // In [R, H, T].
+  // Returns the index of a line in [R, H, T].
   __device__ int64_t sum_of(int64_t line) const {
     return (line / heads / queries * heads + line % heads) * queries + line / heads % queries;
   }
 };
 
-// Weights and vector numbers of a warp's query.
+// Holds weights and vector numbers of a warp's query, in shared memory.
 template <typename A>
 struct WarpMemory {
   A* weights;
@@ -62,10 +62,10 @@ struct WarpMemory {
   }
 };
 
-// Entries of a round.
+// A round has at most this many entries.
 constexpr int64_t kMostEntries = 4096;
 
-// As many warps in a block as there is room for.
+// Returns the threads of a block: as many warps as fit into shared memory, at most 8.
 template <typename A>
 int threads_for(int64_t wanted) {
   static_assert(kMostEntries * (sizeof(A) + sizeof(int64_t)) <= kMostShared);
@@ -73,7 +73,8 @@ int threads_for(int64_t wanted) {
   return kWarp * static_cast<int>(most < 8 ? most : 8);
 }
 
-// Calls function(operands, threads, bytes of shared memory, whether it is the first round); once without entries, too.
+// Calls function(operands, threads, bytes of shared memory, whether it is the first round), at least once even without
+// entries.
 template <typename T, typename S, typename Function>
 void for_rounds(RetrievedOperands<T, S> operands, Function&& function) {
   using A = Wide<T>;
@@ -86,7 +87,7 @@ void for_rounds(RetrievedOperands<T, S> operands, Function&& function) {
   }
 }
 
-// The product of two vectors, for all lanes.
+// Returns the product of two vectors to all lanes.
 template <typename A, typename X, typename S>
 __device__ inline A dot(const X* x, const S* stored, int64_t size) {
   A sum = 0;
@@ -101,7 +102,7 @@ __global__ void knn_attention_kernel(T* out, Wide<T>* lse, RetrievedOperands<T, 
   const WarpMemory<A> memory(in.wanted);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t line = static_cast<int64_t>(blockIdx.x) * (blockDim.x / kWarp) + threadIdx.x / kWarp;
-  if (line >= in.lines) return;  // whole warps; there is no barrier of the block
+  if (line >= in.lines) return;  // whole warps return, and the block has no barrier
   const A before = goes_on ? lse[in.sum_of(line)] : kNothing;
   A top = before;
   bool empty = before == kNothing;
@@ -116,7 +117,7 @@ __global__ void knn_attention_kernel(T* out, Wide<T>* lse, RetrievedOperands<T, 
       memory.vectors[k] = vector;
     }
     top = logit > top ? logit : top;
-    empty = empty && logit == kNothing;  // a NaN is no -inf and is not lost
+    empty = empty && logit == kNothing;  // a NaN is no -inf, so it reaches the result
   }
   __syncwarp();
   if (top == kNothing) top = 0;
@@ -161,7 +162,7 @@ __global__ void knn_attention_backward_kernel(T* dq, const T* dout, const T* out
       const A factor = in.keys.template factor<A>(vector);
       const A logit = dot<A>(in.q + line * in.size, in.keys.line(vector), in.size) * factor;
       const A dp = dot<A>(gradient, in.values.line(vector), in.value_size) * in.values.template factor<A>(vector);
-      // With an empty sum every logit is -inf and no probability is there.
+      // Where every logit is -inf, the probabilities are 0.
       if (logit != -std::numeric_limits<A>::infinity()) weight = std::exp(logit - log_sum) * (dp - mean) * factor;
     }
     if (lane == 0) {

@@ -1,11 +1,11 @@
-// The best entries of a query, in order, which is total: score, then age; and how more of them are merged into them.
+// The best entries of a query in their total order (score, then age), and the merge of more entries into them.
 #pragma once
 
 #include "kernels/cuda/runtime.h"
 
 namespace quire::cuda {
 
-// Numbers before NaN, larger before smaller, older before younger.
+// Orders two entries: numbers before NaN, larger scores before smaller ones, older entries before younger ones.
 template <typename A>
 __device__ inline bool comes_before(A a, int a_entry, A b, int b_entry) {
   if (a > b) return true;
@@ -16,8 +16,8 @@ __device__ inline bool comes_before(A a, int a_entry, A b, int b_entry) {
   return a_entry < b_entry;
 }
 
-// Merges `count` staged scores, at most 32 kStaged, into the best in order, of which there are `held`. All lanes of a
-// warp.
+// Merges `count` staged scores, at most 32 kStaged, into the `carried` best ones, which are in order. All lanes of a
+// warp call it.
 template <int kStaged, typename A>
 __device__ inline void merge(A* best, int32_t* entries, int held, const A* staged, const int32_t* staged_entries,
                              int count, int wanted) {
@@ -35,7 +35,7 @@ __device__ inline void merge(A* best, int32_t* entries, int held, const A* stage
     if (at >= count) continue;
     own[u] = staged[at];
     own_entry[u] = staged_entries[at];
-    // Binary search in those that are in order.
+    // Binary search among the best.
     int low = 0;
     int high = held;
     while (low < high) {
@@ -51,7 +51,7 @@ __device__ inline void merge(A* best, int32_t* entries, int held, const A* stage
       if (comes_before(staged[t], staged_entries[t], own[u], own_entry[u])) ++place[u];
     }
   }
-  // The old ones move back, the last ones first: where one goes nothing is that is still to be read.
+  // The old ones move back, beginning with the last, so that only slots are overwritten that no thread reads any more.
   for (int first = (held - 1) / kWarp * kWarp; first >= 0 && held > 0; first -= kWarp) {
     const int at = first + lane;
     A value = 0;

@@ -6,15 +6,15 @@ namespace quire::cuda {
 
 namespace {
 
-// The best entry of each of K buckets. At most eight neighbouring keys at a time are compared, which fall into
-// different buckets: each has one writer.
+// Finds the best entry of each of K buckets. At most eight neighbouring keys are compared at a time; they fall into
+// different buckets, so each bucket has one writer.
 template <int kWidth, int kTiles, typename S>
 __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_buckets_mma_kernel(MmaSearch<S> in, int stride) {
   constexpr int kQueries = kTiles * kMmaTile;
   constexpr int kValues = kMmaTile * kWidth * (MmaSearch<S>::kConverted ? 3 : 4) / 2;
   const auto at = SearchPlace<S>::template of<kQueries>(in);
   bfloat16* const room = dynamic_shared<bfloat16>();
-  int* const buckets = reinterpret_cast<int*>(room + kValues);  // of two tiles; -1: no key
+  int* const buckets = reinterpret_cast<int*>(room + kValues);  // buckets of two tiles; -1: no key
   int* const numbers = buckets + 2 * kMmaTile;                  // their entries
   float* const factors = reinterpret_cast<float*>(numbers + 2 * kMmaTile);
   float* const best = factors + kMmaTile;

@@ -1,7 +1,7 @@
 // Exact search on tensor cores. A lane compares the largest of its eight scores of a query and 32 keys with the worst
-// of that query's best, in registers; only when one of the warp passes are scores looked at one by one and staged in
-// shared memory. A query whose stage is nearly full has it merged into its best by the warp, without a barrier of the
-// block.
+// of that query's best, in registers; only when one lane of the warp has a larger one are scores examined one by one
+// and staged in shared memory. When the stage of a query is nearly full, the warp merges it into the query's best,
+// without a barrier of the block.
 #include "kernels/cuda/knn/knn_best.h"
 #include "kernels/cuda/knn/knn_mma.h"
 
@@ -13,7 +13,8 @@ constexpr int kStage = static_cast<int>(SearchScratch::kStage);
 static_assert(kStage == kWarp);
 constexpr int kFull = 24;  // staged entries that are merged at the next occasion
 
-// A score and its entry as one number, larger for what comes before: numbers in their order, NaN below; 0: no entry.
+// Returns a score and its entry as one number, which is larger for what comes first: numbers in their order, NaN below
+// them; 0: no entry.
 __device__ inline uint64_t key_of(float score, int32_t entry) {
   const auto bits = std::bit_cast<uint32_t>(score);
   const uint32_t order = score != score ? 0 : bits >> 31 != 0 ? ~bits : bits | 0x80000000U;
@@ -28,13 +29,13 @@ __device__ inline int32_t entry_of(uint64_t key) {
   return static_cast<int32_t>(~static_cast<uint32_t>(key));
 }
 
-// The better or the worse of two lanes `distance` apart.
+// Returns the better or the worse number of two lanes `distance` apart.
 __device__ inline uint64_t exchanged(uint64_t own, int distance, bool better) {
   const uint64_t other = __shfl_xor_sync(kAllLanes, own, distance);
   return (other > own) == better ? other : own;
 }
 
-// What merge does where a lane has at most one of the best and one of what is staged: a bitonic network.
+// Does what merge does when each lane has at most one of the best and one staged entry, by a bitonic network.
 __device__ inline void merge_few(float* best, int32_t* entries, int held, const float* staged,
                                  const int32_t* staged_entries, int count, int wanted) {
   const int lane = lane_of_warp();
@@ -50,7 +51,8 @@ __device__ inline void merge_few(float* best, int32_t* entries, int held, const 
       more = exchanged(more, distance, lower != rising);
     }
   }
-  // The best fall and what is staged rises: the better ones of each lane are the 32 best, and rise or fall once.
+  // The best are in descending order, the staged ones in ascending order. The better of each pair are therefore the 32
+  // best, in a bitonic order.
   own = more > own ? more : own;
 #pragma unroll
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
@@ -63,7 +65,7 @@ __device__ inline void merge_few(float* best, int32_t* entries, int held, const 
   __syncwarp();
 }
 
-// The next number below, NaN for what has none.
+// Returns the next smaller number, or NaN for a NaN.
 __device__ inline float below(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   if (x > 0) return std::bit_cast<float>(bits - 1);
@@ -71,12 +73,13 @@ __device__ inline float below(float x) {
   return x < 0 ? std::bit_cast<float>(bits + 1) : x;
 }
 
-// The best of the warp's queries and what is staged for them. Line r is query r % 16 of the warp's in its tile r / 16;
-// a lane looks after one of them.
+// Holds the best entries of the warp's queries and those staged for them. Line r is query r % 16 of the warp in tile r
+// / 16; a lane is responsible for one line.
 template <int kTiles>
 struct Selection {
   static constexpr int kLines = kTiles * kMmaRows;
-  static constexpr int kGroups = 2 * kTiles;  // of eight scores of a lane: of lines group and group + 8 of each tile
+  static constexpr int kGroups =
+      2 * kTiles;  // groups of eight scores of a lane: of lines group and group + 8 of each tile
 
   float* best;  // [queries of the block, wanted]
   int32_t* entries;
@@ -85,8 +88,8 @@ struct Selection {
   int* counts;  // [lines]; more than kStage: the others wait for room
   int wanted;
   bool is_piece;
-  int held;              // of this lane's line
-  float limit[kGroups];  // scores that are not larger are not wanted
+  int held;              // number of best entries of this lane's line
+  float limit[kGroups];  // scores that are not larger are skipped
 
   static __device__ int line_of(int group) { return group * 8 + lane_of_warp() / 4; }
   static __device__ int query_of(int line) {
@@ -96,7 +99,7 @@ struct Selection {
   __device__ void set_limit(int line, int count) {
     float worst = std::numeric_limits<float>::quiet_NaN();
     if (count == wanted) worst = best[static_cast<int64_t>(query_of(line)) * wanted + wanted - 1];
-    // In a piece entries do not come in the order of their age: equal ones pass.
+    // In a piece entries do not come in the order of their age, so equal scores must pass.
     if (is_piece) worst = below(worst);
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) limit[g] = line_of(g) == line ? worst : limit[g];
@@ -121,7 +124,7 @@ struct Selection {
     __syncwarp();
   }
 
-  // Bits 8 g..: scores of group g that pass, of keys that are there.
+  // Returns in bits 8 g.. the scores of group g that pass and whose keys exist.
   template <typename S>
   __device__ uint32_t passing(const SumFragment (&scores)[kTiles][kSearchColumns], const float (&largest)[kGroups],
                               const SearchPlace<S>& at, int first) const {
@@ -155,7 +158,7 @@ struct Selection {
           for (int i = 0; i < 2; ++i) {
             const uint32_t bit = 1U << (g * 8 + n * 2 + i);
             if ((open & bit) == 0) continue;
-            // Their order among each other does not matter.
+            // Their order in the stage does not matter.
             const int place = atomicAdd(counts + line, 1);
             if (place >= kStage) continue;
             staged[line * kStage + place] = scores[g / 2][n].x[g % 2 * 2 + i] + 0.0F;  // no -0
@@ -170,7 +173,7 @@ struct Selection {
     }
   }
 
-  // Merges the lines for which so many are staged; false when there is none.
+  // Merges the lines with at least min_count staged entries; returns false when there is none.
   __device__ bool merge_from(int least) {
     const int lane = lane_of_warp();
     unsigned full = __ballot_sync(kAllLanes, lane < kLines && counts[lane % kLines] >= least);
@@ -210,7 +213,7 @@ __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_mma_kernel(Mma
   selection.held = 0;
 #pragma unroll
   for (int g = 0; g < Selection<kTiles>::kGroups; ++g) {
-    // Everything passes, or nothing but NaN where no query is.
+    // At first every score passes; without a query only NaN does.
     const bool is_query = at.has_query(Selection<kTiles>::query_of(Selection<kTiles>::line_of(g)));
     selection.limit[g] = is_query ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
   }

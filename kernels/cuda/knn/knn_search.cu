@@ -1,7 +1,7 @@
 // Search of an external memory in one pass over its keys: a block takes 64 queries that read one key head, tiles of 64
 // keys pass through shared memory, and scores that exceed the worst of a query's best are staged for it. A full stage
 // is merged into the best, which are kept in order. The order of entries is total (score, then age), so the result does
-// not depend on the order in which anything is merged, nor on how the memory is cut into parts. Searches in bf16 go to
+// not depend on the order in which anything is merged, or on how the memory is cut into parts. Searches in bf16 go to
 // tensor cores where their operands suit (knn_mma_search.cu).
 #include "kernels/cuda/knn/knn_best.h"
 #include "kernels/cuda/knn/knn_memory.h"
@@ -12,10 +12,10 @@ namespace quire::cuda {
 
 namespace {
 
-// Staged scores of a query: those of 16 keys of a tile, and what was left before them.
+// The stage of a query holds the scores of 16 keys of a tile, and those that were left before them.
 constexpr int kLeft = 32;
 constexpr int kStage = kLeft + kSide;
-constexpr int kStaged = (kStage + kWarp - 1) / kWarp;  // a lane
+constexpr int kStaged = (kStage + kWarp - 1) / kWarp;  // staged scores of a lane
 
 template <typename T, typename S>
 struct SearchOperands {
@@ -24,7 +24,7 @@ struct SearchOperands {
   StoredVectors<S> keys;
   int32_t* index;  // [parts, R, T, H, K]
   A* score;
-  // The best of each query of a block, where they do not fit into shared memory: [blocks, 64, K].
+  // The best of each query of a block lie here when they do not fit into shared memory: [blocks, 64, K].
   A* best_score;
   int32_t* best_entry;
   int64_t rows, queries, heads, size, wanted, tiles, parts;
@@ -36,7 +36,7 @@ template <typename A>
 struct SearchMemory {
   static constexpr int kLines = 2 * kTile * kDepthStride;
 
-  // best: how many of each query.
+  // Returns the bytes of shared memory; `best` is the number of entries of each query that lie there.
   static size_t bytes(int64_t best, bool bucketed) {
     const int64_t numbers = kLines + kTile * (best + (bucketed ? kWeightStride : kStage));
     const int64_t words = kTile * (best + (bucketed ? 0 : kStage));
@@ -44,7 +44,7 @@ struct SearchMemory {
   }
 };
 
-// Scores of one tile of keys for the block's queries.
+// Computes the scores of one tile of keys for the block's queries.
 template <typename T, typename S>
 __device__ inline void score_tile(Pairs<Wide<T>>& scores, Wide<T>* lines, const SearchOperands<T, S>& in, int64_t row,
                                   int64_t kv_head, int64_t first_query, int64_t first_entry, int64_t end_entry) {
@@ -82,7 +82,7 @@ __device__ inline void score_tile(Pairs<Wide<T>>& scores, Wide<T>* lines, const 
   }
 }
 
-// Where a block is at work, and its place for the best of its queries.
+// Describes the queries and entries of a block, and its memory for the best of its queries.
 template <typename T, typename S>
 struct Work {
   using A = Wide<T>;
@@ -105,7 +105,7 @@ struct Work {
     best = in.best_score == nullptr ? shared_best : in.best_score + block * kTile * in.wanted;
     entries = in.best_score == nullptr ? shared_entries : in.best_entry + block * kTile * in.wanted;
   }
-  // The line of a query in [parts, R, T, H].
+  // Returns the line of a query in [parts, R, T, H].
   __device__ int64_t line(const SearchOperands<T, S>& in, int query) const {
     const int64_t n = first_query + query;
     return output + (row * in.queries + n / in.group) * in.heads + kv_head * in.group + n % in.group;
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kThreads) search_kernel(SearchOperands<T, S> i
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int half = lane / kSide;  // of the warp: the 16 threads of one line of queries
 
-  // Of query thread_y + 16 i, the same in all 16 threads.
+  // These belong to query thread_y + 16 i, the same in all 16 threads.
   int held[kEach];
   int waiting[kEach];
   A limit[kEach];
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kThreads) search_kernel(SearchOperands<T, S> i
   }
 }
 
-// The best entry of each of K buckets.
+// Finds the best entry of each of K buckets.
 template <typename T, typename S>
 __global__ void __launch_bounds__(kThreads) search_buckets_kernel(SearchOperands<T, S> in) {
   using A = Wide<T>;
@@ -235,7 +235,8 @@ __global__ void __launch_bounds__(kThreads) search_buckets_kernel(SearchOperands
   }
 }
 
-// The best of the parts' best. A thread a candidate: its place is the number of those before it, in other parts too.
+// Merges the best of all parts. A thread takes one candidate: its place is the number of candidates before it, in all
+// parts.
 template <typename A>
 __global__ void merge_parts_kernel(int32_t* index, A* score, const int32_t* part_index, const A* part_score,
                                    int64_t lines, int64_t parts, int64_t wanted) {
@@ -252,7 +253,7 @@ __global__ void merge_parts_kernel(int32_t* index, A* score, const int32_t* part
       const int64_t from = (other * lines + line) * wanted;
       int64_t low = 0;
       int64_t high = wanted;
-      // Those that are there come first.
+      // Existing entries come first.
       while (low < high) {
         const int64_t middle = (low + high) / 2;
         if (part_index[from + middle] >= 0 &&
@@ -275,14 +276,14 @@ __global__ void merge_parts_kernel(int32_t* index, A* score, const int32_t* part
       index[line * wanted + place] = part_index[own];
       score[line * wanted + place] = part_score[own];
     } else if (part == 0 && all <= k) {
-      // Nothing is left for the last places.
+      // No entry is left for the last places.
       index[line * wanted + k] = -1;
       score[line * wanted + k] = A{0};
     }
   }
 }
 
-// Bucket by bucket.
+// Merges the parts bucket by bucket.
 template <typename A>
 __global__ void merge_buckets_kernel(int32_t* index, A* score, const int32_t* part_index, const A* part_score,
                                      int64_t count, int64_t parts) {
