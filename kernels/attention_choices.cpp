@@ -13,7 +13,7 @@ namespace quire {
 
 namespace {
 
-constexpr int64_t kMostFeatures = 256;
+constexpr int64_t kMaxFeatures = 256;
 constexpr int64_t kFeatureStep = 8;
 
 CudnnAnswers& answers() {
@@ -91,9 +91,9 @@ std::string why_not_in_cudnn(const AttentionProblem& p) {
     return fmt::format("its backward pass has no {}; use run.precision: bf16", quire::name_of(p.type));
   }
   for (const int64_t features : {p.size, p.value_size}) {
-    if (features % kFeatureStep != 0 || features > kMostFeatures) {
+    if (features % kFeatureStep != 0 || features > kMaxFeatures) {
       return fmt::format("heads have {} features; it needs a multiple of {} up to {}", features, kFeatureStep,
-                         kMostFeatures);
+                         kMaxFeatures);
     }
   }
   if (p.queries == 1 && p.carried == 0) return "it refuses one query with one key";

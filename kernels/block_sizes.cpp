@@ -108,7 +108,7 @@ void check_stored_attention_backward(const StoredSizes& s, const Tensor& dq, con
 
 void check_place_blocks(const Tensor& slot, const Tensor& turn, const Tensor& own, const ops::BlockPlacing& in) {
   const Shape& shape = in.index.shape();
-  QUIRE_CHECK(shape.rank() == 4 && shape[3] <= ops::kMostChosenBlocks, "place_blocks: index is {}", shape.to_string());
+  QUIRE_CHECK(shape.rank() == 4 && shape[3] <= ops::kMaxChosenBlocks, "place_blocks: index is {}", shape.to_string());
   for (const Tensor* tensor : {&slot, &turn, &own, &in.index}) require_blocks("index", *tensor, shape, DType::i32);
   for (const Tensor* tensor : {&in.head, &in.length, &in.first, &in.places}) {
     require_blocks("row", *tensor, {shape[0]}, DType::i32);

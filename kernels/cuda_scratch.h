@@ -85,7 +85,7 @@ struct StoredScratch {
            sizes.queries > 1;
   }
 
-  static inline int64_t most_bytes = int64_t{256} << 20;  // of parts; a test may set another number
+  static inline int64_t max_bytes = int64_t{256} << 20;  // of parts; a test may set another number
 };
 
 // Of grouped_cross_attention, and of its backward pass.
@@ -126,7 +126,7 @@ struct CodeBackwardScratch {
 };
 
 // What a block of threads may ask of shared memory on every device.
-inline constexpr int64_t kMostShared = int64_t{99} << 10;
+inline constexpr int64_t kMaxShared = int64_t{99} << 10;
 
 // Of knn_search.
 struct SearchScratch {

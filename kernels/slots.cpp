@@ -136,12 +136,12 @@ double stored_attention_backward_flops(const Tensor&, const Tensor&, const Tenso
 // Returns the number of pairs of a query and a key of a chosen chunk, times heads.
 double grouped_pairs(const GroupedCrossAttentionInputs& in) {
   const std::vector<int32_t> lists = in.list.to_vector<int32_t>(), chosen = in.chosen.to_vector<int32_t>();
-  const int64_t queries = in.q.dim(1), count = in.chosen.dim(1), most = in.chosen.dim(2);
+  const int64_t queries = in.q.dim(1), count = in.chosen.dim(1), top_k = in.chosen.dim(2);
   int64_t read = 0;
   for (size_t i = 0; i < lists.size(); ++i) {
     if (lists[i] < 0 || lists[i] >= count) continue;
-    const auto own = chosen.begin() + (static_cast<int64_t>(i) / queries * count + lists[i]) * most;
-    read += std::count_if(own, own + most, [](int32_t chunk) { return chunk >= 0; });
+    const auto own = chosen.begin() + (static_cast<int64_t>(i) / queries * count + lists[i]) * top_k;
+    read += std::count_if(own, own + top_k, [](int32_t chunk) { return chunk >= 0; });
   }
   return static_cast<double>(read * in.keys.dim(1) * in.q.dim(2));
 }

@@ -95,8 +95,8 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
   const Tensor dbias = biased ? Tensor::zeros({vocabulary}, wide_type(dtype), device) : Tensor();
 
   // Chunks have nearly equal size, because the weight is read for each.
-  const int64_t most = rows_of_chunk(logits_budget, vocabulary, count, device);
-  const int64_t chunks = (count + most - 1) / most;
+  const int64_t max_tokens = rows_of_chunk(logits_budget, vocabulary, count, device);
+  const int64_t chunks = (count + max_tokens - 1) / max_tokens;
   const int64_t chunk = chunks == 0 ? 1 : (count + chunks - 1) / chunks;
   // Beside bf16 hidden states, logits and losses are f32, and their gradients, which are operands of products, have a
   // separate buffer. Rows begin at multiples of kAlign for tensor cores and vector instructions, whatever the

@@ -117,7 +117,7 @@ void try_in_child(const std::filesystem::path& path, ErrorKind kind, int seconds
                   std::chrono::milliseconds patience) {
   constexpr int kAttempts = 3;
   const std::chrono::milliseconds limit = patience + std::chrono::seconds(seconds);
-  const rlim_t most = seconds_of_child(seconds);
+  const rlim_t max_seconds = seconds_of_child(seconds);
   std::optional<Ended> ended;
   for (int attempt = 0; attempt < kAttempts && !ended; ++attempt) {
     pid_t child = -1;
@@ -127,7 +127,7 @@ void try_in_child(const std::filesystem::path& path, ErrorKind kind, int seconds
       child = ::fork();
       if (child == 0) {
         hdf5::Lock::begin_anew_in_child();
-        run_child(most, read);
+        run_child(max_seconds, read);
       }
     }
     if (child < 0) {
@@ -140,7 +140,7 @@ void try_in_child(const std::filesystem::path& path, ErrorKind kind, int seconds
     fail(kind, "{}: a process that reads its structure does not end: {} attempts of {} s; is its file system there?",
          path.string(), kAttempts, std::chrono::ceil<std::chrono::seconds>(limit).count());
   }
-  judge(*ended, path, kind, most, seconds);
+  judge(*ended, path, kind, max_seconds, seconds);
 }
 
 }  // namespace quire

@@ -83,13 +83,13 @@ class BlockTiles {
     }
     find_chosen();
     make_tiles();
-    size_t most = 0;
+    size_t max_length = 0;
     int64_t keys = 0;
     for (const KeyTile& tile : tiles_) {
-      most = std::max(most, tile.last - tile.first);
+      max_length = std::max(max_length, tile.last - tile.first);
       keys = std::max(keys, tile.count);
     }
-    const auto lines = static_cast<int64_t>(most) * kBlockQueries;
+    const auto lines = static_cast<int64_t>(max_length) * kBlockQueries;
     logits_ = scratch<T>(2, keys * kBlockQueries);
     gates_ = scratch<T>(3, 4 * lines);
     masses_ = gates_ + lines;

@@ -210,8 +210,9 @@ class Unit {
   // Calls body(first entry, count) for all keys, the oldest first.
   template <typename Body>
   void for_blocks(Body&& body) const {
-    const int64_t most = panels_ * kPanel<T>;
-    for (int64_t begin = 0; begin < keys_.length(); begin += most) body(begin, std::min(most, keys_.length() - begin));
+    const int64_t max_length = panels_ * kPanel<T>;
+    for (int64_t begin = 0; begin < keys_.length(); begin += max_length)
+      body(begin, std::min(max_length, keys_.length() - begin));
   }
 
   template <typename Best>

@@ -107,11 +107,11 @@ class Reads {
 // to give work to every thread. The result of a query does not depend on its group.
 template <typename T, typename S, typename Body>
 void for_queries(const ops::StoredAttentionInputs& in, const StoredSizes& s, Body&& body) {
-  constexpr int64_t kMostReads = 8192;
+  constexpr int64_t kMaxReads = 8192;
   const int64_t group = s.heads / s.kv_heads;
   const int64_t shares = ceil_div(2 * ThreadPool::current().threads(), s.rows * s.kv_heads);
-  const int64_t most = std::max<int64_t>(1, kMostReads / std::max<int64_t>(1, group * s.chosen));
-  const int64_t some = std::clamp<int64_t>(ceil_div(s.queries, shares), 1, most);
+  const int64_t max_queries = std::max<int64_t>(1, kMaxReads / std::max<int64_t>(1, group * s.chosen));
+  const int64_t some = std::clamp<int64_t>(ceil_div(s.queries, shares), 1, max_queries);
   const int64_t tasks = ceil_div(s.queries, some);
   parallel_for(s.rows * s.kv_heads * tasks, [&](int64_t task) {
     const int64_t row = task / (s.kv_heads * tasks), kv_head = task / tasks % s.kv_heads;
@@ -238,7 +238,7 @@ void place_blocks(const Tensor& slot, const Tensor& turn, const Tensor& own, con
       const int32_t* const from = in.index.data<int32_t>() + query * wanted;
       const int64_t held = in.length.data<int32_t>()[row];
       const int64_t first = in.first.data<int32_t>()[row];
-      std::array<int32_t, ops::kMostChosenBlocks> ages;
+      std::array<int32_t, ops::kMaxChosenBlocks> ages;
       int64_t count = 0;
       for (int64_t n = 0; n < wanted; ++n) {
         own.data<int32_t>()[query * wanted + n] = from[n] >= in.stored ? static_cast<int32_t>(from[n] - in.stored) : -1;

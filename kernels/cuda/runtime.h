@@ -29,19 +29,19 @@ inline bool has_shared_memory(size_t bytes) {
   constexpr size_t kEverywhere = size_t{99} << 10;
   if (bytes <= kEverywhere) return true;
   int device = 0;
-  int most = 0;
+  int max_bytes = 0;
   check(cudaGetDevice(&device));
-  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  return bytes <= static_cast<size_t>(most);
+  check(cudaDeviceGetAttribute(&max_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return bytes <= static_cast<size_t>(max_bytes);
 }
 
 // Allows a kernel so much dynamic shared memory. The runtime is called only when it needs more than before.
 inline void allow_shared_memory(const void* kernel, size_t bytes) {
   static thread_local std::unordered_map<const void*, size_t> allowed;
-  size_t& most = allowed[kernel];
-  if (bytes <= most) return;
+  size_t& max_bytes = allowed[kernel];
+  if (bytes <= max_bytes) return;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-  most = bytes;
+  max_bytes = bytes;
 }
 
 // Launches a kernel. A block has whole warps. A grid without blocks is not launched. Throws DeviceError when the GPU
@@ -69,9 +69,9 @@ void launch(void (*kernel)(Parameters...), dim3 blocks, int threads, size_t shar
 // Returns the blocks for `count` elements in a loop with stride: enough to fill the device, and sums are in an order
 // that `count` alone sets.
 inline dim3 blocks_for(int64_t count, int threads = kBlock) {
-  constexpr int64_t kMost = 4096;
+  constexpr int64_t kMaxBlocks = 4096;
   const int64_t blocks = ceil_div(count, threads);
-  return dim3(static_cast<unsigned>(blocks < kMost ? blocks : kMost));
+  return dim3(static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks));
 }
 __device__ inline int64_t first_element() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -267,17 +267,17 @@ __device__ inline void multiply_pairs(Pairs<A>& sums, const TileMemory<A>& memor
 
 // A thread keeps the sums of at most this many chunks of 64 features in registers. Wider vectors are cut into slices,
 // each with its own blocks.
-inline constexpr int kMostChunks = 2;
+inline constexpr int kMaxChunks = 2;
 template <typename T>
 int chunks_for(int64_t size) {
   // f64 serves to check results, and has no registers for more.
-  return size <= kTile || std::is_same_v<T, double> ? 1 : kMostChunks;
+  return size <= kTile || std::is_same_v<T, double> ? 1 : kMaxChunks;
 }
 // Calls function(std::integral_constant<int, chunks>).
 template <typename T, typename Function>
 void with_chunks(int64_t size, Function&& function) {
   if (chunks_for<T>(size) == 1) return function(std::integral_constant<int, 1>{});
-  if constexpr (!std::is_same_v<T, double>) function(std::integral_constant<int, kMostChunks>{});
+  if constexpr (!std::is_same_v<T, double>) function(std::integral_constant<int, kMaxChunks>{});
 }
 
 }  // namespace quire::cuda

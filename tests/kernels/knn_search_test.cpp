@@ -191,13 +191,13 @@ TEST(KnnSearch, StoredTypesAreExactlyWhatTheyStandFor) {
   EXPECT_TRUE(same_bits(search(q, memory, 20).score, sorted<float>(q, plain, 20).score));
   memory.key_scale = Tensor::empty({1, slots, 2}, DType::bf16);
   // A half of the last place, uniformly: of 127ths of the largest of 40, and of 8ths to 16ths of each number.
-  for (const auto& [stored, most] : {std::pair{DType::i8, 0.01}, std::pair{DType::f8, 0.03}}) {
+  for (const auto& [stored, max_error] : {std::pair{DType::i8, 0.01}, std::pair{DType::f8, 0.03}}) {
     memory.keys = Tensor::empty({1, slots, 2, 40}, stored);
     ops::quantize_vectors(memory.keys, memory.key_scale, keys);
     ops::dequantize_vectors(plain.keys, memory.keys, memory.key_scale);
     EXPECT_TRUE(same_bits(search(q, memory, 20).score, sorted<float>(q, plain, 20).score)) << name_of(stored);
     EXPECT_TRUE(same_bits(search(q, memory, 20).index, sorted<float>(q, plain, 20).index)) << name_of(stored);
-    EXPECT_LE(relative_error(plain.keys, keys), most) << name_of(stored);
+    EXPECT_LE(relative_error(plain.keys, keys), max_error) << name_of(stored);
   }
 }
 

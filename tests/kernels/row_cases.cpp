@@ -219,14 +219,14 @@ Tensor largest(const Tensors& in, int64_t k) {
     std::vector<bool> taken(static_cast<size_t>(width));
     for (int64_t round = 0; round < k; ++round) {
       int64_t best = -1;
-      double most = 0;
+      double best_score = 0;
       for (int64_t i = 0; i < width; ++i) {
         const bool kept = in.size() < 2 || in[1].data<uint8_t>()[i] != 0;
         const double value = values(in[0])[row * width + i];
         const double score = std::isnan(value) ? std::numeric_limits<double>::infinity() : value;
-        if (!kept || taken[static_cast<size_t>(i)] || (best >= 0 && score <= most)) continue;
+        if (!kept || taken[static_cast<size_t>(i)] || (best >= 0 && score <= best_score)) continue;
         best = i;
-        most = score;
+        best_score = score;
       }
       if (best >= 0) taken[static_cast<size_t>(best)] = true;
       places.push_back(static_cast<double>(best));

@@ -127,15 +127,15 @@ bool backward_suits_tensor_cores(const ops::AttentionGradients& gradients, const
       !in_chunks(sizes.value_size, {&gradients.dv, &gradients.dcache_v})) {
     return false;
   }
-  size_t most = 0;
+  size_t max_bytes = 0;
   with_kind(sizes.size, sizes.value_size, in.r.defined(), [&](auto width, auto relative) {
     const bool dropout = in.dropout > 0;
-    most = std::max(QueryMemory<width, relative>::bytes(dropout), KeyMemory<width, relative>::bytes(dropout));
+    max_bytes = std::max(QueryMemory<width, relative>::bytes(dropout), KeyMemory<width, relative>::bytes(dropout));
     if (DistanceGradientScratch::needed(gradients)) {
-      most = std::max(most, DistanceMemory<width, relative>::bytes(dropout));
+      max_bytes = std::max(max_bytes, DistanceMemory<width, relative>::bytes(dropout));
     }
   });
-  return has_shared_memory(most);
+  return has_shared_memory(max_bytes);
 }
 
 void query_gradient_on_tensor_cores(const Tensor& dq, const AttentionOperands<bfloat16>& in,

@@ -116,23 +116,23 @@ __global__ void softmax_kernel(T* out, Wide<T>* lse, const T* in, const uint8_t*
   int64_t at[2] = {};
   if (end > 0) walk.find(row * width, at);
   const auto kept = [&](int64_t i) { return mask == nullptr || mask[at[1] + i * mask_stride] != 0; };
-  W most = none;
+  W max_value = none;
   for (int64_t i = lanes.first; i < end; i += kLanes) {
     const W x = wide(in[at[0] + i]);
-    if (kept(i) && (x > most || x != x)) most = x;
+    if (kept(i) && (x > max_value || x != x)) max_value = x;
   }
-  most = lanes.max(most);
-  const bool is_empty = most == none;
+  max_value = lanes.max(max_value);
+  const bool is_empty = max_value == none;
   W sum = 0;
   for (int64_t i = lanes.first; i < end; i += kLanes) {
-    if (kept(i) && !is_empty) sum += std::exp(wide(in[at[0] + i]) - most);
+    if (kept(i) && !is_empty) sum += std::exp(wide(in[at[0] + i]) - max_value);
   }
   sum = lanes.sum(sum);
   for (int64_t i = lanes.first; out != nullptr && i < end; i += kLanes) {
     const bool counts = kept(i) && !is_empty;
-    out[at[0] + i] = narrow<T>(counts ? std::exp(wide(in[at[0] + i]) - most) / sum : W{0});
+    out[at[0] + i] = narrow<T>(counts ? std::exp(wide(in[at[0] + i]) - max_value) / sum : W{0});
   }
-  if (exists && lse != nullptr && lanes.first == 0) lse[row] = is_empty ? none : most + std::log(sum);
+  if (exists && lse != nullptr && lanes.first == 0) lse[row] = is_empty ? none : max_value + std::log(sum);
 }
 
 // Returns the number of rows, also for tensors without elements: their rows have a sum, too.

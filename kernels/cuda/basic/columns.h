@@ -64,9 +64,9 @@ template <typename To, typename From, typename Term = Itself>
 void sum_columns(Device device, To* out, const From* in, int64_t rows, int64_t width, int64_t stride, bool accumulate,
                  Term term = {}) {
   constexpr int64_t kRowsOfPart = 8 * kRowGroups;
-  constexpr int64_t kMostParts = 256;
+  constexpr int64_t kMaxParts = 256;
   const int64_t wanted = ceil_div(rows, kRowsOfPart);
-  const int64_t parts = wanted < kMostParts ? wanted : kMostParts;
+  const int64_t parts = wanted < kMaxParts ? wanted : kMaxParts;
   if (parts <= 1) {
     launch_column_sums(out, in, rows, width, stride, 1, term, accumulate);
     return;

@@ -24,12 +24,12 @@ struct SumOfExponentials {
   }
   template <int kCount>
   __device__ void add(const W (&x)[kCount]) {
-    W most = top;
+    W max_value = top;
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) most = x[k] > most || x[k] != x[k] ? x[k] : most;
-    if (most != top) raise(most);
+    for (int k = 0; k < kCount; ++k) max_value = x[k] > max_value || x[k] != x[k] ? x[k] : max_value;
+    if (max_value != top) raise(max_value);
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) sum += std::exp(x[k] - most);
+    for (int k = 0; k < kCount; ++k) sum += std::exp(x[k] - max_value);
   }
 };
 

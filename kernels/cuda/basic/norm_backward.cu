@@ -104,14 +104,14 @@ template <bool kLayer>
 void run_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy, const Tensor& x,
                        const Tensor& weight, const Tensor& mean, const Tensor& rstd, bool accumulate) {
   constexpr int kKinds = kLayer ? 2 : 1;
-  constexpr size_t kMostShared = size_t{96} << 10;
+  constexpr size_t kMaxShared = size_t{96} << 10;
   constexpr int64_t kRowsOfBlock = 16;
-  constexpr int64_t kMostBlocks = 1024;
+  constexpr int64_t kMaxBlocks = 1024;
   const int64_t rows = rstd.numel();
   const int64_t width = x.dim(-1);
   if (rows == 0) return;
   const int64_t wanted = ceil_div(rows, kRowsOfBlock);
-  const int64_t blocks = wanted < kMostBlocks ? wanted : kMostBlocks;
+  const int64_t blocks = wanted < kMaxBlocks ? wanted : kMaxBlocks;
   const bool aligned = are_aligned({dx.raw(), dy.raw(), x.raw(), weight.raw()});
   dispatch(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -130,7 +130,7 @@ void run_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& db
                kLayer ? mean.data<W>() : nullptr, rstd.data<W>(), rows, width, accumulate, aligned);
       };
       if constexpr (kWhole) {
-        if (shared > kMostShared) return start(std::false_type{});
+        if (shared > kMaxShared) return start(std::false_type{});
       }
       start(std::true_type{});
     });

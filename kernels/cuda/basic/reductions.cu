@@ -101,12 +101,12 @@ void scale_heads_backward(const Tensor& dx, const Tensor& ds, const Tensor& dy, 
                           bool accumulate) {
   check_scale_heads_backward(dx, ds, dy, x, s);
   constexpr int64_t kOfBlock = 8 * kBlock;
-  constexpr int64_t kMostParts = 512;
+  constexpr int64_t kMaxParts = 512;
   const int64_t heads = s.numel();
   const int64_t size = x.dim(-1);
   const int64_t tokens = x.numel() / (heads * size);
   const int64_t wanted = ceil_div(tokens * size, kOfBlock);
-  const int64_t parts = wanted < 1 ? 1 : wanted < kMostParts ? wanted : kMostParts;
+  const int64_t parts = wanted < 1 ? 1 : wanted < kMaxParts ? wanted : kMaxParts;
   const bool aligned = are_aligned({dx.raw(), dy.raw(), x.raw()});
   dispatch(dx.dtype(), [&](auto type) {
     using T = decltype(type);

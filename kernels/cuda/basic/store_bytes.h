@@ -5,9 +5,9 @@
 
 namespace quire::cuda {
 
-inline constexpr size_t kMostStored = 1024;  // bytes
+inline constexpr size_t kMaxStored = 1024;  // bytes
 
-// Copies at most kMostStored bytes of the host, which the kernel gets as parameters, to the device or to pinned memory.
+// Copies at most kMaxStored bytes of the host, which the kernel gets as parameters, to the device or to pinned memory.
 void store_bytes(void* to, const void* from, size_t bytes);
 
 }  // namespace quire::cuda

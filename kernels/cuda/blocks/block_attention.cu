@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(kThreads) block_attention_kernel(T* out, Wide<
   BlockSoftmax<A> longs[kEach];
   for (int i = 0; i < kEach; ++i) top[i] = std::numeric_limits<A>::lowest();
 
-  const KeyTile* const tiles = in.tiles + static_cast<int64_t>(at.row) * in.most_tiles;
-  for (int n = 0; n < in.most_tiles && tiles[n].begin < end; ++n) {
+  const KeyTile* const tiles = in.tiles + static_cast<int64_t>(at.row) * in.max_tiles;
+  for (int n = 0; n < in.max_tiles && tiles[n].begin < end; ++n) {
     const KeyTile tile = tiles[n];
     if (!is_wanted(blocks, in, at, tile)) continue;
     if (needs_long_block(in, at, tile) && tile.begin == tile.block_begin) {

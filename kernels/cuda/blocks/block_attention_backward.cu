@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(kThreads)
 
   Pairs<A> totals[kChunks] = {};
   BlockSoftmax<A> longs[kEach];
-  const KeyTile* const tiles = in.tiles + static_cast<int64_t>(at.row) * in.most_tiles;
-  for (int n = 0; n < in.most_tiles && tiles[n].begin < end; ++n) {
+  const KeyTile* const tiles = in.tiles + static_cast<int64_t>(at.row) * in.max_tiles;
+  for (int n = 0; n < in.max_tiles && tiles[n].begin < end; ++n) {
     const KeyTile tile = tiles[n];
     if (!is_wanted(blocks, in, at, tile)) continue;
     if (needs_long_block(in, at, tile) && tile.begin == tile.block_begin) {
@@ -135,11 +135,10 @@ __global__ void __launch_bounds__(kThreads)
     block_key_gradient_kernel(T* dk, T* dv, BlockOperands<T> in, BlockBackward<T> back) {
   using A = Wide<T>;
   __shared__ BlockMemory blocks;
-  const int line = static_cast<int>(blockIdx.x) / in.most_tiles;
+  const int line = static_cast<int>(blockIdx.x) / in.max_tiles;
   const int row = line / in.kv_heads;
   const int kv_head = line % in.kv_heads;
-  const KeyTile tile =
-      in.tiles[static_cast<int64_t>(row) * in.most_tiles + static_cast<int>(blockIdx.x) % in.most_tiles];
+  const KeyTile tile = in.tiles[static_cast<int64_t>(row) * in.max_tiles + static_cast<int>(blockIdx.x) % in.max_tiles];
   if (tile.begin >= in.keys) return;  // the whole block returns
   const TileMemory<A> memory(false, false);
   const int first_feature = static_cast<int>(blockIdx.y) * kChunks * kTile;
@@ -231,7 +230,7 @@ void block_attention_backward(const ops::BlockAttentionGradients& g, const Tenso
     const int64_t widest = std::max(s.size, s.value_size);
     with_chunks<T>(widest, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
-      const dim3 blocks(static_cast<unsigned>(s.rows * s.kv_heads * operands.most_tiles),
+      const dim3 blocks(static_cast<unsigned>(s.rows * s.kv_heads * operands.max_tiles),
                         static_cast<unsigned>(ceil_div(widest, kChunks * kTile)));
       launch(block_key_gradient_kernel<T, kChunks>, blocks, kThreads, TileMemory<A>::bytes(false, false, false),
              g.dk.defined() ? g.dk.data<T>() : nullptr, g.dv.defined() ? g.dv.data<T>() : nullptr, operands, back);

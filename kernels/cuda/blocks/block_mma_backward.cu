@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(kMmaThreads)
   const RowsSoftmax whole(back, in, at);
   BlockSoftmax<float> longs[2];
   SumFragment totals[1][kWidth / kMmaColumns] = {};
-  const KeyTile* const tiles = in.tiles + static_cast<int64_t>(at.row) * in.most_tiles;
-  for (int n = 0; n < in.most_tiles && tiles[n].begin < end; ++n) {
+  const KeyTile* const tiles = in.tiles + static_cast<int64_t>(at.row) * in.max_tiles;
+  for (int n = 0; n < in.max_tiles && tiles[n].begin < end; ++n) {
     const KeyTile tile = tiles[n];
     if (!is_wanted(memory.blocks, in, at, tile)) continue;
     if (needs_long_block(in, at, tile) && tile.begin == tile.block_begin) {
@@ -145,11 +145,10 @@ __global__ void __launch_bounds__(kMmaThreads)
 template <int kWidth>
 __global__ void __launch_bounds__(kMmaThreads)
     block_key_gradient_mma_kernel(bfloat16* dk, bfloat16* dv, BlocksInBf16 in, BlockBackward<bfloat16> back) {
-  const int line = static_cast<int>(blockIdx.x) / in.most_tiles;
+  const int line = static_cast<int>(blockIdx.x) / in.max_tiles;
   const int row = line / in.kv_heads;
   const int kv_head = line % in.kv_heads;
-  const KeyTile tile =
-      in.tiles[static_cast<int64_t>(row) * in.most_tiles + static_cast<int>(blockIdx.x) % in.most_tiles];
+  const KeyTile tile = in.tiles[static_cast<int64_t>(row) * in.max_tiles + static_cast<int>(blockIdx.x) % in.max_tiles];
   if (tile.begin >= in.keys) return;  // the whole block returns
   const BlockLines<kWidth, true, true> memory;
   const int group = in.heads / in.kv_heads;
@@ -242,7 +241,7 @@ void query_gradient_on_tensor_cores(const Tensor& dq, const BlocksInBf16& in, co
 void key_gradient_on_tensor_cores(const Tensor& dk, const Tensor& dv, const BlocksInBf16& in,
                                   const BlockBackward<bfloat16>& back) {
   with_width(in, [&](auto width) {
-    launch(block_key_gradient_mma_kernel<width>, dim3(static_cast<unsigned>(in.rows * in.kv_heads * in.most_tiles)),
+    launch(block_key_gradient_mma_kernel<width>, dim3(static_cast<unsigned>(in.rows * in.kv_heads * in.max_tiles)),
            kMmaThreads, BlockLines<width, true, true>::bytes(), data_of(dk), data_of(dv), in, back);
   });
 }

@@ -144,13 +144,13 @@ struct BlockBackward {
   const A *lse, *dlse;  // [R, H, T]; dlse may be null
   const A* delta;       // [R, H, T]: dout . out
   A* long_blocks;       // that of BlockBackwardScratch, or null
-  int most_long;
+  int max_long_blocks;
 };
 
 template <typename T>
 __device__ inline Wide<T>* long_block_of(const BlockBackward<T>& back, const BlockOperands<T>& in, const QueryTile& at,
                                          int a, int line) {
-  return back.long_blocks + (lse_of(in, at, a) * back.most_long + line) * kLongBlockNumbers;
+  return back.long_blocks + (lse_of(in, at, a) * back.max_long_blocks + line) * kLongBlockNumbers;
 }
 
 // Holds what a query's gradients need from the forward pass.

@@ -40,8 +40,8 @@ struct BlockOperands {
   const T *q, *k, *v;
   const int32_t *block, *first, *chosen;
   const uint8_t* landmark;
-  const KeyTile* tiles;  // [R, most_tiles]
-  int most_tiles;
+  const KeyTile* tiles;  // [R, max_tiles]
+  int max_tiles;
   int rows, queries, keys, heads, kv_heads, size, value_size, wanted;
   A scale;
   bool gates;  // landmarks are gates
@@ -68,7 +68,7 @@ BlockOperands<T> operands_of(const ops::BlockAttentionInputs& in, const BlockSiz
   to.chosen = data_or_null<int32_t>(in.chosen);
   to.landmark = data_or_null<uint8_t>(in.landmark);
   to.tiles = static_cast<const KeyTile*>(scratch.tiles.raw());
-  to.most_tiles = static_cast<int>(scratch.tiles.dim(1));
+  to.max_tiles = static_cast<int>(scratch.tiles.dim(1));
   to.rows = static_cast<int>(s.rows);
   to.queries = static_cast<int>(s.queries);
   to.keys = static_cast<int>(s.keys);

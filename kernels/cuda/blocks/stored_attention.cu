@@ -152,8 +152,8 @@ __global__ void __launch_bounds__(kBlock, 2)
 template <typename A>
 int warps_for(int64_t numbers) {
   constexpr int64_t kRoom = int64_t{48} << 10;
-  const int64_t most = kRoom / (numbers * static_cast<int64_t>(sizeof(A)));
-  return static_cast<int>(most < 1 ? 1 : most < 8 ? most : 8);
+  const int64_t max_warps = kRoom / (numbers * static_cast<int64_t>(sizeof(A)));
+  return static_cast<int>(max_warps < 1 ? 1 : max_warps < 8 ? max_warps : 8);
 }
 
 // Calls function(T{}, S{}) with the types of queries and of stored blocks.

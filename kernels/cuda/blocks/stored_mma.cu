@@ -293,14 +293,14 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
           const bool any = block.sum > 0;  // a logit that is not -inf
           const float share = in.landmarks && any ? power_of_two(block.mark - log_sum) : 0.0F;
           const float taken = in.landmarks && any ? block.inner / block.sum : delta;
-          const float most = in.landmarks ? block.top : log_sum;
+          const float max_logit = in.landmarks ? block.top : log_sum;
           const float factor = in.landmarks ? (any ? share / block.sum : 0.0F) : 1.0F;
 #pragma unroll
           for (int c = 0; c < kColumns; ++c) {
 #pragma unroll
             for (int i = 2 * half; i < 2 * half + 2; ++i) {
               const int key = first_key + c * kMmaColumns + column_of_sum(i);
-              const float weight = factor * power_of_two(ds[0][c].x[i] - most);
+              const float weight = factor * power_of_two(ds[0][c].x[i] - max_logit);
               const float of_mark = is_mark(in, key) ? share * (taken - delta) : 0.0F;
               ds[0][c].x[i] = key < in.regular() ? weight * (dw[0][c].x[i] - taken) : of_mark;
             }

@@ -10,7 +10,7 @@ namespace quire::cuda {
 namespace {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
-constexpr int kMostFeatures = 128;
+constexpr int kMaxFeatures = 128;
 
 __global__ void number_entries_kernel(int32_t* place, int32_t* entry, StoredInBf16 in, int64_t first_line, int count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {
@@ -38,21 +38,21 @@ __global__ void join_parts_kernel(bfloat16* out, float* lse, const float* parts,
   }
   top = warp_max(top);
   float sum = 0;
-  float total[kMostFeatures / kWarp] = {};
+  float total[kMaxFeatures / kWarp] = {};
   for (int n = 0; n < in.chosen; ++n) {
     if (in.block_of(line, n) < 0 || gates[first + n] == kNothing) continue;
     const float share = exp2f(gates[first + n] - top);
     sum += share;
     const float* const part = parts + (first + n) * in.value_size;
 #pragma unroll
-    for (int i = 0; i < kMostFeatures / kWarp; ++i) {
+    for (int i = 0; i < kMaxFeatures / kWarp; ++i) {
       const int f = i * kWarp + lane;
       if (f < in.value_size) total[i] += share * part[f];
     }
   }
   const float factor = sum == 0 ? 0.0F : 1 / sum;
 #pragma unroll
-  for (int i = 0; i < kMostFeatures / kWarp; ++i) {
+  for (int i = 0; i < kMaxFeatures / kWarp; ++i) {
     const int f = i * kWarp + lane;
     if (f < in.value_size) out[line * in.value_size + f] = narrow<bfloat16>(total[i] * factor);
   }

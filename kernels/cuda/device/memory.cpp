@@ -92,7 +92,7 @@ class UploadAllocator : public Allocator {
   explicit UploadAllocator(GpuAllocator& from) : from_(from) { from_.set_holder(this); }
 
   void* allocate(size_t bytes) override {
-    if (bytes <= kMostStored) return from_.allocate(bytes);
+    if (bytes <= kMaxStored) return from_.allocate(bytes);
     const std::lock_guard lock(mutex_);
     const size_t capacity = std::bit_ceil(std::max<size_t>(bytes, 512));
     if (free_[capacity].empty()) {
@@ -112,7 +112,7 @@ class UploadAllocator : public Allocator {
   }
 
   void deallocate(void* pointer, size_t bytes) override {
-    if (bytes <= kMostStored) return from_.deallocate(pointer, bytes);
+    if (bytes <= kMaxStored) return from_.deallocate(pointer, bytes);
     const std::lock_guard lock(mutex_);
     const auto found = used_.find(pointer);
     // Destructors call this, so an error that stays is left to the next caller that meets it.
@@ -182,14 +182,14 @@ class PinnedBuffers {
     size_t bytes = 0;
     cudaEvent_t copied = nullptr;
   };
-  static constexpr size_t kMost = 64;  // buffers of one size
+  static constexpr size_t kMaxBuffers = 64;  // buffers of one size
 
   // Returns the buffer used longest ago, or a new one while the device is still reading that one and there are few.
   Buffer& next(size_t bytes) {
     std::deque<Buffer>& buffers = buffers_[std::bit_ceil(std::max<size_t>(bytes, 4096))];
     const bool waits = !buffers.empty() && cudaEventQuery(buffers.front().copied) == cudaErrorNotReady;
     if (waits) cudaGetLastError();  // clears the error, which libraries would take for theirs
-    if (buffers.empty() || (waits && buffers.size() < kMost)) {
+    if (buffers.empty() || (waits && buffers.size() < kMaxBuffers)) {
       Buffer made;
       made.bytes = std::bit_ceil(std::max<size_t>(bytes, 4096));
       check(cudaMallocHost(&made.memory, made.bytes));
@@ -228,7 +228,7 @@ class GpuMemory : public DeviceBackend {
   Allocator& upload_allocator() override { return uploads_; }
   Allocator& host_allocator() override { return pinned_memory_; }
   void upload_new(void* device, const void* host, size_t bytes) override {
-    if (bytes <= kMostStored) return store_bytes(device, host, bytes);
+    if (bytes <= kMaxStored) return store_bytes(device, host, bytes);
     pinned_.copy(device, host, bytes, streams().copy);
     check(cudaEventRecord(uploaded_, streams().copy));
     check(cudaStreamWaitEvent(streams().compute, uploaded_));
@@ -250,7 +250,7 @@ class GpuMemory : public DeviceBackend {
     synchronize();
   }
   void copy_from_host(void* device, const void* host, size_t bytes) override {
-    if (bytes <= kMostStored) return store_bytes(device, host, bytes);
+    if (bytes <= kMaxStored) return store_bytes(device, host, bytes);
     pinned_.copy(device, host, bytes, stream());
   }
   void copy_within(void* to, const void* from, size_t bytes) override {

@@ -98,7 +98,7 @@ void grouped_cross_attention(const Tensor& out, const Tensor& lse, const ops::Gr
     operands.value_quads = in_quads<T>(s.value_size, {&out});
     with_chunks<T>(s.value_size, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
-      const dim3 blocks(static_cast<unsigned>(s.rows * operands.most_tiles * s.heads),
+      const dim3 blocks(static_cast<unsigned>(s.rows * operands.max_tiles * s.heads),
                         static_cast<unsigned>(ceil_div(s.value_size, kChunks * kTile)));
       launch(grouped_cross_attention_kernel<T, S, kChunks>, blocks, kThreads,
              TileMemory<Wide<T>>::bytes(false, false, false), out.data<T>(), lse.data<Wide<T>>(), operands);

@@ -233,7 +233,7 @@ void grouped_cross_attention_backward(const ops::GroupedCrossAttentionGradients&
     const auto query_gradient = [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
       const int64_t slices = g.dq.defined() ? ceil_div(s.size, kChunks * kTile) : 1;
-      const dim3 blocks(static_cast<unsigned>(s.rows * operands.most_tiles * s.heads), static_cast<unsigned>(slices));
+      const dim3 blocks(static_cast<unsigned>(s.rows * operands.max_tiles * s.heads), static_cast<unsigned>(slices));
       launch(grouped_query_gradient_kernel<T, S, kChunks>, blocks, kThreads, TileMemory<A>::bytes(false, false, false),
              gradient_or_null<T>(g.dq), operands, back);
     };

@@ -228,7 +228,7 @@ void with_width(const GroupedInBf16& in, Function&& function) {
 
 void query_gradient_on_tensor_cores(const Tensor& dq, const GroupedInBf16& in, const GroupedBackward<bfloat16>& back) {
   with_width(in, [&](auto width) {
-    launch(grouped_query_gradient_mma_kernel<width>, dim3(static_cast<unsigned>(in.rows * in.most_tiles * in.heads)),
+    launch(grouped_query_gradient_mma_kernel<width>, dim3(static_cast<unsigned>(in.rows * in.max_tiles * in.heads)),
            kListThreads, GroupedBackwardMemory<width, kListTile>::bytes(), data_of(dq), in, back);
   });
 }

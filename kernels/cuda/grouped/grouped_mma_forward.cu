@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kListThreads, kWidth == 64 ? 2 : 1)
 
 template <int kWidth>
 void launch_forward(const Tensor& out, const Tensor& lse, const GroupedInBf16& in) {
-  const dim3 blocks(static_cast<unsigned>(in.rows * in.most_tiles * in.heads),
+  const dim3 blocks(static_cast<unsigned>(in.rows * in.max_tiles * in.heads),
                     static_cast<unsigned>(ceil_div(in.value_size, kWidth)));
   launch(grouped_mma_kernel<kWidth>, blocks, kListThreads, GroupedMemory<kWidth>::bytes(), out.data<bfloat16>(),
          lse.data<float>(), in);

@@ -34,7 +34,7 @@ struct GroupedOperands {
   const S *keys, *values;
   const A* weight;
   const int32_t *chosen, *tiles, *ranges;
-  int most_tiles;
+  int max_tiles;
   int rows, queries, heads, kv_heads, size, value_size, chunks, length, lists, wanted;
   A scale;
   bool softmax_one;
@@ -44,7 +44,7 @@ struct GroupedOperands {
   // Returns the n-th tile of all rows; an absent tile has no queries.
   __device__ ListTile tile(int n) const {
     const int32_t* const from = tiles + static_cast<int64_t>(n) * kListTileNumbers;
-    return {n / most_tiles, from[0], from[1], from[2]};
+    return {n / max_tiles, from[0], from[1], from[2]};
   }
   __device__ int64_t entry_of(const ListTile& at, int n) const {
     return (static_cast<int64_t>(at.row) * lists + at.list) * wanted + n;
@@ -80,7 +80,7 @@ GroupedOperands<T, S> operands_of(const ops::GroupedCrossAttentionInputs& in, co
   to.chosen = in.chosen.data<int32_t>();
   to.tiles = scratch.tiles.data<int32_t>();
   to.ranges = scratch.ranges.data<int32_t>();
-  to.most_tiles = static_cast<int>(scratch.tiles.dim(1));
+  to.max_tiles = static_cast<int>(scratch.tiles.dim(1));
   to.rows = static_cast<int>(s.rows);
   to.queries = static_cast<int>(s.queries);
   to.heads = static_cast<int>(s.heads);

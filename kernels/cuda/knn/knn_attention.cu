@@ -63,14 +63,14 @@ struct WarpMemory {
 };
 
 // A round has at most this many entries.
-constexpr int64_t kMostEntries = 4096;
+constexpr int64_t kMaxEntries = 4096;
 
 // Returns the threads of a block: as many warps as fit into shared memory, at most 8.
 template <typename A>
 int threads_for(int64_t wanted) {
-  static_assert(kMostEntries * (sizeof(A) + sizeof(int64_t)) <= kMostShared);
-  const int64_t most = kMostShared / static_cast<int64_t>(WarpMemory<A>::bytes(wanted > 0 ? wanted : 1));
-  return kWarp * static_cast<int>(most < 8 ? most : 8);
+  static_assert(kMaxEntries * (sizeof(A) + sizeof(int64_t)) <= kMaxShared);
+  const int64_t max_warps = kMaxShared / static_cast<int64_t>(WarpMemory<A>::bytes(wanted > 0 ? wanted : 1));
+  return kWarp * static_cast<int>(max_warps < 8 ? max_warps : 8);
 }
 
 // Calls function(operands, threads, bytes of shared memory, whether it is the first round), at least once even without
@@ -78,9 +78,9 @@ int threads_for(int64_t wanted) {
 template <typename T, typename S, typename Function>
 void for_rounds(RetrievedOperands<T, S> operands, Function&& function) {
   using A = Wide<T>;
-  for (; operands.first == 0 || operands.first < operands.chosen; operands.first += kMostEntries) {
+  for (; operands.first == 0 || operands.first < operands.chosen; operands.first += kMaxEntries) {
     const int64_t left = operands.chosen - operands.first;
-    operands.wanted = left < kMostEntries ? left : kMostEntries;
+    operands.wanted = left < kMaxEntries ? left : kMaxEntries;
     const int threads = threads_for<A>(operands.wanted);
     function(operands, threads, WarpMemory<A>::bytes(operands.wanted) * static_cast<size_t>(threads / kWarp),
              operands.first == 0);

@@ -48,8 +48,8 @@ class Products {
   }
 
  private:
-  ProductPlan make_plan(const Problem& problem, Fused most, const ops::GemmOptions& o) {
-    std::optional<ProductPlan> plan = planner_.plan(problem, most, o);
+  ProductPlan make_plan(const Problem& problem, Fused max_fused, const ops::GemmOptions& o) {
+    std::optional<ProductPlan> plan = planner_.plan(problem, max_fused, o);
     if (!plan) throw DeviceError("cuBLASLt: knows no way to run this product");
     return std::move(*plan);
   }

@@ -161,8 +161,8 @@ Problem problem_of(const Tensor& c, const Tensor& a, const Tensor& b, const ops:
 }
 
 // Tries to fuse as much as allowed, since not every type has everything built in.
-std::optional<ProductPlan> ProductPlanner::plan(const Problem& problem, Fused most, const ops::GemmOptions& o) {
-  for (int fused = static_cast<int>(most); fused >= 0; --fused) {
+std::optional<ProductPlan> ProductPlanner::plan(const Problem& problem, Fused max_fused, const ops::GemmOptions& o) {
+  for (int fused = static_cast<int>(max_fused); fused >= 0; --fused) {
     if (!can_fuse(problem, static_cast<Fused>(fused))) continue;
     // Each try has its own plan, because settings cannot be taken back.
     ProductPlan made = make_plan(problem);

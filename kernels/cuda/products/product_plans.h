@@ -82,7 +82,7 @@ class ProductPlanner {
 
   // Returns the way to run the product that cuBLASLt proposes first, with as much fused as possible, at most max_fused;
   // nothing when it has none.
-  std::optional<ProductPlan> plan(const Problem& problem, Fused most, const ops::GemmOptions& o);
+  std::optional<ProductPlan> plan(const Problem& problem, Fused max_fused, const ops::GemmOptions& o);
   // Runs a plan on the stream of this process.
   cublasStatus_t run(const ProductPlan& plan, const Tensor& c, const Tensor& a, const Tensor& b,
                      const ops::GemmOptions& o);

@@ -159,11 +159,11 @@ TEST(BlocksOnTensorCores, LinesThatAreWorkedOnAtATimeChangeNothing) {
     return to;
   };
   const StoredResults whole = results();
-  const int64_t most = std::exchange(StoredScratch::most_bytes, int64_t{20} << 10);
+  const int64_t saved = std::exchange(StoredScratch::max_bytes, int64_t{20} << 10);
   const StoredResults parts = results();
-  StoredScratch::most_bytes = 1;  // of a line there are always all
+  StoredScratch::max_bytes = 1;  // of a line there are always all
   const StoredResults lines = results();
-  StoredScratch::most_bytes = most;
+  StoredScratch::max_bytes = saved;
   for (const StoredResults* other : {&parts, &lines}) {
     EXPECT_TRUE(same_bits(other->out, whole.out));
     EXPECT_TRUE(same_bits(other->lse, whole.lse));

@@ -112,7 +112,7 @@ TEST_F(KnnKernels, TensorCoresSearchWhatSuitsThem) {
 }
 
 TEST_F(KnnKernels, NoKernelAsksForMoreSharedMemoryThanEveryDeviceHas) {
-  shim::most_shared_bytes();
+  shim::max_shared_bytes();
   for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
     for (const int64_t wanted : {1, 32, 34, 53, 80, 81, 128, 129, 700}) {
       for (const ops::KnnSearch how : {ops::KnnSearch::exact, ops::KnnSearch::bucketed}) {
@@ -126,7 +126,7 @@ TEST_F(KnnKernels, NoKernelAsksForMoreSharedMemoryThanEveryDeviceHas) {
                     .stored = type,
                     .search = how};
           search(queries(call), moved(memory_of(call)), call);
-          EXPECT_LE(shim::most_shared_bytes(), static_cast<size_t>(kMostShared)) << name_of(type) << " " << wanted;
+          EXPECT_LE(shim::max_shared_bytes(), static_cast<size_t>(kMaxShared)) << name_of(type) << " " << wanted;
         }
       }
     }
@@ -162,9 +162,9 @@ TEST_F(KnnKernels, AttentionToManyEntriesTakesRounds) {
         ops::knn_attention_backward(dq, to(dout), out, lse, in, false);
         return std::vector<Tensor>{out, lse, dq};
       };
-      shim::most_shared_bytes();
+      shim::max_shared_bytes();
       const std::vector<Tensor> found = run(type, kCuda);
-      EXPECT_LE(shim::most_shared_bytes(), static_cast<size_t>(kMostShared));
+      EXPECT_LE(shim::max_shared_bytes(), static_cast<size_t>(kMaxShared));
       const std::vector<Tensor> wanted = run(DType::f64, kCpu);
       // Results round to bf16 once, in two rounds twice.
       const double tolerance = type == DType::bf16 ? 2 * 0x1p-8 : 1e-4;

@@ -65,7 +65,7 @@ void* dynamic_shared();
 // Sets the shared memory that a block may have; the default is 227 KB, as on Hopper.
 void set_shared_memory(size_t bytes);
 // Returns the largest dynamic shared memory that a block of any grid has requested since the last call.
-size_t most_shared_bytes();
+size_t max_shared_bytes();
 // All lanes give a value of at most kLaneBytes and get those of all: lane l's at kLaneBytes l. Valid until the next
 // exchange.
 inline constexpr size_t kLaneBytes = 24;

@@ -72,7 +72,7 @@ struct Kernel {
   std::vector<Constant> sizes;  // value: 0 to 2 blockDim, 3 to 5 gridDim
   size_t local_bytes = 0;       // bytes per thread
   size_t shared_bytes = 0;      // its own arrays
-  size_t most_threads = 0;      // limit of threads in a block; 0: 1024
+  size_t max_threads = 0;       // limit of threads in a block; 0: 1024
   // Parameters: [offset, bytes) in `parameter_memory`, which instructions name by address.
   std::vector<std::pair<size_t, size_t>> parameters;
   std::unique_ptr<unsigned char[]> parameter_memory;

@@ -113,7 +113,7 @@ std::unique_ptr<Kernel> read_kernel(const std::string& file, const std::string& 
         kernel->name = name;
         kernel->file = file;
         const size_t most = limits.find(".maxntid");
-        if (most != std::string::npos) kernel->most_threads = std::stoul(limits.substr(most + std::strlen(".maxntid")));
+        if (most != std::string::npos) kernel->max_threads = std::stoul(limits.substr(most + std::strlen(".maxntid")));
         of_kernel = function;
       }
       at = end;
