@@ -234,8 +234,8 @@ void Tensor::download(void* host) const {
   if (numel() > 0) device_backend(device_.kind).copy_to_host(host, raw(), static_cast<size_t>(bytes()));
 }
 
-void Tensor::check_dtype(DType wanted) const {
-  QUIRE_CHECK(dtype_ == wanted, "tensor: elements are {}, not {}", name_of(dtype_), name_of(wanted));
+void Tensor::check_dtype(DType expected) const {
+  QUIRE_CHECK(dtype_ == expected, "tensor: elements are {}, not {}", name_of(dtype_), name_of(expected));
 }
 
 }  // namespace quire

@@ -116,12 +116,12 @@ void SearchScratch::set_kernel(const KnnSizes& s, const Tensor& q, const ops::Kn
   };
   const int64_t max_queries = s.queries * s.group() > kGpuTile ? 2 * kGpuTile : kGpuTile;
   if (bucketed) {
-    const int64_t stride = bucket_stride(s.wanted);
-    if (s.wanted < kFewest || !fits(kGpuTile, stride)) return;
+    const int64_t stride = bucket_stride(s.top_k);
+    if (s.top_k < kFewest || !fits(kGpuTile, stride)) return;
     queries = fits(max_queries, stride) ? max_queries : kGpuTile;
   } else {
     queries = max_queries;
-    shared = fits(max_queries, s.wanted);
+    shared = fits(max_queries, s.top_k);
   }
   tensor_cores = true;
 }
@@ -137,7 +137,7 @@ SearchScratch::SearchScratch(const KnnSizes& s, const Tensor& index, const Tenso
   if (!tensor_cores) {
     // The best of a block's queries are kept in shared memory when they take no more bytes, beside tiles of the type.
     const int64_t max_bytes = int64_t{score == DType::f64 ? 24 : 40} << 10;
-    shared = s.wanted * pair <= max_bytes / kGpuTile;
+    shared = s.top_k * pair <= max_bytes / kGpuTile;
   }
   tiles = ceil_div(s.queries * s.group(), queries);
   const int64_t heads = s.rows * s.kv_heads * tiles;
@@ -155,14 +155,14 @@ SearchScratch::SearchScratch(const KnnSizes& s, const Tensor& index, const Tenso
     }
   }
   // Every part begins with none held, which costs more beside tensor cores.
-  const int64_t wanted_blocks = tensor_cores ? 256 : 512;
+  const int64_t min_blocks = tensor_cores ? 256 : 512;
   const int64_t max_parts = ceil_div(slots, kKeysOfPart);
   const bool whole = (bucketed && !tensor_cores) || max_parts <= 1;
-  parts = whole ? 1 : std::min(ceil_div(wanted_blocks, heads), max_parts);
+  parts = whole ? 1 : std::min(ceil_div(min_blocks, heads), max_parts);
   blocks = heads * parts;
   if (!shared) {
-    best_score = Tensor::empty({blocks, queries, s.wanted}, score, device);
-    best_entry = Tensor::empty({blocks, queries, s.wanted}, DType::i32, device);
+    best_score = Tensor::empty({blocks, queries, s.top_k}, score, device);
+    best_entry = Tensor::empty({blocks, queries, s.top_k}, DType::i32, device);
   }
   if (parts > 1) {
     part_score = Tensor::empty({parts, index.numel()}, score, device);

@@ -154,7 +154,7 @@ struct SearchScratch {
   // stored.
   static int64_t width(const KnnSizes& sizes) { return sizes.size <= 64 ? 64 : kWidest; }
   // Of the best of each bucket: lines of queries lie in different banks.
-  static constexpr int64_t bucket_stride(int64_t wanted) { return (wanted + 3) / 8 * 8 + 4; }
+  static constexpr int64_t bucket_stride(int64_t top_k) { return (top_k + 3) / 8 * 8 + 4; }
   // Bytes of shared memory of a block on tensor cores. best: how many of each query lie there.
   static int64_t bytes_on_tensor_cores(int64_t width, DType stored, int64_t queries, int64_t best, bool bucketed);
 

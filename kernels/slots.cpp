@@ -58,12 +58,12 @@ double attention_backward_flops(const AttentionGradients&, const Tensor&, const 
   return attention_pairs(in) * 2 * (key * (in.r.defined() ? 6 : 3) + 2 * static_cast<double>(in.v.dim(3)));
 }
 
-// Returns the number of pairs of a query and an entry that is read: all readable entries, or at most `wanted` of them.
-double memory_pairs(const Tensor& q, const KnnMemory& memory, int64_t wanted) {
+// Returns the number of pairs of a query and an entry that is read: all readable entries, or at most `top_k` of them.
+double memory_pairs(const Tensor& q, const KnnMemory& memory, int64_t top_k) {
   const Tensor on_host = memory.length.to(kCpu);
   double entries = 0;
   for (int64_t r = 0; r < on_host.numel(); ++r) {
-    entries += static_cast<double>(std::min<int64_t>(on_host.data<int32_t>()[r], wanted));
+    entries += static_cast<double>(std::min<int64_t>(on_host.data<int32_t>()[r], top_k));
   }
   return entries * static_cast<double>(q.dim(1) * q.dim(2));
 }
@@ -102,8 +102,8 @@ double block_pairs(const BlockAttentionInputs& in) {
     while (!in.chosen.defined() && first > 0 && block[first - 1] >= firsts.data<int32_t>()[line]) --first;
     pairs += static_cast<double>((place + 1 - first) * heads);
     for (int64_t n = 0; in.chosen.defined() && n < heads * in.chosen.dim(3); ++n) {
-      const int32_t wanted = lists.data<int32_t>()[line * heads * in.chosen.dim(3) + n];
-      if (wanted >= 0) pairs += static_cast<double>(std::count(block, block + own, wanted));
+      const int32_t chosen = lists.data<int32_t>()[line * heads * in.chosen.dim(3) + n];
+      if (chosen >= 0) pairs += static_cast<double>(std::count(block, block + own, chosen));
     }
   }
   return pairs;

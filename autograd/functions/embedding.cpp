@@ -76,9 +76,9 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
   const Tensor counted = mask.reshape({count});
   const Tensor nll = Tensor::empty({count}, wide_type(dtype), device);
   const Tensor total = Tensor::empty({1}, DType::f64, device);
-  const bool wanted = tape.wants_gradient({&hidden, &first.weight, &first.bias, &more.weight, &more.bias});
-  const Tensor factor = wanted ? Tensor::from(std::vector<double>{seed}, {1}, device) : Tensor();
-  const Tensor dh = wanted && hidden.needs_gradient() ? Tensor::empty({count, width}, dtype, device) : Tensor();
+  const bool has_gradient = tape.wants_gradient({&hidden, &first.weight, &first.bias, &more.weight, &more.bias});
+  const Tensor factor = has_gradient ? Tensor::from(std::vector<double>{seed}, {1}, device) : Tensor();
+  const Tensor dh = has_gradient && hidden.needs_gradient() ? Tensor::empty({count, width}, dtype, device) : Tensor();
   std::vector<Columns> parts;
   int64_t vocabulary = 0;
   bool learns = dh.defined();
@@ -87,7 +87,7 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
     if (!part->weight.defined()) continue;
     const int64_t end = vocabulary + part->weight.dim(0);
     parts.push_back({vocabulary, end, part->weight.value(), part->bias.value(),
-                     wanted ? part->weight.gradient() : nullptr, wanted ? part->bias.gradient() : nullptr});
+                     has_gradient ? part->weight.gradient() : nullptr, has_gradient ? part->bias.gradient() : nullptr});
     vocabulary = end;
     biased = biased || parts.back().dbias != nullptr;
     learns = learns || biased || parts.back().dweight != nullptr;
@@ -108,7 +108,7 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
     return stride == vocabulary ? rows : rows.slice(1, 0, vocabulary);
   };
   const Tensor logits = make(wide_type(dtype));
-  const Tensor dlogits = logits.dtype() == dtype || !wanted ? logits : make(dtype);
+  const Tensor dlogits = logits.dtype() == dtype || !has_gradient ? logits : make(dtype);
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int64_t end = std::min(count, begin + chunk);
     const Tensor part = logits.slice(0, 0, end - begin);

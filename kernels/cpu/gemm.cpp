@@ -36,9 +36,9 @@ Tiling tiling(int64_t m, int64_t n) {
     before = rows;
     int64_t columns = 0;
     for (int64_t parts = ceil_div(n, kMaxTile); parts <= ceil_div(n, kMaxTile) + threads; ++parts) {
-      const int64_t wanted = ceil_div(ceil_div(n, parts), kPanelColumns) * kPanelColumns;
-      if (columns != 0 && (wanted < kMinTile || wanted == columns)) continue;
-      columns = wanted;
+      const int64_t tile_columns = ceil_div(ceil_div(n, parts), kPanelColumns) * kPanelColumns;
+      if (columns != 0 && (tile_columns < kMinTile || tile_columns == columns)) continue;
+      columns = tile_columns;
       const int64_t rounds = ceil_div(ceil_div(m, rows) * ceil_div(n, columns), threads);
       const int64_t cost = rounds * (rows * columns + kPackingShare * (rows + columns));
       if (cost < least) {

@@ -192,8 +192,8 @@ Values dense(const Values& in, const Tensor& codes, const Form& form) {
   return found;
 }
 
-void expect_equal(const Values& got, const Values& wanted, DType type) {
-  for (const auto& [name, value] : wanted) {
+void expect_equal(const Values& got, const Values& expected, DType type) {
+  for (const auto& [name, value] : expected) {
     EXPECT_LE(relative_error(got.at(name), value), type == DType::f64 ? 1e-12 : 2e-6) << name << " " << name_of(type);
   }
 }

@@ -109,7 +109,7 @@ TEST(CachingAllocator, GivesItsCacheUpBeforeItFails) {
   allocator.deallocate(cached, 3072);
   void* const large = allocator.allocate(4096);
   EXPECT_EQ(allocator.held, 4096U);
-  EXPECT_ERROR(allocator.allocate(64), ErrorKind::memory, "64 bytes wanted, 4096 in use");
+  EXPECT_ERROR(allocator.allocate(64), ErrorKind::memory, "64 bytes requested, 4096 in use");
   allocator.deallocate(large, 4096);
   EXPECT_EQ(allocator.allocate(4096), large) << "a failure leaves the allocator usable";
   allocator.deallocate(large, 4096);

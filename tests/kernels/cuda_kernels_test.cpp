@@ -108,10 +108,10 @@ TEST_F(CudaKernels, AddressesDoNotChangeABit) {
         plain.push_back(clone(input));
         shifted.push_back(moved(input));
       }
-      const std::vector<Tensor> wanted = run(plain);
+      const std::vector<Tensor> expected = run(plain);
       const std::vector<Tensor> got = run(shifted);
       for (size_t i = 0; i < got.size(); ++i) {
-        EXPECT_TRUE(same_bits(got[i], wanted[i])) << name_of(dtype) << ", run " << number << ", output " << i;
+        EXPECT_TRUE(same_bits(got[i], expected[i])) << name_of(dtype) << ", run " << number << ", output " << i;
       }
       ++number;
     }

@@ -150,17 +150,17 @@ TEST_P(GroupedCrossAttention, NanReachesQueriesThatReadIt) {
 
 TEST_P(GroupedCrossAttention, ChunksThatNobodyChoosesAreNotRead) {
   ops::GroupedCrossAttentionInputs in = inputs();
-  const Results wanted = run(in);
+  const Results expected = run(in);
   for (const Tensor& tensor : {in.keys, in.values}) {
     std::vector<float> values = floats_of(tensor);
     for (size_t i = 4 * kLength * kSize; i < values.size(); ++i) values[i] = std::numeric_limits<float>::quiet_NaN();
     set(tensor, values);
   }
   const Results got = run(in);
-  EXPECT_TRUE(same_bits(got.out, wanted.out));
-  EXPECT_TRUE(same_bits(got.d.dq, wanted.d.dq));
-  EXPECT_TRUE(same_bits(got.d.dkeys, wanted.d.dkeys));
-  EXPECT_TRUE(same_bits(got.d.dweight, wanted.d.dweight));
+  EXPECT_TRUE(same_bits(got.out, expected.out));
+  EXPECT_TRUE(same_bits(got.d.dq, expected.d.dq));
+  EXPECT_TRUE(same_bits(got.d.dkeys, expected.d.dkeys));
+  EXPECT_TRUE(same_bits(got.d.dweight, expected.d.dweight));
 }
 
 // Lists begin and end anywhere in a subsequence: its bits do not depend on where.
@@ -245,12 +245,12 @@ TEST_P(GroupedCrossAttention, RowsThatShareChunksAddInTheirOrder) {
     ops::grouped_cross_attention_backward(d, out, lse, in);
     return d;
   };
-  const ops::GroupedCrossAttentionGradients wanted = backward(1);
+  const ops::GroupedCrossAttentionGradients expected = backward(1);
   for (int repeat = 0; repeat < 60; ++repeat) {
     const ops::GroupedCrossAttentionGradients got = backward(4);
-    EXPECT_TRUE(same_bits(got.dkeys, wanted.dkeys));
-    EXPECT_TRUE(same_bits(got.dvalues, wanted.dvalues));
-    EXPECT_TRUE(same_bits(got.dweight, wanted.dweight));
+    EXPECT_TRUE(same_bits(got.dkeys, expected.dkeys));
+    EXPECT_TRUE(same_bits(got.dvalues, expected.dvalues));
+    EXPECT_TRUE(same_bits(got.dweight, expected.dweight));
   }
 }
 

@@ -92,7 +92,7 @@ std::vector<Tensor> run(const OpCase& op_case, DType dtype, Device device = kCpu
 // The gradient of the first output in such a call.
 Tensor first_seed(const Shape& shape);
 // What run(op_case, dtype) should give, in f64. bf16 inputs are no longer those the case was made with.
-std::vector<Tensor> wanted_of(const OpCase& op_case, DType dtype);
+std::vector<Tensor> expected_of(const OpCase& op_case, DType dtype);
 // The inputs of a function that get a gradient.
 std::vector<size_t> leaves_of(const OpCase& op_case);
 

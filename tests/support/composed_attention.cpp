@@ -223,9 +223,9 @@ struct Blocks {
     return true;
   }
   bool is_chosen(int64_t row, int64_t query, int64_t head, int32_t block) const {
-    const int64_t wanted = in.chosen.dim(3);
-    const int32_t* const list = in.chosen.data<int32_t>() + ((row * queries + query) * heads + head) * wanted;
-    return std::find(list, list + wanted, block) != list + wanted;
+    const int64_t top_k = in.chosen.dim(3);
+    const int32_t* const list = in.chosen.data<int32_t>() + ((row * queries + query) * heads + head) * top_k;
+    return std::find(list, list + top_k, block) != list + top_k;
   }
   // u8 [R, T, H, S]
   Tensor mask(const std::function<bool(int64_t row, int64_t query, int64_t head, int64_t key)>& sees) const {

@@ -65,8 +65,8 @@ void sum_columns(Device device, To* out, const From* in, int64_t rows, int64_t w
                  Term term = {}) {
   constexpr int64_t kRowsOfPart = 8 * kRowGroups;
   constexpr int64_t kMaxParts = 256;
-  const int64_t wanted = ceil_div(rows, kRowsOfPart);
-  const int64_t parts = wanted < kMaxParts ? wanted : kMaxParts;
+  const int64_t needed_parts = ceil_div(rows, kRowsOfPart);
+  const int64_t parts = needed_parts < kMaxParts ? needed_parts : kMaxParts;
   if (parts <= 1) {
     launch_column_sums(out, in, rows, width, stride, 1, term, accumulate);
     return;

@@ -152,22 +152,22 @@ __global__ void __launch_bounds__(RowTeam<kTeam>::kThreads) cross_entropy_kernel
 template <typename To, typename From>
 void run(const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const Tensor& targets, const Tensor& mask,
          const Tensor& factor) {
-  const bool wanted = dlogits.defined();
+  const bool has_gradient = dlogits.defined();
   const CrossEntropyOperands<To, From> operands{
       nll.data<Wide<From>>(),
-      wanted ? dlogits.data<To>() : nullptr,
+      has_gradient ? dlogits.data<To>() : nullptr,
       logits.data<From>(),
       targets.data<int32_t>(),
       mask.data<uint8_t>(),
-      wanted ? factor.data<double>() : nullptr,
+      has_gradient ? factor.data<double>() : nullptr,
       logits.dim(0),
       logits.dim(1),
       logits.stride(0),
-      wanted ? dlogits.stride(0) : 0,
-      are_aligned({logits.raw()}) && (!wanted || are_aligned({dlogits.raw()})),
+      has_gradient ? dlogits.stride(0) : 0,
+      are_aligned({logits.raw()}) && (!has_gradient || are_aligned({dlogits.raw()})),
   };
   // Logits and gradients have the same pack size.
-  const bool of_gradients = wanted && logits.stride(0) % kPackOf<From> == 0;
+  const bool of_gradients = has_gradient && logits.stride(0) % kPackOf<From> == 0;
   with_pack<From>(of_gradients ? dlogits.stride(0) : logits.stride(0), [&](auto pack) {
     constexpr int kPack = decltype(pack)::value;
     const auto start = [&](auto team) {
@@ -179,7 +179,7 @@ void run(const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const T
     if constexpr (kPack > 1) {
       const size_t bytes = static_cast<size_t>(ceil_div(operands.width, kPack)) * kVectorBytes;
       constexpr size_t kOfKernel = size_t{1} << 10;  // shared memory that the kernel has besides
-      if (wanted && operands.aligned && operands.width > 8 * kMany && has_shared_memory(bytes + kOfKernel)) {
+      if (has_gradient && operands.aligned && operands.width > 8 * kMany && has_shared_memory(bytes + kOfKernel)) {
         launch(cross_entropy_kernel<To, From, kPack, kMany, true>, dim3(static_cast<unsigned>(operands.rows)), kMany,
                bytes, operands);
         return;

@@ -110,8 +110,8 @@ void run_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& db
   const int64_t rows = rstd.numel();
   const int64_t width = x.dim(-1);
   if (rows == 0) return;
-  const int64_t wanted = ceil_div(rows, kRowsOfBlock);
-  const int64_t blocks = wanted < kMaxBlocks ? wanted : kMaxBlocks;
+  const int64_t needed_blocks = ceil_div(rows, kRowsOfBlock);
+  const int64_t blocks = needed_blocks < kMaxBlocks ? needed_blocks : kMaxBlocks;
   const bool aligned = are_aligned({dx.raw(), dy.raw(), x.raw(), weight.raw()});
   dispatch(x.dtype(), [&](auto type) {
     using T = decltype(type);

@@ -105,8 +105,8 @@ void scale_heads_backward(const Tensor& dx, const Tensor& ds, const Tensor& dy, 
   const int64_t heads = s.numel();
   const int64_t size = x.dim(-1);
   const int64_t tokens = x.numel() / (heads * size);
-  const int64_t wanted = ceil_div(tokens * size, kOfBlock);
-  const int64_t parts = wanted < 1 ? 1 : wanted < kMaxParts ? wanted : kMaxParts;
+  const int64_t needed_parts = ceil_div(tokens * size, kOfBlock);
+  const int64_t parts = needed_parts < 1 ? 1 : needed_parts < kMaxParts ? needed_parts : kMaxParts;
   const bool aligned = are_aligned({dx.raw(), dy.raw(), x.raw()});
   dispatch(dx.dtype(), [&](auto type) {
     using T = decltype(type);

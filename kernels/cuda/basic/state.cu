@@ -59,9 +59,9 @@ void ring_append(const Tensor& ring, const Tensor& values, const Tensor& head, c
 
 template <typename Unit>
 __global__ void ring_gather_kernel(Unit* out, const Unit* ring, const int32_t* head, const int32_t* length,
-                                   int64_t slots, int64_t wanted, int64_t units) {
-  const int64_t row = blockIdx.x / wanted;
-  const int64_t age = wanted - blockIdx.x % wanted;  // the newest is of age 1
+                                   int64_t slots, int64_t count, int64_t units) {
+  const int64_t row = blockIdx.x / count;
+  const int64_t age = count - blockIdx.x % count;  // the newest is of age 1
   const bool valid = age <= length[row];
   Unit* const to = out + blockIdx.x * units;
   const Unit* const from = ring + (row * slots + (head[row] - age + slots) % slots) * units;

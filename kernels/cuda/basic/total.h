@@ -27,8 +27,8 @@ template <typename From, typename Term = Itself>
 void add_up(Device device, double* out, const From* in, int64_t count, bool accumulate, Term term = {}) {
   constexpr int64_t kOfBlock = 16 * kBlock;
   constexpr int64_t kMaxParts = 1024;
-  const int64_t wanted = ceil_div(count, kOfBlock);
-  const int64_t parts = wanted < kMaxParts ? wanted : kMaxParts;
+  const int64_t needed_parts = ceil_div(count, kOfBlock);
+  const int64_t parts = needed_parts < kMaxParts ? needed_parts : kMaxParts;
   if (parts <= 1) {
     launch(total_kernel<From, Term>, dim3(1), kBlock, 0, out, in, count, term, accumulate);
     return;

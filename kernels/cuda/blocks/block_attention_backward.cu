@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads)
   const KeyTile* const tiles = in.tiles + static_cast<int64_t>(at.row) * in.max_tiles;
   for (int n = 0; n < in.max_tiles && tiles[n].begin < end; ++n) {
     const KeyTile tile = tiles[n];
-    if (!is_wanted(blocks, in, at, tile)) continue;
+    if (!is_visible(blocks, in, at, tile)) continue;
     if (needs_long_block(in, at, tile) && tile.begin == tile.block_begin) {
       softmax_of_long_block<true>(longs, memory, blocks, back.dout, in, at, tile);
 #pragma unroll
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     for (int first_query = first_seeing; first_query < in.queries; first_query += kTile) {
       const QueryTile at{row, head, kv_head, first_query};
-      if (!is_wanted(blocks, in, at, tile)) continue;
+      if (!is_visible(blocks, in, at, tile)) continue;
       BlockSoftmax<A> longs[kEach];
 #pragma unroll
       for (int i = 0; i < kEach && needs_long_block(in, at, tile); ++i) {

@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   const KeyTile* const tiles = in.tiles + static_cast<int64_t>(at.row) * in.max_tiles;
   for (int n = 0; n < in.max_tiles && tiles[n].begin < end; ++n) {
     const KeyTile tile = tiles[n];
-    if (!is_wanted(memory.blocks, in, at, tile)) continue;
+    if (!is_visible(memory.blocks, in, at, tile)) continue;
     if (needs_long_block(in, at, tile) && tile.begin == tile.block_begin) {
       softmax_of_long_block<true>(longs, memory, in, at, tile);
 #pragma unroll
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     for (int first_query = first_seeing; first_query < in.queries; first_query += kMmaTile) {
       const QueryTile at{row, head, kv_head, first_query};
-      if (!is_wanted(memory.blocks, in, at, tile)) continue;
+      if (!is_visible(memory.blocks, in, at, tile)) continue;
       copy_queries(memory.queries, in.q, in.size, in, at);
       copy_queries(memory.douts, back.dout, in.value_size, in, at);
       prepare_queries(memory.blocks, in, at, count);

@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kMmaThreads) block_mma_kernel(bfloat16* out, f
   const KeyTile* const tiles = in.tiles + static_cast<int64_t>(at.row) * in.max_tiles;
   for (int n = 0; n < in.max_tiles && tiles[n].begin < end; ++n) {
     const KeyTile tile = tiles[n];
-    if (!is_wanted(memory.blocks, in, at, tile)) continue;
+    if (!is_visible(memory.blocks, in, at, tile)) continue;
     if (needs_long_block(in, at, tile) && tile.begin == tile.block_begin) {
       softmax_of_long_block<false>(longs, memory, in, at, tile);
     }

@@ -42,7 +42,7 @@ struct BlockOperands {
   const uint8_t* landmark;
   const KeyTile* tiles;  // [R, max_tiles]
   int max_tiles;
-  int rows, queries, keys, heads, kv_heads, size, value_size, wanted;
+  int rows, queries, keys, heads, kv_heads, size, value_size, top_k;
   A scale;
   bool gates;  // landmarks are gates
   bool own_block, empty_blocks_count;
@@ -76,7 +76,7 @@ BlockOperands<T> operands_of(const ops::BlockAttentionInputs& in, const BlockSiz
   to.kv_heads = static_cast<int>(s.kv_heads);
   to.size = static_cast<int>(s.size);
   to.value_size = static_cast<int>(s.value_size);
-  to.wanted = static_cast<int>(s.chosen);
+  to.top_k = static_cast<int>(s.chosen);
   to.scale = static_cast<A>(in.scale);
   to.gates = in.landmark.defined() && in.grouped;
   to.own_block = in.own_block;
@@ -137,7 +137,7 @@ struct BlockMemory {
   uint64_t seen[kTile];                    // bit g: the query sees block g of the tile
   uint64_t kept[kTile];                    // bit g: dropout keeps its share
   int own[kTile];                          // the query's own block within the tile; -1: elsewhere
-  bool wanted[kThreads / kWarp];
+  bool any_visible[kThreads / kWarp];
 
   __device__ int regular_block(int c) const { return keys[c] < kLandmark ? keys[c] : -1; }
   __device__ int landmark_block(int c) const { return keys[c] >= kLandmark ? keys[c] - kLandmark : -1; }
@@ -162,8 +162,8 @@ struct BlockMemory {
 // Says whether the list of query a has a number from low to high.
 template <typename T>
 __device__ inline bool lists(const BlockOperands<T>& in, const QueryTile& at, int a, int low, int high) {
-  const int32_t* const list = line_of_query(in.chosen, in.wanted, in, at, a);
-  for (int n = 0; n < in.wanted; ++n) {
+  const int32_t* const list = line_of_query(in.chosen, in.top_k, in, at, a);
+  for (int n = 0; n < in.top_k; ++n) {
     if (list[n] >= low && list[n] <= high) return true;
   }
   return false;
@@ -172,21 +172,21 @@ __device__ inline bool lists(const BlockOperands<T>& in, const QueryTile& at, in
 // Says whether any of the queries may see a block of the tile, with the same answer in all threads. It begins and ends
 // with barriers.
 template <typename T>
-__device__ inline bool is_wanted(BlockMemory& memory, const BlockOperands<T>& in, const QueryTile& at,
-                                 const KeyTile& tile) {
+__device__ inline bool is_visible(BlockMemory& memory, const BlockOperands<T>& in, const QueryTile& at,
+                                  const KeyTile& tile) {
   const int a = static_cast<int>(threadIdx.x);
-  bool wanted = false;
+  bool visible = false;
   if (a < kTile && at.first + a < in.queries) {
     const int own = in.block[static_cast<int64_t>(at.row) * in.keys + in.before() + at.first + a];
     const int first = in.first[static_cast<int64_t>(at.row) * in.queries + at.first + a];
-    wanted = own >= 0 && first <= own && first <= tile.high && tile.low <= own;
+    visible = own >= 0 && first <= own && first <= tile.high && tile.low <= own;
     const bool own_too = in.own_block && own <= tile.high;
-    if (wanted && !own_too && in.chosen != nullptr) wanted = lists(in, at, a, tile.low, tile.high);
+    if (visible && !own_too && in.chosen != nullptr) visible = lists(in, at, a, tile.low, tile.high);
   }
-  const bool any = __any_sync(kAllLanes, wanted);
-  if (threadIdx.x % kWarp == 0) memory.wanted[threadIdx.x / kWarp] = any;
+  const bool any = __any_sync(kAllLanes, visible);
+  if (threadIdx.x % kWarp == 0) memory.any_visible[threadIdx.x / kWarp] = any;
   __syncthreads();
-  const bool result = memory.wanted[0] || memory.wanted[1];
+  const bool result = memory.any_visible[0] || memory.any_visible[1];
   __syncthreads();
   return result;
 }

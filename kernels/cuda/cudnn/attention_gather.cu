@@ -120,11 +120,11 @@ __global__ void sequence_tables_kernel(int32_t* lengths, int64_t* offsets, const
     const int64_t call = i / (max_sequences + 1);
     const int64_t place = i % (max_sequences + 1);
     // Places behind the last sequence get the offset of its end.
-    const int64_t wanted = call * max_sequences + place;
-    const bool is_sequence = place < max_sequences && wanted < count;
+    const int64_t number = call * max_sequences + place;
+    const bool is_sequence = place < max_sequences && number < count;
     const int64_t in_call = count - call * max_sequences < max_sequences ? count - call * max_sequences : max_sequences;
     const int32_t* const sequence =
-        sequences + (is_sequence ? wanted : call * max_sequences + in_call - 1) * ops::kSequenceNumbers;
+        sequences + (is_sequence ? number : call * max_sequences + in_call - 1) * ops::kSequenceNumbers;
     const int64_t row = sequence[ops::kSequenceRow];
     const int64_t begin = sequence[ops::kSequenceBegin];
     const int64_t of_sequence = sequence[ops::kSequenceQueries];

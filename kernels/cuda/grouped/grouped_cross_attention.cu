@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kThreads)
   GroupedLoads<T, S> loads{in, at, head, head / (in.heads / in.kv_heads), 0};
 
   Pairs<A> totals[kChunks] = {};
-  for (int n = 0; n < in.wanted; ++n) {
+  for (int n = 0; n < in.top_k; ++n) {
     const int64_t entry = in.entry_of(at, n);
     loads.chunk = in.chunk_of(entry);
     if (loads.chunk < 0) continue;

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
   const bool in_one_tile = in.length <= kTile;
 
   Pairs<A> totals[kChunks] = {};
-  for (int n = 0; n < in.wanted; ++n) {
+  for (int n = 0; n < in.top_k; ++n) {
     const int64_t entry = in.entry_of(at, n);
     loads.chunk = in.chunk_of(entry);
     if (loads.chunk < 0) continue;
@@ -115,7 +115,7 @@ __global__ void weight_gradient_kernel(Wide<T>* dweight, GroupedOperands<T, S> i
   const int list = static_cast<int>(blockIdx.x);
   const int32_t* const range = in.ranges + static_cast<int64_t>(list) * 2;
   const ListTile at{list / in.lists, list % in.lists, range[0], range[1] > range[0] ? range[1] - range[0] : 0};
-  for (int n = 0; n < in.wanted; ++n) {
+  for (int n = 0; n < in.top_k; ++n) {
     const int64_t entry = in.entry_of(at, n);
     A sum = 0;
     if (in.chunk_of(entry) >= 0) {
@@ -146,8 +146,8 @@ __global__ void __launch_bounds__(kThreads)
   Pairs<A> value_totals[kChunks] = {};
   for (int64_t i = first_entry(back, chunk); i < back.entries && back.of_chunk[i] == chunk; ++i) {
     const int64_t entry = back.of_entry[i];
-    const int64_t list = entry / in.wanted;
-    const int n = static_cast<int>(entry % in.wanted);
+    const int64_t list = entry / in.top_k;
+    const int n = static_cast<int>(entry % in.top_k);
     const int end = in.ranges[2 * list + 1];
     for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       for (int first = in.ranges[2 * list]; first < end; first += kTile) {

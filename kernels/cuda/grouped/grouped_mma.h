@@ -36,7 +36,7 @@ __device__ inline void copy_chunk(const SharedLines<kWidth>& to, const bfloat16*
 
 // Returns the first entry of a list, from n on, that names a chunk.
 __device__ inline int next_entry(const GroupedInBf16& in, const ListTile& at, int n) {
-  while (n < in.wanted && in.chunk_of(in.entry_of(at, n)) < 0) ++n;
+  while (n < in.top_k && in.chunk_of(in.entry_of(at, n)) < 0) ++n;
   return n;
 }
 

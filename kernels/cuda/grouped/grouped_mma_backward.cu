@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kListThreads, kWidth == 64 ? 2 : 1)
   copy_tile<kListThreads, kListTile>(memory.queries, in.q, in.size, in, at, head);
   copy_tile<kListThreads, kListTile>(memory.douts, back.dout, in.value_size, in, at, head);
   SumFragment totals[1][kWidth / kMmaColumns] = {};
-  for (int n = next_entry(in, at, 0); n < in.wanted; n = next_entry(in, at, n + 1)) {
+  for (int n = next_entry(in, at, 0); n < in.top_k; n = next_entry(in, at, n + 1)) {
     const int64_t entry = in.entry_of(at, n);
     const int chunk = in.chunk_of(entry);
     const float weight = in.weight[entry];
@@ -152,8 +152,8 @@ __global__ void __launch_bounds__(kMmaThreads)
   SumFragment value_totals[1][kWidth / kMmaColumns] = {};
   for (int64_t i = first_one; is_of_chunk(i); ++i) {
     const int64_t entry = back.of_entry[i];
-    const int64_t list = entry / in.wanted;
-    const int n = static_cast<int>(entry % in.wanted);
+    const int64_t list = entry / in.top_k;
+    const int n = static_cast<int>(entry % in.top_k);
     const int end = in.ranges[2 * list + 1];
     const float weight = in.weight[entry];
     for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {

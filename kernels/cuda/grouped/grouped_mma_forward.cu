@@ -48,8 +48,8 @@ __global__ void __launch_bounds__(kListThreads, kWidth == 64 ? 2 : 1)
   SumFragment totals[kFeatures] = {};
   int n = next_entry(in, at, 0);
   copy_tile<kListThreads, kListTile>(memory.queries, in.q, in.size, in, at, head);
-  if (n < in.wanted) fetch_keys(n, 0);
-  while (n < in.wanted) {
+  if (n < in.top_k) fetch_keys(n, 0);
+  while (n < in.top_k) {
     const int64_t entry = in.entry_of(at, n);
     const int chunk = in.chunk_of(entry);
     const int next = next_entry(in, at, n + 1);
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kListThreads, kWidth == 64 ? 2 : 1)
       __syncthreads();  // values are there, and nobody reads keys any more
       if (begin + kMmaTile < in.length) {
         fetch_keys(n, begin + kMmaTile);
-      } else if (next < in.wanted) {
+      } else if (next < in.top_k) {
         fetch_keys(next, 0);
       }
       if (works) multiply_weights(own, logits, memory.values, 0, value_size);

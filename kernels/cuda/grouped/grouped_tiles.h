@@ -35,7 +35,7 @@ struct GroupedOperands {
   const A* weight;
   const int32_t *chosen, *tiles, *ranges;
   int max_tiles;
-  int rows, queries, heads, kv_heads, size, value_size, chunks, length, lists, wanted;
+  int rows, queries, heads, kv_heads, size, value_size, chunks, length, lists, top_k;
   A scale;
   bool softmax_one;
   bool quads, value_quads;                // of q and dq, of out and dout; as in AttentionOperands
@@ -47,7 +47,7 @@ struct GroupedOperands {
     return {n / max_tiles, from[0], from[1], from[2]};
   }
   __device__ int64_t entry_of(const ListTile& at, int n) const {
-    return (static_cast<int64_t>(at.row) * lists + at.list) * wanted + n;
+    return (static_cast<int64_t>(at.row) * lists + at.list) * top_k + n;
   }
   // Returns an entry's chunk. It is -1 when there is none, or when the chunk does not exist, which the host cannot
   // check.
@@ -57,7 +57,7 @@ struct GroupedOperands {
   }
   // Returns the index of query a and entry n in [R, H, T, K].
   __device__ int64_t lse_of(const ListTile& at, int head, int a, int n) const {
-    return ((static_cast<int64_t>(at.row) * heads + head) * queries + at.first + a) * wanted + n;
+    return ((static_cast<int64_t>(at.row) * heads + head) * queries + at.first + a) * top_k + n;
   }
   template <typename Pointer>
   __device__ Pointer line_of_query(Pointer tensor, int width, const ListTile& at, int head, int a) const {
@@ -90,7 +90,7 @@ GroupedOperands<T, S> operands_of(const ops::GroupedCrossAttentionInputs& in, co
   to.chunks = static_cast<int>(s.chunks);
   to.length = static_cast<int>(s.length);
   to.lists = static_cast<int>(s.lists);
-  to.wanted = static_cast<int>(s.chosen);
+  to.top_k = static_cast<int>(s.chosen);
   to.scale = static_cast<Wide<T>>(in.scale);
   to.softmax_one = in.softmax_one;
   to.quads = in_quads<T>(s.size, {&in.q});

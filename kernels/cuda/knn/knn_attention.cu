@@ -16,8 +16,8 @@ struct RetrievedOperands {
   const int32_t* index;
   StoredVectors<S> keys, values;
   int64_t lines, queries, heads, size, value_size, group;
-  int64_t chosen;         // all entries of a query
-  int64_t first, wanted;  // those of a round
+  int64_t chosen;        // all entries of a query
+  int64_t first, top_k;  // those of a round
 
   RetrievedOperands(const ops::KnnAttentionInputs& in, const KnnSizes& s)
       : q(in.q.data<T>()),
@@ -30,9 +30,9 @@ struct RetrievedOperands {
         size(s.size),
         value_size(s.value_size),
         group(s.group()),
-        chosen(s.wanted),
+        chosen(s.top_k),
         first(0),
-        wanted(s.wanted) {}
+        top_k(s.top_k) {}
 
   // Returns the vector number of entry k of the round and a line of [R, T, H]; -1 when there is none.
   __device__ int64_t vector_of(int64_t line, int64_t k) const {
@@ -52,13 +52,13 @@ struct WarpMemory {
   A* weights;
   int64_t* vectors;
 
-  static size_t bytes(int64_t wanted) { return static_cast<size_t>(wanted) * (sizeof(A) + sizeof(int64_t)); }
-  __device__ explicit WarpMemory(int64_t wanted) {
+  static size_t bytes(int64_t top_k) { return static_cast<size_t>(top_k) * (sizeof(A) + sizeof(int64_t)); }
+  __device__ explicit WarpMemory(int64_t top_k) {
     const int64_t warps = blockDim.x / kWarp;
     const int64_t warp = threadIdx.x / kWarp;
     auto* const all = dynamic_shared<int64_t>();
-    vectors = all + warp * wanted;
-    weights = reinterpret_cast<A*>(all + warps * wanted) + warp * wanted;
+    vectors = all + warp * top_k;
+    weights = reinterpret_cast<A*>(all + warps * top_k) + warp * top_k;
   }
 };
 
@@ -67,9 +67,9 @@ constexpr int64_t kMaxEntries = 4096;
 
 // Returns the threads of a block: as many warps as fit into shared memory, at most 8.
 template <typename A>
-int threads_for(int64_t wanted) {
+int threads_for(int64_t top_k) {
   static_assert(kMaxEntries * (sizeof(A) + sizeof(int64_t)) <= kMaxShared);
-  const int64_t max_warps = kMaxShared / static_cast<int64_t>(WarpMemory<A>::bytes(wanted > 0 ? wanted : 1));
+  const int64_t max_warps = kMaxShared / static_cast<int64_t>(WarpMemory<A>::bytes(top_k > 0 ? top_k : 1));
   return kWarp * static_cast<int>(max_warps < 8 ? max_warps : 8);
 }
 
@@ -80,9 +80,9 @@ void for_rounds(RetrievedOperands<T, S> operands, Function&& function) {
   using A = Wide<T>;
   for (; operands.first == 0 || operands.first < operands.chosen; operands.first += kMaxEntries) {
     const int64_t left = operands.chosen - operands.first;
-    operands.wanted = left < kMaxEntries ? left : kMaxEntries;
-    const int threads = threads_for<A>(operands.wanted);
-    function(operands, threads, WarpMemory<A>::bytes(operands.wanted) * static_cast<size_t>(threads / kWarp),
+    operands.top_k = left < kMaxEntries ? left : kMaxEntries;
+    const int threads = threads_for<A>(operands.top_k);
+    function(operands, threads, WarpMemory<A>::bytes(operands.top_k) * static_cast<size_t>(threads / kWarp),
              operands.first == 0);
   }
 }
@@ -99,14 +99,14 @@ template <typename T, typename S>
 __global__ void knn_attention_kernel(T* out, Wide<T>* lse, RetrievedOperands<T, S> in, bool goes_on) {
   using A = Wide<T>;
   constexpr A kNothing = -std::numeric_limits<A>::infinity();
-  const WarpMemory<A> memory(in.wanted);
+  const WarpMemory<A> memory(in.top_k);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t line = static_cast<int64_t>(blockIdx.x) * (blockDim.x / kWarp) + threadIdx.x / kWarp;
   if (line >= in.lines) return;  // whole warps return, and the block has no barrier
   const A before = goes_on ? lse[in.sum_of(line)] : kNothing;
   A top = before;
   bool empty = before == kNothing;
-  for (int64_t k = 0; k < in.wanted; ++k) {
+  for (int64_t k = 0; k < in.top_k; ++k) {
     const int64_t vector = in.vector_of(line, k);
     A logit = kNothing;
     if (vector >= 0) {
@@ -122,7 +122,7 @@ __global__ void knn_attention_kernel(T* out, Wide<T>* lse, RetrievedOperands<T, 
   __syncwarp();
   if (top == kNothing) top = 0;
   A sum = 0;
-  for (int64_t k = lane; k < in.wanted; k += kWarp) {
+  for (int64_t k = lane; k < in.top_k; k += kWarp) {
     const A weight = std::exp(memory.weights[k] - top);
     memory.weights[k] = weight;
     sum += weight;
@@ -134,7 +134,7 @@ __global__ void knn_attention_kernel(T* out, Wide<T>* lse, RetrievedOperands<T, 
   for (int64_t f = lane; f < in.value_size; f += kWarp) {
     T* const to = out + line * in.value_size + f;
     A total = goes_on && !empty && carried != 0 ? carried * wide(*to) : A{0};
-    for (int64_t k = 0; k < in.wanted; ++k) {
+    for (int64_t k = 0; k < in.top_k; ++k) {
       const int64_t vector = memory.vectors[k];
       if (vector < 0) continue;
       total += memory.weights[k] * in.values.template factor<A>(vector) * from_stored<A>(in.values.line(vector)[f]);
@@ -148,14 +148,14 @@ template <typename T, typename S>
 __global__ void knn_attention_backward_kernel(T* dq, const T* dout, const T* out, const Wide<T>* lse,
                                               RetrievedOperands<T, S> in, bool accumulate) {
   using A = Wide<T>;
-  const WarpMemory<A> memory(in.wanted);
+  const WarpMemory<A> memory(in.top_k);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t line = static_cast<int64_t>(blockIdx.x) * (blockDim.x / kWarp) + threadIdx.x / kWarp;
   if (line >= in.lines) return;
   const T* const gradient = dout + line * in.value_size;
   const A log_sum = lse[in.sum_of(line)];
   const A mean = dot<A>(gradient, out + line * in.value_size, in.value_size);
-  for (int64_t k = 0; k < in.wanted; ++k) {
+  for (int64_t k = 0; k < in.top_k; ++k) {
     const int64_t vector = in.vector_of(line, k);
     A weight = 0;
     if (vector >= 0) {
@@ -174,7 +174,7 @@ __global__ void knn_attention_backward_kernel(T* dq, const T* dout, const T* out
   for (int64_t f = lane; f < in.size; f += kWarp) {
     T* const to = dq + line * in.size + f;
     A total = accumulate ? wide(*to) : A{0};
-    for (int64_t k = 0; k < in.wanted; ++k) {
+    for (int64_t k = 0; k < in.top_k; ++k) {
       const int64_t vector = memory.vectors[k];
       if (vector >= 0) total += memory.weights[k] * from_stored<A>(in.keys.line(vector)[f]);
     }

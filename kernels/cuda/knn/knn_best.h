@@ -20,7 +20,7 @@ __device__ inline bool comes_before(A a, int a_entry, A b, int b_entry) {
 // warp call it.
 template <int kStaged, typename A>
 __device__ inline void merge(A* best, int32_t* entries, int held, const A* staged, const int32_t* staged_entries,
-                             int count, int wanted) {
+                             int count, int top_k) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   __syncwarp();
   A own[kStaged];
@@ -29,7 +29,7 @@ __device__ inline void merge(A* best, int32_t* entries, int held, const A* stage
 #pragma unroll
   for (int u = 0; u < kStaged; ++u) {
     const int at = lane + u * kWarp;
-    place[u] = wanted;
+    place[u] = top_k;
     own[u] = 0;
     own_entry[u] = 0;
     if (at >= count) continue;
@@ -56,7 +56,7 @@ __device__ inline void merge(A* best, int32_t* entries, int held, const A* stage
     const int at = first + lane;
     A value = 0;
     int32_t entry = 0;
-    int to = wanted;
+    int to = top_k;
     if (at < held) {
       value = best[at];
       entry = entries[at];
@@ -66,7 +66,7 @@ __device__ inline void merge(A* best, int32_t* entries, int held, const A* stage
       }
     }
     __syncwarp();
-    if (to < wanted) {
+    if (to < top_k) {
       best[to] = value;
       entries[to] = entry;
     }
@@ -74,7 +74,7 @@ __device__ inline void merge(A* best, int32_t* entries, int held, const A* stage
   }
 #pragma unroll
   for (int u = 0; u < kStaged; ++u) {
-    if (place[u] >= wanted) continue;
+    if (place[u] >= top_k) continue;
     best[place[u]] = own[u];
     entries[place[u]] = own_entry[u];
   }

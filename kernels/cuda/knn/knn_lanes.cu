@@ -87,7 +87,7 @@ struct LaneOperands {
   const int32_t* index;
   StoredVectors<S> keys, values;
   int64_t lines;
-  int queries, heads, size, value_size, wanted, group;
+  int queries, heads, size, value_size, top_k, group;
 };
 
 // Describes a warp's query and where its entries lie. Consecutive numbers are queries of one head, since they choose
@@ -112,12 +112,12 @@ struct LaneQuery {
     const auto slots = in.keys.slots;
     const int64_t from = slots == 0 ? 0 : (in.keys.head[at.row] - static_cast<int64_t>(at.length)) % slots;
     at.oldest = static_cast<int>(from < 0 ? from + slots : from);
-    at.index = in.index + at.line * in.wanted;
+    at.index = in.index + at.line * in.top_k;
     return at;
   }
   // Returns the vector number of entry k; -1 when there is none.
   __device__ int64_t vector_of(const LaneOperands<S>& in, int k) const {
-    const int entry = k < in.wanted ? index[k] : -1;
+    const int entry = k < in.top_k ? index[k] : -1;
     if (entry < 0 || entry >= length) return -1;
     int64_t slot = static_cast<int64_t>(oldest) + entry;
     if (slot >= in.keys.slots) slot -= in.keys.slots;
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kBlock, 2)
   float top = kNothing;
   float sum = 0;
   float totals[kChunks][kChunk] = {};
-  for (int first = 0; first < in.wanted; first += Entries::kEntries) {
+  for (int first = 0; first < in.top_k; first += Entries::kEntries) {
     Entries entries;
     entries.load(in, at, first);
     float weights[Entries::kSteps];
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kBlock, 2)
   result.load(out + at.line * in.value_size, in.value_size);
   const float mean = product(gradient, result);
   float totals[kChunks][kChunk] = {};
-  for (int first = 0; first < in.wanted; first += Entries::kEntries) {
+  for (int first = 0; first < in.top_k; first += Entries::kEntries) {
     Entries entries;
     entries.load(in, at, first);
     float weights[Entries::kSteps];
@@ -295,7 +295,7 @@ LaneOperands<S> lane_operands(const ops::KnnAttentionInputs& in, const KnnSizes&
   to.heads = static_cast<int>(s.heads);
   to.size = static_cast<int>(s.size);
   to.value_size = static_cast<int>(s.value_size);
-  to.wanted = static_cast<int>(s.wanted);
+  to.top_k = static_cast<int>(s.top_k);
   to.group = static_cast<int>(s.group());
   return to;
 }

@@ -36,7 +36,7 @@ struct MmaSearch {
   float* score;
   float* best_score;  // [blocks, queries, K], where they do not fit into shared memory
   int32_t* best_entry;
-  int rows, queries, heads, kv_heads, size, wanted, tiles, parts;
+  int rows, queries, heads, kv_heads, size, top_k, tiles, parts;
   int slots;       // of the memory
   int stored;      // slots in a row of keys: the memory's, or those of a piece
   int first_slot;  // of the piece

@@ -74,7 +74,7 @@ void search_on_tensor_cores(const SearchScratch& scratch, int32_t* index, float*
     in.heads = static_cast<int>(s.heads);
     in.kv_heads = static_cast<int>(s.kv_heads);
     in.size = static_cast<int>(s.size);
-    in.wanted = static_cast<int>(s.wanted);
+    in.top_k = static_cast<int>(s.top_k);
     in.tiles = static_cast<int>(scratch.tiles);
     in.parts = static_cast<int>(scratch.parts);
     in.slots = in.stored = static_cast<int>(s.slots);

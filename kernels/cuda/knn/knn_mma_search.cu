@@ -37,7 +37,7 @@ __device__ inline uint64_t exchanged(uint64_t own, int distance, bool better) {
 
 // Does what merge does when each lane has at most one of the best and one staged entry, by a bitonic network.
 __device__ inline void merge_few(float* best, int32_t* entries, int held, const float* staged,
-                                 const int32_t* staged_entries, int count, int wanted) {
+                                 const int32_t* staged_entries, int count, int top_k) {
   const int lane = lane_of_warp();
   __syncwarp();
   uint64_t more = lane < count ? key_of(staged[lane], staged_entries[lane]) : 0;
@@ -58,7 +58,7 @@ __device__ inline void merge_few(float* best, int32_t* entries, int held, const 
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     own = exchanged(own, distance, (lane & distance) == 0);
   }
-  if (lane < wanted && own != 0) {
+  if (lane < top_k && own != 0) {
     best[lane] = score_of(own);
     entries[lane] = entry_of(own);
   }
@@ -81,12 +81,12 @@ struct Selection {
   static constexpr int kGroups =
       2 * kTiles;  // groups of eight scores of a lane: of lines group and group + 8 of each tile
 
-  float* best;  // [queries of the block, wanted]
+  float* best;  // [queries of the block, top_k]
   int32_t* entries;
   float* staged;  // [lines, kStage]
   int32_t* staged_entries;
   int* counts;  // [lines]; more than kStage: the others wait for room
-  int wanted;
+  int top_k;
   bool is_piece;
   int held;              // number of best entries of this lane's line
   float limit[kGroups];  // scores that are not larger are skipped
@@ -98,7 +98,7 @@ struct Selection {
 
   __device__ void set_limit(int line, int count) {
     float worst = std::numeric_limits<float>::quiet_NaN();
-    if (count == wanted) worst = best[static_cast<int64_t>(query_of(line)) * wanted + wanted - 1];
+    if (count == top_k) worst = best[static_cast<int64_t>(query_of(line)) * top_k + top_k - 1];
     // In a piece entries do not come in the order of their age, so equal scores must pass.
     if (is_piece) worst = below(worst);
 #pragma unroll
@@ -109,13 +109,13 @@ struct Selection {
     const int staging = counts[line];
     const int count = staging < kStage ? staging : kStage;
     const int before = __shfl_sync(kAllLanes, held, line);
-    const int64_t to = static_cast<int64_t>(query_of(line)) * wanted;
-    if (wanted <= kWarp) {
-      merge_few(best + to, entries + to, before, staged + line * kStage, staged_entries + line * kStage, count, wanted);
+    const int64_t to = static_cast<int64_t>(query_of(line)) * top_k;
+    if (top_k <= kWarp) {
+      merge_few(best + to, entries + to, before, staged + line * kStage, staged_entries + line * kStage, count, top_k);
     } else {
-      merge<1>(best + to, entries + to, before, staged + line * kStage, staged_entries + line * kStage, count, wanted);
+      merge<1>(best + to, entries + to, before, staged + line * kStage, staged_entries + line * kStage, count, top_k);
     }
-    const int now = before + count < wanted ? before + count : wanted;
+    const int now = before + count < top_k ? before + count : top_k;
     if (lane_of_warp() == line) {
       held = now;
       counts[line] = 0;
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_mma_kernel(Mma
   constexpr int kValues = kMmaTile * kWidth * (MmaSearch<S>::kConverted ? 3 : 4) / 2;
   const auto at = SearchPlace<S>::template of<kQueries>(in);
   const int lane = lane_of_warp();
-  const int wanted = in.wanted;
+  const int top_k = in.top_k;
   const bool in_shared = in.best_score == nullptr;
   bfloat16* const room = dynamic_shared<bfloat16>();
   float* const staged = reinterpret_cast<float*>(room + kValues);
@@ -198,8 +198,8 @@ __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_mma_kernel(Mma
   int* const counts = staged_entries + kQueries * kStage;
   float* const factors = reinterpret_cast<float*>(counts + kQueries);
   float* const shared_best = factors + kMmaTile;
-  auto* const shared_entries = reinterpret_cast<int32_t*>(shared_best + (in_shared ? kQueries * wanted : 0));
-  const int64_t of_block = static_cast<int64_t>(blockIdx.x) * kQueries * wanted;
+  auto* const shared_entries = reinterpret_cast<int32_t*>(shared_best + (in_shared ? kQueries * top_k : 0));
+  const int64_t of_block = static_cast<int64_t>(blockIdx.x) * kQueries * top_k;
 
   Selection<kTiles> selection;
   const int first_line = warp_of_block() * kLines;
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_mma_kernel(Mma
   selection.staged = staged + first_line * kStage;
   selection.staged_entries = staged_entries + first_line * kStage;
   selection.counts = counts + first_line;
-  selection.wanted = wanted;
+  selection.top_k = top_k;
   selection.is_piece = in.is_piece;
   selection.held = 0;
 #pragma unroll
@@ -228,12 +228,12 @@ __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_mma_kernel(Mma
     const int query = Selection<kTiles>::query_of(line);
     if (!at.has_query(query)) continue;
     int held = 0;
-    for (int k = lane; k - lane < wanted; k += kWarp) {
-      const int64_t from = at.line_of_result(in, query) * wanted + k;
-      const int32_t entry = k < wanted ? in.index[from] : -1;
+    for (int k = lane; k - lane < top_k; k += kWarp) {
+      const int64_t from = at.line_of_result(in, query) * top_k + k;
+      const int32_t entry = k < top_k ? in.index[from] : -1;
       if (entry >= 0) {
-        selection.entries[static_cast<int64_t>(query) * wanted + k] = entry;
-        selection.best[static_cast<int64_t>(query) * wanted + k] = in.score[from];
+        selection.entries[static_cast<int64_t>(query) * top_k + k] = entry;
+        selection.best[static_cast<int64_t>(query) * top_k + k] = in.score[from];
       }
       held += __popc(__ballot_sync(kAllLanes, entry >= 0));
     }
@@ -271,9 +271,9 @@ __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_mma_kernel(Mma
     const int query = Selection<kTiles>::query_of(line);
     const int held = __shfl_sync(kAllLanes, selection.held, line);
     if (!at.has_query(query)) continue;
-    const int64_t to = at.line_of_result(in, query) * wanted;
-    const int64_t from = static_cast<int64_t>(query) * wanted;
-    for (int k = lane; k < wanted; k += kWarp) {
+    const int64_t to = at.line_of_result(in, query) * top_k;
+    const int64_t from = static_cast<int64_t>(query) * top_k;
+    for (int k = lane; k < top_k; k += kWarp) {
       in.index[to + k] = k < held ? selection.entries[from + k] : -1;
       in.score[to + k] = k < held ? selection.best[from + k] : 0.0F;
     }
@@ -288,7 +288,7 @@ void search_exactly(const MmaSearch<S>& in, const SearchScratch& scratch) {
     constexpr int kWidth = decltype(width)::value;
     constexpr int kTiles = decltype(tiles)::value;
     launch(search_mma_kernel<kWidth, kTiles, S>, dim3(static_cast<unsigned>(scratch.blocks)), kMmaThreads,
-           bytes_of_search<S>(kWidth, kTiles, scratch.shared ? in.wanted : 0, false), in);
+           bytes_of_search<S>(kWidth, kTiles, scratch.shared ? in.top_k : 0, false), in);
   });
 }
 template void search_exactly(const MmaSearch<bfloat16>& in, const SearchScratch& scratch);

@@ -185,7 +185,7 @@ TEST(BlocksOnTensorCores, ABlockThatIsNoNumberReachesThoseThatReadIt) {
   };
   for (const bool landmarks : {false, true}) {
     in.landmarks = landmarks;
-    const std::vector<Tensor> wanted = results();
+    const std::vector<Tensor> expected = results();
     constexpr int32_t kSpoiled = 1;
     const Tensor keys = on_device(in.keys, kCpu), values = on_device(in.values, kCpu);
     for (const Tensor* stored : {&keys, &values}) {
@@ -206,7 +206,7 @@ TEST(BlocksOnTensorCores, ABlockThatIsNoNumberReachesThoseThatReadIt) {
       for (size_t i = 0; i < got.size(); ++i) {
         const int64_t width = got[i].dim(3);
         const bfloat16* const x = got[i].data<bfloat16>() + static_cast<int64_t>(line) * width;
-        const bfloat16* const y = wanted[i].data<bfloat16>() + static_cast<int64_t>(line) * width;
+        const bfloat16* const y = expected[i].data<bfloat16>() + static_cast<int64_t>(line) * width;
         for (int64_t f = 0; f < width; ++f) {
           EXPECT_TRUE(reads ? std::isnan(static_cast<float>(x[f])) : x[f].bits == y[f].bits) << line << " " << i;
         }

@@ -56,9 +56,9 @@ TEST(TensorCores, FragmentsLieAsCutlassDescribesThem) {
   launch(fragments_kernel, dim3(1), kWarp, 0, sums.data());
   for (int row = 0; row < 16; ++row) {
     for (int column = 0; column < 8; ++column) {
-      float wanted = 0;
-      for (int k = 0; k < 16; ++k) wanted += left_value(row, k) * right_value(k, column);
-      EXPECT_EQ(sums[static_cast<size_t>(row * 8 + column)], wanted) << row << " " << column;
+      float expected = 0;
+      for (int k = 0; k < 16; ++k) expected += left_value(row, k) * right_value(k, column);
+      EXPECT_EQ(sums[static_cast<size_t>(row * 8 + column)], expected) << row << " " << column;
     }
   }
 }
@@ -112,14 +112,14 @@ void expect_products(Turned turned) {
   };
   for (int row = 0; row < 16; ++row) {
     for (int column = 0; column < 16; ++column) {
-      float wanted = 0;
+      float expected = 0;
       for (int k = 0; k < 16; ++k) {
         const float left = turned == Turned::left ? value(x, 16 + k, 32 + row) : value(x, 16 + row, 32 + k);
         const int line = 16 + (turned == Turned::right ? k : column);
         const int f = 48 + (turned == Turned::right ? column : k);
-        wanted += left * (line == 20 ? 0 : value(y, line, f));
+        expected += left * (line == 20 ? 0 : value(y, line, f));
       }
-      EXPECT_EQ(sums[static_cast<size_t>(row * 16 + column)], wanted) << row << " " << column;
+      EXPECT_EQ(sums[static_cast<size_t>(row * 16 + column)], expected) << row << " " << column;
     }
   }
 }

@@ -107,12 +107,12 @@ TEST(CodesOnTensorCores, WhatIsNotInUseDoesNotMatter) {
       call.backward();
     }
     EXPECT_FALSE(std::isnan(values_of(tame.out)[0]));
-    for (const auto& [got, wanted] : {std::pair{wild.out, tame.out},
-                                      {wild.lse, tame.lse},
-                                      {wild.dq, tame.dq},
-                                      {wild.du, tame.du},
-                                      {wild.dmeans, tame.dmeans}}) {
-      EXPECT_TRUE(same_bits(got, wanted));
+    for (const auto& [got, expected] : {std::pair{wild.out, tame.out},
+                                        {wild.lse, tame.lse},
+                                        {wild.dq, tame.dq},
+                                        {wild.du, tame.du},
+                                        {wild.dmeans, tame.dmeans}}) {
+      EXPECT_TRUE(same_bits(got, expected));
     }
   }
 }

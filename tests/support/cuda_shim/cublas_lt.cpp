@@ -257,10 +257,10 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
                                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                               cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
-                                              int wanted, cublasLtMatmulHeuristicResult_t* results, int* found) {
+                                              int requested, cublasLtMatmulHeuristicResult_t* results, int* found) {
   *found = 0;
   const cublasStatus_t status = quire::shim::judge({desc, a, b, c, d});
-  if (status != CUBLAS_STATUS_SUCCESS || wanted < 1) return status;
+  if (status != CUBLAS_STATUS_SUCCESS || requested < 1) return status;
   *found = 1;
   *results = {};
   uint64_t* const words = results->algo.data;

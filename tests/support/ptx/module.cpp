@@ -49,7 +49,7 @@ size_t behind_bracket(const std::string& text, size_t at) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> read_kernel(const std::string& file, const std::string& wanted) {
+std::unique_ptr<Kernel> read_kernel(const std::string& file, const std::string& kernel_name) {
   const std::string text = text_of(file);
   std::map<std::string, Symbol> globals;
   std::map<std::string, Function> functions;
@@ -108,7 +108,7 @@ std::unique_ptr<Kernel> read_kernel(const std::string& file, const std::string& 
       function.line = line_at(open);
       if (word == ".func") {
         functions[name] = function;
-      } else if (name == wanted) {
+      } else if (name == kernel_name) {
         kernel = std::make_unique<Kernel>();
         kernel->name = name;
         kernel->file = file;
@@ -121,7 +121,7 @@ std::unique_ptr<Kernel> read_kernel(const std::string& file, const std::string& 
       refuse(at, "unknown directive " + word);
     }
   }
-  if (kernel == nullptr) throw std::runtime_error(file + ": there is no kernel " + wanted);
+  if (kernel == nullptr) throw std::runtime_error(file + ": there is no kernel " + kernel_name);
   kernel->arrays = std::move(arrays);
   // Functions may stand behind it.
   KernelReader(*kernel, globals, functions).read(of_kernel);
