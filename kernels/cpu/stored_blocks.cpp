@@ -1,7 +1,7 @@
 #include <vector>
 
 #include "kernels/block_sizes.h"
-#include "kernels/cpu/turn.h"
+#include "kernels/cpu/rotate.h"
 
 namespace quire::cpu {
 
@@ -36,7 +36,7 @@ class Reads {
       }
     }
     std::stable_sort(all_.begin(), all_.end(), [](const BlockRead& a, const BlockRead& b) { return a.slot < b.slot; });
-    turned_ = scratch<T>(0, s.size);
+    rotated_ = scratch<T>(0, s.size);
     weights_ = scratch<T>(1, s.length);
     keys_ = scratch<T>(2, s.length * s.size);
     values_ = scratch<T>(3, s.length * s.value_size);
@@ -52,9 +52,9 @@ class Reads {
       const Lines keys = lines(in_.keys, read.slot, s_.size, keys_, again);
       const Lines values = lines(in_.values, read.slot, s_.value_size, values_, again);
       const T* const q = in_.q.data<T>() + read.query * s_.size;
-      if (in_.table.defined()) turn(turned_, q, angles(read), in_.table.dim(2), s_.size, false, in_.interleaved);
+      if (in_.table.defined()) rotate(rotated_, q, angles(read), in_.table.dim(2), s_.size, false, in_.interleaved);
       ArrayView<T>(weights_, s_.length) =
-          (keys * Eigen::Map<const Line>(in_.table.defined() ? turned_ : q, s_.size)).array() *
+          (keys * Eigen::Map<const Line>(in_.table.defined() ? rotated_ : q, s_.size)).array() *
           static_cast<T>(in_.scale);
       body(read, keys, values, weights_, gate());
     }
@@ -100,7 +100,7 @@ class Reads {
   const StoredSizes& s_;
   int64_t kv_head_;
   std::vector<BlockRead> all_;
-  T *turned_, *weights_, *keys_, *values_;
+  T *rotated_, *weights_, *keys_, *values_;
 };
 
 // Calls body(reads, queries) for the query heads of a key head and groups of queries of a row, which are small enough
@@ -199,7 +199,7 @@ void stored_attention_backward(const Tensor& dq, const Tensor& dout, const Tenso
     for_queries<T, S>(in, s, [&](const Reads<T, S>& reads, const std::vector<int32_t>& queries) {
       for (const int32_t query : queries) std::fill_n(dq.data<T>() + query * s.size, s.size, T{0});
       Eigen::Map<Line> ds(scratch<T>(4, s.length), s.length);
-      T* const turned = scratch<T>(5, 2 * s.size);
+      T* const rotated = scratch<T>(5, 2 * s.size);
       reads.for_each([&](const BlockRead& read, const auto& keys, const auto& values, T* weights, T gate) {
         const int64_t line = lse_line(s, read.query);
         const T log_sum = lse.data<T>()[line];
@@ -216,13 +216,13 @@ void stored_attention_backward(const Tensor& dq, const Tensor& dout, const Tenso
         const T inner = (own_weights * own).sum();
         own = share * own_weights * (own - (in.landmarks ? inner : delta));
         if (in.landmarks) ds[regular] = share * (inner - delta);
-        Eigen::Map<Line> back(turned, s.size);
+        Eigen::Map<Line> back(rotated, s.size);
         back.noalias() = keys.transpose() * ds;
         if (in.table.defined()) {
-          turn(turned + s.size, turned, reads.angles(read), in.table.dim(2), s.size, true, in.interleaved);
+          rotate(rotated + s.size, rotated, reads.angles(read), in.table.dim(2), s.size, true, in.interleaved);
         }
         Eigen::Map<Line>(dq.data<T>() + read.query * s.size, s.size) +=
-            Eigen::Map<const Line>(in.table.defined() ? turned + s.size : turned, s.size);
+            Eigen::Map<const Line>(in.table.defined() ? rotated + s.size : rotated, s.size);
       });
     });
   });

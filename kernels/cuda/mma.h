@@ -46,11 +46,11 @@ __device__ inline void multiply_add(SumFragment& sums, const LeftFragment& left,
 
 // Loads four matrices of 8 x 8 values. Lane l gives the address of line l % 8 (16 bytes) of matrix l / 8 and gets two
 // values of each matrix: line group, columns pair and pair + 1; transposed: lines pair and pair + 1, column group.
-template <bool kTurned>
+template <bool kTransposed>
 __device__ inline void load_matrices(uint32_t (&to)[4], const bfloat16* line) {
 #ifdef __CUDACC__
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(line));
-  if constexpr (kTurned) {
+  if constexpr (kTransposed) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(address)
@@ -62,7 +62,7 @@ __device__ inline void load_matrices(uint32_t (&to)[4], const bfloat16* line) {
                  : "memory");
   }
 #else
-  shim::load_matrices(to, line, kTurned, __FILE__, __LINE__);
+  shim::load_matrices(to, line, kTransposed, __FILE__, __LINE__);
 #endif
 }
 
@@ -135,7 +135,7 @@ struct SharedLines {
     return to;
   }
   // Loads the same transposed: lines are the columns of the left matrix, values its rows.
-  __device__ LeftFragment left_turned(int first_line, int first) const {
+  __device__ LeftFragment left_transposed(int first_line, int first) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     LeftFragment to;
     load_matrices<true>(to.x, chunk(first_line + lane / 16 * 8 + lane % 8, first / kChunk + lane / 8 % 2));
@@ -150,7 +150,7 @@ struct SharedLines {
     to[1] = {{x[2], x[3]}};
   }
   // Loads two right matrices: lines first_line + 0..15 are rows, values first + 0..7 and 8..15 columns.
-  __device__ void right_turned(RightFragment (&to)[2], int first_line, int first) const {
+  __device__ void right_transposed(RightFragment (&to)[2], int first_line, int first) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     uint32_t x[4];
     load_matrices<true>(x, chunk(first_line + lane % 16, first / kChunk + lane / 16));

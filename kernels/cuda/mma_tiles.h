@@ -228,7 +228,7 @@ __device__ inline void multiply_weights(SumFragment (&totals)[kTiles][kWidth / k
     for (int n = 0; n < kWidth / kMmaColumns; n += 2) {
       if (n * kMmaColumns >= size) break;
       RightFragment right[2];
-      y.right_turned(right, first_y + step * kMmaDepth, n * kMmaColumns);
+      y.right_transposed(right, first_y + step * kMmaDepth, n * kMmaColumns);
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
         multiply_add(totals[t][n], left[t], right[0]);
@@ -254,7 +254,7 @@ __device__ inline void multiply_shared(SumFragment (&totals)[kTiles][kColumns], 
     for (int n = 0; n < kColumns; n += 2) {
       if (first + n * kMmaColumns >= size) break;
       RightFragment right[2];
-      y.right_turned(right, step, first + n * kMmaColumns);
+      y.right_transposed(right, step, first + n * kMmaColumns);
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
         multiply_add(totals[t][n], left[t], right[0]);
@@ -288,17 +288,17 @@ __device__ inline void store_weights(const SharedLines<kMmaTile>& to, int first_
 // Computes totals[n] += columns first.. + 15 of 64 lines of weights, transposed, times columns 8 n.. of the same lines
 // of y, up to `size`.
 template <int kWidth>
-__device__ inline void multiply_turned(SumFragment (&totals)[kWidth / kMmaColumns],
-                                       const SharedLines<kMmaTile>& weights, int first, const SharedLines<kWidth>& y,
-                                       int size) {
+__device__ inline void multiply_transposed(SumFragment (&totals)[kWidth / kMmaColumns],
+                                           const SharedLines<kMmaTile>& weights, int first,
+                                           const SharedLines<kWidth>& y, int size) {
 #pragma unroll
   for (int step = 0; step < kMmaTile / kMmaDepth; ++step) {
-    const LeftFragment left = weights.left_turned(step * kMmaDepth, first);
+    const LeftFragment left = weights.left_transposed(step * kMmaDepth, first);
 #pragma unroll
     for (int n = 0; n < kWidth / kMmaColumns; n += 2) {
       if (n * kMmaColumns >= size) break;
       RightFragment right[2];
-      y.right_turned(right, step * kMmaDepth, n * kMmaColumns);
+      y.right_transposed(right, step * kMmaDepth, n * kMmaColumns);
       multiply_add(totals[n], left, right[0]);
       multiply_add(totals[n + 1], left, right[1]);
     }

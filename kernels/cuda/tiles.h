@@ -220,7 +220,7 @@ __device__ inline void add_weighted(Pairs<A>& totals, const A* weights, const A*
 
 // Stores weights[c][a] = pairs[a][c].
 template <typename A>
-__device__ inline void store_turned(A* weights, const Pairs<A>& pairs) {
+__device__ inline void store_transposed(A* weights, const Pairs<A>& pairs) {
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
 #pragma unroll

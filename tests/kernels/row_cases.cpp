@@ -49,15 +49,15 @@ Tensor products(const Tensor& a, const Tensor& b, const Shape& shape, const Matm
 
 void add_products(std::vector<OpCase>& cases) {
   RandomTensors random(21);
-  for (const bool a_turned : {false, true}) {
-    for (const bool b_turned : {false, true}) {
-      const MatmulOptions options{a_turned, b_turned};
-      const auto matrices = [&](std::vector<int64_t> front, int64_t rows, int64_t columns, bool turned) {
-        front.push_back(turned ? columns : rows);
-        front.push_back(turned ? rows : columns);
+  for (const bool a_transposed : {false, true}) {
+    for (const bool b_transposed : {false, true}) {
+      const MatmulOptions options{a_transposed, b_transposed};
+      const auto matrices = [&](std::vector<int64_t> front, int64_t rows, int64_t columns, bool transposed) {
+        front.push_back(transposed ? columns : rows);
+        front.push_back(transposed ? rows : columns);
         return random.normal(Shape(std::span<const int64_t>(front)));
       };
-      const std::string turned = std::string(a_turned ? "_a" : "") + (b_turned ? "_b" : "");
+      const std::string transposed = std::string(a_transposed ? "_a" : "") + (b_transposed ? "_b" : "");
       struct ProductForm {
         std::string name;
         std::vector<int64_t> a, b;
@@ -72,10 +72,10 @@ void add_products(std::vector<OpCase>& cases) {
                                            {"nothing", {2}, {2}, {2, 3, 2}, 0},
                                            {"large", {3}, {3}, {3, 67, 131}, 40}};
       for (const ProductForm& form : forms) {
-        const Tensor a = matrices(form.a, form.out[-2], form.inner, a_turned);
-        const Tensor b = matrices(form.b, form.inner, form.out[-1], b_turned);
+        const Tensor a = matrices(form.a, form.out[-2], form.inner, a_transposed);
+        const Tensor b = matrices(form.b, form.inner, form.out[-1], b_transposed);
         push(cases,
-             function_case("matmul", form.name + turned, {a, b},
+             function_case("matmul", form.name + transposed, {a, b},
                            [options](Tape& t, const Inputs& x) { return matmul(t, x[0], x[1], options); }),
              std::max<int64_t>(form.inner, 131), [options, form](const Tensors& in) {
                if (form.inner == 0) return Tensors{Tensor::zeros(form.out, DType::f64)};

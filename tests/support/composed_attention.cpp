@@ -93,8 +93,8 @@ ComposedKeys composed_keys(Tape& tape, const AttentionVariables& x, const ops::A
   const Variable content = x.u.defined() ? add(tape, x.q, x.u) : x.q;
   Variable logits = matmul(tape, permute(tape, content, {0, 2, 1, 3}), keys, {.transpose_b = true});
   if (x.r.defined()) {
-    const Variable turned = permute(tape, add(tape, x.q, x.v_bias), {0, 2, 1, 3});
-    const Variable by_entry = matmul(tape, turned, permute(tape, x.r, {1, 0, 2}), {.transpose_b = true});
+    const Variable transposed = permute(tape, add(tape, x.q, x.v_bias), {0, 2, 1, 3});
+    const Variable by_entry = matmul(tape, transposed, permute(tape, x.r, {1, 0, 2}), {.transpose_b = true});
     logits = add(tape, logits, at_places(tape, by_entry, places_of(g, x.r.dim(0), true)));
   }
   logits = scale(tape, logits, in.scale);

@@ -122,13 +122,13 @@ __global__ void __launch_bounds__(kThreads)
       Pairs<A> p;
       Pairs<A> ds;
       recompute<false>(p, ds, memory, in, back, at, range, first_query, first_query - first_key);
-      store_turned(memory.weights, p);
+      store_transposed(memory.weights, p);
       add_values(value_totals, memory, first_feature, in.value_size, [&](int a, int f) {
         const bool there = first_query + a < in.queries;
         const T* const from = there ? line_of_query(back.dout, in.value_size, in, at, first_query + a) : nullptr;
         return load_quad(from, f, in.value_size, in.value_quads);
       });
-      store_turned(memory.weights, ds);
+      store_transposed(memory.weights, ds);
       add_values(key_totals, memory, first_feature, in.size,
                  [&](int a, int f) { return load_query(in, in.u, at, first_query + a, f); });
       if (to.sums != nullptr && threadIdx.x < kTile) {
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kThreads)
     Pairs<A> p;
     Pairs<A> ds;
     recompute<true>(p, ds, memory, in, back, at, range, first_query, first_distance);
-    store_turned(memory.weights, ds);
+    store_transposed(memory.weights, ds);
     if (dr_parts != nullptr) {
       add_values(totals, memory, first_feature, in.size,
                  [&](int a, int f) { return load_query(in, in.v_bias, at, first_query + a, f); });

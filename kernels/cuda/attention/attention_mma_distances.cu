@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kMmaThreads)
       store_weights(memory.pairs, first_line, ds[0]);
       __syncthreads();
       // A warp has 16 distances of all queries.
-      multiply_turned(totals[0], memory.pairs, first_line, memory.positions, in.size);
+      multiply_transposed(totals[0], memory.pairs, first_line, memory.positions, in.size);
     }
     __syncthreads();  // nobody reads this tile any more
   }

@@ -75,21 +75,21 @@ __device__ inline PairGradient gradient_of_pair(float product, float dp, float b
 template <int kWidth, bool kRelative>
 struct QueryMemory {
   static constexpr int kLines = 4 * kMmaTile + (kRelative ? 3 * kMmaTile : 0);
-  static constexpr int kTurnedWidth = 128;  // at least kStrip
-  static constexpr int kTurned = kRelative ? kMmaWarps * kMmaRows * kTurnedWidth : 0;
+  static constexpr int kDistanceWidth = 128;  // at least kStrip
+  static constexpr int kDistanceValues = kRelative ? kMmaWarps * kMmaRows * kDistanceWidth : 0;
   static constexpr int kStrips = kRelative ? kMmaWarps * kMmaRows * kStripStride : 0;
   static constexpr int kBiases = 2 * kMmaTile;
 
   SharedLines<kWidth> queries, douts, keys, values, positions, terms;
-  SharedLines<kTurnedWidth> turned;  // of a warp: gradients of logits by distance
-  float* strip;                      // of a warp
-  float* bias;                       // of distance origin - 63 + n
+  SharedLines<kDistanceWidth> by_distance;  // of a warp: gradients of logits by distance
+  float* strip;                             // of a warp
+  float* bias;                              // of distance origin - 63 + n
   Statistics statistics;
   MaskGroup* mask;
 
   static size_t bytes(bool dropout) {
     const size_t words = kStrips + kBiases + Statistics::kWords;
-    return (kLines * kWidth + kTurned) * sizeof(bfloat16) + words * sizeof(uint32_t) + mask_bytes(dropout);
+    return (kLines * kWidth + kDistanceValues) * sizeof(bfloat16) + words * sizeof(uint32_t) + mask_bytes(dropout);
   }
 
   __device__ QueryMemory() : statistics(biases() + kBiases) {
@@ -99,7 +99,7 @@ struct QueryMemory {
     values = {keys.begin + kMmaTile * kWidth};
     positions = {values.begin + kMmaTile * kWidth};
     terms = {positions.begin + kMmaTile * kWidth};
-    turned = {queries.begin + kLines * kWidth + warp_of_block() * kMmaRows * kTurnedWidth};
+    by_distance = {queries.begin + kLines * kWidth + warp_of_block() * kMmaRows * kDistanceWidth};
     bias = biases();
     strip = bias - kStrips + warp_of_block() * kMmaRows * kStripStride;
     mask = reinterpret_cast<MaskGroup*>(bias + kBiases + Statistics::kWords);
@@ -107,7 +107,7 @@ struct QueryMemory {
 
  private:
   static __device__ float* biases() {
-    return reinterpret_cast<float*>(dynamic_shared<bfloat16>() + kLines * kWidth + kTurned) + kStrips;
+    return reinterpret_cast<float*>(dynamic_shared<bfloat16>() + kLines * kWidth + kDistanceValues) + kStrips;
   }
 };
 

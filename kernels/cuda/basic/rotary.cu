@@ -55,8 +55,8 @@ struct RotaryOperands {
 
 // Rotates kCount pairs (a, b) of features at once.
 template <typename W, int kCount>
-__device__ inline void turn(W (&a)[kCount], W (&b)[kCount], const W* angles, int pairs, int first, bool inverse,
-                            bool aligned) {
+__device__ inline void rotate(W (&a)[kCount], W (&b)[kCount], const W* angles, int pairs, int first, bool inverse,
+                              bool aligned) {
   const Pack<W, kCount> cosine = load<kCount>(angles + first, aligned);
   const Pack<W, kCount> sine = load<kCount>(angles + pairs + first, aligned);
 #pragma unroll
@@ -101,7 +101,7 @@ __global__ void rotary_kernel(RotaryOperands<T> in, int tokens_of_block) {
         a[k] = wide(both.value[2 * k]);
         b[k] = wide(both.value[2 * k + 1]);
       }
-      turn(a, b, angles, in.pairs, first, in.inverse, in.aligned);
+      rotate(a, b, angles, in.pairs, first, in.inverse, in.aligned);
 #pragma unroll
       for (int k = 0; k < kPairs; ++k) {
         both.value[2 * k] = narrow<T>(a[k]);
@@ -116,7 +116,7 @@ __global__ void rotary_kernel(RotaryOperands<T> in, int tokens_of_block) {
         a[k] = wide(low.value[k]);
         b[k] = wide(high.value[k]);
       }
-      turn(a, b, angles, in.pairs, first, in.inverse, in.aligned);
+      rotate(a, b, angles, in.pairs, first, in.inverse, in.aligned);
 #pragma unroll
       for (int k = 0; k < kPack; ++k) {
         low.value[k] = narrow<T>(a[k]);

@@ -165,10 +165,10 @@ __global__ void __launch_bounds__(kThreads)
       Pairs<A> p;
       Pairs<A> ds;
       recompute(p, ds, memory, blocks, longs, in, back, at, tile, count);
-      store_turned(memory.weights, p);
+      store_transposed(memory.weights, p);
       add_values(value_totals, memory, first_feature, in.value_size,
                  [&](int a, int f) { return load_gradient(back.dout, in, at, a, f); });
-      store_turned(memory.weights, ds);
+      store_transposed(memory.weights, ds);
       add_values(key_totals, memory, first_feature, in.size, [&](int a, int f) { return load_query(in, at, a, f); });
     }
   }

@@ -180,7 +180,7 @@ __device__ inline void multiply_logits(TileSums& logits, const SharedLines<kWidt
 template <int kWidth, bool kBackward, bool kPairs>
 struct BlockLines {
   static constexpr int kLines = (kBackward ? 4 : 3) * kMmaTile;
-  static constexpr int kTurned = kPairs ? 2 * kMmaTile * kMmaTile : 0;
+  static constexpr int kPairValues = kPairs ? 2 * kMmaTile * kMmaTile : 0;
 
   SharedLines<kWidth> queries, keys, values, douts;
   SharedLines<kMmaTile> weights, gradients;
@@ -188,7 +188,7 @@ struct BlockLines {
   BlockMemory& blocks;
 
   static constexpr size_t bytes() {
-    return (kLines * kWidth + kTurned) * sizeof(bfloat16) + sizeof(BlockMasks) + sizeof(BlockMemory);
+    return (kLines * kWidth + kPairValues) * sizeof(bfloat16) + sizeof(BlockMasks) + sizeof(BlockMemory);
   }
 
   __device__ BlockLines() : masks(*sets()), blocks(*reinterpret_cast<BlockMemory*>(sets() + 1)) {
@@ -202,7 +202,7 @@ struct BlockLines {
 
  private:
   static __device__ BlockMasks* sets() {
-    return reinterpret_cast<BlockMasks*>(dynamic_shared<bfloat16>() + kLines * kWidth + kTurned);
+    return reinterpret_cast<BlockMasks*>(dynamic_shared<bfloat16>() + kLines * kWidth + kPairValues);
   }
 };
 

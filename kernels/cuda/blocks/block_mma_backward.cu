@@ -193,9 +193,10 @@ __global__ void __launch_bounds__(kMmaThreads)
       store_weights(memory.gradients, first_line, ds[0]);
       __syncthreads();
       if (works && dv != nullptr) {
-        multiply_turned(value_totals, memory.weights, first_line, memory.douts, in.value_size);
+        multiply_transposed(value_totals, memory.weights, first_line, memory.douts, in.value_size);
       }
-      if (works && dk != nullptr) multiply_turned(key_totals, memory.gradients, first_line, memory.queries, in.size);
+      if (works && dk != nullptr)
+        multiply_transposed(key_totals, memory.gradients, first_line, memory.queries, in.size);
     }
   }
   await_copies();

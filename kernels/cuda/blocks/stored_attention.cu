@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kBlock, 2)
   constexpr A kNothing = -std::numeric_limits<A>::infinity();
   WarpVectors<A> vectors(numbers);
   A* const q = vectors.take(in.size);
-  A* const turned = vectors.take(in.size);
+  A* const rotated = vectors.take(in.size);
   A* const total = vectors.take(in.value_size);
   A* const of_block = vectors.take(in.value_size);
   A* const weights = vectors.take(kWarp);
@@ -30,12 +30,12 @@ __global__ void __launch_bounds__(kBlock, 2)
     const int64_t block = in.block_of(line, n);
     if (block < 0) continue;
     const int64_t first = in.first_vector(line, block);
-    turn_vector(turned, q, in.angles_of(line, n), in.pairs, in.size, false, in.interleaved);
+    rotate_vector(rotated, q, in.angles_of(line, n), in.pairs, in.size, false, in.interleaved);
     for (int f = lane; f < in.value_size; f += kWarp) of_block[f] = 0;
     OnlineSoftmax<A> softmax;
     for (int begin = 0; begin < in.regular(); begin += kWarp) {
       const int count = in.regular() - begin < kWarp ? in.regular() - begin : kWarp;
-      A weight = dots<A>(turned, in.key(first, begin), count, in.key_stride(), in.size);
+      A weight = dots<A>(rotated, in.key(first, begin), count, in.key_stride(), in.size);
       if (lane >= count) weight = kNothing;
       const A correction = softmax.take(weight);
       weights[lane] = weight;
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kBlock, 2)
       __syncwarp();
     }
     if (softmax.sum == 0) continue;  // all logits are -inf
-    const A gate = in.landmarks ? dot<A>(turned, in.key(first, in.regular()), in.size) : softmax.top;
+    const A gate = in.landmarks ? dot<A>(rotated, in.key(first, in.regular()), in.size) : softmax.top;
     const A largest = gate > top || gate != gate ? gate : top;
     const A correction = std::exp(top - largest);
     const A share = std::exp(gate - largest);
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kBlock, 2)
   constexpr A kNothing = -std::numeric_limits<A>::infinity();
   WarpVectors<A> vectors(numbers);
   A* const q = vectors.take(in.size);
-  A* const turned = vectors.take(in.size);
+  A* const rotated = vectors.take(in.size);
   A* const total = vectors.take(in.size);
   A* const by_gradient = vectors.take(in.size);
   A* const by_weight = vectors.take(in.size);
@@ -98,13 +98,13 @@ __global__ void __launch_bounds__(kBlock, 2)
     if (block < 0) continue;
     const int64_t first = in.first_vector(line, block);
     const A* const angles = in.angles_of(line, n);
-    turn_vector(turned, q, angles, in.pairs, in.size, false, in.interleaved);
+    rotate_vector(rotated, q, angles, in.pairs, in.size, false, in.interleaved);
     for (int d = lane; d < in.size; d += kWarp) by_gradient[d] = by_weight[d] = 0;
     OnlineSoftmax<A> softmax;
     A inner = 0;
     for (int begin = 0; begin < in.regular(); begin += kWarp) {
       const int count = in.regular() - begin < kWarp ? in.regular() - begin : kWarp;
-      A weight = dots<A>(turned, in.key(first, begin), count, in.key_stride(), in.size);
+      A weight = dots<A>(rotated, in.key(first, begin), count, in.key_stride(), in.size);
       if (lane >= count) weight = kNothing;
       const A dw = dots<A>(dy, in.value(first, begin), count, in.value_stride(), in.value_size);
       A correction = 1;
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kBlock, 2)
     if (in.landmarks) {
       if (softmax.sum == 0) continue;
       const S* const landmark = in.key(first, in.regular());
-      const A share = std::exp(dot<A>(turned, landmark, in.size) - log_sum);
+      const A share = std::exp(dot<A>(rotated, landmark, in.size) - log_sum);
       inner /= softmax.sum;
       for (int d = lane; d < in.size; d += kWarp) {
         const A within = (by_gradient[d] - inner * by_weight[d]) / softmax.sum;
@@ -141,8 +141,8 @@ __global__ void __launch_bounds__(kBlock, 2)
       }
     }
     __syncwarp();
-    turn_vector(turned, by_gradient, angles, in.pairs, in.size, true, in.interleaved);
-    for (int d = lane; d < in.size; d += kWarp) total[d] += turned[d];
+    rotate_vector(rotated, by_gradient, angles, in.pairs, in.size, true, in.interleaved);
+    for (int d = lane; d < in.size; d += kWarp) total[d] += rotated[d];
     __syncwarp();
   }
   for (int d = lane; d < in.size; d += kWarp) dq[line * in.size + d] = narrow<T>(total[d] * in.scale);

@@ -29,8 +29,8 @@ __device__ inline A dot(const X* x, const Y* y, int size) {
 // Computes y = x rotated by angles, or rotated back; pairs of features are as in RotaryInputs. Both are in shared
 // memory, and no lane may still use y. It ends with a barrier of the warp.
 template <typename A>
-__device__ inline void turn_vector(A* y, const A* x, const A* angles, int pairs, int size, bool back,
-                                   bool interleaved) {
+__device__ inline void rotate_vector(A* y, const A* x, const A* angles, int pairs, int size, bool back,
+                                     bool interleaved) {
   if (angles == nullptr) pairs = 0;
   for (int i = lane_of_warp(); i < pairs; i += kWarp) {
     const int at = interleaved ? 2 * i : i;

@@ -90,9 +90,9 @@ __device__ inline void load_queries(const SharedLines<kWidth>& to, const EntryTi
       y = wide(in.q[line * in.size + second]);
       if (turns) {
         const float* const angles = in.angles_of(line, entry % in.chosen);
-        const float turned = x * angles[i] - y * angles[in.pairs + i];
+        const float rotated = x * angles[i] - y * angles[in.pairs + i];
         y = x * angles[in.pairs + i] + y * angles[i];
-        x = turned;
+        x = rotated;
       }
     }
     to.at(a, first) = narrow<bfloat16>(x);

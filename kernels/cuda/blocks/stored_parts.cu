@@ -65,7 +65,7 @@ __global__ void sum_gradients_kernel(bfloat16* dq, const float* parts, StoredInB
                                      int64_t lines) {
   WarpVectors<float> vectors(3 * in.size);
   float* const total = vectors.take(in.size);
-  float* const turned = vectors.take(in.size);
+  float* const rotated = vectors.take(in.size);
   float* const part = vectors.take(in.size);
   const int64_t of_slice = first_element() / kWarp;
   if (of_slice >= lines) return;  // whole warps return, and the block has no barrier
@@ -76,8 +76,8 @@ __global__ void sum_gradients_kernel(bfloat16* dq, const float* parts, StoredInB
     if (in.block_of(line, n) < 0) continue;
     for (int f = lane; f < in.size; f += kWarp) part[f] = parts[(of_slice * in.chosen + n) * in.size + f];
     __syncwarp();
-    turn_vector(turned, part, in.angles_of(line, n), in.pairs, in.size, true, in.interleaved);
-    for (int f = lane; f < in.size; f += kWarp) total[f] += turned[f];
+    rotate_vector(rotated, part, in.angles_of(line, n), in.pairs, in.size, true, in.interleaved);
+    for (int f = lane; f < in.size; f += kWarp) total[f] += rotated[f];
     __syncwarp();
   }
   for (int f = lane; f < in.size; f += kWarp) dq[line * in.size + f] = narrow<bfloat16>(total[f] * in.scale);

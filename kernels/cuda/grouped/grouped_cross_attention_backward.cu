@@ -168,12 +168,12 @@ __global__ void __launch_bounds__(kThreads)
           }
         }
         if (dvalues != nullptr) {
-          store_turned(memory.weights, p);
+          store_transposed(memory.weights, p);
           add_values(value_totals, memory, first_feature, in.value_size,
                      [&](int a, int f) { return loads.gradient(back.dout, a, f); });
         }
         if (dkeys != nullptr) {
-          store_turned(memory.weights, dp);
+          store_transposed(memory.weights, dp);
           add_values(key_totals, memory, first_feature, in.size, [&](int a, int f) { return loads.query(a, f); });
         }
       }

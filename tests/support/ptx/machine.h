@@ -33,11 +33,11 @@ struct Instruction {
   Run run = nullptr;
   Flow flow = Flow::next;
   bool guard_negated = false;
-  int32_t guard = -1;   // a predicate; -1: none
-  int32_t target = -1;  // of a branch
-  int64_t number = 0;   // added to an address
-  uint8_t variant = 0;  // AtomicKind, ShuffleKind, VoteKind or Carry
-  bool turned = false;  // a matrix
+  int32_t guard = -1;       // a predicate; -1: none
+  int32_t target = -1;      // of a branch
+  int64_t number = 0;       // added to an address
+  uint8_t variant = 0;      // AtomicKind, ShuffleKind, VoteKind or Carry
+  bool transposed = false;  // a matrix
   // The following members describe an access to memory.
   Space space = Space::generic;
   uint8_t bytes = 0;           // of an element
