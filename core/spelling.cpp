@@ -29,11 +29,11 @@ std::string nearest_name(std::span<const std::string> names, std::string_view mi
   constexpr size_t kLongest = 100;  // longer names are skipped: the time grows with the square of the length
   if (misspelt.size() > kLongest) return "";
   std::string nearest;
-  size_t least = 2 + misspelt.size() / 3;
+  size_t min_distance = 2 + misspelt.size() / 3;
   for (const std::string& name : names) {
     const size_t distance = edit_distance(name, misspelt);
-    if (distance >= least) continue;
-    least = distance;
+    if (distance >= min_distance) continue;
+    min_distance = distance;
     nearest = name;
   }
   return nearest;

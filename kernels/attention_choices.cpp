@@ -49,20 +49,21 @@ std::vector<int32_t> cut_in_two(const AttentionProblem& p, std::vector<int32_t>&
   return sequences;
 }
 
-// Returns the least time of several calls, after one that is not counted.
+// Returns the smallest time of several calls, after one that is not counted.
 double seconds_on(Device device, const std::function<void()>& call) {
   constexpr int kCalls = 5;
   DeviceBackend& backend = device_backend(device.kind);
   call();
-  double least = std::numeric_limits<double>::max();
+  double min_seconds = std::numeric_limits<double>::max();
   for (int i = 0; i < kCalls; ++i) {
     backend.synchronize();
     const auto started = std::chrono::steady_clock::now();
     call();
     backend.synchronize();
-    least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
+    min_seconds =
+        std::min(min_seconds, std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
   }
-  return least;
+  return min_seconds;
 }
 
 }  // namespace

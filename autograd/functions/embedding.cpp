@@ -45,10 +45,10 @@ struct Columns {
 // and its gradient.
 int64_t rows_of_chunk(int64_t budget, int64_t vocabulary, int64_t count, Device device) {
   constexpr int64_t kBudget = int64_t{16} << 20;
-  constexpr int64_t kLeastOnGpu = 4096;
+  constexpr int64_t kMinOnGpu = 4096;
   int64_t rows = (budget > 0 ? budget : kBudget) / vocabulary;
   const DeviceKind kind = device.kind == DeviceKind::meta ? planned_device() : device.kind;
-  if (budget <= 0 && kind == DeviceKind::cuda) rows = std::max(rows, kLeastOnGpu);
+  if (budget <= 0 && kind == DeviceKind::cuda) rows = std::max(rows, kMinOnGpu);
   return std::clamp<int64_t>(rows, 1, std::max<int64_t>(count, 1));
 }
 

@@ -28,7 +28,7 @@ Tiling tiling(int64_t m, int64_t n) {
   constexpr int64_t kPackingShare = 8;  // packing a column costs as much as this many products per row
   const int64_t threads = ThreadPool::current().threads();
   Tiling best{};
-  int64_t least = std::numeric_limits<int64_t>::max();
+  int64_t min_cost = std::numeric_limits<int64_t>::max();
   int64_t before = 0;
   for (int64_t row_parts = ceil_div(m, kMaxTile); row_parts <= ceil_div(m, kMaxTile) + threads; ++row_parts) {
     const int64_t rows = ceil_div(m, row_parts);
@@ -41,8 +41,8 @@ Tiling tiling(int64_t m, int64_t n) {
       columns = tile_columns;
       const int64_t rounds = ceil_div(ceil_div(m, rows) * ceil_div(n, columns), threads);
       const int64_t cost = rounds * (rows * columns + kPackingShare * (rows + columns));
-      if (cost < least) {
-        least = cost;
+      if (cost < min_cost) {
+        min_cost = cost;
         best = {rows, columns};
       }
     }

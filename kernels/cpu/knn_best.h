@@ -58,7 +58,7 @@ void store_lanes(int32_t* to, const int32_t* from, uint32_t bits) {
   for (; bits != 0; bits &= bits - 1) *to++ = from[std::countr_zero(bits)];
 }
 
-// Returns an integer with the order of the number: zeros are equal, NaN is the least of all.
+// Returns an integer with the order of the number: zeros are equal, NaN is the smallest of all.
 template <typename T>
 auto rank_of(T x) {
   using Rank = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
@@ -230,7 +230,7 @@ class BestOfMany {
     }
     for (int32_t i = 0; i < count; ++i) equal -= ranks_[i] > low ? 1 : 0;
     int32_t kept = 0;
-    Rank least = std::numeric_limits<Rank>::max();
+    Rank min_rank = std::numeric_limits<Rank>::max();
     for (int32_t i = 0; i < count; i += kLanes<T>) {
       Ranks ranks;
       std::memcpy(&ranks, ranks_ + i, sizeof(ranks));
@@ -240,7 +240,7 @@ class BestOfMany {
           if (equal == 0 || ranks_[i + j] != low || i + j >= count) continue;
           stay |= uint32_t{1} << j;
           --equal;
-          least = low;
+          min_rank = low;
         }
       }
       if (count - i < kLanes<T>) stay &= (uint32_t{1} << (count - i)) - 1;
@@ -248,11 +248,11 @@ class BestOfMany {
       store_lanes<kLanes<T>>(entries + kept, entries + i, stay);
       kept += std::popcount(stay);
     }
-    if (least != low) {
-      for (int32_t i = 0; i < count; ++i) least = std::min(least, ranks_[i] > low ? ranks_[i] : least);
+    if (min_rank != low) {
+      for (int32_t i = 0; i < count; ++i) min_rank = std::min(min_rank, ranks_[i] > low ? ranks_[i] : min_rank);
     }
     counts_[query] = kept;
-    limits_[query] = with_rank<T>(least);
+    limits_[query] = with_rank<T>(min_rank);
   }
 
   static constexpr int64_t kSpare = 64;

@@ -183,7 +183,7 @@ __device__ inline int distance_of(int origin, int a, int c) {
 
 // Returns the smallest distance of query a in a tile.
 template <bool kByDistance>
-__device__ inline int least_distance(int origin, int a) {
+__device__ inline int min_distance(int origin, int a) {
   return kByDistance ? origin : distance_of<false>(origin, a, kTile - 1);
 }
 // Returns the number of a distance's random number; visible distances have none below zero. 32-bit results wrap around.
@@ -198,7 +198,7 @@ template <bool kByDistance, typename T>
 __device__ inline MaskGroup mask_group(const AttentionOperands<T>& in, const Place& at, int first_query, int origin,
                                        int a, int g) {
   // The shift rounds down, for negative numbers too.
-  const int64_t group = (random_number_of<int64_t>(in, at, least_distance<kByDistance>(origin, a)) >> 2) + g;
+  const int64_t group = (random_number_of<int64_t>(in, at, min_distance<kByDistance>(origin, a)) >> 2) + g;
   const auto bits = philox(in.key, in.scope, in.first_row + static_cast<uint32_t>(at.row),
                            static_cast<uint32_t>(first_query + a), static_cast<uint32_t>(group));
   uint32_t kept = 0;
@@ -220,8 +220,9 @@ __device__ inline Wide<T> kept(const MaskGroup* mask, const AttentionOperands<T>
                                int a, int distance) {
   if (!in.dropout) return 1;
   // Numbers count from the first one of the query's first group, which hardly depends on the distance.
-  const int least = least_distance<kByDistance>(origin, a);
-  const uint32_t number = random_number_of<uint32_t>(in, at, least) % 4 + static_cast<uint32_t>(distance - least);
+  const int min_distance_of_query = min_distance<kByDistance>(origin, a);
+  const uint32_t number = random_number_of<uint32_t>(in, at, min_distance_of_query) % 4 +
+                          static_cast<uint32_t>(distance - min_distance_of_query);
   const uint32_t group = mask[a * kMaskGroups + number / 4];
   return (group >> (number % 4)) % 2 != 0 ? in.kept : 0;
 }

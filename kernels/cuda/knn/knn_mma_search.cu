@@ -174,9 +174,9 @@ struct Selection {
   }
 
   // Merges the lines with at least min_count staged entries; returns false when there is none.
-  __device__ bool merge_from(int least) {
+  __device__ bool merge_from(int min_count) {
     const int lane = lane_of_warp();
-    unsigned full = __ballot_sync(kAllLanes, lane < kLines && counts[lane % kLines] >= least);
+    unsigned full = __ballot_sync(kAllLanes, lane < kLines && counts[lane % kLines] >= min_count);
     const bool some = full != 0;
     for (; full != 0; full &= full - 1) merge_line(__ffs(static_cast<int>(full)) - 1);
     return some;

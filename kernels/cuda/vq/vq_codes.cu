@@ -39,9 +39,9 @@ __global__ void __launch_bounds__(kThreads)
   const A* const norms = in.norms + static_cast<int64_t>(head) * in.codes;
   const auto line_of = [&](int a) { return ((first_vector + a) * in.kv_heads + head) * in.size; };
 
-  A least[kEach];
+  A nearest[kEach];
   int best[kEach] = {};
-  for (int i = 0; i < kEach; ++i) least[i] = std::numeric_limits<A>::infinity();
+  for (int i = 0; i < kEach; ++i) nearest[i] = std::numeric_limits<A>::infinity();
   for (int first_code = 0; first_code < in.codes; first_code += kTile) {
     Pairs<A> products = {};
     for (int begin = 0; begin < in.size; begin += kDepth) {
@@ -66,8 +66,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
         const A value = norm - products[i][j];
-        if (value < least[i]) {
-          least[i] = value;
+        if (value < nearest[i]) {
+          nearest[i] = value;
           best[i] = code;
         }
       }
@@ -77,10 +77,10 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < kEach; ++i) {
     // The 16 threads of a line form half a warp.
     for (int bits = kSide / 2; bits > 0; bits /= 2) {
-      const A value = __shfl_xor_sync(kAllLanes, least[i], bits);
+      const A value = __shfl_xor_sync(kAllLanes, nearest[i], bits);
       const int code = __shfl_xor_sync(kAllLanes, best[i], bits);
-      if (is_nearer(value, code, least[i], best[i])) {
-        least[i] = value;
+      if (is_nearer(value, code, nearest[i], best[i])) {
+        nearest[i] = value;
         best[i] = code;
       }
     }

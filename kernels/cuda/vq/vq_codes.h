@@ -19,8 +19,8 @@ struct NearestOperands {
 // Says whether a codeword is nearer than the best one, or equally near with a smaller number. A thread without a finite
 // value has code 0, which does not count.
 template <typename A>
-__device__ inline bool is_nearer(A value, int code, A least, int best) {
-  return value < least || (value == least && code < best && value < std::numeric_limits<A>::infinity());
+__device__ inline bool is_nearer(A value, int code, A nearest, int best) {
+  return value < nearest || (value == nearest && code < best && value < std::numeric_limits<A>::infinity());
 }
 
 // Stores codes, codewords and squared distances of 64 vectors whose codes are `found`. A warp takes a vector at a time.

@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kMmaThreads)
     return first_vector + a < in.vectors ? in.x + ((first_vector + a) * in.kv_heads + head) * in.size : nullptr;
   });
   fetch_codewords(0);
-  float least[2] = {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::infinity()};
+  float nearest[2] = {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::infinity()};
   int best[2] = {0, 0};
   for (int first_code = 0; first_code < in.codes; first_code += kMmaTile) {
     await_copies();
@@ -90,8 +90,8 @@ __global__ void __launch_bounds__(kMmaThreads)
         const int code = first_code + n * kMmaColumns + column_of_sum(i);
         if (code >= in.codes) continue;
         const float value = norms[code] - products[0][n].x[i];
-        if (value < least[i / 2]) {
-          least[i / 2] = value;
+        if (value < nearest[i / 2]) {
+          nearest[i / 2] = value;
           best[i / 2] = code;
         }
       }
@@ -100,10 +100,10 @@ __global__ void __launch_bounds__(kMmaThreads)
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     for (int bits = 2; bits > 0; bits /= 2) {
-      const float value = __shfl_xor_sync(kAllLanes, least[half], bits);
+      const float value = __shfl_xor_sync(kAllLanes, nearest[half], bits);
       const int code = __shfl_xor_sync(kAllLanes, best[half], bits);
-      if (is_nearer(value, code, least[half], best[half])) {
-        least[half] = value;
+      if (is_nearer(value, code, nearest[half], best[half])) {
+        nearest[half] = value;
         best[half] = code;
       }
     }
