@@ -86,7 +86,7 @@ struct CrossEntropyOperands {
 };
 
 // With kCopied, a row is first copied to dynamic shared memory, all of it at once, and read there.
-template <typename To, typename From, int kPack, int kTeam, bool kHeld>
+template <typename To, typename From, int kPack, int kTeam, bool kCopied>
 __global__ void __launch_bounds__(RowTeam<kTeam>::kThreads) cross_entropy_kernel(CrossEntropyOperands<To, From> in) {
   using W = Wide<From>;
   __shared__ W of_warps[RowTeam<kTeam>::kThreads / kWarp];
@@ -98,17 +98,17 @@ __global__ void __launch_bounds__(RowTeam<kTeam>::kThreads) cross_entropy_kernel
   const bool counted = in.mask[row] != 0;
   const bool known = target >= 0 && target < in.width;
   const W of_target = known ? wide(x[target]) : std::numeric_limits<W>::quiet_NaN();  // before gradients take its place
-  if constexpr (kHeld) {
-    From* const held = dynamic_shared<From>();
+  if constexpr (kCopied) {
+    From* const copied = dynamic_shared<From>();
     for (int64_t v = lane * kPack; v < in.width; v += kTeam * kPack) {
       if (v + kPack <= in.width) {
-        copy_later(held + v, x + v, true);
+        copy_later(copied + v, x + v, true);
       } else {
-        store<kPack>(held + v, load_part<kPack>(x + v, in.width - v, true), true);
+        store<kPack>(copied + v, load_part<kPack>(x + v, in.width - v, true), true);
       }
     }
     await_copies();  // a thread reads what it has copied itself
-    x = held;
+    x = copied;
   }
   SumOfExponentials<W> total;
   for (int64_t v = lane * kPack; v < in.width; v += kTeam * kPack) {

@@ -16,10 +16,10 @@ __device__ inline bool comes_before(A a, int a_entry, A b, int b_entry) {
   return a_entry < b_entry;
 }
 
-// Merges `count` staged scores, at most 32 kStaged, into the `carried` best ones, which are in order. All lanes of a
+// Merges `count` staged scores, at most 32 kStaged, into the `kept` best ones, which are in order. All lanes of a
 // warp call it.
 template <int kStaged, typename A>
-__device__ inline void merge(A* best, int32_t* entries, int held, const A* staged, const int32_t* staged_entries,
+__device__ inline void merge(A* best, int32_t* entries, int kept, const A* staged, const int32_t* staged_entries,
                              int count, int top_k) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   __syncwarp();
@@ -37,7 +37,7 @@ __device__ inline void merge(A* best, int32_t* entries, int held, const A* stage
     own_entry[u] = staged_entries[at];
     // Binary search among the best.
     int low = 0;
-    int high = held;
+    int high = kept;
     while (low < high) {
       const int middle = (low + high) / 2;
       if (comes_before(best[middle], entries[middle], own[u], own_entry[u])) {
@@ -52,12 +52,12 @@ __device__ inline void merge(A* best, int32_t* entries, int held, const A* stage
     }
   }
   // The old ones move back, beginning with the last, so that only slots are overwritten that no thread reads any more.
-  for (int first = (held - 1) / kWarp * kWarp; first >= 0 && held > 0; first -= kWarp) {
+  for (int first = (kept - 1) / kWarp * kWarp; first >= 0 && kept > 0; first -= kWarp) {
     const int at = first + lane;
     A value = 0;
     int32_t entry = 0;
     int to = top_k;
-    if (at < held) {
+    if (at < kept) {
       value = best[at];
       entry = entries[at];
       to = at;

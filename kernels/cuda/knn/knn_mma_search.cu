@@ -36,12 +36,12 @@ __device__ inline uint64_t exchanged(uint64_t own, int distance, bool better) {
 }
 
 // Does what merge does when each lane has at most one of the best and one staged entry, by a bitonic network.
-__device__ inline void merge_few(float* best, int32_t* entries, int held, const float* staged,
+__device__ inline void merge_few(float* best, int32_t* entries, int kept, const float* staged,
                                  const int32_t* staged_entries, int count, int top_k) {
   const int lane = lane_of_warp();
   __syncwarp();
   uint64_t more = lane < count ? key_of(staged[lane], staged_entries[lane]) : 0;
-  uint64_t own = lane < held ? key_of(best[lane], entries[lane]) : 0;
+  uint64_t own = lane < kept ? key_of(best[lane], entries[lane]) : 0;
 #pragma unroll
   for (int size = 2; size <= kWarp; size *= 2) {
 #pragma unroll
@@ -88,7 +88,7 @@ struct Selection {
   int* counts;  // [lines]; more than kStage: the others wait for room
   int top_k;
   bool is_piece;
-  int held;              // number of best entries of this lane's line
+  int kept;              // number of best entries of this lane's line
   float limit[kGroups];  // scores that are not larger are skipped
 
   static __device__ int line_of(int group) { return group * 8 + lane_of_warp() / 4; }
@@ -108,7 +108,7 @@ struct Selection {
   __device__ void merge_line(int line) {
     const int staging = counts[line];
     const int count = staging < kStage ? staging : kStage;
-    const int before = __shfl_sync(kAllLanes, held, line);
+    const int before = __shfl_sync(kAllLanes, kept, line);
     const int64_t to = static_cast<int64_t>(query_of(line)) * top_k;
     if (top_k <= kWarp) {
       merge_few(best + to, entries + to, before, staged + line * kStage, staged_entries + line * kStage, count, top_k);
@@ -117,7 +117,7 @@ struct Selection {
     }
     const int now = before + count < top_k ? before + count : top_k;
     if (lane_of_warp() == line) {
-      held = now;
+      kept = now;
       counts[line] = 0;
     }
     set_limit(line, now);
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_mma_kernel(Mma
   selection.counts = counts + first_line;
   selection.top_k = top_k;
   selection.is_piece = in.is_piece;
-  selection.held = 0;
+  selection.kept = 0;
 #pragma unroll
   for (int g = 0; g < Selection<kTiles>::kGroups; ++g) {
     // At first every score passes; without a query only NaN does.
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_mma_kernel(Mma
   for (int line = 0; in.is_next && line < kLines; ++line) {
     const int query = Selection<kTiles>::query_of(line);
     if (!at.has_query(query)) continue;
-    int held = 0;
+    int kept = 0;
     for (int k = lane; k - lane < top_k; k += kWarp) {
       const int64_t from = at.line_of_result(in, query) * top_k + k;
       const int32_t entry = k < top_k ? in.index[from] : -1;
@@ -235,11 +235,11 @@ __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_mma_kernel(Mma
         selection.entries[static_cast<int64_t>(query) * top_k + k] = entry;
         selection.best[static_cast<int64_t>(query) * top_k + k] = in.score[from];
       }
-      held += __popc(__ballot_sync(kAllLanes, entry >= 0));
+      kept += __popc(__ballot_sync(kAllLanes, entry >= 0));
     }
-    if (lane == line) selection.held = held;
+    if (lane == line) selection.kept = kept;
     __syncwarp();
-    selection.set_limit(line, held);
+    selection.set_limit(line, kept);
   }
 
   for (int first = at.begin; first < at.end; first += kMmaTile) {
@@ -269,13 +269,13 @@ __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_mma_kernel(Mma
   selection.merge_from(1);
   for (int line = 0; line < kLines; ++line) {
     const int query = Selection<kTiles>::query_of(line);
-    const int held = __shfl_sync(kAllLanes, selection.held, line);
+    const int kept = __shfl_sync(kAllLanes, selection.kept, line);
     if (!at.has_query(query)) continue;
     const int64_t to = at.line_of_result(in, query) * top_k;
     const int64_t from = static_cast<int64_t>(query) * top_k;
     for (int k = lane; k < top_k; k += kWarp) {
-      in.index[to + k] = k < held ? selection.entries[from + k] : -1;
-      in.score[to + k] = k < held ? selection.best[from + k] : 0.0F;
+      in.index[to + k] = k < kept ? selection.entries[from + k] : -1;
+      in.score[to + k] = k < kept ? selection.best[from + k] : 0.0F;
     }
   }
 }

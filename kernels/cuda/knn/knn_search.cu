@@ -130,26 +130,26 @@ __global__ void __launch_bounds__(kThreads) search_kernel(SearchOperands<T, S> i
   const int half = lane / kSide;  // of the warp: the 16 threads of one line of queries
 
   // These belong to query thread_y + 16 i, the same in all 16 threads.
-  int held[kEach];
+  int kept[kEach];
   int waiting[kEach];
   A limit[kEach];
   for (int i = 0; i < kEach; ++i) {
-    held[i] = 0;
+    kept[i] = 0;
     waiting[i] = 0;
     limit[i] = std::numeric_limits<A>::quiet_NaN();
   }
   const auto merge_lines = [&](int i) {
     for (int h = 0; h < 2; ++h) {
       const int count = __shfl_sync(kAllLanes, waiting[i], h * kSide);
-      const int before = __shfl_sync(kAllLanes, held[i], h * kSide);
+      const int before = __shfl_sync(kAllLanes, kept[i], h * kSide);
       if (count == 0) continue;
       const int query = static_cast<int>(threadIdx.x) / kWarp * 2 + h + i * kSide;
       merge<kStaged>(work.best + query * top_k, work.entries + query * top_k, before, staged + query * kStage,
                      staged_entries + query * kStage, count, top_k);
       if (half != h) continue;
       waiting[i] = 0;
-      held[i] = before + count < top_k ? before + count : top_k;
-      if (held[i] == top_k) limit[i] = work.best[query * top_k + top_k - 1];
+      kept[i] = before + count < top_k ? before + count : top_k;
+      if (kept[i] == top_k) limit[i] = work.best[query * top_k + top_k - 1];
     }
   };
 
@@ -180,8 +180,8 @@ __global__ void __launch_bounds__(kThreads) search_kernel(SearchOperands<T, S> i
     if (!work.is_there(in, query)) continue;
     const int64_t to = work.line(in, query) * top_k;
     for (int k = thread_x(); k < top_k; k += kSide) {
-      in.index[to + k] = k < held[i] ? work.entries[query * top_k + k] : -1;
-      in.score[to + k] = k < held[i] ? work.best[query * top_k + k] : A{0};
+      in.index[to + k] = k < kept[i] ? work.entries[query * top_k + k] : -1;
+      in.score[to + k] = k < kept[i] ? work.best[query * top_k + k] : A{0};
     }
   }
 }
