@@ -154,7 +154,7 @@ SearchScratch::SearchScratch(const KnnSizes& s, const Tensor& index, const Tenso
       }
     }
   }
-  // Every part begins with none held, which costs more beside tensor cores.
+  // Every part begins without entries, which costs more beside tensor cores.
   const int64_t min_blocks = tensor_cores ? 256 : 512;
   const int64_t max_parts = ceil_div(slots, kKeysOfPart);
   const bool whole = (bucketed && !tensor_cores) || max_parts <= 1;

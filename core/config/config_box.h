@@ -40,7 +40,7 @@ class ConfigBox {
 
  private:
   struct Stored {
-    explicit Stored(const std::type_info& value) : type(&value) {}
+    explicit Stored(const std::type_info& of_value) : type(&of_value) {}
     virtual ~Stored() = default;
     virtual std::unique_ptr<Stored> copy() const = 0;
     virtual void visit(const std::function<void(const ConfigStruct&)>& use) = 0;
@@ -48,7 +48,7 @@ class ConfigBox {
   };
   template <class T>
   struct StoredValue final : Stored {
-    explicit StoredValue(T value) : Stored(typeid(T)), value(std::move(value)) {}
+    explicit StoredValue(T given) : Stored(typeid(T)), value(std::move(given)) {}
     std::unique_ptr<Stored> copy() const override { return std::make_unique<StoredValue>(value); }
     void visit(const std::function<void(const ConfigStruct&)>& use) override { use(StructRef<T>(value)); }
     T value;

@@ -1,4 +1,4 @@
-// What the table of op cases does not say about attention.
+// Tests of attention beyond the table of op cases.
 #include "kernels/attention.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Attention to blocks: the fused kernel against a composition with whole matrices.
+// Compares the fused kernel of attention to blocks with a composition that has whole matrices.
 #include <algorithm>
 #include <set>
 
@@ -146,7 +146,7 @@ void add_join(std::vector<OpCase>& cases) {
   cases.push_back(made);
 }
 
-// A gate more: its share, and what is left to the others.
+// Adds cases of the context-miss token, one additional gate: its share, and the shares that are left to the others.
 void add_context_miss(std::vector<OpCase>& cases) {
   RandomTensors random(78);
   const std::vector<Tensor> inputs{random.normal({2, 3, 2, 4}), random.normal({2, 2, 3}), random.normal({2, 3, 2, 1})};
@@ -177,7 +177,7 @@ void add_placing(std::vector<OpCase>& cases, const PlacingForm& f) {
   RandomTensors random(static_cast<uint32_t>(cases.size()));
   constexpr int64_t kRows = 3, kQueries = 4, kHeads = 2;
   const int64_t candidates = f.stored + 3;
-  // No candidate twice in a list.
+  // A list has no candidate twice.
   std::vector<int32_t> index;
   for (int64_t i = 0; i < kRows * kQueries * kHeads; ++i) {
     std::vector<int32_t> order;

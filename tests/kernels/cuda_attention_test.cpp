@@ -1,4 +1,4 @@
-// What the table of op cases does not say about attention on the CUDA device, where nobody looks at first_visible.
+// Tests of attention on the CUDA device beyond the table of op cases; there the host does not read first_visible.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the table of op cases does not say about attention to blocks on the CUDA device, where nobody looks at integers.
+// Tests of attention to blocks on the CUDA device beyond the table of op cases; there the host does not read integers.
 #include <gtest/gtest.h>
 
 #include <algorithm>

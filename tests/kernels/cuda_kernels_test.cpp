@@ -1,4 +1,4 @@
-// What op cases leave open of CUDA kernels: addresses, very wide rows, input that only the device sees.
+// Tests of CUDA kernels beyond the op cases: addresses, very wide rows, input that only the device sees.
 #include <gtest/gtest.h>
 
 #include "kernels/cross_entropy.h"
@@ -118,8 +118,8 @@ TEST_F(CudaKernels, AddressesDoNotChangeABit) {
   }
 }
 
-// Long rows are held in shared memory where their address allows it and read from global memory otherwise; one of them
-// does not fit. Rows lie apart and end within a pack.
+// Long rows are copied to shared memory where their address allows it and read from global memory otherwise; one of
+// them does not fit. Rows lie apart and end within a pack.
 TEST_F(CudaKernels, WhereLogitsAreHeldDoesNotChangeABit) {
   for (const int64_t width : {8197, 60003}) {
     const int64_t stride = (width + 15) / 16 * 16;

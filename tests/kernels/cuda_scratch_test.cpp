@@ -1,4 +1,4 @@
-// What a plan takes for a call is what the CUDA kernels take.
+// A plan counts for a call the bytes that the CUDA kernels take.
 #include <gtest/gtest.h>
 
 #include "kernels/attention.h"

@@ -1,5 +1,5 @@
-// What the table of op cases does not say about grouped cross-attention: extreme logits, what is not read, generation,
-// and bad input. On the CPU and, with CUDA's kernels on the host (cuda/), on that device.
+// Tests of grouped cross-attention beyond the table of op cases: extreme logits, operands that are not read,
+// generation, and bad input. They run on the CPU and, with CUDA's kernels on the host (cuda/), on that device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -273,7 +273,7 @@ TEST_P(GroupedCrossAttention, NumbersThatNameNothing) {
     EXPECT_ERROR(run(lists), ErrorKind::internal, "list 1 of row 0 is read by query 5 and before a gap");
     return;
   }
-  // Nobody looks at them on the host: they name nothing.
+  // The host does not check these numbers, which name nothing.
   ops::GroupedCrossAttentionInputs tame = in;
   tame.chosen = placed(Tensor::from(std::vector<int32_t>{0, -1, -1, -1, 3, 0, 2, 3, 1, -1, 3, 1}, in.weight.shape()));
   EXPECT_TRUE(same_bits(run(wild).d.dkeys, run(tame).d.dkeys));

@@ -102,7 +102,7 @@ ops::KnnMemory assembled(const KnnForm& form, const Tensors& in, size_t first) {
           form.in_host_memory};
 }
 
-// What the kernels are to see: entry m of a row and head.
+// Holds the values that kernels must read: entry m of a row and head.
 class Entries {
  public:
   Entries(const Tensors& in, size_t first, bool of_values)

@@ -1,4 +1,4 @@
-// External memories: how retrieved values meet local attention, and how vectors are stored in 8 bits.
+// External memories: the gate between retrieved values and local attention, and vectors stored in 8 bits.
 #include <cmath>
 #include <limits>
 

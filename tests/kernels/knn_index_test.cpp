@@ -28,7 +28,7 @@ class KnnIndexes : public ::testing::Test {
     q_ = random.normal({1, kQueries, 1, kSize}, 1, 0, DType::f32);
   }
 
-  // The memory of one row and head after so many entries.
+  // Returns the memory of one row and head after so many entries.
   ops::KnnMemory ring(int64_t written) const {
     ops::KnnMemory memory;
     memory.keys = Tensor::zeros({1, kSlots, 1, kSize}, DType::f32);
@@ -71,7 +71,7 @@ TEST_F(KnnIndexes, FindWhatIsReadable) {
     index.update(written, read_entries(ring(written), 0, 0, written));
     EXPECT_EQ(index.is_ready(), written >= 700);
     if (!index.is_ready()) continue;
-    // All lists: the exact search, to the last bit; few: most of it.
+    // With all lists the result is that of the exact search, to the last bit; with few it is most of it.
     const Found all = searched(index, written, 16);
     EXPECT_TRUE(same_bits(all.index, exact(written).index));
     EXPECT_TRUE(same_bits(all.score, exact(written).score));

@@ -1,5 +1,5 @@
-// Search of an external memory: to the last bit what sorting all scores gives, in any number of threads; and what its
-// kernels refuse.
+// Searches of an external memory equal, to the last bit, a sort of all scores, with any number of threads. Tests also
+// what the kernels refuse.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the table of op cases does not say about attention to stored blocks.
+// Tests of attention to stored blocks beyond the table of op cases.
 #include <gtest/gtest.h>
 
 #include <algorithm>

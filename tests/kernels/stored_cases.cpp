@@ -1,4 +1,4 @@
-// Attention to stored blocks: the fused kernel against a composition with whole matrices.
+// Compares the fused kernel of attention to stored blocks with a composition that has whole matrices.
 #include <algorithm>
 
 #include "autograd/functions/axis.h"

@@ -1,5 +1,5 @@
-// Which calls of grouped cross-attention and of attention to blocks, stored ones too, run on tensor cores, on the host,
-// where their products are counted; and that operands lie in different banks.
+// Tests which calls of grouped cross-attention and of attention to blocks, stored ones too, run on tensor cores, and
+// that operands lie in different banks. The kernels run on the host, which counts the products of tensor cores.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -125,7 +125,7 @@ void expect_products(const Sizes& sizes, bool forward, bool backward) {
   const Products blocks = of_blocks(sizes);
   EXPECT_EQ(blocks.forward, forward);
   EXPECT_EQ(blocks.backward, backward);
-  // Where values are too wide for the backward pass, stored blocks stay with the other kernels in both.
+  // If values are too wide for the backward pass, stored blocks use the other kernels in both passes.
   const Products stored = of_stored(sizes);
   EXPECT_EQ(stored.forward, backward);
   EXPECT_EQ(stored.backward, backward);

@@ -1,4 +1,4 @@
-// Attention through cuDNN: how its operands are made of those of ops::attention.
+// Tests how the operands of cuDNN's attention are made from those of ops::attention.
 // tests/support/cuda_shim/cudnn_plans.cpp computes in cuDNN's place.
 #include <gtest/gtest.h>
 
@@ -184,7 +184,7 @@ TEST_F(CudnnAttentionOperands, WhatItDoesNotComputeIsRefused) {
   ops::attention(out, lse, in);
 }
 
-// Nothing but padding: cuDNN is not called, and everything is zero.
+// With padding alone cuDNN is not called, and everything is zero.
 TEST_F(CudnnAttentionOperands, RowsWithoutDocumentsGiveZeros) {
   const AttentionForm form{.rows = 2, .queries = 4, .slots = 3};
   ops::AttentionInputs in = attention_inputs(form, 3);

@@ -1,5 +1,5 @@
-// External memory: which kernels run, what shared memory they ask for, and that neither pieces nor parts of a memory
-// change a result.
+// Tests which kernels of the external memory run, how much shared memory they request, and that neither pieces nor
+// parts of a memory change a result.
 #include <gtest/gtest.h>
 
 #include <cuda_runtime.h>

@@ -18,7 +18,7 @@ constexpr Device kCuda{DeviceKind::cuda, 0};
 constexpr int kCompute = 0, kCopy = 1, kFetch = 2;
 constexpr int64_t kCount = 3000;
 
-// With each of the streams behind the others.
+// Runs the test with each of the streams behind the others.
 class CudaMemory : public ::testing::TestWithParam<int> {
  protected:
   CudaMemory() { shim::slow_down_stream(GetParam()); }

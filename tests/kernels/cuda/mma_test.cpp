@@ -1,5 +1,5 @@
-// Fragments of tensor cores, on the host: what the stand-in for the instructions does against the layouts that CUTLASS
-// describes them by, and the operands that SharedLines makes against plain products.
+// Tests the fragments of tensor cores on the host: compares the substitute for the instructions with CUTLASS's
+// descriptions of their layouts, and the operands that SharedLines makes with plain products.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -14,7 +14,7 @@
 namespace quire::test {
 namespace {
 
-// What the rank ends with.
+// Returns the sums with which the rank ends.
 std::vector<float> sum(int rank, const ncclUniqueId& id, const cuda::NcclLibrary& nccl) {
   Ranks ranks(std::make_unique<LoneControl>(rank, 2), nullptr);
   cuda::NcclCollectives collectives(nccl, ranks, nccl_place(ranks, nullptr));

@@ -1,5 +1,5 @@
-// Transformer-VQ on tensor cores, on the host: which calls reach them, how many products they take, and that what is
-// not in use does not matter.
+// Tests Transformer-VQ on tensor cores, on the host: which calls reach them, how many products they take, and that
+// codewords that are not in use do not matter.
 #include <gtest/gtest.h>
 
 #include <cmath>
