@@ -50,7 +50,8 @@ Values inputs() {
   return in;
 }
 
-// What the queries of a part of the rows' tokens find: windows and caches, at positions that count from its first one.
+// Holds what the queries of a part of the rows' tokens find: windows and caches, at positions that count from its first
+// one.
 struct Places {
   std::vector<int32_t> first_visible, first_in_block, origin, limit;
 

@@ -120,7 +120,7 @@ TEST_F(CudaKernels, AddressesDoNotChangeABit) {
 
 // Long rows are copied to shared memory where their address allows it and read from global memory otherwise; one of
 // them does not fit. Rows lie apart and end within a pack.
-TEST_F(CudaKernels, WhereLogitsAreHeldDoesNotChangeABit) {
+TEST_F(CudaKernels, ThePlaceOfLogitsDoesNotChangeABit) {
   for (const int64_t width : {8197, 60003}) {
     const int64_t stride = (width + 15) / 16 * 16;
     const Tensor rows = normal({2, stride}, DType::f32);

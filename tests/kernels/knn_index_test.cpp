@@ -41,8 +41,8 @@ class KnnIndexes : public ::testing::Test {
   }
 
   struct Found {
-    Tensor index = Tensor::zeros({1, kQueries, 1, kWanted}, DType::i32);
-    Tensor score = Tensor::zeros({1, kQueries, 1, kWanted}, DType::f32);
+    Tensor index = Tensor::zeros({1, kQueries, 1, kTopK}, DType::i32);
+    Tensor score = Tensor::zeros({1, kQueries, 1, kTopK}, DType::f32);
   };
   Found exact(int64_t written) const {
     Found found;
@@ -51,7 +51,7 @@ class KnnIndexes : public ::testing::Test {
   }
   Found searched(const KnnIndex& index, int64_t written, int64_t probes) const {
     Found found;
-    index.search(found.index.data<int32_t>(), found.score.data<float>(), q_.data<float>(), kQueries, kWanted, probes,
+    index.search(found.index.data<int32_t>(), found.score.data<float>(), q_.data<float>(), kQueries, kTopK, probes,
                  read_entries(ring(written), 0, 0, written));
     return found;
   }
@@ -59,7 +59,7 @@ class KnnIndexes : public ::testing::Test {
   static constexpr int64_t kWritten = 5000;
   static constexpr int64_t kSlots = 2000;
   static constexpr int64_t kQueries = 40;
-  static constexpr int64_t kWanted = 10;
+  static constexpr int64_t kTopK = 10;
   const KnnIndexOptions options_{kSize, kSlots, 16, 700};
   Tensor keys_, q_;
 };
@@ -76,7 +76,7 @@ TEST_F(KnnIndexes, FindWhatIsReadable) {
     EXPECT_TRUE(same_bits(all.index, exact(written).index));
     EXPECT_TRUE(same_bits(all.score, exact(written).score));
     const Found some = searched(index, written, 4);
-    const double share = recall(some.index.data<int32_t>(), exact(written).index.data<int32_t>(), kQueries, kWanted);
+    const double share = recall(some.index.data<int32_t>(), exact(written).index.data<int32_t>(), kQueries, kTopK);
     EXPECT_GE(share, 0.6);
     EXPECT_LE(share, 1);
   }

@@ -274,9 +274,9 @@ BlockAttention composed_block_attention(Tape& tape, const Variable& q, const Var
       return blocks.in_own(row, query, key);
     }),
                      shares, {});
-    int32_t most = 0;
-    for (int64_t i = 0; i < in.block.numel(); ++i) most = std::max(most, in.block.data<int32_t>()[i]);
-    for (int32_t block = 0; block <= most; ++block) {
+    int32_t max_block = 0;
+    for (int64_t i = 0; i < in.block.numel(); ++i) max_block = std::max(max_block, in.block.data<int32_t>()[i]);
+    for (int32_t block = 0; block <= max_block; ++block) {
       const auto of_block = [&](bool landmarks) {
         return blocks.mask([&, landmarks](int64_t row, int64_t query, int64_t, int64_t key) {
           return blocks.number(row, key) == block && blocks.in_earlier(row, query, key) &&

@@ -26,7 +26,7 @@ using Run = Operation*;
 
 enum class Space : uint8_t { generic, shared };
 
-// What becomes of lanes behind an instruction.
+// Says what becomes of lanes behind an instruction.
 enum class Flow : uint8_t { next, branch, end, warp, block };
 
 struct Instruction {

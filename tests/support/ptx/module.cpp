@@ -112,8 +112,9 @@ std::unique_ptr<Kernel> read_kernel(const std::string& file, const std::string& 
         kernel = std::make_unique<Kernel>();
         kernel->name = name;
         kernel->file = file;
-        const size_t most = limits.find(".maxntid");
-        if (most != std::string::npos) kernel->max_threads = std::stoul(limits.substr(most + std::strlen(".maxntid")));
+        const size_t limit = limits.find(".maxntid");
+        if (limit != std::string::npos)
+          kernel->max_threads = std::stoul(limits.substr(limit + std::strlen(".maxntid")));
         of_kernel = function;
       }
       at = end;
