@@ -83,9 +83,9 @@ void Tape::sweep() {
     // The record is moved out first, so that everything in it is freed when this iteration ends.
     Record record = std::move(records_.back());
     records_.pop_back();
-    const bool is_wanted = std::any_of(record.outputs.begin(), record.outputs.end(),
+    const bool is_needed = std::any_of(record.outputs.begin(), record.outputs.end(),
                                        [](const auto& gradient) { return gradient->has_value(); });
-    if (is_wanted) {
+    if (is_needed) {
       std::vector<Tensor> dvalues;
       for (const auto& output : record.outputs) dvalues.push_back(output->has_value() ? output->take() : Tensor());
       record.backward(dvalues);

@@ -10,7 +10,7 @@
 
 namespace quire {
 
-// How a tape treats the operations that run on it.
+// Says how a tape treats the operations that run on it.
 enum class TapeMode {
   recording,
   idle,    // evaluation: nothing is saved and no result needs a gradient

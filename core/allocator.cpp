@@ -75,17 +75,17 @@ void CachingAllocator::system_deallocate(void* pointer, size_t) {
 }
 
 void* CachingAllocator::allocate(size_t bytes) {
-  const size_t wanted = rounded(bytes);
+  const size_t requested = rounded(bytes);
   const std::lock_guard lock(mutex_);
-  const auto found = free_.lower_bound({wanted, nullptr});
-  if (found != free_.end() && found->first <= wanted + wanted / 8) {
+  const auto found = free_.lower_bound({requested, nullptr});
+  if (found != free_.end() && found->first <= requested + requested / 8) {
     void* block = found->second;
     capacity_[block] = found->first;
     free_.erase(found);
-    count_in(stats_, wanted);
+    count_in(stats_, requested);
     return block;
   }
-  void* block = system_allocate(wanted);
+  void* block = system_allocate(requested);
   if (block == nullptr) {
     // Frees the cached blocks of other sizes, which may be enough for this request.
     for (const auto& [capacity, cached] : free_) {
@@ -93,17 +93,17 @@ void* CachingAllocator::allocate(size_t bytes) {
       stats_.bytes_from_system -= static_cast<int64_t>(capacity);
     }
     free_.clear();
-    block = system_allocate(wanted);
+    block = system_allocate(requested);
   }
   if (block == nullptr) {
     fail(ErrorKind::memory,
-         "out of memory: {} bytes wanted, {} in use; use fewer rows, a shorter subsequence or a smaller model", wanted,
-         stats_.bytes_in_use);
+         "out of memory: {} bytes requested, {} in use; use fewer rows, a shorter subsequence or a smaller model",
+         requested, stats_.bytes_in_use);
   }
-  capacity_[block] = wanted;
-  stats_.bytes_from_system += static_cast<int64_t>(wanted);
+  capacity_[block] = requested;
+  stats_.bytes_from_system += static_cast<int64_t>(requested);
   ++stats_.system_allocations;
-  count_in(stats_, wanted);
+  count_in(stats_, requested);
   return block;
 }
 

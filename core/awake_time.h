@@ -12,20 +12,20 @@ namespace quire {
 class AwakeTime {
  public:
   using Duration = std::chrono::steady_clock::duration;
-  // Call passed() at least once per `most_at_once`: a longer gap between two calls means that the process was stopped,
-  // and it counts as `most_at_once`.
-  explicit AwakeTime(Duration most_at_once = std::chrono::seconds(1)) : most_at_once_(most_at_once) {}
+  // Call passed() at least once per `max_at_once`: a longer gap between two calls means that the process was stopped,
+  // and it counts as `max_at_once`.
+  explicit AwakeTime(Duration max_at_once = std::chrono::seconds(1)) : max_at_once_(max_at_once) {}
 
   // Returns the time since construction, without stops.
   Duration passed() {
     const auto now = std::chrono::steady_clock::now();
-    passed_ += std::min(now - looked_, most_at_once_);
+    passed_ += std::min(now - looked_, max_at_once_);
     looked_ = now;
     return passed_;
   }
 
  private:
-  Duration most_at_once_;
+  Duration max_at_once_;
   std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
   Duration passed_{};
 };

@@ -1,4 +1,4 @@
-# What makes a whole build short: headers that are parsed once for many files, and files that are compiled together.
+# Two options make a whole build short: headers are parsed once for many files, and files are compiled together.
 # Both hide a missing #include, so the presets clang and debug switch them off.
 option(QUIRE_PRECOMPILE "Parse common headers once for many files" ON)
 option(QUIRE_UNITY "Compile several files of a folder together: a change of one costs a little more, all cost half" ON)

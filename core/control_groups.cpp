@@ -90,14 +90,14 @@ std::vector<ControlGroup> control_groups(const std::string& controller, const fs
 }
 
 std::optional<double> cpu_quota(const fs::path& root) {
-  std::optional<double> least;
+  std::optional<double> min_quota;
   for (const ControlGroup& group : control_groups("cpu", root)) {
     const std::optional<double> quota =
         group.version == 2 ? ratio(group.folder / "cpu.max")
                            : ratio(group.folder / "cpu.cfs_quota_us", group.folder / "cpu.cfs_period_us");
-    if (quota) least = std::min(least.value_or(*quota), *quota);
+    if (quota) min_quota = std::min(min_quota.value_or(*quota), *quota);
   }
-  return least;
+  return min_quota;
 }
 
 }  // namespace quire

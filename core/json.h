@@ -23,12 +23,12 @@ extern template nlohmann::ordered_json parse_json(std::string_view text, std::st
 // Some readers of JSON round larger integers.
 inline constexpr int64_t kLargestJsonInteger = int64_t{1} << 53;
 
-// Returns an integer within [least, kLargestJsonInteger], else throws json::exception. nlohmann's own get() takes true,
+// Returns an integer within [min, kLargestJsonInteger], else throws json::exception. nlohmann's own get() takes true,
 // 1.5 and 1e300 for integers.
 template <class Json>
-int64_t json_integer(const Json& value, int64_t least = 0) {
+int64_t json_integer(const Json& value, int64_t min = 0) {
   const auto integer = value.template get_ref<const int64_t&>();  // negative for values that do not fit
-  if (integer >= least && integer <= kLargestJsonInteger) return integer;
+  if (integer >= min && integer <= kLargestJsonInteger) return integer;
   throw Json::out_of_range::create(401, "integer out of range", nullptr);
 }
 

@@ -30,8 +30,8 @@ std::vector<fs::path> python_environments() {
     if (folder.empty() || !fs::exists(python, ignored)) continue;
     // Follows links one by one: the first leads to an environment, further ones to the environment that it was made
     // from.
-    constexpr int kMostLinks = 16;
-    for (int link = 0; link < kMostLinks; ++link) {
+    constexpr int kMaxLinks = 16;
+    for (int link = 0; link < kMaxLinks; ++link) {
       found.push_back(python.parent_path().parent_path());
       const fs::path to = fs::read_symlink(python, ignored);
       if (to.empty()) break;

@@ -20,7 +20,7 @@ int64_t Shape::numel() const {
     if (size == 0) return 0;
     fits = fits && !__builtin_mul_overflow(count, size, &count);
   }
-  if (!fits || count > kMostElements) {
+  if (!fits || count > kMaxElements) {
     fail(ErrorKind::memory, "a tensor of {} elements is more than any machine holds; use a smaller model or fewer rows",
          fmt::join(begin(), end(), " x "));
   }

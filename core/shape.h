@@ -11,7 +11,7 @@ namespace quire {
 
 inline constexpr int kMaxRank = 6;
 // The largest number of elements of a tensor. Sums of the bytes of many such tensors fit 64 bits.
-inline constexpr int64_t kMostElements = int64_t{1} << 42;
+inline constexpr int64_t kMaxElements = int64_t{1} << 42;
 
 class Shape {
  public:
@@ -22,7 +22,7 @@ class Shape {
   int rank() const { return rank_; }
   int64_t operator[](int axis) const { return sizes_[static_cast<size_t>(axis < 0 ? axis + rank_ : axis)]; }
   int64_t& operator[](int axis) { return sizes_[static_cast<size_t>(axis < 0 ? axis + rank_ : axis)]; }
-  int64_t numel() const;  // Error(memory) above kMostElements
+  int64_t numel() const;  // Error(memory) above kMaxElements
   bool operator==(const Shape& other) const;
   std::string to_string() const;  // "[4, 512, 256]"
 

@@ -25,22 +25,22 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return cost[a.size()][b.size()];
 }
 
-std::string nearest_name(std::span<const std::string> names, std::string_view wanted) {
+std::string nearest_name(std::span<const std::string> names, std::string_view misspelt) {
   constexpr size_t kLongest = 100;  // longer names are skipped: the time grows with the square of the length
-  if (wanted.size() > kLongest) return "";
+  if (misspelt.size() > kLongest) return "";
   std::string nearest;
-  size_t least = 2 + wanted.size() / 3;
+  size_t min_distance = 2 + misspelt.size() / 3;
   for (const std::string& name : names) {
-    const size_t distance = edit_distance(name, wanted);
-    if (distance >= least) continue;
-    least = distance;
+    const size_t distance = edit_distance(name, misspelt);
+    if (distance >= min_distance) continue;
+    min_distance = distance;
     nearest = name;
   }
   return nearest;
 }
 
-std::string did_you_mean(std::span<const std::string> names, std::string_view wanted) {
-  const std::string nearest = nearest_name(names, wanted);
+std::string did_you_mean(std::span<const std::string> names, std::string_view misspelt) {
+  const std::string nearest = nearest_name(names, misspelt);
   return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
 }
 

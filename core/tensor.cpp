@@ -135,10 +135,10 @@ Tensor Tensor::strided(const Shape& shape, const Shape& strides, int64_t offset)
   view.strides_ = strides;
   int64_t last = view.offset_;
   for (int axis = 0; axis < shape.rank(); ++axis) last += (shape[axis] - 1) * strides[axis];
-  const auto held = static_cast<int64_t>(storage_->bytes() / size_of(dtype_));
-  QUIRE_CHECK(shape.rank() == strides.rank() && offset >= -offset_ && (shape.numel() == 0 || last < held),
+  const auto stored = static_cast<int64_t>(storage_->bytes() / size_of(dtype_));
+  QUIRE_CHECK(shape.rank() == strides.rank() && offset >= -offset_ && (shape.numel() == 0 || last < stored),
               "strided: {} by {} from element {} does not lie in a storage of {}", shape.to_string(),
-              strides.to_string(), view.offset_, held);
+              strides.to_string(), view.offset_, stored);
   return view;
 }
 
@@ -234,8 +234,8 @@ void Tensor::download(void* host) const {
   if (numel() > 0) device_backend(device_.kind).copy_to_host(host, raw(), static_cast<size_t>(bytes()));
 }
 
-void Tensor::check_dtype(DType wanted) const {
-  QUIRE_CHECK(dtype_ == wanted, "tensor: elements are {}, not {}", name_of(dtype_), name_of(wanted));
+void Tensor::check_dtype(DType expected) const {
+  QUIRE_CHECK(dtype_ == expected, "tensor: elements are {}, not {}", name_of(dtype_), name_of(expected));
 }
 
 }  // namespace quire

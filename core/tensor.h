@@ -102,7 +102,7 @@ class Tensor {
   void download(void* host) const;
 
  private:
-  void check_dtype(DType wanted) const;
+  void check_dtype(DType expected) const;
   static Tensor described(const Shape& shape, DType dtype, Device device);
   static Tensor uploaded(const void* values, int64_t count, DType dtype, const Shape& shape, Device device);
 

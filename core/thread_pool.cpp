@@ -84,11 +84,11 @@ struct ThreadPool::State {
 };
 
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
-  const int wanted = threads > 0 ? threads : allowed_cores();
-  state_->workers.reserve(static_cast<size_t>(wanted - 1));
+  const int count = threads > 0 ? threads : allowed_cores();
+  state_->workers.reserve(static_cast<size_t>(count - 1));
   try {
-    for (int i = 1; i < wanted; ++i) {
-      state_->workers.push_back(start_thread(fmt::format("thread {} of {} (run.threads)", i + 1, wanted),
+    for (int i = 1; i < count; ++i) {
+      state_->workers.push_back(start_thread(fmt::format("thread {} of {} (run.threads)", i + 1, count),
                                              [state = state_.get()] { state->serve(); }));
     }
   } catch (...) {

@@ -13,7 +13,7 @@ namespace quire {
 
 namespace {
 
-constexpr int64_t kMostFeatures = 256;
+constexpr int64_t kMaxFeatures = 256;
 constexpr int64_t kFeatureStep = 8;
 
 CudnnAnswers& answers() {
@@ -49,20 +49,21 @@ std::vector<int32_t> cut_in_two(const AttentionProblem& p, std::vector<int32_t>&
   return sequences;
 }
 
-// Returns the least time of several calls, after one that is not counted.
+// Returns the smallest time of several calls, after one that is not counted.
 double seconds_on(Device device, const std::function<void()>& call) {
   constexpr int kCalls = 5;
   DeviceBackend& backend = device_backend(device.kind);
   call();
-  double least = std::numeric_limits<double>::max();
+  double min_seconds = std::numeric_limits<double>::max();
   for (int i = 0; i < kCalls; ++i) {
     backend.synchronize();
     const auto started = std::chrono::steady_clock::now();
     call();
     backend.synchronize();
-    least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
+    min_seconds =
+        std::min(min_seconds, std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
   }
-  return least;
+  return min_seconds;
 }
 
 }  // namespace
@@ -91,9 +92,9 @@ std::string why_not_in_cudnn(const AttentionProblem& p) {
     return fmt::format("its backward pass has no {}; use run.precision: bf16", quire::name_of(p.type));
   }
   for (const int64_t features : {p.size, p.value_size}) {
-    if (features % kFeatureStep != 0 || features > kMostFeatures) {
+    if (features % kFeatureStep != 0 || features > kMaxFeatures) {
       return fmt::format("heads have {} features; it needs a multiple of {} up to {}", features, kFeatureStep,
-                         kMostFeatures);
+                         kMaxFeatures);
     }
   }
   if (p.queries == 1 && p.carried == 0) return "it refuses one query with one key";

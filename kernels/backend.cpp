@@ -61,16 +61,16 @@ CudaReport load_gpu() {
     return report;
   }
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  const bool wanted = visible == nullptr || *visible != '\0';
+  const bool gpu_allowed = visible == nullptr || *visible != '\0';
   // CUDA's libraries are large, so they are not loaded without a driver.
   if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) == nullptr) {
     const std::string why = dlerror();
     const bool absent = why.starts_with("libcuda.so.1: cannot open shared object file: No such file");
     report.reason = absent ? "there is no NVIDIA driver" : fmt::format("the NVIDIA driver cannot be loaded ({})", why);
-    report.expected = wanted && !absent;
+    report.expected = gpu_allowed && !absent;
     return report;
   }
-  report.expected = wanted;
+  report.expected = gpu_allowed;
   const char* name = load_library(path, report.reason);
   if (name != nullptr) report.gpu = name;
   return report;
@@ -90,12 +90,12 @@ FaissReport find_faiss() {
 BackendReport load() {
   BackendReport report;
   const std::filesystem::path folder = library_folder();
-  const char* wanted = std::getenv("QUIRE_CPU");
+  const char* requested = std::getenv("QUIRE_CPU");
   for (const Variant& variant : kVariants) {
-    if (wanted != nullptr && wanted != std::string_view(variant.name)) continue;
+    if (requested != nullptr && requested != std::string_view(variant.name)) continue;
     const std::filesystem::path path = folder / fmt::format("libquire_cpu_{}.so", variant.name);
     if (!std::filesystem::exists(path)) {
-      if (wanted != nullptr) report.notices.push_back(fmt::format("{} is missing", path.filename().string()));
+      if (requested != nullptr) report.notices.push_back(fmt::format("{} is missing", path.filename().string()));
       continue;
     }
     if (!variant.runs()) {
@@ -112,8 +112,8 @@ BackendReport load() {
     return report;
   }
   if (report.notices.empty()) {
-    report.notices.push_back(wanted != nullptr ? fmt::format("QUIRE_CPU is {}, not v3, v4 or native", wanted)
-                                               : "libquire_cpu_v3.so is missing");
+    report.notices.push_back(requested != nullptr ? fmt::format("QUIRE_CPU is {}, not v3, v4 or native", requested)
+                                                  : "libquire_cpu_v3.so is missing");
   }
   fail(ErrorKind::config, "no CPU kernels could be loaded from {}: {}", folder.string(),
        fmt::format("{}", fmt::join(report.notices, "; ")));

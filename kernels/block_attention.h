@@ -94,7 +94,7 @@ QUIRE_OP(stored_attention, const Tensor& out, const Tensor& lse, const StoredAtt
 QUIRE_OP(stored_attention_backward, const Tensor& dq, const Tensor& dout, const Tensor& dlse, const Tensor& out,
          const Tensor& lse, const StoredAttentionInputs& in);
 
-inline constexpr int64_t kMostChosenBlocks = 256;  // for one query
+inline constexpr int64_t kMaxChosenBlocks = 256;  // for one query
 
 // Places the chosen blocks. A row has length[r] blocks in a ring of C slots, whose next write goes to head[r]. Of the
 // candidates that `index` lists, number first[r] is the oldest one in the ring; numbers from `stored` on are blocks of

@@ -177,7 +177,7 @@ void check_rotary(const Tensor& out, const ops::RotaryInputs& in) {
                   out.dtype() == in.x.dtype() && in.table.dtype() == wide_type(in.x.dtype()),
               "rotary: {} from {} {} and a table of {}; out and x must be contiguous and alike",
               out.shape().to_string(), name_of(in.x.dtype()), in.x.shape().to_string(), name_of(in.table.dtype()));
-  QUIRE_CHECK(2 * pairs <= in.x.dim(3), "rotary: {} features are turned but a head has {}", 2 * pairs, in.x.dim(3));
+  QUIRE_CHECK(2 * pairs <= in.x.dim(3), "rotary: {} features are rotated but a head has {}", 2 * pairs, in.x.dim(3));
   const bool ring = in.head.defined();
   QUIRE_CHECK(!ring || in.head.numel() == rows, "rotary: {} heads of rings for {} rows", in.head.numel(), rows);
   const bool given = in.position.defined();

@@ -49,16 +49,16 @@ BlockScratch::BlockScratch(const BlockSizes& s, Device device)
 BlockBackwardScratch::BlockBackwardScratch(const BlockSizes& s, const ops::BlockAttentionInputs& in, Device device) {
   const DType wide = wide_type(in.q.dtype());
   delta = Tensor::empty({s.rows, s.heads, s.queries}, wide, device);
-  const int64_t most = s.keys / (kGpuTile + 1);
-  if (!in.landmark.defined() || most == 0) return;
-  long_blocks = Tensor::empty({s.rows, s.heads, s.queries, most, kLongBlockNumbers}, wide, device);
+  const int64_t max_long_blocks = s.keys / (kGpuTile + 1);
+  if (!in.landmark.defined() || max_long_blocks == 0) return;
+  long_blocks = Tensor::empty({s.rows, s.heads, s.queries, max_long_blocks, kLongBlockNumbers}, wide, device);
 }
 
 StoredScratch::StoredScratch(const StoredSizes& s, const ops::StoredAttentionInputs& in, bool backward) {
   const Device device = in.q.device();
   const int64_t width = backward ? s.size : s.value_size;
   const int64_t of_line = s.chosen * width * static_cast<int64_t>(sizeof(float));
-  lines = std::max<int64_t>(1, std::min(s.rows * s.queries * s.heads, most_bytes / of_line));
+  lines = std::max<int64_t>(1, std::min(s.rows * s.queries * s.heads, max_bytes / of_line));
   entries = Tensor::empty({4, lines * s.chosen}, DType::i32, device);
   parts = Tensor::empty({lines * s.chosen, width}, DType::f32, device);
   if (backward) {
@@ -112,16 +112,16 @@ void SearchScratch::set_kernel(const KnnSizes& s, const Tensor& q, const ops::Kn
   if (!suits) return;
   // As many queries as there are, up to two tiles, where their best fit.
   const auto fits = [&](int64_t of_block, int64_t best) {
-    return bytes_on_tensor_cores(width(s), stored, of_block, best, bucketed) <= kMostShared;
+    return bytes_on_tensor_cores(width(s), stored, of_block, best, bucketed) <= kMaxShared;
   };
-  const int64_t most = s.queries * s.group() > kGpuTile ? 2 * kGpuTile : kGpuTile;
+  const int64_t max_queries = s.queries * s.group() > kGpuTile ? 2 * kGpuTile : kGpuTile;
   if (bucketed) {
-    const int64_t stride = bucket_stride(s.wanted);
-    if (s.wanted < kFewest || !fits(kGpuTile, stride)) return;
-    queries = fits(most, stride) ? most : kGpuTile;
+    const int64_t stride = bucket_stride(s.top_k);
+    if (s.top_k < kFewest || !fits(kGpuTile, stride)) return;
+    queries = fits(max_queries, stride) ? max_queries : kGpuTile;
   } else {
-    queries = most;
-    shared = fits(most, s.wanted);
+    queries = max_queries;
+    shared = fits(max_queries, s.top_k);
   }
   tensor_cores = true;
 }
@@ -136,16 +136,16 @@ SearchScratch::SearchScratch(const KnnSizes& s, const Tensor& index, const Tenso
   set_kernel(s, q, memory, bucketed);
   if (!tensor_cores) {
     // The best of a block's queries are kept in shared memory when they take no more bytes, beside tiles of the type.
-    const int64_t most = int64_t{score == DType::f64 ? 24 : 40} << 10;
-    shared = s.wanted * pair <= most / kGpuTile;
+    const int64_t max_bytes = int64_t{score == DType::f64 ? 24 : 40} << 10;
+    shared = s.top_k * pair <= max_bytes / kGpuTile;
   }
   tiles = ceil_div(s.queries * s.group(), queries);
   const int64_t heads = s.rows * s.kv_heads * tiles;
   int64_t slots = s.slots;
   if (tensor_cores && memory.in_host_memory) {
     const int64_t of_slot = s.rows * s.kv_heads * s.size * static_cast<int64_t>(size_of(memory.keys.dtype()));
-    const int64_t most = std::max<int64_t>(1, ceil_div(s.slots, kPieces * kGpuTile));
-    piece = std::clamp(kPieceBytes / of_slot / kGpuTile, int64_t{1}, most) * kGpuTile;
+    const int64_t max_piece = std::max<int64_t>(1, ceil_div(s.slots, kPieces * kGpuTile));
+    piece = std::clamp(kPieceBytes / of_slot / kGpuTile, int64_t{1}, max_piece) * kGpuTile;
     slots = std::min(slots, piece);
     for (int n = 0; n < (piece < s.slots ? 2 : 1); ++n) {
       keys[n] = Tensor::empty({s.rows, slots, s.kv_heads, s.size}, memory.keys.dtype(), device);
@@ -154,15 +154,15 @@ SearchScratch::SearchScratch(const KnnSizes& s, const Tensor& index, const Tenso
       }
     }
   }
-  // Every part begins with none held, which costs more beside tensor cores.
-  const int64_t wanted_blocks = tensor_cores ? 256 : 512;
-  const int64_t most_parts = ceil_div(slots, kKeysOfPart);
-  const bool whole = (bucketed && !tensor_cores) || most_parts <= 1;
-  parts = whole ? 1 : std::min(ceil_div(wanted_blocks, heads), most_parts);
+  // Every part begins without entries, which costs more beside tensor cores.
+  const int64_t min_blocks = tensor_cores ? 256 : 512;
+  const int64_t max_parts = ceil_div(slots, kKeysOfPart);
+  const bool whole = (bucketed && !tensor_cores) || max_parts <= 1;
+  parts = whole ? 1 : std::min(ceil_div(min_blocks, heads), max_parts);
   blocks = heads * parts;
   if (!shared) {
-    best_score = Tensor::empty({blocks, queries, s.wanted}, score, device);
-    best_entry = Tensor::empty({blocks, queries, s.wanted}, DType::i32, device);
+    best_score = Tensor::empty({blocks, queries, s.top_k}, score, device);
+    best_entry = Tensor::empty({blocks, queries, s.top_k}, DType::i32, device);
   }
   if (parts > 1) {
     part_score = Tensor::empty({parts, index.numel()}, score, device);

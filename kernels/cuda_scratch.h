@@ -1,6 +1,6 @@
-// What the larger CUDA kernels take beside their operands while a call lasts. Kernels take it through these structs,
-// and so does a plan on Device::meta (kernels/planned_scratch.h): one size for both. Tensors that a call does not need
-// stay undefined.
+// Scratch memory that the larger CUDA kernels take beside their operands while a call lasts. Kernels take it through
+// these structs, and so does a plan on Device::meta (kernels/planned_scratch.h), so that both have one size. Tensors
+// that a call does not need stay undefined.
 #pragma once
 
 #include "kernels/attention_sizes.h"
@@ -14,10 +14,10 @@ namespace quire {
 // Queries, keys or distances that a block of threads works on.
 inline constexpr int64_t kGpuTile = 64;
 
-// cuBLASLt's workspace: one block, from the first product on.
+// cuBLASLt's workspace is one block, allocated at the first product.
 inline constexpr size_t kProductWorkspaceBytes = size_t{32} << 20;
 
-// Of attention_backward, during the whole call.
+// attention_backward takes this during the whole call.
 struct AttentionBackwardScratch {
   Tensor delta;   // [R, H, T] dout . out
   Tensor ranges;  // i32 [R tiles of queries, 3]
@@ -25,20 +25,20 @@ struct AttentionBackwardScratch {
   AttentionBackwardScratch(const AttentionSizes& sizes, DType wide, Device device);
 };
 
-// Of its gradients of keys.
+// attention_backward takes this for the gradients of keys.
 struct KeyGradientScratch {
-  Tensor sums;   // [R, H, C + T] of the gradients of a key's logits, for du
+  Tensor sums;   // [R, H, C + T], sums of the gradients of
   Tensor lines;  // [parts, H, D] of du
 
   KeyGradientScratch(const AttentionSizes& sizes, const ops::AttentionGradients& gradients, DType wide, Device device);
 };
 
-// Of its gradients of position terms, after those of keys.
+// attention_backward takes this for the gradients of position terms, after those of keys.
 struct DistanceGradientScratch {
-  int64_t groups = 0;  // of queries, each with sums of its own
+  int64_t groups = 0;  // groups of queries, each with its own sums
   Tensor r_parts;      // [groups, N, H, D]
   Tensor sum_parts;    // [groups, H, N]
-  Tensor sums;         // [H, N], where dbias does not hold them
+  Tensor sums;         // [H, N], undefined where dbias holds them
   Tensor lines;        // [parts, H, D] of dv_bias
 
   DistanceGradientScratch(const AttentionSizes& sizes, const ops::AttentionGradients& gradients, DType wide,
@@ -48,10 +48,10 @@ struct DistanceGradientScratch {
   }
 };
 
-// Lines of a weighted sum that one block of threads adds up.
+// One block of threads adds up this many lines of a weighted sum.
 inline constexpr int64_t kLinesOfPart = 512;
 
-// Of block_attention, and of its backward pass.
+// block_attention and its backward pass take this.
 inline constexpr int64_t kKeyTileNumbers = 7;
 struct BlockScratch {
   Tensor tiles;  // i32 [R, tiles, kKeyTileNumbers]: the keys cut into tiles of whole blocks or parts of long ones
@@ -59,7 +59,7 @@ struct BlockScratch {
   BlockScratch(const BlockSizes& sizes, Device device);
 };
 
-// Of block_attention_backward, besides.
+// block_attention_backward takes this as well.
 inline constexpr int64_t kLongBlockNumbers = 3;
 struct BlockBackwardScratch {
   Tensor delta;        // [R, H, T] dout . out
@@ -68,11 +68,11 @@ struct BlockBackwardScratch {
   BlockBackwardScratch(const BlockSizes& sizes, const ops::BlockAttentionInputs& in, Device device);
 };
 
-// Of stored_attention, and of its backward pass, in bf16 on tensor cores.
+// stored_attention and its backward pass take this in bf16 on tensor cores.
 struct StoredScratch {
   int64_t lines;   // queries and heads that are worked on at a time; an entry is one of them and a block that it reads
   Tensor entries;  // i32 [4, lines K]: places of entries, sorted, and the entries; the same as they come
-  Tensor parts;    // [lines K, Dv], or D in the backward pass: what an entry contributes
+  Tensor parts;    // [lines K, Dv], or D in the backward pass: the results of the entries
   Tensor gates;    // [lines K] of the forward pass
   Tensor delta;    // [R, H, T] of the backward pass: dout . out
 
@@ -85,10 +85,10 @@ struct StoredScratch {
            sizes.queries > 1;
   }
 
-  static inline int64_t most_bytes = int64_t{256} << 20;  // of parts; a test may set another number
+  static inline int64_t max_bytes = int64_t{256} << 20;  // limit of parts; a test may set another number
 };
 
-// Of grouped_cross_attention, and of its backward pass.
+// grouped_cross_attention and its backward pass take this.
 inline constexpr int64_t kListTileNumbers = 3;
 struct GroupedScratch {
   Tensor ranges;  // i32 [R, L, 2]: the queries that read a list
@@ -97,7 +97,7 @@ struct GroupedScratch {
   GroupedScratch(const GroupedSizes& sizes, Device device);
 };
 
-// Of grouped_cross_attention_backward, besides.
+// grouped_cross_attention_backward takes this as well.
 struct GroupedBackwardScratch {
   Tensor delta;    // [R, H, T, K] sums of p dp
   Tensor entries;  // i32 [4, R L K] for the gradients of keys and values: chunks of entries, sorted, and the entries
@@ -106,7 +106,7 @@ struct GroupedBackwardScratch {
                          const ops::GroupedCrossAttentionInputs& in);
 };
 
-// Of code_attention and its backward pass in bf16 on tensor cores.
+// code_attention and its backward pass take this in bf16 on tensor cores.
 struct CodeScratch {
   Tensor codebook;  // [Hk, S, D] in bf16
 
@@ -118,29 +118,29 @@ struct CodeScratch {
   }
 };
 
-// Of code_attention_backward, besides.
+// code_attention_backward takes this as well.
 struct CodeBackwardScratch {
   Tensor terms;  // [R, T, H, D] of du
 
   CodeBackwardScratch(const CodeAttentionSizes& sizes, bool with_du, DType wide, Device device);
 };
 
-// What a block of threads may ask of shared memory on every device.
-inline constexpr int64_t kMostShared = int64_t{99} << 10;
+// A block of threads may have this many bytes of shared memory on every device.
+inline constexpr int64_t kMaxShared = int64_t{99} << 10;
 
-// Of knn_search.
+// knn_search takes this.
 struct SearchScratch {
-  // In bf16, beside keys in bf16 or 8 bits that begin where 16 bytes may be read.
+  // Says whether tensor cores search: in bf16, with keys in bf16 or 8 bits whose lines may be read 16 bytes at a time.
   bool tensor_cores = false;
   int64_t queries = kGpuTile;  // of a block
   int64_t tiles = 0;           // of the queries of a row and key head
-  int64_t parts = 1;           // that the memory is cut into, so that few queries occupy a GPU
+  int64_t parts = 1;           // parts of the memory, so that few queries still fill a GPU
   int64_t blocks = 0;          // of threads
   bool shared = true;          // the best entries of a tile lie in shared memory
   Tensor best_score, best_entry;
   Tensor part_score, part_index;
-  // A memory of the host comes in pieces of this many slots, which are copied while the piece before is searched; 0: it
-  // is read where it lies.
+  // A memory in host memory is copied in pieces of this many slots, each while the piece before is searched; 0: it is
+  // read in place.
   int64_t piece = 0;
   Tensor keys[2], key_scale[2];
 
@@ -150,12 +150,13 @@ struct SearchScratch {
   static constexpr int64_t kStage = 32;    // entries of a query that wait to be merged into its best, on tensor cores
   static constexpr int64_t kFewest = 8;    // buckets there: 8 neighbours have a writer each
   static constexpr int64_t kWidest = 128;  // features of a head
-  // Keys of a tile, as wide in shared memory as 64 or 128 features: in bf16 two tiles, of 8 bits one and as it is
-  // stored.
+  // Returns the width of a tile's keys in shared memory. There are two tiles in bf16; of 8 bits, there is one in bf16
+  // and one as it is stored.
   static int64_t width(const KnnSizes& sizes) { return sizes.size <= 64 ? 64 : kWidest; }
-  // Of the best of each bucket: lines of queries lie in different banks.
-  static constexpr int64_t bucket_stride(int64_t wanted) { return (wanted + 3) / 8 * 8 + 4; }
-  // Bytes of shared memory of a block on tensor cores. best: how many of each query lie there.
+  // Returns the stride of the best of each bucket, which puts lines of queries into different banks.
+  static constexpr int64_t bucket_stride(int64_t top_k) { return (top_k + 3) / 8 * 8 + 4; }
+  // Returns the bytes of shared memory of a block on tensor cores; `best` is the number of entries of each query that
+  // lie there.
   static int64_t bytes_on_tensor_cores(int64_t width, DType stored, int64_t queries, int64_t best, bool bucketed);
 
  private:

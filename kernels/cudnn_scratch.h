@@ -1,6 +1,6 @@
-// What attention through cuDNN (kernels/cuda/cudnn/cudnn_attention.cpp) takes beside its operands while a call lasts.
-// The kernels take it through these structs, and so does a plan on Device::meta (kernels/planned_scratch.h). Tensors
-// that a call does not need stay undefined.
+// Scratch memory that attention through cuDNN (kernels/cuda/cudnn/cudnn_attention.cpp) takes beside its operands while
+// a call lasts. The kernels take it through these structs, and so does a plan on Device::meta
+// (kernels/planned_scratch.h). Tensors that a call does not need stay undefined.
 #pragma once
 
 #include "kernels/attention_sizes.h"
@@ -32,7 +32,7 @@ struct CudnnLines {
 
 // Gradients that the backward pass writes although the caller does not need them, or that are copied back to the ring.
 struct CudnnGradients {
-  Tensor dout;  // with padding and one document in a row: without what queries that see nothing were given
+  Tensor dout;  // with padding and one document in a row: zero for queries that see nothing
   Tensor dq, dk, dv;
 
   CudnnGradients(const CudnnLines& lines, const ops::AttentionGradients& gradients, const Tensor& dout,

@@ -38,9 +38,9 @@ GroupedSizes::GroupedSizes(const ops::GroupedCrossAttentionInputs& in)
       chosen(in.chosen.dim(2)) {
   QUIRE_CHECK(kv_heads > 0 && heads % kv_heads == 0,
               "grouped_cross_attention: {} query heads are no multiple of {} key heads", heads, kv_heads);
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  constexpr int64_t kMaxNumber = std::numeric_limits<int32_t>::max();
   QUIRE_CHECK(length > 0, "grouped_cross_attention: chunks without keys");
-  QUIRE_CHECK(chunks < kMost && queries < kMost && in.chosen.numel() < kMost,
+  QUIRE_CHECK(chunks < kMaxNumber && queries < kMaxNumber && in.chosen.numel() < kMaxNumber,
               "grouped_cross_attention: {} chunks, {} queries in a row and {} entries of lists; numbers have 31 bits",
               chunks, queries, in.chosen.numel());
   const DType stored = in.keys.dtype();

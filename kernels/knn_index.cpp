@@ -104,18 +104,18 @@ void KnnIndex::update(int64_t written, const ReadEntries& read) {
   }
 }
 
-void KnnIndex::search(int32_t* index, float* score, const float* q, int64_t queries, int64_t wanted, int64_t probes,
+void KnnIndex::search(int32_t* index, float* score, const float* q, int64_t queries, int64_t top_k, int64_t probes,
                       const ReadEntries& read) const {
   QUIRE_CHECK(is_ready(), "knn index: searched before its centres were learned");
   const int64_t oldest = std::max<int64_t>(0, written_ - options_.capacity);
-  std::vector<int64_t> numbers(static_cast<size_t>(queries * wanted));
-  lists_->search(numbers.data(), q, queries, wanted, probes, oldest, written_);
+  std::vector<int64_t> numbers(static_cast<size_t>(queries * top_k));
+  lists_->search(numbers.data(), q, queries, top_k, probes, oldest, written_);
   std::vector<float> key(static_cast<size_t>(options_.size));
   std::vector<std::pair<float, int64_t>> found;
   for (int64_t n = 0; n < queries; ++n) {
     found.clear();
-    for (int64_t k = 0; k < wanted; ++k) {
-      const int64_t number = numbers[static_cast<size_t>(n * wanted + k)];
+    for (int64_t k = 0; k < top_k; ++k) {
+      const int64_t number = numbers[static_cast<size_t>(n * top_k + k)];
       if (number < 0) continue;
       read(key.data(), number, 1);
       float sum = 0;
@@ -128,22 +128,22 @@ void KnnIndex::search(int32_t* index, float* score, const float* q, int64_t quer
       if (numbers_differ) return std::isnan(b.first);
       return a.first > b.first || (!(b.first > a.first) && a.second < b.second);
     });
-    for (int64_t k = 0; k < wanted; ++k) {
+    for (int64_t k = 0; k < top_k; ++k) {
       const bool there = k < static_cast<int64_t>(found.size());
-      index[n * wanted + k] = there ? static_cast<int32_t>(found[static_cast<size_t>(k)].second - oldest) : -1;
-      score[n * wanted + k] = there ? found[static_cast<size_t>(k)].first : 0;
+      index[n * top_k + k] = there ? static_cast<int32_t>(found[static_cast<size_t>(k)].second - oldest) : -1;
+      score[n * top_k + k] = there ? found[static_cast<size_t>(k)].first : 0;
     }
   }
 }
 
-double recall(const int32_t* found, const int32_t* exact, int64_t queries, int64_t wanted) {
+double recall(const int32_t* found, const int32_t* exact, int64_t queries, int64_t top_k) {
   int64_t all = 0;
   int64_t both = 0;
   for (int64_t n = 0; n < queries; ++n) {
-    std::vector<int32_t> other(found + n * wanted, found + (n + 1) * wanted);
+    std::vector<int32_t> other(found + n * top_k, found + (n + 1) * top_k);
     std::sort(other.begin(), other.end());
-    for (int64_t k = 0; k < wanted; ++k) {
-      const int32_t entry = exact[n * wanted + k];
+    for (int64_t k = 0; k < top_k; ++k) {
+      const int32_t entry = exact[n * top_k + k];
       if (entry < 0) continue;
       ++all;
       both += std::binary_search(other.begin(), other.end(), entry) ? 1 : 0;

@@ -22,9 +22,9 @@ class InvertedLists {
   virtual ~InvertedLists() = default;
   // Adds keys [count, size], which are the entries from `first` on.
   virtual void add(const float* keys, int64_t first, int64_t count) = 0;
-  // Writes numbers [queries, wanted]: the entries in [low, high) with the largest products, from the `probes` nearest
+  // Writes numbers [queries, top_k]: the entries in [low, high) with the largest products, from the `probes` nearest
   // groups; -1 where there are fewer.
-  virtual void search(int64_t* numbers, const float* q, int64_t queries, int64_t wanted, int64_t probes, int64_t low,
+  virtual void search(int64_t* numbers, const float* q, int64_t queries, int64_t top_k, int64_t probes, int64_t low,
                       int64_t high) const = 0;
 };
 // Learns the centroids of `lists` groups from keys [count, size] and returns the lists, still empty.
@@ -57,10 +57,10 @@ class KnnIndex {
   // Returns false before the first multiple of the period; the caller must search exactly until then.
   bool is_ready() const { return lists_ != nullptr; }
 
-  // Writes index and score [queries, wanted] as ops::knn_search does, with entries counted from the oldest readable
+  // Writes index and score [queries, top_k] as ops::knn_search does, with entries counted from the oldest readable
   // one. The entries that the lists propose are scored again with the keys that `read` gives, in the order of the exact
   // search.
-  void search(int32_t* index, float* score, const float* q, int64_t queries, int64_t wanted, int64_t probes,
+  void search(int32_t* index, float* score, const float* q, int64_t queries, int64_t top_k, int64_t probes,
               const ReadEntries& read) const;
 
  private:
@@ -72,6 +72,6 @@ class KnnIndex {
 
 // Returns the share of the entries of an exact search that another search found as well; -1 stands for no entry. 1 when
 // the exact search found none.
-double recall(const int32_t* found, const int32_t* exact, int64_t queries, int64_t wanted);
+double recall(const int32_t* found, const int32_t* exact, int64_t queries, int64_t top_k);
 
 }  // namespace quire

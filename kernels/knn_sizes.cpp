@@ -26,7 +26,7 @@ void check_stored(const char* op, const char* name, const KnnSizes& s, const Ten
 
 void check_call(const char* op, const KnnSizes& s, const Tensor& q, const Tensor& index, const ops::KnnMemory& memory) {
   QUIRE_CHECK(is_floating(q.dtype()) && q.is_contiguous() && index.is_contiguous() && index.dtype() == DType::i32 &&
-                  has_shape(index, {s.rows, s.queries, s.heads, s.wanted}),
+                  has_shape(index, {s.rows, s.queries, s.heads, s.top_k}),
               "{}: index {} {} for queries {} {}", op, name_of(index.dtype()), index.shape().to_string(),
               name_of(q.dtype()), q.shape().to_string());
   QUIRE_CHECK(
@@ -59,7 +59,7 @@ void check_attention_call(const char* op, const KnnSizes& s, const Tensor& out, 
 }  // namespace
 
 KnnSizes::KnnSizes(const Tensor& q, const Tensor& index, const ops::KnnMemory& memory)
-    : rows(0), queries(0), heads(0), kv_heads(0), size(0), value_size(0), slots(0), wanted(0) {
+    : rows(0), queries(0), heads(0), kv_heads(0), size(0), value_size(0), slots(0), top_k(0) {
   QUIRE_CHECK(q.rank() == 4 && index.rank() == 4 && memory.keys.rank() == 4 &&
                   (!memory.values.defined() || memory.values.rank() == 4),
               "knn: q {} is not [R, T, H, D], index {} not [R, T, H, K] or keys {} not [R, C, Hk, D]",
@@ -71,7 +71,7 @@ KnnSizes::KnnSizes(const Tensor& q, const Tensor& index, const ops::KnnMemory& m
   slots = memory.keys.dim(1);
   kv_heads = memory.keys.dim(2);
   value_size = memory.values.defined() ? memory.values.dim(3) : 0;
-  wanted = index.dim(3);
+  top_k = index.dim(3);
 }
 
 void check_knn_search(const KnnSizes& s, const Tensor& index, const Tensor& score, const Tensor& q,

@@ -8,7 +8,7 @@
 namespace quire {
 
 struct KnnSizes {
-  int64_t rows, queries, heads, kv_heads, size, value_size, slots, wanted;
+  int64_t rows, queries, heads, kv_heads, size, value_size, slots, top_k;
 
   // q [R, T, H, D] and index [R, T, H, K].
   KnnSizes(const Tensor& q, const Tensor& index, const ops::KnnMemory& memory);

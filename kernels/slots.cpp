@@ -58,12 +58,12 @@ double attention_backward_flops(const AttentionGradients&, const Tensor&, const 
   return attention_pairs(in) * 2 * (key * (in.r.defined() ? 6 : 3) + 2 * static_cast<double>(in.v.dim(3)));
 }
 
-// Returns the number of pairs of a query and an entry that is read: all readable entries, or at most `wanted` of them.
-double memory_pairs(const Tensor& q, const KnnMemory& memory, int64_t wanted) {
+// Returns the number of pairs of a query and an entry that is read: all readable entries, or at most `top_k` of them.
+double memory_pairs(const Tensor& q, const KnnMemory& memory, int64_t top_k) {
   const Tensor on_host = memory.length.to(kCpu);
   double entries = 0;
   for (int64_t r = 0; r < on_host.numel(); ++r) {
-    entries += static_cast<double>(std::min<int64_t>(on_host.data<int32_t>()[r], wanted));
+    entries += static_cast<double>(std::min<int64_t>(on_host.data<int32_t>()[r], top_k));
   }
   return entries * static_cast<double>(q.dim(1) * q.dim(2));
 }
@@ -102,8 +102,8 @@ double block_pairs(const BlockAttentionInputs& in) {
     while (!in.chosen.defined() && first > 0 && block[first - 1] >= firsts.data<int32_t>()[line]) --first;
     pairs += static_cast<double>((place + 1 - first) * heads);
     for (int64_t n = 0; in.chosen.defined() && n < heads * in.chosen.dim(3); ++n) {
-      const int32_t wanted = lists.data<int32_t>()[line * heads * in.chosen.dim(3) + n];
-      if (wanted >= 0) pairs += static_cast<double>(std::count(block, block + own, wanted));
+      const int32_t chosen = lists.data<int32_t>()[line * heads * in.chosen.dim(3) + n];
+      if (chosen >= 0) pairs += static_cast<double>(std::count(block, block + own, chosen));
     }
   }
   return pairs;
@@ -136,12 +136,12 @@ double stored_attention_backward_flops(const Tensor&, const Tensor&, const Tenso
 // Returns the number of pairs of a query and a key of a chosen chunk, times heads.
 double grouped_pairs(const GroupedCrossAttentionInputs& in) {
   const std::vector<int32_t> lists = in.list.to_vector<int32_t>(), chosen = in.chosen.to_vector<int32_t>();
-  const int64_t queries = in.q.dim(1), count = in.chosen.dim(1), most = in.chosen.dim(2);
+  const int64_t queries = in.q.dim(1), count = in.chosen.dim(1), top_k = in.chosen.dim(2);
   int64_t read = 0;
   for (size_t i = 0; i < lists.size(); ++i) {
     if (lists[i] < 0 || lists[i] >= count) continue;
-    const auto own = chosen.begin() + (static_cast<int64_t>(i) / queries * count + lists[i]) * most;
-    read += std::count_if(own, own + most, [](int32_t chunk) { return chunk >= 0; });
+    const auto own = chosen.begin() + (static_cast<int64_t>(i) / queries * count + lists[i]) * top_k;
+    read += std::count_if(own, own + top_k, [](int32_t chunk) { return chunk >= 0; });
   }
   return static_cast<double>(read * in.keys.dim(1) * in.q.dim(2));
 }

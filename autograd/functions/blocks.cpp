@@ -64,8 +64,8 @@ BlockAttention join(Tape& tape, const BlockAttention& a, const BlockAttention& b
 }
 
 ContextMiss context_miss(Tape& tape, const BlockAttention& a, const Variable& miss) {
-  const Variable turned = permute(tape, a.lse, {0, 2, 1});
-  const Variable sums = reshape(tape, turned, {turned.dim(0), turned.dim(1), turned.dim(2), 1});
+  const Variable transposed = permute(tape, a.lse, {0, 2, 1});
+  const Variable sums = reshape(tape, transposed, {transposed.dim(0), transposed.dim(1), transposed.dim(2), 1});
   const Variable logits = convert(tape, miss, sums.value().dtype());
   const auto share = [&](const Variable& x, const Variable& y) {
     return convert(tape, sigmoid(tape, subtract(tape, x, y)), a.out.value().dtype());

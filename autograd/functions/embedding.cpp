@@ -45,10 +45,10 @@ struct Columns {
 // and its gradient.
 int64_t rows_of_chunk(int64_t budget, int64_t vocabulary, int64_t count, Device device) {
   constexpr int64_t kBudget = int64_t{16} << 20;
-  constexpr int64_t kLeastOnGpu = 4096;
+  constexpr int64_t kMinOnGpu = 4096;
   int64_t rows = (budget > 0 ? budget : kBudget) / vocabulary;
   const DeviceKind kind = device.kind == DeviceKind::meta ? planned_device() : device.kind;
-  if (budget <= 0 && kind == DeviceKind::cuda) rows = std::max(rows, kLeastOnGpu);
+  if (budget <= 0 && kind == DeviceKind::cuda) rows = std::max(rows, kMinOnGpu);
   return std::clamp<int64_t>(rows, 1, std::max<int64_t>(count, 1));
 }
 
@@ -76,9 +76,9 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
   const Tensor counted = mask.reshape({count});
   const Tensor nll = Tensor::empty({count}, wide_type(dtype), device);
   const Tensor total = Tensor::empty({1}, DType::f64, device);
-  const bool wanted = tape.wants_gradient({&hidden, &first.weight, &first.bias, &more.weight, &more.bias});
-  const Tensor factor = wanted ? Tensor::from(std::vector<double>{seed}, {1}, device) : Tensor();
-  const Tensor dh = wanted && hidden.needs_gradient() ? Tensor::empty({count, width}, dtype, device) : Tensor();
+  const bool has_gradient = tape.wants_gradient({&hidden, &first.weight, &first.bias, &more.weight, &more.bias});
+  const Tensor factor = has_gradient ? Tensor::from(std::vector<double>{seed}, {1}, device) : Tensor();
+  const Tensor dh = has_gradient && hidden.needs_gradient() ? Tensor::empty({count, width}, dtype, device) : Tensor();
   std::vector<Columns> parts;
   int64_t vocabulary = 0;
   bool learns = dh.defined();
@@ -87,7 +87,7 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
     if (!part->weight.defined()) continue;
     const int64_t end = vocabulary + part->weight.dim(0);
     parts.push_back({vocabulary, end, part->weight.value(), part->bias.value(),
-                     wanted ? part->weight.gradient() : nullptr, wanted ? part->bias.gradient() : nullptr});
+                     has_gradient ? part->weight.gradient() : nullptr, has_gradient ? part->bias.gradient() : nullptr});
     vocabulary = end;
     biased = biased || parts.back().dbias != nullptr;
     learns = learns || biased || parts.back().dweight != nullptr;
@@ -95,8 +95,8 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
   const Tensor dbias = biased ? Tensor::zeros({vocabulary}, wide_type(dtype), device) : Tensor();
 
   // Chunks have nearly equal size, because the weight is read for each.
-  const int64_t most = rows_of_chunk(logits_budget, vocabulary, count, device);
-  const int64_t chunks = (count + most - 1) / most;
+  const int64_t max_tokens = rows_of_chunk(logits_budget, vocabulary, count, device);
+  const int64_t chunks = (count + max_tokens - 1) / max_tokens;
   const int64_t chunk = chunks == 0 ? 1 : (count + chunks - 1) / chunks;
   // Beside bf16 hidden states, logits and losses are f32, and their gradients, which are operands of products, have a
   // separate buffer. Rows begin at multiples of kAlign for tensor cores and vector instructions, whatever the
@@ -108,7 +108,7 @@ CrossEntropy projection_cross_entropy(Tape& tape, const Variable& hidden, const 
     return stride == vocabulary ? rows : rows.slice(1, 0, vocabulary);
   };
   const Tensor logits = make(wide_type(dtype));
-  const Tensor dlogits = logits.dtype() == dtype || !wanted ? logits : make(dtype);
+  const Tensor dlogits = logits.dtype() == dtype || !has_gradient ? logits : make(dtype);
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int64_t end = std::min(count, begin + chunk);
     const Tensor part = logits.slice(0, 0, end - begin);

@@ -33,11 +33,11 @@ std::string key_with_meaning(const std::vector<ConfigKey>& keys, std::string_vie
 
 // Returns the key that people call `name` elsewhere; empty when there is none.
 std::string key_called(const std::vector<ConfigKey>& keys, std::string_view name) {
-  std::string wanted(last_segment(name));
-  std::replace(wanted.begin(), wanted.end(), '-', '_');
+  std::string misspelt(last_segment(name));
+  std::replace(misspelt.begin(), misspelt.end(), '-', '_');
   for (const ConfigKey& key : keys) {
     const std::string words = " " + key.meant + " ";
-    if (!wanted.empty() && words.find(" " + wanted + " ") != std::string::npos) return key.key;
+    if (!misspelt.empty() && words.find(" " + misspelt + " ") != std::string::npos) return key.key;
   }
   return "";
 }
@@ -246,7 +246,7 @@ class CheckVisitor : public ConfigVisitor {
 
 }  // namespace
 
-std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_view wanted) {
+std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_view misspelt) {
   std::vector<std::string> names;  // names of keys and of the sections around them
   for (const ConfigKey& key : keys) {
     for (size_t end = key.key.find('.'); end != std::string::npos; end = key.key.find('.', end + 1)) {
@@ -254,15 +254,15 @@ std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_v
     }
     names.push_back(key.key);
   }
-  const std::string nearest = nearest_name(names, wanted);
+  const std::string nearest = nearest_name(names, misspelt);
   if (!nearest.empty()) return nearest;
-  if (std::string called = key_called(keys, wanted); !called.empty()) return called;
+  if (std::string called = key_called(keys, misspelt); !called.empty()) return called;
   // Among keys with the same last part, the one with the fewest parts wins.
-  std::erase_if(names, [&](const auto& name) { return last_segment(name) != last_segment(wanted); });
+  std::erase_if(names, [&](const auto& name) { return last_segment(name) != last_segment(misspelt); });
   const auto depth = [](const std::string& name) { return std::count(name.begin(), name.end(), '.'); };
   const auto same_last =
       std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) { return depth(a) < depth(b); });
-  return same_last == names.end() ? key_with_meaning(keys, wanted) : *same_last;
+  return same_last == names.end() ? key_with_meaning(keys, misspelt) : *same_last;
 }
 
 ConfigStruct::~ConfigStruct() = default;

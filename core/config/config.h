@@ -149,6 +149,6 @@ std::string describe_replaced_key(const std::vector<ReplacedKey>& replaced, std:
 std::string replaced_keys_as_markdown(const std::vector<ReplacedKey>& replaced);
 // Returns the key that a misspelt one most likely means: the nearest one, else one with the same last part, else one
 // whose help has the same words. Empty when there is none.
-std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_view wanted);
+std::string nearest_config_key(const std::vector<ConfigKey>& keys, std::string_view misspelt);
 
 }  // namespace quire

@@ -15,45 +15,46 @@ class ConfigBox {
  public:
   ConfigBox() = default;  // an empty box has no options
   template <ConfigStructType T>
-  explicit ConfigBox(T value) : held_(std::make_unique<Holding<T>>(std::move(value))) {}
-  ConfigBox(const ConfigBox& other) : held_(other.held_ ? other.held_->copy() : nullptr) {}
+  explicit ConfigBox(T value) : stored_(std::make_unique<StoredValue<T>>(std::move(value))) {}
+  ConfigBox(const ConfigBox& other) : stored_(other.stored_ ? other.stored_->copy() : nullptr) {}
   ConfigBox(ConfigBox&&) noexcept = default;
   ConfigBox& operator=(ConfigBox other) noexcept {
-    held_ = std::move(other.held_);
+    stored_ = std::move(other.stored_);
     return *this;
   }
   ~ConfigBox() = default;
 
   template <ConfigStructType T>
   const T& get() const {
-    QUIRE_CHECK(held_ && *held_->type == typeid(T), "configuration: the options of a kind were asked for as another's");
-    return static_cast<const Holding<T>&>(*held_).value;
+    QUIRE_CHECK(stored_ && *stored_->type == typeid(T),
+                "configuration: the options of a kind were asked for as another's");
+    return static_cast<const StoredValue<T>&>(*stored_).value;
   }
   template <ConfigStructType T>
   T& get() {
     return const_cast<T&>(std::as_const(*this).get<T>());
   }
   void visit(const std::function<void(const ConfigStruct&)>& use) const {
-    if (held_) held_->visit(use);
+    if (stored_) stored_->visit(use);
   }
 
  private:
-  struct Held {
-    explicit Held(const std::type_info& held) : type(&held) {}
-    virtual ~Held() = default;
-    virtual std::unique_ptr<Held> copy() const = 0;
+  struct Stored {
+    explicit Stored(const std::type_info& of_value) : type(&of_value) {}
+    virtual ~Stored() = default;
+    virtual std::unique_ptr<Stored> copy() const = 0;
     virtual void visit(const std::function<void(const ConfigStruct&)>& use) = 0;
     const std::type_info* type;
   };
   template <class T>
-  struct Holding final : Held {
-    explicit Holding(T held) : Held(typeid(T)), value(std::move(held)) {}
-    std::unique_ptr<Held> copy() const override { return std::make_unique<Holding>(value); }
+  struct StoredValue final : Stored {
+    explicit StoredValue(T given) : Stored(typeid(T)), value(std::move(given)) {}
+    std::unique_ptr<Stored> copy() const override { return std::make_unique<StoredValue>(value); }
     void visit(const std::function<void(const ConfigStruct&)>& use) override { use(StructRef<T>(value)); }
     T value;
   };
 
-  std::unique_ptr<Held> held_;
+  std::unique_ptr<Stored> stored_;
 };
 
 }  // namespace quire

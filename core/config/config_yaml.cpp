@@ -246,7 +246,7 @@ ConfigNode load_yaml(const std::string& path, bool* saved) {
   if (std::filesystem::is_directory(path, ignored)) {
     fail(ErrorKind::config, "{}: is a folder; give the YAML file", path);
   }
-  std::string text = read_text_file(path, {.kind = ErrorKind::config, .most_bytes = kLongest});
+  std::string text = read_text_file(path, {.kind = ErrorKind::config, .max_bytes = kLongest});
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // a byte order mark, which some editors write
   if (saved != nullptr) *saved = text.starts_with(kSavedConfiguration);
   return parse_yaml(text, path, std::filesystem::absolute(path).parent_path().string());

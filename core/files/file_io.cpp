@@ -65,9 +65,9 @@ std::vector<std::byte> read_file(const std::filesystem::path& path, ErrorKind ki
 
 std::string read_text_file(const std::filesystem::path& path, const TextLimits& limits) {
   File file = File::open(path, limits.kind);
-  if (const int64_t bytes = file.size(); bytes > limits.most_bytes) {
+  if (const int64_t bytes = file.size(); bytes > limits.max_bytes) {
     fail(limits.kind, "{}: has {} bytes, and at most {} are read; is it the right file?", path.string(), bytes,
-         limits.most_bytes);
+         limits.max_bytes);
   }
   return read_whole<std::string>(file, limits.kind);
 }

@@ -24,8 +24,8 @@ std::string checksum_of_file(const std::filesystem::path& path, ErrorKind kind =
 
 // Limits for a file that is read into memory at once.
 struct TextLimits {
-  ErrorKind kind = ErrorKind::disk;        // kind of every failure
-  int64_t most_bytes = int64_t{64} << 20;  // a larger file is refused before anything is read
+  ErrorKind kind = ErrorKind::disk;       // kind of every failure
+  int64_t max_bytes = int64_t{64} << 20;  // a larger file is refused before anything is read
 };
 
 // Read regular files only; a FIFO or device is refused.

@@ -24,10 +24,10 @@ namespace {
 constexpr int kNotBegun = 64;
 
 // Returns the CPU seconds that the child may use, since a lower limit of the user cannot be raised.
-rlim_t seconds_of_child(int wanted) {
+rlim_t seconds_of_child(int requested) {
   rlimit limit{};
   const bool known = ::getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_max != RLIM_INFINITY;
-  return known ? std::min<rlim_t>(limit.rlim_max, static_cast<rlim_t>(wanted)) : static_cast<rlim_t>(wanted);
+  return known ? std::min<rlim_t>(limit.rlim_max, static_cast<rlim_t>(requested)) : static_cast<rlim_t>(requested);
 }
 
 [[noreturn]] void run_child(rlim_t seconds, const std::function<void()>& read) {
@@ -87,7 +87,7 @@ std::optional<Ended> end_of(pid_t child, std::chrono::milliseconds limit) {
 }
 
 // Throws the error that the end of the child stands for; it distinguishes a damaged file from a limit.
-void judge(const Ended& ended, const std::filesystem::path& path, ErrorKind kind, rlim_t seconds, int wanted) {
+void judge(const Ended& ended, const std::filesystem::path& path, ErrorKind kind, rlim_t seconds, int requested) {
   const int status = ended.status;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
   if (WIFEXITED(status) && WEXITSTATUS(status) > kNotBegun) {
@@ -97,7 +97,7 @@ void judge(const Ended& ended, const std::filesystem::path& path, ErrorKind kind
   const int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   // The kernel counts CPU time in ticks, hence the margin.
   const bool spent = (number == SIGKILL || number == SIGXCPU) && ended.computed > 0.9 * static_cast<double>(seconds);
-  if (spent && seconds < static_cast<rlim_t>(wanted)) {
+  if (spent && seconds < static_cast<rlim_t>(requested)) {
     fail(ErrorKind::memory, "{}: the process to try it in may compute for {} s alone (ulimit -t); raise the limit",
          path.string(), seconds);
   }
@@ -117,7 +117,7 @@ void try_in_child(const std::filesystem::path& path, ErrorKind kind, int seconds
                   std::chrono::milliseconds patience) {
   constexpr int kAttempts = 3;
   const std::chrono::milliseconds limit = patience + std::chrono::seconds(seconds);
-  const rlim_t most = seconds_of_child(seconds);
+  const rlim_t max_seconds = seconds_of_child(seconds);
   std::optional<Ended> ended;
   for (int attempt = 0; attempt < kAttempts && !ended; ++attempt) {
     pid_t child = -1;
@@ -127,7 +127,7 @@ void try_in_child(const std::filesystem::path& path, ErrorKind kind, int seconds
       child = ::fork();
       if (child == 0) {
         hdf5::Lock::begin_anew_in_child();
-        run_child(most, read);
+        run_child(max_seconds, read);
       }
     }
     if (child < 0) {
@@ -140,7 +140,7 @@ void try_in_child(const std::filesystem::path& path, ErrorKind kind, int seconds
     fail(kind, "{}: a process that reads its structure does not end: {} attempts of {} s; is its file system there?",
          path.string(), kAttempts, std::chrono::ceil<std::chrono::seconds>(limit).count());
   }
-  judge(*ended, path, kind, most, seconds);
+  judge(*ended, path, kind, max_seconds, seconds);
 }
 
 }  // namespace quire

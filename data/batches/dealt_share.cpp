@@ -9,7 +9,7 @@
 
 namespace quire {
 
-DealtShare dealt_share(const ReadingList& list, const BatchOptions& options, int64_t steps, int64_t most) {
+DealtShare dealt_share(const ReadingList& list, const BatchOptions& options, int64_t steps, int64_t max_documents) {
   const int64_t unit = options.data.pack == Pack::pad ? options.data.subsequence : options.alignment;
   const int64_t end =
       steps > INT64_MAX / 2 / options.data.subsequence ? INT64_MAX / 2 : steps * options.data.subsequence;
@@ -17,7 +17,7 @@ DealtShare dealt_share(const ReadingList& list, const BatchOptions& options, int
   std::priority_queue<Free, std::vector<Free>, std::greater<>> free;
   for (int64_t row = 0; row < options.data.rows; ++row) free.emplace(0, row);
   DealtShare share;
-  while (free.top().first < end && share.documents < most) {
+  while (free.top().first < end && share.documents < max_documents) {
     const auto [begin, row] = free.top();
     free.pop();
     const int64_t length = options.insertion.positions(list.tokens_with_bos(list.document(share.documents)));

@@ -9,11 +9,11 @@ namespace quire {
 struct DealtShare {
   int64_t tokens = 0;     // with BOS, without inserted ones and padding
   int64_t documents = 0;  // documents that rows begin
-  bool exact = true;      // false: more than `most` documents, so the rest is in proportion to them
+  bool exact = true;      // false: more than `max_documents` documents, so the rest is in proportion to them
 };
 
 // Returns what Dealing, whose rules these are, deals in `steps` steps from the beginning. The list is read endlessly.
 DealtShare dealt_share(const ReadingList& list, const BatchOptions& options, int64_t steps,
-                       int64_t most = int64_t{1} << 20);
+                       int64_t max_documents = int64_t{1} << 20);
 
 }  // namespace quire

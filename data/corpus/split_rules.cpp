@@ -108,7 +108,7 @@ std::map<std::string, std::vector<std::string>> read_lists(const SplitRules& rul
     if (!std::filesystem::exists(path, ignored)) {
       fail(ErrorKind::data, "--split {}=@{}: no such file", split, path.string());
     }
-    std::string text = read_text_file(path, {.kind = ErrorKind::data, .most_bytes = kLongestList});
+    std::string text = read_text_file(path, {.kind = ErrorKind::data, .max_bytes = kLongestList});
     if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
     std::istringstream lines(std::move(text));
     std::vector<std::string>& names = lists[split];

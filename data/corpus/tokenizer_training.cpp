@@ -126,7 +126,7 @@ void read_corpus(const TrainCorpus& from, Sample& sample, const std::function<vo
 
 bool is_sentencepiece_model(const std::filesystem::path& path) {
   try {
-    const SentencePieceTokenizer tokenizer(read_text_file(path, {.most_bytes = kLongestModel}));
+    const SentencePieceTokenizer tokenizer(read_text_file(path, {.max_bytes = kLongestModel}));
     return true;
   } catch (const Error&) {
     return false;

@@ -24,10 +24,10 @@ void CompressedSource::fail_without_memory() const {
 }
 
 bool CompressedSource::fill() {
-  begin_of_window_ += static_cast<int64_t>(held_);
+  begin_of_window_ += static_cast<int64_t>(filled_);
   used_ = 0;
-  held_ = file_.read(std::as_writable_bytes(std::span(window_)));
-  return held_ > 0;
+  filled_ = file_.read(std::as_writable_bytes(std::span(window_)));
+  return filled_ > 0;
 }
 
 size_t CompressedSource::read(std::span<char> buffer) {
@@ -35,12 +35,12 @@ size_t CompressedSource::read(std::span<char> buffer) {
   while (made < buffer.size()) {
     // A decompressor may keep bytes back when the buffer was full, so it is called before the file is read.
     const Progress progress =
-        decompress(std::span<const char>(window_).subspan(used_, held_ - used_), buffer.subspan(made));
+        decompress(std::span<const char>(window_).subspan(used_, filled_ - used_), buffer.subspan(made));
     used_ += progress.taken;
     made += progress.made;
     complete_ = progress.complete;
     if (progress.taken > 0 || progress.made > 0) continue;
-    if (used_ < held_) fail_damaged("it cannot be decompressed");
+    if (used_ < filled_) fail_damaged("it cannot be decompressed");
     if (fill()) continue;
     if (complete_) break;
     fail(ErrorKind::data,

@@ -35,7 +35,7 @@ class CompressedSource : public ByteSource {
   std::string format_;
   std::vector<char> window_;
   size_t used_ = 0;
-  size_t held_ = 0;
+  size_t filled_ = 0;
   int64_t begin_of_window_ = 0;  // offset in the file
   bool complete_ = false;
 };

@@ -54,12 +54,12 @@ bool RecordReader::next_line() {
   ++line_number_;
   bool too_long = false;
   for (bool any = false;; any = true) {
-    if (used_ == held_) {
+    if (used_ == filled_) {
       used_ = 0;
-      held_ = source_->read(buffer_);
-      if (held_ == 0) return any;
+      filled_ = source_->read(buffer_);
+      if (filled_ == 0) return any;
     }
-    const std::string_view rest = std::string_view(buffer_).substr(used_, held_ - used_);
+    const std::string_view rest = std::string_view(buffer_).substr(used_, filled_ - used_);
     const size_t end = rest.find('\n');
     const std::string_view part = rest.substr(0, end);
     if (!too_long && line_.size() + part.size() > longest_) {

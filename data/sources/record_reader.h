@@ -31,7 +31,7 @@ class RecordReader : public DocumentReader {
   std::unique_ptr<ByteSource> source_;
   std::string buffer_;
   size_t used_ = 0;
-  size_t held_ = 0;
+  size_t filled_ = 0;
   size_t longest_;
   std::string line_;
   int64_t line_number_ = 0;

@@ -79,9 +79,9 @@ NeedleTask::NeedleTask(const TaskConfig& config, const TaskSources& sources, con
          config.align, kind_->answer_length());
   }
   const int64_t shortest = config.shortest.value_or(config.length);
-  if (shortest < least_positions()) {
+  if (shortest < min_positions()) {
     fail(ErrorKind::config, "{}: length {} is too short for task {}, which needs at least {} with this tokenizer",
-         where, shortest, *config.task, least_positions());
+         where, shortest, *config.task, min_positions());
   }
 }
 
@@ -89,11 +89,11 @@ int64_t NeedleTask::tail() const {
   return config_.align > 1 ? config_.align : kind_->answer_length() + 1;
 }
 
-int64_t NeedleTask::least_positions() const {
+int64_t NeedleTask::min_positions() const {
   const int64_t needles = 1 + kind_->longest_needles();  // includes BOS
-  int64_t least = needles + kind_->longest_question() - 1 + tail();
-  if (config_.align > 1) least = std::max(least, needles + 2 * tail());
-  return (least + config_.align - 1) / config_.align * config_.align;
+  int64_t positions = needles + kind_->longest_question() - 1 + tail();
+  if (config_.align > 1) positions = std::max(positions, needles + 2 * tail());
+  return (positions + config_.align - 1) / config_.align * config_.align;
 }
 
 std::unique_ptr<NeedleDocument> NeedleTask::needle(int64_t index) const {

@@ -53,7 +53,7 @@ class NeedleTask : public Task {
   std::unique_ptr<TaskDocument> document(int64_t index) const override { return needle(index); }
   std::unique_ptr<NeedleDocument> needle(int64_t index) const;
   // Returns the number of positions of the shortest possible document.
-  int64_t least_positions() const;
+  int64_t min_positions() const;
 
  private:
   int64_t tail() const;  // number of positions from the question's last token on

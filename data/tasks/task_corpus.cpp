@@ -21,7 +21,7 @@ struct SplitCount {
 };
 
 std::vector<SplitCount> parse_counts(const std::vector<std::string>& options) {
-  constexpr int64_t kMost = int64_t{1} << 32;
+  constexpr int64_t kMaxSize = int64_t{1} << 32;
   std::vector<SplitCount> counts;
   for (const std::string& option : options) {
     const size_t equals = option.find('=');
@@ -29,7 +29,7 @@ std::vector<SplitCount> parse_counts(const std::vector<std::string>& options) {
     const std::string_view number = equals == std::string::npos ? "" : std::string_view(option).substr(equals + 1);
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), count.documents);
     if (count.name.empty() || error != std::errc() || end != number.data() + number.size() || count.documents < 1 ||
-        count.documents > kMost) {
+        count.documents > kMaxSize) {
       fail(ErrorKind::config, "--split {}: with --task it is NAME=COUNT, a number of documents", option);
     }
     const auto same_name = [&](const SplitCount& other) { return other.name == count.name; };

@@ -122,7 +122,7 @@ std::unique_ptr<Tokenizer> SentencePieceTokenizer::from_option(const std::string
   std::unique_ptr<SentencePieceTokenizer> tokenizer;
   try {
     tokenizer = std::make_unique<SentencePieceTokenizer>(
-        read_text_file(argument, {.kind = ErrorKind::data, .most_bytes = int64_t{1} << 30}));
+        read_text_file(argument, {.kind = ErrorKind::data, .max_bytes = int64_t{1} << 30}));
   } catch (const Error& error) {
     fail(error.kind(), "{}: {}", argument, error.what());
   }

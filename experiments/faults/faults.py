@@ -69,7 +69,7 @@ class Campaign:
         if self.part == "stops":
             fault["moment"] = draw.choice(MOMENTS[1:])
         fault["target"] = draw.randrange(fault["ranks"])
-        # Of all processes one is mpirun. It passes on SIGUSR1 alone.
+        # One of the processes is mpirun. It passes on SIGUSR1 alone.
         if fault["act"] in ("SIGKILL", "SIGUSR1") and draw.random() < 1 / (fault["ranks"] + 1):
             fault["target"] = "mpirun"
         return fault
@@ -213,7 +213,7 @@ class Campaign:
         self.save()
 
     def work_on(self, count):
-        # Of a campaign that was ended in the middle of a fault.
+        # These processes remain from a campaign that was ended in the middle of a fault.
         job.kill_all(lambda: job.marked_processes(f"{self.arguments.work}:{self.part}"))
         while len(self.state["faults"]) < count:
             fault = self.one()

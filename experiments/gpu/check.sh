@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What needs a GPU, in stages of nine minutes at most, each with a result of its own; a stage that fails does not keep the
+# Runs what needs a GPU, in stages of nine minutes at most, each with its own result; a stage that fails does not keep the
 # others from running. Ends with 1 when one failed.
 #   experiments/gpu/check.sh BUNDLE [--corpus FILE] [--results FOLDER] [--seconds N] [STAGE ...]
 # BUNDLE: see README.md. FILE: what `quire prepare` made with splits train and held_out, for quickstart; `./bootstrap demo`

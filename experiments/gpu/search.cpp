@@ -12,7 +12,7 @@ using namespace quire;
 
 struct Options {
   std::string device = "cuda", type = "bf16";
-  int64_t rows = 1, queries = 512, heads = 16, size = 64, entries = 8192, wanted = 32;
+  int64_t rows = 1, queries = 512, heads = 16, size = 64, entries = 8192, top_k = 32;
   int repeats = 10, calls = 1;
 };
 
@@ -29,7 +29,7 @@ void bench(const Options& o) {
   memory.values = Tensor::empty_like(memory.keys);
   memory.head = all(0);
   memory.length = all(o.entries);
-  const Shape found{o.rows, o.queries, o.heads, o.wanted};
+  const Shape found{o.rows, o.queries, o.heads, o.top_k};
   const Tensor index = Tensor::empty(found, DType::i32, device);
   const Tensor score = Tensor::empty(found, DType::f32, device);
   const double seconds =
@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
   app.add_option("--heads", options.heads)->check(CLI::Range(1, 1 << 24));
   app.add_option("--size", options.size, "features of a head")->check(CLI::Range(1, 1 << 24));
   app.add_option("--entries", options.entries, "of the memory")->check(CLI::Range(1, 1 << 24));
-  app.add_option("--top-k", options.wanted, "entries that a query gets")->check(CLI::Range(1, 1 << 16));
+  app.add_option("--top-k", options.top_k, "entries that a query gets")->check(CLI::Range(1, 1 << 16));
   app.add_option("--repeats", options.repeats)->check(CLI::Range(1, 1 << 24));
   app.add_option("--calls", options.calls, "timed at once")->check(CLI::Range(1, 1 << 24));
   CLI11_PARSE(app, argc, argv);

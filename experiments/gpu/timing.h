@@ -1,4 +1,4 @@
-// What the programs that time one operation on a GPU share.
+// Code that the programs that time one operation on a GPU share.
 #pragma once
 
 #include <algorithm>

@@ -36,7 +36,7 @@ constexpr int64_t kRows = 4;
 constexpr int64_t kTokens = 512;
 constexpr int64_t kHeads = 4;
 constexpr int64_t kSize = 64;
-constexpr int64_t kWanted = 32;
+constexpr int64_t kTopK = 32;
 
 Tensor normal(const quire::Shape& shape, uint32_t seed) {
   std::vector<float> values(static_cast<size_t>(shape.numel()));
@@ -109,8 +109,8 @@ Memories memories(int64_t entries) {
 void bench_search(int64_t entries) {
   const Memories m = memories(entries);
   const Tensor q = normal({kRows, kTokens, kHeads, kSize}, 3);
-  const Tensor index = Tensor::empty({kRows, kTokens, kHeads, kWanted}, DType::i32);
-  const Tensor score = Tensor::empty({kRows, kTokens, kHeads, kWanted}, DType::f32);
+  const Tensor index = Tensor::empty({kRows, kTokens, kHeads, kTopK}, DType::i32);
+  const Tensor score = Tensor::empty({kRows, kTokens, kHeads, kTopK}, DType::f32);
   std::vector<Timed> all;
   const auto searched = [&](const char* name, const ops::KnnMemory& memory, ops::KnnSearch search) {
     all.push_back({name, [&, search] { ops::knn_search(index, score, q, memory, search); }});
@@ -136,11 +136,11 @@ void bench_search(int64_t entries) {
     indices.back().add(entries, of_head(m.f32.keys, i / kHeads, i % kHeads).data());
     queries.push_back(of_head(q, i / kHeads, i % kHeads));
   }
-  std::vector<float> distances(static_cast<size_t>(kTokens * kWanted));
+  std::vector<float> distances(static_cast<size_t>(kTokens * kTopK));
   std::vector<int64_t> labels(distances.size());
   all.push_back({"FAISS flat f32", [&] {
                    for (size_t i = 0; i < indices.size(); ++i) {
-                     indices[i].search(kTokens, queries[i].data(), kWanted, distances.data(), labels.data());
+                     indices[i].search(kTokens, queries[i].data(), kTopK, distances.data(), labels.data());
                    }
                  }});
 #endif
@@ -151,11 +151,10 @@ void bench_search(int64_t entries) {
   ops::knn_search(index, score, q, m.f32, ops::KnnSearch::exact);
   int64_t differ = 0;
   for (int64_t t = 0; t < kTokens; ++t) {
-    for (int64_t k = 0; k < kWanted; ++k) {
-      const float own = score.data<float>()[(((kRows - 1) * kTokens + t) * kHeads + kHeads - 1) * kWanted + k];
-      differ += std::abs(own - distances[static_cast<size_t>(t * kWanted + k)]) > 1e-4F * std::max(1.0F, std::abs(own))
-                    ? 1
-                    : 0;
+    for (int64_t k = 0; k < kTopK; ++k) {
+      const float own = score.data<float>()[(((kRows - 1) * kTokens + t) * kHeads + kHeads - 1) * kTopK + k];
+      differ +=
+          std::abs(own - distances[static_cast<size_t>(t * kTopK + k)]) > 1e-4F * std::max(1.0F, std::abs(own)) ? 1 : 0;
     }
   }
   if (differ != 0) {
@@ -177,8 +176,8 @@ void bench_attention(int64_t entries) {
   ops::KnnAttentionInputs in;
   in.q = q;
   in.memory = m.f32;
-  in.index = Tensor::empty({kRows, kTokens, kHeads, kWanted}, DType::i32);
-  const Tensor score = Tensor::empty({kRows, kTokens, kHeads, kWanted}, DType::f32);
+  in.index = Tensor::empty({kRows, kTokens, kHeads, kTopK}, DType::i32);
+  const Tensor score = Tensor::empty({kRows, kTokens, kHeads, kTopK}, DType::f32);
   ops::knn_search(in.index, score, q, m.f32, ops::KnnSearch::exact);
   const Tensor out = Tensor::empty(q.shape(), DType::f32);
   const Tensor dq = Tensor::empty(q.shape(), DType::f32);
@@ -231,19 +230,19 @@ void bench_index(int64_t entries) {
   const auto lists = static_cast<int64_t>(std::sqrt(static_cast<double>(entries)));
   quire::KnnIndex index({kSize, entries, lists, entries / 4});
   const double built = seconds([&] { index.update(entries, read); });
-  const Tensor exact = Tensor::empty({1, kTokens, 1, kWanted}, DType::i32);
-  const Tensor found = Tensor::empty({1, kTokens, 1, kWanted}, DType::i32);
-  const Tensor score = Tensor::empty({1, kTokens, 1, kWanted}, DType::f32);
+  const Tensor exact = Tensor::empty({1, kTokens, 1, kTopK}, DType::i32);
+  const Tensor found = Tensor::empty({1, kTokens, 1, kTopK}, DType::i32);
+  const Tensor score = Tensor::empty({1, kTokens, 1, kTopK}, DType::f32);
   std::vector<Timed> all;
   all.push_back({"exact", [&] { ops::knn_search(exact, score, q, memory, ops::KnnSearch::exact); }});
   std::vector<double> recalls;
   for (const int64_t probes : {2, 8, 32}) {
     const auto search = [&, probes] {
-      index.search(found.data<int32_t>(), score.data<float>(), q.data<float>(), kTokens, kWanted, probes, read);
+      index.search(found.data<int32_t>(), score.data<float>(), q.data<float>(), kTokens, kTopK, probes, read);
     };
     if (recalls.empty()) all[0].work();
     search();
-    recalls.push_back(quire::recall(found.data<int32_t>(), exact.data<int32_t>(), kTokens, kWanted));
+    recalls.push_back(quire::recall(found.data<int32_t>(), exact.data<int32_t>(), kTokens, kTopK));
     char name[64];
     std::snprintf(name, sizeof(name), "%ld of %ld lists, recall %.3f", static_cast<long>(probes),
                   static_cast<long>(lists), recalls.back());

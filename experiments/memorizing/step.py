@@ -65,7 +65,7 @@ def main():
         base = by_size[0]["min"]
         print(f"{name:<16}" + "".join(f"{by_size[size]['min']:>9.1f} ms" for size in sizes)
               + "".join(f"{by_size[size]['min'] / base:>9.2f}x" for size in sizes[1:]))
-    # What an entry takes in f32 with 4 heads of 64 features: keys and values.
+    # Counts the bytes of an entry in f32 with 4 heads of 64 features: keys and values.
     for size in sizes[1:]:
         entry = (more[size]["state_bytes"] - more[0]["state_bytes"]) / (4 * size)
         result["quire"][size]["bytes_per_entry"] = entry

@@ -134,7 +134,7 @@ class Layer {
     const int64_t caches = (tokens_ + kBlock - 1) / kBlock + 1;
     s.caches.tokens.origin = integers(caches, [](int64_t) { return 0; });
     s.caches.tokens.limit = integers(caches, [](int64_t b) { return std::max<int64_t>(0, b * kBlock - kWindow); });
-    // What moving averages of the codebook take, and the commitment loss.
+    // These are the inputs of the codebook's moving averages and of the commitment loss.
     const Tensor counts = Tensor::zeros({1, kCodes}, DType::f32);
     const Tensor sums = Tensor::zeros({1, kCodes, kSize}, DType::f32);
     const quire::Shape vectors{tokens_, 1, kSize};

@@ -18,7 +18,7 @@ inline constexpr int64_t kTermMargin = kQueryBlock + 16;
 // The terms of all keys that a block of queries sees are computed at once when there are at most this many keys.
 // Otherwise they are computed for one block of keys after the other, which computes one and a half times as many terms
 // as there are pairs.
-inline constexpr int64_t kMostTerms = 1024;
+inline constexpr int64_t kMaxTerms = 1024;
 // Padding of a bias by distance before its first and after its last entry, for distances of invisible pairs.
 inline constexpr int64_t kBiasMargin = kQueryBlock + 16;
 
@@ -123,7 +123,7 @@ class QueryBlock {
     if (empty() || !in.r.defined()) return;
     const int64_t reached = in.terms_end ? std::clamp(first_ - s.entries + 1, low_, high_) : low_;
     all_terms_ = {reached, high_ - reached, false, 0, true};
-    at_once_ = all_terms_.count <= kMostTerms;
+    at_once_ = all_terms_.count <= kMaxTerms;
     term_stride_ = kTermMargin + kQueryBlock + (at_once_ ? all_terms_.count : kKeyBlock) + 16;
     terms_ = scratch<T>(3, term_buffer());
     if (at_once_ && all_terms_.count > 0) compute_terms(all_terms_);

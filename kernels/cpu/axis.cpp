@@ -74,21 +74,21 @@ template <typename W>
 W softmax_row(W* y, const W* x, const uint8_t* mask, int64_t mask_stride, int64_t width) {
   constexpr W kNone = -std::numeric_limits<W>::infinity();
   const auto kept = [&](int64_t i) { return mask == nullptr || mask[i * mask_stride] != 0; };
-  W most = kNone;
-  for (int64_t i = 0; i < width; ++i) most = kept(i) && (x[i] > most || x[i] != x[i]) ? x[i] : most;
+  W max_value = kNone;
+  for (int64_t i = 0; i < width; ++i) max_value = kept(i) && (x[i] > max_value || x[i] != x[i]) ? x[i] : max_value;
   ArrayView<W> to(y, width);
-  if (most == kNone) {  // the mask keeps nothing, or only -inf
+  if (max_value == kNone) {  // the mask keeps nothing, or only -inf
     to.setZero();
-    return most;
+    return max_value;
   }
-  to = ConstArrayView<W>(x, width) - most;
+  to = ConstArrayView<W>(x, width) - max_value;
   exponentials(y, y, width);
   if (mask != nullptr) {
     for (int64_t i = 0; i < width; ++i) y[i] = kept(i) ? y[i] : W{0};
   }
   const W sum = to.sum();
   to /= sum;
-  return most + std::log(sum);
+  return max_value + std::log(sum);
 }
 
 void softmax(const Tensor& out, const Tensor& lse, const Tensor& in, const Tensor& mask) {

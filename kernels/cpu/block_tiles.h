@@ -83,13 +83,13 @@ class BlockTiles {
     }
     find_chosen();
     make_tiles();
-    size_t most = 0;
+    size_t max_length = 0;
     int64_t keys = 0;
     for (const KeyTile& tile : tiles_) {
-      most = std::max(most, tile.last - tile.first);
+      max_length = std::max(max_length, tile.last - tile.first);
       keys = std::max(keys, tile.count);
     }
-    const auto lines = static_cast<int64_t>(most) * kBlockQueries;
+    const auto lines = static_cast<int64_t>(max_length) * kBlockQueries;
     logits_ = scratch<T>(2, keys * kBlockQueries);
     gates_ = scratch<T>(3, 4 * lines);
     masses_ = gates_ + lines;
@@ -156,12 +156,12 @@ class BlockTiles {
     if (!in_.chosen.defined()) return;
     chosen_.assign(groups_.size() * kBlockQueries, 0);
     for (int64_t a = 0; a < count_; ++a) {
-      const int32_t* const wanted =
+      const int32_t* const chosen =
           in_.chosen.data<int32_t>() + ((row_ * s_.queries + first_ + a) * s_.heads + head_) * s_.chosen;
       for (int64_t n = 0; n < s_.chosen; ++n) {
-        const auto at = std::lower_bound(groups_.begin(), groups_.end(), wanted[n],
+        const auto at = std::lower_bound(groups_.begin(), groups_.end(), chosen[n],
                                          [](const KeyGroup& group, int32_t number) { return group.number < number; });
-        if (wanted[n] < 0 || at == groups_.end() || at->number != wanted[n]) continue;
+        if (chosen[n] < 0 || at == groups_.end() || at->number != chosen[n]) continue;
         chosen_[static_cast<size_t>(at - groups_.begin()) * kBlockQueries + static_cast<size_t>(a)] = 1;
       }
     }

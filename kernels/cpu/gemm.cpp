@@ -22,27 +22,27 @@ struct Tiling {
 // plus the packing of its two sides. Tiles have at most 512 rows and columns, which fits the second-level cache of a
 // core, and columns come in panels.
 Tiling tiling(int64_t m, int64_t n) {
-  constexpr int64_t kMost = 512;
-  constexpr int64_t kLeast = 64;
+  constexpr int64_t kMaxTile = 512;
+  constexpr int64_t kMinTile = 64;
   constexpr int64_t kPanelColumns = 32;
   constexpr int64_t kPackingShare = 8;  // packing a column costs as much as this many products per row
   const int64_t threads = ThreadPool::current().threads();
   Tiling best{};
-  int64_t least = std::numeric_limits<int64_t>::max();
+  int64_t min_cost = std::numeric_limits<int64_t>::max();
   int64_t before = 0;
-  for (int64_t row_parts = ceil_div(m, kMost); row_parts <= ceil_div(m, kMost) + threads; ++row_parts) {
+  for (int64_t row_parts = ceil_div(m, kMaxTile); row_parts <= ceil_div(m, kMaxTile) + threads; ++row_parts) {
     const int64_t rows = ceil_div(m, row_parts);
-    if (before != 0 && rows < kLeast) break;
+    if (before != 0 && rows < kMinTile) break;
     before = rows;
     int64_t columns = 0;
-    for (int64_t parts = ceil_div(n, kMost); parts <= ceil_div(n, kMost) + threads; ++parts) {
-      const int64_t wanted = ceil_div(ceil_div(n, parts), kPanelColumns) * kPanelColumns;
-      if (columns != 0 && (wanted < kLeast || wanted == columns)) continue;
-      columns = wanted;
+    for (int64_t parts = ceil_div(n, kMaxTile); parts <= ceil_div(n, kMaxTile) + threads; ++parts) {
+      const int64_t tile_columns = ceil_div(ceil_div(n, parts), kPanelColumns) * kPanelColumns;
+      if (columns != 0 && (tile_columns < kMinTile || tile_columns == columns)) continue;
+      columns = tile_columns;
       const int64_t rounds = ceil_div(ceil_div(m, rows) * ceil_div(n, columns), threads);
       const int64_t cost = rounds * (rows * columns + kPackingShare * (rows + columns));
-      if (cost < least) {
-        least = cost;
+      if (cost < min_cost) {
+        min_cost = cost;
         best = {rows, columns};
       }
     }

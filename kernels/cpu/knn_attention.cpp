@@ -79,8 +79,8 @@ class Retrieved {
         op_(op),
         index_(in.index.data<int32_t>()),
         heads_(s.heads),
-        wanted_(s.wanted),
-        slots_{scratch<int64_t>(0, s.wanted), scratch<int64_t>(1, s.wanted)} {}
+        top_k_(s.top_k),
+        slots_{scratch<int64_t>(0, s.top_k), scratch<int64_t>(1, s.top_k)} {}
 
   const StoredVectors<T, S>& keys() const { return keys_; }
   const StoredVectors<T, S>& values() const { return values_; }
@@ -105,8 +105,8 @@ class Retrieved {
  private:
   int64_t find(int which, int64_t line) {
     int64_t count = 0;
-    for (int64_t j = 0; j < wanted_; ++j) {
-      const int64_t entry = index_[line * wanted_ + j];
+    for (int64_t j = 0; j < top_k_; ++j) {
+      const int64_t entry = index_[line * top_k_ + j];
       if (entry < 0) continue;
       QUIRE_CHECK(entry < keys_.length(), "{}: entry {} of {}", op_, entry, keys_.length());
       slots_[which][count++] = keys_.slot(entry);
@@ -117,7 +117,7 @@ class Retrieved {
   StoredVectors<T, S> keys_, values_;
   const char* op_;
   const int32_t* index_;
-  int64_t heads_, wanted_;
+  int64_t heads_, top_k_;
   int64_t* slots_[2];
 };
 
@@ -149,7 +149,7 @@ void knn_attention(const Tensor& out, const Tensor& lse, const ops::KnnAttention
     using S = decltype(stored);
     for_query_blocks(s, [&](int64_t row, int64_t head, int64_t first, int64_t last) {
       Retrieved<T, S> entries("knn_attention", in, s, row, head);
-      T* const weights = scratch<T>(0, s.wanted);
+      T* const weights = scratch<T>(0, s.top_k);
       entries.for_each(first, last, [&](int64_t line, const int64_t* slots, int64_t count) {
         T* const to = out.data<T>() + line * s.value_size;
         T& log_sum = lse.data<T>()[(row * s.heads + head) * s.queries + line / s.heads - row * s.queries];
@@ -190,7 +190,7 @@ void knn_attention_backward(const Tensor& dq, const Tensor& dout, const Tensor& 
     using S = decltype(stored);
     for_query_blocks(s, [&](int64_t row, int64_t head, int64_t first, int64_t last) {
       Retrieved<T, S> entries("knn_attention_backward", in, s, row, head);
-      T* const weights = scratch<T>(0, s.wanted);
+      T* const weights = scratch<T>(0, s.top_k);
       entries.for_each(first, last, [&](int64_t line, const int64_t* slots, int64_t count) {
         const T* const q = in.q.data<T>() + line * s.size;
         const T* const gradient = dout.data<T>() + line * s.value_size;

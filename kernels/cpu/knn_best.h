@@ -58,7 +58,7 @@ void store_lanes(int32_t* to, const int32_t* from, uint32_t bits) {
   for (; bits != 0; bits &= bits - 1) *to++ = from[std::countr_zero(bits)];
 }
 
-// Returns an integer with the order of the number: zeros are equal, NaN is the least of all.
+// Returns an integer with the order of the number: zeros are equal, NaN is the smallest of all.
 template <typename T>
 auto rank_of(T x) {
   using Rank = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
@@ -91,10 +91,10 @@ class BestOfMany {
  public:
   using Rank = decltype(rank_of(T{}));
 
-  // `wanted` (K) is at least 1. Uses four slots of scratch from `slot` on, and those of another type.
-  BestOfMany(int slot, int64_t queries, int64_t wanted)
-      : wanted_(wanted),
-        room_(ceil_div(wanted + kSpare, int64_t{kPanel<T>}) * kPanel<T>),
+  // `top_k` (K) is at least 1. Uses four slots of scratch from `slot` on, and those of another type.
+  BestOfMany(int slot, int64_t queries, int64_t top_k)
+      : top_k_(top_k),
+        room_(ceil_div(top_k + kSpare, int64_t{kPanel<T>}) * kPanel<T>),
         limits_(scratch<T>(slot, queries)),
         scores_(scratch<T>(slot + 1, queries * (room_ + kPanel<T>))),
         counts_(scratch<int32_t>(slot, queries)),
@@ -125,13 +125,13 @@ class BestOfMany {
   // Raises the limits of queries that have at least 2 K scores.
   void tighten(int64_t queries) {
     for (int64_t n = 0; n < queries; ++n) {
-      if (counts_[n] >= 2 * wanted_) keep_best(n);
+      if (counts_[n] >= 2 * top_k_) keep_best(n);
     }
   }
 
   // Writes the best scores in descending order, with -1 and 0 where there are fewer than K.
   void finish(int64_t query, int32_t* entries, T* scores) {
-    if (counts_[query] > wanted_) keep_best(query);
+    if (counts_[query] > top_k_) keep_best(query);
     const int64_t count = counts_[query];
     const T* const from = scores_of(query);
     const int32_t* const found = entries_of(query);
@@ -161,8 +161,8 @@ class BestOfMany {
         scores[i] = from[order[i]];
       }
     }
-    std::fill(entries + count, entries + wanted_, -1);
-    std::fill(scores + count, scores + wanted_, T{0});
+    std::fill(entries + count, entries + top_k_, -1);
+    std::fill(scores + count, scores + top_k_, T{0});
   }
 
  private:
@@ -201,7 +201,7 @@ class BestOfMany {
       high = std::max(high, ranks_[i]);
     }
     // Searches the largest rank that at least K entries reach, or one that exactly K reach.
-    int64_t equal = wanted_;  // how many of those at `low` remain
+    int64_t equal = top_k_;  // how many of those at `low` remain
     using Unsigned = std::make_unsigned_t<Rank>;
     int32_t at_low = count;
     int32_t at_high = 1;
@@ -210,17 +210,17 @@ class BestOfMany {
       const auto width = static_cast<Unsigned>(high) - static_cast<Unsigned>(low);
       auto part = width / 2;
       if (!halve) {
-        part = static_cast<Unsigned>(static_cast<double>(width) * static_cast<double>(at_low - wanted_) /
+        part = static_cast<Unsigned>(static_cast<double>(width) * static_cast<double>(at_low - top_k_) /
                                      static_cast<double>(at_low - at_high + 1));
       }
       const auto middle = static_cast<Rank>(static_cast<Unsigned>(low) + std::min(part, width - 1) + 1);
       int32_t reached = 0;
       for (int32_t i = 0; i < count; ++i) reached += ranks_[i] >= middle ? 1 : 0;
-      if (reached == wanted_) {
+      if (reached == top_k_) {
         low = middle;
         break;
       }
-      if (reached > wanted_) {
+      if (reached > top_k_) {
         low = middle;
         at_low = reached;
       } else {
@@ -230,7 +230,7 @@ class BestOfMany {
     }
     for (int32_t i = 0; i < count; ++i) equal -= ranks_[i] > low ? 1 : 0;
     int32_t kept = 0;
-    Rank least = std::numeric_limits<Rank>::max();
+    Rank min_rank = std::numeric_limits<Rank>::max();
     for (int32_t i = 0; i < count; i += kLanes<T>) {
       Ranks ranks;
       std::memcpy(&ranks, ranks_ + i, sizeof(ranks));
@@ -240,7 +240,7 @@ class BestOfMany {
           if (equal == 0 || ranks_[i + j] != low || i + j >= count) continue;
           stay |= uint32_t{1} << j;
           --equal;
-          least = low;
+          min_rank = low;
         }
       }
       if (count - i < kLanes<T>) stay &= (uint32_t{1} << (count - i)) - 1;
@@ -248,15 +248,15 @@ class BestOfMany {
       store_lanes<kLanes<T>>(entries + kept, entries + i, stay);
       kept += std::popcount(stay);
     }
-    if (least != low) {
-      for (int32_t i = 0; i < count; ++i) least = std::min(least, ranks_[i] > low ? ranks_[i] : least);
+    if (min_rank != low) {
+      for (int32_t i = 0; i < count; ++i) min_rank = std::min(min_rank, ranks_[i] > low ? ranks_[i] : min_rank);
     }
     counts_[query] = kept;
-    limits_[query] = with_rank<T>(least);
+    limits_[query] = with_rank<T>(min_rank);
   }
 
   static constexpr int64_t kSpare = 64;
-  int64_t wanted_, room_;
+  int64_t top_k_, room_;
   T* limits_;
   T* scores_;
   int32_t* counts_;

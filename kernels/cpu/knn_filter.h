@@ -84,10 +84,10 @@ class KnnFilter {
       const auto rows = keys.rows(first + j, some, room);
       for (int64_t r = 0; r < some; ++r) finite = largest(top, rows.data + r * rows.stride) && finite;
     }
-    float most = 0;
-    for (int i = 0; i < kWidth; ++i) most = std::max(most, top[i]);
-    if (!finite || !(most < 1e30F) || size_ > kLargestSize) return false;
-    step_ = most > 1e-30F ? most / 127 : 1.0F;
+    float max_value = 0;
+    for (int i = 0; i < kWidth; ++i) max_value = std::max(max_value, top[i]);
+    if (!finite || !(max_value < 1e30F) || size_ > kLargestSize) return false;
+    step_ = max_value > 1e-30F ? max_value / 127 : 1.0F;
     const float inverse = 1 / step_;
     inverse_step_ = 1 / static_cast<double>(step_);
     panels_ = scratch<int32_t>(12, ceil_div(count, int64_t{kPanel<float>}) * kPanel<float> * quads_);
@@ -149,14 +149,14 @@ class KnnFilter {
   void add_query(int64_t n, const float* q) {
     double* const of = of_query_ + n * kNumbers;
     auto* const bytes = reinterpret_cast<int8_t*>(queries_ + n * quads_);
-    float most = 0;
+    float max_value = 0;
     bool finite = true;
     for (int64_t d = 0; d < size_; ++d) {
       const float x = std::abs(q[d]);
       finite = finite && x < 1e30F;
-      most = std::max(most, x);
+      max_value = std::max(max_value, x);
     }
-    const double step = most > 1e-30F ? most / 127.0 : 1.0;
+    const double step = max_value > 1e-30F ? max_value / 127.0 : 1.0;
     double error = 0;
     double rounded = 0;
     double norm = 0;

@@ -21,20 +21,18 @@ constexpr int64_t kUnits = 16;
 template <typename T>
 class BestOfBuckets {
  public:
-  BestOfBuckets(int slot, int64_t queries, int64_t wanted)
-      : wanted_(wanted),
-        scores_(scratch<T>(slot, queries * wanted)),
-        entries_(scratch<int32_t>(slot, queries * wanted)) {
-    std::fill(entries_, entries_ + queries * wanted, -1);
-    std::fill(scores_, scores_ + queries * wanted, T{0});
+  BestOfBuckets(int slot, int64_t queries, int64_t top_k)
+      : top_k_(top_k), scores_(scratch<T>(slot, queries * top_k)), entries_(scratch<int32_t>(slot, queries * top_k)) {
+    std::fill(entries_, entries_ + queries * top_k, -1);
+    std::fill(scores_, scores_ + queries * top_k, T{0});
   }
 
   void offer(int64_t query, const T* scores, int64_t first, int64_t count) {
     for (int64_t done = 0; done < count;) {
-      const int64_t bucket = (first + done) % wanted_;
-      const int64_t run = std::min(count - done, wanted_ - bucket);
-      T* const best = scores_ + query * wanted_ + bucket;
-      int32_t* const entries = entries_ + query * wanted_ + bucket;
+      const int64_t bucket = (first + done) % top_k_;
+      const int64_t run = std::min(count - done, top_k_ - bucket);
+      T* const best = scores_ + query * top_k_ + bucket;
+      int32_t* const entries = entries_ + query * top_k_ + bucket;
       const auto entry = static_cast<int32_t>(first + done);
       for (int32_t j = 0; j < static_cast<int32_t>(run); ++j) {
         // Any number beats a NaN; the first entry of a bucket beats an empty bucket.
@@ -49,12 +47,12 @@ class BestOfBuckets {
   }
 
   void finish(int64_t query, int32_t* entries, T* scores) const {
-    std::copy_n(entries_ + query * wanted_, wanted_, entries);
-    std::copy_n(scores_ + query * wanted_, wanted_, scores);
+    std::copy_n(entries_ + query * top_k_, top_k_, entries);
+    std::copy_n(scores_ + query * top_k_, top_k_, scores);
   }
 
  private:
-  int64_t wanted_;
+  int64_t top_k_;
   T* scores_;
   int32_t* entries_;
 };
@@ -142,7 +140,7 @@ class Unit {
   template <typename Best>
   void write(Best& best, const Tensor& index, const Tensor& score) const {
     for (int64_t n = 0; n < count_; ++n) {
-      const int64_t at = line(n) * s_.wanted;
+      const int64_t at = line(n) * s_.top_k;
       best.finish(n, index.data<int32_t>() + at, score.data<T>() + at);
     }
   }
@@ -210,8 +208,9 @@ class Unit {
   // Calls body(first entry, count) for all keys, the oldest first.
   template <typename Body>
   void for_blocks(Body&& body) const {
-    const int64_t most = panels_ * kPanel<T>;
-    for (int64_t begin = 0; begin < keys_.length(); begin += most) body(begin, std::min(most, keys_.length() - begin));
+    const int64_t max_length = panels_ * kPanel<T>;
+    for (int64_t begin = 0; begin < keys_.length(); begin += max_length)
+      body(begin, std::min(max_length, keys_.length() - begin));
   }
 
   template <typename Best>
@@ -242,7 +241,7 @@ void knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const
                 ops::KnnSearch search) {
   const KnnSizes s(q, index, memory);
   check_knn_search(s, index, score, q, memory);
-  if (s.wanted == 0) return;
+  if (s.top_k == 0) return;
   const int64_t queries = s.queries * s.group();
   const int64_t heads = s.rows * s.kv_heads;
   const int64_t of_unit = std::clamp(ceil_div(heads * queries, kUnits), kFewestQueries, kQueries);
@@ -257,12 +256,12 @@ void knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const
         const int64_t count = queries * (unit % units + 1) / units - first;
         const Unit<T, S> work(q, memory, s, head / s.kv_heads, head % s.kv_heads, first, count);
         if (search == ops::KnnSearch::bucketed) {
-          BestOfBuckets<T> best(1, count, s.wanted);
+          BestOfBuckets<T> best(1, count, s.top_k);
           work.search_all(best);
           work.write(best, index, score);
           return;
         }
-        BestOfMany<T> best(1, count, s.wanted);
+        BestOfMany<T> best(1, count, s.top_k);
         if constexpr (std::is_same_v<T, float> && kFilterBuilt) {
           if (can_filter()) {
             work.search_filtered(best);

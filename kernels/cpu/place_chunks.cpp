@@ -9,18 +9,18 @@ namespace {
 
 void place_chunks(const Tensor& slot, const Tensor& own, const Tensor& later, const ops::ChunkPlacing& in) {
   check_place_chunks(slot, own, later, in);
-  const int64_t lists = in.index.dim(1) + 1, wanted = in.index.dim(2);
+  const int64_t lists = in.index.dim(1) + 1, top_k = in.index.dim(2);
   const int32_t* const index = in.index.data<int32_t>();
   const int32_t* const ages = in.age.data<int32_t>();
   for (int64_t i = 0; i < slot.numel(); ++i) {
-    const int64_t row = i / (lists * wanted), list = i / wanted % lists, k = i % wanted;
+    const int64_t row = i / (lists * top_k), list = i / top_k % lists, k = i % top_k;
     const int64_t count = in.count.data<int32_t>()[row];
     // Finds the candidate by its number; a list of an earlier subsequence names only stored chunks.
     int64_t candidate = -1;
     if (list > 0) {
-      candidate = index[(row * (lists - 1) + list - 1) * wanted + k];
-    } else if (ages[row * wanted + k] > 0) {
-      candidate = in.stored - ages[row * wanted + k];
+      candidate = index[(row * (lists - 1) + list - 1) * top_k + k];
+    } else if (ages[row * top_k + k] > 0) {
+      candidate = in.stored - ages[row * top_k + k];
     }
     const bool is_stored = candidate >= 0 && candidate < in.stored;
     const bool is_own = candidate >= in.stored;

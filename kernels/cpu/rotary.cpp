@@ -1,7 +1,7 @@
 #include "kernels/rotary.h"
 
 #include "kernels/checks.h"
-#include "kernels/cpu/turn.h"
+#include "kernels/cpu/rotate.h"
 
 namespace quire::cpu {
 
@@ -52,7 +52,7 @@ void rotary(const Tensor& out, const ops::RotaryInputs& in) {
                     in.origin);
         const T* angles = in.table.data<T>() + (in.origin + position) * 2 * pairs;
         for (int64_t h = token * heads; h < (token + 1) * heads; ++h) {
-          turn(out.data<T>() + h * size, in.x.data<T>() + h * size, angles, pairs, size, in.inverse, in.interleaved);
+          rotate(out.data<T>() + h * size, in.x.data<T>() + h * size, angles, pairs, size, in.inverse, in.interleaved);
         }
       }
     });

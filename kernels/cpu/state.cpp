@@ -35,19 +35,19 @@ void ring_append(const Tensor& ring, const Tensor& values, const Tensor& head, c
 void ring_gather(const Tensor& out, const Tensor& ring, const Tensor& head, const Tensor& length) {
   const int64_t rows = ring.dim(0);
   const int64_t slots = ring.dim(1);
-  const int64_t wanted = out.dim(1);
+  const int64_t count = out.dim(1);
   const int64_t entry = ring.numel() / std::max<int64_t>(rows * slots, 1) * static_cast<int64_t>(size_of(ring.dtype()));
   check_ring_gather(out, ring);
   char* to = static_cast<char*>(out.raw());
   const char* from = static_cast<const char*>(ring.raw());
   parallel_for(rows, [&](int64_t r) {
-    const int64_t valid = std::min<int64_t>(length.data<int32_t>()[r], wanted);
-    char* row = to + r * wanted * entry;
-    std::memset(row, 0, static_cast<size_t>((wanted - valid) * entry));
+    const int64_t valid = std::min<int64_t>(length.data<int32_t>()[r], count);
+    char* row = to + r * count * entry;
+    std::memset(row, 0, static_cast<size_t>((count - valid) * entry));
     int64_t slot = (head.data<int32_t>()[r] - valid + slots) % slots;
     for (int64_t done = 0; done < valid;) {
       const int64_t run = std::min(valid - done, slots - slot);
-      std::memcpy(row + (wanted - valid + done) * entry, from + (r * slots + slot) * entry,
+      std::memcpy(row + (count - valid + done) * entry, from + (r * slots + slot) * entry,
                   static_cast<size_t>(run * entry));
       slot = (slot + run) % slots;
       done += run;

@@ -1,7 +1,7 @@
 #include <vector>
 
 #include "kernels/block_sizes.h"
-#include "kernels/cpu/turn.h"
+#include "kernels/cpu/rotate.h"
 
 namespace quire::cpu {
 
@@ -36,7 +36,7 @@ class Reads {
       }
     }
     std::stable_sort(all_.begin(), all_.end(), [](const BlockRead& a, const BlockRead& b) { return a.slot < b.slot; });
-    turned_ = scratch<T>(0, s.size);
+    rotated_ = scratch<T>(0, s.size);
     weights_ = scratch<T>(1, s.length);
     keys_ = scratch<T>(2, s.length * s.size);
     values_ = scratch<T>(3, s.length * s.value_size);
@@ -52,9 +52,9 @@ class Reads {
       const Lines keys = lines(in_.keys, read.slot, s_.size, keys_, again);
       const Lines values = lines(in_.values, read.slot, s_.value_size, values_, again);
       const T* const q = in_.q.data<T>() + read.query * s_.size;
-      if (in_.table.defined()) turn(turned_, q, angles(read), in_.table.dim(2), s_.size, false, in_.interleaved);
+      if (in_.table.defined()) rotate(rotated_, q, angles(read), in_.table.dim(2), s_.size, false, in_.interleaved);
       ArrayView<T>(weights_, s_.length) =
-          (keys * Eigen::Map<const Line>(in_.table.defined() ? turned_ : q, s_.size)).array() *
+          (keys * Eigen::Map<const Line>(in_.table.defined() ? rotated_ : q, s_.size)).array() *
           static_cast<T>(in_.scale);
       body(read, keys, values, weights_, gate());
     }
@@ -100,18 +100,18 @@ class Reads {
   const StoredSizes& s_;
   int64_t kv_head_;
   std::vector<BlockRead> all_;
-  T *turned_, *weights_, *keys_, *values_;
+  T *rotated_, *weights_, *keys_, *values_;
 };
 
 // Calls body(reads, queries) for the query heads of a key head and groups of queries of a row, which are small enough
 // to give work to every thread. The result of a query does not depend on its group.
 template <typename T, typename S, typename Body>
 void for_queries(const ops::StoredAttentionInputs& in, const StoredSizes& s, Body&& body) {
-  constexpr int64_t kMostReads = 8192;
+  constexpr int64_t kMaxReads = 8192;
   const int64_t group = s.heads / s.kv_heads;
   const int64_t shares = ceil_div(2 * ThreadPool::current().threads(), s.rows * s.kv_heads);
-  const int64_t most = std::max<int64_t>(1, kMostReads / std::max<int64_t>(1, group * s.chosen));
-  const int64_t some = std::clamp<int64_t>(ceil_div(s.queries, shares), 1, most);
+  const int64_t max_queries = std::max<int64_t>(1, kMaxReads / std::max<int64_t>(1, group * s.chosen));
+  const int64_t some = std::clamp<int64_t>(ceil_div(s.queries, shares), 1, max_queries);
   const int64_t tasks = ceil_div(s.queries, some);
   parallel_for(s.rows * s.kv_heads * tasks, [&](int64_t task) {
     const int64_t row = task / (s.kv_heads * tasks), kv_head = task / tasks % s.kv_heads;
@@ -199,7 +199,7 @@ void stored_attention_backward(const Tensor& dq, const Tensor& dout, const Tenso
     for_queries<T, S>(in, s, [&](const Reads<T, S>& reads, const std::vector<int32_t>& queries) {
       for (const int32_t query : queries) std::fill_n(dq.data<T>() + query * s.size, s.size, T{0});
       Eigen::Map<Line> ds(scratch<T>(4, s.length), s.length);
-      T* const turned = scratch<T>(5, 2 * s.size);
+      T* const rotated = scratch<T>(5, 2 * s.size);
       reads.for_each([&](const BlockRead& read, const auto& keys, const auto& values, T* weights, T gate) {
         const int64_t line = lse_line(s, read.query);
         const T log_sum = lse.data<T>()[line];
@@ -216,13 +216,13 @@ void stored_attention_backward(const Tensor& dq, const Tensor& dout, const Tenso
         const T inner = (own_weights * own).sum();
         own = share * own_weights * (own - (in.landmarks ? inner : delta));
         if (in.landmarks) ds[regular] = share * (inner - delta);
-        Eigen::Map<Line> back(turned, s.size);
+        Eigen::Map<Line> back(rotated, s.size);
         back.noalias() = keys.transpose() * ds;
         if (in.table.defined()) {
-          turn(turned + s.size, turned, reads.angles(read), in.table.dim(2), s.size, true, in.interleaved);
+          rotate(rotated + s.size, rotated, reads.angles(read), in.table.dim(2), s.size, true, in.interleaved);
         }
         Eigen::Map<Line>(dq.data<T>() + read.query * s.size, s.size) +=
-            Eigen::Map<const Line>(in.table.defined() ? turned + s.size : turned, s.size);
+            Eigen::Map<const Line>(in.table.defined() ? rotated + s.size : rotated, s.size);
       });
     });
   });
@@ -230,33 +230,33 @@ void stored_attention_backward(const Tensor& dq, const Tensor& dout, const Tenso
 
 void place_blocks(const Tensor& slot, const Tensor& turn, const Tensor& own, const ops::BlockPlacing& in) {
   check_place_blocks(slot, turn, own, in);
-  const int64_t wanted = in.index.dim(3);
-  const int64_t queries = wanted == 0 ? 0 : in.index.numel() / wanted;
-  for_rows(queries, wanted, [&](int64_t begin, int64_t end) {
+  const int64_t top_k = in.index.dim(3);
+  const int64_t queries = top_k == 0 ? 0 : in.index.numel() / top_k;
+  for_rows(queries, top_k, [&](int64_t begin, int64_t end) {
     for (int64_t query = begin; query < end; ++query) {
       const int64_t row = query / (in.index.dim(1) * in.index.dim(2));
-      const int32_t* const from = in.index.data<int32_t>() + query * wanted;
-      const int64_t held = in.length.data<int32_t>()[row];
+      const int32_t* const from = in.index.data<int32_t>() + query * top_k;
+      const int64_t carried = in.length.data<int32_t>()[row];
       const int64_t first = in.first.data<int32_t>()[row];
-      std::array<int32_t, ops::kMostChosenBlocks> ages;
+      std::array<int32_t, ops::kMaxChosenBlocks> ages;
       int64_t count = 0;
-      for (int64_t n = 0; n < wanted; ++n) {
-        own.data<int32_t>()[query * wanted + n] = from[n] >= in.stored ? static_cast<int32_t>(from[n] - in.stored) : -1;
+      for (int64_t n = 0; n < top_k; ++n) {
+        own.data<int32_t>()[query * top_k + n] = from[n] >= in.stored ? static_cast<int32_t>(from[n] - in.stored) : -1;
         if (from[n] < first || from[n] >= in.stored) continue;
         ages[static_cast<size_t>(count++)] = static_cast<int32_t>(from[n] - first);
       }
       std::sort(ages.begin(), ages.begin() + count);
-      for (int64_t n = 0; n < wanted; ++n) {
+      for (int64_t n = 0; n < top_k; ++n) {
         int64_t place = -1;
         int64_t back = -1;
         if (n < count) {
           const int64_t age = ages[static_cast<size_t>(n)];
-          place = row * in.slots + (in.head.data<int32_t>()[row] - held + age + 2 * in.slots) % in.slots;
-          back = held - age;
+          place = row * in.slots + (in.head.data<int32_t>()[row] - carried + age + 2 * in.slots) % in.slots;
+          back = carried - age;
           if (in.places.defined()) back = back <= count ? count - n : in.places.data<int32_t>()[row] - n;
         }
-        slot.data<int32_t>()[query * wanted + n] = static_cast<int32_t>(place);
-        turn.data<int32_t>()[query * wanted + n] = static_cast<int32_t>(back);
+        slot.data<int32_t>()[query * top_k + n] = static_cast<int32_t>(place);
+        turn.data<int32_t>()[query * top_k + n] = static_cast<int32_t>(back);
       }
     }
   });

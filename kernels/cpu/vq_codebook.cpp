@@ -20,8 +20,8 @@ void codebook_update(const Tensor& m, const Tensor& n, const Tensor& sums, const
         T& count = n.data<T>()[s];
         ArrayView<T> sum(m.data<T>() + s * size, size);
         count = kept * count + added * counts.data<T>()[s];
-        const bool wanted = options.reseed_all || count < static_cast<T>(options.reseed);
-        if (wanted && present.defined() && present.data<T>()[s] != T{0}) {
+        const bool is_reseeded = options.reseed_all || count < static_cast<T>(options.reseed);
+        if (is_reseeded && present.defined() && present.data<T>()[s] != T{0}) {
           count = T{1};
           sum = ConstArrayView<T>(seeds.data<T>() + s * size, size);
         } else {

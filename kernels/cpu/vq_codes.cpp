@@ -30,27 +30,28 @@ Tensor half_norms(const Tensor& codebook, const CodeSizes& s) {
   return norms;
 }
 
-// Writes the codes of `count` vectors of a head: the codeword with the least |c|^2 / 2 - x.c; vectors lie along lanes.
+// Writes the codes of `count` vectors of a head: the codeword with the smallest |c|^2 / 2 - x.c; vectors lie along
+// lanes.
 template <typename T>
 void find_codes(int32_t* codes, const T* x, int64_t count, const T* codebook, const T* norms, const CodeSizes& s) {
   constexpr int64_t kWidth = kLanes<T>;
   T* const by_feature = scratch<T>(0, s.size * kVectorBlock);
   T* const products = scratch<T>(1, kCodeBlock * kVectorBlock);
-  T* const least = scratch<T>(2, kVectorBlock);
+  T* const nearest = scratch<T>(2, kVectorBlock);
   T* const best = scratch<T>(3, kVectorBlock);
   const int64_t lanes = ceil_div(count, kWidth) * kWidth;
   for (int64_t a = 0; a < lanes; a += kWidth) {
     transpose_rows(by_feature + a, kVectorBlock, x + a * s.kv_heads * s.size, s.kv_heads * s.size,
                    std::min(kWidth, count - a), s.size);
   }
-  std::fill(least, least + lanes, std::numeric_limits<T>::infinity());
+  std::fill(nearest, nearest + lanes, std::numeric_limits<T>::infinity());
   std::fill(best, best + lanes, T{0});
   for (int64_t first = 0; first < s.codes; first += kCodeBlock) {
     const int64_t block = std::min(kCodeBlock, s.codes - first);
     block_product(products, kVectorBlock, Operand<T>{codebook + first * s.size, s.size}, by_feature, kVectorBlock,
                   block, lanes, s.size, false);
     for (int64_t a = 0; a < lanes; a += kWidth) {
-      Vector<T> lowest = load_vector(least + a);
+      Vector<T> lowest = load_vector(nearest + a);
       Vector<T> code = load_vector(best + a);
       for (int64_t j = 0; j < block; ++j) {
         const Vector<T> value = norms[first + j] - load_vector(products + j * kVectorBlock + a);
@@ -58,7 +59,7 @@ void find_codes(int32_t* codes, const T* x, int64_t count, const T* codebook, co
         lowest = less ? value : lowest;
         code = less ? static_cast<T>(first + j) - Vector<T>{} : code;
       }
-      store_vector(least + a, lowest);
+      store_vector(nearest + a, lowest);
       store_vector(best + a, code);
     }
   }

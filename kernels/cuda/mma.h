@@ -1,7 +1,7 @@
 // Tensor cores: products of small matrices in bf16, added to sums in f32, by the instruction
 // mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32, and the instructions that fill its operands from shared memory
 // (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type" and "ldmatrix"; compute capability 8.0 and
-// newer). A fragment is what one lane of the warp holds of a matrix; all of these are reached by whole warps.
+// newer). A fragment is the part of a matrix that one lane of the warp holds; whole warps call these functions.
 //
 // With group = lane / 4 and pair = 2 * (lane % 4), a lane holds
 //   of the left 16 x 16 matrix:   rows group, group + 8, and the columns pair, pair + 1 of both halves
@@ -18,7 +18,7 @@
 
 namespace quire::cuda {
 
-// Two values in one word, the first one in its lower half.
+// A word holds two values, the first one in its lower half.
 struct LeftFragment {
   uint32_t x[4];
 };
@@ -31,7 +31,7 @@ struct SumFragment {
 
 inline constexpr int kMmaRows = 16;    // of the left matrix
 inline constexpr int kMmaColumns = 8;  // of the right matrix
-inline constexpr int kMmaDepth = 16;   // summed over
+inline constexpr int kMmaDepth = 16;   // the axis that is summed over
 
 __device__ inline void multiply_add(SumFragment& sums, const LeftFragment& left, const RightFragment& right) {
 #ifdef __CUDACC__
@@ -44,13 +44,13 @@ __device__ inline void multiply_add(SumFragment& sums, const LeftFragment& left,
 #endif
 }
 
-// Four matrices of 8 x 8 values. Lane l gives the address of line l % 8 (16 bytes) of matrix l / 8 and gets two values
-// of each matrix: line group, columns pair and pair + 1. Turned: lines pair and pair + 1, column group.
-template <bool kTurned>
+// Loads four matrices of 8 x 8 values. Lane l gives the address of line l % 8 (16 bytes) of matrix l / 8 and gets two
+// values of each matrix: line group, columns pair and pair + 1; transposed: lines pair and pair + 1, column group.
+template <bool kTransposed>
 __device__ inline void load_matrices(uint32_t (&to)[4], const bfloat16* line) {
 #ifdef __CUDACC__
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(line));
-  if constexpr (kTurned) {
+  if constexpr (kTransposed) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(address)
@@ -62,7 +62,7 @@ __device__ inline void load_matrices(uint32_t (&to)[4], const bfloat16* line) {
                  : "memory");
   }
 #else
-  shim::load_matrices(to, line, kTurned, __FILE__, __LINE__);
+  shim::load_matrices(to, line, kTransposed, __FILE__, __LINE__);
 #endif
 }
 
@@ -77,7 +77,7 @@ __device__ inline void copy_later(void* shared, const void* from, bool there) {
   shim::copy_later(shared, from, there ? 16 : 0);
 #endif
 }
-// Waits for the copies of this thread. Those of others are there behind the next barrier.
+// Waits for the copies of this thread. Those of other threads are complete after the next barrier.
 __device__ inline void await_copies() {
 #ifdef __CUDACC__
   asm volatile("cp.async.wait_all;" ::: "memory");
@@ -96,7 +96,7 @@ __device__ inline uint32_t packed(float first, float second) {
 #endif
 }
 
-// The values of a word.
+// Return the two values of a word.
 __device__ inline float lower_half(uint32_t both) {
   return std::bit_cast<float>(both << 16);
 }
@@ -104,7 +104,7 @@ __device__ inline float upper_half(uint32_t both) {
   return std::bit_cast<float>(both & 0xffff0000U);
 }
 
-// What is read or written at once: eight values in bf16, two sums.
+// Types that are read or written at once: eight values in bf16, and two sums.
 struct alignas(16) Words {
   uint32_t x[4];
 };
@@ -124,24 +124,24 @@ struct SharedLines {
   __device__ bfloat16* chunk(int line, int number) const {
     return begin + line * kWidth + (number ^ (line % 8)) * kChunk;
   }
-  // Where value f of a line lies.
+  // Returns value f of a line.
   __device__ bfloat16& at(int line, int f) const { return chunk(line, f / kChunk)[f % kChunk]; }
 
-  // Lines first_line + 0..15 and values first + 0..15, as rows and columns of a left matrix.
+  // Loads lines first_line + 0..15 and values first + 0..15 as rows and columns of a left matrix.
   __device__ LeftFragment left(int first_line, int first) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     LeftFragment to;
     load_matrices<false>(to.x, chunk(first_line + lane % 16, first / kChunk + lane / 16));
     return to;
   }
-  // Lines are the columns of the left matrix, values its rows.
-  __device__ LeftFragment left_turned(int first_line, int first) const {
+  // Loads the same transposed: lines are the columns of the left matrix, values its rows.
+  __device__ LeftFragment left_transposed(int first_line, int first) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     LeftFragment to;
     load_matrices<true>(to.x, chunk(first_line + lane / 16 * 8 + lane % 8, first / kChunk + lane / 8 % 2));
     return to;
   }
-  // Two right matrices: lines first_line + 0..7 and 8..15 are columns, values first + 0..15 rows.
+  // Loads two right matrices: lines first_line + 0..7 and 8..15 are columns, values first + 0..15 rows.
   __device__ void right(RightFragment (&to)[2], int first_line, int first) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     uint32_t x[4];
@@ -149,8 +149,8 @@ struct SharedLines {
     to[0] = {{x[0], x[1]}};
     to[1] = {{x[2], x[3]}};
   }
-  // Two right matrices: lines first_line + 0..15 are rows, values first + 0..7 and 8..15 columns.
-  __device__ void right_turned(RightFragment (&to)[2], int first_line, int first) const {
+  // Loads two right matrices: lines first_line + 0..15 are rows, values first + 0..7 and 8..15 columns.
+  __device__ void right_transposed(RightFragment (&to)[2], int first_line, int first) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     uint32_t x[4];
     load_matrices<true>(x, chunk(first_line + lane % 16, first / kChunk + lane / 16));

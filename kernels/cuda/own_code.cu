@@ -14,7 +14,7 @@ bool has_code_for_gpu() {
   cudaFuncAttributes attributes{};
   const cudaError_t status = cudaFuncGetAttributes(&attributes, nothing_kernel);
   if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
-    cudaGetLastError();  // forgotten: the caller says it
+    cudaGetLastError();  // clears the error: the caller reports it
     return false;
   }
   check(status);

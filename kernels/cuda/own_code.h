@@ -1,9 +1,9 @@
-// What this library was compiled for.
+// Checks for which GPUs this library was compiled.
 #pragma once
 
 namespace quire::cuda {
 
-// Whether the current GPU can run the library's kernels: code for one chip runs on no other (QUIRE_CUDA_CHIPS).
+// Says whether the current GPU can run the library's kernels: code for one chip runs on no other (QUIRE_CUDA_CHIPS).
 bool has_code_for_gpu();
 
 }  // namespace quire::cuda

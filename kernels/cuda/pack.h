@@ -1,5 +1,6 @@
-// Values that are loaded and stored 16 bytes at a time where their addresses allow it. How many values a thread takes
-// follows from the width of a row; only the instruction follows from the address, so that the order of a sum does not.
+// Packs of values that are loaded and stored 16 bytes at a time where their addresses allow it. The number of values of
+// a thread depends on the width of a row; only the instruction depends on the address, so that the order of a sum does
+// not.
 #pragma once
 
 #include <initializer_list>
@@ -16,7 +17,7 @@ struct alignas(sizeof(T) * kCount < kVectorBytes ? sizeof(T) * kCount : kVectorB
   T value[kCount];
 };
 
-// How many values one load or store of 16 bytes holds.
+// The number of values in one load or store of 16 bytes.
 template <typename T>
 inline constexpr int kPackOf = static_cast<int>(kVectorBytes / sizeof(T));
 

@@ -1,6 +1,6 @@
-// What every CUDA kernel file needs: launches on the backend's stream, element types, sums over a block. The same
-// sources compile as C++ in tests (tests/support/cuda_shim), so kernels use plain CUDA C++: barriers and warp
-// operations are reached by all threads, with the full mask.
+// Functions that every CUDA kernel file needs: launches on the backend's stream, element types, sums over a block. The
+// same sources compile as C++ in tests (tests/support/cuda_shim), so kernels use plain CUDA C++: all threads reach
+// barriers and warp operations, with the full mask.
 #pragma once
 
 #include <string>
@@ -23,33 +23,33 @@ constexpr __host__ __device__ Integer ceil_div(Integer a, std::type_identity_t<I
   return (a + b - 1) / b;
 }
 
-// Whether a block may have so much shared memory: 227 KB on Hopper, 163 on an A100, 99 on the other GPUs of compute
-// capability 8.0 and newer.
+// Says whether a block may have so much shared memory: 227 KB on Hopper, 163 on an A100, 99 on the other GPUs of
+// compute capability 8.0 and newer.
 inline bool has_shared_memory(size_t bytes) {
   constexpr size_t kEverywhere = size_t{99} << 10;
   if (bytes <= kEverywhere) return true;
   int device = 0;
-  int most = 0;
+  int max_bytes = 0;
   check(cudaGetDevice(&device));
-  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  return bytes <= static_cast<size_t>(most);
+  check(cudaDeviceGetAttribute(&max_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return bytes <= static_cast<size_t>(max_bytes);
 }
 
-// Asks for dynamic shared memory, which a kernel keeps: the runtime is called when one needs more than before.
+// Allows a kernel so much dynamic shared memory. The runtime is called only when it needs more than before.
 inline void allow_shared_memory(const void* kernel, size_t bytes) {
   static thread_local std::unordered_map<const void*, size_t> allowed;
-  size_t& most = allowed[kernel];
-  if (bytes <= most) return;
+  size_t& max_bytes = allowed[kernel];
+  if (bytes <= max_bytes) return;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-  most = bytes;
+  max_bytes = bytes;
 }
 
-// Threads of a block come in whole warps. A grid without blocks is not launched. DeviceError: the GPU has less shared
-// memory.
+// Launches a kernel. A block has whole warps. A grid without blocks is not launched. Throws DeviceError when the GPU
+// has less shared memory.
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 blocks, int threads, size_t shared_bytes, Arguments&&... arguments) {
   if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0) return;
-  // A kernel's own arrays and these have 48 KB together.
+  // Without asking, a kernel has 48 KB for this and its own arrays together.
   constexpr size_t kWithoutAsking = size_t{32} << 10;
   if (shared_bytes > kWithoutAsking) {
     if (!has_shared_memory(shared_bytes)) {
@@ -66,11 +66,12 @@ void launch(void (*kernel)(Parameters...), dim3 blocks, int threads, size_t shar
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));
 }
 
-// Blocks for `count` elements in a loop with stride: the device full, sums in an order that `count` alone sets.
+// Returns the blocks for `count` elements in a loop with stride: enough to fill the device, and sums are in an order
+// that `count` alone sets.
 inline dim3 blocks_for(int64_t count, int threads = kBlock) {
-  constexpr int64_t kMost = 4096;
+  constexpr int64_t kMaxBlocks = 4096;
   const int64_t blocks = ceil_div(count, threads);
-  return dim3(static_cast<unsigned>(blocks < kMost ? blocks : kMost));
+  return dim3(static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks));
 }
 __device__ inline int64_t first_element() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -79,8 +80,8 @@ __device__ inline int64_t element_stride() {
   return static_cast<int64_t>(gridDim.x) * blockDim.x;
 }
 
-// Values are stored as T and computed with as Wide<T>; vectors of parameters and statistics beside T are stored so, too
-// (wide_type in core/dtype.h).
+// Values are stored as T and computed as Wide<T>. Vectors of parameters and statistics beside T are stored as Wide<T>,
+// too (wide_type in core/dtype.h).
 template <typename T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -108,7 +109,7 @@ void dispatch(DType dtype, Function&& function) {
   }
 }
 
-// The same without bf16, for what stays f32 beside it: masters of parameters, moments, tables that are computed with.
+// Calls function(T{}) without bf16, for data that stays f32 beside it: masters of parameters, moments, tables.
 template <typename Function>
 void dispatch_wide(DType dtype, Function&& function) {
   if (dtype == DType::bf16) throw DeviceError("it is f32 or f64, beside bf16 too");
@@ -146,8 +147,8 @@ __device__ inline T warp_max(T value) {
   return value;
 }
 
-// The sum over the block, for every thread, in a fixed order. partial: one value per warp, in shared memory; free again
-// when the next barrier is passed.
+// Returns the sum over the block to every thread, in a fixed order. `partial` is shared memory with one value per warp,
+// which is free again after the next barrier.
 template <typename T>
 __device__ inline T block_sum(T value, T* partial) {
   const T sum = warp_sum(value);

@@ -18,7 +18,7 @@ struct Sort {
   void* scratch = nullptr;
 };
 
-// Without scratch it only says how many bytes that takes.
+// Sorts; without scratch it only returns the bytes of scratch that it needs.
 void run(const Sort& sort, size_t& bytes, cudaStream_t on) {
   check(cub::DeviceRadixSort::SortPairs(sort.scratch, bytes, sort.keys, sort.to_keys, sort.values, sort.to_values,
                                         sort.count, 0, static_cast<int>(sort.key_bits), on));
@@ -36,7 +36,7 @@ void sort_pairs(const Tensor& sorted_keys, const Tensor& sorted_values, const Te
             .key_bits = key_bits};
   size_t bytes = 0;
   run(sort, bytes, nullptr);
-  // Never empty: no scratch would mean another query.
+  // The scratch is never empty, because a call without it would only ask for its size.
   const Tensor scratch = Tensor::empty({static_cast<int64_t>(bytes) + 1}, DType::u8, keys.device());
   sort.scratch = scratch.raw();
   run(sort, bytes, stream());

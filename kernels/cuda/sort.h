@@ -5,12 +5,12 @@
 
 namespace quire::cuda {
 
-// Sorts pairs by key, stable; keys are at least 0 and below 2^key_bits. All i32 and of equal length; the inputs may be
-// overwritten.
+// Sorts pairs by key; the sort is stable, and keys are at least 0 and below 2^key_bits. All tensors are i32 and of
+// equal length; the inputs may be overwritten.
 void sort_pairs(const Tensor& sorted_keys, const Tensor& sorted_values, const Tensor& keys, const Tensor& values,
                 int key_bits);
 
-// The bits of keys up to `largest`.
+// Returns the number of bits of keys up to `largest`.
 inline int bits_of(int64_t largest) {
   int bits = 1;
   while (largest >> bits != 0) ++bits;

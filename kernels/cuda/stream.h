@@ -9,8 +9,8 @@
 
 namespace quire::cuda {
 
-// All kernels of this process run on it, in order; so memory may be handed out again as soon as the last kernel that
-// uses it has been launched.
+// Returns the stream on which all kernels of this process run, in order. Memory may therefore be reused as soon as the
+// last kernel that uses it has been launched.
 cudaStream_t stream();
 
 inline void check(cudaError_t status) {

@@ -16,24 +16,24 @@ inline constexpr int kTile = 64;  // queries, keys or distances
 inline constexpr int kSide = 16;  // a block has 16 x 16 threads; thread (y, x) owns pairs (y + 16 i, x + 16 j)
 inline constexpr int kThreads = kSide * kSide;
 inline constexpr int kEach = kTile / kSide;
-inline constexpr int kQuad = 4;  // features read at once
+inline constexpr int kQuad = 4;  // features that are read at once
 inline constexpr int kDepth = 32;
 // Lines of operands and of weights in shared memory: eight lines read at once cause no bank conflict.
 inline constexpr int kDepthStride = kDepth + kQuad;
 inline constexpr int kWeightStride = kTile + kQuad;
 inline constexpr int kBand = 2 * kTile - 1;
-// Random numbers come in groups of four distances; 64 distances touch at most 17 groups. Of a group it is kept which
-// numbers let a probability stay, a bit each.
+// Random numbers come in groups of four distances; 64 distances touch at most 17 groups. A mask group has one bit per
+// number of a group: whether dropout keeps its probability.
 inline constexpr int kMaskGroups = kTile / 4 + 1;
 using MaskGroup = uint8_t;
-// Number 0..3 of a group. An array that is indexed would lie in memory.
+// Returns number 0..3 of a group. An indexed array would be placed in memory instead of registers.
 __device__ inline uint32_t of_group(const std::array<uint32_t, 4>& group, uint32_t number) {
   const uint32_t first = number % 2 == 0 ? group[0] : group[1];
   const uint32_t second = number % 2 == 0 ? group[2] : group[3];
   return number < 2 ? first : second;
 }
 
-// Values of one thread: of its pairs, or of its 4 lines and 4 features.
+// Values of one thread, for its pairs or for its 4 lines and 4 features.
 template <typename A>
 using Pairs = A[kEach][kEach];
 
@@ -49,7 +49,7 @@ __device__ inline int thread_y() {
   return static_cast<int>(threadIdx.x) / kSide;
 }
 
-// True when lines of `size` features of all tensors begin where a quad may be read.
+// Says whether lines of `size` features of all tensors begin where a quad may be read.
 template <typename T>
 bool in_quads(int64_t size, std::initializer_list<const Tensor*> tensors) {
   if (size % kQuad != 0) return false;
@@ -64,7 +64,7 @@ const T* data_or_null(const Tensor& tensor) {
   return tensor.defined() ? tensor.data<T>() : nullptr;
 }
 
-// Features [first, first + 4) of a vector of `size`; zeros behind its end and where there is no vector.
+// Returns features [first, first + 4) of a vector of `size`, with zeros behind its end and where there is no vector.
 template <typename T>
 __device__ inline Quad<Wide<T>> load_quad(const T* line, int first, int size, bool quads) {
   Quad<Wide<T>> to{};
@@ -93,7 +93,7 @@ __device__ inline void store_quad(T* line, int first, int size, bool quads, cons
   }
 }
 
-// to[line][f] = load(line, first + f), a quad at a time, for features below `size`.
+// Fills to[line][f] = load(line, first + f), a quad at a time, for features below `size`.
 template <int kWidth, int kStride, typename A, typename Load>
 __device__ inline void fill_lines(A* to, int lines, int first, int size, Load load) {
   constexpr int kQuads = kWidth / kQuad;
@@ -104,8 +104,8 @@ __device__ inline void fill_lines(A* to, int lines, int first, int size, Load lo
   }
 }
 
-// The shared memory of a block. Operands of products over features and values that are summed use the same place in
-// turn.
+// The shared memory of a block. Operands of products over features and values that are summed take turns in the same
+// memory.
 template <typename A>
 struct TileMemory {
   A* content;       // [64, 32] of scale * (q + u), or dout
@@ -118,7 +118,7 @@ struct TileMemory {
   int* farthest;    // [64]
   MaskGroup* mask;  // [64, kMaskGroups]
 
-  // Kinds of tiles: by distance, and with Transformer-XL terms.
+  // Tiles differ in two ways: they pair queries with keys or with distances, and may have Transformer-XL terms.
   static constexpr __host__ __device__ int lines(bool by_distance, bool relative) {
     const int with_keys = kTile + (by_distance ? kBand : kTile);
     return with_keys + (relative ? kTile + (by_distance ? kTile : kBand) : 0);
@@ -145,7 +145,7 @@ struct TileMemory {
   }
 };
 
-// sums[a][c] += x[a] . y[c], over `features` features in shared memory.
+// Computes sums[a][c] += x[a] . y[c] over `features` features in shared memory.
 template <typename A>
 __device__ inline void add_direct(Pairs<A>& sums, const A* x, const A* y, int features) {
   const A* const left = x + thread_y() * kDepthStride;
@@ -169,7 +169,7 @@ __device__ inline void add_direct(Pairs<A>& sums, const A* x, const A* y, int fe
   }
 }
 
-// sums[a][c] += x[a] . band[a - c + 63].
+// Computes sums[a][c] += x[a] . band[a - c + 63].
 template <typename A>
 __device__ inline void add_band(Pairs<A>& sums, const A* x, const A* band, int features) {
   constexpr int kDiagonals = 2 * kEach - 1;
@@ -195,8 +195,8 @@ __device__ inline void add_band(Pairs<A>& sums, const A* x, const A* band, int f
   }
 }
 
-// totals[i][n] += sum over x < 64 of weights[y + 16 i][x] * values[x][4 thread_x + n]. Features from `features` on are
-// left alone.
+// Computes totals[i][n] += sum over x < 64 of weights[y + 16 i][x] * values[x][4 thread_x + n]. Features from
+// `features` on stay as they are.
 template <typename A>
 __device__ inline void add_weighted(Pairs<A>& totals, const A* weights, const A* values, int features) {
   if (kQuad * thread_x() >= features) return;
@@ -218,9 +218,9 @@ __device__ inline void add_weighted(Pairs<A>& totals, const A* weights, const A*
   }
 }
 
-// weights[c][a] = pairs[a][c].
+// Stores weights[c][a] = pairs[a][c].
 template <typename A>
-__device__ inline void store_turned(A* weights, const Pairs<A>& pairs) {
+__device__ inline void store_transposed(A* weights, const Pairs<A>& pairs) {
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
 #pragma unroll
@@ -230,8 +230,8 @@ __device__ inline void store_turned(A* weights, const Pairs<A>& pairs) {
   }
 }
 
-// Adds a tile of values, 64 features at a time, to what a thread keeps: load(line, feature) gives quads. Weights lie in
-// shared memory already; a barrier comes before they are read, and one after.
+// Adds the weighted values of a tile, 64 features at a time, to a thread's totals; load(line, feature) returns quads.
+// Weights lie in shared memory already; a barrier comes before they are read, and one after.
 template <int kChunks, typename A, typename Load>
 __device__ inline void add_values(Pairs<A> (&totals)[kChunks], const TileMemory<A>& memory, int first, int size,
                                   Load load) {
@@ -246,8 +246,8 @@ __device__ inline void add_values(Pairs<A> (&totals)[kChunks], const TileMemory<
   }
 }
 
-// sums = x . y of all pairs, `size` features: loads of a query and a key. Ends with a barrier; what was read from the
-// operands' place before must be behind one.
+// Computes sums = x . y for all pairs over `size` features; the loads return quads of a query and of a key. It ends
+// with a barrier; one must also stand between earlier reads of the operands' memory and this call.
 template <typename A, typename LoadX, typename LoadY>
 __device__ inline void multiply_pairs(Pairs<A>& sums, const TileMemory<A>& memory, int size, LoadX load_x,
                                       LoadY load_y) {
@@ -265,19 +265,19 @@ __device__ inline void multiply_pairs(Pairs<A>& sums, const TileMemory<A>& memor
   }
 }
 
-// Chunks of 64 features whose sums a thread keeps in registers. Wider vectors are cut into slices, each with blocks of
-// its own.
-inline constexpr int kMostChunks = 2;
+// A thread keeps the sums of at most this many chunks of 64 features in registers. Wider vectors are cut into slices,
+// each with its own blocks.
+inline constexpr int kMaxChunks = 2;
 template <typename T>
 int chunks_for(int64_t size) {
-  // f64 serves to check results and has no registers for more.
-  return size <= kTile || std::is_same_v<T, double> ? 1 : kMostChunks;
+  // f64 serves to check results, and has no registers for more.
+  return size <= kTile || std::is_same_v<T, double> ? 1 : kMaxChunks;
 }
 // Calls function(std::integral_constant<int, chunks>).
 template <typename T, typename Function>
 void with_chunks(int64_t size, Function&& function) {
   if (chunks_for<T>(size) == 1) return function(std::integral_constant<int, 1>{});
-  if constexpr (!std::is_same_v<T, double>) function(std::integral_constant<int, kMostChunks>{});
+  if constexpr (!std::is_same_v<T, double>) function(std::integral_constant<int, kMaxChunks>{});
 }
 
 }  // namespace quire::cuda

@@ -52,15 +52,15 @@ class FaissLists final : public InvertedLists {
     index_.add_with_ids(count, keys, numbers.data());
   }
 
-  void search(int64_t* numbers, const float* q, int64_t queries, int64_t wanted, int64_t probes, int64_t low,
+  void search(int64_t* numbers, const float* q, int64_t queries, int64_t top_k, int64_t probes, int64_t low,
               int64_t high) const override {
     const OneThread one;
     faiss::IDSelectorRange readable(low, high);
     faiss::SearchParametersIVF parameters;
     parameters.nprobe = static_cast<size_t>(std::clamp<int64_t>(probes, 1, static_cast<int64_t>(index_.nlist)));
     parameters.sel = &readable;
-    std::vector<float> scores(static_cast<size_t>(queries * wanted));
-    index_.search(queries, q, wanted, scores.data(), numbers, &parameters);
+    std::vector<float> scores(static_cast<size_t>(queries * top_k));
+    index_.search(queries, q, top_k, scores.data(), numbers, &parameters);
   }
 
  private:

@@ -93,15 +93,15 @@ TEST(Tape, ParametersAccumulateInTheirArena) {
 TEST(Tape, FreesEachRecordAsItIsUsed) {
   const Variable x = Variable::leaf(vector_of({1}));
   Tape tape;
-  auto held = std::make_shared<int>(0);
-  const std::weak_ptr<int> watched = held;
+  auto owner = std::make_shared<int>(0);
+  const std::weak_ptr<int> watched = owner;
   bool freed_before_earlier_record = false;
 
   const Variable first = tape.result("first", vector_of({1}), {&x},
                                      [&](const Tensor&) { freed_before_earlier_record = watched.expired(); });
   const Variable second = tape.result("second", vector_of({1}), {&first},
-                                      [held, to = first.gradient()](const Tensor& dout) { to->add(dout); });
-  held.reset();
+                                      [owner, to = first.gradient()](const Tensor& dout) { to->add(dout); });
+  owner.reset();
   EXPECT_EQ(tape.size(), 2U);
   EXPECT_FALSE(watched.expired());
   tape.backward({{second, 1.0}});

@@ -50,7 +50,8 @@ Values inputs() {
   return in;
 }
 
-// What the queries of a part of the rows' tokens find: windows and caches, at positions that count from its first one.
+// Holds what the queries of a part of the rows' tokens find: windows and caches, at positions that count from its first
+// one.
 struct Places {
   std::vector<int32_t> first_visible, first_in_block, origin, limit;
 
@@ -192,8 +193,8 @@ Values dense(const Values& in, const Tensor& codes, const Form& form) {
   return found;
 }
 
-void expect_equal(const Values& got, const Values& wanted, DType type) {
-  for (const auto& [name, value] : wanted) {
+void expect_equal(const Values& got, const Values& expected, DType type) {
+  for (const auto& [name, value] : expected) {
     EXPECT_LE(relative_error(got.at(name), value), type == DType::f64 ? 1e-12 : 2e-6) << name << " " << name_of(type);
   }
 }

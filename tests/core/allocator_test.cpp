@@ -14,16 +14,16 @@ class LimitedAllocator final : public CachingAllocator {
  public:
   explicit LimitedAllocator(size_t limit) : limit_(limit) {}
   ~LimitedAllocator() override { trim(); }
-  size_t held = 0;
+  size_t allocated = 0;
 
  protected:
   void* system_allocate(size_t bytes) override {
-    if (held + bytes > limit_) return nullptr;
-    held += bytes;
+    if (allocated + bytes > limit_) return nullptr;
+    allocated += bytes;
     return CachingAllocator::system_allocate(bytes);
   }
   void system_deallocate(void* pointer, size_t bytes) override {
-    held -= bytes;
+    allocated -= bytes;
     CachingAllocator::system_deallocate(pointer, bytes);
   }
 
@@ -108,8 +108,8 @@ TEST(CachingAllocator, GivesItsCacheUpBeforeItFails) {
   void* const cached = allocator.allocate(3072);
   allocator.deallocate(cached, 3072);
   void* const large = allocator.allocate(4096);
-  EXPECT_EQ(allocator.held, 4096U);
-  EXPECT_ERROR(allocator.allocate(64), ErrorKind::memory, "64 bytes wanted, 4096 in use");
+  EXPECT_EQ(allocator.allocated, 4096U);
+  EXPECT_ERROR(allocator.allocate(64), ErrorKind::memory, "64 bytes requested, 4096 in use");
   allocator.deallocate(large, 4096);
   EXPECT_EQ(allocator.allocate(4096), large) << "a failure leaves the allocator usable";
   allocator.deallocate(large, 4096);

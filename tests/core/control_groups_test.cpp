@@ -36,7 +36,7 @@ TEST_F(ControlGroups, AMachineWithoutThemHasNoQuota) {
   EXPECT_EQ(quota(), std::nullopt);
 }
 
-TEST_F(ControlGroups, OfVersionTwoTheLeastQuotaOfAllAroundHolds) {
+TEST_F(ControlGroups, OfVersionTwoTheSmallestQuotaOfAllAroundHolds) {
   write("proc/self/mountinfo", kSecond);
   write("proc/self/cgroup", "0::/user.slice/job\n");
   write("sys/fs/cgroup/user.slice/job/cpu.max", "max 100000\n");

@@ -79,8 +79,8 @@ TEST_F(CoordinatorTest, ACallReturnsWhenAllHaveCome) {
       const std::vector<double> values{1e16 * (rank == 0 ? 1 : -1) * (rank == 2 ? 0 : 1), -1.0 - rank};
       call(rank, reduce, packed<double>(values));
     }
-    const std::vector<double> wanted = reduce == 's' ? std::vector<double>{0, -6} : std::vector<double>{1e16, -1};
-    EXPECT_EQ(unpacked<double>(frames_of(FrameType::result).at(0).text), wanted);
+    const std::vector<double> expected = reduce == 's' ? std::vector<double>{0, -6} : std::vector<double>{1e16, -1};
+    EXPECT_EQ(unpacked<double>(frames_of(FrameType::result).at(0).text), expected);
   }
 }
 

@@ -177,7 +177,7 @@ TEST(Hdf5, ReadsWhatOtherProgramsWrite) {
   EXPECT_ERROR(reader.contiguous_offset("chunked"), ErrorKind::data, "chunked is not stored in one piece");
 }
 
-TEST(Hdf5, ErrorsNameFileAndObjectAndHaveTheWantedKind) {
+TEST(Hdf5, ErrorsNameFileAndObjectAndHaveTheExpectedKind) {
   Hdf5Writer writer;
   writer.put("x", Tensor::from<float>({1}, {1}));
   writer.set_attribute("/", "rate", "fast");

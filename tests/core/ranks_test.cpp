@@ -91,9 +91,9 @@ void expect_rank_order(int size) {
     return static_cast<T>(rank % 2 == 0 ? 1 : -1) + static_cast<T>(1e-9) * static_cast<T>(rank * 100 + i);
   };
   constexpr int64_t kCount = 10007;  // no multiple of anything
-  std::vector<T> wanted(kCount);
+  std::vector<T> expected(kCount);
   for (int64_t i = 0; i < kCount; ++i) {
-    for (int rank = 0; rank < size; ++rank) wanted[static_cast<size_t>(i)] += value(rank, i);
+    for (int rank = 0; rank < size; ++rank) expected[static_cast<size_t>(i)] += value(rank, i);
   }
   run_in_process(size, [&](Ranks& ranks) {
     PartBounds bounds{0};  // the last rank but one has nothing
@@ -108,15 +108,15 @@ void expect_rank_order(int size) {
     collectives.reduce_scatter(scattered, bounds);
     collectives.wait();
     EXPECT_EQ(collectives.finished(), 2);
-    EXPECT_EQ(reduced.to_vector<T>(), wanted);
+    EXPECT_EQ(reduced.to_vector<T>(), expected);
     const std::vector<T> part = scattered.to_vector<T>();
     for (int64_t i = bounds[static_cast<size_t>(ranks.rank())]; i < bounds[static_cast<size_t>(ranks.rank()) + 1];
          ++i) {
-      ASSERT_EQ(part[static_cast<size_t>(i)], wanted[static_cast<size_t>(i)]) << i;
+      ASSERT_EQ(part[static_cast<size_t>(i)], expected[static_cast<size_t>(i)]) << i;
     }
     collectives.all_gather(scattered, bounds);
     collectives.wait();
-    EXPECT_EQ(scattered.to_vector<T>(), wanted);
+    EXPECT_EQ(scattered.to_vector<T>(), expected);
   });
 }
 

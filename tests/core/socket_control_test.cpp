@@ -68,9 +68,9 @@ TEST(SocketControl, CallsReturnTheSameOnAllRanks) {
                   fmt::format("{} {}", round % size, round));
         std::array<double, 2> values{0.1 * rank, -1.0};
         control.reduce(Control::Reduction::sum, values);
-        double wanted = 0;
-        for (int i = 0; i < size; ++i) wanted += 0.1 * i;
-        ASSERT_EQ(values, (std::array<double, 2>{wanted, -1.0 * size}));
+        double expected = 0;
+        for (int i = 0; i < size; ++i) expected += 0.1 * i;
+        ASSERT_EQ(values, (std::array<double, 2>{expected, -1.0 * size}));
         control.barrier();
       }
       // More than a socket takes at once.

@@ -37,9 +37,9 @@ TEST(DealtShare, IsWhatTheStepsDealOut) {
         if (pack == Pack::concat) options.alignment = 5;
         const SplitList list(offsets, options.seed, options.shuffle);
         const DealtShare share = dealt_share(list, options, steps);
-        const DealtShare wanted = stepped(list, offsets, options, steps);
-        EXPECT_EQ(share.tokens, wanted.tokens) << steps << " " << period;
-        EXPECT_EQ(share.documents, wanted.documents) << steps << " " << period;
+        const DealtShare expected = stepped(list, offsets, options, steps);
+        EXPECT_EQ(share.tokens, expected.tokens) << steps << " " << period;
+        EXPECT_EQ(share.documents, expected.documents) << steps << " " << period;
         EXPECT_TRUE(share.exact);
       }
     }

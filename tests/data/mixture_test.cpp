@@ -77,13 +77,13 @@ TEST_P(MixtureTest, ThreeRanksMakeTheRowsOfOne) {
     for (int rank = 0; rank < 3; ++rank) {
       const CursoredBatch part = *ranks[static_cast<size_t>(rank)].next();
       EXPECT_EQ(part.after, all.after);
-      const Batch wanted = all.batch.row_block(bounds[rank], bounds[rank + 1]);
-      ASSERT_EQ(part.batch.tokens, wanted.tokens) << step;
-      ASSERT_EQ(part.batch.targets, wanted.targets);
-      ASSERT_EQ(part.batch.loss_mask, wanted.loss_mask);
-      ASSERT_EQ(part.batch.recalled, wanted.recalled);
-      ASSERT_EQ(part.batch.document, wanted.document);
-      ASSERT_EQ(part.batch.target_count, wanted.target_count);
+      const Batch expected = all.batch.row_block(bounds[rank], bounds[rank + 1]);
+      ASSERT_EQ(part.batch.tokens, expected.tokens) << step;
+      ASSERT_EQ(part.batch.targets, expected.targets);
+      ASSERT_EQ(part.batch.loss_mask, expected.loss_mask);
+      ASSERT_EQ(part.batch.recalled, expected.recalled);
+      ASSERT_EQ(part.batch.document, expected.document);
+      ASSERT_EQ(part.batch.target_count, expected.target_count);
     }
   }
 }

@@ -28,15 +28,15 @@ TEST(RecallValue, GuessesAreRightAsOftenAsTheValuesSay) {
     int looked_at = 0;
     for (const auto& [beginning, followers] : next) {
       int count = 0;
-      int most = 0;
+      int max_times = 0;
       for (const auto& [character, times] : followers) {
         count += times;
-        most = std::max(most, times);
+        max_times = std::max(max_times, times);
       }
       if (count < 1000) continue;
       const double right = guess.right(values.front(), beginning);
       // The most frequent of up to 26 equally likely followers is some three deviations above its probability.
-      EXPECT_NEAR(static_cast<double>(most) / count, right, 4 * std::sqrt(right * (1 - right) / count) + 1e-12)
+      EXPECT_NEAR(static_cast<double>(max_times) / count, right, 4 * std::sqrt(right * (1 - right) / count) + 1e-12)
           << values.front().text << " " << beginning;
       ++looked_at;
     }

@@ -106,8 +106,8 @@ std::string checksum_of_text(const std::string& text) {
 
 // Keeps a checksum when there are many ids.
 nlohmann::json kept(const std::vector<int32_t>& ids) {
-  constexpr size_t kMost = 150;
-  if (ids.size() <= kMost) return ids;
+  constexpr size_t kMaxListed = 150;
+  if (ids.size() <= kMaxListed) return ids;
   return checksum_of(std::as_bytes(std::span(ids)));
 }
 
@@ -117,9 +117,9 @@ void expect_ids(const nlohmann::json& ids, const std::string& whose) {
     const SentencePieceTokenizer tokenizer(trained(settings));
     EXPECT_TRUE(tokenizer.lossy()) << name;
     for (size_t i = 0; i < given.size(); ++i) {
-      const nlohmann::json& wanted = ids.at(name).at(i);
+      const nlohmann::json& expected = ids.at(name).at(i);
       const std::vector<int32_t> found = ids_of(tokenizer, given[i]);
-      EXPECT_EQ(wanted.is_string() ? kept(found) : nlohmann::json(found), wanted)
+      EXPECT_EQ(expected.is_string() ? kept(found) : nlohmann::json(found), expected)
           << whose << " of model " << name << ", text " << i;
     }
   }

@@ -112,14 +112,14 @@ TEST_F(StreamSampling, WindowsAreSlicesThatBeginAnywhere) {
     EXPECT_EQ(batch.target_count, 12);
     for (size_t row = 0; row < 3; ++row) {
       std::string read;
-      std::string wanted;
+      std::string expected;
       for (size_t i = 4 * row; i < 4 * row + 4; ++i) {
         read += batch.tokens[i] == kBos ? '<' : static_cast<char>(batch.tokens[i]);
-        wanted += batch.targets[i] == kEos ? '.' : static_cast<char>(batch.targets[i]);
+        expected += batch.targets[i] == kEos ? '.' : static_cast<char>(batch.targets[i]);
       }
       const size_t at = inputs.find(read);
       ASSERT_NE(at, std::string::npos) << read;
-      EXPECT_EQ(wanted, targets.substr(at, 4));
+      EXPECT_EQ(expected, targets.substr(at, 4));
       begins.insert(at);
     }
   }

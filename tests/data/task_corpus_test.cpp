@@ -48,15 +48,15 @@ TEST_F(TaskCorpusTest, HoldsTheDocumentsOfTheTaskWithTheirMarks) {
       ASSERT_EQ(split.length(document), made->length());
       const auto length = static_cast<size_t>(made->length());
       std::vector<int32_t> ids(length);
-      std::vector<int32_t> wanted(length);
+      std::vector<int32_t> expected(length);
       split.tokens(document, 0, made->length(), ids.data());
-      made->tokens(0, made->length(), wanted.data());
-      EXPECT_EQ(ids, wanted);
+      made->tokens(0, made->length(), expected.data());
+      EXPECT_EQ(ids, expected);
       std::vector<uint8_t> marks(length + 1);
-      std::vector<uint8_t> wanted_marks(length + 1);
+      std::vector<uint8_t> expected_marks(length + 1);
       split.marks(document, 0, made->length() + 1, marks.data());
-      made->marks(0, made->length() + 1, wanted_marks.data());
-      EXPECT_EQ(marks, wanted_marks);
+      made->marks(0, made->length() + 1, expected_marks.data());
+      EXPECT_EQ(marks, expected_marks);
       EXPECT_EQ(split.chance(document), made->chance());
     }
   }

@@ -87,15 +87,15 @@ TEST_F(TasksTest, DepthPlacesTheNeedle) {
   const auto middle = needle("{task: multikey, length: 2001, depth: 0.5, keys: 2}");
   EXPECT_NEAR(static_cast<double>(middle->needle_begin()), 930, 70);
   // Without a depth, the whole document is used.
-  int64_t least = 1000;
-  int64_t most = 0;
+  int64_t min_begin = 1000;
+  int64_t max_begin = 0;
   for (int64_t index = 0; index < 200; ++index) {
     const int64_t begin = needle("{task: passkey, length: 1000}", index)->needle_begin();
-    least = std::min(least, begin);
-    most = std::max(most, begin);
+    min_begin = std::min(min_begin, begin);
+    max_begin = std::max(max_begin, begin);
   }
-  EXPECT_LT(least, 50);
-  EXPECT_GT(most, 880);
+  EXPECT_LT(min_begin, 50);
+  EXPECT_GT(max_begin, 880);
 }
 
 TEST_F(TasksTest, MultikeyAsksForOneOfItsKeys) {
@@ -235,9 +235,9 @@ TEST_F(TasksTest, TheShortestLengthHoldsEveryDocument) {
        {"{task: passkey, length: 4096}", "{task: multikey, length: 4096, keys: 5}",
         "{task: multikey, length: 4096, keys: 3, align: 32}", "{task: 'hops:2', length: 4096, keys: 3, align: 16}"}) {
     TaskConfig config = config_of(options);
-    config.length = NeedleTask(config, {tokenizer_, *filler_, 1, 0}, "here").least_positions();
-    const NeedleTask least(config, {tokenizer_, *filler_, 1, 0}, "here");
-    for (int64_t index = 0; index < 50; ++index) EXPECT_EQ(least.needle(index)->length(), config.length - 1);
+    config.length = NeedleTask(config, {tokenizer_, *filler_, 1, 0}, "here").min_positions();
+    const NeedleTask shortest(config, {tokenizer_, *filler_, 1, 0}, "here");
+    for (int64_t index = 0; index < 50; ++index) EXPECT_EQ(shortest.needle(index)->length(), config.length - 1);
   }
 }
 

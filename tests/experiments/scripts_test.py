@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXPERIMENTS = ROOT / "experiments"
 PROGRAMS = pathlib.Path()
 
-# What a bundle holds, without a GPU to run it on.
+# The files of a bundle, as they behave without a GPU.
 BUNDLE = {"bin/quire": "echo quire 0",
           "tests/test_gpu": "case \"$1\" in --gtest_filter=-*) echo no GPU can be used; exit 0;; esac\n"
                             "echo '[  FAILED  ] CudaTraining.AStep (3 ms)'; echo 1 FAILED TEST; exit 3",
@@ -139,7 +139,7 @@ class Alone(Scripts):
         self.run_script("ranks/scaling.py", *arguments, "--ranks", 2, "--launch", "env QUIRE_TEST_RANKS=1 NOT={ranks}", status=1)
 
     def test_faults(self):
-        # What mpirun says when a rank is lost is that of Open MPI; another MPI may have taken its name.
+        # The expected message about a lost rank is that of Open MPI; another MPI may have taken its name.
         found = shutil.which("mpirun")
         version = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout if found else ""
         if "Open MPI" not in version or not (PROGRAMS.parent / "lib/libquire_mpi.so").exists():
@@ -163,7 +163,7 @@ class Alone(Scripts):
                               "--mutants", 1, "--kills", 2, "--output", self.output)
         self.assertIn("tokenizer model: 1 mutants", out)
         self.assertEqual(self.result()["files"]["prepare killed"]["faults"], [])
-        # What does not end as promised is told.
+        # A program that does not end as promised is reported.
         self.write_program(program, f'test "$1" = inspect && exit 1\nexec {PROGRAMS / "quire"} "$@"')
         out = self.run_script("faults/bytes.py", "--work", self.folder / "other", "--quire", program, "--mutants", 0,
                               "--kills", 1, status=1)
@@ -669,7 +669,7 @@ for length, window, cache in ((512, 128, 0), (1024, 512, 512), (640, 130, 256), 
                          "schedule.warmup=1", "model.width=16", vq, "--run-dir", self.folder / "run"],
                         ["eval", self.folder / "run", "--losses", self.folder / "losses.h5"]):
             subprocess.run([str(word) for word in (quire, *command)], check=True, capture_output=True)
-        # What quire gets of the model, documents of eight blocks and a cache included, is got again.
+        # The script reproduces quire's own results, with documents of eight blocks and a cache.
         arguments = [self.folder / "run", self.folder / "losses.h5"]
         rows = json.loads(self.run_script("recall/exact_keys.py", *arguments, "--json", python=self.python))["rows"]
         self.assertEqual([(row["keys"], row["factor"]) for row in rows][3:5], [("codewords", 2), ("exact", 1)])
@@ -695,7 +695,7 @@ for length, window, cache in ((512, 128, 0), (1024, 512, 512), (640, 130, 256), 
         for pair in result["pairs"]:
             self.assertLess(pair["loss_difference"], 1e-8)
             self.assertGreater(pair["documents_ended"], 2)
-        # What is finished is not done again.
+        # Finished work is not repeated.
         self.assertNotIn("==", self.run_script("parity/parity.py", *arguments, python=self.python))
         # Nothing of a setting that one side has otherwise goes unnoticed.
         arguments[arguments.index("f64")] = "changes"

@@ -136,7 +136,7 @@ class StudyTest(unittest.TestCase):
         self.assertTrue(all("--split x" in call for call in calls), calls)
         # They are tried on what is trained.
         self.assertEqual([call.split()[0] for call in self.calls(tries=True)[tries:]], ["eval"] * 2)
-        # What was evaluated as before counts again.
+        # Evaluations with the same settings as before count again.
         self.write(base)
         before = len(self.calls())
         self.assertEqual(self.run_study().returncode, 0)
@@ -208,7 +208,7 @@ class StudyTest(unittest.TestCase):
         begun = [call for call in self.calls() if call.startswith("train") and "--resume" not in call]
         self.assertEqual(len(begun), 3)
         self.assertIn(f" init.from={begun[1].split()[-1]} ", begun[2])
-        # What they begin from is trained when it is not there, with results kept; another base makes others.
+        # The base that they begin from is trained when it does not exist, with results kept; another base makes others.
         shutil.rmtree(begun[1].split()[-1])
         variants["attached"][1] = "a=3"
         for near, trained in (("near=1", ["window-1", "attached-1"]), ("near=2", ["base-1", "window-1", "attached-1"])):

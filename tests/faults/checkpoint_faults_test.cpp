@@ -83,7 +83,8 @@ TEST(CheckpointFaults, NothingWholeIsLeft) {
   EXPECT_EQ(read_text(tiny / "run/metrics.jsonl"), metrics);
 }
 
-// Of a later version of quire, say: whole, but with a tokenizer that this program does not know.
+// The checkpoint could be that of a later version of quire: it is whole, but has a tokenizer that this program does not
+// know.
 TEST(CheckpointFaults, AnUnknownTokenizer) {
   const TinyRun tiny;
   ASSERT_EQ(tiny.train("run", {"schedule.steps=2"}).code, 0);

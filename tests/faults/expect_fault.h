@@ -4,10 +4,10 @@
 #include "tests/support/tiny_run.h"
 
 // Errors found before anything begins: nothing else is on stderr or stdout.
-#define EXPECT_FAULT(result_expression, wanted_code, part)                                   \
+#define EXPECT_FAULT(result_expression, expected_code, part)                                 \
   do {                                                                                       \
     const ::quire::test::ProgramResult fault_result = (result_expression);                   \
-    EXPECT_EQ(fault_result.code, wanted_code) << fault_result.err;                           \
+    EXPECT_EQ(fault_result.code, expected_code) << fault_result.err;                         \
     EXPECT_EQ(fault_result.out, "");                                                         \
     EXPECT_EQ(fault_result.err.rfind("quire: error: ", 0), 0U) << fault_result.err;          \
     EXPECT_EQ(fault_result.err.find('\n'), fault_result.err.size() - 1) << fault_result.err; \

@@ -45,7 +45,7 @@ TEST(Keeping, ACheckpointOfAnotherRunIsNotResumedFrom) {
   const std::string config = read_text(tiny / "run/config.yaml");
   EXPECT_FAULT(tiny.resume("run"), 4, "step-00000020: is a checkpoint of another run: model.width is 24 there and 16");
   EXPECT_EQ(read_text(tiny / "run/config.yaml"), config);
-  // What may change on --resume may differ: the run's own checkpoint is from before the change.
+  // Options that may change on --resume may differ: the run's own checkpoint is from before the change.
   fs::remove_all(tiny.checkpoint("run", 20));
   ASSERT_EQ(tiny.resume("run", {"schedule.steps=12", "checkpoint.keep=1"}).code, 0);
   fs::remove_all(tiny.checkpoint("run", 12));

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a run that had begun: other lines come before its one error.
+// Expects the end of a run that had begun: other lines come before its one error.
 void expect_end(const ProgramResult& result, int code, const std::string& part) {
   EXPECT_EQ(result.code, code) << result.signal << result.err;
   ASSERT_EQ(result.errors().size(), 1U) << result.err;
@@ -54,7 +54,7 @@ TEST(ClosedPipes, EveryVerbThatPrintsEndsQuietly) {
     EXPECT_EQ(result.signal, SIGPIPE) << command[0] << ' ' << result.code << result.err;
     EXPECT_EQ(result.err.find("quire: "), std::string::npos) << result.err;
   }
-  // What was written is whole.
+  // The files that were written are whole.
   EXPECT_TRUE(fs::exists(tiny / "losses.h5"));
   EXPECT_EQ(run_quire({"inspect", (tiny / "c.h5").string()}).code, 0);
   for (const auto& entry : fs::directory_iterator(tiny / ".")) {
@@ -115,18 +115,18 @@ TEST(Limits, OfOutputThatGoesIntoAFile) {
 
 TEST(Limits, OfThreads) {
   const TinyRun tiny;
-  const std::string most = std::to_string(4 * cores_of_machine());
+  const std::string threads = std::to_string(4 * cores_of_machine());
   const std::string more = std::to_string(4 * cores_of_machine() + 1);
-  EXPECT_FAULT(tiny.train("run", {"run.threads=" + more}), 2, "give at most " + most);
+  EXPECT_FAULT(tiny.train("run", {"run.threads=" + more}), 2, "give at most " + threads);
   EXPECT_FALSE(fs::exists(tiny / "run"));
-  EXPECT_FAULT(run_quire({"bench", tiny.config().string(), "run.threads=" + more}), 2, "give at most " + most);
-  const ProgramResult warned = tiny.train("run", {"schedule.steps=2", "run.threads=" + most});
+  EXPECT_FAULT(run_quire({"bench", tiny.config().string(), "run.threads=" + more}), 2, "give at most " + threads);
+  const ProgramResult warned = tiny.train("run", {"schedule.steps=2", "run.threads=" + threads});
   EXPECT_EQ(warned.code, 0) << warned.err;
-  EXPECT_NE(warned.err.find("quire: warning: run.threads: " + most + " threads share"), std::string::npos);
+  EXPECT_NE(warned.err.find("quire: warning: run.threads: " + threads + " threads share"), std::string::npos);
   if (!may_limit_addresses()) GTEST_SKIP() << "it needs addresses of its own";
   ProgramOptions options;
   options.limits = {{RLIMIT_AS, uint64_t{1} << 40}, {RLIMIT_STACK, uint64_t{1} << 39}};  // a thread takes as much
-  expect_end(run_quire(tiny.train_arguments("none", {"run.threads=" + most}), options), 8, "ulimit -v is ");
+  expect_end(run_quire(tiny.train_arguments("none", {"run.threads=" + threads}), options), 8, "ulimit -v is ");
 }
 
 // A sound corpus is not called damaged because a process to try it in could not begin, or not for long.

@@ -1,4 +1,4 @@
-// What people type on their first day, and the line that tells them what to type instead.
+// Tests what people type on their first day, and the line that tells them what to type instead.
 #include <regex>
 #include <sstream>
 
@@ -192,7 +192,7 @@ TEST(Messages, ValuesThatMeanAnother) {
        {{"generate", "x", "--length", "-1"}, 2, "--length: must be at least 0 and at most 1099511627776, got -1"},
        {{"bench", "x", "--steps", "1e1"}, 2, "--steps: expects a whole number, got '1e1'; write 10"}},
       tiny / "");
-  // What is suggested does.
+  // The suggested values work.
   EXPECT_EQ(run_quire({"config", tiny.config().string(), "schedule.steps=1", "schedule.warmup=0"}).code, 0);
   EXPECT_EQ(run_quire({"config", tiny.config().string(), "schedule.kind=wsd", "schedule.steps=10", "schedule.warmup=1",
                        "schedule.decay=2"})

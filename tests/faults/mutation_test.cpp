@@ -64,7 +64,8 @@ TEST(Mutation, OfACorpus) {
 int opened_in_a_child(const fs::path& path) {
   const pid_t child = ::fork();
   if (child == 0) {
-    // Of a file that is read for ever. Processor time: the machine may have other work.
+    // The limit ends a test that reads a file for ever. It counts processor time, because the machine may have other
+    // work.
     const rlimit seconds{20, 20};
     ::setrlimit(RLIMIT_CPU, &seconds);
     try {

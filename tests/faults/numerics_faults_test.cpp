@@ -36,7 +36,7 @@ TEST(NumericsFaults, ARunThatOverflowsKeepsItsCheckpointAndGoesOn) {
   EXPECT_EQ(result.code, 5) << result.err;
   EXPECT_EQ(checkpoint_steps(tiny / "run/checkpoints"), (std::vector<int64_t>{10}));
   expect_finite_weights(tiny.checkpoint("run", 10));
-  // What it was told is what it goes on with, until it is told otherwise.
+  // The run continues with the rate that it was given until it gets another one.
   const ProgramResult again = tiny.resume("run");
   EXPECT_EQ(again.code, 5) << again.err;
   EXPECT_NE(again.err.find("optimizer.lr 0.01 -> 1e+39 from step 10"), std::string::npos) << again.err;

@@ -200,7 +200,7 @@ class Unit {
     golden_.expect("out/state_len", Tensor::from(std::vector<int32_t>(lengths.begin(), lengths.end()), {rows_}));
   }
 
-  // What the mixer makes of its input before it mixes, by the same functions.
+  // Compares what the mixer makes of its input before it mixes, by the same functions.
   void expect_parts() {
     Tape tape(false);
     const auto in = [&](const std::string& name) { return Variable::constant(golden_.get("in/" + name)); };

@@ -31,7 +31,7 @@ class GroupedCrossAttention {
         heads_(golden.number("n_head")),
         kv_heads_(golden.number("n_kv_head")),
         size_(golden.number("head_dim")),
-        most_(golden.number("topk")) {}
+        top_k_(golden.number("topk")) {}
 
   void run() {
     Tape tape;
@@ -40,7 +40,7 @@ class GroupedCrossAttention {
     choose(scores.value());
     // The weights are a variable of their own, too, whose gradient the file has.
     const Variable chosen_scores = gather_rows(tape, reshape(tape, scores, {rows_ * chunks_ * chunks_, 1}), entries_);
-    const Variable weight = softmax(tape, reshape(tape, chosen_scores, {rows_, chunks_, most_}), is_chosen_);
+    const Variable weight = softmax(tape, reshape(tape, chosen_scores, {rows_, chunks_, top_k_}), is_chosen_);
     golden_.expect("out/topk_w", weight.value());
     const Variable out = attend(tape, leaves_.at("q"), weight, leaves_.at("v"));
     golden_.expect("out/o", out.value());
@@ -76,13 +76,13 @@ class GroupedCrossAttention {
     Tape tape(false);
     Variable noisy = Variable::constant(scores);
     if (golden_.flag("has_noise")) noisy = add(tape, noisy, Variable::constant(golden_.get("in/gumbel")));
-    const Tensor index = top_k(noisy.value(), most_, Tensor::from(earlier, {chunks_, chunks_}, test_device()));
+    const Tensor index = top_k(noisy.value(), top_k_, Tensor::from(earlier, {chunks_, chunks_}, test_device()));
     golden_.expect("out/topk_idx", index);
     // As numbers of chunks of all rows, and of scores.
     std::vector<int32_t> chosen = index.to_vector<int32_t>(), entries, list;
     std::vector<uint8_t> is_chosen;
     for (size_t i = 0; i < chosen.size(); ++i) {
-      const auto line = static_cast<int32_t>(i) / static_cast<int32_t>(most_);
+      const auto line = static_cast<int32_t>(i) / static_cast<int32_t>(top_k_);
       is_chosen.push_back(chosen[i] >= 0 ? 1 : 0);
       entries.push_back(chosen[i] < 0 ? -1 : line * static_cast<int32_t>(chunks_) + chosen[i]);
       if (chosen[i] >= 0) chosen[i] += line / static_cast<int32_t>(chunks_) * static_cast<int32_t>(chunks_);
@@ -113,7 +113,7 @@ class GroupedCrossAttention {
     in.keys = golden_.get("in/k").reshape(stored);
     in.values = golden_.get("in/v").reshape(stored);
     in.weight = golden_.get("out/topk_w");
-    const Tensor lse = zeros({rows_, heads_, q.dim(1), most_}, q.dtype());
+    const Tensor lse = zeros({rows_, heads_, q.dim(1), top_k_}, q.dtype());
     ops::grouped_cross_attention(zeros(q.shape(), q.dtype()), lse, in);
     Tape tape(false);
     golden_.expect("out/lse", permute(tape, Variable::constant(lse), {0, 2, 3, 1}).value());
@@ -123,10 +123,10 @@ class GroupedCrossAttention {
   void expect_parts() {
     Tape tape(false);
     std::vector<Variable> parts;
-    for (int64_t n = 0; n < most_; ++n) {
-      std::vector<double> one(static_cast<size_t>(rows_ * chunks_ * most_), 0);
-      for (size_t i = static_cast<size_t>(n); i < one.size(); i += static_cast<size_t>(most_)) one[i] = 1;
-      const Tensor weight = converted(Tensor::from(one, {rows_, chunks_, most_}, test_device()), golden_.dtype());
+    for (int64_t n = 0; n < top_k_; ++n) {
+      std::vector<double> one(static_cast<size_t>(rows_ * chunks_ * top_k_), 0);
+      for (size_t i = static_cast<size_t>(n); i < one.size(); i += static_cast<size_t>(top_k_)) one[i] = 1;
+      const Tensor weight = converted(Tensor::from(one, {rows_, chunks_, top_k_}, test_device()), golden_.dtype());
       const Variable part = attend(tape, leaves_.at("q"), Variable::constant(weight), leaves_.at("v"));
       parts.push_back(reshape(tape, part, {rows_, part.dim(1), 1, heads_, size_}));
     }
@@ -143,7 +143,7 @@ class GroupedCrossAttention {
 
   GoldenCase& golden_;
   Leaves leaves_;
-  int64_t rows_, chunks_, length_, queries_, heads_, kv_heads_, size_, most_;
+  int64_t rows_, chunks_, length_, queries_, heads_, kv_heads_, size_, top_k_;
   ops::GroupedCrossAttentionInputs settings_;
   Tensor entries_, is_chosen_;
 };

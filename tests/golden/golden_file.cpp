@@ -42,14 +42,14 @@ std::map<std::string, Variable> GoldenCase::leaves() const {
 }
 
 void GoldenCase::expect(const std::string& dataset, const Tensor& got) {
-  const Tensor wanted = get(dataset);
+  const Tensor expected = get(dataset);
   compared_.insert(dataset);
-  if (!is_floating(wanted.dtype())) {
-    EXPECT_TRUE(same_bits(got, wanted)) << dataset;
+  if (!is_floating(expected.dtype())) {
+    EXPECT_TRUE(same_bits(got, expected)) << dataset;
     return;
   }
   EXPECT_EQ(got.dtype(), dtype_) << dataset;
-  const double error = relative_error(got, wanted);
+  const double error = relative_error(got, expected);
   EXPECT_LE(error, real("rtol")) << dataset;
   if (!(error <= worst_)) {
     worst_ = error;

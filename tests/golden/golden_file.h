@@ -52,7 +52,7 @@ class GoldenCase {
   void finish(const std::string& mechanism) const;
 
  private:
-  // Of the datasets in a group and in those inside it.
+  // Expects that the datasets in a group and in those inside it were compared.
   void expect_compared(const std::string& group) const;
   void expect_all_read() const;
   const std::string& read(const std::string& attribute) const { return *read_.insert(attribute).first; }
@@ -73,7 +73,7 @@ class GoldenFile {
 
   // Runs the cases of a kind in f64 and f32 and finishes them.
   void for_each_case(const std::string& kind, const std::function<void(GoldenCase&)>& run) const;
-  // Of a file without kinds.
+  // Runs the cases of a file without kinds.
   void for_each_case(const std::function<void(GoldenCase&)>& run) const { for_each_case("", run); }
 
  private:

@@ -30,7 +30,7 @@ std::map<std::string, std::set<std::string>> read_by_tests() {
   return read;
 }
 
-// What no test reads: files, and cases of kinds.
+// Returns the files, and cases of kinds, that no test reads.
 std::vector<std::string> unread(const std::filesystem::path& folder) {
   std::vector<std::string> unread;
   const auto read = read_by_tests();

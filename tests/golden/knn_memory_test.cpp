@@ -28,7 +28,7 @@ class MemoryAttention {
         heads_(golden.number("heads")),
         window_(golden.number("window")),
         size_(golden.number("mem_size")),
-        wanted_(golden.number("top_k")),
+        expected_(golden.number("top_k")),
         in_(golden.leaves()) {}
 
   void run() {
@@ -81,16 +81,16 @@ class MemoryAttention {
       head.push_back(static_cast<int32_t>((length.data<int32_t>()[r] + 1) % size_));
     }
     memory.head = Tensor::from(head, {rows_}, test_device());
-    memory.keys = turned(golden_.get("in/mem_k"));
-    memory.values = turned(golden_.get("in/mem_v"));
+    memory.keys = transposed(golden_.get("in/mem_k"));
+    memory.values = transposed(golden_.get("in/mem_v"));
     return memory;
   }
-  Tensor turned(const Tensor& entries) const {
+  Tensor transposed(const Tensor& entries) const {
     return joined(part(entries, 1, size_ - 1, size_), part(entries, 1, 0, size_ - 1), 1);
   }
 
   Tensor found(const Tensor& q, const ops::KnnMemory& memory) const {
-    const Shape shape{rows_, tokens_, heads_, wanted_};
+    const Shape shape{rows_, tokens_, heads_, expected_};
     const Tensor index = zeros(shape, DType::i32);
     ops::knn_search(index, zeros(shape, golden_.dtype()), q, memory, ops::KnnSearch::exact);
     return index;
@@ -158,7 +158,7 @@ class MemoryAttention {
     const std::vector<int32_t> entries = index.to_vector<int32_t>();
     const Tensor probability = Tensor::zeros(shape, DType::f64);
     for (int64_t i = 0; i < logits.numel(); ++i) {
-      const int64_t line = i / wanted_;
+      const int64_t line = i / expected_;
       const int64_t at = (line / (tokens_ * heads_) * heads_ + line % heads_) * tokens_ + line / heads_ % tokens_;
       if (entries[static_cast<size_t>(i)] < 0) continue;
       probability.data<double>()[i] = std::exp(logits.data<double>()[i] - sums.data<double>()[at]);
@@ -194,7 +194,7 @@ class MemoryAttention {
   }
 
   GoldenCase& golden_;
-  int64_t rows_, tokens_, heads_, window_, size_, wanted_;
+  int64_t rows_, tokens_, heads_, window_, size_, expected_;
   std::map<std::string, Variable> in_;
 };
 
@@ -222,11 +222,11 @@ TEST(GoldenKnnMemory, BucketedSearch) {
     golden.expect("out/idx", index);
     ops::knn_search(best, score, q, memory, ops::KnnSearch::exact);
     const std::vector<int32_t> found = index.to_vector<int32_t>();
-    const std::vector<int32_t> wanted = best.to_vector<int32_t>();
+    const std::vector<int32_t> expected = best.to_vector<int32_t>();
     const auto k = static_cast<size_t>(shape[3]);
     int64_t hits = 0;
     for (size_t i = 0; i < found.size(); ++i) {
-      const auto first = wanted.begin() + static_cast<std::ptrdiff_t>(i / k * k);
+      const auto first = expected.begin() + static_cast<std::ptrdiff_t>(i / k * k);
       hits += std::count(first, first + static_cast<std::ptrdiff_t>(k), found[i]);
     }
     EXPECT_NEAR(static_cast<double>(hits) / static_cast<double>(found.size()), golden.real("mean_recall"), 1e-6);

@@ -33,9 +33,9 @@ Tensor oldest_first(const StateView& state, LogId log, int64_t entries, DType dt
     const StateView one = state.block(row, row + 1);
     const std::vector<int64_t> first{0};
     const std::vector<int64_t> count = one.lengths(log.group);
-    const Tensor held = one.gather(log, entries, first, count);
-    shape = held.shape();
-    const std::vector<double> values = values_of(held);
+    const Tensor stored = one.gather(log, entries, first, count);
+    shape = stored.shape();
+    const std::vector<double> values = values_of(stored);
     const size_t entry = values.size() / static_cast<size_t>(entries);
     const auto used = static_cast<size_t>(count[0]) * entry;
     all.insert(all.end(), values.end() - static_cast<std::ptrdiff_t>(used), values.end());
@@ -101,7 +101,7 @@ TEST(GoldenKnnMemory, FirstInFirstOut) {
         const size_t begin = position.size();
         for (const LogRun& run : state.ages(memory, row)) {
           const auto made = static_cast<int32_t>(segment + 1 - run.step);
-          // Of a segment that is not held whole the last entries.
+          // If a segment is not stored whole, its last entries are.
           for (int64_t i = tokens - run.count; i < tokens; ++i) {
             position.push_back(made * static_cast<int32_t>(tokens) + static_cast<int32_t>(i));
           }

@@ -59,7 +59,7 @@ class Inference {
         chunks_(golden.number("n_chunks")),
         heads_(golden.number("heads")),
         period_(golden.number("block_size") + 1),
-        wanted_(golden.number("top_k")) {
+        expected_(golden.number("top_k")) {
     for (int64_t c = 0; c < chunks_; ++c) lengths_.push_back(golden.get(name("in/q", c)).dim(1));
     rows_ = golden.get("in/q_c0").dim(0);
   }
@@ -76,7 +76,7 @@ class Inference {
       blocks.push_back(blocks_in(values.pool()));
       tails.push_back(static_cast<int32_t>(position % period_));
       expect_landmarks(c, position);
-      const int64_t before = std::min(position / period_, wanted_ + 1);
+      const int64_t before = std::min(position / period_, expected_ + 1);
       starts.push_back(static_cast<int32_t>(before * period_ + position % period_));
 
       const Tensor q = golden_.get(name("in/q", c)), k = golden_.get(name("in/k", c));
@@ -132,7 +132,7 @@ class Inference {
         const double* const begin = of_query + block * period_;
         if (std::any_of(begin, begin + period_, [](double p) { return p > 0; })) blocks.push_back(block);
       }
-      for (int64_t n = 0; n < wanted_; ++n) {
+      for (int64_t n = 0; n < expected_; ++n) {
         chosen.push_back(n < static_cast<int64_t>(blocks.size()) ? static_cast<int32_t>(blocks[static_cast<size_t>(n)])
                                                                  : -1);
       }
@@ -142,13 +142,13 @@ class Inference {
       }
       probabilities.insert(probabilities.end(), of_query + position - tail, of_query + position + length);
     }
-    golden_.expect(name("out/sel", chunk), Tensor::from(chosen, {rows_, heads_, length, wanted_}));
+    golden_.expect(name("out/sel", chunk), Tensor::from(chosen, {rows_, heads_, length, expected_}));
     golden_.expect(name("out/prob", chunk),
                    converted(Tensor::from(probabilities, {rows_, heads_, length, columns}), golden_.dtype()));
   }
 
   GoldenCase& golden_;
-  int64_t chunks_, heads_, period_, wanted_, rows_ = 0;
+  int64_t chunks_, heads_, period_, expected_, rows_ = 0;
   std::vector<int64_t> lengths_;
 };
 

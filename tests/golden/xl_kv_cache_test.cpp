@@ -38,7 +38,7 @@ class CachedAttention {
     for (int64_t s = 0; s < segments; ++s) {
       step(s, s + 1 == segments);
       for (int64_t row = 0; row < rows_; ++row) {
-        // What a filled log does not tell.
+        // A full log does not tell how much was written.
         lengths.push_back(static_cast<int32_t>(std::min(window_, view().written(keys_.group, row))));
       }
     }

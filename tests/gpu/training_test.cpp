@@ -101,8 +101,8 @@ TEST_F(CudaTraining, FiftyStepsGiveTheLossesOfTheCpu) {
     TrainingRun gpu(on("cuda"), *corpus_, begun);
     EXPECT_EQ(gpu.machine().device.kind, DeviceKind::cuda);
     for (int64_t step = 1; step <= steps(50, 3); ++step) {
-      const double wanted = cpu.step().loss;
-      EXPECT_NEAR(gpu.step().loss, wanted, 1e-4 * std::max(wanted, 0.1)) << model[0] << ", step " << step;
+      const double expected = cpu.step().loss;
+      EXPECT_NEAR(gpu.step().loss, expected, 1e-4 * std::max(expected, 0.1)) << model[0] << ", step " << step;
     }
   }
 }
@@ -136,10 +136,10 @@ TEST_F(CudaTraining, AttentionInCudnnTrainsAsOwnKernelsDo) {
       TrainingRun own(with("own"), *corpus_, begun, true);
       TrainingRun cudnn(with("cudnn"), *corpus_, begun, true);
       for (int64_t step = 1; step <= steps(20, 3); ++step) {
-        const double wanted = own.step().loss;
-        EXPECT_NEAR(cudnn.step().loss, wanted, (on_host ? 1e-4 : 4e-3) * std::max(wanted, 0.1)) << step;
-        if (step == steps(20, 3) && !padded.emplace(cache, wanted).second) {
-          EXPECT_NE(wanted, padded[cache]) << "no row held several documents";
+        const double expected = own.step().loss;
+        EXPECT_NEAR(cudnn.step().loss, expected, (on_host ? 1e-4 : 4e-3) * std::max(expected, 0.1)) << step;
+        if (step == steps(20, 3) && !padded.emplace(cache, expected).second) {
+          EXPECT_NE(expected, padded[cache]) << "no row held several documents";
         }
       }
     }
@@ -156,10 +156,10 @@ TEST_F(CudaTraining, Bf16FollowsF32) {
   EXPECT_EQ(mixed.machine().dtype, DType::bf16);
   EXPECT_EQ(mixed.training().store.values().dtype(), DType::f32);
   for (int64_t step = 1; step <= steps(30, 3); ++step) {
-    const double wanted = full.step().loss;
+    const double expected = full.step().loss;
     const double loss = mixed.step().loss;
-    EXPECT_NEAR(loss, wanted, (step <= 3 ? 0.005 : 0.02) * wanted) << "step " << step;
-    EXPECT_GT(std::abs(loss - wanted), 1e-6 * wanted) << "step " << step << " was computed in f32";
+    EXPECT_NEAR(loss, expected, (step <= 3 ? 0.005 : 0.02) * expected) << "step " << step;
+    EXPECT_GT(std::abs(loss - expected), 1e-6 * expected) << "step " << step << " was computed in f32";
   }
 }
 
@@ -193,9 +193,9 @@ TEST_F(CudaTraining, MechanismsTrainAsOnTheCpu) {
       TrainingRun gpu(with({"run.device=cuda"}), *corpus_, begun, true);
       TrainingRun mixed(with({"run.device=cuda", "run.precision=bf16"}), *corpus_, begun, true);
       for (int64_t step = 1; step <= 3; ++step) {
-        const double wanted = cpu.step().loss;
-        EXPECT_NEAR(gpu.step().loss, wanted, 1e-4 * wanted) << "step " << step;
-        EXPECT_NEAR(mixed.step().loss, wanted, 0.02 * wanted) << "step " << step;
+        const double expected = cpu.step().loss;
+        EXPECT_NEAR(gpu.step().loss, expected, 1e-4 * expected) << "step " << step;
+        EXPECT_NEAR(mixed.step().loss, expected, 0.02 * expected) << "step " << step;
       }
     }
   }
@@ -230,8 +230,8 @@ TEST_F(CudaTraining, EvaluatesAsTheCpuDoes) {
   const auto result = [&](TrainingRun& run, const RunConfig& of) {
     return evaluate(run.training().store, evaluation_config(of), *corpus_, run.machine(), options).nll;
   };
-  const double wanted = result(cpu, cpu_config);
-  EXPECT_NEAR(result(gpu, gpu_config), wanted, 1e-5 * wanted);
+  const double expected = result(cpu, cpu_config);
+  EXPECT_NEAR(result(gpu, gpu_config), expected, 1e-5 * expected);
 }
 
 // A learning rate that no run survives: the first step that fails is named, whenever the host looks.

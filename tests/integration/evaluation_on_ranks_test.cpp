@@ -60,18 +60,18 @@ TEST_F(EvaluationOnRanks, StopsInStep) {
     };
     return evaluate_on(ranks, options);
   };
-  std::vector<int64_t> wanted_progress;
-  const EvaluationResult wanted = after_two_steps(one, wanted_progress);
-  EXPECT_FALSE(wanted.complete);
-  EXPECT_EQ(wanted_progress.size(), 2U);
+  std::vector<int64_t> expected_progress;
+  const EvaluationResult expected = after_two_steps(one, expected_progress);
+  EXPECT_FALSE(expected.complete);
+  EXPECT_EQ(expected_progress.size(), 2U);
   for (const int size : {2, 3, 4}) {
     run_in_process(size, [&](Ranks& ranks) {
       std::vector<int64_t> progress;
       const EvaluationResult result = after_two_steps(ranks, progress);
       EXPECT_FALSE(result.complete);
-      EXPECT_EQ(progress, wanted_progress);
-      EXPECT_EQ(result.nll, wanted.nll);
-      EXPECT_EQ(result.context_mean, wanted.context_mean);
+      EXPECT_EQ(progress, expected_progress);
+      EXPECT_EQ(result.nll, expected.nll);
+      EXPECT_EQ(result.context_mean, expected.context_mean);
     });
   }
 }
@@ -83,18 +83,18 @@ TEST_F(EvaluationOnRanks, EveryRankHasTheWholeResult) {
   options.rows = 1;
   options.bin_width = 0;
   options.each_target = true;
-  const EvaluationResult wanted = evaluate_on(one, options);
+  const EvaluationResult expected = evaluate_on(one, options);
   for (const int size : {3, 9}) {
     run_in_process(size, [&](Ranks& ranks) {
       const EvaluationResult result = evaluate_on(ranks, options);
-      EXPECT_EQ(to_json(result, RunConfig{}, 1)["nll"], to_json(wanted, RunConfig{}, 1)["nll"]);
-      EXPECT_EQ(result.context_mean, wanted.context_mean);
-      EXPECT_EQ(positions_to_json(result, result.by_position), positions_to_json(wanted, wanted.by_position));
-      EXPECT_EQ(targets_of(result), targets_of(wanted));
-      for (size_t i = 0; i < wanted.documents.size(); ++i) {
-        EXPECT_EQ(result.documents[i].nll, wanted.documents[i].nll) << i;
+      EXPECT_EQ(to_json(result, RunConfig{}, 1)["nll"], to_json(expected, RunConfig{}, 1)["nll"]);
+      EXPECT_EQ(result.context_mean, expected.context_mean);
+      EXPECT_EQ(positions_to_json(result, result.by_position), positions_to_json(expected, expected.by_position));
+      EXPECT_EQ(targets_of(result), targets_of(expected));
+      for (size_t i = 0; i < expected.documents.size(); ++i) {
+        EXPECT_EQ(result.documents[i].nll, expected.documents[i].nll) << i;
         EXPECT_EQ(positions_to_json(result, result.documents[i].by_position),
-                  positions_to_json(wanted, wanted.documents[i].by_position));
+                  positions_to_json(expected, expected.documents[i].by_position));
       }
     });
   }
@@ -118,8 +118,8 @@ TEST(ThreadsOfRanks, ShareTheCoresOfTheirHost) {
   const int cores = threads_of(run, one);
   run_in_process(3,
                  [&](Ranks& ranks) {
-                   const int wanted = ranks.rank() == 1 ? cores : std::max(1, cores / 2);
-                   EXPECT_EQ(threads_of(run, ranks), wanted);
+                   const int expected = ranks.rank() == 1 ? cores : std::max(1, cores / 2);
+                   EXPECT_EQ(threads_of(run, ranks), expected);
                    RunSection five = run;
                    five.threads = 5;
                    EXPECT_EQ(threads_of(five, ranks), 5);

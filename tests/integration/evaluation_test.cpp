@@ -297,11 +297,11 @@ TEST_F(ByPosition, ChosenDocumentsReadAsAmongAll) {
   auto target = some.targets.begin();
   for (size_t place = 0; place < chosen.size(); ++place) {
     const DocumentResult& found = some.documents[place];
-    const DocumentResult& wanted = all.documents[static_cast<size_t>(chosen[place])];
-    EXPECT_EQ(found.name, wanted.name);
-    EXPECT_EQ(found.tokens, wanted.tokens);
-    EXPECT_EQ(found.bytes, wanted.bytes);
-    EXPECT_NEAR(found.nll / wanted.nll, 1, 1e-5) << found.name;
+    const DocumentResult& expected = all.documents[static_cast<size_t>(chosen[place])];
+    EXPECT_EQ(found.name, expected.name);
+    EXPECT_EQ(found.tokens, expected.tokens);
+    EXPECT_EQ(found.bytes, expected.bytes);
+    EXPECT_NEAR(found.nll / expected.nll, 1, 1e-5) << found.name;
     tokens += found.tokens;
     int64_t binned = 0;
     for (const PositionBin& bin : found.by_position) binned += bin.tokens;
@@ -403,7 +403,7 @@ TEST_F(ByPosition, CountsTheTextAndNotWhatIsInserted) {
                                     "model.initialization.std=0.4"};
   const RunConfig without = tiny_config(settings);
   Model plain(without);
-  const EvaluationResult wanted = by_position(plain, without, 3, 7);
+  const EvaluationResult expected = by_position(plain, without, 3, 7);
   settings.emplace_back();
   for (const Insertion& insertion :
        {Insertion{.period = 1, .ids = 1}, Insertion{.period = 5, .ids = 2},
@@ -412,13 +412,13 @@ TEST_F(ByPosition, CountsTheTextAndNotWhatIsInserted) {
     const RunConfig config = tiny_config(settings);
     Model model(config);
     const EvaluationResult one = by_position(model, config, 1, 7);
-    EXPECT_EQ(one.tokens, wanted.tokens);
-    EXPECT_EQ(one.bytes, wanted.bytes);
-    EXPECT_NE(one.nll, wanted.nll);
-    ASSERT_EQ(one.by_position.size(), wanted.by_position.size());
+    EXPECT_EQ(one.tokens, expected.tokens);
+    EXPECT_EQ(one.bytes, expected.bytes);
+    EXPECT_NE(one.nll, expected.nll);
+    ASSERT_EQ(one.by_position.size(), expected.by_position.size());
     for (size_t i = 0; i < one.by_position.size(); ++i) {
-      EXPECT_EQ(one.by_position[i].tokens, wanted.by_position[i].tokens) << i;
-      EXPECT_EQ(one.by_position[i].bytes, wanted.by_position[i].bytes) << i;
+      EXPECT_EQ(one.by_position[i].tokens, expected.by_position[i].tokens) << i;
+      EXPECT_EQ(one.by_position[i].bytes, expected.by_position[i].bytes) << i;
     }
     for (const char* subsequence : {"data.subsequence=5", "data.subsequence=100"}) {
       const EvaluationResult other = by_position(model, evaluation_config(config, {subsequence}), 3, 7);

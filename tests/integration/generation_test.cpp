@@ -137,12 +137,12 @@ TEST(Generation, ReadsCachesOfHalfSize) {
   expect_near(generator_logits(keys, {"data.subsequence=5"}, 30), logits_of(keys, keys.network, 30, 5), "kv");
   Model hidden({"model.attention.softmax.carry.dtype=bf16"});
   const std::vector<float> got = generator_logits(hidden, {"data.subsequence=5"}, 30);
-  const std::vector<float> wanted = logits_of(hidden, hidden.network, 30, 5);
+  const std::vector<float> expected = logits_of(hidden, hidden.network, 30, 5);
   double difference = 0;
   double norm = 0;
   for (size_t i = 0; i < got.size(); ++i) {
-    difference += std::pow(got[i] - wanted[i], 2);
-    norm += std::pow(wanted[i], 2);
+    difference += std::pow(got[i] - expected[i], 2);
+    norm += std::pow(expected[i], 2);
   }
   EXPECT_LT(std::sqrt(difference / norm), 0.05);
   EXPECT_GT(difference, 0);

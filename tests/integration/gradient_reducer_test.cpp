@@ -35,7 +35,7 @@ class CountingCollectives : public Collectives {
 
 // Sixteen buckets of a model of four layers: all but those of the embedding, which the sweep reaches last, and of the
 // vectors of all layers are on their way when it ends.
-TEST(GradientReducer, MostLeaveBeforeTheSweepEnds) {
+TEST(GradientReducer, ManyLeaveBeforeTheSweepEnds) {
   const TemporaryDirectory folder;
   write_corpus(folder / "corpus.h5", {{"train", texts_of_lengths({40, 41, 42})}, {"valid", {}}});
   const std::unique_ptr<Corpus> corpus = Corpus::open(folder / "corpus.h5");

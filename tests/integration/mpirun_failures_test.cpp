@@ -257,12 +257,12 @@ TEST_F(MpirunFailures, TheJobScriptQueuesFaultsAgainSomeTimes) {
   write_script(bin / "scontrol", "echo \"$@\" >> " + (tiny_ / "asked").string());
   const std::filesystem::path restarts = tiny_ / "run.restarts";
   // Returns whether the job is queued again after a run that ends with `code`, and the output of the script.
-  const auto ends_with = [&](int code, const std::string& most = "") {
+  const auto ends_with = [&](int code, const std::string& max_restarts = "") {
     ProgramOptions script;
     script.program = QUIRE_SOURCE_DIR "/configs/launch/quire.sbatch";
     script.environment = {
         {"PATH", bin.string() + ":" + std::getenv("PATH")}, {"SLURM_JOB_ID", "77"}, {"CODE", std::to_string(code)}};
-    if (!most.empty()) script.environment.emplace_back("QUIRE_RESTARTS", most);
+    if (!max_restarts.empty()) script.environment.emplace_back("QUIRE_RESTARTS", max_restarts);
     std::filesystem::remove(tiny_ / "asked");
     const ProgramResult result = run_quire({tiny_.config().string(), (tiny_ / "run").string()}, script);
     EXPECT_EQ(result.code, code);

@@ -95,12 +95,12 @@ TEST_P(Nonfinite, OtherRowsCommitWhatTheyRead) {
   poison(faulty.training(), kPoisonedRow);
   clean.step();
   ASSERT_TRUE(faulty.step().skipped);
-  const auto wanted = clean.training().state->tensors();
+  const auto expected = clean.training().state->tensors();
   const auto got = faulty.training().state->tensors();
-  for (size_t i = 0; i < wanted.size(); ++i) {
+  for (size_t i = 0; i < expected.size(); ++i) {
     for (const int64_t row : {0, 2}) {
-      EXPECT_TRUE(same_bits(got[i].tensor.slice(0, row, row + 1), wanted[i].tensor.slice(0, row, row + 1)))
-          << wanted[i].name << " row " << row;
+      EXPECT_TRUE(same_bits(got[i].tensor.slice(0, row, row + 1), expected[i].tensor.slice(0, row, row + 1)))
+          << expected[i].name << " row " << row;
     }
   }
 }
@@ -114,11 +114,11 @@ TEST_P(Nonfinite, BlocksOfRowsAndRanksChangeNothing) {
     return losses;
   };
   TrainingRun one(config(), *corpus_);
-  const std::vector<double> wanted = faulty_steps(one);
-  ASSERT_TRUE(std::isnan(wanted[0]));
+  const std::vector<double> expected = faulty_steps(one);
+  ASSERT_TRUE(std::isnan(expected[0]));
   const auto expect_same = [&](TrainingRun& run, const std::vector<double>& losses) {
     ASSERT_TRUE(std::isnan(losses[0]));
-    for (size_t i = 1; i < wanted.size(); ++i) EXPECT_NEAR(losses[i], wanted[i], 1e-5);
+    for (size_t i = 1; i < expected.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-5);
     EXPECT_EQ(run.training().skipped, 1);
     EXPECT_LE(relative_error(run.training().store.values(), one.training().store.values()), 1e-4);
   };

@@ -42,7 +42,7 @@ TEST_F(OptimizerRuns, ResumeBitForBitAndLearnOnAnyNumberOfThreads) {
     TrainingRun straight(config, *corpus_);
     const std::vector<double> losses = straight.losses(12);
     EXPECT_LT(losses.back(), losses.front());
-    const RunSnapshot wanted = straight.snapshot();
+    const RunSnapshot expected = straight.snapshot();
 
     ThreadPool pool(2);
     const ThreadPool::Use use(pool);
@@ -52,7 +52,7 @@ TEST_F(OptimizerRuns, ResumeBitForBitAndLearnOnAnyNumberOfThreads) {
     TrainingRun second(config, *corpus_, first.save(folder_ / "checkpoints"));
     EXPECT_EQ(difference(saved, second.snapshot()), "");
     EXPECT_EQ(second.losses(7), std::vector<double>(losses.begin() + 5, losses.end()));
-    EXPECT_EQ(difference(wanted, second.snapshot()), "");
+    EXPECT_EQ(difference(expected, second.snapshot()), "");
   }
 }
 

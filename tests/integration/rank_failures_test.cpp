@@ -74,10 +74,10 @@ class RankFailures : public ::testing::Test {
     RankRun rest = failed;
     rest.options = {};
     train_until(rest, 2, kSteps);
-    const RankRunMetrics wanted = metrics_of(folder_ / "whole");
+    const RankRunMetrics expected = metrics_of(folder_ / "whole");
     const RankRunMetrics got = metrics_of(failed.folder);
-    ASSERT_EQ(got.losses.size(), wanted.losses.size());
-    for (const auto& [step, loss] : wanted.losses) EXPECT_NEAR(got.losses.at(step), loss, 1e-5 * loss) << step;
+    ASSERT_EQ(got.losses.size(), expected.losses.size());
+    for (const auto& [step, loss] : expected.losses) EXPECT_NEAR(got.losses.at(step), loss, 1e-5 * loss) << step;
     EXPECT_EQ(checkpoint_steps(failed.folder / "checkpoints").front(), kSteps);
   }
 
@@ -284,18 +284,18 @@ TEST_F(RankFailures, MomentsAreSharedOut) {
     const Plan alone = make_plan(config, 1, 1);
     for (const int ranks : {2, 3, 4}) {
       int64_t sum = 0;
-      int64_t most = 0;
+      int64_t max_bytes = 0;
       for (int rank = 0; rank < ranks; ++rank) {
         const TrainingState mine(config, 300, machine, {rank, ranks});
         sum += mine.optimizer->bytes();
-        most = std::max(most, mine.optimizer->bytes());
+        max_bytes = std::max(max_bytes, mine.optimizer->bytes());
       }
       const Plan plan = make_plan(config, ranks, 1);
-      EXPECT_EQ(plan.moments, most) << optimizer;
+      EXPECT_EQ(plan.moments, max_bytes) << optimizer;
       EXPECT_EQ(plan.checkpoint, alone.checkpoint) << optimizer;  // the checkpoint on disk does not depend on the ranks
       EXPECT_EQ(sum, one.optimizer->bytes()) << optimizer;
-      EXPECT_LE(most, one.optimizer->bytes() / ranks *
-                          (std::string_view(optimizer).find("adamw") != std::string_view::npos ? 11 : 20) / 10)
+      EXPECT_LE(max_bytes, one.optimizer->bytes() / ranks *
+                               (std::string_view(optimizer).find("adamw") != std::string_view::npos ? 11 : 20) / 10)
           << optimizer;
     }
   }

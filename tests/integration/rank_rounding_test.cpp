@@ -39,9 +39,9 @@ Differences one_and_three_ranks(const std::string& optimizer) {
   const RankRun one = run(1);
   const RankRun three = run(3);
   Differences found;
-  const auto wanted = metrics_of(one.folder).losses;
+  const auto expected = metrics_of(one.folder).losses;
   for (const auto& [step, loss] : metrics_of(three.folder).losses) {
-    found.loss = std::max(found.loss, std::abs(loss - wanted.at(step)) / wanted.at(step));
+    found.loss = std::max(found.loss, std::abs(loss - expected.at(step)) / expected.at(step));
   }
   const auto weights = [](const RankRun& of) {
     return CheckpointReader::open(of.folder / "checkpoints/step-00000100").read_part("model").tensors;

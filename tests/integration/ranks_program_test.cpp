@@ -8,7 +8,7 @@
 namespace quire::test {
 namespace {
 
-constexpr int kMost = 4;
+constexpr int kMaxRanks = 4;
 
 // Returns the output of a verb with --json, without times and memory.
 nlohmann::json json_of(const ProgramResult& result) {
@@ -30,7 +30,7 @@ class RanksProgram : public ::testing::Test {
   // The arguments give the same JSON on every number of ranks.
   void expect_one_result(const std::vector<std::string>& arguments) const {
     const nlohmann::json one = json_of(on_ranks(1, arguments));
-    for (int size = 2; size <= kMost; ++size) EXPECT_EQ(json_of(on_ranks(size, arguments)), one) << size;
+    for (int size = 2; size <= kMaxRanks; ++size) EXPECT_EQ(json_of(on_ranks(size, arguments)), one) << size;
   }
   const TinyRun tiny_;
 };

@@ -48,19 +48,19 @@ TEST(RanksTraining, KilledWhileTheySaveTheyLoseNothing) {
                            options_of_ranks(kRanks));
     const std::filesystem::path folder = tiny / "killed/checkpoints";
     // A few checkpoints further, then inside of one.
-    const int64_t wanted = furthest + 1 + static_cast<int64_t>(random() % 4);
+    const int64_t expected = furthest + 1 + static_cast<int64_t>(random() % 4);
     const auto newest = [&] {
       const std::vector<int64_t> saved = checkpoint_steps(folder);
       return saved.empty() ? 0 : saved.front();
     };
-    while (newest() < wanted && program.running()) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    while (newest() < expected && program.running()) std::this_thread::sleep_for(std::chrono::microseconds(200));
     while (!holds_unfinished(folder) && program.running()) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
     ASSERT_TRUE(program.running()) << program.wait().err;
     program.send(SIGKILL);
     EXPECT_EQ(program.wait().signal, SIGKILL);
     unfinished += holds_unfinished(folder) ? 1 : 0;
-    EXPECT_GE(newest(), wanted) << "a finished checkpoint was lost";
+    EXPECT_GE(newest(), expected) << "a finished checkpoint was lost";
     for (const int64_t step : checkpoint_steps(folder)) {
       EXPECT_NO_THROW(CheckpointReader::open(tiny.checkpoint("killed", step)));
     }

@@ -103,9 +103,9 @@ TEST(StateMemory, AMemoryInAFileIsSavedAndLoadedRowByRow) {
   EXPECT_EQ(saved[0].first, kRows * row_bytes);
   std::optional<TrainingRun> resumed;
   const int64_t to_load = growth_during([&] { resumed.emplace(config, *corpus, checkpoint); });
-  const int64_t most = row_bytes + 64 * kMegabyte;
-  EXPECT_LE(to_save, most);
-  EXPECT_LE(to_load, most);
+  const int64_t max_bytes = row_bytes + 64 * kMegabyte;
+  EXPECT_LE(to_save, max_bytes);
+  EXPECT_LE(to_load, max_bytes);
   std::cout << megabytes << " MB in " << kRows << " rows: main memory grew by " << to_save / kMegabyte
             << " MB while saving and by " << to_load / kMegabyte << " MB while loading\n";
 

@@ -1,4 +1,4 @@
-// What the previous version left behind: files that are rewritten, and runs that go on.
+// Tests files of the previous version that are rewritten, and its runs that continue.
 #include "core/config/config.h"
 #include "tests/support/checkpoint_edit.h"
 #include "tests/support/tiny_run.h"
@@ -112,7 +112,8 @@ const std::vector<PreviousRun>& previous_runs() {
   return all;
 }
 
-// What the previous version wrote into the run and its checkpoints, with the keys that do not have their defaults.
+// Returns the text that the previous version wrote into the run and its checkpoints, with the keys that do not have
+// their defaults.
 std::string previous_text(const TinyRun& tiny, const PreviousRun& run) {
   std::string text = kTinyConfig;
   const auto replace = [&](const std::string& from, const std::string& to) {

@@ -108,7 +108,7 @@ void add_swiglu(std::vector<OpCase>& cases, RandomTensors& random) {
   }
 }
 
-// Element by element from the documented counter.
+// Computes dropout element by element from the documented counter.
 std::vector<Tensor> dropout_reference(const std::vector<Tensor>& in, const ops::DropoutKey& key) {
   const Tensor out = like(in[0]);
   const int64_t tokens = out.dim(1);

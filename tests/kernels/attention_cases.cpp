@@ -37,7 +37,7 @@ Tensors run(const ops::AttentionInputs& in) {
   return {out, lse};
 }
 
-// Gradients that exist, in the order of AttentionGradients.
+// Returns the gradients that exist, in the order of AttentionGradients.
 Tensors defined_ones(const ops::AttentionGradients& g) {
   Tensors found;
   for (const Tensor* t : {&g.dq, &g.dk, &g.dv, &g.dcache_k, &g.dcache_v, &g.dbias, &g.dr, &g.du, &g.dv_bias}) {
@@ -46,7 +46,7 @@ Tensors defined_ones(const ops::AttentionGradients& g) {
   return found;
 }
 
-// Filled with ones: a kernel that leaves a value alone is found out.
+// Outputs are filled with ones, so that a kernel that leaves a value alone is noticed.
 Tensor dirty(const Tensor& tensor) {
   if (!tensor.defined()) return {};
   const Tensor ones = Tensor::from(std::vector<double>(static_cast<size_t>(tensor.numel()), 1.0), tensor.shape());

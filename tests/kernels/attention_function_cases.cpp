@@ -1,4 +1,4 @@
-// Attention, to a subsequence and to retrieved entries: fused kernels against compositions.
+// Compares fused kernels of attention, to a subsequence and to retrieved entries, with compositions.
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
 #include "autograd/functions/knn.h"
@@ -12,7 +12,7 @@ namespace {
 
 using Inputs = std::vector<Variable>;
 
-// The tensors of an attention as inputs of a case: first those that can have gradients.
+// Returns the tensors of an attention as inputs of a case, first those that can have gradients.
 struct Listed {
   std::vector<Tensor> tensors;
   std::vector<size_t> wide;
@@ -31,7 +31,7 @@ struct Listed {
   }
 };
 
-// And back: `like` says which there are.
+// Holds the attention of such inputs; `like` says which tensors it has.
 struct Unlisted {
   AttentionVariables x;
   ops::AttentionInputs settings;

@@ -1,4 +1,4 @@
-// What the table of op cases does not say about attention.
+// Tests of attention beyond the table of op cases.
 #include "kernels/attention.h"
 
 #include <gtest/gtest.h>
@@ -41,19 +41,19 @@ TEST(Attention, WhereDeltaIsGivenOutIsNotRead) {
   const Tensor lse = Tensor::zeros({form.rows, form.heads, form.queries}, DType::f64);
   ops::attention(out, lse, in);
   const Tensor dout = RandomTensors(5).normal(out.shape());
-  ops::AttentionGradients wanted;
+  ops::AttentionGradients expected;
   ops::AttentionGradients found;
-  for (ops::AttentionGradients* g : {&wanted, &found}) {
+  for (ops::AttentionGradients* g : {&expected, &found}) {
     g->dq = Tensor::empty_like(in.q);
     g->dk = Tensor::empty_like(in.k);
   }
-  ops::attention_backward(wanted, dout, out, lse, in);
+  ops::attention_backward(expected, dout, out, lse, in);
   found.delta = Tensor::empty_like(lse);
   ops::attention_delta(found.delta, dout, out);
   std::fill_n(out.data<double>(), out.numel(), std::numeric_limits<double>::quiet_NaN());
   ops::attention_backward(found, dout, out, lse, in);
-  EXPECT_LT(relative_error(found.dq, wanted.dq), 1e-14);
-  EXPECT_LT(relative_error(found.dk, wanted.dk), 1e-14);
+  EXPECT_LT(relative_error(found.dq, expected.dq), 1e-14);
+  EXPECT_LT(relative_error(found.dk, expected.dk), 1e-14);
 }
 
 // A value that is not finite must reach the loss, or nothing would stop the run.
@@ -103,7 +103,7 @@ TEST(Attention, TheHeadOfARingMayBeAnywhere) {
   ops::AttentionInputs in = attention_inputs(form, 3);
   const int64_t entry = form.kv_heads * form.size;
   in.cache_head = Tensor::from(std::vector<int32_t>{0}, {1});
-  const Tensor wanted = output_of(in);
+  const Tensor expected = output_of(in);
   const Tensor keys = clone(in.cache_k);
   const Tensor ring_values = clone(in.cache_v);
   for (int64_t shift = 1; shift < form.slots; ++shift) {
@@ -113,7 +113,7 @@ TEST(Attention, TheHeadOfARingMayBeAnywhere) {
       in.cache_v.data<double>()[to] = ring_values.data<double>()[i];
     }
     in.cache_head = Tensor::from(std::vector<int32_t>{static_cast<int32_t>(shift)}, {1});
-    EXPECT_LE(relative_error(output_of(in), wanted), 1e-14) << "head " << shift;
+    EXPECT_LE(relative_error(output_of(in), expected), 1e-14) << "head " << shift;
   }
 }
 
@@ -130,8 +130,8 @@ TEST(Attention, DropoutKeepsTheMean) {
   in.dropout = 0;
   // A mean over n draws of probabilities times values of order 1 has a deviation below sqrt(p / (1 - p) / n) = 0.004;
   // five of them.
-  const std::vector<double> wanted = output_of(in).to_vector<double>();
-  for (size_t i = 0; i < mean.size(); ++i) EXPECT_NEAR(mean[i], wanted[i], 0.02);
+  const std::vector<double> expected = output_of(in).to_vector<double>();
+  for (size_t i = 0; i < mean.size(); ++i) EXPECT_NEAR(mean[i], expected[i], 0.02);
 }
 
 TEST(Attention, MasksBelongToGlobalRows) {

@@ -26,7 +26,7 @@ Variable composed_linear(Tape& t, const Inputs& x) {
   return x.size() > 2 ? add(t, y, x[2]) : y;
 }
 
-// A dropout's factor for every element: what it makes of ones.
+// Returns a dropout's factor for every element: its result for ones.
 Variable factors(const Shape& shape, const ops::DropoutKey& key) {
   const Tensor ones = Tensor::zeros(shape, DType::f64);
   std::fill_n(values(ones), ones.numel(), 1.0);

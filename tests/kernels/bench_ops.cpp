@@ -54,25 +54,25 @@ int bench(const std::string& device_name, const std::string& type_name, const st
     run_counted(op_case, dtype, device);
     for (const OpBase* slot : OpBase::all()) {
       const OpStats stats = slot->stats();
-      Largest& most = largest[slot];
+      Largest& largest_case = largest[slot];
       const double bytes = stats.calls == 0 ? -1 : stats.bytes / static_cast<double>(stats.calls);
-      if (bytes > most.bytes) most = {&op_case, bytes};
+      if (bytes > largest_case.bytes) largest_case = {&op_case, bytes};
     }
   }
   std::printf("%-26s %-44s %10s %9s %9s\n", "operation", "case", "us", "GB/s", "GFLOP/s");
   for (OpBase* slot : OpBase::all()) {
-    const Largest& most = largest[slot];
-    if (most.op_case == nullptr || std::string(slot->name()).find(part) == std::string::npos) continue;
+    const Largest& largest_case = largest[slot];
+    if (largest_case.op_case == nullptr || std::string(slot->name()).find(part) == std::string::npos) continue;
     double best = 0;
     OpStats stats;
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
-      run_counted(*most.op_case, dtype, device);
+      run_counted(*largest_case.op_case, dtype, device);
       stats = slot->stats();
       const double seconds = stats.seconds / static_cast<double>(stats.calls);
       best = repeat == 0 ? seconds : std::min(best, seconds);
     }
     const double calls = static_cast<double>(stats.calls);
-    std::printf("%-26s %-44s %10.2f %9.3f %9.3f\n", slot->name(), most.op_case->name().c_str(), best * 1e6,
+    std::printf("%-26s %-44s %10.2f %9.3f %9.3f\n", slot->name(), largest_case.op_case->name().c_str(), best * 1e6,
                 stats.bytes / calls / best * 1e-9, stats.flops / calls / best * 1e-9);
   }
   return 0;

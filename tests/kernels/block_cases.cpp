@@ -1,4 +1,4 @@
-// Attention to blocks: the fused kernel against a composition with whole matrices.
+// Compares the fused kernel of attention to blocks with a composition that has whole matrices.
 #include <algorithm>
 #include <set>
 
@@ -146,7 +146,7 @@ void add_join(std::vector<OpCase>& cases) {
   cases.push_back(made);
 }
 
-// A gate more: its share, and what is left to the others.
+// Adds cases of the context-miss token, one additional gate: its share, and the shares that are left to the others.
 void add_context_miss(std::vector<OpCase>& cases) {
   RandomTensors random(78);
   const std::vector<Tensor> inputs{random.normal({2, 3, 2, 4}), random.normal({2, 2, 3}), random.normal({2, 3, 2, 1})};
@@ -177,7 +177,7 @@ void add_placing(std::vector<OpCase>& cases, const PlacingForm& f) {
   RandomTensors random(static_cast<uint32_t>(cases.size()));
   constexpr int64_t kRows = 3, kQueries = 4, kHeads = 2;
   const int64_t candidates = f.stored + 3;
-  // No candidate twice in a list.
+  // A list has no candidate twice.
   std::vector<int32_t> index;
   for (int64_t i = 0; i < kRows * kQueries * kHeads; ++i) {
     std::vector<int32_t> order;
@@ -206,7 +206,7 @@ void add_placing(std::vector<OpCase>& cases, const PlacingForm& f) {
     const Tensors out{like(in[0]), like(in[0]), like(in[0])};
     for (int64_t query = 0; query < kRows * kQueries * kHeads; ++query) {
       const int64_t row = query / (kQueries * kHeads);
-      const int32_t held = in[2].data<int32_t>()[row];
+      const int32_t carried = in[2].data<int32_t>()[row];
       const int32_t oldest = in[3].data<int32_t>()[row];
       const auto at = [&](const Tensor& tensor, int64_t n) -> int32_t& {
         return tensor.data<int32_t>()[query * f.chosen + n];
@@ -222,11 +222,11 @@ void add_placing(std::vector<OpCase>& cases, const PlacingForm& f) {
       const auto count = static_cast<int32_t>(ages.size());
       for (const int32_t age : ages) {
         int64_t slot = in[1].data<int32_t>()[row];
-        for (int32_t back = held; back > age; --back) slot = (slot + f.slots - 1) % f.slots;
+        for (int32_t back = carried; back > age; --back) slot = (slot + f.slots - 1) % f.slots;
         at(out[0], rank) = static_cast<int32_t>(row * f.slots + slot);
         // Section 4.4 of the specification: place r + (P - k') of P for the k' newest, else place r.
-        const int32_t before = f.stingy ? in[4].data<int32_t>()[row] : held;
-        const int64_t place = !f.stingy ? age : (age >= held - count ? rank + before - count : rank);
+        const int32_t before = f.stingy ? in[4].data<int32_t>()[row] : carried;
+        const int64_t place = !f.stingy ? age : (age >= carried - count ? rank + before - count : rank);
         at(out[1], rank) = static_cast<int32_t>(before - place);
         ++rank;
       }

@@ -1,4 +1,4 @@
-// What the table of op cases does not say about attention on the CUDA device, where nobody looks at first_visible.
+// Tests of attention on the CUDA device beyond the table of op cases; there the host does not read first_visible.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -95,29 +95,29 @@ TEST_P(CudaAttention, WhatLiesOutsideRingAndTableIsNotVisible) {
   }
   in.first_visible = Tensor::from(tame, {form.rows, form.queries});
   in.cache_head = Tensor::from(std::vector<int32_t>{2, 4}, {2});
-  const Results wanted = run(moved(in));
+  const Results expected = run(moved(in));
   in.first_visible = Tensor::from(wild, {form.rows, form.queries});
   in.cache_head = Tensor::from(std::vector<int32_t>{2 + 50000, 4 - 50000}, {2});
   const Results got = run(moved(in));
-  EXPECT_TRUE(same_bits(got.out, wanted.out));
-  EXPECT_TRUE(same_bits(got.lse, wanted.lse));
+  EXPECT_TRUE(same_bits(got.out, expected.out));
+  EXPECT_TRUE(same_bits(got.lse, expected.lse));
   for (size_t i = 0; i < 9; ++i) {
-    EXPECT_TRUE(same_bits(listed(got.gradients)[i], listed(wanted.gradients)[i])) << "gradient " << i;
+    EXPECT_TRUE(same_bits(listed(got.gradients)[i], listed(expected.gradients)[i])) << "gradient " << i;
   }
 }
 
 TEST_P(CudaAttention, WhereDeltaIsGivenOutIsNotRead) {
   const ops::AttentionInputs in = moved(inputs({.queries = 70, .slots = 5, .bias = true, .relative = true}, 12));
-  const Results wanted = run(in);
-  const Tensor dout = output_gradient(wanted.out);
+  const Results expected = run(in);
+  const Tensor dout = output_gradient(expected.out);
   ops::AttentionGradients found = all_gradients(in);
-  found.delta = Tensor::empty_like(wanted.lse);
-  ops::attention_delta(found.delta, dout, wanted.out);
+  found.delta = Tensor::empty_like(expected.lse);
+  ops::attention_delta(found.delta, dout, expected.out);
   const std::vector<double> nans(static_cast<size_t>(dout.numel()), std::numeric_limits<double>::quiet_NaN());
   const Tensor nothing = on_device(converted(Tensor::from(nans, dout.shape()), dout.dtype()), kCuda);
-  ops::attention_backward(found, dout, nothing, wanted.lse, in);
+  ops::attention_backward(found, dout, nothing, expected.lse, in);
   for (size_t i = 0; i < 9; ++i) {
-    EXPECT_TRUE(same_bits(listed(found)[i], listed(wanted.gradients)[i])) << "gradient " << i;
+    EXPECT_TRUE(same_bits(listed(found)[i], listed(expected.gradients)[i])) << "gradient " << i;
   }
 }
 
@@ -162,14 +162,14 @@ TEST_P(CudaAttention, AGradientDoesNotDependOnWhichOthersAreAskedFor) {
   const ops::AttentionInputs in = moved(inputs(form, 5));
   const Results all = run(in);
   const Tensor dout = output_gradient(all.out);
-  const std::vector<Tensor> wanted = listed(all.gradients);
-  for (size_t i = 0; i < wanted.size(); ++i) {
+  const std::vector<Tensor> expected = listed(all.gradients);
+  for (size_t i = 0; i < expected.size(); ++i) {
     ops::AttentionGradients one;
     Tensor* const members[] = {&one.dq,    &one.dk, &one.dv, &one.dcache_k, &one.dcache_v,
                                &one.dbias, &one.dr, &one.du, &one.dv_bias};
-    *members[i] = Tensor::empty_like(wanted[i]);
+    *members[i] = Tensor::empty_like(expected[i]);
     ops::attention_backward(one, dout, all.out, all.lse, in);
-    EXPECT_TRUE(same_bits(*members[i], wanted[i])) << "gradient " << i;
+    EXPECT_TRUE(same_bits(*members[i], expected[i])) << "gradient " << i;
   }
 }
 

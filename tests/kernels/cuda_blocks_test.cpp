@@ -1,4 +1,4 @@
-// What the table of op cases does not say about attention to blocks on the CUDA device, where nobody looks at integers.
+// Tests of attention to blocks on the CUDA device beyond the table of op cases; there the host does not read integers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -136,8 +136,8 @@ TEST_P(CudaBlocks, WhatIsNotStoredIsNotRead) {
       const std::vector<Tensor> got = result();
       ops::StoredAttentionInputs wild = in;
       in.slot = on_device(Tensor::from(tame, in.slot.shape()), kCuda);
-      const std::vector<Tensor> wanted = result();
-      for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], wanted[i])) << "output " << i;
+      const std::vector<Tensor> expected = result();
+      for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], expected[i])) << "output " << i;
       in = wild;
     }
   }
@@ -209,13 +209,13 @@ TEST_P(CudaBlocks, UnseenKeysAreNotRead) {
     in.v = on_device(converted(Tensor::from(values, in.v.shape()), GetParam()), kCuda);
     return run(in);
   };
-  const Results wanted = hide(0);
+  const Results expected = hide(0);
   const Results got = hide(std::numeric_limits<float>::quiet_NaN());
-  EXPECT_TRUE(same_bits(got.out, wanted.out));
-  EXPECT_TRUE(same_bits(got.lse, wanted.lse));
-  EXPECT_TRUE(same_bits(got.gradients.dq, wanted.gradients.dq));
-  EXPECT_TRUE(same_bits(got.gradients.dk, wanted.gradients.dk));
-  EXPECT_TRUE(same_bits(got.gradients.dv, wanted.gradients.dv));
+  EXPECT_TRUE(same_bits(got.out, expected.out));
+  EXPECT_TRUE(same_bits(got.lse, expected.lse));
+  EXPECT_TRUE(same_bits(got.gradients.dq, expected.gradients.dq));
+  EXPECT_TRUE(same_bits(got.gradients.dk, expected.gradients.dk));
+  EXPECT_TRUE(same_bits(got.gradients.dv, expected.gradients.dv));
 }
 
 TEST_P(CudaBlocks, NanReachesQueriesThatSeeIt) {

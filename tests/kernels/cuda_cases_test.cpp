@@ -29,12 +29,12 @@ TEST_P(CudaOpTable, AgreesWithReferenceAndRepeats) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
     if (dtype == DType::bf16 && has_own_types(op_case)) continue;
     SCOPED_TRACE(name_of(dtype));
-    const std::vector<Tensor> wanted = wanted_of(op_case, dtype == DType::f32 ? DType::f64 : dtype);
+    const std::vector<Tensor> expected = expected_of(op_case, dtype == DType::f32 ? DType::f64 : dtype);
     const std::vector<Tensor> got = run(op_case, dtype, kCuda);
     const std::vector<Tensor> again = run(op_case, dtype, kCuda);
-    ASSERT_EQ(got.size(), wanted.size());
+    ASSERT_EQ(got.size(), expected.size());
     for (size_t i = 0; i < got.size(); ++i) {
-      EXPECT_LE(relative_error(got[i], wanted[i]), op_case.tolerance(dtype)) << "output " << i;
+      EXPECT_LE(relative_error(got[i], expected[i]), op_case.tolerance(dtype)) << "output " << i;
       EXPECT_TRUE(same_bits(again[i], got[i])) << "output " << i;
     }
   }

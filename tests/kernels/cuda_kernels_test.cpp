@@ -1,4 +1,4 @@
-// What op cases leave open of CUDA kernels: addresses, very wide rows, input that only the device sees.
+// Tests of CUDA kernels beyond the op cases: addresses, very wide rows, input that only the device sees.
 #include <gtest/gtest.h>
 
 #include "kernels/cross_entropy.h"
@@ -108,19 +108,19 @@ TEST_F(CudaKernels, AddressesDoNotChangeABit) {
         plain.push_back(clone(input));
         shifted.push_back(moved(input));
       }
-      const std::vector<Tensor> wanted = run(plain);
+      const std::vector<Tensor> expected = run(plain);
       const std::vector<Tensor> got = run(shifted);
       for (size_t i = 0; i < got.size(); ++i) {
-        EXPECT_TRUE(same_bits(got[i], wanted[i])) << name_of(dtype) << ", run " << number << ", output " << i;
+        EXPECT_TRUE(same_bits(got[i], expected[i])) << name_of(dtype) << ", run " << number << ", output " << i;
       }
       ++number;
     }
   }
 }
 
-// Long rows are held in shared memory where their address allows it and read from global memory otherwise; one of them
-// does not fit. Rows lie apart and end within a pack.
-TEST_F(CudaKernels, WhereLogitsAreHeldDoesNotChangeABit) {
+// Long rows are copied to shared memory where their address allows it and read from global memory otherwise; one of
+// them does not fit. Rows lie apart and end within a pack.
+TEST_F(CudaKernels, ThePlaceOfLogitsDoesNotChangeABit) {
   for (const int64_t width : {8197, 60003}) {
     const int64_t stride = (width + 15) / 16 * 16;
     const Tensor rows = normal({2, stride}, DType::f32);

@@ -1,4 +1,4 @@
-// What a plan takes for a call is what the CUDA kernels take.
+// A plan counts for a call the bytes that the CUDA kernels take.
 #include <gtest/gtest.h>
 
 #include "kernels/attention.h"
@@ -208,7 +208,7 @@ TEST(CudaScratch, APlanTakesWhatGroupedCrossAttentionTakes) {
 }
 
 struct KnnCall {
-  int64_t slots, wanted;
+  int64_t slots, top_k;
   DType type;
   ops::KnnSearch search = ops::KnnSearch::exact;
   bool in_host_memory = false;
@@ -222,7 +222,7 @@ int64_t scratch_of_search(const KnnCall& call, Device device) {
   memory.length = Tensor::zeros({2}, DType::i32, device);
   memory.in_host_memory = call.in_host_memory;
   const Tensor q = Tensor::zeros({2, 3, 4, 16}, call.type, device);
-  const Tensor index = Tensor::zeros({2, 3, 4, call.wanted}, DType::i32, device);
+  const Tensor index = Tensor::zeros({2, 3, 4, call.top_k}, DType::i32, device);
   const Tensor score = Tensor::zeros(index.shape(), DType::f32, device);
   Allocator& allocator = device_backend(device.kind).allocator();
   allocator.reset_peak();
@@ -234,11 +234,11 @@ int64_t scratch_of_search(const KnnCall& call, Device device) {
 TEST(CudaScratch, APlanTakesWhatASearchTakes) {
   const std::string missing = missing_cuda_device();
   if (!missing.empty()) GTEST_SKIP() << missing;
-  const KnnCall calls[] = {{.slots = 2100, .wanted = 5, .type = DType::f32},
-                           {.slots = 2100, .wanted = 300, .type = DType::bf16},
-                           {.slots = 2100, .wanted = 9, .type = DType::bf16, .search = ops::KnnSearch::bucketed},
-                           {.slots = 700, .wanted = 9, .type = DType::bf16, .in_host_memory = true},
-                           {.slots = 60, .wanted = 9, .type = DType::bf16, .in_host_memory = true}};
+  const KnnCall calls[] = {{.slots = 2100, .top_k = 5, .type = DType::f32},
+                           {.slots = 2100, .top_k = 300, .type = DType::bf16},
+                           {.slots = 2100, .top_k = 9, .type = DType::bf16, .search = ops::KnnSearch::bucketed},
+                           {.slots = 700, .top_k = 9, .type = DType::bf16, .in_host_memory = true},
+                           {.slots = 60, .top_k = 9, .type = DType::bf16, .in_host_memory = true}};
   for (const KnnCall& call : calls) {
     const int64_t taken = scratch_of_search(call, {DeviceKind::cuda, 0});
     const PlannedScratch planned(DeviceKind::cuda);

@@ -1,4 +1,4 @@
-// What a user reads when a device's library refuses a call.
+// Tests the message that a user reads when a device's library refuses a call.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Grouped cross-attention: the function against a composition that gathers the keys of every query, and both operations
-// against loops over pairs.
+// Compares the function of grouped cross-attention with a composition that gathers the keys of every query, and both
+// operations with loops over pairs.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -207,7 +207,7 @@ Tensor out_of(const Tensors& x) {
   return beside(x[0], {x[0].dim(0), x[0].dim(1), x[0].dim(2), x[2].dim(3)});
 }
 
-// What is not written shows.
+// Outputs begin with other values, so that a value that is not written is noticed.
 Tensor unwritten(const Tensor& tensor) {
   const Tensor filled = converted(
       Tensor::from(std::vector<double>(static_cast<size_t>(tensor.numel()), 77.0), tensor.shape()), tensor.dtype());
@@ -471,7 +471,7 @@ void add_grouped_cross_attention_cases(std::vector<OpCase>& cases) {
   }
   add_forward(cases, {.name = "bf16", .rounded = true});
   add_backward(cases, {.name = "bf16", .rounded = true}, "", {true, false, false, true});
-  // What is asked for does not need the others.
+  // A gradient that is requested does not need the others.
   add_backward(cases, forms[0], "_queries", {true, false, false, false});
   add_backward(cases, forms[0], "_keys", {false, true, false, false});
   add_backward(cases, forms[0], "_values", {false, false, true, false});

@@ -1,5 +1,5 @@
-// What the table of op cases does not say about grouped cross-attention: extreme logits, what is not read, generation,
-// and bad input. On the CPU and, with CUDA's kernels on the host (cuda/), on that device.
+// Tests of grouped cross-attention beyond the table of op cases: extreme logits, operands that are not read,
+// generation, and bad input. They run on the CPU and, with CUDA's kernels on the host (cuda/), on that device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -150,17 +150,17 @@ TEST_P(GroupedCrossAttention, NanReachesQueriesThatReadIt) {
 
 TEST_P(GroupedCrossAttention, ChunksThatNobodyChoosesAreNotRead) {
   ops::GroupedCrossAttentionInputs in = inputs();
-  const Results wanted = run(in);
+  const Results expected = run(in);
   for (const Tensor& tensor : {in.keys, in.values}) {
     std::vector<float> values = floats_of(tensor);
     for (size_t i = 4 * kLength * kSize; i < values.size(); ++i) values[i] = std::numeric_limits<float>::quiet_NaN();
     set(tensor, values);
   }
   const Results got = run(in);
-  EXPECT_TRUE(same_bits(got.out, wanted.out));
-  EXPECT_TRUE(same_bits(got.d.dq, wanted.d.dq));
-  EXPECT_TRUE(same_bits(got.d.dkeys, wanted.d.dkeys));
-  EXPECT_TRUE(same_bits(got.d.dweight, wanted.d.dweight));
+  EXPECT_TRUE(same_bits(got.out, expected.out));
+  EXPECT_TRUE(same_bits(got.d.dq, expected.d.dq));
+  EXPECT_TRUE(same_bits(got.d.dkeys, expected.d.dkeys));
+  EXPECT_TRUE(same_bits(got.d.dweight, expected.d.dweight));
 }
 
 // Lists begin and end anywhere in a subsequence: its bits do not depend on where.
@@ -245,12 +245,12 @@ TEST_P(GroupedCrossAttention, RowsThatShareChunksAddInTheirOrder) {
     ops::grouped_cross_attention_backward(d, out, lse, in);
     return d;
   };
-  const ops::GroupedCrossAttentionGradients wanted = backward(1);
+  const ops::GroupedCrossAttentionGradients expected = backward(1);
   for (int repeat = 0; repeat < 60; ++repeat) {
     const ops::GroupedCrossAttentionGradients got = backward(4);
-    EXPECT_TRUE(same_bits(got.dkeys, wanted.dkeys));
-    EXPECT_TRUE(same_bits(got.dvalues, wanted.dvalues));
-    EXPECT_TRUE(same_bits(got.dweight, wanted.dweight));
+    EXPECT_TRUE(same_bits(got.dkeys, expected.dkeys));
+    EXPECT_TRUE(same_bits(got.dvalues, expected.dvalues));
+    EXPECT_TRUE(same_bits(got.dweight, expected.dweight));
   }
 }
 
@@ -273,7 +273,7 @@ TEST_P(GroupedCrossAttention, NumbersThatNameNothing) {
     EXPECT_ERROR(run(lists), ErrorKind::internal, "list 1 of row 0 is read by query 5 and before a gap");
     return;
   }
-  // Nobody looks at them on the host: they name nothing.
+  // The host does not check these numbers, which name nothing.
   ops::GroupedCrossAttentionInputs tame = in;
   tame.chosen = placed(Tensor::from(std::vector<int32_t>{0, -1, -1, -1, 3, 0, 2, 3, 1, -1, 3, 1}, in.weight.shape()));
   EXPECT_TRUE(same_bits(run(wild).d.dkeys, run(tame).d.dkeys));

@@ -19,7 +19,7 @@ enum class Keys { random, equal, duplicated, clustered, rising, falling, with_na
 
 struct KnnForm {
   std::string name;
-  int64_t rows = 2, queries = 5, heads = 2, kv_heads = 2, size = 5, value_size = 3, slots = 11, wanted = 3;
+  int64_t rows = 2, queries = 5, heads = 2, kv_heads = 2, size = 5, value_size = 3, slots = 11, top_k = 3;
   std::vector<int32_t> head{4, 9}, length{11, 6};
   // f64 stands for the type of the queries.
   DType stored = DType::f64;
@@ -102,7 +102,7 @@ ops::KnnMemory assembled(const KnnForm& form, const Tensors& in, size_t first) {
           form.in_host_memory};
 }
 
-// What the kernels are to see: entry m of a row and head.
+// Holds the values that kernels must read: entry m of a row and head.
 class Entries {
  public:
   Entries(const Tensors& in, size_t first, bool of_values)
@@ -153,7 +153,7 @@ bool comes_before(double a, double b) {
 void add_search(std::vector<OpCase>& cases, RandomTensors& random, const KnnForm& form, ops::KnnSearch search) {
   Tensors inputs{halves(random, {form.rows, form.queries, form.heads, form.size})};
   for (const Tensor& tensor : memory_tensors(form, random, true)) inputs.push_back(tensor);
-  const Shape shape{form.rows, form.queries, form.heads, form.wanted};
+  const Shape shape{form.rows, form.queries, form.heads, form.top_k};
   const bool exact = search == ops::KnnSearch::exact;
   cases.push_back({"knn_search", exact ? form.name : "bucketed_" + form.name, inputs,
                    [=](const Tensors& in) {
@@ -176,12 +176,12 @@ void add_search(std::vector<OpCase>& cases, RandomTensors& random, const KnnForm
                            return comes_before(a.second, b.second);
                          });
                        }
-                       for (int64_t k = 0; k < form.wanted; ++k) {
+                       for (int64_t k = 0; k < form.top_k; ++k) {
                          std::pair<int64_t, double> best{-1, 0};
                          if (exact) {
                            if (k < static_cast<int64_t>(order.size())) best = order[static_cast<size_t>(k)];
                          } else {
-                           for (int64_t m = k; m < keys.length(row); m += form.wanted) {
+                           for (int64_t m = k; m < keys.length(row); m += form.top_k) {
                              const auto& other = order[static_cast<size_t>(m)];
                              if (best.first < 0 || comes_before(other.second, best.second)) best = other;
                            }
@@ -202,7 +202,7 @@ Tensor retrieved(const KnnForm& form, RandomTensors& random) {
     const int64_t length = form.length[static_cast<size_t>(row)];
     std::vector<int32_t> entries(static_cast<size_t>(length));
     std::iota(entries.begin(), entries.end(), 0);
-    for (int64_t k = 0; k < form.wanted; ++k) {
+    for (int64_t k = 0; k < form.top_k; ++k) {
       if (entries.empty() || (form.queries > 1 && query == row) || random.below(5) == 0) {
         index.push_back(-1);
         continue;
@@ -212,7 +212,7 @@ Tensor retrieved(const KnnForm& form, RandomTensors& random) {
       entries.erase(at);
     }
   });
-  return Tensor::from(index, {form.rows, form.queries, form.heads, form.wanted});
+  return Tensor::from(index, {form.rows, form.queries, form.heads, form.top_k});
 }
 
 double& sum_at(const Tensor& lse, int64_t row, int64_t query, int64_t head) {
@@ -232,8 +232,8 @@ Tensors attention_reference(const KnnForm& form, const Tensors& in, bool goes_on
     if (!goes_on) log_sum = -kInfinity;
     double top = log_sum;
     std::vector<std::pair<int64_t, double>> logits;
-    for (int64_t k = 0; k < form.wanted; ++k) {
-      const int32_t entry = in[1].data<int32_t>()[((row * form.queries + query) * form.heads + head) * form.wanted + k];
+    for (int64_t k = 0; k < form.top_k; ++k) {
+      const int32_t entry = in[1].data<int32_t>()[((row * form.queries + query) * form.heads + head) * form.top_k + k];
       if (entry < 0) continue;
       logits.emplace_back(entry, product(form, keys, in[0], row, query, head, entry));
       top = std::max(top, logits.back().second);
@@ -267,7 +267,7 @@ void add_attention(std::vector<OpCase>& cases, RandomTensors& random, const KnnF
     std::fill_n(values(inputs[kOut]), form.value_size, 0.0);
   }
   const std::string name = form.name + (goes_on ? "_goes_on" : "");
-  const int64_t terms = 2 * form.size + form.wanted;
+  const int64_t terms = 2 * form.size + form.top_k;
   cases.push_back({"knn_attention",
                    name,
                    inputs,
@@ -284,42 +284,41 @@ void add_attention(std::vector<OpCase>& cases, RandomTensors& random, const KnnF
   inputs.push_back(random.normal(shape));
   inputs.push_back(random.normal({form.rows, form.queries, form.heads, form.size}));
   const bool accumulate = goes_on;
-  cases.push_back(
-      {"knn_attention_backward",
-       name,
-       inputs,
-       [=](const Tensors& in) {
-         ops::knn_attention_backward(in[kOut + 3], in[kOut + 2], in[kOut], in[kOut + 1],
-                                     {in[0], in[1], assembled(form, in, 2)}, accumulate);
-         return Tensors{in[kOut + 3]};
-       },
-       [=](const Tensors& in) {
-         const Entries keys(in, 2, false);
-         const Entries stored(in, 2, true);
-         const Tensor dq = accumulate ? clone(in[kOut + 3]) : Tensor::zeros(in[0].shape(), DType::f64);
-         for_queries(form, [&](int64_t row, int64_t query, int64_t head) {
-           const int64_t kv_head = head / (form.heads / form.kv_heads);
-           for (int64_t k = 0; k < form.wanted; ++k) {
-             const int32_t entry =
-                 in[1].data<int32_t>()[((row * form.queries + query) * form.heads + head) * form.wanted + k];
-             if (entry < 0) continue;
-             const double logit = product(form, keys, in[0], row, query, head, entry);
-             double dp = 0;
-             for (int64_t d = 0; d < form.value_size; ++d) {
-               dp += element(in[kOut + 2], row, query, head, d) *
-                     (stored.at(row, entry, kv_head, d) - element(in[kOut], row, query, head, d));
-             }
-             const double dlogit = std::exp(logit - sum_at(in[kOut + 1], row, query, head)) * dp;
-             for (int64_t d = 0; d < form.size; ++d) {
-               element(dq, row, query, head, d) += dlogit * keys.at(row, entry, kv_head, d);
-             }
-           }
-         });
-         return Tensors{dq};
-       },
-       terms + form.value_size,
-       3,
-       {kOut + 1}});
+  cases.push_back({"knn_attention_backward",
+                   name,
+                   inputs,
+                   [=](const Tensors& in) {
+                     ops::knn_attention_backward(in[kOut + 3], in[kOut + 2], in[kOut], in[kOut + 1],
+                                                 {in[0], in[1], assembled(form, in, 2)}, accumulate);
+                     return Tensors{in[kOut + 3]};
+                   },
+                   [=](const Tensors& in) {
+                     const Entries keys(in, 2, false);
+                     const Entries stored(in, 2, true);
+                     const Tensor dq = accumulate ? clone(in[kOut + 3]) : Tensor::zeros(in[0].shape(), DType::f64);
+                     for_queries(form, [&](int64_t row, int64_t query, int64_t head) {
+                       const int64_t kv_head = head / (form.heads / form.kv_heads);
+                       for (int64_t k = 0; k < form.top_k; ++k) {
+                         const int32_t entry =
+                             in[1].data<int32_t>()[((row * form.queries + query) * form.heads + head) * form.top_k + k];
+                         if (entry < 0) continue;
+                         const double logit = product(form, keys, in[0], row, query, head, entry);
+                         double dp = 0;
+                         for (int64_t d = 0; d < form.value_size; ++d) {
+                           dp += element(in[kOut + 2], row, query, head, d) *
+                                 (stored.at(row, entry, kv_head, d) - element(in[kOut], row, query, head, d));
+                         }
+                         const double dlogit = std::exp(logit - sum_at(in[kOut + 1], row, query, head)) * dp;
+                         for (int64_t d = 0; d < form.size; ++d) {
+                           element(dq, row, query, head, d) += dlogit * keys.at(row, entry, kv_head, d);
+                         }
+                       }
+                     });
+                     return Tensors{dq};
+                   },
+                   terms + form.value_size,
+                   3,
+                   {kOut + 1}});
 }
 
 }  // namespace
@@ -335,21 +334,21 @@ void add_knn_cases(std::vector<OpCase>& cases) {
        .size = 1,
        .value_size = 1,
        .slots = 1,
-       .wanted = 1,
+       .top_k = 1,
        .head = {0},
        .length = {1}},
       {.name = "empty", .length = {0, 0}},
-      {.name = "wraps", .rows = 4, .wanted = 1, .head = {0, 3, 10, 5}, .length = {11, 11, 4, 7}},
-      {.name = "all", .wanted = 11, .length = {11, 11}},
-      {.name = "more_than_there", .wanted = 17, .length = {11, 0}},
-      {.name = "grouped", .heads = 6, .kv_heads = 2, .size = 7, .value_size = 20, .wanted = 4},
+      {.name = "wraps", .rows = 4, .top_k = 1, .head = {0, 3, 10, 5}, .length = {11, 11, 4, 7}},
+      {.name = "all", .top_k = 11, .length = {11, 11}},
+      {.name = "more_than_there", .top_k = 17, .length = {11, 0}},
+      {.name = "grouped", .heads = 6, .kv_heads = 2, .size = 7, .value_size = 20, .top_k = 4},
       {.name = "one_key_head",
        .heads = 3,
        .kv_heads = 1,
        .size = 33,
        .value_size = 17,
        .slots = 70,
-       .wanted = 8,
+       .top_k = 8,
        .head = {69, 3},
        .length = {64, 70}},
       {.name = "f32", .queries = 3, .size = 20, .value_size = 36, .stored = DType::f32},
@@ -362,7 +361,7 @@ void add_knn_cases(std::vector<OpCase>& cases) {
        .size = 133,
        .value_size = 70,
        .slots = 37,
-       .wanted = 5,
+       .top_k = 5,
        .head = {20},
        .length = {37}},
       {.name = "blocks",
@@ -373,7 +372,7 @@ void add_knn_cases(std::vector<OpCase>& cases) {
        .size = 64,
        .value_size = 64,
        .slots = 700,
-       .wanted = 32,
+       .top_k = 32,
        .head = {650},
        .length = {699}},
       {.name = "blocks_i8",
@@ -384,7 +383,7 @@ void add_knn_cases(std::vector<OpCase>& cases) {
        .size = 48,
        .value_size = 16,
        .slots = 300,
-       .wanted = 7,
+       .top_k = 7,
        .head = {100},
        .length = {290},
        .stored = DType::i8},
@@ -396,7 +395,7 @@ void add_knn_cases(std::vector<OpCase>& cases) {
        .size = 51,
        .value_size = 18,
        .slots = 300,
-       .wanted = 7,
+       .top_k = 7,
        .head = {100},
        .length = {290},
        .stored = DType::f8},
@@ -419,15 +418,15 @@ void add_knn_cases(std::vector<OpCase>& cases) {
                        .heads = 1,
                        .kv_heads = 1,
                        .slots = 240,
-                       .wanted = 6,
+                       .top_k = 6,
                        .head = {17},
                        .length = {237},
                        .keys = keys};
     add_search(cases, random, form, ops::KnnSearch::exact);
     add_search(cases, random, form, ops::KnnSearch::bucketed);
   }
-  // Long enough to be searched in parts; more wanted than fit into a GPU's shared memory.
-  for (const auto& [name, wanted] : {std::pair{"parts", 6}, {"parts_many_wanted", 130}}) {
+  // Long enough to be searched in parts; more entries selected than fit into a GPU's shared memory.
+  for (const auto& [name, top_k] : {std::pair{"parts", 6}, {"parts_large_top_k", 130}}) {
     const KnnForm form{.name = name,
                        .rows = 2,
                        .queries = 3,
@@ -435,20 +434,20 @@ void add_knn_cases(std::vector<OpCase>& cases) {
                        .kv_heads = 1,
                        .size = 4,
                        .slots = 2500,
-                       .wanted = wanted,
+                       .top_k = top_k,
                        .head = {17, 90},
                        .length = {2400, 100}};
     add_search(cases, random, form, ops::KnnSearch::exact);
     add_search(cases, random, form, ops::KnnSearch::bucketed);
   }
-  // In bf16 on tensor cores: heads in whole chunks of 8 features, more than a tile of queries or few; more wanted than
-  // a warp has lanes, and than shared memory holds; keys of 8 bits; pieces that are copied from the host.
+  // In bf16 on tensor cores: heads in whole chunks of 8 features, more than a tile of queries or few; more entries
+  // selected than a warp has lanes, and than shared memory holds; keys of 8 bits; pieces that are copied from the host.
   std::vector<KnnForm> on_tensor_cores{
-      {.name = "cores", .queries = 37, .heads = 4, .size = 16, .value_size = 8, .slots = 150, .wanted = 9},
+      {.name = "cores", .queries = 37, .heads = 4, .size = 16, .value_size = 8, .slots = 150, .top_k = 9},
       {.name = "cores_wide", .rows = 1, .queries = 3, .heads = 1, .kv_heads = 1, .size = 128, .value_size = 64},
       {.name = "cores_narrow", .queries = 65, .heads = 1, .kv_heads = 1, .size = 8, .value_size = 128, .slots = 131},
       {.name = "cores_many", .rows = 1, .queries = 67, .heads = 2, .kv_heads = 1, .size = 72, .value_size = 72},
-      {.name = "cores_i8", .rows = 1, .queries = 5, .size = 48, .value_size = 24, .slots = 150, .wanted = 12},
+      {.name = "cores_i8", .rows = 1, .queries = 5, .size = 48, .value_size = 24, .slots = 150, .top_k = 12},
       {.name = "cores_f8", .rows = 1, .queries = 70, .heads = 1, .kv_heads = 1, .size = 112, .value_size = 40}};
   for (KnnForm& form : on_tensor_cores) {
     if (form.slots == 11) form.slots = 230;
@@ -457,8 +456,8 @@ void add_knn_cases(std::vector<OpCase>& cases) {
     form.head.resize(static_cast<size_t>(form.rows));
     form.length.resize(static_cast<size_t>(form.rows));
   }
-  on_tensor_cores[1].wanted = 32;
-  on_tensor_cores[3].wanted = 45;
+  on_tensor_cores[1].top_k = 32;
+  on_tensor_cores[3].top_k = 45;
   on_tensor_cores[4].stored = DType::i8;
   on_tensor_cores[5].stored = DType::f8;
   for (const KnnForm& form : on_tensor_cores) {
@@ -477,19 +476,19 @@ void add_knn_cases(std::vector<OpCase>& cases) {
                                    {"cores_rising", Keys::rising},
                                    {"cores_falling", Keys::falling},
                                    {"cores_nan", Keys::with_nan}}) {
-    for (const int64_t wanted : {6, 33}) {
-      const KnnForm form{.name = std::string(name) + "_" + std::to_string(wanted),
+    for (const int64_t top_k : {6, 33}) {
+      const KnnForm form{.name = std::string(name) + "_" + std::to_string(top_k),
                          .rows = 1,
                          .queries = 3,
                          .heads = 1,
                          .kv_heads = 1,
                          .size = 8,
                          .slots = 240,
-                         .wanted = wanted,
+                         .top_k = top_k,
                          .head = {17},
                          .length = {237},
                          .keys = keys,
-                         .in_host_memory = wanted == 33};
+                         .in_host_memory = top_k == 33};
       add_search(cases, random, form, ops::KnnSearch::exact);
       add_search(cases, random, form, ops::KnnSearch::bucketed);
     }
@@ -502,17 +501,17 @@ void add_knn_cases(std::vector<OpCase>& cases) {
                        .kv_heads = 1,
                        .size = 8,
                        .slots = 2500,
-                       .wanted = 130,
+                       .top_k = 130,
                        .head = {17},
                        .length = {2400},
                        .in_host_memory = in_host_memory};
     add_search(cases, random, form, ops::KnnSearch::exact);
     KnnForm few = form;
-    few.wanted = 11;
+    few.top_k = 11;
     add_search(cases, random, few, ops::KnnSearch::bucketed);
   }
-  // Fewer numbers than wanted: entries with a NaN come last.
-  const KnnForm few{.name = "few_numbers", .size = 1, .wanted = 11, .length = {11, 11}, .keys = Keys::with_nan};
+  // Fewer numbers than entries to select: entries with a NaN come last.
+  const KnnForm few{.name = "few_numbers", .size = 1, .top_k = 11, .length = {11, 11}, .keys = Keys::with_nan};
   add_search(cases, random, few, ops::KnnSearch::exact);
 }
 

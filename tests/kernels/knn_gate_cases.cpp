@@ -1,4 +1,4 @@
-// External memories: how retrieved values meet local attention, and how vectors are stored in 8 bits.
+// External memories: the gate between retrieved values and local attention, and vectors stored in 8 bits.
 #include <cmath>
 #include <limits>
 
@@ -142,7 +142,7 @@ double nearest_stored(DType stored, double x) {
 }
 
 void add_quantize(std::vector<OpCase>& cases, RandomTensors& random, DType stored, int64_t vectors, int64_t width) {
-  const double most = stored == DType::i8 ? 127 : 448;
+  const double max_stored = stored == DType::i8 ? 127 : 448;
   const Tensor x = random.normal({vectors, width});
   for (int64_t d = 0; d < width; ++d) {
     double* const row = values(x) + d;
@@ -190,7 +190,7 @@ void add_quantize(std::vector<OpCase>& cases, RandomTensors& random, DType store
                        // Every positive bf16 number in turn.
                        for (uint16_t bits = 0; bits < 0x7f80; ++bits) {
                          const double step = static_cast<float>(std::bit_cast<bfloat16>(bits));
-                         if (most * step < largest) continue;
+                         if (max_stored * step < largest) continue;
                          values(scale)[n] = step;
                          break;
                        }

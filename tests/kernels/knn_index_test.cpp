@@ -28,7 +28,7 @@ class KnnIndexes : public ::testing::Test {
     q_ = random.normal({1, kQueries, 1, kSize}, 1, 0, DType::f32);
   }
 
-  // The memory of one row and head after so many entries.
+  // Returns the memory of one row and head after so many entries.
   ops::KnnMemory ring(int64_t written) const {
     ops::KnnMemory memory;
     memory.keys = Tensor::zeros({1, kSlots, 1, kSize}, DType::f32);
@@ -41,8 +41,8 @@ class KnnIndexes : public ::testing::Test {
   }
 
   struct Found {
-    Tensor index = Tensor::zeros({1, kQueries, 1, kWanted}, DType::i32);
-    Tensor score = Tensor::zeros({1, kQueries, 1, kWanted}, DType::f32);
+    Tensor index = Tensor::zeros({1, kQueries, 1, kTopK}, DType::i32);
+    Tensor score = Tensor::zeros({1, kQueries, 1, kTopK}, DType::f32);
   };
   Found exact(int64_t written) const {
     Found found;
@@ -51,7 +51,7 @@ class KnnIndexes : public ::testing::Test {
   }
   Found searched(const KnnIndex& index, int64_t written, int64_t probes) const {
     Found found;
-    index.search(found.index.data<int32_t>(), found.score.data<float>(), q_.data<float>(), kQueries, kWanted, probes,
+    index.search(found.index.data<int32_t>(), found.score.data<float>(), q_.data<float>(), kQueries, kTopK, probes,
                  read_entries(ring(written), 0, 0, written));
     return found;
   }
@@ -59,7 +59,7 @@ class KnnIndexes : public ::testing::Test {
   static constexpr int64_t kWritten = 5000;
   static constexpr int64_t kSlots = 2000;
   static constexpr int64_t kQueries = 40;
-  static constexpr int64_t kWanted = 10;
+  static constexpr int64_t kTopK = 10;
   const KnnIndexOptions options_{kSize, kSlots, 16, 700};
   Tensor keys_, q_;
 };
@@ -71,12 +71,12 @@ TEST_F(KnnIndexes, FindWhatIsReadable) {
     index.update(written, read_entries(ring(written), 0, 0, written));
     EXPECT_EQ(index.is_ready(), written >= 700);
     if (!index.is_ready()) continue;
-    // All lists: the exact search, to the last bit; few: most of it.
+    // With all lists the result is that of the exact search, to the last bit; with few it is most of it.
     const Found all = searched(index, written, 16);
     EXPECT_TRUE(same_bits(all.index, exact(written).index));
     EXPECT_TRUE(same_bits(all.score, exact(written).score));
     const Found some = searched(index, written, 4);
-    const double share = recall(some.index.data<int32_t>(), exact(written).index.data<int32_t>(), kQueries, kWanted);
+    const double share = recall(some.index.data<int32_t>(), exact(written).index.data<int32_t>(), kQueries, kTopK);
     EXPECT_GE(share, 0.6);
     EXPECT_LE(share, 1);
   }

@@ -1,5 +1,5 @@
-// Search of an external memory: to the last bit what sorting all scores gives, in any number of threads; and what its
-// kernels refuse.
+// Searches of an external memory equal, to the last bit, a sort of all scores, with any number of threads. Tests also
+// what the kernels refuse.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,8 +23,8 @@ struct Found {
   Tensor index, score;
 };
 
-Found search(const Tensor& q, const ops::KnnMemory& memory, int64_t wanted) {
-  const Shape shape{q.dim(0), q.dim(1), q.dim(2), wanted};
+Found search(const Tensor& q, const ops::KnnMemory& memory, int64_t top_k) {
+  const Shape shape{q.dim(0), q.dim(1), q.dim(2), top_k};
   const Found found{Tensor::empty(shape, DType::i32), Tensor::empty(shape, q.dtype())};
   ops::knn_search(found.index, found.score, q, memory, ops::KnnSearch::exact);
   return found;
@@ -32,8 +32,8 @@ Found search(const Tensor& q, const ops::KnnMemory& memory, int64_t wanted) {
 
 // Scores as sums in order of features with fused multiply-adds, stably sorted.
 template <typename T>
-Found sorted(const Tensor& q, const ops::KnnMemory& memory, int64_t wanted) {
-  const Shape shape{q.dim(0), q.dim(1), q.dim(2), wanted};
+Found sorted(const Tensor& q, const ops::KnnMemory& memory, int64_t top_k) {
+  const Shape shape{q.dim(0), q.dim(1), q.dim(2), top_k};
   const Found found{Tensor::empty(shape, DType::i32), Tensor::zeros(shape, q.dtype())};
   const int64_t heads = q.dim(2);
   const int64_t size = q.dim(3);
@@ -54,10 +54,10 @@ Found sorted(const Tensor& q, const ops::KnnMemory& memory, int64_t wanted) {
     std::stable_sort(scores.begin(), scores.end(), [](const auto& a, const auto& b) {
       return a.first > b.first || (!std::isnan(a.first) && std::isnan(b.first));
     });
-    for (int64_t k = 0; k < wanted; ++k) {
+    for (int64_t k = 0; k < top_k; ++k) {
       const bool there = k < static_cast<int64_t>(scores.size());
-      found.index.data<int32_t>()[line * wanted + k] = there ? scores[static_cast<size_t>(k)].second : -1;
-      if (there) found.score.data<T>()[line * wanted + k] = scores[static_cast<size_t>(k)].first;
+      found.index.data<int32_t>()[line * top_k + k] = there ? scores[static_cast<size_t>(k)].second : -1;
+      if (there) found.score.data<T>()[line * top_k + k] = scores[static_cast<size_t>(k)].first;
     }
   }
   return found;
@@ -65,15 +65,15 @@ Found sorted(const Tensor& q, const ops::KnnMemory& memory, int64_t wanted) {
 
 struct Form {
   const char* name;
-  int64_t rows, queries, heads, kv_heads, size, slots, wanted;
+  int64_t rows, queries, heads, kv_heads, size, slots, top_k;
   double spread;  // of keys about one of eight centres; 0: all are centres, so most scores are tied
 };
 
 TEST(KnnSearch, EqualsSortingBitForBit) {
-  const Form forms[]{{"random", 2, 70, 4, 4, 64, 3000, 32, 4},   {"clustered", 1, 61, 2, 2, 32, 2500, 32, 1e-6},
-                     {"tied", 1, 40, 2, 1, 24, 1500, 16, 0},     {"many_wanted", 1, 9, 1, 1, 16, 1201, 500, 1},
-                     {"all_wanted", 2, 5, 2, 1, 7, 211, 211, 1}, {"one_wanted", 1, 33, 1, 1, 70, 999, 1, 1},
-                     {"one_query", 3, 1, 2, 2, 64, 1000, 32, 1}, {"wide", 1, 6, 1, 1, 200, 513, 9, 1},
+  const Form forms[]{{"random", 2, 70, 4, 4, 64, 3000, 32, 4},     {"clustered", 1, 61, 2, 2, 32, 2500, 32, 1e-6},
+                     {"tied", 1, 40, 2, 1, 24, 1500, 16, 0},       {"large_top_k", 1, 9, 1, 1, 16, 1201, 500, 1},
+                     {"top_k_of_all", 2, 5, 2, 1, 7, 211, 211, 1}, {"top_1", 1, 33, 1, 1, 70, 999, 1, 1},
+                     {"one_query", 3, 1, 2, 2, 64, 1000, 32, 1},   {"wide", 1, 6, 1, 1, 200, 513, 9, 1},
                      {"long_rows", 1, 300, 8, 2, 16, 700, 33, 1}};
   uint32_t seed = 7;
   for (const Form& form : forms) {
@@ -94,13 +94,13 @@ TEST(KnnSearch, EqualsSortingBitForBit) {
     }
     memory.head = integers_of(head);
     memory.length = integers_of(length);
-    const Found wanted = sorted<float>(q, memory, form.wanted);
-    const Found found = search(q, memory, form.wanted);
-    EXPECT_TRUE(same_bits(found.index, wanted.index));
-    EXPECT_TRUE(same_bits(found.score, wanted.score));
+    const Found expected = sorted<float>(q, memory, form.top_k);
+    const Found found = search(q, memory, form.top_k);
+    EXPECT_TRUE(same_bits(found.index, expected.index));
+    EXPECT_TRUE(same_bits(found.score, expected.score));
     ThreadPool pool(2);
     const ThreadPool::Use use(pool);
-    EXPECT_TRUE(same_bits(search(q, memory, form.wanted).index, wanted.index));
+    EXPECT_TRUE(same_bits(search(q, memory, form.top_k).index, expected.index));
   }
 }
 
@@ -165,12 +165,12 @@ TEST(KnnSearch, LosesNothingOnUnusualNumbers) {
     memory.head = integers_of({700});
     memory.length = integers_of({kSlots});
     change(memory.keys.data<float>(), q.data<float>());
-    const Found wanted = sorted<float>(q, memory, 16);
+    const Found expected = sorted<float>(q, memory, 16);
     const Found found = search(q, memory, 16);
-    EXPECT_TRUE(same_bits(found.index, wanted.index));
+    EXPECT_TRUE(same_bits(found.index, expected.index));
     for (int64_t i = 0; i < found.score.numel(); ++i) {
       const float a = found.score.data<float>()[i];
-      const float b = wanted.score.data<float>()[i];
+      const float b = expected.score.data<float>()[i];
       EXPECT_TRUE(a == b || (std::isnan(a) && std::isnan(b))) << i << ": " << a << " " << b;
     }
   }
@@ -191,13 +191,13 @@ TEST(KnnSearch, StoredTypesAreExactlyWhatTheyStandFor) {
   EXPECT_TRUE(same_bits(search(q, memory, 20).score, sorted<float>(q, plain, 20).score));
   memory.key_scale = Tensor::empty({1, slots, 2}, DType::bf16);
   // A half of the last place, uniformly: of 127ths of the largest of 40, and of 8ths to 16ths of each number.
-  for (const auto& [stored, most] : {std::pair{DType::i8, 0.01}, std::pair{DType::f8, 0.03}}) {
+  for (const auto& [stored, max_error] : {std::pair{DType::i8, 0.01}, std::pair{DType::f8, 0.03}}) {
     memory.keys = Tensor::empty({1, slots, 2, 40}, stored);
     ops::quantize_vectors(memory.keys, memory.key_scale, keys);
     ops::dequantize_vectors(plain.keys, memory.keys, memory.key_scale);
     EXPECT_TRUE(same_bits(search(q, memory, 20).score, sorted<float>(q, plain, 20).score)) << name_of(stored);
     EXPECT_TRUE(same_bits(search(q, memory, 20).index, sorted<float>(q, plain, 20).index)) << name_of(stored);
-    EXPECT_LE(relative_error(plain.keys, keys), most) << name_of(stored);
+    EXPECT_LE(relative_error(plain.keys, keys), max_error) << name_of(stored);
   }
 }
 

@@ -18,12 +18,12 @@ int64_t id_at(const Tensor& ids, int64_t i) {
   return ids.data<int32_t>()[i];
 }
 
-// Ids from `least` on; those below zero have no row.
+// Makes an embedding case with ids from `min_id` on; those below zero have no row.
 void add_embedding(std::vector<OpCase>& cases, RandomTensors& random, int64_t vocabulary, int64_t width, int64_t count,
-                   int64_t least = 0) {
+                   int64_t min_id = 0) {
   const std::string size = std::to_string(vocabulary) + "x" + std::to_string(width) + "x" + std::to_string(count) +
-                           (least < 0 ? "_absent" : "");
-  const Tensor ids = random.integers({count}, least, vocabulary);
+                           (min_id < 0 ? "_absent" : "");
+  const Tensor ids = random.integers({count}, min_id, vocabulary);
   cases.push_back({"embedding",
                    size,
                    {random.normal({vocabulary, width}), ids},

@@ -153,7 +153,7 @@ void add_lookup_function_cases(std::vector<OpCase>& cases) {
     return reshape(t, gather_rows(t, reshape(t, x[1], {10, 4}), Tensor::from(rows, {x[0].dim(0), x[0].dim(1)})),
                    {x[0].dim(0), x[0].dim(1), 2, 2});
   };
-  const auto turned = [angles](Tape& t, const Inputs& x, const Tensor& head) {
+  const auto rotated = [angles](Tape& t, const Inputs& x, const Tensor& head) {
     const Variable of_position = angles(t, x, head);
     const auto part = [&](int which) { return slice(t, of_position, 2, which, which + 1); };
     const auto features = [&](int64_t begin, int64_t end) { return slice(t, x[0], 3, begin, end); };
@@ -168,7 +168,7 @@ void add_lookup_function_cases(std::vector<OpCase>& cases) {
       function_case(
           "rotary", "function", {r.normal({2, 5, 3, 4}), table},
           [settings_for](Tape& t, const Inputs& x) { return rotary(t, x[0], settings_for(x[1].value(), {})); }),
-      [turned](Tape& t, const Inputs& x) { return turned(t, x, {}); }, 4)
+      [rotated](Tape& t, const Inputs& x) { return rotated(t, x, {}); }, 4)
       .constants = {1};
   OpCase& ring = push(
       cases,
@@ -177,7 +177,7 @@ void add_lookup_function_cases(std::vector<OpCase>& cases) {
                     [settings_for](Tape& t, const Inputs& x) {
                       return rotary(t, x[0], settings_for(x[1].value(), x[2].value()));
                     }),
-      [turned](Tape& t, const Inputs& x) { return turned(t, x, x[2].value()); }, 4);
+      [rotated](Tape& t, const Inputs& x) { return rotated(t, x, x[2].value()); }, 4);
   ring.constants = {1};
   for (OpCase* made : {&cases[cases.size() - 1], &cases[cases.size() - 2]}) made->wide = {1};
 }

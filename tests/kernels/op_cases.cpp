@@ -86,25 +86,25 @@ std::vector<Tensor> run(const OpCase& op_case, DType dtype, Device device) {
   return op_case.function ? run_function(op_case, op_case.function, inputs) : op_case.kernel(inputs);
 }
 
-std::vector<Tensor> wanted_of(const OpCase& op_case, DType dtype) {
+std::vector<Tensor> expected_of(const OpCase& op_case, DType dtype) {
   const auto inputs = [&] {
     std::vector<Tensor> rounded;
     for (const Tensor& input : inputs_of(op_case, dtype)) rounded.push_back(clone(converted(input, DType::f64)));
     return rounded;
   };
   if (!op_case.function) return op_case.reference(inputs());
-  std::vector<Tensor> wanted =
+  std::vector<Tensor> expected =
       run_function(op_case, op_case.composition ? op_case.composition : op_case.function, inputs());
   const size_t gradients = leaves_of(op_case).size();
   if (op_case.reference) {
     const std::vector<Tensor> outputs = op_case.reference(inputs());
-    std::copy(outputs.begin(), outputs.end(), wanted.begin());
+    std::copy(outputs.begin(), outputs.end(), expected.begin());
   }
   if (op_case.gradients) {
     const std::vector<Tensor> known = op_case.gradients(inputs());
-    std::copy(known.begin(), known.end(), wanted.end() - static_cast<std::ptrdiff_t>(gradients));
+    std::copy(known.begin(), known.end(), expected.end() - static_cast<std::ptrdiff_t>(gradients));
   }
-  return wanted;
+  return expected;
 }
 
 OpCase::Function one_output(OneOutput function) {

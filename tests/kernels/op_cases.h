@@ -26,13 +26,13 @@ struct OpCase {
   Run reference = {};  // slow and obvious, on f64
   // Terms of the longest sum behind one value of an output. 0: nothing is rounded, the result must be exact.
   int64_t sum_length = 1;
-  // How much more rounding counts than in a sum: exp turns the absolute error of its argument into a relative one.
+  // A factor for rounding errors beyond those of a sum: exp turns the absolute error of its argument into a relative
+  // one.
   double amplification = 1;
   // Inputs that stay f32 when the others are bf16: parameters' vectors, statistics, masters (wide_type).
   std::vector<size_t> wide = {};
 
-  // Instead of a kernel. Floating-point inputs are leaves unless they are listed as constants. What is compared are the
-  // outputs, then the gradients of the leaves.
+  // A case of a differentiable function has this instead of a kernel.
   Function function = {};
   std::vector<size_t> constants = {};
   // The same function composed of others: outputs and gradients are compared with its own, in f64.
@@ -43,7 +43,7 @@ struct OpCase {
   bool has_derivative = true;
   // The CPU computes it in bf16, too.
   bool has_bf16_on_cpu = false;
-  // How many values that are stored on the way to a result round one after the other; counts in bf16.
+  // The number of values stored on the way to a result that are rounded one after the other; it counts in bf16.
   double roundings = 3;
 
   std::string name() const { return op + (variant.empty() ? "" : "_" + variant); }
@@ -56,7 +56,7 @@ struct OpCase {
 
 const std::vector<OpCase>& op_cases();
 
-// The parts of the table.
+// Add the parts of the table.
 void add_vocabulary_cases(std::vector<OpCase>& cases);
 void add_view_cases(std::vector<OpCase>& cases);
 void add_row_cases(std::vector<OpCase>& cases);
@@ -91,8 +91,9 @@ std::vector<Tensor> inputs_of(const OpCase& op_case, DType dtype, Device device 
 std::vector<Tensor> run(const OpCase& op_case, DType dtype, Device device = kCpu);
 // The gradient of the first output in such a call.
 Tensor first_seed(const Shape& shape);
-// What run(op_case, dtype) should give, in f64. bf16 inputs are no longer those the case was made with.
-std::vector<Tensor> wanted_of(const OpCase& op_case, DType dtype);
+// Returns the results that run(op_case, dtype) should give, in f64. bf16 inputs differ from those the case was made
+// with.
+std::vector<Tensor> expected_of(const OpCase& op_case, DType dtype);
 // The inputs of a function that get a gradient.
 std::vector<size_t> leaves_of(const OpCase& op_case);
 
@@ -106,9 +107,9 @@ OpCase::Function one_output(OneOutput function);
 Tensor like(const Tensor& tensor);
 Tensor beside(const Tensor& tensor, const Shape& shape);
 Tensor wide_beside(const Tensor& tensor, const Shape& shape);
-// The same values as another type, integers too, on the same device.
+// Returns the same values as another type, integers too, on the same device.
 Tensor recast(const Tensor& tensor, DType dtype);
-// In f64 on the host and comparable: a NaN that both have is no difference.
+// Returns a tensor in f64 on the host for comparisons: a NaN that both have is no difference.
 Tensor shown(const Tensor& tensor);
 // Scalars that are f64 beside any type.
 Tensor f64_beside(const Tensor& tensor, const std::vector<double>& values);

@@ -24,11 +24,11 @@ TEST_P(OpTable, AgreesWithReferenceOnAnyNumberOfThreads) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
     if (dtype == DType::bf16 && !op_case.has_bf16_on_cpu) continue;
     SCOPED_TRACE(name_of(dtype));
-    const std::vector<Tensor> wanted = wanted_of(op_case, dtype == DType::f32 ? DType::f64 : dtype);
+    const std::vector<Tensor> expected = expected_of(op_case, dtype == DType::f32 ? DType::f64 : dtype);
     const std::vector<Tensor> got = run(op_case, dtype);
-    ASSERT_EQ(got.size(), wanted.size());
+    ASSERT_EQ(got.size(), expected.size());
     for (size_t i = 0; i < got.size(); ++i) {
-      EXPECT_LE(relative_error(got[i], wanted[i]), op_case.tolerance(dtype)) << "output " << i;
+      EXPECT_LE(relative_error(got[i], expected[i]), op_case.tolerance(dtype)) << "output " << i;
     }
     ThreadPool pool(2);
     const ThreadPool::Use use(pool);

@@ -169,7 +169,7 @@ struct Judged {
   double loss_sum, squared_norm;
   bool sticky;
   double failed_before;
-  double loss, norm, scale, apply, first_failed;  // wanted
+  double loss, norm, scale, apply, first_failed;  // the expected results
 };
 
 void add_step_outcome(std::vector<OpCase>& cases) {

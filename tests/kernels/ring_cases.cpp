@@ -52,13 +52,13 @@ void add_append(std::vector<OpCase>& cases, RandomTensors& random, const std::st
                    0});
 }
 
-void add_gather(std::vector<OpCase>& cases, RandomTensors& random, int64_t slots, int64_t wanted, int64_t entry,
+void add_gather(std::vector<OpCase>& cases, RandomTensors& random, int64_t slots, int64_t count, int64_t entry,
                 const std::vector<int32_t>& head, const std::vector<int32_t>& length) {
   const auto rows = static_cast<int64_t>(head.size());
   cases.push_back(
       {"ring_gather",
-       std::to_string(slots) + "x" + std::to_string(wanted) + "x" + std::to_string(entry),
-       {random.normal({rows, slots, entry}), row_of(head), row_of(length), random.normal({rows, wanted, entry})},
+       std::to_string(slots) + "x" + std::to_string(count) + "x" + std::to_string(entry),
+       {random.normal({rows, slots, entry}), row_of(head), row_of(length), random.normal({rows, count, entry})},
        [](const Tensors& in) {
          ops::ring_gather(in[3], in[0], in[1], in[2]);
          return Tensors{in[3]};
@@ -66,10 +66,10 @@ void add_gather(std::vector<OpCase>& cases, RandomTensors& random, int64_t slots
        [=](const Tensors& in) {
          const Tensor out = like(in[3]);
          for (int64_t r = 0; r < rows; ++r) {
-           for (int64_t age = 1; age <= std::min(at(in[2], r), wanted); ++age) {
+           for (int64_t age = 1; age <= std::min(at(in[2], r), count); ++age) {
              const int64_t slot = (at(in[1], r) - age + slots) % slots;
              for (int64_t n = 0; n < entry; ++n) {
-               values(out)[(r * wanted + wanted - age) * entry + n] = values(in[0])[(r * slots + slot) * entry + n];
+               values(out)[(r * count + count - age) * entry + n] = values(in[0])[(r * slots + slot) * entry + n];
              }
            }
          }
@@ -113,7 +113,7 @@ void add_ring_cases(std::vector<OpCase>& cases) {
   add_gather(cases, random, 1, 1, 1, {0}, {1});
   add_gather(cases, random, 7, 4, 3, {0, 2, 5, 6}, {4, 4, 0, 3});
   add_gather(cases, random, 5, 5, 2, {3, 0}, {5, 2});
-  add_gather(cases, random, 6, 2, 2, {1, 4}, {4, 1});  // more entries than wanted: the newest
+  add_gather(cases, random, 6, 2, 2, {1, 4}, {4, 1});  // more entries than requested: the newest are read
   for (const DType type : {DType::bf16, DType::i8, DType::f8, DType::i32}) add_stored(cases, random, type);
 }
 

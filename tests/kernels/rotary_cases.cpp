@@ -57,12 +57,12 @@ void add_rotary(std::vector<OpCase>& cases, RandomTensors& random, const Form& f
                        if (f.ring) {
                          // Back from the slot before the head until the slot is met.
                          int64_t slot = in[1].data<int32_t>()[token / f.tokens];
-                         const int64_t wanted = token % f.tokens;
+                         const int64_t own_slot = token % f.tokens;
                          position = 0;
                          do {
                            slot = (slot + f.tokens - 1) % f.tokens;
                            --position;
-                         } while (slot != wanted);
+                         } while (slot != own_slot);
                        }
                        const double* x = values(in[0]) + (i - feature);
                        if (feature >= 2 * f.pairs) {

@@ -49,15 +49,15 @@ Tensor products(const Tensor& a, const Tensor& b, const Shape& shape, const Matm
 
 void add_products(std::vector<OpCase>& cases) {
   RandomTensors random(21);
-  for (const bool a_turned : {false, true}) {
-    for (const bool b_turned : {false, true}) {
-      const MatmulOptions options{a_turned, b_turned};
-      const auto matrices = [&](std::vector<int64_t> front, int64_t rows, int64_t columns, bool turned) {
-        front.push_back(turned ? columns : rows);
-        front.push_back(turned ? rows : columns);
+  for (const bool a_transposed : {false, true}) {
+    for (const bool b_transposed : {false, true}) {
+      const MatmulOptions options{a_transposed, b_transposed};
+      const auto matrices = [&](std::vector<int64_t> front, int64_t rows, int64_t columns, bool transposed) {
+        front.push_back(transposed ? columns : rows);
+        front.push_back(transposed ? rows : columns);
         return random.normal(Shape(std::span<const int64_t>(front)));
       };
-      const std::string turned = std::string(a_turned ? "_a" : "") + (b_turned ? "_b" : "");
+      const std::string transposed = std::string(a_transposed ? "_a" : "") + (b_transposed ? "_b" : "");
       struct ProductForm {
         std::string name;
         std::vector<int64_t> a, b;
@@ -72,10 +72,10 @@ void add_products(std::vector<OpCase>& cases) {
                                            {"nothing", {2}, {2}, {2, 3, 2}, 0},
                                            {"large", {3}, {3}, {3, 67, 131}, 40}};
       for (const ProductForm& form : forms) {
-        const Tensor a = matrices(form.a, form.out[-2], form.inner, a_turned);
-        const Tensor b = matrices(form.b, form.inner, form.out[-1], b_turned);
+        const Tensor a = matrices(form.a, form.out[-2], form.inner, a_transposed);
+        const Tensor b = matrices(form.b, form.inner, form.out[-1], b_transposed);
         push(cases,
-             function_case("matmul", form.name + turned, {a, b},
+             function_case("matmul", form.name + transposed, {a, b},
                            [options](Tape& t, const Inputs& x) { return matmul(t, x[0], x[1], options); }),
              std::max<int64_t>(form.inner, 131), [options, form](const Tensors& in) {
                if (form.inner == 0) return Tensors{Tensor::zeros(form.out, DType::f64)};
@@ -219,14 +219,14 @@ Tensor largest(const Tensors& in, int64_t k) {
     std::vector<bool> taken(static_cast<size_t>(width));
     for (int64_t round = 0; round < k; ++round) {
       int64_t best = -1;
-      double most = 0;
+      double best_score = 0;
       for (int64_t i = 0; i < width; ++i) {
         const bool kept = in.size() < 2 || in[1].data<uint8_t>()[i] != 0;
         const double value = values(in[0])[row * width + i];
         const double score = std::isnan(value) ? std::numeric_limits<double>::infinity() : value;
-        if (!kept || taken[static_cast<size_t>(i)] || (best >= 0 && score <= most)) continue;
+        if (!kept || taken[static_cast<size_t>(i)] || (best >= 0 && score <= best_score)) continue;
         best = i;
-        most = score;
+        best_score = score;
       }
       if (best >= 0) taken[static_cast<size_t>(best)] = true;
       places.push_back(static_cast<double>(best));

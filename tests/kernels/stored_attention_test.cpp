@@ -1,4 +1,4 @@
-// What the table of op cases does not say about attention to stored blocks.
+// Tests of attention to stored blocks beyond the table of op cases.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,12 +27,12 @@ TEST(StoredAttention, EntriesThatNameNothingGiveNothing) {
   };
   for (const bool landmarks : {false, true}) {
     in.landmarks = landmarks;
-    const Tensor wanted = run(values, {4, 1, 5});
+    const Tensor expected = run(values, {4, 1, 5});
     Tensor large = Tensor::empty_like(values);
     std::fill_n(large.data<double>(), large.numel(), std::numeric_limits<double>::infinity());
     run(large, std::vector<int32_t>(3 * kChosen, 2));
     const Tensor got = run(values, {-1, 4, -1, -1, -1, 1, -1, -1, -1, -1, -1, -1, -1, -1, 5});
-    EXPECT_TRUE(same_bits(got, wanted));
+    EXPECT_TRUE(same_bits(got, expected));
   }
 }
 

@@ -1,4 +1,4 @@
-// Attention to stored blocks: the fused kernel against a composition with whole matrices.
+// Compares the fused kernel of attention to stored blocks with a composition that has whole matrices.
 #include <algorithm>
 
 #include "autograd/functions/axis.h"
@@ -22,14 +22,15 @@ struct StoredForm {
   std::string name;
   int64_t rows = 2, queries = 3, heads = 2, kv_heads = 1, size = 4, value_size = 3;
   int64_t slots = 7, length = 4, chosen = 2;
-  int64_t pairs = 2;  // 0: not turned
+  int64_t pairs = 2;  // 0: not rotated
   bool landmarks = true;
   bool interleaved = false;
   bool rounded = false;  // stored as bf16
   double spread = 1;     // of queries and keys
 };
 
-// One softmax over what a query reads, or over landmarks and then within blocks; with the q of each block turned.
+// Computes one softmax over the keys that a query reads, or over landmarks and then within blocks; q is rotated for
+// each block.
 BlockAttention composed_stored_attention(Tape& t, const Variable& q, const ops::StoredAttentionInputs& in) {
   const int64_t rows = q.dim(0), queries = q.dim(1), heads = q.dim(2), size = q.dim(3);
   const int64_t chosen = in.slot.dim(3), length = in.keys.dim(1), kv_heads = in.keys.dim(2);
@@ -53,7 +54,7 @@ BlockAttention composed_stored_attention(Tape& t, const Variable& q, const ops::
     return gather_rows(t, Variable::constant(wide.reshape({wide.numel() / wide.dim(3), wide.dim(3)})),
                        Tensor::from(lines, keys));
   };
-  Variable turned = broadcast(t, reshape(t, q, {rows, queries, heads, 1, size}), {rows, queries, heads, chosen, size});
+  Variable rotated = broadcast(t, reshape(t, q, {rows, queries, heads, 1, size}), {rows, queries, heads, chosen, size});
   if (in.table.defined()) {
     ops::RotaryInputs settings;
     settings.table = in.table;
@@ -61,10 +62,10 @@ BlockAttention composed_stored_attention(Tape& t, const Variable& q, const ops::
     std::vector<int32_t> position;
     for (int64_t i = 0; i < in.turn.numel(); ++i) position.push_back(std::max(in.turn.data<int32_t>()[i], 0));
     settings.position = Tensor::from(position, {rows, in.turn.numel() / rows});
-    turned = rotary(t, reshape(t, turned, {rows, in.turn.numel() / rows, 1, size}), settings);
+    rotated = rotary(t, reshape(t, rotated, {rows, in.turn.numel() / rows, 1, size}), settings);
   }
-  turned = reshape(t, turned, {rows, queries, heads, chosen, 1, size});
-  const Variable logits = scale(t, sum(t, multiply(t, turned, lines_of(in.keys)), -1), in.scale);
+  rotated = reshape(t, rotated, {rows, queries, heads, chosen, 1, size});
+  const Variable logits = scale(t, sum(t, multiply(t, rotated, lines_of(in.keys)), -1), in.scale);
   const int64_t all = chosen * length;
   const Shape flat{rows, queries, heads, all};
   const auto lse_of = [&](const Tensor& mask) {
@@ -129,7 +130,7 @@ void add_stored_cases(std::vector<OpCase>& cases) {
   for (const StoredForm& form : {
            StoredForm{.name = "small"},
            StoredForm{.name = "plain", .landmarks = false},
-           StoredForm{.name = "not_turned", .chosen = 3, .pairs = 0},
+           StoredForm{.name = "not_rotated", .chosen = 3, .pairs = 0},
            StoredForm{.name = "interleaved", .size = 7, .interleaved = true},
            StoredForm{
                .name = "grouped", .rows = 3, .queries = 9, .heads = 4, .kv_heads = 2, .length = 51, .landmarks = false},

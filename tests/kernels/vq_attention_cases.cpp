@@ -23,7 +23,7 @@ struct CacheForm {
   int64_t codes = 5;
   int64_t value_size = 3;
   int64_t slots = 4;
-  // Of each row, one entry a cache.
+  // Each row has one entry per cache.
   std::vector<std::vector<int32_t>> origin = {};
   std::vector<std::vector<int32_t>> limit = {};
   bool one_code = false;
@@ -47,7 +47,7 @@ ops::TokensByCode sorted_by_code(const Tensors& t) {
   return sorted;
 }
 
-// Where a token of cache b lies: in v, or in the window.
+// Finds where a token of cache b lies: in v, or in the window.
 struct CacheReader {
   ops::CodeCacheInputs in;
   int64_t heads = in.v.dim(2), tokens = in.v.dim(1), width = in.v.dim(3), codes = in.mean.dim(2);
@@ -135,7 +135,7 @@ Tensors all_caches_reference(const ops::CodeCacheInputs& in) {
   return {means, counts};
 }
 
-// Those of caches that are read, of the last one, and counts.
+// Returns the means of the caches that are read, those of the last one, and counts.
 Tensors caches_reference(const ops::CodeCacheInputs& in) {
   const Tensors all = all_caches_reference(in);
   const int64_t caches = all[0].dim(1);

@@ -1,4 +1,4 @@
-// What the cases of Transformer-VQ share.
+// Code that the cases of Transformer-VQ share.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Vector-quantised keys and attention over them against attention to every token of the document, composed of other
-// functions. Row 1 has a second document from token 8 on.
+// Compares vector-quantised keys and attention over them with attention to every token of the document, composed of
+// other functions. Row 1 has a second document from token 8 on.
 #include <algorithm>
 
 #include "autograd/functions/axis.h"
@@ -29,7 +29,7 @@ Tensor rows_of(const std::vector<int32_t>& values) {
   return Tensor::from(values, {kRows, static_cast<int64_t>(values.size()) / kRows});
 }
 
-// What the queries of a row find: windows and caches.
+// Holds what the queries of a row find: windows and caches.
 struct Places {
   std::vector<int32_t> first_visible, first_in_block, document, origin, limit;
 

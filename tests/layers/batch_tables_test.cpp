@@ -1,4 +1,4 @@
-// What layers derive from a batch is made once a pass, however many layers read it.
+// Tables that layers derive from a batch are made once a pass, however many layers read them.
 #include "layers/pass/batch_tables.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(BatchTables, LayersThatAreEqualShareThem) {
        "model.attention={kind: vq, vq: {window: 4, block: 4, codes: 4, cache_gradient: false}}"},
       {"model.position.kind=rope"},  // and a memory
   };
-  const std::vector<int64_t> wanted{1, 2, 1, 4, 2};
+  const std::vector<int64_t> expected{1, 2, 1, 4, 2};
   const std::map<std::string, std::string> memories{{"1", "[0]"}, {"4", "[0, 1, 2, 3]"}};
   for (size_t i = 0; i < all.size(); ++i) {
     for (const char* recompute : {"none", "blocks"}) {
@@ -52,7 +52,8 @@ TEST(BatchTables, LayersThatAreEqualShareThem) {
         settings.push_back(std::string("model.recompute=") + recompute);
         if (i == 4)
           settings.push_back("model.memory=[{kind: knn, layers: " + numbers + ", carry: {length: 6}, top_k: 2}]");
-        EXPECT_EQ(tables_of(settings), wanted[i]) << all[i][0] << ", " << layers << " layers, recompute " << recompute;
+        EXPECT_EQ(tables_of(settings), expected[i])
+            << all[i][0] << ", " << layers << " layers, recompute " << recompute;
       }
     }
   }

@@ -86,20 +86,20 @@ TEST(Codebook, MovesByOnePartInAHundred) {
   book.step(keys, 1, {0, kRows});
   const std::vector<double> values = values_of(keys.keys);
   const std::vector<int32_t> codes = keys.codes.to_vector<int32_t>();
-  std::vector<double> wanted_sum = sum;
-  std::vector<double> wanted_count = count;
-  for (double& value : wanted_sum) value *= 0.99;
-  for (double& value : wanted_count) value *= 0.99;
+  std::vector<double> expected_sum = sum;
+  std::vector<double> expected_count = count;
+  for (double& value : expected_sum) value *= 0.99;
+  for (double& value : expected_count) value *= 0.99;
   for (int64_t i = 0; i < kRows * kTokens * 2; ++i) {
     if (keys.batch.segment[static_cast<size_t>(i / 2)] < 0) continue;
     const int64_t code = i % 2 * kCodes + codes[static_cast<size_t>(i)];
-    wanted_count[static_cast<size_t>(code)] += 0.01;
+    expected_count[static_cast<size_t>(code)] += 0.01;
     for (int64_t d = 0; d < kSize; ++d) {
-      wanted_sum[static_cast<size_t>(code * kSize + d)] += 0.01 * values[static_cast<size_t>(i * kSize + d)];
+      expected_sum[static_cast<size_t>(code * kSize + d)] += 0.01 * values[static_cast<size_t>(i * kSize + d)];
     }
   }
-  for (size_t i = 0; i < wanted_sum.size(); ++i) EXPECT_NEAR(book.sum()[i], wanted_sum[i], 1e-14);
-  for (size_t i = 0; i < wanted_count.size(); ++i) EXPECT_NEAR(book.count()[i], wanted_count[i], 1e-14);
+  for (size_t i = 0; i < expected_sum.size(); ++i) EXPECT_NEAR(book.sum()[i], expected_sum[i], 1e-14);
+  for (size_t i = 0; i < expected_count.size(); ++i) EXPECT_NEAR(book.count()[i], expected_count[i], 1e-14);
 }
 
 TEST(Codebook, StaysWhereAStepIsNotAppliedOrItIsFrozen) {

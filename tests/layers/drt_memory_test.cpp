@@ -1,4 +1,4 @@
-// What a document costs in memory of the device while it is read, by the device's own count.
+// Measures the device memory of a document while it is read, by the device's own count.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -11,9 +11,9 @@ namespace {
 
 constexpr int64_t kPiece = 16;
 
-// What the device holds between passes, and the most that it holds during the last one.
+// Counts the bytes that the device holds between passes, and the largest number during the last one.
 struct DeviceBytes {
-  int64_t held, peak;
+  int64_t live, peak;
 };
 
 DeviceBytes bytes_of_reading(int64_t chunks) {
@@ -42,11 +42,11 @@ TEST(DrtMemory, OfTheDeviceGrowsWithLandmarksOnly) {
   bytes_of_reading(8);  // products take their workspace once
   const DeviceBytes small = bytes_of_reading(few), large = bytes_of_reading(many);
   const int64_t landmarks = (many - few) * kWidth * static_cast<int64_t>(sizeof(double));
-  EXPECT_EQ(large.held - small.held, landmarks);
+  EXPECT_EQ(large.live - small.live, landmarks);
   EXPECT_EQ(large.peak - small.peak, landmarks);
 }
 
-// What has a place for each stored chunk has few sizes over a long document, so that its memory is used again.
+// Tensors with a place for each stored chunk have few sizes over a long document, so that their memory is reused.
 TEST(DrtMemory, SizesRepeatWhileADocumentGrows) {
   constexpr int64_t kChunks = 400;
   DrtConfig drt = small_stack();

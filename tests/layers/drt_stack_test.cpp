@@ -1,4 +1,4 @@
-// What the DRT stack reads: how far back, how many chunks, with which weights, drawn how.
+// Tests what the DRT stack reads: how far back, how many chunks, with which weights, drawn how.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,11 +45,11 @@ TEST(DrtStack, CapacityAndNearestBoundWhatIsRead) {
       const int64_t end = std::min<int64_t>(33, begin + pass);
       reader.read(tape, slice(tape, x, 1, begin, end));
       for (int64_t t = begin; t < end; ++t) {
-        std::set<int64_t> numbers, wanted;
+        std::set<int64_t> numbers, expected;
         for (const auto& [number, weight] : reader.of(t - begin)) numbers.insert(number);
         const int64_t chooses = t / 3 - 1;
-        for (int64_t n = std::max<int64_t>(0, chooses - 3); n <= chooses - 2; ++n) wanted.insert(n);
-        EXPECT_EQ(numbers, wanted) << t << " in passes of " << pass;
+        for (int64_t n = std::max<int64_t>(0, chooses - 3); n <= chooses - 2; ++n) expected.insert(n);
+        EXPECT_EQ(numbers, expected) << t << " in passes of " << pass;
       }
     }
   }

@@ -1,4 +1,4 @@
-// What a layer reads of logs that lie in host memory.
+// Tests what a layer reads of logs that lie in host memory.
 #include "layers/pass/fetched_entries.h"
 
 #include <gtest/gtest.h>
@@ -48,9 +48,9 @@ TEST_P(StoredEntries, AreReadWhereTheyWereFetchedTo) {
     ASSERT_EQ(slot[i] < 0, chosen[i] < 0);
     if (slot[i] < 0) continue;
     const int32_t row = chosen[i] / 4;
-    const double wanted = row * 10 + chosen[i] % 4;
-    EXPECT_EQ(entries[2 * static_cast<size_t>(slot[i])], wanted);
-    EXPECT_EQ(entries[2 * static_cast<size_t>(slot[i]) + 1], -wanted);
+    const double expected = row * 10 + chosen[i] % 4;
+    EXPECT_EQ(entries[2 * static_cast<size_t>(slot[i])], expected);
+    EXPECT_EQ(entries[2 * static_cast<size_t>(slot[i]) + 1], -expected);
   }
   // Once each, whoever has chosen them.
   const bool copied = GetParam() == LogPlace::host && !(test_device() == kCpu);

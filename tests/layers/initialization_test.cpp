@@ -17,7 +17,7 @@ struct Statistics {
   int64_t count = 0;
 };
 
-// Of the parameters whose names end so, in a model of width 64 with two layers.
+// Reads the parameters whose names end so, in a model of width 64 with two layers.
 class Weights {
  public:
   explicit Weights(const std::vector<std::string>& settings) {

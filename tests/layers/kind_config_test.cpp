@@ -175,7 +175,7 @@ TEST(KindConfig, LayersMayHaveOtherKinds) {
   EXPECT_TRUE(found);
 }
 
-// What one entry changes is nothing to the next one: each begins with the model's own attention.
+// An entry's changes do not reach the next one: each begins with the model's own attention.
 TEST(KindConfig, OverridesOfLayersDoNotSeeEachOther) {
   const std::string two =
       "  attention: {kind: vq, vq: {codes: 4}}\n"

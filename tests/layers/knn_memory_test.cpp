@@ -175,7 +175,7 @@ TEST(KnnMemory, AContentGateIsAShareOfEachHeadAndToken) {
   // The projection behind is linear: what each head adds when it looks at memory instead.
   const std::vector<double> local = with_open_heads(x, -200, -200);
   const std::vector<std::vector<double>> opened{with_open_heads(x, 200, -200), with_open_heads(x, -200, 200)};
-  std::vector<double> wanted = local;
+  std::vector<double> expected = local;
   std::vector<double> last_gates(2, 0.0);
   for (size_t t = 0; t < 20; ++t) {
     for (size_t h = 0; h < 2; ++h) {
@@ -184,11 +184,11 @@ TEST(KnnMemory, AContentGateIsAShareOfEachHeadAndToken) {
         logit += weight.data<double>()[h * kWidth + i] * x.data<double>()[t * kWidth + i];
       }
       const double gate = 1 / (1 + std::exp(-logit));
-      for (size_t i = t * kWidth; i < (t + 1) * kWidth; ++i) wanted[i] += gate * (opened[h][i] - local[i]);
+      for (size_t i = t * kWidth; i < (t + 1) * kWidth; ++i) expected[i] += gate * (opened[h][i] - local[i]);
       if (t >= 20 - kTokens) last_gates[h] += gate / kTokens;
     }
   }
-  EXPECT_LT(largest_difference(got, wanted), 1e-13);
+  EXPECT_LT(largest_difference(got, expected), 1e-13);
   EXPECT_NEAR(reader.told("memory.0.gate.0"), last_gates[0], 1e-13);
   EXPECT_NEAR(reader.told("memory.0.gate.1"), last_gates[1], 1e-13);
   EXPECT_NEAR(reader.told("memory.0.share"), (last_gates[0] + last_gates[1]) / 2, 1e-13);
@@ -203,11 +203,11 @@ TEST(KnnMemory, StopForwardHasTheValueOfMemoryAndTheGradientOfLocalAttention) {
   const Tensor next = text(kTokens, 2);
   const Tensor of_results = RandomTensors(3).normal({1, kTokens, kWidth});
   const auto got = stopped.gradients(next, of_results);
-  const auto wanted = local.gradients(next, of_results);
+  const auto expected = local.gradients(next, of_results);
   for (const std::string name : {"query.weight", "key.weight", "value.weight"}) {
-    EXPECT_EQ(got.at(name), wanted.at(name)) << name;
+    EXPECT_EQ(got.at(name), expected.at(name)) << name;
   }
-  EXPECT_GT(largest_difference(got.at("out.weight"), wanted.at("out.weight")), 0.1);
+  EXPECT_GT(largest_difference(got.at("out.weight"), expected.at("out.weight")), 0.1);
 }
 
 TEST(KnnMemory, OfTheOldestNothingIsLeftWhenItIsFull) {
@@ -228,10 +228,10 @@ TEST(KnnMemory, WhereItLiesDoesNotMatter) {
   const Tensor x = text(40);
   const std::string begin = "model.memory=[{kind: knn, layers: [0], top_k: 3, carry: {length: 17, place: ";
   Reader device({begin + "device}}]"});
-  const std::vector<double> wanted = device.read(x);
+  const std::vector<double> expected = device.read(x);
   for (const std::string place : {"host", "file"}) {
     Reader other({begin + place + "}}]"});
-    EXPECT_EQ(other.read(x), wanted) << place;
+    EXPECT_EQ(other.read(x), expected) << place;
     EXPECT_EQ(values_of(other.state().stored_ring(other.log("memory.0.keys"))),
               values_of(device.state().stored_ring(device.log("memory.0.keys"))));
   }
@@ -242,16 +242,16 @@ TEST(KnnMemory, SmallerNumbersLoseLittle) {
   const std::string begin =
       "model.memory=[{kind: knn, layers: [0], top_k: 40, combine: joint, carry: {length: 40, dtype: ";
   Reader whole({begin + "f32}}]"}, DType::f32);
-  const std::vector<double> wanted = whole.read(x);
+  const std::vector<double> expected = whole.read(x);
   double norm = 0;
-  for (const double value : wanted) norm += value * value;
-  for (const auto& [dtype, bytes, most] :
+  for (const double value : expected) norm += value * value;
+  for (const auto& [dtype, bytes, max_error] :
        {std::tuple{"bf16", 2, 6e-3}, std::tuple{"int8", 1, 1.2e-2}, std::tuple{"fp8", 1, 4e-2}}) {
     Reader other({begin + dtype + "}}]"}, DType::f32);
     const std::vector<double> got = other.read(x);
     double error = 0;
-    for (size_t i = 0; i < got.size(); ++i) error += (got[i] - wanted[i]) * (got[i] - wanted[i]);
-    EXPECT_LT(std::sqrt(error / norm), most) << dtype;
+    for (size_t i = 0; i < got.size(); ++i) error += (got[i] - expected[i]) * (got[i] - expected[i]);
+    EXPECT_LT(std::sqrt(error / norm), max_error) << dtype;
     EXPECT_GT(error, 0);
     EXPECT_EQ(other.state().stored_ring(other.log("memory.0.keys")).bytes(), 40 * kWidth * bytes);
   }
@@ -285,18 +285,18 @@ TEST(KnnMemory, WithAStrideEveryNthTokenEnters) {
       ASSERT_EQ(some.length("memory.0.keys"), 9);
       for (const std::string log : {"memory.0.keys", "memory.0.values"}) {
         const std::vector<double> every = all.entries(log);
-        std::vector<double> wanted;
+        std::vector<double> expected;
         for (int64_t token = 0; token < entered; ++token) {
           if ((token + 1) % 3 != 0 || token < (entered / 3 - 9) * 3) continue;
-          wanted.insert(wanted.end(), every.begin() + token * kWidth, every.begin() + (token + 1) * kWidth);
+          expected.insert(expected.end(), every.begin() + token * kWidth, every.begin() + (token + 1) * kWidth);
         }
-        EXPECT_LT(largest_difference(some.entries(log), wanted), 1e-14) << log;
+        EXPECT_LT(largest_difference(some.entries(log), expected), 1e-14) << log;
       }
     }
   }
 }
 
-// Of a document that begins inside the row, and not of padding.
+// The stride counts in a document that begins inside the row, and does not count padding.
 TEST(KnnMemory, AStrideCountsFromTheBeginningOfTheDocument) {
   Reader all({"model.memory=[{kind: knn, layers: [0], carry: {length: 9}, top_k: 3}]"});
   const auto of_token = [&](const Tensor& x, int64_t token) {
@@ -325,7 +325,7 @@ TEST(KnnMemory, EntriesOfEarlierStepsAreNotRetrieved) {
   EXPECT_NEAR(kept.told("memory.0.age"), 1.5, 1e-12);
 }
 
-TEST(KnnMemory, LeastEntriesAndReadingOnly) {
+TEST(KnnMemory, FewestEntriesAndReadingOnly) {
   const Tensor x = text(20);
   Reader closed(
       {"model.memory=[{kind: knn, layers: [0], carry: {length: 40}, top_k: 4, least: 40, closed_when_empty: true}]"});

@@ -64,11 +64,11 @@ std::vector<std::vector<double>> read_in_chunks(Reader reader_, const Inputs& in
   return by_token;
 }
 
-void expect_near(const std::vector<std::vector<double>>& got, const std::vector<std::vector<double>>& wanted,
+void expect_near(const std::vector<std::vector<double>>& got, const std::vector<std::vector<double>>& expected,
                  double tolerance) {
-  ASSERT_EQ(got.size(), wanted.size());
+  ASSERT_EQ(got.size(), expected.size());
   for (size_t t = 0; t < got.size(); ++t) {
-    for (size_t i = 0; i < got[t].size(); ++i) ASSERT_NEAR(got[t][i], wanted[t][i], tolerance) << "token " << t;
+    for (size_t i = 0; i < got[t].size(); ++i) ASSERT_NEAR(got[t][i], expected[t][i], tolerance) << "token " << t;
   }
 }
 
@@ -96,12 +96,12 @@ TEST(LandmarkHeads, FewBlocksReadAsInTraining) {
       const Inputs inputs(static_cast<uint32_t>(block));
       LandmarkConfig training;
       training.block = block;
-      const auto wanted = read_in_chunks(reader_of(training, position), inputs, {kTokens});
+      const auto expected = read_in_chunks(reader_of(training, position), inputs, {kTokens});
       for (const BlockPositions positions : {BlockPositions::stingy, BlockPositions::read}) {
         LandmarkConfig config = storing(block, kTokens / (block + 1) + 1, 40);
         config.positions = positions;
         for (const int64_t length : {1, 2, 5, 7, 26, 27}) {
-          expect_near(read_in_chunks(reader_of(config, position), inputs, chunks_of(length)), wanted, 1e-11);
+          expect_near(read_in_chunks(reader_of(config, position), inputs, chunks_of(length)), expected, 1e-11);
         }
       }
     }
@@ -132,20 +132,20 @@ TEST(LandmarkHeads, IgnoredLandmarksAreSeenByNobody) {
       const Inputs inputs(static_cast<uint32_t>(20 + block));
       Reader reader = reader_of(config, position);
       const Tensor got = inputs.read(reader, 0, kTokens);
-      const auto tokens = [&](const Tensor& x, bool turned) {
-        if (!turned) return without_landmarks(x, block + 1);
+      const auto tokens = [&](const Tensor& x, bool rotated) {
+        if (!rotated) return without_landmarks(x, block + 1);
         ops::RotaryInputs settings;
         settings.table = Tensor::empty({kTokens, 2, kSize / 2}, DType::f64, test_device());
         ops::rotary_table(settings.table, 0, RopeConfig{}.base, 1);
         Tape tape(false);
         return without_landmarks(rotary(tape, Variable::constant(x), settings).value(), block + 1);
       };
-      const bool turned = position == Position::rope;
+      const bool rotated = position == Position::rope;
       LandmarkConfig softmax;
       softmax.block = 2 * kTokens;  // a landmark is never reached
       Reader plain = reader_of(softmax, Position::none);
-      const Tensor wanted = plain.read(tokens(inputs.q, turned), tokens(inputs.k, turned), tokens(inputs.v, false));
-      EXPECT_LT(relative_error(without_landmarks(got, block + 1), wanted), 1e-13);
+      const Tensor expected = plain.read(tokens(inputs.q, rotated), tokens(inputs.k, rotated), tokens(inputs.v, false));
+      EXPECT_LT(relative_error(without_landmarks(got, block + 1), expected), 1e-13);
       // Landmarks read as well, up to the token before them.
       const std::vector<double> values = values_of(got);
       EXPECT_NE(values[static_cast<size_t>(block * kHeads * kSize)], 0);
@@ -155,11 +155,11 @@ TEST(LandmarkHeads, IgnoredLandmarksAreSeenByNobody) {
 
 TEST(LandmarkHeads, FewerBlocksReadOtherwise) {
   const Inputs inputs(5);
-  const auto wanted = read_in_chunks(reader_of(storing(3, 7, 40)), inputs, chunks_of(5));
+  const auto expected = read_in_chunks(reader_of(storing(3, 7, 40)), inputs, chunks_of(5));
   for (const LandmarkConfig& config : {storing(3, 2, 40), storing(3, 0, 40), storing(3, 3, 3)}) {
     const auto got = read_in_chunks(reader_of(config), inputs, chunks_of(5));
-    EXPECT_NE(got.back(), wanted.back());
-    EXPECT_EQ(got.front(), wanted.front());
+    EXPECT_NE(got.back(), expected.back());
+    EXPECT_EQ(got.front(), expected.front());
   }
 }
 

@@ -1,4 +1,4 @@
-// What lies before and after the blocks of a model: positions at the input, a bias of the vocabulary, layer drop.
+// Tests the parts before and after the blocks of a model: positions at the input, a bias of the vocabulary, layer drop.
 #include "layers/model/language_model.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class Model {
             vocabulary, rows, 8) {}
 
   Tensor parameter(const std::string& name) const { return entry(name).variable.value(); }
-  // What the last backward pass left there.
+  // Returns the gradient that the last backward pass wrote.
   std::vector<double> gradient(const std::string& name) const {
     return values_of(ParameterStore::slice(reader_.store().gradients(), entry(name)));
   }
@@ -104,12 +104,12 @@ TEST(OutputBias, IsAddedToLogitsAndScaledWithThem) {
   for (int v = 0; v < kVocabulary; ++v) sum += std::exp(logits[static_cast<size_t>(v)] + 0.5 * bias[v]);
   for (int32_t v = 0; v < kVocabulary; ++v) {
     batch.targets[0] = v;
-    const double wanted = std::log(sum) - logits[static_cast<size_t>(v)] - 0.5 * bias[v];
-    EXPECT_NEAR(with.nats(batch)[0], wanted, 1e-13);
+    const double expected = std::log(sum) - logits[static_cast<size_t>(v)] - 0.5 * bias[v];
+    EXPECT_NEAR(with.nats(batch)[0], expected, 1e-13);
   }
 }
 
-// What generation samples from is what the loss is made of.
+// Generation samples from the logits of which the loss is made.
 TEST(OutputBias, IsInTheLogitsOfGeneration) {
   Model model({"model.embedding.output_bias=true", "model.embedding.output_scale=0.5"});
   double* const bias = model.parameter("head.bias").data<double>();
@@ -129,9 +129,9 @@ void put_rows(const Tensor& from, const Tensor& to, int64_t row) {
 }
 
 // Sums of some ten terms near 1, in another order.
-void expect_near(const std::vector<double>& got, const std::vector<double>& wanted) {
-  ASSERT_EQ(got.size(), wanted.size());
-  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 1e-13) << i;
+void expect_near(const std::vector<double>& got, const std::vector<double>& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-13) << i;
 }
 
 // Like a larger vocabulary whose last ids can never come next: their logits are so low that the model gives them the
@@ -218,7 +218,7 @@ TEST(InsertedTokens, ArePredictedLikeTokens) {
   }
 }
 
-// What is reported as the loss is that of the text.
+// The reported loss is that of the text.
 TEST(InsertedTokens, HaveATermOfTheirOwn) {
   const RunConfig config = parse_config<RunConfig>(
       "model: {width: 6, heads: 2, layers: 1, position: {kind: none}, mlp: {kind: relu, hidden: 5}}", "model.yaml",
@@ -268,8 +268,8 @@ TEST(LayerDrop, KeepsOrDropsWhatALayerAddsToARow) {
   for (int64_t r = 0; r < kRows; ++r) {
     const auto first = static_cast<size_t>(4 * r);
     const bool is_kept = std::abs(seen[first] - whole[first]) < 1e-9;
-    const std::vector<double>& wanted = is_kept ? whole : nothing;
-    for (size_t i = first; i < first + 4; ++i) EXPECT_NEAR(seen[i], wanted[i], 1e-12) << "row " << r;
+    const std::vector<double>& expected = is_kept ? whole : nothing;
+    for (size_t i = first; i < first + 4; ++i) EXPECT_NEAR(seen[i], expected[i], 1e-12) << "row " << r;
     rows_kept += is_kept ? 1 : 0;
   }
   EXPECT_GE(rows_kept, 6);

@@ -66,20 +66,20 @@ TEST(LearnedState, SurvivesAClearedRow) {
   const Reader::Step first = carried.step(batches[0]);
   EXPECT_GT(relative_error(first.begin, zero), 0);
   const Reader::Step second = carried.step(batches[1]);
-  // What is carried is constant.
+  // Carried state is constant.
   EXPECT_EQ(relative_error(second.begin, zero), 0);
 
   // As if nothing had been read before.
   Reader fresh;
-  const Reader::Step wanted = fresh.step(batches[1]);
-  EXPECT_GT(relative_error(wanted.nll, second.nll), 1e-3);
-  EXPECT_GT(relative_error(wanted.begin, zero), 0);
+  const Reader::Step expected = fresh.step(batches[1]);
+  EXPECT_GT(relative_error(expected.nll, second.nll), 1e-3);
+  EXPECT_GT(relative_error(expected.begin, zero), 0);
 
   Reader cleared;
   cleared.step(batches[0], true);
   const Reader::Step got = cleared.step(batches[1]);
-  EXPECT_TRUE(same_bits(got.nll, wanted.nll));
-  EXPECT_TRUE(same_bits(got.begin, wanted.begin));
+  EXPECT_TRUE(same_bits(got.nll, expected.nll));
+  EXPECT_TRUE(same_bits(got.begin, expected.begin));
 }
 
 // However long the subsequence is, a layer leaves few records: the tape grows with layers, not with chunks.

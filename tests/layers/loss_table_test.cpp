@@ -42,8 +42,8 @@ TEST(LossTable, LayersShareANameAndItsCount) {
   EXPECT_EQ(second.weight, 0.25);
   EXPECT_EQ(table.size(), 2);
   const Batch batch = batch_of({{0, 0, 0, -1}, {0, 0, -1, -1}}, {1, 1});
-  const std::vector<std::pair<std::string, int64_t>> wanted{{"commitment", 5}, {"balance", 2}};
-  EXPECT_EQ(table.counts(batch), wanted);
+  const std::vector<std::pair<std::string, int64_t>> expected{{"commitment", 5}, {"balance", 2}};
+  EXPECT_EQ(table.counts(batch), expected);
   EXPECT_EQ(count_positions(batch), 8);
 }
 

@@ -175,8 +175,8 @@ std::string owner_of(const fs::path& file, const Names& kinds) {
 std::vector<fs::path> files_of(const std::string& folder, const std::vector<std::string>& extensions) {
   std::vector<fs::path> files;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(fs::path(QUIRE_SOURCE_DIR) / folder)) {
-    const bool wanted = std::find(extensions.begin(), extensions.end(), entry.path().extension()) != extensions.end();
-    if (entry.is_regular_file() && wanted) files.push_back(entry.path());
+    const bool expected = std::find(extensions.begin(), extensions.end(), entry.path().extension()) != extensions.end();
+    if (entry.is_regular_file() && expected) files.push_back(entry.path());
   }
   return files;
 }

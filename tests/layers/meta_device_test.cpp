@@ -27,7 +27,7 @@ AllocatorStats stats(Device device) {
   return device_backend(device.kind).allocator().stats();
 }
 
-int64_t most_resident_bytes() {
+int64_t max_resident_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return usage.ru_maxrss * 1024;
@@ -39,7 +39,7 @@ TEST_P(MetaDevice, WholeStepsOfAPaperScaleModel) {
   const RunConfig config = parse_config<RunConfig>(kPaper, "paper.yaml", GetParam());
   const int64_t length = config.data.subsequence;
   const AllocatorStats cpu_before = stats(kCpu);
-  const int64_t resident_before = most_resident_bytes();
+  const int64_t resident_before = max_resident_bytes();
   device_backend(DeviceKind::meta).allocator().reset_peak();
 
   ParameterStore store;
@@ -67,7 +67,7 @@ TEST_P(MetaDevice, WholeStepsOfAPaperScaleModel) {
   EXPECT_EQ(cpu.bytes_from_system, cpu_before.bytes_from_system);
   EXPECT_EQ(cpu.peak_bytes, cpu_before.peak_bytes);
   // Weights, gradients and two moments alone would be more than 4 GB.
-  EXPECT_LT(most_resident_bytes() - resident_before, int64_t{256} << 20);
+  EXPECT_LT(max_resident_bytes() - resident_before, int64_t{256} << 20);
   // All of them, and at least the residual streams that the sweep needs, were counted.
   const int64_t activations = config.model.layers * 2 * kRows * length * config.model.width * 4;
   EXPECT_GT(stats(kMeta).peak_bytes, 4 * 4 * store.parameter_count() + activations);

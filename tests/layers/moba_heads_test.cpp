@@ -51,7 +51,7 @@ double product(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// What one query reads, by the definition: Lu et al. 2025, section 2.2.
+// Computes what one query reads, by the definition: Lu et al. 2025, section 2.2.
 std::vector<double> reference(const Inputs& in, const MobaConfig& config, bool rope, int64_t row, int64_t token,
                               int64_t head) {
   const int64_t kv = head / (kHeads / kKeyHeads);
@@ -104,9 +104,9 @@ void expect_reference(const Inputs& in, const MobaConfig& config, Position posit
         values_of(reader.read(chunk(in.q, kHeads), chunk(in.k, kKeyHeads), chunk(in.v, kKeyHeads)));
     for (int64_t i = 0; i < kRows * count * kHeads; ++i) {
       const int64_t row = i / kHeads / count, token = begin + i / kHeads % count, head = i % kHeads;
-      const std::vector<double> wanted = reference(in, config, position == Position::rope, row, token, head);
+      const std::vector<double> expected = reference(in, config, position == Position::rope, row, token, head);
       for (int64_t d = 0; d < kSize; ++d) {
-        ASSERT_NEAR(out[static_cast<size_t>(i * kSize + d)], wanted[static_cast<size_t>(d)], 1e-10)
+        ASSERT_NEAR(out[static_cast<size_t>(i * kSize + d)], expected[static_cast<size_t>(d)], 1e-10)
             << "row " << row << ", token " << token << ", head " << head;
       }
     }
@@ -150,10 +150,10 @@ TEST(MobaHeads, AllBlocksAreFullAttention) {
   const auto documents = random_documents({{24}, {17}}, 11, 1);
   ModelReader softmax(config("{softmax: {carry: {kind: kv, length: 40}}}"), 11, 2, 7);
   ModelReader blocks(config("{kind: moba, moba: {block: 4, top_k: 9, carry: {length: 20}}}"), 11, 2, 7);
-  const DocumentNll wanted = softmax.read(cut(documents, 7, Pack::pad));
+  const DocumentNll expected = softmax.read(cut(documents, 7, Pack::pad));
   const DocumentNll got = blocks.read(cut(documents, 7, Pack::pad));
-  ASSERT_EQ(got.size(), wanted.size());
-  for (const auto& [place, nll] : got) EXPECT_NEAR(nll, wanted.at(place), 1e-10);
+  ASSERT_EQ(got.size(), expected.size());
+  for (const auto& [place, nll] : got) EXPECT_NEAR(nll, expected.at(place), 1e-10);
 }
 
 }  // namespace

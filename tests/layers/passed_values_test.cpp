@@ -28,7 +28,7 @@ struct Weights {
   std::vector<Tensor> gradients() const { return {gradient_of(x), gradient_of(first), gradient_of(second)}; }
 };
 
-// Gradients of (gelu(x A), gelu(x A) B + x), of which the sweep begins with the outputs that are wanted. The second
+// Gradients of (gelu(x A), gelu(x A) B + x), of which the sweep begins with the outputs that are needed. The second
 // output is made of the first, and the input has another use outside.
 std::vector<Tensor> gradients_of_two_outputs(bool twice, bool first, bool second, int* passes) {
   RandomTensors random(3);
@@ -54,15 +54,15 @@ TEST(RecomputeOutputs, AnyOfTheOutputsMayGetAGradient) {
   for (const auto& [first, second] : {std::pair{true, false}, {false, true}, {true, true}, {false, false}}) {
     int plain = 0;
     int twice = 0;
-    const std::vector<Tensor> wanted = gradients_of_two_outputs(false, first, second, &plain);
+    const std::vector<Tensor> expected = gradients_of_two_outputs(false, first, second, &plain);
     const std::vector<Tensor> got = gradients_of_two_outputs(true, first, second, &twice);
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      expect_same_bits(got[i], wanted[i], fmt::format("{} with {} {}", names[i], first, second));
+    for (size_t i = 0; i < expected.size(); ++i) {
+      expect_same_bits(got[i], expected[i], fmt::format("{} with {} {}", names[i], first, second));
     }
     // Nobody runs it again for nothing.
     EXPECT_EQ(twice, first || second ? 2 : 1);
-    EXPECT_EQ(wanted[1].defined(), first || second);
-    EXPECT_EQ(wanted[2].defined(), second);
+    EXPECT_EQ(expected[1].defined(), first || second);
+    EXPECT_EQ(expected[2].defined(), second);
   }
 }
 
@@ -153,15 +153,15 @@ TwoBlocks train(Recompute recompute, bool reads_at_once, bool reads_later) {
 }
 
 double largest(const Tensor& tensor) {
-  double most = 0;
-  for (const double value : values_of(tensor)) most = std::max(most, std::abs(value));
-  return most;
+  double max_size = 0;
+  for (const double value : values_of(tensor)) max_size = std::max(max_size, std::abs(value));
+  return max_size;
 }
 
 TEST(PassedValues, RecomputationChangesNoGradient) {
   for (const auto& [at_once, later] : {std::pair{true, true}, {true, false}, {false, true}, {false, false}}) {
-    const TwoBlocks wanted = train(Recompute::none, at_once, later);
-    for (const NamedTensor& gradient : wanted.gradients) {
+    const TwoBlocks expected = train(Recompute::none, at_once, later);
+    for (const NamedTensor& gradient : expected.gradients) {
       if (gradient.name != "blocks.0.leaving.left.weight") continue;
       // It learns through the value alone.
       EXPECT_EQ(largest(gradient.tensor) > 0, at_once || later);
@@ -169,11 +169,11 @@ TEST(PassedValues, RecomputationChangesNoGradient) {
     for (const Recompute recompute : {Recompute::blocks, Recompute::attention}) {
       SCOPED_TRACE(fmt::format("{} at once {} later {}", name_in_config(recompute), at_once, later));
       const TwoBlocks got = train(recompute, at_once, later);
-      EXPECT_TRUE(same_bits(got.out, wanted.out));
-      ASSERT_EQ(got.gradients.size(), wanted.gradients.size());
-      for (size_t i = 0; i < wanted.gradients.size(); ++i) {
-        EXPECT_EQ(got.gradients[i].name, wanted.gradients[i].name);
-        EXPECT_TRUE(same_bits(got.gradients[i].tensor, wanted.gradients[i].tensor)) << wanted.gradients[i].name;
+      EXPECT_TRUE(same_bits(got.out, expected.out));
+      ASSERT_EQ(got.gradients.size(), expected.gradients.size());
+      for (size_t i = 0; i < expected.gradients.size(); ++i) {
+        EXPECT_EQ(got.gradients[i].name, expected.gradients[i].name);
+        EXPECT_TRUE(same_bits(got.gradients[i].tensor, expected.gradients[i].tensor)) << expected.gradients[i].name;
       }
     }
   }

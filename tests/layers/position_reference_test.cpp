@@ -93,7 +93,7 @@ class Reference {
     return project(name, Vector(z.begin() + token * kWidth, z.begin() + (token + 1) * kWidth), h * s_.head_size,
                    s_.head_size);
   }
-  Vector normalised_and_turned(Vector x, int64_t position) const {
+  Vector normalised_and_rotated(Vector x, int64_t position) const {
     if (s_.qk_norm) {
       double square = 1e-6;
       for (const double value : x) square += value * value;
@@ -113,8 +113,8 @@ class Reference {
   }
   double logit(const Vector& z, int64_t i, int64_t j, int64_t h, int64_t origin) const {
     const int64_t key_head = h / (s_.heads / s_.key_heads);
-    const Vector q = normalised_and_turned(head_of("query", z, i, h), origin + i);
-    const Vector k = normalised_and_turned(head_of("key", z, j, key_head), origin + j);
+    const Vector q = normalised_and_rotated(head_of("query", z, i, h), origin + i);
+    const Vector k = normalised_and_rotated(head_of("key", z, j, key_head), origin + j);
     double sum = 0;
     for (size_t d = 0; d < q.size(); ++d) sum += q[d] * k[d];
     if (!s_.qk_norm) sum /= std::sqrt(static_cast<double>(s_.head_size));
@@ -179,15 +179,15 @@ class Positions : public ::testing::TestWithParam<Setting> {
   std::unique_ptr<StatePool> pool_;
 };
 
-void expect_near(const Vector& got, const Vector& wanted, const std::string& what) {
-  ASSERT_EQ(got.size(), wanted.size()) << what;
-  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 1e-12) << what << ", value " << i;
+void expect_near(const Vector& got, const Vector& expected, const std::string& what) {
+  ASSERT_EQ(got.size(), expected.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-12) << what << ", value " << i;
 }
 
 TEST_P(Positions, SegmentsEqualAbsolutePositions) {
   const Vector z = RandomTensors(1).normal({kTokens, kWidth}).to_vector<double>();
   for (const int64_t origin : {0, 4321}) {  // only differences of positions matter
-    const Vector wanted = Reference(GetParam(), store_)(z, origin);
+    const Vector expected = Reference(GetParam(), store_)(z, origin);
     int64_t begin = 0;
     Vector got;
     for (const int64_t count : {7, 1, 13, 8}) {
@@ -196,7 +196,7 @@ TEST_P(Positions, SegmentsEqualAbsolutePositions) {
       got.insert(got.end(), y.begin(), y.end());
       begin += count;
     }
-    expect_near(got, wanted, "origin " + std::to_string(origin));
+    expect_near(got, expected, "origin " + std::to_string(origin));
   }
 }
 

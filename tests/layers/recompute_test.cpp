@@ -61,18 +61,18 @@ Pass train(std::vector<std::string> settings, const std::string& recompute) {
 class Recomputation : public ::testing::TestWithParam<std::vector<std::string>> {};
 
 TEST_P(Recomputation, ChangesNoBit) {
-  const Pass wanted = train(GetParam(), "none");
+  const Pass expected = train(GetParam(), "none");
   for (const char* kind : {"blocks", "attention", "mlp"}) {
     SCOPED_TRACE(kind);
     const Pass got = train(GetParam(), kind);
-    EXPECT_EQ(got.losses, wanted.losses);
+    EXPECT_EQ(got.losses, expected.losses);
     ASSERT_EQ(got.gradients.size(), 3U);
     for (size_t i = 0; i < got.gradients.size(); ++i) {
-      EXPECT_TRUE(same_bits(got.gradients[i], wanted.gradients[i])) << "step " << i + 1;
+      EXPECT_TRUE(same_bits(got.gradients[i], expected.gradients[i])) << "step " << i + 1;
     }
-    ASSERT_EQ(got.state.size(), wanted.state.size());
+    ASSERT_EQ(got.state.size(), expected.state.size());
     for (size_t i = 0; i < got.state.size(); ++i) {
-      EXPECT_TRUE(same_bits(got.state[i].tensor, wanted.state[i].tensor)) << got.state[i].name;
+      EXPECT_TRUE(same_bits(got.state[i].tensor, expected.state[i].tensor)) << got.state[i].name;
     }
   }
 }
@@ -119,7 +119,7 @@ TEST(RecomputationState, IsWrittenOnce) {
   }
 }
 
-// What one training step of a model needs at most beyond its weights, in bytes of the counting device.
+// Returns the largest number of bytes that a training step of a model needs beyond its weights, by the counting device.
 int64_t peak_of(const std::string& recompute) {
   const RunConfig config = parse_config<RunConfig>(
       "model: {width: 256, layers: 16, heads: 4, mlp: {hidden: 1024}, attention: {softmax: {carry: {kind: hidden, "
@@ -158,7 +158,7 @@ TEST(Recompute, GradientsReachInputsAndParameters) {
   const Tensor x = random.normal({4, 5});
   const Tensor w = random.normal({5, 5});
   const Tensor dy = random.normal({4, 5});
-  std::vector<Tensor> wanted;
+  std::vector<Tensor> expected;
   for (const bool twice : {false, true}) {
     const Variable a = Variable::leaf(clone(x));
     const Variable weight = Variable::leaf(clone(w));
@@ -170,11 +170,11 @@ TEST(Recompute, GradientsReachInputsAndParameters) {
     const Variable y = twice ? recompute(tape, {a}, function)[0] : function(tape, {a}, false)[0];
     const Variable z = add(tape, y, a);  // the input has another use
     tape.backward({{weighted_sum(tape, z, dy), 1.0}});
-    if (wanted.empty()) {
-      wanted = {a.gradient()->value(), weight.gradient()->value()};
+    if (expected.empty()) {
+      expected = {a.gradient()->value(), weight.gradient()->value()};
     } else {
-      EXPECT_TRUE(same_bits(a.gradient()->value(), wanted[0]));
-      EXPECT_TRUE(same_bits(weight.gradient()->value(), wanted[1]));
+      EXPECT_TRUE(same_bits(a.gradient()->value(), expected[0]));
+      EXPECT_TRUE(same_bits(weight.gradient()->value(), expected[1]));
     }
   }
 }

@@ -1,4 +1,4 @@
-// What sub-layers add to the residual stream is added by their last product, and hidden features are differentiated by
+// The last product of a sub-layer adds its result to the residual stream, and hidden features are differentiated by
 // one: neither takes a pass of its own.
 #include <fmt/format.h>
 #include <gtest/gtest.h>

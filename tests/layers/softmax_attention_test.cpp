@@ -79,13 +79,13 @@ TEST_P(Mixer, SegmentsComputeWhatTheWholeComputes) {
   const int64_t total = 23;
   const Tensor x = RandomTensors(1).normal({kRows, total, kWidth});
   OneBlock whole(GetParam(), CarryKind::none, 0, total);
-  const Tensor wanted = whole(one_segment(kRows, total, {1, 1}), x);
+  const Tensor expected = whole(one_segment(kRows, total, {1, 1}), x);
   for (const CarryKind cache : {CarryKind::hidden, CarryKind::kv}) {
     OneBlock parts(GetParam(), cache, GetParam().window.value_or(total), 9);
     int64_t begin = 0;
     for (const int64_t count : {9, 1, 2, 8, 3}) {
       const Tensor y = parts(one_segment(kRows, count, {begin == 0, begin == 0}), tokens_of(x, begin, begin + count));
-      EXPECT_LE(relative_error(y, tokens_of(wanted, begin, begin + count)), 1e-12)
+      EXPECT_LE(relative_error(y, tokens_of(expected, begin, begin + count)), 1e-12)
           << (cache == CarryKind::kv ? "kv" : "hidden") << " from token " << begin;
       begin += count;
     }

@@ -14,7 +14,7 @@ namespace {
 
 // Bytes of main memory that this process has in the mapping of an address (Linux: /proc/self/smaps).
 int64_t resident_bytes(const void* address) {
-  const auto wanted = reinterpret_cast<uintptr_t>(address);
+  const auto expected = reinterpret_cast<uintptr_t>(address);
   std::ifstream maps("/proc/self/smaps");
   bool inside = false;
   for (std::string line; std::getline(maps, line);) {
@@ -23,7 +23,7 @@ int64_t resident_bytes(const void* address) {
     char dash = 0;
     std::istringstream words(line);
     if (words >> std::hex >> begin >> dash >> end && dash == '-') {
-      inside = begin <= wanted && wanted < end;
+      inside = begin <= expected && expected < end;
     } else if (inside && line.rfind("Rss:", 0) == 0) {
       return std::stoll(line.substr(4)) * 1024;
     }
@@ -38,7 +38,7 @@ TEST(LogsInFiles, TakeNoMainMemoryFromStepToStep) {
   constexpr int64_t kLength = 32768;
   constexpr int64_t kSize = 256;
   constexpr int64_t kBytes = kRows * kLength * kSize * 4;
-  constexpr int64_t kMost = int64_t{1} << 20;
+  constexpr int64_t kMaxResident = int64_t{1} << 20;
   StateLayout layout;
   const LogGroupId group = layout.add_log_group("memory", kLength, {.place = LogPlace::file, .waits = true});
   const LogId log = layout.add_log(group, "keys", {1, kSize});
@@ -66,7 +66,7 @@ TEST(LogsInFiles, TakeNoMainMemoryFromStepToStep) {
     search();
     view.append(log, keys);
     pool.commit();
-    EXPECT_LE(resident_bytes(ring.raw()), kMost) << "after " << written + kTokens << " tokens";
+    EXPECT_LE(resident_bytes(ring.raw()), kMaxResident) << "after " << written + kTokens << " tokens";
   }
   // Nothing of this is true because nothing was there: a search reads all of it, row by row it need not stay.
   search();
@@ -75,9 +75,9 @@ TEST(LogsInFiles, TakeNoMainMemoryFromStepToStep) {
   const std::vector<float> scores = score.to_vector<float>();
   pool.view(0, 1).forget_pages(log);
   const int64_t half = resident_bytes(ring.raw());
-  EXPECT_LE(half, kBytes / 2 + kMost);
+  EXPECT_LE(half, kBytes / 2 + kMaxResident);
   pool.view(1, 2).forget_pages(log);
-  EXPECT_LE(resident_bytes(ring.raw()), kMost);
+  EXPECT_LE(resident_bytes(ring.raw()), kMaxResident);
   search();
   EXPECT_EQ(index.to_vector<int32_t>(), found);
   EXPECT_EQ(score.to_vector<float>(), scores) << "the file keeps what was written";

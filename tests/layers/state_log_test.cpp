@@ -61,8 +61,8 @@ TEST_F(Logs, GatherIsOrderedByAgeAndWrapsAround) {
   for (int round = 0; round < 12; ++round) {
     step(batch_of({{0, 0, 0}}, {0}), next);
     next += 3;
-    const Row wanted = round == 0 ? Row{0, 1, 2, 3} : Row{next - 4, next - 3, next - 2, next - 1};
-    EXPECT_EQ(carried(0), wanted) << "round " << round;
+    const Row expected = round == 0 ? Row{0, 1, 2, 3} : Row{next - 4, next - 3, next - 2, next - 1};
+    EXPECT_EQ(carried(0), expected) << "round " << round;
     EXPECT_EQ(length(0), round == 0 ? 3 : 4);
   }
 }

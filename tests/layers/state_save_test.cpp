@@ -49,8 +49,8 @@ TEST(StateSave, ARowIsItsPartsInPieces) {
     }
     ASSERT_EQ(seed, 3);
     const std::vector<RowPart> parts = pool.row_parts();
-    int64_t wanted_bytes = 0;
-    for (const RowPart& part : parts) wanted_bytes += part.bytes();
+    int64_t expected_bytes = 0;
+    for (const RowPart& part : parts) expected_bytes += part.bytes();
     EXPECT_GT(parts.at(2).bytes(), kStatePieceBytes);
     for (int64_t row = 0; row < kSavedRows; ++row) {
       std::vector<std::byte> bytes;
@@ -59,18 +59,18 @@ TEST(StateSave, ARowIsItsPartsInPieces) {
         bytes.insert(bytes.end(), piece.begin(), piece.end());
         largest = std::max(largest, piece.size());
       });
-      EXPECT_EQ(static_cast<int64_t>(bytes.size()), wanted_bytes);
+      EXPECT_EQ(static_cast<int64_t>(bytes.size()), expected_bytes);
       EXPECT_LE(largest, static_cast<size_t>(kStatePieceBytes));
-      std::vector<std::byte> wanted;
+      std::vector<std::byte> expected;
       const std::vector<NamedTensor> tensors = pool.tensors();
       for (const RowPart& part : parts) {
         const auto found = std::find_if(tensors.begin(), tensors.end(),
                                         [&](const NamedTensor& tensor) { return tensor.name == part.name; });
         const std::vector<std::byte> of_part = bytes_of_row(found->tensor, row);
         EXPECT_EQ(static_cast<int64_t>(of_part.size()), part.bytes()) << part.name;
-        wanted.insert(wanted.end(), of_part.begin(), of_part.end());
+        expected.insert(expected.end(), of_part.begin(), of_part.end());
       }
-      EXPECT_TRUE(bytes == wanted) << "row " << row;
+      EXPECT_TRUE(bytes == expected) << "row " << row;
     }
 
     StatePool other = large_pool(place);

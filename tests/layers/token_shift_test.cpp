@@ -29,7 +29,7 @@ TEST(ShiftRows, InsertedTokensAreNobodysTokenBefore) {
   EXPECT_EQ(rows.written, (std::vector<uint8_t>{1, 0}));
 }
 
-// What the mixer is given: its input and the normalisation, passed on.
+// Passes on what the mixer is given: its input and the normalisation.
 class Given final : public Part {
  public:
   Variable operator()(const Forward&, const PartInput& input) const override { return input.x; }

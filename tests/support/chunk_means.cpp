@@ -9,8 +9,8 @@ namespace quire::test {
 
 ChunkMeans chunk_means(Tape& t, const ChunkMeansInputs& in) {
   const Batch& batch = in.batch;
-  const int64_t rows = batch.rows, size = in.x.dim(2), most = in.remembered.dim(1);
-  const int64_t slots = most + batch.length / in.positions + 1, segments = in.sums.dim(0);
+  const int64_t rows = batch.rows, size = in.x.dim(2), max_chunks = in.remembered.dim(1);
+  const int64_t slots = max_chunks + batch.length / in.positions + 1, segments = in.sums.dim(0);
   const DType type = in.x.value().dtype();
   const Device device = in.x.value().device();
   // Assigns each position and each carried sum to a chunk that ends here, or to the unfinished chunk of a segment.
@@ -20,14 +20,14 @@ ChunkMeans chunk_means(Tape& t, const ChunkMeansInputs& in) {
   ChunkMeans result;
   result.first.resize(static_cast<size_t>(rows));
   result.count = result.first;
-  int64_t end = most;  // the slot behind the newest chunk of the row
+  int64_t end = max_chunks;  // the slot behind the newest chunk of the row
   for (size_t s = 0; s < in.segments.size(); ++s) {
     const Segment& segment = in.segments[s];
-    if (s == 0 || segment.row != in.segments[s - 1].row) end = most;
+    if (s == 0 || segment.row != in.segments[s - 1].row) end = max_chunks;
     const int64_t begin = end, first = batch.at(segment.row, segment.begin), last = first + segment.count;
     carried_to_rest[s] = static_cast<int32_t>(s);
     for (int64_t at = first, chunk = first; at < last; ++at) {
-      const int64_t low = std::max(begin - in.lengths[s], end - most);
+      const int64_t low = std::max(begin - in.lengths[s], end - max_chunks);
       std::fill_n(readable.begin() + at * slots + low, end - low, uint8_t{1});
       std::fill_n(found.begin() + at * 2, std::min<int64_t>(2, end - low), uint8_t{1});
       to_rest[at] = static_cast<int32_t>(s);
@@ -53,7 +53,7 @@ ChunkMeans chunk_means(Tape& t, const ChunkMeansInputs& in) {
   const Variable before = convert(t, scatter_rows(t, carried, index(carried_to_chunk, {segments}), rows * slots), type);
   const Variable ended =
       scale(t, add(t, here, reshape(t, before, {rows, slots, size})), 1 / static_cast<double>(in.positions));
-  const Variable none = Variable::constant(Tensor::zeros({rows, slots - most, size}, type, device));
+  const Variable none = Variable::constant(Tensor::zeros({rows, slots - max_chunks, size}, type, device));
   result.means = add(t, concatenate(t, std::vector{Variable::constant(in.remembered), none}, 1), ended);
   const Variable rest = scatter_rows(t, x.detached(), index(to_rest, {x.dim(0)}), segments);
   const Variable kept = scatter_rows(t, carried, index(carried_to_rest, {segments}), segments);

@@ -93,8 +93,8 @@ ComposedKeys composed_keys(Tape& tape, const AttentionVariables& x, const ops::A
   const Variable content = x.u.defined() ? add(tape, x.q, x.u) : x.q;
   Variable logits = matmul(tape, permute(tape, content, {0, 2, 1, 3}), keys, {.transpose_b = true});
   if (x.r.defined()) {
-    const Variable turned = permute(tape, add(tape, x.q, x.v_bias), {0, 2, 1, 3});
-    const Variable by_entry = matmul(tape, turned, permute(tape, x.r, {1, 0, 2}), {.transpose_b = true});
+    const Variable transposed = permute(tape, add(tape, x.q, x.v_bias), {0, 2, 1, 3});
+    const Variable by_entry = matmul(tape, transposed, permute(tape, x.r, {1, 0, 2}), {.transpose_b = true});
     logits = add(tape, logits, at_places(tape, by_entry, places_of(g, x.r.dim(0), true)));
   }
   logits = scale(tape, logits, in.scale);
@@ -223,9 +223,9 @@ struct Blocks {
     return true;
   }
   bool is_chosen(int64_t row, int64_t query, int64_t head, int32_t block) const {
-    const int64_t wanted = in.chosen.dim(3);
-    const int32_t* const list = in.chosen.data<int32_t>() + ((row * queries + query) * heads + head) * wanted;
-    return std::find(list, list + wanted, block) != list + wanted;
+    const int64_t top_k = in.chosen.dim(3);
+    const int32_t* const list = in.chosen.data<int32_t>() + ((row * queries + query) * heads + head) * top_k;
+    return std::find(list, list + top_k, block) != list + top_k;
   }
   // u8 [R, T, H, S]
   Tensor mask(const std::function<bool(int64_t row, int64_t query, int64_t head, int64_t key)>& sees) const {
@@ -274,9 +274,9 @@ BlockAttention composed_block_attention(Tape& tape, const Variable& q, const Var
       return blocks.in_own(row, query, key);
     }),
                      shares, {});
-    int32_t most = 0;
-    for (int64_t i = 0; i < in.block.numel(); ++i) most = std::max(most, in.block.data<int32_t>()[i]);
-    for (int32_t block = 0; block <= most; ++block) {
+    int32_t max_block = 0;
+    for (int64_t i = 0; i < in.block.numel(); ++i) max_block = std::max(max_block, in.block.data<int32_t>()[i]);
+    for (int32_t block = 0; block <= max_block; ++block) {
       const auto of_block = [&](bool landmarks) {
         return blocks.mask([&, landmarks](int64_t row, int64_t query, int64_t, int64_t key) {
           return blocks.number(row, key) == block && blocks.in_earlier(row, query, key) &&

@@ -45,9 +45,9 @@ class RankFolder {
   TemporaryDirectory folder_{TemporaryDirectory::fast_parent()};
 };
 
-void expect_near(const std::map<int64_t, double>& got, const std::map<int64_t, double>& wanted, double tolerance) {
-  ASSERT_EQ(got.size(), wanted.size());
-  for (const auto& [step, value] : wanted) {
+void expect_near(const std::map<int64_t, double>& got, const std::map<int64_t, double>& expected, double tolerance) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (const auto& [step, value] : expected) {
     ASSERT_TRUE(got.contains(step)) << step;
     EXPECT_NEAR(got.at(step), value, tolerance * std::abs(value)) << "step " << step;
   }
@@ -79,15 +79,15 @@ TEST_P(MechanismRanks, EveryNumberGoesOnFromEveryOther) {
   const RankRun many = folder.run(run_config, "many");
   int64_t step = 0;
   for (const int ranks : rank_order()) train_until(many, ranks, step += kLeg);
-  const RankRunMetrics wanted = metrics_of(one.folder);
+  const RankRunMetrics expected = metrics_of(one.folder);
   const RankRunMetrics got = metrics_of(many.folder);
-  ASSERT_EQ(wanted.losses.size(), static_cast<size_t>(one.config.schedule.steps));
+  ASSERT_EQ(expected.losses.size(), static_cast<size_t>(one.config.schedule.steps));
   // For numbers stored in eight or sixteen bits, a different rounding in f32 may give the next number of the stored
   // type, which is up to an eighth larger.
   const double tolerance = wide ? 1e-12 : stores_short_numbers(GetParam().mechanism) ? 2e-3 : 1e-5;
-  expect_near(got.losses, wanted.losses, tolerance);
-  expect_near(got.evaluations, wanted.evaluations, tolerance);
-  EXPECT_EQ(got.telemetry, wanted.telemetry);  // telemetry of any rank is telemetry of one rank
+  expect_near(got.losses, expected.losses, tolerance);
+  expect_near(got.evaluations, expected.evaluations, tolerance);
+  EXPECT_EQ(got.telemetry, expected.telemetry);  // telemetry of any rank is telemetry of one rank
   // No document was lost or read twice: all rows stand where they would.
   EXPECT_EQ(CheckpointReader::open(last_checkpoint(one)).meta().at("cursor"),
             CheckpointReader::open(last_checkpoint(many)).meta().at("cursor"));

@@ -363,8 +363,8 @@ TEST_P(MechanismReading, AttendsToAllWherePromised) {
   const auto document = random_documents({{tokens - 1}}, kVocabulary, 8);
   ModelReader pieces(all.model, kVocabulary, 1, 2);
   ModelReader whole(all.model, kVocabulary, 1, tokens);
-  const DocumentNll wanted = whole.read(cut(document, tokens, Pack::pad));
-  for (const auto& [place, nll] : pieces.read(cut(document, 2, Pack::pad))) EXPECT_NEAR(nll, wanted.at(place), 1e-10);
+  const DocumentNll expected = whole.read(cut(document, tokens, Pack::pad));
+  for (const auto& [place, nll] : pieces.read(cut(document, 2, Pack::pad))) EXPECT_NEAR(nll, expected.at(place), 1e-10);
 }
 
 // Every query reads spans of its own document that lie before it, with weights that sum to 1.

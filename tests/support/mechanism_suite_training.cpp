@@ -118,7 +118,7 @@ int64_t rounded_otherwise(const RankResult& rank, const std::vector<NamedTensor>
     const std::vector<int> mine = numbers(tensor);
     const Tensor rows = Tensor::empty_like(tensor);
     ops::copy(rows, all[i].tensor.slice(0, rank.first_row, rank.first_row + tensor.dim(0)));
-    const std::vector<int> wanted = numbers(rows);
+    const std::vector<int> expected = numbers(rows);
     const bool fine = tensor.dtype() == DType::bf16;
     const std::vector<double> a = fine ? values_on_host(tensor) : std::vector<double>();
     const std::vector<double> b = fine ? values_on_host(rows) : std::vector<double>();
@@ -126,8 +126,8 @@ int64_t rounded_otherwise(const RankResult& rank, const std::vector<NamedTensor>
     for (const double value : b) largest = std::max(largest, std::abs(value));
     for (size_t n = 0; n < mine.size(); ++n) {
       const bool close = fine && std::abs(a[n] - b[n]) <= carried * largest;
-      EXPECT_TRUE(close || std::abs(mine[n] - wanted[n]) <= 1) << all[i].name << ", number " << n;
-      otherwise += mine[n] == wanted[n] ? 0 : 1;
+      EXPECT_TRUE(close || std::abs(mine[n] - expected[n]) <= 1) << all[i].name << ", number " << n;
+      otherwise += mine[n] == expected[n] ? 0 : 1;
     }
     stored += static_cast<int64_t>(mine.size());
   }
@@ -161,7 +161,7 @@ TEST_P(MechanismTraining, ResumesBitForBit) {
   const RunConfig run_config = config({"run.precision=f32"});
   TrainingRun straight(run_config, *corpus);
   const std::vector<double> losses = straight.losses(kSteps);
-  const RunSnapshot wanted = straight.snapshot();
+  const RunSnapshot expected = straight.snapshot();
 
   const std::map<std::string, int64_t> moments =
       awkward_moments(batch_options(run_config, straight.training()), *corpus);
@@ -175,7 +175,7 @@ TEST_P(MechanismTraining, ResumesBitForBit) {
     EXPECT_EQ(difference(saved, second.snapshot()), "") << moment;
     const std::vector<double> rest = second.losses(kSteps - step);
     EXPECT_EQ(rest, std::vector<double>(losses.begin() + step, losses.end())) << moment << ", step " << step;
-    EXPECT_EQ(difference(wanted, second.snapshot()), "") << moment << ", step " << step;
+    EXPECT_EQ(difference(expected, second.snapshot()), "") << moment << ", step " << step;
   }
 }
 

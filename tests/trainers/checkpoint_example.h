@@ -51,13 +51,13 @@ inline std::filesystem::path write_example(const std::filesystem::path& folder, 
 inline bool holds_example(const CheckpointReader& reader, int64_t size = 1000, int64_t raw_bytes = 1000) {
   const auto parts = example_parts(reader.step(), size);
   if (reader.parts().size() != parts.size() || reader.meta().at("tokens") != reader.step() * 100) return false;
-  for (const CheckpointPart& wanted : parts) {
-    const CheckpointPart part = reader.read_part(wanted.file);
-    if (part.texts != wanted.texts || part.tensors.size() != wanted.tensors.size()) return false;
+  for (const CheckpointPart& expected : parts) {
+    const CheckpointPart part = reader.read_part(expected.file);
+    if (part.texts != expected.texts || part.tensors.size() != expected.tensors.size()) return false;
     for (size_t i = 0; i < part.tensors.size(); ++i) {
       const Tensor& a = part.tensors[i].tensor;
-      const Tensor& b = wanted.tensors[i].tensor;
-      if (part.tensors[i].name != wanted.tensors[i].name || a.dtype() != b.dtype() || a.shape() != b.shape())
+      const Tensor& b = expected.tensors[i].tensor;
+      if (part.tensors[i].name != expected.tensors[i].name || a.dtype() != b.dtype() || a.shape() != b.shape())
         return false;
       std::vector<std::byte> left(static_cast<size_t>(a.bytes()));
       std::vector<std::byte> right(static_cast<size_t>(b.bytes()));

@@ -120,14 +120,14 @@ TEST(Checkpoint, RanksShareTheFilesOfAPart) {
     const fs::path path = folder / std::to_string(ranks);
     fs::create_directory(path);
     std::map<std::string, std::string> all;
-    size_t most = 0;
+    size_t max_files = 0;
     for (int rank = 0; rank < ranks; ++rank) {
       CheckpointFolder mine(path);
       mine.write(part, 320, {rank, ranks});
       for (const ManifestFile& file : mine.files()) EXPECT_TRUE(all.emplace(file.name, file.checksum).second);
-      most = std::max(most, mine.files().size());
+      max_files = std::max(max_files, mine.files().size());
     }
-    EXPECT_EQ(most, static_cast<size_t>((6 + ranks - 1) / ranks));
+    EXPECT_EQ(max_files, static_cast<size_t>((6 + ranks - 1) / ranks));
     return all;
   };
   const auto alone = written(1);

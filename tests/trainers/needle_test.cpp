@@ -20,16 +20,16 @@ class Reader : public Predictor {
  public:
   void begin_document() override { text_.clear(); }
   void read(std::span<const int32_t> ids) override {
-    most_at_once_ = std::max(most_at_once_, ids.size());
+    max_at_once_ = std::max(max_at_once_, ids.size());
     text_ += ByteTokenizer().decode(ids);
   }
-  size_t most_at_once() const { return most_at_once_; }
+  size_t max_at_once() const { return max_at_once_; }
 
  protected:
   std::string text_;
 
  private:
-  size_t most_at_once_ = 0;
+  size_t max_at_once_ = 0;
 };
 
 // Copies what follows in the needle that was asked for, or walks along the chain.
@@ -106,7 +106,7 @@ TEST_F(NeedleTest, ACopierFindsEverything) {
       EXPECT_EQ(cell.exact, 4) << task << " " << cell.length;
       EXPECT_EQ(cell.one_token, 4) << task << " " << cell.length;
     }
-    EXPECT_LE(copier.most_at_once(), 16384U);  // documents come in pieces
+    EXPECT_LE(copier.max_at_once(), 16384U);  // documents come in pieces
   }
 }
 
@@ -125,13 +125,13 @@ TEST_F(NeedleTest, RanksShareTheDocumentsOut) {
     return list;
   };
   HalfCopier reader;
-  const NeedleResult wanted = run(reader, "{task: passkey, key: 2}", {256, 40960}, {0, 1}, 3);
+  const NeedleResult expected = run(reader, "{task: passkey, key: 2}", {256, 40960}, {0, 1}, 3);
   for (const int size : {2, 3, 13}) {
     run_in_process(size, [&](Ranks&) {
       HalfCopier mine;
       const NeedleResult result = run(mine, "{task: passkey, key: 2}", {256, 40960}, {0, 1}, 3);
-      EXPECT_EQ(counts(result), counts(wanted)) << size;
-      EXPECT_EQ(result.tokens, wanted.tokens);
+      EXPECT_EQ(counts(result), counts(expected)) << size;
+      EXPECT_EQ(result.tokens, expected.tokens);
     });
   }
 }
@@ -179,7 +179,7 @@ TEST_F(NeedleTest, LengthsThatDoNotFitAreRefusedBeforeAnythingIsRead) {
   EXPECT_ERROR(run(copier, "{task: passkey}", {1024, 60}, {}, 1), ErrorKind::config,
                "needle: length 60 is too short for task passkey");
   EXPECT_ERROR(run(copier, "{task: passkey, align: 64}", {1000}, {}, 1), ErrorKind::config, "not a multiple");
-  EXPECT_EQ(copier.most_at_once(), 0U);
+  EXPECT_EQ(copier.max_at_once(), 0U);
 }
 
 TEST(NeedleOptionsText, LengthsAndDepths) {

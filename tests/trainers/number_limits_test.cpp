@@ -51,11 +51,11 @@ TEST(NumberLimits, EveryIntegerOfAConfigurationHasThem) {
 
 TEST(NumberLimits, ATensorThatNoMachineHoldsIsOutOfMemory) {
   for (const Shape& shape : {Shape{int64_t{1} << 32, int64_t{1} << 32}, Shape{int64_t{1} << 62, 2, 2, 2},
-                             Shape{kMostElements, 2}, Shape{INT64_MAX, INT64_MAX, INT64_MAX}}) {
+                             Shape{kMaxElements, 2}, Shape{INT64_MAX, INT64_MAX, INT64_MAX}}) {
     EXPECT_ERROR(Tensor::empty(shape, DType::f32, kMeta), ErrorKind::memory, "is more than any machine holds");
   }
   EXPECT_EQ((Shape{int64_t{1} << 40, 0, int64_t{1} << 40}).numel(), 0);
-  EXPECT_EQ((Shape{kMostElements / 2, 2}).numel(), kMostElements);
+  EXPECT_EQ((Shape{kMaxElements / 2, 2}).numel(), kMaxElements);
 }
 
 }  // namespace

@@ -32,15 +32,15 @@ TEST_F(Parts, BucketsFillTheArenaWhateverTheNumberOfRanks) {
   EXPECT_EQ(one.mine(), (std::vector<ArenaRange>{{0, store_.values().numel()}}));
   EXPECT_GT(one.buckets().size(), 10U);
   int64_t at = 0;
-  size_t held = 0;
+  size_t entries = 0;
   for (const ParameterParts::Bucket& bucket : one.buckets()) {
     EXPECT_EQ(bucket.range.begin, at);
-    EXPECT_TRUE(bucket.range.size() <= 5000 || bucket.held.size() == 1);
+    EXPECT_TRUE(bucket.range.size() <= 5000 || bucket.entries.size() == 1);
     at = bucket.range.end;
-    held += bucket.held.size();
+    entries += bucket.entries.size();
   }
   EXPECT_EQ(at, store_.values().numel());
-  EXPECT_EQ(held, store_.entries().size());
+  EXPECT_EQ(entries, store_.entries().size());
   for (const int ranks : {2, 3, 7, 64}) {
     const ParameterParts other(store_, {ranks - 1, ranks}, Cut::anywhere, 5000);
     ASSERT_EQ(other.buckets().size(), one.buckets().size());
@@ -54,11 +54,11 @@ TEST_F(Parts, EveryElementBelongsToOneRank) {
   for (const Cut cut : {Cut::anywhere, Cut::at_parameters}) {
     for (const int ranks : {1, 2, 3, 4, 7, 64}) {
       std::vector<int> owners(static_cast<size_t>(store_.values().numel()), 0);
-      int64_t most = 0;
+      int64_t max_elements = 0;
       int64_t largest = 0;
       for (int rank = 0; rank < ranks; ++rank) {
         const ParameterParts parts(store_, {rank, ranks}, cut, 5000);
-        most = std::max(most, parts.elements());
+        max_elements = std::max(max_elements, parts.elements());
         for (const ArenaRange& range : parts.mine()) {
           for (int64_t i = range.begin; i < range.end; ++i) ++owners[static_cast<size_t>(i)];
         }
@@ -75,7 +75,7 @@ TEST_F(Parts, EveryElementBelongsToOneRank) {
       EXPECT_EQ(owners, std::vector<int>(owners.size(), 1)) << ranks;
       // Equal but for the alignment of every bucket, or for the largest parameter.
       const int64_t equal = store_.values().numel() / ranks;
-      EXPECT_LE(most, equal + (cut == Cut::anywhere ? 40 * 32 : largest + 16)) << ranks;
+      EXPECT_LE(max_elements, equal + (cut == Cut::anywhere ? 40 * 32 : largest + 16)) << ranks;
     }
   }
 }

@@ -152,7 +152,7 @@ TEST(PreviousForm, IsRewrittenInPlace) {
     EXPECT_NO_THROW(
         read_config(StructRef<RunConfig>(config), parse_yaml(upgraded->text, "new.yaml"), "", ReadMode::keys))
         << upgraded->text;
-    // What was written is in the form of this version.
+    // The written text is in the form of this version.
     EXPECT_FALSE(upgraded_configuration(upgraded->text, "run.yaml")) << upgraded->text;
   }
 }
@@ -275,10 +275,10 @@ TEST(PreviousForm, AWrittenConfigurationIsRead) {
       "clamp: 0\n      base: 10000\n    t5:\n      buckets: 32\n      max_distance: 128\n    rope:\n      base: 10000\n"
       "      dims: 8\n      layout: interleaved\n  memory: []\n");
   const RunConfig config = read_written_config(text, "config.yaml");
-  const RunConfig wanted = parsed(
+  const RunConfig expected = parsed(
       "model:\n  layers: 2\n  position: {kind: rope, rope: {dims: 8, layout: interleaved}}\n  attention: {softmax: "
       "{window: 40, carry: {kind: kv, dtype: bf16}}}\n");
-  EXPECT_EQ(dump_config(config), dump_config(wanted));
+  EXPECT_EQ(dump_config(config), dump_config(expected));
   EXPECT_TRUE(was_edited(text + "# more\n"));
   EXPECT_FALSE(was_edited(resealed(text + "# more\n")));
 }

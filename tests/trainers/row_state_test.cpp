@@ -79,10 +79,10 @@ fs::path save(const TemporaryDirectory& folder, const Ranges& ranges) {
 
 void expect_rows(const StatePool& pool, int64_t first_row, const StatePool& all) {
   const std::vector<NamedTensor> mine = pool.tensors();
-  const std::vector<NamedTensor> wanted = all.tensors();
-  ASSERT_EQ(mine.size(), wanted.size());
+  const std::vector<NamedTensor> expected = all.tensors();
+  ASSERT_EQ(mine.size(), expected.size());
   for (size_t i = 0; i < mine.size(); ++i) {
-    EXPECT_TRUE(same_bits(mine[i].tensor, wanted[i].tensor.slice(0, first_row, first_row + pool.rows())))
+    EXPECT_TRUE(same_bits(mine[i].tensor, expected[i].tensor.slice(0, first_row, first_row + pool.rows())))
         << mine[i].name << " from row " << first_row;
   }
 }

@@ -20,7 +20,7 @@ Cluster cluster(ExchangeKind kind, int64_t ranks_per_host) {
 }
 
 TEST(ScalingModel, TimeOfARing) {
-  const Bucket even{.bytes = 4800, .least = 1200, .most = 1200};
+  const Bucket even{.bytes = 4800, .min_part = 1200, .max_part = 1200};
   EXPECT_DOUBLE_EQ(cluster(ExchangeKind::ring, 8).pass(1, even), 0);
   EXPECT_DOUBLE_EQ(cluster(ExchangeKind::ring, 8).pass(4, even), 3 * 0.5 + 3.6);
   // Four hosts with one rank: every hop goes to another host.
@@ -28,21 +28,22 @@ TEST(ScalingModel, TimeOfARing) {
   // Two hosts with two rings; two links of 100 are slower than one of 1000.
   EXPECT_DOUBLE_EQ(cluster(ExchangeKind::ring, 2).pass(4, even), 2 * 0.5 + 3 + 3600.0 / 200);
   // With sixteen links these are faster, and the link within the host limits.
-  const Bucket of_32{.bytes = 3200, .least = 100, .most = 100};
+  const Bucket of_32{.bytes = 3200, .min_part = 100, .max_part = 100};
   EXPECT_DOUBLE_EQ(cluster(ExchangeKind::ring, 16).pass(32, of_32), 30 * 0.5 + 3 + 3.1);
   // The second host has one rank, and one link for all rings.
-  const Bucket of_three{.bytes = 3000, .least = 1000, .most = 1000};
+  const Bucket of_three{.bytes = 3000, .min_part = 1000, .max_part = 1000};
   EXPECT_DOUBLE_EQ(cluster(ExchangeKind::ring, 2).pass(3, of_three), 0.5 + 3 + 20);
   // All of a bucket belongs to one rank: every link carries it whole.
-  EXPECT_DOUBLE_EQ(cluster(ExchangeKind::ring, 8).pass(4, {.bytes = 4800, .least = 0, .most = 4800}), 3 * 0.5 + 4.8);
+  EXPECT_DOUBLE_EQ(cluster(ExchangeKind::ring, 8).pass(4, {.bytes = 4800, .min_part = 0, .max_part = 4800}),
+                   3 * 0.5 + 4.8);
 }
 
 TEST(ScalingModel, TimeOfExchangesInPairs) {
-  const Bucket even{.bytes = 4800, .least = 1200, .most = 1200};
+  const Bucket even{.bytes = 4800, .min_part = 1200, .max_part = 1200};
   EXPECT_DOUBLE_EQ(cluster(ExchangeKind::pairwise, 8).pass(4, even), 3 * (0.5 + 1.2));
   EXPECT_DOUBLE_EQ(cluster(ExchangeKind::pairwise, 2).pass(4, even), (0.5 + 1.2) + 2 * (3 + 12));
   EXPECT_DOUBLE_EQ(cluster(ExchangeKind::pairwise, 1).pass(4, even), 3 * (3 + 12));
-  EXPECT_DOUBLE_EQ(cluster(ExchangeKind::pairwise, 8).pass(4, {.bytes = 4800, .least = 0, .most = 4800}),
+  EXPECT_DOUBLE_EQ(cluster(ExchangeKind::pairwise, 8).pass(4, {.bytes = 4800, .min_part = 0, .max_part = 4800}),
                    3 * (0.5 + 4.8));
 }
 
@@ -56,7 +57,7 @@ TEST(ScalingModel, TimeOfSums) {
 // A pass takes 2 s; buckets are ready at a third, at two thirds and at the end of the sweep.
 TEST(ScalingModel, ASweepHidesAllButItsEnd) {
   const Cluster links{.within_host = {.bandwidth = 4000, .latency = 1}};
-  const StepExchange exchange{.ranks = 2, .buckets = {3, Bucket{.bytes = 8000, .least = 4000, .most = 4000}}};
+  const StepExchange exchange{.ranks = 2, .buckets = {3, Bucket{.bytes = 8000, .min_part = 4000, .max_part = 4000}}};
   const GradientOverlap slow = gradient_overlap(links, exchange, 9);
   EXPECT_DOUBLE_EQ(slow.exchange, 6);
   EXPECT_DOUBLE_EQ(slow.hidden, 4);
@@ -102,14 +103,14 @@ TEST_F(ScalingOfARun, OneRankExchangesNothing) {
 TEST_F(ScalingOfARun, RowsThatDoNotDivideCostEfficiency) {
   links_ = {.ranks_per_host = 4, .within_host = {1e30, 0}, .between_hosts = {1e30, 0}};
   const ScalingPoint five = strong(5);
-  EXPECT_EQ(five.least_rows, 2);
-  EXPECT_EQ(five.most_rows, 3);
+  EXPECT_EQ(five.min_rows, 2);
+  EXPECT_EQ(five.max_rows, 3);
   EXPECT_EQ(five.hosts, 2);
   EXPECT_NEAR(five.step(), 0.07, 1e-9);
   EXPECT_NEAR(five.efficiency, 0.25 / 0.07 / 5, 1e-9);
   const ScalingPoint idle = strong(24);
-  EXPECT_EQ(idle.least_rows, 0);
-  EXPECT_EQ(idle.most_rows, 1);
+  EXPECT_EQ(idle.min_rows, 0);
+  EXPECT_EQ(idle.max_rows, 1);
   EXPECT_NEAR(idle.efficiency, 0.25 / 0.03 / 24, 1e-9);
   for (const int64_t ranks : {2, 5, 24}) {
     EXPECT_NEAR(weak(ranks).efficiency, 1, 1e-9);

@@ -201,8 +201,8 @@ TEST(StepExchange, PartsOfABucketFillIt) {
     for (const int64_t ranks : {2, 8, 512}) {
       const StepExchange exchange = exchanges.of(ranks);
       for (const StepExchange::Bucket& bucket : exchange.buckets) {
-        EXPECT_LE(bucket.least * ranks, bucket.bytes);
-        EXPECT_GE(bucket.most * ranks, bucket.bytes);
+        EXPECT_LE(bucket.min_part * ranks, bucket.bytes);
+        EXPECT_GE(bucket.max_part * ranks, bucket.bytes);
       }
       if (arena == 0) arena = exchange.arena_bytes();
       EXPECT_EQ(exchange.arena_bytes(), arena);

@@ -80,9 +80,9 @@ std::vector<ManifestFile> Manifest::share_of(int rank, int ranks) const {
   std::vector<int64_t> load(static_cast<size_t>(ranks));
   std::vector<ManifestFile> mine;
   for (const ManifestFile& file : sorted) {
-    const auto least = std::min_element(load.begin(), load.end());
-    *least += file.bytes + 1;
-    if (least - load.begin() == rank) mine.push_back(file);
+    const auto min_load = std::min_element(load.begin(), load.end());
+    *min_load += file.bytes + 1;
+    if (min_load - load.begin() == rank) mine.push_back(file);
   }
   return mine;
 }

@@ -174,8 +174,7 @@ void CheckpointReader::visit_part(const std::string& file, const std::function<v
 
 std::string CheckpointReader::read_text(const std::string& file_name) const {
   const ManifestFile& entry = find(file_name);
-  std::string text =
-      read_text_file(path_ / entry.name, {.kind = ErrorKind::checkpoint, .most_bytes = int64_t{1} << 30});
+  std::string text = read_text_file(path_ / entry.name, {.kind = ErrorKind::checkpoint, .max_bytes = int64_t{1} << 30});
   if (checksum_of(std::as_bytes(std::span<const char>(text.data(), text.size()))) != entry.checksum) {
     fail(ErrorKind::checkpoint, "{}: changed while it was read", (path_ / entry.name).string());
   }

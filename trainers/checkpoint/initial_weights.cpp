@@ -34,10 +34,10 @@ std::vector<std::string> not_named(const std::vector<std::string>& names, const 
 }
 
 std::string some_of(const std::vector<std::string>& names) {
-  constexpr size_t kMost = 5;
+  constexpr size_t kMaxListed = 5;
   std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) text += (i == 0 ? "" : ", ") + names[i];
-  return names.size() > kMost ? fmt::format("{} and {} more", text, names.size() - kMost) : text;
+  for (size_t i = 0; i < std::min(names.size(), kMaxListed); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  return names.size() > kMaxListed ? fmt::format("{} and {} more", text, names.size() - kMaxListed) : text;
 }
 
 std::string first_line(const std::string& text) {
@@ -86,11 +86,12 @@ InitialWeights InitialWeights::read(const RunConfig& config, const Tokenizer& to
   }
 
   // Only names and shapes are declared; nothing but buffers is allocated.
-  ParameterStore wanted;
-  const Network network(wanted, config.model, tokenizer.vocabulary_size(), DType::f32);
+  ParameterStore model_store;
+  const Network network(model_store, config.model, tokenizer.vocabulary_size(), DType::f32);
   std::map<std::string, Shape> shapes;
-  for (const ParameterStore::Entry& entry : wanted.entries()) shapes[entry.name] = entry.shape;
-  for (const ParameterStore::Buffer& buffer : wanted.buffers()) shapes["buffer." + buffer.name] = buffer.value.shape();
+  for (const ParameterStore::Entry& entry : model_store.entries()) shapes[entry.name] = entry.shape;
+  for (const ParameterStore::Buffer& buffer : model_store.buffers())
+    shapes["buffer." + buffer.name] = buffer.value.shape();
 
   std::vector<std::string> unused;
   std::string misfit;

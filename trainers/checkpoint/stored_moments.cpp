@@ -37,7 +37,7 @@ StoredSlice slice_of(const std::string& file, const NamedTensor& stored) {
 }
 
 // A moment to be loaded, and the ranges of it that have been loaded.
-struct Wanted {
+struct Needed {
   Moment moment;
   std::vector<ArenaRange> loaded;
 };
@@ -45,15 +45,15 @@ struct Wanted {
 class Loading {
  public:
   Loading(const ParameterStore& store, const Optimizer& optimizer) {
-    for (const Moment& moment : optimizer.moments()) wanted_[moment.name].push_back({moment, {}});
+    for (const Moment& moment : optimizer.moments()) needed_[moment.name].push_back({moment, {}});
     for (const ParameterStore::Entry& entry : store.entries()) parameters_.insert(entry.name);
   }
 
   void take(const std::string& file, const NamedTensor& stored) {
     const StoredSlice slice = slice_of(file, stored);
-    const auto found = wanted_.find(slice.name);
-    if (found == wanted_.end()) {
-      // A slice that is not wanted belongs to another rank, or else to another model.
+    const auto found = needed_.find(slice.name);
+    if (found == needed_.end()) {
+      // A slice that is not needed belongs to another rank, or else to another model.
       if (parameters_.count(slice.name.substr(slice.name.find('.') + 1)) > 0) return;
       fail(ErrorKind::checkpoint, "{}.h5: {} is not in this model; the checkpoint is of another model", file,
            stored.name);
@@ -79,7 +79,7 @@ class Loading {
 
   // Describes the first moment that is incomplete or has a slice twice; empty when all are loaded.
   std::string missing() const {
-    for (const auto& [name, slices] : wanted_) {
+    for (const auto& [name, slices] : needed_) {
       for (const auto& [moment, loaded] : slices) {
         std::vector<ArenaRange> ranges = loaded;
         std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
@@ -92,7 +92,7 @@ class Loading {
   }
 
  private:
-  std::map<std::string, std::vector<Wanted>> wanted_;
+  std::map<std::string, std::vector<Needed>> needed_;
   std::set<std::string> parameters_;
 };
 

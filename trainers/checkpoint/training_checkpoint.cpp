@@ -20,14 +20,14 @@ namespace {
 
 constexpr const char* kAveragePart = "ema";
 
-// Fills `wanted` from the tensors of a part, with at most one file in memory. Throws an error that names the tensor
-// when one is missing, has another shape or is not wanted.
-void load_part(const CheckpointReader& reader, const std::string& file, const std::vector<NamedTensor>& wanted) {
+// Fills `tensors` from the tensors of a part, with at most one file in memory. Throws an error that names the tensor
+// when one is missing, has another shape or is not needed.
+void load_part(const CheckpointReader& reader, const std::string& file, const std::vector<NamedTensor>& tensors) {
   if (!reader.has_part(file)) {
     fail(ErrorKind::checkpoint, "{}: has no {}.h5; use another checkpoint of the run", reader.path().string(), file);
   }
   std::map<std::string, Tensor> left;
-  for (const NamedTensor& tensor : wanted) left.emplace(tensor.name, tensor.tensor);
+  for (const NamedTensor& tensor : tensors) left.emplace(tensor.name, tensor.tensor);
   std::string unknown;
   reader.visit_part(file, [&](const NamedTensor& stored) {
     const auto found = left.find(stored.name);

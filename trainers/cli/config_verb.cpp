@@ -76,11 +76,11 @@ void run(const Arguments& arguments, bool wants_print, const ConfigVerb& verb) {
 
 }  // namespace
 
-std::vector<ConfigKey> find_config_keys(const std::vector<ConfigKey>& keys, const std::string& wanted) {
+std::vector<ConfigKey> find_config_keys(const std::vector<ConfigKey>& keys, const std::string& requested) {
   std::string name;
-  for (size_t begin = 0; begin <= wanted.size();) {
-    const size_t end = std::min(wanted.find('.', begin), wanted.size());
-    const std::string part = wanted.substr(begin, end - begin);
+  for (size_t begin = 0; begin <= requested.size();) {
+    const size_t end = std::min(requested.find('.', begin), requested.size());
+    const std::string part = requested.substr(begin, end - begin);
     const bool is_index = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
     name = join_key(name, is_index ? "N" : part);
     begin = end + 1;
@@ -91,7 +91,7 @@ std::vector<ConfigKey> find_config_keys(const std::vector<ConfigKey>& keys, cons
   }
   if (found.empty()) {
     const std::string meant = nearest_config_key(keys, name);
-    fail(ErrorKind::config, "{}: no such key; {}quire config --list shows all keys", wanted,
+    fail(ErrorKind::config, "{}: no such key; {}quire config --list shows all keys", requested,
          meant.empty() ? "" : fmt::format("did you mean {}? ", meant));
   }
   return found;

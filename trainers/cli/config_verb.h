@@ -39,8 +39,8 @@ ConfigVerb config_verb_for() {
 
 void add_config_verb(Verb& program, ConfigVerb verb);
 
-// Returns the keys that `wanted` names: one key (an index may stand for N) or all keys of a section. Throws
+// Returns the keys that `requested` names: one key (an index may stand for N) or all keys of a section. Throws
 // Error(config) when there is none.
-std::vector<ConfigKey> find_config_keys(const std::vector<ConfigKey>& keys, const std::string& wanted);
+std::vector<ConfigKey> find_config_keys(const std::vector<ConfigKey>& keys, const std::string& requested);
 
 }  // namespace quire

@@ -104,11 +104,12 @@ void print_result(const Arguments& arguments, const LoadedModel& model, const Ev
 
 // Returns the numbers of the documents with these names, ascending; none means all. A name that several documents have
 // selects all of them.
-std::vector<int64_t> numbers_of(const std::vector<std::string>& wanted, const Split& split, const std::string& name) {
-  if (wanted.empty()) return {};
+std::vector<int64_t> numbers_of(const std::vector<std::string>& requested, const Split& split,
+                                const std::string& name) {
+  if (requested.empty()) return {};
   std::vector<std::string> names;
   for (int64_t document = 0; document < split.documents(); ++document) names.push_back(split.name(document));
-  for (const std::string& one : wanted) {
+  for (const std::string& one : requested) {
     if (std::find(names.begin(), names.end(), one) != names.end()) continue;
     const std::string meant = did_you_mean(names, one);
     fail(ErrorKind::config, "--document: split {} has no document '{}'{}", name, one,
@@ -116,7 +117,8 @@ std::vector<int64_t> numbers_of(const std::vector<std::string>& wanted, const Sp
   }
   std::vector<int64_t> numbers;
   for (size_t i = 0; i < names.size(); ++i) {
-    if (std::find(wanted.begin(), wanted.end(), names[i]) != wanted.end()) numbers.push_back(static_cast<int64_t>(i));
+    if (std::find(requested.begin(), requested.end(), names[i]) != requested.end())
+      numbers.push_back(static_cast<int64_t>(i));
   }
   return numbers;
 }

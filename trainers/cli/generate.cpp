@@ -48,7 +48,7 @@ std::string read_standard_input() {
 std::string prompt_of(const Arguments& arguments) {
   if (arguments.prompt == "-") return read_standard_input();
   if (arguments.prompt_file.empty()) return arguments.prompt;
-  return read_text_file(arguments.prompt_file, {.kind = ErrorKind::data, .most_bytes = kLongestPrompt});
+  return read_text_file(arguments.prompt_file, {.kind = ErrorKind::data, .max_bytes = kLongestPrompt});
 }
 
 void run(const Arguments& arguments) {

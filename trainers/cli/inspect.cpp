@@ -87,16 +87,17 @@ void print_checkpoint(const Json& json) {
   print(fmt::format("  carried state {}; trained on corpus {}, tokenizer {}\n", size_text(json.at("state"), "bytes"),
                     text(json, "corpus"), text(json, "tokenizer")));
   for (const Json& row : json.at("state").at("rows")) {
-    int64_t least = -1;
-    int64_t most = -1;
+    int64_t min_tokens = -1;
+    int64_t max_tokens = -1;
     for (const auto& [name, length] : row.at("lengths").items()) {
       const auto value = length.get<int64_t>();
-      least = least < 0 ? value : std::min(least, value);
-      most = std::max(most, value);
+      min_tokens = min_tokens < 0 ? value : std::min(min_tokens, value);
+      max_tokens = std::max(max_tokens, value);
     }
-    const std::string carried = most < 0        ? "carries nothing"
-                                : least == most ? fmt::format("carries {} tokens", most)
-                                                : fmt::format("carries {} to {} tokens", least, most);
+    const std::string carried = max_tokens < 0 ? "carries nothing"
+                                : min_tokens == max_tokens
+                                    ? fmt::format("carries {} tokens", max_tokens)
+                                    : fmt::format("carries {} to {} tokens", min_tokens, max_tokens);
     const std::string reads = row.at("place").is_null() ? "between documents"
                                                         : fmt::format("in document {} of the order, position {}",
                                                                       text(row, "place"), text(row, "offset"));

@@ -182,7 +182,7 @@ void run(const Arguments& arguments) {
                                 {"samples", options.samples},
                                 {"cells", cells_to_json(result)},
                                 {"tokens", result.tokens},
-                                {"resident_bytes", most_resident_bytes()},
+                                {"resident_bytes", max_resident_bytes()},
                                 {"seconds", result.seconds}};
     print_json(json);
     return draw(arguments, options, result);
@@ -192,7 +192,7 @@ void run(const Arguments& arguments) {
   print_table(options, result, "whole answer", &NeedleCell::exact);
   print_table(options, result, "one token", &NeedleCell::one_token);
   print(fmt::format("  {} tokens, {:.1f} s, {:.0f} tokens/s, {} MiB resident\n", result.tokens, result.seconds,
-                    static_cast<double>(result.tokens) / result.seconds, most_resident_bytes() >> 20));
+                    static_cast<double>(result.tokens) / result.seconds, max_resident_bytes() >> 20));
   draw(arguments, options, result);
   if (!arguments.svg.empty()) print(fmt::format("  {}\n", arguments.svg));
 }

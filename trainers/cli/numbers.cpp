@@ -41,16 +41,16 @@ std::string finite_number(const std::string& text) {
   return fmt::format("{} is not a finite number", text);
 }
 
-std::string number_in_range(const std::string& text, double least, double most) {
+std::string number_in_range(const std::string& text, double min, double max) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size()) return fmt::format("{} is not a number", text);
-  if (value >= least && value <= most) return {};
-  return fmt::format("must be at least {} and at most {}, got {}", least, most, text);
+  if (value >= min && value <= max) return {};
+  return fmt::format("must be at least {} and at most {}, got {}", min, max, text);
 }
 
-std::function<std::string(const std::string&)> whole_number(int64_t least, int64_t most) {
-  return [least, most](const std::string& text) -> std::string {
+std::function<std::string(const std::string&)> whole_number(int64_t min, int64_t max) {
+  return [min, max](const std::string& text) -> std::string {
     int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error == std::errc::invalid_argument || end != text.data() + text.size()) {
@@ -58,8 +58,8 @@ std::function<std::string(const std::string&)> whole_number(int64_t least, int64
       return meant ? fmt::format("expects a whole number, got '{}'; write {}", text, *meant)
                    : fmt::format("expects a whole number, got '{}'", text);
     }
-    if (error == std::errc{} && value >= least && value <= most) return "";
-    return fmt::format("must be at least {} and at most {}, got {}", least, most, text);
+    if (error == std::errc{} && value >= min && value <= max) return "";
+    return fmt::format("must be at least {} and at most {}, got {}", min, max, text);
   };
 }
 

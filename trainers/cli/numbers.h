@@ -11,10 +11,10 @@ namespace quire {
 // Every option whose variable is a uint64_t or a double has one of these two checks (verb.cpp).
 std::string seed_number(const std::string& text);    // digits only, below 2^64
 std::string finite_number(const std::string& text);  // not nan, and within the range of double
-std::string number_in_range(const std::string& text, double least, double most);
+std::string number_in_range(const std::string& text, double min, double max);
 
-// For Option::check: the option takes a whole number from `least` to `most`. For 1e3 or 4k the message says how to
+// For Option::check: the option takes a whole number from `min` to `max`. For 1e3 or 4k the message says how to
 // write the number.
-std::function<std::string(const std::string&)> whole_number(int64_t least, int64_t most);
+std::function<std::string(const std::string&)> whole_number(int64_t min, int64_t max);
 
 }  // namespace quire

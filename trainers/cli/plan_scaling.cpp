@@ -27,9 +27,8 @@ void print_points(const std::vector<ScalingPoint>& points) {
                     "rows a rank", "MB sent", "compute ms", "exchange ms", "hidden ms", "step ms", "tokens/s",
                     "efficiency"));
   for (const ScalingPoint& point : points) {
-    const std::string rows = point.least_rows == point.most_rows
-                                 ? fmt::format("{}", point.most_rows)
-                                 : fmt::format("{}-{}", point.least_rows, point.most_rows);
+    const std::string rows = point.min_rows == point.max_rows ? fmt::format("{}", point.max_rows)
+                                                              : fmt::format("{}-{}", point.min_rows, point.max_rows);
     print(fmt::format("  {:>7} {:>6} {:>12} {:>9.2f} {:>11.2f} {:>12.3f} {:>10.3f} {:>10.2f} {:>12.0f} {:>9.1f} %\n",
                       point.ranks, point.hosts, rows, point.exchange.bytes_sent() / 1e6, kMs * point.compute,
                       kMs * point.exchange_time, kMs * point.hidden, kMs * point.step(), point.tokens_per_second,
@@ -45,8 +44,8 @@ nlohmann::ordered_json to_json(const std::vector<ScalingPoint>& points) {
         {"ranks", point.ranks},
         {"hosts", point.hosts},
         {"rows", point.rows},
-        {"least_rows", point.least_rows},
-        {"most_rows", point.most_rows},
+        {"least_rows", point.min_rows},
+        {"most_rows", point.max_rows},
         {"gradient_bytes", exchange.gradient_bytes()},
         {"weight_bytes", exchange.weight_bytes()},
         {"sum_bytes", exchange.sum_bytes()},

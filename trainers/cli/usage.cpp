@@ -161,8 +161,8 @@ bool has_word(std::string_view words, std::string_view word) {
 std::string as_override(const CLI::App& verb, const std::string& name, const std::string& value, const ListKeys& keys) {
   const CLI::Option* overrides = overrides_of(verb);
   if (overrides == nullptr || !keys) return "";
-  std::string wanted = name;
-  std::replace(wanted.begin(), wanted.end(), '-', '_');
+  std::string requested = name;
+  std::replace(requested.begin(), requested.end(), '-', '_');
   // Verbs that only read a model take few keys, and name them in their help.
   const bool any = verb.get_option_no_throw("CHECKPOINT") == nullptr;
   const auto is_taken = [&](const ConfigKey& key) {
@@ -170,10 +170,10 @@ std::string as_override(const CLI::App& verb, const std::string& name, const std
   };
   for (const ConfigKey& key : keys()) {
     if (!is_taken(key) || key.key.find(".N.") != std::string::npos) continue;
-    if (key.key == name || key.key.substr(key.key.rfind('.') + 1) == wanted) {
+    if (key.key == name || key.key.substr(key.key.rfind('.') + 1) == requested) {
       return value.empty() ? key.key + "=VALUE" : fmt::format("{}={}", key.key, value);
     }
-    if (has_word(key.meant, wanted)) return key.key + "=VALUE";
+    if (has_word(key.meant, requested)) return key.key + "=VALUE";
   }
   return "";
 }
@@ -186,8 +186,8 @@ std::string describe_option(const CLI::App& verb, const std::string& given, cons
   std::string name = option.substr(std::min(option.find_first_not_of('-'), option.size()));
   std::replace(name.begin(), name.end(), '_', '-');
   const std::vector<std::string> known = options_of(verb);
-  const auto is_known = [&](std::string_view wanted) {
-    return std::find(known.begin(), known.end(), wanted) != known.end();
+  const auto is_known = [&](std::string_view requested) {
+    return std::find(known.begin(), known.end(), requested) != known.end();
   };
   std::string meant;
   if (is_known(name)) meant = "--" + name;

@@ -42,8 +42,8 @@ Option* Option::capture_default_str() {
   return this;
 }
 
-Option* Option::expected(int least, int most) {
-  option_.expected(least, most);
+Option* Option::expected(int min, int max) {
+  option_.expected(min, max);
   return this;
 }
 
@@ -57,8 +57,8 @@ Option* Option::excludes(Option* other) {
   return this;
 }
 
-Option* Option::range(double least, double most) {
-  option_.check([least, most](const std::string& text) { return number_in_range(text, least, most); });
+Option* Option::range(double min, double max) {
+  option_.check([min, max](const std::string& text) { return number_in_range(text, min, max); });
   return this;
 }
 

@@ -20,11 +20,11 @@ class Option {
   explicit Option(CLI::Option& option) : option_(option) {}
   Option* type_name(const std::string& name);
   Option* required();
-  Option* capture_default_str();             // --help shows the variable's present value
-  Option* expected(int least, int most);     // the number of values that follow
-  Option* needs(Option* other);              // may only be given with `other`
-  Option* excludes(Option* other);           // may not be given with `other`
-  Option* range(double least, double most);  // the allowed numbers
+  Option* capture_default_str();          // --help shows the variable's present value
+  Option* expected(int min, int max);     // the number of values that follow
+  Option* needs(Option* other);           // may only be given with `other`
+  Option* excludes(Option* other);        // may not be given with `other`
+  Option* range(double min, double max);  // the allowed numbers
   Option* one_of(std::vector<std::string> texts);
   Option* allow_empty();  // an empty value is allowed, for texts
   // returns an empty text for a good value

@@ -9,15 +9,15 @@ namespace quire {
 
 namespace {
 
-constexpr int64_t kMostBins = 100000;
+constexpr int64_t kMaxBins = 100000;
 
 }  // namespace
 
 PositionBins::PositionBins(int64_t longest, int64_t width) : width_(width) {
-  if (width_ > 0 && longest / width_ >= kMostBins) {
+  if (width_ > 0 && longest / width_ >= kMaxBins) {
     fail(ErrorKind::config,
          "--bins {}: the longest document has {} targets, which is more than {} bins; give {} or more", width_, longest,
-         kMostBins, longest / kMostBins + 1);
+         kMaxBins, longest / kMaxBins + 1);
   }
 }
 

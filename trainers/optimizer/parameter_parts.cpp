@@ -57,10 +57,10 @@ ParameterParts::ParameterParts(const ParameterStore& store, const RankPlace& pla
     }
     for (int64_t rank = 0; rank <= place.ranks; ++rank) {
       int64_t bound = 0;  // end of the entries of the ranks so far
-      for (size_t i = 0; i < bucket.held.size(); ++i) {
+      for (size_t i = 0; i < bucket.entries.size(); ++i) {
         if (owners[i] >= rank) break;
-        bound = i + 1 < bucket.held.size() ? store.entries()[bucket.held[i + 1]].offset - bucket.range.begin
-                                           : bucket.range.size();
+        bound = i + 1 < bucket.entries.size() ? store.entries()[bucket.entries[i + 1]].offset - bucket.range.begin
+                                              : bucket.range.size();
       }
       bucket.bounds.push_back(bound);
     }
@@ -72,7 +72,7 @@ ParameterParts::ParameterParts(const ParameterStore& store, const RankPlace& pla
       owners.clear();
     }
     buckets_.back().range.end = next.range.end;
-    buckets_.back().held.push_back(next.entry);
+    buckets_.back().entries.push_back(next.entry);
     // The middle of the parameter decides, so that ranks get equal shares of the whole arena.
     owners.push_back((next.range.begin + next.range.end) / 2 * place.ranks / std::max<int64_t>(total, 1));
   }

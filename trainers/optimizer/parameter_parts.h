@@ -38,8 +38,8 @@ class ParameterParts {
 
   struct Bucket {
     ArenaRange range;
-    PartBounds bounds;         // elements counted from range.begin
-    std::vector<size_t> held;  // entries of the store, including the alignment gaps after them
+    PartBounds bounds;            // elements counted from range.begin
+    std::vector<size_t> entries;  // entries of the store, including the alignment gaps after them
   };
   // The buckets in the order of the arena, without gaps.
   const std::vector<Bucket>& buckets() const { return buckets_; }

@@ -69,7 +69,7 @@ int64_t heap_bytes() {
 
 }  // namespace
 
-int64_t most_resident_bytes() {
+int64_t max_resident_bytes() {
   struct rusage usage {};
   getrusage(RUSAGE_SELF, &usage);
   return usage.ru_maxrss * 1024;
@@ -147,8 +147,8 @@ BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, c
   result.model_flops = training_flops(config.model, vocabulary, config.data.rows, config.data.subsequence);
   result.peak_bytes = allocator.stats().peak_bytes;
   result.state_bytes = training.state->bytes();
-  result.held_bytes = allocator.stats().bytes_from_system;
-  result.resident_bytes = most_resident_bytes();
+  result.allocated_bytes = allocator.stats().bytes_from_system;
+  result.resident_bytes = max_resident_bytes();
   result.system_allocations = allocator.stats().system_allocations - allocations;
   result.heap_growth_bytes = heap_bytes() - heap;
   if (options.profile) {
@@ -177,7 +177,7 @@ nlohmann::ordered_json to_json(const BenchmarkResult& result, const std::string&
       {"model_flops_share", result.model_flops_share()},
       {"peak_bytes", result.peak_bytes},
       {"state_bytes", result.state_bytes},
-      {"held_bytes", result.held_bytes},
+      {"held_bytes", result.allocated_bytes},
       {"resident_bytes", result.resident_bytes},
       {"system_allocations", result.system_allocations},
       {"heap_growth_bytes", result.heap_growth_bytes},

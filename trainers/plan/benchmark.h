@@ -26,8 +26,8 @@ struct BenchmarkResult {
   double measured_bandwidth = 0;   // bytes per second of a large sum with the same threads; when profiling
   int64_t peak_bytes = 0;          // largest number of bytes in tensors at one time
   int64_t state_bytes = 0;
-  int64_t held_bytes = 0;      // tensors and free blocks of the allocator
-  int64_t resident_bytes = 0;  // largest resident memory of the process
+  int64_t allocated_bytes = 0;  // tensors and free blocks of the allocator
+  int64_t resident_bytes = 0;   // largest resident memory of the process
   // Counted during the timed steps: calls of the tensor allocator that reached the system, and growth of the heap.
   int64_t system_allocations = 0;
   int64_t heap_growth_bytes = 0;
@@ -46,7 +46,7 @@ double roofline_seconds(const BenchmarkResult& result, const OpStats& op);
 double training_flops(const ModelConfig& model, int64_t vocabulary, int64_t rows, int64_t subsequence);
 
 // Returns the largest resident memory of this process so far.
-int64_t most_resident_bytes();
+int64_t max_resident_bytes();
 
 // Needs no corpus: token ids are random; a document begins in every row once and then continues.
 BenchmarkResult run_benchmark(const RunConfig& config, const Machine& machine, const BenchmarkOptions& options);

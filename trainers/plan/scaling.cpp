@@ -21,18 +21,18 @@ double Cluster::pass(int64_t ranks, const StepExchange::Bucket& bucket) const {
   const bool several_on_host = std::min(ranks, ranks_per_host) > 1;
   if (kind == ExchangeKind::pairwise) {
     const auto rounds = [&](int64_t count, const Link& link) {
-      return count == 0 ? 0.0 : real(count) * (link.latency + real(bucket.most) / link.bandwidth);
+      return count == 0 ? 0.0 : real(count) * (link.latency + real(bucket.max_part) / link.bandwidth);
     };
     return rounds(on_host - 1, within_host) + rounds(ranks - on_host, between_hosts);
   }
   double per_byte = several_on_host ? 1 / within_host.bandwidth : 0;
   if (all_hosts > 1) per_byte = std::max(per_byte, 1 / (real(on_host) * between_hosts.bandwidth));
   const double latency = real(ranks - all_hosts) * within_host.latency + real(all_hosts - 1) * between_hosts.latency;
-  return latency + real(bucket.bytes - bucket.least) * per_byte;
+  return latency + real(bucket.bytes - bucket.min_part) * per_byte;
 }
 
 double Cluster::all_reduce(int64_t ranks, int64_t bytes) const {
-  return 2 * pass(ranks, {.bytes = bytes, .least = bytes / ranks, .most = (bytes + ranks - 1) / ranks});
+  return 2 * pass(ranks, {.bytes = bytes, .min_part = bytes / ranks, .max_part = (bytes + ranks - 1) / ranks});
 }
 
 double Cluster::host_exchange(int64_t ranks) const {
@@ -77,13 +77,13 @@ ScalingPoint ScalingModel::weak(int64_t ranks, int64_t rows) const {
 
 ScalingPoint ScalingModel::point(int64_t ranks, int64_t rows) const {
   ScalingPoint result{.ranks = ranks, .hosts = cluster_.hosts(ranks), .rows = rows, .exchange = exchanges_.of(ranks)};
-  result.least_rows = rows / ranks;
-  result.most_rows = (rows + ranks - 1) / ranks;
-  result.compute = compute_.of(result.most_rows);
+  result.min_rows = rows / ranks;
+  result.max_rows = (rows + ranks - 1) / ranks;
+  result.compute = compute_.of(result.max_rows);
   if (ranks > 1) {
     // Gradients are sent only during the sweep of the last block of rows.
-    const int64_t blocks = std::min(config_.data.accumulate, result.most_rows);
-    const int64_t last_rows = result.most_rows - result.most_rows * (blocks - 1) / blocks;
+    const int64_t blocks = std::min(config_.data.accumulate, result.max_rows);
+    const int64_t last_rows = result.max_rows - result.max_rows * (blocks - 1) / blocks;
     const GradientOverlap overlap =
         gradient_overlap(cluster_, result.exchange, compute_.backward * compute_.row * real(last_rows));
     result.hidden = overlap.hidden;

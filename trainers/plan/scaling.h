@@ -62,9 +62,9 @@ struct ComputeTime {
 struct ScalingPoint {
   int64_t ranks = 1;
   int64_t hosts = 1;
-  int64_t rows = 0;        // rows of all ranks
-  int64_t least_rows = 0;  // rows of the rank with fewest; 0: some ranks only wait
-  int64_t most_rows = 0;
+  int64_t rows = 0;      // rows of all ranks
+  int64_t min_rows = 0;  // rows of the rank with fewest; 0: some ranks only wait
+  int64_t max_rows = 0;
   StepExchange exchange;
   double compute = 0;        // for the rank with the largest number of rows
   double exchange_time = 0;  // for everything that is exchanged

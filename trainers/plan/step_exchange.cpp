@@ -60,11 +60,11 @@ StepExchange StepExchanges::of(int64_t ranks) const {
   const ParameterParts parts(training_->store, {0, static_cast<int>(ranks)}, cut_);
   for (const ParameterParts::Bucket& bucket : parts.buckets()) {
     StepExchange::Bucket& one = exchange.buckets.emplace_back();
-    one.bytes = one.least = bucket.range.size() * item;
+    one.bytes = one.min_part = bucket.range.size() * item;
     for (size_t rank = 0; rank + 1 < bucket.bounds.size(); ++rank) {
       const int64_t bytes = (bucket.bounds[rank + 1] - bucket.bounds[rank]) * item;
-      one.least = std::min(one.least, bytes);
-      one.most = std::max(one.most, bytes);
+      one.min_part = std::min(one.min_part, bytes);
+      one.max_part = std::max(one.max_part, bytes);
     }
   }
   return exchange;

@@ -1,4 +1,4 @@
-// What the ranks of a run exchange in one step (trainers/step/step.cpp), counted without running it.
+// Counts what the ranks of a run exchange in one step (trainers/step/step.cpp), without running it.
 #pragma once
 
 #include <vector>
@@ -13,9 +13,9 @@ namespace quire {
 //   an all_gather of every bucket of weights, after the update
 struct StepExchange {
   struct Bucket {
-    int64_t bytes = 0;  // bytes of gradients, and the same number of weights
-    int64_t least = 0;  // bytes of the smallest part of a rank
-    int64_t most = 0;   // bytes of the largest part of a rank
+    int64_t bytes = 0;     // bytes of gradients, and the same number of weights
+    int64_t min_part = 0;  // bytes of the smallest part of a rank
+    int64_t max_part = 0;  // bytes of the largest part of a rank
   };
   int64_t ranks = 1;
   std::vector<Bucket> buckets = {};   // in the order of the arena

@@ -122,7 +122,7 @@ Plan make_whole_plan(const RunConfig& config, int64_t ranks, int threads) {
     RunConfig evaluation = evaluation_config(config);
     evaluation.data.rows = (evaluation.evaluate.rows + ranks - 1) / ranks;
     allocator.reset_peak();
-    const int64_t held = allocator.stats().bytes_from_system;
+    const int64_t blocks_before = allocator.stats().bytes_from_system;
     const ModelReading reading = reading_of(evaluation.model, evaluation.data.subsequence, Purpose::evaluate);
     const Network network(training.store, reading.model, vocabulary, dtype);
     StatePool state(network.declared.state, evaluation.data.rows, evaluation.data.subsequence, dtype, kMeta);
@@ -132,7 +132,7 @@ Plan make_whole_plan(const RunConfig& config, int64_t ranks, int threads) {
     const StateView view = state.view(0, evaluation.data.rows);
     network.model.loss({.tape = tape, .batch = batch, .state = view});
     plan.evaluation = peak() - persistent;
-    plan.evaluation_blocks = allocator.stats().bytes_from_system - held;
+    plan.evaluation_blocks = allocator.stats().bytes_from_system - blocks_before;
   }
 
   int64_t all_moments = 0;

@@ -100,11 +100,11 @@ std::vector<nlohmann::ordered_json> read_metrics(const fs::path& path) {
   return objects;
 }
 
-int64_t last_logged_step(const fs::path& path, int64_t most) {
+int64_t last_logged_step(const fs::path& path, int64_t last_step) {
   int64_t last = 0;
   for_each_object(path, [&](const nlohmann::ordered_json& object) {
     const int64_t step = step_of(object);
-    if (step <= most) last = std::max(last, step);
+    if (step <= last_step) last = std::max(last, step);
   });
   return last;
 }

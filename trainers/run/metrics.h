@@ -28,8 +28,8 @@ class MetricsLog {
 // for other damage, and when the path is no regular file.
 std::vector<nlohmann::ordered_json> read_metrics(const std::filesystem::path& path);
 
-// Returns the largest step that a line has, at most `most`; 0 when there is none.
-int64_t last_logged_step(const std::filesystem::path& path, int64_t most);
+// Returns the largest step that a line has, at most `last_step`; 0 when there is none.
+int64_t last_logged_step(const std::filesystem::path& path, int64_t last_step);
 
 // Removes the lines of steps after `step`, before a run continues from there. The file is replaced as a whole.
 void truncate_metrics_after(const std::filesystem::path& path, int64_t step);

@@ -33,7 +33,7 @@ std::string describe_jump(const RunConfig& before, const RunConfig& after, int64
 
 RunFile read_run_file(const std::filesystem::path& path) {
   constexpr int64_t kLongest = int64_t{16} << 20;
-  const std::string text = read_text_file(path, {.kind = ErrorKind::config, .most_bytes = kLongest});
+  const std::string text = read_text_file(path, {.kind = ErrorKind::config, .max_bytes = kLongest});
   const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
   return {path, read_written_config(text, path.string(), folder.string()), was_edited(text)};
 }

@@ -25,7 +25,7 @@ bool holds_run(const std::filesystem::path& path) {
 
 constexpr const char* kLock = ".lock";
 
-bool is_held_by_another(int descriptor, int how) {
+bool is_locked_by_another(int descriptor, int how) {
   int result = 0;
   do {
     result = ::flock(descriptor, how | LOCK_NB);
@@ -84,7 +84,7 @@ RunDirectory::RunDirectory(std::filesystem::path path, bool lock)
   if (descriptor_ < 0) fail(ErrorKind::disk, "{}: cannot be opened: {}", path_.string(), std::strerror(errno));
   if (!lock) return;
   // On file systems without locks the run has none.
-  if (is_held_by_another(descriptor_, LOCK_EX)) {
+  if (is_locked_by_another(descriptor_, LOCK_EX)) {
     ::close(descriptor_);
     fail_for_running(path_, "");
   }
@@ -97,7 +97,7 @@ void RunDirectory::lock_on_all_hosts(std::chrono::milliseconds patience) {
   if (lock_ < 0) return;
   const auto until = std::chrono::steady_clock::now() + patience;
   bool told = false;
-  while (is_held_by_another(lock_, LOCK_EX)) {
+  while (is_locked_by_another(lock_, LOCK_EX)) {
     if (std::chrono::steady_clock::now() >= until) fail_for_running(path_, holder_of(lock_));
     if (!told) {
       log_info(fmt::format("{}: the run is held by {}; waiting, since a host that has crashed holds it for up to {} s",
@@ -162,14 +162,14 @@ RunDirectory RunDirectory::of_root(const std::filesystem::path& path) {
 }
 
 bool RunDirectory::is_in_use(const std::filesystem::path& path) {
-  const auto is_held = [](const std::filesystem::path& locked, int flags) {
+  const auto is_locked = [](const std::filesystem::path& locked, int flags) {
     const int descriptor = ::open(locked.c_str(), flags | O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) return false;
-    const bool held = is_held_by_another(descriptor, LOCK_SH);
+    const bool locked_by_another = is_locked_by_another(descriptor, LOCK_SH);
     ::close(descriptor);
-    return held;
+    return locked_by_another;
   };
-  return is_held(path, O_DIRECTORY) || is_held(path / kLock, O_NOFOLLOW | O_NONBLOCK);
+  return is_locked(path, O_DIRECTORY) || is_locked(path / kLock, O_NOFOLLOW | O_NONBLOCK);
 }
 
 std::filesystem::path default_run_directory(const std::string& name) {

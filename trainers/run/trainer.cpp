@@ -141,7 +141,7 @@ std::string Trainer::describe_reading() const {
 
 // Describes the hosts of the ranks and the library that carries their tensors.
 std::string Trainer::describe_ranks() const {
-  constexpr size_t kMostHosts = 8;
+  constexpr size_t kMaxHosts = 8;
   std::vector<std::pair<std::string, int>> hosts;
   for (const std::string& host : ranks_.hosts()) {
     const auto found = std::find_if(hosts.begin(), hosts.end(), [&](const auto& one) { return one.first == host; });
@@ -149,9 +149,9 @@ std::string Trainer::describe_ranks() const {
   }
   std::vector<std::string> places;
   for (const auto& [host, count] : hosts) {
-    if (places.size() < kMostHosts) places.push_back(fmt::format("{} on {}", count, host));
+    if (places.size() < kMaxHosts) places.push_back(fmt::format("{} on {}", count, host));
   }
-  if (hosts.size() > kMostHosts) places.push_back(fmt::format("{} more hosts", hosts.size() - kMostHosts));
+  if (hosts.size() > kMaxHosts) places.push_back(fmt::format("{} more hosts", hosts.size() - kMaxHosts));
   const std::string over = ranks_.collectives().description();
   return fmt::format("{} ranks ({}){}; rank 0 has {} of {} rows and {} of {} moments", ranks_.size(),
                      fmt::join(places, ", "), over.empty() ? "" : " over " + over,

@@ -9,8 +9,8 @@ namespace quire {
 GradientReducer::GradientReducer(const ParameterStore& store, const ParameterParts& parts)
     : store_(store), parts_(parts) {
   for (size_t bucket = 0; bucket < parts.buckets().size(); ++bucket) {
-    open_.push_back(parts.buckets()[bucket].held.size());
-    for (const size_t entry : parts.buckets()[bucket].held) {
+    open_.push_back(parts.buckets()[bucket].entries.size());
+    for (const size_t entry : parts.buckets()[bucket].entries) {
       bucket_of_[store.entries()[entry].variable.gradient().get()] = bucket;
     }
   }
@@ -48,7 +48,7 @@ void GradientReducer::flush(Ranks& ranks) {
 void GradientReducer::begin_anew() {
   left_ = 0;
   done_.clear();
-  for (size_t bucket = 0; bucket < open_.size(); ++bucket) open_[bucket] = parts_.buckets()[bucket].held.size();
+  for (size_t bucket = 0; bucket < open_.size(); ++bucket) open_[bucket] = parts_.buckets()[bucket].entries.size();
 }
 
 // Takes root's order. Root's sweep may not reach all buckets, and a rank without rows has no sweep.

@@ -67,13 +67,13 @@ Machine Machine::choose(const RunSection& run) {
   if (device == kCpu && run.precision == Precision::bf16) {
     fail(ErrorKind::config, "run.precision: bf16 is refused on the CPU, where it is slower than f32; use f32");
   }
-  const bool wanted = run.device == DeviceChoice::automatic;
+  const bool automatic = run.device == DeviceChoice::automatic;
   return {
       .device = device,
       .dtype = computing_type(run.precision, device.kind),
       .backend = device == kCpu ? report.cpu : load_cuda().gpu,
-      .without_gpu = wanted ? load_cuda().reason : "",
-      .gpu_expected = wanted && load_cuda().expected,
+      .without_gpu = automatic ? load_cuda().reason : "",
+      .gpu_expected = automatic && load_cuda().expected,
   };
 }
 

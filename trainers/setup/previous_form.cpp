@@ -214,7 +214,7 @@ class Converter {
     }
   }
 
-  // What another kind had from the layer before, and would lose, as (new name, value).
+  // Returns the values that another kind had from the layer before, and would lose, as (new name, value).
   static std::vector<std::pair<std::string, std::string>> inherited(const PreviousValues& before,
                                                                     const PreviousValues& given,
                                                                     const PreviousValues& after) {

@@ -11,7 +11,7 @@
 
 namespace quire {
 
-// What becomes of the value, where it is not the same under the new name.
+// Says what becomes of the value, where it is not the same under the new name.
 enum class KeyChange {
   none,
   into_section,  // the value becomes the key `kind` of a section
@@ -85,7 +85,7 @@ bool applies(const PreviousKey& row, const PreviousValues& values);
 const PreviousKey& number_beside(const PreviousKey& row);
 const PreviousKey* carries_beside(const PreviousKey& number);
 
-// Whether a tree has a key of the previous version. `key`: of the node.
+// Says whether a tree has a key of the previous version. `key` is that of the node.
 bool holds_previous_key(const ConfigNode& node, const std::string& key);
 
 // All rows, for messages and pages.

@@ -32,9 +32,9 @@ void accumulate_gradients(TrainingState& training, const RunConfig& config, cons
                           const std::function<void(int64_t begin, int64_t end, const LossTerms&)>& on_loss,
                           Ranks& ranks, Telemetry* telemetry = nullptr);
 
-// Whether a step reads its loss, which waits for everything that a GPU still has to do. when_free reads only on devices
-// where nothing has to be waited for, or where run.on_nonfinite must know; a failed step changes nothing and is then
-// reported by a later step that reads (trainers/step/nonfinite.h).
+// Says whether a step reads its loss, which waits for everything that a GPU still has to do. when_free reads only on
+// devices where nothing has to be waited for, or where run.on_nonfinite must know; a failed step changes nothing and is
+// then reported by a later step that reads (trainers/step/nonfinite.h).
 enum class ReadResult { always, when_free };
 
 // One optimizer step on the rows of this rank. When the loss or the gradient is not finite, or too large for the

@@ -13,7 +13,7 @@ namespace {
 // The memory for arrived pieces, of all ranks together.
 constexpr int64_t kPieceBytes = int64_t{8} << 20;
 // MPI counts in int.
-constexpr int64_t kMostAtOnce = int64_t{1} << 28;
+constexpr int64_t kMaxAtOnce = int64_t{1} << 28;
 
 template <typename T>
 MPI_Datatype type_of() {
@@ -134,14 +134,14 @@ void MpiCollectives::gather(const CpuCollective& work) {
   for (size_t distance = 1; distance < size_; ++distance) {
     const size_t from_rank = (rank_ + size_ - distance) % size_;
     const size_t to_rank = (rank_ + distance) % size_;
-    for (int64_t at = work.bounds[from_rank]; at < work.bounds[from_rank + 1]; at += kMostAtOnce) {
-      const auto count = static_cast<int>(std::min(kMostAtOnce, work.bounds[from_rank + 1] - at));
+    for (int64_t at = work.bounds[from_rank]; at < work.bounds[from_rank + 1]; at += kMaxAtOnce) {
+      const auto count = static_cast<int>(std::min(kMaxAtOnce, work.bounds[from_rank + 1] - at));
       check_mpi(MPI_Irecv(values + at, count, type_of<T>(), static_cast<int>(from_rank), 0, communicator_,
                           &requests.emplace_back()),
                 "MPI_Irecv");
     }
-    for (int64_t at = work.bounds[rank_]; at < work.bounds[rank_ + 1]; at += kMostAtOnce) {
-      const auto count = static_cast<int>(std::min(kMostAtOnce, work.bounds[rank_ + 1] - at));
+    for (int64_t at = work.bounds[rank_]; at < work.bounds[rank_ + 1]; at += kMaxAtOnce) {
+      const auto count = static_cast<int>(std::min(kMaxAtOnce, work.bounds[rank_ + 1] - at));
       check_mpi(MPI_Isend(values + at, count, type_of<T>(), static_cast<int>(to_rank), 0, communicator_,
                           &requests.emplace_back()),
                 "MPI_Isend");

@@ -53,9 +53,9 @@ void FrameSocket::flush() {
   sent_ = 0;
 }
 
-void FrameSocket::receive(std::vector<Frame>& frames, size_t most) {
+void FrameSocket::receive(std::vector<Frame>& frames, size_t max_frames) {
   std::array<char, 1 << 16> block;
-  while (!closed_ && arrived_.size() <= most_ + sizeof(Header)) {
+  while (!closed_ && arrived_.size() <= max_text_bytes_ + sizeof(Header)) {
     const ssize_t got = ::recv(descriptor_, block.data(), block.size(), 0);
     if (got > 0) {
       arrived_.append(block.data(), static_cast<size_t>(got));
@@ -66,10 +66,10 @@ void FrameSocket::receive(std::vector<Frame>& frames, size_t most) {
     }
   }
   size_t at = 0;
-  for (; most > 0 && arrived_.size() - at >= sizeof(Header); --most) {
+  for (; max_frames > 0 && arrived_.size() - at >= sizeof(Header); --max_frames) {
     Header header;
     std::memcpy(&header, arrived_.data() + at, sizeof(header));
-    if (header.type > static_cast<uint32_t>(FrameType::ended) || header.size > most_) {
+    if (header.type > static_cast<uint32_t>(FrameType::ended) || header.size > max_text_bytes_) {
       closed_ = true;
       break;
     }

@@ -40,13 +40,13 @@ class FrameSocket {
 
   int descriptor() const { return descriptor_; }
   // Limits the text of a frame, because a stranger that connects must not be able to claim more memory than this.
-  void take_at_most(uint64_t text_bytes) { most_ = text_bytes; }
+  void set_max_text_bytes(uint64_t text_bytes) { max_text_bytes_ = text_bytes; }
   // Writes as much as the socket takes at once; flush() sends the rest.
   void send(const Frame& frame);
   void flush();
   bool has_unsent() const { return !closed_ && sent_ < unsent_.size(); }
-  // Appends the frames that have arrived, at most `most`; the others stay here, and poll() does not report them.
-  void receive(std::vector<Frame>& frames, size_t most = SIZE_MAX);
+  // Appends the frames that have arrived, at most `max_frames`; the others stay here, and poll() does not report them.
+  void receive(std::vector<Frame>& frames, size_t max_frames = SIZE_MAX);
   // Returns true when bytes have arrived that no frame was made of yet.
   bool has_arrived() const { return !arrived_.empty(); }
   // Returns true when the other side is gone, or sent something that is no frame. Everything that arrived before has
@@ -55,7 +55,7 @@ class FrameSocket {
 
  private:
   int descriptor_;
-  uint64_t most_ = kLargestText;
+  uint64_t max_text_bytes_ = kLargestText;
   bool closed_ = false;
   std::string unsent_;
   size_t sent_ = 0;  // bytes of unsent_ that were sent

@@ -26,11 +26,10 @@ std::optional<int> number_of(const Environment& environment, const char* name, c
 }
 
 std::optional<int> size_of(const Environment& environment, const char* name) {
-  constexpr int kMostRanks = 1 << 16;
+  constexpr int kMaxRanks = 1 << 16;
   const std::optional<int> size = number_of(environment, name);
-  if (size && *size > kMostRanks) {
-    fail(ErrorKind::config, "the environment variable {} is {}: at most {} ranks are possible", name, *size,
-         kMostRanks);
+  if (size && *size > kMaxRanks) {
+    fail(ErrorKind::config, "the environment variable {} is {}: at most {} ranks are possible", name, *size, kMaxRanks);
   }
   return size;
 }

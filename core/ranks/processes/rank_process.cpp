@@ -96,7 +96,7 @@ std::string contact_in(const std::string& file) {
   std::string text;
   try {
     if (std::filesystem::exists(file, ignored)) {
-      text = read_text_file(file, {.kind = ErrorKind::communication, .most_bytes = int64_t{1} << 16});
+      text = read_text_file(file, {.kind = ErrorKind::communication, .max_bytes = int64_t{1} << 16});
     }
   } catch (const Error&) {
     if (std::filesystem::exists(file, ignored)) throw;  // otherwise rank 0 has just removed it

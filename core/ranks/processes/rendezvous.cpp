@@ -32,7 +32,7 @@ constexpr size_t kTokenSize = 32;
 // The largest text beside the token in a hello, or in an answer instead of it.
 constexpr size_t kLongestHost = 1024;
 // Limits for connections that have not yet proved who they are: their number, and the time for each.
-constexpr size_t kMostStrangers = 128;
+constexpr size_t kMaxStrangers = 128;
 constexpr std::chrono::seconds kFirstWords{10};
 
 std::string random_token() {
@@ -104,7 +104,7 @@ std::unique_ptr<FrameSocket> try_address(const std::string& address, const std::
     const int descriptor = ::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (descriptor < 0) continue;
     auto attempt = std::make_unique<FrameSocket>(descriptor);
-    attempt->take_at_most(token.size());
+    attempt->set_max_text_bytes(token.size());
     if (::connect(descriptor, one->ai_addr, one->ai_addrlen) != 0 && errno != EINPROGRESS) continue;
     int error = 0;
     socklen_t size = sizeof(error);
@@ -116,7 +116,7 @@ std::unique_ptr<FrameSocket> try_address(const std::string& address, const std::
     attempt->send({FrameType::hello, static_cast<uint64_t>(member.rank), token + member.host});
     const std::optional<Frame> answer = first_frame(*attempt, until);
     if (!answer || answer->type != FrameType::welcome || answer->text != token) continue;
-    attempt->take_at_most(kLargestText);
+    attempt->set_max_text_bytes(kLargestText);
     socket = std::move(attempt);
   }
   ::freeaddrinfo(found);
@@ -138,9 +138,10 @@ int count_missing(std::vector<Rendezvous::Peer>& peers) {
 }
 
 std::string some_of(const std::vector<int>& ranks) {
-  constexpr size_t kMost = 10;
-  if (ranks.size() <= kMost) return fmt::format("{}", fmt::join(ranks, ", "));
-  return fmt::format("{} and {} more", fmt::join(ranks.begin(), ranks.begin() + kMost, ", "), ranks.size() - kMost);
+  constexpr size_t kMaxListed = 10;
+  if (ranks.size() <= kMaxListed) return fmt::format("{}", fmt::join(ranks, ", "));
+  return fmt::format("{} and {} more", fmt::join(ranks.begin(), ranks.begin() + kMaxListed, ", "),
+                     ranks.size() - kMaxListed);
 }
 
 }  // namespace
@@ -185,7 +186,7 @@ Rendezvous::~Rendezvous() {
 
 // Accepts some of the waiting connections. When there are too many, the ones that were silent for longest are dropped.
 void Rendezvous::take_connections(std::vector<Stranger>& strangers, int size) const {
-  for (size_t taken = 0; taken < kMostStrangers / 2; ++taken) {
+  for (size_t taken = 0; taken < kMaxStrangers / 2; ++taken) {
     const int descriptor = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     const bool no_more_files = descriptor < 0 && (errno == EMFILE || errno == ENFILE);
     if (no_more_files && strangers.empty()) {
@@ -193,11 +194,11 @@ void Rendezvous::take_connections(std::vector<Stranger>& strangers, int size) co
            "rank 0 cannot take the connections of {} ranks: {}; allow it more files (ulimit -n)", size,
            std::strerror(errno));
     }
-    if (no_more_files || strangers.size() >= kMostStrangers) strangers.erase(strangers.begin());
+    if (no_more_files || strangers.size() >= kMaxStrangers) strangers.erase(strangers.begin());
     if (descriptor < 0) return;
     answer_at_once(descriptor);
     strangers.push_back({std::make_unique<FrameSocket>(descriptor), Clock::now() + kFirstWords});
-    strangers.back().socket->take_at_most(kTokenSize + kLongestHost);
+    strangers.back().socket->set_max_text_bytes(kTokenSize + kLongestHost);
   }
 }
 
@@ -216,7 +217,7 @@ void Rendezvous::hear(std::vector<Stranger>& strangers, std::vector<Peer>& peers
         hello.number >= peers.size()) {
       continue;
     }
-    stranger.socket->take_at_most(kLargestText);
+    stranger.socket->set_max_text_bytes(kLargestText);
     stranger.socket->send({FrameType::welcome, 0, token_});
     peers[static_cast<size_t>(hello.number)] = {std::move(stranger.socket), hello.text.substr(token_.size())};
   }

@@ -56,7 +56,7 @@ class SocketControl : public Control {
     Clock::time_point at;
   };
 
-  // How long a rank waits for rank 0 to decide who reports its error.
+  // A rank waits this long for rank 0 to decide who reports its error.
   static constexpr std::chrono::seconds kVerdict{5};
 
   void start();

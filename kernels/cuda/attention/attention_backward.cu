@@ -1,6 +1,6 @@
 // Three passes recompute the tiles, one for each side that is summed over the other: queries (dq), keys (dk, dv) and
-// distances (dr, dbias). Every sum has one writer and an order that shapes alone set. What all rows and queries share
-// is summed in parts, which are added in order.
+// distances (dr, dbias). Every sum has one writer and an order that the shapes alone decide. Gradients that all rows
+// and queries share are summed in parts, which are added in order.
 #include <algorithm>
 
 #include "kernels/cuda/attention/attention_mma.h"
@@ -25,7 +25,7 @@ __global__ void ranges_kernel(VisibleRange* ranges, AttentionOperands<T> in) {
   if (threadIdx.x == 0) ranges[blockIdx.x] = range;
 }
 
-// dq of a row, head and tile of queries (x), of a slice of the features (y).
+// Computes dq for one row, head and tile of queries (x) and one slice of the features (y).
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     query_gradient_kernel(T* dq, AttentionOperands<T> in, BackwardOperands<T> back) {
@@ -56,7 +56,8 @@ __global__ void __launch_bounds__(kThreads)
     add_values(totals, memory, first_feature, in.size,
                [&](int b, int f) { return load_key(in, at, range, first_key + b, f); });
     if (in.r == nullptr) continue;
-    // The 127 distances of the tile, half by half: pair (a, b) belongs to one of them, at column a - b - 1 modulo 64.
+    // The tile has 127 distances, which are taken in two halves. Pair (a, b) belongs to one of them, at column a - b -
+    // 1 modulo 64.
     for (int half = 0; half < 2; ++half) {
       const int first_distance = origin - (kTile - 1) + half * kTile;
       if (first_distance + kTile <= 0 || first_distance > range.far || first_distance >= in.entries) continue;
@@ -88,7 +89,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Of a row, key head and tile of keys (x), and a slice of the features (y). Query heads of the group follow each other.
+// Computes the gradients of keys and values for one row, key head and tile of keys (x) and one slice of the features
+// (y). It goes over the query heads of the group one after another.
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     key_gradient_kernel(KeyGradients<T> to, AttentionOperands<T> in, BackwardOperands<T> back) {
@@ -99,7 +101,7 @@ __global__ void __launch_bounds__(kThreads)
   const int first_key = static_cast<int>(blockIdx.x) % key_tiles * kTile - in.slots;
   const bool any_cached = first_key < 0 && (to.dcache_k != nullptr || to.dcache_v != nullptr);
   const bool any_new = first_key + kTile > 0 && (to.dk != nullptr || to.dv != nullptr);
-  if (!any_cached && !any_new && to.sums == nullptr) return;  // the whole block
+  if (!any_cached && !any_new && to.sums == nullptr) return;  // the whole block returns
 
   const TileMemory<A> memory(false, in.r != nullptr);
   const int first_feature = static_cast<int>(blockIdx.y) * kChunks * kTile;
@@ -120,13 +122,13 @@ __global__ void __launch_bounds__(kThreads)
       Pairs<A> p;
       Pairs<A> ds;
       recompute<false>(p, ds, memory, in, back, at, range, first_query, first_query - first_key);
-      store_turned(memory.weights, p);
+      store_transposed(memory.weights, p);
       add_values(value_totals, memory, first_feature, in.value_size, [&](int a, int f) {
         const bool there = first_query + a < in.queries;
         const T* const from = there ? line_of_query(back.dout, in.value_size, in, at, first_query + a) : nullptr;
         return load_quad(from, f, in.value_size, in.value_quads);
       });
-      store_turned(memory.weights, ds);
+      store_transposed(memory.weights, ds);
       add_values(key_totals, memory, first_feature, in.size,
                  [&](int a, int f) { return load_query(in, in.u, at, first_query + a, f); });
       if (to.sums != nullptr && threadIdx.x < kTile) {
@@ -161,12 +163,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A block computes a head, tile of distances and group (x), and a slice of the features (y). A group has a share of all
-// tiles of queries of all rows.
+// A block sums over the tiles of queries of one group, for one head and tile of distances (x) and one slice of the
+// features (y). The groups share out the tiles of queries of all rows.
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     distance_gradient_kernel(Wide<T>* dr_parts,    // [groups, N, H, D] or null
-                             Wide<T>* sums_parts,  // [groups, H, N]: of the gradients of logits at a distance
+                             Wide<T>* sums_parts,  // [groups, H, N]: sums of the gradients of logits at a distance
                              int groups, AttentionOperands<T> in, BackwardOperands<T> back) {
   using A = Wide<T>;
   const TileMemory<A> memory(true, in.r != nullptr);
@@ -189,7 +191,7 @@ __global__ void __launch_bounds__(kThreads)
     Pairs<A> p;
     Pairs<A> ds;
     recompute<true>(p, ds, memory, in, back, at, range, first_query, first_distance);
-    store_turned(memory.weights, ds);
+    store_transposed(memory.weights, ds);
     if (dr_parts != nullptr) {
       add_values(totals, memory, first_feature, in.size,
                  [&](int a, int f) { return load_query(in, in.v_bias, at, first_query + a, f); });
@@ -219,7 +221,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// One call.
+// Runs the three passes of one call.
 template <typename T>
 struct Backward {
   using A = Wide<T>;

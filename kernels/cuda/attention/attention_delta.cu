@@ -1,4 +1,5 @@
-// What the backward passes of attention take off the gradients of probabilities; formulas in kernels/attention.h.
+// Computes delta, which the backward passes of attention subtract from the gradients of probabilities. The formulas are
+// in kernels/attention.h.
 #include "kernels/attention_sizes.h"
 #include "kernels/cuda/attention/attention_softmax.h"
 #include "kernels/cuda/basic/norm_team.h"
@@ -21,7 +22,7 @@ __global__ void gate_backward_kernel(T* dgate, T* dattended, Wide<T>* delta, con
   __shared__ W of_warps[kBlock / kWarp];
   const Team<kWhole> team;
   const int64_t line = static_cast<int64_t>(blockIdx.x) * team.count + team.index;
-  if (line >= lines.count) return;  // a whole team
+  if (line >= lines.count) return;  // the whole team returns
   const int64_t begin = line * lines.width;
   W sum = 0;
   for (int64_t f = team.lane * kPack; f < lines.width; f += team.lanes * kPack) {
@@ -37,7 +38,7 @@ __global__ void gate_backward_kernel(T* dgate, T* dattended, Wide<T>* delta, con
       SwigluBackward<T>{}(found, in);
       dg.value[k] = narrow<T>(found[0]);
       dx.value[k] = narrow<T>(found[1]);
-      sum += wide(dx.value[k]) * in[2];  // of what others read
+      sum += wide(dx.value[k]) * in[2];  // the rounded value, which other kernels read
     }
     store<kPack>(dgate + begin + f, dg, aligned);
     store<kPack>(dattended + begin + f, dx, aligned);

@@ -7,15 +7,15 @@ namespace quire::cuda {
 
 namespace {
 
-// A block has one row, head and tile of queries (x) and a slice of the values' features (y). Softmax runs along with
-// the tiles of keys: a larger logit rescales what has been summed.
+// A block has one row, head and tile of queries (x) and a slice of the values' features (y). It computes an online
+// softmax over the tiles of keys: a larger logit rescales the sums so far.
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kThreads) attention_kernel(T* out, Wide<T>* lse, AttentionOperands<T> in) {
   using A = Wide<T>;
   const TileMemory<A> memory(false, in.r != nullptr);
   const int tiles = ceil_div(in.queries, kTile);
   const int line = static_cast<int>(blockIdx.x) / tiles;
-  // Tiles with many keys first.
+  // Tiles with many keys begin first.
   const int first_query = (tiles - 1 - static_cast<int>(blockIdx.x) % tiles) * kTile;
   const int first_feature = static_cast<int>(blockIdx.y) * kChunks * kTile;
   const Place at = place_of(in, line / in.heads, line % in.heads);
@@ -27,7 +27,8 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(T* out, Wide<T>* ls
   A top[kEach];
   A sum[kEach] = {};
   Pairs<A> totals[kChunks] = {};
-  for (int i = 0; i < kEach; ++i) top[i] = std::numeric_limits<A>::lowest();  // finite: differences are no NaN
+  for (int i = 0; i < kEach; ++i)
+    top[i] = std::numeric_limits<A>::lowest();  // finite, so that a difference is never NaN
 
   for (int tile = (range.low + in.slots) / kTile; tile * kTile - in.slots < range.high; ++tile) {
     const int first_key = tile * kTile - in.slots;

@@ -1,6 +1,6 @@
-// Attention in bf16 on tensor cores: what its kernels share beside mma_tiles.h. A tile pairs queries with keys or
-// distances. Logits, probabilities and sums are f32, and probabilities and gradients of logits round to bf16 before
-// they are multiplied by values, keys or queries. q + u rounds to bf16 as well.
+// Functions that the kernels of attention in bf16 on tensor cores share beside mma_tiles.h. A tile pairs queries with
+// keys or distances. Logits, probabilities and sums are f32, and probabilities and gradients of logits round to bf16
+// before they are multiplied by values, keys or queries. q + u rounds to bf16 as well.
 //
 // A term of Transformer-XL belongs to a distance: a warp multiplies its 16 queries by the 79 distances that they have
 // to 64 keys, and the sums, through shared memory, move to the column of their key.
@@ -11,7 +11,7 @@
 
 namespace quire::cuda {
 
-// Distances of 16 queries to 64 keys, and what lies between lines of their sums and of bf16 values in shared memory.
+// A strip holds the terms of 16 queries for the distances to 64 keys. The stride is that of its lines in shared memory.
 inline constexpr int kStrip = kMmaTile + kMmaRows;
 inline constexpr int kStripStride = kStrip + 4;
 
@@ -29,12 +29,12 @@ __device__ inline TileLines queries_of(const AttentionOperands<bfloat16>& in, co
                                        int size) {
   return {line_of_query(tensor, size, in, at, 0), nullptr, in.heads * size, size, 0, 0};
 }
-// Lines of r for a head: position n is distance N - 1 - n.
+// Returns the lines of r for a head; position n is distance N - 1 - n.
 __device__ inline TileLines terms_of(const AttentionOperands<bfloat16>& in, const Place& at) {
   return {in.r + static_cast<int64_t>(at.head) * in.size, nullptr, in.heads * in.size, in.size, 0, 0};
 }
 
-// The queries of a tile, and with Transformer-XL terms q + u and q + v_bias in their place.
+// Loads the queries of a tile; with Transformer-XL terms it loads q + u and q + v_bias instead.
 template <int kLines, int kWidth>
 __device__ inline void load_queries(const SharedLines<kWidth>& content, const SharedLines<kWidth>& position,
                                     const AttentionOperands<bfloat16>& in, const Place& at, int first_query) {
@@ -60,7 +60,7 @@ __device__ inline void load_queries(const SharedLines<kWidth>& content, const Sh
   }
 }
 
-// Keys or values of positions outside [low, high) count as zero.
+// Copies the keys of a tile. Positions outside [low, high) become zero.
 template <int kLines, int kWidth>
 __device__ inline void copy_keys(const SharedLines<kWidth>& to, const AttentionOperands<bfloat16>& in, const Place& at,
                                  const VisibleRange& range, int first_key) {
@@ -71,7 +71,7 @@ __device__ inline void copy_values(const SharedLines<kWidth>& to, const Attentio
                                    const Place& at, const VisibleRange& range, int first_key) {
   copy_tile_lines<kLines>(to, keys_of(in, at, in.v, in.cache_v, in.value_size), first_key, range.low, range.high);
 }
-// Lines of r.
+// Copies lines of r, for kLines distances from first_distance on.
 template <int kLines, int kWidth>
 __device__ inline void copy_terms(const SharedLines<kWidth>& to, int first_line, const AttentionOperands<bfloat16>& in,
                                   const Place& at, int first_distance) {
@@ -79,8 +79,8 @@ __device__ inline void copy_terms(const SharedLines<kWidth>& to, int first_line,
                           in.entries - 1 - first_distance, 0, in.entries, Backwards{});
 }
 
-// The products of 16 queries, lines first_x.. of x, with kStrip lines of y go to strip[query][line]. y has 128 lines,
-// the first of which follows the last.
+// Multiplies 16 queries, lines first_x.. of x, by kStrip lines of y and writes the products to strip[query][line]. y
+// has 128 lines and wraps around: its first line follows its last.
 template <int kWidth>
 __device__ inline void multiply_strip(float* strip, const SharedLines<kWidth>& x, int first_x,
                                       const SharedLines<kWidth>& y, int first_y, int size) {
@@ -120,14 +120,15 @@ __device__ inline void fill_mask_of_warp(MaskGroup* mask, const AttentionOperand
   }
 }
 
-// Operands that these kernels take: whole chunks of 8 features at multiples of 16 bytes, 128 features of keys and
-// values at most, for which the device has enough shared memory. values_like: out, or dout.
+// Says whether these kernels take the operands: lines in whole chunks of 8 features at multiples of 16 bytes, keys and
+// values of at most 128 features, and a device with enough shared memory. values_like is out, or dout.
 inline constexpr int kMmaWidest = 128;
 bool suits_tensor_cores(const Tensor& values_like, const ops::AttentionInputs& in, const AttentionSizes& sizes);
 void attention_on_tensor_cores(const Tensor& out, const Tensor& lse, const ops::AttentionInputs& in,
                                const AttentionSizes& sizes);
 
-// The first tile of queries that may see keys from `first_key` on, and whether a tile that sees `range` does.
+// Returns the first tile of queries that may see keys from `first_key` on; sees_keys says whether a tile that sees
+// `range` does.
 __device__ inline int first_tile_of(const AttentionOperands<bfloat16>& in, int first_key) {
   return in.last_visible == nullptr && first_key > 0 ? first_key / kMmaTile : 0;
 }

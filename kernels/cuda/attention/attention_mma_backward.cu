@@ -1,4 +1,4 @@
-// Gradients of queries on tensor cores, and which calls the three passes take (attention_backward.cu).
+// Computes gradients of queries on tensor cores, and decides which calls the three passes take (attention_backward.cu).
 #include <algorithm>
 
 #include "kernels/cuda/attention/attention_mma_gradients.h"
@@ -8,7 +8,7 @@ namespace quire::cuda {
 
 namespace {
 
-// dq of a row, head and tile of queries.
+// Computes dq for one row, head and tile of queries.
 template <int kWidth, bool kRelative>
 __global__ void __launch_bounds__(kMmaThreads)
     query_gradient_mma_kernel(bfloat16* dq, AttentionOperands<bfloat16> in, BackwardOperands<bfloat16> back) {
@@ -41,8 +41,8 @@ __global__ void __launch_bounds__(kMmaThreads)
   memory.statistics.load(in, back, at, first_query);
   if constexpr (kRelative) {
     // Each line has 64 pairs among its 80 distances, always the same; the others stay zero.
-    for (int item = lane_of_warp(); item < kMmaRows * memory.turned.kChunks; item += kWarp) {
-      *reinterpret_cast<Words*>(memory.turned.begin + item * memory.turned.kChunk) = {};
+    for (int item = lane_of_warp(); item < kMmaRows * memory.by_distance.kChunks; item += kWarp) {
+      *reinterpret_cast<Words*>(memory.by_distance.begin + item * memory.by_distance.kChunk) = {};
     }
   }
   if (first_tile * kMmaTile - in.slots < range.high) fetch(first_tile);
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kMmaThreads)
         const bool seen = distance >= nearest && distance <= farthest;
         const float factor = seen ? kept<false>(memory.mask, in, at, origin, a, distance) : 0.0F;
         ds[0][n].x[i] = gradient_of_pair(product, dp[0][n].x[i], bias, scale, seen, log_sum, delta, factor).ds;
-        if (kRelative) memory.turned.at(row, row + kMmaTile - 1 - c) = bfloat16(ds[0][n].x[i]);
+        if (kRelative) memory.by_distance.at(row, row + kMmaTile - 1 - c) = bfloat16(ds[0][n].x[i]);
       }
     }
     multiply_weights(totals, ds, memory.keys, 0, in.size);
@@ -88,13 +88,13 @@ __global__ void __launch_bounds__(kMmaThreads)
       __syncwarp();
 #pragma unroll
       for (int step = 0; step < kStrip / kMmaDepth; ++step) {
-        const LeftFragment left = memory.turned.left(0, step * kMmaDepth);
+        const LeftFragment left = memory.by_distance.left(0, step * kMmaDepth);
         const int first_term = (tile % 2 * kMmaTile + first_line + step * kMmaDepth) % (2 * kMmaTile);
 #pragma unroll
         for (int n = 0; n < kWidth / kMmaColumns; n += 2) {
           if (n * kMmaColumns >= in.size) break;
           RightFragment right[2];
-          memory.terms.right_turned(right, first_term, n * kMmaColumns);
+          memory.terms.right_transposed(right, first_term, n * kMmaColumns);
           multiply_add(totals[0][n], left, right[0]);
           multiply_add(totals[0][n + 1], left, right[1]);
         }
@@ -127,15 +127,15 @@ bool backward_suits_tensor_cores(const ops::AttentionGradients& gradients, const
       !in_chunks(sizes.value_size, {&gradients.dv, &gradients.dcache_v})) {
     return false;
   }
-  size_t most = 0;
+  size_t max_bytes = 0;
   with_kind(sizes.size, sizes.value_size, in.r.defined(), [&](auto width, auto relative) {
     const bool dropout = in.dropout > 0;
-    most = std::max(QueryMemory<width, relative>::bytes(dropout), KeyMemory<width, relative>::bytes(dropout));
+    max_bytes = std::max(QueryMemory<width, relative>::bytes(dropout), KeyMemory<width, relative>::bytes(dropout));
     if (DistanceGradientScratch::needed(gradients)) {
-      most = std::max(most, DistanceMemory<width, relative>::bytes(dropout));
+      max_bytes = std::max(max_bytes, DistanceMemory<width, relative>::bytes(dropout));
     }
   });
-  return has_shared_memory(most);
+  return has_shared_memory(max_bytes);
 }
 
 void query_gradient_on_tensor_cores(const Tensor& dq, const AttentionOperands<bfloat16>& in,

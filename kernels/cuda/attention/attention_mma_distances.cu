@@ -1,11 +1,11 @@
-// Gradients of terms by distance on tensor cores.
+// Computes gradients of the terms by distance on tensor cores.
 #include "kernels/cuda/attention/attention_mma_gradients.h"
 
 namespace quire::cuda {
 
 namespace {
 
-// Products by key, in a warp's strip, move to the columns of their distances.
+// Adds the products by key in a warp's strip to the columns of their distances.
 __device__ inline void add_by_distance(SumFragment (&to)[kColumns], const float* strip) {
 #pragma unroll
   for (int n = 0; n < kColumns; ++n) {
@@ -17,11 +17,12 @@ __device__ inline void add_by_distance(SumFragment (&to)[kColumns], const float*
   }
 }
 
-// A block computes a head, tile of distances and group. A group has a share of all tiles of queries of all rows.
+// A block sums over the tiles of queries of one group, for one head and tile of distances. The groups share out the
+// tiles of queries of all rows.
 template <int kWidth, bool kRelative>
 __global__ void __launch_bounds__(kMmaThreads)
     distance_gradient_mma_kernel(float* dr_parts,    // [groups, N, H, D] or null
-                                 float* sums_parts,  // [groups, H, N]: of the gradients of logits at a distance
+                                 float* sums_parts,  // [groups, H, N]: sums of the gradients of logits at a distance
                                  int groups, AttentionOperands<bfloat16> in, BackwardOperands<bfloat16> back) {
   const DistanceMemory<kWidth, kRelative> memory;
   const int distance_tiles = ceil_div(in.entries, kMmaTile);
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(kMmaThreads)
       store_weights(memory.pairs, first_line, ds[0]);
       __syncthreads();
       // A warp has 16 distances of all queries.
-      multiply_turned(totals[0], memory.pairs, first_line, memory.positions, in.size);
+      multiply_transposed(totals[0], memory.pairs, first_line, memory.positions, in.size);
     }
     __syncthreads();  // nobody reads this tile any more
   }

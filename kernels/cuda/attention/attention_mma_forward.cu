@@ -4,8 +4,9 @@ namespace quire::cuda {
 
 namespace {
 
-// Shared memory of a block: queries, keys and values, and with terms of Transformer-XL q + v_bias, lines of r in two
-// halves of 64 distances that are replaced in turn, and what a warp moves from distances to keys.
+// The shared memory of a block holds queries, keys and values. With terms of Transformer-XL it also holds q + v_bias,
+// lines of r in two halves of 64 distances that are replaced in turn, and a strip per warp, in which terms move from
+// distances to keys.
 template <int kWidth, int kTiles, bool kRelative>
 struct ForwardMemory {
   static constexpr int kQueries = kTiles * kMmaTile;
@@ -52,7 +53,7 @@ size_t shared_memory_of(const ops::AttentionInputs& in, const AttentionSizes& si
   return of_width(std::integral_constant<int, kMmaWidest>{});
 }
 
-// Keys of a tile, its biases and terms, which the tile before has given up.
+// Copies keys, biases and terms of a tile to memory that the tile before no longer needs.
 template <typename Memory>
 __device__ inline void fetch_keys(const Memory& memory, const AttentionOperands<bfloat16>& in, const Place& at,
                                   const VisibleRange& range, int first_query, int tile, bool is_first) {
@@ -60,7 +61,7 @@ __device__ inline void fetch_keys(const Memory& memory, const AttentionOperands<
   const int origin = first_query - first_key;
   copy_keys<kMmaTile>(memory.keys, in, at, range, first_key);
   if (Memory::kWithTerms) {
-    // Distances origin - 63 .. origin in one half, those of the tile before behind them in the other.
+    // One half gets distances origin - 63 .. origin; the other half keeps those of the tile before.
     const int half = tile % 2 * kMmaTile;
     copy_terms<kMmaTile>(memory.terms, half, in, at, origin - (kMmaTile - 1));
     if (is_first) copy_terms<kMmaTile>(memory.terms, kMmaTile - half, in, at, origin + 1);
@@ -72,7 +73,7 @@ __device__ inline void fetch_keys(const Memory& memory, const AttentionOperands<
   }
 }
 
-// The products of a lane's row `half`, which is query a of the tile, become logits.
+// Turns the products of a lane's row `half`, which is query a of the tile, into logits.
 template <typename Memory, int kColumns>
 __device__ inline void finish_logits(SumFragment (&logits)[kColumns], const Memory& memory,
                                      const AttentionOperands<bfloat16>& in, int half, int a, int origin) {
@@ -91,7 +92,7 @@ __device__ inline void finish_logits(SumFragment (&logits)[kColumns], const Memo
       }
     }
   }
-  // In most tiles all pairs are seen.
+  // In most tiles every query sees every key.
   const int nearest = memory.nearest[a];
   const int farthest = memory.farthest[a];
   const bool whole = nearest <= origin + a - (kMmaTile - 1) && farthest >= origin + a;
@@ -109,7 +110,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   const ForwardMemory<kWidth, kTiles, kRelative> memory;
   const int tiles = ceil_div(in.queries, kQueries);
   const int line = static_cast<int>(blockIdx.x) / tiles;
-  // Tiles with many keys first.
+  // Tiles with many keys begin first.
   const int first_query = (tiles - 1 - static_cast<int>(blockIdx.x) % tiles) * kQueries;
   const Place at = place_of(in, line / in.heads, line % in.heads);
 
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   const VisibleRange range = visible_range(memory.nearest, memory.farthest, in.slots, first_query, kQueries);
   const int first_tile = (range.low + in.slots) / kMmaTile;
 
-  // Of a lane's rows group and group + 8 of each 16 queries.
+  // They belong to a lane's rows group and group + 8 of each 16 queries.
   float top[kTiles][2];
   float sum[kTiles][2];
   SumFragment totals[kTiles][kFeatures] = {};
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      top[t][half] = std::numeric_limits<float>::lowest();  // finite: differences are no NaN
+      top[t][half] = std::numeric_limits<float>::lowest();  // finite, so that a difference is never NaN
       sum[t][half] = 0;
     }
   }
@@ -146,7 +147,8 @@ __global__ void __launch_bounds__(kMmaThreads)
     if constexpr (kRelative) {
       static_assert(kTiles == 1);
       const int first_line = warp_of_block() * kMmaRows;
-      // Line n of the strip is distance origin + first_line - 63 + n: lines of this tile's half, then of the other.
+      // Line n of the strip is distance origin + first_line - 63 + n: first lines of this tile's half, then of the
+      // other half.
       multiply_strip(strip, memory.positions, first_line, memory.terms, tile % 2 * kMmaTile + first_line, in.size);
       __syncwarp();
     }

@@ -7,7 +7,7 @@ namespace quire::cuda {
 
 inline constexpr int kColumns = kMmaTile / kMmaColumns;
 
-// Of the 64 queries of a tile.
+// Holds what the backward passes know of the 64 queries of a tile, in shared memory.
 struct Statistics {
   float* log_sum;  // in powers of 2
   float* delta;
@@ -33,18 +33,18 @@ struct Statistics {
     if (seen.farthest < seen.nearest) return;
     const int64_t line = (static_cast<int64_t>(at.row) * in.heads + at.head) * in.queries + first_query + a;
     const float stored = back.lse[line];
-    // All logits are -inf: their exponentials are the zeros they should be.
+    // When all logits are -inf, a log_sum of 0 makes their exponentials zero.
     log_sum[a] = stored == -std::numeric_limits<float>::infinity() ? 0 : stored * kLog2E;
     delta[a] = back.delta[line];
   }
 };
 
-// Of the mask of a tile.
+// Returns the bytes of a tile's dropout mask.
 inline constexpr size_t mask_bytes(bool dropout) {
   return dropout ? kMmaTile * kMaskGroups * sizeof(MaskGroup) : 0;
 }
 
-// bias[n] of distance first + n, in powers of 2.
+// Loads bias[n], the bias of distance first + n, in powers of 2.
 __device__ inline void load_biases(float* bias, int count, const AttentionOperands<bfloat16>& in, const Place& at,
                                    int first) {
   if (in.bias == nullptr) return;
@@ -53,15 +53,15 @@ __device__ inline void load_biases(float* bias, int count, const AttentionOperan
   }
 }
 
-// dout of the queries of a tile.
+// Copies dout of the queries of a tile.
 template <int kWidth>
 __device__ inline void copy_output_gradients(const SharedLines<kWidth>& to, const AttentionOperands<bfloat16>& in,
                                              const BackwardOperands<bfloat16>& back, const Place& at, int first_query) {
   copy_tile_lines<kMmaTile>(to, queries_of(in, at, back.dout, in.value_size), first_query, 0, in.queries);
 }
 
-// A pair's probability as it multiplied the values, after dropout, and the gradient of its logit. `product`: of query
-// and key, with terms of distances; `dp`: of dout and value.
+// Holds a pair's probability as it multiplied the values, after dropout, and the gradient of its logit. In
+// gradient_of_pair, `product` is that of query and key, with terms of distances, and `dp` that of dout and value.
 struct PairGradient {
   float p, ds;
 };
@@ -75,21 +75,21 @@ __device__ inline PairGradient gradient_of_pair(float product, float dp, float b
 template <int kWidth, bool kRelative>
 struct QueryMemory {
   static constexpr int kLines = 4 * kMmaTile + (kRelative ? 3 * kMmaTile : 0);
-  static constexpr int kTurnedWidth = 128;  // at least kStrip
-  static constexpr int kTurned = kRelative ? kMmaWarps * kMmaRows * kTurnedWidth : 0;
+  static constexpr int kDistanceWidth = 128;  // at least kStrip
+  static constexpr int kDistanceValues = kRelative ? kMmaWarps * kMmaRows * kDistanceWidth : 0;
   static constexpr int kStrips = kRelative ? kMmaWarps * kMmaRows * kStripStride : 0;
   static constexpr int kBiases = 2 * kMmaTile;
 
   SharedLines<kWidth> queries, douts, keys, values, positions, terms;
-  SharedLines<kTurnedWidth> turned;  // of a warp: gradients of logits by distance
-  float* strip;                      // of a warp
-  float* bias;                       // of distance origin - 63 + n
+  SharedLines<kDistanceWidth> by_distance;  // of a warp: gradients of logits by distance
+  float* strip;                             // of a warp
+  float* bias;                              // of distance origin - 63 + n
   Statistics statistics;
   MaskGroup* mask;
 
   static size_t bytes(bool dropout) {
     const size_t words = kStrips + kBiases + Statistics::kWords;
-    return (kLines * kWidth + kTurned) * sizeof(bfloat16) + words * sizeof(uint32_t) + mask_bytes(dropout);
+    return (kLines * kWidth + kDistanceValues) * sizeof(bfloat16) + words * sizeof(uint32_t) + mask_bytes(dropout);
   }
 
   __device__ QueryMemory() : statistics(biases() + kBiases) {
@@ -99,7 +99,7 @@ struct QueryMemory {
     values = {keys.begin + kMmaTile * kWidth};
     positions = {values.begin + kMmaTile * kWidth};
     terms = {positions.begin + kMmaTile * kWidth};
-    turned = {queries.begin + kLines * kWidth + warp_of_block() * kMmaRows * kTurnedWidth};
+    by_distance = {queries.begin + kLines * kWidth + warp_of_block() * kMmaRows * kDistanceWidth};
     bias = biases();
     strip = bias - kStrips + warp_of_block() * kMmaRows * kStripStride;
     mask = reinterpret_cast<MaskGroup*>(bias + kBiases + Statistics::kWords);
@@ -107,7 +107,7 @@ struct QueryMemory {
 
  private:
   static __device__ float* biases() {
-    return reinterpret_cast<float*>(dynamic_shared<bfloat16>() + kLines * kWidth + kTurned) + kStrips;
+    return reinterpret_cast<float*>(dynamic_shared<bfloat16>() + kLines * kWidth + kDistanceValues) + kStrips;
   }
 };
 

@@ -1,12 +1,12 @@
-// Gradients of keys and values on tensor cores.
+// Computes gradients of keys and values on tensor cores.
 #include "kernels/cuda/attention/attention_mma_gradients.h"
 
 namespace quire::cuda {
 
 namespace {
 
-// Of a row, key head and tile of keys; a warp has 16 of the keys, and turns to 32 queries at a time. Query heads of the
-// group follow each other.
+// Computes the gradients for one row, key head and tile of keys. A warp has 16 of the keys and takes 32 queries at a
+// time. It goes over the query heads of the group one after another.
 template <int kWidth, bool kRelative>
 __global__ void __launch_bounds__(kMmaThreads)
     key_gradient_mma_kernel(KeyGradients<bfloat16> to, AttentionOperands<bfloat16> in,
@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   const int first_key = static_cast<int>(blockIdx.x) % key_tiles * kMmaTile - in.slots;
   const bool any_cached = first_key < 0 && (to.dcache_k != nullptr || to.dcache_v != nullptr);
   const bool any_new = first_key + kMmaTile > 0 && (to.dk != nullptr || to.dv != nullptr);
-  if (!any_cached && !any_new && to.sums == nullptr) return;  // the whole block
+  if (!any_cached && !any_new && to.sums == nullptr) return;  // the whole block returns
 
   const KeyMemory<kWidth, kRelative> memory;
   const int first_line = warp_of_block() * kMmaRows;
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   const int query_tiles = ceil_div(in.queries, kMmaTile);
   const float scale = in.scale * kLog2E;
 
-  // Whatever lies where nobody looks: a key is a line of its own pairs alone.
+  // Keys and values that no query sees are copied as they are: their pairs get probability and gradient 0.
   const VisibleRange all{-in.slots, in.queries, 0};
   const Place any = place_of(in, row, kv_head * group);
   copy_keys<kMmaTile>(memory.keys, in, any, all, first_key);

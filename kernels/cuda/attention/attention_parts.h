@@ -1,4 +1,4 @@
-// Sums of attention's backward pass over all rows, in parts.
+// Sums of attention's backward pass over all rows, computed in parts.
 #pragma once
 
 #include "kernels/cuda/attention/attention_tiles.h"
@@ -7,7 +7,7 @@
 
 namespace quire::cuda {
 
-// to = factor * the sum of parts in order.
+// Computes to = factor * the sum of parts, in order.
 template <typename To>
 __global__ void add_parts_kernel(To* to, const Wide<To>* parts, int count_of_parts, int64_t count, Wide<To> factor) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {
@@ -25,8 +25,8 @@ void add_parts(const Tensor& to, const Tensor& parts, double factor) {
 
 // du and dv_bias are sums of keys and of lines of r, each times the sum of the gradients of its logits.
 
-// parts[part][head] = sum over a share of the lines of sums[line] * line. Eight lanes share a line, a pack of features
-// each.
+// Computes parts[part][head] = sum over a share of the lines of sums[line] * line. Eight lanes share a line and take a
+// pack of features each.
 template <bool kKeys, typename T, int kPack>
 __global__ void __launch_bounds__(kBlock)
     weighted_lines_kernel(Wide<T>* parts, const Wide<T>* sums, int64_t lines, AttentionOperands<T> in, bool aligned) {
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kBlock)
       const int position = static_cast<int>(n % keys) - in.slots;
       const A sum = kKeys ? sums[(static_cast<int64_t>(at.row) * in.heads + head) * keys + n % keys]
                           : sums[static_cast<int64_t>(head) * in.entries + n];
-      // What nobody sees may be anything.
+      // A line that nobody sees may hold any value, NaN too.
       if (sum == 0) continue;
       const T* const line =
           kKeys ? line_of_key(in.k, in.cache_k, in.size, in, at, position) : in.r + (n * in.heads + head) * in.size;

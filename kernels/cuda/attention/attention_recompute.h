@@ -1,12 +1,12 @@
-// Probabilities of a tile of attention, and the gradients of its logits, as the passes of the backward direction
-// compute them anew.
+// Recomputes, for the backward passes, the probabilities of a tile of attention and the gradients of its logits.
 #pragma once
 
 #include "kernels/cuda/attention/attention_gradients.h"
 
 namespace quire::cuda {
 
-// p: the probabilities of a tile as they multiplied the values, after dropout. ds: the gradients of its logits.
+// Computes p, the probabilities of a tile as they multiplied the values, after dropout, and ds, the gradients of its
+// logits.
 template <bool kByDistance, typename T>
 __device__ inline void recompute(Pairs<Wide<T>>& p, Pairs<Wide<T>>& ds, const TileMemory<Wide<T>>& memory,
                                  const AttentionOperands<T>& in, const BackwardOperands<T>& back, const Place& at,
@@ -53,7 +53,7 @@ __device__ inline void recompute(Pairs<Wide<T>>& p, Pairs<Wide<T>>& ds, const Ti
       const int64_t line = (static_cast<int64_t>(at.row) * in.heads + at.head) * in.queries + first_query + a;
       log_sum = back.lse[line];
       delta = back.delta[line];
-      // All logits are -inf: their exponentials are the zeros they should be.
+      // When all logits are -inf, a log_sum of 0 makes their exponentials zero.
       if (log_sum == -std::numeric_limits<A>::infinity()) log_sum = 0;
     }
 #pragma unroll

@@ -1,5 +1,5 @@
-// Parts of the online softmax over tiles of pairs: the maximum and the sum of a line, going on with another tile, and
-// the delta of the backward pass.
+// Parts of the online softmax over tiles of pairs (the maximum and the sum of a line, and the step to another tile),
+// and the delta of the backward pass.
 #pragma once
 
 #include "kernels/cuda/pack.h"
@@ -7,7 +7,7 @@
 
 namespace quire::cuda {
 
-// Over the 16 threads of a line, half a warp; all of them get it.
+// Returns the largest value of the 16 threads of a line, which are half a warp, to all of them.
 template <typename A>
 __device__ inline A largest_of_line(A value) {
   for (int bits = kSide / 2; bits > 0; bits /= 2) {
@@ -22,8 +22,8 @@ __device__ inline A sum_of_line(A value) {
   return value;
 }
 
-// Line i of a thread's pairs goes on with further logits, whose largest within the thread is given: the sums so far are
-// rescaled. Returns the largest logit of the whole line so far.
+// Adds further logits to the softmax of line i of a thread's pairs and rescales the sums so far. `largest` is the
+// largest of these logits within the thread. Returns the largest logit of the whole line so far.
 template <typename A, int kChunks>
 __device__ inline A go_on(A& top, A& sum, Pairs<A> (&totals)[kChunks], int i, A largest) {
   largest = largest_of_line(largest);
@@ -38,11 +38,11 @@ __device__ inline A go_on(A& top, A& sum, Pairs<A> (&totals)[kChunks], int i, A 
   return largest;
 }
 
-// Lines of `width` value features in [R, T, H, Dv]: heads of queries of rows.
+// Describes lines of `width` value features in [R, T, H, Dv]: one for each row, query and head.
 struct ValueLines {
   int64_t count, queries, heads, width;
 
-  // The place of a line in [R, H, T].
+  // Returns the index of a line in [R, H, T].
   __device__ int64_t in_delta(int64_t line) const {
     const int64_t query = line / heads;
     return (query / queries * heads + line % heads) * queries + query % queries;
@@ -52,9 +52,9 @@ inline ValueLines value_lines(const Tensor& values) {
   return {values.dim(0) * values.dim(1) * values.dim(2), values.dim(1), values.dim(2), values.dim(3)};
 }
 
-inline constexpr int kDeltaLanes = 8;  // of a line: 128 bytes at once
+inline constexpr int kDeltaLanes = 8;  // lanes of a line, which read 128 bytes at once
 
-// delta [R, H, T]: dout . out over the value features of a query and head.
+// Computes delta [R, H, T] = dout . out over the value features of a query and head.
 template <typename T, int kPack>
 __global__ void delta_kernel(Wide<T>* delta, const T* dout, const T* out, ValueLines lines, bool aligned) {
   const int64_t line = first_element() / kDeltaLanes;
@@ -73,7 +73,7 @@ __global__ void delta_kernel(Wide<T>* delta, const T* dout, const T* out, ValueL
   if (line < lines.count && lane == 0) delta[lines.in_delta(line)] = sum;
 }
 
-// dout, out [R, T, H, Dv].
+// Launches delta_kernel for dout and out [R, T, H, Dv].
 template <typename T>
 void launch_delta(const Tensor& delta, const Tensor& dout, const Tensor& out) {
   const ValueLines lines = value_lines(out);

@@ -1,8 +1,10 @@
-// What the attention kernels share: the operands of a call, and the logits and masks of its tiles of pairs (tiles.h).
+// Code that the attention kernels share: the operands of a call, and the logits and masks of its tiles of pairs
+// (tiles.h).
 //
 // A tile pairs 64 queries either with 64 keys or with 64 distances. In the first kind the term of a pair belongs to one
-// of 127 distances, in the second its key is one of 127: a band. The pairs of a thread lie on 7 diagonals: it reads 7
-// lines of the band where it reads 4 of an ordinary operand, and nothing is computed for pairs that are not there.
+// of 127 distances; in the second kind its key is one of 127. These 127 lines are called a band. The pairs of a thread
+// lie on 7 diagonals: it reads 7 lines of the band where it reads 4 of an ordinary operand, and it computes nothing for
+// pairs that do not exist.
 #pragma once
 
 #include <cmath>
@@ -25,13 +27,13 @@ struct AttentionOperands {
   int rows, queries, heads, kv_heads, size, value_size, slots, entries;
   A scale;
   bool attend_self;
-  bool table;  // bias or r, and what is beyond it is not visible
-  // Four features may be read and written at once: of keys and queries (quads), of values (value_quads).
+  bool table;  // bias or r; distances beyond it are not visible
+  // Says whether four features may be read and written at once: quads for keys and queries, value_quads for values.
   bool quads, value_quads;
-  // Dropout: a probability stays, times `kept`, when its 32 bits are at least `threshold`.
+  // Dropout keeps a probability, times `kept`, when its 32 random bits are at least `threshold`.
   bool dropout;
   uint64_t threshold;
-  int first_distance, distances;  // the distances that dropout numbers for a head
+  int first_distance, distances;  // dropout numbers these distances for each head
   A kept;
   RandomKey key;
   uint32_t scope, first_row;
@@ -77,7 +79,7 @@ AttentionOperands<T> operands_of(const ops::AttentionInputs& in, const Attention
   return to;
 }
 
-// A row and a head of it.
+// Names a row and a head of it.
 struct Place {
   int row, head, kv_head;
   int ring_head;  // slot of the next write
@@ -93,13 +95,13 @@ __device__ inline Place place_of(const AttentionOperands<T>& in, int row, int he
   return {row, head, head / (in.heads / in.kv_heads), ring_head};
 }
 
-// The vector of a query, [R, T, H, width].
+// Returns the vector of a query in [R, T, H, width].
 template <typename Pointer, typename T>
 __device__ inline Pointer line_of_query(Pointer tensor, int width, const AttentionOperands<T>& in, const Place& at,
                                         int query) {
   return tensor + ((static_cast<int64_t>(at.row) * in.queries + query) * in.heads + at.head) * width;
 }
-// The vector of a key at a position from -C to T - 1, in the segment or in the ring.
+// Returns the vector of a key at a position from -C to T - 1, in the segment or in the ring.
 template <typename Pointer, typename T>
 __device__ inline Pointer line_of_key(Pointer segment, Pointer ring, int width, const AttentionOperands<T>& in,
                                       const Place& at, int position) {
@@ -110,21 +112,21 @@ __device__ inline Pointer line_of_key(Pointer segment, Pointer ring, int width, 
   if (slot < 0) slot += in.slots;
   return ring + ((static_cast<int64_t>(at.row) * in.slots + slot) * in.kv_heads + at.kv_head) * width;
 }
-// The vector of a distance in a table [N, H, D].
+// Returns the vector of a distance in a table [N, H, D].
 template <typename Pointer, typename T>
 __device__ inline Pointer line_of_distance(Pointer table, const AttentionOperands<T>& in, const Place& at,
                                            int distance) {
   return table + (static_cast<int64_t>(in.entries - 1 - distance) * in.heads + at.head) * in.size;
 }
 
-// What the queries of a tile see: keys at positions low <= p < high, at most `far` away.
+// The queries of a tile see keys at positions low <= p < high that are at most `far` away.
 struct VisibleRange {
   int low, high, far;
 };
 
-// The distances that a query sees: farthest below nearest when it sees nothing. Positions before the ring, behind the
-// last key and, unless terms end before what is visible, distances beyond the table count as not visible, whatever
-// first_visible and last_visible hold.
+// Holds the distances that a query sees; farthest is below nearest when it sees nothing. Positions before the ring,
+// positions behind the last key and distances beyond the table are not visible, whatever first_visible and last_visible
+// say. Distances beyond the table are visible only where terms end before the visible keys do.
 struct Distances {
   int nearest, farthest;
 };
@@ -144,7 +146,7 @@ __device__ inline Distances distances_of(const AttentionOperands<T>& in, int row
   return {near, far};
 }
 
-// nearest[a] and farthest[a]: what query a of a tile sees.
+// Writes to nearest[a] and farthest[a] the distances that query a of a tile sees.
 template <typename T>
 __device__ inline void load_distances(int* nearest, int* farthest, const AttentionOperands<T>& in, int row,
                                       int first_query, int lines = kTile) {
@@ -155,7 +157,7 @@ __device__ inline void load_distances(int* nearest, int* farthest, const Attenti
   farthest[a] = seen.farthest;
 }
 
-// Every thread finds the same; whole warps call it.
+// Returns the range that all queries of a tile see together, the same in every thread. Whole warps must call it.
 __device__ inline VisibleRange visible_range(const int* nearest, const int* farthest, int slots, int first_query,
                                              int lines = kTile) {
   int low = first_query + lines;
@@ -172,37 +174,38 @@ __device__ inline VisibleRange visible_range(const int* nearest, const int* fart
   return {-warp_max(-low), warp_max(high), warp_max(far)};
 }
 
-// The distance of pair (a, c). c is a key, and `origin` the distance of pair (0, 0), or c is itself a distance.
+// Returns the distance of pair (a, c). If c is a key, `origin` is the distance of pair (0, 0); otherwise c is itself a
+// distance.
 template <bool kByDistance>
 __device__ inline int distance_of(int origin, int a, int c) {
   return kByDistance ? origin + c : origin + a - c;
 }
 
-// The least distance of query a in a tile.
+// Returns the smallest distance of query a in a tile.
 template <bool kByDistance>
-__device__ inline int least_distance(int origin, int a) {
+__device__ inline int min_distance(int origin, int a) {
   return kByDistance ? origin : distance_of<false>(origin, a, kTile - 1);
 }
-// The number of a distance's random number; below zero none is visible. In 64 or 32 bits, of which the latter wrap.
+// Returns the number of a distance's random number; visible distances have none below zero. 32-bit results wrap around.
 template <typename Integer, typename T>
 __device__ inline Integer random_number_of(const AttentionOperands<T>& in, const Place& at, int distance) {
   return static_cast<Integer>(at.head) * static_cast<Integer>(in.distances) + static_cast<Integer>(in.first_distance) +
          static_cast<Integer>(distance);
 }
 
-// Group g of query a of a tile: bit n says whether number n of the group is kept.
+// Returns group g of query a of a tile: bit n says whether number n of the group is kept.
 template <bool kByDistance, typename T>
 __device__ inline MaskGroup mask_group(const AttentionOperands<T>& in, const Place& at, int first_query, int origin,
                                        int a, int g) {
-  // Rounds down.
-  const int64_t group = (random_number_of<int64_t>(in, at, least_distance<kByDistance>(origin, a)) >> 2) + g;
+  // The shift rounds down, for negative numbers too.
+  const int64_t group = (random_number_of<int64_t>(in, at, min_distance<kByDistance>(origin, a)) >> 2) + g;
   const auto bits = philox(in.key, in.scope, in.first_row + static_cast<uint32_t>(at.row),
                            static_cast<uint32_t>(first_query + a), static_cast<uint32_t>(group));
   uint32_t kept = 0;
   for (uint32_t n = 0; n < 4; ++n) kept |= bits[n] >= in.threshold ? 1U << n : 0U;
   return static_cast<MaskGroup>(kept);
 }
-// mask[a][g] of the 64 queries of a tile, by a block of any number of threads.
+// Fills mask[a][g] for the 64 queries of a tile. The block may have any number of threads.
 template <bool kByDistance, typename T>
 __device__ inline void fill_mask(MaskGroup* mask, const AttentionOperands<T>& in, const Place& at, int first_query,
                                  int origin) {
@@ -211,19 +214,20 @@ __device__ inline void fill_mask(MaskGroup* mask, const AttentionOperands<T>& in
     mask[item] = mask_group<kByDistance>(in, at, first_query, origin, item / kMaskGroups, item % kMaskGroups);
   }
 }
-// What a probability is multiplied by.
+// Returns the factor of a probability: 0 where dropout drops it.
 template <bool kByDistance, typename T>
 __device__ inline Wide<T> kept(const MaskGroup* mask, const AttentionOperands<T>& in, const Place& at, int origin,
                                int a, int distance) {
   if (!in.dropout) return 1;
-  // Counted from the first number of the query's first group, which hardly depends on the distance.
-  const int least = least_distance<kByDistance>(origin, a);
-  const uint32_t number = random_number_of<uint32_t>(in, at, least) % 4 + static_cast<uint32_t>(distance - least);
+  // Numbers count from the first one of the query's first group, which hardly depends on the distance.
+  const int min_distance_of_query = min_distance<kByDistance>(origin, a);
+  const uint32_t number = random_number_of<uint32_t>(in, at, min_distance_of_query) % 4 +
+                          static_cast<uint32_t>(distance - min_distance_of_query);
   const uint32_t group = mask[a * kMaskGroups + number / 4];
   return (group >> (number % 4)) % 2 != 0 ? in.kept : 0;
 }
 
-// scale * (q + u) of a query, or with v_bias.
+// Returns scale * (q + addend) for four features of a query; addend is u, v_bias or null.
 template <typename T>
 __device__ inline Quad<Wide<T>> load_query(const AttentionOperands<T>& in, const Wide<T>* addend, const Place& at,
                                            int query, int first) {
@@ -237,7 +241,7 @@ __device__ inline Quad<Wide<T>> load_query(const AttentionOperands<T>& in, const
   }
   return to;
 }
-// Keys and values of positions outside [low, high) count as zero.
+// Returns four features of a key. Positions outside [low, high) count as zero.
 template <typename T>
 __device__ inline Quad<Wide<T>> load_key(const AttentionOperands<T>& in, const Place& at, const VisibleRange& range,
                                          int position, int first) {
@@ -258,7 +262,8 @@ __device__ inline Quad<Wide<T>> load_term(const AttentionOperands<T>& in, const 
   return load_quad(there ? line_of_distance(in.r, in, at, distance) : nullptr, first, in.size, in.quads);
 }
 
-// The products of logits. Ends with a barrier; what was read from the operands' place before must be behind one.
+// Adds the products of a tile's logits to sums. It ends with a barrier; one must also stand between earlier reads of
+// the operands' memory and this call.
 template <bool kByDistance, typename T>
 __device__ inline void add_logits(Pairs<Wide<T>>& sums, const TileMemory<Wide<T>>& memory,
                                   const AttentionOperands<T>& in, const Place& at, const VisibleRange& range,
@@ -293,7 +298,7 @@ __device__ inline void add_logits(Pairs<Wide<T>>& sums, const TileMemory<Wide<T>
   }
 }
 
-// The logit of a visible pair beside its products.
+// Returns what a visible pair's logit has beside its products: the bias of its distance.
 template <typename T>
 __device__ inline Wide<T> bias_of(const AttentionOperands<T>& in, const Place& at, int distance) {
   if (in.bias == nullptr || distance >= in.entries) return 0;

@@ -9,7 +9,7 @@ namespace {
 
 template <typename T>
 struct Relu {
-  // Not max(): a NaN stays one.
+  // A comparison keeps a NaN, where max() would not.
   __device__ void operator()(Wide<T>* y, const Wide<T>* x) const { y[0] = x[0] < 0 ? 0 : x[0]; }
 };
 

@@ -1,5 +1,5 @@
-// Adafactor in a few launches. Sums are f64, in orders that the shape sets; what one launch needs of another's sums is
-// read on the device.
+// Adafactor in a few launches. Sums are f64, in orders that the shape decides. A launch that needs another's sums reads
+// them on the device.
 #include "kernels/checks.h"
 #include "kernels/cuda/basic/total.h"
 #include "kernels/optimizer.h"
@@ -8,7 +8,7 @@ namespace quire::cuda {
 
 namespace {
 
-// The gradient's square after scaling. The factor is rounded as it is in the update.
+// Returns the square of the scaled gradient. The factor is rounded as in the update.
 template <typename T>
 struct SquaredGradient {
   const double* control = nullptr;
@@ -24,7 +24,7 @@ __device__ inline T moment(T before, double now, double beta2) {
   return static_cast<T>(beta2 * static_cast<double>(before) + (1.0 - beta2) * now);
 }
 
-// A warp a row, more when there are very many.
+// Computes the second moments of rows with one warp per row; a warp takes several rows when there are very many.
 template <typename T, int kPack>
 __global__ void row_moments_kernel(T* row, const T* gradient, const double* control, int64_t n, int64_t m, double beta2,
                                    double eps, bool aligned) {
@@ -44,7 +44,7 @@ __global__ void row_moments_kernel(T* row, const T* gradient, const double* cont
   }
 }
 
-// column, and what a column multiplies the gradient by.
+// Computes the second moments of columns, and the factor by which each column multiplies the gradient.
 template <typename T>
 __global__ void column_moments_kernel(T* column, T* column_factors, const double* sums, const double* control,
                                       int64_t n, int64_t m, double beta2, double eps) {
@@ -64,7 +64,7 @@ __global__ void row_factors_kernel(T* row_factors, const T* row, const double* t
   }
 }
 
-// Sums over the block of squares of u and of w: partial [2, blocks].
+// Writes the block's sums of squares of u and of w to partial [2, blocks].
 __device__ inline void keep_sums(double* partial, double updates, double weights) {
   __shared__ double of_warps[kBlock / kWarp];
   updates = block_sum(updates, of_warps);
@@ -74,7 +74,7 @@ __device__ inline void keep_sums(double* partial, double updates, double weights
   partial[gridDim.x + blockIdx.x] = weights;
 }
 
-// What the gradient is multiplied by: the factors of a row, and of the columns of a pack within it.
+// Holds the factors of the gradient: that of a row, and those of the columns of a pack within it.
 template <typename T, int kPack>
 struct FactorsAt {
   T row;
@@ -109,7 +109,7 @@ __global__ void factored_sums_kernel(double* partial, const T* w, const T* gradi
   keep_sums(partial, updates, weights);
 }
 
-// The second moment of each weight by itself, and the sums.
+// Computes the second moment of each weight by itself, and the sums.
 template <typename T>
 __global__ void each_sums_kernel(double* partial, T* second, const T* w, const T* gradient, const double* control,
                                  int64_t count, double beta2, double eps) {
@@ -128,7 +128,7 @@ __global__ void each_sums_kernel(double* partial, T* second, const T* w, const T
   keep_sums(partial, updates, weights);
 }
 
-// What the update does once u is known up to its clipping.
+// Applies the update once u is known up to its clipping.
 template <typename T>
 struct Step {
   T keep;
@@ -148,7 +148,7 @@ struct Step {
         parameter_scale(o.parameter_scale),
         count(static_cast<double>(all)) {}
 
-  // sums: squares of u and of w.
+  // sums holds the sums of squares of u and of w.
   __device__ T clip(const double* sums) const {
     const double excess = std::sqrt(sums[0] / count) / update_clip;
     return static_cast<T>(1.0 / (excess < 1.0 ? 1.0 : excess));
@@ -157,7 +157,7 @@ struct Step {
     const double size = std::sqrt(sums[1] / count);
     return static_cast<T>(learning_rate * (!parameter_scale ? 1.0 : size < eps ? eps : size));
   }
-  // averages: the mean of updates is kept, and is what is applied.
+  // With `averages`, the moving mean of updates is stored and applied.
   __device__ void apply(T& w, T& mean, bool averages, T clipped, T rate_now) const {
     T u = clipped;
     if (averages) {
@@ -206,7 +206,7 @@ __global__ void apply_each_kernel(T* w, T* mean, const T* gradient, const T* sec
   }
 }
 
-// The blocks' sums, put together: f64 [2].
+// Returns the sums over all blocks: f64 [2].
 Tensor add_partial(const Tensor& partial) {
   const Tensor sums = Tensor::empty({2}, DType::f64, partial.device());
   for (int which = 0; which < 2; ++which) {

@@ -1,5 +1,5 @@
-// Sums and softmax along one axis. A warp takes a row of the last axis, or eight short ones; other axes are walked by a
-// thread for each column, so that neighbours read neighbouring values.
+// Sums and softmax along one axis. A warp takes a row of the last axis, or eight short ones; for other axes each column
+// has a thread, so that neighbours read neighbouring values.
 #include "kernels/axis.h"
 
 #include <limits>
@@ -12,7 +12,7 @@ namespace quire::cuda {
 
 namespace {
 
-// The lanes of a warp that share a row. Sums of short rows are those that a whole warp would come to.
+// Describes the lanes of a warp that share a row. Sums of short rows equal those that a whole warp would compute.
 template <int kLanes>
 struct RowLanes {
   int64_t row = first_element() / kLanes;
@@ -23,7 +23,7 @@ struct RowLanes {
     for (int bits = kLanes / 2; bits > 0; bits /= 2) value += __shfl_xor_sync(kAllLanes, value, bits);
     return value;
   }
-  // NaN wins.
+  // Returns the largest value of the lanes; a NaN counts as the largest.
   template <typename W>
   __device__ W max(W value) const {
     for (int bits = kLanes / 2; bits > 0; bits /= 2) {
@@ -34,7 +34,7 @@ struct RowLanes {
   }
 };
 
-// Calls function(lanes of a row, blocks for all rows).
+// Calls function with the lanes of a row and the blocks for all rows.
 template <typename Function>
 void with_lanes(int64_t rows, int64_t width, Function&& function) {
   const auto blocks = [&](int64_t lanes) { return dim3(static_cast<unsigned>(ceil_div(rows, kBlock / lanes))); };
@@ -103,7 +103,7 @@ void cumulative_sum(const Tensor& out, const Tensor& in, int axis, bool reverse)
   });
 }
 
-// walk: of the input and the mask. out, lse and mask may be null.
+// `walk` goes over the input and the mask. out, lse and mask may be null.
 template <typename T, int kLanes>
 __global__ void softmax_kernel(T* out, Wide<T>* lse, const T* in, const uint8_t* mask, int64_t mask_stride,
                                int64_t rows, int64_t width, Strided<2> walk) {
@@ -116,26 +116,26 @@ __global__ void softmax_kernel(T* out, Wide<T>* lse, const T* in, const uint8_t*
   int64_t at[2] = {};
   if (end > 0) walk.find(row * width, at);
   const auto kept = [&](int64_t i) { return mask == nullptr || mask[at[1] + i * mask_stride] != 0; };
-  W most = none;
+  W max_value = none;
   for (int64_t i = lanes.first; i < end; i += kLanes) {
     const W x = wide(in[at[0] + i]);
-    if (kept(i) && (x > most || x != x)) most = x;
+    if (kept(i) && (x > max_value || x != x)) max_value = x;
   }
-  most = lanes.max(most);
-  const bool is_empty = most == none;
+  max_value = lanes.max(max_value);
+  const bool is_empty = max_value == none;
   W sum = 0;
   for (int64_t i = lanes.first; i < end; i += kLanes) {
-    if (kept(i) && !is_empty) sum += std::exp(wide(in[at[0] + i]) - most);
+    if (kept(i) && !is_empty) sum += std::exp(wide(in[at[0] + i]) - max_value);
   }
   sum = lanes.sum(sum);
   for (int64_t i = lanes.first; out != nullptr && i < end; i += kLanes) {
     const bool counts = kept(i) && !is_empty;
-    out[at[0] + i] = narrow<T>(counts ? std::exp(wide(in[at[0] + i]) - most) / sum : W{0});
+    out[at[0] + i] = narrow<T>(counts ? std::exp(wide(in[at[0] + i]) - max_value) / sum : W{0});
   }
-  if (exists && lse != nullptr && lanes.first == 0) lse[row] = is_empty ? none : most + std::log(sum);
+  if (exists && lse != nullptr && lanes.first == 0) lse[row] = is_empty ? none : max_value + std::log(sum);
 }
 
-// Rows of tensors without any element have a sum, too.
+// Returns the number of rows, also for tensors without elements: their rows have a sum, too.
 int64_t rows_of(const Tensor& tensor) {
   int64_t rows = 1;
   for (int axis = 0; axis + 1 < tensor.rank(); ++axis) rows *= tensor.dim(axis);

@@ -11,19 +11,19 @@ namespace quire::cuda {
 
 namespace {
 
-// A number in the order of top_k: NaN is largest, and zeros are equal. Never 0.
+// Returns an integer in the order of top_k: NaN is largest, and zeros are equal. It is never 0.
 template <typename W>
 __device__ inline auto rank_of(W value) {
   using Bits = std::conditional_t<sizeof(W) == 4, uint32_t, uint64_t>;
   constexpr Bits kSign = Bits{1} << (8 * sizeof(Bits) - 1);
   if (value != value) return ~Bits{0};
-  const W positive = value + W{0};  // what was -0 is 0
+  const W positive = value + W{0};  // turns -0 into 0
   Bits bits;
   memcpy(&bits, &positive, sizeof bits);
   return (bits & kSign) != 0 ? static_cast<Bits>(~bits) : static_cast<Bits>(bits | kSign);
 }
 
-// An element's rank and its place; rank 0: none.
+// Holds an element's rank and its place; rank 0 means no element.
 template <typename Rank>
 struct Candidate {
   Rank rank;
@@ -34,7 +34,7 @@ struct Candidate {
   }
 };
 
-// A warp a row: each round finds the first of the elements that come after the one found before.
+// A warp takes a row: each round finds the first of the elements that come after the one found before.
 template <typename T>
 __global__ void top_k_kernel(int32_t* index, const T* in, const uint8_t* mask, int64_t mask_stride, int64_t rows,
                              int64_t width, int64_t k, Strided<2> walk) {
@@ -44,7 +44,7 @@ __global__ void top_k_kernel(int32_t* index, const T* in, const uint8_t* mask, i
   const int64_t end = row < rows ? width : 0;
   int64_t at[2] = {};
   if (end > 0) walk.find(row * width, at);
-  Candidate<Rank> last{static_cast<Rank>(~Rank{0}), -1};  // before all
+  Candidate<Rank> last{static_cast<Rank>(~Rank{0}), -1};  // comes before all others
   for (int64_t round = 0; round < k; ++round) {
     Candidate<Rank> best{0, -1};
     for (int64_t i = lane; i < end; i += kWarp) {
@@ -58,7 +58,7 @@ __global__ void top_k_kernel(int32_t* index, const T* in, const uint8_t* mask, i
       if (other.comes_before(best)) best = other;
     }
     if (row < rows && lane == 0) index[row * k + round] = best.place;
-    last = best;  // none comes behind none
+    last = best;  // when none was found, no later round finds one
   }
 }
 

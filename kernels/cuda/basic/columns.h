@@ -1,5 +1,5 @@
-// Sums over rows, one per column: gradients of gains and biases, column means of Adafactor. In a fixed order that the
-// shape sets.
+// Sums over rows, one per column, as for gradients of gains and biases and column means of Adafactor. Their order is
+// fixed by the shape.
 #pragma once
 
 #include "kernels/cuda/pack.h"
@@ -64,9 +64,9 @@ template <typename To, typename From, typename Term = Itself>
 void sum_columns(Device device, To* out, const From* in, int64_t rows, int64_t width, int64_t stride, bool accumulate,
                  Term term = {}) {
   constexpr int64_t kRowsOfPart = 8 * kRowGroups;
-  constexpr int64_t kMostParts = 256;
-  const int64_t wanted = ceil_div(rows, kRowsOfPart);
-  const int64_t parts = wanted < kMostParts ? wanted : kMostParts;
+  constexpr int64_t kMaxParts = 256;
+  const int64_t needed_parts = ceil_div(rows, kRowsOfPart);
+  const int64_t parts = needed_parts < kMaxParts ? needed_parts : kMaxParts;
   if (parts <= 1) {
     launch_column_sums(out, in, rows, width, stride, 1, term, accumulate);
     return;

@@ -10,30 +10,30 @@ namespace quire::cuda {
 
 namespace {
 
-// sum of exp(x - top), in one pass: what was summed shrinks when a larger value comes.
+// Computes the sum of exp(x - top) in one pass: the sum so far is rescaled when a larger value comes.
 template <typename W>
 struct SumOfExponentials {
-  // Not -inf, from which nothing can be subtracted.
+  // It is finite, because -inf - -inf is NaN.
   W top = std::numeric_limits<W>::lowest();
   W sum = 0;
 
-  // top does not fall. Not-a-number stays.
+  // Raises top, which never falls, to `to`. NaN stays.
   __device__ void raise(W to) {
     sum *= std::exp(top - to);
     top = to;
   }
   template <int kCount>
   __device__ void add(const W (&x)[kCount]) {
-    W most = top;
+    W max_value = top;
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) most = x[k] > most || x[k] != x[k] ? x[k] : most;
-    if (most != top) raise(most);
+    for (int k = 0; k < kCount; ++k) max_value = x[k] > max_value || x[k] != x[k] ? x[k] : max_value;
+    if (max_value != top) raise(max_value);
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) sum += std::exp(x[k] - most);
+    for (int k = 0; k < kCount; ++k) sum += std::exp(x[k] - max_value);
   }
 };
 
-// A pack of which only `left` values belong to the row; the others count for nothing.
+// Loads a pack of which only `left` values belong to the row; the others do not count.
 template <int kPack, typename T>
 __device__ inline Pack<T, kPack> load_part(const T* from, int64_t left, bool aligned) {
   if (left >= kPack) return load<kPack>(from, aligned);
@@ -45,14 +45,14 @@ __device__ inline Pack<T, kPack> load_part(const T* from, int64_t left, bool ali
   return pack;
 }
 
-// The threads that share a row: as many as there are packs in a short one; in a long one so many that few rows are
-// under way at once. What the sum reads of a long row, the gradient reads again: from shared memory where the row fits,
-// otherwise from the L2 cache, which does not hold all rows that are under way (132 times 2 rows of 50257 logits in f32
-// are 53 MB, an H100 has 50).
+// Describes the threads that share a row. A short row has one thread per pack. A long row has so many that few rows are
+// processed at once, because the gradient reads a second time what the sum has read: from shared memory where the row
+// fits, otherwise from the L2 cache, which does not hold all these rows (132 times 2 rows of 50257 logits in f32 are 53
+// MB, and an H100 has 50).
 template <int kTeam>
 struct RowTeam {
   static constexpr int kThreads = kTeam < kBlock ? kBlock : kTeam;
-  static constexpr int kRows = kThreads / kTeam;  // of a block
+  static constexpr int kRows = kThreads / kTeam;  // rows of a block
 
   template <typename W>
   __device__ static void join(SumOfExponentials<W>& total, W* of_warps) {
@@ -85,30 +85,30 @@ struct CrossEntropyOperands {
   bool aligned;
 };
 
-// kHeld: a row is copied to dynamic shared memory, all of it under way at once, and read there.
-template <typename To, typename From, int kPack, int kTeam, bool kHeld>
+// With kCopied, a row is first copied to dynamic shared memory, all of it at once, and read there.
+template <typename To, typename From, int kPack, int kTeam, bool kCopied>
 __global__ void __launch_bounds__(RowTeam<kTeam>::kThreads) cross_entropy_kernel(CrossEntropyOperands<To, From> in) {
   using W = Wide<From>;
   __shared__ W of_warps[RowTeam<kTeam>::kThreads / kWarp];
   const int lane = static_cast<int>(threadIdx.x) % kTeam;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * RowTeam<kTeam>::kRows + threadIdx.x / kTeam;
-  if (row >= in.rows) return;  // all of the team; where there are barriers it is the block
+  if (row >= in.rows) return;  // the whole team returns
   const From* x = in.logits + row * in.stride;
   const int64_t target = in.targets[row];
   const bool counted = in.mask[row] != 0;
   const bool known = target >= 0 && target < in.width;
   const W of_target = known ? wide(x[target]) : std::numeric_limits<W>::quiet_NaN();  // before gradients take its place
-  if constexpr (kHeld) {
-    From* const held = dynamic_shared<From>();
+  if constexpr (kCopied) {
+    From* const copied = dynamic_shared<From>();
     for (int64_t v = lane * kPack; v < in.width; v += kTeam * kPack) {
       if (v + kPack <= in.width) {
-        copy_later(held + v, x + v, true);
+        copy_later(copied + v, x + v, true);
       } else {
-        store<kPack>(held + v, load_part<kPack>(x + v, in.width - v, true), true);
+        store<kPack>(copied + v, load_part<kPack>(x + v, in.width - v, true), true);
       }
     }
     await_copies();  // a thread reads what it has copied itself
-    x = held;
+    x = copied;
   }
   SumOfExponentials<W> total;
   for (int64_t v = lane * kPack; v < in.width; v += kTeam * kPack) {
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(RowTeam<kTeam>::kThreads) cross_entropy_kernel
   const W weight = counted ? static_cast<W>(*in.factor) : W{0};
   To* const dx = in.dlogits + row * in.dstride;
   for (int64_t v = lane * kPack; v < in.width; v += kTeam * kPack) {
-    // Nothing, not zero times what the logits are, of what is not counted.
+    // A row that does not count has gradient 0 even where its logits are NaN or inf.
     Pack<To, kPack> to{};
     if (counted) {
       const Pack<From, kPack> from = load_part<kPack>(x + v, in.width - v, in.aligned);
@@ -152,22 +152,22 @@ __global__ void __launch_bounds__(RowTeam<kTeam>::kThreads) cross_entropy_kernel
 template <typename To, typename From>
 void run(const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const Tensor& targets, const Tensor& mask,
          const Tensor& factor) {
-  const bool wanted = dlogits.defined();
+  const bool has_gradient = dlogits.defined();
   const CrossEntropyOperands<To, From> operands{
       nll.data<Wide<From>>(),
-      wanted ? dlogits.data<To>() : nullptr,
+      has_gradient ? dlogits.data<To>() : nullptr,
       logits.data<From>(),
       targets.data<int32_t>(),
       mask.data<uint8_t>(),
-      wanted ? factor.data<double>() : nullptr,
+      has_gradient ? factor.data<double>() : nullptr,
       logits.dim(0),
       logits.dim(1),
       logits.stride(0),
-      wanted ? dlogits.stride(0) : 0,
-      are_aligned({logits.raw()}) && (!wanted || are_aligned({dlogits.raw()})),
+      has_gradient ? dlogits.stride(0) : 0,
+      are_aligned({logits.raw()}) && (!has_gradient || are_aligned({dlogits.raw()})),
   };
-  // A pack begins at as many values of either.
-  const bool of_gradients = wanted && logits.stride(0) % kPackOf<From> == 0;
+  // Logits and gradients have the same pack size.
+  const bool of_gradients = has_gradient && logits.stride(0) % kPackOf<From> == 0;
   with_pack<From>(of_gradients ? dlogits.stride(0) : logits.stride(0), [&](auto pack) {
     constexpr int kPack = decltype(pack)::value;
     const auto start = [&](auto team) {
@@ -178,8 +178,8 @@ void run(const Tensor& nll, const Tensor& dlogits, const Tensor& logits, const T
     constexpr int kMany = 1024;
     if constexpr (kPack > 1) {
       const size_t bytes = static_cast<size_t>(ceil_div(operands.width, kPack)) * kVectorBytes;
-      constexpr size_t kOfKernel = size_t{1} << 10;  // what it has besides
-      if (wanted && operands.aligned && operands.width > 8 * kMany && has_shared_memory(bytes + kOfKernel)) {
+      constexpr size_t kOfKernel = size_t{1} << 10;  // shared memory that the kernel has besides
+      if (has_gradient && operands.aligned && operands.width > 8 * kMany && has_shared_memory(bytes + kOfKernel)) {
         launch(cross_entropy_kernel<To, From, kPack, kMany, true>, dim3(static_cast<unsigned>(operands.rows)), kMany,
                bytes, operands);
         return;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kDrawn = 4;  // values of one call of Philox
 
-// A thread draws for four neighbours of a row. The last ones of a row may be fewer.
+// A thread draws for four neighbouring values of a row, or for fewer at its end.
 template <typename T>
 __global__ void dropout_kernel(T* y, const T* x, const T* residual, ops::DropoutKey key, uint64_t threshold,
                                Wide<T> keep_scale, int64_t rows, int64_t tokens, int64_t width, bool aligned) {
@@ -46,7 +46,7 @@ void dropout(const Tensor& out, const Tensor& in, const Tensor& residual, const 
   const int64_t width = in.dim(2);
   const bool aligned = width % kDrawn == 0 && are_aligned({out.raw(), in.raw()}) &&
                        (!residual.defined() || are_aligned({residual.raw()}));
-  // keep when bits >= p 2^32
+  // A value is kept when its bits are at least p 2^32.
   const auto threshold = static_cast<uint64_t>(key.probability * 4294967296.0);
   dispatch(out.dtype(), [&](auto type) {
     using T = decltype(type);

@@ -147,7 +147,7 @@ void copy_units(const Tensor& out, const Tensor& in, const Strided<2>& walk) {
          static_cast<const Unit*>(in.raw()), walk);
 }
 
-// `width` neighbours become one element of the walk, unless it leaves out or turns around some of them.
+// Makes `width` neighbours one element of the walk. Returns false when the walk skips or reverses some of them.
 bool take_together(Strided<2>& walk, int64_t width) {
   const int last = walk.rank - 1;
   if (last < 0 || walk.size[last] % width != 0) return false;

@@ -1,6 +1,6 @@
 // Token embedding. Gradients are summed by token, in order of position: positions are sorted by token and cut into
-// chunks of equal length; a thread sums a few columns of a chunk, and what a token has in several chunks is put
-// together afterwards, in order.
+// chunks of equal length; a thread sums a few columns of a chunk, and the sums of a token that lies in several chunks
+// are added afterwards, in order.
 #include "kernels/embedding.h"
 
 #include <limits>
@@ -13,7 +13,7 @@ namespace quire::cuda {
 
 namespace {
 
-// A warp a token.
+// A warp copies the row of one token.
 template <typename T, int kPack>
 __global__ void embedding_kernel(T* out, const T* table, const int32_t* ids, Wide<T> scale, int64_t count,
                                  int64_t vocabulary, int64_t width, bool aligned) {
@@ -47,7 +47,7 @@ void embedding(const Tensor& out, const Tensor& table, const Tensor& ids, double
   });
 }
 
-// Tokens that are not in the table get the number after the last one.
+// Numbers the tokens for the sort. Tokens that are not in the table get the number after the last one.
 __global__ void number_kernel(int32_t* keys, int32_t* positions, const int32_t* ids, int64_t count,
                               int32_t vocabulary) {
   for (int64_t m = first_element(); m < count; m += element_stride()) {
@@ -58,7 +58,7 @@ __global__ void number_kernel(int32_t* keys, int32_t* positions, const int32_t* 
 
 constexpr int kChunk = 32;  // positions, in sorted order
 
-// A chunk in sorted order, and whether the chunks around it go on with its first or last token.
+// Describes a chunk in sorted order, and says whether the chunks around it share its first or last token.
 struct Chunk {
   const int32_t* keys;
   int64_t begin;
@@ -72,8 +72,8 @@ struct Chunk {
   __device__ bool is_one_token() const { return keys[begin] == keys[end - 1]; }
 };
 
-// Adds to dtable the sums of tokens that lie within the chunk; first [chunks, width] gets the sum of the token that
-// began before, last that of the one that begins here and goes on.
+// Adds to dtable the sums of tokens that lie within the chunk. first [chunks, width] gets the sum of the token that
+// began in an earlier chunk, last that of the token that begins here and continues behind it.
 template <typename T, int kPack>
 __global__ void sum_chunks_kernel(Wide<T>* dtable, Wide<T>* first, Wide<T>* last, const T* dout, const int32_t* keys,
                                   const int32_t* positions, Wide<T> scale, int64_t count, int64_t vocabulary,
@@ -106,7 +106,7 @@ __global__ void sum_chunks_kernel(Wide<T>* dtable, Wide<T>* first, Wide<T>* last
   }
 }
 
-// The tokens that go on from the chunk they begin in.
+// Adds up the sums of tokens that continue behind the chunk in which they begin.
 template <typename W, int kPack>
 __global__ void join_chunks_kernel(W* dtable, const W* first, const W* last, const int32_t* keys, W scale,
                                    int64_t count, int64_t vocabulary, int64_t width, unsigned blocks_of_chunk,
@@ -156,7 +156,7 @@ void embedding_backward(const Tensor& dtable, const Tensor& dout, const Tensor& 
     const bool aligned = are_aligned({dtable.raw(), dout.raw(), first.raw(), last.raw()});
     with_pack<T>(width, [&](auto pack) {
       constexpr int kPack = decltype(pack)::value;
-      // Whole warps, no more than the width needs.
+      // The block has whole warps, no more than the width needs.
       const int64_t threads = ceil_div(ceil_div(width, kPack), kWarp) * kWarp;
       const int block = static_cast<int>(threads < kBlock ? threads : kBlock);
       const auto blocks_of_chunk = static_cast<unsigned>(ceil_div(width, int64_t{block} * kPack));

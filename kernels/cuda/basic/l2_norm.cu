@@ -14,7 +14,7 @@ __global__ void l2_norm_kernel(T* y, Wide<T>* rnorm, const T* x, Wide<T> eps, in
   __shared__ W partial[kBlock / kWarp];
   const Team<kWhole> team;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * team.count + team.index;
-  if (row >= rows) return;  // all of the team
+  if (row >= rows) return;  // the whole team returns
   W squares = 0;
   for (int64_t n = team.lane * kPack; n < width; n += team.lanes * kPack) {
     const Pack<T, kPack> pack = load<kPack>(x + row * width + n, aligned);
@@ -54,7 +54,7 @@ __global__ void l2_norm_backward_kernel(T* dx, const T* dy, const T* y, const Wi
   __shared__ W partial[kBlock / kWarp];
   const Team<kWhole> team;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * team.count + team.index;
-  if (row >= rows) return;  // all of the team
+  if (row >= rows) return;  // the whole team returns
   W sum = 0;
   for (int64_t n = team.lane * kPack; n < width; n += team.lanes * kPack) {
     const Pack<T, kPack> out = load<kPack>(y + row * width + n, aligned);

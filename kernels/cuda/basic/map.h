@@ -1,4 +1,4 @@
-// Elementwise operations: f(y, x) computes the values of one element of the outputs, y, from those of the inputs, x, in
+// Elementwise operations. f(y, x) computes the values y of one element of the outputs from those of the inputs, x, in
 // Wide<T>. An output may be one of the inputs.
 #pragma once
 

@@ -7,7 +7,7 @@ namespace quire::cuda {
 
 namespace {
 
-// RMSNorm, and LayerNorm with mean and bias. mean [M], rstd [M].
+// Computes RMSNorm, or with kLayer LayerNorm with its mean [M] and bias. rstd is [M].
 template <typename T, int kPack, bool kWhole, bool kLayer>
 __global__ void norm_kernel(T* y, Wide<T>* mean, Wide<T>* rstd, const T* x, const Wide<T>* weight, const Wide<T>* bias,
                             Wide<T> eps, int64_t rows, int64_t width, bool aligned) {
@@ -15,7 +15,7 @@ __global__ void norm_kernel(T* y, Wide<T>* mean, Wide<T>* rstd, const T* x, cons
   __shared__ W partial[kBlock / kWarp];
   const Team<kWhole> team;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * team.count + team.index;
-  if (row >= rows) return;  // all of the team
+  if (row >= rows) return;  // the whole team returns
   const T* const in = x + row * width;
   W mu = 0;
   if constexpr (kLayer) {

@@ -8,11 +8,11 @@ namespace quire::cuda {
 
 namespace {
 
-// Where a team's sums of a kind lie in shared memory: those of the k-th columns of all packs side by side. Lanes next
-// to each other find theirs in different banks, whether each has a pack or a column.
+// Describes where a team's sums of a kind lie in shared memory: those of the k-th columns of all packs side by side.
+// Neighbouring lanes use different banks, whether each has a pack or a column.
 template <int kPack>
 struct SumsInShared {
-  int64_t of_lane;  // from the sums of a pack's column to those of the next one
+  int64_t of_lane;  // distance from the sums of a pack's column to those of the next one
 
   __host__ __device__ explicit SumsInShared(int64_t width)
       : of_lane(kPack == 1 ? width : (width / kPack + kWarp - 1) / kWarp * kWarp + kWarp / kPack) {}
@@ -20,8 +20,9 @@ struct SumsInShared {
   __device__ int64_t at(int64_t column) const { return column % kPack * of_lane + column / kPack; }
 };
 
-// dx, and sums of the gradients of weight and bias over the block's rows into partial [blocks, 1 or 2, width]. A team
-// adds into sums of its own, of which each lane owns the columns that it reads: no barrier until the end.
+// Computes dx, and adds the gradients of weight and bias over the block's rows into partial [blocks, 1 or 2, width]. A
+// team adds into sums of its own, and each lane owns the columns that it reads, so that no barrier is needed until the
+// end.
 template <typename T, int kPack, bool kWhole, bool kLayer, bool kInShared>
 __global__ void norm_backward_kernel(T* dx, Wide<T>* partial, const T* dy, const T* x, const Wide<T>* weight,
                                      const Wide<T>* mean, const Wide<T>* rstd, int64_t rows, int64_t width,
@@ -33,7 +34,7 @@ __global__ void norm_backward_kernel(T* dx, Wide<T>* partial, const T* dy, const
   W* const of_block = partial + blockIdx.x * kKinds * width;
   const SumsInShared<kPack> sums(width);
   const int64_t of_kind = kInShared ? sums.size() : width;
-  // One or the other where it is compiled: what may lie in either place is reached by slower instructions.
+  // The choice is made when it is compiled: a pointer into either kind of memory needs slower instructions.
   W* of_teams = of_block;
   if constexpr (kInShared) of_teams = dynamic_shared<W>();
   W* const dweight = of_teams + team.index * kKinds * of_kind;
@@ -52,8 +53,8 @@ __global__ void norm_backward_kernel(T* dx, Wide<T>* partial, const T* dy, const
     const T* const grad = dy + row * width;
     const W mu = kLayer ? mean[row] : W{0};
     const W r = rstd[row];
-    W sum = 0;    // of g = w dy
-    W along = 0;  // of g (x - mu)
+    W sum = 0;    // sum of g = w dy
+    W along = 0;  // sum of g (x - mu)
     for (int64_t n = team.lane * kPack; n < width; n += team.lanes * kPack) {
       const Pack<T, kPack> a = load<kPack>(in + n, aligned);
       const Pack<T, kPack> b = load<kPack>(grad + n, aligned);
@@ -89,7 +90,7 @@ __global__ void norm_backward_kernel(T* dx, Wide<T>* partial, const T* dy, const
       store<kPack>(to, out, aligned);
     }
   }
-  if (!kInShared) return;  // all threads; then there is one team
+  if (!kInShared) return;  // all threads return; there is one team
   __syncthreads();
   for (int64_t n = threadIdx.x; n < kKinds * width; n += blockDim.x) {
     W total = 0;
@@ -103,14 +104,14 @@ template <bool kLayer>
 void run_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy, const Tensor& x,
                        const Tensor& weight, const Tensor& mean, const Tensor& rstd, bool accumulate) {
   constexpr int kKinds = kLayer ? 2 : 1;
-  constexpr size_t kMostShared = size_t{96} << 10;
+  constexpr size_t kMaxShared = size_t{96} << 10;
   constexpr int64_t kRowsOfBlock = 16;
-  constexpr int64_t kMostBlocks = 1024;
+  constexpr int64_t kMaxBlocks = 1024;
   const int64_t rows = rstd.numel();
   const int64_t width = x.dim(-1);
   if (rows == 0) return;
-  const int64_t wanted = ceil_div(rows, kRowsOfBlock);
-  const int64_t blocks = wanted < kMostBlocks ? wanted : kMostBlocks;
+  const int64_t needed_blocks = ceil_div(rows, kRowsOfBlock);
+  const int64_t blocks = needed_blocks < kMaxBlocks ? needed_blocks : kMaxBlocks;
   const bool aligned = are_aligned({dx.raw(), dy.raw(), x.raw(), weight.raw()});
   dispatch(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -129,7 +130,7 @@ void run_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& db
                kLayer ? mean.data<W>() : nullptr, rstd.data<W>(), rows, width, accumulate, aligned);
       };
       if constexpr (kWhole) {
-        if (shared > kMostShared) return start(std::false_type{});
+        if (shared > kMaxShared) return start(std::false_type{});
       }
       start(std::true_type{});
     });

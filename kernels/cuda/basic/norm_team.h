@@ -1,4 +1,4 @@
-// The threads that share a row in the kernels of norms.
+// Teams: the threads that share a row in the kernels of norms.
 #pragma once
 
 #include "kernels/cuda/pack.h"
@@ -37,7 +37,7 @@ void with_team(int64_t width, Function&& function) {
   });
 }
 
-// Blocks of kBlock threads for a team a row.
+// Returns the number of blocks of kBlock threads when each row has a team.
 inline dim3 blocks_for_rows(int64_t rows, bool whole) {
   return dim3(static_cast<unsigned>(whole ? rows : ceil_div(rows, kBlock / kWarp)));
 }

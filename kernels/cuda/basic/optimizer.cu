@@ -1,4 +1,4 @@
-// AdamW, the moving average of weights and the judgement of a step. See kernels/optimizer.h for control.
+// AdamW, the moving average of weights, and the check of a step's outcome. kernels/optimizer.h describes `control`.
 #include "kernels/optimizer.h"
 
 #include "kernels/checks.h"
@@ -20,7 +20,7 @@ void step_outcome(const Tensor& outcome, const Tensor& loss_sum, const Tensor& s
          squared_norm.data<double>(), options);
 }
 
-// AdamW's settings, as they multiply.
+// Holds AdamW's settings as the factors that the kernel uses.
 template <typename T>
 struct AdamWFactors {
   T b1, b2, a1, a2;

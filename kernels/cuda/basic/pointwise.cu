@@ -18,7 +18,7 @@ __device__ W apply(W a, W b) {
   if constexpr (kind == ops::Binary::maximum) return a >= b || a != a ? a : b;
 }
 
-// The gradients of both operands.
+// Computes the gradients da and db of both operands.
 template <ops::Binary kind, typename W>
 __device__ void apply_backward(W g, W a, W b, W& da, W& db) {
   if constexpr (kind == ops::Binary::sum) {
@@ -59,13 +59,13 @@ void with_binary(ops::Binary kind, Function&& function) {
   }
 }
 
-// How a walk goes in packs: along its last axis every operand has neighbours, or one element for all.
+// Describes a walk in packs: along its last axis every operand has either neighbouring values or one value for all.
 template <int kOperands>
 struct Packs {
-  bool repeats[kOperands];  // one for all
+  bool repeats[kOperands];  // one value for all
   bool aligned[kOperands];
 };
-// Whether it can, with packs of `size` values of type T. The data of undefined operands is null.
+// Says whether the walk can take packs of `size` values of type T. The data of undefined operands is null.
 template <typename T, int kOperands>
 bool find_packs(Packs<kOperands>& packs, const Strided<kOperands>& walk, const void* const (&data)[kOperands],
                 int64_t size) {
@@ -193,7 +193,7 @@ struct Apply {
   }
 };
 
-// From dout, in and out.
+// Computes the gradient from dout, in and out.
 template <ops::Unary kind, typename T>
 struct ApplyBackward {
   using W = Wide<T>;

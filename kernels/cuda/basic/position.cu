@@ -58,7 +58,7 @@ void gather_columns(const Tensor& out, const Tensor& table, const Tensor& index)
   });
 }
 
-// A block an entry of the table: there are few of them.
+// A block sums for one entry of the table: there are few of them.
 template <typename T>
 __global__ void gather_columns_backward_kernel(T* dtable, const T* dout, const int32_t* index, int64_t columns,
                                                int64_t count) {

@@ -1,4 +1,4 @@
-// Sums: over rows, over all, and of scales of heads.
+// Sums over rows and over all values, and the scales of heads.
 #include "kernels/checks.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/cuda/basic/total.h"
@@ -34,7 +34,7 @@ void squared_norm(const Tensor& total, const Tensor& x) {
   });
 }
 
-// A pack lies within a head.
+// Multiplies each head by the size of its scale. A pack lies within a head.
 template <typename T, int kPack>
 __global__ void scale_heads_kernel(T* y, const T* x, const Wide<T>* s, int64_t count, int64_t heads, int64_t size,
                                    bool aligned) {
@@ -60,7 +60,7 @@ void scale_heads(const Tensor& out, const Tensor& x, const Tensor& s) {
   });
 }
 
-// dx, and partial [heads, parts]: sums of dy x over the tokens of a part.
+// Computes dx and partial [heads, parts], the sums of dy x over the tokens of a part.
 template <typename T, int kPack>
 __global__ void scale_heads_backward_kernel(T* dx, Wide<T>* partial, const T* dy, const T* x, const Wide<T>* s,
                                             int64_t tokens, int64_t size, bool aligned) {
@@ -101,12 +101,12 @@ void scale_heads_backward(const Tensor& dx, const Tensor& ds, const Tensor& dy, 
                           bool accumulate) {
   check_scale_heads_backward(dx, ds, dy, x, s);
   constexpr int64_t kOfBlock = 8 * kBlock;
-  constexpr int64_t kMostParts = 512;
+  constexpr int64_t kMaxParts = 512;
   const int64_t heads = s.numel();
   const int64_t size = x.dim(-1);
   const int64_t tokens = x.numel() / (heads * size);
-  const int64_t wanted = ceil_div(tokens * size, kOfBlock);
-  const int64_t parts = wanted < 1 ? 1 : wanted < kMostParts ? wanted : kMostParts;
+  const int64_t needed_parts = ceil_div(tokens * size, kOfBlock);
+  const int64_t parts = needed_parts < 1 ? 1 : needed_parts < kMaxParts ? needed_parts : kMaxParts;
   const bool aligned = are_aligned({dx.raw(), dy.raw(), x.raw()});
   dispatch(dx.dtype(), [&](auto type) {
     using T = decltype(type);

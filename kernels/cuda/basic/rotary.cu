@@ -34,29 +34,29 @@ struct RotaryOperands {
   const T* x;
   const Wide<T>* table;
   const int32_t *head, *given;
-  int all_tokens, tokens;  // of all rows, of a row
+  int all_tokens, tokens;  // tokens of all rows, and of one row
   int heads, size, pairs;
   int64_t entries, origin;
   bool inverse, aligned;
 
-  // Where the cosines of a token's position begin.
+  // Returns the cosines of a token's position; the sines follow them.
   __device__ const Wide<T>* angles_of(int token) const {
     int64_t position = given != nullptr ? given[token] : token % tokens;
     if (head != nullptr) {
       const int64_t age = (head[token / tokens] - 1 - position + tokens) % tokens;
       position = -1 - age;
     }
-    // The host does not see given positions; those beyond the table would read what is not there.
+    // The host cannot check given positions. Clamping keeps those beyond the table from reading outside it.
     int64_t entry = origin + position;
     entry = entry < 0 ? 0 : (entry < entries ? entry : entries - 1);
     return table + entry * 2 * pairs;
   }
 };
 
-// Turns pairs of features, `count` at once: a and b of each.
+// Rotates kCount pairs (a, b) of features at once.
 template <typename W, int kCount>
-__device__ inline void turn(W (&a)[kCount], W (&b)[kCount], const W* angles, int pairs, int first, bool inverse,
-                            bool aligned) {
+__device__ inline void rotate(W (&a)[kCount], W (&b)[kCount], const W* angles, int pairs, int first, bool inverse,
+                              bool aligned) {
   const Pack<W, kCount> cosine = load<kCount>(angles + first, aligned);
   const Pack<W, kCount> sine = load<kCount>(angles + pairs + first, aligned);
 #pragma unroll
@@ -69,8 +69,8 @@ __device__ inline void turn(W (&a)[kCount], W (&b)[kCount], const W* angles, int
 }
 
 // A thread takes one item of a head: kPack pairs whose halves lie apart, kPack features of kPack / 2 neighbouring
-// pairs, or kPack features that stay. A block has as many tokens as give each of its threads an item. Without packs a
-// pair of neighbours is one item.
+// pairs, or kPack features that are not rotated. A block has as many tokens as give each of its threads an item.
+// Without packs a pair of neighbours is one item.
 template <typename T, int kPack, bool kInterleaved>
 __global__ void rotary_kernel(RotaryOperands<T> in, int tokens_of_block) {
   using W = Wide<T>;
@@ -101,7 +101,7 @@ __global__ void rotary_kernel(RotaryOperands<T> in, int tokens_of_block) {
         a[k] = wide(both.value[2 * k]);
         b[k] = wide(both.value[2 * k + 1]);
       }
-      turn(a, b, angles, in.pairs, first, in.inverse, in.aligned);
+      rotate(a, b, angles, in.pairs, first, in.inverse, in.aligned);
 #pragma unroll
       for (int k = 0; k < kPairs; ++k) {
         both.value[2 * k] = narrow<T>(a[k]);
@@ -116,7 +116,7 @@ __global__ void rotary_kernel(RotaryOperands<T> in, int tokens_of_block) {
         a[k] = wide(low.value[k]);
         b[k] = wide(high.value[k]);
       }
-      turn(a, b, angles, in.pairs, first, in.inverse, in.aligned);
+      rotate(a, b, angles, in.pairs, first, in.inverse, in.aligned);
 #pragma unroll
       for (int k = 0; k < kPack; ++k) {
         low.value[k] = narrow<T>(a[k]);
@@ -159,7 +159,7 @@ void rotary(const Tensor& out, const ops::RotaryInputs& in) {
     operands.origin = in.origin;
     operands.inverse = in.inverse;
     operands.aligned = are_aligned({out.raw(), in.x.raw(), in.table.raw()});
-    // Halves, features that stay and the table's rows begin where packs do.
+    // The halves, the features that are not rotated and the rows of the table begin at multiples of a pack.
     if (operands.size % kPack == 0 && operands.pairs % kPack == 0) {
       run_rotary<T, kPack>(operands, in.interleaved);
     } else {

@@ -30,13 +30,13 @@ int64_t bytes_of_entry(const Tensor& ring) {
   return entries == 0 ? 0 : ring.bytes() / entries;
 }
 
-// A block an entry; units: of an entry.
+// A block copies one entry, which has `units` units.
 template <typename Unit>
 __global__ void ring_append_kernel(Unit* ring, const Unit* values, const int32_t* head, const int32_t* begin,
                                    const int32_t* count, int64_t stride, int64_t slots, int64_t tokens, int64_t units) {
   const int64_t row = blockIdx.x / tokens;
   const int64_t j = blockIdx.x % tokens;
-  // What a later entry would overwrite is not written.
+  // An entry that a later one would overwrite is not written.
   if (j >= count[row] || j < count[row] - slots) return;
   Unit* const to = ring + (row * slots + (head[row] + j) % slots) * units;
   const Unit* const from = values + (row * tokens + begin[row] + j * stride) * units;
@@ -59,9 +59,9 @@ void ring_append(const Tensor& ring, const Tensor& values, const Tensor& head, c
 
 template <typename Unit>
 __global__ void ring_gather_kernel(Unit* out, const Unit* ring, const int32_t* head, const int32_t* length,
-                                   int64_t slots, int64_t wanted, int64_t units) {
-  const int64_t row = blockIdx.x / wanted;
-  const int64_t age = wanted - blockIdx.x % wanted;  // the newest is of age 1
+                                   int64_t slots, int64_t count, int64_t units) {
+  const int64_t row = blockIdx.x / count;
+  const int64_t age = count - blockIdx.x % count;  // the newest is of age 1
   const bool valid = age <= length[row];
   Unit* const to = out + blockIdx.x * units;
   const Unit* const from = ring + (row * slots + (head[row] - age + slots) % slots) * units;

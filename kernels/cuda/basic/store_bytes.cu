@@ -9,7 +9,7 @@ namespace quire::cuda {
 namespace {
 
 struct Values {
-  uint32_t words[kMostStored / sizeof(uint32_t)];
+  uint32_t words[kMaxStored / sizeof(uint32_t)];
 };
 
 // A warp stores whole words where it can, and bytes otherwise.
@@ -28,7 +28,7 @@ __global__ void store_bytes_kernel(unsigned char* to, Values values, int bytes, 
 }  // namespace
 
 void store_bytes(void* to, const void* from, size_t bytes) {
-  if (bytes > kMostStored) throw DeviceError("a kernel stores 1024 bytes at most, not " + std::to_string(bytes));
+  if (bytes > kMaxStored) throw DeviceError("a kernel stores 1024 bytes at most, not " + std::to_string(bytes));
   if (bytes == 0) return;
   Values values{};
   std::memcpy(values.words, from, bytes);

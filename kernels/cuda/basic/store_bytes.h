@@ -1,14 +1,13 @@
-// Small uploads as kernels, in order with all others: without a buffer or another stream.
+// Small uploads by kernels, which run in order with all other kernels and need no buffer or second stream.
 #pragma once
 
 #include <cstddef>
 
 namespace quire::cuda {
 
-inline constexpr size_t kMostStored = 1024;  // bytes
+inline constexpr size_t kMaxStored = 1024;  // bytes
 
-// Copies up to kMostStored bytes of the host, which come as parameters of the kernel, to the device or to pinned
-// memory.
+// Copies at most kMaxStored bytes of the host, which the kernel gets as parameters, to the device or to pinned memory.
 void store_bytes(void* to, const void* from, size_t bytes);
 
 }  // namespace quire::cuda

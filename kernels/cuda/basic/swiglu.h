@@ -5,14 +5,14 @@
 
 namespace quire::cuda {
 
-// y[0] = silu(gate) * up, from gate and up.
+// Computes y[0] = silu(gate) * up from gate and up.
 template <typename T>
 struct Swiglu {
   using W = Wide<T>;
   __device__ void operator()(W* y, const W* in) const { y[0] = in[0] * in[1] / (W{1} + std::exp(-in[0])); }
 };
 
-// dgate and dup, from dy, gate and up.
+// Computes dgate and dup from dy, gate and up.
 template <typename T>
 struct SwigluBackward {
   using W = Wide<T>;

@@ -1,4 +1,4 @@
-// The sum of all values, in f64 and in a fixed order that their number sets.
+// The sum of all values in f64, in a fixed order that depends on their number alone.
 #pragma once
 
 #include "kernels/cuda/basic/columns.h"
@@ -12,7 +12,7 @@ struct Squared {
   }
 };
 
-// out[block] (+)= the sum of the block's share.
+// Computes out[block] (+)= the sum of the block's share.
 template <typename From, typename Term>
 __global__ void total_kernel(double* out, const From* in, int64_t count, Term term, bool accumulate) {
   __shared__ double partial[kBlock / kWarp];
@@ -26,9 +26,9 @@ __global__ void total_kernel(double* out, const From* in, int64_t count, Term te
 template <typename From, typename Term = Itself>
 void add_up(Device device, double* out, const From* in, int64_t count, bool accumulate, Term term = {}) {
   constexpr int64_t kOfBlock = 16 * kBlock;
-  constexpr int64_t kMostParts = 1024;
-  const int64_t wanted = ceil_div(count, kOfBlock);
-  const int64_t parts = wanted < kMostParts ? wanted : kMostParts;
+  constexpr int64_t kMaxParts = 1024;
+  const int64_t needed_parts = ceil_div(count, kOfBlock);
+  const int64_t parts = needed_parts < kMaxParts ? needed_parts : kMaxParts;
   if (parts <= 1) {
     launch(total_kernel<From, Term>, dim3(1), kBlock, 0, out, in, count, term, accumulate);
     return;

@@ -6,8 +6,9 @@ namespace quire::cuda {
 
 namespace {
 
-// Logits of a tile to those of one softmax over all that a query sees: an earlier block with a landmark gets as a whole
-// the weight of its gate. What is not seen becomes -inf. longs: of a long block.
+// Turns the logits of a tile into those of one softmax over all that a query sees: an earlier block with a landmark
+// gets, as a whole, the weight of its gate. Keys that are not seen get -inf. `longs` is the softmax within a long
+// block.
 template <typename T>
 __device__ inline void join_blocks(Pairs<Wide<T>>& p, const BlockMemory& memory, const BlockSoftmax<Wide<T>>* longs,
                                    const BlockOperands<T>& in, const QueryTile& at, const KeyTile& tile, int blocks) {
@@ -36,7 +37,7 @@ __device__ inline void join_blocks(Pairs<Wide<T>>& p, const BlockMemory& memory,
   }
 }
 
-// A block has one row, head and tile of queries (x) and a slice of the values' features (y).
+// A block computes one row, head and tile of queries (x) and one slice of the values' features (y).
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kThreads) block_attention_kernel(T* out, Wide<T>* lse, BlockOperands<T> in) {
   using A = Wide<T>;
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(kThreads) block_attention_kernel(T* out, Wide<
   const int query_tiles = ceil_div(in.queries, kTile);
   const int line = static_cast<int>(blockIdx.x) / query_tiles;
   const int head = line % in.heads;
-  // Tiles with many keys first.
+  // Tiles with many keys begin first.
   const int first_query = (query_tiles - 1 - static_cast<int>(blockIdx.x) % query_tiles) * kTile;
   const QueryTile at{line / in.heads, head, head / (in.heads / in.kv_heads), first_query};
   const int first_feature = static_cast<int>(blockIdx.y) * kChunks * kTile;
@@ -57,10 +58,10 @@ __global__ void __launch_bounds__(kThreads) block_attention_kernel(T* out, Wide<
   BlockSoftmax<A> longs[kEach];
   for (int i = 0; i < kEach; ++i) top[i] = std::numeric_limits<A>::lowest();
 
-  const KeyTile* const tiles = in.tiles + static_cast<int64_t>(at.row) * in.most_tiles;
-  for (int n = 0; n < in.most_tiles && tiles[n].begin < end; ++n) {
+  const KeyTile* const tiles = in.tiles + static_cast<int64_t>(at.row) * in.max_tiles;
+  for (int n = 0; n < in.max_tiles && tiles[n].begin < end; ++n) {
     const KeyTile tile = tiles[n];
-    if (!is_wanted(blocks, in, at, tile)) continue;
+    if (!is_visible(blocks, in, at, tile)) continue;
     if (needs_long_block(in, at, tile) && tile.begin == tile.block_begin) {
       softmax_of_long_block<false>(longs, memory, blocks, static_cast<const T*>(nullptr), in, at, tile);
     }

@@ -1,5 +1,5 @@
 // Two passes recompute the tiles, one for each side that is summed over the other: queries (dq), then keys (dk, dv).
-// The first one leaves to the second what the softmax within a long block takes from its other tiles.
+// The first pass stores for the second one the softmax within each long block, which depends on several tiles.
 #include <algorithm>
 
 #include "kernels/block_attention.h"
@@ -9,9 +9,10 @@ namespace quire::cuda {
 
 namespace {
 
-// p: logits of a line to the weights that multiplied the values. ds: gradients of weights to those of logits. With the
-// share a of a landmark, its factor m of dropout and P the softmax within its block, a key has m a P (dw - sum of P dw)
-// and the landmark a (m sum of P dw - delta); a gate that is a key has p (dw - delta).
+// Turns p from the logits of a line into the weights that multiplied the values, and ds from gradients of weights into
+// gradients of logits. With the share a of a landmark, its factor m of dropout and P the softmax within its block, a
+// key has the gradient m a P (dw - sum of P dw) and the landmark a (m sum of P dw - delta); a gate that is a key has p
+// (dw - delta).
 template <typename T>
 __device__ inline void softmax_gradient(Wide<T> (&p)[kEach], Wide<T> (&ds)[kEach], const BlockMemory& memory,
                                         const BlockSoftmax<Wide<T>>& of_long, const WholeSoftmax<Wide<T>>& whole,
@@ -48,7 +49,8 @@ __device__ inline void softmax_gradient(Wide<T> (&p)[kEach], Wide<T> (&ds)[kEach
   }
 }
 
-// p: the weights of a tile. ds: the gradients of its logits. longs: of a long block. Ends with a barrier.
+// Recomputes p, the weights of a tile, and ds, the gradients of its logits. `longs` is the softmax within a long block.
+// It ends with a barrier.
 template <typename T>
 __device__ inline void recompute(Pairs<Wide<T>>& p, Pairs<Wide<T>>& ds, const TileMemory<Wide<T>>& memory,
                                  BlockMemory& blocks, const BlockSoftmax<Wide<T>> (&longs)[kEach],
@@ -65,7 +67,7 @@ __device__ inline void recompute(Pairs<Wide<T>>& p, Pairs<Wide<T>>& ds, const Ti
   }
 }
 
-// dq of a row, head and tile of queries (x), of a slice of the features (y).
+// Computes dq for one row, head and tile of queries (x) and one slice of the features (y).
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     block_query_gradient_kernel(T* dq, BlockOperands<T> in, BlockBackward<T> back) {
@@ -82,10 +84,10 @@ __global__ void __launch_bounds__(kThreads)
 
   Pairs<A> totals[kChunks] = {};
   BlockSoftmax<A> longs[kEach];
-  const KeyTile* const tiles = in.tiles + static_cast<int64_t>(at.row) * in.most_tiles;
-  for (int n = 0; n < in.most_tiles && tiles[n].begin < end; ++n) {
+  const KeyTile* const tiles = in.tiles + static_cast<int64_t>(at.row) * in.max_tiles;
+  for (int n = 0; n < in.max_tiles && tiles[n].begin < end; ++n) {
     const KeyTile tile = tiles[n];
-    if (!is_wanted(blocks, in, at, tile)) continue;
+    if (!is_visible(blocks, in, at, tile)) continue;
     if (needs_long_block(in, at, tile) && tile.begin == tile.block_begin) {
       softmax_of_long_block<true>(longs, memory, blocks, back.dout, in, at, tile);
 #pragma unroll
@@ -126,19 +128,18 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// dk and dv, or one of them, of a row, key head and tile of keys (x), and a slice of the features (y). Query heads of
-// the group follow each other.
+// Computes dk, dv or both for one row, key head and tile of keys (x) and one slice of the features (y). It goes over
+// the query heads of the group one after another.
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     block_key_gradient_kernel(T* dk, T* dv, BlockOperands<T> in, BlockBackward<T> back) {
   using A = Wide<T>;
   __shared__ BlockMemory blocks;
-  const int line = static_cast<int>(blockIdx.x) / in.most_tiles;
+  const int line = static_cast<int>(blockIdx.x) / in.max_tiles;
   const int row = line / in.kv_heads;
   const int kv_head = line % in.kv_heads;
-  const KeyTile tile =
-      in.tiles[static_cast<int64_t>(row) * in.most_tiles + static_cast<int>(blockIdx.x) % in.most_tiles];
-  if (tile.begin >= in.keys) return;  // the whole block
+  const KeyTile tile = in.tiles[static_cast<int64_t>(row) * in.max_tiles + static_cast<int>(blockIdx.x) % in.max_tiles];
+  if (tile.begin >= in.keys) return;  // the whole block returns
   const TileMemory<A> memory(false, false);
   const int first_feature = static_cast<int>(blockIdx.y) * kChunks * kTile;
   const int group = in.heads / in.kv_heads;
@@ -150,7 +151,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     for (int first_query = first_seeing; first_query < in.queries; first_query += kTile) {
       const QueryTile at{row, head, kv_head, first_query};
-      if (!is_wanted(blocks, in, at, tile)) continue;
+      if (!is_visible(blocks, in, at, tile)) continue;
       BlockSoftmax<A> longs[kEach];
 #pragma unroll
       for (int i = 0; i < kEach && needs_long_block(in, at, tile); ++i) {
@@ -164,10 +165,10 @@ __global__ void __launch_bounds__(kThreads)
       Pairs<A> p;
       Pairs<A> ds;
       recompute(p, ds, memory, blocks, longs, in, back, at, tile, count);
-      store_turned(memory.weights, p);
+      store_transposed(memory.weights, p);
       add_values(value_totals, memory, first_feature, in.value_size,
                  [&](int a, int f) { return load_gradient(back.dout, in, at, a, f); });
-      store_turned(memory.weights, ds);
+      store_transposed(memory.weights, ds);
       add_values(key_totals, memory, first_feature, in.size, [&](int a, int f) { return load_query(in, at, a, f); });
     }
   }
@@ -229,7 +230,7 @@ void block_attention_backward(const ops::BlockAttentionGradients& g, const Tenso
     const int64_t widest = std::max(s.size, s.value_size);
     with_chunks<T>(widest, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
-      const dim3 blocks(static_cast<unsigned>(s.rows * s.kv_heads * operands.most_tiles),
+      const dim3 blocks(static_cast<unsigned>(s.rows * s.kv_heads * operands.max_tiles),
                         static_cast<unsigned>(ceil_div(widest, kChunks * kTile)));
       launch(block_key_gradient_kernel<T, kChunks>, blocks, kThreads, TileMemory<A>::bytes(false, false, false),
              g.dk.defined() ? g.dk.data<T>() : nullptr, g.dv.defined() ? g.dv.data<T>() : nullptr, operands, back);

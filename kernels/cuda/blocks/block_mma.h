@@ -1,6 +1,6 @@
-// Attention to blocks in bf16 on tensor cores: what its kernels share (attention_mma.h, block_tiles.h). A block of four
-// warps has a tile of 64 queries and a head; a warp has 16 of the queries and all keys of a tile. What a query sees of
-// a tile is a word of 64 bits, one for each key; its logits, in powers of 2, lie in four lanes.
+// Code that the kernels of attention to blocks in bf16 on tensor cores share (attention_mma.h, block_tiles.h). A thread
+// block of four warps has a tile of 64 queries and a head; a warp has 16 of the queries and all keys of a tile. A word
+// of 64 bits says which keys of a tile a query sees; its logits, in powers of 2, lie in four lanes.
 #pragma once
 
 #include "kernels/cuda/attention/attention_mma.h"
@@ -10,31 +10,31 @@ namespace quire::cuda {
 
 using BlocksInBf16 = BlockOperands<bfloat16>;
 inline constexpr int kTileColumns = kMmaTile / kMmaColumns;
-using TileSums = SumFragment[1][kTileColumns];  // of 16 queries and the keys of a tile
+using TileSums = SumFragment[1][kTileColumns];  // for 16 queries and the keys of a tile
 
-// Sets of keys of a tile, in shared memory.
+// Holds sets of keys of a tile in shared memory, one bit per key.
 struct BlockMasks {
   uint64_t keys[kTile];     // of block g: the regular ones
   uint64_t marks[kTile];    // of block g: its landmark
   uint64_t visible[kTile];  // of query a: regular keys that it sees
   uint64_t earlier[kTile];  // of query a, where landmarks are gates: all keys of the earlier blocks that it sees
-  uint64_t zeroed[kTile];   // of query a: what takes a share and gives it to no value
+  uint64_t zeroed[kTile];   // of query a: keys that get a share but have no value (landmarks)
 
-  // After prepare_keys. A barrier must come before the sets of blocks are read.
+  // Fills the sets of blocks; prepare_keys must have run. A barrier must come before they are read.
   __device__ void cut(const BlockMemory& blocks, const KeyTile& tile) {
     const int c = static_cast<int>(threadIdx.x);
     const uint64_t starts = both(blocks.starts);
     if (c >= kTile || (starts >> c) % 2 == 0) return;
     const uint64_t earlier_ones = starts & below(c);
     const int g = __popc(static_cast<unsigned>(earlier_ones)) + __popc(static_cast<unsigned>(earlier_ones >> kWarp));
-    // Up to the next block, or to the end of the tile.
+    // The block ends at the next one, or at the end of the tile.
     const uint64_t later = starts & ~below(c + 1);
     const uint64_t range = (later != 0 ? (later & (~later + 1)) - 1 : below(tile.end - tile.begin)) & ~below(c);
     keys[g] = range & both(blocks.regular);
     marks[g] = range & both(blocks.marked);
   }
 
-  // After prepare_queries, by the threads that it is done by. A barrier must come before the sets of queries are read.
+  // Fills the sets of queries, in the threads that ran prepare_queries. A barrier must come before they are read.
   __device__ void look(const BlockMemory& blocks, const BlocksInBf16& in, const QueryTile& at, const KeyTile& tile) {
     const int a = static_cast<int>(threadIdx.x);
     if (a >= kTile) return;
@@ -60,11 +60,11 @@ struct BlockMasks {
 
  private:
   static __device__ uint64_t both(const unsigned (&words)[2]) { return words[0] | uint64_t{words[1]} << kWarp; }
-  // Keys 0 to c - 1.
+  // Returns the set of keys 0 to c - 1.
   static __device__ uint64_t below(int c) { return c <= 0 ? 0 : (c >= kTile ? ~uint64_t{0} : (uint64_t{1} << c) - 1); }
 };
 
-// A lane's part of a set of keys, those whose sums it has.
+// Holds a lane's part of a set of keys: those whose sums it has.
 struct LaneKeys {
   static constexpr unsigned kAll = 0x03030303;
   unsigned words[2];
@@ -74,18 +74,18 @@ struct LaneKeys {
     words[0] = static_cast<unsigned>(keys) & kAll;
     words[1] = static_cast<unsigned>(keys >> kWarp) & kAll;
   }
-  // Sum i of column n.
+  // Says whether the set has the key of sum i of column n.
   __device__ bool has(int n, int i) const { return (words[n / 4] >> (n % 4 * kMmaColumns + i % 2)) % 2 != 0; }
   __device__ bool is_empty() const { return (words[0] | words[1]) == 0; }
   __device__ bool is_full() const { return words[0] == kAll && words[1] == kAll; }
 };
 
-// Whether a set, the same for all lanes, has keys among the eight of column n.
+// Says whether a set, the same for all lanes, has keys among the eight of column n.
 __device__ inline bool reaches(uint64_t keys, int n) {
   return (keys >> (n * kMmaColumns)) % (1 << kMmaColumns) != 0;
 }
 
-// Rows `half` of a warp go on with block g of a tile (BlockSoftmax::take). kGradients: dw is there.
+// Adds block g of a tile to the softmax of rows `half` of a warp (BlockSoftmax::take). dw is defined if kGradients.
 template <bool kGradients>
 __device__ inline void take_block(BlockSoftmax<float>& softmax, const BlockMasks& masks, int g, const TileSums& logits,
                                   const TileSums& dw, int half) {
@@ -125,7 +125,7 @@ __device__ inline void take_block(BlockSoftmax<float>& softmax, const BlockMasks
   softmax.top = largest;
 }
 
-// A whole block of a tile.
+// Returns the softmax within a whole block of a tile.
 template <bool kGradients>
 __device__ inline BlockSoftmax<float> softmax_of_block(const BlockMemory& blocks, const BlockMasks& masks, int g,
                                                        bool counted, const TileSums& logits, const TileSums& dw,
@@ -136,7 +136,7 @@ __device__ inline BlockSoftmax<float> softmax_of_block(const BlockMemory& blocks
   return softmax;
 }
 
-// Lines of queries of a tile.
+// Copies the lines of a tile's queries.
 template <int kWidth>
 __device__ inline void copy_queries(const SharedLines<kWidth>& to, const bfloat16* tensor, int width,
                                     const BlocksInBf16& in, const QueryTile& at) {
@@ -144,7 +144,7 @@ __device__ inline void copy_queries(const SharedLines<kWidth>& to, const bfloat1
     return at.first + a < in.queries ? line_of_query(tensor, width, in, at, a) : nullptr;
   });
 }
-// Features [first, first + size) of keys or values of a tile; those that nobody sees count as zero.
+// Copies features [first, first + size) of the keys or values of a tile. Those that nobody sees count as zero.
 template <int kWidth>
 __device__ inline void copy_keys(const SharedLines<kWidth>& to, const bfloat16* tensor, int width, int first, int size,
                                  const BlockMemory& blocks, const BlocksInBf16& in, const QueryTile& at,
@@ -162,7 +162,7 @@ __device__ inline void multiply_tile(TileSums& sums, const SharedLines<kWidth>& 
   for (int n = 0; n < kTileColumns; ++n) sums[0][n] = {};
   multiply_lines(sums, x, warp_of_block() * kMmaRows, y, 0, size);
 }
-// Logits in powers of 2.
+// Computes the logits of a tile, in powers of 2.
 template <int kWidth>
 __device__ inline void multiply_logits(TileSums& logits, const SharedLines<kWidth>& queries,
                                        const SharedLines<kWidth>& keys, const BlocksInBf16& in) {
@@ -175,12 +175,12 @@ __device__ inline void multiply_logits(TileSums& logits, const SharedLines<kWidt
   }
 }
 
-// The shared memory of a block. dout is there in the backward pass, and weights and gradients of logits, by query and
-// key, where sums over queries need them.
+// The shared memory of a thread block. It has dout in the backward pass (kBackward), and weights and gradients of
+// logits by query and key where sums over queries need them (kPairs).
 template <int kWidth, bool kBackward, bool kPairs>
 struct BlockLines {
   static constexpr int kLines = (kBackward ? 4 : 3) * kMmaTile;
-  static constexpr int kTurned = kPairs ? 2 * kMmaTile * kMmaTile : 0;
+  static constexpr int kPairValues = kPairs ? 2 * kMmaTile * kMmaTile : 0;
 
   SharedLines<kWidth> queries, keys, values, douts;
   SharedLines<kMmaTile> weights, gradients;
@@ -188,7 +188,7 @@ struct BlockLines {
   BlockMemory& blocks;
 
   static constexpr size_t bytes() {
-    return (kLines * kWidth + kTurned) * sizeof(bfloat16) + sizeof(BlockMasks) + sizeof(BlockMemory);
+    return (kLines * kWidth + kPairValues) * sizeof(bfloat16) + sizeof(BlockMasks) + sizeof(BlockMemory);
   }
 
   __device__ BlockLines() : masks(*sets()), blocks(*reinterpret_cast<BlockMemory*>(sets() + 1)) {
@@ -202,12 +202,12 @@ struct BlockLines {
 
  private:
   static __device__ BlockMasks* sets() {
-    return reinterpret_cast<BlockMasks*>(dynamic_shared<bfloat16>() + kLines * kWidth + kTurned);
+    return reinterpret_cast<BlockMasks*>(dynamic_shared<bfloat16>() + kLines * kWidth + kPairValues);
   }
 };
 
-// The softmax of both of a lane's rows over a long block, all of its tiles; queries, and with kGradients dout, lie in
-// shared memory. Ends without a barrier; one must come before the next tile's keys, as in is_wanted.
+// Computes the softmax of both of a lane's rows over all tiles of a long block. Queries, and dout if kGradients, lie in
+// shared memory. It ends without a barrier; one must come before the next tile's keys, as in is_visible.
 template <bool kGradients, typename Memory>
 __device__ inline void softmax_of_long_block(BlockSoftmax<float> (&lines)[2], const Memory& memory,
                                              const BlocksInBf16& in, const QueryTile& at, const KeyTile& tile) {
@@ -233,13 +233,13 @@ __device__ inline void softmax_of_long_block(BlockSoftmax<float> (&lines)[2], co
   for (BlockSoftmax<float>& line : lines) line.finish(false, log2f(line.sum));
 }
 
-// Queries, keys and values in bf16 whose lines are whole chunks of 8 features at multiples of 16 bytes, keys of 128
-// features at most; in the backward pass values, too. Everything else goes to the other kernels.
+// Says whether tensor cores take the call: bf16, lines of whole chunks of 8 features at multiples of 16 bytes, and keys
+// (in the backward pass values, too) of at most 128 features. Other calls go to the other kernels.
 bool suits_tensor_cores(const Tensor& out, const ops::BlockAttentionInputs& in, const BlockSizes& sizes);
 bool backward_suits_tensor_cores(const ops::BlockAttentionGradients& gradients, const Tensor& dout,
                                  const ops::BlockAttentionInputs& in, const BlockSizes& sizes);
 void blocks_on_tensor_cores(const Tensor& out, const Tensor& lse, const BlocksInBf16& in);
-// The first one leaves to the second what the softmax within a long block takes from its other tiles.
+// The first pass stores for the second one the softmax within each long block, which depends on several tiles.
 void query_gradient_on_tensor_cores(const Tensor& dq, const BlocksInBf16& in, const BlockBackward<bfloat16>& back);
 void key_gradient_on_tensor_cores(const Tensor& dk, const Tensor& dv, const BlocksInBf16& in,
                                   const BlockBackward<bfloat16>& back);

@@ -1,4 +1,4 @@
-// As block_attention_backward.cu, on tensor cores: two passes, each with one writer for every sum.
+// Does what block_attention_backward.cu does, on tensor cores: two passes, in which every sum has one writer.
 #include "kernels/cuda/blocks/block_mma.h"
 
 namespace quire::cuda {
@@ -11,7 +11,7 @@ bool backward_suits_tensor_cores(const ops::BlockAttentionGradients& g, const Te
 
 namespace {
 
-// Of both of a lane's rows, its logarithm in powers of 2.
+// Holds the softmax of both of a lane's rows; its logarithm is in powers of 2.
 struct RowsSoftmax {
   WholeSoftmax<float> row[2];
 
@@ -24,8 +24,8 @@ struct RowsSoftmax {
   }
 };
 
-// p: logits of a tile to the weights that multiplied the values. ds: gradients of weights to those of logits. As
-// softmax_gradient in block_attention_backward.cu, where the formulas are.
+// Turns p from the logits of a tile into the weights that multiplied the values, and ds from gradients of weights into
+// gradients of logits. The formulas are at softmax_gradient in block_attention_backward.cu.
 __device__ inline void softmax_gradient(TileSums& p, TileSums& ds, const BlockMemory& blocks, const BlockMasks& masks,
                                         const BlockSoftmax<float> (&longs)[2], const RowsSoftmax& whole,
                                         const BlocksInBf16& in, const KeyTile& tile, int count) {
@@ -74,7 +74,7 @@ __device__ inline void softmax_gradient(TileSums& p, TileSums& ds, const BlockMe
   }
 }
 
-// dq of a row, head and tile of queries.
+// Computes dq for one row, head and tile of queries.
 template <int kWidth>
 __global__ void __launch_bounds__(kMmaThreads)
     block_query_gradient_mma_kernel(bfloat16* dq, BlocksInBf16 in, BlockBackward<bfloat16> back) {
@@ -92,10 +92,10 @@ __global__ void __launch_bounds__(kMmaThreads)
   const RowsSoftmax whole(back, in, at);
   BlockSoftmax<float> longs[2];
   SumFragment totals[1][kWidth / kMmaColumns] = {};
-  const KeyTile* const tiles = in.tiles + static_cast<int64_t>(at.row) * in.most_tiles;
-  for (int n = 0; n < in.most_tiles && tiles[n].begin < end; ++n) {
+  const KeyTile* const tiles = in.tiles + static_cast<int64_t>(at.row) * in.max_tiles;
+  for (int n = 0; n < in.max_tiles && tiles[n].begin < end; ++n) {
     const KeyTile tile = tiles[n];
-    if (!is_wanted(memory.blocks, in, at, tile)) continue;
+    if (!is_visible(memory.blocks, in, at, tile)) continue;
     if (needs_long_block(in, at, tile) && tile.begin == tile.block_begin) {
       softmax_of_long_block<true>(longs, memory, in, at, tile);
 #pragma unroll
@@ -140,17 +140,16 @@ __global__ void __launch_bounds__(kMmaThreads)
   }
 }
 
-// dk and dv, or one of them, of a row, key head and tile of keys. A warp finds the weights of 16 queries and sums over
-// all queries for 16 keys: weights pass through shared memory.
+// Computes dk, dv or both for one row, key head and tile of keys. A warp computes the weights of 16 queries and sums
+// over all queries for 16 keys, so weights pass through shared memory.
 template <int kWidth>
 __global__ void __launch_bounds__(kMmaThreads)
     block_key_gradient_mma_kernel(bfloat16* dk, bfloat16* dv, BlocksInBf16 in, BlockBackward<bfloat16> back) {
-  const int line = static_cast<int>(blockIdx.x) / in.most_tiles;
+  const int line = static_cast<int>(blockIdx.x) / in.max_tiles;
   const int row = line / in.kv_heads;
   const int kv_head = line % in.kv_heads;
-  const KeyTile tile =
-      in.tiles[static_cast<int64_t>(row) * in.most_tiles + static_cast<int>(blockIdx.x) % in.most_tiles];
-  if (tile.begin >= in.keys) return;  // the whole block
+  const KeyTile tile = in.tiles[static_cast<int64_t>(row) * in.max_tiles + static_cast<int>(blockIdx.x) % in.max_tiles];
+  if (tile.begin >= in.keys) return;  // the whole block returns
   const BlockLines<kWidth, true, true> memory;
   const int group = in.heads / in.kv_heads;
   const int first_seeing = tile.begin > in.before() ? (tile.begin - in.before()) / kMmaTile * kMmaTile : 0;
@@ -167,7 +166,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     for (int first_query = first_seeing; first_query < in.queries; first_query += kMmaTile) {
       const QueryTile at{row, head, kv_head, first_query};
-      if (!is_wanted(memory.blocks, in, at, tile)) continue;
+      if (!is_visible(memory.blocks, in, at, tile)) continue;
       copy_queries(memory.queries, in.q, in.size, in, at);
       copy_queries(memory.douts, back.dout, in.value_size, in, at);
       prepare_queries(memory.blocks, in, at, count);
@@ -194,9 +193,10 @@ __global__ void __launch_bounds__(kMmaThreads)
       store_weights(memory.gradients, first_line, ds[0]);
       __syncthreads();
       if (works && dv != nullptr) {
-        multiply_turned(value_totals, memory.weights, first_line, memory.douts, in.value_size);
+        multiply_transposed(value_totals, memory.weights, first_line, memory.douts, in.value_size);
       }
-      if (works && dk != nullptr) multiply_turned(key_totals, memory.gradients, first_line, memory.queries, in.size);
+      if (works && dk != nullptr)
+        multiply_transposed(key_totals, memory.gradients, first_line, memory.queries, in.size);
     }
   }
   await_copies();
@@ -222,7 +222,7 @@ bfloat16* data_of(const Tensor& gradient) {
   return gradient.defined() ? gradient.data<bfloat16>() : nullptr;
 }
 
-// Calls function(width), an integral constant.
+// Calls function(width) with an integral constant.
 template <typename Function>
 void with_width(const BlocksInBf16& in, Function&& function) {
   if (in.size <= 64 && in.value_size <= 64) return function(std::integral_constant<int, 64>{});
@@ -242,7 +242,7 @@ void query_gradient_on_tensor_cores(const Tensor& dq, const BlocksInBf16& in, co
 void key_gradient_on_tensor_cores(const Tensor& dk, const Tensor& dv, const BlocksInBf16& in,
                                   const BlockBackward<bfloat16>& back) {
   with_width(in, [&](auto width) {
-    launch(block_key_gradient_mma_kernel<width>, dim3(static_cast<unsigned>(in.rows * in.kv_heads * in.most_tiles)),
+    launch(block_key_gradient_mma_kernel<width>, dim3(static_cast<unsigned>(in.rows * in.kv_heads * in.max_tiles)),
            kMmaThreads, BlockLines<width, true, true>::bytes(), data_of(dk), data_of(dv), in, back);
   });
 }

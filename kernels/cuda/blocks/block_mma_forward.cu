@@ -9,7 +9,7 @@ bool suits_tensor_cores(const Tensor& out, const ops::BlockAttentionInputs& in, 
 
 namespace {
 
-// As join_blocks in block_attention.cu.
+// Does what join_blocks in block_attention.cu does.
 __device__ inline void join_blocks(TileSums& logits, const BlockMemory& blocks, const BlockMasks& masks,
                                    const BlockSoftmax<float> (&longs)[2], const BlocksInBf16& in, const KeyTile& tile,
                                    int count, int half) {
@@ -42,7 +42,7 @@ __device__ inline void join_blocks(TileSums& logits, const BlockMemory& blocks, 
   }
 }
 
-// What dropout takes from the values, and the shares that landmarks keep for themselves.
+// Applies dropout to the weights of the values, and removes the shares that landmarks keep for themselves.
 __device__ inline void drop_shares(TileSums& weights, const BlockMasks& masks, const BlocksInBf16& in, int half) {
   const int a = warp_of_block() * kMmaRows + row_of_sum(2 * half);
   const LaneKeys nothing(masks.zeroed[a]);
@@ -58,7 +58,7 @@ __device__ inline void drop_shares(TileSums& weights, const BlockMasks& masks, c
   }
 }
 
-// A block has one row, head and tile of queries (x) and a slice of the values' features (y).
+// A block computes one row, head and tile of queries (x) and one slice of the values' features (y).
 template <int kWidth>
 __global__ void __launch_bounds__(kMmaThreads) block_mma_kernel(bfloat16* out, float* lse, BlocksInBf16 in) {
   constexpr int kFeatures = kWidth / kMmaColumns;
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kMmaThreads) block_mma_kernel(bfloat16* out, f
   const int query_tiles = ceil_div(in.queries, kMmaTile);
   const int line = static_cast<int>(blockIdx.x) / query_tiles;
   const int head = line % in.heads;
-  // Tiles with many keys first.
+  // Tiles with many keys begin first.
   const int first_query = (query_tiles - 1 - static_cast<int>(blockIdx.x) % query_tiles) * kMmaTile;
   const QueryTile at{line / in.heads, head, head / (in.heads / in.kv_heads), first_query};
   const int first_feature = static_cast<int>(blockIdx.y) * kWidth;
@@ -74,18 +74,18 @@ __global__ void __launch_bounds__(kMmaThreads) block_mma_kernel(bfloat16* out, f
   const int first_line = warp_of_block() * kMmaRows;
   const int end = last_place(in, at) + 1;
 
-  // Of a lane's rows group and group + 8.
+  // They belong to a lane's rows group and group + 8.
   float top[2];
   float sum[2] = {0, 0};
-  for (float& of_row : top) of_row = std::numeric_limits<float>::lowest();  // finite: differences are no NaN
+  for (float& of_row : top) of_row = std::numeric_limits<float>::lowest();  // finite, so that a difference is never NaN
   BlockSoftmax<float> longs[2];
   SumFragment totals[1][kFeatures] = {};
 
   copy_queries(memory.queries, in.q, in.size, in, at);
-  const KeyTile* const tiles = in.tiles + static_cast<int64_t>(at.row) * in.most_tiles;
-  for (int n = 0; n < in.most_tiles && tiles[n].begin < end; ++n) {
+  const KeyTile* const tiles = in.tiles + static_cast<int64_t>(at.row) * in.max_tiles;
+  for (int n = 0; n < in.max_tiles && tiles[n].begin < end; ++n) {
     const KeyTile tile = tiles[n];
-    if (!is_wanted(memory.blocks, in, at, tile)) continue;
+    if (!is_visible(memory.blocks, in, at, tile)) continue;
     if (needs_long_block(in, at, tile) && tile.begin == tile.block_begin) {
       softmax_of_long_block<false>(longs, memory, in, at, tile);
     }

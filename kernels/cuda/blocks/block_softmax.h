@@ -1,11 +1,11 @@
-// The products of a tile of pairs in attention to blocks, and the softmax within blocks.
+// Products of a tile of pairs in attention to blocks, and the softmax within blocks.
 #pragma once
 
 #include "kernels/cuda/blocks/block_tiles.h"
 
 namespace quire::cuda {
 
-// scale * q.
+// Returns scale * q for four features of query a.
 template <typename T>
 __device__ inline Quad<Wide<T>> load_query(const BlockOperands<T>& in, const QueryTile& at, int a, int first) {
   const bool there = at.first + a < in.queries;
@@ -20,7 +20,7 @@ __device__ inline Quad<Wide<T>> load_gradient(const T* dout, const BlockOperands
   return load_quad(there ? line_of_query(dout, in.value_size, in, at, a) : nullptr, first, in.value_size,
                    in.value_quads);
 }
-// Keys and values that nobody sees count as zero.
+// Returns four features of a key. Keys that nobody sees count as zero.
 template <typename T>
 __device__ inline Quad<Wide<T>> load_key(const BlockMemory& memory, const BlockOperands<T>& in, const QueryTile& at,
                                          int first_key, int c, int first) {
@@ -44,7 +44,7 @@ __device__ inline void add_block_logits(Pairs<Wide<T>>& logits, const TileMemory
       logits, memory, in.size, [&](int a, int f) { return load_query(in, at, a, f); },
       [&](int c, int f) { return load_key(blocks, in, at, first_key, c, f); });
 }
-// dout . v.
+// Adds dout . v, the gradients of weights, to dw.
 template <typename T>
 __device__ inline void add_weight_gradients(Pairs<Wide<T>>& dw, const TileMemory<Wide<T>>& memory,
                                             const BlockMemory& blocks, const T* dout, const BlockOperands<T>& in,
@@ -54,16 +54,17 @@ __device__ inline void add_weight_gradients(Pairs<Wide<T>>& dw, const TileMemory
       [&](int c, int f) { return load_value(blocks, in, at, first_key, c, f); });
 }
 
-// A query's softmax over the regular keys of a block, and the logit of the landmark; alike in the 16 threads of a line.
+// Holds a query's softmax over the regular keys of a block, and the logit of the landmark. The 16 threads of a line
+// have the same values.
 template <typename A>
 struct BlockSoftmax {
-  A top = std::numeric_limits<A>::lowest();  // finite: differences are no NaN
-  A sum = 0;                                 // of exp(logit - top)
-  A inner = 0;                               // of exp(logit - top) * dw; the sum of P dw in the end
+  A top = std::numeric_limits<A>::lowest();  // finite, so that a difference is never NaN
+  A sum = 0;                                 // sum of exp(logit - top)
+  A inner = 0;                               // sum of exp(logit - top) * dw; after finish(), of P dw
   A gate = 0;                                // the landmark's logit
   A log_sum = 0;
 
-  // Goes on with block g of a tile, of which the thread has some logits. kGradients: dw is there.
+  // Adds block g of a tile; the thread has some of its logits. dw is defined if kGradients.
   template <bool kGradients>
   __device__ void take(const BlockMemory& memory, int g, const A (&logits)[kEach], const A (&dw)[kEach]) {
     A largest = top;
@@ -90,7 +91,8 @@ struct BlockSoftmax {
     if (kGradients) inner = inner * correction + sum_of_line(product);
     top = largest;
   }
-  // counted: the landmark of a block without regular keys is a gate. log: of the sum.
+  // Ends the sums. `counted` says that the landmark of a block without regular keys is a gate; `log` is the logarithm
+  // of the sum.
   __device__ void finish(bool counted, A log) {
     if (sum == 0) {
       if (!counted) gate = -std::numeric_limits<A>::infinity();
@@ -102,7 +104,7 @@ struct BlockSoftmax {
   }
 };
 
-// A whole block of a tile.
+// Returns the softmax within a whole block of a tile.
 template <bool kGradients, typename A>
 __device__ inline BlockSoftmax<A> softmax_of_block(const BlockMemory& memory, int g, bool counted,
                                                    const A (&logits)[kEach], const A (&dw)[kEach]) {
@@ -112,8 +114,8 @@ __device__ inline BlockSoftmax<A> softmax_of_block(const BlockMemory& memory, in
   return softmax;
 }
 
-// A long block, all of its tiles. A barrier must come before BlockMemory is written again, as in prepare_keys. dout:
-// null without gradients.
+// Computes the softmax over all tiles of a long block. A barrier must come before BlockMemory is written again, as in
+// prepare_keys. dout is null without gradients.
 template <bool kGradients, typename T>
 __device__ inline void softmax_of_long_block(BlockSoftmax<Wide<T>> (&lines)[kEach], const TileMemory<Wide<T>>& memory,
                                              BlockMemory& blocks, const T* dout, const BlockOperands<T>& in,
@@ -134,28 +136,28 @@ __device__ inline void softmax_of_long_block(BlockSoftmax<Wide<T>> (&lines)[kEac
   for (int i = 0; i < kEach; ++i) lines[i].finish(false, std::log(lines[i].sum));
 }
 
-// What backward kernels get beside the operands.
+// Holds the operands that only the backward kernels need.
 template <typename T>
 struct BlockBackward {
   using A = Wide<T>;
   const T* dout;
   const A *lse, *dlse;  // [R, H, T]; dlse may be null
   const A* delta;       // [R, H, T]: dout . out
-  A* long_blocks;       // of BlockBackwardScratch, or null
-  int most_long;
+  A* long_blocks;       // that of BlockBackwardScratch, or null
+  int max_long_blocks;
 };
 
 template <typename T>
 __device__ inline Wide<T>* long_block_of(const BlockBackward<T>& back, const BlockOperands<T>& in, const QueryTile& at,
                                          int a, int line) {
-  return back.long_blocks + (lse_of(in, at, a) * back.most_long + line) * kLongBlockNumbers;
+  return back.long_blocks + (lse_of(in, at, a) * back.max_long_blocks + line) * kLongBlockNumbers;
 }
 
-// What queries of a tile take from the forward pass.
+// Holds what a query's gradients need from the forward pass.
 template <typename A>
 struct WholeSoftmax {
-  A log_sum = 0;  // where all logits are -inf, 0: their exponentials are the zeros they should be
-  A delta = 0;    // what softmax takes away: dout . out - dlse
+  A log_sum = 0;  // 0 where all logits are -inf: their exponentials are then zero
+  A delta = 0;    // the term that the gradient of softmax subtracts: dout . out - dlse
 };
 
 template <typename T>

@@ -6,12 +6,13 @@ namespace quire::cuda {
 
 namespace {
 
-// Where blocks end, a bit a key: what is cut follows from these alone, one tile after the other.
+// Says where blocks end, with one bit per key. The cut into tiles follows from these bits alone, one tile after the
+// other.
 struct BlockEnds {
-  static constexpr int kBeyond = 2;  // words without a bit behind the others
+  static constexpr int kBeyond = 2;  // words without a bit set, behind the others
   unsigned* words;                   // bit n: a block ends with key n
 
-  // The last end among 64 keys from `begin` on, as the key behind it; begin: none.
+  // Returns the key behind the last end among 64 keys from `begin` on, or `begin` when no block ends there.
   __device__ int last_of_tile(int begin) const {
     const unsigned* const at = words + begin / kWarp;
     const int shift = begin % kWarp;
@@ -22,7 +23,7 @@ struct BlockEnds {
     }
     return end;
   }
-  // The first one behind 64 keys from `begin` on. There is one.
+  // Returns the key behind the first end after 64 keys from `begin` on. There must be one.
   __device__ int first_behind_tile(int begin) const {
     int word = (begin + kTile) / kWarp;
     unsigned bits = words[word] >> (begin % kWarp) << (begin % kWarp);
@@ -31,15 +32,15 @@ struct BlockEnds {
   }
 };
 
-// A block a row. One thread cuts; the numbers of whole blocks in a tile are then found by a warp each.
-__global__ void cut_blocks_kernel(KeyTile* tiles, const int32_t* block, int keys, int most) {
+// A block cuts one row. One thread cuts it into tiles; a warp each then finds the numbers of the blocks in a tile.
+__global__ void cut_blocks_kernel(KeyTile* tiles, const int32_t* block, int keys, int max_tiles) {
   __shared__ int counted;
   const BlockEnds ends{dynamic_shared<unsigned>()};
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   constexpr int kWarps = kBlock / kWarp;
   const int lane = lane_of_warp();
   const int32_t* const numbers = block + static_cast<int64_t>(blockIdx.x) * keys;
-  KeyTile* const to = tiles + static_cast<int64_t>(blockIdx.x) * most;
+  KeyTile* const to = tiles + static_cast<int64_t>(blockIdx.x) * max_tiles;
   for (int word = warp; word < ceil_div(keys, kWarp) + BlockEnds::kBeyond; word += kWarps) {
     const int key = word * kWarp + lane;
     const bool is_last = key < keys && (key + 1 == keys || numbers[key + 1] != numbers[key]);
@@ -50,13 +51,13 @@ __global__ void cut_blocks_kernel(KeyTile* tiles, const int32_t* block, int keys
   if (threadIdx.x == 0) {
     int count = 0;
     int long_blocks = 0;
-    for (int begin = 0; begin < keys && count < most;) {
+    for (int begin = 0; begin < keys && count < max_tiles;) {
       int end = ends.last_of_tile(begin);
       if (end > begin) {
         to[count++] = {begin, end, begin, end, 0, 0, 0};
       } else {
         end = ends.first_behind_tile(begin);
-        for (int from = begin; from < end && count < most; from += kTile) {
+        for (int from = begin; from < end && count < max_tiles; from += kTile) {
           to[count++] = {from, from + kTile < end ? from + kTile : end, begin, end, 0, 0, long_blocks};
         }
         ++long_blocks;
@@ -81,7 +82,7 @@ __global__ void cut_blocks_kernel(KeyTile* tiles, const int32_t* block, int keys
     to[n].low = tile.is_part() ? numbers[tile.begin] : low;
     to[n].high = tile.is_part() ? numbers[tile.begin] : high;
   }
-  for (int n = counted + static_cast<int>(threadIdx.x); n < most; n += kBlock) to[n].begin = keys;
+  for (int n = counted + static_cast<int>(threadIdx.x); n < max_tiles; n += kBlock) to[n].begin = keys;
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
-// What the kernels of attention to blocks share: the operands of a call, tiles of keys that hold whole blocks or a part
-// of a long one, and who sees what in a tile of pairs (tiles.h).
+// Code that the kernels of attention to blocks share: the operands of a call, tiles of keys with whole blocks or a part
+// of a long one, and which query sees which key in a tile of pairs (tiles.h).
 //
-// The keys of a row are cut into tiles on the device (block_tiles.cu), since blocks have any length and rows any phase.
-// A tile has at most 64 keys: consecutive whole blocks or, of a block with more keys than that, 64 in a row. The
-// softmax within a whole block runs over registers of the 16 threads of a query. That of a long block needs its other
-// tiles.
+// The keys of a row are cut into tiles on the device (block_tiles.cu), since blocks may have any length and may begin
+// anywhere in a row. A tile has at most 64 keys: consecutive whole blocks or, of a block with more keys than that, 64
+// in a row. The softmax within a whole block is computed in registers of the 16 threads of a query. That of a long
+// block needs all of its tiles.
 #pragma once
 
 #include <cmath>
@@ -19,7 +19,7 @@
 
 namespace quire::cuda {
 
-// Keys [begin, end) of a row; begin is the number of keys where there is no tile. Keys that nobody sees count as a
+// Keys [begin, end) of a row form a tile; an absent tile begins at the number of keys. Keys that nobody sees count as a
 // block.
 struct KeyTile {
   int begin, end;
@@ -31,7 +31,7 @@ struct KeyTile {
 };
 static_assert(sizeof(KeyTile) == kKeyTileNumbers * sizeof(int32_t) && kGpuTile == kTile);
 
-// Cuts the keys of all rows. tiles: of BlockScratch.
+// Cuts the keys of all rows into the tiles of BlockScratch.
 void cut_blocks(const Tensor& tiles, const Tensor& block);
 
 template <typename T>
@@ -40,9 +40,9 @@ struct BlockOperands {
   const T *q, *k, *v;
   const int32_t *block, *first, *chosen;
   const uint8_t* landmark;
-  const KeyTile* tiles;  // [R, most_tiles]
-  int most_tiles;
-  int rows, queries, keys, heads, kv_heads, size, value_size, wanted;
+  const KeyTile* tiles;  // [R, max_tiles]
+  int max_tiles;
+  int rows, queries, keys, heads, kv_heads, size, value_size, top_k;
   A scale;
   bool gates;  // landmarks are gates
   bool own_block, empty_blocks_count;
@@ -68,7 +68,7 @@ BlockOperands<T> operands_of(const ops::BlockAttentionInputs& in, const BlockSiz
   to.chosen = data_or_null<int32_t>(in.chosen);
   to.landmark = data_or_null<uint8_t>(in.landmark);
   to.tiles = static_cast<const KeyTile*>(scratch.tiles.raw());
-  to.most_tiles = static_cast<int>(scratch.tiles.dim(1));
+  to.max_tiles = static_cast<int>(scratch.tiles.dim(1));
   to.rows = static_cast<int>(s.rows);
   to.queries = static_cast<int>(s.queries);
   to.keys = static_cast<int>(s.keys);
@@ -76,7 +76,7 @@ BlockOperands<T> operands_of(const ops::BlockAttentionInputs& in, const BlockSiz
   to.kv_heads = static_cast<int>(s.kv_heads);
   to.size = static_cast<int>(s.size);
   to.value_size = static_cast<int>(s.value_size);
-  to.wanted = static_cast<int>(s.chosen);
+  to.top_k = static_cast<int>(s.chosen);
   to.scale = static_cast<A>(in.scale);
   to.gates = in.landmark.defined() && in.grouped;
   to.own_block = in.own_block;
@@ -92,7 +92,7 @@ BlockOperands<T> operands_of(const ops::BlockAttentionInputs& in, const BlockSiz
   return to;
 }
 
-// A row, a head of it and the first of 64 queries.
+// Names a row, a head of it and the first of 64 queries.
 struct QueryTile {
   int row, head, kv_head, first;
 };
@@ -107,24 +107,24 @@ __device__ inline Pointer line_of_key(Pointer tensor, int width, const BlockOper
                                       int key) {
   return tensor + ((static_cast<int64_t>(row) * in.keys + key) * in.kv_heads + kv_head) * width;
 }
-// Of query a, in [R, H, T].
+// Returns the index of query a in [R, H, T].
 template <typename T>
 __device__ inline int64_t lse_of(const BlockOperands<T>& in, const QueryTile& at, int a) {
   return (static_cast<int64_t>(at.row) * in.heads + at.head) * in.queries + at.first + a;
 }
 
-// The place of the last query among the keys.
+// Returns the last query's position among the keys.
 template <typename T>
 __device__ inline int last_place(const BlockOperands<T>& in, const QueryTile& at) {
   return in.before() + (at.first + kTile < in.queries ? at.first + kTile : in.queries) - 1;
 }
-// Whether the softmax within a long block is needed: some query comes after it.
+// Says whether the softmax within a long block is needed: some query comes after it.
 template <typename T>
 __device__ inline bool needs_long_block(const BlockOperands<T>& in, const QueryTile& at, const KeyTile& tile) {
   return in.gates && tile.is_part() && tile.block_end <= last_place(in, at);
 }
 
-// The blocks of a tile, and what its queries see of them, in shared memory.
+// Holds, in shared memory, the blocks of a tile and which of them its queries see.
 struct BlockMemory {
   static constexpr int kLandmark = kTile;  // added to the number of a landmark's block
   unsigned starts[2];                      // bit c: key c begins a block
@@ -137,20 +137,21 @@ struct BlockMemory {
   uint64_t seen[kTile];                    // bit g: the query sees block g of the tile
   uint64_t kept[kTile];                    // bit g: dropout keeps its share
   int own[kTile];                          // the query's own block within the tile; -1: elsewhere
-  bool wanted[kThreads / kWarp];
+  bool any_visible[kThreads / kWarp];
 
   __device__ int regular_block(int c) const { return keys[c] < kLandmark ? keys[c] : -1; }
   __device__ int landmark_block(int c) const { return keys[c] >= kLandmark ? keys[c] - kLandmark : -1; }
-  // The query sees block g, and it is not its own.
+  // Says whether the query sees block g and it is not its own block.
   __device__ bool is_earlier(int a, int g) const { return (seen[a] >> g) % 2 != 0 && own[a] != g; }
-  // Of the two queries that a warp has side by side, one sees block g, and it is not its own.
+  // Says the same of either of the two queries that a warp has side by side.
   __device__ bool is_earlier_for_warp(int a, int g) const { return is_earlier(a, g) || is_earlier(a ^ 1, g); }
-  // Key c of the tile is regular and the query sees it; place: of the query, counted as keys of the tile are.
+  // Says whether key c of the tile is regular and the query sees it. `place` is the query's position, counted from the
+  // tile's first key.
   __device__ bool sees(int a, int c, int place) const {
     const int g = regular_block(c);
     return g >= 0 && (seen[a] >> g) % 2 != 0 && (own[a] != g || c <= place);
   }
-  // What dropout multiplies the share of block g by.
+  // Returns the factor by which dropout multiplies the share of block g.
   template <typename T>
   __device__ Wide<T> share(const BlockOperands<T>& in, int a, int g) const {
     if (!in.dropout || own[a] == g) return 1;
@@ -158,39 +159,40 @@ struct BlockMemory {
   }
 };
 
-// The list of query a has a number from low to high.
+// Says whether the list of query a has a number from low to high.
 template <typename T>
 __device__ inline bool lists(const BlockOperands<T>& in, const QueryTile& at, int a, int low, int high) {
-  const int32_t* const list = line_of_query(in.chosen, in.wanted, in, at, a);
-  for (int n = 0; n < in.wanted; ++n) {
+  const int32_t* const list = line_of_query(in.chosen, in.top_k, in, at, a);
+  for (int n = 0; n < in.top_k; ++n) {
     if (list[n] >= low && list[n] <= high) return true;
   }
   return false;
 }
 
-// Whether any of the queries may see a block of the tile; the same for all threads. Begins and ends with barriers.
+// Says whether any of the queries may see a block of the tile, with the same answer in all threads. It begins and ends
+// with barriers.
 template <typename T>
-__device__ inline bool is_wanted(BlockMemory& memory, const BlockOperands<T>& in, const QueryTile& at,
-                                 const KeyTile& tile) {
+__device__ inline bool is_visible(BlockMemory& memory, const BlockOperands<T>& in, const QueryTile& at,
+                                  const KeyTile& tile) {
   const int a = static_cast<int>(threadIdx.x);
-  bool wanted = false;
+  bool visible = false;
   if (a < kTile && at.first + a < in.queries) {
     const int own = in.block[static_cast<int64_t>(at.row) * in.keys + in.before() + at.first + a];
     const int first = in.first[static_cast<int64_t>(at.row) * in.queries + at.first + a];
-    wanted = own >= 0 && first <= own && first <= tile.high && tile.low <= own;
+    visible = own >= 0 && first <= own && first <= tile.high && tile.low <= own;
     const bool own_too = in.own_block && own <= tile.high;
-    if (wanted && !own_too && in.chosen != nullptr) wanted = lists(in, at, a, tile.low, tile.high);
+    if (visible && !own_too && in.chosen != nullptr) visible = lists(in, at, a, tile.low, tile.high);
   }
-  const bool any = __any_sync(kAllLanes, wanted);
-  if (threadIdx.x % kWarp == 0) memory.wanted[threadIdx.x / kWarp] = any;
+  const bool any = __any_sync(kAllLanes, visible);
+  if (threadIdx.x % kWarp == 0) memory.any_visible[threadIdx.x / kWarp] = any;
   __syncthreads();
-  const bool result = memory.wanted[0] || memory.wanted[1];
+  const bool result = memory.any_visible[0] || memory.any_visible[1];
   __syncthreads();
   return result;
 }
 
-// Finds the blocks of a tile; returns how many there are. A barrier comes before what earlier tiles left is
-// overwritten, and one at the end.
+// Finds the blocks of a tile and returns their number. It passes a barrier before it overwrites the data of earlier
+// tiles, and another at the end.
 template <typename T>
 __device__ inline int prepare_keys(BlockMemory& memory, const BlockOperands<T>& in, int row, const KeyTile& tile) {
   const int c = static_cast<int>(threadIdx.x);
@@ -227,7 +229,7 @@ __device__ inline int prepare_keys(BlockMemory& memory, const BlockOperands<T>& 
   return count;
 }
 
-// What queries see of the tile's blocks. A barrier must come before it is read.
+// Finds which of the tile's blocks the queries see. A barrier must come before that is read.
 template <typename T>
 __device__ inline void prepare_queries(BlockMemory& memory, const BlockOperands<T>& in, const QueryTile& at,
                                        int blocks) {

@@ -1,5 +1,5 @@
 // Attention to stored blocks: a warp takes a query and a head, reads the blocks one after the other where they lie, 32
-// keys at a time, and keeps the query, turned for the block, and the sums over keys in shared memory. In bf16 most
+// keys at a time, and keeps the query, rotated for the block, and the sums over keys in shared memory. In bf16 most
 // calls go to tensor cores instead (stored_mma.h).
 #include "kernels/cuda/blocks/stored_blocks.h"
 #include "kernels/cuda/blocks/stored_mma.h"
@@ -15,27 +15,27 @@ __global__ void __launch_bounds__(kBlock, 2)
   constexpr A kNothing = -std::numeric_limits<A>::infinity();
   WarpVectors<A> vectors(numbers);
   A* const q = vectors.take(in.size);
-  A* const turned = vectors.take(in.size);
+  A* const rotated = vectors.take(in.size);
   A* const total = vectors.take(in.value_size);
   A* const of_block = vectors.take(in.value_size);
   A* const weights = vectors.take(kWarp);
   const int lane = lane_of_warp();
   const int64_t line = static_cast<int64_t>(blockIdx.x) * (blockDim.x / kWarp) + threadIdx.x / kWarp;
-  if (line >= in.lines) return;  // whole warps; there is no barrier of the block
+  if (line >= in.lines) return;  // whole warps return, and the block has no barrier
   load_query(q, in, line);
-  for (int f = lane; f < in.value_size; f += kWarp) total[f] = 0;  // a lane keeps to its features
+  for (int f = lane; f < in.value_size; f += kWarp) total[f] = 0;  // each lane has its own features
   A top = std::numeric_limits<A>::lowest();
   A sum = 0;
   for (int n = 0; n < in.chosen; ++n) {
     const int64_t block = in.block_of(line, n);
     if (block < 0) continue;
     const int64_t first = in.first_vector(line, block);
-    turn_vector(turned, q, in.angles_of(line, n), in.pairs, in.size, false, in.interleaved);
+    rotate_vector(rotated, q, in.angles_of(line, n), in.pairs, in.size, false, in.interleaved);
     for (int f = lane; f < in.value_size; f += kWarp) of_block[f] = 0;
     OnlineSoftmax<A> softmax;
     for (int begin = 0; begin < in.regular(); begin += kWarp) {
       const int count = in.regular() - begin < kWarp ? in.regular() - begin : kWarp;
-      A weight = dots<A>(turned, in.key(first, begin), count, in.key_stride(), in.size);
+      A weight = dots<A>(rotated, in.key(first, begin), count, in.key_stride(), in.size);
       if (lane >= count) weight = kNothing;
       const A correction = softmax.take(weight);
       weights[lane] = weight;
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kBlock, 2)
       __syncwarp();
     }
     if (softmax.sum == 0) continue;  // all logits are -inf
-    const A gate = in.landmarks ? dot<A>(turned, in.key(first, in.regular()), in.size) : softmax.top;
+    const A gate = in.landmarks ? dot<A>(rotated, in.key(first, in.regular()), in.size) : softmax.top;
     const A largest = gate > top || gate != gate ? gate : top;
     const A correction = std::exp(top - largest);
     const A share = std::exp(gate - largest);
@@ -65,9 +65,10 @@ __global__ void __launch_bounds__(kBlock, 2)
   if (lane == 0) lse[in.lse_of(line)] = empty ? kNothing : top + std::log(sum);
 }
 
-// With the share a of a landmark and P the softmax within its block, the logit of a key has the gradient
-// a P (dw - sum of P dw), and that of the landmark a (sum of P dw - delta). Since the sum is known when the keys have
-// been read, two sums of keys are taken along: by P dw and by P. Without landmarks the first one, by p (dw - delta).
+// With the share a of a landmark and P the softmax within its block, the logit of a key has the gradient a P (dw - sum
+// of P dw), and that of the landmark a (sum of P dw - delta). Since the sum of P dw is known only after all keys have
+// been read, two sums of keys are computed: one weighted by P dw and one by P. Without landmarks one sum is, weighted
+// by p (dw - delta).
 template <typename T, typename S>
 __global__ void __launch_bounds__(kBlock, 2)
     stored_attention_backward_kernel(T* dq, const T* dout, const Wide<T>* dlse, const T* out, const Wide<T>* lse,
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(kBlock, 2)
   constexpr A kNothing = -std::numeric_limits<A>::infinity();
   WarpVectors<A> vectors(numbers);
   A* const q = vectors.take(in.size);
-  A* const turned = vectors.take(in.size);
+  A* const rotated = vectors.take(in.size);
   A* const total = vectors.take(in.size);
   A* const by_gradient = vectors.take(in.size);
   A* const by_weight = vectors.take(in.size);
@@ -97,13 +98,13 @@ __global__ void __launch_bounds__(kBlock, 2)
     if (block < 0) continue;
     const int64_t first = in.first_vector(line, block);
     const A* const angles = in.angles_of(line, n);
-    turn_vector(turned, q, angles, in.pairs, in.size, false, in.interleaved);
+    rotate_vector(rotated, q, angles, in.pairs, in.size, false, in.interleaved);
     for (int d = lane; d < in.size; d += kWarp) by_gradient[d] = by_weight[d] = 0;
     OnlineSoftmax<A> softmax;
     A inner = 0;
     for (int begin = 0; begin < in.regular(); begin += kWarp) {
       const int count = in.regular() - begin < kWarp ? in.regular() - begin : kWarp;
-      A weight = dots<A>(turned, in.key(first, begin), count, in.key_stride(), in.size);
+      A weight = dots<A>(rotated, in.key(first, begin), count, in.key_stride(), in.size);
       if (lane >= count) weight = kNothing;
       const A dw = dots<A>(dy, in.value(first, begin), count, in.value_stride(), in.value_size);
       A correction = 1;
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(kBlock, 2)
     if (in.landmarks) {
       if (softmax.sum == 0) continue;
       const S* const landmark = in.key(first, in.regular());
-      const A share = std::exp(dot<A>(turned, landmark, in.size) - log_sum);
+      const A share = std::exp(dot<A>(rotated, landmark, in.size) - log_sum);
       inner /= softmax.sum;
       for (int d = lane; d < in.size; d += kWarp) {
         const A within = (by_gradient[d] - inner * by_weight[d]) / softmax.sum;
@@ -140,22 +141,22 @@ __global__ void __launch_bounds__(kBlock, 2)
       }
     }
     __syncwarp();
-    turn_vector(turned, by_gradient, angles, in.pairs, in.size, true, in.interleaved);
-    for (int d = lane; d < in.size; d += kWarp) total[d] += turned[d];
+    rotate_vector(rotated, by_gradient, angles, in.pairs, in.size, true, in.interleaved);
+    for (int d = lane; d < in.size; d += kWarp) total[d] += rotated[d];
     __syncwarp();
   }
   for (int d = lane; d < in.size; d += kWarp) dq[line * in.size + d] = narrow<T>(total[d] * in.scale);
 }
 
-// As many warps in a block as there is room for.
+// Returns the number of warps of a block: as many as fit into shared memory, at most 8.
 template <typename A>
 int warps_for(int64_t numbers) {
   constexpr int64_t kRoom = int64_t{48} << 10;
-  const int64_t most = kRoom / (numbers * static_cast<int64_t>(sizeof(A)));
-  return static_cast<int>(most < 1 ? 1 : most < 8 ? most : 8);
+  const int64_t max_warps = kRoom / (numbers * static_cast<int64_t>(sizeof(A)));
+  return static_cast<int>(max_warps < 1 ? 1 : max_warps < 8 ? max_warps : 8);
 }
 
-// Calls function(T{}, S{}) with the types of queries and of what is stored.
+// Calls function(T{}, S{}) with the types of queries and of stored blocks.
 template <typename Function>
 void dispatch_stored(const ops::StoredAttentionInputs& in, Function&& function) {
   dispatch(in.q.dtype(), [&](auto type) {
@@ -164,7 +165,8 @@ void dispatch_stored(const ops::StoredAttentionInputs& in, Function&& function) 
   });
 }
 
-// Calls launch_with(blocks, threads, bytes of shared memory, numbers): `numbers` of it are a warp's.
+// Calls launch_with(blocks, threads, bytes of shared memory, numbers). Each warp gets `numbers` numbers of shared
+// memory.
 template <typename A, typename Launch>
 void launch_warps(int64_t lines, int64_t numbers, Launch&& launch_with) {
   const int warps = warps_for<A>(numbers);

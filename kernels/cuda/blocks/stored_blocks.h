@@ -1,5 +1,5 @@
-// How a warp reads stored blocks for a query and head: the query turned for a block, products with 32 keys or values at
-// once, and the softmax within a block.
+// Functions with which a warp reads stored blocks for a query and head: rotating the query for a block, products with
+// 32 keys or values at once, and the softmax within a block.
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,7 @@ __device__ inline A number(S value) {
   }
 }
 
-// The product of two vectors, for all lanes.
+// Returns the product of two vectors to all lanes.
 template <typename A, typename X, typename Y>
 __device__ inline A dot(const X* x, const Y* y, int size) {
   A sum = 0;
@@ -26,11 +26,11 @@ __device__ inline A dot(const X* x, const Y* y, int size) {
   return warp_sum(sum);
 }
 
-// y = x turned by angles, or turned back; pairs of features as in RotaryInputs. Both are in shared memory, and all
-// lanes are through with y. Ends with a barrier of the warp.
+// Computes y = x rotated by angles, or rotated back; pairs of features are as in RotaryInputs. Both are in shared
+// memory, and no lane may still use y. It ends with a barrier of the warp.
 template <typename A>
-__device__ inline void turn_vector(A* y, const A* x, const A* angles, int pairs, int size, bool back,
-                                   bool interleaved) {
+__device__ inline void rotate_vector(A* y, const A* x, const A* angles, int pairs, int size, bool back,
+                                     bool interleaved) {
   if (angles == nullptr) pairs = 0;
   for (int i = lane_of_warp(); i < pairs; i += kWarp) {
     const int at = interleaved ? 2 * i : i;
@@ -45,12 +45,12 @@ __device__ inline void turn_vector(A* y, const A* x, const A* angles, int pairs,
   __syncwarp();
 }
 
-// Vectors and weights of a warp.
+// Hands out vectors from a warp's share of shared memory.
 template <typename A>
 struct WarpVectors {
   A* next;
 
-  // Of `numbers` in all: the warp's share of shared memory.
+  // The warp's share has `numbers` numbers.
   __device__ explicit WarpVectors(int numbers) : next(dynamic_shared<A>() + threadIdx.x / kWarp * numbers) {}
   __device__ A* take(int count) {
     A* const taken = next;
@@ -59,14 +59,14 @@ struct WarpVectors {
   }
 };
 
-// The scaled query of a line.
+// Loads the scaled query of a line.
 template <typename T, typename S>
 __device__ inline void load_query(Wide<T>* to, const StoredOperands<T, S>& in, int64_t line) {
   for (int d = lane_of_warp(); d < in.size; d += kWarp) to[d] = wide(in.q[line * in.size + d]) * in.scale;
   __syncwarp();
 }
 
-// Lane j gets the sum of its sums[j] over the lanes, for j < 2 kHalf: one exchange for each two sums, until one is
+// Returns to lane j the sum of sums[j] over the lanes, for j < 2 kHalf. Each exchange combines two sums, until one is
 // left.
 template <int kHalf, typename A>
 __device__ inline A sum_for_each_lane(A (&sums)[kWarp]) {
@@ -83,7 +83,8 @@ __device__ inline A sum_for_each_lane(A (&sums)[kWarp]) {
   }
 }
 
-// Lane j gets the product of x and the j-th of `count` vectors, `stride` apart. All lanes read a vector together.
+// Returns to lane j the product of x and the j-th of `count` vectors, which lie `stride` apart. All lanes read a vector
+// together.
 template <typename A, typename X, typename S>
 __device__ inline A dots(const X* x, const S* vectors, int count, int64_t stride, int size) {
   A sums[kWarp] = {};
@@ -100,13 +101,13 @@ __device__ inline A dots(const X* x, const S* vectors, int count, int64_t stride
   return sum_for_each_lane<kWarp / 2>(sums);
 }
 
-// An online softmax within a block; alike in all lanes.
+// An online softmax within a block, with the same values in all lanes.
 template <typename A>
 struct OnlineSoftmax {
-  A top = std::numeric_limits<A>::lowest();  // finite: differences are no NaN
+  A top = std::numeric_limits<A>::lowest();  // finite, so that a difference is never NaN
   A sum = 0;
 
-  // A lane's logit, -inf for none, to its weight; returns what multiplies earlier sums.
+  // Turns a lane's logit (-inf: none) into its weight, and returns the factor for earlier sums.
   __device__ A take(A& logit) {
     A largest = warp_max(logit);
     largest = largest > top || largest != largest ? largest : top;

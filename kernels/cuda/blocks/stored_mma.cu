@@ -1,4 +1,4 @@
-// Attention to stored blocks on tensor cores, entry by entry, and the gradients of its queries (stored_mma.h).
+// Computes attention to stored blocks on tensor cores, entry by entry, and the gradients of its queries (stored_mma.h).
 #include "kernels/cuda/blocks/stored_mma.h"
 
 #include "kernels/cuda/attention/attention_mma.h"
@@ -10,10 +10,11 @@ namespace {
 constexpr int kColumns = kMmaTile / kMmaColumns;
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
-// In shared memory; behind the entries of a slice come some without a block.
+// Lists a tile's entries in shared memory. Behind the entries of a slice the tile is filled up with entries without a
+// block.
 struct EntryTile {
   int32_t place[kMmaTile], entry[kMmaTile];
-  float log_sum[kMmaTile], delta[kMmaTile];  // of the backward pass; log_sum in powers of 2
+  float log_sum[kMmaTile], delta[kMmaTile];  // for the backward pass; log_sum in powers of 2
 };
 
 template <int kWidth, bool kBackward>
@@ -37,7 +38,8 @@ __device__ inline int no_place(const StoredInBf16& in) {
   return static_cast<int>(in.slots) * in.kv_heads;
 }
 
-// Bit a of the result: entry a of the tile has another place than the one before it. Ends with a barrier.
+// Loads a tile's entries. Bit a of the result says that entry a has another place than the one before it. It ends with
+// a barrier.
 __device__ inline uint64_t load_entries(EntryTile& tile, const StoredInBf16& in, const StoredEntries& entries) {
   const int a = static_cast<int>(threadIdx.x);
   if (a < kMmaTile) {
@@ -55,14 +57,14 @@ __device__ inline uint64_t load_entries(EntryTile& tile, const StoredInBf16& in,
   return starts;
 }
 
-// Where the entries that stand together with entry `begin`, the first of them, end.
+// Returns the end of the entries with the same place as entry `begin`, which is the first of them.
 __device__ inline int end_of_place(uint64_t starts, int begin) {
   const uint64_t later = begin + 1 < kMmaTile ? starts >> (begin + 1) : 0;
   if (static_cast<unsigned>(later) != 0) return begin + __ffs(static_cast<int>(later));
   return later != 0 ? begin + kWarp + __ffs(static_cast<int>(later >> kWarp)) : kMmaTile;
 }
 
-// The queries of a tile's entries, each turned for its block and rounded.
+// Loads the queries of a tile's entries, each rotated for its block and rounded to bf16.
 template <int kWidth>
 __device__ inline void load_queries(const SharedLines<kWidth>& to, const EntryTile& tile, const StoredInBf16& in,
                                     const StoredEntries& entries) {
@@ -88,9 +90,9 @@ __device__ inline void load_queries(const SharedLines<kWidth>& to, const EntryTi
       y = wide(in.q[line * in.size + second]);
       if (turns) {
         const float* const angles = in.angles_of(line, entry % in.chosen);
-        const float turned = x * angles[i] - y * angles[in.pairs + i];
+        const float rotated = x * angles[i] - y * angles[in.pairs + i];
         y = x * angles[in.pairs + i] + y * angles[i];
-        x = turned;
+        x = rotated;
       }
     }
     to.at(a, first) = narrow<bfloat16>(x);
@@ -98,7 +100,7 @@ __device__ inline void load_queries(const SharedLines<kWidth>& to, const EntryTi
   }
 }
 
-// Lines `begin` .. of the keys or values of a place; zeros from line `end` on.
+// Copies lines from `begin` on of the keys or values of a place, with zeros from line `end` on.
 template <int kWidth>
 __device__ inline void copy_stored(const SharedLines<kWidth>& to, const bfloat16* tensor, int width,
                                    const StoredInBf16& in, int place, int begin, int end) {
@@ -112,7 +114,7 @@ __device__ inline bool is_mark(const StoredInBf16& in, int key) {
   return in.landmarks && key == in.length - 1;
 }
 
-// 64 entries. Keys of the next tile are on their way while values of this one are multiplied.
+// Computes attention of 64 entries. Keys of the next tile are copied while values of this one are multiplied.
 template <int kWidth>
 __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
     stored_mma_kernel(float* parts, float* gates, StoredInBf16 in, StoredEntries entries) {
@@ -120,7 +122,7 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
   const StoredMemory<kWidth, false> memory;
   const EntryTile& tile = memory.tile;
   const uint64_t starts = load_entries(memory.tile, in, entries);
-  if (tile.place[0] == no_place(in)) return;  // the whole block
+  if (tile.place[0] == no_place(in)) return;  // the whole block returns
   const int first_line = warp_of_block() * kMmaRows;
   const float scale = in.scale * kLog2E;
   load_queries(memory.queries, tile, in, entries);
@@ -129,7 +131,7 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
     const int place = tile.place[begin];
     const int end = end_of_place(starts, begin);
     const bool works = begin < first_line + kMmaRows && end > first_line;
-    // Of a lane's rows group and group + 8.
+    // They belong to a lane's rows group and group + 8.
     float top[2] = {std::numeric_limits<float>::lowest(), std::numeric_limits<float>::lowest()};
     float sum[2] = {0, 0};
     float mark[2] = {0, 0};
@@ -171,7 +173,7 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
         const int a = first_line + row_of_sum(2 * half);
         if (a < begin || a >= end) continue;
         const int64_t entry = tile.entry[a];
-        // Where all logits are -inf.
+        // The sum is 0 where all logits are -inf.
         const float factor = all == 0 ? 0.0F : 1 / all;
         if (lane_of_warp() % 4 == 0) {
           gates[entry] = all == 0 ? kNothing : (in.landmarks ? gate : top[half] + log2f(all));
@@ -190,13 +192,14 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
   await_copies();
 }
 
-// Of a row and the block that it reads, as far as it has been gone through, for the softmax within it. In powers of 2.
+// Holds the sums of the softmax of a row within the block that it reads, over the keys so far, in powers of 2.
 struct BlockSums {
   float top = std::numeric_limits<float>::lowest();
-  float sum = 0, inner = 0;  // of P, and of P dw
+  float sum = 0, inner = 0;  // sums of P, and of P dw
   float mark = 0;            // the landmark's logit
 
-  // Rows `half` of a tile of logits, from first_key on, and of products of dout and values. The whole warp calls it.
+  // Adds rows `half` of a tile of logits, from first_key on, and of products of dout and values. The whole warp calls
+  // it.
   __device__ void take(const SumFragment (&logits)[kColumns], const SumFragment (&dw)[kColumns], int half,
                        const StoredInBf16& in, int first_key) {
     float largest = top;
@@ -240,10 +243,10 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
   const StoredMemory<kWidth, true> memory;
   const EntryTile& tile = memory.tile;
   const uint64_t starts = load_entries(memory.tile, in, entries);
-  if (tile.place[0] == no_place(in)) return;  // the whole block
+  if (tile.place[0] == no_place(in)) return;  // the whole block returns
   const int first_line = warp_of_block() * kMmaRows;
   const float scale = in.scale * kLog2E;
-  // Blocks of more than one tile are gone through for their sums first.
+  // Blocks of more than one tile need a first pass for their sums.
   const int first_pass = in.landmarks && in.length > kMmaTile ? 0 : 1;
 
   load_queries(memory.queries, tile, in, entries);
@@ -252,7 +255,7 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
   });
   if (threadIdx.x < kMmaTile) {
     const int64_t of_line = in.lse_of(entries.line_of(in, tile.entry[threadIdx.x]));
-    // Where all gates are -inf, their exponentials are the zeros they should be.
+    // When all gates are -inf, a log_sum of 0 makes their exponentials zero.
     memory.tile.log_sum[threadIdx.x] = back.lse[of_line] == kNothing ? 0.0F : back.lse[of_line] * kLog2E;
     memory.tile.delta[threadIdx.x] = back.delta[of_line] - (back.dlse != nullptr ? back.dlse[of_line] : 0.0F);
   }
@@ -290,14 +293,14 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
           const bool any = block.sum > 0;  // a logit that is not -inf
           const float share = in.landmarks && any ? power_of_two(block.mark - log_sum) : 0.0F;
           const float taken = in.landmarks && any ? block.inner / block.sum : delta;
-          const float most = in.landmarks ? block.top : log_sum;
+          const float max_logit = in.landmarks ? block.top : log_sum;
           const float factor = in.landmarks ? (any ? share / block.sum : 0.0F) : 1.0F;
 #pragma unroll
           for (int c = 0; c < kColumns; ++c) {
 #pragma unroll
             for (int i = 2 * half; i < 2 * half + 2; ++i) {
               const int key = first_key + c * kMmaColumns + column_of_sum(i);
-              const float weight = factor * power_of_two(ds[0][c].x[i] - most);
+              const float weight = factor * power_of_two(ds[0][c].x[i] - max_logit);
               const float of_mark = is_mark(in, key) ? share * (taken - delta) : 0.0F;
               ds[0][c].x[i] = key < in.regular() ? weight * (dw[0][c].x[i] - taken) : of_mark;
             }
@@ -325,7 +328,7 @@ __global__ void __launch_bounds__(kMmaThreads, kWidth == 64 ? 3 : 2)
   await_copies();
 }
 
-// Calls function(width), an integral constant.
+// Calls function(width) with an integral constant.
 template <typename Function>
 void with_width(const StoredInBf16& in, Function&& function) {
   if (in.size <= 64 && in.value_size <= 64) return function(std::integral_constant<int, 64>{});

@@ -1,5 +1,5 @@
-// The operands of attention to stored blocks, as kernels get them. A line is a query and a head of it, in the order of
-// [R, T, H].
+// Operands of attention to stored blocks, as kernels get them. A line is a query and a head of it, in the order of [R,
+// T, H].
 #pragma once
 
 #include "kernels/block_attention.h"
@@ -42,16 +42,17 @@ struct StoredOperands {
         landmarks(in.landmarks),
         interleaved(in.interleaved) {}
 
-  // Of a line of [R, T, H]: its place in [R, H, T].
+  // Returns the index in [R, H, T] of a line of [R, T, H].
   __device__ int64_t lse_of(int64_t line) const {
     return (line / heads / queries * heads + line % heads) * queries + line / heads % queries;
   }
-  // The n-th block of a line; -1: none, and also a slot that is not there, since the host does not see slots.
+  // Returns the n-th block of a line. It is -1 when there is none, or when the slot does not exist, which the host
+  // cannot check.
   __device__ int64_t block_of(int64_t line, int n) const {
     const int64_t block = slot[line * chosen + n];
     return block < slots ? block : -1;
   }
-  // The cosines of a block's turn, sines behind them; null without a table.
+  // Returns the cosines of a block's rotation, with its sines behind them; null without a table.
   __device__ const A* angles_of(int64_t line, int n) const {
     if (table == nullptr) return nullptr;
     int64_t back = turn[line * chosen + n];

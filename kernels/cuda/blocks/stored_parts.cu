@@ -1,5 +1,5 @@
-// What comes before and behind attention to stored blocks on tensor cores: entries are sorted by block, and those of a
-// line put together (stored_mma.h).
+// Sorts entries by block before attention to stored blocks on tensor cores, and combines those of a line after it
+// (stored_mma.h).
 #include "kernels/cuda/attention/attention_softmax.h"
 #include "kernels/cuda/blocks/stored_blocks.h"
 #include "kernels/cuda/blocks/stored_mma.h"
@@ -10,7 +10,7 @@ namespace quire::cuda {
 namespace {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
-constexpr int kMostFeatures = 128;
+constexpr int kMaxFeatures = 128;
 
 __global__ void number_entries_kernel(int32_t* place, int32_t* entry, StoredInBf16 in, int64_t first_line, int count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {
@@ -22,11 +22,11 @@ __global__ void number_entries_kernel(int32_t* place, int32_t* entry, StoredInBf
   }
 }
 
-// A warp a line: its entries by their shares, a softmax over the gates.
+// A warp combines the entries of a line with their shares, a softmax over the gates.
 __global__ void join_parts_kernel(bfloat16* out, float* lse, const float* parts, const float* gates, StoredInBf16 in,
                                   int64_t first_line, int64_t lines) {
   const int64_t of_slice = first_element() / kWarp;
-  if (of_slice >= lines) return;  // whole warps
+  if (of_slice >= lines) return;  // whole warps return
   const int64_t line = first_line + of_slice;
   const int64_t first = of_slice * in.chosen;
   const int lane = lane_of_warp();
@@ -38,21 +38,21 @@ __global__ void join_parts_kernel(bfloat16* out, float* lse, const float* parts,
   }
   top = warp_max(top);
   float sum = 0;
-  float total[kMostFeatures / kWarp] = {};
+  float total[kMaxFeatures / kWarp] = {};
   for (int n = 0; n < in.chosen; ++n) {
     if (in.block_of(line, n) < 0 || gates[first + n] == kNothing) continue;
     const float share = exp2f(gates[first + n] - top);
     sum += share;
     const float* const part = parts + (first + n) * in.value_size;
 #pragma unroll
-    for (int i = 0; i < kMostFeatures / kWarp; ++i) {
+    for (int i = 0; i < kMaxFeatures / kWarp; ++i) {
       const int f = i * kWarp + lane;
       if (f < in.value_size) total[i] += share * part[f];
     }
   }
   const float factor = sum == 0 ? 0.0F : 1 / sum;
 #pragma unroll
-  for (int i = 0; i < kMostFeatures / kWarp; ++i) {
+  for (int i = 0; i < kMaxFeatures / kWarp; ++i) {
     const int f = i * kWarp + lane;
     if (f < in.value_size) out[line * in.value_size + f] = narrow<bfloat16>(total[i] * factor);
   }
@@ -60,24 +60,24 @@ __global__ void join_parts_kernel(bfloat16* out, float* lse, const float* parts,
   if (lane == 0) lse[in.lse_of(line)] = sum == 0 ? kNothing : (top + log2f(sum)) * kLn2;
 }
 
-// A warp a line: the gradients of its entries' queries, turned back.
+// A warp sums, for one line, the gradients of its entries' queries, rotated back.
 __global__ void sum_gradients_kernel(bfloat16* dq, const float* parts, StoredInBf16 in, int64_t first_line,
                                      int64_t lines) {
   WarpVectors<float> vectors(3 * in.size);
   float* const total = vectors.take(in.size);
-  float* const turned = vectors.take(in.size);
+  float* const rotated = vectors.take(in.size);
   float* const part = vectors.take(in.size);
   const int64_t of_slice = first_element() / kWarp;
-  if (of_slice >= lines) return;  // whole warps; there is no barrier of the block
+  if (of_slice >= lines) return;  // whole warps return, and the block has no barrier
   const int64_t line = first_line + of_slice;
   const int lane = lane_of_warp();
-  for (int f = lane; f < in.size; f += kWarp) total[f] = 0;  // a lane keeps to its features
+  for (int f = lane; f < in.size; f += kWarp) total[f] = 0;  // each lane has its own features
   for (int n = 0; n < in.chosen; ++n) {
     if (in.block_of(line, n) < 0) continue;
     for (int f = lane; f < in.size; f += kWarp) part[f] = parts[(of_slice * in.chosen + n) * in.size + f];
     __syncwarp();
-    turn_vector(turned, part, in.angles_of(line, n), in.pairs, in.size, true, in.interleaved);
-    for (int f = lane; f < in.size; f += kWarp) total[f] += turned[f];
+    rotate_vector(rotated, part, in.angles_of(line, n), in.pairs, in.size, true, in.interleaved);
+    for (int f = lane; f < in.size; f += kWarp) total[f] += rotated[f];
     __syncwarp();
   }
   for (int f = lane; f < in.size; f += kWarp) dq[line * in.size + f] = narrow<bfloat16>(total[f] * in.scale);

@@ -6,8 +6,7 @@ namespace quire::cuda {
 
 namespace {
 
-// An entry is what one position holds, all heads. Entries are copied 16 bytes at a time where their size and addresses
-// allow it.
+// An entry is the data of all heads at one position.
 template <typename Function>
 void with_unit(std::initializer_list<const Tensor*> tensors, int64_t entry_bytes, Function&& function) {
   bool wide = entry_bytes % static_cast<int64_t>(kVectorBytes) == 0;
@@ -42,22 +41,22 @@ dim3 block_an_entry(int64_t rows, int64_t entries) {
 }
 
 __global__ void line_lengths_kernel(int32_t* query_lengths, int32_t* key_lengths, const int32_t* first_visible,
-                                    int rows, int queries, int most) {
+                                    int rows, int queries, int max_carried) {
   for (int64_t row = first_element(); row < rows; row += element_stride()) {
     const int first = first_visible[row * queries];
-    const int carried = first >= 0 ? 0 : (first < -most ? most : -first);
+    const int carried = first >= 0 ? 0 : (first < -max_carried ? max_carried : -first);
     query_lengths[row] = queries;
     key_lengths[row] = queries + carried;
   }
 }
 
-// The slot of a ring at a position before the segment: -1 is the newest.
+// Returns the slot of a ring for a position before the segment: -1 is the newest.
 __device__ inline int64_t slot_at(int64_t head, int64_t position, int64_t slots) {
   const int64_t slot = (head + position) % slots;
   return slot < 0 ? slot + slots : slot;
 }
 
-// length: of a line.
+// `length` is that of a line.
 template <typename Unit>
 __global__ void gather_line_kernel(Unit* line, const Unit* segment, const Unit* ring, const int32_t* head,
                                    const int32_t* key_lengths, int64_t length, int64_t queries, int64_t slots,
@@ -105,26 +104,27 @@ __global__ void clear_unseeing_kernel(Unit* to, const Unit* from, const int32_t*
   }
 }
 
-// Elements of a position, in the order of CudnnSequenceTables::Offset.
+// Holds the number of elements of a position, in the order of CudnnSequenceTables::Offset.
 struct PositionSizes {
   int64_t of[CudnnSequenceTables::kOffsets];
 };
 
-// A thread for each place of a call: `most` sequences and the end of the last one. length: of a line of keys.
+// A thread fills each place of a call, which has max_sequences sequences and the end of the last one. `length` is that
+// of a line of keys.
 __global__ void sequence_tables_kernel(int32_t* lengths, int64_t* offsets, const int32_t* sequences,
                                        const int32_t* key_lengths, PositionSizes sizes, int64_t count, int64_t calls,
-                                       int64_t most, int64_t length_pitch, int64_t offset_pitch, int64_t queries,
-                                       int64_t length) {
+                                       int64_t max_sequences, int64_t length_pitch, int64_t offset_pitch,
+                                       int64_t queries, int64_t length) {
   constexpr int64_t kOffsets = CudnnSequenceTables::kOffsets;
-  for (int64_t i = first_element(); i < calls * (most + 1); i += element_stride()) {
-    const int64_t call = i / (most + 1);
-    const int64_t place = i % (most + 1);
-    // Places behind the last sequence stand at its end.
-    const int64_t wanted = call * most + place;
-    const bool is_sequence = place < most && wanted < count;
-    const int64_t in_call = count - call * most < most ? count - call * most : most;
+  for (int64_t i = first_element(); i < calls * (max_sequences + 1); i += element_stride()) {
+    const int64_t call = i / (max_sequences + 1);
+    const int64_t place = i % (max_sequences + 1);
+    // Places behind the last sequence get the offset of its end.
+    const int64_t number = call * max_sequences + place;
+    const bool is_sequence = place < max_sequences && number < count;
+    const int64_t in_call = count - call * max_sequences < max_sequences ? count - call * max_sequences : max_sequences;
     const int32_t* const sequence =
-        sequences + (is_sequence ? wanted : call * most + in_call - 1) * ops::kSequenceNumbers;
+        sequences + (is_sequence ? number : call * max_sequences + in_call - 1) * ops::kSequenceNumbers;
     const int64_t row = sequence[ops::kSequenceRow];
     const int64_t begin = sequence[ops::kSequenceBegin];
     const int64_t of_sequence = sequence[ops::kSequenceQueries];
@@ -132,7 +132,7 @@ __global__ void sequence_tables_kernel(int32_t* lengths, int64_t* offsets, const
     const int64_t carried = begin == 0 ? of_row : 0;
     const int64_t query = row * queries + begin + (is_sequence ? 0 : of_sequence);
     const int64_t key = row * length + of_row + begin + (is_sequence ? -carried : of_sequence);
-    if (place < most) {
+    if (place < max_sequences) {
       lengths[2 * call * length_pitch + place] = is_sequence ? of_sequence : 0;
       lengths[(2 * call + 1) * length_pitch + place] = is_sequence ? carried + of_sequence : 0;
     }

@@ -12,7 +12,7 @@ namespace quire::cuda {
 
 namespace {
 
-// The plans of all shapes so far. They stay, since building them takes seconds.
+// Holds the plans of all shapes so far. They stay, since building them takes seconds.
 class PlanTable {
  public:
   CudnnPlans& of(const CudnnShape& shape) {
@@ -27,7 +27,7 @@ class PlanTable {
   std::map<CudnnShape, std::unique_ptr<CudnnPlans>> plans_;
 };
 
-// Left as it is at the end of the process: the driver may have gone before.
+// Returns the table, which is never destroyed: the driver may have shut down before statics are.
 PlanTable& plans() {
   static PlanTable& table = *new PlanTable;
   return table;
@@ -50,7 +50,7 @@ void check_covered(const ops::AttentionInputs& in) {
               sequences.shape().to_string(), name_of(sequences.dtype()), static_cast<int64_t>(ops::kSequenceNumbers));
 }
 
-// Keys, values and where sequences lie in them, as cuDNN reads them.
+// Holds keys, values and the places of sequences in them, as cuDNN reads them.
 class Operands {
  public:
   Operands(const AttentionSizes& s, const ops::AttentionInputs& in) : lines(s, in), tables_(s, in) {
@@ -66,7 +66,7 @@ class Operands {
     several_ = in.band.several_documents;
   }
 
-  // function(CudnnSequences) for every call of cuDNN.
+  // Calls function(CudnnSequences) for every call of cuDNN.
   template <typename Function>
   void for_each_call(Function&& function) const {
     if (!several_) {
@@ -107,7 +107,7 @@ std::string why_no_plans(const AttentionProblem& problem) {
     return "";
   } catch (const Error& error) {
     return error.what();
-  } catch (const DeviceError& error) {  // its library cannot begin
+  } catch (const DeviceError& error) {  // its library cannot start
     return error.what();
   }
 }
@@ -131,8 +131,8 @@ void attention_in_cudnn(const AttentionSizes& s, const Tensor& out, const Tensor
                   .scale = static_cast<float>(in.scale)},
                  workspace.defined() ? workspace.raw() : nullptr);
   });
-  // With one document in a row, a query behind the last token stands in the same triangle as the others, and was given
-  // what it would see. With several it belongs to no sequence, and was given nothing.
+  // With one document in a row, a query behind the last token lies in the same triangle as the others and got a result
+  // for the keys that it would see. With several documents it belongs to no sequence and got no result.
   if (in.band.padding) clear_unseeing(out, out, in.first_visible);
 }
 

@@ -1,5 +1,5 @@
-// ops::attention with AttentionKernels::cudnn: what cuDNN's attention wants beside the operands, and what it leaves to
-// do.
+// Computes ops::attention with AttentionKernels::cudnn: prepares the operands for cuDNN, and does what cuDNN leaves
+// out.
 #pragma once
 
 #include "kernels/attention_sizes.h"

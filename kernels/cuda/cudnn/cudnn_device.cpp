@@ -1,4 +1,4 @@
-// cuDNN's plans for the GPU of this process.
+// Builds cuDNN's plans for the GPU of this process.
 #include "kernels/cuda/cudnn/cudnn_plans.h"
 #include "kernels/cuda/stream.h"
 

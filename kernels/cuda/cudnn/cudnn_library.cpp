@@ -20,7 +20,8 @@ constexpr const char* kAdvice =
     "cuDNN's attention needs cuDNN 9.16 or newer for CUDA 13: install NVIDIA's package cudnn9-cuda-13, or put the "
     "folder "
     "of libcudnn.so.9 on LD_LIBRARY_PATH; or use model.attention.softmax.implementation: own";
-// Up to 9.15 its backward pass is wrong for numbers of keys that are no multiple of 128, unless they are padded.
+// In versions up to 9.15 the backward pass is wrong for numbers of keys that are no multiple of 128, unless they are
+// padded.
 constexpr size_t kOldest = 91600;
 
 struct Library {

@@ -1,4 +1,4 @@
-// In the place of cudnn_plans.cpp where there were no headers of cuDNN.
+// Replaces cudnn_plans.cpp in a build without cuDNN's headers.
 #include "core/check.h"
 #include "kernels/cuda/cudnn/cudnn_plans.h"
 

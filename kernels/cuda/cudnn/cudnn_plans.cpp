@@ -21,7 +21,7 @@ using fe::graph::Graph;
 using fe::graph::Tensor_attributes;
 using GraphTensor = std::shared_ptr<Tensor_attributes>;
 
-// Operands by number, in both graphs.
+// Numbers the operands, alike in both graphs.
 enum Operand : int64_t {
   kQ = 1,
   kK,
@@ -42,7 +42,8 @@ enum Operand : int64_t {
   kLseOffsets
 };
 
-// The first line says what, and a paragraph for each engine that it has asked, why. The first reason is enough.
+// Returns the first line of a message and the first reason after it. The first line says what failed; then comes a
+// paragraph for each engine that was asked.
 std::string short_message(const std::string& message) {
   constexpr std::string_view kReason = "Reason: ";
   std::string text = message.substr(0, message.find('\n'));
@@ -64,8 +65,8 @@ fe::DataType_t data_type(DType type) {
   fail(ErrorKind::config, "cuDNN's attention has no {}", name_of(type));
 }
 
-// [R, length, heads, features] in the order that cuDNN counts in: [R, heads, length, features]. With offsets of
-// sequences it ignores the first stride.
+// Sets the layout of [R, length, heads, features] in the order of cuDNN's axes: [R, heads, length, features]. With
+// offsets of sequences cuDNN ignores the first stride.
 void set_layout(Tensor_attributes& tensor, Operand operand, int64_t rows, int64_t length, int64_t heads,
                 int64_t features, const GraphTensor& offsets) {
   tensor.set_uid(operand)
@@ -132,7 +133,7 @@ class Builder {
         return set_layout(tensor, operand, s.rows, s.queries, s.heads, s.value_size, offsets(kOutOffsets));
     }
   }
-  // Ragged, it follows the tokens as the other tensors do.
+  // When ragged, lse is ordered by token, as the other tensors are.
   void set_lse_layout(Tensor_attributes& tensor) {
     const CudnnShape& s = shape_;
     tensor.set_uid(kLse).set_data_type(fe::DataType_t::FLOAT).set_dim({s.rows, s.heads, s.queries, 1});
@@ -156,7 +157,7 @@ class Builder {
         Tensor_attributes().set_uid(operand).set_data_type(type).set_dim({count, 1, 1, 1}).set_stride({1, 1, 1, 1}));
   }
   GraphTensor lengths(Operand operand) { return numbers(operand, shape_.rows, fe::DataType_t::INT32); }
-  // One tensor for all that share them; none where there are no sequences.
+  // Returns the tensor of offsets that all operands of a kind share; null where there are no sequences.
   GraphTensor offsets(Operand operand) {
     if (!shape_.ragged) return nullptr;
     GraphTensor& shared = offsets_[operand];
@@ -164,8 +165,8 @@ class Builder {
     return shared;
   }
 
-  // The mask and the scale, which is handed over at each call. cuDNN's left bound is the first distance that is not
-  // seen. Aligned to the bottom right, the last query of a row stands at its last key.
+  // Sets the mask and the scale, whose value is passed at each call. cuDNN's left bound is the first distance that is
+  // not seen. Aligned to the bottom right, the last query of a row is at its last key.
   template <typename Attributes>
   void describe(Attributes& attributes) {
     attributes.set_attn_scale(graph_->tensor(Tensor_attributes()
@@ -197,7 +198,7 @@ class Builder {
     return std::move(graph_);
   }
 
-  // What cuDNN says of ragged tensors does not name their cause.
+  // cuDNN's message about ragged tensors does not name their cause.
   void require_built(fe::error_object error, const char* pass) const {
     if (error.is_bad() && shape_.ragged) {
       fail(ErrorKind::config, "cuDNN's attention with several documents in a row (data.pack: concat), {}: {}", pass,
@@ -224,7 +225,7 @@ void check(cudnnStatus_t status, const char* call) {
   }
 }
 
-// One for all plans, made with the first.
+// Returns the handle of all plans, which the first call makes.
 cudnnHandle_t handle_on(void* stream) {
   static const cudnnHandle_t made = [&] {
     cudnnHandle_t handle = nullptr;

@@ -26,11 +26,11 @@ struct CudnnShape {
 };
 CudnnShape shape_of(const AttentionProblem& problem);
 
-// On the device, at addresses that are multiples of 16 bytes.
+// Holds pointers to the device, at multiples of 16 bytes.
 struct CudnnSequences {
-  const void *query_lengths = nullptr, *key_lengths = nullptr;  // i32 [R], 0 for sequences that there are not
-  // Where sequences begin, in elements: i64 [R + 1], ascending; the last number is where the last sequence ends.
-  // Gradients have the offsets of what they belong to.
+  const void *query_lengths = nullptr, *key_lengths = nullptr;  // i32 [R], 0 for absent sequences
+  // Each of these says where sequences begin, in elements: i64 [R + 1], ascending; the last number is the end of the
+  // last sequence. Gradients have the offsets of the tensors they belong to.
   const void *q = nullptr, *k = nullptr, *v = nullptr, *out = nullptr, *lse = nullptr;
 };
 
@@ -50,22 +50,23 @@ struct CudnnBackward {
 class CudnnPlans {
  public:
   virtual ~CudnnPlans() = default;
-  // Bytes that the caller gives each pass; at most kCudnnWorkspaceBytes.
+  // Returns the bytes of workspace that the caller gives each pass, at most kCudnnWorkspaceBytes.
   virtual int64_t forward_workspace() const = 0;
   virtual int64_t backward_workspace() const = 0;
   virtual void forward(const CudnnForward& operands, void* workspace) = 0;
   virtual void backward(const CudnnBackward& operands, void* workspace) = 0;
 };
 
-// For the GPU at hand. The backward pass is the deterministic one. Error(config) says why there are none.
+// Builds plans for this process's GPU. The backward pass is the deterministic one. Error(config) says why none can be
+// built.
 std::unique_ptr<CudnnPlans> make_cudnn_plans(const CudnnShape& shape);
-// "9.19.0"; empty without the library.
+// Returns "9.19.0", or an empty text without the library.
 std::string cudnn_library_version();
 
-// What plans are built for.
+// Describes the GPU that plans are built for.
 struct CudnnTarget {
   int chip = 0;  // 80 or 90 for sm_80 or sm_90
-  // Of a GPU that is not at hand, cuDNN's text (JSON) about it; plans for it cannot run. Empty: the one at hand.
+  // cuDNN's description (JSON) of a GPU that is not present; plans for it cannot run. Empty: the present one.
   std::string properties = {};
   void* stream = nullptr;  // cudaStream_t: where plans run
 };

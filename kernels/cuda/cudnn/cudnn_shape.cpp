@@ -4,7 +4,7 @@ namespace quire::cuda {
 
 CudnnShape shape_of(const AttentionProblem& p) {
   const int64_t keys = p.carried + p.queries;
-  // No two positions of a call are further apart.
+  // A window that reaches all keys of the call is no limit.
   const bool limited = p.window && *p.window < keys - 1;
   return {.rows = p.rows,
           .queries = p.queries,

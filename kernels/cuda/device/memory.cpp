@@ -21,7 +21,7 @@ namespace {
 
 struct Streams {
   cudaStream_t compute = nullptr;
-  // Beside the kernels: uploads of new tensors, and copies of what is kept in host memory.
+  // These run beside the kernels: uploads of new tensors, and copies from host memory.
   cudaStream_t copy = nullptr;
   cudaStream_t fetch = nullptr;
 };
@@ -37,11 +37,11 @@ cudaEvent_t make_event() {
   return event;
 }
 
-// Freed blocks wait in the cache and not at the driver; on one stream the next kernel that gets a block runs after the
-// last one that used it.
+// Keeps freed blocks in the cache instead of giving them back to the driver. All kernels run on one stream, so the next
+// kernel that gets a block runs after the last one that used it.
 class GpuAllocator : public CachingAllocator {
  public:
-  // Another allocator that holds blocks of this one, and gives those that nobody uses back when memory is short.
+  // Sets another allocator, which keeps blocks of this one and gives its unused blocks back when memory is short.
   void set_holder(Allocator* holder) { holder_ = holder; }
   void* allocate(size_t bytes) override {
     try {
@@ -57,7 +57,7 @@ class GpuAllocator : public CachingAllocator {
     void* block = nullptr;
     const cudaError_t status = cudaMalloc(&block, bytes);
     if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // forgotten: the caller frees what it can and asks again
+      cudaGetLastError();  // clears the error: the caller frees
       return nullptr;
     }
     check(status);
@@ -69,14 +69,14 @@ class GpuAllocator : public CachingAllocator {
   Allocator* holder_ = nullptr;
 };
 
-// Host memory at the same address for both sides.
+// Allocates host memory that has the same address for both sides.
 class PinnedAllocator : public CachingAllocator {
  protected:
   void* system_allocate(size_t bytes) override {
     void* block = nullptr;
     const cudaError_t status = cudaHostAlloc(&block, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
     if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // forgotten: the caller says what was too much
+      cudaGetLastError();  // clears the error: the caller reports
       return nullptr;
     }
     check(status);
@@ -85,24 +85,24 @@ class PinnedAllocator : public CachingAllocator {
   void system_deallocate(void* block, size_t) override { check(cudaFreeHost(block)); }
 };
 
-// Memory that the copy stream writes: a block that kernels may still read is written after them. Small uploads are made
-// by kernels, into any memory.
+// Allocates memory that the copy stream writes. A block that kernels may still read is written after they have ended.
+// Small uploads are made by kernels, into any memory.
 class UploadAllocator : public Allocator {
  public:
   explicit UploadAllocator(GpuAllocator& from) : from_(from) { from_.set_holder(this); }
 
   void* allocate(size_t bytes) override {
-    if (bytes <= kMostStored) return from_.allocate(bytes);
+    if (bytes <= kMaxStored) return from_.allocate(bytes);
     const std::lock_guard lock(mutex_);
     const size_t capacity = std::bit_ceil(std::max<size_t>(bytes, 512));
     if (free_[capacity].empty()) {
       void* const memory = take(capacity);
-      // Whoever had it before may still be running.
+      // Kernels that use the block's previous contents may still run.
       const Block block{memory, make_event()};
       check(cudaEventRecord(block.last_use, stream()));
       free_[capacity].push_back(block);
     }
-    // The one freed longest ago: its last use is the first to be over.
+    // Takes the block that was freed longest ago, because its last use ends first.
     std::deque<Block>& free = free_[capacity];
     const Block block = free.front();
     free.pop_front();
@@ -112,10 +112,10 @@ class UploadAllocator : public Allocator {
   }
 
   void deallocate(void* pointer, size_t bytes) override {
-    if (bytes <= kMostStored) return from_.deallocate(pointer, bytes);
+    if (bytes <= kMaxStored) return from_.deallocate(pointer, bytes);
     const std::lock_guard lock(mutex_);
     const auto found = used_.find(pointer);
-    // Called by destructors: after an error that stays, whoever meets it next reports it.
+    // Destructors call this, so an error that stays is left to the next caller that meets it.
     static_cast<void>(cudaEventRecord(found->second.last_use, streams().compute));
     free_[std::bit_ceil(std::max<size_t>(bytes, 512))].push_back(found->second);
     used_.erase(found);
@@ -142,7 +142,7 @@ class UploadAllocator : public Allocator {
       return from_.CachingAllocator::allocate(capacity);
     }
   }
-  // Whoever gets these blocks uses them on the compute stream, after their last use.
+  // Their next users run on the compute stream, after their last use.
   void give_back() {
     for (const auto& [capacity, blocks] : free_) {
       for (const Block& block : blocks) {
@@ -159,7 +159,7 @@ class UploadAllocator : public Allocator {
   std::unordered_map<void*, Block> used_;
 };
 
-// Buffers in host memory that the GPU reads by itself. The host goes on as soon as it has filled one.
+// Buffers in host memory that the GPU reads. The host continues as soon as it has filled one.
 class PinnedBuffers {
  public:
   static constexpr size_t kBytes = size_t{4} << 20;
@@ -182,14 +182,14 @@ class PinnedBuffers {
     size_t bytes = 0;
     cudaEvent_t copied = nullptr;
   };
-  static constexpr size_t kMost = 64;  // of a size
+  static constexpr size_t kMaxBuffers = 64;  // buffers of one size
 
-  // The one used longest ago, or a new one while the device is behind and there are few.
+  // Returns the buffer used longest ago, or a new one while the device is still reading that one and there are few.
   Buffer& next(size_t bytes) {
     std::deque<Buffer>& buffers = buffers_[std::bit_ceil(std::max<size_t>(bytes, 4096))];
     const bool waits = !buffers.empty() && cudaEventQuery(buffers.front().copied) == cudaErrorNotReady;
-    if (waits) cudaGetLastError();  // forgotten: libraries that look for the last error would take it for theirs
-    if (buffers.empty() || (waits && buffers.size() < kMost)) {
+    if (waits) cudaGetLastError();  // clears the error, which libraries would take for theirs
+    if (buffers.empty() || (waits && buffers.size() < kMaxBuffers)) {
       Buffer made;
       made.bytes = std::bit_ceil(std::max<size_t>(bytes, 4096));
       check(cudaMallocHost(&made.memory, made.bytes));
@@ -228,13 +228,13 @@ class GpuMemory : public DeviceBackend {
   Allocator& upload_allocator() override { return uploads_; }
   Allocator& host_allocator() override { return pinned_memory_; }
   void upload_new(void* device, const void* host, size_t bytes) override {
-    if (bytes <= kMostStored) return store_bytes(device, host, bytes);
+    if (bytes <= kMaxStored) return store_bytes(device, host, bytes);
     pinned_.copy(device, host, bytes, streams().copy);
     check(cudaEventRecord(uploaded_, streams().copy));
     check(cudaStreamWaitEvent(streams().compute, uploaded_));
   }
 
-  // What the copies are made into may be memory that kernels queued before still use.
+  // Kernels that were queued before may still use the memory that the copies write.
   void fetch(const std::vector<Copy>& copies) override {
     check(cudaEventRecord(begun_, stream()));
     check(cudaStreamWaitEvent(streams().fetch, begun_));
@@ -250,7 +250,7 @@ class GpuMemory : public DeviceBackend {
     synchronize();
   }
   void copy_from_host(void* device, const void* host, size_t bytes) override {
-    if (bytes <= kMostStored) return store_bytes(device, host, bytes);
+    if (bytes <= kMaxStored) return store_bytes(device, host, bytes);
     pinned_.copy(device, host, bytes, stream());
   }
   void copy_within(void* to, const void* from, size_t bytes) override {
@@ -276,7 +276,7 @@ class GpuMemory : public DeviceBackend {
   UploadAllocator uploads_{allocator_};
   PinnedAllocator pinned_memory_;
   PinnedBuffers pinned_;
-  std::function<void()> check_connection_;  // of the last connect()
+  std::function<void()> check_connection_;  // set by the last connect()
   cudaEvent_t uploaded_ = make_event(), begun_ = make_event(), fetched_ = make_event();
 };
 

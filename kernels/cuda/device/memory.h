@@ -7,7 +7,7 @@
 
 namespace quire::cuda {
 
-// name: of the GPU. Makes the streams on the current device.
+// Makes the memory of the GPU called `name`, and the streams on the current device.
 std::unique_ptr<DeviceBackend> make_memory(const std::string& name);
 
 }  // namespace quire::cuda

@@ -1,4 +1,4 @@
-// The function that is called when the library has been loaded: it looks for a GPU and binds the kernels.
+// Defines the function that is called when the library has been loaded: it looks for a GPU and binds the kernels.
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace {
 
-// The name of the first GPU that is visible. Throws DeviceError with the reason when there is none to use.
+// Returns the name of the first GPU that is visible. Throws DeviceError with the reason when none can be used.
 std::string find_gpu() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);

@@ -6,7 +6,7 @@ namespace quire::cuda {
 
 namespace {
 
-// A block has one tile of queries and a head (x), and a slice of the values' features (y).
+// A block computes one tile of queries and a head (x), and one slice of the values' features (y).
 template <typename T, typename S, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     grouped_cross_attention_kernel(T* out, Wide<T>* lse, GroupedOperands<T, S> in) {
@@ -14,12 +14,12 @@ __global__ void __launch_bounds__(kThreads)
   const TileMemory<A> memory(false, false);
   const int head = static_cast<int>(blockIdx.x) % in.heads;
   const ListTile at = in.tile(static_cast<int>(blockIdx.x) / in.heads);
-  if (at.count == 0) return;  // the whole block
+  if (at.count == 0) return;  // the whole block returns
   const int first_feature = static_cast<int>(blockIdx.y) * kChunks * kTile;
   GroupedLoads<T, S> loads{in, at, head, head / (in.heads / in.kv_heads), 0};
 
   Pairs<A> totals[kChunks] = {};
-  for (int n = 0; n < in.wanted; ++n) {
+  for (int n = 0; n < in.top_k; ++n) {
     const int64_t entry = in.entry_of(at, n);
     loads.chunk = in.chunk_of(entry);
     if (loads.chunk < 0) continue;
@@ -86,7 +86,7 @@ void grouped_cross_attention(const Tensor& out, const Tensor& lse, const ops::Gr
   const GroupedScratch scratch(s, in.q.device());
   const bool on_tensor_cores = suits_tensor_cores(out, in, s);
   cut_queries(scratch, in.list, on_tensor_cores ? kListTile : kTile);
-  out.zero();  // of queries without a list, which no tile has
+  out.zero();  // for queries without a list, which are in no tile
   lse.zero();
   if (on_tensor_cores) {
     return grouped_on_tensor_cores(out, lse, operands_of<bfloat16, bfloat16>(in, s, scratch));
@@ -98,7 +98,7 @@ void grouped_cross_attention(const Tensor& out, const Tensor& lse, const ops::Gr
     operands.value_quads = in_quads<T>(s.value_size, {&out});
     with_chunks<T>(s.value_size, [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
-      const dim3 blocks(static_cast<unsigned>(s.rows * operands.most_tiles * s.heads),
+      const dim3 blocks(static_cast<unsigned>(s.rows * operands.max_tiles * s.heads),
                         static_cast<unsigned>(ceil_div(s.value_size, kChunks * kTile)));
       launch(grouped_cross_attention_kernel<T, S, kChunks>, blocks, kThreads,
              TileMemory<Wide<T>>::bytes(false, false, false), out.data<T>(), lse.data<Wide<T>>(), operands);

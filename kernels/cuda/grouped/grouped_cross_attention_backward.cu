@@ -1,6 +1,6 @@
-// Two passes recompute the softmax of each chunk. The first one goes over tiles of queries: dq, and for each query and
-// entry of its list the sum D of p dp, of which dweight is the sum. The second one goes over chunks, each with the
-// queries that read it in the order of rows, lists and heads: dkeys and dvalues.
+// Two passes recompute the softmax of each chunk. The first one goes over tiles of queries and computes dq and, for
+// each query and entry of its list, the sum D of p dp; dweight is a sum of D. The second one goes over chunks and
+// computes dkeys and dvalues from the queries that read a chunk, in the order of rows, lists and heads.
 #include <algorithm>
 
 #include "kernels/cuda/grouped/grouped_mma.h"
@@ -10,8 +10,8 @@ namespace quire::cuda {
 
 namespace {
 
-// p: the softmax of keys [begin, begin + 64) of a chunk; zero behind its end and for lines without a query. dp: dout .
-// v.
+// Recomputes p, the softmax of keys [begin, begin + 64) of a chunk, zero behind its end and for lines without a query,
+// and dp = dout . v.
 template <typename T, typename S>
 __device__ inline void recompute(Pairs<Wide<T>>& p, Pairs<Wide<T>>& dp, const TileMemory<Wide<T>>& memory,
                                  const GroupedLoads<T, S>& loads, const GroupedBackward<T>& back, int begin, int n) {
@@ -27,7 +27,7 @@ __device__ inline void recompute(Pairs<Wide<T>>& p, Pairs<Wide<T>>& dp, const Ti
   for (int i = 0; i < kEach; ++i) {
     const int a = thread_y() + i * kSide;
     A log_sum = a < loads.at.count ? back.lse[in.lse_of(loads.at, loads.head, a, n)] : A{0};
-    // Where all logits are -inf, their exponentials are the zeros they should be.
+    // When all logits are -inf, a log_sum of 0 makes their exponentials zero.
     if (log_sum == -std::numeric_limits<A>::infinity()) log_sum = 0;
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
@@ -48,7 +48,7 @@ __device__ inline void add_inner(A (&inner)[kEach], const Pairs<A>& p, const Pai
   }
 }
 
-// dq, or null, and D of a tile of queries and a head (x), of a slice of the features (y).
+// Computes dq unless it is null, and D, for one tile of queries and a head (x) and one slice of the features (y).
 template <typename T, typename S, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     grouped_query_gradient_kernel(T* dq, GroupedOperands<T, S> in, GroupedBackward<T> back) {
@@ -56,13 +56,13 @@ __global__ void __launch_bounds__(kThreads)
   const TileMemory<A> memory(false, false);
   const int head = static_cast<int>(blockIdx.x) % in.heads;
   const ListTile at = in.tile(static_cast<int>(blockIdx.x) / in.heads);
-  if (at.count == 0) return;  // the whole block
+  if (at.count == 0) return;  // the whole block returns
   const int first_feature = static_cast<int>(blockIdx.y) * kChunks * kTile;
   GroupedLoads<T, S> loads{in, at, head, head / (in.heads / in.kv_heads), 0};
   const bool in_one_tile = in.length <= kTile;
 
   Pairs<A> totals[kChunks] = {};
-  for (int n = 0; n < in.wanted; ++n) {
+  for (int n = 0; n < in.top_k; ++n) {
     const int64_t entry = in.entry_of(at, n);
     loads.chunk = in.chunk_of(entry);
     if (loads.chunk < 0) continue;
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A block a list: the sums of D over its queries and all heads.
+// A block sums D over the queries and all heads of one list.
 template <typename T, typename S>
 __global__ void weight_gradient_kernel(Wide<T>* dweight, GroupedOperands<T, S> in, GroupedBackward<T> back) {
   using A = Wide<T>;
@@ -115,7 +115,7 @@ __global__ void weight_gradient_kernel(Wide<T>* dweight, GroupedOperands<T, S> i
   const int list = static_cast<int>(blockIdx.x);
   const int32_t* const range = in.ranges + static_cast<int64_t>(list) * 2;
   const ListTile at{list / in.lists, list % in.lists, range[0], range[1] > range[0] ? range[1] - range[0] : 0};
-  for (int n = 0; n < in.wanted; ++n) {
+  for (int n = 0; n < in.top_k; ++n) {
     const int64_t entry = in.entry_of(at, n);
     A sum = 0;
     if (in.chunk_of(entry) >= 0) {
@@ -128,7 +128,7 @@ __global__ void weight_gradient_kernel(Wide<T>* dweight, GroupedOperands<T, S> i
   }
 }
 
-// dkeys and dvalues, or one of them, of 64 keys of a chunk and a key head (x), and a slice of the features (y).
+// Computes dkeys, dvalues or both for 64 keys of a chunk and a key head (x), and one slice of the features (y).
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     grouped_key_gradient_kernel(T* dkeys, T* dvalues, GroupedOperands<T, T> in, GroupedBackward<T> back) {
@@ -146,8 +146,8 @@ __global__ void __launch_bounds__(kThreads)
   Pairs<A> value_totals[kChunks] = {};
   for (int64_t i = first_entry(back, chunk); i < back.entries && back.of_chunk[i] == chunk; ++i) {
     const int64_t entry = back.of_entry[i];
-    const int64_t list = entry / in.wanted;
-    const int n = static_cast<int>(entry % in.wanted);
+    const int64_t list = entry / in.top_k;
+    const int n = static_cast<int>(entry % in.top_k);
     const int end = in.ranges[2 * list + 1];
     for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       for (int first = in.ranges[2 * list]; first < end; first += kTile) {
@@ -168,12 +168,12 @@ __global__ void __launch_bounds__(kThreads)
           }
         }
         if (dvalues != nullptr) {
-          store_turned(memory.weights, p);
+          store_transposed(memory.weights, p);
           add_values(value_totals, memory, first_feature, in.value_size,
                      [&](int a, int f) { return loads.gradient(back.dout, a, f); });
         }
         if (dkeys != nullptr) {
-          store_turned(memory.weights, dp);
+          store_transposed(memory.weights, dp);
           add_values(key_totals, memory, first_feature, in.size, [&](int a, int f) { return loads.query(a, f); });
         }
       }
@@ -213,7 +213,7 @@ void grouped_cross_attention_backward(const ops::GroupedCrossAttentionGradients&
   const bool on_tensor_cores = backward_suits_tensor_cores(g, dout, in, s);
   cut_queries(scratch, in.list, on_tensor_cores ? kListTile : kTile);
   if (more.entries.defined()) sort_entries(more, in);
-  if (g.dq.defined()) g.dq.zero();  // of queries without a list, which no tile has
+  if (g.dq.defined()) g.dq.zero();  // for queries without a list, which are in no tile
   dispatch_stored(in, [&](auto type, auto stored) {
     using T = decltype(type);
     using S = decltype(stored);
@@ -233,7 +233,7 @@ void grouped_cross_attention_backward(const ops::GroupedCrossAttentionGradients&
     const auto query_gradient = [&](auto chunks) {
       constexpr int kChunks = decltype(chunks)::value;
       const int64_t slices = g.dq.defined() ? ceil_div(s.size, kChunks * kTile) : 1;
-      const dim3 blocks(static_cast<unsigned>(s.rows * operands.most_tiles * s.heads), static_cast<unsigned>(slices));
+      const dim3 blocks(static_cast<unsigned>(s.rows * operands.max_tiles * s.heads), static_cast<unsigned>(slices));
       launch(grouped_query_gradient_kernel<T, S, kChunks>, blocks, kThreads, TileMemory<A>::bytes(false, false, false),
              gradient_or_null<T>(g.dq), operands, back);
     };

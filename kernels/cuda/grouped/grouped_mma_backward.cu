@@ -1,4 +1,4 @@
-// The two passes of grouped_cross_attention_backward.cu over queries and over chunks, on tensor cores.
+// The two passes of grouped_cross_attention_backward.cu, over queries and over chunks, on tensor cores.
 #include "kernels/cuda/grouped/grouped_mma.h"
 
 namespace quire::cuda {
@@ -14,7 +14,7 @@ namespace {
 constexpr int kColumns = kMmaTile / kMmaColumns;
 
 constexpr int kQueriesAtOnce = 32;
-// A block that sums over queries has this many in turn.
+// A block that sums over queries takes this many at a time.
 constexpr int kTurnTile = 3 * kQueriesAtOnce;
 
 template <int kWidth, int kQueries>
@@ -37,26 +37,26 @@ struct GroupedBackwardMemory {
   }
 };
 
-// dq, or null, and the sums of p dp of a tile of queries and a head.
+// Computes dq unless it is null, and the sums of p dp, for one tile of queries and a head.
 template <int kWidth>
 __global__ void __launch_bounds__(kListThreads, kWidth == 64 ? 2 : 1)
     grouped_query_gradient_mma_kernel(bfloat16* dq, GroupedInBf16 in, GroupedBackward<bfloat16> back) {
   const int head = static_cast<int>(blockIdx.x) % in.heads;
   const ListTile at = in.tile(static_cast<int>(blockIdx.x) / in.heads);
-  if (at.count == 0) return;  // the whole block
+  if (at.count == 0) return;  // the whole block returns
   const GroupedBackwardMemory<kWidth, kListTile> memory;
   const int kv_head = head / (in.heads / in.kv_heads);
   const int first_line = warp_of_block() * kMmaRows;
   const bool works = first_line < at.count;
   const float scale = in.scale * kLog2E;
-  // Chunks of more than one tile are gone through for the sums first.
+  // Chunks of more than one tile need a first pass for the sums.
   const int first_pass = in.length <= kMmaTile ? 1 : 0;
   const int last_pass = dq != nullptr || first_pass == 1 ? 1 : 0;
 
   copy_tile<kListThreads, kListTile>(memory.queries, in.q, in.size, in, at, head);
   copy_tile<kListThreads, kListTile>(memory.douts, back.dout, in.value_size, in, at, head);
   SumFragment totals[1][kWidth / kMmaColumns] = {};
-  for (int n = next_entry(in, at, 0); n < in.wanted; n = next_entry(in, at, n + 1)) {
+  for (int n = next_entry(in, at, 0); n < in.top_k; n = next_entry(in, at, n + 1)) {
     const int64_t entry = in.entry_of(at, n);
     const int chunk = in.chunk_of(entry);
     const float weight = in.weight[entry];
@@ -125,8 +125,8 @@ __global__ void __launch_bounds__(kListThreads, kWidth == 64 ? 2 : 1)
   }
 }
 
-// dkeys and dvalues, or one of them, of 64 keys of a chunk and a key head; a warp has 16 of the keys and turns to 32
-// queries at a time.
+// Computes dkeys, dvalues or both for 64 keys of a chunk and a key head. A warp has 16 of the keys and takes 32 queries
+// at a time.
 template <int kWidth>
 __global__ void __launch_bounds__(kMmaThreads)
     grouped_key_gradient_mma_kernel(bfloat16* dkeys, bfloat16* dvalues, GroupedInBf16 in,
@@ -152,8 +152,8 @@ __global__ void __launch_bounds__(kMmaThreads)
   SumFragment value_totals[1][kWidth / kMmaColumns] = {};
   for (int64_t i = first_one; is_of_chunk(i); ++i) {
     const int64_t entry = back.of_entry[i];
-    const int64_t list = entry / in.wanted;
-    const int n = static_cast<int>(entry % in.wanted);
+    const int64_t list = entry / in.top_k;
+    const int n = static_cast<int>(entry % in.top_k);
     const int end = in.ranges[2 * list + 1];
     const float weight = in.weight[entry];
     for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
@@ -217,7 +217,7 @@ bfloat16* data_of(const Tensor& gradient) {
   return gradient.defined() ? gradient.data<bfloat16>() : nullptr;
 }
 
-// Calls function(width), an integral constant.
+// Calls function(width) with an integral constant.
 template <typename Function>
 void with_width(const GroupedInBf16& in, Function&& function) {
   if (in.size <= 64 && in.value_size <= 64) return function(std::integral_constant<int, 64>{});
@@ -228,7 +228,7 @@ void with_width(const GroupedInBf16& in, Function&& function) {
 
 void query_gradient_on_tensor_cores(const Tensor& dq, const GroupedInBf16& in, const GroupedBackward<bfloat16>& back) {
   with_width(in, [&](auto width) {
-    launch(grouped_query_gradient_mma_kernel<width>, dim3(static_cast<unsigned>(in.rows * in.most_tiles * in.heads)),
+    launch(grouped_query_gradient_mma_kernel<width>, dim3(static_cast<unsigned>(in.rows * in.max_tiles * in.heads)),
            kListThreads, GroupedBackwardMemory<width, kListTile>::bytes(), data_of(dq), in, back);
   });
 }

@@ -22,8 +22,8 @@ struct GroupedMemory {
   }
 };
 
-// A block has one tile of queries and a head (x), and a slice of the values' features (y). Keys of the next tile are
-// on their way while values of this one are multiplied.
+// A block computes one tile of queries and a head (x), and one slice of the values' features (y). Keys of the next tile
+// are copied while values of this one are multiplied.
 template <int kWidth>
 __global__ void __launch_bounds__(kListThreads, kWidth == 64 ? 2 : 1)
     grouped_mma_kernel(bfloat16* out, float* lse, GroupedInBf16 in) {
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kListThreads, kWidth == 64 ? 2 : 1)
   constexpr int kFeatures = kWidth / kMmaColumns;
   const int head = static_cast<int>(blockIdx.x) % in.heads;
   const ListTile at = in.tile(static_cast<int>(blockIdx.x) / in.heads);
-  if (at.count == 0) return;  // the whole block
+  if (at.count == 0) return;  // the whole block returns
   const GroupedMemory<kWidth> memory;
   const int kv_head = head / (in.heads / in.kv_heads);
   const int first_feature = static_cast<int>(blockIdx.y) * kWidth;
@@ -48,12 +48,12 @@ __global__ void __launch_bounds__(kListThreads, kWidth == 64 ? 2 : 1)
   SumFragment totals[kFeatures] = {};
   int n = next_entry(in, at, 0);
   copy_tile<kListThreads, kListTile>(memory.queries, in.q, in.size, in, at, head);
-  if (n < in.wanted) fetch_keys(n, 0);
-  while (n < in.wanted) {
+  if (n < in.top_k) fetch_keys(n, 0);
+  while (n < in.top_k) {
     const int64_t entry = in.entry_of(at, n);
     const int chunk = in.chunk_of(entry);
     const int next = next_entry(in, at, n + 1);
-    // Of a lane's rows group and group + 8.
+    // They belong to a lane's rows group and group + 8.
     float top[2];
     float sum[2] = {0, 0};
     SumFragment own[1][kFeatures] = {};
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kListThreads, kWidth == 64 ? 2 : 1)
       __syncthreads();  // values are there, and nobody reads keys any more
       if (begin + kMmaTile < in.length) {
         fetch_keys(n, begin + kMmaTile);
-      } else if (next < in.wanted) {
+      } else if (next < in.top_k) {
         fetch_keys(next, 0);
       }
       if (works) multiply_weights(own, logits, memory.values, 0, value_size);
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kListThreads, kWidth == 64 ? 2 : 1)
 
 template <int kWidth>
 void launch_forward(const Tensor& out, const Tensor& lse, const GroupedInBf16& in) {
-  const dim3 blocks(static_cast<unsigned>(in.rows * in.most_tiles * in.heads),
+  const dim3 blocks(static_cast<unsigned>(in.rows * in.max_tiles * in.heads),
                     static_cast<unsigned>(ceil_div(in.value_size, kWidth)));
   launch(grouped_mma_kernel<kWidth>, blocks, kListThreads, GroupedMemory<kWidth>::bytes(), out.data<bfloat16>(),
          lse.data<float>(), in);

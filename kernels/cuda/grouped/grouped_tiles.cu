@@ -10,25 +10,26 @@ __device__ inline int tiles_of(const int32_t* range, int of_tile) {
   return range[1] > range[0] ? ceil_div(range[1] - range[0], of_tile) : 0;
 }
 
-// A block a row. ranges [R, L, 2]: the first query of each list, and the one behind its last. tiles [R, most, 3].
+// A block cuts one row. ranges [R, L, 2] gets the first query of each list and the one behind its last; tiles is [R,
+// max_tiles, 3].
 __global__ void cut_queries_kernel(int32_t* ranges, int32_t* tiles, const int32_t* list, int queries, int lists,
-                                   int most, int of_tile) {
+                                   int max_tiles, int of_tile) {
   __shared__ int counts[kBlock];
   const int thread = static_cast<int>(threadIdx.x);
   const int32_t* const numbers = list + static_cast<int64_t>(blockIdx.x) * queries;
   int32_t* const own_ranges = ranges + static_cast<int64_t>(blockIdx.x) * lists * 2;
-  int32_t* const own_tiles = tiles + static_cast<int64_t>(blockIdx.x) * most * kListTileNumbers;
+  int32_t* const own_tiles = tiles + static_cast<int64_t>(blockIdx.x) * max_tiles * kListTileNumbers;
   for (int i = thread; i < 2 * lists; i += kBlock) own_ranges[i] = 0;
   __syncthreads();
   for (int t = thread; t < queries; t += kBlock) {
     const int number = numbers[t];
     if (number < 0 || number >= lists) continue;
-    // Of queries that do not stand together the last ones count, in whatever order threads come.
+    // When a list's queries are not consecutive, the last run of them counts, in whatever order threads come.
     if (t == 0 || numbers[t - 1] != number) atomicMax(&own_ranges[2 * number], t);
     if (t + 1 == queries || numbers[t + 1] != number) atomicMax(&own_ranges[2 * number + 1], t + 1);
   }
   __syncthreads();
-  // A thread takes consecutive lists; their tiles stand behind those of the threads before it.
+  // A thread takes consecutive lists; their tiles come behind those of the threads before it.
   const int each = ceil_div(lists, kBlock);
   const int first = thread * each;
   const int last = first + each < lists ? first + each : lists;
@@ -43,17 +44,17 @@ __global__ void cut_queries_kernel(int32_t* ranges, int32_t* tiles, const int32_
   }
   for (int l = first; l < last; ++l) {
     const int end = own_ranges[2 * l + 1];
-    for (int begin = own_ranges[2 * l]; begin < end && at < most; begin += of_tile, ++at) {
+    for (int begin = own_ranges[2 * l]; begin < end && at < max_tiles; begin += of_tile, ++at) {
       int32_t* const to = own_tiles + at * kListTileNumbers;
       to[0] = l;
       to[1] = begin;
       to[2] = begin + of_tile < end ? of_tile : end - begin;
     }
   }
-  for (int i = all + thread; i < most; i += kBlock) own_tiles[i * kListTileNumbers + 2] = 0;
+  for (int i = all + thread; i < max_tiles; i += kBlock) own_tiles[i * kListTileNumbers + 2] = 0;
 }
 
-// Entries without a chunk come behind all others.
+// Numbers the entries for the sort. Entries without a chunk come behind all others.
 __global__ void number_entries_kernel(int32_t* chunk, int32_t* entry, const int32_t* chosen, int64_t count,
                                       int32_t chunks) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {

@@ -1,8 +1,8 @@
-// What the kernels of grouped cross-attention share: the operands of a call, tiles of queries that read one list, and
-// the logits of a tile of pairs (tiles.h).
+// Code that the kernels of grouped cross-attention share: the operands of a call, tiles of queries that read one list,
+// and the logits of a tile of pairs (tiles.h).
 //
-// Who reads which list stands on the device, so the queries are cut into tiles there (grouped_tiles.cu). A tile has at
-// most 64 queries; it goes over the chunks of its list one after the other, 64 keys at a time.
+// The lists of queries are known on the device only, so the queries are cut into tiles there (grouped_tiles.cu). A tile
+// has at most 64 queries; it goes over the chunks of its list one after the other, 64 keys at a time.
 #pragma once
 
 #include <cmath>
@@ -15,17 +15,18 @@
 
 namespace quire::cuda {
 
-// Queries of a row that read one list.
+// A tile of queries of a row that read one list.
 struct ListTile {
   int row, list, first, count;
 };
 
-// Fills the scratch: where lists are read, and tiles of at least 64 of their queries.
+// Fills the scratch with the ranges of queries that read each list, and with tiles of at least 64 of their queries.
 void cut_queries(const GroupedScratch& scratch, const Tensor& list, int of_tile = kTile);
-// Fills the scratch: the entries of all lists by the chunk they name, those of one chunk in order.
+// Fills the scratch with the entries of all lists, sorted by the chunk that they name; those of one chunk stay in
+// order.
 void sort_entries(const GroupedBackwardScratch& scratch, const ops::GroupedCrossAttentionInputs& in);
 
-// T: of queries. S: of what is stored.
+// T is the type of queries, S that of stored keys and values.
 template <typename T, typename S>
 struct GroupedOperands {
   using A = Wide<T>;
@@ -33,29 +34,30 @@ struct GroupedOperands {
   const S *keys, *values;
   const A* weight;
   const int32_t *chosen, *tiles, *ranges;
-  int most_tiles;
-  int rows, queries, heads, kv_heads, size, value_size, chunks, length, lists, wanted;
+  int max_tiles;
+  int rows, queries, heads, kv_heads, size, value_size, chunks, length, lists, top_k;
   A scale;
   bool softmax_one;
   bool quads, value_quads;                // of q and dq, of out and dout; as in AttentionOperands
   bool stored_quads, stored_value_quads;  // of keys and dkeys, of values and dvalues
 
-  // The n-th tile of all rows; without queries where there is none.
+  // Returns the n-th tile of all rows; an absent tile has no queries.
   __device__ ListTile tile(int n) const {
     const int32_t* const from = tiles + static_cast<int64_t>(n) * kListTileNumbers;
-    return {n / most_tiles, from[0], from[1], from[2]};
+    return {n / max_tiles, from[0], from[1], from[2]};
   }
   __device__ int64_t entry_of(const ListTile& at, int n) const {
-    return (static_cast<int64_t>(at.row) * lists + at.list) * wanted + n;
+    return (static_cast<int64_t>(at.row) * lists + at.list) * top_k + n;
   }
-  // -1: none, and also a chunk that is not there, since the host does not see numbers of chunks.
+  // Returns an entry's chunk. It is -1 when there is none, or when the chunk does not exist, which the host cannot
+  // check.
   __device__ int chunk_of(int64_t entry) const {
     const int chunk = chosen[entry];
     return chunk >= 0 && chunk < chunks ? chunk : -1;
   }
-  // Of query a, in [R, H, T, K].
+  // Returns the index of query a and entry n in [R, H, T, K].
   __device__ int64_t lse_of(const ListTile& at, int head, int a, int n) const {
-    return ((static_cast<int64_t>(at.row) * heads + head) * queries + at.first + a) * wanted + n;
+    return ((static_cast<int64_t>(at.row) * heads + head) * queries + at.first + a) * top_k + n;
   }
   template <typename Pointer>
   __device__ Pointer line_of_query(Pointer tensor, int width, const ListTile& at, int head, int a) const {
@@ -78,7 +80,7 @@ GroupedOperands<T, S> operands_of(const ops::GroupedCrossAttentionInputs& in, co
   to.chosen = in.chosen.data<int32_t>();
   to.tiles = scratch.tiles.data<int32_t>();
   to.ranges = scratch.ranges.data<int32_t>();
-  to.most_tiles = static_cast<int>(scratch.tiles.dim(1));
+  to.max_tiles = static_cast<int>(scratch.tiles.dim(1));
   to.rows = static_cast<int>(s.rows);
   to.queries = static_cast<int>(s.queries);
   to.heads = static_cast<int>(s.heads);
@@ -88,7 +90,7 @@ GroupedOperands<T, S> operands_of(const ops::GroupedCrossAttentionInputs& in, co
   to.chunks = static_cast<int>(s.chunks);
   to.length = static_cast<int>(s.length);
   to.lists = static_cast<int>(s.lists);
-  to.wanted = static_cast<int>(s.chosen);
+  to.top_k = static_cast<int>(s.chosen);
   to.scale = static_cast<Wide<T>>(in.scale);
   to.softmax_one = in.softmax_one;
   to.quads = in_quads<T>(s.size, {&in.q});
@@ -97,7 +99,7 @@ GroupedOperands<T, S> operands_of(const ops::GroupedCrossAttentionInputs& in, co
   return to;
 }
 
-// What kernels of the backward pass get beside the operands.
+// Holds the operands that only the backward kernels need.
 template <typename T>
 struct GroupedBackward {
   using A = Wide<T>;
@@ -109,7 +111,7 @@ struct GroupedBackward {
   int64_t entries;
 };
 
-// The first of the sorted entries whose chunk is not below this one.
+// Returns the first of the sorted entries whose chunk is not below `chunk`.
 template <typename T>
 __device__ inline int64_t first_entry(const GroupedBackward<T>& back, int chunk) {
   int64_t low = 0;
@@ -125,7 +127,7 @@ __device__ inline int64_t first_entry(const GroupedBackward<T>& back, int chunk)
   return low;
 }
 
-// Calls function(T{}, S{}) with the types of queries and of what is stored.
+// Calls function(T{}, S{}) with the types of queries and of stored keys and values.
 template <typename Function>
 void dispatch_stored(const ops::GroupedCrossAttentionInputs& in, Function&& function) {
   dispatch(in.q.dtype(), [&](auto type) {
@@ -134,7 +136,7 @@ void dispatch_stored(const ops::GroupedCrossAttentionInputs& in, Function&& func
   });
 }
 
-// Loads of quads for tiles of pairs; zeros behind the last query of a tile and the last key of a chunk.
+// Loads quads for tiles of pairs, with zeros behind the last query of a tile and the last key of a chunk.
 template <typename T, typename S>
 struct GroupedLoads {
   using A = Wide<T>;
@@ -142,7 +144,7 @@ struct GroupedLoads {
   const ListTile& at;
   int head, kv_head, chunk;
 
-  // scale * q.
+  // Returns scale * q for four features of query a.
   __device__ Quad<A> query(int a, int f) const {
     const bool there = a < at.count;
     Quad<A> to = load_quad(there ? in.line_of_query(in.q, in.size, at, head, a) : nullptr, f, in.size, in.quads);

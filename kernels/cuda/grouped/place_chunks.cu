@@ -9,19 +9,19 @@ namespace {
 
 struct Placing {
   const int32_t *age, *index, *head, *count;
-  int64_t lists, wanted, stored, slots;  // lists: with that of the earlier subsequence
+  int64_t lists, top_k, stored, slots;  // lists: with that of the earlier subsequence
 };
 
 __global__ void place_chunks_kernel(int32_t* slot, int32_t* own, int32_t* later, int64_t entries, Placing in) {
   for (int64_t i = first_element(); i < entries; i += element_stride()) {
-    const int64_t row = i / (in.lists * in.wanted);
-    const int64_t list = i / in.wanted % in.lists;
-    const int64_t k = i % in.wanted;
+    const int64_t row = i / (in.lists * in.top_k);
+    const int64_t list = i / in.top_k % in.lists;
+    const int64_t k = i % in.top_k;
     int64_t candidate = -1;
     if (list > 0) {
-      candidate = in.index[(row * (in.lists - 1) + list - 1) * in.wanted + k];
-    } else if (in.age[row * in.wanted + k] > 0) {
-      candidate = in.stored - in.age[row * in.wanted + k];
+      candidate = in.index[(row * (in.lists - 1) + list - 1) * in.top_k + k];
+    } else if (in.age[row * in.top_k + k] > 0) {
+      candidate = in.stored - in.age[row * in.top_k + k];
     }
     const int64_t age = in.stored - candidate;
     int64_t place = -1;

@@ -1,11 +1,11 @@
-// The best entries of a query, in order, which is total: score, then age; and how more of them are merged into them.
+// The best entries of a query in their total order (score, then age), and the merge of more entries into them.
 #pragma once
 
 #include "kernels/cuda/runtime.h"
 
 namespace quire::cuda {
 
-// Numbers before NaN, larger before smaller, older before younger.
+// Orders two entries: numbers before NaN, larger scores before smaller ones, older entries before younger ones.
 template <typename A>
 __device__ inline bool comes_before(A a, int a_entry, A b, int b_entry) {
   if (a > b) return true;
@@ -16,12 +16,12 @@ __device__ inline bool comes_before(A a, int a_entry, A b, int b_entry) {
   return a_entry < b_entry;
 }
 
-// Merges `count` staged scores, at most 32 kStaged, into the best in order, of which there are `held`. All lanes of a
-// warp. It is a function of its own: kernels call it at sixteen places of an unrolled loop, and copies of it took nvcc
-// two minutes.
+// Merges `count` staged scores, at most 32 kStaged, into the `kept` best ones, which are in order. All lanes of a
+// warp call it. Kernels call it at sixteen places of an unrolled loop. It is not inlined there, because nvcc takes two
+// minutes for sixteen copies.
 template <int kStaged, typename A>
-__device__ __attribute__((noinline)) void merge(A* best, int32_t* entries, int held, const A* staged, const int32_t* staged_entries,
-                             int count, int wanted) {
+__device__ __attribute__((noinline)) void merge(A* best, int32_t* entries, int kept, const A* staged,
+                                                const int32_t* staged_entries, int count, int top_k) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   __syncwarp();
   A own[kStaged];
@@ -30,15 +30,15 @@ __device__ __attribute__((noinline)) void merge(A* best, int32_t* entries, int h
 #pragma unroll
   for (int u = 0; u < kStaged; ++u) {
     const int at = lane + u * kWarp;
-    place[u] = wanted;
+    place[u] = top_k;
     own[u] = 0;
     own_entry[u] = 0;
     if (at >= count) continue;
     own[u] = staged[at];
     own_entry[u] = staged_entries[at];
-    // Binary search in those that are in order.
+    // Binary search among the best.
     int low = 0;
-    int high = held;
+    int high = kept;
     while (low < high) {
       const int middle = (low + high) / 2;
       if (comes_before(best[middle], entries[middle], own[u], own_entry[u])) {
@@ -52,13 +52,13 @@ __device__ __attribute__((noinline)) void merge(A* best, int32_t* entries, int h
       if (comes_before(staged[t], staged_entries[t], own[u], own_entry[u])) ++place[u];
     }
   }
-  // The old ones move back, the last ones first: where one goes nothing is that is still to be read.
-  for (int first = (held - 1) / kWarp * kWarp; first >= 0 && held > 0; first -= kWarp) {
+  // The old ones move back, beginning with the last, so that only slots are overwritten that no thread reads any more.
+  for (int first = (kept - 1) / kWarp * kWarp; first >= 0 && kept > 0; first -= kWarp) {
     const int at = first + lane;
     A value = 0;
     int32_t entry = 0;
-    int to = wanted;
-    if (at < held) {
+    int to = top_k;
+    if (at < kept) {
       value = best[at];
       entry = entries[at];
       to = at;
@@ -67,7 +67,7 @@ __device__ __attribute__((noinline)) void merge(A* best, int32_t* entries, int h
       }
     }
     __syncwarp();
-    if (to < wanted) {
+    if (to < top_k) {
       best[to] = value;
       entries[to] = entry;
     }
@@ -75,7 +75,7 @@ __device__ __attribute__((noinline)) void merge(A* best, int32_t* entries, int h
   }
 #pragma unroll
   for (int u = 0; u < kStaged; ++u) {
-    if (place[u] >= wanted) continue;
+    if (place[u] >= top_k) continue;
     best[place[u]] = own[u];
     entries[place[u]] = own_entry[u];
   }

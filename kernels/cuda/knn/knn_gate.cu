@@ -1,4 +1,5 @@
-// The gate between attention to the memory and to local keys, and how much probability went to the memory.
+// The gate between attention to the memory and attention to local keys, and the share of probability that goes to the
+// memory.
 #include <cmath>
 #include <limits>
 
@@ -9,7 +10,7 @@ namespace quire::cuda {
 
 namespace {
 
-// g by the line of [R, T, H]; 0 in rows that are closed.
+// Returns the gate g of a line of [R, T, H]; 0 in rows that are closed.
 template <typename T>
 struct Gates {
   using A = Wide<T>;
@@ -32,7 +33,7 @@ struct Gates {
   }
 };
 
-// A pack lies within a head.
+// Mixes a and b by the gates. A pack lies within a head.
 template <typename T, int kPack>
 __global__ void gate_heads_kernel(T* out, const T* a, const T* b, Gates<T> gates, int64_t count, int64_t size,
                                   bool aligned) {
@@ -40,7 +41,7 @@ __global__ void gate_heads_kernel(T* out, const T* a, const T* b, Gates<T> gates
   for (int64_t i = first_element() * kPack; i < count; i += element_stride() * kPack) {
     const A g = gates.at(i / size);
     Pack<T, kPack> to = load<kPack>(b + i, aligned);
-    // What a closed gate hides may be anything.
+    // Values behind a closed gate may be NaN.
     if (g != 0) {
       const Pack<T, kPack> from = load<kPack>(a + i, aligned);
 #pragma unroll
@@ -69,7 +70,8 @@ void gate_heads(const Tensor& out, const Tensor& a, const Tensor& b, const Tenso
 constexpr int kTokensOfWarp = 4;
 constexpr int kTokensOfBlock = kBlock / kWarp * kTokensOfWarp;
 
-// da, db, dcontent, and partial [heads, parts]: sums over the tokens of a block. A warp takes a token of a head.
+// Computes da, db, dcontent, and partial [heads, parts], the sums over the tokens of a block. A warp takes a token of a
+// head.
 template <typename T>
 __global__ void gate_heads_backward_kernel(T* da, T* db, T* dcontent, Wide<T>* partial, const T* dout, const T* a,
                                            const T* b, Gates<T> gates, int64_t tokens, int64_t size) {
@@ -93,7 +95,7 @@ __global__ void gate_heads_backward_kernel(T* da, T* db, T* dcontent, Wide<T>* p
     if (dcontent != nullptr && lane == 0) dcontent[line] = narrow<T>(slope);
     all += slope;
   }
-  // Every lane of a warp has its sum.
+  // Every lane has the sum of its warp.
   all = block_sum(lane == 0 ? all : A{0}, of_warps);
   if (threadIdx.x == 0) partial[head * gridDim.x + blockIdx.x] = all;
 }

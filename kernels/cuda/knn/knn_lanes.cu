@@ -1,7 +1,7 @@
-// Attention to retrieved entries in bf16: a warp takes a query, eight of its lanes an entry. A lane reads chunks of 8
-// features, 16 bytes in bf16, of keys and values where they lie, of several entries before it uses the first; sums over
-// a key's features take three exchanges for four entries. Nothing lies in shared memory, however many entries there
-// are: each eight lanes keep maximum, sum and total of their entries, and these are put together at the end.
+// Attention to retrieved entries in bf16: a warp takes a query, and eight of its lanes take an entry. A lane loads
+// chunks of 8 features (16 bytes in bf16) of the keys and values of several entries before it uses the first; the sums
+// over the features of four keys take three exchanges between lanes. Shared memory is not used, however many entries
+// there are: each eight lanes keep maximum, sum and total of their entries, which are combined at the end.
 #include "kernels/cuda/knn/knn_lanes.h"
 
 #include "kernels/cuda/mma.h"
@@ -11,7 +11,7 @@ namespace quire::cuda {
 namespace {
 
 constexpr int kChunk = 8;  // features
-constexpr int kLanes = 8;  // of an entry
+constexpr int kLanes = 8;  // lanes of an entry
 constexpr int kAbreast = kWarp / kLanes;
 constexpr int kReach = kLanes * kChunk;  // features of an entry that are loaded at once
 constexpr int kWidest = 2 * kReach;
@@ -21,7 +21,7 @@ struct alignas(kChunk * sizeof(S) < 16 ? kChunk * sizeof(S) : 16) Chunk {
   uint32_t x[kChunk * sizeof(S) / sizeof(uint32_t)];
 };
 
-// Value n of a chunk.
+// Returns value n of a chunk.
 template <typename S>
 __device__ inline float value_of(const Chunk<S>& chunk, int n) {
   if constexpr (std::is_same_v<S, float>) return std::bit_cast<float>(chunk.x[n]);
@@ -31,12 +31,12 @@ __device__ inline float value_of(const Chunk<S>& chunk, int n) {
   if constexpr (sizeof(S) == 1) return from_byte<S>(chunk.x[n / 4] >> (n % 4 * 8) & 0xffU);
 }
 
-// A lane's features of a vector: chunks lane % 8 and, of more than 64 features, lane % 8 + 8.
+// Holds a lane's features of a vector: chunk lane % 8 and, of more than 64 features, chunk lane % 8 + 8.
 template <int kChunks, typename S>
 struct Part {
   Chunk<S> chunks[kChunks];
 
-  // Zeros behind `size` and where there is no vector.
+  // Loads the features, with zeros behind `size` and where there is no vector.
   __device__ void load(const S* vector, int size) {
 #pragma unroll
     for (int j = 0; j < kChunks; ++j) {
@@ -52,12 +52,12 @@ struct Part {
   }
 };
 
-// Over the eight lanes of an entry.
+// Sums over the eight lanes of an entry.
 __device__ inline float sum_of_lanes(float value) {
   for (int bits = kLanes / 2; bits > 0; bits /= 2) value += __shfl_xor_sync(kAllLanes, value, bits);
   return value;
 }
-// Over the entries that are abreast.
+// Sums over the four entries that a warp processes at once.
 __device__ inline float sum_abreast(float value) {
   for (int bits = kWarp / 2; bits >= kLanes; bits /= 2) value += __shfl_xor_sync(kAllLanes, value, bits);
   return value;
@@ -87,14 +87,15 @@ struct LaneOperands {
   const int32_t* index;
   StoredVectors<S> keys, values;
   int64_t lines;
-  int queries, heads, size, value_size, wanted, group;
+  int queries, heads, size, value_size, top_k, group;
 };
 
-// A warp's query, and where its entries lie. Queries of a head follow each other, since they choose the same entries.
+// Describes a warp's query and where its entries lie. Consecutive numbers are queries of one head, since they choose
+// the same entries.
 template <typename S>
 struct LaneQuery {
-  int64_t number;  // in [R, H, T]
-  int64_t line;    // in [R, T, H]
+  int64_t number;  // index in [R, H, T]
+  int64_t line;    // index in [R, T, H]
   int row, kv_head, length, oldest;
   const int32_t* index;
 
@@ -111,12 +112,12 @@ struct LaneQuery {
     const auto slots = in.keys.slots;
     const int64_t from = slots == 0 ? 0 : (in.keys.head[at.row] - static_cast<int64_t>(at.length)) % slots;
     at.oldest = static_cast<int>(from < 0 ? from + slots : from);
-    at.index = in.index + at.line * in.wanted;
+    at.index = in.index + at.line * in.top_k;
     return at;
   }
-  // Of entry k; -1 when there is none.
+  // Returns the vector number of entry k; -1 when there is none.
   __device__ int64_t vector_of(const LaneOperands<S>& in, int k) const {
-    const int entry = k < in.wanted ? index[k] : -1;
+    const int entry = k < in.top_k ? index[k] : -1;
     if (entry < 0 || entry >= length) return -1;
     int64_t slot = static_cast<int64_t>(oldest) + entry;
     if (slot >= in.keys.slots) slot -= in.keys.slots;
@@ -124,10 +125,10 @@ struct LaneQuery {
   }
 };
 
-// Keys and values of a lane's entry in each of the next steps.
+// Holds keys and values of a lane's entry in each of the next steps.
 template <int kChunks, typename S>
 struct Loaded {
-  // Registers are what limits it.
+  // The number of steps is limited by registers.
   static constexpr int kSteps = sizeof(S) > 2 ? 1 : 4 / kChunks;
   static constexpr int kEntries = kSteps * kAbreast;  // of the warp
 
@@ -149,7 +150,7 @@ struct Loaded {
   }
 };
 
-// Writes what the first eight lanes hold, as the others do.
+// Writes the values of the first eight lanes; the others have the same values.
 template <int kChunks>
 __device__ inline void store_part(bfloat16* to, int size, const float (&values)[kChunks][kChunk]) {
   if (threadIdx.x % kWarp >= kLanes) return;
@@ -169,13 +170,13 @@ __global__ void __launch_bounds__(kBlock, 2)
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
   using Entries = Loaded<kChunks, S>;
   const auto at = LaneQuery<S>::of(in);
-  if (at.number >= in.lines) return;  // whole warps; there is no barrier of the block
+  if (at.number >= in.lines) return;  // whole warps return, and the block has no barrier
   Part<kChunks, bfloat16> q;
   q.load(in.q + at.line * in.size, in.size);
   float top = kNothing;
   float sum = 0;
   float totals[kChunks][kChunk] = {};
-  for (int first = 0; first < in.wanted; first += Entries::kEntries) {
+  for (int first = 0; first < in.top_k; first += Entries::kEntries) {
     Entries entries;
     entries.load(in, at, first);
     float weights[Entries::kSteps];
@@ -214,7 +215,7 @@ __global__ void __launch_bounds__(kBlock, 2)
   const float share = expf(top - base);
   const float carried = expf(before - base);
   sum = sum_abreast(sum * share) + carried;
-  // A sum of NaN alone is none of nothing.
+  // A sum of NaN is not an empty sum.
   const bool empty = largest == kNothing && sum == 0;
   const float inverse = empty ? 0.0F : 1.0F / sum;
   const bool with_old = goes_on && !empty && carried != 0;
@@ -229,7 +230,7 @@ __global__ void __launch_bounds__(kBlock, 2)
       totals[j][n] = empty ? 0.0F : total * inverse;
     }
   }
-  __syncwarp();  // all have read
+  __syncwarp();  // all lanes have read
   store_part(to, in.value_size, totals);
   if (threadIdx.x % kWarp == 0) lse[at.number] = empty ? kNothing : base + logf(sum);
 }
@@ -248,7 +249,7 @@ __global__ void __launch_bounds__(kBlock, 2)
   result.load(out + at.line * in.value_size, in.value_size);
   const float mean = product(gradient, result);
   float totals[kChunks][kChunk] = {};
-  for (int first = 0; first < in.wanted; first += Entries::kEntries) {
+  for (int first = 0; first < in.top_k; first += Entries::kEntries) {
     Entries entries;
     entries.load(in, at, first);
     float weights[Entries::kSteps];
@@ -257,7 +258,7 @@ __global__ void __launch_bounds__(kBlock, 2)
       const float factor = entries.key_factor[u];
       const float logit = product(q, entries.keys[u]) * factor;
       const float dp = product(gradient, entries.values[u]) * entries.value_factor[u];
-      // With an empty sum every logit is -inf and no probability is there.
+      // Where every logit is -inf, the probabilities are 0.
       const bool counts = entries.there[u] && logit != -std::numeric_limits<float>::infinity();
       weights[u] = counts ? expf(logit - log_sum) * (dp - mean) * factor : 0.0F;
     }
@@ -294,7 +295,7 @@ LaneOperands<S> lane_operands(const ops::KnnAttentionInputs& in, const KnnSizes&
   to.heads = static_cast<int>(s.heads);
   to.size = static_cast<int>(s.size);
   to.value_size = static_cast<int>(s.value_size);
-  to.wanted = static_cast<int>(s.wanted);
+  to.top_k = static_cast<int>(s.top_k);
   to.group = static_cast<int>(s.group());
   return to;
 }

@@ -5,7 +5,7 @@
 
 namespace quire::cuda {
 
-// Whole chunks at multiples of 16 bytes, 128 features at most.
+// Says whether this kernel takes the call: bf16, lines of whole chunks at multiples of 16 bytes, 128 features at most.
 bool suits_lanes(const ops::KnnAttentionInputs& in, const KnnSizes& sizes, std::initializer_list<const Tensor*> others);
 
 void knn_attention_in_lanes(const Tensor& out, const Tensor& lse, const ops::KnnAttentionInputs& in,

@@ -1,5 +1,5 @@
-// How kernels read an external memory: entries by their age, as numbers whatever they are stored as. The host does not
-// wait for head and length to check them: lengths beyond the ring count as its size.
+// Functions with which kernels read an external memory: entries by their age, as numbers in any storage type. The host
+// does not wait for head and length in order to check them: a length beyond the ring counts as its size.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@
 
 namespace quire::cuda {
 
-// Calls function(T{}, S{}) with the types of queries and of what is stored.
+// Calls function(T{}, S{}) with the types of queries and of stored vectors.
 template <typename Function>
 void dispatch_stored(DType query, DType stored, Function&& function) {
   dispatch(query, [&](auto type) {
@@ -44,25 +44,25 @@ __device__ inline A from_stored(S value) {
 struct alignas(8) EightBytes {
   uint32_t x[2];
 };
-// A number of 8 bits, exactly.
+// Converts a number of 8 bits exactly.
 template <typename S>
 __device__ inline float from_byte(uint32_t byte) {
   if constexpr (std::is_same_v<S, int8_t>) {
-    // 2^23 + 128 + x without the rest.
+    // The bits are those of 2^23 + 128 + x; subtracting 2^23 + 128 leaves x.
     return std::bit_cast<float>(0x4b000000U | (byte ^ 0x80U)) - 8388736.0F;
   } else {
-    // Exponent and mantissa in their place: 2^120 less. All bits set is a NaN.
+    // Exponent and mantissa are shifted to those of f32, which gives 2^-120 times the number. All bits set is a NaN.
     const float size = std::bit_cast<float>((byte & 0x7fU) << 20) * 0x1p120F;
     const uint32_t bits = (byte & 0x7fU) == 0x7fU ? 0x7fc00000U : std::bit_cast<uint32_t>(size);
     return std::bit_cast<float>(bits | (byte & 0x80U) << 24);
   }
 }
 
-// Keys or values of a memory [R, C, Hk, width].
+// The keys or values of a memory [R, C, Hk, width].
 template <typename S>
 struct StoredVectors {
   const S* data;
-  const bfloat16* scale;  // of i8 and f8
+  const bfloat16* scale;  // for i8 and f8
   const int32_t *head, *length;
   int64_t slots, kv_heads, width;
 
@@ -80,7 +80,7 @@ struct StoredVectors {
     const int64_t entries = length[row];
     return entries < 0 ? 0 : entries > slots ? slots : entries;
   }
-  // Vector number of an entry, below length_of(row).
+  // Returns the vector number of an entry, which is below length_of(row).
   __device__ int64_t vector_of(int64_t row, int64_t kv_head, int64_t entry) const {
     int64_t slot = (head[row] - length_of(row) + entry) % slots;
     if (slot < 0) slot += slots;

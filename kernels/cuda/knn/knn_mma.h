@@ -1,6 +1,6 @@
-// Search of an external memory in bf16 on tensor cores: what its kernels share. A block of four warps has 64 or 128
-// queries that read one key head, 16 or 32 of them a warp, as fragments in registers for the whole pass. Tiles of 64
-// keys pass through shared memory, where keys of 8 bits become bf16, exactly; the factor of a key multiplies its
+// Code that the kernels searching an external memory in bf16 on tensor cores share. A block of four warps has 64 or 128
+// queries that read one key head, of which a warp has 16 or 32 as fragments in registers for the whole pass. Tiles of
+// 64 keys pass through shared memory, where keys of 8 bits become bf16, exactly; the factor of a key multiplies its
 // scores.
 //
 // A block goes over positions. They are entries, from the oldest one on, or, in a piece of a memory that is copied from
@@ -15,11 +15,12 @@ namespace quire::cuda {
 
 static_assert(kMmaTile == kGpuTile);
 
-// Exact and bucketed search; scratch.tensor_cores is set. To index and score [parts, R, T, H, K].
+// Runs an exact or bucketed search, for which scratch.tensor_cores is set, and writes index and score [parts, R, T, H,
+// K].
 void search_on_tensor_cores(const SearchScratch& scratch, int32_t* index, float* score, const Tensor& q,
                             const ops::KnnMemory& memory, const KnnSizes& sizes, bool bucketed);
 
-// Keys that are multiplied at once by a warp: four columns of fragments.
+// A warp multiplies this many keys at once: four columns of fragments.
 inline constexpr int kSearchColumns = 4;
 inline constexpr int kSearchKeys = kSearchColumns * kMmaColumns;
 
@@ -35,18 +36,18 @@ struct MmaSearch {
   float* score;
   float* best_score;  // [blocks, queries, K], where they do not fit into shared memory
   int32_t* best_entry;
-  int rows, queries, heads, kv_heads, size, wanted, tiles, parts;
+  int rows, queries, heads, kv_heads, size, top_k, tiles, parts;
   int slots;       // of the memory
-  int stored;      // of a row of keys: the memory's, or those of a piece
+  int stored;      // slots in a row of keys: the memory's, or those of a piece
   int first_slot;  // of the piece
   bool is_piece;   // positions are slots
   bool is_next;    // index and score hold the best of the pieces before
 };
 
-// The queries and positions of a block.
+// Describes the queries and positions of a block.
 template <typename S>
 struct SearchPlace {
-  int row, kv_head, group, first_query, count;  // of `count` lines of queries of a row and key head
+  int row, kv_head, group, first_query, count;  // among `count` lines of queries of a row and key head
   int begin, end;                               // positions
   int length, entry_shift, slot_shift, slots;
   int wrap;  // from this position on entries begin again at the oldest one
@@ -84,29 +85,29 @@ struct SearchPlace {
     return at;
   }
 
-  // Not below `length` where there is none.
+  // Returns the entry at a position; it is at least `length` where there is none.
   __device__ int entry_of(int position) const {
     const int entry = position + entry_shift;
     return entry < 0 ? entry + slots : entry;
   }
   __device__ bool has(int position) const { return position < end && entry_of(position) < length; }
-  // In most tiles all keys are there, in one slot after the other.
+  // Says whether all keys of the tile exist, in consecutive slots. That is so in most tiles.
   __device__ bool is_run(int position) const {
     const int last = position + kMmaTile - 1;
     return has(position) && has(last) && entry_of(last) - entry_of(position) == kMmaTile - 1 &&
            (position + slot_shift < slots) == (last + slot_shift < slots);
   }
-  // Of a line of keys or scales, below `end`.
+  // Returns the offset of a line of keys or scales, for a position below `end`.
   __device__ int64_t vector_of(int position) const {
     const int slot = position + slot_shift;
     return static_cast<int64_t>(slot < slots ? slot : slot - slots) * stride;
   }
-  // The line of query n in [R, T, H].
+  // Returns the line of a query in [R, T, H].
   __device__ int64_t line_of_query(const MmaSearch<S>& in, int query) const {
     const int n = first_query + query;
     return (static_cast<int64_t>(row) * in.queries + n / group) * in.heads + kv_head * group + n % group;
   }
-  // And in the results of the block's part.
+  // Returns the line of a query in the results of the block's part.
   __device__ int64_t line_of_result(const MmaSearch<S>& in, int query) const {
     const int part = static_cast<int>(blockIdx.x) % in.parts;
     return static_cast<int64_t>(part) * in.rows * in.queries * in.heads + line_of_query(in, query);
@@ -114,7 +115,7 @@ struct SearchPlace {
   __device__ bool has_query(int query) const { return first_query + query < count; }
 };
 
-// Eight stored numbers in bf16.
+// Converts eight stored numbers to bf16.
 template <typename S>
 __device__ inline Words as_bf16(const EightBytes& from) {
   Words to;
@@ -126,8 +127,8 @@ __device__ inline Words as_bf16(const EightBytes& from) {
   return to;
 }
 
-// Tiles of keys in shared memory. fetch(n) begins to copy a tile while the one before is in use; take() makes it the
-// one in use.
+// Tiles of keys in shared memory. fetch() begins to copy a tile while the one before is in use; take() makes it the
+// current one.
 template <int kWidth, typename S>
 struct KeyTiles {
   static constexpr bool kConverted = MmaSearch<S>::kConverted;
@@ -173,7 +174,7 @@ struct KeyTiles {
     }
     ++number;
   }
-  // Behind it nobody reads the tile before any more.
+  // Waits for the copied tile. After it no thread reads the previous tile any more.
   __device__ void take() {
     await_copies();
     __syncthreads();
@@ -192,8 +193,8 @@ struct KeyTiles {
   }
 };
 
-// The block's queries as fragments of the left matrix: 16 of each 64 a warp. They pass through `room`, which is free
-// again behind it.
+// Loads the block's queries as fragments of the left matrix, for each warp 16 of each 64. They pass through `room`,
+// which is free again afterwards.
 template <int kWidth, int kTiles, typename S>
 __device__ inline void load_query_fragments(LeftFragment (&to)[kTiles][kWidth / kMmaDepth], bfloat16* room,
                                             const MmaSearch<S>& in, const SearchPlace<S>& at) {
@@ -213,7 +214,7 @@ __device__ inline void load_query_fragments(LeftFragment (&to)[kTiles][kWidth / 
   __syncthreads();
 }
 
-// Scores of the warp's queries and keys first_key..+31 of a tile.
+// Computes scores of the warp's queries and keys first_key..+31 of a tile.
 template <int kWidth, int kTiles, typename S>
 __device__ inline void score_keys(SumFragment (&scores)[kTiles][kSearchColumns],
                                   const LeftFragment (&queries)[kTiles][kWidth / kMmaDepth],
@@ -257,14 +258,14 @@ void with_sizes(const MmaSearch<S>& in, const SearchScratch& scratch, Function&&
   if (in.size <= 64) return with_width(std::integral_constant<int, 64>{});
   with_width(std::integral_constant<int, 128>{});
 }
-// best: how many of a query lie in shared memory.
+// Returns the bytes of shared memory; `best` is the number of entries of a query that lie there.
 template <typename S>
 size_t bytes_of_search(int width, int tiles, int64_t best, bool bucketed) {
   return static_cast<size_t>(
       SearchScratch::bytes_on_tensor_cores(width, dtype_of<S>(), tiles * kMmaTile, best, bucketed));
 }
 
-// Of in.keys, to in.index and in.score.
+// Search in.keys and write in.index and in.score.
 template <typename S>
 void search_exactly(const MmaSearch<S>& in, const SearchScratch& scratch);
 template <typename S>

@@ -6,15 +6,15 @@ namespace quire::cuda {
 
 namespace {
 
-// The best entry of each of K buckets. At most eight neighbouring keys at a time are compared, which fall into
-// different buckets: each has one writer.
+// Finds the best entry of each of K buckets. At most eight neighbouring keys are compared at a time; they fall into
+// different buckets, so each bucket has one writer.
 template <int kWidth, int kTiles, typename S>
 __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_buckets_mma_kernel(MmaSearch<S> in, int stride) {
   constexpr int kQueries = kTiles * kMmaTile;
   constexpr int kValues = kMmaTile * kWidth * (MmaSearch<S>::kConverted ? 3 : 4) / 2;
   const auto at = SearchPlace<S>::template of<kQueries>(in);
   bfloat16* const room = dynamic_shared<bfloat16>();
-  int* const buckets = reinterpret_cast<int*>(room + kValues);  // of two tiles; -1: no key
+  int* const buckets = reinterpret_cast<int*>(room + kValues);  // buckets of two tiles; -1: no key
   int* const numbers = buckets + 2 * kMmaTile;                  // their entries
   float* const factors = reinterpret_cast<float*>(numbers + 2 * kMmaTile);
   float* const best = factors + kMmaTile;
@@ -30,14 +30,14 @@ __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_buckets_mma_ke
     if (threadIdx.x >= kMmaTile) return;
     const bool there = at.has(position);
     numbers[to] = there ? at.entry_of(position) : -1;
-    buckets[to] = there ? numbers[to] % in.wanted : -1;
+    buckets[to] = there ? numbers[to] % in.top_k : -1;
   };
   if (at.begin < at.end) fetch(at.begin);
-  for (int item = static_cast<int>(threadIdx.x); item < kQueries * in.wanted; item += kMmaThreads) {
-    const int query = item / in.wanted;
-    const int k = item % in.wanted;
+  for (int item = static_cast<int>(threadIdx.x); item < kQueries * in.top_k; item += kMmaThreads) {
+    const int query = item / in.top_k;
+    const int k = item % in.top_k;
     const bool carried = in.is_next && at.has_query(query);
-    const int64_t from = carried ? at.line_of_result(in, query) * in.wanted + k : 0;
+    const int64_t from = carried ? at.line_of_result(in, query) * in.top_k + k : 0;
     entries[query * stride + k] = carried ? in.index[from] : -1;
     const bool there = entries[query * stride + k] >= 0;
     best[query * stride + k] = there ? in.score[from] : std::numeric_limits<float>::quiet_NaN();
@@ -82,11 +82,11 @@ __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_buckets_mma_ke
   }
 
   __syncthreads();
-  for (int item = static_cast<int>(threadIdx.x); item < kQueries * in.wanted; item += kMmaThreads) {
-    const int query = item / in.wanted;
-    const int k = item % in.wanted;
+  for (int item = static_cast<int>(threadIdx.x); item < kQueries * in.top_k; item += kMmaThreads) {
+    const int query = item / in.top_k;
+    const int k = item % in.top_k;
     if (!at.has_query(query)) continue;
-    const int64_t to = at.line_of_result(in, query) * in.wanted + k;
+    const int64_t to = at.line_of_result(in, query) * in.top_k + k;
     const int32_t entry = entries[query * stride + k];
     in.index[to] = entry;
     in.score[to] = entry < 0 ? 0.0F : best[query * stride + k];
@@ -100,7 +100,7 @@ void search_buckets(const MmaSearch<S>& in, const SearchScratch& scratch) {
   with_sizes(in, scratch, [&](auto width, auto tiles) {
     constexpr int kWidth = decltype(width)::value;
     constexpr int kTiles = decltype(tiles)::value;
-    const int64_t stride = SearchScratch::bucket_stride(in.wanted);
+    const int64_t stride = SearchScratch::bucket_stride(in.top_k);
     launch(search_buckets_mma_kernel<kWidth, kTiles, S>, dim3(static_cast<unsigned>(scratch.blocks)), kMmaThreads,
            bytes_of_search<S>(kWidth, kTiles, stride, true), in, static_cast<int>(stride));
   });

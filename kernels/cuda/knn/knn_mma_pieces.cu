@@ -1,4 +1,4 @@
-// Searches on tensor cores: of the memory where it lies, or piece by piece where the host has it.
+// Searches the memory on tensor cores: in place, or piece by piece where it lies in host memory.
 #include "kernels/cuda/knn/knn_mma.h"
 
 namespace quire::cuda {
@@ -10,7 +10,7 @@ void search_stored(const MmaSearch<S>& in, const SearchScratch& scratch, bool bu
   bucketed ? search_buckets(in, scratch) : search_exactly(in, scratch);
 }
 
-// Slots [first, first + count) of each row.
+// Adds copies of slots [first, first + count) of each row.
 void add_copies(std::vector<DeviceBackend::Copy>& copies, const Tensor& to, const Tensor& from, int64_t first,
                 int64_t count) {
   if (!from.defined()) return;
@@ -22,8 +22,8 @@ void add_copies(std::vector<DeviceBackend::Copy>& copies, const Tensor& to, cons
   }
 }
 
-// Copies pieces in turn into two places: a copy begins when the search before the last one is done, and goes on beside
-// the last one.
+// Copies pieces alternately into two buffers: the copy of a piece begins when the search of the piece before the
+// current one has ended, and runs beside the current search.
 template <typename S>
 void search_pieces(MmaSearch<S> in, const SearchScratch& scratch, const ops::KnnMemory& memory, bool bucketed) {
   DeviceBackend& backend = device_backend(DeviceKind::cuda);
@@ -74,7 +74,7 @@ void search_on_tensor_cores(const SearchScratch& scratch, int32_t* index, float*
     in.heads = static_cast<int>(s.heads);
     in.kv_heads = static_cast<int>(s.kv_heads);
     in.size = static_cast<int>(s.size);
-    in.wanted = static_cast<int>(s.wanted);
+    in.top_k = static_cast<int>(s.top_k);
     in.tiles = static_cast<int>(scratch.tiles);
     in.parts = static_cast<int>(scratch.parts);
     in.slots = in.stored = static_cast<int>(s.slots);

@@ -1,7 +1,7 @@
 // Exact search on tensor cores. A lane compares the largest of its eight scores of a query and 32 keys with the worst
-// of that query's best, in registers; only when one of the warp passes are scores looked at one by one and staged in
-// shared memory. A query whose stage is nearly full has it merged into its best by the warp, without a barrier of the
-// block.
+// of that query's best, in registers; only when one lane of the warp has a larger one are scores examined one by one
+// and staged in shared memory. When the stage of a query is nearly full, the warp merges it into the query's best,
+// without a barrier of the block.
 #include "kernels/cuda/knn/knn_best.h"
 #include "kernels/cuda/knn/knn_mma.h"
 
@@ -13,7 +13,8 @@ constexpr int kStage = static_cast<int>(SearchScratch::kStage);
 static_assert(kStage == kWarp);
 constexpr int kFull = 24;  // staged entries that are merged at the next occasion
 
-// A score and its entry as one number, larger for what comes before: numbers in their order, NaN below; 0: no entry.
+// Returns a score and its entry as one number, which is larger for what comes first: numbers in their order, NaN below
+// them; 0: no entry.
 __device__ inline uint64_t key_of(float score, int32_t entry) {
   const auto bits = std::bit_cast<uint32_t>(score);
   const uint32_t order = score != score ? 0 : bits >> 31 != 0 ? ~bits : bits | 0x80000000U;
@@ -28,19 +29,19 @@ __device__ inline int32_t entry_of(uint64_t key) {
   return static_cast<int32_t>(~static_cast<uint32_t>(key));
 }
 
-// The better or the worse of two lanes `distance` apart.
+// Returns the better or the worse number of two lanes `distance` apart.
 __device__ inline uint64_t exchanged(uint64_t own, int distance, bool better) {
   const uint64_t other = __shfl_xor_sync(kAllLanes, own, distance);
   return (other > own) == better ? other : own;
 }
 
-// What merge does where a lane has at most one of the best and one of what is staged: a bitonic network.
-__device__ inline void merge_few(float* best, int32_t* entries, int held, const float* staged,
-                                 const int32_t* staged_entries, int count, int wanted) {
+// Does what merge does when each lane has at most one of the best and one staged entry, by a bitonic network.
+__device__ inline void merge_few(float* best, int32_t* entries, int kept, const float* staged,
+                                 const int32_t* staged_entries, int count, int top_k) {
   const int lane = lane_of_warp();
   __syncwarp();
   uint64_t more = lane < count ? key_of(staged[lane], staged_entries[lane]) : 0;
-  uint64_t own = lane < held ? key_of(best[lane], entries[lane]) : 0;
+  uint64_t own = lane < kept ? key_of(best[lane], entries[lane]) : 0;
 #pragma unroll
   for (int size = 2; size <= kWarp; size *= 2) {
 #pragma unroll
@@ -50,20 +51,21 @@ __device__ inline void merge_few(float* best, int32_t* entries, int held, const 
       more = exchanged(more, distance, lower != rising);
     }
   }
-  // The best fall and what is staged rises: the better ones of each lane are the 32 best, and rise or fall once.
+  // The best are in descending order, the staged ones in ascending order. The better of each pair are therefore the 32
+  // best, in a bitonic order.
   own = more > own ? more : own;
 #pragma unroll
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     own = exchanged(own, distance, (lane & distance) == 0);
   }
-  if (lane < wanted && own != 0) {
+  if (lane < top_k && own != 0) {
     best[lane] = score_of(own);
     entries[lane] = entry_of(own);
   }
   __syncwarp();
 }
 
-// The next number below, NaN for what has none.
+// Returns the next smaller number, or NaN for a NaN.
 __device__ inline float below(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   if (x > 0) return std::bit_cast<float>(bits - 1);
@@ -71,22 +73,23 @@ __device__ inline float below(float x) {
   return x < 0 ? std::bit_cast<float>(bits + 1) : x;
 }
 
-// The best of the warp's queries and what is staged for them. Line r is query r % 16 of the warp's in its tile r / 16;
-// a lane looks after one of them.
+// Holds the best entries of the warp's queries and those staged for them. Line r is query r % 16 of the warp in tile r
+// / 16; a lane is responsible for one line.
 template <int kTiles>
 struct Selection {
   static constexpr int kLines = kTiles * kMmaRows;
-  static constexpr int kGroups = 2 * kTiles;  // of eight scores of a lane: of lines group and group + 8 of each tile
+  static constexpr int kGroups =
+      2 * kTiles;  // groups of eight scores of a lane: of lines group and group + 8 of each tile
 
-  float* best;  // [queries of the block, wanted]
+  float* best;  // [queries of the block, top_k]
   int32_t* entries;
   float* staged;  // [lines, kStage]
   int32_t* staged_entries;
   int* counts;  // [lines]; more than kStage: the others wait for room
-  int wanted;
+  int top_k;
   bool is_piece;
-  int held;              // of this lane's line
-  float limit[kGroups];  // scores that are not larger are not wanted
+  int kept;              // number of best entries of this lane's line
+  float limit[kGroups];  // scores that are not larger are skipped
 
   static __device__ int line_of(int group) { return group * 8 + lane_of_warp() / 4; }
   static __device__ int query_of(int line) {
@@ -95,8 +98,8 @@ struct Selection {
 
   __device__ void set_limit(int line, int count) {
     float worst = std::numeric_limits<float>::quiet_NaN();
-    if (count == wanted) worst = best[static_cast<int64_t>(query_of(line)) * wanted + wanted - 1];
-    // In a piece entries do not come in the order of their age: equal ones pass.
+    if (count == top_k) worst = best[static_cast<int64_t>(query_of(line)) * top_k + top_k - 1];
+    // In a piece entries do not come in the order of their age, so equal scores must pass.
     if (is_piece) worst = below(worst);
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) limit[g] = line_of(g) == line ? worst : limit[g];
@@ -105,23 +108,23 @@ struct Selection {
   __device__ void merge_line(int line) {
     const int staging = counts[line];
     const int count = staging < kStage ? staging : kStage;
-    const int before = __shfl_sync(kAllLanes, held, line);
-    const int64_t to = static_cast<int64_t>(query_of(line)) * wanted;
-    if (wanted <= kWarp) {
-      merge_few(best + to, entries + to, before, staged + line * kStage, staged_entries + line * kStage, count, wanted);
+    const int before = __shfl_sync(kAllLanes, kept, line);
+    const int64_t to = static_cast<int64_t>(query_of(line)) * top_k;
+    if (top_k <= kWarp) {
+      merge_few(best + to, entries + to, before, staged + line * kStage, staged_entries + line * kStage, count, top_k);
     } else {
-      merge<1>(best + to, entries + to, before, staged + line * kStage, staged_entries + line * kStage, count, wanted);
+      merge<1>(best + to, entries + to, before, staged + line * kStage, staged_entries + line * kStage, count, top_k);
     }
-    const int now = before + count < wanted ? before + count : wanted;
+    const int now = before + count < top_k ? before + count : top_k;
     if (lane_of_warp() == line) {
-      held = now;
+      kept = now;
       counts[line] = 0;
     }
     set_limit(line, now);
     __syncwarp();
   }
 
-  // Bits 8 g..: scores of group g that pass, of keys that are there.
+  // Returns in bits 8 g.. the scores of group g that pass and whose keys exist.
   template <typename S>
   __device__ uint32_t passing(const SumFragment (&scores)[kTiles][kSearchColumns], const float (&largest)[kGroups],
                               const SearchPlace<S>& at, int first) const {
@@ -155,7 +158,7 @@ struct Selection {
           for (int i = 0; i < 2; ++i) {
             const uint32_t bit = 1U << (g * 8 + n * 2 + i);
             if ((open & bit) == 0) continue;
-            // Their order among each other does not matter.
+            // Their order in the stage does not matter.
             const int place = atomicAdd(counts + line, 1);
             if (place >= kStage) continue;
             staged[line * kStage + place] = scores[g / 2][n].x[g % 2 * 2 + i] + 0.0F;  // no -0
@@ -170,10 +173,10 @@ struct Selection {
     }
   }
 
-  // Merges the lines for which so many are staged; false when there is none.
-  __device__ bool merge_from(int least) {
+  // Merges the lines with at least min_count staged entries; returns false when there is none.
+  __device__ bool merge_from(int min_count) {
     const int lane = lane_of_warp();
-    unsigned full = __ballot_sync(kAllLanes, lane < kLines && counts[lane % kLines] >= least);
+    unsigned full = __ballot_sync(kAllLanes, lane < kLines && counts[lane % kLines] >= min_count);
     const bool some = full != 0;
     for (; full != 0; full &= full - 1) merge_line(__ffs(static_cast<int>(full)) - 1);
     return some;
@@ -187,7 +190,7 @@ __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_mma_kernel(Mma
   constexpr int kValues = kMmaTile * kWidth * (MmaSearch<S>::kConverted ? 3 : 4) / 2;
   const auto at = SearchPlace<S>::template of<kQueries>(in);
   const int lane = lane_of_warp();
-  const int wanted = in.wanted;
+  const int top_k = in.top_k;
   const bool in_shared = in.best_score == nullptr;
   bfloat16* const room = dynamic_shared<bfloat16>();
   float* const staged = reinterpret_cast<float*>(room + kValues);
@@ -195,8 +198,8 @@ __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_mma_kernel(Mma
   int* const counts = staged_entries + kQueries * kStage;
   float* const factors = reinterpret_cast<float*>(counts + kQueries);
   float* const shared_best = factors + kMmaTile;
-  auto* const shared_entries = reinterpret_cast<int32_t*>(shared_best + (in_shared ? kQueries * wanted : 0));
-  const int64_t of_block = static_cast<int64_t>(blockIdx.x) * kQueries * wanted;
+  auto* const shared_entries = reinterpret_cast<int32_t*>(shared_best + (in_shared ? kQueries * top_k : 0));
+  const int64_t of_block = static_cast<int64_t>(blockIdx.x) * kQueries * top_k;
 
   Selection<kTiles> selection;
   const int first_line = warp_of_block() * kLines;
@@ -205,12 +208,12 @@ __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_mma_kernel(Mma
   selection.staged = staged + first_line * kStage;
   selection.staged_entries = staged_entries + first_line * kStage;
   selection.counts = counts + first_line;
-  selection.wanted = wanted;
+  selection.top_k = top_k;
   selection.is_piece = in.is_piece;
-  selection.held = 0;
+  selection.kept = 0;
 #pragma unroll
   for (int g = 0; g < Selection<kTiles>::kGroups; ++g) {
-    // Everything passes, or nothing but NaN where no query is.
+    // At first every score passes; without a query only NaN does.
     const bool is_query = at.has_query(Selection<kTiles>::query_of(Selection<kTiles>::line_of(g)));
     selection.limit[g] = is_query ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
   }
@@ -224,19 +227,19 @@ __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_mma_kernel(Mma
   for (int line = 0; in.is_next && line < kLines; ++line) {
     const int query = Selection<kTiles>::query_of(line);
     if (!at.has_query(query)) continue;
-    int held = 0;
-    for (int k = lane; k - lane < wanted; k += kWarp) {
-      const int64_t from = at.line_of_result(in, query) * wanted + k;
-      const int32_t entry = k < wanted ? in.index[from] : -1;
+    int kept = 0;
+    for (int k = lane; k - lane < top_k; k += kWarp) {
+      const int64_t from = at.line_of_result(in, query) * top_k + k;
+      const int32_t entry = k < top_k ? in.index[from] : -1;
       if (entry >= 0) {
-        selection.entries[static_cast<int64_t>(query) * wanted + k] = entry;
-        selection.best[static_cast<int64_t>(query) * wanted + k] = in.score[from];
+        selection.entries[static_cast<int64_t>(query) * top_k + k] = entry;
+        selection.best[static_cast<int64_t>(query) * top_k + k] = in.score[from];
       }
-      held += __popc(__ballot_sync(kAllLanes, entry >= 0));
+      kept += __popc(__ballot_sync(kAllLanes, entry >= 0));
     }
-    if (lane == line) selection.held = held;
+    if (lane == line) selection.kept = kept;
     __syncwarp();
-    selection.set_limit(line, held);
+    selection.set_limit(line, kept);
   }
 
   for (int first = at.begin; first < at.end; first += kMmaTile) {
@@ -266,13 +269,13 @@ __global__ void __launch_bounds__(kMmaThreads, 4 - kTiles) search_mma_kernel(Mma
   selection.merge_from(1);
   for (int line = 0; line < kLines; ++line) {
     const int query = Selection<kTiles>::query_of(line);
-    const int held = __shfl_sync(kAllLanes, selection.held, line);
+    const int kept = __shfl_sync(kAllLanes, selection.kept, line);
     if (!at.has_query(query)) continue;
-    const int64_t to = at.line_of_result(in, query) * wanted;
-    const int64_t from = static_cast<int64_t>(query) * wanted;
-    for (int k = lane; k < wanted; k += kWarp) {
-      in.index[to + k] = k < held ? selection.entries[from + k] : -1;
-      in.score[to + k] = k < held ? selection.best[from + k] : 0.0F;
+    const int64_t to = at.line_of_result(in, query) * top_k;
+    const int64_t from = static_cast<int64_t>(query) * top_k;
+    for (int k = lane; k < top_k; k += kWarp) {
+      in.index[to + k] = k < kept ? selection.entries[from + k] : -1;
+      in.score[to + k] = k < kept ? selection.best[from + k] : 0.0F;
     }
   }
 }
@@ -285,7 +288,7 @@ void search_exactly(const MmaSearch<S>& in, const SearchScratch& scratch) {
     constexpr int kWidth = decltype(width)::value;
     constexpr int kTiles = decltype(tiles)::value;
     launch(search_mma_kernel<kWidth, kTiles, S>, dim3(static_cast<unsigned>(scratch.blocks)), kMmaThreads,
-           bytes_of_search<S>(kWidth, kTiles, scratch.shared ? in.wanted : 0, false), in);
+           bytes_of_search<S>(kWidth, kTiles, scratch.shared ? in.top_k : 0, false), in);
   });
 }
 template void search_exactly(const MmaSearch<bfloat16>& in, const SearchScratch& scratch);

@@ -1,7 +1,7 @@
 // Search of an external memory in one pass over its keys: a block takes 64 queries that read one key head, tiles of 64
 // keys pass through shared memory, and scores that exceed the worst of a query's best are staged for it. A full stage
 // is merged into the best, which are kept in order. The order of entries is total (score, then age), so the result does
-// not depend on the order in which anything is merged, nor on how the memory is cut into parts. Searches in bf16 go to
+// not depend on the order in which anything is merged, or on how the memory is cut into parts. Searches in bf16 go to
 // tensor cores where their operands suit (knn_mma_search.cu).
 #include "kernels/cuda/knn/knn_best.h"
 #include "kernels/cuda/knn/knn_memory.h"
@@ -12,10 +12,10 @@ namespace quire::cuda {
 
 namespace {
 
-// Staged scores of a query: those of 16 keys of a tile, and what was left before them.
+// The stage of a query holds the scores of 16 keys of a tile, and those that were left before them.
 constexpr int kLeft = 32;
 constexpr int kStage = kLeft + kSide;
-constexpr int kStaged = (kStage + kWarp - 1) / kWarp;  // a lane
+constexpr int kStaged = (kStage + kWarp - 1) / kWarp;  // staged scores of a lane
 
 template <typename T, typename S>
 struct SearchOperands {
@@ -24,10 +24,10 @@ struct SearchOperands {
   StoredVectors<S> keys;
   int32_t* index;  // [parts, R, T, H, K]
   A* score;
-  // The best of each query of a block, where they do not fit into shared memory: [blocks, 64, K].
+  // The best of each query of a block lie here when they do not fit into shared memory: [blocks, 64, K].
   A* best_score;
   int32_t* best_entry;
-  int64_t rows, queries, heads, size, wanted, tiles, parts;
+  int64_t rows, queries, heads, size, top_k, tiles, parts;
   int64_t group;
   bool quads, key_quads;
 };
@@ -36,7 +36,7 @@ template <typename A>
 struct SearchMemory {
   static constexpr int kLines = 2 * kTile * kDepthStride;
 
-  // best: how many of each query.
+  // Returns the bytes of shared memory; `best` is the number of entries of each query that lie there.
   static size_t bytes(int64_t best, bool bucketed) {
     const int64_t numbers = kLines + kTile * (best + (bucketed ? kWeightStride : kStage));
     const int64_t words = kTile * (best + (bucketed ? 0 : kStage));
@@ -44,7 +44,7 @@ struct SearchMemory {
   }
 };
 
-// Scores of one tile of keys for the block's queries.
+// Computes the scores of one tile of keys for the block's queries.
 template <typename T, typename S>
 __device__ inline void score_tile(Pairs<Wide<T>>& scores, Wide<T>* lines, const SearchOperands<T, S>& in, int64_t row,
                                   int64_t kv_head, int64_t first_query, int64_t first_entry, int64_t end_entry) {
@@ -82,7 +82,7 @@ __device__ inline void score_tile(Pairs<Wide<T>>& scores, Wide<T>* lines, const 
   }
 }
 
-// Where a block is at work, and its place for the best of its queries.
+// Describes the queries and entries of a block, and its memory for the best of its queries.
 template <typename T, typename S>
 struct Work {
   using A = Wide<T>;
@@ -102,10 +102,10 @@ struct Work {
     begin = length * part / in.parts;
     end = length * (part + 1) / in.parts;
     output = part * in.rows * in.queries * in.heads;
-    best = in.best_score == nullptr ? shared_best : in.best_score + block * kTile * in.wanted;
-    entries = in.best_score == nullptr ? shared_entries : in.best_entry + block * kTile * in.wanted;
+    best = in.best_score == nullptr ? shared_best : in.best_score + block * kTile * in.top_k;
+    entries = in.best_score == nullptr ? shared_entries : in.best_entry + block * kTile * in.top_k;
   }
-  // The line of a query in [parts, R, T, H].
+  // Returns the line of a query in [parts, R, T, H].
   __device__ int64_t line(const SearchOperands<T, S>& in, int query) const {
     const int64_t n = first_query + query;
     return output + (row * in.queries + n / in.group) * in.heads + kv_head * in.group + n % in.group;
@@ -118,8 +118,8 @@ struct Work {
 template <typename T, typename S>
 __global__ void __launch_bounds__(kThreads) search_kernel(SearchOperands<T, S> in) {
   using A = Wide<T>;
-  const auto wanted = static_cast<int>(in.wanted);
-  const int in_shared = in.best_score == nullptr ? kTile * wanted : 0;
+  const auto top_k = static_cast<int>(in.top_k);
+  const int in_shared = in.best_score == nullptr ? kTile * top_k : 0;
   A* const lines = dynamic_shared<A>();
   A* const shared_best = lines + SearchMemory<A>::kLines;
   A* const staged = shared_best + in_shared;
@@ -129,27 +129,27 @@ __global__ void __launch_bounds__(kThreads) search_kernel(SearchOperands<T, S> i
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int half = lane / kSide;  // of the warp: the 16 threads of one line of queries
 
-  // Of query thread_y + 16 i, the same in all 16 threads.
-  int held[kEach];
+  // These belong to query thread_y + 16 i, the same in all 16 threads.
+  int kept[kEach];
   int waiting[kEach];
   A limit[kEach];
   for (int i = 0; i < kEach; ++i) {
-    held[i] = 0;
+    kept[i] = 0;
     waiting[i] = 0;
     limit[i] = std::numeric_limits<A>::quiet_NaN();
   }
   const auto merge_lines = [&](int i) {
     for (int h = 0; h < 2; ++h) {
       const int count = __shfl_sync(kAllLanes, waiting[i], h * kSide);
-      const int before = __shfl_sync(kAllLanes, held[i], h * kSide);
+      const int before = __shfl_sync(kAllLanes, kept[i], h * kSide);
       if (count == 0) continue;
       const int query = static_cast<int>(threadIdx.x) / kWarp * 2 + h + i * kSide;
-      merge<kStaged>(work.best + query * wanted, work.entries + query * wanted, before, staged + query * kStage,
-                     staged_entries + query * kStage, count, wanted);
+      merge<kStaged>(work.best + query * top_k, work.entries + query * top_k, before, staged + query * kStage,
+                     staged_entries + query * kStage, count, top_k);
       if (half != h) continue;
       waiting[i] = 0;
-      held[i] = before + count < wanted ? before + count : wanted;
-      if (held[i] == wanted) limit[i] = work.best[query * wanted + wanted - 1];
+      kept[i] = before + count < top_k ? before + count : top_k;
+      if (kept[i] == top_k) limit[i] = work.best[query * top_k + top_k - 1];
     }
   };
 
@@ -178,25 +178,25 @@ __global__ void __launch_bounds__(kThreads) search_kernel(SearchOperands<T, S> i
   for (int i = 0; i < kEach; ++i) {
     const int query = thread_y() + i * kSide;
     if (!work.is_there(in, query)) continue;
-    const int64_t to = work.line(in, query) * wanted;
-    for (int k = thread_x(); k < wanted; k += kSide) {
-      in.index[to + k] = k < held[i] ? work.entries[query * wanted + k] : -1;
-      in.score[to + k] = k < held[i] ? work.best[query * wanted + k] : A{0};
+    const int64_t to = work.line(in, query) * top_k;
+    for (int k = thread_x(); k < top_k; k += kSide) {
+      in.index[to + k] = k < kept[i] ? work.entries[query * top_k + k] : -1;
+      in.score[to + k] = k < kept[i] ? work.best[query * top_k + k] : A{0};
     }
   }
 }
 
-// The best entry of each of K buckets.
+// Finds the best entry of each of K buckets.
 template <typename T, typename S>
 __global__ void __launch_bounds__(kThreads) search_buckets_kernel(SearchOperands<T, S> in) {
   using A = Wide<T>;
-  const auto wanted = static_cast<int>(in.wanted);
-  const int in_shared = in.best_score == nullptr ? kTile * wanted : 0;
+  const auto top_k = static_cast<int>(in.top_k);
+  const int in_shared = in.best_score == nullptr ? kTile * top_k : 0;
   A* const lines = dynamic_shared<A>();
   A* const shared_best = lines + SearchMemory<A>::kLines;
   A* const tile = shared_best + in_shared;
   const Work<T, S> work(in, shared_best, reinterpret_cast<int32_t*>(tile + kTile * kWeightStride));
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * wanted; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * top_k; i += kThreads) {
     work.best[i] = 0;
     work.entries[i] = -1;
   }
@@ -213,9 +213,9 @@ __global__ void __launch_bounds__(kThreads) search_buckets_kernel(SearchOperands
     for (int i = 0; i < kEach; ++i) {
       const int query = thread_y() + i * kSide;
       // A bucket's entries of this tile lie K apart; one thread takes them all.
-      for (int offset = thread_x(); offset < count && offset < wanted; offset += kSide) {
-        const int at = query * wanted + static_cast<int>((first + offset) % wanted);
-        for (int c = offset; c < count; c += wanted) {
+      for (int offset = thread_x(); offset < count && offset < top_k; offset += kSide) {
+        const int at = query * top_k + static_cast<int>((first + offset) % top_k);
+        for (int c = offset; c < count; c += top_k) {
           const A score = tile[query * kWeightStride + c];
           const auto entry = static_cast<int32_t>(first + c);
           if (work.entries[at] >= 0 && !comes_before(score, entry, work.best[at], work.entries[at])) continue;
@@ -227,32 +227,33 @@ __global__ void __launch_bounds__(kThreads) search_buckets_kernel(SearchOperands
     __syncthreads();
   }
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * wanted; i += kThreads) {
-    if (!work.is_there(in, i / wanted)) continue;
-    const int64_t to = work.line(in, i / wanted) * wanted + i % wanted;
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * top_k; i += kThreads) {
+    if (!work.is_there(in, i / top_k)) continue;
+    const int64_t to = work.line(in, i / top_k) * top_k + i % top_k;
     in.index[to] = work.entries[i];
     in.score[to] = work.best[i];
   }
 }
 
-// The best of the parts' best. A thread a candidate: its place is the number of those before it, in other parts too.
+// Merges the best of all parts. A thread takes one candidate: its place is the number of candidates before it, in all
+// parts.
 template <typename A>
 __global__ void merge_parts_kernel(int32_t* index, A* score, const int32_t* part_index, const A* part_score,
-                                   int64_t lines, int64_t parts, int64_t wanted) {
-  const int64_t candidates = lines * parts * wanted;
+                                   int64_t lines, int64_t parts, int64_t top_k) {
+  const int64_t candidates = lines * parts * top_k;
   for (int64_t i = first_element(); i < candidates; i += element_stride()) {
-    const int64_t k = i % wanted;
-    const int64_t part = i / wanted % parts;
-    const int64_t line = i / wanted / parts;
-    const int64_t own = (part * lines + line) * wanted + k;
+    const int64_t k = i % top_k;
+    const int64_t part = i / top_k % parts;
+    const int64_t line = i / top_k / parts;
+    const int64_t own = (part * lines + line) * top_k + k;
     const bool there = part_index[own] >= 0;
     int64_t place = k;
     int64_t all = 0;
     for (int64_t other = 0; other < parts; ++other) {
-      const int64_t from = (other * lines + line) * wanted;
+      const int64_t from = (other * lines + line) * top_k;
       int64_t low = 0;
-      int64_t high = wanted;
-      // Those that are there come first.
+      int64_t high = top_k;
+      // Existing entries come first.
       while (low < high) {
         const int64_t middle = (low + high) / 2;
         if (part_index[from + middle] >= 0 &&
@@ -271,18 +272,18 @@ __global__ void merge_parts_kernel(int32_t* index, A* score, const int32_t* part
       }
     }
     if (there) {
-      if (place >= wanted) continue;
-      index[line * wanted + place] = part_index[own];
-      score[line * wanted + place] = part_score[own];
+      if (place >= top_k) continue;
+      index[line * top_k + place] = part_index[own];
+      score[line * top_k + place] = part_score[own];
     } else if (part == 0 && all <= k) {
-      // Nothing is left for the last places.
-      index[line * wanted + k] = -1;
-      score[line * wanted + k] = A{0};
+      // No entry is left for the last places.
+      index[line * top_k + k] = -1;
+      score[line * top_k + k] = A{0};
     }
   }
 }
 
-// Bucket by bucket.
+// Merges the parts bucket by bucket.
 template <typename A>
 __global__ void merge_buckets_kernel(int32_t* index, A* score, const int32_t* part_index, const A* part_score,
                                      int64_t count, int64_t parts) {
@@ -302,8 +303,7 @@ __global__ void merge_buckets_kernel(int32_t* index, A* score, const int32_t* pa
 }
 
 template <typename A>
-void merge_parts(const Tensor& index, const Tensor& score, const SearchScratch& scratch, int64_t wanted,
-                 bool bucketed) {
+void merge_parts(const Tensor& index, const Tensor& score, const SearchScratch& scratch, int64_t top_k, bool bucketed) {
   const int32_t* const part_index = scratch.part_index.data<int32_t>();
   const A* const part_score = scratch.part_score.data<A>();
   if (bucketed) {
@@ -311,7 +311,7 @@ void merge_parts(const Tensor& index, const Tensor& score, const SearchScratch& 
                   part_index, part_score, index.numel(), scratch.parts);
   }
   launch(merge_parts_kernel<A>, blocks_for(scratch.parts * index.numel()), kBlock, 0, index.data<int32_t>(),
-         score.data<A>(), part_index, part_score, index.numel() / wanted, scratch.parts, wanted);
+         score.data<A>(), part_index, part_score, index.numel() / top_k, scratch.parts, top_k);
 }
 
 void knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const ops::KnnMemory& memory,
@@ -327,7 +327,7 @@ void knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const
   const Tensor& to_score = parts > 1 ? scratch.part_score : score;
   if (scratch.tensor_cores) {
     search_on_tensor_cores(scratch, to_index.data<int32_t>(), to_score.data<float>(), q, memory, s, bucketed);
-    if (parts > 1) merge_parts<float>(index, score, scratch, s.wanted, bucketed);
+    if (parts > 1) merge_parts<float>(index, score, scratch, s.top_k, bucketed);
     return;
   }
   dispatch_stored(q.dtype(), memory.keys.dtype(), [&](auto type, auto stored) {
@@ -341,7 +341,7 @@ void knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const
     in.queries = s.queries;
     in.heads = s.heads;
     in.size = s.size;
-    in.wanted = s.wanted;
+    in.top_k = s.top_k;
     in.group = s.group();
     in.tiles = scratch.tiles;
     in.parts = parts;
@@ -353,14 +353,14 @@ void knn_search(const Tensor& index, const Tensor& score, const Tensor& q, const
       in.best_score = scratch.best_score.data<A>();
       in.best_entry = scratch.best_entry.data<int32_t>();
     }
-    const size_t bytes = SearchMemory<A>::bytes(scratch.shared ? s.wanted : 0, bucketed);
+    const size_t bytes = SearchMemory<A>::bytes(scratch.shared ? s.top_k : 0, bucketed);
     const dim3 grid(static_cast<unsigned>(scratch.blocks));
     if (bucketed) {
       launch(search_buckets_kernel<T, S>, grid, kThreads, bytes, in);
     } else {
       launch(search_kernel<T, S>, grid, kThreads, bytes, in);
     }
-    if (parts > 1) merge_parts<A>(index, score, scratch, s.wanted, bucketed);
+    if (parts > 1) merge_parts<A>(index, score, scratch, s.top_k, bucketed);
   });
 }
 

@@ -9,7 +9,7 @@ namespace quire::cuda {
 
 namespace {
 
-// Calls function(X{}, S{}) with the types of the numbers and of what is stored.
+// Calls function(X{}, S{}) with the types of the numbers and of stored vectors.
 template <typename Function>
 void dispatch_both(DType numbers, DType stored, Function&& function) {
   dispatch(numbers, [&](auto type) {
@@ -18,7 +18,8 @@ void dispatch_both(DType numbers, DType stored, Function&& function) {
   });
 }
 
-// The nearest number of a type to a quotient in f64, which lies between two of them only where the numbers do.
+// Returns the number of a type that is nearest to a quotient in f64. The quotient lies halfway between two of them only
+// where the exact one does.
 template <typename S>
 __device__ inline S nearest(double quotient) {
   if constexpr (std::is_same_v<S, float8>) {
@@ -28,12 +29,12 @@ __device__ inline S nearest(double quotient) {
   }
 }
 
-// A warp a vector.
+// A warp stores one vector.
 template <typename X, typename S>
 __global__ void quantize_vectors_kernel(S* out, bfloat16* scale, const X* x, int64_t vectors, int64_t width) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t vector = static_cast<int64_t>(blockIdx.x) * (blockDim.x / kWarp) + threadIdx.x / kWarp;
-  if (vector >= vectors) return;  // whole warps; there is no barrier of the block
+  if (vector >= vectors) return;  // whole warps return, and the block has no barrier
   const X* const from = x + vector * width;
   Wide<X> largest = 0;
   for (int64_t d = lane; d < width; d += kWarp) {

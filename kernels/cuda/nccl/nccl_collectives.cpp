@@ -42,7 +42,7 @@ NcclCollectives::NcclCollectives(const NcclLibrary& library, Ranks& ranks, const
 NcclCollectives::~NcclCollectives() {
   const bool ended = communicator_.end();
   static_cast<void>(cudaEventDestroy(ready_));
-  // A stream is left with an operation that does not end.
+  // A stream whose operation does not end is not destroyed.
   if (ended) static_cast<void>(cudaStreamDestroy(stream_));
 }
 

@@ -1,5 +1,5 @@
-// Collectives over NCCL: operations on a stream of their own, in place. Parts of unequal sizes, which NCCL has no
-// operation for, are sums to one rank each, or copies from one rank each, that travel together.
+// Collectives over NCCL, in place, on a stream of their own. NCCL has no operation for parts of unequal sizes: they are
+// sums to one rank each, or copies from one rank each, in one group.
 #pragma once
 
 #include "core/ranks/collectives.h"

@@ -18,7 +18,7 @@ NcclCommunicator::~NcclCommunicator() {
 
 bool NcclCommunicator::end() {
   if (!thread_.joinable()) return true;
-  // An error of this rank keeps it from operations that others wait in.
+  // A rank with an error does not join the operations in which the others wait.
   if (watched_->leave(std::uncaught_exceptions() <= exceptions_)) {
     thread_.join();
     return true;
@@ -46,7 +46,7 @@ void NcclCommunicator::run(cudaStream_t stream, const std::function<ncclResult_t
     const ncclResult_t ended = nccl().group_end();  // also after an error: the thread is in the group
     return given == ncclSuccess || given == ncclInProgress ? ended : given;
   }));
-  // Before NCCL has queued all of it an event of the stream would come too early.
+  // An event of the stream would come too early before NCCL has queued all calls.
   operations().queued(stream);
 }
 

@@ -12,21 +12,21 @@ namespace quire::cuda {
 class NcclCommunicator {
  public:
   NcclCommunicator(const NcclLibrary& library, Control& control, const NcclLimits& limits);
-  // Ends the communicator; when NCCL does not come to an end, leaves it as it is.
+  // Ends the communicator, or leaves it when NCCL does not finish.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  // Returns when all ranks have come.
+  // Joins the ranks; returns when all of them have called it.
   void join(const ncclUniqueId& id, int rank, int size);
-  // One operation made of the calls that calls(communicator) makes; returns when the stream has got it.
+  // Runs one operation, which consists of the calls that calls(communicator) makes; returns when the stream has it.
   void run(cudaStream_t stream, const std::function<ncclResult_t(ncclComm_t)>& calls);
 
   const NcclLibrary& nccl() const { return watched_->nccl; }
   NcclOperations& operations() { return watched_->operations; }
   void check() const { watched_->failure.check(); }
   const std::shared_ptr<NcclWatched>& watched() const { return watched_; }
-  // False: it was left as it is.
+  // Ends the communicator. Returns false when it was left because NCCL did not finish.
   bool end();
 
  private:
@@ -34,7 +34,7 @@ class NcclCommunicator {
 
   std::shared_ptr<NcclWatched> watched_;
   std::thread thread_;
-  const int exceptions_;  // in flight when it was made
+  const int exceptions_;  // number of exceptions in flight when it was made
 };
 
 }  // namespace quire::cuda

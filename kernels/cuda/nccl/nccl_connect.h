@@ -1,4 +1,4 @@
-// Collectives over NCCL between ranks with a GPU each (nccl_collectives.h). A build without nccl.h has them not
+// Collectives over NCCL between ranks with a GPU each (nccl_collectives.h). A build without nccl.h has none
 // (nccl_missing.cpp).
 #pragma once
 
@@ -12,11 +12,11 @@ namespace quire::cuda {
 
 struct NcclConnection {
   std::unique_ptr<Collectives> collectives;
-  // Throws when the communicator was ended: what the GPU has computed since means nothing.
+  // Throws when the communicator was ended; results computed since then are meaningless.
   std::function<void()> check;
 };
 
-// All ranks call it; what is wrong on one of them is an error of all.
+// Connects the ranks. All of them call it; an error of one is an error of all.
 NcclConnection connect_nccl(Ranks& ranks, const NcclPlace& place);
 
 }  // namespace quire::cuda

@@ -1,4 +1,4 @@
-// Whether every rank has a GPU of its own.
+// Checks that every rank has a GPU of its own.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace quire::cuda {
 
-// gpu: the PCI bus id of this rank's. Error(config) on all ranks names two that have the same one.
+// Throws Error(config) on all ranks, with two ranks that share a GPU. `gpu` is the PCI bus id of this rank's.
 void require_own_gpus(Ranks& ranks, const std::string& gpu);
 
 }  // namespace quire::cuda

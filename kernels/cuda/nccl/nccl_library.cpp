@@ -18,13 +18,13 @@ constexpr const char* kAdvice =
     "libnccl.so.2 on LD_LIBRARY_PATH";
 
 struct Refused {
-  int from;  // this version
+  int from;  // refused from this version on
   int to;    // up to this one
   const char* why;
 };
 
-// Versions with which a run may hang where it should end with an error. NCCL's issues 992 and 1013; PyTorch's issues
-// 149153 and 153960, and its pull request 174338.
+// Lists versions with which a run may hang where it should end with an error. The sources are NCCL's issues 992 and
+// 1013, and PyTorch's issues 149153 and 153960 and its pull request 174338.
 constexpr std::array<Refused, 4> kRefused{{
     {0, NCCL_VERSION(2, 19, 3), "a rank that fails cannot end what others wait in, because ncclCommAbort may hang"},
     {NCCL_VERSION(2, 25, 0), NCCL_VERSION(2, 25, 99), "ncclCommAbort hangs in 2.25"},
@@ -32,7 +32,8 @@ constexpr std::array<Refused, 4> kRefused{{
     {NCCL_VERSION(2, 29, 0), NCCL_VERSION(2, 29, 2), "2.29.2 hangs; 2.29.3 mends it"},
 }};
 
-// Sums are taken in an order that these two decide; left to itself NCCL chooses by size and by what it measures.
+// Sets an environment variable unless it is set, and returns its value. NCCL_ALGO and NCCL_PROTO decide the order of
+// sums; without them NCCL chooses by size and by its own measurements.
 std::string pinned(const char* name, const char* value) {
   ::setenv(name, value, 0);
   return std::getenv(name);

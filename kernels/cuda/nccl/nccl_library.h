@@ -1,4 +1,4 @@
-// NCCL's functions. Its library is loaded when ranks connect, so that programs start without it.
+// Holds NCCL's functions. Its library is loaded when ranks connect, so that programs start without it.
 #pragma once
 
 #include <nccl.h>
@@ -30,12 +30,12 @@ struct NcclLibrary {
 };
 
 // Chooses algorithm and protocol where the user has not, and loads the library, which stays. Error(config) says what is
-// missing or which version it is that is not to be used.
+// missing, or which version is refused.
 NcclLibrary load_nccl(const std::string& file);
 
-// "2.28.9" for 22809.
+// Returns "2.28.9" for 22809.
 std::string nccl_version_text(int version);
-// Empty, or why this version is refused and what to do.
+// Returns why this version is refused and what to do; empty when it is accepted.
 std::string why_nccl_refused(int version);
 
 }  // namespace quire::cuda

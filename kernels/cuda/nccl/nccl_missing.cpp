@@ -1,4 +1,4 @@
-// In the place of nccl_connect.cpp where there was no nccl.h.
+// Replaces nccl_connect.cpp in a build without nccl.h.
 #include "kernels/cuda/nccl/nccl_connect.h"
 
 namespace quire::cuda {

@@ -41,7 +41,7 @@ void NcclOperations::order_after_all(cudaStream_t stream) {
     look();
     if (!unfinished_.empty()) last = unfinished_.back().done;
   }
-  // Only the rank's thread records it again, and that is the caller.
+  // The event is recorded again only by the rank's thread, which is the caller.
   if (last != nullptr) check(cudaStreamWaitEvent(stream, last));
 }
 
@@ -63,12 +63,12 @@ std::optional<NcclOperations::Clock::time_point> NcclOperations::oldest() {
   return unfinished_.front().begun;
 }
 
-// They are done one after the other.
+// Operations end one after the other.
 void NcclOperations::look() {
   while (!unfinished_.empty() && unfinished_.front().done != nullptr) {
     const cudaError_t status = cudaEventQuery(unfinished_.front().done);
     if (status == cudaErrorNotReady) {
-      cudaGetLastError();  // forgotten: libraries that look for the last error would take it for theirs
+      cudaGetLastError();  // clears the error, which libraries would take for theirs
       return;
     }
     check(status);

@@ -1,5 +1,5 @@
-// The operations that a rank began on its communicator: which are done, and how old the oldest of the others is. Two
-// threads use it, the rank's and the one that watches (nccl_watch.h).
+// Counts the operations that a rank began on its communicator: which have ended, and how old the oldest of the others
+// is. Two threads use it, the rank's and the one that watches (nccl_watch.h).
 #pragma once
 
 #include <chrono>
@@ -22,18 +22,18 @@ class NcclOperations {
   NcclOperations& operator=(const NcclOperations&) = delete;
   ~NcclOperations();
 
-  // One more is about to be given to a stream.
+  // Notes that one more is about to be given to a stream.
   void begin();
-  // It was no operation but joining the others, and that is done.
+  // Notes that the ranks have joined, which is no operation.
   void joined();
-  // The stream has got it.
+  // Notes that the stream has it.
   void queued(cudaStream_t stream);
-  // What the stream is given from now on comes after all of them.
+  // Makes the stream wait for all of them.
   void order_after_all(cudaStream_t stream);
 
   int64_t begun() const;
   int64_t finished();
-  // Since when the oldest of those that are not done is under way.
+  // Returns the begin of the oldest operation that has not ended.
   std::optional<Clock::time_point> oldest();
 
  private:

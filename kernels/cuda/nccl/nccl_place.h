@@ -1,4 +1,4 @@
-// What a rank's communicator is made for.
+// Settings of a rank's communicator.
 #pragma once
 
 #include <chrono>
@@ -10,9 +10,10 @@ namespace quire::cuda {
 
 struct NcclLimits {
   std::chrono::milliseconds look = std::chrono::milliseconds(20);  // between two looks at the communicator
-  // An error of the network is likely that of a rank that has ended; so long its own reason may take to come.
+  // An error of the network usually means that another rank has ended; this is the time that its own reason may take to
+  // arrive.
   std::chrono::milliseconds reason = std::chrono::seconds(2);
-  // After Control::overdue(): the run ends even when nothing comes of it.
+  // The run ends this long after Control::overdue(), even when no rank answers.
   std::chrono::milliseconds silence = std::chrono::seconds(60);
   std::chrono::milliseconds farewell = std::chrono::seconds(8);  // to end the communicator; then it is left as it is
 };

@@ -55,12 +55,13 @@ std::exception_ptr NcclWatched::look() {
     std::exception_ptr error = error_of_nccl();
     if (!error) error = error_of_age();
     return error ? told(error) : nullptr;
-  } catch (...) {  // of the GPU, about an event
+  } catch (...) {  // an error of the GPU about an event
     return told(std::current_exception());
   }
 }
 
-// The rank's thread may be waiting for other ranks, and they for it: they are told here. What all have is returned.
+// Tells the other ranks about an error, since this rank's thread may wait for them, and they for it. Returns the error
+// that all ranks report.
 std::exception_ptr NcclWatched::told(const std::exception_ptr& error) {
   {
     const std::lock_guard lock(mutex_);
@@ -136,7 +137,7 @@ void NcclWatched::note(ncclResult_t result) {
 void NcclWatched::throw_failure() {
   while (!failure.is_set()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   failure.check();
-  std::terminate();  // it was set
+  std::terminate();  // the failure was set, so check() has thrown
 }
 
 void NcclWatched::abort() {
@@ -163,7 +164,7 @@ void NcclWatched::end() {
     if (error_of_control()) break;
     if (nccl.get_async_error(communicator_, &state) != ncclSuccess) break;
   }
-  // Freeing what has not come to an end would wait for it.
+  // Freeing a communicator that has not ended would wait for it.
   static_cast<void>(state == ncclSuccess ? nccl.destroy(communicator_) : nccl.abort(communicator_));
 }
 

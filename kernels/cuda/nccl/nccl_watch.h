@@ -1,5 +1,5 @@
 // A thread that watches over one communicator and ends it when it fails, when another rank has failed, or when the
-// others do not come to an operation. The rank's thread may then wait for the GPU, or be inside of NCCL.
+// others do not come to an operation. Meanwhile the rank's thread may wait for the GPU or be inside NCCL.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,8 @@
 
 namespace quire::cuda {
 
-// What ended a communicator. It is set before the communicator is aborted, so who wakes up then finds it.
+// Holds the error that ended a communicator. It is set before the communicator is aborted, so that a thread that wakes
+// up finds it.
 class NcclFailure {
  public:
   void set(std::exception_ptr error);
@@ -35,7 +36,7 @@ class NcclFailure {
   std::exception_ptr error_;
 };
 
-// What the rank's thread and the watching thread share; whoever is the last to use it frees it.
+// Holds the state that the rank's thread and the watching thread share; the last of them to use it frees it.
 class NcclWatched {
  public:
   NcclWatched(const NcclLibrary& library, Control& control, const NcclLimits& limits)
@@ -44,10 +45,10 @@ class NcclWatched {
   const NcclLibrary nccl;
   NcclOperations operations;
   NcclFailure failure;
-  std::vector<Tensor> in_use;  // of operations that nobody has waited for: their memory goes to nobody else
+  std::vector<Tensor> in_use;  // tensors of operations that nobody has waited for; their memory must not be reused
 
-  // Calls function(communicator) while nobody ends it, and throws the failure when it has ended. After an error of the
-  // call that is what the watching thread makes of it.
+  // Calls function(communicator) while nobody ends it, and throws the failure when it has ended. An error of the call
+  // becomes the failure that the watching thread reports.
   template <typename Function>
   ncclResult_t call(Function&& function) {
     ncclResult_t result = ncclSuccess;
@@ -60,10 +61,10 @@ class NcclWatched {
     return result;
   }
 
-  // What the thread does until it is told to leave, or the communicator fails.
+  // Runs in the thread until it is told to leave or the communicator fails.
   void watch();
-  // Asks the thread to end the communicator, in good order or at once, and waits for that a limited time. False: it is
-  // left.
+  // Asks the thread to end the communicator, in good order or at once, and waits a limited time for it. Returns false
+  // when the communicator was left.
   bool leave(bool in_good_order);
 
  private:
@@ -85,9 +86,9 @@ class NcclWatched {
   ncclComm_t communicator_ = nullptr;
   std::atomic<bool> ended_ = false;
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
-  Control* control_;  // nullptr: it is gone
+  Control* control_;  // nullptr: it was destroyed
   bool leaving_ = false;
   bool in_good_order_ = true;
   bool done_ = false;

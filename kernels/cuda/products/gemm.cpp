@@ -12,7 +12,7 @@ namespace quire::cuda {
 
 namespace {
 
-// To rows with any stride between them.
+// Adds a bias to rows with any stride between them.
 void add_bias(const Tensor& to, const Tensor& bias) {
   if (to.is_contiguous()) return ops::add_bias(to, to, bias);
   const Tensor packed = Tensor::empty(to.shape(), to.dtype(), to.device());
@@ -21,7 +21,7 @@ void add_bias(const Tensor& to, const Tensor& bias) {
   ops::copy(to, packed);
 }
 
-// cuBLASLt adds a bias of the type of the result, as weights are there beside it.
+// Returns the bias in the type of the result, which is the one that cuBLASLt adds.
 Tensor bias_to_build_in(const Tensor& bias, DType type) {
   if (!bias.defined() || bias.dtype() == type) return bias;
   const Tensor made = Tensor::empty(bias.shape(), type, bias.device());
@@ -29,7 +29,7 @@ Tensor bias_to_build_in(const Tensor& bias, DType type) {
   return made;
 }
 
-// What a product does not do itself is done to its result, or beside it.
+// Does after the product what it has not done itself.
 void finish(Fused fused, const Tensor& c, const Tensor& a, const ops::GemmOptions& o) {
   const Tensor& to = result_of(fused, c, o);
   if (o.bias.defined() && fused < Fused::bias) add_bias(to, o.bias);
@@ -38,7 +38,7 @@ void finish(Fused fused, const Tensor& c, const Tensor& a, const ops::GemmOption
   if (o.sums.defined()) ops::sum_rows(o.sums, a, o.add_sums);
 }
 
-// The plan of each problem: the first proposal of cuBLASLt, which depends on its version and on the GPU only.
+// Holds the plan of each problem: the first proposal of cuBLASLt, which depends on its version and on the GPU only.
 class Products {
  public:
   void run(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& given, int64_t k) {
@@ -48,13 +48,13 @@ class Products {
   }
 
  private:
-  ProductPlan make_plan(const Problem& problem, Fused most, const ops::GemmOptions& o) {
-    std::optional<ProductPlan> plan = planner_.plan(problem, most, o);
+  ProductPlan make_plan(const Problem& problem, Fused max_fused, const ops::GemmOptions& o) {
+    std::optional<ProductPlan> plan = planner_.plan(problem, max_fused, o);
     if (!plan) throw DeviceError("cuBLASLt: knows no way to run this product");
     return std::move(*plan);
   }
 
-  // Returns what the product has done.
+  // Runs the product and returns how much of its extra work it has done.
   Fused multiply(const Problem& problem, const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& o) {
     const std::lock_guard lock(mutex_);
     auto found = plans_.find(problem);
@@ -75,7 +75,7 @@ class Products {
   std::map<Problem, ProductPlan> plans_;
 };
 
-// Never destroyed: the driver may have shut down before statics are.
+// Returns the products, which are never destroyed: the driver may have shut down before statics are.
 Products& products() {
   static Products& all = *new Products;
   return all;

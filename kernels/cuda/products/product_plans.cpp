@@ -20,7 +20,7 @@ cudaDataType_t data_type(DType type) {
   return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-// The largest power of two up to 256 that divides the address of every product's matrix; of no tensor, 256.
+// Returns the largest power of two up to 256 that divides the address of every product's matrix; 256 without a tensor.
 int alignment_of(const Tensor& x) {
   if (!x.defined()) return 256;
   const int64_t step = x.rank() == 3 ? x.stride(0) * static_cast<int64_t>(size_of(x.dtype())) : 0;
@@ -114,9 +114,9 @@ void fuse(ProductPlan& plan, const Problem& problem, Fused fused, const ops::Gem
   set_pointers(plan, bias_of(plan, o), built_in_aux_of(plan, o));  // the library looks at their alignment
 }
 
-// ReLU writes and reads no values it was applied to, only their signs; there is no SiLU.
-// GELU and its gradient are built in for bf16: the library does not say how exact its own are. The values that it was
-// applied to need a stride that is a multiple of 8.
+// Says whether cuBLASLt can do so much itself. For ReLU it writes and reads signs instead of the values that it was
+// applied to; it has no SiLU. GELU and its gradient are built in for bf16 only, because the library does not say how
+// exact its own are. The values that GELU was applied to need a stride that is a multiple of 8.
 bool can_fuse(const Problem& p, Fused fused) {
   if (fused == Fused::nothing) return true;
   const auto in = static_cast<DType>(p.in_type);
@@ -144,7 +144,7 @@ Problem problem_of(const Tensor& c, const Tensor& a, const Tensor& b, const ops:
           c.stride(-2),
           alignment_of(a),
           alignment_of(b),
-          std::min(alignment_of(c), alignment_of(o.pre)),  // either can be what the product writes
+          std::min(alignment_of(c), alignment_of(o.pre)),  // the product may write either of them
           alignment_of(o.bias),
           alignment_of(o.residual),
           alignment_of(aux_of(o)),
@@ -160,11 +160,11 @@ Problem problem_of(const Tensor& c, const Tensor& a, const Tensor& b, const ops:
           aux_of(o).defined()};
 }
 
-// Not every type has everything built in.
-std::optional<ProductPlan> ProductPlanner::plan(const Problem& problem, Fused most, const ops::GemmOptions& o) {
-  for (int fused = static_cast<int>(most); fused >= 0; --fused) {
+// Tries to fuse as much as allowed, since not every type has everything built in.
+std::optional<ProductPlan> ProductPlanner::plan(const Problem& problem, Fused max_fused, const ops::GemmOptions& o) {
+  for (int fused = static_cast<int>(max_fused); fused >= 0; --fused) {
     if (!can_fuse(problem, static_cast<Fused>(fused))) continue;
-    // Of its own: what one try has set is not taken back.
+    // Each try has its own plan, because settings cannot be taken back.
     ProductPlan made = make_plan(problem);
     fuse(made, problem, static_cast<Fused>(fused), o);
     if (propose(made, problem)) return made;

@@ -1,4 +1,4 @@
-// How a product is described to cuBLASLt, and the way to run it that cuBLASLt proposes first.
+// Describes a product to cuBLASLt, and runs it in the way that cuBLASLt proposes first.
 #pragma once
 
 #include <cublasLt.h>
@@ -18,40 +18,41 @@ inline void check(cublasStatus_t status, const char* call) {
   }
 }
 
-// What the library says when it does not cover a product, or proposes a way to run it and then does not.
+// Says whether a status means that the library does not cover a product, or proposed a way to run it and then refuses
+// it.
 inline bool is_refusal(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
 }
 
-// All that decides how a product, or several of one kind, can be run.
+// Holds everything that decides how a product, or several of one kind, can be run.
 struct Problem {
   int64_t m, n, k;
-  int64_t products, a_step, b_step, c_step;  // how many, and elements from one to the next
+  int64_t products, a_step, b_step, c_step;  // their number, and elements from one to the next
   int64_t a_stride, b_stride, c_stride;
   int a_alignment, b_alignment, c_alignment, bias_alignment, residual_alignment, aux_alignment;
   int in_type, out_type;
   bool transpose_a, transpose_b, accumulate, bias, residual;
   int activation;  // 0: none
-  bool gradient;   // what is built in is its gradient
+  bool gradient;   // its gradient is built in instead
   bool aux;        // its operand: written, or read by the gradient
   auto operator<=>(const Problem&) const = default;
 };
 
 Problem problem_of(const Tensor& c, const Tensor& a, const Tensor& b, const ops::GemmOptions& o, int64_t k);
 
-// How much of what goes with a product it does itself.
+// The parts of the work around a product that it does itself.
 enum class Fused { nothing, bias, activation };
 
 inline Fused less(Fused fused) {
   return static_cast<Fused>(static_cast<int>(fused) - 1);
 }
 
-// What an activation was applied to: written by a product, or read by one with its gradient.
+// Returns the values that an activation was applied to: written by a product, or read by one with its gradient.
 inline const Tensor& aux_of(const ops::GemmOptions& o) {
   return o.gradient_of ? o.at : o.pre;
 }
 
-// Where a product that does so much itself leaves its result.
+// Returns the tensor to which a product that does so much itself writes its result.
 inline const Tensor& result_of(Fused fused, const Tensor& c, const ops::GemmOptions& o) {
   return fused < Fused::activation && o.pre.defined() ? o.pre : c;
 }
@@ -74,15 +75,15 @@ struct ProductPlan {
   Fused fused = Fused::nothing;
 };
 
-// Makes plans and runs them. Not for several threads at a time.
+// Makes plans and runs them. Only one thread may use it at a time.
 class ProductPlanner {
  public:
   ProductPlanner() { check(cublasLtCreate(&handle_), "cublasLtCreate"); }
 
-  // The way to run the product that cuBLASLt proposes first, with as much fused as it can and `most` at most; nothing
-  // where it knows none.
-  std::optional<ProductPlan> plan(const Problem& problem, Fused most, const ops::GemmOptions& o);
-  // On the stream of this process.
+  // Returns the way to run the product that cuBLASLt proposes first, with as much fused as possible, at most max_fused;
+  // nothing when it has none.
+  std::optional<ProductPlan> plan(const Problem& problem, Fused max_fused, const ops::GemmOptions& o);
+  // Runs a plan on the stream of this process.
   cublasStatus_t run(const ProductPlan& plan, const Tensor& c, const Tensor& a, const Tensor& b,
                      const ops::GemmOptions& o);
 

@@ -1,5 +1,6 @@
-// Attention to the caches of codewords, in tiles of 64 queries and 64 codewords (attention_tiles.h). Three passes in
-// the backward direction: queries, the sums of their gradients for u, and the caches' means. Every sum has one writer.
+// Attention to the caches of codewords, in tiles of 64 queries and 64 codewords (attention_tiles.h). The backward
+// direction has three passes: gradients of queries, their sums for u, and gradients of the caches' means. Every sum has
+// one writer.
 #include "kernels/cuda/attention/attention_softmax.h"
 #include "kernels/cuda/basic/columns.h"
 #include "kernels/cuda/vq/vq_attention.h"
@@ -8,7 +9,7 @@ namespace quire::cuda {
 
 namespace {
 
-// q + u of query a of a tile.
+// Returns q + u of query a of a tile, four features.
 template <typename T>
 __device__ inline Quad<Wide<T>> load_content(const CodeOperands<T>& in, const QueryTile& at, int a, int first) {
   Quad<Wide<T>> to{};
@@ -19,7 +20,8 @@ __device__ inline Quad<Wide<T>> load_content(const CodeOperands<T>& in, const Qu
   }
   return to;
 }
-// A codeword that does not exist or is not in use in this cache counts as zeros, whatever it holds.
+// Returns four features of a codeword. One that does not exist or is not in use in this cache counts as zeros, whatever
+// it holds.
 template <typename T>
 __device__ inline Quad<Wide<T>> load_codeword(const CodeOperands<T>& in, const QueryTile& at, int code, int first) {
   const bool in_use = code < in.codes && in.counts[at.cache + code] > 0;
@@ -33,7 +35,7 @@ __device__ inline Quad<Wide<T>> load_mean(const CodeOperands<T>& in, const Query
   return load_quad(line, first, in.value_size, in.value_quads);
 }
 
-// Logits of a tile; -inf for codewords that are not in use. Ends with a barrier.
+// Computes the logits of a tile, -inf for codewords that are not in use. It ends with a barrier.
 template <typename T>
 __device__ inline void code_logits(Pairs<Wide<T>>& p, const TileMemory<Wide<T>>& memory, const CodeOperands<T>& in,
                                    const QueryTile& at, int first_code) {
@@ -62,7 +64,8 @@ __device__ inline void code_logits(Pairs<Wide<T>>& p, const TileMemory<Wide<T>>&
   }
 }
 
-// A tile of queries (x) and a slice of the values' features (y). The softmax so far is one key whose logit is its lse.
+// Computes a tile of queries (x) and a slice of the values' features (y). The softmax so far counts as one key whose
+// logit is its lse.
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     code_attention_kernel(T* out, Wide<T>* lse_after, const Wide<T>* lse, CodeOperands<T> in) {
@@ -80,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
     const bool there = at.first + a < at.end;
     const A before = there ? lse[lse_of(in, at, a)] : -std::numeric_limits<A>::infinity();
     const bool empty = before == -std::numeric_limits<A>::infinity();
-    top[i] = empty ? std::numeric_limits<A>::lowest() : before;  // finite: differences are no NaN
+    top[i] = empty ? std::numeric_limits<A>::lowest() : before;  // finite, so that a difference is never NaN
     sum[i] = empty || thread_x() != 0 ? A{0} : A{1};
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
@@ -141,7 +144,7 @@ void code_attention(const Tensor& out, const Tensor& lse, const ops::CodeAttenti
   const CodeAttentionSizes s(in);
   check_code_attention(s, out, lse, in);
   if (out.numel() == 0) return;
-  // Slices of the same queries read what was there before.
+  // All slices of a query need the lse from before the call.
   const Tensor before = Tensor::empty_like(lse);
   before.copy_from(lse);
   if (codes_suit_tensor_cores(in, s, {&out})) return code_attention_on_tensor_cores(out, lse, before, in, s);
@@ -158,7 +161,7 @@ void code_attention(const Tensor& out, const Tensor& lse, const ops::CodeAttenti
   });
 }
 
-// Logits to probabilities.
+// Turns logits into probabilities.
 template <typename T>
 __device__ inline void probabilities(Pairs<Wide<T>>& p, const CodeOperands<T>& in, const CodeBackwardOperands<T>& back,
                                      const QueryTile& at) {
@@ -168,7 +171,7 @@ __device__ inline void probabilities(Pairs<Wide<T>>& p, const CodeOperands<T>& i
     const int a = thread_y() + i * kSide;
     const bool there = at.first + a < at.end;
     A log_sum = there ? back.lse[lse_of(in, at, a)] : A{0};
-    // All logits are -inf: their exponentials are the zeros they should be.
+    // When all logits are -inf, a log_sum of 0 makes their exponentials zero.
     if (log_sum == -std::numeric_limits<A>::infinity()) log_sum = 0;
 #pragma unroll
     for (int j = 0; j < kEach; ++j) p[i][j] = there ? std::exp(p[i][j] - log_sum) : A{0};
@@ -182,7 +185,8 @@ __device__ inline Quad<Wide<T>> load_dout(const CodeOperands<T>& in, const CodeB
   return load_quad(line, first, in.value_size, in.value_quads);
 }
 
-// dq of a tile of queries (x) and a slice of the features (y); terms: what was added, for du.
+// Computes dq for a tile of queries (x) and a slice of the features (y). `terms` gets the amounts that were added, for
+// du.
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     code_query_gradient_kernel(T* dq, Wide<T>* terms, CodeOperands<T> in, CodeBackwardOperands<T> back) {
@@ -211,7 +215,7 @@ __global__ void __launch_bounds__(kThreads)
       const A delta = at.first + a < at.end ? back.delta[lse_of(in, at, a)] : A{0};
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
-        // Nothing of a codeword that is not in use, whatever its mean.
+        // A codeword that is not in use adds nothing, even if its mean is NaN.
         memory.weights[a * kWeightStride + thread_x() + j * kSide] = p[i][j] != 0 ? p[i][j] * (ds[i][j] - delta) : A{0};
       }
     }
@@ -238,7 +242,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// dmeans of 64 codewords of a cache (x), of a slice of the features (y). Query heads of the group follow each other.
+// Computes dmeans for 64 codewords of a cache (x) and a slice of the features (y). It goes over the query heads of the
+// group one after another.
 template <typename T, int kChunks>
 __global__ void __launch_bounds__(kThreads)
     code_mean_gradient_kernel(T* dmeans, CodeOperands<T> in, CodeBackwardOperands<T> back) {
@@ -257,7 +262,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     for (int tile = 0; tile < in.tiles; ++tile) {
       const QueryTile at = query_tile(in, row, head, block, tile);
-      if (at.first >= at.end) break;  // the whole block of threads
+      if (at.first >= at.end) break;  // the whole block returns
       Pairs<A> p;
       code_logits(p, memory, in, at, first_code);
       probabilities(p, in, back, at);

@@ -1,4 +1,4 @@
-// What the kernels of attention to caches of codewords share: the operands of a call, and tiles of its queries.
+// Code that the kernels of attention to caches of codewords share: the operands of a call, and tiles of its queries.
 #pragma once
 
 #include "kernels/cuda/tiles.h"
@@ -42,7 +42,7 @@ CodeOperands<T> operands_of(const ops::CodeAttentionInputs& in, const CodeAttent
   return to;
 }
 
-// 64 queries of a row, head and block, or fewer.
+// A tile has 64 queries of a row, head and block, or fewer.
 struct QueryTile {
   int row, head, kv_head, first, end;  // queries [first, end)
   int64_t cache;                       // its first codeword among those of all caches
@@ -52,7 +52,7 @@ template <typename T>
 __device__ inline int64_t cache_of(const CodeOperands<T>& in, int row, int block, int kv_head) {
   return ((static_cast<int64_t>(row) * in.caches + block) * in.kv_heads + kv_head) * in.codes;
 }
-// Of its means, which are those of all caches but the last one of each row.
+// Returns the index of a cache's means, which exist for all caches but the last one of each row.
 template <typename T>
 __device__ inline int64_t means_of(const CodeOperands<T>& in, int row, int64_t cache) {
   return cache - static_cast<int64_t>(row) * in.kv_heads * in.codes;
@@ -65,7 +65,7 @@ __device__ inline QueryTile query_tile(const CodeOperands<T>& in, int row, int h
   if (end > first + kTile) end = first + kTile;
   return {row, head, kv_head, first, end, cache_of(in, row, block, kv_head)};
 }
-// From the number of a block of threads.
+// Returns the tile of a block of threads, given its number.
 template <typename T>
 __device__ inline QueryTile query_tile(const CodeOperands<T>& in, unsigned index) {
   const int tile = static_cast<int>(index % static_cast<unsigned>(in.tiles));
@@ -87,16 +87,16 @@ struct CodeBackwardOperands {
   using A = Wide<T>;
   const T* dout;
   const A* lse;    // [R, H, T]
-  const A* delta;  // [R, H, T]: dout . out, what softmax takes away
+  const A* delta;  // [R, H, T]: dout . out, the term that the gradient of softmax subtracts
 };
 
-// On tensor cores (vq_attention_mma.cu): bf16 in whole chunks of 8 features at multiples of 16 bytes, heads and values
-// of 128 features at most. `others`: the tensors of queries and values beside `in`.
+// Says whether tensor cores take the call (vq_attention_mma.h): bf16 in whole chunks of 8 features at multiples of 16
+// bytes, heads and values of 128 features at most. `others` are the tensors of queries and values beside `in`.
 bool codes_suit_tensor_cores(const ops::CodeAttentionInputs& in, const CodeAttentionSizes& sizes,
                              std::initializer_list<const Tensor*> others);
 void code_attention_on_tensor_cores(const Tensor& out, const Tensor& lse, const Tensor& before,
                                     const ops::CodeAttentionInputs& in, const CodeAttentionSizes& sizes);
-// dq, and dmeans unless it is null. `terms`: what was added to dq, or null.
+// Computes dq, and dmeans unless it is null. `terms`, unless it is null, gets the amounts that were added to dq.
 void code_gradients_on_tensor_cores(bfloat16* dq, float* terms, bfloat16* dmeans,
                                     const CodeBackwardOperands<bfloat16>& back, const ops::CodeAttentionInputs& in,
                                     const CodeAttentionSizes& sizes);

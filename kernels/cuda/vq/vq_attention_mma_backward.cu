@@ -1,11 +1,11 @@
-// Gradients of queries and of means.
+// Computes gradients of queries and of means.
 #include "kernels/cuda/vq/vq_attention_mma.h"
 
 namespace quire::cuda {
 
 namespace {
 
-// dmeans of 64 codewords of a cache. Query heads of the group follow each other.
+// Computes dmeans for 64 codewords of a cache. It goes over the query heads of the group one after another.
 template <int kWidth>
 __global__ void __launch_bounds__(kMmaThreads)
     code_mean_gradient_mma_kernel(bfloat16* dmeans, MmaCodeOperands in, CodeBackwardOperands<bfloat16> back) {
@@ -81,8 +81,8 @@ __global__ void __launch_bounds__(kMmaThreads)
   }
 }
 
-// A block has 64 queries and goes over 128 codewords at a time. Gradients of logits take all features of values, those
-// of dq few.
+// A block has 64 queries and goes over 128 codewords at a time. Gradients of logits need all features of the values; dq
+// is computed for a part of the features at a time.
 template <int kWidth>
 struct CodeQueryMemory {
   static constexpr int kCodes = DeepProduct::kColumns;
@@ -109,7 +109,7 @@ struct CodeQueryMemory {
   }
 };
 
-// dq of a tile of queries; terms: what was added, for du.
+// Computes dq for a tile of queries. `terms` gets the amounts that were added, for du.
 template <int kWidth>
 __global__ void __launch_bounds__(kMmaThreads)
     code_query_gradient_mma_kernel(bfloat16* dq, float* terms, MmaCodeOperands in,
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   constexpr int kColumns = kMmaTile / kMmaColumns;
   constexpr int kOfWarp = kWidth / 2;  // features of dq
   const QueryTile at = query_tile(in, blockIdx.x);
-  if (at.first >= at.end) return;  // the whole block
+  if (at.first >= at.end) return;  // the whole block returns
   const Memory memory(in.value_size);
   const int first_line = DeepProduct::first_line();
   const int first_column = DeepProduct::first_column();
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   for (int first_code = 0; first_code < in.codes; first_code += Memory::kCodes) {
     DeepProduct::Sums ds = {};
     memory.values.add(ds, [&](int step) { fetch_values(first_code, step); });
-    // Half of the warp's codewords at a time: it has no registers for more.
+    // Half of the warp's codewords are taken at a time, because it has no registers for more.
 #pragma unroll
     for (int part = 0; part < kColumns; part += kColumns / 2) {
       SumFragment p[kTiles][kColumns / 2] = {};
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kMmaThreads)
             const float log = memory.logs[first_column + (part + n) * kMmaColumns + column_of_sum(i)];
             const float probability = exp2f(logit_of(p[t][n].x[i], log) - log_sum);
             float& gradient = ds[t][part + n].x[i];
-            // Nothing of a codeword that is not in use.
+            // A codeword that is not in use adds nothing.
             gradient = probability != 0 ? probability * (gradient - delta) : 0.0F;
           }
         }

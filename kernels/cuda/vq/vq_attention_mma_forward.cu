@@ -1,11 +1,11 @@
-// The forward pass, codewords in bf16, and which calls tensor cores take.
+// Runs the forward pass, rounds codewords to bf16, and decides which calls tensor cores take.
 #include "kernels/cuda/vq/vq_attention_mma.h"
 
 namespace quire::cuda {
 
 namespace {
 
-// Lines of a codebook; one that no cache uses is zero.
+// Rounds the lines of a codebook; a codeword that no cache uses becomes zero.
 __global__ void rounded_codewords_kernel(bfloat16* to, CodeOperands<bfloat16> in) {
   const int64_t line = first_element() / kWarp;
   if (line >= static_cast<int64_t>(in.kv_heads) * in.codes) return;
@@ -28,7 +28,7 @@ void round_codes(const CodeScratch& scratch, const ops::CodeAttentionInputs& in,
          scratch.codebook.data<bfloat16>(), from);
 }
 
-// Of all queries of a tile, features first_feature.. of a warp: what is attended to so far.
+// Stores the result so far: for all queries of a tile, features first_feature.. of a warp.
 template <int kTiles, int kColumns>
 __device__ inline void store_totals(bfloat16* out, const SumFragment (&totals)[kTiles][kColumns],
                                     const MmaCodeOperands& in, const QueryTile& at, int first_feature) {
@@ -49,7 +49,7 @@ __device__ inline void store_totals(bfloat16* out, const SumFragment (&totals)[k
   }
 }
 
-// A tile of queries. The softmax so far is one key whose logit is its lse.
+// Computes a tile of queries. The softmax so far counts as one key whose logit is its lse.
 template <int kWidth>
 __global__ void __launch_bounds__(kMmaThreads)
     code_attention_mma_kernel(bfloat16* out, float* lse_after, const float* lse, MmaCodeOperands in) {
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kMmaThreads)
   constexpr int kOfWarp = kWidth / kMmaWarps;  // features
   const CodeMemory<kWidth> memory;
   const QueryTile at = query_tile(in, blockIdx.x);
-  if (at.first >= at.end) return;  // the whole block
+  if (at.first >= at.end) return;  // the whole block returns
   const int first_feature = warp_of_block() * kOfWarp;
   const int first_line = warp_of_block() * kMmaRows;
   float* const corrections = memory.of_lines;
@@ -67,24 +67,25 @@ __global__ void __launch_bounds__(kMmaThreads)
     const int c = static_cast<int>(threadIdx.x);
     if (c < kMmaTile) logs[c] = log_count(in, at, first_code + c);
   };
-  // Of a query of the tile; -inf where nothing was attended to.
+  // Returns the lse of a query of the tile, -inf where it has attended to nothing yet.
   const auto lse_before = [&](int a) {
     return at.first + a < at.end ? lse[lse_of(in, at, a)] : -std::numeric_limits<float>::infinity();
   };
 
   load_content(memory.lines, in, at);
   fetch_codewords(0);
-  // Of a lane's rows group and group + 8 of the warp's 16 queries.
+  // They belong to a lane's rows group and group + 8 of the warp's 16 queries.
   float top[2];
   float sum[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float before = lse_before(first_line + row_of_sum(2 * half));
     const bool empty = before == -std::numeric_limits<float>::infinity();
-    top[half] = empty ? std::numeric_limits<float>::lowest() : before * kLog2E;  // finite: differences are no NaN
+    top[half] =
+        empty ? std::numeric_limits<float>::lowest() : before * kLog2E;  // finite, so that a difference is never NaN
     sum[half] = empty || lane_of_warp() % 4 != 0 ? 0.0F : 1.0F;
   }
-  // Of the warp's features of all queries.
+  // These are the warp's features of all queries.
   SumFragment totals[kMmaTile / kMmaRows][kOfWarp / kMmaColumns] = {};
 #pragma unroll
   for (int t = 0; t < kMmaTile / kMmaRows; ++t) {

@@ -1,6 +1,6 @@
-// Counts and mean values by codeword before every block, and their gradient. A block has one codeword
-// of a row and head, and a thread a pack of columns of the values. What a block waits for is one load behind the other:
-// where the tokens of a cache are, which they are, their values.
+// Counts and mean values by codeword before every block, and their gradient. A block has one codeword of a row and
+// head, and a thread has a pack of columns of the values. Its time is spent in three loads that depend on each other:
+// the range of a cache's tokens, their positions, and their values.
 #include "kernels/cuda/pack.h"
 #include "kernels/cuda/vq/vq_caches.h"
 #include "kernels/vq_sizes.h"
@@ -15,18 +15,18 @@ struct CacheOperands {
   const T *v, *window_v;
   const int32_t *window_head, *origin;
   const Wide<T>*mean, *count;
-  const int32_t *positions, *ranges;  // of TokensByCode
-  bool aligned;                       // of all values
+  const int32_t *positions, *ranges;  // as in TokensByCode
+  bool aligned;                       // of all operands
 };
 
-// What code_caches returns: caches that blocks read [R, B, Hk, S, Dv], and the last one [R, Hk, S, Dv].
+// Holds the results of code_caches: caches that blocks read [R, B, Hk, S, Dv], and the last one [R, Hk, S, Dv].
 template <typename T>
 struct CacheMeans {
   T* read;
   Wide<T>* last;
 };
 
-// One codeword of a row and head.
+// Describes one codeword of a row and head.
 template <typename T>
 struct Codeword {
   const CacheOperands<T>& in;
@@ -44,11 +44,11 @@ struct Codeword {
   __device__ const int32_t* origin() const { return in.origin + row * in.s.caches; }
   __device__ bool begins(int64_t b) const { return begins_anew(origin(), b); }
   __device__ bool carried(int64_t b) const { return origin()[b] <= 0; }
-  // Of the codeword in cache b.
+  // Returns the index of the codeword in cache b.
   __device__ int64_t at(int64_t b) const {
     return ((row * in.s.caches + b) * in.s.kv_heads + head) * in.s.codes + code;
   }
-  // Of its mean among the caches that are read: all but the last one of each row.
+  // Returns the index of its mean among the caches that are read: all but the last one of each row.
   __device__ int64_t read_at(int64_t b) const { return at(b) - row * in.s.kv_heads * in.s.codes; }
   template <int kPack>
   __device__ void store(const CacheMeans<T>& to, int64_t b, int64_t column, const Pack<Wide<T>, kPack>& mean) const {
@@ -62,14 +62,14 @@ struct Codeword {
     quire::cuda::store<kPack>(to.read + read_at(b) * in.s.value_size + column, narrowed, in.aligned);
   }
 
-  // What cache b adds, among the positions.
+  // A range of the list of positions: the tokens that cache b adds.
   struct alignas(8) Range {
     int32_t first, last;
   };
   __device__ Range added(int64_t b) const {
     return reinterpret_cast<const Range*>(in.ranges)[at(b)];
   }
-  // Position of an entry of the list: below zero in the ring.
+  // Returns the position of an entry of the list; below zero it lies in the ring.
   __device__ int64_t position(int64_t entry) const {
     return in.positions[entry] - in.s.slots;
   }
@@ -86,13 +86,13 @@ struct Codeword {
   }
 };
 
-// Means of a pack of columns, and how many values they are of.
+// Holds the means of a pack of columns and the number of values in them.
 template <typename A, int kPack>
 struct Entry {
   Pack<A, kPack> mean{};
   A count = 0;
 };
-// Weights before values, so that nothing grows.
+// Returns the weighted mean of two entries. Weights are computed first, so that no sum grows large.
 template <typename A, int kPack>
 __device__ inline Entry<A, kPack> merged(const Entry<A, kPack>& a, const Entry<A, kPack>& b) {
   if (b.count == 0) return a;
@@ -132,7 +132,7 @@ __device__ inline Entry<Wide<T>, kPack> added_entry(const Codeword<T>& word, con
   return entry;
 }
 
-// The first column of a thread, and from one of its packs to the next.
+// Return the first column of a thread, and the distance from one of its packs to the next.
 template <int kPack>
 __device__ inline int64_t first_column() {
   return static_cast<int64_t>(threadIdx.x) * kPack;
@@ -142,7 +142,7 @@ __device__ inline int64_t column_stride() {
   return static_cast<int64_t>(blockDim.x) * kPack;
 }
 
-// One cache after the other.
+// Computes one cache after the other.
 template <typename T, int kPack>
 __global__ void __launch_bounds__(kBlock, 4) serial_kernel(CacheMeans<T> means, Wide<T>* counts, CacheOperands<T> in) {
   using E = Entry<Wide<T>, kPack>;
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kBlock, 4) serial_kernel(CacheMeans<T> means, 
   }
 }
 
-// What each cache adds; with_carried: those that begin anew take in what the row carried.
+// Computes what each cache adds. If with_carried, caches that begin anew include what the row carried.
 template <typename T, int kPack>
 __global__ void additions_kernel(Wide<T>* means, Wide<T>* counts, CacheOperands<T> in, bool with_carried) {
   const Codeword<T> word(in, blockIdx.x);
@@ -175,7 +175,7 @@ __global__ void additions_kernel(Wide<T>* means, Wide<T>* counts, CacheOperands<
   }
 }
 
-// Caches as weighted means of what was carried and of what each cache of the same run added.
+// Computes caches as weighted means of what was carried and of what each cache of the same run added.
 template <typename T, int kPack>
 __global__ void weighted_kernel(CacheMeans<T> means, Wide<T>* counts, const Wide<T>* added_means,
                                 const Wide<T>* added_counts, CacheOperands<T> in) {
@@ -207,7 +207,7 @@ __global__ void weighted_kernel(CacheMeans<T> means, Wide<T>* counts, const Wide
   }
 }
 
-// A pass of recursive doubling: each cache takes in what lies `step` before it in the same run.
+// Runs a pass of recursive doubling: each cache adds the one `step` before it in the same run.
 template <typename T, int kPack>
 __global__ void doubling_kernel(Wide<T>* means, Wide<T>* counts, const Wide<T>* means_before,
                                 const Wide<T>* counts_before, CacheOperands<T> in, int64_t step) {
@@ -240,7 +240,7 @@ __global__ void store_kernel(CacheMeans<T> means, Wide<T>* counts, const Wide<T>
   }
 }
 
-// A token is in its own cache and in those after it until one begins anew: sums run backwards.
+// Computes dv. A token is in its own cache and in those after it until one begins anew, so sums run backwards.
 template <typename T, int kPack>
 __global__ void caches_backward_kernel(T* dv, const T* dmeans, const Wide<T>* counts, CacheOperands<T> in) {
   using A = Wide<T>;
@@ -272,7 +272,7 @@ __global__ void caches_backward_kernel(T* dv, const T* dmeans, const Wide<T>* co
   }
 }
 
-// aligned: whatever else is read or written beside `in`.
+// `aligned` describes the tensors that are read or written beside `in`.
 template <typename T>
 CacheOperands<T> operands_of(const ops::CodeCacheInputs& in, const ops::TokensByCode& by_code,
                              const CodeCacheSizes& sizes, bool aligned) {
@@ -289,7 +289,7 @@ CacheOperands<T> operands_of(const ops::CodeCacheInputs& in, const ops::TokensBy
               (!in.window_v.defined() || are_aligned({in.window_v.raw()}))};
 }
 
-// Whole warps, no more than the values need.
+// Returns the threads of a block: whole warps, no more than the values need.
 int threads_for(int64_t value_size, int pack) {
   const int64_t threads = ceil_div(ceil_div(value_size, int64_t{pack}), int64_t{kWarp}) * kWarp;
   return static_cast<int>(threads < kBlock ? threads : kBlock);
@@ -308,7 +308,7 @@ void fill_caches(const Tensor& read, const Tensor& last, const Tensor& counts, c
     launch(serial_kernel<T, kPack>, dim3(words), threads, 0, means, counts.data<A>(), operands);
     return;
   }
-  // Of all caches, the last one like the others.
+  // These hold all caches, the last one like the others.
   const Shape shape{s.rows, s.caches, s.kv_heads, s.codes, s.value_size};
   Tensor from_means = Tensor::empty(shape, dtype_of<A>(), in.v.device());
   Tensor from_counts = Tensor::empty_like(counts);

@@ -1,4 +1,4 @@
-// Moving averages of a codebook and the codewords they stand for: a block a codeword.
+// Moving averages of a codebook, and its codewords, which are computed from them. A block takes one codeword.
 #include "kernels/cuda/runtime.h"
 #include "kernels/vq_sizes.h"
 

@@ -1,4 +1,4 @@
-// Nearest codewords and what is gathered by them.
+// Finds nearest codewords, and sums vectors by codeword.
 #include "kernels/cuda/vq/vq_codes.h"
 
 #include "kernels/cuda/basic/total.h"
@@ -10,7 +10,7 @@ namespace quire::cuda {
 
 namespace {
 
-// |c|^2 / 2, a warp a codeword: codewords that are equal have equal norms.
+// Computes |c|^2 / 2 with one warp per codeword, so that equal codewords have equal norms.
 template <typename A>
 __global__ void half_norms_kernel(A* norms, const A* codebook, int64_t codewords, int64_t size) {
   const int64_t s = first_element() / kWarp;
@@ -39,9 +39,9 @@ __global__ void __launch_bounds__(kThreads)
   const A* const norms = in.norms + static_cast<int64_t>(head) * in.codes;
   const auto line_of = [&](int a) { return ((first_vector + a) * in.kv_heads + head) * in.size; };
 
-  A least[kEach];
+  A nearest[kEach];
   int best[kEach] = {};
-  for (int i = 0; i < kEach; ++i) least[i] = std::numeric_limits<A>::infinity();
+  for (int i = 0; i < kEach; ++i) nearest[i] = std::numeric_limits<A>::infinity();
   for (int first_code = 0; first_code < in.codes; first_code += kTile) {
     Pairs<A> products = {};
     for (int begin = 0; begin < in.size; begin += kDepth) {
@@ -66,8 +66,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
         const A value = norm - products[i][j];
-        if (value < least[i]) {
-          least[i] = value;
+        if (value < nearest[i]) {
+          nearest[i] = value;
           best[i] = code;
         }
       }
@@ -75,12 +75,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
-    // The 16 threads of a line are half a warp.
+    // The 16 threads of a line form half a warp.
     for (int bits = kSide / 2; bits > 0; bits /= 2) {
-      const A value = __shfl_xor_sync(kAllLanes, least[i], bits);
+      const A value = __shfl_xor_sync(kAllLanes, nearest[i], bits);
       const int code = __shfl_xor_sync(kAllLanes, best[i], bits);
-      if (is_nearer(value, code, least[i], best[i])) {
-        least[i] = value;
+      if (is_nearer(value, code, nearest[i], best[i])) {
+        nearest[i] = value;
         best[i] = code;
       }
     }
@@ -170,7 +170,8 @@ void masked_sum(const Tensor& total, const Tensor& x, const Tensor& mask) {
   });
 }
 
-// The codeword of each vector among those of all heads; vectors that do not count get the number after the last one.
+// Numbers each vector by its codeword among those of all heads; vectors that do not count get the number after the last
+// one.
 __global__ void number_kernel(int32_t* keys, int32_t* vectors, const int32_t* codes, const uint8_t* mask, int64_t count,
                               int64_t kv_heads, int64_t codewords) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {
@@ -181,8 +182,8 @@ __global__ void number_kernel(int32_t* keys, int32_t* vectors, const int32_t* co
   }
 }
 
-// A block a codeword. Half a warp takes every sixteenth of its vectors, a lane a pack of columns; the sums of all are
-// added in order.
+// A block takes one codeword. Half a warp takes every sixteenth of its vectors, and a lane a pack of columns; the sums
+// of all half warps are added in order.
 template <typename T, int kPack>
 __global__ void code_statistics_kernel(Wide<T>* counts, Wide<T>* sums, const T* x, const int32_t* keys,
                                        const int32_t* vectors, int64_t count, int64_t size, bool aligned) {

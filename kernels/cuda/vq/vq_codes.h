@@ -1,4 +1,4 @@
-// What the kernels that find nearest codewords share.
+// Code that the kernels that find nearest codewords share.
 #pragma once
 
 #include "kernels/cuda/tiles.h"
@@ -16,13 +16,14 @@ struct NearestOperands {
   bool quads;  // both may be read a quad at a time
 };
 
-// A thread without a finite value has code 0, which does not count.
+// Says whether a codeword is nearer than the best one, or equally near with a smaller number. A thread without a finite
+// value has code 0, which does not count.
 template <typename A>
-__device__ inline bool is_nearer(A value, int code, A least, int best) {
-  return value < least || (value == least && code < best && value < std::numeric_limits<A>::infinity());
+__device__ inline bool is_nearer(A value, int code, A nearest, int best) {
+  return value < nearest || (value == nearest && code < best && value < std::numeric_limits<A>::infinity());
 }
 
-// Codes, codewords and squared distances of 64 vectors, whose codes are `found`. A warp takes a vector at a time.
+// Stores codes, codewords and squared distances of 64 vectors whose codes are `found`. A warp takes a vector at a time.
 template <typename T>
 __device__ inline void store_nearest(int32_t* codes, T* quantized, Wide<T>* error, const int* found,
                                      const NearestOperands<T>& in, int64_t first_vector, int head) {
@@ -47,7 +48,8 @@ __device__ inline void store_nearest(int32_t* codes, T* quantized, Wide<T>* erro
   }
 }
 
-// On tensor cores (vq_codes_mma.cu): bf16 in whole chunks of 8 features at multiples of 16 bytes, 128 features at most.
+// Says whether tensor cores take the call (vq_codes_mma.cu): bf16 in whole chunks of 8 features at multiples of 16
+// bytes, 128 features at most.
 bool nearest_suits_tensor_cores(const Tensor& x, const CodeSizes& sizes);
 void nearest_on_tensor_cores(const Tensor& codes, const Tensor& quantized, const Tensor& error,
                              const NearestOperands<bfloat16>& in);

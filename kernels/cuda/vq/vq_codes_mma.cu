@@ -1,6 +1,6 @@
 // Nearest codewords of vectors in bf16 on tensor cores: a codeword is the sum of three numbers in bf16, which hold the
-// 24 bits of f32; their products with vectors are exact, and sums are f32. How a GPU's tensor cores round these sums is
-// not documented, so that of two codewords that are equally near but for the last bits it may take either.
+// 24 bits of f32; their products with vectors are exact, and sums are f32. It is not documented how a GPU's tensor
+// cores round these sums, so of two codewords whose distances differ only in the last bits it may take either.
 #include "kernels/cuda/attention/attention_mma.h"
 #include "kernels/cuda/vq/vq_codes.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kTerms = 3;
 
-// terms[n] of each value, the largest first: their sum is the value.
+// Splits each value into terms[n], the largest first, whose sum is the value.
 __global__ void split_kernel(bfloat16* terms, const float* values, int64_t count) {
   for (int64_t i = first_element(); i < count; i += element_stride()) {
     float rest = values[i];
@@ -43,8 +43,8 @@ struct NearestMemory {
   }
 };
 
-// A block has 64 vectors of a head (y), a warp 16 of them, and goes over the codewords 64 at a time. A lane keeps the
-// best of its codewords for its two vectors.
+// A block has 64 vectors of a head (y), of which a warp has 16, and goes over the codewords 64 at a time. A lane keeps
+// the best of its codewords for its two vectors.
 template <int kWidth>
 __global__ void __launch_bounds__(kMmaThreads)
     nearest_code_mma_kernel(int32_t* codes, bfloat16* quantized, float* error, NearestOperands<bfloat16> in,
@@ -70,13 +70,13 @@ __global__ void __launch_bounds__(kMmaThreads)
     return first_vector + a < in.vectors ? in.x + ((first_vector + a) * in.kv_heads + head) * in.size : nullptr;
   });
   fetch_codewords(0);
-  float least[2] = {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::infinity()};
+  float nearest[2] = {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::infinity()};
   int best[2] = {0, 0};
   for (int first_code = 0; first_code < in.codes; first_code += kMmaTile) {
     await_copies();
     __syncthreads();
     SumFragment products[1][kColumns] = {};
-    // Small terms first.
+    // Small terms are added first.
 #pragma unroll
     for (int n = kTerms - 1; n >= 0; --n) {
       multiply_lines(products, memory.vectors, first_line, memory.terms[n], 0, in.size);
@@ -90,8 +90,8 @@ __global__ void __launch_bounds__(kMmaThreads)
         const int code = first_code + n * kMmaColumns + column_of_sum(i);
         if (code >= in.codes) continue;
         const float value = norms[code] - products[0][n].x[i];
-        if (value < least[i / 2]) {
-          least[i / 2] = value;
+        if (value < nearest[i / 2]) {
+          nearest[i / 2] = value;
           best[i / 2] = code;
         }
       }
@@ -100,10 +100,10 @@ __global__ void __launch_bounds__(kMmaThreads)
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     for (int bits = 2; bits > 0; bits /= 2) {
-      const float value = __shfl_xor_sync(kAllLanes, least[half], bits);
+      const float value = __shfl_xor_sync(kAllLanes, nearest[half], bits);
       const int code = __shfl_xor_sync(kAllLanes, best[half], bits);
-      if (is_nearer(value, code, least[half], best[half])) {
-        least[half] = value;
+      if (is_nearer(value, code, nearest[half], best[half])) {
+        nearest[half] = value;
         best[half] = code;
       }
     }

@@ -1,4 +1,4 @@
-// Tokens by codeword.
+// Sorts tokens by codeword.
 #include "kernels/cuda/sort.h"
 #include "kernels/cuda/sorted.h"
 #include "kernels/cuda/vq/vq_caches.h"
@@ -8,8 +8,8 @@ namespace quire::cuda {
 
 namespace {
 
-// The codeword of every token and slot among those of all rows and heads; tokens without one get the number after the
-// last.
+// Numbers every token and slot by its codeword among those of all rows and heads; tokens without one get the number
+// after the last.
 __global__ void number_kernel(int32_t* keys, int32_t* positions, const int32_t* codes, const int32_t* window_codes,
                               const int32_t* window_head, CodedTokenSizes s, int64_t codewords) {
   const int64_t per_row = s.slots + s.tokens;
@@ -32,7 +32,8 @@ __global__ void number_kernel(int32_t* keys, int32_t* positions, const int32_t* 
   }
 }
 
-// A thread has a codeword of a row, cache and head. Positions outside the ring and the tokens are not in the list.
+// A thread finds the range of one codeword of a row, cache and head. Positions outside the ring and the tokens are not
+// in the list.
 __global__ void ranges_kernel(int32_t* ranges, const int32_t* keys, const int32_t* positions, int64_t listed,
                               const int32_t* origins, const int32_t* limits, CodedTokenSizes s, int64_t codewords) {
   const int64_t of_row = s.kv_heads * codewords;

@@ -1,5 +1,5 @@
-// Which calls of grouped cross-attention and of attention to blocks, stored ones too, run on tensor cores, on the host,
-// where their products are counted; and that operands lie in different banks.
+// Tests which calls of grouped cross-attention and of attention to blocks, stored ones too, run on tensor cores, and
+// that operands lie in different banks. The kernels run on the host, which counts the products of tensor cores.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -125,7 +125,7 @@ void expect_products(const Sizes& sizes, bool forward, bool backward) {
   const Products blocks = of_blocks(sizes);
   EXPECT_EQ(blocks.forward, forward);
   EXPECT_EQ(blocks.backward, backward);
-  // Where values are too wide for the backward pass, stored blocks stay with the other kernels in both.
+  // If values are too wide for the backward pass, stored blocks use the other kernels in both passes.
   const Products stored = of_stored(sizes);
   EXPECT_EQ(stored.forward, backward);
   EXPECT_EQ(stored.backward, backward);
@@ -159,11 +159,11 @@ TEST(BlocksOnTensorCores, LinesThatAreWorkedOnAtATimeChangeNothing) {
     return to;
   };
   const StoredResults whole = results();
-  const int64_t most = std::exchange(StoredScratch::most_bytes, int64_t{20} << 10);
+  const int64_t saved = std::exchange(StoredScratch::max_bytes, int64_t{20} << 10);
   const StoredResults parts = results();
-  StoredScratch::most_bytes = 1;  // of a line there are always all
+  StoredScratch::max_bytes = 1;  // of a line there are always all
   const StoredResults lines = results();
-  StoredScratch::most_bytes = most;
+  StoredScratch::max_bytes = saved;
   for (const StoredResults* other : {&parts, &lines}) {
     EXPECT_TRUE(same_bits(other->out, whole.out));
     EXPECT_TRUE(same_bits(other->lse, whole.lse));
@@ -185,7 +185,7 @@ TEST(BlocksOnTensorCores, ABlockThatIsNoNumberReachesThoseThatReadIt) {
   };
   for (const bool landmarks : {false, true}) {
     in.landmarks = landmarks;
-    const std::vector<Tensor> wanted = results();
+    const std::vector<Tensor> expected = results();
     constexpr int32_t kSpoiled = 1;
     const Tensor keys = on_device(in.keys, kCpu), values = on_device(in.values, kCpu);
     for (const Tensor* stored : {&keys, &values}) {
@@ -206,7 +206,7 @@ TEST(BlocksOnTensorCores, ABlockThatIsNoNumberReachesThoseThatReadIt) {
       for (size_t i = 0; i < got.size(); ++i) {
         const int64_t width = got[i].dim(3);
         const bfloat16* const x = got[i].data<bfloat16>() + static_cast<int64_t>(line) * width;
-        const bfloat16* const y = wanted[i].data<bfloat16>() + static_cast<int64_t>(line) * width;
+        const bfloat16* const y = expected[i].data<bfloat16>() + static_cast<int64_t>(line) * width;
         for (int64_t f = 0; f < width; ++f) {
           EXPECT_TRUE(reads ? std::isnan(static_cast<float>(x[f])) : x[f].bits == y[f].bits) << line << " " << i;
         }

@@ -1,4 +1,4 @@
-// Attention through cuDNN: how its operands are made of those of ops::attention.
+// Tests how the operands of cuDNN's attention are made from those of ops::attention.
 // tests/support/cuda_shim/cudnn_plans.cpp computes in cuDNN's place.
 #include <gtest/gtest.h>
 
@@ -72,8 +72,8 @@ void cut_into_documents(ops::AttentionInputs& in, const AttentionForm& form, boo
   std::vector<int32_t> sequences;
   for (int64_t row = 0; row < form.rows; ++row) {
     const int64_t kind = padding ? row % 4 : row % 2;
-    for (const auto& [begin, wanted_end] : kinds[kind]) {
-      const int64_t end = std::min(wanted_end, queries);
+    for (const auto& [begin, requested_end] : kinds[kind]) {
+      const int64_t end = std::min(requested_end, queries);
       if (begin >= end) continue;
       for (const int64_t number : {row, begin, end - begin}) sequences.push_back(static_cast<int32_t>(number));
       const int64_t low = begin == 0 ? -carried[kind] : begin;
@@ -92,7 +92,7 @@ void cut_into_documents(ops::AttentionInputs& in, const AttentionForm& form, boo
 // in: in f64 on the CPU, whose kernels only ask first_visible.
 void expect_equal_to_the_cpu(ops::AttentionInputs in, const AttentionForm& form) {
   const Tensor dout = RandomTensors(5).normal({in.q.dim(0), in.q.dim(1), in.q.dim(2), in.v.dim(3)});
-  const Results wanted = run(in, dout);
+  const Results expected = run(in, dout);
   in.band.window = form.window;
   in.band.carried = std::min(form.slots, form.window.value_or(form.slots));
   in.kernels = ops::AttentionKernels::cudnn;
@@ -100,9 +100,9 @@ void expect_equal_to_the_cpu(ops::AttentionInputs in, const AttentionForm& form)
   const Results got = run(in, on_device(converted(dout, DType::f32), kCuda));
   // f32 operands and sums in f64: rounding of the inputs, amplified by exp, and of the results.
   constexpr double kTolerance = 1e-5;
-  EXPECT_LT(relative_error(got.out, wanted.out), kTolerance);
+  EXPECT_LT(relative_error(got.out, expected.out), kTolerance);
   const auto& g = got.gradients;
-  const auto& w = wanted.gradients;
+  const auto& w = expected.gradients;
   EXPECT_LT(relative_error(g.dq, w.dq), kTolerance);
   EXPECT_LT(relative_error(g.dk, w.dk), kTolerance);
   EXPECT_LT(relative_error(g.dv, w.dv), kTolerance);
@@ -184,7 +184,7 @@ TEST_F(CudnnAttentionOperands, WhatItDoesNotComputeIsRefused) {
   ops::attention(out, lse, in);
 }
 
-// Nothing but padding: cuDNN is not called, and everything is zero.
+// With padding alone cuDNN is not called, and everything is zero.
 TEST_F(CudnnAttentionOperands, RowsWithoutDocumentsGiveZeros) {
   const AttentionForm form{.rows = 2, .queries = 4, .slots = 3};
   ops::AttentionInputs in = attention_inputs(form, 3);

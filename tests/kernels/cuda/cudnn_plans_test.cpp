@@ -14,7 +14,7 @@
 namespace quire::test {
 namespace {
 
-// What cuDNN wants to know of a GPU. Numbers are those of NVIDIA's data sheets and CUDA's programming guide.
+// Describes a GPU to cuDNN. Numbers are those of NVIDIA's data sheets and CUDA's programming guide.
 struct Gpu {
   const char* name;
   int chip;

@@ -1,5 +1,5 @@
-// What a plan of memory takes for attention through cuDNN is what a call takes, and the workspace that cuDNN may need
-// at most. tests/support/cuda_shim/cudnn_plans.cpp has a workspace of its own.
+// A plan of memory counts for attention through cuDNN the bytes that a call takes, and the largest workspace that cuDNN
+// may need. tests/support/cuda_shim/cudnn_plans.cpp has a workspace of its own.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// External memory: which kernels run, what shared memory they ask for, and that neither pieces nor parts of a memory
-// change a result.
+// Tests which kernels of the external memory run, how much shared memory they request, and that neither pieces nor
+// parts of a memory change a result.
 #include <gtest/gtest.h>
 
 #include <cuda_runtime.h>
@@ -17,7 +17,7 @@ namespace {
 constexpr Device kCuda{DeviceKind::cuda, 0};
 
 struct Call {
-  int64_t rows = 1, queries = 5, heads = 2, kv_heads = 1, size = 16, slots = 100, wanted = 4;
+  int64_t rows = 1, queries = 5, heads = 2, kv_heads = 1, size = 16, slots = 100, top_k = 4;
   DType type = DType::bf16, stored = DType::bf16;
   ops::KnnSearch search = ops::KnnSearch::exact;
 };
@@ -68,7 +68,7 @@ class KnnKernels : public ::testing::Test {
   }
 
   static Results search(const Tensor& q, const ops::KnnMemory& memory, const Call& call) {
-    const Shape shape{call.rows, call.queries, call.heads, call.wanted};
+    const Shape shape{call.rows, call.queries, call.heads, call.top_k};
     const Results results{Tensor::empty(shape, DType::i32, kCuda), Tensor::empty(shape, wide_type(call.type), kCuda)};
     ops::knn_search(results.index, results.score, q, memory, call.search);
     return results;
@@ -88,7 +88,7 @@ class KnnKernels : public ::testing::Test {
 
 TEST_F(KnnKernels, TensorCoresSearchWhatSuitsThem) {
   EXPECT_TRUE(takes_tensor_cores({}));
-  EXPECT_TRUE(takes_tensor_cores({.size = 128, .wanted = 200}));
+  EXPECT_TRUE(takes_tensor_cores({.size = 128, .top_k = 200}));
   EXPECT_TRUE(takes_tensor_cores({.size = 8}));
   EXPECT_TRUE(takes_tensor_cores({.stored = DType::i8}));
   EXPECT_TRUE(takes_tensor_cores({.size = 48, .stored = DType::f8}));
@@ -98,10 +98,10 @@ TEST_F(KnnKernels, TensorCoresSearchWhatSuitsThem) {
   EXPECT_FALSE(takes_tensor_cores({.stored = DType::f32}));
   EXPECT_FALSE(takes_tensor_cores({.type = DType::f32, .stored = DType::bf16}));
   constexpr ops::KnnSearch kBucketed = ops::KnnSearch::bucketed;
-  EXPECT_TRUE(takes_tensor_cores({.wanted = 8, .search = kBucketed}));
-  EXPECT_TRUE(takes_tensor_cores({.size = 128, .wanted = 120, .search = kBucketed}));
-  EXPECT_FALSE(takes_tensor_cores({.wanted = 7, .search = kBucketed}));
-  EXPECT_FALSE(takes_tensor_cores({.wanted = 300, .search = kBucketed}));
+  EXPECT_TRUE(takes_tensor_cores({.top_k = 8, .search = kBucketed}));
+  EXPECT_TRUE(takes_tensor_cores({.size = 128, .top_k = 120, .search = kBucketed}));
+  EXPECT_FALSE(takes_tensor_cores({.top_k = 7, .search = kBucketed}));
+  EXPECT_FALSE(takes_tensor_cores({.top_k = 300, .search = kBucketed}));
 
   const Call call;
   const Tensor room = Tensor::zeros({call.rows * call.queries * call.heads * call.size + 1}, DType::bf16, kCuda);
@@ -112,21 +112,21 @@ TEST_F(KnnKernels, TensorCoresSearchWhatSuitsThem) {
 }
 
 TEST_F(KnnKernels, NoKernelAsksForMoreSharedMemoryThanEveryDeviceHas) {
-  shim::most_shared_bytes();
+  shim::max_shared_bytes();
   for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
-    for (const int64_t wanted : {1, 32, 34, 53, 80, 81, 128, 129, 700}) {
+    for (const int64_t top_k : {1, 32, 34, 53, 80, 81, 128, 129, 700}) {
       for (const ops::KnnSearch how : {ops::KnnSearch::exact, ops::KnnSearch::bucketed}) {
         for (const int64_t size : {128, 20}) {
           Call call{.queries = 70,
                     .heads = 1,
                     .size = size,
                     .slots = 90,
-                    .wanted = wanted,
+                    .top_k = top_k,
                     .type = type,
                     .stored = type,
                     .search = how};
           search(queries(call), moved(memory_of(call)), call);
-          EXPECT_LE(shim::most_shared_bytes(), static_cast<size_t>(kMostShared)) << name_of(type) << " " << wanted;
+          EXPECT_LE(shim::max_shared_bytes(), static_cast<size_t>(kMaxShared)) << name_of(type) << " " << top_k;
         }
       }
     }
@@ -138,15 +138,15 @@ TEST_F(KnnKernels, AttentionToManyEntriesTakesRounds) {
   for (const DType type : {DType::f32, DType::bf16}) {
     for (const int64_t size : {16, 13}) {
       const Call call{
-          .queries = 1, .heads = 1, .size = size, .slots = 600, .wanted = 4500, .type = type, .stored = type};
+          .queries = 1, .heads = 1, .size = size, .slots = 600, .top_k = 4500, .type = type, .stored = type};
       const ops::KnnMemory memory = memory_of(call);
       const Tensor q = normal({1, 1, 1, size}, type);
       const Tensor dout = normal({1, 1, 1, size}, type);
       std::vector<int32_t> index;
-      for (int64_t n = 0; n < call.wanted; ++n) {
+      for (int64_t n = 0; n < call.top_k; ++n) {
         index.push_back(n % 5 == 0 ? -1 : static_cast<int32_t>(random_.below(call.slots)));
       }
-      const Tensor chosen = Tensor::from(index, {1, 1, 1, call.wanted});
+      const Tensor chosen = Tensor::from(index, {1, 1, 1, call.top_k});
       const auto run = [&](DType as, Device device) {
         const auto to = [&](const Tensor& tensor) { return on_device(converted(tensor, as), device); };
         ops::KnnMemory there = device == kCpu ? memory : moved(memory);
@@ -162,14 +162,15 @@ TEST_F(KnnKernels, AttentionToManyEntriesTakesRounds) {
         ops::knn_attention_backward(dq, to(dout), out, lse, in, false);
         return std::vector<Tensor>{out, lse, dq};
       };
-      shim::most_shared_bytes();
+      shim::max_shared_bytes();
       const std::vector<Tensor> found = run(type, kCuda);
-      EXPECT_LE(shim::most_shared_bytes(), static_cast<size_t>(kMostShared));
-      const std::vector<Tensor> wanted = run(DType::f64, kCpu);
+      EXPECT_LE(shim::max_shared_bytes(), static_cast<size_t>(kMaxShared));
+      const std::vector<Tensor> expected = run(DType::f64, kCpu);
       // Results round to bf16 once, in two rounds twice.
       const double tolerance = type == DType::bf16 ? 2 * 0x1p-8 : 1e-4;
       for (size_t i = 0; i < found.size(); ++i) {
-        EXPECT_LE(relative_error(on_device(found[i], kCpu), wanted[i]), tolerance) << name_of(type) << size << " " << i;
+        EXPECT_LE(relative_error(on_device(found[i], kCpu), expected[i]), tolerance)
+            << name_of(type) << size << " " << i;
       }
     }
   }
@@ -180,7 +181,7 @@ TEST_F(KnnKernels, PiecesAndPartsDoNotChangeABit) {
     for (const ops::KnnSearch how : {ops::KnnSearch::exact, ops::KnnSearch::bucketed}) {
       for (const int64_t queries_of_row : {1, 40}) {
         const Call call{
-            .rows = 2, .queries = queries_of_row, .slots = 1100, .wanted = 12, .stored = stored, .search = how};
+            .rows = 2, .queries = queries_of_row, .slots = 1100, .top_k = 12, .stored = stored, .search = how};
         const Tensor q = queries(call);
         ops::KnnMemory memory = moved(memory_of(call));
         const Results whole = search(q, memory, call);
@@ -196,7 +197,7 @@ TEST_F(KnnKernels, PiecesAndPartsDoNotChangeABit) {
 // Vectors that are not readable hold NaN, which reaches nothing.
 TEST_F(KnnKernels, WhatIsNotReadableDoesNotLeak) {
   for (const bool in_host_memory : {false, true}) {
-    const Call call{.size = 40, .slots = 300, .wanted = 40};
+    const Call call{.size = 40, .slots = 300, .top_k = 40};
     ops::KnnMemory memory = memory_of(call);
     memory.head = integers({290}, kCpu);
     memory.length = integers({33}, kCpu);

@@ -1,5 +1,5 @@
-// Memory, copies and streams of the GPU (kernels/cuda/device/memory.cpp) on the host, whose streams are threads: what comes in
-// the wrong order gives other numbers when one of them lags behind.
+// Memory, copies and streams of the GPU (kernels/cuda/device/memory.cpp) on the host, whose streams are threads: what
+// comes in the wrong order gives other numbers when one of them lags behind.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -18,7 +18,7 @@ constexpr Device kCuda{DeviceKind::cuda, 0};
 constexpr int kCompute = 0, kCopy = 1, kFetch = 2;
 constexpr int64_t kCount = 3000;
 
-// With each of the streams behind the others.
+// Runs the test with each of the streams behind the others.
 class CudaMemory : public ::testing::TestWithParam<int> {
  protected:
   CudaMemory() { shim::slow_down_stream(GetParam()); }
@@ -104,7 +104,8 @@ TEST_P(CudaMemory, ComesBackFromUploadsWhenThereIsNoOther) {
   // As many bytes as the upload has left.
   const Tensor large = Tensor::zeros({kLarge}, DType::f32, kCuda);
   EXPECT_EQ(large.to_vector<float>(), std::vector<float>(kLarge, 0));
-  EXPECT_ERROR(Tensor::zeros({kLarge}, DType::f32, kCuda), ErrorKind::memory, "out of memory: 16777216 bytes wanted");
+  EXPECT_ERROR(Tensor::zeros({kLarge}, DType::f32, kCuda), ErrorKind::memory,
+               "out of memory: 16777216 bytes requested");
   shim::leave_device_memory(size_t{1} << 40);
   EXPECT_EQ(Tensor::zeros({kLarge}, DType::f32, kCuda).to_vector<float>().back(), 0);
 }

@@ -1,5 +1,5 @@
-// Fragments of tensor cores, on the host: what the stand-in for the instructions does against the layouts that CUTLASS
-// describes them by, and the operands that SharedLines makes against plain products.
+// Tests the fragments of tensor cores on the host: compares the substitute for the instructions with CUTLASS's
+// descriptions of their layouts, and the operands that SharedLines makes with plain products.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -23,7 +23,7 @@ struct Layout {
   int column(int lane, int value) const { return offset(lane, value) / rows; }
 };
 constexpr Layout kLeft{{32, 1}, {16, 8, 128}, 16};  // 16 x 16
-constexpr Layout kRight{{16, 1}, {8, 64, 0}, 8};    // 8 x 16: turned
+constexpr Layout kRight{{16, 1}, {8, 64, 0}, 8};    // 8 x 16, transposed
 constexpr Layout kSums{{32, 1}, {16, 8, 0}, 16};    // 16 x 8
 
 float left_value(int row, int column) {
@@ -56,18 +56,18 @@ TEST(TensorCores, FragmentsLieAsCutlassDescribesThem) {
   launch(fragments_kernel, dim3(1), kWarp, 0, sums.data());
   for (int row = 0; row < 16; ++row) {
     for (int column = 0; column < 8; ++column) {
-      float wanted = 0;
-      for (int k = 0; k < 16; ++k) wanted += left_value(row, k) * right_value(k, column);
-      EXPECT_EQ(sums[static_cast<size_t>(row * 8 + column)], wanted) << row << " " << column;
+      float expected = 0;
+      for (int k = 0; k < 16; ++k) expected += left_value(row, k) * right_value(k, column);
+      EXPECT_EQ(sums[static_cast<size_t>(row * 8 + column)], expected) << row << " " << column;
     }
   }
 }
 
-enum class Turned { neither, left, right };
+enum class Transposed { neither, left, right };
 
-// x: lines 16..31 and values 32..47 of 32 lines, or turned; y: 16 columns.
+// Multiplies x, lines 16..31 and values 32..47 of 32 lines, or its transpose, by 16 columns of y.
 template <int kWidth>
-__global__ void lines_kernel(float* sums, const bfloat16* x, const bfloat16* y, Turned turned) {
+__global__ void lines_kernel(float* sums, const bfloat16* x, const bfloat16* y, Transposed transposed) {
   const SharedLines<kWidth> left{dynamic_shared<bfloat16>()};
   const SharedLines<kWidth> right{left.begin + 32 * kWidth};
   const int lane = static_cast<int>(threadIdx.x);
@@ -81,9 +81,9 @@ __global__ void lines_kernel(float* sums, const bfloat16* x, const bfloat16* y, 
   __syncthreads();
   SumFragment totals[2] = {};
   RightFragment columns[2];
-  const LeftFragment rows = turned == Turned::left ? left.left_turned(16, 32) : left.left(16, 32);
-  if (turned == Turned::right) {
-    right.right_turned(columns, 16, 48);
+  const LeftFragment rows = transposed == Transposed::left ? left.left_transposed(16, 32) : left.left(16, 32);
+  if (transposed == Transposed::right) {
+    right.right_transposed(columns, 16, 48);
   } else {
     right.right(columns, 16, 48);
   }
@@ -96,7 +96,7 @@ __global__ void lines_kernel(float* sums, const bfloat16* x, const bfloat16* y, 
 }
 
 template <int kWidth>
-void expect_products(Turned turned) {
+void expect_products(Transposed transposed) {
   std::vector<bfloat16> x(32 * kWidth);
   std::vector<bfloat16> y(32 * kWidth);
   for (size_t n = 0; n < x.size(); ++n) {
@@ -105,29 +105,30 @@ void expect_products(Turned turned) {
   }
   std::vector<float> sums(256);
   const int64_t conflicts = shim::bank_conflicts();
-  launch(lines_kernel<kWidth>, dim3(1), kWarp, 64 * kWidth * sizeof(bfloat16), sums.data(), x.data(), y.data(), turned);
+  launch(lines_kernel<kWidth>, dim3(1), kWarp, 64 * kWidth * sizeof(bfloat16), sums.data(), x.data(), y.data(),
+         transposed);
   EXPECT_EQ(shim::bank_conflicts(), conflicts);
   const auto value = [](const std::vector<bfloat16>& of, int line, int f) {
     return static_cast<float>(of[static_cast<size_t>(line) * kWidth + static_cast<size_t>(f)]);
   };
   for (int row = 0; row < 16; ++row) {
     for (int column = 0; column < 16; ++column) {
-      float wanted = 0;
+      float expected = 0;
       for (int k = 0; k < 16; ++k) {
-        const float left = turned == Turned::left ? value(x, 16 + k, 32 + row) : value(x, 16 + row, 32 + k);
-        const int line = 16 + (turned == Turned::right ? k : column);
-        const int f = 48 + (turned == Turned::right ? column : k);
-        wanted += left * (line == 20 ? 0 : value(y, line, f));
+        const float left = transposed == Transposed::left ? value(x, 16 + k, 32 + row) : value(x, 16 + row, 32 + k);
+        const int line = 16 + (transposed == Transposed::right ? k : column);
+        const int f = 48 + (transposed == Transposed::right ? column : k);
+        expected += left * (line == 20 ? 0 : value(y, line, f));
       }
-      EXPECT_EQ(sums[static_cast<size_t>(row * 16 + column)], wanted) << row << " " << column;
+      EXPECT_EQ(sums[static_cast<size_t>(row * 16 + column)], expected) << row << " " << column;
     }
   }
 }
 
 TEST(TensorCores, OperandsComeFromLinesInSharedMemory) {
-  for (const Turned turned : {Turned::neither, Turned::left, Turned::right}) {
-    expect_products<64>(turned);
-    expect_products<128>(turned);
+  for (const Transposed transposed : {Transposed::neither, Transposed::left, Transposed::right}) {
+    expect_products<64>(transposed);
+    expect_products<128>(transposed);
   }
 }
 

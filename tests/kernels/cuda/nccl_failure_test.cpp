@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What all ranks threw as one error; `thrown` counts them.
+// Holds the error that all ranks threw; `thrown` counts them.
 struct Outcome {
   ErrorKind kind = ErrorKind::internal;
   std::string message = "nothing";

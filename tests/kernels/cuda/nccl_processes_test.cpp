@@ -14,7 +14,7 @@
 namespace quire::test {
 namespace {
 
-// What the rank ends with.
+// Returns the sums with which the rank ends.
 std::vector<float> sum(int rank, const ncclUniqueId& id, const cuda::NcclLibrary& nccl) {
   Ranks ranks(std::make_unique<LoneControl>(rank, 2), nullptr);
   cuda::NcclCollectives collectives(nccl, ranks, nccl_place(ranks, nullptr));
@@ -25,7 +25,7 @@ std::vector<float> sum(int rank, const ncclUniqueId& id, const cuda::NcclLibrary
   return values.to_vector<float>();
 }
 
-const std::vector<float> kWanted(9000, 3.0F);
+const std::vector<float> kExpected(9000, 3.0F);
 constexpr const char* kIdFile = "QUIRE_TEST_NCCL_ID";
 
 // The second process, which is begun by the test below.
@@ -34,7 +34,7 @@ TEST(NcclProcesses, DISABLED_TheOtherRank) {
   ASSERT_NE(path, nullptr);
   ncclUniqueId id{};
   std::ifstream(path, std::ios::binary).read(id.internal, sizeof(id.internal));
-  EXPECT_EQ(sum(1, id, cuda::load_nccl(kStandIn)), kWanted);
+  EXPECT_EQ(sum(1, id, cuda::load_nccl(kStandIn)), kExpected);
 }
 
 // A program of its own: a copy of this process would inherit locks that threads of other tests hold.
@@ -53,7 +53,7 @@ TEST(NcclProcesses, SumWhatEachHas) {
   for (const char* name : {"GTEST_TOTAL_SHARDS", "GTEST_SHARD_INDEX", "GTEST_SHARD_STATUS_FILE"}) ::unsetenv(name);
   pid_t other = -1;
   ASSERT_EQ(::posix_spawn(&other, program.c_str(), nullptr, nullptr, arguments, environ), 0);
-  EXPECT_EQ(sum(0, id, nccl), kWanted);
+  EXPECT_EQ(sum(0, id, nccl), kExpected);
   int status = -1;
   ASSERT_EQ(::waitpid(other, &status, 0), other);
   EXPECT_EQ(status, 0);

@@ -16,7 +16,7 @@ namespace quire::test {
 
 inline constexpr const char* kStandIn = QUIRE_BINARY_DIR "/nccl_stand_in/libnccl.so.2";
 
-// What goes wrong in it (injection.h) while this lives.
+// Injects a fault (injection.h) while this object lives.
 class Injection {
  public:
   explicit Injection(const std::string& list) { ::setenv("QUIRE_NCCL_STAND_IN", list.c_str(), 1); }

@@ -1,4 +1,4 @@
-// What ranks must have in common before NCCL is asked for anything.
+// Tests what ranks must have in common before they call NCCL.
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/nccl/nccl_library.h"

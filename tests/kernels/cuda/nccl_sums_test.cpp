@@ -1,4 +1,4 @@
-// What NCCL's collectives compute, and what their operations wait for.
+// Tests what NCCL's collectives compute, and what their operations wait for.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -91,7 +91,7 @@ TEST(NcclSums, BeginWhenWhatWasComputedBeforeIsDone) {
   });
 }
 
-// What is computed between begin and wait() goes on beside the operation; what comes after wait() finds the sums.
+// The host computes between begin and wait() while the operation runs; after wait() it finds the sums.
 TEST(NcclSums, AreThereForWhatIsComputedAfterWait) {
   on_nccl_ranks(2, [](NcclRank& rank) {
     const Tensor values = on_gpu(std::vector<double>{1});

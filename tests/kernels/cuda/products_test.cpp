@@ -1,4 +1,4 @@
-// What kernels/cuda/products/gemm.cpp asks of cuBLASLt, against a library in its place that keeps to the documentation.
+// Tests what kernels/cuda/products/gemm.cpp asks of cuBLASLt, against a substitute that follows the documentation.
 #include <cublasLt.h>
 #include <gtest/gtest.h>
 
@@ -158,7 +158,7 @@ TEST_F(CudaProducts, ResidualsAreAddedInTheProduct) {
           ops::gemm(c, given(0), given(1), options);
         }
       }
-      // What it is added to is not changed.
+      // The tensor to which it is added is not changed.
       return std::vector<Tensor>{converted(on_device(c, Device{}), wide),
                                  converted(on_device(residual, Device{}), wide)};
     };

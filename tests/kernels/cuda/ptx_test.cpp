@@ -36,7 +36,7 @@ std::vector<uint32_t> run(const std::string& body, unsigned threads = kLanes, co
   return words;
 }
 
-// What the first thread stores after one instruction that makes %r1.
+// Returns the word that the first thread stores after one instruction that makes %r1.
 uint32_t result(const std::string& instructions) {
   return run(instructions + "\nst.global.u32 [%rd0], %r1;")[0];
 }

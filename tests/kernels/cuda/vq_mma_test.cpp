@@ -1,5 +1,5 @@
-// Transformer-VQ on tensor cores, on the host: which calls reach them, how many products they take, and that what is
-// not in use does not matter.
+// Tests Transformer-VQ on tensor cores, on the host: which calls reach them, how many products they take, and that
+// codewords that are not in use do not matter.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -107,12 +107,12 @@ TEST(CodesOnTensorCores, WhatIsNotInUseDoesNotMatter) {
       call.backward();
     }
     EXPECT_FALSE(std::isnan(values_of(tame.out)[0]));
-    for (const auto& [got, wanted] : {std::pair{wild.out, tame.out},
-                                      {wild.lse, tame.lse},
-                                      {wild.dq, tame.dq},
-                                      {wild.du, tame.du},
-                                      {wild.dmeans, tame.dmeans}}) {
-      EXPECT_TRUE(same_bits(got, wanted));
+    for (const auto& [got, expected] : {std::pair{wild.out, tame.out},
+                                        {wild.lse, tame.lse},
+                                        {wild.dq, tame.dq},
+                                        {wild.du, tame.du},
+                                        {wild.dmeans, tame.dmeans}}) {
+      EXPECT_TRUE(same_bits(got, expected));
     }
   }
 }

@@ -1,4 +1,4 @@
-// How often the host has waited for what stands in for the GPU.
+// Counts how often the host has waited for the substitute of the GPU.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The host in the GPU's place, with the memory and the streams of kernels/cuda/device/memory.cpp: what is given to a stream is
-// done by its thread, while the caller goes on. What no event orders comes in any order.
+// The host in the GPU's place, with the memory and the streams of kernels/cuda/device/memory.cpp: what is given to a
+// stream is done by its thread, while the caller goes on. What no event orders comes in any order.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -21,7 +21,7 @@ namespace {
 
 struct Device {
   std::mutex mutex;
-  size_t most = size_t{1} << 40;
+  size_t max_bytes = size_t{1} << 40;
   size_t taken = 0;
   std::unordered_map<void*, size_t> blocks;
 
@@ -43,7 +43,7 @@ void* new_block(size_t bytes) {
 void leave_device_memory(size_t bytes) {
   Device& device = Device::get();
   const std::lock_guard lock(device.mutex);
-  device.most = device.taken + bytes;
+  device.max_bytes = device.taken + bytes;
 }
 
 void on_stream(cudaStream_t stream, std::function<void()> work) {
@@ -62,7 +62,7 @@ cudaError_t cudaMalloc(void** block, size_t bytes) {
   Device& device = Device::get();
   {
     const std::lock_guard lock(device.mutex);
-    if (device.taken + bytes > device.most) return cudaErrorMemoryAllocation;
+    if (device.taken + bytes > device.max_bytes) return cudaErrorMemoryAllocation;
     device.taken += bytes;
   }
   *block = quire::shim::new_block(bytes);
@@ -104,8 +104,8 @@ cudaError_t cudaFreeHost(void* block) {
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   Device& device = Device::get();
   const std::lock_guard lock(device.mutex);
-  *total = device.most;
-  *free = device.most - std::min(device.taken, device.most);
+  *total = device.max_bytes;
+  *free = device.max_bytes - std::min(device.taken, device.max_bytes);
   return cudaSuccess;
 }
 

@@ -58,10 +58,11 @@ uint64_t alignment_of(const void* pointer) {
 
 // Checks the requirements of the documentation, and that a descriptor sets nothing that its epilogue does not use.
 cublasStatus_t judge(const Product& p) {
-  const bool a_turned = p.desc->transpose_a == CUBLAS_OP_T;
-  const bool b_turned = p.desc->transpose_b == CUBLAS_OP_T;
-  if ((a_turned ? p.a->columns : p.a->rows) != p.rows() || (b_turned ? p.b->columns : p.b->rows) != p.inner() ||
-      (b_turned ? p.b->rows : p.b->columns) != p.columns() || p.a->count != p.d->count || p.b->count != p.d->count) {
+  const bool a_transposed = p.desc->transpose_a == CUBLAS_OP_T;
+  const bool b_transposed = p.desc->transpose_b == CUBLAS_OP_T;
+  if ((a_transposed ? p.a->columns : p.a->rows) != p.rows() || (b_transposed ? p.b->columns : p.b->rows) != p.inner() ||
+      (b_transposed ? p.b->rows : p.b->columns) != p.columns() || p.a->count != p.d->count ||
+      p.b->count != p.d->count) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (p.c->type != p.d->type || p.c->rows != p.d->rows || p.c->columns != p.d->columns || p.c->count != p.d->count) {
@@ -110,12 +111,12 @@ __attribute__((no_sanitize("address", "undefined", "thread"))) Sum add_products(
 
 template <typename To, typename From, typename Sum>
 void multiply(const Product& p, const void* a, const void* b, const void* c, void* d, Sum alpha, Sum beta) {
-  const bool a_turned = p.desc->transpose_a == CUBLAS_OP_T;
-  const bool b_turned = p.desc->transpose_b == CUBLAS_OP_T;
-  const int64_t a_row = a_turned ? p.a->stride : 1;
-  const int64_t a_inner = a_turned ? 1 : p.a->stride;
-  const int64_t b_inner = b_turned ? p.b->stride : 1;
-  const int64_t b_column = b_turned ? 1 : p.b->stride;
+  const bool a_transposed = p.desc->transpose_a == CUBLAS_OP_T;
+  const bool b_transposed = p.desc->transpose_b == CUBLAS_OP_T;
+  const int64_t a_row = a_transposed ? p.a->stride : 1;
+  const int64_t a_inner = a_transposed ? 1 : p.a->stride;
+  const int64_t b_inner = b_transposed ? p.b->stride : 1;
+  const int64_t b_column = b_transposed ? 1 : p.b->stride;
   const int64_t inner = p.inner();
   const int activation = p.desc->epilogue & ~(kBias | kAux);
   const bool is_gradient = p.desc->epilogue == CUBLASLT_EPILOGUE_DGELU;
@@ -257,10 +258,10 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
                                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                               cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
-                                              int wanted, cublasLtMatmulHeuristicResult_t* results, int* found) {
+                                              int requested, cublasLtMatmulHeuristicResult_t* results, int* found) {
   *found = 0;
   const cublasStatus_t status = quire::shim::judge({desc, a, b, c, d});
-  if (status != CUBLAS_STATUS_SUCCESS || wanted < 1) return status;
+  if (status != CUBLAS_STATUS_SUCCESS || requested < 1) return status;
   *found = 1;
   *results = {};
   uint64_t* const words = results->algo.data;

@@ -65,7 +65,7 @@ void* dynamic_shared();
 // Sets the shared memory that a block may have; the default is 227 KB, as on Hopper.
 void set_shared_memory(size_t bytes);
 // Returns the largest dynamic shared memory that a block of any grid has requested since the last call.
-size_t most_shared_bytes();
+size_t max_shared_bytes();
 // All lanes give a value of at most kLaneBytes and get those of all: lane l's at kLaneBytes l. Valid until the next
 // exchange.
 inline constexpr size_t kLaneBytes = 24;
@@ -93,7 +93,7 @@ inline unsigned ballot(bool vote, unsigned mask, const char* file, int line) {
 
 // Tensor cores (mma.cpp): the instructions that kernels/cuda/mma.h names, as the PTX ISA describes them.
 void multiply_add(float (&sums)[4], const uint32_t (&left)[4], const uint32_t (&right)[2], const char* file, int line);
-void load_matrices(uint32_t (&to)[4], const void* address, bool turned, const char* file, int line);
+void load_matrices(uint32_t (&to)[4], const void* address, bool transposed, const char* file, int line);
 // Returns the number of matrices so far whose eight lines do not lie in 32 different banks.
 int64_t bank_conflicts();
 // Returns the number of products of fragments so far that whole warps have made.

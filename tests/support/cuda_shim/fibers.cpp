@@ -52,7 +52,7 @@ namespace {
 
 constexpr size_t kStackBytes = size_t{256} << 10;
 std::atomic<size_t> g_shared_limit = size_t{227} << 10;
-std::atomic<size_t> g_most_shared = 0;
+std::atomic<size_t> g_max_shared = 0;
 GridRunner g_runner = nullptr;
 
 enum class Waits { no, for_block, for_warp, done };
@@ -390,8 +390,8 @@ const unsigned char* exchange(const void* value, size_t bytes, unsigned mask, co
   return values;
 }
 
-size_t most_shared_bytes() {
-  return g_most_shared.exchange(0);
+size_t max_shared_bytes() {
+  return g_max_shared.exchange(0);
 }
 
 }  // namespace quire::shim
@@ -424,7 +424,7 @@ cudaError_t check_launch(const void* kernel, const cudaLaunchConfig_t& config) {
     const std::lock_guard lock(g_allowed_mutex);
     if (g_allowed[kernel] < config.dynamicSmemBytes) return cudaErrorInvalidValue;
   }
-  if (config.dynamicSmemBytes > quire::shim::g_most_shared) quire::shim::g_most_shared = config.dynamicSmemBytes;
+  if (config.dynamicSmemBytes > quire::shim::g_max_shared) quire::shim::g_max_shared = config.dynamicSmemBytes;
   const uint64_t threads = uint64_t{config.blockDim.x} * config.blockDim.y * config.blockDim.z;
   const bool fits = config.gridDim.x > 0 && config.gridDim.y > 0 && config.gridDim.z > 0 &&
                     config.gridDim.x <= 0x7fffffffU && config.gridDim.y <= 65535 && config.gridDim.z <= 65535 &&

@@ -58,7 +58,7 @@ void multiply_add(float (&sums)[4], const uint32_t (&left)[4], const uint32_t (&
   }
 }
 
-void load_matrices(uint32_t (&to)[4], const void* address, bool turned, const char* file, int line) {
+void load_matrices(uint32_t (&to)[4], const void* address, bool transposed, const char* file, int line) {
   if (reinterpret_cast<uintptr_t>(address) % 16 != 0) {
     std::fprintf(stderr, "cuda_shim: ldmatrix at an address that is no multiple of 16: %s:%d\n", file, line);
     std::abort();
@@ -67,8 +67,8 @@ void load_matrices(uint32_t (&to)[4], const void* address, bool turned, const ch
   for (int matrix = 0; matrix < 4; ++matrix) {
     to[matrix] = 0;
     for (int i = 0; i < 2; ++i) {
-      const int row = turned ? lane() % 4 * 2 + i : lane() / 4;
-      const int column = turned ? lane() / 4 : lane() % 4 * 2 + i;
+      const int row = transposed ? lane() % 4 * 2 + i : lane() / 4;
+      const int column = transposed ? lane() / 4 : lane() % 4 * 2 + i;
       const auto* const line_of_row = from_lane<const uint16_t*>(all, 8 * matrix + row);
       to[matrix] |= static_cast<uint32_t>(line_of_row[column]) << (16 * i);
     }

@@ -106,7 +106,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   if (config == nullptr || config->magic != 0xcafebeef || config->blocking != 0) {
     return refuse(ncclInvalidArgument, "the configuration is not for non-blocking calls");
   }
-  if (rank < 0 || rank >= size || size > quire::nccl_stand_in::kMostRanks) {
+  if (rank < 0 || rank >= size || size > quire::nccl_stand_in::kMaxRanks) {
     return refuse(ncclInvalidArgument, "no such rank");
   }
   auto made = std::make_unique<ncclComm>(ncclComm{std::make_shared<Communicator>(id.internal, rank, size), rank, size});

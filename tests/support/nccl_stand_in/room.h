@@ -12,7 +12,7 @@ namespace quire::nccl_stand_in {
 
 using Stop = std::atomic<bool>;  // a rank that waits goes on when it is set
 
-inline constexpr int kMostRanks = 8;
+inline constexpr int kMaxRanks = 8;
 inline constexpr size_t kChunk = size_t{16} << 10;  // bytes; a multiple of every element's size
 
 class Room {
@@ -40,8 +40,8 @@ class Room {
     std::atomic<int> parted;
     std::atomic<int> arrived;
     std::atomic<int> round;
-    std::array<uint64_t, kMostRanks> marks;
-    std::array<std::array<unsigned char, kChunk>, kMostRanks> values;
+    std::array<uint64_t, kMaxRanks> marks;
+    std::array<std::array<unsigned char, kChunk>, kMaxRanks> values;
   };
   bool all_of(std::atomic<int>& count, const Stop& stop);
   static std::shared_ptr<Shared> map(const std::string& name);

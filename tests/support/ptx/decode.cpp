@@ -44,7 +44,7 @@ void KernelReader::decode(Instruction& to, const std::string& name, const Words&
   if (name == "ldmatrix.sync.aligned.m8n8.x4.shared.b16" || name == "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") {
     to.flow = Flow::warp;
     to.run = load_matrices;
-    to.turned = parts[5] == "trans";
+    to.transposed = parts[5] == "trans";
     address(to, operands.at(1));
     for (const std::string& element : elements(operands[0])) to.operands.push_back(operand(element, 4));
     return;

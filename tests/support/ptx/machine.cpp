@@ -261,8 +261,8 @@ void run_grid(const Kernel& kernel, const uint32_t (&grid)[3], const uint32_t (&
   std::copy(std::begin(threads), std::end(threads), block.sizes);
   std::copy(std::begin(grid), std::end(grid), block.sizes + 3);
   const size_t count = size_t{threads[0]} * threads[1] * threads[2];
-  if (kernel.most_threads != 0 && count > kernel.most_threads) {
-    std::fprintf(stderr, "ptx: %zu threads, more than the %zu of __launch_bounds__: %s\n", count, kernel.most_threads,
+  if (kernel.max_threads != 0 && count > kernel.max_threads) {
+    std::fprintf(stderr, "ptx: %zu threads, more than the %zu of __launch_bounds__: %s\n", count, kernel.max_threads,
                  kernel.name.c_str());
     std::abort();
   }

@@ -26,18 +26,18 @@ using Run = Operation*;
 
 enum class Space : uint8_t { generic, shared };
 
-// What becomes of lanes behind an instruction.
+// Says what becomes of lanes behind an instruction.
 enum class Flow : uint8_t { next, branch, end, warp, block };
 
 struct Instruction {
   Run run = nullptr;
   Flow flow = Flow::next;
   bool guard_negated = false;
-  int32_t guard = -1;   // a predicate; -1: none
-  int32_t target = -1;  // of a branch
-  int64_t number = 0;   // added to an address
-  uint8_t variant = 0;  // AtomicKind, ShuffleKind, VoteKind or Carry
-  bool turned = false;  // a matrix
+  int32_t guard = -1;       // a predicate; -1: none
+  int32_t target = -1;      // of a branch
+  int64_t number = 0;       // added to an address
+  uint8_t variant = 0;      // AtomicKind, ShuffleKind, VoteKind or Carry
+  bool transposed = false;  // a matrix
   // The following members describe an access to memory.
   Space space = Space::generic;
   uint8_t bytes = 0;           // of an element
@@ -72,7 +72,7 @@ struct Kernel {
   std::vector<Constant> sizes;  // value: 0 to 2 blockDim, 3 to 5 gridDim
   size_t local_bytes = 0;       // bytes per thread
   size_t shared_bytes = 0;      // its own arrays
-  size_t most_threads = 0;      // limit of threads in a block; 0: 1024
+  size_t max_threads = 0;       // limit of threads in a block; 0: 1024
   // Parameters: [offset, bytes) in `parameter_memory`, which instructions name by address.
   std::vector<std::pair<size_t, size_t>> parameters;
   std::unique_ptr<unsigned char[]> parameter_memory;

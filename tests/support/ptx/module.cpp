@@ -49,7 +49,7 @@ size_t behind_bracket(const std::string& text, size_t at) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> read_kernel(const std::string& file, const std::string& wanted) {
+std::unique_ptr<Kernel> read_kernel(const std::string& file, const std::string& kernel_name) {
   const std::string text = text_of(file);
   std::map<std::string, Symbol> globals;
   std::map<std::string, Function> functions;
@@ -108,12 +108,13 @@ std::unique_ptr<Kernel> read_kernel(const std::string& file, const std::string& 
       function.line = line_at(open);
       if (word == ".func") {
         functions[name] = function;
-      } else if (name == wanted) {
+      } else if (name == kernel_name) {
         kernel = std::make_unique<Kernel>();
         kernel->name = name;
         kernel->file = file;
-        const size_t most = limits.find(".maxntid");
-        if (most != std::string::npos) kernel->most_threads = std::stoul(limits.substr(most + std::strlen(".maxntid")));
+        const size_t limit = limits.find(".maxntid");
+        if (limit != std::string::npos)
+          kernel->max_threads = std::stoul(limits.substr(limit + std::strlen(".maxntid")));
         of_kernel = function;
       }
       at = end;
@@ -121,7 +122,7 @@ std::unique_ptr<Kernel> read_kernel(const std::string& file, const std::string& 
       refuse(at, "unknown directive " + word);
     }
   }
-  if (kernel == nullptr) throw std::runtime_error(file + ": there is no kernel " + wanted);
+  if (kernel == nullptr) throw std::runtime_error(file + ": there is no kernel " + kernel_name);
   kernel->arrays = std::move(arrays);
   // Functions may stand behind it.
   KernelReader(*kernel, globals, functions).read(of_kernel);

@@ -29,8 +29,8 @@ void load_matrices(Warp& warp, const Instruction& i, uint32_t) {
     for (int lane = 0; lane < kLanes; ++lane) {
       const int group = lane / 4;
       const int pair = lane % 4 * 2;
-      const uint32_t first = i.turned ? values[pair][group] : values[group][pair];
-      const uint32_t second = i.turned ? values[pair + 1][group] : values[group][pair + 1];
+      const uint32_t first = i.transposed ? values[pair][group] : values[group][pair];
+      const uint32_t second = i.transposed ? values[pair + 1][group] : values[group][pair + 1];
       lanes_of<uint32_t>(warp, i.operands[static_cast<size_t>(1 + matrix)])[lane] = first | second << 16;
     }
   }

@@ -7,7 +7,7 @@ namespace quire::cpu {
 
 // Writes y = x [size] rotated by angles [2, pairs] (cosines, then sines), or rotated back with `inverse`. y may be x.
 template <typename T>
-void turn(T* y, const T* x, const T* angles, int64_t pairs, int64_t size, bool inverse, bool interleaved) {
+void rotate(T* y, const T* x, const T* angles, int64_t pairs, int64_t size, bool inverse, bool interleaved) {
   const T* cosine = angles;
   const T* sine = angles + pairs;
   const T sign = inverse ? T{-1} : T{1};
