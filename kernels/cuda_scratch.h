@@ -27,7 +27,7 @@ struct AttentionBackwardScratch {
 
 // attention_backward takes this for the gradients of keys.
 struct KeyGradientScratch {
-  Tensor sums;   // [R, H, C + T], sums of the gradients of
+  Tensor sums;   // [R, H, C + T], sums of the gradients of a key's logits, for du
   Tensor lines;  // [parts, H, D] of du
 
   KeyGradientScratch(const AttentionSizes& sizes, const ops::AttentionGradients& gradients, DType wide, Device device);

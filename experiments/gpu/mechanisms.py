@@ -42,7 +42,7 @@ def full(length):
 
 
 BASE = (WINDOW, 32 * 512, 1)
-# What is set in the configuration, tokens of a step, steps until state is full: of the case, and of what it is beside.
+# Each case and its base: the settings of the configuration, tokens of a step, and steps until state is full.
 CASES = {
     "xl": ((["data.rows=32", "model.position.kind=xl", "model.attention.softmax.carry={kind: hidden, length: 512}"], 32 * 512, 1), BASE),
     "knn-8k": (knn(8192), BASE),

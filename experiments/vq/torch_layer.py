@@ -83,7 +83,7 @@ class Layer:
         codeword = self.codebook[z]
         keys = codeword + (k - k.detach())  # exactly the codeword
         commitment = (k - codeword).square().sum() * (1e-4 / k.shape[0])
-        # What moving averages of the codebook take.
+        # These are the inputs of the moving averages of the codebook.
         with torch.no_grad():
             sums = torch.zeros_like(self.codebook).index_add_(0, z, k)
             counts = torch.bincount(z, minlength=self.codebook.shape[0])

@@ -31,7 +31,7 @@ struct AttentionConfig {
   }
 };
 
-// What model.layer_overrides may change for some layers.
+// Holds the options that model.layer_overrides may change for some layers.
 struct LayerConfig {
   PositionConfig position;
   AttentionConfig attention;

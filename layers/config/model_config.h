@@ -18,7 +18,7 @@ struct EnumNames<Recompute> {
                                                              {Recompute::mlp, "mlp"}});
 };
 
-// How blocks are put together.
+// Says how blocks are combined.
 struct StackConfig {
   KindConfig mechanism{Role::stack};
 

@@ -24,7 +24,7 @@ struct Surroundings;
 
 enum class Role { mixer, memory, stack };
 
-// Where a mechanism stands in a model.
+// Says where a mechanism stands in a model.
 struct Place {
   const ModelConfig& model;
   const LayerConfig& layer;  // the layer of a mixer or memory; of a stack the first one
@@ -105,7 +105,7 @@ struct Mechanism {
   int64_t (*grain)(const Place&) = [](const Place&) -> int64_t { return 1; };
   // Changes the configuration to that for reading. Returns whether the result is what training computes.
   bool (*reading)(const ReadingPlace&, Purpose) = [](const ReadingPlace&, Purpose) { return true; };
-  // How many tokens of its document before it a target can see through the mechanism.
+  // Returns how many tokens of its document before it a target can see through the mechanism.
   int64_t (*reach)(const Place&, const TargetPlace&) = [](const Place&, const TargetPlace&) -> int64_t { return 0; };
   StepFlops (*flops)(const Place&, const StepShape&) = [](const Place&, const StepShape&) { return StepFlops{}; };
   Promises (*promises)(const Place&) = [](const Place&) { return Promises{.split_invariant = true}; };

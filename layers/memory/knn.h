@@ -20,7 +20,7 @@ class KnnMemory final : public Memory {
  private:
   static constexpr int64_t kProbes = 64;  // tokens whose stored keys are compared with current ones
 
-  // knn_write.cpp: what memory holds, and what enters it.
+  // These are in knn_write.cpp: what memory stores, and what enters it.
 
   // Vectors [Hk, D] in a log, with a log of scales beside them when they are stored in 8 bits.
   struct Vectors {
@@ -34,9 +34,9 @@ class KnnMemory final : public Memory {
   void write(const Forward& f, const MixerTensors& mixer) const;
   void refresh(const Forward& f, const MixerTensors& mixer) const;
 
-  // knn_search.cpp: what is retrieved.
+  // These are in knn_search.cpp: what is retrieved.
 
-  // How many entries of each row may be retrieved; they are the newest ones.
+  // Returns how many entries of each row may be retrieved; they are the newest ones.
   std::vector<int32_t> readable(const StateView& state) const;
   ops::KnnMemory view(const StateView& state) const;
   struct Selected {
@@ -46,12 +46,12 @@ class KnnMemory final : public Memory {
   void select_inverted(const StateView& state, const Selected& to, const Tensor& q) const;
   // The share of an exact search's entries that are in index, for the first queries of the first row.
   double recall_of(const StateView& state, const Tensor& q, const Tensor& index) const;
-  // The entries that each query of a segment with carried state retrieves, i32 [R, T, H, K].
+  // Returns the entries that each query of a segment with carried state retrieves, i32 [R, T, H, K].
   Selected select(const Forward& f, const Tensor& q) const;
   Selected search(const Forward& f, const Tensor& q) const;
   void report_retrieved(const Forward& f, const MixerTensors& mixer, const Selected& selected) const;
 
-  // What the combination leaves for telemetry, when that is wanted.
+  // Holds the shares that the combination leaves for telemetry, when that is requested.
   struct Shares {
     Tensor joint;    // joint: wide [R, H, T]
     Tensor content;  // content_gate: [R T, H]

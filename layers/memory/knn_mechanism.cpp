@@ -38,8 +38,8 @@ int64_t reach(const Place& place, const TargetPlace& target) {
   if (knn.write == KnnWrite::never) return 0;
   const int64_t begin = target.position - target.t;
   const int64_t cached = evicts(place) ? std::min(begin, carried_by_mixer(place)) : 0;
-  const int64_t held = std::min(begin - cached, knn.carry.length * knn.stride);
-  return held / knn.stride < std::max<int64_t>(knn.least, 1) ? 0 : target.t + cached + held;
+  const int64_t in_memory = std::min(begin - cached, knn.carry.length * knn.stride);
+  return in_memory / knn.stride < std::max<int64_t>(knn.least, 1) ? 0 : target.t + cached + in_memory;
 }
 
 // Memory is searched forward only. How many entries a row holds is not known here: as many as fit.

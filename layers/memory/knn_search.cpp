@@ -36,11 +36,11 @@ void KnnMemory::select_inverted(const StateView& state, const Selected& to, cons
   const Tensor& index = to.index;
   const ops::KnnMemory memory = view(state);
   const int64_t tokens = q.dim(1);
-  const int64_t wanted = index.dim(3);
+  const int64_t top_k = index.dim(3);
   const int64_t group = mixer_.heads / mixer_.key_heads;
   const std::vector<int32_t> length = readable(state);
   std::vector<float> queries(static_cast<size_t>(tokens * group * mixer_.head_size));
-  std::vector<int32_t> found(static_cast<size_t>(tokens * group * wanted));
+  std::vector<int32_t> found(static_cast<size_t>(tokens * group * top_k));
   std::vector<float> scores(found.size());
   for (int64_t row = 0; row < state.rows(); ++row) {
     if (length[static_cast<size_t>(row)] == 0) {
@@ -61,12 +61,12 @@ void KnnMemory::select_inverted(const StateView& state, const Selected& to, cons
                       queries.begin() + (t * group + g) * mixer_.head_size);
         }
       }
-      lists.search(found.data(), scores.data(), queries.data(), tokens * group, wanted, config_.inverted.probes,
+      lists.search(found.data(), scores.data(), queries.data(), tokens * group, top_k, config_.inverted.probes,
                    read_entries(memory, row, key_head, written));
       for (int64_t t = 0; t < tokens; ++t) {
         for (int64_t g = 0; g < group; ++g) {
-          std::copy_n(found.begin() + (t * group + g) * wanted, wanted, index.data<int32_t>() + place(t, g) * wanted);
-          std::copy_n(scores.begin() + (t * group + g) * wanted, wanted, to.score.data<float>() + place(t, g) * wanted);
+          std::copy_n(found.begin() + (t * group + g) * top_k, top_k, index.data<int32_t>() + place(t, g) * top_k);
+          std::copy_n(scores.begin() + (t * group + g) * top_k, top_k, to.score.data<float>() + place(t, g) * top_k);
         }
       }
     }
@@ -80,9 +80,9 @@ double KnnMemory::recall_of(const StateView& state, const Tensor& q, const Tenso
   const Tensor exact = Tensor::empty({1, queries, index.dim(2), index.dim(3)}, DType::i32, q.device());
   const Tensor score = Tensor::empty(exact.shape(), wide_type(q.dtype()), q.device());
   ops::knn_search(exact, score, sample, view(state.block(0, 1)), ops::KnnSearch::exact);
-  const std::vector<int32_t> wanted = exact.to_vector<int32_t>();
+  const std::vector<int32_t> expected = exact.to_vector<int32_t>();
   const std::vector<int32_t> found = index.select(0, 0).slice(0, 0, queries).to_vector<int32_t>();
-  return recall(found.data(), wanted.data(), queries * index.dim(2), index.dim(3));
+  return recall(found.data(), expected.data(), queries * index.dim(2), index.dim(3));
 }
 
 KnnMemory::Selected KnnMemory::select(const Forward& f, const Tensor& q) const {

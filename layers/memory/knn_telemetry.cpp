@@ -22,7 +22,7 @@ double mean_of(const std::vector<double>& values) {
 
 }  // namespace
 
-// Of each head, over the tokens of the rows where it depends on them.
+// Reports the gate of each head, as a mean over tokens in the rows where it depends on them.
 void KnnMemory::observe_gate(const Forward& f, const Tensor& content) const {
   const std::vector<double> biases = values_on_host(gate_.value());
   const std::vector<double> of_tokens = content.defined() ? values_on_host(content) : std::vector<double>();
@@ -60,8 +60,8 @@ void KnnMemory::report_retrieved(const Forward& f, const MixerTensors& mixer, co
   const std::vector<double> q = values_on_host(mixer.q.value());
   const std::vector<double> scaled = values_on_host(mixer.scaled_q.value());
   const auto size = static_cast<size_t>(mixer_.head_size);
-  const auto wanted = static_cast<size_t>(selected.index.dim(3));
-  for (size_t query = 0; query < index.size() / wanted; ++query) {
+  const auto top_k = static_cast<size_t>(selected.index.dim(3));
+  for (size_t query = 0; query < index.size() / top_k; ++query) {
     const auto head = static_cast<int64_t>(query) % mixer_.heads;
     const int64_t at = static_cast<int64_t>(query) / mixer_.heads;
     if (!f.batch.has_token(at)) continue;
@@ -72,15 +72,15 @@ void KnnMemory::report_retrieved(const Forward& f, const MixerTensors& mixer, co
         std::inner_product(&q[query * size], &q[query * size] + size, &q[query * size], 1e-300);
     std::vector<Retrieval> reads;
     double sum = 0;
-    double most = -INFINITY;
-    for (size_t i = query * wanted; i < (query + 1) * wanted; ++i) {
-      if (index[i] >= 0) most = std::max(most, scale * score[i]);
+    double max_logit = -INFINITY;
+    for (size_t i = query * top_k; i < (query + 1) * top_k; ++i) {
+      if (index[i] >= 0) max_logit = std::max(max_logit, scale * score[i]);
     }
-    for (size_t i = query * wanted; i < (query + 1) * wanted; ++i) {
+    for (size_t i = query * top_k; i < (query + 1) * top_k; ++i) {
       if (index[i] < 0) continue;
       const int64_t number = f.state.written(entries_, row) - entries[static_cast<size_t>(row)] + index[i];
       const int64_t position = (number + 1) * config_.stride - 1;
-      reads.push_back({row, at % f.batch.length, head, position, position + 1, std::exp(scale * score[i] - most)});
+      reads.push_back({row, at % f.batch.length, head, position, position + 1, std::exp(scale * score[i] - max_logit)});
       sum += reads.back().weight;
     }
     for (Retrieval& read : reads) {

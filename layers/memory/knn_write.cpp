@@ -1,4 +1,4 @@
-// Writing: what the kNN memory holds of a row, and what a step adds to it.
+// Writing: the entries that the kNN memory stores of a row, and those that a step adds.
 #include <algorithm>
 #include <cmath>
 
@@ -47,10 +47,10 @@ void KnnMemory::store(const Vectors& vectors, const Tensor& values,
 
 void KnnMemory::write(const Forward& f, const MixerTensors& mixer) const {
   const StateView& state = f.state;
-  // With evict: what the cache of W tokens will no longer hold, of its own entries and the segment's all but the last
-  // W.
+  // With evict, memory gets the tokens that the cache of W tokens will no longer have: of its own entries and the
+  // segment's, all but the last W.
   const bool evicts = config_.write == KnnWrite::evict;
-  const int64_t most = evicts ? mixer.carried_most : 0;
+  const int64_t max_carried = evicts ? mixer.max_carried : 0;
   const int64_t stride = config_.stride;
   const std::vector<int64_t> none(static_cast<size_t>(state.rows()), 0);
   std::vector<int64_t> first = none, count = none, last = none, one = none;
@@ -59,12 +59,12 @@ void KnnMemory::write(const Forward& f, const MixerTensors& mixer) const {
     const Segment& segment = segments[s];
     if (!segment.last) continue;
     const auto row = static_cast<size_t>(segment.row);
-    const int64_t held = evicts ? mixer.carried_length[s] : 0;
-    const int64_t leaving = held + segment.count - most;
+    const int64_t cached = evicts ? mixer.carried_length[s] : 0;
+    const int64_t leaving = cached + segment.count - max_carried;
     // Every stride-th token of the document enters, however the document is cut.
-    const int64_t position = f.batch.position[static_cast<size_t>(f.batch.at(segment.row, segment.begin))] - held;
+    const int64_t position = f.batch.position[static_cast<size_t>(f.batch.at(segment.row, segment.begin))] - cached;
     const int64_t skipped = stride - 1 - ((position % stride) + stride) % stride;
-    first[row] = most + segment.begin - held + skipped;
+    first[row] = max_carried + segment.begin - cached + skipped;
     count[row] = leaving > skipped ? (leaving - skipped - 1) / stride + 1 : 0;
     last[row] = segment.begin + segment.count - 1;
     one[row] = 1;
@@ -73,10 +73,10 @@ void KnnMemory::write(const Forward& f, const MixerTensors& mixer) const {
   if (evicts) {
     const auto [keys, values] = mixer.carried();
     const auto joined = [&](const Tensor& older, const Tensor& newer) {
-      const Tensor both =
-          Tensor::empty({newer.dim(0), most + newer.dim(1), newer.dim(2), newer.dim(3)}, newer.dtype(), newer.device());
-      ops::copy(both.slice(1, 0, most), older);
-      ops::copy(both.slice(1, most, most + newer.dim(1)), newer);
+      const Tensor both = Tensor::empty({newer.dim(0), max_carried + newer.dim(1), newer.dim(2), newer.dim(3)},
+                                        newer.dtype(), newer.device());
+      ops::copy(both.slice(1, 0, max_carried), older);
+      ops::copy(both.slice(1, max_carried, max_carried + newer.dim(1)), newer);
       return both;
     };
     store(keys_, joined(keys, mixer.k.value()), append);
@@ -97,10 +97,10 @@ void KnnMemory::write(const Forward& f, const MixerTensors& mixer) const {
 void KnnMemory::refresh(const Forward& f, const MixerTensors& mixer) const {
   const StateView& state = f.state;
   std::vector<int64_t> first, count;
-  int64_t most = 0;
+  int64_t max_count = 0;
   for (int64_t row = 0; row < state.rows(); ++row) {
     const int64_t length = state.lengths(entries_)[static_cast<size_t>(row)];
-    const auto wanted = static_cast<int64_t>(std::ceil(config_.stale.refresh * static_cast<double>(length)));
+    const auto refreshed = static_cast<int64_t>(std::ceil(config_.stale.refresh * static_cast<double>(length)));
     // The run with the greatest age, and what follows it.
     int64_t at = 0;
     int64_t begin = 0;
@@ -113,11 +113,11 @@ void KnnMemory::refresh(const Forward& f, const MixerTensors& mixer) const {
       at += run.count;
     }
     first.push_back(begin);
-    count.push_back(std::min(wanted, length - begin));
-    most = std::max(most, count.back());
+    count.push_back(std::min(refreshed, length - begin));
+    max_count = std::max(max_count, count.back());
   }
-  if (most == 0) return;
-  const Tensor inputs = state.gather(inputs_, most, first, count);
+  if (max_count == 0) return;
+  const Tensor inputs = state.gather(inputs_, max_count, first, count);
   const auto [keys, values] = mixer.project(inputs);
   const auto replace = [&](LogId log, const Tensor& made) { state.replace(log, made, first, count); };
   store(keys_, keys, replace);

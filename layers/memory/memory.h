@@ -17,8 +17,8 @@ struct MixerShape {
   int64_t head_size;  // D
 };
 
-// What the attention mixer of the layer computed for the current segment. Queries and keys are normalised when qk_norm
-// is on, and never rotated: a rotary memory chooses its own positions.
+// Holds the tensors that the attention mixer of the layer computed for the current segment. Queries and keys are
+// normalised when qk_norm is on, and never rotated: a rotary memory chooses its own positions.
 struct MixerTensors {
   Variable z;         // [R, T, E]: the input of the mixer
   Variable q;         // [R, T, H, D]
@@ -32,7 +32,7 @@ struct MixerTensors {
   // W is 0 without a cache.
   std::function<std::pair<Tensor, Tensor>()> carried = {};
   std::vector<int64_t> carried_length = {};
-  int64_t carried_most = 0;  // W
+  int64_t max_carried = 0;  // W
   // Projects other inputs [R, N, E] to keys and values with the current weights.
   std::function<std::pair<Tensor, Tensor>(const Tensor& z)> project = {};
 };

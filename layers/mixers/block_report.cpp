@@ -12,12 +12,13 @@ namespace quire {
 
 namespace {
 
-// The places of a pass, on the host.
+// Holds the places of a pass on the host.
 class Places {
  public:
-  Places(const Forward& f, int64_t period, const BlockStore* store, const HeldBlocks& held, const KeyBlocks& blocks)
+  Places(const Forward& f, int64_t period, const BlockStore* store, const CarriedBlocks& carried,
+         const KeyBlocks& blocks)
       : period_(period),
-        held_(held),
+        carried_(carried),
         first_(blocks.first_on_host.to_vector<int32_t>()),
         slots_(store == nullptr ? 0 : store->slots(f.state)),
         begins_(f.batch.segment.size(), 0) {
@@ -28,21 +29,21 @@ class Places {
     }
   }
 
-  // The number, in its document, of a stored block or of a block of the pass.
+  // Returns the number, in its document, of a stored block or of a block of the pass.
   int64_t stored(int64_t row, int32_t slot) const {
     const auto r = static_cast<size_t>(row);
-    const int64_t age = (slot - row * slots_ - head_[r] + held_.length[r] + 2 * slots_) % slots_;
-    return held_.written[r] - held_.length[r] + age;
+    const int64_t age = (slot - row * slots_ - head_[r] + carried_.length[r] + 2 * slots_) % slots_;
+    return carried_.written[r] - carried_.length[r] + age;
   }
   int64_t of_pass(int64_t cell, int32_t block) const {
     return begin(cell) / period_ + block - first_[static_cast<size_t>(cell)];
   }
-  // Where the query's part of the document begins in this pass.
+  // Returns where the query's part of the document begins in this pass.
   int64_t begin(int64_t cell) const { return begins_[static_cast<size_t>(cell)]; }
 
  private:
   int64_t period_;
-  const HeldBlocks& held_;
+  const CarriedBlocks& carried_;
   std::vector<int32_t> first_;
   int64_t slots_;
   std::vector<int32_t> begins_;
@@ -55,11 +56,11 @@ struct Span {
   double lse;
 };
 
-void add_telemetry(const Forward& f, const std::string& name, const HeldBlocks& held,
+void add_telemetry(const Forward& f, const std::string& name, const CarriedBlocks& carried,
                    const std::set<std::pair<int64_t, int64_t>>& different, const std::map<int64_t, double>& back) {
   const auto rows = static_cast<double>(f.batch.rows);
   double stored = 0;
-  for (const int64_t length : held.length) stored += static_cast<double>(length) / rows;
+  for (const int64_t length : carried.length) stored += static_cast<double>(length) / rows;
   f.add_telemetry(name + ".stored", stored);
   f.add_telemetry(name + ".different", static_cast<double>(different.size()) / rows);
   double all = 0;
@@ -84,13 +85,13 @@ std::vector<BlockRead> stored_reads(const Tensor& q, const ops::StoredAttentionI
 }
 
 void report_blocks(const Forward& f, const std::string& name, int64_t period, const BlockStore* store,
-                   const HeldBlocks& held, const KeyBlocks& blocks, const std::vector<BlockRead>& reads) {
+                   const CarriedBlocks& carried, const KeyBlocks& blocks, const std::vector<BlockRead>& reads) {
   if (!f.wants_telemetry() && !f.wants_retrievals()) return;
   if (reads.empty()) {
-    if (f.wants_telemetry()) add_telemetry(f, name, held, {}, {});
+    if (f.wants_telemetry()) add_telemetry(f, name, carried, {}, {});
     return;
   }
-  const Places places(f, period, store, held, blocks);
+  const Places places(f, period, store, carried, blocks);
   const Tensor& some = reads.front().lse;
   const int64_t heads = some.dim(1), tokens = some.dim(2);
   std::vector<std::vector<double>> sums;
@@ -105,7 +106,7 @@ void report_blocks(const Forward& f, const std::string& name, int64_t period, co
     const int64_t cell = query / heads, row = cell / tokens, head = query % heads;
     if (!f.batch.has_token(cell)) continue;
     std::vector<Span> spans;
-    double most = -INFINITY;
+    double max_lse = -INFINITY;
     for (size_t n = 0; n < reads.size(); ++n) {
       const int32_t which = numbers[n][static_cast<size_t>(query)];
       if (which < 0) continue;
@@ -117,12 +118,12 @@ void report_blocks(const Forward& f, const std::string& name, int64_t period, co
                                 : std::max(number * period, std::min(places.begin(cell), (number + 1) * period - 1));
       spans.push_back(
           {begin, (number + 1) * period, sums[n][static_cast<size_t>((row * heads + head) * tokens + cell % tokens)]});
-      most = std::max(most, spans.back().lse);
+      max_lse = std::max(max_lse, spans.back().lse);
     }
     double sum = 0;
-    for (const Span& span : spans) sum += std::exp(span.lse - most);
+    for (const Span& span : spans) sum += std::exp(span.lse - max_lse);
     for (const Span& span : spans) {
-      const double weight = std::exp(span.lse - most) / sum;
+      const double weight = std::exp(span.lse - max_lse) / sum;
       if (f.wants_retrievals()) {
         f.add_retrieval(name, {row, cell % tokens, head, span.begin, span.end, weight});
       }
@@ -130,7 +131,7 @@ void report_blocks(const Forward& f, const std::string& name, int64_t period, co
       back[static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(blocks_back, 1))))] += weight;
     }
   }
-  if (f.wants_telemetry()) add_telemetry(f, name, held, different, back);
+  if (f.wants_telemetry()) add_telemetry(f, name, carried, different, back);
 }
 
 }  // namespace quire

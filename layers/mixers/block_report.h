@@ -1,4 +1,5 @@
-// What the queries of a pass have read of earlier blocks: for later traces and for telemetry (layers/pass/retrieval.h).
+// Reports what the queries of a pass have read of earlier blocks, for later traces and for telemetry
+// (layers/retrieval.h).
 #pragma once
 
 #include <string>
@@ -17,13 +18,13 @@ struct BlockRead {
   Tensor block;  // i32 [R, T, H, 1]: the number of a block of the pass
 };
 
-// What queries read of each stored block that they have chosen. slot: of these blocks in the store.
+// Returns what queries read of each stored block that they have chosen. `slot` is that of these blocks in the store.
 std::vector<BlockRead> stored_reads(const Tensor& q, const ops::StoredAttentionInputs& settings, const Tensor& slot);
 
 // Reports what was read, and as telemetry: NAME.stored, the mean number of blocks that a row stores;
 // NAME.different, the mean number of stored blocks that some query of a row reads; NAME.back.N, the share of what is
 // read that lies N to 2 N - 1 blocks before the block of the query, for N = 1, 2, 4, ... store may be null.
 void report_blocks(const Forward& f, const std::string& name, int64_t period, const BlockStore* store,
-                   const HeldBlocks& held, const KeyBlocks& blocks, const std::vector<BlockRead>& reads);
+                   const CarriedBlocks& carried, const KeyBlocks& blocks, const std::vector<BlockRead>& reads);
 
 }  // namespace quire

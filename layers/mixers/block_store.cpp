@@ -49,22 +49,22 @@ BlockStore::BlockStore(const Scope& scope, const BlockStoreOptions& options) : n
   summaries_ = scope.state_log(index_, "keys", {heads, options.size});
 }
 
-std::pair<Variable, Variable> BlockStore::behind_tails(Tape& tape, const StateView& state, const HeldBlocks& held,
+std::pair<Variable, Variable> BlockStore::behind_tails(Tape& tape, const StateView& state, const CarriedBlocks& carried,
                                                        const Variable& keys, const Variable& values) const {
-  if (held.most_tail == 0) return {keys, values};
+  if (carried.max_tail == 0) return {keys, values};
   const std::vector<int64_t> lengths = state.lengths(tail_);
   std::vector<int64_t> first;
-  for (size_t row = 0; row < lengths.size(); ++row) first.push_back(lengths[row] - held.tail[row]);
+  for (size_t row = 0; row < lengths.size(); ++row) first.push_back(lengths[row] - carried.tail[row]);
   const auto behind = [&](LogId log, const Variable& x) {
-    const Tensor tail = state.gather(log, held.most_tail, first, held.tail);
+    const Tensor tail = state.gather(log, carried.max_tail, first, carried.tail);
     return concatenate(tape, std::vector{Variable::constant(tail), x}, 1);
   };
   return {behind(tail_keys_, keys), behind(tail_values_, values)};
 }
 
-Tensor BlockStore::summaries(const StateView& state, const HeldBlocks& held) const {
-  const std::vector<int64_t> first(held.length.size(), 0);
-  return state.gather(summaries_, held.most, first, held.length);
+Tensor BlockStore::summaries(const StateView& state, const CarriedBlocks& carried) const {
+  const std::vector<int64_t> first(carried.length.size(), 0);
+  return state.gather(summaries_, carried.max_length, first, carried.length);
 }
 
 void BlockStore::forget_pages(const StateView& state) const {
@@ -73,15 +73,15 @@ void BlockStore::forget_pages(const StateView& state) const {
   state.forget_pages(values_);
 }
 
-void BlockStore::write(const Forward& f, const HeldBlocks& held, const Tensor& new_keys,
+void BlockStore::write(const Forward& f, const CarriedBlocks& carried, const Tensor& new_keys,
                        const Tensor& new_values) const {
   const StateView& state = f.state;
   Tape tape(false);
   const auto [all_keys, all_values] =
-      behind_tails(tape, state, held, Variable::constant(new_keys), Variable::constant(new_values));
+      behind_tails(tape, state, carried, Variable::constant(new_keys), Variable::constant(new_values));
   const Tensor& keys = all_keys.value();
   const Tensor& values = all_values.value();
-  const int64_t before = held.most_tail;
+  const int64_t before = carried.max_tail;
   std::vector<int64_t> begin, count;         // of the blocks: their first key, and how many there are
   std::vector<int64_t> first_token, tokens;  // of the row's last document
   for (int64_t row = 0; row < state.rows(); ++row) {
@@ -89,9 +89,9 @@ void BlockStore::write(const Forward& f, const HeldBlocks& held, const Tensor& n
     const auto r = static_cast<size_t>(row);
     const int64_t position =
         segment.count == 0 ? 0 : f.batch.position[static_cast<size_t>(f.batch.at(row, segment.begin))];
-    // Where the first block begins that is known from its beginning on.
+    // Returns where the first block begins that is known from its beginning on.
     const int64_t first_whole =
-        segment.carried ? std::max(position - held.tail[r], held.first[r] * options_.period) : position;
+        segment.carried ? std::max(position - carried.tail[r], carried.first[r] * options_.period) : position;
     begin.push_back(before + segment.begin + first_whole - position);
     count.push_back(std::max<int64_t>(0, (position + segment.count - first_whole) / options_.period));
     first_token.push_back(before + segment.begin);
@@ -100,24 +100,24 @@ void BlockStore::write(const Forward& f, const HeldBlocks& held, const Tensor& n
   state.append(tail_keys_, keys, first_token, tokens);
   state.append(tail_values_, values, first_token, tokens);
   // Also rows that add nothing are told of: a document that begins in them ends what they hold.
-  const int64_t most = std::max<int64_t>(1, *std::max_element(count.begin(), count.end()));
+  const int64_t max_new = std::max<int64_t>(1, *std::max_element(count.begin(), count.end()));
   std::vector<int64_t> numbers{options_.period};
   numbers.insert(numbers.end(), begin.begin(), begin.end());
   numbers.insert(numbers.end(), count.begin(), count.end());
   const Tensor index = f.table("blocks.written", numbers, [&] {
     std::vector<int32_t> places;
     for (size_t row = 0; row < begin.size(); ++row) {
-      for (int64_t n = 0; n < most * options_.period; ++n) {
+      for (int64_t n = 0; n < max_new * options_.period; ++n) {
         places.push_back(n < count[row] * options_.period ? static_cast<int32_t>(begin[row] + n) : -1);
       }
     }
-    return Tensor::from(places, {state.rows(), most * options_.period}, state.device());
+    return Tensor::from(places, {state.rows(), max_new * options_.period}, state.device());
   });
   const std::vector<int64_t> first(begin.size(), 0);
   const Tensor key_blocks = blocks_at(keys, index, options_.period);
   state.append(keys_, key_blocks, first, count);
   state.append(values_, blocks_at(values, index, options_.period), first, count);
-  const Shape by_block{state.rows(), most, options_.key_heads, options_.size};
+  const Shape by_block{state.rows(), max_new, options_.key_heads, options_.size};
   const Tensor summary = Tensor::empty(by_block, keys.dtype(), keys.device());
   if (options_.landmarks) {
     ops::copy(summary, key_blocks.select(2, options_.period - 1));

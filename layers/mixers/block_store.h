@@ -1,14 +1,14 @@
-// What a layer carries of its document in whole blocks, and of the block that the document has begun: keys, values and
-// a key that stands for each block when blocks are chosen. Keys are rotated by their places within their blocks, so
-// that a block can be put at any position later by rotating queries (kernels/block_attention.h).
+// Stores what a layer carries of its document: whole blocks, and the block that the document has begun. These are keys,
+// values and, when blocks are chosen, a key that stands for each block. Keys are rotated by their places within their
+// blocks, so that a block can be put at any position later by rotating queries (kernels/block_attention.h).
 #pragma once
 
 #include <optional>
 #include <vector>
 
 #include "layers/parameters/scope.h"
+#include "layers/pass/carried_blocks.h"
 #include "layers/pass/fetched_entries.h"
-#include "layers/pass/held_blocks.h"
 #include "layers/position/position_tables.h"
 
 namespace quire {
@@ -24,36 +24,37 @@ struct BlockStoreOptions {
   bool landmarks = false;  // the last key of a block stands for it; otherwise the mean of its keys
 };
 
-// Keys or values [R, S, Hk, D] at the places index i32 [R, N L], -1 for zeros: [R, N, L, Hk, D].
+// Returns keys or values [R, S, Hk, D] at the places index i32 [R, N L], -1 for zeros: [R, N, L, Hk, D].
 Tensor blocks_at(const Tensor& lines, const Tensor& index, int64_t length);
 // The n-th of what queries have chosen, of i32 [R, T, H, K]: i32 [R, T, H, 1].
 Tensor one_of(const Tensor& chosen, int64_t n);
-// [R, H, T, N]: scale times the products of queries [R, T, H, D] with the keys [R, N, Hk, D] that stand for blocks.
+// Returns [R, H, T, N]: scale times the products of queries [R, T, H, D] with the keys [R, N, Hk, D] that stand for
+// blocks.
 Tensor block_scores(const Tensor& q, const Tensor& keys, double scale);
 
 class BlockStore {
  public:
   BlockStore(const Scope& scope, const BlockStoreOptions& options);
 
-  HeldBlocks held(const Forward& f) const { return held_blocks(f, options_.period, tail_, blocks_, name_); }
+  CarriedBlocks carried(const Forward& f) const { return carried_blocks(f, options_.period, tail_, blocks_, name_); }
   // keys, values [R, T, Hk, ..] behind those of the begun blocks, which are constant and stand at the end of the first
-  // most_tail places of each row.
-  std::pair<Variable, Variable> behind_tails(Tape& tape, const StateView& state, const HeldBlocks& held,
+  // max_tail places of each row.
+  std::pair<Variable, Variable> behind_tails(Tape& tape, const StateView& state, const CarriedBlocks& carried,
                                              const Variable& keys, const Variable& values) const;
-  // The keys that stand for the blocks, [R, most, Hk, D], oldest first, at the end of each row.
-  Tensor summaries(const StateView& state, const HeldBlocks& held) const;
+  // Returns the keys that stand for the blocks, [R, max_length, Hk, D], oldest first, at the end of each row.
+  Tensor summaries(const StateView& state, const CarriedBlocks& carried) const;
 
   // Keys and values [N, L, Hk, ..] of stored blocks, which are chosen by slot.
   FetchedEntries fetch(const StateView& state, const Tensor& slot) const {
     return fetch_entries(state, {keys_, values_}, slot);
   }
-  // Where a row's next block goes.
+  // Returns where a row's next block goes.
   Tensor head(const StateView& state) const { return state.ring_head(blocks_); }
   int64_t slots(const StateView& state) const { return state.stored_ring(keys_).dim(1); }
   void forget_pages(const StateView& state) const;
 
   // Queues what the step adds: keys [R, T, Hk, D], rotated by their places within their blocks, and values.
-  void write(const Forward& f, const HeldBlocks& held, const Tensor& keys, const Tensor& values) const;
+  void write(const Forward& f, const CarriedBlocks& carried, const Tensor& keys, const Tensor& values) const;
 
   int64_t period() const { return options_.period; }
 

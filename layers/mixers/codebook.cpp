@@ -98,10 +98,10 @@ void Codebook::update(const Tensor& control) {
 
 void Codebook::report(Telemetry& telemetry) const {
   const std::vector<double> averages = values_on_host(count_->value);
-  const auto [least, most] = std::minmax_element(averages.begin(), averages.end());
+  const auto [smallest, largest] = std::minmax_element(averages.begin(), averages.end());
   const auto dead = std::count_if(averages.begin(), averages.end(), [](double count) { return count < 1; });
   if (step_counts_.defined()) {
-    // Over the codewords of a head: the mean over heads.
+    // Averages over the codewords of a head; the mean is that over heads.
     const std::vector<double> counts = values_on_host(step_counts_);
     double perplexity = 0;
     for (int64_t h = 0; h < heads_; ++h) {
@@ -117,8 +117,8 @@ void Codebook::report(Telemetry& telemetry) const {
     telemetry.emplace_back(name_ + ".perplexity", perplexity);
   }
   telemetry.emplace_back(name_ + ".dead", static_cast<double>(dead));
-  telemetry.emplace_back(name_ + ".least_count", *least);
-  telemetry.emplace_back(name_ + ".largest_count", *most);
+  telemetry.emplace_back(name_ + ".least_count", *smallest);
+  telemetry.emplace_back(name_ + ".largest_count", *largest);
 }
 
 }  // namespace quire

@@ -23,8 +23,8 @@ class Codebook final : public Learner {
   std::vector<Tensor> sums() const override;
   void update(const Tensor& control) override;
 
-  // Of the last step: the perplexity of the use of codewords, how many have an average count below 1, and the extremes
-  // of that count. Reads from the device.
+  // Reports, for the last step, the perplexity of the use of codewords, how many have an average count below 1, and the
+  // extremes of that count. It reads from the device.
   void report(Telemetry& telemetry) const override;
 
  private:

@@ -20,12 +20,12 @@ class HeadRotation {
   bool is_on() const { return on_; }
   bool interleaved() const { return rope_.layout == RopeLayout::interleaved; }
 
-  // x [R, N, heads, D] rotated by positions i32 [R, N] from `least` to most - 1; x itself without rotary positions.
-  Variable by_positions(Tape& tape, const Variable& x, const Tensor& positions, int64_t most, int64_t least = 0) const {
+  // x [R, N, heads, D] rotated by positions i32 [R, N] from `begin` to end - 1; x itself without rotary positions.
+  Variable by_positions(Tape& tape, const Variable& x, const Tensor& positions, int64_t end, int64_t begin = 0) const {
     if (!on_) return x;
     ops::RotaryInputs settings;
-    settings.table = table(-least, most, 1, x.value());
-    settings.origin = -least;
+    settings.table = table(-begin, end, 1, x.value());
+    settings.origin = -begin;
     settings.position = positions;
     settings.interleaved = interleaved();
     return rotary(tape, x, settings);
@@ -41,9 +41,9 @@ class HeadRotation {
     settings.interleaved = interleaved();
     ops::rotary(x, settings);
   }
-  // Row n: the rotation by n blocks, for n up to `farthest` at least.
+  // Row n is the rotation by n blocks, for n up to `farthest` at least.
   Tensor turns(int64_t farthest, const Tensor& like) const {
-    // Few sizes, while documents grow.
+    // Few sizes occur while documents grow.
     const auto entries = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(farthest + 1)));
     return table(0, entries, period_, like);
   }

@@ -1,4 +1,4 @@
-// How the keys of a pass are cut into blocks of a document, for kernels/block_attention.h.
+// Cuts the keys of a pass into blocks of a document, for kernels/block_attention.h.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Which stored blocks the queries of landmark attention read, and where these are put.
+// Chooses the stored blocks that queries of landmark attention read, and the positions where these are put.
 #include <algorithm>
 
 #include "autograd/functions/axis.h"
@@ -32,35 +32,36 @@ Tensor repeated(const Tensor& x, const Shape& shape) {
 
 }  // namespace
 
-std::vector<int64_t> LandmarkHeads::blocks_before(const HeldBlocks& held) const {
+std::vector<int64_t> LandmarkHeads::blocks_before(const CarriedBlocks& carried) const {
   const bool stingy = config_.positions == BlockPositions::stingy;
   std::vector<int64_t> before;
-  for (size_t row = 0; row < held.written.size(); ++row) {
-    before.push_back(stingy ? std::min(held.written[row], config_.top_k + 1) : held.length[row]);
+  for (size_t row = 0; row < carried.written.size(); ++row) {
+    before.push_back(stingy ? std::min(carried.written[row], config_.top_k + 1) : carried.length[row]);
   }
   return before;
 }
 
-// Blocks by number, 0 is the oldest of held.most: i32 [R, T, H, K]. landmarks [R, N, Hk, D] at the end of each row.
-Tensor LandmarkHeads::best_blocks(const Forward& f, const HeldBlocks& held, const Tensor& q,
+// Returns blocks by number, where 0 is the oldest of carried.max_length: i32 [R, T, H, K]. landmarks [R, N, Hk, D] are
+// at the end of each row.
+Tensor LandmarkHeads::best_blocks(const Forward& f, const CarriedBlocks& carried, const Tensor& q,
                                   const Tensor& landmarks) const {
   const int64_t rows = q.dim(0), tokens = q.dim(1), count = landmarks.dim(1);
-  const int64_t wanted = std::min(config_.top_k, count);
-  const Shape chosen{rows, tokens, shape_.heads, wanted};
+  const int64_t chosen_count = std::min(config_.top_k, count);
+  const Shape chosen{rows, tokens, shape_.heads, chosen_count};
   Tape tape(false);
   Variable scores = Variable::constant(block_scores(q, landmarks, scale_));
   const auto mask_of = [&](const char* name, const Shape& shape, const auto& kept) {
-    return f.table(name, held.length, [&] {
+    return f.table(name, carried.length, [&] {
       std::vector<uint8_t> mask;
       for (int64_t i = 0; i < shape.numel(); ++i) mask.push_back(kept(i) ? 1 : 0);
       return Tensor::from(mask, shape, f.state.device());
     });
   };
   const Tensor exists = mask_of("landmark.exists", {rows, 1, 1, count}, [&](int64_t i) {
-    return i % count >= count - held.length[static_cast<size_t>(i / count)];
+    return i % count >= count - carried.length[static_cast<size_t>(i / count)];
   });
   const Tensor reads = mask_of("landmark.reads", {rows, 1, tokens, 1}, [&](int64_t i) {
-    return f.batch.segment[static_cast<size_t>(i)] == 0 && held.length[static_cast<size_t>(i / tokens)] > 0;
+    return f.batch.segment[static_cast<size_t>(i)] == 0 && carried.length[static_cast<size_t>(i / tokens)] > 0;
   });
   if (config_.compare == BlockComparison::shares) scores = softmax(tape, scores, exists);
   const Tensor none = Tensor::zeros({1}, scores.value().dtype(), q.device());
@@ -68,38 +69,38 @@ Tensor LandmarkHeads::best_blocks(const Forward& f, const HeldBlocks& held, cons
   const Tensor comparable =
       select(tape, reads, scores, broadcast(tape, reshape(tape, lowest, {1, 1, 1, 1}), {1, 1, 1, 1})).value();
   if (config_.selection == BlockSelection::token) {
-    const Tensor best = top_k(largest(comparable, 1), wanted, exists);  // [R, 1, T, K]
+    const Tensor best = top_k(largest(comparable, 1), chosen_count, exists);  // [R, 1, T, K]
     return repeated(best.permute(std::vector<int>{0, 2, 1, 3}), chosen);
   }
-  const Tensor best = top_k(largest(comparable, 2), wanted, exists);  // [R, H, 1, K]
+  const Tensor best = top_k(largest(comparable, 2), chosen_count, exists);  // [R, H, 1, K]
   return repeated(best.permute(std::vector<int>{0, 2, 1, 3}), chosen);
 }
 
-LandmarkHeads::Chosen LandmarkHeads::choose(const Forward& f, const HeldBlocks& held, const Tensor& q) const {
+LandmarkHeads::Chosen LandmarkHeads::choose(const Forward& f, const CarriedBlocks& carried, const Tensor& q) const {
   const int64_t rows = q.dim(0);
   const Device device = q.device();
   const bool stingy = config_.positions == BlockPositions::stingy;
-  const std::vector<int64_t> before = blocks_before(held);
-  // Landmarks as they look from the current block.
-  Tensor landmarks = store_->summaries(f.state, held);
+  const std::vector<int64_t> before = blocks_before(carried);
+  // Landmarks are rotated as seen from the current block.
+  Tensor landmarks = store_->summaries(f.state, carried);
   if (rotation_.is_on()) {
     std::vector<int64_t> numbers{stingy ? 1 : 0};
-    numbers.insert(numbers.end(), held.length.begin(), held.length.end());
+    numbers.insert(numbers.end(), carried.length.begin(), carried.length.end());
     numbers.insert(numbers.end(), before.begin(), before.end());
     const Tensor back = f.table("landmark.blocks_back", numbers, [&] {
       std::vector<int32_t> blocks;
-      for (size_t row = 0; row < held.length.size(); ++row) {
-        for (int64_t n = held.most; n > 0; --n) {
+      for (size_t row = 0; row < carried.length.size(); ++row) {
+        for (int64_t n = carried.max_length; n > 0; --n) {
           blocks.push_back(static_cast<int32_t>(stingy ? std::min(n, before[row]) : n));
         }
       }
-      return Tensor::from(blocks, {rows, held.most}, device);
+      return Tensor::from(blocks, {rows, carried.max_length}, device);
     });
-    rotation_.blocks_back(landmarks, back, stingy ? config_.top_k + 1 : held.most);
+    rotation_.blocks_back(landmarks, back, stingy ? config_.top_k + 1 : carried.max_length);
   }
 
-  const int64_t wanted = std::min(config_.top_k, held.most);
-  const Shape shape{rows, q.dim(1), shape_.heads, wanted};
+  const int64_t chosen_count = std::min(config_.top_k, carried.max_length);
+  const Shape shape{rows, q.dim(1), shape_.heads, chosen_count};
   ops::BlockPlacing placing;
   if (config_.selection == BlockSelection::token_and_head) {
     placing.index = Tensor::empty(shape, DType::i32, device);
@@ -107,20 +108,20 @@ LandmarkHeads::Chosen LandmarkHeads::choose(const Forward& f, const HeldBlocks& 
     ops::KnnMemory memory;
     memory.keys = landmarks;
     memory.head = Tensor::zeros({rows}, DType::i32, device);
-    memory.length = by_row(held.length, device);
+    memory.length = by_row(carried.length, device);
     ops::knn_search(placing.index, score, q, memory, ops::KnnSearch::exact);
     placing.first = Tensor::zeros({rows}, DType::i32, device);
   } else {
-    placing.index = best_blocks(f, held, q, landmarks);
+    placing.index = best_blocks(f, carried, q, landmarks);
     std::vector<int64_t> oldest;
-    for (const int64_t length : held.length) oldest.push_back(held.most - length);
+    for (const int64_t length : carried.length) oldest.push_back(carried.max_length - length);
     placing.first = by_row(oldest, device);
   }
   if (const Tensor readers = carried_mask(f); readers.defined()) ops::drop_entries(placing.index, readers);
   placing.head = store_->head(f.state);
-  placing.length = by_row(held.length, device);
+  placing.length = by_row(carried.length, device);
   placing.slots = store_->slots(f.state);
-  placing.stored = held.most;
+  placing.stored = carried.max_length;
   if (stingy) placing.places = by_row(before, device);
   Chosen chosen{Tensor::empty(shape, DType::i32, device), Tensor::empty(shape, DType::i32, device), {}};
   ops::place_blocks(chosen.slot, chosen.turn, Tensor::empty(shape, DType::i32, device), placing);

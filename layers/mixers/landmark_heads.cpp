@@ -40,17 +40,17 @@ LandmarkHeads::LandmarkHeads(const Scope& scope, const LandmarkConfig& config, c
 Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, const Variable& keys,
                                    const Variable& values) const {
   Tape& tape = f.tape;
-  const HeldBlocks held = store_ ? store_->held(f) : HeldBlocks{};
+  const CarriedBlocks carried = store_ ? store_->carried(f) : CarriedBlocks{};
   BlockCut cut = cut_;
   if (!f.training) {
     cut.jump = 1;
     cut.controlled = 0;
   }
-  const KeyBlocks blocks = key_blocks(f, cut, held.tail);
+  const KeyBlocks blocks = key_blocks(f, cut, carried.tail);
   const Variable q = rotation_.by_positions(tape, queries, blocks.query_position, blocks.positions);
   Variable k = rotation_.by_positions(tape, keys, blocks.query_position, blocks.positions);
   Variable v = values;
-  if (store_) std::tie(k, v) = store_->behind_tails(tape, f.state, held, k, v);
+  if (store_) std::tie(k, v) = store_->behind_tails(tape, f.state, carried, k, v);
 
   ops::BlockAttentionInputs settings;
   settings.block = blocks.block;
@@ -64,10 +64,10 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, co
   settings.scope = scope_;
   settings.first_row = f.batch.first_row;
   std::optional<Chosen> chosen;  // early, since its blocks may have to come from host memory
-  if (held.most > 0 && config_.top_k > 0) chosen = choose(f, held, q.value());
+  if (carried.max_length > 0 && config_.top_k > 0) chosen = choose(f, carried, q.value());
   const BlockAttention free = block_attention(tape, q, k, v, settings);
   if (store_ && !chosen) {
-    report_blocks(f, name_, cut_.period, &*store_, held, blocks, {});
+    report_blocks(f, name_, cut_.period, &*store_, carried, blocks, {});
   }
   std::optional<BlockAttention> others;
   if (blocks.controlled.defined()) {
@@ -76,12 +76,12 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, co
     others = block_attention(tape, q, k, v, settings);
   }
   if (chosen) {
-    const BlockAttention read = stored(f, held, blocks, q, *chosen);
+    const BlockAttention read = stored(f, carried, blocks, q, *chosen);
     others = others ? join(tape, *others, read) : read;
   }
   Variable mixed = free.out;
   if (context_miss_.defined()) {
-    mixed = controlled(f, free, others, held, q);
+    mixed = controlled(f, free, others, carried, q);
   } else if (others) {
     mixed = join(tape, free, *others).out;
   }
@@ -89,12 +89,12 @@ Variable LandmarkHeads::operator()(const Forward& f, const Variable& queries, co
     Tape unrecorded(false);
     const Variable by_place =
         rotation_.by_positions(unrecorded, Variable::constant(keys.value()), blocks.place, cut_.period);
-    store_->write(f, held, by_place.value(), values.value());
+    store_->write(f, carried, by_place.value(), values.value());
   }
   return mixed;
 }
 
-BlockAttention LandmarkHeads::stored(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks,
+BlockAttention LandmarkHeads::stored(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks,
                                      const Variable& q, const Chosen& chosen) const {
   await_fetched(f.state.device());
   ops::StoredAttentionInputs settings;
@@ -105,24 +105,24 @@ BlockAttention LandmarkHeads::stored(const Forward& f, const HeldBlocks& held, c
   settings.scale = scale_;
   settings.landmarks = true;
   if (rotation_.is_on()) {
-    const int64_t farthest = config_.positions == BlockPositions::stingy ? config_.top_k + 1 : held.most;
+    const int64_t farthest = config_.positions == BlockPositions::stingy ? config_.top_k + 1 : carried.max_length;
     settings.table = rotation_.turns(farthest, q.value());
     settings.interleaved = rotation_.interleaved();
   }
   const BlockAttention read = stored_attention(f.tape, q, settings);
   if (f.wants_telemetry() || f.wants_retrievals()) {
-    report_blocks(f, name_, cut_.period, &*store_, held, blocks, stored_reads(q.value(), settings, chosen.slot));
+    report_blocks(f, name_, cut_.period, &*store_, carried, blocks, stored_reads(q.value(), settings, chosen.slot));
   }
   store_->forget_pages(f.state);
   return read;
 }
 
 // The token stands before the oldest block that a query could read: at position -1 where it has nothing stored.
-Variable LandmarkHeads::context_miss_logit(const Forward& f, const HeldBlocks& held, const Variable& q) const {
+Variable LandmarkHeads::context_miss_logit(const Forward& f, const CarriedBlocks& carried, const Variable& q) const {
   Tape& tape = f.tape;
   const int64_t rows = q.dim(0), tokens = q.dim(1), key_heads = shape_.key_heads;
   std::vector<int64_t> before =
-      held.length.empty() ? std::vector<int64_t>(static_cast<size_t>(rows), 0) : blocks_before(held);
+      carried.length.empty() ? std::vector<int64_t>(static_cast<size_t>(rows), 0) : blocks_before(carried);
   const Tensor positions = f.table("landmark.context_miss", before, [&] {
     std::vector<int32_t> of_tokens;
     for (int64_t cell = 0; cell < rows * tokens; ++cell) {
@@ -143,10 +143,10 @@ Variable LandmarkHeads::context_miss_logit(const Forward& f, const HeldBlocks& h
 }
 
 Variable LandmarkHeads::controlled(const Forward& f, const BlockAttention& free,
-                                   const std::optional<BlockAttention>& others, const HeldBlocks& held,
+                                   const std::optional<BlockAttention>& others, const CarriedBlocks& carried,
                                    const Variable& q) const {
   Tape& tape = f.tape;
-  const ContextMiss miss = quire::context_miss(tape, free, context_miss_logit(f, held, q));
+  const ContextMiss miss = quire::context_miss(tape, free, context_miss_logit(f, carried, q));
   const Variable own = multiply(tape, free.out, miss.kept);
   if (!others) return own;
   Variable share = miss.share;

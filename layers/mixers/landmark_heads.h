@@ -25,22 +25,22 @@ class LandmarkHeads {
   Variable operator()(const Forward& f, const Variable& q, const Variable& k, const Variable& v) const;
 
  private:
-  // How many blocks stand before the current one of each row, where blocks are put.
-  std::vector<int64_t> blocks_before(const HeldBlocks& held) const;
+  // Returns how many blocks stand before the current one of each row, where blocks are put.
+  std::vector<int64_t> blocks_before(const CarriedBlocks& carried) const;
   // The stored blocks that queries read: q is rotated by the position in the row's current block.
   struct Chosen {
     Tensor slot, turn;  // i32 [R, T, H, K]
     FetchedEntries blocks;
   };
-  Chosen choose(const Forward& f, const HeldBlocks& held, const Tensor& q) const;
-  Tensor best_blocks(const Forward& f, const HeldBlocks& held, const Tensor& q, const Tensor& landmarks) const;
-  BlockAttention stored(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, const Variable& q,
+  Chosen choose(const Forward& f, const CarriedBlocks& carried, const Tensor& q) const;
+  Tensor best_blocks(const Forward& f, const CarriedBlocks& carried, const Tensor& q, const Tensor& landmarks) const;
+  BlockAttention stored(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks, const Variable& q,
                         const Chosen& chosen) const;
-  // The logit of the context-miss token, [R, T, H, 1].
-  Variable context_miss_logit(const Forward& f, const HeldBlocks& held, const Variable& q) const;
-  // What queries see freely, and what the context-miss token controls, if there is any.
+  // Returns the logit of the context-miss token, [R, T, H, 1].
+  Variable context_miss_logit(const Forward& f, const CarriedBlocks& carried, const Variable& q) const;
+  // Combines what queries see freely with what the context-miss token controls, if there is any.
   Variable controlled(const Forward& f, const BlockAttention& free, const std::optional<BlockAttention>& others,
-                      const HeldBlocks& held, const Variable& q) const;
+                      const CarriedBlocks& carried, const Variable& q) const;
 
   std::string name_;
   uint32_t scope_;

@@ -14,9 +14,9 @@ namespace quire {
 namespace {
 
 // All numbers that the blocks of a pass depend on.
-std::vector<int64_t> numbers_of(const HeldBlocks& held, std::vector<int64_t> numbers) {
-  numbers.insert(numbers.end(), held.tail.begin(), held.tail.end());
-  numbers.insert(numbers.end(), held.length.begin(), held.length.end());
+std::vector<int64_t> numbers_of(const CarriedBlocks& carried, std::vector<int64_t> numbers) {
+  numbers.insert(numbers.end(), carried.tail.begin(), carried.tail.end());
+  numbers.insert(numbers.end(), carried.length.begin(), carried.length.end());
   return numbers;
 }
 
@@ -43,14 +43,14 @@ MobaHeads::MobaHeads(const Scope& scope, const MobaConfig& config, const HeadSha
 Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const Variable& keys,
                                const Variable& values) const {
   Tape& tape = f.tape;
-  const HeldBlocks held = store_ ? store_->held(f) : HeldBlocks{};
-  const KeyBlocks blocks = key_blocks(f, {.period = config_.block}, held.tail);
+  const CarriedBlocks carried = store_ ? store_->carried(f) : CarriedBlocks{};
+  const KeyBlocks blocks = key_blocks(f, {.period = config_.block}, carried.tail);
   const Variable q = rotation_.by_positions(tape, queries, blocks.query_position, blocks.positions);
   Variable k = rotation_.by_positions(tape, keys, blocks.query_position, blocks.positions);
   Variable v = values;
-  if (store_) std::tie(k, v) = store_->behind_tails(tape, f.state, held, k, v);
+  if (store_) std::tie(k, v) = store_->behind_tails(tape, f.state, carried, k, v);
 
-  const Chosen chosen = choose(f, held, blocks, q.value(), k.value());
+  const Chosen chosen = choose(f, carried, blocks, q.value(), k.value());
   ops::BlockAttentionInputs settings;
   settings.block = blocks.block;
   settings.first = blocks.first;
@@ -60,7 +60,7 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const 
   const bool observed = f.wants_telemetry() || f.wants_retrievals();
   std::vector<BlockRead> reads;
   Tape idle(false);
-  if (held.most > 0 && chosen.slot.dim(3) > 0) {
+  if (carried.max_length > 0 && chosen.slot.dim(3) > 0) {
     ops::StoredAttentionInputs stored;
     await_fetched(f.state.device());
     stored.keys = chosen.blocks.logs[0];
@@ -69,7 +69,7 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const 
     stored.turn = chosen.turn;
     stored.scale = scale_;
     stored.interleaved = rotation_.interleaved();
-    if (rotation_.is_on()) stored.table = rotation_.turns(held.most, q.value());
+    if (rotation_.is_on()) stored.table = rotation_.turns(carried.max_length, q.value());
     mixed = join(tape, mixed, stored_attention(tape, q, stored));
     if (observed) reads = stored_reads(q.value(), stored, chosen.slot);
     store_->forget_pages(f.state);
@@ -82,48 +82,49 @@ Variable MobaHeads::operator()(const Forward& f, const Variable& queries, const 
       const auto constant = [](const Variable& x) { return Variable::constant(x.value()); };
       reads.push_back({block_attention(idle, constant(q), constant(k), constant(v), one).lse.value(), {}, one.chosen});
     }
-    report_blocks(f, name_, config_.block, store_ ? &*store_ : nullptr, held, blocks, reads);
+    report_blocks(f, name_, config_.block, store_ ? &*store_ : nullptr, carried, blocks, reads);
   }
   if (store_ && f.write_state) {
     Tape unrecorded(false);
     const Variable by_place =
         rotation_.by_positions(unrecorded, Variable::constant(keys.value()), blocks.place, config_.block);
-    store_->write(f, held, by_place.value(), values.value());
+    store_->write(f, carried, by_place.value(), values.value());
   }
   return mixed.out;
 }
 
-Tensor MobaHeads::mean_keys(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks,
+Tensor MobaHeads::mean_keys(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks,
                             const Tensor& keys) const {
   const int64_t rows = keys.dim(0), count = keys.dim(1), period = config_.block;
   const std::vector<int32_t> block = blocks.block_on_host.to_vector<int32_t>();
-  const int64_t most = *std::max_element(block.begin(), block.end()) + 1;
+  const int64_t max_blocks = *std::max_element(block.begin(), block.end()) + 1;
   // The keys of each block, and how many it has.
-  std::vector<int32_t> members(static_cast<size_t>(rows * most * period), -1);
-  std::vector<int64_t> sizes(static_cast<size_t>(rows * most), 0);
+  std::vector<int32_t> members(static_cast<size_t>(rows * max_blocks * period), -1);
+  std::vector<int64_t> sizes(static_cast<size_t>(rows * max_blocks), 0);
   for (int64_t i = 0; i < rows * count; ++i) {
     const int32_t number = block[static_cast<size_t>(i)];
     if (number < 0) continue;
-    const int64_t of = i / count * most + number;
+    const int64_t of = i / count * max_blocks + number;
     members[static_cast<size_t>(of * period + sizes[static_cast<size_t>(of)]++)] = static_cast<int32_t>(i % count);
   }
   std::vector<double> inverse;
   for (const int64_t size : sizes) inverse.push_back(size == 0 ? 0 : 1.0 / static_cast<double>(size));
-  const std::vector<int64_t> numbers = numbers_of(held, {period});
+  const std::vector<int64_t> numbers = numbers_of(carried, {period});
   const Tensor index = f.table("moba.members", numbers, [&] {
-    return Tensor::from(members, {rows, most * period}, f.state.device());
+    return Tensor::from(members, {rows, max_blocks * period}, f.state.device());
   });
   const Tensor factor = f.table("moba.inverse_sizes", numbers, [&] {
-    return tensor_of(inverse, {rows, most, 1, 1}, wide_type(keys.dtype()), f.state.device());
+    return tensor_of(inverse, {rows, max_blocks, 1, 1}, wide_type(keys.dtype()), f.state.device());
   });
   Tape tape(false);
   const Variable of_blocks = sum(tape, Variable::constant(blocks_at(keys, index, period)), 2);
   return multiply(tape, of_blocks, convert(tape, Variable::constant(factor), keys.dtype())).value();
 }
 
-Tensor MobaHeads::candidates(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, int64_t count) const {
+Tensor MobaHeads::candidates(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks,
+                             int64_t count) const {
   const int64_t farthest = config_.farthest().value_or(std::numeric_limits<int64_t>::max());
-  return f.table("moba.candidates", numbers_of(held, {farthest, config_.block}), [&] {
+  return f.table("moba.candidates", numbers_of(carried, {farthest, config_.block}), [&] {
     const Batch& batch = f.batch;
     const Shape shape{batch.rows, batch.length, 1, count};
     if (f.state.device() == kMeta) return Tensor::empty(shape, DType::u8, kMeta);  // a plan reads no values
@@ -137,11 +138,11 @@ Tensor MobaHeads::candidates(const Forward& f, const HeldBlocks& held, const Key
       const int64_t oldest = first[static_cast<size_t>(cell)];
       // Only the row's first document goes on from what is stored.
       const int64_t stored =
-          own >= 0 && oldest == 0 && !held.length.empty() ? held.length[static_cast<size_t>(row)] : 0;
+          own >= 0 && oldest == 0 && !carried.length.empty() ? carried.length[static_cast<size_t>(row)] : 0;
       for (int64_t n = 0; n < count; ++n) {
-        const bool is_stored = n < held.most;
-        const int64_t back = is_stored ? held.most - n + own : own - (n - held.most);
-        const bool exists = is_stored ? n >= held.most - stored : back > 0 && n - held.most >= oldest;
+        const bool is_stored = n < carried.max_length;
+        const int64_t back = is_stored ? carried.max_length - n + own : own - (n - carried.max_length);
+        const bool exists = is_stored ? n >= carried.max_length - stored : back > 0 && n - carried.max_length >= oldest;
         mask.push_back(exists && back <= farthest ? 1 : 0);
       }
     }
@@ -149,43 +150,44 @@ Tensor MobaHeads::candidates(const Forward& f, const HeldBlocks& held, const Key
   });
 }
 
-MobaHeads::Chosen MobaHeads::choose(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, const Tensor& q,
-                                    const Tensor& keys) const {
+MobaHeads::Chosen MobaHeads::choose(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks,
+                                    const Tensor& q, const Tensor& keys) const {
   const int64_t rows = q.dim(0);
   const Device device = q.device();
   Tape tape(false);
-  Variable of_blocks = Variable::constant(mean_keys(f, held, blocks, keys));
-  if (held.most > 0) {
-    const Tensor stored = store_->summaries(f.state, held);
+  Variable of_blocks = Variable::constant(mean_keys(f, carried, blocks, keys));
+  if (carried.max_length > 0) {
+    const Tensor stored = store_->summaries(f.state, carried);
     std::vector<int32_t> back;
-    for (int64_t i = 0; i < rows * held.most; ++i) back.push_back(static_cast<int32_t>(held.most - i % held.most));
-    rotation_.blocks_back(stored, Tensor::from(back, {rows, held.most}, device), held.most);
+    for (int64_t i = 0; i < rows * carried.max_length; ++i)
+      back.push_back(static_cast<int32_t>(carried.max_length - i % carried.max_length));
+    rotation_.blocks_back(stored, Tensor::from(back, {rows, carried.max_length}, device), carried.max_length);
     of_blocks = concatenate(tape, std::vector{Variable::constant(stored), of_blocks}, 1);
   }
   const int64_t count = of_blocks.dim(1);
-  const int64_t wanted = std::min(config_.top_k - 1, count);
-  const Shape shape{rows, q.dim(1), shape_.heads, wanted};
+  const int64_t chosen_count = std::min(config_.top_k - 1, count);
+  const Shape shape{rows, q.dim(1), shape_.heads, chosen_count};
   ops::BlockPlacing placing;
   placing.index = f.selection(scope_, [&] {
-    if (wanted == 0) return Tensor::empty(shape, DType::i32, device);
+    if (chosen_count == 0) return Tensor::empty(shape, DType::i32, device);
     const Variable scores = Variable::constant(block_scores(q, of_blocks.value(), scale_));
-    return top_k(permute(tape, scores, {0, 2, 1, 3}).value(), wanted, candidates(f, held, blocks, count));
+    return top_k(permute(tape, scores, {0, 2, 1, 3}).value(), chosen_count, candidates(f, carried, blocks, count));
   });
   // Without a store no row holds anything.
-  const std::vector<int64_t> length = store_ ? held.length : std::vector<int64_t>(static_cast<size_t>(rows), 0);
+  const std::vector<int64_t> length = store_ ? carried.length : std::vector<int64_t>(static_cast<size_t>(rows), 0);
   std::vector<int64_t> oldest;
-  for (const int64_t of_row : length) oldest.push_back(held.most - of_row);
+  for (const int64_t of_row : length) oldest.push_back(carried.max_length - of_row);
   placing.length = by_row(length, device);
   placing.first = by_row(oldest, device);
   placing.head = store_ ? store_->head(f.state) : placing.length;
   placing.slots = store_ ? store_->slots(f.state) : 1;
-  placing.stored = held.most;
+  placing.stored = carried.max_length;
   Chosen chosen{Tensor::empty(shape, DType::i32, device),
                 Tensor::empty(shape, DType::i32, device),
                 Tensor::empty(shape, DType::i32, device),
                 {}};
   ops::place_blocks(chosen.slot, chosen.turn, chosen.own, placing);
-  if (held.most > 0 && wanted > 0) chosen.blocks = store_->fetch(f.state, chosen.slot);
+  if (carried.max_length > 0 && chosen_count > 0) chosen.blocks = store_->fetch(f.state, chosen.slot);
   return chosen;
 }
 

@@ -26,16 +26,16 @@ class MobaHeads {
   Variable operator()(const Forward& f, const Variable& q, const Variable& k, const Variable& v) const;
 
  private:
-  // The mean keys of the blocks of the pass, [R, G, Hk, D], of keys [R, S, Hk, D].
-  Tensor mean_keys(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, const Tensor& keys) const;
-  // Which of the stored blocks and of the G blocks of the pass a query may choose, u8 [R, T, 1, N + G].
-  Tensor candidates(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, int64_t count) const;
-  // i32 [R, T, H, K]: stored blocks, and numbers of blocks of the pass.
+  // Returns the mean keys of the blocks of the pass, [R, G, Hk, D], of keys [R, S, Hk, D].
+  Tensor mean_keys(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks, const Tensor& keys) const;
+  // Says which of the stored blocks and of the G blocks of the pass a query may choose, u8 [R, T, 1, N + G].
+  Tensor candidates(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks, int64_t count) const;
+  // Holds i32 [R, T, H, K]: stored blocks, and numbers of blocks of the pass.
   struct Chosen {
     Tensor slot, turn, own;
     FetchedEntries blocks;
   };
-  Chosen choose(const Forward& f, const HeldBlocks& held, const KeyBlocks& blocks, const Tensor& q,
+  Chosen choose(const Forward& f, const CarriedBlocks& carried, const KeyBlocks& blocks, const Tensor& q,
                 const Tensor& keys) const;
 
   std::string name_;

@@ -113,7 +113,7 @@ std::pair<Variable, Variable> SoftmaxAttention::keys_and_values(Tape& tape, cons
   return {k, heads_of(tape, value_, z, key_heads_)};
 }
 
-// What memories want to know beyond queries, keys and values.
+// Adds what memories need beyond queries, keys and values.
 void SoftmaxAttention::describe(const Forward& f, MixerTensors& mixer, const CarriedInputs& inputs) const {
   mixer.scaled_q = config_.qk_norm ? scale_heads(f.tape, mixer.q, head_scale_)
                                    : scale(f.tape, mixer.q, 1.0 / std::sqrt(static_cast<double>(head_size_)));
@@ -123,11 +123,11 @@ void SoftmaxAttention::describe(const Forward& f, MixerTensors& mixer, const Car
     return std::pair{k.value(), v.value()};
   };
   if (inputs.z.defined()) {
-    mixer.carried_most = inputs.z.dim(1);
+    mixer.max_carried = inputs.z.dim(1);
     mixer.carried_length = inputs.length;
     mixer.carried = [z = inputs.z.value(), project = mixer.project] { return project(z); };
   } else if (cached_keys_.defined()) {
-    mixer.carried_most = config_.carried();
+    mixer.max_carried = config_.carried();
     mixer.carried_length = f.state.initial_lengths(cached_keys_.group);
     mixer.carried = [this, state = f.state] {
       return std::pair{state.gather(cached_keys_), state.gather(cached_values_)};
@@ -139,13 +139,13 @@ SoftmaxAttention::CarriedInputs SoftmaxAttention::carried_inputs(const Forward& 
   if (!cached_inputs_.defined()) return {};
   CarriedInputs carried{Variable::constant(f.state.gather(cached_inputs_)),
                         f.state.initial_lengths(cached_inputs_.group)};
-  // Stored before the normalisation: it is repeated with today's parameters each time the states are read.
+  // States are stored before the normalisation, which is repeated with the current parameters each time they are read.
   if (f.write_state) f.state.append(cached_inputs_, input.x.value());
   if (input.norm != nullptr) carried.z = (*input.norm)(f.tape, carried.z);
   return carried;
 }
 
-// A copy: memories that go on with this softmax use the kernels of this program.
+// This is a copy, because memories that continue this softmax use the kernels of this program.
 ops::AttentionInputs SoftmaxAttention::with_kernels(const Forward& f, ops::AttentionInputs settings) const {
   const bool asked = config_.implementation == AttentionImplementation::cudnn;
   if (f.attention == nullptr || config_.implementation == AttentionImplementation::own) return settings;

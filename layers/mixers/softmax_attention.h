@@ -24,7 +24,7 @@ class SoftmaxAttention final : public Part {
   void declare_call(const Scope& scope, const Place& place, const Surroundings& around) const;
   Variable heads_of(Tape& tape, const Linear& projection, const Variable& x, int64_t heads) const;  // [R, T, H, D]
   std::pair<Variable, Variable> keys_and_values(Tape& tape, const Variable& z) const;  // normalised with qk_norm
-  // What the layer carries of its own inputs (cache.kind: hidden), normalised like the input; undefined without.
+  // Holds what the layer carries of its own inputs (cache.kind: hidden), normalised like the input; undefined without.
   struct CarriedInputs {
     Variable z;                   // [R, M, E], newest last
     std::vector<int64_t> length;  // valid ones per segment

@@ -67,8 +67,8 @@ StepFlops flops(const Place& place, const StepShape& shape) {
   const bool relative = place.layer.position.kind == Position::xl;
   sum += rows * pairs * 2 * (relative ? 3 : 2) * inner;  // q.k, p v, and q.r
   if (relative) {
-    const int64_t most = shape.subsequence + carried;
-    sum += static_cast<double>(std::min(most, attention.reach().value_or(most) + 1)) * 2 * e * inner;
+    const int64_t max_reach = shape.subsequence + carried;
+    sum += static_cast<double>(std::min(max_reach, attention.reach().value_or(max_reach) + 1)) * 2 * e * inner;
   }
   return {.learned = sum};
 }

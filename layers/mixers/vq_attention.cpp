@@ -169,7 +169,7 @@ constexpr CompositionRule kRules[] = {
      [](const Place& p) { return p.model.dropout.attention > 0; }},
 };
 
-// Through the cache all of the document; without it what the window of the target's block holds.
+// Through the cache a target sees all of the document; without it what the window of the target's block holds.
 int64_t reach(const Place& place, const TargetPlace& target) {
   return options(place).compressive_cache ? target.position : std::min(target.position, window_of(place));
 }
@@ -189,7 +189,7 @@ StepFlops flops(const Place& place, const StepShape& shape) {
                       (vq.compressive_cache ? static_cast<double>(std::min(vq.block, shape.subsequence) + 1) / 2 : 1) +
                       codes;
   const double products = (place.layer.position.kind == Position::xl ? 2 : 1) * inner + values;
-  // Of the nearest codeword there is no gradient, and it is a small part.
+  // The nearest codeword has no gradient, and finding it is a small part.
   return {.learned = static_cast<double>(shape.rows * shape.subsequence) * 2 * (matrices + seen * products)};
 }
 

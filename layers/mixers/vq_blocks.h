@@ -1,4 +1,5 @@
-// Which tokens the queries of each block of a subsequence see individually, and which through the cache of codewords.
+// Computes which tokens the queries of each block of a subsequence see individually, and which through the cache of
+// codewords.
 #pragma once
 
 #include <cstdint>

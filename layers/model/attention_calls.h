@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// rows: of a pass; several_documents: a row of a batch may hold several.
+// `rows` are those of a pass; several_documents says that a row of a batch may have several.
 std::vector<AttentionCall> attention_calls(const ModelConfig& model, int64_t rows, int64_t subsequence,
                                            bool several_documents, DType type);
 

@@ -24,11 +24,11 @@ class SubLayer {
   SubLayer(const Scope& block, const ModelConfig& model, const SubLayerSpec& spec);
   void make_part(const Scope& block, const SubLayerSpec& spec);
 
-  // kept [R], or undefined: what the part adds to a row is multiplied by it (layer drop).
+  // kept [R], or undefined: a factor for the part's output in each row (layer drop).
   Variable operator()(const Forward& f, const Variable& x, const Tensor& kept) const;
 
  private:
-  // What the part adds to x, or the sum.
+  // Returns the part's output, or its sum with x if `adds`.
   Variable run(const Forward& f, const Variable& x, bool adds) const;
 
   bool pre_;
@@ -47,8 +47,7 @@ class Block {
 
  private:
   Variable run(const Forward& f, const Variable& x) const;
-  // Layer drop: the factor for what the block adds to each row, 0 where that is dropped. Wide [R]; undefined without
-  // layer drop.
+  // Returns the factor of layer drop for the block's output in each row, 0 where that is dropped.
   Tensor drawn_rows(const Forward& f, const Variable& x) const;
 
   bool recomputes_;
@@ -58,8 +57,8 @@ class Block {
   std::vector<std::unique_ptr<SubLayer>> sub_layers_;
 };
 
-// The mixer and the feed-forward layer of a layer; place is that of its mixer. place and around must live until the
-// parts are made.
+// Makes the mixer and the feed-forward layer of a layer; `place` is that of its mixer. `place` and `around` must live
+// until the parts are made.
 std::vector<SubLayerSpec> mixer_and_mlp(const Place& place, const Surroundings& around);
 
 // Makes blocks [begin, end) of a model, named blocks.N, where N counts the layers of the whole model. further: parts

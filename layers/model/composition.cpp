@@ -51,8 +51,8 @@ std::vector<LayerConfig> ModelConfig::layer_configs() const {
 
 namespace {
 
-// The key that a broken rule of a layer points to: the rule's own, or, where an override has broken it, what the last
-// such override says of it.
+// Returns the key that a broken rule of a layer points to: the rule's own, or, where an override has broken it, the key
+// that the last such override names.
 std::string place_of_fault(const ModelConfig& model, const Mechanism& mechanism, const CompositionRule& rule,
                            const Place& place) {
   const LayerConfig base{model.position, model.attention};
@@ -85,9 +85,9 @@ void ModelConfig::check(ConfigChecker& c) const {
             fmt::format("width {} is no multiple of {} heads; set head_size or other heads", width, heads));
   c.require(heads % heads_of_keys() == 0, "key_heads",
             fmt::format("{} heads are no multiple of {} key heads", heads, heads_of_keys()));
-  const auto require_layers = [&](const std::vector<int64_t>& wanted, const std::string& key) {
+  const auto require_layers = [&](const std::vector<int64_t>& listed, const std::string& key) {
     std::set<int64_t> named;
-    for (const int64_t layer : wanted) {
+    for (const int64_t layer : listed) {
       c.require(layer >= -layers && layer < layers, key, fmt::format("there is no layer {} among {}", layer, layers));
       const int64_t index = layer_index(layer);
       c.require(named.insert(index).second, key, fmt::format("layer {} is named twice", index));
@@ -125,7 +125,7 @@ void ModelConfig::check(ConfigChecker& c) const {
                           mechanism.kind, inserted.predicted ? "in the loss" : "not in the loss",
                           insertion.predicted ? "in it" : "not"));
     if (inserted.any()) insertion = inserted;
-    // Its own rules first: they say more.
+    // Its own rules come first, because they say more.
     for (const CompositionRule& rule : mechanism.rules) require(rule);
     if (mechanism.role != Role::mixer) return;
     for (const CompositionRule& rule : attention_rules()) require(rule);

@@ -1,5 +1,5 @@
-// Which parts can be combined. Rules about positions are here, those of a mechanism in its
-// descriptor; the check of ModelConfig and the tests read both.
+// Checks which parts can be combined. Rules about positions are here, those of a mechanism in its descriptor; the check
+// of ModelConfig and the tests read both.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// For the layers of every mixer.
+// These rules hold for the layers of every mixer.
 std::span<const CompositionRule> attention_rules();
 
 }  // namespace quire

@@ -42,16 +42,16 @@ class LanguageModel {
   // and has its nats in a term of its own.
   std::vector<std::pair<std::string, int64_t>> loss_counts(const Batch& batch) const;
   LossTerms loss(const Forward& f) const;
-  // The loss of every target and the most likely tokens at some cells (r * T + t). The tape must not record. Logits
-  // exist for a few cells at a time.
+  // Computes the loss of every target and the most likely tokens at some cells (r * T + t). The tape must not record.
+  // Logits exist for a few cells at a time.
   TargetScores score(const Forward& f, const std::vector<int64_t>& cells) const;
-  // f32 or f64 [R, V]: logits of the token after position `at` of each row. For generation.
+  // Returns, for generation, f32 or f64 [R, V]: logits of the token after position `at` of each row.
   Tensor next_logits(const Forward& f, int64_t at) const;
 
   int64_t vocabulary() const { return vocabulary_; }
   // The ids that stand between the tokens of every batch the model reads.
   const Insertion& insertion() const { return insertion_; }
-  // The learners of all layers (layers/pass/learner.h), in the order of layers.
+  // Returns the learners of all layers (layers/learner.h), in the order of layers.
   const std::vector<Learner*>& learners() const { return declared_.learners; }
 
  private:
@@ -77,7 +77,7 @@ class LanguageModel {
   std::optional<Norm> norm_;
   Parameter head_;
   Parameter head_bias_;
-  // Those of the inserted ids, when they are predicted; tied like the others.
+  // Parameters of the inserted ids, when they are predicted; tied like the others.
   Parameter head_inserted_;
   Parameter head_inserted_bias_;
 };

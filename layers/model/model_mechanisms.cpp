@@ -109,9 +109,9 @@ ModelReach::ModelReach(const ModelConfig& model) : model_(model) {
 }
 
 int64_t ModelReach::operator()(const TargetPlace& target) const {
-  int64_t most = 0;
-  for (const auto& reach : reaches_) most = std::max(most, reach(target));
-  return most;
+  int64_t max_reach = 0;
+  for (const auto& reach : reaches_) max_reach = std::max(max_reach, reach(target));
+  return max_reach;
 }
 
 ModelReading reading_of(const ModelConfig& model, int64_t subsequence, Purpose purpose) {

@@ -12,18 +12,19 @@ namespace quire {
 using MechanismVisitor = std::function<void(const Mechanism& mechanism, const Place& place, const std::string& key)>;
 void visit_mechanisms(const ModelConfig& model, const MechanismVisitor& visit);
 
-// Of the mixer of the layer.
+// Returns the local attention of the layer's mixer.
 std::optional<LocalAttention> local_attention_of(const Place& place);
 // Documents of a concatenated row begin at multiples of this.
 int64_t alignment_of(const ModelConfig& model);
-// What the mechanisms insert into documents. Two that insert different things are refused by the model's check.
+// Returns what the mechanisms insert into documents. Two that insert different things are refused by the model's check.
 Insertion insertion_of(const ModelConfig& model);
-// State of a document advances after multiples of this.
+// Returns the number of positions after whose multiples the state of a document advances.
 int64_t grain_of(const ModelConfig& model);
 StepFlops flops_of(const ModelConfig& model, const StepShape& shape);
 Promises promises_of(const ModelConfig& model);
 
-// How many tokens of its document before it a target of the model can see, through the widest of its mechanisms.
+// Computes how many tokens of its document before it a target of the model can see, through the widest of its
+// mechanisms.
 class ModelReach {
  public:
   explicit ModelReach(const ModelConfig& model);

@@ -1,4 +1,4 @@
-// How the blocks of a model are put together.
+// Combines the blocks of a model.
 #pragma once
 
 #include "layers/pass/forward.h"

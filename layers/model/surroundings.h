@@ -1,4 +1,4 @@
-// What the layers of a model share while they are made.
+// Holds what the layers of a model share while they are made.
 #pragma once
 
 #include <memory>

@@ -18,7 +18,7 @@ int64_t aligned(int64_t count) {
   return (count + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Box-Muller on Philox draws keyed by the name of the parameter or buffer.
+// Draws by Box-Muller from Philox, keyed by the name of the parameter or buffer.
 std::vector<double> draw(const std::string& name, int64_t count, const Initializer& initializer, uint64_t seed) {
   std::vector<double> values(static_cast<size_t>(count), initializer.mean);
   if (initializer.std == 0) return values;

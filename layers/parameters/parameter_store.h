@@ -14,7 +14,8 @@
 
 namespace quire {
 
-// How a parameter begins: normal(mean, std) drawn from the hash of its name, so that it does not depend on the others.
+// Says how a parameter begins: normal(mean, std) drawn from the hash of its name, so that it does not depend on the
+// others.
 struct Initializer {
   double mean = 0;
   double std = 0;
@@ -81,7 +82,7 @@ class ParameterStore {
   int64_t decayed_ = 0;
 };
 
-// What a layer keeps of a parameter.
+// A layer's handle of a parameter.
 class Parameter {
  public:
   Parameter() = default;

@@ -49,7 +49,7 @@ class Scope {
   }
   // The layer keeps the learner as long as the model lives.
   void learner(Learner& learner) const { declared_->learners.push_back(&learner); }
-  // How the layer calls ops::attention in training steps.
+  // Declares how the layer calls ops::attention in training steps.
   void attention_call(const AttentionCall& call) const { declared_->attention_calls.push_back(call); }
   // `name` is that of metrics.jsonl, without the path: layers share it (layers/pass/loss_table.h).
   LossTermId loss_term(const std::string& name, double weight, BatchCount count) const {

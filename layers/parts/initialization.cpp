@@ -6,8 +6,8 @@ namespace quire {
 
 namespace {
 
-// What follows from a variance of 1 / inputs: products keep the size of their inputs. Three deviations as in recent
-// trainings; without a cut a few of many million draws would be five or six deviations off.
+// A variance of 1 / inputs keeps products at the size of their inputs. The cut is at three deviations, as in recent
+// trainings; without it a few of many million draws would be five or six deviations off.
 constexpr double kCut = 3;
 
 Initializer by_inputs(int64_t inputs) {

@@ -22,10 +22,10 @@ class Part {
   Part(const Part&) = delete;
   Part& operator=(const Part&) = delete;
   virtual ~Part() = default;
-  // [R, T, E]: what is added to the residual stream, or the sum where input.residual is given.
+  // Returns [R, T, E]: the part's output for the residual stream, or the sum where input.residual is given.
   virtual Variable operator()(const Forward& f, const PartInput& input) const = 0;
-  // Whether the part adds input.residual in its last product, which costs less than a pass over both. Other parts are
-  // given none.
+  // Says whether the part adds input.residual in its last product, which costs less than a pass over both. Other parts
+  // are given none.
   virtual bool adds_residual() const { return false; }
 };
 

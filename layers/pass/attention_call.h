@@ -1,4 +1,4 @@
-// How a layer calls ops::attention in training steps, which it declares through its scope.
+// Declares, through the scope of a layer, how it calls ops::attention in training steps.
 #pragma once
 
 #include <string>

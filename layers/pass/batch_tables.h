@@ -20,7 +20,7 @@ class BatchTables {
   };
   // Returns the table of a key; make is called the first time.
   Tensor find(const Key& key, const std::function<Tensor()>& make);
-  // The tables made so far.
+  // Holds the tables made so far.
   int64_t size() const { return static_cast<int64_t>(tables_.size()); }
 
  private:

@@ -1,4 +1,4 @@
-// What the layers of a model have declared through their scopes, beside parameters and buffers.
+// Holds what the layers of a model have declared through their scopes, beside parameters and buffers.
 #pragma once
 
 #include <string>

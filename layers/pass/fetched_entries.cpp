@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/planned_scratch.h"
-#include "layers/pass/held_blocks.h"
+#include "layers/pass/carried_blocks.h"
 
 namespace quire {
 
@@ -15,17 +15,17 @@ Tensor all_slots(const Tensor& ring) {
   return ring.reshape(shape);
 }
 
-// Neighbours are copied together. wanted: in ascending order.
+// Copies entries, neighbours together. `requested` is in ascending order.
 void copy_entries(std::vector<DeviceBackend::Copy>& copies, const Tensor& to, const Tensor& from,
-                  const std::vector<int32_t>& wanted) {
+                  const std::vector<int32_t>& requested) {
   const int64_t entry = from.numel() / from.dim(0) * static_cast<int64_t>(size_of(from.dtype()));
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (i > 0 && wanted[i] == wanted[i - 1] + 1) {
+  for (size_t i = 0; i < requested.size(); ++i) {
+    if (i > 0 && requested[i] == requested[i - 1] + 1) {
       copies.back().bytes += static_cast<size_t>(entry);
       continue;
     }
     copies.push_back({static_cast<char*>(to.raw()) + static_cast<int64_t>(i) * entry,
-                      static_cast<const char*>(from.raw()) + wanted[i] * entry, static_cast<size_t>(entry)});
+                      static_cast<const char*>(from.raw()) + requested[i] * entry, static_cast<size_t>(entry)});
   }
 }
 
@@ -51,21 +51,21 @@ FetchedEntries fetch_entries(const StateView& state, std::initializer_list<LogId
     return fetched;
   }
   std::vector<int32_t> slots = chosen.to_vector<int32_t>();
-  std::vector<int32_t> number(static_cast<size_t>(slots_of_rows), -1), wanted;
+  std::vector<int32_t> number(static_cast<size_t>(slots_of_rows), -1), requested;
   for (const int32_t slot : slots) {
     if (slot >= 0) number[static_cast<size_t>(slot)] = 0;
   }
   for (size_t slot = 0; slot < number.size(); ++slot) {
     if (number[slot] < 0) continue;
-    number[slot] = static_cast<int32_t>(wanted.size());
-    wanted.push_back(static_cast<int32_t>(slot));
+    number[slot] = static_cast<int32_t>(requested.size());
+    requested.push_back(static_cast<int32_t>(slot));
   }
   for (int32_t& slot : slots) slot = slot < 0 ? -1 : number[static_cast<size_t>(slot)];
   fetched.slot = Tensor::from(slots, chosen.shape(), state.device());
   const std::vector<Tensor> stored = fetched.logs;
-  make_room(std::max<int64_t>(1, with_places_to_spare(static_cast<int64_t>(wanted.size()))));
+  make_room(std::max<int64_t>(1, with_places_to_spare(static_cast<int64_t>(requested.size()))));
   std::vector<DeviceBackend::Copy> copies;
-  for (size_t i = 0; i < stored.size(); ++i) copy_entries(copies, fetched.logs[i], stored[i], wanted);
+  for (size_t i = 0; i < stored.size(); ++i) copy_entries(copies, fetched.logs[i], stored[i], requested);
   device_backend(state.device().kind).fetch(copies);
   return fetched;
 }

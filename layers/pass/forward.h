@@ -17,7 +17,7 @@
 
 namespace quire {
 
-// Entries that a layer chose (top-k), by the layer's random scope.
+// Holds the entries that a layer chose (top-k), by the layer's random scope.
 using Selections = std::map<uint32_t, Tensor>;
 
 struct Forward {
@@ -32,18 +32,18 @@ struct Forward {
   bool several_documents = false;
   // false: the pass leaves the state of documents as it is (scoring alternative continuations, for example).
   bool write_state = true;
-  // In training steps: which kernels were chosen for attention. nullptr: those of this program.
+  // Holds, in training steps, the kernels that were chosen for attention; nullptr: those of this program.
   const AttentionChoices* attention = nullptr;
 
   // Layers reach what follows through the functions below, add_loss and Recomputed.
   // The second pass of a recomputation: selections of the first one are used, not made again.
   bool again = false;
   std::shared_ptr<Selections> selections = {};
-  // What layers leave for later ones, by ValueId.
+  // Holds the values that layers leave for later ones, by ValueId.
   std::shared_ptr<std::vector<Variable>> values = {};
   Telemetry* telemetry = nullptr;   // nullptr when no numbers are asked for
   Retrievals* retrieved = nullptr;  // nullptr when no reads are asked for
-  // Sums of auxiliary losses, f64 [terms]; undefined when they are not wanted. loss_seeds: 1 / count of each in the
+  // Sums of auxiliary losses, f64 [terms]; undefined when they are not requested. loss_seeds: 1 / count of each in the
   // whole step; empty outside training. See layers/pass/auxiliary_loss.h.
   Tensor loss_sums = {};
   std::vector<double> loss_seeds = {};
@@ -52,7 +52,7 @@ struct Forward {
   // Tables that layers derive from the batch; every copy of this struct shares them.
   std::shared_ptr<BatchTables> tables = std::make_shared<BatchTables>();
 
-  // The same pass on another tape; the second pass of a recomputation writes nothing.
+  // Returns the same pass on another tape; the second pass of a recomputation writes nothing.
   Forward on(Tape& other, bool second) const {
     Forward pass = *this;
     pass.tape = other;

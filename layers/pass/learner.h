@@ -25,10 +25,10 @@ class Learner {
   Learner& operator=(const Learner&) = delete;
   virtual ~Learner() = default;
   virtual void begin_step(const LearnerStep& step) = 0;
-  // The sums of this step on this rank. The trainer adds up those of all ranks, in place, before update.
+  // Returns the sums of this step on this rank. The trainer adds up those of all ranks, in place, before update.
   virtual std::vector<Tensor> sums() const = 0;
   virtual void update(const Tensor& control) = 0;  // control: kernels/optimizer.h
-  // Numbers about the last step. Reads from the device.
+  // Adds numbers about the last step. It reads from the device.
   virtual void report(Telemetry& telemetry) const = 0;
 };
 

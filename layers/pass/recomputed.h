@@ -1,4 +1,4 @@
-// Runs a part of a model and, in training, again when its gradient is wanted. Values that its layers take from earlier
+// Runs a part of a model and, in training, again when its gradient is needed. Values that its layers take from earlier
 // ones are inputs, those they leave for later ones are outputs.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Which past spans of its document each query has read, from mechanisms that choose among them.
+// Records which past spans of its document each query has read, from mechanisms that choose among them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which keys a query sees, and which T5 bucket a distance falls into.
+// Computes which keys a query sees, and which T5 bucket a distance falls into.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,26 @@
 
 namespace quire {
 
-// First visible key position per query, [R * T], for ops::AttentionInputs: keys of the query's own segment within the
-// window, and before it the initial[s] keys that segment s begins with. Padding sees nothing: its entry is T + 1.
+// Returns the first visible key position per query, [R * T], for ops::AttentionInputs: keys of the query's own segment
+// within the window, and before it the initial[s] keys that segment s begins with. Padding sees nothing: its entry is T
+// + 1.
 std::vector<int32_t> first_visible(const Batch& batch, std::span<const Segment> segments,
                                    std::span<const int64_t> initial, std::optional<int64_t> window);
-// The same as a tensor i32 [R, T], made once a pass.
+// Returns the same as a tensor i32 [R, T], made once a pass.
 Tensor first_visible(const Forward& f, std::span<const int64_t> initial, std::optional<int64_t> window);
 
-// What cuDNN's kernels want to know about first_visible(batch, segments, initial, window), where carried is the most
-// that initial can hold. several_documents: rows may hold several; without it there is nothing where some row has a
-// document that does not begin at its first position.
+// Describes first_visible(batch, segments, initial, window) to cuDNN's kernels; `carried` is the largest value of
+// initial. several_documents says that rows may have several; without it there is nothing where some row has a document
+// that does not begin at its first position.
 std::optional<ops::AttentionBand> visible_band(const Batch& batch, std::span<const Segment> segments, int64_t carried,
                                                std::optional<int64_t> window, bool several_documents);
 // AttentionInputs::sequences of a batch whose rows may hold several documents. Made once a pass.
 Tensor visible_sequences(const Forward& f);
 
-// u8 [R * T]: 1 for positions with a token. Made once a pass.
+// Returns u8 [R * T]: 1 for positions with a token. Made once a pass.
 Tensor token_mask(const Forward& f);
-// u8 [R, T]: 1 for queries of segments that begin with the state of their row; undefined when all are. Made once a
-// pass.
+// Returns u8 [R, T]: 1 for queries of segments that begin with the state of their row; undefined when all are. Made
+// once a pass.
 Tensor carried_mask(const Forward& f);
 
 // Bucket of a relative position key - query (Raffel et al. 2020, with the 2^-23 of the published JAX code that keeps

@@ -10,7 +10,7 @@ namespace quire {
 
 namespace {
 
-constexpr size_t kMostTables = 8;
+constexpr size_t kMaxTables = 8;
 
 }  // namespace
 
@@ -21,7 +21,7 @@ Tensor PositionTables::find(const Key& key, const Shape& shape, DType dtype, Dev
       found->second.device() == device) {
     return found->second;
   }
-  if (tables_.size() >= kMostTables) tables_.clear();
+  if (tables_.size() >= kMaxTables) tables_.clear();
   const Tensor table = Tensor::empty(shape, dtype, device);
   fill(table);
   tables_.insert_or_assign(key, table);

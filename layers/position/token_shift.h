@@ -12,8 +12,8 @@
 
 namespace quire {
 
-// Which rows of a table of the carried token and the tokens of a row are read: 0 is the carried token, 1 + t token t,
-// -1 zeros. Inserted tokens are nobody's token before.
+// Says which rows of a table of the carried token and the tokens of a row are read: 0 is the carried token, 1 + t token
+// t, -1 zeros. Inserted tokens are nobody's token before.
 struct ShiftRows {
   std::vector<int32_t> before;   // [R * T]: of the token before each; -1 at the beginning of a document
   std::vector<int32_t> last;     // [R]: of the last token, which the row carries on

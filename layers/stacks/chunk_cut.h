@@ -1,10 +1,10 @@
-// How a pass is cut into chunks of equal length, counted from the beginning of each document. The last position of a
-// chunk is its landmark, which chooses what the next chunk reads.
+// Cuts a pass into chunks of equal length, counted from the beginning of each document. The last position of a chunk is
+// its landmark, which chooses what the next chunk reads.
 #pragma once
 
 #include <vector>
 
-#include "layers/pass/held_blocks.h"
+#include "layers/pass/carried_blocks.h"
 
 namespace quire {
 
@@ -18,7 +18,7 @@ struct WholeChunk {
 
 struct ChunkCut {
   int64_t positions = 1;                       // C, of a chunk
-  int64_t most = 0;                            // N: whole chunks of a row
+  int64_t max_chunks = 0;                      // N: whole chunks of a row
   std::vector<std::vector<WholeChunk>> whole;  // by row
   std::vector<int64_t> of_last;                // [R]: how many of them belong to the row's last document
   bool aligned = false;                        // chunk i of every row consists of its places i C, ..., (i + 1) C - 1
@@ -29,8 +29,8 @@ struct ChunkCut {
   Tensor list;
 };
 
-// held: what rows carry; nothing for a model that carries no chunks, where the rest of a chunk that began before the
-// subsequence is no chunk.
-ChunkCut cut_chunks(const Forward& f, int64_t positions, const HeldBlocks& held, bool carries);
+// `carried` is what rows carry; it is empty for a model that carries no chunks, where the rest of a chunk that began
+// before the subsequence is no chunk.
+ChunkCut cut_chunks(const Forward& f, int64_t positions, const CarriedBlocks& carried, bool carries);
 
 }  // namespace quire

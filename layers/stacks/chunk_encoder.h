@@ -14,7 +14,7 @@ class ChunkEncoder {
  public:
   ChunkEncoder(const Scope& scope, const ModelConfig& model, int64_t layers, int64_t positions);
 
-  // Chunks [B, C, E] to their representations [B, C, E]. There is no dropout.
+  // Turns chunks [B, C, E] into their representations [B, C, E]. There is no dropout.
   Variable operator()(const Forward& f, const Variable& chunks) const;
 
  private:

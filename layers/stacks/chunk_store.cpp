@@ -24,19 +24,19 @@ ChunkStore::ChunkStore(const Scope& scope, const ChunkStoreOptions& options) : n
   }
 }
 
-Variable ChunkStore::behind_tails(const Forward& f, const HeldBlocks& held, const Variable& x) const {
-  if (held.most_tail == 0) return x;
+Variable ChunkStore::behind_tails(const Forward& f, const CarriedBlocks& carried, const Variable& x) const {
+  if (carried.max_tail == 0) return x;
   const std::vector<int64_t> lengths = f.state.lengths(tail_);
   std::vector<int64_t> first;
-  for (size_t row = 0; row < lengths.size(); ++row) first.push_back(lengths[row] - held.tail[row]);
-  const Tensor tail = f.state.gather(states_, held.most_tail, first, held.tail);
+  for (size_t row = 0; row < lengths.size(); ++row) first.push_back(lengths[row] - carried.tail[row]);
+  const Tensor tail = f.state.gather(states_, carried.max_tail, first, carried.tail);
   return concatenate(f.tape, std::vector{Variable::constant(tail), x}, 1);
 }
 
-Tensor ChunkStore::landmarks(const StateView& state, const HeldBlocks& held, int64_t first, int64_t last) const {
+Tensor ChunkStore::landmarks(const StateView& state, const CarriedBlocks& carried, int64_t first, int64_t last) const {
   std::vector<int64_t> from, count;
-  for (const int64_t length : held.length) {
-    const int64_t oldest = held.most - length;  // candidates before it do not exist in this row
+  for (const int64_t length : carried.length) {
+    const int64_t oldest = carried.max_length - length;  // candidates before it do not exist in this row
     from.push_back(std::max<int64_t>(0, first - oldest));
     count.push_back(std::max<int64_t>(0, last - std::max(first, oldest)));
   }
@@ -70,15 +70,15 @@ void ChunkStore::write(const Forward& f, const ChunkCut& cut, const Tensor& x, c
     first.push_back(static_cast<int64_t>(cut.whole[row].size()) - cut.of_last[row]);
   }
   // Rows that add nothing are told of as well: a document that begins in them ends what they hold.
-  const int64_t rows = f.batch.rows, most = std::max<int64_t>(cut.most, 1);
+  const int64_t rows = f.batch.rows, max_new = std::max<int64_t>(cut.max_chunks, 1);
   const auto by_chunk = [&](LogId log, const Tensor& all, const Shape& shape) {
-    const Tensor given = cut.most > 0 ? all.reshape(shape) : Tensor::zeros(shape, x.dtype(), x.device());
+    const Tensor given = cut.max_chunks > 0 ? all.reshape(shape) : Tensor::zeros(shape, x.dtype(), x.device());
     f.state.append(log, given, first, cut.of_last);
   };
-  const Shape entries{rows, most, options_.positions - 1, options_.key_heads, options_.head_size};
+  const Shape entries{rows, max_new, options_.positions - 1, options_.key_heads, options_.head_size};
   by_chunk(keys_, keys, entries);
   by_chunk(values_, values, entries);
-  by_chunk(landmarks_, landmarks, {rows, most, options_.width});
+  by_chunk(landmarks_, landmarks, {rows, max_new, options_.width});
 }
 
 void ChunkStore::write_lists(const Forward& f, const ChunkCut& cut, int64_t group, const Tensor& ages,

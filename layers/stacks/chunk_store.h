@@ -1,13 +1,13 @@
-// What a row carries of the chunks of its document: for each whole chunk its landmark, keys and values, the states of
-// the chunk that it has begun, and for each group of layers the list of chunks that the begun one reads.
+// Stores what a row carries of the chunks of its document: for each whole chunk its landmark, keys and values, the
+// states of the chunk that it has begun, and for each group of layers the list of chunks that the begun one reads.
 #pragma once
 
 #include <optional>
 #include <vector>
 
 #include "layers/parameters/scope.h"
+#include "layers/pass/carried_blocks.h"
 #include "layers/pass/fetched_entries.h"
-#include "layers/pass/held_blocks.h"
 #include "layers/stacks/chunk_cut.h"
 
 namespace quire {
@@ -28,19 +28,20 @@ class ChunkStore {
  public:
   ChunkStore(const Scope& scope, const ChunkStoreOptions& options);
 
-  HeldBlocks held(const Forward& f) const { return held_blocks(f, options_.positions, tail_, chunks_, name_); }
-  // x [R, T, E] behind the states of the begun chunks, which are constant and stand at the end of the first most_tail
+  CarriedBlocks carried(const Forward& f) const { return carried_blocks(f, options_.positions, tail_, chunks_, name_); }
+  // x [R, T, E] behind the states of the begun chunks, which are constant and stand at the end of the first max_tail
   // places of each row.
-  Variable behind_tails(const Forward& f, const HeldBlocks& held, const Variable& x) const;
-  // [R, last - first, E]: landmarks [first, last) of held.most, oldest first; shorter rows begin with zeros.
-  Tensor landmarks(const StateView& state, const HeldBlocks& held, int64_t first, int64_t last) const;
-  // [R slots, E]: all landmarks as they are stored.
+  Variable behind_tails(const Forward& f, const CarriedBlocks& carried, const Variable& x) const;
+  // Returns [R, last - first, E]: landmarks [first, last) of carried.max_length, oldest first; shorter rows begin with
+  // zeros.
+  Tensor landmarks(const StateView& state, const CarriedBlocks& carried, int64_t first, int64_t last) const;
+  // Returns [R slots, E]: all landmarks as they are stored.
   Tensor all_landmarks(const StateView& state) const;
   // Keys and values [N, S, Hk, D] of stored chunks, which are chosen by slot.
   FetchedEntries fetch(const StateView& state, const Tensor& slot) const {
     return fetch_entries(state, {keys_, values_}, slot);
   }
-  // Where a row's next chunk goes.
+  // Returns where a row's next chunk goes.
   Tensor head(const StateView& state) const { return state.ring_head(chunks_); }
   int64_t slots(const StateView& state) const { return state.stored_ring(keys_).dim(1); }
   void forget_pages(const StateView& state) const;

@@ -53,12 +53,13 @@ DrtStack::DrtStack(const Scope& scope, const Place& place)
   }
 }
 
-Variable DrtStack::chunks(const Forward& f, const ChunkCut& cut, const HeldBlocks& held, const Variable& x) const {
+Variable DrtStack::chunks(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried,
+                          const Variable& x) const {
   Tape& tape = f.tape;
   const int64_t positions = config_.positions(), rows = x.dim(0);
-  const Shape shape{rows * cut.most, positions, width_};
-  if (cut.aligned) return reshape(tape, slice(tape, x, 1, 0, cut.most * positions), shape);
-  const Variable lines = store_ ? store_->behind_tails(f, held, x) : x;
+  const Shape shape{rows * cut.max_chunks, positions, width_};
+  if (cut.aligned) return reshape(tape, slice(tape, x, 1, 0, cut.max_chunks * positions), shape);
+  const Variable lines = store_ ? store_->behind_tails(f, carried, x) : x;
   return reshape(tape, gather_rows(tape, lines, cut.lines), shape);
 }
 
@@ -68,18 +69,18 @@ Variable DrtStack::operator()(const Forward& f, const Variable& x) const {
   Variable y = x;
   for (const std::unique_ptr<Block>& block : lower_) y = (*block)(f, y);
   hooks_.see("lower", y);
-  const HeldBlocks held = store_ ? store_->held(f) : HeldBlocks{};
-  const ChunkCut cut = cut_chunks(f, config_.positions(), held, store_.has_value());
+  const CarriedBlocks carried = store_ ? store_->carried(f) : CarriedBlocks{};
+  const ChunkCut cut = cut_chunks(f, config_.positions(), carried, store_.has_value());
 
   Variable landmarks, keys, values;
-  if (cut.most > 0) {
-    const Variable encoded = encoder_(f, chunks(f, cut, held, y));
+  if (cut.max_chunks > 0) {
+    const Variable encoded = encoder_(f, chunks(f, cut, carried, y));
     landmarks = config_.landmark == ChunkLandmark::mean ? mean(tape, encoded, 1)
                                                         : slice(tape, encoded, 1, config_.chunk, config_.chunk + 1);
-    landmarks = reshape(tape, landmarks, {rows, cut.most, width_});
+    landmarks = reshape(tape, landmarks, {rows, cut.max_chunks, width_});
     if (landmark_) landmarks = (*landmark_)(tape, landmarks);
     const Variable tokens = slice(tape, encoded, 1, 0, config_.chunk);
-    const Shape heads{rows * cut.most, config_.chunk, key_heads_, head_size_};
+    const Shape heads{rows * cut.max_chunks, config_.chunk, key_heads_, head_size_};
     keys = reshape(tape, key_(tape, tokens), heads);
     values = reshape(tape, value_(tape, tokens), heads);
     hooks_.see("encoded", encoded);
@@ -94,11 +95,11 @@ Variable DrtStack::operator()(const Forward& f, const Variable& x) const {
   f.leave_value(values_.list, Variable::constant(cut.list));
   std::vector<ChunkLists> read;  // by group
   for (const Group& group : groups_) {
-    read.push_back((*group.retriever)(f, y, cut, held, landmarks, store_ ? &*store_ : nullptr, read, hooks_));
+    read.push_back((*group.retriever)(f, y, cut, carried, landmarks, store_ ? &*store_ : nullptr, read, hooks_));
     const ChunkLists& lists = read.back();
     f.leave_value(group.lists.own, Variable::constant(lists.own));
     f.leave_value(group.lists.weight, lists.weight);
-    const bool stored = held.most > 0;
+    const bool stored = carried.max_length > 0;
     f.leave_value(group.lists.slot, stored ? Variable::constant(lists.stored.slot) : Variable());
     f.leave_value(group.lists.keys, stored ? Variable::constant(lists.stored.logs[0]) : Variable());
     f.leave_value(group.lists.values, stored ? Variable::constant(lists.stored.logs[1]) : Variable());

@@ -29,8 +29,8 @@ class DrtStack final : public Stack {
     ListValues lists;
     std::vector<std::unique_ptr<Block>> blocks;
   };
-  // The whole chunks of the pass, from x [R, T, E] behind the begun ones: [R N, C, E].
-  Variable chunks(const Forward& f, const ChunkCut& cut, const HeldBlocks& held, const Variable& x) const;
+  // Returns the whole chunks of the pass, from x [R, T, E] behind the begun ones: [R N, C, E].
+  Variable chunks(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, const Variable& x) const;
 
   DrtConfig config_;
   int64_t width_, key_heads_, head_size_;

@@ -10,7 +10,7 @@
 
 namespace quire {
 
-// For tests: noise that takes the place of what is drawn, intermediate values by name, and the size of a piece.
+// Hooks of tests: noise that replaces the drawn one, intermediate values by name, and the size of a piece.
 struct ChunkHooks {
   std::function<double(int64_t group, int64_t row, int64_t chunk, int64_t candidate)> noise;
   std::function<void(const std::string& name, const Variable& value)> seen;
@@ -25,15 +25,15 @@ struct ChunkHooks {
 // for a piece of them at a time: what grows with a document is its landmarks alone.
 class ChunkChoice {
  public:
-  // name: of the group's scope, for its random numbers.
+  // `name` is that of the group's scope, for its random numbers.
   ChunkChoice(const std::string& name, const DrtConfig& config, int64_t group, double scale);
 
-  // i32 [R, N, K]: candidates, the best first; -1: none. queries, landmarks: wide [R, N, E], of the chunks of the
-  // subsequence. There is no gradient. store: of the chunks of earlier subsequences, if there are any.
+  // Returns i32 [R, N, K]: candidates, the best first; -1: none. queries and landmarks are wide [R, N, E], of the
+  // chunks of the subsequence. There is no gradient. `store` has the chunks of earlier subsequences, if there are any.
   Tensor operator()(const Forward& f, const Tensor& queries, const Tensor& landmarks, const ChunkCut& cut,
-                    const HeldBlocks& held, const ChunkStore* store, const ChunkHooks& hooks) const;
-  // Which entries of the lists exist: u8 [R, N, K].
-  Tensor found(const Forward& f, const ChunkCut& cut, const HeldBlocks& held) const;
+                    const CarriedBlocks& carried, const ChunkStore* store, const ChunkHooks& hooks) const;
+  // Says which entries of the lists exist: u8 [R, N, K].
+  Tensor found(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried) const;
 
  private:
   struct Piece {
@@ -42,16 +42,17 @@ class ChunkChoice {
   };
   // Calls body(row, chunk of the row, candidate, its number in the document) for the candidates of every whole chunk.
   template <typename Body>
-  void for_candidates(const ChunkCut& cut, const HeldBlocks& held, const Piece& piece, Body&& body) const;
-  // Which of a piece are candidates, behind the best ones so far: u8 [R, N, best + piece].
-  Tensor mask(const Forward& f, const ChunkCut& cut, const HeldBlocks& held, const Piece& piece,
+  void for_candidates(const ChunkCut& cut, const CarriedBlocks& carried, const Piece& piece, Body&& body) const;
+  // Says which of a piece are candidates, behind the best ones so far: u8 [R, N, best + piece].
+  Tensor mask(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, const Piece& piece,
               const std::vector<int32_t>& best) const;
-  // Scores, with noise in training: [R, N, piece].
+  // Returns the scores, with noise in training: [R, N, piece].
   Tensor wishes(const Forward& f, const Tensor& queries, const Tensor& landmarks, const ChunkCut& cut,
-                const HeldBlocks& held, const Piece& piece, const ChunkStore* store, const ChunkHooks& hooks) const;
-  // [R, N, piece]: Gumbel noise of the candidates, or with scores: random what orders them.
-  Tensor noise(const Forward& f, const ChunkCut& cut, const HeldBlocks& held, const Piece& piece, const Tensor& like,
-               const ChunkHooks& hooks) const;
+                const CarriedBlocks& carried, const Piece& piece, const ChunkStore* store,
+                const ChunkHooks& hooks) const;
+  // Returns [R, N, piece]: Gumbel noise of the candidates, or with scores: random the numbers that order them.
+  Tensor noise(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, const Piece& piece,
+               const Tensor& like, const ChunkHooks& hooks) const;
 
   DrtConfig config_;
   int64_t group_;

@@ -71,7 +71,7 @@ struct DrtConfig {
   std::optional<int64_t> key_heads;
   DrtCarry carry;
 
-  // How many chunks back a chunk can read.
+  // Returns how many chunks back a chunk can read.
   int64_t farthest() const { return max_distance.value_or(carry.length); }
   int64_t positions() const { return chunk + 1; }  // of a chunk, with its landmark
 

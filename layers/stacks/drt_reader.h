@@ -8,11 +8,12 @@
 
 namespace quire {
 
-// What the stack leaves for its upper layers. Chunks of the subsequence have keys and values [R N, S, Hk, D].
+// Names the values that the stack leaves for its upper layers. Chunks of the subsequence have keys and values [R N, S,
+// Hk, D].
 struct ChunkValues {
   ValueId keys, values, list;
 };
-// And what each group leaves (layers/stacks/drt_retriever.h).
+// Names the values that each group leaves (layers/stacks/drt_retriever.h).
 struct ListValues {
   ValueId own, weight;
   ValueId slot, keys, values;  // of stored chunks
@@ -20,14 +21,14 @@ struct ListValues {
 
 class ChunkReader final : public Part {
  public:
-  // stack: its path.
+  // `stack` is its path.
   ChunkReader(const Scope& scope, const ModelConfig& model, const DrtConfig& config, const std::string& stack,
               int64_t group);
 
   Variable operator()(const Forward& f, const PartInput& input) const override;
 
  private:
-  // What the heads read, [R, T, E]; undefined where there is nothing to read.
+  // Returns what the heads read, [R, T, E]; undefined where there is nothing to read.
   Variable read(const Forward& f, const Variable& x) const;
 
   ReaderResidual residual_;

@@ -15,9 +15,9 @@ namespace quire {
 
 namespace {
 
-// Which entries of the lists [R, L, K] name a chunk that the same list of no group below names.
+// Says which entries of the lists [R, L, K] name a chunk that the same list of no group below names.
 std::vector<uint8_t> not_in(const ChunkLists& lists, const std::vector<ChunkLists>& below) {
-  const auto wanted = static_cast<size_t>(lists.own.dim(2));
+  const auto chosen_count = static_cast<size_t>(lists.own.dim(2));
   const auto chunks_of = [](const ChunkLists& one) {
     return std::pair{one.own.to_vector<int32_t>(), one.slot.to_vector<int32_t>()};
   };
@@ -26,8 +26,8 @@ std::vector<uint8_t> not_in(const ChunkLists& lists, const std::vector<ChunkList
   for (const ChunkLists& other : below) {
     const auto [others_own, others_slot] = chunks_of(other);
     for (size_t i = 0; i < own.size(); ++i) {
-      const size_t first = i / wanted * wanted;
-      for (size_t j = first; j < first + wanted; ++j) {
+      const size_t first = i / chosen_count * chosen_count;
+      for (size_t j = first; j < first + chosen_count; ++j) {
         if (own[i] == others_own[j] && slot[i] == others_slot[j]) fresh[i] = 0;
       }
     }
@@ -62,61 +62,62 @@ Variable ChunkRetriever::scores(const Forward& f, const Variable& queries, const
   return scale(tape, reshape(tape, sum(tape, products, -1), own.shape()), scale_);
 }
 
-ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const ChunkCut& cut, const HeldBlocks& held,
-                                      const Variable& landmarks, const ChunkStore* store,
+ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const ChunkCut& cut,
+                                      const CarriedBlocks& carried, const Variable& landmarks, const ChunkStore* store,
                                       const std::vector<ChunkLists>& below, const ChunkHooks& hooks) const {
   Tape& tape = f.tape;
-  const int64_t rows = x.dim(0), wanted = config_.top_k;
+  const int64_t rows = x.dim(0), chosen_count = config_.top_k;
   const Device device = x.value().device();
   const DType wide = wide_type(x.value().dtype());
-  const Shape before{rows, wanted}, chosen{rows, cut.most, wanted}, lists{rows, 1 + cut.most, wanted};
+  const Shape before{rows, chosen_count}, chosen{rows, cut.max_chunks, chosen_count},
+      lists{rows, 1 + cut.max_chunks, chosen_count};
   ops::ChunkPlacing placing;
   placing.index = Tensor::empty(chosen, DType::i32, device);
   placing.age = store == nullptr ? Tensor::zeros(before, DType::i32, device) : store->ages(f.state, group_);
   placing.count = cut.count;
   placing.head = store == nullptr ? Tensor::zeros({rows}, DType::i32, device) : store->head(f.state);
-  placing.stored = held.most;
+  placing.stored = carried.max_length;
   placing.slots = store == nullptr ? 0 : store->slots(f.state);
   Variable queries, of_chunks;
-  if (cut.most > 0) {
+  if (cut.max_chunks > 0) {
     queries = gather_rows(tape, x, cut.marks);
     if (norm_) queries = (*norm_)(tape, queries);
     if (projection_) queries = (*projection_)(tape, queries);
     queries = convert(tape, queries, wide);
     of_chunks = convert(tape, landmarks, wide);
-    placing.index = choice_(f, queries.value(), of_chunks.value(), cut, held, store, hooks);
+    placing.index = choice_(f, queries.value(), of_chunks.value(), cut, carried, store, hooks);
   }
   ChunkLists made{Tensor::empty(lists, DType::i32, device), Tensor::empty(lists, DType::i32, device), {}, {}};
   const Tensor later = Tensor::empty(lists, DType::i32, device);
   ops::place_chunks(made.slot, made.own, later, placing);
-  if (held.most > 0) made.stored = store->fetch(f.state, made.slot);
+  if (carried.max_length > 0) made.stored = store->fetch(f.state, made.slot);
   made.weight =
       Variable::constant(store == nullptr ? Tensor::zeros(before, wide, device) : store->weights(f.state, group_));
-  made.weight = reshape(tape, made.weight, {rows, 1, wanted});
-  if (cut.most > 0) {
+  made.weight = reshape(tape, made.weight, {rows, 1, chosen_count});
+  if (cut.max_chunks > 0) {
     const auto chosen_rows = [&](const Tensor& all) {
       const Tensor out = Tensor::empty(chosen, DType::i32, device);
-      ops::copy(out, all.slice(1, 1, 1 + cut.most));
+      ops::copy(out, all.slice(1, 1, 1 + cut.max_chunks));
       return out;
     };
-    Variable r =
-        scores(f, queries, of_chunks, chosen_rows(made.own), held.most > 0 ? chosen_rows(made.slot) : Tensor(), store);
+    Variable r = scores(f, queries, of_chunks, chosen_rows(made.own),
+                        carried.max_length > 0 ? chosen_rows(made.slot) : Tensor(), store);
     if (config_.scores == ChunkScores::fixed) r = r.detached();
-    const Variable shares = softmax(tape, r, choice_.found(f, cut, held));
+    const Variable shares = softmax(tape, r, choice_.found(f, cut, carried));
     made.weight = concatenate(tape, std::vector{made.weight, shares}, 1);
     const std::string of_group = "groups." + std::to_string(group_);
     hooks.see(of_group + ".index", Variable::constant(placing.index));
     hooks.see(of_group + ".weight", shares);
   }
   if (store != nullptr && f.write_state) store->write_lists(f, cut, group_, later, made.weight.value());
-  if (f.wants_telemetry() || f.wants_retrievals()) report(f, cut, held, placing, made, below);
+  if (f.wants_telemetry() || f.wants_retrievals()) report(f, cut, carried, placing, made, below);
   return made;
 }
 
-void ChunkRetriever::report(const Forward& f, const ChunkCut& cut, const HeldBlocks& held,
+void ChunkRetriever::report(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried,
                             const ops::ChunkPlacing& placing, const ChunkLists& made,
                             const std::vector<ChunkLists>& below) const {
-  const int64_t wanted = config_.top_k, lists = 1 + cut.most;
+  const int64_t chosen_count = config_.top_k, lists = 1 + cut.max_chunks;
   const std::vector<uint8_t> fresh = not_in(made, below);
   const std::vector<int32_t> index = placing.index.to_vector<int32_t>(), ages = placing.age.to_vector<int32_t>();
   const std::vector<int32_t> list = cut.list.to_vector<int32_t>();
@@ -128,20 +129,20 @@ void ChunkRetriever::report(const Forward& f, const ChunkCut& cut, const HeldBlo
     if (which < 0) continue;
     const int64_t row = cell / f.batch.length;
     const int64_t own = f.batch.position[static_cast<size_t>(cell)] / cut.positions;
-    double most = 0;
-    for (int64_t k = 0; k < wanted; ++k) {
-      const auto entry = static_cast<size_t>((row * lists + which) * wanted + k);
+    double max_share = 0;
+    for (int64_t k = 0; k < chosen_count; ++k) {
+      const auto entry = static_cast<size_t>((row * lists + which) * chosen_count + k);
       const double share = weights[entry];
       int64_t number = -1;
       if (which == 0) {
-        const int32_t age = ages[static_cast<size_t>(row * wanted + k)];
-        if (age > 0) number = held.written[static_cast<size_t>(row)] - age;
+        const int32_t age = ages[static_cast<size_t>(row * chosen_count + k)];
+        if (age > 0) number = carried.written[static_cast<size_t>(row)] - age;
       } else {
-        const int32_t candidate = index[static_cast<size_t>((row * cut.most + which - 1) * wanted + k)];
-        if (candidate >= held.most) {
-          number = cut.whole[static_cast<size_t>(row)][static_cast<size_t>(candidate - held.most)].number;
+        const int32_t candidate = index[static_cast<size_t>((row * cut.max_chunks + which - 1) * chosen_count + k)];
+        if (candidate >= carried.max_length) {
+          number = cut.whole[static_cast<size_t>(row)][static_cast<size_t>(candidate - carried.max_length)].number;
         } else if (candidate >= 0) {
-          number = held.written[static_cast<size_t>(row)] - (held.most - candidate);
+          number = carried.written[static_cast<size_t>(row)] - (carried.max_length - candidate);
         }
       }
       if (number < 0) continue;
@@ -150,12 +151,12 @@ void ChunkRetriever::report(const Forward& f, const ChunkCut& cut, const HeldBlo
                         {row, cell % f.batch.length, -1, number * cut.positions, (number + 1) * cut.positions, share});
       }
       back[static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(own - number)))] += share;
-      most = std::max(most, share);
+      max_share = std::max(max_share, share);
       all += share;
       if (fresh[entry] != 0) found += share;
     }
-    if (most > 0) ++tokens;
-    largest += most;
+    if (max_share > 0) ++tokens;
+    largest += max_share;
   }
   if (!f.wants_telemetry() || all == 0) return;
   for (const auto& [distance, share] : back) {

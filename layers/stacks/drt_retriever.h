@@ -1,4 +1,5 @@
-// Which chunks the layers of one group read: scores between landmarks, and the K best earlier chunks for each.
+// Chooses the chunks that the layers of one group read, by scores between landmarks: the K best earlier chunks for each
+// chunk.
 #pragma once
 
 #include <optional>
@@ -9,7 +10,8 @@
 
 namespace quire {
 
-// What one group reads: L = 1 + N lists of K chunks for each row, the first of which is that of an earlier subsequence.
+// Holds what one group reads: L = 1 + N lists of K chunks for each row, the first of which is that of an earlier
+// subsequence.
 struct ChunkLists {
   Tensor own;             // i32 [R, L, K]: chunks of the subsequence, row r has those from r N on; -1: none
   Tensor slot;            // i32 [R, L, K]: stored chunks by slot, row r has those from r slots on; -1: none
@@ -21,21 +23,21 @@ class ChunkRetriever {
  public:
   ChunkRetriever(const Scope& scope, const ModelConfig& model, const DrtConfig& config, int64_t group);
 
-  // x [R, T, E]: the residual stream that the group begins with. landmarks [R, N, E]: of the whole chunks of the
-  // subsequence. store: where the model carries chunks. below: what earlier groups read.
-  ChunkLists operator()(const Forward& f, const Variable& x, const ChunkCut& cut, const HeldBlocks& held,
+  // x [R, T, E] is the residual stream that the group begins with, and landmarks [R, N, E] those of the whole chunks of
+  // the subsequence. `store` exists where the model carries chunks; `below` is what earlier groups read.
+  ChunkLists operator()(const Forward& f, const Variable& x, const ChunkCut& cut, const CarriedBlocks& carried,
                         const Variable& landmarks, const ChunkStore* store, const std::vector<ChunkLists>& below,
                         const ChunkHooks& hooks) const;
 
  private:
-  // What queries [R, N, E] say of the landmarks of the chunks that they have chosen, wide [R, N, K]; lists without the
-  // first one.
+  // Returns the scores, wide [R, N, K], of queries [R, N, E] with the landmarks of the chunks that they have chosen;
+  // lists without the first one.
   Variable scores(const Forward& f, const Variable& queries, const Variable& landmarks, const Tensor& own,
                   const Tensor& slot, const ChunkStore* store) const;
   // NAME.back.N: the share of what is read that lies N to 2 N - 1 chunks before the chunk of the query, for N = 1, 2,
   // 4, ...; NAME.largest: the mean of the largest weight of a list, over the queries that read it; NAME.new: the share
   // of what is read that no group below reads for the same query.
-  void report(const Forward& f, const ChunkCut& cut, const HeldBlocks& held, const ops::ChunkPlacing& placing,
+  void report(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, const ops::ChunkPlacing& placing,
               const ChunkLists& lists, const std::vector<ChunkLists>& below) const;
 
   std::string name_;

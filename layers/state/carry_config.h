@@ -1,5 +1,5 @@
-// What a row carries, as options of a mechanism: how much, where and in which number type. Mechanisms use these fields
-// in a section `carry` and leave out what they do not support.
+// Options for what a row carries: how much, where and in which number type. Mechanisms use these fields in a section
+// `carry` and leave out those that they do not support.
 #pragma once
 
 #include "core/config/config.h"
@@ -48,7 +48,7 @@ struct BlockCarry {
   LogPlace place = LogPlace::device;
   StateType dtype = StateType::automatic;
 
-  // What differs between mechanisms.
+  // Holds the texts that differ between mechanisms.
   struct Texts {
     std::string_view length;
     std::string_view unit;

@@ -1,5 +1,5 @@
-// What a mechanism keeps of a row beside its state and can make again from it, such as an index over the entries of a
-// log. The pool owns one per row and tells it when the state that it was made from is gone.
+// Interface of what a mechanism keeps of a row beside its state and can make again from it, such as an index over the
+// entries of a log. The pool owns one per row and tells it when the state that it was made from is gone.
 #pragma once
 
 namespace quire {

@@ -60,7 +60,7 @@ void LogPositions::renew(const std::vector<Segment>& last, int64_t clock) {
 }
 
 void LogPositions::renew(const Renewal& renewal, int64_t clock) {
-  // The entries before, those renewed and those behind.
+  // There are the entries before, those renewed and those behind.
   std::vector<LogRun> renewed;
   const int64_t end = renewal.first + renewal.count;
   int64_t begin = 0;

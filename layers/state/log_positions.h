@@ -1,5 +1,5 @@
-// Where the entries of a group of logs stand in their rings, by row. All logs of a group move together, so this is kept
-// and saved once for them.
+// Says where the entries of a group of logs stand in their rings, by row. All logs of a group move together, so this is
+// kept and saved once for them.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct LogRun {
 };
 
 struct LogPositions {
-  // segment: T, the most tokens of a step.
+  // `segment` is T, the largest number of tokens of a step.
   LogPositions(const StateLayout::LogGroup& spec, int64_t rows, int64_t segment);
 
   // The slot of an entry counted from the oldest one that can be read.

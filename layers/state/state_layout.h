@@ -1,5 +1,5 @@
-// What the layers of a model declare to carry along their documents: registers, logs of entries, and what is derived
-// from them. The state pool makes one of each for every row.
+// Lists what the layers of a model declare to carry along their documents: registers, logs of entries, and what is
+// derived from them. The state pool makes one of each for every row.
 #pragma once
 
 #include <functional>
@@ -41,7 +41,7 @@ struct RegisterOptions {
   bool wide = false;
 };
 
-// Where a log lies: with the model, in host memory that a GPU reads by itself, or in a mapped file.
+// Says where a log lies: with the model, in host memory that a GPU reads by itself, or in a mapped file.
 enum class LogPlace { device, host, file };
 
 struct LogGroupOptions {
@@ -50,7 +50,7 @@ struct LogGroupOptions {
   // Beginning a document fills the logs with zero entries instead of emptying them (carry.mask_empty: false).
   bool filled_with_zeros = false;
   LogPlace place = LogPlace::device;
-  // What a step appends waits outside the ring for the commit, so that the ring has no more slots than entries.
+  // Appended entries wait outside the ring for the commit, so that the ring has no more slots than entries.
   bool waits = false;
   // The step in which each entry was made is kept.
   bool ages = false;
@@ -76,7 +76,8 @@ class StateLayout {
     std::string name;  // group.log
     LogGroupId group;
     Shape entry;
-    // How entries are stored; without a value it is the type of the pool, which they are read and appended in.
+    // The type in which entries are stored; without a value it is the type of the pool, which they are read and
+    // appended in.
     std::optional<DType> dtype;
   };
   using MakeDerived = std::function<std::unique_ptr<DerivedState>()>;

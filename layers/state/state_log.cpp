@@ -90,7 +90,7 @@ void StateLog::write_appends(const LogPositions& positions) {
     std::vector<int32_t> slot, from, count;
     for (size_t r = 0; r < entries.count.size(); ++r) {
       const int64_t row = entries.row_begin + static_cast<int64_t>(r);
-      // Of more entries than the ring has slots the last ones.
+      // If there are more entries than slots, the last ones are written.
       const int64_t written = std::min(entries.count[r], positions.slots);
       slot.push_back(static_cast<int32_t>(positions.head[at(row)]));
       from.push_back(static_cast<int32_t>(entries.from[r] + (entries.count[r] - written) * entries.stride));

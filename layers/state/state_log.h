@@ -12,7 +12,7 @@ namespace quire {
 
 class StateLog {
  public:
-  // scratch: folder of logs that lie in files; empty is the folder for temporary files.
+  // `scratch` is the folder of logs that lie in files; empty is the folder for temporary files.
   StateLog(const StateLayout::Log& spec, const LogPositions& positions, int64_t rows, DType pool_type, Device device,
            const std::filesystem::path& scratch);
 

@@ -96,7 +96,7 @@ void StatePool::commit_group(size_t group) {
   positions.forget();
   for (StateLog* log : logs) {
     log->forget();
-    // What the step has read and written of a file: the next one reads it from there.
+    // The next step reads these pages from the file again.
     if (positions.options.place == LogPlace::file && state_.device == kCpu) {
       quire::forget_pages(log->ring().raw(), static_cast<size_t>(log->ring().bytes()));
     }

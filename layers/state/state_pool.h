@@ -1,6 +1,6 @@
-// What rows carry along their documents. A register is small and has a current and a next copy; a log is a ring of
-// entries per row with room for one step beyond what can be read, so nothing readable is overwritten before commit().
-// Nothing else in the program remembers anything about a document.
+// Holds what rows carry along their documents. A register is small and has a current and a next copy; a log is a ring
+// of entries per row with room for one step beyond what can be read, so nothing readable is overwritten before
+// commit(). Nothing else in the program remembers anything about a document.
 #pragma once
 
 #include <filesystem>
@@ -17,13 +17,13 @@ namespace quire {
 
 class StatePool {
  public:
-  // segment: T, the most tokens of a step. scratch: folder of logs that lie in files; empty is the folder for temporary
-  // files.
+  // `segment` is T, the largest number of tokens of a step. `scratch` is the folder of logs that lie in files; empty is
+  // the folder for temporary files.
   StatePool(StateLayout layout, int64_t rows, int64_t segment, DType dtype, Device device,
             const std::filesystem::path& scratch = {});
 
   int64_t rows() const { return state_.rows; }
-  // Bytes in main memory and on the device; or those in one place.
+  // Return the bytes in main memory and on the device, or those in one place.
   int64_t bytes() const { return bytes(LogPlace::device) + bytes(LogPlace::host); }
   int64_t bytes(LogPlace place) const;
 

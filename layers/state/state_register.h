@@ -17,7 +17,7 @@ struct StateRegister {
   // Forgets what a failed step has put.
   void forget();
   void put(int64_t row, bool written);
-  // last: the segment of each row that its state comes from.
+  // `last` is the segment of each row that its state comes from.
   void commit(const std::vector<Segment>& last);
 
   Tensor current;              // [rows, ...]
@@ -25,7 +25,7 @@ struct StateRegister {
   std::vector<uint8_t> empty;  // [rows]: nothing was committed since the document began or the row was cleared
 
  private:
-  // What this step does with a row. left: it puts nothing there, and the value of an earlier document is dropped.
+  // Says what this step does with a row. left: it puts nothing there, and the value of an earlier document is dropped.
   enum class Offer : uint8_t { none, left, written };
   std::vector<Offer> offers_;
 };

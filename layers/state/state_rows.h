@@ -14,12 +14,12 @@
 namespace quire {
 
 struct StateRows {
-  // The derived state of every row; nullptr where it has not been made.
+  // Holds the derived state of every row; nullptr where it has not been made.
   using Derived = std::vector<std::unique_ptr<DerivedState>>;
 
   StateLayout layout;
   int64_t rows = 0;
-  int64_t segment = 0;  // T, the most tokens of a step
+  int64_t segment = 0;  // T, the largest number of tokens of a step
   DType dtype = DType::f32;
   Device device = kCpu;
   std::vector<StateRegister> registers;
@@ -28,8 +28,8 @@ struct StateRows {
   std::vector<Derived> derived;
   int64_t clock = 0;  // commits
 
-  // Of the step: all segments in the order of their rows, the place of the first one of each row and the end, and the
-  // segment that each row's state comes from (count 0 for a row without tokens).
+  // Holds, for the step, all segments in the order of their rows, the place of the first one of each row and the end,
+  // and the segment that each row's state comes from (count 0 for a row without tokens).
   std::vector<Segment> segments;
   std::vector<size_t> first_segment;
   std::vector<Segment> last;

@@ -46,10 +46,10 @@ RowPart part_of(const RowTensor& of) {
 template <typename Use>
 void use_pieces(const RowTensor& of, int64_t row, bool changes, const Use& use) {
   const Tensor values = of.tensor.slice(0, row, row + 1).reshape({part_of(of).shape.numel()});
-  const int64_t most = kStatePieceBytes / static_cast<int64_t>(size_of(values.dtype()));
+  const int64_t max_values = kStatePieceBytes / static_cast<int64_t>(size_of(values.dtype()));
   std::vector<std::byte> copy;
-  for (int64_t begin = 0; begin < values.numel(); begin += most) {
-    const Tensor piece = values.slice(0, begin, std::min(values.numel(), begin + most));
+  for (int64_t begin = 0; begin < values.numel(); begin += max_values) {
+    const Tensor piece = values.slice(0, begin, std::min(values.numel(), begin + max_values));
     const auto bytes = static_cast<size_t>(piece.bytes());
     if (piece.device() == kCpu) {
       use(std::span(static_cast<std::byte*>(piece.raw()), bytes));
@@ -95,10 +95,10 @@ void add_counts(std::vector<NamedTensor>& tensors, const std::string& name, cons
 template <typename T>
 void load_numbers(std::vector<T>& into, int64_t begin, int64_t end, const std::string& name, const GetTensor& get) {
   const Tensor tensor = get(name);
-  const Shape wanted{end - begin};
-  if (!(tensor.shape() == wanted) || tensor.dtype() != dtype_of<T>()) {
+  const Shape expected{end - begin};
+  if (!(tensor.shape() == expected) || tensor.dtype() != dtype_of<T>()) {
     fail(ErrorKind::checkpoint, "state {}: {} {} is stored but this configuration wants {} {}; {}", name,
-         name_of(tensor.dtype()), tensor.shape().to_string(), name_of(dtype_of<T>()), wanted.to_string(), kDropHint);
+         name_of(tensor.dtype()), tensor.shape().to_string(), name_of(dtype_of<T>()), expected.to_string(), kDropHint);
   }
   const std::vector<T> values = tensor.to_vector<T>();
   std::copy(values.begin(), values.end(), into.begin() + begin);
@@ -130,21 +130,21 @@ std::vector<RowPart> row_parts(const StateRows& state) {
   return parts;
 }
 
-void require_fitting(std::span<const RowPart> stored, std::span<const RowPart> wanted) {
+void require_fitting(std::span<const RowPart> stored, std::span<const RowPart> expected) {
   const auto has = [](std::span<const RowPart> parts, const std::string& name) {
     return std::any_of(parts.begin(), parts.end(), [&](const RowPart& part) { return part.name == name; });
   };
   for (const RowPart& part : stored) {
-    if (has(wanted, part.name)) continue;
+    if (has(expected, part.name)) continue;
     fail(ErrorKind::checkpoint, "state {}: is stored but this configuration has none of it; {}", part.name, kDropHint);
   }
-  for (const RowPart& part : wanted) {
+  for (const RowPart& part : expected) {
     if (has(stored, part.name)) continue;
     fail(ErrorKind::checkpoint, "state {}: this configuration wants it but it is not stored; {}", part.name, kDropHint);
   }
-  for (size_t i = 0; i < wanted.size(); ++i) {
+  for (size_t i = 0; i < expected.size(); ++i) {
     const RowPart& a = stored[i];
-    const RowPart& b = wanted[i];
+    const RowPart& b = expected[i];
     if (a.name != b.name) {
       fail(ErrorKind::checkpoint, "state {}: is stored where this configuration has {}; {}", a.name, b.name, kDropHint);
     }

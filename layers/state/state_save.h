@@ -1,5 +1,6 @@
-// State to and from checkpoints. What grows with the length of a memory is saved as the bytes of one row after the
-// other, of which only a piece is in main memory at a time. A few numbers of every row are tensors [rows]:
+// Saves state to checkpoints and loads it. State that grows with the length of a memory is saved as the bytes of one
+// row after the other, of which only a piece is in main memory at a time. A few numbers of every row are tensors
+// [rows]:
 //   registers       NAME.value in the bytes; NAME.empty
 //   groups of logs  NAME.ages in the bytes, where they are kept: commits ago, counted from 1, of each entry from the
 //                   oldest on, 0 behind the last; NAME.head, NAME.length, NAME.written
@@ -17,7 +18,7 @@
 
 namespace quire {
 
-// The most bytes of a row that are handed over at once, ages aside.
+// The largest number of bytes of a row that are handed over at once, ages aside.
 inline constexpr int64_t kStatePieceBytes = int64_t{4} << 20;
 
 // One of the things that the bytes of a row are made of.
@@ -31,7 +32,7 @@ struct RowPart {
 // In the order of the bytes.
 std::vector<RowPart> row_parts(const StateRows& state);
 // Error(checkpoint) that names the first part of a stored row which this configuration has not, or has otherwise.
-void require_fitting(std::span<const RowPart> stored, std::span<const RowPart> wanted);
+void require_fitting(std::span<const RowPart> stored, std::span<const RowPart> expected);
 
 using WriteBytes = std::function<void(std::span<const std::byte>)>;
 void save_row(const StateRows& state, int64_t row, const WriteBytes& write);

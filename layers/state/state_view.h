@@ -36,15 +36,15 @@ class StateView {
   // values [S, ...]: what each segment leaves, of which the rows keep the last.
   void put_by_segment(RegisterId id, const Tensor& values) const;
 
-  // What a group of logs holds, by row or by segment.
+  // Describe a group of logs, by row or by segment.
   LogPlace place(LogGroupId id) const { return positions(id).options.place; }
-  int64_t capacity(LogGroupId id) const;                      // the most entries of a row that can be read
+  int64_t capacity(LogGroupId id) const;                      // the largest number of entries of a row that can be read
   std::vector<int64_t> lengths(LogGroupId id) const;          // [R]: entries that can be read
   std::vector<int64_t> initial_lengths(LogGroupId id) const;  // [S]: of those, what each segment begins with
   Tensor ring_head(LogGroupId id) const;                      // i32 [R]: the slot of the next entry
   int64_t written(LogGroupId id, int64_t row) const;          // entries of the row's document so far
-  // Of groups with ages: the commits since each entry of a row was made, 1 for those of the last step, as runs from
-  // the oldest entry on; and how many of the newest entries are at most `commits` old.
+  // For groups with ages: returns the commits since each entry of a row was made, 1 for those of the last step, as runs
+  // from the oldest entry on; and how many of the newest entries are at most `commits` old.
   std::vector<LogRun> ages(LogGroupId id, int64_t row) const;
   int64_t entries_within(LogGroupId id, int64_t row, int64_t commits) const;
 
@@ -61,14 +61,14 @@ class StateView {
   // values [R, N, ...]: count[r] entries of row r from first[r] on, `stride` apart.
   void append(LogId id, const Tensor& values, std::span<const int64_t> first, std::span<const int64_t> count,
               int64_t stride = 1) const;
-  // Of logs that wait: entries first[r], ..., first[r] + count[r] - 1, counted from the oldest readable one, become the
-  // last count[r] of values [R, N, ...] at the commit; their age is that of entries made in this step. Rows that begin
-  // a document meanwhile forget it.
+  // For logs that wait: entries first[r], ..., first[r] + count[r] - 1, counted from the oldest readable one, become
+  // the last count[r] of values [R, N, ...] at the commit; their age is that of entries made in this step. Rows that
+  // begin a document meanwhile forget it.
   void replace(LogId id, const Tensor& values, std::span<const int64_t> first, std::span<const int64_t> count) const;
   // Releases the main memory that reading this view's part of a log in a file has taken.
   void forget_pages(LogId id) const;
 
-  // What a mechanism derived from a row's state; cleared when that state is gone.
+  // Returns what a mechanism derived from a row's state; cleared when that state is gone.
   template <typename T>
   T& derived(DerivedId<T> id, int64_t row) const {
     // The id was made together with the factory of this type.

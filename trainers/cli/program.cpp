@@ -83,7 +83,7 @@ void hold_closed_descriptors() {
   std::call_once(once, [] {
     for (int descriptor = 0; descriptor <= STDERR_FILENO; ++descriptor) {
       if (::fcntl(descriptor, F_GETFD) == -1) {
-        [[maybe_unused]] const int descriptor = ::open("/dev/null", O_RDONLY);
+        [[maybe_unused]] const int opened = ::open("/dev/null", O_RDONLY);
       }
     }
   });

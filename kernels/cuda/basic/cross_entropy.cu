@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(RowTeam<kTeam>::kThreads) cross_entropy_kernel
   __shared__ W of_warps[RowTeam<kTeam>::kThreads / kWarp];
   const int lane = static_cast<int>(threadIdx.x) % kTeam;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * RowTeam<kTeam>::kRows + threadIdx.x / kTeam;
-  if (row >= in.rows) return;  // the whole team returns
+  if (row >= in.rows) return;  // the whole team returns; where there are barriers it is the block
   const From* x = in.logits + row * in.stride;
   const int64_t target = in.targets[row];
   const bool counted = in.mask[row] != 0;

@@ -18,7 +18,7 @@ struct BlockMasks {
   uint64_t marks[kTile];    // of block g: its landmark
   uint64_t visible[kTile];  // of query a: regular keys that it sees
   uint64_t earlier[kTile];  // of query a, where landmarks are gates: all keys of the earlier blocks that it sees
-  uint64_t zeroed[kTile];   // of query a: keys that get a share but have no value (landmarks)
+  uint64_t zeroed[kTile];   // of query a: keys whose shares go to no value (landmarks alone, and what dropout drops)
 
   // Fills the sets of blocks; prepare_keys must have run. A barrier must come before they are read.
   __device__ void cut(const BlockMemory& blocks, const KeyTile& tile) {

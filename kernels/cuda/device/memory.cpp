@@ -57,7 +57,7 @@ class GpuAllocator : public CachingAllocator {
     void* block = nullptr;
     const cudaError_t status = cudaMalloc(&block, bytes);
     if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // clears the error: the caller frees
+      cudaGetLastError();  // clears the error: the caller frees what it can and asks again
       return nullptr;
     }
     check(status);
@@ -76,7 +76,7 @@ class PinnedAllocator : public CachingAllocator {
     void* block = nullptr;
     const cudaError_t status = cudaHostAlloc(&block, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
     if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // clears the error: the caller reports
+      cudaGetLastError();  // clears the error: the caller reports what was too much
       return nullptr;
     }
     check(status);

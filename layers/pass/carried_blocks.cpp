@@ -1,4 +1,4 @@
-#include "layers/pass/held_blocks.h"
+#include "layers/pass/carried_blocks.h"
 
 #include <algorithm>
 #include <bit>
@@ -12,9 +12,10 @@ int64_t with_places_to_spare(int64_t blocks) {
   return step > 1 ? (blocks + step - 1) / step * step : blocks;
 }
 
-HeldBlocks held_blocks(const Forward& f, int64_t period, LogGroupId tail, LogGroupId blocks, const std::string& layer) {
+CarriedBlocks carried_blocks(const Forward& f, int64_t period, LogGroupId tail, LogGroupId blocks,
+                             const std::string& layer) {
   const std::vector<int64_t> none(static_cast<size_t>(f.state.rows()), 0);
-  HeldBlocks held{none, none, none, none};
+  CarriedBlocks carried{none, none, none, none};
   const std::vector<int64_t> lengths = f.state.lengths(blocks);
   for (const Segment& segment : f.state.segments()) {
     const int64_t position = f.batch.position[static_cast<size_t>(f.batch.at(segment.row, segment.begin))];
@@ -28,15 +29,15 @@ HeldBlocks held_blocks(const Forward& f, int64_t period, LogGroupId tail, LogGro
     if (!segment.carried) continue;
     const auto row = static_cast<size_t>(segment.row);
     const int64_t known = f.state.written(tail, segment.row);
-    held.first[row] = (position - known + period - 1) / period;
-    held.tail[row] = std::min(position % period, known);
-    held.length[row] = lengths[row];
-    held.written[row] = position / period;
-    held.most_tail = std::max(held.most_tail, held.tail[row]);
-    held.most = std::max(held.most, held.length[row]);
+    carried.first[row] = (position - known + period - 1) / period;
+    carried.tail[row] = std::min(position % period, known);
+    carried.length[row] = lengths[row];
+    carried.written[row] = position / period;
+    carried.max_tail = std::max(carried.max_tail, carried.tail[row]);
+    carried.max_length = std::max(carried.max_length, carried.length[row]);
   }
-  held.most = std::min(with_places_to_spare(held.most), f.state.capacity(blocks));
-  return held;
+  carried.max_length = std::min(with_places_to_spare(carried.max_length), f.state.capacity(blocks));
+  return carried;
 }
 
 Tensor by_row(const std::vector<int64_t>& values, Device device) {
