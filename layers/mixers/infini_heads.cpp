@@ -2,29 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
 #include "autograd/functions/knn.h"
 #include "autograd/functions/rotary.h"
-#include "layers/pass/host_values.h"
+#include "autograd/functions/rows.h"
 
 namespace quire {
-
-namespace {
-
-double sigmoid_of(double x) {
-  return 1 / (1 + std::exp(-x));
-}
-
-double norm_of(std::span<const double> values) {
-  double sum = 0;
-  for (const double value : values) sum += value * value;
-  return std::sqrt(sum);
-}
-
-}  // namespace
 
 InfiniHeads::InfiniHeads(const Scope& scope, const Place& place, std::shared_ptr<PositionTables> tables)
     : name_(scope.path()),
@@ -43,7 +28,7 @@ InfiniHeads::InfiniHeads(const Scope& scope, const Place& place, std::shared_ptr
     matrix_ = scope.state_register("memory", {shape_.key_heads, shape_.size, shape_.value_size}, {.wide = true});
     normaliser_ = scope.state_register("normaliser", {shape_.key_heads, shape_.size}, {.wide = true});
   }
-  const LogGroupId tail = scope.state_logs("tail", config_.carried());
+  const LogGroupId tail = scope.state_logs("tail", config_.carried(), {.waits = true});
   keys_ = scope.state_log(tail, "keys", {shape_.key_heads, shape_.size});
   values_ = scope.state_log(tail, "values", {shape_.key_heads, shape_.value_size});
 }
@@ -52,9 +37,10 @@ InfiniHeads::Carried InfiniHeads::carried(const Forward& f) const {
   Carried all;
   std::vector<int64_t> first = f.state.lengths(keys_.group), count(first.size(), 0);
   for (const Segment& segment : f.state.segments()) {
-    const int64_t seen = segment.carried ? f.state.written(keys_.group, segment.row) : 0;
-    const int64_t kept = std::max(seen % config_.block, std::min(seen, config_.window.value_or(0)));
-    all.seen.push_back(seen);
+    const int64_t position = f.batch.position[static_cast<size_t>(f.batch.at(segment.row, segment.begin))];
+    const int64_t known = segment.carried ? first[static_cast<size_t>(segment.row)] : 0;
+    const int64_t kept = std::min(known, std::max(position % config_.block, config_.window.value_or(0)));
+    all.position.push_back(position);
     all.kept.push_back(kept);
     all.before = std::max(all.before, kept);
     if (segment.carried) count[static_cast<size_t>(segment.row)] = kept;
@@ -68,41 +54,67 @@ InfiniHeads::Carried InfiniHeads::carried(const Forward& f) const {
   return all;
 }
 
-// A token reads the memory when its document has complete blocks before its own. Tokens that neither read nor complete
-// a block belong to no piece.
-std::vector<InfiniPiece> InfiniHeads::pieces(const Forward& f, const Carried& carried) const {
+// Keeps the last tokens of each row's last segment, as many as the log holds.
+void InfiniHeads::keep_tail(const Forward& f, const Variable& k, const Variable& v) const {
+  const int64_t rows = k.dim(0), length = k.dim(1), kept = std::min(length, config_.carried());
+  std::vector<int64_t> first(static_cast<size_t>(rows), 0), count;
+  std::vector<int32_t> places(static_cast<size_t>(rows * kept), -1);
+  for (int64_t row = 0; row < rows; ++row) {
+    const Segment segment = f.state.last_segment(row);
+    count.push_back(std::min(segment.count, kept));
+    for (int64_t n = 0; n < count.back(); ++n) {
+      places[static_cast<size_t>(row * kept + n)] =
+          static_cast<int32_t>(segment.begin + segment.count - count.back() + n);
+    }
+  }
+  const Tensor index = Tensor::from(places, {rows, kept}, f.state.device());
+  Tape idle(false);
+  for (const auto& [log, x] : {std::pair{keys_, &k}, std::pair{values_, &v}}) {
+    const Variable lines = Variable::constant(x->value().reshape({rows, length, x->dim(2) * x->dim(3)}));
+    const Tensor tail = gather_rows(idle, lines, index).value();
+    f.state.append(log, tail.reshape({rows, kept, x->dim(2), x->dim(3)}), first, count);
+  }
+}
+
+// A token reads the memory when a block of its document has been written. Tokens that neither read nor complete a block
+// belong to no piece.
+std::vector<InfiniPiece> InfiniHeads::pieces(const Forward& f, Carried& carried) const {
   const std::vector<Segment> segments = f.state.segments();
+  const std::vector<uint8_t> is_empty = f.state.is_empty(matrix_);
   std::vector<InfiniPiece> pieces;
+  carried.filled.assign(static_cast<size_t>(f.batch.rows), 0);
   for (size_t s = 0; s < segments.size(); ++s) {
     const Segment& segment = segments[s];
-    bool begins = !segment.carried;
-    const int64_t seen = carried.seen[s], end = seen + segment.count;
-    for (int64_t block = seen / config_.block; block * config_.block < end; ++block) {
-      const int64_t block_begin = block * config_.block;
-      const int64_t from = std::max(seen, block_begin), to = std::min(end, block_begin + config_.block);
-      const bool completes = to == block_begin + config_.block;
-      if (block == 0 && !completes) continue;
+    bool begins = !segment.carried, filled = is_empty[s] == 0;
+    const int64_t begin = carried.position[s], end = begin + segment.count;
+    for (int64_t block = begin / config_.block; block * config_.block < end; ++block) {
+      const int64_t from = std::max(begin, block * config_.block), to = std::min(end, (block + 1) * config_.block);
+      const bool completes = to == (block + 1) * config_.block;
+      if (!filled && !completes) continue;
       InfiniPiece piece{.row = segment.row,
-                        .first_query = segment.begin + from - seen,
-                        .queries = block > 0 ? to - from : 0,
+                        .first_query = segment.begin + from - begin,
+                        .queries = filled ? to - from : 0,
                         .begins = begins,
                         .cut = config_.bptt && block % *config_.bptt == 0};
       if (completes) {
-        piece.first_key = carried.before + segment.begin + block_begin - seen;
-        piece.keys = config_.block;
+        // A block whose beginning was not read, or is no longer known, is written as far as it is known.
+        const int64_t of_tail = from == begin ? std::min(from - block * config_.block, carried.kept[s]) : 0;
+        piece.first_key = carried.before + piece.first_query - of_tail;
+        piece.keys = to - from + of_tail;
+        filled = true;
       }
       pieces.push_back(piece);
       begins = false;
     }
-    // The row's state belongs to a document that has written nothing.
-    if (begins && segment.last) pieces.push_back({.row = segment.row, .begins = true});
+    if (segment.last) carried.filled[static_cast<size_t>(segment.row)] = filled ? 1 : 0;
   }
   return pieces;
 }
 
 Tensor InfiniHeads::first_visible(const Forward& f, const Carried& carried) const {
   std::vector<int64_t> numbers{config_.block, config_.window.value_or(0)};
-  numbers.insert(numbers.end(), carried.seen.begin(), carried.seen.end());
+  numbers.insert(numbers.end(), carried.position.begin(), carried.position.end());
+  numbers.insert(numbers.end(), carried.kept.begin(), carried.kept.end());
   return f.table("infini.first_visible", numbers, [&] {
     const Batch& batch = f.batch;
     std::vector<int32_t> first(static_cast<size_t>(batch.rows * batch.length), static_cast<int32_t>(batch.length + 1));
@@ -110,8 +122,8 @@ Tensor InfiniHeads::first_visible(const Forward& f, const Carried& carried) cons
     for (size_t s = 0; s < segments.size(); ++s) {
       const Segment& segment = segments[s];
       for (int64_t n = 0; n < segment.count; ++n) {
-        const int64_t back =
-            config_.window ? std::min(*config_.window, n + carried.kept[s]) : (carried.seen[s] + n) % config_.block;
+        const int64_t own = config_.window ? *config_.window : (carried.position[s] + n) % config_.block;
+        const int64_t back = std::min(own, n + carried.kept[s]);
         const int64_t t = segment.begin + n;
         first[static_cast<size_t>(batch.at(segment.row, t))] = static_cast<int32_t>(t - back);
       }
@@ -171,8 +183,8 @@ InfiniHeads::Remembered InfiniHeads::from_memory(const Forward& f, const Carried
                                         with_carried(carried.v, v), begin, tables, config_.update, config_.keep);
   const InfiniState& end = read.after.empty() ? begin : read.after.back();
   if (f.write_state) {
-    f.state.put(matrix_, end.matrix.value());
-    f.state.put(normaliser_, end.normaliser.value().reshape(normaliser.shape()));
+    f.state.put(matrix_, end.matrix.value(), carried.filled);
+    f.state.put(normaliser_, end.normaliser.value().reshape(normaliser.shape()), carried.filled);
   }
   return {read.out, end};
 }
@@ -204,12 +216,9 @@ Variable InfiniHeads::of_queries(Tape& tape, const Variable& q) const {
 Variable InfiniHeads::operator()(const Forward& f, const Variable& q, const Variable& k, const Variable& v) const {
   Tape& tape = f.tape;
   const DType type = q.value().dtype();
-  const Carried carried = this->carried(f);
+  Carried carried = this->carried(f);
   const Variable local = local_attention(f, carried, q, k, v);
-  if (f.write_state) {
-    f.state.append(keys_, k.value());
-    f.state.append(values_, v.value());
-  }
+  if (f.write_state) keep_tail(f, k, v);
   if (!config_.remembers()) return local;
   const std::vector<InfiniPiece> pieces = this->pieces(f, carried);
   const Remembered remembered = from_memory(f, carried, pieces, q, k, v);
@@ -226,53 +235,6 @@ Variable InfiniHeads::operator()(const Forward& f, const Variable& q, const Vari
   }
   if (f.wants_telemetry()) report_memory(f, carried, remembered.end);
   return out;
-}
-
-// gate.H: the share of the memory in a head, for a query of zeros. share: that in the length of what heads put out, of
-// tokens that read the memory. reading: the share of these tokens.
-void InfiniHeads::report_share(const Forward& f, const std::vector<InfiniPiece>& pieces, const Variable& found,
-                               const Variable& local, const Variable& content) const {
-  const std::vector<double> biases = values_on_host(gate_.value());
-  for (size_t h = 0; h < biases.size(); ++h) {
-    f.add_telemetry(name_ + ".gate." + std::to_string(h), sigmoid_of(biases[h]));
-  }
-  const std::vector<double> a = values_on_host(found.value()), b = values_on_host(local.value());
-  const std::vector<double> added = content.defined() ? values_on_host(content.value()) : std::vector<double>();
-  const auto size = static_cast<size_t>(shape_.value_size);
-  double of_memory = 0, of_local = 0, read = 0, all = 0;
-  for (const InfiniPiece& piece : pieces) {
-    read += static_cast<double>(piece.queries);
-    const auto first = static_cast<size_t>(f.batch.at(piece.row, piece.first_query)) * biases.size();
-    for (size_t n = first; n < first + static_cast<size_t>(piece.queries) * biases.size(); ++n) {
-      const double gate = sigmoid_of(biases[n % biases.size()] + (added.empty() ? 0 : added[n]));
-      of_memory += gate * norm_of({&a[n * size], size});
-      of_local += (1 - gate) * norm_of({&b[n * size], size});
-    }
-  }
-  for (const Segment& segment : f.state.segments()) all += static_cast<double>(segment.count);
-  f.add_telemetry(name_ + ".share", of_memory > 0 ? of_memory / (of_memory + of_local) : 0);
-  f.add_telemetry(name_ + ".reading", all > 0 ? read / all : 0);
-}
-
-// Means over the rows. tokens: how many the memory holds. norm and normaliser: the lengths of its two parts.
-void InfiniHeads::report_memory(const Forward& f, const Carried& carried, const InfiniState& end) const {
-  const auto rows = static_cast<double>(f.batch.rows);
-  const std::vector<Segment> segments = f.state.segments();
-  double tokens = 0;
-  for (size_t s = 0; s < segments.size(); ++s) {
-    const int64_t seen = carried.seen[s] + segments[s].count;
-    if (segments[s].last) tokens += static_cast<double>(seen - seen % config_.block);
-  }
-  const auto of_rows = [&](const Variable& x) {
-    const std::vector<double> values = values_on_host(x.value());
-    const size_t size = values.size() / static_cast<size_t>(f.batch.rows);
-    double sum = 0;
-    for (size_t n = 0; n < values.size(); n += size) sum += norm_of({&values[n], size});
-    return sum / rows;
-  };
-  f.add_telemetry(name_ + ".tokens", tokens / rows);
-  f.add_telemetry(name_ + ".norm", of_rows(end.matrix));
-  f.add_telemetry(name_ + ".normaliser", of_rows(end.normaliser));
 }
 
 }  // namespace quire

@@ -22,13 +22,16 @@ class InfiniHeads {
  private:
   // Holds what the rows carry of their documents when a pass begins.
   struct Carried {
-    std::vector<int64_t> seen;  // [S] tokens of the segment's document that the row has read before
-    std::vector<int64_t> kept;  // [S] of those, the last ones whose keys this pass may need
-    int64_t before = 0;         // slots for them, at least the largest of kept
-    Variable k, v;              // [R, before, Hk, D], newest last; undefined when there are none
+    std::vector<int64_t> position;  // [S] of the first token of each segment
+    std::vector<int64_t> kept;      // [S] tokens before it whose keys this pass may need
+    int64_t before = 0;             // slots for them, at least the largest of kept
+    std::vector<uint8_t> filled;    // [R] 1 where the pass leaves a memory in which something was written
+    Variable k, v;                  // [R, before, Hk, D], newest last; undefined when there are none
   };
   Carried carried(const Forward& f) const;
-  std::vector<InfiniPiece> pieces(const Forward& f, const Carried& carried) const;
+  // Also says which memories are filled.
+  std::vector<InfiniPiece> pieces(const Forward& f, Carried& carried) const;
+  void keep_tail(const Forward& f, const Variable& k, const Variable& v) const;
   Tensor first_visible(const Forward& f, const Carried& carried) const;
   Variable local_attention(const Forward& f, const Carried& carried, const Variable& q, const Variable& k,
                            const Variable& v) const;
