@@ -9,6 +9,7 @@
   MECHANISM(vq_mixer)       /* mixers/vq_attention */       \
   MECHANISM(landmark_mixer) /* mixers/landmark_mechanism */ \
   MECHANISM(moba_mixer)     /* mixers/moba_mechanism */     \
+  MECHANISM(infini_mixer)   /* mixers/infini_mechanism */   \
   MECHANISM(knn_memory)     /* memory/knn_mechanism */      \
   MECHANISM(plain_stack)    /* stacks/plain */              \
   MECHANISM(drt_stack)      /* stacks/drt_mechanism */

@@ -21,6 +21,9 @@ std::vector<MechanismCase> cases() {
     return "model.attention={kind: landmark, landmark: {" + options + "}}";
   };
   const auto moba = [](const std::string& options) { return "model.attention={kind: moba, moba: {" + options + "}}"; };
+  const auto infini = [](const std::string& options) {
+    return "model.attention={kind: infini, infini: {" + options + "}}";
+  };
   const auto drt = [](const std::string& options) { return "model.stack={kind: drt, drt: {" + options + "}}"; };
   const std::vector<std::string> xl_hidden{position + "xl", cache + "{kind: hidden, length: 6}"};
   const std::vector<std::string> t5_kv{position + "t5", window + "5", "model.attention.softmax.qk_norm=true",
@@ -146,6 +149,17 @@ std::vector<MechanismCase> cases() {
       {"moba_alone_near", {position + "none", moba("block: 2, top_k: 2, max_distance: 1, carry: {length: 0}")}},
       {.name = "moba_sees_less",
        .settings = {position + "rope", moba("block: 2, top_k: 3, max_distance: 2, carry: {length: 9}")}},
+      {"infini", {position + "rope", infini("block: 3")}},
+      {"infini_delta",
+       {position + "xl", "model.key_heads=1", "model.recompute=blocks",
+        infini("block: 2, update: delta, empty_gate: local, gate: {kind: query, init: 0.5}, keep: 0.9")}},
+      {"infini_window",
+       {position + "t5", "model.dropout.attention=0.2", infini("block: 4, window: 5, empty_gate: local")}},
+      {"infini_cut", {position + "none", infini("block: 2, update: delta, bptt: 1")}},
+      {"infini_without_memory", {position + "alibi", infini("block: 3, update: none")}},
+      {"infini_beside_softmax",
+       {position + "rope", cache + "{kind: kv, length: 4}",
+        "model.layer_overrides=[{layers: [1], attention: {kind: infini, infini: {block: 5}}}]"}},
       {"knn_gate", joined(t5_kv, {memory + "[{kind: knn, layers: [1], carry: {length: 9}, top_k: 3, gate: 0.4}]"})},
       {"knn_content_gate",
        joined(xl_hidden,

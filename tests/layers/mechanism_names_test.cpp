@@ -137,9 +137,11 @@ bool names_kind(const std::vector<Part>& parts, const std::string& kind) {
   return false;
 }
 
-// Operations and functions may be called as kinds are: ops::knn_search, kernels/knn.h, softmax(..).
+// Operations, functions and networks may be called as kinds are: ops::knn_search, kernels/knn.h, softmax(..),
+// InfiniBand.
 std::string without_operations(const std::string& code) {
-  static const std::regex operations(R"(\bops::\w+(::\w+)?|#include "(kernels|autograd)/[^"]*"|\bsoftmax\()");
+  static const std::regex operations(
+      R"(\bops::\w+(::\w+)?|#include "(kernels|autograd)/[^"]*"|\bsoftmax\(|\bInfiniBand\b)");
   return std::regex_replace(code, operations, " ");
 }
 
