@@ -8,6 +8,7 @@
 #include "kernels/block_attention.h"
 #include "kernels/choice.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/delta.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
@@ -178,6 +179,16 @@ double code_attention_backward_flops(const Tensor&, const Tensor&, const Tensor&
          static_cast<double>(2 * in.q.dim(3) + (dmeans.defined() ? 2 : 1) * in.means.dim(4));
 }
 
+// Two products with the state for each token, and the decay; three times as much, and the state again, backwards.
+double delta_rule_flops(const Tensor& out, const Tensor&, const Tensor&, const DeltaInputs& in) {
+  return 7.0 * static_cast<double>(out.numel() * in.q.dim(2));
+}
+
+double delta_rule_backward_flops(const DeltaGradients&, const Tensor& dout, const Tensor&, const Tensor&,
+                                 const DeltaInputs& in) {
+  return 21.0 * static_cast<double>(dout.numel() * in.q.dim(2));
+}
+
 [[maybe_unused]] const bool counted = [] {
   gemm.count_flops(gemm_flops);
   nearest_code.count_flops(nearest_code_flops);
@@ -194,6 +205,8 @@ double code_attention_backward_flops(const Tensor&, const Tensor&, const Tensor&
   knn_search.count_flops(knn_search_flops);
   knn_attention.count_flops(knn_attention_flops);
   knn_attention_backward.count_flops(knn_attention_backward_flops);
+  delta_rule.count_flops(delta_rule_flops);
+  delta_rule_backward.count_flops(delta_rule_backward_flops);
   return true;
 }();
 
