@@ -92,7 +92,7 @@ void push(std::vector<OpCase>& cases, RandomTensors& random, const std::string& 
 
 }  // namespace
 
-void add_delta_cases(std::vector<OpCase>& cases) {
+void add_delta_rule_cases(std::vector<OpCase>& cases) {
   RandomTensors random(31);
   push(cases, random, "one_token", {1, 1, 1, 1, {0, 1}, 1, false, true, false, false});
   push(cases, random, "scalar", {2, 2, 3, 5, {1, 4, 5, 1, 7, 3}, 11, false, true, false, false});

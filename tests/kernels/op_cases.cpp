@@ -234,7 +234,7 @@ const std::vector<OpCase>& op_cases() {
     add_vq_codebook_cases(all);
     add_feed_forward_cases(all);
     add_stored_block_cases(all);
-    add_delta_cases(all);  // last: some cases draw their inputs by their number in the table
+    add_delta_rule_cases(all);  // last: some cases draw their inputs by their number in the table
     return all;
   }();
   return cases;
