@@ -1,4 +1,4 @@
-// What the forward and the backward pass of the gated delta rule share: the vectors of a token.
+// Code that the forward and the backward pass of the gated delta rule share: the vectors of a token.
 #pragma once
 
 #include "kernels/cpu/common.h"

@@ -14,12 +14,15 @@ namespace quire::test {
 
 namespace {
 
-// Each number of ranks goes on from another one. With QUIRE_TEST_LONG in the environment all twelve ordered pairs follow
-// each other.
+// Each number of ranks goes on from another one. With QUIRE_TEST_LONG in the environment all twelve ordered pairs
+// follow each other.
+bool is_long() {
+  return std::getenv("QUIRE_TEST_LONG") != nullptr;
+}
 const std::vector<int>& rank_order() {
   static const std::vector<int> pairs{2, 3, 1, 4, 2};
   static const std::vector<int> all_pairs{1, 2, 3, 4, 1, 3, 1, 4, 2, 4, 3, 2, 1};
-  return std::getenv("QUIRE_TEST_LONG") == nullptr ? pairs : all_pairs;
+  return is_long() ? all_pairs : pairs;
 }
 constexpr int64_t kLeg = 2;  // steps
 
@@ -66,14 +69,16 @@ std::filesystem::path last_checkpoint(const RankRun& run) {
 
 }  // namespace
 
-// The test runs in f64 with one way to pack and in f32 with the other, which halves the time. The optimizer's epsilon
-// is the shipped one. There are four rows, or five, which several ranks share unevenly.
+// The optimizer's epsilon is the shipped one. There are four rows with one way to pack, and with the other five, which
+// several ranks share unevenly. The long order runs with five rows in f32. There the order of sums decides which of two
+// nearly equal entries is selected, and another loss follows, so a new order may need another seed.
 TEST_P(MechanismRanks, EveryNumberGoesOnFromEveryOther) {
   if (!(test_device() == kCpu)) GTEST_SKIP() << "ranks that are threads share no GPU";
   const RankFolder folder;
-  const bool wide = GetParam().pack == Pack::concat || !GetParam().mechanism.concat;
+  const bool is_even = GetParam().pack == Pack::concat || !GetParam().mechanism.concat;
+  const bool wide = is_even || !is_long();
   const RunConfig run_config =
-      wide ? config({"run.precision=f64", "data.rows=4"}) : config({"run.precision=f32", "data.rows=5"});
+      config({wide ? "run.precision=f64" : "run.precision=f32", is_even ? "data.rows=4" : "data.rows=5"});
   const RankRun one = folder.run(run_config, "one");
   train_until(one, 1, one.config.schedule.steps);
   const RankRun many = folder.run(run_config, "many");

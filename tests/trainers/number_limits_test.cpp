@@ -16,13 +16,13 @@ std::vector<std::string> overrides_for(std::string& key) {
   std::vector<std::string> overrides;
   if (key.starts_with("data.mix.N")) overrides.emplace_back("data.mix=[{task: recall}]");
   if (key.starts_with("model.memory.N")) overrides.emplace_back("model.memory=[{kind: knn, layers: [0]}]");
-  for (const std::string kind : {"vq", "landmark", "moba"}) {
-    if (key.starts_with("model.attention." + kind + ".")) overrides.push_back("model.attention.kind=" + kind);
+  // Options of a kind stand in a section of its name.
+  for (const std::string section : {"model.attention.", "model.position.", "model.stack."}) {
+    if (!key.starts_with(section)) continue;
+    const size_t end = key.find('.', section.size());
+    if (end == std::string::npos) continue;
+    overrides.push_back(section + "kind=" + key.substr(section.size(), end - section.size()));
   }
-  for (const std::string kind : {"t5", "rope"}) {
-    if (key.starts_with("model.position." + kind + ".")) overrides.push_back("model.position.kind=" + kind);
-  }
-  if (key.starts_with("model.stack.drt.")) overrides.emplace_back("model.stack.kind=drt");
   if (const size_t index = key.find(".N."); index != std::string::npos) key.replace(index, 3, ".0.");
   return overrides;
 }
