@@ -51,4 +51,32 @@ QUIRE_OP(delta_rule, const Tensor& out, const Tensor& last, const Tensor& chunks
 QUIRE_OP(delta_rule_backward, const DeltaGradients& to, const Tensor& dout, const Tensor& dlast, const Tensor& chunks,
          const DeltaInputs& in);
 
+// The log decay of the gated delta rule from what a token asks for.
+struct DeltaDecayInputs {
+  Tensor a;          // [N, HV, F]
+  Tensor log_rate;   // wide [HV]; undefined: rates are 1
+  Tensor bias;       // wide [HV, F]
+  double bound = 0;  // 0: unbounded; otherwise below 0
+
+  template <typename F>
+  void for_each_tensor(F& f) const {
+    for (const Tensor* tensor : {&a, &log_rate, &bias}) f(*tensor);
+  }
+};
+
+// Gradients; they are overwritten. dlog_rate is undefined when the rates are 1. da is of the type of a.
+struct DeltaDecayGradients {
+  Tensor da, dlog_rate, dbias;
+
+  template <typename F>
+  void for_each_tensor(F& f) const {
+    for (const Tensor* tensor : {&da, &dlog_rate, &dbias}) f(*tensor);
+  }
+};
+
+// g = -exp(log_rate) softplus(a + bias), or with a bound g = bound sigmoid(exp(log_rate) (a + bias)). g is wide
+// [N, HV, F]. (Yang et al. 2024, "Gated Delta Networks"; Kimi Team 2025, "Kimi Linear")
+QUIRE_OP(delta_decay, const Tensor& g, const DeltaDecayInputs& in);
+QUIRE_OP(delta_decay_backward, const DeltaDecayGradients& to, const Tensor& dg, const DeltaDecayInputs& in);
+
 }  // namespace quire::ops

@@ -39,4 +39,16 @@ DeltaSizes::DeltaSizes(const ops::DeltaInputs& in) {
   write = gate_features("write", in.write, *this, value, wide);
 }
 
+DecaySizes::DecaySizes(const ops::DeltaDecayInputs& in) {
+  QUIRE_CHECK(in.a.rank() == 3 && in.a.is_contiguous(), "delta_decay: a is {}, not [N, HV, F]",
+              in.a.shape().to_string());
+  cells = in.a.dim(0), heads = in.a.dim(1), features = in.a.dim(2);
+  const DType wide = wide_type(in.a.dtype());
+  QUIRE_CHECK(in.bias.shape() == (Shape{heads, features}) && in.bias.dtype() == wide && in.bias.is_contiguous(),
+              "delta_decay: bias is {}, not [{}, {}]", in.bias.shape().to_string(), heads, features);
+  QUIRE_CHECK(!in.log_rate.defined() || (in.log_rate.shape() == Shape{heads} && in.log_rate.dtype() == wide),
+              "delta_decay: log_rate is {}, not [{}]", in.log_rate.shape().to_string(), heads);
+  QUIRE_CHECK(in.bound < 0 || (in.bound == 0 && in.log_rate.defined()), "delta_decay: bound {}", in.bound);
+}
+
 }  // namespace quire

@@ -13,4 +13,11 @@ struct DeltaSizes {
   explicit DeltaSizes(const ops::DeltaInputs& in);
 };
 
+struct DecaySizes {
+  int64_t cells, heads, features;
+
+  // Throws Error(internal) when the shapes or types of the inputs do not fit.
+  explicit DecaySizes(const ops::DeltaDecayInputs& in);
+};
+
 }  // namespace quire

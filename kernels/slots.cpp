@@ -7,6 +7,7 @@
 #include "kernels/axis.h"
 #include "kernels/block_attention.h"
 #include "kernels/choice.h"
+#include "kernels/convolution.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/delta.h"
 #include "kernels/elementwise.h"

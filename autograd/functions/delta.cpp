@@ -1,5 +1,6 @@
 #include "autograd/functions/delta.h"
 
+#include "autograd/functions/terms.h"
 #include "kernels/delta_sizes.h"
 
 namespace quire {
@@ -25,11 +26,7 @@ DeltaResult delta_rule(Tape& tape, const DeltaVariables& x, const Tensor& segmen
   ops::delta_rule(out, last, chunks, in);
   const std::vector<Variable> results =
       tape.results("delta_rule", {out, last}, inputs, [x, in, chunks](const std::vector<Tensor>& d) {
-        Tensor dout = d[0];
-        if (!dout.defined()) {
-          dout = Tensor::empty_like(in.v);
-          dout.zero();
-        }
+        const Tensor dout = d[0].defined() ? d[0] : Tensor::zeros(in.v.shape(), in.v.dtype(), in.v.device());
         const ops::DeltaGradients to{.dq = Tensor::empty_like(in.q),
                                      .dk = Tensor::empty_like(in.k),
                                      .dv = Tensor::empty_like(in.v),
@@ -38,18 +35,33 @@ DeltaResult delta_rule(Tape& tape, const DeltaVariables& x, const Tensor& segmen
                                      .dwrite = Tensor::empty_like(in.write),
                                      .dstate = Tensor::empty_like(in.state)};
         ops::delta_rule_backward(to, dout, d[1], chunks, in);
-        const auto add = [](const Variable& to_variable, const Tensor& term) {
-          if (to_variable.needs_gradient()) to_variable.gradient()->add(term);
-        };
-        add(x.q, to.dq);
-        add(x.k, to.dk);
-        add(x.v, to.dv);
-        add(x.g, to.dg);
-        add(x.erase, to.derase);
-        add(x.write, to.dwrite);
-        add(x.state, to.dstate);
+        add_to_gradient(x.q, to.dq);
+        add_to_gradient(x.k, to.dk);
+        add_to_gradient(x.v, to.dv);
+        add_to_gradient(x.g, to.dg);
+        add_to_gradient(x.erase, to.derase);
+        add_to_gradient(x.write, to.dwrite);
+        add_to_gradient(x.state, to.dstate);
       });
   return {results[0], results[1]};
+}
+
+Variable delta_decay(Tape& tape, const DecayVariables& x, double bound) {
+  const ops::DeltaDecayInputs in{
+      .a = x.a.value(), .log_rate = x.log_rate.value(), .bias = x.bias.value(), .bound = bound};
+  const DecaySizes s(in);
+  const DType wide = wide_type(in.a.dtype());
+  const Tensor g = Tensor::empty(in.a.shape(), wide, in.a.device());
+  ops::delta_decay(g, in);
+  return tape.result("delta_decay", g, {&x.a, &x.log_rate, &x.bias}, [x, in](const Tensor& dg) {
+    const ops::DeltaDecayGradients to{.da = Tensor::empty_like(in.a),
+                                      .dlog_rate = in.log_rate.defined() ? Tensor::empty_like(in.log_rate) : Tensor(),
+                                      .dbias = Tensor::empty_like(in.bias)};
+    ops::delta_decay_backward(to, dg, in);
+    add_to_gradient(x.a, to.da);
+    add_to_gradient(x.log_rate, to.dlog_rate);
+    add_to_gradient(x.bias, to.dbias);
+  });
 }
 
 }  // namespace quire

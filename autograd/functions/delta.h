@@ -19,4 +19,10 @@ struct DeltaResult {
 // segments: i32 [S, 2], first cell and number of cells of each.
 DeltaResult delta_rule(Tape& tape, const DeltaVariables& x, const Tensor& segments, double scale);
 
+// The log decay g, wide [N, HV, F], of a [N, HV, F], log_rate wide [HV] or undefined, and bias wide [HV, F].
+struct DecayVariables {
+  Variable a, log_rate, bias;
+};
+Variable delta_decay(Tape& tape, const DecayVariables& x, double bound);
+
 }  // namespace quire

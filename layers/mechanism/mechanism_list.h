@@ -10,6 +10,7 @@
   MECHANISM(landmark_mixer) /* mixers/landmark_mechanism */ \
   MECHANISM(moba_mixer)     /* mixers/moba_mechanism */     \
   MECHANISM(infini_mixer)   /* mixers/infini_mechanism */   \
+  MECHANISM(delta_mixer)    /* mixers/delta_mechanism */    \
   MECHANISM(knn_memory)     /* memory/knn_mechanism */      \
   MECHANISM(plain_stack)    /* stacks/plain */              \
   MECHANISM(drt_stack)      /* stacks/drt_mechanism */

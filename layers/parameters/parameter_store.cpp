@@ -18,14 +18,25 @@ int64_t aligned(int64_t count) {
   return (count + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Draws by Box-Muller from Philox, keyed by the name of the parameter or buffer.
+// Draws from Philox, keyed by the name of the parameter or buffer; normal values by Box-Muller.
 std::vector<double> draw(const std::string& name, int64_t count, const Initializer& initializer, uint64_t seed) {
   std::vector<double> values(static_cast<size_t>(count), initializer.mean);
-  if (initializer.std == 0) return values;
   const uint32_t scope = hash_scope(name);
+  const auto random = [&](size_t i, uint32_t attempt) {
+    return philox(RandomKey::of(seed, 0), scope, 0, attempt, static_cast<uint32_t>(i / 2));
+  };
+  const auto share = [](uint32_t bits) { return (static_cast<double>(bits) + 1) * 0x1p-32; };  // in (0, 1]
+  if (initializer.transform != nullptr) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double u = share(random(i, 0)[i % 2]);
+      values[i] = initializer.transform(initializer.low + (initializer.high - initializer.low) * u);
+    }
+    return values;
+  }
+  if (initializer.std == 0) return values;
   const auto pair = [&](size_t i, uint32_t attempt) {
-    const auto bits = philox(RandomKey::of(seed, 0), scope, 0, attempt, static_cast<uint32_t>(i / 2));
-    const double u = (static_cast<double>(bits[0]) + 1) * 0x1p-32;  // in (0, 1]
+    const auto bits = random(i, attempt);
+    const double u = share(bits[0]);
     const double angle = 2 * std::numbers::pi * static_cast<double>(bits[1]) * 0x1p-32;
     const double radius = initializer.std * std::sqrt(-2 * std::log(u));
     return std::array{radius * std::cos(angle), radius * std::sin(angle)};

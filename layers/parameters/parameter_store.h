@@ -14,14 +14,21 @@
 
 namespace quire {
 
-// Says how a parameter begins: normal(mean, std) drawn from the hash of its name, so that it does not depend on the
-// others.
+// Says how a parameter begins, drawn from the hash of its name, so that it does not depend on the others: normal(mean,
+// std), or `transform` of values that are uniform between two numbers, the lower one never drawn.
 struct Initializer {
   double mean = 0;
   double std = 0;
   double cut = 0;  // values further than cut * std from the mean are drawn again; 0 is off
+  double (*transform)(double) = nullptr;
+  double low = 0, high = 0;
+
   static Initializer constant(double value) { return {value, 0, 0}; }
   static Initializer normal(double std) { return {0, std, 0}; }
+  static Initializer uniform(
+      double low, double high, double (*transform)(double) = [](double x) { return x; }) {
+    return {.transform = transform, .low = low, .high = high};
+  }
 };
 
 class ParameterStore {

@@ -24,6 +24,9 @@ std::vector<MechanismCase> cases() {
   const auto infini = [](const std::string& options) {
     return "model.attention={kind: infini, infini: {" + options + "}}";
   };
+  const auto delta = [](const std::string& options) {
+    return "model.attention={kind: delta, delta: {" + options + "}}";
+  };
   const auto drt = [](const std::string& options) { return "model.stack={kind: drt, drt: {" + options + "}}"; };
   const std::vector<std::string> xl_hidden{position + "xl", cache + "{kind: hidden, length: 6}"};
   const std::vector<std::string> t5_kv{position + "t5", window + "5", "model.attention.softmax.qk_norm=true",
@@ -160,6 +163,18 @@ std::vector<MechanismCase> cases() {
       {"infini_beside_softmax",
        {position + "rope", cache + "{kind: kv, length: 4}",
         "model.layer_overrides=[{layers: [1], attention: {kind: infini, infini: {block: 5}}}]"}},
+      {"delta", {position + "none", delta("gates: scalar")}},
+      {"delta_channel",
+       {position + "none", "model.recompute=blocks",
+        delta("gates: channel, heads: 4, key_heads: 2, key_size: 3, value_size: 5, conv_bias: true, rank: 2")}},
+      {"delta_gdn2", {position + "none", delta("gates: gdn2, conv: 3, negative: true, decay: {kind: lower}")}},
+      {"delta_additive",
+       {position + "none",
+        delta("rule: additive, gates: channel, conv: 0, output_gate: none, decay: {kind: lower_free}")}},
+      {"delta_without_taps", {position + "none", delta("conv: 1, qk_norm: false, output_gate: sigmoid")}},
+      {"delta_beside_softmax",
+       {position + "rope", cache + "{kind: kv, length: 4}",
+        "model.layer_overrides=[{layers: [1], position: {kind: none}, attention: {kind: delta}}]"}},
       {"knn_gate", joined(t5_kv, {memory + "[{kind: knn, layers: [1], carry: {length: 9}, top_k: 3, gate: 0.4}]"})},
       {"knn_content_gate",
        joined(xl_hidden,

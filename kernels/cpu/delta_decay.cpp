@@ -1,0 +1,100 @@
+#include "kernels/cpu/common.h"
+#include "kernels/delta.h"
+#include "kernels/delta_sizes.h"
+
+namespace quire::cpu {
+
+namespace {
+
+// Columns are heads times features; some of them are computed together.
+constexpr int64_t kColumns = 64;
+
+template <typename T>
+struct Decay {
+  DecaySizes s;
+  const T *a, *bias;
+  T bound;
+  std::vector<T> rate;  // of each column
+
+  explicit Decay(const ops::DeltaDecayInputs& in)
+      : s(in), a(in.a.data<T>()), bias(in.bias.data<T>()), bound(static_cast<T>(in.bound)) {
+    for (int64_t n = 0; n < columns(); ++n) {
+      rate.push_back(in.log_rate.defined() ? std::exp(in.log_rate.data<T>()[n / s.features]) : T{1});
+    }
+  }
+  int64_t columns() const { return s.heads * s.features; }
+};
+
+// The sign of x decides which exponential cannot overflow.
+template <typename Array>
+auto softplus(const Array& x) {
+  using T = typename Array::Scalar;
+  return x.max(T{0}) + (-x.abs()).exp().log1p();
+}
+
+void delta_decay(const Tensor& g, const ops::DeltaDecayInputs& in) {
+  dispatch("delta_decay", in.a.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const Decay<T> decay(in);
+    const int64_t columns = decay.columns();
+    const ConstArrayView<T> rate(decay.rate.data(), columns), bias(decay.bias, columns);
+    for_rows(decay.s.cells, columns, [&](int64_t begin, int64_t end) {
+      ArrayView<T> x(scratch<T>(0, columns), columns);
+      for (int64_t n = begin; n < end; ++n) {
+        ArrayView<T> to(g.data<T>() + n * columns, columns);
+        x = ConstArrayView<T>(decay.a + n * columns, columns) + bias;
+        if (decay.bound == 0) {
+          to = -rate * softplus(x);
+        } else {
+          to = decay.bound / (T{1} + (-(rate * x)).exp());
+        }
+      }
+    });
+  });
+}
+
+void delta_decay_backward(const ops::DeltaDecayGradients& to, const Tensor& dg, const ops::DeltaDecayInputs& in) {
+  dispatch("delta_decay_backward", in.a.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const Decay<T> decay(in);
+    const int64_t columns = decay.columns();
+    std::vector<T> by_rate(static_cast<size_t>(columns), T{0});
+    to.dbias.zero();
+    parallel_for(ceil_div(columns, kColumns), [&](int64_t block) {
+      const int64_t first = block * kColumns, width = std::min(kColumns, columns - first);
+      const ConstArrayView<T> rate(decay.rate.data() + first, width), bias(decay.bias + first, width);
+      ArrayView<T> of_rate(by_rate.data() + first, width), dbias(to.dbias.data<T>() + first, width);
+      ArrayView<T> x(scratch<T>(0, width), width), share(scratch<T>(1, width), width);
+      for (int64_t n = 0; n < decay.s.cells; ++n) {
+        const int64_t at = n * columns + first;
+        const ConstArrayView<T> dout(dg.data<T>() + at, width);
+        ArrayView<T> da(to.da.data<T>() + at, width);
+        x = ConstArrayView<T>(decay.a + at, width) + bias;
+        if (decay.bound == 0) {
+          of_rate -= dout * rate * softplus(x);
+          da = -dout * rate / (T{1} + (-x).exp());
+        } else {
+          share = T{1} / (T{1} + (-(rate * x)).exp());
+          share = dout * decay.bound * share * (T{1} - share) * rate;
+          of_rate += share * x;
+          da = share;
+        }
+        dbias += da;
+      }
+    });
+    if (!to.dlog_rate.defined()) return;
+    for (int64_t head = 0; head < decay.s.heads; ++head) {
+      to.dlog_rate.data<T>()[head] =
+          ConstArrayView<T>(by_rate.data() + head * decay.s.features, decay.s.features).sum();
+    }
+  });
+}
+
+}  // namespace
+
+void bind_delta_decay() {
+  ops::delta_decay.bind(DeviceKind::cpu, delta_decay);
+  ops::delta_decay_backward.bind(DeviceKind::cpu, delta_decay_backward);
+}
+
+}  // namespace quire::cpu
