@@ -1,6 +1,7 @@
 // The gated delta rule against the recurrence written out.
 #include <cmath>
 
+#include "autograd/functions/convolution.h"
 #include "autograd/functions/delta.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/support/random_tensor.h"
@@ -90,6 +91,73 @@ void push(std::vector<OpCase>& cases, RandomTensors& random, const std::string& 
   cases.push_back(std::move(made));
 }
 
+// inputs: x, weight, bias or undefined, before, segments.
+std::vector<Tensor> convolution(const std::vector<Tensor>& in) {
+  const int64_t channels = in[0].dim(1), taps = in[1].dim(1);
+  const Tensor y = like(in[0]);
+  const std::vector<int32_t> segments = in[4].to_vector<int32_t>();
+  for (int64_t s = 0; s < in[4].dim(0); ++s) {
+    const int64_t begin = segments[static_cast<size_t>(2 * s)], count = segments[static_cast<size_t>(2 * s + 1)];
+    for (int64_t t = 0; t < count; ++t) {
+      for (int64_t c = 0; c < channels; ++c) {
+        double sum = in[2].defined() ? values(in[2])[c] : 0;
+        for (int64_t i = 0; i < taps; ++i) {
+          const int64_t from = t - taps + 1 + i;
+          const double x = from >= 0 ? values(in[0])[(begin + from) * channels + c]
+                                     : values(in[3])[(s * (taps - 1) + taps - 1 + from) * channels + c];
+          sum += values(in[1])[c * taps + i] * x;
+        }
+        values(y)[(begin + t) * channels + c] = sum / (1 + std::exp(-sum));
+      }
+    }
+  }
+  return {y};
+}
+
+void push_convolution(std::vector<OpCase>& cases, RandomTensors& random, const std::string& variant, int64_t channels,
+                      int64_t taps, const std::vector<int32_t>& segments, bool bias) {
+  const auto count = static_cast<int64_t>(segments.size() / 2);
+  const int64_t cells = segments[segments.size() - 2] + segments.back() + 1;
+  OpCase made = function_case("short_convolution", variant,
+                              {random.normal({cells, channels}), random.normal({channels, taps}, 0.5),
+                               bias ? random.normal({channels}) : Tensor(), random.normal({count, taps - 1, channels}),
+                               Tensor::from(segments, {count, 2})},
+                              one_output([](Tape& t, const std::vector<Variable>& x) {
+                                return short_convolution(t, {x[0], x[1], x[2], x[3].value()}, x[4].value());
+                              }));
+  made.reference = convolution;
+  made.constants = {3};
+  made.wide = {2, 3};
+  made.sum_length = cells;
+  made.roundings = 6;
+  cases.push_back(std::move(made));
+}
+
+// inputs: a, log_rate or undefined, bias.
+void push_decay(std::vector<OpCase>& cases, RandomTensors& random, const std::string& variant, const Shape& shape,
+                double bound, bool rated) {
+  OpCase made = function_case(
+      "delta_decay", variant,
+      {random.normal(shape, 2), rated ? random.normal({shape[1]}) : Tensor(), random.normal({shape[1], shape[2]})},
+      one_output([bound](Tape& t, const std::vector<Variable>& x) {
+        return delta_decay(t, {x[0], x[1], x[2]}, bound);
+      }));
+  made.reference = [bound](const std::vector<Tensor>& in) {
+    const Tensor g = like(in[0]);
+    const int64_t features = in[0].dim(2), columns = in[0].dim(1) * features;
+    for (int64_t i = 0; i < g.numel(); ++i) {
+      const double x = values(in[0])[i] + values(in[2])[i % columns];
+      const double rate = in[1].defined() ? std::exp(values(in[1])[i % columns / features]) : 1;
+      values(g)[i] = bound == 0 ? -rate * std::log1p(std::exp(x)) : bound / (1 + std::exp(-rate * x));
+    }
+    return std::vector<Tensor>{g};
+  };
+  made.wide = {1, 2};
+  made.sum_length = shape.numel() / shape[1];
+  made.amplification = 4;
+  cases.push_back(std::move(made));
+}
+
 }  // namespace
 
 void add_delta_rule_cases(std::vector<OpCase>& cases) {
@@ -102,6 +170,13 @@ void add_delta_rule_cases(std::vector<OpCase>& cases) {
   push(cases, random, "additive_channel", {1, 1, 3, 2, {0, 6}, 6, true, false, false, false});
   push(cases, random, "chunks", {1, 1, 3, 2, {0, 31, 31, 67, 98, 32}, 130, true, true, false, false});
   push(cases, random, "wide", {1, 2, 17, 37, {0, 21, 21, 12}, 33, true, true, false, false});
+  push_convolution(cases, random, "one_tap", 3, 1, {0, 2}, false);
+  push_convolution(cases, random, "short_segments", 5, 4, {1, 2, 3, 1, 4, 9}, true);
+  push_convolution(cases, random, "wide", 83, 3, {0, 71, 71, 20}, false);
+  push_decay(cases, random, "scalar", {7, 3, 1}, 0, true);
+  push_decay(cases, random, "channel", {9, 2, 37}, 0, true);
+  push_decay(cases, random, "bounded", {5, 3, 4}, -5, true);
+  push_decay(cases, random, "bounded_free", {5, 2, 3}, -5, false);
 }
 
 }  // namespace quire::test
