@@ -88,6 +88,12 @@ CodeBackwardScratch::CodeBackwardScratch(const CodeAttentionSizes& s, bool with_
   if (with_du) terms = Tensor::empty({s.rows, s.queries, s.heads, s.size}, wide, device);
 }
 
+DeltaBackwardScratch::DeltaBackwardScratch(const DeltaSizes& s, DType wide, Device device)
+    : dq(Tensor::empty({s.cells, s.value_heads, s.key}, wide, device)),
+      dk(Tensor::empty({s.cells, s.value_heads, s.key}, wide, device)),
+      memory(Tensor::empty({s.segments * s.value_heads, (ops::kDeltaChunk + 1) * (s.key + 1) * s.value + 2 * s.key},
+                           wide, device)) {}
+
 int64_t SearchScratch::bytes_on_tensor_cores(int64_t width, DType stored, int64_t queries, int64_t best,
                                              bool bucketed) {
   const int64_t of_number = static_cast<int64_t>(size_of(DType::bf16));

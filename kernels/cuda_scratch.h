@@ -5,6 +5,7 @@
 
 #include "kernels/attention_sizes.h"
 #include "kernels/block_sizes.h"
+#include "kernels/delta_sizes.h"
 #include "kernels/grouped_sizes.h"
 #include "kernels/knn_sizes.h"
 #include "kernels/vq_sizes.h"
@@ -123,6 +124,15 @@ struct CodeBackwardScratch {
   Tensor terms;  // [R, T, H, D] of du
 
   CodeBackwardScratch(const CodeAttentionSizes& sizes, bool with_du, DType wide, Device device);
+};
+
+// delta_rule_backward takes this.
+struct DeltaBackwardScratch {
+  Tensor dq, dk;  // [N, HV, Dk]: of each value head
+  // [S HV, of_block()]: the states of a chunk, u of its tokens, du of one, and terms of dg and derase.
+  Tensor memory;
+
+  DeltaBackwardScratch(const DeltaSizes& sizes, DType wide, Device device);
 };
 
 // A block of threads may have this many bytes of shared memory on every device.

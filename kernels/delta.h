@@ -77,6 +77,7 @@ struct DeltaDecayGradients {
 // g = -exp(log_rate) softplus(a + bias), or with a bound g = bound sigmoid(exp(log_rate) (a + bias)). g is wide
 // [N, HV, F]. (Yang et al. 2024, "Gated Delta Networks"; Kimi Team 2025, "Kimi Linear")
 QUIRE_OP(delta_decay, const Tensor& g, const DeltaDecayInputs& in);
-QUIRE_OP(delta_decay_backward, const DeltaDecayGradients& to, const Tensor& dg, const DeltaDecayInputs& in);
+QUIRE_OP(delta_decay_backward, const DeltaDecayGradients& to, const Tensor& dg, const Tensor& g,
+         const DeltaDecayInputs& in);
 
 }  // namespace quire::ops

@@ -129,6 +129,11 @@ void take_grouped_cross_attention_backward(const ops::GroupedCrossAttentionGradi
   GroupedBackwardScratch(sizes, gradients, in);
 }
 
+void take_delta_rule_backward(const ops::DeltaGradients&, const Tensor&, const Tensor&, const Tensor&,
+                              const ops::DeltaInputs& in) {
+  if (g_planned == DeviceKind::cuda) DeltaBackwardScratch(DeltaSizes(in), in.state.dtype(), kMeta);
+}
+
 void take_knn_search(const Tensor& index, const Tensor&, const Tensor& q, const ops::KnnMemory& memory,
                      ops::KnnSearch search) {
   if (g_planned != DeviceKind::cuda || index.numel() == 0) return;
@@ -154,6 +159,7 @@ PlannedScratch::PlannedScratch(DeviceKind kind) {
   ops::code_attention_backward.bind(DeviceKind::meta, take_code_attention_backward);
   ops::grouped_cross_attention.bind(DeviceKind::meta, take_grouped_cross_attention);
   ops::grouped_cross_attention_backward.bind(DeviceKind::meta, take_grouped_cross_attention_backward);
+  ops::delta_rule_backward.bind(DeviceKind::meta, take_delta_rule_backward);
   ops::knn_search.bind(DeviceKind::meta, take_knn_search);
 }
 

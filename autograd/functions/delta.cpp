@@ -53,11 +53,11 @@ Variable delta_decay(Tape& tape, const DecayVariables& x, double bound) {
   const DType wide = wide_type(in.a.dtype());
   const Tensor g = Tensor::empty(in.a.shape(), wide, in.a.device());
   ops::delta_decay(g, in);
-  return tape.result("delta_decay", g, {&x.a, &x.log_rate, &x.bias}, [x, in](const Tensor& dg) {
+  return tape.result("delta_decay", g, {&x.a, &x.log_rate, &x.bias}, [x, in, g](const Tensor& dg) {
     const ops::DeltaDecayGradients to{.da = Tensor::empty_like(in.a),
                                       .dlog_rate = in.log_rate.defined() ? Tensor::empty_like(in.log_rate) : Tensor(),
                                       .dbias = Tensor::empty_like(in.bias)};
-    ops::delta_decay_backward(to, dg, in);
+    ops::delta_decay_backward(to, dg, g, in);
     add_to_gradient(x.a, to.da);
     add_to_gradient(x.log_rate, to.dlog_rate);
     add_to_gradient(x.bias, to.dbias);

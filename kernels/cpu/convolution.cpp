@@ -87,14 +87,48 @@ void short_convolution(const Tensor& y, const ops::ConvolutionInputs& in) {
   });
 }
 
-// dx first holds the gradient of the sums. Replaced in the order of the tokens of a segment, each is read before it is
-// replaced: a token's gradient comes from its own sum and those after it.
+// Channels of which the gradients of the weights are summed together.
+constexpr int64_t kChannels = 64;
+
+// dx holds the gradient of the sums and receives that of x, for some channels; kWidth is their number when the compiler
+// knows it. In the order of the tokens of a segment, each is read before it is replaced: a token's gradient comes from
+// its own sum and those after it.
+template <int kWidth, typename T>
+void convolve_back(const ops::ConvolutionGradients& to, const Convolution<T>& c, int64_t first, int64_t width) {
+  using Line = Eigen::Map<Eigen::Array<T, kWidth, 1>>;
+  using ConstLine = Eigen::Map<const Eigen::Array<T, kWidth, 1>>;
+  const int64_t channels = c.s.channels, taps = c.s.taps;
+  T* const dx = to.dx.data<T>() + first;
+  T* const sums = scratch<T>(0, (taps + 1) * kChannels);  // of the weights of each tap, and of the bias
+  std::fill_n(sums, (taps + 1) * kChannels, T{0});
+  for (int64_t segment = 0; segment < c.s.segments; ++segment) {
+    const int64_t count = c.segments[2 * segment + 1];
+    for (int64_t t = 0; t < count; ++t) {
+      Line own(dx + c.cell(segment, t) * channels, width);
+      for (int64_t i = 0; i < taps; ++i) {
+        Line(sums + i * kChannels, width) += own * ConstLine(c.input(segment, t - taps + 1 + i) + first, width);
+      }
+      Line(sums + taps * kChannels, width) += own;
+      Eigen::Array<T, kWidth, 1, 0, kChannels, 1> total = own * ConstLine(c.weights(taps - 1) + first, width);
+      for (int64_t later = 1; later < std::min(taps, count - t); ++later) {
+        total += ConstLine(dx + c.cell(segment, t + later) * channels, width) *
+                 ConstLine(c.weights(taps - 1 - later) + first, width);
+      }
+      own = total;
+    }
+  }
+  for (int64_t n = 0; n < width; ++n) {
+    for (int64_t i = 0; i < taps; ++i) to.dweight.data<T>()[(first + n) * taps + i] = sums[i * kChannels + n];
+    if (to.dbias.defined()) to.dbias.data<T>()[first + n] = sums[taps * kChannels + n];
+  }
+}
+
 void short_convolution_backward(const ops::ConvolutionGradients& to, const Tensor& dy,
                                 const ops::ConvolutionInputs& in) {
   dispatch("short_convolution_backward", in.x.dtype(), [&](auto type) {
     using T = decltype(type);
     const Convolution<T> c(in);
-    const int64_t channels = c.s.channels, taps = c.s.taps;
+    const int64_t channels = c.s.channels;
     T* const dx = to.dx.data<T>();
     to.dx.zero();
     c.for_tokens([&](int64_t segment, int64_t t) {
@@ -106,32 +140,12 @@ void short_convolution_backward(const ops::ConvolutionGradients& to, const Tenso
       share = (T{1} + (-x).exp()).inverse();
       ArrayView<T>(dx + at, channels) = dout * share * (T{1} + x * (T{1} - share));
     });
-    constexpr int64_t kChannels = 64;
     parallel_for(ceil_div(channels, kChannels), [&](int64_t block) {
       const int64_t first = block * kChannels, width = std::min(kChannels, channels - first);
-      T* const dweight = scratch<T>(0, (taps + 1) * kChannels);
-      std::fill_n(dweight, (taps + 1) * kChannels, T{0});
-      const auto line = [&](T* from) { return ArrayView<T>(from, width); };
-      const auto constant = [&](const T* from) { return ConstArrayView<T>(from + first, width); };
-      for (int64_t segment = 0; segment < c.s.segments; ++segment) {
-        const int64_t count = c.segments[2 * segment + 1];
-        for (int64_t t = 0; t < count; ++t) {
-          ArrayView<T> own = line(dx + c.cell(segment, t) * channels + first);
-          for (int64_t i = 0; i < taps; ++i) {
-            line(dweight + i * kChannels) += own * constant(c.input(segment, t - taps + 1 + i));
-          }
-          line(dweight + taps * kChannels) += own;
-          own *= constant(c.weights(taps - 1));
-          for (int64_t later = 1; later < std::min(taps, count - t); ++later) {
-            own += constant(dx + c.cell(segment, t + later) * channels) * constant(c.weights(taps - 1 - later));
-          }
-        }
-      }
-      for (int64_t n = 0; n < width; ++n) {
-        for (int64_t i = 0; i < taps; ++i) {
-          to.dweight.data<T>()[(first + n) * taps + i] = dweight[i * kChannels + n];
-        }
-        if (to.dbias.defined()) to.dbias.data<T>()[first + n] = dweight[taps * kChannels + n];
+      if (width == kChannels) {
+        convolve_back<kChannels>(to, c, first, width);
+      } else {
+        convolve_back<Eigen::Dynamic>(to, c, first, width);
       }
     });
   });

@@ -53,7 +53,8 @@ void delta_decay(const Tensor& g, const ops::DeltaDecayInputs& in) {
   });
 }
 
-void delta_decay_backward(const ops::DeltaDecayGradients& to, const Tensor& dg, const ops::DeltaDecayInputs& in) {
+void delta_decay_backward(const ops::DeltaDecayGradients& to, const Tensor& dg, const Tensor& g,
+                          const ops::DeltaDecayInputs& in) {
   dispatch("delta_decay_backward", in.a.dtype(), [&](auto type) {
     using T = decltype(type);
     const Decay<T> decay(in);
@@ -64,20 +65,18 @@ void delta_decay_backward(const ops::DeltaDecayGradients& to, const Tensor& dg, 
       const int64_t first = block * kColumns, width = std::min(kColumns, columns - first);
       const ConstArrayView<T> rate(decay.rate.data() + first, width), bias(decay.bias + first, width);
       ArrayView<T> of_rate(by_rate.data() + first, width), dbias(to.dbias.data<T>() + first, width);
-      ArrayView<T> x(scratch<T>(0, width), width), share(scratch<T>(1, width), width);
+      ArrayView<T> x(scratch<T>(0, width), width);
       for (int64_t n = 0; n < decay.s.cells; ++n) {
         const int64_t at = n * columns + first;
-        const ConstArrayView<T> dout(dg.data<T>() + at, width);
+        const ConstArrayView<T> dout(dg.data<T>() + at, width), out(g.data<T>() + at, width);
         ArrayView<T> da(to.da.data<T>() + at, width);
         x = ConstArrayView<T>(decay.a + at, width) + bias;
         if (decay.bound == 0) {
-          of_rate -= dout * rate * softplus(x);
+          of_rate += dout * out;
           da = -dout * rate / (T{1} + (-x).exp());
         } else {
-          share = T{1} / (T{1} + (-(rate * x)).exp());
-          share = dout * decay.bound * share * (T{1} - share) * rate;
-          of_rate += share * x;
-          da = share;
+          da = dout * out * (T{1} - out / decay.bound) * rate;
+          of_rate += da * x;
         }
         dbias += da;
       }

@@ -3,6 +3,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/block_attention.h"
+#include "kernels/delta.h"
 #include "kernels/grouped_cross_attention.h"
 #include "kernels/knn.h"
 #include "kernels/planned_scratch.h"
@@ -129,6 +130,37 @@ TEST(CudaScratch, APlanTakesWhatAttentionToStoredBlocksTakes) {
       EXPECT_EQ(taken[i] > 0, type == DType::bf16);
     }
   }
+}
+
+int64_t scratch_of_delta(Device device) {
+  ops::DeltaInputs in;
+  in.q = Tensor::zeros({70, 2, 8}, DType::bf16, device);
+  in.k = Tensor::zeros({70, 2, 8}, DType::bf16, device);
+  in.v = Tensor::zeros({70, 4, 24}, DType::bf16, device);
+  in.g = Tensor::zeros({70, 4, 8}, DType::f32, device);
+  in.erase = Tensor::zeros({70, 4, 1}, DType::f32, device);
+  in.write = Tensor::zeros({70, 4, 1}, DType::f32, device);
+  in.state = Tensor::zeros({2, 4, 8, 24}, DType::f32, device);
+  in.segments = device == kMeta ? Tensor::empty({2, 2}, DType::i32, kMeta)
+                                : Tensor::from(std::vector<int32_t>{0, 30, 30, 40}, {2, 2}, device);
+  const Tensor chunks = Tensor::zeros({ops::delta_chunks(70, 2), 4, 8, 24}, DType::f32, device);
+  const auto like = [](const Tensor& x) { return Tensor::empty_like(x); };
+  const ops::DeltaGradients to{like(in.q),     like(in.k),     like(in.v),    like(in.g),
+                               like(in.erase), like(in.write), like(in.state)};
+  Allocator& allocator = device_backend(device.kind).allocator();
+  const int64_t before = allocator.stats().bytes_in_use;
+  allocator.reset_peak();
+  ops::delta_rule_backward(to, in.v, in.state, chunks, in);
+  return allocator.stats().peak_bytes - before;
+}
+
+TEST(CudaScratch, APlanTakesWhatTheDeltaRuleTakes) {
+  const std::string missing = missing_cuda_device();
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  const int64_t taken = scratch_of_delta({DeviceKind::cuda, 0});
+  const PlannedScratch planned(DeviceKind::cuda);
+  EXPECT_NEAR(static_cast<double>(scratch_of_delta(kMeta)), static_cast<double>(taken), 8 * 64);
+  EXPECT_GT(taken, 0);
 }
 
 // Bytes that attention to codewords takes at most beside its operands, forwards and then backwards.

@@ -46,7 +46,8 @@ __global__ void decay_kernel(Wide<T>* g, Decay<T> d) {
 }
 
 template <typename T>
-__global__ void decay_backward_kernel(T* da, Wide<T>* dlog_rate, Wide<T>* dbias, const Wide<T>* dg, Decay<T> d) {
+__global__ void decay_backward_kernel(T* da, Wide<T>* dlog_rate, Wide<T>* dbias, const Wide<T>* dg, const Wide<T>* g,
+                                      Decay<T> d) {
   using W = Wide<T>;
   __shared__ W by_thread[kThreadsOfHead];
   const int64_t head = blockIdx.x;
@@ -61,11 +62,10 @@ __global__ void decay_backward_kernel(T* da, Wide<T>* dlog_rate, Wide<T>* dbias,
       const W x = d.input(cell, column);
       W term;
       if (d.bound == 0) {
-        of_rate -= dg[at] * rate * d.softplus(x);
+        of_rate += dg[at] * g[at];
         term = -dg[at] * rate * d.sigmoid(x);
       } else {
-        const W share = d.sigmoid(rate * x);
-        term = dg[at] * d.bound * share * (W{1} - share) * rate;
+        term = dg[at] * g[at] * (W{1} - g[at] / d.bound) * rate;
         of_rate += term * x;
       }
       da[at] = narrow<T>(term);
@@ -89,13 +89,14 @@ void delta_decay(const Tensor& g, const ops::DeltaDecayInputs& in) {
   });
 }
 
-void delta_decay_backward(const ops::DeltaDecayGradients& to, const Tensor& dg, const ops::DeltaDecayInputs& in) {
+void delta_decay_backward(const ops::DeltaDecayGradients& to, const Tensor& dg, const Tensor& g,
+                          const ops::DeltaDecayInputs& in) {
   const DecaySizes s(in);
   dispatch(in.a.dtype(), [&](auto type) {
     using T = decltype(type);
     using W = Wide<T>;
     launch(decay_backward_kernel<T>, dim3(static_cast<unsigned>(s.heads)), kThreadsOfHead, 0, to.da.data<T>(),
-           to.dlog_rate.defined() ? to.dlog_rate.data<W>() : nullptr, to.dbias.data<W>(), dg.data<W>(),
+           to.dlog_rate.defined() ? to.dlog_rate.data<W>() : nullptr, to.dbias.data<W>(), dg.data<W>(), g.data<W>(),
            Decay<T>(in, s));
   });
 }

@@ -3,6 +3,7 @@
 #include "kernels/delta.h"
 
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda_scratch.h"
 #include "kernels/delta_sizes.h"
 
 namespace quire::cuda {
@@ -95,12 +96,9 @@ struct DeltaTo {
   W *dg, *derase, *dwrite, *dstate;
   const T* dout;
   const W *dlast, *chunks;
-  W* memory;  // of each block: states of a chunk, u of its tokens, du of one, and a line of keys for each scalar gate
+  W* memory;  // as in DeltaBackwardScratch
+  int64_t of_block;
 };
-
-constexpr int64_t memory_of_block(int64_t key, int64_t value) {
-  return (ops::kDeltaChunk + 1) * key * value + (ops::kDeltaChunk + 1) * value + 2 * key;
-}
 
 template <typename T>
 __global__ void delta_rule_backward_kernel(DeltaTo<T> to, DeltaData<T> in) {
@@ -110,7 +108,7 @@ __global__ void delta_rule_backward_kernel(DeltaTo<T> to, DeltaData<T> in) {
   const int key = in.key, value = in.value, size = key * value;
   const int64_t begin = in.segments[2 * segment], count = in.segments[2 * segment + 1];
   W* const ds = to.dstate + in.state_at(segment, head);
-  W* const states = to.memory + (static_cast<int64_t>(segment) * in.value_heads + head) * memory_of_block(key, value);
+  W* const states = to.memory + (static_cast<int64_t>(segment) * in.value_heads + head) * to.of_block;
   W* const written = states + (ops::kDeltaChunk + 1) * size;
   W* const du = written + ops::kDeltaChunk * value;
   W* const by_key = du + value;  // terms of dg and derase
@@ -219,12 +217,9 @@ void delta_rule(const Tensor& out, const Tensor& last, const Tensor& chunks, con
 void delta_rule_backward(const ops::DeltaGradients& to, const Tensor& dout, const Tensor& dlast, const Tensor& chunks,
                          const ops::DeltaInputs& in) {
   const DeltaSizes s(in);
-  const DType type = in.state.dtype();
-  const Shape by_value_head{s.cells, s.value_heads, s.key};
-  const Tensor dq = Tensor::zeros(by_value_head, type, in.q.device());
-  const Tensor dk = Tensor::zeros(by_value_head, type, in.q.device());
-  const Tensor memory =
-      Tensor::empty({s.segments * s.value_heads, memory_of_block(s.key, s.value)}, type, in.q.device());
+  const DeltaBackwardScratch scratch(s, in.state.dtype(), in.q.device());
+  scratch.dq.zero();
+  scratch.dk.zero();
   for (const Tensor* tensor : {&to.dv, &to.dg, &to.derase, &to.dwrite}) {
     if (tensor->defined()) tensor->zero();  // cells outside segments
   }
@@ -232,8 +227,8 @@ void delta_rule_backward(const ops::DeltaGradients& to, const Tensor& dout, cons
     using T = decltype(element);
     using W = Wide<T>;
     const DeltaTo<T> results{to.dv.data<T>(),
-                             dq.data<W>(),
-                             dk.data<W>(),
+                             scratch.dq.data<W>(),
+                             scratch.dk.data<W>(),
                              to.dg.data<W>(),
                              to.derase.defined() ? to.derase.data<W>() : nullptr,
                              to.dwrite.data<W>(),
@@ -241,12 +236,15 @@ void delta_rule_backward(const ops::DeltaGradients& to, const Tensor& dout, cons
                              dout.data<T>(),
                              dlast.defined() ? dlast.data<W>() : nullptr,
                              chunks.data<W>(),
-                             memory.data<W>()};
+                             scratch.memory.data<W>(),
+                             scratch.memory.dim(1)};
     launch(delta_rule_backward_kernel<T>, blocks_of(s), kThreadsOfHead, 0, results, DeltaData<T>(in, s));
     const int group = static_cast<int>(s.group), key = static_cast<int>(s.key);
     const int64_t count = in.q.numel();
-    launch(sum_value_heads_kernel<T>, blocks_for(count), kBlock, 0, to.dq.data<T>(), dq.data<W>(), count, group, key);
-    launch(sum_value_heads_kernel<T>, blocks_for(count), kBlock, 0, to.dk.data<T>(), dk.data<W>(), count, group, key);
+    launch(sum_value_heads_kernel<T>, blocks_for(count), kBlock, 0, to.dq.data<T>(), scratch.dq.data<W>(), count, group,
+           key);
+    launch(sum_value_heads_kernel<T>, blocks_for(count), kBlock, 0, to.dk.data<T>(), scratch.dk.data<W>(), count, group,
+           key);
   });
 }
 
