@@ -42,7 +42,7 @@ class DeltaBackward {
     T* states;              // [kStates, Dk, value]: before each chunk
     T* d;                   // [Dk, value]
     T* transposed;          // [value, key]: a state, transposed
-    T* u;                   // [n, value]
+    T* u;                   // [n, value] of each chunk
     T* y;                   // [2 n, value]: Y, then dO
     T *by_state, *by_d;     // S Y and S dO [2 n, key]; D U [n, key]
     T* u_by_feature;        // [value, tokens of a chunk]
@@ -52,7 +52,7 @@ class DeltaBackward {
   };
   Memory memory() const {
     const int64_t size = in_.s.key * value_, tokens = kDeltaTokens;
-    const int64_t count = (kStates + 1) * size + value_ * key_ + 3 * tokens * value_ + 7 * tokens * key_ +
+    const int64_t count = (kStates + 1) * size + value_ * key_ + (kStates + 2) * tokens * value_ + 7 * tokens * key_ +
                           value_ * tokens + 2 * tokens * tokens + key_;
     T* next = scratch<T>(2, count);
     std::fill_n(next, count, T{0});
@@ -61,7 +61,7 @@ class DeltaBackward {
     m.states = take(kStates * size);
     m.d = take(size);
     m.transposed = take(value_ * key_);
-    m.u = take(tokens * value_);
+    m.u = take(kStates * tokens * value_);
     m.y = take(2 * tokens * value_);
     m.by_state = take(2 * tokens * key_);
     m.by_d = take(tokens * key_);
@@ -77,9 +77,11 @@ class DeltaBackward {
     const DeltaSizes& s = in_.s;
     const int64_t begin = in_.segments[2 * segment], count = in_.segments[2 * segment + 1], size = s.key * value_;
     const int64_t chunk_size = DeltaChunk<T>::memory_size(s);
-    T* const chunk_memory = scratch<T>(0, chunk_size);
-    std::fill_n(chunk_memory, chunk_size, T{0});
-    DeltaChunk<T> chunk(in_, head, chunk_memory);
+    T* const chunk_memory = scratch<T>(0, kStates * chunk_size);
+    std::fill_n(chunk_memory, kStates * chunk_size, T{0});
+    std::array<DeltaChunk<T>, kStates> chunks{DeltaChunk<T>(in_, head, chunk_memory),
+                                              DeltaChunk<T>(in_, head, chunk_memory + chunk_size)};
+    static_assert(kStates == 2);
     const Memory m = memory();
     if (dlast_ != nullptr) {
       const T* const from = dlast_ + in_.state_at(segment, head);
@@ -92,21 +94,18 @@ class DeltaBackward {
       for (int64_t d = 0; d < s.key; ++d) std::copy_n(kept + d * s.value, s.value, m.states + d * value_);
       const int64_t parts = ceil_div(tokens, kDeltaTokens);
       for (int64_t part = 0; part < parts; ++part) {
+        DeltaChunk<T>& chunk = chunks[static_cast<size_t>(part)];
         T* const state = m.states + part * size;
+        T* const u = m.u + part * kDeltaTokens * value_;
         chunk.set(begin + first + part * kDeltaTokens, std::min(kDeltaTokens, tokens - part * kDeltaTokens));
-        write(chunk, state, m.u);
+        write(chunk, state, u);
         if (part + 1 == parts) break;
         std::copy_n(state, size, state + size);
-        chunk.advance(state + size, m.u);
+        chunk.advance(state + size, u);
       }
       for (int64_t part = parts - 1; part >= 0; --part) {
-        const T* const state = m.states + part * size;
-        const int64_t cell = begin + first + part * kDeltaTokens;
-        if (part + 1 < parts) {
-          chunk.set(cell, kDeltaTokens);
-          write(chunk, state, m.u);
-        }
-        backward(chunk, m, state, cell, head);
+        backward(chunks[static_cast<size_t>(part)], m, m.states + part * size, m.u + part * kDeltaTokens * value_,
+                 begin + first + part * kDeltaTokens, head);
       }
     }
     T* const dstate = to_.dstate.data<T>() + in_.state_at(segment, head);
@@ -132,7 +131,8 @@ class DeltaBackward {
     }
   }
 
-  void backward(const DeltaChunk<T>& chunk, const Memory& m, const T* state, int64_t cell, int64_t head) const {
+  void backward(const DeltaChunk<T>& chunk, const Memory& m, const T* state, const T* u, int64_t cell,
+                int64_t head) const {
     const int64_t n = chunk.n, key = in_.s.key;
     T* const y = m.y;
     T* const dout = m.y + n * value_;
@@ -145,12 +145,12 @@ class DeltaBackward {
     if (chunk.erases()) chunk.solve_transposed(y);
 
     transpose(m.transposed, m.d);
-    block_product<T>(m.by_d, key_, {m.u, value_}, m.transposed, key_, n, key_, value_, false);
+    block_product<T>(m.by_d, key_, {u, value_}, m.transposed, key_, n, key_, value_, false);
     transpose(m.transposed, state);
     block_product<T>(m.by_state, key_, {y, value_}, m.transposed, key_, 2 * n, key_, value_, false);
     for (int64_t i = 0; i < kDeltaTokens; i += kLanes<T>) {
-      transpose_rows(m.u_by_feature + i, kDeltaTokens, m.u + i * value_, value_,
-                     std::clamp<int64_t>(n - i, 0, kLanes<T>), value_);
+      transpose_rows(m.u_by_feature + i, kDeltaTokens, u + i * value_, value_, std::clamp<int64_t>(n - i, 0, kLanes<T>),
+                     value_);
     }
     block_product<T>(m.pairs, kDeltaTokens, {y, value_}, m.u_by_feature, kDeltaTokens, 2 * n, kDeltaTokens, value_,
                      false);

@@ -107,7 +107,16 @@ class DeltaChunk {
       for (int64_t d = 0; d < key; ++d) until[i * key + d] = until[(i + 1) * key + d] * decay[(i + 1) * key + d];
     }
     for (int64_t i = 0; i < n * key; ++i) writes[i] = k[i] * until[i];
-    pairs();
+    switch (key / kLanes<T>) {
+      case 2:
+        return pairs<2>();
+      case 4:
+        return pairs<4>();
+      case 8:
+        return pairs<8>();
+      default:
+        return pairs<0>();
+    }
   }
 
   // Turns write * v - (what is read), [n, value], into U.
@@ -154,23 +163,35 @@ class DeltaChunk {
     for (int64_t j = 0; j < s.value; ++j) written[i * value + j] = values[j] * write[s.write == 1 ? 0 : j];
   }
 
+  // kVectors: those of a key when the compiler knows them, so that e(j, i] k_j stays in registers; otherwise 0.
+  template <int kVectors>
   void pairs() {
+    const int64_t vectors = kVectors == 0 ? key / kLanes<T> : kVectors;
+    Vector<T> registers[std::max(kVectors, 1)];
+    T* const memory = scratch<T>(1, key);
+    const auto factor = [&](int64_t v) { return kVectors == 0 ? load_vector(memory + v * kLanes<T>) : registers[v]; };
+    const auto set_factor = [&](int64_t v, Vector<T> x) {
+      if (kVectors == 0) {
+        store_vector(memory + v * kLanes<T>, x);
+      } else {
+        registers[v] = x;
+      }
+    };
     for (int64_t j = 0; j < n; ++j) {
-      T* const run = scratch<T>(1, key);
-      std::copy_n(k + j * key, key, run);
+#pragma GCC unroll 8
+      for (int64_t v = 0; v < vectors; ++v) set_factor(v, load_vector(k + j * key + v * kLanes<T>));
       for (int64_t first = j / kLanes<T> * kLanes<T>; first < n; first += kLanes<T>) {
         Vector<T> erase[kLanes<T>] = {}, read[kLanes<T>] = {};
         const int64_t end = std::min(n, first + kLanes<T>);
         for (int64_t i = std::max(first, j); i < end; ++i) {
+          const T* const e = decay + i * key;
           Vector<T> by_erase = {}, by_read = {};
-          for (int64_t d = 0; d < key; d += kLanes<T>) {
-            Vector<T> x = load_vector(run + d);
-            if (i > j) {
-              x *= load_vector(decay + i * key + d);
-              store_vector(run + d, x);
-            }
-            by_erase += x * load_vector(erased + i * key + d);
-            by_read += x * load_vector(q + i * key + d);
+#pragma GCC unroll 8
+          for (int64_t v = 0; v < vectors; ++v) {
+            const int64_t d = v * kLanes<T>;
+            if (i > j) set_factor(v, factor(v) * load_vector(e + d));
+            by_erase += factor(v) * load_vector(erased + i * key + d);
+            by_read += factor(v) * load_vector(q + i * key + d);
           }
           if (i > j) erase[i - first] = by_erase;
           read[i - first] = by_read;
