@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times training steps of quire and PyTorch in turn, pair by pair, and prints ratios.
 
-    python3 experiments/bench/compare.py [llama gpt2 transformer-xl landmark drt] --python PYTHON [--python OTHER] --output FILE
+    python3 experiments/bench/compare.py [MODEL ...] --python PYTHON [--python OTHER] --output FILE
 
 Each pair is one process of either, one after the other, so that a slow spell of the machine meets both. PYTHON is an
 interpreter that has torch; give several to compare against the fastest of them. Standard library only.
@@ -18,6 +18,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
+MODELS = ["llama", "gpt2", "transformer-xl", "landmark", "drt", "delta", "kda"]
 
 
 def measured(command, environment=None):
@@ -47,7 +48,7 @@ def processor():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", help="of llama, gpt2, transformer-xl, landmark, drt; default: all")
+    parser.add_argument("models", nargs="*", help="of " + ", ".join(MODELS) + "; default: all")
     parser.add_argument("--quire", default="build/native/bin/quire")
     parser.add_argument("--python", action="append", required=True, help="interpreter with torch; may be repeated")
     parser.add_argument("--pairs", type=int, default=5)
@@ -65,7 +66,7 @@ def main():
         "processor": processor(), "threads": threads, "models": {},
     }
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_CORETYPE": arguments.openblas_core}
-    for model in arguments.models or ["llama", "gpt2", "transformer-xl", "landmark", "drt"]:
+    for model in arguments.models or MODELS:
         own, peers = [], {python: [] for python in arguments.python}
         for pair in range(arguments.pairs):
             own.append(measured([arguments.quire, "bench", HERE / f"{model}.yaml", f"run.threads={threads}",

@@ -13,6 +13,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+from torch_delta import DeltaAttention
 from torch_drt import Drt
 from torch_landmark import LandmarkAttention
 from torch_loop import timed_steps
@@ -165,6 +166,11 @@ class Model(nn.Module):
             for _ in range(shape["layers"]):
                 attention = LandmarkAttention(e, heads, rotary, shape["length"], shape["period"])
                 blocks.append(Block(lambda: RMSNorm(e), attention, SwiGlu(e, hidden)))
+        elif shape["kind"] == "delta":
+            self.norm = RMSNorm(e)
+            for _ in range(shape["layers"]):
+                attention = DeltaAttention(e, heads, shape["by_feature"], shape["chunk"])
+                blocks.append(Block(lambda: RMSNorm(e), attention, SwiGlu(e, hidden)))
         elif shape["kind"] == "drt":
             self.norm = RMSNorm(e)
             self.landmark = nn.Parameter(0.02 * torch.randn(1, e))
@@ -207,6 +213,10 @@ SHAPES = {
                      period=51),
     "drt": dict(kind="drt", width=256, layers=6, heads=4, hidden=688, vocabulary=256, rows=1, length=4160, period=65,
                 chunk=64, top_k=8, window=512, encoder=2),
+    "delta": dict(kind="delta", width=256, layers=6, heads=4, hidden=688, vocabulary=256, rows=4, length=512,
+                  by_feature=False, chunk=32),
+    "kda": dict(kind="delta", width=256, layers=6, heads=4, hidden=688, vocabulary=256, rows=4, length=512,
+                by_feature=True, chunk=32),
     "gpt2": dict(kind="gpt2", width=768, layers=12, heads=12, hidden=3072, vocabulary=50257, rows=1, length=512),
     "transformer-xl": dict(kind="xl", width=256, layers=6, heads=4, hidden=1024, vocabulary=256, rows=4, length=512,
                            cache=512),
