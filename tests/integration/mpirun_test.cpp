@@ -147,6 +147,29 @@ TEST(RanksInAFile, MeetAndSayWhatTheyCannot) {
   EXPECT_FALSE(std::filesystem::exists(tiny / "two"));
 }
 
+// A rank that waits for the file is stopped for longer than it may wait, and goes on waiting.
+TEST(RanksInAFile, TimeInWhichARankIsStoppedDoesNotCount) {
+  const TinyRun tiny;
+  ASSERT_EQ(tiny.train("run", {"schedule.steps=2"}).code, 0);
+  const std::vector<std::string> eval{"eval", (tiny / "run").string(), "--split", "train", "--json"};
+  const auto options = [&](int rank) {
+    ProgramOptions one;
+    one.environment = {{"QUIRE_RENDEZVOUS", (tiny / "meet").string()},
+                       {"QUIRE_RANK", std::to_string(rank)},
+                       {"QUIRE_RANKS", "2"},
+                       {"QUIRE_START_TIMEOUT", "6"}};
+    return one;
+  };
+  RunningProgram other(eval, options(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  other.send(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::seconds(7));
+  other.send(SIGCONT);
+  const ProgramResult root = run_quire(eval, options(0));
+  EXPECT_EQ(root.code, 0) << root.err;
+  EXPECT_EQ(other.wait().code, 0) << other.wait().err;
+}
+
 // A file of the user's is neither taken for what rank 0 says nor written over.
 TEST(RanksInAFile, OtherContentIsRefused) {
   const TinyRun tiny;

@@ -125,9 +125,9 @@ void write_contact(const std::string& file, const std::string& contact) {
   }
 }
 
-std::string read_contact(const Launch& launch, const Member& member, AwakeTime& waited) {
+std::string read_contact(const Launch& launch, const Member& member, AwakeTime& waited, std::chrono::seconds tried) {
   const std::string& file = launch.file;
-  while (waited.passed() < launch.patience) {
+  while (waited.passed() + tried < launch.patience) {
     if (std::string text = contact_in(file); !text.empty()) return text;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -137,16 +137,18 @@ std::string read_contact(const Launch& launch, const Member& member, AwakeTime& 
 
 std::unique_ptr<FrameSocket> find_root(const Launch& launch, const Member& member, MpiWorld* world) {
   if (world != nullptr) return connect_to_root(world->from_root(""), member, launch.patience);
-  AwakeTime waited(10 * kPatience);  // more than an attempt takes
+  AwakeTime waited;               // for the file; what passes in attempts counts in `tried`
+  std::chrono::seconds tried{0};  // an attempt that fails takes all of its patience, stops left aside
   // The time per attempt grows, because rank 0 may have more unreachable addresses than can be tried in a short time.
   for (std::chrono::seconds patience = kPatience;; patience = std::min(2 * patience, 8 * kPatience)) {
     // The file may be left over from an earlier start, so it is read again for every attempt.
-    const std::string contact = read_contact(launch, member, waited);
-    const bool last = waited.passed() + 2 * patience > launch.patience;
+    const std::string contact = read_contact(launch, member, waited, tried);
+    const bool last = waited.passed() + tried + 2 * patience > launch.patience;
     try {
       return connect_to_root(contact, member, patience);
     } catch (const Error&) {
       if (last) throw;
+      tried += patience;
     }
   }
 }
