@@ -106,7 +106,7 @@ struct DeltaConfig {
 
   template <class Visitor>
   void fields(Visitor& v) {
-    const FieldInfo size{.unit = "features", .min = 1, .max = 4096, .sizes_state = true};
+    const FieldInfo size{.unit = "features", .min = 1, .max = 4096};
     const auto with = [](FieldInfo info, std::string_view help) {
       info.help = help;
       return info;
@@ -117,7 +117,6 @@ struct DeltaConfig {
             {.help = "number of heads, each with a state of its own; none: model.heads",
              .min = 1,
              .max = 4096,
-             .sizes_state = true,
              .meant = "num_v_heads"});
     v.field("key_heads", key_heads,
             {.help = "number of heads of queries and keys, which several heads may share; none: as many as heads",
@@ -131,7 +130,6 @@ struct DeltaConfig {
              .unit = "tokens",
              .min = 0,
              .max = 64,
-             .sizes_state = true,
              .meant = "conv_size d_conv kernel_size"});
     v.field("conv_bias", conv_bias,
             {.help = "the convolutions have biases", .inapplicable = conv > 0 ? "" : "conv is 0"});
