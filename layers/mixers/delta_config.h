@@ -121,8 +121,7 @@ struct DeltaConfig {
     v.field("key_heads", key_heads,
             {.help = "number of heads of queries and keys, which several heads may share; none: as many as heads",
              .min = 1,
-             .max = 4096,
-             .sizes_state = true});
+             .max = 4096});
     v.field("key_size", key_size, with(size, "size of the queries and keys of a head; none: that of model.head_size"));
     v.field("value_size", value_size, with(size, "size of the values of a head; none: key_size"));
     v.field("conv", conv,
