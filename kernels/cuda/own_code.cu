@@ -4,6 +4,14 @@
 
 namespace quire::cuda {
 
+#ifdef QUIRE_WITHOUT_GPU_CODE
+
+bool has_code_for_gpu() {
+  return false;
+}
+
+#else
+
 namespace {
 
 __global__ void nothing_kernel() {}
@@ -20,5 +28,7 @@ bool has_code_for_gpu() {
   check(status);
   return true;
 }
+
+#endif
 
 }  // namespace quire::cuda

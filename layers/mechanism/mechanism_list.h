@@ -4,16 +4,17 @@
 
 #include "layers/mechanism/mechanism.h"
 
-#define QUIRE_MECHANISMS(MECHANISM)                         \
-  MECHANISM(softmax_mixer)  /* mixers/softmax_mechanism */  \
-  MECHANISM(vq_mixer)       /* mixers/vq_attention */       \
-  MECHANISM(landmark_mixer) /* mixers/landmark_mechanism */ \
-  MECHANISM(moba_mixer)     /* mixers/moba_mechanism */     \
-  MECHANISM(infini_mixer)   /* mixers/infini_mechanism */   \
-  MECHANISM(delta_mixer)    /* mixers/delta_mechanism */    \
-  MECHANISM(knn_memory)     /* memory/knn_mechanism */      \
-  MECHANISM(plain_stack)    /* stacks/plain */              \
-  MECHANISM(drt_stack)      /* stacks/drt_mechanism */
+#define QUIRE_MECHANISMS(MECHANISM)                                       \
+  MECHANISM(softmax_mixer)         /* mixers/softmax_mechanism */         \
+  MECHANISM(vq_mixer)              /* mixers/vq_attention */              \
+  MECHANISM(landmark_mixer)        /* mixers/landmark_mechanism */        \
+  MECHANISM(moba_mixer)            /* mixers/moba_mechanism */            \
+  MECHANISM(infini_mixer)          /* mixers/infini_mechanism */          \
+  MECHANISM(delta_mixer)           /* mixers/delta_mechanism */           \
+  MECHANISM(block_recurrent_mixer) /* mixers/block_recurrent_mechanism */ \
+  MECHANISM(knn_memory)            /* memory/knn_mechanism */             \
+  MECHANISM(plain_stack)           /* stacks/plain */                     \
+  MECHANISM(drt_stack)             /* stacks/drt_mechanism */
 
 namespace quire {
 

@@ -6,20 +6,14 @@
 #include "autograd/functions/axis.h"
 #include "autograd/functions/basic.h"
 #include "autograd/functions/knn.h"
-#include "autograd/functions/rotary.h"
-#include "autograd/functions/rows.h"
 
 namespace quire {
 
 InfiniHeads::InfiniHeads(const Scope& scope, const Place& place, std::shared_ptr<PositionTables> tables)
     : name_(scope.path()),
-      random_scope_(hash_scope(scope.path() + ".dropout")),
       config_(place.options.get<InfiniConfig>()),
       shape_(HeadShape::of(place.model)),
-      position_(place.layer.position),
-      dropout_(place.model.dropout.attention),
-      tables_(std::move(tables)),
-      position_terms_(scope, place.model, place.layer, tables_) {
+      tail_(scope, place, std::move(tables), config_.carried()) {
   if (config_.remembers()) {
     gate_ = scope.param_without_decay("gate", {shape_.heads}, Initializer::constant(config_.gate.init));
     if (config_.gate.kind == InfiniGateKind::query) {
@@ -28,52 +22,12 @@ InfiniHeads::InfiniHeads(const Scope& scope, const Place& place, std::shared_ptr
     matrix_ = scope.state_register("memory", {shape_.key_heads, shape_.size, shape_.value_size}, {.wide = true});
     normaliser_ = scope.state_register("normaliser", {shape_.key_heads, shape_.size}, {.wide = true});
   }
-  const LogGroupId tail = scope.state_logs("tail", config_.carried(), {.waits = true});
-  keys_ = scope.state_log(tail, "keys", {shape_.key_heads, shape_.size});
-  values_ = scope.state_log(tail, "values", {shape_.key_heads, shape_.value_size});
 }
 
 InfiniHeads::Carried InfiniHeads::carried(const Forward& f) const {
-  Carried all;
-  std::vector<int64_t> first = f.state.lengths(keys_.group), count(first.size(), 0);
-  for (const Segment& segment : f.state.segments()) {
-    const int64_t position = f.batch.position[static_cast<size_t>(f.batch.at(segment.row, segment.begin))];
-    const int64_t known = segment.carried ? first[static_cast<size_t>(segment.row)] : 0;
-    const int64_t kept = std::min(known, std::max(position % config_.block, config_.window.value_or(0)));
-    all.position.push_back(position);
-    all.kept.push_back(kept);
-    all.before = std::max(all.before, kept);
-    if (segment.carried) count[static_cast<size_t>(segment.row)] = kept;
-  }
-  // Random numbers of attention dropout depend on the number of slots, which must not depend on the rows of the pass.
-  if (f.training && dropout_ > 0) all.before = config_.carried();
-  if (all.before == 0) return all;
-  for (size_t row = 0; row < first.size(); ++row) first[row] -= count[row];
-  all.k = Variable::constant(f.state.gather(keys_, all.before, first, count));
-  all.v = Variable::constant(f.state.gather(values_, all.before, first, count));
-  return all;
-}
-
-// Keeps the last tokens of each row's last segment, as many as the log holds.
-void InfiniHeads::keep_tail(const Forward& f, const Variable& k, const Variable& v) const {
-  const int64_t rows = k.dim(0), length = k.dim(1), kept = std::min(length, config_.carried());
-  std::vector<int64_t> first(static_cast<size_t>(rows), 0), count;
-  std::vector<int32_t> places(static_cast<size_t>(rows * kept), -1);
-  for (int64_t row = 0; row < rows; ++row) {
-    const Segment segment = f.state.last_segment(row);
-    count.push_back(std::min(segment.count, kept));
-    for (int64_t n = 0; n < count.back(); ++n) {
-      places[static_cast<size_t>(row * kept + n)] =
-          static_cast<int32_t>(segment.begin + segment.count - count.back() + n);
-    }
-  }
-  const Tensor index = Tensor::from(places, {rows, kept}, f.state.device());
-  Tape idle(false);
-  for (const auto& [log, x] : {std::pair{keys_, &k}, std::pair{values_, &v}}) {
-    const Variable lines = Variable::constant(x->value().reshape({rows, length, x->dim(2) * x->dim(3)}));
-    const Tensor tail = gather_rows(idle, lines, index).value();
-    f.state.append(log, tail.reshape({rows, kept, x->dim(2), x->dim(3)}), first, count);
-  }
+  return {tail_.carried(
+              f, [&](int64_t position) { return std::max(position % config_.block, config_.window.value_or(0)); }),
+          {}};
 }
 
 // A token reads the memory when a block of its document has been written. Tokens that neither read nor complete a block
@@ -111,57 +65,14 @@ std::vector<InfiniPiece> InfiniHeads::pieces(const Forward& f, Carried& carried)
   return pieces;
 }
 
-Tensor InfiniHeads::first_visible(const Forward& f, const Carried& carried) const {
-  std::vector<int64_t> numbers{config_.block, config_.window.value_or(0)};
-  numbers.insert(numbers.end(), carried.position.begin(), carried.position.end());
-  numbers.insert(numbers.end(), carried.kept.begin(), carried.kept.end());
-  return f.table("infini.first_visible", numbers, [&] {
-    const Batch& batch = f.batch;
-    std::vector<int32_t> first(static_cast<size_t>(batch.rows * batch.length), static_cast<int32_t>(batch.length + 1));
-    const std::vector<Segment> segments = f.state.segments();
-    for (size_t s = 0; s < segments.size(); ++s) {
-      const Segment& segment = segments[s];
-      for (int64_t n = 0; n < segment.count; ++n) {
-        const int64_t own = config_.window ? *config_.window : (carried.position[s] + n) % config_.block;
-        const int64_t back = std::min(own, n + carried.kept[s]);
-        const int64_t t = segment.begin + n;
-        first[static_cast<size_t>(batch.at(segment.row, t))] = static_cast<int32_t>(t - back);
-      }
-    }
-    return Tensor::from(first, {batch.rows, batch.length}, f.state.device());
-  });
-}
-
 Variable InfiniHeads::local_attention(const Forward& f, const Carried& carried, const Variable& q, const Variable& k,
                                       const Variable& v) const {
-  Tape& tape = f.tape;
-  const Device device = q.value().device();
-  AttentionVariables x{q, k, v, carried.k, carried.v, {}, {}, {}, {}};
-  ops::AttentionInputs settings;
-  settings.first_visible = first_visible(f, carried);
-  settings.scale = 1.0 / std::sqrt(static_cast<double>(shape_.size));
-  settings.dropout = f.training ? dropout_ : 0;
-  settings.key = f.key;
-  settings.scope = random_scope_;
-  settings.first_row = f.batch.first_row;
-  if (carried.before > 0)
-    settings.cache_head = Tensor::zeros({q.dim(0)}, DType::i32, device);  // newest in the last slot
-  const int64_t reach = config_.window ? *config_.window + 1 : config_.block;
-  position_terms_.add(f, x, std::min(q.dim(1) + carried.before, reach));
-  if (position_.kind == Position::rope) {
-    ops::RotaryInputs rotation;
-    rotation.table = tables_->rotary(carried.before, q.dim(1), position_.rope.dims.value_or(shape_.size),
-                                     position_.rope.base, wide_type(q.value().dtype()), device);
-    rotation.origin = carried.before;
-    rotation.interleaved = position_.rope.layout == RopeLayout::interleaved;
-    x.q = rotary(tape, x.q, rotation);
-    x.k = rotary(tape, x.k, rotation);
-    if (carried.before > 0) {
-      rotation.head = settings.cache_head;
-      x.cache_k = rotary(tape, x.cache_k, rotation);
-    }
-  }
-  return attention(tape, x, settings);
+  const auto back = [&](int64_t position) { return config_.window ? *config_.window : position % config_.block; };
+  return tail_.attend(f, carried, q, k, v,
+                      {.name = "infini.first_visible",
+                       .numbers = {config_.block, config_.window.value_or(0)},
+                       .back = back,
+                       .reach = config_.window ? *config_.window + 1 : config_.block});
 }
 
 InfiniHeads::Remembered InfiniHeads::from_memory(const Forward& f, const Carried& carried,
@@ -218,7 +129,7 @@ Variable InfiniHeads::operator()(const Forward& f, const Variable& q, const Vari
   const DType type = q.value().dtype();
   Carried carried = this->carried(f);
   const Variable local = local_attention(f, carried, q, k, v);
-  if (f.write_state) keep_tail(f, k, v);
+  if (f.write_state) tail_.keep(f, k, v);
   if (!config_.remembers()) return local;
   const std::vector<InfiniPiece> pieces = this->pieces(f, carried);
   const Remembered remembered = from_memory(f, carried, pieces, q, k, v);

@@ -5,10 +5,8 @@
 
 #include <memory>
 
-#include "autograd/functions/attention.h"
-#include "layers/mixers/head_projections.h"
 #include "layers/mixers/infini_memory.h"
-#include "layers/position/position_terms.h"
+#include "layers/mixers/local_tail.h"
 
 namespace quire {
 
@@ -20,19 +18,12 @@ class InfiniHeads {
   Variable operator()(const Forward& f, const Variable& q, const Variable& k, const Variable& v) const;
 
  private:
-  // Holds what the rows carry of their documents when a pass begins.
-  struct Carried {
-    std::vector<int64_t> position;  // [S] of the first token of each segment
-    std::vector<int64_t> kept;      // [S] tokens before it whose keys this pass may need
-    int64_t before = 0;             // slots for them, at least the largest of kept
-    std::vector<uint8_t> filled;    // [R] 1 where the pass leaves a memory in which something was written
-    Variable k, v;                  // [R, before, Hk, D], newest last; undefined when there are none
+  struct Carried : CarriedTokens {
+    std::vector<uint8_t> filled;  // [R] 1 where the pass leaves a memory in which something was written
   };
   Carried carried(const Forward& f) const;
   // Also says which memories are filled.
   std::vector<InfiniPiece> pieces(const Forward& f, Carried& carried) const;
-  void keep_tail(const Forward& f, const Variable& k, const Variable& v) const;
-  Tensor first_visible(const Forward& f, const Carried& carried) const;
   Variable local_attention(const Forward& f, const Carried& carried, const Variable& q, const Variable& k,
                            const Variable& v) const;
   struct Remembered {
@@ -49,17 +40,12 @@ class InfiniHeads {
   void report_memory(const Forward& f, const Carried& carried, const InfiniState& end) const;
 
   std::string name_;
-  uint32_t random_scope_;
   InfiniConfig config_;
   HeadShape shape_;
-  PositionConfig position_;
-  double dropout_;
-  std::shared_ptr<PositionTables> tables_;
-  PositionTerms position_terms_;
+  LocalTail tail_;
   Parameter gate_;        // [H]
   Parameter gate_query_;  // gate.kind: query: [H, D]
   RegisterId matrix_, normaliser_;
-  LogId keys_, values_;
 };
 
 }  // namespace quire
