@@ -28,6 +28,9 @@ std::vector<MechanismCase> cases() {
   const auto delta = [](const std::string& options) {
     return "model.attention={kind: delta, delta: {norm_eps: 0.1, " + options + "}}";
   };
+  const auto recurrent = [](const std::string& options) {
+    return "model.attention={kind: block_recurrent, block_recurrent: {" + options + "}}";
+  };
   const auto drt = [](const std::string& options) { return "model.stack={kind: drt, drt: {" + options + "}}"; };
   const std::vector<std::string> xl_hidden{position + "xl", cache + "{kind: hidden, length: 6}"};
   const std::vector<std::string> t5_kv{position + "t5", window + "5", "model.attention.softmax.qk_norm=true",
@@ -177,6 +180,19 @@ std::vector<MechanismCase> cases() {
        {position + "rope", cache + "{kind: kv, length: 4}",
         "model.layer_overrides=[{layers: [1], position: {kind: none}, attention: {kind: delta, delta: {norm_eps: "
         "0.1}}}]"}},
+      {"block_recurrent", {position + "t5", recurrent("window: 3, states: 4")}},
+      {"block_recurrent_dual",
+       {position + "none", "model.recompute=blocks",
+        recurrent("window: 2, states: 3, update: dual, gate: lstm, bptt: 2")}},
+      {"block_recurrent_single",
+       {position + "rope", "model.dropout.attention=0.2",
+        recurrent("window: 4, states: 2, update: single, gate: full, attend_self: true, previous_window: false")}},
+      {"block_recurrent_plain_keys",
+       {position + "xl", recurrent("window: 3, states: 1, gate: residual, qk_norm: false")}},
+      {"block_recurrent_beside_softmax",
+       {position + "alibi", window + "5", cache + "{kind: kv}",
+        "model.layer_overrides=[{layers: [1], attention: {kind: block_recurrent, block_recurrent: {window: 5, states: "
+        "3}}}]"}},
       {"knn_gate", joined(t5_kv, {memory + "[{kind: knn, layers: [1], carry: {length: 9}, top_k: 3, gate: 0.4}]"})},
       {"knn_content_gate",
        joined(xl_hidden,
