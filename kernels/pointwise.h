@@ -20,7 +20,7 @@ enum class Unary { exp, log, square_root, sigmoid, tanh };
 
 // out = kind(in), contiguous; out may be in.
 QUIRE_OP(unary, const Tensor& out, const Tensor& in, Unary kind);
-// din = dout * kind'(in), from the result out. square_root: din is 0 where the result is 0, which has no derivative.
+// din = dout * kind'(in), out the result. square_root: din is 0 where the result is 0, which has no derivative.
 QUIRE_OP(unary_backward, const Tensor& din, const Tensor& dout, const Tensor& in, const Tensor& out, Unary kind);
 
 // out = mask ? a : b. mask u8; all have the shape of out and any strides. An undefined operand is zero. For every

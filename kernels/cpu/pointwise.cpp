@@ -176,7 +176,7 @@ void unary_backward(const Tensor& din, const Tensor& dout, const Tensor& in, con
           dx = (y == W{0}).select(W{0}, W(0.5) * g / y);
           break;
         case ops::Unary::sigmoid:
-          dx = g * y * (W{1} - y);
+          dx = g * y / (W{1} + x.exp());  // 1 - y would round where y is near 1
           break;
         case ops::Unary::tanh:
           dx = g * (W{1} - y.square());

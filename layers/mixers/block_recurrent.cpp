@@ -164,7 +164,7 @@ Variable BlockRecurrent::operator()(const Forward& f, const PartInput& input) co
   if (f.write_state) tail_.keep(f, k, v);
 
   const std::vector<RecurrentPiece> pieces = this->pieces(f, carried);
-  const RecurrentTables tables = recurrent_tables(pieces, rows, length, read * window, false, f.state.device());
+  const RecurrentTables tables = recurrent_tables(pieces, rows, length, read * window, f.state.device());
   const auto with_carried = [&](const Variable& before, const Variable& x) {
     return carried.before > 0 ? concatenate(tape, std::vector{before, x}, 1) : x;
   };

@@ -59,7 +59,7 @@ Variable recurrent_gate(Tape& tape, RecurrentGate kind, const RecurrentGateOf<Va
 }
 
 RecurrentTables recurrent_tables(const std::vector<RecurrentPiece>& pieces, int64_t rows, int64_t tokens, int64_t keys,
-                                 bool empty_keys, Device device) {
+                                 Device device) {
   struct Lists {
     std::vector<uint8_t> begins, cut, updates, seen;
     std::vector<int32_t> key;
@@ -86,7 +86,7 @@ RecurrentTables recurrent_tables(const std::vector<RecurrentPiece>& pieces, int6
     for (int64_t i = 0; i < keys; ++i) {
       const int64_t n = piece.keys - keys + i;  // the newest are the last
       if (n >= 0) at.key[line + static_cast<size_t>(i)] = static_cast<int32_t>(piece.first_key + n);
-      at.seen[line + static_cast<size_t>(i)] = n >= 0 || empty_keys ? 1 : 0;
+      at.seen[line + static_cast<size_t>(i)] = n >= 0 ? 1 : 0;
     }
   }
   RecurrentTables tables;

@@ -56,9 +56,9 @@ struct RecurrentTables {
   std::vector<Step> steps;
   Tensor step_of;  // i32 [R, T]: the step whose states a token reads; -1: none
 };
-// empty_keys: keys of windows before a document's first one are visible zeros.
+// keys: those that an update reads at most.
 RecurrentTables recurrent_tables(const std::vector<RecurrentPiece>& pieces, int64_t rows, int64_t tokens, int64_t keys,
-                                 bool empty_keys, Device device);
+                                 Device device);
 
 struct RecurrentShape {
   int64_t heads;

@@ -103,9 +103,9 @@ void run_decay(GoldenCase& golden) {
   golden.expect_gradients(leaves);
 }
 
-class Layer {
+class DeltaGolden {
  public:
-  explicit Layer(GoldenCase& golden)
+  explicit DeltaGolden(GoldenCase& golden)
       : golden_(golden),
         leaves_(golden.leaves()),
         rows_(golden.get("in/reset")),
@@ -216,7 +216,7 @@ TEST(GoldenGatedDelta, Decay) {
 
 TEST(GoldenGatedDelta, Layer) {
   GoldenFile(golden_folder(), "gated_delta").for_each_case("layer", [](GoldenCase& golden) {
-    Layer(golden).run(false);
+    DeltaGolden(golden).run(false);
   });
 }
 
@@ -225,7 +225,7 @@ TEST(GoldenKda, Decay) {
 }
 
 TEST(GoldenKda, Layer) {
-  GoldenFile(golden_folder(), "kda").for_each_case("layer", [](GoldenCase& golden) { Layer(golden).run(true); });
+  GoldenFile(golden_folder(), "kda").for_each_case("layer", [](GoldenCase& golden) { DeltaGolden(golden).run(true); });
 }
 
 }  // namespace

@@ -14,7 +14,9 @@ namespace {
 const std::filesystem::path kSources = std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/golden";
 
 // Mechanisms that quire does not have yet, whose files are read by no test. None may be left in the end.
-const std::set<std::string> kToCome{"block_recurrent", "hils"};
+const std::set<std::string> kToCome{"hils"};
+// Kinds of cases that no test reads yet, of mechanisms of which quire has a part. None may be left in the end.
+const std::map<std::string, std::set<std::string>> kKindsToCome{{"block_recurrent", {"feedback"}}};
 
 // mechanism -> the kinds of cases that a test of this folder reads; "" for all of them.
 std::map<std::string, std::set<std::string>> read_by_tests() {
@@ -30,6 +32,11 @@ std::map<std::string, std::set<std::string>> read_by_tests() {
   return read;
 }
 
+bool is_to_come(const std::string& mechanism, const std::string& kind) {
+  const auto kinds = kKindsToCome.find(mechanism);
+  return kinds != kKindsToCome.end() && kinds->second.contains(kind);
+}
+
 // Returns the files, and cases of kinds, that no test reads.
 std::vector<std::string> unread(const std::filesystem::path& folder) {
   std::vector<std::string> unread;
@@ -42,6 +49,7 @@ std::vector<std::string> unread(const std::filesystem::path& folder) {
     const Hdf5Reader file = Hdf5Reader::open_file(folder / (mechanism + ".h5"));
     for (const std::string& name : file.list("/")) {
       const std::string kind = file.attribute_text(name, "kind");
+      if (is_to_come(mechanism, kind)) continue;
       if (!tests->second.contains(kind)) unread.push_back(mechanism + " " + name + " of kind " + kind);
     }
   }
@@ -60,6 +68,7 @@ TEST(GoldenFolder, EveryCaseIsReadByATest) {
   EXPECT_EQ(unread(golden_folder()), std::vector<std::string>());
   for (const auto& [mechanism, kinds] : read_by_tests()) {
     EXPECT_FALSE(kToCome.contains(mechanism)) << mechanism << " has a test and is still among those to come";
+    for (const std::string& kind : kinds) EXPECT_FALSE(is_to_come(mechanism, kind)) << mechanism << " " << kind;
   }
 }
 

@@ -188,7 +188,7 @@ std::vector<MechanismCase> cases() {
        {position + "rope", "model.dropout.attention=0.2",
         recurrent("window: 4, states: 2, update: single, gate: full, attend_self: true, previous_window: false")}},
       {"block_recurrent_plain_keys",
-       {position + "xl", recurrent("window: 3, states: 1, gate: residual, qk_norm: false")}},
+       {position + "xl", recurrent("window: 3, states: 2, gate: residual, qk_norm: false")}},
       {"block_recurrent_beside_softmax",
        {position + "alibi", window + "5", cache + "{kind: kv}",
         "model.layer_overrides=[{layers: [1], attention: {kind: block_recurrent, block_recurrent: {window: 5, states: "

@@ -203,7 +203,7 @@ struct ApplyBackward {
     if constexpr (kind == ops::Unary::exp) dx[0] = g * y;
     if constexpr (kind == ops::Unary::log) dx[0] = g / in[1];
     if constexpr (kind == ops::Unary::square_root) dx[0] = y == 0 ? W{0} : W(0.5) * g / y;
-    if constexpr (kind == ops::Unary::sigmoid) dx[0] = g * y * (W{1} - y);
+    if constexpr (kind == ops::Unary::sigmoid) dx[0] = g * y / (W{1} + std::exp(in[1]));
     if constexpr (kind == ops::Unary::tanh) dx[0] = g * (W{1} - y * y);
   }
 };
