@@ -36,6 +36,9 @@ DrtStack::DrtStack(const Scope& scope, const Place& place)
                                             .place = config_.carry.place,
                                             .dtype = stored_type(config_.carry.dtype)});
   }
+  if (config_.scores == ChunkScores::bm25) {
+    words_.emplace(scope, config_);
+  }
   const int64_t lower = lower_layers(config_, model);
   const int64_t of_group = (model.layers - lower) / config_.groups;
   for (int64_t g = 0; g < config_.groups; ++g) {
@@ -93,9 +96,11 @@ Variable DrtStack::operator()(const Forward& f, const Variable& x) const {
   f.leave_value(values_.keys, keys);
   f.leave_value(values_.values, values);
   f.leave_value(values_.list, Variable::constant(cut.list));
+  Tensor given;
+  if (words_) given = words_->scores(f, cut, carried, wide_type(y.value().dtype()));
   std::vector<ChunkLists> read;  // by group
   for (const Group& group : groups_) {
-    read.push_back((*group.retriever)(f, y, cut, carried, landmarks, store_ ? &*store_ : nullptr, read, hooks_));
+    read.push_back((*group.retriever)(f, y, cut, carried, landmarks, given, store_ ? &*store_ : nullptr, read, hooks_));
     const ChunkLists& lists = read.back();
     f.leave_value(group.lists.own, Variable::constant(lists.own));
     f.leave_value(group.lists.weight, lists.weight);

@@ -10,6 +10,7 @@
 #include "layers/model/block.h"
 #include "layers/model/stack.h"
 #include "layers/stacks/chunk_encoder.h"
+#include "layers/stacks/chunk_words.h"
 #include "layers/stacks/drt_reader.h"
 #include "layers/stacks/drt_retriever.h"
 
@@ -39,6 +40,7 @@ class DrtStack final : public Stack {
   Linear key_, value_;
   std::optional<Linear> landmark_;
   std::optional<ChunkStore> store_;
+  std::optional<ChunkWords> words_;  // scores: bm25
   ChunkValues values_;
   std::vector<Group> groups_;
   ChunkHooks hooks_;

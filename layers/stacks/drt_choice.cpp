@@ -130,8 +130,9 @@ Tensor ChunkChoice::wishes(const Forward& f, const Tensor& queries, const Tensor
   return drawn;
 }
 
-Tensor ChunkChoice::operator()(const Forward& f, const Tensor& queries, const Tensor& landmarks, const ChunkCut& cut,
-                               const CarriedBlocks& carried, const ChunkStore* store, const ChunkHooks& hooks) const {
+Tensor ChunkChoice::operator()(const Forward& f, const Tensor& queries, const Tensor& landmarks, const Tensor& given,
+                               const ChunkCut& cut, const CarriedBlocks& carried, const ChunkStore* store,
+                               const ChunkHooks& hooks) const {
   Tape tape(false);
   const int64_t rows = f.batch.rows, all = carried.max_length + cut.max_chunks, chosen_count = config_.top_k;
   const Shape lists{rows, cut.max_chunks, chosen_count};
@@ -139,7 +140,9 @@ Tensor ChunkChoice::operator()(const Forward& f, const Tensor& queries, const Te
   Variable best_wishes;
   for (Piece piece{0, 0};; piece.first = piece.last) {
     piece.last = piece.first + hooks.piece >= carried.max_length ? all : piece.first + hooks.piece;
-    Variable wanting = Variable::constant(wishes(f, queries, landmarks, cut, carried, piece, store, hooks));
+    Variable wanting = given.defined()
+                           ? slice(tape, Variable::constant(given), 2, piece.first, piece.last)
+                           : Variable::constant(wishes(f, queries, landmarks, cut, carried, piece, store, hooks));
     if (!best.empty()) wanting = concatenate(tape, std::vector{best_wishes, wanting}, 2);
     const Tensor index = top_k(wanting.value(), chosen_count, mask(f, cut, carried, piece, best));
     if (piece.size() == all) return index;

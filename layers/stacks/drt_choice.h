@@ -30,8 +30,10 @@ class ChunkChoice {
 
   // Returns i32 [R, N, K]: candidates, the best first; -1: none. queries and landmarks are wide [R, N, E], of the
   // chunks of the subsequence. There is no gradient. `store` has the chunks of earlier subsequences, if there are any.
-  Tensor operator()(const Forward& f, const Tensor& queries, const Tensor& landmarks, const ChunkCut& cut,
-                    const CarriedBlocks& carried, const ChunkStore* store, const ChunkHooks& hooks) const;
+  // Where `given` is defined, wide [R, N, M + N], it has the scores, and queries and landmarks are not read.
+  Tensor operator()(const Forward& f, const Tensor& queries, const Tensor& landmarks, const Tensor& given,
+                    const ChunkCut& cut, const CarriedBlocks& carried, const ChunkStore* store,
+                    const ChunkHooks& hooks) const;
   // Says which entries of the lists exist: u8 [R, N, K].
   Tensor found(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried) const;
 

@@ -2,22 +2,36 @@
 #pragma once
 
 #include "core/config/config.h"
+#include "layers/stacks/bm25.h"
 #include "layers/state/carry_config.h"
 
 namespace quire {
 
-enum class ChunkScores { learned, fixed, random };
+enum class ChunkScores { learned, fixed, random, bm25 };
+enum class ChunkWeights { learned, scores, uniform };
 enum class ChunkLandmark { token, mean };
 enum class ReaderResidual { skip, add, normed };
 
 template <>
 struct EnumNames<ChunkScores> {
-  static constexpr auto value = std::to_array<std::pair<ChunkScores, std::string_view>>(
-      {{ChunkScores::learned, "learned"}, {ChunkScores::fixed, "fixed"}, {ChunkScores::random, "random"}});
+  static constexpr auto value =
+      std::to_array<std::pair<ChunkScores, std::string_view>>({{ChunkScores::learned, "learned"},
+                                                               {ChunkScores::fixed, "fixed"},
+                                                               {ChunkScores::random, "random"},
+                                                               {ChunkScores::bm25, "bm25"}});
   static constexpr auto help = std::to_array<std::string_view>(
       {"the best ones, and scores learn through the weights of what was read",
        "the best ones, and no gradient goes through scores (ablation)",
-       "chunks are drawn at random, also at evaluation, and weighted by their scores (ablation)"});
+       "chunks are drawn at random, also at evaluation, and weighted by their scores (ablation)",
+       "those that share rare tokens with the chunk before, by BM25; nothing about the choice is learned (baseline)"});
+};
+template <>
+struct EnumNames<ChunkWeights> {
+  static constexpr auto value = std::to_array<std::pair<ChunkWeights, std::string_view>>(
+      {{ChunkWeights::learned, "learned"}, {ChunkWeights::scores, "scores"}, {ChunkWeights::uniform, "uniform"}});
+  static constexpr auto help = std::to_array<std::string_view>(
+      {"the softmax of the products of landmarks, which learn through them",
+       "the softmax of the scores of scores: bm25, which are divided by temperature", "all chunks alike"});
 };
 template <>
 struct EnumNames<ChunkLandmark> {
@@ -61,6 +75,9 @@ struct DrtConfig {
   int64_t nearest = 1;
   double noise = 1;
   ChunkScores scores = ChunkScores::learned;
+  Bm25Config bm25;
+  ChunkWeights weights = ChunkWeights::learned;
+  double temperature = 1;
   ChunkLandmark landmark = ChunkLandmark::token;
   bool landmark_norm = true;
   bool landmark_projection = false;
@@ -113,11 +130,20 @@ struct DrtConfig {
              .max = 1 << 26,
              .at_evaluation = true});
     v.field("noise", noise,
-            {.help = "factor of the Gumbel noise that is added to scores when chunks are chosen in training; 0: the "
-                     "best ones are read (ablation)",
+            {.help = "factor of the Gumbel noise that is added to learned and fixed scores when chunks are chosen in "
+                     "training; 0: the best ones are read (ablation)",
              .min = 0,
              .resumable = true});
     v.field("scores", scores, {.help = "how chunks are chosen"});
+    v.section("bm25", bm25, "the scores of scores: bm25");
+    v.field("weights", weights, {.help = "what the weights of the chunks that are read are made of"});
+    v.field(
+        "temperature", temperature,
+        {.help = "scores are divided by this before their softmax; BM25 gives tens to a chunk with a few rare tokens "
+                 "in common, so that 1 reads nearly the best one alone",
+         .min = 0,
+         .min_exclusive = true,
+         .inapplicable = weights == ChunkWeights::scores ? "" : "weights is not scores"});
     v.field("landmark", landmark, {.help = "the vector that stands for a chunk"});
     v.field("landmark_norm", landmark_norm,
             {.help = "landmarks that choose are normalised, with a gain for each group, as in the published code"});
@@ -138,6 +164,8 @@ struct DrtConfig {
     v.section("carry", carry, "chunks that are carried from one subsequence of a document to the next");
   }
   void check(ConfigChecker& c) const {
+    c.require(weights == ChunkWeights::learned || scores == ChunkScores::bm25, "weights",
+              "scores that are learned or drawn learn through the weights; only with scores: bm25 others are possible");
     c.require(farthest() <= carry.length, "max_distance", "a chunk can read no more chunks back than carry.length");
   }
 };

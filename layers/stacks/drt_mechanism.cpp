@@ -63,10 +63,12 @@ StepFlops flops(const Place& place, const StepShape& shape) {
   const double chunks = positions / static_cast<double>(drt.positions());
   const double candidates = static_cast<double>(shape.subsequence) / static_cast<double>(drt.positions()) / 2;
   StepFlops flops;
+  // BM25 computes on the host, and landmarks then give no scores unless they weigh.
+  const bool landmarks = drt.scores != ChunkScores::bm25;
   flops.learned =
       2 * (positions * (static_cast<double>(drt.encoder_layers) * encoder + 2 * e * key_inner + upper * reader) +
-           static_cast<double>(drt.groups) * chunks * candidates * e);
-  if (drt.carry.in_training) {
+           (landmarks ? static_cast<double>(drt.groups) * chunks * candidates * e : 0));
+  if (drt.carry.in_training && landmarks) {
     flops.forward = 2 * static_cast<double>(drt.groups) * chunks * static_cast<double>(drt.carry.length) * e;
   }
   return flops;

@@ -43,6 +43,7 @@ ChunkRetriever::ChunkRetriever(const Scope& scope, const ModelConfig& model, con
       group_(group),
       scale_(1 / std::sqrt(static_cast<double>(model.width))),
       choice_(scope.path(), config, group, scale_) {
+  if (!uses_landmarks()) return;
   if (config.landmark_norm) norm_.emplace(scope.child("norm"), model);
   if (config.landmark_projection) {
     projection_.emplace(scope.child("query"), model.width, model.width, Initialization(model).matrix(model.width));
@@ -62,9 +63,19 @@ Variable ChunkRetriever::scores(const Forward& f, const Variable& queries, const
   return scale(tape, reshape(tape, sum(tape, products, -1), own.shape()), scale_);
 }
 
+Variable ChunkRetriever::given_scores(const Tensor& given, const Tensor& index) const {
+  if (config_.weights == ChunkWeights::uniform) {
+    return Variable::constant(Tensor::zeros(index.shape(), given.dtype(), given.device()));
+  }
+  Tape idle(false);
+  const Variable table = Variable::constant(given.reshape({given.dim(0), given.dim(1), given.dim(2), 1}));
+  return scale(idle, reshape(idle, gather_rows(idle, table, index), index.shape()), 1 / config_.temperature);
+}
+
 ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const ChunkCut& cut,
-                                      const CarriedBlocks& carried, const Variable& landmarks, const ChunkStore* store,
-                                      const std::vector<ChunkLists>& below, const ChunkHooks& hooks) const {
+                                      const CarriedBlocks& carried, const Variable& landmarks, const Tensor& given,
+                                      const ChunkStore* store, const std::vector<ChunkLists>& below,
+                                      const ChunkHooks& hooks) const {
   Tape& tape = f.tape;
   const int64_t rows = x.dim(0), chosen_count = config_.top_k;
   const Device device = x.value().device();
@@ -80,12 +91,14 @@ ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const
   placing.slots = store == nullptr ? 0 : store->slots(f.state);
   Variable queries, of_chunks;
   if (cut.max_chunks > 0) {
-    queries = gather_rows(tape, x, cut.marks);
-    if (norm_) queries = (*norm_)(tape, queries);
-    if (projection_) queries = (*projection_)(tape, queries);
-    queries = convert(tape, queries, wide);
-    of_chunks = convert(tape, landmarks, wide);
-    placing.index = choice_(f, queries.value(), of_chunks.value(), cut, carried, store, hooks);
+    if (uses_landmarks()) {
+      queries = gather_rows(tape, x, cut.marks);
+      if (norm_) queries = (*norm_)(tape, queries);
+      if (projection_) queries = (*projection_)(tape, queries);
+      queries = convert(tape, queries, wide);
+      of_chunks = convert(tape, landmarks, wide);
+    }
+    placing.index = choice_(f, queries.value(), of_chunks.value(), given, cut, carried, store, hooks);
   }
   ChunkLists made{Tensor::empty(lists, DType::i32, device), Tensor::empty(lists, DType::i32, device), {}, {}};
   const Tensor later = Tensor::empty(lists, DType::i32, device);
@@ -100,8 +113,10 @@ ChunkLists ChunkRetriever::operator()(const Forward& f, const Variable& x, const
       ops::copy(out, all.slice(1, 1, 1 + cut.max_chunks));
       return out;
     };
-    Variable r = scores(f, queries, of_chunks, chosen_rows(made.own),
-                        carried.max_length > 0 ? chosen_rows(made.slot) : Tensor(), store);
+    Variable r = config_.weights == ChunkWeights::learned
+                     ? scores(f, queries, of_chunks, chosen_rows(made.own),
+                              carried.max_length > 0 ? chosen_rows(made.slot) : Tensor(), store)
+                     : given_scores(given, placing.index);
     if (config_.scores == ChunkScores::fixed) r = r.detached();
     const Variable shares = softmax(tape, r, choice_.found(f, cut, carried));
     made.weight = concatenate(tape, std::vector{made.weight, shares}, 1);

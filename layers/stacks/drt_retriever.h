@@ -24,16 +24,23 @@ class ChunkRetriever {
   ChunkRetriever(const Scope& scope, const ModelConfig& model, const DrtConfig& config, int64_t group);
 
   // x [R, T, E] is the residual stream that the group begins with, and landmarks [R, N, E] those of the whole chunks of
-  // the subsequence. `store` exists where the model carries chunks; `below` is what earlier groups read.
+  // the subsequence. `given` are scores that are not learned (ChunkChoice). `store` exists where the model carries
+  // chunks; `below` is what earlier groups read.
   ChunkLists operator()(const Forward& f, const Variable& x, const ChunkCut& cut, const CarriedBlocks& carried,
-                        const Variable& landmarks, const ChunkStore* store, const std::vector<ChunkLists>& below,
-                        const ChunkHooks& hooks) const;
+                        const Variable& landmarks, const Tensor& given, const ChunkStore* store,
+                        const std::vector<ChunkLists>& below, const ChunkHooks& hooks) const;
 
  private:
+  // Says whether landmarks choose, or weigh what was chosen.
+  bool uses_landmarks() const {
+    return config_.scores != ChunkScores::bm25 || config_.weights == ChunkWeights::learned;
+  }
   // Returns the scores, wide [R, N, K], of queries [R, N, E] with the landmarks of the chunks that they have chosen;
   // lists without the first one.
   Variable scores(const Forward& f, const Variable& queries, const Variable& landmarks, const Tensor& own,
                   const Tensor& slot, const ChunkStore* store) const;
+  // Returns those of candidates i32 [R, N, K] that are not learned, as `weights` says.
+  Variable given_scores(const Tensor& given, const Tensor& index) const;
   // NAME.back.N: the share of what is read that lies N to 2 N - 1 chunks before the chunk of the query, for N = 1, 2,
   // 4, ...; NAME.largest: the mean of the largest weight of a list, over the queries that read it; NAME.new: the share
   // of what is read that no group below reads for the same query.

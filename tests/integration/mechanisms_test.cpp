@@ -262,6 +262,12 @@ std::vector<MechanismCase> cases() {
                            drt("chunk: 1, top_k: 2, groups: 1, encoder_layers: 0, carry: {length: 9, place: host}")})},
       {.name = "drt_fixed",
        .settings = {position + "none", drt("chunk: 3, top_k: 2, groups: 1, encoder_layers: 1, scores: fixed")}},
+      {"drt_bm25", {position + "none", drt("chunk: 3, top_k: 2, groups: 1, encoder_layers: 1, scores: bm25")}},
+      {"drt_bm25_weighs",
+       {position + "none", drt("chunk: 1, top_k: 3, groups: 1, encoder_layers: 1, scores: bm25, weights: scores, "
+                               "temperature: 3, bm25: {repeated: true}, carry: {length: 4}")}},
+      {"drt_uniform",
+       {position + "none", drt("chunk: 1, top_k: 2, groups: 1, encoder_layers: 0, scores: bm25, weights: uniform")}},
       {"drt_random",
        {position + "none",
         drt("chunk: 1, top_k: 2, groups: 1, encoder_layers: 1, scores: random, carry: {dtype: bf16}")}},

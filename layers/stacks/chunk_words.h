@@ -1,0 +1,30 @@
+// The tokens of a document's chunks, by which BM25 chooses among them.
+#pragma once
+
+#include "layers/parameters/scope.h"
+#include "layers/pass/carried_blocks.h"
+#include "layers/stacks/chunk_cut.h"
+#include "layers/stacks/drt_config.h"
+
+namespace quire {
+
+class ChunkWords {
+ public:
+  ChunkWords(const Scope& scope, const DrtConfig& config);
+
+  // Returns the scores of the candidates of ChunkChoice for each whole chunk of the pass, wide [R, N, M + N]: 0 for
+  // what is no earlier chunk of its document. Also queues the tokens of the pass.
+  Tensor scores(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried, DType wide) const;
+
+ private:
+  // The tokens of the row's whole chunks, one after the other.
+  std::vector<std::vector<int32_t>> of_pass(const Forward& f, const ChunkCut& cut, const CarriedBlocks& carried) const;
+  void write(const Forward& f, const ChunkCut& cut, const std::vector<std::vector<int32_t>>& words) const;
+
+  Bm25Config config_;
+  int64_t chunk_, farthest_;
+  LogGroupId tail_, chunks_;  // undefined where nothing is carried
+  LogId begun_, words_;
+};
+
+}  // namespace quire
