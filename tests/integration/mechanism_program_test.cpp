@@ -177,6 +177,13 @@ std::vector<ProgramCase> cases() {
         "model.stack={kind: drt, drt: {chunk: 3, top_k: 2, lower_layers: 1, encoder_layers: 1, carry: {length: 40}}}"},
        "stack.groups.1.new",
        {"/stack/carry.length", "/stack/top_k"}},
+      {"drt_bm25",
+       {"model.position.kind=alibi", "model.attention={softmax: {window: 9, carry: {kind: kv, length: none}}}",
+        "model.stack={kind: drt, drt: {chunk: 3, top_k: 2, groups: 1, encoder_layers: 1, scores: bm25, weights: "
+        "scores, "
+        "carry: {length: 40}}}"},
+       "stack.groups.0.largest",
+       {"/stack/carry.length", "/stack/top_k"}},
       {"fast_weight",
        {"model.memory=[{kind: fast_weight, layers: [0, 1], chunk: 4, rate: 0.5}]"},
        "memory.0.power",
