@@ -82,9 +82,9 @@ double median(std::vector<double> values) {
 }
 
 float largest_difference(const Tensor& a, const Tensor& b) {
-  float most = 0;
-  for (int64_t i = 0; i < a.numel(); ++i) most = std::max(most, std::abs(a.data<float>()[i] - b.data<float>()[i]));
-  return most;
+  float largest = 0;
+  for (int64_t i = 0; i < a.numel(); ++i) largest = std::max(largest, std::abs(a.data<float>()[i] - b.data<float>()[i]));
+  return largest;
 }
 
 void compare(const char* gate, int64_t size, int64_t features, int rounds) {

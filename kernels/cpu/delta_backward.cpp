@@ -37,7 +37,7 @@ class DeltaBackward {
  private:
   static constexpr int64_t kStates = ops::kDeltaChunk / kDeltaTokens;
 
-  // What a thread works with; rows of keys and values are padded.
+  // Memory of a thread; rows of keys and values are padded.
   struct Memory {
     T* states;              // [kStates, Dk, value]: before each chunk
     T* d;                   // [Dk, value]

@@ -126,7 +126,7 @@ std::vector<RecurrentPiece> BlockRecurrent::pieces(const Forward& f, const Carri
                            .begins = begins,
                            .cut = config_.bptt && at % *config_.bptt == 0};
       if (to == (at + 1) * window) {
-        // Of the last windows, what the document has and what is known of it.
+        // The last windows, as far as the document has them and they are known.
         piece.keys = std::min({read, to, to - begin + carried.kept[s]});
         piece.first_key = carried.before + segment.begin + (to - begin) - piece.keys;
       }
