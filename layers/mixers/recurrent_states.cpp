@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "autograd/functions/axis.h"
+#include "autograd/functions/attention.h"
 #include "autograd/functions/basic.h"
 #include "autograd/functions/grouped_cross_attention.h"
 #include "autograd/functions/norm.h"
@@ -21,13 +21,11 @@ Variable constant(double value, const Shape& shape, const Variable& like) {
   return Variable::constant(tensor_of(values, shape, wide_type(like.value().dtype()), like.value().device()));
 }
 
-// The attention of the states to any keys: q [R, N, H, D], k, v [R, M, H, D], seen u8 [R, 1, 1, M] or undefined.
-Variable attend_all(Tape& tape, const Variable& q, const Variable& k, const Variable& v, double scale,
-                    const Tensor& seen) {
-  const auto by_head = [&](const Variable& x) { return permute(tape, x, {0, 2, 1, 3}); };
-  Variable logits = matmul(tape, by_head(q), by_head(k), {.transpose_b = true});
-  if (scale != 1) logits = quire::scale(tape, logits, scale);
-  return by_head(matmul(tape, softmax(tape, logits, seen), by_head(v)));
+// i32 [R, N]: the same number for all states of a row.
+Tensor by_state(const std::vector<int32_t>& by_row, int64_t states, Device device) {
+  std::vector<int32_t> all;
+  for (const int32_t number : by_row) all.insert(all.end(), static_cast<size_t>(states), number);
+  return Tensor::from(all, {static_cast<int64_t>(by_row.size()), states}, device);
 }
 
 Variable heads_of(Tape& tape, const Variable& x, const Variable& weight, int64_t heads) {
@@ -61,8 +59,8 @@ Variable recurrent_gate(Tape& tape, RecurrentGate kind, const RecurrentGateOf<Va
 RecurrentTables recurrent_tables(const std::vector<RecurrentPiece>& pieces, int64_t rows, int64_t tokens, int64_t keys,
                                  Device device) {
   struct Lists {
-    std::vector<uint8_t> begins, cut, updates, seen;
-    std::vector<int32_t> key;
+    std::vector<uint8_t> begins, cut, updates;
+    std::vector<int32_t> key, keys;
   };
   std::vector<Lists> lists;
   std::vector<size_t> next(static_cast<size_t>(rows), 0);
@@ -73,8 +71,7 @@ RecurrentTables recurrent_tables(const std::vector<RecurrentPiece>& pieces, int6
     if (step == lists.size()) {
       const auto count = static_cast<size_t>(rows);
       lists.push_back({std::vector<uint8_t>(count), std::vector<uint8_t>(count), std::vector<uint8_t>(count),
-                       std::vector<uint8_t>(count * static_cast<size_t>(keys)),
-                       std::vector<int32_t>(count * static_cast<size_t>(keys), -1)});
+                       std::vector<int32_t>(count * static_cast<size_t>(keys), -1), std::vector<int32_t>(count, 0)});
     }
     Lists& at = lists[step];
     at.begins[row] = piece.begins ? 1 : 0;
@@ -82,11 +79,10 @@ RecurrentTables recurrent_tables(const std::vector<RecurrentPiece>& pieces, int6
     std::fill_n(step_of.begin() + piece.row * tokens + piece.first_query, piece.queries, static_cast<int32_t>(step));
     if (piece.keys == 0) continue;
     at.updates[row] = 1;
-    const auto line = static_cast<size_t>(piece.row * keys);
-    for (int64_t i = 0; i < keys; ++i) {
-      const int64_t n = piece.keys - keys + i;  // the newest are the last
-      if (n >= 0) at.key[line + static_cast<size_t>(i)] = static_cast<int32_t>(piece.first_key + n);
-      at.seen[line + static_cast<size_t>(i)] = n >= 0 ? 1 : 0;
+    at.keys[row] = static_cast<int32_t>(piece.keys);
+    // The newest are the last.
+    for (int64_t n = 0; n < piece.keys; ++n) {
+      at.key[static_cast<size_t>((piece.row + 1) * keys - piece.keys + n)] = static_cast<int32_t>(piece.first_key + n);
     }
   }
   RecurrentTables tables;
@@ -97,10 +93,10 @@ RecurrentTables recurrent_tables(const std::vector<RecurrentPiece>& pieces, int6
   };
   for (const Lists& at : lists) {
     RecurrentTables::Step step{
-        .begins = any(at.begins), .cut = any(at.cut), .updates = any(at.updates), .key = {}, .seen = {}};
+        .begins = any(at.begins), .cut = any(at.cut), .updates = any(at.updates), .key = {}, .keys = {}};
     if (step.updates.defined()) {
       step.key = Tensor::from(at.key, {rows, keys}, device);
-      step.seen = Tensor::from(at.seen, {rows, 1, 1, keys}, device);
+      step.keys = at.keys;
     }
     tables.steps.push_back(std::move(step));
   }
@@ -113,6 +109,7 @@ RecurrentResult recurrent_states(Tape& tape, const BlockRecurrentConfig& config,
   const int64_t rows = states.dim(0), count = states.dim(1), width = states.dim(2), heads = shape.heads;
   const int64_t size = keys.dim(3), inner = heads * size;
   const DType type = keys.value().dtype(), wide = states.value().dtype();
+  const Device device = keys.value().device();
   const double scale = config.qk_norm ? 1 : 1 / std::sqrt(static_cast<double>(size));
   const auto of_heads = [&](const Variable& x, const Variable& weight, const Variable& factor) {
     const Variable y = heads_of(tape, x, weight, heads);
@@ -136,10 +133,23 @@ RecurrentResult recurrent_states(Tape& tape, const BlockRecurrentConfig& config,
       const auto window = [&](const Variable& x) {
         return reshape(tape, gather_rows(tape, x, step.key), {rows, step.key.dim(1), heads, size});
       };
-      const Variable self =
-          attend_all(tape, of_heads(rn, w.query, w.self_scale), state_keys.back(), state_values.back(), scale, {});
-      const Variable cross = attend_all(tape, of_heads(rn, w.token_query, w.token_scale), window(key_lines),
-                                        window(value_lines), scale, step.seen);
+      // States see all states, and then none of them but the keys of tokens, which lie in the ring.
+      AttentionVariables x;
+      x.q = of_heads(rn, w.query, w.self_scale), x.k = state_keys.back(), x.v = state_values.back();
+      ops::AttentionInputs sight;
+      sight.scale = scale;
+      sight.first_visible = by_state(std::vector<int32_t>(static_cast<size_t>(rows), 0), count, device);
+      sight.last_visible =
+          by_state(std::vector<int32_t>(static_cast<size_t>(rows), static_cast<int32_t>(count - 1)), count, device);
+      const Variable self = attention(tape, x, sight);
+      x.q = of_heads(rn, w.token_query, w.token_scale);
+      x.cache_k = window(key_lines), x.cache_v = window(value_lines);
+      std::vector<int32_t> first;
+      for (const int32_t n : step.keys) first.push_back(-n);
+      sight.cache_head = Tensor::zeros({rows}, DType::i32, device);
+      sight.first_visible = by_state(first, count, device);
+      sight.last_visible = by_state(std::vector<int32_t>(static_cast<size_t>(rows), -1), count, device);
+      const Variable cross = attention(tape, x, sight);
       const Variable a = concatenate(tape, std::vector{lines(self), lines(cross)}, 2);
       Variable next = states;
       if (config.update != RecurrentUpdate::single) {
@@ -167,7 +177,6 @@ RecurrentResult recurrent_states(Tape& tape, const BlockRecurrentConfig& config,
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t step = 0; step < steps; ++step) chosen.push_back(static_cast<int32_t>(step * rows + row));
   }
-  const Device device = token_queries.value().device();
   ops::GroupedCrossAttentionInputs settings;
   settings.chosen = Tensor::from(chosen, {rows, steps, 1}, device);
   settings.list = tables.step_of;

@@ -50,8 +50,8 @@ struct RecurrentPiece {
 struct RecurrentTables {
   struct Step {
     Tensor begins, cut, updates;  // u8 [R, 1, 1]; undefined where no row does
-    Tensor key;                   // i32 [R, keys]: places among the S keys of a row, -1: none
-    Tensor seen;                  // u8 [R, 1, 1, keys]
+    Tensor key;                   // i32 [R, keys]: places among the S keys of a row, the newest last, -1: none
+    std::vector<int32_t> keys;    // [R]: how many the states see
   };
   std::vector<Step> steps;
   Tensor step_of;  // i32 [R, T]: the step whose states a token reads; -1: none

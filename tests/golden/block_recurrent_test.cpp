@@ -175,8 +175,7 @@ class RecurrentLayer {
     RecurrentTables tables = recurrent_tables(pieces, rows_, tokens_, 2 * window_, test_device());
     if (!masks_) {  // windows that a document does not have are visible zeros
       for (RecurrentTables::Step& step : tables.steps) {
-        step.seen = Tensor::from(std::vector<uint8_t>(static_cast<size_t>(rows_ * 2 * window_), 1),
-                                 {rows_, 1, 1, 2 * window_}, test_device());
+        step.keys.assign(static_cast<size_t>(rows_), static_cast<int32_t>(2 * window_));
       }
     }
     const Variable all_k = concatenate(tape, std::vector{keys_.detached(), k}, 1);
