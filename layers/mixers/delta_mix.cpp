@@ -56,7 +56,7 @@ Tensor delta_taps(const Tensor& x, const Tensor& before, const DeltaTapRows& row
 
 DeltaMix delta_mix(Tape& tape, const DeltaConfig& config, const DeltaShape& shape, const DeltaWeights& weights,
                    const DeltaInput& in) {
-  const auto [key_heads, heads, key_size, value_size] = shape;
+  const int64_t key_heads = shape.key_heads, heads = shape.heads, key_size = shape.key, value_size = shape.value;
   const Variable& z = in.z;
   const int64_t cells = z.dim(0);
   const DType type = z.value().dtype(), wide = wide_type(type);
