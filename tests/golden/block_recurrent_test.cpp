@@ -1,6 +1,7 @@
 // Golden block_recurrent: layers window by window, and the gates of the states.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "autograd/functions/attention.h"

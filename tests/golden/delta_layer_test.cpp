@@ -6,6 +6,7 @@
 #include "autograd/functions/delta.h"
 #include "layers/mixers/delta_mix.h"
 #include "tests/golden/golden_file.h"
+#include "tests/support/random_tensor.h"
 #include "tests/support/test_device.h"
 
 namespace quire::test {
