@@ -83,7 +83,8 @@ double median(std::vector<double> values) {
 
 float largest_difference(const Tensor& a, const Tensor& b) {
   float largest = 0;
-  for (int64_t i = 0; i < a.numel(); ++i) largest = std::max(largest, std::abs(a.data<float>()[i] - b.data<float>()[i]));
+  for (int64_t i = 0; i < a.numel(); ++i)
+    largest = std::max(largest, std::abs(a.data<float>()[i] - b.data<float>()[i]));
   return largest;
 }
 
