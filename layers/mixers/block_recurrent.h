@@ -4,8 +4,8 @@
 
 #include <memory>
 
+#include "layers/mixers/block_recurrent_states.h"
 #include "layers/mixers/local_tail.h"
-#include "layers/mixers/recurrent_states.h"
 
 namespace quire {
 

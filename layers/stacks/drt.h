@@ -10,9 +10,9 @@
 #include "layers/model/block.h"
 #include "layers/model/stack.h"
 #include "layers/stacks/chunk_encoder.h"
-#include "layers/stacks/chunk_words.h"
 #include "layers/stacks/drt_reader.h"
 #include "layers/stacks/drt_retriever.h"
+#include "layers/stacks/drt_words.h"
 
 namespace quire {
 

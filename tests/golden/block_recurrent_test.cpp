@@ -8,7 +8,7 @@
 #include "autograd/functions/basic.h"
 #include "autograd/functions/norm.h"
 #include "autograd/functions/rotary.h"
-#include "layers/mixers/recurrent_states.h"
+#include "layers/mixers/block_recurrent_states.h"
 #include "layers/pass/visibility.h"
 #include "tests/golden/golden_file.h"
 #include "tests/golden/tensor_parts.h"

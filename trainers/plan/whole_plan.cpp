@@ -20,7 +20,7 @@ namespace quire {
 namespace {
 
 // Measured: the program with its libraries, and what a thread's kernels keep for packing and blocks.
-constexpr int64_t kProgramBytes = int64_t{16} << 20;
+constexpr int64_t kProgramBytes = int64_t{17} << 20;
 constexpr int64_t kScratchElements = int64_t{650} << 10;
 // malloc keeps at most this much of the files of a checkpoint that were built before, instead of giving it back.
 constexpr int64_t kHeapBytes = int64_t{32} << 20;

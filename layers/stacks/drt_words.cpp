@@ -1,4 +1,4 @@
-#include "layers/stacks/chunk_words.h"
+#include "layers/stacks/drt_words.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "layers/mixers/recurrent_states.h"
+#include "layers/mixers/block_recurrent_states.h"
 
 #include <algorithm>
 #include <cmath>
