@@ -10,7 +10,6 @@ namespace quire {
 
 namespace {
 
-constexpr double kKeyEps = 1e-6;
 // Published deviations: the positions of the states tell them apart and are large.
 constexpr double kPositionStd = 1, kInitialStd = 0.1, kGateStd = 0.1;
 
@@ -139,7 +138,7 @@ std::vector<RecurrentPiece> BlockRecurrent::pieces(const Forward& f, const Carri
 
 Variable BlockRecurrent::heads_of(Tape& tape, const Linear& projection, const Variable& z) const {
   const Variable y = reshape(tape, projection(tape, z), {z.dim(0), z.dim(1), shape_.heads, shape_.size});
-  return config_.qk_norm ? l2_normalize(tape, y, kKeyEps) : y;
+  return config_.qk_norm ? l2_normalize(tape, y, kRecurrentKeyEps) : y;
 }
 
 Variable BlockRecurrent::operator()(const Forward& f, const PartInput& input) const {

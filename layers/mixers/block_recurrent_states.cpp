@@ -14,8 +14,6 @@ namespace quire {
 
 namespace {
 
-constexpr double kKeyEps = 1e-6;
-
 Variable constant(double value, const Shape& shape, const Variable& like) {
   const std::vector<double> values(static_cast<size_t>(shape.numel()), value);
   return Variable::constant(tensor_of(values, shape, wide_type(like.value().dtype()), like.value().device()));
@@ -114,7 +112,7 @@ RecurrentResult recurrent_states(Tape& tape, const BlockRecurrentConfig& config,
   const auto of_heads = [&](const Variable& x, const Variable& weight, const Variable& factor) {
     const Variable y = heads_of(tape, x, weight, heads);
     if (!config.qk_norm) return y;
-    const Variable unit = l2_normalize(tape, y, kKeyEps);
+    const Variable unit = l2_normalize(tape, y, kRecurrentKeyEps);
     return factor.defined() ? scale_heads(tape, unit, factor) : unit;
   };
   const auto lines = [&](const Variable& x) { return reshape(tape, x, {rows, x.dim(1), inner}); };

@@ -16,6 +16,9 @@
 
 namespace quire {
 
+// Number that is added to the squared length of queries and keys that are normalised.
+inline constexpr double kRecurrentKeyEps = 1e-6;
+
 // A gate G(c, z; h): c + z, or shares of both. c, z wide [R, N, E], h [R, N, F].
 template <typename V>
 struct RecurrentGateOf {
