@@ -244,7 +244,7 @@ TEST(SocketControl, RankZeroThatWasStoppedSaysNothingOfTheOthers) {
   const pid_t root = ::fork();
   ASSERT_GE(root, 0);
   if (root == 0) {
-    SocketControl control({0, 3, "a"}, place.receive(3, seconds(20)), {.deadline = milliseconds(500)});
+    SocketControl control({0, 3, "a"}, place.receive(3, seconds(20)), {.deadline = milliseconds(2500)});
     try {
       control.barrier();
     } catch (const SharedError& error) {
@@ -264,7 +264,7 @@ TEST(SocketControl, RankZeroThatWasStoppedSaysNothingOfTheOthers) {
   }
   while (first->has_unsent()) first->flush();
   ::kill(root, SIGSTOP);
-  std::this_thread::sleep_for(milliseconds(2200));
+  std::this_thread::sleep_for(milliseconds(3000));
   first->send({FrameType::told});
   first.reset();
   ::kill(root, SIGCONT);
