@@ -69,15 +69,15 @@ class Runner:
                 self.command(["prepare", *arguments] if arguments[0].startswith("-") else arguments)
 
     def unit(self, name, seed):
-        """The configuration and the overrides of a variant, or of "base", with a seed."""
-        of = self.study["base"] if name == "base" else {"config": self.study["config"],
-                                                        "set": self.study["variants"][name]}
+        """The configuration and the overrides of a variant or a base, with a seed."""
+        of = self.study["bases"].get(name) or {"config": self.study["config"], "set": self.study["variants"][name]}
         return self.folder / of["config"], [*self.study.get("set", []), *of.get("set", []), f"run.seed={seed}"]
 
     def origins(self, name, seed):
-        """The runs that it begins from: {base} or {VARIANT} in its settings."""
+        """The runs that it begins from: {BASE} or {VARIANT} in its settings."""
         names = NAME.findall(" ".join(self.unit(name, seed)[1]))
-        return [origin for origin in dict.fromkeys(names) if origin == "base" or origin in self.study["variants"]]
+        return [origin for origin in dict.fromkeys(names)
+                if origin in self.study["bases"] or origin in self.study["variants"]]
 
     def text_of(self, config):
         """The text of a configuration, which must not change while the study runs."""

@@ -4,7 +4,7 @@ import json
 import pathlib
 import re
 
-KEYS = {"name", "config", "prepare", "base", "set", "variants", "seeds", "baseline", "beside", "evaluate", "metrics",
+KEYS = {"name", "config", "prepare", "base", "bases", "set", "variants", "seeds", "baseline", "beside", "evaluate", "metrics",
         "curve"}
 NAME = re.compile(r"\{([a-z_]+)\}")
 
@@ -37,8 +37,9 @@ def load_study(path, replacements, complete=True):
                 raise StudyError(f"{path}: beside: {name} is no variant")
     if "{base}" in text and "base" not in study:
         raise StudyError(f"{path}: {{base}} is the run of the study's base; there is none")
+    study["bases"] = {**study.get("bases", {}), **({"base": study["base"]} if "base" in study else {})}
     check_origins(path, study)
-    missing = [name for name in NAME.findall(text) if name != "base" and name not in study["variants"]]
+    missing = [name for name in NAME.findall(text) if name not in study["bases"] and name not in study["variants"]]
     if missing and complete:
         raise StudyError(f"{path}: {{{missing[0]}}} has no value; give --define {missing[0]}=VALUE")
     study.setdefault("metrics", ["bits_per_byte"])
@@ -50,12 +51,17 @@ def load_study(path, replacements, complete=True):
 
 
 def check_origins(path, study):
-    """A variant begins from the base or from a variant before it."""
+    """A variant begins from a base or from a variant before it; bases begin from nothing. "base" is the only one, or the
+    one that most variants begin from; further ones have names of their own in "bases"."""
+    for name in study["bases"]:
+        if name in study["variants"]:
+            raise StudyError(f"{path}: {name} names a variant and a base")
     if "base" in study["variants"]:
         raise StudyError(f"{path}: a variant cannot be called base")
-    for of, settings in (("set", study.get("set", [])), ("base", study.get("base", {}).get("set", []))):
+    for of, settings in [("set", study.get("set", [])),
+                         *((name, base.get("set", [])) for name, base in study["bases"].items())]:
         for name in NAME.findall(" ".join(settings)):
-            if name == "base" or name in study["variants"]:
+            if name in study["bases"] or name in study["variants"]:
                 raise StudyError(f"{path}: {of}: {{{name}}}: only variants can begin from another run of the study")
     before = set()
     for variant, settings in study["variants"].items():

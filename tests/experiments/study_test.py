@@ -191,6 +191,18 @@ class StudyTest(unittest.TestCase):
             for call in variants:
                 self.assertIn(f" init.from={base.split()[-1]} ", call)
                 self.assertNotIn("near=1", call)
+        # Bases of other names, too, which only their variants need.
+        before = len(self.calls())
+        self.write({"bases": {"far_base": {"config": "base.yaml", "set": ["far=1"]}}, "seeds": [1],
+                    "variants": {"window": ["a=1"], "xl": ["init.from={far_base}", "a=2"]}})
+        self.assertEqual(self.run_study().returncode, 0)
+        begun = [call for call in self.calls()[before:] if call.startswith("train") and "far=1" in call]
+        self.assertEqual([call.split()[-1].rsplit("/", 1)[1].rsplit("-", 1)[0] for call in begun], ["far_base-1"])
+        self.write({"bases": {"window": {"config": "base.yaml"}}, "variants": {"window": ["a=1"]}})
+        self.assertIn("window names a variant and a base", self.run_study().stderr)
+        self.write({"bases": {"far_base": {"config": "base.yaml", "set": ["init.from={window}"]}},
+                    "variants": {"window": ["init.from={far_base}"]}})
+        self.assertIn("far_base: {window}: only variants can begin from another run", self.run_study().stderr)
         # Another base makes other units.
         before = len(self.calls())
         self.write({"base": {"config": "base.yaml", "set": ["near=2"]}, "seeds": [1],

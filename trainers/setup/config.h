@@ -191,4 +191,7 @@ struct RunConfig {
   void check(ConfigChecker& c) const;
 };
 
+// Instantiated once, in config_check.cpp: every file that reads or writes a configuration would compile all of its keys.
+extern template class StructRef<RunConfig>;
+
 }  // namespace quire

@@ -55,4 +55,6 @@ void RunConfig::check(ConfigChecker& c) const {
   }
 }
 
+template class StructRef<RunConfig>;
+
 }  // namespace quire
