@@ -31,11 +31,11 @@ class CompareProgram : public ::testing::Test {
     arguments.insert(arguments.begin(), {"compare", path("a"), path("b")});
     return run_quire(arguments);
   }
-  nlohmann::json compared(std::vector<std::string> arguments) const {
+  nlohmann::ordered_json compared(std::vector<std::string> arguments) const {
     arguments.emplace_back("--json");
     const ProgramResult result = compare(arguments);
     EXPECT_EQ(result.code, 0) << result.err;
-    return nlohmann::json::parse(result.out);
+    return nlohmann::ordered_json::parse(result.out);
   }
   std::filesystem::path stored(const std::string& run, WhichEvaluation which = WhichEvaluation::latest) const {
     return evaluation_file(tiny_ / run, "valid", which);
@@ -86,7 +86,7 @@ TEST_F(CompareProgram, EvaluatesWhereNothingIsStoredAndSaysSo) {
             std::string::npos);
   // It is stored then, with the figures of quire eval.
   const auto json = compared({"--stored"});
-  const auto eval = nlohmann::json::parse(run_quire({"eval", path("a"), "--json"}).out);
+  const auto eval = nlohmann::ordered_json::parse(run_quire({"eval", path("a"), "--json"}).out);
   EXPECT_EQ(json.at("runs").at(0).at("nll"), eval.at("nll"));
   EXPECT_EQ(json.at("equal_time").at("without"), path("a") + " has not evaluated split valid while training");
 }
@@ -167,6 +167,10 @@ TEST_F(CompareProgram, WhatIsNoRunIsRefused) {
     write_text(stored("a", which), "mine");
     EXPECT_FAULT(compare({which == WhichEvaluation::best ? "--best" : "--stored"}), 3, "is no evaluation that quire");
   }
+  // Damaged metrics are no reason to lose an evaluation.
+  write_text(tiny_ / "b/metrics.jsonl", "mine\n");
+  EXPECT_EQ(run_quire({"eval", path("b")}).code, 0);
+  EXPECT_FAULT(run_quire({"compare", path("b"), path("a")}), 3, "metrics.jsonl:1: not a JSON object");
   // Training and quire eval leave foreign files alone, and go on.
   const ProgramResult eval = run_quire({"eval", path("a")});
   EXPECT_EQ(eval.code, 0);

@@ -144,7 +144,7 @@ TEST(Compare, PairsDocumentsAndSeedsAndSaysWhatItCannot) {
   EXPECT_EQ(of.without_interval, "2 documents, and an interval needs 6");
   EXPECT_NEAR(comparison.figures[0].bits_per_byte->mean, 2.0, 1e-12);
   ASSERT_EQ(comparison.warnings.size(), 1U);
-  EXPECT_EQ(comparison.warnings[0], "B b2: the difference is that of seeds 2, which A a has, too");
+  EXPECT_EQ(comparison.warnings[0], "B b2: the difference uses the seeds that A a has, too, alone: 2");
   ASSERT_EQ(comparison.positions.size(), 1U);
   EXPECT_NEAR(comparison.positions[0].groups[1]->mean, 4, 1e-12);
   // The baseline may be another run.
@@ -169,7 +169,7 @@ TEST(Compare, WarnsOfWhatIsUnequal) {
   for (const char* part :
        {"the corpora differ", "the tokenizers differ", "tokens trained on differ: from 900 (b) to 1000 (a)",
         "b: the evaluation is that of step 90, and there is a checkpoint of step 100", "something else than training",
-        "no seed is one of A a"}) {
+        "seeds are not paired where a group has none of the seeds of A a: B b"}) {
     EXPECT_NE(all.find(part), std::string::npos) << part << " in " << all;
   }
   // The same text behind another tokenizer is paired in bits per byte.

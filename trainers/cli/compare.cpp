@@ -125,7 +125,7 @@ void add_compare(Verb& program) {
   app.add_flag("--stored", arguments->stored, "Refuse runs without a stored evaluation instead of evaluating them");
   app.add_option("--html", arguments->html, "Also a page with the same tables; replaces only such a page")
       ->type_name("FILE");
-  app.add_flag("--json", arguments->json, "Print one JSON object instead of text (configs/OUTPUT.md)");
+  app.add_flag("--json", arguments->json, "Print one JSON object instead of text (configs/COMPARE.md)");
   app.callback([arguments] { on_root_alone([&] { run(*arguments); }); });
 }
 

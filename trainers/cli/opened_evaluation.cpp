@@ -84,6 +84,18 @@ void open_checkpoint_of(const std::filesystem::path& path, const EvaluationReque
   });
 }
 
+// Returns nothing without metrics, and where they are damaged: figures that took long are not lost for that.
+std::optional<double> training_seconds(const OpenedEvaluation& opened) {
+  const auto run = run_of_checkpoint(opened.model->checkpoint());
+  if (!run) return std::nullopt;
+  try {
+    const auto time = TrainingClock(read_metrics(*run / "metrics.jsonl")).at(opened.trained.step);
+    return time ? std::optional(time->seconds) : std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 void store(const OpenedEvaluation& opened, const EvaluationResult& result) {
   const auto run = run_of_checkpoint(opened.model->checkpoint());
   if (run && !RunDirectory::is_in_use(*run)) try_to_store_run_evaluation(*run, to_stored(opened, result));
@@ -122,10 +134,7 @@ EvaluationResult evaluate(OpenedEvaluation& opened, int64_t bin_width, bool each
 
 StoredEvaluation to_stored(const OpenedEvaluation& opened, const EvaluationResult& result) {
   TrainedSoFar trained = opened.trained;
-  if (const auto run = run_of_checkpoint(opened.model->checkpoint())) {
-    const auto time = TrainingClock(read_metrics(*run / "metrics.jsonl")).at(trained.step);
-    if (time) trained.seconds = time->seconds;
-  }
+  trained.seconds = training_seconds(opened);
   const std::string weights = opened.model->weights() == Weights::average ? "average" : "trained";
   return stored_evaluation(result, opened.model->config(), *opened.corpus, weights, trained);
 }

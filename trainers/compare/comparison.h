@@ -83,7 +83,7 @@ EqualBudget equal_budget(const Comparison& comparison, std::optional<double> Com
                          double CurvePoint::*at);
 std::vector<std::string> warnings_of(const Comparison& comparison);
 
-// Returns the fields of configs/OUTPUT.md.
+// Returns the fields of configs/COMPARE.md.
 nlohmann::ordered_json to_json(const Comparison& comparison);
 
 }  // namespace quire

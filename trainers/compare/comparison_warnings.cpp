@@ -72,6 +72,29 @@ void warn_of_unequal_data(const Comparison& comparison, std::vector<std::string>
       "the evaluations while training have read different numbers of targets");
 }
 
+void warn_of_seeds(const Comparison& comparison, std::vector<std::string>& warnings) {
+  const auto named = [](const RunGroup& group) { return group.letter + " " + group.name; };
+  for (const RunGroup& group : comparison.groups) {
+    const std::vector<int64_t> seeds = seeds_of(group, comparison.runs);
+    if (std::set<int64_t>(seeds.begin(), seeds.end()).size() == seeds.size()) continue;
+    warnings.push_back(fmt::format("{}: some runs have the same configuration and seed", named(group)));
+  }
+  const RunGroup& baseline = comparison.groups[comparison.baseline];
+  std::vector<std::string> unpaired;
+  for (const GroupDifference& difference : comparison.differences) {
+    const RunGroup& group = comparison.groups[difference.group];
+    if (!difference.paired_seeds) {
+      unpaired.push_back(named(group));
+    } else if (difference.seeds.size() < std::max(group.runs.size(), baseline.runs.size())) {
+      warnings.push_back(fmt::format("{}: the difference uses the seeds that {} has, too, alone: {}", named(group),
+                                     named(baseline), fmt::join(difference.seeds, ", ")));
+    }
+  }
+  if (unpaired.empty()) return;
+  warnings.push_back(fmt::format("seeds are not paired where a group has none of the seeds of {}: {}", named(baseline),
+                                 fmt::join(unpaired, ", ")));
+}
+
 }  // namespace
 
 std::vector<std::string> warnings_of(const Comparison& comparison) {
@@ -89,24 +112,7 @@ std::vector<std::string> warnings_of(const Comparison& comparison) {
           fmt::format("{}: the evaluation computes something else than training did (evaluate.set)", run.path));
     }
   }
-  for (const RunGroup& group : comparison.groups) {
-    const std::vector<int64_t> seeds = seeds_of(group, comparison.runs);
-    if (std::set<int64_t>(seeds.begin(), seeds.end()).size() < seeds.size()) {
-      warnings.push_back(
-          fmt::format("{} {}: some runs have the same configuration and seed", group.letter, group.name));
-    }
-  }
-  const RunGroup& baseline = comparison.groups[comparison.baseline];
-  for (const GroupDifference& difference : comparison.differences) {
-    const RunGroup& group = comparison.groups[difference.group];
-    if (!difference.paired_seeds) {
-      warnings.push_back(fmt::format("{} {}: no seed is one of {} {}, so that seeds are not paired", group.letter,
-                                     group.name, baseline.letter, baseline.name));
-    } else if (difference.seeds.size() < std::max(group.runs.size(), baseline.runs.size())) {
-      warnings.push_back(fmt::format("{} {}: the difference is that of seeds {}, which {} {} has, too", group.letter,
-                                     group.name, fmt::join(difference.seeds, ", "), baseline.letter, baseline.name));
-    }
-  }
+  warn_of_seeds(comparison, warnings);
   return warnings;
 }
 

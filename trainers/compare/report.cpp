@@ -35,6 +35,7 @@ ReportSection group_section(const Comparison& comparison) {
                                     comparison.split),
                         {{"group", true}, {"runs"}, {"bits per byte"}, {"token perplexity"}, {"loss (nats)"}},
                         {},
+                        {},
                         {}};
   for (size_t i = 0; i < comparison.groups.size(); ++i) {
     const GroupFigures& figures = comparison.figures[i];
@@ -48,11 +49,8 @@ ReportSection group_section(const Comparison& comparison) {
 ReportSection run_section(const Comparison& comparison) {
   const bool bits = comparison.metric == CompareMetric::bits_per_byte;
   ReportSection section{
-      "Runs",
-      "",
-      {{"", true}, {"run", true, 30}, {"seed"}, {"step"}, {"tokens read"}, {shown_name(comparison.metric)}},
-      {},
-      {}};
+      "Runs", "", {{"", true}, {"run", true, 30}, {"seed"}, {"step"}, {"tokens read"}, {shown_name(comparison.metric)}},
+      {},     {}, {}};
   for (const RunGroup& group : comparison.groups) {
     for (const size_t number : group.runs) {
       const ComparedRun& run = comparison.runs[number];
@@ -74,25 +72,29 @@ ReportSection difference_section(const Comparison& comparison) {
       fmt::format("{}, document by document: mean over documents of the mean over seeds; 95 % bootstrap interval that "
                   "resamples documents and seeds.",
                   comparison.metric == CompareMetric::bits_per_byte ? "Bits per byte" : "Nats per token"),
-      {{"group", true}, {"documents"}, {"seeds"}, {"difference"}, {"percent"}, {"95 % interval"}},
+      {{"group", true}, {"difference"}, {"percent"}, {"95 % interval"}, {"documents"}, {"seeds"}},
+      {},
       {},
       {}};
   for (const GroupDifference& of : comparison.differences) {
     const std::string group = group_text(comparison, of.group);
     std::vector<std::string> row{
-        group, fmt::format("{}", of.documents), fmt::format("{}", of.seeds.size()), kNone, kNone, kNone};
+        group, kNone, kNone, kNone, fmt::format("{}", of.documents), fmt::format("{}", of.seeds.size())};
+    section.ranges.emplace_back();
     const std::string& reason = of.difference ? of.without_interval : of.without_difference;
     if (of.difference) {
       const PairedDifference& difference = *of.difference;
-      row[3] = fmt::format("{:+.4f}", difference.mean);
-      if (difference.percent) row[4] = fmt::format("{:+.1f} %", *difference.percent);
+      row[1] = fmt::format("{:+.4f}", difference.mean);
+      if (difference.percent) row[2] = fmt::format("{:+.1f} %", *difference.percent);
       if (const auto interval = difference.interval) {
-        row[5] = fmt::format("{:+.4f} to {:+.4f}", interval->low, interval->high);
+        row[3] = fmt::format("{:+.4f} to {:+.4f}", interval->low, interval->high);
       }
       std::vector<std::string> by_seed;
       for (size_t i = 0; i < difference.by_seed.size(); ++i) {
         by_seed.push_back(fmt::format("{:+.4f} (seed {})", difference.by_seed[i], of.seeds[i]));
       }
+      const Interval ends = difference.interval.value_or(Interval{difference.mean, difference.mean});
+      section.ranges.back() = ReportRange{ends.low, difference.mean, ends.high};
       if (by_seed.size() > 1) section.remarks.push_back(fmt::format("{}: {}.", group, fmt::join(by_seed, ", ")));
     }
     if (!reason.empty()) {
@@ -109,7 +111,8 @@ ReportSection position_section(const Comparison& comparison) {
       "By position in the document",
       fmt::format("{} of the targets at these positions, mean over the runs of a group.",
                   comparison.position_metric == CompareMetric::bits_per_byte ? "Bits per byte" : "Nats per token"),
-      {{"position"}},
+      {{"position", true}},
+      {},
       {},
       {}};
   for (size_t i = 0; i < comparison.groups.size(); ++i) section.columns.push_back({group_text(comparison, i)});
@@ -134,23 +137,27 @@ ReportSection budget_section(const Comparison& comparison) {
           budget(comparison.equal_time, " s", "{:.4g}"), budget(comparison.equal_tokens, " tokens", "{:.0f}")),
       {{"group", true}, {"step"}, {"at equal time"}, {"step"}, {"at equal tokens"}},
       {},
+      {},
       {}};
   for (size_t i = 0; i < comparison.groups.size(); ++i) {
     std::vector<std::string>& row = section.rows.emplace_back();
     row.push_back(group_text(comparison, i));
     for (const EqualBudget* equal : {&comparison.equal_time, &comparison.equal_tokens}) {
       const bool any = i < equal->groups.size() && equal->groups[i].figure.has_value();
+      if (!any && equal->budget) {
+        section.remarks.push_back(fmt::format("{}: a run has no evaluation before {:.4g} {}.", row.front(),
+                                              *equal->budget, equal == &comparison.equal_time ? "s" : "tokens"));
+      }
       row.push_back(any ? fmt::format("{:.0f}", spread_of(equal->groups[i].steps)->mean) : kNone);
       row.push_back(any ? spread_text(equal->groups[i].figure) : kNone);
     }
   }
-  const std::string& reason = comparison.equal_time.without;
-  if (!reason.empty()) section.remarks.push_back(reason + ".");
+  if (!comparison.equal_time.without.empty()) section.remarks.push_back(comparison.equal_time.without + ".");
   return section;
 }
 
 ReportSection configuration_section(const Comparison& comparison) {
-  ReportSection section{"What differs between the configurations", "", {{"key", true}}, {}, {}};
+  ReportSection section{"What differs between the configurations", "", {{"key", true}}, {}, {}, {}};
   for (const RunGroup& group : comparison.groups) section.columns.push_back({group.letter, true});
   for (const DifferingKey& key : comparison.configuration) {
     std::vector<std::string>& row = section.rows.emplace_back();

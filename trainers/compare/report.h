@@ -1,6 +1,7 @@
 // A comparison as tables of text, for a terminal and for a page.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,12 +16,20 @@ struct ReportColumn {
   size_t max_columns = 0;  // longer cells lose their beginning on a terminal; 0: none does
 };
 
+// A difference and its interval, which a page draws beside the row; without an interval both ends are the difference.
+struct ReportRange {
+  double low = 0;
+  double middle = 0;
+  double high = 0;
+};
+
 struct ReportSection {
   std::string title;
   std::string note;  // one paragraph above the table; may be empty
   std::vector<ReportColumn> columns;
   std::vector<std::vector<std::string>> rows;
-  std::vector<std::string> remarks;  // paragraphs below the table
+  std::vector<std::optional<ReportRange>> ranges;  // one per row, or none at all
+  std::vector<std::string> remarks;                // paragraphs below the table
 };
 
 struct Report {

@@ -70,7 +70,7 @@ std::string identity_of(const Tokenizer& tokenizer);
 StoredEvaluation stored_evaluation(const EvaluationResult& result, const RunConfig& config, const Corpus& corpus,
                                    const std::string& weights, const TrainedSoFar& trained);
 
-// Returns the text of the file (configs/OUTPUT.md).
+// Returns the text of the file (configs/COMPARE.md).
 std::string to_text(const StoredEvaluation& evaluation);
 // Throws Error(data) that names the file when it is not whole, or was not written by this version.
 StoredEvaluation read_stored_evaluation(const std::filesystem::path& path);
