@@ -6,6 +6,7 @@ import math
 import os
 import pathlib
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -225,9 +226,22 @@ log: {every: 5}
                     self.assert_near(one, other)
 
     def test_it_takes_less_than_two_seconds(self):
+        # Two thousand documents a run, and six groups.
+        runs = []
+        for number, run in enumerate(self.runs.values()):
+            runs.append(self.folder / f"many/{number}")
+            shutil.copytree(run, runs[-1], ignore=shutil.ignore_patterns("checkpoints"))
+            config = (run / "config.yaml").read_text(encoding="utf-8")
+            (runs[-1] / "config.yaml").write_text(config.replace("lr: 0.02", f"lr: 0.0{number + 1}"), encoding="utf-8")
+            path = runs[-1] / "evaluations/valid.latest.json"
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            stored["documents"] = [{**document, "name": f"{document['name']} {copy}"}
+                                   for copy in range(250) for document in stored["documents"]]
+            path.write_text(json.dumps(stored, separators=(",", ":")), encoding="utf-8")
         begin = time.monotonic()
-        self.compare(self.runs)
+        result = json.loads(self.quire("compare", *runs, "--stored", "--json"))
         self.assertLess(time.monotonic() - begin, 2)
+        self.assertEqual([difference["documents"] for difference in result["differences"]], [2000] * 5)
 
 
 if __name__ == "__main__":

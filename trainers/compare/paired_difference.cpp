@@ -17,28 +17,31 @@ double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-// Draws with replacement: the values depend on the name, the number of the resample and their own number alone.
+// Draws `count` of `count` things with replacement. What is drawn depends on the name, the number of the resample and
+// the number of the draw alone, so that all draws of a resample are made in one loop.
 class Draws {
  public:
-  Draws(std::string_view name, int64_t resample)
-      : scope_(hash_scope(name)), resample_(static_cast<uint32_t>(resample)) {}
+  Draws(std::string_view name, size_t count) : scope_(hash_scope(name)), count_(count), bits_((count + 3) / 4) {}
 
-  size_t next(size_t count) {
-    if (number_ % 4 == 0) bits_ = philox({1, 0}, scope_, resample_, 0, number_ / 4);
-    return static_cast<size_t>((uint64_t{bits_[number_++ % 4]} * count) >> 32U);
+  void make(int64_t resample) {
+    for (size_t i = 0; i < bits_.size(); ++i) {
+      bits_[i] = philox({1, 0}, scope_, static_cast<uint32_t>(resample), 0, static_cast<uint32_t>(i));
+    }
   }
-  // Returns how often each of `count` was drawn in as many draws.
-  std::vector<int64_t> counts(size_t count) {
-    std::vector<int64_t> drawn(count);
-    for (size_t i = 0; i < count; ++i) ++drawn[next(count)];
+  size_t operator[](size_t draw) const {
+    return static_cast<size_t>((uint64_t{bits_[draw / 4][draw % 4]} * count_) >> 32U);
+  }
+  // Returns how often each thing was drawn.
+  std::vector<int64_t> counts() const {
+    std::vector<int64_t> drawn(count_);
+    for (size_t i = 0; i < count_; ++i) ++drawn[(*this)[i]];
     return drawn;
   }
 
  private:
   uint32_t scope_;
-  uint32_t resample_;
-  uint32_t number_ = 0;
-  std::array<uint32_t, 4> bits_{};
+  size_t count_;
+  std::vector<std::array<uint32_t, 4>> bits_;
 };
 
 // Adds the mean over seeds, each counted `counts[seed]` times, to every document of `sums`.
@@ -54,11 +57,17 @@ void add_mean(std::vector<double>& sums, const SeedValues& values, const std::ve
 class DrawnSeeds {
  public:
   DrawnSeeds(const SeedValues& variant, const SeedValues& baseline, bool paired)
-      : variant_(variant), baseline_(baseline), paired_(paired) {}
+      : variant_(variant),
+        baseline_(baseline),
+        paired_(paired),
+        draws_("compare.seeds", variant.size()),
+        baseline_draws_("compare.baseline_seeds", baseline.size()) {}
 
   const std::vector<double>& differences(int64_t resample) {
-    std::vector<int64_t> counts = Draws("compare.seeds", resample).counts(variant_.size());
-    std::vector<int64_t> others = paired_ ? counts : Draws("compare.baseline_seeds", resample).counts(baseline_.size());
+    draws_.make(resample);
+    if (!paired_) baseline_draws_.make(resample);
+    std::vector<int64_t> counts = draws_.counts();
+    std::vector<int64_t> others = paired_ ? counts : baseline_draws_.counts();
     const std::pair key{std::move(counts), std::move(others)};
     if (const auto found = kept_.find(key); found != kept_.end()) return found->second;
     constexpr size_t kMaxKept = 512;
@@ -74,19 +83,22 @@ class DrawnSeeds {
   const SeedValues& variant_;
   const SeedValues& baseline_;
   bool paired_;
+  Draws draws_;
+  Draws baseline_draws_;  // used where seeds are not paired
   std::map<std::pair<std::vector<int64_t>, std::vector<int64_t>>, std::vector<double>> kept_;
 };
 
 Interval bootstrap_interval(const SeedValues& variant, const SeedValues& baseline, bool paired) {
   const size_t documents = variant.front().size();
   DrawnSeeds seeds(variant, baseline, paired);
+  Draws draws("compare.documents", documents);
   std::vector<double> means;
   means.reserve(kResamples);
   for (int64_t resample = 0; resample < kResamples; ++resample) {
     const std::vector<double>& differences = seeds.differences(resample);
-    Draws draws("compare.documents", resample);
+    draws.make(resample);
     double sum = 0;
-    for (size_t i = 0; i < documents; ++i) sum += differences[draws.next(documents)];
+    for (size_t i = 0; i < documents; ++i) sum += differences[draws[i]];
     means.push_back(sum / static_cast<double>(documents));
   }
   std::sort(means.begin(), means.end());
