@@ -127,6 +127,12 @@ TEST(Compare, GroupsRunsThatDifferInTheSeedAlone) {
   runs[0].config.run.name = runs[2].config.run.name = "x";
   groups = group_runs(runs);
   EXPECT_EQ(groups[0].name, "x");
+  runs[0].config.run.name = "y";
+  for (const auto& [first, second] : {std::pair("xl-seed10", "xl-seed11"), std::pair("xl_1", "xl_12")}) {
+    runs[0].path = first;
+    runs[2].path = second;
+    EXPECT_EQ(group_runs(runs)[0].name, "xl");
+  }
   runs[2].evaluation.corpus = "another";
   EXPECT_EQ(group_runs(runs).size(), 3U);
 }
@@ -195,6 +201,14 @@ TEST(Compare, EqualTimeIsThatOfTheGroupThatUsedLess) {
   EXPECT_FALSE(compare_runs(runs, "valid", 0).equal_time.groups[0].figure);
   runs[0].curve.clear();
   EXPECT_EQ(compare_runs(runs, "valid", 0).equal_time.without, "a has not evaluated split valid while training");
+}
+
+TEST(Compare, SeedsAloneHaveNothingToBeComparedWith) {
+  const std::string text =
+      to_text(report_of(compare_runs({run_of("a1", 1, {1, 2}), run_of("a2", 2, {1, 4})}, "valid", 0)));
+  EXPECT_TRUE(text.starts_with("2 runs of one configuration, split valid\n")) << text;
+  EXPECT_NE(text.find("2.0000 ± 0.7071"), std::string::npos) << text;
+  for (const char* part : {"Difference", "equal", "differs"}) EXPECT_EQ(text.find(part), std::string::npos) << text;
 }
 
 TEST(Compare, TextFitsEightyColumnsAndPagesEscape) {

@@ -170,14 +170,14 @@ ReportSection configuration_section(const Comparison& comparison) {
 }  // namespace
 
 Report report_of(const Comparison& comparison) {
-  Report report{fmt::format("{} runs of {} configurations, split {}", comparison.runs.size(), comparison.groups.size(),
-                            comparison.split),
-                comparison.warnings,
-                {}};
+  const size_t groups = comparison.groups.size();
+  const std::string of = groups == 1 ? "one configuration" : fmt::format("{} configurations", groups);
+  Report report{
+      fmt::format("{} runs of {}, split {}", comparison.runs.size(), of, comparison.split), comparison.warnings, {}};
   report.sections.push_back(group_section(comparison));
   if (!comparison.differences.empty()) report.sections.push_back(difference_section(comparison));
   if (!comparison.positions.empty()) report.sections.push_back(position_section(comparison));
-  report.sections.push_back(budget_section(comparison));
+  if (groups > 1) report.sections.push_back(budget_section(comparison));
   if (!comparison.configuration.empty()) report.sections.push_back(configuration_section(comparison));
   report.sections.push_back(run_section(comparison));
   return report;

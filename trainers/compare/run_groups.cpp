@@ -55,6 +55,7 @@ std::string common_name(const RunGroup& group, const std::vector<ComparedRun>& r
     name.erase(end, name.end());
   }
   const auto trim = [&] { name.erase(name.find_last_not_of("-_. ") + 1); };
+  name.erase(name.find_last_not_of("0123456789") + 1);  // 1 of run10 and run11
   trim();
   if (name.ends_with("seed") && name.size() > 4) name.resize(name.size() - 4);
   trim();
