@@ -49,15 +49,16 @@ ReportSection group_section(const Comparison& comparison) {
 ReportSection run_section(const Comparison& comparison) {
   const bool bits = comparison.metric == CompareMetric::bits_per_byte;
   ReportSection section{
-      "Runs", "", {{"", true}, {"run", true, 30}, {"seed"}, {"step"}, {"tokens read"}, {shown_name(comparison.metric)}},
+      "Runs", "", {{"", true}, {"run", true, 30}, {shown_name(comparison.metric)}, {"seed"}, {"step"}, {"tokens read"}},
       {},     {}, {}};
   for (const RunGroup& group : comparison.groups) {
     for (const size_t number : group.runs) {
       const ComparedRun& run = comparison.runs[number];
       const StoredEvaluation& evaluation = run.evaluation;
-      section.rows.push_back({group.letter, run.path, fmt::format("{}", run.seed()),
-                              fmt::format("{}", evaluation.trained.step), fmt::format("{}", evaluation.trained.tokens),
-                              number_text(bits ? *evaluation.bits_per_byte() : evaluation.loss())});
+      section.rows.push_back({group.letter, run.path,
+                              number_text(bits ? *evaluation.bits_per_byte() : evaluation.loss()),
+                              fmt::format("{}", run.seed()), fmt::format("{}", evaluation.trained.step),
+                              fmt::format("{}", evaluation.trained.tokens)});
       if (!run.evaluated_now) continue;
       section.remarks.push_back(
           fmt::format("{} had stored no evaluation of split {}, so it was evaluated now.", run.path, comparison.split));
