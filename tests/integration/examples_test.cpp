@@ -91,6 +91,9 @@ TEST_F(Examples, OfHelp) {
   fs::copy(folder_ / "corpus.h5", folder_ / "books.h5");
   fs::copy(folder_ / "corpus.h5.manifest", folder_ / "books.h5.manifest");
   for (const char* verb : {"config", "plan", "bench", "train", "eval", "generate", "needle", "inspect"}) run_all(verb);
+  const ProgramResult second = shell("quire train run.yaml optimizer.lr=1e-3 schedule.steps=4 --run-dir runs/second");
+  ASSERT_EQ(second.code, 0) << second.err;
+  run_all("compare");
 }
 
 // "as in [...]" and "for example {...}" of the reference, as the value of the key whose line has it.

@@ -1,4 +1,5 @@
-// configs/OUTPUT.md names every field that a run and an evaluation write, and no other.
+// configs/OUTPUT.md names every field that a run and an evaluation write, configs/COMPARE.md those of a comparison, and
+// no other.
 #include <fmt/format.h>
 
 #include <regex>
@@ -11,8 +12,8 @@ namespace quire::test {
 namespace {
 
 // The fields of the tables below a heading.
-std::set<std::string> documented(const std::string& heading) {
-  const std::string page = read_text(std::filesystem::path(QUIRE_SOURCE_DIR) / "configs/OUTPUT.md");
+std::set<std::string> documented(const std::string& heading, const std::string& name = "OUTPUT.md") {
+  const std::string page = read_text(std::filesystem::path(QUIRE_SOURCE_DIR) / "configs" / name);
   const size_t begin = page.find("\n## " + heading + "\n");
   EXPECT_NE(begin, std::string::npos) << heading;
   std::istringstream lines(page.substr(begin + 4, page.find("\n## ", begin + 4) - begin - 4));
@@ -109,6 +110,36 @@ TEST(OutputPage, NamesEveryFieldAndNoOther) {
   std::set<std::string> all = documented("More of `quire eval --json`");
   all.insert(evaluations.begin(), evaluations.end());
   EXPECT_EQ(difference(fields_of(nlohmann::ordered_json::parse(evaluated.out), all), all), "");
+}
+
+TEST(OutputPage, NamesEveryFieldOfAComparison) {
+  const TinyRun tiny;
+  std::vector<std::string> arguments{"compare"};
+  for (const char* name : {"a1", "a2", "b1", "b2", "c"}) {
+    std::vector<std::string> overrides{"schedule.steps=2", "evaluate.every=1", fmt::format("run.seed={}", name[1])};
+    if (name[0] == 'b') overrides.emplace_back("optimizer.lr=1e-3");
+    if (name[0] == 'c') overrides = {"schedule.steps=1", "schedule.warmup=1"};
+    const ProgramResult trained = tiny.train(name, overrides);
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    arguments.push_back((tiny / name).string());
+  }
+  const auto stored = nlohmann::ordered_json::parse(read_text(tiny / "a1/evaluations/valid.best.json"));
+  const std::set<std::string> of_file = documented("A stored evaluation", "COMPARE.md");
+  EXPECT_EQ(difference(fields_of(stored, of_file), of_file), "");
+  std::set<std::string> found;
+  const std::set<std::string> fields = documented("`quire compare --json`", "COMPARE.md");
+  // A run that has not evaluated while training leaves figures at equal time out.
+  for (const size_t count : {4U, 5U}) {
+    std::vector<std::string> some(arguments.begin(), arguments.begin() + static_cast<int64_t>(count) + 1);
+    some.emplace_back("--json");
+    const ProgramResult compared = run_quire(some);
+    ASSERT_EQ(compared.code, 0) << compared.err;
+    found.merge(fields_of(nlohmann::ordered_json::parse(compared.out), fields));
+  }
+  // Two documents have no interval.
+  EXPECT_EQ(found.erase("differences.N.interval"), 1U);
+  found.insert("differences.N.interval.N");
+  EXPECT_EQ(difference(found, fields), "");
 }
 
 }  // namespace

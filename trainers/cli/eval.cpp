@@ -4,16 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
-#include "core/spelling.h"
-#include "data/corpus/corpus_on_ranks.h"
-#include "trainers/checkpoint/loaded_model.h"
+#include "trainers/cli/opened_evaluation.h"
 #include "trainers/cli/program.h"
 #include "trainers/cli/trained_model.h"
 #include "trainers/cli/verbs.h"
-#include "trainers/evaluation/evaluator.h"
 #include "trainers/evaluation/target_losses.h"
-#include "trainers/run/progress.h"
-#include "trainers/setup/evaluation_config.h"
 
 namespace quire {
 
@@ -38,12 +33,12 @@ double bits_per_byte(const EvaluationResult& result, const DocumentResult& docum
   return result.has_text ? document.nll / (std::log(2.0) * static_cast<double>(document.bytes)) : std::nan("");
 }
 
-nlohmann::ordered_json document_json(const EvaluationResult& result, const DocumentResult& document) {
+nlohmann::ordered_json document_json(const EvaluationResult& result, const DocumentResult& document, bool by_position) {
   nlohmann::ordered_json json{{"name", document.name},   {"tokens", document.tokens},
                               {"words", document.words}, {"bytes", document.bytes},
                               {"nll", document.nll},     {"bits_per_byte", bits_per_byte(result, document)}};
   if (result.recall) json["recall"] = recall_to_json(document.recall);
-  if (!document.by_position.empty()) json["by_position"] = positions_to_json(result, document.by_position);
+  if (by_position) json["by_position"] = positions_to_json(result, document.by_position);
   return json;
 }
 
@@ -76,7 +71,7 @@ void print_result(const Arguments& arguments, const LoadedModel& model, const Ev
   json["weights"] = model.weights() == Weights::average ? "average" : "trained";
   if (arguments.documents) {
     for (const DocumentResult& document : result.documents)
-      json["by_document"].push_back(document_json(result, document));
+      json["by_document"].push_back(document_json(result, document, arguments.by_position));
   }
   if (arguments.by_position) json["by_position"] = positions_to_json(result, result.by_position);
   if (arguments.json) return print_json(json);
@@ -102,85 +97,25 @@ void print_result(const Arguments& arguments, const LoadedModel& model, const Ev
   }
 }
 
-// Returns the numbers of the documents with these names, ascending; none means all. A name that several documents have
-// selects all of them.
-std::vector<int64_t> numbers_of(const std::vector<std::string>& requested, const Split& split,
-                                const std::string& name) {
-  if (requested.empty()) return {};
-  std::vector<std::string> names;
-  for (int64_t document = 0; document < split.documents(); ++document) names.push_back(split.name(document));
-  for (const std::string& one : requested) {
-    if (std::find(names.begin(), names.end(), one) != names.end()) continue;
-    const std::string meant = did_you_mean(names, one);
-    fail(ErrorKind::config, "--document: split {} has no document '{}'{}", name, one,
-         meant.empty() ? "; quire eval --documents prints their names" : meant);
-  }
-  std::vector<int64_t> numbers;
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (std::find(requested.begin(), requested.end(), names[i]) != requested.end())
-      numbers.push_back(static_cast<int64_t>(i));
-  }
-  return numbers;
-}
-
 void run(const Arguments& arguments) {
-  const std::optional<int64_t> bin_width =
-      arguments.by_position ? std::optional(parse_bin_width(arguments.bins)) : std::nullopt;
+  const int64_t bin_width = parse_bin_width(arguments.bins);
   Ranks& ranks = Ranks::current();
   if (!arguments.losses.empty()) ranks.on_root([&] { require_new_losses_file(arguments.losses); });
-  std::unique_ptr<Corpus> corpus;
-  std::unique_ptr<LoadedModel> model;
-  std::string split;
-  std::vector<int64_t> only;
-  use_checkpoint(arguments.checkpoint, ranks, [&](const std::filesystem::path& path) {
-    std::optional<CheckpointReader> reader;
-    RunConfig chosen;
-    ranks.on_all([&] {
-      reader = open_checkpoint(path);
-      chosen = evaluation_config(checkpoint_config(*reader), arguments.overrides,
-                                 {"evaluate.rows", "evaluate.split", "run.threads", "data.corpus", "data.verify"});
-    });
-    if (!arguments.corpus.empty()) chosen.data.corpus = arguments.corpus;
-    split = arguments.split.empty() ? chosen.evaluate.split : arguments.split;
-    corpus = open_corpus_on_ranks(chosen.data.corpus, chosen.data.verify, {split}, ranks);
-    ranks.on_all([&] {
-      const std::unique_ptr<Tokenizer> tokenizer = checkpoint_tokenizer(*reader);
-      if (corpus->tokenizer().serialise() != tokenizer->serialise()) {
-        fail(ErrorKind::data,
-             "{}: its tokenizer ({}) is not the one the model was trained with ({}); prepare it with that one",
-             chosen.data.corpus, corpus->tokenizer().kind(), tokenizer->kind());
-      }
-      only = numbers_of(arguments.chosen, corpus->split(split), split);
-      model.reset();
-      model = std::make_unique<LoadedModel>(*reader, chosen, chosen_weights(arguments.ema, chosen));
-    });
-  });
-  if (arguments.check) return print(fmt::format("{}: valid\n", model->checkpoint().string()));
-  const RunConfig& config = model->config();
-  const Machine& machine = model->machine();
-  ParameterStore& store = model->store();
-  std::unique_ptr<Progress> progress;
-  const EvaluationResult result = evaluate(store, config, *corpus, machine,
-                                           {.split = split,
-                                            .rows = config.evaluate.rows,
-                                            .documents = {},
-                                            .only = only,
-                                            .progress =
-                                                [&](int64_t done, int64_t total) {
-                                                  if (!progress) progress = std::make_unique<Progress>("eval", total);
-                                                  progress->update(done);
-                                                },
-                                            .stop = {},
-                                            .bin_width = bin_width,
-                                            .each_target = !arguments.losses.empty(),
-                                            .ranks = &ranks});
-  if (progress) progress->finish();
-  print_result(arguments, *model, result);
+  OpenedEvaluation opened = open_evaluation({.checkpoint = arguments.checkpoint,
+                                             .overrides = arguments.overrides,
+                                             .corpus = arguments.corpus,
+                                             .split = arguments.split,
+                                             .documents = arguments.chosen,
+                                             .ema = arguments.ema},
+                                            ranks);
+  if (arguments.check) return print(fmt::format("{}: valid\n", opened.model->checkpoint().string()));
+  const EvaluationResult result = evaluate(opened, bin_width, !arguments.losses.empty(), ranks);
+  print_result(arguments, *opened.model, result);
   if (!arguments.losses.empty()) {
     // The file is written last: when the disk is full, nothing but this file is lost.
     ranks.on_root([&] {
       require_new_losses_file(arguments.losses);  // hours may have passed
-      write_target_losses(arguments.losses, result, corpus->tokenizer(), model->checkpoint().string());
+      write_target_losses(arguments.losses, result, opened.corpus->tokenizer(), opened.model->checkpoint().string());
     });
   }
 }

@@ -9,6 +9,7 @@ void add_prepare(Verb& program);
 void add_tokenizer(Verb& program);
 void add_train(Verb& program);
 void add_eval(Verb& program);
+void add_compare(Verb& program);
 void add_generate(Verb& program);
 void add_needle(Verb& program);
 void add_bench(Verb& program);

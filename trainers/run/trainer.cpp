@@ -99,6 +99,7 @@ RunOutcome Trainer::run(const std::function<std::string()>& stop) {
     }
     const double step_seconds = seconds_since(step_started);
     line_.add(result, step_seconds);
+    if (train_seconds_) *train_seconds_ += step_seconds;
     if (const std::string warning = pace.add(step_seconds); !warning.empty() && ranks_.is_root()) log_warn(warning);
     progress.update(step, line_.text());
     if (ranks_.is_root()) require_log_written();

@@ -59,6 +59,7 @@ class Trainer {
   bool needs_evaluation() const;         // due, and metrics.jsonl has none for this step
   void warn_of_skip(const StepResult& result) const;
   bool evaluate_now(const std::function<std::string()>& stop);  // false when it was stopped
+  void record(const EvaluationResult& result);                  // in metrics, log and run directory
   std::string ask(const std::function<std::string()>& stop);    // the reason to stop, on all ranks
   void save();
   bool try_to_save();  // false when it failed; checkpoint.on_error says whether a failure stops the run
@@ -78,6 +79,7 @@ class Trainer {
   Cursor cursor_;                        // as of the batch last consumed
   std::unique_ptr<MetricsLog> metrics_;  // on root
   int64_t saved_step_ = 0;
+  std::optional<double> train_seconds_ = 0.0;  // of steps, over all processes of the run; nothing where no metrics tell
   StepLine line_{std::nullopt};
 };
 

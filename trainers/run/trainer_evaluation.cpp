@@ -2,6 +2,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "trainers/run/progress.h"
+#include "trainers/run/run_evaluations.h"
 #include "trainers/run/trainer.h"
 #include "trainers/step/nonfinite.h"
 
@@ -36,14 +37,23 @@ bool Trainer::evaluate_now(const std::function<std::string()>& stop) {
                                                   progress->update(done);
                                                 },
                                             .stop = [&] { return !ask(stop).empty(); },
+                                            .bin_width = 0,
                                             .ranks = &ranks_});
   progress.reset();
   if (!result.complete) return false;
-  if (!ranks_.is_root()) return true;
+  if (ranks_.is_root()) record(result);
+  return true;
+}
+
+void Trainer::record(const EvaluationResult& result) {
+  const std::string weights = config_.optimizer.ema.evaluate ? "average" : "trained";
   nlohmann::ordered_json line{{"step", training_->step}};
   line["evaluation"] = to_json(result, evaluation_config_, config_.evaluate.rows);
-  line["evaluation"]["weights"] = average ? "average" : "trained";
+  line["evaluation"]["weights"] = weights;
   metrics_->append(line);
+  try_to_store_run_evaluation(directory_.path(),
+                              stored_evaluation(result, evaluation_config_, *corpus_, weights,
+                                                {training_->step, training_->tokens, train_seconds_}));
   std::string text = fmt::format("step {}: split {}, {} documents: loss {:.4f}", training_->step,
                                  config_.evaluate.split, result.documents.size(), result.loss());
   if (result.has_text) text += fmt::format(" ({:.4f} bits/byte)", result.bits_per_byte());
@@ -54,7 +64,6 @@ bool Trainer::evaluate_now(const std::function<std::string()>& stop) {
                         result.recall->tokens);
   }
   log_info(text);
-  return true;
 }
 
 }  // namespace quire

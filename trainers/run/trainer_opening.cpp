@@ -6,7 +6,9 @@
 #include "trainers/checkpoint/checkpoint_meta.h"
 #include "trainers/checkpoint/training_checkpoint.h"
 #include "trainers/run/resume_check.h"
+#include "trainers/run/run_evaluations.h"
 #include "trainers/run/trainer.h"
+#include "trainers/run/training_clock.h"
 #include "trainers/setup/attention_choice.h"
 #include "trainers/setup/evaluation_config.h"
 
@@ -116,6 +118,7 @@ void Trainer::open_batches(const std::optional<Cursor>& from) {
 void Trainer::open_files() {
   remove_unfinished_checkpoints(directory_.checkpoints());
   truncate_metrics_after(directory_.metrics(), training_->step);
+  remove_run_evaluations_after(directory_.path(), training_->step);
   replace_file_atomically(directory_.config(), dump_saved_config(config_));
   metrics_ = std::make_unique<MetricsLog>(directory_.metrics());
 }
@@ -240,6 +243,9 @@ void Trainer::go_on_from(const CheckpointReader& reader, bool drop_state) {
                            meta.ranks, ranks_.size()));
     }
     warn_of_cut_metrics(directory_.metrics(), saved_step_, training_->logged);
+    train_seconds_.reset();
+    if (const auto time = TrainingClock(read_metrics(directory_.metrics())).at(saved_step_))
+      train_seconds_ = time->seconds;
     const std::vector<int64_t> steps = checkpoint_steps(directory_.checkpoints());
     if (steps.front() > saved_step_) {
       log_warn(fmt::format("going back to step {}: checkpoints of later steps go when the next one is written",

@@ -1,0 +1,142 @@
+#include "trainers/cli/opened_evaluation.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/spelling.h"
+#include "data/corpus/corpus_on_ranks.h"
+#include "trainers/checkpoint/checkpoint_meta.h"
+#include "trainers/cli/trained_model.h"
+#include "trainers/evaluation/evaluator.h"
+#include "trainers/run/metrics.h"
+#include "trainers/run/progress.h"
+#include "trainers/run/run_directory.h"
+#include "trainers/run/run_evaluations.h"
+#include "trainers/run/training_clock.h"
+#include "trainers/setup/evaluation_config.h"
+
+namespace quire {
+
+namespace {
+
+// Keys that change neither what is computed nor what is read.
+const std::vector<std::string> kBesideResults{"evaluate.rows", "evaluate.split", "run.threads", "data.corpus",
+                                              "data.verify"};
+
+// Returns the numbers of the documents with these names, ascending; none means all. A name that several documents have
+// selects all of them.
+std::vector<int64_t> numbers_of(const std::vector<std::string>& requested, const Split& split,
+                                const std::string& name) {
+  if (requested.empty()) return {};
+  std::vector<std::string> names;
+  for (int64_t document = 0; document < split.documents(); ++document) names.push_back(split.name(document));
+  for (const std::string& one : requested) {
+    if (std::find(names.begin(), names.end(), one) != names.end()) continue;
+    const std::string meant = did_you_mean(names, one);
+    fail(ErrorKind::config, "--document: split {} has no document '{}'{}", name, one,
+         meant.empty() ? "; quire eval --documents prints their names" : meant);
+  }
+  std::vector<int64_t> numbers;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (std::find(requested.begin(), requested.end(), names[i]) != requested.end())
+      numbers.push_back(static_cast<int64_t>(i));
+  }
+  return numbers;
+}
+
+bool differ_in_results(const RunConfig& one, const RunConfig& other) {
+  const std::vector<ConfigDifference> differences = diff_configs(one, other);
+  return std::any_of(differences.begin(), differences.end(), [](const ConfigDifference& difference) {
+    return std::find(kBesideResults.begin(), kBesideResults.end(), difference.key) == kBesideResults.end();
+  });
+}
+
+// Opens corpus and model of a checkpoint that may vanish meanwhile, since its run goes on (use_checkpoint).
+void open_checkpoint_of(const std::filesystem::path& path, const EvaluationRequest& request, Ranks& ranks,
+                        OpenedEvaluation& opened) {
+  std::optional<CheckpointReader> reader;
+  RunConfig own;
+  RunConfig chosen;
+  ranks.on_all([&] {
+    reader = open_checkpoint(path);
+    const RunConfig trained = checkpoint_config(*reader);
+    own = evaluation_config(trained);
+    chosen = evaluation_config(trained, request.overrides, kBesideResults);
+  });
+  if (!request.corpus.empty()) chosen.data.corpus = request.corpus;
+  opened.split = request.split.empty() ? chosen.evaluate.split : request.split;
+  opened.corpus = open_corpus_on_ranks(chosen.data.corpus, chosen.data.verify, {opened.split}, ranks);
+  ranks.on_all([&] {
+    const std::unique_ptr<Tokenizer> tokenizer = checkpoint_tokenizer(*reader);
+    if (opened.corpus->tokenizer().serialise() != tokenizer->serialise()) {
+      fail(ErrorKind::data,
+           "{}: its tokenizer ({}) is not the one the model was trained with ({}); prepare it with that one",
+           chosen.data.corpus, opened.corpus->tokenizer().kind(), tokenizer->kind());
+    }
+    opened.only = numbers_of(request.documents, opened.corpus->split(opened.split), opened.split);
+    opened.model.reset();
+    const Weights weights = chosen_weights(request.ema, chosen);
+    opened.model = std::make_unique<LoadedModel>(*reader, chosen, weights);
+    const CheckpointMeta meta = checkpoint_meta(*reader);
+    opened.trained = {reader->step(), meta.tokens, std::nullopt};
+    opened.as_the_run_evaluates = opened.only.empty() && opened.corpus->hash() == meta.corpus &&
+                                  weights == chosen_weights(std::nullopt, own) && !differ_in_results(own, chosen);
+  });
+}
+
+// Returns nothing without metrics, and where they are damaged: figures that took long are not lost for that.
+std::optional<double> training_seconds(const OpenedEvaluation& opened) {
+  const auto run = run_of_checkpoint(opened.model->checkpoint());
+  if (!run) return std::nullopt;
+  try {
+    const auto time = TrainingClock(read_metrics(*run / "metrics.jsonl")).at(opened.trained.step);
+    return time ? std::optional(time->seconds) : std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+void store(const OpenedEvaluation& opened, const EvaluationResult& result) {
+  const auto run = run_of_checkpoint(opened.model->checkpoint());
+  if (run && !RunDirectory::is_in_use(*run)) try_to_store_run_evaluation(*run, to_stored(opened, result));
+}
+
+}  // namespace
+
+OpenedEvaluation open_evaluation(const EvaluationRequest& request, Ranks& ranks) {
+  OpenedEvaluation opened;
+  use_checkpoint(request.checkpoint, ranks,
+                 [&](const std::filesystem::path& path) { open_checkpoint_of(path, request, ranks, opened); });
+  return opened;
+}
+
+EvaluationResult evaluate(OpenedEvaluation& opened, int64_t bin_width, bool each_target, Ranks& ranks) {
+  const RunConfig& config = opened.model->config();
+  std::unique_ptr<Progress> progress;
+  EvaluationResult result = evaluate(opened.model->store(), config, *opened.corpus, opened.model->machine(),
+                                     {.split = opened.split,
+                                      .rows = config.evaluate.rows,
+                                      .documents = {},
+                                      .only = opened.only,
+                                      .progress =
+                                          [&](int64_t done, int64_t total) {
+                                            if (!progress) progress = std::make_unique<Progress>("eval", total);
+                                            progress->update(done);
+                                          },
+                                      .stop = {},
+                                      .bin_width = bin_width,
+                                      .each_target = each_target,
+                                      .ranks = &ranks});
+  if (progress) progress->finish();
+  if (bin_width == 0 && opened.as_the_run_evaluates && ranks.is_root()) store(opened, result);
+  return result;
+}
+
+StoredEvaluation to_stored(const OpenedEvaluation& opened, const EvaluationResult& result) {
+  TrainedSoFar trained = opened.trained;
+  trained.seconds = training_seconds(opened);
+  const std::string weights = opened.model->weights() == Weights::average ? "average" : "trained";
+  return stored_evaluation(result, opened.model->config(), *opened.corpus, weights, trained);
+}
+
+}  // namespace quire

@@ -1,0 +1,47 @@
+// Opens what an evaluation of a checkpoint reads, for quire eval and quire compare, and keeps its result in the run.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/ranks/ranks.h"
+#include "data/corpus/corpus.h"
+#include "trainers/checkpoint/loaded_model.h"
+#include "trainers/evaluation/evaluation_result.h"
+#include "trainers/evaluation/stored_evaluation.h"
+
+namespace quire {
+
+struct EvaluationRequest {
+  std::string checkpoint;                   // or a run directory: its newest whole checkpoint
+  std::vector<std::string> overrides = {};  // key.path=value
+  std::string corpus = {};                  // empty: data.corpus
+  std::string split = {};                   // empty: evaluate.split
+  std::vector<std::string> documents = {};  // names; empty: all
+  std::optional<bool> ema = {};             // nothing: optimizer.ema.evaluate
+};
+
+struct OpenedEvaluation {
+  std::unique_ptr<Corpus> corpus;
+  std::unique_ptr<LoadedModel> model;
+  std::string split;
+  std::vector<int64_t> only;          // numbers of documents; empty: all
+  TrainedSoFar trained;               // seconds: nothing
+  bool as_the_run_evaluates = false;  // all documents, corpus, weights and settings of evaluations while training
+};
+
+// Every rank calls this, and all get the same error: Error(config) for the request, Error(data) for the corpus,
+// Error(checkpoint).
+OpenedEvaluation open_evaluation(const EvaluationRequest& request, Ranks& ranks);
+
+// Evaluates with bins of the given width (PositionBins), and shows the progress. With bins of powers of two, what a run
+// would evaluate itself is stored in its directory for quire compare, unless the run is going on; a failure to store it
+// is a warning.
+EvaluationResult evaluate(OpenedEvaluation& opened, int64_t bin_width, bool each_target, Ranks& ranks);
+
+// Returns what is stored of a result with bins of powers of two.
+StoredEvaluation to_stored(const OpenedEvaluation& opened, const EvaluationResult& result);
+
+}  // namespace quire

@@ -1,0 +1,125 @@
+#include "trainers/compare/run_groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+namespace quire {
+
+namespace {
+
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+bool changes_a_result(const std::string& key) {
+  static const std::set<std::string> kOthers{
+      "run.seed",      "run.name",       "run.threads",     "run.max_wall_time", "run.rank_timeout",
+      "data.corpus",   "data.verify",    "data.accumulate", "data.vocabulary",   "evaluate.every",
+      "evaluate.rows", "evaluate.split", "evaluate.tokens", "evaluate.documents"};
+  return kOthers.count(key) == 0 && !key.starts_with("checkpoint.") && !key.starts_with("log.");
+}
+
+// Returns what makes the results of a run, but its seed.
+Settings settings_of(const ComparedRun& run) {
+  RunConfig config = run.config;
+  Settings settings;
+  for (const ConfigSetting& setting : list_settings(StructRef<RunConfig>(config))) {
+    if (changes_a_result(setting.key)) settings.emplace_back(setting.key, setting.value);
+  }
+  settings.emplace_back("checksum of data.corpus", run.evaluation.corpus);
+  return settings;
+}
+
+std::string letter_of(size_t number) {
+  const std::string letter(1, static_cast<char>('A' + number % 26));
+  return number < 26 ? letter : letter + std::to_string(number / 26);
+}
+
+std::string folder_of(const ComparedRun& run) {
+  std::error_code ignored;
+  std::filesystem::path path = std::filesystem::absolute(run.path, ignored).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  return path.filename().string();
+}
+
+// Returns what the folders' names have in common at their beginning, without a number, a separator or the word "seed"
+// at its end: xl of xl-1 and xl-2.
+std::string common_name(const RunGroup& group, const std::vector<ComparedRun>& runs) {
+  std::string name = folder_of(runs[group.runs.front()]);
+  if (group.runs.size() == 1) return name;
+  for (const size_t number : group.runs) {
+    const std::string other = folder_of(runs[number]);
+    const auto end = std::mismatch(name.begin(), name.end(), other.begin(), other.end()).first;
+    name.erase(end, name.end());
+  }
+  const auto trim = [&] { name.erase(name.find_last_not_of("-_. ") + 1); };
+  name.erase(name.find_last_not_of("0123456789") + 1);  // 1 of run10 and run11
+  trim();
+  if (name.ends_with("seed") && name.size() > 4) name.resize(name.size() - 4);
+  trim();
+  return name;
+}
+
+// Gives every group a name of its own: the first of run.name, the common part of its folders' names, and the path of
+// its first run that names each group differently.
+void name_groups(std::vector<RunGroup>& groups, const std::vector<ComparedRun>& runs) {
+  const auto run_name = [&](const RunGroup& group) {
+    const std::string name = runs[group.runs.front()].config.run.name;
+    const bool shared = std::all_of(group.runs.begin(), group.runs.end(),
+                                    [&](size_t number) { return runs[number].config.run.name == name; });
+    return shared ? name : std::string();
+  };
+  const auto folders = [&](const RunGroup& group) { return common_name(group, runs); };
+  const auto path = [&](const RunGroup& group) { return runs[group.runs.front()].path; };
+  const std::array<std::function<std::string(const RunGroup&)>, 3> ways{run_name, folders, path};
+  for (const auto& way : ways) {
+    std::set<std::string> names;
+    for (RunGroup& group : groups) {
+      group.name = way(group);
+      if (!group.name.empty()) names.insert(group.name);
+    }
+    if (names.size() == groups.size() && (groups.size() > 1 || &way != &ways.front())) return;
+  }
+}
+
+}  // namespace
+
+std::vector<RunGroup> group_runs(const std::vector<ComparedRun>& runs) {
+  std::vector<RunGroup> groups;
+  std::map<Settings, size_t> found;
+  for (size_t number = 0; number < runs.size(); ++number) {
+    const auto [place, is_new] = found.emplace(settings_of(runs[number]), groups.size());
+    if (is_new) groups.push_back({letter_of(groups.size()), "", {}});
+    groups[place->second].runs.push_back(number);
+  }
+  name_groups(groups, runs);
+  return groups;
+}
+
+std::vector<DifferingKey> differing_keys(const std::vector<ComparedRun>& runs, const std::vector<RunGroup>& groups) {
+  std::vector<DifferingKey> keys;
+  std::map<std::string, size_t> places;
+  for (size_t group = 0; group < groups.size(); ++group) {
+    for (const auto& [key, value] : settings_of(runs[groups[group].runs.front()])) {
+      const auto [place, is_new] = places.emplace(key, keys.size());
+      if (is_new) keys.push_back({key, std::vector<std::string>(groups.size())});
+      keys[place->second].values[group] = value;
+    }
+  }
+  const auto is_shared = [](const DifferingKey& key) {
+    return std::all_of(key.values.begin(), key.values.end(),
+                       [&](const std::string& value) { return value == key.values.front(); });
+  };
+  keys.erase(std::remove_if(keys.begin(), keys.end(), is_shared), keys.end());
+  return keys;
+}
+
+std::vector<int64_t> seeds_of(const RunGroup& group, const std::vector<ComparedRun>& runs) {
+  std::vector<int64_t> seeds;
+  for (const size_t number : group.runs) seeds.push_back(runs[number].seed());
+  return seeds;
+}
+
+}  // namespace quire
