@@ -193,6 +193,23 @@ std::vector<MechanismCase> cases() {
        {position + "alibi", window + "5", cache + "{kind: kv}",
         "model.layer_overrides=[{layers: [1], attention: {kind: block_recurrent, block_recurrent: {window: 5, states: "
         "3}}}]"}},
+      {.name = "block_recurrent_zero_keys",
+       .settings = {position + "t5", recurrent("window: 3, states: 2, mask_empty: false")},
+       .concat = false},
+      {"feedback", {position + "t5", recurrent("window: 4, states: 3, feedback: 1")}},
+      {"feedback_of_the_first",
+       {position + "alibi", "model.recompute=blocks",
+        recurrent("window: 2, states: 2, feedback: -2, update: dual, gate: "
+                  "lstm")}},
+      {.name = "feedback_dropout",
+       .settings = {position + "rope", "model.recompute=attention", "model.dropout={attention: 0.2, residual: 0.1}",
+                    recurrent("window: 3, states: 2, feedback: 0, update: single, gate: full, attend_self: true, "
+                              "previous_window: false, bptt: 2")},
+       .concat = false},
+      {.name = "feedback_zero_keys",
+       .settings = {position + "none", "model.dropout.attention=0.2",
+                    recurrent("window: 3, states: 2, feedback: 1, gate: residual, qk_norm: false, mask_empty: false")},
+       .concat = false},
       {"knn_gate", joined(t5_kv, {memory + "[{kind: knn, layers: [1], carry: {length: 9}, top_k: 3, gate: 0.4}]"})},
       {"knn_content_gate",
        joined(xl_hidden,
