@@ -113,7 +113,8 @@ FeedbackStack::Walk FeedbackStack::begin(const Forward& f, const Variable& x) co
   for (RecurrentPiece& piece : walk.pieces) piece.first_key = of_owner.before + piece.queries - piece.keys;
   // Random numbers count tokens and slots, which must not depend on other rows.
   const int64_t width = f.training && drops_ ? std::min(window, length) : 0;
-  walk.windows = walk_windows(walk.pieces, rows, length, config_, width, f.state.device());
+  const int64_t kept = RecurrentVectors::carried_tokens(config_);
+  walk.windows = walk_windows(walk.pieces, config_, {rows, length, width, kept}, f.state.device());
   const int64_t read = (config_.previous_window ? 2 : 1) * window;
   walk.updates = recurrent_tables(walk.pieces, rows, length, read, config_.mask_empty, f.state.device()).steps;
   walk.k.resize(layers_.size());
@@ -151,8 +152,10 @@ Variable FeedbackStack::read(const Forward& f, const Variable& x, size_t n, Walk
     f.leave_value(layers_[i]->before().v, tail.v);
     y = (*blocks_[i])(pass, y);
     const Tail own{f.value(layers_[i]->own().k), f.value(layers_[i]->own().v)};
-    walk.k[i].push_back(own.k.detached());
-    walk.v[i].push_back(own.v.detached());
+    if (step.ends && f.write_state) {
+      walk.k[i].push_back(own.k.detached());
+      walk.v[i].push_back(own.v.detached());
+    }
     if (i == owner_) {
       states = rule.after(sight, walk.updates[n], joined(tape, tail.k, own.k), joined(tape, tail.v, own.v));
       hooks_.see("states", states);
@@ -167,7 +170,7 @@ void FeedbackStack::keep(const Forward& f, const Walk& walk) const {
   Tape idle(false);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto of_pass = [&](const std::vector<Variable>& steps) {
-      return gather_heads(idle, concatenate(idle, steps, 1), walk.windows.place);
+      return gather_heads(idle, concatenate(idle, steps, 1), walk.windows.place_kept);
     };
     layers_[i]->tokens().keep(f, of_pass(walk.k[i]), of_pass(walk.v[i]));
   }

@@ -75,7 +75,7 @@ class FeedbackStack final : public Stack {
     WindowWalk windows;
     std::vector<RecurrentTables::Step> updates;
     std::vector<Tail> tails;                  // by layer: before the step
-    std::vector<std::vector<Variable>> k, v;  // by layer: of each step, without a gradient
+    std::vector<std::vector<Variable>> k, v;  // by layer: of steps where rows end, without a gradient
   };
   Walk begin(const Forward& f, const Variable& x) const;
   // Reads step n: returns [R, W, E] and replaces the states by those after it.

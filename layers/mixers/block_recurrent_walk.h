@@ -8,14 +8,13 @@
 namespace quire {
 
 struct WindowStep {
-  int64_t width;  // W: tokens of a step
-  Tensor cells;   // i32 [R, W]: the token of the row, -1: none
-  Tensor list;    // i32 [R, W]: 0 for a token, -1: none
-  Tensor
-      visible;  // i32 [R, W]: the first key that a token sees (kernels/attention.h), of those before it and the step's
-  // [R]: the tokens of a row, and how many tokens of the document are known before the row's next step; -1: it has
-  // none.
+  int64_t width = 0;  // W: tokens of a step
+  Tensor cells;       // i32 [R, W]: the token of the row, -1: none
+  Tensor list;        // i32 [R, W]: 0 for a token, -1: none
+  Tensor visible;     // i32 [R, W]: the first key that a token sees, as kernels/attention.h counts them
+  // [R]: the tokens of a row, and how many tokens of the document are known before the row's next step; -1: no next one.
   std::vector<int64_t> queries, next_known;
+  bool ends = false;  // some row reads its last tokens here, whose keys it carries
   // Says whether the keys of this step are the last `slots` keys before the next one.
   bool leaves_own_keys(int64_t slots) const;
   // i32 [R, slots]: the keys before the next step, newest last, among `slots` keys before this step and its own.
@@ -24,11 +23,17 @@ struct WindowStep {
 
 struct WindowWalk {
   std::vector<WindowStep> steps;
-  Tensor place;  // i32 [R, T]: of a token in the steps, one behind the other; -1: none
+  Tensor place;       // i32 [R, T]: of a token in the steps, one behind the other; -1: none
+  Tensor place_kept;  // the same in the steps where rows end
 };
 
-// pieces in the order of rows, of a pass of T tokens. width: of all steps; 0: that of the step's longest piece.
-WindowWalk walk_windows(const std::vector<RecurrentPiece>& pieces, int64_t rows, int64_t tokens,
-                        const BlockRecurrentConfig& config, int64_t width, Device device);
+struct WalkShape {
+  int64_t rows, tokens;
+  int64_t width = 0;  // of all steps; 0: that of the step's longest piece
+  int64_t carried;    // last tokens of a row whose keys it carries
+};
+// pieces in the order of rows.
+WindowWalk walk_windows(const std::vector<RecurrentPiece>& pieces, const BlockRecurrentConfig& config,
+                        const WalkShape& shape, Device device);
 
 }  // namespace quire
