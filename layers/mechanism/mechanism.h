@@ -90,7 +90,8 @@ struct Mechanism {
   // Options with their default values; none by default.
   ConfigBox (*options)() = nullptr;
   std::span<const CompositionRule> rules = {};
-  // Only the one of its role is set; a mixer may also make the stack of a model of plain ones (nullptr: it does not).
+  // Only the one of its role is set. A mixer may also have make_stack: in a model with the default stack it returns the
+  // one that runs the layers, or nullptr where they run one after the other.
   std::unique_ptr<Part> (*make_mixer)(const Scope&, const Place&, const Surroundings&) = nullptr;
   std::unique_ptr<Memory> (*make_memory)(const Scope&, const Place&, const MixerShape&) = nullptr;
   std::unique_ptr<Stack> (*make_stack)(const Scope&, const Place&) = nullptr;

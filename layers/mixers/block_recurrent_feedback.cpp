@@ -72,7 +72,7 @@ Variable FeedbackLayer::operator()(const Forward& f, const PartInput& input) con
 }
 
 FeedbackStack::FeedbackStack(const Scope& scope, const ModelConfig& model)
-    : drops_(model.dropout.attention > 0 || model.dropout.residual > 0),
+    : drops_(model.dropout.attention > 0 || model.dropout.mlp > 0 || model.dropout.residual > 0),
       step_{scope.leaves_value("visible"), scope.leaves_value("list"), scope.leaves_value("keys"),
             scope.leaves_value("values")} {
   const std::vector<LayerConfig> layers = model.layer_configs();

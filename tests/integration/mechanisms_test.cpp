@@ -202,7 +202,8 @@ std::vector<MechanismCase> cases() {
         recurrent("window: 2, states: 2, feedback: -2, update: dual, gate: "
                   "lstm")}},
       {.name = "feedback_dropout",
-       .settings = {position + "rope", "model.recompute=attention", "model.dropout={attention: 0.2, residual: 0.1}",
+       .settings = {position + "rope", "model.recompute=attention",
+                    "model.dropout={attention: 0.2, mlp: 0.1, residual: 0.1}",
                     recurrent("window: 3, states: 2, feedback: 0, update: single, gate: full, attend_self: true, "
                               "previous_window: false, bptt: 2")},
        .concat = false},
